@@ -132,7 +132,8 @@ typedef enum pl_hf_role { PL_HF_TARGET, PL_HF_DRAFTER } pl_hf_role;
 //   PL_HF_DRAFTER: LlamaForCausalLMEagle3, PacelineEagle3, LlamaForCausalLM with draft_vocab_size (published EAGLE-3
 //   heads); LlamaForCausalLMEagle, EagleLlamaForCausalLM, PacelineEagle, LlamaForCausalLM of one layer without
 //   draft_vocab_size (published EAGLE-1 and EAGLE-2 heads; their folders hold fc.weight); DFlashDraftModel
-//   and DFlash2DraftModel, whose output matrix is the target's, and PacelineDFlash, whose head may be another or whose slots draft otherwise;
+//   and DFlash2DraftModel, whose output matrix is the target's, and PacelineDFlash, whose head may be another or
+// whose slots draft otherwise;
 //   PacelineDrafter, whose backbone is the one that paceline.backbone names
 // *cfg is zeroed on failure.
 pl_status pl_hf_config_read(pl_hf_config *cfg, const char *dir, pl_hf_role role, pl_err *err);

@@ -11,7 +11,8 @@
 //   in place of f(n):  conv_1(f(conv_0(n))),  the dynamic weights of both sides from kernel_projection n
 // which begins as the identity, and a selector behind its head (infer/head/selector.h).
 // Slots are drafted independently of each other: slot j's law is softmax(head(y_j)), but for a head that reads the
-// token before (infer/head/markov.c, a selector). Only the context's keys and values stay in the cache. Names and shapes of tensors
+// token before (infer/head/markov.c, a selector). Only the context's keys and values stay in the cache. Names and
+// shapes of tensors
 // are z-lab's.
 #ifndef PL_DFLASH_H
 #define PL_DFLASH_H

@@ -1,4 +1,6 @@
-// Rules for block drafters: DFlash as z-lab publishes it, DSpark as DeepSpec does, both as speculators writes them.
+// Rules for block drafters: DFlash and DFlash 2 as z-lab publishes them, DSpark as DeepSpec does, all as speculators
+// writes
+// them.
 #include "infer/export/look.h"
 
 #include <string.h>
@@ -6,6 +8,11 @@
 static bool dspark(const pl_look *k) {
     return strstr(pl_look_architecture(k), "DSpark") ||
            strcmp(pl_look_text(k, NULL, "speculators_model_type"), "dspark") == 0;
+}
+
+static bool second(const pl_look *k) {
+    return strcmp(pl_look_architecture(k), "DFlash2DraftModel") == 0 ||
+           strcmp(pl_look_text(k, NULL, "speculators_model_type"), "dflash2") == 0;
 }
 
 // Where the engine looks for a member of its own: dflash_config comes first for DFlash's plain form.
@@ -20,18 +27,19 @@ static int64_t whole(const pl_look *k, const char *key) {
 
 static pl_check_verdict architecture(pl_look *k) {
     const char *name = pl_look_architecture(k), *other = k->engine->nested ? "DSparkDraftModel" : "Qwen3DSparkModel";
-    if (strcmp(name, "DFlashDraftModel") == 0 || strcmp(name, other) == 0) return PL_CHECK_HOLDS;
+    if (strcmp(name, "DFlashDraftModel") == 0 || strcmp(name, "DFlash2DraftModel") == 0 || strcmp(name, other) == 0)
+        return PL_CHECK_HOLDS;
     if (k->engine->nested && (strcmp(name, "DFlashSpeculator") == 0 || strcmp(name, "DSparkSpeculator") == 0))
         return PL_CHECK_HOLDS;
-    return pl_broken(k, "architectures: %s; expected DFlashDraftModel or %s", name, other);
+    return pl_broken(k, "architectures: %s; expected DFlashDraftModel, DFlash2DraftModel or %s", name, other);
 }
 
 static pl_check_verdict kind(pl_look *k) {
     const char *type = pl_look_text(k, NULL, "speculators_model_type");
-    bool        spark = strstr(pl_look_architecture(k), "DSpark");
-    if (strcmp(type, spark ? "dspark" : "dflash") == 0) return PL_CHECK_HOLDS;
-    return pl_broken(k, "speculators_model_type: %s; the class is %s's", *type ? type : "missing",
-                     spark ? "dspark" : "dflash");
+    const char *name = pl_look_architecture(k);
+    const char *of = strstr(name, "DSpark") ? "dspark" : strstr(name, "DFlash2") ? "dflash2" : "dflash";
+    if (strcmp(type, of) == 0) return PL_CHECK_HOLDS;
+    return pl_broken(k, "speculators_model_type: %s; the class is %s's", *type ? type : "missing", of);
 }
 
 static pl_check_verdict layers_of_qwen3(pl_look *k) {
@@ -128,6 +136,30 @@ static pl_check_verdict full_attention(pl_look *k) {
     return PL_CHECK_HOLDS;
 }
 
+// What DFlash 2's parts are made of: as its class has them where speculators' form is silent.
+static int64_t part(const pl_look *k, const char *key, int64_t silent) {
+    int64_t n = whole(k, key);
+    return n < 0 && k->engine->nested ? silent : n;
+}
+
+static pl_check_verdict parts(pl_look *k) {
+    static const char *const key[] = {"conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k"};
+    int64_t                  n[4], d = pl_look_int(k, k->layer, "hidden_size"), size = whole(k, "block_size");
+    static const int64_t     silent[] = {2, 16, 256, 16};
+    for (int i = 0; i < 4; i++) {
+        bool there = whole(k, key[i]) >= 0;
+        n[i] = part(k, key[i], silent[i]);
+        if (second(k) && n[i] < 1) return pl_broken(k, "%s is missing", key[i]);
+        if (!second(k) && there) return pl_broken(k, "%s: the class is not DFlash 2's", key[i]);
+    }
+    if (!second(k)) return PL_CHECK_HOLDS;
+    if (n[0] > size) return pl_broken(k, "conv_kernel_size: %lld, in blocks of %lld", (long long)n[0], (long long)size);
+    if (d > 0 && d % n[1] != 0)
+        return pl_broken(k, "conv_group_size: %lld does not divide the width %lld", (long long)n[1], (long long)d);
+    if (n[3] > pl_look_vocab(k)) return pl_broken(k, "selector_top_k: %lld, beyond the vocabulary", (long long)n[3]);
+    return PL_CHECK_HOLDS;
+}
+
 // ---- tensors ----
 
 static pl_hf_block_sizes sizes(const pl_look *k) {
@@ -146,7 +178,10 @@ static pl_hf_block_sizes sizes(const pl_look *k) {
                                .vocab = pl_look_vocab(k),
                                .head_rows = k->rows > 0 ? k->rows : pl_look_vocab(k),
                                .markov_rank = rank,
-                               .confidence_inputs = sure ? d + (both && rank > 0 ? rank : 0) : 0};
+                               .confidence_inputs = sure ? d + (both && rank > 0 ? rank : 0) : 0,
+                               .taps = second(k) ? part(k, "conv_kernel_size", 2) : 0,
+                               .group = second(k) ? part(k, "conv_group_size", 16) : 0,
+                               .selector_rank = second(k) ? part(k, "selector_rank", 256) : 0};
 }
 
 static bool is_there(pl_look *k, const char *name) {
@@ -167,9 +202,14 @@ static bool right_shape(void *arg, const char *name, const int64_t size[3]) {
     return pl_look_sizes(arg, name, size) == PL_CHECK_HOLDS;
 }
 
+static bool whole_parts(const pl_look *k) {
+    return !second(k) || (part(k, "conv_kernel_size", 2) > 0 && part(k, "conv_group_size", 16) > 0);
+}
+
 static pl_check_verdict names(pl_look *k) {
     static const char *const more[] = {"d2t", "t2d", "embed_tokens.weight", "lm_head.weight"};
-    pl_hf_block_sizes        s = sizes(k);
+    if (!whole_parts(k)) return pl_unseen(k, "the sizes of DFlash 2's parts are missing");
+    pl_hf_block_sizes s = sizes(k);
     if (!pl_hf_block_tensors(&s, there, k)) return PL_CHECK_BROKEN;
     for (int64_t i = 0; i < pl_st_count(k->st); i++) {
         const char *have = pl_st_at(k->st, i)->name;
@@ -182,6 +222,7 @@ static pl_check_verdict names(pl_look *k) {
 }
 
 static pl_check_verdict shapes(pl_look *k) {
+    if (!whole_parts(k)) return pl_unseen(k, "the sizes of DFlash 2's parts are missing");
     pl_hf_block_sizes s = sizes(k);
     return pl_hf_block_tensors(&s, right_shape, k) ? PL_CHECK_HOLDS : PL_CHECK_BROKEN;
 }
@@ -218,6 +259,8 @@ const pl_check_rule pl_check_blocks[] = {
     {"depth", "made for a target of so many layers", depth, false, NULL, PL_CHECK_ALL},
     {"anchor", "whether the anchor's slot drafts is written", anchor, false, "speculators", PL_CHECK_ALL},
     {"tokens", "drafted are as many as a block drafts", tokens, false, "speculators", PL_CHECK_ALL},
+    {"parts", "DFlash 2's convolutions and selector are stated, and fit block, width and vocabulary", parts, false,
+     NULL, PL_CHECK_ALL},
     {"both-ways", "the block sees itself in both directions", full_attention, false, NULL, PL_CHECK_ALL},
     {"names", "exactly the tensors that the engine knows", names, false, NULL, PL_CHECK_ALL},
     {"shapes", "tensors of the sizes that config.json names", shapes, false, NULL, PL_CHECK_ALL},

@@ -193,6 +193,7 @@ static pl_status check_blocks(const pl_export *e, const pl_export_engine *engine
                        "%s: a block drafter with a head of its own, where %s takes the target's; export it to "
                        "speculators",
                        e->checkpoint, engine->name);
+    PL_TRY(pl_export_check_second(e, err));
     return engine->blocks->check ? engine->blocks->check(e, err) : PL_OK;
 }
 
@@ -207,6 +208,9 @@ static pl_status check_kind(const pl_export *e, const pl_export_engine *engine, 
         return pl_fail(err, PL_E_UNSUPPORTED,
                        "%s: a %s head is no one matrix, as engines want it; export a full, trimmed or low-rank one",
                        e->checkpoint, kind);
+    if (!block && c->selector.candidates > 0)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a selector behind an EAGLE-3 head, which no engine knows",
+                       e->checkpoint);
     return block ? check_blocks(e, engine, err) : check_eagle3(e, err);
 }
 
@@ -322,12 +326,15 @@ static bool begins(const char *name, const char *with) {
 static bool engines_name(const pl_export *e, const pl_export_engine *engine, const char *name, const char **prefix,
                          const char **rest) {
     static const char *const        both[] = {"fc.weight", "norm.weight", "lm_head.weight", "embed_tokens.weight"},
-                             *const blocks[] = {"layers.", "hidden_norm.weight", "markov_head.", "confidence_head."};
+                             *const blocks[] = {"layers.", "hidden_norm.weight", "markov_head.", "confidence_head.",
+                                                "candidate_selector."};
     bool                            known = strcmp(name, "d2t") == 0 || strcmp(name, "t2d") == 0;
     *prefix = "";
     *rest = name;
     for (int i = 0; i < 4; i++)
-        known |= strcmp(name, both[i]) == 0 || (pl_export_is_block(e) && begins(name, blocks[i]));
+        known |= strcmp(name, both[i]) == 0;
+    for (int i = 0; i < 5 && pl_export_is_block(e); i++)
+        known |= begins(name, blocks[i]);
     if (pl_export_is_block(e) || !begins(name, LAYER)) return known;
     *prefix = engine->layer;
     *rest = name + strlen(LAYER);

@@ -105,12 +105,14 @@ void pl_export_put_eagle3(pl_json_out *o, const pl_export *e, int shift);
 
 bool      pl_export_is_block(const pl_export *e);
 bool      pl_export_is_dspark(const pl_export *e);    // anchor first, or by a Markov head
+bool      pl_export_is_second(const pl_export *e);    // DFlash 2: convolutions, a selector
 int       pl_export_block_tokens(const pl_export *e); // drafted from a block
 // The members of DSpark's heads.
 void      pl_export_put_markov(pl_json_out *o, const pl_export *e);
 // config.json as z-lab publishes DFlash and DeepSpec DSpark, and what these forms cannot say.
 void      pl_export_put_block(pl_json_out *o, const pl_export *e);
 pl_status pl_export_check_block(const pl_export *e, pl_err *err);
+pl_status pl_export_check_second(const pl_export *e, pl_err *err); // for every engine
 
 // A word as a POSIX shell reads it back: as it is where it may be, else in quotes. The caller's; NULL for word NULL and
 // where memory ran out.

@@ -56,14 +56,16 @@ static void config(pl_json_out *o, const pl_export *e) {
 // Readers disagree on what a missing sliding_window_non_causal or sample_from_anchor means.
 static void config_block(pl_json_out *o, const pl_export *e) {
     bool        dspark = pl_export_is_dspark(e);
-    const char *type = dspark ? "dspark" : "dflash";
-    put_class(o, dspark ? "DSparkDraftModel" : "DFlashDraftModel", type, e);
+    bool        second = pl_export_is_second(e);
+    const char *type = dspark ? "dspark" : second ? "dflash2" : "dflash";
+    put_class(o, dspark ? "DSparkDraftModel" : second ? "DFlash2DraftModel" : "DFlashDraftModel", type, e);
     pl_put_int(o, "block_size", e->config.block.size);
     pl_put_int(o, "mask_token_id", e->config.block.mask_token);
     pl_export_put_taps(o, "aux_hidden_state_layer_ids", e, 0);
     pl_put_bool(o, "sample_from_anchor", e->config.block.anchor_first);
     pl_put_bool(o, "sliding_window_non_causal", false);
     if (dspark) pl_export_put_markov(o, e);
+    if (second) pl_hf_block_put_second(o, &e->config);
     put_rest(o, type, pl_export_block_tokens(e), e);
 }
 

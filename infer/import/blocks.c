@@ -1,15 +1,15 @@
-// config.json of published block drafters: DFlash as z-lab, SpecForge and speculators write it, DSpark as DeepSpec (all
+// config.json of published block drafters: DFlash and DFlash 2 as z-lab, SpecForge and speculators write them,
+// DSpark as DeepSpec (all
 // at the top), SpecForge (in dflash_config) and speculators do.
 #include "checkpoints/hf.h"
 #include "infer/import/parts.h"
 
 #include <string.h>
 
-static const char *const flash[] = {"DFlashDraftModel", "DFlashSpeculator", "dflash"}, *const spark[] = {
-                                                                                           "DSparkDraftModel",
-                                                                                           "DSparkSpeculator",
-                                                                                           "Qwen3DSparkModel",
-                                                                                           "dspark"};
+static const char *const flash[] = {"DFlashDraftModel", "DFlashSpeculator", "dflash", "DFlash2DraftModel", "dflash2"},
+                         *const spark[] = {"DSparkDraftModel", "DSparkSpeculator", "Qwen3DSparkModel", "dspark"};
+
+enum { FLASH = sizeof flash / sizeof *flash };
 
 static bool among(const char *const *list, size_t n, const char *name) {
     for (size_t i = 0; i < n; i++)
@@ -18,7 +18,7 @@ static bool among(const char *const *list, size_t n, const char *name) {
 }
 
 bool pl_import_is_block(const char *architecture, const char *kind) {
-    return among(flash, 3, architecture) || among(spark, 4, architecture) || among(flash, 3, kind) ||
+    return among(flash, FLASH, architecture) || among(spark, 4, architecture) || among(flash, FLASH, kind) ||
            among(spark, 4, kind);
 }
 
@@ -130,18 +130,34 @@ static pl_status check_modes(const block *b, pl_err *err) {
     return PL_OK;
 }
 
+// What speculators' form of DFlash 2 leaves out its class has.
+static void fill_parts(const block *b, cJSON *inner) {
+    static const struct {
+        const char *key;
+        int         silent;
+    } part[] = {{"conv_kernel_size", 2}, {"conv_group_size", 16}, {"selector_rank", 256}, {"selector_top_k", 16}};
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+        const cJSON *node = find(b, part[i].key);
+        if (pl_import_has(b->inner, part[i].key)) continue;
+        pl_import_put(b->e, inner, part[i].key,
+                      node ? cJSON_Duplicate(node, true) : cJSON_CreateNumber(part[i].silent));
+    }
+}
+
 // The layers are Qwen3's in all published files, whatever they call them.
-static void name_kind(const block *b, cJSON *head) {
+static void name_kind(const block *b, cJSON *head, bool second) {
     pl_import_put(b->e, b->e->o, "model_type", cJSON_CreateString("qwen3"));
-    pl_import_architecture(b->e, head ? "PacelineDFlash" : "DFlashDraftModel");
+    pl_import_architecture(b->e, head ? "PacelineDFlash" : second ? "DFlash2DraftModel" : "DFlashDraftModel");
     if (!head) return;
     cJSON *own = cJSON_CreateObject();
     pl_import_put(b->e, own, "head", head);
     pl_import_put(b->e, b->e->o, "paceline", own);
 }
 
-pl_status pl_import_block(pl_import_copy *e, const pl_json *j, bool dspark, pl_err *err) {
-    block        b = {.e = e, .j = j, .dspark = dspark};
+pl_status pl_import_block(pl_import_copy *e, const pl_json *j, const char *architecture, const char *kind,
+                          pl_err *err) {
+    block        b = {.e = e, .j = j, .dspark = among(spark, 4, architecture) || among(spark, 4, kind)};
+    bool         second = strstr(architecture, "DFlash2") || strcmp(kind, "dflash2") == 0;
     const cJSON *mask, *size, *anchor;
     PL_TRY(pl_json_opt_object(j, NULL, "dflash_config", &b.inner, err));
     const cJSON *projector = find(&b, "projector_type");
@@ -159,6 +175,7 @@ pl_status pl_import_block(pl_import_copy *e, const pl_json *j, bool dspark, pl_e
     pl_import_put(e, inner, "sample_from_anchor", anchor ? cJSON_Duplicate(anchor, true) : cJSON_CreateBool(b.dspark));
     PL_TRY(layers(&b, inner, err));
     PL_TRY(markov(&b, &head, err));
-    name_kind(&b, head);
+    if (second && *kind) fill_parts(&b, inner);
+    name_kind(&b, head, second);
     return PL_OK;
 }

@@ -25,15 +25,13 @@ const pl_import_format *pl_import_format_at(int i) {
 // Drafters of other kinds, by their architecture or speculators' name for them.
 static const struct {
     const char *name, *kind;
-} others[] = {{"DFlash2DraftModel", "DFlash 2"},
-              {"DominoDraftModel", "Domino"},
+} others[] = {{"DominoDraftModel", "Domino"},
               {"PEagleDraftModel", "P-EAGLE"},
               {"PEagleSpeculator", "P-EAGLE"},
               {"MTPDraftModel", "MTP"},
               {"MedusaModel", "Medusa"},
               {"Eagle3DeepseekV2ForCausalLM", "EAGLE-3 with multi-head latent attention"},
               {"CosyVoice3Eagle3LlamaForCausalLM", "EAGLE-3 for speech"},
-              {"dflash2", "DFlash 2"},
               {"peagle", "P-EAGLE"},
               {"mtp", "MTP"},
               {"medusa", "Medusa"}};
@@ -158,7 +156,7 @@ static pl_status edit(pl_import_copy *e, int *format, bool *stated, const pl_jso
     bool block = pl_import_is_block(architecture, kind);
     if (*kind && strcmp(kind, "eagle3") != 0 && !block)
         return pl_json_fail(j, pl_json_find(j, NULL, "speculators_model_type"), err,
-                            "\"%.40s\" is not supported; eagle3, dflash and dspark are", kind);
+                            "\"%.40s\" is not supported; eagle3, dflash, dflash2 and dspark are", kind);
     *format = *kind || pl_json_find(j, NULL, "transformer_layer_config") ? SPECULATORS : PLAIN;
     if (*format == SPECULATORS)
         PL_TRY(flatten(e, j, err));
@@ -168,7 +166,7 @@ static pl_status edit(pl_import_copy *e, int *format, bool *stated, const pl_jso
         pl_import_architecture(e, "LlamaForCausalLMEagle3");
     if (e->o && block) {
         *format = BLOCK;
-        PL_TRY(pl_import_block(e, j, strcmp(kind, "dspark") == 0 || strstr(architecture, "DSpark"), err));
+        PL_TRY(pl_import_block(e, j, architecture, kind, err));
     } else if (e->o) {
         if (*format == SPECULATORS && !pl_import_has(e->o, "norm_before_residual"))
             pl_log_warn("%s: norm_before_residual is missing; taken as false, as speculators does (vLLM takes true)",

@@ -19,6 +19,8 @@ bool      pl_import_is_block(const char *architecture, const char *kind);
 // Brings e, a copy of j that has the layers' sizes at its top, into the form of checkpoints/hf_block.h: target layers
 // by their outputs (speculators counts inputs), DSpark's members as the settings of our head "markov".
 // PL_E_UNSUPPORTED for what would be computed otherwise.
-pl_status pl_import_block(pl_import_copy *e, const pl_json *j, bool dspark, pl_err *err);
+// architecture, kind: the first of `architectures` and speculators_model_type, "" where there is none.
+pl_status pl_import_block(pl_import_copy *e, const pl_json *j, const char *architecture, const char *kind,
+                          pl_err *err);
 
 #endif

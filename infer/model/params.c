@@ -24,16 +24,17 @@ void pl_params_fini(pl_params *ps) {
 void pl_params_add(pl_params *ps, const pl_param_args *a) {
     PL_CHECK(ps->n < ps->capacity, "parameter %d of %d", ps->n, ps->capacity);
     pl_param *p = &ps->p[ps->n++];
-    *p = (pl_param){.tensor = a->tensor,
-                    .kind = a->kind,
-                    .init_std = a->init_std,
-                    .segments = a->segments,
-                    .start = a->start,
-                    .fixed = a->fixed,
-                    .neutral = a->neutral,
-                    .fp32 = a->fp32,
-                    .offset = a->offset,
-                    .spec = {.cols = a->cols, .inner = {a->inner[0], a->inner[1]}, .alias = a->alias, .optional = a->optional}};
+    *p = (pl_param){
+        .tensor = a->tensor,
+        .kind = a->kind,
+        .init_std = a->init_std,
+        .segments = a->segments,
+        .start = a->start,
+        .fixed = a->fixed,
+        .neutral = a->neutral,
+        .fp32 = a->fp32,
+        .offset = a->offset,
+        .spec = {.cols = a->cols, .inner = {a->inner[0], a->inner[1]}, .alias = a->alias, .optional = a->optional}};
     for (int i = 0; i < PL_WEIGHT_PARTS && a->part[i].name; i++) {
         snprintf(p->name[i], sizeof p->name[i], "%s", a->part[i].name);
         p->spec.part[i] = a->part[i];

@@ -3,7 +3,8 @@
 //
 // x [M, K] and y [M, n] in be->real; W [N, K]: PL_ROWMAJOR, PL_PANELS or (cpu, ref) PL_SEGMENTS, F32 or BF16 (row-major
 // F64: ref only). Ids may repeat and stand in any order.
-//   dx[m, :] += sum_i dy[m, i] W[id[m, i], :]  (i ascending);  dW[id[m, i], :] += dy[m, i] x[m, :]  (m, then i ascending)
+//   dx[m, :] += sum_i dy[m, i] W[id[m, i], :]  (i ascending);  dW[id[m, i], :] += dy[m, i] x[m, :]  (m, then i
+// ascending)
 // Gradients need W row-major; entries of id -1 take none.
 // Bits: in any layout y is what `linear` over packed weights gives for those rows (BF16: x is rounded), for any M, n
 // and number of threads.

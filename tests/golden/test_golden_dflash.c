@@ -198,9 +198,11 @@ static void learn_on(const pl_backend *be, const char *head, double pace) {
 
 // drafted: by what is drafted, or by the head alone, as a step of training reports it.
 static void check_second(setup *s, const char *objective, const char *drafted) {
-    golden_expect_slack(&s->g, s->be, pl_tensor_1d(s->u.loss, PL_F64, DRAFTS * ROWS), 4e-6, "%s/loss", objective);
-    golden_expect_slack(&s->g, s->be, pl_tensor_1d(s->u.feature_loss, PL_F64, DRAFTS * ROWS), 4e-6, "%s/selector_loss",
-                        objective);
+    char name[2][32];
+    snprintf(name[0], sizeof name[0], "%s/loss", objective);
+    snprintf(name[1], sizeof name[1], "%s/selector_loss", objective);
+    golden_expect_slack(&s->g, s->be, pl_tensor_1d(s->u.loss, PL_F64, DRAFTS * ROWS), 4e-6, name[0]);
+    golden_expect_slack(&s->g, s->be, pl_tensor_1d(s->u.feature_loss, PL_F64, DRAFTS * ROWS), 4e-6, name[1]);
     const int32_t *best = golden_ints(&s->g, DRAFTS * ROWS, "%s/%s", objective, drafted);
     for (int i = 0; i < DRAFTS * ROWS; i++)
         assert_int_equal(s->u.student_argmax[i], best[i]);

@@ -652,7 +652,7 @@ static void second_begins_as_the_first(void **state) {
         pl_ctx       ctx;
         test_backbone_begun(test_mkdir(draft[i]), &w->target, &pl_backbone_dflash, &kinds[i], 34);
         assert_int_equal(pl_backbone_open(&b, draft[i], &w->target, PL_F32, &err), PL_OK);
-        assert_int_equal(b->params.n, i ? 2 * (8 + 4) + 3 + 3 : 2 * 8 + 3);
+        assert_int_equal(b->params.n, i ? 2 * (9 + 4) + 3 + 3 : 2 * 9 + 3);
         o[i].b = b;
         assert_int_equal(pl_ctx_init(&ctx, pl_backend_cpu(), NULL), PL_OK);
         assert_int_equal(pl_ctx_measure(&ctx, run_beginning, &o[i], &err), PL_OK);

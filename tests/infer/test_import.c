@@ -272,11 +272,11 @@ static void names(void **state) {
     } edits[] = {{"vllm", "\"norm_before_fc\": false", "\"norm_before_fc\": true", "EAGLE-3.1"},
                  {"vllm", "\"vocab_size\": 97", "\"vocab_size\": 98", "made for a vocabulary of 98"},
                  {"vllm", "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2", "a drafter of 2 layers"},
-                 {"vllm", "LlamaForCausalLMEagle3", "DFlash2DraftModel", "a DFlash 2 drafter, which is not supported"},
+                 {"vllm", "LlamaForCausalLMEagle3", "PEagleDraftModel", "a P-EAGLE drafter, which is not supported"},
                  {"speculators", "\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"peagle\"",
                   "a P-EAGLE drafter, which is not supported"},
                  {"speculators", "\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"eagle\"",
-                  "\"eagle\" is not supported; eagle3, dflash and dspark are"},
+                  "\"eagle\" is not supported; eagle3, dflash, dflash2 and dspark are"},
                  {"speculators", "\"model_type\": \"llama\"", "\"model_type\": \"phi3\"",
                   "model_type \"phi3\" is not supported"}};
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
@@ -467,14 +467,15 @@ static void blocks_round_trips(void **state) {
     for (int e = 0; pl_export_engine_at(e); e++) {
         const pl_export_engine *engine = pl_export_engine_at(e);
         if (!engine->blocks || engine->write) continue;
-        for (int kind = 0; kind < 5; kind++) {
+        for (int kind = 0; kind < 6; kind++) {
             pl_backbone_options o = {.layers = 2, .block = 6, .mask_token = 9, .n_taps = 3, .tap = {2, 4, 5}};
-            bool                own = kind > 2;
+            bool                own = kind == 3 || kind == 4;
             if (own && !engine->blocks->own_head) continue;
             o.anchor_first = kind == 1 || kind == 2;
             if (kind == 2) o.head = pl_hf_head_make("markov", 7), pl_hf_head_set_flag(&o.head, "confidence", true);
             if (own) o.own_head = true, o.d2t = some_tokens(), o.draft_vocab = DRAFTED;
             if (kind == 4) o.head = pl_hf_head_make("lowrank", RANK);
+            if (kind == 5) o.conv_taps = 2, o.conv_group = 8, o.selector = (pl_hf_selector){5, 9};
             write_block(&o);
             export_to(engine->name, checkpoint, out);
             expect_block(kind == 4 ? "lowrank" : own ? "full" : kind == 2 ? "markov" : "target", 2);

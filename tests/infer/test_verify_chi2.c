@@ -25,7 +25,7 @@ typedef struct world {
     pl_llama      target;
     const char   *way;    // how draft's model drafts ("tli"); NULL: it is a backbone
     pl_tokenizer *tok;    // the target's, where there is a way
-    bool          blocks; // its drafter drafts blocks
+    bool          blocks, selects; // its drafter drafts blocks
     bool          hybrid; // its drafter takes turns with free drafts
 } world;
 
@@ -222,12 +222,12 @@ static double check(const world *w, const pl_verifier *v, int k, const pl_sampli
     double z = deviation(&s, dist), per_step = (double)s.accepted / (double)s.steps;
     print_message("%-28s %s of %d, %s: %lld draws, %.2f accepted a step, z %.2f\n", v->name, what, k,
                   sampling == &plain ? "plain" : "processed", (long long)(s.answers * (LENGTH - 1)), per_step, z);
-    assert_true(per_step > (w->way ? 0.02 : 0.1)); // drafts count
+    assert_true(per_step > (w->way ? 0.02 : w->selects ? 0.05 : 0.1)); // drafts count
     return z;
 }
 
 static void open_world(world *w, const pl_backbone_options *o) {
-    *w = (world){.blocks = o->block > 0};
+    *w = (world){.blocks = o->block > 0, .selects = o->selector.candidates > 0};
     test_target_sized(&w->target, test_mkdir(w->dir), 4, V, 23, PL_BF16);
     test_backbone_write(test_mkdir(w->draft), &w->target, w->blocks ? &pl_backbone_dflash : &pl_backbone_eagle3, o, 29);
 }
@@ -318,8 +318,8 @@ static void dist_of_sparks(void **state) {
 static void dist_of_selectors(void **state) {
     (void)state;
     static const pl_backbone_options second = {
-        .layers = 2, .block = 4, .mask_token = 1, .conv_taps = 2, .conv_group = 4, .selector = {3, 2}};
-    static const pl_backbone_options eagle = {.selector = {3, 2}};
+        .layers = 2, .block = 4, .mask_token = 1, .conv_taps = 2, .conv_group = 4, .selector = {3, 3}};
+    static const pl_backbone_options eagle = {.selector = {3, 3}};
     for (int kind = 0; kind < 2; kind++) {
         world w;
         open_world(&w, kind ? &eagle : &second);
