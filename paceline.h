@@ -84,6 +84,9 @@ typedef struct pl_decoder_stats {
 int pl_decoder_generate(pl_decoder *d, const pl_decoder_request *request, pl_decoder_token on_token, void *arg,
                         pl_decoder_stats *stats, char *message, size_t size);
 
+// For a drafter that keeps answers in a file ("suffix:12,keep=FILE"): writes it, the last answer included.
+int pl_decoder_save(pl_decoder *d, char *message, size_t size);
+
 #ifdef __cplusplus
 }
 #endif

@@ -174,3 +174,8 @@ int pl_decoder_generate(pl_decoder *d, const pl_decoder_request *request, pl_dec
     if (t.has_text) pl_detok_fini(&t.detok);
     return told(st, &err, message, size);
 }
+
+int pl_decoder_save(pl_decoder *d, char *message, size_t size) {
+    pl_err err = {0};
+    return told(pl_runner_save(&d->runner, &err), &err, message, size);
+}

@@ -354,6 +354,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     }
     if (env->json) PL_TRY_GOTO(st, done, write_json(&d, &r, verifier, err));
     log_stats(&d, &r, verifier);
+    st = pl_runner_save(&r, err);
 done:
     if (d.has_text) pl_detok_fini(&d.detok);
     pl_strbuf_fini(&d.text);

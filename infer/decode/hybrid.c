@@ -455,6 +455,18 @@ static void ended(pl_drafter *base, int which, const int32_t *answer, int n) {
     if (d->model && d->model->kind->ended) d->model->kind->ended(d->model, which, answer, n);
 }
 
+static pl_status forget(pl_drafter *base, pl_err *err) {
+    const hybrid *d = (const hybrid *)base;
+    PL_TRY(pl_drafter_forget(d->free, err));
+    return pl_drafter_forget(d->model, err);
+}
+
+static pl_status save(pl_drafter *base, pl_err *err) {
+    const hybrid *d = (const hybrid *)base;
+    PL_TRY(pl_drafter_save(d->free, err));
+    return pl_drafter_save(d->model, err);
+}
+
 static double step_bytes(const pl_drafter *base) {
     const hybrid *d = (const hybrid *)base;
     return d->model ? d->model->kind->step_bytes(d->model) : d->free->kind->step_bytes(d->free);
@@ -479,7 +491,9 @@ static const pl_drafter_kind kind = {.name = "hybrid",
                                      .destroy = destroy,
                                      .ended = ended,
                                      .judged = judged,
-                                     .paced = paced};
+                                     .paced = paced,
+                                     .forget = forget,
+                                     .save = save};
 
 static bool is_hybrid(const char *text) {
     return strncmp(text, "hybrid", 6) == 0 && (!text[6] || text[6] == ':');

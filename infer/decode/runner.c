@@ -43,10 +43,14 @@ void pl_runner_close(pl_runner *r) {
     *r = (pl_runner){0};
 }
 
-pl_status pl_runner_run(pl_runner *r, const int32_t *prompt, int64_t n, const pl_sampling *sampling, int max_new,
-                        pl_token_fn fn, void *arg, pl_err *err) {
+static void end(pl_runner *r) {
     if (r->session) pl_engine_end(r->engine, r->session);
     r->session = NULL;
+}
+
+pl_status pl_runner_run(pl_runner *r, const int32_t *prompt, int64_t n, const pl_sampling *sampling, int max_new,
+                        pl_token_fn fn, void *arg, pl_err *err) {
+    end(r);
     PL_TRY(pl_sampling_check(sampling, err));
     if (n >= r->max_len)
         return pl_fail(err, PL_E_INPUT, "the prompt has %lld tokens, the context holds %d; shorten it", (long long)n,
@@ -67,6 +71,16 @@ pl_status pl_runner_run(pl_runner *r, const int32_t *prompt, int64_t n, const pl
             if (!fn(arg, answer[told])) return PL_OK;
     }
     return PL_OK;
+}
+
+pl_status pl_runner_save(pl_runner *r, pl_err *err) {
+    end(r);
+    return pl_drafter_save(r->drafter, err);
+}
+
+pl_status pl_runner_forget(pl_runner *r, pl_err *err) {
+    end(r);
+    return pl_drafter_forget(r->drafter, err);
 }
 
 void pl_stats_add(pl_session_stats *to, const pl_session_stats *s) {

@@ -38,6 +38,11 @@ typedef bool (*pl_token_fn)(void *arg, int32_t token);
 pl_status pl_runner_run(pl_runner *r, const int32_t *prompt, int64_t n, const pl_sampling *sampling, int max_new,
                         pl_token_fn fn, void *arg, pl_err *err);
 
+// For drafters that keep something beyond a session, the last run's answer included: save it where they were told to;
+// or forget what came since they were opened. r->session is NULL then.
+pl_status pl_runner_save(pl_runner *r, pl_err *err);
+pl_status pl_runner_forget(pl_runner *r, pl_err *err);
+
 // a / b; NaN where there is nothing to divide by.
 static inline double pl_ratio(double a, double b) {
     return b > 0 ? a / b : NAN;

@@ -21,6 +21,7 @@ typedef struct edge {
 
 struct pl_automaton {
     int64_t   n, most; // tokens
+    int32_t  *text;    // [most]
     state    *state;   // [2 most + 2]
     edge     *edge;    // [3 most + 4]
     int32_t  *table;   // [size] 1 + edge, by its origin and token; 0: free
@@ -71,10 +72,11 @@ pl_status pl_automaton_create(pl_automaton **out, int64_t tokens, pl_err *err) {
     a->size = 16;
     while (a->size < 4 * tokens + 8) // at most 3 of 4 entries are taken
         a->size *= 2;
+    a->text = pl_calloc(n, sizeof *a->text);
     a->state = pl_calloc(2 * n + 2, sizeof *a->state);
     a->edge = pl_calloc(3 * n + 4, sizeof *a->edge);
     a->table = pl_calloc((size_t)a->size, sizeof *a->table);
-    if (!a->state || !a->edge || !a->table) {
+    if (!a->text || !a->state || !a->edge || !a->table) {
         pl_automaton_destroy(a);
         return pl_fail(err, PL_E_MEMORY, "suffixes of %lld tokens: out of memory", (long long)tokens);
     }
@@ -85,6 +87,7 @@ pl_status pl_automaton_create(pl_automaton **out, int64_t tokens, pl_err *err) {
 
 void pl_automaton_destroy(pl_automaton *a) {
     if (!a) return;
+    pl_free(a->text);
     pl_free(a->state);
     pl_free(a->edge);
     pl_free(a->table);
@@ -101,6 +104,10 @@ void pl_automaton_clear(pl_automaton *a) {
 
 int64_t pl_automaton_tokens(const pl_automaton *a) {
     return a->n;
+}
+
+const int32_t *pl_automaton_text(const pl_automaton *a) {
+    return a->text;
 }
 
 int64_t pl_automaton_room(const pl_automaton *a) {
@@ -151,7 +158,7 @@ void pl_automaton_add(pl_automaton *a, int32_t token) {
     PL_CHECK(a->n < a->most, "more than %lld tokens", (long long)a->most);
     int32_t p = a->last, now = add_state(a, a->state[p].len + 1, 0, 0);
     edge   *e = NULL;
-    a->n++;
+    a->text[a->n++] = token;
     for (; p >= 0 && !(e = edge_of(a, p, token)); p = a->state[p].link)
         add_edge(a, p, token, now);
     if (p >= 0) a->state[now].link = a->state[p].len + 1 == a->state[e->to].len ? e->to : split(a, p, token, e->to);

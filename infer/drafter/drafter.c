@@ -65,20 +65,20 @@ static pl_status shape(const pl_drafter_source *s, pl_tree_policy *p, char name[
     return pl_tree_policy_parse(p, tree, err);
 }
 
-pl_status pl_drafter_nodes(const char *who, int def, const char *args, int *nodes, bool *keep, pl_err *err) {
+pl_status pl_drafter_nodes(const char *who, int def, const char *args, int *nodes, const char **keep, pl_err *err) {
     char       *end = (char *)args;
     const char *word = args;
     long        n = def;
-    if (*args && strcmp(args, "keep") != 0) {
+    if (*args && strncmp(args, "keep", 4) != 0) {
         n = strtol(args, &end, 10);
         word = *end == ',' && end[1] ? end + 1 : end;
         if (end == args) n = 0;
     }
-    *keep = strcmp(word, "keep") == 0;
     *nodes = (int)n;
+    *keep = strcmp(word, "keep") == 0 ? "" : strncmp(word, "keep=", 5) == 0 && word[5] ? word + 5 : NULL;
     if (n >= 1 && n < PL_TREE_MAX && (*keep || !*word)) return PL_OK;
-    return pl_fail(err, PL_E_USAGE, "drafter \"%s:%s\": expected %s[:NODES[,keep]], NODES in 1..%d", who, args, who,
-                   PL_TREE_MAX - 1);
+    return pl_fail(err, PL_E_USAGE, "drafter \"%s:%s\": expected %s[:NODES[,keep[=FILE]]], NODES in 1..%d", who, args,
+                   who, PL_TREE_MAX - 1);
 }
 
 bool pl_drafter_is_folder(const char *what) {
@@ -104,6 +104,14 @@ pl_status pl_drafter_open(pl_drafter **out, const char *what, const pl_drafter_o
     PL_TRY(s->open(out, from, &policy, o, err));
     memcpy((*out)->tree, name, sizeof name);
     return PL_OK;
+}
+
+pl_status pl_drafter_forget(pl_drafter *d, pl_err *err) {
+    return d && d->kind->forget ? d->kind->forget(d, err) : PL_OK;
+}
+
+pl_status pl_drafter_save(pl_drafter *d, pl_err *err) {
+    return d && d->kind->save ? d->kind->save(d, err) : PL_OK;
 }
 
 void pl_drafter_destroy(pl_drafter *d) {

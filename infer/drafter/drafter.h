@@ -72,6 +72,11 @@ typedef struct pl_drafter_kind {
     void (*ended)(pl_drafter *d, int slot, const int32_t *answer, int n);
     void (*judged)(pl_drafter *d, int slot, const pl_tree *t, const struct pl_verdict *v);
     void (*paced)(pl_drafter *d, const pl_draft_pace *p);
+    // For those that keep something beyond a session; NULL: they do not.
+    //   forget  what is kept becomes what it was when the drafter was opened, between sessions
+    //   save    it goes to the file that the drafter was told to keep it in, if any
+    pl_status (*forget)(pl_drafter *d, pl_err *err);
+    pl_status (*save)(pl_drafter *d, pl_err *err);
 } pl_drafter_kind;
 
 // Where the seconds of drafting go; the rest of a call is gathering rows and growing trees. A backend that computes
@@ -143,9 +148,11 @@ pl_status                pl_drafter_shape(pl_tree_policy *p, const char *what, c
 const pl_drafter_source *pl_drafter_without_checkpoint(int i);
 // `what` is a checkpoint's folder (which need not exist), not a name.
 bool                     pl_drafter_is_folder(const char *what);
-// "[NODES][,keep]", the arguments of drafters that draft so many nodes and may learn from answers that ended; `def`
-// nodes where none are named.
-pl_status pl_drafter_nodes(const char *who, int def, const char *args, int *nodes, bool *keep, pl_err *err);
+pl_status                pl_drafter_forget(pl_drafter *d, pl_err *err);
+pl_status                pl_drafter_save(pl_drafter *d, pl_err *err);
+// "[NODES][,keep[=FILE]]", the arguments of drafters that draft so many nodes and may learn from answers that ended;
+// `def` nodes where none are named. *keep: NULL, "" (in this process) or the rest of args, FILE.
+pl_status pl_drafter_nodes(const char *who, int def, const char *args, int *nodes, const char **keep, pl_err *err);
 
 // Drafters with a backbone (infer/drafter/backbone.h): a trained checkpoint. The tree is policy's, o->tree is not read.
 pl_status pl_drafter_backbone_open(pl_drafter **out, const char *dir, const pl_tree_policy *policy,

@@ -1,7 +1,7 @@
 // Token recycling (Luo et al. 2024, "Turning Trash into Treasure", arXiv 2408.08696): what the target considered behind
 // a token, the last time it read that token, is drafted behind it now.
 //
-//   "recycle[:NODES[,keep]]"   NODES (4) drafted tokens
+//   "recycle[:NODES[,keep[=FILE]]]"   NODES (4) drafted tokens
 //   adjacency [V][8]           the target's 8 best tokens behind each token, -1 where it has not been read
 //   drafting                   a tree of fixed shape: node i is candidate rank[i] of its parent's token; where there is
 //                              none, the node and what hangs on it are left out
@@ -14,8 +14,9 @@
 // not depend on who had the slot before or who shares the batch, and nothing of one user's text can be told from
 // another's speed. The paper's matrix lives across questions; `keep` has one for all sessions of the process, at a time
 // and one after the other: then drafts, and so speed, depend on what else was read before, and on how it was batched;
-// with verifier match the text does not. 32 V bytes per matrix, taken when the drafter is opened.
-#include "infer/drafter/drafter.h"
+// with verifier match the text does not. keep=FILE begins with the matrix that FILE held when it was opened
+// (infer/drafter/datastore.h); saved, it holds this one. 32 V bytes per matrix, taken when the drafter is opened.
+#include "infer/drafter/datastore.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/op/topk.h"
@@ -31,12 +32,15 @@
 static const double share[K] = {0.48, 0.12, 0.06, 0.04, 0.03, 0.025, 0.02, 0.015};
 
 typedef struct recycle {
-    pl_drafter base;
-    int64_t    vocab;
-    int        k; // 8, less for a vocabulary of fewer tokens
-    bool       keep;
-    int32_t   *adjacency; // [sessions][V][K]; with keep [1][V][K]
-    int        rows;      // of one forward at most
+    pl_drafter   base;
+    int64_t      vocab;
+    int          k; // 8, less for a vocabulary of fewer tokens
+    bool         keep;
+    int32_t     *adjacency; // [sessions][V][K]; with keep [1][V][K]
+    int          rows;      // of one forward at most
+    char        *file;      // NULL: kept in none
+    pl_datastore of;
+    int32_t     *opened; // [V][K] what it held; NULL: nothing
 } recycle;
 
 static int32_t *row_of(const recycle *d, int slot, int32_t token) {
@@ -120,6 +124,20 @@ static void reset(pl_drafter *base, int slot) {
     if (!d->keep) clear(d, slot);
 }
 
+static pl_status forget(pl_drafter *base, pl_err *err) {
+    recycle *d = (recycle *)base;
+    (void)err;
+    if (!d->keep) return PL_OK;
+    clear(d, 0);
+    if (d->opened) memcpy(d->adjacency, d->opened, (size_t)d->vocab * K * sizeof *d->adjacency);
+    return PL_OK;
+}
+
+static pl_status save(pl_drafter *base, pl_err *err) {
+    const recycle *d = (const recycle *)base;
+    return d->file ? pl_datastore_write(d->file, &d->of, d->adjacency, d->vocab * K, err) : PL_OK;
+}
+
 // A cycle reads the logits of all its rows once more and a row of the matrix per node, whatever its depth.
 static double step_bytes(const pl_drafter *base) {
     const recycle *d = (const recycle *)base;
@@ -130,17 +148,24 @@ static double step_bytes(const pl_drafter *base) {
 static void destroy(pl_drafter *base) {
     recycle *d = (recycle *)base;
     pl_free(d->adjacency);
+    pl_free(d->file);
+    pl_free(d->opened);
     pl_free(d);
 }
 
-static const pl_drafter_kind kind = {
-    .name = "recycle", .propose = propose, .reset = reset, .step_bytes = step_bytes, .destroy = destroy};
+static const pl_drafter_kind kind = {.name = "recycle",
+                                     .propose = propose,
+                                     .reset = reset,
+                                     .step_bytes = step_bytes,
+                                     .destroy = destroy,
+                                     .forget = forget,
+                                     .save = save};
 
 // ---- opening --------------------------------------------------------------------------------------------------------
 
 static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree, pl_err *err) {
-    int  nodes;
-    bool keep;
+    int         nodes;
+    const char *keep;
     PL_TRY(pl_drafter_nodes("recycle", NODES, args, &nodes, &keep, err));
     if (!tree || !*tree) {
         snprintf(name, PL_DRAFTER_TREE, "%d nodes", nodes);
@@ -154,10 +179,22 @@ static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char
                    K, tree);
 }
 
+static pl_status open_file(recycle *d, const pl_drafter_options *o, const char *path, pl_err *err) {
+    int64_t n;
+    d->of = (pl_datastore){.kind = PL_DATASTORE_RECYCLING, .tok = o->tok, .vocab = d->vocab};
+    d->file = pl_strdup(path);
+    if (!d->file) return pl_fail(err, PL_E_MEMORY, "drafter \"recycle\": out of memory");
+    PL_TRY(pl_datastore_read(path, &d->of, &d->opened, &n, err));
+    if (d->opened && n != d->vocab * K)
+        return pl_fail(err, PL_E_INPUT, "%s: holds %lld ids, not %d for each of %lld tokens", path, (long long)n, K,
+                       (long long)d->vocab);
+    return forget(&d->base, err);
+}
+
 static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
                       pl_err *err) {
-    int  nodes;
-    bool keep;
+    int         nodes;
+    const char *keep;
     *out = NULL;
     PL_TRY(pl_drafter_nodes("recycle", NODES, args, &nodes, &keep, err));
     recycle *d = pl_calloc(1, sizeof *d);
@@ -166,7 +203,7 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
     d->base.proposals = 1u << PL_PROPOSE_TOP;
     d->vocab = o->target->vocab;
     d->k = d->vocab < K ? (int)d->vocab : K;
-    d->keep = keep;
+    d->keep = keep != NULL;
     d->rows = o->max_rows;
     int matrices = keep ? 1 : o->max_sessions;
     d->adjacency = pl_calloc(pl_size_mul((size_t)matrices, (size_t)d->vocab, K), sizeof *d->adjacency);
@@ -177,13 +214,17 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
     }
     for (int s = 0; s < matrices; s++)
         clear(d, s);
-    *out = &d->base;
-    return PL_OK;
+    pl_status st = keep && *keep ? open_file(d, o, keep, err) : PL_OK;
+    if (st == PL_OK)
+        *out = &d->base;
+    else
+        destroy(&d->base);
+    return st;
 }
 
 const pl_drafter_source pl_drafter_recycle = {
     .name = "recycle",
-    .syntax = "recycle[:NODES[,keep]]",
+    .syntax = "recycle[:NODES[,keep[=FILE]]]",
     .help = "what the target found probable after a token before; keep: over answers",
     .shape = shape,
     .open = open};

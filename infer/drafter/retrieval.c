@@ -2,15 +2,16 @@
 // of this one occurs in them.
 //
 //   "retrieval:PATH"   PATH: a text, a folder of texts (*.txt), or records (*.jsonl) whose member "text" is one, as
-//                      answers that were kept are (data/text/text.h). It is read with the target's tokenizer when the
-//                      drafter is opened; some 110 bytes of memory a token, one copy for all sessions.
+//                      answers that were kept are (data/text/text.h), read with the target's tokenizer when the drafter
+//                      is opened; or the file of a suffix:keep=FILE, which holds tokens (infer/drafter/datastore.h).
+//                      Some 110 bytes of memory a token, one copy for all sessions.
 // The longest end of the session's text that occurs in it, of at most 32 tokens and at least 2, is continued by the
 // most frequent continuations: the most probable nodes of the trie that REST merges the hits into, found by counts
 // (infer/drafter/automaton.h) where REST walks its suffix array. --tree has them drafted in another shape. Nothing is
 // found: nothing is drafted. In a tree with a model's drafts (RASD, arXiv 2503.03434): hybrid.
 #include "data/text/text.h"
 #include "infer/drafter/automaton.h"
-#include "infer/drafter/drafter.h"
+#include "infer/drafter/datastore.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/log.h"
 
@@ -80,6 +81,16 @@ static pl_status build(retrieval *d, const ids *text, int64_t n, const char *pat
     return PL_OK;
 }
 
+// Answers, one after the other.
+static pl_status open_kept(retrieval *d, const char *path, const pl_drafter_options *o, pl_err *err) {
+    const pl_datastore of = {.kind = PL_DATASTORE_ANSWERS, .tok = o->tok, .vocab = o->target->vocab};
+    ids                all;
+    PL_TRY(pl_datastore_read(path, &of, &all.id, &all.n, err));
+    pl_status st = all.n > 0 ? build(d, &all, 1, path, err) : pl_fail(err, PL_E_INPUT, "%s: holds no answers", path);
+    pl_free(all.id);
+    return st;
+}
+
 static pl_status encode(retrieval *d, const pl_corpus *c, const pl_tokenizer *tok, const char *path, pl_err *err) {
     ids      *text = pl_calloc((size_t)c->n, sizeof *text);
     pl_status st = text ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
@@ -98,26 +109,28 @@ static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char
     return pl_automaton_shape(p, name, "retrieval", NODES, tree, err);
 }
 
+static pl_status open_texts(retrieval *d, const char *path, const pl_drafter_options *o, pl_err *err) {
+    pl_corpus *c;
+    if (!o->tok)
+        return pl_fail(err, PL_E_INPUT, "drafter \"retrieval:%s\": the target's tokenizer is not known here", path);
+    PL_TRY(pl_corpus_read(&c, &path, 1, (pl_text_options){0}, err));
+    pl_status st = encode(d, c, o->tok, path, err);
+    pl_corpus_destroy(c);
+    return st;
+}
+
 static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
                       pl_err *err) {
-    pl_corpus *c;
     *out = NULL;
-    if (!o->tok)
-        return pl_fail(err, PL_E_INPUT, "drafter \"retrieval:%s\": the target's tokenizer is not known here", args);
-    PL_TRY(pl_corpus_read(&c, &args, 1, (pl_text_options){0}, err));
     retrieval *d = pl_calloc(1, sizeof *d);
-    if (!d) {
-        pl_corpus_destroy(c);
-        return pl_fail(err, PL_E_MEMORY, "drafter \"retrieval\": out of memory");
-    }
+    if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"retrieval\": out of memory");
     d->base = (pl_drafter){.kind = &kind,
                            .policy = *policy,
                            .max_sessions = o->max_sessions,
                            .max_rows = o->max_rows,
                            .proposals = 1u << PL_PROPOSE_TOP};
     d->given = o->tree && *o->tree;
-    pl_status st = encode(d, c, o->tok, args, err);
-    pl_corpus_destroy(c);
+    pl_status st = pl_datastore_is(args) ? open_kept(d, args, o, err) : open_texts(d, args, o, err);
     if (st == PL_OK)
         *out = &d->base;
     else

@@ -10,6 +10,16 @@
 // that verification asks, so chains are drafted, of any length. Rows that the new text has in common with what was
 // written are not read again (draft_model.h).
 //
+//   "omni:PATH[:TOKENIZER]"
+//
+// The same with OmniDraft's n-gram cache (arXiv 2507.02659; ngrams.h) in place of all strings: tokens that both have,
+// and those of the target's that it has said and that the drafter writes as several. A token is then one forward where
+// what is drawn begins no list. The cache grows with every text, prompts included, over all sessions of the process:
+// drafts, and so speed, depend on what was said before, the text's law does not.
+//
+// OmniDraft merges the tokens of one draft and gives the merged token the product of its parts' probabilities. Here the
+// law is that of what is drawn: what a list takes is taken from the token that begins it.
+//
 // Two statements of the paper do not hold to the letter. Theorem 3.1 says that exact matching accepts less than
 // rejection sampling where q = p and two probabilities differ; a p of one token of probability 1 has two that differ,
 // and both accept always: it holds where some 0 < p(t) < 1 (tests/infer/test_string_law.c). And Algorithm 3's line 7
@@ -40,8 +50,12 @@ typedef struct drafting {
 
 typedef struct slrs {
     pl_standalone        own;
-    drafting            *at;   // [sessions], by item
-    double              *dist; // [vd]
+    pl_ngrams            grams;   // omni
+    bool                 cached;  // omni
+    int32_t             *learned; // [sessions] tokens of the text that the cache has seen
+    float               *said;    // [vd] logits of the tokens that may come first
+    drafting            *at;      // [sessions], by item
+    double              *dist;    // [vd]
     pl_distribution_work work;
 } slrs;
 
@@ -51,6 +65,14 @@ static bool writes(slrs *d, const pl_draft_item *it, const float *logits) {
     if (it->proposing) s = *it->proposing->sampling;
     s.repetition_penalty = 1;
     return pl_distribution(d->dist, logits, d->own.tr.vd, &s, &(pl_history){0}, &d->work);
+}
+
+// Tokens that neither are the target's nor begin a list are not drafted: temperature, top-k, ... act on the others.
+static const float *sayable(slrs *d, const float *logits) {
+    const pl_translation *tr = &d->own.tr;
+    for (int64_t i = 0; i < tr->vd; i++)
+        d->said[i] = tr->to_target[i] >= 0 || d->grams.root[i] ? logits[i] : -INFINITY;
+    return d->said;
 }
 
 static void begin(drafting *a, const pl_draft_item *it) {
@@ -77,7 +99,7 @@ static bool choose(slrs *d, pl_ctx *ctx, drafting *a, pl_draft_item *it) {
     if (n == 0 || ++a->level >= policy->depth || a->level >= it->depth || id == a->law.end_target) return false;
     if (text->n_said == text->said_room) return false;
     pl_status st = pl_transcript_add(text, id, &err);
-    if (st != PL_OK) pl_ctx_fail(ctx, st, "drafter \"slrs\": %s", err.msg);
+    if (st != PL_OK) pl_ctx_fail(ctx, st, "drafter \"%s\": %s", d->own.base.kind->name, err.msg);
     if (st != PL_OK || text->full || !pl_draft_model_context(&d->own.model, it->slot, text->ids, text->n, true))
         return false;
     begin(a, it);
@@ -88,7 +110,8 @@ static bool choose(slrs *d, pl_ctx *ctx, drafting *a, pl_draft_item *it) {
 static const float *take(slrs *d, drafting *a, const pl_draft_item *it, const float *logits) {
     for (int to = a->law.n; a->state < to; a->state++) {
         if (a->row[a->state] == NO_PLACE) continue;
-        if (writes(d, it, logits)) pl_string_law_take(&a->law, a->state, d->dist);
+        if (writes(d, it, d->cached && a->state == 0 ? sayable(d, logits) : logits))
+            pl_string_law_take(&a->law, a->state, d->dist);
         logits += d->own.tr.vd;
     }
     return logits;
@@ -106,10 +129,17 @@ static void ask(slrs *d, pl_ctx *ctx, drafting *a, pl_draft_item *it) {
     if (a->law.n == a->state) a->on = choose(d, ctx, a, it);
 }
 
+static void learn(slrs *d, const pl_draft_item *it) {
+    for (int32_t *i = &d->learned[it->slot]; *i < it->n_tokens; ++*i)
+        pl_ngrams_learn(&d->grams, it->tokens[*i]);
+}
+
 static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     slrs  *d = (slrs *)base;
     double began = pl_now(), at = began;
     if (ctx->measuring) return; // its model computes in steps of its own
+    for (int i = 0; i < b->n && d->cached; i++)
+        learn(d, &b->item[i]);
     for (int i = 0; i < b->n; i++) {
         drafting *a = &d->at[i];
         a->on = pl_standalone_take_in(&d->own, ctx, &b->item[i]);
@@ -142,42 +172,65 @@ static void destroy(pl_drafter *base) {
     }
     pl_standalone_close(&d->own);
     pl_distribution_work_fini(&d->work);
+    pl_ngrams_close(&d->grams);
+    pl_free(d->learned);
+    pl_free(d->said);
     pl_free(d->at);
     pl_free(d->dist);
     pl_free(d);
+}
+
+static pl_status out_of_memory(const slrs *d, pl_err *err) {
+    return pl_fail(err, PL_E_MEMORY, "drafter \"%s\": out of memory", d->own.base.kind->name);
 }
 
 static pl_status allocate(slrs *d, const pl_drafter_options *o, pl_err *err) {
     const pl_translation *tr = &d->own.tr;
     d->at = pl_calloc((size_t)o->max_sessions, sizeof *d->at);
     d->dist = pl_calloc((size_t)tr->vd, sizeof *d->dist);
-    if (!d->at || !d->dist) return pl_fail(err, PL_E_MEMORY, "drafter \"slrs\": out of memory");
+    d->learned = pl_calloc((size_t)o->max_sessions, sizeof *d->learned);
+    d->said = pl_calloc((size_t)tr->vd, sizeof *d->said);
+    if (!d->at || !d->dist || !d->learned || !d->said) return out_of_memory(d, err);
+    if (d->cached) PL_TRY(pl_ngrams_open(&d->grams, &tr->target, tr->vt, &tr->draft, tr->vd, tr->to_draft, err));
     for (int i = 0; i < o->max_sessions; i++) {
         d->at[i].best = pl_calloc((size_t)tr->vt, sizeof *d->at[i].best);
-        if (!d->at[i].best) return pl_fail(err, PL_E_MEMORY, "drafter \"slrs\": out of memory");
+        if (!d->at[i].best) return out_of_memory(d, err);
         PL_TRY(pl_string_law_init(&d->at[i].law, &tr->target, tr->vt, &tr->draft, tr->vd, CAP, LEAST, err));
+        if (d->cached) pl_string_law_use(&d->at[i].law, &d->grams, tr->to_target);
         PL_CHECK(d->at[i].law.most <= 1 + CAP * LEVEL, "%d states", d->at[i].law.most);
     }
     return pl_distribution_work_init(&d->work, tr->vd, err);
 }
 
-static const pl_drafter_kind kind = {.name = "slrs",
-                                     .propose = propose,
-                                     .reset = pl_standalone_reset,
-                                     .step_bytes = pl_standalone_step_bytes,
-                                     .destroy = destroy};
-
-static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree, pl_err *err) {
-    (void)args;
-    return pl_standalone_chain(p, name, "slrs", tree, err);
+static void reset(pl_drafter *base, int slot) {
+    pl_standalone_reset(base, slot);
+    ((slrs *)base)->learned[slot] = 0;
 }
 
-static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
-                      pl_err *err) {
+static pl_status forget(pl_drafter *base, pl_err *err) {
+    slrs *d = (slrs *)base;
+    (void)err;
+    pl_ngrams_forget(&d->grams);
+    memset(d->learned, 0, (size_t)base->max_sessions * sizeof *d->learned);
+    return PL_OK;
+}
+
+static const pl_drafter_kind slrs_kind = {
+    .name = "slrs", .propose = propose, .reset = reset, .step_bytes = pl_standalone_step_bytes, .destroy = destroy};
+static const pl_drafter_kind omni_kind = {.name = "omni",
+                                          .propose = propose,
+                                          .reset = reset,
+                                          .step_bytes = pl_standalone_step_bytes,
+                                          .destroy = destroy,
+                                          .forget = forget};
+
+static pl_status open(pl_drafter **out, const pl_drafter_kind *kind, const char *args, const pl_tree_policy *policy,
+                      const pl_drafter_options *o, pl_err *err) {
     *out = NULL;
     slrs *d = pl_calloc(1, sizeof *d);
-    if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"slrs\": out of memory");
-    pl_status st = pl_standalone_open(&d->own, &kind, args, policy, LEVEL, CAP * LEVEL, true, o, err);
+    if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"%s\": out of memory", kind->name);
+    d->cached = kind == &omni_kind;
+    pl_status st = pl_standalone_open(&d->own, kind, args, policy, LEVEL, CAP * LEVEL, true, o, err);
     if (st == PL_OK) st = allocate(d, o, err);
     if (st == PL_OK)
         *out = &d->own.base;
@@ -186,8 +239,35 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
     return st;
 }
 
+static pl_status open_slrs(pl_drafter **out, const char *args, const pl_tree_policy *policy,
+                           const pl_drafter_options *o, pl_err *err) {
+    return open(out, &slrs_kind, args, policy, o, err);
+}
+
+static pl_status open_omni(pl_drafter **out, const char *args, const pl_tree_policy *policy,
+                           const pl_drafter_options *o, pl_err *err) {
+    return open(out, &omni_kind, args, policy, o, err);
+}
+
+static pl_status slrs_chain(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree,
+                            pl_err *err) {
+    (void)args;
+    return pl_standalone_chain(p, name, "slrs", tree, err);
+}
+
+static pl_status omni_chain(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree,
+                            pl_err *err) {
+    (void)args;
+    return pl_standalone_chain(p, name, "omni", tree, err);
+}
+
 const pl_drafter_source pl_drafter_slrs = {.name = "slrs",
                                            .syntax = "slrs:PATH[:TOKENIZER]",
                                            .help = "the same, drawn from the law of its strings (SLRS)",
-                                           .shape = shape,
-                                           .open = open};
+                                           .shape = slrs_chain,
+                                           .open = open_slrs};
+const pl_drafter_source pl_drafter_omni = {.name = "omni",
+                                           .syntax = "omni:PATH[:TOKENIZER]",
+                                           .help = "the same, of tokens in both and of those that the target has said",
+                                           .shape = omni_chain,
+                                           .open = open_omni};

@@ -40,6 +40,11 @@ pl_status pl_string_law_init(pl_string_law *l, const pl_lexicon *target, int64_t
     return PL_OK;
 }
 
+void pl_string_law_use(pl_string_law *l, const pl_ngrams *grams, const int32_t *to_target) {
+    l->grams = grams;
+    l->to_target = to_target;
+}
+
 void pl_string_law_fini(pl_string_law *l) {
     pl_free(l->alone);
     pl_free(l->state);
@@ -59,8 +64,50 @@ static void ends(pl_string_law *l, int32_t first, double w) {
     if (first >= 0 && first < l->vt) l->psi[first] += w;
 }
 
+// Writing goes on behind this token, or ends here.
+static void add(pl_string_law *l, int parent, int64_t d, double w, const pl_lexicon_at *at, int32_t gram, bool open) {
+    int depth = l->state[parent].depth + 1;
+    if (depth < l->cap && w >= l->least && l->n < l->most && open)
+        l->state[l->n++] =
+            (pl_string_state){.w = w, .parent = parent, .depth = depth, .token = (int32_t)d, .at = *at, .gram = gram};
+    else
+        ends(l, at->longest, w);
+}
+
+static void add_gram(pl_string_law *l, int parent, int64_t d, double w, int32_t gram, int32_t longest) {
+    if (gram && l->grams->node[gram].target >= 0) longest = l->grams->node[gram].target;
+    add(l, parent, d, w, &(pl_lexicon_at){.longest = longest}, gram, gram && l->grams->node[gram].first);
+}
+
+// What does not go on in the cache leaves F as it is.
+static void take_grams(pl_string_law *l, int state, const double *q) {
+    const pl_string_state s = l->state[state];
+    double                rest = 1;
+    if (s.depth == 0) {
+        for (int64_t d = 0; d < l->vd; d++) {
+            if (!(q[d] > 0)) continue;
+            if (d == l->end_draft)
+                ends(l, l->end_target, q[d]);
+            else
+                add_gram(l, state, d, q[d], pl_ngrams_next(l->grams, 0, (int32_t)d), l->to_target[d]);
+        }
+        return;
+    }
+    for (int32_t g = l->grams->node[s.gram].first; g; g = l->grams->node[g].sibling) {
+        int32_t d = l->grams->node[g].token;
+        if (!(q[d] > 0)) continue;
+        rest -= q[d];
+        add_gram(l, state, d, s.w * q[d], g, s.at.longest);
+    }
+    if (rest > 0) ends(l, s.at.longest, s.w * rest);
+}
+
 void pl_string_law_take(pl_string_law *l, int state, const double *q) {
     PL_CHECK(state < l->n, "state %d of %d", state, l->n);
+    if (l->grams) {
+        take_grams(l, state, q);
+        return;
+    }
     pl_string_state s = l->state[state];
     for (int64_t d = 0; d < l->vd; d++) {
         double w = s.w * q[d];
@@ -74,11 +121,7 @@ void pl_string_law_take(pl_string_law *l, int state, const double *q) {
         if (n == 0) continue;
         pl_lexicon_at at = s.depth == 0 ? l->alone[d] : s.at;
         if (s.depth > 0) pl_lexicon_read(l->target, &at, bytes, n);
-        if (s.depth + 1 < l->cap && w >= l->least && l->n < l->most && pl_lexicon_open(l->target, &at))
-            l->state[l->n++] =
-                (pl_string_state){.w = w, .parent = state, .depth = s.depth + 1, .token = (int32_t)d, .at = at};
-        else
-            ends(l, at.longest, w);
+        add(l, state, d, w, &at, 0, pl_lexicon_open(l->target, &at));
     }
 }
 

@@ -18,6 +18,10 @@
 // Strings that begin with none of the target's tokens are left out and psi is taken of the rest, as in a vocabulary
 // that is cut to the intersection. So are the tails of strings of less than PL_STRING_TAIL.
 //
+// With n-grams (ngrams.h) F is another: the target's token of the longest list in the cache that the tokens written
+// begin with, of a list of one the token that both have; writing ends where no longer list begins so. What is written
+// is then told token by token, not byte by byte, and few strings go on.
+//
 // Usage, for each token of the target:
 //   pl_string_law_begin(l, psi)                          state 0: nothing written
 //   for all states, in order: pl_string_law_take(l, state, q)   q [vd]: what is written behind it; adds states
@@ -25,7 +29,7 @@
 #ifndef PL_STRING_LAW_H
 #define PL_STRING_LAW_H
 
-#include "data/tokenizer/lexicon.h"
+#include "infer/drafter/ngrams.h"
 
 #define PL_STRING_TAIL 1e-9
 
@@ -33,7 +37,8 @@ typedef struct pl_string_state {
     double        w; // probability of what was written
     int           parent, depth;
     int32_t       token; // the last one
-    pl_lexicon_at at;    // what was written, in the target's vocabulary
+    pl_lexicon_at at;    // what was written, in the target's vocabulary; with n-grams `longest` alone
+    int32_t       gram;  // the same as a node of the cache
 } pl_string_state;
 
 typedef struct pl_string_law {
@@ -42,7 +47,9 @@ typedef struct pl_string_law {
     int32_t           end_target, end_draft; // tokens that end an answer, -1: none
     int               cap;
     double            least;
-    pl_lexicon_at    *alone; // [vd] each draft token by itself
+    pl_lexicon_at    *alone;     // [vd] each draft token by itself
+    const pl_ngrams  *grams;     // NULL: all strings
+    const int32_t    *to_target; // [vd] with n-grams: the token that both have, -1: none
     // Of the token in hand.
     double           *psi; // [vt]; borrowed
     pl_string_state  *state;
@@ -52,6 +59,8 @@ typedef struct pl_string_law {
 // Tokens beyond vt and vd do not count. 1 <= cap, 0 < least <= 1.
 pl_status pl_string_law_init(pl_string_law *l, const pl_lexicon *target, int64_t vt, const pl_lexicon *draft,
                              int64_t vd, int cap, double least, pl_err *err);
+// The law of what the cache makes of the drafter's tokens; both are borrowed.
+void      pl_string_law_use(pl_string_law *l, const pl_ngrams *grams, const int32_t *to_target);
 void      pl_string_law_fini(pl_string_law *l); // zeroed is fine
 // States of one depth at most.
 int       pl_string_law_level(const pl_string_law *l);

@@ -1,19 +1,21 @@
 // Drafts from a suffix automaton (SuffixDecoding, Oliaro et al. 2024, arXiv 2411.04975): what mostly followed when
 // these words stood here before, in this text and in answers given before it.
 //
-//   "suffix[:NODES[,keep]]"   the longest end of the session's text, prompt included, that occurs earlier in it; its
-//                             continuations by how often they followed: the NODES (12) most probable ones, which share
-//                             prefixes and so are a tree, none below 1 in 20. --tree has them drafted in another shape,
-//                             chains (chain:auto, chain:N) or trees (auto, static:...).
-//   keep                      also in all answers that ended before, of this process: the longer match is drafted from,
-//                             of equal ones the text's own.
+//   "suffix[:NODES[,keep[=FILE]]]"
+//                the longest end of the session's text, prompt included, that occurs earlier in it; its continuations
+//                by how often they followed: the NODES (12) most probable ones, which share prefixes and so are a tree,
+//                none below 1 in 20. --tree has them drafted in another shape, chains (chain:auto, chain:N) or trees
+//                (auto, static:...).
+//   keep         also in all answers that ended before, of this process: the longer match is drafted from, of equal
+//                ones the text's own.
+//   keep=FILE    and in those that FILE held when it was opened (infer/drafter/datastore.h); saved, it holds them all.
 // A text that repeats itself is drafted as repeating, since behind what is drafted the search goes on.
 //
 // With `keep` drafts, and so speed, depend on which answers ended before, and so on the order of prompts, on their
 // batch and, where trees adapt, on timing; with verifier match the text does not. Answers enter when their session
 // ends, in that order. The last 131,072 to 262,144 tokens are kept: when one half is full the other is forgotten.
 #include "infer/drafter/automaton.h"
-#include "infer/drafter/drafter.h"
+#include "infer/drafter/datastore.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 
@@ -30,6 +32,10 @@ typedef struct suffix {
     int            nodes;
     pl_automaton **own;     // [sessions]
     pl_automaton  *kept[2]; // NULL: nothing is kept; [0] is the one that grows
+    char          *file;    // NULL: in none
+    pl_datastore   of;
+    int32_t       *opened; // [n_opened] what it held
+    int64_t        n_opened;
 } suffix;
 
 static void take_in(suffix *d, const pl_draft_item *it) {
@@ -63,19 +69,50 @@ static void reset(pl_drafter *base, int slot) {
     pl_automaton_clear(((suffix *)base)->own[slot]);
 }
 
-static void ended(pl_drafter *base, int slot, const int32_t *answer, int n) {
-    suffix *d = (suffix *)base;
-    (void)slot;
-    if (!d->kept[0] || n == 0 || n >= KEPT) return;
+static void remember(suffix *d, const int32_t *answer, int64_t n) {
+    if (n == 0 || n >= KEPT) return;
     if (pl_automaton_room(d->kept[0]) <= n) {
         pl_automaton *full = d->kept[0];
         d->kept[0] = d->kept[1];
         d->kept[1] = full;
         pl_automaton_clear(d->kept[0]);
     }
-    for (int i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++)
         pl_automaton_add(d->kept[0], answer[i]);
     pl_automaton_add(d->kept[0], PL_AUTOMATON_END);
+}
+
+static void ended(pl_drafter *base, int slot, const int32_t *answer, int n) {
+    suffix *d = (suffix *)base;
+    (void)slot;
+    if (d->kept[0]) remember(d, answer, n);
+}
+
+// As if the answers of the file had just ended, one after the other.
+static pl_status forget(pl_drafter *base, pl_err *err) {
+    suffix *d = (suffix *)base;
+    (void)err;
+    for (int i = 0; i < 2 && d->kept[i]; i++)
+        pl_automaton_clear(d->kept[i]);
+    for (int64_t i = 0, first = 0; i < d->n_opened; i++)
+        if (d->opened[i] == PL_AUTOMATON_END || i == d->n_opened - 1) {
+            remember(d, d->opened + first, i + (d->opened[i] != PL_AUTOMATON_END) - first);
+            first = i + 1;
+        }
+    return PL_OK;
+}
+
+static pl_status save(pl_drafter *base, pl_err *err) {
+    const suffix *d = (const suffix *)base;
+    if (!d->file) return PL_OK;
+    int64_t  older = pl_automaton_tokens(d->kept[1]), n = pl_automaton_tokens(d->kept[0]);
+    int32_t *all = pl_malloc((size_t)(older + n + 1) * sizeof *all);
+    if (!all) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", d->file);
+    memcpy(all, pl_automaton_text(d->kept[1]), (size_t)older * sizeof *all);
+    memcpy(all + older, pl_automaton_text(d->kept[0]), (size_t)n * sizeof *all);
+    pl_status st = pl_datastore_write(d->file, &d->of, all, older + n, err);
+    pl_free(all);
+    return st;
 }
 
 // Counts and edges of some nodes.
@@ -90,35 +127,52 @@ static void destroy(pl_drafter *base) {
     pl_free(d->own);
     for (int i = 0; i < 2; i++)
         pl_automaton_destroy(d->kept[i]);
+    pl_free(d->file);
+    pl_free(d->opened);
     pl_free(d);
 }
 
-static const pl_drafter_kind kind = {
-    .name = "suffix", .propose = propose, .reset = reset, .ended = ended, .step_bytes = step_bytes, .destroy = destroy};
+static const pl_drafter_kind kind = {.name = "suffix",
+                                     .propose = propose,
+                                     .reset = reset,
+                                     .step_bytes = step_bytes,
+                                     .destroy = destroy,
+                                     .ended = ended,
+                                     .forget = forget,
+                                     .save = save};
 
 // ---- opening --------------------------------------------------------------------------------------------------------
 
 static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree, pl_err *err) {
-    int  nodes;
-    bool keep;
+    int         nodes;
+    const char *keep;
     PL_TRY(pl_drafter_nodes("suffix", NODES, args, &nodes, &keep, err));
     return pl_automaton_shape(p, name, "suffix", nodes, tree, err);
 }
 
-static pl_status fill(suffix *d, const pl_drafter_options *o, bool keep, pl_err *err) {
+static pl_status open_file(suffix *d, const pl_drafter_options *o, const char *path, pl_err *err) {
+    d->of = (pl_datastore){.kind = PL_DATASTORE_ANSWERS, .tok = o->tok, .vocab = o->target->vocab};
+    d->file = pl_strdup(path);
+    if (!d->file) return pl_fail(err, PL_E_MEMORY, "drafter \"suffix\": out of memory");
+    PL_TRY(pl_datastore_read(path, &d->of, &d->opened, &d->n_opened, err));
+    return forget(&d->base, err);
+}
+
+// keep: as pl_drafter_nodes has it.
+static pl_status fill(suffix *d, const pl_drafter_options *o, const char *keep, pl_err *err) {
     d->own = pl_calloc((size_t)o->max_sessions, sizeof(void *));
     if (!d->own) return pl_fail(err, PL_E_MEMORY, "drafter \"suffix\": out of memory");
     for (int i = 0; i < o->max_sessions; i++)
         PL_TRY(pl_automaton_create(&d->own[i], (int64_t)o->slots + 1, err));
     for (int i = 0; i < 2 && keep; i++)
         PL_TRY(pl_automaton_create(&d->kept[i], KEPT, err));
-    return PL_OK;
+    return keep && *keep ? open_file(d, o, keep, err) : PL_OK;
 }
 
 static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
                       pl_err *err) {
-    int  nodes;
-    bool keep;
+    int         nodes;
+    const char *keep;
     *out = NULL;
     PL_TRY(pl_drafter_nodes("suffix", NODES, args, &nodes, &keep, err));
     suffix *d = pl_calloc(1, sizeof *d);
@@ -140,7 +194,7 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
 
 const pl_drafter_source pl_drafter_suffix = {
     .name = "suffix",
-    .syntax = "suffix[:NODES[,keep]]",
+    .syntax = "suffix[:NODES[,keep[=FILE]]]",
     .help = "what mostly followed the longest end of the text that came before; keep: in answers too",
     .shape = shape,
     .open = open};

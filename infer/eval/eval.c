@@ -461,6 +461,7 @@ static pl_status run_batch(eval *e, batch_work *bw, pl_batched *b, bool first, p
     const pl_verifier *v;
     PL_TRY(open_runner(e, b->method % e->n, b->sessions, &run, &v, err));
     pl_status st = warm_up_batch(&run, &bw->w, b->sessions, err);
+    if (st == PL_OK) st = pl_runner_forget(&run, err);
     if (st == PL_OK) st = pl_batch_run(&run, &bw->w, b, first ? bw->hash : NULL, first ? bw->latency : NULL, err);
     pl_runner_close(&run);
     if (st != PL_OK) return pl_fail_at(err, st, "%s, %d at a time", a->name, b->sessions);
@@ -507,12 +508,21 @@ static pl_status run_batches(eval *e, int t, pl_err *err) {
     return st;
 }
 
+// Every round over the prompts begins with what the drafters were opened with: none finds an answer to the same prompt
+// that it gave in an earlier one, or while warming up.
+static pl_status forget(eval *e, pl_err *err) {
+    for (int c = 0; c < e->n; c++)
+        PL_TRY(pl_runner_forget(&e->runner[c], err));
+    return PL_OK;
+}
+
 // All methods of temperature t, side by side.
 static pl_status run_temperature(eval *e, int t, pl_progress *p, int64_t *done, pl_err *err) {
     pl_results *r = e->r;
     int         seeds = r->method[t * e->n].seeds;
     PL_TRY(warm_up(e, t, err));
     for (int k = 0; k < r->repeats * seeds; k++) {
+        PL_TRY(forget(e, err));
         for (int64_t i = 0; i < r->n_prompts; i++) {
             if (!is_mine(e, i)) continue;
             PL_TRY(ask(e, i, err));

@@ -4,9 +4,11 @@
 // further temperature, named "NAME@T=1". Every method decodes the same prompts at batch 1 with the same settings and
 // seeds; for each prompt and seed all methods of a temperature run before the next, in an order that rotates, so that
 // drift of the machine hits all alike. Before a later turn of a conversation stand the answers that "plain" gave at
-// this temperature and seed, for all methods: they see the same prompts. A drafter's weights and its target's are bf16:
-// its answers are compared with plain's of the same temperature and seed. Where batches are asked for, every method but
-// "plain-fp32" then answers all prompts again, so many at a time (infer/eval/batch.h).
+// this temperature and seed, for all methods: they see the same prompts. A drafter's weights and its target's are
+// bf16: its answers are compared with plain's of the same temperature and seed. What a drafter keeps of ended answers
+// (keep) counts within one round over the prompts alone, and a FILE that it keeps them in is read, never written.
+// Where batches are asked for, every method but "plain-fp32" then answers all prompts again, so many at a time
+// (infer/eval/batch.h).
 #ifndef PL_EVAL_H
 #define PL_EVAL_H
 

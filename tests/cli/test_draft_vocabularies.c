@@ -36,7 +36,7 @@ static int tokens_of(const char *how, int32_t *ids, double *accepted) {
 static void text_is_plain(void **state) {
     (void)state;
     char                     model[512];
-    static const char *const ways[] = {"tli", "union", "slem", "slrs"};
+    static const char *const ways[] = {"tli", "union", "slem", "slrs", "omni"};
     test_data(model, "models/TinyStories-656K");
     for (int hot = 0; hot < 2; hot++) {
         int32_t want[MOST], got[MOST];
@@ -44,7 +44,7 @@ static void text_is_plain(void **state) {
         snprintf(how, sizeof how, "--temperature %d", hot);
         int n = tokens_of(how, want, NULL);
         assert_true(n > 30);
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < 5; k++) {
             double tau;
             snprintf(how, sizeof how, "--temperature %d --tree chain:3 --drafter %s:%s --verify %s", hot, ways[k],
                      model, hot || k == 2 ? "match" : "rejection");

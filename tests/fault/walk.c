@@ -167,6 +167,16 @@ const command walk_commands[] = {
      .args = "decode -q --threads 2 --target target --drafter slrs:target --tree chain:2 --verify block "
              "--temperature 1 --prompt then --max-new-tokens 8 --json",
      .stdout_is_product = true},
+    {.name = "keep",
+     .args = "decode -q --threads 2 --target target --drafter suffix:4,keep=out/kept --prompt then "
+             "--max-new-tokens 8 --json",
+     .before = "trained",
+     .adds = true,
+     .stdout_is_product = true},
+    {.name = "omni",
+     .args = "decode -q --threads 2 --target target --drafter omni:target --tree chain:2 --verify block "
+             "--temperature 1 --prompt then --max-new-tokens 8 --json",
+     .stdout_is_product = true},
     {.name = "report", .args = "report out -q --out out", .before = "evaluated"},
     {.name = "inspect", .args = "inspect out -q --json", .before = "evaluated", .stdout_is_product = true},
     {.name = "ceilings",
@@ -307,8 +317,9 @@ static const char *judge_again(const walker *w, char text[1024]) {
     tree    now;
     char    why[512] = "";
     tree_read(&now, "out");
-    bool left_before = now.left_over > 0;
+    bool left_before = now.left_over > 0, done = w->c->adds && tree_same(&now, &w->whole, why);
     tree_fini(&now);
+    if (done) return NULL;
     run(w->c->args, &(fault_plan){0}, &o);
     tree_read(&now, "out");
     bool complete = w->c->once && o.r.code == 2 && strstr(o.err, "is complete");

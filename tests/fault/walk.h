@@ -19,6 +19,7 @@ typedef struct command {
     const char *before; // copied to `out` before every run; NULL: nothing is there
     bool        stdout_is_product;
     bool        once; // a second run over a complete product is refused, and says so
+    bool        adds; // a second run over a complete product makes another one: not run again
 } command;
 
 typedef struct walk_options {

@@ -109,6 +109,7 @@ static void table_is_the_codes(void **state) {
                {"`union`", "union:", w.dir},
                {"`slem`", "slem:", w.dir},
                {"`slrs`", "slrs:", w.dir},
+               {"`omni`", "omni:", w.dir},
                {"`hybrid` alone", "hybrid:suffix", ""},
                {"`hybrid` with EAGLE-3", "hybrid:suffix+", w.eagle3},
                {"`hybrid` with `slem`", "hybrid:suffix+slem:", w.dir}};

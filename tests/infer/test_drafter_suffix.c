@@ -195,8 +195,10 @@ static void refuses(void **state) {
     static const struct {
         const char *what, *tree, *line;
     } bad[] = {
-        {"suffix:0", NULL, "drafter \"suffix:0\": expected suffix[:NODES[,keep]], NODES in 1..127"},
-        {"suffix:4,kept", NULL, "drafter \"suffix:4,kept\": expected suffix[:NODES[,keep]], NODES in 1..127"},
+        {"suffix:0", NULL, "drafter \"suffix:0\": expected suffix[:NODES[,keep[=FILE]]], NODES in 1..127"},
+        {"suffix:4,kept", NULL, "drafter \"suffix:4,kept\": expected suffix[:NODES[,keep[=FILE]]], NODES in 1..127"},
+        {"suffix:keep=", NULL, "drafter \"suffix:keep=\": expected suffix[:NODES[,keep[=FILE]]], NODES in 1..127"},
+        {"suffix:keep,4", NULL, "drafter \"suffix:keep,4\": expected suffix[:NODES[,keep[=FILE]]], NODES in 1..127"},
         {"suffix", "eagle2:60,10,6",
          "drafter \"suffix\" drafts chains and trees of a given shape with at most 8 children, not \"eagle2:60,10,6\"; "
          "leave --tree out for its own"},

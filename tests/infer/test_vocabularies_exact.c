@@ -228,8 +228,8 @@ static bool takes(const pl_drafter *d, const pl_verifier *v) {
 static const struct {
     const char *name, *tree;
     int         verifiers;
-} ways[] = {{"lm", "chain:2", 7},    {"lm", "static:2x1", 5}, {"tli", "chain:2", 7}, {"tli", "static:2x1", 5},
-            {"union", "chain:2", 5}, {"slem", "chain:2", 1},  {"slrs", "chain:2", 7}};
+} ways[] = {{"lm", "chain:2", 7},    {"lm", "static:2x1", 5}, {"tli", "chain:2", 7},  {"tli", "static:2x1", 5},
+            {"union", "chain:2", 5}, {"slem", "chain:2", 1},  {"slrs", "chain:2", 7}, {"omni", "chain:2", 7}};
 
 static void dist_is_exact(void **state) {
     (void)state;
@@ -265,9 +265,9 @@ static void dist_is_exact(void **state) {
 // No token in common: a plain step, for tokens and for strings.
 static void nothing_in_common(void **state) {
     (void)state;
-    static const char *const names[] = {"tli", "union", "slem", "slrs"};
+    static const char *const names[] = {"tli", "union", "slem", "slrs", "omni"};
     set(&samplings[0], 1);
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 5; k++) {
         pl_drafter        *d = open_drafter(names[k], w.other, "chain:1");
         const pl_verifier *v = k == 2 ? &pl_verify_match : &pl_verify_rejection;
         outcome            o = enumerate(d, v);
@@ -283,7 +283,8 @@ static void controls_fail(void **state) {
         const pl_verifier *v;
     } control[] = {{"tli", &test_biased_no_residual},   {"slrs", &test_biased_no_residual},
                    {"union", &test_biased_no_residual}, {"union", &test_biased_no_miss},
-                   {"tli", &test_biased_fresh},         {"slrs", &test_biased_fresh}};
+                   {"tli", &test_biased_fresh},         {"slrs", &test_biased_fresh},
+                   {"omni", &test_biased_no_residual},  {"omni", &test_biased_fresh}};
     set(&samplings[0], 1);
     for (size_t k = 0; k < sizeof control / sizeof *control; k++) {
         pl_drafter *d = open_drafter(control[k].name, w.draft, "chain:1");
@@ -296,12 +297,13 @@ static void controls_fail(void **state) {
 
 // ---- what is accepted -----------------------------------------------------------------------------------------------
 
-// The drafter's distribution behind the prompt, over its own tokens.
-static void drafters_own(double *q) {
+// The drafter's distribution behind the prompt and, where it is not -1, a token of its own behind that, over its tokens.
+static void drafters_own(int32_t behind, double *q) {
     pl_drafter_options   o = options("chain:1");
     pl_draft_model       m;
     pl_translation       tr;
     const pl_transcript *text;
+    const float         *logits;
     pl_distribution_work work;
     pl_ctx               ctx = {.be = pl_backend_cpu()};
     pl_err               err = {0};
@@ -310,7 +312,12 @@ static void drafters_own(double *q) {
     assert_true(pl_translation_tell(&tr, &ctx, 0, prompt, PROMPT, &text));
     assert_true(pl_draft_model_context(&m, 0, text->ids, text->n, true));
     assert_int_equal(pl_distribution_work_init(&work, 6, &err), PL_OK);
-    assert_true(pl_distribution(q, pl_draft_model_run(&m), 6, &t.sampling, &(pl_history){0}, &work));
+    logits = pl_draft_model_run(&m);
+    if (behind >= 0) {
+        assert_int_equal(pl_draft_model_row(&m, 0, behind, -1), 0);
+        logits = pl_draft_model_run(&m);
+    }
+    assert_true(pl_distribution(q, logits, 6, &t.sampling, &(pl_history){0}, &work));
     pl_distribution_work_fini(&work);
     pl_translation_close(&tr);
     pl_draft_model_close(&m);
@@ -324,7 +331,7 @@ static void intersection_beats_union(void **state) {
     pl_drafter      *tli = open_drafter("tli", w.draft, "chain:1"), *all = open_drafter("union", w.draft, "chain:1");
     double           q[6], both = 0, a1 = 0, a2 = 0;
     set(&samplings[0], 1);
-    drafters_own(q);
+    drafters_own(-1, q);
     for (int i = 0; i < 3; i++)
         both += q[in_both[i][1]];
     for (int i = 0; i < 3; i++) {
@@ -341,6 +348,36 @@ static void intersection_beats_union(void **state) {
     }
     pl_drafter_destroy(tli);
     pl_drafter_destroy(all);
+}
+
+// The n-gram cache knows "ba", which the prompt says and the drafter writes as "b" and "a", and not "aba", which nobody
+// has said: the law of what is drawn. What becomes "ba" is no "b"; a "b" behind which nothing goes on is one.
+static void cache_draws_what_was_said(void **state) {
+    (void)state;
+    enum { b, a, ab = 3 }; // the drafter's; the target's are a, b, ab, ba, aba
+    pl_drafter *d = open_drafter("omni", w.draft, "chain:1"), *strings = open_drafter("slrs", w.draft, "chain:1");
+    for (int s = 0; s < 2; s++) {
+        double q[6], behind[6], psi[V] = {0}, all = 0, accepted = 0;
+        set(&(pl_sampling){.temperature = s == 0 ? 3 : 1, .top_p = 1}, 1);
+        drafters_own(-1, q);
+        drafters_own(b, behind);
+        bool on = q[b] / (q[a] + q[b] + q[ab]) >= 1.0 / 16;
+        psi[0] = q[a];
+        psi[1] = q[b] * (on ? 1 - behind[a] : 1);
+        psi[2] = q[ab];
+        psi[3] = q[b] * (on ? behind[a] : 0);
+        for (int i = 0; i < V; i++)
+            all += psi[i];
+        for (int i = 0; i < V; i++)
+            accepted += fmin(t.p[0][i], psi[i] / all);
+        outcome o = enumerate(d, &pl_verify_rejection);
+        print_message("temperature %g: the cache accepts %.4f, all strings %.4f\n", t.sampling.temperature, o.any,
+                      enumerate(strings, &pl_verify_rejection).any);
+        assert_true(fabs(o.any - accepted) < 1e-6 && o.error < EXACT);
+        assert_true(psi[3] > 0.01);
+    }
+    pl_drafter_destroy(d);
+    pl_drafter_destroy(strings);
 }
 
 // Theorem 3.1, q = p: a draw that is matched is accepted with probability sum p^2, one that is tested always. Where p
@@ -367,7 +404,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dist_is_exact),         cmocka_unit_test(nothing_in_common),
         cmocka_unit_test(controls_fail),         cmocka_unit_test(intersection_beats_union),
-        cmocka_unit_test(matching_accepts_less),
+        cmocka_unit_test(matching_accepts_less), cmocka_unit_test(cache_draws_what_was_said),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
