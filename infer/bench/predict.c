@@ -4,26 +4,29 @@
 #include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
 #include "kernels/cuda/predict/predict.h"
+#include "kernels/cuda/predict/published.h"
 
 #include <stdio.h>
 
 #define CHAIN 7
+
+pl_status pl_bench_prediction_done(pl_prediction *p, pl_status st, const char *name, pl_err *err) {
+    pl_predict_end(p);
+    if (st != PL_OK || !p->left) return st;
+    return pl_fail(err, PL_E_INTERNAL, "bench: %s: %lld launches beyond %d, of %d kinds", name, (long long)p->left,
+                   PL_PREDICT_LAUNCHES, PL_PREDICT_KERNELS);
+}
 
 static pl_status record(pl_prediction *p, pl_bench_case *c, pl_err *err) {
     if (!c->ready) return pl_fail(err, PL_E_MEMORY, "bench: %s: no memory", c->name);
     pl_predict_begin(p);
     pl_ctx_begin(&c->ctx);
     c->step(&c->ctx, c->arg);
-    pl_status st = pl_ctx_sync(&c->ctx, err);
-    pl_predict_end(p);
-    if (st == PL_OK && p->left)
-        st = pl_fail(err, PL_E_INTERNAL, "bench: %s: %lld launches beyond %d kinds", c->name, (long long)p->left,
-                     PL_PREDICT_KERNELS);
-    return st;
+    return pl_bench_prediction_done(p, pl_ctx_sync(&c->ctx, err), c->name, err);
 }
 
 static void put_kernel(pl_json_out *o, const pl_predicted_kernel *k, double times) {
-    const double n = times * (double)k->launches, sampled = k->c.sampled ? (double)k->c.sampled : 1;
+    const double n = times * (double)k->launches;
     pl_json_out_object(o);
     pl_put_str(o, "op", k->op);
     pl_put_num(o, "launches", n);
@@ -31,28 +34,30 @@ static void put_kernel(pl_json_out *o, const pl_predicted_kernel *k, double time
     pl_put_int(o, "threads", k->threads);
     pl_put_num(o, "seconds", n * k->seconds[PL_CENTRAL]);
     pl_put_num(o, "pessimistic", n * k->seconds[PL_PESSIMISTIC]);
+    pl_put_num(o, "early_seconds", times * k->early_seconds[PL_CENTRAL]);
     pl_put_str(o, "limiter", k->limiter);
     pl_put_num(o, "bytes", n * k->bytes);
-    pl_put_int(o, "sampled", k->c.sampled);
+    pl_put_int(o, "skimmed", k->c.seen);
+    pl_put_int(o, "timed", k->c.sampled);
     pl_put_num(o, "sectors_a_request", k->c.requests > 0 ? k->c.sectors / k->c.requests : 0);
     pl_put_num(o, "wavefronts_a_request", k->c.shared > 0 ? k->c.wavefronts / k->c.shared : 0);
     pl_put_num(o, "rounds", k->c.most_rounds);
     pl_put_num(o, "path_seconds", k->c.most_path[PL_CENTRAL]);
     pl_put_num(o, "nothing_in_flight", k->c.path[PL_CENTRAL] > 0 ? k->c.idle[PL_CENTRAL] / k->c.path[PL_CENTRAL] : 0);
-    pl_put_num(o, "products", k->c.products / sampled * (double)k->blocks);
+    pl_put_num(o, "lead_seconds", k->c.lead[PL_CENTRAL]);
+    pl_put_num(o, "trail_seconds", k->c.trail[PL_CENTRAL]);
+    pl_put_num(o, "products", k->c.products);
     pl_json_out_close(o, '}');
 }
 
-typedef struct part {
-    const pl_prediction *p;
-    double               times;
-} part;
-
-static void put_step(pl_json_out *o, const char *name, const part *parts, int n, double least) {
-    double seconds[2] = {0}, launches = 0, bytes = 0;
+void pl_bench_put_prediction(pl_json_out *o, const char *name, const pl_bench_predicted *parts, int n, double least,
+                             double flops) {
+    double seconds[2] = {0}, early[2] = {0}, launches = 0, bytes = 0;
     for (int i = 0; i < n; i++) {
-        for (int how = 0; how < 2; how++)
+        for (int how = 0; how < 2; how++) {
             seconds[how] += parts[i].times * parts[i].p->seconds[how];
+            early[how] += parts[i].times * parts[i].p->early_seconds[how];
+        }
         for (int k = 0; k < parts[i].p->n; k++) {
             const pl_predicted_kernel *of = &parts[i].p->k[k];
             const double               each = parts[i].times * (double)of->launches;
@@ -64,12 +69,21 @@ static void put_step(pl_json_out *o, const char *name, const part *parts, int n,
     pl_put_str(o, "step", name);
     pl_put_num(o, "seconds", seconds[PL_CENTRAL]);
     pl_put_num(o, "pessimistic", seconds[PL_PESSIMISTIC]);
+    pl_put_num(o, "early_seconds", early[PL_CENTRAL]);
+    pl_put_num(o, "early_pessimistic", early[PL_PESSIMISTIC]);
     pl_put_num(o, "launches", launches);
     pl_put_num(o, "bytes", bytes);
-    pl_put_num(o, "least_bytes", least);
-    pl_put_num(o, "over_least_bytes", bytes / least);
-    pl_put_num(o, "share_of_copy", least / pl_gpu(PL_GPU_COPY, PL_CENTRAL) / seconds[PL_CENTRAL]);
-    pl_put_num(o, "share_pessimistic", least / pl_gpu(PL_GPU_COPY, PL_CENTRAL) / seconds[PL_PESSIMISTIC]);
+    if (flops > 0) {
+        pl_put_num(o, "flops", flops);
+        pl_put_num(o, "flops_per_second", flops / seconds[PL_CENTRAL]);
+    } else {
+        const double floor = least / pl_gpu(PL_GPU_COPY, PL_CENTRAL);
+        pl_put_num(o, "least_bytes", least);
+        pl_put_num(o, "over_least_bytes", bytes / least);
+        pl_put_num(o, "share_of_copy", floor / seconds[PL_CENTRAL]);
+        pl_put_num(o, "share_pessimistic", floor / seconds[PL_PESSIMISTIC]);
+        pl_put_num(o, "share_early", floor / early[PL_CENTRAL]);
+    }
     pl_put_array(o, "kernels");
     for (int i = 0; i < n; i++)
         for (int k = 0; k < parts[i].p->n; k++)
@@ -78,9 +92,29 @@ static void put_step(pl_json_out *o, const char *name, const part *parts, int n,
     pl_json_out_close(o, '}');
 }
 
-// The model has met neither a GPU nor a published figure, and its constants are still to be read in their sources.
-static void put_constants(pl_json_out *o) {
-    pl_put_bool(o, "validated", false);
+// What others have measured, and what the model says of it, nothing fitted.
+static void put_published(pl_json_out *o) {
+    pl_put_array(o, "published");
+    for (int i = 0; i < pl_published_n; i++) {
+        const pl_published p = pl_published_at(i);
+        pl_json_out_object(o);
+        pl_put_str(o, "name", p.name);
+        pl_put_num(o, "published", p.seconds);
+        pl_put_num(o, "predicted", p.predicted[PL_CENTRAL]);
+        pl_put_num(o, "pessimistic", p.predicted[PL_PESSIMISTIC]);
+        pl_put_num(o, "error", pl_published_error(&p));
+        pl_put_str(o, "limiter", p.limiter);
+        pl_put_str(o, "source", p.source);
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, ']');
+}
+
+// validated: beside published figures, whose errors follow; measured: on a GPU, these kernels.
+void pl_bench_put_constants(pl_json_out *o) {
+    pl_put_bool(o, "validated", true);
+    pl_put_bool(o, "measured", false);
+    put_published(o);
     pl_put_array(o, "constants");
     for (int i = 0; i < pl_gpu_constants_n; i++) {
         const pl_gpu_constant *c = &pl_gpu_constants[i];
@@ -103,32 +137,39 @@ static pl_status put_steps(pl_json_out *o, pl_bench_model *m, pl_prediction *p, 
     PL_TRY(record(&p[DEEP], m->verify.forward[PL_BENCH_VERIFY - 1].c, err));
     const double least = m->verify.forward[0].c->bytes;
     pl_put_array(o, "predicted");
-    put_step(o, "plain", &(part){&p[ONE], 1}, 1, least);
-    put_step(o, "verify 60 rows", &(part){&p[DEEP], 1}, 1, least);
+    pl_bench_put_prediction(o, "plain", &(pl_bench_predicted){&p[ONE], 1}, 1, least, 0);
+    pl_bench_put_prediction(o, "verify 60 rows", &(pl_bench_predicted){&p[DEEP], 1}, 1, least, 0);
     for (int i = 0; i < m->n_heads; i++) {
         const pl_bench_case *level = m->head[i].level[0].part[PL_BENCH_LEVEL];
         char                 name[80];
         PL_TRY(record(&p[LEVEL], m->head[i].level[0].part[PL_BENCH_LEVEL], err));
         snprintf(name, sizeof name, "cycle of %d, %s", CHAIN, m->head[i].name);
-        put_step(o, name, (part[]){{&p[LEVEL], CHAIN}, {&p[EIGHT], 1}}, 2, least + CHAIN * level->bytes);
+        pl_bench_put_prediction(o, name, (pl_bench_predicted[]){{&p[LEVEL], CHAIN}, {&p[EIGHT], 1}}, 2,
+                                least + CHAIN * level->bytes, 0);
     }
     pl_json_out_close(o, ']');
-    put_constants(o);
+    pl_bench_put_constants(o);
+    return PL_OK;
+}
+
+pl_status pl_bench_counted(pl_env *counted, const pl_env *env, pl_err *err) {
+    *counted = *env;
+    counted->backend = pl_backend_counted();
+    if (!counted->backend)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "--predict: this build has no counted kernels; build with GCC, without a "
+                       "sanitizer");
+    pl_log_warn("--predict: by a model that has met others' measurements, none of these kernels");
     return PL_OK;
 }
 
 pl_status pl_bench_put_predicted(pl_json_out *o, const pl_env *env, const pl_bench_shape *s, pl_err *err) {
-    pl_env          counted = *env;
+    pl_env          counted;
     pl_bench        b;
     pl_bench_model *m = pl_calloc(1, sizeof *m);
     pl_prediction  *p = pl_calloc(4, sizeof *p);
     pl_status       st = m && p ? PL_OK : pl_fail(err, PL_E_MEMORY, "bench: out of memory");
-    counted.backend = pl_backend_counted();
-    if (st == PL_OK && !counted.backend)
-        st = pl_fail(err, PL_E_UNSUPPORTED,
-                     "--predict: this build has no counted kernels; build with GCC, without a "
-                     "sanitizer");
-    if (st == PL_OK) pl_log_warn("--predict: by a model that has met no measurement yet; nothing to plan by");
+    if (st == PL_OK) st = pl_bench_counted(&counted, env, err);
     if (st == PL_OK && (st = pl_bench_open(&b, &counted, 1 << 20, err)) == PL_OK) {
         st = pl_bench_model_make(m, &b, s, err);
         if (st == PL_OK) st = put_steps(o, m, p, err);

@@ -45,6 +45,7 @@ struct machine { // of the thread that runs a block
 };
 
 const pl_emu_watcher        *pl_emu_watch;
+bool                         pl_emu_skims;
 thread_local pl_emu_thread   pl_emu;
 static thread_local machine *now;
 
@@ -170,6 +171,7 @@ static void multiply(uint8_t *slots) {
 }
 
 void pl_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+    if (pl_emu_skims) return;
     pl_emu_fragments own = {{a[0], a[1], a[2], a[3], b[0], b[1]}, {d[0], d[1], d[2], d[3]}, {}};
     static_assert(sizeof own == SLOT);
     uint8_t *all = exchange(&own, sizeof own, multiply);
@@ -222,6 +224,7 @@ void pl_emu_copy_async(void *to, const void *from, size_t bytes, bool there) {
     fiber *f = &now->fibers[now->current];
     if ((uintptr_t)to % bytes || (there && (uintptr_t)from % bytes)) broken("an asynchronous copy is not aligned");
     if (pl_emu_watch) pl_emu_watch->copy_begins(to, from, bytes, there);
+    if (pl_emu_skims) return;
     copy c = {to, from, bytes, there, pl_emu_shuffles() && pl_emu_draw(2) == 0, f->group};
     if (c.made)
         make(c);

@@ -31,5 +31,7 @@ struct pl_emu_watcher {
     void (*copy_waits)(int left);
 };
 extern const pl_emu_watcher *pl_emu_watch;
+// What is computed does not matter: products and asynchronous copies are told and left out.
+extern bool                  pl_emu_skims;
 
 #endif

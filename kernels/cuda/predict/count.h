@@ -11,9 +11,12 @@ extern "C" {
 
 // Runs blocks of l until PL_PREDICT_EVENTS accesses were seen, and counts. Everything that runs meanwhile on this
 // thread alone is counted; other emulated devices may not run.
-void   pl_count_launch(const pl_cuda_launch *l, pl_counted *c);
+void                 pl_count_launch(const pl_cuda_launch *l, pl_counted *c);
+// The counted device's: the launch of this key, one more time; *again: it has been described before. NULL where nobody
+// records or the tables are full.
+pl_predicted_kernel *pl_counted_launch(const pl_ctx *ctx, uint64_t key, bool *again);
 // Bytes of the device's block that p lies in; 0: of none. The counted device's.
-size_t pl_counted_block(const void *p);
+size_t               pl_counted_block(const void *p);
 
 #ifdef __cplusplus
 }

@@ -150,27 +150,35 @@ static uint64_t key_of(const pl_cuda_launch *l) {
     return key;
 }
 
-void PL_CUDA(submit)(pl_ctx *ctx, const pl_cuda_launch *l) {
+pl_predicted_kernel *pl_counted_launch(const pl_ctx *ctx, uint64_t key, bool *again) {
     pl_prediction *p = recorder;
-    own           *o = ctx->state;
-    if (!p || !l->kernel) return;
-    uint64_t key = key_of(l);
-    int      at = 0;
+    int            at = 0;
+    if (!p) return NULL;
     while (at < p->n && p->k[at].key != key)
         at++;
-    if (at == PL_PREDICT_KERNELS) {
+    if (at == PL_PREDICT_KERNELS || p->launched == PL_PREDICT_LAUNCHES) {
         p->left++;
-        return;
+        return NULL;
     }
     pl_predicted_kernel *k = &p->k[at];
+    p->order[p->launched++] = (uint16_t)at;
     k->launches++;
-    if (at < p->n) return;
-    p->n++;
-    k->op = o->state.op;
+    *again = at < p->n;
+    if (!*again) p->n++;
     k->key = key;
+    k->op = pl_cuda_state_of(ctx)->op;
+    return k;
+}
+
+void PL_CUDA(submit)(pl_ctx *ctx, const pl_cuda_launch *l) {
+    own                 *o = ctx->state;
+    bool                 again;
+    pl_predicted_kernel *k = l->kernel ? pl_counted_launch(ctx, key_of(l), &again) : NULL;
+    if (!k || again) return;
     k->blocks = (int64_t)l->grid[0] * l->grid[1] * l->grid[2];
     k->threads = (int)l->threads;
     k->room = l->room;
+    k->early = l->early;
     pl_count_launch(l, &k->c);
     memset(o->ticket, 0, sizeof o->ticket); // of blocks that did not all come
     o->fault = (pl_cuda_fault)PL_NO_FAULTS; // what zeros lead to is no fault
@@ -183,11 +191,9 @@ void pl_predict_begin(pl_prediction *p) {
 
 void pl_predict_end(pl_prediction *p) {
     recorder = NULL;
-    for (int i = 0; i < p->n; i++) {
+    for (int i = 0; i < p->n; i++)
         pl_predict_kernel(&p->k[i]);
-        for (int how = 0; how < 2; how++)
-            p->seconds[how] += p->k[i].seconds[how] * (double)p->k[i].launches;
-    }
+    pl_predict_sequence(p);
 }
 
 void PL_CUDA(meet)(pl_ctx *ctx) {

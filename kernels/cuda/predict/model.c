@@ -26,34 +26,79 @@ static double resident(const pl_predicted_kernel *k) {
     return (size_t)n < by_room ? n : (double)by_room;
 }
 
-// Bytes of a launch out of those of samples: what they have in common is read once.
-static double whole(const pl_predicted_kernel *k) {
-    const pl_counted *c = &k->c;
-    double            n = (double)c->sampled, each = c->far / n;
-    double            common = n > 1 ? fmax(0, (c->far - c->distinct) / (n - 1)) : 0;
-    return common + (each - common) * (double)k->blocks;
+// Seconds that memory needs for a launch's bytes.
+static double streaming(const pl_counted *c, int how) {
+    const double read = c->far - c->written, least = fmin(read, c->written);
+    return 2 * least / pl_gpu(PL_GPU_COPY, how) + (read - least) / pl_gpu(PL_GPU_READ, how) +
+           (c->written - least) / pl_gpu(PL_GPU_COPY, how);
 }
 
 void pl_predict_kernel(pl_predicted_kernel *k) {
-    static const char *const names[] = {"launch", "rounds", "memory", "L2", "shared memory", "tensor cores"};
-    const pl_counted        *c = &k->c;
-    const double             n = c->sampled ? (double)c->sampled : 1, more = (double)k->blocks / n;
-    k->bytes = c->sampled ? whole(k) : 0;
+    static const char *const names[] = {"launch",        "rounds",       "memory",      "L2",
+                                        "shared memory", "tensor cores", "exponentials"};
+    enum { LAUNCH, ROUNDS, MEMORY, L2, SHARED, TENSOR, EXP, TERMS };
+    const pl_counted *c = &k->c;
+    k->bytes = c->far;
     for (int how = PL_PESSIMISTIC; how >= PL_CENTRAL; how--) {
         const double sms = pl_gpu(PL_GPU_MULTIPROCESSORS, how), clock = pl_gpu(PL_GPU_CLOCK, how);
-        const double at_once = sms * resident(k), uneven = c->far > 0 ? c->most_far / (c->far / n) : 1;
-        const bool   one_wave = (double)k->blocks <= at_once;
-        double       t[6] = {0};
-        t[1] = one_wave ? c->most_path[how] : c->path[how] / n * (double)k->blocks / at_once;
-        if (k->bytes > 0)
-            t[2] = k->bytes * (one_wave ? uneven : 1) / pl_gpu(PL_GPU_COPY, how) + pl_gpu(PL_GPU_FAR, how) / clock;
-        t[3] = c->sectors * 32 * more / pl_gpu(PL_GPU_L2_RATE, how);
-        t[4] = c->wavefronts * more / fmin(sms, (double)k->blocks) / clock;
-        t[5] = c->products * more * PRODUCT_FLOPS / pl_gpu(PL_GPU_MMA_RATE, how);
+        const double blocks = (double)k->blocks, at_once = sms * resident(k);
+        const double busy = blocks < sms ? blocks / sms : blocks / (ceil(blocks / at_once) * at_once); // share of SMs
+        const double used = blocks < at_once ? fmin(1, blocks / sms) : busy;
+        double       t[TERMS] = {0};
+        t[ROUNDS] = fmax(c->most_path[how], blocks <= at_once ? 0 : c->path[how] / at_once);
+        k->memory[how] = streaming(c, how);
+        const double first = pl_gpu(PL_GPU_FAR, how) / clock; // what is small is done before the rate is reached
+        if (c->far > 0)
+            t[MEMORY] = c->lead[how] + first + fmin(pl_gpu(PL_GPU_RAMP, how) - first, k->memory[how]) + k->memory[how] +
+                        c->trail[how];
+        t[L2] = c->sectors * 32 / pl_gpu(PL_GPU_L2_RATE, how);
+        t[SHARED] = c->wavefronts / fmin(sms, blocks) / clock;
+        t[TENSOR] = (c->products * PRODUCT_FLOPS / pl_gpu(PL_GPU_MMA_RATE, how) +
+                     c->warpgroup / pl_gpu(PL_GPU_WGMMA_RATE, how)) /
+                    used;
+        t[EXP] = c->exponentials / pl_gpu(PL_GPU_EXP_RATE, how) / used;
         int most = 0;
-        for (int i = 1; i < 6; i++)
+        for (int i = 1; i < TERMS; i++)
             if (t[i] > t[most]) most = i;
-        k->limiter = t[most] > pl_gpu(PL_GPU_GAP, how) ? names[most] : names[0];
+        k->limiter = t[most] > pl_gpu(PL_GPU_GAP, how) ? names[most] : names[LAUNCH];
         k->seconds[how] = pl_gpu(PL_GPU_GAP, how) + t[most];
+    }
+}
+
+// Share of the multiprocessors on which k's blocks find room while `before` runs.
+static double beside(const pl_predicted_kernel *before, const pl_predicted_kernel *k) {
+    const double sms = pl_gpu(PL_GPU_MULTIPROCESSORS, PL_CENTRAL);
+    const bool   both =
+        before->room + k->room + 2 * ROOM_RESERVED <= ROOM && before->threads + k->threads <= MOST_THREADS;
+    return both ? 1 : fmax(0, 1 - (double)before->blocks / sms);
+}
+
+// What a launch hides behind the one before it, of which memory is idle for so long.
+static double hidden(const pl_predicted_kernel *k, double room, double idle, int how) {
+    if (k->c.ahead <= 0 || room <= 0) return 0;
+    const double first = k->c.lead[how] + pl_gpu(PL_GPU_FAR, how) / pl_gpu(PL_GPU_CLOCK, how);
+    return fmin(idle, first + fmin(k->c.ahead * room / pl_gpu(PL_GPU_READ, how), k->memory[how]));
+}
+
+void pl_predict_sequence(pl_prediction *p) {
+    for (int how = 0; how < 2; how++) {
+        const pl_predicted_kernel *before = NULL;
+        p->seconds[how] = p->early_seconds[how] = 0;
+        for (int i = 0; i < p->n; i++)
+            p->k[i].early_seconds[how] = 0;
+        for (int i = 0; i < p->launched; i++) {
+            pl_predicted_kernel *k = &p->k[p->order[i]];
+            const double         gap = pl_gpu(PL_GPU_GAP, how), body = k->seconds[how] - gap;
+            double               t = k->seconds[how];
+            if (before && k->early) {
+                const double early = pl_gpu(PL_GPU_EARLY_GAP, how);
+                const double idle = early + fmax(0, before->seconds[how] - gap - before->memory[how]);
+                t = early + fmax(0, body - hidden(k, beside(before, k), idle, how));
+            }
+            p->seconds[how] += k->seconds[how];
+            p->early_seconds[how] += t;
+            k->early_seconds[how] += t;
+            before = k;
+        }
     }
 }

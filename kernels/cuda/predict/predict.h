@@ -5,10 +5,13 @@
 //                 with a call at each access of memory (-fsanitize=thread, whose calls come to count.cc). Its memory is
 //                 mapped and never filled: reads give zeros, copies do nothing, so that a model of any size fits.
 //   once each     Launches that differ in addresses alone (the layers of a model) are one: it is run once, and counts
-//                 for all. Of its blocks first 0, then those halfway between those that ran, until
-//                 PL_PREDICT_EVENTS accesses were seen; the same command samples the same blocks. Values are not
-//                 those of the launches before: they are zeros, so what depends on values (a support, ties among
-//                 logits) is not as it would be.
+//                 for all. All of its blocks are skimmed (which sectors of memory, how many accesses), unless they are
+//                 more than PL_PREDICT_BLOCKS, or PL_PREDICT_SKIMMED accesses: then 16 are, and the rest is taken to be
+//                 like them. Some are timed, until PL_PREDICT_EVENTS accesses were seen: the one that does most, the
+//                 one that does least, those halfway between; each other counts as the timed one that is nearest to
+//                 it. The same command times the same blocks. Values are not those of the launches before: they are
+//                 zeros, so what depends on values (a support, ties among logits) is not as it would be.
+//   products      that go to cuBLASLt on a GPU (lib/lt.h) are described, not run: lt_counted.c
 //   the model     knows counts and the device's constants (constants.def), and no kernel by name.
 //
 // The model of a block: each warp has a clock in cycles. Requests are the lanes' accesses in the order of the code,
@@ -18,16 +21,22 @@
 //                 has been loaded UNROLL times (what a compiler batches of a loop). Latency: the memory's for
 //                 blocks of memory larger than the L2, else the L2's
 //   cp.async      issues likewise and is waited for where the code waits
+//   fence         a round trip to the L2; at its pessimistic end it waits for all copies under way too
 //   shared        wavefronts: the most words that one bank has to give, a quarter or half of the warp at a time for
 //                 accesses of 16 and 8 bytes; a latency before they are used
 //   barrier       the slowest of the block, and a latency
 // The model of a launch of B blocks, R resident on a multiprocessor:
-//   seconds = gap + max(path, bytes / bandwidth of memory + a latency, bytes / bandwidth of the L2,
-//                       wavefronts / clock, products / rate)
-//   path is the longest block's where all are resident, else the mean's times B / (multiprocessors x R).
-// Bytes from memory are distinct sectors of large blocks: what samples have in common counts once.
-// Not modelled: arithmetic outside tensor cores, registers, instruction fetch, branches beside each other, early
-// launches. Of a product that blocks share, the last block's sum is counted only where all blocks were sampled.
+//   seconds = gap + max(path, lead + ramp + bytes / rate + trail, sectors / bandwidth of the L2, wavefronts / clock,
+//                       products / rate)
+//   path is the longest block's where all are resident, else at least all blocks' over multiprocessors x R; lead and
+//   trail are what a block does before it first asks memory for anything, and after the last of it has come; ramp is a
+//   latency, and where there are bytes enough RAMP, in which memory's rate is not reached; rate is that of reads, and a
+//   copy's for what is written and as much of what is read.
+// Bytes are distinct sectors of blocks larger than the L2: within a launch nothing comes twice.
+// Launches that may start early (state.h) have a second time: a shorter gap, and of what they ask of memory before they
+// wait for the launch before them so much is hidden as memory had nothing to do in that one, on multiprocessors that
+// have room for both.
+// Not modelled: arithmetic outside tensor cores, registers, instruction fetch, branches beside each other.
 #ifndef PL_CUDA_PREDICT_H
 #define PL_CUDA_PREDICT_H
 
@@ -37,19 +46,24 @@
 extern "C" {
 #endif
 
-#define PL_PREDICT_EVENTS 3000000 // accesses of single threads, of one launch
+#define PL_PREDICT_EVENTS 3000000 // accesses of single threads that are timed, of one launch
+#define PL_PREDICT_SKIMMED 4e8    // and that are skimmed
+#define PL_PREDICT_BLOCKS 4096    // of a launch that is skimmed whole
 #define PL_PREDICT_KERNELS 512    // different launches
+#define PL_PREDICT_LAUNCHES 16384
 
-// What was counted of the blocks that ran.
+// What was counted of a launch: of all its blocks, those that were not timed as their nearest were.
 typedef struct pl_counted {
-    int64_t sampled;                        // blocks
+    int64_t seen, sampled;                  // blocks that were skimmed, timed
     double  requests, sectors;              // of global memory by warps
     double  shared, wavefronts;             // requests of shared memory
-    double  far, distinct, near;            // bytes from memory: each block's own; together; bytes from the L2
-    double  most_far;                       // bytes of one block from memory
+    double  far, written, ahead;            // bytes from and to memory; of these written; asked for before it waits
     double  products;                       // of tensor cores: m16n8k16
-    double  rounds, most_rounds;            // rounds of dependent loads of a block's slowest warp
-    double  path[2], most_path[2], idle[2]; // seconds, by the model of a block: sum, longest, nothing in flight
+    double  warpgroup, exponentials;        // flops by wgmma, exponentials: of launches that are described, not counted
+    double  most_rounds;                    // rounds of dependent loads of the slowest warp
+    double  path[2], most_path[2], idle[2]; // seconds of a block: sum, longest, nothing in flight (sum)
+    double  lead[2], trail[2];              // seconds: before memory is first asked, after the last has come
+    bool    led;
 } pl_counted;
 
 enum { PL_CENTRAL, PL_PESSIMISTIC };
@@ -60,17 +74,22 @@ typedef struct pl_predicted_kernel {
     int64_t     launches, blocks;
     int         threads;
     size_t      room;
+    bool        early; // may start early
     pl_counted  c;
-    double      seconds[2]; // of one launch, the gap before it included
-    const char *limiter;    // central: "memory", "L2", "rounds", "shared memory", "tensor cores", "launch"
-    double      bytes;      // of one launch from and to memory
+    double      seconds[2];       // of one launch, the gap before it included
+    double      early_seconds[2]; // of all its launches where they start early
+    double      memory[2];        // of these, memory is busy
+    const char *limiter;          // central: "memory", "L2", "rounds", "shared memory", "tensor cores", "launch" ...
+    double      bytes;            // of one launch from and to memory
 } pl_predicted_kernel;
 
 typedef struct pl_prediction {
     pl_predicted_kernel k[PL_PREDICT_KERNELS];
     int                 n;
-    int64_t             left; // launches beyond the table
-    double              seconds[2];
+    int64_t             left;                       // launches beyond the tables
+    uint16_t            order[PL_PREDICT_LAUNCHES]; // which kernel each launch is
+    int                 launched;
+    double              seconds[2], early_seconds[2]; // one after another; each as early as it may
 } pl_prediction;
 
 // One of the constants: seconds, bytes per second ... as constants.def has them.
@@ -97,8 +116,10 @@ const pl_backend *pl_backend_counted(void);
 // their seconds and stops.
 void              pl_predict_begin(pl_prediction *p);
 void              pl_predict_end(pl_prediction *p);
-// The model of a launch, alone: sets seconds, limiter and bytes.
+// The model of a launch, alone: sets seconds, memory, limiter and bytes.
 void              pl_predict_kernel(pl_predicted_kernel *k);
+// That of launches in order, out of their kernels' (seconds and early_seconds).
+void              pl_predict_sequence(pl_prediction *p);
 
 #ifdef __cplusplus
 }
