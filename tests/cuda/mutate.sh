@@ -14,6 +14,7 @@ tests_of() { # FILE: quick ones first
     case "$1" in
     attention*) echo raced_op_attention ;;
     blockattention.cu) echo raced_op_blockattention ;;
+    blockconv.cu) echo raced_op_blockconv ;;
     columns.cuh | rows.cu) echo raced_op_headnorm raced_op_rmsnorm raced_op_smoothl1 raced_op_classify raced_op_embed raced_op_adamw ;;
     device.cuh) echo raced_op_smoothl1 raced_op_rmsnorm raced_op_route raced_op_topk raced_op_draw ;;
     divergence.cu) echo raced_op_divergence ;;
