@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define TENSORS 256
+#define HEAD_TENSORS 3 // of them, what check_wanted adds
 
 typedef struct import {
     const pl_import_options *o;
@@ -345,12 +346,14 @@ static void want_eagle(wanted_list *l, const import *m) {
 
 static bool want_of_block(void *arg, const char *name, const int64_t size[3]) {
     wanted_list *l = arg;
+    if (l->n == TENSORS - HEAD_TENSORS) return false;
     want(l, "", name, size[0], size[1], NEEDED);
     l->w[l->n - 1].size[2] = size[2];
     return true;
 }
 
-static void want_block(wanted_list *l, const import *m) {
+// False where config.json has more layers than tensors can be listed for.
+static bool want_block(wanted_list *l, const import *m) {
     const pl_hf_config *c = &m->config;
     int64_t             rank = strcmp(c->head.kind, "markov") == 0 ? pl_hf_head_int(&c->head, "rank") : 0;
     bool                sure = rank > 0 && pl_hf_head_find(&c->head, "confidence");
@@ -368,7 +371,7 @@ static void want_block(wanted_list *l, const import *m) {
                              .taps = c->block.taps,
                              .group = c->block.group,
                              .selector_rank = c->selector.rank};
-    pl_hf_block_tensors(&s, want_of_block, l);
+    return pl_hf_block_tensors(&s, want_of_block, l);
 }
 
 static bool among(const wanted_list *l, const char *name) {
@@ -381,7 +384,11 @@ static pl_status check_wanted(const import *m, wanted_list *l, pl_err *err) {
     const pl_hf_config *c = &m->config;
     int64_t             d = c->hidden_size, rows = m->told->rows;
     bool                own = !m->rank && own_head(m);
-    is_block(m) ? want_block(l, m) : want_eagle(l, m);
+    if (!is_block(m))
+        want_eagle(l, m);
+    else if (!want_block(l, m))
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: config.json has num_hidden_layers %d, more than a drafter has",
+                       m->o->dir, c->num_hidden_layers);
     want(l, "", "lm_head.weight", rows, d, own ? NEEDED : NONE);
     want(l, "", "efficient_lm_head.weight", rows, m->rank, m->rank ? NEEDED : NONE);
     want(l, "", "efficient_lm_head_down_proj.weight", m->rank, d, m->rank ? NEEDED : NONE);

@@ -402,10 +402,11 @@ static void refused(void **state) {
         if (!strstr(err.msg, bad[i][1])) fail_msg("%s", err.msg);
     }
     // Keys that could not matter; the last of other kinds of heads: lowrank's, specvocab's two, markov's three.
-    static const char *const other[] = {"0,1",   "40",   "true",   "backbone", "3",   "4", "5",       "true",  "100",
-                                        "true",  "50",   "random", "true",     "3",   "3", "hard-ce", "false", "0.3",
-                                        "2.5",   "1",    "0.5",    "0.1",      "0.9", "7", "d-pace",  "0.3",   "2",
-                                        "false", "true", "8",      "8",        "8",   "8", "true",    "100"};
+    static const char *const other[] = {"0,1",    "40",   "true", "backbone", "3",       "4",      "5",    "true",
+                                        "2",      "4",    "8",    "8",        "0.5",     "100",    "true", "50",
+                                        "random", "true", "3",    "3",        "hard-ce", "false",  "0.3",  "2.5",
+                                        "1",      "0.5",  "0.1",  "0.9",      "7",       "d-pace", "0.3",  "2",
+                                        "false",  "true", "8",    "8",        "8",       "8",      "true", "100"};
     for (int i = 0;; i++) {
         pl_err      err = {0};
         char        lines[2048], line[200];
@@ -425,6 +426,7 @@ static void refused(void **state) {
         assert_int_equal(small_run("bad", lines, 0, NULL, &err), PL_E_INPUT);
         if (!strstr(err.msg, line)) fail_msg("%s", err.msg);
     }
+    char                     lines[2048];
     static const char *const worse[][2] = {
         {"drafter.start=BASE/routed/checkpoints/best", "its head is of kind dynaspec; traces come from a full head"},
         {"traces.tree=auto", "changes with measured times"}};
@@ -433,8 +435,19 @@ static void refused(void **state) {
         assert_int_not_equal(capture(worse[i][0], "worse", NULL, &err), PL_OK);
         if (!strstr(err.msg, worse[i][1])) fail_msg("%s", err.msg);
     }
-    // A routed head is not what another drafter can start from.
+    // A selector proposes its candidates alone, and is not trained beside a router.
     pl_err err = {0};
+    if (small_run("picks", "drafter.selector.candidates=8\ntrain.steps=2\ntrain.warmup=0", 0, NULL, &err) != PL_OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(capture("drafter.start=BASE/picks/checkpoints/last\ntraces.top=9", "worse", NULL, &err),
+                     PL_E_INPUT);
+    if (!strstr(err.msg, "9 best tokens are to be kept of a head of 8 candidates")) fail_msg("%s", err.msg);
+    if (capture("drafter.start=BASE/picks/checkpoints/last", "picked", NULL, &err) != PL_OK) fail_msg("%s", err.msg);
+    snprintf(lines, sizeof lines, "%sdrafter.start=BASE/picks/checkpoints/last\ntraces.path=BASE/picked", ROUTED);
+    assert_int_equal(small_run("bad", lines, 0, NULL, &err), PL_E_UNSUPPORTED);
+    if (!strstr(err.msg, "it has a candidate selector")) fail_msg("%s", err.msg);
+    // A routed head is not what another drafter can start from.
+    err = (pl_err){0};
     assert_int_equal(
         small_run("bad", "drafter.start=BASE/routed/checkpoints/best\ntrain.steps=1\ntrain.warmup=0", 0, NULL, &err),
         PL_E_INPUT);

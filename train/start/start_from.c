@@ -2,6 +2,7 @@
 
 #include "infer/head/draft_vocab.h"
 #include "kernels/base/arena.h"
+#include "kernels/base/log.h"
 #include "train/keys.h"
 #include "train/start/host.h"
 #include "train/start/lowrank.h"
@@ -59,6 +60,11 @@ static pl_status origin_open(origin *o, const char *dir, const pl_backbone *b, p
                             "%s: its taps are other layers of the target; give them as "
                             "drafter.taps",
                             dir));
+    if (c->block.taps && (c->block.taps != mine->block.taps || c->block.group != mine->block.group))
+        PL_TRY_GOTO(st, fail,
+                    pl_fail(err, PL_E_INPUT,
+                            "%s: trained with convolutions; give drafter.conv.taps %d, drafter.conv.group %d", dir,
+                            c->block.taps, c->block.group));
     PL_TRY_GOTO(st, fail, map_rows(o, c->vocab_size, err));
     return PL_OK;
 fail:
@@ -169,6 +175,9 @@ static pl_status backbone(pl_start *s, const origin *o, pl_err *err) {
 static pl_status selector(pl_start *s, const origin *o, pl_err *err) {
     const pl_backbone *b = s->model;
     const pl_selector *own = &b->head.selector;
+    if (o->config.selector.candidates && (own->candidates == 0 || o->config.selector.rank != own->rank))
+        pl_log("%s: its selector of rank %d is not taken over; drafter.selector.candidates %d and rank %d would",
+               o->dir, o->config.selector.rank, o->config.selector.candidates, o->config.selector.rank);
     if (own->candidates == 0 || o->config.selector.rank != own->rank) return PL_OK;
     for (int i = b->selector_param; i < b->params.n; i++) {
         const pl_param *p = &b->params.p[i];

@@ -277,6 +277,11 @@ static pl_status create_model(router_task *t, const pl_env *env, pl_err *err) {
                        "the drafter's own target",
                        dir, c.vocab_size, c.hidden_size, (long long)t->teacher.model.vocab,
                        (long long)t->teacher.model.shape.d);
+    if (c.selector.candidates)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: it has a candidate selector, which a routed head is not trained beside; start from a "
+                       "drafter without drafter.selector",
+                       dir);
     const char *name = pl_hf_backbone_name(&c);
     if (pl_recipe_differs(t->r, &tr->drafter.kind) && pl_train_backbone(t->r) != pl_backbone_find(name))
         return pl_recipe_fail(t->r, &tr->drafter.kind, err, "drafter.start, %s, is an %s drafter", dir, name);
@@ -411,6 +416,7 @@ static pl_status start_bias(router_task *t, pl_err *err) {
 
 #define START "drafter.start's backbone is taken as it is"
 #define HEAD "the head is drafter.start's, its rows sorted by cluster"
+#define NO_SELECTOR "a routed head is trained without a selector"
 #define LOSS "a router learns which clusters hold the best traced tokens, by a loss of its own"
 
 static const struct unread_key {
@@ -428,8 +434,8 @@ static const struct unread_key {
     {pl_train_keys, offsetof(pl_train_recipe, drafter.anchor_first), START},
     {pl_train_keys, offsetof(pl_train_recipe, drafter.conv.taps), START},
     {pl_train_keys, offsetof(pl_train_recipe, drafter.conv.group), START},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.selector.candidates), "the selector is drafter.start's"},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.selector.rank), "the selector is drafter.start's"},
+    {pl_train_keys, offsetof(pl_train_recipe, drafter.selector.candidates), NO_SELECTOR},
+    {pl_train_keys, offsetof(pl_train_recipe, drafter.selector.rank), NO_SELECTOR},
     {pl_train_keys, offsetof(pl_train_recipe, train.selector_weight), LOSS},
     {pl_head_keys, offsetof(pl_head_recipe, vocab_size), HEAD},
     {pl_head_keys, offsetof(pl_head_recipe, position_aware),

@@ -306,9 +306,10 @@ static pl_status open_drafter(capture *c, const char *dir, pl_dtype t, const pl_
                               "\"%s\" changes with measured times; name a tree of a fixed kind, as eagle2:10,2,6",
                               policy.text);
     int64_t vocab = config->draft_vocab_size ? config->draft_vocab_size : c->target.vocab;
+    if (config->selector.candidates) vocab = config->selector.candidates; // it proposes no others
     if (top > vocab)
-        return pl_recipe_fail(c->r, &tr->traces.top, err, "%lld best tokens are to be kept of a head of %lld",
-                              (long long)top, (long long)vocab);
+        return pl_recipe_fail(c->r, &tr->traces.top, err, "%lld best tokens are to be kept of a head of %lld%s",
+                              (long long)top, (long long)vocab, config->selector.candidates ? " candidates" : "");
     c->positions = positions < PL_TRACES_LONGEST ? positions : PL_TRACES_LONGEST;
     pl_drafter_options o = {
         .target = &c->target, .dtype = t, .max_sessions = SESSIONS, .max_rows = ROWS, .slots = (int)c->positions};
