@@ -570,10 +570,11 @@ static pl_status find_parts(crew *w, const pl_cli_args *a, const pl_launch *l, i
     if (!l->by && ranks > 1) PL_TRY(pl_comm_fork(&w->comm, ranks, err));
     if (!l->by) return pl_comm_fork(&w->tp, parts, err);
     if (l->ranks != parts || ranks > 1)
-        return pl_fail(err, PL_E_USAGE,
-                       "--tensor-parallel %d: %s has started %d processes, over which the target is to lie; give "
-                       "--tensor-parallel %d and no --ranks, or start one process of a machine, with --ranks",
-                       parts, l->by, l->ranks, l->ranks);
+        return pl_fail(
+            err, PL_E_USAGE,
+            "--tensor-parallel %d: %s has started %d processes, over which the target is to lie; give "
+            "--tensor-parallel %d and no --ranks, or start a single process on one machine by itself, with --ranks",
+            parts, l->by, l->ranks, l->ranks);
     return join(&w->tp, a, l, err);
 }
 
@@ -602,6 +603,9 @@ static pl_status find_ranks(crew *w, const pl_command *c, const pl_cli_args *a, 
     int               ranks = c->ranks ? (int)pl_cli_int(a, "ranks") : 1;
     pl_launch         l = {.ranks = 1};
     if (c->recipe || parts > 1 || asks) PL_TRY(pl_launch_find(&l, &o, environment, NULL, err));
+    if (!l.by && o.group && strcmp(o.group, "auto") != 0)
+        return pl_fail(err, PL_E_USAGE, "--group %s: is how ranks meet that were started one by one; leave it out",
+                       o.group);
     if (parts > 1) return find_parts(w, a, &l, parts, ranks, err);
     if (!c->ranks) return refuse_others(c, a, &l, err);
     if (l.by && ranks > 1)
@@ -609,9 +613,6 @@ static pl_status find_ranks(crew *w, const pl_command *c, const pl_cli_args *a, 
                        "--ranks %d: %s has started %d processes already, of which this is one; leave it out", ranks,
                        l.by, l.ranks);
     if (l.by) return join(&w->comm, a, &l, err);
-    if (o.group && strcmp(o.group, "auto") != 0)
-        return pl_fail(err, PL_E_USAGE, "--group %s: is how ranks meet that were started one by one; leave it out",
-                       o.group);
     // Who names a transport gets it also for a single rank.
     if (ranks > 1 || pl_cli_has(a, "transport")) return pl_comm_fork(&w->comm, ranks, err);
     return PL_OK;

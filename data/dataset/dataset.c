@@ -46,6 +46,14 @@ void pl_dataset_close(pl_dataset *ds) {
 
 // ---- shards
 
+static pl_status right_size(const pl_manifest_shard *s, const char *path, int64_t bytes, pl_err *err) {
+    if (bytes == s->bytes) return PL_OK;
+    return pl_fail(err, PL_E_INPUT,
+                   "%s: broken shard: %lld bytes, the manifest says %lld; copy it again or "
+                   "generate the dataset again",
+                   path, (long long)bytes, (long long)s->bytes);
+}
+
 // The checksum, before HDF5 parses a byte: its library is not made for hostile or broken files.
 static pl_status verify(pl_dataset *ds, int64_t i, const char *path, pl_err *err) {
     const pl_manifest_shard *s = &ds->m.shards[i];
@@ -53,11 +61,7 @@ static pl_status verify(pl_dataset *ds, int64_t i, const char *path, pl_err *err
     uint64_t                 hash;
     if (ds->state[i].verified) return PL_OK;
     PL_TRY(pl_manifest_hash_file(path, &bytes, &hash, err));
-    if (bytes != s->bytes)
-        return pl_fail(err, PL_E_INPUT,
-                       "%s: broken shard: %lld bytes, the manifest says %lld; copy it again or "
-                       "generate the dataset again",
-                       path, (long long)bytes, (long long)s->bytes);
+    PL_TRY(right_size(s, path, bytes, err));
     if (hash != s->hash) {
         char have[17], want[17];
         pl_hash_hex(have, hash);
@@ -273,11 +277,16 @@ void pl_dataset_forget(pl_dataset *ds, int64_t shard) {
 
 // ---- shards that are elsewhere
 
-bool pl_dataset_here(const pl_dataset *ds, int64_t shard) {
-    char *path = pl_manifest_shard_path(ds->dir, shard);
-    bool  here = path && pl_path_exists(path);
+pl_status pl_dataset_here(const pl_dataset *ds, int64_t shard, bool *here, pl_err *err) {
+    char     *path = pl_manifest_shard_path(ds->dir, shard);
+    pl_map    m = {0};
+    pl_status st = path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", ds->dir);
+    *here = path && pl_path_exists(path);
+    if (*here) st = pl_map_open(&m, path, err);
+    if (*here && st == PL_OK) st = right_size(&ds->m.shards[shard], path, (int64_t)m.size, err);
+    pl_map_close(&m);
     pl_free(path);
-    return here;
+    return st;
 }
 
 void pl_dataset_tell(pl_dataset *ds, int64_t shard, int64_t *offsets, pl_doc_about *about) {

@@ -117,7 +117,8 @@ void      pl_dataset_forget(pl_dataset *ds, int64_t shard); // its file goes: no
 // A dataset of which the folder holds some shards, opened with lazy. Of one that is not here its documents are told, as
 // somebody who has it read them: their offsets [docs + 1] and what they are [docs], which are taken over (pl_free).
 // Reading its rows fails.
-bool      pl_dataset_here(const pl_dataset *ds, int64_t shard); // its file is in the folder
+// *here: its file is in the folder. A file of another size than the manifest's is refused; its checksum is read later.
+pl_status pl_dataset_here(const pl_dataset *ds, int64_t shard, bool *here, pl_err *err);
 void      pl_dataset_tell(pl_dataset *ds, int64_t shard, int64_t *offsets, pl_doc_about *about);
 int64_t   pl_dataset_shard_of(const pl_dataset *ds, int64_t doc);
 int64_t   pl_dataset_row_bytes(const pl_dataset_attrs *a); // bytes that a row takes in a file

@@ -33,7 +33,8 @@ static pl_status check(const pl_state *s, const pl_datastore *d, const char *pat
     if (!says(kind, d->kind))
         return pl_fail(err, PL_E_INPUT, "%s: holds %.*s, not %s; name another file", path, (int)kind->count,
                        (const char *)kind->data, d->kind);
-    PL_TRY(pl_state_get(s, "vocab", PL_I64, 1, &vocab, err));
+    if (pl_state_get(s, "vocab", PL_I64, 1, &vocab, err) != PL_OK)
+        return pl_fail(err, PL_E_INPUT, "%s: does not say for what vocab it was kept; name a new file", path);
     if (*(const int64_t *)vocab != d->vocab)
         return pl_fail(err, PL_E_INPUT, "%s: was kept for a vocabulary of %lld, the target has %lld; name another file",
                        path, (long long)*(const int64_t *)vocab, (long long)d->vocab);
@@ -57,7 +58,10 @@ pl_status pl_datastore_read(const char *path, const pl_datastore *d, int32_t **i
     *ids = NULL;
     *n = 0;
     if (!pl_path_exists(path)) return PL_OK;
-    PL_TRY(pl_state_open(&s, path, err));
+    pl_status opened = pl_state_open(&s, path, err);
+    if (opened == PL_E_INPUT)
+        return pl_fail(err, PL_E_INPUT, "%s: is no datastore, or damaged; name a new file or remove it", path);
+    PL_TRY(opened);
     pl_status st = check(s, d, path, &i, err);
     if (st == PL_OK && i->count > 0) {
         *ids = pl_malloc((size_t)i->count * sizeof **ids);

@@ -199,10 +199,10 @@ static void damaged(void **state) {
     assert_ok(pl_file_read(at("c.store"), &bytes, &size, 1 << 20, &err));
     for (size_t k = 0; k < size; k += 13) {
         put_file(at("d.store"), bytes, k);
-        assert_refused(pl_datastore_read(at("d.store"), &of, &ids, &n, &err), &err, "");
+        assert_refused(pl_datastore_read(at("d.store"), &of, &ids, &n, &err), &err, "is no datastore, or damaged");
         bytes[k] ^= 4;
         put_file(at("d.store"), bytes, size);
-        assert_refused(pl_datastore_read(at("d.store"), &of, &ids, &n, &err), &err, "");
+        assert_refused(pl_datastore_read(at("d.store"), &of, &ids, &n, &err), &err, "is no datastore, or damaged");
         bytes[k] ^= 4;
         assert_null(ids);
     }

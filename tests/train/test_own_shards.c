@@ -142,6 +142,23 @@ static void a_shard_that_nobody_has(void **state) {
     give(1, shard(4));
 }
 
+// A copy that was cut is told before the first step, also where another rank would have read that shard.
+static void a_cut_copy(void **state) {
+    (void)state;
+    pl_err err;
+    assert_int_equal(unlink(path_of(1, shard(0))), 0);
+    FILE *f = fopen(path_of(1, shard(0)), "wb");
+    assert_non_null(f);
+    assert_int_equal(fputs("cut", f) >= 0 && fclose(f) == 0, 1);
+    assert_int_equal(train(HOSTS, "bad", DRAFTER, 0, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "shard-00000.h5: broken shard: 3 bytes, the manifest says "));
+    char *begun = pl_path_join(small_base, "bad/metrics.jsonl");
+    assert_false(pl_path_exists(begun));
+    pl_free(begun);
+    assert_int_equal(unlink(path_of(1, shard(0))), 0);
+    give(1, shard(0));
+}
+
 static void another_manifest(void **state) {
     (void)state;
     pl_err err;
@@ -164,6 +181,7 @@ int main(void) {
         cmocka_unit_test(a_language_model),
         cmocka_unit_test(going_on),
         cmocka_unit_test(a_shard_that_nobody_has),
+        cmocka_unit_test(a_cut_copy),
         cmocka_unit_test(another_manifest),
     };
     return cmocka_run_group_tests(tests, setup, small_teardown);

@@ -278,7 +278,7 @@ static pl_status put_in_order(offline *t, int64_t window, pl_err *err) {
 
 static pl_status open_both(offline *t, offline *h, const char *dir, const pl_dataset_attrs *want, uint64_t seed,
                            int64_t every, int64_t window, pl_comm *comm, pl_err *err) {
-    pl_dataset_open_options lazy = {.want = want, .lazy = true}; // the survey reads, and so checks, each shard once
+    pl_dataset_open_options lazy = {.want = want, .lazy = true}; // the survey checks each size, and each shard once
     store                  *s = &t->own;
     s->comm = comm;
     PL_TRY(pl_dataset_open(&s->ds, dir, &lazy, err));

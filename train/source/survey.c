@@ -24,10 +24,11 @@ static pl_status same_manifest(const pl_dataset *ds, const char *dir, pl_comm *c
 
 static pl_status look(pl_survey *v, const pl_dataset *ds, pl_comm *comm, pl_err *err) {
     size_t    bytes[PL_RANKS_MAX];
+    bool      here;
     uint8_t  *mine = pl_calloc((size_t)v->shards + 1, 1);
     pl_status st = mine ? PL_OK : pl_fail(err, PL_E_MEMORY, "dataset: out of memory");
     for (int64_t k = 0; k < v->shards && st == PL_OK; k++)
-        mine[k] = pl_dataset_here(ds, k);
+        if ((st = pl_dataset_here(ds, k, &here, err)) == PL_OK) mine[k] = here;
     if (st == PL_OK) st = pl_comm_gather(comm, mine, (size_t)v->shards, &v->there, bytes, err);
     pl_free(mine);
     return st;

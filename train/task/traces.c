@@ -417,8 +417,8 @@ static void fini(capture *c) {
     for (int i = 0; i < SESSIONS; i++)
         drop(&c->session[i]);
     pl_dataset_writer_destroy(c->writer);
+    if (c->held) c->held->destroy(c->held); // first: it may read train's
     if (c->train) c->train->destroy(c->train);
-    if (c->held) c->held->destroy(c->held);
     if (c->drafter) pl_drafter_destroy(c->drafter);
     pl_ctx_fini(&c->ctx);
     pl_arena_fini(&c->arrays);
