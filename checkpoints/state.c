@@ -211,6 +211,15 @@ static pl_status read_item(pl_state *s, size_t *row_at, size_t table_end, size_t
     return PL_OK;
 }
 
+bool pl_state_is(const char *path) {
+    pl_map m;
+    pl_err ignored = {0};
+    if (!pl_path_exists(path) || pl_path_is_dir(path) || pl_map_open(&m, path, &ignored) != PL_OK) return false;
+    bool is = m.size >= 8 && memcmp(m.data, MAGIC, 8) == 0;
+    pl_map_close(&m);
+    return is;
+}
+
 static pl_status verify(pl_state *s, const char *path, pl_err *err) {
     const uint8_t *base = s->map.data;
     size_t         size = s->map.size;

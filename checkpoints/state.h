@@ -10,6 +10,7 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/status.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 #define PL_STATE_NAME_MAX 255 // bytes
@@ -34,6 +35,8 @@ typedef struct pl_state pl_state;
 // be non-empty and at most PL_STATE_NAME_MAX bytes (the caller's mistake if not).
 pl_status pl_state_write(const char *path, const pl_state_item *items, int64_t n, pl_err *err);
 
+// Whether the file begins as one, whole or not; false too where it cannot be read.
+bool                 pl_state_is(const char *path);
 // Maps the file and verifies all of it. Items live until close.
 pl_status            pl_state_open(pl_state **out, const char *path, pl_err *err);
 void                 pl_state_close(pl_state *s);

@@ -110,9 +110,9 @@ static void put_published(pl_json_out *o) {
     pl_json_out_close(o, ']');
 }
 
-// validated: beside published figures, whose errors follow; measured: on a GPU, these kernels.
+// compared: with published figures, whose errors follow; measured: on a GPU, these kernels.
 void pl_bench_put_constants(pl_json_out *o) {
-    pl_put_bool(o, "validated", true);
+    pl_put_bool(o, "compared", true);
     pl_put_bool(o, "measured", false);
     put_published(o);
     pl_put_array(o, "constants");

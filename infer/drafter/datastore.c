@@ -52,12 +52,24 @@ static pl_status check(const pl_state *s, const pl_datastore *d, const char *pat
     return PL_OK;
 }
 
+// Told at opening, not when the answers that it was to hold have been made.
+static pl_status folder_of(const char *path, pl_err *err) {
+    int at = (int)(pl_path_name(path) - path);
+    if (at == 0) return PL_OK;
+    char *dir = pl_strdup(path);
+    if (!dir) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    dir[at] = 0;
+    bool there = pl_path_is_dir(dir);
+    pl_free(dir);
+    return there ? PL_OK : pl_fail(err, PL_E_INPUT, "%s: there is no folder %.*s; make it first", path, at, path);
+}
+
 pl_status pl_datastore_read(const char *path, const pl_datastore *d, int32_t **ids, int64_t *n, pl_err *err) {
     pl_state            *s;
     const pl_state_item *i = NULL;
     *ids = NULL;
     *n = 0;
-    if (!pl_path_exists(path)) return PL_OK;
+    if (!pl_path_exists(path)) return folder_of(path, err);
     pl_status opened = pl_state_open(&s, path, err);
     if (opened == PL_E_INPUT)
         return pl_fail(err, PL_E_INPUT, "%s: is no datastore, or damaged; name a new file or remove it", path);
@@ -72,13 +84,4 @@ pl_status pl_datastore_read(const char *path, const pl_datastore *d, int32_t **i
     }
     pl_state_close(s);
     return st;
-}
-
-bool pl_datastore_is(const char *path) {
-    pl_state *s;
-    pl_err    ignored = {0};
-    if (!pl_path_exists(path) || pl_state_open(&s, path, &ignored) != PL_OK) return false;
-    bool is = pl_state_find(s, "datastore") != NULL;
-    pl_state_close(s);
-    return is;
 }

@@ -22,9 +22,7 @@ typedef struct pl_datastore {
 } pl_datastore;
 
 pl_status pl_datastore_write(const char *path, const pl_datastore *d, const int32_t *ids, int64_t n, pl_err *err);
-// *ids is the caller's. A file that is not there is empty: *ids NULL, *n 0.
+// *ids is the caller's. A file that is not there is empty: *ids NULL, *n 0; its folder must be there.
 pl_status pl_datastore_read(const char *path, const pl_datastore *d, int32_t **ids, int64_t *n, pl_err *err);
-// Whether the file says that it is one; false too where it cannot be read.
-bool      pl_datastore_is(const char *path);
 
 #endif

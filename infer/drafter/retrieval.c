@@ -9,6 +9,7 @@
 // most frequent continuations: the most probable nodes of the trie that REST merges the hits into, found by counts
 // (infer/drafter/automaton.h) where REST walks its suffix array. --tree has them drafted in another shape. Nothing is
 // found: nothing is drafted. In a tree with a model's drafts (RASD, arXiv 2503.03434): hybrid.
+#include "checkpoints/state.h"
 #include "data/text/text.h"
 #include "infer/drafter/automaton.h"
 #include "infer/drafter/datastore.h"
@@ -130,7 +131,7 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
                            .max_rows = o->max_rows,
                            .proposals = 1u << PL_PROPOSE_TOP};
     d->given = o->tree && *o->tree;
-    pl_status st = pl_datastore_is(args) ? open_kept(d, args, o, err) : open_texts(d, args, o, err);
+    pl_status st = pl_state_is(args) ? open_kept(d, args, o, err) : open_texts(d, args, o, err);
     if (st == PL_OK)
         *out = &d->base;
     else

@@ -66,7 +66,7 @@ static void answers(void **state) {
     assert_int_equal(n, 12);
     assert_memory_equal(ids, both, sizeof both);
     pl_free(ids);
-    assert_true(pl_datastore_is(at("a.store")));
+    assert_true(pl_state_is(at("a.store")));
     d = open_drafter(what_of("retrieval:", "a.store"));
     assert_int_equal(drafted(d, other, 3)->token[1], 4);
     pl_drafter_destroy(d);
@@ -206,6 +206,13 @@ static void damaged(void **state) {
         bytes[k] ^= 4;
         assert_null(ids);
     }
+    // What begins as a store and is cut is no text to retrieve from.
+    put_file(at("d.store"), bytes, size / 2);
+    pl_drafter        *d;
+    pl_drafter_options o = {.target = &target, .dtype = PL_F32, .max_sessions = 1, .max_rows = 8, .slots = 64};
+    assert_refused(pl_drafter_open(&d, what_of("retrieval:", "d.store"), &o, &err), &err, "or damaged");
+    // A folder that is not there is told when the file is opened.
+    assert_refused(pl_datastore_read(at("none/d.store"), &of, &ids, &n, &err), &err, "none/; make it first");
     pl_free(bytes);
 }
 

@@ -158,7 +158,7 @@ static void uneven_blocks_are_counted_whole(void **state) {
     pl_memory_destroy(be->memory, PL_LOCAL, x, K * sizeof(float));
 }
 
-// The model beside what others measured on Hopper, nothing fitted: the errors are told, and no more than what the
+// The model beside what others measured on Hopper (what shares a source: kernels/cuda/README.md): the errors are told, and no more than what the
 // README says (kernels that wait for arithmetic outside the tensor cores are its worst).
 static void published_figures(void **state) {
     (void)state;

@@ -9,6 +9,7 @@
 #include "train/source/survey.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 // What both sides read; the training side's, which lives longer.
@@ -94,16 +95,13 @@ static bool elsewhere(offline *o, int64_t at) {
     return sender(o, at, pl_comm_rank(o->s->comm)) >= 0;
 }
 
+static int by_document(const void *at, const void *kept) {
+    int64_t a = *(const int64_t *)at, b = ((const kept_doc *)kept)->at;
+    return (a > b) - (a < b);
+}
+
 static kept_doc *find_kept(const offline *o, int64_t at) {
-    int64_t lo = 0, hi = o->n_kept;
-    while (lo < hi) {
-        int64_t mid = lo + (hi - lo) / 2;
-        if (o->kept[mid].at < at)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo < o->n_kept && o->kept[lo].at == at ? &o->kept[lo] : NULL;
+    return o->n_kept ? bsearch(&at, o->kept, (size_t)o->n_kept, sizeof *o->kept, by_document) : NULL;
 }
 
 static pl_status expect(offline *o, const pl_doc_span *span, pl_err *err) {
