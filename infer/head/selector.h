@@ -5,8 +5,7 @@
 //   S_t(a, b) = U_t(b) + sum_r A[a, r] (P h_t)[r] B[b, r]        a: the token before (the target's id), b in C_t
 //   q = softmax of S_t(a, .) over C_t                            ids outside come from the target alone
 //   candidate_selector.predecessor_codebook A [V, r], .successor_codebook B [Vd, r], .hidden_projection.weight P [r, d]
-// B starts as zeros: S is U, and greedy drafts are the head's own. Equal scores: the one that the head likes better;
-// on CUDA the lower id, since the list does not ascend (kernels/op/topk.h): drafts may differ there, never the text.
+// B starts as zeros: S is U, and greedy drafts are the head's own. Equal scores: the one that the head likes better.
 //
 // It belongs to a head (pl_head.selector) and not to a kind of head: it asks for candidates as a tree does, so a head
 // that trims, factors, lists or routes has it with the same recipe key, drafter.selector, and whoever asks a head for

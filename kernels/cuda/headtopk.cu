@@ -173,7 +173,7 @@ PL_CUDA_OP(headtopk_fwd) {
             PL_LAUNCH_EARLY(ctx, "headtopk", list_kernel, pl_grid(h.rows), LIST_THREADS, id, value, h.best, n, a->k,
                             a->by_id);
         else
-            pl_select(ctx, "headtopk", id, value, h.best, one, two, h.rows, n, a->k);
+            pl_select(ctx, "headtopk", id, value, h.best, one, two, h.rows, n, a->k, pl_names{});
         if (a->lse)
             PL_LAUNCH_EARLY(ctx, "headtopk", head_lse_kernel, pl_grid(h.rows), PL_BLOCK, a->lse + m, h.lse, panels);
     }

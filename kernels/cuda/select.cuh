@@ -64,9 +64,18 @@ static __device__ __forceinline__ void pl_sort_pair(pl_key key[2]) {
         }
 }
 
+// What ids are told as: places of rows [rows, n] that hold their names; name NULL: themselves.
+struct pl_names {
+    const int32_t                      *name;
+    int64_t                             n;
+    __device__ __forceinline__ int32_t of(int64_t row, int32_t id) const {
+        return name && id >= 0 ? name[row * n + id] : id;
+    }
+};
+
 // The k best of a block's PL_SORT keys: to out [rows, chunks, k], or, where the row is one chunk, to id and value
 // [rows, k].
-static __device__ void pl_keep_best(pl_key *key, pl_key *out, int32_t *id, float *value, int k) {
+static __device__ void pl_keep_best(pl_key *key, pl_key *out, int32_t *id, float *value, int k, pl_names names) {
     int64_t row = blockIdx.y, chunk = blockIdx.x;
     pl_sort_keys(key, PL_SORT);
     for (int i = (int)threadIdx.x; i < k; i += PL_BLOCK) {
@@ -74,14 +83,15 @@ static __device__ void pl_keep_best(pl_key *key, pl_key *out, int32_t *id, float
             out[(row * gridDim.x + chunk) * k + i] = key[i];
             continue;
         }
-        id[row * k + i] = pl_key_id(key[i]);
+        id[row * k + i] = names.of(row, pl_key_id(key[i]));
         if (value) value[row * k + i] = pl_key_value(key[i]);
     }
 }
 
 // One round: chunk blockIdx.x of row blockIdx.y's n keys; the k best of it go to out [rows, chunks, k], or, in the last
 // round (one chunk), to id and value [rows, k].
-static __global__ void pl_select_kernel(pl_key *out, int32_t *id, float *value, const pl_key *in, int64_t n, int k) {
+static __global__ void pl_select_kernel(pl_key *out, int32_t *id, float *value, const pl_key *in, int64_t n, int k,
+                                        pl_names names) {
     pl_previous_done();
     __shared__ pl_key key[PL_SORT];
     int64_t           row = blockIdx.y, chunk = blockIdx.x;
@@ -89,7 +99,7 @@ static __global__ void pl_select_kernel(pl_key *out, int32_t *id, float *value, 
         int64_t at = chunk * PL_SORT + i;
         key[i] = at < n ? in[row * n + at] : 0;
     }
-    pl_keep_best(key, out, id, value, k);
+    pl_keep_best(key, out, id, value, k, names);
 }
 
 // Where the k-th largest key is looked for: shared memory of a block.
@@ -145,10 +155,10 @@ static inline size_t pl_select_bytes(int64_t rows, int64_t n, int k) { // of the
 
 // Rounds until one chunk is left. in: [rows, n] keys; from and to: buffers of pl_select_bytes, alternating.
 static inline void pl_select(pl_ctx *ctx, const char *op, int32_t *id, float *value, const pl_key *in, pl_key *to,
-                             pl_key *other, int64_t rows, int64_t n, int k) {
+                             pl_key *other, int64_t rows, int64_t n, int k, pl_names names) {
     for (;;) {
         int64_t chunks = pl_ceil_div(n, PL_SORT);
-        PL_LAUNCH_EARLY(ctx, op, pl_select_kernel, pl_grid(chunks, rows), PL_BLOCK, to, id, value, in, n, k);
+        PL_LAUNCH_EARLY(ctx, op, pl_select_kernel, pl_grid(chunks, rows), PL_BLOCK, to, id, value, in, n, k, names);
         if (chunks <= 1) return;
         n = chunks * k;
         in = to;
