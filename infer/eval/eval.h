@@ -29,7 +29,7 @@ typedef struct pl_eval_recipe {
         pl_reals    temperatures;
         pl_ints     batches;
         int64_t     seeds, repeats, limit;
-        const char *tree;
+        const char *tree, *verify;
         bool        plain_fp32, trace;
         int64_t     ceilings;
         PL_KEY_ITEMS(pl_eval_drafter_recipe) drafters;

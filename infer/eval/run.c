@@ -25,7 +25,8 @@ static const pl_key drafter_keys[] = {
      .help = "instead of path: one of this recipe's `drafters`, by name; where it has no list, `drafter`"},
     {PL_KEY_FIELD_STRING(pl_eval_drafter_recipe, tree),
      .help = "shape of its drafts; absent: eval.tree for checkpoints, its own shape for others"},
-    {PL_KEY_FIELD_STRING(pl_eval_drafter_recipe, verify), .help = "verifier, how drafts are accepted; absent: match"},
+    {PL_KEY_FIELD_STRING(pl_eval_drafter_recipe, verify),
+     .help = "verifier, how drafts are accepted; absent: eval.verify for checkpoints, match for others"},
     PL_KEYS_END(pl_eval_drafter_recipe)};
 
 const pl_key pl_eval_keys[] = {
@@ -52,6 +53,9 @@ const pl_key pl_eval_keys[] = {
      .help = "prompts at most, evenly chosen; 0: all", .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_STRING(pl_eval_recipe, eval.tree), .deflt = "auto",
      .help = "shape of the drafts of drafters with a checkpoint: a name that decode --help lists",
+     .stages = PL_STAGE_EVAL},
+    {PL_KEY_FIELD_STRING(pl_eval_recipe, eval.verify), .deflt = "match",
+     .help = "how drafts of drafters with a checkpoint are accepted: a verifier that decode --help lists",
      .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_BOOL(pl_eval_recipe, eval.plain_fp32), .deflt = "true",
      .help = "also time plain decoding with fp32 weights", .stages = PL_STAGE_EVAL},
@@ -97,6 +101,14 @@ static pl_status find_checkpoint(char **dir, const char *run, pl_err *err) {
     return PL_OK;
 }
 
+// The tree of a checkpoint that names none: eval.tree; with a verifier that judges chains alone, and a recipe that says
+// nothing of trees, the drafter's own chain.
+static const char *tree_of(const pl_recipe *r, const char *verify) {
+    const pl_eval_recipe *ev = pl_eval_recipe_of(r);
+    const pl_verifier    *v = pl_verifier_find(verify, NULL);
+    return v && v->chain && !pl_recipe_differs(r, &ev->eval.tree) ? NULL : ev->eval.tree;
+}
+
 // The run's own: the one trained in out_dir, and those of a list in out_dir/drafters/NAME.
 static pl_status choose_own(chosen *c, const pl_recipe *r, const char *out_dir, const pl_eval_own *own, pl_err *err) {
     const pl_eval_recipe *ev = pl_eval_recipe_of(r);
@@ -111,8 +123,8 @@ static pl_status choose_own(chosen *c, const pl_recipe *r, const char *out_dir, 
         pl_free(folder);
         if (!dir) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
     }
-    st = add(c, &(pl_eval_drafter){.name = own->name, .drafter = dir}, !given && own->tree ? own->tree : ev->eval.tree,
-             err);
+    st = add(c, &(pl_eval_drafter){.name = own->name, .drafter = dir, .verify = ev->eval.verify},
+             !given && own->tree ? own->tree : tree_of(r, ev->eval.verify), err);
     if (st == PL_OK)
         c->owned[c->n - 1] = dir;
     else
@@ -146,29 +158,35 @@ static pl_status way_of(const pl_recipe *r, const pl_eval_drafter_recipe *item, 
     return *way ? PL_OK : pl_recipe_require(r, &item->path, err);
 }
 
-// The tree of a checkpoint that names none: eval.tree; with a verifier that judges chains alone, and a recipe that says
-// nothing of trees, the drafter's own chain.
-static const char *tree_of(const pl_recipe *r, const pl_eval_drafter_recipe *item) {
-    const pl_eval_recipe *ev = pl_eval_recipe_of(r);
-    const pl_verifier    *v = item->verify ? pl_verifier_find(item->verify, NULL) : NULL;
-    return v && v->chain && !pl_recipe_differs(r, &ev->eval.tree) ? NULL : ev->eval.tree;
+// Of an item that says neither: as the run's own, where it has a checkpoint.
+static const char *verify_of(const pl_recipe *r, const pl_eval_drafter_recipe *item, bool trained) {
+    if (item->verify && *item->verify) return item->verify;
+    return trained ? pl_eval_recipe_of(r)->eval.verify : "match";
 }
 
-// Before anything is trained: whether its verifier is one, and takes its tree.
+// Whether the verifier that the key `verify` or its default names is one, and takes the tree. without: a drafter that
+// has no checkpoint.
+static pl_status check_verifier(const pl_recipe *r, const void *key, const char *verify, const char *tree,
+                                const char *without, pl_err *err) {
+    pl_tree_policy     policy;
+    pl_err             why = {0};
+    const pl_verifier *v = pl_verifier_find(verify, err);
+    if (!v) return PL_E_INPUT;
+    if (v->chain && !(tree && *tree)) return PL_OK; // it gets one
+    PL_TRY(without ? pl_drafter_shape(&policy, without, tree, err) : pl_tree_policy_parse(&policy, tree, err));
+    if (pl_verifier_takes(v, &policy, &why) == PL_OK) return PL_OK;
+    return pl_recipe_fail(r, key, err, "%s", why.msg);
+}
+
+// Before anything is trained.
 static pl_status check_other(const pl_recipe *r, const pl_eval_drafter_recipe *item, pl_err *err) {
     const char *const *way;
-    pl_tree_policy     policy;
     PL_TRY(way_of(r, item, &way, err));
-    if (!item->verify || !*item->verify) return PL_OK;
-    const pl_verifier *v = pl_verifier_find(item->verify, err);
-    if (!v) return PL_E_INPUT;
     bool        trained = way == &item->drafter || pl_drafter_is_folder(*way);
-    const char *tree = item->tree ? item->tree : trained ? tree_of(r, item) : NULL;
-    if (v->chain && !(tree && *tree)) return PL_OK; // it gets one
-    PL_TRY(trained ? pl_tree_policy_parse(&policy, tree, err) : pl_drafter_shape(&policy, *way, tree, err));
-    pl_err why = {0};
-    if (pl_verifier_takes(v, &policy, &why) == PL_OK) return PL_OK;
-    return pl_recipe_fail(r, &item->verify, err, "%s", why.msg);
+    const char *verify = verify_of(r, item, trained);
+    if (!item->verify && strcmp(verify, "match") == 0) return PL_OK; // it takes any
+    const char *tree = item->tree ? item->tree : trained ? tree_of(r, verify) : NULL;
+    return check_verifier(r, &item->verify, verify, tree, trained ? NULL : *way, err);
 }
 
 static pl_status choose_other(chosen *c, const pl_recipe *r, const pl_eval_drafter_recipe *item, pl_err *err) {
@@ -185,7 +203,8 @@ static pl_status choose_other(chosen *c, const pl_recipe *r, const pl_eval_draft
     if (way == &item->path && !folder)
         return pl_recipe_fail(r, way, err, "\"%s\" names a drafter without a checkpoint; take `kind`, or ./%s",
                               d.drafter, d.drafter);
-    return add(c, &d, folder ? tree_of(r, item) : NULL, err);
+    d.verify = verify_of(r, item, folder);
+    return add(c, &d, folder ? tree_of(r, d.verify) : NULL, err);
 }
 
 // ---- ceilings ----
@@ -414,6 +433,7 @@ pl_status pl_eval_check(const pl_recipe *r, bool pretrained, pl_err *err) {
     const pl_eval_recipe *ev = pl_eval_recipe_of(r);
     if (!pretrained) PL_TRY(pl_recipe_require(r, &pl_generate_recipe_of(r)->target.path, err));
     PL_TRY(pl_questions_check(r, err));
+    PL_TRY(check_verifier(r, &ev->eval.verify, ev->eval.verify, tree_of(r, ev->eval.verify), NULL, err));
     for (int i = 0; i < ev->eval.drafters.n; i++)
         PL_TRY(check_other(r, &ev->eval.drafters.at[i], err));
     return PL_OK;

@@ -211,6 +211,8 @@ static void checked_first(void **state) {
          "verify: verifier \"rejection\" draws its children"},
         {"{kind: recycle, verify: rejection, tree: 'static:2x1'}", "eval.limit=1", "takes chains"},
         {"{drafter: d, verify: nobody}", "eval.limit=1", "nobody"},
+        {"{drafter: d}", "eval.verify=nobody", "nobody"},
+        {"{drafter: d, tree: 'static:2x1'}", "eval.verify=rejection", "takes chains"},
         {"{drafter: d, verify: rejection}", "eval.benchmark=mt-bench", "mt_bench/question.jsonl: is missing"},
     };
     char recipe[800], path[160];

@@ -301,19 +301,25 @@ static void stop_inside_block(void **state) {
 // The EAGLE-3 drafter itself, random weights, with every kind of head and of tree: same output at temperature 0 and 1.
 static void eagle3_is_lossless(void **state) {
     (void)state;
-    char                     dir[64], draft[64], what[128];
-    world                   *w = calloc(1, sizeof *w);
-    transcript              *got = calloc(SESSIONS, sizeof *got);
-    int64_t                  accepted = 0;
-    static const char *const heads[] = {"full", "lowrank:rank=12", "specvocab:rank=12,candidates=20",
-                                        "dynaspec:clusters=12,width=20,k0=5,k1=3,kmin=1"};
+    char                      dir[64], draft[64], what[128];
+    world                    *w = calloc(1, sizeof *w);
+    transcript               *got = calloc(SESSIONS, sizeof *got);
+    int64_t                   accepted = 0;
+    const pl_backbone_options kinds[] = {
+        {.head = pl_hf_head_of("full")},
+        {.head = pl_hf_head_of("lowrank:rank=12")},
+        {.head = pl_hf_head_of("specvocab:rank=12,candidates=20")},
+        {.head = pl_hf_head_of("dynaspec:clusters=12,width=20,k0=5,k1=3,kmin=1")},
+        {.head = pl_hf_head_of("lowrank:rank=12"), .selector = {7, 5}},
+        {.head = pl_hf_head_of("specvocab:rank=12,candidates=9"), .selector = {4, 6}},
+        {.head = pl_hf_head_of("dynaspec:clusters=24,width=20,k0=3,k1=1,kmin=1"), .selector = {5, 8}}};
     test_target(&w->target, test_mkdir(dir), 8, 21, PL_BF16);
     for (int temperature = 0; temperature < 2; temperature++) {
         for (uint64_t k = 0; k < 8; k++)
             run(&w->target, NULL, NULL, 1, k, 1, temperature, -1, w->plain);
-        for (size_t head = 0; head < sizeof heads / sizeof *heads; head++) {
-            test_backbone_write(test_mkdir(draft), &w->target, &pl_backbone_eagle3,
-                                &(pl_backbone_options){.head = pl_hf_head_of(heads[head])}, 33);
+        for (size_t head = 0; head < sizeof kinds / sizeof *kinds; head++) {
+            const pl_backbone_options *o = &kinds[head];
+            test_backbone_write(test_mkdir(draft), &w->target, &pl_backbone_eagle3, o, 33);
             const char *trees[] = {"chain:1",      "chain:4",      "chain:auto",         "auto",
                                    "static:4x2x1", "static:8x4x1", "static:0,0,0,1,1,4", "eagle2:60,10,6",
                                    "eagle2:20,5,3"};
@@ -321,7 +327,8 @@ static void eagle3_is_lossless(void **state) {
                 pl_drafter *d = open_drafter(w, draft, trees[i], 8, 8 * 80);
                 run(&w->target, d, NULL, 8 * 80, 0, 8, temperature, -1, got);
                 pl_drafter_destroy(d);
-                snprintf(what, sizeof what, "%.31s, %.60s, temperature %d", heads[head], trees[i], temperature);
+                snprintf(what, sizeof what, "%.31s, selector of %d, %.40s, temperature %d", o->head.kind,
+                         o->selector.candidates, trees[i], temperature);
                 for (int k = 0; k < 8; k++) {
                     same(&w->plain[k], &got[k], what);
                     if (i >= 4) accepted += got[k].accepted;
@@ -594,6 +601,11 @@ static void drawn_children(void **state) {
              &(pl_backbone_options){
                  .layers = 1, .block = 4, .mask_token = 3, .conv_taps = 2, .conv_group = 16, .selector = {6, 40}});
     drawn_by(&pl_backbone_eagle3, &(pl_backbone_options){.selector = {6, 40}});
+    drawn_by(&pl_backbone_eagle3,
+             &(pl_backbone_options){.head = pl_hf_head_of("specvocab:rank=12,candidates=60"), .selector = {6, 40}});
+    drawn_by(
+        &pl_backbone_eagle3,
+        &(pl_backbone_options){.head = pl_hf_head_of("dynaspec:clusters=12,width=20,k0=6,k1=6"), .selector = {6, 40}});
 }
 
 // As they begin, convolutions and selector change nothing: candidates, their logits and the sum over them are those of

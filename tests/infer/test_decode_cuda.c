@@ -169,14 +169,17 @@ typedef struct drafting {
     const pl_backbone_kind *kind; // NULL: a drafter by name
     const char             *head;
     const char             *what, *tree;
+    pl_hf_selector          selector;
 } drafting;
 
 static const drafting draftings[] = {
-    {&pl_backbone_eagle3, "full", "eagle-3", "eagle2:12,3,3"},
-    {&pl_backbone_eagle3, "full", "eagle-3", "chain:4"},
-    {&pl_backbone_eagle1, "lowrank:rank=8", "eagle-1", "chain:4"},
-    {&pl_backbone_eagle3, "specvocab:rank=12,candidates=20", "specvocab", "chain:4"},
-    {&pl_backbone_eagle3, "dynaspec:clusters=12,width=20,k0=5,k1=3,kmin=1", "dynaspec", "static:3x2"},
+    {&pl_backbone_eagle3, "full", "eagle-3", .tree = "eagle2:12,3,3"},
+    {&pl_backbone_eagle3, "full", "eagle-3", .tree = "chain:4"},
+    {&pl_backbone_eagle1, "lowrank:rank=8", "eagle-1", .tree = "chain:4"},
+    {&pl_backbone_eagle3, "specvocab:rank=12,candidates=20", "specvocab", .tree = "chain:4"},
+    {&pl_backbone_eagle3, "dynaspec:clusters=12,width=20,k0=5,k1=3,kmin=1", "dynaspec", .tree = "static:3x2"},
+    {&pl_backbone_eagle3, "dynaspec:clusters=24,width=20,k0=2,k1=1,kmin=1", "selected", .tree = "static:3x2",
+     .selector = {5, 9}},
     {.what = "lookup", .tree = "chain:4"},
     {.what = "recycle"},
 };
@@ -187,7 +190,8 @@ static void with(const drafting *g, const pl_llama *m, pl_dtype t, double temper
     pl_err      err = {0};
     pl_drafter *d;
     if (g->kind)
-        test_backbone_write(test_mkdir(dir), m, g->kind, &(pl_backbone_options){.head = pl_hf_head_of(g->head)}, 5);
+        test_backbone_write(test_mkdir(dir), m, g->kind,
+                            &(pl_backbone_options){.head = pl_hf_head_of(g->head), .selector = g->selector}, 5);
     if (pl_drafter_open(
             &d, g->kind ? dir : g->what,
             &(pl_drafter_options){

@@ -35,15 +35,23 @@ typedef struct side { // one backend's
     bool         begins; // before something else is queued, as a backbone's step is
 } side;
 
-static const char *const heads[] = {
-    "full",
-    "lowrank:rank=8",
-    "specvocab:rank=12,candidates=20",
-    "specvocab:rank=12,candidates=3", // fewer than are wanted
-    "dynaspec:clusters=12,width=20,k0=4,k1=2",
-    "dynaspec:clusters=12,router=coral,k0=3,fixed",
-    "dynaspec:clusters=97,width=8,k0=1,k1=1", // fewer rows than are wanted
-    "dynaspec:clusters=30,width=8,k0=200,k1=3",
+static const struct {
+    const char    *head;
+    pl_hf_selector selector;
+} heads[] = {
+    {.head = "full"},
+    {.head = "lowrank:rank=8"},
+    {.head = "specvocab:rank=12,candidates=20"},
+    {.head = "specvocab:rank=12,candidates=3"}, // fewer than are wanted
+    {.head = "dynaspec:clusters=12,width=20,k0=4,k1=2"},
+    {.head = "dynaspec:clusters=12,router=coral,k0=3,fixed"},
+    {.head = "dynaspec:clusters=97,width=8,k0=1,k1=1"}, // fewer rows than are wanted
+    {.head = "dynaspec:clusters=30,width=8,k0=200,k1=3"},
+    {.head = "full", .selector = {5, 9}},
+    {.head = "specvocab:rank=12,candidates=20", .selector = {5, 9}},
+    {.head = "specvocab:rank=12,candidates=4", .selector = {5, 9}}, // fewer than it rescores
+    {.head = "dynaspec:clusters=12,width=20,k0=4,k1=2", .selector = {5, 9}},
+    {.head = "dynaspec:clusters=97,width=8,k0=3,k1=3", .selector = {5, 9}},
 };
 enum { HEADS = sizeof heads / sizeof *heads };
 
@@ -108,11 +116,11 @@ static pl_status take_step(side *e, pl_err *err) {
 }
 
 // A head's files, made anew.
-static void make_head(char dir[64], char draft[64], const char *head) {
+static void make_head(char dir[64], char draft[64], int i) {
     pl_llama m;
     test_target(&m, test_mkdir(dir), 1, 11, PL_BF16);
-    test_backbone_write(test_mkdir(draft), &m, &pl_backbone_eagle3, &(pl_backbone_options){.head = pl_hf_head_of(head)},
-                        5);
+    test_backbone_write(test_mkdir(draft), &m, &pl_backbone_eagle3,
+                        &(pl_backbone_options){.head = pl_hf_head_of(heads[i].head), .selector = heads[i].selector}, 5);
     pl_llama_fini(&m);
 }
 
@@ -122,7 +130,7 @@ static void the_cpus_choice(void **state) {
     for (int i = 0; i < HEADS; i++) {
         char dir[64], draft[64];
         side here = {0}, there = {0};
-        make_head(dir, draft, heads[i]);
+        make_head(dir, draft, i);
         open_side(&here, dir, draft, PL_F32, pl_backend_cpu(), false);
         open_side(&there, dir, draft, PL_F32, test_device(), true);
         for (int step = 0; step < STEPS; step++) {
@@ -151,7 +159,7 @@ static void nothing_waits(void **state) {
     for (int i = 0; i < HEADS; i++) {
         char dir[64], draft[64];
         side e = {0};
-        make_head(dir, draft, heads[i]);
+        make_head(dir, draft, i);
         open_side(&e, dir, draft, PL_BF16, test_device(), true);
         for (e.rows.level = 0; e.rows.level < 3; e.rows.level++) {
             put_inputs(&e, e.rows.level, -1);
@@ -159,7 +167,7 @@ static void nothing_waits(void **state) {
             const pl_cuda_state *seen = e.ctx.state;
             uint64_t             waits = seen->waits;
             head_step(&e.ctx, &e);
-            if (seen->waits > waits) fail_msg("head %s waits at level %d", heads[i], e.rows.level);
+            if (seen->waits > waits) fail_msg("head %s waits at level %d", heads[i].head, e.rows.level);
             assert_true(pl_ctx_wait(&e.ctx));
             assert_true(seen->waits == waits + 1);
         }
@@ -176,7 +184,7 @@ static void steps_become_graphs(void **state) {
     for (int i = 0; i < HEADS; i++) {
         char dir[64], draft[64];
         side plain = {0}, graphs = {0};
-        make_head(dir, draft, heads[i]);
+        make_head(dir, draft, i);
         open_side(&plain, dir, draft, PL_BF16, test_device(), false);
         open_side(&graphs, dir, draft, PL_BF16, test_device(), true);
         const pl_cuda_state *seen = graphs.ctx.state;
@@ -203,7 +211,7 @@ static void nan_is_told(void **state) {
     char   dir[64], draft[64];
     side   e = {0};
     pl_err err = {0};
-    make_head(dir, draft, heads[4]);
+    make_head(dir, draft, 4);
     open_side(&e, dir, draft, PL_BF16, test_device(), true);
     put_inputs(&e, 0, 3);
     assert_int_equal(take_step(&e, &err), PL_E_INPUT);

@@ -23,10 +23,10 @@ enum { PROMPT = 2 };
 typedef struct world {
     char          dir[64], draft[64];
     pl_llama      target;
-    const char   *way;    // how draft's model drafts ("tli"); NULL: it is a backbone
-    pl_tokenizer *tok;    // the target's, where there is a way
+    const char   *way;             // how draft's model drafts ("tli"); NULL: it is a backbone
+    pl_tokenizer *tok;             // the target's, where there is a way
     bool          blocks, selects; // its drafter drafts blocks
-    bool          hybrid; // its drafter takes turns with free drafts
+    bool          hybrid;          // its drafter takes turns with free drafts
 } world;
 
 // ---- a static tree: k children of every node ------------------------------------------------------------------------
@@ -320,9 +320,14 @@ static void dist_of_selectors(void **state) {
     static const pl_backbone_options second = {
         .layers = 2, .block = 4, .mask_token = 1, .conv_taps = 2, .conv_group = 4, .selector = {3, 3}};
     static const pl_backbone_options eagle = {.selector = {3, 3}};
-    for (int kind = 0; kind < 2; kind++) {
+    const pl_backbone_options        lists[] = {
+               second,
+               eagle,
+               {.head = pl_hf_head_of("specvocab:rank=3,candidates=4"), .selector = {3, 3}},
+               {.head = pl_hf_head_of("dynaspec:clusters=4,width=4,k0=2,k1=2"), .selector = {3, 3}}}; // some of fewer tokens
+    for (size_t kind = 0; kind < sizeof lists / sizeof *lists; kind++) {
         world w;
-        open_world(&w, kind ? &eagle : &second);
+        open_world(&w, &lists[kind]);
         for (int i = 0; pl_verifier_at(i); i++) {
             const pl_verifier *v = pl_verifier_at(i);
             if (!v->lossless) continue;

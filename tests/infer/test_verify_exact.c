@@ -22,13 +22,14 @@ enum { V_MAX = 5, LEVELS = 3, PREFIXES = 1 + 5 + 25 + 125, SEQUENCES = 625 };
 // How the logits of target and drafter look.
 typedef enum look {
     PLAIN,
-    TARGET_ZEROS,  // tokens that the target never says
-    DRAFTER_ZEROS, // tokens that the drafter never draws
-    DISJOINT,      // no token that both may say
-    TIES,          // few distinct values
-    SAME,          // p == q
-    SURE,          // the drafter is all but certain
-    SELECTED,      // a selector's: of a list of each depth's, scored by the token before; nothing else is drafted
+    TARGET_ZEROS,   // tokens that the target never says
+    DRAFTER_ZEROS,  // tokens that the drafter never draws
+    DISJOINT,       // no token that both may say
+    TIES,           // few distinct values
+    SAME,           // p == q
+    SURE,           // the drafter is all but certain
+    SELECTED,       // a selector's: of a list of each depth's, scored by the token before; nothing else is drafted
+    SHORT_SELECTED, // the same of a list of each prefix's own, which may hold one token alone (a router's)
     LOOKS
 } look;
 
@@ -68,20 +69,22 @@ static void unmake(toy *t) {
     pl_outside_fini(&t->outside);
 }
 
-// infer/head/selector.h at a prefix: the list and its logits are those of the depth, what is added is the last token's.
+// infer/head/selector.h at a prefix: the list and its logits are those of the depth (a block's) or of the prefix, what
+// is added is the last token's.
 static void select_at(const toy *t, uint64_t seed, int x, float *drafter) {
-    enum { LISTED = 2, RANK = 2 };
-    int    depth = 0, last = x > 0 ? (x - 1) % t->v : t->v;
+    enum { RANK = 2 };
+    bool   each = t->look == SHORT_SELECTED;
+    int    depth = 0, last = x > 0 ? (x - 1) % t->v : t->v, listed = each ? 1 + (x + (int)(seed % 2)) % 2 : 2;
     double unary[V_MAX];
     for (int at = x; at > 0; at = (at - 1) / t->v)
         depth++;
-    pl_rng r = pl_rng_make(seed, PL_STREAM_TEST, (uint64_t)(1000 + depth)),
+    pl_rng r = pl_rng_make(seed, PL_STREAM_TEST, (uint64_t)(each ? 3000 + x : 1000 + depth)),
            codes = pl_rng_make(seed, PL_STREAM_TEST, 2000);
     for (int i = 0; i < t->v; i++)
         unary[i] = exp(1.5 * (double)pl_rng_normal(r, (uint64_t)i));
     for (int i = 0; i < t->v; i++)
         drafter[i] = -INFINITY;
-    for (int k = 0; k < LISTED && k < t->v; k++) {
+    for (int k = 0; k < listed && k < t->v; k++) {
         int64_t b = pl_propose_best(unary, t->v);
         double  add = 0;
         for (int j = 0; j < RANK; j++)
@@ -125,7 +128,7 @@ static void make(toy *t, uint64_t seed) {
             if (t->look == DRAFTER_ZEROS && i != 0 && !here) drafter[i] = -INFINITY;
             if (t->look == DISJOINT) *(i % 2 ? &target[i] : &drafter[i]) = -INFINITY;
         }
-        if (t->look == SELECTED) select_at(t, seed, x, drafter);
+        if (t->look == SELECTED || t->look == SHORT_SELECTED) select_at(t, seed, x, drafter);
         assert_true(pl_distribution(t->p[x], target, t->v, &t->sampling, &(pl_history){0}, &t->work));
         float copy[V_MAX];
         memcpy(copy, drafter, sizeof copy);

@@ -140,6 +140,41 @@ static void learns_dspark(void **state) {
            &pl_backbone_dflash, "markov");
 }
 
+// The same with a selector, which the start has and which goes on learning, over the exact rows; it is over its own list
+// while decoding.
+static void learns_specvocab_selected(void **state) {
+    (void)state;
+    pl_err err = {0};
+    if (small_run("picks", "drafter.selector.candidates=8\ndrafter.selector.rank=8\ntrain.steps=30", 0, NULL, &err) !=
+        PL_OK)
+        fail_msg("%s", err.msg);
+    learns("specvocab-picks",
+           "drafter.start=BASE/picks/checkpoints/last\ndrafter.freeze=backbone\ndrafter.head.kind=specvocab\n"
+           "drafter.head.rank=16\ndrafter.head.candidates=12\ndrafter.head.init=random\n"
+           "drafter.selector.candidates=8\ndrafter.selector.rank=8\ntrain.lr=3e-2",
+           &pl_backbone_eagle3, "specvocab");
+    char             *from = pl_path_join(small_base, "picks/checkpoints/last");
+    char             *to = pl_path_join(small_base, "specvocab-picks/checkpoints/last");
+    pl_weight_source *a, *b;
+    assert_int_equal(pl_weight_source_open(&a, from, &err), PL_OK);
+    assert_int_equal(pl_weight_source_open(&b, to, &err), PL_OK);
+    int same = 0, learned = 0;
+    for (int64_t i = 0; i < pl_weight_source_count(b); i++) {
+        const pl_weight_entry *y = pl_weight_source_at(b, i), *x = pl_weight_source_find(a, y->name);
+        if (!x) continue;
+        bool equal = x->bytes == y->bytes && memcmp(x->data, y->data, x->bytes) == 0;
+        bool selects = strncmp(y->name, "candidate_selector.", 19) == 0;
+        assert_true(selects != equal);
+        if (selects)
+            learned++;
+        else
+            same++;
+    }
+    assert_true(same > 10 && learned == 3);
+    pl_weight_source_close(a), pl_weight_source_close(b);
+    pl_free(from), pl_free(to);
+}
+
 // Convolutions, and a selector beside whatever head; weights by place and by D-PACE.
 static void learns_dflash2(void **state) {
     (void)state;
@@ -613,6 +648,7 @@ int main(void) {
         cmocka_unit_test(learns_full),
         cmocka_unit_test(learns_lowrank),
         cmocka_unit_test(learns_specvocab),
+        cmocka_unit_test(learns_specvocab_selected),
         cmocka_unit_test(learns_eagle1),
         cmocka_unit_test(learns_dflash),
         cmocka_unit_test(learns_dspark),

@@ -277,11 +277,6 @@ static pl_status create_model(router_task *t, const pl_env *env, pl_err *err) {
                        "the drafter's own target",
                        dir, c.vocab_size, c.hidden_size, (long long)t->teacher.model.vocab,
                        (long long)t->teacher.model.shape.d);
-    if (c.selector.candidates)
-        return pl_fail(err, PL_E_UNSUPPORTED,
-                       "%s: it has a candidate selector, which a routed head is not trained beside; start from a "
-                       "drafter without drafter.selector",
-                       dir);
     const char *name = pl_hf_backbone_name(&c);
     if (pl_recipe_differs(t->r, &tr->drafter.kind) && pl_train_backbone(t->r) != pl_backbone_find(name))
         return pl_recipe_fail(t->r, &tr->drafter.kind, err, "drafter.start, %s, is an %s drafter", dir, name);
@@ -289,7 +284,8 @@ static pl_status create_model(router_task *t, const pl_env *env, pl_err *err) {
     pl_backbone_options o = {.head = pl_train_head_read(t->r),
                              .bias = c.fc_bias == PL_HF_BIAS_YES || pl_weight_source_find(src, "fc.bias"),
                              .n_taps = c.n_taps,
-                             .inter = c.intermediate_size};
+                             .inter = c.intermediate_size,
+                             .selector = c.selector};
     memcpy(o.tap, c.tap, sizeof c.tap);
     pl_status st = start_vocab(&id, &o.draft_vocab, &c, src, err);
     o.d2t = id;
@@ -379,7 +375,7 @@ static pl_status create_block(router_task *t, const pl_env *env, pl_err *err) {
     bool      *frozen = pl_calloc((size_t)ps->n, sizeof *frozen);
     if (!frozen) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
     for (int i = 0; i < ps->n; i++)
-        frozen[i] = i < t->model->head_param || ps->p[i].fixed;
+        frozen[i] = i < t->model->head_param || i >= t->model->selector_param || ps->p[i].fixed;
     pl_param_block_options o = {
         .backend = env->backend, .round_to = t->dtype, .frozen = frozen, .shard = pl_train_shard(t->r, env->comm)};
     pl_status st = pl_param_block_create(&t->block, ps, &o, err);
@@ -416,7 +412,7 @@ static pl_status start_bias(router_task *t, pl_err *err) {
 
 #define START "drafter.start's backbone is taken as it is"
 #define HEAD "the head is drafter.start's, its rows sorted by cluster"
-#define NO_SELECTOR "a routed head is trained without a selector"
+#define SELECTOR "the selector is drafter.start's"
 #define LOSS "a router learns which clusters hold the best traced tokens, by a loss of its own"
 
 static const struct unread_key {
@@ -434,8 +430,8 @@ static const struct unread_key {
     {pl_train_keys, offsetof(pl_train_recipe, drafter.anchor_first), START},
     {pl_train_keys, offsetof(pl_train_recipe, drafter.conv.taps), START},
     {pl_train_keys, offsetof(pl_train_recipe, drafter.conv.group), START},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.selector.candidates), NO_SELECTOR},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.selector.rank), NO_SELECTOR},
+    {pl_train_keys, offsetof(pl_train_recipe, drafter.selector.candidates), SELECTOR},
+    {pl_train_keys, offsetof(pl_train_recipe, drafter.selector.rank), SELECTOR},
     {pl_train_keys, offsetof(pl_train_recipe, train.selector_weight), LOSS},
     {pl_head_keys, offsetof(pl_head_recipe, vocab_size), HEAD},
     {pl_head_keys, offsetof(pl_head_recipe, position_aware),

@@ -1,7 +1,8 @@
 // kind: drafter with drafter.head.kind: dynaspec. Turns a trained drafter with a full head (drafter.start) into one
 // with a routed head (infer/head/dynaspec.h): backbone and head rows are copied, the rows sorted by cluster
 // (train/task/clusters.h), and the router alone is trained, on traces (train/task/traces.h; captured where the recipe
-// names none).
+// names none). A selector of that drafter's is copied too, and stands behind the routed head: its candidates come from
+// the chosen clusters, and the best tokens of the traces are those that it proposes.
 //
 //   loss of a row = sum over clusters BCE(score, y),  y = 1 where the cluster holds one of the full head's
 //   drafter.head.top best tokens                                                       router mlp (DynaSpec §4.2)
