@@ -27,7 +27,8 @@ pl_status pl_string_law_init(pl_string_law *l, const pl_lexicon *target, int64_t
     l->most = 1 + cap * pl_string_law_level(l);
     l->alone = pl_calloc((size_t)vd, sizeof *l->alone);
     l->state = pl_calloc((size_t)l->most, sizeof *l->state);
-    if (!l->alone || !l->state) {
+    l->odd = pl_calloc((size_t)vd, sizeof *l->odd);
+    if (!l->alone || !l->state || !l->odd) {
         pl_string_law_fini(l);
         return pl_fail(err, PL_E_MEMORY, "strings of %lld tokens: out of memory", (long long)vd);
     }
@@ -36,6 +37,7 @@ pl_status pl_string_law_init(pl_string_law *l, const pl_lexicon *target, int64_t
         const char *s = bytes_of(l, d, &n);
         pl_lexicon_start(target, &l->alone[d]);
         pl_lexicon_read(target, &l->alone[d], s, n);
+        if (pl_lexicon_find(draft, s, n) != d) l->odd[l->n_odd++] = (int32_t)d;
     }
     return PL_OK;
 }
@@ -48,6 +50,7 @@ void pl_string_law_use(pl_string_law *l, const pl_ngrams *grams, const int32_t *
 void pl_string_law_fini(pl_string_law *l) {
     pl_free(l->alone);
     pl_free(l->state);
+    pl_free(l->odd);
     *l = (pl_string_law){0};
 }
 
@@ -102,27 +105,73 @@ static void take_grams(pl_string_law *l, int state, const double *q) {
     if (rest > 0) ends(l, s.at.longest, s.w * rest);
 }
 
+// The first token written: any of them.
+static void take_first(pl_string_law *l, const double *q) {
+    for (int64_t d = 0; d < l->vd; d++) {
+        size_t n;
+        if (!(q[d] > 0)) continue;
+        bytes_of(l, d, &n);
+        if (d == l->end_draft)
+            ends(l, l->end_target, q[d]);
+        else if (n > 0)
+            add(l, 0, d, q[d], &l->alone[d], 0, pl_lexicon_open(l->target, &l->alone[d]));
+    }
+}
+
+// A walk through both vocabularies behind a state's string: of the draft tokens that begin with what `mine` has read,
+// those that make of F what it was not, or may, and their probability. `at`: the string with these bytes.
+static double lead_on(pl_string_law *l, int state, const double *q, const pl_lexicon_at *mine,
+                      const pl_lexicon_at *at) {
+    const pl_lexicon *x = l->draft;
+    int32_t           was = l->state[state].at.longest, i = mine->lo;
+    double            w = l->state[state].w, sum = 0;
+    bool              open = pl_lexicon_open(l->target, at);
+    if (!open && at->longest == was) return 0;
+    for (; i < mine->hi && (!open || x->len[i] == mine->depth); i++) { // none goes on, or the one that ends here
+        int32_t d = x->id[i];
+        if (d >= l->vd || d == l->end_draft || !(q[d] > 0)) continue;
+        add(l, state, d, w * q[d], at, 0, open);
+        sum += q[d];
+    }
+    while (i < mine->hi) {
+        const char    b = (char)x->s[i][mine->depth];
+        pl_lexicon_at next = *mine, to = *at;
+        pl_lexicon_read(x, &next, &b, 1);
+        pl_lexicon_read(l->target, &to, &b, 1);
+        sum += lead_on(l, state, q, &next, &to);
+        i = next.hi;
+    }
+    return sum;
+}
+
+static void take_next(pl_string_law *l, int state, const double *q) {
+    const pl_string_state s = l->state[state];
+    pl_lexicon_at         mine;
+    double                rest = 1;
+    for (int i = 0; i < l->n_odd; i++) {
+        int32_t       d = l->odd[i];
+        size_t        n;
+        const char   *bytes = bytes_of(l, d, &n);
+        pl_lexicon_at at = s.at;
+        if (!(q[d] > 0) || d == l->end_draft) continue;
+        rest -= q[d];
+        if (n == 0) continue;
+        pl_lexicon_read(l->target, &at, bytes, n);
+        add(l, state, d, s.w * q[d], &at, 0, pl_lexicon_open(l->target, &at));
+    }
+    pl_lexicon_start(l->draft, &mine);
+    rest -= lead_on(l, state, q, &mine, &s.at);
+    if (rest > 0) ends(l, s.at.longest, s.w * rest); // the answer's end among it
+}
+
 void pl_string_law_take(pl_string_law *l, int state, const double *q) {
     PL_CHECK(state < l->n, "state %d of %d", state, l->n);
-    if (l->grams) {
+    if (l->grams)
         take_grams(l, state, q);
-        return;
-    }
-    pl_string_state s = l->state[state];
-    for (int64_t d = 0; d < l->vd; d++) {
-        double w = s.w * q[d];
-        size_t n;
-        if (!(w > 0) || (s.depth > 0 && w < PL_STRING_TAIL)) continue;
-        if (d == l->end_draft) {
-            ends(l, s.depth == 0 ? l->end_target : s.at.longest, w);
-            continue;
-        }
-        const char *bytes = bytes_of(l, d, &n);
-        if (n == 0) continue;
-        pl_lexicon_at at = s.depth == 0 ? l->alone[d] : s.at;
-        if (s.depth > 0) pl_lexicon_read(l->target, &at, bytes, n);
-        add(l, state, d, w, &at, 0, pl_lexicon_open(l->target, &at));
-    }
+    else if (l->state[state].depth == 0)
+        take_first(l, q);
+    else
+        take_next(l, state, q);
 }
 
 void pl_string_law_stop(pl_string_law *l, int state) {

@@ -16,7 +16,14 @@
 // tokens at once, by one forward of the drafter a level, and verification needs nothing of the drafter: psi is the q of
 // infer/verify/rejection.c, its residual max(p - psi, 0), and nothing need be drawn again and again.
 // Strings that begin with none of the target's tokens are left out and psi is taken of the rest, as in a vocabulary
-// that is cut to the intersection. So are the tails of strings of less than PL_STRING_TAIL.
+// that is cut to the intersection.
+//
+// The paper does without psi of all tokens: it asks for psi of the drafted one, and on a rejection draws t from p until
+// one is kept, with probability max(0, 1 - psi(t) / p(t)), each with a psi of its own. Such a psi is a sum over the
+// ways to write t, with a forward for each of their beginnings, of tokens that nobody can foresee; the few strings gone
+// on with here serve all of them. What all tokens cost beside that is a walk through both vocabularies at once: behind
+// a string only tokens count that lead on into the target's; the others leave F as it is, and their sum is what is left
+// of 1. tests/infer/test_string_law.c prints its time with real vocabularies: about that of the exponentials of q.
 //
 // With n-grams (ngrams.h) F is another: the target's token of the longest list in the cache that the tokens written
 // begin with, of a list of one the token that both have; writing ends where no longer list begins so. What is written
@@ -30,8 +37,6 @@
 #define PL_STRING_LAW_H
 
 #include "infer/drafter/ngrams.h"
-
-#define PL_STRING_TAIL 1e-9
 
 typedef struct pl_string_state {
     double        w; // probability of what was written
@@ -47,7 +52,9 @@ typedef struct pl_string_law {
     int32_t           end_target, end_draft; // tokens that end an answer, -1: none
     int               cap;
     double            least;
-    pl_lexicon_at    *alone;     // [vd] each draft token by itself
+    pl_lexicon_at    *alone; // [vd] each draft token by itself
+    int32_t          *odd;   // [n_odd] draft tokens that stand for nothing, or for the bytes of another
+    int               n_odd;
     const pl_ngrams  *grams;     // NULL: all strings
     const int32_t    *to_target; // [vd] with n-grams: the token that both have, -1: none
     // Of the token in hand.

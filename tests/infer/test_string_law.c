@@ -1,5 +1,6 @@
 // The law of the target's first token in what a drafter writes, against every string that it can write, one by one; and
 // Algorithm 3 of arXiv 2502.05202 step by step with it (strings drawn, accepted or thinned): the target's law.
+#include "infer/drafter/drafter.h"
 #include "infer/drafter/string_law.h"
 #include "kernels/base/rng.h"
 #include "tests/infer/fixture.h"
@@ -9,6 +10,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -195,6 +197,100 @@ static void algorithm_3_is_exact(void **state) {
     assert_true(wrong > 0.05);
 }
 
+// ---- real vocabularies ----------------------------------------------------------------------------------------------
+
+static void open_real(vocabulary *v, const char *name) {
+    char   path[512];
+    pl_err err = {0};
+    snprintf(path, sizeof path, "%s/tokenizers/%s", getenv("PACELINE_TEST_DATA"), name);
+    if (pl_tokenizer_open(&v->tok, path, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_int_equal(pl_lexicon_init(&v->lexicon, v->tok, &err), PL_OK);
+}
+
+// A few tokens say most, beginnings of many of the target's among them; every other has some of the rest.
+static void real_drafter(const vocabulary *v, int64_t vd, int seed, double *q) {
+    static const char *const often[] = {" ", "a", "th", " the", "\n", "He", "in", "l", "1"};
+    pl_rng                   r = pl_rng_make((uint64_t)seed, PL_STREAM_TEST, 0);
+    double                   sum = 0;
+    for (int64_t d = 0; d < vd; d++)
+        sum += q[d] = d % 7 == seed ? 0 : exp(3 * pl_rng_normal(r, (uint64_t)d));
+    for (int64_t d = 0; d < vd; d++)
+        q[d] *= 0.2 / sum;
+    for (int i = 0; i < 9; i++) {
+        int32_t d = pl_lexicon_find(&v->lexicon, often[i], strlen(often[i]));
+        q[d >= 0 ? d : 0] += 0.8 / 9;
+    }
+}
+
+// The same law as one token after the other gives, read byte by byte.
+static void token_by_token(pl_string_law *l, const double *q, int state, double *psi) {
+    pl_string_state s = l->state[state];
+    for (int64_t d = 0; d < l->vd; d++) {
+        size_t        n;
+        const char   *bytes = pl_lexicon_bytes(l->draft, (int32_t)d, &n);
+        pl_lexicon_at at = s.at;
+        if (d == l->end_draft && s.depth > 0 && at.longest >= 0) psi[at.longest] += s.w * q[d];
+        if (d == l->end_draft && s.depth == 0 && l->end_target >= 0) psi[l->end_target] += q[d];
+        if (d == l->end_draft || n == 0) continue;
+        pl_lexicon_read(l->target, &at, bytes, n);
+        bool more = s.depth + 1 < l->cap && s.w * q[d] >= l->least && pl_lexicon_open(l->target, &at);
+        if (!more && at.longest >= 0) psi[at.longest] += s.w * q[d];
+    }
+}
+
+// psi of all tokens of two real vocabularies, some of whose tokens stand for the bytes of others (Llama-2's bytes): the
+// walk through both finds what reading every token finds, within rounding, and takes less than the softmax.
+static void real_vocabularies(void **state) {
+    (void)state;
+    static const char *const pair[][2] = {
+        {"qwen2", "llama3"}, {"llama3", "qwen2"}, {"qwen2", "llama2"}, {"gpt2", "llama2"}};
+    const char *data = getenv("PACELINE_TEST_DATA");
+    if (!data || !*data) skip();
+    for (size_t i = 0; i < sizeof pair / sizeof *pair; i++) {
+        vocabulary    t, d;
+        pl_string_law l;
+        pl_err        err = {0};
+        open_real(&t, pair[i][0]);
+        open_real(&d, pair[i][1]);
+        int64_t vt = pl_tokenizer_vocab_size(t.tok), vd = pl_tokenizer_vocab_size(d.tok);
+        double *q = calloc((size_t)vd, sizeof *q), *psi = calloc((size_t)vt, sizeof *psi),
+               *want = calloc((size_t)vt, sizeof *want), taking = 0, reading = 0, softmax = 0, off = 0, sum = 0;
+        assert_int_equal(pl_string_law_init(&l, &t.lexicon, vt, &d.lexicon, vd, 8, 1.0 / 300, &err), PL_OK);
+        real_drafter(&d, vd, (int)i, q);
+        pl_string_law_begin(&l, psi);
+        for (int s = 0; s < l.n; s++) {
+            double at = pl_now();
+            pl_string_law_take(&l, s, q);
+            pl_draft_lap(&taking, &at);
+            token_by_token(&l, q, s, want);
+            pl_draft_lap(&reading, &at);
+            for (int64_t x = 0; x < vd; x++)
+                sum += exp(q[x] - 1);
+            pl_draft_lap(&softmax, &at);
+        }
+        assert_true(l.n > 20 && pl_string_law_end(&l) && sum > 0);
+        sum = 0;
+        for (int64_t x = 0; x < vt; x++)
+            sum += want[x];
+        for (int64_t x = 0; x < vt; x++)
+            off = fmax(off, fabs(psi[x] - want[x] / sum));
+        print_message(
+            "%s, drafted for in %s's %lld tokens: %d strings gone on with, each %.2f ms (its exponentials %.2f, token "
+            "by token %.2f), off by %.1e\n",
+            pair[i][0], pair[i][1], (long long)vd, l.n, 1e3 * taking / l.n, 1e3 * softmax / l.n, 1e3 * reading / l.n,
+            off);
+        assert_true(off < 1e-14);
+        pl_string_law_fini(&l);
+        free(q);
+        free(psi);
+        free(want);
+        pl_lexicon_fini(&t.lexicon);
+        pl_lexicon_fini(&d.lexicon);
+        pl_tokenizer_close(t.tok);
+        pl_tokenizer_close(d.tok);
+    }
+}
+
 // ---- how many -------------------------------------------------------------------------------------------------------
 
 // Lemma 3.1: over a vocabulary of all strings of at most n letters there are 2^(m-1) ways to write one of m <= n.
@@ -226,6 +322,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(psi_is_the_sum_over_all_strings),
         cmocka_unit_test(algorithm_3_is_exact),
+        cmocka_unit_test(real_vocabularies),
         cmocka_unit_test(complete_vocabulary),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
