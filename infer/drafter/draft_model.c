@@ -1,8 +1,11 @@
 #include "infer/drafter/draft_model.h"
 
 #include "kernels/base/check.h"
+#include "kernels/op/bias.h"
 #include "kernels/op/gather.h"
+#include "kernels/op/headtopk.h"
 
+#include <math.h>
 #include <string.h>
 
 #define CHUNK 128  // rows of a forward while a context is read, at least
@@ -19,6 +22,7 @@ struct pl_draft_context {
 
 // ---- life -----------------------------------------------------------------------------------------------------------
 
+// The hidden states of the rows that are wanted.
 static pl_tensor forward(pl_draft_model *m, const pl_draft_row *row, int n, int n_wanted) {
     const pl_llama *l = &m->target.model;
     pl_ctx         *ctx = &m->ctx;
@@ -45,16 +49,37 @@ static pl_tensor forward(pl_draft_model *m, const pl_draft_row *row, int n, int 
     pl_llama_out out;
     pl_llama_forward(ctx, l, id, n, &view, NULL, 0, &out);
     if (n_wanted == 0) return (pl_tensor){0};
-    return pl_llama_logits(ctx, l, n_wanted == n ? out.hidden : pl_gather(ctx, out.hidden, index, n_wanted));
+    return n_wanted == n ? out.hidden : pl_gather(ctx, out.hidden, index, n_wanted);
+}
+
+// In one pass with the head where nothing stands between the two.
+static pl_draft_best choose(pl_draft_model *m, pl_tensor hidden) {
+    const pl_llama *l = &m->target.model;
+    pl_ctx         *ctx = &m->ctx;
+    size_t          rows = (size_t)hidden.dim[0], k = (size_t)m->k;
+    int32_t        *id = pl_ctx_bytes(ctx, pl_size_mul(rows, k, sizeof *id));
+    float          *value = pl_ctx_bytes(ctx, pl_size_mul(rows, k, sizeof *value));
+    float          *lse = m->scored ? pl_ctx_bytes(ctx, rows * sizeof *lse) : NULL;
+    if (!m->barred.data && !(l->config.final_softcap > 0)) {
+        pl_headtopk(ctx,
+                    &(pl_headtopk_args){.x = hidden, .w = l->head, .k = m->k, .id = id, .value = value, .lse = lse});
+    } else {
+        pl_tensor z = pl_llama_logits(ctx, l, hidden);
+        if (m->barred.data) z = pl_bias(ctx, z, m->barred);
+        pl_topk(ctx, &(pl_topk_args){.x = z, .k = m->k, .id = id, .value = value, .lse = lse});
+    }
+    return (pl_draft_best){.id = id, .value = value, .lse = lse};
 }
 
 static void measure(pl_ctx *ctx, void *arg) {
     pl_draft_model *m = arg;
-    pl_tensor       logits = forward(m, m->row, m->most, m->most_wanted);
+    pl_tensor       hidden = forward(m, m->row, m->most, m->most_wanted);
     if (m->most == m->most_wanted) { // a smaller step may gather where this one did not
         int32_t *index = pl_ctx_bytes(ctx, sizeof *index);
         pl_gather(ctx, pl_ctx_tensor(ctx, m->most, m->target.model.shape.d), index, m->most);
     }
+    if (m->k > 0) choose(m, hidden);
+    pl_tensor logits = pl_llama_logits(ctx, &m->target.model, hidden);
     pl_ctx_read(ctx, &logits);
 }
 
@@ -93,7 +118,34 @@ pl_status pl_draft_model_open(pl_draft_model *m, const char *path, const char *t
     return pl_fail_at(err, st, "drafter %s", path);
 }
 
+static pl_status bar(pl_draft_model *m, const int32_t *only, int64_t n, pl_err *err) {
+    const pl_llama *l = &m->target.model;
+    size_t          bytes = (size_t)l->vocab * sizeof(float);
+    float          *all = pl_malloc(bytes);
+    void           *to = pl_memory_create(l->be->memory, PL_LOCAL, bytes, err);
+    pl_status       st = to ? PL_OK : PL_E_MEMORY;
+    if (to) m->barred = pl_tensor_1d(to, PL_F32, l->vocab);
+    if (!all) st = pl_fail(err, PL_E_MEMORY, "out of memory");
+    for (int64_t i = 0; i < l->vocab && all; i++)
+        all[i] = -INFINITY;
+    for (int64_t i = 0; i < n && all; i++)
+        all[only ? only[i] : i] = 0;
+    if (st == PL_OK) st = pl_memory_write(l->be->memory, to, all, bytes, err);
+    pl_free(all);
+    return st;
+}
+
+pl_status pl_draft_model_chooses(pl_draft_model *m, int k, bool scored, const int32_t *only, int64_t n, pl_err *err) {
+    PL_CHECK(k >= 1 && k <= PL_TOPK_MAX && m->target.model.be->real == PL_F32, "the best %d", k);
+    m->k = k;
+    m->scored = scored;
+    if (only || n < m->target.model.vocab) PL_TRY(bar(m, only, n, err));
+    return pl_ctx_measure(&m->ctx, measure, m, err);
+}
+
 void pl_draft_model_close(pl_draft_model *m) {
+    const pl_llama *l = &m->target.model;
+    if (m->barred.data) pl_memory_destroy(l->be->memory, PL_LOCAL, m->barred.data, (size_t)l->vocab * sizeof(float));
     pl_ctx_fini(&m->ctx);
     for (int i = 0; m->context && i < m->sessions; i++) {
         pl_draft_context *c = &m->context[i];
@@ -139,17 +191,23 @@ static pl_draft_row context_row(int slot, const int32_t *ids, int read, int at, 
                           .wanted = wanted};
 }
 
-static bool run(pl_draft_model *m, const pl_draft_row *row, int n, int n_wanted, const float **logits) {
+// out: what is asked for of the rows wanted.
+static bool run(pl_draft_model *m, const pl_draft_row *row, int n, int n_wanted, bool best, bool logits,
+                pl_draft_best *out) {
+    *out = (pl_draft_best){0};
     pl_ctx_begin(&m->ctx);
-    pl_tensor y = forward(m, row, n, n_wanted);
-    float    *host = n_wanted ? pl_ctx_read(&m->ctx, &y) : NULL;
-    bool      good = pl_ctx_wait(&m->ctx);
-    if (logits) *logits = good ? host : NULL;
-    return good;
+    pl_tensor hidden = forward(m, row, n, n_wanted);
+    if (best && n_wanted > 0) *out = choose(m, hidden);
+    if (logits && n_wanted > 0) {
+        pl_tensor z = pl_llama_logits(&m->ctx, &m->target.model, hidden);
+        out->logits = pl_ctx_read(&m->ctx, &z);
+    }
+    return pl_ctx_wait(&m->ctx);
 }
 
 bool pl_draft_model_context(pl_draft_model *m, int slot, const int32_t *ids, int n, bool wanted) {
     pl_draft_context *c = &m->context[slot];
+    pl_draft_best     none;
     int               at = 0, last = wanted ? n - 1 : n; // what is asked for its logits is read anew
     if (n > m->positions || m->ctx.err.status != PL_OK) return false;
     while (at < c->n && at < last && c->ids[at] == ids[at])
@@ -163,7 +221,7 @@ bool pl_draft_model_context(pl_draft_model *m, int slot, const int32_t *ids, int
         int k = n - at - PENDING < m->most ? n - at - PENDING : m->most;
         for (int i = 0; i < k; i++)
             m->early[i] = context_row(slot, ids, at, at + i, false);
-        if (!run(m, m->early, k, 0, NULL)) return false;
+        if (!run(m, m->early, k, 0, false, false, &none)) return false;
         at += k;
     }
     for (int i = at; i < n; i++)
@@ -195,11 +253,19 @@ int pl_draft_model_row(pl_draft_model *m, int slot, int32_t token, int parent) {
     return r;
 }
 
-const float *pl_draft_model_run(pl_draft_model *m) {
-    const float *logits = NULL;
-    if (m->n > 0) run(m, m->row, m->n, m->n_wanted, &logits);
+static bool run_all(pl_draft_model *m, bool best, bool logits, pl_draft_best *out) {
+    bool good = m->n > 0 && run(m, m->row, m->n, m->n_wanted, best, logits, out) && m->n_wanted > 0;
     m->n = m->n_wanted = 0;
-    return logits;
+    return good;
+}
+
+const float *pl_draft_model_run(pl_draft_model *m) {
+    pl_draft_best out;
+    return run_all(m, false, true, &out) ? out.logits : NULL;
+}
+
+bool pl_draft_model_best(pl_draft_model *m, bool logits, pl_draft_best *out) {
+    return run_all(m, true, logits, out);
 }
 
 void pl_draft_model_check(pl_draft_model *m, pl_ctx *ctx) {

@@ -16,7 +16,6 @@
 #include "infer/drafter/translation.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
-#include "kernels/best.h"
 
 #include <math.h>
 #include <string.h>
@@ -45,29 +44,16 @@ static const float *listed(lm *d, const float *logits) {
     return d->compact;
 }
 
-static double log_sum_exp(const float *x, int64_t n, float top) {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += exp((double)x[i] - (double)top);
-    return (double)top + log(sum);
-}
-
-// The best k, best first, equal ones in the order of the list.
-static void best(const lm *d, const float *x, int64_t n, int k, int32_t *id, float *logp) {
-    pl_tensor row = pl_tensor_2d((void *)(uintptr_t)x, PL_F32, 1, n);
-    int       m = n < k ? (int)n : k;
-    if (!pl_best_of(&row, 0, n, m, id)) m = 0;
-    for (int i = 1; i < m; i++)
-        for (int j = i; j > 0 && (x[id[j]] > x[id[j - 1]] || (x[id[j]] == x[id[j - 1]] && id[j] < id[j - 1])); j--) {
-            int32_t swap = id[j];
-            id[j] = id[j - 1];
-            id[j - 1] = swap;
-        }
-    double lse = m > 0 && d->own.base.policy.needs_logp ? log_sum_exp(x, n, x[id[0]]) : 0;
+// The model's choice of a row, in the target's tokens.
+static void best(const lm *d, const pl_draft_best *b, int row, int32_t *id, float *logp) {
+    int            k = d->own.base.policy.k;
+    const int32_t *as = d->own.tr.to_target;
     for (int i = 0; i < k; i++) {
-        bool there = i < m && x[id[i]] > -INFINITY;
-        logp[i] = there ? (float)((double)x[id[i]] - lse) : -INFINITY;
-        if (!there) id[i] = -1;
+        int32_t x = b->id[row * k + i];
+        float   value = b->value[row * k + i];
+        bool    there = x >= 0 && value > -INFINITY;
+        id[i] = !there ? -1 : as ? as[x] : x;
+        logp[i] = there ? value - (b->lse ? b->lse[row] : 0) : -INFINITY;
     }
 }
 
@@ -92,44 +78,40 @@ static void draw_or_break_off(lm *d, pl_draft_item *it, int node, const float *l
     if (id[0] < 0) pl_tree_miss(it->tree, node);
 }
 
-static void candidates(lm *d, pl_draft_item *it, int node, const float *logits, int32_t *id, float *logp) {
+static void drawn(lm *d, pl_draft_item *it, int node, const float *logits, int32_t *id, float *logp) {
     const pl_tree_policy *policy = &d->own.base.policy;
-    int                   k = policy->k;
-    if (d->breaks_off && it->proposing) {
+    int                   wanted = pl_tree_wanted(policy, it->tree, node);
+    if (d->breaks_off) {
         draw_or_break_off(d, it, node, logits, id, logp);
-    } else if (d->breaks_off) {
-        best(d, logits, d->own.tr.vd, k, id, logp);
-        if (id[0] >= 0) id[0] = d->own.tr.to_target[id[0]];
-    } else if (it->proposing) {
-        int wanted = pl_tree_wanted(policy, it->tree, node);
-        for (int i = wanted; i < k; i++)
-            id[i] = -1;
-        if (d->drafted.n > 0 && wanted > 0)
-            pl_propose_draw(it->proposing, it->tree, node, listed(d, logits), &d->drafted, wanted, id, logp);
-        else if (wanted > 0)
-            id[0] = -1;
-    } else {
-        best(d, listed(d, logits), d->drafted.n, k, id, logp);
-        for (int i = 0; i < k; i++)
-            if (id[i] >= 0 && d->drafted.d2t) id[i] = d->drafted.d2t[id[i]];
+        return;
     }
+    for (int i = d->drafted.n > 0 ? wanted : 0; i < policy->k; i++)
+        id[i] = -1;
+    if (d->drafted.n > 0 && wanted > 0)
+        pl_propose_draw(it->proposing, it->tree, node, listed(d, logits), &d->drafted, wanted, id, logp);
 }
 
 // ---- trees ----------------------------------------------------------------------------------------------------------
 
-// Grows the trees by one level, whose rows of logits come in the order of items and frontiers, and asks for the next
-// level's. False: there is none.
-static bool grow(lm *d, pl_draft_batch *b, int level, const float *logits) {
+// Grows the trees by one level, whose rows come in the order of items and frontiers, and asks for the next level's.
+// False: there is none.
+static bool grow(lm *d, pl_draft_batch *b, int level, const pl_draft_best *rows) {
     const pl_tree_policy *policy = &d->own.base.policy;
     pl_draft_model       *m = &d->own.model;
-    int                   w = policy->width;
+    int                   w = policy->width, at_row = 0;
     double                at = pl_now();
     for (int i = 0; i < b->n; i++) {
         pl_draft_item *it = &b->item[i];
         int           *frontier = d->frontier + i * w, *row = d->row + i * PL_TREE_GROWN, n = d->n_frontier[i];
         if (n == 0) continue;
-        for (int f = 0; f < n; f++, logits += m->target.model.vocab)
-            candidates(d, it, frontier[f], logits, d->id + f * policy->k, d->logp + f * policy->k);
+        for (int f = 0; f < n; f++, at_row++) {
+            int32_t *id = d->id + f * policy->k;
+            float   *logp = d->logp + f * policy->k;
+            if (it->proposing)
+                drawn(d, it, frontier[f], rows->logits + at_row * m->target.model.vocab, id, logp);
+            else
+                best(d, rows, at_row, id, logp);
+        }
         pl_draft_lap(it->proposing ? &d->own.base.parts.draw : &d->own.base.parts.head, &at);
         n = policy->kind->grow(policy, it->tree, level, frontier, n, d->id, d->logp, d->next);
         d->n_frontier[i] = 0;
@@ -145,21 +127,30 @@ static bool grow(lm *d, pl_draft_batch *b, int level, const float *logits) {
     return m->n > 0;
 }
 
+// What is drawn is drawn from logits.
+static bool step(lm *d, bool chooses, bool draws, pl_draft_best *rows) {
+    if (chooses) return pl_draft_model_best(&d->own.model, draws, rows);
+    rows->logits = pl_draft_model_run(&d->own.model);
+    return rows->logits;
+}
+
 static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
-    lm          *d = (lm *)base;
-    double       at = pl_now();
-    const float *logits;
+    lm           *d = (lm *)base;
+    double        at = pl_now();
+    pl_draft_best rows = {0};
+    bool          draws = false, chooses = false, more;
     if (ctx->measuring) return; // its model computes in steps of its own
     for (int i = 0; i < b->n; i++) {
         d->n_frontier[i] = pl_standalone_take_in(&d->own, ctx, &b->item[i]);
         d->frontier[i * base->policy.width] = 0;
         d->row[i * PL_TREE_GROWN] = -1;
+        if (b->item[i].tree) *(b->item[i].proposing ? &draws : &chooses) = true;
     }
-    logits = pl_draft_model_run(&d->own.model);
+    more = step(d, chooses, draws, &rows);
     pl_draft_lap(&base->parts.take_in, &at);
-    for (int level = 0; logits && grow(d, b, level, logits); level++) {
+    for (int level = 0; more && grow(d, b, level, &rows); level++) {
         at = pl_now();
-        logits = pl_draft_model_run(&d->own.model);
+        more = step(d, chooses, draws, &rows);
         pl_draft_lap(&base->parts.layer, &at);
     }
     pl_draft_model_check(&d->own.model, ctx);
@@ -196,6 +187,9 @@ static pl_status allocate(lm *d, const pl_drafter_options *o, pl_err *err) {
     d->logp = pl_calloc(w * k, sizeof *d->logp);
     if (!d->compact || !d->frontier || !d->n_frontier || !d->next || !d->row || !d->id || !d->logp)
         return pl_fail(err, PL_E_MEMORY, "drafter \"%s\": out of memory", d->own.base.kind->name);
+    bool shared = tr->text && !d->breaks_off;
+    PL_TRY(pl_draft_model_chooses(&d->own.model, p->k, p->needs_logp, shared ? tr->shared : NULL,
+                                  d->breaks_off ? vd : d->drafted.n, err));
     if (!d->breaks_off) return PL_OK;
     d->dist = pl_calloc((size_t)vd, sizeof *d->dist);
     if (!d->dist) return pl_fail(err, PL_E_MEMORY, "drafter \"union\": out of memory");

@@ -16,7 +16,6 @@
 #include "infer/drafter/translation.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
-#include "kernels/best.h"
 
 #include <math.h>
 #include <string.h>
@@ -48,11 +47,9 @@ static int wanted(const slem *d, const pl_draft_item *it, int depth) {
 }
 
 // One token more; false: the text is written.
-static bool write(slem *d, writing *w, const pl_draft_item *it, const float *logits) {
-    size_t    n;
-    int32_t   id;
-    pl_tensor row = pl_tensor_2d((void *)(uintptr_t)logits, PL_F32, 1, d->own.tr.vd);
-    if (!pl_best_of(&row, 0, d->own.tr.vd, 1, &id) || !(logits[id] > -INFINITY)) return false;
+static bool write(slem *d, writing *w, const pl_draft_item *it, int32_t id) {
+    size_t n;
+    if (id < 0) return false;
     const char *s = pl_lexicon_bytes(&d->own.tr.draft, id, &n);
     w->ended = id == pl_tokenizer_eos_id(d->own.tr.draft.tok);
     if (w->ended || n == 0 || (size_t)w->n + n > sizeof w->text) return false;
@@ -91,16 +88,16 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
         bool           drafts = pl_standalone_take_in(&d->own, ctx, it);
         d->w[i] = (writing){.row = -1, .left = drafts ? wanted(d, it, levels_of(d, it)) : 0};
     }
-    const float *logits = pl_draft_model_run(&d->own.model);
+    pl_draft_best best;
+    bool          more = pl_draft_model_best(&d->own.model, false, &best);
     pl_draft_lap(&base->parts.take_in, &at);
-    while (logits) {
-        for (int i = 0; i < b->n; i++) {
+    while (more) {
+        for (int i = 0, row = 0; i < b->n; i++) {
             if (d->w[i].left == 0) continue;
-            if (!write(d, &d->w[i], &b->item[i], logits)) d->w[i].left = 0;
-            logits += d->own.tr.vd;
+            if (!write(d, &d->w[i], &b->item[i], best.id[row++])) d->w[i].left = 0;
         }
         pl_draft_lap(&base->parts.head, &at);
-        logits = pl_draft_model_run(&d->own.model);
+        more = pl_draft_model_best(&d->own.model, false, &best);
         pl_draft_lap(&base->parts.layer, &at);
     }
     for (int i = 0; i < b->n; i++) {
@@ -139,6 +136,7 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
     d->own.base.proposals = 1u << PL_PROPOSE_TOP;
     d->w = pl_calloc((size_t)o->max_sessions, sizeof *d->w);
     if (st == PL_OK && !d->w) st = pl_fail(err, PL_E_MEMORY, "drafter \"slem\": out of memory");
+    if (st == PL_OK) st = pl_draft_model_chooses(&d->own.model, 1, false, NULL, d->own.tr.vd, err);
     if (st == PL_OK)
         *out = &d->own.base;
     else

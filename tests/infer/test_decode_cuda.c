@@ -40,6 +40,8 @@ static const pl_verifier *verifier;  // NULL: match
 static float             *logits_to; // [MAX_LEN, TEST_VOCAB] by position; NULL: not wanted
 static const pl_sampling *dist;      // NULL: by temperature alone
 static bool               unseen;    // nobody looks at final rows
+static pl_tokenizer      *tok;       // the target's, NULL: not known
+static int                cold = -1; // the session that is greedy whatever the others are
 
 static void record(void *arg, const pl_final_rows *r) {
     (void)arg;
@@ -77,6 +79,7 @@ static void run(const pl_llama *m, pl_drafter *d, int rows, uint64_t key0, int n
                                  .key = key0 + (uint64_t)i,
                                  .max_new = MAX_NEW};
         if (dist) so.sampling = *dist;
+        if (cold >= 0 && so.key == (uint64_t)cold) so.sampling.temperature = 0;
         int len = prompt_of(so.key, ids);
         memset(&out[so.key], 0, sizeof out[so.key]);
         assert_int_equal(pl_engine_start(e, ids, len, &so, &s[i], &err), PL_OK);
@@ -192,11 +195,15 @@ static void with(const drafting *g, const pl_llama *m, pl_dtype t, double temper
     if (g->kind)
         test_backbone_write(test_mkdir(dir), m, g->kind,
                             &(pl_backbone_options){.head = pl_hf_head_of(g->head), .selector = g->selector}, 5);
-    if (pl_drafter_open(
-            &d, g->kind ? dir : g->what,
-            &(pl_drafter_options){
-                .target = m, .dtype = t, .tree = g->tree, .max_sessions = 2, .max_rows = 128, .slots = MAX_LEN},
-            &err) != PL_OK)
+    if (pl_drafter_open(&d, g->kind ? dir : g->what,
+                        &(pl_drafter_options){.target = m,
+                                              .dtype = t,
+                                              .tree = g->tree,
+                                              .max_sessions = 2,
+                                              .max_rows = 128,
+                                              .slots = MAX_LEN,
+                                              .tok = tok},
+                        &err) != PL_OK)
         fail_msg("%s", err.msg);
     run(m, d, 128, key, 2, temperature, out);
     pl_drafter_destroy(d);
@@ -324,6 +331,74 @@ static void nothing_comes_back(void **state) {
     test_rmdir(dir);
 }
 
+// A tokenizer of TEST_VOCAB pieces: letters, and pairs of them, `step` apart.
+static void write_tokenizer(const char *dir, int step) {
+    enum { LETTERS = 26 };
+    static char text[TEST_VOCAB][4], merge[TEST_VOCAB][8];
+    const char *pieces[TEST_VOCAB + 1] = {0}, *merges[TEST_VOCAB + 1] = {0};
+    for (int i = 0; i < TEST_VOCAB; i++) {
+        int pair = (i - LETTERS) * step, a = 'a' + pair / LETTERS % LETTERS, b = 'a' + pair % LETTERS;
+        snprintf(text[i], sizeof text[i], i < LETTERS ? "%c" : "%c%c", i < LETTERS ? 'a' + i : a, b);
+        snprintf(merge[i], sizeof merge[i], "%c %c", a, b);
+        pieces[i] = text[i];
+        if (i >= LETTERS) merges[i - LETTERS] = merge[i];
+    }
+    test_tokenizer_write(dir, pieces, merges);
+}
+
+// Models that draft choose where their logits are: greedy and matched drafts, chains and trees, of the target's
+// vocabulary or another, come without a download. What is drawn takes logits, beside a session that draws nothing too.
+static void models_choose_there(void **state) {
+    (void)state;
+    static const struct {
+        const char *way, *tree;
+    } by[] = {{"lm", "chain:4"},        {"lm", "static:3x2"}, {"lm", "eagle2:12,3,3"}, {"tli", "chain:4"},
+              {"tli", "eagle2:12,3,3"}, {"union", "chain:3"}, {"slem", "chain:3"}};
+    static transcript plain[SESSIONS], hot[SESSIONS], got[SESSIONS];
+    char              dir[64], other[64], what[80];
+    pl_err            err = {0};
+    pl_llama          m;
+    test_target(&m, test_mkdir(dir), 2, 11, PL_BF16);
+    pl_llama_fini(&m);
+    test_target(&m, test_mkdir(other), 1, 12, PL_BF16);
+    pl_llama_fini(&m);
+    write_tokenizer(dir, 1);
+    write_tokenizer(other, 2);
+    open_on(&m, dir, PL_BF16, counting());
+    if (pl_tokenizer_open(&tok, dir, &err) != PL_OK) fail_msg("%s", err.msg);
+    unseen = true;
+    for (uint64_t key = 0; key < 2; key++) {
+        run(&m, NULL, 16, key, 1, 0, plain);
+        run(&m, NULL, 16, key, 1, 1, hot);
+    }
+    downloads = 0;
+    for (size_t i = 0; i < sizeof by / sizeof *by; i++) {
+        drafting g = {.what = what, .tree = by[i].tree};
+        snprintf(what, sizeof what, "%s:%s", by[i].way, strcmp(by[i].way, "lm") ? other : dir);
+        for (int t = 0; t < 2; t++) {
+            with(&g, &m, PL_BF16, t, 0, got);
+            for (int k = 0; k < 2; k++)
+                same(t ? &hot[k] : &plain[k], &got[k], what, k);
+            assert_true(got[0].drafted + got[1].drafted > 0);
+            if (downloads) fail_msg("%s, %s: %lld downloads", what, by[i].tree, (long long)downloads);
+        }
+    }
+    verifier = pl_verifier_find("rejection", &err);
+    cold = 1;
+    snprintf(what, sizeof what, "lm:%s", dir);
+    with(&(drafting){.what = what, .tree = "chain:3"}, &m, PL_BF16, 1, 0, got);
+    same(&plain[1], &got[1], "beside one that draws", 1);
+    assert_true(downloads > 0 && got[0].drafted > 0 && got[1].accepted == got[1].drafted);
+    cold = -1;
+    verifier = NULL;
+    unseen = false;
+    pl_tokenizer_close(tok);
+    tok = NULL;
+    pl_llama_fini(&m);
+    test_rmdir(dir);
+    test_rmdir(other);
+}
+
 // Root mean square of a - b over that of b, over the rows of positions from..to-1.
 static double distance(const float *a, const float *b, int from, int to) {
     double diff = 0, size = 0;
@@ -443,9 +518,11 @@ static void fp32_greedy(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bf16_greedy),     cmocka_unit_test(bf16_sampled),       cmocka_unit_test(fp32_greedy),
-        cmocka_unit_test(drafters_greedy), cmocka_unit_test(drafters_sampled),   cmocka_unit_test(drawn),
-        cmocka_unit_test(like_the_cpu),    cmocka_unit_test(nothing_comes_back), cmocka_unit_test(drawn_from_the_dist),
+        cmocka_unit_test(bf16_greedy),         cmocka_unit_test(bf16_sampled),
+        cmocka_unit_test(fp32_greedy),         cmocka_unit_test(drafters_greedy),
+        cmocka_unit_test(drafters_sampled),    cmocka_unit_test(drawn),
+        cmocka_unit_test(like_the_cpu),        cmocka_unit_test(nothing_comes_back),
+        cmocka_unit_test(drawn_from_the_dist), cmocka_unit_test(models_choose_there),
     };
     test_only();
     return cmocka_run_group_tests(tests, NULL, NULL);

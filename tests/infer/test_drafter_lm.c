@@ -5,6 +5,7 @@
 #include "tests/infer/fixture.h"
 #include "tests/infer/lossless.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +13,8 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+#include "tests/device.h"
 
 enum { SLOTS = 60, DRAFTED = 24, SESSIONS = 3, PER_LEVEL = 4 };
 
@@ -155,6 +158,67 @@ static void limits(void **state) {
     test_rmdir(dir);
 }
 
+// ---- what is chosen -------------------------------------------------------------------------------------------------
+
+// The best that a run gives are those of its logits, bit for bit, of all tokens, of the first, or of a list, on the
+// host and on a device; what may not be chosen adds nothing to the log-sum-exp, and past the last there is none.
+static void best_of(const pl_backend *be, const char *dir, const int32_t *only, int n) {
+    enum { K = 5, ROWS = 3 };
+    pl_llama      m;
+    pl_err        err = {0};
+    cached        c;
+    pl_draft_best b;
+    bool          may[TEST_VOCAB] = {0};
+    if (pl_llama_open(&m, dir, PL_BF16, be, &err) != PL_OK) fail_msg("%s", err.msg);
+    open_model(&c, dir, &m);
+    for (int i = 0; i < n; i++)
+        may[only ? only[i] : i] = true;
+    if (pl_draft_model_chooses(&c.model, K, true, only, n, &err) != PL_OK) fail_msg("%s", err.msg);
+    for (int s = 0; s < ROWS; s++)
+        assert_true(pl_draft_model_context(&c.model, s, (int32_t[]){7, 3 + s, 40}, 3, true));
+    assert_true(pl_draft_model_best(&c.model, true, &b));
+    for (int s = 0; s < ROWS; s++) {
+        const float *z = b.logits + (ptrdiff_t)s * TEST_VOCAB;
+        bool         taken[TEST_VOCAB] = {0};
+        double       sum = 0;
+        for (int i = 0; i < K; i++) {
+            int best = -1;
+            for (int v = 0; v < TEST_VOCAB; v++)
+                if (may[v] && !taken[v] && (best < 0 || z[v] > z[best])) best = v;
+            if (best < 0) {
+                assert_true(b.id[s * K + i] < 0 || b.value[s * K + i] == -INFINITY);
+                continue;
+            }
+            taken[best] = true;
+            assert_int_equal(b.id[s * K + i], best);
+            assert_memory_equal(&b.value[s * K + i], &z[best], sizeof *z);
+        }
+        for (int v = 0; v < TEST_VOCAB; v++)
+            if (may[v]) sum += exp((double)z[v]);
+        assert_true(fabs(b.lse[s] - log(sum)) < 1e-5);
+    }
+    assert_false(pl_draft_model_best(&c.model, true, &b)); // nothing was asked for
+    pl_draft_model_close(&c.model);
+    pl_llama_fini(&m);
+}
+
+static void best_are_those_of_the_logits(void **state) {
+    (void)state;
+    static const int32_t list[] = {90, 4, 11, 50, 51, 52, 0}, few[] = {33, 2};
+    char                 dir[64];
+    pl_llama             m;
+    test_target(&m, test_mkdir(dir), 2, 7, PL_BF16);
+    pl_llama_fini(&m);
+    for (int device = 0; device < 2; device++) {
+        const pl_backend *be = device ? test_device() : pl_backend_cpu();
+        best_of(be, dir, NULL, TEST_VOCAB);
+        best_of(be, dir, NULL, TEST_VOCAB - 9);
+        best_of(be, dir, list, sizeof list / sizeof *list);
+        best_of(be, dir, few, sizeof few / sizeof *few);
+    }
+    test_rmdir(dir);
+}
+
 // ---- what is refused ------------------------------------------------------------------------------------------------
 
 static void refusals(void **state) {
@@ -191,9 +255,8 @@ static void refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(output_is_plain),
-        cmocka_unit_test(cache_holds_the_bits_of_a_new_one),
-        cmocka_unit_test(limits),
+        cmocka_unit_test(output_is_plain), cmocka_unit_test(cache_holds_the_bits_of_a_new_one),
+        cmocka_unit_test(limits),          cmocka_unit_test(best_are_those_of_the_logits),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
