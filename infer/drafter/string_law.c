@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#define MANY 16 // one token of so many has some probability
+
 static const char *bytes_of(const pl_string_law *l, int64_t d, size_t *n) {
     return pl_lexicon_bytes(l->draft, (int32_t)d, n);
 }
@@ -105,17 +107,20 @@ static void take_grams(pl_string_law *l, int state, const double *q) {
     if (rest > 0) ends(l, s.at.longest, s.w * rest);
 }
 
-// The first token written: any of them.
-static void take_first(pl_string_law *l, const double *q) {
-    for (int64_t d = 0; d < l->vd; d++) {
-        size_t n;
-        if (!(q[d] > 0)) continue;
-        bytes_of(l, d, &n);
-        if (d == l->end_draft)
-            ends(l, l->end_target, q[d]);
-        else if (n > 0)
-            add(l, 0, d, q[d], &l->alone[d], 0, pl_lexicon_open(l->target, &l->alone[d]));
+// Token d behind a state, read byte by byte.
+static void take_one(pl_string_law *l, int state, const double *q, int64_t d) {
+    const pl_string_state s = l->state[state];
+    size_t                n;
+    const char           *bytes = bytes_of(l, d, &n);
+    pl_lexicon_at         at = s.depth == 0 ? l->alone[d] : s.at;
+    if (!(q[d] > 0)) return;
+    if (d == l->end_draft) {
+        ends(l, s.depth == 0 ? l->end_target : s.at.longest, s.w * q[d]);
+        return;
     }
+    if (n == 0) return;
+    if (s.depth > 0) pl_lexicon_read(l->target, &at, bytes, n);
+    add(l, state, d, s.w * q[d], &at, 0, pl_lexicon_open(l->target, &at));
 }
 
 // A walk through both vocabularies behind a state's string: of the draft tokens that begin with what `mine` has read,
@@ -144,34 +149,37 @@ static double lead_on(pl_string_law *l, int state, const double *q, const pl_lex
     return sum;
 }
 
-static void take_next(pl_string_law *l, int state, const double *q) {
+static void take_most(pl_string_law *l, int state, const double *q) {
     const pl_string_state s = l->state[state];
     pl_lexicon_at         mine;
     double                rest = 1;
     for (int i = 0; i < l->n_odd; i++) {
-        int32_t       d = l->odd[i];
-        size_t        n;
-        const char   *bytes = bytes_of(l, d, &n);
-        pl_lexicon_at at = s.at;
-        if (!(q[d] > 0) || d == l->end_draft) continue;
-        rest -= q[d];
-        if (n == 0) continue;
-        pl_lexicon_read(l->target, &at, bytes, n);
-        add(l, state, d, s.w * q[d], &at, 0, pl_lexicon_open(l->target, &at));
+        rest -= q[l->odd[i]];
+        take_one(l, state, q, l->odd[i]);
     }
     pl_lexicon_start(l->draft, &mine);
     rest -= lead_on(l, state, q, &mine, &s.at);
-    if (rest > 0) ends(l, s.at.longest, s.w * rest); // the answer's end among it
+    if (rest > 0) ends(l, s.at.longest, s.w * rest);
+}
+
+// The walk passes every token that leads on, whatever its probability: worth it where many have some.
+static bool said_by_many(const pl_string_law *l, const double *q) {
+    int64_t n = 0;
+    for (int64_t d = 0; d < l->vd; d++)
+        n += q[d] > 0;
+    return MANY * n > l->vd;
 }
 
 void pl_string_law_take(pl_string_law *l, int state, const double *q) {
     PL_CHECK(state < l->n, "state %d of %d", state, l->n);
-    if (l->grams)
+    if (l->grams) {
         take_grams(l, state, q);
-    else if (l->state[state].depth == 0)
-        take_first(l, q);
-    else
-        take_next(l, state, q);
+    } else if (l->state[state].depth > 0 && said_by_many(l, q)) {
+        take_most(l, state, q);
+    } else {
+        for (int64_t d = 0; d < l->vd; d++)
+            if (q[d] > 0) take_one(l, state, q, d);
+    }
 }
 
 void pl_string_law_stop(pl_string_law *l, int state) {
