@@ -105,6 +105,24 @@ void pl_hf_block_put_second(pl_json_out *o, const pl_hf_config *c) {
     pl_put_int(o, "selector_top_k", c->selector.candidates);
 }
 
+const char *pl_hf_markov_name(int form) {
+    static const char *const names[] = {
+        [PL_HF_MARKOV_VANILLA] = "vanilla", [PL_HF_MARKOV_GATED] = "gated", [PL_HF_MARKOV_RNN] = "rnn"};
+    return form < (int)(sizeof names / sizeof *names) ? names[form] : NULL;
+}
+
+int pl_hf_markov_find(const char *name) {
+    int form = 0;
+    while (*name && pl_hf_markov_name(form) && strcmp(pl_hf_markov_name(form), name) != 0)
+        form++;
+    return pl_hf_markov_name(form) ? form : -1;
+}
+
+int pl_hf_markov_of(const pl_hf_head *h) {
+    const pl_hf_setting *form = pl_hf_head_find(h, "form");
+    return pl_hf_markov_find(form ? form->text : "");
+}
+
 typedef struct tensor {
     const char *name;
     int64_t     size[3];
@@ -136,6 +154,10 @@ bool pl_hf_block_tensors(const pl_hf_block_sizes *s, pl_hf_tensor_fn fn, void *a
                             {"mlp.down_proj.weight", {d, inter}}};
     const tensor markov[] = {{"markov_head.markov_w1.weight", {s->vocab, s->markov_rank}},
                              {"markov_head.markov_w2.weight", {s->head_rows, s->markov_rank}}};
+    int64_t      r = s->markov_rank;
+    const tensor gate[] = {{"markov_head.gate_proj.weight", {r, d + r}}, {"markov_head.gate_proj.bias", {r}}};
+    const tensor joint[] = {{"markov_head.joint_proj.weight", {3 * r, d + 2 * r}},
+                            {"markov_head.joint_proj.bias", {3 * r}}};
     const tensor confidence[] = {{"confidence_head.proj.weight", {1, s->confidence_inputs}},
                                  {"confidence_head.proj.bias", {1}}};
     int64_t      kernels = s->taps > 0 ? 2 * s->taps * (d / s->group) : 0;
@@ -154,6 +176,8 @@ bool pl_hf_block_tensors(const pl_hf_block_sizes *s, pl_hf_tensor_fn fn, void *a
         if (go && s->taps > 0) go = walk(conv, sizeof conv / sizeof *conv, prefix, fn, arg);
     }
     if (go && s->markov_rank > 0) go = walk(markov, sizeof markov / sizeof *markov, "", fn, arg);
+    if (go && r > 0 && s->markov_form == PL_HF_MARKOV_GATED) go = walk(gate, sizeof gate / sizeof *gate, "", fn, arg);
+    if (go && r > 0 && s->markov_form == PL_HF_MARKOV_RNN) go = walk(joint, sizeof joint / sizeof *joint, "", fn, arg);
     if (go && s->confidence_inputs > 0) go = walk(confidence, sizeof confidence / sizeof *confidence, "", fn, arg);
     if (go && s->selector_rank > 0) go = walk(selector, sizeof selector / sizeof *selector, "", fn, arg);
     return go;

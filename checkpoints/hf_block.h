@@ -13,6 +13,7 @@
 #ifndef PL_HF_BLOCK_H
 #define PL_HF_BLOCK_H
 
+#include "checkpoints/hf_head.h"
 #include "kernels/base/json.h"
 #include "kernels/base/json_put.h"
 
@@ -26,14 +27,21 @@ typedef struct pl_hf_block {
     int  taps, group;   // of the convolutions around each sublayer (kernels/op/blockconv.h); 0: none
 } pl_hf_block;
 
+// What becomes of the token before in DSpark's Markov head (infer/head/markov.c's forms), by its published name; NULL
+// past the last.
+typedef enum pl_hf_markov { PL_HF_MARKOV_VANILLA, PL_HF_MARKOV_GATED, PL_HF_MARKOV_RNN } pl_hf_markov;
+const char *pl_hf_markov_name(int form);
+int         pl_hf_markov_find(const char *name); // "": vanilla; -1: none of them
+int         pl_hf_markov_of(const pl_hf_head *h);
+
 // What the tensors of a published block drafter are called, and their sizes: z-lab's names, DSpark's and DFlash 2's
-// beside them. Those
-// that are the target's (embeddings, head) are not among them.
+// beside them. Those that are the target's (embeddings, head) are not among them.
 typedef struct pl_hf_block_sizes {
     int64_t layers, width, heads, kv_heads, head_dim, intermediate;
     int64_t read;              // numbers that fc reads
     int64_t vocab, head_rows;  // of the Markov head's two factors
     int64_t markov_rank;       // 0: none
+    int     markov_form;       // pl_hf_markov
     int64_t confidence_inputs; // of the confidence head; 0: none
     int64_t taps, group;       // of DFlash 2's convolutions; 0: none
     int64_t selector_rank;     // 0: none

@@ -35,6 +35,7 @@ typedef struct block_drafter {
     float             *node_logp;
     int               *next;
     int               *frontier, *n_frontier; // [max_sessions, width], [max_sessions], by drafting session
+    int               *row;                   // [max_sessions, PL_TREE_MAX] of a node among its level's
 } block_drafter;
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
@@ -238,23 +239,29 @@ static pl_selector_list list_of(const block_drafter *d, pl_ctx *ctx, const pl_se
 }
 
 // Heads whose law depends on the token before: one row for each node that the trees go on from at this level. What the
-// slots alone say of the tokens, all's base [levels * n, Vd] or list, is known for all of them.
+// slots alone say of the tokens, all's base [levels * n, Vd] or list, is known for all of them; state: what the head
+// keeps behind the rows of the level before.
 static pl_head_rows rows_of_nodes(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, const pl_head_rows *all,
-                                  int level, int *rows) {
+                                  const pl_tensor *state, int level, int *rows) {
     size_t   most = (size_t)d->n * (size_t)d->base.policy.width;
     int32_t *index = pl_ctx_bytes(ctx, most * sizeof *index), *token = pl_ctx_bytes(ctx, most * sizeof *token);
-    int32_t *group = pl_ctx_bytes(ctx, most * sizeof *group);
+    int32_t *group = pl_ctx_bytes(ctx, most * sizeof *group), *parent = pl_ctx_bytes(ctx, most * sizeof *parent);
     *rows = ctx->measuring ? (int)most : 0;
     for (int i = 0; i < d->n && !ctx->measuring; i++) {
         const pl_draft_item *it = &b->item[d->which[i]];
+        int                 *row = d->row + (ptrdiff_t)i * PL_TREE_MAX;
         for (int f = 0; goes_on(d, it, i, level) && f < d->n_frontier[i]; f++, ++*rows) {
+            int node = d->frontier[i * d->base.policy.width + f];
             index[*rows] = level * d->n + i;
-            token[*rows] = it->tree->token[d->frontier[i * d->base.policy.width + f]];
+            token[*rows] = it->tree->token[node];
             group[*rows] = d->which[i];
+            parent[*rows] = level > 0 ? row[it->tree->parent[node]] : 0;
+            row[node] = *rows;
         }
     }
     if (*rows == 0) return (pl_head_rows){0};
     pl_head_rows r = {.x = pl_gather(ctx, all->x, index, *rows), .level = level, .token = token, .group = group};
+    if (level > 0 && state->data) r.state = pl_gather(ctx, *state, parent, *rows);
     if (d->model->head.kind->over_target) r.base = pl_gather(ctx, all->base, index, *rows);
     if (all->list.id) r.list = list_of(d, ctx, &all->list, index, *rows);
     return r;
@@ -292,6 +299,7 @@ static void draft_stepwise(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_
     bool           chooses = any(d, ctx, b, false), draws = any(d, ctx, b, true);
     size_t         most = (size_t)d->n * (size_t)d->base.policy.width, k = (size_t)d->base.policy.k;
     double         at = pl_now();
+    pl_tensor      state = {0};
     if (h->kind->over_target) all.base = pl_linear(ctx, all.x, h->out);
     if (h->selector.candidates > 0 && !h->position_aware) { // else each level reads rows of its own
         all.list = pl_head_list(ctx, h, &all);
@@ -299,8 +307,10 @@ static void draft_stepwise(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_
     }
     for (int level = 0; level < d->levels; level++) {
         int          rows;
-        pl_head_rows r = rows_of_nodes(d, ctx, b, &all, level, &rows);
+        pl_head_rows r = rows_of_nodes(d, ctx, b, &all, &state, level, &rows);
         if (rows == 0) break;
+        pl_head_carry(ctx, h, &r);
+        state = r.after;
         d->id = pl_ctx_bytes(ctx, most * k * sizeof *d->id);
         d->value = pl_ctx_bytes(ctx, most * k * sizeof *d->value);
         d->lse = pl_ctx_bytes(ctx, most * sizeof *d->lse);
@@ -368,7 +378,7 @@ static void destroy(pl_drafter *base) {
     block_drafter *d = (block_drafter *)base;
     for (int i = 0; d->kv && i < base->max_sessions; i++)
         pl_kv_destroy(&d->kv[i]);
-    void *owned[] = {d->kv, d->which, d->node_id, d->node_logp, d->frontier, d->n_frontier, d->next};
+    void *owned[] = {d->kv, d->which, d->node_id, d->node_logp, d->frontier, d->n_frontier, d->next, d->row};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
     pl_backbone_destroy(d->owned);
@@ -405,7 +415,8 @@ pl_status pl_drafter_block_create(pl_drafter **out, const pl_backbone *model, co
     d->frontier = pl_calloc(s * w, sizeof *d->frontier);
     d->n_frontier = pl_calloc(s, sizeof *d->n_frontier);
     d->next = pl_calloc(w, sizeof *d->next);
-    if (!d->kv || !d->which || !d->node_id || !d->node_logp || !d->frontier || !d->n_frontier || !d->next)
+    d->row = pl_calloc(s, PL_TREE_MAX * sizeof *d->row);
+    if (!d->kv || !d->which || !d->node_id || !d->node_logp || !d->frontier || !d->n_frontier || !d->next || !d->row)
         PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir));
     for (int i = 0; i < o->max_sessions; i++)
         PL_TRY_GOTO(st, fail, pl_kv_create(&d->kv[i], model->layers, o->slots + model->block, &model->shape, be, err));

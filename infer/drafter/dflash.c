@@ -79,6 +79,11 @@ static pl_status check(pl_hf_config *c, const pl_llama *target, const char *wher
         return pl_fail(err, PL_E_UNSUPPORTED,
                        "%s: a block drafter has no head of kind \"%s\"; take full, lowrank or markov", where,
                        head->name);
+    if (head->over_target && pl_hf_markov_of(&c->head) == PL_HF_MARKOV_RNN && !c->block.anchor_first)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: a recurrent Markov head in blocks that do not draft from their anchor; give "
+                       "drafter.anchor_first, or drafter.head.form: gated",
+                       where);
     for (int i = 0; i < c->n_taps; i++)
         if (c->tap[i] < 0)
             return pl_fail(err, PL_E_UNSUPPORTED, "%s: a block drafter reads layers' outputs; layer 0's input is none",

@@ -226,6 +226,10 @@ void pl_head_begin(pl_ctx *ctx, const pl_head *h, pl_head_rows *r) {
     pl_ctx_back(ctx);
 }
 
+void pl_head_carry(pl_ctx *ctx, const pl_head *h, pl_head_rows *r) {
+    if (h->kind->carry) h->kind->carry(ctx, h, r);
+}
+
 static pl_head_support support(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     pl_ctx_join(ctx);
     if (r->foreseen) return r->support;

@@ -34,15 +34,20 @@ typedef struct pl_head_support {
 
 // What a head reads: one row for each node whose candidates are wanted.
 typedef struct pl_head_rows {
-    pl_tensor        x;     // [M, d] normed outputs of the backbone
-    int              level; // draft depth of the candidates: 0 for the first
-    pl_tensor        base;  // [M, Vd] their logits by `out` alone, where the caller has them already
-    pl_selector_list list;  // what its selector rescores, where the caller has it already
+    pl_tensor        x;      // [M, d] normed outputs of the backbone
+    int              level;  // draft depth of the candidates: 0 for the first
+    int              levels; // training: its rows are of so many levels of the same blocks, level after level; 0: 1
+    pl_tensor        base;   // [M, Vd] their logits by `out` alone, where the caller has them already
+    pl_selector_list list;   // what its selector rescores, where the caller has it already
     // For heads that read them (pl_head_reads_inputs):
     pl_tensor        hidden; // [M, d] what the backbone's step consumed to compute the row
     const int32_t   *token;  // [M] and the token beside it
     pl_tensor        embed;  // [V, d] the target's embedding
     const int32_t   *group;  // [M] ascending: rows of one session share a number (and a support); NULL: all of one
+    // Of heads that go from slot to slot: what they keep of the slots before, [M, r] of the row that each stands behind
+    // (data NULL: nothing yet), and what pl_head_carry has made of it and of the token before.
+    pl_tensor        state;
+    pl_tensor        mixed, after; // [M, r] what their logits are of; the state behind the row (data NULL: none)
     // What pl_head_begin has found.
     bool             foreseen;
     pl_head_support  support;
@@ -117,6 +122,8 @@ typedef struct pl_head_kind {
     int64_t (*shortlisted)(const pl_head *h);
     // For training: rows [M, n] and a matrix [Vd, n] whose products are the logits. NULL: project(x) and out.
     void (*teach)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, pl_tensor *x, pl_tensor *w);
+    // Fills in r->mixed and r->after. NULL: nothing.
+    void (*carry)(pl_ctx *ctx, const pl_head *h, pl_head_rows *r);
     // How likely each row's draft is to be accepted, as the logit of a probability [M, 1], which depends on the tokens
     // before it alone; .data NULL: this head has no opinion. NULL: none of the kind has.
     pl_tensor (*confidence)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
@@ -194,6 +201,10 @@ bool pl_head_reads_inputs(const pl_head *h);
 // Before the backbone's step that computes x: what of the head asks for its inputs alone is queued beside it (a branch:
 // no wait until the head is asked). r without x, kept by the caller for the calls below.
 void pl_head_begin(pl_ctx *ctx, const pl_head *h, pl_head_rows *r);
+
+// Before the calls below, once for rows that a drafter walks to slot by slot: what the head makes of the tokens and the
+// states before them, and what the slots behind get as their state.
+void pl_head_carry(pl_ctx *ctx, const pl_head *h, pl_head_rows *r);
 
 // logits [M, Vd], where the host reads them (pl_ctx_read; .data NULL on a measuring and on a failed context); -infinity
 // outside a row's support: their softmax is the distribution that is proposed from.

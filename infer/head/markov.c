@@ -1,12 +1,18 @@
 // DSpark's head (arXiv 2607.05147): the target's own matrix, and low-rank logits of the token before, which give a
 // block's slots what they cannot know of each other; beside them a guess of how likely the draft is to be accepted.
 //   e = W1[token before]                                      markov_head.markov_w1.weight [V, r]
-//   z = W h + W2 e                                            markov_head.markov_w2.weight [V, r]
+//   z = W h + W2 m                                            markov_head.markov_w2.weight [V, r]
+// m by drafter.head.form:
+//   vanilla   m = e
+//   gated     m = e sigmoid(G [h; e] + b)                     markov_head.gate_proj.weight [r, d + r], .bias [r]
+//   rnn       (g, c, o) = J [s; e; h] + b,  m = tanh o        markov_head.joint_proj.weight [3 r, 2 r + d], .bias [3 r]
+//             s' = sigmoid(g) s + (1 - sigmoid(g)) tanh c     the next slot's s; 0 in the first, the anchor's
 //   confidence = sigmoid(wc [h; e] + bc)                      confidence_head.proj.weight [1, d + r], .bias [1]
 // W is the target's, frozen and shared: a drafter of blocks has W h of all its slots from one product, and goes from
-// slot to slot by W2 e alone. Confidence is learned from the drafts' acceptance (train/task/blocks.h); with
+// slot to slot by W2 m alone. Confidence is learned from the drafts' acceptance (train/task/blocks.h); with
 // min_confidence a draft ends before the first slot whose confidence is less, which depends on the tokens before it
 // alone, so that verification loses nothing.
+#include "checkpoints/hf_block.h"
 #include "infer/head/head.h"
 
 #include "kernels/op/add.h"
@@ -14,13 +20,15 @@
 #include "kernels/op/concat.h"
 #include "kernels/op/embed.h"
 #include "kernels/op/linear.h"
+#include "kernels/op/mul.h"
+#include "kernels/op/squash.h"
 #include "kernels/op/topk.h"
 
 #include <math.h>
 #include <stdio.h>
 
 typedef struct markov {
-    int  rank;
+    int  rank, form; // form: pl_hf_markov
     bool confidence;
     int  min_confidence; // thousandths
 } markov;
@@ -28,6 +36,11 @@ typedef struct markov {
 static const pl_key keys[] = {
     {PL_KEY_AS_INT("drafter.head.rank", markov, rank), .each = true, .deflt = "0", .min = 0, .max = 65536,
      .help = "of a low-rank head, of specvocab's scorer, or of markov's logits", .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_AS_ENUM("drafter.head.form", markov, form), .each = true, .deflt = "vanilla", .names = pl_hf_markov_name,
+     .help =
+         "markov: what becomes of the token before: it as it is, gated by what the slot knows, or with a state that "
+         "goes from slot to slot",
+     .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_BOOL("drafter.head.confidence", markov, confidence), .each = true, .deflt = "false",
      .help = "markov: learn how likely each draft is to be accepted", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_INT("drafter.head.min_confidence", markov, min_confidence), .each = true, .deflt = "0", .min = 0,
@@ -38,7 +51,7 @@ static const pl_key keys[] = {
 
 // Its weights, beside the target's.
 typedef struct weights {
-    pl_tensor w1, w2, sure, sure_bias;
+    pl_tensor w1, w2, mix, mix_bias, sure, sure_bias; // mix: gate_proj or joint_proj
 } weights;
 
 static pl_status init(pl_head *h, pl_err *err) {
@@ -68,6 +81,14 @@ static void params(pl_head *h, pl_params *ps) {
     int64_t       r = own->rank, both = h->d + r;
     add(ps, &w->w1, PL_PARAM_EMBED, "markov_head.markov_w1.weight", h->vocab, r, 0.01);
     add(ps, &w->w2, PL_PARAM_MATRIX, "markov_head.markov_w2.weight", h->vocab, r, 1 / sqrt((double)r));
+    double std = 1 / sqrt(3 * (double)both);
+    if (own->form == PL_HF_MARKOV_GATED) {
+        add(ps, &w->mix, PL_PARAM_MATRIX, "markov_head.gate_proj.weight", r, both, std);
+        add(ps, &w->mix_bias, PL_PARAM_BIAS, "markov_head.gate_proj.bias", r, 0, 0);
+    } else if (own->form == PL_HF_MARKOV_RNN) {
+        add(ps, &w->mix, PL_PARAM_MATRIX, "markov_head.joint_proj.weight", 3 * r, both + r, std);
+        add(ps, &w->mix_bias, PL_PARAM_BIAS, "markov_head.joint_proj.bias", 3 * r, 0, 0);
+    }
     if (!own->confidence) return;
     add(ps, &w->sure, PL_PARAM_MATRIX, "confidence_head.proj.weight", 1, both, 0); // begins with no opinion
     add(ps, &w->sure_bias, PL_PARAM_BIAS, "confidence_head.proj.bias", 1, 0, 0);
@@ -77,15 +98,73 @@ static pl_tensor before(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     return pl_embed(ctx, ((const weights *)h->state)->w1, r->token, pl_tensor_rows(&r->x));
 }
 
+static pl_tensor gated(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    const weights *w = h->state;
+    pl_tensor      e = before(ctx, h, r);
+    pl_tensor      z = pl_bias(ctx, pl_linear(ctx, pl_concat(ctx, r->x, e), w->mix), w->mix_bias);
+    return pl_mul(ctx, pl_squash(ctx, PL_SQUASH_SIGMOID, z, 0, e.dim[1], (pl_tensor){0}), e);
+}
+
+// No token's rows: zeros.
+static pl_tensor nothing(pl_ctx *ctx, const pl_head *h, int64_t rows) {
+    int32_t *id = pl_ctx_bytes(ctx, (size_t)rows * sizeof *id);
+    for (int64_t i = 0; i < rows && !ctx->measuring; i++)
+        id[i] = -1;
+    return pl_embed(ctx, ((const weights *)h->state)->w1, id, rows);
+}
+
+// One slot of each row: m, written to y where that is a place, and in *after the next slot's state.
+static pl_tensor step(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, pl_tensor *after, pl_tensor y) {
+    const weights *w = h->state;
+    pl_tensor      e = before(ctx, h, r), none = {0}, s = r->state.data ? r->state : nothing(ctx, h, e.dim[0]);
+    int64_t        n = e.dim[1];
+    pl_tensor      z = pl_linear(ctx, pl_concat(ctx, pl_concat(ctx, s, e), r->x), w->mix);
+    z = pl_bias(ctx, z, w->mix_bias);
+    pl_tensor kept = pl_mul(ctx, pl_squash(ctx, PL_SQUASH_SIGMOID, z, 0, n, none), s);
+    pl_tensor fresh = pl_squash(ctx, PL_SQUASH_TANH, z, n, n, none);
+    fresh = pl_mul(ctx, pl_squash(ctx, PL_SQUASH_REMAINDER, z, 0, n, none), fresh);
+    *after = pl_add(ctx, kept, fresh, none);
+    return pl_squash(ctx, PL_SQUASH_TANH, z, 2 * n, n, y);
+}
+
+// Rows of all slots, a slot's behind those of the slot before.
+static pl_tensor steps(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    int          levels = r->levels > 0 ? r->levels : 1;
+    int64_t      m = pl_tensor_rows(&r->x), n = m / levels;
+    pl_tensor    y = pl_ctx_tensor(ctx, m, ((const markov *)h->own)->rank);
+    pl_head_rows one = *r;
+    for (int k = 0; k < levels; k++) {
+        one.x = pl_tensor_slice(&r->x, k * n, n);
+        one.token = r->token + k * n;
+        step(ctx, h, &one, &one.state, pl_tensor_slice(&y, k * n, n));
+    }
+    return y;
+}
+
+static pl_tensor mixed(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    switch (((const markov *)h->own)->form) {
+    case PL_HF_MARKOV_GATED: return gated(ctx, h, r);
+    case PL_HF_MARKOV_RNN: return steps(ctx, h, r);
+    default: return before(ctx, h, r);
+    }
+}
+
+static void carry(pl_ctx *ctx, const pl_head *h, pl_head_rows *r) {
+    if (((const markov *)h->own)->form == PL_HF_MARKOV_RNN)
+        r->mixed = step(ctx, h, r, &r->after, (pl_tensor){0});
+    else
+        r->mixed = mixed(ctx, h, r);
+}
+
 static void teach(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, pl_tensor *x, pl_tensor *w) {
-    *x = pl_concat(ctx, r->x, before(ctx, h, r));
+    *x = pl_concat(ctx, r->x, mixed(ctx, h, r));
     *w = pl_concat(ctx, h->out, ((const weights *)h->state)->w2);
 }
 
 static pl_tensor all(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     pl_tensor base = r->base.data ? r->base : pl_linear(ctx, r->x, h->out);
-    pl_tensor more = pl_linear(ctx, before(ctx, h, r), ((const weights *)h->state)->w2);
-    return pl_add(ctx, base, more, (pl_tensor){0});
+    pl_tensor more = r->mixed.data ? r->mixed : mixed(ctx, h, r);
+    return pl_add(ctx, base, pl_linear(ctx, more, ((const weights *)h->state)->w2), (pl_tensor){0});
 }
 
 static void topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value, float *lse) {
@@ -112,7 +191,8 @@ static double least_confidence(const pl_head *h) {
 static double step_bytes(const pl_head *h, int level) {
     const markov *own = h->own;
     double        each = (double)h->vocab * (double)pl_dtype_size(h->out.dtype);
-    return each * own->rank + (level == 0 ? each * (double)h->d : 0);
+    double mix = (double)((const weights *)h->state)->mix.dim[0] * (double)((const weights *)h->state)->mix.dim[1];
+    return each * own->rank + mix * (double)pl_dtype_size(h->out.dtype) + (level == 0 ? each * (double)h->d : 0);
 }
 
 const pl_head_kind pl_head_markov = {.name = "markov",
@@ -125,6 +205,7 @@ const pl_head_kind pl_head_markov = {.name = "markov",
                                      .topk = topk,
                                      .logits = logits,
                                      .teach = teach,
+                                     .carry = carry,
                                      .confidence = confidence,
                                      .least_confidence = least_confidence,
                                      .step_bytes = step_bytes};

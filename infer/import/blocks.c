@@ -70,9 +70,9 @@ static pl_status markov(const block *b, cJSON **head, pl_err *err) {
     PL_TRY(pl_json_opt_bool(b->j, where(b, "enable_confidence_head"), "enable_confidence_head", b->dspark, &sure, err));
     PL_TRY(pl_json_opt_bool(b->j, where(b, "confidence_head_with_markov"), "confidence_head_with_markov", true, &both,
                             err));
-    if (rank > 0 && strcmp(form, "vanilla") != 0) {
-        pl_json_fail(b->j, find(b, "markov_head_type"), err, "a %.20s Markov head of DSpark; only vanilla is supported",
-                     form);
+    if (rank > 0 && pl_hf_markov_find(form) < 0) {
+        pl_json_fail(b->j, find(b, "markov_head_type"), err,
+                     "a %.20s Markov head of DSpark; vanilla, gated and rnn are supported", form);
         return PL_E_UNSUPPORTED;
     }
     if (sure && (rank == 0 || !both)) {
@@ -84,6 +84,7 @@ static pl_status markov(const block *b, cJSON **head, pl_err *err) {
     *head = cJSON_CreateObject();
     b->e->failed |= !*head || !cJSON_AddStringToObject(*head, "kind", "markov") ||
                     !cJSON_AddNumberToObject(*head, "rank", (double)rank) ||
+                    (pl_hf_markov_find(form) > 0 && !cJSON_AddStringToObject(*head, "form", form)) ||
                     (sure && !cJSON_AddTrueToObject(*head, "confidence"));
     return PL_OK;
 }

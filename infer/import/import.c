@@ -367,6 +367,7 @@ static bool want_block(wanted_list *l, const import *m) {
                              .vocab = c->vocab_size,
                              .head_rows = c->vocab_size,
                              .markov_rank = rank,
+                             .markov_form = pl_hf_markov_of(&c->head),
                              .confidence_inputs = sure ? c->hidden_size + rank : 0,
                              .taps = c->block.taps,
                              .group = c->block.group,

@@ -1,5 +1,6 @@
 // Products with listed rows. BF16: 64 listed rows take the place of a panel (panel.cuh), so that a product has linear's
 // bits; F32: linear's fma chain. One block per 128 entries of a row's list.
+#include "kernels/cuda/byrow.cuh"
 #include "kernels/cuda/panel.cuh"
 extern "C" {
 #include "kernels/op/gatherdot.h"
@@ -153,20 +154,21 @@ static __global__ void listed_dx_kernel(float *dx, const float *dy, const void *
     dx[m * K + k] = sum;
 }
 
-// dw[id[t]] += dy[t] x[t / n], t ascending, no atomics: the block of entry t does nothing where an earlier one has its
-// id, else it adds all entries of that id in order.
-static __global__ void listed_dw_kernel(float *dw, const float *dy, const float *x, const int32_t *id, int64_t entries,
-                                        int64_t n, int64_t K) {
-    int64_t t = blockIdx.x;
-    int32_t own = id[t];
-    if (own < 0) return;
-    for (int64_t s = 0; s < t; s++)
-        if (id[s] == own) return;
+// dw[id[t]] += dy[t] x[t / n], t ascending, no atomics: the block of a row's first entry adds all of that row.
+static __global__ void listed_dw_kernel(float *dw, const float *dy, const float *x, const int32_t *id, pl_by_row by,
+                                        int64_t rows, int64_t n, int64_t K) {
+    int32_t p = (int32_t)blockIdx.x;
+    if (p >= by.first[rows]) return;
+    int64_t row = id[by.entry[p]];
+    int32_t to = by.first[row + 1];
+    if (by.first[row] != p) return;
     for (int64_t k = threadIdx.x; k < K; k += blockDim.x) {
-        float sum = dw[own * K + k];
-        for (int64_t s = t; s < entries; s++)
-            if (id[s] == own) sum += dy[s] * x[s / n * K + k];
-        dw[own * K + k] = sum;
+        float sum = dw[row * K + k];
+        for (int32_t q = p; q < to; q++) {
+            int64_t t = by.entry[q];
+            sum += dy[t] * x[t / n * K + k];
+        }
+        dw[row * K + k] = sum;
     }
 }
 
@@ -181,8 +183,11 @@ PL_CUDA_OP(gatherdot_bwd) {
     if (!ctx->measuring && a->x.grad)
         PL_LAUNCH(ctx, op, listed_dx_kernel, pl_grid(pl_ceil_div(K, PL_BLOCK), M), PL_BLOCK, pl_grad_f32(&a->x),
                   pl_grad_f32(&a->y), a->w.data, a->w.dtype == PL_BF16, own, n, K);
-    if (!ctx->measuring && a->w.grad)
-        PL_LAUNCH(ctx, op, listed_dw_kernel, pl_grid(M * n), PL_BLOCK, pl_grad_f32(&a->w), pl_grad_f32(&a->y),
-                  pl_f32(&a->x), own, M * n, n, K);
+    if (a->w.grad) {
+        pl_by_row by = pl_by_row_of(ctx, op, own, M * n, a->w.dim[0]);
+        if (!ctx->measuring)
+            PL_LAUNCH(ctx, op, listed_dw_kernel, pl_grid(M * n), PL_BLOCK, pl_grad_f32(&a->w), pl_grad_f32(&a->y),
+                      pl_f32(&a->x), own, by, a->w.dim[0], n, K);
+    }
     pl_arena_release(&ctx->scratch, mark);
 }

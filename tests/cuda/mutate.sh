@@ -21,13 +21,14 @@ tests_of() { # FILE: quick ones first
     draw.cu) echo raced_op_draw ;;
     elementwise.cu) echo raced_op_kvstore raced_op_silu raced_op_softcap raced_op_add raced_op_rope raced_op_swiglu raced_op_concat ;;
     frontier.cu) echo raced_op_frontier ;;
-    gatherdot.cu) echo raced_op_gatherdot raced_cuda ;;
+    byrow.cuh | gatherdot.cu) echo raced_op_gatherdot raced_cuda ;;
     gemm.cu) echo raced_op_linear ;;
     headtopk.cu) echo raced_op_headtopk ;;
     linear.cu) echo raced_branch raced_op_linear raced_cuda raced_op_headtopk ;;
     optim.cu) echo raced_op_adamw ;;
     panel.cuh) echo raced_branch raced_op_linear raced_cuda ;;
     route.cu) echo raced_op_route ;;
+    squash.cu) echo raced_op_squash ;;
     select.cuh | topk.cu) echo raced_op_topk raced_op_frontier raced_op_route raced_op_headtopk ;;
     *) echo "no tests are named for $1" >&2 ;;
     esac

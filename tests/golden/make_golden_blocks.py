@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes dflash.golden, dflash2.golden and dspark.golden of this folder: what speculators' DFlashDraftModel,
+"""Writes dflash.golden, dflash2.golden and, for each form of its Markov head, dspark-FORM.golden of this folder: what speculators' DFlashDraftModel,
 DFlash2DraftModel and DSparkDraftModel compute for small drafters, in double and in float32: normed states of the blocks'
 rows, losses, gradients; the weights of D-PACE; the selector's loss, choices and overlap with the target; confidence and
 what it learns. Format, numbers from names and documents: make_golden.py.
@@ -29,11 +29,13 @@ from make_golden import (D, DECAY, EPS, HEADS, NH, NKV, HD, SMALL, TAPS, THETA, 
                          documents, in_all_precisions, int32, llama_config, weight)
 
 BLOCK, LAYERS, MASK, ALPHA, RANK = 5, 2, 7, 0.5, 6
+FORMS = ("vanilla", "gated", "rnn")
 GROUP, LISTED, SELECTS = 8, 5, 0.5  # channels of a group, candidates, weight of the selector's loss
 
 
 def drafter(dtype, head):
-    """head: "target", "lowrank", DSpark's "markov", with confidence, or DFlash 2's "selector", with convolutions."""
+    """head: "target", "lowrank", a form of DSpark's Markov head, with confidence, or DFlash 2's "selector", with
+    convolutions."""
     layer = transformers.Qwen3Config(
         vocab_size=V, hidden_size=D, intermediate_size=40, num_hidden_layers=LAYERS, num_attention_heads=NH,
         num_key_value_heads=NKV, head_dim=HD, max_position_embeddings=64, rms_norm_eps=EPS, attention_bias=False,
@@ -41,8 +43,8 @@ def drafter(dtype, head):
     layer._attn_implementation = "eager"
     common = dict(transformer_layer_config=layer, draft_vocab_size=V, block_size=BLOCK, mask_token_id=MASK,
                   aux_hidden_state_layer_ids=list(range(TAPS)))
-    if head == "markov":
-        model = dspark_core.DSparkDraftModel(DSparkSpeculatorConfig(markov_rank=RANK, **common))
+    if head in FORMS:
+        model = dspark_core.DSparkDraftModel(DSparkSpeculatorConfig(markov_rank=RANK, markov_head_type=head, **common))
     elif head == "selector":
         model = dflash2_core.DFlash2DraftModel(DFlash2SpeculatorConfig(
             conv_kernel_size=2, conv_group_size=GROUP, selector_rank=RANK, selector_top_k=LISTED, **common))
@@ -154,14 +156,14 @@ def selection(model, hidden, logits, targets, counts, place, ids, indices, objec
     return {"selector_loss": loss, "weights": weights, "accept": accept.detach(), "chosen": chosen}
 
 
-def dspark_run(dtype, docs):
+def dspark_run(dtype, docs, form):
     """KL and the confidence's cross-entropy, each by decay. Their mask is of the slot's own position, one before the
     token that it drafts: they are given it moved by one."""
     rows = sum(d["n"] for d in docs)
     out = {k: torch.zeros(BLOCK, rows, dtype=dtype) for k in ("loss", "confidence_loss", "confidence")}
     best, states, first, total = np.full((BLOCK, rows), -1), [], 0, 0
     with computing_in(dtype):
-        model, named = drafter(dtype, "markov")
+        model, named = drafter(dtype, form)
         for d in docs:
             n, at = d["n"], torch.tensor(anchors_of(d))
             mask = torch.tensor([d["mask"][1:] + [d["mask"][-1]] + [0] * BLOCK])
@@ -206,16 +208,16 @@ def dspark_run(dtype, docs):
     return out, {n: p.grad for n, p in named.items()}, int32(best)
 
 
-def dspark_case():
+def dspark_case(form):
     g, docs = documents_of()
-    out, grad, best = in_all_precisions(dspark_run, docs)
+    out, grad, best = in_all_precisions(dspark_run, docs, form)
     assert all(np.array_equal(best[0], b) for b in best)
     g.put("student_argmax", best[0])
     for k in ("loss", "confidence_loss", "hidden"):
         g.put_tensors(k, [o[k] for o in out])
     for k in grad[0]:
         g.put_matrices(f"grad/{k}", [o[k] for o in grad])
-    g.write("dspark")
+    g.write(f"dspark-{form}")
 
 
 def documents_of():
@@ -269,4 +271,5 @@ def dflash2_case():
 if __name__ == "__main__":
     dflash_case()
     dflash2_case()
-    dspark_case()
+    for form in FORMS:
+        dspark_case(form)

@@ -25,8 +25,9 @@ static void must(pl_status st, const pl_err *err) {
     if (st != PL_OK) fail_msg("%s", err->msg);
 }
 
+// A form of DSpark's Markov head.
 static bool is_spark(const char *head) {
-    return strcmp(head, "markov") == 0;
+    return pl_hf_markov_find(head) >= 0;
 }
 
 static bool is_second(const char *head) {
@@ -35,7 +36,10 @@ static bool is_second(const char *head) {
 
 static pl_backbone_options options(const char *head) {
     pl_hf_head spec = pl_hf_head_make(strcmp(head, "lowrank") == 0 ? "lowrank" : "full", RANK);
-    if (is_spark(head)) spec = pl_hf_head_of("markov:rank=6,confidence");
+    if (is_spark(head)) {
+        spec = pl_hf_head_of("markov:rank=6,confidence");
+        pl_hf_head_set_text(&spec, "form", head);
+    }
     return (pl_backbone_options){.head = spec,
                                  .anchor_first = is_spark(head),
                                  .layers = LAYERS,
@@ -78,8 +82,10 @@ static void setup_init(setup *s, const pl_backend *be, const char *head, double 
     pl_hf_config        c;
     pl_backbone_options o = options(head);
     *s = (setup){.be = be};
-    int drafts = is_spark(head) ? SPARKS : DRAFTS;
-    golden_open(&s->g, is_spark(head) ? "dspark" : is_second(head) ? "dflash2" : "dflash");
+    int  drafts = is_spark(head) ? SPARKS : DRAFTS;
+    char name[32];
+    snprintf(name, sizeof name, "dspark-%s", head);
+    golden_open(&s->g, is_spark(head) ? name : is_second(head) ? "dflash2" : "dflash");
     golden_config(&s->g, &c);
     must(pl_llama_init(&s->target, &c, be, false, &err), &err);
     golden_coarse(s->embed, V * D, 8, "target/model.embed_tokens.weight");
@@ -267,10 +273,11 @@ static void spark(void **state) {
     (void)state;
     const pl_backend *be[GOLDEN_BACKENDS];
     int               n = golden_backends(be);
-    for (int i = 0; i < n; i++) {
-        setup *s = golden_room(be[i], sizeof *s);
-        pl_err err;
-        setup_init(s, be[i], "markov", 0);
+    for (int i = 0; i < n * 3; i++) {
+        const pl_backend *one = be[i / 3];
+        setup            *s = golden_room(one, sizeof *s);
+        pl_err            err;
+        setup_init(s, one, pl_hf_markov_name(i % 3), 0);
         golden_begin(&s->g);
         check_states(s);
         must(pl_unroll_score(&s->u, &err), &err);
@@ -278,7 +285,7 @@ static void spark(void **state) {
         fill_pack(s);
         must(pl_unroll_learn(&s->u, &err), &err);
         check_spark(s);
-        golden_expect_block(&s->g, be[i], &s->block, s->block.grad, 0, "grad/");
+        golden_expect_block(&s->g, one, &s->block, s->block.grad, 0, "grad/");
         golden_all_asked(&s->g, "grad/");
         setup_fini(s);
     }

@@ -437,6 +437,15 @@ static void dflash_is_lossless(void **state) {
          .block = 7,
          .mask_token = 3,
          .head = pl_hf_head_of("markov:rank=5,confidence,min_confidence=500")},
+        {.layers = 1,
+         .block = 5,
+         .mask_token = 3,
+         .head = pl_hf_head_of("markov:rank=7,form=gated,confidence,min_confidence=400")},
+        {.layers = 1,
+         .block = 6,
+         .mask_token = 3,
+         .anchor_first = true,
+         .head = pl_hf_head_of("markov:rank=9,form=rnn")},
         {.layers = 2, .block = 5, .mask_token = 3},
         {.layers = 2, .block = 6, .mask_token = 3, .conv_taps = 2, .conv_group = 8, .selector = {4, 16}},
         {.layers = 1, .block = 4, .mask_token = 3, .anchor_first = true, .conv_taps = 3, .conv_group = 1},
@@ -597,6 +606,9 @@ static void drawn_children(void **state) {
     drawn_by(&pl_backbone_dflash,
              &(pl_backbone_options){
                  .layers = 2, .block = 4, .anchor_first = true, .head = pl_hf_head_of("markov:rank=9,confidence")});
+    drawn_by(&pl_backbone_dflash,
+             &(pl_backbone_options){
+                 .layers = 1, .block = 4, .anchor_first = true, .head = pl_hf_head_of("markov:rank=9,form=rnn")});
     drawn_by(&pl_backbone_dflash,
              &(pl_backbone_options){
                  .layers = 1, .block = 4, .mask_token = 3, .conv_taps = 2, .conv_group = 16, .selector = {6, 40}});

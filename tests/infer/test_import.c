@@ -467,18 +467,21 @@ static void blocks_round_trips(void **state) {
     for (int e = 0; pl_export_engine_at(e); e++) {
         const pl_export_engine *engine = pl_export_engine_at(e);
         if (!engine->blocks || engine->write) continue;
-        for (int kind = 0; kind < 6; kind++) {
+        for (int kind = 0; kind < 8; kind++) {
             pl_backbone_options o = {.layers = 2, .block = 6, .mask_token = 9, .n_taps = 3, .tap = {2, 4, 5}};
             bool                own = kind == 3 || kind == 4;
             if (own && !engine->blocks->own_head) continue;
-            o.anchor_first = kind == 1 || kind == 2;
-            if (kind == 2) o.head = pl_hf_head_make("markov", 7), pl_hf_head_set_flag(&o.head, "confidence", true);
+            bool spark = kind == 2 || kind > 5;
+            o.anchor_first = kind == 1 || spark;
+            if (spark) o.head = pl_hf_head_make("markov", 7);
+            if (kind > 5) pl_hf_head_set_text(&o.head, "form", pl_hf_markov_name(kind - 5));
+            if (spark) pl_hf_head_set_flag(&o.head, "confidence", true);
             if (own) o.own_head = true, o.d2t = some_tokens(), o.draft_vocab = DRAFTED;
             if (kind == 4) o.head = pl_hf_head_make("lowrank", RANK);
             if (kind == 5) o.conv_taps = 2, o.conv_group = 8, o.selector = (pl_hf_selector){5, 9};
             write_block(&o);
             export_to(engine->name, checkpoint, out);
-            expect_block(kind == 4 ? "lowrank" : own ? "full" : kind == 2 ? "markov" : "target", 2);
+            expect_block(kind == 4 ? "lowrank" : own ? "full" : spark ? "markov" : "target", 2);
             export_to(engine->name, back, again);
             same_weights(out, again);
             same_config(out, again);
@@ -491,7 +494,8 @@ static void blocks_refused(void **state) {
     static const struct {
         const char *inner, *top, *says;
     } cases[] = {
-        {"\"markov_rank\": 7, \"markov_head_type\": \"gated\", ", "", "a gated Markov head of DSpark"},
+        {"\"markov_rank\": 7, \"markov_head_type\": \"lstm\", ", "", "a lstm Markov head of DSpark"},
+        {"\"markov_rank\": 7, \"markov_head_type\": \"gated\", ", "", "markov_head.gate_proj.weight"},
         {"\"markov_rank\": 7, \"attention_mode\": \"mla\", ", "", "a DSpark drafter with mla attention"},
         {"\"markov_rank\": 7, ", "\"attention_mode\": \"mla\", ", "a DSpark drafter with mla attention"},
         {"\"markov_rank\": 7, \"projector_type\": \"domino\", ", "", "a domino drafter"},

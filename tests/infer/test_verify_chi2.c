@@ -298,20 +298,22 @@ static void dist_of_blocks(void **state) {
 // Slot by slot, each by the token before it, and no further than the head is sure.
 static void dist_of_sparks(void **state) {
     (void)state;
-    world w;
-    open_world(&w, &(pl_backbone_options){.layers = 2,
-                                          .block = 4,
-                                          .mask_token = 1,
-                                          .anchor_first = true,
-                                          .head = pl_hf_head_of("markov:rank=3,confidence,min_confidence=500")});
-    for (int i = 0; pl_verifier_at(i); i++) {
-        const pl_verifier *v = pl_verifier_at(i);
-        if (!v->lossless) continue;
-        assert_true(check(&w, v, 1, &plain, "sparks") < 4);
-        if (!v->chain) assert_true(check(&w, v, 2, &processed, "trees of sparks") < 4);
+    static const char *const heads[] = {"markov:rank=3,confidence,min_confidence=500", "markov:rank=3,form=rnn"};
+    for (int kind = 0; kind < 2; kind++) {
+        world w;
+        open_world(
+            &w,
+            &(pl_backbone_options){
+                .layers = 2, .block = 4, .mask_token = 1, .anchor_first = true, .head = pl_hf_head_of(heads[kind])});
+        for (int i = 0; pl_verifier_at(i); i++) {
+            const pl_verifier *v = pl_verifier_at(i);
+            if (!v->lossless) continue;
+            assert_true(check(&w, v, 1, &plain, "sparks") < 4);
+            if (!v->chain) assert_true(check(&w, v, 2, &processed, "trees of sparks") < 4);
+        }
+        assert_true(check(&w, &test_biased_no_residual, 1, &plain, "sparks") > 6);
+        close_world(&w);
     }
-    assert_true(check(&w, &test_biased_no_residual, 1, &plain, "sparks") > 6);
-    close_world(&w);
 }
 
 // DFlash 2: of a list that all slots have at once, each by the token before it; what is not listed is never drafted.

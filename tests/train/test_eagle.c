@@ -138,6 +138,12 @@ static void learns_dspark(void **state) {
            DFLASH "drafter.block=3\ndrafter.anchor_first=true\ndrafter.head.kind=markov\ndrafter.head.rank=16\n"
                   "drafter.head.confidence=true\n",
            &pl_backbone_dflash, "markov");
+    learns("gated", DFLASH "drafter.block=3\ndrafter.head.kind=markov\ndrafter.head.rank=16\ndrafter.head.form=gated\n",
+           &pl_backbone_dflash, "markov");
+    learns("rnn",
+           DFLASH "drafter.block=3\ndrafter.anchor_first=true\ndrafter.head.kind=markov\ndrafter.head.rank=16\n"
+                  "drafter.head.form=rnn\ndrafter.head.confidence=true\n",
+           &pl_backbone_dflash, "markov");
 }
 
 // The same with a selector, which the start has and which goes on learning, over the exact rows; it is over its own list

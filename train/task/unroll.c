@@ -20,16 +20,6 @@ typedef struct unroll_pass {
     pl_tensor  last_hidden, teacher_stat; // the teacher's rows
 } unroll_pass;
 
-// Rows [at, at + n) of a tensor, with their gradient.
-static pl_tensor slice(const pl_tensor *t, int64_t at, int64_t n) {
-    pl_tensor s = *t;
-    size_t    bytes = (size_t)(at * t->dim[1]) * pl_dtype_size(t->dtype);
-    s.data = (uint8_t *)t->data + bytes;
-    if (t->grad) s.grad = (uint8_t *)t->grad + bytes;
-    s.dim[0] = n;
-    return s;
-}
-
 // One step as a stretch of the tape: what later steps need of it are its hidden states and its keys and values.
 typedef struct unroll_step {
     unroll_pass     *p;
@@ -183,7 +173,7 @@ static void block_pass(pl_ctx *ctx, unroll_pass *p) {
     bool           confident = u->opt.feature_weight > 0 && !selects(u);
     if (selects(u) && !ctx->measuring) set_choices(u, s->teacher_row, s->weight, n);
     if (!p->learn || confident) p->accept = pl_ctx_const_1d(ctx, n);
-    pl_head_rows       r = {.x = x, .token = s->before};
+    pl_head_rows       r = {.x = x, .token = s->before, .levels = s->drafts};
     pl_divergence_args a = objective(u);
     if (h->kind->teach)
         h->kind->teach(ctx, h, &r, &a.x, &a.w);
@@ -222,8 +212,8 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
     bool         apart = selects(u) && b->head.kind->project; // the selector reads what the head projects
     if (apart) seen = pl_ctx_tensor(ctx, steps * rows, b->head.d);
     for (int k = 0; k < steps; k++) {
-        unroll_step s = {.p = p, .k = k, .hidden = hidden, .y = slice(&out, k * rows, rows), .block = block};
-        if (apart) s.x = slice(&seen, k * rows, rows);
+        unroll_step s = {.p = p, .k = k, .hidden = hidden, .y = pl_tensor_slice(&out, k * rows, rows), .block = block};
+        if (apart) s.x = pl_tensor_slice(&seen, k * rows, rows);
         pl_tensor made[STEP_OUT] = {[HIDDEN] = {.dim = {rows, b->shape.d, 1, 1}},
                                     [KEYS] = {.dim = {rows, (b->shape.nh + 2 * b->shape.nkv) * b->shape.hd, 1, 1}}};
         if (u->opt.recompute)
