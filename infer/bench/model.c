@@ -38,14 +38,39 @@ static pl_status add_drafters(pl_bench_model *m, pl_err *err) {
     return PL_OK;
 }
 
+static const char *const block_name[] = {"dflash", "dspark", "dflash2"};
+
+const char *pl_bench_block_name(int i) {
+    return i < (int)(sizeof block_name / sizeof *block_name) ? block_name[i] : NULL;
+}
+
+// As published ones are: 5 layers, 7 drafts, ranks of 256 where the model is that wide.
+static pl_status add_block(pl_bench_model *m, const char *name, pl_err *err) {
+    int                 rank = m->target.shape.d < 256 ? (int)m->target.shape.d : 256;
+    pl_backbone_options o = {.layers = 5, .block = 8, .mask_token = 1};
+    if (!name) return PL_OK;
+    if (strcmp(name, "dspark") == 0) {
+        o.block = 7;
+        o.anchor_first = true;
+        o.head = pl_hf_head_make("markov", rank);
+        pl_hf_head_set_flag(&o.head, "confidence", true);
+    } else if (strcmp(name, "dflash2") == 0) {
+        o.conv_taps = 2;
+        o.conv_group = 16;
+        o.selector = (pl_hf_selector){.rank = rank, .candidates = 16};
+    }
+    return pl_backbone_create(&m->block, &pl_backbone_dflash, &m->target, &o, m->target.be, err);
+}
+
 static pl_status make_weights(pl_bench_model *m, pl_bench *b, pl_err *err) {
     int64_t values = pl_params_count(&m->target.params);
     for (int i = 0; i < m->n_heads; i++)
         values += pl_params_count(&m->head[i].backbone->params);
+    if (m->block) values += pl_params_count(&m->block->params);
     // The caches of the forwards and, by turns, of the decode loop: all of them are filled.
     const pl_layer_shape *s = &m->target.shape;
     double                positions = (double)m->context + PL_BENCH_ROWS + (double)m->max_len,
-           layers = m->target.n_layers + m->n_heads;
+           layers = m->target.n_layers + m->n_heads + (m->block ? m->block->layers : 0);
     double caches = 2 * positions * layers * s->nkv * s->hd * (double)pl_dtype_size(b->env->backend->real);
     PL_TRY(pl_bench_shape_room((double)values * (double)pl_dtype_size(PL_BF16) + caches, b->env->backend, err));
     PL_TRY(pl_params_tile(&m->target.params, PL_BF16, TILED_SEED, &b->ctx, err));
@@ -55,7 +80,10 @@ static pl_status make_weights(pl_bench_model *m, pl_bench *b, pl_err *err) {
         e->embed = m->target.embed; // which was not there yet when the drafter was made
         PL_TRY(pl_params_tile(&e->params, PL_BF16, TILED_SEED + 1 + (uint64_t)i, &b->ctx, err));
     }
-    return PL_OK;
+    if (!m->block) return PL_OK;
+    m->block->embed = m->target.embed;
+    pl_head_share(&m->block->head, m->target.head);
+    return pl_params_tile(&m->block->params, PL_BF16, TILED_SEED + 1 + (uint64_t)m->n_heads, &b->ctx, err);
 }
 
 // ---- a drafter's level ----
@@ -176,6 +204,7 @@ pl_status pl_bench_model_make(pl_bench_model *m, pl_bench *b, const pl_bench_sha
         m->ids[i] = i;
     PL_TRY(pl_llama_init(&m->target, &c, b->env->backend, true, err));
     PL_TRY(add_drafters(m, err));
+    PL_TRY(add_block(m, s->block, err));
     PL_TRY(make_weights(m, b, err));
     PL_TRY(pl_bench_verify_make(&m->verify, b, &m->target, m->context, m->c, err));
     m->n_cases = PL_BENCH_VERIFY;
@@ -201,6 +230,7 @@ void pl_bench_model_drop(pl_bench_model *m, pl_bench *b) {
         pl_kv_destroy(&h->kv);
         pl_backbone_destroy(h->backbone);
     }
+    pl_backbone_destroy(m->block);
     pl_llama_fini(&m->target);
     pl_free(m->prompt);
     pl_free(m->ids);

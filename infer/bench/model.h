@@ -35,6 +35,7 @@ typedef struct pl_bench_model {
     int32_t        *prompt;           // [context]
     int32_t        *ids;              // [vocab] 0, 1, 2, ...
     const char     *deep_tree;        // EAGLE-2's, as --tree has it
+    pl_backbone    *block;            // a block drafter; NULL: none
     pl_bench_head   head[PL_BENCH_HEADS];
     int             n_heads;
     pl_bench_verify verify;

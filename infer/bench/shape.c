@@ -21,8 +21,9 @@
 
 typedef struct loop {
     const char          *name, *tree;
-    const pl_bench_head *head; // NULL: plain
-    double               tau;  // at which the speed is told; NaN: as measured
+    const pl_backbone   *backbone; // NULL: plain
+    const pl_bench_head *head;     // NULL: plain, or a block drafter
+    double               tau;      // at which the speed is told; NaN: as measured
     pl_drafter          *drafter;
     pl_engine           *engine;
     pl_session          *session;
@@ -37,12 +38,15 @@ static pl_status open_loop(loop *l, pl_bench *b, const pl_bench_model *m, pl_err
     pl_engine_options eo = {.max_sessions = 1, .max_rows = 64, .max_len = m->max_len};
     pl_tree_policy    policy;
     l->bytes = pl_llama_step_bytes(&m->target, m->context);
-    if (l->head) {
+    if (l->backbone) {
         PL_TRY(pl_tree_policy_parse(&policy, l->tree, err));
         l->depth = policy.depth;
         pl_drafter_options o = {.target = &m->target, .max_sessions = 1, .max_rows = eo.max_rows, .slots = m->max_len};
-        PL_TRY(pl_drafter_backbone_create(&l->drafter, l->head->backbone, l->head->name, &policy, &o, err));
-        l->bytes += l->depth * pl_backbone_step_bytes(l->head->backbone, l->depth);
+        bool               block = l->backbone->kind->draft;
+        PL_TRY((block ? pl_drafter_block_create : pl_drafter_backbone_create)(&l->drafter, l->backbone, l->name,
+                                                                              &policy, &o, err));
+        l->bytes += l->depth *
+                    (block ? l->drafter->kind->step_bytes(l->drafter) : pl_backbone_step_bytes(l->backbone, l->depth));
     }
     PL_TRY(pl_engine_create(&l->engine, b->env->backend, b->env->pool, &m->target, l->drafter, &eo, err));
     l->ready = true;
@@ -171,9 +175,9 @@ static void put_cycle(pl_json_out *o, const loop *l, int n, const pl_bench_shape
     for (int i = 0; i < n; i++) {
         if (!l[i].ready || !l[i].n) continue;
         double seconds = median(l[i].seconds, l[i].n);
-        bool   chain = strncmp(l[i].tree, "chain", 5) == 0, goal = chain && !s->layers;
+        bool   chain = strncmp(l[i].tree, "chain", 5) == 0, goal = l[i].head && chain && !s->layers;
         pl_json_out_object(o);
-        pl_put_str(o, "head", l[i].head->name);
+        pl_put_str(o, "head", l[i].name);
         pl_put_str(o, "tree", l[i].tree);
         pl_put_num(o, "seconds", seconds);
         pl_put_num(o, "target_seconds", median(l[i].target, l[i].n));
@@ -206,7 +210,7 @@ static void put_parts_row(pl_json_out *o, const char *head, const char *tree, do
 static void put_parts(pl_json_out *o, const loop *l, int n, const pl_bench_model *m) {
     pl_put_array(o, "parts");
     for (int i = 0; i < n; i++) {
-        if (!l[i].ready || !l[i].n) continue;
+        if (!l[i].ready || !l[i].n || !l[i].head) continue;
         bool                  wide = strncmp(l[i].tree, "chain", 5) != 0;
         const pl_bench_level *first = &l[i].head->level[0], *other = &l[i].head->level[wide];
         double                all = median(l[i].drafting, l[i].n), deeper = l[i].depth - 1;
@@ -238,25 +242,27 @@ static void put_model(pl_json_out *o, const pl_bench_model *m, const pl_bench_sh
 
 // ---- the bench ----
 
-static int list_loops(loop *l, const pl_bench_model *m) {
+static int list_loops(loop *l, const pl_bench_model *m, const char *block) {
     int n = 0;
     l[n++] = (loop){.name = "plain", .tau = NAN};
     for (int deep = 0; deep < 2; deep++)
         for (int i = 0; i < m->n_heads; i++)
             l[n++] = (loop){.name = m->head[i].name,
+                            .backbone = m->head[i].backbone,
                             .head = &m->head[i],
                             .tree = deep ? m->deep_tree : "chain:7",
                             .tau = deep ? 3.89 : 3.91};
+    if (m->block) l[n++] = (loop){.name = block, .backbone = m->block, .tree = "chain:7", .tau = 3.91};
     return n;
 }
 
 pl_status pl_bench_put_shape(pl_json_out *o, pl_bench *b, const pl_bench_shape *s, pl_err *err) {
     pl_bench_model *m = pl_calloc(1, sizeof *m);
-    loop           *l = pl_calloc(1 + 2 * PL_BENCH_HEADS, sizeof *l);
+    loop           *l = pl_calloc(2 + 2 * PL_BENCH_HEADS, sizeof *l);
     int             n = 0;
     pl_status       st = m && l ? PL_OK : pl_fail(err, PL_E_MEMORY, "bench: out of memory");
     if (st == PL_OK) st = pl_bench_model_make(m, b, s, err);
-    if (st == PL_OK) n = list_loops(l, m);
+    if (st == PL_OK) n = list_loops(l, m, s->block);
     for (int i = 0; i < n; i++) {
         pl_err why = {0};
         if (open_loop(&l[i], b, m, &why) == PL_OK) continue;

@@ -13,6 +13,7 @@ typedef struct pl_bench_shape {
     const char *name;
     int         layers; // 0: the model's
     int         context, steps, repeats;
+    const char *block; // a block drafter beside the others: one of pl_bench_block_name; NULL: none
 } pl_bench_shape;
 
 // The config of a shape with this many layers (0: its own) and positions.

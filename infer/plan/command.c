@@ -141,7 +141,7 @@ static void name_drafter(const pl_plan *p, pl_plan_head *h, const char *dir) {
 
 static bool is_full(const pl_backbone *b, const pl_target *t) {
     PL_CHECK(b, "a head of the plan has no backbone");
-    return b->head.kind->published && b->head.vocab == t->model.vocab;
+    return !b->kind->draft && b->head.kind->published && b->head.vocab == t->model.vocab;
 }
 
 static pl_status add_drafter(pl_plan *p, const char *dir, pl_err *err) {
@@ -152,18 +152,6 @@ static pl_status add_drafter(pl_plan *p, const char *dir, pl_err *err) {
     *h = (pl_plan_head){.measured = pl_plan_methods_find(&p->measured, dir)};
     name_drafter(p, h, dir);
     PL_TRY(pl_backbone_open(&h->backbone, dir, &p->target.model, p->target.dtype, err));
-    if (h->backbone->kind->draft) {
-        const char *kind = pl_backbone_name(h->backbone);
-        pl_backbone_destroy(h->backbone);
-        if (h->measured) {
-            pl_log("%s: a %s drafter drafts whole blocks, which the plan leaves out; it is as evaluated", dir, kind);
-            return PL_OK;
-        }
-        return pl_fail(err, PL_E_UNSUPPORTED,
-                       "--drafter %s: a %s drafter drafts whole blocks, the plan is of drafts token after token; let "
-                       "eval measure it with chains of several lengths",
-                       dir, kind);
-    }
     p->n++;
     h->full = is_full(h->backbone, &p->target);
     return find_acceptance(p, h, dir, err);
@@ -194,11 +182,13 @@ static pl_status draw(pl_plan *p, pl_params *ps, uint64_t seed, pl_err *err) {
     return st;
 }
 
-// A head that nobody has trained: random weights on a backbone of the first drafter's shape, EAGLE-3 where none is
-// given.
+// A head that nobody has trained: random weights on a backbone of the first drafter's shape that drafts token after
+// token, EAGLE-3 where none is given.
 static pl_status add_random(pl_plan *p, const pl_head_example *e, pl_err *err) {
-    const pl_backbone  *like = p->n ? p->head[0].backbone : NULL;
+    const pl_backbone  *like = NULL;
     pl_backbone_options o = {.head = e->spec, .own_head = true};
+    for (int i = p->n - 1; i >= 0; i--)
+        if (!p->head[i].backbone->kind->draft) like = p->head[i].backbone;
     if (name_taken(p, e->name)) return PL_OK;
     if (p->n == PL_PLAN_HEADS) return pl_fail(err, PL_E_USAGE, "more than %d heads", PL_PLAN_HEADS);
     if (e->rows < p->target.model.vocab) {
@@ -279,7 +269,7 @@ static pl_status check_names(const pl_plan *p, pl_err *err) {
 
 static void add_entry(pl_plan *p, int head, const int32_t *parent, int n) {
     pl_plan_entry *e = &p->entry[p->n_entries++];
-    *e = (pl_plan_entry){.head = head};
+    *e = (pl_plan_entry){.head = head, .nodes = n};
     memcpy(e->parent, parent, (size_t)n * sizeof *parent);
     name_shape(parent, n, e->tree, sizeof e->tree);
     pl_plan_predict(&p->subject[head].costs, &p->head[head].accept, parent, n, &e->cycle);
@@ -353,7 +343,7 @@ static void predict_unit(pl_plan *p) {
             pl_plan_costs  costs;
             w = weights_of(p, e->head);
             pl_plan_unit_costs(&p->unit, b, &w, &p->subject[e->head].costs, &costs);
-            pl_plan_predict(&costs, &p->head[e->head].accept, e->parent, e->cycle.nodes, &e->on_unit[b]);
+            pl_plan_predict(&costs, &p->head[e->head].accept, e->parent, e->nodes, &e->on_unit[b]);
         }
     }
 }
@@ -470,7 +460,13 @@ static const pl_cli_option options[] = {
      .help = "all: beside the drafters, heads with random weights are planned too: trimmed and low-rank ones by size, "
              "specvocab, dynaspec"},
     {.name = "temperature", .type = PL_CLI_REAL, .arg = "T", .deflt = "0", .min = 0, .max = 1000, .help = "0: greedy"},
-    {.name = "batch", .type = PL_CLI_INT, .arg = "B", .deflt = "1", .min = 1, .max = 64, .help = "sessions at once"},
+    {.name = "batch",
+     .type = PL_CLI_INT,
+     .arg = "B",
+     .deflt = "1",
+     .min = 1,
+     .max = PL_PLAN_BATCH,
+     .help = "sessions at once"},
     {.name = "context",
      .type = PL_CLI_INT,
      .arg = "N",
@@ -509,7 +505,8 @@ const pl_command pl_command_plan = {
              "Heads that nobody has trained are assumed to be accepted as often as the full one; least_rho says which\n"
              "share of its acceptance length they must keep to be faster. A draft step takes embed + core + router +\n"
              "head; where router_overlaps (a device runs a routed head's router beside the layer), embed + max(core,\n"
-             "router - embed) + head.\n"
+             "router - embed) + head. Block drafters (drafts above 1): core is the forward of a block, head_first the\n"
+             "head's part of a block that is drafted to its end, and draft_step both over its drafts.\n"
              "\n"
              "For the same tree: rho = tau / tau of the full head, tau: tokens per cycle; lambda = seconds of the\n"
              "head / of the full head; kappa = the full head's seconds / those of the rest of its cycle;\n"

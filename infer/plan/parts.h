@@ -31,7 +31,7 @@ typedef struct pl_plan_head {
 } pl_plan_head;
 
 typedef struct pl_plan_entry {
-    int              head;
+    int              head, nodes; // nodes of the tree, with the root; a block may end before it does
     char             tree[PL_TREE_TEXT];
     int32_t          parent[PL_SHAPE_NODES];
     pl_plan_cycle    cycle, full; // full: the same tree with the full head

@@ -44,6 +44,10 @@ static double unhidden(const pl_plan_costs *c, double router, double layer) {
 }
 
 double pl_plan_step(const pl_plan_costs *c, double rows) {
+    if (c->drafts > 0) {
+        int more = c->drafts > 1 ? c->drafts - 1 : 1;
+        return (pl_plan_seconds(&c->first, c->batch * c->drafts) - pl_plan_seconds(&c->first, c->batch)) / more;
+    }
     double layer = pl_plan_seconds(&c->layer, rows);
     return layer + unhidden(c, pl_plan_seconds(&c->router, rows), layer) + pl_plan_seconds(&c->head, rows);
 }
@@ -65,20 +69,24 @@ void pl_plan_predict(const pl_plan_costs *c, const pl_plan_acceptance *a, const 
         PL_CHECK(p >= 0 && p < i && depth[p] < PL_SHAPE_LEVELS, "node %d: parent %d", i, p);
         int rank = children[p]++;
         depth[i] = depth[p] + 1;
+        if (c->drafts > 0 && depth[i] > c->drafts) { // behind the block
+            out->nodes--;
+            continue;
+        }
         f[i] = rank < a->ranks ? f[p] * a->accept[depth[p]][rank] : 0;
         out->emitted += f[i];
         if (rank == 0) expanded[depth[p]]++;
         if (depth[i] > out->depth) out->depth = depth[i];
     }
     double b = c->batch;
-    out->target = pl_plan_seconds(&c->target, b * n);
+    out->target = pl_plan_seconds(&c->target, b * out->nodes);
     out->verify = b * out->emitted * c->verify;
     out->other = c->other;
     if (n > 1) {
         out->take_in = pl_plan_seconds(&c->take_in, b * out->emitted);
-        out->head = first_seconds(c, b * out->emitted);
+        out->head = c->drafts > 0 ? pl_plan_seconds(&c->first, b * out->depth) : first_seconds(c, b * out->emitted);
     }
-    for (int l = 1; l < out->depth; l++) {
+    for (int l = 1; l < out->depth && c->drafts == 0; l++) {
         double rows = b * expanded[l], layer = pl_plan_seconds(&c->layer, rows);
         out->layer += layer;
         out->head +=
@@ -97,6 +105,7 @@ static void shape_costs(const pl_plan_costs *c, const pl_plan_acceptance *a, int
                           .ranks = chain ? 1 : a->ranks,
                           .width = chain || a->ranks == 1 ? 1 : PL_SHAPE_WIDTH,
                           .nodes = nodes};
+    if (c->drafts > 0 && s->levels > c->drafts) s->levels = c->drafts;
     memcpy(s->accept, a->accept, sizeof s->accept);
     double fixed =
         c->other + pl_plan_seconds(&c->take_in, b * emitted) + first_seconds(c, b * emitted) + b * emitted * c->verify;

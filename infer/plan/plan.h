@@ -22,6 +22,12 @@
 // `head` the rest: what of the router the layer does not hide belongs to the head. At level 0 the layer that hides it
 // is take_in's without `fuse`, which has to end first.
 //
+// A block drafter (infer/drafter/block.c) computes all of its slots in the forward that takes in what became final, and
+// its head runs over the slots that are wanted; a tree deeper than the block ends with it. Its cycle of depth D is
+//   T = target(B n) + B tau verify + take_in(B tau) + first(B D) + other
+// with the block's forward in take_in and, in `first`, all that the head does for D slots, slot by slot where its law
+// depends on the token before. That is measured on chains; what a wider level adds to it is left out.
+//
 // SlimSpec (arXiv 2605.10453, §3.2, eq. 4), a head against the full one with everything else equal (same tree, same
 // batch):
 //   rho = tau / tau_full,  lambda = H / H_full,  kappa = H_full / (T_full - H_full)     H: the head's seconds a cycle
@@ -38,6 +44,7 @@
 
 typedef struct pl_plan_costs {
     int               batch;
+    int               drafts; // of a block drafter's blocks; 0: it drafts token after token
     pl_autotuner_cost target, take_in, layer, first, head; // seconds by rows of all sessions
     pl_autotuner_cost router_first, router;                // at level 0 and deeper; nothing in them: no router
     pl_autotuner_cost fuse;                                // part of take_in, before a router that can overlap
@@ -78,7 +85,7 @@ void   pl_plan_predict(const pl_plan_costs *c, const pl_plan_acceptance *a, cons
 void   pl_plan_best(const pl_plan_costs *c, const pl_plan_acceptance *a, int nodes, bool chain, pl_shape *best);
 // Seconds of `rows` rows, which need not be whole.
 double pl_plan_seconds(const pl_autotuner_cost *c, double rows);
-// A draft step at level 1 or deeper, of `rows` rows: layer, router and head.
+// A draft step at level 1 or deeper, of `rows` rows: layer, router and head. Of a block: what a slot more costs.
 double pl_plan_step(const pl_plan_costs *c, double rows);
 
 typedef struct pl_plan_slimspec {

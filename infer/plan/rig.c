@@ -1,6 +1,7 @@
 #include "infer/plan/rig.h"
 
 #include "infer/decode/decode.h"
+#include "infer/drafter/drafter.h"
 #include "infer/model/kv.h"
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
@@ -12,6 +13,7 @@
 #include "kernels/op/topk.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define ROUNDS_LEAST 3
@@ -46,6 +48,7 @@ typedef struct rig_subject {
     pl_ctx           ctx;
     bool             ready, begins; // the head begins before the step
     pl_kv           *kv;            // [batch] the drafter's
+    pl_drafter      *block;         // instead, of a backbone that drafts blocks
     part_samples     target, take_in, fuse, layer, first, head, router_first, router, embed, one, k, scored, by_level;
 } rig_subject;
 
@@ -59,7 +62,7 @@ typedef struct rig {
     pl_kv                     *kv;     // [batch] the target's
     pl_arena                   arrays; // of what ops read and give beside tensors:
     int32_t                   *id, *pos, *index, *last, *path, *choice;
-    int32_t                   *head_token, *group;
+    int32_t                   *head_token, *group, *text; // text: [context + 1] tokens
     float                     *value, *lse;
     pl_kvrow                  *row, *draft_row;
     pl_draw_row               *draw;  // of the target's tokens, where a device draws them
@@ -67,6 +70,8 @@ typedef struct rig {
     // the subject and tree that a context is measured or run with
     rig_subject               *now;
     const rig_tree            *with;
+    pl_tree                    draft[PL_PLAN_BATCH];
+    pl_draft_item              item[PL_PLAN_BATCH];
     // plain decoding
     pl_engine                 *engine;
     int32_t                   *prompt;
@@ -290,7 +295,68 @@ static void run_extras(rig *r, rig_subject *s, pl_tensor from, pl_tensor y, bool
     lap(ctx, &s->embed, 1, &at, keep);
 }
 
+// ---- a block drafter's cycle
+
+// What a session's drafter gets: the rows that became final, and how many slots are wanted.
+static void block_items(rig *r, const rig_tree *t) {
+    for (int s = 0; s < r->o->batch; s++) {
+        int32_t *row = r->index + (ptrdiff_t)s * t->accepted;
+        for (int j = 0; j < t->accepted; j++)
+            row[j] = s * t->n + j;
+        r->item[s] = (pl_draft_item){.slot = s,
+                                     .tokens = r->text,
+                                     .n_tokens = r->o->context + 1,
+                                     .first = r->o->context - t->accepted,
+                                     .count = t->accepted,
+                                     .feature_row = row,
+                                     .tree = &r->draft[s],
+                                     .depth = t->levels};
+        pl_tree_root(&r->draft[s], r->text[r->o->context]);
+    }
+}
+
+static void run_block(rig *r, rig_subject *s, const rig_tree *t, bool keep) {
+    pl_ctx *ctx = &s->ctx;
+    r->now = s;
+    r->text[r->o->context] = next_token(r);
+    pl_ctx_begin(ctx);
+    double         at = pl_now();
+    int            m = target_rows(r, t);
+    pl_draft_batch b = {.item = r->item, .n = r->o->batch, .features = target_part(r, ctx, m)};
+    lap(ctx, &s->target, m, &at, keep);
+    block_items(r, t);
+    s->block->parts = (pl_draft_parts){0};
+    s->block->kind->propose(s->block, ctx, &b);
+    pl_ctx_wait(ctx);
+    double layer = s->block->parts.layer, all = pl_now() - at;
+    if (!keep) return;
+    add_sample(&s->take_in, r->o->batch * t->accepted, layer);
+    if (t->n == t->levels + 1) add_sample(&s->first, r->o->batch * t->levels, all - layer);
+}
+
+static void measure_block(pl_ctx *ctx, void *arg) {
+    rig           *r = arg;
+    pl_draft_batch b = {.features = target_part(r, ctx, r->o->batch * r->rows)};
+    r->now->block->kind->propose(r->now->block, ctx, &b);
+}
+
+static pl_status open_block(rig *r, rig_subject *s, pl_err *err) {
+    char           tree[24];
+    pl_tree_policy policy;
+    snprintf(tree, sizeof tree, "chain:%d", s->s->backbone->drafts);
+    PL_TRY(pl_tree_policy_parse(&policy, tree, err));
+    pl_drafter_options o = {.target = r->o->target,
+                            .max_sessions = r->o->batch,
+                            .max_rows = r->o->batch * r->rows,
+                            .slots = r->o->context + PL_SHAPE_NODES};
+    return pl_drafter_block_create(&s->block, s->s->backbone, "plan", &policy, &o, err);
+}
+
 static void run_cycle(rig *r, rig_subject *s, const rig_tree *t, bool keep) {
+    if (s->block) {
+        if (t->levels <= s->s->backbone->drafts) run_block(r, s, t, keep);
+        return;
+    }
     pl_ctx   *ctx = &s->ctx;
     int       b = r->o->batch;
     pl_tensor hidden, from, y, f;
@@ -452,6 +518,7 @@ static void take_arrays(void *arg) {
     r->row = pl_arena_alloc(a, rows * (size_t)r->o->target->n_layers * sizeof *r->row);
     r->draft_row = pl_arena_alloc(a, rows * sizeof *r->draft_row);
     r->draw = pl_arena_alloc(a, rows * sizeof *r->draw);
+    r->text = pl_arena_alloc(a, ((size_t)r->o->context + 1) * sizeof *r->text);
 }
 
 static pl_status open_rig(rig *r, pl_plan_subject *subject, const pl_backend *be, pl_pool *pool, pl_err *err) {
@@ -473,11 +540,15 @@ static pl_status open_rig(rig *r, pl_plan_subject *subject, const pl_backend *be
         const pl_head *h = &subject[i].backbone->head;
         s->s = &subject[i];
         s->begins = h->kind->foresees && h->kind->foresees(h);
-        PL_TRY(make_caches(&s->kv, b, 1, slots, &subject[i].backbone->shape, t->be, err));
+        bool blocks = subject[i].backbone->kind->draft;
+        if (blocks)
+            PL_TRY(open_block(r, s, err));
+        else
+            PL_TRY(make_caches(&s->kv, b, 1, slots, &subject[i].backbone->shape, t->be, err));
         PL_TRY(pl_ctx_init(&s->ctx, be, pool));
         s->ready = true;
         r->now = s;
-        PL_TRY(pl_ctx_measure(&s->ctx, measure_cycle, r, err));
+        PL_TRY(pl_ctx_measure(&s->ctx, blocks ? measure_block : measure_cycle, r, err));
     }
     return PL_OK;
 }
@@ -485,6 +556,7 @@ static pl_status open_rig(rig *r, pl_plan_subject *subject, const pl_backend *be
 static void close_rig(rig *r) {
     for (int i = 0; r->subject && i < r->n; i++) {
         drop_caches(r->subject[i].kv, r->o->batch);
+        pl_drafter_destroy(r->subject[i].block);
         if (r->subject[i].ready) pl_ctx_fini(&r->subject[i].ctx);
     }
     drop_caches(r->kv, r->o->batch);
@@ -545,6 +617,7 @@ static void read_costs(const rig *r, pl_plan_plain *plain) {
         const rig_subject *s = &r->subject[i];
         pl_plan_costs     *c = &s->s->costs;
         *c = (pl_plan_costs){.batch = r->o->batch, .verify = plain->costs.verify, .other = plain->costs.other};
+        if (s->block) c->drafts = s->s->backbone->drafts;
         read_samples(&s->target, &c->target);
         read_samples(&s->take_in, &c->take_in);
         read_samples(&s->layer, &c->layer);
@@ -554,7 +627,7 @@ static void read_costs(const rig *r, pl_plan_plain *plain) {
         read_samples(&s->router, &c->router);
         read_samples(&s->fuse, &c->fuse);
         c->overlaps = s->begins && pl_backend_branches(s->ctx.be);
-        read_levels(s, r->o->batch, c);
+        if (!s->block) read_levels(s, r->o->batch, c);
         c->embed = median_of(&s->embed);
         c->top_k = fmax(median_of(&s->k) - median_of(&s->one), 0);
         c->log_sum_exp = fmax(median_of(&s->scored) - median_of(&s->k), 0);
@@ -564,7 +637,8 @@ static void read_costs(const rig *r, pl_plan_plain *plain) {
 pl_status pl_plan_measure(pl_plan_subject *subject, int n, pl_plan_plain *plain, const pl_backend *be, pl_pool *pool,
                           const pl_plan_rig_options *o, pl_err *err) {
     int positions = o->target->config.max_position_embeddings;
-    PL_CHECK(o->batch >= 1 && o->context >= PL_SHAPE_LEVELS, "batch %d, context %d", o->batch, o->context);
+    PL_CHECK(o->batch >= 1 && o->batch <= PL_PLAN_BATCH && o->context >= PL_SHAPE_LEVELS, "batch %d, context %d",
+             o->batch, o->context);
     if (o->context + PL_SHAPE_NODES > positions)
         return pl_fail(err, PL_E_INPUT, "a context of %d leaves no room for drafts: the target has %d positions",
                        o->context, positions);

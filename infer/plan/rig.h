@@ -10,6 +10,8 @@
 // decoding goes on queueing: parts are dearer there by a wait of some microseconds, all alike. A router is a part of
 // its own, also where decoding runs it beside the layer: plan.h takes the longer of the two, which leaves out that both
 // then share the device's bandwidth.
+//
+// A block drafter is the decode loop's own (infer/drafter/block.c), asked for chains as deep as the trees.
 #ifndef PL_PLAN_RIG_H
 #define PL_PLAN_RIG_H
 
@@ -36,6 +38,7 @@ typedef struct pl_plan_plain {
     int           rounds;
 } pl_plan_plain;
 
+#define PL_PLAN_BATCH 64 // sessions at most
 // Largest tree that is measured and can be planned without continuing a line.
 #define PL_PLAN_NODES 17
 

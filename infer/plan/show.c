@@ -56,20 +56,23 @@ static void put_heads(pl_json_out *o, const pl_plan *p) {
     for (int i = 0; i < p->n; i++) {
         const pl_plan_head  *h = &p->head[i];
         const pl_plan_costs *c = &p->subject[i].costs;
-        double               layer = pl_plan_seconds(&c->layer, b), embed = fmin(c->embed, layer);
+        int                  drafts = c->drafts > 0 ? c->drafts : 1;
+        double               layer = pl_plan_seconds(c->drafts > 0 ? &c->take_in : &c->layer, b);
+        double               embed = fmin(c->embed, layer), first = pl_plan_seconds(&c->first, b * drafts);
         pl_json_out_object(o);
         pl_put_str(o, "name", h->name);
         pl_put_str(o, "kind", h->backbone->head.kind->name);
         pl_put_int(o, "vocab", h->backbone->head.vocab);
         pl_put_int(o, "rank", h->backbone->head.rank);
+        pl_put_int(o, "drafts", drafts);
         put_figure(o, p, "head_bytes", pl_head_step_bytes(&h->backbone->head, 0));
         put_seconds(o, p, "embed", embed);
         put_seconds(o, p, "core", layer - embed);
         put_seconds(o, p, "router", pl_plan_seconds(&c->router, b));
         pl_put_bool(o, "router_overlaps", c->overlaps);
-        put_seconds(o, p, "head_first", pl_plan_seconds(&c->first, b));
+        put_seconds(o, p, "head_first", first);
         put_seconds(o, p, "head", pl_plan_seconds(&c->head, b));
-        put_seconds(o, p, "draft_step", pl_plan_step(c, b));
+        put_seconds(o, p, "draft_step", c->drafts > 0 ? (layer + first) / drafts : pl_plan_step(c, b));
         if (p->env->json) put_seconds(o, p, "router_first", pl_plan_seconds(&c->router_first, b));
         put_seconds(o, p, "top_k", c->top_k);
         put_seconds(o, p, "log_sum_exp", c->log_sum_exp);
@@ -140,7 +143,8 @@ static void put_chains(pl_json_out *o, const pl_plan *p) {
     pl_put_array(o, "chains");
     for (int i = 0; i < p->n; i++) {
         if (!p->env->json && i != shown) continue;
-        for (int gamma = 1; gamma <= PL_PLAN_CHAIN; gamma++) {
+        int drafts = p->subject[i].costs.drafts, most = drafts > 0 && drafts < PL_PLAN_CHAIN ? drafts : PL_PLAN_CHAIN;
+        for (int gamma = 1; gamma <= most; gamma++) {
             int32_t       parent[PL_PLAN_CHAIN + 1];
             pl_plan_cycle c;
             for (int k = 0; k <= gamma; k++)

@@ -119,6 +119,27 @@ static void shapes(void **state) {
     pl_json_close(&j);
 }
 
+// A block drafter beside them, in the decode loop alone.
+static void blocks(void **state) {
+    (void)state;
+    static const char *const names[] = {"dflash", "dspark", "dflash2"};
+    pl_json                  j;
+    for (int i = 0; i < 3; i++) {
+        test_run_json(&j,
+                      "bench decode --json --quiet --shape tiny --context 8 --new-tokens 2 --repeats 1 --threads 1 "
+                      "--drafter %s",
+                      names[i]);
+        const cJSON *cycle = pl_json_find(&j, NULL, "cycle"), *last = cycle->child;
+        while (last->next)
+            last = last->next;
+        assert_string_equal(test_str(&j, last, "head"), names[i]);
+        assert_string_equal(test_str(&j, last, "tree"), "chain:7");
+        assert_true(test_num(&j, last, "draft_seconds") > 0 && test_num(&j, last, "floor_seconds") > 0);
+        assert_true(test_num(&j, last, "seconds") > test_num(&j, last, "target_seconds"));
+        pl_json_close(&j);
+    }
+}
+
 // Whole training steps of a drafter, by head.
 static void training(void **state) {
     (void)state;
@@ -175,8 +196,8 @@ static void refusals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(kernels),  cmocka_unit_test(decoding),
-                                       cmocka_unit_test(shapes),   cmocka_unit_test(training),
-                                       cmocka_unit_test(planning), cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kernels),  cmocka_unit_test(decoding), cmocka_unit_test(shapes),  cmocka_unit_test(blocks),
+        cmocka_unit_test(training), cmocka_unit_test(planning), cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

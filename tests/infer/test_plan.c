@@ -265,6 +265,36 @@ static void check_router(const pl_plan_costs *c, int batch, bool overlaps) {
     assert_true(pl_plan_seconds(&c->fuse, batch) < pl_plan_seconds(&c->take_in, batch));
 }
 
+// A block costs one forward, and its head by depth; what lies behind the block is neither drafted nor verified.
+static void test_blocks(void **state) {
+    (void)state;
+    static const int32_t chain[] = {-1, 0, 1, 2, 3}, tree[] = {-1, 0, 0, 1, 1, 2};
+    pl_plan_acceptance   a;
+    pl_plan_cycle        c, less;
+    pl_plan_costs        costs = made_costs(1, 1), three = made_costs(1, 3);
+    costs.drafts = three.drafts = 3;
+    pl_plan_acceptance_rates(&a, (double[]){0.5, 0.25}, 2);
+    pl_plan_predict(&costs, &a, chain, 5, &c);
+    pl_plan_predict(&costs, &a, chain, 4, &less);
+    assert_true(c.nodes == 4 && c.depth == 3 && near(c.emitted, 1 + 0.5 + 0.125 + 0.03125));
+    assert_true(near(c.target, 11.5) && c.layer == 0 && near(c.take_in, 1) && near(c.head, 4 + 2 * 0.25));
+    assert_true(near(c.seconds, less.seconds) && near(c.speed, less.speed));
+    made_acceptance(&a, 1);
+    pl_plan_predict(&three, &a, tree, 6, &c);
+    assert_true(c.nodes == 6 && near(c.target, 10 + 0.5 * 17) && near(c.head, 4 + 5 * 0.25)); // two levels of three
+    assert_true(near(pl_plan_step(&three, 3), 3 * 0.25));
+    for (int chains = 0; chains < 2; chains++) {
+        pl_shape best;
+        pl_plan_best(&costs, &a, PL_PLAN_NODES, chains, &best);
+        pl_plan_predict(&costs, &a, best.parent, best.n, &c);
+        assert_true(c.nodes == best.n && c.depth <= 3 && near(best.seconds, c.seconds));
+        for (int n = 2; n <= 5; n++) {
+            pl_plan_predict(&costs, &a, chain, n, &less);
+            assert_true(less.speed <= c.speed * (1 + 1e-12));
+        }
+    }
+}
+
 typedef struct micro {
     char      dir[64], head[96];
     pl_target target;
@@ -340,6 +370,56 @@ static void test_rig(void **state) {
             pl_backbone_destroy((pl_backbone *)s[i].backbone);
     }
     close_micro(&m);
+}
+
+// Block drafters: a forward a cycle, and a head over all slots or slot by slot; on the CPU and on a device.
+static void block_costs(const pl_backend *be, int batch, int from, int to) {
+    const pl_backbone_options kinds[] = {
+        {.layers = 1, .block = 6, .mask_token = 3},
+        {.layers = 1, .block = 4, .anchor_first = true, .head = pl_hf_head_of("markov:rank=6,form=rnn,confidence")},
+        {.layers = 1, .block = 5, .conv_taps = 2, .conv_group = 8, .selector = {4, 6}}};
+    enum { KINDS = sizeof kinds / sizeof *kinds };
+    static const int drafts[KINDS] = {5, 4, 4};
+    char             dir[64];
+    pl_llama         target;
+    pl_pool         *pool;
+    pl_err           err;
+    pl_plan_plain    plain;
+    pl_plan_subject  s[KINDS + 1] = {0};
+    test_target(&target, test_mkdir(dir), 1, 5, PL_BF16);
+    pl_llama_fini(&target);
+    assert_int_equal(pl_pool_create(&pool, 1, NULL), PL_OK);
+    if (pl_llama_open(&target, dir, PL_BF16, be, &err) != PL_OK) fail_msg("%s", err.msg);
+    for (int i = from; i <= to; i++) {
+        pl_backbone              *b;
+        const pl_backbone_options none = {0};
+        if (pl_backbone_create(&b, i < KINDS ? &pl_backbone_dflash : &pl_backbone_eagle3, &target,
+                               i < KINDS ? &kinds[i] : &none, be, &err) != PL_OK)
+            fail_msg("%s", err.msg);
+        assert_int_equal(pl_params_draw(&b->params, PL_BF16, 7, pool, &err), PL_OK);
+        s[i] = (pl_plan_subject){.backbone = b, .k = 2};
+    }
+    pl_plan_rig_options o = {.target = &target, .batch = batch, .context = 20};
+    if (pl_plan_measure(s + from, to - from + 1, &plain, be, pool, &o, &err) != PL_OK) fail_msg("%s", err.msg);
+    for (int i = from; i <= to; i++) {
+        const pl_plan_costs *c = &s[i].costs;
+        assert_int_equal(c->drafts, i < KINDS ? drafts[i] : 0);
+        assert_true(pl_plan_seconds(&c->target, batch) > 0 && pl_plan_seconds(&c->take_in, batch) > 0);
+        assert_true(pl_plan_seconds(&c->first, batch) > 0);
+        assert_true((pl_plan_seconds(&c->layer, batch) == 0) == (i < KINDS));
+        assert_true((pl_plan_seconds(&c->head, batch) == 0) == (i < KINDS));
+        pl_backbone_destroy((pl_backbone *)s[i].backbone);
+    }
+    pl_llama_fini(&target);
+    pl_pool_destroy(pool);
+    test_rmdir(dir);
+}
+
+static void test_rig_blocks(void **state) {
+    (void)state;
+    block_costs(pl_backend_cpu(), 1, 0, 3); // the last one is none
+    block_costs(pl_backend_cpu(), 3, 0, 3);
+    block_costs(test_device(), 1, 1, 1);
 }
 
 // The same cycles with everything in a device's memory (the emulated one's, or PACELINE_TEST_DEVICE's).
@@ -501,10 +581,10 @@ static void test_statistics(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_unit),          cmocka_unit_test(test_arithmetic),
-                                       cmocka_unit_test(test_router),        cmocka_unit_test(test_slimspec),
-                                       cmocka_unit_test(test_best),          cmocka_unit_test(test_rig),
-                                       cmocka_unit_test(test_drawn_weights), cmocka_unit_test(test_statistics),
-                                       cmocka_unit_test(test_rig_device),    cmocka_unit_test(test_tiled_weights)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_unit),       cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_rig_blocks), cmocka_unit_test(test_router),     cmocka_unit_test(test_slimspec),
+        cmocka_unit_test(test_best),       cmocka_unit_test(test_rig),        cmocka_unit_test(test_drawn_weights),
+        cmocka_unit_test(test_statistics), cmocka_unit_test(test_rig_device), cmocka_unit_test(test_tiled_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,11 @@ static const pl_cli_option options[] = {
      .arg = "HEAD",
      .deflt = "full",
      .help = "step: the drafter's head: full, trimmed:ROWS, KIND:NAME=VALUE,... (lowrank:rank=64)"},
-    {.name = "drafter", .type = PL_CLI_TEXT, .arg = "DIR", .help = "decode: a draft head to time as well"},
+    {.name = "drafter",
+     .type = PL_CLI_TEXT,
+     .arg = "DIR",
+     .help = "decode: a draft head to time as well; with --shape dflash, dspark or dflash2: a block drafter of random "
+             "weights"},
     {.name = "tree", .type = PL_CLI_TEXT, .arg = "TREE", .deflt = "auto", .help = "decode: how it drafts"},
     {.name = "context",
      .type = PL_CLI_INT,
@@ -201,10 +205,19 @@ static pl_status wanted(const pl_cli_args *a, unsigned *mask, bool device, pl_er
         return pl_fail(err, PL_E_USAGE, "--target: is missing; bench %s needs a model, or a --shape",
                        *mask & DECODE ? "decode" : "step");
     PL_TRY(check_read(a, *mask, device, err));
-    if (shape && pl_cli_has(a, "drafter"))
-        return pl_fail(err, PL_E_USAGE, "--drafter: is for --target; a --shape brings drafters of its own");
-    if (pl_cli_has(a, "tree") && !pl_cli_has(a, "drafter"))
-        return pl_fail(err, PL_E_USAGE, "--tree: is for --drafter, which is not given");
+    const char *drafter = pl_cli_text(a, "drafter");
+    int         block = 0;
+    while (shape && drafter && pl_bench_block_name(block) && strcmp(drafter, pl_bench_block_name(block)) != 0)
+        block++;
+    if (shape && drafter && !pl_bench_block_name(block))
+        return pl_fail(
+            err, PL_E_USAGE,
+            "--drafter %s: a --shape brings drafters of its own, and one of dflash, dspark, dflash2 if it is "
+            "asked for",
+            drafter);
+    if (pl_cli_has(a, "tree") && (shape || !drafter))
+        return pl_fail(err, PL_E_USAGE, "--tree: is for --drafter%s, which is not given",
+                       shape ? " with --target" : "");
     if (pl_cli_has(a, "pre") && !target && !pl_cli_has(a, "tokenizer"))
         return pl_fail(err, PL_E_USAGE, "--pre: is for --target, --tokenizer, neither of which is given");
     if (*mask & TOKENIZE && !(pl_cli_has(a, "tokenizer") && pl_cli_has(a, "file")))
@@ -300,7 +313,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
                               .repeats = decode.repeats};
     pl_bench_tokenize tokenize = {
         .tokenizer = pl_cli_text(a, "tokenizer"), .pre = pl_cli_text(a, "pre"), .file = pl_cli_text(a, "file")};
-    pl_bench_shape shape = {.context = decode.context, .steps = decode.new_tokens, .repeats = decode.repeats};
+    pl_bench_shape shape = {
+        .context = decode.context, .steps = decode.new_tokens, .repeats = decode.repeats, .block = decode.drafter};
     PL_TRY(pl_bench_shape_options(a, &shape.name, &shape.layers, err));
     for (int t = 0; t < 2; t++) {
         heads.dtype[t] = weights == 2 || weights == t;
@@ -309,7 +323,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     step.shape = shape.name;
     step.layers = shape.layers;
     if (pl_cli_has(a, "predict")) {
-        static const char *const unread[] = {"repeats", "new-tokens", "max-mb"};
+        static const char *const unread[] = {"repeats", "new-tokens", "max-mb", "drafter"};
         for (size_t i = 0; i < sizeof unread / sizeof *unread; i++)
             if (pl_cli_has(a, unread[i]))
                 return pl_fail(err, PL_E_USAGE, "--%s: --predict times nothing; leave it out", unread[i]);
