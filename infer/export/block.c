@@ -29,7 +29,7 @@ int pl_export_block_tokens(const pl_export *e) {
 
 void pl_export_put_markov(pl_json_out *o, const pl_export *e) {
     pl_put_int(o, "markov_rank", markov(e) ? pl_hf_head_int(&e->config.head, "rank") : 0);
-    pl_put_str(o, "markov_head_type", "vanilla");
+    pl_put_str(o, "markov_head_type", pl_hf_markov_name(pl_hf_markov_of(&e->config.head)));
     pl_put_bool(o, "enable_confidence_head", markov(e) && pl_hf_head_find(&e->config.head, "confidence"));
     pl_put_bool(o, "confidence_head_with_markov", true);
 }

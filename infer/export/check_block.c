@@ -162,6 +162,11 @@ static pl_check_verdict parts(pl_look *k) {
 
 // ---- tensors ----
 
+// Of the Markov head; one that nobody knows has no tensors of its own either.
+static int form(const pl_look *k) {
+    return pl_hf_markov_find(pl_look_text(k, place(k, "markov_head_type"), "markov_head_type"));
+}
+
 static pl_hf_block_sizes sizes(const pl_look *k) {
     int64_t layer[PL_HF_TAPS], d = pl_look_int(k, k->layer, "hidden_size"), n = listed(k, layer);
     int64_t rank = dspark(k) ? whole(k, "markov_rank") : 0; // absent, as speculators' class has them: 256, true, true
@@ -178,6 +183,7 @@ static pl_hf_block_sizes sizes(const pl_look *k) {
                                .vocab = pl_look_vocab(k),
                                .head_rows = k->rows > 0 ? k->rows : pl_look_vocab(k),
                                .markov_rank = rank,
+                               .markov_form = form(k),
                                .confidence_inputs = sure ? d + (both && rank > 0 ? rank : 0) : 0,
                                .taps = second(k) ? part(k, "conv_kernel_size", 2) : 0,
                                .group = second(k) ? part(k, "conv_group_size", 16) : 0,

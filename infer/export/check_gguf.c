@@ -1,5 +1,6 @@
-// Whether llama.cpp (draft-eagle3) would load a drafter's GGUF file, and draft with it as it was trained. What it reads
-// and how it counts: infer/export/gguf.c. Whether rows of queries and keys stand in pairs cannot be told from a file.
+// Whether llama.cpp (draft-eagle3, draft-dflash, draft-dspark) would load a drafter's GGUF file, and draft with it as
+// it was trained. What it reads and how it counts: infer/export/gguf.c. Whether rows of queries and keys stand in pairs
+// cannot be told from a file.
 #include "checkpoints/gguf.h"
 #include "infer/export/export.h"
 #include "kernels/base/arena.h"
@@ -12,9 +13,11 @@
 typedef struct look {
     pl_gguf *g, *target; // target NULL: not given
     char     arch[64];   // the target's
+    bool     block;      // the drafter's is dflash; else eagle3
     // As the file says; -1 where it does not.
-    int64_t  d, wide, inner, heads, kv, head_dim, vocab;
-    int64_t  rows; // of the head, -1: the target's is used
+    int64_t  d, wide, inner, heads, kv, head_dim, vocab, layers;
+    int64_t  taps, group, rank; // DFlash 2's
+    int64_t  rows;              // of the head, -1: the target's is used
     char     why[PL_CHECK_WHY];
 } look;
 
@@ -45,8 +48,17 @@ static const pl_gguf_value *tokens(const pl_gguf *g) {
     return v && v->type == PL_GGUF_ARRAY ? v : NULL;
 }
 
+// Of the drafter's architecture.
+static const char *own_arch(const look *k) {
+    return k->block ? "dflash" : "eagle3";
+}
+
+static int64_t own(const look *k, const char *name) {
+    return whole(k->g, own_arch(k), name);
+}
+
 static const pl_gguf_value *layers(const look *k) {
-    const pl_gguf_value *v = pl_gguf_find(k->g, "eagle3.target_layers");
+    const pl_gguf_value *v = pl_gguf_find(k->g, k->block ? "dflash.target_layers" : "eagle3.target_layers");
     return v && v->type == PL_GGUF_ARRAY && (v->item == PL_GGUF_I32 || v->item == PL_GGUF_U32) ? v : NULL;
 }
 
@@ -66,33 +78,40 @@ static pl_check_verdict architecture(look *k) {
     char arch[64];
     if (!pl_gguf_text(k->g, "general.architecture", arch, sizeof arch))
         return broken(k, "general.architecture is missing");
-    return strcmp(arch, "eagle3") == 0 ? PL_CHECK_HOLDS : broken(k, "general.architecture: %s; expected eagle3", arch);
+    if (k->block || strcmp(arch, "eagle3") == 0) return PL_CHECK_HOLDS;
+    return broken(k, "general.architecture: %s; expected eagle3 or dflash", arch);
 }
 
 static pl_check_verdict one_layer(look *k) {
-    int64_t n = whole(k->g, "eagle3", "block_count");
-    return n == 1 ? PL_CHECK_HOLDS : broken(k, "eagle3.block_count: %lld; one layer is served", (long long)n);
+    if (k->layers == 1 || (k->block && k->layers > 0)) return PL_CHECK_HOLDS;
+    return broken(k, "%s.block_count: %lld; %s", own_arch(k), (long long)k->layers,
+                  k->block ? "a layer at least" : "one layer is served");
 }
 
 static pl_check_verdict every_key(look *k) {
     static const struct {
         const char *name;
         bool        has_default;
-    } keys[] = {{"context_length", false},
-                {"embedding_length", false},
-                {"feed_forward_length", false},
-                {"attention.head_count", false},
-                {"attention.layer_norm_rms_epsilon", false},
-                {"target_hidden_size", false},
-                {"attention.head_count_kv", true},
-                {"attention.key_length", true},
-                {"attention.value_length", true},
-                {"rope.dimension_count", true},
-                {"rope.freq_base", true},
-                {"norm_before_residual", true}};
+        int         of; // 0: either architecture, 1: eagle3, 2: dflash
+    } keys[] = {{"context_length", false, 0},
+                {"embedding_length", false, 0},
+                {"feed_forward_length", false, 0},
+                {"attention.head_count", false, 0},
+                {"attention.layer_norm_rms_epsilon", false, 0},
+                {"target_hidden_size", false, 1},
+                {"block_size", true, 2},
+                {"attention.causal", true, 2},
+                {"sample_from_anchor", true, 2},
+                {"attention.head_count_kv", true, 0},
+                {"attention.key_length", true, 0},
+                {"attention.value_length", true, 0},
+                {"rope.dimension_count", true, 0},
+                {"rope.freq_base", true, 0},
+                {"norm_before_residual", true, 1}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         char key[64];
-        snprintf(key, sizeof key, "eagle3.%s", keys[i].name);
+        if (keys[i].of == 1 + !k->block) continue;
+        snprintf(key, sizeof key, "%s.%s", own_arch(k), keys[i].name);
         if (pl_gguf_find(k->g, key)) continue;
         if (!keys[i].has_default) return broken(k, "%s is missing", key);
         return unseen(k, "%s is missing: right only if llama.cpp's default is what was trained", key);
@@ -102,16 +121,17 @@ static pl_check_verdict every_key(look *k) {
 
 static pl_check_verdict layers_written(look *k) {
     const pl_gguf_value *v = layers(k);
-    if (!v) return broken(k, "eagle3.target_layers is missing, or no list of 32-bit numbers");
-    return v->n == 3 ? PL_CHECK_HOLDS
-                     : broken(k, "eagle3.target_layers: %llu layers; exactly three are read", (unsigned long long)v->n);
+    if (!v) return broken(k, "%s.target_layers is missing, or no list of 32-bit numbers", own_arch(k));
+    if (v->n == 3 || (k->block && v->n > 0)) return PL_CHECK_HOLDS;
+    return broken(k, "%s.target_layers: %llu layers; %s", own_arch(k), (unsigned long long)v->n,
+                  k->block ? "one is read at least" : "exactly three are read");
 }
 
 // Counted by their inputs: what leaves the last layer is number block_count, which graphs leave unfilled.
 static pl_check_verdict layers_there(look *k) {
     const pl_gguf_value *v = layers(k);
     if (!k->target) return unseen(k, "give --target, the served .gguf file");
-    if (!v) return unseen(k, "eagle3.target_layers is missing"); // told by layers-written
+    if (!v) return unseen(k, "%s.target_layers is missing", own_arch(k)); // told by layers-written
     int64_t n = whole(k->target, k->arch, "block_count");
     for (uint64_t i = 0; i < v->n; i++) {
         int32_t id = layer_at(v, i);
@@ -121,12 +141,47 @@ static pl_check_verdict layers_there(look *k) {
     return PL_CHECK_HOLDS;
 }
 
+// What a block is made of; as wide as the target, which llama.cpp takes for granted.
+static pl_check_verdict block(look *k) {
+    int64_t size = own(k, "block_size"), mask, top = own(k, "selector_top_k");
+    if (!k->block) return PL_CHECK_HOLDS;
+    if (size >= 0 && size < 2) return broken(k, "dflash.block_size: %lld is no block", (long long)size);
+    if (!pl_gguf_int(k->g, "tokenizer.ggml.mask_token_id", &mask))
+        return broken(k, "tokenizer.ggml.mask_token_id is missing");
+    if (mask < 0 || (k->vocab > 0 && mask >= k->vocab))
+        return broken(k, "tokenizer.ggml.mask_token_id: %lld, beyond the vocabulary", (long long)mask);
+    if ((k->rank > 0) != (k->taps > 0) || (k->rank > 0) != (top > 0) || (k->rank > 0) != (k->group > 0))
+        return broken(k, "of conv_kernel_size, conv_group_size, selector_rank and selector_top_k some are missing");
+    if (k->group > 0 && k->d > 0 && k->d % k->group != 0)
+        return broken(k, "dflash.conv_group_size: %lld does not divide the width", (long long)k->group);
+    if (top > 0 && k->d > 0 && top * (top + 1) > k->d)
+        return broken(k, "dflash.selector_top_k: %lld wants a width of %lld at least", (long long)top,
+                      (long long)(top * (top + 1)));
+    return PL_CHECK_HOLDS;
+}
+
 // ---- rules: tensors ----
 
 enum { F32 = 0, F16 = 1, I64 = 27, BF16 = 30 }; // ggml's numbers
 
 // Sizes of tensors, as the keys have them.
-typedef enum size { NONE, ANY, D, D_TWICE, TAPS, QUERIES, KEYS, INNER, VOCAB, ANGLES } size;
+typedef enum size {
+    NONE,
+    ANY,
+    ONE,
+    D,
+    D_TWICE,
+    TAPS,
+    QUERIES,
+    KEYS,
+    HEAD,
+    INNER,
+    VOCAB,
+    ANGLES,
+    RANK,
+    KERNELS,
+    CONV // of a tensor [2, taps, d]
+} size;
 
 static int64_t times(int64_t a, int64_t b) {
     return a > 0 && b > 0 ? a * b : -1;
@@ -136,7 +191,12 @@ static int64_t times(int64_t a, int64_t b) {
 static int64_t size_of(const look *k, size s) {
     switch (s) {
     case NONE: return 0;
-    case ANY: break;
+    case ANY:
+    case CONV: break;
+    case ONE: return 1;
+    case HEAD: return times(k->head_dim, 1);
+    case RANK: return times(k->rank, 1);
+    case KERNELS: return k->group > 0 ? times(2 * k->taps, k->d / k->group) : -1;
     case D: return times(k->d, 1);
     case D_TWICE: return times(k->d, 2);
     case TAPS: return layers(k) && layers(k)->n < 100 ? times(k->wide, (int64_t)layers(k)->n) : -1;
@@ -150,66 +210,133 @@ static int64_t size_of(const look *k, size s) {
 }
 
 // What llama.cpp reads.
-static const struct {
+typedef enum when { ALWAYS, MAYBE, SECOND } when; // SECOND: of DFlash 2, always
+typedef struct tensor {
     const char *name;
     size        cols, rows; // rows NONE: a vector
-    bool        optional;
-} known[] = {{"fc.weight", TAPS, D, false},
-             {"output_norm.weight", D, NONE, false},
-             {"output.weight", D, ANY, true},
-             {"token_embd.weight", D, VOCAB, true},
-             {"d2t", ANY, NONE, true},
-             {"rope_freqs.weight", ANGLES, NONE, true},
-             {"blk.0.attn_norm.weight", D, NONE, false},
-             {"blk.0.attn_norm_2.weight", D, NONE, false},
-             {"blk.0.attn_q.weight", D_TWICE, QUERIES, false},
-             {"blk.0.attn_k.weight", D_TWICE, KEYS, false},
-             {"blk.0.attn_v.weight", D_TWICE, KEYS, false},
-             {"blk.0.attn_output.weight", QUERIES, D, false},
-             {"blk.0.ffn_norm.weight", D, NONE, false},
-             {"blk.0.ffn_gate.weight", D, INNER, false},
-             {"blk.0.ffn_up.weight", D, INNER, false},
-             {"blk.0.ffn_down.weight", INNER, D, false}};
-enum { KNOWN = sizeof known / sizeof *known };
+    when        when;
+} tensor;
 
-static bool is_known(const pl_gguf_tensor *t) {
-    for (int i = 0; i < KNOWN; i++)
-        if (strlen(known[i].name) == t->n_name && memcmp(known[i].name, t->name, t->n_name) == 0) return true;
+static const tensor eagle[] = {{"fc.weight", TAPS, D, ALWAYS},
+                               {"output_norm.weight", D, NONE, ALWAYS},
+                               {"output.weight", D, ANY, MAYBE},
+                               {"token_embd.weight", D, VOCAB, MAYBE},
+                               {"d2t", ANY, NONE, MAYBE},
+                               {"rope_freqs.weight", ANGLES, NONE, MAYBE},
+                               {"blk.0.attn_norm.weight", D, NONE, ALWAYS},
+                               {"blk.0.attn_norm_2.weight", D, NONE, ALWAYS},
+                               {"blk.0.attn_q.weight", D_TWICE, QUERIES, ALWAYS},
+                               {"blk.0.attn_k.weight", D_TWICE, KEYS, ALWAYS},
+                               {"blk.0.attn_v.weight", D_TWICE, KEYS, ALWAYS},
+                               {"blk.0.attn_output.weight", QUERIES, D, ALWAYS},
+                               {"blk.0.ffn_norm.weight", D, NONE, ALWAYS},
+                               {"blk.0.ffn_gate.weight", D, INNER, ALWAYS},
+                               {"blk.0.ffn_up.weight", D, INNER, ALWAYS},
+                               {"blk.0.ffn_down.weight", INNER, D, ALWAYS}},
+                    blocks[] = {{"fc.weight", TAPS, D, ALWAYS},
+                                {"output_norm.weight", D, NONE, ALWAYS},
+                                {"enc.output_norm.weight", D, NONE, ALWAYS},
+                                {"output.weight", D, ANY, MAYBE},
+                                {"token_embd.weight", D, VOCAB, MAYBE},
+                                {"d2t", ANY, NONE, MAYBE},
+                                {"rope_freqs.weight", ANGLES, NONE, MAYBE},
+                                {"markov_w1.weight", ANY, VOCAB, MAYBE},
+                                {"markov_w2.weight", ANY, ANY, MAYBE},
+                                {"conf_proj.weight", ANY, ONE, MAYBE},
+                                {"conf_proj.bias", ONE, NONE, MAYBE},
+                                {"selector_predecessor.weight", RANK, VOCAB, SECOND},
+                                {"selector_successor.weight", RANK, VOCAB, SECOND},
+                                {"selector_hidden.weight", D, RANK, SECOND}},
+                    each[] = {{"attn_norm.weight", D, NONE, ALWAYS},
+                              {"attn_q.weight", D, QUERIES, ALWAYS},
+                              {"attn_k.weight", D, KEYS, ALWAYS},
+                              {"attn_v.weight", D, KEYS, ALWAYS},
+                              {"attn_output.weight", QUERIES, D, ALWAYS},
+                              {"attn_q_norm.weight", HEAD, NONE, ALWAYS},
+                              {"attn_k_norm.weight", HEAD, NONE, ALWAYS},
+                              {"ffn_norm.weight", D, NONE, ALWAYS},
+                              {"ffn_gate.weight", D, INNER, ALWAYS},
+                              {"ffn_up.weight", D, INNER, ALWAYS},
+                              {"ffn_down.weight", INNER, D, ALWAYS},
+                              {"attn_conv_base", D, CONV, SECOND},
+                              {"attn_conv_proj.weight", D, KERNELS, SECOND},
+                              {"ffn_conv_base", D, CONV, SECOND},
+                              {"ffn_conv_proj.weight", D, KERNELS, SECOND}};
+enum {
+    EAGLE = sizeof eagle / sizeof *eagle,
+    BLOCKS = sizeof blocks / sizeof *blocks,
+    EACH = sizeof each / sizeof *each,
+    MOST = 64 // layers
+};
+
+// The i-th of them, under its whole name; false past the last.
+static bool known(const look *k, int64_t i, tensor *t, char name[64]) {
+    int64_t once = k->block ? BLOCKS : EAGLE, layer = (i - once) / EACH;
+    if (i < once) {
+        *t = k->block ? blocks[i] : eagle[i];
+        snprintf(name, 64, "%s", t->name);
+    } else {
+        if (!k->block || layer >= k->layers || layer >= MOST) return false;
+        *t = each[(i - once) % EACH];
+        snprintf(name, 64, "blk.%lld.%s", (long long)layer, t->name);
+    }
+    t->name = name;
+    if (t->when == SECOND && k->rank <= 0) t->when = MAYBE;
+    return true;
+}
+
+static bool is_known(const look *k, const pl_gguf_tensor *have) {
+    tensor t;
+    char   name[64];
+    for (int64_t i = 0; known(k, i, &t, name); i++)
+        if (strlen(name) == have->n_name && memcmp(name, have->name, have->n_name) == 0) return true;
     return false;
 }
 
 static pl_check_verdict names(look *k) {
-    for (int i = 0; i < KNOWN; i++)
-        if (!known[i].optional && !pl_gguf_find_tensor(k->g, known[i].name))
-            return broken(k, "tensor %s is missing", known[i].name);
+    tensor t;
+    char   name[64];
+    for (int64_t i = 0; known(k, i, &t, name); i++)
+        if (t.when != MAYBE && !pl_gguf_find_tensor(k->g, name)) return broken(k, "tensor %s is missing", name);
     for (int64_t i = 0; i < pl_gguf_tensors(k->g); i++) {
-        const pl_gguf_tensor *t = pl_gguf_tensor_at(k->g, i);
-        if (!is_known(t))
-            return broken(k, "tensor %.*s: llama.cpp reads none", (int)(t->n_name < 80 ? t->n_name : 80), t->name);
+        const pl_gguf_tensor *have = pl_gguf_tensor_at(k->g, i);
+        if (!is_known(k, have))
+            return broken(k, "tensor %.*s: llama.cpp reads none", (int)(have->n_name < 80 ? have->n_name : 80),
+                          have->name);
     }
+    if (!pl_gguf_find_tensor(k->g, "markov_w1.weight") != !pl_gguf_find_tensor(k->g, "markov_w2.weight"))
+        return broken(k, "of markov_w1.weight and markov_w2.weight one is missing");
     return PL_CHECK_HOLDS;
 }
 
 static pl_check_verdict types(look *k) {
-    for (int i = 0; i < KNOWN; i++) {
-        const pl_gguf_tensor *t = pl_gguf_find_tensor(k->g, known[i].name);
-        if (!t || strcmp(known[i].name, "d2t") == 0) continue;
-        if (known[i].rows == NONE && t->type != F32)
-            return broken(k, "%s: ggml type %u; norms are fp32", known[i].name, t->type);
-        if (t->type != F32 && t->type != F16 && t->type != BF16)
-            return unseen(k, "%s: ggml type %u, quantised: what it costs in acceptance is not known here",
-                          known[i].name, t->type);
+    tensor t;
+    char   name[64];
+    for (int64_t i = 0; known(k, i, &t, name); i++) {
+        const pl_gguf_tensor *have = pl_gguf_find_tensor(k->g, name);
+        if (!have || strcmp(name, "d2t") == 0) continue;
+        if ((t.rows == NONE || t.rows == CONV) && have->type != F32)
+            return broken(k, "%s: ggml type %u; norms are fp32", name, have->type);
+        if (have->type != F32 && have->type != F16 && have->type != BF16)
+            return unseen(k, "%s: ggml type %u, quantised: what it costs in acceptance is not known here", name,
+                          have->type);
     }
     return PL_CHECK_HOLDS;
 }
 
 static pl_check_verdict shapes(look *k) {
-    for (int i = 0; i < KNOWN; i++) {
-        const pl_gguf_tensor *t = pl_gguf_find_tensor(k->g, known[i].name);
-        int64_t               cols = size_of(k, known[i].cols), rows = size_of(k, known[i].rows);
-        if (!t) continue;
-        if (t->rank != (rows == 0 ? 1 : 2) || (cols > 0 && t->shape[0] != cols) || (rows > 0 && t->shape[1] != rows))
-            return broken(k, "%s is not as large as the keys say", known[i].name);
+    tensor t;
+    char   name[64];
+    for (int64_t i = 0; known(k, i, &t, name); i++) {
+        const pl_gguf_tensor *have = pl_gguf_find_tensor(k->g, name);
+        int64_t               cols = size_of(k, t.cols), rows = size_of(k, t.rows);
+        if (!have) continue;
+        if (have->rank != (rows == 0        ? 1
+                           : t.rows == CONV ? 3
+                                            : 2) ||
+            (cols > 0 && have->shape[0] != cols) || (rows > 0 && have->shape[1] != rows) ||
+            (t.rows == CONV && (have->shape[1] != k->taps || have->shape[2] != 2)))
+            return broken(k, "%s is not as large as the keys say", name);
     }
     return PL_CHECK_HOLDS;
 }
@@ -250,7 +377,8 @@ static pl_check_verdict target_fits(look *k) {
     int64_t wide = whole(k->target, k->arch, "embedding_length");
     return wide == k->wide
                ? PL_CHECK_HOLDS
-               : broken(k, "eagle3.target_hidden_size: %lld, the target has %lld", (long long)k->wide, (long long)wide);
+               : broken(k, "%s.%s: %lld, the target has %lld", own_arch(k),
+                        k->block ? "embedding_length" : "target_hidden_size", (long long)k->wide, (long long)wide);
 }
 
 static pl_check_verdict vocabulary(look *k) {
@@ -267,22 +395,23 @@ static pl_check_verdict vocabulary(look *k) {
 }
 
 static pl_check_verdict positions(look *k) {
-    int64_t n = whole(k->g, "eagle3", "context_length");
+    int64_t n = own(k, "context_length");
     if (!k->target) return unseen(k, "give --target, the served .gguf file");
     int64_t most = whole(k->target, k->arch, "context_length");
     if (n >= most) return PL_CHECK_HOLDS;
-    return broken(k, "eagle3.context_length: %lld, the target is served up to %lld", (long long)n, (long long)most);
+    return broken(k, "%s.context_length: %lld, the target is served up to %lld", own_arch(k), (long long)n,
+                  (long long)most);
 }
 
 static pl_check_verdict rope_target(look *k) {
-    double mine = number(k->g, "eagle3", "rope.freq_base");
+    double mine = number(k->g, own_arch(k), "rope.freq_base");
     if (!k->target) return unseen(k, "give --target, the served .gguf file");
     double theirs = number(k->target, k->arch, "rope.freq_base");
     if (isnan(mine) || isnan(theirs))
         return unseen(k, "%s has no rope.freq_base", isnan(mine) ? "the drafter" : "the target");
     return mine == theirs ? PL_CHECK_HOLDS
-                          : broken(k, "eagle3.rope.freq_base: %g, the target's is %g: right only if it was trained so",
-                                   mine, theirs);
+                          : broken(k, "%s.rope.freq_base: %g, the target's is %g: right only if it was trained so",
+                                   own_arch(k), mine, theirs);
 }
 
 static const struct {
@@ -290,10 +419,11 @@ static const struct {
     pl_check_verdict (*holds)(look *k);
 } rules[] = {
     {"architecture", "the name by which llama.cpp finds its code", architecture},
-    {"one-layer", "one draft layer", one_layer},
+    {"one-layer", "one draft layer, of a block drafter one at least", one_layer},
     {"every-field", "nothing is left to a default", every_key},
-    {"layers-written", "three of the target's layers are named", layers_written},
+    {"layers-written", "the target's layers are named, for EAGLE-3 three", layers_written},
     {"layers-there", "the target has them, and llama.cpp fills them", layers_there},
+    {"block", "block, mask and DFlash 2's parts are stated and fit", block},
     {"names", "exactly the tensors that llama.cpp knows", names},
     {"types", "norms in fp32, matrices not quantised", types},
     {"shapes", "tensors of the sizes that the keys name", shapes},
@@ -313,12 +443,18 @@ static pl_status open_look(look *k, const char *path, const char *target, pl_err
         pl_free(file);
         PL_TRY(st);
     }
-    k->d = whole(k->g, "eagle3", "embedding_length");
-    k->wide = whole(k->g, "eagle3", "target_hidden_size");
-    k->inner = whole(k->g, "eagle3", "feed_forward_length");
-    k->heads = whole(k->g, "eagle3", "attention.head_count");
-    k->kv = whole(k->g, "eagle3", "attention.head_count_kv");
-    k->head_dim = whole(k->g, "eagle3", "attention.key_length");
+    char arch[64];
+    k->block = pl_gguf_text(k->g, "general.architecture", arch, sizeof arch) && strcmp(arch, "dflash") == 0;
+    k->layers = own(k, "block_count");
+    k->d = own(k, "embedding_length");
+    k->wide = k->block ? k->d : own(k, "target_hidden_size");
+    k->inner = own(k, "feed_forward_length");
+    k->heads = own(k, "attention.head_count");
+    k->kv = own(k, "attention.head_count_kv");
+    k->head_dim = own(k, "attention.key_length");
+    k->taps = own(k, "conv_kernel_size");
+    k->group = own(k, "conv_group_size");
+    k->rank = own(k, "selector_rank");
     k->vocab = tokens(k->g) ? (int64_t)tokens(k->g)->n : -1;
     const pl_gguf_tensor *head = pl_gguf_find_tensor(k->g, "output.weight");
     k->rows = head && head->rank == 2 ? head->shape[1] : -1;

@@ -222,12 +222,12 @@ static pl_status open_export(pl_export *e, const pl_export_engine *engine, pl_er
     PL_TRY(pl_hf_config_read(&e->config, e->checkpoint, PL_HF_DRAFTER, err));
     const pl_hf_config *c = &e->config;
     e->targets_head = pl_export_is_block(e) && (!*c->head.kind || strcmp(c->head.kind, "markov") == 0);
-    PL_TRY(check_kind(e, engine, err));
     if (c->target_hidden_size == 0) e->config.target_hidden_size = c->hidden_size;
     pl_taps taps;
     pl_backbone_taps(&taps, c, 0);
     e->n_taps = taps.n;
     memcpy(e->tap, taps.layer, sizeof taps.layer[0] * (size_t)taps.n);
+    PL_TRY(check_kind(e, engine, err));
     PL_TRY(pl_weight_source_open(&e->src, e->checkpoint, err));
     PL_TRY(read_map(e, err));
     if (e->target && !engine->write) PL_TRY(open_target(e, err));

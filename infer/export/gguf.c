@@ -2,6 +2,11 @@
 // inputs and reads exactly three; the last layer's output is none of them, since its graphs leave that unfilled. d2t
 // holds target ids, rows of queries and keys stand in pairs as Llama's do there, norms are fp32. The draft's vocabulary
 // must be the target's, piece by piece: its keys are copied from the target's own file, which --target names.
+//
+// Blocks are its draft-dflash and draft-dspark (src/models/dflash.cpp), architecture dflash: any layers, as wide as the
+// target; rows of queries and keys in our order; embeddings, and the head where the file has none, are the target's. It
+// knows the vanilla Markov head alone, and DFlash 2 where the width has room for all pairs of candidates. A block is
+// computed as long as the drafts that are asked for, so that only --spec-draft-n-max as trained drafts as trained.
 #include "checkpoints/gguf.h"
 #include "infer/export/export.h"
 #include "infer/head/draft_vocab.h"
@@ -9,9 +14,10 @@
 #include "kernels/base/files.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-#define BUFFERS 24
+#define BUFFERS 1024
 
 static pl_status whole(const pl_gguf *g, const pl_export *e, const char *arch, const char *name, int64_t *v,
                        pl_err *err) {
@@ -45,14 +51,12 @@ static pl_status check_target(const pl_gguf *g, const pl_export *e, pl_err *err)
     return PL_OK;
 }
 
-static pl_status check(const pl_export *e, pl_err *err) {
+static pl_status check_served(const pl_export *e, pl_err *err) {
     pl_gguf *g;
     if (!e->target || !pl_path_ends(e->target, ".gguf"))
         return pl_fail(err, PL_E_USAGE,
                        "--target: is no .gguf file; gguf copies the vocabulary of the one that is "
                        "served");
-    if (e->n_taps != 3)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: reads %d layers, llama.cpp exactly three", e->checkpoint, e->n_taps);
     if (e->config.rope.scaling == PL_HF_ROPE_YARN)
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: RoPE scaled by YaRN is not exported to GGUF", e->checkpoint);
     PL_TRY(pl_gguf_open(&g, e->target, err));
@@ -61,42 +65,106 @@ static pl_status check(const pl_export *e, pl_err *err) {
     return st;
 }
 
+static pl_status check(const pl_export *e, pl_err *err) {
+    if (e->n_taps != 3)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: reads %d layers, llama.cpp exactly three", e->checkpoint, e->n_taps);
+    return check_served(e, err);
+}
+
+static pl_status check_block(const pl_export *e, pl_err *err) {
+    const pl_hf_config *c = &e->config;
+    int                 k = c->selector.candidates;
+    if (c->target_hidden_size != c->hidden_size)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a block drafter of width %d, where llama.cpp takes the target's, %d",
+                       e->checkpoint, c->hidden_size, c->target_hidden_size);
+    if (strcmp(c->head.kind, "markov") == 0 && pl_hf_markov_of(&c->head) != PL_HF_MARKOV_VANILLA)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a %s Markov head, llama.cpp knows the vanilla one", e->checkpoint,
+                       pl_hf_markov_name(pl_hf_markov_of(&c->head)));
+    if (k * (k + 1) > c->hidden_size)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: a selector of %d candidates, for which llama.cpp wants a width of %d at least, not %d",
+                       e->checkpoint, k, k * (k + 1), c->hidden_size);
+    return check_served(e, err);
+}
+
 // ---- keys ----
 
-static void put_keys(pl_gguf_out *o, const pl_export *e, int64_t positions) {
+// ARCHITECTURE.NAME
+typedef struct keys {
+    pl_gguf_out *o;
+    const char  *arch;
+    char         key[64];
+} keys;
+
+static const char *key(keys *k, const char *name) {
+    snprintf(k->key, sizeof k->key, "%s.%s", k->arch, name);
+    return k->key;
+}
+
+// What both have.
+static void put_layer(keys *k, const pl_export *e, int64_t positions) {
     const pl_hf_config *c = &e->config;
     int32_t             layer[PL_HF_TAPS];
     for (int i = 0; i < e->n_taps; i++)
         layer[i] = e->tap[i];
-    pl_gguf_put_text(o, "general.architecture", "eagle3");
-    pl_gguf_put_text(o, "general.type", "model");
-    pl_gguf_put_u32(o, "eagle3.block_count", 1);
-    pl_gguf_put_u32(o, "eagle3.context_length", (uint32_t)positions);
-    pl_gguf_put_u32(o, "eagle3.embedding_length", (uint32_t)c->hidden_size);
-    pl_gguf_put_u32(o, "eagle3.feed_forward_length", (uint32_t)c->intermediate_size);
-    pl_gguf_put_u32(o, "eagle3.attention.head_count", (uint32_t)c->num_attention_heads);
-    pl_gguf_put_u32(o, "eagle3.attention.head_count_kv", (uint32_t)c->num_key_value_heads);
-    pl_gguf_put_u32(o, "eagle3.attention.key_length", (uint32_t)c->head_dim);
-    pl_gguf_put_u32(o, "eagle3.attention.value_length", (uint32_t)c->head_dim);
-    pl_gguf_put_f32(o, "eagle3.attention.layer_norm_rms_epsilon", (float)c->rms_norm_eps);
-    pl_gguf_put_u32(o, "eagle3.rope.dimension_count", (uint32_t)c->head_dim);
-    pl_gguf_put_f32(o, "eagle3.rope.freq_base", (float)c->rope.theta);
+    pl_gguf_put_text(k->o, "general.architecture", k->arch);
+    pl_gguf_put_text(k->o, "general.type", "model");
+    pl_gguf_put_u32(k->o, key(k, "block_count"), (uint32_t)(pl_export_is_block(e) ? c->num_hidden_layers : 1));
+    pl_gguf_put_u32(k->o, key(k, "context_length"), (uint32_t)positions);
+    pl_gguf_put_u32(k->o, key(k, "embedding_length"), (uint32_t)c->hidden_size);
+    pl_gguf_put_u32(k->o, key(k, "feed_forward_length"), (uint32_t)c->intermediate_size);
+    pl_gguf_put_u32(k->o, key(k, "attention.head_count"), (uint32_t)c->num_attention_heads);
+    pl_gguf_put_u32(k->o, key(k, "attention.head_count_kv"), (uint32_t)c->num_key_value_heads);
+    pl_gguf_put_u32(k->o, key(k, "attention.key_length"), (uint32_t)c->head_dim);
+    pl_gguf_put_u32(k->o, key(k, "attention.value_length"), (uint32_t)c->head_dim);
+    pl_gguf_put_f32(k->o, key(k, "attention.layer_norm_rms_epsilon"), (float)c->rms_norm_eps);
+    pl_gguf_put_u32(k->o, key(k, "rope.dimension_count"), (uint32_t)c->head_dim);
+    pl_gguf_put_f32(k->o, key(k, "rope.freq_base"), (float)c->rope.theta);
     if (c->rope.scaling == PL_HF_ROPE_LINEAR) {
-        pl_gguf_put_text(o, "eagle3.rope.scaling.type", "linear");
-        pl_gguf_put_f32(o, "eagle3.rope.scaling.factor", (float)c->rope.factor);
+        pl_gguf_put_text(k->o, key(k, "rope.scaling.type"), "linear");
+        pl_gguf_put_f32(k->o, key(k, "rope.scaling.factor"), (float)c->rope.factor);
     }
-    pl_gguf_put_u32(o, "eagle3.vocab_size", (uint32_t)c->vocab_size);
-    pl_gguf_put_i32s(o, "eagle3.target_layers", layer, (uint64_t)e->n_taps);
-    pl_gguf_put_u32(o, "eagle3.target_hidden_size", (uint32_t)c->target_hidden_size);
+    pl_gguf_put_u32(k->o, key(k, "vocab_size"), (uint32_t)c->vocab_size);
+    pl_gguf_put_i32s(k->o, key(k, "target_layers"), layer, (uint64_t)e->n_taps);
+}
+
+static void put_block(keys *k, const pl_export *e) {
+    const pl_hf_config *c = &e->config;
+    bool                markov = strcmp(c->head.kind, "markov") == 0;
+    pl_gguf_put_u32(k->o, key(k, "block_size"), (uint32_t)c->block.size);
+    pl_gguf_put_bool(k->o, key(k, "attention.causal"), false);
+    pl_gguf_put_bool(k->o, key(k, "sample_from_anchor"), c->block.anchor_first);
+    pl_gguf_put_bool(k->o, key(k, "has_confidence_head"), markov && pl_hf_head_find(&c->head, "confidence"));
+    if (c->block.taps > 0) {
+        pl_gguf_put_u32(k->o, key(k, "conv_kernel_size"), (uint32_t)c->block.taps);
+        pl_gguf_put_u32(k->o, key(k, "conv_group_size"), (uint32_t)c->block.group);
+    }
+    if (c->selector.candidates > 0) {
+        pl_gguf_put_u32(k->o, key(k, "selector_rank"), (uint32_t)c->selector.rank);
+        pl_gguf_put_u32(k->o, key(k, "selector_top_k"), (uint32_t)c->selector.candidates);
+    }
+}
+
+static void put_keys(pl_gguf_out *o, const pl_export *e, int64_t positions) {
+    keys k = {.o = o, .arch = pl_export_is_block(e) ? "dflash" : "eagle3"};
+    put_layer(&k, e, positions);
+    if (pl_export_is_block(e)) {
+        put_block(&k, e);
+        return;
+    }
+    pl_gguf_put_u32(o, "eagle3.target_hidden_size", (uint32_t)e->config.target_hidden_size);
     pl_gguf_put_bool(o, "eagle3.norm_before_residual", false);
     pl_gguf_put_bool(o, "eagle3.norm_before_fc", false);
 }
+
+#define MASK "tokenizer.ggml.mask_token_id" // a block drafter's own, the target's is of no use to a drafter
 
 static void put_vocabulary(pl_gguf_out *o, const pl_gguf *target) {
     static const char mark[] = "tokenizer.";
     for (int64_t i = 0; i < pl_gguf_values(target); i++) {
         const pl_gguf_value *v = pl_gguf_value_at(target, i);
-        if (v->n_key > sizeof mark && memcmp(v->key, mark, sizeof mark - 1) == 0) pl_gguf_put_value(o, v);
+        if (v->n_key <= sizeof mark || memcmp(v->key, mark, sizeof mark - 1) != 0) continue;
+        if (v->n_key != sizeof MASK - 1 || memcmp(v->key, MASK, sizeof MASK - 1) != 0) pl_gguf_put_value(o, v);
     }
 }
 
@@ -113,24 +181,62 @@ static void *keep(writer *w, size_t bytes) {
     return w->n < BUFFERS ? w->own[w->n++] = pl_malloc(bytes) : NULL;
 }
 
-// Names, and whether the rows of their heads are to be paired.
-static const struct {
+// Names, and whether the rows of their heads are to be paired; of blocks, of each layer behind "layers.N.".
+typedef struct named {
     const char *ours, *theirs;
     bool        pairs;
-} names[] = {{"fc.weight", "fc.weight", false},
-             {"norm.weight", "output_norm.weight", false},
-             {"lm_head.weight", "output.weight", false},
-             {"embed_tokens.weight", "token_embd.weight", false},
-             {"midlayer.input_layernorm.weight", "blk.0.attn_norm.weight", false},
-             {"midlayer.hidden_norm.weight", "blk.0.attn_norm_2.weight", false},
-             {"midlayer.self_attn.q_proj.weight", "blk.0.attn_q.weight", true},
-             {"midlayer.self_attn.k_proj.weight", "blk.0.attn_k.weight", true},
-             {"midlayer.self_attn.v_proj.weight", "blk.0.attn_v.weight", false},
-             {"midlayer.self_attn.o_proj.weight", "blk.0.attn_output.weight", false},
-             {"midlayer.post_attention_layernorm.weight", "blk.0.ffn_norm.weight", false},
-             {"midlayer.mlp.gate_proj.weight", "blk.0.ffn_gate.weight", false},
-             {"midlayer.mlp.up_proj.weight", "blk.0.ffn_up.weight", false},
-             {"midlayer.mlp.down_proj.weight", "blk.0.ffn_down.weight", false}};
+} named;
+
+static const named once_names[] = {{"fc.weight", "fc.weight", false},
+                                   {"norm.weight", "output_norm.weight", false},
+                                   {"lm_head.weight", "output.weight", false},
+                                   {"embed_tokens.weight", "token_embd.weight", false},
+                                   {"hidden_norm.weight", "enc.output_norm.weight", false},
+                                   {"markov_head.markov_w1.weight", "markov_w1.weight", false},
+                                   {"markov_head.markov_w2.weight", "markov_w2.weight", false},
+                                   {"confidence_head.proj.weight", "conf_proj.weight", false},
+                                   {"confidence_head.proj.bias", "conf_proj.bias", false},
+                                   {"candidate_selector.predecessor_codebook", "selector_predecessor.weight", false},
+                                   {"candidate_selector.successor_codebook", "selector_successor.weight", false},
+                                   {"candidate_selector.hidden_projection.weight", "selector_hidden.weight", false}},
+                   layer_names[] = {{"input_layernorm.weight", "attn_norm.weight", false},
+                                    {"hidden_norm.weight", "attn_norm_2.weight", false},
+                                    {"self_attn.q_proj.weight", "attn_q.weight", true},
+                                    {"self_attn.k_proj.weight", "attn_k.weight", true},
+                                    {"self_attn.v_proj.weight", "attn_v.weight", false},
+                                    {"self_attn.o_proj.weight", "attn_output.weight", false},
+                                    {"self_attn.q_norm.weight", "attn_q_norm.weight", false},
+                                    {"self_attn.k_norm.weight", "attn_k_norm.weight", false},
+                                    {"post_attention_layernorm.weight", "ffn_norm.weight", false},
+                                    {"mlp.gate_proj.weight", "ffn_gate.weight", false},
+                                    {"mlp.up_proj.weight", "ffn_up.weight", false},
+                                    {"mlp.down_proj.weight", "ffn_down.weight", false},
+                                    {"attention_conv.base_kernel", "attn_conv_base", false},
+                                    {"attention_conv.kernel_projection.weight", "attn_conv_proj.weight", false},
+                                    {"mlp_conv.base_kernel", "ffn_conv_base", false},
+                                    {"mlp_conv.kernel_projection.weight", "ffn_conv_proj.weight", false}};
+
+static const named *find_name(const named *list, size_t n, const char *ours) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(list[i].ours, ours) == 0) return &list[i];
+    return NULL;
+}
+
+// Under llama.cpp's name; false: it has none.
+static bool translate(const char *ours, bool block, char theirs[96], bool *pairs) {
+    const named *found;
+    int          at = 0, used = 0;
+    bool         mid = strncmp(ours, "midlayer.", 9) == 0;
+    if (mid || sscanf(ours, "layers.%d.%n", &at, &used) == 1) {
+        found = find_name(layer_names, sizeof layer_names / sizeof *layer_names, ours + (mid ? 9 : used));
+        if (found) snprintf(theirs, 96, "blk.%d.%s", at, found->theirs);
+    } else {
+        found = find_name(once_names, sizeof once_names / sizeof *once_names, ours);
+        if (found) snprintf(theirs, 96, "%s", found->theirs);
+    }
+    *pairs = found && found->pairs && !block;
+    return found;
+}
 
 // Row `row` of the file's: of each head, element 2i is ours i, element 2i + 1 is ours i + dim/2.
 static int64_t paired(int64_t row, int64_t dim) {
@@ -140,7 +246,8 @@ static int64_t paired(int64_t row, int64_t dim) {
 
 static pl_status add(writer *w, const pl_st_source *s, const char *name, bool pairs, pl_err *err) {
     int64_t  rows = s->rank == 2 ? s->shape[0] : 1, cols = s->rank == 2 ? s->shape[1] : s->shape[0];
-    pl_dtype to = s->rank == 1 || w->e->f32 ? PL_F32 : s->dtype;
+    pl_dtype to = s->rank != 2 || w->e->f32 ? PL_F32 : s->dtype;
+    if (s->rank == 3) cols *= s->shape[1] * s->shape[2];
     size_t   each = pl_size_mul((size_t)cols, pl_dtype_size(to), 1), from = (size_t)cols * pl_dtype_size(s->dtype);
     uint8_t *data = keep(w, pl_size_mul((size_t)rows, each, 1));
     float   *row = pl_malloc((size_t)cols * sizeof *row);
@@ -193,12 +300,12 @@ static pl_status add_map(writer *w, pl_err *err) {
 static pl_status add_tensors(writer *w, const pl_st_source *t, int n, pl_err *err) {
     for (int i = 0; i < n; i++) {
         if (strcmp(t[i].name, "d2t") == 0 || strcmp(t[i].name, "t2d") == 0) continue;
-        size_t k = 0;
-        while (k < sizeof names / sizeof *names && strcmp(names[k].ours, t[i].name) != 0)
-            k++;
-        if (k == sizeof names / sizeof *names)
+        char *theirs = keep(w, 96); // until it is written
+        bool  pairs;
+        if (!theirs) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", t[i].name);
+        if (!translate(t[i].name, pl_export_is_block(w->e), theirs, &pairs))
             return pl_fail(err, PL_E_INPUT, "%s: tensor \"%.80s\": none that gguf reads", w->e->checkpoint, t[i].name);
-        PL_TRY(add(w, &t[i], names[k].theirs, names[k].pairs, err));
+        PL_TRY(add(w, &t[i], theirs, pairs, err));
     }
     PL_TRY(add_rope(w, err));
     return add_map(w, err);
@@ -212,6 +319,7 @@ static pl_status write_file(writer *w, const pl_gguf *target, const pl_st_source
     if (whole(target, w->e, arch, "context_length", &more, NULL) == PL_OK && more > positions) positions = more;
     put_keys(w->o, w->e, positions);
     put_vocabulary(w->o, target);
+    if (pl_export_is_block(w->e)) pl_gguf_put_u32(w->o, MASK, (uint32_t)w->e->config.block.mask_token);
     PL_TRY(add_tensors(w, t, n, err));
     char     *path = pl_path_join(dir, "drafter.gguf");
     pl_status st = path ? pl_gguf_write(w->o, path, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
@@ -238,8 +346,19 @@ static char *serve(const pl_export *e, const char *dir) {
                       e->served, dir, PL_EXPORT_TOKENS);
 }
 
+// As many drafts as a block has: a shorter one would be another than was trained.
+static char *serve_block(const pl_export *e, const char *dir) {
+    return pl_sprintf(
+        "llama-server --model %s --model-draft %s/drafter.gguf --spec-type draft-%s --spec-draft-n-max %d", e->served,
+        dir, strcmp(e->config.head.kind, "markov") == 0 ? "dspark" : "dflash", pl_export_block_tokens(e));
+}
+
+static const pl_export_blocks blocks = {.own_head = true, .check = check_block, .serve = serve_block};
+
 const pl_export_engine pl_export_gguf = {.name = "gguf",
-                                         .help = "llama.cpp, draft-eagle3; --target is the served .gguf file",
+                                         .help = "llama.cpp, draft-eagle3, draft-dflash, draft-dspark; --target is the "
+                                                 "served .gguf file",
+                                         .blocks = &blocks,
                                          .layer = "midlayer.",
                                          .check = check,
                                          .write = write,

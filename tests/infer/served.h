@@ -7,10 +7,18 @@
 #include "tests/infer/fixture.h"
 
 // A target, and drafters for it that read layers 2, 4 and 5: EAGLE-3 with a head of all rows and of those in d2t, DFlash,
-// and DSpark with both of its heads.
-enum { SERVED_LAYERS = 8, SERVED_ROWS = 31, SERVED_FLASH = 2, SERVED_SPARK = 3 };
+// DSpark with both of its heads, DFlash 2, and DSpark with the recurrent form of its Markov head.
+enum {
+    SERVED_LAYERS = 8,
+    SERVED_ROWS = 31,
+    SERVED_FLASH = 2,
+    SERVED_SPARK,
+    SERVED_SECOND,
+    SERVED_RECURRENT,
+    SERVED_ALL
+};
 typedef struct served_world {
-    char     base[64], target[80], checkpoint[4][80];
+    char     base[64], target[80], checkpoint[SERVED_ALL][80];
     char     out[80]; // where exports go
     pl_llama model;
     int32_t  d2t[SERVED_ROWS];

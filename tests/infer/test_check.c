@@ -32,7 +32,7 @@ static served_told check(const char *engine, const char *to) {
 static void exports_hold(void **state) {
     (void)state;
     for (int e = 0; pl_export_engine_at(e); e++)
-        for (int which = 0; which < 4; which++) {
+        for (int which = 0; which < SERVED_ALL; which++) {
             const char *name = pl_export_engine_at(e)->name;
             bool        block = which >= SERVED_FLASH;
             if (pl_export_engine_at(e)->write || (block && !pl_export_engine_at(e)->blocks)) continue;
@@ -147,12 +147,24 @@ static const breaking cases[] = {
     {"speculators", 2, EDIT, "\"speculative_tokens\": 5", "\"speculative_tokens\": 6", "tokens"},
     {"speculators", 3, EDIT, "\"speculative_tokens\": 6", "\"speculative_tokens\": 5", "tokens"},
     {"speculators", 2, EDIT, "\"speculative_tokens\": 5", "\"speculative_tokens\": 0", "proposal"},
+    {"vllm", 4, DROP, "dflash_config.selector_rank", NULL, "parts"},
+    {"sglang", 4, DROP, "dflash_config.conv_kernel_size", NULL, "parts"},
+    {"sglang", 4, EDIT, "\"conv_kernel_size\": 2", "\"conv_kernel_size\": 7", "parts"},
+    {"vllm", 4, EDIT, "\"conv_group_size\": 8", "\"conv_group_size\": 7", "parts"},
+    {"speculators", 4, EDIT, "\"selector_top_k\": 6", "\"selector_top_k\": 98", "parts"},
+    {"vllm", 4, EDIT, "DFlash2DraftModel", "DFlashDraftModel", "parts"},
+    {"vllm", 2, EDIT, "\"mask_token_id\": 9", "\"selector_rank\": 4, \"mask_token_id\": 9", "parts"},
     {"vllm", 2, EDIT, "\"full_attention\"", "\"sliding_attention\"", "both-ways"},
     {"vllm", 2, WITHOUT, "layers.1.self_attn.k_norm.weight", NULL, "names"},
     {"vllm", 3, WITHOUT, "confidence_head.proj.bias", NULL, "names"},
+    {"vllm", 4, WITHOUT, "layers.0.attention_conv.base_kernel", NULL, "names"},
+    {"vllm", 3, EDIT, "\"markov_head_type\": \"vanilla\"", "\"markov_head_type\": \"gated\"", "names"},
+    {"speculators", 5, EDIT, "\"markov_head_type\": \"rnn\"", "\"markov_head_type\": \"vanilla\"", "names"},
+    {"vllm", 5, WITHOUT, "markov_head.joint_proj.bias", NULL, "names"},
     {"sglang", 2, RENAME, "hidden_norm.weight", "context_norm.weight", "names"},
     {"sglang", 2, VECTOR, "fc.bias", NULL, "names"},
     {"vllm", 3, EDIT, "\"markov_rank\": 7", "\"markov_rank\": 8", "shapes"},
+    {"speculators", 4, EDIT, "\"selector_rank\": 5", "\"selector_rank\": 6", "shapes"},
     {"vllm", 2, EDIT, "\"intermediate_size\": 80", "\"intermediate_size\": 96", "shapes"},
     {"speculators", 2, WITHOUT, "lm_head.weight", NULL, "embeddings"},
     {"speculators", 3, WITHOUT, "embed_tokens.weight", NULL, "embeddings"},

@@ -45,14 +45,14 @@ static int teardown(void **state) {
 
 static served_told check(const char *path, const char *to) {
     served_told t = served_check("gguf", path, to);
-    assert_int_equal(t.rules, 13);
+    assert_int_equal(t.rules, 14);
     return t;
 }
 
 static void exports_hold(void **state) {
     (void)state;
-    for (int i = 0; i < 4; i++) {
-        served_export(&w, "gguf", i % 2, served, i / 2);
+    for (int i = 0; i < 2 * SERVED_RECURRENT; i++) {
+        served_export(&w, "gguf", i % SERVED_RECURRENT, served, i / SERVED_RECURRENT);
         served_told h = check(i % 2 ? file : w.out, served);
         if (*h.broken || *h.unseen) fail_msg("%s", h.why);
         h = check(w.out, NULL);
@@ -130,6 +130,29 @@ static const breaking cases[] = {
     {1, "map", "d2t", MAP, .text = "narrow"},
     {1, "map", "d2t", MAP, .text = "far"},
     {0, "map", "d2t", MAP, .text = "short"},
+    {2, "one-layer", "dflash.block_count", NUMBER, .v = 0},
+    {2, "every-field", "dflash.context_length", GONE, .n = 0},
+    {2, "?every-field", "dflash.attention.causal", GONE, .n = 0},
+    {3, "?every-field", "dflash.sample_from_anchor", GONE, .n = 0},
+    {2, "block", "tokenizer.ggml.mask_token_id", GONE, .n = 0},
+    {3, "block", "tokenizer.ggml.mask_token_id", NUMBER, .v = TEST_VOCAB},
+    {2, "block", "dflash.block_size", NUMBER, .v = 1},
+    {2, "block", "dflash.conv_kernel_size", NUMBER, .v = 2},
+    {4, "block", "dflash.selector_rank", GONE, .n = 0},
+    {4, "block", "dflash.conv_group_size", NUMBER, .v = 7},
+    {4, "block", "dflash.selector_top_k", NUMBER, .v = 7},
+    {4, "names", "blk.0.ffn_conv_base", GONE, .n = 0},
+    {4, "shapes", "dflash.conv_kernel_size", NUMBER, .v = 3},
+    {2, "layers-written", "dflash.target_layers", GONE, .n = 0},
+    {2, "layers-there", "dflash.target_layers", LIST, .n = 3, .list = {2, 4, SERVED_LAYERS}},
+    {2, "names", "enc.output_norm.weight", GONE, .n = 0},
+    {2, "names", "blk.1.attn_k_norm.weight", GONE, .n = 0},
+    {2, "names", "blk.2.attn_norm.weight", TENSOR, .n = 1, .list = {48}, .dtype = PL_F32},
+    {3, "names", "markov_w2.weight", GONE, .n = 0},
+    {3, "types", "conf_proj.bias", TENSOR, .n = 1, .list = {1}, .dtype = PL_BF16},
+    {2, "shapes", "blk.1.attn_q_norm.weight", TENSOR, .n = 1, .list = {47}, .dtype = PL_F32},
+    {2, "shapes", "dflash.feed_forward_length", NUMBER, .v = 96},
+    {2, "positions", "dflash.context_length", NUMBER, .v = 128},
     {0, "target-fits", "eagle3.target_hidden_size", NUMBER, .v = 64},
     {0, "vocabulary", "tokenizer.ggml.tokens", GONE, .n = 0},
     {0, "vocabulary", "tokenizer.ggml.tokens", LIST, .n = 3, .list = {1, 2, 3}},
@@ -185,7 +208,9 @@ static void break_it(const breaking *b) {
     for (int64_t i = 0; i < pl_gguf_tensors(g); i++) {
         const pl_gguf_tensor *t = pl_gguf_tensor_at(g, i);
         char                  name[80];
-        const int64_t         shape[2] = {t->shape[t->rank - 1], t->shape[0]};
+        int64_t               shape[PL_GGUF_RANK];
+        for (int k = 0; k < t->rank; k++)
+            shape[k] = t->shape[t->rank - 1 - k];
         snprintf(name, sizeof name, "%.*s", (int)t->n_name, t->name);
         if (strcmp(name, b->what) != 0)
             pl_gguf_put_tensor(o, name,

@@ -351,6 +351,70 @@ static void gguf(void **state) {
                                 &err) == PL_E_USAGE);
 }
 
+// DFlash and DSpark: every tensor of the checkpoint, rows of queries and keys as they are, and what a block is made of.
+static void gguf_blocks(void **state) {
+    (void)state;
+    static const char *const names[][2] = {{"fc.weight", "fc.weight"},
+                                           {"norm.weight", "output_norm.weight"},
+                                           {"hidden_norm.weight", "enc.output_norm.weight"},
+                                           {"layers.0.input_layernorm.weight", "blk.0.attn_norm.weight"},
+                                           {"layers.1.self_attn.q_proj.weight", "blk.1.attn_q.weight"},
+                                           {"layers.1.self_attn.k_proj.weight", "blk.1.attn_k.weight"},
+                                           {"layers.0.self_attn.v_proj.weight", "blk.0.attn_v.weight"},
+                                           {"layers.1.self_attn.o_proj.weight", "blk.1.attn_output.weight"},
+                                           {"layers.1.self_attn.q_norm.weight", "blk.1.attn_q_norm.weight"},
+                                           {"layers.0.self_attn.k_norm.weight", "blk.0.attn_k_norm.weight"},
+                                           {"layers.1.post_attention_layernorm.weight", "blk.1.ffn_norm.weight"},
+                                           {"layers.0.mlp.gate_proj.weight", "blk.0.ffn_gate.weight"},
+                                           {"layers.0.mlp.up_proj.weight", "blk.0.ffn_up.weight"},
+                                           {"layers.1.mlp.down_proj.weight", "blk.1.ffn_down.weight"},
+                                           {"markov_head.markov_w1.weight", "markov_w1.weight"},
+                                           {"markov_head.markov_w2.weight", "markov_w2.weight"},
+                                           {"confidence_head.proj.weight", "conf_proj.weight"},
+                                           {"confidence_head.proj.bias", "conf_proj.bias"}};
+    const pl_export_engine  *engine = pl_export_engine_find("gguf", NULL);
+    char                     served[96], path[96], *serve;
+    int64_t                  v;
+    pl_err                   err = {0};
+    pl_gguf                 *g;
+    snprintf(served, sizeof served, "%s/served.gguf", base);
+    snprintf(path, sizeof path, "%s/drafter.gguf", out);
+    write_gguf_target(served, LAYERS, TEST_VOCAB);
+    for (int spark = 0; spark < 2; spark++) {
+        pl_backbone_options o = {
+            .layers = 2, .block = 6, .mask_token = 9, .anchor_first = spark, .n_taps = 2, .tap = {3, 6}};
+        if (spark) o.head = pl_hf_head_of("markov:rank=7,confidence");
+        test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
+        if (pl_export_write(engine, checkpoint, served, out, false, &env, &serve, &err) != PL_OK)
+            fail_msg("%s", err.msg);
+        assert_non_null(strstr(serve, spark ? "--spec-type draft-dspark --spec-draft-n-max 6"
+                                            : "--spec-type draft-dflash --spec-draft-n-max 5"));
+        pl_free(serve);
+        if (pl_gguf_open(&g, path, &err) != PL_OK) fail_msg("%s", err.msg);
+        assert_int_equal(pl_gguf_tensors(g), spark ? 29 : 25);
+        for (size_t i = 0; i < sizeof names / sizeof *names - (spark ? 0 : 4); i++)
+            same_values(g, names[i][0], names[i][1], 0, false);
+        const pl_gguf_value *list = pl_gguf_find(g, "dflash.target_layers"), *flag;
+        static const int32_t taps[] = {3, 6};
+        assert_true(list->n == 2 && memcmp(list->data, taps, sizeof taps) == 0);
+        assert_true(pl_gguf_int(g, "dflash.block_count", &v) && v == 2);
+        assert_true(pl_gguf_int(g, "dflash.block_size", &v) && v == 6);
+        assert_true(pl_gguf_int(g, "tokenizer.ggml.mask_token_id", &v) && v == 9);
+        flag = pl_gguf_find(g, "dflash.sample_from_anchor");
+        assert_true(flag->type == PL_GGUF_BOOL && *flag->data == spark);
+        flag = pl_gguf_find(g, "dflash.attention.causal");
+        assert_true(flag->type == PL_GGUF_BOOL && *flag->data == 0);
+        pl_gguf_close(g);
+    }
+    pl_backbone_options o = {
+        .layers = 1, .block = 4, .anchor_first = true, .head = pl_hf_head_of("markov:rank=7,form=rnn")};
+    test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
+    refuse("gguf", checkpoint, served, "a rnn Markov head, llama.cpp knows the vanilla one");
+    o = (pl_backbone_options){.layers = 1, .block = 4, .conv_taps = 2, .conv_group = 8, .selector = {5, 7}};
+    test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
+    refuse("gguf", checkpoint, served, "7 candidates, for which llama.cpp wants a width of 56 at least, not 48");
+}
+
 static float bf16_at(const pl_st_entry *e, int64_t i) {
     uint16_t h;
     memcpy(&h, (const uint8_t *)e->data + 2 * i, sizeof h);
@@ -461,7 +525,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(full_head),        cmocka_unit_test(trimmed_head), cmocka_unit_test(lowrank_head),
         cmocka_unit_test(refusals),         cmocka_unit_test(published),    cmocka_unit_test(quotes),
-        cmocka_unit_test(layers_by_engine), cmocka_unit_test(gguf),
+        cmocka_unit_test(layers_by_engine), cmocka_unit_test(gguf),         cmocka_unit_test(gguf_blocks),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

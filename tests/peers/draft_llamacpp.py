@@ -3,9 +3,9 @@
 
     python tests/peers/draft_llamacpp.py CHECKPOINT --target checkpoints/tiny --served TARGET.gguf --llama-cpp SOURCES
 
-CHECKPOINT: an EAGLE-3 drafter with three taps, none the last layer's output. TARGET.gguf: the same target in F32, made by
-llama.cpp's converter. Both programs decode the same prompt ids greedily in fp32 and draft chains; cycles that the limit
-clips are left out. Exit code 1 where fewer than 99 % of the cycles drafted the same tokens, where acceptance at a
+CHECKPOINT: an EAGLE-3 drafter with three taps, none the last layer's output, or a block drafter, DFlash or DSpark, whose
+--chain is as long as its block drafts. TARGET.gguf: the same target in F32, made by llama.cpp's converter. Both programs
+decode the same prompt ids greedily in fp32 and draft chains; cycles that the limit clips are left out. Exit code 1 where fewer than 99 % of the cycles drafted the same tokens, where acceptance at a
 position differs by more than 0.01, or where texts differ before the first place at which llama.cpp's two best logits are
 closer than 1e-3.
 """
@@ -56,7 +56,10 @@ def theirs(a, ids, folder, program):
     subprocess.run([a.paceline, "export", a.checkpoint, "--to", "gguf", "--target", a.served, "--weights", "fp32",
                     "--out", f"{folder}/g", "-q"], check=True, stdout=subprocess.DEVNULL)
     drafter = next(os.path.join(d, f) for d, _, names in os.walk(f"{folder}/g") for f in names if f.endswith(".gguf"))
-    options = f"--spec-type draft-eagle3 --spec-draft-n-max {a.chain} --spec-draft-p-min 0 -t 1 -td 1 -c 1024 -b 1024 "
+    config = json.load(open(f"{a.checkpoint}/config.json"))
+    head = config.get("paceline", {}).get("head", {}).get("kind")
+    kind = "eagle3" if "dflash_config" not in config else "dspark" if head == "markov" else "dflash"
+    options = f"--spec-type draft-{kind} --spec-draft-n-max {a.chain} --spec-draft-p-min 0 -t 1 -td 1 -c 1024 -b 1024 "
     options += "-ub 1024 -fa off -ctk f32 -ctv f32 -ctkd f32 -ctvd f32 -lv 0"
     out = subprocess.run([program, f"{folder}/prompts", str(a.new), "-m", a.served, "-md", drafter, *options.split()],
                          check=True, capture_output=True, text=True)
@@ -91,7 +94,8 @@ def main():
     p.add_argument("checkpoint")
     p.add_argument("--target", required=True)
     p.add_argument("--served", required=True)
-    p.add_argument("--llama-cpp", required=True)
+    p.add_argument("--llama-cpp", help="its sources")
+    p.add_argument("--program", help="draft_llamacpp as it was built already, instead of --llama-cpp")
     p.add_argument("--llama-build", help="a folder to build it in, kept [a temporary one]")
     p.add_argument("--paceline", default=os.path.join(ROOT, "build", "paceline"))
     p.add_argument("--prompts", nargs="+", default=[os.path.join(ROOT, "data", "prompts", f"{x}.jsonl")
@@ -101,7 +105,7 @@ def main():
     p.add_argument("--chain", type=int, default=3)
     a = p.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        program = build(a.llama_cpp, a.llama_build or f"{folder}/build")
+        program = a.program or build(a.llama_cpp, a.llama_build or f"{folder}/build")
         mine = [ours(a, text, folder) for text in prompts(a.prompts, a.n)]
         yours = theirs(a, [ids for ids, _ in mine], folder, program)
     assert len(mine) == len(yours), f"{len(yours)} answers of {len(mine)}"
