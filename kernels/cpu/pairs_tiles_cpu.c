@@ -133,6 +133,9 @@ void pl_tiles_pass(int rows, int width, const pl_pass *p) {
         return;
     }
     // What 32 rows multiply is in the second-level cache, brought there by the first 16 (pl_rows_begin).
+    const int64_t blocks = (p->kc + PL_PANEL_BLOCK - 1) / PL_PANEL_BLOCK * width / (2 * PL_TILE_ROWS);
+    const int     lines = (int)((p->soon_lines + blocks - 1) / blocks); // of each
+    const char *soon = p->soon, *const soon_end = soon + 64 * p->soon_lines;
     for (int j = 0; j < width; j += 2 * PL_TILE_ROWS) {
         for (int t = 0; t < 4; t++)
             sums[t] = place_of(p, rows, high, t / 2 * PL_TILE_ROWS, j + t % 2 * PL_TILE_ROWS, own[t]);
@@ -142,6 +145,8 @@ void pl_tiles_pass(int rows, int width, const pl_pass *p) {
             pl_tile_load(6, w + (size_t)j * 4, step);
             pl_tile_load(5, x + X_TILE, 64);
             pl_tile_load(7, w + (size_t)j * 4 + 64, step);
+            for (int i = 0; i < lines && soon < soon_end; i++, soon += 64)
+                __builtin_prefetch(soon, 0, 2);
             pl_tile_product(0, 4, 6);
             pl_tile_product(2, 5, 6);
             pl_tile_product(1, 4, 7);

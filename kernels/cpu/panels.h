@@ -31,6 +31,9 @@ typedef struct pl_pass {
     bool        resume; // sums start from y rather than zero
     const char *after;  // what this thread reads after these panels, if that lies elsewhere; NULL: what follows them
     bool        far;    // they come from memory rather than out of a cache: prefetched otherwise
+    // (a matrix unit, more rows than a tile) lines to fetch into the second-level cache meanwhile, for passes to come
+    const char *soon;
+    int64_t     soon_lines;
 } pl_pass;
 
 #define pl_panels_pass PL_CPU(panels_pass)

@@ -26,6 +26,7 @@ enum {
     WIDE_GROUP = 4,   // panels, half of that at a time, where k is longer
     X_AHEAD = 16384,  // bytes of x fetched at the start of a part
     PACK_BIG = 65536, // floats of x above which packing it is worth a parallel region
+    SHARED = 5,       // (a matrix unit) tiles of x from which they fetch weights for each other; fewer are slowed by it
     SOON = 1 << 18    // bytes of the next weight that a waiting thread fetches: a part of its second-level cache
 };
 
@@ -68,6 +69,17 @@ static const char *next_part(const job *j, int part, int parts, size_t *bytes) {
     return j->next + (size_t)lo * panel_bytes;
 }
 
+// What a pass over tile t of panel p fetches: its share of the weights that the first tile reads next, which would wait
+// for memory while nothing is multiplied.
+static void share_next(pl_pass *a, const job *j, int64_t t, int64_t p, int64_t end, int64_t group, int64_t k0) {
+    const int64_t step = PL_PANEL * 2, k1 = k0 + a->kc, next = k1 < j->k ? p : p + group;
+    if (t == 0 || !j->x.high || j->x.tiles < SHARED || !j->far || next >= end) return;
+    const int64_t k = k1 < j->k ? k1 : 0, lines = min64(a->kc, j->k - k) * step / 64, others = j->x.tiles - 1;
+    const int64_t from = lines * (t - 1) / others;
+    a->soon = j->w + (size_t)next * a->panel_bytes + (size_t)(k * step + from * 64);
+    a->soon_lines = lines * t / others - from;
+}
+
 static void panels_part(void *arg, int part, int parts) {
     const job   j = *(const job *)arg;
     pl_dtype    dtype = j.bf16 ? PL_BF16 : PL_F32;
@@ -106,6 +118,7 @@ static void panels_part(void *arg, int part, int parts) {
                                  .resume = k0 > 0,
                                  .after = p + g == hi && once ? after : NULL,
                                  .far = j.far};
+                    share_next(&a, &j, t, p, hi, group, k0);
                     pl_panels_pass(j.bf16, (int)rows, (int)g, &a);
                 }
             }
