@@ -4,7 +4,7 @@
 //
 // Kernels use one-dimensional blocks of whole warps, static or dynamic shared memory, and from CUDA's own vocabulary
 // only what the emulation knows: __syncthreads, __syncwarp, __shfl_sync and __shfl_xor_sync (whole warps), atomicAdd on
-// unsigned and unsigned long long, atomicMin on the latter, __threadfence, fmaf, expf... Names below are this
+// unsigned and unsigned long long, atomicMin on the latter, fmaf, expf... Names below are this
 // project's.
 #ifndef PL_CUDA_DEVICE_CUH
 #define PL_CUDA_DEVICE_CUH
@@ -91,7 +91,15 @@ static __device__ __forceinline__ void *pl_dynamic_shared() {
     return pl_dynamic_bytes;
 }
 
-// A load that sees what other blocks of this launch have written before a __threadfence.
+// A fence between blocks, for the thread that calls it: what its block has written behind a barrier, and its own writes,
+// are seen before an atomic of its own that comes next; after one that saw such an atomic, and behind a barrier, all of
+// its block see them (PTX ISA, memory consistency model: fence.acq_rel, which is cumulative). Of one thread, so that the
+// others' copies stay under way.
+static __device__ __forceinline__ void pl_fence() {
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+
+// A load that sees what other blocks of this launch have written before such a fence.
 static __device__ __forceinline__ float4 pl_load_fresh(const float4 *p) {
     return __ldcg(p);
 }

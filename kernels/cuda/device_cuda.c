@@ -198,8 +198,8 @@ static pl_status open_context(pl_ctx *ctx, pl_err *err) {
     o->state.room = g->prop.sharedMemPerBlockOptin;
     pl_status   st = PL_E_MEMORY;
     const char *graphs = getenv("PACELINE_GRAPHS"); // 0: without, to see what they bring
-    const char *early = getenv("PACELINE_EARLY_LAUNCH");
-    o->early = early && strcmp(early, "1") == 0 && g->prop.major >= 9;
+    const char *early = getenv("PACELINE_EARLY_LAUNCH"); // 0: likewise
+    o->early = g->prop.major >= 9 && (!early || strcmp(early, "0") != 0);
     o->state.record = PL_CUDA(record_open)(!graphs || strcmp(graphs, "0") != 0);
     if (!o->state.record) {
         pl_fail(err, PL_E_MEMORY, "%s: context: out of memory", ctx->be->name);
@@ -278,8 +278,8 @@ void PL_CUDA(apart)(pl_ctx *ctx, void *p, size_t bytes) {
     (void)ctx, (void)p, (void)bytes;
 }
 
-// Early (CUDA: programmatic dependent launch): where steps repeat and PACELINE_EARLY_LAUNCH=1 asks for it, and what the
-// launch waits for is the one before it alone: behind a wait for the other way it might start before that is over.
+// Early (CUDA: programmatic dependent launch): where steps repeat, the device can (sm_90 and later), and what the launch
+// waits for is the one before it alone: behind a wait for the other way it might start before that is over.
 static cudaError_t launch_on(const pl_ctx *ctx, const pl_cuda_launch *l) {
     own        *o = ctx->state;
     cudaError_t e = cudaSuccess;
@@ -305,6 +305,11 @@ void PL_CUDA(submit)(pl_ctx *ctx, const pl_cuda_launch *l) {
     char        doing[96];
     cudaError_t e = cudaSuccess;
     if (l->room > OWED) e = cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)l->room);
+    // A multiprocessor has one split of its memory into L1 and shared at a time: by a small kernel's preference, the
+    // next one's blocks would find no room beside it.
+    if (e == cudaSuccess && l->early && ((const own *)ctx->state)->early)
+        e = cudaFuncSetAttribute(l->kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                 cudaSharedmemCarveoutMaxShared);
     if (e == cudaSuccess) e = launch_on(ctx, l);
     if (e != cudaSuccess) cudaGetLastError(); // told here
     snprintf(doing, sizeof doing, "op %s", pl_cuda_state_of(ctx)->op);

@@ -53,12 +53,14 @@ struct product {
         __shared__ unsigned last;
         if (slices == 1 || whole) return;
         int64_t pair = j % own;
-        __threadfence();
-        __syncthreads(); // all have written
-        if (threadIdx.x == 0) last = atomicAdd(&ticket[pair], 1) == (unsigned)slices - 1;
+        if (threadIdx.x == 0) {
+            pl_fence(); // all have written before the barrier that ends pl_stream's sums
+            const bool ends = atomicAdd(&ticket[pair], 1) == (unsigned)slices - 1;
+            if (ends) pl_fence();
+            last = ends;
+        }
         __syncthreads();
         if (!last) return;
-        __threadfence();
         const bool    wide = N % 4 == 0 && (uintptr_t)y % sizeof(float4) == 0;
         constexpr int FOURS = PL_UNIT / 4, AT_ONCE = 2; // loads in flight: what is waited for is the L2
         for (int first = (int)threadIdx.x; first < rows * FOURS; first += AT_ONCE * PL_BLOCK) {

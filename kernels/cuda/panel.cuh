@@ -168,7 +168,7 @@ static __device__ __forceinline__ void pl_take(pl_room<NB> &room, const Job &job
 //   x, rows, K           the rows of x [rows, K]; for more than 8 also rounded: the same in bf16 (rounded.cuh), or NULL
 //   columns(j, &k0, &k1) unit j's slice
 //   source(j, group)     its weights; emit(j, group, row, m, sum): the result of weight row `row` of the 64 and row m
-//   of x, each from the same thread for every unit; done(j): all threads come here after unit j's
+//   of x, each from the same thread for every unit; done(j): all threads come here behind a barrier after unit j's
 template <int NB, typename Job>
 static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &job, int64_t j0, int64_t j1) {
     typedef typename Job::source_type source_type;

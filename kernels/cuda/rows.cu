@@ -92,23 +92,75 @@ PL_CUDA_OP(gather_bwd) {
 
 // ---- rmsnorm: one block per row -------------------------------------------------------------------------------------
 
-static __global__ void rmsnorm_kernel(float *y, float *h, const float *x, const float *r, const float *g, float *rstd,
-                                      int64_t d, float eps, pl_rounding rounding) {
-    pl_previous_done();
-    __shared__ float room[PL_WARP];
-    int64_t          at = (int64_t)blockIdx.x * d;
-    float            square = 0;
-    for (int64_t i = threadIdx.x; i < d; i += blockDim.x) {
-        float v = x[at + i];
-        if (r) h[at + i] = v = v + r[at + i];
-        square = fmaf(v, v, square);
+// A thread has fours of a row, FOURS in each turn of the block, and holds them between the sum and the result: a row of
+// one turn waits for memory once. WIDE: rows can be read by fours. Neither changes a sum.
+constexpr int NORM_THREADS = 1024;
+
+template <bool WIDE> static __device__ __forceinline__ float4 load_four(const float *row, int64_t i, int64_t d) {
+    if constexpr (WIDE) return i < d ? *(const float4 *)(row + i) : float4{0, 0, 0, 0};
+    return float4{i < d ? row[i] : 0, i + 1 < d ? row[i + 1] : 0, i + 2 < d ? row[i + 2] : 0,
+                  i + 3 < d ? row[i + 3] : 0};
+}
+
+template <bool WIDE> static __device__ __forceinline__ void store_four(float *row, int64_t i, int64_t d, float4 v) {
+    if constexpr (WIDE) {
+        if (i < d) *(float4 *)(row + i) = v;
+        return;
     }
-    square = pl_block_sum(square, room);
-    float s = 1 / sqrtf(square / (float)d + eps);
-    for (int64_t i = threadIdx.x; i < d; i += blockDim.x) {
-        float v = (r ? h : x)[at + i] * s * g[i];
-        y[at + i] = v;
-        rounding.put(blockIdx.x, i, v);
+    const float each[4] = {v.x, v.y, v.z, v.w};
+    for (int e = 0; e < 4; e++)
+        if (i + e < d) row[i + e] = each[e];
+}
+
+template <int FOURS, bool WIDE> struct norm_turn {
+    float4                                    v[FOURS];
+    static __device__ __forceinline__ int64_t column(int64_t from, int e) {
+        return from + 4 * ((int64_t)e * blockDim.x + threadIdx.x);
+    }
+    __device__ __forceinline__ void take(const float *row, int64_t from, int64_t d) {
+#pragma unroll
+        for (int e = 0; e < FOURS; e++)
+            v[e] = load_four<WIDE>(row, column(from, e), d);
+    }
+};
+
+template <int FOURS, bool WIDE>
+static __global__ void __launch_bounds__(NORM_THREADS)
+    rmsnorm_kernel(float *y, float *h, const float *x, const float *r, const float *g, float *rstd, int64_t d,
+                   float eps, pl_rounding rounding) {
+    __shared__ float       room[PL_WARP];
+    const int64_t          at = (int64_t)blockIdx.x * d, turn = 4 * (int64_t)FOURS * blockDim.x;
+    norm_turn<FOURS, WIDE> own = {}, more = {}, scale;
+    float                  square = 0;
+    scale.take(g, 0, d); // a weight
+    pl_previous_done();
+#pragma unroll 1
+    for (int64_t from = 0; from < d; from += turn) {
+        own.take(x + at, from, d);
+        if (r) more.take(r + at, from, d);
+#pragma unroll
+        for (int e = 0; e < FOURS; e++) {
+            float4 &v = own.v[e];
+            if (r) {
+                const float4 w = more.v[e];
+                v.x += w.x, v.y += w.y, v.z += w.z, v.w += w.w;
+                store_four<WIDE>(h + at, own.column(from, e), d, v);
+            }
+            square = fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, square))));
+        }
+    }
+    const float s = 1 / sqrtf(pl_block_sum(square, room) / (float)d + eps);
+#pragma unroll 1
+    for (int64_t from = 0; from < d; from += turn) {
+        if (turn < d) own.take((r ? h : x) + at, from, d), scale.take(g, from, d);
+#pragma unroll
+        for (int e = 0; e < FOURS; e++) {
+            const float4  v = own.v[e], w = scale.v[e];
+            const float4  n = {v.x * s * w.x, v.y * s * w.y, v.z * s * w.z, v.w * s * w.w};
+            const int64_t i = own.column(from, e);
+            store_four<WIDE>(y + at, i, d, n);
+            rounding.put_four(blockIdx.x, i, n);
+        }
     }
     if (threadIdx.x == 0) rstd[blockIdx.x] = s;
 }
@@ -138,9 +190,17 @@ PL_CUDA_OP(rmsnorm_fwd) {
     const pl_rmsnorm_args *a = (const pl_rmsnorm_args *)args;
     pl_rounding            rounding = pl_rounding_for(ctx, a->y.dim[0], a->y.dim[1]);
     PL_OP_SKIP_IF_MEASURING(ctx);
-    PL_LAUNCH_EARLY(ctx, "rmsnorm", rmsnorm_kernel, pl_grid(a->y.dim[0]), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->h),
-                    pl_f32(&a->x), pl_f32(&a->r), pl_f32(&a->g), pl_f32(&a->rstd), a->y.dim[1], (float)a->eps,
-                    rounding);
+    const int64_t d = a->y.dim[1], threads = pl_ceil_div(d, 4 * PL_WARP) * PL_WARP;
+    float *const y = pl_f32(&a->y), *const h = pl_f32(&a->h), *const x = pl_f32(&a->x), *const r = pl_f32(&a->r);
+    float *const g = pl_f32(&a->g);
+    const bool   wide =
+        d % 4 == 0 && ((uintptr_t)y | (uintptr_t)h | (uintptr_t)x | (uintptr_t)r | (uintptr_t)g) % sizeof(float4) == 0;
+    auto kernel = !wide                     ? rmsnorm_kernel<1, false>
+                  : threads <= NORM_THREADS ? rmsnorm_kernel<1, true>
+                                            : rmsnorm_kernel<2, true>;
+    PL_LAUNCH_EARLY(ctx, "rmsnorm", kernel, pl_grid(a->y.dim[0]),
+                    (int)(threads < NORM_THREADS ? threads : NORM_THREADS), y, h, x, r, g, pl_f32(&a->rstd), d,
+                    (float)a->eps, rounding);
     pl_rounded_is(ctx, rounding, pl_f32(&a->y), a->y.dim[0]);
 }
 

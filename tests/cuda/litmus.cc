@@ -14,11 +14,11 @@ enum { FENCE = 1, BARRIER = 2, WAIT = 4, SECOND = 8, ALL = 15 };
 static __global__ void message_kernel(int *data, unsigned *flag, int *out, int with) {
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         data[0] = 42;
-        if (with & FENCE) __threadfence();
+        if (with & FENCE) pl_fence();
         atomicAdd(flag, 1u);
     } else if (blockIdx.x > 0 && threadIdx.x == 0) {
         unsigned seen = atomicAdd(flag, 0u);
-        if (with & WAIT) __threadfence();
+        if (with & WAIT) pl_fence();
         if (seen) out[blockIdx.x] = data[0];
     }
 }
@@ -27,30 +27,32 @@ static __global__ void message_kernel(int *data, unsigned *flag, int *out, int w
 static __global__ void ticket_kernel(float *part, unsigned *ticket, float *out, int with) {
     __shared__ unsigned last;
     part[blockIdx.x * blockDim.x + threadIdx.x] = 1;
-    if (with & FENCE) __threadfence();
     if (with & BARRIER) __syncthreads();
-    if (threadIdx.x == 0) last = atomicAdd(ticket, 1u) == gridDim.x - 1;
+    if (threadIdx.x == 0) {
+        if (with & FENCE) pl_fence();
+        last = atomicAdd(ticket, 1u) == gridDim.x - 1;
+        if (with & WAIT) pl_fence();
+    }
     if (with & SECOND) __syncthreads();
     if (!last) return;
-    if (with & WAIT) __threadfence();
     float sum = 0;
     for (unsigned b = 0; b < gridDim.x; b++)
         sum += part[b * blockDim.x + threadIdx.x];
     out[threadIdx.x] = sum;
 }
 
-// The same with one fence a side, by the thread that takes the ticket.
-static __global__ void one_fence_kernel(float *part, unsigned *ticket, float *out, int with) {
+// The same with fences that are not the thread's that takes the ticket: they acquire and release nothing.
+static __global__ void others_fence_kernel(float *part, unsigned *ticket, float *out, int with) {
     __shared__ unsigned last;
     part[blockIdx.x * blockDim.x + threadIdx.x] = 1;
-    if (with & BARRIER) __syncthreads();
-    if (threadIdx.x == 0) {
-        if (with & FENCE) __threadfence();
-        last = atomicAdd(ticket, 1u) == gridDim.x - 1;
-        if (with & WAIT) __threadfence();
-    }
+    if (with & FENCE || threadIdx.x == 0) pl_fence();
+    __syncthreads();
+    if (threadIdx.x == 0 && with & WAIT) pl_fence();
+    if (threadIdx.x == 0) last = atomicAdd(ticket, 1u) == gridDim.x - 1;
+    if (threadIdx.x == 0 && with & SECOND) pl_fence();
     __syncthreads();
     if (!last) return;
+    pl_fence();
     out[threadIdx.x] = part[threadIdx.x] + part[(gridDim.x - 1) * blockDim.x + threadIdx.x];
 }
 
@@ -115,8 +117,8 @@ static void message(pl_ctx *ctx, room *r, int with) {
 static void ticket(pl_ctx *ctx, room *r, int with) {
     PL_LAUNCH(ctx, "litmus", ticket_kernel, pl_grid(3), 64, r->part, &r->word, r->out, with);
 }
-static void one_fence(pl_ctx *ctx, room *r, int with) {
-    PL_LAUNCH(ctx, "litmus", one_fence_kernel, pl_grid(3), 64, r->part, &r->word, r->out, with);
+static void others_fence(pl_ctx *ctx, room *r, int with) {
+    PL_LAUNCH(ctx, "litmus", others_fence_kernel, pl_grid(3), 64, r->part, &r->word, r->out, with);
 }
 static void buffers(pl_ctx *ctx, room *r, int with) {
     pl_launch(ctx, "litmus", buffers_kernel, pl_grid(2), 64, 2 * 64 * 16, false, r->from, r->out, 5, with);
@@ -154,10 +156,9 @@ static const litmus all[] = {
     {"ticket-no-barrier", false, ticket, ALL & ~BARRIER},
     {"ticket-no-second-barrier", false, ticket, ALL & ~SECOND},
     {"ticket-no-fence-behind", false, ticket, ALL & ~WAIT},
-    {"one-fence", true, one_fence, ALL},
-    {"one-fence-no-fence", false, one_fence, ALL & ~FENCE},
-    {"one-fence-no-barrier", false, one_fence, ALL & ~BARRIER},
-    {"one-fence-no-fence-behind", false, one_fence, ALL & ~WAIT},
+    {"others-fence", true, others_fence, ALL},
+    {"others-fence-before", false, others_fence, ALL & ~WAIT},
+    {"others-fence-behind", false, others_fence, ALL & ~SECOND},
     {"buffers", true, buffers, ALL},
     {"buffers-no-wait", false, buffers, ALL & ~WAIT},
     {"buffers-no-barrier", false, buffers, ALL & ~BARRIER},

@@ -51,8 +51,8 @@ judge() { # FILE:LINE: how it was missed
     return 1
 }
 places() {
-    grep -nE '__sync(threads|warp)\(\)|__threadfence\(\)|pl_copy_wait<|pl_previous_done\(\)' kernels/cuda/*.cu kernels/cuda/*.cuh |
-        grep -vE '^[^:]*:[0-9]+: *(//|static|template|\*)' | grep -vE '//.*(pl_previous_done|__threadfence)\(?' | sed -E 's|^kernels/cuda/([^:]*:[0-9]+):.*|\1|'
+    grep -nE '__sync(threads|warp)\(\)|pl_fence\(\)|pl_copy_wait<|pl_previous_done\(\)' kernels/cuda/*.cu kernels/cuda/*.cuh |
+        grep -vE '^[^:]*:[0-9]+: *(//|static|template|\*)' | grep -vE '//.*(pl_previous_done|pl_fence)\(?' | sed -E 's|^kernels/cuda/([^:]*:[0-9]+):.*|\1|'
 }
 # With nothing left out all is green, or red would say nothing.
 sound() { # TEST

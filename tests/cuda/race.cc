@@ -4,7 +4,8 @@
 // write, are a race unless CUDA's rules order them:
 //   in a block        by __syncthreads; within a warp by __syncwarp; shuffles and tensor cores order nothing
 //   between blocks    by an access, a fence, an atomic on one side and, on the other, an atomic on the same place that
-//                     comes later, a fence, an access; barriers of the block may stand between these
+//                     comes later, a fence, an access; fence and atomic are one thread's (they acquire and release:
+//                     PTX ISA, memory consistency model), accesses may be others', with barriers between
 //   between launches  by the stream, forks and joins; of one that is launched early not before pl_previous_done
 //   cp.async          writes from its issue to its wait: who waited sees it then, others after a barrier
 // Happens-before by the order that was run, so that one run finds what any schedule would that takes atomics in the
@@ -58,20 +59,15 @@ struct released {
 };
 typedef std::map<uint32_t, released> knowledge; // by block
 
-// What an atomic read. A fence that comes after it makes its thread know; others of the block know after a barrier.
-// Barriers may stand between atomic and fence, as between fence and atomic on the other side: fences are sequentially
-// consistent (PTX ISA, memory consistency model, fence.sc).
+// What an atomic read. A fence of its thread that comes after it makes the thread know; others of the block know after a
+// barrier.
 struct acquired {
     std::shared_ptr<knowledge> what;
-    uint32_t                   tick; // of the atomic
     uint16_t                   thread;
-    uint32_t                   first, first_of_warp[MOST / WARP]; // fences since then; 0: none
-    std::vector<uint32_t>      own;
+    uint32_t                   fence; // 0: none since then
 };
 
 struct block {
-    int                   n;
-    bool                  fenced;
     uint32_t              number, tick, epoch, warp_epoch[MOST / WARP];     // ticks at which the last barriers opened
     uint32_t              fence[MOST], fence_epoch[MOST], fence_warp[MOST]; // a thread's last fence; what it saw
     bool                  waited[MOST];                                     // pl_previous_done
@@ -135,8 +131,8 @@ bool before_in_block(const block *b, const access &a, unsigned t) {
 
 // Whether thread t knows what the atomic of k read.
 bool heard(const block *b, const acquired &k, unsigned t) {
-    const uint32_t of_warp = k.first_of_warp[t / WARP];
-    return (k.first && k.first < b->epoch) || (of_warp && of_warp < b->warp_epoch[t / WARP]) || k.own[t];
+    return k.fence &&
+           (k.thread == t || k.fence < b->epoch || (k.thread / WARP == t / WARP && k.fence < b->warp_epoch[t / WARP]));
 }
 
 bool before_in_launch(const block *b, const access &a, unsigned t) {
@@ -274,7 +270,7 @@ void launched() {
     running.unlock();
 }
 
-void begin(uint32_t number, int n, const void *room, size_t room_bytes, const void *stacks, size_t stack_bytes) {
+void begin(uint32_t number, int, const void *room, size_t room_bytes, const void *stacks, size_t stack_bytes) {
     static thread_local std::unique_ptr<block> pl_emu_own;
     if (!pl_emu_own) {
         pl_emu_own.reset(new block());
@@ -290,8 +286,6 @@ void begin(uint32_t number, int n, const void *room, size_t room_bytes, const vo
     memset(b->fence_epoch, 0, sizeof b->fence_epoch);
     memset(b->fence_warp, 0, sizeof b->fence_warp);
     memset(b->waited, 0, sizeof b->waited);
-    b->n = n;
-    b->fenced = false;
     b->known.clear();
     b->room = (const uint8_t *)room, b->room_bytes = room_bytes;
     b->stacks = (const uint8_t *)stacks, b->stack_bytes = stack_bytes;
@@ -315,32 +309,21 @@ void fence() {
     b->fence[t] = b->tick;
     b->fence_epoch[t] = b->epoch;
     b->fence_warp[t] = b->warp_epoch[t / WARP];
-    b->fenced = true;
-    for (acquired &k : b->known) {
-        if (!(k.thread == t || k.tick < b->epoch || (k.thread / WARP == t / WARP && k.tick < b->warp_epoch[t / WARP])))
-            continue;
-        if (!k.first) k.first = b->tick;
-        if (!k.first_of_warp[t / WARP]) k.first_of_warp[t / WARP] = b->tick;
-        if (!k.own[t]) k.own[t] = b->tick;
-    }
+    for (acquired &k : b->known)
+        if (k.thread == t && !k.fence) k.fence = b->tick;
     b->tick++;
 }
 
-// What fences that come before this atomic of thread t have let go of.
+// What thread t's last fence, which comes before this atomic of its, has let go of.
 void release(const block *b, unsigned t, knowledge *to) {
     released mine;
-    mine.own.resize((size_t)b->n);
-    for (unsigned x = 0; x < (unsigned)b->n; x++) {
-        const uint32_t f = b->fence[x];
-        const bool     first = x == t || f < b->epoch || (x / WARP == t / WARP && f < b->warp_epoch[t / WARP]);
-        if (f == 0 || !first) continue;
-        mine.own[x] = std::max(mine.own[x], f);
-        mine.all = std::max(mine.all, b->fence_epoch[x]);
-        for (unsigned y = x / WARP * WARP; y < x / WARP * WARP + WARP; y++)
-            mine.own[y] = std::max(mine.own[y], b->fence_warp[x]);
-    }
+    mine.own.resize(t / WARP * WARP + WARP);
+    for (unsigned y = t / WARP * WARP; y < mine.own.size(); y++)
+        mine.own[y] = b->fence_warp[t];
+    mine.own[t] = b->fence[t];
+    mine.all = b->fence_epoch[t];
     for (const acquired &k : b->known) // what it knew itself goes along
-        if (k.first && (k.first < b->epoch || k.own[t]))
+        if (heard(b, k, t) && k.fence <= b->fence[t])
             for (const auto &[number, r] : *k.what)
                 (*to)[number].take(r);
     (*to)[b->number].take(mine);
@@ -355,10 +338,8 @@ void atomic(void *p, size_t bytes) {
     touch(p, bytes, WRITE | ATOMIC);
     if (!shared) {
         knowledge &there = atomics[(uintptr_t)p];
-        if (!there.empty())
-            b->known.push_back(
-                {std::make_shared<knowledge>(there), b->tick, (uint16_t)t, 0, {}, std::vector<uint32_t>((size_t)b->n)});
-        if (b->fenced) release(b, t, &there);
+        if (!there.empty()) b->known.push_back({std::make_shared<knowledge>(there), (uint16_t)t, 0});
+        if (b->fence[t]) release(b, t, &there);
     }
     b->tick++;
 }

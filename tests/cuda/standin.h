@@ -6,7 +6,8 @@
 //             stays within one block on each side
 //   capture   no call that waits or allocates; ways that part must meet before the end; then a graph's launches run in
 //             any order that its edges allow
-//   early     (programmatic stream serialization) not behind a wait for an event
+//   early     (programmatic stream serialization) not behind a wait for an event, and only of kernels that leave a
+//             multiprocessor's memory to shared memory (cudaFuncAttributePreferredSharedMemoryCarveout)
 //   devices   two; a thread's first one is 0, and most calls open the one that is current
 //   kernels   more than 48 KB of dynamic shared memory only after cudaFuncSetAttribute
 #ifndef PL_TEST_STANDIN_H

@@ -69,7 +69,7 @@ cudaError_t                 fail_with, last_error, kernel_fails_with, broken; //
 struct known {
     void (*call)(const void *, void **);
     std::vector<size_t> size;
-    int                 room;
+    int                 room, carveout;
 };
 std::map<const void *, known> kernels;
 
@@ -447,10 +447,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
 }
 
 // ---- kernels
-cudaError_t cudaFuncSetAttribute(const void *f, enum cudaFuncAttribute, int v) {
+cudaError_t cudaFuncSetAttribute(const void *f, enum cudaFuncAttribute which, int v) {
     ENTER;
-    if (v > 227 << 10) return last_error = cudaErrorInvalidValue;
-    kernels[f].room = v;
+    const bool carveout = which == cudaFuncAttributePreferredSharedMemoryCarveout;
+    if (v > (carveout ? 100 : 227 << 10)) return last_error = cudaErrorInvalidValue;
+    (carveout ? kernels[f].carveout : kernels[f].room) = v;
     return cudaSuccess;
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *f, void **arg) {
@@ -462,6 +463,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *f, void
     for (unsigned i = 0; i < c->numAttrs; i++)
         if (c->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization) {
             if (c->stream->last == WAIT) undefined("an early launch behind a wait for an event");
+            if (of->second.carveout != 100) undefined("an early launch beside which a product finds no shared memory");
             standin_seen.early++;
         }
     if (c->stream && c->stream->device != current) undefined("a kernel on another device's stream");

@@ -204,6 +204,26 @@ static void same_bits_in_any_order(void **state) {
     assert_true(standin_seen.early > 0 && standin_seen.graphs > 0);
 }
 
+// Early launches and graphs are what a device gets; each can be left out, for the same bits.
+static void settings_are_the_same(void **state) {
+    (void)state;
+    for (int with = 0; with < 4; with++) {
+        static world         t;
+        pl_err               err = {0};
+        const standin_counts before = standin_seen;
+        if (!(with & 1)) setenv("PACELINE_EARLY_LAUNCH", "0", 1);
+        if (!(with & 2)) setenv("PACELINE_GRAPHS", "0", 1);
+        must(open_world(&t, device(0), true, &err), &err);
+        for (int i = 0; i < 3 * TURNS; i++)
+            check_turn(&t, i);
+        close_world(&t);
+        unsetenv("PACELINE_EARLY_LAUNCH");
+        unsetenv("PACELINE_GRAPHS");
+        assert_int_equal(standin_seen.early > before.early, with & 1);
+        assert_int_equal(standin_seen.graphs > before.graphs, with >> 1);
+    }
+}
+
 // Told once: a step after one with a fault has none, whatever order is drawn.
 static void faults_are_told_once(void **state) {
     (void)state;
@@ -316,11 +336,11 @@ static void training_has_the_emulated_bits(void **state) {
 }
 
 int main(void) {
-    setenv("PACELINE_EARLY_LAUNCH", "1", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(freeing_opens_no_other),
         cmocka_unit_test(closing_opens_no_other),
         cmocka_unit_test(same_bits_in_any_order),
+        cmocka_unit_test(settings_are_the_same),
         cmocka_unit_test(faults_are_told_once),
         cmocka_unit_test(each_call_fails),
         cmocka_unit_test(each_kernel_breaks),

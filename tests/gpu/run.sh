@@ -230,6 +230,10 @@ test_program() {
     for t in $device_tests; do # emulated they take minutes
         [ "$real" = 0 ] && [ "$t" != test_plan ] || check "$(echo "${t#test_}" | tr _ ' ')" own "$whole/$t"
     done
+    for t in PACELINE_EARLY_LAUNCH=0 PACELINE_GRAPHS=0 "PACELINE_EARLY_LAUNCH=0 PACELINE_GRAPHS=0"; do
+        # shellcheck disable=SC2086
+        [ "$real" = 0 ] || check "decode cuda, $t" own env $t "$whole/test_decode_cuda"
+    done
     unset PACELINE_TEST_DEVICE
     [ "$real" = 0 ] || export PACELINE_TEST_GPU=$gpu
     for t in $goldens; do check "PyTorch's ${t#test_golden_}" own "$whole/$t"; done
@@ -283,6 +287,10 @@ run_shapes() {
     for s in llama3-8b llama3.2-1b llama2-7b qwen2-7b; do
         bench "shape-$s" decode --shape "$s" --context 512 --new-tokens 24 --repeats 3
     done
+    PACELINE_EARLY_LAUNCH=0 bench shape-llama3-8b-in-turn decode --shape llama3-8b --context 512 --new-tokens 24 --repeats 3
+    PACELINE_GRAPHS=0 bench shape-llama3-8b-no-graphs decode --shape llama3-8b --context 512 --new-tokens 24 --repeats 3
+    PACELINE_EARLY_LAUNCH=0 PACELINE_GRAPHS=0 bench shape-llama3-8b-plainest decode --shape llama3-8b --context 512 \
+        --new-tokens 24 --repeats 3
 }
 
 # ---- comparisons ----

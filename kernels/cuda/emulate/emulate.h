@@ -103,7 +103,7 @@ static inline void __syncwarp(PL_EMU_HERE) {
 }
 void               pl_emu_fence(void);
 void               pl_emu_atomic(void *p, size_t bytes); // comes before one
-static inline void __threadfence(PL_EMU_HERE) {
+static inline void pl_fence(PL_EMU_HERE) {
     if (!pl_emu_dropped(file, line)) pl_emu_fence();
 }
 
