@@ -425,7 +425,7 @@ template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, 2) many_
 template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, CHUNKS <= 4 ? 4 : 2) finish_kernel(cached a) {
     pl_previous_done();
     __shared__ int   keys[FEW], from_key[FEW], last[FEW];
-    __shared__ float weight[FEW][PARTS], sum[FEW];
+    __shared__ float weight[FEW][PARTS], part_sum[FEW][PARTS], sum[FEW];
     const int        me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP, m = (int)blockIdx.y;
     const pl_kvrow  &r = a.row[m];
     queries          b = queries_of(a, (int)blockIdx.x, m, 1);
@@ -447,27 +447,37 @@ template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, CHUNKS <
     }
     for (int i = warp; i < b.heads; i += WARPS) { // a warp for each query: the parts' weights
         float max = -INFINITY;
-        for (int p = first_part + lane; p < parts; p += PL_WARP)
-            max = fmaxf(max, part_of(a, m, b.head0 + i, p)[0]);
+        for (int p = first_part + lane; p < parts; p += PL_WARP) {
+            const float2 v = *(const float2 *)part_of(a, m, b.head0 + i, p);
+            max = fmaxf(max, v.x);
+            weight[i][p] = v.x, part_sum[i][p] = v.y;
+        }
         max = pl_warp_max(max);
         for (int p = first_part + lane; p < parts; p += PL_WARP)
-            weight[i][p] = expf(part_of(a, m, b.head0 + i, p)[0] - max);
+            weight[i][p] = expf(weight[i][p] - max);
         __syncwarp();
         float total = 0;
         for (int p = first_part; p < parts; p++)
-            total = fmaf(part_of(a, m, b.head0 + i, p)[1], weight[i][p], total);
+            total = fmaf(part_sum[i][p], weight[i][p], total);
         if (lane == 0) sum[i] = total;
     }
     __syncthreads();
-    for (int e = me; e < b.heads * a.hd; e += THREADS) {
-        int   i = e / a.hd, d = e % a.hd;
-        float o = 0;
+    const int fours = (a.hd + 3) / 4; // parts have room for whole ones
+    for (int e = me; e < b.heads * fours; e += THREADS) {
+        int    i = e / fours, d = e % fours * 4;
+        float4 o = {0, 0, 0, 0};
 #pragma unroll 8
-        for (int p = first_part; p < parts; p++)
-            o = fmaf(part_of(a, m, b.head0 + i, p)[VALUES + d], weight[i][p], o);
-        o = parts ? o / sum[i] : 0;
-        a.o[((int64_t)m * a.nh + b.head0 + i) * a.hd + d] = o;
-        a.rounding.put(a.first + m, (int64_t)(b.head0 + i) * a.hd + d, o);
+        for (int p = first_part; p < parts; p++) {
+            const float4 v = *(const float4 *)(part_of(a, m, b.head0 + i, p) + VALUES + d);
+            const float  w = weight[i][p];
+            o.x = fmaf(v.x, w, o.x), o.y = fmaf(v.y, w, o.y), o.z = fmaf(v.z, w, o.z), o.w = fmaf(v.w, w, o.w);
+        }
+        const float each[4] = {o.x, o.y, o.z, o.w};
+        for (int k = 0; k < 4 && d + k < a.hd; k++) {
+            const float v = parts ? each[k] / sum[i] : 0;
+            a.o[((int64_t)m * a.nh + b.head0 + i) * a.hd + d + k] = v;
+            a.rounding.put(a.first + m, (int64_t)(b.head0 + i) * a.hd + d + k, v);
+        }
     }
 }
 

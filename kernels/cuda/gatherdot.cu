@@ -87,7 +87,7 @@ struct listed {
         float *to = &total[group * PL_PANEL + row];
         *to = j ? *to + sum : sum;
     }
-    __device__ __forceinline__ void done(int64_t) const {}
+    __device__ __forceinline__ void done(int64_t, float4 *) const {}
 };
 
 static __global__ void __launch_bounds__(PL_BLOCK, pl_resident(1)) listed_kernel(gatherdot a) {

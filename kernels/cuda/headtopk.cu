@@ -133,6 +133,11 @@ static __global__ void __launch_bounds__(LIST_THREADS)
     }
 }
 
+// A support of all rows, which the host has written: nothing is to be listed, and weights come while x is made.
+static bool whole_head(const pl_headtopk_args *a) {
+    return !a->held && a->n_spans == 1 && a->span[0].first == 0 && a->span[0].count == a->w.dim[0];
+}
+
 PL_CUDA_OP(headtopk_fwd) {
     const pl_headtopk_args *a = (const pl_headtopk_args *)args;
     int64_t                 M = a->x.dim[0], N = a->w.dim[0], K = a->w.dim[1], panels = pl_ceil_div(N, PL_PANEL);
@@ -154,7 +159,7 @@ PL_CUDA_OP(headtopk_fwd) {
         h.lse = (share *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)most, (size_t)panels, sizeof(share)));
     pl_key *one = (pl_key *)pl_arena_alloc(&ctx->scratch, list ? 0 : pl_select_bytes(most, n, a->k));
     pl_key *two = (pl_key *)pl_arena_alloc(&ctx->scratch, list ? 0 : pl_select_bytes(most, n, a->k));
-    if (a->span && !ctx->measuring) h.span = a->held ? a->span : pl_index(ctx, a->span, a->n_spans);
+    if (a->span && !ctx->measuring && !whole_head(a)) h.span = a->held ? a->span : pl_index(ctx, a->span, a->n_spans);
     h.held = a->held;
     if (h.span)
         PL_LAUNCH_EARLY(ctx, "headtopk", support_kernel, pl_grid(1), LIST_THREADS, panel + 1, panel, h.span, h.held,

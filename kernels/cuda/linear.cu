@@ -14,6 +14,7 @@ static __host__ __device__ constexpr int64_t most_shared(int64_t blocks) {
     return WHOLE * blocks - 1; // pairs
 }
 
+namespace {
 struct product {
     typedef pl_panel_source source_type;
     float                  *y, *part;
@@ -49,7 +50,63 @@ struct product {
             *to = slice ? *to + sum : sum;
         }
     }
-    __device__ __forceinline__ void done(int64_t j) const {
+    // Fours of a pair's columns; what of a slice stands where.
+    static constexpr int              FOURS = PL_UNIT / 4;
+    __device__ __forceinline__ float4 part_at(int64_t slice, int64_t pair, int o) const {
+        return pl_load_fresh((const float4 *)part + (slice * own + pair) * rows * FOURS + o);
+    }
+    __device__ __forceinline__ void put(int64_t j, int o, const float4 &sum) const {
+        const int     at = o % FOURS * 4;
+        const int64_t panel = panel_of(j, at / PL_PANEL), n = panel * PL_PANEL + at % PL_PANEL;
+        if (panel < 0 || n >= N) return;
+        float *to = &y[o / FOURS * N + n];
+        if (N % 4 == 0 && (uintptr_t)y % sizeof(float4) == 0) {
+            *(float4 *)to = sum;
+            return;
+        }
+        const float v[4] = {sum.x, sum.y, sum.z, sum.w};
+        for (int e = 0; e < 4 && n + e < N; e++)
+            to[e] = v[e];
+    }
+    // One row has fewer fours than there are threads: all of them fetch, so that the L2 is waited for once in `TURN`
+    // slices.
+    __device__ __forceinline__ void add_row(int64_t j, int64_t pair, float4 *staged) const {
+        constexpr int TURN = 32;
+        static_assert(TURN * FOURS <= PL_STAGED, "room for a turn");
+        const int me = (int)threadIdx.x;
+        float4    sum = {0, 0, 0, 0};
+        for (int64_t s0 = 0; s0 < slices; s0 += TURN) {
+            const int turn = (int)(slices - s0 < TURN ? slices - s0 : TURN);
+            for (int e = me; e < turn * FOURS; e += PL_BLOCK)
+                staged[e] = part_at(s0 + e / FOURS, pair, e % FOURS);
+            __syncthreads(); // all are there
+            for (int s = 0; s < turn && me < FOURS; s++) {
+                const float4 v = staged[s * FOURS + me];
+                sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+            }
+            __syncthreads(); // all have been read
+        }
+        if (me < FOURS) put(j, me, sum);
+    }
+    __device__ __forceinline__ void add_rows(int64_t j, int64_t pair) const {
+        constexpr int AT_ONCE = 2; // loads in flight: what is waited for is the L2
+        for (int first = (int)threadIdx.x; first < rows * FOURS; first += AT_ONCE * PL_BLOCK) {
+            float4 sum[AT_ONCE] = {};
+#pragma unroll 4
+            for (int64_t s = 0; s < slices; s++)
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; i++) {
+                    const float4 v =
+                        part_at(s, pair, first + i * PL_BLOCK < rows * FOURS ? first + i * PL_BLOCK : first);
+                    sum[i].x += v.x, sum[i].y += v.y, sum[i].z += v.z, sum[i].w += v.w;
+                }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+                if (first + i * PL_BLOCK < rows * FOURS) put(j, first + i * PL_BLOCK, sum[i]);
+        }
+    }
+    // staged: of the block, behind its last barrier not in use.
+    __device__ __forceinline__ void done(int64_t j, float4 *staged) const {
         __shared__ unsigned last;
         if (slices == 1 || whole) return;
         int64_t pair = j % own;
@@ -61,36 +118,14 @@ struct product {
         }
         __syncthreads();
         if (!last) return;
-        const bool    wide = N % 4 == 0 && (uintptr_t)y % sizeof(float4) == 0;
-        constexpr int FOURS = PL_UNIT / 4, AT_ONCE = 2; // loads in flight: what is waited for is the L2
-        for (int first = (int)threadIdx.x; first < rows * FOURS; first += AT_ONCE * PL_BLOCK) {
-            float4 sum[AT_ONCE] = {};
-#pragma unroll 4
-            for (int64_t s = 0; s < slices; s++)
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; i++) {
-                    const int    o = first + i * PL_BLOCK < rows * FOURS ? first + i * PL_BLOCK : first;
-                    const float4 v = pl_load_fresh((const float4 *)part + (s * own + pair) * rows * FOURS + o);
-                    sum[i].x += v.x, sum[i].y += v.y, sum[i].z += v.z, sum[i].w += v.w;
-                }
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; i++) {
-                const int     o = first + i * PL_BLOCK, at = o % FOURS * 4;
-                const int64_t panel = panel_of(j, at / PL_PANEL), n = panel * PL_PANEL + at % PL_PANEL;
-                if (o >= rows * FOURS || panel < 0 || n >= N) continue;
-                float *to = &y[o / FOURS * N + n];
-                if (wide) {
-                    *(float4 *)to = sum[i];
-                    continue;
-                }
-                const float v[4] = {sum[i].x, sum[i].y, sum[i].z, sum[i].w};
-                for (int e = 0; e < 4 && n + e < N; e++)
-                    to[e] = v[e];
-            }
-        }
+        if (rows == 1)
+            add_row(j, pair, staged);
+        else
+            add_rows(j, pair);
         if (threadIdx.x == 0) ticket[pair] = 0;
     }
 };
+} // namespace
 
 template <int NB> static __global__ void __launch_bounds__(PL_BLOCK, pl_resident(NB)) panel_kernel(product p) {
     pl_room<NB> &room = *(pl_room<NB> *)pl_dynamic_shared();

@@ -34,6 +34,7 @@ constexpr int PL_WARPS = PL_BLOCK / PL_WARP;
 constexpr int PL_GROUPS = PL_WARPS / PL_CHAINS;
 constexpr int PL_UNIT = PL_GROUPS * PL_PANEL; // rows of weights
 constexpr int PL_PART_STRIDE = PL_PANEL + 4;  // of a column of partial sums: stores of 16 bytes meet no bank twice
+constexpr int PL_STAGED = PL_WARPS * 2 * PL_PART_STRIDE; // fours of the room's partial sums
 
 // Blocks of 8 columns that `rows` rows need: 1, 2, 4 or 8, the instances that exist. The bits are the same in all.
 static inline int pl_column_blocks(int rows) {
@@ -168,7 +169,8 @@ static __device__ __forceinline__ void pl_take(pl_room<NB> &room, const Job &job
 //   x, rows, K           the rows of x [rows, K]; for more than 8 also rounded: the same in bf16 (rounded.cuh), or NULL
 //   columns(j, &k0, &k1) unit j's slice
 //   source(j, group)     its weights; emit(j, group, row, m, sum): the result of weight row `row` of the 64 and row m
-//   of x, each from the same thread for every unit; done(j): all threads come here behind a barrier after unit j's
+//   of x, each from the same thread for every unit; done(j, staged): all threads come here behind a
+//   barrier after unit j's; staged is room for PL_STAGED of them, in use again behind the next
 template <int NB, typename Job>
 static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &job, int64_t j0, int64_t j1) {
     typedef typename Job::source_type source_type;
@@ -236,7 +238,7 @@ static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &j
             }
             __syncthreads();
         }
-        job.done(j);
+        job.done(j, (float4 *)&room.part[0][0]);
     }
     pl_copy_wait<0>();
 }

@@ -33,15 +33,16 @@ struct pl_rounding {
             for (int64_t c = columns; c < pl_rounded_tiles(columns) * 16; c++)
                 *at(row, c) = 0;
     }
-    // The same of four columns from a multiple of four on; zeros stand for those past the end.
-    __device__ __forceinline__ void put_four(int64_t row, int64_t column, float4 v) const {
-        if (!to || column >= columns) return;
-        *(uint2 *)at(row, column) = uint2{pl_pack_bf16(v.x, v.y), pl_pack_bf16(v.z, v.w)};
-        if (column + 4 < columns) return;
-        for (int64_t c = column + 4; c < pl_rounded_tiles(columns) * 16; c += 4)
-            *(uint2 *)at(row, c) = uint2{0, 0};
-    }
 };
+
+// The same of four columns from a multiple of four on; zeros stand for those past the end. Each file's own (launch.cuh).
+static __device__ __forceinline__ void pl_put_four(const pl_rounding &r, int64_t row, int64_t column, float4 v) {
+    if (!r.to || column >= r.columns) return;
+    *(uint2 *)r.at(row, column) = uint2{pl_pack_bf16(v.x, v.y), pl_pack_bf16(v.z, v.w)};
+    if (column + 4 < r.columns) return;
+    for (int64_t c = column + 4; c < pl_rounded_tiles(r.columns) * 16; c += 4)
+        *(uint2 *)r.at(row, c) = uint2{0, 0};
+}
 
 // A place for y [rows, columns] in bf16: memory of the step, so to be asked for on a measuring context too. None with a
 // tape, whose products are others.

@@ -159,7 +159,7 @@ static __global__ void __launch_bounds__(NORM_THREADS)
             const float4  n = {v.x * s * w.x, v.y * s * w.y, v.z * s * w.z, v.w * s * w.w};
             const int64_t i = own.column(from, e);
             store_four<WIDE>(y + at, i, d, n);
-            rounding.put_four(blockIdx.x, i, n);
+            pl_put_four(rounding, blockIdx.x, i, n);
         }
     }
     if (threadIdx.x == 0) rstd[blockIdx.x] = s;
