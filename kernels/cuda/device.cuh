@@ -91,10 +91,10 @@ static __device__ __forceinline__ void *pl_dynamic_shared() {
     return pl_dynamic_bytes;
 }
 
-// A fence between blocks, for the thread that calls it: what its block has written behind a barrier, and its own writes,
-// are seen before an atomic of its own that comes next; after one that saw such an atomic, and behind a barrier, all of
-// its block see them (PTX ISA, memory consistency model: fence.acq_rel, which is cumulative). Of one thread, so that the
-// others' copies stay under way.
+// A fence between blocks, for the thread that calls it: what its block has written behind a barrier, and its own
+// writes, are seen before an atomic of its own that comes next; after one that saw such an atomic, and behind a
+// barrier, all of its block see them (PTX ISA, memory consistency model: fence.acq_rel, which is cumulative). Of one
+// thread, so that the others' copies stay under way.
 static __device__ __forceinline__ void pl_fence() {
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }

@@ -278,8 +278,8 @@ void PL_CUDA(apart)(pl_ctx *ctx, void *p, size_t bytes) {
     (void)ctx, (void)p, (void)bytes;
 }
 
-// Early (CUDA: programmatic dependent launch): where steps repeat, the device can (sm_90 and later), and what the launch
-// waits for is the one before it alone: behind a wait for the other way it might start before that is over.
+// Early (CUDA: programmatic dependent launch): where steps repeat, the device can (sm_90 and later), and what the
+// launch waits for is the one before it alone: behind a wait for the other way it might start before that is over.
 static cudaError_t launch_on(const pl_ctx *ctx, const pl_cuda_launch *l) {
     own        *o = ctx->state;
     cudaError_t e = cudaSuccess;
