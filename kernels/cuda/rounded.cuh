@@ -35,8 +35,7 @@ struct pl_rounding {
     }
 };
 
-// The same of four columns from a multiple of four on; zeros stand for those past the end. Each file's own
-// (launch.cuh).
+// The same of four columns from a multiple of four on, zeros past the end. Each file's own (launch.cuh has why).
 static __device__ __forceinline__ void pl_put_four(const pl_rounding &r, int64_t row, int64_t column, float4 v) {
     if (!r.to || column >= r.columns) return;
     *(uint2 *)r.at(row, column) = uint2{pl_pack_bf16(v.x, v.y), pl_pack_bf16(v.z, v.w)};
