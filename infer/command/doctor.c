@@ -86,6 +86,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     PL_TRY(pl_memory_available(&usable, err));
     pl_json_out local, *o = pl_show_begin(env, &local);
     pl_machine_describe(&m, env);
+    m.peak_flops = pl_backend_peak(env->backend, PL_F32, env->pool); // 0 on a device
+    m.peak_bf16_flops = pl_backend_peak(env->backend, PL_BF16, env->pool);
     huge_pages(huge, sizeof huge);
     pl_put_str(o, "version", pl_version());
     pl_put_str(o, "commit", pl_commit());
@@ -99,6 +101,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_put_num(o, "memory_bytes", m.memory);
     pl_put_num(o, "free_memory_bytes", (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE));
     pl_put_num(o, "usable_memory_bytes", usable); // without the others' share, within limits
+    if (m.peak_flops > 0) pl_put_num(o, "peak_flops", m.peak_flops);
+    if (m.peak_bf16_flops > 0) pl_put_num(o, "peak_bf16_flops", m.peak_bf16_flops);
     pl_put_str(o, "huge_pages", huge);
     pl_backend_cuda_describe(cuda, sizeof cuda);
     pl_put_str(o, "cuda", cuda);
