@@ -107,10 +107,11 @@ static const pass_fn passes[PL_TRIES + 1][13] = {ALL(PASS_OF) NEAR(PASS_OF)};
 static const pass_fn halves[2][13] = {ALL(HALF_OF)};
 
 static void fma_pass(int rows, int width, const pl_pass *p) {
+    const int tries = p->far && rows <= 2 && !pl_fetch_ahead_far() ? 0 : pl_tries(rows <= 3 && !p->far);
     if (width == PL_HALF_PANEL)
-        halves[pl_tries(false)][rows](p);
+        halves[tries > 0][rows](p);
     else
-        passes[pl_tries(rows <= 3 && !p->far)][rows](p);
+        passes[tries][rows](p);
 }
 
 void pl_pairs_pass(int rows, int width, const pl_pass *p) {
