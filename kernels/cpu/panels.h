@@ -47,6 +47,7 @@ typedef struct pl_pass {
 #define pl_rows_apart PL_CPU(rows_apart)
 #define pl_rows_apart_bytes PL_CPU(rows_apart_bytes)
 #define pl_rows_pack PL_CPU(rows_pack)
+#define pl_rows_pack_some PL_CPU(rows_pack_some)
 #define pl_rows_at PL_CPU(rows_at)
 
 // A thread's passes stand between these two: what it had set of its processor comes back.
@@ -81,6 +82,9 @@ size_t pl_rows_bytes(bool bf16, int64_t rows, int64_t k);
 // room: 64-byte aligned, of that size; tiles are packed by pl_rows_pack, in any order.
 void   pl_rows_begin(pl_rows *r, bool bf16, const float *x, int64_t rows, int64_t k, void *room);
 void   pl_rows_pack(const pl_rows *r, int64_t tile);
+// (BF16, across) Columns k0 .. k0 + count - 1 of a tile: whole blocks, unless they end at k. x: where column k0 of
+// row 0 lies; the rest of r->x may lie elsewhere.
+void   pl_rows_pack_some(const pl_rows *r, int64_t tile, int64_t k0, int64_t count, const float *x);
 // The same with one row a tile.
 size_t pl_rows_apart_bytes(bool bf16, int64_t rows, int64_t k);
 void   pl_rows_apart(pl_rows *r, bool bf16, const float *x, int64_t rows, int64_t k, void *room);

@@ -127,16 +127,18 @@ static void pack_columns(uint16_t *to, const float *x, int64_t ld, int rows, int
         }
 }
 
-// there: rows of x from these on.
-static void pack_lines(const pl_rows *p, uint16_t *to, const float *x, int64_t rows, int64_t there) {
+// Columns k0 .. k0 + count - 1, which lie at x. there: rows of x from these on.
+static void pack_lines(const pl_rows *p, uint16_t *to, const float *x, int64_t rows, int64_t there, int64_t k0,
+                       int64_t count) {
     const int64_t all = lines_of(rows, p->tiles > 1);
     const bool    dots = rows <= PL_FEW_ROWS;
-    for (int64_t k0 = 0; k0 < p->k; k0 += BLOCK, to += all * BLOCK) {
-        int columns = (int)(p->k - k0 < BLOCK ? p->k - k0 : BLOCK);
+    to += k0 * all;
+    for (int64_t k = 0; k < count; k += BLOCK, to += all * BLOCK) {
+        int columns = (int)(count - k < BLOCK ? count - k : BLOCK);
         memset(to + rows * BLOCK, 0, (size_t)(all - rows) * BLOCK * sizeof *to);
-        if (!p->across) pack_rows(to, x + k0, p->ld, (int)rows, columns, dots);
+        if (!p->across) pack_rows(to, x + k, p->ld, (int)rows, columns, dots);
         for (int64_t r = 0; r < rows && p->across; r += PL_TILE_ROWS)
-            pack_columns(to + r * BLOCK, x + k0 * p->ld + r, p->ld,
+            pack_columns(to + r * BLOCK, x + k * p->ld + r, p->ld,
                          (int)(rows - r < PL_TILE_ROWS ? rows - r : PL_TILE_ROWS), there - r, columns, dots);
     }
 }
@@ -149,27 +151,36 @@ static void round_floats(float *x, int64_t n) {
         x[i] = pl_round_bf16(x[i]);
 }
 
-void pl_rows_pack(const pl_rows *r, int64_t tile) {
-    int64_t      first = pl_rows_first(r, tile), rows = pl_rows_first(r, tile + 1) - first, k = r->k;
-    const float *x = r->x + first * (r->across ? 1 : r->ld);
-    float       *to = (float *)(void *)(r->packed + (size_t)tile * r->tile_bytes);
-    if (!r->packed) return;
-    if (r->bf16 && lines_of(rows, r->tiles > 1) > 0) {
-        pack_lines(r, (uint16_t *)(void *)to, x, rows, r->rows - first);
-        return;
-    }
+// Columns k0 .. k0 + count - 1 as floats, one column of the tile's rows after the other.
+static void pack_floats(const pl_rows *r, float *to, const float *x, int64_t rows, int64_t k0, int64_t count) {
+    to += k0 * rows;
     if (r->across)
-        for (int64_t i = 0; i < k; i++)
+        for (int64_t i = 0; i < count; i++)
             for (int64_t j = 0; j < rows; j++)
                 to[i * rows + j] = x[i * r->ld + j];
     else if (rows == 1)
-        memcpy(to, x, (size_t)k * sizeof *to);
+        memcpy(to, x, (size_t)count * sizeof *to);
     else
-        pl_pack_transposed(to, rows, x, r->ld, rows, k);
+        pl_pack_transposed(to, rows, x, r->ld, rows, count);
     if (!r->bf16) return;
-    round_floats(to, rows * k);
-    for (int64_t i = rows * k; i < rows * pl_panel_columns(PL_BF16, k); i++)
+    round_floats(to, rows * count);
+    for (int64_t i = rows * count; k0 + count == r->k && i < rows * (pl_panel_columns(PL_BF16, r->k) - k0); i++)
         to[i] = 0.0f;
+}
+
+void pl_rows_pack_some(const pl_rows *r, int64_t tile, int64_t k0, int64_t count, const float *x) {
+    int64_t first = pl_rows_first(r, tile), rows = pl_rows_first(r, tile + 1) - first;
+    float  *to = (float *)(void *)(r->packed + (size_t)tile * r->tile_bytes);
+    if (!r->packed) return;
+    x += first * (r->across ? 1 : r->ld);
+    if (r->bf16 && lines_of(rows, r->tiles > 1) > 0)
+        pack_lines(r, (uint16_t *)(void *)to, x, rows, r->rows - first, k0, count);
+    else
+        pack_floats(r, to, x, rows, k0, count);
+}
+
+void pl_rows_pack(const pl_rows *r, int64_t tile) {
+    pl_rows_pack_some(r, tile, 0, r->k, r->x);
 }
 
 const void *pl_rows_at(const pl_rows *r, int64_t tile, int64_t k) {

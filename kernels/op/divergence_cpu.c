@@ -1,129 +1,16 @@
 // The divergence engine on tiles. Rows that take no part are left out first; the others are grouped by teacher row,
 // ROWS teacher rows at a time. For each group the vocabulary is walked in tiles of PL_DIV_TILE ids: the teacher's tile
-// is one product, and so is each block of up to STUDENTS rows against the same tile of W. What remains per tile is
-// a pass of exponentials over its logits (at most 8 MB of them: the last-level cache). What an objective does with a
-// row's tile stands in divergence_cpu.h.
+// is one product, and so is, in fp32, each block of up to STUDENTS rows against the same tile of W. What remains per
+// tile is a pass of exponentials over its logits (at most 8 MB of them: the last-level cache). What an objective does
+// with a row's tile stands in divergence_cpu.h.
+//
+// Products in bf16 are so much faster that logits must not leave a core's cache: each thread multiplies a chunk of rows
+// by the packed tile of W, and goes on with its logits, in backward up to its share of dx. x is packed once for all
+// tiles of a group, as rows (z = x W^T) and as columns (dW = dz^T x).
 //
 // Sums run online, with their maximum removed as it grows: within a tile in fp32 lanes, across tiles in double.
-#include "kernels/op/divergence_cpu.h"
-#include "kernels/cpu/gemm.h"
+#include "kernels/op/divergence_rows_cpu.h"
 #include "kernels/tape.h"
-
-enum {
-    ROWS = 512,      // teachers of a group
-    STUDENTS = 4096, // of a block, all of a group's as a rule: a tile of W is then packed once for them
-    TILE = PL_DIV_TILE,
-    EXP_FLOPS = 32
-};
-
-// In the padding of a tile's last vector: finite, and nothing beside it.
-#define PAD (-1e30f)
-
-// A softmax under way.
-typedef struct running {
-    float   max;
-    int32_t id; // of max, the lowest
-    double  sum;
-} running;
-
-typedef struct div_job {
-    const pl_divergence_args *a;
-    const objective          *o;
-    pl_ctx                   *ctx;
-    bool                      taught;              // by a teacher
-    int64_t                   n, teachers, groups; // that take part
-    int64_t                   d, dt, V, Vd;
-    int32_t                  *row;         // [n] student rows, by group
-    int32_t                  *teacher_of;  // [n] index into teacher_row
-    int32_t                  *teacher_row; // [teachers] ascending
-    int32_t                  *number;      // [T'] teacher row -> index, -1
-    int64_t                  *group_at;    // [groups + 1] into row
-    float                    *x, *dx, *xt; // compact rows
-    running                  *student, *full, *draft;
-    double                   *cross;         // [n] of the first walk
-    double                   *sums;          // [n, SUMS] of the second
-    float                    *fade;          // [teachers] of the tile in hand
-    float                    *lse_p, *lse_v; // [teachers] of p's logits, of all
-    float           *z_place, *t_place;      // at most [STUDENTS, TILE], [ROWS, TILE] logits and what becomes of them
-    float           *e;                      // [ROWS, TILE] teacher exponentials
-    float           *wide_t, *wide_s;        // [TILE, dt], [TILE, d] rows of weights that lie otherwise than read
-    int64_t          kept, kept_tile;        // tiles whose logits stay from the first walk on; floats of each
-    // the tile in hand
-    int64_t          j0, cols; // ids
-    int64_t          t0, tn;   // teachers
-    int64_t          s0, sn;   // students
-    float           *z, *t;    // their logits: in z_place and t_place, or where they are kept
-    running         *teacher_state;
-    bool             keep_exp;
-    // rows to widen
-    const pl_tensor *from;
-    const int32_t   *ids;
-    float           *to;
-} div_job;
-
-// ---- which rows take part ----
-
-static bool takes_part(const pl_divergence_args *a, int64_t i) {
-    return a->weight[i] != 0.0f && (a->objective != PL_OBJ_LABEL ? a->teacher_row[i] : a->label[i]) >= 0;
-}
-
-static int64_t ceil_div(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
-
-static int64_t min64(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static int64_t group_of(const div_job *j, int64_t i) {
-    return j->taught ? j->number[j->a->teacher_row[i]] / ROWS : 0;
-}
-
-// A stable counting sort of the student rows by group.
-static void choose_rows(div_job *j) {
-    const pl_divergence_args *a = j->a;
-    int64_t                   all = a->x.dim[0];
-    if (j->taught) {
-        for (int64_t r = 0; r < a->xt.dim[0]; r++)
-            j->number[r] = -1;
-        for (int64_t i = 0; i < all; i++)
-            if (takes_part(a, i)) j->number[a->teacher_row[i]] = 0;
-        for (int64_t r = 0; r < a->xt.dim[0]; r++) {
-            if (j->number[r] < 0) continue;
-            j->teacher_row[j->teachers] = (int32_t)r;
-            j->number[r] = (int32_t)j->teachers++;
-        }
-    }
-    j->groups = j->taught ? ceil_div(j->teachers, ROWS) : 1;
-    for (int64_t g = 0; g <= j->groups; g++)
-        j->group_at[g] = 0;
-    for (int64_t i = 0; i < all; i++)
-        if (takes_part(a, i)) j->group_at[group_of(j, i) + 1]++;
-    for (int64_t g = 0; g < j->groups; g++)
-        j->group_at[g + 1] += j->group_at[g];
-    j->n = j->group_at[j->groups];
-    for (int64_t i = all - 1; i >= 0; i--) { // from the back: each group's end moves to its start
-        if (!takes_part(a, i)) continue;
-        int64_t at = --j->group_at[group_of(j, i) + 1];
-        j->row[at] = (int32_t)i;
-        j->teacher_of[at] = j->taught ? j->number[a->teacher_row[i]] : 0;
-    }
-    // Now group_at[g + 1] is the start of group g: shift back.
-    for (int64_t g = 0; g < j->groups; g++)
-        j->group_at[g] = j->group_at[g + 1];
-    j->group_at[j->groups] = j->n;
-}
-
-static void gather_part(void *arg, int part, int parts) {
-    const div_job *j = arg;
-    long           lo, hi;
-    pl_range(j->n, 1, part, parts, &lo, &hi);
-    for (int64_t i = lo; i < hi; i++)
-        memcpy(j->x + i * j->d, pl_f32(&j->a->x) + j->row[i] * j->d, (size_t)j->d * sizeof(float));
-    pl_range(j->teachers, 1, part, parts, &lo, &hi);
-    for (int64_t r = lo; r < hi; r++)
-        memcpy(j->xt + r * j->dt, pl_f32(&j->a->xt) + j->teacher_row[r] * j->dt, (size_t)j->dt * sizeof(float));
-}
 
 // ---- scratch ----
 
@@ -140,11 +27,36 @@ static void product(const div_job *j, bool bf16, pl_gemm_kind kind, int64_t m, i
         pl_gemm(j->ctx, kind, m, n, k, x, ldx, b.data, b.ld, accumulate, c, ldc);
 }
 
+// Rows of a chunk: whole tiles of a product, and whole blocks of K where they are columns of dz^T.
+static int64_t chunk_tiles(int64_t tiles, int threads) {
+    int64_t least = 1;
+    while (least * PL_ROWS_TILE % PL_PANEL_BLOCK != 0)
+        least++;
+    int64_t fit = CHUNK / (least * PL_ROWS_TILE), fair = tiles / (least * threads), most = fit < fair ? fit : fair;
+    return least * (most > 1 ? most : 1);
+}
+
+static void take_packs(div_job *j, int64_t all) {
+    pl_ctx *ctx = j->ctx;
+    packs  *p = &j->p;
+    int     threads = pl_pool_threads(ctx->pool);
+    p->x_room = pl_arena_alloc(&ctx->scratch, pl_gemm_rows_bytes(all, j->d));
+    p->w.panels = pl_arena_alloc(&ctx->scratch, pl_gemm_b_bytes(TILE, j->d));
+    p->own_bytes = sizeof(float) * CHUNK_MOST * TILE + (j->backward ? pl_gemm_rows_bytes(CHUNK_MOST, TILE) : 0);
+    p->own = pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)threads, p->own_bytes, 1));
+    if (!j->backward) return;
+    p->x_across.panels = pl_arena_alloc(&ctx->scratch, pl_gemm_b_bytes(j->d, all));
+    p->w_across.panels = pl_arena_alloc(&ctx->scratch, pl_gemm_b_bytes(j->d, TILE));
+    p->dz_room = pl_arena_alloc(&ctx->scratch, pl_gemm_rows_bytes(TILE, all));
+}
+
 static div_job start(pl_ctx *ctx, const pl_divergence_args *a, bool backward) {
     div_job j = {.a = a,
                  .ctx = ctx,
                  .o = &objectives[a->objective],
                  .taught = a->objective != PL_OBJ_LABEL,
+                 .in_bf16 = pl_weight_in_bf16(&a->w),
+                 .backward = backward,
                  .d = a->w.dim[1],
                  .Vd = a->w.dim[0]};
     int64_t all = a->x.dim[0], all_t = j.taught ? a->xt.dim[0] : 0;
@@ -173,10 +85,14 @@ static div_job start(pl_ctx *ctx, const pl_divergence_args *a, bool backward) {
     j.lse_p = take(ctx, all_t, 1, sizeof(float));
     j.lse_v = take(ctx, all_t, 1, sizeof(float));
     int64_t block = min64(all, STUDENTS);
-    j.z_place = take(ctx, block, TILE, sizeof(float));
+    if (j.in_bf16)
+        take_packs(&j, all);
+    else
+        j.z_place = take(ctx, block, TILE, sizeof(float));
     j.t_place = take(ctx, j.taught ? ROWS : 0, TILE, sizeof(float));
     j.kept_tile = (all + all_t) * TILE;
-    if (a->kept.rank > 0 && j.kept_tile > 0) j.kept = a->kept.dim[0] / j.kept_tile;
+    const bool brief = j.in_bf16 && j.d < RECOMPUTE_BELOW;
+    if (a->kept.rank > 0 && j.kept_tile > 0 && !brief) j.kept = a->kept.dim[0] / j.kept_tile;
     j.wide_t = take(ctx, j.taught ? TILE : 0, j.dt, sizeof(float));
     j.wide_s = take(ctx, a->w.dtype == PL_F32 || pl_weight_in_bf16(&a->w) ? 0 : TILE, j.d, sizeof(float));
     if (!ctx->measuring) {
@@ -186,15 +102,15 @@ static div_job start(pl_ctx *ctx, const pl_divergence_args *a, bool backward) {
         return j;
     }
     // The products' own scratch, at the largest shapes.
-    pl_factor rows = {.ld = j.d, .bf16 = pl_weight_in_bf16(&a->w)}, across = {.ld = j.d};
-    product(&j, rows.bf16, PL_GEMM_NT, block, TILE, j.d, NULL, j.d, rows, false, NULL, TILE);
+    pl_factor rows = {.ld = j.d};
+    if (!j.in_bf16) product(&j, false, PL_GEMM_NT, block, TILE, j.d, NULL, j.d, rows, false, NULL, TILE);
     if (j.taught) {
         pl_factor of = {.ld = j.dt, .bf16 = pl_weight_in_bf16(&a->wt)};
         product(&j, of.bf16, PL_GEMM_NT, ROWS, TILE, j.dt, NULL, j.dt, of, false, NULL, TILE);
     }
-    if (backward) {
-        product(&j, rows.bf16, PL_GEMM_NN, block, j.d, TILE, NULL, TILE, rows, true, NULL, j.d);
-        product(&j, rows.bf16, PL_GEMM_TN, TILE, j.d, block, NULL, TILE, across, true, NULL, j.d);
+    if (backward && !j.in_bf16) {
+        product(&j, false, PL_GEMM_NN, block, j.d, TILE, NULL, TILE, rows, true, NULL, j.d);
+        product(&j, false, PL_GEMM_TN, TILE, j.d, block, NULL, TILE, rows, true, NULL, j.d);
     }
     return j;
 }
@@ -282,8 +198,145 @@ static void student_logits(div_job *j, pl_factor w, walk_kind walk) {
     float *kept = kept_rows(j);
     j->z = kept ? kept + j->s0 * TILE : j->z_place;
     if (kept && walk == WALK_AGAIN) return;
-    product(j, w.bf16, PL_GEMM_NT, j->sn, j->cols, j->d, j->x + j->s0 * j->d, j->d, w, false, j->z, TILE);
+    product(j, false, PL_GEMM_NT, j->sn, j->cols, j->d, j->x + j->s0 * j->d, j->d, w, false, j->z, TILE);
     pad_columns(j->z, j->sn, j->cols);
+}
+
+static void each_part(void *arg, int part, int parts) {
+    const div_job *j = arg;
+    long           lo, hi;
+    pl_range(j->sn, 1, part, parts, &lo, &hi);
+    for (int64_t i = lo; i < hi; i++)
+        j->each(j, j->s0 + i, j->z + i * TILE, j->backward ? j->z_place + i * TILE : NULL);
+}
+
+// ---- chunks of products in bf16 ----
+
+static int parts_of(const div_job *j) {
+    return pl_cpu_parts(j->ctx, j->sn, EXP_FLOPS * (double)(j->sn * j->cols));
+}
+
+static void pack_group_part(void *arg, int part, int parts) {
+    const div_job *j = arg;
+    long           lo, hi;
+    pl_range((long)j->p.x.tiles, 1, part, parts, &lo, &hi);
+    for (long t = lo; t < hi; t++)
+        pl_rows_pack(&j->p.x, t);
+    if (j->backward) pl_gemm_b_pack(&j->p.x_across, part, parts);
+}
+
+// The rows of group g, which are all in hand at once.
+static void pack_group(div_job *j, int64_t g) {
+    packs *p = &j->p;
+    j->s0 = j->group_at[g];
+    j->sn = j->group_at[g + 1] - j->s0;
+    const float *x = j->x + j->s0 * j->d;
+    pl_gemm_rows_begin(&p->x, x, j->d, false, j->sn, j->d, p->x_room);
+    p->chunk = chunk_tiles(p->x.tiles, pl_pool_threads(j->ctx->pool));
+    p->x_across.n = j->d;
+    p->x_across.k = j->sn;
+    p->x_across.from = (pl_factor){.data = x, .ld = j->d};
+    pl_parallel(j->ctx->pool, pl_cpu_parts(j->ctx, j->sn, 4.0 * (double)(j->sn * j->d)), pack_group_part, j);
+}
+
+static void pack_tile_part(void *arg, int part, int parts) {
+    const div_job *j = arg;
+    pl_gemm_b_pack(&j->p.w, part, parts);
+    if (j->backward) pl_gemm_b_pack(&j->p.w_across, part, parts);
+}
+
+// dz of a chunk, rows r0 .. r0 + rows - 1 of the group: their share of dx, and their columns of dz^T.
+static void chunk_backward(const div_job *j, const float *dz, char *room, int64_t r0, int64_t rows) {
+    const packs *p = &j->p;
+    if (j->a->x.grad) {
+        pl_rows of_dx;
+        pl_gemm_rows_begin(&of_dx, dz, TILE, false, rows, j->cols, room);
+        for (int64_t t = 0; t < of_dx.tiles; t++)
+            pl_rows_pack(&of_dx, t);
+        pl_gemm_rows(&of_dx, 0, of_dx.tiles, &p->w_across, 0, pl_gemm_panels(&p->w_across), true,
+                     j->dx + (j->s0 + r0) * j->d, j->d);
+    }
+    for (int64_t t = 0; t < p->dz.tiles && j->a->w.grad; t++)
+        pl_rows_pack_some(&p->dz, t, r0, rows, dz);
+}
+
+static void chunks_part(void *arg, int part, int parts) {
+    const div_job *j = arg;
+    const packs   *p = &j->p;
+    float         *kept = kept_rows(j), *own = (float *)(void *)(p->own + (size_t)part * p->own_bytes);
+    long           lo, hi;
+    pl_range((long)p->x.tiles, (long)p->chunk, part, parts, &lo, &hi);
+    for (int64_t t = lo, to; t < hi; t = to) {
+        to = min64(t + p->chunk, hi);
+        int64_t r0 = pl_rows_first(&p->x, t), rows = pl_rows_first(&p->x, to) - r0;
+        float  *z = kept ? kept + (j->s0 + r0) * TILE : own;
+        if (!kept || !j->again) {
+            uint64_t mode = pl_panels_begin(true);
+            pl_gemm_rows(&p->x, t, to, &p->w, 0, pl_gemm_panels(&p->w), false, z, TILE);
+            pl_panels_end(true, mode);
+            pad_columns(z, rows, j->cols);
+        }
+        for (int64_t i = 0; i < rows; i++)
+            j->each(j, j->s0 + r0 + i, z + i * TILE, own + i * TILE);
+        if (!j->backward) continue;
+        uint64_t mode = pl_panels_begin(true);
+        chunk_backward(j, own, (char *)(own + CHUNK_MOST * TILE), r0, rows);
+        pl_panels_end(true, mode);
+    }
+}
+
+// dW of the tile: dz^T in tiles of ids.
+static void dw_part(void *arg, int part, int parts) {
+    const div_job *j = arg;
+    const packs   *p = &j->p;
+    int            row_parts = (int)min64(parts, p->dz.tiles), col_parts = parts / row_parts;
+    long           lo, hi, plo, phi;
+    if (part >= row_parts * col_parts) return;
+    pl_range((long)p->dz.tiles, 1, part / col_parts, row_parts, &lo, &hi);
+    pl_range((long)pl_gemm_panels(&p->x_across), 1, part % col_parts, col_parts, &plo, &phi);
+    uint64_t mode = pl_panels_begin(true);
+    pl_gemm_rows(&p->dz, lo, hi, &p->x_across, plo, phi, true,
+                 (float *)j->a->w.grad + (j->j0 + pl_rows_first(&p->dz, lo)) * j->d, j->d);
+    pl_panels_end(true, mode);
+}
+
+// The tile in hand against all rows of the group.
+static void over_chunks(div_job *j, pl_factor w) {
+    packs *p = &j->p;
+    p->w = (pl_gemm_b){.along = true, .n = j->cols, .k = j->d, .from = w, .panels = p->w.panels};
+    p->w_across = (pl_gemm_b){.n = j->d, .k = j->cols, .from = w, .panels = p->w_across.panels};
+    if (j->backward) pl_gemm_rows_begin(&p->dz, NULL, TILE, true, j->cols, j->sn, p->dz_room);
+    int parts = parts_of(j);
+    pl_parallel(j->ctx->pool, parts, pack_tile_part, j);
+    pl_parallel(j->ctx->pool, parts, chunks_part, j);
+    if (j->backward && j->a->w.grad) pl_parallel(j->ctx->pool, parts, dw_part, j);
+}
+
+// ---- walks over all students of the group ----
+
+// Of a block of rows in fp32, whose dz is where their logits were.
+static void gradients(div_job *j, pl_factor w) {
+    pl_factor x = {.data = j->x + j->s0 * j->d, .ld = j->d};
+    float    *dx = j->dx + j->s0 * j->d, *dw = j->a->w.grad;
+    if (j->a->x.grad) product(j, false, PL_GEMM_NN, j->sn, j->d, j->cols, j->z_place, TILE, w, true, dx, j->d);
+    if (dw) product(j, false, PL_GEMM_TN, j->cols, j->d, j->sn, j->z_place, TILE, x, true, dw + j->j0 * j->d, j->d);
+}
+
+// The tile in hand: `each` of every student's row.
+static void over_students(div_job *j, int64_t g, walk_kind walk, student_fn each) {
+    pl_factor w = weight_rows(j, &j->a->w, NULL, j->wide_s);
+    j->each = each;
+    j->again = walk == WALK_AGAIN;
+    if (j->in_bf16) {
+        over_chunks(j, w);
+        return;
+    }
+    for (j->s0 = j->group_at[g]; j->s0 < j->group_at[g + 1]; j->s0 += STUDENTS) {
+        j->sn = min64(STUDENTS, j->group_at[g + 1] - j->s0);
+        student_logits(j, w, walk);
+        over_rows(j, j->sn, each_part);
+        if (j->backward) gradients(j, w);
+    }
 }
 
 // Walks: set the group, then each tile of ids [from, to), then each block of students of the group.
@@ -340,34 +393,29 @@ static void teacher_part(void *arg, int part, int parts) {
     }
 }
 
-static void student_part(void *arg, int part, int parts) {
-    const div_job *j = arg;
-    long           lo, hi;
-    pl_range(j->sn, 1, part, parts, &lo, &hi);
-    for (int64_t i = lo; i < hi; i++) {
-        int64_t      at = j->s0 + i, teacher = j->teacher_of[at];
-        running     *r = &j->student[at];
-        const float *z = j->z + i * TILE;
-        tile_row     row = {.cols = j->cols, .z = z};
-        float        fade = raise_max(r, z, j->j0, j->cols);
-        row.max = r->max;
-        if (j->taught) {
-            row.t = j->t + (teacher - j->t0) * TILE;
-            row.e = j->e + (teacher - j->t0) * TILE;
-            if (j->o->cross != CROSS_STUDENT) fade = j->fade[teacher];
-        }
-        // A label's logit, and that of the best draft id so far, stand in one tile.
-        int64_t id = (j->o->cross == CROSS_CHOICE ? j->draft[teacher].id
-                      : j->taught                 ? -1
-                                                  : j->a->label[j->row[at]]) -
-                     j->j0;
-        double cross = 0.0;
-        r->sum += (double)first_row(j->o->cross, &row, &cross);
-        if (j->o->cross < CROSS_CHOICE)
-            j->cross[at] = j->cross[at] * (double)fade + cross;
-        else if (id >= 0 && id < j->cols)
-            j->cross[at] = (double)z[id];
+static void student_first(const div_job *j, int64_t at, const float *z, float *dz) {
+    (void)dz;
+    int64_t  teacher = j->teacher_of[at];
+    running *r = &j->student[at];
+    tile_row row = {.cols = j->cols, .z = z};
+    float    fade = raise_max(r, z, j->j0, j->cols);
+    row.max = r->max;
+    if (j->taught) {
+        row.t = j->t + (teacher - j->t0) * TILE;
+        row.e = j->e + (teacher - j->t0) * TILE;
+        if (j->o->cross != CROSS_STUDENT) fade = j->fade[teacher];
     }
+    // A label's logit, and that of the best draft id so far, stand in one tile.
+    int64_t id = (j->o->cross == CROSS_CHOICE ? j->draft[teacher].id
+                  : j->taught                 ? -1
+                                              : j->a->label[j->row[at]]) -
+                 j->j0;
+    double cross = 0.0;
+    r->sum += (double)first_row(j->o->cross, &row, &cross);
+    if (j->o->cross < CROSS_CHOICE)
+        j->cross[at] = j->cross[at] * (double)fade + cross;
+    else if (id >= 0 && id < j->cols)
+        j->cross[at] = (double)z[id];
 }
 
 static double lse(const running *r) {
@@ -395,26 +443,23 @@ static void teacher_softmax(div_job *j) {
     j->t = j->t_place;
 }
 
-static void second_part(void *arg, int part, int parts) {
-    const div_job *j = arg;
-    long           lo, hi;
-    pl_range(j->sn, 1, part, parts, &lo, &hi);
-    for (int64_t i = lo; i < hi; i++) {
-        int64_t  at = j->s0 + i, teacher = j->teacher_of[at];
-        tile_row row = {.cols = j->cols,
-                        .z = j->z + i * TILE,
-                        .t = j->t + (teacher - j->t0) * TILE,
-                        .lse = (float)lse(&j->student[at]),
-                        .lse_v = j->lse_v[teacher],
-                        .lost = j->lse_p[teacher] - j->lse_v[teacher],
-                        .beta = j->a->js_beta};
-        (j->o->second ? j->o->second : second_accept)(&row, j->sums + at * SUMS);
-    }
+static void student_second(const div_job *j, int64_t at, const float *z, float *dz) {
+    (void)dz;
+    int64_t  teacher = j->teacher_of[at];
+    tile_row row = {.cols = j->cols,
+                    .z = z,
+                    .t = j->t + (teacher - j->t0) * TILE,
+                    .lse = (float)lse(&j->student[at]),
+                    .lse_v = j->lse_v[teacher],
+                    .lost = j->lse_p[teacher] - j->lse_v[teacher],
+                    .beta = j->a->js_beta};
+    (j->o->second ? j->o->second : second_accept)(&row, j->sums + at * SUMS);
 }
 
 // One walk over the draft ids: the teacher's tile once, then every student of the group against it.
 static void draft_walk(div_job *j, int64_t g, walk_kind walk) {
     set_group(j, g);
+    if (j->in_bf16) pack_group(j, g);
     for (int64_t j0 = 0; j0 < j->Vd; j0 += TILE) {
         set_tile(j, j0, j->Vd);
         if (j->taught) {
@@ -424,12 +469,7 @@ static void draft_walk(div_job *j, int64_t g, walk_kind walk) {
             else if (j->o->second)
                 teacher_softmax(j);
         }
-        pl_factor w = weight_rows(j, &j->a->w, NULL, j->wide_s);
-        for (j->s0 = j->group_at[g]; j->s0 < j->group_at[g + 1]; j->s0 += STUDENTS) {
-            j->sn = min64(STUDENTS, j->group_at[g + 1] - j->s0);
-            student_logits(j, w, walk);
-            over_rows(j, j->sn, walk == WALK_FIRST ? student_part : second_part);
-        }
+        over_students(j, g, walk, walk == WALK_FIRST ? student_first : student_second);
     }
 }
 
@@ -546,37 +586,32 @@ void PL_CPU(divergence_fwd)(pl_ctx *ctx, const void *args) {
 // ---- backward ----
 
 // weight * dz of the tile's logits.
-static void dz_part(void *arg, int part, int parts) {
-    const div_job *j = arg;
-    long           lo, hi;
-    pl_range(j->sn, 1, part, parts, &lo, &hi);
-    for (int64_t i = lo; i < hi; i++) {
-        int64_t      at = j->s0 + i, row = j->row[at], teacher = j->teacher_of[at];
-        const float *stat = pl_f32(&j->a->stat) + row * 4;
-        dz_row       r = {.cols = j->cols,
-                          .z = j->z + i * TILE,
-                          .dz = j->z_place + i * TILE,
-                          .weight = j->a->weight[row],
-                          .lse = stat[0],
-                          .mass = 1.0f,
-                          .kept = stat + 1,
-                          .choice = -1,
-                          .counts = true,
-                          .beta = j->a->js_beta,
-                          .decay = j->a->lk_decay};
-        if (j->taught) {
-            const float *of = pl_f32(&j->a->teacher_stat) + (int64_t)j->teacher_row[teacher] * 4;
-            r.t = j->t + (teacher - j->t0) * TILE;
-            r.choice = (int64_t)fabsf(of[3]) - 1 - j->j0;
-            if (j->a->unmasked) {
-                r.mass = expf(of[2] - of[1]);
-                r.counts = of[3] > 0.0f;
-            }
-        } else {
-            r.choice = j->a->label[row] - j->j0;
+static void student_dz(const div_job *j, int64_t at, const float *z, float *dz) {
+    int64_t      row = j->row[at], teacher = j->teacher_of[at];
+    const float *stat = pl_f32(&j->a->stat) + row * 4;
+    dz_row       r = {.cols = j->cols,
+                      .z = z,
+                      .dz = dz,
+                      .weight = j->a->weight[row],
+                      .lse = stat[0],
+                      .mass = 1.0f,
+                      .kept = stat + 1,
+                      .choice = -1,
+                      .counts = true,
+                      .beta = j->a->js_beta,
+                      .decay = j->a->lk_decay};
+    if (j->taught) {
+        const float *of = pl_f32(&j->a->teacher_stat) + (int64_t)j->teacher_row[teacher] * 4;
+        r.t = j->t + (teacher - j->t0) * TILE;
+        r.choice = (int64_t)fabsf(of[3]) - 1 - j->j0;
+        if (j->a->unmasked) {
+            r.mass = expf(of[2] - of[1]);
+            r.counts = of[3] > 0.0f;
         }
-        j->o->dz(&r);
+    } else {
+        r.choice = j->a->label[row] - j->j0;
     }
+    j->o->dz(&r);
 }
 
 static void scatter_part(void *arg, int part, int parts) {
@@ -596,25 +631,14 @@ static void compute_bwd(div_job *j) {
     memset(j->dx, 0, (size_t)(j->n * j->d) * sizeof(float));
     for (int64_t g = 0; g < j->groups; g++) {
         set_group(j, g);
+        if (j->in_bf16) pack_group(j, g);
         for (int64_t j0 = 0; j0 < j->Vd; j0 += TILE) {
             set_tile(j, j0, j->Vd);
             if (j->taught) {
                 teacher_logits(j, a->d2t, WALK_AGAIN);
                 teacher_softmax(j);
             }
-            pl_factor w = weight_rows(j, &a->w, NULL, j->wide_s);
-            for (j->s0 = j->group_at[g]; j->s0 < j->group_at[g + 1]; j->s0 += STUDENTS) {
-                j->sn = min64(STUDENTS, j->group_at[g + 1] - j->s0);
-                student_logits(j, w, WALK_AGAIN);
-                over_rows(j, j->sn, dz_part);
-                pl_factor x = {.data = j->x + j->s0 * j->d, .ld = j->d};
-                float    *dx = j->dx + j->s0 * j->d, *dw = a->w.grad;
-                if (a->x.grad)
-                    product(j, w.bf16, PL_GEMM_NN, j->sn, j->d, j->cols, j->z_place, TILE, w, true, dx, j->d);
-                if (dw)
-                    product(j, w.bf16, PL_GEMM_TN, j->cols, j->d, j->sn, j->z_place, TILE, x, true, dw + j0 * j->d,
-                            j->d);
-            }
+            over_students(j, g, WALK_AGAIN, student_dz);
             if (a->w.grad && g == j->groups - 1) // the rest of the walk is of other rows of it
                 pl_tape_done_to(j->ctx, a->w.grad, (size_t)((j0 + j->cols) * j->d) * sizeof(float));
         }

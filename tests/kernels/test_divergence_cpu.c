@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -18,8 +19,9 @@ typedef struct shape {
     int          leave;   // every leave-th row takes no part (0: all do); of those every other has no teacher row
     bool         fixed_w; // the head is frozen
     bool         unmasked;
-    size_t       keep; // bytes of logits
-    double       cap;  // of the teacher's
+    bool         working; // the head is a working copy of bf16, and trained
+    size_t       keep;    // bytes of logits
+    double       cap;     // of the teacher's
 } shape;
 
 // Ascending target ids of the draft ids, spread over the vocabulary.
@@ -52,7 +54,9 @@ static void divergence(op_run *r, const void *arg) {
         .objective = s->objective, .unmasked = s->unmasked, .js_beta = 0.6, .lk_decay = 2, .keep = s->keep};
     a.teacher_cap = s->cap;
     a.x = op_leaf(r, n, s->d, 0, s->scale / sqrt(s->d));
-    a.w = s->fixed_w ? op_weight(r, s->Vd, s->d, op_ctx(r)->be->real, PL_ROWMAJOR, 1) : op_leaf(r, s->Vd, s->d, 0, 1);
+    a.w = s->working   ? op_working(r, s->Vd, s->d, 1)
+          : s->fixed_w ? op_weight(r, s->Vd, s->d, op_ctx(r)->be->real, PL_ROWMAJOR, 1)
+                       : op_leaf(r, s->Vd, s->d, 0, 1);
     for (int i = 0; i < n; i++)
         weight[i] = left_out(s, i) && i / s->leave % 2 == 0 ? 0.0f : 0.25f + (float)(i % 7) / 16;
     a.weight = op_floats_from(r, weight, n);
@@ -89,7 +93,9 @@ static void divergence(op_run *r, const void *arg) {
 }
 
 static void check(const shape *s, unsigned flags) {
-    op_check(divergence, s, flags | OP_NO_DEVICE | (s->teacher == PL_BF16 ? OP_NARROW : 0),
+    op_check(divergence, s,
+             flags | OP_NO_DEVICE | (s->teacher == PL_BF16 || s->working ? OP_NARROW : 0) |
+                 (s->working ? OP_BF16_GRADS : 0),
              "divergence %s%s, T %d K %d, %d of %d ids%s, widths %d and %d, scale %g, %s",
              pl_objective_name(s->objective), s->unmasked ? " unmasked" : "", s->T, s->K, s->Vd, s->V,
              s->prefix ? " (the first)" : "", s->d, s->dt, s->scale, pl_dtype_name(s->teacher));
@@ -278,12 +284,45 @@ static void kept_logits(void **state) {
     assert_true(kept >= PL_OBJECTIVES);
 }
 
+static void same_bits(const shape *s, op_run *got, op_run *want) {
+    for (int64_t i = 0; i < (int64_t)s->T * s->K; i++)
+        assert_true(op_value(got, 0, i) == op_value(want, 0, i));
+    for (int64_t i = 0; i < (int64_t)s->T * s->K * s->d; i++)
+        assert_true(op_grad(got, 0, i) == op_grad(want, 0, i));
+    for (int64_t i = 0; i < (int64_t)s->Vd * s->d; i++)
+        assert_true(op_grad(got, 1, i) == op_grad(want, 1, i));
+}
+
+// A head in bf16: chunks of rows that end early and are dealt to threads, more than one group, tiles that end early,
+// logits that are kept and that are not, K in blocks. The same bits at every level of one arithmetic, for any threads.
+static void in_bf16(void **state) {
+    (void)state;
+    const shape s[] = {
+        {PL_OBJ_KL, 70, 4, 40, 17, 2 * T + 3, 2 * T + 3, .accept = true, .scale = 2, .leave = 4, .working = true},
+        {PL_OBJ_LK_LAMBDA, 530, 2, 33, 17, T + 40, T + 9, .accept = true, .scale = 2, .leave = 3, .working = true},
+        {PL_OBJ_LABEL, 299, 1, 130, 0, T + 100, T + 100, .scale = 2, .leave = 5, .working = true},
+        {PL_OBJ_KL, 9, 3, 800, 17, T + 20, T + 20, .scale = 2, .working = true, .keep = 1 << 20}};
+    const pl_backend *be;
+    for (int i = 0; i < 4; i++) {
+        check(&s[i], OP_NO_DIFFERENCES);
+        op_run *want = op_run_once(divergence, &s[i], pl_backend_cpu(), 1, 0);
+        for (int b = 0; (be = op_backend(b)) && !be->device; b++)
+            for (int threads = 1; threads <= 3 && strcmp(be->arithmetic, pl_backend_cpu()->arithmetic) == 0;
+                 threads++) {
+                op_run *got = op_run_once(divergence, &s[i], be, threads, 0);
+                same_bits(&s[i], got, want);
+                op_run_free(got);
+            }
+        op_run_free(want);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tile_edges),    cmocka_unit_test(trimmed),      cmocka_unit_test(gradients),
         cmocka_unit_test(teacher_types), cmocka_unit_test(many_rows),    cmocka_unit_test(few_rows_many_threads),
         cmocka_unit_test(peaked),        cmocka_unit_test(all_left_out), cmocka_unit_test(ties),
-        cmocka_unit_test(objectives),    cmocka_unit_test(kept_logits),
+        cmocka_unit_test(objectives),    cmocka_unit_test(kept_logits),  cmocka_unit_test(in_bf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
