@@ -16,6 +16,8 @@ enum {
     PACKING_PAYS = 3, // uses of a group from which a copy is worth making
     MAX_UNROLLED = 8, // vectors of a head with a step of its own: up to 128 channels
     VALUE_BLOCK = 8 / PL_VF_PARTS, // vectors of a value sum held in registers
+    PAIR = 2,                      // chains that take a group in turns: one alone waits for its own sums
+    VALUE_PAIR = PL_CHAINS >= 24 ? VALUE_BLOCK : VALUE_BLOCK / PAIR, // of each of two
 };
 
 // State of one (row, query head) between groups. Behind it follow the scaled query and the accumulator, each padded
@@ -50,23 +52,30 @@ PL_INLINE pl_vn scores(const float *q, const float *k, const int64_t *off, const
     return pl_vn_lane_sums(t);
 }
 
-// acc[i] += sum_j p[j] v_j[i] over `vectors` vectors, j ascending.
-PL_INLINE void add_values(float *acc, const float *p, const float *v, const int64_t *off, int count,
-                          const int vectors) {
-    pl_vf a[VALUE_BLOCK];
+// acc[c][i] += sum_j p[c][j] v_j[i] over `vectors` vectors of each chain, j ascending.
+PL_INLINE void add_values(float *const acc[PAIR], const float (*p)[GROUP], const float *v, const int64_t *off,
+                          int count, const int chains, const int vectors) {
+    pl_vn a[PAIR][MAX_UNROLLED];
+#pragma GCC unroll 2
+    for (int c = 0; c < chains; c++)
 #pragma GCC unroll 8
-    for (int i = 0; i < vectors; i++)
-        a[i] = pl_vf_load(acc + i * PL_VL);
+        for (int i = 0; i < vectors * PL_VF_PARTS; i++)
+            a[c][i] = pl_vn_loadu(acc[c] + i * PL_VN_LANES);
     for (int j = 0; j < count; j++) {
-        pl_vf        pj = pl_vf_set1(p[j]);
         const float *value = v + off[j];
 #pragma GCC unroll 8
-        for (int i = 0; i < vectors; i++)
-            a[i] = pl_vf_fma(pj, pl_vf_loadu(value + i * PL_VL), a[i]);
+        for (int i = 0; i < vectors * PL_VF_PARTS; i++) {
+            pl_vn vi = pl_vn_loadu(value + i * PL_VN_LANES);
+#pragma GCC unroll 2
+            for (int c = 0; c < chains; c++)
+                a[c][i] = pl_vn_fma(pl_vn_set1(p[c][j]), vi, a[c][i]);
+        }
     }
+#pragma GCC unroll 2
+    for (int c = 0; c < chains; c++)
 #pragma GCC unroll 8
-    for (int i = 0; i < vectors; i++)
-        pl_vf_store(acc + i * PL_VL, a[i]);
+        for (int i = 0; i < vectors * PL_VF_PARTS; i++)
+            pl_vn_storeu(acc[c] + i * PL_VN_LANES, a[c][i]);
 }
 
 // Of scores; what is -inf stays so.
@@ -75,14 +84,10 @@ PL_INLINE pl_vf capped(pl_vf s, float cap) {
     return pl_vf_select_gt(s, pl_vf_set1(-INFINITY), small, s);
 }
 
-// off[0..GROUP) are all readable; entries from count on repeat a key that counts for nothing.
-PL_INLINE void group_step(chain *c, const float *k, const float *v, const int64_t *off, int count, const int vectors) {
-    float             *q = (float *)(c + 1), *acc = q + vectors * PL_VL;
-    _Alignas(64) float s[GROUP];
-    int                j = 0;
-    for (; j < count; j += PL_VN_LANES)
-        pl_vn_storeu(s + j, scores(q, k, off + j, vectors));
-    for (j = count; j < GROUP; j++)
+// Scores become weights; what the chain has summed so far fades where one of them is the largest yet.
+PL_INLINE void weigh(chain *c, float s[GROUP], int count, const int vectors) {
+    float *acc = (float *)(c + 1) + vectors * PL_VL;
+    for (int j = count; j < GROUP; j++)
         s[j] = -INFINITY;
     pl_vf s0 = pl_vf_load(s), s1 = pl_vf_load(s + PL_VL);
     if (c->cap > 0.0f) {
@@ -102,25 +107,54 @@ PL_INLINE void group_step(chain *c, const float *k, const float *v, const int64_
     s1 = pl_attention_exp(pl_vf_sub(s1, m));
     pl_vf_store(s, s0);
     pl_vf_store(s + PL_VL, s1);
+    __asm__ volatile("" : "+m"(c->sum)); // rounded twice, in a pair as in one chain
     c->sum += pl_vf_hsum(pl_vf_add(s0, s1));
+}
+
+// off[0..GROUP) are all readable; entries from count on repeat a key that counts for nothing. Of a pair the second
+// chain lies behind the first.
+PL_INLINE void group_step(chain *first, const float *k, const float *v, const int64_t *off, int count, const int chains,
+                          const int vectors) {
+    _Alignas(64) float s[PAIR][GROUP];
+    const int          block = chains > 1 ? VALUE_PAIR : VALUE_BLOCK;
+    chain             *c[PAIR] = {first, (chain *)((float *)(first + 1) + 2 * vectors * PL_VL)};
+    float             *acc[PAIR];
+    for (int i = 0; i < chains; i++) {
+        acc[i] = (float *)(c[i] + 1) + vectors * PL_VL;
+        for (int j = 0; j < count; j += PL_VN_LANES)
+            pl_vn_storeu(s[i] + j, scores((const float *)(c[i] + 1), k, off + j, vectors));
+    }
+    for (int i = 0; i < chains; i++)
+        weigh(c[i], s[i], count, vectors);
+    const float(*p)[GROUP] = (const float(*)[GROUP])s;
     int i = 0;
-    for (; i + VALUE_BLOCK <= vectors; i += VALUE_BLOCK)
-        add_values(acc + i * PL_VL, s, v + i * PL_VL, off, count, VALUE_BLOCK);
+    for (; i + block <= vectors; i += block) {
+        add_values(acc, p, v + i * PL_VL, off, count, chains, block);
+        for (int n = 0; n < chains; n++)
+            acc[n] += block * PL_VL;
+    }
     switch (vectors - i) { // a constant but in step_wide
 #define REST(N)                                                                                                        \
-    case N: add_values(acc + i * PL_VL, s, v + i * PL_VL, off, count, N <= VALUE_BLOCK ? N : 1); break;
+    case N: add_values(acc, p, v + i * PL_VL, off, count, chains, N <= block ? N : 1); break;
         REST(1) REST(2) REST(3) REST(4) REST(5) REST(6) REST(7)
 #undef REST
     }
 }
 
-#define STEP(N)                                                                                                        \
+#define ONE(N)                                                                                                         \
     static __attribute__((noinline)) void step_##N(chain *c, const float *k, const float *v, const int64_t *off,       \
                                                    int count, int vectors) {                                           \
         (void)vectors;                                                                                                 \
-        group_step(c, k, v, off, count, N);                                                                            \
+        group_step(c, k, v, off, count, 1, N);                                                                         \
     }
-STEP(1)
+#define STEP(N)                                                                                                        \
+    ONE(N)                                                                                                             \
+    static __attribute__((noinline)) void pair_##N(chain *c, const float *k, const float *v, const int64_t *off,       \
+                                                   int count, int vectors) {                                           \
+        (void)vectors;                                                                                                 \
+        group_step(c, k, v, off, count, PAIR, N);                                                                      \
+    }
+ONE(1)
 STEP(2)
 STEP(3)
 STEP(4)
@@ -129,9 +163,10 @@ STEP(6)
 STEP(7)
 STEP(8)
 #undef STEP
+#undef ONE
 static __attribute__((noinline)) void step_wide(chain *c, const float *k, const float *v, const int64_t *off, int count,
                                                 int vectors) {
-    group_step(c, k, v, off, count, vectors);
+    group_step(c, k, v, off, count, 1, vectors);
 }
 
 static step_fn pick_step(int vectors) {
@@ -139,11 +174,18 @@ static step_fn pick_step(int vectors) {
     return vectors <= MAX_UNROLLED ? steps[vectors] : step_wide;
 }
 
+// NULL: chains of this width go one by one. A lone vector's sums start with products that are not fused, which the
+// compiler might join with what is added to them here and not there.
+static step_fn pick_pair(int vectors) {
+    static const step_fn pairs[] = {NULL, NULL, pair_2, pair_3, pair_4, pair_5, pair_6, pair_7, pair_8};
+    return vectors <= MAX_UNROLLED ? pairs[vectors] : NULL;
+}
+
 // ---- rows ----
 
 typedef struct cached_job {
     const pl_attention_args *a;
-    step_fn                  step;
+    step_fn                  step, pair;   // of one chain, of two neighbours
     int64_t                  rows, padded; // floats of a head, to whole vectors
     int                      vectors;
     int                      kv_sets;   // the key heads are cut into this many items
@@ -272,9 +314,13 @@ static void run_item(const cached_job *job, const item *it, uint8_t *scratch) {
                 if (s->count == 0) continue;
                 if (pack) pack_group(&copy, s, at, a->hd, job->padded);
                 chain *c = chain_at(job, it, scratch, m, kv);
-                for (int h = it->lo; h < it->hi; h++, c = next_chain(job, c))
-                    job->step(c, pack ? copy.k : s->k + at, pack ? copy.v : s->v + at, pack ? copy.off : s->off,
-                              s->count, job->vectors);
+                for (int h = it->lo, n; h < it->hi; h += n) {
+                    n = job->pair && h + PAIR <= it->hi ? PAIR : 1;
+                    (n > 1 ? job->pair : job->step)(c, pack ? copy.k : s->k + at, pack ? copy.v : s->v + at,
+                                                    pack ? copy.off : s->off, s->count, job->vectors);
+                    for (int i = 0; i < n; i++)
+                        c = next_chain(job, c);
+                }
             }
         }
     }
@@ -313,6 +359,7 @@ static void cached_fwd(pl_ctx *ctx, const pl_attention_args *a) {
     int64_t    blocks = (job.rows + ROW_BLOCK - 1) / ROW_BLOCK;
     job.padded = (int64_t)job.vectors * PL_VL;
     job.step = pick_step(job.vectors);
+    job.pair = pick_pair(job.vectors);
     // One block: as few sets as there are threads, so that each reads long stretches. Several: enough to even them out.
     int64_t sets = blocks > 1 ? (4 * threads + blocks - 1) / blocks : threads;
     job.kv_sets = sets < a->nkv ? (int)sets : a->nkv;
