@@ -14,9 +14,11 @@
 #define HOPELESS 0.7
 #define EXACT 64 // row counts with a bucket of their own
 #define START 3  // tokens of the chain that looks whether drafting has begun to pay
+#define STALE 16 // observations that all that was learnt before a trial counts
+#define USUAL 64 // steps of the running pace
 
 void pl_autotuner_init(pl_autotuner *p, const pl_tree_policy *policy) {
-    *p = (pl_autotuner){.adapt = policy && policy->adapt};
+    *p = (pl_autotuner){.adapt = policy && policy->adapt, .trials.pause = PL_AUTOTUNER_PAUSE};
     if (!policy || !p->adapt) return;
     PL_CHECK(policy->depth_max <= PL_SHAPE_LEVELS && policy->k <= PL_SHAPE_RANKS && policy->width <= PL_SHAPE_WIDTH &&
                  policy->max_nodes <= PL_SHAPE_NODES,
@@ -82,6 +84,7 @@ void pl_autotuner_cost_read(const pl_autotuner_cost *c, int step, int n, double 
 }
 
 void pl_autotuner_drafted(pl_autotuner_cycle *c, const pl_tree *t) {
+    c->sessions += t->notes.levels > 0;
     for (int l = 0; l < t->notes.levels && l < PL_SHAPE_LEVELS; l++) {
         if (l == c->levels) {
             c->levels++;
@@ -95,13 +98,15 @@ void pl_autotuner_drafted(pl_autotuner_cycle *c, const pl_tree *t) {
 
 static void learn_costs(pl_autotuner *p, const pl_autotuner_cycle *c) {
     double deeper = 0;
+    pl_autotuner_cost_add(&p->verify, c->pace.rows, c->pace.verifying);
+    if (c->late) return;
     for (int l = 1; l < c->levels; l++) {
         double seconds = c->level_at[l] - c->level_at[l - 1];
         pl_autotuner_cost_add(&p->draft, c->level_rows[l], seconds);
         deeper += seconds;
     }
-    pl_autotuner_cost_add(&p->verify, c->rows, c->verifying);
-    pl_autotuner_cost_add(c->levels ? &p->first : &p->idle, c->sessions, c->drafting - deeper);
+    pl_autotuner_cost_add(c->levels ? &p->first : &p->idle, c->levels ? c->sessions : c->pace.sessions,
+                          c->pace.drafting - deeper);
 }
 
 // ---- acceptance -----------------------------------------------------------------------------------------------------
@@ -230,37 +235,97 @@ static bool explore_rival(const pl_autotuner *p, pl_tree_policy *policy) {
     return true;
 }
 
-// False: nothing else is worth a cycle.
-static bool explore(pl_autotuner *p, pl_tree_policy *policy) {
-    p->detour = 1;
-    p->explored++;
-    if (p->chosen.n > 1) return p->explored % 2 ? explore_deeper(p, policy) : explore_rival(p, policy);
-    p->detour = PL_AUTOTUNER_PROBE;
-    set_chain(policy, START);
-    return p->explored % 2;
+// ---- trials ---------------------------------------------------------------------------------------------------------
+
+static void account(pl_autotuner_trials *t, const pl_draft_pace *c) {
+    double seconds = c->verifying + c->drafting;
+    t->seconds += seconds;
+    if (!t->on) {
+        t->usual_seconds += seconds - t->usual_seconds / USUAL;
+        t->usual_tokens += c->emitted - t->usual_tokens / USUAL;
+    } else {
+        t->last += seconds - (t->usual_tokens > 0 ? c->emitted * t->usual_seconds / t->usual_tokens : seconds);
+    }
 }
 
-void pl_autotuner_step(pl_autotuner *p, pl_tree_policy *policy, const pl_autotuner_cycle *c) {
-    if (!p->adapt || c->sessions < 1) return;
+static bool may_try(const pl_autotuner_trials *t) {
+    return !t->on && t->idle >= t->pause && t->loss + t->last <= PL_AUTOTUNER_REGRET * t->seconds;
+}
+
+static void begin_trial(pl_autotuner *p, pl_tree_policy *policy) {
+    double most = 0;
+    p->trials.on = true;
+    p->trials.begun++;
+    p->trials.last = 0;
+    p->trials.cycles = 0;
+    p->detour = PL_AUTOTUNER_PROBE;
+    for (int r = 0; r < PL_SHAPE_RANKS; r++)
+        most = fmax(most, p->counts.seen[0][r]);
+    for (int l = 0; most > STALE && l < PL_SHAPE_LEVELS; l++)
+        for (int r = 0; r < PL_SHAPE_RANKS; r++) {
+            p->counts.seen[l][r] *= STALE / most;
+            p->counts.hit[l][r] *= STALE / most;
+        }
+    set_chain(policy, START);
+}
+
+// Its verdicts are in, and something was chosen by them. One that has paid so far, but not for long enough to be
+// believed, goes on.
+static void end_trial(pl_autotuner *p, pl_tree_policy *policy) {
+    pl_autotuner_trials *t = &p->trials;
+    if (p->chosen.n < 2 && t->last < 0 && t->cycles < STALE) {
+        p->detour = PL_AUTOTUNER_PROBE;
+        set_chain(policy, START);
+        return;
+    }
+    t->on = false;
+    t->last = fmax(t->last + p->last, 0);
+    t->loss += t->last;
+    t->pause = p->chosen.n > 1 ? PL_AUTOTUNER_PAUSE : 2 * t->pause;
+    if (t->pause > PL_AUTOTUNER_REST) t->pause = PL_AUTOTUNER_REST;
+}
+
+bool pl_autotuner_tries(const pl_autotuner *p) {
+    return p->adapt && (p->choices == 0 || (p->trials.on && p->detour > 0));
+}
+
+// Something else for one cycle beside a tree that pays.
+static void explore(pl_autotuner *p, pl_tree_policy *policy) {
+    p->detour = p->explored++ % 2 ? explore_rival(p, policy) : explore_deeper(p, policy);
+    if (p->detour == 0) pl_tree_shape_set(policy, p->chosen.n, p->chosen.parent);
+}
+
+static void forget_slowly(pl_autotuner *p) {
     for (int l = 0; p->observed && l < PL_SHAPE_LEVELS; l++)
         for (int r = 0; r < PL_SHAPE_RANKS; r++) {
             p->counts.seen[l][r] *= DECAY;
             p->counts.hit[l][r] *= DECAY;
         }
     p->observed = false; // what was learnt is not forgotten while nothing is drafted
-    bool cold = p->detour == PL_AUTOTUNER_PROBE;
+}
+
+void pl_autotuner_step(pl_autotuner *p, pl_tree_policy *policy, const pl_autotuner_cycle *c) {
+    if (!p->adapt || c->pace.sessions < 1) return;
+    bool rests = c->levels == 0, tried = p->trials.on && p->detour == 0;
+    bool cold = p->trials.on && p->trials.cycles++ == 0;
+    forget_slowly(p);
     if (!cold) learn_costs(p, c);
-    p->since += c->verifying + c->drafting;
+    if (p->choices > 0) account(&p->trials, &c->pace);
+    p->trials.idle = rests ? p->trials.idle + 1 : 0;
+    p->since += c->pace.verifying + c->pace.drafting;
     long i = ++p->cycles;
     if (p->detour > 0 && --p->detour > 0) return;
+    bool reviews = i % PL_AUTOTUNER_REVIEW == 0 && !rests && p->last < PL_AUTOTUNER_SHARE * p->since;
     if (i < PL_AUTOTUNER_CALIBRATION)
         calibrate(p, policy);
-    else if (p->choices == 0 || (i % PL_AUTOTUNER_REVIEW == 0 && p->last < PL_AUTOTUNER_SHARE * p->since))
-        choose(p, policy, c->sessions);
+    else if (p->choices == 0 || tried || reviews)
+        choose(p, policy, c->pace.sessions);
     else
         pl_tree_shape_set(policy, p->chosen.n, p->chosen.parent);
-    if (i >= PL_AUTOTUNER_CALIBRATION && i % PL_AUTOTUNER_EXPLORE == PL_AUTOTUNER_EXPLORE / 2 && !explore(p, policy)) {
-        p->detour = 0;
-        pl_tree_shape_set(policy, p->chosen.n, p->chosen.parent);
-    }
+    if (tried) end_trial(p, policy);
+    if (p->choices == 0 || p->trials.on) return;
+    if (rests && may_try(&p->trials))
+        begin_trial(p, policy);
+    else if (!rests && p->chosen.n > 1 && i % PL_AUTOTUNER_EXPLORE == PL_AUTOTUNER_EXPLORE / 2)
+        explore(p, policy);
 }

@@ -21,13 +21,21 @@
 // Order: PL_AUTOTUNER_CALIBRATION cycles of given shapes, then a choice every PL_AUTOTUNER_REVIEW cycles, or at larger
 // multiples where choosing (some 50 microseconds with `auto`) would take more than PL_AUTOTUNER_SHARE of the time. One
 // cycle in PL_AUTOTUNER_EXPLORE drafts something else: in turn one level deeper, and the best chain where a tree is
-// chosen or the best tree where a chain is, where that one is not hopeless. Where nothing is drafted,
-// PL_AUTOTUNER_PROBE cycles in twice as many do, the first of them uncounted: no cache holds the drafter's weights
-// then. Decoding is lossless, so with verifier "match" the tokens do not depend on any of it; with verifiers that draw,
-// timing decides what is drawn, not its distribution. Nothing is allocated.
+// chosen or the best tree where a chain is, where that one is not hopeless. Decoding is lossless, so with verifier
+// "match" the tokens do not depend on any of it; with verifiers that draw, timing decides what is drawn, not its
+// distribution. Nothing is allocated.
+//
+// Where nothing is drafted, a trial looks from time to time whether drafting has begun to pay: PL_AUTOTUNER_PROBE
+// cycles of a short chain, the first one's costs uncounted since no cache holds the drafter's weights then, with what
+// was learnt before counting no more than some observations; more where these paid. A trial loses the seconds that it
+// takes beyond what its tokens are worth at the pace of cycles that try nothing. It begins only where all trials'
+// losses and one more like the last stay within PL_AUTOTUNER_REGRET of all seconds, and PL_AUTOTUNER_PAUSE cycles
+// after the last one, twice as many after each that changed nothing, up to PL_AUTOTUNER_REST. So where drafting never
+// pays, calibration, one trial and that share bound what asking costs, however dear a trial is.
 #ifndef PL_AUTOTUNER_H
 #define PL_AUTOTUNER_H
 
+#include "infer/drafter/drafter.h"
 #include "infer/tree/best.h"
 #include "infer/verify/verify.h"
 
@@ -35,6 +43,9 @@
 #define PL_AUTOTUNER_REVIEW 16
 #define PL_AUTOTUNER_EXPLORE 64
 #define PL_AUTOTUNER_PROBE 4
+#define PL_AUTOTUNER_PAUSE 64
+#define PL_AUTOTUNER_REST 1024
+#define PL_AUTOTUNER_REGRET 0.0025
 #define PL_AUTOTUNER_SHARE 0.005
 #define PL_AUTOTUNER_BUCKETS 96
 
@@ -59,10 +70,20 @@ extern const double pl_autotuner_guess[PL_SHAPE_RANKS];
 // pseudo-observations, the first one on a guess.
 void                pl_autotuner_acceptance(const pl_autotuner_counts *n, pl_shape_costs *c);
 
+// What trials took beyond what they gave, beside all that was decoded.
+typedef struct pl_autotuner_trials {
+    bool   on;                          // one is under way: drafted, or not all verified yet
+    int    cycles;                      // of it so far
+    long   begun, pause, idle;          // how many; cycles without a draft before the next; those that there were
+    double seconds, loss, last;         // of all steps; of trials; of the last one
+    double usual_seconds, usual_tokens; // running sums over steps that try nothing
+} pl_autotuner_trials;
+
 typedef struct pl_autotuner {
     bool                adapt, observed; // some tree was judged since the last step
     long                cycles, choices, explored;
     int                 detour; // cycles that still draft something else than what was chosen
+    pl_autotuner_trials trials;
     pl_autotuner_counts counts; // decayed
     pl_autotuner_cost   verify, draft, first, idle;
     pl_shape            chosen;      // what the last choice settled on
@@ -73,17 +94,19 @@ typedef struct pl_autotuner {
 
 // One engine step of decoding rows alone; begins as {0}.
 typedef struct pl_autotuner_cycle {
-    int    sessions, rows;      // decoding; rows of the target's forward
-    double verifying, drafting; // seconds of the step before drafting, and of drafting
+    pl_draft_pace pace;
+    bool          late; // rows that had waited were taken in: what drafting took tells nothing
     // Of the trees it drafted, by pl_autotuner_drafted:
-    int    levels, level_rows[PL_SHAPE_LEVELS];
-    double level_at[PL_SHAPE_LEVELS]; // when the first session's candidates were known
+    int           sessions, levels, level_rows[PL_SHAPE_LEVELS];
+    double        level_at[PL_SHAPE_LEVELS]; // when the first session's candidates were known
 } pl_autotuner_cycle;
 void pl_autotuner_drafted(pl_autotuner_cycle *c, const pl_tree *t);
 
 void pl_autotuner_init(pl_autotuner *p, const pl_tree_policy *policy); // NULL: no drafter
 // A tree's verdict, before the tree is grown anew.
 void pl_autotuner_accepted(pl_autotuner *p, const pl_tree *t, const pl_verdict *v);
+// A trial or the calibration drafts next: one session of several is enough.
+bool pl_autotuner_tries(const pl_autotuner *p);
 // After a step: sets the policy's shape for the next one.
 void pl_autotuner_step(pl_autotuner *p, pl_tree_policy *policy, const pl_autotuner_cycle *c);
 // What the measurements say now, for `sessions` sessions within the policy's limits.

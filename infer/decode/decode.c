@@ -569,14 +569,15 @@ static void draft(pl_engine *e, const forward_out *f) {
 
 // Steps that read prompts as well say nothing about the cost of rows.
 static void learn_pace(pl_engine *e, int rows, double verifying, double drafting) {
-    pl_autotuner_cycle c = {.sessions = e->n_parts, .rows = rows, .verifying = verifying, .drafting = drafting};
-    pl_draft_pace      pace = {.sessions = e->n_parts, .rows = rows, .verifying = verifying, .drafting = drafting};
+    pl_autotuner_cycle c = {
+        .pace = {.sessions = e->n_parts, .rows = rows, .verifying = verifying, .drafting = drafting}};
     if (!e->drafter) return;
     for (int i = 0; i < e->n_parts; i++) {
         if (!e->parts[i].decoding) return;
+        c.pace.emitted += e->parts[i].verdict.n + 1;
         if (e->parts[i].s->finish == PL_RUNNING) pl_autotuner_drafted(&c, &e->parts[i].s->tree);
     }
-    if (e->drafter->kind->paced) e->drafter->kind->paced(e->drafter, &pace);
+    if (e->drafter->kind->paced) e->drafter->kind->paced(e->drafter, &c.pace);
     if (e->tuner.adapt) pl_autotuner_step(&e->tuner, &e->drafter->policy, &c);
 }
 

@@ -20,13 +20,21 @@
 // A tree of MODEL's is joined by the FREE paths that begin outside of it and pay at the rate so found (RASD's union,
 // arXiv 2503.03434), their worth beside MODEL's being learnt apart. Drafts that MODEL draws stand alone.
 //
-// MODEL does not see rows that it need not see yet: where the backend is the host's, up to WAIT rows of a session that
-// became final wait, with their features, until it drafts again, and are taken in together. So plain decoding, and what
-// is free, are not charged with it.
+// MODEL is tried by one session at a time (its autotuner's calibration and trials): what its drafts are worth does not
+// depend on how many draft. The session whose rows wait least does.
+//
+// MODEL does not see rows that it need not see yet: where the backend is the host's, rows of a session that became
+// final wait, with their features, until that session is drafted for (infer/decode/waiting.h). So plain decoding, and
+// what is free, are not charged with it.
+//
+// FREE is not quite free: looking takes host time, which counts where the target is small. It is timed, and where what
+// looking finds is worth less than looking in every cycle takes, FREE looks only as often as takes LOOKING of all
+// seconds. (Tokens that came in between are added then: a look's time is shared among the cycles since the last one.)
 //
 // Lossless: with verifier match the text is plain sampling's. With verifiers that draw MODEL's tokens are drawn as they
 // ask and FREE's nodes, which are not drawn, are matched; which of the two drafts depends on the past alone.
 #include "infer/decode/autotuner.h"
+#include "infer/decode/waiting.h"
 #include "infer/drafter/drafter.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
@@ -39,11 +47,13 @@
 #define BUCKETS 12 // of a path's own probability: half octaves
 #define PRIOR 4.0  // observations that the own probability is worth
 #define DECAY 0.998
-#define WAIT 64   // rows of a session
-#define REFRESH 8 // cycles between readings of costs
-#define IDLE 16   // cycles without a node of FREE's after which it looks only now and then
-#define LOOK 4    // once in so many
-#define NODES 64  // of a session's tree, the root included
+#define REFRESH 8      // cycles between readings of costs
+#define READING 0.0005 // of all seconds at most
+#define LOOKING 0.001
+#define HOPED 4  // times its cost, before anything was found
+#define LOOKS 32 // that the worth of looking is averaged over
+#define LATE 16  // waiting rows of a session beyond which a cycle's cost is no sample
+#define NODES 64 // of a session's tree, the root included
 
 // How often paths came true.
 typedef struct calibration {
@@ -52,16 +62,15 @@ typedef struct calibration {
 
 // A session's.
 typedef struct slot {
-    pl_tree free;       // what FREE drafts
-    double  own[NODES]; // of each node, its path's probability as the drafter has it
-    double  f[NODES];   // and as it is calibrated
-    bool    drafted;    // `free` is of the tree in hand
-    int     of_model;   // nodes of that tree that are MODEL's, the root included; 0: it did not draft
-    int     chosen;     // nodes of FREE's that are wanted
-    double  worth;      // expected tokens with them
-    bool    takes_model;
-    int     n_wait, first; // rows that wait, and the first one's position
-    char   *wait;          // [WAIT] features
+    pl_tree    free;       // what FREE drafts
+    double     own[NODES]; // of each node, its path's probability as the drafter has it
+    double     f[NODES];   // and as it is calibrated
+    bool       drafted;    // `free` is of the tree in hand
+    int        of_model;   // nodes of that tree that are MODEL's, the root included; 0: it did not draft
+    int        chosen;     // nodes of FREE's that are wanted
+    double     worth;      // expected tokens with them
+    bool       takes_model;
+    pl_waiting waiting; // rows that MODEL has not seen
 } slot;
 
 typedef struct node {
@@ -75,7 +84,6 @@ typedef struct hybrid {
     bool               defers;
     pl_autotuner       tuner; // of model's
     pl_autotuner_cycle cycle;
-    pl_autotuner_cost  verify;
     calibration        alone, beside;
     slot              *slot;
     pl_draft_item     *item;     // [sessions] of a call of one of the two
@@ -84,10 +92,13 @@ typedef struct hybrid {
     // Read anew every REFRESH cycles: seconds by rows, by sessions, by rows of a level.
     double            *at_rows, *first_of, *idle_of, *level_of;
     int                most_rows;
-    long               paced, calls;
-    int                useless; // calls in a row whose FREE nodes were none
-    double             rate;    // tokens per second of the plan in hand
-    size_t             width;   // bytes of a row of features
+    long               paced;
+    double             reading, since;   // seconds that the last reading took; of decoding since then
+    double             seconds, looking; // of decoding; spent on looks that did not pay
+    double             look, gain;       // running: seconds of a cycle's look, and those that it saves
+    int                skipped;          // cycles since the last look
+    double             rate;             // tokens per second of the plan in hand
+    size_t             width;            // bytes of a row of features that waits; 0: none do
 } hybrid;
 
 // ---- what paths are worth -------------------------------------------------------------------------------------------
@@ -154,24 +165,32 @@ static void judged(pl_drafter *base, int which, const pl_tree *t, const pl_verdi
 
 static void read_costs(hybrid *d) {
     int s = d->base.max_sessions;
-    pl_autotuner_cost_read(&d->verify, 1, d->most_rows, d->at_rows);
+    pl_autotuner_cost_read(&d->tuner.verify, 1, d->most_rows, d->at_rows);
     if (!d->model) return;
     pl_autotuner_cost_read(&d->tuner.first, 1, s, d->first_of);
     pl_autotuner_cost_read(&d->tuner.idle, 1, s, d->idle_of);
     pl_autotuner_cost_read(&d->tuner.draft, 1, s * PL_SHAPE_WIDTH, d->level_of);
 }
 
+// Seconds of host work, without what else the machine did meanwhile: no more than twice what was known.
+static double usual(double seconds, double known) {
+    return known > 0 ? fmin(seconds, 2 * known) : seconds;
+}
+
 static void paced(pl_drafter *base, const pl_draft_pace *p) {
     hybrid *d = (hybrid *)base;
-    pl_autotuner_cost_add(&d->verify, p->rows, p->verifying);
-    if (d->model) {
-        d->cycle.sessions = d->cycle.levels && d->cycle.sessions ? d->cycle.sessions : p->sessions;
-        d->cycle.rows = p->rows;
-        d->cycle.verifying = p->verifying;
-        d->cycle.drafting = p->drafting;
+    double  seconds = p->verifying + p->drafting, at = pl_now();
+    d->cycle.pace = *p;
+    if (d->model)
         pl_autotuner_step(&d->tuner, &d->model->policy, &d->cycle);
-    }
-    if (d->paced++ % REFRESH == 0 || d->paced < REFRESH) read_costs(d);
+    else
+        pl_autotuner_cost_add(&d->tuner.verify, p->rows, p->verifying);
+    d->seconds += seconds;
+    d->since += seconds;
+    if (d->paced++ >= REFRESH && (d->paced % REFRESH || d->reading > READING * d->since)) return;
+    read_costs(d);
+    d->reading = usual(pl_now() - at, d->reading);
+    d->since = 0;
 }
 
 static double rows_cost(const hybrid *d, int rows) {
@@ -265,27 +284,37 @@ static double with_model(hybrid *d, const pl_draft_batch *b, int running, double
     return best;
 }
 
-// Whether MODEL's autotuner has something else tried, or knows nothing yet.
-static bool is_forced(const hybrid *d) {
-    return d->model && (d->tuner.choices == 0 || d->tuner.detour > 0);
+// The session that tries MODEL: of those that draft, the one whose rows wait least.
+static void choose_trial(hybrid *d, const pl_draft_batch *b) {
+    slot *least = NULL;
+    for (int i = 0; i < b->n; i++) {
+        slot *s = &d->slot[b->item[i].slot];
+        if (b->item[i].tree && (!least || s->waiting.n < least->waiting.n)) least = s;
+    }
+    if (least) least->takes_model = true;
 }
 
-static void plan(hybrid *d, const pl_draft_batch *b, int running) {
-    bool forced = is_forced(d);
+// Returns the seconds that FREE's nodes save where it drafts alone.
+static double plan(hybrid *d, const pl_draft_batch *b, int running) {
+    double tokens = 0, plain = running / (rows_cost(d, running) + (d->model ? d->idle_of[running] : 0));
     for (int i = 0; i < b->n; i++)
-        d->slot[b->item[i].slot].takes_model = b->item[i].tree && forced && d->model->policy.shape_n > 1;
+        d->slot[b->item[i].slot].takes_model = false;
     d->rate = without_model(d, b, running);
-    if (d->model && !forced) d->rate = with_model(d, b, running, d->rate);
-    int nodes = 0;
+    if (d->model && pl_autotuner_tries(&d->tuner)) {
+        if (d->model->policy.shape_n > 1) choose_trial(d, b);
+    } else if (d->model) {
+        double with = with_model(d, b, running, d->rate);
+        if (with > d->rate) plain = with;
+        d->rate = with;
+    }
     for (int i = 0; i < b->n; i++)
-        nodes += b->item[i].tree ? d->slot[b->item[i].slot].chosen : 0;
-    d->useless = nodes ? 0 : d->useless + 1;
+        if (b->item[i].tree) tokens += d->slot[b->item[i].slot].worth;
+    return plain > 0 && d->rate > plain ? tokens / plain - tokens / d->rate : 0;
 }
 
 // ---- drafting -------------------------------------------------------------------------------------------------------
 
 static void draft_free(hybrid *d, pl_ctx *ctx, const pl_draft_batch *b) {
-    bool           looks = d->useless < IDLE || d->calls % LOOK == 0;
     pl_draft_batch of = *b;
     of.item = d->item;
     of.features = (pl_tensor){0};
@@ -293,7 +322,7 @@ static void draft_free(hybrid *d, pl_ctx *ctx, const pl_draft_batch *b) {
         slot *s = &d->slot[b->item[i].slot];
         d->item[i] = b->item[i];
         d->item[i].proposing = NULL;
-        s->drafted = b->item[i].tree && looks;
+        s->drafted = b->item[i].tree;
         d->item[i].tree = s->drafted ? &s->free : NULL;
         if (s->drafted) pl_tree_root(&s->free, b->item[i].tree->token[0]);
     }
@@ -302,57 +331,50 @@ static void draft_free(hybrid *d, pl_ctx *ctx, const pl_draft_batch *b) {
         if (d->slot[b->item[i].slot].drafted) weigh(d, &d->slot[b->item[i].slot]);
 }
 
-// Rows of an item that became final wait. False: they must be taken in now.
-static bool put_off(hybrid *d, const pl_draft_item *it, const char *features) {
-    slot *s = &d->slot[it->slot];
-    if (!d->defers || s->n_wait + it->count > WAIT || (s->n_wait && s->first + s->n_wait != it->first)) return false;
-    if (s->n_wait == 0) s->first = it->first;
-    for (int j = 0; j < it->count && d->width; j++)
-        memcpy(s->wait + (size_t)(s->n_wait + j) * d->width, features + (size_t)it->feature_row[j] * d->width,
-               d->width);
-    s->n_wait += it->count;
-    return true;
+// Whether FREE looks in this cycle.
+static bool looks(const hybrid *d) {
+    return d->gain >= d->look || d->looking <= LOOKING * d->seconds;
 }
 
-// MODEL's batch: items that draft, and those whose rows cannot wait. Rows that waited come before an item's own.
+static void looked(hybrid *d, double seconds, double gain) {
+    double each = usual(seconds / (1 + d->skipped), d->look);
+    if (d->look == 0) d->gain = HOPED * each; // some looks long
+    d->look += d->look > 0 ? (each - d->look) / LOOKS : each;
+    d->gain += (gain - d->gain) / LOOKS;
+    if (d->gain < d->look) d->looking += each * (1 + d->skipped);
+    d->skipped = 0;
+}
+
+static pl_waiting *waiting_of(void *arg, const pl_draft_item *it) {
+    return &((hybrid *)arg)->slot[it->slot].waiting;
+}
+
+// MODEL's batch: items that draft, and all whose rows cannot wait.
 static void draft_model(hybrid *d, pl_ctx *ctx, const pl_draft_batch *b) {
     pl_draft_batch of = *b;
-    int            rows = 0, n = 0, at = 0;
-    const char    *features = d->defers && b->features.data ? b->features.data : NULL;
-    char          *all = NULL;
-    int32_t       *index = NULL;
+    int            rows = 0, n = 0;
     d->cycle = (pl_autotuner_cycle){0};
     of.item = d->item;
     for (int i = 0; i < b->n; i++) {
         const pl_draft_item *it = &b->item[i];
-        bool                 drafts = d->slot[it->slot].takes_model;
-        if (!drafts && put_off(d, it, features)) continue;
-        rows += it->count + d->slot[it->slot].n_wait;
+        slot                *s = &d->slot[it->slot];
+        bool                 drafts = it->tree && s->takes_model;
+        if (!drafts && d->defers) {
+            pl_waiting_add(&s->waiting, it, &b->features);
+            continue;
+        }
+        d->cycle.late |= s->waiting.n > LATE;
+        if (d->width) pl_waiting_catch_up(&s->waiting, d->model, ctx, it, &b->features);
+        rows += it->count + s->waiting.n;
         d->item[n] = *it;
         if (!drafts) d->item[n].tree = NULL;
         n++;
     }
     of.n = n;
     if (n == 0) return;
-    if (d->defers && d->width) {
-        all = pl_ctx_bytes(ctx, (size_t)rows * d->width);
-        of.features = pl_tensor_2d(all, b->features.dtype, rows, b->features.dim[1]);
-    }
-    if (d->defers) index = pl_ctx_bytes(ctx, (size_t)rows * sizeof *index);
-    for (int i = 0; i < n && d->defers; i++) {
-        pl_draft_item *it = &d->item[i];
-        slot          *s = &d->slot[it->slot];
-        if (d->width && s->n_wait) memcpy(all + (size_t)at * d->width, s->wait, (size_t)s->n_wait * d->width);
-        for (int j = 0; j < it->count && d->width; j++)
-            memcpy(all + (size_t)(at + s->n_wait + j) * d->width, features + (size_t)it->feature_row[j] * d->width,
-                   d->width);
-        if (s->n_wait) it->first = s->first;
-        it->count += s->n_wait;
-        s->n_wait = 0;
-        it->feature_row = index + at;
-        for (int j = 0; j < it->count; j++, at++)
-            index[at] = at;
-    }
+    if (d->width) pl_waiting_join(&of, ctx, rows, waiting_of, d);
+    for (int i = 0; i < n; i++)
+        d->slot[d->item[i].slot].waiting.n = 0;
     d->model->parts = (pl_draft_parts){0};
     d->model->kind->propose(d->model, ctx, &of);
     d->base.parts = d->model->parts;
@@ -360,7 +382,6 @@ static void draft_model(hybrid *d, pl_ctx *ctx, const pl_draft_batch *b) {
         if (!d->item[i].tree) continue;
         pl_tree_finish(&d->model->policy, d->item[i].tree);
         pl_autotuner_drafted(&d->cycle, d->item[i].tree);
-        d->cycle.sessions++;
         d->slot[d->item[i].slot].of_model = d->item[i].tree->n;
     }
 }
@@ -379,63 +400,80 @@ static void take_free(const slot *s, pl_tree *t) {
     }
 }
 
-// What is not in MODEL's tree and pays beside it.
-static void join(const hybrid *d, const slot *s, pl_tree *t, int rows) {
+// What is not in MODEL's tree and pays beside it. Returns the seconds that it saves.
+static double join(const hybrid *d, const slot *s, pl_tree *t, int rows) {
     int    to[NODES] = {0};
-    double f[NODES] = {1}, row = (rows_cost(d, rows + 4) - rows_cost(d, rows)) / 4;
+    double f[NODES] = {1}, row = (rows_cost(d, rows + 4) - rows_cost(d, rows)) / 4, gain = 0;
     for (int i = 1; i < s->free.n; i++) {
         int p = s->free.parent[i];
         to[i] = to[p] < 0 ? -1 : pl_tree_child(t, to[p], s->free.token[i]);
         f[i] = fmin(f[p], expected(&d->beside, s->free.depth[i], s->own[i]));
-        if (to[i] >= 0 || to[p] < 0) continue;
-        if (t->n < d->base.policy.max_nodes && f[i] > d->rate * row)
-            to[i] = pl_tree_add(t, to[p], s->free.token[i], s->free.score[i]);
+        if (to[i] >= 0 || to[p] < 0 || t->n >= d->base.policy.max_nodes || !(f[i] > d->rate * row)) continue;
+        to[i] = pl_tree_add(t, to[p], s->free.token[i], s->free.score[i]);
+        gain += f[i] / d->rate - row;
     }
+    return gain;
+}
+
+// The largest step.
+static void measure(hybrid *d, pl_ctx *ctx, pl_draft_batch *b) {
+    pl_draft_batch most = *b;
+    d->free->kind->propose(d->free, ctx, b);
+    if (!d->model) return;
+    d->defers = d->model->waits && !ctx->be->memory;
+    if (!d->defers) d->width = 0;
+    if (d->width) {
+        int64_t rows = d->model->max_rows;
+        PL_CHECK(d->width == (size_t)b->features.dim[1] * pl_dtype_size(b->features.dtype), "rows of %zu bytes wait",
+                 d->width);
+        most.features = pl_tensor_2d(NULL, b->features.dtype, rows, b->features.dim[1]);
+        most.features.data = pl_ctx_bytes(ctx, (size_t)rows * d->width);
+        pl_ctx_bytes(ctx, (size_t)rows * sizeof(int32_t));
+    }
+    d->model->kind->propose(d->model, ctx, &most);
+}
+
+// FREE's share of the trees. Returns the seconds that it saves.
+static double add_free(hybrid *d, const pl_draft_batch *b) {
+    int    rows = 0;
+    double gain = 0;
+    for (int i = 0; i < b->n; i++) {
+        const slot *s = &d->slot[b->item[i].slot];
+        if (b->item[i].tree) rows += s->of_model ? s->of_model : 1 + s->chosen;
+    }
+    for (int i = 0; i < b->n; i++) {
+        const pl_draft_item *it = &b->item[i];
+        const slot          *s = &d->slot[it->slot];
+        if (!it->tree || !s->drafted) continue;
+        if (!s->of_model)
+            take_free(s, it->tree);
+        else if (!it->proposing && d->rate > 0)
+            gain += join(d, s, it->tree, rows);
+    }
+    return gain;
 }
 
 static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     hybrid *d = (hybrid *)base;
     if (ctx->measuring) {
-        pl_draft_batch most = *b;
-        d->free->kind->propose(d->free, ctx, b);
-        if (!d->model) return;
-        d->defers = d->model->waits && !ctx->be->memory;
-        if (d->defers && d->model->n_taps) {
-            int64_t rows = d->model->max_rows;
-            most.features = pl_tensor_2d(NULL, b->features.dtype, rows, b->features.dim[1]);
-            d->width = (size_t)b->features.dim[1] * pl_dtype_size(b->features.dtype);
-            most.features.data = pl_ctx_bytes(ctx, (size_t)rows * d->width);
-        }
-        if (d->defers) pl_ctx_bytes(ctx, (size_t)d->model->max_rows * sizeof(int32_t));
-        d->model->kind->propose(d->model, ctx, &most);
+        measure(d, ctx, b);
         return;
     }
-    int running = 0, rows = 0;
-    d->calls++;
+    int    running = 0;
+    double at = pl_now(), spent, gain = 0;
     for (int i = 0; i < b->n; i++)
         running += b->item[i].tree != NULL;
-    draft_free(d, ctx, b);
+    bool look = running && looks(d);
+    if (look) draft_free(d, ctx, b);
     if (ctx->err.status != PL_OK) return;
-    if (running)
-        plan(d, b, running);
-    else
-        for (int i = 0; i < b->n; i++)
-            d->slot[b->item[i].slot].takes_model = false;
+    if (running) gain = plan(d, b, running);
+    spent = pl_now() - at;
     if (d->model) draft_model(d, ctx, b);
     if (ctx->err.status != PL_OK) return;
-    for (int i = 0; i < b->n; i++) {
-        slot *s = &d->slot[b->item[i].slot];
-        if (b->item[i].tree) rows += s->of_model ? s->of_model : 1 + s->chosen;
-    }
-    for (int i = 0; i < b->n; i++) {
-        const pl_draft_item *it = &b->item[i];
-        slot                *s = &d->slot[it->slot];
-        if (!it->tree || !s->drafted) continue;
-        if (!s->of_model && !is_forced(d))
-            take_free(s, it->tree);
-        else if (s->of_model && !it->proposing && !is_forced(d))
-            join(d, s, it->tree, rows);
-    }
+    if (look)
+        looked(d, spent, gain + add_free(d, b));
+    else
+        d->skipped += running > 0;
 }
 
 // ---- opening --------------------------------------------------------------------------------------------------------
@@ -444,7 +482,7 @@ static void reset(pl_drafter *base, int which) {
     hybrid *d = (hybrid *)base;
     slot   *s = &d->slot[which];
     s->drafted = s->takes_model = false;
-    s->of_model = s->chosen = s->n_wait = 0;
+    s->of_model = s->chosen = s->waiting.n = 0;
     d->free->kind->reset(d->free, which);
     if (d->model) d->model->kind->reset(d->model, which);
 }
@@ -475,7 +513,7 @@ static double step_bytes(const pl_drafter *base) {
 static void destroy(pl_drafter *base) {
     hybrid *d = (hybrid *)base;
     for (int i = 0; d->slot && i < base->max_sessions; i++)
-        pl_free(d->slot[i].wait);
+        pl_waiting_fini(&d->slot[i].waiting);
     void *owned[] = {d->slot, d->item, d->node, d->by_worth, d->at_rows, d->first_of, d->idle_of, d->level_of};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
@@ -567,10 +605,10 @@ static pl_status allocate(hybrid *d, const pl_drafter_options *o, pl_err *err) {
     d->idle_of = pl_calloc(s + 1, sizeof *d->idle_of);
     d->level_of = pl_calloc(s * PL_SHAPE_WIDTH + 1, sizeof *d->level_of);
     bool good = d->slot && d->item && d->node && d->by_worth && d->at_rows && d->first_of && d->idle_of && d->level_of;
-    for (size_t i = 0; good && i < s && d->base.n_taps && d->model->waits; i++) // as wide as any backend's numbers
-        good = (d->slot[i].wait = pl_calloc(
-                    pl_size_mul(WAIT, (size_t)d->base.n_taps * (size_t)o->target->config.hidden_size, sizeof(double)),
-                    1)) != NULL;
+    if (d->base.n_taps && d->model->waits) // pages that no row waits in are never touched
+        d->width = (size_t)d->base.n_taps * (size_t)o->target->config.hidden_size * pl_dtype_size(o->target->be->real);
+    for (size_t i = 0; good && i < s; i++)
+        good = pl_waiting_init(&d->slot[i].waiting, o->slots, d->width, err) == PL_OK;
     return good ? PL_OK : pl_fail(err, PL_E_MEMORY, "drafter \"hybrid\": out of memory");
 }
 
@@ -587,7 +625,7 @@ static pl_status open_both(hybrid *d, const char *args, const pl_drafter_options
         return allocate(d, o, err);
     }
     of.tree = x.model_tree;
-    of.max_rows += o->max_sessions * WAIT;
+    of.max_rows += o->max_sessions * PL_WAITING_MOST;
     PL_TRY(pl_drafter_open(&d->model, x.model, &of, err));
     d->base.proposals = d->model->proposals;
     d->base.n_taps = d->model->n_taps;

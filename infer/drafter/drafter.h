@@ -52,10 +52,10 @@ struct pl_draft_watch {
     void (*see)(pl_draft_watch *w, pl_ctx *ctx, const struct pl_head *h, const struct pl_head_rows *r);
 };
 
-// What a step took: the target's rows, and the seconds before drafting and of drafting.
+// What a step in which all sessions decoded took and gave.
 typedef struct pl_draft_pace {
-    int    sessions, rows;
-    double verifying, drafting;
+    int    sessions, rows, emitted; // rows of the target's forward; tokens that its verdicts gave
+    double verifying, drafting;     // seconds before drafting, and of drafting
 } pl_draft_pace;
 
 typedef struct pl_drafter_kind {

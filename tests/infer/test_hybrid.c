@@ -1,6 +1,8 @@
 // A hybrid's plan at invented costs; and, where PACELINE_PAIRS asks for it, its speed beside plain decoding's and its
 // parts' in interleaved rounds (tests/shown.sh hybrid).
-//   PACELINE_PAIRS: "TARGET TOKENIZER|- PROMPTS SESSIONS TEMPERATURE ROUNDS TOKENS DRAFTER..."; the first is the hybrid
+//   PACELINE_PAIRS: "TARGET TOKENIZER|- PROMPTS SESSIONS TEMPERATURE ROUNDS EVERY SECONDS DRAFTER..."; the first drafter
+//                   is the hybrid, the others run in one round of EVERY; SECONDS: of a piece
+//   PACELINE_PAIRS_JSON: a file that gets a line
 #include "tests/infer/fixture.h"
 
 #include "data/chat/prompts.h"
@@ -144,123 +146,274 @@ static void refuses(void **state) {
     }
 }
 
+// ---- rows that waited -----------------------------------------------------------------------------------------------
+
+enum { LENGTH = 250 };
+
+// What a model's draft begins with, by the number of tokens that it was made behind; -1: nothing.
+static int32_t begins[2][LENGTH + 8];
+
+// A hybrid's adapting model tells its candidates; alone, with a chain of fixed length, it drafts in every cycle.
+static void note(void *arg, const pl_cycle *c) {
+    const pl_tree *t = c->tree;
+    int32_t       *of = arg, at = pl_session_length(c->session) - c->emitted;
+    if (of == begins[0] && t->n > 1) of[at] = t->token[1];
+    if (of == begins[1] && t->notes.levels > 0) of[at] = t->notes.candidate[0];
+}
+
+// The hybrid is told of seconds of decoding that allow any trial.
+static void decode_noting(const pl_llama *target, const char *what, const char *tree, int32_t *of) {
+    pl_err             err = {0};
+    pl_drafter        *d;
+    pl_engine         *e;
+    pl_session        *s;
+    int32_t            prompt[5] = {3, 1, 4, 1, 5};
+    pl_drafter_options od = {
+        .target = target, .dtype = PL_BF16, .max_sessions = 1, .max_rows = 80, .slots = LENGTH + 80, .tree = tree};
+    pl_engine_options  o = {.max_sessions = 1, .max_rows = 80, .max_len = LENGTH};
+    pl_session_options so = {.sampling = {.temperature = 1, .top_p = 1, .seed = 3}, .max_new = LENGTH - 5};
+    for (int i = 0; i < LENGTH; i++)
+        of[i] = -1;
+    if (pl_drafter_open(&d, what, &od, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, target, d, &o, &err), PL_OK);
+    pl_engine_on_cycle(e, note, of);
+    assert_int_equal(pl_engine_start(e, prompt, 5, &so, &s, &err), PL_OK);
+    for (int i = 0; pl_session_finish(s) == PL_RUNNING; i++) {
+        assert_int_equal(pl_engine_step(e, &err), PL_OK);
+        if (of == begins[1] && i == 20)
+            d->kind->paced(d, &(pl_draft_pace){.sessions = 1, .rows = 1, .emitted = 1, .verifying = 1e6});
+    }
+    pl_engine_destroy(e);
+    pl_drafter_destroy(d);
+}
+
+// Where MODEL's drafts do not pay it is silent, and tried now and then: behind more rows than it takes in at once it
+// drafts what it would have drafted had it seen them as they came.
+static void waits_without_loss(void **state) {
+    (void)state;
+    char     dir[64], draft[64], hybrid[96];
+    pl_llama target;
+    int      same = 0, late = 0, always = 0;
+    test_target(&target, test_mkdir(dir), 8, 21, PL_BF16);
+    test_drafter_write(test_mkdir(draft), &target, "full", 0, 33);
+    snprintf(hybrid, sizeof hybrid, "hybrid:suffix:1+%s", draft);
+    decode_noting(&target, draft, "chain:1", begins[0]);
+    decode_noting(&target, hybrid, "chain:auto", begins[1]);
+    for (int i = 0; i < LENGTH; i++) {
+        always += begins[0][i] >= 0;
+        late += begins[1][i] >= 0 && i > 150;
+        if (begins[1][i] < 0 || begins[0][i] < 0) continue;
+        if (begins[0][i] != begins[1][i])
+            fail_msg("behind %d tokens it drafts %d, and %d where rows waited", i, begins[0][i], begins[1][i]);
+        same++;
+    }
+    print_message("%d drafts of a model that is silent, %d of them late, as of %d\n", same, late, always);
+    assert_true(same > 12 && late >= 4 && same < always / 4);
+    pl_llama_fini(&target);
+    test_rmdir(dir);
+    test_rmdir(draft);
+}
+
 // ---- speed ----------------------------------------------------------------------------------------------------------
 
-enum { METHODS = 8, ROUNDS = 64, SESSIONS = 64 };
+enum { METHODS = 8, PIECES = 64, PROMPTS = 1024, ANSWER = 128 };
 
+// Answers are cut into pieces: the same prompts for every method of a round, plain decoding and the hybrid in every
+// round and each first in every second one, the others behind them in every `singles`-th. What a method has learnt of
+// the machine stays from piece to piece, as in a server; what it keeps of texts does not outlive a session.
 typedef struct pairs {
     pl_target   target;
     pl_prompts *prompts;
-    int32_t    *ids[SESSIONS];
-    int64_t     n_ids[SESSIONS];
-    int         sessions, rounds, tokens, n; // methods, plain decoding the first
-    double      temperature;
+    int         sessions, rounds, singles, n; // methods, plain decoding the first
+    double      temperature, seconds;         // of a piece, at least
     char       *name[METHODS];
     pl_runner   runner[METHODS];
-    double      speed[METHODS][ROUNDS];
+    // A piece's.
+    int         answers;
+    int32_t    *ids[PROMPTS];
+    int64_t     n_ids[PROMPTS];
+    pl_sampling sampling[PROMPTS];
+    uint64_t    hash[METHODS][PROMPTS];
+    double      latency[METHODS][2 * PROMPTS];
+    // What came of all; NaN: that method did not run in that round.
+    double      speed[METHODS][PIECES], warm[METHODS], tpot[METHODS][PROMPTS];
+    int64_t     different, drafted[METHODS], emitted[METHODS], steps[METHODS];
 } pairs;
 
-static void answer(pairs *x, int m, double *speed) {
+static const pl_prompt *prompt_at(const pairs *x, int piece, int i) {
+    return &x->prompts->p[((int64_t)piece * x->answers + i) % x->prompts->n];
+}
+
+static void encode(pairs *x, int piece) {
+    pl_err err = {0};
+    for (int i = 0; i < x->answers; i++) {
+        pl_free(x->ids[i]);
+        assert_int_equal(pl_prompt_encode(x->target.tok, prompt_at(x, piece, i), &x->ids[i], &x->n_ids[i], &err),
+                         PL_OK);
+        x->sampling[i] = (pl_sampling){.temperature = x->temperature,
+                                       .top_p = 1,
+                                       .seed = (uint64_t)piece * (uint64_t)x->answers + (uint64_t)i + 1};
+    }
+}
+
+static double answer(pairs *x, int m, double *seconds) {
     pl_err        err = {0};
-    pl_sampling   sampling[SESSIONS];
     pl_batched    b = {.sessions = x->sessions};
     pl_batch_work w = {
-        .n = x->sessions, .prompt = x->ids, .prompt_n = x->n_ids, .sampling = sampling, .max_new = x->tokens};
-    for (int i = 0; i < x->sessions; i++)
-        sampling[i] = (pl_sampling){.temperature = x->temperature, .top_p = 1, .seed = (uint64_t)i + 1};
-    if (pl_batch_run(&x->runner[m], &w, &b, NULL, NULL, &err) != PL_OK) fail_msg("%s: %s", x->name[m], err.msg);
-    *speed = pl_batch_speed(&b);
+        .n = x->answers, .prompt = x->ids, .prompt_n = x->n_ids, .sampling = x->sampling, .max_new = ANSWER};
+    if (pl_batch_run(&x->runner[m], &w, &b, x->hash[m], x->latency[m], &err) != PL_OK)
+        fail_msg("%s: %s", x->name[m], err.msg);
+    x->drafted[m] += b.stats.drafted;
+    x->emitted[m] += b.stats.emitted;
+    x->steps[m] += b.stats.steps;
+    if (seconds) *seconds = b.seconds;
+    return pl_batch_speed(&b);
+}
+
+// As many prompts as plain decoding takes so many seconds for, in whole batches.
+static void size_pieces(pairs *x) {
+    double seconds = INFINITY, once;
+    x->answers = x->sessions > 8 ? 2 * x->sessions : 16;
+    encode(x, 0);
+    for (int i = 0; i < 3; i++) { // something else may run meanwhile
+        answer(x, 0, &once);
+        seconds = fmin(seconds, once);
+    }
+    x->answers = (int)(1.05 * x->seconds / seconds * x->answers + x->sessions) / x->sessions * x->sessions;
+    if (x->answers > PROMPTS) x->answers = PROMPTS;
+}
+
+// Time per later token, by prompt, so that each domain's speed can be told.
+static void by_prompt(pairs *x, int m, int piece) {
+    for (int i = 0; i < x->answers; i++) {
+        double tpot = x->latency[m][x->answers + i];
+        if (!isnan(tpot)) x->tpot[m][prompt_at(x, piece, i) - x->prompts->p] += tpot;
+    }
 }
 
 static void one_round(pairs *x, int r) {
-    pl_err err = {0};
-    for (int i = 0; i < x->sessions; i++) {
-        const pl_prompt *p = &x->prompts->p[((int64_t)(r + 3) * x->sessions + i) % x->prompts->n];
-        assert_int_equal(pl_prompt_encode(x->target.tok, p, &x->ids[i], &x->n_ids[i], &err), PL_OK);
-    }
+    encode(x, r + 1);
     for (int k = 0; k < x->n; k++) {
-        double speed;
-        int    m = (r + 3 + k) % x->n; // in turns
-        answer(x, m, r < 0 ? &speed : &x->speed[m][r]);
+        int m = k < 2 ? (r + 1 + k) % 2 : k;
+        if (r >= 0) x->speed[m][r] = NAN;
+        if (m > 1 && r >= 0 && r % x->singles) continue;
+        double speed = answer(x, m, NULL);
+        if (r < 0) {
+            x->warm[m] = speed;
+            continue;
+        }
+        x->speed[m][r] = speed;
+        if (m < 2) by_prompt(x, m, r + 1);
     }
-    for (int i = 0; i < x->sessions; i++)
-        pl_free(x->ids[i]);
+    for (int i = 0; i < x->answers; i++)
+        x->different += x->hash[0][i] != x->hash[1][i];
 }
 
-// Mean of the pairs' ratios and the lower end of its 95 % interval (Student's t for some 30 pairs).
-static double ratio(const pairs *x, int m, int to, double *lower) {
+// Mean of the rounds' ratios and half of its 95 % interval (Student's t, by Cornish and Fisher's series).
+static double ratio(const pairs *x, int m, double *half) {
     double sum = 0, square = 0;
+    int    n = 0;
     for (int r = 0; r < x->rounds; r++)
-        sum += x->speed[m][r] / x->speed[to][r];
-    sum /= x->rounds;
+        if (!isnan(x->speed[m][r])) {
+            sum += x->speed[m][r] / x->speed[0][r];
+            n++;
+        }
+    sum /= n;
     for (int r = 0; r < x->rounds; r++)
-        square += pow(x->speed[m][r] / x->speed[to][r] - sum, 2);
-    *lower = sum - 2.045 * sqrt(square / (x->rounds - 1) / x->rounds);
+        if (!isnan(x->speed[m][r])) square += pow(x->speed[m][r] / x->speed[0][r] - sum, 2);
+    double df = n - 1;
+    *half = (1.95996 + 2.37227 / df + 2.8225 / (df * df)) * sqrt(square / df / n);
     return sum;
 }
 
-// By kind of prompt, where a round has one.
-static void print_domains(const pairs *x) {
-    for (int r = 0; x->sessions == 1 && r < x->rounds; r++) {
-        const char *of = x->prompts->p[(r + 3) % x->prompts->n].category;
-        double      sum = 0;
-        int         n = 0;
-        for (int k = 0; k < x->rounds; k++) {
-            if (strcmp(x->prompts->p[(k + 3) % x->prompts->n].category, of) != 0) continue;
-            if (k < r) break; // told
-            sum += x->speed[1][k] / x->speed[0][k];
-            n++;
+static void print_domains(const pairs *x, FILE *json) {
+    int told = 0;
+    for (int64_t i = 0; i < x->prompts->n && i < PROMPTS; i++) {
+        const char *of = x->prompts->p[i].category;
+        double      plain = 0, mine = 0;
+        for (int64_t k = 0; k < x->prompts->n && k < PROMPTS; k++) {
+            if (strcmp(x->prompts->p[k].category, of) != 0) continue;
+            if (k < i) break; // told
+            plain += x->tpot[0][k];
+            mine += x->tpot[1][k];
         }
-        if (n) print_message("  %s: %.3f times plain in %d rounds\n", of, sum / n, n);
+        if (mine <= 0) continue;
+        print_message("  %s: %.3f times plain, by time per token\n", of, plain / mine);
+        if (json) fprintf(json, "%s\"%s\":%.4f", told++ ? "," : "", of, plain / mine);
     }
+}
+
+static void print_pairs(const pairs *x, const char *target) {
+    FILE  *json = getenv("PACELINE_PAIRS_JSON") ? fopen(getenv("PACELINE_PAIRS_JSON"), "a") : NULL;
+    double best = 1, half, mine = ratio(x, 1, &half), lower = mine - half, other;
+    if (json)
+        fprintf(json, "{\"target\":\"%s\",\"sessions\":%d,\"temperature\":%g,\"pairs\":%d,\"answers\":%d,\"methods\":[",
+                target, x->sessions, x->temperature, x->rounds, x->answers);
+    for (int m = 1; m < x->n; m++) {
+        double mean = ratio(x, m, &other);
+        print_message("  %-60.60s %.3f times plain (+-%.3f), %.2f drafted and %.3f emitted a step; first piece %.3f\n",
+                      x->name[m], mean, other, (double)x->drafted[m] / (double)x->steps[m],
+                      (double)x->emitted[m] / (double)x->steps[m], x->warm[m] / x->warm[0]);
+        if (json)
+            fprintf(json, "%s{\"name\":\"%s\",\"speedup\":%.4f,\"interval\":[%.4f,%.4f]}", m > 1 ? "," : "", x->name[m],
+                    mean, mean - other, mean + other);
+        if (m > 1 && mean > best) best = mean;
+    }
+    if (json) fprintf(json, "],\"domains\":{");
+    print_domains(x, json);
+    if (json) fprintf(json, "},\"different\":%lld}\n", (long long)x->different);
+    if (json) fclose(json);
+    double plain = 0;
+    for (int r = 0; r < x->rounds; r++)
+        plain += x->speed[0][r] / x->rounds;
+    print_message(
+        "pairs: %d sessions, T=%g, %d pairs of %d answers, plain %.0f tokens/s: hybrid %.3f, at least %.3f (0.98 "
+        "asked: %s); the best single method %.3f (less 1 %%: %s); %lld answers differ\n",
+        x->sessions, x->temperature, x->rounds, x->answers, plain, mine, lower, lower >= 0.98 ? "yes" : "NO", best,
+        mine >= 0.99 * best ? "yes" : "NO", (long long)x->different);
+    assert_int_equal(x->different, 0);
 }
 
 static void speed_in_pairs(void **state) {
     (void)state;
     static pairs x;
-    char         text[2048], *word[8 + METHODS], *at = text;
+    char         text[2048], *word[9 + METHODS], *at = text;
     int          n = 0;
     pl_err       err = {0};
     pl_pool     *pool;
     if (!getenv("PACELINE_PAIRS")) skip();
     snprintf(text, sizeof text, "%s", getenv("PACELINE_PAIRS"));
-    for (char *w; n < 8 + METHODS - 1 && (w = strtok_r(at, " ", &at));)
+    for (char *w; n < 9 + METHODS - 1 && (w = strtok_r(at, " ", &at));)
         word[n++] = w;
-    assert_true(n >= 8);
+    assert_true(n >= 9);
     x.sessions = atoi(word[3]);
     x.temperature = atof(word[4]);
     x.rounds = atoi(word[5]);
-    x.tokens = atoi(word[6]);
-    assert_true(x.sessions >= 1 && x.sessions <= SESSIONS && x.rounds >= 2 && x.rounds <= ROUNDS && x.tokens >= 2);
+    x.singles = atoi(word[6]);
+    x.seconds = atof(word[7]);
+    assert_true(x.sessions >= 1 && x.sessions <= 64 && x.rounds >= 2 && x.rounds <= PIECES && x.singles >= 1);
     assert_int_equal(pl_pool_create(&pool, 2, &err), PL_OK);
     if (pl_target_open(&x.target, word[0], strcmp(word[1], "-") ? word[1] : NULL, NULL, PL_WEIGHTS_BF16,
                        pl_backend_cpu(), &err) != PL_OK)
         fail_msg("%s", err.msg);
     assert_int_equal(pl_prompts_read(&x.prompts, word[2], &err), PL_OK);
+    assert_true(x.prompts->n <= PROMPTS);
     x.name[x.n++] = "plain";
-    for (int i = 7; i < n; i++)
+    for (int i = 8; i < n; i++)
         x.name[x.n++] = word[i];
     for (int m = 0; m < x.n; m++)
         if (pl_runner_open(&x.runner[m], pl_backend_cpu(), pool, &x.target,
                            &(pl_runner_options){.drafter = m ? x.name[m] : NULL, .sessions = x.sessions},
                            &err) != PL_OK)
             fail_msg("%s: %s", x.name[m], err.msg);
-    for (int r = -3; r < x.rounds; r++) // the first are not counted
+    size_pieces(&x);
+    for (int r = -1; r < x.rounds; r++) // the first is not counted
         one_round(&x, r);
-    double lower, best = 0, mine = ratio(&x, 1, 0, &lower), others;
-    for (int m = 1; m < x.n; m++) {
-        double mean = ratio(&x, m, 0, &others);
-        print_message("  %-60.60s %.3f times plain, at least %.3f\n", x.name[m], mean, others);
-        if (m > 1 && mean > best) best = mean;
-    }
-    print_domains(&x);
-    print_message(
-        "pairs: %d sessions, T=%g, %d rounds: hybrid %.3f, at least %.3f (0.98 asked: %s); the best of its parts "
-        "%.3f (less 1 %%: %s)\n",
-        x.sessions, x.temperature, x.rounds, mine, lower, lower >= 0.98 ? "yes" : "NO", best,
-        mine >= 0.99 * best ? "yes" : "NO");
+    print_pairs(&x, word[0]);
     for (int m = 0; m < x.n; m++)
         pl_runner_close(&x.runner[m]);
+    for (int i = 0; i < PROMPTS; i++)
+        pl_free(x.ids[i]);
     pl_prompts_destroy(x.prompts);
     pl_target_close(&x.target);
     pl_pool_destroy(pool);
@@ -268,6 +421,6 @@ static void speed_in_pairs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(plans_by_goodput), cmocka_unit_test(refuses),
-                                       cmocka_unit_test(speed_in_pairs)};
+                                       cmocka_unit_test(waits_without_loss), cmocka_unit_test(speed_in_pairs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

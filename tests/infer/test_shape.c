@@ -382,24 +382,25 @@ static double settle(const machine *m, const char *tree, int cycles, char *text,
     for (int s = 0; s < m->sessions; s++)
         simulate_draft(&p, &t[s], m, &(double){0});
     for (int i = 0; i < cycles; i++) {
-        pl_autotuner_cycle c = {.sessions = m->sessions};
+        pl_autotuner_cycle c = {.pace.sessions = m->sessions};
         double             t0 = now, end = now, t1;
         for (int s = 0; s < m->sessions; s++) {
             pl_verdict v;
             simulate_verdict(&t[s], m, &d, &v);
             pl_autotuner_accepted(&tuner, &t[s], &v);
-            c.rows += t[s].n;
+            c.pace.rows += t[s].n;
+            c.pace.emitted += v.n + 1;
         }
-        now += verify_cost(m, c.rows) * (0.95 + 0.1 * uniform(&d));
+        now += verify_cost(m, c.pace.rows) * (0.95 + 0.1 * uniform(&d));
         t1 = now;
-        c.verifying = t1 - t0;
+        c.pace.verifying = t1 - t0;
         for (int s = 0; s < m->sessions; s++) { // the levels of all sessions run together
             end = now;
             simulate_draft(&p, &t[s], m, &end);
             pl_autotuner_drafted(&c, &t[s]);
         }
         now = end;
-        c.drafting = now - t1;
+        c.pace.drafting = now - t1;
         pl_autotuner_step(&tuner, &p, &c);
     }
     pl_shape_costs c = truth(m, &p);
@@ -462,16 +463,17 @@ static void follows_changes(void **state) {
     simulate_draft(&p, t, &m, &now);
     for (int half = 0; half < 2; half++) {
         for (int i = 0; i < 1500; i++) {
-            pl_autotuner_cycle c = {.sessions = 1, .rows = t->n};
+            pl_autotuner_cycle c = {.pace = {.sessions = 1, .rows = t->n}};
             pl_verdict         v;
             double             t0 = now;
             simulate_verdict(t, &m, &d, &v);
             pl_autotuner_accepted(&tuner, t, &v);
             now += verify_cost(&m, t->n);
-            c.verifying = now - t0;
+            c.pace.emitted = v.n + 1;
+            c.pace.verifying = now - t0;
             simulate_draft(&p, t, &m, &now);
             pl_autotuner_drafted(&c, t);
-            c.drafting = now - t0 - c.verifying;
+            c.pace.drafting = now - t0 - c.pace.verifying;
             pl_autotuner_step(&tuner, &p, &c);
         }
         nodes[half] = tuner.chosen.n;
@@ -480,6 +482,75 @@ static void follows_changes(void **state) {
     print_message("%d nodes, then %d\n", nodes[0], nodes[1]);
     assert_true(nodes[0] >= 8 && nodes[1] <= 3);
     free(t);
+}
+
+// A drafter that is dear and never right, on a machine whose every cycle is told; from `turns` on always right. Returns
+// the cycle in which drafting began, -1: it did not; *lost: the share of the time that all tokens up to `turns` would
+// not have taken without it.
+static int rest(const machine *m, int cycles, int turns, double *lost) {
+    pl_tree_policy p;
+    pl_err         err = {0};
+    pl_autotuner   tuner;
+    pl_tree       *t = calloc((size_t)m->sessions, sizeof *t);
+    machine        now_is = *m;
+    dice           d = {.r = pl_rng_make(13, PL_STREAM_TEST, (uint64_t)m->sessions)};
+    double         now = 0, tokens = 0, plain = verify_cost(m, m->sessions) + m->first / 5;
+    int            began = -1;
+    assert_int_equal(pl_tree_policy_parse(&p, "chain:auto", &err), PL_OK);
+    pl_autotuner_init(&tuner, &p);
+    for (int s = 0; s < m->sessions; s++)
+        pl_tree_root(&t[s], -7);
+    for (int i = 0; i < cycles && began < 0; i++) {
+        pl_autotuner_cycle c = {.pace.sessions = m->sessions};
+        double             t0 = now, end;
+        if (i == turns) now_is.accept[0] = 1;
+        for (int s = 0; s < m->sessions; s++) {
+            pl_verdict v;
+            simulate_verdict(&t[s], &now_is, &d, &v);
+            pl_autotuner_accepted(&tuner, &t[s], &v);
+            c.pace.rows += t[s].n;
+            c.pace.emitted += v.n + 1;
+        }
+        now += verify_cost(m, c.pace.rows);
+        c.pace.verifying = now - t0;
+        // One session tries: the others draft when something was chosen.
+        pl_tree_policy none = p;
+        pl_tree_shape_set(&none, 1, &(int32_t){-1});
+        end = now;
+        for (int s = 0; s < m->sessions; s++) {
+            double at = now;
+            simulate_draft(s && pl_autotuner_tries(&tuner) ? &none : &p, &t[s], m, &at);
+            pl_autotuner_drafted(&c, &t[s]);
+            if (at > end) end = at;
+        }
+        c.pace.drafting = end - now;
+        now = end;
+        pl_autotuner_step(&tuner, &p, &c);
+        tokens += c.pace.emitted;
+        if (i < turns) *lost = 1 - tokens / m->sessions * plain / now;
+        if (i > turns && tuner.chosen.n > 1) began = i;
+    }
+    free(t);
+    return began;
+}
+
+static void trials_are_bounded(void **state) {
+    (void)state;
+    static const machine m[] = {
+        {"cheap to try", {0.02, 0.01, 0.01}, 1, 1, 0.05, 1, 0.02, 0.001, 0.05, 1},
+        {"dear to try", {0.02, 0.01, 0.01}, 1, 1, 0.3, 1, 2, 0.1, 3, 1},
+        {"dear, sixteen sessions", {0.02, 0.01, 0.01}, 1, 1, 0.05, 16, 0.5, 0.02, 1, 16},
+    };
+    for (size_t i = 0; i < sizeof m / sizeof *m; i++) {
+        double lost = 0;
+        assert_int_equal(rest(&m[i], 20000, 20000, &lost), -1);
+        print_message("%-24s never right: %.2f %% of 20,000 cycles lost\n", m[i].name, 100 * lost);
+        assert_true(lost < 0.01);
+    }
+    double lost;
+    int    began = rest(&m[0], 10000, 5000, &lost);
+    print_message("right from cycle 5000 on: taken in cycle %d\n", began);
+    assert_true(began > 5000 && began < 7500);
 }
 
 int main(void) {
@@ -492,6 +563,7 @@ int main(void) {
         cmocka_unit_test(costs_by_rows),
         cmocka_unit_test(settles_on_what_pays),
         cmocka_unit_test(follows_changes),
+        cmocka_unit_test(trials_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
