@@ -19,6 +19,7 @@ static const char EAGLE3[] = "LlamaForCausalLMEagle3", PACELINE[] = "PacelineEag
 static const char EAGLE1[] = "LlamaForCausalLMEagle", EAGLE1_VLLM[] = "EagleLlamaForCausalLM";
 static const char PACELINE1[] = "PacelineEagle", PACELINE_OTHER[] = "PacelineDrafter";
 static const char DFLASH[] = "DFlashDraftModel", DFLASH2[] = "DFlash2DraftModel", PACELINE_DFLASH[] = "PacelineDFlash";
+static const char PEAGLE[] = "PEagleDraftModel", PACELINE_PEAGLE[] = "PacelinePEagle";
 static const char LLAMA[] = "LlamaForCausalLM";
 
 void pl_hf_config_init(pl_hf_config *cfg) {
@@ -35,14 +36,25 @@ static bool is_drafter(const pl_hf_config *c) {
 }
 
 const char *pl_hf_backbone_name(const pl_hf_config *c) {
-    static const char *const names[] = {
-        [PL_HF_NO_BACKBONE] = "", [PL_HF_EAGLE3] = "eagle3", [PL_HF_EAGLE1] = "eagle1", [PL_HF_DFLASH] = "dflash"};
+    static const char *const names[] = {[PL_HF_NO_BACKBONE] = "",
+                                        [PL_HF_EAGLE3] = "eagle3",
+                                        [PL_HF_EAGLE1] = "eagle1",
+                                        [PL_HF_DFLASH] = "dflash",
+                                        [PL_HF_PEAGLE] = "peagle"};
     return c->backbone == PL_HF_OTHER ? c->backbone_name : names[c->backbone];
 }
 
 const double *pl_hf_long_divisors(const pl_hf_config *c) {
     const pl_hf_rope *r = &c->rope;
     return c->max_position_embeddings > r->original_max_position_embeddings ? r->long_factor : r->short_factor;
+}
+
+const char *const pl_hf_norm_names[PL_HF_NORMS] = {"fc_norm", "norm_output", "norm_before_fc", "norm_before_residual"};
+
+unsigned pl_hf_norms(const pl_hf_config *c) {
+    return (c->fc_norm ? PL_HF_FC_NORM : 0U) | (c->norm_output ? PL_HF_NORM_OUTPUT : 0U) |
+           (c->norm_before_fc ? PL_HF_NORM_BEFORE_FC : 0U) |
+           (c->norm_before_residual ? PL_HF_NORM_BEFORE_RESIDUAL : 0U);
 }
 
 int pl_hf_rotary_dim(const pl_hf_config *c) {
@@ -100,7 +112,8 @@ pl_status pl_hf_config_check(const pl_hf_config *c, const char *where, pl_err *e
     if (c->draft_vocab_size < 0 || c->draft_vocab_size > c->vocab_size)
         return pl_fail(err, PL_E_INPUT, "%s: draft_vocab_size: %d is not between 1 and vocab_size %d", where,
                        c->draft_vocab_size, c->vocab_size);
-    bool own = strcmp(c->architecture, PACELINE) == 0 || strcmp(c->architecture, PACELINE1) == 0;
+    bool own = strcmp(c->architecture, PACELINE) == 0 || strcmp(c->architecture, PACELINE1) == 0 ||
+               strcmp(c->architecture, PACELINE_PEAGLE) == 0;
     if (own && !*c->head.kind)
         return pl_fail(err, PL_E_INPUT, "%s: paceline.head.kind: missing; %s says that it has a head of its own", where,
                        c->architecture);
@@ -155,6 +168,7 @@ static pl_status read_architecture(pl_hf_config *c, const pl_json *j, pl_hf_role
     bool    llama = strcmp(name, LLAMA) == 0, eagle3 = strcmp(name, EAGLE3) == 0 || strcmp(name, PACELINE) == 0;
     bool    eagle1 = strcmp(name, EAGLE1) == 0 || strcmp(name, EAGLE1_VLLM) == 0 || strcmp(name, PACELINE1) == 0;
     bool    dflash = strcmp(name, DFLASH) == 0 || strcmp(name, DFLASH2) == 0 || strcmp(name, PACELINE_DFLASH) == 0;
+    bool    peagle = strcmp(name, PEAGLE) == 0 || strcmp(name, PACELINE_PEAGLE) == 0;
     int64_t layers;
     PL_TRY(pl_json_opt_int(j, NULL, "num_hidden_layers", 1, PL_HF_LAYERS_MAX, PL_HF_LAYERS_MAX, &layers, err));
     if (role == PL_HF_DRAFTER && (eagle3 || (llama && draft)))
@@ -163,20 +177,24 @@ static pl_status read_architecture(pl_hf_config *c, const pl_json *j, pl_hf_role
         c->backbone = PL_HF_EAGLE1;
     else if (role == PL_HF_DRAFTER && dflash)
         c->backbone = PL_HF_DFLASH;
+    else if (role == PL_HF_DRAFTER && peagle)
+        c->backbone = PL_HF_PEAGLE;
     else if (role == PL_HF_DRAFTER && strcmp(name, PACELINE_OTHER) == 0)
         c->backbone = PL_HF_OTHER;
     c->target_head = c->backbone == PL_HF_EAGLE1 && strcmp(name, PACELINE1) != 0;
     const pl_hf_family *family = pl_hf_family_of(name);
     bool                known = role == PL_HF_TARGET ? !draft && family : c->backbone != PL_HF_NO_BACKBONE;
-    if (!known && role == PL_HF_TARGET && (eagle3 || eagle1 || dflash || draft))
+    if (!known && role == PL_HF_TARGET && (eagle3 || eagle1 || dflash || peagle || draft))
         return pl_json_fail(j, list, err, "%.60s here is a draft head, not a target; give it as the drafter", name);
     if (!known && role == PL_HF_TARGET) return pl_hf_family_fail(j, list, name, err);
     if (!known && family)
         return pl_json_fail(j, list, err, "%s without draft_vocab_size is a target, not a draft head", name);
     if (!known)
         return pl_json_fail(
-            j, list, err, "\"%.60s\" is not supported; draft heads are %s, %s, or %s with %s; %s, %s; %s, %s, %s", name,
-            EAGLE3, PACELINE, LLAMA, "draft_vocab_size", EAGLE1, PACELINE1, DFLASH, DFLASH2, PACELINE_DFLASH);
+            j, list, err,
+            "\"%.60s\" is not supported; draft heads are %s, %s, or %s with %s; %s, %s; %s, %s, %s; %s, %s", name,
+            EAGLE3, PACELINE, LLAMA, "draft_vocab_size", EAGLE1, PACELINE1, DFLASH, DFLASH2, PACELINE_DFLASH, PEAGLE,
+            PACELINE_PEAGLE);
     *of = role == PL_HF_TARGET ? family : &pl_hf_drafter_family;
     c->qkv_bias = (*of)->qkv_bias;
     c->qk_norm = (*of)->qk_norm || c->backbone == PL_HF_DFLASH;
@@ -310,6 +328,15 @@ static pl_status read_own(pl_hf_config *c, const pl_json *j, pl_err *err) {
     return pl_hf_head_read(&c->head, j, head, err);
 }
 
+// P-EAGLE's blocks: the last token known and masks, each of which drafts.
+static pl_status read_depths(pl_hf_config *c, const pl_json *j, pl_err *err) {
+    int64_t depths, mask;
+    PL_TRY(pl_json_get_int(j, NULL, "mask_token_id", 0, c->vocab_size - 1, &mask, err));
+    PL_TRY(pl_json_opt_int(j, NULL, "num_depths", 2, PL_HF_BLOCK_MAX - 1, 8, &depths, err));
+    c->block = (pl_hf_block){.size = (int)depths, .mask_token = (int)mask, .anchor_first = true};
+    return PL_OK;
+}
+
 static pl_status read_drafter(pl_hf_config *c, const pl_json *j, pl_err *err) {
     const cJSON *eagle, *taps;
     PL_TRY(opt_size(j, NULL, "draft_vocab_size", PL_HF_VOCAB_MAX, 0, &c->draft_vocab_size, err));
@@ -321,6 +348,7 @@ static pl_status read_drafter(pl_hf_config *c, const pl_json *j, pl_err *err) {
     PL_TRY(read_switch(j, eagle, "norm_before_residual", &c->norm_before_residual, err));
     PL_TRY(read_own(c, j, err));
     if (c->backbone == PL_HF_DFLASH) return pl_hf_block_read(c, j, err);
+    if (c->backbone == PL_HF_PEAGLE) PL_TRY(read_depths(c, j, err));
     if (!eagle) return PL_OK;
     PL_TRY(must_be(j, eagle, "use_aux_hidden_state", true, err));
     PL_TRY(must_be(j, eagle, "use_input_layernorm_in_first_layer", true, err));
@@ -502,6 +530,10 @@ static void put_drafter(pl_json_out *o, const pl_hf_config *c) {
         pl_put_bool(o, "norm_output", c->norm_output);
         pl_put_bool(o, "norm_before_fc", c->norm_before_fc);
         pl_put_bool(o, "norm_before_residual", c->norm_before_residual);
+    }
+    if (c->backbone == PL_HF_PEAGLE) {
+        put_int(o, "mask_token_id", c->block.mask_token);
+        put_int(o, "num_depths", c->block.size);
     }
     if (c->backbone == PL_HF_DFLASH) {
         pl_hf_block_put(o, c);

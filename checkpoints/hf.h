@@ -67,7 +67,14 @@ typedef enum pl_hf_tap_numbering { PL_HF_TAPS_UNSTATED, PL_HF_TAPS_INPUT, PL_HF_
 
 // What a draft head's config declares it to be.
 // OTHER: one that no published architecture names; paceline.backbone does.
-typedef enum pl_hf_backbone { PL_HF_NO_BACKBONE, PL_HF_EAGLE3, PL_HF_EAGLE1, PL_HF_DFLASH, PL_HF_OTHER } pl_hf_backbone;
+typedef enum pl_hf_backbone {
+    PL_HF_NO_BACKBONE,
+    PL_HF_EAGLE3,
+    PL_HF_EAGLE1,
+    PL_HF_DFLASH,
+    PL_HF_PEAGLE,
+    PL_HF_OTHER
+} pl_hf_backbone;
 typedef enum pl_hf_bias { PL_HF_BIAS_UNSTATED, PL_HF_BIAS_NO, PL_HF_BIAS_YES } pl_hf_bias;
 
 typedef struct pl_hf_config {
@@ -116,7 +123,7 @@ typedef struct pl_hf_config {
     int                 tap[PL_HF_TAPS];    // eagle_config.eagle_aux_hidden_state_layer_ids, target_layer_ids
     int                 n_taps;
     pl_hf_tap_numbering tap_numbering; // paceline.tap_numbering: "input" or "output"
-    bool                fc_norm, norm_output, norm_before_fc, norm_before_residual;
+    bool                fc_norm, norm_output, norm_before_fc, norm_before_residual; // EAGLE-3.1's
     pl_hf_block         block;
     pl_hf_head          head; // paceline.head
     pl_hf_selector      selector;
@@ -133,7 +140,8 @@ typedef enum pl_hf_role { PL_HF_TARGET, PL_HF_DRAFTER } pl_hf_role;
 //   heads); LlamaForCausalLMEagle, EagleLlamaForCausalLM, PacelineEagle, LlamaForCausalLM of one layer without
 //   draft_vocab_size (published EAGLE-1 and EAGLE-2 heads; their folders hold fc.weight); DFlashDraftModel
 //   and DFlash2DraftModel, whose output matrix is the target's, and PacelineDFlash, whose head may be another or
-// whose slots draft otherwise;
+// whose slots draft otherwise; PEagleDraftModel (P-EAGLE: EAGLE-3's members, mask_token_id, and num_depths, 8 where
+//   it is silent: how many tokens are drafted at once) and PacelinePEagle, whose head may be another;
 //   PacelineDrafter, whose backbone is the one that paceline.backbone names
 // *cfg is zeroed on failure.
 pl_status pl_hf_config_read(pl_hf_config *cfg, const char *dir, pl_hf_role role, pl_err *err);
@@ -151,11 +159,16 @@ bool          pl_hf_windowed(const pl_hf_config *cfg, int layer);
 bool          pl_hf_dense(const pl_hf_config *cfg, int layer);
 // Of longrope: the divisors of the longest text that is served.
 const double *pl_hf_long_divisors(const pl_hf_config *cfg);
+// EAGLE-3.1's switches as a set, bit i of which is that of names[i].
+enum { PL_HF_FC_NORM = 1, PL_HF_NORM_OUTPUT = 2, PL_HF_NORM_BEFORE_FC = 4, PL_HF_NORM_BEFORE_RESIDUAL = 8 };
+#define PL_HF_NORMS 4
+extern const char *const pl_hf_norm_names[PL_HF_NORMS];
+unsigned                 pl_hf_norms(const pl_hf_config *cfg);
 // Elements of a head that are rotated.
-int           pl_hf_rotary_dim(const pl_hf_config *cfg);
+int                      pl_hf_rotary_dim(const pl_hf_config *cfg);
 // What a target's config has beside Llama's goes: for a drafter's own layer, which is Llama's whatever the target's is.
-void          pl_hf_config_plain(pl_hf_config *cfg);
-const char   *pl_hf_backbone_name(const pl_hf_config *cfg); // "eagle3", "eagle1", an OTHER's name; "" for none
+void                     pl_hf_config_plain(pl_hf_config *cfg);
+const char *pl_hf_backbone_name(const pl_hf_config *cfg); // "eagle3", "eagle1", an OTHER's name; "" for none
 
 // Parts of a config.json, members of an open object: rope_theta with rope_scaling; of an object of scaling rope_type
 // ("default": none) and its numbers; a token id, where none (-1) is written out as null, since transformers' defaults

@@ -58,7 +58,7 @@ void      pl_tape_clear(pl_tape *t);
 void      pl_tape_push(pl_ctx *ctx, pl_op op, const void *args, size_t args_size);
 // A stretch of ops: reads *arg (and whatever it points to, which must stay as it is until backward has run) and
 // parameters, leaves its results in out[0 .. n). It must do the same whenever it is run.
-#define PL_STRETCH_OUT 4
+#define PL_STRETCH_OUT 12
 #define PL_STRETCH_ARG 512 // bytes
 typedef void (*pl_stretch_fn)(pl_ctx *ctx, const void *arg, pl_tensor *out);
 // Runs fn and records it as one entry: what it allocates is given back but for its results, whose shapes [rows, cols]

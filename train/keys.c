@@ -90,18 +90,31 @@ const pl_key pl_train_keys[] = {
              "lm: none, a language model of the target's vocabulary (drafter.start)",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INTS(pl_train_recipe, drafter.taps), .each = true, .deflt = "[]", .min = 0, .max = 1024,
-     .help =
-         "eagle3, dflash: target layers whose inputs the drafter reads; empty: an early, a middle and a late one, or "
-         "(dflash) as many as it has layers, as in the papers",
+     .help = "eagle3, peagle, dflash: target layers whose inputs the drafter reads; empty: an early, a middle and a "
+             "late one, or "
+             "(dflash) as many as it has layers, as in the papers",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, drafter.intermediate), .deflt = "0", .min = 0, .max = 1 << 20,
      .help = "width of the MLP; 0: the target's", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, drafter.layers), .each = true, .deflt = "0", .min = 0, .max = PL_DFLASH_LAYERS,
-     .help = "dflash: layers of the drafter; 0: 5, as published ones have", .stages = PL_STAGE_DRAFTER},
+     .help = "layers of the drafter; 0: 5 of dflash, 1 of eagle3 and peagle; eagle1 has one",
+     .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_BOOL(pl_train_recipe, drafter.norm_output), .each = true, .deflt = "false",
+     .help = "eagle3: what a step hands on is normed (EAGLE-3.1)", .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_BOOL(pl_train_recipe, drafter.fc_norm), .each = true, .deflt = "false",
+     .help = "eagle3, peagle: each of the target's layers is normed by itself before fc (EAGLE-3.1)",
+     .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_BOOL(pl_train_recipe, drafter.norm_before_fc), .each = true, .deflt = "false",
+     .help = "eagle3, peagle: instead, all of them as one vector", .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_BOOL(pl_train_recipe, drafter.norm_before_residual), .each = true, .deflt = "false",
+     .help = "eagle3, peagle: the first layer adds to the normed state instead of the raw one",
+     .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, drafter.block), .each = true, .deflt = "0", .min = 0, .max = PL_HF_BLOCK_MAX,
-     .help = "dflash: slots of a block, which drafts one token less; 0: 8", .stages = PL_STAGE_DRAFTER},
+     .help = "dflash: slots of a block, which drafts one token less; peagle: tokens drafted at once; 0: 8",
+     .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, drafter.mask_token), .each = true, .deflt = "-1", .min = -1, .max = 1 << 22,
-     .help = "dflash: the token in the slots behind the anchor, one that texts do not hold; -1: the target's first row "
+     .help = "dflash, peagle: the token in the slots behind the anchor, one that texts do not hold; -1: the target's "
+             "first row "
              "without a piece, else <unk>",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_BOOL(pl_train_recipe, drafter.anchor_first), .each = true, .deflt = "false",
@@ -174,6 +187,17 @@ const pl_key pl_train_keys[] = {
      .help = "dflash: what the drafts of a block weigh: draft k step_decay^k, or by how likely the drafter makes those "
              "before it (D-PACE)",
      .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_INT(pl_train_recipe, train.top_k), .each = true, .deflt = "0", .min = 0, .max = PL_TOPK_MAX,
+     .help =
+         "eagle3, eagle1, peagle: HASS's distillation of the target's best so many tokens beside the divergence (the "
+         "paper: 10); 0: none",
+     .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_REAL(pl_train_recipe, train.top_weight), .each = true, .deflt = "1", .min = 1e-6, .max = 1e6,
+     .help = "of that beside the divergence, whose weights it has", .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_REAL(pl_train_recipe, train.depth_ratio), .each = true, .deflt = "0.7", .min = 0, .max = 1,
+     .help = "peagle: so large a share of the rows, to the power k, learns at depth k", .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_REAL(pl_train_recipe, train.depth_floor), .each = true, .deflt = "0.2", .min = 0, .max = 1,
+     .help = "peagle: at least this share", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_REAL(pl_train_recipe, train.pace_alpha), .deflt = "0.5", .min = 1e-3, .max = 0.999,
      .help = "draft_weights d-pace: 0 trusts the drafter's probabilities, 1 weighs all drafts by their place alone",
      .stages = PL_STAGE_DRAFTER},
@@ -348,4 +372,10 @@ pl_status pl_train_options_read(pl_trainer_options *o, const pl_recipe *r, const
         return pl_recipe_fail(r, &tr->train.warmup, err, "%lld steps, more than train.steps, %lld",
                               (long long)o->schedule.warmup, (long long)o->steps);
     return PL_OK;
+}
+
+bool pl_train_freezes_head(const pl_recipe *r) {
+    int frozen = pl_head_recipe_of(r)->frozen;
+    if (frozen != PL_FROZEN_AUTO) return frozen == PL_FROZEN_TRUE;
+    return pl_train_backbone(r)->shares_head && pl_train_head_kind(r)->published;
 }

@@ -47,10 +47,10 @@ typedef struct pl_train_recipe {
         const char *dataset;
     } data;
     struct {
-        int         kind;
-        pl_ints     taps;
-        int64_t     intermediate, layers, block, mask_token;
-        bool        bias, anchor_first;
+        int     kind;
+        pl_ints taps;
+        int64_t intermediate, layers, block, mask_token;
+        bool    bias, anchor_first, fc_norm, norm_before_fc, norm_output, norm_before_residual;
         struct {
             int64_t taps, group;
         } conv;
@@ -67,12 +67,12 @@ typedef struct pl_train_recipe {
     struct {
         int64_t steps, batch, seq_len, long_seq_len, long_steps, slots, slot_rows;
         bool    recompute;
-        int64_t unroll, eval_steps, anchors;
+        int64_t unroll, eval_steps, anchors, top_k;
         int     objective, draft_weights;
         struct {
             double share, temperature;
         } on_policy;
-        double  pace_alpha, confidence_weight, selector_weight;
+        double  top_weight, depth_ratio, depth_floor, pace_alpha, confidence_weight, selector_weight;
         bool    masked_teacher;
         double  js_beta, lk_decay, token_weight, feature_weight, noise;
         int64_t holdout;
@@ -107,6 +107,8 @@ static inline const pl_train_recipe *pl_train_recipe_of(const pl_recipe *r) {
 const pl_backbone_kind *pl_train_backbone(const pl_recipe *r);
 // Whether it is that one, which is trained by a task of its own (train/task/distill.h).
 bool                    pl_train_standalone(const pl_recipe *r);
+// Whether the head is taken as it is; "auto": a full head whose backbone was made for the target's.
+bool                    pl_train_freezes_head(const pl_recipe *r);
 // Its name as drafter.kind, and as drafters that need no checkpoint have it (infer/drafter/drafter.h).
 #define PL_TRAIN_STANDALONE "lm"
 const char                         *pl_train_drafter_choice(int i); // drafter.kind; NULL past the last

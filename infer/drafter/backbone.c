@@ -52,6 +52,10 @@ const pl_backbone_kind *pl_backbone_find(const char *name) {
     return NULL;
 }
 
+bool pl_backbone_in_blocks(const pl_backbone_kind *k) {
+    return k->draft && !k->step;
+}
+
 const char *pl_backbone_name(const pl_backbone *b) {
     return b->kind->name;
 }
@@ -93,6 +97,7 @@ static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_
     b->block = c->block.size;
     b->first = b->block > 0 && !c->block.anchor_first;
     b->drafts = b->block - b->first;
+    b->masks = kind->ahead ? b->block - 1 : b->block;
     int64_t      vd = c->draft_vocab_size ? c->draft_vocab_size : c->vocab_size;
     pl_hf_config positions = *c; // published heads state less than their target's and meet longer texts
     if (positions.max_position_embeddings < target->config.max_position_embeddings)
@@ -141,6 +146,28 @@ void pl_backbone_taps(pl_taps *t, const pl_hf_config *c, int n_layers) {
     if (kind && kind->taps) kind->taps(t, c, n_layers);
 }
 
+void pl_backbone_like(pl_backbone_options *o, const pl_hf_config *c) {
+    pl_taps t = {0};
+    if (c->n_taps > 0) pl_backbone_taps(&t, c, 0);
+    o->n_taps = t.n;
+    memcpy(o->tap, t.layer, sizeof t.layer);
+    o->inter = c->intermediate_size;
+    o->layers = c->num_hidden_layers;
+    o->fc_norm = c->fc_norm;
+    o->norm_before_fc = c->norm_before_fc;
+    o->norm_output = c->norm_output;
+    o->norm_before_residual = c->norm_before_residual;
+}
+
+static pl_status check_config(const pl_backbone_kind *kind, pl_hf_config *c, const pl_llama *target, const char *where,
+                              pl_err *err) {
+    int most = kind->layers ? kind->layers : 1;
+    if (c->num_hidden_layers > most)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: %d layers, an %s drafter has at most %d", where,
+                       c->num_hidden_layers, kind->name, most);
+    return kind->check(c, target, where, err);
+}
+
 pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, const pl_llama *target,
                              const pl_backbone_options *o, const pl_backend *be, pl_err *err) {
     *out = NULL;
@@ -163,7 +190,7 @@ pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, co
     if (c.selector.candidates > 0 && c.selector.rank == 0) c.selector.rank = pl_selector_rank(c.vocab_size);
     kind->configure(&c, target, o);
     if (o->d2t) c.draft_vocab_size = (int)o->draft_vocab;
-    PL_TRY(kind->check(&c, target, kind->draft ? "drafter" : "drafter.taps", err));
+    PL_TRY(check_config(kind, &c, target, kind->draft ? "drafter" : "drafter.taps", err));
     if (o->d2t && (c.target_head || pl_head_find(c.head.kind, NULL)->over_target))
         return pl_fail(err, PL_E_INPUT,
                        "drafter.head.vocab: the target's own matrix is not trimmed; give "
@@ -205,9 +232,6 @@ static pl_status check_fits(const pl_hf_config *c, const pl_llama *target, const
                        "%s: width %d differs from the target's %lld and needs an embedding of its "
                        "own",
                        dir, c->hidden_size, (long long)target->shape.d);
-    if (c->num_hidden_layers != 1 && c->block.size == 0)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: num_hidden_layers %d: drafters of one layer are supported", dir,
-                       c->num_hidden_layers);
     return PL_OK;
 }
 
@@ -260,7 +284,7 @@ pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *t
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: its backbone \"%s\" is not known here", dir,
                        pl_hf_backbone_name(&c));
     PL_TRY(check_fits(&c, target, dir, err));
-    PL_TRY(kind->check(&c, target, dir, err));
+    PL_TRY(check_config(kind, &c, target, dir, err));
     PL_TRY(pl_weight_source_open(&src, dir, err));
     PL_TRY_GOTO(st, fail, init(&b, kind, &c, target, target->be, err));
     PL_TRY_GOTO(st, fail, check_claimed(b, src, dir, err));

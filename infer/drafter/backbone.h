@@ -15,12 +15,18 @@
 //   y = draft(blocks, features of the context)           y[a + j], j = 1 .. B - 1: token a + j, anchor at position a
 // or (anchor first) y[a + j], j = 0 .. B - 1, token a + j + 1.
 // Such a backbone has `draft` in place of fuse and step; its loops are infer/drafter/block.c and train/task/blocks.h.
+//
+// Or both (P-EAGLE): context rows are rows of `step`, each with the token behind it, and a block is the last of them
+// and B - 1 masks that see all of them and the masks before themselves; draft runs them in one forward, and training
+// runs step with what `ahead` gives in the place of a row's own output. y has B rows a block, all of which draft.
 #ifndef PL_BACKBONE_H
 #define PL_BACKBONE_H
 
 #include "infer/head/head.h"
 #include "infer/model/layer.h"
 #include "infer/model/llama.h"
+
+#define PL_STEP_LAYERS 8 // of a drafter that drafts token after token, at most
 
 typedef struct pl_backbone pl_backbone;
 
@@ -29,22 +35,28 @@ typedef struct pl_backbone_options {
     pl_hf_head     head; // kind "": full
     const int32_t *d2t;  // [draft_vocab] the target ids that the head drafts, copied; NULL: all of them
     int64_t        draft_vocab;
-    bool           own_head;                  // EAGLE-1: a full head that is the drafter's own instead of the target's
-    bool           bias;                      // EAGLE-1: fc has a bias
-    int            n_taps, tap[PL_MAX_TAPS];  // EAGLE-3; 0: pl_llama_default_taps
-    int            inter;                     // MLP width; 0: the target's
-    int            layers, block, mask_token; // block drafters: layers; slots, the anchor's included; the masks' token
-    bool           anchor_first; // DSpark: the anchor's slot drafts too, each slot the token behind its own
-    int            conv_taps, conv_group; // DFlash 2: taps and groups of its convolutions; 0: none
-    pl_hf_selector selector;              // candidates 0: none; rank 0: by the vocabulary
+    bool           own_head;                 // EAGLE-1: a full head that is the drafter's own instead of the target's
+    bool           bias;                     // EAGLE-1: fc has a bias
+    int            n_taps, tap[PL_MAX_TAPS]; // EAGLE-3; 0: pl_llama_default_taps
+    int            inter;                    // MLP width; 0: the target's
+    int            layers;                   // 0: as many as its kind begins with
+    int            block, mask_token;        // block drafters: slots, the anchor's included; the masks' token
+    bool           anchor_first;             // DSpark: the anchor's slot drafts too, each slot the token behind its own
+    int            conv_taps, conv_group;    // DFlash 2: taps and groups of its convolutions; 0: none
+    pl_hf_selector selector;                 // candidates 0: none; rank 0: by the vocabulary
+    // EAGLE-3.1's, see infer/drafter/eagle3.h.
+    bool           fc_norm, norm_before_fc, norm_output, norm_before_residual;
 } pl_backbone_options;
 
-// Rows of blocks and of their context, for `draft`. Exactly one of row (inference) and lo (training) is set.
+// Rows of blocks and of their context, for `draft`. Exactly one of row (inference) and lo (training) is set. Of kinds
+// with `ahead` tokens, positions and rows of the blocks stand right behind those of the context, T + M in each layer.
 typedef struct pl_block_view {
-    pl_tensor       features;    // [T, n_taps * d_target] of context rows that are taken in
-    const int32_t  *context_pos; // [T]
-    const int32_t  *token, *pos; // [M] of the blocks' rows, block after block
-    int64_t         m;           // 0: the context is taken in and nothing drafted
+    pl_tensor       features;      // [T, n_taps * d_target] of context rows that are taken in
+    const int32_t  *context_pos;   // [T]
+    const int32_t  *context_token; // [T] kinds with `ahead`: the token behind each row's; else NULL
+    const int32_t  *anchor;        // [M / masks] likewise: the context row that a block begins with
+    const int32_t  *token, *pos;   // [M] of the blocks' rows, block after block
+    int64_t         m;             // 0: the context is taken in and nothing drafted
     // Cached, each [layers] layer-major: where context rows go; where blocks' rows go and what they see.
     const pl_kvrow *context_row, *row;
     const int32_t  *lo, *hi; // [M / B] context rows that a block sees: lo .. hi - 1
@@ -61,6 +73,7 @@ typedef struct pl_backbone_kind {
     const char    *alias, *alias_tree; // a second name there, and the tree that it stands for; NULL: none
     pl_hf_backbone which;              // PL_HF_OTHER: no published architecture is its, configs name it
     size_t         size;               // of its struct, which begins with a pl_backbone
+    int            layers;             // at most; 0: it is one
     // hidden is a prediction of the target's feature of the next position: training may regress it.
     bool           predicts_features;
     // Completes the config of a new drafter, which begins as a copy of the target's.
@@ -80,6 +93,8 @@ typedef struct pl_backbone_kind {
     // Block drafters, instead of fuse and step: what the head reads of the blocks' rows [M, d]. NULL: token after
     // token.
     pl_tensor (*draft)(pl_ctx *ctx, const pl_backbone *b, const pl_block_view *view);
+    // Beside both: what a mask's step consumes, for M rows [M, d].
+    pl_tensor (*ahead)(pl_ctx *ctx, const pl_backbone *b, int64_t m);
     // A tensor of a checkpoint that the model may leave unread; any other that it does not know is refused. NULL: all.
     bool (*ignores)(const char *name);
     // What the columns of its PL_START_FEATURES weight are multiplied by before training: a gain for each d_target of
@@ -105,9 +120,13 @@ struct pl_backbone {
     pl_params               params;
     int                     head_param;     // the head's own parameters are head_param and those after it,
     int                     selector_param; // its selector's selector_param and those after it
-    // Block drafters: layers, slots of a block, drafts of it, the first slot that drafts. Others: 1 and zeros.
-    int                     layers, block, drafts, first;
+    int                     layers;
+    int                     block, drafts, first; // block drafters: slots, drafts, the first slot that drafts; or zeros
+    int                     masks;                // rows of a block that `draft` is given
 };
+
+// It learns from blocks (train/task/blocks.h) instead of an unroll.
+bool pl_backbone_in_blocks(const pl_backbone_kind *k);
 
 // What recipes call drafters (drafter.kind): a backbone's name, or one that stands for a backbone with a tree of its
 // own. NULL past the last.
@@ -117,6 +136,9 @@ const char             *pl_backbone_tree(int i); // how it is evaluated where a 
 // NULL: none of that name.
 const pl_backbone_kind *pl_backbone_find(const char *name);
 const char             *pl_backbone_name(const pl_backbone *b); // "eagle3": recipe key drafter.kind
+
+// What makes a new drafter's layers those of a drafter of this config.
+void pl_backbone_like(pl_backbone_options *o, const pl_hf_config *c);
 
 // Shapes and parameter list of a new drafter for a target, on be; no weights (a trainer binds them).
 pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, const pl_llama *target,
@@ -138,6 +160,6 @@ void      pl_backbone_taps(pl_taps *t, const pl_hf_config *c, int n_layers);
 // Every tap is one that a target of n_layers has.
 pl_status pl_backbone_check_taps(const int *tap, int n, int n_layers, const char *where, pl_err *err);
 
-extern const pl_backbone_kind pl_backbone_eagle1, pl_backbone_eagle3, pl_backbone_dflash;
+extern const pl_backbone_kind pl_backbone_eagle1, pl_backbone_eagle3, pl_backbone_dflash, pl_backbone_peagle;
 
 #endif

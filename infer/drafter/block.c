@@ -1,7 +1,8 @@
-// A block drafter: takes in final rows with the target's features as keys and values of its layers, then drafts all
-// slots of a block in one forward (infer/drafter/backbone.h: `draft`). A head that reads y alone runs once over all
-// slots that are wanted, and a device is waited for once; one whose law depends on the token before (over the target's
-// rows, infer/head/markov.c, or with a selector) goes level by level, a row a node and a wait a level.
+// A block drafter: takes in final rows with the target's features as keys and values of its layers (P-EAGLE: as rows of
+// them), and drafts all slots of a block in one forward (infer/drafter/backbone.h: `draft`). A head that reads y alone
+// runs once over all slots that are wanted, and a device is waited for once; one whose law depends on the token before
+// (over the target's rows, infer/head/markov.c, or with a selector) goes level by level, a row a node and a wait a
+// level.
 //
 // Cache of a session, for each layer: slot t holds the context row of position t. After the rows up to t = n-2 are in
 // (n tokens committed) the anchor is token n-1; the block's own rows take slots n-1, n, ... n-2+B and are overwritten
@@ -63,24 +64,59 @@ static int32_t position(const block_drafter *d, int32_t pos) {
     return pos < last ? pos : last;
 }
 
-static void context_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, pl_block_view *v) {
-    int rows = ctx->measuring ? d->base.max_rows : 0;
+// Index arrays of rows; of kinds with `ahead` the blocks' stand behind the context's.
+typedef struct row_arrays {
+    int32_t  *token, *pos; // token NULL: context rows have none
+    pl_kvrow *row;
+    int       n, all; // context rows, and with those behind them: the stride of `row`
+} row_arrays;
+
+static row_arrays context_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, pl_block_view *v) {
+    bool       ahead = d->model->kind->ahead != NULL;
+    row_arrays a = {.n = ctx->measuring ? d->base.max_rows : 0};
     for (int i = 0; i < b->n; i++)
-        rows += b->item[i].count;
-    size_t    n = (size_t)rows;
-    int32_t  *feature = pl_ctx_bytes(ctx, n * sizeof *feature), *pos = pl_ctx_bytes(ctx, n * sizeof *pos);
-    pl_kvrow *row = pl_ctx_bytes(ctx, n * (size_t)d->model->layers * sizeof *row);
+        a.n += b->item[i].count;
+    a.all = a.n + (ahead ? d->n * d->model->masks : 0);
+    size_t   all = (size_t)a.all;
+    int32_t *feature = pl_ctx_bytes(ctx, (size_t)a.n * sizeof *feature);
+    a.pos = pl_ctx_bytes(ctx, all * sizeof *a.pos);
+    a.token = ahead ? pl_ctx_bytes(ctx, all * sizeof *a.token) : NULL;
+    a.row = pl_ctx_bytes(ctx, all * (size_t)d->model->layers * sizeof *a.row);
     for (int i = 0, m = 0; i < b->n; i++) {
         const pl_draft_item *it = &b->item[i];
         for (int j = 0; j < it->count; j++, m++) {
             feature[m] = it->feature_row[j];
-            pos[m] = it->first + j;
-            pl_kv_row(&d->kv[it->slot], row + m, rows, pos[m], NULL, 1, pos[m]);
+            a.pos[m] = it->first + j;
+            if (ahead) a.token[m] = it->tokens[a.pos[m] + 1];
+            pl_kv_row(&d->kv[it->slot], a.row + m, a.all, it->first, NULL, j + 1, a.pos[m]);
         }
     }
-    v->features = pl_gather(ctx, b->features, feature, rows);
-    v->context_pos = pos;
-    v->context_row = row;
+    v->features = pl_gather(ctx, b->features, feature, a.n);
+    v->context_pos = a.pos;
+    v->context_token = a.token;
+    v->context_row = a.row;
+    return a;
+}
+
+// The masks of each drafting session, which see its rows up to the last one known and those before themselves.
+static void mask_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, const row_arrays *a, pl_block_view *v) {
+    int      masks = d->model->masks;
+    int32_t *last = pl_ctx_bytes(ctx, (size_t)d->n * sizeof *last);
+    v->anchor = last;
+    for (int i = 0, at = 0, s = 0; i < b->n && s < d->n && !ctx->measuring; i++) {
+        const pl_draft_item *it = &b->item[i];
+        at += it->count;
+        if (d->which[s] != i) continue;
+        last[s] = at - 1;
+        for (int j = 1; j <= masks; j++) {
+            int     m = a->n + s * masks + j - 1;
+            int32_t slot = it->n_tokens - 2 + j;
+            a->token[m] = d->model->config.block.mask_token;
+            a->pos[m] = position(d, slot);
+            pl_kv_row(&d->kv[it->slot], a->row + m, a->all, it->first, NULL, it->count + j, slot);
+        }
+        s++;
+    }
 }
 
 static void block_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, pl_block_view *v) {
@@ -98,7 +134,6 @@ static void block_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, p
     v->token = token;
     v->pos = pos;
     v->row = row;
-    v->m = rows;
 }
 
 // ---- candidates -----------------------------------------------------------------------------------------------------
@@ -344,8 +379,12 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     double              began = pl_now(), at = began;
     pl_block_view       v = {0};
     choose_items(d, ctx, b);
-    context_rows(d, ctx, b, &v);
-    if (d->n > 0) block_rows(d, ctx, b, &v);
+    row_arrays context = context_rows(d, ctx, b, &v);
+    v.m = d->n * d->model->masks;
+    if (d->n > 0 && d->model->kind->ahead)
+        mask_rows(d, ctx, b, &context, &v);
+    else if (d->n > 0)
+        block_rows(d, ctx, b, &v);
     pl_tensor y = d->model->kind->draft(ctx, d->model, &v);
     pl_draft_lap(d->n > 0 ? &base->parts.layer : &base->parts.take_in, &at);
     if (d->n == 0) return;

@@ -60,9 +60,6 @@ static void configure(pl_hf_config *c, const pl_llama *target, const pl_backbone
 static pl_status check(pl_hf_config *c, const pl_llama *target, const char *where, pl_err *err) {
     const pl_head_kind *head = pl_head_find(*c->head.kind ? c->head.kind : "full", err);
     if (!head) return PL_E_INPUT;
-    if (c->num_hidden_layers > PL_DFLASH_LAYERS)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: %d layers, at most %d in a block drafter", where,
-                       c->num_hidden_layers, PL_DFLASH_LAYERS);
     int most = PL_MAX_UNROLL + !c->block.anchor_first;
     if (c->block.size < 2 || c->block.size > most)
         return pl_fail(err, PL_E_INPUT, "%s: blocks of %d, expected 2 to %d", where, c->block.size, most);
@@ -294,6 +291,7 @@ static pl_tensor draft(pl_ctx *ctx, const pl_backbone *b, const pl_block_view *v
 const pl_backbone_kind pl_backbone_dflash = {.name = "dflash",
                                              .which = PL_HF_DFLASH,
                                              .size = sizeof(pl_dflash),
+                                             .layers = PL_DFLASH_LAYERS,
                                              .configure = configure,
                                              .check = check,
                                              .taps = taps,

@@ -2,6 +2,7 @@
 
 #include "kernels/op/concat.h"
 #include "kernels/op/embed.h"
+#include "kernels/op/gather.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/rmsnorm.h"
 
@@ -9,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void configure(pl_hf_config *c, const pl_llama *target, const pl_backbone_options *o) {
+void pl_eagle3_configure(pl_hf_config *c, const pl_llama *target, const pl_backbone_options *o) {
     // Engines know the full head; any other is declared as ours, so that they refuse it instead of decoding wrongly.
     bool published = pl_head_find(c->head.kind, NULL)->published;
     snprintf(c->architecture, sizeof c->architecture, "%s", published ? "LlamaForCausalLMEagle3" : "PacelineEagle3");
@@ -18,6 +19,11 @@ static void configure(pl_hf_config *c, const pl_llama *target, const pl_backbone
     c->n_taps = o->n_taps;
     memcpy(c->tap, o->tap, sizeof c->tap);
     c->tap_numbering = PL_HF_TAPS_INPUT;
+    c->num_hidden_layers = o->layers > 0 ? o->layers : 1;
+    c->fc_norm = o->fc_norm;
+    c->norm_before_fc = o->norm_before_fc;
+    c->norm_output = o->norm_output;
+    c->norm_before_residual = o->norm_before_residual;
 }
 
 // Published heads name no layers where they mean the paper's.
@@ -25,17 +31,14 @@ static void fill_taps(pl_hf_config *c, int n_layers) {
     if (c->n_taps == 0) c->n_taps = pl_llama_default_taps(n_layers, c->tap);
 }
 
-static pl_status check(pl_hf_config *c, const pl_llama *target, const char *where, pl_err *err) {
-    if (c->fc_norm || c->norm_output || c->norm_before_fc || c->norm_before_residual)
-        return pl_fail(err, PL_E_UNSUPPORTED,
-                       "%s: norm_output, fc_norm, norm_before_fc and norm_before_residual "
-                       "(EAGLE-3.1) are not supported",
-                       where);
+pl_status pl_eagle3_check(pl_hf_config *c, const pl_llama *target, const char *where, pl_err *err) {
+    if (c->fc_norm && c->norm_before_fc)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: fc_norm and norm_before_fc; one of them norms what fc reads", where);
     fill_taps(c, target->n_layers);
     return pl_backbone_check_taps(c->tap, c->n_taps, target->n_layers, where, err);
 }
 
-static void taps(pl_taps *t, const pl_hf_config *c, int n_layers) {
+void pl_eagle3_taps(pl_taps *t, const pl_hf_config *c, int n_layers) {
     pl_hf_config filled = *c;
     fill_taps(&filled, n_layers);
     t->n = filled.n_taps;
@@ -43,14 +46,53 @@ static void taps(pl_taps *t, const pl_hf_config *c, int n_layers) {
         t->layer[i] = filled.tap[i] + (c->tap_numbering == PL_HF_TAPS_OUTPUT ? 1 : 0); // output of i is input of i + 1
 }
 
-static void init(pl_backbone *b) {
-    pl_eagle3          *e = (pl_eagle3 *)b;
-    pl_params          *ps = &b->params;
-    const pl_hf_config *c = &b->config;
-    int64_t             d = b->shape.d;
+static void add_norm(pl_params *ps, pl_tensor *t, const char *prefix, const char *name, int64_t n,
+                     pl_param_start start) {
+    char whole[96];
+    snprintf(whole, sizeof whole, "%s%s.weight", prefix, name);
+    pl_params_add(ps, &(pl_param_args){.tensor = t, .kind = PL_PARAM_NORM, .part = {{whole, n}}, .start = start});
+}
+
+// What fc reads is normed by, if it is.
+static void add_input_norms(pl_eagle3 *e) {
+    const pl_backbone *b = &e->base;
+    if (b->config.norm_before_fc)
+        add_norm(&e->base.params, &e->input_norm, "", "input_norm", b->n_taps * b->d_target, PL_START_DRAWN);
+    for (int i = 0; i < b->n_taps && b->config.fc_norm; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "fc_norm.%d", i);
+        add_norm(&e->base.params, &e->tap_norm[i], "", name, b->d_target, PL_START_DRAWN);
+    }
+}
+
+// One layer has no depth to be shy of: every matrix starts at the scale that keeps its input's variance, since what it
+// adds must soon outweigh the fused features beside it. What several add has, all together, one layer's variance.
+static void add_layer(pl_eagle3 *e, int number) {
+    pl_params     *ps = &e->base.params;
+    pl_layer      *l = &e->layer[number];
+    pl_layer_shape shape = e->base.shape;
+    int64_t        d = shape.d;
+    int            first = ps->n;
+    char           prefix[32] = "midlayer.";
+    if (e->base.layers > 1) snprintf(prefix, sizeof prefix, "layers.%d.", number);
+    if (number > 0) shape.d_attn = d;
+    pl_layer_params(ps, l, &shape, prefix, 1);
+    for (int i = first; i < ps->n; i++) {
+        bool adds = ps->p[i].tensor == &l->wo || ps->p[i].tensor == &l->wdown;
+        ps->p[i].init_std = 1 / sqrt((double)ps->p[i].spec.cols * (adds ? e->base.layers : 1));
+    }
+    if (number == 0) add_norm(ps, &e->hidden_norm, prefix, "hidden_norm", d, PL_START_DRAWN);
+    add_norm(ps, &l->norm_attn, prefix, "input_layernorm", d, PL_START_DRAWN);
+    add_norm(ps, &l->norm_mlp, prefix, "post_attention_layernorm", d, PL_START_DRAWN);
+}
+
+void pl_eagle3_init(pl_backbone *b) {
+    pl_eagle3 *e = (pl_eagle3 *)b;
+    pl_params *ps = &b->params;
+    int64_t    d = b->shape.d;
     b->shape.d_attn = 2 * d;
     pl_taps t;
-    taps(&t, c, 0); // check has filled them in
+    pl_eagle3_taps(&t, &b->config, 0); // check has filled them in
     b->n_taps = t.n;
     memcpy(b->tap, t.layer, sizeof t.layer);
     pl_params_add(ps, &(pl_param_args){.tensor = &e->fc,
@@ -59,69 +101,85 @@ static void init(pl_backbone *b) {
                                        .cols = b->n_taps * b->d_target,
                                        .init_std = 1 / sqrt((double)b->n_taps * (double)b->d_target),
                                        .start = PL_START_FEATURES});
-    // One layer has no depth to be shy of: every matrix starts at the scale that keeps its input's variance, since what
-    // it adds must soon outweigh the fused features beside it.
-    int first = ps->n;
-    pl_layer_params(ps, &e->layer, &b->shape, "midlayer.", 1);
-    for (int i = first; i < ps->n; i++)
-        ps->p[i].init_std = 1 / sqrt((double)ps->p[i].spec.cols);
-    pl_params_add(ps, &(pl_param_args){.tensor = &e->hidden_norm,
-                                       .kind = PL_PARAM_NORM,
-                                       .part = {{"midlayer.hidden_norm.weight", d}}});
-    pl_params_add(ps, &(pl_param_args){.tensor = &e->layer.norm_attn,
-                                       .kind = PL_PARAM_NORM,
-                                       .part = {{"midlayer.input_layernorm.weight", d}}});
-    pl_params_add(ps, &(pl_param_args){.tensor = &e->layer.norm_mlp,
-                                       .kind = PL_PARAM_NORM,
-                                       .part = {{"midlayer.post_attention_layernorm.weight", d}}});
-    pl_params_add(
-        ps, &(pl_param_args){
-                .tensor = &e->norm, .kind = PL_PARAM_NORM, .part = {{"norm.weight", d}}, .start = PL_START_FINAL_NORM});
+    add_input_norms(e);
+    for (int l = 0; l < b->layers; l++)
+        add_layer(e, l);
+    add_norm(ps, &e->norm, "", "norm", d, PL_START_FINAL_NORM);
 }
 
-static pl_tensor fuse(pl_ctx *ctx, const pl_backbone *b, pl_tensor features) {
-    return pl_linear(ctx, features, ((const pl_eagle3 *)b)->fc);
+// Each tap by its own norm, side by side again.
+static pl_tensor norm_taps(pl_ctx *ctx, const pl_eagle3 *e, pl_tensor features) {
+    int64_t   m = pl_tensor_rows(&features), n = e->base.n_taps;
+    pl_tensor parts = features, all = {0};
+    parts.dim[0] = m * n;
+    parts.dim[1] = e->base.d_target;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t *row = pl_ctx_bytes(ctx, (size_t)m * sizeof *row);
+        for (int64_t j = 0; j < m && !ctx->measuring; j++)
+            row[j] = (int32_t)(j * n + i);
+        pl_tensor one = pl_rmsnorm(ctx, pl_gather(ctx, parts, row, m), e->tap_norm[i], e->base.shape.eps);
+        all = i ? pl_concat(ctx, all, one) : one;
+    }
+    return all;
 }
 
-static pl_tensor step(pl_ctx *ctx, const pl_backbone *b, const int32_t *token, pl_tensor hidden, pl_view *view,
-                      pl_tensor *hidden_out, pl_tensor y) {
+pl_tensor pl_eagle3_fuse(pl_ctx *ctx, const pl_backbone *b, pl_tensor features) {
+    const pl_eagle3 *e = (const pl_eagle3 *)b;
+    if (b->config.norm_before_fc) features = pl_rmsnorm(ctx, features, e->input_norm, b->shape.eps);
+    if (b->config.fc_norm) features = norm_taps(ctx, e, features);
+    return pl_linear(ctx, features, e->fc);
+}
+
+pl_tensor pl_eagle3_step(pl_ctx *ctx, const pl_backbone *b, const int32_t *token, pl_tensor hidden, pl_view *view,
+                         pl_tensor *hidden_out, pl_tensor y) {
     const pl_eagle3 *e = (const pl_eagle3 *)b;
     double           eps = b->shape.eps;
     int64_t          m = pl_tensor_rows(&hidden);
-    pl_tensor        emb = pl_rmsnorm(ctx, pl_embed(ctx, b->embed, token, m), e->layer.norm_attn, eps);
-    pl_tensor        x = pl_concat(ctx, emb, pl_rmsnorm(ctx, hidden, e->hidden_norm, eps));
-    pl_tensor        h = hidden;
-    pl_tensor        delta = pl_layer_attention(ctx, &b->shape, &e->layer, x, view, 0);
-    x = pl_rmsnorm_residual(ctx, &h, delta, e->layer.norm_mlp, eps);
-    delta = pl_layer_mlp(ctx, &e->layer, x);
+    pl_tensor        emb = pl_rmsnorm(ctx, pl_embed(ctx, b->embed, token, m), e->layer[0].norm_attn, eps);
+    pl_tensor        normed = pl_rmsnorm(ctx, hidden, e->hidden_norm, eps);
+    pl_tensor        x = pl_concat(ctx, emb, normed), delta = {0};
+    pl_tensor        h = b->config.norm_before_residual ? normed : hidden;
+    for (int l = 0; l < b->layers; l++) {
+        const pl_layer *w = &e->layer[l];
+        if (l > 0) x = pl_rmsnorm_residual(ctx, &h, delta, w->norm_attn, eps);
+        delta = pl_layer_attention(ctx, &b->shape, w, x, view, l);
+        x = pl_rmsnorm_residual(ctx, &h, delta, w->norm_mlp, eps);
+        delta = pl_layer_mlp(ctx, w, x);
+    }
     if (y.data)
         pl_rmsnorm_residual_into(ctx, y, &h, delta, e->norm, eps);
     else
         y = pl_rmsnorm_residual(ctx, &h, delta, e->norm, eps);
-    *hidden_out = h;
+    *hidden_out = b->config.norm_output ? y : h;
     return y;
 }
 
 // Taps are raw residual streams, whose size differs between layers and models by orders of magnitude (some grow past
-// 30); the one layer adds to what fc makes of them. fc starts so that each tap arrives with unit variance, or the layer
-// would spend its training outgrowing the features.
-static void gains(const pl_backbone *b, const pl_feature_rms *in, double *gain) {
+// 30); the layers add to what fc makes of them. fc starts so that each tap arrives with unit variance, or the layers
+// would spend their training outgrowing the features. Norms before fc change the sizes that it reads.
+void pl_eagle3_gains(const pl_backbone *b, const pl_feature_rms *in, double *gain) {
+    double whole = 0;
     for (int i = 0; i < b->n_taps; i++)
-        gain[i] = in->tap[i] > 0 ? 1 / in->tap[i] : 1;
+        whole += in->tap[i] * in->tap[i] / b->n_taps;
+    for (int i = 0; i < b->n_taps; i++) {
+        gain[i] = in->tap[i] > 0 && !b->config.fc_norm ? 1 / in->tap[i] : 1;
+        if (b->config.norm_before_fc && whole > 0) gain[i] *= sqrt(whole);
+    }
 }
 
-static const pl_tensor *fuse_only(const pl_backbone *b) {
+const pl_tensor *pl_eagle3_fuse_only(const pl_backbone *b) {
     return &((const pl_eagle3 *)b)->fc;
 }
 
 const pl_backbone_kind pl_backbone_eagle3 = {.name = "eagle3",
                                              .which = PL_HF_EAGLE3,
                                              .size = sizeof(pl_eagle3),
-                                             .configure = configure,
-                                             .check = check,
-                                             .taps = taps,
-                                             .init = init,
-                                             .fuse = fuse,
-                                             .step = step,
-                                             .gains = gains,
-                                             .fuse_only = fuse_only};
+                                             .layers = PL_STEP_LAYERS,
+                                             .configure = pl_eagle3_configure,
+                                             .check = pl_eagle3_check,
+                                             .taps = pl_eagle3_taps,
+                                             .init = pl_eagle3_init,
+                                             .fuse = pl_eagle3_fuse,
+                                             .step = pl_eagle3_step,
+                                             .gains = pl_eagle3_gains,
+                                             .fuse_only = pl_eagle3_fuse_only};

@@ -46,7 +46,7 @@ typedef struct backbone_drafter {
     // One step's rows, in the step's memory: what ops read is written once for each.
     const int32_t     *token;
     int32_t           *pos;
-    pl_kvrow          *row;
+    pl_kvrow          *row; // [layers][rows]
     // The trees as far as the host has grown them.
     float             *logp;            // [sessions][width][k] of a level's candidates
     int               *frontier, *next; // [sessions][width]
@@ -145,7 +145,7 @@ static void candidates(backbone_drafter *d, pl_ctx *ctx, pl_head_rows r, pl_tens
 
 static void take_rows(backbone_drafter *d, pl_ctx *ctx, int m) {
     d->pos = pl_ctx_bytes(ctx, (size_t)m * sizeof *d->pos);
-    d->row = pl_ctx_bytes(ctx, (size_t)m * sizeof *d->row);
+    d->row = pl_ctx_bytes(ctx, (size_t)m * (size_t)d->model->layers * sizeof *d->row);
 }
 
 static pl_tensor step(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, int m, pl_tensor *hidden_out) {
@@ -180,7 +180,7 @@ static pl_tensor take_in(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl
             token[row] = it->tokens[t + 1];
             d->pos[row] = t;
             feature[row] = it->feature_row[j];
-            pl_kv_row(&d->kv[it->slot], &d->row[row], 0, it->first, NULL, j + 1, t);
+            pl_kv_row(&d->kv[it->slot], &d->row[row], m, it->first, NULL, j + 1, t);
         }
         d->n_frontier[i] = l->of[i];
         d->used[i] = 0;
@@ -261,8 +261,8 @@ static bool expand(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, int whic
             if (token) token[row] = b->item[i].tree->token[d->frontier[i * w + j]];
             int32_t base = b->item[i].n_tokens - 1; // committed rows 0..n-2; drafted ones take slots from n-1
             d->pos[row] = base + which;
-            pl_kv_row(&d->kv[b->item[i].slot], &d->row[row], 0, base, a.next.path + (size_t)row * (size_t)(which + 1),
-                      which + 1, base + d->used[i]++);
+            pl_kv_row(&d->kv[b->item[i].slot], &d->row[row], next->rows, base,
+                      a.next.path + (size_t)row * (size_t)(which + 1), which + 1, base + d->used[i]++);
         }
     return true;
 }
@@ -453,9 +453,9 @@ pl_status pl_drafter_backbone_create(pl_drafter **out, const pl_backbone *model,
     share_by_bytes(d);
     PL_TRY_GOTO(st, fail, share_ids(d, be, err));
     for (int i = 0; i < o->max_sessions; i++)
-        PL_TRY_GOTO(
-            st, fail,
-            pl_kv_create(&d->kv[i], 1, o->slots + policy->width * policy->depth_max, &d->model->shape, be, err));
+        PL_TRY_GOTO(st, fail,
+                    pl_kv_create(&d->kv[i], model->layers, o->slots + policy->width * policy->depth_max, &model->shape,
+                                 be, err));
     *out = &d->base;
     return PL_OK;
 fail:

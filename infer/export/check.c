@@ -1,4 +1,5 @@
 #include "infer/export/check.h"
+#include "infer/drafter/backbone.h"
 
 #include "infer/export/look.h"
 
@@ -90,8 +91,14 @@ pl_check_verdict pl_look_shape(pl_look *k, const char *name, int64_t rows, int64
 
 // ---- rules: config.json ----
 
+// P-EAGLE.
+static bool parallel(const pl_look *k) {
+    return strcmp(pl_look_architecture(k), "PEagleDraftModel") == 0;
+}
+
 static pl_check_verdict architecture(pl_look *k) {
     const char *name = pl_look_architecture(k);
+    if (k->engine->parallel && parallel(k)) return PL_CHECK_HOLDS;
     if (k->engine->nested) {
         if (strcmp(name, "Eagle3DraftModel") == 0 || strcmp(name, "Eagle3Speculator") == 0) return PL_CHECK_HOLDS;
         return pl_broken(k, "architectures: %s; expected Eagle3DraftModel", name);
@@ -101,14 +108,16 @@ static pl_check_verdict architecture(pl_look *k) {
 }
 
 static pl_check_verdict kind(pl_look *k) {
-    const char *type = pl_look_text(k, NULL, "speculators_model_type");
-    if (strcmp(type, "eagle3") == 0) return PL_CHECK_HOLDS;
-    return pl_broken(k, "speculators_model_type: %s; expected eagle3", *type ? type : "missing");
+    const char *type = pl_look_text(k, NULL, "speculators_model_type"), *want = parallel(k) ? "peagle" : "eagle3";
+    if (strcmp(type, want) == 0) return PL_CHECK_HOLDS;
+    return pl_broken(k, "speculators_model_type: %s; expected %s", *type ? type : "missing", want);
 }
 
-static pl_check_verdict one_layer(pl_look *k) {
-    int64_t n = pl_look_int(k, k->layer, "num_hidden_layers");
-    return n == 1 ? PL_CHECK_HOLDS : pl_broken(k, "num_hidden_layers: %lld; one layer is served", (long long)n);
+static pl_check_verdict few_layers(pl_look *k) {
+    int64_t n = pl_look_int(k, k->layer, "num_hidden_layers"), most = k->engine->layers ? k->engine->layers : 1;
+    return n >= 1 && n <= most
+               ? PL_CHECK_HOLDS
+               : pl_broken(k, "num_hidden_layers: %lld; at most %lld served", (long long)n, (long long)most);
 }
 
 // Sizes that cannot be derived, and what readers fill in where it is missing.
@@ -211,13 +220,23 @@ static pl_check_verdict not_quantised(pl_look *k) {
 
 // Absent, vLLM takes norm_before_residual of speculators' configs as true, speculators as false.
 static pl_check_verdict norms_written(pl_look *k) {
-    static const char *const names[] = {"norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"};
-    for (int i = 0; i < 4; i++) {
-        int v = pl_look_flag(k, NULL, names[i]);
-        if (v < 0 && k->engine->nested) return pl_broken(k, "%s is missing, and defaults differ", names[i]);
-        if (v == 1) return pl_broken(k, "%s: true, an EAGLE-3.1 head, and its weights are not in the file", names[i]);
+    for (int i = 0; i < PL_HF_NORMS; i++) {
+        const char *name = pl_hf_norm_names[i];
+        int         v = pl_look_flag(k, NULL, name);
+        if (v < 0 && k->engine->nested) return pl_broken(k, "%s is missing, and defaults differ", name);
+        if (v == 1 && !(k->engine->norms & 1U << i))
+            return pl_broken(k, "%s: true, which the engine does not compute", name);
     }
+    if (pl_look_flag(k, NULL, "fc_norm") == 1 && pl_look_flag(k, NULL, "norm_before_fc") == 1)
+        return pl_broken(k, "fc_norm and norm_before_fc: engines differ in what both mean");
     return PL_CHECK_HOLDS;
+}
+
+// P-EAGLE's masks are a token.
+static pl_check_verdict mask_token(pl_look *k) {
+    int64_t id = pl_look_int(k, NULL, "mask_token_id");
+    if (!parallel(k) || (id >= 0 && id < pl_look_vocab(k))) return PL_CHECK_HOLDS;
+    return pl_broken(k, "mask_token_id is missing, or none of the vocabulary");
 }
 
 static pl_check_verdict proposal(pl_look *k) {
@@ -307,53 +326,80 @@ static pl_check_verdict layers_own(pl_look *k) {
 // ---- rules: tensors ----
 
 typedef struct shape {
-    const char *name; // behind the layer's prefix where `in_layer`
-    bool        in_layer;
-    int64_t     rows, cols; // cols 0: a vector
+    char    name[96];
+    int64_t rows, cols; // cols 0: a vector
 } shape;
-enum { SHAPES = 13 };
+enum { SHAPES = 8 + PL_HF_TAPS + 12 * PL_STEP_LAYERS };
 
-static void shapes_of(const pl_look *k, shape s[SHAPES]) {
-    int64_t d = pl_look_int(k, k->layer, "hidden_size"), dim = pl_look_int(k, k->layer, "head_dim");
-    int64_t q = pl_look_int(k, k->layer, "num_attention_heads") * dim,
-            kv = pl_look_int(k, k->layer, "num_key_value_heads") * dim;
-    int64_t inter = pl_look_int(k, k->layer, "intermediate_size"), wide = pl_look_int(k, NULL, "target_hidden_size");
-    int     layer[PL_HF_TAPS], n = listed(k, layer);
-    const shape all[SHAPES] = {{"fc.weight", false, d, (n > 0 ? n : 3) * (wide > 0 ? wide : d)},
-                               {"norm.weight", false, d, 0},
-                               {"lm_head.weight", false, pl_look_int(k, NULL, "draft_vocab_size"), d},
-                               {"hidden_norm.weight", true, d, 0},
-                               {"input_layernorm.weight", true, d, 0},
-                               {"post_attention_layernorm.weight", true, d, 0},
-                               {"self_attn.q_proj.weight", true, q, 2 * d},
-                               {"self_attn.k_proj.weight", true, kv, 2 * d},
-                               {"self_attn.v_proj.weight", true, kv, 2 * d},
-                               {"self_attn.o_proj.weight", true, d, q},
-                               {"mlp.gate_proj.weight", true, inter, d},
-                               {"mlp.up_proj.weight", true, inter, d},
-                               {"mlp.down_proj.weight", true, d, inter}};
-    memcpy(s, all, sizeof all);
+typedef struct shape_list {
+    shape s[SHAPES];
+    int   n;
+} shape_list;
+
+static void put_shape(shape_list *l, const char *prefix, const char *name, int64_t rows, int64_t cols) {
+    if (l->n == SHAPES) return; // of more layers than any engine serves, which another rule tells
+    shape *s = &l->s[l->n++];
+    snprintf(s->name, sizeof s->name, "%s%s", prefix, name);
+    s->rows = rows;
+    s->cols = cols;
 }
 
-static void full_name(const pl_look *k, const shape *s, char *name, size_t size) {
-    snprintf(name, size, "%s%s", s->in_layer ? k->engine->layer : "", s->name);
+static void put_layer(shape_list *l, const pl_look *k, int number, int of) {
+    const pl_export_engine *engine = k->engine;
+    int64_t                 d = pl_look_int(k, k->layer, "hidden_size"), dim = pl_look_int(k, k->layer, "head_dim");
+    int64_t                 q = pl_look_int(k, k->layer, "num_attention_heads") * dim,
+            kv = pl_look_int(k, k->layer, "num_key_value_heads") * dim;
+    int64_t inter = pl_look_int(k, k->layer, "intermediate_size"), in = number ? d : 2 * d;
+    char    prefix[32];
+    bool    renamed = number > 0 && engine->later_norm;
+    snprintf(prefix, sizeof prefix, "layers.%d.", number);
+    if (of == 1) snprintf(prefix, sizeof prefix, "%s", engine->layer);
+    if (number == 0) put_shape(l, prefix, "hidden_norm.weight", d, 0);
+    put_shape(l, prefix, renamed ? engine->later_norm : "input_layernorm.weight", d, 0);
+    put_shape(l, prefix, "post_attention_layernorm.weight", d, 0);
+    put_shape(l, prefix, "self_attn.q_proj.weight", q, in);
+    put_shape(l, prefix, "self_attn.k_proj.weight", kv, in);
+    put_shape(l, prefix, "self_attn.v_proj.weight", kv, in);
+    put_shape(l, prefix, "self_attn.o_proj.weight", d, q);
+    put_shape(l, prefix, "mlp.gate_proj.weight", inter, d);
+    put_shape(l, prefix, "mlp.up_proj.weight", inter, d);
+    put_shape(l, prefix, "mlp.down_proj.weight", d, inter);
+}
+
+static void shapes_of(const pl_look *k, shape_list *l) {
+    int64_t d = pl_look_int(k, k->layer, "hidden_size"), wide = pl_look_int(k, NULL, "target_hidden_size");
+    int64_t layers = pl_look_int(k, k->layer, "num_hidden_layers");
+    int     layer[PL_HF_TAPS], n = listed(k, layer);
+    if (wide < 0) wide = d;
+    if (n < 0) n = 3;
+    l->n = 0;
+    put_shape(l, "", "fc.weight", d, n * wide);
+    put_shape(l, "", "norm.weight", d, 0);
+    put_shape(l, "", "lm_head.weight", pl_look_int(k, NULL, "draft_vocab_size"), d);
+    if (pl_look_flag(k, NULL, "norm_before_fc") == 1) put_shape(l, "", "input_norm.weight", n * wide, 0);
+    for (int i = 0; i < n && pl_look_flag(k, NULL, "fc_norm") == 1; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "fc_norm.%d.weight", i);
+        put_shape(l, "", name, wide, 0);
+    }
+    int of = layers > PL_STEP_LAYERS ? PL_STEP_LAYERS : layers > 1 ? (int)layers : 1;
+    for (int i = 0; i < of; i++)
+        put_layer(l, k, i, of);
 }
 
 // Engines skip or refuse what they do not know, and run without what they miss.
 static pl_check_verdict names(pl_look *k) {
     static const char *const more[] = {"d2t", "t2d", "embed_tokens.weight"};
-    shape                    s[SHAPES];
-    char                     name[SHAPES][96];
-    shapes_of(k, s);
-    for (int i = 0; i < SHAPES; i++) {
-        full_name(k, &s[i], name[i], sizeof name[i]);
-        if (!pl_st_find(k->st, name[i])) return pl_broken(k, "%s is missing", name[i]);
-    }
+    shape_list               l;
+    shapes_of(k, &l);
+    if (parallel(k) && !pl_st_find(k->st, "mask_hidden")) return pl_broken(k, "mask_hidden is missing");
+    for (int i = 0; i < l.n; i++)
+        if (!pl_st_find(k->st, l.s[i].name)) return pl_broken(k, "%s is missing", l.s[i].name);
     for (int64_t i = 0; i < pl_st_count(k->st); i++) {
         const char *have = pl_st_at(k->st, i)->name;
-        bool        known = false;
-        for (int m = 0; m < SHAPES && !known; m++)
-            known = strcmp(have, name[m]) == 0;
+        bool        known = parallel(k) && strcmp(have, "mask_hidden") == 0;
+        for (int m = 0; m < l.n && !known; m++)
+            known = strcmp(have, l.s[m].name) == 0;
         for (int m = 0; m < 3 && !known; m++)
             known = strcmp(have, more[m]) == 0;
         if (!known) return pl_broken(k, "\"%.80s\" is none that the engine knows", have);
@@ -363,15 +409,15 @@ static pl_check_verdict names(pl_look *k) {
 
 static pl_check_verdict shapes(pl_look *k) {
     const pl_st_entry *head = pl_st_find(k->st, "lm_head.weight"); // its rows: draft-vocab
-    shape              s[SHAPES];
-    shapes_of(k, s);
+    shape_list         l;
+    shapes_of(k, &l);
     if (head && (head->rank != 2 || head->shape[1] != pl_look_int(k, k->layer, "hidden_size")))
         return pl_broken(k, "lm_head.weight is no matrix of hidden_size columns");
-    for (int i = 0; i < SHAPES; i++) {
-        char name[96];
-        full_name(k, &s[i], name, sizeof name);
-        if (strcmp(s[i].name, "lm_head.weight") == 0) continue;
-        if (pl_look_shape(k, name, s[i].rows, s[i].cols) == PL_CHECK_BROKEN) return PL_CHECK_BROKEN;
+    int64_t hidden[3] = {1, 1, l.s[0].cols}; // as many as fc reads
+    if (parallel(k) && pl_look_sizes(k, "mask_hidden", hidden) == PL_CHECK_BROKEN) return PL_CHECK_BROKEN;
+    for (int i = 0; i < l.n; i++) {
+        if (strcmp(l.s[i].name, "lm_head.weight") == 0) continue;
+        if (pl_look_shape(k, l.s[i].name, l.s[i].rows, l.s[i].cols) == PL_CHECK_BROKEN) return PL_CHECK_BROKEN;
     }
     return PL_CHECK_HOLDS;
 }
@@ -501,7 +547,7 @@ static pl_check_verdict rope_targets(pl_look *k) {
 static const pl_check_rule rules[] = {
     {"architecture", "the class by which the engine finds its code", architecture, false, NULL, PL_CHECK_EAGLE3},
     {"kind", "speculators_model_type names EAGLE-3", kind, false, "speculators", PL_CHECK_EAGLE3},
-    {"one-layer", "one draft layer", one_layer, false, NULL, PL_CHECK_EAGLE3},
+    {"few-layers", "no more draft layers than the engine serves", few_layers, false, NULL, PL_CHECK_EAGLE3},
     {"every-field", "nothing is left to a default", every_field, false, NULL, PL_CHECK_ALL},
     {"no-nulls", "no null where a switch is read", no_nulls, false, NULL, PL_CHECK_ALL},
     {"model-type", "the draft layer is a Llama's", model_type, false, NULL, PL_CHECK_EAGLE3},
@@ -511,8 +557,9 @@ static const pl_check_rule rules[] = {
     {"types-agree", "one type of weights, spelt both ways", types_agree, false, NULL, PL_CHECK_ALL},
     {"rope-spellings", "both spellings of RoPE say the same", rope_spelt_alike, false, NULL, PL_CHECK_ALL},
     {"not-quantised", "plain weights", not_quantised, false, NULL, PL_CHECK_ALL},
-    {"norms-written", "the switches of EAGLE-3.1 are off, and written where defaults differ", norms_written, false,
-     NULL, PL_CHECK_EAGLE3},
+    {"norms-written", "EAGLE-3.1's switches are the engine's too, and written where defaults differ", norms_written,
+     false, NULL, PL_CHECK_EAGLE3},
+    {"mask-token", "P-EAGLE's masks have a token", mask_token, false, NULL, PL_CHECK_EAGLE3},
     {"proposal", "how many tokens are drafted, and for which target", proposal, false, "speculators", PL_CHECK_ALL},
     {"layers-written", "the target's layers are named", layers_written, false, NULL, PL_CHECK_EAGLE3},
     {"layers-meant", "they count as the engine counts", layers_meant, false, NULL, PL_CHECK_EAGLE3},

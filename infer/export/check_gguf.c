@@ -218,6 +218,7 @@ typedef struct tensor {
 } tensor;
 
 static const tensor eagle[] = {{"fc.weight", TAPS, D, ALWAYS},
+                               {"enc.output_norm.weight", TAPS, NONE, MAYBE},
                                {"output_norm.weight", D, NONE, ALWAYS},
                                {"output.weight", D, ANY, MAYBE},
                                {"token_embd.weight", D, VOCAB, MAYBE},
@@ -298,6 +299,11 @@ static pl_check_verdict names(look *k) {
     char   name[64];
     for (int64_t i = 0; known(k, i, &t, name); i++)
         if (t.when != MAYBE && !pl_gguf_find_tensor(k->g, name)) return broken(k, "tensor %s is missing", name);
+    const pl_gguf_value *before = pl_gguf_find(k->g, "eagle3.norm_before_fc");
+    bool                 norms = before && before->type == PL_GGUF_BOOL && before->data[0];
+    if (!k->block && norms != (pl_gguf_find_tensor(k->g, "enc.output_norm.weight") != NULL))
+        return broken(k, "eagle3.norm_before_fc is %s, and enc.output_norm.weight is %s", norms ? "set" : "not set",
+                      norms ? "missing" : "there");
     for (int64_t i = 0; i < pl_gguf_tensors(k->g); i++) {
         const pl_gguf_tensor *have = pl_gguf_tensor_at(k->g, i);
         if (!is_known(k, have))

@@ -9,6 +9,7 @@
 #include "kernels/base/strbuf.h"
 #include "kernels/op/linear.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define TENSORS 256
@@ -58,7 +59,7 @@ void pl_export_put_layer(pl_json_out *o, const pl_export *e) {
     pl_put_int(o, "vocab_size", c->vocab_size);
     pl_put_int(o, "hidden_size", c->hidden_size);
     pl_put_int(o, "intermediate_size", c->intermediate_size);
-    pl_put_int(o, "num_hidden_layers", block ? c->num_hidden_layers : 1);
+    pl_put_int(o, "num_hidden_layers", c->num_hidden_layers);
     pl_put_int(o, "num_attention_heads", c->num_attention_heads);
     pl_put_int(o, "num_key_value_heads", c->num_key_value_heads);
     pl_put_int(o, "head_dim", c->head_dim);
@@ -87,13 +88,15 @@ void pl_export_put_taps(pl_json_out *o, const char *key, const pl_export *e, int
     pl_json_out_close(o, ']');
 }
 
+void pl_export_put_norms(pl_json_out *o, const pl_export *e) {
+    for (int i = 0; i < PL_HF_NORMS; i++)
+        pl_put_bool(o, pl_hf_norm_names[i], pl_hf_norms(&e->config) & 1U << i);
+}
+
 void pl_export_put_eagle3(pl_json_out *o, const pl_export *e, int shift) {
     pl_put_int(o, "draft_vocab_size", e->rows);
     pl_put_int(o, "target_hidden_size", e->config.target_hidden_size);
-    pl_put_bool(o, "fc_norm", false);
-    pl_put_bool(o, "norm_output", false);
-    pl_put_bool(o, "norm_before_fc", false);
-    pl_put_bool(o, "norm_before_residual", false);
+    pl_export_put_norms(o, e);
     pl_put_object(o, "eagle_config");
     pl_put_bool(o, "use_aux_hidden_state", true);
     pl_put_bool(o, "use_input_layernorm_in_first_layer", true);
@@ -112,6 +115,14 @@ void pl_export_put_plain(pl_json_out *o, const pl_export *e, int shift) {
     pl_json_out_close(o, ']');
     pl_export_put_layer(o, e);
     pl_export_put_eagle3(o, e, shift);
+}
+
+bool pl_export_is_parallel(const pl_export *e) {
+    return e->config.backbone == PL_HF_PEAGLE;
+}
+
+int pl_export_tokens(const pl_export *e) {
+    return pl_export_is_parallel(e) ? e->config.block.size : PL_EXPORT_TOKENS;
 }
 
 char *pl_export_quote(const char *word) {
@@ -167,10 +178,16 @@ static pl_status read_map(pl_export *e, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status check_eagle3(const pl_export *e, pl_err *err) {
+static pl_status check_eagle3(const pl_export *e, const pl_export_engine *engine, pl_err *err) {
     const pl_hf_config *c = &e->config;
-    if (c->fc_norm || c->norm_output || c->norm_before_fc || c->norm_before_residual)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: an EAGLE-3.1 head; only EAGLE-3 is exported", e->checkpoint);
+    int                 most = engine->layers ? engine->layers : 1;
+    if (c->num_hidden_layers > most)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: %d layers, %s serves at most %d", e->checkpoint,
+                       c->num_hidden_layers, engine->name, most);
+    for (int i = 0; i < PL_HF_NORMS; i++)
+        if (pl_hf_norms(c) & ~engine->norms & 1U << i)
+            return pl_fail(err, PL_E_UNSUPPORTED, "%s: trained with %s, which %s does not compute", e->checkpoint,
+                           pl_hf_norm_names[i], engine->name);
     if (c->n_taps == 0)
         return pl_fail(err, PL_E_INPUT,
                        "%s: names no layers of its target, which engines understand differently; add "
@@ -201,9 +218,12 @@ static pl_status check_kind(const pl_export *e, const pl_export_engine *engine, 
     const pl_hf_config *c = &e->config;
     const char         *kind = *c->head.kind ? c->head.kind : "full";
     bool                block = pl_export_is_block(e);
-    if (c->backbone != PL_HF_EAGLE3 && !block)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: is an %s drafter; only eagle3 and dflash are exported",
+    if (c->backbone != PL_HF_EAGLE3 && !pl_export_is_parallel(e) && !block)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: is an %s drafter; only eagle3, peagle and dflash are exported",
                        e->checkpoint, pl_hf_backbone_name(c));
+    if (pl_export_is_parallel(e) && !engine->parallel)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a P-EAGLE drafter, which %s does not serve", e->checkpoint,
+                       engine->name);
     if (strcmp(kind, "full") != 0 && strcmp(kind, "lowrank") != 0 && !(block && strcmp(kind, "markov") == 0))
         return pl_fail(err, PL_E_UNSUPPORTED,
                        "%s: a %s head is no one matrix, as engines want it; export a full, trimmed or low-rank one",
@@ -211,7 +231,7 @@ static pl_status check_kind(const pl_export *e, const pl_export_engine *engine, 
     if (!block && c->selector.candidates > 0)
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: a selector behind an EAGLE-3 head, which no engine knows",
                        e->checkpoint);
-    return block ? check_blocks(e, engine, err) : check_eagle3(e, err);
+    return block ? check_blocks(e, engine, err) : check_eagle3(e, engine, err);
 }
 
 static bool copies_target(const pl_export *e, const pl_export_engine *engine) {
@@ -246,13 +266,17 @@ typedef struct tensors {
     int32_t     *map;  // d2t in 32 bits
 } tensors;
 
-static pl_status add(tensors *ts, const char *prefix, const char *name, const pl_weight_entry *w, pl_err *err) {
+static pl_status add(tensors *ts, const char *name, const pl_weight_entry *w, pl_err *err) {
     if (ts->n == TENSORS) return pl_fail(err, PL_E_INPUT, "%s: more tensors than a drafter has", w->name);
     if (w->rope_heads) return pl_fail(err, PL_E_UNSUPPORTED, "%s: rows in another order than engines read", w->name);
     pl_st_source *s = &ts->t[ts->n];
-    snprintf(ts->name[ts->n], sizeof ts->name[ts->n], "%s%s", prefix, name);
+    snprintf(ts->name[ts->n], sizeof ts->name[ts->n], "%s", name);
     *s = (pl_st_source){.name = ts->name[ts->n++], .dtype = w->dtype, .rank = w->rank, .data = w->data};
     memcpy(s->shape, w->shape, sizeof s->shape);
+    if (strcmp(name, "mask_hidden") != 0) return PL_OK;
+    s->rank = 3; // [1, 1, n] there
+    s->shape[2] = s->shape[1];
+    s->shape[1] = 1;
     return PL_OK;
 }
 
@@ -322,23 +346,32 @@ static bool begins(const char *name, const char *with) {
     return strncmp(name, with, strlen(with)) == 0;
 }
 
+// Of several layers: as they are called here, but for what norms the input of those behind the first.
+static bool layers_name(const pl_export_engine *engine, const char *name, char *out, size_t size) {
+    static const char norm[] = "input_layernorm.weight";
+    int               layer = 0, skip = 0;
+    bool              known = sscanf(name, "layers.%d.%n", &layer, &skip) == 1 && skip > 0;
+    bool              renamed = known && layer > 0 && engine->later_norm && strcmp(name + skip, norm) == 0;
+    snprintf(out, size, "%.*s%s", skip, name, renamed ? engine->later_norm : name + skip);
+    return known;
+}
+
 // Under the engine's name; false for what no engine knows.
-static bool engines_name(const pl_export *e, const pl_export_engine *engine, const char *name, const char **prefix,
-                         const char **rest) {
+static bool engines_name(const pl_export *e, const pl_export_engine *engine, const char *name, char *out, size_t size) {
     static const char *const        both[] = {"fc.weight", "norm.weight", "lm_head.weight", "embed_tokens.weight"},
                              *const blocks[] = {"layers.", "hidden_norm.weight", "markov_head.", "confidence_head.",
                                                 "candidate_selector."};
     bool                            known = strcmp(name, "d2t") == 0 || strcmp(name, "t2d") == 0;
-    *prefix = "";
-    *rest = name;
+    snprintf(out, size, "%s", name);
     for (int i = 0; i < 4; i++)
         known |= strcmp(name, both[i]) == 0;
     for (int i = 0; i < 5 && pl_export_is_block(e); i++)
         known |= begins(name, blocks[i]);
-    if (pl_export_is_block(e) || !begins(name, LAYER)) return known;
-    *prefix = engine->layer;
-    *rest = name + strlen(LAYER);
-    return true;
+    if (pl_export_is_block(e)) return known;
+    if (begins(name, "layers.")) return layers_name(engine, name, out, size);
+    if (begins(name, LAYER)) snprintf(out, size, "%s%s", engine->layer, name + strlen(LAYER));
+    return known || begins(name, LAYER) || begins(name, "fc_norm.") || strcmp(name, "input_norm.weight") == 0 ||
+           (pl_export_is_parallel(e) && strcmp(name, "mask_hidden") == 0);
 }
 
 // A copy of the target's embeddings or of its head.
@@ -348,7 +381,7 @@ static pl_status add_target(tensors *ts, const pl_export *e, bool head, pl_err *
     if (pl_weight_source_find(e->src, as)) return PL_OK;
     const pl_weight_entry *w = pl_weight_source_find(e->target_src, names[head]);
     if (!w && e->target_config.tie_word_embeddings) w = pl_weight_source_find(e->target_src, names[!head]);
-    return w ? add(ts, "", as, w, err) : pl_fail(err, PL_E_INPUT, "%s: has no %s", e->target, names[head]);
+    return w ? add(ts, as, w, err) : pl_fail(err, PL_E_INPUT, "%s: has no %s", e->target, names[head]);
 }
 
 // Every tensor of the checkpoint under the engine's name; what no engine knows is refused rather than left out.
@@ -356,13 +389,13 @@ static pl_status list_tensors(tensors *ts, tensors *factors, const pl_export *e,
                               const pl_env *env, pl_err *err) {
     for (int64_t i = 0; i < pl_weight_source_count(e->src); i++) {
         const pl_weight_entry *w = pl_weight_source_at(e->src, i);
-        const char            *prefix, *rest;
+        char                   name[128];
         bool                   map = strcmp(w->name, "d2t") == 0 || strcmp(w->name, "t2d") == 0;
         if (map && (e->whole || engine->map32)) continue;
         if (begins(w->name, "efficient_lm_head"))
-            PL_TRY(add(factors, "", w->name, w, err));
-        else if (engines_name(e, engine, w->name, &prefix, &rest))
-            PL_TRY(add(ts, prefix, rest, w, err));
+            PL_TRY(add(factors, w->name, w, err));
+        else if (engines_name(e, engine, w->name, name, sizeof name))
+            PL_TRY(add(ts, name, w, err));
         else
             return pl_fail(err, PL_E_INPUT, "%s: tensor \"%.80s\": none that %s reads", e->checkpoint, w->name,
                            engine->name);

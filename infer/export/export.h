@@ -1,4 +1,4 @@
-// A trained EAGLE-3, DFlash or DSpark drafter as a serving engine reads it.
+// A trained EAGLE-3, P-EAGLE, DFlash or DSpark drafter as a serving engine reads it.
 //
 // Engines agree on the mathematics and on most names; where they differ a head loads and then drafts badly, so each
 // difference is written down by engine (the files of this folder) and nothing is left to a default:
@@ -49,7 +49,11 @@ typedef struct pl_export_blocks {
 // One engine: a file of this folder and a line in engines.def.
 typedef struct pl_export_engine {
     const char *name, *help;
-    const char *layer;      // what stands before the layer's names
+    const char *layer;      // what stands before the one layer's names; several are called "layers.N."
+    int         layers;     // of the drafter, at most; 0: one
+    const char *later_norm; // what norms the input of layers behind the first; NULL: input_layernorm
+    unsigned    norms;      // EAGLE-3.1's that it computes (checkpoints/hf.h)
+    bool        parallel;   // it serves P-EAGLE
     bool        embeddings; // the file holds a copy of the target's
     bool        map32;      // d2t as int32, and no t2d
     bool        nested;     // the layer's sizes stand in an object of their own
@@ -100,9 +104,13 @@ void pl_export_put_layer(pl_json_out *o, const pl_export *e);
 void pl_export_put_plain(pl_json_out *o, const pl_export *e, int shift);
 // A list of layers by number: shift 0 counts inputs, -1 outputs.
 void pl_export_put_taps(pl_json_out *o, const char *key, const pl_export *e, int shift);
-// "eagle_config" with the layers in that numbering, the switches of EAGLE-3.1 as off, "paceline" with the numbering.
+// EAGLE-3.1's switches.
+void pl_export_put_norms(pl_json_out *o, const pl_export *e);
+// "eagle_config" with the layers in that numbering, those switches, "paceline" with the numbering.
 void pl_export_put_eagle3(pl_json_out *o, const pl_export *e, int shift);
 
+bool      pl_export_is_parallel(const pl_export *e); // P-EAGLE
+int       pl_export_tokens(const pl_export *e);      // drafted at a time, of EAGLE-3 and P-EAGLE
 bool      pl_export_is_block(const pl_export *e);
 bool      pl_export_is_dspark(const pl_export *e);    // anchor first, or by a Markov head
 bool      pl_export_is_second(const pl_export *e);    // DFlash 2: convolutions, a selector

@@ -153,8 +153,8 @@ static void put_keys(pl_gguf_out *o, const pl_export *e, int64_t positions) {
         return;
     }
     pl_gguf_put_u32(o, "eagle3.target_hidden_size", (uint32_t)e->config.target_hidden_size);
-    pl_gguf_put_bool(o, "eagle3.norm_before_residual", false);
-    pl_gguf_put_bool(o, "eagle3.norm_before_fc", false);
+    pl_gguf_put_bool(o, "eagle3.norm_before_residual", e->config.norm_before_residual);
+    pl_gguf_put_bool(o, "eagle3.norm_before_fc", e->config.norm_before_fc);
 }
 
 #define MASK "tokenizer.ggml.mask_token_id" // a block drafter's own, the target's is of no use to a drafter
@@ -192,6 +192,7 @@ static const named once_names[] = {{"fc.weight", "fc.weight", false},
                                    {"lm_head.weight", "output.weight", false},
                                    {"embed_tokens.weight", "token_embd.weight", false},
                                    {"hidden_norm.weight", "enc.output_norm.weight", false},
+                                   {"input_norm.weight", "enc.output_norm.weight", false},
                                    {"markov_head.markov_w1.weight", "markov_w1.weight", false},
                                    {"markov_head.markov_w2.weight", "markov_w2.weight", false},
                                    {"confidence_head.proj.weight", "conf_proj.weight", false},
@@ -360,6 +361,7 @@ const pl_export_engine pl_export_gguf = {.name = "gguf",
                                                  "served .gguf file",
                                          .blocks = &blocks,
                                          .layer = "midlayer.",
+                                         .norms = PL_HF_NORM_BEFORE_FC | PL_HF_NORM_BEFORE_RESIDUAL,
                                          .check = check,
                                          .write = write,
                                          .rules = pl_check_gguf,

@@ -1,6 +1,7 @@
 // SGLang's EAGLE3 (models/llama_eagle3.py): names it does not know are skipped in silence. Older versions add one to
 // each layer's number; since May 2026 (pull request 25454) they do so only where the first one is 1, and take other
-// lists as inputs.
+// lists as inputs. Of several draft layers it norms the input of those behind the first by what it calls hidden_norm.
+#include "infer/drafter/backbone.h"
 #include "infer/export/export.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/log.h"
@@ -47,6 +48,9 @@ static const pl_export_blocks blocks = {
 const pl_export_engine pl_export_sglang = {.name = "sglang",
                                            .help = "SGLang, algorithms EAGLE3, DFLASH and DSPARK",
                                            .layer = "midlayer.",
+                                           .layers = PL_STEP_LAYERS,
+                                           .later_norm = "hidden_norm.weight",
+                                           .norms = PL_HF_FC_NORM | PL_HF_NORM_OUTPUT,
                                            .list = PL_EXPORT_LIST,
                                            .reads_outputs = reads_outputs,
                                            .check = check,

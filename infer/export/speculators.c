@@ -2,6 +2,7 @@
 // the folder alone. The layer's sizes stand in transformer_layer_config, every one of them, since what is absent is
 // read as a default of the model_type; norm_before_residual has two defaults, so it is always written. Embeddings are a
 // copy of the target's, and so is a block drafter's head where it is the target's.
+#include "infer/drafter/backbone.h"
 #include "infer/export/export.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/json_put.h"
@@ -43,14 +44,14 @@ static void put_rest(pl_json_out *o, const char *algorithm, int tokens, const pl
 }
 
 static void config(pl_json_out *o, const pl_export *e) {
-    put_class(o, "Eagle3DraftModel", "eagle3", e);
-    pl_put_bool(o, "norm_before_residual", false);
-    pl_put_bool(o, "norm_before_fc", false);
-    pl_put_bool(o, "fc_norm", false);
-    pl_put_bool(o, "norm_output", false);
+    bool        parallel = pl_export_is_parallel(e);
+    const char *type = parallel ? "peagle" : "eagle3";
+    put_class(o, parallel ? "PEagleDraftModel" : "Eagle3DraftModel", type, e);
+    if (parallel) pl_put_int(o, "mask_token_id", e->config.block.mask_token);
+    pl_export_put_norms(o, e);
     pl_put_bool(o, "embed_requires_grad", false);
     pl_export_put_taps(o, "eagle_aux_hidden_state_layer_ids", e, 0);
-    put_rest(o, "eagle3", PL_EXPORT_TOKENS, e);
+    put_rest(o, type, pl_export_tokens(e), e);
 }
 
 // Readers disagree on what a missing sliding_window_non_causal or sample_from_anchor means.
@@ -90,6 +91,9 @@ static const pl_export_blocks blocks = {
 const pl_export_engine pl_export_speculators = {.name = "speculators",
                                                 .help = "the speculators library, which vLLM serves by the folder",
                                                 .layer = "layers.0.",
+                                                .layers = PL_STEP_LAYERS,
+                                                .norms = ~0U,
+                                                .parallel = true,
                                                 .nested = true,
                                                 .list = "eagle_aux_hidden_state_layer_ids",
                                                 .strict = true,

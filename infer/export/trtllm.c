@@ -61,6 +61,7 @@ static char *serve(const pl_export *e, const char *dir) {
 const pl_export_engine pl_export_trtllm = {.name = "trtllm",
                                            .help = "TensorRT-LLM, decoding_type Eagle3",
                                            .layer = "midlayer.",
+                                           .norms = PL_HF_FC_NORM | PL_HF_NORM_OUTPUT | PL_HF_NORM_BEFORE_FC,
                                            .list = PL_EXPORT_LIST,
                                            .strict = true,
                                            .reads_outputs = reads_outputs,

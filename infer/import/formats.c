@@ -11,9 +11,9 @@
 
 enum { PLAIN, SPECULATORS, EAGLE1, BLOCK, FORMATS };
 static const pl_import_format formats[FORMATS] = {
-    [PLAIN] = {"eagle3", "EAGLE-3 as EAGLE, SpecForge, ModelOpt, AngelSlim, SGLang and vLLM write it",
+    [PLAIN] = {"eagle3", "EAGLE-3 and P-EAGLE as EAGLE, SpecForge, ModelOpt, AngelSlim, SGLang and vLLM write them",
                PL_HF_TAPS_OUTPUT},
-    [SPECULATORS] = {"speculators", "EAGLE-3 as speculators writes it", PL_HF_TAPS_INPUT},
+    [SPECULATORS] = {"speculators", "EAGLE-3 and P-EAGLE as speculators writes them", PL_HF_TAPS_INPUT},
     [EAGLE1] = {"eagle1", "EAGLE-1 and EAGLE-2 as EAGLE and HASS write them", PL_HF_TAPS_UNSTATED},
     [BLOCK] = {"dflash", "DFlash and DSpark as z-lab, DeepSpec, SpecForge and speculators write them",
                PL_HF_TAPS_OUTPUT}};
@@ -26,13 +26,10 @@ const pl_import_format *pl_import_format_at(int i) {
 static const struct {
     const char *name, *kind;
 } others[] = {{"DominoDraftModel", "Domino"},
-              {"PEagleDraftModel", "P-EAGLE"},
-              {"PEagleSpeculator", "P-EAGLE"},
               {"MTPDraftModel", "MTP"},
               {"MedusaModel", "Medusa"},
               {"Eagle3DeepseekV2ForCausalLM", "EAGLE-3 with multi-head latent attention"},
               {"CosyVoice3Eagle3LlamaForCausalLM", "EAGLE-3 for speech"},
-              {"peagle", "P-EAGLE"},
               {"mtp", "MTP"},
               {"medusa", "Medusa"}};
 
@@ -146,6 +143,20 @@ static pl_status architecture_of(const pl_json *j, const char **name, pl_err *er
     return refuse_other(j, list, *name, err);
 }
 
+// P-EAGLE: as many tokens as its file would have drafted, where it says so.
+static pl_status import_parallel(pl_import_copy *e, const pl_json *j, pl_err *err) {
+    const cJSON *own, *list = NULL;
+    int64_t      tokens = 0;
+    pl_import_architecture(e, "PEagleDraftModel");
+    if (pl_import_has(j->root, "mask_token_id")) copy(e, e->o, "mask_token_id", j->root, "mask_token_id");
+    PL_TRY(pl_json_opt_object(j, NULL, "speculators_config", &own, err));
+    if (own) PL_TRY(pl_json_opt_array(j, own, "proposal_methods", &list, err));
+    if (list && list->child)
+        PL_TRY(pl_json_opt_int(j, list->child, "speculative_tokens", 1, PL_HF_BLOCK_MAX - 1, 0, &tokens, err));
+    if (tokens > 1) pl_import_put(e, e->o, "num_depths", cJSON_CreateNumber((double)tokens));
+    return PL_OK;
+}
+
 // The plain form of the config.
 static pl_status edit(pl_import_copy *e, int *format, bool *stated, const pl_json *j, pl_err *err) {
     const char *architecture, *kind;
@@ -154,9 +165,10 @@ static pl_status edit(pl_import_copy *e, int *format, bool *stated, const pl_jso
     PL_TRY(pl_json_opt_str(j, NULL, "speculators_model_type", "", &kind, err));
     PL_TRY(refuse_other(j, pl_json_find(j, NULL, "speculators_model_type"), kind, err));
     bool block = pl_import_is_block(architecture, kind);
-    if (*kind && strcmp(kind, "eagle3") != 0 && !block)
+    bool parallel = strncmp(architecture, "PEagle", 6) == 0 || strcmp(kind, "peagle") == 0;
+    if (*kind && strcmp(kind, "eagle3") != 0 && !parallel && !block)
         return pl_json_fail(j, pl_json_find(j, NULL, "speculators_model_type"), err,
-                            "\"%.40s\" is not supported; eagle3, dflash, dflash2 and dspark are", kind);
+                            "\"%.40s\" is not supported; eagle3, peagle, dflash, dflash2 and dspark are", kind);
     *format = *kind || pl_json_find(j, NULL, "transformer_layer_config") ? SPECULATORS : PLAIN;
     if (*format == SPECULATORS)
         PL_TRY(flatten(e, j, err));
@@ -164,6 +176,7 @@ static pl_status edit(pl_import_copy *e, int *format, bool *stated, const pl_jso
         e->o = cJSON_Duplicate(j->root, true);
     if (e->o && strcmp(architecture, "Eagle3LlamaForCausalLM") == 0) // AngelSlim's name for it
         pl_import_architecture(e, "LlamaForCausalLMEagle3");
+    if (e->o && parallel) PL_TRY(import_parallel(e, j, err));
     if (e->o && block) {
         *format = BLOCK;
         PL_TRY(pl_import_block(e, j, architecture, kind, err));

@@ -9,6 +9,7 @@
 #include "kernels/base/log.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define TENSORS 256
@@ -26,8 +27,13 @@ typedef struct import {
     int64_t                  rank; // of a low-rank head, 0: none
 } import;
 
+static bool parallel(const import *m) {
+    return m->config.backbone == PL_HF_PEAGLE;
+}
+
+// EAGLE-3 and what is made of it.
 static bool eagle3(const import *m) {
-    return m->config.backbone == PL_HF_EAGLE3;
+    return m->config.backbone == PL_HF_EAGLE3 || parallel(m);
 }
 
 static bool is_block(const import *m) {
@@ -124,14 +130,14 @@ static pl_status read_config(import *m, pl_err *err) {
     m->told->format = format->name;
     if (c->backbone == PL_HF_OTHER || (*c->head.kind && strcmp(format->name, "dflash") != 0))
         return pl_fail(err, PL_E_INPUT, "%s: is this program's own kind of checkpoint already", m->o->dir);
-    if (c->num_hidden_layers != 1 && !is_block(m))
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a drafter of %d layers; one is supported", m->o->dir,
-                       c->num_hidden_layers);
-    if (c->fc_norm || c->norm_output || c->norm_before_fc || c->norm_before_residual)
-        return pl_fail(err, PL_E_UNSUPPORTED,
-                       "%s: an EAGLE-3.1 head (norm_output, fc_norm, norm_before_fc or norm_before_residual), which is "
-                       "not supported",
-                       m->o->dir);
+    int most = is_block(m) ? PL_DFLASH_LAYERS : eagle3(m) ? PL_STEP_LAYERS : 1;
+    if (c->num_hidden_layers > most)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: %d layers, at most %d in such a drafter", m->o->dir,
+                       c->num_hidden_layers, most);
+    if (c->fc_norm && c->norm_before_fc)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: fc_norm and norm_before_fc, of which one is supported", m->o->dir);
+    if (pl_hf_norms(c) && !eagle3(m))
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: norms of EAGLE-3.1 in a drafter of another kind", m->o->dir);
     if (c->vocab_size != t->vocab_size)
         return pl_fail(err, PL_E_INPUT, "%s: made for a vocabulary of %d, %s has %d", m->o->dir, c->vocab_size,
                        m->o->target, t->vocab_size);
@@ -144,9 +150,6 @@ static pl_status read_config(import *m, pl_err *err) {
                        c->hidden_size, t->hidden_size);
     warn_rope(m);
     if (is_block(m)) {
-        if (c->num_hidden_layers > PL_DFLASH_LAYERS)
-            return pl_fail(err, PL_E_UNSUPPORTED, "%s: %d layers, at most %d in a block drafter", m->o->dir,
-                           c->num_hidden_layers, PL_DFLASH_LAYERS);
         c->target_hidden_size = 0; // is the target's, and no member of z-lab's
         if (c->block.target_layers && c->block.target_layers != t->num_hidden_layers)
             return pl_fail(err, PL_E_INPUT, "%s: made for a target of %d layers, %s has %d", m->o->dir,
@@ -154,7 +157,9 @@ static pl_status read_config(import *m, pl_err *err) {
         c->block.target_layers = t->num_hidden_layers;
     }
     if (c->backbone == PL_HF_EAGLE1) return PL_OK;
-    if (eagle3(m)) snprintf(c->architecture, sizeof c->architecture, "LlamaForCausalLMEagle3");
+    if (eagle3(m))
+        snprintf(c->architecture, sizeof c->architecture, "%s",
+                 parallel(m) ? "PEagleDraftModel" : "LlamaForCausalLMEagle3");
     PL_TRY(choose_numbering(m, format, stated, err));
     return choose_layers(m, err);
 }
@@ -170,18 +175,38 @@ static pl_status push(import *m, const char *name, const pl_weight_entry *w, pl_
             return pl_fail(err, PL_E_INPUT, "%s: \"%.80s\" stands there twice, under two names", m->o->dir, name);
     *s = (pl_st_source){.name = m->name[m->n++], .dtype = w->dtype, .rank = w->rank, .data = w->data};
     memcpy(s->shape, w->shape, sizeof s->shape);
+    if (strcmp(name, "mask_hidden") == 0 && s->rank == 3) { // [1, 1, n] there
+        s->rank = 2;
+        s->shape[0] *= s->shape[1];
+        s->shape[1] = s->shape[2];
+        s->shape[2] = 0;
+    }
     return PL_OK;
+}
+
+// Of a drafter of several layers: SGLang calls what norms the input of those behind the first hidden_norm.
+static void layers_name(const char *given, char *name, size_t size) {
+    int  layer = 0, skip = 0;
+    bool later = sscanf(given, "layers.%d.%n", &layer, &skip) == 1 && skip > 0 && layer > 0;
+    if (later && strcmp(given + skip, "hidden_norm.weight") == 0)
+        snprintf(name, size, "%.*sinput_layernorm.weight", skip, given);
+    else
+        snprintf(name, size, "%s", given);
 }
 
 // The name without what tools put before it, and ours for its layer's part.
 static void plain_name(const import *m, const char *given, char *name, size_t size) {
     static const char model[] = "model.", first[] = "layers.0.", middle[] = "midlayer.";
+    bool              several = eagle3(m) && m->config.num_hidden_layers > 1;
     if (strncmp(given, model, sizeof model - 1) == 0) given += sizeof model - 1;
     const char *layer = strncmp(given, first, sizeof first - 1) == 0     ? given + sizeof first - 1
                         : strncmp(given, middle, sizeof middle - 1) == 0 ? given + sizeof middle - 1
                                                                          : NULL;
     if (is_block(m)) layer = NULL; // has several
-    snprintf(name, size, "%s%s", layer ? (eagle3(m) ? middle : first) : "", layer ? layer : given);
+    if (several && !layer)
+        layers_name(given, name, size);
+    else
+        snprintf(name, size, "%s%s", !layer ? "" : eagle3(m) && !several ? middle : first, layer ? layer : given);
 }
 
 static const pl_weight_entry *target_matrix(const import *m, bool head) {
@@ -321,17 +346,14 @@ static void want(wanted_list *l, const char *prefix, const char *name, int64_t r
     l->n++;
 }
 
-static void want_eagle(wanted_list *l, const import *m) {
+static void want_layer(wanted_list *l, const import *m, int number) {
     const pl_hf_config *c = &m->config;
     bool                three = eagle3(m);
-    int64_t             d = c->hidden_size, in = three ? 2 * d : d, q = (int64_t)c->num_attention_heads * c->head_dim,
-            kv = (int64_t)c->num_key_value_heads * c->head_dim, inter = c->intermediate_size;
-    const char *layer = three ? "midlayer." : "layers.0.";
-    how         norms = three ? NEEDED : NONE;
-    how         bias = three || c->fc_bias == PL_HF_BIAS_NO ? NONE : c->fc_bias == PL_HF_BIAS_YES ? NEEDED : MAY_BE;
-    want(l, "", "fc.weight", d, three ? (int64_t)c->n_taps * c->target_hidden_size : 2 * d, NEEDED);
-    want(l, "", "fc.bias", d, 0, bias);
-    want(l, "", "norm.weight", d, 0, norms);
+    int64_t             d = c->hidden_size, in = three && number == 0 ? 2 * d : d, inter = c->intermediate_size;
+    int64_t q = (int64_t)c->num_attention_heads * c->head_dim, kv = (int64_t)c->num_key_value_heads * c->head_dim;
+    char    layer[32] = "midlayer.";
+    how     norms = three ? NEEDED : NONE;
+    if (!three || c->num_hidden_layers > 1) snprintf(layer, sizeof layer, "layers.%d.", number);
     want(l, layer, "self_attn.q_proj.weight", q, in, NEEDED);
     want(l, layer, "self_attn.k_proj.weight", kv, in, NEEDED);
     want(l, layer, "self_attn.v_proj.weight", kv, in, NEEDED);
@@ -341,7 +363,26 @@ static void want_eagle(wanted_list *l, const import *m) {
     want(l, layer, "mlp.down_proj.weight", d, inter, NEEDED);
     want(l, layer, "post_attention_layernorm.weight", d, 0, NEEDED);
     want(l, layer, "input_layernorm.weight", d, 0, norms);
-    want(l, layer, "hidden_norm.weight", d, 0, norms);
+    if (number == 0) want(l, layer, "hidden_norm.weight", d, 0, norms);
+}
+
+static void want_eagle(wanted_list *l, const import *m) {
+    const pl_hf_config *c = &m->config;
+    bool                three = eagle3(m);
+    int64_t             d = c->hidden_size, read = (int64_t)c->n_taps * c->target_hidden_size;
+    how bias = three || c->fc_bias == PL_HF_BIAS_NO ? NONE : c->fc_bias == PL_HF_BIAS_YES ? NEEDED : MAY_BE;
+    want(l, "", "fc.weight", d, three ? read : 2 * d, NEEDED);
+    want(l, "", "fc.bias", d, 0, bias);
+    want(l, "", "norm.weight", d, 0, three ? NEEDED : NONE);
+    want(l, "", "input_norm.weight", read, 0, c->norm_before_fc ? NEEDED : NONE);
+    for (int i = 0; i < c->n_taps && c->fc_norm; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "fc_norm.%d.weight", i);
+        want(l, "", name, c->target_hidden_size, 0, NEEDED);
+    }
+    if (parallel(m)) want(l, "", "mask_hidden", 1, read, NEEDED);
+    for (int i = 0; i < c->num_hidden_layers; i++)
+        want_layer(l, m, i);
 }
 
 static bool want_of_block(void *arg, const char *name, const int64_t size[3]) {
@@ -503,7 +544,9 @@ static pl_status take_factors(import *m, pl_err *err) {
     m->config.head = pl_hf_head_make("lowrank", (int)m->rank);
     m->config.target_head = false;
     snprintf(m->config.architecture, sizeof m->config.architecture, "%s",
-             is_block(m) ? "PacelineDFlash" : "PacelineEagle3");
+             is_block(m)   ? "PacelineDFlash"
+             : parallel(m) ? "PacelinePEagle"
+                           : "PacelineEagle3");
     PL_TRY(push(m, up->name, up, err));
     return push(m, down->name, down, err);
 }

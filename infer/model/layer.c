@@ -36,9 +36,11 @@ pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_laye
         pl_kvstore(ctx, qkv, row, s->nh, s->nkv, s->hd);
         o = pl_attention_ruled(ctx, qkv, row, s->nh, s->nkv, s->hd, &w->rule);
     } else if (view->block) {
-        PL_CHECK(view->n_blocks < PL_MAX_UNROLL, "%d unroll steps, at most %d", view->n_blocks, PL_MAX_UNROLL);
-        view->block[view->n_blocks++] = qkv;
-        o = pl_attention_blocks_in(ctx, numbers, w->rule.scale, view->block, view->n_blocks, lo, s->nh, s->nkv, s->hd);
+        pl_tensor *block = view->block + (int64_t)layer * PL_MAX_UNROLL;
+        int        n = view->n_blocks + 1;
+        PL_CHECK(n <= PL_MAX_UNROLL, "%d unroll steps, at most %d", n, PL_MAX_UNROLL);
+        block[n - 1] = qkv;
+        o = pl_attention_blocks_in(ctx, numbers, w->rule.scale, block, n, lo, s->nh, s->nkv, s->hd);
     } else {
         o = pl_attention_blocks_in(ctx, numbers, w->rule.scale, &qkv, 1, lo, s->nh, s->nkv, s->hd);
     }

@@ -62,9 +62,11 @@ typedef struct pl_view {
     int64_t         m;         // rows, the stride of `row`
     const int32_t  *lo;        // blocks: [M] first row of the document
     const int32_t  *lo_window; // blocks: the same in layers with a window: the first row that is seen
-    pl_tensor      *block;     // blocks: this layer's queries/keys/values of earlier unroll steps; NULL: none, ever
-    int             n_blocks;  // how many of them; pl_layer_attention appends one when block is set
-    bool            rerun;     // under a tape: a target's layers are run again in backward instead of kept
+    // blocks: queries/keys/values of unroll steps [layers][PL_MAX_UNROLL], layer-major; NULL: there is one step alone.
+    // n_blocks of them are of earlier steps, pl_layer_attention puts this one's behind them.
+    pl_tensor      *block;
+    int             n_blocks;
+    bool            rerun; // under a tape: a target's layers are run again in backward instead of kept
 } pl_view;
 
 pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_layer *w, pl_tensor x, pl_view *view,

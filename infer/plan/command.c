@@ -196,9 +196,7 @@ static pl_status add_random(pl_plan *p, const pl_head_example *e, pl_err *err) {
         o.draft_vocab = e->rows;
     }
     if (like) {
-        o.n_taps = like->n_taps;
-        memcpy(o.tap, like->tap, sizeof o.tap);
-        o.inter = (int)like->shape.inter;
+        pl_backbone_like(&o, &like->config);
     } else {
         o.n_taps = pl_llama_default_taps(p->target.model.n_layers, o.tap);
     }

@@ -92,7 +92,7 @@ static void run_steps(pl_ctx *ctx, void *arg) {
     pl_view      view = {.pos = p->pos, .cos = b->cos, .sin = b->sin, .lo = p->lo, .block = block};
     pl_tensor    hidden = b->kind->fuse(ctx, b, pl_tensor_2d(p->features, ctx->be->real, ROWS, D));
     for (int k = 0; k < K; k++) {
-        view.offset = k;
+        view.offset = view.n_blocks = k;
         pl_tensor y = b->kind->step(ctx, b, p->token + k * ROWS, hidden, &view, &hidden, (pl_tensor){0});
         f->hidden[k] = hidden;
         f->logits[k] = pl_head_logits(ctx, &b->head, &(pl_head_rows){.x = y});

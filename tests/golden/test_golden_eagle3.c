@@ -1,5 +1,6 @@
 // EAGLE-3's drafter and its training-time test against PyTorch, where it is written from the paper with whole attention
-// masks: rows, states, logits, losses, gradients; packed and drafting ahead as well.
+// masks: rows, states, logits, losses, gradients; packed and drafting ahead as well. Several layers and EAGLE-3.1's
+// norms, and P-EAGLE: against speculators' models.
 #include "tests/golden/documents.h"
 #include "tests/golden/drafts.h"
 
@@ -25,6 +26,24 @@ static void must(pl_status st, const pl_err *err) {
 }
 
 // ---- under training ----
+
+typedef struct version {
+    const char             *file;
+    pl_backbone_options     o;
+    const pl_backbone_kind *kind; // NULL: EAGLE-3's
+} version;
+
+static const version plain = {.file = "eagle3"}, deep = {.file = "eagle3_deep", .o = {.layers = 3}},
+                     each = {.file = "eagle3_each", .o = {.layers = 2, .fc_norm = true, .norm_output = true}},
+                     together = {.file = "eagle3_whole",
+                                 .o = {.norm_before_fc = true, .norm_output = true, .norm_before_residual = true}},
+                     parallel = {.file = "peagle",
+                                 .o = {.layers = 2, .fc_norm = true, .block = K, .mask_token = 7},
+                                 .kind = &pl_backbone_peagle};
+
+static const pl_backbone_kind *kind_of(const version *v) {
+    return v->kind ? v->kind : &pl_backbone_eagle3;
+}
 
 typedef struct setup {
     golden            g;
@@ -70,18 +89,19 @@ static void trim_weights(setup *s) {
     }
 }
 
-static void setup_init(setup *s, const pl_backend *be, const char *head, const char *vocab) {
+static void setup_init(setup *s, const version *v, const pl_backend *be, const char *head, const char *vocab) {
     pl_err       err;
     pl_hf_config c;
     *s = (setup){.be = be, .head = head, .vocab = vocab};
-    golden_open(&s->g, "eagle3");
+    golden_open(&s->g, v->file);
     golden_config(&s->g, &c);
     must(pl_llama_init(&s->target, &c, be, false, &err), &err);
     golden_coarse(s->embed, V * D, 8, "target/model.embed_tokens.weight");
     golden_coarse(s->teacher, V * D, 10, "target/lm_head.weight");
     s->target.embed = pl_tensor_2d(s->embed, PL_F32, V, D);
-    pl_backbone_options o = {.head = pl_hf_head_make(head, RANK)};
-    must(pl_backbone_create(&s->model, &pl_backbone_eagle3, &s->target, &o, be, &err), &err);
+    pl_backbone_options o = v->o;
+    o.head = pl_hf_head_make(head, RANK);
+    must(pl_backbone_create(&s->model, kind_of(v), &s->target, &o, be, &err), &err);
     assert_int_equal(s->model->n_taps, TAPS);
     if (trimmed(s)) trim(s);
     pl_param_block_options bo = {.backend = be, .round_to = golden_held(be)};
@@ -89,7 +109,7 @@ static void setup_init(setup *s, const pl_backend *be, const char *head, const c
     golden_weights_set(&s->block, GOLDEN_COARSE, "drafter");
     if (trimmed(s)) trim_weights(s);
     pl_tensor         wt = pl_tensor_2d(s->teacher, PL_F32, V, D);
-    pl_unroll_options uo = {.capacity = ROWS + 3, .steps = K, .step_decay = 0.8, .token_weight = 1};
+    pl_unroll_options uo = {.capacity = ROWS + 3, .steps = K, .step_decay = 0.8, .token_weight = 1, .depth_ratio = 1};
     must(pl_unroll_create(&s->u, s->model, wt, &uo, be, NULL, &err), &err);
     pl_pack_clear(&s->u.pack);
     for (int i = 0; i < DOCS; i++) {
@@ -113,7 +133,7 @@ static void setup_fini(setup *s) {
 
 static void rows_of(const char *vocab) {
     setup *s = golden_room(pl_backend_ref(), sizeof *s);
-    setup_init(s, pl_backend_ref(), "full", vocab);
+    setup_init(s, &plain, pl_backend_ref(), "full", vocab);
     const pl_pack *p = &s->u.pack;
     const int32_t *token = golden_ints(&s->g, K * ROWS, "token");
     const int32_t *teacher = golden_ints(&s->g, K * ROWS, "full/%s/teacher_row", vocab);
@@ -156,7 +176,7 @@ static void run_steps(pl_ctx *ctx, void *arg) {
     pl_view      view = {.pos = p->pos, .cos = e->cos, .sin = e->sin, .lo = p->lo, .block = block};
     f->fused = e->kind->fuse(ctx, e, pl_tensor_2d(p->features, ctx->be->real, ROWS, TAPS * D));
     for (int k = 0; k < K; k++) {
-        view.offset = k;
+        view.offset = view.n_blocks = k;
         pl_tensor y = e->kind->step(ctx, e, p->token + k * ROWS, k ? f->hidden[k - 1] : f->fused, &view, &f->hidden[k],
                                     (pl_tensor){0});
         f->logits[k] = pl_head_logits(ctx, &e->head, &(pl_head_rows){.x = y});
@@ -167,7 +187,7 @@ static void steps_on(const pl_backend *be, const char *head) {
     setup *s = golden_room(be, sizeof *s);
     pl_err err;
     pl_ctx ctx;
-    setup_init(s, be, head, "all");
+    setup_init(s, &plain, be, head, "all");
     steps f = {.s = s};
     must(pl_ctx_init(&ctx, be, NULL), &err);
     must(pl_ctx_measure(&ctx, run_steps, &f, &err), &err);
@@ -226,11 +246,11 @@ static void check_rows(setup *s, bool scored) {
         assert_true(fabs((double)s->u.accept[i] - accept[i]) <= budget * accept[i]);
 }
 
-static void learn_on(const pl_backend *be, const char *head, const char *vocab) {
+static void learn_on(const version *v, const pl_backend *be, const char *head, const char *vocab) {
     setup *s = golden_room(be, sizeof *s);
     pl_err err;
     char   prefix[32];
-    setup_init(s, be, head, vocab);
+    setup_init(s, v, be, head, vocab);
     golden_begin(&s->g);
     must(pl_unroll_score(&s->u, &err), &err);
     check_rows(s, true);
@@ -242,31 +262,51 @@ static void learn_on(const pl_backend *be, const char *head, const char *vocab) 
     setup_fini(s);
 }
 
-static void learn_of(const char *head, const char *vocab) {
+static void learn_of(const version *v, const char *head, const char *vocab) {
     const pl_backend *be[GOLDEN_BACKENDS];
     int               n = golden_backends(be);
     for (int i = 0; i < n; i++)
-        learn_on(be[i], head, vocab);
+        learn_on(v, be[i], head, vocab);
 }
 
 static void learn_full(void **state) {
     (void)state;
-    learn_of("full", "all");
+    learn_of(&plain, "full", "all");
 }
 
 static void learn_full_trimmed(void **state) {
     (void)state;
-    learn_of("full", "trimmed");
+    learn_of(&plain, "full", "trimmed");
 }
 
 static void learn_lowrank(void **state) {
     (void)state;
-    learn_of("lowrank", "all");
+    learn_of(&plain, "lowrank", "all");
 }
 
 static void learn_lowrank_trimmed(void **state) {
     (void)state;
-    learn_of("lowrank", "trimmed");
+    learn_of(&plain, "lowrank", "trimmed");
+}
+
+static void learn_deep(void **state) {
+    (void)state;
+    learn_of(&deep, "full", "all");
+}
+
+static void learn_each(void **state) {
+    (void)state;
+    learn_of(&each, "full", "all");
+}
+
+static void learn_whole(void **state) {
+    (void)state;
+    learn_of(&together, "full", "all");
+}
+
+static void learn_parallel(void **state) {
+    (void)state;
+    learn_of(&parallel, "full", "all");
 }
 
 // ---- packed, over a cache: what was trained is what drafts ----
@@ -280,8 +320,8 @@ typedef struct draft {
     pl_tensor          features; // with them: rows 0... of a document; without: one row more, from `hidden`
     pl_tensor          hidden;
     int32_t            first, rows;
-    int32_t            pos[LONGEST];
-    pl_kvrow           row[LONGEST];
+    int32_t            pos[LONGEST + K], ids[LONGEST + K];
+    pl_kvrow           row[PL_STEP_LAYERS * (LONGEST + K)];
     pl_tensor          logits;
 } draft;
 
@@ -316,7 +356,7 @@ static void draft_from(golden *g, const pl_backbone *e, const pl_backend *be, co
     d->rows = t + 1;
     d->token = d->text.tokens + 1;
     d->features = pl_tensor_2d(d->values, PL_F32, d->rows, TAPS * D);
-    must(pl_kv_create(&d->kv, 1, LONGEST + K, &e->shape, be, &err), &err);
+    must(pl_kv_create(&d->kv, e->layers, LONGEST + K, &e->shape, be, &err), &err);
     must(pl_ctx_init(&ctx, be, NULL), &err);
     must(pl_ctx_measure(&ctx, run_draft, d, &err), &err);
     for (int k = 0; k < K; k++) {
@@ -344,28 +384,108 @@ static void draft_ahead(golden *g, const pl_backbone *b, const pl_backend *be, c
     draft_from(g, b, be, head, 1, 2);
 }
 
-static void draft_of(const char *head) {
-    pl_backbone_options o = {.head = pl_hf_head_make(head, RANK)};
-    golden_drafts("eagle3", &pl_backbone_eagle3, &o, "drafter", draft_ahead, head);
+// P-EAGLE: a prefill of the rows up to t and the masks behind the last one, in one forward.
+static void run_at_once(pl_ctx *ctx, void *arg) {
+    draft  *d = arg;
+    int     rows = d->rows + K - 1;
+    int32_t anchor = d->rows - 1;
+    for (int32_t i = 0; i < rows; i++) {
+        d->pos[i] = i;
+        d->ids[i] = i < d->rows ? d->token[i] : d->e->config.block.mask_token;
+        pl_kv_row(&d->kv, &d->row[i], rows, 0, NULL, i + 1, i);
+    }
+    pl_block_view view = {.features = d->features,
+                          .context_pos = d->pos,
+                          .context_token = d->ids,
+                          .context_row = d->row,
+                          .anchor = &anchor,
+                          .m = K - 1};
+    pl_tensor     y = d->e->kind->draft(ctx, d->e, &view);
+    d->logits = pl_head_logits(ctx, &d->e->head, &(pl_head_rows){.x = y});
+}
+
+static void at_once_from(golden *g, const pl_backbone *e, const pl_backend *be, const char *head, int doc, int32_t t) {
+    pl_err  err;
+    pl_ctx  ctx;
+    int32_t row = (doc ? golden_doc_rows[0] : 0) + t;
+    draft  *d = golden_room(be, sizeof *d);
+    golden_document_read(g, doc, &d->text);
+    assert_true(t + K < d->text.n);
+    pl_to_f32(d->values, d->text.features, PL_BF16, (size_t)d->text.n * TAPS * D);
+    d->e = e;
+    d->rows = t + 1;
+    d->token = d->text.tokens + 1;
+    d->features = pl_tensor_2d(d->values, PL_F32, d->rows, TAPS * D);
+    must(pl_kv_create(&d->kv, e->layers, LONGEST + K, &e->shape, be, &err), &err);
+    must(pl_ctx_init(&ctx, be, NULL), &err);
+    must(pl_ctx_measure(&ctx, run_at_once, d, &err), &err);
+    pl_ctx_begin(&ctx);
+    run_at_once(&ctx, d);
+    must(pl_ctx_sync(&ctx, &err), &err);
+    for (int k = 0; k < K; k++) {
+        pl_tensor one = d->logits;
+        one.data = (float *)one.data + k * V;
+        one.dim[0] = 1;
+        golden_expect_rows(g, be, one, row, "%s/logits/%d", head, k);
+    }
+    pl_ctx_fini(&ctx);
+    pl_kv_destroy(&d->kv);
+    golden_release();
+}
+
+static void draft_at_once(golden *g, const pl_backbone *b, const pl_backend *be, const char *head) {
+    at_once_from(g, b, be, head, 0, 0);
+    at_once_from(g, b, be, head, 0, 5);
+    at_once_from(g, b, be, head, 1, 2);
+}
+
+static void draft_of(const version *v, const char *head) {
+    pl_backbone_options o = v->o;
+    o.head = pl_hf_head_make(head, RANK);
+    golden_drafts(v->file, kind_of(v), &o, "drafter", v->kind ? draft_at_once : draft_ahead, head);
 }
 
 static void draft_full(void **state) {
     (void)state;
-    draft_of("full");
+    draft_of(&plain, "full");
 }
 
 static void draft_lowrank(void **state) {
     (void)state;
-    draft_of("lowrank");
+    draft_of(&plain, "lowrank");
+}
+
+static void draft_deep(void **state) {
+    (void)state;
+    draft_of(&deep, "full");
+}
+
+static void draft_each(void **state) {
+    (void)state;
+    draft_of(&each, "full");
+}
+
+static void draft_whole(void **state) {
+    (void)state;
+    draft_of(&together, "full");
+}
+
+static void draft_parallel(void **state) {
+    (void)state;
+    draft_of(&parallel, "full");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_all),      cmocka_unit_test(rows_trimmed),
-        cmocka_unit_test(steps_full),    cmocka_unit_test(steps_lowrank),
-        cmocka_unit_test(learn_full),    cmocka_unit_test(learn_full_trimmed),
-        cmocka_unit_test(learn_lowrank), cmocka_unit_test(learn_lowrank_trimmed),
-        cmocka_unit_test(draft_full),    cmocka_unit_test(draft_lowrank),
+        cmocka_unit_test(rows_all),       cmocka_unit_test(rows_trimmed),
+        cmocka_unit_test(steps_full),     cmocka_unit_test(steps_lowrank),
+        cmocka_unit_test(learn_full),     cmocka_unit_test(learn_full_trimmed),
+        cmocka_unit_test(learn_lowrank),  cmocka_unit_test(learn_lowrank_trimmed),
+        cmocka_unit_test(draft_full),     cmocka_unit_test(draft_lowrank),
+        cmocka_unit_test(learn_deep),     cmocka_unit_test(learn_each),
+        cmocka_unit_test(learn_whole),    cmocka_unit_test(draft_deep),
+        cmocka_unit_test(draft_each),     cmocka_unit_test(draft_whole),
+        cmocka_unit_test(learn_parallel), cmocka_unit_test(draft_parallel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

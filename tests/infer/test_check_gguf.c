@@ -2,6 +2,7 @@
 #include "tests/infer/served.h"
 
 #include "checkpoints/gguf.h"
+#include "kernels/base/files.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,6 +60,28 @@ static void exports_hold(void **state) {
         assert_string_equal(h.broken, "");
         assert_string_equal(h.unseen, "layers-there target-fits vocabulary positions rope-target ");
     }
+}
+
+// EAGLE-3.1's norms that llama.cpp computes.
+static void norms_hold(void **state) {
+    (void)state;
+    pl_backbone_options o = {.n_taps = 3, .tap = {2, 4, 5}, .norm_before_fc = true, .norm_before_residual = true};
+    served_world        normed = w;
+    snprintf(normed.checkpoint[0], sizeof normed.checkpoint[0], "%s/normed", w.base);
+    assert_int_equal(pl_dir_make(normed.checkpoint[0], NULL), PL_OK);
+    test_backbone_write(normed.checkpoint[0], &w.model, &pl_backbone_eagle3, &o, 43);
+    served_export(&normed, "gguf", 0, served, false);
+    served_told h = check(file, served);
+    if (*h.broken || *h.unseen) fail_msg("%s", h.why);
+    pl_gguf *g;
+    pl_err   err = {0};
+    if (pl_gguf_open(&g, file, &err) != PL_OK) fail_msg("%s", err.msg);
+    const pl_gguf_tensor *norm = pl_gguf_find_tensor(g, "enc.output_norm.weight");
+    assert_true(norm && norm->rank == 1 && norm->shape[0] == 144);
+    static const char *const keys[] = {"eagle3.norm_before_fc", "eagle3.norm_before_residual"};
+    for (int i = 0; i < 2; i++)
+        assert_true(pl_gguf_find(g, keys[i])->data[0]);
+    pl_gguf_close(g);
 }
 
 static void never(void *arg, const char *rule, const char *help, pl_check_verdict v, const char *why) {
@@ -119,6 +142,7 @@ static const breaking cases[] = {
     {0, "layers-there", "eagle3.target_layers", LIST, .n = 3, .list = {-1, 2, 4}},
     {0, "names", "output_norm.weight", GONE, .n = 0},
     {0, "names", "fc.bias", TENSOR, .n = 1, .list = {48}, .dtype = PL_F32},
+    {0, "names", "enc.output_norm.weight", TENSOR, .n = 1, .list = {144}, .dtype = PL_F32},
     {0, "types", "output_norm.weight", TENSOR, .n = 1, .list = {48}, .dtype = PL_BF16},
     {0, "?types", "blk.0.ffn_up.weight", TENSOR, .n = 2, .list = {80, 48}, .dtype = PL_I32},
     {0, "shapes", "eagle3.feed_forward_length", NUMBER, .v = 96},
@@ -238,7 +262,7 @@ static void broken_by_name(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_hold), cmocka_unit_test(refused),
-                                       cmocka_unit_test(broken_by_name)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_hold), cmocka_unit_test(norms_hold),
+                                       cmocka_unit_test(refused), cmocka_unit_test(broken_by_name)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

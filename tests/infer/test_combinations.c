@@ -18,7 +18,7 @@ static const char *const trees[] = {"chain:3", "static:2x1", "eagle2:12,3,3", "c
 enum { TREES = sizeof trees / sizeof *trees };
 
 typedef struct world {
-    char          dir[64], eagle3[64], eagle1[64], dflash[64], texts[96];
+    char          dir[64], eagle3[64], eagle1[64], dflash[64], peagle[64], texts[96];
     pl_llama      target;
     pl_tokenizer *tok;
 } world;
@@ -33,6 +33,8 @@ static void open_world(world *w) {
     test_backbone_write(test_mkdir(w->eagle1), &w->target, &pl_backbone_eagle1, &(pl_backbone_options){0}, 4);
     test_backbone_write(test_mkdir(w->dflash), &w->target, &pl_backbone_dflash,
                         &(pl_backbone_options){.layers = 1, .block = 4, .mask_token = 3}, 5);
+    test_backbone_write(test_mkdir(w->peagle), &w->target, &pl_backbone_peagle,
+                        &(pl_backbone_options){.block = 4, .mask_token = 3}, 6);
     snprintf(w->texts, sizeof w->texts, "%s/texts.txt", w->dir);
     FILE *f = fopen(w->texts, "w");
     assert_non_null(f);
@@ -100,6 +102,7 @@ static void table_is_the_codes(void **state) {
     } row[] = {{"EAGLE-3", "", w.eagle3},
                {"EAGLE-1", "", w.eagle1},
                {"DFlash", "", w.dflash},
+               {"P-EAGLE", "", w.peagle},
                {"`lookup`", "lookup", ""},
                {"`recycle`", "recycle", ""},
                {"`suffix`", "suffix", ""},
@@ -131,6 +134,7 @@ static void table_is_the_codes(void **state) {
     test_rmdir(w.eagle3);
     test_rmdir(w.eagle1);
     test_rmdir(w.dflash);
+    test_rmdir(w.peagle);
 }
 
 int main(void) {

@@ -298,7 +298,8 @@ static void stop_inside_block(void **state) {
     free(stopped);
 }
 
-// The EAGLE-3 drafter itself, random weights, with every kind of head and of tree: same output at temperature 0 and 1.
+// The EAGLE-3 drafter itself, random weights, with every kind of head and of tree, with several layers and with
+// EAGLE-3.1's norms: same output at temperature 0 and 1.
 static void eagle3_is_lossless(void **state) {
     (void)state;
     char                      dir[64], draft[64], what[128];
@@ -312,7 +313,9 @@ static void eagle3_is_lossless(void **state) {
         {.head = pl_hf_head_of("dynaspec:clusters=12,width=20,k0=5,k1=3,kmin=1")},
         {.head = pl_hf_head_of("lowrank:rank=12"), .selector = {7, 5}},
         {.head = pl_hf_head_of("specvocab:rank=12,candidates=9"), .selector = {4, 6}},
-        {.head = pl_hf_head_of("dynaspec:clusters=24,width=20,k0=3,k1=1,kmin=1"), .selector = {5, 8}}};
+        {.head = pl_hf_head_of("dynaspec:clusters=24,width=20,k0=3,k1=1,kmin=1"), .selector = {5, 8}},
+        {.layers = 3, .norm_before_fc = true},
+        {.layers = 2, .fc_norm = true, .norm_output = true, .norm_before_residual = true}};
     test_target(&w->target, test_mkdir(dir), 8, 21, PL_BF16);
     for (int temperature = 0; temperature < 2; temperature++) {
         for (uint64_t k = 0; k < 8; k++)
@@ -327,8 +330,8 @@ static void eagle3_is_lossless(void **state) {
                 pl_drafter *d = open_drafter(w, draft, trees[i], 8, 8 * 80);
                 run(&w->target, d, NULL, 8 * 80, 0, 8, temperature, -1, got);
                 pl_drafter_destroy(d);
-                snprintf(what, sizeof what, "%.31s, selector of %d, %.40s, temperature %d", o->head.kind,
-                         o->selector.candidates, trees[i], temperature);
+                snprintf(what, sizeof what, "%.31s, %d layers, selector of %d, %.40s, temperature %d", o->head.kind,
+                         o->layers, o->selector.candidates, trees[i], temperature);
                 for (int k = 0; k < 8; k++) {
                     same(&w->plain[k], &got[k], what);
                     if (i >= 4) accepted += got[k].accepted;
@@ -424,6 +427,43 @@ static void hybrid_is_lossless(void **state) {
     free(got);
 }
 
+// Drafts that come all at once, along every kind of tree, those deeper than a block too.
+static void blocks_are_lossless(const pl_backbone_kind *of, const pl_backbone_options *kinds, size_t n_kinds) {
+    static const char *const trees[] = {"chain:1", "chain:4",      "chain:16",           "chain:auto",
+                                        "auto",    "static:4x2x1", "static:0,0,0,1,1,4", "eagle2:20,5,3"};
+    char                     dir[64], draft[64], what[96];
+    world                   *w = calloc(1, sizeof *w);
+    transcript              *got = calloc(SESSIONS, sizeof *got);
+    int64_t                  accepted = 0;
+    test_target(&w->target, test_mkdir(dir), 6, 23, PL_BF16);
+    for (int t = 0; t < 2; t++) {
+        for (uint64_t k = 0; k < 8; k++)
+            run(&w->target, NULL, NULL, 1, k, 1, t, -1, w->plain);
+        for (size_t i = 0; i < n_kinds; i++) {
+            test_backbone_write(test_mkdir(draft), &w->target, of, &kinds[i], 34);
+            for (size_t k = 0; k < sizeof trees / sizeof *trees; k++) {
+                int         n = k % 3 ? 8 : 1;
+                pl_drafter *d = open_drafter(w, draft, trees[k], n, n * 80);
+                assert_string_equal(d->kind->name, of->name);
+                run(&w->target, d, NULL, n * 80, 0, n, t, -1, got);
+                pl_drafter_destroy(d);
+                snprintf(what, sizeof what, "%s of %d, %s, temperature %d", of->name, kinds[i].block, trees[k], t);
+                for (int j = 0; j < n; j++) {
+                    same(&w->plain[j], &got[j], what);
+                    accepted += got[j].accepted;
+                }
+            }
+            test_rmdir(draft);
+        }
+    }
+    print_message("blocks of a random %s: %lld tokens accepted\n", of->name, (long long)accepted);
+    assert_true(accepted > 100);
+    pl_llama_fini(&w->target);
+    test_rmdir(dir);
+    free(w);
+    free(got);
+}
+
 // Blocks, whose drafts come all at once: with the target's head, one of its own, factors, a list; anchor first, and
 // level by level where each token's law is the one before's, up to where the head is not sure; trees deeper than a
 // block too.
@@ -464,39 +504,17 @@ static void dflash_is_lossless(void **state) {
          .d2t = list,
          .draft_vocab = sizeof list / sizeof *list,
          .selector = {3, 4}}};
-    static const char *const trees[] = {"chain:1", "chain:4",      "chain:16",           "chain:auto",
-                                        "auto",    "static:4x2x1", "static:0,0,0,1,1,4", "eagle2:20,5,3"};
-    char                     dir[64], draft[64], what[96];
-    world                   *w = calloc(1, sizeof *w);
-    transcript              *got = calloc(SESSIONS, sizeof *got);
-    int64_t                  accepted = 0;
-    test_target(&w->target, test_mkdir(dir), 6, 23, PL_BF16);
-    for (int t = 0; t < 2; t++) {
-        for (uint64_t k = 0; k < 8; k++)
-            run(&w->target, NULL, NULL, 1, k, 1, t, -1, w->plain);
-        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-            test_backbone_write(test_mkdir(draft), &w->target, &pl_backbone_dflash, &kinds[i], 34);
-            for (size_t k = 0; k < sizeof trees / sizeof *trees; k++) {
-                int         n = k % 3 ? 8 : 1;
-                pl_drafter *d = open_drafter(w, draft, trees[k], n, n * 80);
-                assert_string_equal(d->kind->name, "dflash");
-                run(&w->target, d, NULL, n * 80, 0, n, t, -1, got);
-                pl_drafter_destroy(d);
-                snprintf(what, sizeof what, "blocks of %d, %s, temperature %d", kinds[i].block, trees[k], t);
-                for (int j = 0; j < n; j++) {
-                    same(&w->plain[j], &got[j], what);
-                    accepted += got[j].accepted;
-                }
-            }
-            test_rmdir(draft);
-        }
-    }
-    print_message("blocks of a random drafter: %lld tokens accepted\n", (long long)accepted);
-    assert_true(accepted > 100);
-    pl_llama_fini(&w->target);
-    test_rmdir(dir);
-    free(w);
-    free(got);
+    blocks_are_lossless(&pl_backbone_dflash, kinds, sizeof kinds / sizeof *kinds);
+}
+
+// P-EAGLE, whose context runs through its layers.
+static void peagle_is_lossless(void **state) {
+    (void)state;
+    const pl_backbone_options kinds[] = {
+        {.block = 4, .mask_token = 3},
+        {.layers = 2, .block = 6, .mask_token = 9, .fc_norm = true, .head = pl_hf_head_of("lowrank:rank=12")},
+        {.layers = 2, .block = 5, .mask_token = 3, .norm_before_residual = true, .selector = {4, 16}}};
+    blocks_are_lossless(&pl_backbone_peagle, kinds, sizeof kinds / sizeof *kinds);
 }
 
 // Targets of other families than Llama, greedy and sampled, with chains and trees and an EAGLE-3 drafter that is told
@@ -618,6 +636,7 @@ static void drawn_children(void **state) {
     drawn_by(
         &pl_backbone_eagle3,
         &(pl_backbone_options){.head = pl_hf_head_of("dynaspec:clusters=12,width=20,k0=6,k1=6"), .selector = {6, 40}});
+    drawn_by(&pl_backbone_peagle, &(pl_backbone_options){.layers = 2, .block = 4, .mask_token = 3});
 }
 
 // As they begin, convolutions and selector change nothing: candidates, their logits and the sum over them are those of
@@ -795,6 +814,7 @@ int main(void) {
         cmocka_unit_test(cache_is_a_prefills),
         cmocka_unit_test(eagle1_is_lossless),
         cmocka_unit_test(dflash_is_lossless),
+        cmocka_unit_test(peagle_is_lossless),
         cmocka_unit_test(families_are_lossless),
         cmocka_unit_test(no_allocation),
     };

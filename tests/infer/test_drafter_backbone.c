@@ -45,26 +45,28 @@ typedef struct drafting {
     bool        listed;       // the head drafts DRAFTED tokens alone
     int         waits, depth; // of the deepest session
     int         full;         // nodes if no list ended; 0: none does
+    int         layers;       // 0: one
 } drafting;
 
 static const drafting draftings[] = {
-    {"chain", "chain:5", "full", false, 1, 5, 0},
-    {"long chain", "chain:60", "full", true, 1, 60, 0}, // more index arrays than a device keeps track of
-    {"chain of one", "chain:1", "full", false, 1, 1, 0},
-    {"levels", "static:3x2x1x2", "lowrank:rank=8", false, 1, 4, 0},
-    {"parents", "static:0,0,0,1,1,3,4,4,7,8", "full", true, 1, 4, 0},
-    {"eagle-2", "eagle2:20,5,4", "full", false, 1, 4, 0},
-    {"eagle-2 over a list", "eagle2:30,6,4", "full", true, 1, 4, 0},
+    {"chain", "chain:5", "full", false, 1, 5, 0, 0},
+    {"long chain", "chain:60", "full", true, 1, 60, 0, 0}, // more index arrays than a device keeps track of
+    {"chain of one", "chain:1", "full", false, 1, 1, 0, 0},
+    {"levels", "static:3x2x1x2", "lowrank:rank=8", false, 1, 4, 0, 0},
+    {"parents", "static:0,0,0,1,1,3,4,4,7,8", "full", true, 1, 4, 0, 0},
+    {"eagle-2", "eagle2:20,5,4", "full", false, 1, 4, 0, 0},
+    {"eagle-2 over a list", "eagle2:30,6,4", "full", true, 1, 4, 0, 0},
     // Lists that end: four candidates at depth 2, three at depth 3, two below.
-    {"short lists", "eagle2:60,6,6", "full:position_aware", true, 1, 6, 0},
-    {"a shape of short lists", "static:1x1x5x2x1", "full:position_aware", true, 1, 5, 182},
+    {"short lists", "eagle2:60,6,6", "full:position_aware", true, 1, 6, 0, 0},
+    {"a shape of short lists", "static:1x1x5x2x1", "full:position_aware", true, 1, 5, 182, 0},
     // Two candidates for a frontier of four; clusters that are empty.
-    {"two candidates", "eagle2:12,4,3", "specvocab:rank=12,candidates=2", false, 1, 3, 0},
-    {"rescored", "eagle2:12,3,3", "specvocab:rank=12,candidates=8", false, 1, 3, 0},
-    {"routed", "eagle2:20,4,4", "dynaspec:clusters=30,width=20,k0=3,k1=2,kmin=1", false, 1, 4, 0},
-    {"routed shape", "static:5x3x2x1", "dynaspec:clusters=60,width=20,k0=2,k1=2,kmin=1", false, 1, 4, 572},
-    {"routed chain", "chain:4", "dynaspec:clusters=40,width=20,k0=2,k1=1,kmin=1", false, 1, 4, 44},
-    {"auto", "auto", "full", false, 1, 3, 0},
+    {"two candidates", "eagle2:12,4,3", "specvocab:rank=12,candidates=2", false, 1, 3, 0, 0},
+    {"rescored", "eagle2:12,3,3", "specvocab:rank=12,candidates=8", false, 1, 3, 0, 0},
+    {"routed", "eagle2:20,4,4", "dynaspec:clusters=30,width=20,k0=3,k1=2,kmin=1", false, 1, 4, 0, 0},
+    {"routed shape", "static:5x3x2x1", "dynaspec:clusters=60,width=20,k0=2,k1=2,kmin=1", false, 1, 4, 572, 0},
+    {"routed chain", "chain:4", "dynaspec:clusters=40,width=20,k0=2,k1=1,kmin=1", false, 1, 4, 44, 0},
+    {"auto", "auto", "full", false, 1, 3, 0, 0},
+    {"eagle-2 of layers", "eagle2:20,5,4", "full", false, 1, 4, 0, 3},
 };
 enum { DRAFTINGS = sizeof draftings / sizeof *draftings };
 
@@ -171,7 +173,7 @@ static void same_tree(const pl_tree *a, const pl_tree *b, const char *what, int 
 }
 
 static void write_drafter(const char *dir, const pl_llama *m, const drafting *g) {
-    pl_backbone_options o = {.head = pl_hf_head_of(g->head)};
+    pl_backbone_options o = {.head = pl_hf_head_of(g->head), .layers = g->layers, .norm_output = g->layers > 0};
     int32_t             list[DRAFTED];
     for (int i = 0; i < DRAFTED; i++)
         list[i] = (i * 29 + 3) % TEST_VOCAB;

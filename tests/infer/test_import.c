@@ -269,16 +269,20 @@ static void names(void **state) {
     refused(PL_HF_TAPS_UNSTATED, "fc.weight reads 96 columns, 3 layers of its target have 144");
     static const struct {
         const char *engine, *from, *to, *says;
-    } edits[] = {{"vllm", "\"norm_before_fc\": false", "\"norm_before_fc\": true", "EAGLE-3.1"},
-                 {"vllm", "\"vocab_size\": 97", "\"vocab_size\": 98", "made for a vocabulary of 98"},
-                 {"vllm", "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2", "a drafter of 2 layers"},
-                 {"vllm", "LlamaForCausalLMEagle3", "PEagleDraftModel", "a P-EAGLE drafter, which is not supported"},
-                 {"speculators", "\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"peagle\"",
-                  "a P-EAGLE drafter, which is not supported"},
-                 {"speculators", "\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"eagle\"",
-                  "\"eagle\" is not supported; eagle3, dflash, dflash2 and dspark are"},
-                 {"speculators", "\"model_type\": \"llama\"", "\"model_type\": \"phi3\"",
-                  "model_type \"phi3\" is not supported"}};
+    } edits[] = {
+        {"vllm", "\"norm_before_fc\": false", "\"norm_before_fc\": true", "has no input_norm.weight"},
+        {"vllm", "\"fc_norm\": false,\n  \"norm_output\": false,\n  \"norm_before_fc\": false",
+         "\"fc_norm\": true, \"norm_before_fc\": true", "of which one is"},
+        {"vllm", "\"vocab_size\": 97", "\"vocab_size\": 98", "made for a vocabulary of 98"},
+        {"vllm", "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 9", "9 layers, at most 8 in such a drafter"},
+        {"vllm", "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2", "has no layers.1.self_attn"},
+        {"vllm", "LlamaForCausalLMEagle3", "PEagleDraftModel", "mask_token_id: missing"},
+        {"speculators", "\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"peagle\"",
+         "mask_token_id: missing"},
+        {"speculators", "\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"eagle\"",
+         "\"eagle\" is not supported; eagle3, peagle, dflash, dflash2 and dspark are"},
+        {"speculators", "\"model_type\": \"llama\"", "\"model_type\": \"phi3\"",
+         "model_type \"phi3\" is not supported"}};
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
         export_to(edits[i].engine, checkpoint, out);
         served_edit(out, edits[i].from, edits[i].to);
@@ -489,6 +493,56 @@ static void blocks_round_trips(void **state) {
     }
 }
 
+// Several layers and EAGLE-3.1's norms, at the engines that compute them and refused by name at the others.
+static void later_eagle3(void **state) {
+    (void)state;
+    const struct {
+        pl_backbone_options     o;
+        const char             *at; // engines, each with a blank behind it
+        const char             *says;
+        const pl_backbone_kind *kind; // NULL: EAGLE-3's
+    } cases[] = {
+        {{.layers = 2, .block = 5, .mask_token = 9, .fc_norm = true},
+         "vllm speculators ",
+         "a P-EAGLE drafter, which ",
+         &pl_backbone_peagle},
+        {{.head = pl_hf_head_make("lowrank", RANK), .block = 3, .mask_token = 9, .norm_before_residual = true},
+         "vllm speculators ",
+         "a P-EAGLE drafter, which ",
+         &pl_backbone_peagle},
+        {{.layers = 3}, "vllm sglang speculators ", "3 layers, ", NULL},
+        {{.layers = 2, .fc_norm = true, .norm_output = true}, "vllm sglang speculators ", "2 layers, ", NULL},
+        {{.fc_norm = true, .norm_output = true}, "vllm sglang speculators trtllm ", "trained with ", NULL},
+        {{.norm_before_fc = true}, "vllm speculators trtllm gguf ", "trained with norm_before_fc, which ", NULL},
+        {{.norm_before_residual = true}, "vllm speculators gguf ", "trained with norm_before_residual, which ", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_backbone_options o = cases[i].o;
+        o.n_taps = 3;
+        memcpy(o.tap, TAPS, sizeof TAPS);
+        test_backbone_write(checkpoint, &model, cases[i].kind ? cases[i].kind : &pl_backbone_eagle3, &o, 43);
+        for (int e = 0; pl_export_engine_at(e); e++) {
+            const pl_export_engine *engine = pl_export_engine_at(e);
+            char                    name[32], *serve;
+            pl_err                  err = {0};
+            snprintf(name, sizeof name, "%s ", engine->name);
+            if (!strstr(cases[i].at, name)) {
+                assert_true(pl_export_write(engine, checkpoint, target, out, false, &env, &serve, &err) != PL_OK);
+                if (!strstr(err.msg, cases[i].says)) fail_msg("%s: %s", engine->name, err.msg);
+            } else if (!engine->write) {
+                export_to(engine->name, checkpoint, out);
+                served_told held = served_check(engine->name, out, target);
+                if (*held.broken || *held.unseen) fail_msg("%s: %s", engine->name, held.why);
+                import_as(out, PL_HF_TAPS_UNSTATED);
+                same_weights(checkpoint, back);
+                export_to(engine->name, back, again);
+                same_weights(out, again);
+                same_config(out, again);
+            }
+        }
+    }
+}
+
 static void blocks_refused(void **state) {
     (void)state;
     static const struct {
@@ -519,7 +573,7 @@ static void blocks_refused(void **state) {
     refused(PL_HF_TAPS_UNSTATED, "the embeddings, which a block drafter is not given here");
     flash();
     served_edit(out, "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 17");
-    refused(PL_HF_TAPS_UNSTATED, "17 layers, at most 16 in a block drafter");
+    refused(PL_HF_TAPS_UNSTATED, "17 layers, at most 16 in such a drafter");
     flash();
     served_replace(out, "layers.2.self_attn.q_norm.weight", &(pl_st_source){.name = "norm.weight"});
     refused(PL_HF_TAPS_UNSTATED, "has no layers.2.self_attn.q_norm.weight");
@@ -528,10 +582,10 @@ static void blocks_refused(void **state) {
 // Configs as they were published: read, or refused by the kind of drafter or of RoPE that they name.
 static void published_configs(void **state) {
     (void)state;
-    static const char *const kinds[] = {
-        "sliding_window", "block_size",         "Domino",    "P-EAGLE",        "latent attention",
-        "use_qk_norm",    "EAGLE-3 for speech", "\"mrope\"", "multimodal RoPE"};
-    const char *data = getenv("PACELINE_TEST_DATA");
+    static const char *const kinds[] = {"sliding_window",     "block_size",       "Domino",
+                                        "mask_token_id",      "latent attention", "use_qk_norm",
+                                        "EAGLE-3 for speech", "\"mrope\"",        "multimodal RoPE"};
+    const char              *data = getenv("PACELINE_TEST_DATA");
     if (!data) skip();
     int read = 0, by_kind = 0, named = 0;
     for (int i = 0; i < 5; i++) {
@@ -571,6 +625,7 @@ static void published_configs(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trips),
+        cmocka_unit_test(later_eagle3),
         cmocka_unit_test(numbering),
         cmocka_unit_test(maps),
         cmocka_unit_test(names),

@@ -226,10 +226,14 @@ static double check(const world *w, const pl_verifier *v, int k, const pl_sampli
     return z;
 }
 
-static void open_world(world *w, const pl_backbone_options *o) {
+static void open_kind(world *w, const pl_backbone_kind *kind, const pl_backbone_options *o) {
     *w = (world){.blocks = o->block > 0, .selects = o->selector.candidates > 0};
     test_target_sized(&w->target, test_mkdir(w->dir), 4, V, 23, PL_BF16);
-    test_backbone_write(test_mkdir(w->draft), &w->target, w->blocks ? &pl_backbone_dflash : &pl_backbone_eagle3, o, 29);
+    test_backbone_write(test_mkdir(w->draft), &w->target, kind, o, 29);
+}
+
+static void open_world(world *w, const pl_backbone_options *o) {
+    open_kind(w, o->block > 0 ? &pl_backbone_dflash : &pl_backbone_eagle3, o);
 }
 
 static void close_world(world *w) {
@@ -281,10 +285,9 @@ static void dist_redistributed(void **state) {
 }
 
 // All levels from one forward, each by its own law.
-static void dist_of_blocks(void **state) {
-    (void)state;
+static void dist_at_once(const pl_backbone_kind *kind) {
     world w;
-    open_world(&w, &(pl_backbone_options){.layers = 2, .block = 4, .mask_token = 1});
+    open_kind(&w, kind, &(pl_backbone_options){.layers = 2, .block = 4, .mask_token = 1});
     for (int i = 0; pl_verifier_at(i); i++) {
         const pl_verifier *v = pl_verifier_at(i);
         if (!v->lossless) continue;
@@ -293,6 +296,16 @@ static void dist_of_blocks(void **state) {
     }
     assert_true(check(&w, &test_biased_no_residual, 1, &plain, "blocks") > 6);
     close_world(&w);
+}
+
+static void dist_of_blocks(void **state) {
+    (void)state;
+    dist_at_once(&pl_backbone_dflash);
+}
+
+static void dist_of_peagle(void **state) {
+    (void)state;
+    dist_at_once(&pl_backbone_peagle);
 }
 
 // Slot by slot, each by the token before it, and no further than the head is sure.
@@ -475,6 +488,7 @@ int main(void) {
         cmocka_unit_test(dist_with_candidates),
         cmocka_unit_test(dist_redistributed),
         cmocka_unit_test(dist_of_blocks),
+        cmocka_unit_test(dist_of_peagle),
         cmocka_unit_test(dist_of_sparks),
         cmocka_unit_test(dist_of_selectors),
         cmocka_unit_test(dist_of_other_vocabularies),

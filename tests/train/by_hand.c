@@ -168,7 +168,7 @@ static void embed(double *e, const dims *D, const pl_unroll *u, int k) {
 
 static void forward(step *s, const dims *D, const pl_unroll *u, int k) {
     const pl_eagle3 *e = (const pl_eagle3 *)u->model;
-    const pl_layer  *w = &e->layer;
+    const pl_layer  *w = &e->layer[0];
     size_t           m = (size_t)D->M;
     int              d = D->d;
     s[k].emb = zeros(m * (size_t)d);
@@ -263,7 +263,7 @@ static double *at(const pl_param_block *b, double *grad, const pl_tensor *t) {
 static void backward(step *s, const dims *D, const pl_unroll *u, const pl_param_block *b, double *grad, double **dqkv,
                      double *dnext, const double *dr, int k) {
     const pl_eagle3 *e = (const pl_eagle3 *)u->model;
-    const pl_layer  *w = &e->layer;
+    const pl_layer  *w = &e->layer[0];
     size_t           m = (size_t)D->M;
     int              d = D->d;
     double          *dy = zeros(m * (size_t)d), *dact = zeros(m * (size_t)D->I), *dgu = zeros(m * 2 * (size_t)D->I);

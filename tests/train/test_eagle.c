@@ -66,6 +66,20 @@ static void learns_lowrank(void **state) {
            "lowrank");
 }
 
+#define DEEP "drafter.layers=2\ndrafter.fc_norm=true\ndrafter.norm_output=true\n"
+
+// Several layers; EAGLE-3.1's norms.
+static void learns_deep(void **state) {
+    (void)state;
+    pl_err err = {0};
+    learns("deep", DEEP, &pl_backbone_eagle3, "full");
+    learns("normed", "drafter.norm_before_fc=true\ndrafter.norm_before_residual=true\n", &pl_backbone_eagle3, "full");
+    small_run("other-norms", "drafter.start=BASE/deep/checkpoints/best\ndrafter.layers=2\n", 1, NULL, &err);
+    assert_non_null(strstr(err.msg, "was trained with fc_norm; give drafter.fc_norm"));
+    small_run("other-depth", "drafter.start=BASE/deep/checkpoints/best\n", 1, NULL, &err);
+    assert_non_null(strstr(err.msg, "has 2 layers; give them as drafter.layers"));
+}
+
 // The scorer learns onto a trained drafter; what it reads and the rows that rescore are the trained drafter's to the
 // end.
 static void learns_specvocab(void **state) {
@@ -129,6 +143,16 @@ static void learns_dflash(void **state) {
     learns("dflash", DFLASH "train.steps=120\ndrafter.block=4\n", &pl_backbone_dflash, "full");
     learns("pace", DFLASH "train.steps=120\ndrafter.block=4\ntrain.draft_weights=d-pace\ntrain.objective=hard-ce\n",
            &pl_backbone_dflash, "full");
+}
+
+#define PEAGLE "drafter.kind=peagle\ndrafter.block=4\ntrain.unroll=0\n"
+
+// All depths at once from masks, whose state is learned; rows that learn at a depth are drawn.
+static void learns_peagle(void **state) {
+    (void)state;
+    learns("peagle", PEAGLE "drafter.layers=2\n", &pl_backbone_peagle, "full");
+    learns("peagle-all", PEAGLE "train.depth_ratio=1\ndrafter.head.kind=lowrank\ndrafter.head.rank=16\n",
+           &pl_backbone_peagle, "lowrank");
 }
 
 // Anchor first, with the token before and a confidence.
@@ -289,8 +313,11 @@ static void resume_is_bit_for_bit(void **state) {
     pl_err   err = {0};
     pl_pool *pool;
     assert_int_equal(pl_pool_create(&pool, 2, &err), PL_OK);
-    static const char *const kinds[][3] = {{"full", "parts", "train.eval_steps=3"}, {"eagle1", "parts1", EAGLE1}};
-    for (int i = 0; i < 2; i++) {
+    static const char *const kinds[][3] = {{"full", "parts", "train.eval_steps=3"},
+                                           {"eagle1", "parts1", EAGLE1},
+                                           {"deep", "parts-deep", DEEP},
+                                           {"peagle", "parts-peagle", PEAGLE "drafter.layers=2\n"}};
+    for (int i = 0; i < 4; i++) {
         const char *whole = kinds[i][0], *parts = kinds[i][1], *extra = kinds[i][2];
         assert_int_equal(small_run(parts, extra, 7, NULL, &err), PL_E_INTERRUPTED);
         assert_int_equal(small_run(parts, extra, 41, pool, &err), PL_E_INTERRUPTED);
@@ -653,11 +680,13 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(learns_full),
         cmocka_unit_test(learns_lowrank),
+        cmocka_unit_test(learns_deep),
         cmocka_unit_test(learns_specvocab),
         cmocka_unit_test(learns_specvocab_selected),
         cmocka_unit_test(learns_eagle1),
         cmocka_unit_test(learns_dflash),
         cmocka_unit_test(learns_dspark),
+        cmocka_unit_test(learns_peagle),
         cmocka_unit_test(learns_dflash2),
         cmocka_unit_test(learns_eagle1_lowrank),
         cmocka_unit_test(eagle1_sources),

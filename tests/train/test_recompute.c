@@ -53,6 +53,10 @@ static void drafters(void **state) {
     same_weights("dspark", DFLASH "drafter.block=3\ndrafter.anchor_first=true\ndrafter.head.kind=markov\n"
                                   "drafter.head.rank=4\ndrafter.head.confidence=true\n");
     same_weights("dflash2", DFLASH "drafter.block=4\ndrafter.conv.taps=2\ndrafter.selector.candidates=9\n");
+    same_weights("deep", "drafter.layers=3\ndrafter.fc_norm=true\ndrafter.norm_output=true\n");
+    same_weights("deep-lowrank", "drafter.layers=2\ndrafter.norm_output=true\ndrafter.head.kind=lowrank\n"
+                                 "drafter.head.rank=4\n");
+    same_weights("peagle", "drafter.kind=peagle\ndrafter.block=4\ndrafter.layers=2\ntrain.unroll=0\n");
     same_weights("selected", "drafter.selector.candidates=9\n");
     same_weights("frozen", "drafter.start=BASE/eagle3-kept/checkpoints/best\ndrafter.freeze=backbone\n"
                            "drafter.head.kind=lowrank\ndrafter.head.rank=4\n");

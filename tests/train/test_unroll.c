@@ -37,6 +37,8 @@ static float noise(int what, int64_t i) {
 }
 
 // A drafter over made-up features. d2t: draft ids in steps of two.
+static int top_k; // of HASS's loss in what is made; 0: none
+
 static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *be, pl_pool *pool,
                       const pl_hf_head *head, bool trimmed, pl_dtype round_to) {
     pl_err       err = {0};
@@ -76,6 +78,8 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     pl_tensor         wt = pl_tensor_2d(s->head, PL_F32, VOCAB, D);
     pl_unroll_options uo = {.capacity = CAPACITY, .steps = K, .step_decay = 0.8, .token_weight = 1};
     uo.teacher_cap = TEACHER_CAP;
+    uo.top_k = top_k;
+    uo.top_weight = 0.7;
     if (kind->predicts_features) uo.token_weight = 0.1, uo.feature_weight = 1;
     if (pl_unroll_create(&s->u, s->model, wt, &uo, be, pool, &err) != PL_OK) fail_msg("%s", err.msg);
     for (int i = 0; i < 32; i++) {
@@ -127,8 +131,9 @@ static void load_rows(setup *s) {
 static double loss_of(setup *s) {
     pl_err         err = {0};
     pl_unroll_sums sums = {0};
-    if (pl_unroll_score(&s->u, &err) != PL_OK) fail_msg("%s", err.msg);
-    pl_unroll_add(&s->u, true, &sums);
+    bool           learn = s->u.opt.top_k > 0; // which scoring leaves out
+    if ((learn ? pl_unroll_learn : pl_unroll_score)(&s->u, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_unroll_add(&s->u, !learn, &sums);
     return sums.loss;
 }
 
@@ -221,7 +226,9 @@ static void gradient_by(const pl_backbone_kind *kind, const char *head, bool tri
     assert_int_equal(pl_param_block_refresh(&s.block, NULL), PL_OK);
     load_rows(&s);
     if (pl_unroll_learn(&s.u, &err) != PL_OK) fail_msg("%s", err.msg);
-    double *work = s.block.work, *grad = s.block.grad;
+    double *work = s.block.work, *grad = calloc((size_t)s.block.n, sizeof *grad);
+    assert_non_null(grad);
+    memcpy(grad, s.block.grad, (size_t)s.block.n * sizeof *grad);
     for (int p = 0; p < s.model->params.n; p++) {
         int64_t n = pl_param_block_count(&s.block, p);
         double  largest = 0;
@@ -234,11 +241,56 @@ static void gradient_by(const pl_backbone_kind *kind, const char *head, bool tri
         }
         assert_true(largest > 1e-4); // every parameter matters
     }
+    free(grad);
     destroy(&s);
 }
 
 static void gradient(const pl_backbone_kind *kind, const char *head, bool trimmed) {
     gradient_by(kind, head, trimmed, PL_OBJ_KL, false);
+}
+
+// Losses of a pass that learns, [K * 15].
+static void learned(double *loss, pl_objective o, int of) {
+    static setup s;
+    pl_err       err = {0};
+    top_k = of;
+    make(&s, pl_backend_ref64(), NULL, "full", false, PL_F32);
+    top_k = 0;
+    s.u.opt.objective = o;
+    load_rows(&s);
+    if (pl_unroll_learn(&s.u, &err) != PL_OK) fail_msg("%s", err.msg);
+    memcpy(loss, s.u.loss, K * 15 * sizeof *loss);
+    destroy(&s);
+}
+
+// HASS's top-K loss: of all tokens it is cross-entropy with the teacher; of one, that with its choice times its
+// probability, which is the same for all steps that look at one row of the teacher. Its gradient.
+static void top_k_loss(void **state) {
+    (void)state;
+    static double kl[K * 15], ce[K * 15], hard[K * 15], all[K * 15], one[K * 15];
+    int           counted = 0;
+    learned(kl, PL_OBJ_KL, 0);
+    learned(ce, PL_OBJ_SOFT_CE, 0);
+    learned(hard, PL_OBJ_HARD_CE, 0);
+    learned(all, PL_OBJ_KL, VOCAB);
+    learned(one, PL_OBJ_KL, 1);
+    for (int i = 0; i < K * 15; i++) {
+        if (ce[i] == 0) continue;
+        double share = (one[i] - kl[i]) / 0.7 / hard[i];
+        assert_true(fabs(all[i] - kl[i] - 0.7 * ce[i]) < 1e-6 * ce[i]); // probabilities are kept in fp32
+        assert_true(share > 1.0 / VOCAB && share < 1);
+        for (int k = 1; k * 15 + i < K * 15 && i < 15; k++) // row i at step k has the teacher of row i + k at step 0
+            if (i >= k && ce[k * 15 + i - k] > 0)
+                assert_true(fabs((one[k * 15 + i - k] - kl[k * 15 + i - k]) / 0.7 / hard[k * 15 + i - k] - share) <
+                            1e-6);
+        counted++;
+    }
+    assert_true(counted > 20);
+    top_k = 4;
+    gradient(&pl_backbone_eagle3, "full", false);
+    gradient(&pl_backbone_eagle3, "lowrank", true);
+    gradient(&pl_backbone_eagle1, "full", false);
+    top_k = 0;
 }
 
 // The recipe's names are the engine's.
@@ -755,6 +807,7 @@ int main(void) {
         cmocka_unit_test(trimmed_vocabulary),
         cmocka_unit_test(gradient_objectives),
         cmocka_unit_test(objectives_by_name),
+        cmocka_unit_test(top_k_loss),
         cmocka_unit_test(pieces),
         cmocka_unit_test(gradient_lowrank),
         cmocka_unit_test(gradient_full),

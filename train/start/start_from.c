@@ -60,6 +60,16 @@ static pl_status origin_open(origin *o, const char *dir, const pl_backbone *b, p
                             "%s: its taps are other layers of the target; give them as "
                             "drafter.taps",
                             dir));
+    if (c->num_hidden_layers != mine->num_hidden_layers)
+        PL_TRY_GOTO(
+            st, fail,
+            pl_fail(err, PL_E_INPUT, "%s: has %d layers; give them as drafter.layers", dir, c->num_hidden_layers));
+    for (int i = 0; i < PL_HF_NORMS; i++)
+        if ((pl_hf_norms(c) ^ pl_hf_norms(mine)) & 1U << i)
+            PL_TRY_GOTO(st, fail,
+                        pl_fail(err, PL_E_INPUT, "%s: was trained %s %s; give drafter.%s", dir,
+                                pl_hf_norms(c) & 1U << i ? "with" : "without", pl_hf_norm_names[i],
+                                pl_hf_norm_names[i]));
     if (c->block.taps && (c->block.taps != mine->block.taps || c->block.group != mine->block.group))
         PL_TRY_GOTO(st, fail,
                     pl_fail(err, PL_E_INPUT,

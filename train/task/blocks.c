@@ -29,8 +29,8 @@ static void take_arrays(void *arg) {
 }
 
 pl_status pl_blocks_init(pl_blocks *s, const pl_backbone *b, int64_t most, const pl_backend *be, pl_err *err) {
-    PL_CHECK(b->kind->draft && most >= 1 && most * b->block <= INT32_MAX, "%lld blocks of %d", (long long)most,
-             b->block);
+    PL_CHECK(pl_backbone_in_blocks(b->kind) && most >= 1 && most * b->block <= INT32_MAX, "%lld blocks of %d",
+             (long long)most, b->block);
     *s = (pl_blocks){.most = most, .drafts = b->drafts};
     return pl_arena_init_shared(&s->arrays, "training blocks", be->memory, take_arrays, &(room){s, b->block}, err);
 }

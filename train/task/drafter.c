@@ -136,7 +136,7 @@ static bool selects(const eagle *e) {
 
 // What is learned beside the divergence: features, how likely drafts are to be accepted, which of a list to take.
 static const char *regressed(const eagle *e, bool eval) {
-    bool block = e->model->kind->draft;
+    bool block = pl_backbone_in_blocks(e->model->kind);
     if (selects(e)) return eval ? "eval_step_selector_loss" : "step_selector_loss";
     return eval    ? block ? "eval_step_confidence_loss" : "eval_step_feature_loss"
            : block ? "step_confidence_loss"
@@ -356,86 +356,6 @@ static pl_status evaluate(pl_task *t, int64_t step, pl_metrics *m, double *score
 
 // ---- preparation
 
-// "auto" freezes a full head whose backbone was made for the target's.
-static bool freezes_head(const pl_recipe *r) {
-    int frozen = pl_head_recipe_of(r)->frozen;
-    if (frozen != PL_FROZEN_AUTO) return frozen == PL_FROZEN_TRUE;
-    return pl_train_backbone(r)->shares_head && pl_train_head_kind(r)->published;
-}
-
-// Keys of blocks and keys of steps go each with their drafters.
-static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
-    const pl_train_recipe *tr = pl_train_recipe_of(r);
-    const char            *name = pl_train_backbone(r)->name;
-    const void *const      blocks[] = {&tr->drafter.layers,         &tr->drafter.block,       &tr->drafter.mask_token,
-                                       &tr->drafter.conv.taps,      &tr->drafter.conv.group,  &tr->drafter.anchor_first,
-                                       &tr->train.anchors,          &tr->train.draft_weights, &tr->train.pace_alpha,
-                                       &tr->train.confidence_weight};
-    bool                   pace = tr->train.draft_weights == PL_WEIGHTS_PACE;
-    if (!pl_train_backbone(r)->draft) {
-        for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
-            if (pl_recipe_differs(r, blocks[i])) return pl_recipe_fail(r, blocks[i], err, "%s drafts no blocks", name);
-        if (pl_train_head_kind(r)->over_target)
-            return pl_recipe_fail(r, &pl_head_recipe_of(r)->kind, err, "%s drafts no blocks; such a head is for those",
-                                  name);
-        return PL_OK;
-    }
-    if (pl_recipe_differs(r, &tr->train.unroll))
-        return pl_recipe_fail(r, &tr->train.unroll, err, "%s drafts blocks; give drafter.block", name);
-    if (!pace && pl_recipe_differs(r, &tr->train.pace_alpha))
-        return pl_recipe_fail(r, &tr->train.pace_alpha, err, "is of train.draft_weights: d-pace");
-    if (pace && tr->train.objective != PL_OBJ_HARD_CE && tr->train.objective != PL_OBJ_SOFT_CE)
-        return pl_recipe_fail(r, &tr->train.draft_weights, err,
-                              "d-pace weighs by cross-entropy; give train.objective: hard-ce");
-    return PL_OK;
-}
-
-static pl_status check_selector(const pl_recipe *r, pl_err *err) {
-    const pl_train_recipe *tr = pl_train_recipe_of(r);
-    bool                   on = tr->drafter.selector.candidates > 0;
-    if (!on && tr->drafter.selector.rank > 0)
-        return pl_recipe_fail(r, &tr->drafter.selector.rank, err,
-                              "of no selector; give drafter.selector.candidates, 16 as published ones have");
-    if (!on && pl_recipe_differs(r, &tr->train.selector_weight))
-        return pl_recipe_fail(r, &tr->train.selector_weight, err, "is of a drafter with drafter.selector");
-    if (on && pl_train_backbone(r)->predicts_features)
-        return pl_recipe_fail(r, &tr->drafter.selector.candidates, err,
-                              "%s learns features in a selector's place; a selector is for eagle3 and dflash",
-                              pl_train_backbone(r)->name);
-    if (on && pl_train_head_kind(r)->over_target)
-        return pl_recipe_fail(r, &tr->drafter.selector.candidates, err,
-                              "a head of kind %s reads the token before itself; take another head",
-                              pl_train_head_kind(r)->name);
-    if (tr->drafter.conv.taps == 0 && pl_recipe_differs(r, &tr->drafter.conv.group))
-        return pl_recipe_fail(r, &tr->drafter.conv.group, err,
-                              "of no convolution; give drafter.conv.taps, 2 as published ones have");
-    return PL_OK;
-}
-
-pl_status pl_eagle_check(const pl_recipe *r, pl_err *err) {
-    const pl_head_recipe *hd = pl_head_recipe_of(r);
-    const pl_head_kind   *kind = pl_train_head_kind(r);
-    bool                  listed = hd->vocab;
-    bool                  shared = kind->published && pl_train_backbone(r)->shares_head && freezes_head(r);
-    PL_TRY(check_blocks(r, err));
-    PL_TRY(check_selector(r, err));
-    if (!kind->listed) return PL_OK; // what other kinds draft is theirs to say
-    if (shared && listed)
-        return pl_recipe_fail(r, &hd->vocab, err,
-                              "the target's own matrix is not trimmed; give drafter.head.frozen: false");
-    const char *mend = shared ? "; give drafter.head.vocab and drafter.head.frozen: false"
-                              : "; give drafter.head.vocab, the list to draft from";
-    if (hd->position_aware && !listed)
-        return pl_recipe_fail(r, &hd->position_aware, err, "%s%s",
-                              shared ? "the target's own matrix has no order of frequency"
-                                     : "all tokens are drafted, in order of their ids",
-                              mend);
-    if (hd->redistribute > 0 && !listed)
-        return pl_recipe_fail(r, &hd->redistribute, err, "%s%s",
-                              shared ? "the target's own matrix drafts all tokens" : "all tokens are drafted", mend);
-    return PL_OK;
-}
-
 // The tokens that the head drafts; *d2t NULL: all of them.
 static pl_status draft_vocab(int32_t **d2t, int64_t *n, const pl_recipe *r, const char *out_dir, int64_t vocab,
                              pl_err *err) {
@@ -505,7 +425,7 @@ static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     pl_backbone_options    o = {
            .head = pl_train_head_read(r),
-           .own_head = !freezes_head(r),
+           .own_head = !pl_train_freezes_head(r),
            .bias = tr->drafter.bias,
            .inter = (int)tr->drafter.intermediate,
            .layers = (int)tr->drafter.layers,
@@ -513,7 +433,11 @@ static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl
            .anchor_first = tr->drafter.anchor_first,
            .conv_taps = (int)tr->drafter.conv.taps,
            .conv_group = (int)tr->drafter.conv.group,
-           .selector = {.rank = (int)tr->drafter.selector.rank, .candidates = (int)tr->drafter.selector.candidates}};
+           .selector = {.rank = (int)tr->drafter.selector.rank, .candidates = (int)tr->drafter.selector.candidates},
+           .fc_norm = tr->drafter.fc_norm,
+           .norm_before_fc = tr->drafter.norm_before_fc,
+           .norm_output = tr->drafter.norm_output,
+           .norm_before_residual = tr->drafter.norm_before_residual};
     if (pl_train_backbone(r)->draft) PL_TRY(mask_token(&o.mask_token, r, &e->teacher.model, err));
     if (tr->drafter.taps.n > PL_MAX_TAPS)
         return pl_recipe_fail(r, &tr->drafter.taps, err, "%d layers, at most %d", tr->drafter.taps.n, PL_MAX_TAPS);
@@ -534,7 +458,7 @@ static pl_status create_block(eagle *e, const pl_env *env, pl_err *err) {
     pl_params             *ps = &e->model->params;
     bool                  *frozen = pl_calloc((size_t)ps->n, sizeof *frozen);
     if (!frozen) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
-    bool head = freezes_head(e->r), backbone = tr->drafter.freeze == PL_FREEZE_BACKBONE;
+    bool head = pl_train_freezes_head(e->r), backbone = tr->drafter.freeze == PL_FREEZE_BACKBONE;
     for (int i = 0; i < ps->n; i++)
         frozen[i] = i < e->model->head_param ? backbone : i < e->model->selector_param ? head || ps->p[i].fixed : false;
     pl_param_block_options o = {.backend = env->backend,
@@ -578,10 +502,18 @@ static pl_status create_unroll(eagle *e, const pl_env *env, pl_err *err) {
     o.js_beta = tr->train.js_beta;
     o.lk_decay = tr->train.lk_decay;
     o.teacher_cap = e->teacher.model.config.final_softcap;
+    o.top_k = (int)tr->train.top_k;
+    o.top_weight = tr->train.top_weight;
     o.steps = look > 0 ? look : 4;
     if (selects(e)) o.feature_weight = tr->train.selector_weight;
     if (o.steps < o.learn_steps) o.steps = o.learn_steps;
-    if (e->model->kind->draft) block_options(&o, e);
+    if (e->model->kind->ahead) {
+        o.steps = o.learn_steps = e->model->drafts;
+        o.seed = (uint64_t)gen->seed;
+        o.depth_ratio = tr->train.depth_ratio;
+        o.depth_floor = tr->train.depth_floor;
+    }
+    if (pl_backbone_in_blocks(e->model->kind)) block_options(&o, e);
     e->noise = (pl_feature_noise){.width = regress ? tr->train.noise : 0, .seed = (uint64_t)gen->seed};
     return pl_unroll_create(&e->u, e->model, e->teacher.head, &o, env->backend, env->pool, err);
 }
@@ -634,7 +566,7 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     pl_log("%s: %.2f M parameters, %s head, %d %s, %.0f MB of activations", e->task.name,
            (double)pl_params_count(&e->model->params) / 1e6,
            e->model->head.shared ? "the target's" : e->model->head.kind->name, e->u.opt.learn_steps,
-           e->model->kind->draft ? "drafts a block" : "steps of unroll", (double)e->u.ctx.frame.size / 1e6);
+           e->model->kind->draft ? "drafts at once" : "steps of unroll", (double)e->u.ctx.frame.size / 1e6);
     return PL_OK;
 }
 

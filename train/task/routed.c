@@ -283,10 +283,8 @@ static pl_status create_model(router_task *t, const pl_env *env, pl_err *err) {
     PL_TRY(pl_weight_source_open(&src, dir, err));
     pl_backbone_options o = {.head = pl_train_head_read(t->r),
                              .bias = c.fc_bias == PL_HF_BIAS_YES || pl_weight_source_find(src, "fc.bias"),
-                             .n_taps = c.n_taps,
-                             .inter = c.intermediate_size,
                              .selector = c.selector};
-    memcpy(o.tap, c.tap, sizeof c.tap);
+    pl_backbone_like(&o, &c);
     pl_status st = start_vocab(&id, &o.draft_vocab, &c, src, err);
     o.d2t = id;
     if (st == PL_OK)
@@ -425,6 +423,10 @@ static const struct unread_key {
     {pl_train_keys, offsetof(pl_train_recipe, drafter.bias), START},
     {pl_train_keys, offsetof(pl_train_recipe, drafter.freeze), "all but the router is frozen"},
     {pl_train_keys, offsetof(pl_train_recipe, drafter.layers), START},
+    {pl_train_keys, offsetof(pl_train_recipe, drafter.norm_output), START},
+    {pl_train_keys, offsetof(pl_train_recipe, drafter.fc_norm), START},
+    {pl_train_keys, offsetof(pl_train_recipe, drafter.norm_before_fc), START},
+    {pl_train_keys, offsetof(pl_train_recipe, drafter.norm_before_residual), START},
     {pl_train_keys, offsetof(pl_train_recipe, drafter.block), START},
     {pl_train_keys, offsetof(pl_train_recipe, drafter.mask_token), START},
     {pl_train_keys, offsetof(pl_train_recipe, drafter.anchor_first), START},
@@ -452,6 +454,10 @@ static const struct unread_key {
     {pl_train_keys, offsetof(pl_train_recipe, train.anchors), LOSS},
     {pl_train_keys, offsetof(pl_train_recipe, train.draft_weights), LOSS},
     {pl_train_keys, offsetof(pl_train_recipe, train.pace_alpha), LOSS},
+    {pl_train_keys, offsetof(pl_train_recipe, train.top_k), LOSS},
+    {pl_train_keys, offsetof(pl_train_recipe, train.top_weight), LOSS},
+    {pl_train_keys, offsetof(pl_train_recipe, train.depth_ratio), LOSS},
+    {pl_train_keys, offsetof(pl_train_recipe, train.depth_floor), LOSS},
     {pl_train_keys, offsetof(pl_train_recipe, train.confidence_weight), LOSS},
     {pl_train_keys, offsetof(pl_train_recipe, train.decay_embeddings), "a router has no embeddings"},
     {pl_train_keys, offsetof(pl_train_recipe, train.recompute), "a router is too shallow to be computed again"}};

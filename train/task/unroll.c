@@ -1,6 +1,7 @@
 #include "train/task/unroll.h"
 
 #include "kernels/base/check.h"
+#include "kernels/base/rng.h"
 #include "kernels/op/classify.h"
 #include "kernels/op/gather.h"
 #include "kernels/op/gatherdot.h"
@@ -11,13 +12,14 @@
 enum { TOKEN, FEATURE }; // the two weights
 
 typedef struct unroll_pass {
-    pl_unroll *u;
-    int64_t    rows;
-    bool       learn;
+    pl_unroll   *u;
+    int64_t      rows;
+    bool         learn;
     // Out, where the host reads them: [steps * rows], and [rows] of each step.
-    pl_tensor  loss, accept, feature_loss[PL_MAX_UNROLL];
-    pl_tensor  x[PL_MAX_UNROLL];          // what the head read at each step (scoring)
-    pl_tensor  last_hidden, teacher_stat; // the teacher's rows
+    pl_tensor    loss, accept, feature_loss[PL_MAX_UNROLL];
+    pl_tensor    x[PL_MAX_UNROLL];          // what the head read at each step (scoring)
+    pl_tensor    last_hidden, teacher_stat; // the teacher's rows
+    pl_topk_loss top;
 } unroll_pass;
 
 // One step as a stretch of the tape: what later steps need of it are its hidden states and its keys and values.
@@ -25,24 +27,27 @@ typedef struct unroll_step {
     unroll_pass     *p;
     int              k;
     pl_tensor        hidden, x, y; // what it consumes; where what the head reads goes (if anywhere), and its rows
-    const pl_tensor *block;        // [k] of the steps before
+    const int32_t   *token;        // [rows] that it consumes
+    const pl_tensor *block;        // [layers][PL_MAX_UNROLL], k of each layer: of the steps before
 } unroll_step;
 
-enum { HIDDEN, KEYS, STEP_OUT };
+enum { HIDDEN, KEYS, STEP_OUT = KEYS + PL_STEP_LAYERS }; // keys and values of each layer
+_Static_assert((int)STEP_OUT <= PL_STRETCH_OUT, "results of a step");
 
 static void run_step(pl_ctx *ctx, const void *arg, pl_tensor *out) {
     const unroll_step *s = arg;
     pl_backbone       *b = s->p->u->model;
     const pl_pack     *rows = &s->p->u->pack;
     bool               identity = !b->head.kind->project; // step writes the head's rows themselves
-    pl_tensor          block[PL_MAX_UNROLL];
+    pl_tensor          block[PL_STEP_LAYERS * PL_MAX_UNROLL];
     pl_view            view = {.pos = rows->pos, .cos = b->cos, .sin = b->sin, .lo = rows->lo, .block = block};
-    memcpy(block, s->block, (size_t)s->k * sizeof *block);
+    for (int l = 0; l < b->layers; l++)
+        memcpy(block + l * PL_MAX_UNROLL, s->block + l * PL_MAX_UNROLL, (size_t)s->k * sizeof *block);
     view.n_blocks = view.offset = s->k;
-    const int32_t *token = rows->token + s->k * s->p->rows;
-    pl_tensor      x = b->kind->step(ctx, b, token, s->hidden, &view, &out[HIDDEN], identity ? s->y : s->x);
+    pl_tensor x = b->kind->step(ctx, b, s->token, s->hidden, &view, &out[HIDDEN], identity ? s->y : s->x);
     if (!identity) pl_head_project(ctx, &b->head, x, s->y);
-    out[KEYS] = block[s->k];
+    for (int l = 0; l < b->layers; l++)
+        out[KEYS + l] = block[l * PL_MAX_UNROLL + s->k];
     s->p->x[s->k] = x;
 }
 
@@ -195,8 +200,23 @@ static void block_pass(pl_ctx *ctx, unroll_pass *p) {
     if (p->learn) pl_tape_backward(ctx);
 }
 
+// What all steps but the first consume where none hands anything on: masks.
+typedef struct ahead {
+    const int32_t *token; // [rows]; NULL: each step consumes what the one before gave
+    pl_tensor      hidden;
+} ahead;
+
+static ahead ahead_of(pl_ctx *ctx, const unroll_pass *p) {
+    const pl_backbone *b = p->u->model;
+    if (!b->kind->ahead) return (ahead){0};
+    int32_t *token = pl_ctx_bytes(ctx, (size_t)p->rows * sizeof *token);
+    for (int64_t i = 0; i < p->rows && !ctx->measuring; i++)
+        token[i] = b->config.block.mask_token;
+    return (ahead){.token = token, .hidden = b->kind->ahead(ctx, b, p->rows)};
+}
+
 static void pass(pl_ctx *ctx, unroll_pass *p) {
-    if (p->u->model->kind->draft) {
+    if (pl_backbone_in_blocks(p->u->model->kind)) {
         block_pass(ctx, p);
         return;
     }
@@ -205,23 +225,28 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
     pl_pack     *k_rows = &u->pack;
     int          steps = p->learn ? u->opt.learn_steps : k_rows->steps;
     int64_t      rows = p->rows;
-    pl_tensor    block[PL_MAX_UNROLL];
+    pl_tensor    block[PL_STEP_LAYERS * PL_MAX_UNROLL];
     pl_tensor    hidden = b->kind->fuse(ctx, b, pl_ctx_write(ctx, k_rows->features, rows, k_rows->width));
     pl_tensor    last_hidden = pl_ctx_write(ctx, k_rows->last_hidden, rows, k_rows->d);
     pl_tensor    out = pl_ctx_tensor(ctx, steps * rows, b->head.rank), seen = out;
     bool         apart = selects(u) && b->head.kind->project; // the selector reads what the head projects
     if (apart) seen = pl_ctx_tensor(ctx, steps * rows, b->head.d);
+    ahead masks = ahead_of(ctx, p);
     for (int k = 0; k < steps; k++) {
         unroll_step s = {.p = p, .k = k, .hidden = hidden, .y = pl_tensor_slice(&out, k * rows, rows), .block = block};
+        s.token = k > 0 && masks.token ? masks.token : k_rows->token + k * rows;
+        if (k > 0 && masks.token) s.hidden = masks.hidden;
         if (apart) s.x = pl_tensor_slice(&seen, k * rows, rows);
-        pl_tensor made[STEP_OUT] = {[HIDDEN] = {.dim = {rows, b->shape.d, 1, 1}},
-                                    [KEYS] = {.dim = {rows, (b->shape.nh + 2 * b->shape.nkv) * b->shape.hd, 1, 1}}};
+        pl_tensor made[STEP_OUT] = {[HIDDEN] = {.dim = {rows, b->shape.d, 1, 1}}};
+        for (int l = 0; l < b->layers; l++)
+            made[KEYS + l] = (pl_tensor){.dim = {rows, (b->shape.nh + 2 * b->shape.nkv) * b->shape.hd, 1, 1}};
         if (u->opt.recompute)
-            pl_tape_stretch(ctx, run_step, &s, sizeof s, made, STEP_OUT);
+            pl_tape_stretch(ctx, run_step, &s, sizeof s, made, KEYS + b->layers);
         else
             run_step(ctx, &s, made);
         hidden = made[HIDDEN];
-        block[k] = made[KEYS];
+        for (int l = 0; l < b->layers; l++)
+            block[l * PL_MAX_UNROLL + k] = made[KEYS + l];
         if (u->opt.feature_weight > 0 && !selects(u))
             p->feature_loss[k] = pl_smoothl1(ctx, &(pl_smoothl1_args){.x = hidden,
                                                                       .t = last_hidden,
@@ -240,6 +265,16 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
     p->loss = pl_divergence(ctx, &a);
     p->last_hidden = last_hidden;
     p->teacher_stat = a.teacher_stat;
+    if (p->learn && u->opt.top_k > 0) {
+        p->top = (pl_topk_loss){.head = &b->head,
+                                .wt = u->wt,
+                                .cap = u->opt.teacher_cap,
+                                .k = u->opt.top_k,
+                                .weight = u->opt.top_weight,
+                                .t2d = u->t2d,
+                                .keep = a.keep};
+        pl_topk_loss_add(ctx, &p->top, out, last_hidden, k_rows->teacher_row, u->weight[TOKEN]);
+    }
     if (selects(u)) {
         if (p->accept.data) p->accept.data = pl_ctx_read(ctx, &p->accept);
         select_of(ctx, p, seen, out, k_rows->token, k_rows->teacher_row, u->student_argmax);
@@ -324,9 +359,9 @@ pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const
     PL_TRY_GOTO(st, fail, pl_pack_init(&u->pack, model, o->capacity, o->steps, o->step_decay, be, err));
     u->pack.outside = o->unmasked;
     size_t n = (size_t)o->capacity * (size_t)o->steps;
-    if (model->kind->draft) PL_TRY_GOTO(st, fail, create_blocks(u, be, err));
+    if (pl_backbone_in_blocks(model->kind)) PL_TRY_GOTO(st, fail, create_blocks(u, be, err));
     PL_TRY_GOTO(st, fail, create_arrays(u, err));
-    if (selects(u)) PL_TRY_GOTO(st, fail, create_choices(u, n, err));
+    if (selects(u) || o->top_k > 0) PL_TRY_GOTO(st, fail, create_choices(u, n, err));
     u->accept = pl_calloc(n, sizeof *u->accept);
     u->loss = pl_calloc(n, sizeof *u->loss);
     u->feature_loss = pl_calloc(n, sizeof *u->feature_loss);
@@ -419,11 +454,26 @@ static pl_status run_blocks(pl_unroll *u, bool learn, bool all, pl_err *err) {
     return PL_OK;
 }
 
+// P-EAGLE's conditional drop of tokens: a share of the rows, the fewer the deeper, learns at each depth; who learns at
+// one has learned at those before it. A row's masks are seen by that row alone, so that leaving a depth out changes
+// nothing for the others.
+static void thin(pl_unroll *u) {
+    pl_rng r = pl_rng_make(u->opt.seed, PL_STREAM_ANCHOR, u->pack.key);
+    for (int64_t row = 0; row < u->pack.rows; row++) {
+        double drawn = pl_rng_uniform(r, (uint64_t)row), share = 1;
+        for (int k = 1; k < u->ran; k++) {
+            share *= u->opt.depth_ratio;
+            if (drawn >= share && drawn >= u->opt.depth_floor) u->pack.weight[k * u->pack.rows + row] = 0;
+        }
+    }
+}
+
 static pl_status run(pl_unroll *u, bool learn, bool all, pl_err *err) {
     unroll_pass p = {.u = u, .rows = u->pack.rows, .learn = learn};
     u->ran = learn ? u->opt.learn_steps : u->pack.steps;
     if (p.rows == 0) return PL_OK;
-    if (u->model->kind->draft) return run_blocks(u, learn, all, err);
+    if (pl_backbone_in_blocks(u->model->kind)) return run_blocks(u, learn, all, err);
+    if (learn && u->model->kind->ahead) thin(u);
     if (selects(u)) set_choices(u, u->pack.teacher_row, u->pack.weight, u->ran * p.rows);
     for (int64_t i = 0; i < u->ran * p.rows; i++) {
         u->weight[TOKEN][i] = scaled(u->opt.token_weight, u->pack.weight[i]);
@@ -432,6 +482,7 @@ static pl_status run(pl_unroll *u, bool learn, bool all, pl_err *err) {
     PL_TRY(run_pass(u, &p, err));
     for (int64_t i = 0; i < u->ran * p.rows; i++) {
         u->loss[i] = pl_real_at(&p.loss, i);
+        if (learn && u->opt.top_k > 0) u->loss[i] += pl_topk_loss_of(&p.top, i, u->weight[TOKEN][i]);
         if (u->listed) u->listed[i] = u->choice[i] >= 0;
         if (selects(u))
             u->feature_loss[i] = pl_real_at(&p.feature_loss[0], i);

@@ -1,5 +1,5 @@
-// Training-time test (EAGLE-3, Li et al. 2025, arXiv 2503.01840, section 3; the same for EAGLE-1, which is not yet
-// HASS: its top-K loss is not built): the drafter runs K steps over all rows in parallel, as it will when it drafts
+// Training-time test (EAGLE-3, Li et al. 2025, arXiv 2503.01840, section 3; the same for EAGLE-1, which is HASS's,
+// with its top-K loss): the drafter runs K steps over all rows in parallel, as it will when it drafts
 // ahead.
 //
 //   step 0   hidden = fuse(features of position t), causal within the document
@@ -14,7 +14,13 @@
 // flow through all steps and all stored keys and values. The K outputs stand in one [K*T, r] tensor and one call of the
 // divergence engine takes them all, so each tile of the teacher is computed once and no [T, V] ever exists.
 //
+// HASS's top-K distillation may stand beside the divergence (train/task/topk_loss.h), with the weights of the token's
+// loss; losses have it in them.
+//
 // A head's selector learns beside the divergence, of the same rows with the same weights (train/task/selected.h).
+//
+// Where drafts come all at once from masks (P-EAGLE, infer/drafter/peagle.c) the steps k > 0 consume a mask's token and
+// state instead of tokens and the output before; all else is as above.
 //
 // A block drafter (infer/drafter/backbone.h) has the K drafts of a block in place of K steps, from rows that are drawn
 // (train/task/blocks.h); results stand where an unroll's do, and rows whose block was not run do not count.
@@ -28,6 +34,7 @@
 #include "train/task/pack.h"
 #include "train/task/rescored.h"
 #include "train/task/selected.h"
+#include "train/task/topk_loss.h"
 
 typedef struct pl_unroll_options {
     int64_t      capacity;     // rows
@@ -47,6 +54,9 @@ typedef struct pl_unroll_options {
     int64_t      anchors;
     uint64_t     seed;
     double       pace;
+    int          top_k;                    // of HASS's distillation; 0: none
+    double       top_weight;               // of it beside the divergence
+    double       depth_ratio, depth_floor; // P-EAGLE: shares of rows that learn at depth k: ratio^k, at least floor
     bool         recompute; // steps are run again in backward instead of kept: less memory, the same bits
 } pl_unroll_options;
 

@@ -1,0 +1,109 @@
+// What a recipe of a drafter may say: keys go each with the drafters, heads and losses that read them.
+#include "infer/drafter/eagle3.h"
+#include "kernels/op/divergence.h"
+#include "train/keys.h"
+#include "train/task/drafter.h"
+
+// The first of some keys that a recipe gives is refused.
+static pl_status refuse_keys(const pl_recipe *r, const void *const *key, size_t n, const char *why, pl_err *err) {
+    for (size_t i = 0; i < n; i++)
+        if (pl_recipe_differs(r, key[i]))
+            return pl_recipe_fail(r, key[i], err, "%s %s", pl_train_backbone(r)->name, why);
+    return PL_OK;
+}
+
+// Keys of blocks, of depths and of steps go each with their drafters.
+static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
+    const pl_train_recipe  *tr = pl_train_recipe_of(r);
+    const pl_backbone_kind *kind = pl_train_backbone(r);
+    const void *const       both[] = {&tr->drafter.block, &tr->drafter.mask_token};
+    const void *const       depths[] = {&tr->train.depth_ratio, &tr->train.depth_floor};
+    const void *const       steps[] = {&tr->train.unroll};
+    const void *const       unrolled[] = {&tr->train.top_k, &tr->train.top_weight};
+    const void *const blocks[] = {&tr->drafter.conv.taps,      &tr->drafter.conv.group,  &tr->drafter.anchor_first,
+                                  &tr->train.anchors,          &tr->train.draft_weights, &tr->train.pace_alpha,
+                                  &tr->train.confidence_weight};
+    bool              pace = tr->train.draft_weights == PL_WEIGHTS_PACE;
+    int               most = kind->layers ? kind->layers : 1;
+    if (tr->drafter.layers > most)
+        return pl_recipe_fail(r, &tr->drafter.layers, err, "an %s drafter has at most %d", kind->name, most);
+    if (!kind->draft) PL_TRY(refuse_keys(r, both, sizeof both / sizeof *both, "drafts no blocks", err));
+    if (!kind->ahead) PL_TRY(refuse_keys(r, depths, 2, "has no depths; this is peagle's", err));
+    if (kind->draft) PL_TRY(refuse_keys(r, steps, 1, "drafts blocks; give drafter.block", err));
+    if (!pl_backbone_in_blocks(kind)) {
+        PL_TRY(refuse_keys(r, blocks, sizeof blocks / sizeof *blocks, "drafts no blocks", err));
+        if (pl_train_head_kind(r)->over_target)
+            return pl_recipe_fail(r, &pl_head_recipe_of(r)->kind, err, "%s drafts no blocks; such a head is for those",
+                                  kind->name);
+        return PL_OK;
+    }
+    PL_TRY(refuse_keys(r, unrolled, 2, "learns from blocks, without HASS's top-K loss", err));
+    if (!pace && pl_recipe_differs(r, &tr->train.pace_alpha))
+        return pl_recipe_fail(r, &tr->train.pace_alpha, err, "is of train.draft_weights: d-pace");
+    if (pace && tr->train.objective != PL_OBJ_HARD_CE && tr->train.objective != PL_OBJ_SOFT_CE)
+        return pl_recipe_fail(r, &tr->train.draft_weights, err,
+                              "d-pace weighs by cross-entropy; give train.objective: hard-ce");
+    return PL_OK;
+}
+
+// Keys of EAGLE-3 and of what is made of it.
+static pl_status check_norms(const pl_recipe *r, pl_err *err) {
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    const void *const      norms[] = {&tr->drafter.fc_norm, &tr->drafter.norm_before_fc, &tr->drafter.norm_output,
+                                      &tr->drafter.norm_before_residual};
+    bool                   eagle3 = pl_train_backbone(r)->step == pl_eagle3_step;
+    if (!eagle3) PL_TRY(refuse_keys(r, norms, sizeof norms / sizeof *norms, "has no norms of EAGLE-3.1", err));
+    if (pl_train_backbone(r)->ahead && tr->drafter.norm_output)
+        return pl_recipe_fail(r, &tr->drafter.norm_output, err, "peagle hands nothing on");
+    if (tr->drafter.fc_norm && tr->drafter.norm_before_fc)
+        return pl_recipe_fail(r, &tr->drafter.fc_norm, err,
+                              "norms what fc reads, and so does norm_before_fc; one of them");
+    return PL_OK;
+}
+
+static pl_status check_selector(const pl_recipe *r, pl_err *err) {
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    bool                   on = tr->drafter.selector.candidates > 0;
+    if (!on && tr->drafter.selector.rank > 0)
+        return pl_recipe_fail(r, &tr->drafter.selector.rank, err,
+                              "of no selector; give drafter.selector.candidates, 16 as published ones have");
+    if (!on && pl_recipe_differs(r, &tr->train.selector_weight))
+        return pl_recipe_fail(r, &tr->train.selector_weight, err, "is of a drafter with drafter.selector");
+    if (on && pl_train_backbone(r)->predicts_features)
+        return pl_recipe_fail(r, &tr->drafter.selector.candidates, err,
+                              "%s learns features in a selector's place; a selector is for eagle3 and dflash",
+                              pl_train_backbone(r)->name);
+    if (on && pl_train_head_kind(r)->over_target)
+        return pl_recipe_fail(r, &tr->drafter.selector.candidates, err,
+                              "a head of kind %s reads the token before itself; take another head",
+                              pl_train_head_kind(r)->name);
+    if (tr->drafter.conv.taps == 0 && pl_recipe_differs(r, &tr->drafter.conv.group))
+        return pl_recipe_fail(r, &tr->drafter.conv.group, err,
+                              "of no convolution; give drafter.conv.taps, 2 as published ones have");
+    return PL_OK;
+}
+
+pl_status pl_eagle_check(const pl_recipe *r, pl_err *err) {
+    const pl_head_recipe *hd = pl_head_recipe_of(r);
+    const pl_head_kind   *kind = pl_train_head_kind(r);
+    bool                  listed = hd->vocab;
+    bool                  shared = kind->published && pl_train_backbone(r)->shares_head && pl_train_freezes_head(r);
+    PL_TRY(check_blocks(r, err));
+    PL_TRY(check_norms(r, err));
+    PL_TRY(check_selector(r, err));
+    if (!kind->listed) return PL_OK; // what other kinds draft is theirs to say
+    if (shared && listed)
+        return pl_recipe_fail(r, &hd->vocab, err,
+                              "the target's own matrix is not trimmed; give drafter.head.frozen: false");
+    const char *mend = shared ? "; give drafter.head.vocab and drafter.head.frozen: false"
+                              : "; give drafter.head.vocab, the list to draft from";
+    if (hd->position_aware && !listed)
+        return pl_recipe_fail(r, &hd->position_aware, err, "%s%s",
+                              shared ? "the target's own matrix has no order of frequency"
+                                     : "all tokens are drafted, in order of their ids",
+                              mend);
+    if (hd->redistribute > 0 && !listed)
+        return pl_recipe_fail(r, &hd->redistribute, err, "%s%s",
+                              shared ? "the target's own matrix drafts all tokens" : "all tokens are drafted", mend);
+    return PL_OK;
+}
