@@ -163,7 +163,7 @@ static pl_status check_config(const pl_backbone_kind *kind, pl_hf_config *c, con
                               pl_err *err) {
     int most = kind->layers ? kind->layers : 1;
     if (c->num_hidden_layers > most)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: %d layers, an %s drafter has at most %d", where,
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: num_hidden_layers %d, an %s drafter has at most %d", where,
                        c->num_hidden_layers, kind->name, most);
     return kind->check(c, target, where, err);
 }
