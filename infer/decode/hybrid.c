@@ -29,7 +29,8 @@
 //
 // FREE is not quite free: looking takes host time, which counts where the target is small. It is timed, and where what
 // looking finds is worth less than looking in every cycle takes, FREE looks only as often as takes LOOKING of all
-// seconds. (Tokens that came in between are added then: a look's time is shared among the cycles since the last one.)
+// seconds. (Tokens that came in between are added then: a look's time is shared among the cycles since the last one. A
+// FREE that learns from logits, recycle, is shown every step and so looks in all.)
 //
 // Lossless: with verifier match the text is plain sampling's. With verifiers that draw MODEL's tokens are drawn as they
 // ask and FREE's nodes, which are not drawn, are matched; which of the two drafts depends on the past alone.
@@ -463,8 +464,8 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     double at = pl_now(), spent, gain = 0;
     for (int i = 0; i < b->n; i++)
         running += b->item[i].tree != NULL;
-    bool look = running && looks(d);
-    if (look) draft_free(d, ctx, b);
+    bool look = running && (looks(d) || d->free->learns);
+    if (look || d->free->learns) draft_free(d, ctx, b);
     if (ctx->err.status != PL_OK) return;
     if (running) gain = plan(d, b, running);
     spent = pl_now() - at;
@@ -605,7 +606,8 @@ static pl_status allocate(hybrid *d, const pl_drafter_options *o, pl_err *err) {
     d->idle_of = pl_calloc(s + 1, sizeof *d->idle_of);
     d->level_of = pl_calloc(s * PL_SHAPE_WIDTH + 1, sizeof *d->level_of);
     bool good = d->slot && d->item && d->node && d->by_worth && d->at_rows && d->first_of && d->idle_of && d->level_of;
-    if (d->base.n_taps && d->model->waits) // pages that no row waits in are never touched
+    // Pages that no row waits in are never touched. On devices nothing waits (measure).
+    if (d->base.n_taps && d->model->waits && !o->target->be->memory)
         d->width = (size_t)d->base.n_taps * (size_t)o->target->config.hidden_size * pl_dtype_size(o->target->be->real);
     for (size_t i = 0; good && i < s; i++)
         good = pl_waiting_init(&d->slot[i].waiting, o->slots, d->width, err) == PL_OK;

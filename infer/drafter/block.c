@@ -36,7 +36,7 @@ typedef struct block_drafter {
     float             *node_logp;
     int               *next;
     int               *frontier, *n_frontier; // [max_sessions, width], [max_sessions], by drafting session
-    int               *row;                   // [max_sessions, PL_TREE_MAX] of a node among its level's
+    int               *row;                   // [max_sessions, PL_TREE_GROWN] of a node among its level's
 } block_drafter;
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ static pl_head_rows rows_of_nodes(block_drafter *d, pl_ctx *ctx, const pl_draft_
     *rows = ctx->measuring ? (int)most : 0;
     for (int i = 0; i < d->n && !ctx->measuring; i++) {
         const pl_draft_item *it = &b->item[d->which[i]];
-        int                 *row = d->row + (ptrdiff_t)i * PL_TREE_MAX;
+        int                 *row = d->row + (ptrdiff_t)i * PL_TREE_GROWN;
         for (int f = 0; goes_on(d, it, i, level) && f < d->n_frontier[i]; f++, ++*rows) {
             int node = d->frontier[i * d->base.policy.width + f];
             index[*rows] = level * d->n + i;
@@ -454,7 +454,7 @@ pl_status pl_drafter_block_create(pl_drafter **out, const pl_backbone *model, co
     d->frontier = pl_calloc(s * w, sizeof *d->frontier);
     d->n_frontier = pl_calloc(s, sizeof *d->n_frontier);
     d->next = pl_calloc(w, sizeof *d->next);
-    d->row = pl_calloc(s, PL_TREE_MAX * sizeof *d->row);
+    d->row = pl_calloc(s, PL_TREE_GROWN * sizeof *d->row);
     if (!d->kv || !d->which || !d->node_id || !d->node_logp || !d->frontier || !d->n_frontier || !d->next || !d->row)
         PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir));
     for (int i = 0; i < o->max_sessions; i++)

@@ -104,6 +104,7 @@ struct pl_drafter {
     // Rows that became final may be handed over later, several calls' at once: it has a cache of its own and reads
     // nothing of the target's forward but features.
     bool                   waits;
+    bool                   learns;    // from the logits of every step, which it must be shown, drafting or not
     unsigned               proposals; // bit k: it can make pl_proposal k; 0: any, or what verifiers make nothing of
     pl_draft_watch        *watch;     // NULL: nobody. Set before the first measure
     // Largest call the decode loop makes: rows taken in at once and sessions. Set before the first measure.

@@ -201,6 +201,7 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
     if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"recycle\": out of memory");
     d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
     d->base.proposals = 1u << PL_PROPOSE_TOP;
+    d->base.learns = true;
     d->vocab = o->target->vocab;
     d->k = d->vocab < K ? (int)d->vocab : K;
     d->keep = keep != NULL;

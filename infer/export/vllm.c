@@ -14,7 +14,8 @@ static void config(pl_json_out *o, const pl_export *e) {
     pl_export_put_taps(o, "eagle_aux_hidden_state_layer_ids", e, 0); // read first; older versions read eagle_config's
     if (pl_export_is_parallel(e)) {
         pl_put_int(o, "mask_token_id", e->config.block.mask_token);
-        pl_put_int(o, "num_depths", e->config.block.size); // ours
+        pl_put_int(o, "pard_token", e->config.block.mask_token); // the same, by the name that older versions ask for
+        pl_put_int(o, "num_depths", e->config.block.size);       // ours
     }
     pl_export_put_eagle3(o, e, 0);
 }

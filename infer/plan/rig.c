@@ -56,7 +56,7 @@ typedef struct rig {
     const pl_plan_rig_options *o;
     rig_tree                   tree[TREES];
     int                        n_trees, rows, width, levels; // the largest: rows of a forward, of a level; levels
-    int                        k;                            // candidates of a node, at most
+    int                        k, layers;                    // candidates of a node, at most; layers of a drafter
     rig_subject               *subject;
     int                        n;
     pl_kv                     *kv;     // [batch] the target's
@@ -172,21 +172,21 @@ static int target_rows(rig *r, const rig_tree *t) {
 
 // The drafter's rows for what became final: positions before the context's end.
 static int final_rows(rig *r, const rig_tree *t) {
-    int m = 0;
+    int m = 0, rows = r->o->batch * t->accepted;
     for (int s = 0; s < r->o->batch; s++)
         for (int j = 0; j < t->accepted; j++, m++) {
             int32_t first = r->o->context - t->accepted;
             r->id[m] = next_token(r);
             r->pos[m] = first + j;
             r->index[m] = s * t->n + j;
-            pl_kv_row(&r->now->kv[s], &r->draft_row[m], 0, first, NULL, j + 1, first + j);
+            pl_kv_row(&r->now->kv[s], &r->draft_row[m], rows, first, NULL, j + 1, first + j);
         }
     return m;
 }
 
 // The drafter's rows for the nodes expanded at depth l >= 1; index: their parents' rows in the last level.
 static int level_rows(rig *r, const rig_tree *t, int l) {
-    int m = 0;
+    int m = 0, rows = r->o->batch * t->w[l];
     for (int s = 0; s < r->o->batch; s++)
         for (int e = 0; e < t->w[l]; e++, m++) {
             int32_t *path = r->path + (size_t)m * PL_SHAPE_LEVELS;
@@ -198,7 +198,7 @@ static int level_rows(rig *r, const rig_tree *t, int l) {
             r->index[m] = s;
             for (int p = 0; l > 1 && p < t->w[l - 1]; p++)
                 if (t->expanded[l - 1][p] == parent) r->index[m] = s * t->w[l - 1] + p;
-            pl_kv_row(&r->now->kv[s], &r->draft_row[m], 0, r->o->context, path, l, path[l - 1]);
+            pl_kv_row(&r->now->kv[s], &r->draft_row[m], rows, r->o->context, path, l, path[l - 1]);
         }
     return m;
 }
@@ -516,7 +516,7 @@ static void take_arrays(void *arg) {
     r->group = pl_arena_alloc(a, rows * sizeof *r->group);
     r->lse = pl_arena_alloc(a, rows * sizeof *r->lse);
     r->row = pl_arena_alloc(a, rows * (size_t)r->o->target->n_layers * sizeof *r->row);
-    r->draft_row = pl_arena_alloc(a, rows * sizeof *r->draft_row);
+    r->draft_row = pl_arena_alloc(a, rows * (size_t)r->layers * sizeof *r->draft_row);
     r->draw = pl_arena_alloc(a, rows * sizeof *r->draw);
     r->text = pl_arena_alloc(a, ((size_t)r->o->context + 1) * sizeof *r->text);
 }
@@ -526,9 +526,11 @@ static pl_status open_rig(rig *r, pl_plan_subject *subject, const pl_backend *be
     int             b = r->o->batch, slots = r->o->context + PL_SHAPE_NODES;
     r->subject = pl_calloc((size_t)r->n, sizeof *r->subject);
     if (!r->subject) return pl_fail(err, PL_E_MEMORY, "plan: out of memory");
-    r->k = 1;
-    for (int i = 0; i < r->n; i++)
+    r->k = r->layers = 1;
+    for (int i = 0; i < r->n; i++) {
         if (subject[i].k > r->k) r->k = subject[i].k;
+        if (subject[i].backbone->layers > r->layers) r->layers = subject[i].backbone->layers;
+    }
     PL_TRY(pl_arena_init_shared(&r->arrays, "plan", be->memory, take_arrays, r, err));
     for (int i = 0; i < b * r->rows; i++)
         r->draw[i] =
@@ -544,7 +546,7 @@ static pl_status open_rig(rig *r, pl_plan_subject *subject, const pl_backend *be
         if (blocks)
             PL_TRY(open_block(r, s, err));
         else
-            PL_TRY(make_caches(&s->kv, b, 1, slots, &subject[i].backbone->shape, t->be, err));
+            PL_TRY(make_caches(&s->kv, b, subject[i].backbone->layers, slots, &subject[i].backbone->shape, t->be, err));
         PL_TRY(pl_ctx_init(&s->ctx, be, pool));
         s->ready = true;
         r->now = s;

@@ -429,8 +429,9 @@ static void hybrid_is_lossless(void **state) {
 
 // Drafts that come all at once, along every kind of tree, those deeper than a block too.
 static void blocks_are_lossless(const pl_backbone_kind *of, const pl_backbone_options *kinds, size_t n_kinds) {
-    static const char *const trees[] = {"chain:1", "chain:4",      "chain:16",           "chain:auto",
-                                        "auto",    "static:4x2x1", "static:0,0,0,1,1,4", "eagle2:20,5,3"};
+    static const char *const trees[] = {"chain:1",       "chain:4",      "chain:16",           "chain:auto",
+                                        "auto",          "static:4x2x1", "static:0,0,0,1,1,4", "eagle2:20,5,3",
+                                        "eagle2:60,10,6"};
     char                     dir[64], draft[64], what[96];
     world                   *w = calloc(1, sizeof *w);
     transcript              *got = calloc(SESSIONS, sizeof *got);

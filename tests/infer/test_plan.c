@@ -392,9 +392,9 @@ static void block_costs(const pl_backend *be, int batch, int from, int to) {
     if (pl_llama_open(&target, dir, PL_BF16, be, &err) != PL_OK) fail_msg("%s", err.msg);
     for (int i = from; i <= to; i++) {
         pl_backbone              *b;
-        const pl_backbone_options none = {0};
+        const pl_backbone_options deep = {.layers = 2};
         if (pl_backbone_create(&b, i < KINDS ? &pl_backbone_dflash : &pl_backbone_eagle3, &target,
-                               i < KINDS ? &kinds[i] : &none, be, &err) != PL_OK)
+                               i < KINDS ? &kinds[i] : &deep, be, &err) != PL_OK)
             fail_msg("%s", err.msg);
         assert_int_equal(pl_params_draw(&b->params, PL_BF16, 7, pool, &err), PL_OK);
         s[i] = (pl_plan_subject){.backbone = b, .k = 2};

@@ -75,6 +75,11 @@ static pl_status origin_open(origin *o, const char *dir, const pl_backbone *b, p
                     pl_fail(err, PL_E_INPUT,
                             "%s: trained with convolutions; give drafter.conv.taps %d, drafter.conv.group %d", dir,
                             c->block.taps, c->block.group));
+    if (c->block.size &&
+        (c->block.mask_token != mine->block.mask_token || c->block.anchor_first != mine->block.anchor_first))
+        PL_TRY_GOTO(st, fail,
+                    pl_fail(err, PL_E_INPUT, "%s: give its drafter.mask_token %d, drafter.anchor_first %s", dir,
+                            c->block.mask_token, c->block.anchor_first ? "true" : "false"));
     PL_TRY_GOTO(st, fail, map_rows(o, c->vocab_size, err));
     return PL_OK;
 fail:

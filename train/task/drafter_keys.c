@@ -18,7 +18,7 @@ static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
     const pl_backbone_kind *kind = pl_train_backbone(r);
     const void *const       both[] = {&tr->drafter.block, &tr->drafter.mask_token};
     const void *const       depths[] = {&tr->train.depth_ratio, &tr->train.depth_floor};
-    const void *const       steps[] = {&tr->train.unroll};
+    const void *const       steps[] = {&tr->train.unroll, &tr->train.eval_steps};
     const void *const       unrolled[] = {&tr->train.top_k, &tr->train.top_weight};
     const void *const blocks[] = {&tr->drafter.conv.taps,      &tr->drafter.conv.group,  &tr->drafter.anchor_first,
                                   &tr->train.anchors,          &tr->train.draft_weights, &tr->train.pace_alpha,
@@ -29,7 +29,7 @@ static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
         return pl_recipe_fail(r, &tr->drafter.layers, err, "an %s drafter has at most %d", kind->name, most);
     if (!kind->draft) PL_TRY(refuse_keys(r, both, sizeof both / sizeof *both, "drafts no blocks", err));
     if (!kind->ahead) PL_TRY(refuse_keys(r, depths, 2, "has no depths; this is peagle's", err));
-    if (kind->draft) PL_TRY(refuse_keys(r, steps, 1, "drafts blocks; give drafter.block", err));
+    if (kind->draft) PL_TRY(refuse_keys(r, steps, 2, "drafts blocks; give drafter.block", err));
     if (!pl_backbone_in_blocks(kind)) {
         PL_TRY(refuse_keys(r, blocks, sizeof blocks / sizeof *blocks, "drafts no blocks", err));
         if (pl_train_head_kind(r)->over_target)
@@ -73,6 +73,9 @@ static pl_status check_selector(const pl_recipe *r, pl_err *err) {
         return pl_recipe_fail(r, &tr->drafter.selector.candidates, err,
                               "%s learns features in a selector's place; a selector is for eagle3 and dflash",
                               pl_train_backbone(r)->name);
+    if (on && pl_train_backbone(r)->ahead)
+        return pl_recipe_fail(r, &tr->drafter.selector.candidates, err,
+                              "%s drafts without; a selector is for eagle3 and dflash", pl_train_backbone(r)->name);
     if (on && pl_train_head_kind(r)->over_target)
         return pl_recipe_fail(r, &tr->drafter.selector.candidates, err,
                               "a head of kind %s reads the token before itself; take another head",
