@@ -51,7 +51,7 @@ void pl_waiting_catch_up(pl_waiting *w, pl_drafter *d, pl_ctx *ctx, const pl_dra
     }
     w->first += from;
     w->n -= from;
-    if (from) memmove(w->features, w->features + (size_t)from * w->width, (size_t)w->n * w->width);
+    if (from && w->width) memmove(w->features, w->features + (size_t)from * w->width, (size_t)w->n * w->width);
 }
 
 void pl_waiting_join(pl_draft_batch *b, pl_ctx *ctx, int rows, pl_waiting_fn waiting, void *arg) {

@@ -343,12 +343,11 @@ static pl_tensor last_row(pl_tensor t) {
     return t;
 }
 
-// Row t of the unrolled steps: a prefill of the rows up to t, then ahead from its own states.
-static void draft_from(golden *g, const pl_backbone *e, const pl_backend *be, const char *head, int doc, int32_t t) {
-    pl_err  err;
-    pl_ctx  ctx;
-    int32_t row = (doc ? golden_doc_rows[0] : 0) + t;
-    draft  *d = golden_room(be, sizeof *d);
+// A draft behind row t of a document, ready to be run.
+static draft *draft_begin(pl_ctx *ctx, golden *g, const pl_backbone *e, const pl_backend *be, int doc, int32_t t,
+                          void (*run)(pl_ctx *ctx, void *arg)) {
+    pl_err err;
+    draft *d = golden_room(be, sizeof *d);
     golden_document_read(g, doc, &d->text);
     assert_true(t + K < d->text.n);
     pl_to_f32(d->values, d->text.features, PL_BF16, (size_t)d->text.n * TAPS * D);
@@ -357,8 +356,17 @@ static void draft_from(golden *g, const pl_backbone *e, const pl_backend *be, co
     d->token = d->text.tokens + 1;
     d->features = pl_tensor_2d(d->values, PL_F32, d->rows, TAPS * D);
     must(pl_kv_create(&d->kv, e->layers, LONGEST + K, &e->shape, be, &err), &err);
-    must(pl_ctx_init(&ctx, be, NULL), &err);
-    must(pl_ctx_measure(&ctx, run_draft, d, &err), &err);
+    must(pl_ctx_init(ctx, be, NULL), &err);
+    must(pl_ctx_measure(ctx, run, d, &err), &err);
+    return d;
+}
+
+// Row t of the unrolled steps: a prefill of the rows up to t, then ahead from its own states.
+static void draft_from(golden *g, const pl_backbone *e, const pl_backend *be, const char *head, int doc, int32_t t) {
+    pl_err  err;
+    pl_ctx  ctx;
+    int32_t row = (doc ? golden_doc_rows[0] : 0) + t;
+    draft  *d = draft_begin(&ctx, g, e, be, doc, t, run_draft);
     for (int k = 0; k < K; k++) {
         pl_ctx_begin(&ctx);
         run_draft(&ctx, d);
@@ -408,17 +416,7 @@ static void at_once_from(golden *g, const pl_backbone *e, const pl_backend *be, 
     pl_err  err;
     pl_ctx  ctx;
     int32_t row = (doc ? golden_doc_rows[0] : 0) + t;
-    draft  *d = golden_room(be, sizeof *d);
-    golden_document_read(g, doc, &d->text);
-    assert_true(t + K < d->text.n);
-    pl_to_f32(d->values, d->text.features, PL_BF16, (size_t)d->text.n * TAPS * D);
-    d->e = e;
-    d->rows = t + 1;
-    d->token = d->text.tokens + 1;
-    d->features = pl_tensor_2d(d->values, PL_F32, d->rows, TAPS * D);
-    must(pl_kv_create(&d->kv, e->layers, LONGEST + K, &e->shape, be, &err), &err);
-    must(pl_ctx_init(&ctx, be, NULL), &err);
-    must(pl_ctx_measure(&ctx, run_at_once, d, &err), &err);
+    draft  *d = draft_begin(&ctx, g, e, be, doc, t, run_at_once);
     pl_ctx_begin(&ctx);
     run_at_once(&ctx, d);
     must(pl_ctx_sync(&ctx, &err), &err);
