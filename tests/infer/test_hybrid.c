@@ -19,6 +19,8 @@
 
 #include <cmocka.h>
 
+#include "infer/decode/waiting.h"
+#include "kernels/base/arena.h"
 // ---- the plan -------------------------------------------------------------------------------------------------------
 
 enum { SLOTS = 4, TEXT = 400 };
@@ -212,6 +214,56 @@ static void waits_without_loss(void **state) {
     pl_llama_fini(&target);
     test_rmdir(dir);
     test_rmdir(draft);
+}
+
+// Rows reach a drafter once, in order and with their own features, however many wait.
+static int32_t next_row;
+
+static void take_rows(pl_drafter *d, pl_ctx *ctx, pl_draft_batch *b) {
+    (void)d, (void)ctx;
+    assert_int_equal(b->item[0].first, next_row);
+    for (int j = 0; j < b->item[0].count; j++, next_row++)
+        assert_true(pl_f32(&b->features)[(int64_t)b->item[0].feature_row[j] * 2] == (float)next_row);
+}
+
+static pl_waiting *only(void *arg, const pl_draft_item *it) {
+    (void)it;
+    return arg;
+}
+
+static void rows_wait_in_order(void **state) {
+    (void)state;
+    enum { ADDED = 5, TIMES = 41, OWN = 3 };
+    static const pl_drafter_kind kind = {.name = "takes", .propose = take_rows};
+    pl_drafter                   d = {.kind = &kind};
+    pl_waiting                   w;
+    pl_ctx                       ctx;
+    pl_err                       err;
+    float                        x[ADDED * 2];
+    int32_t                      index[ADDED] = {4, 3, 2, 1, 0}; // rows of the batch lie in any order
+    pl_tensor                    features = pl_tensor_2d(x, PL_F32, ADDED, 2);
+    pl_draft_item                it = {.count = ADDED, .feature_row = index};
+    assert_int_equal(pl_waiting_init(&w, 400, 2 * sizeof(float), &err), PL_OK);
+    assert_int_equal(pl_ctx_init(&ctx, pl_backend_cpu(), NULL), PL_OK);
+    assert_int_equal(pl_arena_reserve(&ctx.frame, 1 << 16, &err), PL_OK);
+    next_row = 0;
+    for (int k = 0; k <= TIMES; k++, it.first += ADDED) {
+        for (int j = 0; j < ADDED; j++)
+            x[index[j] * 2] = (float)(it.first + j);
+        if (k < TIMES) pl_waiting_add(&w, &it, &features);
+    }
+    it.first -= ADDED;
+    it.count = OWN;
+    pl_waiting_catch_up(&w, &d, &ctx, &it, &features);
+    assert_int_equal(next_row, TIMES * ADDED - w.n);
+    assert_in_range(w.n, 1, PL_WAITING_MOST);
+    pl_draft_batch all = {.item = &it, .n = 1, .features = features};
+    pl_waiting_join(&all, &ctx, w.n + OWN, only, &w);
+    take_rows(&d, &ctx, &all);
+    assert_int_equal(next_row, TIMES * ADDED + OWN);
+    assert_int_equal(w.n, 0);
+    pl_waiting_fini(&w);
+    pl_ctx_fini(&ctx);
 }
 
 // ---- speed ----------------------------------------------------------------------------------------------------------
@@ -421,6 +473,7 @@ static void speed_in_pairs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(plans_by_goodput), cmocka_unit_test(refuses),
-                                       cmocka_unit_test(waits_without_loss), cmocka_unit_test(speed_in_pairs)};
+                                       cmocka_unit_test(waits_without_loss), cmocka_unit_test(rows_wait_in_order),
+                                       cmocka_unit_test(speed_in_pairs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
