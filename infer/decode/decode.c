@@ -22,6 +22,7 @@ typedef struct part {
     pl_verified verified;
     pl_verdict  verdict;
     int32_t     first, count; // rows that became final
+    int32_t     emitted;
 } part;
 
 struct pl_engine {
@@ -386,15 +387,19 @@ static void ask_verdict(pl_engine *e, part *p) {
 
 // Decoding sessions first, then prompts in the rows that are left. Returns the rows.
 static int plan_rows(pl_engine *e) {
-    int m = 0;
+    int m = 0, most = e->opt.max_rows;
     e->n_parts = 0;
-    for (int pass = 0; pass < 2; pass++)
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass == 1 && e->opt.chunk) {
+            int to = m + e->opt.chunk / 4 > e->opt.chunk ? m + e->opt.chunk / 4 : e->opt.chunk;
+            if (to < most) most = to;
+        }
         for (int i = 0; i < e->opt.max_sessions; i++) {
             pl_session *s = &e->session[i];
             if (!s->live || s->finish != PL_RUNNING) continue;
             bool decoding = !pl_session_reading(s);
             if (decoding != (pass == 0)) continue;
-            int left = e->opt.max_rows - m, want = decoding ? s->tree.n : s->n_prompt - s->n_read;
+            int left = most - m, want = decoding ? s->tree.n : s->n_prompt - s->n_read;
             if (want > left) want = left;
             if (want == 0) continue;
             e->parts[e->n_parts++] = (part){.s = s,
@@ -404,6 +409,7 @@ static int plan_rows(pl_engine *e) {
                                             .last = !decoding && s->n_read + want == s->n_prompt};
             m += want;
         }
+    }
     return m;
 }
 
@@ -451,6 +457,11 @@ static void count_ranks(pl_session *s, const pl_verdict *v) {
         }
 }
 
+// Someone is asked for drafts, and told what became of them.
+static bool drafts(const pl_engine *e) {
+    return e->drafter && !e->drafter->rests;
+}
+
 static void commit_decoding(pl_engine *e, part *p) {
     pl_session *s = p->s;
     pl_verdict *v = &p->verdict;
@@ -462,9 +473,10 @@ static void commit_decoding(pl_engine *e, part *p) {
         go = emit(e, s, s->tree.token[v->path[++kept]]);
     if (go) emit(e, s, v->bonus);
     pl_autotuner_accepted(&e->tuner, &s->tree, v);
-    if (e->drafter && e->drafter->kind->judged) e->drafter->kind->judged(e->drafter, s->slot, &s->tree, v);
+    if (drafts(e) && e->drafter->kind->judged) e->drafter->kind->judged(e->drafter, s->slot, &s->tree, v);
+    p->emitted = s->n_tokens - n0;
     s->stats.steps++;
-    s->stats.emitted += s->n_tokens - n0;
+    s->stats.emitted += p->emitted;
     s->stats.accepted += kept;
     s->stats.drafted += s->tree.n - 1;
     int depth = 0;
@@ -477,8 +489,7 @@ static void commit_decoding(pl_engine *e, part *p) {
     }
     count_ranks(s, v);
     if (e->on_cycle)
-        e->on_cycle(e->on_cycle_arg,
-                    &(pl_cycle){.session = s, .tree = &s->tree, .verdict = v, .emitted = s->n_tokens - n0});
+        e->on_cycle(e->on_cycle_arg, &(pl_cycle){.session = s, .tree = &s->tree, .verdict = v, .emitted = p->emitted});
     // Rows of the root and the accepted nodes become final. (After a stop inside the block there is nothing to keep.)
     p->first = s->n_read;
     p->count = kept + 1;
@@ -538,7 +549,7 @@ static void draft(pl_engine *e, const forward_out *f) {
         if (s->finish != PL_RUNNING) continue;
         bool decoding = !pl_session_reading(s);
         if (decoding) pl_tree_root(&s->tree, s->tokens[s->n_tokens - 1]);
-        if (!e->drafter) continue;
+        if (!drafts(e)) continue;
         // No deeper than what may still be emitted: the bonus token takes one place.
         int left = s->opt.max_new - (s->n_tokens - s->n_prompt) - 1, room = e->opt.max_len - s->n_tokens - 1;
         int depth = depth_max < left ? depth_max : left;
@@ -574,8 +585,8 @@ static void learn_pace(pl_engine *e, int rows, double verifying, double drafting
     if (!e->drafter) return;
     for (int i = 0; i < e->n_parts; i++) {
         if (!e->parts[i].decoding) return;
-        c.pace.emitted += e->parts[i].verdict.n + 1;
-        if (e->parts[i].s->finish == PL_RUNNING) pl_autotuner_drafted(&c, &e->parts[i].s->tree);
+        c.pace.emitted += e->parts[i].emitted;
+        if (e->tuner.adapt && e->parts[i].s->finish == PL_RUNNING) pl_autotuner_drafted(&c, &e->parts[i].s->tree);
     }
     if (e->drafter->kind->paced) e->drafter->kind->paced(e->drafter, &c.pace);
     if (e->tuner.adapt) pl_autotuner_step(&e->tuner, &e->drafter->policy, &c);

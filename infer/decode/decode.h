@@ -23,6 +23,7 @@ typedef struct pl_session pl_session;
 typedef struct pl_engine_options {
     int                max_sessions; // sequences in flight
     int                max_rows;     // rows of one target forward; prompts go in chunks of what is left
+    int                chunk;        // 0: all of it; else prompts fill a forward up to so many rows, a quarter at least
     int                max_len;      // positions of a session, prompt included; 0: the target's
     const pl_verifier *verifier;     // NULL: pl_verify_match; one that draws children needs a tree of fixed shape
     // Capture of the target's features for datasets: the taps (see pl_llama_forward), 0 when not wanted. A drafter's

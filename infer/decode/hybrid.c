@@ -32,9 +32,15 @@
 // seconds. (Tokens that came in between are added then: a look's time is shared among the cycles since the last one. A
 // FREE that learns from logits, recycle, is shown every step and so looks in all.)
 //
+// Where nothing pays, nothing is planned until FREE may look or MODEL is tried again. Then a cycle costs a copy of
+// MODEL's features for KEEPERS sessions at most: the others, which MODEL is not asked for while they last, go on
+// without it. With a MODEL that reads the text alone it costs nothing: the hybrid rests (pl_drafter.rests), and the
+// decode loop goes plain's way.
+//
 // Lossless: with verifier match the text is plain sampling's. With verifiers that draw MODEL's tokens are drawn as they
 // ask and FREE's nodes, which are not drawn, are matched; which of the two drafts depends on the past alone.
 #include "infer/decode/autotuner.h"
+#include "infer/decode/calibration.h"
 #include "infer/decode/waiting.h"
 #include "infer/drafter/drafter.h"
 #include "kernels/base/arena.h"
@@ -44,22 +50,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DEPTHS 8   // told apart
-#define BUCKETS 12 // of a path's own probability: half octaves
-#define PRIOR 4.0  // observations that the own probability is worth
-#define DECAY 0.998
 #define REFRESH 8      // cycles between readings of costs
 #define READING 0.0005 // of all seconds at most
 #define LOOKING 0.001
 #define HOPED 4  // times its cost, before anything was found
 #define LOOKS 32 // that the worth of looking is averaged over
 #define LATE 16  // waiting rows of a session beyond which a cycle's cost is no sample
+#define KEEPERS 4
 #define NODES 64 // of a session's tree, the root included
-
-// How often paths came true.
-typedef struct calibration {
-    double seen[DEPTHS][BUCKETS], hit[DEPTHS][BUCKETS];
-} calibration;
 
 // A session's.
 typedef struct slot {
@@ -71,7 +69,9 @@ typedef struct slot {
     int        chosen;     // nodes of FREE's that are wanted
     double     worth;      // expected tokens with them
     bool       takes_model;
-    pl_waiting waiting; // rows that MODEL has not seen
+    int32_t    seen;    // positions that MODEL was shown
+    bool       keeps;   // its rows wait, where MODEL reads features
+    pl_waiting waiting; // rows behind `seen`, if so
 } slot;
 
 typedef struct node {
@@ -85,7 +85,7 @@ typedef struct hybrid {
     bool               defers;
     pl_autotuner       tuner; // of model's
     pl_autotuner_cycle cycle;
-    calibration        alone, beside;
+    pl_calibration     alone, beside;
     slot              *slot;
     pl_draft_item     *item;     // [sessions] of a call of one of the two
     node              *node;     // [sessions * NODES]
@@ -98,31 +98,13 @@ typedef struct hybrid {
     double             seconds, looking; // of decoding; spent on looks that did not pay
     double             look, gain;       // running: seconds of a cycle's look, and those that it saves
     int                skipped;          // cycles since the last look
+    bool               silent;           // no look and no draft in the last call
+    bool               asleep;           // nothing to plan
     double             rate;             // tokens per second of the plan in hand
     size_t             width;            // bytes of a row of features that waits; 0: none do
 } hybrid;
 
 // ---- what paths are worth -------------------------------------------------------------------------------------------
-
-static int bucket(double p) {
-    int b = p > 0 ? (int)(-2 * log2(p)) : BUCKETS - 1;
-    return b < 0 ? 0 : b < BUCKETS ? b : BUCKETS - 1;
-}
-
-static int level(int depth) {
-    return depth < DEPTHS ? depth - 1 : DEPTHS - 1;
-}
-
-static double expected(const calibration *c, int depth, double own) {
-    int l = level(depth), b = bucket(own);
-    return (c->hit[l][b] + PRIOR * own) / (c->seen[l][b] + PRIOR);
-}
-
-static void observe(calibration *c, int depth, double own, bool right) {
-    int l = level(depth), b = bucket(own);
-    c->seen[l][b] = DECAY * c->seen[l][b] + 1;
-    c->hit[l][b] = DECAY * c->hit[l][b] + right;
-}
 
 // The drafter's own probabilities of its paths; of ranks where it has none.
 static void weigh(const hybrid *d, slot *s) {
@@ -131,7 +113,7 @@ static void weigh(const hybrid *d, slot *s) {
     for (int i = 1; i < t->n; i++) {
         int p = t->parent[i], r = t->rank[i] < PL_SHAPE_RANKS ? t->rank[i] : PL_SHAPE_RANKS - 1;
         s->own[i] = t->score[i] < 0 ? exp((double)t->score[i]) : s->own[p] * pl_autotuner_guess[r];
-        s->f[i] = fmin(s->f[p], expected(&d->alone, t->depth[i], s->own[i]));
+        s->f[i] = fmin(s->f[p], pl_calibration_expected(&d->alone, t->depth[i], s->own[i]));
     }
 }
 
@@ -147,8 +129,8 @@ static void learn_free(hybrid *d, slot *s, const pl_tree *t, const pl_verdict *v
         if (at > v->n) continue; // nothing is known behind the last
         bool right = at >= 0 && s->free.token[i] == (at < v->n ? t->token[v->path[at + 1]] : v->bonus);
         said[i] = right ? at + 1 : -1;
-        observe(&d->alone, s->free.depth[i], s->own[i], right);
-        if (s->of_model && of_model[i] < 0) observe(&d->beside, s->free.depth[i], s->own[i], right);
+        pl_calibration_observe(&d->alone, s->free.depth[i], s->own[i], right);
+        if (s->of_model && of_model[i] < 0) pl_calibration_observe(&d->beside, s->free.depth[i], s->own[i], right);
     }
 }
 
@@ -164,6 +146,11 @@ static void judged(pl_drafter *base, int which, const pl_tree *t, const pl_verdi
 
 // ---- what rows cost -------------------------------------------------------------------------------------------------
 
+// Whether FREE looks in this cycle.
+static bool looks(const hybrid *d) {
+    return d->gain >= d->look || d->looking <= LOOKING * d->seconds;
+}
+
 static void read_costs(hybrid *d) {
     int s = d->base.max_sessions;
     pl_autotuner_cost_read(&d->tuner.verify, 1, d->most_rows, d->at_rows);
@@ -173,6 +160,17 @@ static void read_costs(hybrid *d) {
     pl_autotuner_cost_read(&d->tuner.draft, 1, s * PL_SHAPE_WIDTH, d->level_of);
 }
 
+// MODEL pays nothing, as far as is known.
+static bool is_silent(const pl_autotuner *t) {
+    return t->choices > 0 && t->chosen.n < 2 && !t->trials.on;
+}
+
+// Another plan would be that of the last cycle.
+static bool may_sleep(const hybrid *d) {
+    if (!d->silent || d->free->learns || looks(d)) return false;
+    return !d->model || (d->defers && is_silent(&d->tuner));
+}
+
 // Seconds of host work, without what else the machine did meanwhile: no more than twice what was known.
 static double usual(double seconds, double known) {
     return known > 0 ? fmin(seconds, 2 * known) : seconds;
@@ -180,7 +178,7 @@ static double usual(double seconds, double known) {
 
 static void paced(pl_drafter *base, const pl_draft_pace *p) {
     hybrid *d = (hybrid *)base;
-    double  seconds = p->verifying + p->drafting, at = pl_now();
+    double  seconds = p->verifying + p->drafting;
     d->cycle.pace = *p;
     if (d->model)
         pl_autotuner_step(&d->tuner, &d->model->policy, &d->cycle);
@@ -188,7 +186,11 @@ static void paced(pl_drafter *base, const pl_draft_pace *p) {
         pl_autotuner_cost_add(&d->tuner.verify, p->rows, p->verifying);
     d->seconds += seconds;
     d->since += seconds;
+    d->skipped += base->rests;
+    d->asleep = may_sleep(d);
+    base->rests = d->asleep && d->width == 0;
     if (d->paced++ >= REFRESH && (d->paced % REFRESH || d->reading > READING * d->since)) return;
+    double at = pl_now();
     read_costs(d);
     d->reading = usual(pl_now() - at, d->reading);
     d->since = 0;
@@ -246,6 +248,11 @@ static double without_model(hybrid *d, const pl_draft_batch *b, int running) {
     return best;
 }
 
+// MODEL has seen its rows, or they wait.
+static bool can_take(const hybrid *d, const slot *s) {
+    return d->width == 0 || s->keeps;
+}
+
 // The sessions that gain most by MODEL take it, as many as pay; `best`: the rate without.
 static double with_model(hybrid *d, const pl_draft_batch *b, int running, double best) {
     const pl_shape *shape = &d->tuner.chosen;
@@ -260,7 +267,7 @@ static double with_model(hybrid *d, const pl_draft_batch *b, int running, double
     }
     for (int i = 0; i < b->n; i++) {
         const slot *s = &d->slot[b->item[i].slot];
-        if (!b->item[i].tree) continue;
+        if (!b->item[i].tree || !can_take(d, s)) continue;
         int at = n++;
         for (; at > 0 && d->slot[b->item[d->by_worth[at - 1]].slot].worth > s->worth; at--)
             d->by_worth[at] = d->by_worth[at - 1];
@@ -285,14 +292,20 @@ static double with_model(hybrid *d, const pl_draft_batch *b, int running, double
     return best;
 }
 
+// Rows that wait for MODEL.
+static int behind(const hybrid *d, const pl_draft_item *it) {
+    return it->first - d->slot[it->slot].seen;
+}
+
 // The session that tries MODEL: of those that draft, the one whose rows wait least.
 static void choose_trial(hybrid *d, const pl_draft_batch *b) {
-    slot *least = NULL;
+    const pl_draft_item *least = NULL;
     for (int i = 0; i < b->n; i++) {
-        slot *s = &d->slot[b->item[i].slot];
-        if (b->item[i].tree && (!least || s->waiting.n < least->waiting.n)) least = s;
+        const pl_draft_item *it = &b->item[i];
+        if (!it->tree || !can_take(d, &d->slot[it->slot])) continue;
+        if (!least || behind(d, it) < behind(d, least)) least = it;
     }
-    if (least) least->takes_model = true;
+    if (least) d->slot[least->slot].takes_model = true;
 }
 
 // Returns the seconds that FREE's nodes save where it drafts alone.
@@ -332,11 +345,6 @@ static void draft_free(hybrid *d, pl_ctx *ctx, const pl_draft_batch *b) {
         if (d->slot[b->item[i].slot].drafted) weigh(d, &d->slot[b->item[i].slot]);
 }
 
-// Whether FREE looks in this cycle.
-static bool looks(const hybrid *d) {
-    return d->gain >= d->look || d->looking <= LOOKING * d->seconds;
-}
-
 static void looked(hybrid *d, double seconds, double gain) {
     double each = usual(seconds / (1 + d->skipped), d->look);
     if (d->look == 0) d->gain = HOPED * each; // some looks long
@@ -350,6 +358,11 @@ static pl_waiting *waiting_of(void *arg, const pl_draft_item *it) {
     return &((hybrid *)arg)->slot[it->slot].waiting;
 }
 
+static void keep_rows(hybrid *d, const pl_draft_batch *b, const pl_draft_item *it) {
+    slot *s = &d->slot[it->slot];
+    if (d->width && s->keeps) pl_waiting_add(&s->waiting, it, &b->features);
+}
+
 // MODEL's batch: items that draft, and all whose rows cannot wait.
 static void draft_model(hybrid *d, pl_ctx *ctx, const pl_draft_batch *b) {
     pl_draft_batch of = *b;
@@ -361,10 +374,11 @@ static void draft_model(hybrid *d, pl_ctx *ctx, const pl_draft_batch *b) {
         slot                *s = &d->slot[it->slot];
         bool                 drafts = it->tree && s->takes_model;
         if (!drafts && d->defers) {
-            pl_waiting_add(&s->waiting, it, &b->features);
+            keep_rows(d, b, it);
             continue;
         }
-        d->cycle.late |= s->waiting.n > LATE;
+        d->cycle.late |= behind(d, it) > LATE;
+        s->seen = it->first + it->count;
         if (d->width) pl_waiting_catch_up(&s->waiting, d->model, ctx, it, &b->features);
         rows += it->count + s->waiting.n;
         d->item[n] = *it;
@@ -374,8 +388,6 @@ static void draft_model(hybrid *d, pl_ctx *ctx, const pl_draft_batch *b) {
     of.n = n;
     if (n == 0) return;
     if (d->width) pl_waiting_join(&of, ctx, rows, waiting_of, d);
-    for (int i = 0; i < n; i++)
-        d->slot[d->item[i].slot].waiting.n = 0;
     d->model->parts = (pl_draft_parts){0};
     d->model->kind->propose(d->model, ctx, &of);
     d->base.parts = d->model->parts;
@@ -408,7 +420,7 @@ static double join(const hybrid *d, const slot *s, pl_tree *t, int rows) {
     for (int i = 1; i < s->free.n; i++) {
         int p = s->free.parent[i];
         to[i] = to[p] < 0 ? -1 : pl_tree_child(t, to[p], s->free.token[i]);
-        f[i] = fmin(f[p], expected(&d->beside, s->free.depth[i], s->own[i]));
+        f[i] = fmin(f[p], pl_calibration_expected(&d->beside, s->free.depth[i], s->own[i]));
         if (to[i] >= 0 || to[p] < 0 || t->n >= d->base.policy.max_nodes || !(f[i] > d->rate * row)) continue;
         to[i] = pl_tree_add(t, to[p], s->free.token[i], s->free.score[i]);
         gain += f[i] / d->rate - row;
@@ -419,6 +431,7 @@ static double join(const hybrid *d, const slot *s, pl_tree *t, int rows) {
 // The largest step.
 static void measure(hybrid *d, pl_ctx *ctx, pl_draft_batch *b) {
     pl_draft_batch most = *b;
+    d->base.rests = d->asleep = false;
     d->free->kind->propose(d->free, ctx, b);
     if (!d->model) return;
     d->defers = d->model->waits && !ctx->be->memory;
@@ -461,9 +474,16 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
         return;
     }
     int    running = 0;
-    double at = pl_now(), spent, gain = 0;
+    double at, spent, gain = 0;
     for (int i = 0; i < b->n; i++)
         running += b->item[i].tree != NULL;
+    if (d->asleep) {
+        for (int i = 0; i < b->n; i++)
+            keep_rows(d, b, &b->item[i]);
+        d->skipped += running > 0;
+        return;
+    }
+    at = pl_now();
     bool look = running && (looks(d) || d->free->learns);
     if (look || d->free->learns) draft_free(d, ctx, b);
     if (ctx->err.status != PL_OK) return;
@@ -471,6 +491,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     spent = pl_now() - at;
     if (d->model) draft_model(d, ctx, b);
     if (ctx->err.status != PL_OK) return;
+    d->silent = !look && d->cycle.levels == 0;
     if (look)
         looked(d, spent, gain + add_free(d, b));
     else
@@ -479,17 +500,27 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
 
 // ---- opening --------------------------------------------------------------------------------------------------------
 
+// Whether the rows of a session that begins now wait: all do but where MODEL is silent.
+static bool keeps(const hybrid *d) {
+    int n = 0;
+    for (int i = 0; i < d->base.max_sessions; i++)
+        n += d->slot[i].keeps;
+    return d->model && (n < KEEPERS || !is_silent(&d->tuner));
+}
+
 static void reset(pl_drafter *base, int which) {
     hybrid *d = (hybrid *)base;
     slot   *s = &d->slot[which];
-    s->drafted = s->takes_model = false;
-    s->of_model = s->chosen = s->waiting.n = 0;
+    s->drafted = s->takes_model = s->keeps = false;
+    s->of_model = s->chosen = s->seen = s->waiting.n = 0;
+    s->keeps = keeps(d);
     d->free->kind->reset(d->free, which);
     if (d->model) d->model->kind->reset(d->model, which);
 }
 
 static void ended(pl_drafter *base, int which, const int32_t *answer, int n) {
     hybrid *d = (hybrid *)base;
+    d->slot[which].keeps = false;
     if (d->free->kind->ended) d->free->kind->ended(d->free, which, answer, n);
     if (d->model && d->model->kind->ended) d->model->kind->ended(d->model, which, answer, n);
 }

@@ -105,6 +105,10 @@ struct pl_drafter {
     // nothing of the target's forward but features.
     bool                   waits;
     bool                   learns;    // from the logits of every step, which it must be shown, drafting or not
+    // Set by `paced`, where nothing was proposed last: nothing will be, nor is anything taken in, until `paced` says
+    // otherwise. The decode loop then passes the drafter by. For those that read a session's text alone, which is there
+    // later too.
+    bool                   rests;
     unsigned               proposals; // bit k: it can make pl_proposal k; 0: any, or what verifiers make nothing of
     pl_draft_watch        *watch;     // NULL: nobody. Set before the first measure
     // Largest call the decode loop makes: rows taken in at once and sessions. Set before the first measure.
