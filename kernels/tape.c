@@ -1,6 +1,7 @@
 #include "kernels/tape.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "kernels/flops.h"
 #include <limits.h>
 #include <string.h>
 
@@ -191,6 +192,11 @@ static void rerun(pl_ctx *ctx, int at) {
     pl_arena_release(&ctx->frame, mark);
 }
 
+static void run_backward(pl_ctx *ctx, pl_op op, const void *args) {
+    ctx->be->bwd[op](ctx, args);
+    if (!ctx->measuring) pl_flops_count(op, args, true);
+}
+
 // Entries from the newest to `first`.
 static void backward(pl_ctx *ctx, int first) {
     pl_tape *t = ctx->tape;
@@ -199,7 +205,7 @@ static void backward(pl_ctx *ctx, int first) {
         if (t->entry[i].op == STRETCH)
             rerun(ctx, i);
         else
-            ctx->be->bwd[t->entry[i].op](ctx, t->args + t->entry[i].at);
+            run_backward(ctx, (pl_op)t->entry[i].op, t->args + t->entry[i].at);
         t->at = i; // which a stretch has moved
         tell_complete(ctx, i);
     }

@@ -42,6 +42,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_put_str(j, "head", told.head);
     pl_put_int(j, "rows", told.rows);
     pl_put_str(j, "draft_vocabulary", told.map);
+    pl_put_bool(j, "own_embeddings", told.own_embed);
     if (told.n_taps) {
         pl_put_array(j, "layer_inputs");
         for (int i = 0; i < told.n_taps; i++)

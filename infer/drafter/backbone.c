@@ -86,12 +86,29 @@ static pl_status init_selector(pl_backbone *b, int64_t draft_vocab, pl_err *err)
     return pl_selector_init(&b->head.selector, &b->config.selector, b->shape.d, draft_vocab, err);
 }
 
-static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_hf_config *c, const pl_llama *target,
-                      const pl_backend *be, pl_err *err) {
+// A table of the drafter's own, where heads and kinds leave room for one.
+static pl_status check_own_embed(const pl_backbone *b, pl_err *err) {
+    bool wide = b->config.hidden_size != b->d_target;
+    if (!b->own_embed && !wide) return PL_OK;
+    if (!b->kind->embeds || !b->own_embed)
+        return pl_fail(
+            err, PL_E_UNSUPPORTED,
+            "an %s drafter of width %d for a target of width %lld: it takes the target's embeddings and width",
+            b->kind->name, b->config.hidden_size, (long long)b->d_target);
+    if (b->head.kind->routed || (wide && b->head.kind->shortlisted))
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "a %s head reads the target's %s, this drafter has its own; take a full or lowrank head",
+                       b->head.kind->name, b->head.kind->routed ? "embeddings" : "rows");
+    return PL_OK;
+}
+
+static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_hf_config *c, bool own_embed,
+                      const pl_llama *target, const pl_backend *be, pl_err *err) {
     *out = NULL;
     pl_backbone *b = pl_calloc(1, kind->size);
     if (!b) return pl_fail(err, PL_E_MEMORY, "drafter: out of memory");
-    *b = (pl_backbone){.kind = kind, .config = *c, .d_target = target->shape.d, .embed = target->embed};
+    *b = (pl_backbone){.kind = kind, .config = *c, .d_target = target->shape.d, .own_embed = own_embed};
+    if (!own_embed) b->embed = target->embed;
     b->embed.grad = NULL; // frozen
     b->layers = c->num_hidden_layers;
     b->block = c->block.size;
@@ -105,6 +122,7 @@ static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_layer_shape_from_config(&b->shape, c, err));
     PL_TRY_GOTO(st, fail, pl_head_init(&b->head, &c->head, b->shape.d, vd, err));
+    PL_TRY_GOTO(st, fail, check_own_embed(b, err));
     PL_TRY_GOTO(st, fail, init_selector(b, vd, err));
     if (c->target_head || b->head.kind->over_target) PL_TRY_GOTO(st, fail, share_target(b, target, err));
     PL_TRY_GOTO(st, fail, pl_params_init(&b->params, MAX_PARAMS + LAYER_PARAMS * b->layers, err));
@@ -151,6 +169,7 @@ void pl_backbone_like(pl_backbone_options *o, const pl_hf_config *c) {
     if (c->n_taps > 0) pl_backbone_taps(&t, c, 0);
     o->n_taps = t.n;
     memcpy(o->tap, t.layer, sizeof t.layer);
+    o->width = c->hidden_size;
     o->inter = c->intermediate_size;
     o->layers = c->num_hidden_layers;
     o->fc_norm = c->fc_norm;
@@ -168,6 +187,23 @@ static pl_status check_config(const pl_backbone_kind *kind, pl_hf_config *c, con
     return kind->check(c, target, where, err);
 }
 
+// A layer of another width: heads as wide, of whose groups there are fewer or more, and an MLP in proportion.
+// transformers takes only widths that the number of heads divides.
+static pl_status resize(pl_hf_config *c, int width, pl_err *err) {
+    int group = c->num_attention_heads / c->num_key_value_heads, was = c->hidden_size;
+    int groups = (2 * c->num_key_value_heads * width + was) / (2 * was);
+    while (groups > 1 && width % (groups * group) != 0)
+        groups--;
+    if (width % group != 0)
+        return pl_fail(err, PL_E_INPUT, "drafter.width: %d, give a multiple of %d, the target's heads to a key", width,
+                       group);
+    c->num_key_value_heads = groups > 0 ? groups : 1;
+    c->num_attention_heads = c->num_key_value_heads * group;
+    c->intermediate_size = (int)(((int64_t)c->intermediate_size * width / was + 15) / 16 * 16);
+    c->hidden_size = width;
+    return PL_OK;
+}
+
 pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, const pl_llama *target,
                              const pl_backbone_options *o, const pl_backend *be, pl_err *err) {
     *out = NULL;
@@ -182,6 +218,8 @@ pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, co
     if (!*c.head.kind) strcpy(c.head.kind, "full");
     if (!pl_head_find(c.head.kind, err)) return PL_E_INPUT;
     c.num_hidden_layers = 1;
+    bool other = o->width > 0 && o->width != target->shape.d;
+    if (other) PL_TRY(resize(&c, o->width, err));
     if (o->inter) c.intermediate_size = o->inter;
     c.tie_word_embeddings = false;
     pl_hf_config_plain(&c); // a drafter's layer is Llama's whatever the target's is
@@ -195,7 +233,7 @@ pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, co
         return pl_fail(err, PL_E_INPUT,
                        "drafter.head.vocab: the target's own matrix is not trimmed; give "
                        "drafter.head.frozen: false");
-    PL_TRY(init(out, kind, &c, target, be, err));
+    PL_TRY(init(out, kind, &c, o->own_embed || other, target, be, err));
     pl_status st = check_listed(o, err);
     if (st != PL_OK) {
         pl_backbone_destroy(*out);
@@ -227,11 +265,6 @@ static pl_status check_fits(const pl_hf_config *c, const pl_llama *target, const
                        "%s: made for a vocabulary of %d, the target has %lld; use the drafter's own "
                        "target",
                        dir, c->vocab_size, (long long)target->vocab);
-    if (c->hidden_size != target->shape.d)
-        return pl_fail(err, PL_E_UNSUPPORTED,
-                       "%s: width %d differs from the target's %lld and needs an embedding of its "
-                       "own",
-                       dir, c->hidden_size, (long long)target->shape.d);
     return PL_OK;
 }
 
@@ -286,7 +319,8 @@ pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *t
     PL_TRY(check_fits(&c, target, dir, err));
     PL_TRY(check_config(kind, &c, target, dir, err));
     PL_TRY(pl_weight_source_open(&src, dir, err));
-    PL_TRY_GOTO(st, fail, init(&b, kind, &c, target, target->be, err));
+    bool own = kind->embeds && (c.hidden_size != target->shape.d || pl_weight_source_find(src, PL_BACKBONE_EMBED));
+    PL_TRY_GOTO(st, fail, init(&b, kind, &c, own, target, target->be, err));
     PL_TRY_GOTO(st, fail, check_claimed(b, src, dir, err));
     if (b->head.kind->read_table) PL_TRY_GOTO(st, fail, b->head.kind->read_table(&b->head, src, err));
     if (has_list(b, src, target))
@@ -343,7 +377,8 @@ double pl_backbone_step_bytes(const pl_backbone *b, int depth) {
     const pl_tensor *skipped = b->kind->fuse_only ? b->kind->fuse_only(b) : NULL;
     double           layer = 0, head = 0;
     for (int i = 0; i < b->head_param; i++)
-        if (b->params.p[i].tensor != skipped) layer += (double)b->params.p[i].owned_bytes;
+        if (b->params.p[i].tensor != skipped && b->params.p[i].tensor != &b->embed)
+            layer += (double)b->params.p[i].owned_bytes;
     for (int t = 0; t < depth; t++)
         head += pl_head_step_bytes(&b->head, t);
     return layer + (depth > 0 ? head / depth : 0);

@@ -6,7 +6,8 @@
 // the target's features where they are known, and is the row's own previous output where they are not (decoding ahead;
 // unroll step k of training, with rope position t + k). A backbone is one file with one pl_backbone_kind; the drafter
 // loop (infer/drafter/rollout.c) and training (train/task/unroll.h) know nothing else about it. The embedding is the
-// target's, frozen and shared.
+// target's, frozen and shared; or, of kinds that may have one, the drafter's own, which learns with the rest: its width
+// may then be another than the target's.
 //
 // Or it drafts a block in one forward (DFlash): the rows of a block are the last token known, its anchor, and B - 1
 // masks, at the anchor's position and those behind it; they see features of all positions before the anchor, as keys
@@ -38,7 +39,9 @@ typedef struct pl_backbone_options {
     bool           own_head;                 // EAGLE-1: a full head that is the drafter's own instead of the target's
     bool           bias;                     // EAGLE-1: fc has a bias
     int            n_taps, tap[PL_MAX_TAPS]; // EAGLE-3; 0: pl_llama_default_taps
-    int            inter;                    // MLP width; 0: the target's
+    int            width;                    // of kinds that embed; 0: the target's. Another has embeddings of its own,
+    bool           own_embed;                // which one of the target's width may have too
+    int            inter;                    // MLP width; 0: the target's, in proportion to the width
     int            layers;                   // 0: as many as its kind begins with
     int            block, mask_token;        // block drafters: slots, the anchor's included; the masks' token
     bool           anchor_first;             // DSpark: the anchor's slot drafts too, each slot the token behind its own
@@ -74,6 +77,7 @@ typedef struct pl_backbone_kind {
     pl_hf_backbone which;              // PL_HF_OTHER: no published architecture is its, configs name it
     size_t         size;               // of its struct, which begins with a pl_backbone
     int            layers;             // at most; 0: it is one
+    bool           embeds;             // it may have embeddings of its own, and another width than the target's
     // hidden is a prediction of the target's feature of the next position: training may regress it.
     bool           predicts_features;
     // Completes the config of a new drafter, which begins as a copy of the target's.
@@ -112,7 +116,8 @@ struct pl_backbone {
     pl_layer_shape          shape;
     int                     n_taps, tap[PL_MAX_TAPS]; // the features that `fuse` reads, see pl_llama_forward
     int64_t                 d_target;
-    pl_tensor               embed; // the target's; borrowed
+    pl_tensor               embed;     // [V, d] the target's; borrowed
+    bool                    own_embed; // it is a parameter instead
     pl_head                 head;
     pl_tensor               cos, sin; // for all positions of the target, whatever the drafter's config says
     void                   *rope;
@@ -136,6 +141,9 @@ const char             *pl_backbone_tree(int i); // how it is evaluated where a 
 // NULL: none of that name.
 const pl_backbone_kind *pl_backbone_find(const char *name);
 const char             *pl_backbone_name(const pl_backbone *b); // "eagle3": recipe key drafter.kind
+
+// The embeddings that a checkpoint has of its own, in files too.
+#define PL_BACKBONE_EMBED "embed_tokens.weight"
 
 // What makes a new drafter's layers those of a drafter of this config.
 void pl_backbone_like(pl_backbone_options *o, const pl_hf_config *c);

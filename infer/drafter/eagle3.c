@@ -105,6 +105,13 @@ void pl_eagle3_init(pl_backbone *b) {
     for (int l = 0; l < b->layers; l++)
         add_layer(e, l);
     add_norm(ps, &e->norm, "", "norm", d, PL_START_FINAL_NORM);
+    if (!b->own_embed) return;
+    pl_params_add(ps, &(pl_param_args){.tensor = &b->embed,
+                                       .kind = PL_PARAM_EMBED,
+                                       .part = {{PL_BACKBONE_EMBED, b->config.vocab_size}},
+                                       .cols = d,
+                                       .init_std = 1,
+                                       .start = PL_START_EMBED});
 }
 
 // Each tap by its own norm, side by side again.
@@ -175,6 +182,7 @@ const pl_backbone_kind pl_backbone_eagle3 = {.name = "eagle3",
                                              .which = PL_HF_EAGLE3,
                                              .size = sizeof(pl_eagle3),
                                              .layers = PL_STEP_LAYERS,
+                                             .embeds = true,
                                              .configure = pl_eagle3_configure,
                                              .check = pl_eagle3_check,
                                              .taps = pl_eagle3_taps,

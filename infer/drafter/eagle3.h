@@ -11,6 +11,7 @@
 //   fc_norm               each tap is normed by itself before fc (fc_norm.i)
 //   norm_before_fc        all taps are normed as one vector before fc (input_norm); not with fc_norm
 //   norm_before_residual  the first layer adds to hidden_norm(hidden) instead of hidden
+// Its width may be another than the target's; then it has embeddings of its own, and may have them otherwise too.
 // In files the one layer is called "midlayer", several "layers.i".
 #ifndef PL_EAGLE3_H
 #define PL_EAGLE3_H

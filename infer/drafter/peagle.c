@@ -5,7 +5,8 @@
 //   hidden_d = fc mask_hidden, token_d = mask                  d = 1 .. K - 1, position t + d
 //   row (t, d) sees the rows (s, 0), s <= t, and (t, 1) .. (t, d);   logits_d = head(norm(h_d)): token t + 2 + d
 // A depth's law does not depend on what the others draft. Training runs the same rows as steps of an unroll
-// (train/task/unroll.h). norm_output has no meaning here: nothing is handed on.
+// (train/task/unroll.h). norm_output has no meaning here: nothing is handed on. Published ones train embeddings of
+// their own, in which the mask's row is a mask's alone.
 #include "infer/drafter/eagle3.h"
 
 #include "kernels/op/add.h"
@@ -96,6 +97,7 @@ const pl_backbone_kind pl_backbone_peagle = {.name = "peagle",
                                              .which = PL_HF_PEAGLE,
                                              .size = sizeof(pl_peagle),
                                              .layers = PL_STEP_LAYERS,
+                                             .embeds = true,
                                              .configure = configure,
                                              .check = check,
                                              .taps = pl_eagle3_taps,

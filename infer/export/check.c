@@ -224,7 +224,8 @@ static pl_check_verdict norms_written(pl_look *k) {
         const char *name = pl_hf_norm_names[i];
         int         v = pl_look_flag(k, NULL, name);
         if (v < 0 && k->engine->nested) return pl_broken(k, "%s is missing, and defaults differ", name);
-        if (v == 1 && !(k->engine->norms & 1U << i))
+        unsigned lost = parallel(k) ? k->engine->parallel_norms : 0;
+        if (v == 1 && (~k->engine->norms | lost) & 1U << i)
             return pl_broken(k, "%s: true, which the engine does not compute", name);
     }
     if (pl_look_flag(k, NULL, "fc_norm") == 1 && pl_look_flag(k, NULL, "norm_before_fc") == 1)
@@ -389,7 +390,7 @@ static void shapes_of(const pl_look *k, shape_list *l) {
 
 // Engines skip or refuse what they do not know, and run without what they miss.
 static pl_check_verdict names(pl_look *k) {
-    static const char *const more[] = {"d2t", "t2d", "embed_tokens.weight"};
+    static const char *const more[] = {"d2t", "t2d", PL_BACKBONE_EMBED};
     shape_list               l;
     shapes_of(k, &l);
     if (parallel(k) && !pl_st_find(k->st, "mask_hidden")) return pl_broken(k, "mask_hidden is missing");
@@ -423,11 +424,22 @@ static pl_check_verdict shapes(pl_look *k) {
 }
 
 static pl_check_verdict embeddings(pl_look *k) {
-    const pl_st_entry *e = pl_st_find(k->st, "embed_tokens.weight");
-    if (!e) return k->engine->embeddings ? pl_broken(k, "embed_tokens.weight is missing") : PL_CHECK_HOLDS;
-    if (e->rank == 2 && e->shape[0] == pl_look_vocab(k) && e->shape[1] == pl_look_int(k, k->layer, "hidden_size"))
-        return PL_CHECK_HOLDS;
-    return pl_broken(k, "embed_tokens.weight is not [vocab_size, hidden_size]");
+    const pl_st_entry *e = pl_st_find(k->st, PL_BACKBONE_EMBED);
+    int64_t            d = pl_look_int(k, k->layer, "hidden_size"), wide = pl_look_int(k, NULL, "target_hidden_size");
+    bool               other = wide >= 0 && wide != d, eagle = strcmp(k->engine->name, "eagle") == 0;
+    if (other && !(k->engine->own & PL_EXPORT_OWN_WIDTH))
+        return pl_broken(k, "hidden_size: %lld, target_hidden_size: %lld, and the engine takes the target's width",
+                         (long long)d, (long long)wide);
+    if (!e && (other || k->engine->embeddings)) return pl_broken(k, "embed_tokens.weight is missing");
+    if (!e && eagle && wide >= 0)
+        return pl_broken(k,
+                         "embed_tokens.weight is missing, and with target_hidden_size there the target's are not read");
+    if (!e) return PL_CHECK_HOLDS;
+    if (e->rank != 2 || e->shape[0] != pl_look_vocab(k) || e->shape[1] != d)
+        return pl_broken(k, "embed_tokens.weight is not [vocab_size, hidden_size]");
+    if (!other && !k->engine->embeddings && !(k->engine->own & PL_EXPORT_OWN_SAME))
+        return pl_unseen(k, "embed_tokens.weight: the engine takes the target's, of which it must be a copy");
+    return PL_CHECK_HOLDS;
 }
 
 // ---- rules: the draft vocabulary ----
@@ -568,7 +580,7 @@ static const pl_check_rule rules[] = {
     {"layers-own", "they are the ones that the program captures", layers_own, false, "eagle", PL_CHECK_EAGLE3},
     {"names", "exactly the tensors that the engine knows", names, false, NULL, PL_CHECK_EAGLE3},
     {"shapes", "tensors of the sizes that config.json names", shapes, false, NULL, PL_CHECK_EAGLE3},
-    {"embeddings", "embeddings of the target's shape, where the engine wants them", embeddings, false, NULL,
+    {"embeddings", "embeddings where the engine reads them, and as wide as it takes", embeddings, false, NULL,
      PL_CHECK_EAGLE3},
     {"draft-vocab", "draft_vocab_size is the number of the head's rows", draft_vocab, false, NULL, PL_CHECK_EAGLE3},
     {"map-there", "d2t and t2d, where the head lacks rows, and only there", map_there, false, NULL, PL_CHECK_ALL},

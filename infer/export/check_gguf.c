@@ -210,7 +210,8 @@ static int64_t size_of(const look *k, size s) {
 }
 
 // What llama.cpp reads.
-typedef enum when { ALWAYS, MAYBE, SECOND } when; // SECOND: of DFlash 2, always
+// SECOND: of DFlash 2, always; WIDTH: of a drafter of another width than its target's, always.
+typedef enum when { ALWAYS, MAYBE, SECOND, WIDTH } when;
 typedef struct tensor {
     const char *name;
     size        cols, rows; // rows NONE: a vector
@@ -221,7 +222,7 @@ static const tensor eagle[] = {{"fc.weight", TAPS, D, ALWAYS},
                                {"enc.output_norm.weight", TAPS, NONE, MAYBE},
                                {"output_norm.weight", D, NONE, ALWAYS},
                                {"output.weight", D, ANY, MAYBE},
-                               {"token_embd.weight", D, VOCAB, MAYBE},
+                               {"token_embd.weight", D, VOCAB, WIDTH},
                                {"d2t", ANY, NONE, MAYBE},
                                {"rope_freqs.weight", ANGLES, NONE, MAYBE},
                                {"blk.0.attn_norm.weight", D, NONE, ALWAYS},
@@ -283,6 +284,7 @@ static bool known(const look *k, int64_t i, tensor *t, char name[64]) {
     }
     t->name = name;
     if (t->when == SECOND && k->rank <= 0) t->when = MAYBE;
+    if (t->when == WIDTH) t->when = k->wide == k->d ? MAYBE : ALWAYS;
     return true;
 }
 

@@ -1,5 +1,6 @@
 // The EAGLE repository's own program (eagle/model/cnets.py): it captures the inputs of layers 2, L/2 and L-3 of its
-// target and no others, and takes the target's embeddings.
+// target and no others. It reads the target's embeddings unless config.json has a target_hidden_size, then the file's
+// over them: so that member stands there only where the widths differ.
 #include "infer/export/export.h"
 #include "kernels/base/arena.h"
 
@@ -15,6 +16,7 @@ static pl_status check(const pl_export *e, pl_err *err) {
 }
 
 static void config(pl_json_out *o, const pl_export *e) {
+    if (e->config.target_hidden_size != e->config.hidden_size) pl_export_put_width(o, e);
     pl_export_put_plain(o, e, 0);
 }
 
@@ -28,6 +30,7 @@ const pl_export_engine pl_export_eagle = {.name = "eagle",
                                           .help = "the EAGLE repository's own program",
                                           .layer = "midlayer.",
                                           .list = PL_EXPORT_LIST,
+                                          .own = PL_EXPORT_OWN_SAME | PL_EXPORT_OWN_WIDTH,
                                           .reads_outputs = pl_export_reads_inputs,
                                           .check = check,
                                           .config = config,

@@ -93,9 +93,12 @@ void pl_export_put_norms(pl_json_out *o, const pl_export *e) {
         pl_put_bool(o, pl_hf_norm_names[i], pl_hf_norms(&e->config) & 1U << i);
 }
 
+void pl_export_put_width(pl_json_out *o, const pl_export *e) {
+    pl_put_int(o, "target_hidden_size", e->config.target_hidden_size);
+}
+
 void pl_export_put_eagle3(pl_json_out *o, const pl_export *e, int shift) {
     pl_put_int(o, "draft_vocab_size", e->rows);
-    pl_put_int(o, "target_hidden_size", e->config.target_hidden_size);
     pl_export_put_norms(o, e);
     pl_put_object(o, "eagle_config");
     pl_put_bool(o, "use_aux_hidden_state", true);
@@ -184,10 +187,12 @@ static pl_status check_eagle3(const pl_export *e, const pl_export_engine *engine
     if (c->num_hidden_layers > most)
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: %d layers, %s serves at most %d", e->checkpoint,
                        c->num_hidden_layers, engine->name, most);
+    unsigned lost = pl_export_is_parallel(e) ? engine->parallel_norms : 0;
     for (int i = 0; i < PL_HF_NORMS; i++)
-        if (pl_hf_norms(c) & ~engine->norms & 1U << i)
-            return pl_fail(err, PL_E_UNSUPPORTED, "%s: trained with %s, which %s does not compute", e->checkpoint,
-                           pl_hf_norm_names[i], engine->name);
+        if (pl_hf_norms(c) & (~engine->norms | lost) & 1U << i)
+            return pl_fail(err, PL_E_UNSUPPORTED, "%s: trained with %s, which %s does not compute%s", e->checkpoint,
+                           pl_hf_norm_names[i], engine->name,
+                           lost & 1U << i ? " for P-EAGLE where vLLM reads it; export it to vllm" : "");
     if (c->n_taps == 0)
         return pl_fail(err, PL_E_INPUT,
                        "%s: names no layers of its target, which engines understand differently; add "
@@ -199,6 +204,20 @@ static pl_status check_eagle3(const pl_export *e, const pl_export_engine *engine
                        "\"paceline\": {\"tap_numbering\": \"input\"} (or \"output\") to its config.json",
                        e->checkpoint);
     return PL_OK;
+}
+
+// Of EAGLE-3 and P-EAGLE, once the weights are open.
+static pl_status check_embeddings(const pl_export *e, const pl_export_engine *engine, pl_err *err) {
+    bool wide = e->config.hidden_size != e->config.target_hidden_size;
+    if (wide && !e->own_embed)
+        return pl_fail(err, PL_E_INPUT, "%s: of width %d for a target of %d, and has no %s", e->checkpoint,
+                       e->config.hidden_size, e->config.target_hidden_size, PL_BACKBONE_EMBED);
+    if (!e->own_embed || engine->own & (wide ? PL_EXPORT_OWN_WIDTH : PL_EXPORT_OWN_SAME)) return PL_OK;
+    if (wide)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: of width %d for a target of %d, where %s takes the target's width",
+                       e->checkpoint, e->config.hidden_size, e->config.target_hidden_size, engine->name);
+    return pl_fail(err, PL_E_UNSUPPORTED, "%s: has embeddings of its own, in whose place %s takes the target's",
+                   e->checkpoint, engine->name);
 }
 
 static pl_status check_blocks(const pl_export *e, const pl_export_engine *engine, pl_err *err) {
@@ -249,6 +268,8 @@ static pl_status open_export(pl_export *e, const pl_export_engine *engine, pl_er
     memcpy(e->tap, taps.layer, sizeof taps.layer[0] * (size_t)taps.n);
     PL_TRY(check_kind(e, engine, err));
     PL_TRY(pl_weight_source_open(&e->src, e->checkpoint, err));
+    e->own_embed = !pl_export_is_block(e) && pl_weight_source_find(e->src, PL_BACKBONE_EMBED);
+    if (!pl_export_is_block(e)) PL_TRY(check_embeddings(e, engine, err));
     PL_TRY(read_map(e, err));
     if (e->target && !engine->write) PL_TRY(open_target(e, err));
     if (!e->target && copies_target(e, engine))

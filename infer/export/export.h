@@ -9,6 +9,8 @@
 //   head     one dense matrix [Vd, d]: a low-rank head is multiplied out (its factors go to the folder "factors", since
 //            engines refuse or skip names that they do not know)
 //   d2t      int64 offsets, with t2d (trtllm: int32 offsets alone); left out where draft id = target id
+//   embeddings  a drafter's own stand in the file, for engines that read them: some take the target's all the same
+//            where they are as wide
 // Block drafters (block.c) have z-lab's names everywhere: engines differ in where config.json says what, in how layers
 // are counted, and in whether copies of the target's embeddings and head are wanted.
 // Exports with a plain config (vllm, sglang, trtllm, eagle) open here as any drafter does, with the same numbers
@@ -22,6 +24,10 @@
 #include "infer/export/check.h"
 #include "kernels/base/json.h"
 
+// Which embeddings of a drafter's own an engine reads: of a drafter as wide as its target, and of another.
+#define PL_EXPORT_OWN_SAME 1U
+#define PL_EXPORT_OWN_WIDTH 2U
+
 #define PL_EXPORT_TOKENS 3 // drafted at a time, in the command that serves an export
 
 typedef struct pl_export {
@@ -34,6 +40,7 @@ typedef struct pl_export {
     char             *served;                  // the target as a shell reads it; owned
     bool              f32;                     // matrices are to be written in fp32
     bool              targets_head;            // the head is the target's, whatever stands beside it
+    bool              own_embed;               // the checkpoint has embeddings of its own
 } pl_export;
 
 // How an engine reads block drafters.
@@ -49,16 +56,18 @@ typedef struct pl_export_blocks {
 // One engine: a file of this folder and a line in engines.def.
 typedef struct pl_export_engine {
     const char *name, *help;
-    const char *layer;      // what stands before the one layer's names; several are called "layers.N."
-    int         layers;     // of the drafter, at most; 0: one
-    const char *later_norm; // what norms the input of layers behind the first; NULL: input_layernorm
-    unsigned    norms;      // EAGLE-3.1's that it computes (checkpoints/hf.h)
-    bool        parallel;   // it serves P-EAGLE
-    bool        embeddings; // the file holds a copy of the target's
-    bool        map32;      // d2t as int32, and no t2d
-    bool        nested;     // the layer's sizes stand in an object of their own
-    bool        strict;     // what is missing in config.json is taken from defaults that are no trainer's
-    const char *list;       // the member that holds the target's layers
+    const char *layer;          // what stands before the one layer's names; several are called "layers.N."
+    int         layers;         // of the drafter, at most; 0: one
+    const char *later_norm;     // what norms the input of layers behind the first; NULL: input_layernorm
+    unsigned    norms;          // EAGLE-3.1's that it computes (checkpoints/hf.h)
+    unsigned    parallel_norms; // those of them that P-EAGLE loses on its way to it
+    bool        parallel;       // it serves P-EAGLE
+    unsigned    own;            // PL_EXPORT_OWN_*
+    bool        embeddings;     // the file holds a copy of the target's
+    bool        map32;          // d2t as int32, and no t2d
+    bool        nested;         // the layer's sizes stand in an object of their own
+    bool        strict;         // what is missing in config.json is taken from defaults that are no trainer's
+    const char *list;           // the member that holds the target's layers
     // 1 where it reads this list's numbers as outputs, 0: as inputs.
     int (*reads_outputs)(const int *list, int n);
     // What this engine cannot serve, refused with one line; what its user should know, by pl_log_warn. NULL: nothing.
@@ -100,7 +109,8 @@ int pl_export_reads_inputs(const int *list, int n); // 0
 void pl_export_put_dtype(pl_json_out *o, const pl_export *e);
 // Members that all of them read: sizes, norms, both spellings of RoPE, the type.
 void pl_export_put_layer(pl_json_out *o, const pl_export *e);
-// config.json of SGLang's and TensorRT-LLM's kind: the architecture LlamaForCausalLMEagle3, the layer, eagle_config.
+// config.json of SGLang's and TensorRT-LLM's kind: the architecture LlamaForCausalLMEagle3, the layer, eagle_config;
+// the target's width beside it is the engine's to write.
 void pl_export_put_plain(pl_json_out *o, const pl_export *e, int shift);
 // A list of layers by number: shift 0 counts inputs, -1 outputs.
 void pl_export_put_taps(pl_json_out *o, const char *key, const pl_export *e, int shift);
@@ -108,6 +118,7 @@ void pl_export_put_taps(pl_json_out *o, const char *key, const pl_export *e, int
 void pl_export_put_norms(pl_json_out *o, const pl_export *e);
 // "eagle_config" with the layers in that numbering, those switches, "paceline" with the numbering.
 void pl_export_put_eagle3(pl_json_out *o, const pl_export *e, int shift);
+void pl_export_put_width(pl_json_out *o, const pl_export *e); // "target_hidden_size"
 
 bool      pl_export_is_parallel(const pl_export *e); // P-EAGLE
 int       pl_export_tokens(const pl_export *e);      // drafted at a time, of EAGLE-3 and P-EAGLE

@@ -1,7 +1,8 @@
-// llama.cpp's draft-eagle3 (src/models/eagle3.cpp, common/speculative.cpp): one GGUF file. It counts layers by their
-// inputs and reads exactly three; the last layer's output is none of them, since its graphs leave that unfilled. d2t
-// holds target ids, rows of queries and keys stand in pairs as Llama's do there, norms are fp32. The draft's vocabulary
-// must be the target's, piece by piece: its keys are copied from the target's own file, which --target names.
+// llama.cpp's draft-eagle3 (src/models/eagle3.cpp, common/speculative.cpp): one GGUF file. Embeddings in it stand for
+// the target's. It counts layers by their inputs and reads exactly three; the last layer's output is none of them,
+// since its graphs leave that unfilled. d2t holds target ids, rows of queries and keys stand in pairs as Llama's do
+// there, norms are fp32. The draft's vocabulary must be the target's, piece by piece: its keys are copied from the
+// target's own file, which --target names.
 //
 // Blocks are its draft-dflash and draft-dspark (src/models/dflash.cpp), architecture dflash: any layers, as wide as the
 // target; rows of queries and keys in our order; embeddings, and the head where the file has none, are the target's. It
@@ -362,6 +363,7 @@ const pl_export_engine pl_export_gguf = {.name = "gguf",
                                          .blocks = &blocks,
                                          .layer = "midlayer.",
                                          .norms = PL_HF_NORM_BEFORE_FC | PL_HF_NORM_BEFORE_RESIDUAL,
+                                         .own = PL_EXPORT_OWN_SAME | PL_EXPORT_OWN_WIDTH,
                                          .check = check,
                                          .write = write,
                                          .rules = pl_check_gguf,

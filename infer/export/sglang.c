@@ -1,6 +1,7 @@
 // SGLang's EAGLE3 (models/llama_eagle3.py): names it does not know are skipped in silence. Older versions add one to
 // each layer's number; since May 2026 (pull request 25454) they do so only where the first one is 1, and take other
 // lists as inputs. Of several draft layers it norms the input of those behind the first by what it calls hidden_norm.
+// Embeddings of the target's width are the target's, whatever the file holds (set_embed); of another the file's.
 #include "infer/drafter/backbone.h"
 #include "infer/export/export.h"
 #include "kernels/base/arena.h"
@@ -24,6 +25,7 @@ static int reads_outputs(const int *list, int n) {
 }
 
 static void config(pl_json_out *o, const pl_export *e) {
+    pl_export_put_width(o, e);
     pl_export_put_plain(o, e, by_outputs(e) ? -1 : 0);
 }
 
@@ -51,6 +53,7 @@ const pl_export_engine pl_export_sglang = {.name = "sglang",
                                            .layers = PL_STEP_LAYERS,
                                            .later_norm = "hidden_norm.weight",
                                            .norms = PL_HF_FC_NORM | PL_HF_NORM_OUTPUT,
+                                           .own = PL_EXPORT_OWN_WIDTH,
                                            .list = PL_EXPORT_LIST,
                                            .reads_outputs = reads_outputs,
                                            .check = check,

@@ -1,7 +1,9 @@
 // The format of vLLM's speculators library (Eagle3DraftModel, DFlashDraftModel, DSparkDraftModel), which vLLM serves by
 // the folder alone. The layer's sizes stand in transformer_layer_config, every one of them, since what is absent is
 // read as a default of the model_type; norm_before_residual has two defaults, so it is always written. Embeddings are a
-// copy of the target's, and so is a block drafter's head where it is the target's.
+// copy of the target's where the drafter has none of its own, and so is a block drafter's head where it is the
+// target's; the library takes drafters of the target's width alone. vLLM's reader of this form (its
+// transformers_utils/configs/speculators/algos.py) hands fc_norm on for eagle3 and drops it for peagle.
 #include "infer/drafter/backbone.h"
 #include "infer/export/export.h"
 #include "kernels/base/arena.h"
@@ -14,7 +16,7 @@ static void put_class(pl_json_out *o, const char *class, const char *type, const
     pl_json_out_close(o, ']');
     pl_put_str(o, "speculators_model_type", type);
     pl_put_int(o, "draft_vocab_size", e->rows);
-    pl_put_int(o, "target_hidden_size", e->config.target_hidden_size);
+    pl_export_put_width(o, e);
 }
 
 static void put_rest(pl_json_out *o, const char *algorithm, int tokens, const pl_export *e) {
@@ -49,7 +51,7 @@ static void config(pl_json_out *o, const pl_export *e) {
     put_class(o, parallel ? "PEagleDraftModel" : "Eagle3DraftModel", type, e);
     if (parallel) pl_put_int(o, "mask_token_id", e->config.block.mask_token);
     pl_export_put_norms(o, e);
-    pl_put_bool(o, "embed_requires_grad", false);
+    pl_put_bool(o, "embed_requires_grad", e->own_embed);
     pl_export_put_taps(o, "eagle_aux_hidden_state_layer_ids", e, 0);
     put_rest(o, type, pl_export_tokens(e), e);
 }
@@ -93,7 +95,9 @@ const pl_export_engine pl_export_speculators = {.name = "speculators",
                                                 .layer = "layers.0.",
                                                 .layers = PL_STEP_LAYERS,
                                                 .norms = ~0U,
+                                                .parallel_norms = PL_HF_FC_NORM | PL_HF_NORM_OUTPUT,
                                                 .parallel = true,
+                                                .own = PL_EXPORT_OWN_SAME,
                                                 .nested = true,
                                                 .list = "eagle_aux_hidden_state_layer_ids",
                                                 .strict = true,

@@ -1,6 +1,7 @@
 // TensorRT-LLM's Eagle3 (PyTorch backend, models/modeling_speculative.py): its map is int32, it takes embeddings from
-// the target, and an option of the engine, eagle3_layers_to_capture, tells it the layers, by their outputs. That is a
-// set: the draft's features come in rising order whatever the list says. The option stands in trtllm.yaml.
+// the target unless the draft has another width, and an option of the engine, eagle3_layers_to_capture, tells it the
+// layers, by their outputs. That is a set: the draft's features come in rising order whatever the list says. The option
+// stands in trtllm.yaml.
 #include "infer/export/export.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/strbuf.h"
@@ -27,6 +28,7 @@ static int reads_outputs(const int *list, int n) {
 }
 
 static void config(pl_json_out *o, const pl_export *e) {
+    pl_export_put_width(o, e);
     pl_export_put_plain(o, e, -1);
 }
 
@@ -66,6 +68,7 @@ const pl_export_engine pl_export_trtllm = {.name = "trtllm",
                                            .strict = true,
                                            .reads_outputs = reads_outputs,
                                            .map32 = true,
+                                           .own = PL_EXPORT_OWN_WIDTH,
                                            .check = check,
                                            .config = config,
                                            .more = "trtllm.yaml",

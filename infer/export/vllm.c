@@ -17,6 +17,7 @@ static void config(pl_json_out *o, const pl_export *e) {
         pl_put_int(o, "pard_token", e->config.block.mask_token); // the same, by the name that older versions ask for
         pl_put_int(o, "num_depths", e->config.block.size);       // ours
     }
+    pl_export_put_width(o, e);
     pl_export_put_eagle3(o, e, 0);
 }
 
@@ -51,6 +52,7 @@ const pl_export_engine pl_export_vllm = {.name = "vllm",
                                          .layers = PL_STEP_LAYERS,
                                          .norms = ~0U,
                                          .parallel = true,
+                                         .own = PL_EXPORT_OWN_SAME | PL_EXPORT_OWN_WIDTH,
                                          .list = "eagle_aux_hidden_state_layer_ids",
                                          .reads_outputs = pl_export_reads_inputs,
                                          .config = config,

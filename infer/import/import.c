@@ -145,9 +145,9 @@ static pl_status read_config(import *m, pl_err *err) {
     if (c->target_hidden_size != t->hidden_size)
         return pl_fail(err, PL_E_INPUT, "%s: made for a target of width %d, %s has %d", m->o->dir,
                        c->target_hidden_size, m->o->target, t->hidden_size);
-    if (c->hidden_size != t->hidden_size)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: of width %d, its target's is %d; one width is supported", m->o->dir,
-                       c->hidden_size, t->hidden_size);
+    if (c->hidden_size != t->hidden_size && !eagle3(m))
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: of width %d, its target's is %d; eagle3 and peagle alone may differ",
+                       m->o->dir, c->hidden_size, t->hidden_size);
     warn_rope(m);
     if (is_block(m)) {
         c->target_hidden_size = 0; // is the target's, and no member of z-lab's
@@ -252,8 +252,10 @@ static pl_status take_embeddings(import *m, const pl_weight_entry *w, pl_err *er
     bool same;
     PL_TRY(is_targets(m, w, false, &same, err));
     if (same) return PL_OK;
+    m->told->own_embed = true;
+    if (eagle3(m)) return push(m, PL_BACKBONE_EMBED, w, err);
     return pl_fail(err, PL_E_UNSUPPORTED,
-                   "%s: %s is not its target's; drafters with embeddings of their own are not supported", m->o->dir,
+                   "%s: %s is not its target's; eagle3 and peagle alone may have embeddings of their own", m->o->dir,
                    w->name);
 }
 
@@ -288,7 +290,7 @@ static pl_status take(import *m, const pl_weight_entry *w, pl_err *err) {
     for (int i = 0; i < 4; i++)
         if (strcmp(name, left_out[i]) == 0) return PL_OK; // the map is read by itself
     if (ends(name, ".inv_freq")) return PL_OK;
-    if (strcmp(name, "embed_tokens.weight") == 0) return take_embeddings(m, w, err);
+    if (strcmp(name, PL_BACKBONE_EMBED) == 0) return take_embeddings(m, w, err);
     if (strcmp(name, "lm_head.weight") == 0) return m->factors ? PL_OK : take_head(m, w, err);
     return push(m, name, w, err);
 }
@@ -381,6 +383,7 @@ static void want_eagle(wanted_list *l, const import *m) {
         want(l, "", name, c->target_hidden_size, 0, NEEDED);
     }
     if (parallel(m)) want(l, "", "mask_hidden", 1, read, NEEDED);
+    if (three) want(l, "", PL_BACKBONE_EMBED, c->vocab_size, d, d != c->target_hidden_size ? NEEDED : MAY_BE);
     for (int i = 0; i < c->num_hidden_layers; i++)
         want_layer(l, m, i);
 }

@@ -11,7 +11,7 @@
 //   names     "layers.0.*" or "midlayer.*", with or without "model."
 //   d2t       offsets or target ids, int64 or int32, told apart by t2d and by what they can be
 //   target's  embeddings and an output matrix that are copies of the target's are left out or, where a head lacks its
-//             own, taken from there; embeddings that were trained are refused
+//             own, taken from there; embeddings that were trained stay, of EAGLE-3 and P-EAGLE
 //   factors   a low-rank head that an export of ours multiplied out is taken as the factors beside it
 #ifndef PL_IMPORT_H
 #define PL_IMPORT_H
@@ -32,6 +32,7 @@ typedef struct pl_import_told {
     const char *head;                    // "full", "lowrank", "markov" or "target"
     int         n_taps, tap[PL_HF_TAPS]; // inputs
     int64_t     rows;                    // of the head
+    bool        own_embed;               // it has embeddings of its own
 } pl_import_told;
 
 // Reads dir (config.json and safetensors), checks it against the target, writes out as a whole. Refused with one line:

@@ -21,7 +21,8 @@ typedef enum pl_param_start {
     PL_START_DENSE,      // a head's rows [V, d]: the target's output matrix, or another drafter's rows
     PL_START_UP,         // the best low-rank factors of those rows: up [V, r]
     PL_START_DOWN,       // and down [r, d]
-    PL_START_FINAL_NORM, // the target's final norm
+    PL_START_FINAL_NORM, // the target's final norm, where it is as wide
+    PL_START_EMBED,      // the target's embeddings, or their random projection to the width (train/start/embed.h)
     PL_START_FEATURES    // drawn, then each d columns scaled to the features that they read (pl_backbone_kind.gains)
 } pl_param_start;
 
@@ -35,10 +36,10 @@ typedef struct pl_param {
     size_t             owned_bytes;
     const pl_segments *segments; // borrowed, filled in before load or draw; NULL: none
     pl_param_start     start;
-    bool               fixed;  // never trained
-    bool neutral; // as it begins it changes nothing: a drafter may start from one that lacks it
-    bool               fp32;   // held in fp32 whatever the others are held in
-    float              offset; // a vector held for inference is this more than the file's: loading adds it
+    bool               fixed;   // never trained
+    bool               neutral; // as it begins it changes nothing: a drafter may start from one that lacks it
+    bool               fp32;    // held in fp32 whatever the others are held in
+    float              offset;  // a vector held for inference is this more than the file's: loading adds it
 } pl_param;
 
 typedef struct pl_params {

@@ -1,4 +1,5 @@
 // Ops that move or reduce whole rows: embed, gather, rmsnorm, headnorm, smoothl1, classify.
+#include "kernels/cuda/byrow.cuh"
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/rounded.cuh"
 extern "C" {
@@ -26,19 +27,18 @@ static __global__ void take_rows_kernel(float *y, const void *w, int bf16, const
     y[i] = row < 0 ? 0 : scale * (bf16 ? pl_widen(((const uint16_t *)w)[at]) : ((const float *)w)[at]);
 }
 
-// dw[id[t]] += scale dy[t], t ascending, no atomics: the block of row t does nothing where an earlier row has its id,
-// else it adds all rows of that id in order.
-static __global__ void add_rows_kernel(float *dw, const float *dy, const int32_t *id, int64_t rows, int64_t d,
-                                       float scale) {
-    int64_t t = blockIdx.x;
-    int32_t own = id[t];
-    if (own < 0) return;
-    for (int64_t s = 0; s < t; s++)
-        if (id[s] == own) return;
+// dw[id[t]] += scale dy[t], t ascending, no atomics: the block of a row's first entry adds all of that row.
+static __global__ void add_rows_kernel(float *dw, const float *dy, const int32_t *id, pl_by_row by, int64_t rows,
+                                       int64_t d, float scale) {
+    int32_t p = (int32_t)blockIdx.x;
+    if (p >= by.first[rows]) return;
+    int64_t own = id[by.entry[p]];
+    int32_t to = by.first[own + 1];
+    if (by.first[own] != p) return;
     for (int64_t i = threadIdx.x; i < d; i += blockDim.x) {
         float sum = dw[own * d + i];
-        for (int64_t s = t; s < rows; s++)
-            if (id[s] == own) sum += scale * dy[s * d + i];
+        for (int32_t q = p; q < to; q++)
+            sum += scale * dy[by.entry[q] * d + i];
         dw[own * d + i] = sum;
     }
 }
@@ -55,16 +55,17 @@ static void take_rows(pl_ctx *ctx, const char *op, const pl_tensor *y, const pl_
                     pl_cuda_state_of(ctx)->fault);
 }
 
-// Each block reads all ids: from a copy in the device's memory.
+// Several kernels read all ids: from a copy in the device's memory.
 static void add_rows(pl_ctx *ctx, const char *op, const pl_tensor *y, const pl_tensor *w, const int32_t *id,
                      double scale) {
     if (!y->grad || !w->grad) return;
     size_t   bytes = pl_size_mul((size_t)y->dim[0], sizeof *id, 1), mark = pl_arena_mark(&ctx->scratch);
     int32_t *own = (int32_t *)pl_arena_alloc(&ctx->scratch, bytes);
     pl_ctx_copy(ctx, own, id, bytes);
+    pl_by_row by = pl_by_row_of(ctx, op, own, y->dim[0], w->dim[0]);
     if (!ctx->measuring)
-        PL_LAUNCH(ctx, op, add_rows_kernel, pl_grid(y->dim[0]), PL_BLOCK, pl_grad_f32(w), pl_grad_f32(y), own,
-                  y->dim[0], y->dim[1], (float)scale);
+        PL_LAUNCH(ctx, op, add_rows_kernel, pl_grid(y->dim[0]), PL_BLOCK, pl_grad_f32(w), pl_grad_f32(y), own, by,
+                  w->dim[0], y->dim[1], (float)scale);
     pl_arena_release(&ctx->scratch, mark);
 }
 

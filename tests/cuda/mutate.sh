@@ -15,13 +15,13 @@ tests_of() { # FILE: quick ones first
     attention*) echo raced_op_attention ;;
     blockattention.cu) echo raced_op_blockattention ;;
     blockconv.cu) echo raced_op_blockconv ;;
-    columns.cuh | rows.cu) echo raced_op_headnorm raced_op_rmsnorm raced_op_smoothl1 raced_op_classify raced_op_embed raced_op_adamw ;;
+    columns.cuh | rows.cu) echo raced_op_headnorm raced_op_rmsnorm raced_op_smoothl1 raced_op_classify raced_op_embed raced_op_gather raced_op_adamw ;;
     device.cuh) echo raced_op_smoothl1 raced_op_rmsnorm raced_op_route raced_op_topk raced_op_draw ;;
     divergence.cu) echo raced_op_divergence ;;
     draw.cu) echo raced_op_draw ;;
     elementwise.cu) echo raced_op_kvstore raced_op_silu raced_op_softcap raced_op_add raced_op_rope raced_op_swiglu raced_op_concat ;;
     frontier.cu) echo raced_op_frontier ;;
-    byrow.cuh | gatherdot.cu) echo raced_op_gatherdot raced_cuda ;;
+    byrow.cuh | gatherdot.cu) echo raced_op_gatherdot raced_op_embed raced_cuda ;;
     gemm.cu) echo raced_op_linear ;;
     headtopk.cu) echo raced_op_headtopk ;;
     linear.cu) echo raced_branch raced_op_linear raced_cuda raced_op_headtopk ;;

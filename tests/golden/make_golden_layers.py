@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Writes eagle3_deep.golden, eagle3_each.golden and eagle3_whole.golden of this folder: what speculators' Eagle3DraftModel
 computes with several layers and with EAGLE-3.1's norms, in double and in float32: what a step hands on, logits, losses,
-gradients; and peagle.golden, of its PEagleDraftModel. Format, numbers from names and documents: make_golden.py, whose
+gradients; peagle.golden, of its PEagleDraftModel; and peagle_own.golden, of the same with embeddings of its own that
+learn, narrower than its target: fc, the masks' state and the verifier's head are made for the target's width, all else
+is the model's. Format, numbers from names and documents: make_golden.py, whose
 eagle3.golden is of one layer without norms.
 
 The models' own forwards run, one document at a time, P-EAGLE's with all depths of all rows instead of drawn ones; the
@@ -22,6 +24,7 @@ from make_golden import (D, EPS, HD, NH, NKV, SMALL, STEPS, TAPS, THETA, V, Gold
                          in_all_precisions, int32, llama_config, rows_of, weight)
 
 MASK = 7
+WIDTH = 36  # of the drafter that is narrower than its target
 INTER = SMALL["intermediate_size"]
 VERSIONS = {
     "deep": (3, {}),
@@ -30,20 +33,23 @@ VERSIONS = {
 }
 
 
-def layer_config(layers):
-    """Of plain layers of Llama's."""
+def layer_config(layers, width=D):
+    """Of plain layers of Llama's: heads and MLP in proportion to the width, by whole groups and to 16."""
+    nkv = (2 * NKV * width + D) // (2 * D)  # a number of heads that divides the width
     config = transformers.LlamaConfig(
-        vocab_size=V, hidden_size=D, intermediate_size=INTER, num_hidden_layers=layers, num_attention_heads=NH,
-        num_key_value_heads=NKV, head_dim=HD, max_position_embeddings=64, rms_norm_eps=EPS, attention_bias=False,
+        vocab_size=V, hidden_size=width, intermediate_size=INTER if width == D else -(-INTER * width // D) + 15 & ~15,
+        num_hidden_layers=layers, num_attention_heads=nkv * NH // NKV, num_key_value_heads=nkv, head_dim=HD, max_position_embeddings=64, rms_norm_eps=EPS, attention_bias=False,
         rope_parameters=dict(rope_type="default", rope_theta=THETA), tie_word_embeddings=False)
     config._attn_implementation = "eager"
     return config
 
 
-def named_weights(model, dtype, layers):
+def named_weights(model, dtype, layers, own=False):
     """Sets the model's weights by the names that they have here; returns those that learn."""
     named = {}
     target = {"embed_tokens.weight": "model.embed_tokens.weight", "verifier_lm_head.weight": "lm_head.weight"}
+    if own:
+        del target["embed_tokens.weight"]
     with torch.no_grad():
         for theirs, p in model.named_parameters():
             name = theirs.replace("layers.0.", "midlayer.") if layers == 1 else theirs
@@ -108,8 +114,16 @@ def eagle3_version(dtype, docs, layers, norms):
     return out, {n: p.grad for n, p in named.items()}, int32(best)
 
 
-def peagle_run(dtype, docs):
-    """Two layers and fc_norm; rows as eagle3's: depth k of row t is step k."""
+def for_target(model, dtype):
+    """What reads or is the target's, in the target's width."""
+    model.fc = torch.nn.Linear(TAPS * D, WIDTH, bias=False, dtype=dtype)
+    model.mask_hidden = torch.nn.Parameter(torch.zeros(1, 1, TAPS * D, dtype=dtype))
+    model.verifier_lm_head = torch.nn.Linear(D, V, bias=False, dtype=dtype)
+
+
+def peagle_run(dtype, docs, own):
+    """Two layers and fc_norm, or one of another width; rows as eagle3's: depth k of row t is step k."""
+    layers = 1 if own else 2
     _, teacher, weights = rows_of(docs, set(range(V)))
     rows = sum(d["n"] for d in docs)
     out = {k: torch.zeros(STEPS, rows, dtype=dtype) for k in ("loss", "accept")}
@@ -117,9 +131,11 @@ def peagle_run(dtype, docs):
     best, first, total = np.full((STEPS, rows), -1), 0, 0
     with computing_in(dtype):
         model = peagle_core.PEagleDraftModel(PEagleSpeculatorConfig(
-            transformer_layer_config=layer_config(2), draft_vocab_size=V, mask_token_id=MASK, fc_norm=True,
-            eagle_aux_hidden_state_layer_ids=list(range(TAPS)), embed_requires_grad=False)).to(dtype).train()
-        named = named_weights(model, dtype, 2)
+            transformer_layer_config=layer_config(layers, WIDTH if own else D), draft_vocab_size=V, mask_token_id=MASK,
+            fc_norm=not own, eagle_aux_hidden_state_layer_ids=list(range(TAPS)), embed_requires_grad=own)).to(dtype).train()
+        if own:
+            for_target(model, dtype)
+        named = named_weights(model, dtype, layers, own)
         for d in docs:
             n, seen = d["n"], {}
             anchor = torch.cat([torch.arange(n - k) for k in range(STEPS)])
@@ -170,11 +186,11 @@ def results(g, out, grad, best):
         g.put_tensors(f"full/logits/{k}", [o[f"logits/{k}"] for o in out])
 
 
-def peagle_case():
+def peagle_case(own):
     g, docs = Golden(), documents()
     written(g, docs)
-    results(g, *in_all_precisions(peagle_run, docs))
-    g.write("peagle")
+    results(g, *in_all_precisions(peagle_run, docs, own))
+    g.write("peagle_own" if own else "peagle")
 
 
 def eagle3_case(name):
@@ -190,4 +206,5 @@ def eagle3_case(name):
 if __name__ == "__main__":
     for version in VERSIONS:
         eagle3_case(version)
-    peagle_case()
+    peagle_case(False)
+    peagle_case(True)

@@ -1,6 +1,6 @@
 // EAGLE-3's drafter and its training-time test against PyTorch, where it is written from the paper with whole attention
 // masks: rows, states, logits, losses, gradients; packed and drafting ahead as well. Several layers and EAGLE-3.1's
-// norms, and P-EAGLE: against speculators' models.
+// norms, and P-EAGLE, also with embeddings of its own and of another width than its target: against speculators' models.
 #include "tests/golden/documents.h"
 #include "tests/golden/drafts.h"
 
@@ -39,7 +39,10 @@ static const version plain = {.file = "eagle3"}, deep = {.file = "eagle3_deep", 
                                  .o = {.norm_before_fc = true, .norm_output = true, .norm_before_residual = true}},
                      parallel = {.file = "peagle",
                                  .o = {.layers = 2, .fc_norm = true, .block = K, .mask_token = 7},
-                                 .kind = &pl_backbone_peagle};
+                                 .kind = &pl_backbone_peagle},
+                     narrow = {.file = "peagle_own",
+                               .o = {.width = 36, .block = K, .mask_token = 7},
+                               .kind = &pl_backbone_peagle};
 
 static const pl_backbone_kind *kind_of(const version *v) {
     return v->kind ? v->kind : &pl_backbone_eagle3;
@@ -309,6 +312,11 @@ static void learn_parallel(void **state) {
     learn_of(&parallel, "full", "all");
 }
 
+static void learn_narrow(void **state) {
+    (void)state;
+    learn_of(&narrow, "full", "all");
+}
+
 // ---- packed, over a cache: what was trained is what drafts ----
 
 typedef struct draft {
@@ -473,6 +481,11 @@ static void draft_parallel(void **state) {
     draft_of(&parallel, "full");
 }
 
+static void draft_narrow(void **state) {
+    (void)state;
+    draft_of(&narrow, "full");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_all),       cmocka_unit_test(rows_trimmed),
@@ -484,6 +497,7 @@ int main(void) {
         cmocka_unit_test(learn_whole),    cmocka_unit_test(draft_deep),
         cmocka_unit_test(draft_each),     cmocka_unit_test(draft_whole),
         cmocka_unit_test(learn_parallel), cmocka_unit_test(draft_parallel),
+        cmocka_unit_test(learn_narrow),   cmocka_unit_test(draft_narrow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,11 +24,12 @@ void served_make(served_world *w) {
     pl_hf_head markov = pl_hf_head_make("markov", 7);
     pl_hf_head_set_flag(&markov, "confidence", true);
     for (int i = 0; i < SERVED_ALL; i++) {
-        bool                block = i >= SERVED_FLASH, spark = i == SERVED_SPARK || i == SERVED_RECURRENT;
+        bool                block = served_is_block(i), spark = i == SERVED_SPARK || i == SERVED_RECURRENT;
         pl_backbone_options o = {
             .n_taps = 3, .tap = {2, 4, 5}, .d2t = i == 1 ? w->d2t : NULL, .draft_vocab = i == 1 ? SERVED_ROWS : 0};
         if (block) o.layers = 2, o.block = 6, o.mask_token = 9, o.anchor_first = spark;
         if (spark) o.head = markov;
+        if (i == SERVED_WIDE) o.width = 24;
         if (i == SERVED_RECURRENT) pl_hf_head_set_text(&o.head, "form", "rnn");
         if (i == SERVED_SECOND) o.conv_taps = 2, o.conv_group = 8, o.selector = (pl_hf_selector){5, 6};
         snprintf(w->checkpoint[i], sizeof w->checkpoint[i], "%s/drafter%d", w->base, i);

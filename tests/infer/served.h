@@ -7,7 +7,8 @@
 #include "tests/infer/fixture.h"
 
 // A target, and drafters for it that read layers 2, 4 and 5: EAGLE-3 with a head of all rows and of those in d2t, DFlash,
-// DSpark with both of its heads, DFlash 2, and DSpark with the recurrent form of its Markov head.
+// DSpark with both of its heads, DFlash 2, DSpark with the recurrent form of its Markov head, and EAGLE-3 of another
+// width.
 enum {
     SERVED_LAYERS = 8,
     SERVED_ROWS = 31,
@@ -15,6 +16,7 @@ enum {
     SERVED_SPARK,
     SERVED_SECOND,
     SERVED_RECURRENT,
+    SERVED_WIDE,
     SERVED_ALL
 };
 typedef struct served_world {
@@ -23,6 +25,10 @@ typedef struct served_world {
     pl_llama model;
     int32_t  d2t[SERVED_ROWS];
 } served_world;
+
+static inline bool served_is_block(int which) {
+    return which >= SERVED_FLASH && which != SERVED_WIDE;
+}
 
 void served_make(served_world *w);
 void served_end(served_world *w);

@@ -1,6 +1,8 @@
 // Rules for served drafters: every export keeps all of its engine's, and each way to break one is told by its name.
 #include "tests/infer/served.h"
 
+#include "infer/drafter/backbone.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,8 +36,9 @@ static void exports_hold(void **state) {
     for (int e = 0; pl_export_engine_at(e); e++)
         for (int which = 0; which < SERVED_ALL; which++) {
             const char *name = pl_export_engine_at(e)->name;
-            bool        block = which >= SERVED_FLASH;
+            bool        block = served_is_block(which);
             if (pl_export_engine_at(e)->write || (block && !pl_export_engine_at(e)->blocks)) continue;
+            if (which == SERVED_WIDE && !(pl_export_engine_at(e)->own & PL_EXPORT_OWN_WIDTH)) continue;
             served_export(&w, name, which, w.target, false);
             served_told h = check(name, w.target);
             if (*h.broken || *h.unseen) fail_msg("%s: %s", name, h.why);
@@ -51,14 +54,14 @@ static void exports_hold(void **state) {
 
 // ---- broken one at a time ----
 
-enum how { EDIT, DROP, WITHOUT, RENAME, VECTOR, MATRIX, NARROW, MAP };
+enum how { EDIT, DROP, WITHOUT, RENAME, VECTOR, MATRIX, NARROW, COPY, MAP };
 
 typedef struct breaking {
     const char *engine;
     int         trimmed;
     enum how    how;
     const char *from,
-        *to;          // EDIT: text; DROP: a member; WITHOUT: a tensor; RENAME: names; VECTOR, MATRIX, MAP: a tensor
+        *to; // EDIT: text; DROP: a member; WITHOUT: a tensor; RENAME: names; VECTOR, MATRIX, COPY, MAP: a tensor
     const char *rule; // "?rule": not broken, but nobody can tell
 } breaking;
 
@@ -126,7 +129,12 @@ static const breaking cases[] = {
     {"vllm", 1, MAP, "ids", NULL, "map-offsets"},
     {"sglang", 1, MAP, "twice", NULL, "map-offsets"},
     {"vllm", 1, MAP, "others", NULL, "map-marks"},
-    {"vllm", 0, EDIT, "\"target_hidden_size\": 48", "\"target_hidden_size\": 64", "target-fits"},
+    {"vllm", 1, EDIT, "\"vocab_size\": 97", "\"vocab_size\": 98", "target-fits"},
+    {"sglang", 6, EDIT, "\"target_hidden_size\": 48", "\"target_hidden_size\": 64", "target-fits"},
+    {"vllm", 6, WITHOUT, "embed_tokens.weight", NULL, "embeddings"},
+    {"eagle", 6, WITHOUT, "embed_tokens.weight", NULL, "embeddings"},
+    {"eagle", 0, EDIT, "\"mlp_bias\": false", "\"mlp_bias\": false, \"target_hidden_size\": 48", "embeddings"},
+    {"sglang", 0, COPY, PL_BACKBONE_EMBED, NULL, "?embeddings"},
     {"sglang", 0, EDIT, "\"max_position_embeddings\": 256", "\"max_position_embeddings\": 128", "positions"},
     {"vllm", 0, EDIT, "\"rope_theta\": 10000.0,\n  \"rope_scaling\"", "\"rope_theta\": 20000.0,\n  \"rope_scaling\"",
      "rope-target"},
@@ -189,6 +197,16 @@ static void no_blocks(void **state) {
     assert_non_null(strstr(err.msg, "a block drafter, which is not known to be served by trtllm"));
 }
 
+// speculators' class has no width of the target's beside its own.
+static void no_width(void **state) {
+    (void)state;
+    served_export(&w, "speculators", 0, w.target, false);
+    served_edit(w.out, "\"target_hidden_size\": 48", "\"target_hidden_size\": 64");
+    served_told h = check("speculators", NULL);
+    assert_non_null(strstr(h.broken, "embeddings "));
+    assert_non_null(strstr(h.why, "and the engine takes the target's width"));
+}
+
 static void replace_map(const char *what) {
     int64_t wide[SERVED_ROWS];
     int32_t narrow[SERVED_ROWS];
@@ -208,7 +226,7 @@ static void replace_map(const char *what) {
 }
 
 static void break_it(const breaking *b) {
-    static const float zeros[48 * 144] = {0};
+    static const float zeros[48 * 144] = {0}; // of 2 bytes, more than the vocabulary has
     switch (b->how) {
     case EDIT: served_edit(w.out, b->from, b->to); break;
     case DROP: served_drop(w.out, b->from); break;
@@ -226,6 +244,11 @@ static void break_it(const breaking *b) {
         served_replace(
             w.out, b->from,
             &(pl_st_source){.name = b->from, .dtype = PL_BF16, .rank = 2, .shape = {TEST_VOCAB, 1}, .data = zeros});
+        break;
+    case COPY:
+        served_replace(
+            w.out, b->from,
+            &(pl_st_source){.name = b->from, .dtype = PL_BF16, .rank = 2, .shape = {TEST_VOCAB, 48}, .data = zeros});
         break;
     case MAP: replace_map(b->from); break;
     }
@@ -250,6 +273,6 @@ static void broken_by_name(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(exports_hold), cmocka_unit_test(broken_by_name),
-                                       cmocka_unit_test(no_blocks)};
+                                       cmocka_unit_test(no_blocks), cmocka_unit_test(no_width)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -52,8 +52,9 @@ static served_told check(const char *path, const char *to) {
 
 static void exports_hold(void **state) {
     (void)state;
-    for (int i = 0; i < 2 * SERVED_RECURRENT; i++) {
-        served_export(&w, "gguf", i % SERVED_RECURRENT, served, i / SERVED_RECURRENT);
+    for (int i = 0; i < 2 * SERVED_ALL; i++) {
+        if (i % SERVED_ALL == SERVED_RECURRENT) continue; // which llama.cpp does not know
+        served_export(&w, "gguf", i % SERVED_ALL, served, i / SERVED_ALL);
         served_told h = check(i % 2 ? file : w.out, served);
         if (*h.broken || *h.unseen) fail_msg("%s", h.why);
         h = check(w.out, NULL);
@@ -177,7 +178,8 @@ static const breaking cases[] = {
     {2, "shapes", "blk.1.attn_q_norm.weight", TENSOR, .n = 1, .list = {47}, .dtype = PL_F32},
     {2, "shapes", "dflash.feed_forward_length", NUMBER, .v = 96},
     {2, "positions", "dflash.context_length", NUMBER, .v = 128},
-    {0, "target-fits", "eagle3.target_hidden_size", NUMBER, .v = 64},
+    {6, "target-fits", "eagle3.target_hidden_size", NUMBER, .v = 64},
+    {6, "names", "token_embd.weight", GONE, .n = 0},
     {0, "vocabulary", "tokenizer.ggml.tokens", GONE, .n = 0},
     {0, "vocabulary", "tokenizer.ggml.tokens", LIST, .n = 3, .list = {1, 2, 3}},
     {0, "positions", "eagle3.context_length", NUMBER, .v = 128},

@@ -315,7 +315,8 @@ static void eagle3_is_lossless(void **state) {
         {.head = pl_hf_head_of("specvocab:rank=12,candidates=9"), .selector = {4, 6}},
         {.head = pl_hf_head_of("dynaspec:clusters=24,width=20,k0=3,k1=1,kmin=1"), .selector = {5, 8}},
         {.layers = 3, .norm_before_fc = true},
-        {.layers = 2, .fc_norm = true, .norm_output = true, .norm_before_residual = true}};
+        {.layers = 2, .fc_norm = true, .norm_output = true, .norm_before_residual = true},
+        {.width = 36, .head = pl_hf_head_of("lowrank:rank=12")}};
     test_target(&w->target, test_mkdir(dir), 8, 21, PL_BF16);
     for (int temperature = 0; temperature < 2; temperature++) {
         for (uint64_t k = 0; k < 8; k++)
@@ -514,7 +515,8 @@ static void peagle_is_lossless(void **state) {
     const pl_backbone_options kinds[] = {
         {.block = 4, .mask_token = 3},
         {.layers = 2, .block = 6, .mask_token = 9, .fc_norm = true, .head = pl_hf_head_of("lowrank:rank=12")},
-        {.layers = 2, .block = 5, .mask_token = 3, .norm_before_residual = true, .selector = {4, 16}}};
+        {.layers = 2, .block = 5, .mask_token = 3, .norm_before_residual = true, .selector = {4, 16}},
+        {.layers = 2, .block = 5, .mask_token = 3, .width = 36}};
     blocks_are_lossless(&pl_backbone_peagle, kinds, sizeof kinds / sizeof *kinds);
 }
 

@@ -1,5 +1,6 @@
 // Exports: the engine's names and numbers and nothing else, the same weights, and a drafter that opens again.
 #include "tests/infer/fixture.h"
+#include "tests/infer/served.h"
 
 #include "checkpoints/gguf.h"
 #include "checkpoints/safetensors.h"
@@ -175,6 +176,56 @@ static void opens_again(const char *engine, const int *taps, const int32_t *d2t)
     assert_int_equal(b->head.vocab, d2t ? DRAFTED : TEST_VOCAB);
     if (d2t) assert_memory_equal(b->head.d2t, d2t, DRAFTED * sizeof *d2t);
     pl_backbone_destroy(b);
+}
+
+// Embeddings of the drafter's own: in the file as they are, for engines that read them; others are no place for it.
+static void own_embeddings(void **state) {
+    (void)state;
+    static const char *const engines[] = {"vllm", "eagle", "sglang", "trtllm", "speculators"};
+    for (int wide = 0; wide < 2; wide++) {
+        pl_backbone_options o = {.own_embed = !wide, .width = wide ? 36 : 0, .n_taps = 3, .tap = {2, 4, 5}};
+        test_backbone_write(checkpoint, &model, &pl_backbone_eagle3, &o, 43);
+        for (int i = 0; i < 5; i++) {
+            bool reads = i < 2 || (wide ? i < 4 : i == 4);
+            if (!reads) {
+                refuse(engines[i], checkpoint, target, wide ? "takes the target's width" : "embeddings of its own");
+                continue;
+            }
+            export_to(engines[i]);
+            same_tensor(checkpoint, "embed_tokens.weight", "embed_tokens.weight");
+            config_is(i < 4 ? "hidden_size" : "transformer_layer_config.hidden_size", wide ? "36" : "48");
+            if (wide) config_is("target_hidden_size", "48");
+        }
+    }
+    write_drafter("full", 0, NULL, (const int[3]){2, 4, 5});
+    export_to("eagle"); // which reads the target's where this member is missing
+    pl_backbone *b;
+    pl_err       err = {0};
+    char        *text = served_text(out, "config.json");
+    assert_null(strstr(text, "target_hidden_size"));
+    pl_free(text);
+    if (pl_backbone_open(&b, out, &model, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_false(b->own_embed);
+    pl_backbone_destroy(b);
+}
+
+// vLLM's reader of speculators' form hands fc_norm on for eagle3 and drops it for peagle.
+static void norms_of_peagle(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const pl_backbone_kind *kind = i < 2 ? &pl_backbone_peagle : &pl_backbone_eagle3;
+        pl_backbone_options     o = {.fc_norm = i % 2 == 0, .norm_before_fc = i % 2, .n_taps = 3, .tap = {2, 4, 5}};
+        o.block = 4;
+        o.mask_token = 9;
+        test_backbone_write(checkpoint, &model, kind, &o, 43);
+        if (i == 0)
+            refuse("speculators", checkpoint, target,
+                   "trained with fc_norm, which speculators does not compute for "
+                   "P-EAGLE where vLLM reads it; export it to vllm");
+        else
+            export_to("speculators");
+        export_to("vllm");
+    }
 }
 
 static void trimmed_head(void **state) {
@@ -523,9 +574,10 @@ static void quotes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full_head),        cmocka_unit_test(trimmed_head), cmocka_unit_test(lowrank_head),
-        cmocka_unit_test(refusals),         cmocka_unit_test(published),    cmocka_unit_test(quotes),
-        cmocka_unit_test(layers_by_engine), cmocka_unit_test(gguf),         cmocka_unit_test(gguf_blocks),
+        cmocka_unit_test(full_head),      cmocka_unit_test(trimmed_head),    cmocka_unit_test(lowrank_head),
+        cmocka_unit_test(own_embeddings), cmocka_unit_test(norms_of_peagle), cmocka_unit_test(refusals),
+        cmocka_unit_test(published),      cmocka_unit_test(quotes),          cmocka_unit_test(layers_by_engine),
+        cmocka_unit_test(gguf),           cmocka_unit_test(gguf_blocks),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

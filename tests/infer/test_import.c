@@ -97,6 +97,57 @@ static void same_weights(const char *a, const char *b) {
     pl_st_close(y);
 }
 
+// Embeddings of the drafter's own, another width and P-EAGLE's masks come back from engines that read them.
+static void own_embeddings(void **state) {
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        bool                    wide = i % 2, parallel = i / 2 == 1;
+        pl_backbone_options     o = {.own_embed = true, .width = wide ? 36 : 0, .n_taps = 3, .tap = {2, 4, 5}};
+        const pl_backbone_kind *kind = parallel ? &pl_backbone_peagle : &pl_backbone_eagle3;
+        if (parallel) o.block = 5, o.mask_token = 9, o.layers = 2;
+        if (i / 2 == 2) o.head = pl_hf_head_make("lowrank", RANK);
+        test_backbone_write(checkpoint, &model, kind, &o, 43);
+        for (int e = 0; pl_export_engine_at(e); e++) {
+            const pl_export_engine *to = pl_export_engine_at(e);
+            bool reads = to->own & (wide ? PL_EXPORT_OWN_WIDTH : PL_EXPORT_OWN_SAME) && (to->parallel || !parallel);
+            if (to->write || !reads) continue;
+            export_to(to->name, checkpoint, out);
+            assert_true(import_as(out, PL_HF_TAPS_UNSTATED).own_embed);
+            same_weights(checkpoint, back);
+            pl_backbone *b;
+            pl_err       err = {0};
+            if (pl_backbone_open(&b, back, &model, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
+            assert_int_equal(b->embed.dim[1], wide ? 36 : 48);
+            pl_backbone_destroy(b);
+            served_replace(out, "embed_tokens.weight", &(pl_st_source){.name = "embed_tokens.weight"});
+            if (wide) refused(PL_HF_TAPS_UNSTATED, "has no embed_tokens.weight");
+        }
+    }
+}
+
+// What reads the target's rows or embeddings, or has its width, is no place for them.
+static void no_own_embeddings(void **state) {
+    (void)state;
+    const struct {
+        const pl_backbone_kind *kind;
+        pl_backbone_options     o;
+        const char             *says;
+    } cases[] = {
+        {&pl_backbone_eagle3, {.width = 36, .head = pl_hf_head_of("specvocab:rank=4,candidates=5")}, "target's rows"},
+        {&pl_backbone_eagle3,
+         {.own_embed = true, .head = pl_hf_head_of("dynaspec:clusters=12,width=20,k0=5,k1=3,kmin=1")},
+         "a dynaspec head reads the target's embeddings"},
+        {&pl_backbone_eagle3, {.width = 40}, "drafter.width: 40, give a multiple of 3"},
+        {&pl_backbone_eagle1, {.width = 36}, "an eagle1 drafter of width 36 for a target of width 48"},
+        {&pl_backbone_dflash, {.own_embed = true, .block = 4}, "it takes the target's embeddings and width"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_backbone *b;
+        pl_err       err = {0};
+        assert_true(pl_backbone_create(&b, cases[i].kind, &model, &cases[i].o, pl_backend_cpu(), &err) != PL_OK);
+        if (!strstr(err.msg, cases[i].says)) fail_msg("%s: %s", cases[i].says, err.msg);
+    }
+}
+
 // Out to every engine and back: the same checkpoint, which gives the same export.
 static void round_trips(void **state) {
     (void)state;
@@ -259,7 +310,11 @@ static void names(void **state) {
         out, "embed_tokens.weight",
         &(pl_st_source){
             .name = "embed_tokens.weight", .dtype = PL_F32, .rank = 2, .shape = {TEST_VOCAB, 48}, .data = row});
-    refused(PL_HF_TAPS_UNSTATED, "embeddings of their own are not supported");
+    told = import_as(out, PL_HF_TAPS_UNSTATED);
+    assert_true(told.own_embed);
+    a = served_open(back);
+    assert_memory_equal(pl_st_find(a, "embed_tokens.weight")->data, row, sizeof row);
+    pl_st_close(a);
     export_to("vllm", checkpoint, out);
     served_replace(out, "norm.weight", &(pl_st_source){.name = "norm.weight"});
     refused(PL_HF_TAPS_UNSTATED, "has no norm.weight");
@@ -502,7 +557,7 @@ static void later_eagle3(void **state) {
         const char             *says;
         const pl_backbone_kind *kind; // NULL: EAGLE-3's
     } cases[] = {
-        {{.layers = 2, .block = 5, .mask_token = 9, .fc_norm = true},
+        {{.layers = 2, .block = 5, .mask_token = 9, .norm_before_fc = true},
          "vllm speculators ",
          "a P-EAGLE drafter, which ",
          &pl_backbone_peagle},
@@ -515,6 +570,8 @@ static void later_eagle3(void **state) {
         {{.fc_norm = true, .norm_output = true}, "vllm sglang speculators trtllm ", "trained with ", NULL},
         {{.norm_before_fc = true}, "vllm speculators trtllm gguf ", "trained with norm_before_fc, which ", NULL},
         {{.norm_before_residual = true}, "vllm speculators gguf ", "trained with norm_before_residual, which ", NULL},
+        {{.own_embed = true}, "vllm speculators eagle gguf ", "has embeddings of its own, in whose place ", NULL},
+        {{.width = 36}, "vllm sglang trtllm eagle gguf ", "of width 36 for a target of 48, where ", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         pl_backbone_options o = cases[i].o;
@@ -624,6 +681,8 @@ static void published_configs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(own_embeddings),
+        cmocka_unit_test(no_own_embeddings),
         cmocka_unit_test(round_trips),
         cmocka_unit_test(later_eagle3),
         cmocka_unit_test(numbering),

@@ -1,5 +1,10 @@
+#include "kernels/flops.h"
 #include "kernels/op/add.h"
+#include "kernels/op/attention.h"
+#include "kernels/op/blockattention.h"
+#include "kernels/op/divergence.h"
 #include "kernels/op/embed.h"
+#include "kernels/op/gatherdot.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/rmsnorm.h"
 #include "kernels/op/swiglu.h"
@@ -410,10 +415,65 @@ static void gradients_are_told_when_complete(void **state) {
     }
 }
 
+// A product of 2 x 2 is 8 operations for a row, and 8 more for each side that learns.
+static void flops_are_counted(void **state) {
+    (void)state;
+    static const struct {
+        int    frozen;
+        double flops;
+    } of[] = {{0, 2 * 8 + 2 * 16}, {1, 2 * 8 + 8}, {2, 2 * 8}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        pl_ctx  ctx;
+        pl_tape tape;
+        net     n = make(2, of[i].frozen);
+        open_ctx(&ctx, &tape, pl_backend_ref64());
+        double before = pl_flops_counted();
+        assert_int_equal(pl_ctx_measure(&ctx, step, &n, NULL), PL_OK);
+        assert_true(pl_flops_counted() == before); // measuring computes nothing
+        pl_ctx_begin(&ctx);
+        step(&ctx, &n);
+        assert_int_equal(pl_ctx_sync(&ctx, NULL), PL_OK);
+        assert_true(pl_flops_counted() - before == of[i].flops);
+        close_ctx(&ctx);
+    }
+}
+
+static void assert_flops(pl_op op, const void *args, double forward, double backward) {
+    assert_true(pl_op_flops(op, args, false) == forward);
+    assert_true(pl_op_flops(op, args, true) == backward);
+}
+
+// By hand: rows of 3 keys and padding, two heads of 4; students that count, of 5 ids; three entries of a list.
+static void flops_of_ops(void **state) {
+    (void)state;
+    static const int32_t lo[] = {0, 0, 1, -1}, hi[] = {3, 2}, from[] = {1, -1}, row[] = {0, 0, 1, -1};
+    static const float   weight[] = {1, 0, 0.5f, 1};
+    double               g[64] = {0};
+    pl_attention_args    a = {.o = pl_tensor_2d(g, PL_F64, 4, 8), .nh = 2, .hd = 4, .n_blocks = 3, .lo = lo};
+    assert_flops(PL_OP_ATTENTION, &a, 4 * 8 * (3 + 4 + 4), 8 * 8 * (3 + 4 + 4));
+    pl_blockattention_args b = {.o = pl_tensor_2d(g, PL_F64, 4, 8), .lo = from, .hi = hi, .block = 2, .nh = 2, .hd = 4};
+    assert_flops(PL_OP_BLOCKATTENTION, &b, 4 * 8 * 2 * (2 + 2), 8 * 8 * 2 * (2 + 2));
+    pl_divergence_args d = {.x = pl_tensor_2d(g, PL_F64, 4, 3),
+                            .w = pl_tensor_2d(g, PL_F64, 5, 3),
+                            .xt = pl_tensor_2d(g, PL_F64, 2, 4),
+                            .wt = pl_tensor_2d(g, PL_F64, 6, 4),
+                            .teacher_row = row,
+                            .weight = weight};
+    d.x.grad = g;
+    assert_flops(PL_OP_DIVERGENCE, &d, 2 * 2 * 15 + 2 * 2 * 24, 2 * 2 * 15); // the head is frozen
+    pl_gatherdot_args l = {
+        .y = pl_tensor_2d(g, PL_F64, 1, 3), .x = pl_tensor_2d(g, PL_F64, 1, 4), .w = pl_tensor_2d(g, PL_F64, 9, 4)};
+    l.x.grad = l.w.grad = g;
+    assert_flops(PL_OP_GATHERDOT, &l, 2 * 3 * 4, 2 * 2 * 3 * 4);
+    assert_flops(PL_OP_RMSNORM, &l, 0, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_told_when_complete),
         cmocka_unit_test(shared_weight),
+        cmocka_unit_test(flops_are_counted),
+        cmocka_unit_test(flops_of_ops),
         cmocka_unit_test(no_grad),
         cmocka_unit_test(constants_stay_constant),
         cmocka_unit_test(stretches),

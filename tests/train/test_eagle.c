@@ -80,6 +80,44 @@ static void learns_deep(void **state) {
     assert_non_null(strstr(err.msg, "has 2 layers; give them as drafter.layers"));
 }
 
+#define PEAGLE "drafter.kind=peagle\ndrafter.block=4\ntrain.unroll=0\n"
+#define NARROW "drafter.width=24\ntrain.steps=150\n"
+
+// Embeddings of its own, in which what is learned is another than where they start, and another width.
+static void learns_own(void **state) {
+    (void)state;
+    pl_err err = {0};
+    learns("narrow", NARROW, &pl_backbone_eagle3, "full");
+    learns("own", PEAGLE "drafter.own_embeddings=true\n", &pl_backbone_peagle, "full");
+    char             *target = pl_path_join(small_base, "target/checkpoints/last"), *best, *last;
+    pl_weight_source *of, *is;
+    best = pl_path_join(small_base, "own");
+    last = pl_path_join(best, "checkpoints/last");
+    assert_int_equal(pl_weight_source_open(&of, target, &err), PL_OK);
+    assert_int_equal(pl_weight_source_open(&is, last, &err), PL_OK);
+    const pl_weight_entry *x = pl_weight_source_find(of, "model.embed_tokens.weight"),
+                          *y = pl_weight_source_find(is, PL_BACKBONE_EMBED);
+    assert_non_null(y);
+    assert_true(x->shape[0] == y->shape[0] && x->shape[1] == y->shape[1]);
+    double far = 0, size = 0;
+    for (int64_t i = 0; i < x->shape[0] * x->shape[1]; i++) {
+        float a, b;
+        pl_to_f32(&a, (const uint8_t *)x->data + (size_t)i * pl_dtype_size(x->dtype), x->dtype, 1);
+        pl_to_f32(&b, (const uint8_t *)y->data + (size_t)i * pl_dtype_size(y->dtype), y->dtype, 1);
+        far += (double)(a - b) * (double)(a - b);
+        size += (double)a * (double)a;
+    }
+    assert_true(far > 1e-6 * size && far < size); // it began as the target's, and moved
+    pl_weight_source_close(of), pl_weight_source_close(is);
+    pl_free(target), pl_free(best), pl_free(last);
+    small_run("other", "drafter.start=BASE/narrow/checkpoints/best\n", 1, NULL, &err);
+    assert_non_null(strstr(err.msg, "give its drafter.width"));
+    small_run("other", PEAGLE "drafter.start=BASE/own/checkpoints/best\n", 1, NULL, &err);
+    assert_non_null(strstr(err.msg, "with embeddings of its own; give drafter.own_embeddings: true"));
+    small_run("other", "drafter.kind=dflash\ntrain.unroll=0\ndrafter.width=24\n", 1, NULL, &err);
+    assert_non_null(strstr(err.msg, "dflash has the target's width and embeddings"));
+}
+
 // The scorer learns onto a trained drafter; what it reads and the rows that rescore are the trained drafter's to the
 // end.
 static void learns_specvocab(void **state) {
@@ -144,8 +182,6 @@ static void learns_dflash(void **state) {
     learns("pace", DFLASH "train.steps=120\ndrafter.block=4\ntrain.draft_weights=d-pace\ntrain.objective=hard-ce\n",
            &pl_backbone_dflash, "full");
 }
-
-#define PEAGLE "drafter.kind=peagle\ndrafter.block=4\ntrain.unroll=0\n"
 
 // All depths at once from masks, whose state is learned; rows that learn at a depth are drawn.
 static void learns_peagle(void **state) {
@@ -316,8 +352,9 @@ static void resume_is_bit_for_bit(void **state) {
     static const char *const kinds[][3] = {{"full", "parts", "train.eval_steps=3"},
                                            {"eagle1", "parts1", EAGLE1},
                                            {"deep", "parts-deep", DEEP},
-                                           {"peagle", "parts-peagle", PEAGLE "drafter.layers=2\n"}};
-    for (int i = 0; i < 4; i++) {
+                                           {"peagle", "parts-peagle", PEAGLE "drafter.layers=2\n"},
+                                           {"narrow", "parts-narrow", NARROW}};
+    for (int i = 0; i < 5; i++) {
         const char *whole = kinds[i][0], *parts = kinds[i][1], *extra = kinds[i][2];
         assert_int_equal(small_run(parts, extra, 7, NULL, &err), PL_E_INTERRUPTED);
         assert_int_equal(small_run(parts, extra, 41, pool, &err), PL_E_INTERRUPTED);
@@ -681,6 +718,7 @@ int main(void) {
         cmocka_unit_test(learns_full),
         cmocka_unit_test(learns_lowrank),
         cmocka_unit_test(learns_deep),
+        cmocka_unit_test(learns_own),
         cmocka_unit_test(learns_specvocab),
         cmocka_unit_test(learns_specvocab_selected),
         cmocka_unit_test(learns_eagle1),

@@ -38,6 +38,7 @@ static float noise(int what, int64_t i) {
 
 // A drafter over made-up features. d2t: draft ids in steps of two.
 static int top_k; // of HASS's loss in what is made; 0: none
+static int width; // of a drafter with embeddings of its own; 0: the target's
 
 static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *be, pl_pool *pool,
                       const pl_hf_head *head, bool trimmed, pl_dtype round_to) {
@@ -61,6 +62,8 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     s->target.embed = pl_tensor_2d(s->embed, PL_F32, VOCAB, D);
     s->target.head = pl_tensor_2d(s->head, PL_F32, VOCAB, D);
     pl_backbone_options o = {.head = *head, .bias = true, .n_taps = TAPS, .tap = {1, 3}};
+    o.own_embed = width;
+    o.width = width;
     if (pl_backbone_create(&s->model, kind, &s->target, &o, be, &err) != PL_OK) fail_msg("%s", err.msg);
     if (trimmed) {
         s->model->head.d2t = pl_calloc(VOCAB, sizeof(int32_t));
@@ -342,6 +345,16 @@ static void gradient_lowrank(void **state) {
 static void gradient_full(void **state) {
     (void)state;
     gradient(&pl_backbone_eagle3, "full", false);
+}
+
+// Embeddings of the drafter's own, as wide as the target's and not.
+static void gradient_own(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        width = i ? D + 2 : D;
+        gradient(&pl_backbone_eagle3, i ? "lowrank" : "full", i);
+    }
+    width = 0;
 }
 
 static void gradient_trimmed(void **state) {
@@ -812,6 +825,7 @@ int main(void) {
         cmocka_unit_test(gradient_lowrank),
         cmocka_unit_test(gradient_full),
         cmocka_unit_test(gradient_trimmed),
+        cmocka_unit_test(gradient_own),
         cmocka_unit_test(gradient_eagle1),
         cmocka_unit_test(gradient_eagle1_lowrank),
         cmocka_unit_test(fewer_steps),

@@ -7,6 +7,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
 #include "kernels/base/room.h"
+#include "kernels/flops.h"
 #include "train/loop/checkpoint.h"
 
 #include <math.h>
@@ -86,10 +87,11 @@ static void count_own(const pl_task *t, const pl_comm_counts *before, double wai
 
 pl_status pl_trainer_step(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_guard *g, int64_t step, double lr,
                           pl_step_result *r, pl_err *err) {
-    double         start = pl_now(), waited = t->waited;
+    double         start = pl_now(), waited = t->waited, flops = pl_flops_counted();
     pl_comm_counts before = pl_comm_counted(t->comm);
     PL_TRY(run_slots(t, reduce, optim, g, step, r->sums, err));
     r->own[PL_WATCH_TOKENS] = r->sums[PL_SUM_TOKENS];
+    r->own[PL_WATCH_FLOPS] = pl_flops_counted() - flops;
     PL_TRY(pl_comm_sum_doubles(t->comm, r->sums, PL_SLOT_SUMS, err));
     double weight = r->sums[PL_SUM_WEIGHT], scale = weight > 0 ? 1 / weight : 0;
     r->loss = weight > 0 ? r->sums[PL_SUM_LOSS] / weight : isfinite(weight) ? 0 : NAN;

@@ -44,6 +44,13 @@ static void put_most(const pl_watch *w, pl_metrics *m, const char *key, int figu
     pl_metrics_num(m, key, most);
 }
 
+static void put_sum(const pl_watch *w, pl_metrics *m, const char *key, int figure) {
+    double sum = 0;
+    for (int r = 0; r < pl_comm_ranks(w->comm); r++)
+        sum += w->all[r * PL_WATCH_FIGURES + figure];
+    pl_metrics_num(m, key, sum);
+}
+
 static void put_ranks(const pl_watch *w, pl_metrics *m, const char *key, int figure) {
     double x[PL_RANKS_MAX];
     int    ranks = pl_comm_ranks(w->comm);
@@ -58,6 +65,7 @@ static void put_ranks(const pl_watch *w, pl_metrics *m, const char *key, int fig
 void pl_watch_report(const pl_watch *w, pl_metrics *m) {
     put_most(w, m, "step_seconds", PL_WATCH_SECONDS);
     put_most(w, m, "wait_data_seconds", PL_WATCH_DATA);
+    put_sum(w, m, "step_flops", PL_WATCH_FLOPS);
     put_most(w, m, "memory_bytes", PL_WATCH_MEMORY);
     if (pl_comm_ranks(w->comm) == 1) return;
     put_most(w, m, "wait_ranks_seconds", PL_WATCH_RANKS);

@@ -4,6 +4,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "train/keys.h"
+#include "train/start/embed.h"
 #include "train/start/host.h"
 #include "train/start/lowrank.h"
 #include "train/start/start_from.h"
@@ -120,8 +121,19 @@ static pl_status scale_columns(pl_start *s, int p, const double *gain, int64_t d
     return st;
 }
 
+static pl_status start_embeddings(pl_start *s, int at, const pl_env *env, pl_err *err) {
+    const pl_weight_spec *spec = &s->model->params.p[at].spec;
+    float                *rows = pl_malloc(pl_size_mul((size_t)spec->rows, (size_t)spec->cols, sizeof *rows));
+    if (!rows) return pl_fail(err, PL_E_MEMORY, "training: out of memory for embeddings");
+    pl_status st = pl_start_embed(rows, &s->teacher->host_embed, spec->cols,
+                                  (uint64_t)pl_generate_recipe_of(s->r)->seed, pl_start_backend(env), env->pool, err);
+    if (st == PL_OK) st = pl_param_block_set(s->block, at, rows, err);
+    pl_free(rows);
+    return st;
+}
+
 // What starts from the target or from the size of its features, by its parameter's own word.
-static pl_status start_backbone(pl_start *s, const pl_columns *doc, pl_err *err) {
+static pl_status start_backbone(pl_start *s, const pl_columns *doc, const pl_env *env, pl_err *err) {
     const pl_backbone *b = s->model;
     int64_t            d = b->d_target;
     double             gain[PL_MAX_TAPS + 1] = {0};
@@ -131,7 +143,8 @@ static pl_status start_backbone(pl_start *s, const pl_columns *doc, pl_err *err)
         rms.tap[i] = rms_of(doc->features + i * d, doc->n, b->n_taps * d, d);
     for (int i = 0; i < b->head_param; i++) {
         const pl_param *p = &b->params.p[i];
-        if (p->start == PL_START_FINAL_NORM) PL_TRY(norm_from_target(s, p->tensor, err));
+        if (p->start == PL_START_FINAL_NORM && b->shape.d == d) PL_TRY(norm_from_target(s, p->tensor, err));
+        if (p->start == PL_START_EMBED) PL_TRY(start_embeddings(s, i, env, err));
         if (p->start != PL_START_FEATURES) continue;
         PL_CHECK(p->spec.cols <= (PL_MAX_TAPS + 1) * d, "%lld columns", (long long)p->spec.cols);
         b->kind->gains(b, &rms, gain);
@@ -160,5 +173,5 @@ pl_status pl_start_weights(pl_start *s, const pl_env *env, pl_err *err) {
     if (!from || pl_head_recipe_of(s->r)->init != PL_INIT_AUTO) PL_TRY(start_head(s, env, err));
     if (from) return pl_start_from(s, from, env, err);
     PL_TRY(s->source->get(s->source, 0, &doc, err));
-    return start_backbone(s, &doc, err);
+    return start_backbone(s, &doc, env, err);
 }

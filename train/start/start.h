@@ -1,7 +1,8 @@
 // What a new drafter's weights are before training: random (train/loop/block.h), except that
 //   the head starts as the target's output matrix or its best low-rank factors (drafter.head.init); specvocab's exact
 //   rows, which are never trained, are always the target's
-//   EAGLE-3's final norm starts as the target's, whose output its head is made for
+//   EAGLE-3's final norm starts as the target's, whose output its head is made for, where it is as wide
+//   embeddings of a drafter's own start as the target's, or as a random projection of them (train/start/embed.h)
 //   fc starts at the scale of what it reads, measured on the first training document
 // or those of a trained drafter (drafter.start, train/start/start_from.h).
 #ifndef PL_TRAIN_START_H

@@ -52,8 +52,15 @@ static pl_status origin_open(origin *o, const char *dir, const pl_backbone *b, p
                             pl_hf_backbone_name(c), pl_backbone_name(b)));
     if (c->hidden_size != mine->hidden_size || c->vocab_size != mine->vocab_size)
         PL_TRY_GOTO(st, fail,
-                    pl_fail(err, PL_E_INPUT, "%s: width %d and vocabulary %d, this drafter has %d and %d", dir,
+                    pl_fail(err, PL_E_INPUT,
+                            "%s: width %d and vocabulary %d, this drafter has %d and %d; give its drafter.width", dir,
                             c->hidden_size, c->vocab_size, mine->hidden_size, mine->vocab_size));
+    bool own = b->kind->embeds && pl_weight_source_find(o->src, PL_BACKBONE_EMBED);
+    if (own != b->own_embed)
+        PL_TRY_GOTO(st, fail,
+                    pl_fail(err, PL_E_INPUT,
+                            "%s: was trained %s embeddings of its own; give drafter.own_embeddings: %s", dir,
+                            own ? "with" : "without", own ? "true" : "false"));
     if (c->n_taps != mine->n_taps || memcmp(c->tap, mine->tap, (size_t)c->n_taps * sizeof *c->tap) != 0)
         PL_TRY_GOTO(st, fail,
                     pl_fail(err, PL_E_INPUT,

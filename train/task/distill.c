@@ -298,6 +298,8 @@ pl_status pl_distill_check(const pl_recipe *r, pl_err *err) {
     const pl_head_recipe  *hd = pl_head_recipe_of(r);
     const void *const      unread[] = {&tr->drafter.taps,
                                        &tr->drafter.intermediate,
+                                       &tr->drafter.width,
+                                       &tr->drafter.own_embeddings,
                                        &tr->drafter.layers,
                                        &tr->drafter.norm_output,
                                        &tr->drafter.fc_norm,

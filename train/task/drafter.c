@@ -427,6 +427,8 @@ static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl
            .head = pl_train_head_read(r),
            .own_head = !pl_train_freezes_head(r),
            .bias = tr->drafter.bias,
+           .width = (int)tr->drafter.width,
+           .own_embed = tr->drafter.own_embeddings,
            .inter = (int)tr->drafter.intermediate,
            .layers = (int)tr->drafter.layers,
            .block = (int)tr->drafter.block,

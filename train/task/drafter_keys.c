@@ -46,6 +46,14 @@ static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
     return PL_OK;
 }
 
+// Another width than the target's, and embeddings of the drafter's own.
+static pl_status check_width(const pl_recipe *r, pl_err *err) {
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    const void *const      keys[] = {&tr->drafter.width, &tr->drafter.own_embeddings};
+    if (pl_train_backbone(r)->embeds) return PL_OK;
+    return refuse_keys(r, keys, sizeof keys / sizeof *keys, "has the target's width and embeddings", err);
+}
+
 // Keys of EAGLE-3 and of what is made of it.
 static pl_status check_norms(const pl_recipe *r, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
@@ -92,6 +100,7 @@ pl_status pl_eagle_check(const pl_recipe *r, pl_err *err) {
     bool                  listed = hd->vocab;
     bool                  shared = kind->published && pl_train_backbone(r)->shares_head && pl_train_freezes_head(r);
     PL_TRY(check_blocks(r, err));
+    PL_TRY(check_width(r, err));
     PL_TRY(check_norms(r, err));
     PL_TRY(check_selector(r, err));
     if (!kind->listed) return PL_OK; // what other kinds draft is theirs to say

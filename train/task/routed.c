@@ -285,6 +285,7 @@ static pl_status create_model(router_task *t, const pl_env *env, pl_err *err) {
                              .bias = c.fc_bias == PL_HF_BIAS_YES || pl_weight_source_find(src, "fc.bias"),
                              .selector = c.selector};
     pl_backbone_like(&o, &c);
+    o.own_embed = pl_weight_source_find(src, PL_BACKBONE_EMBED); // which no routed head takes
     pl_status st = start_vocab(&id, &o.draft_vocab, &c, src, err);
     o.d2t = id;
     if (st == PL_OK)
@@ -420,6 +421,8 @@ static const struct unread_key {
 } unread_key[] = {
     {pl_train_keys, offsetof(pl_train_recipe, drafter.taps), START},
     {pl_train_keys, offsetof(pl_train_recipe, drafter.intermediate), START},
+    {pl_train_keys, offsetof(pl_train_recipe, drafter.width), START},
+    {pl_train_keys, offsetof(pl_train_recipe, drafter.own_embeddings), START},
     {pl_train_keys, offsetof(pl_train_recipe, drafter.bias), START},
     {pl_train_keys, offsetof(pl_train_recipe, drafter.freeze), "all but the router is frozen"},
     {pl_train_keys, offsetof(pl_train_recipe, drafter.layers), START},
