@@ -39,8 +39,9 @@ pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_laye
         pl_tensor *block = view->block + (int64_t)layer * PL_MAX_UNROLL;
         int        n = view->n_blocks + 1;
         PL_CHECK(n <= PL_MAX_UNROLL, "%d unroll steps, at most %d", n, PL_MAX_UNROLL);
-        block[n - 1] = qkv;
+        block[n - 1] = view->taken ? pl_gather(ctx, qkv, view->spread, view->whole) : qkv;
         o = pl_attention_blocks_in(ctx, numbers, w->rule.scale, block, n, lo, s->nh, s->nkv, s->hd);
+        if (view->taken) o = pl_gather(ctx, o, view->taken, x.dim[0]);
     } else {
         o = pl_attention_blocks_in(ctx, numbers, w->rule.scale, &qkv, 1, lo, s->nh, s->nkv, s->hd);
     }

@@ -66,6 +66,10 @@ typedef struct pl_view {
     // n_blocks of them are of earlier steps, pl_layer_attention puts this one's behind them.
     pl_tensor      *block;
     int             n_blocks;
+    // blocks: this forward's rows are `taken` [M] of `whole` rows that blocks and lo have, each at its place `spread`
+    // [whole] of this forward, -1: it is none of them, and lo is -1 as well. NULL: they are all of them.
+    const int32_t  *taken, *spread;
+    int64_t         whole;
     bool            rerun; // under a tape: a target's layers are run again in backward instead of kept
 } pl_view;
 

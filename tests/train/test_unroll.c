@@ -40,6 +40,8 @@ static float noise(int what, int64_t i) {
 static int top_k; // of HASS's loss in what is made; 0: none
 static int width; // of a drafter with embeddings of its own; 0: the target's
 
+static double depth_ratio = 1; // P-EAGLE's
+
 static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *be, pl_pool *pool,
                       const pl_hf_head *head, bool trimmed, pl_dtype round_to) {
     pl_err       err = {0};
@@ -64,6 +66,7 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     pl_backbone_options o = {.head = *head, .bias = true, .n_taps = TAPS, .tap = {1, 3}};
     o.own_embed = width;
     o.width = width;
+    if (kind->ahead) o.block = K, o.mask_token = 2;
     if (pl_backbone_create(&s->model, kind, &s->target, &o, be, &err) != PL_OK) fail_msg("%s", err.msg);
     if (trimmed) {
         s->model->head.d2t = pl_calloc(VOCAB, sizeof(int32_t));
@@ -83,6 +86,9 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     uo.teacher_cap = TEACHER_CAP;
     uo.top_k = top_k;
     uo.top_weight = 0.7;
+    uo.depth_ratio = depth_ratio;
+    uo.depth_floor = depth_ratio < 1 ? 0.3 : 0;
+    uo.seed = 4;
     if (kind->predicts_features) uo.token_weight = 0.1, uo.feature_weight = 1;
     if (pl_unroll_create(&s->u, s->model, wt, &uo, be, pool, &err) != PL_OK) fail_msg("%s", err.msg);
     for (int i = 0; i < 32; i++) {
@@ -177,6 +183,59 @@ static void trimmed_vocabulary(void **state) {
     assert_true(counted > 3);
     assert_true(loss_of(&s) > 0);
     destroy(&s);
+}
+
+static void draw_weights(setup *s) { // away from small initial values
+    double *w = s->block.w;
+    for (int64_t i = 0; i < s->block.n; i++)
+        w[i] = 5 * w[i];
+    assert_int_equal(pl_param_block_refresh(&s->block, NULL), PL_OK);
+}
+
+// P-EAGLE: rows that are drawn to learn at a depth are fewer than those before it, as many as the shares say, and the
+// same to the loss and to all gradients as if all rows had run with the others' weights 0. Also run again in backward,
+// and with HASS's loss.
+static void drawn_depths(void **state) {
+    (void)state;
+    static setup drawn, all;
+    pl_err       err = {0};
+    for (int i = 0; i < 3; i++) {
+        top_k = i == 2 ? 4 : 0;
+        depth_ratio = 0.6;
+        make_kind(&drawn, &pl_backbone_peagle, pl_backend_ref64(), NULL, i ? "lowrank" : "full", i, PL_F32);
+        depth_ratio = 1;
+        make_kind(&all, &pl_backbone_peagle, pl_backend_ref64(), NULL, i ? "lowrank" : "full", i, PL_F32);
+        top_k = 0;
+        drawn.u.opt.recompute = i == 1;
+        draw_weights(&drawn);
+        draw_weights(&all);
+        load_rows(&drawn);
+        load_rows(&all);
+        int64_t could = 0, rows = all.u.pack.rows, counted[K] = {0};
+        for (int64_t row = 0; row < rows; row++)
+            could += all.u.pack.weight[rows + row] > 0 || all.u.pack.weight[2 * rows + row] > 0;
+        if (pl_unroll_learn(&drawn.u, &err) != PL_OK) fail_msg("%s", err.msg);
+        memcpy(all.u.pack.weight, drawn.u.pack.weight, (size_t)(K * rows) * sizeof *all.u.pack.weight);
+        if (pl_unroll_learn(&all.u, &err) != PL_OK) fail_msg("%s", err.msg);
+        for (int64_t c = 0; c < K * rows; c++) {
+            assert_true(fabs(drawn.u.loss[c] - all.u.loss[c]) < 1e-12);
+            assert_int_equal(drawn.u.student_argmax[c], all.u.student_argmax[c]);
+            counted[c / rows] += drawn.u.pack.weight[c] > 0;
+        }
+        assert_true(drawn.u.depths.n[0] == rows && drawn.u.depths.cells < K * rows);
+        assert_true(drawn.u.depths.n[1] <= (int64_t)ceil(0.6 * (double)could) && counted[1] > 0);
+        assert_true(drawn.u.depths.n[2] <= (int64_t)ceil(0.36 * (double)could) && counted[2] > 0);
+        assert_true(counted[2] == drawn.u.depths.n[2] && counted[1] <= drawn.u.depths.n[1]);
+        const double *a = drawn.block.grad, *b = all.block.grad;
+        double        most = 0;
+        for (int64_t k = 0; k < all.block.n; k++) {
+            most = fmax(most, fabs(b[k]));
+            assert_true(fabs(a[k] - b[k]) < 1e-11);
+        }
+        assert_true(most > 1e-3);
+        destroy(&drawn);
+        destroy(&all);
+    }
 }
 
 // Long documents come in pieces; positions go on, the last place of the rope table is not passed.
@@ -822,6 +881,7 @@ int main(void) {
         cmocka_unit_test(objectives_by_name),
         cmocka_unit_test(top_k_loss),
         cmocka_unit_test(pieces),
+        cmocka_unit_test(drawn_depths),
         cmocka_unit_test(gradient_lowrank),
         cmocka_unit_test(gradient_full),
         cmocka_unit_test(gradient_trimmed),

@@ -1,7 +1,6 @@
 #include "train/task/unroll.h"
 
 #include "kernels/base/check.h"
-#include "kernels/base/rng.h"
 #include "kernels/op/classify.h"
 #include "kernels/op/gather.h"
 #include "kernels/op/gatherdot.h"
@@ -28,6 +27,7 @@ typedef struct unroll_step {
     int              k;
     pl_tensor        hidden, x, y; // what it consumes; where what the head reads goes (if anywhere), and its rows
     const int32_t   *token;        // [rows] that it consumes
+    const pl_depths *depths;       // whose rows run; NULL: all
     const pl_tensor *block;        // [layers][PL_MAX_UNROLL], k of each layer: of the steps before
 } unroll_step;
 
@@ -41,6 +41,13 @@ static void run_step(pl_ctx *ctx, const void *arg, pl_tensor *out) {
     bool               identity = !b->head.kind->project; // step writes the head's rows themselves
     pl_tensor          block[PL_STEP_LAYERS * PL_MAX_UNROLL];
     pl_view            view = {.pos = rows->pos, .cos = b->cos, .sin = b->sin, .lo = rows->lo, .block = block};
+    if (s->depths && s->k > 0) {
+        view.pos = s->depths->pos[s->k];
+        view.lo = s->depths->lo[s->k];
+        view.taken = s->depths->taken[s->k];
+        view.spread = s->depths->spread[s->k];
+        view.whole = s->p->rows;
+    }
     for (int l = 0; l < b->layers; l++)
         memcpy(block + l * PL_MAX_UNROLL, s->block + l * PL_MAX_UNROLL, (size_t)s->k * sizeof *block);
     view.n_blocks = view.offset = s->k;
@@ -224,20 +231,25 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
     pl_backbone *b = u->model;
     pl_pack     *k_rows = &u->pack;
     int          steps = p->learn ? u->opt.learn_steps : k_rows->steps;
-    int64_t      rows = p->rows;
+    int64_t      rows = p->rows, at = 0;
+    bool         thin = p->learn && u->depths.on;
     pl_tensor    block[PL_STEP_LAYERS * PL_MAX_UNROLL];
     pl_tensor    hidden = b->kind->fuse(ctx, b, pl_ctx_write(ctx, k_rows->features, rows, k_rows->width));
     pl_tensor    last_hidden = pl_ctx_write(ctx, k_rows->last_hidden, rows, k_rows->d);
-    pl_tensor    out = pl_ctx_tensor(ctx, steps * rows, b->head.rank), seen = out;
+    pl_tensor    out = pl_ctx_tensor(ctx, thin ? u->depths.cells : steps * rows, b->head.rank), seen = out;
     bool         apart = selects(u) && b->head.kind->project; // the selector reads what the head projects
     if (apart) seen = pl_ctx_tensor(ctx, steps * rows, b->head.d);
     ahead masks = ahead_of(ctx, p);
     for (int k = 0; k < steps; k++) {
-        unroll_step s = {.p = p, .k = k, .hidden = hidden, .y = pl_tensor_slice(&out, k * rows, rows), .block = block};
+        int64_t     n = thin ? u->depths.n[k] : rows;
+        unroll_step s = {.p = p, .k = k, .hidden = hidden, .y = pl_tensor_slice(&out, at, n), .block = block};
+        if (n == 0) break; // and deeper
+        s.depths = thin ? &u->depths : NULL;
         s.token = k > 0 && masks.token ? masks.token : k_rows->token + k * rows;
-        if (k > 0 && masks.token) s.hidden = masks.hidden;
+        if (k > 0 && masks.token) s.hidden = pl_tensor_slice(&masks.hidden, 0, n);
         if (apart) s.x = pl_tensor_slice(&seen, k * rows, rows);
-        pl_tensor made[STEP_OUT] = {[HIDDEN] = {.dim = {rows, b->shape.d, 1, 1}}};
+        at += n;
+        pl_tensor made[STEP_OUT] = {[HIDDEN] = {.dim = {n, b->shape.d, 1, 1}}};
         for (int l = 0; l < b->layers; l++)
             made[KEYS + l] = (pl_tensor){.dim = {rows, (b->shape.nh + 2 * b->shape.nkv) * b->shape.hd, 1, 1}};
         if (u->opt.recompute)
@@ -258,10 +270,10 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
     pl_divergence_args a = objective(u);
     a.x = out;
     a.xt = last_hidden;
-    a.teacher_row = k_rows->teacher_row;
+    a.teacher_row = thin ? u->depths.teacher_row : k_rows->teacher_row;
     a.weight = u->weight[TOKEN];
     a.accept = p->accept;
-    a.student_argmax = u->student_argmax;
+    a.student_argmax = thin ? u->depths.argmax : u->student_argmax;
     p->loss = pl_divergence(ctx, &a);
     p->last_hidden = last_hidden;
     p->teacher_stat = a.teacher_stat;
@@ -273,7 +285,7 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
                                 .weight = u->opt.top_weight,
                                 .t2d = u->t2d,
                                 .keep = a.keep};
-        pl_topk_loss_add(ctx, &p->top, out, last_hidden, k_rows->teacher_row, u->weight[TOKEN]);
+        pl_topk_loss_add(ctx, &p->top, out, last_hidden, a.teacher_row, u->weight[TOKEN]);
     }
     if (selects(u)) {
         if (p->accept.data) p->accept.data = pl_ctx_read(ctx, &p->accept);
@@ -294,6 +306,7 @@ static void measure(pl_ctx *ctx, void *arg) {
     unroll_pass        score = {.u = most->u, .rows = most->rows}, learn = score;
     pl_tape           *tape = ctx->tape;
     most->u->blocks.n = most->u->blocks.most;
+    pl_depths_most(&most->u->depths, most->rows);
     learn.learn = true;
     ctx->tape = NULL;
     pass(ctx, &score);
@@ -360,6 +373,10 @@ pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const
     u->pack.outside = o->unmasked;
     size_t n = (size_t)o->capacity * (size_t)o->steps;
     if (pl_backbone_in_blocks(model->kind)) PL_TRY_GOTO(st, fail, create_blocks(u, be, err));
+    if (model->kind->ahead)
+        PL_TRY_GOTO(
+            st, fail,
+            pl_depths_init(&u->depths, u->opt.learn_steps, o->capacity, o->depth_ratio, o->depth_floor, be, err));
     PL_TRY_GOTO(st, fail, create_arrays(u, err));
     if (selects(u) || o->top_k > 0) PL_TRY_GOTO(st, fail, create_choices(u, n, err));
     u->accept = pl_calloc(n, sizeof *u->accept);
@@ -386,6 +403,7 @@ void pl_unroll_destroy(pl_unroll *u) {
     pl_tape_fini(&u->tape);
     pl_pack_fini(&u->pack);
     pl_blocks_fini(&u->blocks);
+    pl_depths_fini(&u->depths);
     pl_arena_fini(&u->arrays);
     void *owned[] = {u->accept, u->loss, u->feature_loss, u->anchor, u->choice, u->t2d, u->listed};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
@@ -454,18 +472,25 @@ static pl_status run_blocks(pl_unroll *u, bool learn, bool all, pl_err *err) {
     return PL_OK;
 }
 
-// P-EAGLE's conditional drop of tokens: a share of the rows, the fewer the deeper, learns at each depth; who learns at
-// one has learned at those before it. A row's masks are seen by that row alone, so that leaving a depth out changes
-// nothing for the others.
-static void thin(pl_unroll *u) {
-    pl_rng r = pl_rng_make(u->opt.seed, PL_STREAM_ANCHOR, u->pack.key);
-    for (int64_t row = 0; row < u->pack.rows; row++) {
-        double drawn = pl_rng_uniform(r, (uint64_t)row), share = 1;
-        for (int k = 1; k < u->ran; k++) {
-            share *= u->opt.depth_ratio;
-            if (drawn >= share && drawn >= u->opt.depth_floor) u->pack.weight[k * u->pack.rows + row] = 0;
-        }
+// P-EAGLE's rows that learn: results of what ran, to where an unroll's are.
+static pl_status run_depths(pl_unroll *u, pl_err *err) {
+    unroll_pass p = {.u = u, .rows = u->pack.rows, .learn = true};
+    pl_depths  *d = &u->depths;
+    pl_depths_draw(d, &u->pack, u->opt.seed);
+    for (int64_t c = 0; c < d->cells; c++)
+        u->weight[TOKEN][c] = scaled(u->opt.token_weight, u->pack.weight[pl_depths_place(d, p.rows, c)]);
+    PL_TRY(run_pass(u, &p, err));
+    for (int64_t i = 0; i < u->ran * p.rows; i++) {
+        u->student_argmax[i] = -1;
+        u->loss[i] = 0;
     }
+    for (int64_t c = 0; c < d->cells; c++) {
+        int64_t to = pl_depths_place(d, p.rows, c);
+        u->loss[to] = pl_real_at(&p.loss, c);
+        if (u->opt.top_k > 0) u->loss[to] += pl_topk_loss_of(&p.top, c, u->weight[TOKEN][c]);
+        u->student_argmax[to] = d->argmax[c];
+    }
+    return PL_OK;
 }
 
 static pl_status run(pl_unroll *u, bool learn, bool all, pl_err *err) {
@@ -473,7 +498,7 @@ static pl_status run(pl_unroll *u, bool learn, bool all, pl_err *err) {
     u->ran = learn ? u->opt.learn_steps : u->pack.steps;
     if (p.rows == 0) return PL_OK;
     if (pl_backbone_in_blocks(u->model->kind)) return run_blocks(u, learn, all, err);
-    if (learn && u->model->kind->ahead) thin(u);
+    if (learn && u->depths.on) return run_depths(u, err);
     if (selects(u)) set_choices(u, u->pack.teacher_row, u->pack.weight, u->ran * p.rows);
     for (int64_t i = 0; i < u->ran * p.rows; i++) {
         u->weight[TOKEN][i] = scaled(u->opt.token_weight, u->pack.weight[i]);

@@ -20,7 +20,8 @@
 // A head's selector learns beside the divergence, of the same rows with the same weights (train/task/selected.h).
 //
 // Where drafts come all at once from masks (P-EAGLE, infer/drafter/peagle.c) the steps k > 0 consume a mask's token and
-// state instead of tokens and the output before; all else is as above.
+// state instead of tokens and the output before; all else is as above. Only rows that are drawn to learn there or
+// deeper run at a step (train/task/depths.h).
 //
 // A block drafter (infer/drafter/backbone.h) has the K drafts of a block in place of K steps, from rows that are drawn
 // (train/task/blocks.h); results stand where an unroll's do, and rows whose block was not run do not count.
@@ -31,6 +32,7 @@
 #include "kernels/op/divergence.h"
 #include "kernels/tape.h"
 #include "train/task/blocks.h"
+#include "train/task/depths.h"
 #include "train/task/pack.h"
 #include "train/task/rescored.h"
 #include "train/task/selected.h"
@@ -56,7 +58,7 @@ typedef struct pl_unroll_options {
     double       pace;
     int          top_k;                    // of HASS's distillation; 0: none
     double       top_weight;               // of it beside the divergence
-    double       depth_ratio, depth_floor; // P-EAGLE: shares of rows that learn at depth k: ratio^k, at least floor
+    double       depth_ratio, depth_floor; // P-EAGLE: shares of rows that learn at depth k (train/task/depths.h)
     bool         recompute; // steps are run again in backward instead of kept: less memory, the same bits
 } pl_unroll_options;
 
@@ -66,6 +68,7 @@ typedef struct pl_unroll {
     pl_unroll_options opt;
     pl_pack           pack; // the rows
     pl_blocks         blocks;
+    pl_depths         depths; // where steps consume masks
     int32_t          *anchor; // [capacity] rows whose blocks are run, those to come included
     pl_ctx            ctx;
     pl_tape           tape;
