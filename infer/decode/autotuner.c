@@ -19,6 +19,7 @@
 
 void pl_autotuner_init(pl_autotuner *p, const pl_tree_policy *policy) {
     *p = (pl_autotuner){.adapt = policy && policy->adapt, .trials.pause = PL_AUTOTUNER_PAUSE};
+    p->stops = p->adapt && policy->stops;
     if (!policy || !p->adapt) return;
     PL_CHECK(policy->depth_max <= PL_SHAPE_LEVELS && policy->k <= PL_SHAPE_RANKS && policy->width <= PL_SHAPE_WIDTH &&
                  policy->max_nodes <= PL_SHAPE_NODES,
@@ -111,8 +112,22 @@ static void learn_costs(pl_autotuner *p, const pl_autotuner_cycle *c) {
 
 // ---- acceptance -----------------------------------------------------------------------------------------------------
 
+// A chain's nodes come first in its tree, one a level.
+static void learn_confidence(pl_autotuner *p, const pl_tree *t, const pl_verdict *v) {
+    const pl_tree_notes *o = &t->notes;
+    int                  n = o->levels;
+    for (int l = 1; l <= n && l < t->n && t->parent[l] == l - 1; l++)
+        pl_calibration_observe(&p->own, l, exp((double)t->score[l]), l <= v->n && v->path[l] == l);
+    for (int l = 1; l < n + o->stopped && l < PL_SHAPE_LEVELS; l++) {
+        p->asked[l] = DECAY * p->asked[l] + 1;
+        p->went[l] = DECAY * p->went[l] + (l < n);
+    }
+    if (o->stopped && n < PL_SHAPE_LEVELS && v->n >= n && v->path[n] == n) p->left[n]++;
+}
+
 void pl_autotuner_accepted(pl_autotuner *p, const pl_tree *t, const pl_verdict *v) {
     const pl_tree_notes *o = &t->notes;
+    if (p->stops && o->levels > 0) learn_confidence(p, t, v);
     for (int i = 0; p->adapt && i <= v->n && i < PL_SHAPE_LEVELS; i++) {
         int32_t right = i < v->n ? t->token[v->path[i + 1]] : v->bonus;
         for (int e = 0; e < o->n; e++) {
@@ -151,8 +166,14 @@ void pl_autotuner_acceptance(const pl_autotuner_counts *n, pl_shape_costs *c) {
 void pl_autotuner_costs(const pl_autotuner *p, const pl_tree_policy *policy, int sessions, pl_shape_costs *c) {
     *c = (pl_shape_costs){
         .levels = policy->depth_max, .ranks = policy->k, .width = policy->width, .nodes = policy->max_nodes};
-    pl_autotuner_acceptance(&p->counts, c);
-    double first[2], idle[2];
+    pl_autotuner_counts counts = p->counts;
+    double              first[2], idle[2], there = 1;
+    for (int l = 1; l < c->levels; l++) {
+        counts.seen[l][0] += p->left[l];
+        if (p->asked[l] > 0) there *= p->went[l] / p->asked[l];
+        c->ended[l] = 1 - there;
+    }
+    pl_autotuner_acceptance(&counts, c);
     pl_autotuner_cost_read(&p->first, sessions, 1, first);
     pl_autotuner_cost_read(&p->idle, sessions, 1, idle);
     pl_autotuner_cost_read(&p->verify, sessions, c->nodes, c->verify);
@@ -161,11 +182,41 @@ void pl_autotuner_costs(const pl_autotuner *p, const pl_tree_policy *policy, int
     pl_autotuner_cost_read(&p->draft, sessions, c->width, c->draft);
 }
 
+// The least own log-probability of a path of each depth with which a chain goes on: of buckets from the most probable
+// one down to the first where it does not pay.
+static void set_least(pl_autotuner *p) {
+    const pl_shape_costs *c = &p->costs;
+    pl_shape_costs        drafted = {.levels = c->levels, .ranks = c->ranks};
+    double                rate = p->chosen.emitted / p->chosen.seconds;
+    pl_autotuner_acceptance(&p->counts, &drafted);
+    for (int l = 0; l < PL_TREE_MAX; l++)
+        p->least[l] = -INFINITY;
+    for (int l = 0; l + 1 < c->levels && l + 3 <= c->nodes; l++) {
+        double cost = c->draft[1] + c->verify[l + 3] - c->verify[l + 2], token = drafted.accept[l + 1][0], own = 1;
+        int    b = 0;
+        while (b < PL_CALIBRATION_BUCKETS && token * pl_calibration_expected(&p->own, l + 1, own) >= rate * cost)
+            own = exp2(-0.5 * ++b - 0.25); // the middle of the next one
+        if (b < PL_CALIBRATION_BUCKETS) p->least[l] = (float)(-0.5 * M_LN2 * b);
+    }
+}
+
+static void take_chosen(const pl_autotuner *p, pl_tree_policy *policy) {
+    pl_tree_shape_set(policy, p->chosen.n, p->chosen.parent);
+    if (p->stops) memcpy(policy->least, p->least, sizeof p->least);
+}
+
+// What is drafted to learn does not end early.
+static void learn_by(const pl_autotuner *p, pl_tree_policy *policy) {
+    for (int l = 0; p->stops && l < PL_TREE_MAX; l++)
+        policy->least[l] = -INFINITY;
+}
+
 static void choose(pl_autotuner *p, pl_tree_policy *policy, int sessions) {
     double t0 = pl_now();
     pl_autotuner_costs(p, policy, sessions, &p->costs);
     pl_shape_best(&p->costs, &p->chosen);
-    pl_tree_shape_set(policy, p->chosen.n, p->chosen.parent);
+    if (p->stops) set_least(p);
+    take_chosen(p, policy);
     p->choices++;
     p->last = pl_now() - t0;
     p->seconds += p->last;
@@ -200,6 +251,7 @@ static void calibrate(const pl_autotuner *p, pl_tree_policy *policy) {
     static const int by[6][8] = {{0}, {1, 1}, {1, 1, 1, 1, 1}, {2, 1, 1, 1}, {3, 2, 1}, {1, 1, 1, 1, 1, 1, 1, 1}};
     static const int levels[6] = {0, 2, 5, 4, 3, 8};
     int              i = (int)(p->cycles % 6);
+    learn_by(p, policy);
     set_levels(policy, by[i], levels[i]);
 }
 
@@ -266,6 +318,7 @@ static void begin_trial(pl_autotuner *p, pl_tree_policy *policy) {
             p->counts.seen[l][r] *= STALE / most;
             p->counts.hit[l][r] *= STALE / most;
         }
+    learn_by(p, policy);
     set_chain(policy, START);
 }
 
@@ -275,6 +328,7 @@ static void end_trial(pl_autotuner *p, pl_tree_policy *policy) {
     pl_autotuner_trials *t = &p->trials;
     if (p->chosen.n < 2 && t->last < 0 && t->cycles < STALE) {
         p->detour = PL_AUTOTUNER_PROBE;
+        learn_by(p, policy);
         set_chain(policy, START);
         return;
     }
@@ -291,8 +345,9 @@ bool pl_autotuner_tries(const pl_autotuner *p) {
 
 // Something else for one cycle beside a tree that pays.
 static void explore(pl_autotuner *p, pl_tree_policy *policy) {
+    learn_by(p, policy);
     p->detour = p->explored++ % 2 ? explore_rival(p, policy) : explore_deeper(p, policy);
-    if (p->detour == 0) pl_tree_shape_set(policy, p->chosen.n, p->chosen.parent);
+    if (p->detour == 0) take_chosen(p, policy);
 }
 
 static void forget_slowly(pl_autotuner *p) {
@@ -301,6 +356,8 @@ static void forget_slowly(pl_autotuner *p) {
             p->counts.seen[l][r] *= DECAY;
             p->counts.hit[l][r] *= DECAY;
         }
+    for (int l = 0; p->observed && l < PL_SHAPE_LEVELS; l++)
+        p->left[l] *= DECAY;
     p->observed = false; // what was learnt is not forgotten while nothing is drafted
 }
 
@@ -321,7 +378,7 @@ void pl_autotuner_step(pl_autotuner *p, pl_tree_policy *policy, const pl_autotun
     else if (p->choices == 0 || tried || reviews)
         choose(p, policy, c->pace.sessions);
     else
-        pl_tree_shape_set(policy, p->chosen.n, p->chosen.parent);
+        take_chosen(p, policy);
     if (tried) end_trial(p, policy);
     if (p->choices == 0 || p->trials.on) return;
     if (rests && may_try(&p->trials))

@@ -18,6 +18,15 @@
 // are left out. With s sessions in flight a tree of n nodes is charged as s n rows and a level of w nodes as s w.
 // infer/tree/best.h turns these into the best tree; no tree at all (plain decoding) is a choice among them.
 //
+// Where the policy's drafts may end early (chain:confidence), `own` learns how often paths come true by the drafter's
+// own probability of them (calibration.h), and a chain goes on behind a node of depth l while
+//   f(its path) a(l) >= (draft + row) E / C   of the tree in use,
+// f the calibrated probability, a(l) the share of level l's drafts accepted behind accepted ones: what one more token
+// brings against what it costs at the pace of the whole. It becomes a least own log-probability by depth
+// (pl_tree_policy.least), set with the shape, before anything is drafted by it. Acceptances count a draft that ended
+// before a level as wrong there, and its cost by how often it is drafted (best.h). What is drafted besides does not end
+// early: calibration, trials and what is explored.
+//
 // Order: PL_AUTOTUNER_CALIBRATION cycles of given shapes, then a choice every PL_AUTOTUNER_REVIEW cycles, or at larger
 // multiples where choosing (some 50 microseconds with `auto`) would take more than PL_AUTOTUNER_SHARE of the time. One
 // cycle in PL_AUTOTUNER_EXPLORE drafts something else: in turn one level deeper, and the best chain where a tree is
@@ -35,6 +44,7 @@
 #ifndef PL_AUTOTUNER_H
 #define PL_AUTOTUNER_H
 
+#include "infer/decode/calibration.h"
 #include "infer/drafter/drafter.h"
 #include "infer/tree/best.h"
 #include "infer/verify/verify.h"
@@ -90,6 +100,12 @@ typedef struct pl_autotuner {
     double              seconds;     // spent on choosing
     double              last, since; // of that the last choice; decoding since then
     pl_shape_costs      costs;       // of the last choice
+    // Where drafts may end early; decayed, by level: drafts that might have been as deep and that were; accepted paths
+    // that ended before it.
+    bool                stops;
+    pl_calibration      own;
+    double              asked[PL_SHAPE_LEVELS], went[PL_SHAPE_LEVELS], left[PL_SHAPE_LEVELS];
+    float               least[PL_TREE_MAX]; // of the last choice
 } pl_autotuner;
 
 // One engine step of decoding rows alone; begins as {0}.

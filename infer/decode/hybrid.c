@@ -256,9 +256,9 @@ static bool can_take(const hybrid *d, const slot *s) {
 // The sessions that gain most by MODEL take it, as many as pay; `best`: the rate without.
 static double with_model(hybrid *d, const pl_draft_batch *b, int running, double best) {
     const pl_shape *shape = &d->tuner.chosen;
-    int             n = 0, m_best = 0, rows = running, width[PL_SHAPE_LEVELS] = {0}, depth[PL_SHAPE_NODES] = {0};
+    int             n = 0, m_best = 0, width[PL_SHAPE_LEVELS] = {0}, depth[PL_SHAPE_NODES] = {0};
     bool            expanded[PL_SHAPE_NODES] = {false};
-    double          tokens = running;
+    double          tokens = running, rows = running;
     if (shape->n < 2) return best;
     for (int i = 1; i < shape->n; i++) {
         depth[i] = depth[shape->parent[i]] + 1;
@@ -277,11 +277,11 @@ static double with_model(hybrid *d, const pl_draft_batch *b, int running, double
     }
     for (int m = 1; m <= n; m++) {
         const slot *s = &d->slot[b->item[d->by_worth[m - 1]].slot];
-        rows += shape->n - 1 - s->chosen;
+        rows += shape->rows - 1 - s->chosen;
         tokens += shape->emitted - s->worth;
-        double seconds = rows_cost(d, rows) + d->first_of[m];
+        double seconds = rows_cost(d, (int)(rows + 0.5)) + d->first_of[m];
         for (int l = 1; l < PL_SHAPE_LEVELS && width[l]; l++)
-            seconds += d->level_of[m * width[l]];
+            seconds += (1 - d->tuner.costs.ended[l]) * d->level_of[m * width[l]];
         if (tokens > best * seconds) {
             best = tokens / seconds;
             m_best = m;
@@ -593,10 +593,13 @@ typedef struct shapes {
 } shapes;
 
 static pl_status shapes_of(shapes *x, const char *args, const char *tree, pl_err *err) {
-    bool chains = tree && strcmp(tree, "chain:auto") == 0;
+    bool confidence = tree && strcmp(tree, "chain:confidence") == 0;
+    bool chains = confidence || (tree && strcmp(tree, "chain:auto") == 0);
     if (tree && *tree && !chains && strcmp(tree, "auto") != 0)
-        return pl_fail(err, PL_E_USAGE,
-                       "drafter \"hybrid\" chooses its tree in every cycle: auto or chain:auto, not \"%s\"", tree);
+        return pl_fail(
+            err, PL_E_USAGE,
+            "drafter \"hybrid\" chooses its tree in every cycle: auto, chain:auto or chain:confidence, not \"%s\"",
+            tree);
     PL_TRY(split(x->free, sizeof x->free, args, &x->model, err));
     x->free_tree = chains ? "chain:16" : NULL;
     PL_TRY(pl_drafter_shape(&x->of_free, x->free, x->free_tree, err));
@@ -605,7 +608,7 @@ static pl_status shapes_of(shapes *x, const char *args, const char *tree, pl_err
         return pl_fail(err, PL_E_USAGE, "drafter \"hybrid\": \"%s\" drafts %d tokens, at most %d", x->free,
                        x->of_free.max_nodes - 1, NODES - 1);
     if (!x->model) return PL_OK;
-    x->model_tree = chains ? "chain:auto" : "auto";
+    x->model_tree = confidence ? "chain:confidence" : chains ? "chain:auto" : "auto";
     pl_err ignored = {0};
     if (pl_drafter_shape(&x->of_model, x->model, x->model_tree, &ignored) == PL_OK) return PL_OK;
     return pl_drafter_shape(&x->of_model, x->model, x->model_tree = "chain:auto", err);

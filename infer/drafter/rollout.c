@@ -329,7 +329,7 @@ static void grow_all(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, int le
 static bool goes_ahead(const backbone_drafter *d, const pl_ctx *ctx, const pl_draft_batch *b) {
     const pl_tree_policy *policy = &d->base.policy;
     bool                  chosen = policy->kind->by_score && policy->width * policy->k <= PL_FRONTIER_MAX;
-    bool                  ahead = ctx->be->device && (policy->kind->ahead || chosen) && !d->base.watch;
+    bool ahead = ctx->be->device && (policy->kind->ahead || chosen) && !policy->stops && !d->base.watch;
     for (int i = 0; i < b->n; i++)
         ahead &= !(b->item[i].tree && b->item[i].proposing);
     return ahead;

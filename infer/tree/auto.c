@@ -45,7 +45,9 @@ static int grow(const pl_tree_policy *p, pl_tree *t, int level, const int *front
     memcpy(o->candidate + o->n * p->k, id, (size_t)(n * p->k) * sizeof *id);
     for (int i = 0; i < n; i++)
         o->node[o->n++] = frontier[i];
-    return pl_tree_shape_grow(p, t, level, frontier, n, id, logp, next);
+    int m = pl_tree_shape_grow(p, t, level, frontier, n, id, logp, next);
+    o->stopped = p->stops && m == 1 && t->score[next[0]] < p->least[level];
+    return o->stopped ? 0 : m;
 }
 
 const pl_tree_kind pl_tree_auto = {.name = "auto",

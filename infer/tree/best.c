@@ -54,12 +54,13 @@ static bool add_level(pool *p, const pl_shape_costs *c, int level, int width) {
     return useful;
 }
 
-static void take(pl_shape *best, const pool *p, int n, double emitted, double seconds) {
+static void take(pl_shape *best, const pool *p, int n, double emitted, double seconds, double rows) {
     int32_t at[POOL];
     at[0] = 0;
     best->n = n;
     best->emitted = emitted;
     best->seconds = seconds;
+    best->rows = rows;
     best->parent[0] = -1;
     for (int i = 1; i < n; i++) {
         int x = p->order[i - 1];
@@ -68,25 +69,32 @@ static void take(pl_shape *best, const pool *p, int n, double emitted, double se
     }
 }
 
+static double seconds_of(const pl_shape_costs *c, double rows) {
+    int n = (int)rows;
+    return n < c->nodes ? c->verify[n] + (rows - n) * (c->verify[n + 1] - c->verify[n]) : c->verify[n];
+}
+
 // The first n - 1 nodes of the list, for every n.
 static void walk(const pool *p, const pl_shape_costs *c, pl_shape *best) {
     uint8_t parent_of[POOL] = {0}; // some child is in the tree
     int     w[PL_SHAPE_LEVELS] = {0};
-    double  emitted = 1, drafting = 0;
+    double  emitted = 1, drafting = 0, missing = 0; // rows that are not drafted
     bool    branched = false;
     for (int i = 0; i < p->n_order; i++) {
         const node *x = &p->x[p->order[i]];
         int         l = x->depth - 1;
         branched |= parent_of[x->parent];
         if (!parent_of[x->parent] && l > 0) {
-            drafting += c->draft[w[l] + 1] - c->draft[w[l]];
+            drafting += (c->draft[w[l] + 1] - c->draft[w[l]]) * (1 - c->ended[l]);
             w[l]++;
         }
         parent_of[x->parent] = 1;
         emitted += x->f;
+        missing += c->ended[l];
         if (c->branching && !branched) continue;
-        double seconds = c->verify[i + 2] + drafting;
-        if (best->n == 0 || emitted * best->seconds > best->emitted * seconds) take(best, p, i + 2, emitted, seconds);
+        double rows = i + 2 - missing, seconds = seconds_of(c, rows) + drafting;
+        if (best->n == 0 || emitted * best->seconds > best->emitted * seconds)
+            take(best, p, i + 2, emitted, seconds, rows);
     }
 }
 
@@ -96,7 +104,7 @@ void pl_shape_best(const pl_shape_costs *c, pl_shape *best) {
              "%d levels, %d ranks, %d wide, %d nodes", c->levels, c->ranks, c->width, c->nodes);
     pool p;
     *best = (pl_shape){.n = 0};
-    if (!c->branching) *best = (pl_shape){.n = 1, .parent = {-1}, .emitted = 1, .seconds = c->verify[1]};
+    if (!c->branching) *best = (pl_shape){.n = 1, .parent = {-1}, .emitted = 1, .seconds = c->verify[1], .rows = 1};
     for (int width = 1; width <= c->width && c->nodes > 1; width++) {
         p.x[0] = (node){.f = 1, .parent = -1};
         p.n = p.n_set = 1;

@@ -14,6 +14,8 @@
 // expanded nodes the N - 1 with the largest f are closed under ancestors, and no other choice has a larger sum. So one
 // pass over the levels for each W, a merged list in descending f, and one walk down the list for each D gives E for
 // every N: O(W D (W K + N)) with K ranks. C is then charged with the widths that the tree really has.
+// Of drafts that may end early (pl_tree_policy.stops) level l is expanded in the share 1 - ended[l] of the cycles:
+// accept[l] counts the others as wrong, and rows and levels are charged by that share.
 // With draft[w] equal for all w (Sequoia's model) the result is the best of all trees. Else a tree that is narrower at
 // some levels than its widest, although a wider one has a larger E for the same N, is not looked at
 // (tests/infer/test_shape.c compares with all trees).
@@ -32,6 +34,7 @@ typedef struct pl_shape_costs {
     bool   branching;                               // trees that are not chains alone
     double accept[PL_SHAPE_LEVELS][PL_SHAPE_RANKS]; // 0..1, not rising with the rank
     double verify[PL_SHAPE_NODES + 1];              // seconds by nodes, [1..nodes]
+    double ended[PL_SHAPE_LEVELS];                  // of drafts that may be as deep, those that ended before; rises
     double draft[PL_SHAPE_WIDTH + 1];               // seconds by expanded nodes of a level, [1..width]; [0] is 0
 } pl_shape_costs;
 
@@ -39,6 +42,7 @@ typedef struct pl_shape {
     int     n; // 1: drafting does not pay; 0: no tree of the kind wanted
     int32_t parent[PL_SHAPE_NODES];
     double  emitted, seconds; // E and C
+    double  rows;             // expected, the root included
 } pl_shape;
 
 void pl_shape_best(const pl_shape_costs *c, pl_shape *best);

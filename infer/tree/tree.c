@@ -43,6 +43,7 @@ void pl_tree_root(pl_tree *t, int32_t token) {
     t->n = 1;
     t->n_draws = 0;
     t->notes.levels = t->notes.n = 0;
+    t->notes.stopped = false;
     place(t, 0, token, -1, 0);
     link_child(t, 0);
 }

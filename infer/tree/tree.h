@@ -24,6 +24,7 @@ typedef enum pl_proposal {
 // pl_tree_prune.
 typedef struct pl_tree_notes {
     int     levels;                   // levels proposed
+    bool    stopped;                  // no more of them: the last one's path was not worth it (policy.least)
     double  at[PL_TREE_MAX];          // when the candidates of a level were known: pl_now, see pl_tree_notes_share
     int     rows[PL_TREE_MAX];        // nodes that they belong to
     int     n, k;                     // nodes expanded; candidates of each
@@ -106,6 +107,13 @@ struct pl_tree_policy {
     int                 width;              // frontier nodes at most
     int                 max_nodes;          // root included
     bool                needs_logp;         // the policy compares scores: the head must compute log-sum-exp
+    // A chain ends behind a node of depth l whose path's own log-probability (pl_tree.score) is below least[l - 1]: so
+    // what is drafted depends on the tokens drafted and the distributions that they were chosen from, never on the
+    // target's answer or on a draw to come, and verifiers of chains stay lossless, each token's coupling being that of
+    // its own distribution whether or not another one follows (block verification among them: a path's chance of
+    // being accepted as far as its node is fixed by the node's own distributions, whatever stands behind).
+    bool                stops;
+    float               least[PL_TREE_MAX];
     bool                adapt; // shape and depth are set while decoding, by measured costs (infer/decode/autotuner.h)
     // Trees of a given shape (shape_n > 0), in breadth-first order: node i of 1..n-1 is the rank[i]-th candidate of
     // node parent[i], and the children of node s are child[s], child[s] + 1, ..., children[s] of them, in order of rank
@@ -151,7 +159,8 @@ int  pl_tree_shape_ahead(const pl_tree_policy *p, int level, int n, int32_t *pic
 
 // ---- kinds ----------------------------------------------------------------------------------------------------------
 
-// chain:N: at each level the drafter's best token. chain:auto is `auto` with chains alone.
+// chain:N: at each level the drafter's best token. chain:auto is `auto` with chains alone, chain:confidence the same
+// where drafts also end by the drafter's own probability, calibrated while decoding.
 extern const pl_tree_kind pl_tree_chain;
 // static:4x2x1: every node of level i gets that many children; static:0,0,0,1,1,4: the parents of nodes 1, 2, ...
 extern const pl_tree_kind pl_tree_static;

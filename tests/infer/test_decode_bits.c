@@ -324,9 +324,9 @@ static void eagle3_is_lossless(void **state) {
         for (size_t head = 0; head < sizeof kinds / sizeof *kinds; head++) {
             const pl_backbone_options *o = &kinds[head];
             test_backbone_write(test_mkdir(draft), &w->target, &pl_backbone_eagle3, o, 33);
-            const char *trees[] = {"chain:1",      "chain:4",      "chain:auto",         "auto",
-                                   "static:4x2x1", "static:8x4x1", "static:0,0,0,1,1,4", "eagle2:60,10,6",
-                                   "eagle2:20,5,3"};
+            const char *trees[] = {"chain:1",       "chain:4",         "chain:auto",         "auto",
+                                   "static:4x2x1",  "static:8x4x1",    "static:0,0,0,1,1,4", "eagle2:60,10,6",
+                                   "eagle2:20,5,3", "chain:confidence"};
             for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
                 pl_drafter *d = open_drafter(w, draft, trees[i], 8, 8 * 80);
                 run(&w->target, d, NULL, 8 * 80, 0, 8, temperature, -1, got);
@@ -401,7 +401,8 @@ static void hybrid_is_lossless(void **state) {
             run(&w->target, NULL, NULL, 1, k, 1, t, -1, w->plain);
         for (int i = 0; i < 32; i++) {
             int         n = i % 2 ? 8 : 1;
-            const char *tree = i / 2 % 2 ? "auto" : "chain:auto", *with = i / 4 % 2 ? "+" : "";
+            const char *tree = i / 2 % 2 ? "auto" : i / 4 % 4 == 3 ? "chain:confidence" : "chain:auto";
+            const char *with = i / 4 % 2 ? "+" : "";
             bool        whole = i / 8 == 3; // a language model, which reads no features
             snprintf(what, sizeof what, "hybrid:%s%s%s%s", free_ones[i / 8], with, *with && whole ? "lm:" : "",
                      *with ? (whole ? dir : draft) : "");
@@ -430,9 +431,9 @@ static void hybrid_is_lossless(void **state) {
 
 // Drafts that come all at once, along every kind of tree, those deeper than a block too.
 static void blocks_are_lossless(const pl_backbone_kind *of, const pl_backbone_options *kinds, size_t n_kinds) {
-    static const char *const trees[] = {"chain:1",       "chain:4",      "chain:16",           "chain:auto",
-                                        "auto",          "static:4x2x1", "static:0,0,0,1,1,4", "eagle2:20,5,3",
-                                        "eagle2:60,10,6"};
+    static const char *const trees[] = {"chain:1",        "chain:4",         "chain:16",           "chain:auto",
+                                        "auto",           "static:4x2x1",    "static:0,0,0,1,1,4", "eagle2:20,5,3",
+                                        "eagle2:60,10,6", "chain:confidence"};
     char                     dir[64], draft[64], what[96];
     world                   *w = calloc(1, sizeof *w);
     transcript              *got = calloc(SESSIONS, sizeof *got);

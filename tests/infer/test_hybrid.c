@@ -139,7 +139,7 @@ static void refuses(void **state) {
          "drafter \"hybrid:suffix+hybrid:lookup\": there is no hybrid in a hybrid"},
         {"hybrid:recycle:64", NULL, "drafter \"hybrid\": \"recycle:64\" drafts 64 tokens, at most 63"},
         {"hybrid:suffix", "chain:3",
-         "drafter \"hybrid\" chooses its tree in every cycle: auto or chain:auto, not \"chain:3\""}};
+         "drafter \"hybrid\" chooses its tree in every cycle: auto, chain:auto or chain:confidence, not \"chain:3\""}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         pl_tree_policy p;
         pl_err         err = {0};

@@ -553,6 +553,63 @@ static void trials_are_bounded(void **state) {
     assert_true(began > 5000 && began < 7500);
 }
 
+// A drafter that is right nine times in ten where it says `sure`, two times in ten where it says `unsure`, and one or
+// the other at every token: tokens per second of chains, a step being one second and a level 0.15. `drafted`: a cycle.
+static double decode_unsure(const char *tree, double sure, double unsure, double *drafted) {
+    pl_tree_policy p;
+    pl_err         err = {0};
+    pl_autotuner   tuner;
+    pl_tree       *t = calloc(1, sizeof *t);
+    dice           d = {.r = pl_rng_make(9, PL_STREAM_TEST, 3)};
+    double         right[PL_TREE_MAX], now = 0, emitted = 0;
+    enum { CYCLES = 6000 };
+    assert_int_equal(pl_tree_policy_parse(&p, tree, &err), PL_OK);
+    pl_autotuner_init(&tuner, &p);
+    pl_tree_root(t, -7);
+    *drafted = 0;
+    for (int i = 0; i < CYCLES; i++) {
+        pl_autotuner_cycle c = {.pace = {.sessions = 1, .rows = t->n}};
+        pl_verdict         v = {.bonus = 1};
+        while (v.n + 1 < t->n && uniform(&d) < right[v.n]) {
+            v.n++;
+            v.path[v.n] = v.n;
+        }
+        pl_autotuner_accepted(&tuner, t, &v);
+        emitted += c.pace.emitted = v.n + 1;
+        *drafted += (double)(t->n - 1) / CYCLES;
+        c.pace.verifying = 1 + 0.02 * (t->n - 1);
+        now += c.pace.verifying;
+        double began = now;
+        pl_tree_root(t, -7);
+        for (int l = 0, node = 0, n = 1; n > 0 && l < p.depth; l++) {
+            bool is_sure = uniform(&d) < 0.5;
+            right[l] = is_sure ? 0.9 : 0.2;
+            n = p.kind->grow(&p, t, l, &node, 1, &(int32_t){0}, &(float){(float)log(is_sure ? sure : unsure)}, &node);
+            now += 0.15;
+            t->notes.at[l] = now;
+        }
+        pl_autotuner_drafted(&c, t);
+        c.pace.drafting = now - began;
+        pl_autotuner_step(&tuner, &p, &c);
+    }
+    free(t);
+    return emitted / now;
+}
+
+// Drafts that end where the drafter is not sure bring more, also where its own probabilities are wrong: what counts is
+// that they tell the cases apart.
+static void confidence_pays(void **state) {
+    (void)state;
+    static const double said[3][2] = {{0.9, 0.2}, {0.6, 0.3}, {0.98, 0.7}};
+    double              drafted, before = decode_unsure("chain:auto", 0.9, 0.2, &drafted);
+    print_message("chain:auto: %.3f tokens a second, %.2f drafted a cycle\n", before, drafted);
+    for (int i = 0; i < 3; i++) {
+        double rate = decode_unsure("chain:confidence", said[i][0], said[i][1], &drafted);
+        print_message("who says %.2f and %.2f: %.3f, %.2f drafted\n", said[i][0], said[i][1], rate, drafted);
+        assert_true(rate > 1.04 * before);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flat_levels_are_exact),
@@ -564,6 +621,7 @@ int main(void) {
         cmocka_unit_test(settles_on_what_pays),
         cmocka_unit_test(follows_changes),
         cmocka_unit_test(trials_are_bounded),
+        cmocka_unit_test(confidence_pays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,6 +27,7 @@ typedef struct world {
     pl_tokenizer *tok;             // the target's, where there is a way
     bool          blocks, selects; // its drafter drafts blocks
     bool          hybrid;          // its drafter takes turns with free drafts
+    bool          stops;           // drafts end by the drafter's own probability
 } world;
 
 // ---- a static tree: k children of every node ------------------------------------------------------------------------
@@ -117,6 +118,7 @@ static void expect(const world *w, const pl_sampling *s, double *cell) {
 typedef struct sample {
     int64_t cell[CELLS], answers;
     int64_t accepted, steps;
+    int64_t drafted[2]; // steps that drafted so deep
 } sample;
 
 static void harvest(pl_session *s, sample *out) {
@@ -128,6 +130,8 @@ static void harvest(pl_session *s, sample *out) {
     out->answers++;
     out->accepted += pl_session_statistics(s)->accepted;
     out->steps += pl_session_statistics(s)->steps;
+    for (int l = 0; l < 2; l++)
+        out->drafted[l] += pl_session_statistics(s)->position_drafted[l];
 }
 
 static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *policy, const pl_sampling *sampling,
@@ -212,17 +216,34 @@ static int64_t answers_wanted(void) {
     return (draws + LENGTH - 2) / (LENGTH - 1); // the first token is the prompt's
 }
 
+// Chains of two that end behind a first token which the drafter gives less than this.
+static pl_tree_policy stopping(void) {
+    pl_tree_policy p;
+    pl_err         err;
+    assert_int_equal(pl_tree_policy_parse(&p, "chain:confidence", &err), PL_OK);
+    p.adapt = false;
+    pl_tree_shape_set(&p, 3, (const int32_t[]){-1, 0, 1});
+    for (int l = 0; l < PL_TREE_MAX; l++)
+        p.least[l] = logf(0.3F);
+    return p;
+}
+
 // Returns the deviation.
 static double check(const world *w, const pl_verifier *v, int k, const pl_sampling *sampling, const char *what) {
     static double  dist[CELLS];
     static sample  s;
-    pl_tree_policy policy = policy_of(k, 2);
+    pl_tree_policy policy = w->stops ? stopping() : policy_of(k, 2);
     expect(w, sampling, dist);
     draw(w, v, &policy, sampling, answers_wanted(), &s);
     double z = deviation(&s, dist), per_step = (double)s.accepted / (double)s.steps;
     print_message("%-28s %s of %d, %s: %lld draws, %.2f accepted a step, z %.2f\n", v->name, what, k,
                   sampling == &plain ? "plain" : "processed", (long long)(s.answers * (LENGTH - 1)), per_step, z);
     assert_true(per_step > (w->way ? 0.02 : w->selects ? 0.05 : 0.1)); // drafts count
+    if (w->stops) {
+        double ended = 1 - (double)s.drafted[1] / (double)s.drafted[0];
+        print_message("  %.2f of the drafts ended by confidence\n", ended);
+        assert_true(ended > 0.2 && ended < 0.95); // of length, some do not reach the end of an answer
+    }
     return z;
 }
 
@@ -412,6 +433,18 @@ static void dist_of_hybrids(void **state) {
     close_world(&w);
 }
 
+// Whether a second token is drafted depends on the first one drawn and the distribution it was drawn from.
+static void dist_of_ended_drafts(void **state) {
+    (void)state;
+    world w;
+    open_world(&w, &(pl_backbone_options){0});
+    w.stops = true;
+    for (int i = 0; pl_verifier_at(i); i++)
+        if (pl_verifier_at(i)->lossless) assert_true(check(&w, pl_verifier_at(i), 1, &plain, "confidence") < 4);
+    assert_true(check(&w, &test_biased_no_residual, 1, &plain, "confidence") > 6);
+    close_world(&w);
+}
+
 static void controls_fail(void **state) {
     (void)state;
     world w;
@@ -484,17 +517,12 @@ static void told_drafts_change_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dist_is_the_targets),
-        cmocka_unit_test(dist_with_candidates),
-        cmocka_unit_test(dist_redistributed),
-        cmocka_unit_test(dist_of_blocks),
-        cmocka_unit_test(dist_of_peagle),
-        cmocka_unit_test(dist_of_sparks),
-        cmocka_unit_test(dist_of_selectors),
-        cmocka_unit_test(dist_of_other_vocabularies),
-        cmocka_unit_test(dist_of_hybrids),
-        cmocka_unit_test(controls_fail),
-        cmocka_unit_test(told_drafts_change_nothing),
+        cmocka_unit_test(dist_is_the_targets), cmocka_unit_test(dist_with_candidates),
+        cmocka_unit_test(dist_redistributed),  cmocka_unit_test(dist_of_blocks),
+        cmocka_unit_test(dist_of_peagle),      cmocka_unit_test(dist_of_sparks),
+        cmocka_unit_test(dist_of_selectors),   cmocka_unit_test(dist_of_other_vocabularies),
+        cmocka_unit_test(dist_of_hybrids),     cmocka_unit_test(dist_of_ended_drafts),
+        cmocka_unit_test(controls_fail),       cmocka_unit_test(told_drafts_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
