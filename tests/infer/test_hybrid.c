@@ -30,8 +30,8 @@ typedef struct play {
     pl_tree     tree[SLOTS];
     int32_t     text[SLOTS][TEXT];
     int         n[SLOTS];
-    double      cost[SLOTS * 64 + 1]; // seconds by rows
-    int64_t     drafted[SLOTS], rows, cycles;
+    double      cost[SLOTS * 64 + 1];                 // seconds by rows
+    int64_t     drafted[SLOTS], rows, cycles, rested; // rested: cycles in which the drafter was passed by
 } play;
 
 static void open_play(play *p, const char *what) {
@@ -57,7 +57,7 @@ static void run(play *p, int cycles, int right) {
     for (int s = 0; s < SLOTS; s++)
         for (int i = 0; i < p->n[s]; i++)
             p->text[s][i] = said(s, i, right);
-    p->rows = p->cycles = 0;
+    p->rows = p->cycles = p->rested = 0;
     memset(p->drafted, 0, sizeof p->drafted);
     for (int c = 0; c < cycles; c++) {
         pl_draft_item it[SLOTS];
@@ -67,13 +67,15 @@ static void run(play *p, int cycles, int right) {
                 (pl_draft_item){.slot = s, .tokens = p->text[s], .n_tokens = p->n[s], .tree = &p->tree[s], .depth = 16};
             pl_tree_root(&p->tree[s], p->text[s][p->n[s] - 1]);
         }
-        p->d->kind->propose(p->d, &ctx, &(pl_draft_batch){.item = it, .n = SLOTS});
+        bool rests = p->d->rests; // as the decode loop has it
+        if (!rests) p->d->kind->propose(p->d, &ctx, &(pl_draft_batch){.item = it, .n = SLOTS});
+        p->rested += rests;
         for (int s = 0; s < SLOTS; s++) {
             pl_verdict v = {.n = 0, .path = {0}};
             for (int child; (child = pl_tree_child(&p->tree[s], v.path[v.n], said(s, p->n[s] + v.n, right))) >= 0;)
                 v.path[++v.n] = child;
             v.bonus = said(s, p->n[s] + v.n, right);
-            p->d->kind->judged(p->d, s, &p->tree[s], &v);
+            if (!rests) p->d->kind->judged(p->d, s, &p->tree[s], &v);
             p->drafted[s] += p->tree[s].n - 1;
             rows += p->tree[s].n;
             for (int i = 0; i <= v.n; i++, p->n[s]++)
@@ -110,6 +112,9 @@ static void plans_by_goodput(void **state) {
     costs(&p, 1e-4 * SLOTS, SLOTS, 2e-4);
     run(&p, 200, 0);
     assert_true(p.rows < p.cycles * SLOTS * 11 / 10);
+    run(&p, 20000, 0); // what it may spend on looks, of the seconds it was told of, is spent
+    print_message("where nothing pays it rests in %lld of %lld cycles\n", (long long)p.rested, (long long)p.cycles);
+    assert_true(p.rested > p.cycles / 4 && p.rested < p.cycles);
     pl_drafter_destroy(p.d);
     open_play(&p, "hybrid:suffix:16");
     costs(&p, 1e-4, 12, 1e-3);
