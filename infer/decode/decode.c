@@ -391,7 +391,7 @@ static int plan_rows(pl_engine *e) {
     e->n_parts = 0;
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1 && e->opt.chunk) {
-            int to = m + e->opt.chunk / 4 > e->opt.chunk ? m + e->opt.chunk / 4 : e->opt.chunk;
+            int least = m + (e->opt.chunk + 3) / 4, to = least > e->opt.chunk ? least : e->opt.chunk;
             if (to < most) most = to;
         }
         for (int i = 0; i < e->opt.max_sessions; i++) {

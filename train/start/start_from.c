@@ -53,8 +53,10 @@ static pl_status origin_open(origin *o, const char *dir, const pl_backbone *b, p
     if (c->hidden_size != mine->hidden_size || c->vocab_size != mine->vocab_size)
         PL_TRY_GOTO(st, fail,
                     pl_fail(err, PL_E_INPUT,
-                            "%s: width %d and vocabulary %d, this drafter has %d and %d; give its drafter.width", dir,
-                            c->hidden_size, c->vocab_size, mine->hidden_size, mine->vocab_size));
+                            "%s: width %d and vocabulary %d, this drafter has %d and %d; %s", dir, c->hidden_size,
+                            c->vocab_size, mine->hidden_size, mine->vocab_size,
+                            c->vocab_size == mine->vocab_size ? "give its drafter.width"
+                                                              : "start from one for this vocabulary"));
     bool own = b->kind->embeds && pl_weight_source_find(o->src, PL_BACKBONE_EMBED);
     if (own != b->own_embed)
         PL_TRY_GOTO(st, fail,

@@ -1,7 +1,9 @@
 // Which rows run at which depth of a drafter that learns from masks (P-EAGLE's conditional drop of tokens, arXiv
-// 2602.01469; infer/drafter/peagle.c). Of n rows that could learn behind depth 0, at depth k
+// 2602.01469; infer/drafter/peagle.c). Of n rows that could learn at some depth behind 0, at depth k learn, where they
+// weigh there,
 //
-//   ceil(n max(ratio^k, floor))                          learn, the fewer the deeper
+//   ceil(n max(ratio^k, floor))                          at most, the fewer the deeper:
+//
 // those that a draw puts first: who learns at one depth has learned, or could have, at those before it. A row's masks
 // are seen by that row alone, so that the others are not changed by leaving it out; a row runs at depth k where it
 // learns there or deeper, and no other does. Depth 0 runs whole: its rows are what masks see.
