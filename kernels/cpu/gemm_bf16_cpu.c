@@ -158,8 +158,8 @@ void pl_gemm_rows_begin(pl_rows *x, const float *a, int64_t lda, bool across, in
     pl_rows_begin(x, true, a, rows, k, room);
     x->ld = lda;
     x->across = across;
-    x->lead = x->high = PL_ROWS_TILE; // no few rows go before the others to fetch B: it has just been packed
-    x->tiles = ceil_div(rows, PL_ROWS_TILE);
+    x->high = PL_ROWS_TILE;
+    pl_rows_even(x); // B has just been packed
 }
 
 // ---- the product ----

@@ -36,6 +36,8 @@ PL_INLINE void keep_awake(void) {
             const char *w = at;                                                                                        \
             if (p->kc - k < PL_PANEL_BLOCK) w = pl_fill_up(tail, at, (int)(p->kc - k + 1) / 2, step);                  \
             if (ahead) fetch_ahead(p, at, step);                                                                       \
+            for (int i = 0; i < lines && soon < soon_end; i++, soon += 64)                                             \
+                __builtin_prefetch(soon, 0, 2);                                                                        \
             keep_awake();                                                                                              \
             body                                                                                                       \
         }                                                                                                              \
@@ -100,9 +102,15 @@ void pl_tiles_pass(int rows, int width, const pl_pass *p) {
     const size_t       step = (size_t)width * 4;
     _Alignas(64) char  tail[PL_BLOCK_PAIRS * PL_PANEL * 4];
     _Alignas(64) float own[4][PL_TILE_ROWS * PL_TILE_ROWS];
-    const bool         ahead = pl_fetch_ahead() && rows <= PL_TILE_ROWS;
+    const bool         ahead = pl_fetch_ahead() && rows <= PL_TILE_ROWS && !p->soon;
     place              sums[4];
     const int          high = rows < PL_TILE_ROWS && !p->among ? rows : PL_TILE_ROWS;
+    // Of `soon` so many lines with each block. What 32 rows multiply has been brought to the second-level cache so, or
+    // by the 16 before them (pl_rows_begin).
+    const int64_t      walks = rows > PL_TILE_ROWS ? width / (2 * PL_TILE_ROWS) : 1;
+    const int64_t      times = (p->kc + PL_PANEL_BLOCK - 1) / PL_PANEL_BLOCK * walks;
+    const int          lines = (int)((p->soon_lines + times - 1) / times);
+    const char *soon = p->soon, *const soon_end = soon + 64 * p->soon_lines;
     pl_tiles_high(high);
     if (rows <= PL_TILE_ROWS) {
         // Of half a panel tiles 2 and 3 stay zero, and lie past its columns.
@@ -132,10 +140,6 @@ void pl_tiles_pass(int rows, int width, const pl_pass *p) {
         leave_sums(sums);
         return;
     }
-    // What 32 rows multiply is in the second-level cache, brought there by the first 16 (pl_rows_begin).
-    const int64_t blocks = (p->kc + PL_PANEL_BLOCK - 1) / PL_PANEL_BLOCK * width / (2 * PL_TILE_ROWS);
-    const int     lines = (int)((p->soon_lines + blocks - 1) / blocks); // of each
-    const char *soon = p->soon, *const soon_end = soon + 64 * p->soon_lines;
     for (int j = 0; j < width; j += 2 * PL_TILE_ROWS) {
         for (int t = 0; t < 4; t++)
             sums[t] = place_of(p, rows, high, t / 2 * PL_TILE_ROWS, j + t % 2 * PL_TILE_ROWS, own[t]);
@@ -145,8 +149,6 @@ void pl_tiles_pass(int rows, int width, const pl_pass *p) {
             pl_tile_load(6, w + (size_t)j * 4, step);
             pl_tile_load(5, x + X_TILE, 64);
             pl_tile_load(7, w + (size_t)j * 4 + 64, step);
-            for (int i = 0; i < lines && soon < soon_end; i++, soon += 64)
-                __builtin_prefetch(soon, 0, 2);
             pl_tile_product(0, 4, 6);
             pl_tile_product(2, 5, 6);
             pl_tile_product(1, 4, 7);

@@ -31,7 +31,7 @@ typedef struct pl_pass {
     bool        resume; // sums start from y rather than zero
     const char *after;  // what this thread reads after these panels, if that lies elsewhere; NULL: what follows them
     bool        far;    // they come from memory rather than out of a cache: prefetched otherwise
-    // (a matrix unit, more rows than a tile) lines to fetch into the second-level cache meanwhile, for passes to come
+    // (a matrix unit) lines to fetch into the second-level cache meanwhile, for passes to come
     const char *soon;
     int64_t     soon_lines;
 } pl_pass;
@@ -94,6 +94,12 @@ extern const int PL_ROWS_TILE;
 // Rows of x that are best packed at once: a matrix unit asks for weights so much faster that they must serve more.
 #define PL_ROWS_BLOCK PL_CPU(rows_block)
 extern const int      PL_ROWS_BLOCK;
+// (Whole tiles) No few rows go before the others to fetch weights: somebody else does. Before any tile is packed.
+static inline void pl_rows_even(pl_rows *r) {
+    if (r->high == 0) return;
+    r->lead = r->high;
+    r->tiles = (r->rows + r->high - 1) / r->high;
+}
 // First row of a tile; tile `tiles`: the number of rows.
 static inline int64_t pl_rows_first(const pl_rows *r, int64_t tile) {
     if (r->high == 0) return r->rows * tile / r->tiles;

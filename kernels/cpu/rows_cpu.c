@@ -35,7 +35,8 @@ static size_t tile_bytes(bool bf16, int64_t rows, int64_t k, bool among) {
 }
 
 // Whole tiles of the matrix unit. The first 16 rows read the weights as they lie, which processors foresee; the others,
-// 32 columns at a time, find them in the second-level cache.
+// 32 columns at a time, find them in the second-level cache. (Where somebody else fetches them all rows go alike:
+// pl_rows_even.)
 static bool is_led(bool bf16, int64_t rows) {
     return bf16 && PL_TILE_ROWS_MOST > 0 && rows > PL_TILE_ROWS;
 }

@@ -114,4 +114,22 @@ PL_INLINE void pl_tiles_end(void) {
 }
 #endif
 
+// Past the caches, to whole lines in the end; p is aligned to the vector. pl_stream_end before another thread is told.
+PL_INLINE void pl_vn_stream(float *p, pl_vn v) {
+#if defined(__AVX512F__)
+    _mm512_stream_ps(p, (__m512)v);
+#elif defined(__AVX2__)
+    _mm256_stream_ps(p, (__m256)v);
+#elif defined(__SSE__)
+    _mm_stream_ps(p, (__m128)v);
+#else
+    memcpy(p, &v, sizeof v);
+#endif
+}
+PL_INLINE void pl_stream_end(void) {
+#if defined(__SSE__)
+    _mm_sfence();
+#endif
+}
+
 #endif

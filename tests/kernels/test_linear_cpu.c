@@ -101,7 +101,9 @@ enum { MOST_ROWS = 64 };
 static void check_panels(pl_dtype t, int64_t n, int64_t k, const int *rows, int count) {
     int64_t   most = rows[count - 1];
     pl_tensor w = packed(t, n, k);
-    float    *x = floats(most * k, 5), *want = floats((most + 1) * n, 0), *y = floats((most + 1) * n, 0);
+    size_t    bytes = (size_t)((most + 1) * n) * sizeof(float);
+    float *x = floats(most * k, 5), *want = floats((most + 1) * n, 0), *y = pl_block_create(bytes, NULL); // whole lines
+    assert_non_null(y);
     product(pl_backend_ref(), NULL, want, x, most, w);
     const char *level;
     for (int i = 0; (level = pl_backend_cpu_level(i)); i++) {
@@ -123,7 +125,7 @@ static void check_panels(pl_dtype t, int64_t n, int64_t k, const int *rows, int 
     pl_block_destroy(w.data, pl_panels_bytes(n, k, t));
     pl_free(x);
     pl_free(want);
-    pl_free(y);
+    pl_block_destroy(y, bytes);
 }
 
 static void panels_any_rows(void **state) {
@@ -153,6 +155,7 @@ static void panels_blocks_and_chunks(void **state) {
     check_panels(PL_BF16, 203, 1300, rows, 7);
     static const int more[] = {17, 48, 61, 300}; // a matrix unit's chunks and blocks are longer
     check_panels(PL_BF16, 395, 2500, more, 4);
+    check_panels(PL_BF16, 448, 1100, more, 4); // rows of y are whole lines
 }
 
 // Values from the ends of the range, where a fused product, a product in two steps, and what counts as a denormal come
