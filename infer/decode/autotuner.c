@@ -116,7 +116,7 @@ static void learn_costs(pl_autotuner *p, const pl_autotuner_cycle *c) {
 static void learn_confidence(pl_autotuner *p, const pl_tree *t, const pl_verdict *v) {
     const pl_tree_notes *o = &t->notes;
     int                  n = o->levels;
-    for (int l = 1; l <= n && l < t->n && t->parent[l] == l - 1; l++)
+    for (int l = 1; l <= n && l < o->grown && t->parent[l] == l - 1; l++)
         pl_calibration_observe(&p->own, l, exp((double)t->score[l]), l <= v->n && v->path[l] == l);
     for (int l = 1; l < n + o->stopped && l < PL_SHAPE_LEVELS; l++) {
         p->asked[l] = DECAY * p->asked[l] + 1;
@@ -308,8 +308,10 @@ static void begin_trial(pl_autotuner *p, pl_tree_policy *policy) {
     double most = 0;
     p->trials.on = true;
     p->trials.begun++;
+    p->trials.before = p->trials.last;
     p->trials.last = 0;
     p->trials.cycles = 0;
+    p->trials.drafted = false;
     p->detour = PL_AUTOTUNER_PROBE;
     for (int r = 0; r < PL_SHAPE_RANKS; r++)
         most = fmax(most, p->counts.seen[0][r]);
@@ -326,6 +328,12 @@ static void begin_trial(pl_autotuner *p, pl_tree_policy *policy) {
 // believed, goes on.
 static void end_trial(pl_autotuner *p, pl_tree_policy *policy) {
     pl_autotuner_trials *t = &p->trials;
+    if (!t->drafted) { // nobody could: nothing was learnt, nor does it cost the next one its turn
+        t->on = false;
+        t->last = t->before;
+        t->idle = 0;
+        return;
+    }
     if (p->chosen.n < 2 && t->last < 0 && t->cycles < STALE) {
         p->detour = PL_AUTOTUNER_PROBE;
         learn_by(p, policy);
@@ -364,6 +372,7 @@ static void forget_slowly(pl_autotuner *p) {
 void pl_autotuner_step(pl_autotuner *p, pl_tree_policy *policy, const pl_autotuner_cycle *c) {
     if (!p->adapt || c->pace.sessions < 1) return;
     bool rests = c->levels == 0, tried = p->trials.on && p->detour == 0;
+    p->trials.drafted |= c->levels > 0;
     bool cold = p->trials.on && p->trials.cycles++ == 0;
     forget_slowly(p);
     if (!cold) learn_costs(p, c);

@@ -83,9 +83,10 @@ void                pl_autotuner_acceptance(const pl_autotuner_counts *n, pl_sha
 // What trials took beyond what they gave, beside all that was decoded.
 typedef struct pl_autotuner_trials {
     bool   on;                          // one is under way: drafted, or not all verified yet
+    bool   drafted;                     // something in it
     int    cycles;                      // of it so far
     long   begun, pause, idle;          // how many; cycles without a draft before the next; those that there were
-    double seconds, loss, last;         // of all steps; of trials; of the last one
+    double seconds, loss, last, before; // of all steps; of trials; of the last one, and the one before
     double usual_seconds, usual_tokens; // running sums over steps that try nothing
 } pl_autotuner_trials;
 

@@ -33,9 +33,9 @@
 // FREE that learns from logits, recycle, is shown every step and so looks in all.)
 //
 // Where nothing pays, nothing is planned until FREE may look or MODEL is tried again. Then a cycle costs a copy of
-// MODEL's features for KEEPERS sessions at most: the others, which MODEL is not asked for while they last, go on
-// without it. With a MODEL that reads the text alone it costs nothing: the hybrid rests (pl_drafter.rests), and the
-// decode loop goes plain's way.
+// MODEL's features for the sessions that keep them: of those that begin meanwhile KEEPERS at most, the others, which
+// MODEL is not asked for while they last, go on without it. With a MODEL that reads the text alone it costs nothing:
+// the hybrid rests (pl_drafter.rests), and the decode loop goes plain's way.
 //
 // Lossless: with verifier match the text is plain sampling's. With verifiers that draw MODEL's tokens are drawn as they
 // ask and FREE's nodes, which are not drawn, are matched; which of the two drafts depends on the past alone.
@@ -373,6 +373,7 @@ static void draft_model(hybrid *d, pl_ctx *ctx, const pl_draft_batch *b) {
         const pl_draft_item *it = &b->item[i];
         slot                *s = &d->slot[it->slot];
         bool                 drafts = it->tree && s->takes_model;
+        s->of_model = 0;
         if (!drafts && d->defers) {
             keep_rows(d, b, it);
             continue;
@@ -607,9 +608,14 @@ static pl_status shapes_of(shapes *x, const char *args, const char *tree, pl_err
     if (x->of_free.max_nodes > NODES)
         return pl_fail(err, PL_E_USAGE, "drafter \"hybrid\": \"%s\" drafts %d tokens, at most %d", x->free,
                        x->of_free.max_nodes - 1, NODES - 1);
+    if (!x->model && confidence)
+        return pl_fail(err, PL_E_USAGE,
+                       "drafter \"hybrid:%s\": a MODEL's drafts end by confidence, and there is none: take chain:auto",
+                       args);
     if (!x->model) return PL_OK;
     x->model_tree = confidence ? "chain:confidence" : chains ? "chain:auto" : "auto";
     pl_err ignored = {0};
+    if (confidence) return pl_drafter_shape(&x->of_model, x->model, x->model_tree, err);
     if (pl_drafter_shape(&x->of_model, x->model, x->model_tree, &ignored) == PL_OK) return PL_OK;
     return pl_drafter_shape(&x->of_model, x->model, x->model_tree = "chain:auto", err);
 }

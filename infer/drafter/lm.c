@@ -244,7 +244,7 @@ static pl_status any_tree(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const c
 static pl_status chains(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree,
                         pl_err *err) {
     (void)args;
-    return pl_standalone_chain(p, name, "union", tree, err);
+    return pl_standalone_chain(p, name, "union", tree, true, err);
 }
 
 const pl_drafter_source pl_drafter_lm = {.name = "lm",

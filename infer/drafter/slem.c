@@ -124,7 +124,7 @@ static const pl_drafter_kind kind = {.name = "slem",
 
 static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree, pl_err *err) {
     (void)args;
-    return pl_standalone_chain(p, name, "slem", tree, err);
+    return pl_standalone_chain(p, name, "slem", tree, false, err);
 }
 
 static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,

@@ -252,13 +252,13 @@ static pl_status open_omni(pl_drafter **out, const char *args, const pl_tree_pol
 static pl_status slrs_chain(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree,
                             pl_err *err) {
     (void)args;
-    return pl_standalone_chain(p, name, "slrs", tree, err);
+    return pl_standalone_chain(p, name, "slrs", tree, false, err);
 }
 
 static pl_status omni_chain(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree,
                             pl_err *err) {
     (void)args;
-    return pl_standalone_chain(p, name, "omni", tree, err);
+    return pl_standalone_chain(p, name, "omni", tree, false, err);
 }
 
 const pl_drafter_source pl_drafter_slrs = {.name = "slrs",

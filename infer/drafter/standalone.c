@@ -83,8 +83,11 @@ pl_status pl_standalone_tree(pl_tree_policy *p, char name[PL_DRAFTER_TREE], cons
 }
 
 pl_status pl_standalone_chain(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *who, const char *tree,
-                              pl_err *err) {
+                              bool scored, pl_err *err) {
     PL_TRY(pl_standalone_tree(p, name, tree, err));
+    if (p->stops && !scored)
+        return pl_fail(err, PL_E_USAGE,
+                       "drafter \"%s\" has no probabilities of what it drafts for \"%s\": take chain:auto", who, tree);
     if (p->width == 1 && p->k == 1) return PL_OK;
     return pl_fail(err, PL_E_USAGE, "drafter \"%s\" drafts chains, not the tree \"%s\": take chain:LENGTH", who, tree);
 }

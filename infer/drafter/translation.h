@@ -58,9 +58,9 @@ double    pl_standalone_step_bytes(const pl_drafter *d);
 // A session's text as the drafter's context, read in the next pl_draft_model_run: its logits where there is a tree to
 // grow. False: nothing can be drafted for it.
 bool      pl_standalone_take_in(pl_standalone *d, pl_ctx *ctx, const pl_draft_item *it);
-// The tree: chains alone, chain:auto where nothing is asked for; or any.
+// The tree: chains alone, chain:auto where nothing is asked for; or any. scored: it tells its own probabilities.
 pl_status pl_standalone_chain(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *who, const char *tree,
-                              pl_err *err);
+                              bool scored, pl_err *err);
 pl_status pl_standalone_tree(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *tree, pl_err *err);
 
 #endif

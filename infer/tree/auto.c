@@ -5,6 +5,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 
+#include <math.h>
 #include <string.h>
 
 #define NODES 64
@@ -23,6 +24,8 @@ void pl_tree_policy_adapt(pl_tree_policy *p, int nodes, int k, int width, int de
     p->width = width;
     p->depth_max = depth;
     p->max_nodes = nodes;
+    for (int l = 0; l < PL_TREE_MAX; l++)
+        p->least[l] = -INFINITY;
     pl_tree_shape_set(p, START + 1, chain);
 }
 
@@ -46,6 +49,7 @@ static int grow(const pl_tree_policy *p, pl_tree *t, int level, const int *front
     for (int i = 0; i < n; i++)
         o->node[o->n++] = frontier[i];
     int m = pl_tree_shape_grow(p, t, level, frontier, n, id, logp, next);
+    o->grown = t->n;
     o->stopped = p->stops && m == 1 && t->score[next[0]] < p->least[level];
     return o->stopped ? 0 : m;
 }

@@ -24,6 +24,7 @@ typedef enum pl_proposal {
 // pl_tree_prune.
 typedef struct pl_tree_notes {
     int     levels;                   // levels proposed
+    int     grown;                    // nodes of the tree behind the last of them: others may join later
     bool    stopped;                  // no more of them: the last one's path was not worth it (policy.least)
     double  at[PL_TREE_MAX];          // when the candidates of a level were known: pl_now, see pl_tree_notes_share
     int     rows[PL_TREE_MAX];        // nodes that they belong to
@@ -113,7 +114,7 @@ struct pl_tree_policy {
     // its own distribution whether or not another one follows (block verification among them: a path's chance of
     // being accepted as far as its node is fixed by the node's own distributions, whatever stands behind).
     bool                stops;
-    float               least[PL_TREE_MAX];
+    float               least[PL_TREE_MAX]; // -INFINITY at first
     bool                adapt; // shape and depth are set while decoding, by measured costs (infer/decode/autotuner.h)
     // Trees of a given shape (shape_n > 0), in breadth-first order: node i of 1..n-1 is the rank[i]-th candidate of
     // node parent[i], and the children of node s are child[s], child[s] + 1, ..., children[s] of them, in order of rank

@@ -115,6 +115,10 @@ static void plans_by_goodput(void **state) {
     run(&p, 20000, 0); // what it may spend on looks, of the seconds it was told of, is spent
     print_message("where nothing pays it rests in %lld of %lld cycles\n", (long long)p.rested, (long long)p.cycles);
     assert_true(p.rested > p.cycles / 4 && p.rested < p.cycles);
+    while (!p.d->rests)
+        run(&p, 1, 0);
+    p.d->kind->paced(p.d, &(pl_draft_pace){.sessions = SLOTS, .rows = SLOTS, .emitted = SLOTS, .verifying = 1e3});
+    assert_false(p.d->rests); // time enough for another look
     pl_drafter_destroy(p.d);
     open_play(&p, "hybrid:suffix:16");
     costs(&p, 1e-4, 12, 1e-3);
@@ -143,6 +147,12 @@ static void refuses(void **state) {
         {"hybrid:suffix+hybrid:lookup", NULL,
          "drafter \"hybrid:suffix+hybrid:lookup\": there is no hybrid in a hybrid"},
         {"hybrid:recycle:64", NULL, "drafter \"hybrid\": \"recycle:64\" drafts 64 tokens, at most 63"},
+        {"hybrid:suffix", "chain:confidence",
+         "drafter \"hybrid:suffix\": a MODEL's drafts end by confidence, and there is none: take chain:auto"},
+        {"hybrid:suffix+lookup", "chain:confidence",
+         "drafter \"lookup\" drafts chains, not the tree \"chain:confidence\": take chain:LENGTH"},
+        {"slem:x", "chain:confidence",
+         "drafter \"slem\" has no probabilities of what it drafts for \"chain:confidence\": take chain:auto"},
         {"hybrid:suffix", "chain:3",
          "drafter \"hybrid\" chooses its tree in every cycle: auto, chain:auto or chain:confidence, not \"chain:3\""}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -216,6 +226,65 @@ static void waits_without_loss(void **state) {
     }
     print_message("%d drafts of a model that is silent, %d of them late, as of %d\n", same, late, always);
     assert_true(same > 12 && late >= 4 && same < always / 4);
+    pl_llama_fini(&target);
+    test_rmdir(dir);
+    test_rmdir(draft);
+}
+
+static void note_who(void *arg, const pl_cycle *c) {
+    ((int *)arg)[pl_session_key(c->session)] += c->tree->notes.levels > 0;
+}
+
+static void answer_all(pl_engine *e, pl_drafter *d, int n) {
+    pl_err      err = {0};
+    pl_session *s[8];
+    int32_t     prompt[5] = {3, 1, 4, 1, 5};
+    for (int k = 0; k < n; k++) {
+        pl_session_options so = {
+            .sampling = {.temperature = 1, .top_p = 1, .seed = 3}, .key = (uint64_t)k, .max_new = LENGTH - 5};
+        assert_int_equal(pl_engine_start(e, prompt, 5, &so, &s[k], &err), PL_OK);
+    }
+    for (int i = 0; pl_session_finish(s[0]) == PL_RUNNING; i++) {
+        assert_int_equal(pl_engine_step(e, &err), PL_OK);
+        if (n > 1 && i % 20 == 0) // any trial is allowed
+            d->kind->paced(d, &(pl_draft_pace){.sessions = n, .rows = n, .emitted = n, .verifying = 1e6});
+    }
+    for (int k = 0; k < n; k++)
+        pl_engine_end(e, s[k]);
+}
+
+// Of sessions that begin while MODEL is silent the first four keep their rows, and only they draft when it is tried.
+static void four_keep_rows(void **state) {
+    (void)state;
+    char        dir[64], draft[64], hybrid[96];
+    int         who[8] = {0}, tried = 0;
+    pl_err      err = {0};
+    pl_llama    target;
+    pl_drafter *d;
+    pl_engine  *e;
+    test_target(&target, test_mkdir(dir), 8, 21, PL_BF16);
+    test_drafter_write(test_mkdir(draft), &target, "full", 0, 33);
+    snprintf(hybrid, sizeof hybrid, "hybrid:suffix:1+%s", draft);
+    pl_drafter_options od = {.target = &target,
+                             .dtype = PL_BF16,
+                             .max_sessions = 8,
+                             .max_rows = 640,
+                             .slots = LENGTH + 80,
+                             .tree = "chain:auto"};
+    pl_engine_options  o = {.max_sessions = 8, .max_rows = 640, .max_len = LENGTH};
+    if (pl_drafter_open(&d, hybrid, &od, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &target, d, &o, &err), PL_OK);
+    answer_all(e, d, 1);
+    pl_engine_on_cycle(e, note_who, who);
+    answer_all(e, d, 8);
+    for (int k = 0; k < 8; k++) {
+        tried += who[k];
+        if (k >= 4) assert_int_equal(who[k], 0);
+    }
+    print_message("%d drafts of four sessions of eight\n", tried);
+    assert_true(tried > 3);
+    pl_engine_destroy(e);
+    pl_drafter_destroy(d);
     pl_llama_fini(&target);
     test_rmdir(dir);
     test_rmdir(draft);
@@ -477,8 +546,8 @@ static void speed_in_pairs(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(plans_by_goodput), cmocka_unit_test(refuses),
-                                       cmocka_unit_test(waits_without_loss), cmocka_unit_test(rows_wait_in_order),
-                                       cmocka_unit_test(speed_in_pairs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(plans_by_goodput),   cmocka_unit_test(refuses),
+                                       cmocka_unit_test(waits_without_loss), cmocka_unit_test(four_keep_rows),
+                                       cmocka_unit_test(rows_wait_in_order), cmocka_unit_test(speed_in_pairs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -553,6 +553,23 @@ static void trials_are_bounded(void **state) {
     assert_true(began > 5000 && began < 7500);
 }
 
+// Trials in which nobody could draft teach nothing and do not put off the next one.
+static void trials_without_drafts(void **state) {
+    (void)state;
+    pl_tree_policy     p;
+    pl_err             err = {0};
+    pl_autotuner       tuner;
+    pl_autotuner_cycle plain = {.pace = {.sessions = 1, .rows = 1, .emitted = 1, .verifying = 1, .drafting = 1e-6}};
+    assert_int_equal(pl_tree_policy_parse(&p, "chain:auto", &err), PL_OK);
+    pl_autotuner_init(&tuner, &p);
+    for (int i = 0; i < 2000; i++)
+        pl_autotuner_step(&tuner, &p, &plain);
+    print_message("%ld trials without a draft, a pause of %ld\n", tuner.trials.begun, tuner.trials.pause);
+    assert_true(tuner.trials.begun > 10 && tuner.trials.begun < 2000 / PL_AUTOTUNER_PAUSE + 1);
+    assert_int_equal(tuner.trials.pause, PL_AUTOTUNER_PAUSE);
+    assert_true(tuner.trials.loss == 0);
+}
+
 // A drafter that is right nine times in ten where it says `sure`, two times in ten where it says `unsure`, and one or
 // the other at every token: tokens per second of chains, a step being one second and a level 0.15. `drafted`: a cycle.
 static double decode_unsure(const char *tree, double sure, double unsure, double *drafted) {
@@ -621,6 +638,7 @@ int main(void) {
         cmocka_unit_test(settles_on_what_pays),
         cmocka_unit_test(follows_changes),
         cmocka_unit_test(trials_are_bounded),
+        cmocka_unit_test(trials_without_drafts),
         cmocka_unit_test(confidence_pays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -97,6 +97,19 @@ static void texts(void **state) {
     }
     p = parse(NULL);
     assert_true(p.adapt && p.kind == &pl_tree_auto && p.k > 1);
+    // Before anything is known drafts do not end early.
+    p = parse("chain:confidence");
+    static pl_tree unsure;
+    int            node = 0;
+    pl_tree_root(&unsure, 1);
+    for (int l = 0; l < 3; l++)
+        assert_int_equal(p.kind->grow(&p, &unsure, l, &node, 1, &(int32_t){7}, &(float){-9}, &node), l < 2);
+    assert_int_equal(unsure.n, 4);
+    assert_false(unsure.notes.stopped);
+    p.least[0] = -8;
+    pl_tree_root(&unsure, 1);
+    assert_int_equal(p.kind->grow(&p, &unsure, 0, &(int){0}, 1, &(int32_t){7}, &(float){-9}, &node), 0);
+    assert_true(unsure.n == 2 && unsure.notes.stopped);
     p = parse("chain:auto");
     assert_true(p.adapt && p.k == 1 && p.width == 1 && p.depth <= p.depth_max);
 }
