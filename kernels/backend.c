@@ -302,7 +302,7 @@ void pl_run(pl_ctx *ctx, pl_op op, const void *args, size_t args_size) {
         return;
     }
     be->fwd[op](ctx, args);
-    if (ctx->tape && !ctx->measuring) pl_flops_count(op, args, false);
+    if (ctx->tape && !ctx->measuring && ctx->err.status == PL_OK) pl_flops_count(op, args, false);
     if (record && ctx->err.status == PL_OK) pl_tape_push(ctx, op, args, args_size);
 }
 

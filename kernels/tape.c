@@ -194,7 +194,7 @@ static void rerun(pl_ctx *ctx, int at) {
 
 static void run_backward(pl_ctx *ctx, pl_op op, const void *args) {
     ctx->be->bwd[op](ctx, args);
-    if (!ctx->measuring) pl_flops_count(op, args, true);
+    if (!ctx->measuring && ctx->err.status == PL_OK) pl_flops_count(op, args, true);
 }
 
 // Entries from the newest to `first`.

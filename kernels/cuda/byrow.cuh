@@ -9,7 +9,7 @@
 constexpr int PL_PLACERS = 1024; // threads of the one block that sums counts
 
 struct pl_by_row {
-    int32_t *first; // [rows + 1] of a row's entries; what is behind first[rows] is none (id < 0)
+    int32_t *first; // [rows + 1] of a row's entries; what is behind first[rows] is none (id outside of 0 .. rows - 1)
     int32_t *entry; // [entries]
 };
 
@@ -18,9 +18,10 @@ static __global__ void pl_no_counts_kernel(int32_t *count, int64_t rows) {
     if (i < rows) count[i] = 0;
 }
 
-static __global__ void pl_count_rows_kernel(int32_t *count, const int32_t *id, int64_t entries) {
+static __global__ void pl_count_rows_kernel(int32_t *count, const int32_t *id, int64_t entries,
+                                            int64_t rows) {
     int64_t t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (t < entries && id[t] >= 0) atomicAdd(&count[id[t]], 1);
+    if (t < entries && id[t] >= 0 && id[t] < rows) atomicAdd(&count[id[t]], 1);
 }
 
 // One block: sums of counts, which become zero again.
@@ -41,9 +42,9 @@ static __global__ void pl_place_rows_kernel(int32_t *first, int32_t *count, int6
 
 // In any order, then in theirs.
 static __global__ void pl_fill_rows_kernel(int32_t *loose, int32_t *count, const int32_t *first, const int32_t *id,
-                                           int64_t entries) {
+                                           int64_t entries, int64_t rows) {
     int64_t t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (t < entries && id[t] >= 0) loose[first[id[t]] + atomicAdd(&count[id[t]], 1)] = (int32_t)t;
+    if (t < entries && id[t] >= 0 && id[t] < rows) loose[first[id[t]] + atomicAdd(&count[id[t]], 1)] = (int32_t)t;
 }
 
 static __global__ void pl_order_rows_kernel(int32_t *entry, const int32_t *loose, const int32_t *first,
@@ -56,7 +57,8 @@ static __global__ void pl_order_rows_kernel(int32_t *entry, const int32_t *loose
     entry[from + before] = t;
 }
 
-// id [entries], each < rows, in the device's memory. What comes back lies in ctx's scratch, as do two lists more.
+// id [entries] in the device's memory; one that is no row is left out (what ran forward has told of it). What comes
+// back lies in ctx's scratch, as do two lists more.
 static inline pl_by_row pl_by_row_of(pl_ctx *ctx, const char *op, const int32_t *id, int64_t entries, int64_t rows) {
     pl_by_row b;
     b.first = (int32_t *)pl_arena_alloc(&ctx->scratch, ((size_t)rows + 1) * sizeof *b.first);
@@ -66,9 +68,9 @@ static inline pl_by_row pl_by_row_of(pl_ctx *ctx, const char *op, const int32_t 
     if (ctx->measuring) return b;
     pl_grid each = pl_grid(pl_ceil_div(entries, PL_BLOCK));
     PL_LAUNCH(ctx, op, pl_no_counts_kernel, pl_grid(pl_ceil_div(rows, PL_BLOCK)), PL_BLOCK, count, rows);
-    PL_LAUNCH(ctx, op, pl_count_rows_kernel, each, PL_BLOCK, count, id, entries);
+    PL_LAUNCH(ctx, op, pl_count_rows_kernel, each, PL_BLOCK, count, id, entries, rows);
     PL_LAUNCH(ctx, op, pl_place_rows_kernel, pl_grid(1), PL_PLACERS, b.first, count, rows);
-    PL_LAUNCH(ctx, op, pl_fill_rows_kernel, each, PL_BLOCK, loose, count, b.first, id, entries);
+    PL_LAUNCH(ctx, op, pl_fill_rows_kernel, each, PL_BLOCK, loose, count, b.first, id, entries, rows);
     PL_LAUNCH(ctx, op, pl_order_rows_kernel, each, PL_BLOCK, b.entry, loose, b.first, id, rows);
     return b;
 }

@@ -20,22 +20,23 @@ static double linear(const pl_linear_args *a, bool backward) {
     return product((double)pl_tensor_rows(&a->x), &a->x, &a->w, backward);
 }
 
-static double seen(int nh, int hd, double pairs, bool backward) {
-    return 4.0 * nh * hd * pairs * (backward ? 2 : 1);
+// Backward computes nothing where nothing before it learns.
+static double seen(const pl_tensor *o, int nh, int hd, double pairs, bool backward) {
+    return 4.0 * nh * hd * pairs * (!backward ? 1 : o->grad ? 2 : 0);
 }
 
 static double attention(const pl_attention_args *a, bool backward) {
     double pairs = 0;
     for (int64_t m = 0; a->lo && m < a->o.dim[0]; m++)
         if (a->lo[m] >= 0) pairs += (double)(m - a->lo[m] + a->n_blocks); // lo .. m, and a key of each further block
-    return seen(a->nh, a->hd, pairs, backward);
+    return seen(&a->o, a->nh, a->hd, pairs, backward);
 }
 
 static double blockattention(const pl_blockattention_args *a, bool backward) {
     double pairs = 0;
     for (int64_t g = 0; g < a->o.dim[0] / a->block; g++)
         if (a->lo[g] >= 0) pairs += (double)a->block * (double)(a->hi[g] - a->lo[g] + a->block);
-    return seen(a->nh, a->hd, pairs, backward);
+    return seen(&a->o, a->nh, a->hd, pairs, backward);
 }
 
 // A row without a weight or a teacher is skipped.

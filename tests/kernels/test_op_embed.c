@@ -13,7 +13,8 @@ typedef struct shape {
 } shape;
 
 static const shape shapes[] = {{1, 1, 1, 1},     {3, 31, 5, 1},    {33, 65, 70, 1},
-                               {65, 33, 300, 1}, {7, 513, 129, 1}, {33, 65, 70, 6.928203105926514}};
+                               {65, 33, 300, 1}, {7, 513, 129, 1}, {33, 65, 70, 6.928203105926514},
+                               {2500, 5, 700, 1}};
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 // Ids repeat (rows > V) and some are padding (-1).

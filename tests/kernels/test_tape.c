@@ -450,8 +450,12 @@ static void flops_of_ops(void **state) {
     static const float   weight[] = {1, 0, 0.5f, 1};
     double               g[64] = {0};
     pl_attention_args    a = {.o = pl_tensor_2d(g, PL_F64, 4, 8), .nh = 2, .hd = 4, .n_blocks = 3, .lo = lo};
+    assert_flops(PL_OP_ATTENTION, &a, 4 * 8 * (3 + 4 + 4), 0); // nothing before it learns
+    a.o.grad = g;
     assert_flops(PL_OP_ATTENTION, &a, 4 * 8 * (3 + 4 + 4), 8 * 8 * (3 + 4 + 4));
     pl_blockattention_args b = {.o = pl_tensor_2d(g, PL_F64, 4, 8), .lo = from, .hi = hi, .block = 2, .nh = 2, .hd = 4};
+    assert_flops(PL_OP_BLOCKATTENTION, &b, 4 * 8 * 2 * (2 + 2), 0);
+    b.o.grad = g;
     assert_flops(PL_OP_BLOCKATTENTION, &b, 4 * 8 * 2 * (2 + 2), 8 * 8 * 2 * (2 + 2));
     pl_divergence_args d = {.x = pl_tensor_2d(g, PL_F64, 4, 3),
                             .w = pl_tensor_2d(g, PL_F64, 5, 3),
