@@ -1,6 +1,6 @@
 // The k best of many (value, id) pairs, for topk and the fused head. A pair is one 64-bit key: the float's bits made
 // ascending, then the id turned round, so that the larger key is the larger value and, of equal values, the lower id.
-// Key 0 stands for nothing. Reduction in rounds: a block sorts 1024 keys and keeps k.
+// Key 0 stands for nothing. Reduction in rounds: a block takes 1024 or 2048 keys and keeps k.
 #ifndef PL_CUDA_SELECT_CUH
 #define PL_CUDA_SELECT_CUH
 
@@ -73,33 +73,91 @@ struct pl_names {
     }
 };
 
-// The k best of a block's PL_SORT keys: to out [rows, chunks, k], or, where the row is one chunk, to id and value
-// [rows, k].
-static __device__ void pl_keep_best(pl_key *key, pl_key *out, int32_t *id, float *value, int k, pl_names names) {
-    int64_t row = blockIdx.y, chunk = blockIdx.x;
-    pl_sort_keys(key, PL_SORT);
-    for (int i = (int)threadIdx.x; i < k; i += PL_BLOCK) {
-        if (gridDim.x > 1) {
-            out[(row * gridDim.x + chunk) * k + i] = key[i];
-            continue;
+// Up to PL_FEW_BEST are taken out one by one, by warps that hold their keys in registers: two barriers where sorting has
+// some 50. Neither way shows in what comes out.
+constexpr int PL_FEW_BEST = 16;
+constexpr int PL_FEW_EACH = 8; // keys of a thread
+
+static inline int64_t pl_chunk_of(int k) { // keys of a block
+    return k <= PL_FEW_BEST ? PL_FEW_EACH * PL_BLOCK : PL_SORT;
+}
+
+// The largest of a warp's keys, EACH a lane: it is taken out.
+template <int EACH> static __device__ __forceinline__ pl_key pl_take_best(pl_key (&key)[EACH]) {
+    pl_key best = 0;
+#pragma unroll
+    for (int e = 0; e < EACH; e++)
+        best = key[e] > best ? key[e] : best;
+#pragma unroll
+    for (int s = PL_WARP / 2; s > 0; s /= 2) {
+        const pl_key other = __shfl_xor_sync(PL_FULL, best, s);
+        best = other > best ? other : best;
+    }
+#pragma unroll
+    for (int e = 0; e < EACH; e++)
+        if (key[e] == best) key[e] = 0;
+    return best;
+}
+
+// The i-th of chunk blockIdx.x of row blockIdx.y's best: to out [rows, chunks, k], or, where the row is one chunk, to id
+// and value [rows, k].
+static __device__ __forceinline__ void pl_put_best(int i, pl_key key, pl_key *out, int32_t *id, float *value, int k,
+                                                   const pl_names &names) {
+    const int64_t row = blockIdx.y, chunk = blockIdx.x;
+    if (gridDim.x > 1) {
+        out[(row * gridDim.x + chunk) * k + i] = key;
+        return;
+    }
+    id[row * k + i] = names.of(row, pl_key_id(key));
+    if (value) value[row * k + i] = pl_key_value(key);
+}
+
+// The k best of chunk blockIdx.x of the n keys in(0..n-1), to where pl_put_best puts them. FEW: k <= PL_FEW_BEST.
+template <bool FEW, typename In>
+static __device__ __forceinline__ void pl_keep_best(const In &in, int64_t n, pl_key *out, int32_t *id, float *value,
+                                                    int k, const pl_names &names) {
+    const int me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
+    if constexpr (FEW) {
+        constexpr int     WARPS = PL_BLOCK / PL_WARP;
+        __shared__ pl_key found[WARPS * PL_FEW_BEST];
+        pl_key            key[PL_FEW_EACH], of[WARPS * PL_FEW_BEST / PL_WARP], own = 0;
+        const int64_t     first = (int64_t)blockIdx.x * PL_FEW_EACH * PL_BLOCK + me;
+#pragma unroll
+        for (int e = 0; e < PL_FEW_EACH; e++)
+            key[e] = first + e * PL_BLOCK < n ? in(first + e * PL_BLOCK) : 0;
+        for (int i = 0; i < k; i++) {
+            const pl_key best = pl_take_best(key);
+            if (lane == 0) found[warp * k + i] = best;
         }
-        id[row * k + i] = names.of(row, pl_key_id(key[i]));
-        if (value) value[row * k + i] = pl_key_value(key[i]);
+        __syncthreads(); // all warps' are there
+        if (warp > 0) return;
+#pragma unroll
+        for (int e = 0; e < WARPS * PL_FEW_BEST / PL_WARP; e++)
+            of[e] = e * PL_WARP + lane < WARPS * k ? found[e * PL_WARP + lane] : 0;
+        for (int i = 0; i < k; i++) {
+            const pl_key best = pl_take_best(of);
+            if (lane == i) own = best;
+        }
+        if (lane < k) pl_put_best(lane, own, out, id, value, k, names);
+    } else {
+        __shared__ pl_key key[PL_SORT];
+        for (int i = me; i < PL_SORT; i += PL_BLOCK) {
+            const int64_t at = (int64_t)blockIdx.x * PL_SORT + i;
+            key[i] = at < n ? in(at) : 0;
+        }
+        pl_sort_keys(key, PL_SORT);
+        for (int i = me; i < k; i += PL_BLOCK)
+            pl_put_best(i, key[i], out, id, value, k, names);
     }
 }
 
-// One round: chunk blockIdx.x of row blockIdx.y's n keys; the k best of it go to out [rows, chunks, k], or, in the last
-// round (one chunk), to id and value [rows, k].
-static __global__ void pl_select_kernel(pl_key *out, int32_t *id, float *value, const pl_key *in, int64_t n, int k,
-                                        pl_names names) {
+// One round: chunk blockIdx.x of row blockIdx.y's n keys.
+template <bool FEW>
+static __global__ void __launch_bounds__(PL_BLOCK)
+    pl_select_kernel(pl_key *out, int32_t *id, float *value, const pl_key *in, int64_t n, int k, pl_names names) {
     pl_previous_done();
-    __shared__ pl_key key[PL_SORT];
-    int64_t           row = blockIdx.y, chunk = blockIdx.x;
-    for (int i = (int)threadIdx.x; i < PL_SORT; i += PL_BLOCK) {
-        int64_t at = chunk * PL_SORT + i;
-        key[i] = at < n ? in[row * n + at] : 0;
-    }
-    pl_keep_best(key, out, id, value, k, names);
+    in += (int64_t)blockIdx.y * n;
+    pl_keep_best<FEW>([&](int64_t i) { return in[i]; }, n, out, id, value, k, names);
 }
 
 // Where the k-th largest key is looked for: shared memory of a block.
@@ -150,15 +208,16 @@ static __device__ __forceinline__ pl_key pl_least_of(const In &in, int64_t n, in
 }
 
 static inline size_t pl_select_bytes(int64_t rows, int64_t n, int k) { // of the two buffers between rounds
-    return pl_size_mul((size_t)rows, (size_t)(pl_ceil_div(n, PL_SORT) * k), sizeof(pl_key));
+    return pl_size_mul((size_t)rows, (size_t)(pl_ceil_div(n, pl_chunk_of(k)) * k), sizeof(pl_key));
 }
 
 // Rounds until one chunk is left. in: [rows, n] keys; from and to: buffers of pl_select_bytes, alternating.
 static inline void pl_select(pl_ctx *ctx, const char *op, int32_t *id, float *value, const pl_key *in, pl_key *to,
                              pl_key *other, int64_t rows, int64_t n, int k, pl_names names) {
+    auto kernel = k <= PL_FEW_BEST ? pl_select_kernel<true> : pl_select_kernel<false>;
     for (;;) {
-        int64_t chunks = pl_ceil_div(n, PL_SORT);
-        PL_LAUNCH_EARLY(ctx, op, pl_select_kernel, pl_grid(chunks, rows), PL_BLOCK, to, id, value, in, n, k, names);
+        int64_t chunks = pl_ceil_div(n, pl_chunk_of(k));
+        PL_LAUNCH_EARLY(ctx, op, kernel, pl_grid(chunks, rows), PL_BLOCK, to, id, value, in, n, k, names);
         if (chunks <= 1) return;
         n = chunks * k;
         in = to;
