@@ -7,7 +7,6 @@
 #include "kernels/op/concat.h"
 #include "kernels/op/embed.h"
 #include "kernels/op/headnorm.h"
-#include "kernels/op/kvstore.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/rmsnorm.h"
 #include "kernels/op/rope.h"
@@ -210,9 +209,11 @@ typedef struct layer_run {
     int                  layer;
 } layer_run;
 
-static void rotate(pl_ctx *ctx, const pl_backbone *b, pl_tensor rows, const int32_t *pos, int heads) {
+static void rotate(pl_ctx *ctx, const pl_backbone *b, pl_tensor rows, const int32_t *pos, int heads,
+                   const pl_kvrow *row) {
     pl_rope(ctx,
-            &(pl_rope_args){.qkv = rows, .cos = b->cos, .sin = b->sin, .pos = pos, .n_rot = heads, .hd = b->shape.hd});
+            &(pl_rope_args){
+                .qkv = rows, .cos = b->cos, .sin = b->sin, .pos = pos, .n_rot = heads, .hd = b->shape.hd, .row = row});
 }
 
 // Keys and values of the context, in the cache where there is one.
@@ -222,8 +223,8 @@ static pl_tensor inject(pl_ctx *ctx, const layer_run *r) {
     const pl_layer_shape  *s = &b->shape;
     pl_tensor              kv = pl_linear(ctx, r->context, w->wkv);
     kv = pl_headnorm(ctx, kv, w->base.norm_q, w->base.norm_k, 0, s->nkv, s->eps);
-    rotate(ctx, b, kv, r->view->context_pos, s->nkv);
-    if (r->view->context_row) pl_kvstore(ctx, kv, r->view->context_row + r->layer * kv.dim[0], 0, s->nkv, s->hd);
+    const pl_kvrow *row = r->view->context_row ? r->view->context_row + r->layer * kv.dim[0] : NULL;
+    rotate(ctx, b, kv, r->view->context_pos, s->nkv, row);
     return kv;
 }
 
@@ -234,10 +235,9 @@ static pl_tensor attention(pl_ctx *ctx, const layer_run *r, pl_tensor x, pl_tens
     const pl_block_view   *v = r->view;
     pl_tensor              qkv = pl_concat(ctx, pl_linear(ctx, x, w->wq), pl_linear(ctx, x, w->wkv)), o;
     qkv = pl_headnorm(ctx, qkv, w->base.norm_q, w->base.norm_k, s->nh, s->nkv, s->eps);
-    rotate(ctx, b, qkv, v->pos, s->nh + s->nkv);
-    if (v->row) {
-        const pl_kvrow *row = v->row + r->layer * v->m;
-        pl_kvstore(ctx, qkv, row, s->nh, s->nkv, s->hd);
+    const pl_kvrow *row = v->row ? v->row + r->layer * v->m : NULL;
+    rotate(ctx, b, qkv, v->pos, s->nh + s->nkv, row);
+    if (row) {
         o = pl_attention_cached(ctx, qkv, row, s->nh, s->nkv, s->hd);
     } else {
         o = pl_blockattention(ctx, qkv, kv, v->lo, v->hi, b->block, s->nh, s->nkv, s->hd);

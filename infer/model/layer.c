@@ -8,7 +8,6 @@
 #include "kernels/op/gather.h"
 #include "kernels/op/grouped.h"
 #include "kernels/op/headnorm.h"
-#include "kernels/op/kvstore.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/rope.h"
 #include "kernels/op/swiglu.h"
@@ -18,22 +17,22 @@ pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_laye
     pl_tensor qkv = pl_linear(ctx, x, w->wqkv);
     if (w->bqkv.data) qkv = pl_bias(ctx, qkv, w->bqkv);
     if (w->norm_q.data) qkv = pl_headnorm(ctx, qkv, w->norm_q, w->norm_k, s->nh, s->nkv, s->eps);
+    const pl_kvrow *row = view->row ? view->row + (int64_t)layer * view->m : NULL;
     pl_rope(ctx, &(pl_rope_args){.qkv = qkv,
                                  .cos = w->cos.data ? w->cos : view->cos,
                                  .sin = w->cos.data ? w->sin : view->sin,
                                  .pos = view->pos,
                                  .n_rot = s->nh + s->nkv,
                                  .hd = s->hd,
-                                 .offset = view->offset});
+                                 .offset = view->offset,
+                                 .row = row});
     // Queries and keys are made of bf16 factors where the weight's values are of that type.
     pl_dtype       numbers = w->wqkv.bf16 || w->wqkv.dtype == PL_BF16 ? PL_BF16 : PL_F32;
     pl_tensor      o;
     const int32_t *lo = w->rule.window > 0 ? view->lo_window : view->lo;
-    PL_CHECK(view->row || (lo && w->rule.cap == 0 && !w->rule.sink.data), "layer %d without a cache: cap %g, window %d",
+    PL_CHECK(row || (lo && w->rule.cap == 0 && !w->rule.sink.data), "layer %d without a cache: cap %g, window %d",
              layer, w->rule.cap, w->rule.window);
-    if (view->row) {
-        const pl_kvrow *row = view->row + (int64_t)layer * view->m;
-        pl_kvstore(ctx, qkv, row, s->nh, s->nkv, s->hd);
+    if (row) {
         o = pl_attention_ruled(ctx, qkv, row, s->nh, s->nkv, s->hd, &w->rule);
     } else if (view->block) {
         pl_tensor *block = view->block + (int64_t)layer * PL_MAX_UNROLL;

@@ -163,8 +163,8 @@ PL_CUDA_OP(concat_fwd) {
     const pl_concat_args *a = (const pl_concat_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     int64_t n = pl_tensor_count(&a->y);
-    PL_LAUNCH_EARLY(ctx, "concat", concat_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), a->a.data,
-                    a->a.dtype == PL_BF16, pl_f32(&a->b), n, a->a.dim[1], a->b.dim[1]);
+    PL_LAUNCH_EARLY(ctx, "concat", concat_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), a->a.data, a->a.dtype == PL_BF16,
+                    pl_f32(&a->b), n, a->a.dim[1], a->b.dim[1]);
 }
 
 PL_CUDA_OP(concat_bwd) {
@@ -275,43 +275,77 @@ PL_CUDA_OP(swiglu_bwd) {
 
 // ---- rope -----------------------------------------------------------------------------------------------------------
 
-// One thread per pair.
+// Where a row's keys and values go, `kv` elements each (row NULL: nowhere).
+namespace {
+struct kept {
+    const pl_kvrow                 *row;
+    int64_t                         kv;
+    __device__ __forceinline__ void key(int64_t m, int64_t i, float v) const {
+        if (row && i >= 0) ((float *)row[m].k)[row[m].slot * kv + i] = v;
+    }
+    __device__ __forceinline__ void value(int64_t m, int64_t i, float v) const {
+        ((float *)row[m].v)[row[m].slot * kv + i] = v;
+    }
+};
+} // namespace
+
+// One thread per pair of a row's; behind these, where rows are kept, one for each element that is not rotated.
 static __global__ void rope_kernel(float *qkv, const float *cos, const float *sin, const int32_t *at, int64_t n,
-                                   int64_t width, int64_t positions, int hd, int64_t pairs, int n_rot, int offset,
-                                   float sign, pl_cuda_fault *fault) {
+                                   int64_t width, int64_t positions, int64_t hd, int64_t pairs, int64_t n_rot,
+                                   int64_t offset, float sign, kept keep, pl_cuda_fault *fault) {
     pl_previous_done();
-    int64_t i = own_element();
+    const int64_t rest = hd - 2 * pairs, turned = n_rot * pairs, keys = n_rot * hd - keep.kv; // keys: where they begin
+    const int64_t each = turned + (keep.row ? keep.kv / hd * rest + keep.kv : 0);
+    int64_t       i = own_element();
     if (i >= n) return;
-    int64_t pair = i % pairs, head = i / pairs % n_rot, m = i / pairs / n_rot;
-    int64_t pos = (int64_t)at[m] + offset;
+    const int64_t m = i / each;
+    i %= each;
+    if (i >= turned) {
+        i -= turned;
+        const float *own = qkv + m * width;
+        if (i < keep.kv) {
+            keep.value(m, i, own[n_rot * hd + i]);
+        } else { // of a key head the end, which is not rotated
+            i -= keep.kv;
+            const int64_t of = i / rest * hd + 2 * pairs + i % rest;
+            keep.key(m, of, own[keys + of]);
+        }
+        return;
+    }
+    const int64_t pair = i % pairs, head = i / pairs, pos = (int64_t)at[m] + offset;
     if (pos < 0 || pos >= positions) {
         atomicMin(&fault->id, (unsigned long long)m << 32 | (uint32_t)pos);
         return;
     }
-    float  c = cos[pos * pairs + pair], s = sign * sin[pos * pairs + pair];
-    float *v = qkv + m * width + head * hd + pair;
-    float  lo = v[0], hi = v[pairs];
-    v[0] = lo * c - hi * s;
-    v[pairs] = hi * c + lo * s;
+    float       c = cos[pos * pairs + pair], s = sign * sin[pos * pairs + pair];
+    float      *v = qkv + m * width + head * hd + pair;
+    float       lo = v[0], hi = v[pairs];
+    const float first = lo * c - hi * s, second = hi * c + lo * s;
+    v[0] = first;
+    v[pairs] = second;
+    keep.key(m, head * hd + pair - keys, first);
+    keep.key(m, head * hd + pair + pairs - keys, second);
 }
 
-static void rotate(pl_ctx *ctx, const pl_rope_args *a, void *rows, float sign) {
-    int64_t pairs = a->cos.dim[1], n = a->qkv.dim[0] * a->n_rot * pairs;
+static void rotate(pl_ctx *ctx, const pl_rope_args *a, void *rows, float sign, const pl_kvrow *row) {
+    const int64_t M = a->qkv.dim[0], pairs = a->cos.dim[1], kv = a->qkv.dim[1] - (int64_t)a->n_rot * a->hd;
+    const int64_t n = M * (a->n_rot * pairs + (row ? kv + kv / a->hd * (a->hd - 2 * pairs) : 0));
+    const kept    keep = {row ? pl_index(ctx, row, M) : NULL, kv};
     PL_LAUNCH_EARLY(ctx, "rope", rope_kernel, grid_of(n), PL_BLOCK, (float *)rows, pl_f32(&a->cos), pl_f32(&a->sin),
-                    pl_index(ctx, a->pos, a->qkv.dim[0]), n, a->qkv.dim[1], a->cos.dim[0], a->hd, pairs, a->n_rot,
-                    a->offset, sign, pl_cuda_state_of(ctx)->fault);
+                    pl_index(ctx, a->pos, M), n, a->qkv.dim[1], a->cos.dim[0], a->hd, pairs, a->n_rot, a->offset, sign,
+                    keep, pl_cuda_state_of(ctx)->fault);
 }
 
 PL_CUDA_OP(rope_fwd) {
     const pl_rope_args *a = (const pl_rope_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
-    rotate(ctx, a, a->qkv.data, 1);
+    rotate(ctx, a, a->qkv.data, 1, a->row);
 }
 
 PL_CUDA_OP(rope_bwd) {
     const pl_rope_args *a = (const pl_rope_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
-    if (a->qkv.grad) rotate(ctx, a, a->qkv.grad, -1);
+    if (a->qkv.grad) rotate(ctx, a, a->qkv.grad, -1, NULL);
 }
 
 // ---- kvstore --------------------------------------------------------------------------------------------------------

@@ -66,8 +66,8 @@ static __device__ __forceinline__ void pl_sort_pair(pl_key key[2]) {
 
 // What ids are told as: places of rows [rows, n] that hold their names; name NULL: themselves.
 struct pl_names {
-    const int32_t                      *name;
-    int64_t                             n;
+    const int32_t                     *name;
+    int64_t                            n;
     __device__ __forceinline__ int32_t of(int64_t row, int32_t id) const {
         return name && id >= 0 ? name[row * n + id] : id;
     }

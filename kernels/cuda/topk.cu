@@ -45,7 +45,7 @@ PL_CUDA_OP(topk_fwd) {
     pl_key             *one = (pl_key *)pl_arena_alloc(&ctx->scratch, bytes);
     pl_key             *two = (pl_key *)pl_arena_alloc(&ctx->scratch, pl_select_bytes(most, chunks * a->k, a->k));
     pl_key             *three = (pl_key *)pl_arena_alloc(&ctx->scratch, pl_select_bytes(most, chunks * a->k, a->k));
-    auto kernel = a->k <= PL_FEW_BEST ? first_kernel<true> : first_kernel<false>;
+    auto                kernel = a->k <= PL_FEW_BEST ? first_kernel<true> : first_kernel<false>;
     for (int64_t m = 0; m < M && !ctx->measuring; m += ROWS) {
         int64_t      rows = M - m < ROWS ? M - m : ROWS;
         const float *x = pl_f32(&a->x) + m * V;

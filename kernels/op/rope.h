@@ -9,15 +9,18 @@
 // cos, sin: tables [positions, hd/2] in be->real, made once by pl_rope_table (angles in double, rounded once).
 #ifndef PL_OP_ROPE_H
 #define PL_OP_ROPE_H
-#include "kernels/backend.h"
+#include "kernels/op/attention.h" // pl_kvrow
 
 typedef struct pl_rope_args {
-    pl_tensor      qkv;      // [M, width], width >= n_rot * hd
-    pl_tensor      cos, sin; // [positions, r/2], r <= hd
-    const int32_t *pos;      // [M], each < positions; borrowed until replay
-    int            n_rot;    // query heads + key heads
-    int            hd;
-    int            offset; // added to each pos (the unroll step k of training-time test)
+    pl_tensor       qkv;      // [M, width], width >= n_rot * hd
+    pl_tensor       cos, sin; // [positions, r/2], r <= hd
+    const int32_t  *pos;      // [M], each < positions; borrowed until replay
+    int             n_rot;    // query heads + key heads
+    int             hd;
+    int             offset; // added to each pos (the unroll step k of training-time test)
+    // [M] or NULL: keys (the last of what is rotated) and values (all behind it, as many) are put where kvstore puts
+    // them, as they are afterwards.
+    const pl_kvrow *row;
 } pl_rope_args;
 
 void pl_rope(pl_ctx *ctx, const pl_rope_args *args);

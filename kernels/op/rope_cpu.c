@@ -1,12 +1,14 @@
 // Rotary embedding: plain loops over the two halves of a head, written so that the compiler makes vectors of them.
 #include "kernels/base/check.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/op/kvstore.h"
 #include "kernels/op/rope.h"
 
 typedef struct rope_job {
-    pl_rope_args a;
-    float       *x;
-    float        sign; // of the angle: 1 forward, -1 backward
+    pl_rope_args    a;
+    float          *x;
+    float           sign; // of the angle: 1 forward, -1 backward
+    const pl_kvrow *row;  // forward: a.row
 } rope_job;
 
 static void rotate(float *restrict lo, float *restrict hi, const float *restrict c, const float *restrict s, int half,
@@ -32,11 +34,13 @@ static void part(void *arg, int index, int parts) {
         float       *v = j->x + m * width;
         for (int h = 0; h < a->n_rot; h++, v += a->hd)
             rotate(v, v + half, c, s, (int)half, j->sign);
+        const int64_t kv = j->x + (m + 1) * width - v; // values: what is left
+        if (j->row) pl_kvstore_row(&j->row[m], v - kv, (size_t)kv * sizeof *v);
     }
 }
 
-static void run(pl_ctx *ctx, const pl_rope_args *a, void *x, float sign) {
-    rope_job j = {.a = *a, .x = x, .sign = sign};
+static void run(pl_ctx *ctx, const pl_rope_args *a, void *x, float sign, const pl_kvrow *row) {
+    rope_job j = {.a = *a, .x = x, .sign = sign, .row = row};
     int64_t  rows = pl_tensor_rows(&a->qkv);
     if (!x) return;
     pl_parallel(ctx->pool, pl_cpu_parts(ctx, rows, 3.0 * (double)rows * a->n_rot * a->hd), part, &j);
@@ -45,11 +49,11 @@ static void run(pl_ctx *ctx, const pl_rope_args *a, void *x, float sign) {
 void PL_CPU(rope_fwd)(pl_ctx *ctx, const void *args) {
     PL_OP_SKIP_IF_MEASURING(ctx);
     const pl_rope_args *a = args;
-    run(ctx, a, a->qkv.data, 1.0f);
+    run(ctx, a, a->qkv.data, 1.0f, a->row);
 }
 
 void PL_CPU(rope_bwd)(pl_ctx *ctx, const void *args) {
     PL_OP_SKIP_IF_MEASURING(ctx);
     const pl_rope_args *a = args;
-    run(ctx, a, a->qkv.grad, -1.0f);
+    run(ctx, a, a->qkv.grad, -1.0f, NULL);
 }

@@ -1,3 +1,4 @@
+#include "kernels/op/kvstore.h"
 #include "kernels/op/rope.h"
 #include "kernels/ref.h"
 
@@ -25,6 +26,10 @@ void PL_REF(rope_fwd)(pl_ctx *ctx, const void *args) {
     const pl_rope_args *a = args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     rotate(a, a->qkv.data, 1);
+    int64_t width = a->qkv.dim[1], kv = width - (int64_t)a->n_rot * a->hd;
+    for (int64_t m = 0; a->row && m < a->qkv.dim[0]; m++)
+        pl_kvstore_row(&a->row[m], (const pl_real *)a->qkv.data + (m + 1) * width - 2 * kv,
+                       (size_t)kv * sizeof(pl_real));
 }
 
 void PL_REF(rope_bwd)(pl_ctx *ctx, const void *args) {

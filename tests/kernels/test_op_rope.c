@@ -86,6 +86,54 @@ static void values(void **state) {
     }
 }
 
+// Rows alternate between two sessions' caches, at slots in no order; the last of a row's vectors are values.
+enum { SLOTS = 50 };
+
+static void kept(op_run *r, const void *arg) {
+    const shape *s = arg;
+    const int    kv = s->n_rest * s->hd;
+    pl_rope_args a = make(r, s, op_constant(r, s->rows, (s->n_rot + s->n_rest) * s->hd, 1));
+    pl_tensor    cache[4];
+    for (int i = 0; i < 4; i++)
+        cache[i] = op_constant(r, SLOTS, kv, 1);
+    pl_kvrow *row = op_bytes(r, (size_t)s->rows * sizeof *row);
+    for (int m = 0; m < s->rows; m++)
+        row[m] = (pl_kvrow){cache[m % 2 * 2].data, cache[m % 2 * 2 + 1].data, NULL, 0, 1, (m / 2 * 7 + 2) % SLOTS};
+    a.row = row;
+    pl_rope(op_ctx(r), &a);
+    op_out(r, a.qkv);
+    for (int i = 0; i < 4; i++)
+        op_out(r, cache[i]);
+}
+
+static void rows_are_kept(void **state) {
+    (void)state;
+    const pl_backend *be;
+    for (int i = 0; i < SHAPES; i++)
+        if (shapes[i].n_rest > 0)
+            op_check(kept, &shapes[i], OP_NO_TAPE, "rope, kept: %d rows, %d+%d heads of %d, %d of them", shapes[i].rows,
+                     shapes[i].n_rot, shapes[i].n_rest, shapes[i].hd, turned_of(&shapes[i]));
+    for (int b = 0; (be = op_backend(b / 2)); b++) {
+        const shape s = {5, 3, 2, 8, 11, b % 2 ? 6 : 0};
+        const int   width = (s.n_rot + s.n_rest) * s.hd, kv = s.n_rest * s.hd;
+        op_run     *r = op_run_once(kept, &s, be, 1, OP_NO_TAPE),
+               *bare = op_run_once(before_and_after, &s, be, 1, OP_NO_TAPE);
+        for (int m = 0; m < s.rows; m++)
+            for (int i = 0; i < kv; i++) {
+                const int at = (m / 2 * 7 + 2) % SLOTS * kv + i, k = (m + 1) * width - 2 * kv + i;
+                assert_true(op_value(r, 1 + m % 2 * 2, at) == op_value(r, 0, k));
+                assert_true(op_value(r, 2 + m % 2 * 2, at) == op_value(r, 0, k + kv));
+            }
+        for (int k = 0; k < s.rows * width; k++) // and rotated as without
+            assert_true(op_value(r, 0, k) == op_value(bare, 1, k));
+        for (int i = 0; i < kv; i++) // slot 0 was nobody's
+            for (int m = 0; m < s.rows; m++)
+                assert_true(op_value(r, 1, i) != op_value(r, 0, (m + 1) * width - 2 * kv + i));
+        op_run_free(r);
+        op_run_free(bare);
+    }
+}
+
 static double frequency(const pl_rope_spec *spec, int i) { // from the table at position 1
     static double c[2 * 64], s[2 * 64];
     pl_rope_table(c, s, PL_F64, spec, 2);
@@ -203,8 +251,8 @@ static void far_positions(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_backends), cmocka_unit_test(values),        cmocka_unit_test(scalings),
-        cmocka_unit_test(yarn),         cmocka_unit_test(far_positions),
+        cmocka_unit_test(all_backends), cmocka_unit_test(values), cmocka_unit_test(rows_are_kept),
+        cmocka_unit_test(scalings),     cmocka_unit_test(yarn),   cmocka_unit_test(far_positions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
