@@ -171,7 +171,7 @@ static pl_status make_level(pl_bench_level *l, pl_bench *b, pl_bench_model *m, c
                             pl_err *err) {
     bool whole = h->backbone->head.kind->support == NULL; // all rows are read: there is a bare product
     *l = (pl_bench_level){.head = h, .rows = rows, .k = rows};
-    l->view = pl_bench_view_make(b, &h->kv, rows, false, m->context, m->target.vocab);
+    l->view = pl_bench_view_make(b, &h->kv, rows, 0, m->context, m->target.vocab);
     if (!l->view || !pl_bench_input(b, &l->x, &l->x_bytes, rows, m->target.shape.d))
         return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
     ready_part(b, m, l, PL_BENCH_LEVEL, "level", level_step);

@@ -1,6 +1,7 @@
 #include "infer/bench/predict.h"
 
 #include "infer/bench/model.h"
+#include "kernels/base/check.h"
 #include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
 #include "kernels/cuda/predict/predict.h"
@@ -130,10 +131,22 @@ void pl_bench_put_constants(pl_json_out *o) {
     pl_json_out_close(o, ']');
 }
 
-static pl_status put_steps(pl_json_out *o, pl_bench_model *m, pl_prediction *p, pl_err *err) {
+// The target over a chain and its root.
+static pl_status record_chain(pl_prediction *p, pl_bench *b, pl_bench_model *m, pl_err *err) {
+    struct pl_bench_forward *f = &m->verify.forward[3];
+    pl_bench_view           *tree = f->view;
+    PL_CHECK(f->rows == CHAIN + 1 && f->rows <= PL_BENCH_DEEP, "%d rows of a chain of %d", f->rows, CHAIN);
+    f->view = pl_bench_view_make(b, &m->verify.kv, f->rows, 1, m->context, m->target.vocab);
+    pl_status st = f->view ? record(p, f->c, err) : pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+    if (f->view) pl_bench_view_drop(b, f->view, &m->verify.kv, f->rows);
+    f->view = tree;
+    return st;
+}
+
+static pl_status put_steps(pl_json_out *o, pl_bench *b, pl_bench_model *m, pl_prediction *p, pl_err *err) {
     enum { ONE, EIGHT, DEEP, LEVEL };
     PL_TRY(record(&p[ONE], m->verify.forward[0].c, err));
-    PL_TRY(record(&p[EIGHT], m->verify.forward[3].c, err));
+    PL_TRY(record_chain(&p[EIGHT], b, m, err));
     PL_TRY(record(&p[DEEP], m->verify.forward[PL_BENCH_VERIFY - 1].c, err));
     const double least = m->verify.forward[0].c->bytes;
     pl_put_array(o, "predicted");
@@ -172,7 +185,7 @@ pl_status pl_bench_put_predicted(pl_json_out *o, const pl_env *env, const pl_ben
     if (st == PL_OK) st = pl_bench_counted(&counted, env, err);
     if (st == PL_OK && (st = pl_bench_open(&b, &counted, 1 << 20, err)) == PL_OK) {
         st = pl_bench_model_make(m, &b, s, err);
-        if (st == PL_OK) st = put_steps(o, m, p, err);
+        if (st == PL_OK) st = put_steps(o, &b, m, p, err);
         pl_bench_model_drop(m, &b);
         pl_bench_close(&b);
     }

@@ -2,7 +2,7 @@
 // (kernels/cuda/predict/predict.h). Weights are mapped and never made.
 //   plain    the target's forward of one row, head and argmax
 //   verify   the same over 60 rows of a tree
-//   cycle    seven levels of a drafter by one row, and the target over 8 rows, for each head
+//   cycle    seven levels of a drafter by one row, and the target over the chain of 8 rows, for each head
 // Each with kernels[]: op, launches, blocks, seconds of all its launches, bytes, limiter, counts; their sum is the
 // step's. What the loop does besides (drawing, moving rows of caches, waits of the host) is not in it.
 #ifndef PL_BENCH_PREDICT_H

@@ -17,12 +17,12 @@ static size_t view_bytes(int layers, int rows) {
     return sizeof(pl_bench_view) + (size_t)layers * (size_t)rows * sizeof(pl_kvrow);
 }
 
-pl_bench_view *pl_bench_view_make(pl_bench *b, const pl_kv *kv, int rows, bool root, int context, int64_t vocab) {
+pl_bench_view *pl_bench_view_make(pl_bench *b, const pl_kv *kv, int rows, int wide, int context, int64_t vocab) {
     pl_bench_view *v = pl_bench_shared(b, view_bytes(kv->layers, rows));
     for (int i = 0; v && i < rows; i++) {
         int n = 1, up[DEEP] = {i};
-        for (; root && up[n - 1] > 0; n++)
-            up[n] = up[n - 1] > WIDE ? up[n - 1] - WIDE : 0;
+        for (; wide > 0 && up[n - 1] > 0; n++)
+            up[n] = up[n - 1] > wide ? up[n - 1] - wide : 0;
         for (int k = 0; k < n; k++)
             v->path[i][k] = context + up[n - 1 - k];
         v->id[i] = (int32_t)((int64_t)(i + 1) * 7919 % vocab);
@@ -67,7 +67,7 @@ pl_status pl_bench_verify_make(pl_bench_verify *v, pl_bench *b, const pl_llama *
     for (int i = 0; i < PL_BENCH_VERIFY; i++, c++) {
         struct pl_bench_forward *f = &v->forward[i];
         *f = (struct pl_bench_forward){.of = v, .rows = rows[i], .c = c};
-        f->view = pl_bench_view_make(b, &v->kv, f->rows, true, context, target->vocab);
+        f->view = pl_bench_view_make(b, &v->kv, f->rows, WIDE, context, target->vocab);
         if (!f->view) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
         snprintf(c->name, sizeof c->name, "verify %d rows", f->rows);
         c->step = forward;

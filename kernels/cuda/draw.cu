@@ -11,7 +11,7 @@ extern "C" {
 
 typedef unsigned long long pl_share;
 
-constexpr int DRAW_THREADS = 1024, DRAW_BINS = 2048, AT_ONCE = 8;
+constexpr int DRAW_THREADS = 512, DRAW_BINS = 2048, AT_ONCE = 16; // 128 registers: none spill
 
 struct dist { // one row's, the same in all threads of its block
     const float    *x;
@@ -157,7 +157,7 @@ static __global__ void __launch_bounds__(DRAW_THREADS) draw_kernel(draw_job j) {
     __shared__ pl_share share[DRAW_BINS], room[PL_WARP];
     __shared__ unsigned count[DRAW_BINS];
     __shared__ int32_t  path[PL_DRAW_PATH], n_path;
-    const pl_draw_row   r = j.row[blockIdx.x];
+    const pl_draw_row  &r = j.row[blockIdx.x];
     int                 lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
     dist                l = {};
     l.x = j.x + r.at * j.V, l.V = j.V, l.unit = j.unit, l.penalty = r.penalty;
@@ -232,6 +232,6 @@ PL_CUDA_OP(draw_fwd) {
     j.row = pl_index(ctx, a->row, a->n);
     if (a->said) j.said = pl_index(ctx, a->said, a->texts * pl_said_words(j.V));
     // The tokens do not depend on it: fewer threads where most would have nothing to do.
-    int threads = j.V < 16 * DRAW_THREADS ? PL_BLOCK : DRAW_THREADS;
+    int threads = j.V < 32 * DRAW_THREADS ? PL_BLOCK : DRAW_THREADS;
     PL_LAUNCH_EARLY(ctx, "draw", draw_kernel, pl_grid(a->n), threads, j);
 }
