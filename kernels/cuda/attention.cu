@@ -14,7 +14,7 @@
 #include "kernels/cuda/attention_group.cuh"
 #include "kernels/cuda/rounded.cuh"
 
-constexpr int PARTS = 64; // of one row, at most
+constexpr int PARTS = 32; // of one row, at most
 constexpr int RUN = 4;    // groups of a part, at least
 constexpr int ROWS = 64;  // of one launch: bounds the parts' memory
 constexpr int MOST_HD = 256;
@@ -94,15 +94,19 @@ static __device__ __forceinline__ queries queries_of(const cached &a, int which,
     return queries{which / runs, which / runs * per_kv + first, left < a.heads ? left : a.heads, row0, rows};
 }
 
-// The set of 16 queries from query `first` of the block on, as products take it.
-template <int CHUNKS>
+// The set of 16 queries from query `first` of the block on, as products take it; by N threads.
+template <int CHUNKS, int N>
 static __device__ __forceinline__ void take_queries(pl_group_queries<CHUNKS> &to, const cached &a, const queries &b,
-                                                    int first, int me, int n) {
-    pl_group_take<CHUNKS>(to, a.hd, me, n, [&](int i) -> const float * {
+                                                    int first, int me) {
+    auto query = [&](int i) -> const float * {
         int  row = (first + i) / a.heads, head = (first + i) % a.heads;
         bool there = row < b.rows && head < b.heads;
         return there ? a.q + (b.row0 + row) * a.width + (int64_t)(b.head0 + head) * a.hd : NULL;
-    });
+    };
+    if (a.hd % 4 == 0 && a.width % 4 == 0 && (uintptr_t)a.q % sizeof(float4) == 0)
+        pl_group_take<CHUNKS, N, true>(to, a.hd, me, query);
+    else
+        pl_group_take<CHUNKS, N, false>(to, a.hd, me, query);
 }
 
 // Keys (which 0) or values (1) of a head in a row's cache; direct: all at their positions.
@@ -269,6 +273,12 @@ static __device__ __forceinline__ int warp_max(int v) {
     }
     return v;
 }
+static __device__ __forceinline__ int parts_of(const sight &s, int n) { // of which any has keys
+    int last = -1;
+    for (int i = (int)threadIdx.x % PL_WARP; i < n; i += PL_WARP)
+        last = s.last[i] > last ? s.last[i] : last;
+    return warp_max(last) + 1;
+}
 static __device__ __forceinline__ bool runs_of(const sight &s, int n, int part, int *least, int *most) {
     *least = -(1 << 30), *most = 0;
     for (int i = (int)threadIdx.x % PL_WARP; i < n; i += PL_WARP) {
@@ -304,29 +314,41 @@ static __device__ __forceinline__ int most_keys(const sight &s, int first, int n
     return warp_max(most);
 }
 
-// Grid: parts, key heads times runs of their query heads, tiles of rows.
-template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, 1) few_kernel(cached a, int tiles) {
-    pl_previous_done();
-    __shared__ sight s;
-    __shared__ int   keys[FEW], from_key[FEW], last[FEW];
-    const int        row0 = (int)blockIdx.z * a.tile, rows = a.rows - row0 < a.tile ? a.rows - row0 : a.tile;
-    const int        part = (int)blockIdx.x, n = rows * a.heads, me = (int)threadIdx.x;
-    int              least, most;
-    queries          b = queries_of(a, (int)blockIdx.y, row0, rows);
-    look(s, a, b, n);
+// One part, of which n queries take keys.
+template <int CHUNKS>
+static __device__ __forceinline__ void few_part(const cached &a, few_room<CHUNKS> &room, int tiles, const sight &s,
+                                                const queries &b, int n, int part, int *keys, int *from_key,
+                                                int *last) {
+    const int me = (int)threadIdx.x;
+    int       least, most;
     if (!runs_of(s, n, part, &least, &most)) return;
-    few_room<CHUNKS> room(pl_dynamic_shared(), tiles);
-    take_queries<CHUNKS>(*room.q, a, b, 0, me, THREADS);
     for (int run = least; run <= most; run *= 2) { // rows about a boundary may have parts of two lengths
         int most_seen = most_keys(s, 0, n, run, part), end = groups_of(most_seen);
         end = end < (part + 1) * run ? end : (part + 1) * run;
         for (int i = me; i < n; i += THREADS)
             keys[i] = keys_among(s, i, run, part), from_key[i] = s.first[i], last[i] = keys[i] ? s.last[i] : -1;
         start_state(room, a, b, n, -1);
-        fold_groups(a, room, tiles, a.row[row0], true, b.kv_head, keys, from_key, n, most_seen,
+        fold_groups(a, room, tiles, a.row[b.row0], true, b.kv_head, keys, from_key, n, most_seen,
                     first_group(s, n, run, part), end);
         keep_state(room, a, b, n, part, last);
     }
+}
+
+// Grid: each takes every gridDim.x-th part; key heads times runs of their query heads; tiles of rows.
+template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, 1) few_kernel(cached a, int tiles) {
+    pl_previous_done();
+    __shared__ sight s;
+    __shared__ int   keys[FEW], from_key[FEW], last[FEW];
+    const int        row0 = (int)blockIdx.z * a.tile, rows = a.rows - row0 < a.tile ? a.rows - row0 : a.tile;
+    const int        n = rows * a.heads;
+    const queries    b = queries_of(a, (int)blockIdx.y, row0, rows);
+    look(s, a, b, n);
+    const int parts = parts_of(s, n);
+    if ((int)blockIdx.x >= parts) return;
+    few_room<CHUNKS> room(pl_dynamic_shared(), tiles);
+    take_queries<CHUNKS, THREADS>(*room.q, a, b, 0, (int)threadIdx.x);
+    for (int part = (int)blockIdx.x; part < parts; part += (int)gridDim.x)
+        few_part<CHUNKS>(a, room, tiles, s, b, n, part, keys, from_key, last);
 }
 
 // ---- many queries: 16 for each warp, groups shared by the block -----------------------------------------------------
@@ -349,20 +371,14 @@ static __device__ __forceinline__ void fold_values(float o[2][4][4], const float
                 if (seen[e / 2].to) o[k][i][e] = fmaf(x[k][i][e], own[e / 2], o[k][i][e] * before[e / 2]);
 }
 
-// Two blocks share a multiprocessor: while one waits for keys, or turns them into pairs, the other computes.
-template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, 2) many_kernel(cached a) {
-    pl_previous_done();
-    many_room<CHUNKS> &room = *(many_room<CHUNKS> *)pl_dynamic_shared();
-    sight             &s = room.s;
-    const int          me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
-    const int          row0 = (int)blockIdx.z * a.tile, rows = a.rows - row0 < a.tile ? a.rows - row0 : a.tile;
-    const int          part = (int)blockIdx.x;
-    int                least, most;
-    queries            b = queries_of(a, (int)blockIdx.y, row0, rows);
-    look(s, a, b, TILE);
+// One part, of which the block's queries take keys.
+template <int CHUNKS>
+static __device__ __forceinline__ void many_part(const cached &a, many_room<CHUNKS> &room, const queries &b, int part) {
+    const sight &s = room.s;
+    const int    me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
+    int          least, most;
     if (!runs_of(s, TILE, part, &least, &most)) return;
-    take_queries<CHUNKS>(room.q[warp], a, b, warp * FEW, lane, PL_WARP);
-    const pl_kvrow       &r = a.row[row0];
+    const pl_kvrow       &r = a.row[b.row0];
     const pl_group_source from[2] = {source_of(a, r, 0, b.kv_head, true), source_of(a, r, 1, b.kv_head, true)};
     for (int run = least; run <= most; run *= 2) {
         float     max[2] = {-INFINITY, -INFINITY}, sum[2] = {}, o[CHUNKS / 2][2][4][4] = {};
@@ -406,7 +422,7 @@ template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, 2) many_
         for (int i = 0; i < 2; i++) {
             const int of = warp * FEW + lane / 4 + 8 * i;
             if (!keys[i] || lane % 4) continue;
-            float *to = part_of(a, row0 + of / a.heads, b.head0 + of % a.heads, part);
+            float *to = part_of(a, b.row0 + of / a.heads, b.head0 + of % a.heads, part);
             to[0] = max[i], to[1] = sum[i];
         }
 #pragma unroll
@@ -414,9 +430,25 @@ template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, 2) many_
             pl_group_fours(c, o[c / 2], [&](int i, int d, const float4 &v) {
                 const int of = warp * FEW + lane / 4 + 8 * i;
                 if (!keys[i] || d >= a.hd) return;
-                *(float4 *)(part_of(a, row0 + of / a.heads, b.head0 + of % a.heads, part) + VALUES + d) = v;
+                *(float4 *)(part_of(a, b.row0 + of / a.heads, b.head0 + of % a.heads, part) + VALUES + d) = v;
             });
     }
+}
+
+// Two blocks share a multiprocessor: while one waits for keys, or turns them into pairs, the other computes. Grid: as
+// above.
+template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, 2) many_kernel(cached a) {
+    pl_previous_done();
+    many_room<CHUNKS> &room = *(many_room<CHUNKS> *)pl_dynamic_shared();
+    const int          lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
+    const int          row0 = (int)blockIdx.z * a.tile, rows = a.rows - row0 < a.tile ? a.rows - row0 : a.tile;
+    const queries      b = queries_of(a, (int)blockIdx.y, row0, rows);
+    look(room.s, a, b, TILE);
+    const int parts = parts_of(room.s, TILE);
+    if ((int)blockIdx.x >= parts) return;
+    take_queries<CHUNKS, PL_WARP>(room.q[warp], a, b, warp * FEW, lane);
+    for (int part = (int)blockIdx.x; part < parts; part += (int)gridDim.x)
+        many_part<CHUNKS>(a, room, b, part);
 }
 
 // ---- the second launch: branches, then parts in order ---------------------------------------------------------------
@@ -435,7 +467,7 @@ template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, CHUNKS <
         few_room<CHUNKS> room(pl_dynamic_shared(), 1);
         for (int i = me; i < FEW; i += THREADS)
             keys[i] = n, from_key[i] = first, last[i] = PARTS;
-        take_queries<CHUNKS>(*room.q, a, b, 0, me, THREADS);
+        take_queries<CHUNKS, THREADS>(*room.q, a, b, 0, me);
         __syncthreads();
         for (int p = shared / run > first_part ? shared / run : first_part; p < parts; p++) {
             int g0 = p * run > shared ? p * run : shared, g1 = (p + 1) * run < groups ? (p + 1) * run : groups;
@@ -506,7 +538,13 @@ template <int CHUNKS> static void forward(pl_ctx *ctx, cached a, const pl_kvrow 
     // Half a block's worth of many is done sooner by twice as many blocks of few.
     bool many = a.tile * a.heads > TILE / 2 && sizeof(many_room<CHUNKS>) + fixed <= room;
     if (!many) a.tile = tile_rows(on_host, a.rows, FEW / a.heads);
-    pl_grid grid(PARTS, a.nkv * pl_ceil_div(per_kv, a.heads), pl_ceil_div(a.rows, a.tile));
+    // About as many blocks as have room at a time: lengths do not show, and none is there for nothing but to end.
+    const int64_t others = a.nkv * pl_ceil_div(per_kv, a.heads) * pl_ceil_div(a.rows, a.tile);
+    const int64_t at_once = pl_cuda_state_of(ctx)->sms * (many ? 2 : 1) / others;
+    pl_grid       grid(at_once < 1       ? 1
+                       : at_once < PARTS ? at_once
+                                         : PARTS,
+                 a.nkv * pl_ceil_div(per_kv, a.heads), pl_ceil_div(a.rows, a.tile));
     if (many)
         PL_LAUNCH_EARLY_ROOM(ctx, "attention", many_kernel<CHUNKS>, grid, THREADS, sizeof(many_room<CHUNKS>), a);
     else

@@ -106,25 +106,42 @@ static __device__ __forceinline__ void pl_group_split(pl_group_tile<CHUNKS> &til
     }
 }
 
-// 16 queries: query(i) is where query i's elements lie, or NULL for none. By `n` threads of which this is `me`.
-template <int CHUNKS, typename Query>
-static __device__ __forceinline__ void pl_group_take(pl_group_queries<CHUNKS> &to, int hd, int me, int n, Query query) {
-    for (int e = me; e < pl_group_width<CHUNKS> / 16 * PL_WARP; e += n) {
-        int      step = e / PL_WARP, lane = e % PL_WARP, d = 16 * step + lane % 4 * 4;
-        uint32_t first[2][2], second[2][2];
+// Elements d .. d + 3 of a query, zeros past hd and where it is NULL; WIDE: they can be read together.
+template <bool WIDE> static __device__ __forceinline__ float4 pl_group_query(const float *q, int d, int hd) {
+    if constexpr (WIDE) return q && d < hd ? *(const float4 *)(q + d) : float4{0, 0, 0, 0};
+    return float4{q && d < hd ? q[d] : 0, q && d + 1 < hd ? q[d + 1] : 0, q && d + 2 < hd ? q[d + 2] : 0,
+                  q && d + 3 < hd ? q[d + 3] : 0};
+}
+
+// 16 queries: query(i) is where query i's elements lie, or NULL for none. By N threads of which this is `me`; each asks
+// for several pieces before it waits for them.
+template <int CHUNKS, int N, bool WIDE, typename Query>
+static __device__ __forceinline__ void pl_group_take(pl_group_queries<CHUNKS> &to, int hd, int me, Query query) {
+    constexpr int ALL = pl_group_width<CHUNKS> / 16 * PL_WARP / N, AT_ONCE = ALL < 4 ? ALL : 4;
+    static_assert(N % PL_WARP == 0 && ALL % AT_ONCE == 0, "a lane has the same place of each step");
+    const int    lane = me % PL_WARP;
+    const float *q[2] = {query(lane / 4), query(lane / 4 + 8)};
+#pragma unroll 1
+    for (int first = 0; first < ALL; first += AT_ONCE) {
+        float4 v[AT_ONCE][2];
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const float *q = query(lane / 4 + 8 * half);
-            float        v[4];
+        for (int i = 0; i < AT_ONCE; i++)
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                v[i] = q && d + i < hd ? q[d + i] : 0;
-            pl_attn_split(first[half], v[0], v[1]);
-            pl_attn_split(second[half], v[2], v[3]);
+            for (int half = 0; half < 2; half++)
+                v[i][half] = pl_group_query<WIDE>(q[half], ((first + i) * N + me) / PL_WARP * 16 + lane % 4 * 4, hd);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            uint32_t front[2][2], back[2][2];
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                pl_attn_split(front[half], v[i][half].x, v[i][half].y);
+                pl_attn_split(back[half], v[i][half].z, v[i][half].w);
+            }
+#pragma unroll
+            for (int p = 0; p < 2; p++)
+                to.share[((first + i) * N + me) / PL_WARP][p][lane] =
+                    uint4{front[0][p], front[1][p], back[0][p], back[1][p]};
         }
-#pragma unroll
-        for (int p = 0; p < 2; p++)
-            to.share[step][p][lane] = uint4{first[0][p], first[1][p], second[0][p], second[1][p]};
     }
 }
 
