@@ -83,11 +83,13 @@ struct listed {
         s.id += group * PL_PANEL;
         return s;
     }
-    __device__ __forceinline__ void emit(int64_t j, int group, int row, int, float sum) const {
-        float *to = &total[group * PL_PANEL + row];
-        *to = j ? *to + sum : sum;
+    __device__ __forceinline__ float before(int64_t j, int group, int row, int) const {
+        return j ? total[group * PL_PANEL + row] : 0;
     }
-    __device__ __forceinline__ void done(int64_t, float4 *) const {}
+    __device__ __forceinline__ void emit(int64_t j, int group, int row, int, float sum, float before) const {
+        total[group * PL_PANEL + row] = j ? before + sum : sum;
+    }
+    template <int NB> __device__ __forceinline__ void done(int64_t, float4 *) const {}
 };
 
 static __global__ void __launch_bounds__(PL_BLOCK, pl_resident(1)) listed_kernel(gatherdot a) {

@@ -150,7 +150,7 @@ PL_CUDA_OP(headtopk_fwd) {
     }
     size_t   mark = pl_arena_mark(&ctx->scratch);
     float   *z = (float *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)most, (size_t)N, sizeof(float)));
-    void    *room = pl_arena_alloc(&ctx->scratch, PL_CUDA(panel_product_bytes)(ctx, &a->w, M));
+    void    *room = pl_arena_alloc(&ctx->scratch, PL_CUDA(panel_product_bytes)(ctx, &a->w, M, true));
     int32_t *panel = (int32_t *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)panels + 1, sizeof(int32_t), 1));
     head     h = {};
     h.N = N, h.panels = panels, h.k = each, h.n_spans = a->n_spans, h.z = z;

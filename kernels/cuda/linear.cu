@@ -7,8 +7,10 @@ extern "C" {
 // A matrix has so many units that each block gets several of a slice (`whole`: it keeps its panels and goes through
 // the slices in order, adding to y) or so few that blocks must share panels: then they leave their sums in `part`
 // [slices, pairs of panels, rows, 128], and the last to finish a pair adds them in order, so which one that is does not
-// show. Both add the same numbers in the same order.
-constexpr int WHOLE = 4; // pairs of panels for each block, at least, to be whole
+// show; of more than TOGETHER rows a launch of its own adds them, as those who finish last would be few. All add the
+// same numbers in the same order.
+constexpr int WHOLE = 4;    // pairs of panels for each block, at least, to be whole
+constexpr int TOGETHER = 8; // rows whose sums the last block of a pair adds
 
 static __host__ __device__ constexpr int64_t most_shared(int64_t blocks) {
     return WHOLE * blocks - 1; // pairs
@@ -41,13 +43,17 @@ struct product {
         if (panel < 0) panel = panel_of(j, 0); // read twice, stored once
         return pl_panel_source{(const uint4 *)(w + panel * ((K + 1) / 2) * PL_PANEL * 4)};
     }
-    __device__ __forceinline__ void emit(int64_t j, int group, int row, int m, float sum) const {
+    __device__ __forceinline__ float before(int64_t j, int group, int row, int m) const {
+        if (!whole || j < own) return 0;
+        const int64_t panel = panel_of(j, group), n = panel * PL_PANEL + row;
+        return panel >= 0 && n < N ? y[m * N + n] : 0;
+    }
+    __device__ __forceinline__ void emit(int64_t j, int group, int row, int m, float sum, float before) const {
         int64_t slice = j / own, panel = panel_of(j, group), n = panel * PL_PANEL + row;
         if (slices > 1 && !whole) {
             part[((slice * own + j % own) * rows + m) * PL_UNIT + group * PL_PANEL + row] = sum;
         } else if (panel >= 0 && n < N) {
-            float *to = &y[m * N + n];
-            *to = slice ? *to + sum : sum;
+            y[m * N + n] = slice ? before + sum : sum;
         }
     }
     // Fours of a pair's columns; what of a slice stands where.
@@ -88,41 +94,37 @@ struct product {
         }
         if (me < FOURS) put(j, me, sum);
     }
-    __device__ __forceinline__ void add_rows(int64_t j, int64_t pair) const {
-        constexpr int AT_ONCE = 2; // loads in flight: what is waited for is the L2
-        for (int first = (int)threadIdx.x; first < rows * FOURS; first += AT_ONCE * PL_BLOCK) {
-            float4 sum[AT_ONCE] = {};
-#pragma unroll 4
-            for (int64_t s = 0; s < slices; s++)
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; i++) {
-                    const float4 v =
-                        part_at(s, pair, first + i * PL_BLOCK < rows * FOURS ? first + i * PL_BLOCK : first);
-                    sum[i].x += v.x, sum[i].y += v.y, sum[i].z += v.z, sum[i].w += v.w;
-                }
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; i++)
-                if (first + i * PL_BLOCK < rows * FOURS) put(j, first + i * PL_BLOCK, sum[i]);
+    // Four o of a pair's rows.
+    __device__ __forceinline__ void add_four(int64_t pair, int o) const {
+        float4 sum = {0, 0, 0, 0};
+#pragma unroll 8
+        for (int64_t s = 0; s < slices; s++) {
+            const float4 v = part_at(s, pair, o);
+            sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
         }
+        put(pair, o, sum);
     }
-    // staged: of the block, behind its last barrier not in use.
-    __device__ __forceinline__ void done(int64_t j, float4 *staged) const {
-        __shared__ unsigned last;
-        if (slices == 1 || whole) return;
-        int64_t pair = j % own;
-        if (threadIdx.x == 0) {
-            pl_fence(); // all have written before the barrier that ends pl_stream's sums
-            const bool ends = atomicAdd(&ticket[pair], 1) == (unsigned)slices - 1;
-            if (ends) pl_fence();
-            last = ends;
+    // staged: of the block, behind its last barrier not in use. Nothing where a launch of its own adds.
+    template <int NB> __device__ __forceinline__ void done(int64_t j, float4 *staged) const {
+        if constexpr (NB * 8 <= TOGETHER) {
+            __shared__ unsigned last;
+            if (slices == 1 || whole) return;
+            int64_t pair = j % own;
+            if (threadIdx.x == 0) {
+                pl_fence(); // all have written before the barrier that ends pl_stream's sums
+                const bool ends = atomicAdd(&ticket[pair], 1) == (unsigned)slices - 1;
+                if (ends) pl_fence();
+                last = ends;
+            }
+            __syncthreads();
+            if (!last) return;
+            static_assert(TOGETHER * FOURS <= PL_BLOCK, "a thread for each four");
+            if (rows == 1)
+                add_row(j, pair, staged);
+            else if ((int)threadIdx.x < rows * FOURS)
+                add_four(pair, (int)threadIdx.x);
+            if (threadIdx.x == 0) ticket[pair] = 0;
         }
-        __syncthreads();
-        if (!last) return;
-        if (rows == 1)
-            add_row(j, pair, staged);
-        else
-            add_rows(j, pair);
-        if (threadIdx.x == 0) ticket[pair] = 0;
     }
 };
 } // namespace
@@ -148,6 +150,17 @@ template <int NB> static __global__ void __launch_bounds__(PL_BLOCK, pl_resident
     pl_stream<NB>(room, p, first, end);
 }
 
+// Grid: pairs of panels, fours of their rows. blocks: of the product.
+static __global__ void __launch_bounds__(PL_BLOCK) sum_kernel(product p, int64_t blocks) {
+    pl_previous_done();
+    const int o = (int)blockIdx.y * PL_BLOCK + (int)threadIdx.x;
+    if (p.list) p.panels = *p.listed;
+    p.slices = (p.K + PL_SLICE - 1) / PL_SLICE;
+    p.pair0 = 0;
+    p.own = (p.panels + PL_GROUPS - 1) / PL_GROUPS;
+    if (o < p.rows * product::FOURS && blockIdx.x < p.own && p.own <= most_shared(blocks)) p.add_four(blockIdx.x, o);
+}
+
 static __global__ void __launch_bounds__(PL_BLOCK)
     chain_kernel(float *y, const uint8_t *w, const float *x, int rows, int64_t N, int64_t K, const int32_t *list,
                  const int32_t *listed) {
@@ -165,13 +178,13 @@ static int64_t blocks_of(const pl_ctx *ctx, const pl_tensor *w, int rows) {
     return units < most ? units : most;
 }
 
-size_t PL_CUDA(panel_product_bytes)(const pl_ctx *ctx, const pl_tensor *w, int64_t rows) {
+size_t PL_CUDA(panel_product_bytes)(const pl_ctx *ctx, const pl_tensor *w, int64_t rows, bool listed) {
     int64_t slices = pl_ceil_div(w->dim[1], PL_SLICE), pairs = pl_ceil_div(w->dim[0], PL_UNIT), most = 0;
     int64_t pass = pl_pass_rows(ctx);
     if (w->dtype != PL_BF16 || slices < 2) return 0;
     for (int64_t n = 8; n <= pass; n *= 2) { // fewer rows may have more blocks
         int64_t of = rows < n ? rows : n, shared = most_shared(blocks_of(ctx, w, (int)of));
-        int64_t need = (pairs < shared ? pairs : shared) * of;
+        int64_t need = (pairs <= shared ? pairs : listed ? shared : 0) * of;
         if (need > most) most = need;
     }
     return pl_size_mul((size_t)(slices * most), PL_UNIT, sizeof(float));
@@ -193,7 +206,11 @@ void PL_CUDA(panel_product)(pl_ctx *ctx, const char *op, float *y, const float *
     auto kernel = nb == 1 ? panel_kernel<1> : nb == 2 ? panel_kernel<2> : nb == 4 ? panel_kernel<4> : panel_kernel<8>;
     const pl_cuda_rounded known = pl_cuda_state_of(ctx)->rounded;
     p.rounded = pl_rounded_of(known, x, rows, K);
-    PL_LAUNCH_EARLY_ROOM(ctx, op, kernel, pl_grid(blocks_of(ctx, w, rows)), PL_BLOCK, pl_room_bytes(nb), p);
+    const int64_t blocks = blocks_of(ctx, w, rows), pairs = pl_ceil_div(panels, PL_GROUPS);
+    PL_LAUNCH_EARLY_ROOM(ctx, op, kernel, pl_grid(blocks), PL_BLOCK, pl_room_bytes(nb), p);
+    if (rows > TOGETHER && K > PL_SLICE && (list || pairs <= most_shared(blocks)))
+        PL_LAUNCH_EARLY(ctx, op, sum_kernel, pl_grid(pairs, pl_ceil_div(rows * product::FOURS, PL_BLOCK)), PL_BLOCK, p,
+                        blocks);
     if (p.rounded) pl_cuda_state_of(ctx)->rounded = known; // y lies elsewhere: the next rows, the next weight
 }
 
@@ -201,7 +218,7 @@ void PL_CUDA(panel_product)(pl_ctx *ctx, const char *op, float *y, const float *
 static void packed(pl_ctx *ctx, const pl_linear_args *a) {
     int64_t M = a->x.dim[0], K = a->w.dim[1], N = a->w.dim[0], pass = pl_pass_rows(ctx);
     size_t  mark = pl_arena_mark(&ctx->scratch);
-    void   *room = pl_arena_alloc(&ctx->scratch, PL_CUDA(panel_product_bytes)(ctx, &a->w, M));
+    void   *room = pl_arena_alloc(&ctx->scratch, PL_CUDA(panel_product_bytes)(ctx, &a->w, M, false));
     if (pl_ceil_div(N, PL_PANEL) > PL_CUDA_TICKETS)
         pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op linear: %lld output rows; the CUDA backend takes %d", (long long)N,
                     PL_CUDA_TICKETS * PL_PANEL);

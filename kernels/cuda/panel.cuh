@@ -168,13 +168,15 @@ static __device__ __forceinline__ void pl_take(pl_room<NB> &room, const Job &job
 // Works through a block's units j0..j1. What they are, the job says:
 //   x, rows, K           the rows of x [rows, K]; for more than 8 also rounded: the same in bf16 (rounded.cuh), or NULL
 //   columns(j, &k0, &k1) unit j's slice
-//   source(j, group)     its weights; emit(j, group, row, m, sum): the result of weight row `row` of the 64 and row m
-//   of x, each from the same thread for every unit; done(j, staged): all threads come here behind a
-//   barrier after unit j's; staged is room for PL_STAGED of them, in use again behind the next
+//   source(j, group)     its weights; emit(j, group, row, m, sum, before): the result of weight row `row` of the 64 and
+//   row m of x, each from the same thread for every unit; before(j, group, row, m): what an earlier unit has left there,
+//   asked for of several at once; done<NB>(j, staged): all threads come here behind a barrier after unit j's; staged is
+//   room for PL_STAGED of them, in use again behind the next
 template <int NB, typename Job>
 static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &job, int64_t j0, int64_t j1) {
     typedef typename Job::source_type source_type;
     constexpr int                     STAGES = pl_stages(NB);
+    constexpr int                     EACH = PL_GROUPS * 8 * PL_PANEL / PL_BLOCK; // results of a thread, of 8 rows
     const int   lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP, g = lane / 4, t = lane % 4;
     const int   group = warp / PL_CHAINS, first = warp % PL_CHAINS * PL_TILE;
     uint4      *own = &room.ring[warp][0][0][lane];
@@ -226,19 +228,25 @@ static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &j
             for (int i = 0; i < 4; i++)
                 *(float4 *)&room.part[warp][(2 * t + i % 2) * PL_PART_STRIDE + 4 * g + i / 2 * 32] =
                     float4{acc[0][nb][i], acc[1][nb][i], acc[2][nb][i], acc[3][nb][i]};
-            __syncthreads();
+            float before[EACH];
 #pragma unroll
-            for (int o = (int)threadIdx.x; o < PL_GROUPS * 8 * PL_PANEL; o += PL_BLOCK) {
-                int   row = o % PL_PANEL, col = o / PL_PANEL % 8, of = o / (8 * PL_PANEL);
-                float sum = 0;
+            for (int e = 0; e < EACH; e++) {
+                const int o = (int)threadIdx.x + e * PL_BLOCK, m = nb * 8 + o / PL_PANEL % 8;
+                before[e] = m < job.rows ? job.before(j, o / (8 * PL_PANEL), o % PL_PANEL, m) : 0;
+            }
+#pragma unroll
+            for (int e = 0; e < EACH; e++) {
+                const int o = (int)threadIdx.x + e * PL_BLOCK;
+                const int row = o % PL_PANEL, col = o / PL_PANEL % 8, of = o / (8 * PL_PANEL);
+                float     sum = 0;
 #pragma unroll
                 for (int c = 0; c < PL_CHAINS; c++)
                     sum += room.part[of * PL_CHAINS + c][col * PL_PART_STRIDE + row];
-                if (nb * 8 + col < job.rows) job.emit(j, of, row, nb * 8 + col, sum);
+                if (nb * 8 + col < job.rows) job.emit(j, of, row, nb * 8 + col, sum, before[e]);
             }
             __syncthreads();
         }
-        job.done(j, (float4 *)&room.part[0][0]);
+        job.template done<NB>(j, (float4 *)&room.part[0][0]);
     }
     pl_copy_wait<0>();
 }
@@ -264,9 +272,9 @@ static __device__ __forceinline__ void pl_panel_chain(const void *panel, const f
 
 // y [rows, N] = x [rows, K] W^T for at most pl_pass_rows(ctx) rows and W in panels (linear.cu). list, not NULL: only
 // these panels, *listed of them (both in device memory); the other columns of y are left as they are. room: scratch of
-// panel_product_bytes, which is enough for that many rows or fewer at a time.
+// panel_product_bytes, which is enough for that many rows or fewer at a time; listed: there may be a list.
 void   PL_CUDA(panel_product)(pl_ctx *ctx, const char *op, float *y, const float *x, int rows, const pl_tensor *w,
                             const int32_t *list, const int32_t *listed, void *room);
-size_t PL_CUDA(panel_product_bytes)(const pl_ctx *ctx, const pl_tensor *w, int64_t rows);
+size_t PL_CUDA(panel_product_bytes)(const pl_ctx *ctx, const pl_tensor *w, int64_t rows, bool listed);
 
 #endif
