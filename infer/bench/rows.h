@@ -20,8 +20,8 @@ typedef struct pl_bench_view {
     pl_kvrow row[]; // [layers][rows]
 } pl_bench_view;
 
-// Behind `context` cached positions. wide > 0: node 0 is the root, so many nodes stand below it, and each other one below
-// the one so many before it (1: a chain, of PL_BENCH_DEEP rows at most); 0: a level of siblings. NULL: no memory.
+// Behind `context` cached positions. wide > 0: node 0 is the root, so many nodes stand below it, and each other one
+// below the one so many before it (1: a chain, of PL_BENCH_DEEP rows at most); 0: a level of siblings. NULL: no memory.
 pl_bench_view *pl_bench_view_make(pl_bench *b, const pl_kv *kv, int rows, int wide, int context, int64_t vocab);
 void           pl_bench_view_drop(pl_bench *b, pl_bench_view *v, const pl_kv *kv, int rows); // v NULL is allowed
 

@@ -169,7 +169,7 @@ static __device__ __forceinline__ void pl_take(pl_room<NB> &room, const Job &job
 //   x, rows, K           the rows of x [rows, K]; for more than 8 also rounded: the same in bf16 (rounded.cuh), or NULL
 //   columns(j, &k0, &k1) unit j's slice
 //   source(j, group)     its weights; emit(j, group, row, m, sum, before): the result of weight row `row` of the 64 and
-//   row m of x, each from the same thread for every unit; before(j, group, row, m): what an earlier unit has left there,
+//   row m of x, each from the same thread for every unit; before(j, group, row, m): what an earlier unit left there,
 //   asked for of several at once; done<NB>(j, staged): all threads come here behind a barrier after unit j's; staged is
 //   room for PL_STAGED of them, in use again behind the next
 template <int NB, typename Job>
@@ -228,6 +228,7 @@ static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &j
             for (int i = 0; i < 4; i++)
                 *(float4 *)&room.part[warp][(2 * t + i % 2) * PL_PART_STRIDE + 4 * g + i / 2 * 32] =
                     float4{acc[0][nb][i], acc[1][nb][i], acc[2][nb][i], acc[3][nb][i]};
+            __syncthreads();
             float before[EACH];
 #pragma unroll
             for (int e = 0; e < EACH; e++) {

@@ -73,7 +73,7 @@ struct pl_names {
     }
 };
 
-// Up to PL_FEW_BEST are taken out one by one, by warps that hold their keys in registers: two barriers where sorting has
+// Up to PL_FEW_BEST are taken out one by one, by warps that hold their keys in registers: one barrier where sorting has
 // some 50. Neither way shows in what comes out.
 constexpr int PL_FEW_BEST = 16;
 constexpr int PL_FEW_EACH = 8; // keys of a thread
@@ -99,8 +99,8 @@ template <int EACH> static __device__ __forceinline__ pl_key pl_take_best(pl_key
     return best;
 }
 
-// The i-th of chunk blockIdx.x of row blockIdx.y's best: to out [rows, chunks, k], or, where the row is one chunk, to id
-// and value [rows, k].
+// The i-th of chunk blockIdx.x of row blockIdx.y's best: to out [rows, chunks, k], or, where the row is one chunk, to
+// id and value [rows, k].
 static __device__ __forceinline__ void pl_put_best(int i, pl_key key, pl_key *out, int32_t *id, float *value, int k,
                                                    const pl_names &names) {
     const int64_t row = blockIdx.y, chunk = blockIdx.x;
