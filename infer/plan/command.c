@@ -190,6 +190,10 @@ static pl_status add_random(pl_plan *p, const pl_head_example *e, pl_err *err) {
     for (int i = p->n - 1; i >= 0; i--)
         if (!p->head[i].backbone->kind->draft) like = p->head[i].backbone;
     if (name_taken(p, e->name)) return PL_OK;
+    const pl_head_kind *kind = pl_head_find(e->spec.kind, err);
+    if (!kind) return PL_E_USAGE;
+    // A drafter of another width has no place for heads that read the target's embeddings or rows.
+    if (like && like->d_target != like->shape.d && (kind->routed || kind->shortlisted)) return PL_OK;
     if (p->n == PL_PLAN_HEADS) return pl_fail(err, PL_E_USAGE, "more than %d heads", PL_PLAN_HEADS);
     if (e->rows < p->target.model.vocab) {
         o.d2t = p->ids;
@@ -205,7 +209,6 @@ static pl_status add_random(pl_plan *p, const pl_head_example *e, pl_err *err) {
     snprintf(h->name, sizeof h->name, "%s", e->name);
     PL_TRY(pl_backbone_create(&h->backbone, like ? like->kind : pl_backbone_at(0), &p->target.model, &o,
                               p->env->backend, err));
-    const pl_head_kind *kind = h->backbone->head.kind;
     if (kind->shortlisted && kind->shortlisted(&h->backbone->head) < PL_SHAPE_RANKS) {
         pl_backbone_destroy(h->backbone);
         return PL_OK;

@@ -4,6 +4,7 @@
 //   for pc over K by KC, jc over N by NC:   pack B[KC, NC] (parallel), then in every part
 //     for ic over the part's rows by MC:    pack A[MC, KC] into the part's own buffer (stays in its L2)
 //       for every panel of B, every tile of A: a pass
+#include "kernels/base/check.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pairs.h"
 #include "kernels/panels.h"
@@ -160,6 +161,8 @@ void pl_gemm_rows_begin(pl_rows *x, const float *a, int64_t lda, bool across, in
     x->across = across;
     x->high = PL_ROWS_TILE;
     pl_rows_even(x); // B has just been packed
+    PL_CHECK((size_t)x->tiles * x->tile_bytes <= pl_gemm_rows_bytes(rows, k), "%lld rows of %lld outgrow their room",
+             (long long)rows, (long long)k);
 }
 
 // ---- the product ----

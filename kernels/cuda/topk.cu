@@ -41,8 +41,7 @@ PL_CUDA_OP(topk_fwd) {
     int64_t             M = a->x.dim[0], V = a->x.dim[1], most = M < ROWS ? M : ROWS;
     int64_t             chunks = pl_ceil_div(V, pl_chunk_of(a->k));
     size_t              mark = pl_arena_mark(&ctx->scratch);
-    size_t              bytes = pl_size_mul((size_t)most, (size_t)(chunks * a->k), sizeof(pl_key));
-    pl_key             *one = (pl_key *)pl_arena_alloc(&ctx->scratch, bytes);
+    pl_key             *one = (pl_key *)pl_arena_alloc(&ctx->scratch, pl_select_bytes(most, V, a->k));
     pl_key             *two = (pl_key *)pl_arena_alloc(&ctx->scratch, pl_select_bytes(most, chunks * a->k, a->k));
     pl_key             *three = (pl_key *)pl_arena_alloc(&ctx->scratch, pl_select_bytes(most, chunks * a->k, a->k));
     auto                kernel = a->k <= PL_FEW_BEST ? first_kernel<true> : first_kernel<false>;

@@ -159,8 +159,12 @@ static void pad_columns(float *z, int64_t rows, int64_t cols) {
             z[i * TILE + c] = PAD;
 }
 
+static int parts_of(const div_job *j, int64_t rows) {
+    return pl_cpu_parts(j->ctx, rows, EXP_FLOPS * (double)(rows * j->cols));
+}
+
 static void over_rows(div_job *j, int64_t rows, pl_part_fn fn) {
-    pl_parallel(j->ctx->pool, pl_cpu_parts(j->ctx, rows, EXP_FLOPS * (double)(rows * j->cols)), fn, j);
+    pl_parallel(j->ctx->pool, parts_of(j, rows), fn, j);
 }
 
 static void cap_part(void *arg, int part, int parts) {
@@ -211,10 +215,6 @@ static void each_part(void *arg, int part, int parts) {
 }
 
 // ---- chunks of products in bf16 ----
-
-static int parts_of(const div_job *j) {
-    return pl_cpu_parts(j->ctx, j->sn, EXP_FLOPS * (double)(j->sn * j->cols));
-}
 
 static void pack_group_part(void *arg, int part, int parts) {
     const div_job *j = arg;
@@ -306,7 +306,7 @@ static void over_chunks(div_job *j, pl_factor w) {
     p->w = (pl_gemm_b){.along = true, .n = j->cols, .k = j->d, .from = w, .panels = p->w.panels};
     p->w_across = (pl_gemm_b){.n = j->d, .k = j->cols, .from = w, .panels = p->w_across.panels};
     if (j->backward) pl_gemm_rows_begin(&p->dz, NULL, TILE, true, j->cols, j->sn, p->dz_room);
-    int parts = parts_of(j);
+    int parts = parts_of(j, j->sn);
     pl_parallel(j->ctx->pool, parts, pack_tile_part, j);
     pl_parallel(j->ctx->pool, parts, chunks_part, j);
     if (j->backward && j->a->w.grad) pl_parallel(j->ctx->pool, parts, dw_part, j);

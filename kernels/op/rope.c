@@ -9,8 +9,9 @@ void pl_rope(pl_ctx *ctx, const pl_rope_args *a) {
              "rope: tables [%lld, %lld] for heads of %d", (long long)a->cos.dim[0], (long long)a->cos.dim[1], a->hd);
     PL_CHECK(a->qkv.dtype == ctx->be->real && a->cos.dtype == ctx->be->real && a->sin.dtype == ctx->be->real,
              "rope: qkv %s, tables %s", pl_dtype_name(a->qkv.dtype), pl_dtype_name(a->cos.dtype));
-    PL_CHECK(!a->row || a->qkv.dim[1] <= 2 * (int64_t)a->n_rot * a->hd, "rope: %d vectors of %d, %lld values to keep",
-             a->n_rot, a->hd, (long long)(a->qkv.dim[1] - (int64_t)a->n_rot * a->hd));
+    int64_t turned = (int64_t)a->n_rot * a->hd, kv = a->qkv.dim[1] - turned;
+    PL_CHECK(!a->row || (kv > 0 && kv <= turned && kv % a->hd == 0), "rope: %d vectors of %d, %lld values to keep",
+             a->n_rot, a->hd, (long long)kv);
     pl_run(ctx, PL_OP_ROPE, a, sizeof *a);
 }
 

@@ -18,8 +18,8 @@ typedef struct pl_rope_args {
     int             n_rot;    // query heads + key heads
     int             hd;
     int             offset; // added to each pos (the unroll step k of training-time test)
-    // [M] or NULL: keys (the last of what is rotated) and values (all behind it, as many) are put where kvstore puts
-    // them, as they are afterwards.
+    // [M] or NULL: keys (the last of what is rotated) and values (all behind it, as many, whole heads) are put into
+    // their caches as they are afterwards, row m at row[m].slot of k and v; (cache, slot) distinct, no gradient.
     const pl_kvrow *row;
 } pl_rope_args;
 

@@ -5,10 +5,9 @@
 #include "kernels/op/rope.h"
 
 typedef struct rope_job {
-    pl_rope_args    a;
-    float          *x;
-    float           sign; // of the angle: 1 forward, -1 backward
-    const pl_kvrow *row;  // forward: a.row
+    pl_rope_args a;
+    float       *x;
+    float        sign; // of the angle: 1 forward, -1 backward
 } rope_job;
 
 static void rotate(float *restrict lo, float *restrict hi, const float *restrict c, const float *restrict s, int half,
@@ -35,12 +34,12 @@ static void part(void *arg, int index, int parts) {
         for (int h = 0; h < a->n_rot; h++, v += a->hd)
             rotate(v, v + half, c, s, (int)half, j->sign);
         const int64_t kv = j->x + (m + 1) * width - v; // values: what is left
-        if (j->row) pl_kvstore_row(&j->row[m], v - kv, (size_t)kv * sizeof *v);
+        if (a->row && j->sign > 0) pl_kvstore_row(&a->row[m], v - kv, (size_t)kv * sizeof *v);
     }
 }
 
-static void run(pl_ctx *ctx, const pl_rope_args *a, void *x, float sign, const pl_kvrow *row) {
-    rope_job j = {.a = *a, .x = x, .sign = sign, .row = row};
+static void run(pl_ctx *ctx, const pl_rope_args *a, void *x, float sign) {
+    rope_job j = {.a = *a, .x = x, .sign = sign};
     int64_t  rows = pl_tensor_rows(&a->qkv);
     if (!x) return;
     pl_parallel(ctx->pool, pl_cpu_parts(ctx, rows, 3.0 * (double)rows * a->n_rot * a->hd), part, &j);
@@ -49,11 +48,11 @@ static void run(pl_ctx *ctx, const pl_rope_args *a, void *x, float sign, const p
 void PL_CPU(rope_fwd)(pl_ctx *ctx, const void *args) {
     PL_OP_SKIP_IF_MEASURING(ctx);
     const pl_rope_args *a = args;
-    run(ctx, a, a->qkv.data, 1.0f, a->row);
+    run(ctx, a, a->qkv.data, 1.0f);
 }
 
 void PL_CPU(rope_bwd)(pl_ctx *ctx, const void *args) {
     PL_OP_SKIP_IF_MEASURING(ctx);
     const pl_rope_args *a = args;
-    run(ctx, a, a->qkv.grad, -1.0f, NULL);
+    run(ctx, a, a->qkv.grad, -1.0f);
 }

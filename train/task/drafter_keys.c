@@ -30,6 +30,8 @@ static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
     if (!kind->draft) PL_TRY(refuse_keys(r, both, sizeof both / sizeof *both, "drafts no blocks", err));
     if (!kind->ahead) PL_TRY(refuse_keys(r, depths, 2, "has no depths; this is peagle's", err));
     if (kind->draft) PL_TRY(refuse_keys(r, steps, 2, "drafts blocks; give drafter.block", err));
+    if (tr->train.top_k == 0 && pl_recipe_differs(r, &tr->train.top_weight))
+        return pl_recipe_fail(r, &tr->train.top_weight, err, "is of train.top_k");
     if (!pl_backbone_in_blocks(kind)) {
         PL_TRY(refuse_keys(r, blocks, sizeof blocks / sizeof *blocks, "drafts no blocks", err));
         if (pl_train_head_kind(r)->over_target)
