@@ -32,18 +32,39 @@ struct dim3 {
     unsigned x, y, z;
     dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
 };
-struct uint2 {
-    uint32_t x, y;
-};
-struct uint4 {
-    uint32_t x, y, z, w;
-};
-struct float2 {
-    float x, y;
-};
-struct float4 {
-    float x, y, z, w;
-};
+// CUDA's vectors, which a GPU loads and stores by one instruction. Of a struct a compiler makes one access a member
+// wherever it can (scalar replacement of aggregates), which to whoever watches memory would be as many instructions:
+// here a copy is one access of all bytes, and only a member that is asked for by itself is one of its own.
+#define PL_EMU_VECTOR(name, T, bytes)                                                                                  \
+    typedef T vector __attribute__((vector_size(bytes), may_alias));                                                   \
+    name() = default;                                                                                                  \
+    __attribute__((always_inline)) name(const name &from) : whole(from.whole) {}                                       \
+    __attribute__((always_inline)) name &operator=(const name &from) {                                                 \
+        whole = from.whole;                                                                                            \
+        return *this;                                                                                                  \
+    }
+#define PL_EMU_TWO(name, T)                                                                                            \
+    struct name {                                                                                                      \
+        PL_EMU_VECTOR(name, T, 8)                                                                                      \
+        __attribute__((always_inline)) name(T a, T b) : whole{a, b} {}                                                 \
+        union {                                                                                                        \
+            vector whole;                                                                                              \
+            __extension__ struct { T x, y; };                                                                          \
+        };                                                                                                             \
+    }
+#define PL_EMU_FOUR(name, T)                                                                                           \
+    struct name {                                                                                                      \
+        PL_EMU_VECTOR(name, T, 16)                                                                                     \
+        __attribute__((always_inline)) name(T a, T b, T c, T d) : whole{a, b, c, d} {}                                 \
+        union {                                                                                                        \
+            vector whole;                                                                                              \
+            __extension__ struct { T x, y, z, w; };                                                                    \
+        };                                                                                                             \
+    }
+PL_EMU_TWO(uint2, uint32_t);
+PL_EMU_FOUR(uint4, uint32_t);
+PL_EMU_TWO(float2, float);
+PL_EMU_FOUR(float4, float);
 
 // Not told to whoever watches memory: atomics say it themselves.
 #define PL_EMU_PLAIN __attribute__((no_sanitize_thread))

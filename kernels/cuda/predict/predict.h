@@ -15,7 +15,10 @@
 //   the model     knows counts and the device's constants (constants.def), and no kernel by name.
 //
 // The model of a block: each warp has a clock in cycles. Requests are the lanes' accesses in the order of the code,
-// those of one place in the code together.
+// those of one place in the code together. A vector's load or store (float4) is one access of all its bytes, as it is
+// one instruction on a GPU: emulate.h sees to that, since a compiler that takes structs apart makes four calls of one
+// such copy, which were counted as four requests of as many sectors. Four words that the code asks for by themselves
+// stay four (tests/cuda/counted.cc).
 //   load, global  issues in ceil(sectors / 4) cycles and is there a latency later; loads are waited for together (a
 //                 round) until a global store, barrier, shuffle or tensor core's product needs them, or until one place
 //                 has been loaded UNROLL times (what a compiler batches of a loop). Latency: the memory's for
