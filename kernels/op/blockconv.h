@@ -7,10 +7,9 @@
 //   base [2, K, H] as one vector; kernel [M, 2 K G], G = H / group: what a projection of the sublayer's input gives for
 //   both sides: 0 filters the input, 1 the output.
 //   dx[m - o, c] += dy[m, c] (base + kernel);  dbase[side, o, c] += sum_m dy x[m - o, c]  (m ascending; on a GPU in
-//   chunks of 64, chunks ascending);  dkernel[m, ..] += sum over the group's channels, ascending
-// Blocks are independent: bits do not depend on neighbours. With base 1 at tap 0 and zeros elsewhere y is x. Cost: 2
-// M H
-// (K + 1) flops.
+//   chunks of 64, chunks ascending);  dkernel[m, ..] += sum over the group's channels, ascending (cpu: in lanes)
+// Blocks are independent: bits do not depend on neighbours. With base 1 at tap 0 and zeros elsewhere y is x.
+// Cost: 2 M H (K + 1) flops.
 #ifndef PL_OP_BLOCKCONV_H
 #define PL_OP_BLOCKCONV_H
 #include "kernels/backend.h"
