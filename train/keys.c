@@ -212,6 +212,11 @@ const pl_key pl_train_keys[] = {
      .help = "head markov: weight of its confidence's loss beside the drafts'", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_REAL(pl_train_recipe, train.selector_weight), .each = true, .deflt = "1", .min = 1e-6, .max = 1e6,
      .help = "weight of the selector's loss beside the head's", .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_ENUM(pl_train_recipe, train.selector_objective), .each = true, .deflt = "hard-ce",
+     .names = pl_objective_name,
+     .help = "what a selector learns: hard-ce: the target's choice, for drafts taken greedily; the others: its "
+             "distribution over the candidates, for drafts that are drawn",
+     .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_ENUM(pl_train_recipe, train.objective), .each = true, .deflt = "kl", .names = pl_objective_name,
      .help = "kind: drafter: divergence from the target's distribution: forward KL, cross-entropy with it or with its "
              "choice, total variation, TVD++, reverse KL, Jensen-Shannon, LK losses; lm: label, the documents' own "

@@ -68,7 +68,7 @@ typedef struct pl_train_recipe {
         int64_t steps, batch, seq_len, long_seq_len, long_steps, slots, slot_rows;
         bool    recompute;
         int64_t unroll, eval_steps, anchors, top_k;
-        int     objective, draft_weights;
+        int     objective, selector_objective, draft_weights;
         struct {
             double share, temperature;
         } on_policy;

@@ -106,6 +106,7 @@ static void setup_init(setup *s, const pl_backend *be, const char *head, double 
                             .step_decay = 0.8,
                             .token_weight = 1,
                             .objective = pace > 0 ? PL_OBJ_HARD_CE : PL_OBJ_KL,
+                            .selector_objective = PL_OBJ_HARD_CE,
                             .anchors = ANCHORS,
                             .pace = pace};
     must(pl_unroll_create(&s->u, s->model, s->target.head, &uo, be, NULL, &err), &err);

@@ -251,8 +251,14 @@ static void learns_dflash2(void **state) {
            DFLASH "drafter.block=4\ndrafter.conv.taps=2\ndrafter.conv.group=8\ndrafter.selector.candidates=16\n"
                   "train.draft_weights=d-pace\ntrain.objective=hard-ce\n",
            &pl_backbone_dflash, "full");
+    learns("drawn2",
+           DFLASH "drafter.block=4\ndrafter.selector.candidates=16\ntrain.draft_weights=d-pace\n"
+                  "train.objective=hard-ce\ntrain.selector_objective=ce\n",
+           &pl_backbone_dflash, "full");
     learns("selected", "drafter.selector.candidates=16\ndrafter.selector.rank=8\n", &pl_backbone_eagle3, "full");
-    learns("selected-slim", "drafter.selector.candidates=16\ndrafter.head.kind=lowrank\ndrafter.head.rank=16\n",
+    learns("selected-slim",
+           "drafter.selector.candidates=16\ndrafter.head.kind=lowrank\ndrafter.head.rank=16\n"
+           "train.selector_objective=lk-lambda\n",
            &pl_backbone_eagle3, "lowrank");
 }
 
@@ -536,6 +542,11 @@ static void refused_before_anything(void **state) {
         {"drafter.head.kind=markov\ndrafter.head.rank=4", ": eagle3 drafts no blocks; such a head is for those"},
         {"drafter.kind=dflash\ntrain.unroll=0\ntrain.draft_weights=d-pace",
          ": d-pace weighs by cross-entropy; give train.objective: hard-ce"},
+        {"train.selector_objective=kl", "train.selector_objective=kl: is of a drafter with drafter.selector"},
+        {"drafter.selector.candidates=4\ntrain.selector_objective=label", "give hard-ce for its choice"},
+        {"drafter.kind=dflash\ndrafter.block=4\ntrain.unroll=0\ntrain.draft_weights=d-pace\ntrain.objective=hard-ce\n"
+         "drafter.selector.candidates=4\ntrain.selector_objective=tv",
+         "train.selector_objective=tv: train.draft_weights: d-pace weighs by cross-entropy; give ce or hard-ce"},
         {"drafter.kind=eagle1\ndrafter.head.position_aware=true",
          "drafter.head.position_aware=true: the target's own matrix has no order of frequency; give drafter.head.vocab "
          "and "

@@ -57,7 +57,7 @@ static void drafters(void **state) {
     same_weights("deep-lowrank", "drafter.layers=2\ndrafter.norm_output=true\ndrafter.head.kind=lowrank\n"
                                  "drafter.head.rank=4\n");
     same_weights("peagle", "drafter.kind=peagle\ndrafter.block=4\ndrafter.layers=2\ntrain.unroll=0\n");
-    same_weights("selected", "drafter.selector.candidates=9\n");
+    same_weights("selected", "drafter.selector.candidates=9\ntrain.selector_objective=kl\n");
     same_weights("frozen", "drafter.start=BASE/eagle3-kept/checkpoints/best\ndrafter.freeze=backbone\n"
                            "drafter.head.kind=lowrank\ndrafter.head.rank=4\n");
 }
@@ -94,6 +94,7 @@ static void on_a_device(void **state) {
                         "train.eval_tokens=60\ntrain.eval_prompts=1\n");
     same_weights("device-dflash2",
                  DFLASH "drafter.block=4\ndrafter.conv.taps=2\ndrafter.selector.candidates=9\ntrain.steps=3\n"
+                        "train.selector_objective=lk-lambda\n"
                         "train.slot_rows=48\ntrain.slots=1\ntrain.eval_tokens=60\ntrain.eval_prompts=1\n");
     small_backend = NULL;
 }

@@ -42,6 +42,11 @@ static int width; // of a drafter with embeddings of its own; 0: the target's
 
 static double depth_ratio = 1; // P-EAGLE's
 
+// Of a selector behind the head; 0: none. What it learns by, and whether the head's divergence takes the teacher as it is.
+static int          selected_from;
+static pl_objective selected_by;
+static bool         as_it_is;
+
 static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *be, pl_pool *pool,
                       const pl_hf_head *head, bool trimmed, pl_dtype round_to) {
     pl_err       err = {0};
@@ -66,6 +71,7 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     pl_backbone_options o = {.head = *head, .bias = true, .n_taps = TAPS, .tap = {1, 3}};
     o.own_embed = width;
     o.width = width;
+    o.selector = (pl_hf_selector){.rank = selected_from ? 3 : 0, .candidates = selected_from};
     if (kind->ahead) o.block = K, o.mask_token = 2;
     if (pl_backbone_create(&s->model, kind, &s->target, &o, be, &err) != PL_OK) fail_msg("%s", err.msg);
     if (trimmed) {
@@ -89,6 +95,11 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     uo.depth_ratio = depth_ratio;
     uo.depth_floor = depth_ratio < 1 ? 0.3 : 0;
     uo.seed = 4;
+    uo.selector_objective = selected_by;
+    uo.unmasked = as_it_is;
+    uo.js_beta = 0.4;
+    uo.lk_decay = 2;
+    if (selected_from) uo.feature_weight = 0.7;
     if (kind->predicts_features) uo.token_weight = 0.1, uo.feature_weight = 1;
     if (pl_unroll_create(&s->u, s->model, wt, &uo, be, pool, &err) != PL_OK) fail_msg("%s", err.msg);
     for (int i = 0; i < 32; i++) {
@@ -265,7 +276,7 @@ static void pieces(void **state) {
 
 // Central differences of fourth order.
 static double difference(setup *s, double *x) {
-    double x0 = *x, h = 1e-4, f[4], at[4] = {-2, -1, 1, 2};
+    double x0 = *x, h = 3e-5, f[4], at[4] = {-2, -1, 1, 2};
     for (int i = 0; i < 4; i++) {
         *x = x0 + at[i] * h;
         f[i] = loss_of(s);
@@ -284,7 +295,8 @@ static void gradient_by(const pl_backbone_kind *kind, const char *head, bool tri
     s.u.opt.js_beta = 0.4;
     double *w = s.block.w;
     for (int64_t i = 0; i < s.block.n; i++) // away from small initial values and from biases of 0
-        w[i] = kind == &pl_backbone_eagle3 ? 5 * w[i] : w[i] + 0.1 * (double)noise(5, i);
+        w[i] = (kind == &pl_backbone_eagle3 ? 5 : 1) * w[i] +
+               (kind != &pl_backbone_eagle3 || selected_from ? 0.1 * (double)noise(5, i) : 0);
     assert_int_equal(pl_param_block_refresh(&s.block, NULL), PL_OK);
     load_rows(&s);
     if (pl_unroll_learn(&s.u, &err) != PL_OK) fail_msg("%s", err.msg);
@@ -394,6 +406,70 @@ static void gradient_objectives(void **state) {
         destroy(&s);
     }
     assert_true(counted[0] > 0 && counted[1] == 0);
+}
+
+// A selector that has learned nothing, of all that its head drafts: it scores as the head does, so by any objective it
+// loses what the head loses, mass beside a trimmed list included.
+static void selects_as_the_head(void **state) {
+    (void)state;
+    static setup s;
+    pl_err       err = {0};
+    for (int trimmed = 0; trimmed < 2; trimmed++)
+        for (int o = 0; o < PL_OBJECTIVES; o++) {
+            int counted = 0, wrong = 0;
+            if (o == PL_OBJ_LABEL || o == PL_OBJ_HARD_CE) continue; // what these documents say is chosen is made up
+            selected_from = trimmed ? VOCAB / 2 : VOCAB;
+            selected_by = (pl_objective)o;
+            as_it_is = true;
+            make(&s, pl_backend_ref64(), NULL, "full", trimmed, PL_F32);
+            s.u.opt.objective = selected_by;
+            load_rows(&s);
+            for (int learn = 0; learn < 2; learn++) {
+                if ((learn ? pl_unroll_learn : pl_unroll_score)(&s.u, &err) != PL_OK) fail_msg("%s", err.msg);
+                for (int i = 0; i < K * 15; i++) {
+                    if (s.u.choice[i] < 0) continue;
+                    counted++;
+                    wrong += !(fabs(s.u.feature_loss[i] - s.u.loss[i]) < 1e-9 * (1 + s.u.loss[i]));
+                }
+            }
+            if (wrong || counted < 8) fail_msg("%s: %d of %d", pl_objective_name(o), wrong, counted);
+            destroy(&s);
+        }
+    selected_from = 0;
+    as_it_is = false;
+}
+
+// Of a short list: total variation is what `rejection` does not accept. The gradient by each objective.
+static void selects_by(void **state) {
+    (void)state;
+    static setup       s;
+    pl_err             err = {0};
+    const pl_objective by[] = {PL_OBJ_KL, PL_OBJ_TV, PL_OBJ_JS, PL_OBJ_LK_ALPHA, PL_OBJ_HARD_CE, PL_OBJ_REVERSE_KL};
+    for (int trimmed = 0; trimmed < 2; trimmed++) {
+        int counted = 0;
+        selected_from = 5;
+        selected_by = PL_OBJ_TV;
+        make(&s, pl_backend_ref64(), NULL, trimmed ? "lowrank" : "full", trimmed, PL_F32);
+        draw_weights(&s);
+        double *w = s.block.w;
+        for (int64_t i = 0; i < s.block.n; i++) // also what begins as zeros
+            w[i] += 0.1 * (double)noise(5, i);
+        assert_int_equal(pl_param_block_refresh(&s.block, NULL), PL_OK);
+        load_rows(&s);
+        if (pl_unroll_score(&s.u, &err) != PL_OK) fail_msg("%s", err.msg);
+        for (int i = 0; i < K * 15; i++) {
+            if (s.u.weight[1][i] == 0) continue;
+            assert_true(fabs(s.u.feature_loss[i] - (1 - (double)s.u.accept[i])) < 1e-6);
+            counted++;
+        }
+        assert_true(counted > 4);
+        destroy(&s);
+    }
+    for (size_t i = 0; i < sizeof by / sizeof *by; i++) {
+        selected_by = by[i];
+        gradient_by(&pl_backbone_eagle3, i % 2 ? "lowrank" : "full", i % 3 == 1, PL_OBJ_KL, false);
+    }
+    selected_from = 0;
 }
 
 static void gradient_lowrank(void **state) {
@@ -880,6 +956,8 @@ int main(void) {
         cmocka_unit_test(gradient_objectives),
         cmocka_unit_test(objectives_by_name),
         cmocka_unit_test(top_k_loss),
+        cmocka_unit_test(selects_as_the_head),
+        cmocka_unit_test(selects_by),
         cmocka_unit_test(pieces),
         cmocka_unit_test(drawn_depths),
         cmocka_unit_test(gradient_lowrank),

@@ -329,7 +329,8 @@ pl_status pl_distill_check(const pl_recipe *r, pl_err *err) {
                                        &tr->drafter.conv.group,
                                        &tr->drafter.selector.rank,
                                        &tr->drafter.selector.candidates,
-                                       &tr->train.selector_weight};
+                                       &tr->train.selector_weight,
+                                       &tr->train.selector_objective};
     const void *const      head[] = {&hd->kind,         &hd->vocab, &hd->vocab_size, &hd->position_aware,
                                      &hd->redistribute, &hd->init,  &hd->frozen};
     for (size_t i = 0; i < sizeof unread / sizeof *unread; i++)

@@ -507,6 +507,7 @@ static pl_status create_unroll(eagle *e, const pl_env *env, pl_err *err) {
     o.top_k = (int)tr->train.top_k;
     o.top_weight = tr->train.top_weight;
     o.steps = look > 0 ? look : 4;
+    o.selector_objective = (pl_objective)tr->train.selector_objective;
     if (selects(e)) o.feature_weight = tr->train.selector_weight;
     if (o.steps < o.learn_steps) o.steps = o.learn_steps;
     if (e->model->kind->ahead) {

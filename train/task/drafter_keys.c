@@ -79,6 +79,15 @@ static pl_status check_selector(const pl_recipe *r, pl_err *err) {
                               "of no selector; give drafter.selector.candidates, 16 as published ones have");
     if (!on && pl_recipe_differs(r, &tr->train.selector_weight))
         return pl_recipe_fail(r, &tr->train.selector_weight, err, "is of a drafter with drafter.selector");
+    if (!on && pl_recipe_differs(r, &tr->train.selector_objective))
+        return pl_recipe_fail(r, &tr->train.selector_objective, err, "is of a drafter with drafter.selector");
+    if (tr->train.selector_objective == PL_OBJ_LABEL)
+        return pl_recipe_fail(r, &tr->train.selector_objective, err,
+                              "a selector learns from the target; give hard-ce for its choice");
+    if (tr->train.draft_weights == PL_WEIGHTS_PACE && tr->train.selector_objective != PL_OBJ_HARD_CE &&
+        tr->train.selector_objective != PL_OBJ_SOFT_CE)
+        return pl_recipe_fail(r, &tr->train.selector_objective, err,
+                              "train.draft_weights: d-pace weighs by cross-entropy; give ce or hard-ce");
     if (on && pl_train_backbone(r)->predicts_features)
         return pl_recipe_fail(r, &tr->drafter.selector.candidates, err,
                               "%s learns features in a selector's place; a selector is for eagle3 and dflash",

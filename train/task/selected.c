@@ -1,6 +1,8 @@
 #include "train/task/selected.h"
 
 #include "kernels/op/add.h"
+#include "kernels/op/classify.h"
+#include "kernels/op/gather.h"
 #include "kernels/op/gatherdot.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/topk.h"
@@ -8,7 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROWS = 64 }; // whose logits over the whole vocabulary are held at once
+enum { ROWS = 64 };   // whose logits over the whole vocabulary are held at once
+#define NOTHING 1e-12 // of p beside the list, where it rounds to none or to less
 
 static const pl_tensor *dense(const pl_head *h) {
     return h->exact.data ? &h->exact : &h->out;
@@ -71,8 +74,80 @@ bool pl_selected_has(const pl_selected *s, int64_t i) {
     return false;
 }
 
-double pl_selected_accept(const pl_selected *s, const pl_tensor *score, const pl_tensor *t, int64_t i, double lse,
-                          double cap, int32_t *best) {
+// The target's logits of the own list [n, K].
+static pl_tensor target_logits(pl_ctx *ctx, const pl_selected *s) {
+    int64_t  n = s->x.dim[0], K = s->head->selector.candidates;
+    int32_t *row = pl_ctx_bytes(ctx, (size_t)n * sizeof *row);
+    int32_t *token = pl_ctx_bytes(ctx, (size_t)(n * K) * sizeof *token);
+    for (int64_t i = 0; i < n * K && !ctx->measuring; i++) {
+        row[i / K] = s->teacher_row[i / K] < 0 ? 0 : s->teacher_row[i / K];
+        token[i] = s->head->d2t ? s->head->d2t[s->own[i]] : s->own[i];
+    }
+    return pl_gatherdot(ctx, pl_gather(ctx, s->last_hidden, row, n), s->wt, token, K);
+}
+
+static void put_real(const pl_tensor *t, int64_t i, double x) {
+    if (t->dtype == PL_F64)
+        ((double *)t->data)[i] = x;
+    else
+        pl_f32(t)[i] = (float)x;
+}
+
+bool pl_selected_teach(pl_ctx *ctx, pl_selected *s) {
+    int64_t   n = s->x.dim[0], K = s->head->selector.candidates;
+    size_t    bytes = (size_t)(n * (K + 1)) * pl_dtype_size(ctx->be->real);
+    pl_tensor z = target_logits(ctx, s), stat = s->stat;
+    s->law = pl_tensor_2d(pl_ctx_bytes(ctx, bytes), ctx->be->real, n, K + 1);
+    z.data = pl_ctx_read(ctx, &z);
+    stat.data = pl_ctx_read(ctx, &stat);
+    if (!z.data || !stat.data || ctx->measuring) return false;
+    for (int64_t i = 0; i < n; i++) {
+        double lse = s->teacher_row[i] < 0 ? 0 : pl_real_at(&stat, (int64_t)s->teacher_row[i] * 4 + 1), rest = 1;
+        for (int64_t k = 0; k < K; k++) {
+            double t = pl_real_at(&z, i * K + k), log_p = (s->cap > 0 ? s->cap * tanh(t / s->cap) : t) - lse;
+            put_real(&s->law, i * (K + 1) + k, log_p);
+            rest -= exp(log_p);
+        }
+        put_real(&s->law, i * (K + 1) + K, log(fmax(rest, NOTHING)));
+    }
+    return true;
+}
+
+static pl_tensor unit_matrix(pl_ctx *ctx, int64_t n) {
+    float *w = pl_ctx_bytes(ctx, (size_t)(n * n) * sizeof *w);
+    for (int64_t i = 0; i < n * n && !ctx->measuring; i++)
+        w[i] = i % (n + 1) == 0;
+    return pl_tensor_2d(w, PL_F32, n, n);
+}
+
+// The engine's student is the list's scores, its teacher the target's law with one more id for all that is not on the
+// list: unit matrices for weights.
+static pl_tensor diverge(pl_ctx *ctx, const pl_selected *s, const pl_divergence_args *d, const float *weight) {
+    int64_t            n = s->x.dim[0], K = s->head->selector.candidates;
+    int32_t           *row = pl_ctx_bytes(ctx, (size_t)n * sizeof *row);
+    pl_divergence_args a = {.objective = d->objective,
+                            .unmasked = true,
+                            .js_beta = d->js_beta,
+                            .lk_decay = d->lk_decay,
+                            .x = pl_selected_scores(ctx, s, s->own),
+                            .w = unit_matrix(ctx, K),
+                            .xt = pl_ctx_write(ctx, s->law.data, n, K + 1),
+                            .wt = unit_matrix(ctx, K + 1),
+                            .teacher_row = row,
+                            .weight = weight};
+    for (int64_t i = 0; i < n && !ctx->measuring; i++)
+        row[i] = (int32_t)i;
+    return pl_divergence(ctx, &a);
+}
+
+pl_tensor pl_selected_loss(pl_ctx *ctx, const pl_selected *s, const pl_divergence_args *d, const float *weight) {
+    if (d->objective != PL_OBJ_HARD_CE) return diverge(ctx, s, d, weight);
+    return pl_classify(
+        ctx, &(pl_classify_args){
+                 .z = pl_selected_scores(ctx, s, s->id), .y = s->label, .weight = weight, .kind = PL_CLASSIFY_SOFTMAX});
+}
+
+double pl_selected_accept(const pl_selected *s, const pl_tensor *score, int64_t i, int32_t *best) {
     int     K = s->head->selector.candidates, at = 0;
     int64_t first = i * K;
     double  sum = 0, accept = 0, max;
@@ -82,9 +157,7 @@ double pl_selected_accept(const pl_selected *s, const pl_tensor *score, const pl
     *best = s->own[first + at];
     for (int k = 0; k < K; k++)
         sum += exp(pl_real_at(score, first + k) - max);
-    for (int k = 0; k < K; k++) {
-        double z = pl_real_at(t, first + k);
-        accept += fmin(exp(pl_real_at(score, first + k) - max) / sum, exp((cap > 0 ? cap * tanh(z / cap) : z) - lse));
-    }
+    for (int k = 0; k < K; k++)
+        accept += fmin(exp(pl_real_at(score, first + k) - max) / sum, exp(pl_real_at(&s->law, first + i + k)));
     return accept;
 }

@@ -3,7 +3,6 @@
 #include "kernels/base/check.h"
 #include "kernels/op/classify.h"
 #include "kernels/op/gather.h"
-#include "kernels/op/gatherdot.h"
 #include "kernels/op/smoothl1.h"
 
 #include <string.h>
@@ -91,19 +90,6 @@ static void set_choices(const pl_unroll *u, const int32_t *teacher_row, const fl
     }
 }
 
-// The teacher's logits of a list's tokens [n, K].
-static pl_tensor teach_list(pl_ctx *ctx, const pl_unroll *u, const pl_selected *s, pl_tensor last_hidden,
-                            const int32_t *teacher_row) {
-    int64_t  n = s->x.dim[0], K = s->head->selector.candidates;
-    int32_t *row = pl_ctx_bytes(ctx, (size_t)n * sizeof *row);
-    int32_t *token = pl_ctx_bytes(ctx, (size_t)(n * K) * sizeof *token);
-    for (int64_t i = 0; i < n * K && !ctx->measuring; i++) {
-        row[i / K] = teacher_row[i / K] < 0 ? 0 : teacher_row[i / K];
-        token[i] = s->head->d2t ? s->head->d2t[s->own[i]] : s->own[i];
-    }
-    return pl_gatherdot(ctx, pl_gather(ctx, last_hidden, row, n), u->wt, token, K);
-}
-
 static void put_real(const pl_tensor *t, int64_t i, double x) {
     if (t->dtype == PL_F64)
         ((double *)t->data)[i] = x;
@@ -111,34 +97,37 @@ static void put_real(const pl_tensor *t, int64_t i, double x) {
         pl_f32(t)[i] = (float)x;
 }
 
-// Held out: acceptance and choices of what is drafted, in place of the head's own.
-static void score_selected(pl_ctx *ctx, unroll_pass *p, const pl_selected *s, const int32_t *teacher_row,
-                           int32_t *argmax) {
-    const pl_unroll *u = p->u;
-    pl_tensor        score = pl_selected_scores(ctx, s, s->own);
-    pl_tensor        teacher = teach_list(ctx, u, s, p->last_hidden, teacher_row), stat = p->teacher_stat;
+// Held out: acceptance and choices of what is drafted, in place of the head's own. taught: pl_selected_teach has been
+// here.
+static void score_selected(pl_ctx *ctx, unroll_pass *p, const pl_selected *s, bool taught, int32_t *argmax) {
+    pl_tensor score = pl_selected_scores(ctx, s, s->own);
     score.data = pl_ctx_read(ctx, &score);
-    teacher.data = pl_ctx_read(ctx, &teacher);
-    stat.data = pl_ctx_read(ctx, &stat);
-    if (!p->accept.data || !score.data || !teacher.data || !stat.data || ctx->measuring) return;
-    for (int64_t i = 0; i < s->x.dim[0]; i++) {
-        if (teacher_row[i] < 0 || argmax[i] < 0) continue;
-        double lse = pl_real_at(&stat, (int64_t)teacher_row[i] * 4 + 1);
-        put_real(&p->accept, i, pl_selected_accept(s, &score, &teacher, i, lse, u->opt.teacher_cap, &argmax[i]));
-    }
+    if (!p->accept.data || !score.data || !taught || ctx->measuring) return;
+    for (int64_t i = 0; i < s->x.dim[0]; i++)
+        if (s->teacher_row[i] >= 0 && argmax[i] >= 0)
+            put_real(&p->accept, i, pl_selected_accept(s, &score, i, &argmax[i]));
 }
 
 // Of rows x, of which the head makes `rows`: set_choices has been called. accept has been read.
 static void select_of(pl_ctx *ctx, unroll_pass *p, pl_tensor x, pl_tensor rows, const int32_t *before,
                       const int32_t *teacher_row, int32_t *argmax) {
-    pl_unroll  *u = p->u;
-    pl_selected s = {.head = &u->model->head, .x = x, .rows = rows, .before = before, .choice = u->choice};
-    bool        there = pl_selected_list(ctx, &s);
-    if (!p->learn) score_selected(ctx, p, &s, teacher_row, argmax);
-    pl_tensor loss = pl_classify(ctx, &(pl_classify_args){.z = pl_selected_scores(ctx, &s, s.id),
-                                                          .y = s.label,
-                                                          .weight = u->weight[FEATURE],
-                                                          .kind = PL_CLASSIFY_SOFTMAX});
+    pl_unroll         *u = p->u;
+    pl_selected        s = {.head = &u->model->head,
+                            .x = x,
+                            .rows = rows,
+                            .before = before,
+                            .choice = u->choice,
+                            .last_hidden = p->last_hidden,
+                            .wt = u->wt,
+                            .stat = p->teacher_stat,
+                            .teacher_row = teacher_row,
+                            .cap = u->opt.teacher_cap};
+    pl_divergence_args d = objective(u);
+    d.objective = u->opt.selector_objective;
+    bool there = pl_selected_list(ctx, &s), taught = false;
+    if (!p->learn || d.objective != PL_OBJ_HARD_CE) taught = pl_selected_teach(ctx, &s);
+    if (!p->learn) score_selected(ctx, p, &s, taught, argmax);
+    pl_tensor loss = pl_selected_loss(ctx, &s, &d, u->weight[FEATURE]);
     loss.data = pl_ctx_read(ctx, &loss);
     p->feature_loss[0] = loss;
     if (!loss.data || !there) return;
@@ -361,7 +350,8 @@ pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const
     if (u->opt.learn_steps == 0) u->opt.learn_steps = o->steps;
     PL_CHECK(u->opt.learn_steps <= o->steps && o->token_weight > 0, "%d steps of %d, token weight %g",
              u->opt.learn_steps, o->steps, o->token_weight);
-    PL_CHECK(o->objective != PL_OBJ_LABEL, "a drafter learns from a teacher, not from labels");
+    PL_CHECK(o->objective != PL_OBJ_LABEL && o->selector_objective != PL_OBJ_LABEL,
+             "a drafter learns from a teacher, not from labels");
     PL_CHECK(o->feature_weight == 0 || model->kind->predicts_features || model->head.kind->confidence || selects(u),
              "regression of %s's hidden states", pl_backbone_name(model));
     PL_CHECK(!selects(u) || (o->feature_weight > 0 && !model->kind->predicts_features), "%s with a selector",
