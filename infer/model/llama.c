@@ -435,7 +435,7 @@ static double embedding_scale(const pl_llama *m) {
 
 // Where nobody goes back, two layers at a time have room in the frame: a layer takes that of the one before the last,
 // whose results the last one has read, and so writes what is still in a cache (256 rows through all 16 layers of a 1B
-// model: 640 MB otherwise, and 80 in place of them).
+// model: 640 MB otherwise, and 80 in place of them). What follows the last layer, the logits too, takes such a turn.
 typedef struct turns {
     size_t begin, second; // of the first of both, and its end
     int    first;         // a layer that takes what lies between
@@ -489,8 +489,10 @@ void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t
                 out->tap[i] = input;
                 tapped = true;
             }
-        if (pass) end_turn(ctx, &t, tapped || r.layer == 0); // the first makes no stream of its own: it takes less
+        if (pass && r.layer == 0) pl_ctx_const(ctx, rows, m->shape.d); // it makes no stream, and is to take as much
+        if (pass) end_turn(ctx, &t, tapped);
     }
+    if (t.n == 2) pl_arena_release(&ctx->frame, t.begin); // the norm reads the last layer's alone
     pl_tensor h = r.h;
     out->hidden = pl_rmsnorm_residual(ctx, &h, r.delta, m->norm, m->shape.eps);
     for (int i = 0; i < n_taps; i++) {
