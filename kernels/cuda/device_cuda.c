@@ -321,8 +321,12 @@ void PL_CUDA(queued)(pl_ctx *ctx) {
     if (watched(ctx)) wait_for(ctx);
 }
 
+bool PL_CUDA(unseen)(const pl_ctx *ctx) {
+    return !ctx->tape && !watched(ctx);
+}
+
 bool PL_CUDA(records)(const pl_ctx *ctx) {
-    return ctx->repeats && !ctx->tape && !watched(ctx);
+    return ctx->repeats && PL_CUDA(unseen)(ctx);
 }
 
 // Its kernels have been launched before, by themselves: they are loaded and have their shared memory.

@@ -2,6 +2,7 @@
 // rope, kvstore. One thread per element.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/rounded.cuh"
+#include "kernels/cuda/slices.cuh"
 #include "kernels/cuda/softcap.cuh"
 extern "C" {
 #include "kernels/op/add.h"
@@ -229,15 +230,35 @@ static __device__ __forceinline__ float gate_factor(pl_gate gate, float g) {
     return 1 / (1 + expf(gate == PL_GATE_SILU ? -g : -angle));
 }
 
+static __device__ __forceinline__ float gated(pl_gate gate, float g, float u) {
+    return gate == PL_GATE_SILU ? g / (1 + expf(-g)) * u : g * gate_factor(gate, g) * u;
+}
+
 static __global__ void swiglu_kernel(float *y, const float *gu, int64_t n, int64_t width, pl_gate gate,
                                      pl_rounding rounding) {
     pl_previous_done();
     int64_t i = own_element();
     if (i >= n) return;
     const float *g = gu + i / width * 2 * width + i % width;
-    float v = gate == PL_GATE_SILU ? g[0] / (1 + expf(-g[0])) * g[width] : g[0] * gate_factor(gate, g[0]) * g[width];
+    const float  v = gated(gate, g[0], g[width]);
     y[i] = v;
     rounding.put(i / width, i % width, v);
+}
+
+// The same of what a product has left in slices, by fours; gu is put where it belongs.
+static __global__ void swiglu_slices_kernel(float *y, float *gu, pl_slices slices, int64_t n, int64_t width,
+                                            pl_gate gate, pl_rounding rounding) {
+    pl_previous_done();
+    constexpr int BATCH = 4; // slices that are asked for at a time
+    const int64_t i = 4 * own_element(), row = i / width, column = i % width;
+    if (i >= n) return;
+    const float4 g = pl_add_slices<float4, BATCH>(slices, row, column);
+    const float4 u = pl_add_slices<float4, BATCH>(slices, row, column + width);
+    const float4 v = {gated(gate, g.x, u.x), gated(gate, g.y, u.y), gated(gate, g.z, u.z), gated(gate, g.w, u.w)};
+    *(float4 *)(gu + row * 2 * width + column) = g;
+    *(float4 *)(gu + row * 2 * width + column + width) = u;
+    *(float4 *)(y + i) = v;
+    pl_put_four(rounding, row, column, v);
 }
 
 static __global__ void swiglu_bwd_kernel(float *dgu, const float *dy, const float *gu, int64_t n, int64_t width,
@@ -258,9 +279,16 @@ PL_CUDA_OP(swiglu_fwd) {
     const pl_swiglu_args *a = (const pl_swiglu_args *)args;
     pl_rounding           rounding = pl_rounding_for(ctx, a->y.dim[0], a->y.dim[1]);
     PL_OP_SKIP_IF_MEASURING(ctx);
-    int64_t n = pl_tensor_count(&a->y);
-    PL_LAUNCH_EARLY(ctx, "swiglu", swiglu_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->gu), n, a->y.dim[1],
-                    a->gate, rounding);
+    const int64_t n = pl_tensor_count(&a->y), width = a->y.dim[1];
+    float *const y = pl_f32(&a->y), *const gu = pl_f32(&a->gu);
+    pl_slices left = {};
+    if (width % 4 == 0 && ((uintptr_t)y | (uintptr_t)gu) % sizeof(float4) == 0)
+        left = pl_take_slices(ctx, gu, a->y.dim[0], 2 * width);
+    if (left.part)
+        PL_LAUNCH_EARLY(ctx, "swiglu", swiglu_slices_kernel, grid_of(n / 4), PL_BLOCK, y, gu, left, n, width, a->gate,
+                        rounding);
+    else
+        PL_LAUNCH_EARLY(ctx, "swiglu", swiglu_kernel, grid_of(n), PL_BLOCK, y, gu, n, width, a->gate, rounding);
     pl_rounded_is(ctx, rounding, pl_f32(&a->y), a->y.dim[0]);
 }
 
@@ -289,11 +317,14 @@ struct kept {
 };
 } // namespace
 
-// One thread per pair of a row's; behind these, where rows are kept, one for each element that is not rotated.
+// One thread per pair of a row's; behind these, where rows are kept, one for each element that is not rotated. SLICED:
+// rows are kept, heads rotated whole, and each thread puts what it has added where it belongs.
+template <bool SLICED>
 static __global__ void rope_kernel(float *qkv, const float *cos, const float *sin, const int32_t *at, int64_t n,
                                    int64_t width, int64_t positions, int64_t hd, int64_t pairs, int64_t n_rot,
-                                   int64_t offset, float sign, kept keep, pl_cuda_fault *fault) {
+                                   int64_t offset, float sign, kept keep, pl_slices slices, pl_cuda_fault *fault) {
     pl_previous_done();
+    constexpr int BATCH = 4; // slices that are asked for at a time
     const int64_t rest = hd - 2 * pairs, turned = n_rot * pairs, keys = n_rot * hd - keep.kv; // keys: where they begin
     const int64_t each = turned + (keep.row ? keep.kv / hd * rest + keep.kv : 0);
     int64_t       i = own_element();
@@ -302,9 +333,15 @@ static __global__ void rope_kernel(float *qkv, const float *cos, const float *si
     i %= each;
     if (i >= turned) {
         i -= turned;
-        const float *own = qkv + m * width;
+        float *own = qkv + m * width;
         if (i < keep.kv) {
-            keep.value(m, i, own[n_rot * hd + i]);
+            const int64_t of = n_rot * hd + i;
+            float         v;
+            if constexpr (SLICED)
+                v = own[of] = pl_add_slices<float, BATCH>(slices, m, of);
+            else
+                v = own[of];
+            keep.value(m, i, v);
         } else { // of a key head the end, which is not rotated
             i -= keep.kv;
             const int64_t of = i / rest * hd + 2 * pairs + i % rest;
@@ -317,9 +354,14 @@ static __global__ void rope_kernel(float *qkv, const float *cos, const float *si
         atomicMin(&fault->id, (unsigned long long)m << 32 | (uint32_t)pos);
         return;
     }
-    float       c = cos[pos * pairs + pair], s = sign * sin[pos * pairs + pair];
-    float      *v = qkv + m * width + head * hd + pair;
-    float       lo = v[0], hi = v[pairs];
+    float  c = cos[pos * pairs + pair], s = sign * sin[pos * pairs + pair];
+    float *v = qkv + m * width + head * hd + pair;
+    float  lo, hi;
+    if constexpr (SLICED)
+        lo = pl_add_slices<float, BATCH>(slices, m, head * hd + pair),
+        hi = pl_add_slices<float, BATCH>(slices, m, head * hd + pair + pairs);
+    else
+        lo = v[0], hi = v[pairs];
     const float first = lo * c - hi * s, second = hi * c + lo * s;
     v[0] = first;
     v[pairs] = second;
@@ -331,9 +373,11 @@ static void rotate(pl_ctx *ctx, const pl_rope_args *a, void *rows, float sign, c
     const int64_t M = a->qkv.dim[0], pairs = a->cos.dim[1], kv = a->qkv.dim[1] - (int64_t)a->n_rot * a->hd;
     const int64_t n = M * (a->n_rot * pairs + (row ? kv + kv / a->hd * (a->hd - 2 * pairs) : 0));
     const kept    keep = {row ? pl_index(ctx, row, M) : NULL, kv};
-    PL_LAUNCH_EARLY(ctx, "rope", rope_kernel, grid_of(n), PL_BLOCK, (float *)rows, pl_f32(&a->cos), pl_f32(&a->sin),
-                    pl_index(ctx, a->pos, M), n, a->qkv.dim[1], a->cos.dim[0], a->hd, pairs, a->n_rot, a->offset, sign,
-                    keep, pl_cuda_state_of(ctx)->fault);
+    pl_slices     left = {};
+    if (row && a->hd == 2 * pairs) left = pl_take_slices(ctx, (const float *)rows, M, a->qkv.dim[1]);
+    PL_LAUNCH_EARLY(ctx, "rope", left.part ? rope_kernel<true> : rope_kernel<false>, grid_of(n), PL_BLOCK,
+                    (float *)rows, pl_f32(&a->cos), pl_f32(&a->sin), pl_index(ctx, a->pos, M), n, a->qkv.dim[1],
+                    a->cos.dim[0], a->hd, pairs, a->n_rot, a->offset, sign, keep, left, pl_cuda_state_of(ctx)->fault);
 }
 
 PL_CUDA_OP(rope_fwd) {

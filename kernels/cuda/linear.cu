@@ -1,5 +1,6 @@
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/panel.cuh"
+#include "kernels/cuda/slices.cuh"
 extern "C" {
 #include "kernels/op/linear.h"
 }
@@ -7,8 +8,8 @@ extern "C" {
 // A matrix has so many units that each block gets several of a slice (`whole`: it keeps its panels and goes through
 // the slices in order, adding to y) or so few that blocks must share panels: then they leave their sums in `part`
 // [slices, pairs of panels, rows, 128], and the last to finish a pair adds them in order, so which one that is does not
-// show; of more than TOGETHER rows a launch of its own adds them, as those who finish last would be few. All add the
-// same numbers in the same order.
+// show; of more than TOGETHER rows the launch after it adds them (slices.cuh), as those who finish last would be few. All
+// add the same numbers in the same order.
 constexpr int WHOLE = 4;    // pairs of panels for each block, at least, to be whole
 constexpr int TOGETHER = 8; // rows whose sums the last block of a pair adds
 
@@ -57,6 +58,7 @@ struct product {
         }
     }
     // Fours of a pair's columns; what of a slice stands where.
+    static_assert(PL_UNIT == PL_SLICED_COLUMNS, "as pl_slices has them");
     static constexpr int              FOURS = PL_UNIT / 4;
     __device__ __forceinline__ float4 part_at(int64_t slice, int64_t pair, int o) const {
         return pl_load_fresh((const float4 *)part + (slice * own + pair) * rows * FOURS + o);
@@ -178,6 +180,19 @@ static int64_t blocks_of(const pl_ctx *ctx, const pl_tensor *w, int rows) {
     return units < most ? units : most;
 }
 
+static void sum_slices(pl_ctx *ctx, const char *op, const product &p, int64_t blocks) {
+    PL_LAUNCH_EARLY(ctx, op, sum_kernel,
+                    pl_grid(pl_ceil_div(p.panels, PL_GROUPS), pl_ceil_div((int64_t)p.rows * product::FOURS, PL_BLOCK)),
+                    PL_BLOCK, p, blocks);
+}
+
+extern "C" void PL_CUDA(add_slices)(pl_ctx *ctx, const pl_cuda_slices *left) {
+    product p = {};
+    p.y = left->y, p.part = (float *)left->part, p.N = left->columns, p.K = (int64_t)left->n * PL_SLICE;
+    p.panels = pl_ceil_div(p.N, PL_PANEL), p.rows = left->rows;
+    sum_slices(ctx, "linear", p, pl_ceil_div(p.panels, PL_GROUPS));
+}
+
 size_t PL_CUDA(panel_product_bytes)(const pl_ctx *ctx, const pl_tensor *w, int64_t rows, bool listed) {
     int64_t slices = pl_ceil_div(w->dim[1], PL_SLICE), pairs = pl_ceil_div(w->dim[0], PL_UNIT), most = 0;
     int64_t pass = pl_pass_rows(ctx);
@@ -208,9 +223,13 @@ void PL_CUDA(panel_product)(pl_ctx *ctx, const char *op, float *y, const float *
     p.rounded = pl_rounded_of(known, x, rows, K);
     const int64_t blocks = blocks_of(ctx, w, rows), pairs = pl_ceil_div(panels, PL_GROUPS);
     PL_LAUNCH_EARLY_ROOM(ctx, op, kernel, pl_grid(blocks), PL_BLOCK, pl_room_bytes(nb), p);
-    if (rows > TOGETHER && K > PL_SLICE && (list || pairs <= most_shared(blocks)))
-        PL_LAUNCH_EARLY(ctx, op, sum_kernel, pl_grid(pairs, pl_ceil_div(rows * product::FOURS, PL_BLOCK)), PL_BLOCK, p,
-                        blocks);
+    if (rows > TOGETHER && K > PL_SLICE && (list || pairs <= most_shared(blocks))) {
+        if (!list && PL_CUDA(unseen)(ctx))
+            pl_cuda_state_of(ctx)->slices =
+                pl_cuda_slices{y, (const float *)room, N, rows, (int)pl_ceil_div(K, PL_SLICE)};
+        else
+            sum_slices(ctx, op, p, blocks);
+    }
     if (p.rounded) pl_cuda_state_of(ctx)->rounded = known; // y lies elsewhere: the next rows, the next weight
 }
 

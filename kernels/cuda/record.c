@@ -205,6 +205,7 @@ static void flush(pl_ctx *ctx) {
 
 void PL_CUDA(record_flush)(pl_ctx *ctx) {
     pl_cuda_state *s = pl_cuda_state_of(ctx);
+    PL_CUDA(settle)(ctx);
     flush(ctx);
     if ((s->parted || s->joining) && ctx->err.status == PL_OK) PL_CUDA(meet)(ctx);
     s->parted = s->joining = false;
@@ -226,6 +227,7 @@ void PL_CUDA(fork)(pl_ctx *ctx) {
 
 void PL_CUDA(back)(pl_ctx *ctx) {
     pl_cuda_state *s = pl_cuda_state_of(ctx);
+    PL_CUDA(settle)(ctx); // by the branch
     change_tickets(s);
     s->aside = false;
     if (ctx->frame.base && ctx->err.status == PL_OK)

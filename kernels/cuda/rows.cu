@@ -2,6 +2,7 @@
 #include "kernels/cuda/byrow.cuh"
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/rounded.cuh"
+#include "kernels/cuda/slices.cuh"
 extern "C" {
 #include "kernels/op/classify.h"
 #include "kernels/op/embed.h"
@@ -96,6 +97,7 @@ PL_CUDA_OP(gather_bwd) {
 // A thread has fours of a row, FOURS in each turn of the block, and holds them between the sum and the result: a row of
 // one turn waits for memory once. WIDE: rows can be read by fours. Neither changes a sum.
 constexpr int NORM_THREADS = 1024;
+constexpr int BATCH = 7; // slices that are asked for at a time
 
 template <bool WIDE> static __device__ __forceinline__ float4 load_four(const float *row, int64_t i, int64_t d) {
     if constexpr (WIDE) return i < d ? *(const float4 *)(row + i) : float4{0, 0, 0, 0};
@@ -123,12 +125,22 @@ template <int FOURS, bool WIDE> struct norm_turn {
         for (int e = 0; e < FOURS; e++)
             v[e] = load_four<WIDE>(row, column(from, e), d);
     }
+    // The same of a row that its product has left in slices: it is put there too.
+    __device__ __forceinline__ void add(const pl_slices &s, float *row, int64_t from, int64_t d) {
+#pragma unroll
+        for (int e = 0; e < FOURS; e++) {
+            const int64_t i = column(from, e);
+            if (i < d) v[e] = pl_add_slices<float4, BATCH>(s, blockIdx.x, i);
+            store_four<WIDE>(row, i, d, v[e]);
+        }
+    }
 };
 
-template <int FOURS, bool WIDE>
+// SLICED: of what is given last, r or x, there are slices.
+template <int FOURS, bool WIDE, bool SLICED>
 static __global__ void __launch_bounds__(NORM_THREADS)
-    rmsnorm_kernel(float *y, float *h, const float *x, const float *r, const float *g, float *rstd, int64_t d,
-                   float eps, pl_rounding rounding) {
+    rmsnorm_kernel(float *y, float *h, float *x, float *r, const float *g, float *rstd, int64_t d, float eps,
+                   pl_rounding rounding, pl_slices slices) {
     __shared__ float       room[PL_WARP];
     const int64_t          at = (int64_t)blockIdx.x * d, turn = 4 * (int64_t)FOURS * blockDim.x;
     norm_turn<FOURS, WIDE> own = {}, more = {}, scale;
@@ -137,8 +149,15 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     pl_previous_done();
 #pragma unroll 1
     for (int64_t from = 0; from < d; from += turn) {
-        own.take(x + at, from, d);
-        if (r) more.take(r + at, from, d);
+        if (r || !SLICED) own.take(x + at, from, d);
+        if constexpr (SLICED) {
+            if (r)
+                more.add(slices, r + at, from, d);
+            else
+                own.add(slices, x + at, from, d);
+        } else if (r) {
+            more.take(r + at, from, d);
+        }
 #pragma unroll
         for (int e = 0; e < FOURS; e++) {
             float4 &v = own.v[e];
@@ -196,12 +215,15 @@ PL_CUDA_OP(rmsnorm_fwd) {
     float *const g = pl_f32(&a->g);
     const bool   wide =
         d % 4 == 0 && ((uintptr_t)y | (uintptr_t)h | (uintptr_t)x | (uintptr_t)r | (uintptr_t)g) % sizeof(float4) == 0;
-    auto kernel = !wide                     ? rmsnorm_kernel<1, false>
-                  : threads <= NORM_THREADS ? rmsnorm_kernel<1, true>
-                                            : rmsnorm_kernel<2, true>;
+    const bool      one = threads <= NORM_THREADS;
+    const pl_slices left = wide ? pl_take_slices(ctx, r ? r : x, a->y.dim[0], d) : pl_slices{};
+    auto            kernel = !wide       ? rmsnorm_kernel<1, false, false>
+                             : left.part ? (one ? rmsnorm_kernel<1, true, true> : rmsnorm_kernel<2, true, true>)
+                             : one       ? rmsnorm_kernel<1, true, false>
+                                         : rmsnorm_kernel<2, true, false>;
     PL_LAUNCH_EARLY(ctx, "rmsnorm", kernel, pl_grid(a->y.dim[0]),
                     (int)(threads < NORM_THREADS ? threads : NORM_THREADS), y, h, x, r, g, pl_f32(&a->rstd), d,
-                    (float)a->eps, rounding);
+                    (float)a->eps, rounding, left);
     pl_rounded_is(ctx, rounding, pl_f32(&a->y), a->y.dim[0]);
 }
 

@@ -29,6 +29,14 @@ typedef struct pl_cuda_rounded {
     int64_t      rows, columns;
 } pl_cuda_rounded;
 
+// What the last product left unadded (slices.cuh): y is the sum of n slices, in order.
+typedef struct pl_cuda_slices {
+    float       *y;    // [rows, columns]; NULL: none
+    const float *part; // scratch: [n][columns / 128, rounded up][rows][128]
+    int64_t      columns;
+    int          rows, n;
+} pl_cuda_slices;
+
 typedef struct pl_cuda_state {
     void             *stream;
     int               sms;  // multiprocessors
@@ -38,6 +46,7 @@ typedef struct pl_cuda_state {
     unsigned         *spare;   // the same for a branch; the two change places with it
     const char       *op;      // the last one queued
     pl_cuda_rounded   rounded; // forgotten when anything else is queued that writes
+    pl_cuda_slices    slices;  // added when anything else is queued or waited for
     // Steps that repeat (record.h):
     struct pl_record *record;             // NULL: this device keeps no launches
     uint64_t          captured, replayed; // graphs, so far
@@ -71,6 +80,12 @@ typedef struct pl_cuda_launch {
 // Before a launch: false where the context has failed or the grid is empty or beyond the device's limits (then it fails
 // with one line).
 bool        PL_CUDA(may_launch)(pl_ctx *ctx, const char *op, const int64_t grid[3], int threads);
+// Queues the sum of what the last product left, if it did (slices.cuh): before launches (may_launch does), copies, waits
+// and branches.
+void        PL_CUDA(settle)(pl_ctx *ctx);
+// Whether nobody looks at results before waiting for them, so that they may come later than their op.
+bool        PL_CUDA(unseen)(const pl_ctx *ctx);
+void        PL_CUDA(add_slices)(pl_ctx *ctx, const pl_cuda_slices *left); // linear.cu
 // Where a kernel is to read `bytes` of an index array (ids, positions, spans, pl_kvrow): of one that the host has
 // written and nothing on the device writes the device's own copy where there is one (record.h), else p itself. An array
 // that a kernel has written (frontier) lies in PL_LOCAL memory and has no copy: it is read where it lies.

@@ -38,9 +38,18 @@ bool PL_CUDA(may_launch)(pl_ctx *ctx, const char *op, const int64_t grid[3], int
                     MOST_YZ);
         return false;
     }
+    PL_CUDA(settle)(ctx);
+    if (ctx->err.status != PL_OK) return false;
     s->op = op;
     s->rounded.of = NULL;
     return PL_CUDA(enter)(ctx);
+}
+
+void PL_CUDA(settle)(pl_ctx *ctx) {
+    pl_cuda_state       *s = pl_cuda_state_of(ctx);
+    const pl_cuda_slices left = s->slices;
+    s->slices.y = NULL;
+    if (left.y) PL_CUDA(add_slices)(ctx, &left);
 }
 
 void PL_CUDA(faults)(pl_ctx *ctx, const pl_cuda_fault *f) {

@@ -1,5 +1,6 @@
-// A plain step of Llama-3-8B on the counted device (kernels/cuda/predict): what its launches come to, held to bounds. No
-// model is needed, and no GPU; that the time is a prediction changes nothing about the counts.
+// A plain step of Llama-3-8B and its pass over 60 nodes on the counted device (kernels/cuda/predict): what their launches
+// come to, held to bounds. No model is needed, and no GPU; that the time is a prediction changes nothing about the
+// counts.
 #include "infer/bench/model.h"
 #include "kernels/cuda/predict/predict.h"
 
@@ -14,8 +15,18 @@
 enum { LAYERS = 32, CONTEXT = 1000 };
 enum { LAUNCHES_A_LAYER = 10, LAUNCHES_BESIDE = 5 }; // embed, the last norm, the head, two of topk
 
-static pl_prediction plain;
+static pl_prediction plain, nodes; // nodes: 60 of them
 static double        least;
+static size_t        frame; // of the nodes
+
+static pl_status record(pl_prediction *p, pl_bench_case *c, pl_err *err) {
+    pl_predict_begin(p);
+    pl_ctx_begin(&c->ctx);
+    c->step(&c->ctx, c->arg);
+    pl_status st = pl_ctx_sync(&c->ctx, err);
+    pl_predict_end(p);
+    return st;
+}
 
 static int predict(void **state) {
     static pl_bench       b;
@@ -28,14 +39,11 @@ static int predict(void **state) {
     pl_status st = pl_bench_open(&b, &env, 1 << 20, &err);
     if (st == PL_OK) st = pl_bench_model_make(&m, &b, &shape, &err);
     if (st == PL_OK) {
-        pl_bench_case *c = m.verify.forward[0].c;
-        pl_predict_begin(&plain);
-        pl_ctx_begin(&c->ctx);
-        c->step(&c->ctx, c->arg);
-        st = pl_ctx_sync(&c->ctx, &err);
-        pl_predict_end(&plain);
-        least = c->bytes;
+        least = m.verify.forward[0].c->bytes;
+        st = record(&plain, m.verify.forward[0].c, &err);
     }
+    if (st == PL_OK) st = record(&nodes, m.verify.forward[PL_BENCH_VERIFY - 1].c, &err);
+    if (st == PL_OK) frame = m.verify.forward[PL_BENCH_VERIFY - 1].c->ctx.frame.size;
     pl_bench_model_drop(&m, &b);
     pl_bench_close(&b);
     if (st != PL_OK) print_error("%s\n", err.msg);
@@ -46,13 +54,18 @@ static void skip_uncounted(void) {
     if (!pl_backend_counted()) skip();
 }
 
+// Of many rows as of one: slices are added where they are read.
 static void launches(void **state) {
     (void)state;
     skip_uncounted();
-    assert_int_equal(plain.left, 0);
-    assert_int_equal(plain.launched, LAYERS * LAUNCHES_A_LAYER + LAUNCHES_BESIDE);
-    for (int i = 1; i < plain.launched; i++)
-        if (!plain.k[plain.order[i]].early) fail_msg("%s waits for the launch before it", plain.k[plain.order[i]].op);
+    const pl_prediction *both[] = {&plain, &nodes};
+    for (int b = 0; b < 2; b++) {
+        const pl_prediction *p = both[b];
+        assert_int_equal(p->left, 0);
+        assert_int_equal(p->launched, LAYERS * LAUNCHES_A_LAYER + LAUNCHES_BESIDE);
+        for (int i = 1; i < p->launched; i++)
+            if (!p->k[p->order[i]].early) fail_msg("%s waits for the launch before it", p->k[p->order[i]].op);
+    }
 }
 
 static void bytes(void **state) {
@@ -92,8 +105,17 @@ static void share_of_copy(void **state) {
     assert_true(share >= 0.85 && share < 1);
 }
 
+// What a layer makes is read from the second-level cache.
+static void frame_is_cached(void **state) {
+    (void)state;
+    skip_uncounted();
+    print_message("60 nodes have a frame of %.1f MB\n", 1e-6 * (double)frame);
+    assert_true(frame > 0 && (double)frame < pl_gpu(PL_GPU_L2_BYTES, PL_CENTRAL));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(launches), cmocka_unit_test(bytes),
-                                       cmocka_unit_test(norms_wait_at_most_twice), cmocka_unit_test(share_of_copy)};
+                                       cmocka_unit_test(norms_wait_at_most_twice), cmocka_unit_test(share_of_copy),
+                                       cmocka_unit_test(frame_is_cached)};
     return cmocka_run_group_tests(tests, predict, NULL);
 }

@@ -173,6 +173,7 @@ static void drain(pl_ctx *ctx) {
 }
 
 static void copy_out(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
+    PL_CUDA(settle)(ctx);
     pl_cuda_state_of(ctx)->rounded.of = NULL;
     if (queue_of(ctx)) {
         drain(ctx);
@@ -196,6 +197,7 @@ static void zero(pl_ctx *ctx, void *to, size_t bytes) {
 
 static void wait_for(pl_ctx *ctx) {
     own *o = ctx->state;
+    PL_CUDA(settle)(ctx);
     if (o->state.stream)
         drain(ctx);
     else
@@ -241,8 +243,12 @@ void PL_CUDA(queued)(pl_ctx *ctx) {
 
 // ---- steps that repeat ----------------------------------------------------------------------------------------------
 
+bool PL_CUDA(unseen)(const pl_ctx *ctx) {
+    return queue_of(ctx) && !ctx->tape;
+}
+
 bool PL_CUDA(records)(const pl_ctx *ctx) {
-    return pl_cuda_state_of(ctx)->record && ctx->repeats && !ctx->tape;
+    return ctx->repeats && PL_CUDA(unseen)(ctx);
 }
 
 typedef struct captured { // a graph: the launches themselves

@@ -95,6 +95,7 @@ static void close_counted(pl_ctx *ctx) {
 
 static void upload(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
     (void)to, (void)from, (void)bytes;
+    PL_CUDA(settle)(ctx);
     pl_cuda_state_of(ctx)->rounded.of = NULL;
 }
 
@@ -113,6 +114,7 @@ static void zero(pl_ctx *ctx, void *to, size_t bytes) {
 }
 
 static void wait_for(pl_ctx *ctx) {
+    PL_CUDA(settle)(ctx);
     pl_cuda_state_of(ctx)->waits++;
 }
 
@@ -206,6 +208,10 @@ void PL_CUDA(apart)(pl_ctx *ctx, void *p, size_t bytes) {
 
 void PL_CUDA(queued)(pl_ctx *ctx) {
     (void)ctx;
+}
+
+bool PL_CUDA(unseen)(const pl_ctx *ctx) {
+    return !ctx->tape;
 }
 
 // No launch is kept, so none of these is called.
