@@ -1,5 +1,5 @@
 // Ops in which every element stands alone: add, mul, bias (but for its gradient), concat, round, silu, softcap, swiglu,
-// rope, kvstore. One thread per element.
+// rope. One thread per element.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/rounded.cuh"
 #include "kernels/cuda/slices.cuh"
@@ -8,7 +8,6 @@ extern "C" {
 #include "kernels/op/add.h"
 #include "kernels/op/bias.h"
 #include "kernels/op/concat.h"
-#include "kernels/op/kvstore.h"
 #include "kernels/op/mul.h"
 #include "kernels/op/rope.h"
 #include "kernels/op/round.h"
@@ -390,24 +389,4 @@ PL_CUDA_OP(rope_bwd) {
     const pl_rope_args *a = (const pl_rope_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     if (a->qkv.grad) rotate(ctx, a, a->qkv.grad, -1, NULL);
-}
-
-// ---- kvstore --------------------------------------------------------------------------------------------------------
-
-static __global__ void kvstore_kernel(const float *qkv, const pl_kvrow *row, int64_t n, int64_t q, int64_t kv) {
-    pl_previous_done();
-    int64_t i = own_element();
-    if (i >= n) return;
-    int64_t      m = i / kv, at = i % kv, slot = row[m].slot;
-    const float *from = qkv + m * (q + 2 * kv) + q + at;
-    ((float *)row[m].k)[slot * kv + at] = from[0];
-    ((float *)row[m].v)[slot * kv + at] = from[kv];
-}
-
-PL_CUDA_OP(kvstore_fwd) {
-    const pl_kvstore_args *a = (const pl_kvstore_args *)args;
-    PL_OP_SKIP_IF_MEASURING(ctx);
-    int64_t kv = (int64_t)a->nkv * a->hd, n = a->qkv.dim[0] * kv;
-    PL_LAUNCH_EARLY(ctx, "kvstore", kvstore_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->qkv),
-                    pl_index(ctx, a->row, a->qkv.dim[0]), n, (int64_t)a->nh * a->hd, kv);
 }

@@ -13,7 +13,7 @@
 // The view says what row m sees, in order of position along its path:
 //   cached   (inference; no gradients) row[m].n_ctx committed keys at slots 0..n_ctx-1 of its session's cache, then
 //            row[m].n_path keys of this forward's own rows of the same session, at slots path[0..n_path-1] (ancestors
-//            from the root to the row itself; kvstore has put them there). Key i of the path has position i.
+//            from the root to the row itself; rope has put them there). Key i of the path has position i.
 //            A chain's or prefill's path is NULL: consecutive slots n_ctx, n_ctx+1, ...
 //            window > 0: of these keys the last `window`, the row's own included (sliding windows as Mistral has them,
 //            arXiv 2310.06825, section 2): key i of n where n - 1 - i < window. What lies before is not read.
@@ -43,7 +43,7 @@ typedef struct pl_kvrow {
     void          *k, *v;
     const int32_t *path; // n_path slots, or NULL: n_ctx, n_ctx+1, ...
     int32_t        n_ctx, n_path;
-    int32_t        slot; // where kvstore puts this row's own key and value (= the last slot of its path)
+    int32_t        slot; // where rope puts this row's own key and value (= the last slot of its path)
 } pl_kvrow;
 
 // What a model's layer has beside widths; zeroed: Llama's.

@@ -9,7 +9,7 @@
 //   token   d2t[id[m, r]] (NULL: the id)
 //   row     index[m] (NULL: m), the parent's row in the level's tensors, for gather
 //   score   s(c)
-//   path    the parent's path, then slot + i: for attention and kvstore
+//   path    the parent's path, then slot + i: for attention and rope
 //   picked  c
 // A candidate is not there where id < 0 (then the later ones of its row are none either) or where its parent is not. A
 // row whose candidate is not there, or for which none is left, is not there: score +infinity, which no other has, and

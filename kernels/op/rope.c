@@ -3,7 +3,7 @@
 #include <math.h>
 
 void pl_rope(pl_ctx *ctx, const pl_rope_args *a) {
-    PL_CHECK(a->hd > 0 && a->hd % 2 == 0 && a->n_rot >= 0 && a->qkv.dim[1] >= (int64_t)a->n_rot * a->hd,
+    PL_CHECK(a->hd > 0 && a->n_rot >= 0 && a->qkv.dim[1] >= (int64_t)a->n_rot * a->hd,
              "rope: %d vectors of %d in a row of %lld", a->n_rot, a->hd, (long long)a->qkv.dim[1]);
     PL_CHECK(2 * a->cos.dim[1] <= a->hd && a->sin.dim[1] == a->cos.dim[1] && a->cos.dim[0] == a->sin.dim[0],
              "rope: tables [%lld, %lld] for heads of %d", (long long)a->cos.dim[0], (long long)a->cos.dim[1], a->hd);

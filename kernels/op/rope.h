@@ -2,7 +2,7 @@
 //   for a head vector v of width hd and pair i < hd/2, angle = pos[m] * inv_freq[i]:
 //   v'[i] = v[i] cos - v[i + hd/2] sin,   v'[i + hd/2] = v[i + hd/2] cos + v[i] sin
 // Tables narrower than hd/2, r/2 wide, rotate the first r elements of each head and leave the others alone: pairs (i,
-// i + r/2).
+// i + r/2); r = 0 leaves all.
 // Applied to the first n_rot head vectors of each row of qkv (queries, then keys; values follow and are left alone).
 // Backward rotates the gradient by the negative angle, in place: rope must be the only op between the producer of qkv
 // and its readers.
@@ -10,6 +10,7 @@
 #ifndef PL_OP_ROPE_H
 #define PL_OP_ROPE_H
 #include "kernels/op/attention.h" // pl_kvrow
+#include <string.h>
 
 typedef struct pl_rope_args {
     pl_tensor       qkv;      // [M, width], width >= n_rot * hd
@@ -24,6 +25,12 @@ typedef struct pl_rope_args {
 } pl_rope_args;
 
 void pl_rope(pl_ctx *ctx, const pl_rope_args *args);
+
+// Puts one row's keys, and its values behind them, `bytes` each, into its cache, on the host.
+static inline void pl_rope_keep(const pl_kvrow *row, const void *keys, size_t bytes) {
+    memcpy((char *)row->k + (size_t)row->slot * bytes, keys, bytes);
+    memcpy((char *)row->v + (size_t)row->slot * bytes, (const char *)keys + bytes, bytes);
+}
 
 // LLAMA3: Llama 3.1's smoothing between kept and stretched wavelengths. LINEAR: all stretched. YARN (Peng et al. 2023,
 // arXiv 2309.00071, section 3.4): pairs that turn more than beta_fast times within the original context are kept, those

@@ -1,4 +1,3 @@
-#include "kernels/op/kvstore.h"
 #include "kernels/op/rope.h"
 #include "kernels/ref.h"
 
@@ -28,7 +27,7 @@ void PL_REF(rope_fwd)(pl_ctx *ctx, const void *args) {
     rotate(a, a->qkv.data, 1);
     int64_t width = a->qkv.dim[1], kv = width - (int64_t)a->n_rot * a->hd;
     for (int64_t m = 0; a->row && m < a->qkv.dim[0]; m++)
-        pl_kvstore_row(&a->row[m], (const pl_real *)a->qkv.data + (m + 1) * width - 2 * kv,
+        pl_rope_keep(&a->row[m], (const pl_real *)a->qkv.data + (m + 1) * width - 2 * kv,
                        (size_t)kv * sizeof(pl_real));
 }
 

@@ -19,7 +19,7 @@ tests_of() { # FILE: quick ones first
     device.cuh) echo raced_op_smoothl1 raced_op_rmsnorm raced_op_route raced_op_topk raced_op_draw ;;
     divergence.cu) echo raced_op_divergence ;;
     draw.cu) echo raced_op_draw ;;
-    elementwise.cu) echo raced_slices raced_op_kvstore raced_op_silu raced_op_softcap raced_op_add raced_op_rope raced_op_swiglu raced_op_concat ;;
+    elementwise.cu) echo raced_slices raced_op_silu raced_op_softcap raced_op_add raced_op_rope raced_op_swiglu raced_op_concat ;;
     frontier.cu) echo raced_op_frontier ;;
     byrow.cuh | gatherdot.cu) echo raced_op_gatherdot raced_op_embed raced_cuda ;;
     gemm.cu) echo raced_op_linear ;;

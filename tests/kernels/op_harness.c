@@ -2,6 +2,7 @@
 #include "kernels/base/rng.h"
 #include "kernels/cuda/emulate/device_emulated.h"
 #include "kernels/op/linear.h"
+#include "kernels/op/rope.h"
 #include "kernels/tape.h"
 #include <math.h>
 #include <setjmp.h>
@@ -236,6 +237,13 @@ void *op_bytes(op_run *r, size_t bytes) {
 pl_tensor op_place(op_run *r, int64_t rows, int64_t cols) {
     pl_dtype t = r->ctx.be->real;
     return pl_tensor_2d(op_bytes(r, (size_t)(rows * cols) * pl_dtype_size(t)), t, rows, cols);
+}
+
+void op_keep(op_run *r, pl_tensor qkv, const pl_kvrow *row, int nh, int nkv, int hd) {
+    pl_tensor      none = op_place(r, 1, 0);
+    const int32_t *pos = op_ids(r, qkv.dim[0], 0, 1);
+    pl_rope(op_ctx(r), &(pl_rope_args){
+                           .qkv = qkv, .cos = none, .sin = none, .pos = pos, .n_rot = nh + nkv, .hd = hd, .row = row});
 }
 
 // The next output's values, to be filled by the caller; NULL while measuring.

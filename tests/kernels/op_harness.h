@@ -12,7 +12,7 @@
 #ifndef OP_HARNESS_H
 #define OP_HARNESS_H
 
-#include "kernels/backend.h"
+#include "kernels/op/attention.h"
 
 typedef struct op_run op_run;
 typedef void (*op_build_fn)(op_run *r, const void *shape);
@@ -52,6 +52,9 @@ const float   *op_floats_from(op_run *r, const float *from, int64_t n);
 // Memory for outputs outside the frame: be->real without a gradient; raw bytes. Filled with 0xff (NaN) on each run.
 pl_tensor      op_place(op_run *r, int64_t rows, int64_t cols);
 void          *op_bytes(op_run *r, size_t bytes);
+// Puts keys and values of qkv's rows [nh | nkv | nkv heads of hd] into their caches as they are: rope that rotates
+// nothing.
+void           op_keep(op_run *r, pl_tensor qkv, const pl_kvrow *row, int nh, int nkv, int hd);
 
 // Outputs, in be->real: compared, and where they have a gradient it is seeded with random coefficients.
 void op_out(op_run *r, pl_tensor y);

@@ -11,7 +11,6 @@
 #include "kernels/op/gather.h"
 #include "kernels/op/gatherdot.h"
 #include "kernels/op/headtopk.h"
-#include "kernels/op/kvstore.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/rmsnorm.h"
 #include "kernels/op/rope.h"
@@ -342,8 +341,8 @@ static void looped_step(pl_ctx *ctx, void *arg) {
                                      .sin = pl_tensor_2d(s->sin, PL_F32, SLOTS, HD / 2),
                                      .pos = s->in->pos,
                                      .n_rot = 3,
-                                     .hd = HD});
-        pl_kvstore(ctx, qkv, s->in->row[l], 2, 1, HD);
+                                     .hd = HD,
+                                     .row = s->in->row[l]});
         h = pl_linear(ctx, pl_attention_cached(ctx, qkv, s->in->row[l], 2, 1, HD), panels(s->wo, D, D));
     }
     s->id = pl_ctx_bytes(ctx, NODES * BEST * sizeof *s->id);
@@ -591,7 +590,7 @@ static void tree_rows(op_run *r, const void *arg) {
             p[i] = s->n + (i < under ? i * 7 : m * 7) % TREE;
         row[m] = (pl_kvrow){k.data, v.data, p, s->n, under + 1, p[under]};
     }
-    pl_kvstore(ctx, qkv, row, s->nh, s->nkv, s->hd);
+    op_keep(r, qkv, row, s->nh, s->nkv, s->hd);
     op_out(r, pl_attention_cached(ctx, qkv, row, s->nh, s->nkv, s->hd));
     for (int32_t m = 0; m < TREE; m++)
         op_out(r,

@@ -1,6 +1,5 @@
 #include "kernels/op/attention.h"
 #include "kernels/op/gather.h"
-#include "kernels/op/kvstore.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>
 #include <setjmp.h>
@@ -107,7 +106,7 @@ static void cached(op_run *r, const void *arg) {
                             .n_path = tree[m].n_path,
                             .slot = n_ctx + tree[m].slot_offset};
     }
-    pl_kvstore(op_ctx(r), qkv, row, h.nh, h.nkv, h.hd);
+    op_keep(r, qkv, row, h.nh, h.nkv, h.hd);
     pl_attention_rule rule = with_sinks(r, s->rule, h.nh);
     op_out(r, pl_attention_ruled(op_ctx(r), qkv, row, h.nh, h.nkv, h.hd, &rule));
     op_out(r, qkv);
@@ -207,7 +206,7 @@ static void one_way(op_run *r, const void *arg) {
         index[i] = i;
         row[i] = (pl_kvrow){k.data, v.data, NULL, w->n, i + 1, w->n + i};
     }
-    if (before) pl_kvstore(ctx, pl_gather(ctx, tokens, index, before), row, h.nh, h.nkv, h.hd);
+    if (before) op_keep(r, pl_gather(ctx, tokens, index, before), row, h.nh, h.nkv, h.hd);
     for (int i = 0; i < TOKENS; i++)
         path[i] = w->n + before + scattered[i];
     // Gathers run at once here (no tape), so the index array can be used again.
@@ -230,7 +229,7 @@ static void one_way(op_run *r, const void *arg) {
         row[rows].slot = w->n + 20;
     }
     pl_tensor qkv = pl_gather(ctx, tokens, index, rows + extra);
-    pl_kvstore(ctx, qkv, row, h.nh, h.nkv, h.hd);
+    op_keep(r, qkv, row, h.nh, h.nkv, h.hd);
     pl_attention_rule rule = with_sinks(r, w->rule, h.nh);
     pl_tensor         o = pl_attention_ruled(ctx, qkv, row, h.nh, h.nkv, h.hd, &rule);
     const int32_t    *last = op_ids_from(r, &(int32_t){rows - 1}, 1);
