@@ -36,6 +36,7 @@ typedef struct pl_decoder_options {
     int         max_len; // longest text in tokens, prompt and answer; 0: the target's context
     const char *pre;     // pre-tokenizer of a tokenizer that names none: "gpt-2", "llama-3", "qwen2"; NULL: as known
     const char *device;  // "cpu", "cuda", "cuda:1", "auto"; NULL: cpu
+    const char *kv;      // how caches hold keys and values: "fp32" or "bf16"; NULL: fp32
 } pl_decoder_options;
 
 int  pl_decoder_open(pl_decoder **out, const pl_decoder_options *options, char *message, size_t size);

@@ -37,12 +37,16 @@ static pl_status open_decoder(pl_decoder *d, const pl_decoder_options *o, pl_err
         w = PL_WEIGHTS_FP32;
     else if (o->weights)
         return pl_fail(err, PL_E_USAGE, "weights: %s: expected bf16 or fp32", o->weights);
+    bool half = o->kv && strcmp(o->kv, "bf16") == 0;
+    if (o->kv && !half && strcmp(o->kv, "fp32") != 0)
+        return pl_fail(err, PL_E_USAGE, "kv: %s: expected fp32 or bf16", o->kv);
     d->model = pl_strdup(o->tokenizer ? o->tokenizer : o->target);
     if (!d->model) return pl_fail(err, PL_E_MEMORY, "decoder: out of memory");
     const pl_backend *be;
     PL_TRY(pl_device_open(&be, o->device ? o->device : "cpu", NULL, 0, err));
     PL_TRY(pl_pool_create(&d->pool, o->threads, err));
     PL_TRY(pl_target_open(&d->target, o->target, o->tokenizer, o->pre, w, be, err));
+    d->target.model.shape.kv = half ? PL_BF16 : PL_F32;
     pl_runner_options ro = {.drafter = o->drafter, .tree = o->tree, .max_len = o->max_len};
     return pl_runner_open(&d->runner, be, d->pool, &d->target, &ro, err);
 }

@@ -1,6 +1,7 @@
 // bench: rows over a cache of keys, as decoding and verifying have them.
 #include "kernels/op/attention.h"
 #include "infer/bench/parts.h"
+#include "infer/model/target.h"
 #include "kernels/base/json_put.h"
 
 #include <stdio.h>
@@ -22,10 +23,10 @@ static void attention_step(pl_ctx *ctx, void *arg) {
 }
 
 // `rows` of a chain whose last one sees `keys` keys.
-static bool make(pl_bench *b, cached *a, int rows, int keys, int64_t width) {
+static bool make(pl_bench *b, cached *a, int rows, int keys, int64_t width, pl_dtype kv) {
     *a = (cached){.rows = rows, .keys = keys, .nh = (int)(width / HEAD_DIM)};
     a->nkv = a->nh / QUERIES;
-    size_t one = (size_t)keys * (size_t)(a->nkv * HEAD_DIM) * sizeof(float);
+    size_t one = (size_t)keys * (size_t)(a->nkv * HEAD_DIM) * pl_dtype_size(kv);
     a->kv_bytes = 2 * one;
     if (a->nkv < 1 || (double)a->kv_bytes > b->max_bytes) return false;
     a->copies = pl_bench_copies(b, a->kv_bytes);
@@ -36,28 +37,29 @@ static bool make(pl_bench *b, cached *a, int rows, int keys, int64_t width) {
     for (int i = 0; i < a->copies * rows; i++) {
         uint8_t *k = (uint8_t *)a->kv + (size_t)(i / rows) * a->kv_bytes;
         int      m = i % rows;
-        a->row[i] = (pl_kvrow){.k = k, .v = k + one, .n_ctx = keys - rows, .n_path = m + 1, .slot = keys - rows + m};
+        a->row[i] = (pl_kvrow){
+            .k = k, .v = k + one, .n_ctx = keys - rows, .n_path = m + 1, .slot = keys - rows + m, .dtype = kv};
     }
     return true;
 }
 
-static double cache_bytes(const pl_bench *b, int keys, int64_t width) {
-    size_t bytes = 2 * (size_t)keys * (size_t)(width / HEAD_DIM / QUERIES * HEAD_DIM) * sizeof(float);
+static double cache_bytes(const pl_bench *b, int keys, int64_t width, pl_dtype kv) {
+    size_t bytes = 2 * (size_t)keys * (size_t)(width / HEAD_DIM / QUERIES * HEAD_DIM) * pl_dtype_size(kv);
     return (double)bytes > b->max_bytes ? 0 : (double)bytes * pl_bench_copies(b, bytes);
 }
 
-pl_status pl_bench_put_attention(pl_json_out *o, pl_bench *b, int64_t width, pl_err *err) {
+pl_status pl_bench_put_attention(pl_json_out *o, pl_bench *b, int64_t width, pl_dtype kv, pl_err *err) {
     static const int rows[] = {1, 8, MOST_ROWS}, keys[] = {128, 1024, 8192};
     enum { N = 9 };
     pl_bench_case c[N] = {0};
     cached        a[N] = {0};
     double        bytes = 0;
     for (int i = 0; i < N; i++)
-        bytes += cache_bytes(b, keys[i / 3], width);
+        bytes += cache_bytes(b, keys[i / 3], width, kv);
     PL_TRY(pl_bench_room(b, bytes, "attention: the caches",
                          "lower --hidden, or --max-mb, above which a cache is left out", err));
     for (int i = 0; i < N; i++) {
-        if (!make(b, &a[i], rows[i % 3], keys[i / 3], width)) continue;
+        if (!make(b, &a[i], rows[i % 3], keys[i / 3], width, kv)) continue;
         snprintf(c[i].name, sizeof c[i].name, "%d rows over %d keys", a[i].rows, a[i].keys);
         c[i].step = attention_step;
         c[i].arg = &a[i];
@@ -77,6 +79,7 @@ pl_status pl_bench_put_attention(pl_json_out *o, pl_bench *b, int64_t width, pl_
         pl_put_int(o, "keys", a[i].keys);
         pl_put_int(o, "heads", a[i].nh);
         pl_put_int(o, "kv_heads", a[i].nkv);
+        pl_put_str(o, "kv", pl_weights_name(kv));
         pl_bench_write(o, &c[i]);
         pl_json_out_close(o, '}');
     }

@@ -61,6 +61,7 @@ static pl_status open_all(opening *o, pl_target target[2], method *m, pl_bench *
         pl_target *t = &target[i == 1];
         if (i == 0) PL_TRY(open_timed(o, t, b, d, err));
         if (i == 1) PL_TRY(pl_target_open(t, d->target, NULL, d->pre, PL_WEIGHTS_FP32, b->env->backend, err));
+        t->model.shape.kv = d->kv;
         if (i < 2) t->n_stop = 0; // every run has the same length
         int positions = t->model.config.max_position_embeddings;
         if (d->context + d->new_tokens + 1 > positions)
@@ -112,6 +113,7 @@ static void write_method(pl_json_out *o, const method *m, const pl_bench_decode 
     pl_json_out_object(o);
     pl_put_str(o, "name", m->name);
     pl_put_str(o, "weights", pl_weights_name(m->runner.target->dtype));
+    pl_put_str(o, "kv", pl_weights_name(m->runner.target->model.shape.kv));
     pl_put_num(o, "tokens_per_second", 1 / s.median);
     pl_put_num(o, "seconds_per_token", s.median);
     pl_put_num(o, "p10", s.p10);

@@ -71,7 +71,7 @@ static pl_status make_weights(pl_bench_model *m, pl_bench *b, pl_err *err) {
     const pl_layer_shape *s = &m->target.shape;
     double                positions = (double)m->context + PL_BENCH_ROWS + (double)m->max_len,
            layers = m->target.n_layers + m->n_heads + (m->block ? m->block->layers : 0);
-    double caches = 2 * positions * layers * s->nkv * s->hd * (double)pl_dtype_size(b->env->backend->real);
+    double caches = 2 * positions * layers * s->nkv * s->hd * (double)pl_kv_elem(s, b->env->backend->real);
     PL_TRY(pl_bench_shape_room((double)values * (double)pl_dtype_size(PL_BF16) + caches, b->env->backend, err));
     PL_TRY(pl_params_tile(&m->target.params, PL_BF16, TILED_SEED, &b->ctx, err));
     m->read_bytes = pl_bench_read_bytes(&m->target);
@@ -203,6 +203,7 @@ pl_status pl_bench_model_make(pl_bench_model *m, pl_bench *b, const pl_bench_sha
     for (int i = 0; i < c.vocab_size; i++)
         m->ids[i] = i;
     PL_TRY(pl_llama_init(&m->target, &c, b->env->backend, true, err));
+    m->target.shape.kv = s->kv;
     PL_TRY(add_drafters(m, err));
     PL_TRY(add_block(m, s->block, err));
     PL_TRY(make_weights(m, b, err));

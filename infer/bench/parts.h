@@ -107,6 +107,7 @@ typedef struct pl_bench_heads {
 typedef struct pl_bench_decode {
     const char *target, *pre, *drafter, *tree; // pre: see data/tokenizer/tokenizer.h
     int         context, new_tokens, repeats;
+    pl_dtype    kv; // pl_layer_shape
 } pl_bench_decode;
 
 typedef struct pl_bench_tokenize {
@@ -120,7 +121,7 @@ pl_status pl_bench_put_train(pl_json_out *o, pl_bench *b, int64_t rows, int64_t 
 // One head is in memory at a time.
 pl_status pl_bench_put_heads(pl_json_out *o, pl_bench *b, const pl_bench_heads *h, pl_err *err);
 void      pl_bench_put_reads(pl_json_out *o, pl_bench *b, const pl_bench_heads *h);
-pl_status pl_bench_put_attention(pl_json_out *o, pl_bench *b, int64_t width, pl_err *err);
+pl_status pl_bench_put_attention(pl_json_out *o, pl_bench *b, int64_t width, pl_dtype kv, pl_err *err);
 void      pl_bench_put_draw(pl_json_out *o, pl_bench *b, int64_t vocab); // on a device
 // One object: the text is cut at line ends into pieces of some 4 KiB, encoded with and without the memory of words, and
 // decoded.

@@ -234,6 +234,8 @@ static void put_model(pl_json_out *o, const pl_bench_model *m, const pl_bench_sh
     pl_put_int(o, "layers", m->target.n_layers);
     pl_put_bool(o, "whole", !s->layers);
     pl_put_int(o, "context", m->context);
+    pl_put_str(o, "kv", pl_weights_name(m->target.shape.kv));
+    pl_put_num(o, "cache_bytes", (double)m->verify.kv.bytes);
     pl_put_num(o, "weights_bytes", (double)pl_params_bytes(&m->target.params));
     pl_put_num(o, "drafters_bytes", drafters);
     pl_put_num(o, "step_bytes", pl_llama_step_bytes(&m->target, m->context));

@@ -13,6 +13,7 @@ typedef struct pl_bench_shape {
     const char *name;
     int         layers; // 0: the model's
     int         context, steps, repeats;
+    pl_dtype    kv;    // pl_layer_shape
     const char *block; // a block drafter beside the others: one of pl_bench_block_name; NULL: none
 } pl_bench_shape;
 

@@ -4,6 +4,7 @@
 #include "infer/cli/machine.h"
 #include "infer/decode/runner.h"
 #include "infer/decode/trace.h"
+#include "infer/model/kv.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json_put.h"
@@ -101,6 +102,7 @@ static const pl_cli_option options[] = {
      .type = PL_CLI_CHOICE,
      .arg = "bf16|fp32",
      .help = "of the weights in memory [as the file stores them]"},
+    {.name = "kv", .type = PL_CLI_CHOICE, .arg = "fp32|bf16", .deflt = "fp32", .help = PL_KV_HELP},
     {.name = "trace",
      .type = PL_CLI_TEXT,
      .arg = "F.jsonl",
@@ -242,6 +244,7 @@ static pl_status write_json(decoding *d, const pl_runner *r, const pl_verifier *
     }
     pl_put_str(o, "finish", pl_finish_name(pl_session_finish(s)));
     pl_put_str(o, "weights", pl_weights_name(r->target->dtype));
+    pl_put_str(o, "kv", pl_weights_name(r->target->model.shape.kv));
     pl_put_str(o, "drafter", r->drafter ? r->drafter->kind->name : NULL);
     pl_put_str(o, "tree", r->drafter ? r->drafter->tree : NULL);
     pl_put_str(o, "verify", r->drafter ? v->name : NULL);
@@ -327,6 +330,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
                                     : dtype == 0 ? PL_WEIGHTS_BF16
                                                  : PL_WEIGHTS_FP32,
                                     env->backend, env->tp, err));
+    target.model.shape.kv = pl_kv_chosen(pl_cli_choice(a, "kv"));
     if (!target.tok && !env->json) {
         st = pl_fail(err, PL_E_USAGE, "%s: has no tokenizer to write text with; give --tokenizer, or --json for ids",
                      path);

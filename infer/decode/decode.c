@@ -203,7 +203,8 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
                                                    .slots = e->slots,
                                                    .rows = e->opt.max_rows,
                                                    .logits = e->max_logits,
-                                                   .path = PL_TREE_MAX},
+                                                   .path = PL_TREE_MAX,
+                                                   .kv = target->shape.kv},
                                     err));
     if (drafter) PL_TRY_GOTO(st, fail, check_verifier(e, err));
     PL_TRY_GOTO(st, fail, allocate(e, err));

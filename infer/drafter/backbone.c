@@ -121,6 +121,7 @@ static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_
         positions.max_position_embeddings = target->config.max_position_embeddings;
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_layer_shape_from_config(&b->shape, c, err));
+    b->shape.kv = target->shape.kv;
     PL_TRY_GOTO(st, fail, pl_head_init(&b->head, &c->head, b->shape.d, vd, err));
     PL_TRY_GOTO(st, fail, check_own_embed(b, err));
     PL_TRY_GOTO(st, fail, init_selector(b, vd, err));

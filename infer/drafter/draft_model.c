@@ -107,6 +107,7 @@ pl_status pl_draft_model_open(pl_draft_model *m, const char *path, const char *t
     *m = (pl_draft_model){.drafted = drafted, .sessions = o->max_sessions};
     PL_TRY(pl_target_open(&m->target, path, tokenizer, NULL, o->dtype == PL_BF16 ? PL_WEIGHTS_BF16 : PL_WEIGHTS_FP32,
                           o->target->be, err));
+    m->target.model.shape.kv = o->target->shape.kv;
     int positions = m->target.model.config.max_position_embeddings;
     m->positions = slots < positions ? slots : positions;
     int level = per_level > PENDING ? per_level : PENDING;

@@ -296,6 +296,7 @@ static pl_status open_method(eval *e, int m, pl_err *err) {
     snprintf(a->kind, sizeof a->kind, "plain");
     snprintf(a->name, sizeof a->name, "%s", fp32 ? "plain-fp32" : "plain");
     a->weights = pl_weights_name(t->dtype);
+    a->kv = pl_weights_name(t->model.shape.kv);
     a->verify = v->name;
     a->weight_bytes = (double)pl_params_bytes(&t->model.params);
     if (drafter) {
@@ -633,6 +634,7 @@ static pl_status open_targets(eval *e, pl_err *err) {
     if (!o->plain_fp32) return PL_OK;
     PL_TRY(pl_target_open_over(&e->fp32, o->path, o->tokenizer, o->pre, PL_WEIGHTS_FP32, e->env->backend, e->env->tp,
                                err));
+    e->fp32.model.shape.kv = o->target->model.shape.kv;
     e->target[1] = &e->fp32;
     return PL_OK;
 }

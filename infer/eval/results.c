@@ -254,6 +254,7 @@ static void write_method(pl_json_out *o, const pl_results *r, int m) {
     pl_put_int(o, "seeds", a->seeds);
     pl_put_str(o, "kind", a->kind);
     pl_put_str(o, "weights", a->weights);
+    pl_put_str(o, "kv", a->kv);
     pl_put_str(o, "drafter", a->drafter);
     pl_put_str(o, "checkpoint", a->checkpoint);
     pl_put_str(o, "tree", a->tree);

@@ -40,7 +40,7 @@ typedef enum pl_promise {
 
 typedef struct pl_method {
     char             name[64], kind[32];
-    const char      *weights;                 // "bf16" or "fp32"
+    const char      *weights, *kv;            // "bf16" or "fp32"
     char            *drafter;                 // as it was named; NULL: plain
     char            *checkpoint;              // NULL: plain, or a drafter without one
     char            *tree;                    // as asked for

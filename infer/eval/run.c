@@ -407,6 +407,7 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
                             pl_recipe_fail(r, &ev->eval.temperatures, err, "%g stands twice", o.temperature[i]));
     PL_TRY_GOTO(st, done, limit_prompts(&prompts, q.prompts, ev->eval.limit, err));
     PL_TRY_GOTO(st, done, open_target(&target, &o, env, err));
+    target.model.shape.kv = pl_target_kv(gen);
     if (ev->eval.trace) {
         PL_TRY_GOTO(st, done, begin_trace(&trace, out_dir, err));
         o.trace = &trace;

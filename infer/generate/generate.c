@@ -4,6 +4,7 @@
 #include "infer/generate/hidden_states.h"
 #include "infer/generate/shards.h"
 #include "infer/model/llama.h"
+#include "infer/model/target.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 #include "kernels/base/log.h"
@@ -21,6 +22,8 @@ const pl_key pl_generate_keys[] = {
     {PL_KEY_FIELD_STRING(pl_generate_recipe, target.pre), .help = PL_TOK_PRE_HELP},
     {PL_KEY_FIELD_ENUM(pl_generate_recipe, target.dtype), .deflt = "bf16", .choices = {"bf16", "fp32"},
      .help = "how the target's weights are held"},
+    {PL_KEY_FIELD_ENUM(pl_generate_recipe, target.kv), .deflt = "fp32", .choices = {"fp32", "bf16"}, .late = true,
+     .help = PL_KV_HELP},
     {PL_KEY_FIELD_PATH(pl_generate_recipe, data.prompts), .help = "prompts: JSONL, a JSON list or paragraphs of text"},
     {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.form), .deflt = "text", .choices = {"text", "chat"},
      .help = "text: prompts are continued; chat: they are conversations, written by the target's chat template"},
@@ -109,7 +112,7 @@ static void put_hidden_states(pl_json_out *j, const pl_generate_recipe *gen) {
     pl_json_out_close(j, '}');
 }
 
-static void put_answering(pl_json_out *j, const pl_generator_options *o) {
+static void put_answering(pl_json_out *j, const pl_generator_options *o, pl_dtype kv) {
     pl_json_out_key(j, "max_new_tokens"), pl_json_out_int(j, o->max_new);
     pl_json_out_key(j, "max_length"), pl_json_out_int(j, o->max_len);
     pl_json_out_key(j, "greedy"), pl_json_out_bool(j, o->greedy);
@@ -118,6 +121,7 @@ static void put_answering(pl_json_out *j, const pl_generator_options *o) {
     pl_json_out_key(j, "top_p"), pl_json_out_num(j, o->top_p);
     pl_json_out_key(j, "seed"), pl_json_out_int(j, (int64_t)o->seed);
     if (o->cut) pl_json_out_key(j, "long_prompts"), pl_json_out_str(j, "cut");
+    if (kv != PL_F32) pl_json_out_key(j, "kv"), pl_json_out_str(j, pl_weights_name(kv));
 }
 
 static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r, const pl_backend *be, char **text,
@@ -130,7 +134,7 @@ static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r
     if (gen->data.hidden_states.path)
         put_hidden_states(&j, gen);
     else
-        put_answering(&j, o);
+        put_answering(&j, o, pl_target_kv(gen));
     pl_put_chat(&j, r);
     pl_json_out_close(&j, '}');
     PL_TRY(pl_json_out_end(&j, err));
@@ -213,6 +217,7 @@ static pl_status open_sources(sources *s, const pl_recipe *r, const pl_env *env,
                               "ask the target for nothing but its head, which one process reads; leave "
                               "--tensor-parallel out");
     PL_TRY(pl_llama_open_over(&s->target, path, pl_target_dtype(gen), env->backend, env->tp, err));
+    s->target.shape.kv = pl_target_kv(gen);
     return pl_tokenizer_open_pre(&s->tok, tokenizer ? tokenizer : path, gen->target.pre, err);
 }
 

@@ -4,6 +4,7 @@
 
 #include "data/dataset/dataset.h"
 #include "infer/generate/generator.h"
+#include "infer/model/kv.h"
 #include "recipes/recipe.h"
 
 // The recipe's keys of the target and of the data that it makes (data.*), and the seed of everything random.
@@ -16,7 +17,7 @@ enum { PL_LONG_SKIP, PL_LONG_CUT };        // data.long_prompts
 typedef struct pl_generate_recipe {
     struct {
         const char *path, *tokenizer, *pre;
-        int         dtype;
+        int         dtype, kv;
     } target;
     struct {
         const char *prompts;
@@ -79,6 +80,10 @@ pl_status pl_data_budget(int64_t *bytes, const pl_recipe *r, pl_err *err);
 
 static inline pl_dtype pl_target_dtype(const pl_generate_recipe *c) {
     return c->target.dtype == PL_TARGET_FP32 ? PL_F32 : PL_BF16;
+}
+
+static inline pl_dtype pl_target_kv(const pl_generate_recipe *c) {
+    return pl_kv_chosen(c->target.kv);
 }
 
 // What `generate` and online training take from a recipe (data.*), ready for pl_generator_create. form is borrowed.

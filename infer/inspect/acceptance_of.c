@@ -100,6 +100,7 @@ pl_status pl_inspect_acceptance(pl_json_out *o, const pl_env *env, const char *p
     pl_sampling sampling = {.temperature = opt->temperature, .top_p = 1, .seed = env->seed};
     pl_status   st = PL_OK;
     PL_TRY(pl_target_open(&target, path, NULL, opt->pre, PL_WEIGHTS_AUTO, env->backend, err));
+    target.model.shape.kv = opt->kv;
     recorder *r = pl_calloc(1, sizeof *r);
     if (!r) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "acceptance: out of memory"));
     r->verifier = (pl_verifier){.name = "record", .proposal = PL_PROPOSE_IID, .lossless = true, .verify = verify};
@@ -116,6 +117,7 @@ pl_status pl_inspect_acceptance(pl_json_out *o, const pl_env *env, const char *p
     pl_put_str(o, "drafter", opt->drafter);
     pl_put_str(o, "prompts", opt->prompts);
     pl_put_num(o, "temperature", opt->temperature);
+    pl_put_str(o, "kv", pl_weights_name(opt->kv));
     write(o, r);
 done:
     pl_runner_close(&runner);

@@ -116,6 +116,7 @@ pl_status pl_inspect_ceilings(pl_json_out *o, const pl_env *env, const pl_target
     pl_put_str(o, "drafter", opt->drafter);
     pl_put_str(o, "head", l->head->kind->name);
     pl_put_str(o, "weights", pl_weights_name(target->dtype));
+    pl_put_str(o, "kv", pl_weights_name(target->model.shape.kv));
     pl_put_str(o, "prompts", opt->prompts);
     pl_put_num(o, "temperature", opt->temperature);
     pl_put_str(o, "answers", opt->sampled ? "drawn" : "greedy");

@@ -5,6 +5,7 @@
 #include "infer/inspect/acceptance.h"
 #include "infer/inspect/ceilings.h"
 #include "infer/inspect/parts.h"
+#include "infer/model/kv.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json_put.h"
 
@@ -47,6 +48,11 @@ static const pl_cli_option options[] = {
      .type = PL_CLI_TEXT,
      .arg = "DIR",
      .help = "--acceptance, --ceilings: the draft head's checkpoint"},
+    {.name = "kv",
+     .type = PL_CLI_CHOICE,
+     .arg = "fp32|bf16",
+     .deflt = "fp32",
+     .help = "--acceptance, --ceilings: " PL_KV_HELP},
     {.name = "prompts",
      .type = PL_CLI_TEXT,
      .arg = "F",
@@ -220,7 +226,8 @@ static pl_status inspect_acceptance(pl_json_out *o, const pl_env *env, const pl_
                                          .pre = pl_cli_text(a, "pre"),
                                          .children = (int)pl_cli_int(a, "children"),
                                          .positions = pl_cli_int(a, "positions"),
-                                         .temperature = pl_cli_real(a, "temperature")};
+                                         .temperature = pl_cli_real(a, "temperature"),
+                                         .kv = pl_kv_chosen(pl_cli_choice(a, "kv"))};
     if (!opt.drafter) return pl_fail(err, PL_E_USAGE, "--acceptance: needs a --drafter");
     return pl_inspect_acceptance(o, env, a->positional[0], &opt, err);
 }
@@ -238,6 +245,7 @@ static pl_status inspect_ceilings(pl_json_out *o, const pl_env *env, const pl_cl
     pl_target   target;
     const char *path = a->positional[0];
     PL_TRY(pl_target_open(&target, path, NULL, pl_cli_text(a, "pre"), PL_WEIGHTS_AUTO, env->backend, err));
+    target.model.shape.kv = pl_kv_chosen(pl_cli_choice(a, "kv"));
     pl_status st = pl_inspect_ceilings(o, env, &target, path, &opt, err);
     pl_target_close(&target);
     return st;
@@ -258,10 +266,10 @@ static pl_status check_usage(const pl_cli_args *a, pl_err *err) {
     static const struct {
         const char *name;
         bool        acceptance, ceilings, mask; // of which
-    } of[] = {{"drafter", true, true, false},   {"prompts", true, true, false},   {"children", true, false, false},
-              {"positions", true, true, false}, {"depth", false, true, false},    {"temperature", true, true, false},
-              {"top", false, true, false},      {"document", false, false, true}, {"count", false, false, true},
-              {"tokenizer", false, false, true}};
+    } of[] = {{"drafter", true, true, false},    {"prompts", true, true, false},   {"children", true, false, false},
+              {"positions", true, true, false},  {"depth", false, true, false},    {"temperature", true, true, false},
+              {"top", false, true, false},       {"document", false, false, true}, {"count", false, false, true},
+              {"tokenizer", false, false, true}, {"kv", true, true, false}};
     bool   acceptance = pl_cli_has(a, "acceptance"), ceilings = pl_cli_has(a, "ceilings"), mask = pl_cli_has(a, "mask");
     double t = pl_cli_real(a, "temperature");
     if (acceptance + ceilings + mask > 1)

@@ -42,6 +42,7 @@ typedef struct pl_inspect_acceptance_options {
     int         children;          // 1..PL_ACCEPTANCE_CHILDREN
     int64_t     positions;
     double      temperature; // above 0
+    pl_dtype    kv;          // pl_layer_shape
 } pl_inspect_acceptance_options;
 // path: a target. Expected acceptance of one node's children by each verifier, averaged over positions of decoded text,
 // beside the transport bound (infer/inspect/acceptance.h).

@@ -8,7 +8,8 @@ pl_status pl_kv_create(pl_kv *kv, int layers, int slots, const pl_layer_shape *s
     *kv = (pl_kv){.layers = layers,
                   .slots = slots,
                   .width = (int64_t)s->nkv * s->hd,
-                  .elem = pl_dtype_size(be->real),
+                  .elem = pl_kv_elem(s, be->real),
+                  .dtype = s->kv,
                   .memory = be->memory};
     kv->bytes = pl_size_mul(pl_size_mul((size_t)layers, (size_t)slots, 2), (size_t)kv->width, kv->elem);
     kv->block = pl_memory_create(kv->memory, PL_LOCAL, kv->bytes, err);
@@ -34,8 +35,13 @@ void pl_kv_row(const pl_kv *kv, pl_kvrow *row, int64_t m, int32_t n_ctx, const i
                int32_t slot) {
     PL_CHECK(slot < kv->slots, "slot %d of %d", slot, kv->slots);
     for (int l = 0; l < kv->layers; l++)
-        row[l * m] = (pl_kvrow){
-            .k = pl_kv_k(kv, l), .v = pl_kv_v(kv, l), .path = path, .n_ctx = n_ctx, .n_path = n_path, .slot = slot};
+        row[l * m] = (pl_kvrow){.k = pl_kv_k(kv, l),
+                                .v = pl_kv_v(kv, l),
+                                .path = path,
+                                .n_ctx = n_ctx,
+                                .n_path = n_path,
+                                .slot = slot,
+                                .dtype = kv->dtype};
 }
 
 void pl_kv_move(pl_ctx *ctx, pl_kv *kv, int32_t n_ctx, const int32_t *from, int n) {

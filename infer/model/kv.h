@@ -1,6 +1,8 @@
-// A session's key/value cache: for each layer K and V, [slots, nkv*hd] fp32. Slot = position for committed rows; rows
-// of a draft tree take the slots after them until commit moves the accepted ones into place. It lies where the
-// backend's ops reach it.
+// A session's key/value cache: for each layer K and V, [slots, nkv*hd], in fp32 or, as the shape's kv says, in bf16, to
+// which rope rounds what it puts there (kernels/op/attention.h, pl_kvrow). Speculative decoding is lossless against
+// plain decoding over the same kind of cache; logits over the other kind differ by that rounding. Slot = position for
+// committed rows; rows of a draft tree take the slots after them until commit moves the accepted ones into place. It
+// lies where the backend's ops reach it.
 #ifndef PL_KV_H
 #define PL_KV_H
 
@@ -11,8 +13,19 @@ typedef struct pl_kv {
     int64_t          width; // nkv * hd
     void            *block;
     size_t           bytes, elem;
+    pl_dtype         dtype;  // PL_BF16, or PL_F32: the backend's reals
     const pl_memory *memory; // of the block
 } pl_kv;
+
+// The user's choice, everywhere: "fp32|bf16", in this order.
+#define PL_KV_HELP "how caches hold keys and values, a drafter's too"
+static inline pl_dtype pl_kv_chosen(int choice) {
+    return choice == 1 ? PL_BF16 : PL_F32;
+}
+// Bytes of a number in such a cache.
+static inline size_t pl_kv_elem(const pl_layer_shape *s, pl_dtype real) {
+    return pl_dtype_size(s->kv == PL_BF16 ? PL_BF16 : real);
+}
 
 pl_status pl_kv_create(pl_kv *kv, int layers, int slots, const pl_layer_shape *s, const pl_backend *be, pl_err *err);
 void      pl_kv_destroy(pl_kv *kv);

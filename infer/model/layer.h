@@ -15,12 +15,15 @@
 #include "kernels/op/swiglu.h"
 
 typedef struct pl_layer_shape {
-    int64_t d;      // width of the residual stream
-    int64_t d_attn; // width of attention's input (d for a target, 2d for an EAGLE-3 drafter)
-    int64_t inter;  // MLP width
-    int     nh, nkv, hd;
-    double  eps;
-    bool    fused; // in files qkv_proj and gate_up_proj are one tensor each
+    int64_t  d;      // width of the residual stream
+    int64_t  d_attn; // width of attention's input (d for a target, 2d for an EAGLE-3 drafter)
+    int64_t  inter;  // MLP width
+    int      nh, nkv, hd;
+    double   eps;
+    bool     fused; // in files qkv_proj and gate_up_proj are one tensor each
+    // How caches hold its keys and values, PL_BF16, or PL_F32: the backend's reals. To be set before the first of them
+    // is made; what drafts for a target does as the target.
+    pl_dtype kv;
 } pl_layer_shape;
 
 // A mixture in the place of a layer's MLP; borrowed arrays of n.

@@ -2,6 +2,7 @@
 
 #include "checkpoints/fingerprint.h"
 #include "checkpoints/llama2c.h"
+#include "infer/model/kv.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/op/embed.h"
@@ -533,7 +534,7 @@ double pl_llama_step_bytes(const pl_llama *m, int64_t context) {
         if (x->router_bias.data) bytes -= (x->n - x->k) * (double)(x->bgu->dim[0] + x->bdown->dim[0]) * sizeof(float);
         int     window = m->layer[l].rule.window;
         int64_t seen = window > 0 && window < context ? window : context;
-        bytes += 2.0 * (double)(m->shape.nkv * m->shape.hd) * sizeof(float) * (double)seen;
+        bytes += 2.0 * (double)(m->shape.nkv * m->shape.hd) * (double)pl_kv_elem(&m->shape, PL_F32) * (double)seen;
     }
     return bytes;
 }

@@ -70,8 +70,9 @@ void      pl_tp_close(pl_comm *c, int id);
 // The caches that answer to those of a decode engine, on the other ranks.
 typedef struct pl_tp_caches pl_tp_caches;
 typedef struct pl_tp_sizes {
-    int sessions, slots, rows, logits; // of a forward: rows, and those with logits, at most
-    int path;                          // slots that a row's path has at most
+    int      sessions, slots, rows, logits; // of a forward: rows, and those with logits, at most
+    int      path;                          // slots that a row's path has at most
+    pl_dtype kv;                            // pl_layer_shape
 } pl_tp_sizes;
 // *out NULL: the target is whole.
 pl_status pl_tp_caches_create(pl_tp_caches **out, const struct pl_llama *m, const pl_tp_sizes *s, pl_err *err);

@@ -127,8 +127,10 @@ static pl_status fill_caches(follower *f, caches *k, pl_err *err) {
     k->kv = pl_calloc((size_t)k->sizes.sessions, sizeof *k->kv);
     if (!k->kv) return pl_fail(err, PL_E_MEMORY, "caches: out of memory");
     PL_TRY(pl_arena_init_shared(&k->arrays, "rows of rank 0", f->be->memory, take_arrays, k, err));
+    pl_layer_shape shape = k->m->shape;
+    shape.kv = k->sizes.kv;
     for (int i = 0; i < k->sizes.sessions; i++)
-        PL_TRY(pl_kv_create(&k->kv[i], k->m->n_layers, k->sizes.slots, &k->m->shape, f->be, err));
+        PL_TRY(pl_kv_create(&k->kv[i], k->m->n_layers, k->sizes.slots, &shape, f->be, err));
     return pl_ctx_measure(&k->ctx, measure, k, err);
 }
 

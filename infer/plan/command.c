@@ -2,6 +2,7 @@
 
 #include "infer/bench/shapes.h"
 #include "infer/drafter/drafter.h"
+#include "infer/model/kv.h"
 #include "infer/plan/parts.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
@@ -355,10 +356,16 @@ static void predict_unit(pl_plan *p) {
 static pl_status open_target(pl_plan *p, const char *shape, int layers, pl_err *err) {
     const pl_backend *be = p->env->backend;
     pl_hf_config      c;
-    if (!shape) return pl_target_open(&p->target, p->model, NULL, NULL, PL_WEIGHTS_BF16, be, err);
+    pl_dtype          kv = pl_kv_chosen(pl_cli_choice(p->args, "kv"));
+    if (!shape) {
+        PL_TRY(pl_target_open(&p->target, p->model, NULL, NULL, PL_WEIGHTS_BF16, be, err));
+        p->target.model.shape.kv = kv;
+        return PL_OK;
+    }
     PL_TRY(pl_bench_shape_find(&c, shape, layers, SHAPE_POSITIONS, err));
     p->target.dtype = PL_BF16;
     PL_TRY(pl_llama_init(&p->target.model, &c, be, true, err));
+    p->target.model.shape.kv = kv;
     return draw(p, &p->target.model.params, 0, err);
 }
 
@@ -474,6 +481,7 @@ static const pl_cli_option options[] = {
      .min = PL_SHAPE_LEVELS,
      .max = 1 << 24,
      .help = "tokens of each session [128]"},
+    {.name = "kv", .type = PL_CLI_CHOICE, .arg = "fp32|bf16", .deflt = "fp32", .help = PL_KV_HELP},
     {.name = "tree",
      .type = PL_CLI_TEXT,
      .arg = "TREE",

@@ -225,6 +225,7 @@ static void put_all(pl_json_out *o, const pl_plan *p) {
     pl_put_str(o, "target", p->model);
     pl_put_int(o, "batch", p->batch);
     pl_put_int(o, "context", p->context);
+    pl_put_str(o, "kv", pl_weights_name(p->target.model.shape.kv));
     put_figure(o, p, "temperature", p->temperature);
     pl_put_int(o, "rounds", p->plain.rounds);
     if (p->env->json) {

@@ -93,8 +93,8 @@ static void identical_cell(pl_strbuf *b, const pl_json *j, const cJSON *m) {
 }
 
 // Texts of a method; what all methods that have one share is told once, above the table.
-static const char *const texts[] = {"weights", "tree", "verify"};
-static const char *const text_names[] = {"weights", "tree", "verifier"};
+static const char *const texts[] = {"weights", "kv", "tree", "verify"};
+static const char *const text_names[] = {"weights", "KV", "tree", "verifier"};
 enum { TEXTS = sizeof texts / sizeof *texts };
 
 static const char *shared_text(const pl_json *j, const cJSON *methods, const char *key) {

@@ -25,6 +25,21 @@ PL_INLINE pl_vf pl_vf_get(const float *p, int64_t lanes) {
     return lanes == PL_VL ? pl_vf_loadu(p) : pl_vf_load_n(p, lanes, 0.0f);
 }
 
+// The same of bf16, as floats.
+PL_INLINE pl_vf pl_vf_widen(const uint16_t *p, int64_t lanes) {
+    typedef uint16_t half __attribute__((vector_size(PL_VN_LANES * 2)));
+    uint16_t         some[PL_VL] = {0};
+    pl_vf            r;
+    if (lanes < PL_VL) p = memcpy(some, p, (size_t)lanes * sizeof *p);
+#pragma GCC unroll 4
+    for (int i = 0; i < PL_VF_PARTS; i++) {
+        half h;
+        memcpy(&h, p + i * PL_VN_LANES, sizeof h);
+        r.p[i] = (pl_vn)(__builtin_convertvector(h, pl_vnu) << 16);
+    }
+    return r;
+}
+
 PL_INLINE void pl_vf_put(float *p, pl_vf v, int64_t lanes) {
     if (lanes == PL_VL)
         pl_vf_storeu(p, v);

@@ -95,7 +95,7 @@ static __device__ __forceinline__ queries queries_of(const cached &a, int which,
 }
 
 // The set of 16 queries from query `first` of the block on, as products take it; by N threads.
-template <int CHUNKS, int N>
+template <int CHUNKS, typename KV, int N>
 static __device__ __forceinline__ void take_queries(pl_group_queries<CHUNKS> &to, const cached &a, const queries &b,
                                                     int first, int me) {
     auto query = [&](int i) -> const float * {
@@ -104,16 +104,17 @@ static __device__ __forceinline__ void take_queries(pl_group_queries<CHUNKS> &to
         return there ? a.q + (b.row0 + row) * a.width + (int64_t)(b.head0 + head) * a.hd : NULL;
     };
     if (a.hd % 4 == 0 && a.width % 4 == 0 && (uintptr_t)a.q % sizeof(float4) == 0)
-        pl_group_take<CHUNKS, N, true>(to, a.hd, me, query);
+        pl_group_take<CHUNKS, KV, N, true>(to, a.hd, me, query);
     else
-        pl_group_take<CHUNKS, N, false>(to, a.hd, me, query);
+        pl_group_take<CHUNKS, KV, N, false>(to, a.hd, me, query);
 }
 
 // Keys (which 0) or values (1) of a head in a row's cache; direct: all at their positions.
-static __device__ __forceinline__ pl_group_source source_of(const cached &a, const pl_kvrow &r, int which, int kv_head,
-                                                            bool direct) {
-    const float *from = (const float *)(which ? r.v : r.k) + (int64_t)kv_head * a.hd;
-    return pl_group_source{from, direct ? NULL : path_of(a, r), (int64_t)a.nkv * a.hd, r.n_ctx, a.hd};
+template <typename KV>
+static __device__ __forceinline__ pl_group_source<KV> source_of(const cached &a, const pl_kvrow &r, int which,
+                                                                int kv_head, bool direct) {
+    const KV *from = (const KV *)(which ? r.v : r.k) + (int64_t)kv_head * a.hd;
+    return pl_group_source<KV>{from, direct ? NULL : path_of(a, r), (int64_t)a.nkv * a.hd, r.n_ctx, a.hd};
 }
 
 // Keys of group g that a query of `keys` sees.
@@ -132,17 +133,18 @@ static constexpr pl_group_seen NOTHING = {0, 0};
 // ---- few queries: a warp for each group -----------------------------------------------------------------------------
 
 // Shared memory of a block of at most 16 queries that takes up to `tiles` groups at a time, by pieces.
-template <int CHUNKS> struct few_room {
-    pl_group_tile<CHUNKS>            *tile; // [tiles] keys and values; then, in the keys' place, the group's share
+template <int CHUNKS, typename KV> struct few_room {
+    static_assert(FEW * pl_group_width<CHUNKS> * sizeof(float) <= sizeof(pl_group_tile<CHUNKS, KV>), "a group's share");
+    pl_group_tile<CHUNKS, KV>        *tile; // [tiles] keys and values; then, in the keys' place, the group's share
     pl_group_queries<CHUNKS>         *q;
     float                            *o, *max, *sum;       // what has been folded
     float                            *part_max, *part_sum; // [tiles, FEW]
     static __host__ __device__ size_t bytes(int tiles) {
-        return (size_t)tiles * 2 * sizeof(pl_group_tile<CHUNKS>) + sizeof(pl_group_queries<CHUNKS>) +
+        return (size_t)tiles * 2 * sizeof(pl_group_tile<CHUNKS, KV>) + sizeof(pl_group_queries<CHUNKS>) +
                (size_t)(FEW * pl_group_width<CHUNKS> + 2 * FEW * (tiles + 1)) * sizeof(float);
     }
     __device__ __forceinline__ few_room(void *at, int tiles) {
-        tile = (pl_group_tile<CHUNKS> *)at;
+        tile = (pl_group_tile<CHUNKS, KV> *)at;
         q = (pl_group_queries<CHUNKS> *)(tile + 2 * tiles);
         o = (float *)(q + 1);
         max = o + FEW * pl_group_width<CHUNKS>;
@@ -155,13 +157,14 @@ template <int CHUNKS> struct few_room {
 
 // Folds groups g0..g1 - 1 into the room's state; query i of n sees keys from_key[i] up to keys[i], at most `end`. Rows
 // share r's cache.
-template <int CHUNKS>
-static __device__ __forceinline__ void fold_groups(const cached &a, few_room<CHUNKS> &room, int tiles,
+template <int CHUNKS, typename KV>
+static __device__ __forceinline__ void fold_groups(const cached &a, few_room<CHUNKS, KV> &room, int tiles,
                                                    const pl_kvrow &r, bool direct, int kv_head, const int *keys,
                                                    const int *from_key, int n, int end, int g0, int g1) {
-    constexpr int         WIDTH = pl_group_width<CHUNKS>;
-    const int             me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
-    const pl_group_source from[2] = {source_of(a, r, 0, kv_head, direct), source_of(a, r, 1, kv_head, direct)};
+    constexpr int             WIDTH = pl_group_width<CHUNKS>;
+    const int                 me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
+    const pl_group_source<KV> from[2] = {source_of<KV>(a, r, 0, kv_head, direct),
+                                         source_of<KV>(a, r, 1, kv_head, direct)};
     for (int g = g0; g < g1; g += tiles) {
         int some = g1 - g < tiles ? g1 - g : tiles;
         for (int which = 0; which < 2; which++) {
@@ -186,7 +189,7 @@ static __device__ __forceinline__ void fold_groups(const cached &a, few_room<CHU
             pl_group_share<CHUNKS>(*room.q, room.tile[2 * warp], room.tile[2 * warp + 1], seen, a.scale, a.cap, max,
                                    sum, [&](int c, const float o[2][4][4]) {
                                        if (c == 0) __syncwarp(); // the keys have been read
-                                       pl_group_fours(c, o, [&](int i, int d, const float4 &v) {
+                                       pl_group_fours<KV>(c, o, [&](int i, int d, const float4 &v) {
                                            if (first + 8 * i < n) *(float4 *)&share[(first + 8 * i) * WIDTH + d] = v;
                                        });
                                    });
@@ -215,8 +218,8 @@ static __device__ __forceinline__ void fold_groups(const cached &a, few_room<CHU
 }
 
 // The room's state from a part that the first launch has left (part < 0: nothing yet), and to it; n queries.
-template <int CHUNKS>
-static __device__ __forceinline__ void start_state(few_room<CHUNKS> &room, const cached &a, const queries &b, int n,
+template <int CHUNKS, typename KV>
+static __device__ __forceinline__ void start_state(few_room<CHUNKS, KV> &room, const cached &a, const queries &b, int n,
                                                    int part) {
     constexpr int WIDTH = pl_group_width<CHUNKS>;
     for (int e = (int)threadIdx.x; e < n * WIDTH; e += THREADS) {
@@ -228,8 +231,8 @@ static __device__ __forceinline__ void start_state(few_room<CHUNKS> &room, const
     }
     __syncthreads();
 }
-template <int CHUNKS>
-static __device__ __forceinline__ void keep_state(const few_room<CHUNKS> &room, const cached &a, const queries &b,
+template <int CHUNKS, typename KV>
+static __device__ __forceinline__ void keep_state(const few_room<CHUNKS, KV> &room, const cached &a, const queries &b,
                                                   int n, int part, const int *last) {
     constexpr int WIDTH = pl_group_width<CHUNKS>;
     for (int e = (int)threadIdx.x; e < n * WIDTH; e += THREADS) {
@@ -315,8 +318,8 @@ static __device__ __forceinline__ int most_keys(const sight &s, int first, int n
 }
 
 // One part, of which n queries take keys.
-template <int CHUNKS>
-static __device__ __forceinline__ void few_part(const cached &a, few_room<CHUNKS> &room, int tiles, const sight &s,
+template <int CHUNKS, typename KV>
+static __device__ __forceinline__ void few_part(const cached &a, few_room<CHUNKS, KV> &room, int tiles, const sight &s,
                                                 const queries &b, int n, int part, int *keys, int *from_key,
                                                 int *last) {
     const int me = (int)threadIdx.x;
@@ -335,7 +338,8 @@ static __device__ __forceinline__ void few_part(const cached &a, few_room<CHUNKS
 }
 
 // Grid: each takes every gridDim.x-th part; key heads times runs of their query heads; tiles of rows.
-template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, 1) few_kernel(cached a, int tiles) {
+template <int CHUNKS, typename KV>
+static __global__ void __launch_bounds__(THREADS, 1) few_kernel(cached a, int tiles) {
     pl_previous_done();
     __shared__ sight s;
     __shared__ int   keys[FEW], from_key[FEW], last[FEW];
@@ -345,18 +349,18 @@ template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, 1) few_k
     look(s, a, b, n);
     const int parts = parts_of(s, n);
     if ((int)blockIdx.x >= parts) return;
-    few_room<CHUNKS> room(pl_dynamic_shared(), tiles);
-    take_queries<CHUNKS, THREADS>(*room.q, a, b, 0, (int)threadIdx.x);
+    few_room<CHUNKS, KV> room(pl_dynamic_shared(), tiles);
+    take_queries<CHUNKS, KV, THREADS>(*room.q, a, b, 0, (int)threadIdx.x);
     for (int part = (int)blockIdx.x; part < parts; part += (int)gridDim.x)
-        few_part<CHUNKS>(a, room, tiles, s, b, n, part, keys, from_key, last);
+        few_part(a, room, tiles, s, b, n, part, keys, from_key, last);
 }
 
 // ---- many queries: 16 for each warp, groups shared by the block -----------------------------------------------------
 
-template <int CHUNKS> struct many_room {
-    pl_group_queries<CHUNKS> q[WARPS];
-    pl_group_tile<CHUNKS>    tile[2][2]; // buffers of keys and values
-    sight                    s;
+template <int CHUNKS, typename KV> struct many_room {
+    pl_group_queries<CHUNKS>  q[WARPS];
+    pl_group_tile<CHUNKS, KV> tile[2][2]; // buffers of keys and values
+    sight                     s;
 };
 
 static __device__ __forceinline__ void fold_values(float o[2][4][4], const float x[2][4][4],
@@ -372,14 +376,16 @@ static __device__ __forceinline__ void fold_values(float o[2][4][4], const float
 }
 
 // One part, of which the block's queries take keys.
-template <int CHUNKS>
-static __device__ __forceinline__ void many_part(const cached &a, many_room<CHUNKS> &room, const queries &b, int part) {
+template <int CHUNKS, typename KV>
+static __device__ __forceinline__ void many_part(const cached &a, many_room<CHUNKS, KV> &room, const queries &b,
+                                                 int part) {
     const sight &s = room.s;
     const int    me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
     int          least, most;
     if (!runs_of(s, TILE, part, &least, &most)) return;
-    const pl_kvrow       &r = a.row[b.row0];
-    const pl_group_source from[2] = {source_of(a, r, 0, b.kv_head, true), source_of(a, r, 1, b.kv_head, true)};
+    const pl_kvrow           &r = a.row[b.row0];
+    const pl_group_source<KV> from[2] = {source_of<KV>(a, r, 0, b.kv_head, true),
+                                         source_of<KV>(a, r, 1, b.kv_head, true)};
     for (int run = least; run <= most; run *= 2) {
         float     max[2] = {-INFINITY, -INFINITY}, sum[2] = {}, o[CHUNKS / 2][2][4][4] = {};
         const int keys[2] = {keys_among(s, warp * FEW + lane / 4, run, part),
@@ -398,7 +404,7 @@ static __device__ __forceinline__ void many_part(const cached &a, many_room<CHUN
         };
         fetch(g0);
         for (int g = g0; g < g1; g++) {
-            pl_group_tile<CHUNKS> *tile = room.tile[(g - g0) & 1];
+            pl_group_tile<CHUNKS, KV> *tile = room.tile[(g - g0) & 1];
             fetch(g + 1);
             pl_copy_wait<3>();
             pl_group_split<CHUNKS, false>(tile[0], me, THREADS);
@@ -427,7 +433,7 @@ static __device__ __forceinline__ void many_part(const cached &a, many_room<CHUN
         }
 #pragma unroll
         for (int c = 0; c < CHUNKS; c += 2)
-            pl_group_fours(c, o[c / 2], [&](int i, int d, const float4 &v) {
+            pl_group_fours<KV>(c, o[c / 2], [&](int i, int d, const float4 &v) {
                 const int of = warp * FEW + lane / 4 + 8 * i;
                 if (!keys[i] || d >= a.hd) return;
                 *(float4 *)(part_of(a, b.row0 + of / a.heads, b.head0 + of % a.heads, part) + VALUES + d) = v;
@@ -437,24 +443,25 @@ static __device__ __forceinline__ void many_part(const cached &a, many_room<CHUN
 
 // Two blocks share a multiprocessor: while one waits for keys, or turns them into pairs, the other computes. Grid: as
 // above.
-template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, 2) many_kernel(cached a) {
+template <int CHUNKS, typename KV> static __global__ void __launch_bounds__(THREADS, 2) many_kernel(cached a) {
     pl_previous_done();
-    many_room<CHUNKS> &room = *(many_room<CHUNKS> *)pl_dynamic_shared();
-    const int          lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
-    const int          row0 = (int)blockIdx.z * a.tile, rows = a.rows - row0 < a.tile ? a.rows - row0 : a.tile;
-    const queries      b = queries_of(a, (int)blockIdx.y, row0, rows);
+    many_room<CHUNKS, KV> &room = *(many_room<CHUNKS, KV> *)pl_dynamic_shared();
+    const int              lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
+    const int              row0 = (int)blockIdx.z * a.tile, rows = a.rows - row0 < a.tile ? a.rows - row0 : a.tile;
+    const queries          b = queries_of(a, (int)blockIdx.y, row0, rows);
     look(room.s, a, b, TILE);
     const int parts = parts_of(room.s, TILE);
     if ((int)blockIdx.x >= parts) return;
-    take_queries<CHUNKS, PL_WARP>(room.q[warp], a, b, warp * FEW, lane);
+    take_queries<CHUNKS, KV, PL_WARP>(room.q[warp], a, b, warp * FEW, lane);
     for (int part = (int)blockIdx.x; part < parts; part += (int)gridDim.x)
-        many_part<CHUNKS>(a, room, b, part);
+        many_part(a, room, b, part);
 }
 
 // ---- the second launch: branches, then parts in order ---------------------------------------------------------------
 
 // Grid: key heads times runs of their query heads, rows.
-template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, CHUNKS <= 4 ? 4 : 2) finish_kernel(cached a) {
+template <int CHUNKS, typename KV>
+static __global__ void __launch_bounds__(THREADS, CHUNKS <= 4 ? 4 : 2) finish_kernel(cached a) {
     pl_previous_done();
     __shared__ int   keys[FEW], from_key[FEW], last[FEW];
     __shared__ float weight[FEW][PARTS], part_sum[FEW][PARTS], sum[FEW];
@@ -464,10 +471,10 @@ template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, CHUNKS <
     int n = keys_of(r), groups = groups_of(n), shared = groups_of(shared_keys_of(a, r)), run = run_of(groups);
     int parts = (groups + run - 1) / run, first = first_of(a, r), first_part = first / PL_WARP / run;
     if (shared < groups) {
-        few_room<CHUNKS> room(pl_dynamic_shared(), 1);
+        few_room<CHUNKS, KV> room(pl_dynamic_shared(), 1);
         for (int i = me; i < FEW; i += THREADS)
             keys[i] = n, from_key[i] = first, last[i] = PARTS;
-        take_queries<CHUNKS, THREADS>(*room.q, a, b, 0, me);
+        take_queries<CHUNKS, KV, THREADS>(*room.q, a, b, 0, me);
         __syncthreads();
         for (int p = shared / run > first_part ? shared / run : first_part; p < parts; p++) {
             int g0 = p * run > shared ? p * run : shared, g1 = (p + 1) * run < groups ? (p + 1) * run : groups;
@@ -527,16 +534,18 @@ static int tile_rows(const pl_kvrow *row, int rows, int most) {
     return most;
 }
 
-template <int CHUNKS> static void forward(pl_ctx *ctx, cached a, const pl_kvrow *on_host) {
+template <int CHUNKS, typename KV> static void forward_of(pl_ctx *ctx, cached a, const pl_kvrow *on_host) {
+    using few = few_room<CHUNKS, KV>;
+    using large = many_room<CHUNKS, KV>;
     const int    per_kv = a.nh / a.nkv;
     const size_t room = pl_cuda_state_of(ctx)->room, fixed = 8192; // of static shared memory, at most
     int          tiles = WARPS;
-    while (tiles > 1 && few_room<CHUNKS>::bytes(tiles) + fixed > room)
+    while (tiles > 1 && few::bytes(tiles) + fixed > room)
         tiles /= 2;
     a.heads = per_kv < FEW ? per_kv : FEW;
     a.tile = tile_rows(on_host, a.rows, TILE / a.heads);
     // Half a block's worth of many is done sooner by twice as many blocks of few.
-    bool many = a.tile * a.heads > TILE / 2 && sizeof(many_room<CHUNKS>) + fixed <= room;
+    bool many = a.tile * a.heads > TILE / 2 && sizeof(large) + fixed <= room;
     if (!many) a.tile = tile_rows(on_host, a.rows, FEW / a.heads);
     // About as many blocks as have room at a time: lengths do not show, and none is there for nothing but to end.
     const int64_t others = a.nkv * pl_ceil_div(per_kv, a.heads) * pl_ceil_div(a.rows, a.tile);
@@ -546,12 +555,11 @@ template <int CHUNKS> static void forward(pl_ctx *ctx, cached a, const pl_kvrow 
                                          : PARTS,
                  a.nkv * pl_ceil_div(per_kv, a.heads), pl_ceil_div(a.rows, a.tile));
     if (many)
-        PL_LAUNCH_EARLY_ROOM(ctx, "attention", many_kernel<CHUNKS>, grid, THREADS, sizeof(many_room<CHUNKS>), a);
+        PL_LAUNCH_EARLY_ROOM(ctx, "attention", (many_kernel<CHUNKS, KV>), grid, THREADS, sizeof(large), a);
     else
-        PL_LAUNCH_EARLY_ROOM(ctx, "attention", few_kernel<CHUNKS>, grid, THREADS, few_room<CHUNKS>::bytes(tiles), a,
-                             tiles);
-    PL_LAUNCH_EARLY_ROOM(ctx, "attention", finish_kernel<CHUNKS>, pl_grid(grid.n[1], a.rows), THREADS,
-                         few_room<CHUNKS>::bytes(1), a);
+        PL_LAUNCH_EARLY_ROOM(ctx, "attention", (few_kernel<CHUNKS, KV>), grid, THREADS, few::bytes(tiles), a, tiles);
+    PL_LAUNCH_EARLY_ROOM(ctx, "attention", (finish_kernel<CHUNKS, KV>), pl_grid(grid.n[1], a.rows), THREADS,
+                         few::bytes(1), a);
 }
 
 // The paths of all rows as kernels are to read them: how far they are from where the rows say; 0 where they are read
@@ -564,6 +572,15 @@ static int64_t paths_of(pl_ctx *ctx, const pl_kvrow *row, int64_t rows) {
         if (!end || row[m].path + row[m].n_path > end) end = row[m].path + row[m].n_path;
     }
     return from ? (int64_t)((uintptr_t)pl_index(ctx, from, end - from) - (uintptr_t)from) : 0;
+}
+
+template <typename KV> static void forward(pl_ctx *ctx, const cached &a, const pl_kvrow *on_host) {
+    if (a.hd <= 64)
+        forward_of<2, KV>(ctx, a, on_host);
+    else if (a.hd <= 128)
+        forward_of<4, KV>(ctx, a, on_host);
+    else
+        forward_of<8, KV>(ctx, a, on_host);
 }
 
 static void cached_forward(pl_ctx *ctx, const pl_attention_args *a) {
@@ -582,12 +599,10 @@ static void cached_forward(pl_ctx *ctx, const pl_attention_args *a) {
         c.paths = paths_of(ctx, a->row + m, c.rows);
         c.q = pl_f32(&a->qkv) + m * c.width;
         c.o = pl_f32(&a->o) + m * a->nh * a->hd;
-        if (a->hd <= 64)
-            forward<2>(ctx, c, a->row + m);
-        else if (a->hd <= 128)
-            forward<4>(ctx, c, a->row + m);
+        if (pl_kvrow_dtype(a->row + m, c.rows) == PL_BF16)
+            forward<uint16_t>(ctx, c, a->row + m);
         else
-            forward<8>(ctx, c, a->row + m);
+            forward<float>(ctx, c, a->row + m);
     }
     if (!ctx->measuring) pl_rounded_is(ctx, c.rounding, pl_f32(&a->o), M);
     pl_arena_release(&ctx->scratch, mark);

@@ -3,18 +3,23 @@
 // its neighbours, so a single query is a tile of which the other rows are zeros.
 //
 // As in training (attention_tiles.cuh) a number enters a product as two of bf16 and three products stand for one, small
-// ones first: within 2^-16 of |x| |y|. Scores go over the head's elements in steps of 16; softmax is fp32, a query's
-// maximum and sum over the group by the four lanes that share it; values go over the keys in two steps of 16, in order
-// of position.
+// ones first: within 2^-16 of |x| |y|. Of a cache in bf16 (KV uint16_t instead of float) keys and values enter as
+// themselves, and two products stand for one. Scores go over the head's elements in steps of 16; softmax is fp32, a
+// query's maximum and sum over the group by the four lanes that share it; values go over the keys in two steps of 16,
+// in order of position.
 //
 // A tile is a group's keys or values in shared memory, 32 rows of pieces of 16 bytes, each piece at a place that its
-// row permutes so that no access meets a bank twice. Asynchronous copies bring fp32; then the thread that copied a
-// piece turns it, in place, into what tensor cores read (pl_group_split):
+// row permutes so that no access meets a bank twice. Asynchronous copies bring what the cache holds; then the thread
+// that copied a piece turns it, in place, into what tensor cores read (pl_group_split). Of fp32:
 //   keys     4 elements of a key become their hi as two words, then their lo: a lane's share of a step is one piece
 //   values   4 elements of keys 4p .. 4p + 3 become, for each element, a word of keys 4p and 4p + 1 and one of the
 //   other
 //            two: of hi in the first two keys' pieces, of lo in the others': a lane's share of a step for 32 elements
 //            is four pieces
+// Of bf16:
+//   keys     8 elements of a key stay: a lane's share of two steps is one piece
+//   values   8 elements of keys 4p .. 4p + 3 become, for each element, a word of keys 4p and 4p + 1 and one of the
+//            other two: two elements in each key's piece, and a lane's share of a step for 64 elements is four pieces
 #ifndef PL_CUDA_ATTENTION_GROUP_CUH
 #define PL_CUDA_ATTENTION_GROUP_CUH
 
@@ -26,64 +31,106 @@ constexpr int PL_GROUP_QUERIES = 16;
 
 // CHUNKS of 32 elements: a head, zeros past it.
 template <int CHUNKS> constexpr int pl_group_width = CHUNKS *PL_WARP;
-template <int CHUNKS> constexpr int                          pl_group_pieces = pl_group_width<CHUNKS> / 4; // of a row
-template <int CHUNKS> struct pl_group_tile { uint4 piece[PL_ATTN_GROUP * pl_group_pieces<CHUNKS>]; };
-// 16 queries as the tensor cores' left factor: steps of 16 elements, hi and lo, a lane's share each.
+template <typename KV> constexpr bool                        pl_group_half = sizeof(KV) == 2;
+template <typename KV> constexpr int pl_group_each = sizeof(uint4) / sizeof(KV); // elements of a piece
+template <int CHUNKS, typename KV>
+constexpr int pl_group_pieces = pl_group_width<CHUNKS> / pl_group_each<KV>; // of a row
+template <int CHUNKS, typename KV> struct pl_group_tile { uint4 piece[PL_ATTN_GROUP * pl_group_pieces<CHUNKS, KV>]; };
+// 16 queries as the tensor cores' left factor: steps of 16 elements, hi and lo, a lane's share each. Lane 4g + t has
+// elements 4t .. 4t + 3 of a step; against keys in bf16 those of 8t .. 8t + 7 of two steps.
 template <int CHUNKS> struct pl_group_queries { uint4 share[pl_group_width<CHUNKS> / 16][2][PL_WARP]; };
 
 // Eight lanes that load together have two neighbouring keys and four pieces, or four fours of keys and two pieces.
-template <int CHUNKS> static __device__ __forceinline__ int pl_group_at(int key, int piece) {
-    return key * pl_group_pieces<CHUNKS> + (piece ^ ((key >> 1 & 2) | ((key ^ key >> 3) & 1) << 2));
+template <int CHUNKS, typename KV> static __device__ __forceinline__ int pl_group_at(int key, int piece) {
+    return key * pl_group_pieces<CHUNKS, KV> + (piece ^ ((key >> 1 & 2) | ((key ^ key >> 3) & 1) << 2));
 }
 
 // Where a group's rows of one head lie.
-struct pl_group_source {
-    const float                            *head; // of slot 0
-    const int32_t                          *path; // slots of positions n_ctx on; NULL: their positions
-    int64_t                                 row;  // elements from a slot to the next
-    int                                     n_ctx, hd;
-    __device__ __forceinline__ const float *of(int position) const {
+template <typename KV> struct pl_group_source {
+    const KV                            *head; // of slot 0
+    const int32_t                       *path; // slots of positions n_ctx on; NULL: their positions
+    int64_t                              row;  // elements from a slot to the next
+    int                                  n_ctx, hd;
+    __device__ __forceinline__ const KV *of(int position) const {
         return head + (!path || position < n_ctx ? position : path[position - n_ctx]) * row;
     }
 };
 
+// The first `left` elements from `at` on as a piece, zeros behind them.
+static __device__ __forceinline__ uint4 pl_group_piece(const float *at, int left) {
+    float v[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        v[k] = k < left ? at[k] : 0;
+    uint4 piece;
+    memcpy(&piece, v, sizeof piece);
+    return piece;
+}
+static __device__ __forceinline__ uint4 pl_group_piece(const uint16_t *at, int left) {
+    uint32_t v[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        v[k] = (2 * k < left ? at[2 * k] : 0u) | (2 * k + 1 < left ? (uint32_t)at[2 * k + 1] : 0u) << 16;
+    return uint4{v[0], v[1], v[2], v[3]};
+}
+
 // Starts copying positions first .. first + 31 into a tile, zeros from `count` of them on and past hd, by `n` threads
 // of which this is `me`.
-template <int CHUNKS>
-static __device__ __forceinline__ void pl_group_stage(pl_group_tile<CHUNKS> &to, const pl_group_source &from, int first,
-                                                      int count, int me, int n) {
-    constexpr int PIECES = pl_group_pieces<CHUNKS>;
-    const bool    whole = from.hd % 4 == 0 && (uintptr_t)from.head % sizeof(float4) == 0;
+template <int CHUNKS, typename KV>
+static __device__ __forceinline__ void pl_group_stage(pl_group_tile<CHUNKS, KV> &to, const pl_group_source<KV> &from,
+                                                      int first, int count, int me, int n) {
+    constexpr int PIECES = pl_group_pieces<CHUNKS, KV>, EACH = pl_group_each<KV>;
+    const bool    whole = from.hd % EACH == 0 && (uintptr_t)from.head % sizeof(uint4) == 0;
     for (int e = me; e < PL_ATTN_GROUP / 4 * PIECES; e += n) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            int          key = e / PIECES * 4 + i, d = e % PIECES * 4;
-            bool         there = key < count && d < from.hd;
-            const float *at = there ? from.of(first + key) + d : from.head;
-            uint4       *place = &to.piece[pl_group_at<CHUNKS>(key, e % PIECES)];
+            int       key = e / PIECES * 4 + i, d = e % PIECES * EACH;
+            bool      there = key < count && d < from.hd;
+            const KV *at = there ? from.of(first + key) + d : from.head;
+            uint4    *place = &to.piece[pl_group_at<CHUNKS, KV>(key, e % PIECES)];
             if (whole) {
                 pl_copy_async<16, false>(place, at, there);
             } else {
-                float v[4];
-#pragma unroll
-                for (int k = 0; k < 4; k++)
-                    v[k] = there && d + k < from.hd ? at[k] : 0;
-                memcpy(place, v, sizeof v);
+                *place = pl_group_piece(at, there ? from.hd - d : 0);
             }
         }
     }
 }
 
+// Values in bf16: turns what this thread has staged, and waited for, by pairs of keys.
+template <int CHUNKS>
+static __device__ __forceinline__ void pl_group_turn(pl_group_tile<CHUNKS, uint16_t> &tile, int me, int n) {
+    constexpr int PIECES = pl_group_pieces<CHUNKS, uint16_t>;
+#pragma unroll 1
+    for (int e = me; e < PL_ATTN_GROUP / 4 * PIECES; e += n) {
+        uint32_t x[4][4]; // key, pair of elements
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint4 raw = tile.piece[pl_group_at<CHUNKS, uint16_t>(e / PIECES * 4 + i, e % PIECES)];
+            memcpy(x[i], &raw, sizeof raw);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            tile.piece[pl_group_at<CHUNKS, uint16_t>(e / PIECES * 4 + i, e % PIECES)] =
+                uint4{pl_zip_halves<0>(x[0][i], x[1][i]), pl_zip_halves<0>(x[2][i], x[3][i]),
+                      pl_zip_halves<1>(x[0][i], x[1][i]), pl_zip_halves<1>(x[2][i], x[3][i])};
+    }
+}
+
 // Turns what this thread has staged, and waited for, into pairs of bf16.
 template <int CHUNKS, bool VALUES>
-static __device__ __forceinline__ void pl_group_split(pl_group_tile<CHUNKS> &tile, int me, int n) {
-    constexpr int PIECES = pl_group_pieces<CHUNKS>;
+static __device__ __forceinline__ void pl_group_split(pl_group_tile<CHUNKS, uint16_t> &tile, int me, int n) {
+    if constexpr (VALUES) pl_group_turn(tile, me, n);
+}
+template <int CHUNKS, bool VALUES>
+static __device__ __forceinline__ void pl_group_split(pl_group_tile<CHUNKS, float> &tile, int me, int n) {
+    constexpr int PIECES = pl_group_pieces<CHUNKS, float>;
 #pragma unroll 2
     for (int e = me; e < PL_ATTN_GROUP / 4 * PIECES; e += n) {
         float x[4][4]; // key, element
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            uint4 raw = tile.piece[pl_group_at<CHUNKS>(e / PIECES * 4 + i, e % PIECES)];
+            uint4 raw = tile.piece[pl_group_at<CHUNKS, float>(e / PIECES * 4 + i, e % PIECES)];
             memcpy(x[i], &raw, sizeof raw);
         }
         uint32_t both[4][2][2]; // key or element, its pair, hi and lo
@@ -102,7 +149,7 @@ static __device__ __forceinline__ void pl_group_split(pl_group_tile<CHUNKS> &til
         }
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            tile.piece[pl_group_at<CHUNKS>(e / PIECES * 4 + i, e % PIECES)] = to[i];
+            tile.piece[pl_group_at<CHUNKS, float>(e / PIECES * 4 + i, e % PIECES)] = to[i];
     }
 }
 
@@ -114,8 +161,8 @@ template <bool WIDE> static __device__ __forceinline__ float4 pl_group_query(con
 }
 
 // 16 queries: query(i) is where query i's elements lie, or NULL for none. By N threads of which this is `me`; each asks
-// for several pieces before it waits for them.
-template <int CHUNKS, int N, bool WIDE, typename Query>
+// for several pieces before it waits for them. Neighbours ask for neighbouring pieces, whoever takes them afterwards.
+template <int CHUNKS, typename KV, int N, bool WIDE, typename Query>
 static __device__ __forceinline__ void pl_group_take(pl_group_queries<CHUNKS> &to, int hd, int me, Query query) {
     constexpr int ALL = pl_group_width<CHUNKS> / 16 * PL_WARP / N, AT_ONCE = ALL < 4 ? ALL : 4;
     static_assert(N % PL_WARP == 0 && ALL % AT_ONCE == 0, "a lane has the same place of each step");
@@ -137,10 +184,12 @@ static __device__ __forceinline__ void pl_group_take(pl_group_queries<CHUNKS> &t
                 pl_attn_split(front[half], v[i][half].x, v[i][half].y);
                 pl_attn_split(back[half], v[i][half].z, v[i][half].w);
             }
+            const int step = ((first + i) * N + me) / PL_WARP;
+            const int to_step = pl_group_half<KV> ? step / 2 * 2 + lane % 2 : step;
+            const int to_lane = pl_group_half<KV> ? lane / 4 * 4 + step % 2 * 2 + lane % 4 / 2 : lane;
 #pragma unroll
             for (int p = 0; p < 2; p++)
-                to.share[((first + i) * N + me) / PL_WARP][p][lane] =
-                    uint4{front[0][p], front[1][p], back[0][p], back[1][p]};
+                to.share[to_step][p][to_lane] = uint4{front[0][p], front[1][p], back[0][p], back[1][p]};
         }
     }
 }
@@ -158,30 +207,37 @@ static __device__ __forceinline__ bool pl_group_sees(const pl_group_seen &s, int
     return key >= s.from && key < s.to;
 }
 
-// The group's share of this warp's queries, of which lane 4g + t has g (0) and g + 8 (1), seeing seen[i], with scores
-// capped where cap > 0: maximum, sum of exp(score - maximum), the same in all four lanes, and the same sum times
-// values, 64 elements at a time: emit(c, o) with o[k][i][e], element 32 (c + k) + 8 t + i + 4 (e % 2) of query e / 2.
-template <int CHUNKS, typename Emit>
-static __device__ __forceinline__ void
-pl_group_share(const pl_group_queries<CHUNKS> &q, const pl_group_tile<CHUNKS> &key, const pl_group_tile<CHUNKS> &value,
-               const pl_group_seen seen[2], float scale, float cap, float max[2], float sum[2], Emit emit) {
-    const int     lane = (int)threadIdx.x % PL_WARP, g = lane / 4, t = lane % 4;
-    constexpr int ROW = pl_group_pieces<CHUNKS>;
-    // Of a lane's places just two differ in what the row permutes: by the step's parity, and by the elements' half.
-    const uint4  *key_at[2], *value_at[2];
-    float         s[4][4] = {}; // keys 16 (j / 2) + 4 t + 2 (j % 2) + e % 2 of query e / 2
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        key_at[i] = &key.piece[pl_group_at<CHUNKS>(g / 2 * 4 + g % 2, 4 * i + t)];
-        value_at[i] = &value.piece[pl_group_at<CHUNKS>(4 * t + i, g)];
-    }
+// Where a lane of pl_group_share reads a tile: of its places just two differ in what the row permutes.
+struct pl_group_places {
+    const uint4 *at[2];
+};
+template <int CHUNKS, typename KV>
+static __device__ __forceinline__ pl_group_places pl_group_keys_at(const pl_group_tile<CHUNKS, KV> &key) {
+    const int lane = (int)threadIdx.x % PL_WARP, g = lane / 4, t = lane % 4, row = g / 2 * 4 + g % 2;
+    return pl_group_places{
+        {&key.piece[pl_group_at<CHUNKS, KV>(row, t)], &key.piece[pl_group_at<CHUNKS, KV>(row, 4 + t)]}};
+}
+template <int CHUNKS, typename KV>
+static __device__ __forceinline__ pl_group_places pl_group_values_at(const pl_group_tile<CHUNKS, KV> &value) {
+    const int lane = (int)threadIdx.x % PL_WARP, g = lane / 4, row = lane % 4 * 4;
+    return pl_group_places{
+        {&value.piece[pl_group_at<CHUNKS, KV>(row, g)], &value.piece[pl_group_at<CHUNKS, KV>(row + 1, g)]}};
+}
+
+// s += queries . keys: s[j][e] of key 16 (j / 2) + 4 t + 2 (j % 2) + e % 2 and query e / 2.
+template <int CHUNKS>
+static __device__ __forceinline__ void pl_group_scores(float s[4][4], const pl_group_queries<CHUNKS> &q,
+                                                       const pl_group_tile<CHUNKS, float> &key) {
+    constexpr int         ROW = pl_group_pieces<CHUNKS, float>;
+    const int             lane = (int)threadIdx.x % PL_WARP;
+    const pl_group_places from = pl_group_keys_at(key);
 #pragma unroll
     for (int step = 0; step < pl_group_width<CHUNKS> / 16; step++) {
         const uint4 hi = q.share[step][0][lane], lo = q.share[step][1][lane];
         uint4       b[4];
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            b[j] = key_at[step % 2][(j / 2 * 16 + j % 2 * 2) * ROW + step / 2 * 8];
+            b[j] = from.at[step % 2][(j / 2 * 16 + j % 2 * 2) * ROW + step / 2 * 8];
 #pragma unroll
         for (int j = 0; j < 4; j++)
             pl_group_multiply(s[j], lo, b[j].x, b[j].y);
@@ -192,6 +248,98 @@ pl_group_share(const pl_group_queries<CHUNKS> &q, const pl_group_tile<CHUNKS> &k
         for (int j = 0; j < 4; j++)
             pl_group_multiply(s[j], hi, b[j].x, b[j].y);
     }
+}
+template <int CHUNKS>
+static __device__ __forceinline__ void pl_group_scores(float s[4][4], const pl_group_queries<CHUNKS> &q,
+                                                       const pl_group_tile<CHUNKS, uint16_t> &key) {
+    constexpr int         ROW = pl_group_pieces<CHUNKS, uint16_t>;
+    const int             lane = (int)threadIdx.x % PL_WARP;
+    const pl_group_places from = pl_group_keys_at(key);
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++) {
+        uint4 b[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            b[j] = from.at[c % 2][(j / 2 * 16 + j % 2 * 2) * ROW + c / 2 * 8];
+#pragma unroll
+        for (int i = 0; i < 4; i++) { // its two steps, small products first
+            const uint4 a = q.share[2 * c + i / 2][1 - i % 2][lane];
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                pl_group_multiply(s[j], a, i < 2 ? b[j].x : b[j].z, i < 2 ? b[j].y : b[j].w);
+        }
+    }
+}
+
+// o += weights times 64 elements of values from chunk c on. p: steps of 16 keys, hi and lo. o[k][i][e]: of query e / 2
+// element 32 (c + k) + 8 t + i + 4 (e % 2).
+template <int CHUNKS>
+static __device__ __forceinline__ void pl_group_values(float o[2][4][4], const uint32_t p[2][2][4],
+                                                       const pl_group_tile<CHUNKS, float> &value, int c) {
+    constexpr int         ROW = pl_group_pieces<CHUNKS, float>;
+    const pl_group_places from = pl_group_values_at(value);
+#pragma unroll
+    for (int step = 0; step < 2; step++) {
+        const uint4 hi = {p[step][0][0], p[step][0][1], p[step][0][2], p[step][0][3]};
+        const uint4 lo = {p[step][1][0], p[step][1][1], p[step][1][2], p[step][1][3]};
+        uint4       v[2][2][2]; // chunk, hi and lo, elements 4g, 4g + 1 and the next two
+#pragma unroll
+        for (int k = 0; k < 2; k++)
+#pragma unroll
+            for (int part = 0; part < 2; part++)
+#pragma unroll
+                for (int half = 0; half < 2; half++)
+                    v[k][part][half] = from.at[half][(16 * step + 2 * part) * ROW + 8 * (c + k)];
+#pragma unroll
+        for (int product = 0; product < 3; product++) {
+            const uint4 &a = product == 0 ? lo : hi;
+            const int    part = product == 1;
+#pragma unroll
+            for (int k = 0; k < 2; k++)
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    const uint4 &b = v[k][part][half];
+                    pl_group_multiply(o[k][2 * half], a, b.x, b.y);
+                    pl_group_multiply(o[k][2 * half + 1], a, b.z, b.w);
+                }
+        }
+    }
+}
+// Here o[k][i][e] is element 32 c + 16 t + 8 (e % 2) + 4 k + i.
+template <int CHUNKS>
+static __device__ __forceinline__ void pl_group_values(float o[2][4][4], const uint32_t p[2][2][4],
+                                                       const pl_group_tile<CHUNKS, uint16_t> &value, int c) {
+    constexpr int         ROW = pl_group_pieces<CHUNKS, uint16_t>;
+    const pl_group_places from = pl_group_values_at(value);
+#pragma unroll
+    for (int step = 0; step < 2; step++) {
+        uint4 v[4]; // elements 8g + 2j, 8g + 2j + 1 of both chunks
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            v[j] = from.at[j % 2][(16 * step + j / 2 * 2) * ROW + 4 * c];
+#pragma unroll
+        for (int part = 1; part >= 0; part--) { // small products first
+            const uint4 a = {p[step][part][0], p[step][part][1], p[step][part][2], p[step][part][3]};
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                pl_group_multiply(o[j / 2][j % 2 * 2], a, v[j].x, v[j].y);
+                pl_group_multiply(o[j / 2][j % 2 * 2 + 1], a, v[j].z, v[j].w);
+            }
+        }
+    }
+}
+
+// The group's share of this warp's queries, of which lane 4g + t has g (0) and g + 8 (1), seeing seen[i], with scores
+// capped where cap > 0: maximum, sum of exp(score - maximum), the same in all four lanes, and the same sum times
+// values, 64 elements at a time: emit(c, o), o as pl_group_values has it.
+template <int CHUNKS, typename KV, typename Emit>
+static __device__ __forceinline__ void
+pl_group_share(const pl_group_queries<CHUNKS> &q, const pl_group_tile<CHUNKS, KV> &key,
+               const pl_group_tile<CHUNKS, KV> &value, const pl_group_seen seen[2], float scale, float cap,
+               float max[2], float sum[2], Emit emit) {
+    const int t = (int)threadIdx.x % 4;
+    float     s[4][4] = {};
+    pl_group_scores(s, q, key);
     uint32_t p[2][2][4]; // steps of 16 keys, hi and lo
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -226,39 +374,15 @@ pl_group_share(const pl_group_queries<CHUNKS> &q, const pl_group_tile<CHUNKS> &k
 #pragma unroll
     for (int c = 0; c < CHUNKS; c += 2) {
         float o[2][4][4] = {};
-#pragma unroll
-        for (int step = 0; step < 2; step++) {
-            const uint4 hi = {p[step][0][0], p[step][0][1], p[step][0][2], p[step][0][3]};
-            const uint4 lo = {p[step][1][0], p[step][1][1], p[step][1][2], p[step][1][3]};
-            uint4       v[2][2][2]; // chunk, hi and lo, elements 4g, 4g + 1 and the next two
-#pragma unroll
-            for (int k = 0; k < 2; k++)
-#pragma unroll
-                for (int part = 0; part < 2; part++)
-#pragma unroll
-                    for (int half = 0; half < 2; half++)
-                        v[k][part][half] = value_at[half][(16 * step + 2 * part) * ROW + 8 * (c + k)];
-#pragma unroll
-            for (int product = 0; product < 3; product++) {
-                const uint4 &a = product == 0 ? lo : hi;
-                const int    part = product == 1;
-#pragma unroll
-                for (int k = 0; k < 2; k++)
-#pragma unroll
-                    for (int half = 0; half < 2; half++) {
-                        const uint4 &b = v[k][part][half];
-                        pl_group_multiply(o[k][2 * half], a, b.x, b.y);
-                        pl_group_multiply(o[k][2 * half + 1], a, b.z, b.w);
-                    }
-            }
-        }
+        pl_group_values(o, p, value, c);
         emit(c, o);
     }
 }
 
 // Calls to(i, d, four floats) for the elements d .. d + 3 that o, as emit has it for chunks c and c + 1, holds of query
 // i.
-template <typename To> static __device__ __forceinline__ void pl_group_fours(int c, const float o[2][4][4], To to) {
+template <typename KV, typename To>
+static __device__ __forceinline__ void pl_group_fours(int c, const float o[2][4][4], To to) {
     const int t = (int)threadIdx.x % 4;
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -266,7 +390,7 @@ template <typename To> static __device__ __forceinline__ void pl_group_fours(int
         for (int k = 0; k < 2; k++)
 #pragma unroll
             for (int e = 0; e < 2; e++)
-                to(i, 32 * (c + k) + 8 * t + 4 * e,
+                to(i, pl_group_half<KV> ? 32 * c + 16 * t + 8 * e + 4 * k : 32 * (c + k) + 8 * t + 4 * e,
                    float4{o[k][0][2 * i + e], o[k][1][2 * i + e], o[k][2][2 * i + e], o[k][3][2 * i + e]});
 }
 

@@ -308,10 +308,15 @@ struct kept {
     const pl_kvrow                 *row;
     int64_t                         kv;
     __device__ __forceinline__ void key(int64_t m, int64_t i, float v) const {
-        if (row && i >= 0) ((float *)row[m].k)[row[m].slot * kv + i] = v;
+        if (row && i >= 0) put(row[m].k, row[m], i, v);
     }
-    __device__ __forceinline__ void value(int64_t m, int64_t i, float v) const {
-        ((float *)row[m].v)[row[m].slot * kv + i] = v;
+    __device__ __forceinline__ void value(int64_t m, int64_t i, float v) const { put(row[m].v, row[m], i, v); }
+    __device__ __forceinline__ void put(void *cache, const pl_kvrow &r, int64_t i, float v) const {
+        const int64_t at = r.slot * kv + i;
+        if (r.dtype == PL_BF16)
+            ((uint16_t *)cache)[at] = (uint16_t)pl_pack_bf16(v, 0);
+        else
+            ((float *)cache)[at] = v;
     }
 };
 } // namespace

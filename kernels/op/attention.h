@@ -24,7 +24,7 @@
 //            Where the caller says that numbers may be bf16 (the weights around it are), a GPU may round queries, keys,
 //            values, probabilities, gradients and the block's o to it (kernels/cuda/lib/cudnn_attention.h).
 // On a GPU a number enters a product as two of bf16, within 2^-16 of the product, in both (attention_tiles.cuh; the
-// diagonals are fp32).
+// diagonals are fp32); keys and values of a cache in bf16 as themselves.
 //
 // Reduction order (cached): keys are taken in groups of PL_ATTN_GROUP positions aligned to position 0; within a group
 // scores, group maximum, exponentials and value sums go in order of position, groups merge in order. Grouping and order
@@ -34,16 +34,18 @@
 #ifndef PL_OP_ATTENTION_H
 #define PL_OP_ATTENTION_H
 #include "kernels/backend.h"
+#include "kernels/base/check.h"
 
 #define PL_ATTN_GROUP 32
 #define PL_MAX_UNROLL 16 // K of training-time test, at most
 
-// Where row m's keys and values lie. k and v: [slots, nkv*hd] fp32 (be->real), one layer of one session's cache.
+// Where row m's keys and values lie. k and v: [slots, nkv*hd], one layer of one session's cache.
 typedef struct pl_kvrow {
     void          *k, *v;
     const int32_t *path; // n_path slots, or NULL: n_ctx, n_ctx+1, ...
     int32_t        n_ctx, n_path;
-    int32_t        slot; // where rope puts this row's own key and value (= the last slot of its path)
+    int32_t        slot;  // where rope puts this row's own key and value (= the last slot of its path)
+    pl_dtype       dtype; // of k and v: PL_BF16, rounded to nearest even as rope puts them; or PL_F32: be->real
 } pl_kvrow;
 
 // What a model's layer has beside widths; zeroed: Llama's.
@@ -81,6 +83,13 @@ pl_tensor pl_attention_blocks(pl_ctx *ctx, const pl_tensor *block, int n_blocks,
 // The same in numbers that may be rounded, PL_BF16 or PL_F32 as above, and by a scale (0: 1/sqrt(hd)).
 pl_tensor pl_attention_blocks_in(pl_ctx *ctx, pl_dtype numbers, double scale, const pl_tensor *block, int n_blocks,
                                  const int32_t *lo, int nh, int nkv, int hd);
+// The type of the caches that n rows of a call see, which is one.
+static inline pl_dtype pl_kvrow_dtype(const pl_kvrow *row, int64_t n) {
+    for (int64_t m = 1; m < n; m++)
+        PL_CHECK(row[m].dtype == row[0].dtype, "row %lld over a cache in %s among rows over %s", (long long)m,
+                 pl_dtype_name(row[m].dtype), pl_dtype_name(row[0].dtype));
+    return n > 0 ? row[0].dtype : PL_F32;
+}
 // The first key that a row of n keys sees.
 static inline int32_t pl_attention_first(int32_t n, int window) {
     return window > 0 && n > window ? n - window : 0;

@@ -192,14 +192,15 @@ typedef struct cached_job {
     int                      head_sets; // and, when there are fewer than threads, the query heads of each
     uint8_t                 *scratch;   // per part: chains, then a packed group
     size_t                   chain_bytes, part_bytes;
+    pl_dtype                 held; // of the caches
 } cached_job;
 
 // One group of positions as one row sees it: all of them up to the row's own, or from where its window begins.
 typedef struct group {
-    const float *k, *v;
-    int64_t      off[GROUP];
-    int          count, first; // first: place in the group of the first that is seen
-    bool         straight;     // slot = position
+    const void *k, *v;
+    int64_t     off[GROUP];
+    int         count, first; // first: place in the group of the first that is seen
+    bool        straight;     // slot = position
 } group;
 
 static void find_group(group *to, const pl_kvrow *r, int64_t g, int64_t width, int window) {
@@ -221,23 +222,30 @@ static void find_group(group *to, const pl_kvrow *r, int64_t g, int64_t width, i
         to->off[j] = to->off[n - 1];
 }
 
-// Keys and values of a group, copied together: heads that are not whole vectors get zeros behind them, and rows that
-// are powers of two apart would otherwise crowd into few cache sets.
+// Keys and values of a group, copied together as floats: those in bf16 are widened once for all rows and heads, heads
+// that are not whole vectors get zeros behind them, and rows that are powers of two apart would otherwise crowd into
+// few cache sets.
 typedef struct packed {
     float       *k, *v; // [GROUP, padded]
     int64_t      off[GROUP];
     const group *from; // a straight group: the rows of a session share it
 } packed;
 
-static void pack_group(packed *p, const group *g, int64_t at, int hd, int64_t padded) {
+// A vector of a row in a cache, from element `at` on; zeros past `lanes`.
+PL_INLINE pl_vf held_at(const void *from, int64_t at, int64_t lanes, pl_dtype held) {
+    return held == PL_BF16 ? pl_vf_widen((const uint16_t *)from + at, lanes)
+                           : pl_vf_get((const float *)from + at, lanes);
+}
+
+static void pack_group(packed *p, const group *g, int64_t at, int hd, int64_t padded, pl_dtype held) {
     if (g->straight && p->from && g->k == p->from->k && g->v == p->from->v && g->first == p->from->first &&
         g->count <= p->from->count)
         return;
     for (int j = 0; j < g->count; j++)
         for (int i = 0; i < hd; i += PL_VL) {
             int64_t n = pl_vf_lanes(i, hd), off = g->off[j] + at + i;
-            pl_vf_store(p->k + j * padded + i, pl_vf_get(g->k + off, n));
-            pl_vf_store(p->v + j * padded + i, pl_vf_get(g->v + off, n));
+            pl_vf_store(p->k + j * padded + i, held_at(g->k, off, n, held));
+            pl_vf_store(p->v + j * padded + i, held_at(g->v, off, n, held));
         }
     p->from = g->straight ? g : NULL;
 }
@@ -286,7 +294,7 @@ static void run_item(const cached_job *job, const item *it, uint8_t *scratch) {
     group                    see[ROW_BLOCK];
     packed                   copy;
     bool crowded = width % CROWDED == 0 && a->nkv > 1 && (it->m1 - it->m0) * (it->hi - it->lo) >= PACKING_PAYS;
-    bool pack = a->hd % PL_VL != 0 || crowded;
+    bool pack = a->hd % PL_VL != 0 || crowded || job->held == PL_BF16;
     copy.k = (float *)(scratch + ROW_BLOCK * (size_t)a->nh * job->chain_bytes);
     copy.v = copy.k + GROUP * job->padded;
     for (int j = 0; j < GROUP; j++)
@@ -312,12 +320,13 @@ static void run_item(const cached_job *job, const item *it, uint8_t *scratch) {
             for (int64_t m = it->m0; m < it->m1; m++) {
                 const group *s = &see[m - it->m0];
                 if (s->count == 0) continue;
-                if (pack) pack_group(&copy, s, at, a->hd, job->padded);
-                chain *c = chain_at(job, it, scratch, m, kv);
+                if (pack) pack_group(&copy, s, at, a->hd, job->padded, job->held);
+                const float *k = pack ? copy.k : (const float *)s->k + at;
+                const float *v = pack ? copy.v : (const float *)s->v + at;
+                chain       *c = chain_at(job, it, scratch, m, kv);
                 for (int h = it->lo, n; h < it->hi; h += n) {
                     n = job->pair && h + PAIR <= it->hi ? PAIR : 1;
-                    (n > 1 ? job->pair : job->step)(c, pack ? copy.k : s->k + at, pack ? copy.v : s->v + at,
-                                                    pack ? copy.off : s->off, s->count, job->vectors);
+                    (n > 1 ? job->pair : job->step)(c, k, v, pack ? copy.off : s->off, s->count, job->vectors);
                     for (int i = 0; i < n; i++)
                         c = next_chain(job, c);
                 }
@@ -373,6 +382,7 @@ static void cached_fwd(pl_ctx *ctx, const pl_attention_args *a) {
     if (!ctx->measuring) {
         // Counted four times: over few rows attention runs at a quarter of the rate that the threshold is meant for.
         double work = 0;
+        job.held = pl_kvrow_dtype(a->row, job.rows);
         for (int64_t m = 0; m < job.rows; m++) {
             int32_t all = a->row[m].n_ctx + a->row[m].n_path;
             work += 4 * 4.0 * a->nh * a->hd * (double)(all - pl_attention_first(all, a->window));

@@ -22,16 +22,18 @@ static inline key key_in(const pl_tensor *t, int64_t at, int64_t width) {
 }
 
 // A row and head, and the n keys that it sees in order of position.
-typedef struct attending {
+typedef struct attending attending;
+struct attending {
     const void *args;
-    key (*key_at)(const void *args, int64_t m, int h, int64_t i);
+    key (*key_at)(const attending *r, int64_t i);
     int64_t          m, n;
     int              h, nh, hd;
     pl_real          scale, cap;
     const float     *sink;    // NULL: none
     const pl_tensor *q;       // rows that begin with the queries
     const pl_tensor *o, *lse; // as their ops have them
-} attending;
+    pl_real         *room;    // [2 hd] for a key and a value that are held in another type
+};
 
 static inline pl_real dot(const pl_real *x, const pl_real *y, int n) {
     pl_real sum = 0;
@@ -55,14 +57,14 @@ static inline void attend_fwd(const attending *r) {
     pl_real       *o = (pl_real *)r->o->data + (r->m * r->nh + r->h) * r->hd, max = -INFINITY, sum = 0;
     if (r->sink) max = (pl_real)r->sink[r->h];
     for (int64_t i = 0; i < r->n; i++) {
-        pl_real s = score(r, q, r->key_at(r->args, r->m, r->h, i).k);
+        pl_real s = score(r, q, r->key_at(r, i).k);
         if (s > max) max = s;
     }
     for (int d = 0; d < r->hd; d++)
         o[d] = 0;
     if (r->sink) sum = exp((pl_real)r->sink[r->h] - max);
     for (int64_t i = 0; i < r->n; i++) {
-        key     at = r->key_at(r->args, r->m, r->h, i);
+        key     at = r->key_at(r, i);
         pl_real p = exp(score(r, q, at.k) - max);
         sum += p;
         for (int d = 0; d < r->hd; d++)
@@ -81,7 +83,7 @@ static inline void attend_bwd(const attending *r) {
     pl_real       *dq = r->q->grad ? (pl_real *)r->q->grad + query_at(r) : NULL;
     pl_real        lse = ((const pl_real *)r->lse->data)[r->m * r->nh + r->h], mean = dot(d_o, o, r->hd);
     for (int64_t i = 0; i < r->n; i++) {
-        key     at = r->key_at(r->args, r->m, r->h, i);
+        key     at = r->key_at(r, i);
         pl_real p = exp(r->scale * dot(q, at.k, r->hd) - lse);
         pl_real ds = r->scale * p * (dot(d_o, at.v, r->hd) - mean);
         for (int d = 0; d < r->hd; d++) {

@@ -6,10 +6,10 @@ static int64_t n_keys(const pl_blockattention_args *a, int64_t g) {
 }
 
 // Key number i of what row m's block sees: the context's, then the block's own.
-static key key_at(const void *args, int64_t m, int h, int64_t i) {
-    const pl_blockattention_args *a = args;
-    int64_t                       head = h / (a->nh / a->nkv) * (int64_t)a->hd, width = (int64_t)a->nkv * a->hd;
-    int64_t                       g = m / a->block, context = a->hi[g] - a->lo[g];
+static key key_at(const attending *r, int64_t i) {
+    const pl_blockattention_args *a = r->args;
+    int64_t                       head = r->h / (a->nh / a->nkv) * (int64_t)a->hd, width = (int64_t)a->nkv * a->hd;
+    int64_t                       g = r->m / a->block, context = a->hi[g] - a->lo[g];
     if (i < context) return key_in(&a->kv, (a->lo[g] + i) * a->kv.dim[1] + head, width);
     return key_in(&a->qkv, (g * a->block + i - context) * a->qkv.dim[1] + (int64_t)a->nh * a->hd + head, width);
 }

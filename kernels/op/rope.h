@@ -26,10 +26,17 @@ typedef struct pl_rope_args {
 
 void pl_rope(pl_ctx *ctx, const pl_rope_args *args);
 
-// Puts one row's keys, and its values behind them, `bytes` each, into its cache, on the host.
-static inline void pl_rope_keep(const pl_kvrow *row, const void *keys, size_t bytes) {
-    memcpy((char *)row->k + (size_t)row->slot * bytes, keys, bytes);
-    memcpy((char *)row->v + (size_t)row->slot * bytes, (const char *)keys + bytes, bytes);
+// Puts one row's n keys, and its values behind them, of type `real`, into its cache, on the host.
+static inline void pl_rope_keep(const pl_kvrow *row, const void *keys, int64_t n, pl_dtype real) {
+    const size_t elem = pl_dtype_size(real), at = (size_t)row->slot * (size_t)n;
+    for (int values = 0; values < 2; values++) {
+        void       *cache = values ? row->v : row->k;
+        const void *from = (const char *)keys + (values ? (size_t)n * elem : 0);
+        uint16_t   *to = (uint16_t *)cache + at;
+        if (row->dtype != PL_BF16) memcpy((char *)cache + at * elem, from, (size_t)n * elem);
+        for (int64_t i = 0; i < n && row->dtype == PL_BF16; i++)
+            to[i] = pl_f32_to_bf16(real == PL_F64 ? (float)((const double *)from)[i] : ((const float *)from)[i]);
+    }
 }
 
 // LLAMA3: Llama 3.1's smoothing between kept and stretched wavelengths. LINEAR: all stretched. YARN (Peng et al. 2023,

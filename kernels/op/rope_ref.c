@@ -27,8 +27,7 @@ void PL_REF(rope_fwd)(pl_ctx *ctx, const void *args) {
     rotate(a, a->qkv.data, 1);
     int64_t width = a->qkv.dim[1], kv = width - (int64_t)a->n_rot * a->hd;
     for (int64_t m = 0; a->row && m < a->qkv.dim[0]; m++)
-        pl_rope_keep(&a->row[m], (const pl_real *)a->qkv.data + (m + 1) * width - 2 * kv,
-                       (size_t)kv * sizeof(pl_real));
+        pl_rope_keep(&a->row[m], (const pl_real *)a->qkv.data + (m + 1) * width - 2 * kv, kv, PL_REAL_DTYPE);
 }
 
 void PL_REF(rope_bwd)(pl_ctx *ctx, const void *args) {

@@ -578,6 +578,44 @@ static void test_generate_texts(void **state) {
     test_scratch_remove(dir);
 }
 
+// Caches in bf16: what is decoded with a drafter is what is decoded without, a step reads as many bytes less as they
+// take, and results say so.
+static void test_kv(void **state) {
+    (void)state;
+    static const char *const kv[] = {"fp32", "bf16"};
+    enum { CONTEXT = 200, LAYERS = 2, WIDTH = 32 }; // of keys, the shape tiny's
+    double  bytes[2], cache[2];
+    pl_json j, d;
+    for (int i = 0; i < 2; i++) {
+        const char *decode = "decode --json --target " PACELINE_SOURCE_DIR
+                             "/checkpoints/tiny -n 24 --prompt 'Once upon a time' --kv %s --drafter %s";
+        test_run_json(&j, decode, kv[i], "lookup");
+        test_run_json(&d,
+                      "decode --json --target " PACELINE_SOURCE_DIR
+                      "/checkpoints/tiny -n 24 --prompt 'Once upon a time' --kv %s",
+                      kv[i]);
+        assert_string_equal(test_str(&j, NULL, "kv"), kv[i]);
+        assert_string_equal(test_str(&j, NULL, "text"), test_str(&d, NULL, "text"));
+        pl_json_close(&j);
+        pl_json_close(&d);
+        test_run_json(&j, "bench decode --json --quiet --shape tiny --context %d --new-tokens 2 --repeats 1 --kv %s",
+                      CONTEXT, kv[i]);
+        assert_string_equal(test_str(&j, NULL, "model.kv"), kv[i]);
+        bytes[i] = test_num(&j, NULL, "model.step_bytes");
+        cache[i] = test_num(&j, NULL, "model.cache_bytes");
+        pl_json_close(&j);
+        test_run_json(&j, "bench attention --json --quiet --hidden 512 --max-mb 1 --kv %s", kv[i]);
+        assert_string_equal(test_str(&j, pl_json_find(&j, NULL, "attention")->child, "kv"), kv[i]);
+        assert_true(test_num(&j, pl_json_find(&j, NULL, "attention")->child, "bytes") == 2.0 * 128 * 128 * (i ? 2 : 4));
+        pl_json_close(&j);
+    }
+    assert_true(cache[0] == 2 * cache[1]);
+    assert_true(bytes[0] - bytes[1] == 2.0 * CONTEXT * LAYERS * WIDTH * 2);
+    test_run_fails(2, "--kv: is for bench decode, attention", "bench heads --kv bf16");
+    test_run_fails(2, "--kv: needs --acceptance or --ceilings",
+                   "inspect " PACELINE_SOURCE_DIR "/checkpoints/tiny --kv bf16");
+}
+
 // Prompts beyond the target's context do not end a run: they are left out and counted, or cut.
 static void test_long_prompts(void **state) {
     (void)state;
@@ -784,7 +822,7 @@ int main(void) {
         cmocka_unit_test(test_inspect_config), cmocka_unit_test(test_bench),
         cmocka_unit_test(test_bench_decode),   cmocka_unit_test(test_bench_step),
         cmocka_unit_test(test_generate_texts), cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_eval_methods),
+        cmocka_unit_test(test_eval_methods),   cmocka_unit_test(test_kv),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

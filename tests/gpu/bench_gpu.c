@@ -156,7 +156,7 @@ static void attention(bench *b, const char *what, int64_t keys) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         for (int m = 0; m < rows[i]; m++) {
             int32_t n_ctx = (int32_t)(keys - rows[i]);
-            row[m] = (pl_kvrow){k, k + kv, NULL, n_ctx, m + 1, n_ctx + m};
+            row[m] = (pl_kvrow){k, k + kv, NULL, n_ctx, m + 1, n_ctx + m, PL_F32};
         }
         j.x = pl_tensor_2d(x, PL_F32, rows[i], (NH + 2 * NKV) * HD);
         report(b, what, rows[i], seconds_of(b, &j), 2 * (double)kv);

@@ -192,7 +192,7 @@ static pl_drafter *open_drafter(const world *w, const char *draft, const char *t
     return d;
 }
 
-static void check_dtype(pl_dtype t) {
+static void check_dtype(pl_dtype t, pl_dtype kv) {
     char        dir[64], what[96];
     pl_err      err = {0};
     world      *w = calloc(1, sizeof *w);
@@ -200,6 +200,7 @@ static void check_dtype(pl_dtype t) {
     pl_pool    *two;
     assert_int_equal(pl_pool_create(&two, 2, &err), PL_OK);
     test_target(&w->target, test_mkdir(dir), 3, 11, t);
+    w->target.shape.kv = kv;
     for (uint64_t k = 0; k < SESSIONS; k++)
         run(&w->target, NULL, NULL, 1, k, 1, 0, -1, w->plain);
     // Batches: 1 to 64 sessions, 1 and 2 threads, prompts in whatever chunks fit.
@@ -242,12 +243,67 @@ static void check_dtype(pl_dtype t) {
 
 static void bits_fp32(void **state) {
     (void)state;
-    check_dtype(PL_F32);
+    check_dtype(PL_F32, PL_F32);
 }
 
 static void bits_bf16(void **state) {
     (void)state;
-    check_dtype(PL_BF16);
+    check_dtype(PL_BF16, PL_F32);
+}
+
+static void bits_of_caches_in_bf16(void **state) {
+    (void)state;
+    check_dtype(PL_BF16, PL_BF16);
+}
+
+// Caches in bf16, the target's and the drafter's: every kind of drafter with caches of its own gives what plain decoding
+// over such a cache gives, which is not what it gives over fp32.
+static void drafters_of_caches_in_bf16(void **state) {
+    (void)state;
+    const struct {
+        const pl_backbone_kind *kind; // NULL: the target itself as lm
+        pl_backbone_options     o;
+        const char             *tree;
+    } with[] = {{&pl_backbone_eagle3, {.head = pl_hf_head_of("full")}, "eagle2:20,5,3"},
+                {&pl_backbone_eagle3, {.layers = 2}, "auto"},
+                {&pl_backbone_eagle1, {.bias = true}, "chain:3"},
+                {&pl_backbone_dflash, {.layers = 2, .block = 6, .mask_token = 1}, "static:4x2x1"},
+                {NULL, {.layers = 0}, "chain:4"}};
+    char        dir[64], draft[64], what[64];
+    world      *w = calloc(1, sizeof *w);
+    transcript *got = calloc(SESSIONS, sizeof *got);
+    test_target(&w->target, test_mkdir(dir), 6, 23, PL_BF16);
+    for (int t = 0; t < 2; t++) {
+        w->target.shape.kv = PL_F32;
+        int others = 0;
+        for (uint64_t k = 0; k < 8; k++)
+            run(&w->target, NULL, NULL, 1, k, 1, t, -1, got);
+        w->target.shape.kv = PL_BF16;
+        for (uint64_t k = 0; k < 8; k++) {
+            run(&w->target, NULL, NULL, 1, k, 1, t, -1, w->plain);
+            for (int p = 0; p < got[k].n; p++)
+                others += got[k].bits[p] && got[k].bits[p] != w->plain[k].bits[p];
+        }
+        assert_true(others > 8);
+        for (size_t i = 0; i < sizeof with / sizeof *with; i++) {
+            int n = i % 2 ? 8 : 1;
+            if (with[i].kind)
+                test_backbone_write(test_mkdir(draft), &w->target, with[i].kind, &with[i].o, 34);
+            else
+                snprintf(draft, sizeof draft, "lm:%.50s", dir);
+            pl_drafter *d = open_drafter(w, draft, with[i].tree, n, n * 80);
+            run(&w->target, d, NULL, n * 80, 0, n, t, -1, got);
+            pl_drafter_destroy(d);
+            snprintf(what, sizeof what, "drafter %zu, temperature %d", i, t);
+            for (int k = 0; k < n; k++)
+                same(&w->plain[k], &got[k], what);
+            if (with[i].kind) test_rmdir(draft);
+        }
+    }
+    pl_llama_fini(&w->target);
+    test_rmdir(dir);
+    free(w);
+    free(got);
 }
 
 // At temperature 1 deterministic children with draws keyed by position give plain sampling's own tokens.
@@ -720,13 +776,13 @@ static void second_begins_as_the_first(void **state) {
 }
 
 // After any sequence of trees and commits the cache holds what reading the text at once puts there.
-static void cache_is_a_prefills(void **state) {
-    (void)state;
+static void check_cache(pl_dtype kv) {
     char        dir[64];
     pl_err      err = {0};
     world      *w = calloc(1, sizeof *w);
     test_oracle o;
     test_target(&w->target, test_mkdir(dir), 3, 17, PL_BF16);
+    w->target.shape.kv = kv;
     for (uint64_t key = 3; key < 40; key += 4) {
         int32_t            ids[128], script_n[1];
         const int32_t     *script[1];
@@ -749,7 +805,9 @@ static void cache_is_a_prefills(void **state) {
         assert_int_equal(pl_engine_start(e[1], s[0]->tokens, s[0]->n_read, &so, &s[1], &err), PL_OK);
         assert_int_equal(pl_engine_step(e[1], &err), PL_OK);
         assert_int_equal(s[1]->n_read, s[0]->n_read);
-        size_t bytes = (size_t)s[0]->n_read * (size_t)s[0]->kv.width * s[0]->kv.elem;
+        size_t bytes = (size_t)s[0]->n_read * (size_t)s[0]->kv.width * (kv == PL_BF16 ? 2 : 4);
+        assert_int_equal(s[0]->kv.bytes,
+                         2 * w->target.n_layers * s[0]->kv.slots * s[0]->kv.width * (int64_t)(kv == PL_BF16 ? 2 : 4));
         for (int l = 0; l < w->target.n_layers; l++) {
             assert_memory_equal(pl_kv_k(&s[0]->kv, l), pl_kv_k(&s[1]->kv, l), bytes);
             assert_memory_equal(pl_kv_v(&s[0]->kv, l), pl_kv_v(&s[1]->kv, l), bytes);
@@ -760,6 +818,12 @@ static void cache_is_a_prefills(void **state) {
     pl_llama_fini(&w->target);
     test_rmdir(dir);
     free(w);
+}
+
+static void cache_is_a_prefills(void **state) {
+    (void)state;
+    check_cache(PL_F32);
+    check_cache(PL_BF16);
 }
 
 // After a warm-up step the loop allocates nothing.
@@ -809,6 +873,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_fp32),
         cmocka_unit_test(bits_bf16),
+        cmocka_unit_test(bits_of_caches_in_bf16),
+        cmocka_unit_test(drafters_of_caches_in_bf16),
         cmocka_unit_test(sampled_equals_plain),
         cmocka_unit_test(stop_inside_block),
         cmocka_unit_test(eagle3_is_lossless),

@@ -151,11 +151,12 @@ static void make(pl_llama *m, char dir[64], pl_dtype t) {
     open_on(m, dir, t, test_device());
 }
 
-static void check(pl_dtype t, double temperature) {
+static void check(pl_dtype t, pl_dtype kv, double temperature) {
     static transcript plain[SESSIONS], got[SESSIONS];
     char              dir[64];
     pl_llama          m;
     make(&m, dir, t);
+    m.shape.kv = kv;
     for (uint64_t key = 0; key < SESSIONS; key++) // prompts in one row at a time
         run(&m, NULL, 1, key, 1, temperature, plain);
     run(&m, NULL, 70, 0, SESSIONS, temperature, got); // together, prompts in chunks of up to 70 rows
@@ -211,11 +212,12 @@ static void with(const drafting *g, const pl_llama *m, pl_dtype t, double temper
 }
 
 // Every head and every drafter, two sessions at a time.
-static void drafters(pl_dtype t, double temperature) {
+static void drafters(pl_dtype t, pl_dtype kv, double temperature) {
     static transcript plain[SESSIONS], got[SESSIONS];
     char              dir[64];
     pl_llama          m;
     make(&m, dir, t);
+    m.shape.kv = kv;
     for (uint64_t key = 0; key < 4; key++)
         run(&m, NULL, 16, key, 1, temperature, plain);
     for (int i = 0; i < DRAFTINGS; i++) {
@@ -411,19 +413,21 @@ static double distance(const float *a, const float *b, int from, int to) {
 
 // The budget. fp32 weights: one fma chain per output on both; attention's two products a layer take each number as two
 // of bf16, 2^-16 at most, independently. bf16: each of the 4 L + 1 products on a row's way rounds what enters to bf16,
-// by 2^-9 at most, independently; twice that.
+// by 2^-9 at most, independently; twice that. Caches in bf16 round two numbers more a layer.
 static void like_the_cpu(void **state) {
     (void)state;
     enum { LAYERS = 2 };
     static transcript there[SESSIONS], here[SESSIONS];
     static float      z[2][MAX_LEN * TEST_VOCAB];
-    for (int b = 0; b < 2; b++) {
-        pl_dtype t = b ? PL_BF16 : PL_F32;
-        double   budget = b ? 2 * sqrt(4 * LAYERS + 1) / 512 : sqrt(2 * LAYERS) / (1 << 16), worst = 0;
+    for (int b = 0; b < 3; b++) {
+        pl_dtype t = b ? PL_BF16 : PL_F32, kv = b == 2 ? PL_BF16 : PL_F32;
+        double   rounded = b == 2 ? 6 * LAYERS + 1 : 4 * LAYERS + 1;
+        double   budget = b ? 2 * sqrt(rounded) / 512 : sqrt(2 * LAYERS) / (1 << 16), worst = 0;
         char     dir[64];
         pl_llama m, cpu;
         make(&m, dir, t);
         open_on(&cpu, dir, t, pl_backend_cpu());
+        m.shape.kv = cpu.shape.kv = kv;
         for (uint64_t key = 0; key < SESSIONS; key++) {
             int32_t prompt[MAX_LEN];
             int     n = prompt_of(key, prompt);
@@ -442,7 +446,8 @@ static void like_the_cpu(void **state) {
             double d = distance(z[0], z[1], n - 1, same_text);
             worst = d > worst ? d : worst;
         }
-        print_message("logits in %s: %.2g of the CPU's away, budget %.2g\n", b ? "bf16" : "fp32", worst, budget);
+        print_message("logits in %s, caches in %s: %.2g of the CPU's away, budget %.2g\n", pl_dtype_name(t),
+                      pl_dtype_name(kv), worst, budget);
         assert_true(worst <= budget);
         pl_llama_fini(&m);
         pl_llama_fini(&cpu);
@@ -497,32 +502,43 @@ static void drawn_from_the_dist(void **state) {
 
 static void drafters_greedy(void **state) {
     (void)state;
-    drafters(PL_BF16, 0);
+    drafters(PL_BF16, PL_F32, 0);
 }
 static void drafters_sampled(void **state) {
     (void)state;
-    drafters(PL_BF16, 1);
+    drafters(PL_BF16, PL_F32, 1);
 }
 static void bf16_greedy(void **state) {
     (void)state;
-    check(PL_BF16, 0);
+    check(PL_BF16, PL_F32, 0);
 }
 static void bf16_sampled(void **state) {
     (void)state;
-    check(PL_BF16, 1);
+    check(PL_BF16, PL_F32, 1);
 }
 static void fp32_greedy(void **state) {
     (void)state;
-    check(PL_F32, 0);
+    check(PL_F32, PL_F32, 0);
+}
+static void caches_in_bf16(void **state) {
+    (void)state;
+    check(PL_BF16, PL_BF16, 0);
+    drafters(PL_BF16, PL_BF16, 1);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bf16_greedy),         cmocka_unit_test(bf16_sampled),
-        cmocka_unit_test(fp32_greedy),         cmocka_unit_test(drafters_greedy),
-        cmocka_unit_test(drafters_sampled),    cmocka_unit_test(drawn),
-        cmocka_unit_test(like_the_cpu),        cmocka_unit_test(nothing_comes_back),
-        cmocka_unit_test(drawn_from_the_dist), cmocka_unit_test(models_choose_there),
+        cmocka_unit_test(bf16_greedy),
+        cmocka_unit_test(bf16_sampled),
+        cmocka_unit_test(fp32_greedy),
+        cmocka_unit_test(drafters_greedy),
+        cmocka_unit_test(caches_in_bf16),
+        cmocka_unit_test(drafters_sampled),
+        cmocka_unit_test(drawn),
+        cmocka_unit_test(like_the_cpu),
+        cmocka_unit_test(nothing_comes_back),
+        cmocka_unit_test(drawn_from_the_dist),
+        cmocka_unit_test(models_choose_there),
     };
     test_only();
     return cmocka_run_group_tests(tests, NULL, NULL);

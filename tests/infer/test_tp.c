@@ -152,7 +152,7 @@ typedef struct way {
     double      temperature;
 } way;
 
-static void check_family(const char *family, pl_dtype t) {
+static void check_family(const char *family, pl_dtype t, pl_dtype kv) {
     way ways[] = {
         {NULL, NULL, 0}, {NULL, NULL, 1}, {"lookup", "chain:4", 0}, {"", "eagle2:6,4,20", 0}, {"", "eagle2:6,4,20", 1}};
     char       dir[64], head[64], what[128];
@@ -160,6 +160,7 @@ static void check_family(const char *family, pl_dtype t) {
     transcript one[sizeof ways / sizeof *ways], got;
     int64_t    accepted = 0;
     test_target_heads(&whole, test_mkdir(dir), family, 8, 4, LAYERS, 5, t);
+    whole.shape.kv = kv;
     test_drafter_write(test_mkdir(head), &whole, "full", 0, 9);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         if (ways[i].draft && !*ways[i].draft) ways[i].draft = head;
@@ -172,6 +173,7 @@ static void check_family(const char *family, pl_dtype t) {
         pl_comm *c = lead(ranks);
         pl_llama m;
         open_over(&m, dir, t, c);
+        m.shape.kv = kv;
         assert_int_equal(m.shape.nkv, 4 / ranks);
         for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
             snprintf(what, sizeof what, "%s in %s on %d ranks by %s at %g", family, pl_dtype_name(t), ranks,
@@ -191,13 +193,14 @@ static void texts_and_logits_are_those_of_one_process(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         for (int t = 0; t < 2; t++)
-            check_family(families[i], t ? PL_BF16 : PL_F32);
+            check_family(families[i], t ? PL_BF16 : PL_F32, PL_F32);
+    check_family("Llama", PL_BF16, PL_BF16);
 }
 
 static void and_over_tcp(void **state) {
     (void)state;
     over_tcp = true;
-    check_family("Llama", PL_BF16);
+    check_family("Llama", PL_BF16, PL_F32);
     over_tcp = false;
 }
 

@@ -239,11 +239,15 @@ pl_tensor op_place(op_run *r, int64_t rows, int64_t cols) {
     return pl_tensor_2d(op_bytes(r, (size_t)(rows * cols) * pl_dtype_size(t)), t, rows, cols);
 }
 
+pl_tensor op_cache(op_run *r, int64_t slots, int64_t cols, pl_dtype t) {
+    return t == PL_BF16 ? op_weight(r, slots, cols, PL_BF16, PL_ROWMAJOR, 1) : op_constant(r, slots, cols, 1);
+}
+
 void op_keep(op_run *r, pl_tensor qkv, const pl_kvrow *row, int nh, int nkv, int hd) {
     pl_tensor      none = op_place(r, 1, 0);
     const int32_t *pos = op_ids(r, qkv.dim[0], 0, 1);
-    pl_rope(op_ctx(r), &(pl_rope_args){
-                           .qkv = qkv, .cos = none, .sin = none, .pos = pos, .n_rot = nh + nkv, .hd = hd, .row = row});
+    pl_rope(op_ctx(r),
+            &(pl_rope_args){.qkv = qkv, .cos = none, .sin = none, .pos = pos, .n_rot = nh + nkv, .hd = hd, .row = row});
 }
 
 // The next output's values, to be filled by the caller; NULL while measuring.
@@ -277,6 +281,16 @@ void op_out(op_run *r, pl_tensor y) {
     add_to_loss(r, o, NULL);
     for (int64_t i = 0; i < o->n; i++)
         put_real(r, y.grad, i, get_real(r, y.grad, i) + o->coeff[i]);
+}
+
+void op_out_cache(op_run *r, pl_tensor cache) {
+    if (cache.dtype != PL_BF16) {
+        op_out(r, cache);
+        return;
+    }
+    output *o = next_output(r, pl_tensor_count(&cache));
+    for (int64_t i = 0; o && i < o->n; i++)
+        o->value[i] = (double)pl_bf16_to_f32(((const uint16_t *)cache.data)[i]);
 }
 
 void op_out_loss(op_run *r, pl_tensor y, const float *coeff) {

@@ -52,6 +52,9 @@ const float   *op_floats_from(op_run *r, const float *from, int64_t n);
 // Memory for outputs outside the frame: be->real without a gradient; raw bytes. Filled with 0xff (NaN) on each run.
 pl_tensor      op_place(op_run *r, int64_t rows, int64_t cols);
 void          *op_bytes(op_run *r, size_t bytes);
+// Caches of keys and values in a type, PL_F32 (be->real) or PL_BF16, with values in it, and as an output.
+pl_tensor      op_cache(op_run *r, int64_t slots, int64_t cols, pl_dtype t);
+void           op_out_cache(op_run *r, pl_tensor cache);
 // Puts keys and values of qkv's rows [nh | nkv | nkv heads of hd] into their caches as they are: rope that rotates
 // nothing.
 void           op_keep(op_run *r, pl_tensor qkv, const pl_kvrow *row, int nh, int nkv, int hd);

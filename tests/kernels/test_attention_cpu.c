@@ -115,14 +115,16 @@ typedef struct cached_shape {
     int   rows, n_ctx;
 } cached_shape;
 
+static pl_dtype held; // of the cache of what is built next
+
 static void chain(op_run *r, const void *arg) {
     const cached_shape *s = arg;
     int                 slots = s->n_ctx + s->rows;
     pl_tensor           qkv = op_constant(r, s->rows, width(s->h), 1);
-    pl_tensor k = op_constant(r, slots, s->h.nkv * s->h.hd, 1), v = op_constant(r, slots, s->h.nkv * s->h.hd, 1);
+    pl_tensor k = op_cache(r, slots, s->h.nkv * s->h.hd, held), v = op_cache(r, slots, s->h.nkv * s->h.hd, held);
     pl_kvrow *row = op_bytes(r, (size_t)s->rows * sizeof *row);
     for (int m = 0; m < s->rows; m++)
-        row[m] = (pl_kvrow){k.data, v.data, NULL, s->n_ctx, m + 1, s->n_ctx + m};
+        row[m] = (pl_kvrow){k.data, v.data, NULL, s->n_ctx, m + 1, s->n_ctx + m, held};
     op_out(r, pl_attention_cached(op_ctx(r), qkv, row, s->h.nh, s->h.nkv, s->h.hd));
 }
 
@@ -133,9 +135,13 @@ static void cached_widths(void **state) {
         {{3, 3, 40}, 20, 7},  {{5, 1, 80}, 9, 33},  {{4, 4, 96}, 16, 15},  {{4, 2, 112}, 1, G},  {{2, 2, 128}, 33, 31},
         {{2, 1, 130}, 2, 50}, {{2, 1, 144}, 3, 10}, {{4, 2, 256}, 10, 40}, {{16, 1, 32}, 1, 90},
     };
-    for (int i = 0; i < 14; i++)
-        op_check(chain, &s[i], OP_NO_TAPE | OP_NO_DEVICE, "cached chain of %d rows after %d keys, %d/%d heads of %d",
-                 s[i].rows, s[i].n_ctx, s[i].h.nh, s[i].h.nkv, s[i].h.hd);
+    for (int i = 0; i < 28; i++) {
+        const cached_shape of = s[i / 2];
+        held = i % 2 ? PL_BF16 : PL_F32;
+        op_check(chain, &of, OP_NO_TAPE | OP_NO_DEVICE,
+                 "cached chain of %d rows after %d keys in %s, %d/%d heads of %d", of.rows, of.n_ctx,
+                 pl_dtype_name(held), of.h.nh, of.h.nkv, of.h.hd);
+    }
 }
 
 // ---- blocks ----
@@ -228,7 +234,7 @@ static void poisoned_cache(op_run *r, const void *arg) {
     pl_tensor    k = op_constant(r, POISON_ROWS, kv, 1), v = op_constant(r, POISON_ROWS, kv, 1);
     pl_kvrow    *row = op_bytes(r, POISON_ROWS * sizeof *row);
     for (int m = 0; m < POISON_ROWS; m++)
-        row[m] = (pl_kvrow){k.data, v.data, NULL, 0, m < 60 ? m + 1 : 10, m};
+        row[m] = (pl_kvrow){k.data, v.data, NULL, 0, m < 60 ? m + 1 : 10, m, PL_F32};
     pl_f32(&k)[POISONED * kv] = NAN;
     op_out(r, pl_attention_cached(op_ctx(r), qkv, row, h->nh, h->nkv, h->hd));
 }

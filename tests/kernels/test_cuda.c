@@ -388,7 +388,7 @@ static void looped_run(looped *s, int n, int turn) {
         s->in->path[i][1] = n + i;
         for (int l = 0; l < LAYERS; l++) {
             float *k = s->cache + (size_t)l * 2 * SLOTS * HD;
-            s->in->row[l][i] = (pl_kvrow){k, k + SLOTS * HD, s->in->path[i], n, i ? 2 : 1, n + i};
+            s->in->row[l][i] = (pl_kvrow){k, k + SLOTS * HD, s->in->path[i], n, i ? 2 : 1, n + i, PL_F32};
         }
     }
     pl_ctx_begin(&s->ctx);
@@ -485,7 +485,7 @@ static void rounded_beside(op_run *r, const void *arg) {
     g.rank = 1, g.dim[0] = n, g.dim[1] = 1;
     for (int m = 0; m < s->rows; m++) {
         all[m] = m;
-        row[m] = (pl_kvrow){k.data, v.data, NULL, 0, m + 1, m};
+        row[m] = (pl_kvrow){k.data, v.data, NULL, 0, m + 1, m, PL_F32};
     }
     made[0] = pl_rmsnorm(ctx, x, g, 1e-5);
     y[0] = pl_linear(ctx, made[0], w);
@@ -557,14 +557,14 @@ static void rounded_until_written(void **state) {
 enum { CONTEXT = 2300, HEADS = 6, WIDTH = 40 }; // 72 groups of keys: 18 parts
 
 static void long_context(op_run *r, const void *arg) {
-    (void)arg;
-    pl_tensor qkv = op_constant(r, 2, (HEADS + 2) * WIDTH, 1);
-    pl_tensor k = op_constant(r, CONTEXT + 2, WIDTH, 1), v = op_constant(r, CONTEXT + 2, WIDTH, 1);
-    pl_kvrow *row = op_bytes(r, 2 * sizeof *row);
-    int32_t  *path = op_bytes(r, 2 * sizeof *path);
+    const pl_dtype *kv = arg;
+    pl_tensor       qkv = op_constant(r, 2, (HEADS + 2) * WIDTH, 1);
+    pl_tensor       k = op_cache(r, CONTEXT + 2, WIDTH, *kv), v = op_cache(r, CONTEXT + 2, WIDTH, *kv);
+    pl_kvrow       *row = op_bytes(r, 2 * sizeof *row);
+    int32_t        *path = op_bytes(r, 2 * sizeof *path);
     path[0] = CONTEXT + 1, path[1] = CONTEXT;
-    row[0] = (pl_kvrow){k.data, v.data, NULL, CONTEXT - 32, 1, CONTEXT - 32};
-    row[1] = (pl_kvrow){k.data, v.data, path, CONTEXT, 2, CONTEXT};
+    row[0] = (pl_kvrow){k.data, v.data, NULL, CONTEXT - 32, 1, CONTEXT - 32, *kv};
+    row[1] = (pl_kvrow){k.data, v.data, path, CONTEXT, 2, CONTEXT, *kv};
     op_out(r, pl_attention_cached(op_ctx(r), qkv, row, HEADS, 1, WIDTH));
 }
 
@@ -575,12 +575,14 @@ typedef struct tree_shape {
     int n, nh, nkv, hd;
 } tree_shape;
 
+static pl_dtype held; // of the cache of what is built next
+
 static void tree_rows(op_run *r, const void *arg) {
     const tree_shape *s = arg;
     int               kv = s->nkv * s->hd;
     pl_ctx           *ctx = op_ctx(r);
     pl_tensor         qkv = op_constant(r, TREE, (s->nh + 2 * s->nkv) * s->hd, 1);
-    pl_tensor         k = op_constant(r, s->n + TREE, kv, 1), v = op_constant(r, s->n + TREE, kv, 1);
+    pl_tensor         k = op_cache(r, s->n + TREE, kv, held), v = op_cache(r, s->n + TREE, kv, held);
     pl_kvrow         *row = op_bytes(r, TREE * sizeof *row);
     int32_t          *path = op_bytes(r, TREE * (TRUNK + 1) * sizeof *path);
     for (int m = 0; m < TREE; m++) {
@@ -588,7 +590,7 @@ static void tree_rows(op_run *r, const void *arg) {
         int32_t *p = path + m * (TRUNK + 1);
         for (int i = 0; i <= under; i++)
             p[i] = s->n + (i < under ? i * 7 : m * 7) % TREE;
-        row[m] = (pl_kvrow){k.data, v.data, p, s->n, under + 1, p[under]};
+        row[m] = (pl_kvrow){k.data, v.data, p, s->n, under + 1, p[under], held};
     }
     op_keep(r, qkv, row, s->nh, s->nkv, s->hd);
     op_out(r, pl_attention_cached(ctx, qkv, row, s->nh, s->nkv, s->hd));
@@ -603,16 +605,17 @@ static void trees_share_a_context(void **state) {
     (void)state;
     const tree_shape shapes[] = {{0, 4, 1, 64},    {28, 8, 2, 40},   {31, 9, 1, 16},  {64, 3, 3, 33},
                                  {126, 8, 2, 128}, {300, 4, 2, 256}, {60, 20, 1, 16}, {8188, 1, 1, 4}};
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        const tree_shape *s = &shapes[i];
-        op_run           *r = op_run_once(tree_rows, s, pl_backend_cuda_emulated(), 1, OP_NO_TAPE);
+    for (size_t i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++) {
+        const tree_shape *s = &shapes[i / 2];
+        held = i % 2 ? PL_BF16 : PL_F32;
+        op_run *r = op_run_once(tree_rows, s, pl_backend_cuda_emulated(), 1, OP_NO_TAPE);
         for (int m = 0; m < TREE; m++)
             for (int e = 0; e < s->nh * s->hd; e++)
                 assert_true(op_value(r, 0, m * s->nh * s->hd + e) == op_value(r, m + 1, e));
         op_run_free(r);
         if (s->n < 400)
-            op_check(tree_rows, s, OP_NO_TAPE | OP_BF16_PAIRS, "a tree after %d keys, %d/%d heads of %d", s->n, s->nh,
-                     s->nkv, s->hd);
+            op_check(tree_rows, s, OP_NO_TAPE | OP_BF16_PAIRS, "a tree after %d keys in %s, %d/%d heads of %d", s->n,
+                     pl_dtype_name(held), s->nh, s->nkv, s->hd);
     }
 }
 
@@ -631,7 +634,11 @@ static void rounds(op_run *r, const void *arg) { // 69 chunks of 64 best, then 5
 static void long_sizes(void **state) {
     (void)state;
     const int vocab = 70001;
-    op_check(long_context, NULL, OP_NO_TAPE | OP_BF16_PAIRS, "attention over %d keys", CONTEXT);
+    for (int i = 0; i < 2; i++) {
+        const pl_dtype kv = i ? PL_BF16 : PL_F32;
+        op_check(long_context, &kv, OP_NO_TAPE | OP_BF16_PAIRS, "attention over %d keys in %s", CONTEXT,
+                 pl_dtype_name(kv));
+    }
     op_check(rounds, &vocab, OP_NO_TAPE, "top 64 of %d", vocab);
 }
 

@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+static pl_dtype held; // of the caches of what is built next
+
 typedef struct heads {
     int nh, nkv, hd;
 } heads;
@@ -92,7 +94,7 @@ static void cached(op_run *r, const void *arg) {
     heads               h = s->h;
     pl_tensor           qkv = op_constant(r, ROWS, width(h), 1), cache[4];
     for (int i = 0; i < 4; i++)
-        cache[i] = op_constant(r, SLOTS, h.nkv * h.hd, 1);
+        cache[i] = op_cache(r, SLOTS, h.nkv * h.hd, held);
     pl_kvrow *row = op_bytes(r, ROWS * sizeof *row);
     int32_t  *path = op_bytes(r, ROWS * PATH * sizeof *path);
     for (int m = 0; m < ROWS; m++) {
@@ -104,14 +106,15 @@ static void cached(op_run *r, const void *arg) {
                             .path = tree[m].session == 0 ? path + m * PATH : NULL,
                             .n_ctx = n_ctx,
                             .n_path = tree[m].n_path,
-                            .slot = n_ctx + tree[m].slot_offset};
+                            .slot = n_ctx + tree[m].slot_offset,
+                            .dtype = held};
     }
     op_keep(r, qkv, row, h.nh, h.nkv, h.hd);
     pl_attention_rule rule = with_sinks(r, s->rule, h.nh);
     op_out(r, pl_attention_ruled(op_ctx(r), qkv, row, h.nh, h.nkv, h.hd, &rule));
     op_out(r, qkv);
     for (int i = 0; i < 4; i++)
-        op_out(r, cache[i]);
+        op_out_cache(r, cache[i]);
 }
 
 static const cached_shape cached_shapes[] = {
@@ -140,11 +143,12 @@ enum { CACHED_SHAPES = sizeof cached_shapes / sizeof cached_shapes[0] };
 
 static void cached_all_backends(void **state) {
     (void)state;
-    for (int i = 0; i < CACHED_SHAPES; i++) {
-        const cached_shape *s = &cached_shapes[i];
-        op_check(cached, s, OP_NO_TAPE | OP_BF16_PAIRS | (s->rule.sink.rank ? OP_NO_DEVICE : 0),
-                 "cached attention, %d/%d heads of %d, contexts %d and %d, window %d, cap %g", s->h.nh, s->h.nkv,
-                 s->h.hd, s->n_ctx[0], s->n_ctx[1], s->rule.window, s->rule.cap);
+    for (int i = 0; i < 2 * CACHED_SHAPES; i++) {
+        const cached_shape s = cached_shapes[i / 2];
+        held = i % 2 ? PL_BF16 : PL_F32;
+        op_check(cached, &s, OP_NO_TAPE | OP_BF16_PAIRS | (s.rule.sink.rank ? OP_NO_DEVICE : 0),
+                 "cached attention, %d/%d heads of %d, contexts %d and %d in %s, window %d, cap %g", s.h.nh, s.h.nkv,
+                 s.h.hd, s.n_ctx[0], s.n_ctx[1], pl_dtype_name(held), s.rule.window, s.rule.cap);
     }
 }
 
@@ -159,8 +163,9 @@ static void cached_values(void **state) {
     (void)state;
     const pl_backend *be;
     for (int b = 0; (be = op_backend(b)); b++)
-        for (int i = 0; i < CACHED_SHAPES; i++) {
-            const cached_shape *s = &cached_shapes[i];
+        for (int i = 0; i < 2 * CACHED_SHAPES; i++) {
+            const cached_shape *s = &cached_shapes[i / 2];
+            held = i % 2 ? PL_BF16 : PL_F32;
             if (s->rule.sink.rank && be->memory) continue;
             op_run *r = op_run_once(cached, s, be, 1, OP_NO_TAPE);
             double *q = malloc((size_t)width(s->h) * sizeof *q);
@@ -196,7 +201,7 @@ static void one_way(op_run *r, const void *arg) {
     int                  kv = h.nkv * h.hd, before = w->which == 1 ? TOKENS - 1 : w->which == 3 ? 4 : 0;
     int                  rows = TOKENS - before;
     pl_tensor            tokens = op_constant(r, TOKENS + 1, width(h), 1); // the last one is the unrelated row
-    pl_tensor            k = op_constant(r, w->n + WAY_ROOM, kv, 1), v = op_constant(r, w->n + WAY_ROOM, kv, 1);
+    pl_tensor            k = op_cache(r, w->n + WAY_ROOM, kv, held), v = op_cache(r, w->n + WAY_ROOM, kv, held);
     pl_kvrow            *row = op_bytes(r, (TOKENS + 1) * sizeof *row);
     int32_t             *path = op_bytes(r, TOKENS * sizeof *path), *index = op_bytes(r, (TOKENS + 1) * sizeof *index);
     pl_ctx              *ctx = op_ctx(r);
@@ -204,7 +209,7 @@ static void one_way(op_run *r, const void *arg) {
     // The committed ones among the tokens lie where the chain puts them.
     for (int i = 0; i < before; i++) {
         index[i] = i;
-        row[i] = (pl_kvrow){k.data, v.data, NULL, w->n, i + 1, w->n + i};
+        row[i] = (pl_kvrow){k.data, v.data, NULL, w->n, i + 1, w->n + i, held};
     }
     if (before) op_keep(r, pl_gather(ctx, tokens, index, before), row, h.nh, h.nkv, h.hd);
     for (int i = 0; i < TOKENS; i++)
@@ -219,7 +224,8 @@ static void one_way(op_run *r, const void *arg) {
                             .path = in_tree ? path : NULL,
                             .n_ctx = w->n + before,
                             .n_path = i + 1,
-                            .slot = in_tree ? path[i] : w->n + before + i};
+                            .slot = in_tree ? path[i] : w->n + before + i,
+                            .dtype = held};
     }
     if (extra) {
         index[rows] = TOKENS;
@@ -249,8 +255,8 @@ static void bits_depend_on_positions_alone(void **state) {
     enum { PLAIN = 18, RULED = sizeof ruled / sizeof *ruled };
     const pl_backend *be;
     for (int b = 0; (be = op_backend(b)); b++)
-        for (int which = 0; which < PLAIN + RULED; which++) {
-            int               i = which / 6, c = which % 6;
+        for (int both = 0; both < 2 * (PLAIN + RULED); both++) {
+            int               which = both / 2, i = which / 6, c = which % 6;
             pl_attention_rule rule = {0};
             if (which >= PLAIN) {
                 i = ruled[which - PLAIN].heads;
@@ -258,6 +264,7 @@ static void bits_depend_on_positions_alone(void **state) {
                 rule = ruled[which - PLAIN].rule;
             }
             if (rule.sink.rank && be->memory) continue;
+            held = both % 2 ? PL_BF16 : PL_F32;
             op_run *r[4];
             way     w[4];
             for (int k = 0; k < 4; k++) {
@@ -267,8 +274,8 @@ static void bits_depend_on_positions_alone(void **state) {
             for (int k = 1; k < 4; k++)
                 for (int d = 0; d < h[i].nh * h[i].hd; d++)
                     if (op_value(r[k], 0, d) != op_value(r[0], 0, d))
-                        fail_msg("%s, %d heads of %d after %d keys, window %d: way %d differs at %d", be->name, h[i].nh,
-                                 h[i].hd, n[c], rule.window, k, d);
+                        fail_msg("%s, %d heads of %d after %d keys in %s, window %d: way %d differs at %d", be->name,
+                                 h[i].nh, h[i].hd, n[c], pl_dtype_name(held), rule.window, k, d);
             for (int k = 0; k < 4; k++)
                 op_run_free(r[k]);
         }

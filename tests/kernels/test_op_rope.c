@@ -15,6 +15,8 @@ typedef struct shape {
     int rows, n_rot, n_rest, hd, offset, part; // part: elements of a head that are rotated, 0: all
 } shape;
 
+static pl_dtype held; // of the caches of what is built next
+
 static int turned_of(const shape *s) {
     return s->part ? s->part : s->hd;
 }
@@ -95,42 +97,84 @@ static void kept(op_run *r, const void *arg) {
     pl_rope_args a = make(r, s, op_constant(r, s->rows, (s->n_rot + s->n_rest) * s->hd, 1));
     pl_tensor    cache[4];
     for (int i = 0; i < 4; i++)
-        cache[i] = op_constant(r, SLOTS, kv, 1);
+        cache[i] = op_cache(r, SLOTS, kv, held);
     pl_kvrow *row = op_bytes(r, (size_t)s->rows * sizeof *row);
     for (int m = 0; m < s->rows; m++)
-        row[m] = (pl_kvrow){cache[m % 2 * 2].data, cache[m % 2 * 2 + 1].data, NULL, 0, 1, (m / 2 * 7 + 2) % SLOTS};
+        row[m] =
+            (pl_kvrow){cache[m % 2 * 2].data, cache[m % 2 * 2 + 1].data, NULL, 0, 1, (m / 2 * 7 + 2) % SLOTS, held};
     a.row = row;
     pl_rope(op_ctx(r), &a);
     op_out(r, a.qkv);
     for (int i = 0; i < 4; i++)
-        op_out(r, cache[i]);
+        op_out_cache(r, cache[i]);
+}
+
+static double as_held(double x, pl_dtype t) {
+    return t == PL_BF16 ? (double)pl_round_bf16((float)x) : x;
 }
 
 static void rows_are_kept(void **state) {
     (void)state;
     const pl_backend *be;
+    held = PL_F32;
     for (int i = 0; i < SHAPES; i++)
         if (shapes[i].n_rest > 0)
             op_check(kept, &shapes[i], OP_NO_TAPE, "rope, kept: %d rows, %d+%d heads of %d, %d of them", shapes[i].rows,
                      shapes[i].n_rot, shapes[i].n_rest, shapes[i].hd, turned_of(&shapes[i]));
-    for (int b = 0; (be = op_backend(b / 2)); b++) {
+    for (int b = 0; (be = op_backend(b / 4)); b++) {
         const shape s = {5, 3, 2, 8, 11, b % 2 ? 6 : 0};
         const int   width = (s.n_rot + s.n_rest) * s.hd, kv = s.n_rest * s.hd;
-        op_run     *r = op_run_once(kept, &s, be, 1, OP_NO_TAPE),
+        held = b % 4 / 2 ? PL_BF16 : PL_F32;
+        op_run *r = op_run_once(kept, &s, be, 1, OP_NO_TAPE),
                *bare = op_run_once(before_and_after, &s, be, 1, OP_NO_TAPE);
         for (int m = 0; m < s.rows; m++)
             for (int i = 0; i < kv; i++) {
                 const int at = (m / 2 * 7 + 2) % SLOTS * kv + i, k = (m + 1) * width - 2 * kv + i;
-                assert_true(op_value(r, 1 + m % 2 * 2, at) == op_value(r, 0, k));
-                assert_true(op_value(r, 2 + m % 2 * 2, at) == op_value(r, 0, k + kv));
+                assert_true(op_value(r, 1 + m % 2 * 2, at) == as_held(op_value(r, 0, k), held));
+                assert_true(op_value(r, 2 + m % 2 * 2, at) == as_held(op_value(r, 0, k + kv), held));
             }
         for (int k = 0; k < s.rows * width; k++) // and rotated as without
             assert_true(op_value(r, 0, k) == op_value(bare, 1, k));
         for (int i = 0; i < kv; i++) // slot 0 was nobody's
             for (int m = 0; m < s.rows; m++)
-                assert_true(op_value(r, 1, i) != op_value(r, 0, (m + 1) * width - 2 * kv + i));
+                assert_true(op_value(r, 1, i) != as_held(op_value(r, 0, (m + 1) * width - 2 * kv + i), held));
         op_run_free(r);
         op_run_free(bare);
+    }
+}
+
+// What caches in bf16 hold is the nearest to what was put there, whatever it is, on every backend.
+static const float put_there[] = {1.0f,        0x1.01p0f,    0x1.03p0f, -0x1.03p0f, 0x1.00ffp0f, 0x1.0101p0f,
+                                  0x1p-126f,   0x1.01p-127f, 0x1p-149f, -0x1p-140f, 0.0f,        -0.0f,
+                                  0x1.fep127f, 0x1.ffp127f,  -INFINITY, NAN};
+enum { PUT = sizeof put_there / sizeof *put_there };
+
+static void rounded(op_run *r, const void *arg) {
+    (void)arg;
+    pl_tensor qkv = op_place(r, 1, 3 * PUT), cache[2] = {op_cache(r, 1, PUT, PL_BF16), op_cache(r, 1, PUT, PL_BF16)};
+    pl_kvrow *row = op_bytes(r, sizeof *row);
+    *row = (pl_kvrow){cache[0].data, cache[1].data, NULL, 0, 1, 0, PL_BF16};
+    for (int i = 0; i < 3 * PUT; i++)
+        if (qkv.dtype == PL_F64)
+            pl_f64(&qkv)[i] = (double)put_there[i % PUT];
+        else
+            pl_f32(&qkv)[i] = put_there[i % PUT];
+    op_keep(r, qkv, row, 1, 1, PUT);
+    op_out_cache(r, cache[0]);
+    op_out_cache(r, cache[1]);
+}
+
+static void rounded_to_nearest_even(void **state) {
+    (void)state;
+    const pl_backend *be;
+    for (int b = 0; (be = op_backend(b)); b++) {
+        op_run *r = op_run_once(rounded, NULL, be, 1, OP_NO_TAPE);
+        for (int i = 0; i < 2 * PUT; i++) {
+            double expected = (double)pl_round_bf16(put_there[i % PUT]), got = op_value(r, i / PUT, i % PUT);
+            bool   same = isnan(expected) ? isnan(got) : got == expected && !signbit(got) == !signbit(expected);
+            if (!same) fail_msg("%s holds %a as %a", be->name, (double)put_there[i % PUT], got);
+        }
+        op_run_free(r);
     }
 }
 
@@ -251,8 +295,10 @@ static void far_positions(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_backends), cmocka_unit_test(values), cmocka_unit_test(rows_are_kept),
-        cmocka_unit_test(scalings),     cmocka_unit_test(yarn),   cmocka_unit_test(far_positions),
+        cmocka_unit_test(all_backends),  cmocka_unit_test(values),
+        cmocka_unit_test(rows_are_kept), cmocka_unit_test(rounded_to_nearest_even),
+        cmocka_unit_test(scalings),      cmocka_unit_test(yarn),
+        cmocka_unit_test(far_positions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // How far the built-in target's log-probabilities lie from those that double arithmetic gives of the same weights: with
-// products in bf16, as weights in bf16 are computed with, and in fp32.
+// products in bf16, as weights in bf16 are computed with, and in fp32; and, decoded, over caches in either.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +8,8 @@
 #include <cmocka.h>
 
 #include "data/tokenizer/tokenizer.h"
+#include "infer/model/kv.h"
+#include "infer/model/llama.h"
 #include "kernels/base/arena.h"
 #include "train/task/lm.h"
 #include <math.h>
@@ -72,7 +74,89 @@ static void log_probabilities_beside_double(void **state) {
     pl_tokenizer_close(tok);
 }
 
+// ---- decoded ----
+
+typedef struct decoded {
+    pl_llama       m;
+    pl_kv          kv;
+    const int32_t *ids;
+    pl_tensor      logits;
+} decoded;
+
+static void forward(pl_ctx *ctx, void *arg) {
+    decoded     *d = arg;
+    int32_t     *pos = pl_ctx_bytes(ctx, ROWS * sizeof *pos);
+    pl_kvrow    *row = pl_ctx_bytes(ctx, ROWS * (size_t)d->m.n_layers * sizeof *row);
+    pl_llama_out out;
+    for (int32_t i = 0; i < ROWS && !ctx->measuring; i++) {
+        pos[i] = i;
+        pl_kv_row(&d->kv, &row[i], ROWS, 0, NULL, i + 1, i);
+    }
+    pl_view view = {.pos = pos, .cos = d->m.cos, .sin = d->m.sin, .row = row, .m = ROWS};
+    pl_llama_forward(ctx, &d->m, d->ids, ROWS, &view, NULL, 0, &out);
+    d->logits = pl_llama_logits(ctx, &d->m, out.hidden);
+}
+
+static void decoded_losses(double *out, pl_dtype weights, pl_dtype kv, const int32_t *ids) {
+    decoded d = {.ids = ids};
+    pl_err  err = {0};
+    pl_ctx  ctx;
+    assert_int_equal(pl_llama_open(&d.m, TARGET, weights, pl_backend_cpu(), &err), PL_OK);
+    d.m.shape.kv = kv;
+    assert_int_equal(pl_kv_create(&d.kv, d.m.n_layers, ROWS, &d.m.shape, d.m.be, &err), PL_OK);
+    assert_int_equal(pl_ctx_init(&ctx, d.m.be, NULL), PL_OK);
+    assert_int_equal(pl_ctx_measure(&ctx, forward, &d, &err), PL_OK);
+    pl_ctx_begin(&ctx);
+    forward(&ctx, &d);
+    assert_int_equal(pl_ctx_sync(&ctx, &err), PL_OK);
+    for (int i = 0; i < ROWS; i++) {
+        const float *z = pl_f32(&d.logits) + i * d.m.vocab;
+        double       max = -INFINITY, sum = 0;
+        for (int64_t v = 0; v < d.m.vocab; v++)
+            max = fmax(max, (double)z[v]);
+        for (int64_t v = 0; v < d.m.vocab; v++)
+            sum += exp((double)z[v] - max);
+        out[i] = max + log(sum) - (double)z[ids[i + 1]];
+    }
+    pl_ctx_fini(&ctx);
+    pl_kv_destroy(&d.kv);
+    pl_llama_fini(&d.m);
+}
+
+static void caches_beside_double(void **state) {
+    (void)state;
+    static const double bound[4][2] = {{1e-3, 1e-4}, {0.02, 0.005}, {0.03, 0.008}, {0.03, 0.008}}; // worst, mean
+    double              truth[ROWS], got[4][ROWS], mean[4];
+    pl_tokenizer       *tok;
+    int32_t            *ids;
+    int64_t             n;
+    pl_err              err = {0};
+    assert_int_equal(pl_tokenizer_open(&tok, TARGET, &err), PL_OK);
+    assert_int_equal(pl_tokenizer_encode(tok, text, strlen(text), PL_TOK_ADD_BOS, &ids, &n, &err), PL_OK);
+    assert_true(n > ROWS);
+    losses(truth, pl_backend_ref64(), PL_F32, ids);
+    for (int k = 0; k < 4; k++) {
+        const pl_dtype weights = k / 2 ? PL_BF16 : PL_F32, kv = k % 2 ? PL_BF16 : PL_F32;
+        double         worst = 0;
+        mean[k] = 0;
+        decoded_losses(got[k], weights, kv, ids);
+        for (int i = 0; i < ROWS; i++) {
+            const double e = fabs(got[k][i] - truth[i]);
+            worst = fmax(worst, e);
+            mean[k] += e / ROWS;
+        }
+        print_message("log p of %d tokens, weights in %s over caches in %s: off by %.2g at most, %.2g on average\n",
+                      ROWS, pl_dtype_name(weights), pl_dtype_name(kv), worst, mean[k]);
+        assert_true(worst < bound[k][0] && mean[k] < bound[k][1]);
+    }
+    assert_true(mean[1] > 2 * mean[0]); // keys and values were rounded
+    assert_true(memcmp(got[2], got[3], sizeof got[2]) != 0);
+    pl_free(ids);
+    pl_tokenizer_close(tok);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(log_probabilities_beside_double)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(log_probabilities_beside_double),
+                                       cmocka_unit_test(caches_beside_double)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "infer/bench/predict.h"
 #include "infer/bench/shape.h"
 #include "infer/cli/show.h"
+#include "infer/model/kv.h"
 #include "kernels/base/json_put.h"
 #include "kernels/base/room.h"
 #include "kernels/op/attention.h"
@@ -101,6 +102,11 @@ static const pl_cli_option options[] = {
      .arg = "bf16|fp32|both",
      .deflt = "both",
      .help = "heads, step: how weights are held; step: bf16 where it is not given"},
+    {.name = "kv",
+     .type = PL_CLI_CHOICE,
+     .arg = "fp32|bf16",
+     .deflt = "fp32",
+     .help = "decode, attention: " PL_KV_HELP},
     {.name = "tokenizer", .type = PL_CLI_TEXT, .arg = "PATH", .help = "tokenize: the tokenizer"},
     {.name = "pre", .type = PL_CLI_TEXT, .arg = "NAME", .help = PL_TOK_PRE_HELP},
     {.name = "file", .letter = 'f', .type = PL_CLI_TEXT, .arg = "F", .help = "tokenize: a text"},
@@ -152,6 +158,7 @@ static const struct {
                {"hidden", LINEAR | HEADS | ATTENTION, TRAIN},
                {"ranks", HEADS, 0},
                {"weights", HEADS | STEP, 0},
+               {"kv", DECODE | ATTENTION, 0},
                {"tokenizer", TOKENIZE, 0},
                {"pre", DECODE | TOKENIZE, 0},
                {"file", TOKENIZE, 0},
@@ -304,7 +311,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
                                 .tree = pl_cli_text(a, "tree"),
                                 .context = (int)pl_cli_int(a, "context"),
                                 .new_tokens = (int)pl_cli_int(a, "new-tokens"),
-                                .repeats = (int)pl_cli_int(a, "repeats")};
+                                .repeats = (int)pl_cli_int(a, "repeats"),
+                                .kv = pl_kv_chosen(pl_cli_choice(a, "kv"))};
     pl_bench_step     step = {.target = decode.target,
                               .batch = pl_cli_int(a, "batch"),
                               .seq_len = pl_cli_int(a, "seq-len"),
@@ -313,8 +321,11 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
                               .repeats = decode.repeats};
     pl_bench_tokenize tokenize = {
         .tokenizer = pl_cli_text(a, "tokenizer"), .pre = pl_cli_text(a, "pre"), .file = pl_cli_text(a, "file")};
-    pl_bench_shape shape = {
-        .context = decode.context, .steps = decode.new_tokens, .repeats = decode.repeats, .block = decode.drafter};
+    pl_bench_shape shape = {.context = decode.context,
+                            .steps = decode.new_tokens,
+                            .repeats = decode.repeats,
+                            .kv = decode.kv,
+                            .block = decode.drafter};
     PL_TRY(pl_bench_shape_options(a, &shape.name, &shape.layers, err));
     for (int t = 0; t < 2; t++) {
         heads.dtype[t] = weights == 2 || weights == t;
@@ -338,7 +349,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     if (st == PL_OK && next(mask, TRAIN)) st = pl_bench_put_train(o, &b, step.seq_len, heads.vocab, heads.width, err);
     if (st == PL_OK && next(mask, HEADS)) st = pl_bench_put_heads(o, &b, &heads, err);
     if (st == PL_OK && next(mask, HEADS)) pl_bench_put_reads(o, &b, &heads);
-    if (st == PL_OK && next(mask, ATTENTION)) st = pl_bench_put_attention(o, &b, heads.width, err);
+    if (st == PL_OK && next(mask, ATTENTION)) st = pl_bench_put_attention(o, &b, heads.width, decode.kv, err);
     if (st == PL_OK && env->backend->memory && next(mask, DRAW)) pl_bench_put_draw(o, &b, heads.vocab);
     if (st == PL_OK && next(mask, DECODE))
         st = shape.name ? pl_bench_put_shape(o, &b, &shape, err) : pl_bench_put_decode(o, &b, &decode, err);

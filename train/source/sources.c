@@ -62,5 +62,7 @@ pl_status pl_sources_teacher(pl_teacher *t, const pl_recipe *r, const pl_env *en
     pl_dtype                  dtype = pl_target_dtype(gen);
     bool                      asked = pl_train_recipe_of(r)->train.on_policy.share > 0; // what it says to others' text
     if (!pl_data_made_meanwhile(gen) && !asked) return pl_teacher_open(t, gen->target.path, dtype, env->backend, err);
-    return pl_teacher_open_whole(t, gen->target.path, dtype, env->backend, env->tp, err);
+    PL_TRY(pl_teacher_open_whole(t, gen->target.path, dtype, env->backend, env->tp, err));
+    t->whole.shape.kv = pl_target_kv(gen);
+    return PL_OK;
 }

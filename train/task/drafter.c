@@ -211,10 +211,13 @@ static pl_status open_target(eagle *e, pl_err *err) {
     pl_target                *t = &e->target;
     pl_dtype                  dtype = pl_target_dtype(gen);
     e->borrowed = e->teacher.whole.layer != NULL;
-    if (!e->borrowed)
-        return pl_target_open_over(t, gen->target.path, gen->target.tokenizer, gen->target.pre,
+    if (!e->borrowed) {
+        PL_TRY(pl_target_open_over(t, gen->target.path, gen->target.tokenizer, gen->target.pre,
                                    dtype == PL_F32 ? PL_WEIGHTS_FP32 : PL_WEIGHTS_BF16, e->env->backend, e->env->tp,
-                                   err);
+                                   err));
+        t->model.shape.kv = pl_target_kv(gen);
+        return PL_OK;
+    }
     *t = (pl_target){.model = e->teacher.whole, .dtype = dtype};
     PL_TRY(pl_target_tokenizer(&t->tok, gen->target.path, gen->target.tokenizer, gen->target.pre, err));
     t->n_stop = pl_target_stops(t->stop, &t->model.config, t->tok);

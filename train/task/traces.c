@@ -337,7 +337,8 @@ static pl_status make_room(capture *c, pl_err *err) {
 
 static pl_status open_writer(capture *c, const char *to, const char *drafter, const char *head, pl_err *err) {
     char generation[64];
-    snprintf(generation, sizeof generation, "%s" LIMIT "%lld", c->train->identity, (long long)c->rows_max);
+    snprintf(generation, sizeof generation, "%s%s" LIMIT "%lld", c->train->identity,
+             c->target.shape.kv == PL_BF16 ? ", kv bf16" : "", (long long)c->rows_max);
     pl_dataset_attrs a = {.target_fingerprint = c->target.fingerprint,
                           .tokenizer_fingerprint = "",
                           .template_name = "",
@@ -376,6 +377,7 @@ static pl_status prepare(capture *c, const char *dataset_dir, const char *to, co
     PL_TRY(pl_hf_config_read(&config, dir, PL_HF_DRAFTER, err));
     PL_TRY(pl_sources_teacher(&c->teacher, r, env, err));
     PL_TRY(pack_head(c, err));
+    c->target.shape.kv = pl_target_kv(gen);
     PL_TRY(open_drafter(c, dir, config.dtype == PL_F32 ? PL_F32 : PL_BF16, &config, err));
     c->alone = *env;
     c->alone.comm = NULL;
