@@ -113,9 +113,17 @@ static void frame_is_cached(void **state) {
     assert_true(frame > 0 && (double)frame < pl_gpu(PL_GPU_L2_BYTES, PL_CENTRAL));
 }
 
+static void nodes_beside_one_row(void **state) {
+    (void)state;
+    skip_uncounted();
+    const double over = nodes.early_seconds[PL_CENTRAL] / plain.early_seconds[PL_CENTRAL];
+    print_message("60 nodes predicted %.3f ms, %.3f of one row\n", 1e3 * nodes.early_seconds[PL_CENTRAL], over);
+    assert_true(over >= 1 && over <= 1.15);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(launches), cmocka_unit_test(bytes),
-                                       cmocka_unit_test(norms_wait_at_most_twice), cmocka_unit_test(share_of_copy),
-                                       cmocka_unit_test(frame_is_cached)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(launches),      cmocka_unit_test(bytes),           cmocka_unit_test(norms_wait_at_most_twice),
+        cmocka_unit_test(share_of_copy), cmocka_unit_test(frame_is_cached), cmocka_unit_test(nodes_beside_one_row)};
     return cmocka_run_group_tests(tests, predict, NULL);
 }
