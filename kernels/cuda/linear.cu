@@ -8,8 +8,8 @@ extern "C" {
 // A matrix has so many units that each block gets several of a slice (`whole`: it keeps its panels and goes through
 // the slices in order, adding to y) or so few that blocks must share panels: then they leave their sums in `part`
 // [slices, pairs of panels, rows, 128], and the last to finish a pair adds them in order, so which one that is does not
-// show; of more than TOGETHER rows the launch after it adds them (slices.cuh), as those who finish last would be few. All
-// add the same numbers in the same order.
+// show; of more than TOGETHER rows the launch after it adds them (slices.cuh), as those who finish last would be few.
+// All add the same numbers in the same order.
 constexpr int WHOLE = 4;    // pairs of panels for each block, at least, to be whole
 constexpr int TOGETHER = 8; // rows whose sums the last block of a pair adds
 

@@ -80,8 +80,8 @@ typedef struct pl_cuda_launch {
 // Before a launch: false where the context has failed or the grid is empty or beyond the device's limits (then it fails
 // with one line).
 bool        PL_CUDA(may_launch)(pl_ctx *ctx, const char *op, const int64_t grid[3], int threads);
-// Queues the sum of what the last product left, if it did (slices.cuh): before launches (may_launch does), copies, waits
-// and branches.
+// Queues the sum of what the last product left, if it did (slices.cuh): before launches (may_launch does), copies,
+// waits and branches.
 void        PL_CUDA(settle)(pl_ctx *ctx);
 // Whether nobody looks at results before waiting for them, so that they may come later than their op.
 bool        PL_CUDA(unseen)(const pl_ctx *ctx);
