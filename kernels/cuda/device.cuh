@@ -3,9 +3,8 @@
 // without a GPU, blocks one after another, the threads of a block as fibers that meet at barriers and shuffles.
 //
 // Kernels use one-dimensional blocks of whole warps, static or dynamic shared memory, and from CUDA's own vocabulary
-// only what the emulation knows: __syncthreads, __syncwarp, __shfl_sync and __shfl_xor_sync (whole warps), atomicAdd on
-// unsigned and unsigned long long, atomicMin on the latter, fmaf, expf... Names below are this
-// project's.
+// only what the emulation knows: __syncthreads, __syncwarp, __shfl_sync, __shfl_xor_sync and __any_sync (whole warps),
+// atomicAdd on unsigned and unsigned long long, atomicMin on the latter, fmaf, expf... Names below are this project's.
 #ifndef PL_CUDA_DEVICE_CUH
 #define PL_CUDA_DEVICE_CUH
 
@@ -100,7 +99,7 @@ static __device__ __forceinline__ void pl_fence() {
 }
 
 // A load that sees what other blocks of this launch have written before such a fence.
-static __device__ __forceinline__ float4 pl_load_fresh(const float4 *p) {
+template <typename T> static __device__ __forceinline__ T pl_load_fresh(const T *p) {
     return __ldcg(p);
 }
 

@@ -1,186 +1,448 @@
-// The fused head. The product (linear.cu: linear's bits) goes into scratch, of the support's panels alone; then of each
-// panel and row of x the best and the share of the log-sum-exp are taken. Then the panels' best are reduced
-// (select.cuh) and their shares added in an order that the number of panels alone fixes. What goes through scratch is 4
-// bytes of each row of x for 2 K bytes of weights.
+// The fused head: projection, the k best and the log-sum-exp, no logits in memory.
+//
+// A block goes through its pairs of panels one after the other, each through all slices of K: linear's products and
+// bits (panel.cuh). A pair's sums wait in a slot, slice by slice; when the last is there they are added in order, by a
+// warp for each row of x, and what the row wants of the 128 results is taken at once: the k best, beside those that the
+// block has kept of its pairs before, and each panel's share in the log-sum-exp. A second launch, a block for each
+// row, has the best of what blocks kept, and adds the shares in an order that the number of panels alone fixes. How
+// pairs are dealt to blocks does not show: the best are the best, and a share is one warp's.
+//
+// Blocks have as many units (a pair by a slice) each, so a pair may begin in one and end in another: the block that
+// comes last adds. A block has a slot for the pairs that are its own, one after the other, and one for the pair that it
+// begins and others end, who may be there first.
+// Lists that are too long for a warp (PL_TOPK_MAX) have a key for each row of the support in memory instead.
 #include "kernels/cuda/panel.cuh"
 #include "kernels/cuda/select.cuh"
 extern "C" {
 #include "kernels/op/headtopk.h"
 }
 
+namespace {
+constexpr int LIST_THREADS = 1024;
+
 struct share { // of one panel in a row's sum: of exp(z - max)
     float max, sum;
 };
 
+typedef unsigned long long panel_rows; // a bit for each row of a panel
+
 struct head {
-    const float   *z;                     // [rows, N]
-    int64_t        N, panels, row0;       // row0: of x's first row, for messages
-    int32_t        rows, k, n_spans, pad; // k: of a panel
-    const pl_span *span;
-    const int32_t *held; // NULL: n_spans
-    pl_key        *best; // [rows, panels, k]
-    share         *lse;  // [rows, panels] or NULL
-    pl_cuda_fault *fault;
+    typedef pl_panel_source source_type;
+    const uint8_t          *w;
+    const float            *x;
+    const uint16_t         *rounded;
+    const int32_t          *list, *listed; // panels with rows of the support, ascending, and how many; NULL: all
+    const panel_rows       *in;            // [most] of each panel, its rows in the support; NULL: all of N
+    float                  *part;          // slots: [2 blocks, slices, rows, PL_UNIT]
+    pl_key                 *best;          // [rows, blocks, k]; k 0: keys [rows, pairs of `most`, PL_UNIT]
+    share                  *lse;           // [rows, most] or NULL
+    unsigned               *ticket;
+    pl_cuda_fault          *fault;
+    int64_t                 N, K, most, panels, row0; // most: panels of w; panels: of the support; row0: for messages
+    int32_t                 rows, k;
+    // Of this block, set as it starts:
+    uint32_t                first, end, slices; // its units; pairs go through all slices before the next
+    uint32_t                begun;              // the block that began the first one's pair
+    mutable uint32_t        kept;               // whether `best` has something of this block
+    uint32_t                pad;
+
+    __device__ __forceinline__ void deal() {
+        const int64_t b = blockIdx.x, blocks = gridDim.x;
+        slices = (uint32_t)((K + PL_SLICE - 1) / PL_SLICE);
+        const int64_t units = (panels + PL_GROUPS - 1) / PL_GROUPS * slices;
+        first = (uint32_t)(b * units / blocks), end = (uint32_t)((b + 1) * units / blocks), kept = 0;
+        // Unit u's block is the last that begins at u or before.
+        if (first < end) begun = (uint32_t)(((first / slices * slices + 1) * blocks - 1) / units);
+    }
+    __device__ __forceinline__ uint32_t slot_of(uint32_t pair) const {
+        return pair * slices < first ? gridDim.x + begun : blockIdx.x + ((pair + 1) * slices > end ? gridDim.x : 0);
+    }
+    __device__ __forceinline__ float *slot(uint32_t at, uint32_t slice, int m) const {
+        return part + (((int64_t)at * slices + slice) * rows + m) * PL_UNIT;
+    }
+    __device__ __forceinline__ int64_t panel_of(uint32_t pair, int group) const { // -1: the last pair has but one
+        const int64_t at = (int64_t)pair * PL_GROUPS + group;
+        return at >= panels ? -1 : list ? list[at] : at;
+    }
+    __device__ __forceinline__ void columns(int64_t j, int64_t *k0, int64_t *k1) const {
+        *k0 = (int64_t)((uint32_t)j % slices) * PL_SLICE;
+        *k1 = *k0 + PL_SLICE < K ? *k0 + PL_SLICE : K;
+    }
+    __device__ __forceinline__ pl_panel_source source(int64_t j, int group) const {
+        const uint32_t pair = (uint32_t)j / slices;
+        int64_t        panel = panel_of(pair, group);
+        if (panel < 0) panel = panel_of(pair, 0); // read twice, kept once
+        return pl_panel_source{(const uint4 *)(w + panel * ((K + 1) / 2) * PL_PANEL * 4)};
+    }
+    __device__ __forceinline__ float before(int64_t, int, int, int) const { return 0; }
+    __device__ __forceinline__ void  emit(int64_t j, int group, int row, int m, float sum, float) const {
+         const uint32_t pair = (uint32_t)j / slices;
+         slot(slot_of(pair), (uint32_t)j % slices, m)[group * PL_PANEL + row] = sum;
+    }
+    template <int NB> __device__ __forceinline__ void done(int64_t j, float4 *) const {
+        __shared__ unsigned last;
+        const uint32_t      u = (uint32_t)j, pair = u / slices, begins = pair * slices;
+        const uint32_t      own = u + 1 - (begins < first ? first : begins);
+        if (u + 1 < begins + slices && u + 1 < end) return;
+        if (own < slices) { // others have units of this pair
+            if (threadIdx.x == 0) {
+                pl_fence(); // all have written before the barrier that ends pl_stream's sums
+                unsigned  *count = ticket + slot_of(pair);
+                const bool ends = atomicAdd(count, own) + own == slices;
+                if (ends) {
+                    pl_fence();
+                    *count = 0;
+                }
+                last = ends;
+            }
+            __syncthreads();
+            if (!last) return;
+        }
+        keep(pair, slot_of(pair));
+    }
+
+    // Of a row's results of a pair, v[e] of column lane + 32 e (-infinity where it is not in the support): its panels'
+    // shares.
+    __device__ __forceinline__ void put_shares(int m, const int64_t panel[PL_GROUPS],
+                                               const float v[PL_GROUPS * 2]) const {
+        for (int g = 0; g < PL_GROUPS; g++) {
+            if (panel[g] < 0) continue;
+            const float max = pl_warp_max(fmaxf(v[2 * g], v[2 * g + 1]));
+            const float sum = pl_warp_sum(isinf(max) ? 0 : expf(v[2 * g] - max) + expf(v[2 * g + 1] - max));
+            if (threadIdx.x % PL_WARP == 0) lse[m * most + panel[g]] = share{max, sum};
+        }
+    }
+    // Its best of a pair's keys, beside those that were kept.
+    __device__ __forceinline__ void put_best(int m, const pl_key of[PL_GROUPS * 2]) const {
+        constexpr int OWN = PL_TOPK_MAX / PL_WARP;
+        const int     lane = (int)threadIdx.x % PL_WARP;
+        pl_key       *to = best + ((int64_t)m * gridDim.x + blockIdx.x) * k, key[PL_GROUPS * 2 + OWN], own[OWN];
+#pragma unroll
+        for (int o = 0; o < OWN; o++)
+            own[o] = kept && lane + o * PL_WARP < k ? to[lane + o * PL_WARP] : 0;
+        const pl_key least = __shfl_sync(PL_FULL, k > PL_WARP ? own[OWN - 1] : own[0], (k - 1) % PL_WARP);
+        bool         more = !kept;
+#pragma unroll
+        for (int e = 0; e < PL_GROUPS * 2; e++) {
+            key[e] = of[e];
+            more |= of[e] > least;
+        }
+        if (!__any_sync(PL_FULL, more)) return;
+#pragma unroll
+        for (int o = 0; o < OWN; o++)
+            key[PL_GROUPS * 2 + o] = own[o];
+        for (int i = 0; i < k; i++) {
+            const pl_key found = pl_take_best(key);
+#pragma unroll
+            for (int o = 0; o < OWN; o++)
+                if (lane + o * PL_WARP == i) own[o] = found;
+        }
+#pragma unroll
+        for (int o = 0; o < OWN; o++)
+            if (lane + o * PL_WARP < k) to[lane + o * PL_WARP] = own[o];
+    }
+    // A pair whose sums are all in the slot `at`, and seen by this block. Rows are always the same warp's.
+    __device__ __forceinline__ void keep(uint32_t pair, uint32_t at) const {
+        constexpr int EACH = PL_GROUPS * 2;
+        static_assert(PL_PANEL == 2 * PL_WARP, "two results a lane of each panel");
+        const int  lane = (int)threadIdx.x % PL_WARP;
+        int64_t    panel[PL_GROUPS];
+        panel_rows there[PL_GROUPS];
+#pragma unroll
+        for (int g = 0; g < PL_GROUPS; g++) {
+            panel[g] = panel_of(pair, g);
+            const int64_t left = N - panel[g] * PL_PANEL;
+            there[g] = panel[g] < 0       ? 0
+                       : in               ? in[panel[g]]
+                       : left >= PL_PANEL ? ~(panel_rows)0
+                                          : ((panel_rows)1 << left) - 1;
+        }
+        for (int m = (int)threadIdx.x / PL_WARP; m < rows; m += PL_WARPS) {
+            float  v[EACH] = {};
+            pl_key key[EACH];
+#pragma unroll 4
+            for (uint32_t s = 0; s < slices; s++)
+#pragma unroll
+                for (int e = 0; e < EACH; e++)
+                    v[e] += pl_load_fresh(slot(at, s, m) + lane + e * PL_WARP);
+#pragma unroll
+            for (int e = 0; e < EACH; e++) {
+                const int     row = lane + e % 2 * PL_WARP;
+                const int64_t n = panel[e / 2] * PL_PANEL + row;
+                const bool    mine = there[e / 2] >> row & 1;
+                if (mine && isnan(v[e]))
+                    atomicMin(&fault->nan, (unsigned long long)(row0 + m) << 32 | (unsigned long long)n);
+                v[e] = mine ? v[e] : -INFINITY;
+                key[e] = mine ? pl_key_of(v[e], (uint32_t)n) : 0;
+            }
+            if (lse) put_shares(m, panel, v);
+            if (k > 0) {
+                put_best(m, key);
+                continue;
+            }
+            pl_key *to = best + ((int64_t)m * ((most + PL_GROUPS - 1) / PL_GROUPS) + pair) * PL_UNIT + lane;
+#pragma unroll
+            for (int e = 0; e < EACH; e++)
+                to[e * PL_WARP] = key[e];
+        }
+        kept = 1;
+    }
+    // Behind the last unit. A block that had no pair to keep anything of has nothing for all to read.
+    __device__ __forceinline__ void close() const {
+        if (kept) return;
+        for (int i = (int)threadIdx.x; i < rows * k; i += PL_BLOCK)
+            best[((int64_t)(i / k) * gridDim.x + blockIdx.x) * k + i % k] = 0;
+    }
 };
 
-// Whether one of rows n0 .. n1 - 1 is in the support: spans ascend, and so do their ends.
-static __device__ __forceinline__ bool in_support(const pl_span *span, int n_spans, int64_t n0, int64_t n1) {
-    if (!span) return true;
-    int low = 0, high = n_spans; // the first that ends past n0
-    while (low < high) {
-        int middle = (low + high) / 2;
-        if ((int64_t)span[middle].first + span[middle].count > n0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low < n_spans && span[low].first < n1;
-}
+// What the second launch has of the first, and puts out.
+struct finish {
+    int32_t          *id;     // [rows, k]
+    float            *value;  // [rows, k] or NULL
+    float            *lse;    // [rows] or NULL
+    const pl_key     *key;    // [rows, n]
+    const share      *part;   // [rows, panels]
+    const panel_rows *in;     // [panels] or NULL
+    const int32_t    *listed; // not NULL: of the n keys those of so many panels are there
+    int64_t           n, panels;
+    int32_t           k, by_id;
+};
+} // namespace
 
-constexpr int LIST_THREADS = 1024;
+constexpr int NEAR_SPANS = 2048;
 
-// The panels that hold rows of the support, ascending, and their number: one block.
+// What a block of threads looks for among the spans: panels with rows of the support, and which rows.
 static __global__ void __launch_bounds__(LIST_THREADS)
-    support_kernel(int32_t *list, int32_t *listed, const pl_span *span, const int32_t *held, int n_spans, int64_t N,
-                   int64_t panels) {
+    support_kernel(int32_t *list, int32_t *listed, panel_rows *in, const pl_span *span, const int32_t *held,
+                   int n_spans, int64_t N, int64_t panels) {
     pl_previous_done();
-    __shared__ int room[PL_WARP];
-    int            found = 0, spans = held ? *held : n_spans;
+    __shared__ int     room[PL_WARP];
+    __shared__ pl_span near[NEAR_SPANS];
+    const int          spans = held ? *held : n_spans;
+    int                found = 0;
+    if (spans <= NEAR_SPANS) {
+        for (int i = (int)threadIdx.x; i < spans; i += LIST_THREADS)
+            near[i] = span[i];
+        __syncthreads();
+        span = near;
+    }
     for (int64_t p0 = 0; p0 < panels; p0 += LIST_THREADS) {
-        int64_t p = p0 + threadIdx.x, n0 = p * PL_PANEL;
-        bool    in = p < panels && in_support(span, spans, n0, n0 + PL_PANEL < N ? n0 + PL_PANEL : N);
-        int     more, upto = pl_block_upto(in, room, &more);
-        if (in) list[found + upto - 1] = (int32_t)p;
+        const int64_t p = p0 + threadIdx.x, n0 = p * PL_PANEL, n1 = n0 + PL_PANEL < N ? n0 + PL_PANEL : N;
+        panel_rows    rows = 0;
+        int           low = 0, high = p < panels ? spans : 0; // the first that ends past n0: ends ascend
+        while (low < high) {
+            const int middle = (low + high) / 2;
+            if ((int64_t)span[middle].first + span[middle].count > n0)
+                high = middle;
+            else
+                low = middle + 1;
+        }
+        for (; p < panels && low < spans && span[low].first < n1; low++) {
+            const int64_t from = span[low].first > n0 ? span[low].first - n0 : 0;
+            const int64_t to = (int64_t)span[low].first + span[low].count - n0;
+            if (to > from) rows |= (to >= PL_PANEL ? ~(panel_rows)0 : ((panel_rows)1 << to) - 1) >> from << from;
+        }
+        int more, upto = pl_block_upto(rows != 0, room, &more);
+        if (p < panels) in[p] = rows;
+        if (rows) list[found + upto - 1] = (int32_t)p;
         found += more;
     }
     if (threadIdx.x == 0) *listed = found;
 }
 
-// One block per panel.
-static __global__ void __launch_bounds__(PL_BLOCK) best_kernel(head h) {
-    pl_previous_done();
-    __shared__ int inside[PL_PANEL];
-    int64_t        panel = blockIdx.x, n0 = panel * PL_PANEL;
-    int            lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
-    if (threadIdx.x < PL_PANEL) {
-        int64_t n = n0 + threadIdx.x;
-        inside[threadIdx.x] = n < h.N && in_support(h.span, h.held ? *h.held : h.n_spans, n, n + 1);
+template <int NB> static __global__ void __launch_bounds__(PL_BLOCK, pl_resident(NB)) head_kernel(head h) {
+    if (h.list) {
+        pl_previous_done();
+        h.panels = *h.listed;
     }
-    __syncthreads();
-    for (int m = warp; m < h.rows; m += PL_WARPS) {
-        pl_key key[2];
-        float  v[2];
-        for (int j = 0; j < 2; j++) {
-            int  row = lane + 32 * j;
-            bool mine = inside[row];
-            v[j] = mine ? h.z[m * h.N + n0 + row] : -INFINITY;
-            key[j] = mine ? pl_key_of(v[j], (uint32_t)(n0 + row)) : 0;
-            if (mine && isnan(v[j]))
-                atomicMin(&h.fault->nan, (unsigned long long)(h.row0 + m) << 32 | (unsigned long long)(n0 + row));
-        }
-        if (h.lse) {
-            float max = pl_warp_max(fmaxf(v[0], v[1]));
-            float sum = isinf(max) ? 0 : expf(v[0] - max) + expf(v[1] - max);
-            sum = pl_warp_sum(sum);
-            if (lane == 0) h.lse[m * h.panels + panel] = share{max, sum};
-        }
-        pl_sort_pair(key);
-        for (int j = 0; j < 2; j++)
-            if (lane + 32 * j < h.k) h.best[(m * h.panels + panel) * h.k + lane + 32 * j] = key[j];
-    }
+    h.deal();
+    pl_stream<NB>(*(pl_room<NB> *)pl_dynamic_shared(), h, h.first, h.end);
+    h.close();
 }
 
-static __global__ void head_lse_kernel(float *lse, const share *of, int64_t panels) {
+// The same with weights in fp32: whole rows at a time, as one slice.
+static __global__ void __launch_bounds__(PL_BLOCK) head_chain_kernel(head h) {
     pl_previous_done();
+    if (h.list) h.panels = *h.listed;
+    const int64_t pairs = (h.panels + PL_GROUPS - 1) / PL_GROUPS, b = blockIdx.x, blocks = gridDim.x;
+    h.slices = 1, h.kept = 0;
+    for (int64_t pair = b * pairs / blocks; pair < (b + 1) * pairs / blocks; pair++) {
+        for (int g = 0; g < PL_GROUPS; g++) {
+            const int64_t panel = h.panel_of((uint32_t)pair, g);
+            if (panel < 0) continue;
+            pl_panel_chain(h.w + panel * h.K * PL_PANEL * 4, h.x, h.rows, h.K,
+                           [&](int row, int m, float sum) { h.slot((uint32_t)b, 0, m)[g * PL_PANEL + row] = sum; });
+        }
+        __syncthreads(); // the slot holds the pair
+        h.keep((uint32_t)pair, (uint32_t)b);
+        __syncthreads(); // and has been read
+    }
+    h.close();
+}
+
+// A row's log-sum-exp from its panels' shares: the panels dealt to 256 threads in turn. All threads of the block.
+static __device__ __forceinline__ void put_lse(float *lse, const share *of, const panel_rows *in, int64_t panels) {
     __shared__ float room[PL_WARP];
-    of += blockIdx.x * panels;
-    float max = -INFINITY, sum = 0;
-    for (int64_t p = threadIdx.x; p < panels; p += PL_BLOCK)
-        max = fmaxf(max, of[p].max);
+    float            max = -INFINITY, sum = 0;
+    for (int64_t p = threadIdx.x; p < panels; p += LIST_THREADS)
+        if (!in || in[p]) max = fmaxf(max, of[p].max);
     max = pl_block_max(max, room);
-    for (int64_t p = threadIdx.x; p < panels && !isinf(max); p += PL_BLOCK)
-        sum += of[p].sum * expf(of[p].max - max);
+    for (int64_t p = threadIdx.x; p < panels && threadIdx.x < PL_BLOCK && !isinf(max); p += PL_BLOCK)
+        if (!in || in[p]) sum += of[p].sum * expf(of[p].max - max);
     sum = pl_block_sum(sum, room);
-    if (threadIdx.x == 0) lse[blockIdx.x] = isinf(max) ? max : max + logf(sum);
+    if (threadIdx.x == 0) *lse = isinf(max) ? max : max + logf(sum);
 }
 
-// ---- long lists and lists by id: one block per row ------------------------------------------------------------------
+static __device__ __forceinline__ void put_key(const finish &f, int i, pl_key key) {
+    f.id[(int64_t)blockIdx.x * f.k + i] = pl_key_id(key);
+    if (f.value) f.value[(int64_t)blockIdx.x * f.k + i] = pl_key_value(key);
+}
 
-// The k largest of a row's n keys, by descending key or ascending id. What reaches the least of them is exactly k; a
-// sort in shared memory orders them.
-static __global__ void __launch_bounds__(LIST_THREADS)
-    list_kernel(int32_t *id, float *value, const pl_key *in, int64_t n, int k, bool by_id) {
+// Up to PL_FEW_BEST: each warp takes out its best, then one of all warps'.
+static __global__ void __launch_bounds__(LIST_THREADS) few_kernel(finish f) {
+    pl_previous_done();
+    constexpr int     EACH = 4, WARPS = LIST_THREADS / PL_WARP, OF = WARPS * PL_FEW_BEST / PL_WARP;
+    __shared__ pl_key found[WARPS * PL_FEW_BEST];
+    const int         lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
+    const pl_key     *in = f.key + blockIdx.x * f.n;
+    pl_key            own = 0;
+    for (int64_t n0 = 0; n0 < f.n; n0 += EACH * LIST_THREADS) {
+        pl_key key[EACH + 1];
+#pragma unroll
+        for (int e = 0; e < EACH; e++) {
+            const int64_t i = n0 + e * LIST_THREADS + threadIdx.x;
+            key[e] = i < f.n ? in[i] : 0;
+        }
+        key[EACH] = own;
+        own = 0;
+        for (int i = 0; i < f.k; i++) {
+            const pl_key best = pl_take_best(key);
+            if (lane == i) own = best;
+        }
+    }
+    if (lane < f.k) found[warp * f.k + lane] = own;
+    __syncthreads(); // all warps' are there
+    if (warp == 0) {
+        pl_key key[OF];
+#pragma unroll
+        for (int e = 0; e < OF; e++)
+            key[e] = e * PL_WARP + lane < WARPS * f.k ? found[e * PL_WARP + lane] : 0;
+        for (int i = 0; i < f.k; i++) {
+            const pl_key best = pl_take_best(key);
+            if (lane == i) own = best;
+        }
+        if (lane < f.k) put_key(f, lane, own);
+    }
+    if (f.lse) put_lse(f.lse + blockIdx.x, f.part + blockIdx.x * f.panels, f.in, f.panels);
+}
+
+// More, by descending key or ascending id. What reaches the least of the k largest is exactly k; a sort in shared
+// memory orders them.
+static __global__ void __launch_bounds__(LIST_THREADS) list_kernel(finish f) {
     pl_previous_done();
     __shared__ pl_key    key[PL_HEADTOPK_MAX];
     __shared__ pl_digits digits;
     __shared__ unsigned  taken;
-    in += blockIdx.x * n;
-    pl_key least = pl_least_of([&](int64_t i) { return in[i]; }, n, k, digits);
+    const pl_key        *in = f.key + blockIdx.x * f.n;
+    const int64_t        n = f.listed ? (*f.listed + PL_GROUPS - 1) / PL_GROUPS * PL_UNIT : f.n;
+    const pl_key         least = pl_least_of([&](int64_t i) { return in[i]; }, n, f.k, digits);
     if (threadIdx.x == 0) taken = 0;
     for (int i = (int)threadIdx.x; i < PL_HEADTOPK_MAX; i += LIST_THREADS)
         key[i] = 0;
     __syncthreads();
     for (int64_t i = threadIdx.x; i < n; i += LIST_THREADS)
-        if (in[i] != 0 && in[i] >= least) key[atomicAdd(&taken, 1)] = by_id ? in[i] << 32 | in[i] >> 32 : in[i];
+        if (in[i] != 0 && in[i] >= least) key[atomicAdd(&taken, 1)] = f.by_id ? in[i] << 32 | in[i] >> 32 : in[i];
     int room = 64;
-    while (room < k)
+    while (room < f.k)
         room *= 2;
     pl_sort_keys(key, room);
-    for (int i = (int)threadIdx.x; i < k; i += LIST_THREADS) {
-        pl_key v = by_id ? key[i] << 32 | key[i] >> 32 : key[i];
-        id[(int64_t)blockIdx.x * k + i] = pl_key_id(v);
-        if (value) value[(int64_t)blockIdx.x * k + i] = pl_key_value(v);
-    }
+    for (int i = (int)threadIdx.x; i < f.k; i += LIST_THREADS)
+        put_key(f, i, f.by_id ? key[i] << 32 | key[i] >> 32 : key[i]);
+    if (f.lse) put_lse(f.lse + blockIdx.x, f.part + blockIdx.x * f.panels, f.in, f.panels);
 }
 
-// A support of all rows, which the host has written: nothing is to be listed, and weights come while x is made.
-static bool whole_head(const pl_headtopk_args *a) {
-    return !a->held && a->n_spans == 1 && a->span[0].first == 0 && a->span[0].count == a->w.dim[0];
+// Blocks of a head of `rows` rows of x: of fp32 weights as many as have room at a time.
+static int64_t blocks_of(const pl_ctx *ctx, const pl_tensor *w, int64_t rows) {
+    const bool    bf16 = w->dtype == PL_BF16;
+    const int64_t units = pl_ceil_div(w->dim[0], PL_UNIT) * (bf16 ? pl_ceil_div(w->dim[1], PL_SLICE) : 1);
+    const int64_t most = (int64_t)pl_cuda_state_of(ctx)->sms * (bf16 ? pl_resident(pl_column_blocks((int)rows)) : 4);
+    return units < most ? units : most;
+}
+
+// Places of blocks times rows, for up to M rows in passes: fewer rows may have more blocks.
+static size_t places_of(const pl_ctx *ctx, const pl_tensor *w, int64_t M) {
+    int64_t most = 0, pass = pl_pass_rows(ctx);
+    for (int64_t n = 8; n <= pass; n *= 2) {
+        const int64_t of = M < n ? M : n, need = blocks_of(ctx, w, of) * of;
+        if (need > most) most = need;
+    }
+    return (size_t)most;
+}
+
+// A support of the first rows, which the host has written: nothing is to be listed, and weights come while x is made.
+static bool from_first(const pl_headtopk_args *a) {
+    return !a->held && a->n_spans == 1 && a->span[0].first == 0 && a->span[0].count > 0;
+}
+
+static void queue_head(pl_ctx *ctx, const head &of, const pl_tensor *w) {
+    head                  h = of;
+    const int64_t         blocks = blocks_of(ctx, w, h.rows);
+    const int             nb = pl_column_blocks(h.rows);
+    const pl_cuda_rounded known = pl_cuda_state_of(ctx)->rounded;
+    if (w->dtype != PL_BF16) {
+        PL_LAUNCH_EARLY(ctx, "headtopk", head_chain_kernel, pl_grid(blocks), PL_BLOCK, h);
+        return;
+    }
+    h.rounded = pl_rounded_of(known, h.x, h.rows, h.K);
+    auto kernel = nb == 1 ? head_kernel<1> : nb == 2 ? head_kernel<2> : nb == 4 ? head_kernel<4> : head_kernel<8>;
+    PL_LAUNCH_EARLY_ROOM(ctx, "headtopk", kernel, pl_grid(blocks), PL_BLOCK, pl_room_bytes(nb), h);
+    if (h.rounded) pl_cuda_state_of(ctx)->rounded = known; // what this has written lies elsewhere
 }
 
 PL_CUDA_OP(headtopk_fwd) {
     const pl_headtopk_args *a = (const pl_headtopk_args *)args;
-    int64_t                 M = a->x.dim[0], N = a->w.dim[0], K = a->w.dim[1], panels = pl_ceil_div(N, PL_PANEL);
-    int                     each = a->k < PL_PANEL ? a->k : PL_PANEL;
-    int64_t                 pass = pl_pass_rows(ctx), most = M < pass ? M : pass, n = panels * each;
-    bool                    list = a->by_id || a->k > PL_TOPK_MAX;
+    const int64_t           M = a->x.dim[0], K = a->w.dim[1], pass = pl_pass_rows(ctx), most = M < pass ? M : pass;
+    const int64_t           panels = pl_ceil_div(a->w.dim[0], PL_PANEL), pairs = pl_ceil_div(panels, PL_GROUPS);
+    const bool              list = a->by_id || a->k > PL_TOPK_MAX;
+    const size_t            slices = a->w.dtype == PL_BF16 ? (size_t)pl_ceil_div(K, PL_SLICE) : 1;
     if (a->w.layout != PL_PANELS) {
         pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op headtopk: backend %s takes packed weights", ctx->be->name);
         return;
     }
-    size_t   mark = pl_arena_mark(&ctx->scratch);
-    float   *z = (float *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)most, (size_t)N, sizeof(float)));
-    void    *room = pl_arena_alloc(&ctx->scratch, PL_CUDA(panel_product_bytes)(ctx, &a->w, M, true));
-    int32_t *panel = (int32_t *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)panels + 1, sizeof(int32_t), 1));
-    head     h = {};
-    h.N = N, h.panels = panels, h.k = each, h.n_spans = a->n_spans, h.z = z;
-    h.best = (pl_key *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)most, (size_t)n, sizeof(pl_key)));
-    if (a->lse)
-        h.lse = (share *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)most, (size_t)panels, sizeof(share)));
-    pl_key *one = (pl_key *)pl_arena_alloc(&ctx->scratch, list ? 0 : pl_select_bytes(most, n, a->k));
-    pl_key *two = (pl_key *)pl_arena_alloc(&ctx->scratch, list ? 0 : pl_select_bytes(most, n, a->k));
-    if (a->span && !ctx->measuring && !whole_head(a)) h.span = a->held ? a->span : pl_index(ctx, a->span, a->n_spans);
-    h.held = a->held;
-    if (h.span)
-        PL_LAUNCH_EARLY(ctx, "headtopk", support_kernel, pl_grid(1), LIST_THREADS, panel + 1, panel, h.span, h.held,
-                        a->n_spans, N, panels);
+    const size_t   mark = pl_arena_mark(&ctx->scratch), places = places_of(ctx, &a->w, M);
+    pl_arena      *scratch = &ctx->scratch;
+    const pl_span *span = NULL;
+    head           h = {};
+    h.N = a->w.dim[0], h.K = K, h.most = h.panels = panels, h.k = list ? 0 : a->k;
+    h.w = (const uint8_t *)a->w.data;
+    h.part = (float *)pl_arena_alloc(scratch, pl_size_mul(2 * places, slices * PL_UNIT, sizeof *h.part));
+    h.best = (pl_key *)pl_arena_alloc(scratch, list ? pl_size_mul((size_t)most, (size_t)pairs * PL_UNIT, sizeof(pl_key))
+                                                    : pl_size_mul(places, (size_t)a->k, sizeof(pl_key)));
+    if (a->lse) h.lse = (share *)pl_arena_alloc(scratch, pl_size_mul((size_t)most, (size_t)panels, sizeof *h.lse));
+    panel_rows *in = (panel_rows *)pl_arena_alloc(scratch, pl_size_mul((size_t)panels, sizeof *in, 1));
+    int32_t    *panel = (int32_t *)pl_arena_alloc(scratch, pl_size_mul((size_t)panels + 1, sizeof *panel, 1));
+    if (a->span && !ctx->measuring && from_first(a)) {
+        h.N = a->span[0].count;
+        h.panels = h.most = pl_ceil_div(h.N, PL_PANEL);
+    } else if (a->span && !ctx->measuring) {
+        span = a->held ? a->span : pl_index(ctx, a->span, a->n_spans);
+        h.in = in, h.list = panel + 1, h.listed = panel;
+        PL_LAUNCH_EARLY(ctx, "headtopk", support_kernel, pl_grid(1), LIST_THREADS, panel + 1, panel, in, span, a->held,
+                        a->n_spans, h.N, panels);
+    }
     for (int64_t m = 0; m < M && !ctx->measuring; m += pass) {
-        int32_t *id = a->id + m * a->k;
-        float   *value = a->value ? a->value + m * a->k : NULL;
         h.rows = (int)(M - m < pass ? M - m : pass);
         h.row0 = m;
-        h.fault = pl_cuda_state_of(ctx)->fault;
-        PL_CUDA(panel_product)
-        (ctx, "headtopk", z, pl_f32(&a->x) + m * K, h.rows, &a->w, h.span ? panel + 1 : NULL, h.span ? panel : NULL,
-         room);
-        PL_LAUNCH_EARLY(ctx, "headtopk", best_kernel, pl_grid(panels), PL_BLOCK, h);
-        if (list)
-            PL_LAUNCH_EARLY(ctx, "headtopk", list_kernel, pl_grid(h.rows), LIST_THREADS, id, value, h.best, n, a->k,
-                            a->by_id);
-        else
-            pl_select(ctx, "headtopk", id, value, h.best, one, two, h.rows, n, a->k, pl_names{});
-        if (a->lse)
-            PL_LAUNCH_EARLY(ctx, "headtopk", head_lse_kernel, pl_grid(h.rows), PL_BLOCK, a->lse + m, h.lse, panels);
+        h.x = pl_f32(&a->x) + m * K;
+        h.fault = pl_cuda_state_of(ctx)->fault, h.ticket = pl_cuda_state_of(ctx)->ticket;
+        queue_head(ctx, h, &a->w);
+        finish f = {};
+        f.id = a->id + m * a->k, f.value = a->value ? a->value + m * a->k : NULL, f.lse = a->lse ? a->lse + m : NULL;
+        f.key = h.best, f.part = h.lse, f.in = h.in, f.listed = list ? h.listed : NULL;
+        f.n = list ? pl_ceil_div(h.most, PL_GROUPS) * PL_UNIT : blocks_of(ctx, &a->w, h.rows) * a->k;
+        f.panels = h.most, f.k = a->k, f.by_id = a->by_id;
+        auto kernel = !list && a->k <= PL_FEW_BEST ? few_kernel : list_kernel;
+        PL_LAUNCH_EARLY(ctx, "headtopk", kernel, pl_grid(h.rows), LIST_THREADS, f);
     }
     pl_arena_release(&ctx->scratch, mark);
 }

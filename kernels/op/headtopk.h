@@ -5,7 +5,9 @@
 // frequency, clusters for routed heads). id counts rows of W, not places in the support. Where the support has fewer
 // than k rows the rest is id -1, value -infinity. An empty support gives lse -infinity. With by_id the same k ids come
 // in ascending order instead (what candidates are rescored in: gatherdot). Trees need up to PL_TOPK_MAX, candidate
-// lists up to PL_HEADTOPK_MAX.
+// lists up to PL_HEADTOPK_MAX: of more than PL_TOPK_MAX, and by id, a device has a key of 8 bytes for each row of x and
+// of W in scratch; else its scratch does not grow with N but by 12 bytes for each panel and, where lse is wanted, 8 for
+// each panel and row of x.
 //
 // x [M, K] in be->real; W [N, K]: PL_PANELS or (cpu, ref) PL_SEGMENTS in F32 or BF16, or PL_ROWMAJOR (ref only). NaN is
 // refused as in topk.

@@ -31,6 +31,10 @@ static const shape shapes[] = {
     {3, 100, 33, 5, PL_BF16, NULL, 0, false},
     {17, 1000, 48, 10, PL_F32, NULL, 0, false},
     {1, 5000, 64, 64, PL_BF16, NULL, 0, false},
+    // More than one slice: pairs of panels that begin in one block of a device and end in another.
+    {3, 300, 2100, 5, PL_BF16, NULL, 0, false},
+    {2, 1000, 1056, 33, PL_BF16, ragged, 6, false},
+    {20, 700, 1030, 10, PL_BF16, prefix, 1, false},
     {65, 2049, 16, 3, PL_BF16, NULL, 0, false},
     {4, 1000, 48, 8, PL_F32, prefix, 1, false},
     {5, 1000, 48, 8, PL_BF16, ragged, 6, false},
@@ -223,12 +227,64 @@ static void nan_is_refused(void **state) {
     }
 }
 
+typedef struct head_args {
+    int64_t m, n;
+    int     k;
+    bool    lse;
+} head_args;
+
+static void routed_step(pl_ctx *ctx, void *arg) {
+    const head_args *h = arg;
+    pl_tensor        w = pl_tensor_2d(NULL, PL_BF16, h->n, 2048); // not read: the context measures
+    pl_span          span;
+    int32_t          held, id;
+    float            lse;
+    w.layout = PL_PANELS;
+    pl_headtopk(ctx, &(pl_headtopk_args){.x = pl_ctx_const(ctx, h->m, 2048),
+                                         .w = w,
+                                         .span = &span,
+                                         .held = &held,
+                                         .n_spans = 1,
+                                         .k = h->k,
+                                         .id = &id,
+                                         .lse = h->lse ? &lse : NULL});
+}
+
+static double scratch_of(const pl_backend *be, head_args h) {
+    pl_ctx ctx;
+    assert_int_equal(pl_ctx_init(&ctx, be, NULL), PL_OK);
+    assert_int_equal(pl_ctx_measure(&ctx, routed_step, &h, NULL), PL_OK);
+    double bytes = (double)ctx.scratch.size;
+    pl_ctx_fini(&ctx);
+    return bytes;
+}
+
+// A device writes no logits: where a routed head has ten times as many rows there is more of two things alone, which
+// panels are read (12 bytes each, whatever M is) and, where it is wanted, each panel's share in a row's sum (8).
+static void scratch_does_not_grow_with_rows(void **state) {
+    (void)state;
+    const pl_backend *be;
+    const int64_t     some = 1000, many = 10 * some; // panels
+    for (int b = 0; (be = op_backend(b)); b++)
+        for (int i = 0; i < 12 && be->device; i++) {
+            head_args h = {.m = (int64_t[]){1, 10, 64}[i % 3], .k = i % 6 < 3 ? 10 : PL_TOPK_MAX, .lse = i >= 6};
+            h.n = some * PL_PANEL;
+            double least = scratch_of(be, h);
+            h.n = many * PL_PANEL;
+            double more = scratch_of(be, h) - least, each = 12 + (h.lse ? 8 * (double)h.m : 0);
+            if (more > each * (double)(many - some) + 4 * PL_ALIGN)
+                fail_msg("%s: %d rows, k %d: %.0f bytes more for %lld panels more", be->name, (int)h.m, h.k, more,
+                         (long long)(many - some));
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_backends),
         cmocka_unit_test(against_selection),
         cmocka_unit_test(equal_values),
         cmocka_unit_test(nan_is_refused),
+        cmocka_unit_test(scratch_does_not_grow_with_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,6 +58,36 @@ static void early_launches_hide_their_first_bytes(void **state) {
     near_to(p.early_seconds[PL_CENTRAL], gpu(PL_GPU_GAP) + 3e-6 + gpu(PL_GPU_EARLY_GAP) + gpu(PL_GPU_RAMP) + stream);
 }
 
+// A branch of two launches beside four: what runs while the others leave room adds its bytes' time alone.
+static void branches_run_where_there_is_room(void **state) {
+    (void)state;
+    enum { SMALL, PRODUCT, FULL };
+    static pl_prediction p;
+    const double         gap = gpu(PL_GPU_GAP), early = gpu(PL_GPU_EARLY_GAP);
+    p = (pl_prediction){.n = 3, .launched = 7};
+    for (int i = 0; i < 3; i++) {
+        p.k[i] = (pl_predicted_kernel){.blocks = i == FULL ? 264 : 8, .threads = 256, .room = 97 << 10, .early = true};
+        p.k[i].c.most_path[PL_CENTRAL] = i == FULL ? 50e-6 : 3e-6;
+        if (i == PRODUCT) p.k[i].c.far = 1e6;
+        pl_predict_kernel(&p.k[i]);
+    }
+    // The branch first, as it is queued; the small launch before the full one has its room taken.
+    const uint16_t order[] = {PRODUCT, PRODUCT, SMALL, SMALL, FULL, SMALL, SMALL};
+    const uint8_t  way[] = {PL_ASIDE, PL_ASIDE, PL_MAIN, PL_MAIN, PL_MAIN, PL_MAIN, PL_MEETS};
+    memcpy(p.order, order, sizeof order);
+    memcpy(p.way, way, sizeof way);
+    pl_predict_sequence(&p);
+    const double bytes = 1e6 / gpu(PL_GPU_READ), small = 3e-6, main = 5 * small + 47e-6 + 2 * gap + 3 * early;
+    const double room = gap + small + early + small, branch = gap + small + early + small;
+    assert_true(room >= branch - 1e-12);
+    near_to(p.early_seconds[PL_CENTRAL], main + 2 * bytes);
+    near_to(p.seconds[PL_CENTRAL], 7 * gap + 6 * small + 50e-6);
+    p.way[5] = PL_MEETS; // one window of two: what is left of the branch comes before
+    p.way[6] = PL_MAIN;
+    pl_predict_sequence(&p);
+    near_to(p.early_seconds[PL_CENTRAL], main + branch - (gap + small) + bytes);
+}
+
 // A block of 200 KB of shared memory has its multiprocessor alone: three times as many blocks take three times as long.
 static void blocks_wait_for_room(void **state) {
     (void)state;
@@ -179,6 +209,7 @@ static void published_figures(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(bytes_take_their_time),
                                        cmocka_unit_test(early_launches_hide_their_first_bytes),
+                                       cmocka_unit_test(branches_run_where_there_is_room),
                                        cmocka_unit_test(blocks_wait_for_room),
                                        cmocka_unit_test(a_norm_is_counted),
                                        cmocka_unit_test(uneven_blocks_are_counted_whole),

@@ -137,6 +137,14 @@ template <typename T> static inline T __shfl_xor_sync(unsigned mask, T v, int bi
     return __shfl_sync(mask, v, (int)(pl_emu.thread.x % 32) ^ bits);
 }
 
+static inline int __any_sync(unsigned, int v) {
+    const uint8_t own = v != 0, *all = pl_emu_exchange(&own, sizeof own);
+    bool          any = false;
+    for (int lane = 0; lane < 32; lane++)
+        any |= all[lane * 64];
+    return any;
+}
+
 template <typename T> PL_EMU_PLAIN static inline T atomicAdd(T *p, T v) {
     pl_emu_atomic(p, sizeof *p);
     T old = *p;
@@ -181,7 +189,7 @@ template <int N> static inline void pl_copy_wait(PL_EMU_HERE) {
 static inline void pl_previous_done(PL_EMU_HERE) {
     if (!pl_emu_dropped(file, line)) pl_emu_previous_done();
 }
-static inline float4 pl_load_fresh(const float4 *p) {
+template <typename T> static inline T pl_load_fresh(const T *p) {
     return *p;
 }
 void pl_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]);

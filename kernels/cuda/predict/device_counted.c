@@ -176,7 +176,9 @@ void PL_CUDA(submit)(pl_ctx *ctx, const pl_cuda_launch *l) {
     own                 *o = ctx->state;
     bool                 again;
     pl_predicted_kernel *k = l->kernel ? pl_counted_launch(ctx, key_of(l), &again) : NULL;
-    if (!k || again) return;
+    if (!k) return;
+    recorder->way[recorder->launched - 1] = l->aside ? PL_ASIDE : l->meets ? PL_MEETS : PL_MAIN;
+    if (again) return;
     k->blocks = (int64_t)l->grid[0] * l->grid[1] * l->grid[2];
     k->threads = (int)l->threads;
     k->room = l->room;

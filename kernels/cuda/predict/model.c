@@ -80,22 +80,68 @@ static double hidden(const pl_predicted_kernel *k, double room, double idle, int
     return fmin(idle, first + fmin(k->c.ahead * room / pl_gpu(PL_GPU_READ, how), k->memory[how]));
 }
 
+// Seconds of a launch behind `before`, as early as it may.
+static double early_seconds(const pl_predicted_kernel *before, const pl_predicted_kernel *k, int how) {
+    const double gap = pl_gpu(PL_GPU_GAP, how), early = pl_gpu(PL_GPU_EARLY_GAP, how);
+    if (!before || !k->early) return k->seconds[how];
+    const double idle = early + fmax(0, before->seconds[how] - gap - before->memory[how]);
+    return early + fmax(0, k->seconds[how] - gap - hidden(k, beside(before, k), idle, how));
+}
+
+static bool fills(const pl_predicted_kernel *k) {
+    return (double)k->blocks >= pl_gpu(PL_GPU_MULTIPROCESSORS, PL_CENTRAL) * resident(k);
+}
+
+// The next launch of one of the ways from i on, or where the launches end.
+static int next_of(const pl_prediction *p, int i, bool aside) {
+    while (i < p->launched && (p->way[i] == PL_ASIDE) != aside)
+        i++;
+    return i;
+}
+
+// A branch from its first launch on, beside those up to the one that meets it: seconds that it adds to them.
+static double branch_seconds(pl_prediction *p, int first, int how) {
+    const pl_predicted_kernel *before = NULL;
+    double                     room = 0, all = 0;
+    int                        end = first, i = next_of(p, first, false);
+    while (end < p->launched && p->way[end] != PL_MEETS)
+        end++;
+    for (int next; i < end; before = &p->k[p->order[i]], i = next) {
+        const pl_predicted_kernel *k = &p->k[p->order[i]];
+        next = next_of(p, i + 1, false);
+        const pl_predicted_kernel *then = next < end ? &p->k[p->order[next]] : NULL;
+        if (!fills(k) && !(then && then->early && fills(then))) room += early_seconds(before, k, how);
+    }
+    before = NULL;
+    for (i = first; i < end; i = next_of(p, i + 1, true)) {
+        pl_predicted_kernel *k = &p->k[p->order[i]];
+        const double         t = early_seconds(before, k, how), within = fmin(t, room);
+        const double         adds = t - within + fmin(within, k->memory[how]);
+        room -= within;
+        all += adds;
+        k->early_seconds[how] += adds;
+        before = k;
+    }
+    return all;
+}
+
 void pl_predict_sequence(pl_prediction *p) {
     for (int how = 0; how < 2; how++) {
         const pl_predicted_kernel *before = NULL;
+        bool                       branched = false;
         p->seconds[how] = p->early_seconds[how] = 0;
         for (int i = 0; i < p->n; i++)
             p->k[i].early_seconds[how] = 0;
         for (int i = 0; i < p->launched; i++) {
             pl_predicted_kernel *k = &p->k[p->order[i]];
-            const double         gap = pl_gpu(PL_GPU_GAP, how), body = k->seconds[how] - gap;
-            double               t = k->seconds[how];
-            if (before && k->early) {
-                const double early = pl_gpu(PL_GPU_EARLY_GAP, how);
-                const double idle = early + fmax(0, before->seconds[how] - gap - before->memory[how]);
-                t = early + fmax(0, body - hidden(k, beside(before, k), idle, how));
-            }
             p->seconds[how] += k->seconds[how];
+            if (p->way[i] == PL_ASIDE) {
+                if (!branched) p->early_seconds[how] += branch_seconds(p, i, how);
+                branched = true;
+                continue;
+            }
+            if (p->way[i] == PL_MEETS) branched = false;
+            const double t = early_seconds(p->way[i] == PL_MEETS ? NULL : before, k, how);
             p->early_seconds[how] += t;
             k->early_seconds[how] += t;
             before = k;

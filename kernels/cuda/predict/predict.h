@@ -39,7 +39,12 @@
 // Launches that may start early (state.h) have a second time: a shorter gap, and of what they ask of memory before they
 // wait for the launch before them so much is hidden as memory had nothing to do in that one, on multiprocessors that
 // have room for both.
-// Not modelled: arithmetic outside tensor cores, registers, instruction fetch, branches beside each other.
+// In this second time a branch (state.h) runs beside the launches between its fork and its join, while they leave room:
+// while neither the one that runs nor the next, if that starts early, fills all multiprocessors. What of the branch
+// finds no time there comes before the launch that waits for it; what does still takes memory's time for its bytes.
+// Neither the branch's first launch nor the one that waits for it starts early. In the first time ("in turn") a branch
+// is launches like any other.
+// Not modelled: arithmetic outside tensor cores, registers, instruction fetch.
 #ifndef PL_CUDA_PREDICT_H
 #define PL_CUDA_PREDICT_H
 
@@ -86,13 +91,17 @@ typedef struct pl_predicted_kernel {
     double      bytes;            // of one launch from and to memory
 } pl_predicted_kernel;
 
+// A launch's: on the branch, and the first that waits for it.
+typedef enum pl_predicted_way { PL_MAIN, PL_ASIDE, PL_MEETS } pl_predicted_way;
+
 typedef struct pl_prediction {
     pl_predicted_kernel k[PL_PREDICT_KERNELS];
     int                 n;
     int64_t             left;                       // launches beyond the tables
     uint16_t            order[PL_PREDICT_LAUNCHES]; // which kernel each launch is
+    uint8_t             way[PL_PREDICT_LAUNCHES];   // pl_predicted_way
     int                 launched;
-    double              seconds[2], early_seconds[2]; // one after another; each as early as it may
+    double              seconds[2], early_seconds[2]; // one after another; each as early as it may, branches beside
 } pl_prediction;
 
 // One of the constants: seconds, bytes per second ... as constants.def has them.
