@@ -14,6 +14,7 @@
 #include <link.h>
 #include <stdlib.h>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace {
@@ -69,12 +70,13 @@ struct place {
     touched  *sectors = NULL;
 };
 
-double                                 constant[2][PL_GPU_CONSTANTS];
-block                                 *counting; // NULL: nothing is
-bool                                   skims, whole;
-pl_counted                            *into;
-double                                 weight; // of the block that is timed: those that it stands for
-int64_t                                events;
+double                         constant[2][PL_GPU_CONSTANTS];
+block                         *counting; // NULL: nothing is
+bool                           skims, whole;
+std::unordered_set<uintptr_t> *alone; // sectors that the skimmed block itself reads or writes; NULL: nobody asks
+pl_counted                    *into;
+double                         weight; // of the block that is timed: those that it stands for
+int64_t                        events;
 std::unordered_map<uintptr_t, touched> pages;
 place                                  cache[CACHED];
 
@@ -101,6 +103,7 @@ const place &classify(const void *p) {
 // What a skimmed block touches of memory for the first time in its launch.
 void touch(const void *p, size_t bytes, bool write) {
     for (uintptr_t s = (uintptr_t)p / SECTOR; s <= ((uintptr_t)p + bytes - 1) / SECTOR; s++) {
+        if (alone) alone->insert(2 * s + write);
         touched       *t = classify((const void *)(s * SECTOR)).sectors;
         const unsigned i = s % (PAGE / SECTOR);
         uint64_t      &in = (write ? t->written : t->read)[i / 64];
@@ -428,13 +431,6 @@ void time_block(const pl_cuda_launch *l, unsigned b) {
 
 constexpr unsigned PARTLY = 16; // blocks that are skimmed of a launch that is too large
 
-unsigned reversed(unsigned i) {
-    unsigned r = 0;
-    for (unsigned bit = 1; bit < PARTLY; bit *= 2)
-        r = 2 * r + !!(i & bit);
-    return r;
-}
-
 // Sectors of all blocks, where one has `each` and n together `some`: the size of a set of which n shares of that size,
 // drawn at random, cover so much.
 double all_of(double each, double some, double n, double blocks) {
@@ -444,6 +440,31 @@ double all_of(double each, double some, double n, double blocks) {
         (size * (1 - std::pow(1 - std::min(1.0, each / size), n)) < some ? low : high) = size;
     }
     return std::min(low, each * blocks);
+}
+
+// Of a launch that is too large PARTLY blocks are skimmed, of which each stands for those from it to the next one. Block
+// 0 has been.
+void skim_some(const pl_cuda_launch *l, std::vector<int64_t> *work, bool *joins) {
+    const uint64_t                blocks = work->size();
+    std::unordered_set<uintptr_t> sectors;
+    double                        each = into->far;
+    alone = &sectors;
+    into->seen = 1;
+    for (uint64_t i = 0; i < PARTLY; i++) {
+        const uint64_t b = blocks * i / PARTLY, next = blocks * (i + 1) / PARTLY;
+        if (b == next) continue;
+        if (b > 0) {
+            sectors.clear();
+            (*work)[b] = skim(l, (unsigned)b, joins);
+            each += (double)sectors.size() * SECTOR;
+            into->seen++;
+        }
+        std::fill(work->begin() + (ptrdiff_t)b, work->begin() + (ptrdiff_t)next, (*work)[b]);
+    }
+    alone = NULL;
+    if (into->far == 0) return;
+    const double n = (double)into->seen, more = all_of(each / n, into->far, n, (double)blocks) / into->far;
+    into->far *= more, into->written *= more, into->ahead *= more;
 }
 
 // How many blocks each of those timed stands for: itself, and those to which it is the nearest by work.
@@ -497,17 +518,12 @@ void pl_count_launch(const pl_cuda_launch *l, pl_counted *c) {
     pl_emu_watch = &watcher;
     work[0] = skim(l, 0, &joins);
     whole = blocks <= PL_PREDICT_BLOCKS && (double)work[0] * blocks <= PL_PREDICT_SKIMMED;
-    const double each = c->far;
     if (whole) {
         for (unsigned b = 1; b < blocks; b++)
             work[b] = skim(l, b, &joins);
         c->seen = blocks;
-    } else { // taken to be alike
-        std::fill(work.begin(), work.end(), work[0]);
-        for (c->seen = 1; c->seen < PARTLY; c->seen++)
-            skim(l, (unsigned)((uint64_t)blocks * reversed((unsigned)c->seen) / PARTLY), &joins);
-        const double more = c->far > 0 ? all_of(each, c->far, (double)c->seen, blocks) / c->far : 1;
-        c->far *= more, c->written *= more, c->ahead *= more;
+    } else {
+        skim_some(l, &work, &joins);
     }
     time_launch(l, work, joins);
     pl_emu_watch = before;

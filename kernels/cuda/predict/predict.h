@@ -6,8 +6,8 @@
 //                 mapped and never filled: reads give zeros, copies do nothing, so that a model of any size fits.
 //   once each     Launches that differ in addresses alone (the layers of a model) are one: it is run once, and counts
 //                 for all. All of its blocks are skimmed (which sectors of memory, how many accesses), unless they are
-//                 more than PL_PREDICT_BLOCKS, or PL_PREDICT_SKIMMED accesses: then 16 are, and the rest is taken to be
-//                 like them. Some are timed, until PL_PREDICT_EVENTS accesses were seen: the one that does most, the
+//                 more than PL_PREDICT_BLOCKS, or PL_PREDICT_SKIMMED accesses: then 16 are, each for those from it to
+//                 the next. Some are timed, until PL_PREDICT_EVENTS accesses were seen: the one that does most, the
 //                 one that does least, those halfway between; each other counts as the timed one that is nearest to
 //                 it. The same command times the same blocks. Values are not those of the launches before: they are
 //                 zeros, so what depends on values (a support, ties among logits) is not as it would be.
