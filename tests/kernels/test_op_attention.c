@@ -72,13 +72,17 @@ static double tolerance(const pl_backend *be) {
 
 // Cached: rows of two sessions, a few committed keys each, then a tree.
 
-enum { SLOTS = 150, ROWS = 9, PATH = 6 };
+enum { SLOTS = 20, ROWS = 9, PATH = 6 }; // slots past the committed keys
 
 typedef struct cached_shape {
     heads             h;
     int               n_ctx[2]; // committed keys of the two sessions
     pl_attention_rule rule;
 } cached_shape;
+
+static int slots_of(const cached_shape *s) {
+    return (s->n_ctx[0] > s->n_ctx[1] ? s->n_ctx[0] : s->n_ctx[1]) + SLOTS;
+}
 
 // Rows 0..3: session 0, a tree of root 0, children 1 and 2, grandchild 3 under 2, at scattered slots past n_ctx.
 // Rows 4..8: session 1, a chain (path NULL).
@@ -94,7 +98,7 @@ static void cached(op_run *r, const void *arg) {
     heads               h = s->h;
     pl_tensor           qkv = op_constant(r, ROWS, width(h), 1), cache[4];
     for (int i = 0; i < 4; i++)
-        cache[i] = op_cache(r, SLOTS, h.nkv * h.hd, held);
+        cache[i] = op_cache(r, slots_of(s), h.nkv * h.hd, held);
     pl_kvrow *row = op_bytes(r, ROWS * sizeof *row);
     int32_t  *path = op_bytes(r, ROWS * PATH * sizeof *path);
     for (int m = 0; m < ROWS; m++) {
@@ -135,6 +139,10 @@ static const cached_shape cached_shapes[] = {
     {{2, 1, 64}, {100, 0}, {.window = 200, .cap = 50}},
     {{4, 1, 256}, {33, 65}, {.cap = 0.5}},
     {{20, 1, 16}, {135, 101}, {.window = 64}},
+    // Past 4,096 keys a GPU's parts of a row are longer; of the chain's rows some are on either side.
+    {{1, 1, 8}, {4101, 4094}, {.window = 0}},
+    {{20, 1, 8}, {31, 4094}, {.window = 0}},
+    {{2, 1, 8}, {8230, 4093}, {.window = 150}},
     {{2, 1, 8}, {40, 3}, {.sink.rank = 1}},
     {{9, 3, 31}, {64, 29}, {.sink.rank = 1, .window = 6}},
     {{8, 2, 64}, {128, 0}, {.sink.rank = 1, .window = 1, .cap = 2}},
@@ -245,13 +253,13 @@ static void one_way(op_run *r, const void *arg) {
 static void bits_depend_on_positions_alone(void **state) {
     (void)state;
     const heads h[] = {{2, 1, 33}, {9, 3, 64}, {2, 1, 128}};
-    const int   n[] = {0, 1, 24, 25, 31, 60};
+    const int   n[] = {0, 1, 24, 25, 31, 60, 4090};
     const struct {
         int               heads, n;
         pl_attention_rule rule;
-    } ruled[] = {{1, 2, {.window = 7}},   {1, 5, {.window = 33, .cap = 3}}, {1, 5, {.window = 4}},
-                 {2, 5, {.window = 36}},  {0, 4, {.window = 20, .cap = 1}}, {1, 5, {.window = 9, .sink.rank = 1}},
-                 {0, 3, {.sink.rank = 1}}};
+    } ruled[] = {{1, 2, {.window = 7}},    {1, 5, {.window = 33, .cap = 3}}, {1, 5, {.window = 4}},
+                 {2, 5, {.window = 36}},   {0, 4, {.window = 20, .cap = 1}}, {1, 5, {.window = 9, .sink.rank = 1}},
+                 {0, 3, {.sink.rank = 1}}, {0, 6, {.window = 300}},          {1, 6, {.window = 200}}};
     enum { PLAIN = 18, RULED = sizeof ruled / sizeof *ruled };
     const pl_backend *be;
     for (int b = 0; (be = op_backend(b)); b++)

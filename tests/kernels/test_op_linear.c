@@ -80,6 +80,17 @@ static void every_m(void **state) {
         }
 }
 
+// Panels enough for a block to keep its own, through two slices of columns: few rows, and as many as take a
+// multiprocessor's room.
+static void slices_of_whole_products(void **state) {
+    (void)state;
+    const shape shapes[] = {{1, 1925, 1026, PL_BF16}, {17, 901, 1026, PL_BF16}};
+    for (int i = 0; i < 2; i++) {
+        const shape *s = &shapes[i];
+        op_check(packed, s, OP_NO_TAPE | OP_EXACT_LEVELS, "linear bf16 panels %dx%dx%d", s->m, s->n, s->k);
+    }
+}
+
 static void naive(void **state) {
     (void)state;
     const float       x[6] = {1, 2, 3, -1, 0.5f, 4}, w[6] = {1, 0, 2, -3, 4, 0.25f};
@@ -120,10 +131,11 @@ static void rows_alone(op_run *r, const void *arg) {
 
 static void batch_invariance(void **state) {
     (void)state;
-    const shape       shapes[] = {{17, 97, 130, PL_F32}, {17, 97, 130, PL_BF16}, {9, 2000, 33, PL_BF16}};
+    const shape shapes[] = {
+        {17, 97, 130, PL_F32}, {17, 97, 130, PL_BF16}, {9, 2000, 33, PL_BF16}, {9, 1925, 1026, PL_BF16}};
     const pl_backend *be;
     for (int b = 0; (be = op_backend(b)); b++)
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < (be->device ? 4 : 3); i++) { // the last is for a device's blocks that keep their panels
             const shape *s = &shapes[i];
             op_run      *r = op_run_once(rows_alone, s, be, 2, OP_NO_TAPE);
             for (int m = 0; m < s->m; m++)
@@ -177,9 +189,14 @@ static void cost(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_backends), cmocka_unit_test(every_m),          cmocka_unit_test(many_tiles),
-        cmocka_unit_test(naive),        cmocka_unit_test(batch_invariance), cmocka_unit_test(packing),
+        cmocka_unit_test(all_backends),
+        cmocka_unit_test(every_m),
+        cmocka_unit_test(many_tiles),
+        cmocka_unit_test(naive),
+        cmocka_unit_test(batch_invariance),
+        cmocka_unit_test(packing),
         cmocka_unit_test(cost),
+        cmocka_unit_test(slices_of_whole_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
