@@ -58,9 +58,9 @@ const pl_backend *op_backend(int i) {
     if (i == 0) return pl_backend_ref();
     if (i == 1) return pl_backend_ref64();
     i -= 2;
-    bool        memcheck = getenv("PACELINE_TEST_MEMCHECK");
+    bool        memcheck = getenv("PACELINE_TEST_MEMCHECK"), devices_alone = getenv("PACELINE_TEST_DEVICES_ALONE");
     const char *level;
-    for (int k = 0; (level = pl_backend_cpu_level(k)); k++) {
+    for (int k = 0; !devices_alone && (level = pl_backend_cpu_level(k)); k++) {
         const pl_backend *be = pl_backend_cpu_isa(level);
         if (be && (!memcheck || strcmp(level, "portable") == 0) && i-- == 0) return be;
     }

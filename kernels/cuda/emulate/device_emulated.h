@@ -34,6 +34,9 @@ typedef struct pl_emu_manner {
     // "FILE:LINE" of a barrier, fence, copy wait or pl_previous_done that does nothing, for proofs that it is missed
     // (tests/cuda/mutate.sh). PACELINE_EMULATED_DROP; the environment's alone.
     const char *drop;
+    // A file that is told at the end which of these places were passed, FILE:LINE a line. PACELINE_EMULATED_PLACES; the
+    // environment's alone.
+    const char *places;
 } pl_emu_manner;
 extern pl_emu_manner pl_emu_behave;
 

@@ -15,12 +15,13 @@ extern "C" {
 }
 
 static pl_emu_manner manner_of_environment() {
-    pl_emu_manner m = {0, 90, ""};
+    pl_emu_manner m = {0, 90, "", ""};
     const char   *seed = getenv("PACELINE_EMULATED_SEED"), *sm = getenv("PACELINE_EMULATED_SM");
-    const char   *drop = getenv("PACELINE_EMULATED_DROP");
+    const char   *drop = getenv("PACELINE_EMULATED_DROP"), *places = getenv("PACELINE_EMULATED_PLACES");
     if (seed) m.seed = strtoull(seed, NULL, 10);
     if (sm) m.sm = atoi(sm);
     if (drop) m.drop = drop;
+    if (places) m.places = places;
     return m;
 }
 
