@@ -32,10 +32,11 @@
 // seconds. (Tokens that came in between are added then: a look's time is shared among the cycles since the last one. A
 // FREE that learns from logits, recycle, is shown every step and so looks in all.)
 //
-// Where nothing pays, nothing is planned until FREE may look or MODEL is tried again. Then a cycle costs a copy of
-// MODEL's features for the sessions that keep them: of those that begin meanwhile KEEPERS at most, the others, which
-// MODEL is not asked for while they last, go on without it. With a MODEL that reads the text alone it costs nothing:
-// the hybrid rests (pl_drafter.rests), and the decode loop goes plain's way.
+// Where nothing pays, nothing is planned until FREE may look or MODEL is tried again. Then a cycle costs the features of
+// the sessions that keep them, taken out of the target's forward and copied: of those that begin meanwhile KEEPERS at
+// most, the others, which MODEL is not asked for while they last, go on without it. While none keeps them, and with a
+// MODEL that reads the text alone, it costs nothing: the hybrid rests (pl_drafter.rests), and the decode loop goes
+// plain's way.
 //
 // Lossless: with verifier match the text is plain sampling's. With verifiers that draw MODEL's tokens are drawn as they
 // ask and FREE's nodes, which are not drawn, are matched; which of the two drafts depends on the past alone.
@@ -176,6 +177,14 @@ static double usual(double seconds, double known) {
     return known > 0 ? fmin(seconds, 2 * known) : seconds;
 }
 
+// Sessions whose rows wait, or are taken in.
+static int keepers(const hybrid *d) {
+    int n = 0;
+    for (int i = 0; i < d->base.max_sessions; i++)
+        n += d->slot[i].keeps;
+    return n;
+}
+
 static void paced(pl_drafter *base, const pl_draft_pace *p) {
     hybrid *d = (hybrid *)base;
     double  seconds = p->verifying + p->drafting;
@@ -188,7 +197,7 @@ static void paced(pl_drafter *base, const pl_draft_pace *p) {
     d->since += seconds;
     d->skipped += base->rests;
     d->asleep = may_sleep(d);
-    base->rests = d->asleep && d->width == 0;
+    base->rests = d->asleep && (d->width == 0 || keepers(d) == 0);
     if (d->paced++ >= REFRESH && (d->paced % REFRESH || d->reading > READING * d->since)) return;
     double at = pl_now();
     read_costs(d);
@@ -358,6 +367,12 @@ static pl_waiting *waiting_of(void *arg, const pl_draft_item *it) {
     return &((hybrid *)arg)->slot[it->slot].waiting;
 }
 
+// Rows of sessions that do not keep them are not MODEL's to read, though it is asked for those sessions.
+static bool reads(const pl_drafter *base, int which) {
+    const hybrid *d = (const hybrid *)base;
+    return can_take(d, &d->slot[which]);
+}
+
 static void keep_rows(hybrid *d, const pl_draft_batch *b, const pl_draft_item *it) {
     slot *s = &d->slot[it->slot];
     if (d->width && s->keeps) pl_waiting_add(&s->waiting, it, &b->features);
@@ -503,10 +518,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
 
 // Whether the rows of a session that begins now wait: all do but where MODEL is silent.
 static bool keeps(const hybrid *d) {
-    int n = 0;
-    for (int i = 0; i < d->base.max_sessions; i++)
-        n += d->slot[i].keeps;
-    return d->model && (n < KEEPERS || !is_silent(&d->tuner));
+    return d->model && (keepers(d) < KEEPERS || !is_silent(&d->tuner));
 }
 
 static void reset(pl_drafter *base, int which) {
@@ -515,6 +527,7 @@ static void reset(pl_drafter *base, int which) {
     s->drafted = s->takes_model = s->keeps = false;
     s->of_model = s->chosen = s->seen = s->waiting.n = 0;
     s->keeps = keeps(d);
+    if (d->width && s->keeps) base->rests = false;
     d->free->kind->reset(d->free, which);
     if (d->model) d->model->kind->reset(d->model, which);
 }
@@ -563,6 +576,7 @@ static const pl_drafter_kind kind = {.name = "hybrid",
                                      .ended = ended,
                                      .judged = judged,
                                      .paced = paced,
+                                     .reads = reads,
                                      .forget = forget,
                                      .save = save};
 

@@ -26,7 +26,7 @@ typedef struct pl_draft_item {
     const int32_t *tokens; // the session's text so far, prompt included
     int32_t        n_tokens;
     int32_t first, count;       // rows first..first+count-1 (positions) became final; row t's next token is tokens[t+1]
-    const int32_t *feature_row; // [count] rows of `features`
+    const int32_t *feature_row; // [count] rows of `features`; -1 in sessions that it does not read
     int32_t        row0, rows;  // this session's rows of the forward, in order, those not final included
     pl_tree       *tree;        // NULL: nothing to propose; else root is set, grow it
     int            depth;       // levels at most (context and answer end are near)
@@ -37,7 +37,7 @@ typedef struct pl_draft_batch {
     pl_draft_item *item;
     int            n;
     // Of the target's forward, by row:
-    pl_tensor      features;   // [rows, taps * d]; .data NULL when the drafter wants none
+    pl_tensor      features;   // [rows of sessions that it reads, taps * d]; .data NULL when it wants none
     const int32_t *token;      // [rows] what was read
     pl_tensor      logits;     // [rows with logits, V]
     const int32_t *logits_row; // [rows] row of logits, -1: none
@@ -72,6 +72,9 @@ typedef struct pl_drafter_kind {
     void (*ended)(pl_drafter *d, int slot, const int32_t *answer, int n);
     void (*judged)(pl_drafter *d, int slot, const pl_tree *t, const struct pl_verdict *v);
     void (*paced)(pl_drafter *d, const pl_draft_pace *p);
+    // Of a drafter with taps, whether it reads this session's features, asked before every forward; NULL: all
+    // sessions'. Tapping is not quite free where the target is small.
+    bool (*reads)(const pl_drafter *d, int slot);
     // For those that keep something beyond a session; NULL: they do not.
     //   forget  what is kept becomes what it was when the drafter was opened, between sessions
     //   save    it goes to the file that the drafter was told to keep it in, if any
@@ -104,10 +107,10 @@ struct pl_drafter {
     // Rows that became final may be handed over later, several calls' at once: it has a cache of its own and reads
     // nothing of the target's forward but features.
     bool                   waits;
-    bool                   learns;    // from the logits of every step, which it must be shown, drafting or not
-    // Set by `paced`, where nothing was proposed last: nothing will be, nor is anything taken in, until `paced` says
-    // otherwise. The decode loop then passes the drafter by. For those that read a session's text alone, which is there
-    // later too.
+    bool                   learns; // from the logits of every step, which it must be shown, drafting or not
+    // Set by `paced`, where nothing was proposed last: nothing will be, nor is anything taken in, until `paced` or
+    // `reset` says otherwise. The decode loop then passes the drafter by. For those that read sessions' texts alone,
+    // which are there later too, and while there is no session whose features are read.
     bool                   rests;
     unsigned               proposals; // bit k: it can make pl_proposal k; 0: any, or what verifiers make nothing of
     pl_draft_watch        *watch;     // NULL: nobody. Set before the first measure

@@ -73,6 +73,9 @@ typedef struct pl_view {
     // [whole] of this forward, -1: it is none of them, and lo is -1 as well. NULL: they are all of them.
     const int32_t  *taken, *spread;
     int64_t         whole;
+    // Rows [n_tap_rows] whose taps are asked for; NULL: all rows'.
+    const int32_t  *tap_row;
+    int64_t         n_tap_rows;
     bool            rerun; // under a tape: a target's layers are run again in backward instead of kept
 } pl_view;
 

@@ -6,6 +6,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/op/embed.h"
+#include "kernels/op/gather.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/rmsnorm.h"
 #include "kernels/op/rope.h"
@@ -465,9 +466,28 @@ static void end_turn(pl_ctx *ctx, turns *t, bool keep) {
     if (t->n++ == 0) t->second = now;
 }
 
+// Taps that `of` stands for. Those of some rows alone are copied to places from before the layers', so that a layer's
+// room need not be kept for them.
+static bool take_taps(pl_ctx *ctx, const pl_view *view, const int *taps, int n_taps, int of, pl_tensor x,
+                      pl_llama_out *out) {
+    bool kept = false;
+    for (int i = 0; i < n_taps; i++) {
+        if (taps[i] != of) continue;
+        if (view->tap_row)
+            pl_gather_to(ctx, out->tap[i], x, view->tap_row);
+        else
+            out->tap[i] = x;
+        kept = !view->tap_row;
+    }
+    return kept;
+}
+
 void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t rows, pl_view *view, const int *taps,
                       int n_taps, pl_llama_out *out) {
     PL_CHECK(!view->rerun || n_taps == 0, "%d taps of layers that are not kept", n_taps);
+    PL_CHECK(!view->tap_row || !pl_ctx_recording(ctx), "taps of %lld rows under a tape", (long long)view->n_tap_rows);
+    for (int i = 0; i < n_taps && view->tap_row; i++)
+        out->tap[i] = pl_ctx_out(ctx, view->n_tap_rows, m->shape.d, false);
     pl_tensor  shape = {.dim = {rows, m->shape.d, 1, 1}}, input;
     layer_run  r = {.m = m,
                     .view = view,
@@ -477,7 +497,6 @@ void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t
     const bool pass = !pl_ctx_recording(ctx) && !view->block;
     for (r.layer = 0; r.layer < m->n_layers; r.layer++) {
         pl_tensor o[LAYER_OUT] = {shape, shape};
-        bool      tapped = false;
         if (pass) take_turn(ctx, &t, m, r.layer);
         if (view->rerun)
             pl_tape_stretch(ctx, run_layer, &r, sizeof r, o, LAYER_OUT);
@@ -485,21 +504,15 @@ void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t
             run_layer(ctx, &r, o);
         r.h = o[STREAM];
         r.delta = o[DELTA];
-        for (int i = 0; i < n_taps; i++)
-            if (taps[i] == r.layer) {
-                out->tap[i] = input;
-                tapped = true;
-            }
+        bool tapped = n_taps > 0 && take_taps(ctx, view, taps, n_taps, r.layer, input, out);
         if (pass && r.layer == 0) pl_ctx_const(ctx, rows, m->shape.d); // it makes no stream, and is to take as much
         if (pass) end_turn(ctx, &t, tapped);
     }
     if (t.n == 2) pl_arena_release(&ctx->frame, t.begin); // the norm reads the last layer's alone
     pl_tensor h = r.h;
     out->hidden = pl_rmsnorm_residual(ctx, &h, r.delta, m->norm, m->shape.eps);
-    for (int i = 0; i < n_taps; i++) {
-        if (taps[i] == m->n_layers) out->tap[i] = h;
-        if (taps[i] == PL_TAP_FINAL) out->tap[i] = out->hidden;
-    }
+    take_taps(ctx, view, taps, n_taps, m->n_layers, h, out);
+    take_taps(ctx, view, taps, n_taps, PL_TAP_FINAL, out->hidden, out);
 }
 
 pl_tensor pl_llama_logits(pl_ctx *ctx, const pl_llama *m, pl_tensor hidden) {

@@ -67,7 +67,7 @@ pl_status pl_llama_config(pl_hf_config *config, const char *path, pl_err *err);
 // norm), as engines number EAGLE-3's auxiliary layers; PL_TAP_FINAL: `hidden`.
 typedef struct pl_llama_out {
     pl_tensor hidden;           // [M, d] after the final norm: what the head reads
-    pl_tensor tap[PL_MAX_TAPS]; // [M, d] each
+    pl_tensor tap[PL_MAX_TAPS]; // [M, d] each, of view->tap_row [n_tap_rows, d]
 } pl_llama_out;
 
 // Runs M rows through all layers. id: [M] tokens. Tensors live in the frame.

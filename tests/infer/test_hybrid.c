@@ -231,60 +231,80 @@ static void waits_without_loss(void **state) {
     test_rmdir(draft);
 }
 
-static void note_who(void *arg, const pl_cycle *c) {
-    ((int *)arg)[pl_session_key(c->session)] += c->tree->notes.levels > 0;
+// What a model's drafts begin with, by session and number of tokens that they were made behind; -1: nothing.
+static int32_t begins_of[2][8][LENGTH + 8];
+
+static void note_each(void *arg, const pl_cycle *c) {
+    const pl_tree *t = c->tree;
+    int32_t(*of)[LENGTH + 8] = arg;
+    int32_t *at = &of[pl_session_key(c->session)][pl_session_length(c->session) - c->emitted];
+    if (of == begins_of[0] && t->n > 1) *at = t->token[1];
+    if (of == begins_of[1] && t->notes.levels > 0) *at = t->notes.candidate[0];
 }
 
 static void answer_all(pl_engine *e, pl_drafter *d, int n) {
     pl_err      err = {0};
     pl_session *s[8];
-    int32_t     prompt[5] = {3, 1, 4, 1, 5};
     for (int k = 0; k < n; k++) {
+        int32_t            prompt[5] = {3, 1, 4, 1, k};
         pl_session_options so = {
             .sampling = {.temperature = 1, .top_p = 1, .seed = 3}, .key = (uint64_t)k, .max_new = LENGTH - 5};
         assert_int_equal(pl_engine_start(e, prompt, 5, &so, &s[k], &err), PL_OK);
     }
     for (int i = 0; pl_session_finish(s[0]) == PL_RUNNING; i++) {
         assert_int_equal(pl_engine_step(e, &err), PL_OK);
-        if (n > 1 && i % 20 == 0) // any trial is allowed
+        if (n > 1 && i % 20 == 0 && d->kind->paced) // any trial is allowed
             d->kind->paced(d, &(pl_draft_pace){.sessions = n, .rows = n, .emitted = n, .verifying = 1e6});
     }
     for (int k = 0; k < n; k++)
         pl_engine_end(e, s[k]);
 }
 
-// Of sessions that begin while MODEL is silent the first four keep their rows, and only they draft when it is tried.
+// Eight sessions at a time; before them one alone, in which a hybrid's model falls silent.
+static void answer_eight(const pl_llama *target, const char *what, const char *tree, int32_t of[8][LENGTH + 8]) {
+    pl_err             err = {0};
+    pl_drafter        *d;
+    pl_engine         *e;
+    pl_drafter_options od = {
+        .target = target, .dtype = PL_BF16, .max_sessions = 8, .max_rows = 640, .slots = LENGTH + 80, .tree = tree};
+    pl_engine_options o = {.max_sessions = 8, .max_rows = 640, .max_len = LENGTH};
+    for (int k = 0; k < 8; k++)
+        for (int i = 0; i < LENGTH + 8; i++)
+            of[k][i] = -1;
+    if (pl_drafter_open(&d, what, &od, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, target, d, &o, &err), PL_OK);
+    if (of == begins_of[1]) answer_all(e, d, 1);
+    pl_engine_on_cycle(e, note_each, of);
+    answer_all(e, d, 8);
+    pl_engine_destroy(e);
+    pl_drafter_destroy(d);
+}
+
+// Of sessions that begin while MODEL is silent the first four keep their rows, and only they draft when it is tried:
+// what it drafts alone, though the features of those four are all that it is given.
 static void four_keep_rows(void **state) {
     (void)state;
-    char        dir[64], draft[64], hybrid[96];
-    int         who[8] = {0}, tried = 0;
-    pl_err      err = {0};
-    pl_llama    target;
-    pl_drafter *d;
-    pl_engine  *e;
+    char     dir[64], draft[64], hybrid[96];
+    int      tried = 0, same = 0, always = 0;
+    pl_llama target;
     test_target(&target, test_mkdir(dir), 8, 21, PL_BF16);
     test_drafter_write(test_mkdir(draft), &target, "full", 0, 33);
     snprintf(hybrid, sizeof hybrid, "hybrid:suffix:1+%s", draft);
-    pl_drafter_options od = {.target = &target,
-                             .dtype = PL_BF16,
-                             .max_sessions = 8,
-                             .max_rows = 640,
-                             .slots = LENGTH + 80,
-                             .tree = "chain:auto"};
-    pl_engine_options  o = {.max_sessions = 8, .max_rows = 640, .max_len = LENGTH};
-    if (pl_drafter_open(&d, hybrid, &od, &err) != PL_OK) fail_msg("%s", err.msg);
-    assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &target, d, &o, &err), PL_OK);
-    answer_all(e, d, 1);
-    pl_engine_on_cycle(e, note_who, who);
-    answer_all(e, d, 8);
-    for (int k = 0; k < 8; k++) {
-        tried += who[k];
-        if (k >= 4) assert_int_equal(who[k], 0);
-    }
-    print_message("%d drafts of four sessions of eight\n", tried);
-    assert_true(tried > 3);
-    pl_engine_destroy(e);
-    pl_drafter_destroy(d);
+    answer_eight(&target, hybrid, "chain:auto", begins_of[1]);
+    answer_eight(&target, draft, "chain:1", begins_of[0]);
+    for (int k = 0; k < 8; k++)
+        for (int i = 0; i < LENGTH; i++) {
+            int32_t alone = begins_of[0][k][i], mine = begins_of[1][k][i];
+            always += alone >= 0;
+            tried += mine >= 0;
+            if (k >= 4 && mine >= 0) fail_msg("session %d drafts behind %d tokens", k, i);
+            if (alone < 0 || mine < 0) continue;
+            if (alone != mine) fail_msg("session %d drafts %d behind %d tokens, alone %d", k, mine, i, alone);
+            same++;
+        }
+    print_message("%d drafts of four sessions of eight, %d of them beside those of a model alone, %d\n", tried, same,
+                  always);
+    assert_true(tried > 3 && same > 3);
     pl_llama_fini(&target);
     test_rmdir(dir);
     test_rmdir(draft);
