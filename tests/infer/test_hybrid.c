@@ -1,7 +1,8 @@
 // A hybrid's plan at invented costs; and, where PACELINE_PAIRS asks for it, its speed beside plain decoding's and its
 // parts' in interleaved rounds (tests/shown.sh hybrid).
-//   PACELINE_PAIRS: "TARGET TOKENIZER|- PROMPTS SESSIONS TEMPERATURE ROUNDS EVERY SECONDS DRAFTER..."; the first drafter
-//                   is the hybrid, the others run in one round of EVERY; SECONDS: of a piece
+//   PACELINE_PAIRS: "TARGET TOKENIZER|- PROMPTS SESSIONS TEMPERATURE PROCESSES ROUNDS EVERY SECONDS DRAFTER..."; the first
+//                   drafter is the hybrid, the others run in one round of EVERY; ROUNDS: of all processes; SECONDS: of a
+//                   piece
 //   PACELINE_PAIRS_JSON: a file that gets a line
 #include "tests/infer/fixture.h"
 
@@ -16,6 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -364,14 +367,26 @@ static void rows_wait_in_order(void **state) {
 
 enum { METHODS = 8, PIECES = 64, PROMPTS = 1024, ANSWER = 128 };
 
+// What came of pieces; NaN: that method did not run in that round.
+typedef struct results {
+    int     answers, blocks; // of a piece, the last block's; blocks added up
+    double  speed[METHODS][PIECES], warm[METHODS], tpot[METHODS][PROMPTS];
+    int64_t different, drafted[METHODS], emitted[METHODS], steps[METHODS];
+} results;
+
 // Answers are cut into pieces: the same prompts for every method of a round, plain decoding and the hybrid in every
-// round and each first in every second one, the others behind them in every `singles`-th. What a method has learnt of
-// the machine stays from piece to piece, as in a server; what it keeps of texts does not outlive a session.
+// round, the others behind them in every `singles`-th, but for those that reached less than half of plain decoding's speed
+// in a block. A round is played in parts of an answer a session, plain decoding and the hybrid in turns and each first
+// in every second part: what disturbs a machine for longer than a part disturbs both. What a method has learnt of
+// the machine stays from piece to piece, as in a server; what it keeps of texts does not outlive a session. Rounds come
+// in blocks of as many, each in a process of its own: where a process' memory happens to lie makes one method some per
+// cent faster or slower than another as long as the process lives, which more rounds of it do not average.
 typedef struct pairs {
     pl_target   target;
     pl_prompts *prompts;
-    int         sessions, rounds, singles, n; // methods, plain decoding the first
-    double      temperature, seconds;         // of a piece, at least
+    int         sessions, blocks, rounds, singles, n; // rounds: of all blocks; methods, plain decoding the first
+    double      temperature, seconds;                 // of a piece, at least
+    bool        slow[METHODS];                        // not to be played any more
     char       *name[METHODS];
     pl_runner   runner[METHODS];
     // A piece's.
@@ -380,10 +395,8 @@ typedef struct pairs {
     int64_t     n_ids[PROMPTS];
     pl_sampling sampling[PROMPTS];
     uint64_t    hash[METHODS][PROMPTS];
-    double      latency[METHODS][2 * PROMPTS];
-    // What came of all; NaN: that method did not run in that round.
-    double      speed[METHODS][PIECES], warm[METHODS], tpot[METHODS][PROMPTS];
-    int64_t     different, drafted[METHODS], emitted[METHODS], steps[METHODS];
+    double      tpot[METHODS][PROMPTS];
+    results     of;
 } pairs;
 
 static const pl_prompt *prompt_at(const pairs *x, int piece, int i) {
@@ -402,73 +415,165 @@ static void encode(pairs *x, int piece) {
     }
 }
 
-static double answer(pairs *x, int m, double *seconds) {
+// Answers first..first+n-1 of the piece; adds to b.
+static void answer(pairs *x, int m, int first, int n, pl_batched *b) {
     pl_err        err = {0};
-    pl_batched    b = {.sessions = x->sessions};
-    pl_batch_work w = {
-        .n = x->answers, .prompt = x->ids, .prompt_n = x->n_ids, .sampling = x->sampling, .max_new = ANSWER};
-    if (pl_batch_run(&x->runner[m], &w, &b, x->hash[m], x->latency[m], &err) != PL_OK)
+    double        latency[2 * PROMPTS];
+    pl_batch_work w = {.n = n,
+                       .prompt = x->ids + first,
+                       .prompt_n = x->n_ids + first,
+                       .sampling = x->sampling + first,
+                       .max_new = ANSWER};
+    b->sessions = x->sessions;
+    if (pl_batch_run(&x->runner[m], &w, b, x->hash[m] + first, latency, &err) != PL_OK)
         fail_msg("%s: %s", x->name[m], err.msg);
-    x->drafted[m] += b.stats.drafted;
-    x->emitted[m] += b.stats.emitted;
-    x->steps[m] += b.stats.steps;
-    if (seconds) *seconds = b.seconds;
-    return pl_batch_speed(&b);
+    memcpy(x->tpot[m] + first, latency + n, (size_t)n * sizeof *latency);
 }
 
-// As many prompts as plain decoding takes so many seconds for, in whole batches.
+static int part_of(const pairs *x) {
+    return x->sessions;
+}
+
+// As many prompts as plain decoding takes so many seconds for, in whole parts.
 static void size_pieces(pairs *x) {
-    double seconds = INFINITY, once;
-    x->answers = x->sessions > 8 ? 2 * x->sessions : 16;
+    double seconds = INFINITY;
+    int    part = x->answers = part_of(x);
     encode(x, 0);
     for (int i = 0; i < 3; i++) { // something else may run meanwhile
-        answer(x, 0, &once);
-        seconds = fmin(seconds, once);
+        pl_batched b = {0};
+        answer(x, 0, 0, part, &b);
+        seconds = fmin(seconds, b.seconds);
     }
-    x->answers = (int)(1.05 * x->seconds / seconds * x->answers + x->sessions) / x->sessions * x->sessions;
-    if (x->answers > PROMPTS) x->answers = PROMPTS;
+    x->answers = (int)ceil(x->seconds / seconds) * part;
+    while (x->answers > PROMPTS)
+        x->answers -= part;
 }
 
 // Time per later token, by prompt, so that each domain's speed can be told.
 static void by_prompt(pairs *x, int m, int piece) {
-    for (int i = 0; i < x->answers; i++) {
-        double tpot = x->latency[m][x->answers + i];
-        if (!isnan(tpot)) x->tpot[m][prompt_at(x, piece, i) - x->prompts->p] += tpot;
-    }
+    for (int i = 0; i < x->answers; i++)
+        if (!isnan(x->tpot[m][i])) x->of.tpot[m][prompt_at(x, piece, i) - x->prompts->p] += x->tpot[m][i];
 }
 
-static void one_round(pairs *x, int r) {
-    encode(x, r + 1);
-    for (int k = 0; k < x->n; k++) {
-        int m = k < 2 ? (r + 1 + k) % 2 : k;
-        if (r >= 0) x->speed[m][r] = NAN;
-        if (m > 1 && r >= 0 && r % x->singles) continue;
-        double speed = answer(x, m, NULL);
-        if (r < 0) {
-            x->warm[m] = speed;
-            continue;
+// A round by its number in all blocks; one that comes first in its block is played twice, uncounted the first time.
+static void one_round(pairs *x, int r, bool counted, bool singles) {
+    pl_batched b[METHODS] = {0};
+    int        part = part_of(x);
+    encode(x, counted ? r + 1 : 0);
+    for (int at = 0; at < x->answers; at += part)
+        for (int k = 0; k < 2; k++) {
+            int m = (r + at / part + k) % 2;
+            answer(x, m, at, part, &b[m]);
         }
-        x->speed[m][r] = speed;
-        if (m < 2) by_prompt(x, m, r + 1);
+    for (int m = 0; m < x->n; m++) {
+        if (m > 1 && (!singles || x->slow[m])) continue;
+        if (m > 1) answer(x, m, 0, x->answers, &b[m]);
+        if (counted)
+            x->of.speed[m][r] = pl_batch_speed(&b[m]);
+        else
+            x->of.warm[m] = pl_batch_speed(&b[m]);
+        x->of.drafted[m] += b[m].stats.drafted;
+        x->of.emitted[m] += b[m].stats.emitted;
+        x->of.steps[m] += b[m].stats.steps;
+        if (counted && m < 2) by_prompt(x, m, r + 1);
     }
     for (int i = 0; i < x->answers; i++)
-        x->different += x->hash[0][i] != x->hash[1][i];
+        x->of.different += x->hash[0][i] != x->hash[1][i];
 }
 
-// Mean of the rounds' ratios and half of its 95 % interval (Student's t, by Cornish and Fisher's series).
-static double ratio(const pairs *x, int m, double *half) {
-    double sum = 0, square = 0;
-    int    n = 0;
-    for (int r = 0; r < x->rounds; r++)
-        if (!isnan(x->speed[m][r])) {
-            sum += x->speed[m][r] / x->speed[0][r];
-            n++;
+static int rounds_of_block(const pairs *x) {
+    return x->rounds / x->blocks;
+}
+
+static bool has_singles(const pairs *x, int block) {
+    for (int r = block * rounds_of_block(x); r < (block + 1) * rounds_of_block(x); r++)
+        if (r % x->singles == 0) return true;
+    return false;
+}
+
+static void run_block(pairs *x, int block) {
+    int first = block * rounds_of_block(x);
+    size_pieces(x);
+    one_round(x, first, false, has_singles(x, block));
+    for (int r = first; r < first + rounds_of_block(x); r++)
+        one_round(x, r, true, r % x->singles == 0);
+    x->of.answers = x->answers;
+    x->of.blocks = 1;
+}
+
+// In a process of its own, which hands its results over.
+static void block_apart(const pairs *x, int block, results *of) {
+    int  to[2], status, slow = 0;
+    char text[48];
+    for (int m = 0; m < x->n; m++)
+        slow |= x->slow[m] << m;
+    assert_int_equal(pipe(to), 0);
+    snprintf(text, sizeof text, "%d %d %d", block, to[1], slow);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        setenv("PACELINE_PAIRS_BLOCK", text, 1);
+        execl("/proc/self/exe", "test_hybrid", (char *)NULL);
+        _exit(127);
+    }
+    close(to[1]);
+    size_t  got = 0;
+    ssize_t n;
+    while (got < sizeof *of && (n = read(to[0], (char *)of + got, sizeof *of - got)) > 0)
+        got += (size_t)n;
+    close(to[0]);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (status != 0 || got != sizeof *of) fail_msg("block %d: status %d, %zu bytes of results", block, status, got);
+}
+
+static void hand_over(const results *of, int to) {
+    for (size_t at = 0; at < sizeof *of;) {
+        ssize_t n = write(to, (const char *)of + at, sizeof *of - at);
+        assert_true(n > 0);
+        at += (size_t)n;
+    }
+}
+
+static void add_block(pairs *x, const results *b) {
+    results *of = &x->of;
+    of->answers = b->answers;
+    of->blocks += b->blocks;
+    of->different += b->different;
+    for (int m = 0; m < x->n; m++) {
+        of->warm[m] += b->warm[m] / b->warm[0];
+        of->drafted[m] += b->drafted[m];
+        of->emitted[m] += b->emitted[m];
+        of->steps[m] += b->steps[m];
+        for (int i = 0; i < PROMPTS; i++)
+            of->tpot[m][i] += b->tpot[m][i];
+        for (int r = 0; r < x->rounds; r++) {
+            if (isnan(b->speed[m][r])) continue;
+            of->speed[m][r] = b->speed[m][r];
+            x->slow[m] |= m > 1 && b->speed[m][r] < 0.5 * b->speed[0][r];
         }
+    }
+}
+
+// Mean of the blocks' mean ratios and half of its 95 % interval (Student's t, by Cornish and Fisher's series): a block's
+// rounds share what its process was dealt, so blocks are what is independent. *half: NaN of one block.
+static double ratio(const pairs *x, int m, double *half) {
+    double mean[PIECES], sum = 0, square = 0;
+    int    n = 0, per = rounds_of_block(x);
+    for (int b = 0; b < x->blocks; b++) {
+        double of = 0;
+        int    rounds = 0;
+        for (int r = b * per; r < (b + 1) * per; r++) {
+            if (isnan(x->of.speed[m][r])) continue;
+            of += x->of.speed[m][r] / x->of.speed[0][r];
+            rounds++;
+        }
+        if (rounds) sum += mean[n++] = of / rounds;
+    }
     sum /= n;
-    for (int r = 0; r < x->rounds; r++)
-        if (!isnan(x->speed[m][r])) square += pow(x->speed[m][r] / x->speed[0][r] - sum, 2);
+    for (int b = 0; b < n; b++)
+        square += pow(mean[b] - sum, 2);
     double df = n - 1;
-    *half = (1.95996 + 2.37227 / df + 2.8225 / (df * df)) * sqrt(square / df / n);
+    *half = (1.95996 + 2.37227 / df + 2.8225 / (df * df) + 2.556 / (df * df * df)) * sqrt(square / df / n);
     return sum;
 }
 
@@ -480,8 +585,8 @@ static void print_domains(const pairs *x, FILE *json) {
         for (int64_t k = 0; k < x->prompts->n && k < PROMPTS; k++) {
             if (strcmp(x->prompts->p[k].category, of) != 0) continue;
             if (k < i) break; // told
-            plain += x->tpot[0][k];
-            mine += x->tpot[1][k];
+            plain += x->of.tpot[0][k];
+            mine += x->of.tpot[1][k];
         }
         if (mine <= 0) continue;
         print_message("  %s: %.3f times plain, by time per token\n", of, plain / mine);
@@ -490,84 +595,122 @@ static void print_domains(const pairs *x, FILE *json) {
 }
 
 static void print_pairs(const pairs *x, const char *target) {
-    FILE  *json = getenv("PACELINE_PAIRS_JSON") ? fopen(getenv("PACELINE_PAIRS_JSON"), "a") : NULL;
-    double best = 1, half, mine = ratio(x, 1, &half), lower = mine - half, other;
+    const results *of = &x->of;
+    FILE          *json = getenv("PACELINE_PAIRS_JSON") ? fopen(getenv("PACELINE_PAIRS_JSON"), "a") : NULL;
+    double         best = 1, half, mine = ratio(x, 1, &half), lower = mine - half, other;
     if (json)
-        fprintf(json, "{\"target\":\"%s\",\"sessions\":%d,\"temperature\":%g,\"pairs\":%d,\"answers\":%d,\"methods\":[",
-                target, x->sessions, x->temperature, x->rounds, x->answers);
+        fprintf(json,
+                "{\"target\":\"%s\",\"sessions\":%d,\"temperature\":%g,\"processes\":%d,\"pairs\":%d,"
+                "\"answers\":%d,\"methods\":[",
+                target, x->sessions, x->temperature, x->blocks, x->rounds, of->answers);
     for (int m = 1; m < x->n; m++) {
         double mean = ratio(x, m, &other);
-        print_message("  %-60.60s %.3f times plain (+-%.3f), %.2f drafted and %.3f emitted a step; first piece %.3f\n",
-                      x->name[m], mean, other, (double)x->drafted[m] / (double)x->steps[m],
-                      (double)x->emitted[m] / (double)x->steps[m], x->warm[m] / x->warm[0]);
-        if (json)
-            fprintf(json, "%s{\"name\":\"%s\",\"speedup\":%.4f,\"interval\":[%.4f,%.4f]}", m > 1 ? "," : "", x->name[m],
-                    mean, mean - other, mean + other);
+        print_message("  %-60.60s %.3f times plain (", x->name[m], mean);
+        if (isnan(other))
+            print_message("one piece");
+        else
+            print_message("+-%.3f", other);
+        print_message("), %.2f drafted and %.3f emitted a step", (double)of->drafted[m] / (double)of->steps[m],
+                      (double)of->emitted[m] / (double)of->steps[m]);
+        if (m == 1) print_message("; first pieces %.3f", of->warm[m] / of->blocks);
+        print_message("\n");
+        if (json) fprintf(json, "%s{\"name\":\"%s\",\"speedup\":%.4f", m > 1 ? "," : "", x->name[m], mean);
+        if (json && !isnan(other)) fprintf(json, ",\"interval\":[%.4f,%.4f]", mean - other, mean + other);
+        if (json) fprintf(json, "}");
         if (m > 1 && mean > best) best = mean;
     }
     if (json) fprintf(json, "],\"domains\":{");
     print_domains(x, json);
-    if (json) fprintf(json, "},\"different\":%lld}\n", (long long)x->different);
-    if (json) fclose(json);
     double plain = 0;
     for (int r = 0; r < x->rounds; r++)
-        plain += x->speed[0][r] / x->rounds;
+        plain += of->speed[0][r] / x->rounds;
+    if (json) fprintf(json, "},\"plain\":%.1f,\"different\":%lld}\n", plain, (long long)of->different);
+    if (json) fclose(json);
     print_message(
-        "pairs: %d sessions, T=%g, %d pairs of %d answers, plain %.0f tokens/s: hybrid %.3f, at least %.3f (0.98 "
-        "asked: %s); the best single method %.3f (less 1 %%: %s); %lld answers differ\n",
-        x->sessions, x->temperature, x->rounds, x->answers, plain, mine, lower, lower >= 0.98 ? "yes" : "NO", best,
-        mine >= 0.99 * best ? "yes" : "NO", (long long)x->different);
-    assert_int_equal(x->different, 0);
+        "pairs: %d sessions, T=%g, %d processes, %d pairs of %d answers, plain %.0f tokens/s: hybrid %.3f, at "
+        "least %.3f (0.98 asked: %s); the best single method %.3f (less 1 %%: %s); %lld answers differ\n",
+        x->sessions, x->temperature, x->blocks, x->rounds, of->answers, plain, mine, lower,
+        lower >= 0.98 ? "yes" : "NO", best, mine >= 0.99 * best ? "yes" : "NO", (long long)of->different);
+    assert_int_equal(of->different, 0);
+}
+
+// What a block's process needs.
+static void open_methods(pairs *x, char **word, bool singles, pl_pool **pool) {
+    pl_err err = {0};
+    assert_int_equal(pl_pool_create(pool, 2, &err), PL_OK);
+    if (pl_target_open(&x->target, word[0], strcmp(word[1], "-") ? word[1] : NULL, NULL, PL_WEIGHTS_BF16,
+                       pl_backend_cpu(), &err) != PL_OK)
+        fail_msg("%s", err.msg);
+    for (int m = 0; m < x->n; m++)
+        if ((m < 2 || (singles && !x->slow[m])) &&
+            pl_runner_open(&x->runner[m], pl_backend_cpu(), *pool, &x->target,
+                           &(pl_runner_options){.drafter = m ? x->name[m] : NULL, .sessions = x->sessions},
+                           &err) != PL_OK)
+            fail_msg("%s: %s", x->name[m], err.msg);
+}
+
+static void close_methods(pairs *x, pl_pool *pool) {
+    for (int m = 0; m < x->n; m++)
+        pl_runner_close(&x->runner[m]);
+    for (int i = 0; i < PROMPTS; i++)
+        pl_free(x->ids[i]);
+    pl_target_close(&x->target);
+    pl_pool_destroy(pool);
 }
 
 static void speed_in_pairs(void **state) {
     (void)state;
-    static pairs x;
-    char         text[2048], *word[9 + METHODS], *at = text;
-    int          n = 0;
-    pl_err       err = {0};
-    pl_pool     *pool;
+    enum { WORDS = 9 };
+    static pairs   x;
+    static results of;
+    char           text[2048], *word[WORDS + METHODS], *at = text;
+    int            n = 0, block, to, slow;
+    pl_err         err = {0};
+    pl_pool       *pool;
     if (!getenv("PACELINE_PAIRS")) skip();
     snprintf(text, sizeof text, "%s", getenv("PACELINE_PAIRS"));
-    for (char *w; n < 9 + METHODS - 1 && (w = strtok_r(at, " ", &at));)
+    for (char *w; n < WORDS + METHODS - 1 && (w = strtok_r(at, " ", &at));)
         word[n++] = w;
-    assert_true(n >= 9);
+    assert_true(n > WORDS);
     x.sessions = atoi(word[3]);
     x.temperature = atof(word[4]);
-    x.rounds = atoi(word[5]);
-    x.singles = atoi(word[6]);
-    x.seconds = atof(word[7]);
-    assert_true(x.sessions >= 1 && x.sessions <= 64 && x.rounds >= 2 && x.rounds <= PIECES && x.singles >= 1);
-    assert_int_equal(pl_pool_create(&pool, 2, &err), PL_OK);
-    if (pl_target_open(&x.target, word[0], strcmp(word[1], "-") ? word[1] : NULL, NULL, PL_WEIGHTS_BF16,
-                       pl_backend_cpu(), &err) != PL_OK)
-        fail_msg("%s", err.msg);
+    x.blocks = atoi(word[5]);
+    x.rounds = atoi(word[6]);
+    x.singles = atoi(word[7]);
+    x.seconds = atof(word[8]);
+    assert_true(x.sessions >= 1 && x.sessions <= 64 && x.blocks >= 2 && x.rounds <= PIECES && x.singles >= 1);
+    assert_true(x.rounds >= x.blocks && x.rounds % x.blocks == 0);
     assert_int_equal(pl_prompts_read(&x.prompts, word[2], &err), PL_OK);
     assert_true(x.prompts->n <= PROMPTS);
     x.name[x.n++] = "plain";
-    for (int i = 8; i < n; i++)
+    for (int i = WORDS; i < n; i++)
         x.name[x.n++] = word[i];
-    for (int m = 0; m < x.n; m++)
-        if (pl_runner_open(&x.runner[m], pl_backend_cpu(), pool, &x.target,
-                           &(pl_runner_options){.drafter = m ? x.name[m] : NULL, .sessions = x.sessions},
-                           &err) != PL_OK)
-            fail_msg("%s: %s", x.name[m], err.msg);
-    size_pieces(&x);
-    for (int r = -1; r < x.rounds; r++) // the first is not counted
-        one_round(&x, r);
-    print_pairs(&x, word[0]);
-    for (int m = 0; m < x.n; m++)
-        pl_runner_close(&x.runner[m]);
-    for (int i = 0; i < PROMPTS; i++)
-        pl_free(x.ids[i]);
+    for (int m = 0; m < METHODS; m++)
+        for (int r = 0; r < PIECES; r++)
+            x.of.speed[m][r] = NAN;
+    if (getenv("PACELINE_PAIRS_BLOCK")) {
+        assert_int_equal(sscanf(getenv("PACELINE_PAIRS_BLOCK"), "%d %d %d", &block, &to, &slow), 3);
+        for (int m = 0; m < x.n; m++)
+            x.slow[m] = slow >> m & 1;
+        open_methods(&x, word, has_singles(&x, block), &pool);
+        run_block(&x, block);
+        hand_over(&x.of, to);
+        close_methods(&x, pool);
+    } else {
+        for (int b = 0; b < x.blocks; b++) {
+            block_apart(&x, b, &of);
+            add_block(&x, &of);
+        }
+        print_pairs(&x, word[0]);
+    }
     pl_prompts_destroy(x.prompts);
-    pl_target_close(&x.target);
-    pl_pool_destroy(pool);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(plans_by_goodput),   cmocka_unit_test(refuses),
                                        cmocka_unit_test(waits_without_loss), cmocka_unit_test(four_keep_rows),
                                        cmocka_unit_test(rows_wait_in_order), cmocka_unit_test(speed_in_pairs)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest block[] = {cmocka_unit_test(speed_in_pairs)};
+    return getenv("PACELINE_PAIRS_BLOCK") ? cmocka_run_group_tests(block, NULL, NULL)
+                                          : cmocka_run_group_tests(tests, NULL, NULL);
 }
