@@ -11,6 +11,8 @@
 #define WINDOW 128  // visits of a row count's running average
 #define DRIFT 8     // visits of any in which all follow the machine's pace
 #define OUTLIER 1.5 // times what was expected: no visit counts as further off
+#define REFUTED 1.25
+#define SETTLED 8 // visits that are all forgotten when one takes far less than they did
 #define HOPELESS 0.7
 #define EXACT 64 // row counts with a bucket of their own
 #define START 3  // tokens of the chain that looks whether drafting has begun to pay
@@ -44,17 +46,20 @@ void pl_autotuner_cost_add(pl_autotuner_cost *c, int rows, double seconds) {
         return;
     }
     if (c->visits[b] < WINDOW) c->visits[b]++;
-    if (c->visits[b] == 2 && seconds < c->drift * c->seconds[b]) { // the first time is often cold
-        c->seconds[b] = seconds / c->drift;
-        return;
-    }
     double expected = c->drift * c->seconds[b], r;
     if (b >= EXACT) expected *= rows / c->rows[b]; // row counts that share a bucket are large: cost is in proportion
     r = expected > 0 ? seconds / expected : 1;
+    // The first time is often cold, and so are others while pages are touched for the first time: steps may take longer
+    // than they need, never less.
+    bool cold = (c->visits[b] == 2 && r < 1) || (c->visits[b] < SETTLED && r < 1 / OUTLIER);
+    if (cold) c->seconds[b] *= r;
+    if (c->visits[b] == 2 && cold) return;
+    if (r < 1 / OUTLIER)
+        c->visits[b] = fmax(c->visits[b] / 2, 1); // nor is what many visits said believed for long then
     if (r > OUTLIER) r = OUTLIER;
     if (r < 1 / OUTLIER) r = 1 / OUTLIER;
     double drift = c->drift * (1 + (r - 1) / DRIFT);
-    c->seconds[b] *= 1 + (r * c->drift / drift - 1) / c->visits[b];
+    c->seconds[b] *= cold ? c->drift / drift : 1 + (r * c->drift / drift - 1) / c->visits[b];
     c->drift = drift;
 }
 
@@ -67,6 +72,13 @@ void pl_autotuner_cost_read(const pl_autotuner_cost *c, int step, int n, double 
         y[m] = c->seconds[b] * c->drift;
         w[m++] = c->visits[b];
     }
+    // A count that took much longer than a larger one was seen when the machine had something else to do, or memory was
+    // new, and not again since: it takes no longer than the larger one. Smaller differences are noise, and pooled.
+    for (int i = m - 2; i >= 0; i--)
+        if (y[i] > REFUTED * y[i + 1]) {
+            y[i] = y[i + 1];
+            w[i] = 1;
+        }
     pl_shape_rising(y, w, m);
     double slope = m > 1 ? (y[m - 1] - y[0]) / (x[m - 1] - x[0]) : 0;
     for (int i = 1; i <= n; i++) {

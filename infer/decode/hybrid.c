@@ -32,6 +32,9 @@
 // seconds. (Tokens that came in between are added then: a look's time is shared among the cycles since the last one. A
 // FREE that learns from logits, recycle, is shown every step and so looks in all.)
 //
+// Where drafts pay, one cycle in SELDOM goes without, the first ones after SOON, 2 SOON, 4 SOON... that draft: so the cost
+// that all is weighed against is known as it is.
+//
 // Where nothing pays, nothing is planned until FREE may look or MODEL is tried again. Then a cycle costs the features of
 // the sessions that keep them, taken out of the target's forward and copied: of those that begin meanwhile KEEPERS at
 // most, the others, which MODEL is not asked for while they last, go on without it. While none keeps them, and with a
@@ -59,6 +62,8 @@
 #define LATE 16  // waiting rows of a session beyond which a cycle's cost is no sample
 #define KEEPERS 4
 #define NODES 64 // of a session's tree, the root included
+#define SOON 4   // cycles that draft before the first one that does not
+#define SELDOM 128
 
 // A session's.
 typedef struct slot {
@@ -93,6 +98,7 @@ typedef struct hybrid {
     int               *by_worth; // [sessions]
     // Read anew every REFRESH cycles: seconds by rows, by sessions, by rows of a level.
     double            *at_rows, *first_of, *idle_of, *level_of;
+    int               *drafting, *pause; // by sessions: cycles that drafted since one did not, and so many are enough
     int                most_rows;
     long               paced;
     double             reading, since;   // seconds that the last reading took; of decoding since then
@@ -317,6 +323,22 @@ static void choose_trial(hybrid *d, const pl_draft_batch *b) {
     if (least) d->slot[least->slot].takes_model = true;
 }
 
+// What all is weighed against is the cost of a cycle without drafts. Where every cycle drafts nobody would ever see that
+// it had been told wrong, by a machine that was busy or memory that was new: now and then one does not.
+static bool is_plain_due(hybrid *d, const pl_draft_batch *b, int running) {
+    bool drafts = false;
+    if (d->model && pl_autotuner_tries(&d->tuner)) return false;
+    for (int i = 0; i < b->n; i++) {
+        const slot *s = &d->slot[b->item[i].slot];
+        drafts |= b->item[i].tree && (s->chosen > 0 || s->takes_model);
+    }
+    d->drafting[running] = drafts ? d->drafting[running] + 1 : 0;
+    if (d->drafting[running] <= d->pause[running]) return false;
+    d->drafting[running] = 0;
+    if (d->pause[running] < SELDOM) d->pause[running] *= 2;
+    return true;
+}
+
 // Returns the seconds that FREE's nodes save where it drafts alone.
 static double plan(hybrid *d, const pl_draft_batch *b, int running) {
     double tokens = 0, plain = running / (rows_cost(d, running) + (d->model ? d->idle_of[running] : 0));
@@ -330,8 +352,13 @@ static double plan(hybrid *d, const pl_draft_batch *b, int running) {
         if (with > d->rate) plain = with;
         d->rate = with;
     }
-    for (int i = 0; i < b->n; i++)
-        if (b->item[i].tree) tokens += d->slot[b->item[i].slot].worth;
+    bool due = is_plain_due(d, b, running);
+    for (int i = 0; i < b->n; i++) {
+        slot *s = &d->slot[b->item[i].slot];
+        if (b->item[i].tree) tokens += s->worth;
+        if (due) s->takes_model = false;
+        if (due) s->chosen = 0;
+    }
     return plain > 0 && d->rate > plain ? tokens / plain - tokens / d->rate : 0;
 }
 
@@ -560,7 +587,8 @@ static void destroy(pl_drafter *base) {
     hybrid *d = (hybrid *)base;
     for (int i = 0; d->slot && i < base->max_sessions; i++)
         pl_waiting_fini(&d->slot[i].waiting);
-    void *owned[] = {d->slot, d->item, d->node, d->by_worth, d->at_rows, d->first_of, d->idle_of, d->level_of};
+    void *owned[] = {d->slot,     d->item,    d->node,     d->by_worth, d->at_rows,
+                     d->first_of, d->idle_of, d->level_of, d->drafting, d->pause};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
     pl_drafter_destroy(d->free);
@@ -659,7 +687,12 @@ static pl_status allocate(hybrid *d, const pl_drafter_options *o, pl_err *err) {
     d->first_of = pl_calloc(s + 1, sizeof *d->first_of);
     d->idle_of = pl_calloc(s + 1, sizeof *d->idle_of);
     d->level_of = pl_calloc(s * PL_SHAPE_WIDTH + 1, sizeof *d->level_of);
-    bool good = d->slot && d->item && d->node && d->by_worth && d->at_rows && d->first_of && d->idle_of && d->level_of;
+    d->drafting = pl_calloc(s + 1, sizeof *d->drafting);
+    d->pause = pl_calloc(s + 1, sizeof *d->pause);
+    bool good = d->slot && d->item && d->node && d->by_worth && d->at_rows && d->first_of && d->idle_of &&
+                d->level_of && d->drafting && d->pause;
+    for (size_t i = 0; good && i <= s; i++)
+        d->pause[i] = SOON;
     // Pages that no row waits in are never touched. On devices nothing waits (measure).
     if (d->base.n_taps && d->model->waits && !o->target->be->memory)
         d->width = (size_t)d->base.n_taps * (size_t)o->target->config.hidden_size * pl_dtype_size(o->target->be->real);

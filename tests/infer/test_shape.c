@@ -306,6 +306,26 @@ static void costs_by_rows(void **state) {
     assert_true(at[30] > 1.6 && at[30] < 2.2);
 }
 
+// What took long once, since memory was new or the machine was busy, is believed no longer than until it is seen again
+// or a larger count refutes it.
+static void cold_costs(void **state) {
+    (void)state;
+    pl_autotuner_cost c = {0};
+    double            at[33];
+    pl_autotuner_cost_add(&c, 16, 20);
+    pl_autotuner_cost_add(&c, 16, 21);
+    pl_autotuner_cost_read(&c, 1, 32, at);
+    assert_true(at[16] > 19);
+    for (int i = 0; i < 10; i++)
+        pl_autotuner_cost_add(&c, 24, 6);
+    pl_autotuner_cost_read(&c, 1, 32, at);
+    assert_true(fabs(at[24] - 6) < 1e-9 && fabs(at[16] - 6) < 1e-9);
+    for (int i = 0; i < 3; i++)
+        pl_autotuner_cost_add(&c, 16, 5);
+    pl_autotuner_cost_read(&c, 1, 32, at);
+    assert_true(fabs(at[16] - 5) < 0.1 && fabs(at[24] - 6) < 0.5);
+}
+
 // A machine and a drafter to simulate.
 typedef struct machine {
     const char *name;
@@ -635,6 +655,7 @@ int main(void) {
         cmocka_unit_test(kinds_of_trees),
         cmocka_unit_test(rising),
         cmocka_unit_test(costs_by_rows),
+        cmocka_unit_test(cold_costs),
         cmocka_unit_test(settles_on_what_pays),
         cmocka_unit_test(follows_changes),
         cmocka_unit_test(trials_are_bounded),
