@@ -2,6 +2,7 @@
 // each. Ops that only move numbers, norms and activations are left out, as in model FLOPs utilisation (Chowdhery et al.
 // 2022, arXiv 2204.02311, appendix B).
 //   linear          2 M N K forward, as much again for each of x and W that learns
+//   gatedlinear     2 M N K
 //   attention       4 nh hd for each row and key that it sees forward (scores and values), twice that backward if
 //                   anything before it learns; its
 //                   form for training alone

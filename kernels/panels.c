@@ -18,24 +18,42 @@ size_t pl_panels_bytes(int64_t n, int64_t k, pl_dtype t) {
                        pl_dtype_size(t));
 }
 
-// The panel of row `from`, and how many rows of [from, end) are in it.
-static uint8_t *panel_of(void *dst, pl_dtype t, int64_t from, int64_t end, int64_t k, int64_t *rows) {
-    int64_t first = from / PL_PANEL * PL_PANEL;
-    *rows = (first + PL_PANEL < end ? first + PL_PANEL : end) - from;
-    return (uint8_t *)dst + panel_index(t, first, 0, k) * pl_dtype_size(t);
+// Rows of W that follow each other in one panel, from its row `row` on.
+typedef struct run {
+    uint8_t *panel;
+    int64_t  row, rows;
+} run;
+
+// Of rows [from, end) of N the first ones that do.
+static run run_of(pl_layout layout, void *dst, pl_dtype t, int64_t from, int64_t end, int64_t n, int64_t k) {
+    bool    gated = layout == PL_GATED;
+    int64_t place = gated ? pl_gated_place(from, n) : from, room = gated ? PL_HALF_PANEL : PL_PANEL;
+    run     r = {.row = place % PL_PANEL, .rows = room - place % room};
+    if (gated && from < n / 2 && end > n / 2) end = n / 2;
+    if (r.rows > end - from) r.rows = end - from;
+    r.panel = (uint8_t *)dst + panel_index(t, place - r.row, 0, k) * pl_dtype_size(t);
+    return r;
 }
 
-static void check_rows(int64_t n0, int64_t count, int64_t n) {
+static void check_rows(pl_layout layout, int64_t n0, int64_t count, int64_t n) {
+    PL_CHECK(layout == PL_PANELS || (layout == PL_GATED && n % 2 == 0), "%lld rows in layout %d", (long long)n,
+             (int)layout);
     PL_CHECK(n0 >= 0 && count >= 0 && n0 + count <= n, "rows %lld..%lld of %lld", (long long)n0,
              (long long)(n0 + count), (long long)n);
 }
 
 void pl_panels_pack(void *dst, pl_dtype t, int64_t n0, int64_t count, int64_t n, int64_t k, const float *src) {
+    pl_panels_pack_as(PL_PANELS, dst, t, n0, count, n, k, src);
+}
+
+void pl_panels_pack_as(pl_layout layout, void *dst, pl_dtype t, int64_t n0, int64_t count, int64_t n, int64_t k,
+                       const float *src) {
     PL_CHECK(t == PL_F32 || t == PL_BF16, "panels of %s", pl_dtype_name(t));
-    check_rows(n0, count, n);
-    for (int64_t from = n0, rows; from < n0 + count; from += rows) {
-        uint8_t *panel = panel_of(dst, t, from, n0 + count, k, &rows);
-        pl_panel_pack(panel, t, PL_PANEL, from % PL_PANEL, rows, k, src + (from - n0) * k);
+    check_rows(layout, n0, count, n);
+    run r;
+    for (int64_t from = n0; from < n0 + count; from += r.rows) {
+        r = run_of(layout, dst, t, from, n0 + count, n, k);
+        pl_panel_pack(r.panel, t, PL_PANEL, r.row, r.rows, k, src + (from - n0) * k);
     }
 }
 
@@ -52,16 +70,18 @@ static void put_pairs(uint8_t *panel, int width, int64_t row, int64_t k0, int64_
     if (i < columns) memcpy(to, src + i * 2, sizeof(uint16_t));
 }
 
-void pl_panels_pack_bf16(void *dst, int64_t n0, int64_t count, int64_t n, int64_t k, const void *src) {
-    check_rows(n0, count, n);
-    for (int64_t from = n0, rows; from < n0 + count; from += rows) {
-        uint8_t       *panel = panel_of(dst, PL_BF16, from, n0 + count, k, &rows);
+void pl_panels_pack_bf16(pl_layout layout, void *dst, int64_t n0, int64_t count, int64_t n, int64_t k,
+                         const void *src) {
+    check_rows(layout, n0, count, n);
+    run r;
+    for (int64_t from = n0; from < n0 + count; from += r.rows) {
         const uint8_t *s = (const uint8_t *)src + (from - n0) * k * 2;
+        r = run_of(layout, dst, PL_BF16, from, n0 + count, n, k);
         for (int64_t k0 = 0; k0 < k; k0 += BLOCK)
-            for (int64_t r = 0; r < rows; r++) {
-                const uint8_t *at = s + (r * k + k0) * 2;
+            for (int64_t i = 0; i < r.rows; i++) {
+                const uint8_t *at = s + (i * k + k0) * 2;
                 __builtin_prefetch(at + BLOCK * 2); // rows lie pages apart: no processor foresees that
-                put_pairs(panel, PL_PANEL, from % PL_PANEL + r, k0, k - k0 < BLOCK ? k - k0 : BLOCK, at);
+                put_pairs(r.panel, PL_PANEL, r.row + i, k0, k - k0 < BLOCK ? k - k0 : BLOCK, at);
             }
     }
 }

@@ -49,7 +49,9 @@ static inline pl_real pl_ref_weight(const pl_tensor *w, int64_t n, int64_t k) {
         size_t   at = p.at + pl_panel_place(w->dtype, n - p.first, k, p.width);
         return pl_ref_load(w->data, w->dtype, (int64_t)at);
     }
-    if (w->layout == PL_PANELS) return (pl_real)pl_panels_at(w->data, w->dtype, n, k, w->dim[1]);
+    if (w->layout == PL_GATED) n = pl_gated_place(n, w->dim[0]);
+    if (w->layout == PL_PANELS || w->layout == PL_GATED)
+        return (pl_real)pl_panels_at(w->data, w->dtype, n, k, w->dim[1]);
     return pl_ref_load(w->data, w->dtype, n * w->dim[1] + k);
 }
 

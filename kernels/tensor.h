@@ -18,7 +18,11 @@
 // do, so that no panel holds rows of two of them; kernels/segments.h. The last panel of a segment is half as wide where
 // half holds what is left: the same order with PL_PANEL / 2 for PL_PANEL. Reading a segment costs at most
 // PL_PANEL / 2 - 1 rows that are none.
-typedef enum pl_layout { PL_ROWMAJOR, PL_PANELS, PL_SEGMENTS } pl_layout;
+//
+// A gated linear unit's gate above up, [2I, K], may have them side by side in its panels (PL_GATED): the first half of
+// panel p is rows 32 p .. of the gate, the second the same of up, so that who has multiplied a panel has both of 32
+// outputs at hand. As many bytes as PL_PANELS; rows past I are zero in both halves of the last panel.
+typedef enum pl_layout { PL_ROWMAJOR, PL_PANELS, PL_SEGMENTS, PL_GATED } pl_layout;
 #define PL_PANEL 64
 #define PL_HALF_PANEL (PL_PANEL / 2)
 

@@ -155,6 +155,7 @@ static void add_layer(pl_params *ps, pl_dflash_layer *l, const pl_hf_block *k, c
     add_norm(ps, &l->base.norm_mlp, prefix, "post_attention_layernorm", s->d);
     add_matrix(ps, &l->base.wgu, prefix, TWO("mlp.gate_proj", "mlp.up_proj"), (int64_t[2]){s->inter, s->inter}, s->d,
                1);
+    ps->p[pl_params_find(ps, &l->base.wgu)].gated = true;
     add_matrix(ps, &l->base.wdown, prefix, ONE("mlp.down_proj"), (int64_t[2]){s->d, 0}, s->inter, out);
 #undef ONE
 #undef TWO

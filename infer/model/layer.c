@@ -61,7 +61,8 @@ static pl_tensor mixture(pl_ctx *ctx, const pl_mixture *w, pl_gate gate, pl_tens
 
 pl_tensor pl_layer_mlp(pl_ctx *ctx, const pl_layer *w, pl_tensor x) {
     if (w->mixture.n > 0) return mixture(ctx, &w->mixture, w->gate, x);
-    pl_tensor inside = pl_gated(ctx, pl_linear(ctx, x, w->wgu), w->gate);
+    if (!w->comm) return pl_mlp(ctx, x, w->wgu, w->wdown, w->gate);
+    pl_tensor inside = pl_linear_gated(ctx, x, w->wgu, w->gate);
     pl_tensor y = pl_linear(ctx, pl_tp_all(ctx, w->comm, inside, w->wdown.dim[1]), w->wdown);
     return pl_tp_all(ctx, w->comm, y, x.dim[1]);
 }

@@ -94,14 +94,15 @@ static void add_attention(pl_params *ps, pl_layer *w, const pl_layer_shape *s, c
     add_matrix(ps, &w->wo, pl_tp_part(w->comm, n[3], s->d), q, 0.02 * out_scale);
 }
 
-// of: the MLP's name, "mlp" or an expert's. c: the ranks that it lies over, NULL: none.
+// of: the MLP's name, "mlp" or an expert's. c: the ranks that it lies over, NULL: none. alone: not one of a mixture,
+// whose products are grouped and end without their gate.
 static void add_mlp(pl_params *ps, const pl_comm *c, pl_tensor *wgu, pl_tensor *wdown, const pl_layer_shape *s,
-                    int64_t width, const char *prefix, const char *of, double out_scale) {
+                    int64_t width, const char *prefix, const char *of, bool alone, double out_scale) {
     char n[3][96];
     snprintf(n[0], sizeof n[0], "%s%s.%s.weight", prefix, of, s->fused ? "gate_up_proj" : "gate_proj");
     snprintf(n[1], sizeof n[1], "%s%s.up_proj.weight", prefix, of);
     snprintf(n[2], sizeof n[2], "%s%s.down_proj.weight", prefix, of);
-    pl_param_args gu = {.tensor = wgu, .kind = PL_PARAM_MATRIX, .cols = s->d, .init_std = 0.02};
+    pl_param_args gu = {.tensor = wgu, .kind = PL_PARAM_MATRIX, .cols = s->d, .init_std = 0.02, .gated = alone};
     int64_t       rows[2] = {width, width};
     for (int i = 0; i < 2 && !s->fused; i++)
         gu.part[i] = pl_tp_part(c, n[i], width);
@@ -112,7 +113,7 @@ static void add_mlp(pl_params *ps, const pl_comm *c, pl_tensor *wgu, pl_tensor *
 
 void pl_layer_params(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix, double out_scale) {
     add_attention(ps, w, s, prefix, out_scale);
-    add_mlp(ps, w->comm, &w->wgu, &w->wdown, s, s->inter, prefix, "mlp", out_scale);
+    add_mlp(ps, w->comm, &w->wgu, &w->wdown, s, s->inter, prefix, "mlp", true, out_scale);
 }
 
 static void add_bias(pl_params *ps, const pl_comm *c, pl_tensor *b, const char *prefix, const char *name,
@@ -148,7 +149,7 @@ static void add_mixture(pl_params *ps, pl_mixture *w, const pl_layer_shape *s, i
                                        .fp32 = true});
     for (int e = 0; e < w->n; e++) {
         snprintf(name, sizeof name, "mlp.experts.%d", e);
-        add_mlp(ps, NULL, &w->wgu[e], &w->wdown[e], s, width, prefix, name, out_scale);
+        add_mlp(ps, NULL, &w->wgu[e], &w->wdown[e], s, width, prefix, name, false, out_scale);
     }
 }
 
@@ -190,7 +191,7 @@ static void add_layer(pl_llama *m, pl_layer *w, const char *prefix, double out_s
     if (w->mixture.n > 0)
         add_mixture(ps, &w->mixture, &m->shape, m->config.expert_size, prefix, out_scale);
     else
-        add_mlp(ps, w->comm, &w->wgu, &w->wdown, &m->shape, m->shape.inter, prefix, "mlp", out_scale);
+        add_mlp(ps, w->comm, &w->wgu, &w->wdown, &m->shape, m->shape.inter, prefix, "mlp", true, out_scale);
     if (m->config.biased) add_bias(ps, w->comm, &w->bo, prefix, "self_attn.o_proj.bias", d);
     if (m->config.biased && w->mixture.n > 0)
         add_expert_biases(ps, &w->mixture, &m->shape, m->config.expert_size, prefix);

@@ -33,6 +33,7 @@ void pl_params_add(pl_params *ps, const pl_param_args *a) {
         .fixed = a->fixed,
         .neutral = a->neutral,
         .fp32 = a->fp32,
+        .gated = a->gated,
         .offset = a->offset,
         .spec = {.cols = a->cols, .inner = {a->inner[0], a->inner[1]}, .alias = a->alias, .optional = a->optional}};
     for (int i = 0; i < PL_WEIGHT_PARTS && a->part[i].name; i++) {
@@ -80,7 +81,7 @@ double pl_param_begins(const pl_param *p, int64_t j) {
     return p->kind == PL_PARAM_NORM;
 }
 
-// Packing by segments is the host's: a device's ops take panels.
+// Packing by segments, or with a gate beside up, is the host's: a device's ops take panels.
 static const pl_segments *segments_of(const pl_params *ps, const pl_param *p) {
     return ps->memory ? NULL : p->segments;
 }
@@ -103,7 +104,7 @@ static pl_tensor held_tensor(const pl_params *ps, const pl_param *p, pl_dtype t)
     pl_tensor w = pl_tensor_2d(p->owned, held_type(p, t), p->spec.rows, p->spec.cols);
     if (p->kind != PL_PARAM_MATRIX) return w;
     w.segments = segments_of(ps, p);
-    w.layout = w.segments ? PL_SEGMENTS : PL_PANELS;
+    w.layout = w.segments ? PL_SEGMENTS : p->gated && !ps->memory ? PL_GATED : PL_PANELS;
     return w;
 }
 
@@ -148,8 +149,8 @@ static void put_rows(const pl_param *p, void *stage, int64_t r, int64_t n, const
     const pl_tensor *w = p->tensor;
     if (w->layout == PL_SEGMENTS)
         pl_segments_pack(stage, w->dtype, w->segments, r, n, w->dim[1], rows);
-    else if (w->layout == PL_PANELS)
-        pl_panels_pack(stage, w->dtype, r, n, w->dim[0], w->dim[1], rows);
+    else if (w->layout != PL_ROWMAJOR)
+        pl_panels_pack_as(w->layout, stage, w->dtype, r, n, w->dim[0], w->dim[1], rows);
     else
         pl_from_f32((uint8_t *)stage + (size_t)(r * w->dim[1]) * pl_dtype_size(w->dtype), w->dtype, rows,
                     (size_t)(n * w->dim[1]));
@@ -183,10 +184,10 @@ typedef struct loading {
 static int64_t pack_mapped(const loading *l, int64_t r, int64_t end) {
     const pl_tensor *w = l->p->tensor;
     const void      *mapped;
-    if (w->dtype != PL_BF16 || w->layout != PL_PANELS) return 0;
+    if (w->dtype != PL_BF16 || (w->layout != PL_PANELS && w->layout != PL_GATED)) return 0;
     int64_t n = pl_weight_rows_view(l->src, l->spec, r, PL_BF16, &mapped);
     if (n > end - r) n = end - r;
-    if (n > 0) pl_panels_pack_bf16(l->stage, r, n, w->dim[0], w->dim[1], mapped);
+    if (n > 0) pl_panels_pack_bf16(w->layout, l->stage, r, n, w->dim[0], w->dim[1], mapped);
     return n;
 }
 
@@ -352,14 +353,14 @@ enum { TILE = (1 << 20) + 4160 }; // bytes drawn of a matrix: no divisor of what
 static pl_status draw_tail(const pl_params *ps, const pl_param *p, uint64_t seed, pl_err *err) {
     const pl_tensor *w = p->tensor;
     int64_t          rows = p->spec.rows, cols = p->spec.cols, n = rows % PL_PANEL;
-    if (n == 0 || w->layout != PL_PANELS) return PL_OK;
+    if (n == 0 || w->layout == PL_ROWMAJOR) return PL_OK;
     size_t    bytes = pl_panels_bytes(n, cols, w->dtype), at = pl_panels_bytes(rows, cols, w->dtype) - bytes;
     float    *x = pl_malloc(pl_size_mul((size_t)n, (size_t)cols, sizeof *x));
     void     *panel = pl_calloc(bytes, 1);
     pl_status st = x && panel ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", p->name[0]);
     if (st == PL_OK) {
         draw_values(x, n * cols, cols, seed);
-        pl_panel_pack(panel, w->dtype, PL_PANEL, 0, n, cols, x);
+        pl_panels_pack_as(w->layout, panel, w->dtype, 0, n, n, cols, x);
         st = pl_memory_write(ps->memory, (uint8_t *)p->owned + at, panel, bytes, err);
     }
     pl_free(x);

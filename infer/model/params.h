@@ -39,6 +39,7 @@ typedef struct pl_param {
     bool               fixed;   // never trained
     bool               neutral; // as it begins it changes nothing: a drafter may start from one that lacks it
     bool               fp32;    // held in fp32 whatever the others are held in
+    bool               gated;   // a matrix that is a gate above up: packed side by side (PL_GATED)
     float              offset;  // a vector held for inference is this more than the file's: loading adds it
 } pl_param;
 
@@ -69,6 +70,7 @@ typedef struct pl_param_args {
     bool               fixed;
     bool               neutral;
     bool               fp32;
+    bool               gated;
     float              offset; // likewise
 } pl_param_args;
 void pl_params_add(pl_params *ps, const pl_param_args *a);

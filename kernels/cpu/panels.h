@@ -82,8 +82,8 @@ size_t pl_rows_bytes(bool bf16, int64_t rows, int64_t k);
 // room: 64-byte aligned, of that size; tiles are packed by pl_rows_pack, in any order.
 void   pl_rows_begin(pl_rows *r, bool bf16, const float *x, int64_t rows, int64_t k, void *room);
 void   pl_rows_pack(const pl_rows *r, int64_t tile);
-// (BF16, across) Columns k0 .. k0 + count - 1 of a tile: whole blocks, unless they end at k. x: where column k0 of
-// row 0 lies; the rest of r->x may lie elsewhere.
+// Columns k0 .. k0 + count - 1 of a tile: whole blocks of PL_PANEL_BLOCK, unless they end at k. x: where column k0 of
+// row 0 lies; the rest of r->x may lie elsewhere. Threads may pack different ones at once.
 void   pl_rows_pack_some(const pl_rows *r, int64_t tile, int64_t k0, int64_t count, const float *x);
 // The same with one row a tile.
 size_t pl_rows_apart_bytes(bool bf16, int64_t rows, int64_t k);

@@ -152,6 +152,17 @@ static void round_floats(float *x, int64_t n) {
         x[i] = pl_round_bf16(x[i]);
 }
 
+// Columns of which there are more: those that follow may have been packed by another thread.
+static void pack_piece(float *to, const float *x, int64_t ld, int64_t rows, int64_t count) {
+    enum { ROWS = PL_MR_BF16 > PL_MR_PANEL ? PL_MR_BF16 : PL_MR_PANEL };
+    float own[BLOCK * ROWS + PL_PACK_SLACK];
+    for (int64_t k = 0, n; k < count; k += n) {
+        n = count - k < BLOCK ? count - k : BLOCK;
+        pl_pack_transposed(own, rows, x + k, ld, rows, n);
+        memcpy(to + k * rows, own, (size_t)(n * rows) * sizeof *own);
+    }
+}
+
 // Columns k0 .. k0 + count - 1 as floats, one column of the tile's rows after the other.
 static void pack_floats(const pl_rows *r, float *to, const float *x, int64_t rows, int64_t k0, int64_t count) {
     to += k0 * rows;
@@ -161,6 +172,8 @@ static void pack_floats(const pl_rows *r, float *to, const float *x, int64_t row
                 to[i * rows + j] = x[i * r->ld + j];
     else if (rows == 1)
         memcpy(to, x, (size_t)count * sizeof *to);
+    else if (k0 + count < r->k)
+        pack_piece(to, x, r->ld, rows, count);
     else
         pl_pack_transposed(to, rows, x, r->ld, rows, count);
     if (!r->bf16) return;

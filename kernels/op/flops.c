@@ -20,6 +20,11 @@ static double linear(const pl_linear_args *a, bool backward) {
     return product((double)pl_tensor_rows(&a->x), &a->x, &a->w, backward);
 }
 
+static double gatedlinear(const pl_gatedlinear_args *a) {
+    double rows = (double)pl_tensor_rows(&a->x);
+    return product(rows, &a->x, &a->w, false) + (a->down.data ? product(rows, &a->x, &a->down, false) : 0);
+}
+
 // Backward computes nothing where nothing before it learns.
 static double seen(const pl_tensor *o, int nh, int hd, double pairs, bool backward) {
     return 4.0 * nh * hd * pairs * (!backward ? 1 : o->grad ? 2 : 0);
@@ -57,6 +62,7 @@ static double gatherdot(const pl_gatherdot_args *a, bool backward) {
 double pl_op_flops(pl_op op, const void *args, bool backward) {
     switch (op) {
     case PL_OP_LINEAR: return linear(args, backward);
+    case PL_OP_GATEDLINEAR: return gatedlinear(args);
     case PL_OP_ATTENTION: return attention(args, backward);
     case PL_OP_BLOCKATTENTION: return blockattention(args, backward);
     case PL_OP_DIVERGENCE: return divergence(args, backward);

@@ -18,6 +18,7 @@
 #ifndef PL_OP_LINEAR_H
 #define PL_OP_LINEAR_H
 #include "kernels/backend.h"
+#include "kernels/op/swiglu.h"
 #include "kernels/panels.h"
 
 typedef struct pl_linear_args {
@@ -30,4 +31,24 @@ pl_tensor pl_linear(pl_ctx *ctx, pl_tensor x, pl_tensor w);
 // Into a given y (e.g. logits that outlive the frame); not recorded with a gradient unless y.grad is set.
 void      pl_linear_into(pl_ctx *ctx, pl_tensor y, pl_tensor x, pl_tensor w);
 pl_cost   pl_linear_cost(int64_t m, const pl_tensor *w);
+
+// A product that ends in the gated linear unit of its sums (kernels/op/swiglu.h), and may go on to the next product:
+//   z[m, i] = a(g) u,  g = sum_k x[m, k] W[i, k],  u = sum_k x[m, k] W[I + i, k];  y = z, or y = z Wdown^T
+// to the bits of pl_gated(pl_linear(x, W)) and pl_linear(z, Wdown), without [M, 2I] sums on their way to memory and
+// back, and with z as the second product reads it. x [M, K] and y, [M, I] or with Wdown [M, N], in be->real;
+// W [2I, K]: PL_PANELS, or (cpu, ref) PL_GATED; Wdown [N, I]: PL_PANELS, of W's type. No gradient.
+typedef struct pl_gatedlinear_args {
+    pl_tensor y;
+    pl_tensor x;
+    pl_tensor w;
+    pl_tensor down; // .data NULL: there is none
+    pl_gate   gate;
+} pl_gatedlinear_args;
+
+// One op where the weights are packed and the backend has it, else the ops that it stands for, which a tape records.
+pl_tensor pl_linear_gated(pl_ctx *ctx, pl_tensor x, pl_tensor w, pl_gate gate);
+// A gated MLP: both products.
+pl_tensor pl_mlp(pl_ctx *ctx, pl_tensor x, pl_tensor w, pl_tensor down, pl_gate gate);
+// The op by the backend's own others, what lies between them in scratch.
+void      pl_gatedlinear_by_parts(pl_ctx *ctx, const pl_gatedlinear_args *a);
 #endif

@@ -9,13 +9,18 @@
 //   a matrix unit     longer chunks, as sums on their way to memory and back cost it as much as products; meanwhile the
 //                     next chunk is fetched. Sums rest in a place of their own, since rows of y lie powers of two apart
 //                     and share a few sets of a cache
+// With a gate (gatedlinear) sums of a group of panels have a place of their own too, in the thread's caches, and end
+// there: a panel has the gate and up of its outputs, so that no sum goes to another core. Few rows end many panels at a
+// time, as the stream of weights waits meanwhile.
 #include "kernels/base/ahead.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pairs.h"
 #include "kernels/op/linear.h"
+#include "kernels/op/swiglu_cpu.h"
 
 void PL_CPU(linear_fwd)(pl_ctx *ctx, const void *args);
 void PL_CPU(linear_bwd)(pl_ctx *ctx, const void *args);
+void PL_CPU(gatedlinear_fwd)(pl_ctx *ctx, const void *args);
 void pl_linear_fwd_ref32(pl_ctx *ctx, const void *args);
 void pl_linear_bwd_ref32(pl_ctx *ctx, const void *args);
 
@@ -32,6 +37,7 @@ enum {
     X_AHEAD = 16384,  // bytes of x fetched at the start of a part
     PACK_BIG = 65536, // floats of x above which packing it is worth a parallel region
     SHARED = 5,       // tiles of x from which weights out of a cache are fetched ahead too
+    SUMS = 1 << 15,   // floats of sums, of few rows, that go through a gate together
     SOON = 1 << 18    // bytes of the next weight that a waiting thread fetches: a part of its second-level cache
 };
 
@@ -39,16 +45,21 @@ enum {
 
 // All by value: what a worker has to look up elsewhere, it waits for once more.
 typedef struct job {
-    pl_rows     x; // this block of rows
-    float      *y; // [rows][N]
-    int64_t     n, k;
-    const char *w;
-    const char *next;           // the weight that is likely read after this one, or NULL
-    int64_t     next_n, next_k; // its shape
-    bool        bf16, next_bf16;
-    bool        far;  // w is likely in no cache
-    float      *rest; // (a matrix unit) sums of a thread, rest_floats for each
-    int64_t     rest_floats;
+    pl_rows        x; // this block of rows
+    float         *y; // [rows][ldy]
+    int64_t        n, k, ldy;
+    bool           gated; // y is what comes out of the gate
+    pl_gate        gate;
+    bool           tiles; // a matrix unit takes more rows than one of its tiles
+    // (with a gate) NULL, or the rows that a product to come takes, of tiles as x has them: packed there instead of y
+    const pl_rows *left;
+    const char    *w;
+    const char    *next;           // the weight that is likely read after this one, or NULL
+    int64_t        next_n, next_k; // its shape
+    bool           bf16, next_bf16;
+    bool           far;  // w is likely in no cache
+    float         *rest; // (a matrix unit, gates) sums of a thread, rest_floats for each
+    int64_t        rest_floats;
 } job;
 
 static int64_t min64(int64_t a, int64_t b) {
@@ -76,6 +87,48 @@ static const char *next_part(const job *j, int part, int parts, size_t *bytes) {
     return j->next + (size_t)lo * panel_bytes;
 }
 
+// ---- the end ----
+
+enum { GATED_LD = GROUP * PL_PANEL }; // of sums that are to pass a gate: panels of a pass lie side by side
+
+// Where those of the group's i-th panel begin.
+static float *gated_sums(const job *j, float *rest, int64_t i) {
+    return rest + i / GROUP * j->x.rows * GATED_LD + i % GROUP * PL_PANEL;
+}
+
+// The gate of panel p's sums for the rows of tiles t0 .. t1 - 1, in the mode for denormals that the thread had. sums:
+// row 0's. What comes out lies where they were, or has been packed.
+static void end_panel(const job *j, uint64_t mode, float *sums, int64_t ld, int64_t t0, int64_t t1, int64_t p) {
+    const int64_t at = p * PL_HALF_PANEL, cols = min64(PL_HALF_PANEL, j->ldy - at);
+    const int64_t r0 = pl_rows_first(&j->x, t0), rows = pl_rows_first(&j->x, t1) - r0;
+    float        *from = sums + r0 * ld;
+    if (j->bf16) pl_flush_end(mode);
+    pl_gate_rows(j->gate, from, ld, from, ld, PL_HALF_PANEL, rows, cols);
+    if (j->left) {
+        pl_rows to = *j->left;
+        to.ld = ld;
+        for (int64_t t = t0; t < t1; t++)
+            pl_rows_pack_some(&to, t, at, cols, sums);
+    }
+    if (j->bf16) pl_flush_denormals();
+}
+
+static void end_group(const job *j, uint64_t mode, float *rest, int64_t p0, int64_t p1) {
+    for (int64_t p = p0; p < p1; p++) {
+        float  *sums = gated_sums(j, rest, p - p0);
+        int64_t cols = min64(PL_HALF_PANEL, j->ldy - p * PL_HALF_PANEL);
+        end_panel(j, mode, sums, GATED_LD, 0, j->x.tiles, p);
+        for (int64_t r = 0; r < j->x.rows && !j->left; r++)
+            memcpy(j->y + r * j->ldy + p * PL_HALF_PANEL, sums + r * GATED_LD, (size_t)cols * sizeof *sums);
+    }
+}
+
+// Panels that a part takes at a time where their sums go through a gate.
+static int64_t gated_group(bool once, int64_t rows) {
+    int64_t some = SUMS / (rows * GATED_LD) * GROUP;
+    return once && some > GROUP ? some : GROUP;
+}
+
 // ---- on a matrix unit, more rows than one of its tiles ----
 
 static bool by_tiles(bool bf16, int64_t rows) {
@@ -100,36 +153,40 @@ static void share_next(pl_pass *a, const job *j, int64_t t, int64_t p, int64_t e
 
 // Where weights come from memory, lines of y are in no cache either: they are written without being read.
 static void leave_rows(float *y, int64_t ldy, const float *from, int64_t rows, int64_t cols, bool past) {
-    const bool lines = past && cols == PL_PANEL && ((uintptr_t)y & 63) == 0 && ldy % PL_VL == 0;
+    const bool lines = past && cols % PL_VL == 0 && ((uintptr_t)y & 63) == 0 && ldy % PL_VL == 0;
     for (int64_t r = 0; r < rows; r++, y += ldy, from += PL_PANEL) {
         if (!lines) memcpy(y, from, (size_t)cols * sizeof *y);
-        for (int i = 0; i < PL_PANEL && lines; i += PL_VN_LANES)
+        for (int64_t i = 0; i < cols && lines; i += PL_VN_LANES)
             pl_vn_stream(y + i, pl_vn_loadu(from + i));
     }
 }
 
-static void multiply_chunk(const job *j, float *rest, int64_t p0, int64_t k0, int64_t end) {
+static void multiply_chunk(const job *j, uint64_t mode, float *rest, int64_t p0, int64_t k0, int64_t end) {
     const int64_t panel_bytes = (int64_t)pl_panels_bytes(PL_PANEL, j->k, PL_BF16),
                   kc = min64(tiles_chunk(j->k), j->k - k0);
     const int64_t group = tiles_group(j->x.rows, j->k);
-    const bool    direct = kc == j->k && !j->far; // small products: y is in a cache
+    const bool    direct = kc == j->k && !j->far && !j->gated; // small products: y is in a cache
+    const int64_t wide = j->gated ? PL_HALF_PANEL : PL_PANEL;  // columns of y that a panel makes
     for (int64_t t = 0; t < j->x.tiles; t++) {
         int64_t r0 = pl_rows_first(&j->x, t), rows = pl_rows_first(&j->x, t + 1) - r0;
         for (int64_t p = p0; p < min64(p0 + group, end); p++) {
-            float  *y = j->y + r0 * j->n + p * PL_PANEL, *sums = rest + ((p - p0) * j->x.rows + r0) * PL_PANEL;
+            float  *y = j->y + r0 * j->ldy + p * wide, *sums = rest + ((p - p0) * j->x.rows + r0) * PL_PANEL;
             pl_pass a = {.kc = kc,
                          .x = pl_rows_at(&j->x, t, k0),
                          .among = j->x.tiles > 1,
                          .w = j->w + p * panel_bytes + k0 * PL_PANEL * 2,
                          .panel_bytes = (size_t)panel_bytes,
                          .y = direct ? y : sums,
-                         .ldy = direct ? j->n : PL_PANEL,
-                         .cols = min64(PL_PANEL, j->n - p * PL_PANEL),
+                         .ldy = direct ? j->ldy : PL_PANEL,
+                         .cols = j->gated ? PL_PANEL : min64(PL_PANEL, j->n - p * PL_PANEL),
                          .resume = k0 > 0,
                          .far = j->far};
             share_next(&a, j, t, p, end, group, k0);
             pl_panels_pass(true, (int)rows, 1, &a);
-            if (!direct && k0 + kc == j->k) leave_rows(y, j->n, sums, rows, a.cols, j->far);
+            if (direct || k0 + kc < j->k) continue;
+            if (j->gated) end_panel(j, mode, sums - r0 * PL_PANEL, PL_PANEL, t, t + 1, p);
+            if (j->left) continue;
+            leave_rows(y, j->ldy, sums, rows, min64(wide, j->ldy - p * wide), j->far);
         }
     }
 }
@@ -145,7 +202,7 @@ static void tiles_part(void *arg, int part, int parts) {
     uint64_t mode = pl_panels_begin(true);
     for (int64_t p0 = lo; p0 < hi; p0 += group)
         for (int64_t k0 = 0; k0 < j.k; k0 += chunk)
-            multiply_chunk(&j, j.rest + part * j.rest_floats, p0, k0, hi);
+            multiply_chunk(&j, mode, j.rest + part * j.rest_floats, p0, k0, hi);
     pl_panels_end(true, mode);
     pl_stream_end();
 }
@@ -161,9 +218,10 @@ static void panels_part(void *arg, int part, int parts) {
     pl_range((long)ceil_div(j.n, PL_PANEL), 1, part, parts, &lo, &hi);
     size_t      step = PL_PANEL * (j.bf16 ? 2 : 4), panel_bytes = pl_panels_bytes(PL_PANEL, j.k, dtype);
     bool        once = j.x.tiles == 1;
-    int64_t     chunk = once ? j.k : K_CHUNK, group = once ? hi - lo : GROUP;
+    int64_t     chunk = once ? j.k : K_CHUNK, group = j.gated ? gated_group(once, j.x.rows) : once ? hi - lo : GROUP;
     int64_t     x_bytes = j.x.packed ? (int64_t)j.x.tile_bytes : j.x.rows * j.k * (int64_t)sizeof(float);
     const char *x = pl_rows_at(&j.x, 0, 0);
+    float      *rest = j.rest + part * j.rest_floats;
     // In decoding another core has just written x: its lines come at once rather than one after the other.
     for (int64_t i = 0; i < min64(x_bytes, X_AHEAD) && once; i += 64)
         __builtin_prefetch(x + i);
@@ -188,9 +246,15 @@ static void panels_part(void *arg, int part, int parts) {
                                  .resume = k0 > 0,
                                  .after = p + g == hi && once ? after : NULL,
                                  .far = j.far};
+                    if (j.gated) {
+                        a.y = gated_sums(&j, rest, p - p0) + r0 * GATED_LD;
+                        a.ldy = GATED_LD;
+                        a.cols = PL_PANEL * g;
+                    }
                     pl_panels_pass(j.bf16, (int)rows, (int)g, &a);
                 }
             }
+        if (j.gated) end_group(&j, mode, rest, p0, p1);
     }
     pl_panels_end(j.bf16, mode);
     // The last of these panels has fetched the first of those.
@@ -222,35 +286,90 @@ static void follow_trail(pl_trail *t, job *j, const pl_tensor *w) {
     t->read += bytes;
 }
 
-static void panels_fwd(pl_ctx *ctx, const pl_linear_args *a) {
-    int64_t m = a->x.dim[0], n = a->w.dim[0], k = a->w.dim[1];
-    if (m == 0 || n == 0) return;
-    _Alignas(64) job j = {.n = n, .k = k, .w = a->w.data, .bf16 = a->w.dtype == PL_BF16};
-    if (!ctx->measuring) follow_trail(&ctx->trail, &j, &a->w);
-    // Blocks of near-equal height too. Scratch for the highest one of any call that is no larger: 96 rows are one block
-    // of 96, 256 rows three of 86, and a step may have fewer rows than the one that was measured.
-    int64_t most = j.bf16 ? PL_ROWS_BLOCK : ROWS_MAX, blocks = ceil_div(m, most);
-    size_t  mark = pl_arena_mark(&ctx->scratch);
-    void   *packed = pl_arena_alloc(&ctx->scratch, pl_rows_bytes(j.bf16, min64(m, most), k));
-    bool    tiles = by_tiles(j.bf16, min64(m, most));
-    j.rest_floats = tiles ? min64(m, most) * PL_PANEL * tiles_group(min64(m, most), k) : 0;
+// A product with w in blocks of up to `most` rows, and its scratch. gate: NULL, or what it ends in.
+static job product_of(pl_ctx *ctx, const pl_tensor *w, const pl_gate *gate, int64_t most) {
+    int64_t n = w->dim[0], k = w->dim[1];
+    job     j = {.n = n, .k = k, .ldy = gate ? n / 2 : n, .w = w->data, .bf16 = w->dtype == PL_BF16};
+    if (gate) j.gate = *gate;
+    j.gated = gate != NULL;
+    j.tiles = by_tiles(j.bf16, most);
+    j.rest_floats = j.tiles ? most * PL_PANEL * tiles_group(most, k) : 0;
+    if (gate) j.rest_floats += SUMS + most * GATED_LD;
     j.rest = pl_arena_alloc(&ctx->scratch, (size_t)(j.rest_floats * pl_pool_threads(ctx->pool)) * sizeof(float));
-    if (!ctx->measuring && k == 0) memset(a->y.data, 0, (size_t)(m * n) * sizeof(float));
+    return j;
+}
+
+static void begin_rows(job *j, const float *x, int64_t rows, void *room) {
+    pl_rows_begin(&j->x, j->bf16, x, rows, j->k, room);
+    if (j->tiles) pl_rows_even(&j->x);
+}
+
+static void pack(pl_ctx *ctx, job *j) {
+    if (j->x.rows * j->k >= PACK_BIG)
+        pl_parallel(ctx->pool, pl_pool_threads(ctx->pool), pack_part, j);
+    else
+        pack_part(j, 0, 1);
+}
+
+static void multiply(pl_ctx *ctx, job *j) {
+    const pl_part_fn part = j->tiles ? tiles_part : panels_part;
+    if ((double)j->x.rows * (double)j->n * (double)j->k < SMALL)
+        part(j, 0, 1);
+    else
+        pl_parallel(ctx->pool, pl_pool_threads(ctx->pool), part, j);
+}
+
+// Blocks of near-equal height too. Scratch for the highest one of any call that is no larger: 96 rows are one block of
+// 96, 256 rows three of 86, and a step may have fewer rows than the one that was measured.
+static int64_t block_most(bool bf16, int64_t m) {
+    return min64(m, bf16 ? PL_ROWS_BLOCK : ROWS_MAX);
+}
+
+static void panels_fwd(pl_ctx *ctx, const pl_linear_args *a, const pl_gate *gate) {
+    int64_t m = a->x.dim[0], k = a->w.dim[1];
+    if (m == 0 || a->w.dim[0] == 0) return;
+    const int64_t    most = block_most(a->w.dtype == PL_BF16, m), blocks = ceil_div(m, most);
+    size_t           mark = pl_arena_mark(&ctx->scratch);
+    _Alignas(64) job j = product_of(ctx, &a->w, gate, most);
+    void            *packed = pl_arena_alloc(&ctx->scratch, pl_rows_bytes(j.bf16, most, k));
+    if (!ctx->measuring) follow_trail(&ctx->trail, &j, &a->w);
+    if (!ctx->measuring && k == 0) memset(a->y.data, 0, (size_t)(m * j.ldy) * sizeof(float));
     for (int64_t b = 0; b < blocks && !ctx->measuring && k > 0; b++) {
         int64_t r0 = m * b / blocks, rows = m * (b + 1) / blocks - r0;
-        int     parts = pl_pool_threads(ctx->pool);
-        pl_rows_begin(&j.x, j.bf16, pl_f32(&a->x) + r0 * k, rows, k, packed);
-        if (tiles) pl_rows_even(&j.x);
-        j.y = pl_f32(&a->y) + r0 * n;
-        if (rows * k >= PACK_BIG)
-            pl_parallel(ctx->pool, parts, pack_part, &j);
-        else
-            pack_part(&j, 0, 1);
-        const pl_part_fn multiply = tiles ? tiles_part : panels_part;
-        if ((double)rows * (double)n * (double)k < SMALL)
-            multiply(&j, 0, 1);
-        else
-            pl_parallel(ctx->pool, parts, multiply, &j);
+        begin_rows(&j, pl_f32(&a->x) + r0 * k, rows, packed);
+        j.y = pl_f32(&a->y) + r0 * j.ldy;
+        pack(ctx, &j);
+        multiply(ctx, &j);
+    }
+    pl_arena_release(&ctx->scratch, mark);
+}
+
+// Both products of a block, one after the other. Between them rows are packed where they are made, each thread's part
+// of every row by itself, and are never written as they are.
+static void mlp_fwd(pl_ctx *ctx, const pl_gatedlinear_args *a) {
+    int64_t m = a->x.dim[0], k = a->w.dim[1], inside = a->down.dim[1], n = a->down.dim[0];
+    if (m == 0 || n == 0) return;
+    const int64_t    most = block_most(a->w.dtype == PL_BF16, m), blocks = ceil_div(m, most);
+    size_t           mark = pl_arena_mark(&ctx->scratch);
+    _Alignas(64) job up = product_of(ctx, &a->w, &a->gate, most);
+    _Alignas(64) job down = product_of(ctx, &a->down, NULL, most);
+    void            *packed = pl_arena_alloc(&ctx->scratch, pl_rows_bytes(up.bf16, most, k));
+    void            *left = pl_arena_alloc(&ctx->scratch, pl_rows_bytes(up.bf16, most, inside));
+    float           *row = pl_arena_alloc(&ctx->scratch, (size_t)inside * sizeof *row); // a single one in fp32
+    const bool       nothing = k == 0 || inside == 0;
+    if (!ctx->measuring && nothing) memset(a->y.data, 0, (size_t)(m * n) * sizeof(float));
+    for (int64_t b = 0; b < blocks && !ctx->measuring && !nothing; b++) {
+        int64_t r0 = m * b / blocks, rows = m * (b + 1) / blocks - r0;
+        begin_rows(&up, pl_f32(&a->x) + r0 * k, rows, packed);
+        begin_rows(&down, row, rows, left);
+        up.left = down.x.packed ? &down.x : NULL;
+        up.y = row;
+        down.y = pl_f32(&a->y) + r0 * n;
+        pack(ctx, &up);
+        follow_trail(&ctx->trail, &up, &a->w);
+        multiply(ctx, &up);
+        follow_trail(&ctx->trail, &down, &a->down);
+        multiply(ctx, &down);
     }
     pl_arena_release(&ctx->scratch, mark);
 }
@@ -261,13 +380,23 @@ void PL_CPU(linear_fwd)(pl_ctx *ctx, const void *args) {
     const pl_linear_args *a = args;
     int64_t               m = a->x.dim[0], n = a->w.dim[0], k = a->w.dim[1];
     if (a->w.layout == PL_PANELS)
-        panels_fwd(ctx, a);
+        panels_fwd(ctx, a, NULL);
     else if (pl_weight_in_bf16(&a->w))
         pl_gemm_bf16(ctx, PL_GEMM_NT, m, n, k, pl_f32(&a->x), k, pl_weight_halves(&a->w, 0), false, pl_f32(&a->y), n);
     else if (a->w.dtype == PL_F32)
         pl_gemm(ctx, PL_GEMM_NT, m, n, k, pl_f32(&a->x), k, pl_f32(&a->w), k, false, pl_f32(&a->y), n);
     else
         pl_linear_fwd_ref32(ctx, args);
+}
+
+void PL_CPU(gatedlinear_fwd)(pl_ctx *ctx, const void *args) {
+    const pl_gatedlinear_args *a = args;
+    if (a->w.layout != PL_GATED)
+        pl_gatedlinear_by_parts(ctx, a);
+    else if (a->down.data)
+        mlp_fwd(ctx, a);
+    else
+        panels_fwd(ctx, &(pl_linear_args){.x = a->x, .w = a->w, .y = a->y}, &a->gate);
 }
 
 void PL_CPU(linear_bwd)(pl_ctx *ctx, const void *args) {

@@ -10,7 +10,7 @@ void PL_REF(linear_fwd)(pl_ctx *ctx, const void *args) {
     for (int64_t m = 0; m < rows; m++)
         for (int64_t n = 0; n < N; n++) {
             pl_real sum = 0;
-            if (a->w.layout == PL_PANELS)
+            if (a->w.layout != PL_ROWMAJOR)
                 sum = pl_ref_dot(&a->w, n, x + m * K);
             else
                 for (int64_t k = 0; k < K; k++)
@@ -34,4 +34,8 @@ void PL_REF(linear_bwd)(pl_ctx *ctx, const void *args) {
         for (int64_t n = 0; n < N; n++)
             for (int64_t k = 0; k < K; k++)
                 dw[n * K + k] += dy[m * N + n] * x[m * K + k];
+}
+
+void PL_REF(gatedlinear_fwd)(pl_ctx *ctx, const void *args) {
+    pl_gatedlinear_by_parts(ctx, args);
 }

@@ -1,5 +1,6 @@
 // SwiGLU on vectors. The tail of a row runs the same arithmetic on padded lanes, so an element's bits do not depend on
 // its column.
+#include "kernels/op/swiglu_cpu.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/op/swiglu.h"
 
@@ -28,6 +29,32 @@ PL_INLINE pl_vf clamped(pl_vf g, pl_vf u) {
     return pl_vf_mul(pl_vf_mul(g, sigmoid(pl_vf_mul(alpha, g))), pl_vf_add(u, pl_vf_set1(1.0f)));
 }
 
+PL_INLINE pl_vf gated(const pl_gate gate, pl_vf g, pl_vf u) {
+    if (gate == PL_GATE_CLAMPED) return clamped(g, u);
+    if (gate == PL_GATE_GELU_TANH) return pl_vf_mul(pl_vf_mul(g, sigmoid(gelu_angle(g))), u);
+    pl_vf below = pl_vf_add(pl_vf_set1(1.0f), pl_vf_exp(pl_vf_sub(pl_vf_zero(), g)));
+    return pl_vf_mul(pl_vf_div(g, below), u);
+}
+
+PL_INLINE void gate_rows(const pl_gate gate, float *y, int64_t ldy, const float *g, int64_t ld, int64_t up,
+                         int64_t rows, int64_t n) {
+    for (int64_t r = 0; r < rows; r++, y += ldy, g += ld) {
+        int64_t i = 0;
+        for (; i + PL_VL <= n; i += PL_VL)
+            pl_vf_storeu(y + i, gated(gate, pl_vf_loadu(g + i), pl_vf_loadu(g + up + i)));
+        if (i < n) pl_vf_put(y + i, gated(gate, pl_vf_get(g + i, n - i), pl_vf_get(g + up + i, n - i)), n - i);
+    }
+}
+
+void pl_gate_rows(pl_gate gate, float *y, int64_t ldy, const float *g, int64_t ld, int64_t up, int64_t rows,
+                  int64_t n) {
+    switch (gate) {
+    case PL_GATE_SILU: gate_rows(PL_GATE_SILU, y, ldy, g, ld, up, rows, n); break;
+    case PL_GATE_GELU_TANH: gate_rows(PL_GATE_GELU_TANH, y, ldy, g, ld, up, rows, n); break;
+    case PL_GATE_CLAMPED: gate_rows(PL_GATE_CLAMPED, y, ldy, g, ld, up, rows, n); break;
+    }
+}
+
 static void fwd_part(void *arg, int part, int parts) {
     const pl_swiglu_args *a = arg;
     int64_t               width = pl_tensor_cols(&a->y), rows = pl_tensor_rows(&a->y);
@@ -35,25 +62,11 @@ static void fwd_part(void *arg, int part, int parts) {
     int64_t               per_row = (width + PL_VL - 1) / PL_VL;
     long                  lo, hi;
     pl_range(rows * per_row, 1, part, parts, &lo, &hi);
-    for (int64_t v = lo; v < hi;) {
-        int64_t      m = v / per_row, end = (m + 1) * per_row < hi ? (m + 1) * per_row : hi;
-        const float *g = pl_f32(&a->gu) + m * 2 * width, *u = g + width;
-        float       *y = pl_f32(&a->y) + m * width;
-        for (; v < end && a->gate == PL_GATE_GELU_TANH; v++) {
-            int64_t i = (v - m * per_row) * PL_VL, n = pl_vf_lanes(i, width);
-            pl_vf   gv = pl_vf_get(g + i, n);
-            pl_vf_put(y + i, pl_vf_mul(pl_vf_mul(gv, sigmoid(gelu_angle(gv))), pl_vf_get(u + i, n)), n);
-        }
-        for (; v < end && a->gate == PL_GATE_CLAMPED; v++) {
-            int64_t i = (v - m * per_row) * PL_VL, n = pl_vf_lanes(i, width);
-            pl_vf_put(y + i, clamped(pl_vf_get(g + i, n), pl_vf_get(u + i, n)), n);
-        }
-        for (; v < end; v++) {
-            int64_t i = (v - m * per_row) * PL_VL, n = pl_vf_lanes(i, width);
-            pl_vf   gv = pl_vf_get(g + i, n);
-            pl_vf   silu = pl_vf_div(gv, pl_vf_add(pl_vf_set1(1.0f), pl_vf_exp(pl_vf_sub(pl_vf_zero(), gv))));
-            pl_vf_put(y + i, pl_vf_mul(silu, pl_vf_get(u + i, n)), n);
-        }
+    for (int64_t v = lo, end; v < hi; v = end) {
+        int64_t m = v / per_row, i = (v - m * per_row) * PL_VL;
+        end = (m + 1) * per_row < hi ? (m + 1) * per_row : hi;
+        int64_t n = (end - v) * PL_VL < width - i ? (end - v) * PL_VL : width - i;
+        pl_gate_rows(a->gate, pl_f32(&a->y) + m * width + i, 0, pl_f32(&a->gu) + m * 2 * width + i, 0, width, 1, n);
     }
 }
 

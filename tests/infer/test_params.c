@@ -17,7 +17,8 @@
 #include <cmocka.h>
 
 // A stack of three whose borders are no panel's, in columns that are odd in number; more than threads are worth.
-enum { Q = 1000, K = 333, V = 70, ROWS = Q + K + V, COLS = 1027 };
+enum { Q = 1000, K = 333, V = 71, ROWS = Q + K + V, COLS = 1027 };
+enum { PLACES = (ROWS + PL_PANEL - 1) / PL_PANEL * PL_PANEL };
 
 typedef struct file {
     float            *value; // [ROWS][COLS], values of bf16
@@ -30,7 +31,7 @@ typedef struct file {
 } file;
 
 // Each part in its own type, at an address that is a multiple of nothing.
-static void make(file *f, const pl_dtype type[3], int64_t rope_heads) {
+static void make(file *f, const pl_dtype type[3], int64_t rope_heads, bool gated) {
     static const char *const name[3] = {"q", "k", "v"};
     static const int64_t     rows[3] = {Q, K, V};
     pl_err                   err;
@@ -66,9 +67,11 @@ static void make(file *f, const pl_dtype type[3], int64_t rope_heads) {
                                         .bytes = (size_t)(rows[p] * COLS) * pl_dtype_size(type[p]),
                                         .rope_heads = p == 0 ? rope_heads : 0};
     assert_int_equal(pl_params_init(&f->ps, 1, &err), PL_OK);
-    pl_params_add(&f->ps,
-                  &(pl_param_args){
-                      .tensor = &f->w, .kind = PL_PARAM_MATRIX, .part = {{"q", Q}, {"k", K}, {"v", V}}, .cols = COLS});
+    pl_params_add(&f->ps, &(pl_param_args){.tensor = &f->w,
+                                           .kind = PL_PARAM_MATRIX,
+                                           .part = {{"q", Q}, {"k", K}, {"v", V}},
+                                           .cols = COLS,
+                                           .gated = gated});
 }
 
 static void release(void *owner) {
@@ -76,10 +79,11 @@ static void release(void *owner) {
     assert_int_equal(munmap(f->map, f->bytes), 0);
 }
 
-static void check(const pl_dtype type[3], int64_t rope_heads, pl_dtype held) {
+// gated: the stack's first half is a gate and its second up, whichever parts they are made of.
+static void check(const pl_dtype type[3], int64_t rope_heads, pl_dtype held, bool gated) {
     file   f;
     pl_err err = {0};
-    make(&f, type, rope_heads);
+    make(&f, type, rope_heads, gated);
     assert_int_equal(pl_weight_source_create(&f.src, "here", f.entry, 3, release, &f, &err), PL_OK);
     float *want = malloc(sizeof(float) * ROWS * COLS), *got = malloc(sizeof(float) * COLS);
     assert_non_null(want);
@@ -88,19 +92,18 @@ static void check(const pl_dtype type[3], int64_t rope_heads, pl_dtype held) {
     assert_int_equal(pl_weight_read_f32(f.src, &spec, want, &err), PL_OK);
     if (rope_heads == 0) assert_memory_equal(want, f.value, sizeof(float) * ROWS * COLS);
     if (pl_params_load(&f.ps, f.src, held, &err) != PL_OK) fail_msg("%s", err.msg);
-    assert_true(f.w.layout == PL_PANELS && f.w.dtype == held);
+    assert_true(f.w.layout == (gated ? PL_GATED : PL_PANELS) && f.w.dtype == held);
+    bool there[PLACES] = {false};
     for (int64_t r = 0; r < ROWS; r++) {
-        pl_panels_row(got, f.w.data, held, r, COLS);
+        int64_t place = gated ? pl_gated_place(r, ROWS) : r;
+        assert_true(place < PLACES && !there[place]);
+        there[place] = true;
+        pl_panels_row(got, f.w.data, held, place, COLS);
         assert_memory_equal(got, want + r * COLS, sizeof(float) * COLS);
     }
-    size_t last = pl_panels_bytes(ROWS, COLS, held) / pl_dtype_size(held);
-    for (int64_t r = ROWS; r < (ROWS + PL_PANEL - 1) / PL_PANEL * PL_PANEL; r++) // the rest of the last panel
-        for (int64_t k = 0; k < COLS; k++) {
-            size_t at = (size_t)(ROWS / PL_PANEL) * PL_PANEL * (size_t)pl_panel_columns(held, COLS) +
-                        pl_panel_place(held, r % PL_PANEL, k, PL_PANEL);
-            assert_true(at < last);
-            assert_true(held == PL_F32 ? ((float *)f.w.data)[at] == 0 : ((uint16_t *)f.w.data)[at] == 0);
-        }
+    for (int64_t r = 0; r < PLACES; r++) // the rest of the last panel
+        for (int64_t k = 0; k < COLS && !there[r]; k++)
+            assert_true(pl_panels_at(f.w.data, held, r, k, COLS) == 0);
     pl_params_fini(&f.ps);
     free(f.value);
     free(want);
@@ -112,10 +115,11 @@ static void every_way(void **state) {
     static const pl_dtype stored[][3] = {
         {PL_BF16, PL_BF16, PL_BF16}, {PL_F32, PL_F32, PL_F32}, {PL_BF16, PL_F32, PL_F64}};
     for (int i = 0; i < 3; i++)
-        for (int held = 0; held < 2; held++) {
-            check(stored[i], 0, held ? PL_BF16 : PL_F32);
-            check(stored[i], 10, held ? PL_BF16 : PL_F32);
-        }
+        for (int held = 0; held < 2; held++)
+            for (int gated = 0; gated < 2; gated++) {
+                check(stored[i], 0, held ? PL_BF16 : PL_F32, gated);
+                check(stored[i], 10, held ? PL_BF16 : PL_F32, gated);
+            }
 }
 
 static void views(void **state) {
@@ -123,7 +127,7 @@ static void views(void **state) {
     file        f;
     pl_err      err = {0};
     const void *at;
-    make(&f, (pl_dtype[]){PL_BF16, PL_F32, PL_BF16}, 0);
+    make(&f, (pl_dtype[]){PL_BF16, PL_F32, PL_BF16}, 0, false);
     assert_int_equal(pl_weight_source_create(&f.src, "here", f.entry, 3, release, &f, &err), PL_OK);
     const pl_weight_spec spec = pl_param_spec(&f.ps.p[0]);
     assert_int_equal(pl_weight_rows_view(f.src, &spec, 0, PL_BF16, &at), Q);

@@ -196,19 +196,25 @@ pl_tensor op_working(op_run *r, int64_t rows, int64_t cols, double scale) {
 
 pl_tensor op_weight(op_run *r, int64_t n, int64_t k, pl_dtype dtype, pl_layout layout, double scale) {
     size_t count = (size_t)(n * k);
-    size_t bytes = layout == PL_PANELS ? pl_panels_bytes(n, k, dtype) : count * pl_dtype_size(dtype);
     float *v = must(malloc((count + 1) * sizeof(float)));
-    void  *packed = must(calloc(bytes + 1, 1));
     for (size_t i = 0; i < count; i++)
         v[i] = (float)(scale * (double)pl_rng_normal(pl_rng_make(9, PL_STREAM_TEST, (uint64_t)r->at_in), i));
-    if (layout == PL_PANELS)
-        pl_panels_pack(packed, dtype, 0, n, n, k, v);
+    pl_tensor t = op_weight_from(r, n, k, dtype, layout, v);
+    free(v);
+    return t;
+}
+
+pl_tensor op_weight_from(op_run *r, int64_t n, int64_t k, pl_dtype dtype, pl_layout layout, const float *v) {
+    size_t count = (size_t)(n * k);
+    size_t bytes = layout == PL_ROWMAJOR ? count * pl_dtype_size(dtype) : pl_panels_bytes(n, k, dtype);
+    void  *packed = must(calloc(bytes + 1, 1));
+    if (layout != PL_ROWMAJOR)
+        pl_panels_pack_as(layout, packed, dtype, 0, n, n, k, v);
     else
         pl_from_f32(packed, dtype, v, count);
     pl_tensor t = pl_tensor_2d(raw_input(r, packed, bytes), dtype, n, k);
     t.layout = layout;
     free(packed);
-    free(v);
     return t;
 }
 

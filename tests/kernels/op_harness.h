@@ -44,6 +44,8 @@ pl_tensor      op_constant(op_run *r, int64_t rows, int64_t cols, double scale);
 pl_tensor      op_working(op_run *r, int64_t rows, int64_t cols, double scale);
 // A frozen weight of a given type and layout (values rounded to the type, on every backend).
 pl_tensor      op_weight(op_run *r, int64_t n, int64_t k, pl_dtype dtype, pl_layout layout, double scale);
+// The same of given values [n, k].
+pl_tensor      op_weight_from(op_run *r, int64_t n, int64_t k, pl_dtype dtype, pl_layout layout, const float *v);
 // Integers in [lo, hi).
 const int32_t *op_ids(op_run *r, int64_t n, int32_t lo, int32_t hi);
 // A copy of the test's own integers or floats, guarded.

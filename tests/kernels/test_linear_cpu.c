@@ -301,6 +301,189 @@ static void panels_empty(void **state) {
     pl_block_destroy(w.data, pl_panels_bytes(2, 0, PL_F32));
 }
 
+// ---- a product that ends in its gate ----
+
+static void run_gated(pl_ctx *ctx, void *arg) {
+    ctx->be->fwd[PL_OP_GATEDLINEAR](ctx, arg);
+}
+
+static pl_tensor packed_as(pl_layout layout, pl_dtype t, int64_t n, int64_t k, const float *src) {
+    pl_tensor w = pl_tensor_2d(pl_block_create(pl_panels_bytes(n, k, t), NULL), t, n, k);
+    assert_non_null(w.data);
+    w.layout = layout;
+    pl_panels_pack_as(layout, w.data, t, 0, n, n, k, src);
+    return w;
+}
+
+// y [m, I], or with `down` [m, N], with a guard row after it, scratch guarded; of a weight that is near and of one that
+// is far.
+static void gated(const pl_backend *be, pl_pool *pool, float *y, const float *x, int64_t m, pl_tensor w,
+                  const pl_tensor *down, pl_gate gate) {
+    int64_t n = down ? down->dim[0] : w.dim[0] / 2, k = w.dim[1];
+    for (int far = 0; far < 2; far++) {
+        pl_ctx ctx;
+        assert_int_equal(pl_ctx_init(&ctx, be, pool), PL_OK);
+        ctx.scratch.guard = true;
+        pl_gatedlinear_args a = {.x = pl_tensor_2d((float *)(uintptr_t)x, PL_F32, m, k),
+                                 .w = w,
+                                 .gate = gate,
+                                 .y = pl_tensor_2d(y, PL_F32, m, n)};
+        if (down) a.down = *down;
+        assert_int_equal(pl_ctx_measure(&ctx, run_gated, &a, NULL), PL_OK);
+        if (far) ctx.trail.cache = 0;
+        for (int64_t i = 0; i < (m + 1) * n; i++)
+            y[i] = NAN;
+        uint64_t before = pl_alloc_count();
+        for (int run = 0; run < 2; run++) // the second knows what comes after it
+            run_gated(&ctx, &a);
+        assert_int_equal(pl_alloc_count(), before);
+        for (int64_t i = m * n; i < (m + 1) * n; i++)
+            assert_true(isnan(y[i]));
+        assert_int_equal(ctx.scratch.used, 0);
+        ctx.scratch.used = ctx.scratch.peak;
+        assert_true(pl_arena_check(&ctx.scratch));
+        pl_ctx_fini(&ctx);
+    }
+}
+
+// Every level, any number of rows and threads: the bits of the ops that it stands for, which take the gate above up.
+// small: of x, where what comes out of the gate is denormal, which the gate keeps and a product does not. Returns how
+// many such there were.
+static int check_gated(pl_dtype t, int64_t n, int64_t k, const int *rows, int count, float small) {
+    int64_t most = rows[count - 1];
+    float  *x = floats(most * k, 5), *src = floats(2 * n * k, 3), *want = floats((most + 1) * n, 0);
+    size_t  bytes = (size_t)((most + 1) * n) * sizeof(float);
+    float  *y = pl_block_create(bytes, NULL); // whole lines
+    int64_t out = n + 5;                      // columns of a whole MLP
+    float  *all = floats((most + 1) * out, 0), *wanted = floats((most + 1) * out, 0), *more = floats(out * n, 4);
+    int     denormal = 0, gate = 0;
+    assert_non_null(y);
+    for (int64_t i = 0; i < most * k; i++)
+        x[i] *= small / sqrtf((float)k);
+    pl_tensor   halves = packed_as(PL_GATED, t, 2 * n, k, src), above = packed_as(PL_PANELS, t, 2 * n, k, src);
+    pl_tensor   down = packed_as(PL_PANELS, t, out, n, more);
+    const char *level;
+    for (int i = 0; (level = pl_backend_cpu_level(i)); i++) {
+        const pl_backend *be = pl_backend_cpu_isa(level);
+        for (int threads = 1; be && threads <= 3; threads++) {
+            pl_pool *pool = pool_of(threads);
+            for (int r = 0; r < count; r++, gate = (gate + 1) % 3) {
+                gated(be, NULL, want, x, rows[r], above, NULL, (pl_gate)gate);
+                gated(be, pool, y, x, rows[r], halves, NULL, (pl_gate)gate);
+                assert_same_bits(y, want, rows[r] * n, level, rows[r], n, k);
+                product(be, NULL, wanted, want, rows[r], down);
+                gated(be, pool, all, x, rows[r], halves, &down, (pl_gate)gate);
+                assert_same_bits(all, wanted, rows[r] * out, level, rows[r], out, n);
+                for (int64_t j = 0; j < rows[r] * n; j++)
+                    denormal += want[j] != 0 && fabsf(want[j]) < FLT_MIN;
+            }
+            pl_pool_destroy(pool);
+        }
+    }
+    pl_block_destroy(halves.data, pl_panels_bytes(2 * n, k, t));
+    pl_block_destroy(above.data, pl_panels_bytes(2 * n, k, t));
+    pl_block_destroy(down.data, pl_panels_bytes(out, n, t));
+    pl_block_destroy(y, bytes);
+    pl_free(all);
+    pl_free(wanted);
+    pl_free(more);
+    pl_free(x);
+    pl_free(src);
+    pl_free(want);
+    return denormal;
+}
+
+static void gated_any_rows(void **state) {
+    (void)state;
+    int rows[40];
+    for (int i = 0; i < 40; i++)
+        rows[i] = i + 1;
+    check_gated(PL_F32, 75, 97, rows, 40, 1);
+    check_gated(PL_BF16, 75, 97, rows, 40, 1);
+}
+
+static void gated_odd_shapes(void **state) {
+    (void)state;
+    static const int ns[] = {1, 31, 32, 33, 64, 160}, ks[] = {1, 3, 32, 65}, rows[] = {1, 2, 3, 13, 31};
+    for (size_t i = 0; i < sizeof ns / sizeof *ns; i++)
+        for (size_t j = 0; j < sizeof ks / sizeof *ks; j++) {
+            check_gated(PL_F32, ns[i], ks[j], rows, 5, 1);
+            check_gated(PL_BF16, ns[i], ks[j], rows, 5, 1);
+        }
+}
+
+static void gated_blocks_and_chunks(void **state) {
+    (void)state;
+    static const int rows[] = {13, 61, 97, 193}, more[] = {17, 61, 300};
+    check_gated(PL_F32, 107, 1300, rows, 4, 1);
+    check_gated(PL_BF16, 107, 1300, rows, 4, 1);
+    check_gated(PL_BF16, 75, 2500, more, 2, 1);
+    check_gated(PL_BF16, 96, 1100, more, 3, 1); // rows of y are whole lines
+}
+
+static void gated_keeps_denormals(void **state) {
+    (void)state;
+    static const int rows[] = {1, 2, 3, 16, 17, 40};
+    assert_true(check_gated(PL_BF16, 96, 64, rows, 6, 1e-20F) > 1000);
+    assert_true(check_gated(PL_F32, 96, 64, rows, 6, 1e-20F) > 1000);
+}
+
+static void gated_scratch_grows_with_rows(void **state) {
+    (void)state;
+    float *src = floats(80 * 50, 3), *x = floats(400 * 50, 1), *y = floats(400 * 40, 2);
+    for (int both = 0; both < 4; both++) {
+        const pl_dtype type = both % 2 ? PL_BF16 : PL_F32;
+        const bool     whole = both / 2;
+        pl_tensor      w = packed_as(PL_GATED, type, 80, 50, src), down = packed_as(PL_PANELS, type, 40, 40, src);
+        for (int i = 0; pl_backend_cpu_level(i); i++) {
+            size_t before = 0;
+            for (int m = 1; m <= 400 && pl_backend_cpu_isa(pl_backend_cpu_level(i)); m++) {
+                pl_ctx              ctx;
+                pl_gatedlinear_args a = {
+                    .x = pl_tensor_2d(x, PL_F32, m, 50), .w = w, .y = pl_tensor_2d(y, PL_F32, m, 40)};
+                assert_int_equal(pl_ctx_init(&ctx, pl_backend_cpu_isa(pl_backend_cpu_level(i)), NULL), PL_OK);
+                if (whole) a.down = down;
+                assert_int_equal(pl_ctx_measure(&ctx, run_gated, &a, NULL), PL_OK);
+                if (ctx.scratch.size < before)
+                    fail_msg("%d rows want %zu bytes, fewer rows %zu", m, ctx.scratch.size, before);
+                before = ctx.scratch.size;
+                pl_ctx_fini(&ctx);
+            }
+        }
+        pl_block_destroy(w.data, pl_panels_bytes(80, 50, type));
+        pl_block_destroy(down.data, pl_panels_bytes(40, 40, type));
+    }
+    pl_free(src);
+    pl_free(x);
+    pl_free(y);
+}
+
+static void gated_empty(void **state) {
+    (void)state;
+    float     x[4] = {1, 2, 3, 4}, y[8] = {5, 5, 5, 5, 5, 5, 5, 5};
+    pl_tensor w = packed_as(PL_GATED, PL_F32, 4, 0, x), down = packed_as(PL_PANELS, PL_F32, 2, 2, x);
+    pl_tensor none = packed_as(PL_GATED, PL_F32, 0, 1, x), nothing = packed_as(PL_PANELS, PL_F32, 2, 0, x);
+    for (int i = 0; pl_backend_cpu_level(i); i++) {
+        const pl_backend *be = pl_backend_cpu_isa(pl_backend_cpu_level(i));
+        if (!be) continue;
+        gated(be, NULL, y, x, 3, w, NULL, PL_GATE_SILU); // of sums of nothing
+        for (int j = 0; j < 6; j++)
+            assert_true(y[j] == 0.0f);
+        gated(be, NULL, y, x, 0, w, NULL, PL_GATE_SILU);
+        y[0] = 5;
+        gated(be, NULL, y, x, 3, w, &down, PL_GATE_SILU);
+        for (int j = 0; j < 6; j++)
+            assert_true(y[j] == 0.0f);
+        gated(be, NULL, y, x, 3, none, &nothing, PL_GATE_SILU);
+        for (int j = 0; j < 6; j++)
+            assert_true(y[j] == 0.0f);
+    }
+    pl_block_destroy(w.data, pl_panels_bytes(4, 0, PL_F32));
+    pl_block_destroy(down.data, pl_panels_bytes(2, 2, PL_F32));
+    pl_block_destroy(none.data, pl_panels_bytes(0, 1, PL_F32));
+    pl_block_destroy(nothing.data, pl_panels_bytes(2, 0, PL_F32));
+}
+
 // ---- the GEMM ----
 
 typedef void   gemm_fn(pl_ctx *ctx, pl_gemm_kind kind, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
@@ -533,12 +716,24 @@ static void gemm_onednn(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(panels_any_rows),           cmocka_unit_test(panels_odd_shapes),
-        cmocka_unit_test(bf16_rows_in_order),        cmocka_unit_test(panels_blocks_and_chunks),
-        cmocka_unit_test(panels_portable_invariant), cmocka_unit_test(bf16_at_the_ends),
-        cmocka_unit_test(scratch_grows_with_rows),   cmocka_unit_test(panels_empty),
-        cmocka_unit_test(gemm_odd_shapes),           cmocka_unit_test(gemm_blocks_and_threads),
-        cmocka_unit_test(gemm_elements_independent), cmocka_unit_test(gemm_onednn),
+        cmocka_unit_test(panels_any_rows),
+        cmocka_unit_test(panels_odd_shapes),
+        cmocka_unit_test(bf16_rows_in_order),
+        cmocka_unit_test(panels_blocks_and_chunks),
+        cmocka_unit_test(panels_portable_invariant),
+        cmocka_unit_test(bf16_at_the_ends),
+        cmocka_unit_test(scratch_grows_with_rows),
+        cmocka_unit_test(panels_empty),
+        cmocka_unit_test(gated_any_rows),
+        cmocka_unit_test(gated_odd_shapes),
+        cmocka_unit_test(gated_blocks_and_chunks),
+        cmocka_unit_test(gated_keeps_denormals),
+        cmocka_unit_test(gated_scratch_grows_with_rows),
+        cmocka_unit_test(gated_empty),
+        cmocka_unit_test(gemm_odd_shapes),
+        cmocka_unit_test(gemm_blocks_and_threads),
+        cmocka_unit_test(gemm_elements_independent),
+        cmocka_unit_test(gemm_onednn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -145,6 +145,106 @@ static void batch_invariance(void **state) {
         }
 }
 
+// With a gate, and a whole MLP: beside the ops that they stand for.
+enum { OUT = 37 }; // of an MLP
+
+typedef struct gated_shape {
+    int       m, n, k; // n outputs: W has 2n rows
+    pl_dtype  dtype;
+    pl_layout layout;
+    pl_gate   gate;
+} gated_shape;
+
+static void gated(op_run *r, const void *arg) {
+    const gated_shape *s = arg;
+    double             scale = 2 / sqrt(s->k);
+    pl_tensor          x = op_constant(r, s->m, s->k, 1);
+    pl_tensor          w = op_weight(r, 2 * (int64_t)s->n, s->k, s->dtype, s->layout, scale);
+    op_out(r, pl_linear_gated(op_ctx(r), x, w, s->gate));
+}
+
+// x's MLP with weights that are the same in either layout, and the ops that it is made of.
+static void beside_parts(op_run *r, const void *arg) {
+    const gated_shape *s = arg;
+    pl_tensor x = op_constant(r, s->m, s->k, 1), down = op_weight(r, OUT, s->n, s->dtype, PL_PANELS, 1 / sqrt(s->n));
+    for (int i = 0; i < 2; i++) {
+        float *v = malloc(sizeof *v * 2 * (size_t)(s->n * s->k));
+        assert_non_null(v);
+        for (int64_t j = 0; j < 2 * (int64_t)s->n * s->k; j++)
+            v[j] = pl_rng_normal(pl_rng_make(4, PL_STREAM_TEST, 0), (uint64_t)j);
+        pl_tensor w = op_weight_from(r, 2 * (int64_t)s->n, s->k, s->dtype, i ? PL_PANELS : s->layout, v);
+        free(v);
+        pl_tensor y =
+            i ? pl_gated(op_ctx(r), pl_linear(op_ctx(r), x, w), s->gate) : pl_linear_gated(op_ctx(r), x, w, s->gate);
+        op_out(r, y);
+        op_out(r, i ? pl_linear(op_ctx(r), y, down) : pl_mlp(op_ctx(r), x, w, down, s->gate));
+    }
+}
+
+static const int gated_sizes[][3] = {{1, 1, 1},    {1, 32, 64},  {3, 31, 33},  {2, 33, 31},   {16, 64, 96},
+                                     {5, 97, 130}, {17, 65, 40}, {33, 96, 64}, {101, 75, 600}};
+enum { GATED_SIZES = sizeof gated_sizes / sizeof gated_sizes[0], GATES = 3 };
+
+// Gates turn here and there, so that every one meets every type and layout.
+static gated_shape gated_shape_of(int i, int layout, int type) {
+    return (gated_shape){.m = gated_sizes[i][0],
+                         .n = gated_sizes[i][1],
+                         .k = gated_sizes[i][2],
+                         .dtype = type ? PL_BF16 : PL_F32,
+                         .layout = layout ? PL_GATED : PL_PANELS,
+                         .gate = (pl_gate)((i + layout + type) % GATES)};
+}
+
+static void gated_backends(void **state) {
+    (void)state;
+    for (int i = 0; i < GATED_SIZES; i++)
+        for (int layout = 0; layout < 2; layout++)
+            for (int type = 0; type < 2; type++) {
+                gated_shape s = gated_shape_of(i, layout, type);
+                bool        host = layout || s.gate == PL_GATE_CLAMPED;
+                op_check(gated, &s, OP_NO_TAPE | (host ? OP_NO_DEVICE : 0), "gated %d, layout %d, %s, %dx%dx%d", s.gate,
+                         (int)s.layout, pl_dtype_name(s.dtype), s.m, s.n, s.k);
+            }
+}
+
+static void gated_is_its_parts(void **state) {
+    (void)state;
+    const pl_backend *be;
+    for (int b = 0; (be = op_backend(b)); b++)
+        for (int i = 0; i < GATED_SIZES * 4; i++) {
+            gated_shape s = gated_shape_of(i / 4, i / 2 % 2, i % 2);
+            if (be->memory && (s.layout == PL_GATED || s.gate == PL_GATE_CLAMPED)) continue;
+            for (int threads = 1; threads <= (be->device ? 1 : 3); threads++) {
+                op_run *r = op_run_once(beside_parts, &s, be, threads, OP_NO_TAPE);
+                for (int64_t j = 0; j < (int64_t)s.m * OUT; j++)
+                    if (op_value(r, 1, j) != op_value(r, 3, j))
+                        fail_msg("%s: an MLP's element %lld is %a, not %a", be->name, (long long)j, op_value(r, 1, j),
+                                 op_value(r, 3, j));
+                for (int64_t j = 0; j < (int64_t)s.m * s.n; j++)
+                    if (op_value(r, 0, j) != op_value(r, 2, j))
+                        fail_msg("%s, gate %d, layout %d, %s, %dx%dx%d, %d threads: element %lld is %a, not %a",
+                                 be->name, s.gate, s.layout, pl_dtype_name(s.dtype), s.m, s.n, s.k, threads,
+                                 (long long)j, op_value(r, 0, j), op_value(r, 2, j));
+                op_run_free(r);
+            }
+        }
+}
+
+// Under a tape the op is the two, which learn.
+static void gated_learns(op_run *r, const void *arg) {
+    const gated_shape *s = arg;
+    pl_tensor          x = op_leaf(r, s->m, s->k, 0, 1), w = op_leaf(r, 2 * (int64_t)s->n, s->k, 0, 1 / sqrt(s->k));
+    op_out(r, pl_linear_gated(op_ctx(r), x, w, s->gate));
+    op_out(r, pl_mlp(op_ctx(r), x, w, op_leaf(r, OUT, s->n, 0, 1 / sqrt(s->n)), s->gate));
+}
+
+static void gated_gradients(void **state) {
+    (void)state;
+    for (int g = 0; g < 2; g++)
+        op_check(gated_learns, &(gated_shape){.m = 5, .n = 33, .k = 20, .gate = g ? PL_GATE_GELU_TANH : PL_GATE_SILU},
+                 0, "gated %d, learning", g);
+}
+
 // The layout as kernels/tensor.h states it, and packing in pieces.
 static void packing(void **state) {
     (void)state;
@@ -180,6 +280,43 @@ static void packing(void **state) {
     }
 }
 
+static void packing_gated(void **state) {
+    (void)state;
+    enum { I = 71, K = 37, PLACES = 3 * PL_PANEL };
+    static float src[2 * I * K];
+    for (int i = 0; i < 2 * I * K; i++)
+        src[i] = pl_rng_normal(pl_rng_make(1, PL_STREAM_TEST, 1), (uint64_t)i);
+    for (int t = 0; t < 2; t++) {
+        pl_dtype  type = t ? PL_BF16 : PL_F32;
+        size_t    bytes = pl_panels_bytes(2 * I, K, type);
+        uint16_t *whole = calloc(bytes, 1), *pieces = calloc(bytes, 1), *halves = calloc(2 * I * K, sizeof *halves);
+        assert_true(bytes == (size_t)PLACES * (t ? K + 1 : K) * pl_dtype_size(type));
+        assert_true(whole && pieces && halves);
+        pl_panels_pack_as(PL_GATED, whole, type, 0, 2 * I, 2 * I, K, src);
+        const int cut[] = {0, 5, 32, 33, 70, 72, 100, 2 * I};
+        for (int i = 0; i < 7; i++)
+            pl_panels_pack_as(PL_GATED, pieces, type, cut[i], cut[i + 1] - cut[i], 2 * I, K, src + cut[i] * K);
+        assert_memory_equal(whole, pieces, bytes);
+        for (int place = 0; place < PLACES; place++) {
+            int i = place / PL_PANEL * PL_HALF_PANEL + place % PL_HALF_PANEL, up = place / PL_HALF_PANEL % 2;
+            for (int k = 0; k < K; k++) {
+                float is = i < I ? src[(up * I + i) * K + k] : 0;
+                assert_true(pl_panels_at(whole, type, place, k, K) == (t ? pl_round_bf16(is) : is));
+            }
+        }
+        if (t) {
+            pl_from_f32(halves, PL_BF16, src, 2 * I * K);
+            memset(pieces, 0, bytes);
+            for (int i = 0; i < 7; i++)
+                pl_panels_pack_bf16(PL_GATED, pieces, cut[i], cut[i + 1] - cut[i], 2 * I, K, halves + cut[i] * K);
+            assert_memory_equal(whole, pieces, bytes);
+        }
+        free(whole);
+        free(pieces);
+        free(halves);
+    }
+}
+
 static void cost(void **state) {
     (void)state;
     pl_tensor w = pl_tensor_2d(NULL, PL_BF16, 10, 20);
@@ -189,14 +326,10 @@ static void cost(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_backends),
-        cmocka_unit_test(every_m),
-        cmocka_unit_test(many_tiles),
-        cmocka_unit_test(naive),
-        cmocka_unit_test(batch_invariance),
-        cmocka_unit_test(packing),
-        cmocka_unit_test(cost),
-        cmocka_unit_test(slices_of_whole_products),
+        cmocka_unit_test(all_backends),  cmocka_unit_test(every_m),          cmocka_unit_test(many_tiles),
+        cmocka_unit_test(naive),         cmocka_unit_test(batch_invariance), cmocka_unit_test(packing),
+        cmocka_unit_test(cost),          cmocka_unit_test(gated_backends),   cmocka_unit_test(gated_is_its_parts),
+        cmocka_unit_test(packing_gated), cmocka_unit_test(gated_gradients),  cmocka_unit_test(slices_of_whole_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
