@@ -14,10 +14,10 @@
 // Costs are running averages for each row count, in units of a common drift that every visit moves: when the machine
 // slows down or the context grows, row counts that are not tried now follow those that are, or whatever is in use would
 // look dear or cheap beside figures of another hour. A step may take longer than it needs, on memory that is new or a
-// busy machine, and never less: an average that a visit proves far too high is forgotten, and a row count that took much
-// longer than a larger one is taken for as dear as that one. They are pooled so that they do not fall with the rows,
-// interpolated between row counts that occurred and continued beyond them with the mean slope; steps with prompt rows
-// are left out. With s sessions in flight a tree of n nodes is charged as s n rows and a level of w nodes as s w.
+// busy machine, and never less: an average that a visit proves far too high is forgotten, and a row count that took
+// much longer than a larger one is taken for as dear as that one. They are pooled so that they do not fall with the
+// rows, interpolated between row counts that occurred and continued beyond them with the mean slope; steps with prompt
+// rows are left out. With s sessions in flight a tree of n nodes is charged as s n rows and a level of w nodes as s w.
 // infer/tree/best.h turns these into the best tree; no tree at all (plain decoding) is a choice among them.
 //
 // Where the policy's drafts may end early (chain:confidence), `own` learns how often paths come true by the drafter's

@@ -2,6 +2,7 @@
 
 #include "infer/decode/autotuner.h"
 #include "infer/decode/session.h"
+#include "infer/decode/tapped.h"
 #include "infer/decode/verification.h"
 #include "infer/drafter/backbone.h"
 #include "kernels/base/check.h"
@@ -39,44 +40,18 @@ struct pl_engine {
     pl_session       *session;    // [max_sessions]
     int               slots;      // of each cache: max_len + a tree
     int               max_logits; // rows of a step whose logits are computed, at most
-    // taps of drafter and options together, the options' first
-    int               n_taps, n_own_taps, tap[PL_MAX_TAPS], capture_tap[PL_MAX_TAPS], drafter_tap[PL_MAX_TAPS];
     // one step's rows
     part             *parts;
     int               n_parts;
     pl_arena          arrays; // of what ops read and give beside tensors: id, pos, path, logits_index, argmax, row
     int32_t          *id, *pos, *path, *logits_index, *logits_row, *argmax, *final_row;
-    // Rows that the drafter's features are of, and by row of the forward where they are among those, -1: they are not;
-    // features_of_all: there is nothing to look up.
-    int32_t          *tap_row, *tap_at, *feature_row;
-    int               n_tap_rows;
-    bool              features_of_all;
+    pl_tapped         tapped;
     pl_kvrow         *row; // [layers][max_rows]
     pl_verification   verification;
     pl_draft_item    *item;
 };
 
 // ---- sizes and life -------------------------------------------------------------------------------------------------
-
-static int add_taps(int *all, int n, const int *tap, int n_tap, int *where) {
-    for (int i = 0; i < n_tap; i++) {
-        int j = 0;
-        while (j < n && all[j] != tap[i])
-            j++;
-        PL_CHECK(j < PL_MAX_TAPS, "more than %d different tap layers", PL_MAX_TAPS);
-        if (j == n) all[n++] = tap[i];
-        where[i] = j;
-    }
-    return n;
-}
-
-// The features a consumer asked for, out of all that were tapped.
-static pl_tensor select_features(pl_ctx *ctx, const pl_llama_out *out, const int *where, int n) {
-    pl_llama_out some = {0};
-    for (int i = 0; i < n; i++)
-        some.tap[i] = out->tap[where[i]];
-    return n ? pl_features(ctx, &some, n) : (pl_tensor){0};
-}
 
 typedef struct forward_out {
     pl_llama_out out;
@@ -86,19 +61,14 @@ typedef struct forward_out {
 static void forward(pl_engine *e, int rows, int n_logits, bool greedy, int n_draws, forward_out *f) {
     pl_ctx *ctx = &e->ctx;
     pl_view view = {.pos = e->pos, .cos = e->target->cos, .sin = e->target->sin, .row = e->row, .m = rows};
-    bool    features = e->features_of_all || e->n_tap_rows > 0;
-    if (!e->features_of_all && features) {
-        view.tap_row = e->tap_row;
-        view.n_tap_rows = e->n_tap_rows;
-    }
-    pl_llama_forward(ctx, e->target, e->id, rows, &view, e->tap, features ? e->n_taps : e->n_own_taps, &f->out);
+    int     n_taps = pl_tapped_view(&e->tapped, &view);
+    pl_llama_forward(ctx, e->target, e->id, rows, &view, e->tapped.layer, n_taps, &f->out);
     pl_tensor hidden = n_logits == rows ? f->out.hidden : pl_gather(ctx, f->out.hidden, e->logits_index, n_logits);
     f->logits = pl_llama_logits(ctx, e->target, hidden);
     if (greedy) pl_topk(ctx, &(pl_topk_args){.x = f->logits, .id = e->argmax, .k = 1});
     pl_verification_draw(&e->verification, ctx, f->logits, n_draws);
-    f->features = select_features(ctx, &f->out, e->capture_tap, e->opt.n_taps);
-    f->drafter_features = (pl_tensor){0};
-    if (e->drafter && features) f->drafter_features = select_features(ctx, &f->out, e->drafter_tap, e->drafter->n_taps);
+    f->features = pl_tapped_own(&e->tapped, ctx, &f->out);
+    f->drafter_features = pl_tapped_drafters(&e->tapped, ctx, &f->out);
 }
 
 // Whether a step's logits come to the host: where distributions are made of them, or somebody looks on.
@@ -112,12 +82,11 @@ static void measure_step(pl_ctx *ctx, void *arg) {
     forward_out f;
     if (e->drafter && e->drafter->kind->reads) {
         size_t mark = pl_arena_mark(&ctx->frame);
-        e->features_of_all = false;
-        e->n_tap_rows = e->n_taps > 0 ? e->opt.max_rows : 0;
+        pl_tapped_some(&e->tapped, e->opt.max_rows);
         forward(e, e->opt.max_rows, e->max_logits, true, e->max_logits, &f);
         pl_arena_release(&ctx->frame, mark);
     }
-    e->features_of_all = true;
+    pl_tapped_all(&e->tapped);
     forward(e, e->opt.max_rows, e->max_logits, true, e->max_logits, &f);
     pl_gather(ctx, f.out.hidden, e->logits_index, e->max_logits); // a smaller step may gather where this one did not
     if (reads_logits(e, true)) pl_ctx_read(ctx, &f.logits);
@@ -155,7 +124,7 @@ static void take_arrays(void *arg) {
     e->logits_index = pl_arena_alloc(&e->arrays, (size_t)e->max_logits * sizeof *e->logits_index);
     e->argmax = pl_arena_alloc(&e->arrays, (size_t)e->max_logits * sizeof *e->argmax);
     e->row = pl_arena_alloc(&e->arrays, rows * (size_t)e->target->n_layers * sizeof *e->row);
-    e->tap_row = pl_arena_alloc(&e->arrays, rows * sizeof *e->tap_row);
+    e->tapped.row = pl_arena_alloc(&e->arrays, rows * sizeof *e->tapped.row);
     pl_verification_take(&e->verification, &e->arrays, e->max_logits);
 }
 
@@ -166,9 +135,9 @@ static pl_status allocate(pl_engine *e, pl_err *err) {
     e->item = pl_calloc(s, sizeof *e->item);
     e->logits_row = pl_calloc(rows, sizeof *e->logits_row);
     e->final_row = pl_calloc(rows, sizeof *e->final_row);
-    e->tap_at = pl_calloc(rows, sizeof *e->tap_at);
-    e->feature_row = pl_calloc(rows, sizeof *e->feature_row);
-    if (!e->session || !e->parts || !e->item || !e->logits_row || !e->final_row || !e->tap_at || !e->feature_row)
+    e->tapped.at = pl_calloc(rows, sizeof *e->tapped.at);
+    e->tapped.final = pl_calloc(rows, sizeof *e->tapped.final);
+    if (!e->session || !e->parts || !e->item || !e->logits_row || !e->final_row || !e->tapped.at || !e->tapped.final)
         return pl_fail(err, PL_E_MEMORY, "decode engine of %d rows: out of memory", e->opt.max_rows);
     PL_TRY(pl_arena_init_shared(&e->arrays, "decode engine", e->ctx.be->memory, take_arrays, e, err));
     for (size_t i = 0; i < s; i++) {
@@ -213,8 +182,7 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
     // A session verifies its tree or reads its prompt, of which the last row alone asks for logits: the head's rows,
     // and the memory of logits over a large vocabulary, do not bound how much of a prompt goes at once.
     e->max_logits = o->all_logits ? o->max_rows : o->max_sessions * tree;
-    e->n_taps = e->n_own_taps = add_taps(e->tap, 0, o->tap, o->n_taps, e->capture_tap);
-    if (drafter) e->n_taps = add_taps(e->tap, e->n_taps, drafter->tap, drafter->n_taps, e->drafter_tap);
+    pl_tapped_init(&e->tapped, o->tap, o->n_taps, drafter);
     pl_autotuner_init(&e->tuner, drafter ? &drafter->policy : NULL);
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_ctx_init(&e->ctx, be, pool));
@@ -247,7 +215,7 @@ void pl_engine_destroy(pl_engine *e) {
         pl_free(e->session[i].dist);
         pl_free(e->session[i].q);
     }
-    void *owned[] = {e->session, e->parts, e->item, e->logits_row, e->final_row, e->tap_at, e->feature_row};
+    void *owned[] = {e->session, e->parts, e->item, e->logits_row, e->final_row, e->tapped.at, e->tapped.final};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
     pl_ctx_fini(&e->ctx);
@@ -487,21 +455,9 @@ static bool drafts(const pl_engine *e) {
 
 // Which rows' features the drafter is to be given in this step.
 static void choose_features(pl_engine *e) {
-    const pl_drafter *d = e->drafter;
-    e->n_tap_rows = 0;
-    e->features_of_all = e->n_own_taps > 0 || (drafts(e) && !d->kind->reads);
-    if (e->features_of_all || !drafts(e) || d->n_taps == 0) return;
-    bool all = true;
-    for (int i = 0; i < e->n_parts; i++) {
-        const part *p = &e->parts[i];
-        bool        reads = d->kind->reads(d, p->s->slot);
-        all &= reads;
-        for (int m = p->row0; m < p->row0 + p->rows; m++) {
-            e->tap_at[m] = reads ? e->n_tap_rows : -1;
-            if (reads) e->tap_row[e->n_tap_rows++] = m;
-        }
-    }
-    e->features_of_all = all;
+    if (!pl_tapped_begin(&e->tapped, drafts(e) ? e->drafter : NULL)) return;
+    for (int i = 0; i < e->n_parts; i++)
+        pl_tapped_add(&e->tapped, e->drafter, e->parts[i].s->slot, e->parts[i].row0, e->parts[i].rows);
 }
 
 static void commit_decoding(pl_engine *e, part *p) {
@@ -592,10 +548,6 @@ static void draft(pl_engine *e, const forward_out *f) {
         bool decoding = !pl_session_reading(s);
         if (decoding) pl_tree_root(&s->tree, s->tokens[s->n_tokens - 1]);
         if (!drafts(e)) continue;
-        for (int j = 0; j < p->count; j++) {
-            int32_t row = e->final_row[p->row0 + j];
-            e->feature_row[p->row0 + j] = e->features_of_all ? row : e->tap_at[row];
-        }
         // No deeper than what may still be emitted: the bonus token takes one place.
         int left = s->opt.max_new - (s->n_tokens - s->n_prompt) - 1, room = e->opt.max_len - s->n_tokens - 1;
         int depth = depth_max < left ? depth_max : left;
@@ -605,7 +557,7 @@ static void draft(pl_engine *e, const forward_out *f) {
                                        .n_tokens = s->n_tokens,
                                        .first = p->first,
                                        .count = p->count,
-                                       .feature_row = e->feature_row + p->row0,
+                                       .feature_row = pl_tapped_rows(&e->tapped, e->final_row, p->row0, p->count),
                                        .row0 = p->row0,
                                        .rows = p->rows,
                                        .tree = decoding && depth > 0 ? &s->tree : NULL,

@@ -32,19 +32,20 @@
 // seconds. (Tokens that came in between are added then: a look's time is shared among the cycles since the last one. A
 // FREE that learns from logits, recycle, is shown every step and so looks in all.)
 //
-// Where drafts pay, one cycle in SELDOM goes without, the first ones after SOON, 2 SOON, 4 SOON... that draft: so the cost
-// that all is weighed against is known as it is.
+// Where drafts pay, one cycle in SELDOM goes without, the first ones after SOON, 2 SOON, 4 SOON... that draft: so the
+// cost that all is weighed against is known as it is.
 //
-// Where nothing pays, nothing is planned until FREE may look or MODEL is tried again. Then a cycle costs the features of
-// the sessions that keep them, taken out of the target's forward and copied: of those that begin meanwhile KEEPERS at
-// most, the others, which MODEL is not asked for while they last, go on without it. While none keeps them, and with a
-// MODEL that reads the text alone, it costs nothing: the hybrid rests (pl_drafter.rests), and the decode loop goes
+// Where nothing pays, nothing is planned until FREE may look or MODEL is tried again. Then a cycle costs the features
+// of the sessions that keep them, taken out of the target's forward and copied: of those that begin meanwhile KEEPERS
+// at most, the others, which MODEL is not asked for while they last, go on without it. While none keeps them, and with
+// a MODEL that reads the text alone, it costs nothing: the hybrid rests (pl_drafter.rests), and the decode loop goes
 // plain's way.
 //
 // Lossless: with verifier match the text is plain sampling's. With verifiers that draw MODEL's tokens are drawn as they
 // ask and FREE's nodes, which are not drawn, are matched; which of the two drafts depends on the past alone.
 #include "infer/decode/autotuner.h"
 #include "infer/decode/calibration.h"
+#include "infer/decode/hybrid_parts.h"
 #include "infer/decode/waiting.h"
 #include "infer/drafter/drafter.h"
 #include "kernels/base/arena.h"
@@ -61,8 +62,8 @@
 #define LOOKS 32 // that the worth of looking is averaged over
 #define LATE 16  // waiting rows of a session beyond which a cycle's cost is no sample
 #define KEEPERS 4
-#define NODES 64 // of a session's tree, the root included
-#define SOON 4   // cycles that draft before the first one that does not
+#define NODES PL_HYBRID_NODES
+#define SOON 4 // cycles that draft before the first one that does not
 #define SELDOM 128
 
 // A session's.
@@ -323,8 +324,8 @@ static void choose_trial(hybrid *d, const pl_draft_batch *b) {
     if (least) d->slot[least->slot].takes_model = true;
 }
 
-// What all is weighed against is the cost of a cycle without drafts. Where every cycle drafts nobody would ever see that
-// it had been told wrong, by a machine that was busy or memory that was new: now and then one does not.
+// What all is weighed against is the cost of a cycle without drafts. Where every cycle drafts nobody would ever see
+// that it had been told wrong, by a machine that was busy or memory that was new: now and then one does not.
 static bool is_plain_due(hybrid *d, const pl_draft_batch *b, int running) {
     bool drafts = false;
     if (d->model && pl_autotuner_tries(&d->tuner)) return false;
@@ -608,63 +609,9 @@ static const pl_drafter_kind kind = {.name = "hybrid",
                                      .forget = forget,
                                      .save = save};
 
-static bool is_hybrid(const char *text) {
-    return strncmp(text, "hybrid", 6) == 0 && (!text[6] || text[6] == ':');
-}
-
-// "FREE[+MODEL]"; *model NULL: there is none.
-static pl_status split(char *text, size_t size, const char *args, const char **model, pl_err *err) {
-    size_t n = strcspn(args, "+");
-    if (n == 0 || (args[n] && !args[n + 1]) || n >= size)
-        return pl_fail(err, PL_E_USAGE, "drafter \"hybrid:%s\": expected hybrid:FREE[+MODEL], as hybrid:suffix+PATH",
-                       args);
-    memcpy(text, args, n);
-    text[n] = 0;
-    *model = args[n] ? args + n + 1 : NULL;
-    if (is_hybrid(text) || (*model && is_hybrid(*model)))
-        return pl_fail(err, PL_E_USAGE, "drafter \"hybrid:%s\": there is no hybrid in a hybrid", args);
-    if (!pl_drafter_is_folder(text)) return PL_OK;
-    return pl_fail(err, PL_E_USAGE,
-                   "drafter \"hybrid:%s\": \"%s\" is no drafter without a checkpoint; it comes behind +", args, text);
-}
-
-// What each drafts, and both together.
-typedef struct shapes {
-    char           free[512];
-    const char    *model, *free_tree, *model_tree;
-    pl_tree_policy of_free, of_model;
-} shapes;
-
-static pl_status shapes_of(shapes *x, const char *args, const char *tree, pl_err *err) {
-    bool confidence = tree && strcmp(tree, "chain:confidence") == 0;
-    bool chains = confidence || (tree && strcmp(tree, "chain:auto") == 0);
-    if (tree && *tree && !chains && strcmp(tree, "auto") != 0)
-        return pl_fail(
-            err, PL_E_USAGE,
-            "drafter \"hybrid\" chooses its tree in every cycle: auto, chain:auto or chain:confidence, not \"%s\"",
-            tree);
-    PL_TRY(split(x->free, sizeof x->free, args, &x->model, err));
-    x->free_tree = chains ? "chain:16" : NULL;
-    PL_TRY(pl_drafter_shape(&x->of_free, x->free, x->free_tree, err));
-    if (x->of_free.adapt) PL_TRY(pl_drafter_shape(&x->of_free, x->free, x->free_tree = "chain:16", err));
-    if (x->of_free.max_nodes > NODES)
-        return pl_fail(err, PL_E_USAGE, "drafter \"hybrid\": \"%s\" drafts %d tokens, at most %d", x->free,
-                       x->of_free.max_nodes - 1, NODES - 1);
-    if (!x->model && confidence)
-        return pl_fail(err, PL_E_USAGE,
-                       "drafter \"hybrid:%s\": a MODEL's drafts end by confidence, and there is none: take chain:auto",
-                       args);
-    if (!x->model) return PL_OK;
-    x->model_tree = confidence ? "chain:confidence" : chains ? "chain:auto" : "auto";
-    pl_err ignored = {0};
-    if (confidence) return pl_drafter_shape(&x->of_model, x->model, x->model_tree, err);
-    if (pl_drafter_shape(&x->of_model, x->model, x->model_tree, &ignored) == PL_OK) return PL_OK;
-    return pl_drafter_shape(&x->of_model, x->model, x->model_tree = "chain:auto", err);
-}
-
 static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree, pl_err *err) {
-    shapes x;
-    PL_TRY(shapes_of(&x, args, tree, err));
+    pl_hybrid_parts x;
+    PL_TRY(pl_hybrid_parts_of(&x, args, tree, err));
     *p = x.model ? x.of_model : x.of_free;
     p->adapt = false; // by itself
     if (x.of_free.max_nodes > p->max_nodes) p->max_nodes = x.of_free.max_nodes;
@@ -702,9 +649,9 @@ static pl_status allocate(hybrid *d, const pl_drafter_options *o, pl_err *err) {
 }
 
 static pl_status open_both(hybrid *d, const char *args, const pl_drafter_options *o, pl_err *err) {
-    shapes             x;
+    pl_hybrid_parts    x;
     pl_drafter_options of = *o;
-    PL_TRY(shapes_of(&x, args, o->tree, err));
+    PL_TRY(pl_hybrid_parts_of(&x, args, o->tree, err));
     of.tree = x.free_tree;
     PL_TRY(pl_drafter_open(&d->free, x.free, &of, err));
     if (d->free->waits || d->free->n_taps)

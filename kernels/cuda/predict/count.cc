@@ -442,8 +442,8 @@ double all_of(double each, double some, double n, double blocks) {
     return std::min(low, each * blocks);
 }
 
-// Of a launch that is too large PARTLY blocks are skimmed, of which each stands for those from it to the next one. Block
-// 0 has been.
+// Of a launch that is too large PARTLY blocks are skimmed, of which each stands for those from it to the next one.
+// Block 0 has been.
 void skim_some(const pl_cuda_launch *l, std::vector<int64_t> *work, bool *joins) {
     const uint64_t                blocks = work->size();
     std::unordered_set<uintptr_t> sectors;
