@@ -134,6 +134,20 @@ static void harvest(pl_session *s, sample *out) {
         out->drafted[l] += pl_session_statistics(s)->position_drafted[l];
 }
 
+// What cycles take, told in the place of what they took: drafts are worth it for long and then, for half as long, are
+// not, and so the model's, free ones and none all come.
+static const pl_drafter_kind *told;
+
+static void tell_pace(pl_drafter *d, const pl_draft_pace *p) {
+    static uint64_t cycles;
+    bool            worth = cycles++ / 128 % 3 < 2;
+    for (int n = SESSIONS; n <= 4 * SESSIONS; n *= 2)
+        told->paced(
+            d,
+            &(pl_draft_pace){
+                .sessions = SESSIONS, .rows = n, .emitted = p->emitted, .verifying = worth ? 1 : n, .drafting = 1e-9});
+}
+
 static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *policy, const pl_sampling *sampling,
                  int64_t answers, sample *out) {
     pl_err      err = {0};
@@ -141,7 +155,6 @@ static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *pol
     pl_engine  *e;
     pl_session *s[SESSIONS] = {0};
     int         rows = SESSIONS * (w->hybrid ? 64 : policy->max_nodes), running = 0;
-    uint64_t    steps = 0;
     memset(out, 0, sizeof *out);
     pl_drafter_options od = {.target = &w->target,
                              .dtype = PL_BF16,
@@ -157,6 +170,12 @@ static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *pol
                    : w->blocks ? pl_drafter_block_open(&d, w->draft, policy, &od, &err)
                                : pl_drafter_backbone_open(&d, w->draft, policy, &od, &err);
     if (st != PL_OK) fail_msg("%s", err.msg);
+    pl_drafter_kind kind = *d->kind;
+    if (w->hybrid) {
+        told = d->kind;
+        kind.paced = tell_pace;
+        d->kind = &kind;
+    }
     pl_engine_options o = {.max_sessions = SESSIONS, .max_rows = rows, .max_len = MAX_LEN, .verifier = v};
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &w->target, d, &o, &err), PL_OK);
     for (int64_t started = 0; started < answers || running > 0;) {
@@ -173,11 +192,6 @@ static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *pol
             running++;
         }
         assert_int_equal(pl_engine_step(e, &err), PL_OK);
-        // Drafts are worth it in two of three cycles, and so the model's, free ones and none all come.
-        for (int n = SESSIONS; w->hybrid && n <= 4 * SESSIONS; n *= 2)
-            d->kind->paced(
-                d, &(pl_draft_pace){.sessions = SESSIONS, .rows = n, .verifying = steps % 3 ? 1 : n, .drafting = 1e-9});
-        steps++;
     }
     pl_engine_destroy(e);
     pl_drafter_destroy(d);
