@@ -104,6 +104,35 @@ static void blocks_wait_for_room(void **state) {
     assert_string_equal(k.limiter, "rounds");
 }
 
+static size_t bytes_of(const pl_tensor *t) {
+    return (size_t)pl_tensor_count(t) * pl_dtype_size(t->dtype);
+}
+
+// A step over two tensors that nobody fills, run so many times and counted. It stands until the next one is counted.
+static const pl_prediction *counted(const pl_backend *be, void (*step)(pl_ctx *ctx, void *arg), pl_tensor in[2],
+                                    int times) {
+    static pl_prediction p;
+    pl_ctx               ctx;
+    pl_err               err = {0};
+    for (int i = 0; i < 2; i++) {
+        in[i].data = pl_memory_create(be->memory, PL_LOCAL, bytes_of(&in[i]), &err);
+        assert_non_null(in[i].data);
+    }
+    assert_int_equal(pl_ctx_init(&ctx, be, NULL), PL_OK);
+    assert_int_equal(pl_ctx_measure(&ctx, step, in, &err), PL_OK);
+    pl_predict_begin(&p);
+    for (int i = 0; i < times; i++) {
+        pl_ctx_begin(&ctx);
+        step(&ctx, in);
+    }
+    assert_int_equal(pl_ctx_sync(&ctx, &err), PL_OK);
+    pl_predict_end(&p);
+    pl_ctx_fini(&ctx);
+    for (int i = 0; i < 2; i++)
+        pl_memory_destroy(be->memory, PL_LOCAL, in[i].data, bytes_of(&in[i]));
+    return &p;
+}
+
 static void norm(pl_ctx *ctx, void *arg) {
     const pl_tensor *in = arg;
     pl_rmsnorm(ctx, in[0], in[1], 1e-5);
@@ -114,43 +143,34 @@ static void a_norm_is_counted(void **state) {
     (void)state;
     const pl_backend *be = pl_backend_counted();
     if (!be) skip();
-    pl_ctx               ctx;
-    pl_err               err = {0};
-    static pl_prediction p;
-    void                *x = pl_memory_create(be->memory, PL_LOCAL, ROWS * WIDTH * sizeof(float), &err);
-    void                *g = pl_memory_create(be->memory, PL_LOCAL, WIDTH * sizeof(float), &err);
-    pl_tensor            in[2] = {pl_tensor_2d(x, PL_F32, ROWS, WIDTH), pl_tensor_1d(g, PL_F32, WIDTH)};
-    assert_int_equal(pl_ctx_init(&ctx, be, NULL), PL_OK);
-    assert_int_equal(pl_ctx_measure(&ctx, norm, in, &err), PL_OK);
-    pl_predict_begin(&p);
-    for (int i = 0; i < 2; i++) {
-        pl_ctx_begin(&ctx);
-        norm(&ctx, in);
-    }
-    assert_int_equal(pl_ctx_sync(&ctx, &err), PL_OK);
-    pl_predict_end(&p);
-    assert_int_equal(p.n, 1);
-    assert_int_equal(p.k[0].launches, 2);
-    assert_int_equal(p.k[0].blocks, ROWS);
-    assert_int_equal(p.k[0].threads, THREADS);
-    assert_string_equal(p.k[0].op, "rmsnorm");
-    assert_int_equal(p.k[0].c.seen, ROWS);
-    assert_int_equal(p.k[0].c.sampled, 1); // the others do as much
-    near_to(p.k[0].c.most_rounds, 1);
+    pl_tensor            in[2] = {pl_tensor_2d(NULL, PL_F32, ROWS, WIDTH), pl_tensor_1d(NULL, PL_F32, WIDTH)};
+    const pl_prediction *p = counted(be, norm, in, 2);
+    assert_int_equal(p->n, 1);
+    assert_int_equal(p->k[0].launches, 2);
+    assert_int_equal(p->k[0].blocks, ROWS);
+    assert_int_equal(p->k[0].threads, THREADS);
+    assert_string_equal(p->k[0].op, "rmsnorm");
+    assert_int_equal(p->k[0].c.seen, ROWS);
+    assert_int_equal(p->k[0].c.sampled, 1); // the others do as much
+    near_to(p->k[0].c.most_rounds, 1);
     // x, g and y by 32 warps, each 512 bytes at a time; one word of rstd.
-    near_to(p.k[0].c.requests, ROWS * (32 * 3 + 1));
-    near_to(p.k[0].c.sectors, ROWS * (32 * 3 * 16 + 1));
-    near_to(p.k[0].bytes, 0); // all of it fits the L2
-    near_to(p.seconds[PL_CENTRAL], 2 * p.k[0].seconds[PL_CENTRAL]);
-    assert_string_equal(p.k[0].limiter, "launch");
-    pl_ctx_fini(&ctx);
-    pl_memory_destroy(be->memory, PL_LOCAL, x, ROWS * WIDTH * sizeof(float));
-    pl_memory_destroy(be->memory, PL_LOCAL, g, WIDTH * sizeof(float));
+    near_to(p->k[0].c.requests, ROWS * (32 * 3 + 1));
+    near_to(p->k[0].c.sectors, ROWS * (32 * 3 * 16 + 1));
+    near_to(p->k[0].bytes, 0); // all of it fits the L2
+    near_to(p->seconds[PL_CENTRAL], 2 * p->k[0].seconds[PL_CENTRAL]);
+    assert_string_equal(p->k[0].limiter, "launch");
 }
 
-static void step(pl_ctx *ctx, void *arg) {
+static void product(pl_ctx *ctx, void *arg) {
     const pl_tensor *in = arg;
     pl_linear(ctx, in[0], in[1]);
+}
+
+// Of M rows with a packed weight [N, K] in bf16.
+static const pl_prediction *counted_product(const pl_backend *be, int64_t M, int64_t N, int64_t K) {
+    pl_tensor in[2] = {pl_tensor_2d(NULL, PL_F32, M, K), pl_tensor_2d(NULL, PL_BF16, N, K)};
+    in[1].layout = PL_PANELS;
+    return counted(be, product, in, 1);
 }
 
 // 72 units of 128 rows by 1024 columns of bf16 over 60 blocks: twelve have two. Every byte of the weight counts, once.
@@ -159,31 +179,15 @@ static void uneven_blocks_are_counted_whole(void **state) {
     const pl_backend *be = pl_backend_counted();
     if (!be) skip();
     enum { N = 9216, K = 4096 };
-    pl_ctx               ctx;
-    pl_err               err = {0};
-    static pl_prediction p;
-    void                *w = pl_memory_create(be->memory, PL_LOCAL, (size_t)N * K * 2, &err);
-    void                *x = pl_memory_create(be->memory, PL_LOCAL, K * sizeof(float), &err);
-    pl_tensor            in[2] = {pl_tensor_2d(x, PL_F32, 1, K), pl_tensor_2d(w, PL_BF16, N, K)};
-    in[1].layout = PL_PANELS;
-    assert_int_equal(pl_ctx_init(&ctx, be, NULL), PL_OK);
-    assert_int_equal(pl_ctx_measure(&ctx, step, in, &err), PL_OK);
-    pl_predict_begin(&p);
-    pl_ctx_begin(&ctx);
-    step(&ctx, in);
-    assert_int_equal(pl_ctx_sync(&ctx, &err), PL_OK);
-    pl_predict_end(&p);
-    assert_int_equal(p.n, 1);
-    assert_int_equal(p.k[0].blocks, 264);
-    assert_int_equal(p.k[0].c.seen, 264);
-    assert_in_range(p.k[0].c.sampled, 2, 64);
-    near_to(p.k[0].bytes, (double)N * K * 2);
-    assert_string_equal(p.k[0].limiter, "memory");
+    const pl_prediction *p = counted_product(be, 1, N, K);
+    assert_int_equal(p->n, 1);
+    assert_int_equal(p->k[0].blocks, 264);
+    assert_int_equal(p->k[0].c.seen, 264);
+    assert_in_range(p->k[0].c.sampled, 2, 64);
+    near_to(p->k[0].bytes, (double)N * K * 2);
+    assert_string_equal(p->k[0].limiter, "memory");
     // Each m16n8k16 takes 512 bytes of weights; its 16 rows of 16 columns.
-    near_to(p.k[0].c.products, (double)N * K / 256);
-    pl_ctx_fini(&ctx);
-    pl_memory_destroy(be->memory, PL_LOCAL, w, (size_t)N * K * 2);
-    pl_memory_destroy(be->memory, PL_LOCAL, x, K * sizeof(float));
+    near_to(p->k[0].c.products, (double)N * K / 256);
 }
 
 // 1,002 pairs of panels over 132 blocks, 7 or 8 each: too much to be looked at whole, and the first block, which has 7,
@@ -192,29 +196,12 @@ static void some_blocks_stand_for_all(void **state) {
     (void)state;
     const pl_backend *be = pl_backend_counted();
     if (!be) skip();
-    enum { N = 128256, K = 4096, M = 40 };
-    pl_ctx               ctx;
-    pl_err               err = {0};
-    static pl_prediction p;
-    void                *w = pl_memory_create(be->memory, PL_LOCAL, (size_t)N * K * 2, &err);
-    void                *x = pl_memory_create(be->memory, PL_LOCAL, M * K * sizeof(float), &err);
-    pl_tensor            in[2] = {pl_tensor_2d(x, PL_F32, M, K), pl_tensor_2d(w, PL_BF16, N, K)};
-    in[1].layout = PL_PANELS;
-    assert_int_equal(pl_ctx_init(&ctx, be, NULL), PL_OK);
-    assert_int_equal(pl_ctx_measure(&ctx, step, in, &err), PL_OK);
-    pl_predict_begin(&p);
-    pl_ctx_begin(&ctx);
-    step(&ctx, in);
-    assert_int_equal(pl_ctx_sync(&ctx, &err), PL_OK);
-    pl_predict_end(&p);
-    const pl_predicted_kernel *k = &p.k[0];
+    enum { N = 128256, K = 4096 };
+    const pl_predicted_kernel *k = counted_product(be, 40, N, K)->k;
     print_message("%lld of %lld blocks, %.4f of the weight\n", (long long)k->c.seen, (long long)k->blocks,
                   k->bytes / ((double)N * K * 2));
     assert_true(k->c.seen < k->blocks);
     assert_true(fabs(k->bytes / ((double)N * K * 2) - 1) < 0.02);
-    pl_ctx_fini(&ctx);
-    pl_memory_destroy(be->memory, PL_LOCAL, w, (size_t)N * K * 2);
-    pl_memory_destroy(be->memory, PL_LOCAL, x, M * K * sizeof(float));
 }
 
 // The model beside what others measured on Hopper (what shares a source: kernels/cuda/README.md): the errors are told, and no more than what the

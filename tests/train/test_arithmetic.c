@@ -44,9 +44,8 @@ static void losses(double *out, const pl_backend *be, pl_dtype round_to, const i
     pl_lm_destroy(&lm);
 }
 
-static void log_probabilities_beside_double(void **state) {
-    (void)state;
-    double        truth[ROWS], bf16[ROWS], fp32[ROWS], worst[2] = {0}, mean[2] = {0};
+// The text's tokens, ROWS of them and one more at least, for the caller to free; and their losses in double.
+static int32_t *text_in_double(double *truth) {
     pl_tokenizer *tok;
     int32_t      *ids;
     int64_t       n;
@@ -54,24 +53,38 @@ static void log_probabilities_beside_double(void **state) {
     assert_int_equal(pl_tokenizer_open(&tok, TARGET, &err), PL_OK);
     assert_int_equal(pl_tokenizer_encode(tok, text, strlen(text), PL_TOK_ADD_BOS, &ids, &n, &err), PL_OK);
     assert_true(n > ROWS);
-    losses(truth, pl_backend_ref64(), PL_F32, ids);
-    losses(bf16, pl_backend_cpu(), PL_BF16, ids);
-    losses(fp32, pl_backend_cpu(), PL_F32, ids);
-    for (int i = 0; i < ROWS; i++) {
-        double e[2] = {fabs(bf16[i] - truth[i]), fabs(fp32[i] - truth[i])};
-        for (int k = 0; k < 2; k++) {
-            worst[k] = fmax(worst[k], e[k]);
-            mean[k] += e[k] / ROWS;
-        }
-    }
-    print_message(
-        "log p of %d tokens: products in bf16 off by %.2g at most, %.2g on average; in fp32 by %.2g and %.2g\n", ROWS,
-        worst[0], mean[0], worst[1], mean[1]);
-    assert_true(worst[0] < 0.03 && mean[0] < 0.008);
-    assert_true(worst[1] < 1e-3 && mean[1] < 1e-4);
-    assert_true(worst[0] > worst[1]); // x was rounded
-    pl_free(ids);
     pl_tokenizer_close(tok);
+    losses(truth, pl_backend_ref64(), PL_F32, ids);
+    return ids;
+}
+
+typedef struct distance {
+    double worst, mean;
+} distance;
+
+static distance told(const char *what, const double *got, const double *truth) {
+    distance d = {0};
+    for (int i = 0; i < ROWS; i++) {
+        const double e = fabs(got[i] - truth[i]);
+        d.worst = fmax(d.worst, e);
+        d.mean += e / ROWS;
+    }
+    print_message("log p of %d tokens, %s: off by %.2g at most, %.2g on average\n", ROWS, what, d.worst, d.mean);
+    return d;
+}
+
+static void log_probabilities_beside_double(void **state) {
+    (void)state;
+    double   truth[ROWS], got[ROWS];
+    int32_t *ids = text_in_double(truth);
+    losses(got, pl_backend_cpu(), PL_BF16, ids);
+    const distance bf16 = told("products in bf16", got, truth);
+    losses(got, pl_backend_cpu(), PL_F32, ids);
+    const distance fp32 = told("products in fp32", got, truth);
+    assert_true(bf16.worst < 0.03 && bf16.mean < 0.008);
+    assert_true(fp32.worst < 1e-3 && fp32.mean < 1e-4);
+    assert_true(bf16.worst > fp32.worst); // x was rounded
+    pl_free(ids);
 }
 
 // ---- decoded ----
@@ -125,34 +138,25 @@ static void decoded_losses(double *out, pl_dtype weights, pl_dtype kv, const int
 
 static void caches_beside_double(void **state) {
     (void)state;
-    static const double bound[4][2] = {{1e-3, 1e-4}, {0.02, 0.005}, {0.03, 0.008}, {0.03, 0.008}}; // worst, mean
-    double              truth[ROWS], got[4][ROWS], mean[4];
-    pl_tokenizer       *tok;
-    int32_t            *ids;
-    int64_t             n;
-    pl_err              err = {0};
-    assert_int_equal(pl_tokenizer_open(&tok, TARGET, &err), PL_OK);
-    assert_int_equal(pl_tokenizer_encode(tok, text, strlen(text), PL_TOK_ADD_BOS, &ids, &n, &err), PL_OK);
-    assert_true(n > ROWS);
-    losses(truth, pl_backend_ref64(), PL_F32, ids);
+    static const struct {
+        const char *what;
+        pl_dtype    weights, kv;
+        distance    bound;
+    } of[4] = {{"weights in fp32 over caches in fp32", PL_F32, PL_F32, {1e-3, 1e-4}},
+               {"weights in fp32 over caches in bf16", PL_F32, PL_BF16, {0.02, 0.005}},
+               {"weights in bf16 over caches in fp32", PL_BF16, PL_F32, {0.03, 0.008}},
+               {"weights in bf16 over caches in bf16", PL_BF16, PL_BF16, {0.03, 0.008}}};
+    double   truth[ROWS], got[4][ROWS];
+    distance d[4];
+    int32_t *ids = text_in_double(truth);
     for (int k = 0; k < 4; k++) {
-        const pl_dtype weights = k / 2 ? PL_BF16 : PL_F32, kv = k % 2 ? PL_BF16 : PL_F32;
-        double         worst = 0;
-        mean[k] = 0;
-        decoded_losses(got[k], weights, kv, ids);
-        for (int i = 0; i < ROWS; i++) {
-            const double e = fabs(got[k][i] - truth[i]);
-            worst = fmax(worst, e);
-            mean[k] += e / ROWS;
-        }
-        print_message("log p of %d tokens, weights in %s over caches in %s: off by %.2g at most, %.2g on average\n",
-                      ROWS, pl_dtype_name(weights), pl_dtype_name(kv), worst, mean[k]);
-        assert_true(worst < bound[k][0] && mean[k] < bound[k][1]);
+        decoded_losses(got[k], of[k].weights, of[k].kv, ids);
+        d[k] = told(of[k].what, got[k], truth);
+        assert_true(d[k].worst < of[k].bound.worst && d[k].mean < of[k].bound.mean);
     }
-    assert_true(mean[1] > 2 * mean[0]); // keys and values were rounded
+    assert_true(d[1].mean > 2 * d[0].mean); // keys and values were rounded
     assert_true(memcmp(got[2], got[3], sizeof got[2]) != 0);
     pl_free(ids);
-    pl_tokenizer_close(tok);
 }
 
 int main(void) {
