@@ -101,7 +101,7 @@ thread_local const void                             *pl_emu_from; // who called
 thread_local struct {
     uintptr_t at;
     page     *of;
-} pl_emu_last;
+} pl_emu_last[64]; // pages that were touched last, which stay where they are
 
 void tell(const access &before, uint8_t how, const void *p, const char *kind) {
     const block             *b = pl_emu_block;
@@ -153,14 +153,18 @@ bool before_launch(const block *b, const access &a, unsigned t) {
 }
 
 cell *cell_of(uintptr_t p) {
-    uintptr_t at = p / PAGE;
-    if (pl_emu_last.at != at || !pl_emu_last.of) {
+    const uintptr_t at = p / PAGE;
+    auto           &last = pl_emu_last[at % (sizeof pl_emu_last / sizeof *pl_emu_last)];
+    if (last.at != at || !last.of) {
         auto &of = pages[at];
         if (!of) of.reset((page *)calloc(1, sizeof(page)));
-        pl_emu_last.at = at;
-        pl_emu_last.of = of.get();
+        last = {at, of.get()};
     }
-    return &pl_emu_last.of->cells[p % PAGE / 4];
+    return &last.of->cells[p % PAGE / 4];
+}
+
+bool older(const access &a, const access &b) {
+    return a.launch < b.launch || (a.launch == b.launch && a.tick < b.tick);
 }
 
 void touch_cell(block *b, uintptr_t p, uint8_t mask, uint8_t how, bool shared) {
@@ -168,12 +172,24 @@ void touch_cell(block *b, uintptr_t p, uint8_t mask, uint8_t how, bool shared) {
     cell          *c = cell_of(p);
     access now = {launch_now, b->number, b->tick, (uint16_t)t, mask, (uint8_t)(how | (b->waited[t] ? 0 : BEFORE))};
     int    free = -1, oldest = 0;
+    // Whatever came between the two, in the same tick, was held against the first.
+    for (const access &a : c->of)
+        if (memcmp(&a, &now, sizeof now) == 0) return;
     for (int i = 0; i < CELLS; i++) {
         access    &a = c->of[i];
         const bool same = a.launch == launch_now && a.block == b->number;
         if (a.launch == 0 || (shared && !same)) {
             a.launch = 0;
             if (free < 0) free = i;
+            continue;
+        }
+        if (!((a.how | how) & WRITE)) { // never a race, so that their order does not matter
+            if (same && a.thread == t && (a.mask & ~mask) == 0) {
+                a.launch = 0;
+                if (free < 0) free = i;
+            } else if (older(a, c->of[oldest])) {
+                oldest = i;
+            }
             continue;
         }
         // Atomics on one place come one after another, so that what is ordered behind the last is behind all.
@@ -187,8 +203,7 @@ void touch_cell(block *b, uintptr_t p, uint8_t mask, uint8_t how, bool shared) {
         if (ordered && (a.mask & ~mask) == 0 && ((how & WRITE) || (a.thread == t && same && !(a.how & WRITE)))) {
             a.launch = 0;
             if (free < 0) free = i;
-        } else if (a.launch < c->of[oldest].launch ||
-                   (a.launch == c->of[oldest].launch && a.tick < c->of[oldest].tick)) {
+        } else if (older(a, c->of[oldest])) {
             oldest = i;
         }
     }
@@ -277,7 +292,6 @@ void begin(uint32_t number, int, const void *room, size_t room_bytes, const void
         dl_iterate_phdr(find_statics, pl_emu_own.get());
     }
     block *b = pl_emu_own.get();
-    pl_emu_last.of = NULL;
     b->number = number;
     b->tick = 1;
     b->epoch = 0;
