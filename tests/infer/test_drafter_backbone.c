@@ -339,12 +339,50 @@ static void looked_at(void **state) {
     test_rmdir(dir);
 }
 
+// The caches of a drafter hold what its target's do: drafts of the same features over bf16 are those over fp32 but for
+// that rounding, where tokens come one after another and where they come in blocks.
+static void caches_are_the_targets(void **state) {
+    (void)state;
+    static const struct {
+        const pl_backbone_kind *kind;
+        pl_backbone_options     o;
+        const char             *tree;
+    } of[] = {{&pl_backbone_eagle3, {.block = 0}, "eagle2:20,4,4"},
+              {&pl_backbone_dflash, {.block = 5, .mask_token = 1}, "eagle2:20,4,4"}};
+    char     dir[64], drafter[64];
+    pl_err   err = {0};
+    pl_llama m;
+    open_target(&m, dir);
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        bench *over[2];
+        float  most = 0;
+        test_backbone_write(test_mkdir(drafter), &m, of[i].kind, &of[i].o, 5);
+        for (int k = 0; k < 2; k++) {
+            m.shape.kv = k ? PL_BF16 : PL_F32;
+            over[k] = open_bench(&m, drafter, of[i].tree, true);
+        }
+        for (int step = 0; step < STEPS; step++) {
+            for (int k = 0; k < 2; k++)
+                must(draft(over[k], step, 1, false, &err), &err);
+            const pl_tree *a = &over[0]->tree[0], *b = &over[1]->tree[0];
+            for (int n = 1; n < a->n && n < b->n && a->token[n] == b->token[n]; n++)
+                most = fmaxf(most, fabsf(a->score[n] - b->score[n]));
+        }
+        print_message("%s: scores over caches in bf16 differ by %.2g at most\n", of[i].kind->name, (double)most);
+        assert_true(most > 1e-5f && most < 0.1f);
+        for (int k = 0; k < 2; k++)
+            close_bench(over[k]);
+        test_rmdir(drafter);
+    }
+    pl_llama_fini(&m);
+    test_rmdir(dir);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ahead_is_level_by_level),
-        cmocka_unit_test(drafts_become_graphs),
-        cmocka_unit_test(other_nodes_are_refused),
-        cmocka_unit_test(looked_at),
+        cmocka_unit_test(ahead_is_level_by_level), cmocka_unit_test(drafts_become_graphs),
+        cmocka_unit_test(other_nodes_are_refused), cmocka_unit_test(looked_at),
+        cmocka_unit_test(caches_are_the_targets),
     };
     test_only();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -132,6 +132,29 @@ static void cache_holds_the_bits_of_a_new_one(void **state) {
     test_rmdir(dir);
 }
 
+// Its caches hold what the target's do: logits over bf16 are those over fp32 but for that rounding.
+static void cache_is_the_targets(void **state) {
+    (void)state;
+    const int32_t text[] = {3, 41, 7, 12, 25, 9, 30};
+    char          dir[64];
+    pl_llama      m;
+    cached        c;
+    float         y[2][TEST_VOCAB], most = 0;
+    test_target(&m, test_mkdir(dir), 2, 7, PL_BF16);
+    for (int k = 0; k < 2; k++) {
+        m.shape.kv = k ? PL_BF16 : PL_F32;
+        open_model(&c, dir, &m);
+        fresh(&c, text, sizeof text / sizeof *text, y[k]);
+        pl_draft_model_close(&c.model);
+    }
+    for (int v = 0; v < TEST_VOCAB; v++)
+        most = fmaxf(most, fabsf(y[0][v] - y[1][v]));
+    print_message("logits over a cache in bf16 differ by %.2g at most\n", (double)most);
+    assert_true(most > 1e-5f && most < 0.1f);
+    pl_llama_fini(&m);
+    test_rmdir(dir);
+}
+
 // A context that does not fit, or rows that do not, are said to be so; nothing else happens.
 static void limits(void **state) {
     (void)state;
@@ -256,8 +279,11 @@ static void refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(output_is_plain), cmocka_unit_test(cache_holds_the_bits_of_a_new_one),
-        cmocka_unit_test(limits),          cmocka_unit_test(best_are_those_of_the_logits),
+        cmocka_unit_test(output_is_plain),
+        cmocka_unit_test(cache_is_the_targets),
+        cmocka_unit_test(cache_holds_the_bits_of_a_new_one),
+        cmocka_unit_test(limits),
+        cmocka_unit_test(best_are_those_of_the_logits),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
