@@ -56,9 +56,11 @@ static bool always(void) {
     return true;
 }
 #if defined(__x86_64__)
+#ifndef PL_UNITS_NOT_EMULATED
 static bool never(void) {
     return false;
 }
+#endif
 // AMD's VDPBF16PS does twice what its fma does, Intel's half of it.
 static bool on_amd(void) {
     return __builtin_cpu_is("amd");
@@ -100,10 +102,12 @@ static bool on_amd(void) {
 #define PL_LEVEL_NAME "amx"
 #define PL_LEVEL_ARITHMETIC ARITHMETIC
 #include "kernels/level.h"
+#ifndef PL_UNITS_NOT_EMULATED // a build without tests
 #define PL_LEVEL units_emulated
 #define PL_LEVEL_NAME "units-emulated"
 #define PL_LEVEL_ARITHMETIC ARITHMETIC
 #include "kernels/level.h"
+#endif
 #endif
 
 typedef double unit_fn(int times); // pl_unit_run (kernels/cpu/panels.h)
@@ -126,7 +130,7 @@ static const struct {
     VARIANT("avx2", avx2, runs_avx2, always),
 #endif
     VARIANT("portable", portable, runs_portable, always),
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(PL_UNITS_NOT_EMULATED)
     VARIANT("units-emulated", units_emulated, runs_avx2, never),
 #endif
 };

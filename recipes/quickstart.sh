@@ -11,8 +11,12 @@ else
     pl_install "$PL_BUILD_PACKAGES"
 fi
 [ -d checkpoints/tiny ] || { echo "paceline: checkpoints/tiny is missing; make it with recipes/tiny-target.yaml" >&2; exit 1; }
-echo "building"
-cmake --preset release -DPACELINE_TESTS=OFF >/dev/null
+# Kernels for GPUs take long to compile, and without a driver nothing here runs them. A later build takes them back with
+# -DPACELINE_CUDA=AUTO.
+cuda=AUTO
+grep -q 'libcuda\.so\.1' <<<"$(PATH=$PATH:/sbin ldconfig -p 2>/dev/null)" || cuda=OFF
+echo "building$([ $cuda = AUTO ] || echo ' for the CPU: there is no NVIDIA driver')"
+cmake --preset release -DPACELINE_TESTS=OFF -DPACELINE_CUDA=$cuda >/dev/null
 cmake --build build -j "$(nproc)" >build/build.log 2>&1 || { tail -n 30 build/build.log >&2; exit 1; }
 build/paceline run recipes/quickstart.yaml --out runs/quickstart "$@"
 echo
