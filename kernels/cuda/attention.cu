@@ -475,7 +475,7 @@ static __global__ void __launch_bounds__(THREADS, CHUNKS <= 4 ? 4 : 2) finish_ke
         for (int i = me; i < FEW; i += THREADS)
             keys[i] = n, from_key[i] = first, last[i] = PARTS;
         take_queries<CHUNKS, KV, THREADS>(*room.q, a, b, 0, me);
-        __syncthreads();
+        // All of it is there behind start_state's barrier.
         for (int p = shared / run > first_part ? shared / run : first_part; p < parts; p++) {
             int g0 = p * run > shared ? p * run : shared, g1 = (p + 1) * run < groups ? (p + 1) * run : groups;
             start_state(room, a, b, b.heads, g0 > p * run ? p : -1);

@@ -53,7 +53,8 @@ template <int CHUNKS> struct running {
     }
 };
 
-// Over all eight threads of the thread's two rows, in two warps: the larger, or the sum, of each.
+// Over all eight threads of the thread's two rows, in two warps: the larger, or the sum, of each. Between one call and
+// the next lie the barriers of pl_attn_sums, so that the room is free again.
 template <bool SUM> static __device__ __forceinline__ void over_rows(float v[2], pl_attn_room &room) {
     int half = pl_attn_column() / 32;
 #pragma unroll
@@ -69,7 +70,6 @@ template <bool SUM> static __device__ __forceinline__ void over_rows(float v[2],
         float a = room.row[0][pl_attn_row() + 8 * i], b = room.row[1][pl_attn_row() + 8 * i];
         v[i] = SUM ? a + b : fmaxf(a, b);
     }
-    __syncthreads();
 }
 
 // One block per query head and tile of rows; those with most keys start first.
