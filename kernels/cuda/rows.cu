@@ -130,7 +130,7 @@ template <int FOURS, bool WIDE> struct norm_turn {
 #pragma unroll
         for (int e = 0; e < FOURS; e++) {
             const int64_t i = column(from, e);
-            if (i < d) v[e] = pl_add_slices<float4, BATCH>(s, blockIdx.x, i);
+            v[e] = i < d ? pl_add_slices<float4, BATCH>(s, blockIdx.x, i) : float4{0, 0, 0, 0};
             store_four<WIDE>(row, i, d, v[e]);
         }
     }
