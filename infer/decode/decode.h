@@ -27,7 +27,7 @@ typedef struct pl_engine_options {
     int                max_len;      // positions of a session, prompt included; 0: the target's
     const pl_verifier *verifier;     // NULL: pl_verify_match; one that draws children needs a tree of fixed shape
     // Capture of the target's features for datasets: the taps (see pl_llama_forward), 0 when not wanted. A drafter's
-    // own taps are taken in any case.
+    // own are taken besides, of the sessions that it reads (tapped.h).
     int                n_taps, tap[PL_MAX_TAPS];
     bool               all_logits; // the head runs over every row, also of prompts (datasets store each row's argmax)
     // A diagnostic: final rows show their logits also where a device must hand them back. Decoding needs them on the

@@ -112,7 +112,7 @@ static void put_hidden_states(pl_json_out *j, const pl_generate_recipe *gen) {
     pl_json_out_close(j, '}');
 }
 
-static void put_answering(pl_json_out *j, const pl_generator_options *o, pl_dtype weights, pl_dtype kv) {
+static void put_answering(pl_json_out *j, const pl_generator_options *o, pl_dtype kv) {
     pl_json_out_key(j, "max_new_tokens"), pl_json_out_int(j, o->max_new);
     pl_json_out_key(j, "max_length"), pl_json_out_int(j, o->max_len);
     pl_json_out_key(j, "greedy"), pl_json_out_bool(j, o->greedy);
@@ -121,14 +121,13 @@ static void put_answering(pl_json_out *j, const pl_generator_options *o, pl_dtyp
     pl_json_out_key(j, "top_p"), pl_json_out_num(j, o->top_p);
     pl_json_out_key(j, "seed"), pl_json_out_int(j, (int64_t)o->seed);
     if (o->cut) pl_json_out_key(j, "long_prompts"), pl_json_out_str(j, "cut");
-    // What goes without saying: weights in bf16, caches in fp32.
-    if (weights != PL_BF16) pl_json_out_key(j, "weights"), pl_json_out_str(j, pl_weights_name(weights));
     if (kv != PL_F32) pl_json_out_key(j, "kv"), pl_json_out_str(j, pl_weights_name(kv));
 }
 
 static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r, const pl_backend *be, char **text,
                                pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    const pl_dtype            weights = pl_target_dtype(gen);
     pl_json_out               j;
     pl_json_out_begin(&j, 0);
     pl_json_out_object(&j);
@@ -136,7 +135,9 @@ static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r
     if (gen->data.hidden_states.path)
         put_hidden_states(&j, gen);
     else
-        put_answering(&j, o, pl_target_dtype(gen), pl_target_kv(gen));
+        put_answering(&j, o, pl_target_kv(gen));
+    // Bf16 goes without saying.
+    if (weights != PL_BF16) pl_json_out_key(&j, "weights"), pl_json_out_str(&j, pl_weights_name(weights));
     pl_put_chat(&j, r);
     pl_json_out_close(&j, '}');
     PL_TRY(pl_json_out_end(&j, err));

@@ -42,9 +42,8 @@ pl_cost pl_linear_cost(int64_t m, const pl_tensor *w) {
 }
 
 // Whether the product of a packed weight and its gate are one op here.
-static bool in_one(const pl_ctx *ctx, const pl_tensor *w, pl_gate gate) {
-    const bool packed = w->layout == PL_PANELS || w->layout == PL_GATED;
-    return packed && ctx->be->fwd[PL_OP_GATEDLINEAR] && !(gate == PL_GATE_CLAMPED && ctx->be->memory);
+static bool in_one(const pl_ctx *ctx, const pl_tensor *w) {
+    return (w->layout == PL_PANELS || w->layout == PL_GATED) && ctx->be->fwd[PL_OP_GATEDLINEAR];
 }
 
 static pl_tensor gated(pl_ctx *ctx, pl_tensor x, pl_tensor w, pl_tensor down, pl_gate gate) {
@@ -57,12 +56,12 @@ static pl_tensor gated(pl_ctx *ctx, pl_tensor x, pl_tensor w, pl_tensor down, pl
 }
 
 pl_tensor pl_linear_gated(pl_ctx *ctx, pl_tensor x, pl_tensor w, pl_gate gate) {
-    if (in_one(ctx, &w, gate)) return gated(ctx, x, w, (pl_tensor){0}, gate);
+    if (in_one(ctx, &w)) return gated(ctx, x, w, (pl_tensor){0}, gate);
     return pl_gated(ctx, pl_linear(ctx, x, w), gate);
 }
 
 pl_tensor pl_mlp(pl_ctx *ctx, pl_tensor x, pl_tensor w, pl_tensor down, pl_gate gate) {
-    if (!in_one(ctx, &w, gate) || down.layout != PL_PANELS || down.dtype != w.dtype)
+    if (!in_one(ctx, &w) || down.layout != PL_PANELS || down.dtype != w.dtype)
         return pl_linear(ctx, pl_linear_gated(ctx, x, w, gate), down);
     PL_CHECK(down.rank == 2 && w.dim[0] == 2 * down.dim[1], "mlp: gate and up of %lld rows, down of %lld columns",
              (long long)w.dim[0], (long long)down.dim[1]);

@@ -578,6 +578,43 @@ static void test_generate_texts(void **state) {
     test_scratch_remove(dir);
 }
 
+// Caches in bf16 through the library: its text over either cache is the program's, and the two differ, so that it reads
+// what it is told.
+static bool keep_text(void *arg, int32_t token, const char *text, size_t bytes) {
+    (void)token;
+    strncat(arg, text, bytes);
+    return true;
+}
+
+static void test_kv_api(void **state) {
+    (void)state;
+    enum { TOKENS = 200 };
+    static const char *const kv[] = {"fp32", "bf16"};
+    static const char        target[] = PACELINE_SOURCE_DIR "/checkpoints/tiny", prompt[] = "The king said";
+    char                     why[256], text[2][16 * TOKENS];
+    pl_json                  j;
+    pl_decoder              *d;
+    for (int i = 0; i < 2; i++) {
+        pl_decoder_options o = {.target = target, .kv = kv[i]};
+        pl_decoder_request r = {.max_new_tokens = TOKENS};
+        int32_t           *ids;
+        assert_int_equal(pl_decoder_open(&d, &o, why, sizeof why), 0);
+        assert_int_equal(pl_decoder_encode(d, prompt, strlen(prompt), &ids, &r.n_prompt, why, sizeof why), 0);
+        r.prompt = ids;
+        text[i][0] = 0;
+        assert_int_equal(pl_decoder_generate(d, &r, keep_text, text[i], NULL, why, sizeof why), 0);
+        pl_decoder_free(ids);
+        pl_decoder_close(d);
+        test_run_json(&j, "decode --json --target %s -n %d --prompt '%s' --kv %s", target, TOKENS, prompt, kv[i]);
+        assert_string_equal(text[i], test_str(&j, NULL, "text"));
+        pl_json_close(&j);
+    }
+    assert_string_not_equal(text[0], text[1]);
+    pl_decoder_options wrong = {.target = target, .kv = "half"};
+    assert_int_equal(pl_decoder_open(&d, &wrong, why, sizeof why), 2);
+    assert_string_equal(why, "kv: half: expected fp32 or bf16");
+}
+
 // Caches in bf16: what is decoded with a drafter is what is decoded without, a step reads as many bytes less as they
 // take, and results say so.
 static void test_kv(void **state) {
@@ -823,6 +860,7 @@ int main(void) {
         cmocka_unit_test(test_bench_decode),   cmocka_unit_test(test_bench_step),
         cmocka_unit_test(test_generate_texts), cmocka_unit_test(test_eval),
         cmocka_unit_test(test_eval_methods),   cmocka_unit_test(test_kv),
+        cmocka_unit_test(test_kv_api),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -213,8 +213,8 @@ static void gated_is_its_parts(void **state) {
     for (int b = 0; (be = op_backend(b)); b++)
         for (int i = 0; i < GATED_SIZES * 4; i++) {
             gated_shape s = gated_shape_of(i / 4, i / 2 % 2, i % 2);
-            if (be->memory && (s.layout == PL_GATED || s.gate == PL_GATE_CLAMPED)) continue;
-            for (int threads = 1; threads <= (be->device ? 1 : 3); threads++) {
+            if (!be->fwd[PL_OP_GATEDLINEAR]) continue; // there it is its parts
+            for (int threads = 1; threads <= 3; threads++) {
                 op_run *r = op_run_once(beside_parts, &s, be, threads, OP_NO_TAPE);
                 for (int64_t j = 0; j < (int64_t)s.m * OUT; j++)
                     if (op_value(r, 1, j) != op_value(r, 3, j))

@@ -434,6 +434,7 @@ static pl_status create_engines(distill *e, const pl_env *env, pl_err *err) {
         (pl_session_options){.sampling = {.temperature = tr->train.on_policy.temperature, .top_p = 1, .seed = seed}};
     PL_TRY(pl_sampling_check(&e->drawing.sampling, err));
     e->drawing.n_stop = pl_target_stops(e->drawing.stop, &e->teacher.model.config, e->tok);
+    e->lm.model.shape.kv = pl_target_kv(pl_generate_recipe_of(e->r)); // as it will decode
     PL_TRY(pl_engine_create(&e->writer, env->backend, env->pool, &e->lm.model, NULL, &eo, err));
     eo.max_sessions = READ;
     PL_TRY(pl_engine_create(&e->reader, env->backend, env->pool, &e->teacher.whole, NULL, &eo, err));

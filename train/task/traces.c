@@ -336,9 +336,10 @@ static pl_status make_room(capture *c, pl_err *err) {
 #define LIMIT ", traces.rows " // in the dataset's generation, behind what the text is made from
 
 static pl_status open_writer(capture *c, const char *to, const char *drafter, const char *head, pl_err *err) {
-    char generation[64];
-    snprintf(generation, sizeof generation, "%s%s" LIMIT "%lld", c->train->identity,
-             c->target.shape.kv == PL_BF16 ? ", kv bf16" : "", (long long)c->rows_max);
+    char generation[96];
+    snprintf(generation, sizeof generation, "%s%s%s" LIMIT "%lld", c->train->identity,
+             c->target.head.dtype == PL_F32 ? ", weights fp32" : "", c->target.shape.kv == PL_BF16 ? ", kv bf16" : "",
+             (long long)c->rows_max);
     pl_dataset_attrs a = {.target_fingerprint = c->target.fingerprint,
                           .tokenizer_fingerprint = "",
                           .template_name = "",

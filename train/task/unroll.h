@@ -51,7 +51,7 @@ typedef struct pl_unroll_options {
     pl_objective objective;
     bool         unmasked;
     double       js_beta, lk_decay;
-    pl_objective selector_objective; // what a selector learns by (train/task/selected.h), with the same two
+    pl_objective selector_objective; // what a selector learns by (train/task/selected.h; 0: kl), with the same two
     double       teacher_cap;        // of the target's logits (pl_hf_config.final_softcap); 0: none
     // Block drafters: blocks of a run, at most; the seed by which they are drawn; D-PACE's alpha, 0: step_decay weighs.
     int64_t      anchors;
