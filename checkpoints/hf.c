@@ -289,12 +289,21 @@ static pl_status read_switch(const pl_json *j, const cJSON *eagle, const char *k
 
 static pl_status read_selector(pl_hf_config *c, const pl_json *j, const cJSON *own, pl_err *err) {
     const cJSON *selector;
-    int64_t      rank, candidates;
+    const char  *law;
+    int          i = 0;
+    int64_t      rank = 0, candidates = 0;
     PL_TRY(pl_json_opt_object(j, own, "selector", &selector, err));
     if (!selector) return PL_OK;
-    PL_TRY(pl_json_get_int(j, selector, "rank", 1, PL_HF_HIDDEN_MAX, &rank, err));
-    PL_TRY(pl_json_get_int(j, selector, "candidates", 1, PL_HF_VOCAB_MAX, &candidates, err));
-    c->selector = (pl_hf_selector){.rank = (int)rank, .candidates = (int)candidates};
+    PL_TRY(pl_json_opt_str(j, selector, "law", pl_hf_law_name(PL_HF_LAW_FULL), &law, err));
+    while (pl_hf_law_name(i) && strcmp(pl_hf_law_name(i), law) != 0)
+        i++;
+    if (!pl_hf_law_name(i))
+        return pl_json_fail(j, pl_json_find(j, selector, "law"), err, "expected \"full\" or \"list\"");
+    if (c->backbone != PL_HF_DFLASH) { // whose dflash_config has them
+        PL_TRY(pl_json_get_int(j, selector, "rank", 1, PL_HF_HIDDEN_MAX, &rank, err));
+        PL_TRY(pl_json_get_int(j, selector, "candidates", 1, PL_HF_VOCAB_MAX, &candidates, err));
+    }
+    c->selector = (pl_hf_selector){.rank = (int)rank, .candidates = (int)candidates, .law = (pl_hf_law)i};
     return PL_OK;
 }
 
@@ -311,8 +320,7 @@ static pl_status read_own(pl_hf_config *c, const pl_json *j, pl_err *err) {
     }
     for (const cJSON *k = own->child; k; k = k->next)
         if (strcmp(k->string, "head") != 0 && strcmp(k->string, "tap_numbering") != 0 &&
-            !(c->backbone != PL_HF_DFLASH && strcmp(k->string, "selector") == 0) &&
-            !(c->backbone == PL_HF_OTHER && strcmp(k->string, "backbone") == 0))
+            strcmp(k->string, "selector") != 0 && !(c->backbone == PL_HF_OTHER && strcmp(k->string, "backbone") == 0))
             return pl_json_fail(j, k, err, "unknown; written by a newer paceline?");
     const char *numbering;
     PL_TRY(pl_json_opt_str(j, own, "tap_numbering", "", &numbering, err));
@@ -543,7 +551,8 @@ static void put_drafter(pl_json_out *o, const pl_hf_config *c) {
         pl_put_ids(o, "eagle_aux_hidden_state_layer_ids", c->tap, c->n_taps);
         pl_json_out_close(o, '}');
     }
-    bool selects = c->selector.candidates > 0 && c->backbone != PL_HF_DFLASH;
+    bool listed = c->selector.law != PL_HF_LAW_FULL, sized = c->backbone != PL_HF_DFLASH;
+    bool selects = c->selector.candidates > 0 && (sized || listed);
     if (!*c->head.kind && c->tap_numbering == PL_HF_TAPS_UNSTATED && c->backbone != PL_HF_OTHER && !selects) return;
     pl_put_object(o, "paceline");
     if (c->backbone == PL_HF_OTHER) pl_put_str(o, "backbone", c->backbone_name);
@@ -554,8 +563,9 @@ static void put_drafter(pl_json_out *o, const pl_hf_config *c) {
     }
     if (selects) {
         pl_put_object(o, "selector");
-        put_int(o, "rank", c->selector.rank);
-        put_int(o, "candidates", c->selector.candidates);
+        if (sized) put_int(o, "rank", c->selector.rank);
+        if (sized) put_int(o, "candidates", c->selector.candidates);
+        if (listed) pl_put_str(o, "law", pl_hf_law_name(c->selector.law));
         pl_json_out_close(o, '}');
     }
     if (c->tap_numbering != PL_HF_TAPS_UNSTATED)

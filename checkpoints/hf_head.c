@@ -7,6 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *pl_hf_law_name(int law) {
+    static const char *const names[] = {[PL_HF_LAW_FULL] = "full", [PL_HF_LAW_LIST] = "list"};
+    return law >= 0 && law < (int)(sizeof names / sizeof *names) ? names[law] : NULL;
+}
+
 static pl_hf_setting *find(pl_hf_head *h, const char *name) {
     for (int i = 0; i < h->n; i++)
         if (strcmp(h->setting[i].name, name) == 0) return &h->setting[i];

@@ -28,10 +28,14 @@ typedef struct pl_hf_head {
 } pl_hf_head;
 
 // A selector behind the head (infer/head/selector.h): of blocks in dflash_config, as DFlash 2 has it (selector_rank,
-// selector_top_k), of others in paceline.selector.
+// selector_top_k), of others in paceline.selector, where the law of any stands, if it is not the full one.
+typedef enum pl_hf_law { PL_HF_LAW_FULL, PL_HF_LAW_LIST } pl_hf_law;
 typedef struct pl_hf_selector {
-    int rank, candidates; // 0: none
+    int       rank, candidates; // 0: none
+    pl_hf_law law;
 } pl_hf_selector;
+// "full", "list"; NULL past the last.
+const char *pl_hf_law_name(int law);
 
 // "KIND" or "KIND:NAME=VALUE,NAME,...": a number, a text, or a flag that is set; "KIND:64" is short for rank=64.
 // PL_E_USAGE with one line.

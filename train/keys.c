@@ -140,6 +140,11 @@ const pl_key pl_train_keys[] = {
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, drafter.selector.rank), .each = true, .deflt = "0", .min = 0, .max = 65536,
      .help = "of the selector; 0: 256 at 151,936 tokens, by the root of the vocabulary", .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_ENUM(pl_train_recipe, drafter.selector.law), .each = true, .late = true, .deflt = "full",
+     .names = pl_hf_law_name,
+     .help = "what drafts are drawn from behind a selector: full: the list has the mass that the head gives it, other "
+             "tokens keep theirs; list: the list alone",
+     .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_BOOL(pl_train_recipe, drafter.bias), .deflt = "false",
      .help = "eagle1: fc has a bias, which vLLM cannot load", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_PATH(pl_train_recipe, traces.path),

@@ -56,6 +56,7 @@ typedef struct pl_train_recipe {
         } conv;
         struct {
             int64_t rank, candidates;
+            int     law;
         } selector;
         const char *start;
         int         freeze;

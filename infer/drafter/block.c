@@ -270,7 +270,11 @@ static pl_selector_list list_of(const block_drafter *d, pl_ctx *ctx, const pl_se
         memcpy(id + (size_t)i * k, all->id + (size_t)index[i] * k, k * sizeof *id);
         memcpy(value + (size_t)i * k, all->value + (size_t)index[i] * k, k * sizeof *value);
     }
-    return (pl_selector_list){.id = id, .value = value, .hidden = pl_gather(ctx, all->hidden, index, rows)};
+    return (pl_selector_list){.id = id,
+                              .value = value,
+                              .hidden = pl_gather(ctx, all->hidden, index, rows),
+                              .own = all->own,
+                              .own_row = index};
 }
 
 // Heads whose law depends on the token before: one row for each node that the trees go on from at this level. What the
@@ -337,7 +341,7 @@ static void draft_stepwise(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_
     pl_tensor      state = {0};
     if (h->kind->over_target) all.base = pl_linear(ctx, all.x, h->out);
     if (h->selector.candidates > 0 && !h->position_aware) { // else each level reads rows of its own
-        all.list = pl_head_list(ctx, h, &all);
+        all.list = pl_head_list(ctx, h, &all, draws);
         if (!pl_ctx_wait(ctx) && !ctx->measuring) return;
     }
     for (int level = 0; level < d->levels; level++) {

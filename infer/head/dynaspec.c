@@ -64,7 +64,8 @@ const pl_key pl_dynaspec_keys[] = {
      .max = 1 << 22, .help = "dynaspec: clusters of the head's rows", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_ENUM("drafter.head.router", pl_dynaspec, router), .each = true, .deflt = "mlp", .names = pl_router_name,
      .help = "dynaspec: what chooses the clusters: DynaSpec's MLP on the draft step's inputs, or CORAL's on the "
-             "layer's output", .stages = PL_STAGE_DRAFTER},
+             "layer's output",
+     .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_INT("drafter.head.width", pl_dynaspec, width), .each = true, .deflt = "128", .min = 1, .max = 1 << 20,
      .help = "dynaspec: hidden units of the router mlp", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_INT("drafter.head.k0", pl_dynaspec, k0), .each = true, .deflt = "0", .min = 0, .max = 1 << 22,

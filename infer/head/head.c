@@ -338,42 +338,8 @@ static void own_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k
     }
 }
 
-// ---- its selector
-
-pl_selector_list pl_head_list(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
-    size_t   n = pl_size_mul((size_t)r->x.dim[0], (size_t)h->selector.candidates, 1);
-    int32_t *id = pl_ctx_bytes(ctx, n * sizeof *id);
-    float   *value = pl_ctx_bytes(ctx, n * sizeof *value);
-    own_topk(ctx, h, r, h->selector.candidates, id, value, NULL);
-    return (pl_selector_list){.id = id, .value = value, .hidden = pl_linear(ctx, r->x, h->selector.hidden)};
-}
-
-// The list's scores [M, K].
-static pl_tensor selected(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, const pl_selector_list *l) {
-    PL_CHECK(ctx->be->real == PL_F32, "a selector's list beside %s", pl_dtype_name(ctx->be->real));
-    pl_tensor adds = pl_selector_adds(ctx, &h->selector, l->hidden, r->token, l->id);
-    pl_tensor own = pl_tensor_2d((void *)(uintptr_t)l->value, PL_F32, adds.dim[0], adds.dim[1]);
-    return pl_add(ctx, own, adds, (pl_tensor){0});
-}
-
-pl_tensor pl_head_spread(pl_ctx *ctx, int64_t vocab, const int32_t *id, pl_tensor z) {
-    int64_t   m = z.dim[0], n = z.dim[1];
-    pl_tensor y = pl_tensor_2d(NULL, ctx->be->real, m, vocab);
-    void     *to = pl_ctx_bytes(ctx, pl_size_mul((size_t)m, (size_t)vocab, sizeof(float)));
-    z.data = pl_ctx_read(ctx, &z);
-    if (!z.data) return y;
-    y.data = to;
-    forbid(pl_f32(&y), 0, m * vocab);
-    for (int64_t i = 0; i < m * n; i++)
-        if (id[i] >= 0) pl_f32(&y)[i / n * vocab + id[i]] = pl_f32(&z)[i];
-    return y;
-}
-
-pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
-    if (h->selector.candidates > 0) {
-        pl_selector_list l = r->list.id ? r->list : pl_head_list(ctx, h, r);
-        return pl_head_spread(ctx, h->vocab, l.id, selected(ctx, h, r, &l));
-    }
+// Its own logits, whatever stands behind it.
+static pl_tensor own_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     if (h->kind->logits) return h->kind->logits(ctx, h, r);
     if (h->kind->support && h->out.layout == PL_SEGMENTS) return supported_logits(ctx, h, r);
     pl_tensor       y = all_logits(ctx, h, r);
@@ -398,12 +364,108 @@ pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     return y;
 }
 
+// ---- its selector
+
+// own: the rows' logits, where the host has them already; NULL: it has not.
+static pl_selector_list list_of(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, const pl_tensor *own) {
+    int      K = h->selector.candidates;
+    size_t   n = pl_size_mul((size_t)r->x.dim[0], (size_t)K, 1);
+    int32_t *id = pl_ctx_bytes(ctx, n * sizeof *id);
+    float   *value = pl_ctx_bytes(ctx, n * sizeof *value);
+    if (own)
+        pl_topk(ctx,
+                &(pl_topk_args){
+                    .x = pl_ctx_write(ctx, own->data, own->dim[0], own->dim[1]), .k = K, .id = id, .value = value});
+    else
+        own_topk(ctx, h, r, K, id, value, NULL);
+    return (pl_selector_list){.id = id, .value = value, .hidden = pl_linear(ctx, r->x, h->selector.hidden)};
+}
+
+pl_selector_list pl_head_list(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, bool draws) {
+    pl_selector_list l = {0};
+    draws = draws && h->selector.law == PL_HF_LAW_FULL;
+    if (!draws || ctx->measuring) l = list_of(ctx, h, r, NULL);
+    if (!draws) return l;
+    pl_tensor own = own_logits(ctx, h, r);
+    l = list_of(ctx, h, r, &own);
+    l.own = own.data;
+    return l;
+}
+
+// The list's scores [M, K].
+static pl_tensor selected(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, const pl_selector_list *l) {
+    PL_CHECK(ctx->be->real == PL_F32, "a selector's list beside %s", pl_dtype_name(ctx->be->real));
+    pl_tensor adds = pl_selector_adds(ctx, &h->selector, l->hidden, r->token, l->id);
+    pl_tensor own = pl_tensor_2d((void *)(uintptr_t)l->value, PL_F32, adds.dim[0], adds.dim[1]);
+    return pl_add(ctx, own, adds, (pl_tensor){0});
+}
+
+pl_tensor pl_head_spread(pl_ctx *ctx, int64_t vocab, const int32_t *id, pl_tensor z) {
+    int64_t   m = z.dim[0], n = z.dim[1];
+    pl_tensor y = pl_tensor_2d(NULL, ctx->be->real, m, vocab);
+    void     *to = pl_ctx_bytes(ctx, pl_size_mul((size_t)m, (size_t)vocab, sizeof(float)));
+    z.data = pl_ctx_read(ctx, &z);
+    if (!z.data) return y;
+    y.data = to;
+    forbid(pl_f32(&y), 0, m * vocab);
+    for (int64_t i = 0; i < m * n; i++)
+        if (id[i] >= 0) pl_f32(&y)[i / n * vocab + id[i]] = pl_f32(&z)[i];
+    return y;
+}
+
+// log of the sum of the list's exponentials.
+static double list_lse(const float *z, const int32_t *id, int n) {
+    double max = -INFINITY, sum = 0;
+    for (int k = 0; k < n; k++)
+        if (id[k] >= 0) max = fmax(max, (double)z[k]);
+    for (int k = 0; k < n; k++)
+        if (id[k] >= 0) sum += exp((double)z[k] - max);
+    return max + log(sum);
+}
+
+// One row by the full law: y holds the head's logits, the listed ones get their scores, moved to the mass that the head
+// gives the list. A list of nothing leaves nothing to move.
+static void put_scores(float *y, const int32_t *id, const float *own, const float *score, int n) {
+    double shift = list_lse(own, id, n) - list_lse(score, id, n);
+    for (int k = 0; k < n && isfinite(shift); k++)
+        if (id[k] >= 0) y[id[k]] = (float)((double)score[k] + shift);
+}
+
+static pl_tensor taken(pl_ctx *ctx, const pl_head *h, const pl_selector_list *l, int64_t m) {
+    size_t    row = (size_t)h->vocab * sizeof(float);
+    pl_tensor y = pl_tensor_2d(pl_ctx_bytes(ctx, pl_size_mul((size_t)m, row, 1)), PL_F32, m, h->vocab);
+    for (int64_t i = 0; i < m; i++)
+        memcpy(pl_f32(&y) + i * h->vocab, l->own + (l->own_row ? l->own_row[i] : i) * h->vocab, row);
+    return y;
+}
+
+static pl_tensor full_law(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    int              n = h->selector.candidates;
+    int64_t          m = r->x.dim[0];
+    pl_selector_list l = r->list;
+    pl_tensor        y = l.own ? taken(ctx, h, &l, m) : own_logits(ctx, h, r);
+    if (!l.id) l = list_of(ctx, h, r, &y);
+    pl_tensor score = selected(ctx, h, r, &l);
+    score.data = pl_ctx_read(ctx, &score); // and all that reads y has been waited for
+    if (!score.data || !y.data) return (pl_tensor){.rank = 2, .dtype = PL_F32, .dim = {m, h->vocab, 1, 1}};
+    for (int64_t i = 0; i < m; i++)
+        put_scores(pl_f32(&y) + i * h->vocab, l.id + i * n, l.value + i * n, pl_f32(&score) + i * n, n);
+    return y;
+}
+
+pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    if (h->selector.candidates == 0) return own_logits(ctx, h, r);
+    if (h->selector.law == PL_HF_LAW_FULL) return full_law(ctx, h, r);
+    pl_selector_list l = r->list.id ? r->list : pl_head_list(ctx, h, r, false);
+    return pl_head_spread(ctx, h->vocab, l.id, selected(ctx, h, r, &l));
+}
+
 void pl_head_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value, float *lse) {
     if (h->selector.candidates == 0) {
         own_topk(ctx, h, r, k, id, value, lse);
         return;
     }
-    pl_selector_list l = r->list.id ? r->list : pl_head_list(ctx, h, r);
+    pl_selector_list l = r->list.id ? r->list : pl_head_list(ctx, h, r, false);
     pl_topk(ctx,
             &(pl_topk_args){.x = selected(ctx, h, r, &l), .name = l.id, .k = k, .id = id, .value = value, .lse = lse});
 }

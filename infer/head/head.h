@@ -207,7 +207,7 @@ void pl_head_begin(pl_ctx *ctx, const pl_head *h, pl_head_rows *r);
 void pl_head_carry(pl_ctx *ctx, const pl_head *h, pl_head_rows *r);
 
 // logits [M, Vd], where the host reads them (pl_ctx_read; .data NULL on a measuring and on a failed context); -infinity
-// outside a row's support: their softmax is the distribution that is proposed from.
+// outside a row's support: their softmax is the distribution that drafts are drawn from.
 pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
 // The same over all rows, whatever the support, without the selector: of out, or of the exact rows where out is their
 // scorer.
@@ -215,10 +215,11 @@ pl_tensor pl_head_all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *
 // id, value and lse lie in the step's shared memory (pl_ctx_bytes) and are read after pl_ctx_wait.
 // The k best draft ids of each row [M, k] (-1 where the support ends), their logits and, lse not NULL, each row's
 // log-sum-exp over its support: projection and choice in one pass, no logits written. The ids and values are those of
-// topk over pl_head_logits, bit for bit.
+// topk over pl_head_logits, bit for bit; a selector's of its list alone, whatever its law.
 void pl_head_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value, float *lse);
-// What a selector rescores, of all rows: r->list for calls of the above that know the token before.
-pl_selector_list pl_head_list(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
+// What a selector rescores, of all rows: r->list for calls of the above that know the token before. draws: for
+// pl_head_logits too.
+pl_selector_list pl_head_list(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, bool draws);
 // Rows [M, vocab] of -infinity but for what z [M, n] has for the ids [M, n] (-1: none), where the host reads them.
 pl_tensor        pl_head_spread(pl_ctx *ctx, int64_t vocab, const int32_t *id, pl_tensor z);
 // Bytes that one draft step at this depth must read.

@@ -16,7 +16,7 @@ int pl_selector_rank(int64_t vocab) {
 }
 
 pl_status pl_selector_init(pl_selector *s, const pl_hf_selector *spec, int64_t d, int64_t draft_vocab, pl_err *err) {
-    *s = (pl_selector){.rank = spec->rank, .candidates = spec->candidates};
+    *s = (pl_selector){.rank = spec->rank, .candidates = spec->candidates, .law = spec->law};
     int64_t most = draft_vocab < PL_TOPK_MAX ? draft_vocab : PL_TOPK_MAX;
     if (s->candidates == 0) return PL_OK;
     if (s->candidates < 2 || s->candidates > most)

@@ -1,11 +1,18 @@
 // DFlash 2's candidate selector (inco.ai, "DFlash 2", 2026; its code is in z-lab/dflash and in speculators' dflash2) as
 // a part of any head: what the head gives is a short list, and the token before says which of it.
 //
-//   C_t   the K best draft ids of the head at row t, U_t their logits
+//   C_t   the K best draft ids of the head at row t, U_t the head's logits
 //   S_t(a, b) = U_t(b) + sum_r A[a, r] (P h_t)[r] B[b, r]        a: the token before (the target's id), b in C_t
-//   q = softmax of S_t(a, .) over C_t                            ids outside come from the target alone
 //   candidate_selector.predecessor_codebook A [V, r], .successor_codebook B [Vd, r], .hidden_projection.weight P [r, d]
-// B starts as zeros: S is U, and greedy drafts are the head's own. Equal scores: the one that the head likes better.
+// What drafts are drawn from, by drafter.selector.law; h the head's own law, softmax of U_t over all that it drafts:
+//   full  q = h(C_t) softmax(S_t(a, .)) on the list, q = h beside it: logits U_t, on the list
+//         S_t + lse(U_t over C_t) - lse(S_t over C_t). Drawing needs U_t of all ids, as it does without a selector
+//   list  q = softmax(S_t(a, .)) over C_t, as DFlash 2 draws; ids outside come from the target alone
+// at temperature 1; at another q is the softmax of the same logits, and the list's mass not quite the head's. The best
+// of S_t has h(C_t) / K at least by the full law, no id beside the list more than that: the best is the same by both
+// laws. Trees that take the best take them from the list.
+// B starts as zeros: S is U on the list, so greedy drafts, and by the full law drawn ones, are the head's own. Equal
+// scores: the one that the head likes better.
 //
 // It belongs to a head (pl_head.selector) and not to a kind of head: it asks for candidates as a tree does, so a head
 // that trims, factors, lists or routes has it with the same recipe key, drafter.selector, and whoever asks a head for
@@ -19,8 +26,9 @@
 
 typedef struct pl_selector {
     int       rank, candidates; // r, K; 0: none
-    pl_tensor before, after;    // A, B: row-major
-    pl_tensor hidden;           // P
+    pl_hf_law law;
+    pl_tensor before, after; // A, B: row-major
+    pl_tensor hidden;        // P
 } pl_selector;
 
 // What of it does not depend on the token before, for M rows.
@@ -28,6 +36,10 @@ typedef struct pl_selector_list {
     const int32_t *id;     // [M, K] draft ids in the order of their logits, -1 past the last
     const float   *value;  // [M, K] their logits
     pl_tensor      hidden; // [M, r] P h
+    // The head's logits of all ids, of which row i's are own_row[i] (NULL: i): where the host reads them, for drafts
+    // that are drawn by the full law; NULL: not found yet.
+    const float   *own; // [.., Vd]
+    const int32_t *own_row;
 } pl_selector_list;
 
 // The published rank, 256 at Qwen3's 151,936 tokens, scaled by the root of the vocabulary: a power of two, 8 at least.

@@ -29,9 +29,11 @@ static looker *from_watch(pl_draft_watch *w) {
 }
 
 static void see(pl_draft_watch *w, pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
-    looker   *l = from_watch(w);
-    bool      routed = h->kind->support || h->position_aware || h->exact.data;
-    pl_tensor part = pl_head_logits(ctx, h, r), whole = part;
+    looker *l = from_watch(w);
+    bool    routed = h->kind->support || h->position_aware || h->exact.data;
+    pl_head greedy = *h;
+    greedy.selector.law = PL_HF_LAW_LIST; // what is not listed is never the best
+    pl_tensor part = pl_head_logits(ctx, l->ceilings.temperature > 0 ? h : &greedy, r), whole = part;
     if (routed) whole = pl_head_all_logits(ctx, h, r);
     if (!part.data || !whole.data || r->level >= PL_CEILINGS_DEPTH) return;
     size_t at = (size_t)r->level * (size_t)l->ceilings.v, n = (size_t)h->vocab * sizeof(float);

@@ -544,6 +544,9 @@ static void test_drafter(void **state) {
         {"architectures", OTHER "\"paceline\":{}", ": paceline.backbone: missing; PacelineDrafter says"},
         {"architectures", OTHER "\"paceline\":{\"backbone\":\"x\",\"layers\":1}", "paceline.layers: unknown"},
         {"architectures", OWN "\"paceline\":{\"head\":{\"kind\":\"low_rank\",\"rank\":[65]}}", "paceline.head.rank"},
+        {"architectures", EAGLE ",\"paceline\":{\"selector\":{\"rank\":4,\"candidates\":9,\"law\":\"short\"}}",
+         "paceline.selector.law: expected \"full\" or \"list\""},
+        {"architectures", EAGLE ",\"paceline\":{\"selector\":{\"law\":\"list\"}}", "paceline.selector.rank: missing"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         put_config(at("d.json"), bad[i].drop, bad[i].more);
@@ -582,6 +585,9 @@ static void assert_same(const pl_hf_config *a, const pl_hf_config *b) {
         {a->norm_before_fc, b->norm_before_fc},
         {a->norm_before_residual, b->norm_before_residual},
         {(int)pl_hf_head_int(&a->head, "rank"), (int)pl_hf_head_int(&b->head, "rank")},
+        {a->selector.rank, b->selector.rank},
+        {a->selector.candidates, b->selector.candidates},
+        {(int)a->selector.law, (int)b->selector.law},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if (pairs[i][0] != pairs[i][1]) fail_msg("field %zu: %d and %d", i, pairs[i][0], pairs[i][1]);
@@ -716,6 +722,12 @@ static void test_round_trip(void **state) {
     assert_ok(pl_hf_config_write(at("rt.json"), &c, &err));
     assert_ok(pl_hf_config_read(&back, at("rt.json"), PL_HF_DRAFTER, &err));
     assert_same(&c, &back);
+    for (int law = 0; pl_hf_law_name(law); law++) {
+        c.selector = (pl_hf_selector){4, 9, (pl_hf_law)law};
+        assert_ok(pl_hf_config_write(at("rt.json"), &c, &err));
+        assert_ok(pl_hf_config_read(&back, at("rt.json"), PL_HF_DRAFTER, &err));
+        assert_same(&c, &back);
+    }
 }
 
 // EAGLE-1: as engines name it, as it is published (a Llama of one layer), and with a head of its own.

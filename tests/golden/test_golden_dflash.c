@@ -49,7 +49,7 @@ static pl_backbone_options options(const char *head) {
                                  .tap = {1, 2, 3},
                                  .conv_taps = is_second(head) ? 2 : 0,
                                  .conv_group = 8,
-                                 .selector = {.rank = 6, .candidates = is_second(head) ? 5 : 0}};
+                                 .selector = {6, is_second(head) ? 5 : 0, PL_HF_LAW_LIST}}; // as theirs
 }
 
 // ---- under training ----

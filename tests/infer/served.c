@@ -31,7 +31,8 @@ void served_make(served_world *w) {
         if (spark) o.head = markov;
         if (i == SERVED_WIDE) o.width = 24;
         if (i == SERVED_RECURRENT) pl_hf_head_set_text(&o.head, "form", "rnn");
-        if (i == SERVED_SECOND) o.conv_taps = 2, o.conv_group = 8, o.selector = (pl_hf_selector){5, 6};
+        if (i == SERVED_SECOND)
+            o.conv_taps = 2, o.conv_group = 8, o.selector = (pl_hf_selector){.rank = 5, .candidates = 6};
         snprintf(w->checkpoint[i], sizeof w->checkpoint[i], "%s/drafter%d", w->base, i);
         assert_int_equal(pl_dir_make(w->checkpoint[i], NULL), PL_OK);
         test_backbone_write(w->checkpoint[i], &w->model, block ? &pl_backbone_dflash : &pl_backbone_eagle3, &o, 43);

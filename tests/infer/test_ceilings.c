@@ -189,13 +189,14 @@ static char *look(const char *target, const pl_backend *be, const pl_inspect_cei
     return text;
 }
 
-enum { WHOLE, TRIMMED, BY_POSITION, SPREAD, CANDIDATES, KINDS };
+enum { WHOLE, TRIMMED, BY_POSITION, SPREAD, CANDIDATES, SELECTED, KINDS };
 
 static void write_head(const char *dir, const pl_llama *target, int kind) {
     int32_t             d2t[DRAFTED];
     pl_backbone_options o = {0};
     for (int i = 0; i < DRAFTED; i++)
         d2t[i] = (4 * i + 7) % VOCAB;
+    if (kind == SELECTED) o.selector = (pl_hf_selector){.rank = 4, .candidates = 5};
     if (kind == CANDIDATES) o.head = pl_hf_head_of("specvocab:rank=4,candidates=5");
     if (kind == TRIMMED || kind == BY_POSITION || kind == SPREAD) {
         o.d2t = d2t;
@@ -218,9 +219,10 @@ static int check_depths(const pl_json *j, int kind, bool cold, int64_t positions
         double a = figure(j, row, "achieved"), c = figure(j, row, "ceiling"), h = figure(j, row, "oracle");
         assert_true(depths++ > 0 ? n <= before : n == before);
         before = n;
-        bool   all = kind == WHOLE || (kind == SPREAD && !cold), fewer = kind == BY_POSITION && depth >= 2;
+        bool all = kind == WHOLE || ((kind == SPREAD || kind == SELECTED) && !cold), five = kind >= CANDIDATES,
+             fewer = kind == BY_POSITION && depth >= 2;
         double retained = figure(j, row, "retained");
-        assert_true(k == (all ? VOCAB : kind == CANDIDATES ? 5 : fewer ? DRAFTED / (depth + 1) : DRAFTED));
+        assert_true(k == (all ? VOCAB : five ? 5 : fewer ? DRAFTED / (depth + 1) : DRAFTED));
         assert_true((cold || 0 < a) && a <= c + 1e-6 && c <= h + 1e-6);
         double target = figure(j, row, "recall_target_best"); // of any head, not of the head's own best
         assert_true(0 <= target && target <= 1 && (!all || target == 1));

@@ -367,9 +367,10 @@ static void eagle3_is_lossless(void **state) {
         {.head = pl_hf_head_of("lowrank:rank=12")},
         {.head = pl_hf_head_of("specvocab:rank=12,candidates=20")},
         {.head = pl_hf_head_of("dynaspec:clusters=12,width=20,k0=5,k1=3,kmin=1")},
-        {.head = pl_hf_head_of("lowrank:rank=12"), .selector = {7, 5}},
-        {.head = pl_hf_head_of("specvocab:rank=12,candidates=9"), .selector = {4, 6}},
-        {.head = pl_hf_head_of("dynaspec:clusters=24,width=20,k0=3,k1=1,kmin=1"), .selector = {5, 8}},
+        {.head = pl_hf_head_of("lowrank:rank=12"), .selector = {.rank = 7, .candidates = 5}},
+        {.head = pl_hf_head_of("specvocab:rank=12,candidates=9"), .selector = {4, 6, PL_HF_LAW_LIST}},
+        {.head = pl_hf_head_of("dynaspec:clusters=24,width=20,k0=3,k1=1,kmin=1"),
+         .selector = {.rank = 5, .candidates = 8}},
         {.layers = 3, .norm_before_fc = true},
         {.layers = 2, .fc_norm = true, .norm_output = true, .norm_before_residual = true},
         {.width = 36, .head = pl_hf_head_of("lowrank:rank=12")}};
@@ -546,9 +547,14 @@ static void dflash_is_lossless(void **state) {
          .anchor_first = true,
          .head = pl_hf_head_of("markov:rank=9,form=rnn")},
         {.layers = 2, .block = 5, .mask_token = 3},
-        {.layers = 2, .block = 6, .mask_token = 3, .conv_taps = 2, .conv_group = 8, .selector = {4, 16}},
+        {.layers = 2,
+         .block = 6,
+         .mask_token = 3,
+         .conv_taps = 2,
+         .conv_group = 8,
+         .selector = {.rank = 4, .candidates = 16}},
         {.layers = 1, .block = 4, .mask_token = 3, .anchor_first = true, .conv_taps = 3, .conv_group = 1},
-        {.layers = 1, .block = 9, .mask_token = 96, .own_head = true, .selector = {9, 3}},
+        {.layers = 1, .block = 9, .mask_token = 96, .own_head = true, .selector = {.rank = 9, .candidates = 3}},
         {.layers = 3, .block = 2, .mask_token = 3, .head = pl_hf_head_of("lowrank:rank=12")},
         {.layers = 2,
          .block = 7,
@@ -562,7 +568,7 @@ static void dflash_is_lossless(void **state) {
          .own_head = true,
          .d2t = list,
          .draft_vocab = sizeof list / sizeof *list,
-         .selector = {3, 4}}};
+         .selector = {.rank = 3, .candidates = 4}}};
     blocks_are_lossless(&pl_backbone_dflash, kinds, sizeof kinds / sizeof *kinds);
 }
 
@@ -572,7 +578,11 @@ static void peagle_is_lossless(void **state) {
     const pl_backbone_options kinds[] = {
         {.block = 4, .mask_token = 3},
         {.layers = 2, .block = 6, .mask_token = 9, .fc_norm = true, .head = pl_hf_head_of("lowrank:rank=12")},
-        {.layers = 2, .block = 5, .mask_token = 3, .norm_before_residual = true, .selector = {4, 16}},
+        {.layers = 2,
+         .block = 5,
+         .mask_token = 3,
+         .norm_before_residual = true,
+         .selector = {.rank = 4, .candidates = 16}},
         {.layers = 2, .block = 5, .mask_token = 3, .width = 36}};
     blocks_are_lossless(&pl_backbone_peagle, kinds, sizeof kinds / sizeof *kinds);
 }
@@ -687,25 +697,30 @@ static void drawn_children(void **state) {
     drawn_by(&pl_backbone_dflash,
              &(pl_backbone_options){
                  .layers = 1, .block = 4, .anchor_first = true, .head = pl_hf_head_of("markov:rank=9,form=rnn")});
+    drawn_by(&pl_backbone_dflash, &(pl_backbone_options){.layers = 1,
+                                                         .block = 4,
+                                                         .mask_token = 3,
+                                                         .conv_taps = 2,
+                                                         .conv_group = 16,
+                                                         .selector = {.rank = 6, .candidates = 40}});
+    drawn_by(&pl_backbone_eagle3, &(pl_backbone_options){.selector = {.rank = 6, .candidates = 40}});
+    drawn_by(&pl_backbone_eagle3, &(pl_backbone_options){.selector = {6, 40, PL_HF_LAW_LIST}});
     drawn_by(&pl_backbone_dflash,
-             &(pl_backbone_options){
-                 .layers = 1, .block = 4, .mask_token = 3, .conv_taps = 2, .conv_group = 16, .selector = {6, 40}});
-    drawn_by(&pl_backbone_eagle3, &(pl_backbone_options){.selector = {6, 40}});
+             &(pl_backbone_options){.layers = 1, .block = 4, .mask_token = 3, .selector = {6, 40, PL_HF_LAW_LIST}});
+    drawn_by(&pl_backbone_eagle3, &(pl_backbone_options){.head = pl_hf_head_of("specvocab:rank=12,candidates=60"),
+                                                         .selector = {.rank = 6, .candidates = 40}});
     drawn_by(&pl_backbone_eagle3,
-             &(pl_backbone_options){.head = pl_hf_head_of("specvocab:rank=12,candidates=60"), .selector = {6, 40}});
-    drawn_by(
-        &pl_backbone_eagle3,
-        &(pl_backbone_options){.head = pl_hf_head_of("dynaspec:clusters=12,width=20,k0=6,k1=6"), .selector = {6, 40}});
+             &(pl_backbone_options){.head = pl_hf_head_of("dynaspec:clusters=12,width=20,k0=6,k1=6"),
+                                    .selector = {.rank = 6, .candidates = 40}});
     drawn_by(&pl_backbone_peagle, &(pl_backbone_options){.layers = 2, .block = 4, .mask_token = 3});
 }
 
-// As they begin, convolutions and selector change nothing: candidates, their logits and the sum over them are those of
-// the drafter without them, for every token before, bit for bit.
+// As they begin, convolutions and selector change nothing: candidates, their logits, and the logits of all that is
+// drawn from are those of the drafter without them, for every token before, bit for bit.
 typedef struct beginning {
     const pl_backbone *b;
     int32_t            id[2][6];
-    float              value[2][6];
-    pl_tensor          y;
+    float              value[2][6], logits[2][TEST_VOCAB];
 } beginning;
 
 static void run_beginning(pl_ctx *ctx, void *arg) {
@@ -729,7 +744,9 @@ static void run_beginning(pl_ctx *ctx, void *arg) {
     int32_t            *id = pl_ctx_bytes(ctx, sizeof o->id);
     float              *value = pl_ctx_bytes(ctx, sizeof o->value);
     pl_head_topk(ctx, &o->b->head, &r, 6, id, value, NULL);
+    pl_tensor logits = pl_head_logits(ctx, &o->b->head, &r);
     if (ctx->measuring) return;
+    memcpy(o->logits, pl_f32(&logits), sizeof o->logits);
     memcpy(o->id, id, sizeof o->id);
     memcpy(o->value, value, sizeof o->value);
 }
@@ -744,7 +761,7 @@ static void second_begins_as_the_first(void **state) {
                                           .tap = {1, 2},
                                           .conv_taps = 2,
                                           .conv_group = 16,
-                                          .selector = {5, 6}}};
+                                          .selector = {.rank = 5, .candidates = 6}}};
     beginning                 o[2] = {0};
     char                      dir[64], draft[2][64];
     world                    *w = calloc(1, sizeof *w);
@@ -767,6 +784,7 @@ static void second_begins_as_the_first(void **state) {
     }
     assert_memory_equal(o[0].id, o[1].id, sizeof o[0].id);
     assert_memory_equal(o[0].value, o[1].value, sizeof o[0].value);
+    assert_memory_equal(o[0].logits, o[1].logits, sizeof o[0].logits);
     assert_true(o[0].value[0][0] > o[0].value[0][5]);
     pl_llama_fini(&w->target);
     for (int i = 0; i < 2; i++)

@@ -183,7 +183,8 @@ static const drafting draftings[] = {
     {&pl_backbone_eagle3, "specvocab:rank=12,candidates=20", "specvocab", .tree = "chain:4"},
     {&pl_backbone_eagle3, "dynaspec:clusters=12,width=20,k0=5,k1=3,kmin=1", "dynaspec", .tree = "static:3x2"},
     {&pl_backbone_eagle3, "dynaspec:clusters=24,width=20,k0=2,k1=1,kmin=1", "selected", .tree = "static:3x2",
-     .selector = {5, 9}},
+     .selector = {.rank = 5, .candidates = 9}},
+    {&pl_backbone_eagle3, "full", "of a list", .tree = "static:3x2", .selector = {5, 9, PL_HF_LAW_LIST}},
     {.what = "lookup", .tree = "chain:4"},
     {.what = "recycle"},
 };
@@ -247,7 +248,7 @@ static void drawn(void **state) {
     open_on(&plain, dir, PL_BF16, pl_backend_cuda_emulated());
     verifier = pl_verifier_find("rejection", &err);
     if (!verifier) fail_msg("%s", err.msg);
-    for (int i = 1; i < 5; i++) {
+    for (int i = 1; draftings[i].kind; i++) {
         drafting g = draftings[i];
         g.tree = "chain:3";
         with(&g, &m, PL_BF16, 0.8, 1, queued);

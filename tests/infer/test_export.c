@@ -461,7 +461,8 @@ static void gguf_blocks(void **state) {
         .layers = 1, .block = 4, .anchor_first = true, .head = pl_hf_head_of("markov:rank=7,form=rnn")};
     test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
     refuse("gguf", checkpoint, served, "a rnn Markov head, llama.cpp knows the vanilla one");
-    o = (pl_backbone_options){.layers = 1, .block = 4, .conv_taps = 2, .conv_group = 8, .selector = {5, 7}};
+    o = (pl_backbone_options){
+        .layers = 1, .block = 4, .conv_taps = 2, .conv_group = 8, .selector = {.rank = 5, .candidates = 7}};
     test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
     refuse("gguf", checkpoint, served, "7 candidates, for which llama.cpp wants a width of 56 at least, not 48");
 }

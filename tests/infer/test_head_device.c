@@ -33,6 +33,8 @@ typedef struct side { // one backend's
     shared      *s;
     pl_head_rows rows;
     bool         begins; // before something else is queued, as a backbone's step is
+    int          law;    // of law_step's logits
+    float       *logits; // [ROWS, TEST_VOCAB]
 } side;
 
 static const struct {
@@ -47,11 +49,12 @@ static const struct {
     {.head = "dynaspec:clusters=12,router=coral,k0=3,fixed"},
     {.head = "dynaspec:clusters=97,width=8,k0=1,k1=1"}, // fewer rows than are wanted
     {.head = "dynaspec:clusters=30,width=8,k0=200,k1=3"},
-    {.head = "full", .selector = {5, 9}},
-    {.head = "specvocab:rank=12,candidates=20", .selector = {5, 9}},
-    {.head = "specvocab:rank=12,candidates=4", .selector = {5, 9}}, // fewer than it rescores
-    {.head = "dynaspec:clusters=12,width=20,k0=4,k1=2", .selector = {5, 9}},
-    {.head = "dynaspec:clusters=97,width=8,k0=3,k1=3", .selector = {5, 9}},
+    {.head = "full", .selector = {.rank = 5, .candidates = 9}},
+    {.head = "specvocab:rank=12,candidates=20", .selector = {.rank = 5, .candidates = 9}},
+    {.head = "specvocab:rank=12,candidates=4", .selector = {.rank = 5, .candidates = 9}}, // fewer than it rescores
+    {.head = "dynaspec:clusters=12,width=20,k0=4,k1=2", .selector = {.rank = 5, .candidates = 9}},
+    {.head = "dynaspec:clusters=97,width=8,k0=3,k1=3", .selector = {.rank = 5, .candidates = 9}},
+    {.head = "full", .selector = {5, 9, PL_HF_LAW_LIST}},
 };
 enum { HEADS = sizeof heads / sizeof *heads };
 
@@ -61,6 +64,30 @@ static void head_step(pl_ctx *ctx, void *arg) {
     if (e->begins) pl_head_begin(ctx, &e->b->head, &rows);
     rows.x = pl_add(ctx, rows.x, pl_embed(ctx, rows.embed, rows.token, ROWS), (pl_tensor){0});
     pl_head_topk(ctx, &e->b->head, &rows, BEST, e->s->id, e->s->value, e->s->lse);
+}
+
+// What drafts are drawn from: by the head as it is, by its selector's list alone, by what stands before the selector.
+enum { AS_IT_IS, OF_LIST, OWN, LAWS };
+typedef float law[ROWS][TEST_VOCAB];
+
+static void law_step(pl_ctx *ctx, void *arg) {
+    side        *e = arg;
+    pl_head      h = e->b->head;
+    pl_head_rows rows = e->rows;
+    if (e->law == OF_LIST) h.selector.law = PL_HF_LAW_LIST;
+    if (e->law == OWN) h.selector.candidates = 0;
+    rows.x = pl_add(ctx, rows.x, pl_embed(ctx, rows.embed, rows.token, ROWS), (pl_tensor){0});
+    pl_tensor y = pl_head_logits(ctx, &h, &rows);
+    if (ctx->measuring) return;
+    assert_non_null(y.data);
+    memcpy(e->logits, y.data, sizeof(law));
+}
+
+static void largest_step(pl_ctx *ctx, void *arg) {
+    side *e = arg;
+    head_step(ctx, e);
+    for (e->law = 0; e->law < LAWS; e->law++)
+        law_step(ctx, e);
 }
 
 static void open_side(side *e, const char *dir, const char *draft, pl_dtype t, const pl_backend *be, bool repeats) {
@@ -79,7 +106,7 @@ static void open_side(side *e, const char *dir, const char *draft, pl_dtype t, c
                              .embed = e->b->embed};
     assert_int_equal(pl_ctx_init(&e->ctx, be, NULL), PL_OK);
     e->ctx.repeats = repeats;
-    if (pl_ctx_measure(&e->ctx, head_step, e, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_ctx_measure(&e->ctx, largest_step, e, &err) != PL_OK) fail_msg("%s", err.msg);
 }
 
 static void close_side(side *e) {
@@ -154,6 +181,81 @@ static void the_cpus_choice(void **state) {
     }
 }
 
+static void get_law(side *e, int which, law out) {
+    pl_err err = {0};
+    e->law = which;
+    e->logits = &out[0][0];
+    pl_ctx_begin(&e->ctx);
+    law_step(&e->ctx, e);
+    if (pl_ctx_sync(&e->ctx, &err) != PL_OK) fail_msg("%s", err.msg);
+}
+
+static double mass_of(const float *z) {
+    double sum = 0;
+    for (int v = 0; v < TEST_VOCAB; v++)
+        sum += exp((double)z[v]);
+    return sum;
+}
+
+// A selector's full law against its words: beside the list the head's own logits, bit for bit; on the list the mass
+// that the head gives it, shared as the list's law shares it. How many tokens lie beside lists.
+static int check_full(law got, law list, law own) {
+    int beside = 0;
+    for (int m = 0; m < ROWS; m++) {
+        double scores = mass_of(list[m]), whole = mass_of(own[m]), on_list = 0;
+        for (int v = 0; v < TEST_VOCAB; v++)
+            on_list += list[m][v] > -INFINITY ? exp((double)own[m][v]) : 0;
+        for (int v = 0; v < TEST_VOCAB; v++) {
+            double q = exp((double)got[m][v]) / whole, want = exp((double)list[m][v]) / scores * on_list / whole;
+            if (list[m][v] > -INFINITY) {
+                assert_true(fabs(q - want) < 1e-6);
+                continue;
+            }
+            assert_memory_equal(&got[m][v], &own[m][v], sizeof(float));
+            beside += own[m][v] > -INFINITY;
+        }
+        if (whole > 0) assert_true(fabs(mass_of(got[m]) / whole - 1) < 1e-6);
+    }
+    return beside;
+}
+
+// What drafts are drawn from, on both; list and head are the CPU's there, so the device's law is held to them as well.
+static void the_cpus_law(void **state) {
+    (void)state;
+    static law here_got, there_got, list, own;
+    int        beside = 0, moved = 0;
+    for (int i = 0; i < HEADS; i++) {
+        char dir[64], draft[64];
+        side here = {0}, there = {0};
+        make_head(dir, draft, i);
+        open_side(&here, dir, draft, PL_F32, pl_backend_cpu(), false);
+        open_side(&there, dir, draft, PL_F32, test_device(), true);
+        bool full = heads[i].selector.candidates > 0 && heads[i].selector.law == PL_HF_LAW_FULL;
+        for (int step = 0; step < STEPS; step++) {
+            here.rows.level = there.rows.level = step % 4;
+            put_inputs(&here, step, -1);
+            put_inputs(&there, step, -1);
+            get_law(&here, AS_IT_IS, here_got);
+            get_law(&there, AS_IT_IS, there_got);
+            for (int k = 0; k < ROWS * TEST_VOCAB; k++) {
+                float a = here_got[k / TEST_VOCAB][k % TEST_VOCAB], b = there_got[k / TEST_VOCAB][k % TEST_VOCAB];
+                if (!(a == b || fabsf(a - b) < 1e-4f))
+                    fail_msg("head %d (%s): %g here, %g there", i, heads[i].head, a, b);
+            }
+            get_law(&here, OWN, own);
+            get_law(&here, OF_LIST, list);
+            if (full) beside += check_full(here_got, list, own);
+            if (full) moved += memcmp(here_got, own, sizeof own) != 0;
+            if (heads[i].selector.law == PL_HF_LAW_LIST) assert_memory_equal(here_got, list, sizeof list);
+        }
+        close_side(&here);
+        close_side(&there);
+        test_rmdir(dir);
+        test_rmdir(draft);
+    }
+    assert_true(beside > 1000 && moved >= 4 * STEPS);
+}
+
 static void nothing_waits(void **state) {
     (void)state;
     for (int i = 0; i < HEADS; i++) {
@@ -225,10 +327,8 @@ static void nan_is_told(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_cpus_choice),
-        cmocka_unit_test(nothing_waits),
-        cmocka_unit_test(steps_become_graphs),
-        cmocka_unit_test(nan_is_told),
+        cmocka_unit_test(the_cpus_choice),     cmocka_unit_test(the_cpus_law), cmocka_unit_test(nothing_waits),
+        cmocka_unit_test(steps_become_graphs), cmocka_unit_test(nan_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

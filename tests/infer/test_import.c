@@ -537,7 +537,7 @@ static void blocks_round_trips(void **state) {
             if (spark) pl_hf_head_set_flag(&o.head, "confidence", true);
             if (own) o.own_head = true, o.d2t = some_tokens(), o.draft_vocab = DRAFTED;
             if (kind == 4) o.head = pl_hf_head_make("lowrank", RANK);
-            if (kind == 5) o.conv_taps = 2, o.conv_group = 8, o.selector = (pl_hf_selector){5, 9};
+            if (kind == 5) o.conv_taps = 2, o.conv_group = 8, o.selector = (pl_hf_selector){.rank = 5, .candidates = 9};
             write_block(&o);
             export_to(engine->name, checkpoint, out);
             expect_block(kind == 4 ? "lowrank" : own ? "full" : spark ? "markov" : "target", 2);

@@ -377,7 +377,7 @@ static void block_costs(const pl_backend *be, int batch, int from, int to) {
     const pl_backbone_options kinds[] = {
         {.layers = 1, .block = 6, .mask_token = 3},
         {.layers = 1, .block = 4, .anchor_first = true, .head = pl_hf_head_of("markov:rank=6,form=rnn,confidence")},
-        {.layers = 1, .block = 5, .conv_taps = 2, .conv_group = 8, .selector = {4, 6}}};
+        {.layers = 1, .block = 5, .conv_taps = 2, .conv_group = 8, .selector = {.rank = 4, .candidates = 6}}};
     enum { KINDS = sizeof kinds / sizeof *kinds };
     static const int drafts[KINDS] = {5, 4, 4};
     char             dir[64];

@@ -30,6 +30,7 @@ typedef enum look {
     SURE,           // the drafter is all but certain
     SELECTED,       // a selector's: of a list of each depth's, scored by the token before; nothing else is drafted
     SHORT_SELECTED, // the same of a list of each prefix's own, which may hold one token alone (a router's)
+    FULL_SELECTED,  // by the full law: what is not listed keeps its mass, the list has what the head gives it
     LOOKS
 } look;
 
@@ -73,9 +74,9 @@ static void unmake(toy *t) {
 // is added is the last token's.
 static void select_at(const toy *t, uint64_t seed, int x, float *drafter) {
     enum { RANK = 2 };
-    bool   each = t->look == SHORT_SELECTED;
+    bool   each = t->look == SHORT_SELECTED, full = t->look == FULL_SELECTED;
     int    depth = 0, last = x > 0 ? (x - 1) % t->v : t->v, listed = each ? 1 + (x + (int)(seed % 2)) % 2 : 2;
-    double unary[V_MAX];
+    double unary[V_MAX], of_head = 0, of_scores = 0;
     for (int at = x; at > 0; at = (at - 1) / t->v)
         depth++;
     pl_rng r = pl_rng_make(seed, PL_STREAM_TEST, (uint64_t)(each ? 3000 + x : 1000 + depth)),
@@ -83,7 +84,8 @@ static void select_at(const toy *t, uint64_t seed, int x, float *drafter) {
     for (int i = 0; i < t->v; i++)
         unary[i] = exp(1.5 * (double)pl_rng_normal(r, (uint64_t)i));
     for (int i = 0; i < t->v; i++)
-        drafter[i] = -INFINITY;
+        drafter[i] = full ? (float)log(unary[i]) : -INFINITY;
+    int64_t list[V_MAX];
     for (int k = 0; k < listed && k < t->v; k++) {
         int64_t b = pl_propose_best(unary, t->v);
         double  add = 0;
@@ -92,8 +94,13 @@ static void select_at(const toy *t, uint64_t seed, int x, float *drafter) {
                    (double)pl_rng_normal(r, (uint64_t)(100 + j)) *
                    (double)pl_rng_normal(codes, (uint64_t)(1000 + b * RANK + j));
         drafter[b] = (float)(log(unary[b]) + add);
+        of_head += unary[b];
+        of_scores += unary[b] * exp(add);
+        list[k] = b;
         unary[b] = 0;
     }
+    for (int k = 0; k < listed && k < t->v && full; k++)
+        drafter[list[k]] += (float)log(of_head / of_scores);
 }
 
 static void make(toy *t, uint64_t seed) {
@@ -128,7 +135,7 @@ static void make(toy *t, uint64_t seed) {
             if (t->look == DRAFTER_ZEROS && i != 0 && !here) drafter[i] = -INFINITY;
             if (t->look == DISJOINT) *(i % 2 ? &target[i] : &drafter[i]) = -INFINITY;
         }
-        if (t->look == SELECTED || t->look == SHORT_SELECTED) select_at(t, seed, x, drafter);
+        if (t->look >= SELECTED) select_at(t, seed, x, drafter);
         assert_true(pl_distribution(t->p[x], target, t->v, &t->sampling, &(pl_history){0}, &t->work));
         float copy[V_MAX];
         memcpy(copy, drafter, sizeof copy);
@@ -353,12 +360,12 @@ static void block_beats_rejection(void **state) {
 }
 
 // The largest error of a verifier that is known to be wrong, over a few toys.
-static double error_of(const pl_verifier *v, int shape, bool argmax_draft, bool trimmed) {
+static double error_of(const pl_verifier *v, int shape, look l, bool argmax_draft, bool trimmed) {
     double error = 0;
     for (uint64_t seed = 0; seed < 6; seed++) {
         toy   *t = &the_toy;
         double whole[V_MAX];
-        set(t, shape, PLAIN, false, 3 * seed);
+        set(t, shape, l, false, 3 * seed);
         t->argmax_draft = argmax_draft;
         if (trimmed) {
             drafter_dist(t, 0, whole); // before one token is left out
@@ -380,16 +387,20 @@ static void controls_fail(void **state) {
         const char        *what;
         int                shape;
         bool               argmax_draft, trimmed;
-    } control[] = {{&test_biased_fresh, "a fresh draw on a mismatch", 1, false, false},
-                   {&test_biased_fresh, "the same, a tree", 4, false, false},
-                   {&test_biased_no_residual, "the target's distribution after a rejection", 0, false, false},
-                   {&test_biased_merged, "repeats merged", 2, false, false},
-                   {&test_biased_untrimmed, "the untrimmed distribution in the residual", 0, false, true},
-                   {&pl_verify_rejection, "the best token, tested as if drawn", 0, true, false},
-                   {&pl_verify_block, "the best tokens of a chain, judged as if drawn", 8, true, false},
-                   {&pl_verify_typical, "typical acceptance", 1, false, false}};
+        look               look;
+    } control[] = {{&test_biased_fresh, "a fresh draw on a mismatch", 1, false, false, PLAIN},
+                   {&test_biased_fresh, "the same, a tree", 4, false, false, PLAIN},
+                   {&test_biased_no_residual, "the target's distribution after a rejection", 0, false, false, PLAIN},
+                   {&test_biased_no_residual, "the same behind a selector", 8, false, false, FULL_SELECTED},
+                   {&test_biased_merged, "repeats merged", 2, false, false, PLAIN},
+                   {&test_biased_untrimmed, "the untrimmed distribution in the residual", 0, false, true, PLAIN},
+                   {&pl_verify_rejection, "the best token, tested as if drawn", 0, true, false, PLAIN},
+                   {&pl_verify_rejection, "the same behind a selector", 0, true, false, FULL_SELECTED},
+                   {&pl_verify_block, "the best tokens of a chain, judged as if drawn", 8, true, false, PLAIN},
+                   {&pl_verify_typical, "typical acceptance", 1, false, false, PLAIN}};
     for (size_t i = 0; i < sizeof control / sizeof *control; i++) {
-        double e = error_of(control[i].v, control[i].shape, control[i].argmax_draft, control[i].trimmed);
+        double e =
+            error_of(control[i].v, control[i].shape, control[i].look, control[i].argmax_draft, control[i].trimmed);
         print_message("%s: off by %.3f\n", control[i].what, e);
         assert_true(e > 0.01);
     }

@@ -256,10 +256,11 @@ static void learns_dflash2(void **state) {
                   "train.objective=hard-ce\ntrain.selector_objective=ce\n",
            &pl_backbone_dflash, "full");
     learns("selected", "drafter.selector.candidates=16\ndrafter.selector.rank=8\n", &pl_backbone_eagle3, "full");
-    learns("selected-slim",
-           "drafter.selector.candidates=16\ndrafter.head.kind=lowrank\ndrafter.head.rank=16\n"
-           "train.selector_objective=lk-lambda\n",
-           &pl_backbone_eagle3, "lowrank");
+    learns(
+        "selected-slim",
+        "drafter.selector.candidates=16\ndrafter.selector.law=list\ndrafter.head.kind=lowrank\ndrafter.head.rank=16\n"
+        "train.selector_objective=lk-lambda\n",
+        &pl_backbone_eagle3, "lowrank");
 }
 
 // The target answers while EAGLE-1 learns; a dataset without taps serves it as one with them does.
@@ -543,6 +544,7 @@ static void refused_before_anything(void **state) {
         {"drafter.kind=dflash\ntrain.unroll=0\ntrain.draft_weights=d-pace",
          ": d-pace weighs by cross-entropy; give train.objective: hard-ce"},
         {"train.selector_objective=kl", "train.selector_objective=kl: is of a drafter with drafter.selector"},
+        {"drafter.selector.law=list", "drafter.selector.law=list: is of a drafter with drafter.selector"},
         {"drafter.selector.candidates=4\ntrain.selector_objective=label", "give hard-ce for its choice"},
         {"drafter.kind=dflash\ndrafter.block=4\ntrain.unroll=0\ntrain.draft_weights=d-pace\ntrain.objective=hard-ce\n"
          "drafter.selector.candidates=4\ntrain.selector_objective=tv",

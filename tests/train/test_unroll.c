@@ -13,6 +13,7 @@
 #include "kernels/op/divergence.h"
 #include "train/keys.h"
 #include "train/loop/block.h"
+#include "train/task/selected.h"
 #include "train/task/unroll.h"
 #include <math.h>
 #include <stdlib.h>
@@ -46,6 +47,7 @@ static double depth_ratio = 1; // P-EAGLE's
 static int          selected_from;
 static pl_objective selected_by;
 static bool         as_it_is;
+static pl_hf_law    selected_law;
 
 static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *be, pl_pool *pool,
                       const pl_hf_head *head, bool trimmed, pl_dtype round_to) {
@@ -71,7 +73,7 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     pl_backbone_options o = {.head = *head, .bias = true, .n_taps = TAPS, .tap = {1, 3}};
     o.own_embed = width;
     o.width = width;
-    o.selector = (pl_hf_selector){.rank = selected_from ? 3 : 0, .candidates = selected_from};
+    o.selector = (pl_hf_selector){.rank = selected_from ? 3 : 0, .candidates = selected_from, .law = selected_law};
     if (kind->ahead) o.block = K, o.mask_token = 2;
     if (pl_backbone_create(&s->model, kind, &s->target, &o, be, &err) != PL_OK) fail_msg("%s", err.msg);
     if (trimmed) {
@@ -439,6 +441,133 @@ static void selects_as_the_head(void **state) {
     as_it_is = false;
 }
 
+// A selector that has learned nothing, of a short list: by the full law the head is accepted as if there were none, and
+// by the list's it is not.
+static void accepted_as_the_head(void **state) {
+    (void)state;
+    static setup s[3];
+    pl_err       err = {0};
+    for (int trimmed = 0; trimmed < 2; trimmed++) {
+        int counted = 0, other = 0;
+        for (int i = 0; i < 3; i++) { // none, full, list
+            selected_from = i ? 5 : 0;
+            selected_law = i == 2 ? PL_HF_LAW_LIST : PL_HF_LAW_FULL;
+            make(&s[i], pl_backend_ref64(), NULL, trimmed ? "lowrank" : "full", trimmed, PL_F32);
+            load_rows(&s[i]);
+            if (pl_unroll_score(&s[i].u, &err) != PL_OK) fail_msg("%s", err.msg);
+        }
+        for (int i = 0; i < K * 15; i++) {
+            if (s[0].u.weight[0][i] == 0) continue;
+            double none = (double)s[0].u.accept[i];
+            assert_true(fabs((double)s[1].u.accept[i] - none) < 1e-6);
+            other += fabs((double)s[2].u.accept[i] - none) > 1e-3;
+            counted++;
+        }
+        assert_true(counted > 8 && other > 4);
+        for (int i = 0; i < 3; i++)
+            destroy(&s[i]);
+    }
+    selected_from = 0;
+    selected_law = PL_HF_LAW_FULL;
+}
+
+// Held-out acceptance is the overlap of the target's law with what decoding draws from, by either law, of every kind of
+// head that has a list.
+typedef struct compared {
+    setup    *s;
+    double    promised[9], drawn[9];
+    pl_tensor last;
+} compared;
+
+static void compare_acceptance(pl_ctx *ctx, void *arg) {
+    static const int32_t before[9] = {3, 7, 11, 2, 19, 4, 4, 9, 22}, row[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+    static int32_t       choice[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+    static float         x[9 * D], last[9 * D], weight[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+    compared            *o = arg;
+    const pl_head       *h = &o->s->model->head;
+    for (int i = 0; i < 9 * D; i++) {
+        x[i] = 2 * noise(6, i);
+        last[i] = noise(7, i);
+    }
+    pl_head_rows       r = {.x = pl_tensor_2d(x, PL_F32, 9, D), .token = before};
+    pl_divergence_args d = {.x = pl_head_project(ctx, h, r.x, (pl_tensor){0}),
+                            .w = h->exact.data ? h->exact : h->out,
+                            .xt = pl_tensor_2d(last, PL_F32, 9, D),
+                            .wt = pl_tensor_2d(o->s->head, PL_F32, VOCAB, D),
+                            .teacher_cap = TEACHER_CAP,
+                            .teacher_row = row,
+                            .weight = weight,
+                            .d2t = h->d2t,
+                            .accept = pl_ctx_const_1d(ctx, 9)};
+    pl_selected        s = {.head = h,
+                            .x = r.x,
+                            .rows = d.x,
+                            .before = before,
+                            .choice = choice,
+                            .last_hidden = d.xt,
+                            .wt = d.wt,
+                            .teacher_row = row,
+                            .cap = TEACHER_CAP,
+                            .scored = true};
+    if (h->exact.data) d.x = r.x;
+    pl_divergence(ctx, &d);
+    s.stat = d.teacher_stat;
+    pl_selected_list(ctx, &s);
+    pl_selected_teach(ctx, &s);
+    pl_tensor score = pl_selected_scores(ctx, &s, s.own), z = pl_head_logits(ctx, h, &r);
+    if (ctx->measuring) return;
+    for (int i = 0; i < 9; i++) {
+        int32_t best;
+        double  p[VOCAB], sum = 0, sum_q = 0;
+        o->promised[i] = pl_selected_accept(&s, &score, i, pl_real_at(&d.accept, i), &best);
+        for (int v = 0; v < VOCAB; v++) {
+            double logit = 0;
+            for (int j = 0; j < D; j++)
+                logit += (double)last[i * D + j] * (double)o->s->head[v * D + j];
+            sum += p[v] = exp(TEACHER_CAP * tanh(logit / TEACHER_CAP));
+        }
+        for (int64_t j = 0; j < h->vocab; j++)
+            sum_q += exp(pl_real_at(&z, i * h->vocab + j));
+        o->drawn[i] = 0;
+        for (int64_t j = 0; j < h->vocab; j++)
+            o->drawn[i] += fmin(p[h->d2t ? h->d2t[j] : j] / sum, exp(pl_real_at(&z, i * h->vocab + j)) / sum_q);
+    }
+}
+
+static void promises_what_is_drawn(void **state) {
+    (void)state;
+    static setup s;
+    pl_err       err = {0};
+    const char  *kinds[] = {"full", "lowrank", "specvocab:rank=3,candidates=23", "specvocab:rank=3,candidates=11"};
+    for (int kind = 0; kind < 4; kind++)
+        for (int law = 0; law < 2; law++) {
+            compared   o = {.s = &s};
+            pl_ctx     ctx;
+            pl_hf_head spec = kind == 1 ? pl_hf_head_make("lowrank", 3) : pl_hf_head_of(kinds[kind]);
+            bool       trimmed = kind == 1 || kind == 3;
+            selected_from = 5;
+            selected_law = (pl_hf_law)law;
+            make_spec(&s, &pl_backbone_eagle3, pl_backend_cpu(), NULL, &spec, trimmed, PL_F32);
+            float *w = s.block.w;
+            for (int64_t i = 0; i < s.block.n; i++)
+                w[i] = 3 * w[i] + 0.3F * noise(5, i);
+            assert_int_equal(pl_param_block_refresh(&s.block, NULL), PL_OK);
+            assert_int_equal(pl_ctx_init(&ctx, pl_backend_cpu(), NULL), PL_OK);
+            if (pl_ctx_measure(&ctx, compare_acceptance, &o, &err) != PL_OK) fail_msg("%s", err.msg);
+            pl_ctx_begin(&ctx);
+            compare_acceptance(&ctx, &o);
+            if (pl_ctx_sync(&ctx, &err) != PL_OK) fail_msg("%s", err.msg);
+            for (int i = 0; i < 9; i++)
+                if (!(fabs(o.promised[i] - o.drawn[i]) < 1e-5 && o.drawn[i] > 0 && o.drawn[i] < 1))
+                    fail_msg("%s, %s law, row %d: %.9g promised, %.9g drawn", kinds[kind], pl_hf_law_name(law), i,
+                             o.promised[i], o.drawn[i]);
+            pl_ctx_fini(&ctx);
+            destroy(&s);
+        }
+    selected_from = 0;
+    selected_law = PL_HF_LAW_FULL;
+}
+
 // Of a short list: total variation is what `rejection` does not accept. The gradient by each objective.
 static void selects_by(void **state) {
     (void)state;
@@ -449,6 +578,7 @@ static void selects_by(void **state) {
         int counted = 0;
         selected_from = 5;
         selected_by = PL_OBJ_TV;
+        selected_law = PL_HF_LAW_LIST;
         make(&s, pl_backend_ref64(), NULL, trimmed ? "lowrank" : "full", trimmed, PL_F32);
         draw_weights(&s);
         double *w = s.block.w;
@@ -465,6 +595,7 @@ static void selects_by(void **state) {
         assert_true(counted > 4);
         destroy(&s);
     }
+    selected_law = PL_HF_LAW_FULL;
     for (size_t i = 0; i < sizeof by / sizeof *by; i++) {
         selected_by = by[i];
         gradient_by(&pl_backbone_eagle3, i % 2 ? "lowrank" : "full", i % 3 == 1, PL_OBJ_KL, false);
@@ -957,6 +1088,8 @@ int main(void) {
         cmocka_unit_test(objectives_by_name),
         cmocka_unit_test(top_k_loss),
         cmocka_unit_test(selects_as_the_head),
+        cmocka_unit_test(accepted_as_the_head),
+        cmocka_unit_test(promises_what_is_drawn),
         cmocka_unit_test(selects_by),
         cmocka_unit_test(pieces),
         cmocka_unit_test(drawn_depths),

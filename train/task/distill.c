@@ -329,6 +329,7 @@ pl_status pl_distill_check(const pl_recipe *r, pl_err *err) {
                                        &tr->drafter.conv.group,
                                        &tr->drafter.selector.rank,
                                        &tr->drafter.selector.candidates,
+                                       &tr->drafter.selector.law,
                                        &tr->train.selector_weight,
                                        &tr->train.selector_objective};
     const void *const      head[] = {&hd->kind,         &hd->vocab, &hd->vocab_size, &hd->position_aware,

@@ -426,23 +426,24 @@ static pl_status mask_token(int *out, const pl_recipe *r, const pl_llama *target
 static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl_err *err) {
     const pl_recipe       *r = e->r;
     const pl_train_recipe *tr = pl_train_recipe_of(r);
-    pl_backbone_options    o = {
-           .head = pl_train_head_read(r),
-           .own_head = !pl_train_freezes_head(r),
-           .bias = tr->drafter.bias,
-           .width = (int)tr->drafter.width,
-           .own_embed = tr->drafter.own_embeddings,
-           .inter = (int)tr->drafter.intermediate,
-           .layers = (int)tr->drafter.layers,
-           .block = (int)tr->drafter.block,
-           .anchor_first = tr->drafter.anchor_first,
-           .conv_taps = (int)tr->drafter.conv.taps,
-           .conv_group = (int)tr->drafter.conv.group,
-           .selector = {.rank = (int)tr->drafter.selector.rank, .candidates = (int)tr->drafter.selector.candidates},
-           .fc_norm = tr->drafter.fc_norm,
-           .norm_before_fc = tr->drafter.norm_before_fc,
-           .norm_output = tr->drafter.norm_output,
-           .norm_before_residual = tr->drafter.norm_before_residual};
+    pl_backbone_options    o = {.head = pl_train_head_read(r),
+                                .own_head = !pl_train_freezes_head(r),
+                                .bias = tr->drafter.bias,
+                                .width = (int)tr->drafter.width,
+                                .own_embed = tr->drafter.own_embeddings,
+                                .inter = (int)tr->drafter.intermediate,
+                                .layers = (int)tr->drafter.layers,
+                                .block = (int)tr->drafter.block,
+                                .anchor_first = tr->drafter.anchor_first,
+                                .conv_taps = (int)tr->drafter.conv.taps,
+                                .conv_group = (int)tr->drafter.conv.group,
+                                .selector = {.rank = (int)tr->drafter.selector.rank,
+                                             .candidates = (int)tr->drafter.selector.candidates,
+                                             .law = (pl_hf_law)tr->drafter.selector.law},
+                                .fc_norm = tr->drafter.fc_norm,
+                                .norm_before_fc = tr->drafter.norm_before_fc,
+                                .norm_output = tr->drafter.norm_output,
+                                .norm_before_residual = tr->drafter.norm_before_residual};
     if (pl_train_backbone(r)->draft) PL_TRY(mask_token(&o.mask_token, r, &e->teacher.model, err));
     if (tr->drafter.taps.n > PL_MAX_TAPS)
         return pl_recipe_fail(r, &tr->drafter.taps, err, "%d layers, at most %d", tr->drafter.taps.n, PL_MAX_TAPS);

@@ -77,10 +77,10 @@ static pl_status check_selector(const pl_recipe *r, pl_err *err) {
     if (!on && tr->drafter.selector.rank > 0)
         return pl_recipe_fail(r, &tr->drafter.selector.rank, err,
                               "of no selector; give drafter.selector.candidates, 16 as published ones have");
-    if (!on && pl_recipe_differs(r, &tr->train.selector_weight))
-        return pl_recipe_fail(r, &tr->train.selector_weight, err, "is of a drafter with drafter.selector");
-    if (!on && pl_recipe_differs(r, &tr->train.selector_objective))
-        return pl_recipe_fail(r, &tr->train.selector_objective, err, "is of a drafter with drafter.selector");
+    const void *const of_one[] = {&tr->drafter.selector.law, &tr->train.selector_weight, &tr->train.selector_objective};
+    for (size_t i = 0; i < sizeof of_one / sizeof *of_one && !on; i++)
+        if (pl_recipe_differs(r, of_one[i]))
+            return pl_recipe_fail(r, of_one[i], err, "is of a drafter with drafter.selector");
     if (tr->train.selector_objective == PL_OBJ_LABEL)
         return pl_recipe_fail(r, &tr->train.selector_objective, err,
                               "a selector learns from the target; give hard-ce for its choice");

@@ -437,6 +437,7 @@ static const struct unread_key {
     {pl_train_keys, offsetof(pl_train_recipe, drafter.conv.group), START},
     {pl_train_keys, offsetof(pl_train_recipe, drafter.selector.candidates), SELECTOR},
     {pl_train_keys, offsetof(pl_train_recipe, drafter.selector.rank), SELECTOR},
+    {pl_train_keys, offsetof(pl_train_recipe, drafter.selector.law), SELECTOR},
     {pl_train_keys, offsetof(pl_train_recipe, train.selector_weight), LOSS},
     {pl_train_keys, offsetof(pl_train_recipe, train.selector_objective), LOSS},
     {pl_head_keys, offsetof(pl_head_recipe, vocab_size), HEAD},

@@ -33,7 +33,11 @@ static void list(pl_ctx *ctx, const pl_selected *s) {
         some.data = (uint8_t *)some.data + (size_t)(at * some.dim[1]) * pl_dtype_size(some.dtype);
         some.dim[0] = n - at < ROWS ? n - at : ROWS;
         some.grad = w.grad = NULL;
-        pl_topk(ctx, &(pl_topk_args){.x = pl_linear(ctx, some, w), .k = K, .id = s->own + at * K});
+        pl_topk(ctx, &(pl_topk_args){.x = pl_linear(ctx, some, w),
+                                     .k = K,
+                                     .id = s->own + at * K,
+                                     .value = s->value ? s->value + at * K : NULL,
+                                     .lse = s->lse ? s->lse + at : NULL});
         pl_arena_release(&ctx->frame, mark);
     }
     ctx->no_grad = before;
@@ -44,6 +48,8 @@ bool pl_selected_list(pl_ctx *ctx, pl_selected *s) {
     s->own = pl_ctx_bytes(ctx, n * sizeof *s->own);
     s->id = pl_ctx_bytes(ctx, n * sizeof *s->id);
     s->label = pl_ctx_bytes(ctx, n * sizeof *s->label);
+    s->value = s->scored ? pl_ctx_bytes(ctx, n * sizeof *s->value) : NULL;
+    s->lse = s->scored ? pl_ctx_bytes(ctx, n / K * sizeof *s->lse) : NULL;
     list(ctx, s);
     if (!pl_ctx_wait(ctx)) return false;
     memcpy(s->id, s->own, n * sizeof *s->id);
@@ -147,17 +153,23 @@ pl_tensor pl_selected_loss(pl_ctx *ctx, const pl_selected *s, const pl_divergenc
                  .z = pl_selected_scores(ctx, s, s->id), .y = s->label, .weight = weight, .kind = PL_CLASSIFY_SOFTMAX});
 }
 
-double pl_selected_accept(const pl_selected *s, const pl_tensor *score, int64_t i, int32_t *best) {
+double pl_selected_accept(const pl_selected *s, const pl_tensor *score, int64_t i, double whole, int32_t *best) {
+    bool    full = s->head->selector.law == PL_HF_LAW_FULL;
     int     K = s->head->selector.candidates, at = 0;
     int64_t first = i * K;
-    double  sum = 0, accept = 0, max;
+    double  sum = 0, share = 0, accept = full ? whole : 0, max;
     for (int k = 1; k < K; k++) // equal scores: the one that the head likes better
         if (pl_real_at(score, first + k) > pl_real_at(score, first + at)) at = k;
     max = pl_real_at(score, first + at);
     *best = s->own[first + at];
-    for (int k = 0; k < K; k++)
+    for (int k = 0; k < K; k++) {
         sum += exp(pl_real_at(score, first + k) - max);
-    for (int k = 0; k < K; k++)
-        accept += fmin(exp(pl_real_at(score, first + k) - max) / sum, exp(pl_real_at(&s->law, first + i + k)));
+        share += exp((double)s->value[first + k] - (double)s->lse[i]);
+    }
+    for (int k = 0; k < K; k++) {
+        double p = exp(pl_real_at(&s->law, first + i + k)), q = exp(pl_real_at(score, first + k) - max) / sum;
+        accept += fmin(p, full ? share * q : q);
+        if (full) accept -= fmin(p, exp((double)s->value[first + k] - (double)s->lse[i]));
+    }
     return accept;
 }

@@ -4,14 +4,19 @@
 //   hard-ce   loss_i = -log softmax(S_i)[choice]; where the target's choice is not in C_i it takes the last one's place
 //             (speculators' dflash2)
 //   any other objective of kernels/op/divergence.h (not label): D(p, q_i) over C_i, p as it stands there (unmasked):
-//             what it holds beside the list is lost, as it is to `rejection`, which accepts such a draft with
-//             probability sum over C_i of min(p, q) = 1 - tv
-// Sampled, a list cannot have more than p's mass on it, m, and every q that is nowhere below p has that: p / m does,
-// which kl and ce ask for. The q that hard-ce asks for is sure of the choice, and accepted with its probability alone.
+//             what it holds beside the list is lost, as it is to `rejection`, which accepts a draft of the list's law
+//             with probability sum over C_i of min(p, q) = 1 - tv
+// Sampled by that law, a list cannot have more than p's mass on it, m, and every q that is nowhere below p has that:
+// p / m does, which kl and ce ask for. The q that hard-ce asks for is sure of the choice, and accepted with its
+// probability alone.
+//
+// The full law h(C_i) q_i, h the head's law, changes what is drawn and not what is learned: log h(C_i) does not depend
+// on S, so the gradients of kl, ce and hard-ce in S are the same for both laws. The other objectives compare p with q_i
+// itself, and so are the list law's.
 //
 // Gradients reach the head's rows and what they are multiplied with as well. Held out, acceptance and choices are those
-// of what is drafted: q_i. (A specvocab head's list is taken from its exact rows; while decoding, from those of them
-// that its scorer lists.)
+// of what is drafted, by the law that the selector has. (A specvocab head's list and law are those of its exact rows;
+// while decoding, of those of them that its scorer lists.)
 #ifndef PL_TRAIN_SELECTED_H
 #define PL_TRAIN_SELECTED_H
 
@@ -28,9 +33,12 @@ typedef struct pl_selected {
     pl_tensor      last_hidden, wt, stat;
     const int32_t *teacher_row;
     double         cap;
+    bool           scored; // acceptance is wanted
     // What pl_selected_list finds, [n, K].
     int32_t       *own, *id; // the head's best; with the choice among them
     float         *label;    // 1 at the choice
+    float         *value;    // where acceptance is wanted: the head's logits of its best,
+    float         *lse;      // [n] and the log-sum-exp of all
     // What pl_selected_teach finds: [n, K + 1] reals of the host, log p on the head's own list and of all that is not
     // on it.
     pl_tensor      law;
@@ -47,7 +55,8 @@ bool      pl_selected_teach(pl_ctx *ctx, pl_selected *s);
 // loss_i [n] of rows with weight[i] != 0: a root of the tape. d: objective, js_beta, lk_decay; law has been found where
 // the objective is not hard-ce.
 pl_tensor pl_selected_loss(pl_ctx *ctx, const pl_selected *s, const pl_divergence_args *d, const float *weight);
-// Row i's best of its own list, and its overlap with the target: sum over the list of min(p, q). score: of that list.
-double    pl_selected_accept(const pl_selected *s, const pl_tensor *score, int64_t i, int32_t *best);
+// Row i's best of its own list, and how much of what is drafted overlaps with the target: the sum of min(p, q), q the
+// list's law or the full one. score: of that list; whole: the overlap of the head's own law.
+double    pl_selected_accept(const pl_selected *s, const pl_tensor *score, int64_t i, double whole, int32_t *best);
 
 #endif

@@ -97,20 +97,38 @@ static void put_real(const pl_tensor *t, int64_t i, double x) {
         pl_f32(t)[i] = (float)x;
 }
 
-// Held out: acceptance and choices of what is drafted, in place of the head's own. taught: pl_selected_teach has been
-// here.
-static void score_selected(pl_ctx *ctx, unroll_pass *p, const pl_selected *s, bool taught, int32_t *argmax) {
-    pl_tensor score = pl_selected_scores(ctx, s, s->own);
-    score.data = pl_ctx_read(ctx, &score);
-    if (!p->accept.data || !score.data || !taught || ctx->measuring) return;
-    for (int64_t i = 0; i < s->x.dim[0]; i++)
-        if (s->teacher_row[i] >= 0 && argmax[i] >= 0)
-            put_real(&p->accept, i, pl_selected_accept(s, &score, i, &argmax[i]));
+// The overlap of the law that the list is taken from with the target's: the head's, or that of its exact rows.
+static pl_tensor overlap(pl_ctx *ctx, unroll_pass *p, const pl_selected *s, const float *weight) {
+    const pl_head *h = s->head;
+    if (!h->exact.data || h->selector.law != PL_HF_LAW_FULL) return p->accept;
+    pl_divergence_args a = objective(p->u);
+    a.x = s->x;
+    a.w = h->exact;
+    a.xt = s->last_hidden;
+    a.teacher_row = s->teacher_row;
+    a.weight = weight;
+    a.accept = pl_ctx_const_1d(ctx, s->x.dim[0]);
+    pl_divergence(ctx, &a);
+    a.accept.data = pl_ctx_read(ctx, &a.accept);
+    return a.accept;
 }
 
-// Of rows x, of which the head makes `rows`: set_choices has been called. accept has been read.
+// Held out: acceptance and choices of what is drafted, in place of the head's own. taught: pl_selected_teach has been
+// here.
+static void score_selected(pl_ctx *ctx, unroll_pass *p, const pl_selected *s, const float *weight, bool taught,
+                           int32_t *argmax) {
+    pl_tensor score = pl_selected_scores(ctx, s, s->own), whole = overlap(ctx, p, s, weight);
+    score.data = pl_ctx_read(ctx, &score);
+    if (!p->accept.data || !whole.data || !score.data || !taught || ctx->measuring) return;
+    for (int64_t i = 0; i < s->x.dim[0]; i++)
+        if (s->teacher_row[i] >= 0 && argmax[i] >= 0)
+            put_real(&p->accept, i, pl_selected_accept(s, &score, i, pl_real_at(&whole, i), &argmax[i]));
+}
+
+// Of rows x, of which the head makes `rows`: set_choices has been called. accept has been read. weight: the head's
+// loss's.
 static void select_of(pl_ctx *ctx, unroll_pass *p, pl_tensor x, pl_tensor rows, const int32_t *before,
-                      const int32_t *teacher_row, int32_t *argmax) {
+                      const int32_t *teacher_row, const float *weight, int32_t *argmax) {
     pl_unroll         *u = p->u;
     pl_selected        s = {.head = &u->model->head,
                             .x = x,
@@ -121,12 +139,13 @@ static void select_of(pl_ctx *ctx, unroll_pass *p, pl_tensor x, pl_tensor rows, 
                             .wt = u->wt,
                             .stat = p->teacher_stat,
                             .teacher_row = teacher_row,
-                            .cap = u->opt.teacher_cap};
+                            .cap = u->opt.teacher_cap,
+                            .scored = !p->learn};
     pl_divergence_args d = objective(u);
     d.objective = u->opt.selector_objective;
     bool there = pl_selected_list(ctx, &s), taught = false;
     if (!p->learn || d.objective != PL_OBJ_HARD_CE) taught = pl_selected_teach(ctx, &s);
-    if (!p->learn) score_selected(ctx, p, &s, taught, argmax);
+    if (!p->learn) score_selected(ctx, p, &s, weight, taught, argmax);
     pl_tensor loss = pl_selected_loss(ctx, &s, &d, u->weight[FEATURE]);
     loss.data = pl_ctx_read(ctx, &loss);
     p->feature_loss[0] = loss;
@@ -192,7 +211,7 @@ static void block_pass(pl_ctx *ctx, unroll_pass *p) {
     if (p->learn && u->opt.pace > 0 && p->loss.data) pl_blocks_pace(s, s->weight, &p->loss, u->opt.pace);
     if (p->accept.data) p->accept.data = pl_ctx_read(ctx, &p->accept);
     if (confident) learn_confidence(ctx, p, &r);
-    if (selects(u)) select_of(ctx, p, x, a.x, s->before, s->teacher_row, s->argmax);
+    if (selects(u)) select_of(ctx, p, x, a.x, s->before, s->teacher_row, s->weight, s->argmax);
     if (p->learn) pl_tape_backward(ctx);
 }
 
@@ -278,7 +297,7 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
     }
     if (selects(u)) {
         if (p->accept.data) p->accept.data = pl_ctx_read(ctx, &p->accept);
-        select_of(ctx, p, seen, out, k_rows->token, k_rows->teacher_row, u->student_argmax);
+        select_of(ctx, p, seen, out, k_rows->token, k_rows->teacher_row, u->weight[TOKEN], u->student_argmax);
     }
     if (p->learn) pl_tape_backward(ctx);
     p->loss.data = pl_ctx_read(ctx, &p->loss);
