@@ -50,9 +50,12 @@ static pl_status read_second(pl_hf_config *c, const pl_json *j, const cJSON *inn
     if (c->block.taps > 0 && c->hidden_size % c->block.group != 0)
         return pl_json_fail(j, NULL, err, "conv_group_size %d does not divide the width %d", c->block.group,
                             c->hidden_size);
-    return read_pair(j, inner, (const char *const[2]){"selector_rank", "selector_top_k"},
+    PL_TRY(read_pair(j, inner, (const char *const[2]){"selector_rank", "selector_top_k"},
                      (int64_t[2]){PL_HF_HIDDEN_MAX, c->vocab_size},
-                     (int *const[2]){&c->selector.rank, &c->selector.candidates}, err);
+                     (int *const[2]){&c->selector.rank, &c->selector.candidates}, err));
+    if (c->selector.candidates == 0 && c->selector.law != PL_HF_LAW_FULL)
+        return pl_json_fail(j, NULL, err, "paceline.selector.law: there is no selector; selector_top_k is missing");
+    return PL_OK;
 }
 
 pl_status pl_hf_block_read(pl_hf_config *c, const pl_json *j, pl_err *err) {

@@ -482,12 +482,14 @@ static void test_drafter(void **state) {
     c.target_head = false;
     c.block.anchor_first = true;
     c.head = pl_hf_head_make("lowrank", 4);
+    c.selector = (pl_hf_selector){4, 9, PL_HF_LAW_LIST};
     strcpy(c.architecture, "PacelineDFlash");
     pl_hf_config again;
     assert_ok(pl_hf_config_write(at("again.json"), &c, &err));
     assert_ok(pl_hf_config_read(&again, at("again.json"), PL_HF_DRAFTER, &err));
     assert_true(!again.target_head && again.n_taps == 2 && again.tap[1] == 9);
     assert_memory_equal(&again.block, &c.block, sizeof c.block);
+    assert_true(again.selector.rank == 4 && again.selector.candidates == 9 && again.selector.law == PL_HF_LAW_LIST);
 
     static const struct {
         const char *drop, *more, *says;
@@ -500,6 +502,10 @@ static void test_drafter(void **state) {
         {"architectures", "\"architectures\":[\"DominoDraftModel\"]",
          "draft heads are LlamaForCausalLMEagle3, PacelineEagle3, or LlamaForCausalLM with draft_vocab_size"},
         {"architectures", BLOCK "\"block_size\":8", "dflash_config: missing"},
+        {"architectures",
+         BLOCK "\"block_size\":8,\"dflash_config\":{\"mask_token_id\":3,\"target_layer_ids\":[1]},"
+               "\"paceline\":{\"selector\":{\"law\":\"list\"}}",
+         "paceline.selector.law: there is no selector; selector_top_k is missing"},
         {"architectures", BLOCK "\"dflash_config\":{\"mask_token_id\":3,\"target_layer_ids\":[1]}",
          "block_size: missing"},
         {"architectures", BLOCK "\"block_size\":1,\"dflash_config\":{\"mask_token_id\":3,\"target_layer_ids\":[1]}",
