@@ -30,7 +30,7 @@ struct pl_record {
     graph         graph[PL_RECORD_GRAPHS];
     int           n_graphs;
     uint64_t      clock;
-    uint64_t      seen[SEEN]; // hashes of sequences that came once, by hash
+    uint64_t      seen[SEEN], n_seen; // hashes of the last sequences that came once, in turn, and of how many
     pl_cuda_array array[PL_RECORD_ARRAYS];
     int           n_arrays, n_sent; // since the last wait; of them sent
 };
@@ -141,12 +141,17 @@ static graph *find(pl_record *r, uint64_t hash) {
     return NULL;
 }
 
+// Looked for among all: by places of their own, two that share one would push each other out in every step.
+static bool came_before(pl_record *r, uint64_t hash) {
+    for (int i = 0; i < SEEN; i++)
+        if (r->seen[i] == hash) return true;
+    r->seen[r->n_seen++ % SEEN] = hash;
+    return false;
+}
+
 // A graph of what waits, where it came before; the one used longest ago makes room. NULL: there is none.
 static graph *make(pl_ctx *ctx, pl_record *r, uint64_t hash) {
-    if (r->seen[hash % SEEN] != hash) {
-        r->seen[hash % SEEN] = hash;
-        return NULL;
-    }
+    if (!came_before(r, hash)) return NULL;
     uint8_t *bytes = pl_malloc(r->used);
     void    *exec = bytes ? PL_CUDA(capture)(ctx, r->bytes, r->used) : NULL;
     if (!exec) { // then without graphs from here on

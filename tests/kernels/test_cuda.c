@@ -424,6 +424,38 @@ static void steps_become_graphs(void **state) {
     looped_close(&graphs);
 }
 
+typedef struct many {
+    float *x;
+    int    n;
+} many;
+
+static void add_twice(pl_ctx *ctx, void *arg) {
+    const many     *m = arg;
+    const pl_tensor x = pl_tensor_2d(m->x, PL_F32, 1, m->n);
+    pl_add(ctx, pl_add(ctx, x, x, (pl_tensor){0}), x, (pl_tensor){0});
+}
+
+// Each of many sequences becomes a graph when it comes the second time, whatever their hashes share.
+static void many_become_graphs(void **state) {
+    (void)state;
+    enum { SEQUENCES = 300 };
+    pl_ctx ctx;
+    float *x = put_noise(SEQUENCES, 1);
+    assert_int_equal(pl_ctx_init(&ctx, pl_backend_emulated(), NULL), PL_OK);
+    ctx.repeats = true;
+    assert_int_equal(pl_ctx_measure(&ctx, add_twice, &(many){x, SEQUENCES}, NULL), PL_OK);
+    for (int round = 0; round < 3; round++)
+        for (int n = 1; n <= SEQUENCES; n++) {
+            pl_ctx_begin(&ctx);
+            add_twice(&ctx, &(many){x, n});
+            assert_int_equal(pl_ctx_sync(&ctx, NULL), PL_OK);
+        }
+    const pl_cuda_state *s = ctx.state;
+    assert_true(s->captured == SEQUENCES && s->replayed == 2 * SEQUENCES);
+    pl_ctx_fini(&ctx);
+    pl_memory_destroy(pl_backend_emulated()->memory, PL_LOCAL, x, SEQUENCES * sizeof *x);
+}
+
 // ---- where work is split --------------------------------------------------------------------------------------------
 
 enum { WIDE_K = 4500, WIDE_N = 130 }; // five slices of K, three panels
@@ -669,6 +701,7 @@ int main(void) {
         cmocka_unit_test(rounded_once),
         cmocka_unit_test(rounded_until_written),
         cmocka_unit_test(steps_become_graphs),
+        cmocka_unit_test(many_become_graphs),
         cmocka_unit_test(trees_share_a_context),
         cmocka_unit_test(long_sizes),
         cmocka_unit_test(opening),
