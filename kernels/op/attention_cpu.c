@@ -4,7 +4,7 @@
 // exponentials, sum, values in order of position. A step sees nothing but its query, its state and the group's keys and
 // values, and there is one compiled copy of it per head width, so the chain's bits depend on the path alone. What
 // varies freely is who walks beside it: up to ROW_BLOCK rows and all query heads of a key head take each group
-// together, while its keys and values are in the first-level cache.
+// together, while its keys and values are in the first-level cache: all scores, then all weights, then all values.
 #include "kernels/op/attention_cpu.h"
 #include "kernels/base/check.h"
 #include <math.h>
@@ -12,11 +12,12 @@
 enum {
     GROUP = PL_ATTN_GROUP,
     ROW_BLOCK = 8,
+    CROWD = 32,       // chains that take a group's step together, at most
     CROWDED = 256,    // floats: keys at multiples of 1 KiB share a quarter of the first-level cache's sets or less
     PACKING_PAYS = 3, // uses of a group from which a copy is worth making
     MAX_UNROLLED = 8, // vectors of a head with a step of its own: up to 128 channels
     VALUE_BLOCK = 8 / PL_VF_PARTS, // vectors of a value sum held in registers
-    PAIR = 2,                      // chains that take a group in turns: one alone waits for its own sums
+    PAIR = 2,                      // chains whose values are summed in turns: one alone waits for its own sums
     VALUE_PAIR = PL_CHAINS >= 24 ? VALUE_BLOCK : VALUE_BLOCK / PAIR, // of each of two
 };
 
@@ -28,7 +29,17 @@ typedef struct chain {
     float pad[PL_VL - 3];
 } chain;
 
-typedef void (*step_fn)(chain *c, const float *k, const float *v, const int64_t *off, int count, int vectors);
+// Chains that take the same keys: neighbours, as the query heads of a row are. off[0..GROUP) are all readable; entries
+// from count on repeat a key that counts for nothing.
+typedef struct sharers {
+    chain         *c;
+    int            n, count;
+    const float   *k, *v;
+    const int64_t *off;
+    float (*s)[GROUP]; // [n] scores, then weights
+} sharers;
+
+typedef void (*step_fn)(const sharers *a, int vectors);
 
 // ---- one group ----
 
@@ -107,85 +118,91 @@ PL_INLINE void weigh(chain *c, float s[GROUP], int count, const int vectors) {
     s1 = pl_attention_exp(pl_vf_sub(s1, m));
     pl_vf_store(s, s0);
     pl_vf_store(s + PL_VL, s1);
-    __asm__ volatile("" : "+m"(c->sum)); // rounded twice, in a pair as in one chain
+    __asm__ volatile("" : "+m"(c->sum)); // rounded twice
     c->sum += pl_vf_hsum(pl_vf_add(s0, s1));
 }
 
-// off[0..GROUP) are all readable; entries from count on repeat a key that counts for nothing. Of a pair the second
-// chain lies behind the first.
-PL_INLINE void group_step(chain *first, const float *k, const float *v, const int64_t *off, int count, const int chains,
-                          const int vectors) {
-    _Alignas(64) float s[PAIR][GROUP];
-    const int          block = chains > 1 ? VALUE_PAIR : VALUE_BLOCK;
-    chain             *c[PAIR] = {first, (chain *)((float *)(first + 1) + 2 * vectors * PL_VL)};
-    float             *acc[PAIR];
-    for (int i = 0; i < chains; i++) {
-        acc[i] = (float *)(c[i] + 1) + vectors * PL_VL;
-        for (int j = 0; j < count; j += PL_VN_LANES)
-            pl_vn_storeu(s[i] + j, scores((const float *)(c[i] + 1), k, off + j, vectors));
-    }
-    for (int i = 0; i < chains; i++)
-        weigh(c[i], s[i], count, vectors);
-    const float(*p)[GROUP] = (const float(*)[GROUP])s;
-    int i = 0;
-    for (; i + block <= vectors; i += block) {
-        add_values(acc, p, v + i * PL_VL, off, count, chains, block);
+PL_INLINE chain *nth(chain *c, int i, const int vectors) {
+    return (chain *)((float *)c + (int64_t)i * (int64_t)(sizeof *c / sizeof(float) + 2 * (size_t)vectors * PL_VL));
+}
+
+// The step of a group, in three parts: what takes it together does one after the other for all of its chains, so that
+// none waits for its own maximum and sum.
+PL_INLINE void score_all(const sharers *a, const int vectors) {
+    for (int i = 0; i < a->n; i++)
+        for (int j = 0; j < a->count; j += PL_VN_LANES)
+            pl_vn_storeu(a->s[i] + j, scores((const float *)(nth(a->c, i, vectors) + 1), a->k, a->off + j, vectors));
+}
+
+PL_INLINE void weigh_all(const sharers *a, const int vectors) {
+    for (int i = 0; i < a->n; i++)
+        weigh(nth(a->c, i, vectors), a->s[i], a->count, vectors);
+}
+
+// Of `chains` of them from the i-th on.
+PL_INLINE void add_some(const sharers *a, int i, const int chains, const int vectors) {
+    const int block = chains > 1 ? VALUE_PAIR : VALUE_BLOCK;
+    const float(*p)[GROUP] = (const float(*)[GROUP])a->s + i;
+    float *acc[PAIR];
+    for (int n = 0; n < chains; n++)
+        acc[n] = (float *)(nth(a->c, i + n, vectors) + 1) + vectors * PL_VL;
+    int at = 0;
+    for (; at + block <= vectors; at += block) {
+        add_values(acc, p, a->v + at * PL_VL, a->off, a->count, chains, block);
         for (int n = 0; n < chains; n++)
             acc[n] += block * PL_VL;
     }
-    switch (vectors - i) { // a constant but in step_wide
+    switch (vectors - at) { // a constant but for wide heads
 #define REST(N)                                                                                                        \
-    case N: add_values(acc, p, v + i * PL_VL, off, count, chains, N <= block ? N : 1); break;
+    case N: add_values(acc, p, a->v + at * PL_VL, a->off, a->count, chains, N <= block ? N : 1); break;
         REST(1) REST(2) REST(3) REST(4) REST(5) REST(6) REST(7)
 #undef REST
     }
 }
 
-#define ONE(N)                                                                                                         \
-    static __attribute__((noinline)) void step_##N(chain *c, const float *k, const float *v, const int64_t *off,       \
-                                                   int count, int vectors) {                                           \
+PL_INLINE void add_all(const sharers *a, const int vectors) {
+    int i = 0;
+    for (; i + PAIR <= a->n; i += PAIR)
+        add_some(a, i, PAIR, vectors);
+    for (; i < a->n; i++)
+        add_some(a, i, 1, vectors);
+}
+
+// One compiled copy of each for a head's width: where products are added that were not fused (a lone vector's scores),
+// the compiler might join them here and not there.
+#define PART(WHAT, NAME, N)                                                                                            \
+    static __attribute__((noinline)) void WHAT##_##NAME(const sharers *a, int vectors) {                               \
         (void)vectors;                                                                                                 \
-        group_step(c, k, v, off, count, 1, N);                                                                         \
+        WHAT##_all(a, N);                                                                                              \
     }
-#define STEP(N)                                                                                                        \
-    ONE(N)                                                                                                             \
-    static __attribute__((noinline)) void pair_##N(chain *c, const float *k, const float *v, const int64_t *off,       \
-                                                   int count, int vectors) {                                           \
-        (void)vectors;                                                                                                 \
-        group_step(c, k, v, off, count, PAIR, N);                                                                      \
-    }
-ONE(1)
-STEP(2)
-STEP(3)
-STEP(4)
-STEP(5)
-STEP(6)
-STEP(7)
-STEP(8)
+#define STEP(NAME, N) PART(score, NAME, N) PART(weigh, NAME, N) PART(add, NAME, N)
+STEP(1, 1)
+STEP(2, 2)
+STEP(3, 3)
+STEP(4, 4)
+STEP(5, 5)
+STEP(6, 6)
+STEP(7, 7)
+STEP(8, 8)
+STEP(wide, vectors)
 #undef STEP
-#undef ONE
-static __attribute__((noinline)) void step_wide(chain *c, const float *k, const float *v, const int64_t *off, int count,
-                                                int vectors) {
-    group_step(c, k, v, off, count, 1, vectors);
-}
+#undef PART
 
-static step_fn pick_step(int vectors) {
-    static const step_fn steps[] = {NULL, step_1, step_2, step_3, step_4, step_5, step_6, step_7, step_8};
-    return vectors <= MAX_UNROLLED ? steps[vectors] : step_wide;
-}
-
-// NULL: chains of this width go one by one. A lone vector's sums start with products that are not fused, which the
-// compiler might join with what is added to them here and not there.
-static step_fn pick_pair(int vectors) {
-    static const step_fn pairs[] = {NULL, NULL, pair_2, pair_3, pair_4, pair_5, pair_6, pair_7, pair_8};
-    return vectors <= MAX_UNROLLED ? pairs[vectors] : NULL;
+enum { STEPS = 3 };
+static const step_fn *pick_steps(int vectors) {
+#define OF(N)                                                                                                          \
+    { score_##N, weigh_##N, add_##N }
+    static const step_fn steps[MAX_UNROLLED + 1][STEPS] = {OF(wide), OF(1), OF(2), OF(3), OF(4),
+                                                           OF(5),    OF(6), OF(7), OF(8)};
+#undef OF
+    return steps[vectors <= MAX_UNROLLED ? vectors : 0];
 }
 
 // ---- rows ----
 
 typedef struct cached_job {
     const pl_attention_args *a;
-    step_fn                  step, pair;   // of one chain, of two neighbours
+    const step_fn           *steps;        // [STEPS]
     int64_t                  rows, padded; // floats of a head, to whole vectors
     int                      vectors;
     int                      kv_sets;   // the key heads are cut into this many items
@@ -237,10 +254,19 @@ PL_INLINE pl_vf held_at(const void *from, int64_t at, int64_t lanes, pl_dtype he
                            : pl_vf_get((const float *)from + at, lanes);
 }
 
+// Whether the keys of `few` are the first of g's.
+static bool begins_alike(const group *few, const group *g) {
+    return few->straight && g->straight && few->k == g->k && few->v == g->v && few->first == g->first &&
+           few->count <= g->count;
+}
+static bool same_keys(const group *a, const group *b) {
+    return begins_alike(a, b) && a->count == b->count;
+}
+static bool is_packed(const packed *p, const group *g) {
+    return p->from && begins_alike(g, p->from);
+}
+
 static void pack_group(packed *p, const group *g, int64_t at, int hd, int64_t padded, pl_dtype held) {
-    if (g->straight && p->from && g->k == p->from->k && g->v == p->from->v && g->first == p->from->first &&
-        g->count <= p->from->count)
-        return;
     for (int j = 0; j < g->count; j++)
         for (int i = 0; i < hd; i += PL_VL) {
             int64_t n = pl_vf_lanes(i, hd), off = g->off[j] + at + i;
@@ -277,13 +303,45 @@ typedef struct item {
     int     kv0, kv1, lo, hi;
 } item;
 
+// Those of a key head lie side by side.
 static chain *chain_at(const cached_job *job, const item *it, uint8_t *scratch, int64_t m, int kv_head) {
-    int64_t index = ((m - it->m0) * (it->kv1 - it->kv0) + kv_head - it->kv0) * (it->hi - it->lo);
+    int64_t index = ((kv_head - it->kv0) * (it->m1 - it->m0) + m - it->m0) * (it->hi - it->lo);
     return (chain *)(scratch + (size_t)index * job->chain_bytes);
 }
 
 static chain *next_chain(const cached_job *job, chain *c) {
     return (chain *)((uint8_t *)c + job->chain_bytes);
+}
+
+// Chains that take a group's step together.
+typedef struct crowd {
+    sharers of[ROW_BLOCK];
+    int     n, chains;
+    _Alignas(64) float s[CROWD][GROUP];
+} crowd;
+
+static void step_crowd(const cached_job *job, crowd *all) {
+    for (int step = 0; step < STEPS; step++)
+        for (int i = 0; i < all->n; i++)
+            job->steps[step](&all->of[i], job->vectors);
+    all->n = all->chains = 0;
+}
+
+// n chains like those of `more`. same: they lie behind the last that joined, and take the same keys.
+static void join_crowd(const cached_job *job, crowd *all, sharers more, int n, bool same) {
+    if (same && all->n > 0 && all->chains + n <= CROWD) {
+        all->of[all->n - 1].n += n;
+        all->chains += n;
+        return;
+    }
+    for (; n > 0; n -= more.n) {
+        if (all->n == ROW_BLOCK || all->chains == CROWD) step_crowd(job, all);
+        more.n = n < CROWD - all->chains ? n : CROWD - all->chains;
+        more.s = all->s + all->chains;
+        all->of[all->n++] = more;
+        all->chains += more.n;
+        more.c = (chain *)((uint8_t *)more.c + (size_t)more.n * job->chain_bytes);
+    }
 }
 
 // Group after group; in a group key head after key head, so that a session's cache is read front to back.
@@ -293,6 +351,7 @@ static void run_item(const cached_job *job, const item *it, uint8_t *scratch) {
     int64_t                  groups = 0, first = INT64_MAX, width = (int64_t)a->nkv * a->hd;
     group                    see[ROW_BLOCK];
     packed                   copy;
+    crowd                    together;
     bool crowded = width % CROWDED == 0 && a->nkv > 1 && (it->m1 - it->m0) * (it->hi - it->lo) >= PACKING_PAYS;
     bool pack = a->hd % PL_VL != 0 || crowded || job->held == PL_BF16;
     copy.k = (float *)(scratch + ROW_BLOCK * (size_t)a->nh * job->chain_bytes);
@@ -311,26 +370,33 @@ static void run_item(const cached_job *job, const item *it, uint8_t *scratch) {
                 start_chain(c, job, m, kv * share + h);
         }
     }
+    together.n = together.chains = 0;
     for (int64_t g = first; g < groups; g++) {
         for (int64_t m = it->m0; m < it->m1; m++)
             find_group(&see[m - it->m0], &a->row[m], g, width, a->window);
         for (int kv = it->kv0; kv < it->kv1; kv++) {
-            int64_t at = (int64_t)kv * a->hd;
+            int64_t      at = (int64_t)kv * a->hd;
+            const group *before = NULL;
             copy.from = NULL;
             for (int64_t m = it->m0; m < it->m1; m++) {
                 const group *s = &see[m - it->m0];
-                if (s->count == 0) continue;
-                if (pack) pack_group(&copy, s, at, a->hd, job->padded, job->held);
-                const float *k = pack ? copy.k : (const float *)s->k + at;
-                const float *v = pack ? copy.v : (const float *)s->v + at;
-                chain       *c = chain_at(job, it, scratch, m, kv);
-                for (int h = it->lo, n; h < it->hi; h += n) {
-                    n = job->pair && h + PAIR <= it->hi ? PAIR : 1;
-                    (n > 1 ? job->pair : job->step)(c, k, v, pack ? copy.off : s->off, s->count, job->vectors);
-                    for (int i = 0; i < n; i++)
-                        c = next_chain(job, c);
+                if (s->count == 0) {
+                    before = NULL;
+                    continue;
                 }
+                if (pack && !is_packed(&copy, s)) {
+                    step_crowd(job, &together); // over the keys that are packed now
+                    pack_group(&copy, s, at, a->hd, job->padded, job->held);
+                }
+                sharers of = {.c = chain_at(job, it, scratch, m, kv),
+                              .count = s->count,
+                              .k = pack ? copy.k : (const float *)s->k + at,
+                              .v = pack ? copy.v : (const float *)s->v + at,
+                              .off = pack ? copy.off : s->off};
+                join_crowd(job, &together, of, it->hi - it->lo, before && same_keys(s, before));
+                before = s;
             }
+            step_crowd(job, &together);
         }
     }
     for (int64_t m = it->m0; m < it->m1; m++)
@@ -367,8 +433,7 @@ static void cached_fwd(pl_ctx *ctx, const pl_attention_args *a) {
     cached_job job = {.a = a, .rows = pl_tensor_rows(&a->qkv), .vectors = (a->hd + PL_VL - 1) / PL_VL};
     int64_t    blocks = (job.rows + ROW_BLOCK - 1) / ROW_BLOCK;
     job.padded = (int64_t)job.vectors * PL_VL;
-    job.step = pick_step(job.vectors);
-    job.pair = pick_pair(job.vectors);
+    job.steps = pick_steps(job.vectors);
     // One block: as few sets as there are threads, so that each reads long stretches. Several: enough to even them out.
     int64_t sets = blocks > 1 ? (4 * threads + blocks - 1) / blocks : threads;
     job.kv_sets = sets < a->nkv ? (int)sets : a->nkv;
