@@ -424,7 +424,7 @@ static __device__ __forceinline__ void many_part(const cached &a, many_room<CHUN
             }
             __syncthreads(); // the buffer is free
         }
-        pl_copy_wait<0>();
+        // All that was fetched has been waited for.
         for (int i = 0; i < 2; i++) {
             const int of = warp * FEW + lane / 4 + 8 * i;
             if (!keys[i] || lane % 4) continue;
