@@ -249,7 +249,7 @@ static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &j
         }
         job.template done<NB>(j, (float4 *)&room.part[0][0]);
     }
-    // Nothing is under way any more: each tile has waited for its own copies, and what was fed behind the last is empty.
+    // Nothing is under way any more: each tile has waited for its copies, and what was fed behind the last is empty.
 }
 
 // The F32 product of a whole panel: calls emit(row of the 64, row of x, sum).
