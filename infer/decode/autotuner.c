@@ -312,7 +312,8 @@ static void account(pl_autotuner_trials *t, const pl_draft_pace *c) {
     }
 }
 
-static bool may_try(const pl_autotuner_trials *t) {
+bool pl_autotuner_may_try(const pl_autotuner *p) {
+    const pl_autotuner_trials *t = &p->trials;
     return !t->on && t->idle >= t->pause && t->loss + t->last <= PL_AUTOTUNER_REGRET * t->seconds;
 }
 
@@ -363,10 +364,18 @@ bool pl_autotuner_tries(const pl_autotuner *p) {
     return p->adapt && (p->choices == 0 || (p->trials.on && p->detour > 0));
 }
 
+// No tree: what all is weighed against is the cost of a cycle without drafts. Where every cycle drafts nobody would
+// ever see that it had been told wrong, by a machine that was busy or memory that was new.
+static bool explore_none(pl_tree_policy *policy) {
+    pl_tree_shape_set(policy, 1, &(int32_t){-1});
+    return true;
+}
+
 // Something else for one cycle beside a tree that pays.
 static void explore(pl_autotuner *p, pl_tree_policy *policy) {
+    int what = (int)(p->explored++ % 3);
     learn_by(p, policy);
-    p->detour = p->explored++ % 2 ? explore_rival(p, policy) : explore_deeper(p, policy);
+    p->detour = what == 0 ? explore_none(policy) : what == 1 ? explore_deeper(p, policy) : explore_rival(p, policy);
     if (p->detour == 0) take_chosen(p, policy);
 }
 
@@ -379,6 +388,13 @@ static void forget_slowly(pl_autotuner *p) {
     for (int l = 0; p->observed && l < PL_SHAPE_LEVELS; l++)
         p->left[l] *= DECAY;
     p->observed = false; // what was learnt is not forgotten while nothing is drafted
+}
+
+void pl_autotuner_rest(pl_autotuner *p, const pl_draft_pace *c) {
+    pl_autotuner_cost_add(&p->verify, c->rows, c->verifying);
+    if (!p->adapt || p->choices == 0 || p->trials.on) return;
+    account(&p->trials, c);
+    p->trials.idle++;
 }
 
 void pl_autotuner_step(pl_autotuner *p, pl_tree_policy *policy, const pl_autotuner_cycle *c) {
@@ -402,7 +418,7 @@ void pl_autotuner_step(pl_autotuner *p, pl_tree_policy *policy, const pl_autotun
         take_chosen(p, policy);
     if (tried) end_trial(p, policy);
     if (p->choices == 0 || p->trials.on) return;
-    if (rests && may_try(&p->trials))
+    if (rests && pl_autotuner_may_try(p))
         begin_trial(p, policy);
     else if (!rests && p->chosen.n > 1 && i % PL_AUTOTUNER_EXPLORE == PL_AUTOTUNER_EXPLORE / 2)
         explore(p, policy);

@@ -31,10 +31,10 @@
 //
 // Order: PL_AUTOTUNER_CALIBRATION cycles of given shapes, then a choice every PL_AUTOTUNER_REVIEW cycles, or at larger
 // multiples where choosing (some 50 microseconds with `auto`) would take more than PL_AUTOTUNER_SHARE of the time. One
-// cycle in PL_AUTOTUNER_EXPLORE drafts something else: in turn one level deeper, and the best chain where a tree is
-// chosen or the best tree where a chain is, where that one is not hopeless. Decoding is lossless, so with verifier
-// "match" the tokens do not depend on any of it; with verifiers that draw, timing decides what is drawn, not its
-// distribution. Nothing is allocated.
+// cycle in PL_AUTOTUNER_EXPLORE drafts something else: in turn nothing, so that what plain decoding costs is known as
+// it is, one level deeper, and the best chain where a tree is chosen or the best tree where a chain is, where that one
+// is not hopeless. Decoding is lossless, so with verifier "match" the tokens do not depend on any of it; with verifiers
+// that draw, timing decides what is drawn, not its distribution. Nothing is allocated.
 //
 // Where nothing is drafted, a trial looks from time to time whether drafting has begun to pay: PL_AUTOTUNER_PROBE
 // cycles of a short chain, the first one's costs uncounted since no cache holds the drafter's weights then, with what
@@ -128,6 +128,10 @@ void pl_autotuner_accepted(pl_autotuner *p, const pl_tree *t, const pl_verdict *
 bool pl_autotuner_tries(const pl_autotuner *p);
 // After a step: sets the policy's shape for the next one.
 void pl_autotuner_step(pl_autotuner *p, pl_tree_policy *policy, const pl_autotuner_cycle *c);
+// A step in which it was not asked: others drafted, or nobody did.
+void pl_autotuner_rest(pl_autotuner *p, const pl_draft_pace *c);
+// A trial may begin: where nothing is drafted, and was not for long enough.
+bool pl_autotuner_may_try(const pl_autotuner *p);
 // What the measurements say now, for `sessions` sessions within the policy's limits.
 void pl_autotuner_costs(const pl_autotuner *p, const pl_tree_policy *policy, int sessions, pl_shape_costs *c);
 
