@@ -9,9 +9,9 @@
 # they train them once.
 # PACELINE_HEADS: where heads keeps (or finds) its run, and plan finds one.
 # PACELINE_TARGET_4K, PACELINE_HEADS_4K: finished runs of recipes/target-4k.yaml and heads-4k.yaml (plan).
-# PACELINE_ROUNDS: pairs that hybrid times in each setting (30), single methods in one of PACELINE_EVERY (6); PACELINE_JSON:
+# PACELINE_ROUNDS: pairs that hybrid times in each setting (32), single methods in one of PACELINE_EVERY (8); PACELINE_JSON:
 # a file that gets a line of each setting.
-# PACELINE_BLOCKS: how often plan measures everything anew (5); processes that hybrid's pairs are shared among (6), whose means
+# PACELINE_BLOCKS: how often plan measures everything anew (5); processes that hybrid's pairs are shared among (8), whose means
 # its intervals are of. PACELINE_TIMED: a command to put before what plan and hybrid time
 # ("taskset -c 2,3").
 # PACELINE_LLAMA2C: llama2.c's `run` and a model of the built-in target's shape, as "RUN MODEL" (needed by llama2c).
@@ -191,7 +191,7 @@ shown_plan() { # on an idle machine, the planner's choice on two targets: heads.
     judge_plan "vocabulary 4096" "$small/checkpoints/last" "$run_4k" recipes/heads-4k.yaml
 }
 
-shown_hybrid() { # free drafts with a trained head's, and with a small model's, beside plain decoding and single methods: interleaved pieces of half a second in several processes, batches of 1, 4, 16
+shown_hybrid() { # free drafts with a trained head's, and with a small model's, between two plain decoders, and single methods: interleaved pieces in several processes, batches of 1, 4, 16
     local p data=${PACELINE_TEST_DATA:?set it}/models head run name setting target drafter sessions t json t0=$SECONDS
     json=$(realpath -m "${PACELINE_JSON:-$work/hybrid.json}")
     p=$(program)
@@ -208,7 +208,7 @@ shown_hybrid() { # free drafts with a trained head's, and with a small model's, 
                 [ $# = 0 ] || [[ " $* " == *" $setting "* ]] || continue
                 echo "$setting"
                 # shellcheck disable=SC2086
-                (cd "$root" && PACELINE_PAIRS_JSON=$json PACELINE_PAIRS="$target $sessions $t ${PACELINE_BLOCKS:-6} ${PACELINE_ROUNDS:-30} ${PACELINE_EVERY:-6} 0.5 hybrid:suffix:12+$drafter $drafter suffix:12 recycle" \
+                (cd "$root" && PACELINE_PAIRS_JSON=$json PACELINE_PAIRS="$target $sessions $t ${PACELINE_BLOCKS:-8} ${PACELINE_ROUNDS:-32} ${PACELINE_EVERY:-8} 0.75 hybrid:suffix:12+$drafter $drafter suffix:12 recycle" \
                     ${PACELINE_TIMED:-} build/test_hybrid) >"$work/hybrid.log" 2>&1
                 grep -E '^(  |pairs)' "$work/hybrid.log" || tail -n 5 "$work/hybrid.log"
             done

@@ -32,18 +32,25 @@
 // seconds. (Tokens that came in between are added then: a look's time is shared among the cycles since the last one. A
 // FREE that learns from logits, recycle, is shown every step and so looks in all.)
 //
-// Where drafts pay, one cycle in SELDOM goes without, the first ones after SOON, 2 SOON, 4 SOON... that draft: so the
-// cost that all is weighed against is known as it is.
+// What a plan promises is one thing; what a cycle takes besides (features, copies, rows that waited, other row counts'
+// weights in the caches), and what was measured in another hour, another. So all that is above is one of three ways to
+// decode that take turns and are judged by what they took for what they gave (infer/decode/bandit.h), for each octave
+// of the number of sessions by itself:
+//   REST   nothing is drafted, looked for or learnt; MODEL sees nothing
+//   FREE   FREE drafts, where it pays; MODEL sees nothing
+//   BOTH   and MODEL, where it pays; only while somebody's rows are kept and it drafts or may be tried
+// What MODEL's trials lose is bounded by its autotuner, what turns of a way that is slower lose by the bandit.
 //
-// Where nothing pays, nothing is planned until FREE may look or MODEL is tried again. Then a cycle costs the features
-// of the sessions that keep them, taken out of the target's forward and copied: of those that begin meanwhile KEEPERS
-// at most, the others, which MODEL is not asked for while they last, go on without it. While none keeps them, and with
-// a MODEL that reads the text alone, it costs nothing: the hybrid rests (pl_drafter.rests), and the decode loop goes
-// plain's way.
+// Where nothing pays, nothing is planned until FREE may look, MODEL is tried again or another way has its turn. Then a
+// cycle costs the features of the sessions that keep them, taken out of the target's forward and copied: while BOTH is
+// not the fastest, those that begin when it is due, KEEPERS at most; MODEL is not asked for the others while they last.
+// While none keeps them, and with a MODEL that reads the text alone, it costs nothing: the hybrid rests
+// (pl_drafter.rests), and the decode loop goes plain's way.
 //
 // Lossless: with verifier match the text is plain sampling's. With verifiers that draw MODEL's tokens are drawn as they
 // ask and FREE's nodes, which are not drawn, are matched; which of the two drafts depends on the past alone.
 #include "infer/decode/autotuner.h"
+#include "infer/decode/bandit.h"
 #include "infer/decode/calibration.h"
 #include "infer/decode/hybrid_parts.h"
 #include "infer/decode/waiting.h"
@@ -52,7 +59,6 @@
 #include "kernels/base/check.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #define REFRESH 8      // cycles between readings of costs
@@ -63,8 +69,8 @@
 #define LATE 16  // waiting rows of a session beyond which a cycle's cost is no sample
 #define KEEPERS 4
 #define NODES PL_HYBRID_NODES
-#define SOON 4 // cycles that draft before the first one that does not
-#define SELDOM 128
+
+enum { REST, FREE, BOTH };
 
 // A session's.
 typedef struct slot {
@@ -86,6 +92,13 @@ typedef struct node {
     int    item, node;
 } node;
 
+// How a call drafted.
+typedef struct plan {
+    pl_bandit *way; // NULL: nobody was asked
+    int        arm;
+    double     drafting; // seconds
+} plan;
+
 typedef struct hybrid {
     pl_drafter         base;
     pl_drafter        *free, *model; // model NULL: none
@@ -99,17 +112,18 @@ typedef struct hybrid {
     int               *by_worth; // [sessions]
     // Read anew every REFRESH cycles: seconds by rows, by sessions, by rows of a level.
     double            *at_rows, *first_of, *idle_of, *level_of;
-    int               *drafting, *pause; // by sessions: cycles that drafted since one did not, and so many are enough
     int                most_rows;
     long               paced;
     double             reading, since;   // seconds that the last reading took; of decoding since then
     double             seconds, looking; // of decoding; spent on looks that did not pay
     double             look, gain;       // running: seconds of a cycle's look, and those that it saves
     int                skipped;          // cycles since the last look
-    bool               silent;           // no look and no draft in the last call
-    bool               asleep;           // nothing to plan
-    double             rate;             // tokens per second of the plan in hand
-    size_t             width;            // bytes of a row of features that waits; 0: none do
+    pl_bandits         way;
+    plan               next, last; // of the last call, and of the one before, whose trees were verified since
+    bool               silent;     // no look and no draft in the last call
+    bool               asleep;     // nothing to plan
+    double             rate;       // tokens per second of the plan in hand
+    size_t             width;      // bytes of a row of features that waits; 0: none do
 } hybrid;
 
 // ---- what paths are worth -------------------------------------------------------------------------------------------
@@ -174,9 +188,10 @@ static bool is_silent(const pl_autotuner *t) {
 }
 
 // Another plan would be that of the last cycle.
-static bool may_sleep(const hybrid *d) {
-    if (!d->silent || d->free->learns || looks(d)) return false;
-    return !d->model || (d->defers && is_silent(&d->tuner));
+static bool may_sleep(const hybrid *d, int arm) {
+    if (d->free->learns || (d->model && !d->defers)) return false;
+    if (arm == REST) return true;
+    return d->silent && !looks(d) && (arm == FREE || is_silent(&d->tuner));
 }
 
 // Seconds of host work, without what else the machine did meanwhile: no more than twice what was known.
@@ -192,19 +207,39 @@ static int keepers(const hybrid *d) {
     return n;
 }
 
+// MODEL drafts, or may be tried, and somebody can.
+static bool has_both(const hybrid *d) {
+    if (!d->model || (d->width && keepers(d) == 0)) return false;
+    return !is_silent(&d->tuner) || pl_autotuner_may_try(&d->tuner);
+}
+
+// Trees were verified: what they took and gave counts for the way that drafted them. Then it may be another's turn.
+static void take_turns(hybrid *d, const pl_draft_pace *p) {
+    pl_bandit *b = pl_bandit_of(&d->way, p->sessions);
+    double     plain = d->at_rows[p->sessions] / p->sessions; // seconds of a token
+    if (d->last.way == b && d->last.arm == b->arm)
+        pl_bandit_add(b, d->last.drafting + p->verifying, p->emitted * plain);
+    if (d->base.rests) d->next = (plan){.way = b, .arm = REST};
+    d->last = d->next;
+    d->last.drafting = p->drafting;
+    if (!pl_bandit_ends(b) || (b->arm == BOTH && d->tuner.trials.on)) return;
+    pl_bandit_turn(b, 1u << REST | 1u << FREE | (unsigned)has_both(d) << BOTH);
+}
+
 static void paced(pl_drafter *base, const pl_draft_pace *p) {
     hybrid *d = (hybrid *)base;
     double  seconds = p->verifying + p->drafting;
     d->cycle.pace = *p;
-    if (d->model)
+    if (d->model && d->next.arm == BOTH && !base->rests)
         pl_autotuner_step(&d->tuner, &d->model->policy, &d->cycle);
     else
-        pl_autotuner_cost_add(&d->tuner.verify, p->rows, p->verifying);
+        pl_autotuner_rest(&d->tuner, p);
     d->seconds += seconds;
     d->since += seconds;
     d->skipped += base->rests;
-    d->asleep = may_sleep(d);
-    base->rests = d->asleep && (d->width == 0 || keepers(d) == 0);
+    take_turns(d, p);
+    d->asleep = may_sleep(d, pl_bandit_of(&d->way, p->sessions)->arm);
+    base->rests = d->asleep && d->silent && (d->width == 0 || keepers(d) == 0);
     if (d->paced++ >= REFRESH && (d->paced % REFRESH || d->reading > READING * d->since)) return;
     double at = pl_now();
     read_costs(d);
@@ -231,8 +266,9 @@ static void sift(node *x, int n, int i) {
 // The likeliest nodes that all sessions' free drafts offer, from a heap of all: worth does not rise along a path, so a
 // node is counted no later than its children but for equal ones, whose sum is the same.
 static double without_model(hybrid *d, const pl_draft_batch *b, int running) {
-    double idle = d->model ? d->idle_of[running] : 0, tokens = running, best = running / (rows_cost(d, running) + idle);
-    int    n = 0, taken = 0, best_taken = 0;
+    double idle = d->next.arm == BOTH ? d->idle_of[running] : 0, tokens = running,
+           best = running / (rows_cost(d, running) + idle);
+    int n = 0, taken = 0, best_taken = 0;
     for (int i = 0; i < b->n; i++) {
         slot *s = &d->slot[b->item[i].slot];
         s->chosen = 0;
@@ -324,42 +360,20 @@ static void choose_trial(hybrid *d, const pl_draft_batch *b) {
     if (least) d->slot[least->slot].takes_model = true;
 }
 
-// What all is weighed against is the cost of a cycle without drafts. Where every cycle drafts nobody would ever see
-// that it had been told wrong, by a machine that was busy or memory that was new: now and then one does not.
-static bool is_plain_due(hybrid *d, const pl_draft_batch *b, int running) {
-    bool drafts = false;
-    if (d->model && pl_autotuner_tries(&d->tuner)) return false;
-    for (int i = 0; i < b->n; i++) {
-        const slot *s = &d->slot[b->item[i].slot];
-        drafts |= b->item[i].tree && (s->chosen > 0 || s->takes_model);
-    }
-    d->drafting[running] = drafts ? d->drafting[running] + 1 : 0;
-    if (d->drafting[running] <= d->pause[running]) return false;
-    d->drafting[running] = 0;
-    if (d->pause[running] < SELDOM) d->pause[running] *= 2;
-    return true;
-}
-
 // Returns the seconds that FREE's nodes save where it drafts alone.
-static double plan(hybrid *d, const pl_draft_batch *b, int running) {
-    double tokens = 0, plain = running / (rows_cost(d, running) + (d->model ? d->idle_of[running] : 0));
-    for (int i = 0; i < b->n; i++)
-        d->slot[b->item[i].slot].takes_model = false;
+static double choose(hybrid *d, const pl_draft_batch *b, int running) {
+    bool   both = d->next.arm == BOTH;
+    double tokens = 0, plain = running / (rows_cost(d, running) + (both ? d->idle_of[running] : 0));
     d->rate = without_model(d, b, running);
-    if (d->model && pl_autotuner_tries(&d->tuner)) {
+    if (both && pl_autotuner_tries(&d->tuner)) {
         if (d->model->policy.shape_n > 1) choose_trial(d, b);
-    } else if (d->model) {
+    } else if (both) {
         double with = with_model(d, b, running, d->rate);
         if (with > d->rate) plain = with;
         d->rate = with;
     }
-    bool due = is_plain_due(d, b, running);
-    for (int i = 0; i < b->n; i++) {
-        slot *s = &d->slot[b->item[i].slot];
-        if (b->item[i].tree) tokens += s->worth;
-        if (due) s->takes_model = false;
-        if (due) s->chosen = 0;
-    }
+    for (int i = 0; i < b->n; i++)
+        if (b->item[i].tree) tokens += d->slot[b->item[i].slot].worth;
     return plain > 0 && d->rate > plain ? tokens / plain - tokens / d->rate : 0;
 }
 
@@ -519,19 +533,25 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     }
     int    running = 0;
     double at, spent, gain = 0;
-    for (int i = 0; i < b->n; i++)
+    for (int i = 0; i < b->n; i++) {
         running += b->item[i].tree != NULL;
+        d->slot[b->item[i].slot].takes_model = false;
+        d->slot[b->item[i].slot].chosen = 0;
+    }
+    pl_bandit *way = pl_bandit_of(&d->way, b->n);
+    d->next = (plan){.way = way, .arm = way->arm};
     if (d->asleep) {
         for (int i = 0; i < b->n; i++)
             keep_rows(d, b, &b->item[i]);
         d->skipped += running > 0;
+        d->silent = true;
         return;
     }
     at = pl_now();
-    bool look = running && (looks(d) || d->free->learns);
+    bool look = running && d->next.arm != REST && (looks(d) || d->free->learns);
     if (look || d->free->learns) draft_free(d, ctx, b);
     if (ctx->err.status != PL_OK) return;
-    if (running) gain = plan(d, b, running);
+    if (running && d->next.arm != REST) gain = choose(d, b, running);
     spent = pl_now() - at;
     if (d->model) draft_model(d, ctx, b);
     if (ctx->err.status != PL_OK) return;
@@ -544,9 +564,13 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
 
 // ---- opening --------------------------------------------------------------------------------------------------------
 
-// Whether the rows of a session that begins now wait: all do but where MODEL is silent.
-static bool keeps(const hybrid *d) {
-    return d->model && (keepers(d) < KEEPERS || !is_silent(&d->tuner));
+// Whether the rows of a session that begins now wait: all do where BOTH is the fastest, or was not tried yet.
+static bool keeps(hybrid *d) {
+    const pl_bandit *b = d->next.way ? d->next.way : pl_bandit_of(&d->way, d->base.max_sessions);
+    if (!d->model) return false;
+    if (b->best == BOTH || b->of[BOTH].blocks == 0) return true;
+    if (keepers(d) >= KEEPERS || !pl_bandit_is_due(b, BOTH)) return false;
+    return !is_silent(&d->tuner) || pl_autotuner_may_try(&d->tuner);
 }
 
 static void reset(pl_drafter *base, int which) {
@@ -588,8 +612,7 @@ static void destroy(pl_drafter *base) {
     hybrid *d = (hybrid *)base;
     for (int i = 0; d->slot && i < base->max_sessions; i++)
         pl_waiting_fini(&d->slot[i].waiting);
-    void *owned[] = {d->slot,     d->item,    d->node,     d->by_worth, d->at_rows,
-                     d->first_of, d->idle_of, d->level_of, d->drafting, d->pause};
+    void *owned[] = {d->slot, d->item, d->node, d->by_worth, d->at_rows, d->first_of, d->idle_of, d->level_of};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
     pl_drafter_destroy(d->free);
@@ -609,20 +632,6 @@ static const pl_drafter_kind kind = {.name = "hybrid",
                                      .forget = forget,
                                      .save = save};
 
-static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree, pl_err *err) {
-    pl_hybrid_parts x;
-    PL_TRY(pl_hybrid_parts_of(&x, args, tree, err));
-    *p = x.model ? x.of_model : x.of_free;
-    p->adapt = false; // by itself
-    if (x.of_free.max_nodes > p->max_nodes) p->max_nodes = x.of_free.max_nodes;
-    if (x.of_free.depth > p->depth_max) p->depth_max = x.of_free.depth;
-    p->depth = p->depth_max;
-    if (x.of_free.k > p->k) p->k = x.of_free.k;
-    snprintf(name, PL_DRAFTER_TREE, "%s", x.model ? x.model_tree : x.free_tree ? "chain:auto" : "auto");
-    snprintf(p->text, sizeof p->text, "%s", name);
-    return PL_OK;
-}
-
 static pl_status allocate(hybrid *d, const pl_drafter_options *o, pl_err *err) {
     size_t s = (size_t)o->max_sessions;
     d->most_rows = o->max_sessions * d->base.policy.max_nodes;
@@ -634,12 +643,8 @@ static pl_status allocate(hybrid *d, const pl_drafter_options *o, pl_err *err) {
     d->first_of = pl_calloc(s + 1, sizeof *d->first_of);
     d->idle_of = pl_calloc(s + 1, sizeof *d->idle_of);
     d->level_of = pl_calloc(s * PL_SHAPE_WIDTH + 1, sizeof *d->level_of);
-    d->drafting = pl_calloc(s + 1, sizeof *d->drafting);
-    d->pause = pl_calloc(s + 1, sizeof *d->pause);
-    bool good = d->slot && d->item && d->node && d->by_worth && d->at_rows && d->first_of && d->idle_of &&
-                d->level_of && d->drafting && d->pause;
-    for (size_t i = 0; good && i <= s; i++)
-        d->pause[i] = SOON;
+    pl_bandits_init(&d->way, d->model ? 3 : 2);
+    bool good = d->slot && d->item && d->node && d->by_worth && d->at_rows && d->first_of && d->idle_of && d->level_of;
     // Pages that no row waits in are never touched. On devices nothing waits (measure).
     if (d->base.n_taps && d->model->waits && !o->target->be->memory)
         d->width = (size_t)d->base.n_taps * (size_t)o->target->config.hidden_size * pl_dtype_size(o->target->be->real);
@@ -687,5 +692,5 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
 const pl_drafter_source pl_drafter_hybrid = {.name = "hybrid",
                                              .syntax = "hybrid:FREE[+MODEL]",
                                              .help = "free drafts where they pay, a model's otherwise, or none",
-                                             .shape = shape,
+                                             .shape = pl_hybrid_shape,
                                              .open = open};

@@ -1,5 +1,6 @@
 #include "infer/decode/hybrid_parts.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static bool is_hybrid(const char *text) {
@@ -47,4 +48,19 @@ pl_status pl_hybrid_parts_of(pl_hybrid_parts *x, const char *args, const char *t
     if (confidence) return pl_drafter_shape(&x->of_model, x->model, x->model_tree, err);
     if (pl_drafter_shape(&x->of_model, x->model, x->model_tree, &ignored) == PL_OK) return PL_OK;
     return pl_drafter_shape(&x->of_model, x->model, x->model_tree = "chain:auto", err);
+}
+
+pl_status pl_hybrid_shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree,
+                          pl_err *err) {
+    pl_hybrid_parts x;
+    PL_TRY(pl_hybrid_parts_of(&x, args, tree, err));
+    *p = x.model ? x.of_model : x.of_free;
+    p->adapt = false; // by itself
+    if (x.of_free.max_nodes > p->max_nodes) p->max_nodes = x.of_free.max_nodes;
+    if (x.of_free.depth > p->depth_max) p->depth_max = x.of_free.depth;
+    p->depth = p->depth_max;
+    if (x.of_free.k > p->k) p->k = x.of_free.k;
+    snprintf(name, PL_DRAFTER_TREE, "%s", x.model ? x.model_tree : x.free_tree ? "chain:auto" : "auto");
+    snprintf(p->text, sizeof p->text, "%s", name);
+    return PL_OK;
 }

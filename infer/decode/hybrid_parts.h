@@ -16,5 +16,8 @@ typedef struct pl_hybrid_parts {
 // args: the text behind "hybrid:"; tree: auto, chain:auto or chain:confidence, NULL or "" as auto. What is no such text
 // or tree is told in one line.
 pl_status pl_hybrid_parts_of(pl_hybrid_parts *x, const char *args, const char *tree, pl_err *err);
+// The limits of both, and the tree that their drafter is named by (pl_drafter_source.shape).
+pl_status pl_hybrid_shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree,
+                          pl_err *err);
 
 #endif

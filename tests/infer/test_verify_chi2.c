@@ -135,17 +135,20 @@ static void harvest(pl_session *s, sample *out) {
 }
 
 // What cycles take, told in the place of what they took: drafts are worth it for long and then, for half as long, are
-// not, and so the model's, free ones and none all come.
+// not, and so the model's, free ones and none all come. Told several times, since few cycles here are without prompts and
+// a hybrid's ways of decoding take turns after many.
 static const pl_drafter_kind *told;
 
 static void tell_pace(pl_drafter *d, const pl_draft_pace *p) {
     static uint64_t cycles;
     bool            worth = cycles++ / 128 % 3 < 2;
-    for (int n = SESSIONS; n <= 4 * SESSIONS; n *= 2)
+    for (int i = 0; i < 48; i++) {
+        int n = SESSIONS << i % 3;
         told->paced(
             d,
             &(pl_draft_pace){
                 .sessions = SESSIONS, .rows = n, .emitted = p->emitted, .verifying = worth ? 1 : n, .drafting = 1e-9});
+    }
 }
 
 static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *policy, const pl_sampling *sampling,
