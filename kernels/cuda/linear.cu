@@ -13,7 +13,7 @@ extern "C" {
 constexpr int WHOLE = 4;    // pairs of panels for each block, at least, to be whole
 constexpr int TOGETHER = 8; // rows whose sums the last block of a pair adds
 
-static __host__ __device__ constexpr int64_t most_shared(int64_t blocks) {
+static constexpr int64_t most_shared(int64_t blocks) {
     return WHOLE * blocks - 1; // pairs
 }
 
@@ -24,12 +24,10 @@ struct product {
     const uint8_t          *w;
     const float            *x;
     const uint16_t         *rounded;
-    const int32_t          *list, *listed;
     unsigned               *ticket;
-    int64_t                 N, K, panels;
+    int64_t                 N, K, panels, slices;
     int                     rows, whole;
-    // Of this block, set as it starts: its units are slice by slice, `own` pairs from `pair0` on.
-    int64_t                 pair0, own, slices;
+    int64_t                 pair0, own; // a block's units are slice by slice, `own` pairs from `pair0` on: all, or its
 
     __device__ __forceinline__ void columns(int64_t j, int64_t *k0, int64_t *k1) const {
         *k0 = j / own * PL_SLICE;
@@ -37,7 +35,7 @@ struct product {
     }
     __device__ __forceinline__ int64_t panel_of(int64_t j, int group) const { // -1: the last pair has but one
         int64_t at = (pair0 + j % own) * PL_GROUPS + group;
-        return at >= panels ? -1 : list ? list[at] : at;
+        return at >= panels ? -1 : at;
     }
     __device__ __forceinline__ pl_panel_source source(int64_t j, int group) const {
         int64_t panel = panel_of(j, group);
@@ -132,43 +130,28 @@ struct product {
 } // namespace
 
 template <int NB> static __global__ void __launch_bounds__(PL_BLOCK, pl_resident(NB)) panel_kernel(product p) {
-    pl_room<NB> &room = *(pl_room<NB> *)pl_dynamic_shared();
-    if (p.list) {
-        pl_previous_done();
-        p.panels = *p.listed;
-    }
-    int64_t b = blockIdx.x, blocks = gridDim.x, pairs = (p.panels + PL_GROUPS - 1) / PL_GROUPS, first, end;
-    p.slices = (p.K + PL_SLICE - 1) / PL_SLICE;
-    p.whole = pairs > most_shared(blocks);
+    pl_room<NB>  &room = *(pl_room<NB> *)pl_dynamic_shared();
+    const int64_t b = blockIdx.x, blocks = gridDim.x, pairs = p.own;
+    int64_t       first = b * pairs * p.slices / blocks, end = (b + 1) * pairs * p.slices / blocks;
     if (p.whole) {
         p.pair0 = b * pairs / blocks;
         p.own = (b + 1) * pairs / blocks - p.pair0;
         first = 0, end = p.own * p.slices;
-    } else {
-        p.pair0 = 0;
-        p.own = pairs;
-        first = b * pairs * p.slices / blocks, end = (b + 1) * pairs * p.slices / blocks;
     }
     pl_stream<NB>(room, p, first, end);
 }
 
-// Grid: pairs of panels, fours of their rows. blocks: of the product.
-static __global__ void __launch_bounds__(PL_BLOCK) sum_kernel(product p, int64_t blocks) {
+// Grid: pairs of panels, fours of their rows.
+static __global__ void __launch_bounds__(PL_BLOCK) sum_kernel(product p) {
     pl_previous_done();
     const int o = (int)blockIdx.y * PL_BLOCK + (int)threadIdx.x;
-    if (p.list) p.panels = *p.listed;
-    p.slices = (p.K + PL_SLICE - 1) / PL_SLICE;
-    p.pair0 = 0;
-    p.own = (p.panels + PL_GROUPS - 1) / PL_GROUPS;
-    if (o < p.rows * product::FOURS && blockIdx.x < p.own && p.own <= most_shared(blocks)) p.add_four(blockIdx.x, o);
+    if (o < p.rows * product::FOURS) p.add_four(blockIdx.x, o);
 }
 
 static __global__ void __launch_bounds__(PL_BLOCK)
-    chain_kernel(float *y, const uint8_t *w, const float *x, int rows, int64_t N, int64_t K, const int32_t *list,
-                 const int32_t *listed) {
+    chain_kernel(float *y, const uint8_t *w, const float *x, int rows, int64_t N, int64_t K) {
     pl_previous_done();
-    if (list && blockIdx.x >= (unsigned)*listed) return;
-    int64_t panel = list ? list[blockIdx.x] : blockIdx.x, n0 = panel * PL_PANEL;
+    int64_t panel = blockIdx.x, n0 = panel * PL_PANEL;
     pl_panel_chain(w + panel * K * PL_PANEL * 4, x, rows, K, [&](int row, int m, float sum) {
         if (n0 + row < N) y[m * N + n0 + row] = sum;
     });
@@ -180,55 +163,57 @@ static int64_t blocks_of(const pl_ctx *ctx, const pl_tensor *w, int rows) {
     return units < most ? units : most;
 }
 
-static void sum_slices(pl_ctx *ctx, const char *op, const product &p, int64_t blocks) {
-    PL_LAUNCH_EARLY(ctx, op, sum_kernel,
-                    pl_grid(pl_ceil_div(p.panels, PL_GROUPS), pl_ceil_div((int64_t)p.rows * product::FOURS, PL_BLOCK)),
-                    PL_BLOCK, p, blocks);
+// All but weights, arguments and how blocks share it.
+static product product_for(float *y, void *part, int64_t N, int64_t K, int rows) {
+    product p = {};
+    p.y = y, p.part = (float *)part, p.N = N, p.K = K, p.rows = rows;
+    p.panels = pl_ceil_div(N, PL_PANEL), p.slices = pl_ceil_div(K, PL_SLICE), p.own = pl_ceil_div(N, PL_UNIT);
+    return p;
+}
+
+static void sum_slices(pl_ctx *ctx, const product &p) {
+    PL_LAUNCH_EARLY(ctx, "linear", sum_kernel, pl_grid(p.own, pl_ceil_div((int64_t)p.rows * product::FOURS, PL_BLOCK)),
+                    PL_BLOCK, p);
 }
 
 extern "C" void PL_CUDA(add_slices)(pl_ctx *ctx, const pl_cuda_slices *left) {
-    product p = {};
-    p.y = left->y, p.part = (float *)left->part, p.N = left->columns, p.K = (int64_t)left->n * PL_SLICE;
-    p.panels = pl_ceil_div(p.N, PL_PANEL), p.rows = left->rows;
-    sum_slices(ctx, "linear", p, pl_ceil_div(p.panels, PL_GROUPS));
+    sum_slices(ctx, product_for(left->y, (void *)left->part, left->columns, (int64_t)left->n * PL_SLICE, left->rows));
 }
 
-size_t PL_CUDA(panel_product_bytes)(const pl_ctx *ctx, const pl_tensor *w, int64_t rows, bool listed) {
+// Scratch of product_of, enough for that many rows or fewer at a time.
+static size_t product_bytes(const pl_ctx *ctx, const pl_tensor *w, int64_t rows) {
     int64_t slices = pl_ceil_div(w->dim[1], PL_SLICE), pairs = pl_ceil_div(w->dim[0], PL_UNIT), most = 0;
     int64_t pass = pl_pass_rows(ctx);
     if (w->dtype != PL_BF16 || slices < 2) return 0;
     for (int64_t n = 8; n <= pass; n *= 2) { // fewer rows may have more blocks
         int64_t of = rows < n ? rows : n, shared = most_shared(blocks_of(ctx, w, (int)of));
-        int64_t need = (pairs <= shared ? pairs : listed ? shared : 0) * of;
-        if (need > most) most = need;
+        if (pairs <= shared && pairs * of > most) most = pairs * of;
     }
     return pl_size_mul((size_t)(slices * most), PL_UNIT, sizeof(float));
 }
 
-void PL_CUDA(panel_product)(pl_ctx *ctx, const char *op, float *y, const float *x, int rows, const pl_tensor *w,
-                            const int32_t *list, const int32_t *listed, void *room) {
-    int64_t        N = w->dim[0], K = w->dim[1], panels = pl_ceil_div(N, PL_PANEL);
+// y [rows, N] = x [rows, K] W^T for at most pl_pass_rows(ctx) rows and W in panels.
+static void product_of(pl_ctx *ctx, float *y, const float *x, int rows, const pl_tensor *w, void *room) {
+    const int64_t  N = w->dim[0], K = w->dim[1];
     const uint8_t *of = (const uint8_t *)w->data;
-    int            nb = pl_column_blocks(rows);
+    const int      nb = pl_column_blocks(rows);
     if (w->dtype != PL_BF16) {
-        PL_LAUNCH_EARLY(ctx, op, chain_kernel, pl_grid(panels), PL_BLOCK, y, of, x, rows, N, K, list, listed);
+        PL_LAUNCH_EARLY(ctx, "linear", chain_kernel, pl_grid(pl_ceil_div(N, PL_PANEL)), PL_BLOCK, y, of, x, rows, N, K);
         return;
     }
-    product p = {};
-    p.y = y, p.part = (float *)room, p.w = of, p.x = x, p.list = list, p.listed = listed;
-    p.ticket = pl_cuda_state_of(ctx)->ticket;
-    p.N = N, p.K = K, p.panels = panels, p.rows = rows;
-    auto kernel = nb == 1 ? panel_kernel<1> : nb == 2 ? panel_kernel<2> : nb == 4 ? panel_kernel<4> : panel_kernel<8>;
+    const int64_t         blocks = blocks_of(ctx, w, rows);
     const pl_cuda_rounded known = pl_cuda_state_of(ctx)->rounded;
+    product               p = product_for(y, room, N, K, rows);
+    p.w = of, p.x = x, p.ticket = pl_cuda_state_of(ctx)->ticket;
     p.rounded = pl_rounded_of(known, x, rows, K);
-    const int64_t blocks = blocks_of(ctx, w, rows), pairs = pl_ceil_div(panels, PL_GROUPS);
-    PL_LAUNCH_EARLY_ROOM(ctx, op, kernel, pl_grid(blocks), PL_BLOCK, pl_room_bytes(nb), p);
-    if (rows > TOGETHER && K > PL_SLICE && (list || pairs <= most_shared(blocks))) {
-        if (!list && PL_CUDA(unseen)(ctx))
-            pl_cuda_state_of(ctx)->slices =
-                pl_cuda_slices{y, (const float *)room, N, rows, (int)pl_ceil_div(K, PL_SLICE)};
+    p.whole = p.own > most_shared(blocks);
+    auto kernel = nb == 1 ? panel_kernel<1> : nb == 2 ? panel_kernel<2> : nb == 4 ? panel_kernel<4> : panel_kernel<8>;
+    PL_LAUNCH_EARLY_ROOM(ctx, "linear", kernel, pl_grid(blocks), PL_BLOCK, pl_room_bytes(nb), p);
+    if (rows > TOGETHER && p.slices > 1 && !p.whole) {
+        if (PL_CUDA(unseen)(ctx))
+            pl_cuda_state_of(ctx)->slices = pl_cuda_slices{y, p.part, N, rows, (int)p.slices};
         else
-            sum_slices(ctx, op, p, blocks);
+            sum_slices(ctx, p);
     }
     if (p.rounded) pl_cuda_state_of(ctx)->rounded = known; // y lies elsewhere: the next rows, the next weight
 }
@@ -237,14 +222,12 @@ void PL_CUDA(panel_product)(pl_ctx *ctx, const char *op, float *y, const float *
 static void packed(pl_ctx *ctx, const pl_linear_args *a) {
     int64_t M = a->x.dim[0], K = a->w.dim[1], N = a->w.dim[0], pass = pl_pass_rows(ctx);
     size_t  mark = pl_arena_mark(&ctx->scratch);
-    void   *room = pl_arena_alloc(&ctx->scratch, PL_CUDA(panel_product_bytes)(ctx, &a->w, M, false));
+    void   *room = pl_arena_alloc(&ctx->scratch, product_bytes(ctx, &a->w, M));
     if (pl_ceil_div(N, PL_PANEL) > PL_CUDA_TICKETS)
         pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op linear: %lld output rows; the CUDA backend takes %d", (long long)N,
                     PL_CUDA_TICKETS * PL_PANEL);
     for (int64_t m = 0; m < M && !ctx->measuring && ctx->err.status == PL_OK; m += pass)
-        PL_CUDA(panel_product)
-    (ctx, "linear", pl_f32(&a->y) + m * N, pl_f32(&a->x) + m * K, (int)(M - m < pass ? M - m : pass), &a->w, NULL, NULL,
-     room);
+        product_of(ctx, pl_f32(&a->y) + m * N, pl_f32(&a->x) + m * K, (int)(M - m < pass ? M - m : pass), &a->w, room);
     pl_arena_release(&ctx->scratch, mark);
 }
 

@@ -271,11 +271,4 @@ static __device__ __forceinline__ void pl_panel_chain(const void *panel, const f
     }
 }
 
-// y [rows, N] = x [rows, K] W^T for at most pl_pass_rows(ctx) rows and W in panels (linear.cu). list, not NULL: only
-// these panels, *listed of them (both in device memory); the other columns of y are left as they are. room: scratch of
-// panel_product_bytes, which is enough for that many rows or fewer at a time; listed: there may be a list.
-void   PL_CUDA(panel_product)(pl_ctx *ctx, const char *op, float *y, const float *x, int rows, const pl_tensor *w,
-                            const int32_t *list, const int32_t *listed, void *room);
-size_t PL_CUDA(panel_product_bytes)(const pl_ctx *ctx, const pl_tensor *w, int64_t rows, bool listed);
-
 #endif
