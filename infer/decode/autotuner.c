@@ -6,13 +6,13 @@
 #include <math.h>
 #include <string.h>
 
-#define DECAY 0.995 // of the counts, a step that adds to them
-#define PSEUDO 4.0  // observations that the share one level higher is worth
-#define WINDOW 128  // visits of a row count's running average
-#define DRIFT 8     // visits of any in which all follow the machine's pace
-#define OUTLIER 1.5 // times what was expected: no visit counts as further off
-#define REFUTED 1.25
-#define SETTLED 8 // visits that are all forgotten when one takes far less than they did
+#define DECAY 0.995  // of the counts, a step that adds to them
+#define PSEUDO 4.0   // observations that the share one level higher is worth
+#define WINDOW 128   // visits of a row count's running average
+#define DRIFT 8      // visits of any in which all follow the machine's pace
+#define OUTLIER 1.5  // times what was expected: no visit counts as further off
+#define REFUTED 1.25 // times what a larger row count takes: no count is believed to take more
+#define SETTLED 8    // visits that are all forgotten when one takes far less than they did
 #define HOPELESS 0.7
 #define EXACT 64 // row counts with a bucket of their own
 #define START 3  // tokens of the chain that looks whether drafting has begun to pay
@@ -50,16 +50,16 @@ void pl_autotuner_cost_add(pl_autotuner_cost *c, int rows, double seconds) {
     if (b >= EXACT) expected *= rows / c->rows[b]; // row counts that share a bucket are large: cost is in proportion
     r = expected > 0 ? seconds / expected : 1;
     // The first time is often cold, and so are others while pages are touched for the first time: steps may take longer
-    // than they need, never less.
-    bool cold = (c->visits[b] == 2 && r < 1) || (c->visits[b] < SETTLED && r < 1 / OUTLIER);
-    if (cold) c->seconds[b] *= r;
-    if (c->visits[b] == 2 && cold) return;
-    if (r < 1 / OUTLIER)
-        c->visits[b] = fmax(c->visits[b] / 2, 1); // nor is what many visits said believed for long then
-    if (r > OUTLIER) r = OUTLIER;
-    if (r < 1 / OUTLIER) r = 1 / OUTLIER;
+    // than they need, never less. What a cold count says of the machine's pace is nothing.
+    bool low = r < 1 / OUTLIER, cold = (c->visits[b] == 2 && r < 1) || (c->visits[b] < SETTLED && low);
+    if (low && c->visits[b] > 2) c->visits[b] /= 2; // nor is what many visits said believed for long then
+    if (cold) {
+        c->seconds[b] *= r;
+        return;
+    }
+    r = fmin(fmax(r, 1 / OUTLIER), OUTLIER);
     double drift = c->drift * (1 + (r - 1) / DRIFT);
-    c->seconds[b] *= cold ? c->drift / drift : 1 + (r * c->drift / drift - 1) / c->visits[b];
+    c->seconds[b] *= 1 + (r * c->drift / drift - 1) / c->visits[b];
     c->drift = drift;
 }
 
