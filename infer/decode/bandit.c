@@ -42,18 +42,19 @@ static void learn(pl_bandit *b) {
     int  a = b->arm;
     long n = ++b->of[a].blocks - COLD;
     if (n <= 0) return;
-    double x = b->seconds / b->worth, *ratio = &b->of[a].ratio;
-    double best = b->of[b->best].ratio, weight = n < PL_BANDIT_WINDOW ? 1.0 / (double)n : 1.0 / PL_BANDIT_WINDOW;
-    bool   off = n > 2 && (x > CLIP * *ratio || x * CLIP < *ratio);
+    double x = b->seconds / b->worth, known = b->of[a].ratio, best = b->of[b->best].ratio;
+    double weight = n < PL_BANDIT_WINDOW ? 1.0 / (double)n : 1.0 / PL_BANDIT_WINDOW;
+    bool   off = n > 2 && (x > CLIP * known || x < known / CLIP);
+    bool   surprise = a != b->best && n > 1 && known > best && x < SURPRISE * best;
     b->of[a].off = off ? b->of[a].off + 1 : 0;
-    if (b->of[a].off == OFTEN || (a != b->best && n > 1 && x<SURPRISE * best && * ratio> best)) {
+    if (b->of[a].off == OFTEN || surprise) {
         weight = 1;
         b->of[a].blocks = COLD + 1;
         b->of[a].off = 0;
     } else if (off) {
-        x = fmin(fmax(x, *ratio / CLIP), *ratio * CLIP);
+        x = fmin(fmax(x, known / CLIP), known * CLIP);
     }
-    *ratio += weight * (x - *ratio);
+    b->of[a].ratio += weight * (x - known);
 }
 
 static bool is_known(const pl_bandit *b, int a) {
