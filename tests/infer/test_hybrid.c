@@ -24,7 +24,6 @@
 
 #include "infer/decode/bandit.h"
 #include "infer/decode/waiting.h"
-#include "kernels/base/arena.h"
 // ---- the plan -------------------------------------------------------------------------------------------------------
 
 // LEARNT: cycles in which each way had its turn, and the better one is known (infer/decode/bandit.h).
@@ -171,15 +170,20 @@ static void refuses(void **state) {
 
 enum { LENGTH = 250 };
 
-// What a model's draft begins with, by the number of tokens that it was made behind; -1: nothing.
-static int32_t begins[2][LENGTH + 8];
+enum { MOST = 8 }; // sessions
 
-// A hybrid's adapting model tells its candidates; alone, with a chain of fixed length, it drafts in every cycle.
+// What a model's drafts begin with, by session and number of tokens that they were made behind; -1: nothing.
+typedef struct beginnings {
+    bool    hybrids; // its adapting model tells its candidates; alone, with a chain of fixed length, it always drafts
+    int32_t of[MOST][LENGTH + 8];
+} beginnings;
+
 static void note(void *arg, const pl_cycle *c) {
     const pl_tree *t = c->tree;
-    int32_t       *of = arg, at = pl_session_length(c->session) - c->emitted;
-    if (of == begins[0] && t->n > 1) of[at] = t->token[1];
-    if (of == begins[1] && t->notes.levels > 0) of[at] = t->notes.candidate[0];
+    beginnings    *b = arg;
+    int32_t       *at = &b->of[pl_session_key(c->session)][pl_session_length(c->session) - c->emitted];
+    if (!b->hybrids && t->n > 1) *at = t->token[1];
+    if (b->hybrids && t->notes.levels > 0) *at = t->notes.candidate[0];
 }
 
 static const pl_drafter_kind *told_kind;
@@ -193,35 +197,61 @@ static void tell_rows(pl_drafter *d, const pl_draft_pace *p) {
                                          .drafting = p->drafting});
 }
 
-// A hybrid answers forty times.
-static void decode_noting(const pl_llama *target, const char *what, const char *tree, int32_t *of) {
+// All sessions answer at once. Returns for how many of them features are read.
+static int answer_all(pl_engine *e, const pl_drafter *d, int sessions) {
+    pl_err      err = {0};
+    pl_session *s[MOST];
+    int         read = 0;
+    for (int k = 0; k < sessions; k++) {
+        int32_t            prompt[5] = {3, 1, 4, 1, 5 + k};
+        pl_session_options so = {
+            .sampling = {.temperature = 1, .top_p = 1, .seed = 3}, .key = (uint64_t)k, .max_new = LENGTH - 5};
+        assert_int_equal(pl_engine_start(e, prompt, 5, &so, &s[k], &err), PL_OK);
+    }
+    for (int k = 0; k < sessions; k++)
+        read += !d->kind->reads || d->kind->reads(d, k);
+    while (pl_session_finish(s[0]) == PL_RUNNING)
+        assert_int_equal(pl_engine_step(e, &err), PL_OK);
+    for (int k = 0; k < sessions; k++)
+        pl_engine_end(e, s[k]);
+    return read;
+}
+
+// The same answers of so many sessions, `before` times and then `times` times, which are noted. Returns for how many
+// sessions at once features were read then, at most.
+static int note_answers(beginnings *to, const pl_llama *target, const char *what, const char *tree, int sessions,
+                        int before, int times) {
     pl_err             err = {0};
     pl_drafter        *d;
     pl_engine         *e;
-    pl_session        *s;
-    int32_t            prompt[5] = {3, 1, 4, 1, 5};
-    pl_drafter_options od = {
-        .target = target, .dtype = PL_BF16, .max_sessions = 1, .max_rows = 80, .slots = LENGTH + 80, .tree = tree};
-    pl_engine_options  o = {.max_sessions = 1, .max_rows = 80, .max_len = LENGTH};
-    pl_session_options so = {.sampling = {.temperature = 1, .top_p = 1, .seed = 3}, .max_new = LENGTH - 5};
-    for (int i = 0; i < LENGTH; i++)
-        of[i] = -1;
+    const int          rows = 80 * sessions;
+    int                most = 0;
+    pl_drafter_options od = {.target = target,
+                             .dtype = PL_BF16,
+                             .max_sessions = sessions,
+                             .max_rows = rows,
+                             .slots = LENGTH + 80,
+                             .tree = tree};
+    pl_engine_options  o = {.max_sessions = sessions, .max_rows = rows, .max_len = LENGTH};
     if (pl_drafter_open(&d, what, &od, &err) != PL_OK) fail_msg("%s", err.msg);
     pl_drafter_kind kind = *d->kind;
     told_kind = d->kind;
     kind.paced = tell_rows;
-    if (told_kind->paced) d->kind = &kind;
+    to->hybrids = told_kind->paced;
+    memset(to->of, 0xff, sizeof to->of);
+    if (to->hybrids) d->kind = &kind;
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, target, d, &o, &err), PL_OK);
-    pl_engine_on_cycle(e, note, of);
-    for (int times = told_kind->paced ? 40 : 1; times > 0; times--) {
-        assert_int_equal(pl_engine_start(e, prompt, 5, &so, &s, &err), PL_OK);
-        while (pl_session_finish(s) == PL_RUNNING)
-            assert_int_equal(pl_engine_step(e, &err), PL_OK);
-        pl_engine_end(e, s);
+    for (int i = 0; i < before + times; i++) {
+        if (i == before) pl_engine_on_cycle(e, note, to);
+        int read = answer_all(e, d, sessions);
+        if (i >= before && read > most) most = read;
     }
     pl_engine_destroy(e);
     pl_drafter_destroy(d);
+    return most;
 }
+
+static beginnings alone, waited;
 
 // Where MODEL's drafts do not pay it is silent, and tried now and then: behind more rows than it takes in at once it
 // drafts what it would have drafted had it seen them as they came.
@@ -233,14 +263,14 @@ static void waits_without_loss(void **state) {
     test_target(&target, test_mkdir(dir), 8, 21, PL_BF16);
     test_drafter_write(test_mkdir(draft), &target, "full", 0, 33);
     snprintf(hybrid, sizeof hybrid, "hybrid:suffix:1+%s", draft);
-    decode_noting(&target, draft, "chain:1", begins[0]);
-    decode_noting(&target, hybrid, "chain:auto", begins[1]);
+    note_answers(&alone, &target, draft, "chain:1", 1, 0, 1);
+    note_answers(&waited, &target, hybrid, "chain:auto", 1, 0, 40);
     for (int i = 0; i < LENGTH; i++) {
-        always += begins[0][i] >= 0;
-        late += begins[1][i] >= 0 && i > 150;
-        if (begins[1][i] < 0 || begins[0][i] < 0) continue;
-        if (begins[0][i] != begins[1][i])
-            fail_msg("behind %d tokens it drafts %d, and %d where rows waited", i, begins[0][i], begins[1][i]);
+        const int32_t its = alone.of[0][i], mine = waited.of[0][i];
+        always += its >= 0;
+        late += mine >= 0 && i > 150;
+        if (mine < 0 || its < 0) continue;
+        if (its != mine) fail_msg("behind %d tokens it drafts %d, and %d where rows waited", i, its, mine);
         same++;
     }
     print_message("%d drafts of a model that is silent, %d of them late, as of %d\n", same, late, always);
@@ -248,68 +278,6 @@ static void waits_without_loss(void **state) {
     pl_llama_fini(&target);
     test_rmdir(dir);
     test_rmdir(draft);
-}
-
-// What a model's drafts begin with, by session and number of tokens that they were made behind; -1: nothing.
-static int32_t begins_of[2][8][LENGTH + 8];
-
-static void note_each(void *arg, const pl_cycle *c) {
-    const pl_tree *t = c->tree;
-    int32_t(*of)[LENGTH + 8] = arg;
-    int32_t *at = &of[pl_session_key(c->session)][pl_session_length(c->session) - c->emitted];
-    if (of == begins_of[0] && t->n > 1) *at = t->token[1];
-    if (of == begins_of[1] && t->notes.levels > 0) *at = t->notes.candidate[0];
-}
-
-// Returns for how many of them features are read.
-static int answer_eight(pl_engine *e, const pl_drafter *d) {
-    pl_err      err = {0};
-    pl_session *s[8];
-    for (int k = 0; k < 8; k++) {
-        int32_t            prompt[5] = {3, 1, 4, 1, k};
-        pl_session_options so = {
-            .sampling = {.temperature = 1, .top_p = 1, .seed = 3}, .key = (uint64_t)k, .max_new = LENGTH - 5};
-        assert_int_equal(pl_engine_start(e, prompt, 5, &so, &s[k], &err), PL_OK);
-    }
-    int read = 0;
-    for (int k = 0; k < 8; k++)
-        read += !d->kind->reads || d->kind->reads(d, k);
-    while (pl_session_finish(s[0]) == PL_RUNNING)
-        assert_int_equal(pl_engine_step(e, &err), PL_OK);
-    for (int k = 0; k < 8; k++)
-        pl_engine_end(e, s[k]);
-    return read;
-}
-
-// The same eight answers, so many times; before them a hybrid answers them once, and its model falls silent. Returns for
-// how many at once features were read, at most.
-static int note_eight(const pl_llama *target, const char *what, const char *tree, int times,
-                      int32_t of[8][LENGTH + 8]) {
-    pl_err             err = {0};
-    int                most = 0;
-    pl_drafter        *d;
-    pl_engine         *e;
-    pl_drafter_options od = {
-        .target = target, .dtype = PL_BF16, .max_sessions = 8, .max_rows = 640, .slots = LENGTH + 80, .tree = tree};
-    pl_engine_options o = {.max_sessions = 8, .max_rows = 640, .max_len = LENGTH};
-    for (int k = 0; k < 8; k++)
-        for (int i = 0; i < LENGTH + 8; i++)
-            of[k][i] = -1;
-    if (pl_drafter_open(&d, what, &od, &err) != PL_OK) fail_msg("%s", err.msg);
-    pl_drafter_kind kind = *d->kind;
-    told_kind = d->kind;
-    kind.paced = tell_rows;
-    if (told_kind->paced) d->kind = &kind;
-    assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, target, d, &o, &err), PL_OK);
-    if (told_kind->paced) answer_eight(e, d);
-    pl_engine_on_cycle(e, note_each, of);
-    for (int i = 0; i < times; i++) {
-        int read = answer_eight(e, d);
-        if (read > most) most = read;
-    }
-    pl_engine_destroy(e);
-    pl_drafter_destroy(d);
-    return most;
 }
 
 // Of sessions that begin while MODEL is silent the first four keep their rows, and only they draft when it is tried:
@@ -322,16 +290,16 @@ static void four_keep_rows(void **state) {
     test_target(&target, test_mkdir(dir), 8, 21, PL_BF16);
     test_drafter_write(test_mkdir(draft), &target, "full", 0, 33);
     snprintf(hybrid, sizeof hybrid, "hybrid:suffix:1+%s", draft);
-    assert_int_equal(note_eight(&target, hybrid, "chain:auto", 16, begins_of[1]), 4);
-    assert_int_equal(note_eight(&target, draft, "chain:1", 1, begins_of[0]), 8);
-    for (int k = 0; k < 8; k++)
+    assert_int_equal(note_answers(&waited, &target, hybrid, "chain:auto", MOST, 1, 16), 4);
+    assert_int_equal(note_answers(&alone, &target, draft, "chain:1", MOST, 0, 1), 8);
+    for (int k = 0; k < MOST; k++)
         for (int i = 0; i < LENGTH; i++) {
-            int32_t alone = begins_of[0][k][i], mine = begins_of[1][k][i];
-            always += alone >= 0;
+            const int32_t its = alone.of[k][i], mine = waited.of[k][i];
+            always += its >= 0;
             tried += mine >= 0;
             if (k >= 4 && mine >= 0) fail_msg("session %d drafts behind %d tokens", k, i);
-            if (alone < 0 || mine < 0) continue;
-            if (alone != mine) fail_msg("session %d drafts %d behind %d tokens, alone %d", k, mine, i, alone);
+            if (its < 0 || mine < 0) continue;
+            if (its != mine) fail_msg("session %d drafts %d behind %d tokens, alone %d", k, mine, i, its);
             same++;
         }
     print_message("%d drafts of four sessions of eight, %d of them beside those of a model alone, %d\n", tried, same,
