@@ -151,33 +151,52 @@ static void make_head(char dir[64], char draft[64], int i) {
     pl_llama_fini(&m);
 }
 
+// A head on the CPU and on the device.
+typedef struct two {
+    char dir[64], draft[64];
+    side here, there;
+} two;
+
+static void open_two(two *t, int head) {
+    *t = (two){0};
+    make_head(t->dir, t->draft, head);
+    open_side(&t->here, t->dir, t->draft, PL_F32, pl_backend_cpu(), false);
+    open_side(&t->there, t->dir, t->draft, PL_F32, test_device(), true);
+}
+
+static void close_two(two *t) {
+    close_side(&t->here);
+    close_side(&t->there);
+    test_rmdir(t->dir);
+    test_rmdir(t->draft);
+}
+
+static void give_both(two *t, int step) {
+    t->here.rows.level = t->there.rows.level = step % 4;
+    put_inputs(&t->here, step, -1);
+    put_inputs(&t->there, step, -1);
+}
+
 // fp32 weights: one fma chain per output on both, so that ids are the CPU's.
 static void the_cpus_choice(void **state) {
     (void)state;
     for (int i = 0; i < HEADS; i++) {
-        char dir[64], draft[64];
-        side here = {0}, there = {0};
-        make_head(dir, draft, i);
-        open_side(&here, dir, draft, PL_F32, pl_backend_cpu(), false);
-        open_side(&there, dir, draft, PL_F32, test_device(), true);
+        two   t;
+        side *here = &t.here, *there = &t.there;
+        open_two(&t, i);
         for (int step = 0; step < STEPS; step++) {
-            here.rows.level = there.rows.level = step % 4;
-            put_inputs(&here, step, -1);
-            put_inputs(&there, step, -1);
-            assert_int_equal(take_step(&here, NULL), PL_OK);
-            assert_int_equal(take_step(&there, NULL), PL_OK);
-            assert_memory_equal(here.s->id, there.s->id, sizeof here.s->id);
+            give_both(&t, step);
+            assert_int_equal(take_step(here, NULL), PL_OK);
+            assert_int_equal(take_step(there, NULL), PL_OK);
+            assert_memory_equal(here->s->id, there->s->id, sizeof here->s->id);
             for (int k = 0; k < ROWS * BEST; k++)
-                assert_true(here.s->id[k] < 0 ? there.s->value[k] == -INFINITY
-                                              : fabsf(here.s->value[k] - there.s->value[k]) < 1e-4f);
+                assert_true(here->s->id[k] < 0 ? there->s->value[k] == -INFINITY
+                                               : fabsf(here->s->value[k] - there->s->value[k]) < 1e-4f);
             for (int m = 0; m < ROWS; m++)
-                assert_true(here.s->lse[m] == there.s->lse[m] || // both may be -infinity
-                            fabsf(here.s->lse[m] - there.s->lse[m]) < 1e-4f);
+                assert_true(here->s->lse[m] == there->s->lse[m] || // both may be -infinity
+                            fabsf(here->s->lse[m] - there->s->lse[m]) < 1e-4f);
         }
-        close_side(&here);
-        close_side(&there);
-        test_rmdir(dir);
-        test_rmdir(draft);
+        close_two(&t);
     }
 }
 
@@ -225,33 +244,26 @@ static void the_cpus_law(void **state) {
     static law here_got, there_got, list, own;
     int        beside = 0, moved = 0;
     for (int i = 0; i < HEADS; i++) {
-        char dir[64], draft[64];
-        side here = {0}, there = {0};
-        make_head(dir, draft, i);
-        open_side(&here, dir, draft, PL_F32, pl_backend_cpu(), false);
-        open_side(&there, dir, draft, PL_F32, test_device(), true);
+        two   t;
+        side *here = &t.here, *there = &t.there;
+        open_two(&t, i);
         bool full = heads[i].selector.candidates > 0 && heads[i].selector.law == PL_HF_LAW_FULL;
         for (int step = 0; step < STEPS; step++) {
-            here.rows.level = there.rows.level = step % 4;
-            put_inputs(&here, step, -1);
-            put_inputs(&there, step, -1);
-            get_law(&here, AS_IT_IS, here_got);
-            get_law(&there, AS_IT_IS, there_got);
+            give_both(&t, step);
+            get_law(here, AS_IT_IS, here_got);
+            get_law(there, AS_IT_IS, there_got);
             for (int k = 0; k < ROWS * TEST_VOCAB; k++) {
                 float a = here_got[k / TEST_VOCAB][k % TEST_VOCAB], b = there_got[k / TEST_VOCAB][k % TEST_VOCAB];
                 if (!(a == b || fabsf(a - b) < 1e-4f))
                     fail_msg("head %d (%s): %g here, %g there", i, heads[i].head, a, b);
             }
-            get_law(&here, OWN, own);
-            get_law(&here, OF_LIST, list);
+            get_law(here, OWN, own);
+            get_law(here, OF_LIST, list);
             if (full) beside += check_full(here_got, list, own);
             if (full) moved += memcmp(here_got, own, sizeof own) != 0;
             if (heads[i].selector.law == PL_HF_LAW_LIST) assert_memory_equal(here_got, list, sizeof list);
         }
-        close_side(&here);
-        close_side(&there);
-        test_rmdir(dir);
-        test_rmdir(draft);
+        close_two(&t);
     }
     assert_true(beside > 1000 && moved >= 4 * STEPS);
 }
