@@ -490,7 +490,12 @@ static void test_drafter(void **state) {
     assert_true(!again.target_head && again.n_taps == 2 && again.tap[1] == 9);
     assert_memory_equal(&again.block, &c.block, sizeof c.block);
     assert_true(again.selector.rank == 4 && again.selector.candidates == 9 && again.selector.law == PL_HF_LAW_LIST);
+}
 
+static void test_drafter_refused(void **state) {
+    (void)state;
+    pl_err       err;
+    pl_hf_config c;
     static const struct {
         const char *drop, *more, *says;
     } bad[] = {
@@ -836,9 +841,9 @@ int main(void) {
         cmocka_unit_test(test_defaults),   cmocka_unit_test(test_fields),
         cmocka_unit_test(test_families),   cmocka_unit_test(test_family_round_trip),
         cmocka_unit_test(test_generation), cmocka_unit_test(test_bad_targets),
-        cmocka_unit_test(test_drafter),    cmocka_unit_test(test_eagle1),
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_real),
+        cmocka_unit_test(test_drafter),    cmocka_unit_test(test_drafter_refused),
+        cmocka_unit_test(test_eagle1),     cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_memory),     cmocka_unit_test(test_real),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
