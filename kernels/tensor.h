@@ -83,5 +83,11 @@ static inline double *pl_f64(const pl_tensor *t) {
 static inline double pl_real_at(const pl_tensor *t, int64_t i) {
     return t->dtype == PL_F64 ? pl_f64(t)[i] : (double)pl_f32(t)[i];
 }
+static inline void pl_real_put(const pl_tensor *t, int64_t i, double x) {
+    if (t->dtype == PL_F64)
+        pl_f64(t)[i] = x;
+    else
+        pl_f32(t)[i] = (float)x;
+}
 
 #endif

@@ -92,13 +92,6 @@ static pl_tensor target_logits(pl_ctx *ctx, const pl_selected *s) {
     return pl_gatherdot(ctx, pl_gather(ctx, s->last_hidden, row, n), s->wt, token, K);
 }
 
-static void put_real(const pl_tensor *t, int64_t i, double x) {
-    if (t->dtype == PL_F64)
-        ((double *)t->data)[i] = x;
-    else
-        pl_f32(t)[i] = (float)x;
-}
-
 bool pl_selected_teach(pl_ctx *ctx, pl_selected *s) {
     int64_t   n = s->x.dim[0], K = s->head->selector.candidates;
     size_t    bytes = (size_t)(n * (K + 1)) * pl_dtype_size(ctx->be->real);
@@ -111,10 +104,10 @@ bool pl_selected_teach(pl_ctx *ctx, pl_selected *s) {
         double lse = s->teacher_row[i] < 0 ? 0 : pl_real_at(&stat, (int64_t)s->teacher_row[i] * 4 + 1), rest = 1;
         for (int64_t k = 0; k < K; k++) {
             double t = pl_real_at(&z, i * K + k), log_p = (s->cap > 0 ? s->cap * tanh(t / s->cap) : t) - lse;
-            put_real(&s->law, i * (K + 1) + k, log_p);
+            pl_real_put(&s->law, i * (K + 1) + k, log_p);
             rest -= exp(log_p);
         }
-        put_real(&s->law, i * (K + 1) + K, log(fmax(rest, NOTHING)));
+        pl_real_put(&s->law, i * (K + 1) + K, log(fmax(rest, NOTHING)));
     }
     return true;
 }

@@ -90,13 +90,6 @@ static void set_choices(const pl_unroll *u, const int32_t *teacher_row, const fl
     }
 }
 
-static void put_real(const pl_tensor *t, int64_t i, double x) {
-    if (t->dtype == PL_F64)
-        ((double *)t->data)[i] = x;
-    else
-        pl_f32(t)[i] = (float)x;
-}
-
 // The overlap of the law that the list is taken from with the target's: the head's, or that of its exact rows.
 static pl_tensor overlap(pl_ctx *ctx, unroll_pass *p, const pl_selected *s, const float *weight) {
     const pl_head *h = s->head;
@@ -122,7 +115,7 @@ static void score_selected(pl_ctx *ctx, unroll_pass *p, const pl_selected *s, co
     if (!p->accept.data || !whole.data || !score.data || !taught || ctx->measuring) return;
     for (int64_t i = 0; i < s->x.dim[0]; i++)
         if (s->teacher_row[i] >= 0 && argmax[i] >= 0)
-            put_real(&p->accept, i, pl_selected_accept(s, &score, i, pl_real_at(&whole, i), &argmax[i]));
+            pl_real_put(&p->accept, i, pl_selected_accept(s, &score, i, pl_real_at(&whole, i), &argmax[i]));
 }
 
 // Of rows x, of which the head makes `rows`: set_choices has been called. accept has been read. weight: the head's
