@@ -17,6 +17,7 @@
 #include "kernels/cpu/pairs.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/swiglu_cpu.h"
+#include "kernels/op/trail.h"
 
 void PL_CPU(linear_fwd)(pl_ctx *ctx, const void *args);
 void PL_CPU(linear_bwd)(pl_ctx *ctx, const void *args);
@@ -262,28 +263,14 @@ static void panels_part(void *arg, int part, int parts) {
         pl_soon(after + PL_PANELS_AHEAD, (size_t)min64((int64_t)after_bytes, SOON) - PL_PANELS_AHEAD);
 }
 
-// Weights lie a few hundred pages apart, at regular distances: the slot takes all bits of the address (Fibonacci
-// hashing), or most of a model would share a few slots.
-static size_t trail_slot(const void *data) {
-    return (size_t)(((uint64_t)(uintptr_t)data >> 12) * 0x9e3779b97f4a7c15u >> 32) % PL_TRAIL;
-}
-
 // Notes that the weight is read now; how long ago it was read last, and what was read after it then.
 static void follow_trail(pl_trail *t, job *j, const pl_tensor *w) {
-    uint64_t bytes = pl_panels_bytes(j->n, j->k, w->dtype);
-    size_t   was = trail_slot(t->last), now = trail_slot(w->data);
-    if (t->last && t->next[was].from == t->last) t->next[was].to = *w;
-    bool known = t->next[now].from == w->data;
-    if (!known) t->next[now].to = (pl_tensor){0};
-    const pl_tensor *next = &t->next[now].to;
-    j->next = next->data;
-    j->next_n = next->dim[0];
-    j->next_k = next->dim[1];
-    j->next_bf16 = next->dtype == PL_BF16;
-    j->far = (known ? t->read - t->next[now].at : bytes) > t->cache;
-    t->next[now].from = t->last = w->data;
-    t->next[now].at = t->read;
-    t->read += bytes;
+    j->far = pl_trail_read(t, w, pl_panels_bytes(j->n, j->k, w->dtype));
+    const pl_tensor next = pl_trail_next(t);
+    j->next = next.data;
+    j->next_n = next.dim[0];
+    j->next_k = next.dim[1];
+    j->next_bf16 = next.dtype == PL_BF16;
 }
 
 // A product with w in blocks of up to `most` rows, and its scratch. gate: NULL, or what it ends in.
