@@ -454,8 +454,10 @@ static void dist_of_hybrids(void **state) {
     w.way = "hybrid:lookup";
     const pl_verifier *const by[] = {&pl_verify_match, &pl_verify_rejection, &pl_verify_recursive_wor,
                                      &pl_verify_block};
-    for (size_t i = 0; i < sizeof by / sizeof *by; i++)
-        assert_true(check(&w, by[i], 1, i % 2 ? &plain : &processed, w.way) < 4);
+    for (size_t i = 0; i < sizeof by / sizeof *by; i++) {
+        assert_true(check(&w, by[i], 1, &plain, w.way) < 4);
+        assert_true(check(&w, by[i], 1, &processed, w.way) < 4);
+    }
     assert_true(check(&w, &test_biased_no_residual, 1, &plain, w.way) > 6);
     close_world(&w);
 }
