@@ -44,6 +44,7 @@
 // Where nothing pays, nothing is planned until FREE may look, MODEL is tried again or another way has its turn. Then a
 // cycle costs the features of the sessions that keep them, taken out of the target's forward and copied: while BOTH is
 // not the fastest, those that begin when it is due, KEEPERS at most; MODEL is not asked for the others while they last.
+// (At the number of sessions that blocks end at: one that begins right behind others' end finds few in flight.)
 // While none keeps them, and with a MODEL that reads the text alone, it costs nothing: the hybrid rests
 // (pl_drafter.rests), and the decode loop goes plain's way.
 //
@@ -119,6 +120,7 @@ typedef struct hybrid {
     double             look, gain;       // running: seconds of a cycle's look, and those that it saves
     int                skipped;          // cycles since the last look
     pl_bandits         way;
+    pl_bandit         *usual;      // whose block ended last; NULL: none did
     plan               next, last; // of the last call, and of the one before, whose trees were verified since
     bool               silent;     // no look and no draft in the last call
     bool               asleep;     // nothing to plan
@@ -207,6 +209,12 @@ static int keepers(const hybrid *d) {
     return n;
 }
 
+// As many as may while BOTH is not the fastest.
+static void leave_keepers(hybrid *d) {
+    for (int i = 0, n = 0; i < d->base.max_sessions; i++)
+        if (d->slot[i].keeps && ++n > KEEPERS) d->slot[i].keeps = false;
+}
+
 // MODEL drafts, or may be tried, and somebody can.
 static bool has_both(const hybrid *d) {
     if (!d->model || (d->width && keepers(d) == 0)) return false;
@@ -224,6 +232,8 @@ static void take_turns(hybrid *d, const pl_draft_pace *p) {
     d->last.drafting = p->drafting;
     if (!pl_bandit_ends(b) || (b->arm == BOTH && d->tuner.trials.on)) return;
     pl_bandit_turn(b, 1u << REST | 1u << FREE | (unsigned)has_both(d) << BOTH);
+    d->usual = b;
+    if (b->best != BOTH && !pl_bandit_is_due(b, BOTH)) leave_keepers(d);
 }
 
 static void paced(pl_drafter *base, const pl_draft_pace *p) {
@@ -566,7 +576,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
 
 // Whether the rows of a session that begins now wait: all do where BOTH is the fastest, or was not tried yet.
 static bool keeps(hybrid *d) {
-    const pl_bandit *b = d->next.way ? d->next.way : pl_bandit_of(&d->way, d->base.max_sessions);
+    const pl_bandit *b = d->usual ? d->usual : pl_bandit_of(&d->way, d->base.max_sessions);
     if (!d->model) return false;
     if (b->best == BOTH || b->of[BOTH].blocks == 0) return true;
     if (keepers(d) >= KEEPERS || !pl_bandit_is_due(b, BOTH)) return false;

@@ -170,11 +170,12 @@ static void refuses(void **state) {
 
 enum { LENGTH = 250 };
 
-enum { MOST = 8 }; // sessions
+enum { MOST = 8, ALONE = 4 }; // sessions; cycles of the last one
 
 // What a model's drafts begin with, by session and number of tokens that they were made behind; -1: nothing.
 typedef struct beginnings {
     bool    hybrids; // its adapting model tells its candidates; alone, with a chain of fixed length, it always drafts
+    int     read, left; // sessions whose features are read: as answers begin, at most; at the end of the first ones
     int32_t of[MOST][LENGTH + 8];
 } beginnings;
 
@@ -197,35 +198,40 @@ static void tell_rows(pl_drafter *d, const pl_draft_pace *p) {
                                          .drafting = p->drafting});
 }
 
-// All sessions answer at once. Returns for how many of them features are read.
-static int answer_all(pl_engine *e, const pl_drafter *d, int sessions) {
-    pl_err      err = {0};
-    pl_session *s[MOST];
-    int         read = 0;
-    for (int k = 0; k < sessions; k++) {
-        int32_t            prompt[5] = {3, 1, 4, 1, 5 + k};
-        pl_session_options so = {
-            .sampling = {.temperature = 1, .top_p = 1, .seed = 3}, .key = (uint64_t)k, .max_new = LENGTH - 5};
-        assert_int_equal(pl_engine_start(e, prompt, 5, &so, &s[k], &err), PL_OK);
-    }
+// For how many sessions features are read.
+static int read_now(const pl_drafter *d, int sessions) {
+    int n = 0;
     for (int k = 0; k < sessions; k++)
-        read += !d->kind->reads || d->kind->reads(d, k);
-    while (pl_session_finish(s[0]) == PL_RUNNING)
-        assert_int_equal(pl_engine_step(e, &err), PL_OK);
-    for (int k = 0; k < sessions; k++)
-        pl_engine_end(e, s[k]);
-    return read;
+        n += !d->kind->reads || d->kind->reads(d, k);
+    return n;
 }
 
-// The same answers of so many sessions, `before` times and then `times` times, which are noted. Returns for how many
-// sessions at once features were read then, at most.
-static int note_answers(beginnings *to, const pl_llama *target, const char *what, const char *tree, int sessions,
-                        int before, int times) {
+// All sessions answer at once, and the first one ends last. Says of how many features are read first and last.
+static void answer_all(pl_engine *e, const pl_drafter *d, int sessions, int *first, int *last) {
+    pl_err      err = {0};
+    pl_session *s[MOST];
+    for (int k = 0; k < sessions; k++) {
+        int32_t            prompt[5] = {3, 1, 4, 1, 5 + k};
+        pl_session_options so = {.sampling = {.temperature = 1, .top_p = 1, .seed = 3},
+                                 .key = (uint64_t)k,
+                                 .max_new = LENGTH - 5 - (k ? ALONE : 0)};
+        assert_int_equal(pl_engine_start(e, prompt, 5, &so, &s[k], &err), PL_OK);
+    }
+    *first = read_now(d, sessions);
+    while (pl_session_finish(s[0]) == PL_RUNNING)
+        assert_int_equal(pl_engine_step(e, &err), PL_OK);
+    *last = read_now(d, sessions);
+    for (int k = 0; k < sessions; k++)
+        pl_engine_end(e, s[k]);
+}
+
+// The same answers of so many sessions, `before` times and then `times` times, which are noted.
+static void note_answers(beginnings *to, const pl_llama *target, const char *what, const char *tree, int sessions,
+                         int before, int times) {
     pl_err             err = {0};
     pl_drafter        *d;
     pl_engine         *e;
     const int          rows = 80 * sessions;
-    int                most = 0;
     pl_drafter_options od = {.target = target,
                              .dtype = PL_BF16,
                              .max_sessions = sessions,
@@ -238,17 +244,19 @@ static int note_answers(beginnings *to, const pl_llama *target, const char *what
     told_kind = d->kind;
     kind.paced = tell_rows;
     to->hybrids = told_kind->paced;
+    to->read = 0;
     memset(to->of, 0xff, sizeof to->of);
     if (to->hybrids) d->kind = &kind;
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, target, d, &o, &err), PL_OK);
     for (int i = 0; i < before + times; i++) {
         if (i == before) pl_engine_on_cycle(e, note, to);
-        int read = answer_all(e, d, sessions);
-        if (i >= before && read > most) most = read;
+        int first, last;
+        answer_all(e, d, sessions, &first, &last);
+        if (i >= before && first > to->read) to->read = first;
+        if (i == 0) to->left = last;
     }
     pl_engine_destroy(e);
     pl_drafter_destroy(d);
-    return most;
 }
 
 static beginnings alone, waited;
@@ -280,8 +288,9 @@ static void waits_without_loss(void **state) {
     test_rmdir(draft);
 }
 
-// Of sessions that begin while MODEL is silent the first four keep their rows, and only they draft when it is tried:
-// what it drafts alone, though the features of those four are all that it is given.
+// Of sessions that begin while MODEL is silent the first four keep their rows, and of those before it was known to be so
+// as many are left. Only they draft when it is tried: what it drafts alone, though the features of those four are all
+// that it is given.
 static void four_keep_rows(void **state) {
     (void)state;
     char     dir[64], draft[64], hybrid[96];
@@ -290,8 +299,11 @@ static void four_keep_rows(void **state) {
     test_target(&target, test_mkdir(dir), 8, 21, PL_BF16);
     test_drafter_write(test_mkdir(draft), &target, "full", 0, 33);
     snprintf(hybrid, sizeof hybrid, "hybrid:suffix:1+%s", draft);
-    assert_int_equal(note_answers(&waited, &target, hybrid, "chain:auto", MOST, 1, 16), 4);
-    assert_int_equal(note_answers(&alone, &target, draft, "chain:1", MOST, 0, 1), 8);
+    note_answers(&waited, &target, hybrid, "chain:auto", MOST, 1, 16);
+    note_answers(&alone, &target, draft, "chain:1", MOST, 0, 1);
+    assert_int_equal(waited.read, 4);
+    assert_int_equal(waited.left, 4);
+    assert_int_equal(alone.read, 8);
     for (int k = 0; k < MOST; k++)
         for (int i = 0; i < LENGTH; i++) {
             const int32_t its = alone.of[k][i], mine = waited.of[k][i];
