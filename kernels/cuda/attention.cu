@@ -167,6 +167,7 @@ static __device__ __forceinline__ void fold_groups(const cached &a, few_room<CHU
                                          source_of<KV>(a, r, 1, kv_head, direct)};
     for (int g = g0; g < g1; g += tiles) {
         int some = g1 - g < tiles ? g1 - g : tiles;
+#pragma unroll
         for (int which = 0; which < 2; which++) {
             for (int w = 0; w < some; w++)
                 pl_group_stage(room.tile[2 * w + which], from[which], (g + w) * PL_WARP, seen_of(end, g + w), me,
@@ -186,13 +187,13 @@ static __device__ __forceinline__ void fold_groups(const cached &a, few_room<CHU
             const pl_group_seen seen[2] = {first < n ? seen_of(keys[first], from_key[first], g + warp) : NOTHING,
                                            first + 8 < n ? seen_of(keys[first + 8], from_key[first + 8], g + warp)
                                                          : NOTHING};
-            pl_group_share<CHUNKS>(*room.q, room.tile[2 * warp], room.tile[2 * warp + 1], seen, a.scale, a.cap, max,
-                                   sum, [&](int c, const float o[2][4][4]) {
-                                       if (c == 0) __syncwarp(); // the keys have been read
-                                       pl_group_fours<KV>(c, o, [&](int i, int d, const float4 &v) {
-                                           if (first + 8 * i < n) *(float4 *)&share[(first + 8 * i) * WIDTH + d] = v;
-                                       });
-                                   });
+            pl_group_share(*room.q, room.tile[2 * warp], room.tile[2 * warp + 1], seen, a.scale, a.cap, max, sum,
+                           [&](int c, const float o[2][4][4]) {
+                               if (c == 0) __syncwarp(); // the keys have been read
+                               pl_group_fours<KV>(c, o, [&](int i, int d, const float4 &v) {
+                                   if (first + 8 * i < n) *(float4 *)&share[(first + 8 * i) * WIDTH + d] = v;
+                               });
+                           });
             for (int i = 0; i < 2 && lane % 4 == 0; i++)
                 room.part_max[warp * FEW + first + 8 * i] = max[i], room.part_sum[warp * FEW + first + 8 * i] = sum[i];
         }
@@ -357,10 +358,16 @@ static __global__ void __launch_bounds__(THREADS, 1) few_kernel(cached a, int ti
 
 // ---- many queries: 16 for each warp, groups shared by the block -----------------------------------------------------
 
+// Blocks that share a head's values: a wide head's sums would take more registers than there are, so each of two blocks
+// computes all scores and takes half of the values' elements. No element's sum depends on another's.
+template <int CHUNKS> constexpr int many_shares = CHUNKS > 4 ? 2 : 1;
+template <int CHUNKS> constexpr int many_chunks = CHUNKS / many_shares<CHUNKS>; // of values
+
 template <int CHUNKS, typename KV> struct many_room {
-    pl_group_queries<CHUNKS>  q[WARPS];
-    pl_group_tile<CHUNKS, KV> tile[2][2]; // buffers of keys and values
-    sight                     s;
+    pl_group_queries<CHUNKS>               q[WARPS];
+    pl_group_tile<CHUNKS, KV>              keys[2]; // buffers
+    pl_group_tile<many_chunks<CHUNKS>, KV> values[2];
+    sight                                  s;
 };
 
 static __device__ __forceinline__ void fold_values(float o[2][4][4], const float x[2][4][4],
@@ -375,19 +382,22 @@ static __device__ __forceinline__ void fold_values(float o[2][4][4], const float
                 if (seen[e / 2].to) o[k][i][e] = fmaf(x[k][i][e], own[e / 2], o[k][i][e] * before[e / 2]);
 }
 
-// One part, of which the block's queries take keys.
+// One part, of which the block's queries take keys; its share of the values.
 template <int CHUNKS, typename KV>
 static __device__ __forceinline__ void many_part(const cached &a, many_room<CHUNKS, KV> &room, const queries &b,
-                                                 int part) {
-    const sight &s = room.s;
-    const int    me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
-    int          least, most;
+                                                 int part, int share) {
+    constexpr int OWN = many_chunks<CHUNKS>;
+    const sight  &s = room.s;
+    const int     me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
+    const int     d0 = share * pl_group_width<OWN>; // the share's first element
+    int           least, most;
     if (!runs_of(s, TILE, part, &least, &most)) return;
     const pl_kvrow           &r = a.row[b.row0];
-    const pl_group_source<KV> from[2] = {source_of<KV>(a, r, 0, b.kv_head, true),
-                                         source_of<KV>(a, r, 1, b.kv_head, true)};
+    const pl_group_source<KV> keys_from = source_of<KV>(a, r, 0, b.kv_head, true);
+    pl_group_source<KV>       values_from = source_of<KV>(a, r, 1, b.kv_head, true);
+    values_from.head += d0, values_from.hd -= d0;
     for (int run = least; run <= most; run *= 2) {
-        float     max[2] = {-INFINITY, -INFINITY}, sum[2] = {}, o[CHUNKS / 2][2][4][4] = {};
+        float     max[2] = {-INFINITY, -INFINITY}, sum[2] = {}, o[OWN / 2][2][4][4] = {};
         const int keys[2] = {keys_among(s, warp * FEW + lane / 4, run, part),
                              keys_among(s, warp * FEW + lane / 4 + 8, run, part)};
         const int from_key[2] = {s.first[warp * FEW + lane / 4], s.first[warp * FEW + lane / 4 + 8]};
@@ -395,66 +405,66 @@ static __device__ __forceinline__ void many_part(const cached &a, many_room<CHUN
         const int g0 = first_group(s, TILE, run, part), next = (part + 1) * run;
         const int g1 = groups_of(end) < next ? groups_of(end) : next;
         auto      fetch = [&](int g) {
-            for (int which = 0; which < 2; which++) {
-                if (g < g1)
-                    pl_group_stage(room.tile[(g - g0) & 1][which], from[which], g * PL_WARP, seen_of(end, g), me,
-                                        THREADS);
-                pl_copy_commit();
-            }
+            const int at = (g - g0) & 1, seen = seen_of(end, g);
+            if (g < g1) pl_group_stage(room.keys[at], keys_from, g * PL_WARP, seen, me, THREADS);
+            pl_copy_commit();
+            if (g < g1) pl_group_stage(room.values[at], values_from, g * PL_WARP, seen, me, THREADS);
+            pl_copy_commit();
         };
         fetch(g0);
         for (int g = g0; g < g1; g++) {
-            pl_group_tile<CHUNKS, KV> *tile = room.tile[(g - g0) & 1];
+            pl_group_tile<CHUNKS, KV> &key = room.keys[(g - g0) & 1];
+            pl_group_tile<OWN, KV>    &value = room.values[(g - g0) & 1];
             fetch(g + 1);
             pl_copy_wait<3>();
-            pl_group_split<CHUNKS, false>(tile[0], me, THREADS);
+            pl_group_split<CHUNKS, false>(key, me, THREADS);
             pl_copy_wait<2>();
-            pl_group_split<CHUNKS, true>(tile[1], me, THREADS);
+            pl_group_split<OWN, true>(value, me, THREADS);
             __syncthreads();
             if (g * PL_WARP < own_end) {
                 const pl_group_seen seen[2] = {seen_of(keys[0], from_key[0], g), seen_of(keys[1], from_key[1], g)};
                 float               m[2], t[2], before[2] = {}, own[2] = {};
-                pl_group_share<CHUNKS>(room.q[warp], tile[0], tile[1], seen, a.scale, a.cap, m, t,
-                                       [&](int c, const float x[2][4][4]) {
-                                           for (int i = 0; i < 2 && c == 0; i++)
-                                               if (seen[i].to)
-                                                   fold_factors(&max[i], &sum[i], m[i], t[i], &before[i], &own[i]);
-                                           fold_values(o[c / 2], x, seen, before, own);
-                                       });
+                pl_group_share(room.q[warp], key, value, seen, a.scale, a.cap, m, t,
+                               [&](int c, const float x[2][4][4]) {
+                                   for (int i = 0; i < 2 && c == 0; i++)
+                                       if (seen[i].to) fold_factors(&max[i], &sum[i], m[i], t[i], &before[i], &own[i]);
+                                   fold_values(o[c / 2], x, seen, before, own);
+                               });
             }
             __syncthreads(); // the buffer is free
         }
         // All that was fetched has been waited for.
         for (int i = 0; i < 2; i++) {
             const int of = warp * FEW + lane / 4 + 8 * i;
-            if (!keys[i] || lane % 4) continue;
+            if (!keys[i] || lane % 4 || share) continue;
             float *to = part_of(a, b.row0 + of / a.heads, b.head0 + of % a.heads, part);
             to[0] = max[i], to[1] = sum[i];
         }
 #pragma unroll
-        for (int c = 0; c < CHUNKS; c += 2)
+        for (int c = 0; c < OWN; c += 2)
             pl_group_fours<KV>(c, o[c / 2], [&](int i, int d, const float4 &v) {
                 const int of = warp * FEW + lane / 4 + 8 * i;
-                if (!keys[i] || d >= a.hd) return;
-                *(float4 *)(part_of(a, b.row0 + of / a.heads, b.head0 + of % a.heads, part) + VALUES + d) = v;
+                if (!keys[i] || d0 + d >= a.hd) return;
+                *(float4 *)(part_of(a, b.row0 + of / a.heads, b.head0 + of % a.heads, part) + VALUES + d0 + d) = v;
             });
     }
 }
 
 // Two blocks share a multiprocessor: while one waits for keys, or turns them into pairs, the other computes. Grid: as
-// above.
+// above, key heads' runs times shares of their values.
 template <int CHUNKS, typename KV> static __global__ void __launch_bounds__(THREADS, 2) many_kernel(cached a) {
     pl_previous_done();
     many_room<CHUNKS, KV> &room = *(many_room<CHUNKS, KV> *)pl_dynamic_shared();
     const int              lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
     const int              row0 = (int)blockIdx.z * a.tile, rows = a.rows - row0 < a.tile ? a.rows - row0 : a.tile;
-    const queries          b = queries_of(a, (int)blockIdx.y, row0, rows);
+    const int              shares = many_shares<CHUNKS>, share = (int)blockIdx.y % shares;
+    const queries          b = queries_of(a, (int)blockIdx.y / shares, row0, rows);
     look(room.s, a, b, TILE);
     const int parts = parts_of(room.s, TILE);
     if ((int)blockIdx.x >= parts) return;
     take_queries<CHUNKS, KV, PL_WARP>(room.q[warp], a, b, warp * FEW, lane);
     for (int part = (int)blockIdx.x; part < parts; part += (int)gridDim.x)
-        many_part(a, room, b, part);
+        many_part(a, room, b, part, share);
 }
 
 // ---- the second launch: branches, then parts in order ---------------------------------------------------------------
@@ -548,18 +558,16 @@ template <int CHUNKS, typename KV> static void forward_of(pl_ctx *ctx, cached a,
     bool many = a.tile * a.heads > TILE / 2 && sizeof(large) + fixed <= room;
     if (!many) a.tile = tile_rows(on_host, a.rows, FEW / a.heads);
     // About as many blocks as have room at a time: lengths do not show, and none is there for nothing but to end.
-    const int64_t others = a.nkv * pl_ceil_div(per_kv, a.heads) * pl_ceil_div(a.rows, a.tile);
+    const int64_t heads = a.nkv * pl_ceil_div(per_kv, a.heads), shares = many ? many_shares<CHUNKS> : 1;
+    const int64_t others = heads * shares * pl_ceil_div(a.rows, a.tile);
     const int64_t at_once = pl_cuda_state_of(ctx)->sms * (many ? 2 : 1) / others;
-    pl_grid       grid(at_once < 1       ? 1
-                       : at_once < PARTS ? at_once
-                                         : PARTS,
-                 a.nkv * pl_ceil_div(per_kv, a.heads), pl_ceil_div(a.rows, a.tile));
+    pl_grid grid(at_once < 1 ? 1 : at_once < PARTS ? at_once : PARTS, heads * shares, pl_ceil_div(a.rows, a.tile));
     if (many)
         PL_LAUNCH_EARLY_ROOM(ctx, "attention", (many_kernel<CHUNKS, KV>), grid, THREADS, sizeof(large), a);
     else
         PL_LAUNCH_EARLY_ROOM(ctx, "attention", (few_kernel<CHUNKS, KV>), grid, THREADS, few::bytes(tiles), a, tiles);
-    PL_LAUNCH_EARLY_ROOM(ctx, "attention", (finish_kernel<CHUNKS, KV>), pl_grid(grid.n[1], a.rows), THREADS,
-                         few::bytes(1), a);
+    PL_LAUNCH_EARLY_ROOM(ctx, "attention", (finish_kernel<CHUNKS, KV>), pl_grid(heads, a.rows), THREADS, few::bytes(1),
+                         a);
 }
 
 // The paths of all rows as kernels are to read them: how far they are from where the rows say; 0 where they are read

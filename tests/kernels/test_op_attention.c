@@ -139,6 +139,7 @@ static const cached_shape cached_shapes[] = {
     {{2, 1, 64}, {100, 0}, {.window = 200, .cap = 50}},
     {{4, 1, 256}, {33, 65}, {.cap = 0.5}},
     {{20, 1, 16}, {135, 101}, {.window = 64}},
+    {{20, 1, 200}, {40, 35}, {.window = 38}}, // many queries of a wide head: a GPU's blocks share its values
     // Past 4,096 keys a GPU's parts of a row are longer; of the chain's rows some are on either side.
     {{1, 1, 8}, {4101, 4094}, {.window = 0}},
     {{20, 1, 8}, {31, 4094}, {.window = 0}},
@@ -252,14 +253,15 @@ static void one_way(op_run *r, const void *arg) {
 
 static void bits_depend_on_positions_alone(void **state) {
     (void)state;
-    const heads h[] = {{2, 1, 33}, {9, 3, 64}, {2, 1, 128}, {40, 1, 16}, {3, 1, 144}};
+    const heads h[] = {{2, 1, 33}, {9, 3, 64}, {2, 1, 128}, {40, 1, 16}, {3, 1, 144}, {20, 1, 200}};
     const int   n[] = {0, 1, 24, 25, 31, 60, 4090};
     const struct {
         int               heads, n;
         pl_attention_rule rule;
     } ruled[] = {{1, 2, {.window = 7}},    {1, 5, {.window = 33, .cap = 3}}, {1, 5, {.window = 4}},
                  {2, 5, {.window = 36}},   {0, 4, {.window = 20, .cap = 1}}, {1, 5, {.window = 9, .sink.rank = 1}},
-                 {0, 3, {.sink.rank = 1}}, {0, 6, {.window = 300}},          {1, 6, {.window = 200}}};
+                 {0, 3, {.sink.rank = 1}}, {0, 6, {.window = 300}},          {1, 6, {.window = 200}},
+                 {5, 5, {.window = 40}}};
     enum { PLAIN = 30, RULED = sizeof ruled / sizeof *ruled };
     const pl_backend *be;
     for (int b = 0; (be = op_backend(b)); b++)
