@@ -11,6 +11,7 @@
 // (plain decoding) each warp takes a group; with many each warp takes 16 queries, and groups pass through shared memory
 // in two buffers. The second takes, row by row, the groups in which a tree's branch lies at slots of its own, folds
 // them after what the first has left of their part, and adds up.
+#include "kernels/cuda/ahead.cuh"
 #include "kernels/cuda/attention_group.cuh"
 #include "kernels/cuda/rounded.cuh"
 
@@ -34,6 +35,7 @@ struct cached {
     int             window;
     int             first; // of the op's rows, the launch's first
     pl_rounding     rounding;
+    pl_ahead        ahead; // of the product that takes o
 };
 
 // Groups of a part, for a row of that many.
@@ -156,11 +158,11 @@ template <int CHUNKS, typename KV> struct few_room {
 };
 
 // Folds groups g0..g1 - 1 into the room's state; query i of n sees keys from_key[i] up to keys[i], at most `end`. Rows
-// share r's cache.
-template <int CHUNKS, typename KV>
+// share r's cache. asked() comes once, when the first keys and values have been asked for.
+template <int CHUNKS, typename KV, typename Asked>
 static __device__ __forceinline__ void fold_groups(const cached &a, few_room<CHUNKS, KV> &room, int tiles,
                                                    const pl_kvrow &r, bool direct, int kv_head, const int *keys,
-                                                   const int *from_key, int n, int end, int g0, int g1) {
+                                                   const int *from_key, int n, int end, int g0, int g1, Asked asked) {
     constexpr int             WIDTH = pl_group_width<CHUNKS>;
     const int                 me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
     const pl_group_source<KV> from[2] = {source_of<KV>(a, r, 0, kv_head, direct),
@@ -174,6 +176,7 @@ static __device__ __forceinline__ void fold_groups(const cached &a, few_room<CHU
                                THREADS);
             pl_copy_commit();
         }
+        if (g == g0) asked();
         pl_copy_wait<1>();
         for (int w = 0; w < some; w++)
             pl_group_split<CHUNKS, false>(room.tile[2 * w], me, THREADS);
@@ -318,10 +321,18 @@ static __device__ __forceinline__ int most_keys(const sight &s, int first, int n
     return warp_max(most);
 }
 
+// The weights that come next, once a block has asked for keys of its first part of `parts`: by the first rows' blocks
+// that have any, between them.
+static __device__ __forceinline__ void ask_ahead(const cached &a, int part, int parts) {
+    const int of = parts < (int)gridDim.x ? parts : (int)gridDim.x;
+    if (part == (int)blockIdx.x && blockIdx.z == 0)
+        pl_ask_ahead(a.ahead, (int)blockIdx.y * of + part, (int)gridDim.y * of);
+}
+
 // One part, of which n queries take keys.
 template <int CHUNKS, typename KV>
 static __device__ __forceinline__ void few_part(const cached &a, few_room<CHUNKS, KV> &room, int tiles, const sight &s,
-                                                const queries &b, int n, int part, int *keys, int *from_key,
+                                                const queries &b, int n, int part, int parts, int *keys, int *from_key,
                                                 int *last) {
     const int me = (int)threadIdx.x;
     int       least, most;
@@ -333,7 +344,9 @@ static __device__ __forceinline__ void few_part(const cached &a, few_room<CHUNKS
             keys[i] = keys_among(s, i, run, part), from_key[i] = s.first[i], last[i] = keys[i] ? s.last[i] : -1;
         start_state(room, a, b, n, -1);
         fold_groups(a, room, tiles, a.row[b.row0], true, b.kv_head, keys, from_key, n, most_seen,
-                    first_group(s, n, run, part), end);
+                    first_group(s, n, run, part), end, [&] {
+                        if (run == least) ask_ahead(a, part, parts);
+                    });
         keep_state(room, a, b, n, part, last);
     }
 }
@@ -353,7 +366,7 @@ static __global__ void __launch_bounds__(THREADS, 1) few_kernel(cached a, int ti
     few_room<CHUNKS, KV> room(pl_dynamic_shared(), tiles);
     take_queries<CHUNKS, KV, THREADS>(*room.q, a, b, 0, (int)threadIdx.x);
     for (int part = (int)blockIdx.x; part < parts; part += (int)gridDim.x)
-        few_part(a, room, tiles, s, b, n, part, keys, from_key, last);
+        few_part(a, room, tiles, s, b, n, part, parts, keys, from_key, last);
 }
 
 // ---- many queries: 16 for each warp, groups shared by the block -----------------------------------------------------
@@ -385,7 +398,7 @@ static __device__ __forceinline__ void fold_values(float o[2][4][4], const float
 // One part, of which the block's queries take keys; its share of the values.
 template <int CHUNKS, typename KV>
 static __device__ __forceinline__ void many_part(const cached &a, many_room<CHUNKS, KV> &room, const queries &b,
-                                                 int part, int share) {
+                                                 int part, int parts, int share) {
     constexpr int OWN = many_chunks<CHUNKS>;
     const sight  &s = room.s;
     const int     me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
@@ -412,6 +425,7 @@ static __device__ __forceinline__ void many_part(const cached &a, many_room<CHUN
             pl_copy_commit();
         };
         fetch(g0);
+        if (run == least) ask_ahead(a, part, parts);
         for (int g = g0; g < g1; g++) {
             pl_group_tile<CHUNKS, KV> &key = room.keys[(g - g0) & 1];
             pl_group_tile<OWN, KV>    &value = room.values[(g - g0) & 1];
@@ -464,7 +478,7 @@ template <int CHUNKS, typename KV> static __global__ void __launch_bounds__(THRE
     if ((int)blockIdx.x >= parts) return;
     take_queries<CHUNKS, KV, PL_WARP>(room.q[warp], a, b, warp * FEW, lane);
     for (int part = (int)blockIdx.x; part < parts; part += (int)gridDim.x)
-        many_part(a, room, b, part, share);
+        many_part(a, room, b, part, parts, share);
 }
 
 // ---- the second launch: branches, then parts in order ---------------------------------------------------------------
@@ -490,7 +504,7 @@ static __global__ void __launch_bounds__(THREADS, CHUNKS <= 4 ? 4 : 2) finish_ke
             int g0 = p * run > shared ? p * run : shared, g1 = (p + 1) * run < groups ? (p + 1) * run : groups;
             start_state(room, a, b, b.heads, g0 > p * run ? p : -1);
             if (g0 < first / PL_WARP) g0 = first / PL_WARP;
-            fold_groups(a, room, 1, r, false, b.kv_head, keys, from_key, b.heads, n, g0, g1);
+            fold_groups(a, room, 1, r, false, b.kv_head, keys, from_key, b.heads, n, g0, g1, [] {});
             keep_state(room, a, b, b.heads, p, last);
         }
     }
@@ -566,6 +580,7 @@ template <int CHUNKS, typename KV> static void forward_of(pl_ctx *ctx, cached a,
         PL_LAUNCH_EARLY_ROOM(ctx, "attention", (many_kernel<CHUNKS, KV>), grid, THREADS, sizeof(large), a);
     else
         PL_LAUNCH_EARLY_ROOM(ctx, "attention", (few_kernel<CHUNKS, KV>), grid, THREADS, few::bytes(tiles), a, tiles);
+    a.ahead = pl_ahead{};
     PL_LAUNCH_EARLY_ROOM(ctx, "attention", (finish_kernel<CHUNKS, KV>), pl_grid(heads, a.rows), THREADS, few::bytes(1),
                          a);
 }
@@ -607,6 +622,7 @@ static void cached_forward(pl_ctx *ctx, const pl_attention_args *a) {
         c.paths = paths_of(ctx, a->row + m, c.rows);
         c.q = pl_f32(&a->qkv) + m * c.width;
         c.o = pl_f32(&a->o) + m * a->nh * a->hd;
+        c.ahead = m + ROWS < M ? pl_ahead{} : pl_ahead_of(ctx);
         if (pl_kvrow_dtype(a->row + m, c.rows) == PL_BF16)
             forward<uint16_t>(ctx, c, a->row + m);
         else

@@ -73,6 +73,18 @@ template <int N> static __device__ __forceinline__ void pl_copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
+// By a warp: asks for n bytes, a multiple of 16 and at most 4096, aligned alike, to come into the L2 (PTX ISA,
+// cp.async.bulk.prefetch and prefetch). Nothing is read, so it orders nothing and needs no order.
+static __device__ __forceinline__ void pl_prefetch(const void *from, int n) {
+    const int lane = (int)threadIdx.x % PL_WARP;
+#if __CUDA_ARCH__ >= 900
+    if (lane == 0) asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(n));
+#else
+    constexpr int LINE = 128;
+    if (lane * LINE < n) asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)from + lane * LINE));
+#endif
+}
+
 // Kernels that are launched early (PL_LAUNCH_EARLY) may start while the launch before them still runs. Each of their
 // threads calls this before it touches memory that any kernel writes, and before it writes any: it lets the launch
 // after this one start likewise, then waits until all before it are done and seen. Until then only weights are read,

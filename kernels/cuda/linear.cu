@@ -3,6 +3,8 @@
 #include "kernels/cuda/slices.cuh"
 extern "C" {
 #include "kernels/op/linear.h"
+#include "kernels/op/trail.h"
+#include "kernels/panels.h"
 }
 
 // A matrix has so many units that each block gets several of a slice (`whole`: it keeps its panels and goes through
@@ -223,6 +225,7 @@ static void packed(pl_ctx *ctx, const pl_linear_args *a) {
     int64_t M = a->x.dim[0], K = a->w.dim[1], N = a->w.dim[0], pass = pl_pass_rows(ctx);
     size_t  mark = pl_arena_mark(&ctx->scratch);
     void   *room = pl_arena_alloc(&ctx->scratch, product_bytes(ctx, &a->w, M));
+    if (a->w.data) pl_trail_read(&ctx->trail, &a->w, pl_panels_bytes(N, K, a->w.dtype));
     if (pl_ceil_div(N, PL_PANEL) > PL_CUDA_TICKETS)
         pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op linear: %lld output rows; the CUDA backend takes %d", (long long)N,
                     PL_CUDA_TICKETS * PL_PANEL);

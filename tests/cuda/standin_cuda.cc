@@ -264,6 +264,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int) {
     snprintf(p->name, sizeof p->name, "stand-in");
     p->major = 9;
     p->multiProcessorCount = 2;
+    p->l2CacheSize = 1 << 20;
     p->sharedMemPerBlockOptin = 227 << 10;
     p->memPitch = 1u << 31;
     p->totalGlobalMem = 1u << 31;

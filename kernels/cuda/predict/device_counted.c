@@ -80,6 +80,7 @@ static pl_status open_counted(pl_ctx *ctx, pl_err *err) {
     o->fault = (pl_cuda_fault)PL_NO_FAULTS;
     o->state = (pl_cuda_state){.sms = (int)pl_gpu(PL_GPU_MULTIPROCESSORS, PL_CENTRAL),
                                .room = 227 << 10,
+                               .ahead_bytes = (size_t)(pl_gpu(PL_GPU_L2_BYTES, PL_CENTRAL) / 2),
                                .fault = &o->fault,
                                .ticket = o->ticket,
                                .spare = o->ticket + PL_CUDA_TICKETS,
@@ -172,12 +173,30 @@ pl_predicted_kernel *pl_counted_launch(const pl_ctx *ctx, uint64_t key, bool *ag
     return k;
 }
 
+// Who asks for weights, and who reads them then: the first and the next launch that are given their address.
+static void follow(pl_prediction *p, pl_cuda_state *s, const pl_cuda_launch *l) {
+    static int asker; // 1 + the launch
+    bool       given = false;
+    for (int i = 0; i < l->n_args && s->asked; i++)
+        for (size_t at = 0; at + sizeof s->asked <= l->size[i]; at += sizeof s->asked)
+            given |= memcmp((const uint8_t *)l->arg[i] + at, &s->asked, sizeof s->asked) == 0;
+    if (!given) return;
+    if (s->asking) {
+        asker = p->launched;
+        s->asking = false;
+    } else {
+        p->asker[p->launched - 1] = (uint16_t)asker;
+        s->asked = NULL;
+    }
+}
+
 void PL_CUDA(submit)(pl_ctx *ctx, const pl_cuda_launch *l) {
     own                 *o = ctx->state;
     bool                 again;
     pl_predicted_kernel *k = l->kernel ? pl_counted_launch(ctx, key_of(l), &again) : NULL;
     if (!k) return;
     recorder->way[recorder->launched - 1] = l->aside ? PL_ASIDE : l->meets ? PL_MEETS : PL_MAIN;
+    follow(recorder, &o->state, l);
     if (again) return;
     k->blocks = (int64_t)l->grid[0] * l->grid[1] * l->grid[2];
     k->threads = (int)l->threads;

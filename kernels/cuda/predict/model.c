@@ -33,35 +33,40 @@ static double streaming(const pl_counted *c, int how) {
            (c->written - least) / pl_gpu(PL_GPU_COPY, how);
 }
 
-void pl_predict_kernel(pl_predicted_kernel *k) {
+// Seconds of a launch of which so much of memory's time is not needed, the gap left out; limiter: of what they are.
+static double busy_seconds(const pl_predicted_kernel *k, double spared, int how, const char **limiter) {
     static const char *const names[] = {"launch",        "rounds",       "memory",      "L2",
                                         "shared memory", "tensor cores", "exponentials"};
     enum { LAUNCH, ROUNDS, MEMORY, L2, SHARED, TENSOR, EXP, TERMS };
     const pl_counted *c = &k->c;
-    k->bytes = c->far;
+    const double      sms = pl_gpu(PL_GPU_MULTIPROCESSORS, how), clock = pl_gpu(PL_GPU_CLOCK, how);
+    const double      blocks = (double)k->blocks, at_once = sms * resident(k);
+    const double      busy = blocks < sms ? blocks / sms : blocks / (ceil(blocks / at_once) * at_once); // share of SMs
+    const double      used = blocks < at_once ? fmin(1, blocks / sms) : busy;
+    double            t[TERMS] = {0};
+    t[ROUNDS] = fmax(c->most_path[how], blocks <= at_once ? 0 : c->path[how] / at_once);
+    const double memory = streaming(c, how) - spared;
+    const double first = pl_gpu(PL_GPU_FAR, how) / clock; // what is small is done before the rate is reached
+    if (c->far > 0)
+        t[MEMORY] = c->lead[how] + first + fmin(pl_gpu(PL_GPU_RAMP, how) - first, memory) + memory + c->trail[how];
+    t[L2] = c->sectors * 32 / pl_gpu(PL_GPU_L2_RATE, how);
+    t[SHARED] = c->wavefronts / fmin(sms, blocks) / clock;
+    t[TENSOR] =
+        (c->products * PRODUCT_FLOPS / pl_gpu(PL_GPU_MMA_RATE, how) + c->warpgroup / pl_gpu(PL_GPU_WGMMA_RATE, how)) /
+        used;
+    t[EXP] = c->exponentials / pl_gpu(PL_GPU_EXP_RATE, how) / used;
+    int most = 0;
+    for (int i = 1; i < TERMS; i++)
+        if (t[i] > t[most]) most = i;
+    *limiter = t[most] > pl_gpu(PL_GPU_GAP, how) ? names[most] : names[LAUNCH];
+    return t[most];
+}
+
+void pl_predict_kernel(pl_predicted_kernel *k) {
+    k->bytes = k->c.far;
     for (int how = PL_PESSIMISTIC; how >= PL_CENTRAL; how--) {
-        const double sms = pl_gpu(PL_GPU_MULTIPROCESSORS, how), clock = pl_gpu(PL_GPU_CLOCK, how);
-        const double blocks = (double)k->blocks, at_once = sms * resident(k);
-        const double busy = blocks < sms ? blocks / sms : blocks / (ceil(blocks / at_once) * at_once); // share of SMs
-        const double used = blocks < at_once ? fmin(1, blocks / sms) : busy;
-        double       t[TERMS] = {0};
-        t[ROUNDS] = fmax(c->most_path[how], blocks <= at_once ? 0 : c->path[how] / at_once);
-        k->memory[how] = streaming(c, how);
-        const double first = pl_gpu(PL_GPU_FAR, how) / clock; // what is small is done before the rate is reached
-        if (c->far > 0)
-            t[MEMORY] = c->lead[how] + first + fmin(pl_gpu(PL_GPU_RAMP, how) - first, k->memory[how]) + k->memory[how] +
-                        c->trail[how];
-        t[L2] = c->sectors * 32 / pl_gpu(PL_GPU_L2_RATE, how);
-        t[SHARED] = c->wavefronts / fmin(sms, blocks) / clock;
-        t[TENSOR] = (c->products * PRODUCT_FLOPS / pl_gpu(PL_GPU_MMA_RATE, how) +
-                     c->warpgroup / pl_gpu(PL_GPU_WGMMA_RATE, how)) /
-                    used;
-        t[EXP] = c->exponentials / pl_gpu(PL_GPU_EXP_RATE, how) / used;
-        int most = 0;
-        for (int i = 1; i < TERMS; i++)
-            if (t[i] > t[most]) most = i;
-        k->limiter = t[most] > pl_gpu(PL_GPU_GAP, how) ? names[most] : names[LAUNCH];
-        k->seconds[how] = pl_gpu(PL_GPU_GAP, how) + t[most];
+        k->memory[how] = streaming(&k->c, how);
+        k->seconds[how] = pl_gpu(PL_GPU_GAP, how) + busy_seconds(k, 0, how, &k->limiter);
     }
 }
 
@@ -73,11 +78,11 @@ static double beside(const pl_predicted_kernel *before, const pl_predicted_kerne
     return both ? 1 : fmax(0, 1 - (double)before->blocks / sms);
 }
 
-// What a launch hides behind the one before it, of which memory is idle for so long.
-static double hidden(const pl_predicted_kernel *k, double room, double idle, int how) {
+// What a launch that needs memory for so long hides behind the one before it, of which memory is idle for so long.
+static double hidden(const pl_predicted_kernel *k, double room, double idle, double memory, int how) {
     if (k->c.ahead <= 0 || room <= 0) return 0;
     const double first = k->c.lead[how] + pl_gpu(PL_GPU_FAR, how) / pl_gpu(PL_GPU_CLOCK, how);
-    return fmin(idle, first + fmin(k->c.ahead * room / pl_gpu(PL_GPU_READ, how), k->memory[how]));
+    return fmin(idle, first + fmin(k->c.ahead * room / pl_gpu(PL_GPU_READ, how), memory));
 }
 
 // Seconds of a launch behind `before`, as early as it may.
@@ -85,7 +90,36 @@ static double early_seconds(const pl_predicted_kernel *before, const pl_predicte
     const double gap = pl_gpu(PL_GPU_GAP, how), early = pl_gpu(PL_GPU_EARLY_GAP, how);
     if (!before || !k->early) return k->seconds[how];
     const double idle = early + fmax(0, before->seconds[how] - gap - before->memory[how]);
-    return early + fmax(0, k->seconds[how] - gap - hidden(k, beside(before, k), idle, how));
+    return early + fmax(0, k->seconds[how] - gap - hidden(k, beside(before, k), idle, k->memory[how], how));
+}
+
+// Seconds that launch i takes less since another has asked for its weights; times: of the launches so far, gaps
+// included; with: what it hides itself is not there a second time.
+static double fetched_ahead(const pl_prediction *p, int i, const double *times, bool early, int how) {
+    if (!p->asker[i]) return 0;
+    const pl_predicted_kernel *k = &p->k[p->order[i]], *before = NULL;
+    const int                  from = p->asker[i] - 1;
+    const double               read = pl_gpu(PL_GPU_READ, how), gap = pl_gpu(PL_GPU_GAP, how);
+    double                     idle = 0, room = pl_gpu(PL_GPU_L2_BYTES, how);
+    const char                *limiter;
+    for (int j = from; j < i; j++) {
+        const pl_predicted_kernel *of = &p->k[p->order[j]];
+        if (p->way[j] == PL_ASIDE) continue;
+        // The asker asks behind its own bytes.
+        idle += fmax(0, times[j] - of->memory[how] - (j == from ? gap + of->c.lead[how] : 0));
+        room -= of->c.far;
+        before = of;
+    }
+    const double came = fmax(0, fmin(fmin(p->k[p->order[from]].c.fetched, room), idle * read));
+    const double spared = fmin(came / read, k->memory[how]);
+    double       less = k->seconds[how] - gap - busy_seconds(k, spared, how, &limiter);
+    if (!early || !k->early || !before) return less;
+    // With less of memory's time free before it, and less to hide.
+    const double starts = pl_gpu(PL_GPU_EARLY_GAP, how);
+    const double free = starts + fmax(0, before->seconds[how] - gap - before->memory[how]);
+    const double share = beside(before, k), was = hidden(k, share, free, k->memory[how], how);
+    const double now = hidden(k, share, fmin(free, fmax(0, idle - spared)), k->memory[how] - spared, how);
+    return less - (was - now);
 }
 
 static bool fills(const pl_predicted_kernel *k) {
@@ -129,19 +163,23 @@ void pl_predict_sequence(pl_prediction *p) {
     for (int how = 0; how < 2; how++) {
         const pl_predicted_kernel *before = NULL;
         bool                       branched = false;
+        static double              times[2][PL_PREDICT_LAUNCHES]; // in turn, early
         p->seconds[how] = p->early_seconds[how] = 0;
         for (int i = 0; i < p->n; i++)
             p->k[i].early_seconds[how] = 0;
         for (int i = 0; i < p->launched; i++) {
             pl_predicted_kernel *k = &p->k[p->order[i]];
-            p->seconds[how] += k->seconds[how];
+            times[0][i] = k->seconds[how] - fetched_ahead(p, i, times[0], false, how);
+            p->seconds[how] += times[0][i];
             if (p->way[i] == PL_ASIDE) {
                 if (!branched) p->early_seconds[how] += branch_seconds(p, i, how);
                 branched = true;
                 continue;
             }
             if (p->way[i] == PL_MEETS) branched = false;
-            const double t = early_seconds(p->way[i] == PL_MEETS ? NULL : before, k, how);
+            const double t =
+                early_seconds(p->way[i] == PL_MEETS ? NULL : before, k, how) - fetched_ahead(p, i, times[1], true, how);
+            times[1][i] = t;
             p->early_seconds[how] += t;
             k->early_seconds[how] += t;
             before = k;
