@@ -166,11 +166,12 @@ void pl_predict_sequence(pl_prediction *p) {
         static double              times[2][PL_PREDICT_LAUNCHES]; // in turn, early
         p->seconds[how] = p->early_seconds[how] = 0;
         for (int i = 0; i < p->n; i++)
-            p->k[i].early_seconds[how] = 0;
+            p->k[i].turn_seconds[how] = p->k[i].early_seconds[how] = 0;
         for (int i = 0; i < p->launched; i++) {
             pl_predicted_kernel *k = &p->k[p->order[i]];
             times[0][i] = k->seconds[how] - fetched_ahead(p, i, times[0], false, how);
             p->seconds[how] += times[0][i];
+            k->turn_seconds[how] += times[0][i];
             if (p->way[i] == PL_ASIDE) {
                 if (!branched) p->early_seconds[how] += branch_seconds(p, i, how);
                 branched = true;

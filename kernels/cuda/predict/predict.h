@@ -91,7 +91,8 @@ typedef struct pl_predicted_kernel {
     size_t      room;
     bool        early; // may start early
     pl_counted  c;
-    double      seconds[2];       // of one launch, the gap before it included
+    double      seconds[2];       // of one launch by itself, the gap before it included
+    double      turn_seconds[2];  // of all its launches one after another, weights that were asked for ahead in place
     double      early_seconds[2]; // of all its launches where they start early
     double      memory[2];        // of these, memory is busy
     const char *limiter;          // central: "memory", "L2", "rounds", "shared memory", "tensor cores", "launch" ...
@@ -138,7 +139,7 @@ void              pl_predict_begin(pl_prediction *p);
 void              pl_predict_end(pl_prediction *p);
 // The model of a launch, alone: sets seconds, memory, limiter and bytes.
 void              pl_predict_kernel(pl_predicted_kernel *k);
-// That of launches in order, out of their kernels' (seconds and early_seconds).
+// That of launches in order, out of their kernels' (turn_seconds and early_seconds).
 void              pl_predict_sequence(pl_prediction *p);
 
 #ifdef __cplusplus
