@@ -231,9 +231,10 @@ static void take_turns(hybrid *d, const pl_draft_pace *p) {
     d->last = d->next;
     d->last.drafting = p->drafting;
     if (!pl_bandit_ends(b) || (b->arm == BOTH && d->tuner.trials.on)) return;
-    pl_bandit_turn(b, 1u << REST | 1u << FREE | (unsigned)has_both(d) << BOTH);
+    bool both = has_both(d);
+    pl_bandit_turn(b, 1u << REST | 1u << FREE | (unsigned)both << BOTH);
     d->usual = b;
-    if (b->best != BOTH && !pl_bandit_is_due(b, BOTH)) leave_keepers(d);
+    if (b->best != BOTH && !(both && pl_bandit_is_due(b, BOTH))) leave_keepers(d);
 }
 
 static void paced(pl_drafter *base, const pl_draft_pace *p) {
