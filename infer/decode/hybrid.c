@@ -54,6 +54,7 @@
 #include "infer/decode/bandit.h"
 #include "infer/decode/calibration.h"
 #include "infer/decode/hybrid_parts.h"
+#include "infer/decode/likely.h"
 #include "infer/decode/waiting.h"
 #include "infer/drafter/drafter.h"
 #include "kernels/base/arena.h"
@@ -88,11 +89,6 @@ typedef struct slot {
     pl_waiting waiting; // rows behind `seen`, if so
 } slot;
 
-typedef struct node {
-    double f;
-    int    item, node;
-} node;
-
 // How a call drafted.
 typedef struct plan {
     pl_bandit *way; // NULL: nobody was asked
@@ -109,7 +105,7 @@ typedef struct hybrid {
     pl_calibration     alone, beside;
     slot              *slot;
     pl_draft_item     *item;     // [sessions] of a call of one of the two
-    node              *node;     // [sessions * NODES]
+    pl_likely         *node;     // [sessions * NODES]
     int               *by_worth; // [sessions]
     // Read anew every REFRESH cycles: seconds by rows, by sessions, by rows of a level.
     double            *at_rows, *first_of, *idle_of, *level_of;
@@ -264,16 +260,6 @@ static double rows_cost(const hybrid *d, int rows) {
 
 // ---- the plan -------------------------------------------------------------------------------------------------------
 
-static void sift(node *x, int n, int i) {
-    for (int child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && x[child + 1].f > x[child].f) child++;
-        if (!(x[child].f > x[i].f)) return;
-        node swap = x[i];
-        x[i] = x[child];
-        x[child] = swap;
-    }
-}
-
 // The likeliest nodes that all sessions' free drafts offer, from a heap of all: worth does not rise along a path, so a
 // node is counted no later than its children but for equal ones, whose sum is the same.
 static double without_model(hybrid *d, const pl_draft_batch *b, int running) {
@@ -286,16 +272,11 @@ static double without_model(hybrid *d, const pl_draft_batch *b, int running) {
         s->worth = 1;
         if (!b->item[i].tree || !s->drafted) continue;
         for (int x = 1; x < s->free.n; x++)
-            d->node[n++] = (node){.f = s->f[x], .item = i, .node = x};
+            d->node[n++] = (pl_likely){.f = s->f[x], .item = i, .node = x};
     }
-    for (int i = n / 2; i >= 0; i--)
-        sift(d->node, n, i);
-    for (int left = n; left > 0 && running + taken < d->most_rows; taken++) {
-        node top = d->node[0];
-        tokens += top.f;
-        d->node[0] = d->node[--left];
-        sift(d->node, left, 0);
-        d->node[left] = top; // taken ones stand at the end, the first one last
+    pl_likely_heap(d->node, n);
+    for (; taken < n && running + taken < d->most_rows; taken++) {
+        tokens += pl_likely_take(d->node, n - taken).f;
         double rate = tokens / (rows_cost(d, running + taken + 1) + idle);
         if (rate > best) {
             best = rate;
@@ -303,8 +284,8 @@ static double without_model(hybrid *d, const pl_draft_batch *b, int running) {
         }
     }
     for (int i = 0; i < best_taken; i++) {
-        const node *x = &d->node[n - 1 - i];
-        slot       *s = &d->slot[b->item[x->item].slot];
+        const pl_likely *x = &d->node[n - 1 - i];
+        slot            *s = &d->slot[b->item[x->item].slot];
         s->chosen++;
         s->worth += x->f;
     }
