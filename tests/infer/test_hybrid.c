@@ -175,7 +175,7 @@ enum { MOST = 8, ALONE = 4 }; // sessions; cycles of the last one
 // What a model's drafts begin with, by session and number of tokens that they were made behind; -1: nothing.
 typedef struct beginnings {
     bool    hybrids; // its adapting model tells its candidates; alone, with a chain of fixed length, it always drafts
-    int     read, left; // sessions whose features are read: as answers begin, at most; at the end of the first ones
+    int     read, left; // sessions whose features are read: as answers begin, at most; halfway through the first ones
     int32_t of[MOST][LENGTH + 8];
 } beginnings;
 
@@ -206,8 +206,8 @@ static int read_now(const pl_drafter *d, int sessions) {
     return n;
 }
 
-// All sessions answer at once, and the first one ends last. Says of how many features are read first and last.
-static void answer_all(pl_engine *e, const pl_drafter *d, int sessions, int *first, int *last) {
+// All sessions answer at once, and the first one ends last. Says of how many features are read first and halfway.
+static void answer_all(pl_engine *e, const pl_drafter *d, int sessions, int *first, int *halfway) {
     pl_err      err = {0};
     pl_session *s[MOST];
     for (int k = 0; k < sessions; k++) {
@@ -218,9 +218,10 @@ static void answer_all(pl_engine *e, const pl_drafter *d, int sessions, int *fir
         assert_int_equal(pl_engine_start(e, prompt, 5, &so, &s[k], &err), PL_OK);
     }
     *first = read_now(d, sessions);
-    while (pl_session_finish(s[0]) == PL_RUNNING)
+    while (pl_session_finish(s[0]) == PL_RUNNING) {
         assert_int_equal(pl_engine_step(e, &err), PL_OK);
-    *last = read_now(d, sessions);
+        if (pl_session_length(s[0]) < LENGTH / 2) *halfway = read_now(d, sessions);
+    }
     for (int k = 0; k < sessions; k++)
         pl_engine_end(e, s[k]);
 }
@@ -250,10 +251,10 @@ static void note_answers(beginnings *to, const pl_llama *target, const char *wha
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, target, d, &o, &err), PL_OK);
     for (int i = 0; i < before + times; i++) {
         if (i == before) pl_engine_on_cycle(e, note, to);
-        int first, last;
-        answer_all(e, d, sessions, &first, &last);
+        int first, halfway = 0;
+        answer_all(e, d, sessions, &first, &halfway);
         if (i >= before && first > to->read) to->read = first;
-        if (i == 0) to->left = last;
+        if (i == 0) to->left = halfway;
     }
     pl_engine_destroy(e);
     pl_drafter_destroy(d);
