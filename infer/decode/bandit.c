@@ -15,16 +15,36 @@ void pl_bandit_init(pl_bandit *b, int arms) {
     *b = (pl_bandit){.arms = arms, .arm = arms - 1};
 }
 
-void pl_bandits_init(pl_bandits *b, int arms) {
-    for (int i = 0; i < PL_BANDIT_OCTAVES; i++)
-        pl_bandit_init(&b->of[i], arms);
-}
-
-pl_bandit *pl_bandit_of(pl_bandits *b, int sessions) {
+static int octave(int sessions) {
     int i = 0;
     while (i < PL_BANDIT_OCTAVES - 1 && 1 << i < sessions)
         i++;
-    return &b->of[i];
+    return i;
+}
+
+void pl_bandits_init(pl_bandits *b, int arms, int sessions) {
+    for (int i = 0; i < PL_BANDIT_OCTAVES; i++) {
+        pl_bandit_init(&b->of[i], arms);
+        b->often[i] = 0;
+    }
+    b->often[octave(sessions)] = 1;
+}
+
+pl_bandit *pl_bandit_of(pl_bandits *b, int sessions) {
+    return &b->of[octave(sessions)];
+}
+
+void pl_bandits_cycle(pl_bandits *b, int sessions) {
+    for (int i = 0; i < PL_BANDIT_OCTAVES; i++)
+        b->often[i] *= 1 - 1.0 / PL_BANDIT_LATELY;
+    b->often[octave(sessions)]++;
+}
+
+pl_bandit *pl_bandits_usual(pl_bandits *b) {
+    int most = 0;
+    for (int i = 1; i < PL_BANDIT_OCTAVES; i++)
+        if (b->often[i] > b->often[most]) most = i;
+    return &b->of[most];
 }
 
 void pl_bandit_add(pl_bandit *b, double seconds, double worth) {

@@ -25,6 +25,7 @@
 #define PL_BANDIT_WINDOW 32
 #define PL_BANDIT_EVEN 0.003
 #define PL_BANDIT_REGRET 0.0005 // for each arm
+#define PL_BANDIT_LATELY 512    // cycles
 
 typedef struct pl_bandit {
     int    arms, arm, best; // arm: in play
@@ -40,10 +41,17 @@ typedef struct pl_bandit {
 // One for each octave of the number of sessions in flight: 1, 2, 3 to 4, 5 to 8...
 typedef struct pl_bandits {
     pl_bandit of[PL_BANDIT_OCTAVES];
+    double    often[PL_BANDIT_OCTAVES]; // cycles, those longer ago counting less (PL_BANDIT_LATELY)
 } pl_bandits;
 
-void       pl_bandits_init(pl_bandits *b, int arms);
+// sessions: the most that may be in flight, as many as are expected at first.
+void       pl_bandits_init(pl_bandits *b, int arms, int sessions);
 pl_bandit *pl_bandit_of(pl_bandits *b, int sessions);
+// A cycle of so many went by.
+void       pl_bandits_cycle(pl_bandits *b, int sessions);
+// The octave of most of the last cycles. What begins should ask this one: where a batch begins right behind another
+// one's end, few are in flight just then.
+pl_bandit *pl_bandits_usual(pl_bandits *b);
 
 // The last arm is played first, so that what decodes only a few tokens drafts them as well as may be.
 void pl_bandit_init(pl_bandit *b, int arms);

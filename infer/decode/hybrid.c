@@ -43,9 +43,9 @@
 //
 // Where nothing pays, nothing is planned until FREE may look, MODEL is tried again or another way has its turn. Then a
 // cycle costs the features of the sessions that keep them, taken out of the target's forward and copied: while BOTH is
-// not the fastest, those that begin when it is due, KEEPERS at most; MODEL is not asked for the others while they last.
-// (At the number of sessions that blocks end at: one that begins right behind others' end finds few in flight.)
-// While none keeps them, and with a MODEL that reads the text alone, it costs nothing: the hybrid rests
+// not the fastest, those that begin when it is due, KEEPERS at most, while others drop theirs; MODEL is not asked for
+// sessions without. (All by what is known at the usual number of sessions, not at the few that end last.) While none
+// keeps them, and with a MODEL that reads the text alone, it costs nothing: the hybrid rests
 // (pl_drafter.rests), and the decode loop goes plain's way.
 //
 // Lossless: with verifier match the text is plain sampling's. With verifiers that draw MODEL's tokens are drawn as they
@@ -116,7 +116,6 @@ typedef struct hybrid {
     double             look, gain;       // running: seconds of a cycle's look, and those that it saves
     int                skipped;          // cycles since the last look
     pl_bandits         way;
-    pl_bandit         *usual;      // whose block ended last; NULL: none did
     plan               next, last; // of the last call, and of the one before, whose trees were verified since
     bool               silent;     // no look and no draft in the last call
     bool               asleep;     // nothing to plan
@@ -220,7 +219,8 @@ static bool has_both(const hybrid *d) {
 // Trees were verified: what they took and gave counts for the way that drafted them. Then it may be another's turn.
 static void take_turns(hybrid *d, const pl_draft_pace *p) {
     pl_bandit *b = pl_bandit_of(&d->way, p->sessions);
-    double     plain = d->at_rows[p->sessions] / p->sessions; // seconds of a token
+    pl_bandits_cycle(&d->way, p->sessions);
+    double plain = d->at_rows[p->sessions] / p->sessions; // seconds of a token
     if (d->last.way == b && d->last.arm == b->arm)
         pl_bandit_add(b, d->last.drafting + p->verifying, p->emitted * plain);
     if (d->base.rests) d->next = (plan){.way = b, .arm = REST};
@@ -229,8 +229,7 @@ static void take_turns(hybrid *d, const pl_draft_pace *p) {
     if (!pl_bandit_ends(b) || (b->arm == BOTH && d->tuner.trials.on)) return;
     bool both = has_both(d);
     pl_bandit_turn(b, 1u << REST | 1u << FREE | (unsigned)both << BOTH);
-    d->usual = b;
-    if (b->best != BOTH && !(both && pl_bandit_is_due(b, BOTH))) leave_keepers(d);
+    if (b == pl_bandits_usual(&d->way) && b->best != BOTH && !(both && pl_bandit_is_due(b, BOTH))) leave_keepers(d);
 }
 
 static void paced(pl_drafter *base, const pl_draft_pace *p) {
@@ -558,7 +557,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
 
 // Whether the rows of a session that begins now wait: all do where BOTH is the fastest, or was not tried yet.
 static bool keeps(hybrid *d) {
-    const pl_bandit *b = d->usual ? d->usual : pl_bandit_of(&d->way, d->base.max_sessions);
+    const pl_bandit *b = pl_bandits_usual(&d->way);
     if (!d->model) return false;
     if (b->best == BOTH || b->of[BOTH].blocks == 0) return true;
     if (keepers(d) >= KEEPERS || !pl_bandit_is_due(b, BOTH)) return false;
@@ -635,7 +634,7 @@ static pl_status allocate(hybrid *d, const pl_drafter_options *o, pl_err *err) {
     d->first_of = pl_calloc(s + 1, sizeof *d->first_of);
     d->idle_of = pl_calloc(s + 1, sizeof *d->idle_of);
     d->level_of = pl_calloc(s * PL_SHAPE_WIDTH + 1, sizeof *d->level_of);
-    pl_bandits_init(&d->way, d->model ? 3 : 2);
+    pl_bandits_init(&d->way, d->model ? 3 : 2, o->max_sessions);
     bool good = d->slot && d->item && d->node && d->by_worth && d->at_rows && d->first_of && d->idle_of && d->level_of;
     // Pages that no row waits in are never touched. On devices nothing waits (measure).
     if (d->base.n_taps && d->model->waits && !o->target->be->memory)

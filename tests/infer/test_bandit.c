@@ -140,8 +140,29 @@ static void plays_who_may(void **state) {
     assert_false(pl_bandit_ends(&b));
 }
 
+// Batches of sixteen, one right behind another: what ends last has many of its own blocks, and is not the usual number.
+static void a_batch_has_a_tail(void **state) {
+    static pl_bandits b;
+    (void)state;
+    pl_bandits_init(&b, 3, 16);
+    assert_ptr_equal(pl_bandits_usual(&b), pl_bandit_of(&b, 16));
+    for (int batch = 0; batch < 40; batch++) {
+        for (int i = 0; i < 100; i++)
+            pl_bandits_cycle(&b, 16);
+        for (int n = 8; n >= 1; n /= 2)
+            for (int i = 0; i < 12; i++)
+                pl_bandits_cycle(&b, n);
+        assert_ptr_equal(pl_bandits_usual(&b), pl_bandit_of(&b, 9));
+    }
+    int cycles = 0;
+    for (; pl_bandits_usual(&b) != pl_bandit_of(&b, 3); cycles++)
+        pl_bandits_cycle(&b, 4);
+    assert_true(cycles > PL_BANDIT_LATELY / 4 && cycles < PL_BANDIT_LATELY);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(turns_lose_little), cmocka_unit_test(follows_changes),
-                                       cmocka_unit_test(forgets_what_is_cold), cmocka_unit_test(plays_who_may)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_batch_has_a_tail), cmocka_unit_test(turns_lose_little),
+                                       cmocka_unit_test(follows_changes), cmocka_unit_test(forgets_what_is_cold),
+                                       cmocka_unit_test(plays_who_may)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
