@@ -234,7 +234,8 @@ static pl_tensor attention(pl_ctx *ctx, const layer_run *r, pl_tensor x, pl_tens
     const pl_dflash_layer *w = &r->f->layer[r->layer];
     const pl_layer_shape  *s = &b->shape;
     const pl_block_view   *v = r->view;
-    pl_tensor              qkv = pl_concat(ctx, pl_linear(ctx, x, w->wq), pl_linear(ctx, x, w->wkv)), o;
+    // One statement each: in the order that is learned for prefetching, wkv must not be what attention follows.
+    pl_tensor kv_own = pl_linear(ctx, x, w->wkv), q = pl_linear(ctx, x, w->wq), qkv = pl_concat(ctx, q, kv_own), o;
     qkv = pl_headnorm(ctx, qkv, w->base.norm_q, w->base.norm_k, s->nh, s->nkv, s->eps);
     const pl_kvrow *row = v->row ? v->row + r->layer * v->m : NULL;
     rotate(ctx, b, qkv, v->pos, s->nh + s->nkv, row);
