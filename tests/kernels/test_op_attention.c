@@ -139,7 +139,7 @@ static const cached_shape cached_shapes[] = {
     {{2, 1, 64}, {100, 0}, {.window = 200, .cap = 50}},
     {{4, 1, 256}, {33, 65}, {.cap = 0.5}},
     {{20, 1, 16}, {135, 101}, {.window = 64}},
-    {{20, 1, 200}, {40, 35}, {.window = 38}}, // many queries of a wide head: a GPU's blocks share its values
+    {{20, 1, 201}, {40, 35}, {.window = 38}}, // many queries of a wide head: a GPU's blocks share its values
     // Past 4,096 keys a GPU's parts of a row are longer; of the chain's rows some are on either side.
     {{1, 1, 8}, {4101, 4094}, {.window = 0}},
     {{20, 1, 8}, {31, 4094}, {.window = 0}},

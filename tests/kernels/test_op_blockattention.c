@@ -28,7 +28,7 @@ static int lo_of(const shape *s, int g) {
     return s->blocks > 6 && g == s->blocks - 1 ? -1 : document_of(s, g) * s->rows;
 }
 static int hi_of(const shape *s, int g) {
-    return lo_of(s, g) + g * 41 % (s->rows + 1);
+    return lo_of(s, g) + g * 61 % (s->rows + 1);
 }
 
 static void spans(op_run *r, const shape *s, int32_t **lo, int32_t **hi) {
