@@ -896,7 +896,7 @@ END
 
 raced_one() { # TEST: in drawn orders, watched for races
     local name=${1##*/} orders=${PACELINE_TEST_SEEDS:-4} status=0
-    [ -f "$1" ] || return 0
+    [ -f "$1" ] || { fail cuda-proofs "no test that is watched for races"; return 1; }
     (cd "$root" && PACELINE_TEST_DEVICES_ALONE=1 PACELINE_TEST_SEEDS=$orders PACELINE_TEST_DEVICE=emulated "$1") >"$work/$name.log" 2>&1 &&
         say cuda-proofs "$name: no race, the same bits in $orders orders" || fail cuda-proofs "$name: $(grep -m 1 -E '^race|FAILED' "$work/$name.log")"
     return $status
@@ -914,7 +914,7 @@ shown_cuda_proofs() { # device_cuda.c over the stand-in; kernels on the emulated
     done
     export root work
     export -f say fail raced_one
-    printf '%s\n' "$root"/build/raced/* | xargs -P 2 -I {} bash -c 'raced_one {}' || status=1
+    printf '%s\n' "$root"/build/raced/raced_* | xargs -P 2 -I {} bash -c 'raced_one {}' || status=1
     for t in walk round; do
         "$root/build/standin_nccl" $t >"$work/nccl.log" 2>&1 || { grep -m 1 ERROR "$work/nccl.log"; fail cuda-proofs "NCCL that is none: $t"; continue; }
         say cuda-proofs "NCCL that is none: $(awk '/ failures$/ { n += $5 } / values of / { print } END { if (n) print n " failing calls of two ranks, each told in one line by both" }' "$work/nccl.log")"
