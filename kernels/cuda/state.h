@@ -42,8 +42,7 @@ typedef struct pl_cuda_state {
     int               sms;         // multiprocessors
     size_t            room;        // shared memory that one block may have, bytes
     size_t            ahead_bytes; // of the second-level cache, for weights that come ahead of their launch (ahead.cuh)
-    const void       *asked;       // the weight that was asked for last
-    bool              asking;      // by the launch that comes
+    const void       *asked;       // the weight that was asked for last, for the counted device to follow
     pl_cuda_fault    *fault;
     unsigned         *ticket;  // [PL_CUDA_TICKETS], zero between ops: blocks that finished a panel
     unsigned         *spare;   // the same for a branch; the two change places with it

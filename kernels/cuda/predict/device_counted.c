@@ -69,6 +69,8 @@ typedef struct own {
     pl_cuda_state state;
     pl_cuda_fault fault;
     unsigned      ticket[2 * PL_CUDA_TICKETS];
+    const void   *followed; // the weight that was asked for, and by which launch, until it is read
+    int           asker;    // 1 + the launch
 } own;
 
 static const pl_memory memory = {
@@ -174,19 +176,19 @@ pl_predicted_kernel *pl_counted_launch(const pl_ctx *ctx, uint64_t key, bool *ag
 }
 
 // Who asks for weights, and who reads them then: the first and the next launch that are given their address.
-static void follow(pl_prediction *p, pl_cuda_state *s, const pl_cuda_launch *l) {
-    static int asker; // 1 + the launch
-    bool       given = false;
-    for (int i = 0; i < l->n_args && s->asked; i++)
-        for (size_t at = 0; at + sizeof s->asked <= l->size[i]; at += sizeof s->asked)
-            given |= memcmp((const uint8_t *)l->arg[i] + at, &s->asked, sizeof s->asked) == 0;
+static void follow(pl_prediction *p, own *o, const pl_cuda_launch *l) {
+    const void *asked = o->state.asked;
+    bool        given = false;
+    for (int i = 0; i < l->n_args && asked; i++)
+        for (size_t at = 0; at + sizeof asked <= l->size[i]; at += sizeof asked)
+            given |= memcmp((const uint8_t *)l->arg[i] + at, &asked, sizeof asked) == 0;
     if (!given) return;
-    if (s->asking) {
-        asker = p->launched;
-        s->asking = false;
+    if (o->followed != asked) {
+        o->followed = asked;
+        o->asker = p->launched;
     } else {
-        p->asker[p->launched - 1] = (uint16_t)asker;
-        s->asked = NULL;
+        p->asker[p->launched - 1] = (uint16_t)o->asker;
+        o->state.asked = o->followed = NULL;
     }
 }
 
@@ -196,7 +198,7 @@ void PL_CUDA(submit)(pl_ctx *ctx, const pl_cuda_launch *l) {
     pl_predicted_kernel *k = l->kernel ? pl_counted_launch(ctx, key_of(l), &again) : NULL;
     if (!k) return;
     recorder->way[recorder->launched - 1] = l->aside ? PL_ASIDE : l->meets ? PL_MEETS : PL_MAIN;
-    follow(recorder, &o->state, l);
+    follow(recorder, o, l);
     if (again) return;
     k->blocks = (int64_t)l->grid[0] * l->grid[1] * l->grid[2];
     k->threads = (int)l->threads;
