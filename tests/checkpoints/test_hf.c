@@ -199,7 +199,12 @@ static void test_families(void **state) {
     assert_int_equal(c.vocab_size, 262208);
     assert_int_equal(c.max_position_embeddings, 131072);
     assert_true(c.tie_word_embeddings && c.n_eos == 1);
+}
 
+static void test_families_of_experts(void **state) {
+    (void)state;
+    pl_hf_config c;
+    pl_err       err;
     read_as(&c, MIXTRAL "\"sliding_window\":null,\"num_local_experts\":4");
     assert_true(c.experts == 4 && c.experts_per_token == 2 && c.expert_norm && c.rope.theta == 1e6);
     assert_true(c.expert_size == c.intermediate_size && !pl_hf_dense(&c, 0) && !pl_hf_dense(&c, 1));
@@ -230,15 +235,19 @@ static void test_families(void **state) {
     windows_are(&c, 9, "fs");
     assert_true(c.rope.factor == 2 && !c.rope.truncate);
 
-    pl_err err;
     read_as(&c, QWEN3_MOE "\"decoder_sparse_step\":2");
     c.num_hidden_layers = 513;
     assert_says(pl_hf_config_check(&c, "here", &err), PL_E_INPUT, &err,
                 "here: 128 experts in 513 layers are more than 65536");
 
-    // A drafter's layer is Llama's.
     pl_hf_config_plain(&c);
     assert_true(c.experts == 0 && pl_hf_dense(&c, 1));
+}
+
+// A drafter's layer is Llama's, whatever its target's is.
+static void test_plain_layers(void **state) {
+    (void)state;
+    pl_hf_config c;
     read_as(&c, GEMMA2 "\"sliding_window\":9");
     pl_hf_config_plain(&c);
     windows_are(&c, 0, "ff");
@@ -838,12 +847,13 @@ static void test_real(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),   cmocka_unit_test(test_fields),
-        cmocka_unit_test(test_families),   cmocka_unit_test(test_family_round_trip),
-        cmocka_unit_test(test_generation), cmocka_unit_test(test_bad_targets),
-        cmocka_unit_test(test_drafter),    cmocka_unit_test(test_drafter_refused),
-        cmocka_unit_test(test_eagle1),     cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_memory),     cmocka_unit_test(test_real),
+        cmocka_unit_test(test_defaults),     cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_families),     cmocka_unit_test(test_families_of_experts),
+        cmocka_unit_test(test_plain_layers), cmocka_unit_test(test_family_round_trip),
+        cmocka_unit_test(test_generation),   cmocka_unit_test(test_bad_targets),
+        cmocka_unit_test(test_drafter),      cmocka_unit_test(test_drafter_refused),
+        cmocka_unit_test(test_eagle1),       cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_memory),       cmocka_unit_test(test_real),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
