@@ -1,5 +1,6 @@
 #include "infer/cli/machine.h"
 
+#include "commit.h"
 #include "kernels/base/json_put.h"
 
 #include <stdio.h>

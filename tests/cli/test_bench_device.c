@@ -43,7 +43,7 @@ static void kernels(void **state) {
     whole(&j);
     rows(&j, "attention", 6); // 1, 8, 60 rows over 128 and 1024 keys; 8192 keys are above --max-mb
     pl_json_close(&j);
-    test_run_json(&j, "bench draw --json --quiet --device emulated --vocab 300");
+    test_run_json(&j, "bench draw --json --quiet --device emulated --max-mb 1 --vocab 300");
     whole(&j);
     cJSON_ArrayForEach(x, rows(&j, "draw", 6)) // 1, 8, 60 rows, without and with filters
         assert_true(test_num(&j, x, "bytes") == 4 * 300 * test_num(&j, x, "rows"));
