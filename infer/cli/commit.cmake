@@ -1,6 +1,6 @@
-# Run at every build: writes OUT with the commit that SOURCE is at, only where that changed, so that no more is compiled
-# again than infer/cli/machine.c. What is measured names its commit, also where nobody configured anew after a pull.
-#   cmake -DGIT=git -DSOURCE=folder -DOUT=commit.h -P commit.cmake
+# Run at every build: writes OUT, which is pl_commit (infer/cli/machine.h) of the commit that SOURCE is at, only where that
+# changed. So what is measured names its commit, also where nobody configured anew, and nothing else is compiled again.
+#   cmake -DGIT=git -DSOURCE=folder -DOUT=commit.c -P commit.cmake
 set(commit unknown)
 if(GIT)
   execute_process(COMMAND ${GIT} describe --always --dirty --abbrev=12 WORKING_DIRECTORY ${SOURCE}
@@ -9,7 +9,7 @@ if(GIT)
     set(commit ${told})
   endif()
 endif()
-set(text "#define PACELINE_COMMIT \"${commit}\"\n")
+set(text "#include \"infer/cli/machine.h\"\n\nconst char *pl_commit(void) {\n    return \"${commit}\";\n}\n")
 set(before "")
 if(EXISTS ${OUT})
   file(READ ${OUT} before)

@@ -1,6 +1,5 @@
 #include "infer/cli/machine.h"
 
-#include "commit.h"
 #include "kernels/base/json_put.h"
 
 #include <stdio.h>
@@ -63,8 +62,4 @@ void pl_machine_write(pl_json_out *o, const pl_machine *m) {
     if (m->peak_flops > 0) pl_put_num(o, "peak_flops", m->peak_flops);
     if (m->peak_bf16_flops > 0) pl_put_num(o, "peak_bf16_flops", m->peak_bf16_flops);
     pl_json_out_close(o, '}');
-}
-
-const char *pl_commit(void) {
-    return PACELINE_COMMIT;
 }

@@ -338,13 +338,18 @@ static void own_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k
     }
 }
 
+// Whether its logits are those of all its rows, so that the host need not have a hand in them.
+static bool reads_all(const pl_head *h, const pl_head_rows *r) {
+    return !h->kind->logits && !h->kind->support && pl_head_budget(h, r->level) == h->vocab;
+}
+
 // Its own logits, whatever stands behind it.
 static pl_tensor own_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     if (h->kind->logits) return h->kind->logits(ctx, h, r);
     if (h->kind->support && h->out.layout == PL_SEGMENTS) return supported_logits(ctx, h, r);
     pl_tensor       y = all_logits(ctx, h, r);
     pl_head_support s = {0};
-    if (h->kind->support || pl_head_budget(h, r->level) < h->vocab) s = support(ctx, h, r);
+    if (!reads_all(h, r)) s = support(ctx, h, r);
     if (s.spans.held) s.spans = pl_route_read(ctx, s.spans);
     y.data = pl_ctx_read(ctx, &y);
     if (!y.data) return y;
@@ -366,19 +371,29 @@ static pl_tensor own_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r
 
 // ---- its selector
 
-// own: the rows' logits, where the host has them already; NULL: it has not.
+// own: the rows' logits, where they are known already; NULL: they are not.
 static pl_selector_list list_of(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, const pl_tensor *own) {
     int      K = h->selector.candidates;
     size_t   n = pl_size_mul((size_t)r->x.dim[0], (size_t)K, 1);
     int32_t *id = pl_ctx_bytes(ctx, n * sizeof *id);
     float   *value = pl_ctx_bytes(ctx, n * sizeof *value);
     if (own)
-        pl_topk(ctx,
-                &(pl_topk_args){
-                    .x = pl_ctx_write(ctx, own->data, own->dim[0], own->dim[1]), .k = K, .id = id, .value = value});
+        pl_topk(ctx, &(pl_topk_args){.x = *own, .k = K, .id = id, .value = value});
     else
         own_topk(ctx, h, r, K, id, value, NULL);
     return (pl_selector_list){.id = id, .value = value, .hidden = pl_linear(ctx, r->x, h->selector.hidden)};
+}
+
+// The list, and in *own the logits that it was taken from. A head of all its rows has both where they were computed:
+// one wait, and nothing goes back. Else the host has completed the logits, and they are written there again.
+static pl_selector_list list_and_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, pl_tensor *own) {
+    bool             here = reads_all(h, r);
+    pl_tensor        y = here ? all_logits(ctx, h, r) : own_logits(ctx, h, r), x = y;
+    if (!here) x = pl_ctx_write(ctx, y.data, y.dim[0], y.dim[1]);
+    pl_selector_list l = list_of(ctx, h, r, &x);
+    *own = y;
+    if (here) own->data = pl_ctx_read(ctx, &y);
+    return l;
 }
 
 pl_selector_list pl_head_list(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, bool draws) {
@@ -386,8 +401,8 @@ pl_selector_list pl_head_list(pl_ctx *ctx, const pl_head *h, const pl_head_rows 
     draws = draws && h->selector.law == PL_HF_LAW_FULL;
     if (!draws || ctx->measuring) l = list_of(ctx, h, r, NULL);
     if (!draws) return l;
-    pl_tensor own = own_logits(ctx, h, r);
-    l = list_of(ctx, h, r, &own);
+    pl_tensor own;
+    l = list_and_logits(ctx, h, r, &own);
     l.own = own.data;
     return l;
 }
@@ -443,8 +458,11 @@ static pl_tensor full_law(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) 
     int              n = h->selector.candidates;
     int64_t          m = r->x.dim[0];
     pl_selector_list l = r->list;
-    pl_tensor        y = l.own ? taken(ctx, h, &l, m) : own_logits(ctx, h, r);
-    if (!l.id) l = list_of(ctx, h, r, &y);
+    pl_tensor        y;
+    if (l.own)
+        y = taken(ctx, h, &l, m);
+    else
+        l = list_and_logits(ctx, h, r, &y);
     pl_tensor score = selected(ctx, h, r, &l);
     score.data = pl_ctx_read(ctx, &score); // and all that reads y has been waited for
     if (!score.data || !y.data) return (pl_tensor){.rank = 2, .dtype = PL_F32, .dim = {m, h->vocab, 1, 1}};
