@@ -1,11 +1,12 @@
-// Block drafters whose law depends on the token before, slot by slot: DSpark's Markov head in each form, and a selector
-// by both laws. The law of every node of a drafted tree is that of its path, by a second computation in double; the
+// Block drafters slot by slot: DFlash, whose slots know nothing of the tokens before them, DSpark's Markov head in each
+// form, and a selector by both laws. The law of every node of a drafted tree is that of its path, by a second computation in double; the
 // children taken are its best, and those drawn were drawn from it. On the CPU and on the emulated device, or one that
 // PACELINE_TEST_DEVICE names.
 #define PL_CUDA_SUFFIX emulated
 #include "checkpoints/weights.h"
 #include "infer/drafter/backbone.h"
 #include "infer/drafter/drafter.h"
+#include "infer/model/kv.h"
 #include "infer/sample/propose.h"
 #include "kernels/base/rng.h"
 #include "tests/infer/fixture.h"
@@ -20,24 +21,40 @@
 
 #include "tests/device.h"
 
-enum { SESSIONS = 2, DRAWS = 1, ROWS = 5, LEVELS = 3, WIDTH = 4, RANK = 5, CANDIDATES = 6, D = 48, SLOTS = 40 };
+enum {
+    SESSIONS = 2,
+    DRAWS = 1,
+    ROWS = 5,
+    LEVELS = 3,
+    WIDTH = 4,
+    RANK = 5,
+    CANDIDATES = 6,
+    D = 48,
+    SLOTS = 40,
+    B = 4,
+    MASK = 3
+};
 static const int children[LEVELS] = {2, 2, 1}; // static:2x2x1; session DRAWS draws them
 
 // What was read at a node, the state behind it, and its logits.
 typedef struct node {
     int32_t token;
-    double  state[RANK], z[TEST_VOCAB];
+    double  x[D], state[RANK], z[TEST_VOCAB];
 } node;
+
+enum { SELECTOR = -1, NEITHER = -2 };
 
 typedef struct seen {
     pl_draft_watch watch; // first
-    int            form;  // of a Markov head; -1: a selector
+    int            form;  // of a Markov head; or
     pl_hf_law      law;
+    bool           anchor_first;
     int            rows, moved;              // those whose best is not the head's own
     float         *w, *w1, *w2, *mix, *bias; // the target's head and the checkpoint's, as they are read
     node           at[SESSIONS][LEVELS][WIDTH];
     int            held[SESSIONS][LEVELS];
-    double         furthest; // difference of two logits
+    double         slot[SESSIONS][B][D]; // what the backbone gives the slots of a block
+    double         furthest;             // difference of two logits
 } seen;
 
 static double sigmoid(double x) {
@@ -117,21 +134,21 @@ static void see(pl_draft_watch *w, pl_ctx *ctx, const pl_head *h, const pl_head_
     const float        *x = pl_ctx_read(ctx, &r->x);
     if (!pl_ctx_wait(ctx)) return;
     for (int row = 0, first = 0; row < r->x.dim[0]; row++, s->rows++) {
-        double read[D], m[RANK];
+        double m[RANK];
         if (r->group[row] != r->group[first]) first = row;
         int   i = row - first, level = r->level;
         node *own = &s->at[r->group[row]][level][i];
         for (int k = 0; k < D; k++)
-            read[k] = (double)x[row * D + k];
+            own->x[k] = (double)x[row * D + k];
         own->token = r->token[row];
         s->held[r->group[row]][level] = i + 1;
         for (int v = 0; v < TEST_VOCAB; v++)
-            own->z[v] = product(s->w + v * D, read, D);
+            own->z[v] = product(s->w + v * D, own->x, D);
         int best = best_of(own->z);
-        if (s->form < 0) {
-            select_law(s, own->token, read, own->z);
+        if (s->form == SELECTOR) {
+            select_law(s, own->token, own->x, own->z);
         } else {
-            mix(s, own->token, read, level ? s->at[r->group[row]][level - 1][i / 2].state : nothing, m, own->state);
+            mix(s, own->token, own->x, level ? s->at[r->group[row]][level - 1][i / 2].state : nothing, m, own->state);
             for (int v = 0; v < TEST_VOCAB; v++)
                 own->z[v] += product(s->w2 + v * RANK, m, RANK);
         }
@@ -171,21 +188,29 @@ static void were_drawn_from(const double *q, const double *z) {
         assert_true(fabs(q[v] - exp(z[v] - lse)) < 1e-4);
 }
 
-// Nodes of a level lie in the order of its rows.
+// Nodes of a level lie in the order of its rows, and read the level's slot, whatever stands before them.
 static void looked_through(const seen *s, const pl_tree *t, int session) {
     for (int level = 0; level < LEVELS; level++) {
-        int i = 0;
+        const double *x = s->slot[session][level + !s->anchor_first];
+        int           i = 0;
         for (int v = 0; v < t->n; v++) {
             if (t->depth[v] != level) continue;
             const node *own = &s->at[session][level][i++];
-            assert_int_equal(t->token[v], own->token);
+            node        plain;
+            for (int u = 0; u < TEST_VOCAB; u++)
+                plain.z[u] = product(s->w + u * D, x, D);
+            if (s->form == NEITHER) own = &plain;
+            if (s->form != NEITHER) assert_int_equal(t->token[v], own->token);
+            for (int k = 0; k < D && s->form != NEITHER; k++)
+                assert_true(fabs(own->x[k] - x[k]) < 1e-4);
             if (session == DRAWS)
                 were_drawn_from(t->q[v], own->z);
             else
                 are_the_best(t, v, own->z, children[level]);
         }
-        assert_int_equal(i, s->held[session][level]);
+        if (s->form != NEITHER) assert_int_equal(i, s->held[session][level]);
     }
+    assert_int_equal(t->n, 1 + 2 + 4 + 4);
 }
 
 static float *tensor(const char *dir, const char *name, int64_t rows, int64_t cols) {
@@ -203,12 +228,12 @@ static float *tensor(const char *dir, const char *name, int64_t rows, int64_t co
 static void read_weights(seen *s, const char *target, const char *drafter) {
     bool rnn = s->form == PL_HF_MARKOV_RNN;
     s->w = tensor(target, "lm_head.weight", TEST_VOCAB, D);
-    if (s->form < 0) {
+    if (s->form == SELECTOR) {
         s->w1 = tensor(drafter, "candidate_selector.predecessor_codebook", TEST_VOCAB, RANK);
         s->w2 = tensor(drafter, "candidate_selector.successor_codebook", TEST_VOCAB, RANK);
         s->mix = tensor(drafter, "candidate_selector.hidden_projection.weight", RANK, D);
-        return;
     }
+    if (s->form < 0) return;
     s->w1 = tensor(drafter, "markov_head.markov_w1.weight", TEST_VOCAB, RANK);
     s->w2 = tensor(drafter, "markov_head.markov_w2.weight", TEST_VOCAB, RANK);
     if (s->form == PL_HF_MARKOV_VANILLA) return;
@@ -231,7 +256,64 @@ static void propose(pl_ctx *ctx, void *arg) {
     c->d->kind->propose(c->d, ctx, &c->batch);
 }
 
-static void draft(seen *s, const pl_llama *m, const char *dir) {
+// ---- the slots by the backbone alone ----
+
+typedef struct slots {
+    const pl_backbone *b;
+    pl_kv              kv;
+    const float       *features; // [ROWS, taps * D]
+    int32_t            token[B], pos[B], context_pos[ROWS];
+    pl_kvrow           context_row[ROWS], row[B];
+    pl_tensor          hidden;
+} slots;
+
+static void run_block(pl_ctx *ctx, void *arg) {
+    slots              *d = arg;
+    const pl_block_view view = {
+        .features = pl_tensor_2d((void *)(uintptr_t)d->features, PL_F32, ROWS, (int64_t)d->b->n_taps * D),
+        .context_pos = d->context_pos,
+        .context_row = d->context_row,
+        .token = d->token,
+        .pos = d->pos,
+        .row = d->row,
+        .m = B};
+    d->hidden = d->b->kind->draft(ctx, d->b, &view);
+}
+
+// A block behind ROWS rows, on the CPU.
+static void slots_of(double (*to)[D], const char *target, const char *dir, const float *features, int32_t anchor) {
+    pl_err       err = {0};
+    pl_llama     m;
+    pl_backbone *b;
+    pl_ctx       ctx;
+    slots        d = {.features = features};
+    if (pl_llama_open(&m, target, PL_F32, pl_backend_cpu(), &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_backbone_open(&b, dir, &m, PL_F32, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_int_equal(pl_kv_create(&d.kv, 1, ROWS + B, &b->shape, m.be, &err), PL_OK);
+    d.b = b;
+    for (int i = 0; i < ROWS; i++) {
+        d.context_pos[i] = i;
+        pl_kv_row(&d.kv, &d.context_row[i], ROWS, i, NULL, 1, i);
+    }
+    for (int j = 0; j < B; j++) {
+        d.token[j] = j ? MASK : anchor;
+        d.pos[j] = ROWS + j;
+        pl_kv_row(&d.kv, &d.row[j], B, ROWS, NULL, B, ROWS + j);
+    }
+    assert_int_equal(pl_ctx_init(&ctx, m.be, NULL), PL_OK);
+    if (pl_ctx_measure(&ctx, run_block, &d, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_ctx_begin(&ctx);
+    run_block(&ctx, &d);
+    if (pl_ctx_sync(&ctx, &err) != PL_OK) fail_msg("%s", err.msg);
+    for (int i = 0; i < B * D; i++)
+        to[i / D][i % D] = (double)pl_f32(&d.hidden)[i];
+    pl_ctx_fini(&ctx);
+    pl_kv_destroy(&d.kv);
+    pl_backbone_destroy(b);
+    pl_llama_fini(&m);
+}
+
+static void draft(seen *s, const pl_llama *m, const char *target, const char *dir) {
     static int32_t       tokens[ROWS + 1], row[SESSIONS * ROWS];
     pl_err               err = {0};
     pl_ctx               ctx;
@@ -263,7 +345,7 @@ static void draft(seen *s, const pl_llama *m, const char *dir) {
                         &err) != PL_OK)
         fail_msg("%s", err.msg);
     s->watch.see = see;
-    c.d->watch = &s->watch;
+    if (s->form != NEITHER) c.d->watch = &s->watch; // else all levels at once
     c.width = (int64_t)c.d->n_taps * m->shape.d;
     c.features = malloc((size_t)(SESSIONS * ROWS * c.width) * sizeof *c.features);
     for (int64_t i = 0; i < SESSIONS * ROWS * c.width; i++)
@@ -290,6 +372,8 @@ static void draft(seen *s, const pl_llama *m, const char *dir) {
     propose(&ctx, &c);
     if (pl_ctx_sync(&ctx, &err) != PL_OK) fail_msg("%s", err.msg);
     for (int i = 0; i < SESSIONS; i++)
+        slots_of(s->slot[i], target, dir, c.features + i * ROWS * c.width, tokens[ROWS]);
+    for (int i = 0; i < SESSIONS; i++)
         looked_through(s, &tree[i], i);
     pl_ctx_fini(&ctx);
     pl_drafter_destroy(c.d);
@@ -302,12 +386,13 @@ static void every_node(const pl_backend *be, int form, pl_hf_law law) {
     char                dir[64], drafter[64];
     pl_err              err = {0};
     pl_llama            m;
-    seen                s = {.form = form, .law = law};
-    pl_backbone_options o = {.layers = 1, .block = 4, .mask_token = 3, .anchor_first = true};
+    seen                s = {.form = form, .law = law, .anchor_first = form >= 0};
+    pl_backbone_options o = {.layers = 1, .block = B, .mask_token = MASK, .anchor_first = s.anchor_first};
+    const char *name = form >= 0 ? pl_hf_markov_name(form) : form == SELECTOR ? pl_hf_law_name((int)law) : "none";
     if (form >= 0) {
         o.head = pl_hf_head_make("markov", RANK);
-        pl_hf_head_set_text(&o.head, "form", pl_hf_markov_name(form));
-    } else {
+        pl_hf_head_set_text(&o.head, "form", name);
+    } else if (form == SELECTOR) {
         o.selector = (pl_hf_selector){.rank = RANK, .candidates = CANDIDATES, .law = law};
     }
     test_target(&m, test_mkdir(dir), 4, 17, PL_F32);
@@ -315,11 +400,10 @@ static void every_node(const pl_backend *be, int form, pl_hf_law law) {
     if (pl_llama_open(&m, dir, PL_F32, be, &err) != PL_OK) fail_msg("%s", err.msg);
     test_backbone_write(test_mkdir(drafter), &m, &pl_backbone_dflash, &o, 41);
     read_weights(&s, dir, drafter);
-    draft(&s, &m, drafter);
-    print_message("%s: logits within %.2g, %d of %d best moved\n",
-                  form < 0 ? pl_hf_law_name((int)law) : pl_hf_markov_name(form), s.furthest, s.moved, s.rows);
-    assert_int_equal(s.rows, SESSIONS * (1 + 2 + 4));
-    assert_true(s.moved > 0);
+    draft(&s, &m, dir, drafter);
+    print_message("%s: logits within %.2g, %d of %d best moved\n", name, s.furthest, s.moved, s.rows);
+    if (form != NEITHER) assert_int_equal(s.rows, SESSIONS * (1 + 2 + 4));
+    if (form != NEITHER) assert_true(s.moved > 0);
     assert_true(s.furthest < 2e-5);
     float *owned[] = {s.w, s.w1, s.w2, s.mix, s.bias};
     for (int i = 0; i < 5; i++)
@@ -329,39 +413,28 @@ static void every_node(const pl_backend *be, int form, pl_hf_law law) {
     test_rmdir(dir);
 }
 
-static void markov_on(const pl_backend *be) {
+static void on(const pl_backend *be) {
+    every_node(be, NEITHER, PL_HF_LAW_FULL);
     for (int form = 0; pl_hf_markov_name(form); form++)
         every_node(be, form, PL_HF_LAW_FULL);
+    every_node(be, SELECTOR, PL_HF_LAW_FULL);
+    every_node(be, SELECTOR, PL_HF_LAW_LIST);
 }
 
-static void markov(void **state) {
+static void on_the_cpu(void **state) {
     (void)state;
-    markov_on(pl_backend_cpu());
+    on(pl_backend_cpu());
 }
 
-static void markov_on_a_device(void **state) {
+static void on_a_device(void **state) {
     (void)state;
-    markov_on(test_device());
-}
-
-static void selector(void **state) {
-    (void)state;
-    every_node(pl_backend_cpu(), -1, PL_HF_LAW_FULL);
-    every_node(pl_backend_cpu(), -1, PL_HF_LAW_LIST);
-}
-
-static void selector_on_a_device(void **state) {
-    (void)state;
-    every_node(test_device(), -1, PL_HF_LAW_FULL);
-    every_node(test_device(), -1, PL_HF_LAW_LIST);
+    on(test_device());
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(markov),
-        cmocka_unit_test(markov_on_a_device),
-        cmocka_unit_test(selector),
-        cmocka_unit_test(selector_on_a_device),
+        cmocka_unit_test(on_the_cpu),
+        cmocka_unit_test(on_a_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
