@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { ROWS = 180, K = 4, STEPS = 160, LAYERS = 8 };
+enum { ROWS = 180, K = 4, STEPS = 160, LAYERS = 8, BLOCKS = 96 };
 
 // A text with the target's features, as a dataset stores them.
 typedef struct text {
@@ -213,15 +213,19 @@ static pl_llama as_teacher(const pl_llama *m, uint16_t *wt) {
 
 // learn_steps: of the unroll; scoring looks K steps ahead always.
 static pl_unroll_options unroll_options(const pl_backbone *b, int learn_steps) {
+    bool beside = b->kind->predicts_features || b->head.selector.candidates > 0 || b->head.kind->least_confidence;
     return (pl_unroll_options){.capacity = ROWS + 1,
                                .steps = K,
                                .learn_steps = learn_steps,
                                .step_decay = 0.8,
                                .token_weight = b->kind->predicts_features ? 0.1 : 1,
-                               .feature_weight = b->kind->predicts_features};
+                               .feature_weight = beside,
+                               .selector_objective = PL_OBJ_HARD_CE,
+                               .anchors = BLOCKS,
+                               .depth_ratio = 1};
 }
 
-static void parity(const char *name, const pl_backbone_kind *kind, const pl_backbone_options *o, int learn_steps) {
+static void parity(const char *name, const pl_backbone_kind *kind, const pl_backbone_options *given, int learn_steps) {
     char           dir[64], draft[64];
     pl_err         err = {0};
     pl_llama       m;
@@ -231,6 +235,9 @@ static void parity(const char *name, const pl_backbone_kind *kind, const pl_back
     pl_unroll      u;
     found          f = {0};
     text          *t = calloc(1, sizeof *t);
+
+    pl_backbone_options o = *given;
+    if (!kind->predicts_features) o.n_taps = pl_llama_default_taps(LAYERS, o.tap); // those of the text
     test_target(&m, test_mkdir(dir), LAYERS, 77, PL_BF16);
     generate(t, &m, (int32_t[]){5, 17, 40, 3}, 4);
     assert_true(t->n > 150);
@@ -238,7 +245,7 @@ static void parity(const char *name, const pl_backbone_kind *kind, const pl_back
     // Training form: row-major weights in a block.
     uint16_t *wt = head_of(&m, dir);
     pl_llama  teacher = as_teacher(&m, wt);
-    assert_int_equal(pl_backbone_create(&e, kind, &teacher, o, pl_backend_cpu(), &err), PL_OK);
+    assert_int_equal(pl_backbone_create(&e, kind, &teacher, &o, pl_backend_cpu(), &err), PL_OK);
     pl_param_block_options bo = {.backend = pl_backend_cpu(), .round_to = PL_BF16};
     assert_int_equal(pl_param_block_create(&block, &e->params, &bo, &err), PL_OK);
     assert_int_equal(pl_param_block_init(&block, 4, NULL), PL_OK);
@@ -246,7 +253,7 @@ static void parity(const char *name, const pl_backbone_kind *kind, const pl_back
     assert_int_equal(pl_unroll_create(&u, e, teacher.head, &uo, pl_backend_cpu(), NULL, &err), PL_OK);
     train(&u, &block, t);
     load(&u, t);
-    assert_int_equal(pl_unroll_score(&u, &err), PL_OK);
+    assert_int_equal(pl_unroll_score_all(&u, &err), PL_OK);
 
     // The checkpoint, reopened for decoding.
     test_mkdir(draft);
@@ -316,7 +323,7 @@ static void given_drafter(void **state) {
             PL_OK);
         generate(t, &m.model, ids, (int)(n < PROMPT ? n : PROMPT));
         load(&u, t);
-        assert_int_equal(pl_unroll_score(&u, &err), PL_OK);
+        assert_int_equal(pl_unroll_score_all(&u, &err), PL_OK);
         replay(&f, &u, t, &m.model, draft);
         free(t->features);
         free(t->last_hidden);
@@ -380,11 +387,59 @@ static void eagle1_lowrank(void **state) {
            &(pl_backbone_options){.head = pl_hf_head_of("lowrank:rank=16")}, 2);
 }
 
+static void eagle3_of_two_layers(void **state) {
+    (void)state;
+    parity("eagle3, two layers", &pl_backbone_eagle3, &(pl_backbone_options){.layers = 2}, 0);
+}
+
+static void eagle3_selector(void **state) {
+    (void)state;
+    parity("eagle3, a selector", &pl_backbone_eagle3, &(pl_backbone_options){.selector = {.rank = 8, .candidates = 12}},
+           0);
+}
+
+static void peagle(void **state) {
+    (void)state;
+    parity("peagle", &pl_backbone_peagle, &(pl_backbone_options){.block = K, .mask_token = 3}, 0);
+}
+
+static void dflash(void **state) {
+    (void)state;
+    parity("dflash", &pl_backbone_dflash, &(pl_backbone_options){.layers = 2, .block = K + 1, .mask_token = 3}, 0);
+}
+
+static void dspark(void **state) {
+    (void)state;
+    parity("dspark", &pl_backbone_dflash,
+           &(pl_backbone_options){.layers = 2,
+                                  .block = K,
+                                  .mask_token = 3,
+                                  .anchor_first = true,
+                                  .head = pl_hf_head_of("markov:rank=12,confidence")},
+           0);
+}
+
+static void dflash2(void **state) {
+    (void)state;
+    parity("dflash2", &pl_backbone_dflash,
+           &(pl_backbone_options){.layers = 2,
+                                  .block = K + 1,
+                                  .mask_token = 3,
+                                  .conv_taps = 2,
+                                  .conv_group = 8,
+                                  .selector = {.rank = 8, .candidates = 12}},
+           0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(eagle3_full),        cmocka_unit_test(trimmed),         cmocka_unit_test(eagle3_lowrank),
-        cmocka_unit_test(eagle1_target_head), cmocka_unit_test(eagle1_unrolled), cmocka_unit_test(eagle1_own_head),
-        cmocka_unit_test(eagle1_lowrank),     cmocka_unit_test(given_drafter),
+        cmocka_unit_test(eagle3_full),     cmocka_unit_test(trimmed),
+        cmocka_unit_test(eagle3_lowrank),  cmocka_unit_test(eagle1_target_head),
+        cmocka_unit_test(eagle1_unrolled), cmocka_unit_test(eagle1_own_head),
+        cmocka_unit_test(eagle1_lowrank),  cmocka_unit_test(eagle3_of_two_layers),
+        cmocka_unit_test(eagle3_selector), cmocka_unit_test(peagle),
+        cmocka_unit_test(dflash),          cmocka_unit_test(dspark),
+        cmocka_unit_test(dflash2),         cmocka_unit_test(given_drafter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
