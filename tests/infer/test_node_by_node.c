@@ -1,5 +1,6 @@
-// Block drafters slot by slot: DFlash, whose slots know nothing of the tokens before them, DSpark's Markov head in each
-// form, and a selector by both laws. The law of every node of a drafted tree is that of its path, by a second computation in double; the
+// Drafters node by node. What the head reads at a node of a drafted tree is what the backbone alone gives: of a chain
+// along the node's path (EAGLE-1, EAGLE-3), of the level's slot of a block (DFlash, DSpark, DFlash 2). The law there is
+// the head's, the Markov head's in each form, or a selector's by both laws, by a second computation in double. The
 // children taken are its best, and those drawn were drawn from it. On the CPU and on the emulated device, or one that
 // PACELINE_TEST_DEVICE names.
 #define PL_CUDA_SUFFIX emulated
@@ -34,7 +35,7 @@ enum {
     B = 4,
     MASK = 3
 };
-static const int children[LEVELS] = {2, 2, 1}; // static:2x2x1; session DRAWS draws them
+static const int children[LEVELS] = {2, 2, 1}; // static:2x2x1
 
 // What was read at a node, the state behind it, and its logits.
 typedef struct node {
@@ -42,19 +43,24 @@ typedef struct node {
     double  x[D], state[RANK], z[TEST_VOCAB];
 } node;
 
-enum { SELECTOR = -1, NEITHER = -2 };
+enum { SELECTOR = -1, HEAD = -2 };
 
 typedef struct seen {
-    pl_draft_watch watch; // first
-    int            form;  // of a Markov head; or
-    pl_hf_law      law;
-    bool           anchor_first;
-    int            rows, moved;              // those whose best is not the head's own
-    float         *w, *w1, *w2, *mix, *bias; // the target's head and the checkpoint's, as they are read
-    node           at[SESSIONS][LEVELS][WIDTH];
-    int            held[SESSIONS][LEVELS];
-    double         slot[SESSIONS][B][D]; // what the backbone gives the slots of a block
-    double         furthest;             // difference of two logits
+    pl_draft_watch          watch; // first
+    const pl_backbone_kind *kind;
+    int                     form; // of a Markov head; or SELECTOR, HEAD
+    pl_hf_law               law;
+    bool                    anchor_first;
+    int                     draws; // the session whose children are drawn, -1: none
+    int                     rows;
+    double                  moved;                    // how far a law's logit is from the head's own, at most
+    float                  *w, *w1, *w2, *mix, *bias; // the target's head and the checkpoint's, as they are read
+    node                    at[SESSIONS][LEVELS][WIDTH];
+    int                     held[SESSIONS][LEVELS];
+    double                  slot[SESSIONS][B][D];             // what the backbone gives the slots of a block
+    double                  path[SESSIONS][LEVELS][WIDTH][D]; // and a chain along each node's path
+    double                  furthest;                         // difference of two logits
+    double                  apart;                            // of what was read and should have been
 } seen;
 
 static double sigmoid(double x) {
@@ -92,13 +98,6 @@ static void mix(const seen *s, int32_t token, const double *x, const double *sta
     }
 }
 
-static int best_of(const double *z) {
-    int best = 0;
-    for (int v = 1; v < TEST_VOCAB; v++)
-        if (z[v] > z[best]) best = v;
-    return best;
-}
-
 static double lse_of(const double *z, const bool *of) {
     double sum = 0;
     for (int v = 0; v < TEST_VOCAB; v++)
@@ -134,7 +133,7 @@ static void see(pl_draft_watch *w, pl_ctx *ctx, const pl_head *h, const pl_head_
     const float        *x = pl_ctx_read(ctx, &r->x);
     if (!pl_ctx_wait(ctx)) return;
     for (int row = 0, first = 0; row < r->x.dim[0]; row++, s->rows++) {
-        double m[RANK];
+        double m[RANK], plain[TEST_VOCAB];
         if (r->group[row] != r->group[first]) first = row;
         int   i = row - first, level = r->level;
         node *own = &s->at[r->group[row]][level][i];
@@ -144,21 +143,21 @@ static void see(pl_draft_watch *w, pl_ctx *ctx, const pl_head *h, const pl_head_
         s->held[r->group[row]][level] = i + 1;
         for (int v = 0; v < TEST_VOCAB; v++)
             own->z[v] = product(s->w + v * D, own->x, D);
-        int best = best_of(own->z);
+        memcpy(plain, own->z, sizeof plain);
         if (s->form == SELECTOR) {
             select_law(s, own->token, own->x, own->z);
-        } else {
+        } else if (s->form >= 0) {
             mix(s, own->token, own->x, level ? s->at[r->group[row]][level - 1][i / 2].state : nothing, m, own->state);
             for (int v = 0; v < TEST_VOCAB; v++)
                 own->z[v] += product(s->w2 + v * RANK, m, RANK);
         }
-        s->moved += best_of(own->z) != best;
         for (int v = 0; v < TEST_VOCAB; v++) {
             double got = (double)pl_f32(&z)[row * TEST_VOCAB + v];
             if (isinf(own->z[v]) || isinf(got))
                 assert_true(isinf(own->z[v]) && isinf(got));
             else
                 s->furthest = fmax(s->furthest, fabs(own->z[v] - got));
+            if (!isinf(own->z[v])) s->moved = fmax(s->moved, fabs(own->z[v] - plain[v]));
         }
     }
 }
@@ -188,27 +187,29 @@ static void were_drawn_from(const double *q, const double *z) {
         assert_true(fabs(q[v] - exp(z[v] - lse)) < 1e-4);
 }
 
-// Nodes of a level lie in the order of its rows, and read the level's slot, whatever stands before them.
-static void looked_through(const seen *s, const pl_tree *t, int session) {
+// Nodes of a level lie in the order of its rows. Where nobody looked on, what the head read is not known, and the law
+// is that of what it should have read.
+static void looked_through(seen *s, const pl_tree *t, int session) {
     for (int level = 0; level < LEVELS; level++) {
-        const double *x = s->slot[session][level + !s->anchor_first];
-        int           i = 0;
+        int i = 0;
         for (int v = 0; v < t->n; v++) {
             if (t->depth[v] != level) continue;
-            const node *own = &s->at[session][level][i++];
-            node        plain;
+            const node   *own = &s->at[session][level][i];
+            const double *x = s->kind->draft ? s->slot[session][level + !s->anchor_first] : s->path[session][level][i];
+            node          unseen;
+            i++;
             for (int u = 0; u < TEST_VOCAB; u++)
-                plain.z[u] = product(s->w + u * D, x, D);
-            if (s->form == NEITHER) own = &plain;
-            if (s->form != NEITHER) assert_int_equal(t->token[v], own->token);
-            for (int k = 0; k < D && s->form != NEITHER; k++)
-                assert_true(fabs(own->x[k] - x[k]) < 1e-4);
-            if (session == DRAWS)
+                unseen.z[u] = product(s->w + u * D, x, D);
+            if (!s->watch.see) own = &unseen;
+            if (s->watch.see) assert_int_equal(t->token[v], own->token);
+            for (int k = 0; k < D && s->watch.see; k++)
+                s->apart = fmax(s->apart, fabs(own->x[k] - x[k]));
+            if (session == s->draws)
                 were_drawn_from(t->q[v], own->z);
             else
                 are_the_best(t, v, own->z, children[level]);
         }
-        if (s->form != NEITHER) assert_int_equal(i, s->held[session][level]);
+        if (s->watch.see) assert_int_equal(i, s->held[session][level]);
     }
     assert_int_equal(t->n, 1 + 2 + 4 + 4);
 }
@@ -227,7 +228,7 @@ static float *tensor(const char *dir, const char *name, int64_t rows, int64_t co
 
 static void read_weights(seen *s, const char *target, const char *drafter) {
     bool rnn = s->form == PL_HF_MARKOV_RNN;
-    s->w = tensor(target, "lm_head.weight", TEST_VOCAB, D);
+    s->w = tensor(s->kind == &pl_backbone_eagle3 ? drafter : target, "lm_head.weight", TEST_VOCAB, D);
     if (s->form == SELECTOR) {
         s->w1 = tensor(drafter, "candidate_selector.predecessor_codebook", TEST_VOCAB, RANK);
         s->w2 = tensor(drafter, "candidate_selector.successor_codebook", TEST_VOCAB, RANK);
@@ -256,61 +257,109 @@ static void propose(pl_ctx *ctx, void *arg) {
     c->d->kind->propose(c->d, ctx, &c->batch);
 }
 
-// ---- the slots by the backbone alone ----
+// ---- the backbone alone, on the CPU ----
 
-typedef struct slots {
+typedef struct alone {
     const pl_backbone *b;
     pl_kv              kv;
     const float       *features; // [ROWS, taps * D]
-    int32_t            token[B], pos[B], context_pos[ROWS];
+    const int32_t     *tokens;   // [ROWS + 1] the text
+    // Of the rows that come in, and of those behind them.
+    int32_t            context_pos[ROWS], last[ROWS], token[B], pos[B];
     pl_kvrow           context_row[ROWS], row[B];
-    pl_tensor          hidden;
-} slots;
+    pl_tensor          x[B];
+} alone;
 
-static void run_block(pl_ctx *ctx, void *arg) {
-    slots              *d = arg;
-    const pl_block_view view = {
-        .features = pl_tensor_2d((void *)(uintptr_t)d->features, PL_F32, ROWS, (int64_t)d->b->n_taps * D),
-        .context_pos = d->context_pos,
-        .context_row = d->context_row,
-        .token = d->token,
-        .pos = d->pos,
-        .row = d->row,
-        .m = B};
-    d->hidden = d->b->kind->draft(ctx, d->b, &view);
+static pl_tensor features_of(const alone *a) {
+    return pl_tensor_2d((void *)(uintptr_t)a->features, PL_F32, ROWS, (int64_t)a->b->n_taps * D);
 }
 
-// A block behind ROWS rows, on the CPU.
-static void slots_of(double (*to)[D], const char *target, const char *dir, const float *features, int32_t anchor) {
+static void run_block(pl_ctx *ctx, void *arg) {
+    alone              *a = arg;
+    const pl_block_view view = {.features = features_of(a),
+                                .context_pos = a->context_pos,
+                                .context_row = a->context_row,
+                                .token = a->token,
+                                .pos = a->pos,
+                                .row = a->row,
+                                .m = B};
+    pl_tensor           x = a->b->kind->draft(ctx, a->b, &view);
+    for (int j = 0; j < B; j++)
+        a->x[j] = pl_tensor_2d(pl_f32(&x) + j * D, PL_F32, 1, D);
+}
+
+static void run_chain(pl_ctx *ctx, void *arg) {
+    alone    *a = arg;
+    pl_view   view = {.pos = a->context_pos, .cos = a->b->cos, .sin = a->b->sin, .row = a->context_row, .m = ROWS};
+    pl_tensor hidden = a->b->kind->fuse(ctx, a->b, features_of(a));
+    pl_tensor x = a->b->kind->step(ctx, a->b, a->tokens + 1, hidden, &view, &hidden, (pl_tensor){0});
+    a->x[0] = pl_tensor_2d(pl_f32(&x) + (ROWS - 1) * D, PL_F32, 1, D);
+    hidden = pl_tensor_2d(pl_f32(&hidden) + (ROWS - 1) * D, PL_F32, 1, D);
+    for (int j = 1; j < LEVELS; j++) {
+        view = (pl_view){.pos = a->pos + j - 1, .cos = a->b->cos, .sin = a->b->sin, .row = a->row + j - 1, .m = 1};
+        a->x[j] = a->b->kind->step(ctx, a->b, a->token + j - 1, hidden, &view, &hidden, (pl_tensor){0});
+    }
+}
+
+// What x there is behind ROWS rows. token: [B] a block's, or a path.
+static void run_alone(double (*to)[D], int n, const seen *s, const char *target, const char *dir, const float *features,
+                      const int32_t *tokens, const int32_t *token) {
     pl_err       err = {0};
     pl_llama     m;
     pl_backbone *b;
     pl_ctx       ctx;
-    slots        d = {.features = features};
+    alone        a = {.features = features, .tokens = tokens};
+    bool         block = s->kind->draft != NULL;
+    void (*run)(pl_ctx *, void *) = block ? run_block : run_chain;
     if (pl_llama_open(&m, target, PL_F32, pl_backend_cpu(), &err) != PL_OK) fail_msg("%s", err.msg);
     if (pl_backbone_open(&b, dir, &m, PL_F32, &err) != PL_OK) fail_msg("%s", err.msg);
-    assert_int_equal(pl_kv_create(&d.kv, 1, ROWS + B, &b->shape, m.be, &err), PL_OK);
-    d.b = b;
+    assert_int_equal(pl_kv_create(&a.kv, 1, ROWS + B, &b->shape, m.be, &err), PL_OK);
+    a.b = b;
     for (int i = 0; i < ROWS; i++) {
-        d.context_pos[i] = i;
-        pl_kv_row(&d.kv, &d.context_row[i], ROWS, i, NULL, 1, i);
+        a.context_pos[i] = i;
+        pl_kv_row(&a.kv, &a.context_row[i], ROWS, block ? i : 0, NULL, block ? 1 : i + 1, i);
     }
-    for (int j = 0; j < B; j++) {
-        d.token[j] = j ? MASK : anchor;
-        d.pos[j] = ROWS + j;
-        pl_kv_row(&d.kv, &d.row[j], B, ROWS, NULL, B, ROWS + j);
+    for (int j = 0; j < n; j++) {
+        a.token[j] = token[j];
+        a.pos[j] = ROWS + j;
+        pl_kv_row(&a.kv, &a.row[j], block ? B : 1, ROWS, NULL, block ? B : j + 1, ROWS + j);
     }
     assert_int_equal(pl_ctx_init(&ctx, m.be, NULL), PL_OK);
-    if (pl_ctx_measure(&ctx, run_block, &d, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_ctx_measure(&ctx, run, &a, &err) != PL_OK) fail_msg("%s", err.msg);
     pl_ctx_begin(&ctx);
-    run_block(&ctx, &d);
+    run(&ctx, &a);
     if (pl_ctx_sync(&ctx, &err) != PL_OK) fail_msg("%s", err.msg);
-    for (int i = 0; i < B * D; i++)
-        to[i / D][i % D] = (double)pl_f32(&d.hidden)[i];
+    for (int i = 0; i < n * D; i++)
+        to[i / D][i % D] = (double)pl_f32(&a.x[i / D])[i % D];
     pl_ctx_fini(&ctx);
-    pl_kv_destroy(&d.kv);
+    pl_kv_destroy(&a.kv);
     pl_backbone_destroy(b);
     pl_llama_fini(&m);
+}
+
+static int32_t token_at(const pl_tree *t, int level, int i) {
+    for (int v = 0; v < t->n; v++)
+        if (t->depth[v] == level && i-- == 0) return t->token[v];
+    fail_msg("a tree of %d nodes", t->n);
+    return -1;
+}
+
+// What the nodes of session i's tree should have read.
+static void should_read(seen *s, int i, const char *target, const char *dir, const float *features,
+                        const int32_t *tokens, const pl_tree *t) {
+    if (s->kind->draft) {
+        const int32_t block[B] = {tokens[ROWS], MASK, MASK, MASK};
+        run_alone(s->slot[i], B, s, target, dir, features, tokens, block);
+        return;
+    }
+    for (int leaf = 0; leaf < WIDTH; leaf++) {
+        double        x[LEVELS][D];
+        const int32_t path[LEVELS] = {token_at(t, 1, leaf / 2), token_at(t, 2, leaf)};
+        run_alone(x, LEVELS, s, target, dir, features, tokens, path);
+        memcpy(s->path[i][0][0], x[0], sizeof x[0]);
+        memcpy(s->path[i][1][leaf / 2], x[1], sizeof x[1]);
+        memcpy(s->path[i][2][leaf], x[2], sizeof x[2]);
+    }
 }
 
 static void draft(seen *s, const pl_llama *m, const char *target, const char *dir) {
@@ -344,8 +393,7 @@ static void draft(seen *s, const pl_llama *m, const char *target, const char *di
                                               .slots = SLOTS},
                         &err) != PL_OK)
         fail_msg("%s", err.msg);
-    s->watch.see = see;
-    if (s->form != NEITHER) c.d->watch = &s->watch; // else all levels at once
+    if (s->watch.see) c.d->watch = &s->watch;
     c.width = (int64_t)c.d->n_taps * m->shape.d;
     c.features = malloc((size_t)(SESSIONS * ROWS * c.width) * sizeof *c.features);
     for (int64_t i = 0; i < SESSIONS * ROWS * c.width; i++)
@@ -362,7 +410,7 @@ static void draft(seen *s, const pl_llama *m, const char *target, const char *di
                                   .feature_row = row + i * ROWS,
                                   .tree = &tree[i],
                                   .depth = LEVELS,
-                                  .proposing = i == DRAWS ? &draws : NULL};
+                                  .proposing = i == s->draws ? &draws : NULL};
         pl_tree_root(&tree[i], tokens[ROWS]);
         for (int j = 0; j < ROWS; j++)
             row[i * ROWS + j] = i * ROWS + j;
@@ -372,7 +420,7 @@ static void draft(seen *s, const pl_llama *m, const char *target, const char *di
     propose(&ctx, &c);
     if (pl_ctx_sync(&ctx, &err) != PL_OK) fail_msg("%s", err.msg);
     for (int i = 0; i < SESSIONS; i++)
-        slots_of(s->slot[i], target, dir, c.features + i * ROWS * c.width, tokens[ROWS]);
+        should_read(s, i, target, dir, c.features + i * ROWS * c.width, tokens, &tree[i]);
     for (int i = 0; i < SESSIONS; i++)
         looked_through(s, &tree[i], i);
     pl_ctx_fini(&ctx);
@@ -382,29 +430,35 @@ static void draft(seen *s, const pl_llama *m, const char *target, const char *di
     free(q);
 }
 
-static void every_node(const pl_backend *be, int form, pl_hf_law law) {
+// looked: else the levels of a block are drafted at once, and those of a chain ahead of the host on a device.
+static void every_node(const pl_backend *be, seen s, bool looked) {
     char                dir[64], drafter[64];
     pl_err              err = {0};
     pl_llama            m;
-    seen                s = {.form = form, .law = law, .anchor_first = form >= 0};
-    pl_backbone_options o = {.layers = 1, .block = B, .mask_token = MASK, .anchor_first = s.anchor_first};
-    const char *name = form >= 0 ? pl_hf_markov_name(form) : form == SELECTOR ? pl_hf_law_name((int)law) : "none";
-    if (form >= 0) {
+    pl_backbone_options o = {.layers = 1};
+    const char         *name = s.form >= 0          ? pl_hf_markov_name(s.form)
+                               : s.form == SELECTOR ? pl_hf_law_name((int)s.law)
+                                                    : "head";
+    if (looked) s.watch.see = see;
+    if (s.kind->draft)
+        o = (pl_backbone_options){.layers = 1, .block = B, .mask_token = MASK, .anchor_first = s.anchor_first};
+    if (s.form >= 0) {
         o.head = pl_hf_head_make("markov", RANK);
         pl_hf_head_set_text(&o.head, "form", name);
-    } else if (form == SELECTOR) {
-        o.selector = (pl_hf_selector){.rank = RANK, .candidates = CANDIDATES, .law = law};
+    } else if (s.form == SELECTOR) {
+        o.selector = (pl_hf_selector){.rank = RANK, .candidates = CANDIDATES, .law = s.law};
     }
     test_target(&m, test_mkdir(dir), 4, 17, PL_F32);
     pl_llama_fini(&m);
     if (pl_llama_open(&m, dir, PL_F32, be, &err) != PL_OK) fail_msg("%s", err.msg);
-    test_backbone_write(test_mkdir(drafter), &m, &pl_backbone_dflash, &o, 41);
+    test_backbone_write(test_mkdir(drafter), &m, s.kind, &o, 41);
     read_weights(&s, dir, drafter);
     draft(&s, &m, dir, drafter);
-    print_message("%s: logits within %.2g, %d of %d best moved\n", name, s.furthest, s.moved, s.rows);
-    if (form != NEITHER) assert_int_equal(s.rows, SESSIONS * (1 + 2 + 4));
-    if (form != NEITHER) assert_true(s.moved > 0);
-    assert_true(s.furthest < 2e-5);
+    print_message("%s, %s: logits within %.2g, x within %.2g; the law moves them by %.2g\n", s.kind->name, name,
+                  s.furthest, s.apart, s.moved);
+    assert_int_equal(s.rows, looked ? SESSIONS * (1 + 2 + 4) : 0);
+    if (s.form != HEAD) assert_true(s.moved > 0.01);
+    assert_true(s.furthest < 2e-5 && s.apart < 1e-3);
     float *owned[] = {s.w, s.w1, s.w2, s.mix, s.bias};
     for (int i = 0; i < 5; i++)
         free(owned[i]);
@@ -414,11 +468,18 @@ static void every_node(const pl_backend *be, int form, pl_hf_law law) {
 }
 
 static void on(const pl_backend *be) {
-    every_node(be, NEITHER, PL_HF_LAW_FULL);
+    const pl_backbone_kind *steps[] = {&pl_backbone_eagle1, &pl_backbone_eagle3};
+    for (int i = 0; i < 2; i++) {
+        every_node(be, (seen){.kind = steps[i], .form = HEAD, .draws = 1}, true);
+        every_node(be, (seen){.kind = steps[i], .form = HEAD, .draws = -1}, false);
+    }
+    for (int law = 0; pl_hf_law_name(law); law++)
+        every_node(be, (seen){.kind = steps[1], .form = SELECTOR, .law = (pl_hf_law)law, .draws = 1}, true);
+    every_node(be, (seen){.kind = &pl_backbone_dflash, .form = HEAD, .draws = 1}, false);
     for (int form = 0; pl_hf_markov_name(form); form++)
-        every_node(be, form, PL_HF_LAW_FULL);
-    every_node(be, SELECTOR, PL_HF_LAW_FULL);
-    every_node(be, SELECTOR, PL_HF_LAW_LIST);
+        every_node(be, (seen){.kind = &pl_backbone_dflash, .form = form, .anchor_first = true, .draws = 1}, true);
+    for (int law = 0; pl_hf_law_name(law); law++)
+        every_node(be, (seen){.kind = &pl_backbone_dflash, .form = SELECTOR, .law = (pl_hf_law)law, .draws = 1}, true);
 }
 
 static void on_the_cpu(void **state) {
