@@ -215,7 +215,7 @@ static pl_llama as_teacher(const pl_llama *m, uint16_t *wt) {
 static pl_unroll_options unroll_options(const pl_backbone *b, int learn_steps) {
     bool beside = b->kind->predicts_features || b->head.selector.candidates > 0 || b->head.kind->least_confidence;
     return (pl_unroll_options){.capacity = ROWS + 1,
-                               .steps = K,
+                               .steps = b->drafts > K ? b->drafts : K,
                                .learn_steps = learn_steps,
                                .step_decay = 0.8,
                                .token_weight = b->kind->predicts_features ? 0.1 : 1,
@@ -299,8 +299,17 @@ static void given_drafter(void **state) {
         pl_hf_config_read(&c, draft, PL_HF_DRAFTER, &err) != PL_OK ||
         pl_prompts_read(&prompts, PACELINE_SOURCE_DIR "/data/prompts/heldout.jsonl", &err) != PL_OK)
         fail_msg("%s", err.msg);
-    pl_backbone_options o = {
-        .head = c.head, .own_head = !c.target_head, .bias = c.fc_bias == PL_HF_BIAS_YES, .inter = c.intermediate_size};
+    pl_backbone_options o = {.head = c.head,
+                             .own_head = !c.target_head,
+                             .bias = c.fc_bias == PL_HF_BIAS_YES,
+                             .inter = c.intermediate_size,
+                             .layers = c.num_hidden_layers,
+                             .block = c.block.size,
+                             .mask_token = c.block.mask_token,
+                             .anchor_first = c.block.anchor_first,
+                             .conv_taps = c.block.taps,
+                             .conv_group = c.block.group,
+                             .selector = c.selector};
     o.n_taps = c.n_taps;
     memcpy(o.tap, c.tap, (size_t)c.n_taps * sizeof *o.tap);
     uint16_t               *wt = head_of(&m.model, target);
