@@ -29,7 +29,7 @@ cmake --build "$build" -j "$(nproc)"
 [ -n "${PACELINE_TEST_DATA:-}" ] || echo "PACELINE_TEST_DATA is not set: cases that need outside data are skipped"
 log="$build/ctest.log"
 status=0
-# One more at a time than there are processors: those about ranks wait for each other a good part of their time.
+# One more at a time than there are processors: ranks wait for each other for much of their time.
 ctest --test-dir "$build" -j "$(($(nproc) + 1))" --output-on-failure --no-tests=error "$@" 2>&1 | tee "$log" || status=$?
 # Cases that a test program skipped (cmocka says so) are counted: a green run with nothing in it is no green run.
 skipped=$(cat "$build"/Testing/Temporary/LastTest.log 2>/dev/null | grep -c '^\[  SKIPPED \] [a-z]' || true)

@@ -338,7 +338,7 @@ static void own_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k
     }
 }
 
-// Whether its logits are those of all its rows, so that the host need not have a hand in them.
+// Whether its logits are complete as they are computed; else the host sets -infinity outside its support.
 static bool reads_all(const pl_head *h, const pl_head_rows *r) {
     return !h->kind->logits && !h->kind->support && pl_head_budget(h, r->level) == h->vocab;
 }
@@ -371,7 +371,7 @@ static pl_tensor own_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r
 
 // ---- its selector
 
-// own: the rows' logits, where they are known already; NULL: they are not.
+// own: the rows' logits where ops read them; NULL: not computed yet.
 static pl_selector_list list_of(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, const pl_tensor *own) {
     int      K = h->selector.candidates;
     size_t   n = pl_size_mul((size_t)r->x.dim[0], (size_t)K, 1);
@@ -384,16 +384,19 @@ static pl_selector_list list_of(pl_ctx *ctx, const pl_head *h, const pl_head_row
     return (pl_selector_list){.id = id, .value = value, .hidden = pl_linear(ctx, r->x, h->selector.hidden)};
 }
 
-// The list, and in *own the logits that it was taken from. A head of all its rows has both where they were computed:
-// one wait, and nothing goes back. Else the host has completed the logits, and they are written there again.
+// The list, and in *own the logits that it was taken from, where the host reads them. Those that are complete as they
+// are computed give the list there, with one wait for both; others go back once the host has completed them.
 static pl_selector_list list_and_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, pl_tensor *own) {
-    bool             here = reads_all(h, r);
-    pl_tensor        y = here ? all_logits(ctx, h, r) : own_logits(ctx, h, r), x = y;
-    if (!here) x = pl_ctx_write(ctx, y.data, y.dim[0], y.dim[1]);
-    pl_selector_list l = list_of(ctx, h, r, &x);
-    *own = y;
-    if (here) own->data = pl_ctx_read(ctx, &y);
-    return l;
+    if (reads_all(h, r)) {
+        pl_tensor        y = all_logits(ctx, h, r);
+        pl_selector_list l = list_of(ctx, h, r, &y);
+        *own = y;
+        own->data = pl_ctx_read(ctx, &y);
+        return l;
+    }
+    *own = own_logits(ctx, h, r);
+    pl_tensor back = pl_ctx_write(ctx, own->data, own->dim[0], own->dim[1]);
+    return list_of(ctx, h, r, &back);
 }
 
 pl_selector_list pl_head_list(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, bool draws) {
@@ -461,7 +464,7 @@ static pl_tensor full_law(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) 
     pl_tensor        y;
     if (l.own)
         y = taken(ctx, h, &l, m);
-    else
+    else // a list without its logits is found anew with them
         l = list_and_logits(ctx, h, r, &y);
     pl_tensor score = selected(ctx, h, r, &l);
     score.data = pl_ctx_read(ctx, &score); // and all that reads y has been waited for

@@ -37,7 +37,7 @@ typedef struct pl_selector_list {
     const float   *value;  // [M, K] their logits
     pl_tensor      hidden; // [M, r] P h
     // The head's logits of all ids, of which row i's are own_row[i] (NULL: i): where the host reads them, for drafts
-    // that are drawn by the full law; NULL: not found yet.
+    // that are drawn by the full law; NULL: not read yet, and the list is found anew with them.
     const float   *own; // [.., Vd]
     const int32_t *own_row;
 } pl_selector_list;

@@ -40,6 +40,7 @@ typedef struct side { // one backend's
 static const struct {
     const char    *head;
     pl_hf_selector selector;
+    bool           listed; // over all tokens in another order
 } heads[] = {
     {.head = "full"},
     {.head = "lowrank:rank=8"},
@@ -55,6 +56,9 @@ static const struct {
     {.head = "dynaspec:clusters=12,width=20,k0=4,k1=2", .selector = {.rank = 5, .candidates = 9}},
     {.head = "dynaspec:clusters=97,width=8,k0=3,k1=3", .selector = {.rank = 5, .candidates = 9}},
     {.head = "full", .selector = {5, 9, PL_HF_LAW_LIST}},
+    {.head = "full:position_aware",
+     .selector = {.rank = 5, .candidates = 9},
+     .listed = true}, // fewer rows from level 2
 };
 enum { HEADS = sizeof heads / sizeof *heads };
 
@@ -144,10 +148,14 @@ static pl_status take_step(side *e, pl_err *err) {
 
 // A head's files, made anew.
 static void make_head(char dir[64], char draft[64], int i) {
-    pl_llama m;
+    pl_llama            m;
+    int32_t             order[TEST_VOCAB];
+    pl_backbone_options o = {.head = pl_hf_head_of(heads[i].head), .selector = heads[i].selector};
+    for (int v = 0; v < TEST_VOCAB; v++)
+        order[v] = (v * 5 + 3) % TEST_VOCAB;
+    if (heads[i].listed) o.d2t = order, o.draft_vocab = TEST_VOCAB;
     test_target(&m, test_mkdir(dir), 1, 11, PL_BF16);
-    test_backbone_write(test_mkdir(draft), &m, &pl_backbone_eagle3,
-                        &(pl_backbone_options){.head = pl_hf_head_of(heads[i].head), .selector = heads[i].selector}, 5);
+    test_backbone_write(test_mkdir(draft), &m, &pl_backbone_eagle3, &o, 5);
     pl_llama_fini(&m);
 }
 

@@ -45,13 +45,14 @@ static void keep(void *arg, const pl_final_rows *r) {
     }
 }
 
-// The target's own greedy text after a prompt.
-static void generate(text *t, const pl_llama *m, const int32_t *prompt, int n) {
+// The target's own greedy text after a prompt, with these of its features.
+static void generate(text *t, const pl_llama *m, const pl_taps *taps, const int32_t *prompt, int n) {
     pl_err            err = {0};
     pl_engine        *e;
     pl_session       *s;
     pl_engine_options o = {.max_sessions = 1, .max_rows = 8, .max_len = ROWS + 2, .all_logits = true};
-    o.n_taps = pl_llama_default_taps(m->n_layers, o.tap);
+    o.n_taps = taps->n;
+    memcpy(o.tap, taps->layer, sizeof o.tap);
     t->d = m->shape.d;
     t->width = o.n_taps * t->d;
     t->features = calloc((size_t)(ROWS + 1) * (size_t)t->width, 2);
@@ -213,9 +214,11 @@ static pl_llama as_teacher(const pl_llama *m, uint16_t *wt) {
 
 // learn_steps: of the unroll; scoring looks K steps ahead always.
 static pl_unroll_options unroll_options(const pl_backbone *b, int learn_steps) {
-    bool beside = b->kind->predicts_features || b->head.selector.candidates > 0 || b->head.kind->least_confidence;
+    const pl_head *h = &b->head;
+    bool           confident = h->kind->confidence && pl_hf_head_find(&h->spec, "confidence");
+    bool           beside = b->kind->predicts_features || h->selector.candidates > 0 || confident;
     return (pl_unroll_options){.capacity = ROWS + 1,
-                               .steps = b->drafts > K ? b->drafts : K,
+                               .steps = b->drafts > 0 ? b->drafts : K,
                                .learn_steps = learn_steps,
                                .step_decay = 0.8,
                                .token_weight = b->kind->predicts_features ? 0.1 : 1,
@@ -237,9 +240,12 @@ static void parity(const char *name, const pl_backbone_kind *kind, const pl_back
     text          *t = calloc(1, sizeof *t);
 
     pl_backbone_options o = *given;
-    if (!kind->predicts_features) o.n_taps = pl_llama_default_taps(LAYERS, o.tap); // those of the text
+    pl_taps             taps;
+    taps.n = pl_llama_default_taps(LAYERS, taps.layer);
+    if (!kind->predicts_features) o.n_taps = taps.n;
+    if (!kind->predicts_features) memcpy(o.tap, taps.layer, sizeof o.tap);
     test_target(&m, test_mkdir(dir), LAYERS, 77, PL_BF16);
-    generate(t, &m, (int32_t[]){5, 17, 40, 3}, 4);
+    generate(t, &m, &taps, (int32_t[]){5, 17, 40, 3}, 4);
     assert_true(t->n > 150);
 
     // Training form: row-major weights in a block.
@@ -302,20 +308,21 @@ static void given_drafter(void **state) {
     pl_backbone_options o = {.head = c.head,
                              .own_head = !c.target_head,
                              .bias = c.fc_bias == PL_HF_BIAS_YES,
-                             .inter = c.intermediate_size,
-                             .layers = c.num_hidden_layers,
                              .block = c.block.size,
                              .mask_token = c.block.mask_token,
                              .anchor_first = c.block.anchor_first,
                              .conv_taps = c.block.taps,
                              .conv_group = c.block.group,
                              .selector = c.selector};
-    o.n_taps = c.n_taps;
-    memcpy(o.tap, c.tap, (size_t)c.n_taps * sizeof *o.tap);
+    pl_taps             taps;
+    pl_backbone_like(&o, &c);
+    pl_backbone_taps(&taps, &c, m.model.n_layers);
+    if (taps.n == 0) taps.n = pl_llama_default_taps(m.model.n_layers, taps.layer); // it reads the last hidden alone
     uint16_t               *wt = head_of(&m.model, target);
     pl_llama                teacher = as_teacher(&m.model, wt);
     const pl_backbone_kind *kind = pl_backbone_find(pl_hf_backbone_name(&c));
     assert_int_equal(pl_backbone_create(&e, kind, &teacher, &o, pl_backend_cpu(), &err), PL_OK);
+    if (e->drafts > 0 && e->drafts < K) fail_msg("%s: blocks of fewer than %d drafts", draft, K);
     pl_param_block_options bo = {.backend = pl_backend_cpu(), .round_to = PL_BF16};
     assert_int_equal(pl_param_block_create(&block, &e->params, &bo, &err), PL_OK);
     assert_int_equal(pl_weight_source_open(&src, draft, &err), PL_OK);
@@ -330,7 +337,7 @@ static void given_drafter(void **state) {
         assert_int_equal(
             pl_tokenizer_encode(m.tok, prompts->p[i].text, strlen(prompts->p[i].text), PL_TOK_ADD_BOS, &ids, &n, &err),
             PL_OK);
-        generate(t, &m.model, ids, (int)(n < PROMPT ? n : PROMPT));
+        generate(t, &m.model, &taps, ids, (int)(n < PROMPT ? n : PROMPT));
         load(&u, t);
         assert_int_equal(pl_unroll_score_all(&u, &err), PL_OK);
         replay(&f, &u, t, &m.model, draft);
