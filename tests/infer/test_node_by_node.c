@@ -22,19 +22,7 @@
 
 #include "tests/device.h"
 
-enum {
-    SESSIONS = 2,
-    DRAWS = 1,
-    ROWS = 5,
-    LEVELS = 3,
-    WIDTH = 4,
-    RANK = 5,
-    CANDIDATES = 6,
-    D = 48,
-    SLOTS = 40,
-    B = 4,
-    MASK = 3
-};
+enum { SESSIONS = 2, ROWS = 5, LEVELS = 3, WIDTH = 4, RANK = 5, CANDIDATES = 6, D = 48, SLOTS = 40, B = 4, MASK = 3 };
 static const int children[LEVELS] = {2, 2, 1}; // static:2x2x1
 
 // What was read at a node, the state behind it, and its logits.
@@ -269,7 +257,7 @@ typedef struct alone {
     const float       *features; // [ROWS, taps * D]
     const int32_t     *tokens;   // [ROWS + 1] the text
     // Of the rows that come in, and of those behind them.
-    int32_t            context_pos[ROWS], last[ROWS], token[B], pos[B];
+    int32_t            context_pos[ROWS], token[B], pos[B];
     pl_kvrow           context_row[ROWS], row[B];
     pl_tensor          x[B];
 } alone;
@@ -463,7 +451,7 @@ static void every_node(const pl_backend *be, seen s, bool looked) {
                   s.furthest, s.apart, s.moved);
     assert_int_equal(s.rows, looked ? SESSIONS * (1 + 2 + 4) : 0);
     if (s.form != HEAD) assert_true(s.moved > 0.01);
-    assert_true(s.furthest < 2e-5 && s.apart < 1e-3);
+    assert_true(s.furthest < 2e-5 && s.apart < 3e-4);
     float *owned[] = {s.w, s.w1, s.w2, s.mix, s.bias};
     for (int i = 0; i < 5; i++)
         free(owned[i]);

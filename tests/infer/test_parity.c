@@ -242,8 +242,10 @@ static void parity(const char *name, const pl_backbone_kind *kind, const pl_back
     pl_backbone_options o = *given;
     pl_taps             taps;
     taps.n = pl_llama_default_taps(LAYERS, taps.layer);
-    if (!kind->predicts_features) o.n_taps = taps.n;
-    if (!kind->predicts_features) memcpy(o.tap, taps.layer, sizeof o.tap);
+    if (!kind->predicts_features) {
+        o.n_taps = taps.n;
+        memcpy(o.tap, taps.layer, sizeof o.tap);
+    }
     test_target(&m, test_mkdir(dir), LAYERS, 77, PL_BF16);
     generate(t, &m, &taps, (int32_t[]){5, 17, 40, 3}, 4);
     assert_true(t->n > 150);
