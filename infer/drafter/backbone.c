@@ -173,6 +173,11 @@ void pl_backbone_like(pl_backbone_options *o, const pl_hf_config *c) {
     o->width = c->hidden_size;
     o->inter = c->intermediate_size;
     o->layers = c->num_hidden_layers;
+    o->block = c->block.size;
+    o->mask_token = c->block.mask_token;
+    o->anchor_first = c->block.anchor_first;
+    o->conv_taps = c->block.taps;
+    o->conv_group = c->block.group;
     o->fc_norm = c->fc_norm;
     o->norm_before_fc = c->norm_before_fc;
     o->norm_output = c->norm_output;

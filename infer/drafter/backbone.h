@@ -145,7 +145,7 @@ const char             *pl_backbone_name(const pl_backbone *b); // "eagle3": rec
 // The embeddings that a checkpoint has of its own, in files too.
 #define PL_BACKBONE_EMBED "embed_tokens.weight"
 
-// What makes a new drafter's layers those of a drafter of this config.
+// What makes a new drafter's layers and blocks those of a drafter of this config.
 void pl_backbone_like(pl_backbone_options *o, const pl_hf_config *c);
 
 // Shapes and parameter list of a new drafter for a target, on be; no weights (a trainer binds them).

@@ -310,11 +310,6 @@ static void given_drafter(void **state) {
     pl_backbone_options o = {.head = c.head,
                              .own_head = !c.target_head,
                              .bias = c.fc_bias == PL_HF_BIAS_YES,
-                             .block = c.block.size,
-                             .mask_token = c.block.mask_token,
-                             .anchor_first = c.block.anchor_first,
-                             .conv_taps = c.block.taps,
-                             .conv_group = c.block.group,
                              .selector = c.selector};
     pl_taps             taps;
     pl_backbone_like(&o, &c);
