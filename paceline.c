@@ -164,12 +164,31 @@ static pl_status keep_recipe(const pl_recipe *r, const char *out, bool quiet, pl
     return st;
 }
 
+// The recipe that was kept there before; text NULL: none.
+static void read_kept(const char *out, uint8_t **text, size_t *n) {
+    char *path = pl_path_join(out, "recipe.yaml");
+    *text = NULL;
+    if (path && pl_path_exists(path)) pl_file_read(path, text, n, PL_RECIPE_MAX_BYTES, NULL);
+    pl_free(path);
+}
+
+// What stands in the folder was made from that one, and the new one was refused.
+static void put_back(const char *out, const uint8_t *text, size_t n) {
+    char *path = pl_path_join(out, "recipe.yaml");
+    if (path) pl_file_write_atomic(path, text, n, NULL);
+    pl_free(path);
+}
+
 // What can be refused by the recipe alone is refused before anything is printed or made.
 typedef pl_status (*check_fn)(const pl_recipe *r, const char *out_dir, pl_err *err);
 
-static pl_status run_stage(const pl_env *env, const pl_cli_args *a, check_fn check, pl_stage_fn stage, pl_err *err) {
+// goes_on: the stage goes on with what is there, and refuses another recipe's.
+static pl_status run_stage(const pl_env *env, const pl_cli_args *a, check_fn check, pl_stage_fn stage, bool goes_on,
+                           pl_err *err) {
     pl_recipe *r = NULL;
     char      *out = NULL;
+    uint8_t   *before = NULL;
+    size_t     before_n = 0;
     int        lock = -1;
     pl_status  st = PL_OK;
     PL_TRY_GOTO(st, done, open_recipe(&r, env, a, err));
@@ -179,6 +198,7 @@ static pl_status run_stage(const pl_env *env, const pl_cli_args *a, check_fn che
     PL_TRY_GOTO(st, done, pl_dir_make(out, err));
     PL_TRY_GOTO(st, done, pl_dir_lock(out, &lock, err));
     pl_dir_sweep(out);
+    if (goes_on) read_kept(out, &before, &before_n);
     PL_TRY_GOTO(st, done, keep_recipe(r, out, env->quiet, err));
     if (env->json) {
         pl_json_out_key(env->result, "out");
@@ -187,18 +207,12 @@ static pl_status run_stage(const pl_env *env, const pl_cli_args *a, check_fn che
     PL_TRY_GOTO(st, done, stage(r, out, env, err));
     pl_log("done: %s", out);
 done:
+    if (before && st == PL_E_INPUT) put_back(out, before, before_n);
     pl_dir_unlock(lock);
     pl_recipe_close(r);
+    pl_free(before);
     pl_free(out);
     return st;
-}
-
-static pl_status check_train(const pl_recipe *r, const char *out_dir, pl_err *err) {
-    (void)out_dir;
-    PL_TRY(pl_train_check(r, err));
-    int listed = pl_pipeline_recipe_of(r)->drafters.n;
-    if (listed) pl_log("train: the list of %d drafters is for `run`; this trains what `drafter` says", listed);
-    return PL_OK;
 }
 
 static const pl_cli_option generate_options[] = {
@@ -211,17 +225,17 @@ static const pl_cli_option generate_options[] = {
 static pl_status generate(const pl_env *e, const pl_cli_args *a, pl_err *err) {
     if (pl_cli_has(a, "texts") && pl_comm_ranks(e->comm) > 1)
         return pl_fail(err, PL_E_USAGE, "--texts: one process writes them; leave --ranks out");
-    if (pl_cli_has(a, "texts")) return run_stage(e, a, pl_pipeline_generate_check, pl_generate_texts, err);
-    return run_stage(e, a, pl_pipeline_generate_check, pl_pipeline_generate, err);
+    if (pl_cli_has(a, "texts")) return run_stage(e, a, pl_pipeline_generate_check, pl_generate_texts, true, err);
+    return run_stage(e, a, pl_pipeline_generate_check, pl_pipeline_generate, true, err);
 }
 static pl_status train(const pl_env *e, const pl_cli_args *a, pl_err *err) {
-    return run_stage(e, a, check_train, pl_train_run, err);
+    return run_stage(e, a, pl_pipeline_train_check, pl_train_run, true, err);
 }
 static pl_status run(const pl_env *e, const pl_cli_args *a, pl_err *err) {
-    return run_stage(e, a, pl_pipeline_check, pl_pipeline_run, err);
+    return run_stage(e, a, pl_pipeline_check, pl_pipeline_run, false, err);
 }
 static pl_status eval(const pl_env *e, const pl_cli_args *a, pl_err *err) {
-    return run_stage(e, a, pl_pipeline_eval_check, pl_ranks_eval, err);
+    return run_stage(e, a, pl_pipeline_eval_check, pl_ranks_eval, false, err);
 }
 
 #define STAGE(verb, what, more, own, shared)                                                                           \
@@ -254,9 +268,8 @@ STAGE(eval, "measures acceptance lengths and speed-ups of trained drafters",
       NULL, true);
 
 STAGE(run, "generate, train and eval in order, skipping what is up to date",
-      "Products that were made from the same recipe and inputs are kept, one that was begun is finished, the rest are "
-      "made\n"
-      "anew.",
+      "Products that were made from the same recipe and inputs are kept, one that was begun is finished, the rest are\n"
+      "made anew: a dataset in the place of the old one; a drafter's old checkpoints are kept as checkpoints.old.",
       NULL, true);
 
 static const pl_command *const commands[] = {

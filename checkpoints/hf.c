@@ -434,6 +434,22 @@ static pl_status read_config(pl_hf_config *c, const pl_json *j, pl_hf_role role,
     return pl_hf_config_check(c, j->where, err);
 }
 
+// What people give in place of the folder that has the config.
+static pl_status check_place(const char *dir, const char *config, pl_err *err) {
+    static const char *const within[] = {"checkpoints/best", "checkpoints/last"};
+    if (pl_path_ends(config, ".safetensors"))
+        return pl_fail(err, PL_E_INPUT, "%s: holds weights alone; give the folder that it lies in", dir);
+    if (pl_path_exists(config)) return PL_OK;
+    for (size_t i = 0; i < sizeof within / sizeof *within; i++) {
+        char *folder = pl_path_join(dir, within[i]);
+        bool  there = folder && pl_path_is_dir(folder);
+        pl_free(folder);
+        if (there)
+            return pl_fail(err, PL_E_INPUT, "%s: a run's folder; give its checkpoint, %s/%s", dir, dir, within[i]);
+    }
+    return PL_OK; // opening it says why
+}
+
 pl_status pl_hf_config_read(pl_hf_config *cfg, const char *dir, pl_hf_role role, pl_err *err) {
     pl_hf_config_init(cfg);
     pl_json   j = {0}, generation = {0};
@@ -445,6 +461,7 @@ pl_status pl_hf_config_read(pl_hf_config *cfg, const char *dir, pl_hf_role role,
         st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
         goto done;
     }
+    PL_TRY_GOTO(st, done, check_place(dir, config, err));
     PL_TRY_GOTO(st, done, pl_json_open(&j, config, CONFIG_MAX, PL_JSON_UNIQUE, err));
     PL_TRY_GOTO(st, done, read_config(cfg, &j, role, err));
     if (pl_path_exists(beside)) {

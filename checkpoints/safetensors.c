@@ -123,6 +123,8 @@ static pl_status open_shard(pl_st *st, shard *s, const char *path, pl_err *err) 
         return pl_fail(err, PL_E_INPUT, "%s: %zu bytes are no safetensors file; download or export it again", path,
                        s->map.size);
     memcpy(&n, s->map.data, 8);
+    if (memcmp(s->map.data, "version ", 8) == 0)
+        return pl_fail(err, PL_E_INPUT, "%s: a pointer of Git LFS, not the file; fetch it with git lfs pull", path);
     size_t rest = s->map.size - 8;
     if (n > PL_ST_HEADER_MAX || n > rest)
         return pl_fail(err, PL_E_INPUT,

@@ -72,6 +72,12 @@ pl_status pl_recipe_require(const pl_recipe *r, const void *field, pl_err *err);
 //     recipes/x.yaml:7:10: train.warmup: longer than train.steps
 pl_status pl_recipe_fail(const pl_recipe *r, const void *field, pl_err *err, const char *fmt, ...) PL_PRINTF(4, 5);
 
+// Keys that nothing reads. PL_E_INPUT with the place of the first one that has another value than its default and
+// matters to the stages in `stages` alone, or that stands in `table` and not in `but` (NULL: an empty one).
+pl_status pl_recipe_refuse_stages(const pl_recipe *r, unsigned stages, const char *why, pl_err *err);
+pl_status pl_recipe_refuse_table(const pl_recipe *r, const pl_key *table, const pl_key *but, const char *why,
+                                 pl_err *err);
+
 // Lists whose items override keys (pl_key.overrides): what item says instead of r's key, as text; NULL: nothing. Where
 // it says null, the key's default, NULL where it has none.
 const char *pl_recipe_override(const pl_recipe *r, const void *item, const void *field);
@@ -94,6 +100,10 @@ pl_status pl_recipe_dump(const pl_recipe *r, char **text, pl_err *err);
 // `stages` (0: all keys), without the defaults of late keys. In the items of a LIST_OF_MAPS the items' rows are asked
 // too.
 pl_status pl_recipe_hash(const pl_recipe *r, unsigned stages, char out[17], pl_err *err);
+// The first key of those that has another value in `is` than in `was`, for messages: "train.lr, which was 0.005, not
+// 0.009"; "" where none has. Both were opened with the same tables.
+pl_status pl_recipe_change(const pl_recipe *was, const pl_recipe *is, unsigned stages, char *out, size_t size,
+                           pl_err *err);
 // The same of one item of a list, all its keys.
 pl_status pl_recipe_item_hash(const pl_recipe *r, const void *item, char out[17], pl_err *err);
 // All keys with type, default, range and help, as text. *text is freed with pl_free; NULL on failure.

@@ -129,20 +129,13 @@ static void put_items(writer *w, const pl_recipe_value *v, int indent) {
     }
 }
 
-static void put_key(writer *w, const pl_recipe *r, int i, const char *name, int indent) {
+// What stands behind a key's name, no list of maps.
+static void put_value(writer *w, const pl_recipe *r, int i) {
     const pl_recipe_value *v = &r->values[i];
     pl_key_type            type = r->rows[i]->type;
     bool strings = type == PL_KEY_STRING || type == PL_KEY_PATH || type == PL_KEY_ENUM || type == PL_KEY_STRING_LIST;
-    begin_line(w, indent);
-    put(w, name);
-    put(w, ":");
-    if (type == PL_KEY_LIST_OF_MAPS && v->n) {
-        put_items(w, v, indent + 1);
-        return;
-    }
-    put(w, " ");
     if (v->undone) {
-        put(w, "null\n");
+        put(w, "null");
         return;
     }
     if (pl_recipe_type_is_list(type)) put(w, "[");
@@ -154,7 +147,20 @@ static void put_key(writer *w, const pl_recipe *r, int i, const char *name, int 
         else
             put(w, text);
     }
-    put(w, pl_recipe_type_is_list(type) ? "]\n" : "\n");
+    if (pl_recipe_type_is_list(type)) put(w, "]");
+}
+
+static void put_key(writer *w, const pl_recipe *r, int i, const char *name, int indent) {
+    begin_line(w, indent);
+    put(w, name);
+    put(w, ":");
+    if (r->rows[i]->type == PL_KEY_LIST_OF_MAPS && r->values[i].n) {
+        put_items(w, &r->values[i], indent + 1);
+        return;
+    }
+    put(w, " ");
+    put_value(w, r, i);
+    put(w, "\n");
 }
 
 static bool starts(const char *path, const char *prefix, size_t n) {
@@ -199,6 +205,37 @@ pl_status pl_recipe_hash(const pl_recipe *r, unsigned stages, char out[17], pl_e
     PL_TRY(dump(r, stages, true, &text, err));
     pl_hash_hex(out, pl_hash(text, strlen(text)));
     pl_free(text);
+    return PL_OK;
+}
+
+// The value of row i as one line of text, a list of maps as its lines; "" where it does not count.
+static pl_status value_text(const pl_recipe *r, int i, unsigned stages, char **text, pl_err *err) {
+    writer w = {.stages = stages, .hashed = true};
+    if (is_counted(&w, r, i)) {
+        if (r->rows[i]->type == PL_KEY_LIST_OF_MAPS)
+            put_items(&w, &r->values[i], 0);
+        else
+            put_value(&w, r, i);
+    }
+    return finish(&w, text, err);
+}
+
+pl_status pl_recipe_change(const pl_recipe *was, const pl_recipe *is, unsigned stages, char *out, size_t size,
+                           pl_err *err) {
+    *out = 0;
+    for (int i = 0; i < is->n && !*out; i++) {
+        char     *before = NULL, *now = NULL;
+        pl_status st = value_text(was, i, stages, &before, err);
+        if (st == PL_OK) st = value_text(is, i, stages, &now, err);
+        bool same = st != PL_OK || strcmp(before, now) == 0, items = is->rows[i]->type == PL_KEY_LIST_OF_MAPS;
+        if (!same && items) snprintf(out, size, "%s, which were others", is->rows[i]->path);
+        if (!same && !items)
+            snprintf(out, size, "%s, which was %.60s, not %.60s", is->rows[i]->path, *before ? before : "not given",
+                     *now ? now : "left out");
+        pl_free(before);
+        pl_free(now);
+        PL_TRY(st);
+    }
     return PL_OK;
 }
 

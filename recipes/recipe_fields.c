@@ -194,6 +194,36 @@ pl_status pl_recipe_fail(const pl_recipe *r, const void *field, pl_err *err, con
     return fail_at(r, must_find_field(r, field), err, why);
 }
 
+// why: behind the key's own help, which tells whose it is.
+static pl_status refuse(const pl_recipe *r, int i, const char *why, pl_err *err) {
+    char text[sizeof err->msg];
+    snprintf(text, sizeof text, "%s (%s)", why, r->rows[i]->help ? r->rows[i]->help : "");
+    return fail_at(r, (place){r, i}, err, text);
+}
+
+pl_status pl_recipe_refuse_stages(const pl_recipe *r, unsigned stages, const char *why, pl_err *err) {
+    for (int i = 0; i < r->n; i++) {
+        unsigned of = r->rows[i]->stages;
+        if (of && !(of & ~stages) && r->values[i].given && !pl_recipe_is_default(r, i)) return refuse(r, i, why, err);
+    }
+    return PL_OK;
+}
+
+static bool has_key(const pl_key *table, const char *path) {
+    for (const pl_key *row = table; row && row->path; row++)
+        if (strcmp(row->path, path) == 0) return true;
+    return false;
+}
+
+pl_status pl_recipe_refuse_table(const pl_recipe *r, const pl_key *table, const pl_key *but, const char *why,
+                                 pl_err *err) {
+    for (int i = 0; i < r->n; i++) {
+        const char *path = r->rows[i]->path;
+        if (has_key(table, path) && !has_key(but, path) && !pl_recipe_is_default(r, i)) return refuse(r, i, why, err);
+    }
+    return PL_OK;
+}
+
 // ---- items ----
 
 const char *pl_recipe_short_path(const char *path) {

@@ -97,6 +97,8 @@ pl_status pl_recipe_unknown(const pl_recipe *r, const pl_recipe_place *p, pl_err
         if (!strncmp(p->path, known, n) && p->path[n] == '.')
             return pl_recipe_place_fail(p, err, "unknown key; %s%s is %s and has no keys", p->at, known,
                                         pl_recipe_type_name(r->rows[i]->type));
+        if (r->rows[i]->also && strcmp(r->rows[i]->also, last_part(p->path)) == 0)
+            return pl_recipe_place_fail(p, err, "unknown key; here it is %s%s", p->at, known);
         consider(&found, p->path, known);
         for (const char *dot = strchr(known, '.'); dot; dot = strchr(dot + 1, '.')) {
             snprintf(part, sizeof part, "%.*s", (int)(dot - known), known);

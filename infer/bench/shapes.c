@@ -31,7 +31,8 @@ static const struct shape *find(const char *name) {
 
 pl_status pl_bench_shape_find(pl_hf_config *c, const char *name, int layers, int positions, pl_err *err) {
     const struct shape *s = find(name);
-    if (!s) return pl_fail(err, PL_E_USAGE, "--shape %s: no such shape; known are " PL_SHAPE_NAMES, name);
+    if (!s)
+        return pl_fail(err, PL_E_USAGE, "--shape %s: no such shape; known are " PL_SHAPE_NAMES PL_SHAPE_PLANNED, name);
     pl_hf_config_init(c);
     snprintf(c->architecture, sizeof c->architecture, "LlamaForCausalLM");
     snprintf(c->model_type, sizeof c->model_type, "llama");

@@ -13,7 +13,7 @@ static const pl_cli_option options[] = {
      .letter = 'o',
      .type = PL_CLI_TEXT,
      .arg = "DIR",
-     .help = "the folder to write; replaced as a whole"},
+     .help = "the folder to write; an earlier one there is replaced, other files are refused"},
     {.name = "weights",
      .type = PL_CLI_CHOICE,
      .arg = "stored|fp32",
@@ -51,7 +51,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
 
 const pl_command pl_command_export = {
     .name = "export",
-    .summary = "writes a trained EAGLE-3, DFlash or DSpark drafter as a serving engine reads it",
+    .summary = "writes a trained EAGLE-3, P-EAGLE, DFlash or DSpark drafter as a serving engine reads it",
     .positional = "CHECKPOINT",
     .min_positional = 1,
     .max_positional = 1,
@@ -59,8 +59,9 @@ const pl_command pl_command_export = {
     .about = "Names of tensors, numbers of the target's layers, the map of a trimmed vocabulary and every field of\n"
              "config.json are the engine's; a low-rank head is multiplied out, its factors stand beside. The command\n"
              "that serves the drafter with its target is printed and written to serve.sh (trtllm: with trtllm.yaml,\n"
-             "which it reads). gguf: one file, with the vocabulary of the served target's .gguf. A routed head, a\n"
-             "SpecVocab head and drafters other than EAGLE-3 are refused.",
+             "which it reads). gguf: one file, with the vocabulary of the served target's .gguf. Refused are\n"
+             "routed and SpecVocab heads, selectors behind EAGLE-3's heads, EAGLE-1 and language models, and what the\n"
+             "engine does not serve.",
     .lists = list_engines,
     .example = "paceline export runs/first/drafters/eagle3-full/checkpoints/best --to vllm --target checkpoints/tiny "
                "--out runs/export",

@@ -216,7 +216,8 @@ const pl_command pl_command_tokenize = {
     .summary = "text to token ids, and back",
     .options = options,
     .about =
-        "Tokenizers: SentencePiece .model, tokenizer.json (BPE), vocab.json + merges.txt, tiktoken rank files, "
+        "Tokenizers: SentencePiece .model, tokenizer.json (BPE, Unigram), vocab.json + merges.txt, tiktoken rank "
+        "files, "
         "llama2.c .bin, the vocabulary of a .gguf file.\n"
         "A folder stands for its tokenizer.json, else tokenizer.model, else vocab.json with merges.txt, else "
         "tokenizer.bin, else tokenizer.gguf.\n"

@@ -157,9 +157,12 @@ static pl_status check_verifier(const pl_engine *e, pl_err *err) {
     const pl_verifier *v = e->opt.verifier;
     PL_TRY(pl_verifier_takes(v, &d->policy, err));
     if (!d->proposals || d->proposals >> v->proposal & 1) return PL_OK;
-    bool draws = d->proposals >> PL_PROPOSE_IID & 1;
-    return pl_fail(err, PL_E_USAGE, "drafter \"%s\" does not draw as verifier \"%s\" asks it to: take %s",
-                   d->kind->name, v->name, draws ? "match, rejection or block" : "match");
+    if (!(d->proposals >> PL_PROPOSE_IID & 1))
+        return pl_fail(err, PL_E_USAGE, "drafter \"%s\" drafts without probabilities, which \"%s\" needs: take match",
+                       d->kind->name, v->name);
+    return pl_fail(err, PL_E_USAGE,
+                   "drafter \"%s\" does not draw as verifier \"%s\" asks it to: take match, rejection or block",
+                   d->kind->name, v->name);
 }
 
 pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool, const pl_llama *target,

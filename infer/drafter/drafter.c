@@ -34,20 +34,23 @@ const pl_drafter_source *pl_drafter_without_checkpoint(int i) {
     return NULL;
 }
 
+// Neither a folder nor a name.
+static pl_status fail_unknown(const char *what, pl_err *err) {
+    char                     known[256] = "";
+    const pl_drafter_source *s;
+    for (int i = 0; (s = pl_drafter_without_checkpoint(i)); i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", s->syntax);
+    }
+    return pl_fail(err, PL_E_INPUT, "drafter \"%s\": no such checkpoint; without one there are: %s", what, known);
+}
+
 static pl_status find(const pl_drafter_source **out, const char *what, const char **from, pl_err *err) {
-    char         known[256] = "";
     pl_hf_config c;
     *out = named(what, from);
     if (*out) return PL_OK;
     *from = what;
-    if (!pl_path_exists(what)) {
-        const pl_drafter_source *s;
-        for (int i = 0; (s = pl_drafter_without_checkpoint(i)); i++) {
-            size_t used = strlen(known);
-            snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", s->syntax);
-        }
-        return pl_fail(err, PL_E_INPUT, "drafter \"%s\": no such checkpoint; without one there are: %s", what, known);
-    }
+    if (!pl_path_exists(what)) return fail_unknown(what, err);
     PL_TRY(pl_hf_config_read(&c, what, PL_HF_DRAFTER, err));
     for (int i = 0; i < SOURCES && !*out; i++)
         if (sources[i]->declared && sources[i]->declared(&c)) *out = sources[i];

@@ -141,7 +141,9 @@ static pl_status find_own(const chosen *c, const pl_recipe *r, const pl_eval_dra
         *dir = c->d[i].drafter;
         return PL_OK;
     }
-    return pl_recipe_fail(r, &item->drafter, err, "\"%s\" is none of the recipe's `drafters` that has been trained",
+    return pl_recipe_fail(r, &item->drafter, err,
+                          "\"%s\" has no checkpoint in this folder; name one of the recipe's `drafters` (`drafter` "
+                          "where it has no list), trained before by `paceline train` or `run`",
                           item->drafter);
 }
 
@@ -179,9 +181,28 @@ static pl_status check_verifier(const pl_recipe *r, const void *key, const char 
 }
 
 // Before anything is trained.
-static pl_status check_other(const pl_recipe *r, const pl_eval_drafter_recipe *item, pl_err *err) {
+// A method's kind is a drafter without a checkpoint, its path a folder.
+static pl_status check_way(const pl_recipe *r, const pl_eval_drafter_recipe *item, const char *const *way,
+                           pl_err *err) {
+    bool folder = pl_drafter_is_folder(*way);
+    if (way == &item->kind && folder)
+        return pl_recipe_fail(r, way, err,
+                              "\"%s\" is no drafter without a checkpoint (decode --help lists them); take `path` for "
+                              "folders",
+                              *way);
+    if (way == &item->path && !folder)
+        return pl_recipe_fail(r, way, err, "\"%s\" names a drafter without a checkpoint; take `kind`, or ./%s", *way,
+                              *way);
+    return PL_OK;
+}
+
+static pl_status check_other(const pl_recipe *r, const pl_eval_drafter_recipe *item, const char *out_dir, pl_err *err) {
     const char *const *way;
     PL_TRY(way_of(r, item, &way, err));
+    PL_TRY(check_way(r, item, way, err));
+    // A folder may be one that the run makes.
+    if (way == &item->path && strncmp(*way, out_dir, strlen(out_dir)) != 0 && !pl_path_exists(*way))
+        return pl_recipe_fail(r, way, err, "\"%s\": no such folder", *way);
     bool        trained = way == &item->drafter || pl_drafter_is_folder(*way);
     const char *verify = verify_of(r, item, trained);
     if (!item->verify && strcmp(verify, "match") == 0) return PL_OK; // it takes any
@@ -197,12 +218,7 @@ static pl_status choose_other(chosen *c, const pl_recipe *r, const pl_eval_draft
     d.drafter = *way;
     if (way == &item->drafter) PL_TRY(find_own(c, r, item, &d.drafter, err));
     bool folder = pl_drafter_is_folder(d.drafter);
-    if (way == &item->kind && folder)
-        return pl_recipe_fail(r, way, err, "\"%s\" is no drafter without a checkpoint; take `path` for folders",
-                              d.drafter);
-    if (way == &item->path && !folder)
-        return pl_recipe_fail(r, way, err, "\"%s\" names a drafter without a checkpoint; take `kind`, or ./%s",
-                              d.drafter, d.drafter);
+    PL_TRY(check_way(r, item, way, err));
     d.verify = verify_of(r, item, folder);
     return add(c, &d, folder ? tree_of(r, d.verify) : NULL, err);
 }
@@ -430,13 +446,13 @@ done:
     return st;
 }
 
-pl_status pl_eval_check(const pl_recipe *r, bool pretrained, pl_err *err) {
+pl_status pl_eval_check(const pl_recipe *r, bool pretrained, const char *out_dir, pl_err *err) {
     const pl_eval_recipe *ev = pl_eval_recipe_of(r);
     if (!pretrained) PL_TRY(pl_recipe_require(r, &pl_generate_recipe_of(r)->target.path, err));
     PL_TRY(pl_questions_check(r, err));
     PL_TRY(check_verifier(r, &ev->eval.verify, ev->eval.verify, tree_of(r, ev->eval.verify), NULL, err));
     for (int i = 0; i < ev->eval.drafters.n; i++)
-        PL_TRY(check_other(r, &ev->eval.drafters.at[i], err));
+        PL_TRY(check_other(r, &ev->eval.drafters.at[i], out_dir, err));
     return PL_OK;
 }
 

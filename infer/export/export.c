@@ -484,6 +484,10 @@ static pl_status write_serve(const char *dir, const char *command, pl_err *err) 
     return st;
 }
 
+// What the engines' folders hold.
+static const char *const written[] = {"config.json", "model.safetensors", "serve.sh", "trtllm.yaml",
+                                      "factors",     "drafter.gguf",      NULL};
+
 pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint, const char *target, const char *dir,
                           bool f32, const pl_env *env, char **serve, pl_err *err) {
     pl_export     e = {.checkpoint = checkpoint, .target = target, .f32 = f32};
@@ -502,6 +506,8 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
     e.served = pl_export_quote(target ? target : "TARGET");
     if (quoted && e.served) *serve = (pl_export_is_block(&e) ? engine->blocks->serve : engine->serve)(&e, quoted);
     if (!*serve) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "export: out of memory"));
+    if (pl_path_same(dir, checkpoint) || (target && pl_path_same(dir, target)))
+        PL_TRY_GOTO(st, done, pl_fail(err, PL_E_INPUT, "--out %s: is what is read; give another folder", dir));
     PL_TRY_GOTO(st, done, pl_atomic_dir_begin(&out, dir, err));
     const char *temp = pl_atomic_dir_path(&out);
     if (engine->write) {
@@ -513,6 +519,7 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
     if (st == PL_OK && ts[1].n) st = write_factors(temp, &ts[1], err);
     if (st == PL_OK && engine->more && !pl_export_is_block(&e)) st = write_more(temp, dir, &e, engine, err);
     if (st == PL_OK) st = write_serve(temp, *serve, err);
+    if (st == PL_OK) st = pl_atomic_dir_spares(&out, written, err);
     if (st == PL_OK)
         st = pl_atomic_dir_commit(&out, err);
     else

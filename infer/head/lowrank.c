@@ -20,7 +20,8 @@ static const pl_key keys[] = {{PL_KEY_AS_INT("drafter.head.rank", lowrank, rank)
 static pl_status init(pl_head *h, pl_err *err) {
     const lowrank *own = h->own;
     if (own->rank < 1 || own->rank > h->d)
-        return pl_fail(err, PL_E_INPUT, "head of kind \"%s\": rank %d must lie in 1..%lld, the drafter's width",
+        return pl_fail(err, PL_E_INPUT,
+                       "head of kind \"%s\": rank %d must lie in 1..%lld, the drafter's width (drafter.head.rank)",
                        h->kind->name, own->rank, (long long)h->d);
     h->rank = own->rank;
     return PL_OK;

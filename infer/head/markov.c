@@ -57,7 +57,8 @@ typedef struct weights {
 static pl_status init(pl_head *h, pl_err *err) {
     const markov *own = h->own;
     if (own->rank < 1 || own->rank > h->d)
-        return pl_fail(err, PL_E_INPUT, "head of kind \"%s\": rank %d must lie in 1..%lld, the drafter's width",
+        return pl_fail(err, PL_E_INPUT,
+                       "head of kind \"%s\": rank %d must lie in 1..%lld, the drafter's width (drafter.head.rank)",
                        h->kind->name, own->rank, (long long)h->d);
     if (own->min_confidence > 0 && !own->confidence)
         return pl_fail(err, PL_E_INPUT, "head of kind \"%s\": min_confidence needs confidence: true", h->kind->name);

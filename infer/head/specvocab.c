@@ -39,8 +39,9 @@ static pl_status init(pl_head *h, pl_err *err) {
     int64_t most = h->vocab < PL_HEADTOPK_MAX ? h->vocab : PL_HEADTOPK_MAX;
     PL_TRY(pl_head_lowrank.init(h, err));
     if (candidates(h) < 1 || candidates(h) > most)
-        return pl_fail(err, PL_E_INPUT, "head of kind \"%s\": candidates %lld must lie in 1..%lld", h->kind->name,
-                       (long long)candidates(h), (long long)most);
+        return pl_fail(err, PL_E_INPUT,
+                       "head of kind \"%s\": candidates %lld must lie in 1..%lld (drafter.head.candidates)",
+                       h->kind->name, (long long)candidates(h), (long long)most);
     return PL_OK;
 }
 

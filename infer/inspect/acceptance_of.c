@@ -103,7 +103,8 @@ pl_status pl_inspect_acceptance(pl_json_out *o, const pl_env *env, const char *p
     target.model.shape.kv = opt->kv;
     recorder *r = pl_calloc(1, sizeof *r);
     if (!r) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "acceptance: out of memory"));
-    r->verifier = (pl_verifier){.name = "record", .proposal = PL_PROPOSE_IID, .lossless = true, .verify = verify};
+    r->verifier =
+        (pl_verifier){.name = "inspect --acceptance", .proposal = PL_PROPOSE_IID, .lossless = true, .verify = verify};
     r->children = opt->children;
     r->most = opt->positions;
     r->seed = env->seed;

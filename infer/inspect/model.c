@@ -2,6 +2,7 @@
 #include "checkpoints/fingerprint.h"
 #include "checkpoints/llama2c.h"
 #include "checkpoints/state.h"
+#include "infer/drafter/backbone.h"
 #include "infer/inspect/parts.h"
 #include "infer/model/target.h"
 #include "kernels/base/files.h"
@@ -210,6 +211,17 @@ pl_status pl_inspect_state(pl_json_out *o, const char *path, pl_err *err) {
     return put_state(o, path, err);
 }
 
+// The layers whose inputs are read, however the config counts them.
+static void put_taps(pl_json_out *o, const pl_hf_config *c, pl_hf_tap_numbering numbering) {
+    static const char *const as[] = {"not stated", "layer inputs", "layer outputs"};
+    pl_taps                  t;
+    pl_put_ids(o, "taps", c->tap, c->n_taps);
+    pl_put_str(o, "tap_numbering", as[numbering]);
+    if (c->n_taps == 0) return;
+    pl_backbone_taps(&t, c, 0);
+    pl_put_ids(o, "layer_inputs", t.layer, t.n);
+}
+
 // What a head states beside its kind: head_rank, head_clusters, ...
 static void put_head(pl_json_out *o, const pl_hf_head *h) {
     for (int i = 0; i < h->n; i++) {
@@ -223,9 +235,8 @@ static void put_head(pl_json_out *o, const pl_hf_head *h) {
 }
 
 pl_status pl_inspect_drafter(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err) {
-    static const char *const numbering[] = {"not stated", "layer inputs", "layer outputs"};
-    pl_hf_config             c;
-    pl_weight_source        *src = NULL;
+    pl_hf_config      c;
+    pl_weight_source *src = NULL;
     PL_TRY(pl_hf_config_read(&c, path, PL_HF_DRAFTER, err));
     pl_put_str(o, "kind", "drafter checkpoint");
     put_config(o, &c);
@@ -243,13 +254,9 @@ pl_status pl_inspect_drafter(pl_json_out *o, const char *path, pl_inspect_option
         pl_put_int(o, "drafts", c.block.size - !c.block.anchor_first);
         pl_put_int(o, "mask_token", c.block.mask_token);
         pl_put_bool(o, "anchor_first", c.block.anchor_first);
-        pl_put_ids(o, "taps", c.tap, c.n_taps);
-        pl_put_str(o, "tap_numbering", numbering[PL_HF_TAPS_OUTPUT]);
+        put_taps(o, &c, PL_HF_TAPS_OUTPUT);
     }
-    if (c.backbone == PL_HF_EAGLE3) {
-        pl_put_ids(o, "taps", c.tap, c.n_taps);
-        pl_put_str(o, "tap_numbering", numbering[c.tap_numbering]);
-    }
+    if (c.backbone == PL_HF_EAGLE3) put_taps(o, &c, c.tap_numbering);
     if (!pl_path_is_dir(path)) return PL_OK;
     PL_TRY(pl_weight_source_open(&src, path, err));
     pl_status st = put_source(o, src, &c, opt, err);

@@ -48,7 +48,9 @@ pl_status pl_target_open(pl_target *t, const char *path, const char *tokenizer, 
 pl_status pl_target_open_over(pl_target *t, const char *path, const char *tokenizer, const char *pre,
                               pl_weights weights, const pl_backend *be, pl_comm *comm, pl_err *err) {
     *t = (pl_target){.dtype = weights == PL_WEIGHTS_BF16 ? PL_BF16 : PL_F32};
-    if (!pl_path_exists(path)) return pl_fail(err, PL_E_INPUT, "%s: no such file or folder", path);
+    if (!pl_path_exists(path))
+        return pl_fail(err, PL_E_INPUT, "%s: no such file or folder; models are read from this disk, download it first",
+                       path);
     pl_status st = PL_OK;
     if (weights == PL_WEIGHTS_AUTO) PL_TRY(pl_target_stored(&t->dtype, path, err));
     PL_TRY(pl_target_tokenizer(&t->tok, path, tokenizer, pre, err));

@@ -98,6 +98,11 @@ bool pl_path_is_dir(const char *path) {
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
+bool pl_path_same(const char *a, const char *b) {
+    struct stat s, t;
+    return stat(a, &s) == 0 && stat(b, &t) == 0 && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
+}
+
 pl_status pl_path_look_dir(const char *path, bool *is_dir, pl_err *err) {
     struct stat s;
     bool        there = stat(path, &s) == 0;
@@ -630,6 +635,26 @@ pl_status pl_path_succeed(const char *path, const char *as, const char *old, pl_
     else if (sync_dir(parent) != 0)
         st = pl_fail_errno(err, "%s: cannot make its folder durable", as);
     pl_free(parent);
+    return st;
+}
+
+pl_status pl_atomic_dir_spares(const pl_atomic_dir *a, const char *const *ours, pl_err *err) {
+    DIR      *d = opendir(a->path);
+    pl_status st = d || errno == ENOENT ? PL_OK : pl_fail_errno(err, "%s: cannot look into", a->path);
+    for (struct dirent *e; d && st == PL_OK;) {
+        struct stat s;
+        errno = 0;
+        e = readdir(d);
+        if (!e && errno) st = pl_fail_errno(err, "%s: cannot look into", a->path);
+        if (!e) break;
+        bool known = false;
+        for (const char *const *o = ours; o && *o && !known; o++)
+            known = strcmp(*o, e->d_name) == 0;
+        if (!known && fstatat(a->lock, e->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0)
+            st = pl_fail(err, PL_E_INPUT, "%s: holds %s, which would be lost; give a new or an empty folder", a->path,
+                         e->d_name);
+    }
+    if (d) closedir(d);
     return st;
 }
 

@@ -86,7 +86,8 @@ typedef struct pl_key {
     const char *choices[PL_KEY_MAX_CHOICES]; // ENUM; ends with NULL
     const char *(*names)(int i);             // ENUM, instead of choices: the owner's table; NULL past its last name
     const char          *help;               // one line, no full stop
-    const struct pl_key *item;               // LIST_OF_MAPS: the items' own table, paths relative to the item
+    const char          *also;   // its name (without sections) in other programs, told to who gives that; NULL: none
+    const struct pl_key *item;   // LIST_OF_MAPS: the items' own table, paths relative to the item
     unsigned             stages; // bits of the stages whose product depends on the key; 0: every stage (the safe side)
     // A key that came after runs were made: its default, which there must be and which never changes, is left out of
     // hashes, so that they go on.

@@ -140,7 +140,7 @@ static void test_bad_lengths(void **state) {
     assert_says(pl_st_open(&st, at("l"), &err), PL_E_INPUT, &err, "0 bytes are no safetensors file");
     assert_says(pl_st_open(&st, at("absent"), &err), PL_E_INPUT, &err, "absent: cannot open");
     put_text(at("l"), "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
-    assert_says(pl_st_open(&st, at("l"), &err), PL_E_INPUT, &err, "is no safetensors file");
+    assert_says(pl_st_open(&st, at("l"), &err), PL_E_INPUT, &err, "a pointer of Git LFS");
 }
 
 static const char VALID[] = "{\"__metadata__\":{\"k\":\"v\"}," T("a", "F32", "[2,2]", 0, 16) "," T(

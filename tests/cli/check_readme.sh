@@ -157,7 +157,11 @@ run() { # DOCUMENT COMMAND: as a user would, in the clone, but small
         what=$(sed -n 's/^build\/paceline \(run recipes.*\) "\$@"$/\1/p' recipes/quickstart.sh)
         [ -n "$what" ] || say "recipes/quickstart.sh: where is its run?"
         line="build/paceline $what $small --set data.prompts=$work/prompts.jsonl" ;;
-    *recipes/*.yaml*) line+=" $small" ;;
+    *recipes/*.yaml*) # each with the keys that its kind reads
+        what=$small
+        [[ "$line" == *train.unroll=null* ]] && what=${what/--set train.unroll=2 /}
+        [[ "$line" == *target*.yaml* && "$line" != *any-target.yaml* ]] && what=$(sed -E 's/--set train.(slot_rows|unroll)=[0-9]+ //g' <<<"$what")
+        line+=" $what" ;;
     *' decode '*) line+=" --max-new-tokens 8" ;;
     *' --mask '*) ;;
     *' inspect '*) line+=" --positions 8" ;;

@@ -73,7 +73,7 @@ static void refusals(void **state) {
     test_data(model, "models/TinyStories-656K");
     test_run_fails(
         2, "its vocabulary is not the target's; take slem:, tli: or slrs: for lm:", DECODE " --drafter lm:%s", model);
-    test_run_fails(2, "does not draw as verifier \"rejection\" asks it to: take match",
+    test_run_fails(2, "drafts without probabilities, which \"rejection\" needs: take match",
                    DECODE " --verify rejection --drafter slem:%s", model);
     test_run_fails(2, "take match, rejection or block", DECODE " --verify transport --tree chain:2 --drafter union:%s",
                    model);

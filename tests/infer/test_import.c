@@ -69,6 +69,33 @@ static void export_to(const char *engine, const char *from, const char *to) {
     pl_free(serve);
 }
 
+// A folder that holds something else is left as it is, and so is what is read.
+static void nothing_is_lost(void **state) {
+    (void)state;
+    pl_err         err = {0};
+    pl_import_told told;
+    uint8_t       *text = NULL;
+    size_t         n = 0;
+    char          *mine = pl_path_join(back, "thesis.txt"), *serve;
+    write_drafter("full", 0, NULL);
+    export_to("vllm", checkpoint, out);
+    assert_int_equal(pl_dir_make(back, &err), PL_OK);
+    assert_int_equal(pl_file_write_atomic(mine, "years", 5, &err), PL_OK);
+    assert_int_equal(pl_import(&(pl_import_options){out, target, back, 0}, &told, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "holds thesis.txt, which would be lost"));
+    const pl_export_engine *vllm = pl_export_engine_find("vllm", &err);
+    const char *const       places[] = {back, target, checkpoint};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(pl_export_write(vllm, checkpoint, target, places[i], false, &env, &serve, &err), PL_E_INPUT);
+        assert_non_null(strstr(err.msg, i ? "is what is read" : "which would be lost"));
+    }
+    assert_int_equal(pl_file_read(mine, &text, &n, 64, &err), PL_OK);
+    assert_int_equal(n, 5);
+    pl_free(text);
+    pl_free(mine);
+    assert_int_equal(pl_tree_remove(back, &err), PL_OK);
+}
+
 static pl_import_told import_as(const char *from, pl_hf_tap_numbering numbering) {
     pl_import_told told;
     pl_err         err = {0};
@@ -681,6 +708,7 @@ static void published_configs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_lost),
         cmocka_unit_test(own_embeddings),
         cmocka_unit_test(no_own_embeddings),
         cmocka_unit_test(round_trips),

@@ -32,8 +32,7 @@ void        small_metric(const char *out, const char *key, double *first, double
 
 // Several drafters by one recipe ("kind: drafter"), as `run` makes them: BASE/out by the small target, a generation and
 // evaluation of little work, and what `more` says.
-#define SMALL_TRAIN                                                                                                    \
-    "train: {steps: 2, slots: 1, slot_rows: 128, lr: 1e-3, warmup: 1, holdout: 4, unroll: 2, noise: 0.3}\n"
+#define SMALL_TRAIN "train: {steps: 2, slots: 1, slot_rows: 128, lr: 1e-3, warmup: 1, holdout: 4, unroll: 2}\n"
 #define SMALL_ROUTED "{kind: dynaspec, clusters: 8, width: 8, top: 2}"
 pl_status small_pipeline(const char *out, const char *more, pl_err *err);
 bool      small_exists(const char *name); // BASE/name

@@ -538,7 +538,7 @@ static void refused_before_anything(void **state) {
          "ids; give drafter.head.vocab, the list to draft from"},
         {"drafter.head.kind=lowrank\ndrafter.head.rank=4\ndrafter.head.position_aware=true", "give drafter.head.vocab"},
         {"drafter.head.redistribute=50", "drafter.head.redistribute=50: all tokens are drafted"},
-        {"drafter.kind=dflash\ntrain.unroll=3", ": dflash drafts blocks; give drafter.block"},
+        {"drafter.kind=dflash\ntrain.unroll=3", ": dflash drafts blocks and does not unroll; leave it out"},
         {"drafter.block=4", "drafter.block=4: eagle3 drafts no blocks"},
         {"drafter.head.kind=markov\ndrafter.head.rank=4", ": eagle3 drafts no blocks; such a head is for those"},
         {"drafter.kind=dflash\ntrain.unroll=0\ntrain.draft_weights=d-pace",

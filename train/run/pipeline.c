@@ -96,7 +96,7 @@ static pl_status generate(const pl_recipe *r, const plan *p, const char *out_dir
     bool  whole;
     char *dataset = pl_path_join(out_dir, "dataset");
     if (!dataset) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    pl_status st = pl_stage_begin(out_dir, "dataset", hash, "dataset", err);
+    pl_status st = pl_stage_begin(out_dir, "dataset", hash, "dataset", NULL, err);
     if (st == PL_OK && pl_stage_stamped(out_dir, "dataset.done", hash)) {
         pl_log("%s: up to date", dataset);
     } else if (st == PL_OK) {
@@ -252,7 +252,7 @@ static pl_status trace(const pl_recipe *r, const char *out_dir, const char *pare
     pl_hash_hex(hash, pl_hash_more(pl_hash_more(pl_hash(keys, 16), generated, 16), start, strlen(start)));
     char     *to = pl_path_join(parent, name);
     pl_status st = to ? pl_dir_make(parent, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", parent);
-    if (st == PL_OK) st = pl_stage_begin(parent, name, hash, name, err);
+    if (st == PL_OK) st = pl_stage_begin(parent, name, hash, name, NULL, err);
     if (st == PL_OK && pl_stage_stamped(parent, done, hash)) {
         pl_log("%s: up to date", to);
     } else if (st == PL_OK) {
@@ -272,7 +272,7 @@ static pl_status train(const pl_recipe *r, const char *dir, const pl_env *env, c
     PL_TRY(hash_vocabulary(&h, r, dir, err));
     pl_hash_hex(hash, h);
     PL_TRY(pl_dir_make(dir, err));
-    PL_TRY(pl_stage_begin(dir, "checkpoints", hash, "checkpoints", err));
+    PL_TRY(pl_stage_begin(dir, "checkpoints", hash, "checkpoints", "checkpoints.old", err)); // hours went into them
     if (pl_stage_stamped(dir, "checkpoints.done", hash)) {
         pl_log("%s/checkpoints: up to date", dir);
         return PL_OK;
@@ -338,6 +338,7 @@ static pl_status check_drafters(plan *p, const pl_recipe *r, const char *out_dir
         return pl_recipe_fail(r, &pipe->drafters, err, "%d drafters, at most %d in one run", pipe->drafters.n,
                               MAX_DRAFTERS);
     if (only && p->trains) PL_TRY(pl_train_check(r, err));
+    if (only && p->trains) PL_TRY(pl_train_check_alone(r, err));
     PL_TRY(pl_stage_names(r, pipe->drafters.at, pipe->drafters.n, sizeof *pipe->drafters.at, err));
     PL_TRY(pl_llama_config(&target, gen->target.path, err));
     p->n_layers = target.num_hidden_layers;
@@ -425,9 +426,25 @@ pl_status pl_pipeline_eval(const pl_recipe *r, const char *out_dir, const pl_env
 
 // ---- the whole ------------------------------------------------------------------------------------------------------
 
+// eval.drafters names drafters of this recipe.
+static pl_status check_names(const pl_recipe *r, pl_err *err) {
+    const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
+    const pl_eval_recipe     *ev = pl_eval_recipe_of(r);
+    for (int i = 0; i < ev->eval.drafters.n; i++) {
+        const char *name = ev->eval.drafters.at[i].drafter;
+        bool        known = !name || strcmp(name, "drafter") == 0;
+        for (int k = 0; k < pipe->drafters.n && !known; k++)
+            known = pipe->drafters.at[k].name && strcmp(pipe->drafters.at[k].name, name) == 0;
+        if (!known)
+            return pl_recipe_fail(r, &ev->eval.drafters.at[i].drafter, err, "\"%s\" is none of the recipe's `drafters`",
+                                  name);
+    }
+    return PL_OK;
+}
+
 pl_status pl_pipeline_eval_check(const pl_recipe *r, const char *out_dir, pl_err *err) {
-    (void)out_dir;
-    return pl_eval_check(r, pl_train_recipe_of(r)->kind == PL_KIND_TARGET, err);
+    PL_TRY(check_names(r, err));
+    return pl_eval_check(r, pl_train_recipe_of(r)->kind == PL_KIND_TARGET, out_dir, err);
 }
 
 static pl_status check(plan *p, const pl_recipe *r, const char *out_dir, pl_err *err) {
@@ -446,6 +463,38 @@ static pl_status check(plan *p, const pl_recipe *r, const char *out_dir, pl_err 
 pl_status pl_pipeline_check(const pl_recipe *r, const char *out_dir, pl_err *err) {
     plan p = {.trains = true};
     return check(&p, r, out_dir, err);
+}
+
+// Whether out_dir's training state goes on with the keys of r, as far as the recipe there tells.
+static pl_status check_begun(const pl_recipe *r, const char *out_dir, pl_err *err) {
+    int                  n;
+    char                 change[256] = "";
+    const pl_key *const *tables = pl_stage_tables(&n);
+    unsigned             stages = pl_train_recipe_of(r)->kind == PL_KIND_TARGET ? PL_STAGE_TARGET : PL_STAGE_DRAFTER;
+    char      *state = pl_path_join(out_dir, "checkpoints/last"), *path = pl_path_join(out_dir, "recipe.yaml");
+    pl_recipe *was = NULL;
+    pl_status  st = state && path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    // One that this program cannot read (an older one's) says nothing; the state itself will.
+    if (st == PL_OK && pl_path_exists(state) && pl_recipe_open(&was, path, tables, n, NULL, 0, NULL) == PL_OK)
+        st = pl_recipe_change(was, r, stages, change, sizeof change, err);
+    if (st == PL_OK && *change)
+        st = pl_fail(err, PL_E_INPUT,
+                     "%s: a run begun with another %s; restore that, or give another --out (drafter.start begins with "
+                     "this one's weights)",
+                     out_dir, change);
+    pl_recipe_close(was);
+    pl_free(path);
+    pl_free(state);
+    return st;
+}
+
+pl_status pl_pipeline_train_check(const pl_recipe *r, const char *out_dir, pl_err *err) {
+    int listed = pl_pipeline_recipe_of(r)->drafters.n;
+    PL_TRY(pl_train_check(r, err));
+    if (!listed) PL_TRY(pl_train_check_alone(r, err));
+    PL_TRY(check_begun(r, out_dir, err));
+    if (listed) pl_log("train: the list of %d drafters is for `run`; this trains what `drafter` says", listed);
+    return PL_OK;
 }
 
 static pl_status check_generate(plan *p, const pl_recipe *r, const char *out_dir, pl_err *err) {

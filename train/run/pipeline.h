@@ -34,6 +34,9 @@ static inline const pl_pipeline_recipe *pl_pipeline_recipe_of(const pl_recipe *r
 pl_status pl_pipeline_generate_check(const pl_recipe *r, const char *out_dir, pl_err *err);
 pl_status pl_pipeline_eval_check(const pl_recipe *r, const char *out_dir, pl_err *err);
 pl_status pl_pipeline_check(const pl_recipe *r, const char *out_dir, pl_err *err);
+// Of `train` alone; also where out_dir holds the state of a run that was begun with other keys, by the recipe that is
+// kept beside it.
+pl_status pl_pipeline_train_check(const pl_recipe *r, const char *out_dir, pl_err *err);
 
 // The stage `generate` (infer/generate/generate.h), with the layers that the recipe's drafters read.
 pl_status pl_pipeline_generate(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);

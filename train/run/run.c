@@ -9,6 +9,7 @@
 #include "train/keys.h"
 #include "train/run/pipeline.h"
 #include "train/source/bounded.h"
+#include "train/source/vocabularies.h"
 #include "train/task/distill.h"
 #include "train/task/drafter.h"
 #include "train/task/routed.h"
@@ -28,16 +29,53 @@ static pl_status write_recipe(const pl_recipe *r, const char *out_dir, pl_err *e
     return st;
 }
 
+// The head can be made for the target, and its list of tokens is there or will be made.
+static pl_status check_head(const pl_recipe *r, pl_err *err) {
+    const pl_head_recipe *hd = pl_head_recipe_of(r);
+    int64_t               width = pl_train_recipe_of(r)->drafter.width;
+    pl_hf_head            spec = pl_train_head_read(r);
+    pl_hf_config          target;
+    pl_head               h;
+    if (!hd->vocab && pl_recipe_differs(r, &hd->vocab_size))
+        return pl_recipe_fail(r, &hd->vocab_size, err, "is of drafter.head.vocab, the list to draft from; give that");
+    PL_TRY(pl_vocabulary_check(r, hd->vocab, err));
+    PL_TRY(pl_llama_config(&target, pl_generate_recipe_of(r)->target.path, err));
+    pl_status st = pl_head_init(&h, &spec, width > 0 ? width : target.hidden_size, target.vocab_size, err);
+    pl_head_fini(&h);
+    return st;
+}
+
+pl_status pl_train_check_alone(const pl_recipe *r, pl_err *err) {
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    const pl_key          *own = pl_train_head_kind(r)->keys;
+    if (tr->kind == PL_KIND_TARGET) return PL_OK;
+    for (int i = 0; pl_head_at(i); i++) {
+        const pl_key *other = pl_head_at(i)->keys;
+        if (other) PL_TRY(pl_recipe_refuse_table(r, other, own, "is of another kind of head; leave it out", err));
+    }
+    if (!pl_train_standalone(r)) PL_TRY(pl_eagle_check_alone(r, err));
+    if (!tr->drafter.start || pl_path_exists(tr->drafter.start)) return PL_OK;
+    return pl_recipe_fail(r, &tr->drafter.start, err, "\"%s\": no such checkpoint", tr->drafter.start);
+}
+
 pl_status pl_train_check(const pl_recipe *r, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     const pl_train_recipe    *tr = pl_train_recipe_of(r);
-    if (tr->kind == PL_KIND_TARGET) return pl_recipe_require(r, &tr->data.text, err);
+    if (tr->kind == PL_KIND_TARGET) {
+        PL_TRY(pl_recipe_refuse_stages(r, PL_STAGE_DRAFTER | PL_STAGE_TRACES, "is not read by kind: target", err));
+        return pl_recipe_require(r, &tr->data.text, err);
+    }
+    PL_TRY(pl_recipe_refuse_stages(r, PL_STAGE_TARGET | PL_STAGE_TOKENIZER | PL_STAGE_TOKENS,
+                                   "is not read by kind: drafter", err));
     PL_TRY(pl_recipe_require(r, &gen->target.path, err));
     if (pl_data_made_meanwhile(gen)) PL_TRY(pl_recipe_require(r, &gen->data.prompts, err));
     if (gen->data.disk_budget) PL_TRY(pl_bounded_check(r, err));
     if (pl_train_standalone(r)) return pl_distill_check(r, err);
     PL_TRY(pl_distill_check_other(r, err));
-    if (!pl_train_routed(r)) return pl_eagle_check(r, err);
+    if (!pl_train_routed(r)) {
+        PL_TRY(pl_eagle_check(r, err));
+        return check_head(r, err);
+    }
     PL_TRY(pl_router_check(r, err));
     return pl_recipe_require(r, &tr->drafter.start, err);
 }

@@ -5,8 +5,12 @@
 #include "infer/cli/env.h"
 #include "infer/model/llama.h"
 
-// Refuses with one line a recipe that lacks a key which training needs.
+// Refuses with one line a recipe that lacks a key which training needs or gives one that is not read, or whose head
+// cannot be made for the target.
 pl_status pl_train_check(const pl_recipe *r, pl_err *err);
+// Further, where the drafter is the recipe's only one: shared keys of other kinds of heads, and a start that is not
+// there (those of a list may be made by the run).
+pl_status pl_train_check_alone(const pl_recipe *r, pl_err *err);
 // Trains by `kind` into out_dir (see train/loop/trainer.h, train/task/target.h, train/task/drafter.h); goes on where an
 // earlier call stopped and returns at once when nothing is left to do. The effective recipe is written to
 // out_dir/recipe.yaml. PL_E_INTERRUPTED: stopped on request with its state saved.

@@ -4,6 +4,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static char *stamp_path(const char *out_dir, const char *name) {
@@ -43,16 +44,33 @@ static void sweep(const char *out_dir, const char *product) {
     }
 }
 
-pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const char *product, pl_err *err) {
+// What was made from something else makes room. No stamp: somebody else's, or copied without .stamps.
+static pl_status make_room(const char *path, const char *stamp, const char *aside, pl_err *err) {
+    if (!pl_path_exists(path)) return PL_OK;
+    if (!pl_path_exists(stamp))
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: nothing says that a run made it here (%s is missing); move it away, or give another --out",
+                       path, stamp);
+    if (!aside) {
+        pl_log("%s: made from another recipe, making it anew", path);
+        return pl_tree_remove(path, err);
+    }
+    pl_log("%s: made from another recipe; kept as %s, making it anew", path, aside);
+    PL_TRY(pl_tree_remove(aside, err));
+    return rename(path, aside) == 0 ? PL_OK : pl_fail_errno(err, "%s: cannot rename it to %s", path, aside);
+}
+
+pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const char *product,
+                         const char *aside, pl_err *err) {
     sweep(out_dir, product);
     if (pl_stage_stamped(out_dir, name, hash)) return PL_OK;
-    char     *path = pl_path_join(out_dir, product);
-    pl_status st = path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    if (st == PL_OK && pl_path_exists(path)) {
-        pl_log("%s: made from another recipe, making it anew", path);
-        st = pl_tree_remove(path, err);
-    }
+    char     *path = pl_path_join(out_dir, product), *stamp = stamp_path(out_dir, name);
+    char     *kept = aside ? pl_path_join(out_dir, aside) : NULL;
+    pl_status st = path && stamp && (kept || !aside) ? make_room(path, stamp, kept, err)
+                                                     : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
     if (st == PL_OK) st = pl_stage_stamp(out_dir, name, hash, err);
+    pl_free(kept);
+    pl_free(stamp);
     pl_free(path);
     return st;
 }

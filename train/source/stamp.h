@@ -10,9 +10,11 @@
 
 bool      pl_stage_stamped(const char *out_dir, const char *name, const char *hash);
 pl_status pl_stage_stamp(const char *out_dir, const char *name, const char *hash, pl_err *err);
-// The stamp of a product whose making begins now: OUT/`product`, made from something else, goes away first, and so does
-// what dead processes left beside and in it.
-pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const char *product, pl_err *err);
+// The stamp of a product whose making begins now. OUT/`product`, made from something else, goes away first: to
+// OUT/`aside`, where the one before it was, or, aside NULL, for good. One that no stamp speaks of is refused: nobody
+// knows whose it is. What dead processes left beside and in it goes too.
+pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const char *product,
+                         const char *aside, pl_err *err);
 
 // *yes: whether the folder `dir` holds a dataset that is whole already; a run that ended between its last document and
 // its stamp left only the stamp to do. want: as in pl_dataset_open_options; a dataset made with something else is

@@ -219,7 +219,7 @@ static pl_status make(const sources *s, const char *out_dir, const char *file, c
         pl_log("%s: up to date", path);
         return PL_OK;
     }
-    PL_TRY(pl_stage_begin(out_dir, stamp, hash, file, err));
+    PL_TRY(pl_stage_begin(out_dir, stamp, hash, file, NULL, err));
     pl_status st = count(s, &t, err);
     if (st == PL_OK) st = choose_size(&t.all, s->item, path, err);
     if (st == PL_OK) st = write_list(&t, path, err);
@@ -269,32 +269,46 @@ pl_status pl_vocabularies_run(const pl_recipe *r, const uint64_t *seeds, int n_s
     return st;
 }
 
-pl_status pl_vocabulary_path(char **path, const pl_recipe *r, const char *name, const char *out_dir, pl_err *err) {
+// Whether the recipe makes a list of this name.
+static bool is_listed(const pl_vocabularies_recipe *voc, const char *name) {
+    for (int i = 0; i < voc->vocabularies.n; i++)
+        if (voc->vocabularies.at[i].name && strcmp(voc->vocabularies.at[i].name, name) == 0) return true;
+    return false;
+}
+
+static pl_status fail_unknown(const pl_vocabularies_recipe *voc, const char *name, pl_err *err) {
     pl_strbuf known = {0};
-    bool      listed = false;
-    *path = NULL;
-    if (!name) return PL_OK;
-    const pl_vocabularies_recipe *voc = pl_vocabularies_recipe_of(r);
     for (int i = 0; i < voc->vocabularies.n; i++) {
         const char *other = voc->vocabularies.at[i].name;
         if (!other) continue;
-        listed |= strcmp(other, name) == 0;
         if (known.n) pl_strbuf_add(&known, ", ", 2);
         pl_strbuf_add(&known, other, strlen(other));
     }
-    *path = listed ? list_path(out_dir, name) : pl_strdup(name);
-    char     *names = pl_strbuf_take(&known);
-    pl_status st = *path && names ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", name);
-    if (st == PL_OK && !pl_path_exists(*path)) {
-        st = listed
-                 ? pl_fail(err, PL_E_INPUT, "head.vocab: %s is not there yet; make it with paceline run", *path)
-                 : pl_fail(err, PL_E_INPUT, "head.vocab: \"%s\" is no file and none of the recipe's vocabularies (%s)",
+    char *names = pl_strbuf_take(&known);
+    if (!names) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", name);
+    pl_status st = pl_fail(err, PL_E_INPUT, "head.vocab: \"%s\" is no file and none of the recipe's vocabularies (%s)",
                            name, *names ? names : "it has none");
-    }
     pl_free(names);
-    if (st != PL_OK) {
-        pl_free(*path);
-        *path = NULL;
-    }
+    return st;
+}
+
+pl_status pl_vocabulary_check(const pl_recipe *r, const char *name, pl_err *err) {
+    const pl_vocabularies_recipe *voc = pl_vocabularies_recipe_of(r);
+    return !name || is_listed(voc, name) || pl_path_exists(name) ? PL_OK : fail_unknown(voc, name, err);
+}
+
+pl_status pl_vocabulary_path(char **path, const pl_recipe *r, const char *name, const char *out_dir, pl_err *err) {
+    const pl_vocabularies_recipe *voc = pl_vocabularies_recipe_of(r);
+    *path = NULL;
+    if (!name) return PL_OK;
+    bool listed = is_listed(voc, name);
+    *path = listed ? list_path(out_dir, name) : pl_strdup(name);
+    if (!*path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", name);
+    if (pl_path_exists(*path)) return PL_OK;
+    pl_status st = listed
+                       ? pl_fail(err, PL_E_INPUT, "head.vocab: %s is not there yet; make it with paceline run", *path)
+                       : fail_unknown(voc, name, err);
+    pl_free(*path);
+    *path = NULL;
     return st;
 }

@@ -13,6 +13,10 @@
 // no list says which tokens come first, or which are outside. Reads the recipe alone.
 pl_status pl_eagle_check(const pl_recipe *r, pl_err *err);
 
+// Further, where the drafter is the recipe's only one: keys that nothing about it reads (those that the drafters of a
+// list share may each be read by some).
+pl_status pl_eagle_check_alone(const pl_recipe *r, pl_err *err);
+
 // stop_after: see pl_train_run_until.
 pl_status pl_eagle_train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err);
 

@@ -29,7 +29,11 @@ static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
         return pl_recipe_fail(r, &tr->drafter.layers, err, "an %s drafter has at most %d", kind->name, most);
     if (!kind->draft) PL_TRY(refuse_keys(r, both, sizeof both / sizeof *both, "drafts no blocks", err));
     if (!kind->ahead) PL_TRY(refuse_keys(r, depths, 2, "has no depths; this is peagle's", err));
-    if (kind->draft) PL_TRY(refuse_keys(r, steps, 2, "drafts blocks; give drafter.block", err));
+    if (kind->draft)
+        PL_TRY(refuse_keys(r, steps, 2,
+                           "drafts blocks and does not unroll; leave it out (train.unroll: null), drafter.block says "
+                           "how many tokens it drafts",
+                           err));
     if (tr->train.top_k == 0 && pl_recipe_differs(r, &tr->train.top_weight))
         return pl_recipe_fail(r, &tr->train.top_weight, err, "is of train.top_k");
     if (!pl_backbone_in_blocks(kind)) {
@@ -68,6 +72,27 @@ static pl_status check_norms(const pl_recipe *r, pl_err *err) {
     if (tr->drafter.fc_norm && tr->drafter.norm_before_fc)
         return pl_recipe_fail(r, &tr->drafter.fc_norm, err,
                               "norms what fc reads, and so does norm_before_fc; one of them");
+    return PL_OK;
+}
+
+pl_status pl_eagle_check_alone(const pl_recipe *r, pl_err *err) {
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    int                    objective = tr->train.objective;
+    const struct {
+        const void *key;
+        bool        read;
+        const char *why;
+    } keys[] = {{&tr->drafter.bias, pl_train_backbone(r)->predicts_features, "is eagle1's"},
+                {&tr->train.noise, pl_train_backbone(r)->predicts_features, "is eagle1's"},
+                {&tr->train.token_weight, pl_train_backbone(r)->predicts_features, "is eagle1's"},
+                {&tr->train.feature_weight, pl_train_backbone(r)->predicts_features, "is eagle1's"},
+                {&tr->train.js_beta, objective == PL_OBJ_JS, "is of train.objective: js"},
+                {&tr->train.lk_decay, objective == PL_OBJ_LK_LAMBDA || tr->train.selector_objective == PL_OBJ_LK_LAMBDA,
+                 "is of train.objective: lk-lambda"},
+                {&tr->train.guard.window, tr->train.guard.spike > 0, "is of train.guard.spike"}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!keys[i].read && pl_recipe_differs(r, keys[i].key))
+            return pl_recipe_fail(r, keys[i].key, err, "%s, which this drafter is not; leave it out", keys[i].why);
     return PL_OK;
 }
 
