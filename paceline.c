@@ -669,6 +669,7 @@ static pl_status work(int argc, char **argv, pl_cli_args *a, const pl_command **
     }
     if (!*c) return pl_fail(err, PL_E_USAGE, "no command; paceline --help lists them");
     if ((*c)->recipe && pl_cli_has(a, "keys")) {
+        if (pl_cli_has(a, "json")) return pl_fail(err, PL_E_USAGE, "--keys: is text; leave --json out");
         PL_TRY(print_keys(err));
         return finish_output(NULL, err);
     }

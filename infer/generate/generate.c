@@ -6,6 +6,7 @@
 #include "infer/model/llama.h"
 #include "infer/model/target.h"
 #include "kernels/base/files.h"
+#include "kernels/base/hash.h"
 #include "kernels/base/json.h"
 #include "kernels/base/log.h"
 
@@ -15,16 +16,17 @@
 #define ANSWERS "mask", "all", "between" // in the order of PL_ANSWERS_*
 
 const pl_key pl_generate_keys[] = {
-    {PL_KEY_FIELD_PATH(pl_generate_recipe, target.path),
-     .help = "the target: a Hugging Face folder or a llama2.c file"},
+    {PL_KEY_FIELD_PATH(pl_generate_recipe, target.path), .help = "the target: a Hugging Face folder or a llama2.c file",
+     .stages = PL_KEY_NO_STAGE}, // its content counts
     {PL_KEY_FIELD_PATH(pl_generate_recipe, target.tokenizer),
-     .help = "its tokenizer, where the folder does not hold one"},
+     .help = "its tokenizer, where the folder does not hold one", .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_STRING(pl_generate_recipe, target.pre), .help = PL_TOK_PRE_HELP},
     {PL_KEY_FIELD_ENUM(pl_generate_recipe, target.dtype), .deflt = "bf16", .choices = {"bf16", "fp32"},
      .help = "how the target's weights are held"},
     {PL_KEY_FIELD_ENUM(pl_generate_recipe, target.kv), .deflt = "fp32", .choices = {"fp32", "bf16"}, .late = true,
      .help = PL_KV_HELP},
-    {PL_KEY_FIELD_PATH(pl_generate_recipe, data.prompts), .help = "prompts: JSONL, a JSON list or paragraphs of text"},
+    {PL_KEY_FIELD_PATH(pl_generate_recipe, data.prompts), .help = "prompts: JSONL, a JSON list or paragraphs of text",
+     .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.form), .deflt = "text", .choices = {"text", "chat"},
      .help = "text: prompts are continued; chat: they are conversations, written by the target's chat template"},
     {PL_KEY_FIELD_PATH(pl_generate_recipe, data.chat.template), .help = "another chat template than the target's own"},
@@ -124,11 +126,18 @@ static void put_answering(pl_json_out *j, const pl_generator_options *o, pl_dtyp
     if (kv != PL_F32) pl_json_out_key(j, "kv"), pl_json_out_str(j, pl_weights_name(kv));
 }
 
-static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r, const pl_backend *be, char **text,
-                               pl_err *err) {
+static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r, const pl_prompts *prompts,
+                               const pl_tokenizer *tok, const pl_backend *be, char **text, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     const pl_dtype            weights = pl_target_dtype(gen);
+    uint64_t                  of = 0; // what is answered, so that a stopped run does not go on with something else
+    char                      hash[17];
     pl_json_out               j;
+    if (gen->data.hidden_states.path)
+        PL_TRY(pl_hidden_states_hash(&of, r, err));
+    else
+        of = pl_prompts_hash(prompts, 0);
+    pl_hash_hex(hash, of);
     pl_json_out_begin(&j, 0);
     pl_json_out_object(&j);
     pl_json_out_key(&j, "arithmetic"), pl_json_out_str(&j, be->arithmetic);
@@ -136,6 +145,8 @@ static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r
         put_hidden_states(&j, gen);
     else
         put_answering(&j, o, pl_target_kv(gen));
+    pl_json_out_key(&j, "of"), pl_json_out_str(&j, hash);
+    if (!pl_tokenizer_adds_bos(tok)) pl_json_out_key(&j, "bos"), pl_json_out_bool(&j, false);
     // Bf16 goes without saying.
     if (weights != PL_BF16) pl_json_out_key(&j, "weights"), pl_json_out_str(&j, pl_weights_name(weights));
     pl_put_chat(&j, r);
@@ -146,9 +157,9 @@ static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r
 }
 
 pl_status pl_generate_describe(pl_dataset_attrs *a, char **settings, const pl_recipe *r, const pl_llama *target,
-                               const pl_tokenizer *tok, const pl_generator_options *o, const pl_backend *be,
-                               pl_err *err) {
-    PL_TRY(settings_json(o, r, be, settings, err));
+                               const pl_tokenizer *tok, const pl_prompts *prompts, const pl_generator_options *o,
+                               const pl_backend *be, pl_err *err) {
+    PL_TRY(settings_json(o, r, prompts, tok, be, settings, err));
     *a = (pl_dataset_attrs){.target_fingerprint = target->fingerprint,
                             .tokenizer_fingerprint = pl_tokenizer_fingerprint(tok),
                             .template_name = o->form->name,
@@ -182,6 +193,11 @@ pl_status pl_data_budget(int64_t *bytes, const pl_recipe *r, pl_err *err) {
 pl_status pl_generate_check(const pl_recipe *r, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     PL_TRY(pl_recipe_require(r, &gen->target.path, err));
+    const void *states[] = {&gen->data.hidden_states.layers, &gen->data.hidden_states.answers,
+                            &gen->data.hidden_states.begin, &gen->data.hidden_states.end};
+    for (int k = 0; k < 4 && !gen->data.hidden_states.path; k++)
+        if (pl_recipe_differs(r, states[k]))
+            return pl_recipe_fail(r, states[k], err, "is of data.hidden_states.path; give that, or leave it out");
     return gen->data.hidden_states.path ? pl_hidden_states_check(r, err)
                                         : pl_recipe_require(r, &gen->data.prompts, err);
 }
@@ -317,7 +333,7 @@ pl_status pl_generate_run(const pl_recipe *r, const pl_taps *taps, const char *o
     pl_generate_taps(&own, r, s.target.n_layers);
     if (!taps) taps = &own;
     pl_generator_options_from(&o, r, &s.form, taps->layer, taps->n);
-    PL_TRY_GOTO(st, done, pl_generate_describe(&attrs, &settings, r, &s.target, s.tok, &o, env->backend, err));
+    PL_TRY_GOTO(st, done, pl_generate_describe(&attrs, &settings, r, &s.target, s.tok, s.train, &o, env->backend, err));
     dir = pl_path_join(out_dir, "dataset");
     if (!dir) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir));
     st = states ? write_states(dir, &attrs, &s, r, taps, env, err)

@@ -95,10 +95,11 @@ pl_status pl_recipe_form(pl_prompt_form *form, const pl_recipe *r, pl_err *err);
 // The form in which a drafter will be served and is evaluated: the same, but for what eval.chat.* says. Of equal forms
 // the names are equal.
 pl_status pl_recipe_served_form(pl_prompt_form *form, const pl_recipe *r, pl_err *err);
-// What a dataset stores of how its documents are made; *settings is the caller's, like the strings that *a borrows.
+// What a dataset stores of how its documents are made, and of what (prompts: those answered, NULL where it is hidden
+// states); *settings is the caller's, like the strings that *a borrows.
 pl_status pl_generate_describe(pl_dataset_attrs *a, char **settings, const pl_recipe *r, const pl_llama *target,
-                               const pl_tokenizer *tok, const pl_generator_options *o, const pl_backend *be,
-                               pl_err *err);
+                               const pl_tokenizer *tok, const pl_prompts *prompts, const pl_generator_options *o,
+                               const pl_backend *be, pl_err *err);
 // Prompts of a recipe, split: data.prompts without its held-out part (eval.holdout), or both given apart. They are
 // whole conversations, or with data.chat.history: given (of those held out: eval.chat.history) a prompt for each of
 // their turns.

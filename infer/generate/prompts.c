@@ -10,9 +10,10 @@
 
 const pl_key pl_split_keys[] = {
     {PL_KEY_FIELD_PATH(pl_split_recipe, eval.prompts),
-     .help = "prompts to evaluate on; without it, what eval.holdout keeps back of data.prompts"},
+     .help = "prompts to evaluate on; without it, what eval.holdout keeps back of data.prompts",
+     .stages = PL_STAGE_EVAL}, // which prompts are left to be answered is in a dataset's hash
     {PL_KEY_FIELD_INT(pl_split_recipe, eval.holdout), .deflt = "50", .min = 1, .max = 1e9,
-     .help = "prompts of data.prompts kept back for evaluation, where eval.prompts is absent"},
+     .help = "prompts of data.prompts kept back for evaluation, where eval.prompts is absent", .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_PATH(pl_split_recipe, eval.chat.template),
      .help = "evaluation, as the drafter will be served: another template than data.chat.template",
      .stages = PL_STAGE_EVAL},

@@ -177,6 +177,22 @@ static void goes_on(void **state) {
     small_same("one", "parts", "checkpoints/last/training_state");
 }
 
+// Shards of other prompts are not learned from, though they are as many.
+static void other_prompts(void **state) {
+    (void)state;
+    pl_err   err;
+    uint8_t *text;
+    size_t   n;
+    char    *path = pl_path_join(small_base, "others.jsonl");
+    small_read(".", "prompts.jsonl", &text, &n);
+    memcpy(strchr((char *)text, ':') + 3, "Some", 4);
+    assert_int_equal(pl_file_write_atomic(path, text, n, &err), PL_OK);
+    assert_int_equal(train(1, "swapped", RUN BUDGET, 5, &err), PL_E_INTERRUPTED);
+    assert_int_equal(train(1, "swapped", RUN BUDGET "data.prompts=BASE/others.jsonl\n", 0, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "made with generation settings"));
+    pl_free(path), pl_free(text);
+}
+
 // Rank 1 dies while shards are made and learned from.
 static void killed(void **state) {
     (void)state;
@@ -304,7 +320,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(order),         cmocka_unit_test(like_the_whole), cmocka_unit_test(in_8_bits),
         cmocka_unit_test(conversations), cmocka_unit_test(goes_on),        cmocka_unit_test(killed),
-        cmocka_unit_test(asked_to_stop), cmocka_unit_test(full_disk),      cmocka_unit_test(refusals),
+        cmocka_unit_test(other_prompts), cmocka_unit_test(asked_to_stop),  cmocka_unit_test(full_disk),
+        cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, small_setup, small_teardown);
 }

@@ -18,6 +18,7 @@
 #include "train/keys.h"
 #include "train/run/pipeline.h"
 #include "train/run/run.h"
+#include "train/source/stamp.h"
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -293,10 +294,161 @@ static void evaluation_killed(void **state) {
                 small_exists("killed/report.html"));
 }
 
+// ---- what becomes of products of other recipes ----
+
+#define ANOTHER "train: {steps: 3, slots: 1, slot_rows: 128, lr: 1e-3, warmup: 1, holdout: 4, unroll: 2}\n"
+
+static void run_small(const char *out, const char *more) {
+    pl_err err = {0};
+    if (small_pipeline(out, more, &err) != PL_OK) fail_msg("%s: %s", out, err.msg);
+}
+
+static void remove_in(const char *out, const char *name) {
+    pl_err err = {0};
+    char  *path = pl_sprintf("%s/%s/%s", small_base, out, name);
+    assert_true(pl_path_exists(path));
+    assert_int_equal(pl_tree_remove(path, &err), PL_OK);
+    pl_free(path);
+}
+
+static void same_model(const char *a, const char *of_a, const char *b) {
+    uint8_t *x, *y;
+    size_t   n, m;
+    char     name[128];
+    snprintf(name, sizeof name, "%s/last/model.safetensors", of_a);
+    small_read(a, name, &x, &n);
+    small_read(b, "checkpoints/last/model.safetensors", &y, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(x, y, n);
+    pl_free(x), pl_free(y);
+}
+
+// Another recipe keeps the old checkpoints, whether it comes to an end or not; the first one finds them again.
+static void old_ones_are_kept(void **state) {
+    (void)state;
+    pl_err      err = {0};
+    char       *dir = pl_path_join(small_base, "kept"), last[128];
+    struct stat before, after;
+    snprintf(last, sizeof last, "%s/kept/checkpoints/last/model.safetensors", small_base);
+    run_small("first", SMALL_TRAIN);
+    run_small("second", ANOTHER);
+    run_small("kept", SMALL_TRAIN);
+    assert_int_equal(stat(last, &before), 0);
+    run_small("kept", ANOTHER);
+    same_model("kept", "checkpoints", "second");
+    same_model("kept", "checkpoints.old", "first");
+    run_small("kept", SMALL_TRAIN);
+    same_model("kept", "checkpoints", "first");
+    same_model("kept", "checkpoints.old", "second");
+    assert_int_equal(stat(last, &after), 0);
+    assert_int_equal(before.st_ino, after.st_ino); // not trained again
+    // One that made nothing before it was stopped.
+    assert_int_equal(pl_stage_begin(dir, "checkpoints", "0123456789abcdef", "checkpoints", "checkpoints.old", &err),
+                     PL_OK);
+    assert_false(small_exists("kept/checkpoints"));
+    run_small("kept", SMALL_TRAIN);
+    same_model("kept", "checkpoints", "first");
+    pl_free(dir);
+}
+
+// What somebody has removed is not up to date.
+static void removed_is_made_again(void **state) {
+    (void)state;
+    run_small("gone", SMALL_TRAIN);
+    remove_in("gone", "checkpoints");
+    run_small("gone", SMALL_TRAIN);
+    same_model("gone", "checkpoints", "first");
+    remove_in("gone", "checkpoints");
+    remove_in("gone", "dataset");
+    run_small("gone", SMALL_TRAIN);
+    small_same("gone", "first", "dataset/manifest.json");
+    same_model("gone", "checkpoints", "first");
+    // A dataset of other answers, then none of it finished, then the first again.
+    pl_err err = {0};
+    char  *dir = pl_path_join(small_base, "gone");
+    assert_int_equal(pl_stage_begin(dir, "dataset", "0123456789abcdef", "dataset", NULL, &err), PL_OK);
+    assert_false(small_exists("gone/dataset"));
+    run_small("gone", SMALL_TRAIN);
+    small_same("gone", "first", "dataset/manifest.json");
+    pl_free(dir);
+}
+
+// A product that no stamp speaks of may be anybody's.
+static void others_are_refused(void **state) {
+    (void)state;
+    static const char *const product[] = {"dataset", "checkpoints"};
+    pl_err                   err = {0};
+    for (int i = 0; i < 2; i++) {
+        char *dir = pl_sprintf("%s/theirs%d/%s", small_base, i, product[i]), *mine = pl_path_join(dir, "mine.bin"),
+             *out = pl_sprintf("theirs%d", i), *left = pl_sprintf("theirs%d/%s/mine.bin", i, product[i]);
+        assert_int_equal(pl_dir_make(dir, &err), PL_OK);
+        assert_int_equal(pl_file_write_atomic(mine, "hours", 5, &err), PL_OK);
+        assert_int_equal(small_pipeline(out, SMALL_TRAIN, &err), PL_E_INPUT);
+        assert_non_null(strstr(err.msg, "nothing says that a run made it here"));
+        assert_true(small_exists(left));
+        pl_free(left), pl_free(out), pl_free(mine), pl_free(dir);
+    }
+}
+
+// A dataset that is given decides what is trained, and none is made beside it.
+static void given_dataset_counts(void **state) {
+    (void)state;
+    char one[256], other[256];
+    run_small("answers", SMALL_TRAIN "data.temperature: 0.5\n");
+    snprintf(one, sizeof one, SMALL_TRAIN "data.dataset: %s/first/dataset\n", small_base);
+    snprintf(other, sizeof other, SMALL_TRAIN "data.dataset: %s/answers/dataset\n", small_base);
+    run_small("given", one);
+    assert_false(small_exists("given/dataset"));
+    same_model("given", "checkpoints", "first");
+    run_small("given", other);
+    same_model("given", "checkpoints.old", "first");
+    same_model("given", "checkpoints", "answers");
+}
+
+// What only evaluation reads, and how a path is written, make nothing anew.
+static void only_what_counts(void **state) {
+    (void)state;
+    struct stat before, after;
+    char        shard[128], more[512];
+    snprintf(shard, sizeof shard, "%s/counts/dataset/shard-00000.h5", small_base);
+    for (int i = 0; i < 2; i++) {
+        snprintf(more, sizeof more, SMALL_TRAIN "eval.prompts: %s/%sprompts.jsonl\n", small_base, i ? "./" : "");
+        run_small("counts", more);
+        assert_int_equal(stat(shard, i ? &after : &before), 0);
+    }
+    assert_int_equal(before.st_ino, after.st_ino);
+    assert_false(small_exists("counts/checkpoints.old"));
+}
+
+// `train` says which key differs from those that its folder was begun with.
+static void train_names_the_key(void **state) {
+    (void)state;
+    pl_err     err = {0};
+    pl_recipe *r;
+    pl_env     env = small_env(NULL);
+    uint8_t   *text;
+    size_t     n;
+    char      *dir = pl_path_join(small_base, "first");
+    env.keys = pl_stage_tables(&env.n_keys);
+    small_read("first", "recipe.yaml", &text, &n);
+    for (int i = 0; i < 2; i++) {
+        const char *const set[] = {i ? "train.lr=2e-3" : "train.keep=3"};
+        assert_int_equal(pl_recipe_parse(&r, (char *)text, n, "recipe", env.keys, env.n_keys, set, 1, &err), PL_OK);
+        assert_int_equal(pl_pipeline_train_check(r, dir, &err), i ? PL_E_INPUT : PL_OK);
+        pl_recipe_close(r);
+    }
+    assert_non_null(strstr(err.msg, "a run begun with another train.lr, which was 0.001, not 0.002; restore that"));
+    pl_free(dir), pl_free(text);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(shared_keys),      cmocka_unit_test(shared_list_undone),
-                                       cmocka_unit_test(leftovers_go),     cmocka_unit_test(lists_know_training_alone),
-                                       cmocka_unit_test(refused_at_once),  cmocka_unit_test(starts_of_other_runs),
-                                       cmocka_unit_test(evaluation_killed)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shared_keys),           cmocka_unit_test(shared_list_undone),
+        cmocka_unit_test(leftovers_go),          cmocka_unit_test(lists_know_training_alone),
+        cmocka_unit_test(refused_at_once),       cmocka_unit_test(starts_of_other_runs),
+        cmocka_unit_test(evaluation_killed),     cmocka_unit_test(old_ones_are_kept),
+        cmocka_unit_test(removed_is_made_again), cmocka_unit_test(others_are_refused),
+        cmocka_unit_test(given_dataset_counts),  cmocka_unit_test(train_names_the_key),
+        cmocka_unit_test(only_what_counts)};
     return cmocka_run_group_tests(tests, small_setup, small_teardown);
 }

@@ -155,6 +155,9 @@ static void traces_again(void **state) {
     assert_int_equal(capture("traces.tree=eagle2:8,2,3", "again", pool, &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "again: made with tree eagle2:8,2,4, wanted is eagle2:8,2,3"));
     small_same("traces", "again", "manifest.json");
+    assert_int_equal(capture("seed=5", "again", pool, &err), PL_E_INPUT); // other documents are held out
+    assert_non_null(strstr(err.msg, "again: captured along other documents"));
+    assert_int_equal(capture("train.holdout=5", "again", pool, &err), PL_E_INPUT);
     assert_int_equal(capture("traces.rows=500", "few", pool, &err), PL_OK);
     pl_dataset *all = open_traces("traces"), *few = open_traces("few");
     pl_columns  a = read_rows(all), f = read_rows(few);
@@ -358,6 +361,18 @@ static void resume_is_bit_for_bit(void **state) {
     small_same("routed", "parts", "checkpoints/last/model.safetensors");
     small_same("routed", "parts", "checkpoints/best/model.safetensors");
     small_same("routed", "parts", "checkpoints/best/config.json");
+    // A damaged last/ is passed over.
+    static const char *const broken[] = {"model.safetensors", "training_state"};
+    const char              *often = ROUTED "train.steps=60\ntrain.checkpoint_every=20\ntraces.path=BASE/routed/traces";
+    assert_int_equal(small_run("damaged", often, 47, NULL, &err), PL_E_INTERRUPTED);
+    for (int i = 0; i < 2; i++) {
+        char *path = pl_sprintf("%s/damaged/checkpoints/last/%s", small_base, broken[i]);
+        assert_int_equal(truncate(path, 1000), 0);
+        pl_free(path);
+    }
+    if (small_run("damaged", often, 0, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
+    small_same("routed", "damaged", "checkpoints/last/training_state");
+    small_same("routed", "damaged", "checkpoints/last/model.safetensors");
     pl_pool_destroy(pool);
 }
 

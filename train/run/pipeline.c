@@ -3,6 +3,7 @@
 #include "infer/eval/eval.h"
 #include "infer/generate/generate.h"
 #include "infer/generate/hidden_states.h"
+#include "infer/model/target.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
@@ -81,13 +82,28 @@ static pl_status generate_hash(const pl_recipe *r, const plan *p, char out[17], 
     pl_prompts_destroy(held);
     pl_prompt_form_close(&form);
     PL_TRY(st);
-    char target[17];
+    char          target[17];
+    pl_tokenizer *tok;
     PL_TRY(pl_llama_fingerprint(target, gen->target.path, err));
     h = pl_hash_more(h, target, 16);
+    PL_TRY(pl_target_tokenizer(&tok, gen->target.path, gen->target.tokenizer, gen->target.pre, err));
+    if (tok) h = pl_hash_more(h, pl_tokenizer_fingerprint(tok), strlen(pl_tokenizer_fingerprint(tok)));
+    if (tok) h = pl_hash_more(h, pl_tokenizer_adds_bos(tok) ? "bos" : "", pl_tokenizer_adds_bos(tok) ? 3 : 0);
+    pl_tokenizer_close(tok);
     pl_generate_taps(&usual, r, p->n_layers);
     pl_taps_text(taps, &p->taps);
     if (!pl_taps_same(&usual, &p->taps)) h = pl_hash_more(h, taps, strlen(taps) + 1);
     pl_hash_hex(out, h);
+    return PL_OK;
+}
+
+// Of a dataset, or traces (top -1), that the recipe names.
+static pl_status given_hash(const char *dir, int top, char out[17], pl_err *err) {
+    pl_dataset      *ds;
+    pl_dataset_attrs any = {.top = top, .A = -1};
+    PL_TRY(pl_dataset_open(&ds, dir, &(pl_dataset_open_options){.want = &any, .lazy = true, .incomplete = true}, err));
+    snprintf(out, 17, "%s", pl_dataset_fingerprint(ds));
+    pl_dataset_close(ds);
     return PL_OK;
 }
 
@@ -97,12 +113,12 @@ static pl_status generate(const pl_recipe *r, const plan *p, const char *out_dir
     char *dataset = pl_path_join(out_dir, "dataset");
     if (!dataset) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
     pl_status st = pl_stage_begin(out_dir, "dataset", hash, "dataset", NULL, err);
-    if (st == PL_OK && pl_stage_stamped(out_dir, "dataset.done", hash)) {
+    if (st == PL_OK && pl_stage_ended(out_dir, "dataset", hash, "dataset")) {
         pl_log("%s: up to date", dataset);
     } else if (st == PL_OK) {
         st = pl_stage_dataset(dataset, NULL, &whole, err);
         if (st == PL_OK && !whole) st = pl_ranks_generate(r, &p->taps, out_dir, env, err);
-        if (st == PL_OK) st = pl_stage_stamp(out_dir, "dataset.done", hash, err);
+        if (st == PL_OK) st = pl_stage_end(out_dir, "dataset", hash, err);
     }
     pl_free(dataset);
     return st;
@@ -244,8 +260,7 @@ static pl_status hash_vocabulary(uint64_t *h, const pl_recipe *r, const char *di
 // The traces that a router learns from, in parent/name; hash: their stamp, which what is trained on them depends on.
 static pl_status trace(const pl_recipe *r, const char *out_dir, const char *parent, const char *name, const pl_env *env,
                        const char *generated, char hash[17], pl_err *err) {
-    char keys[17], start[17], done[256];
-    snprintf(done, sizeof done, "%.200s.done", name);
+    char keys[17], start[17];
     PL_TRY(pl_recipe_require(r, &pl_train_recipe_of(r)->drafter.start, err));
     PL_TRY(pl_recipe_hash(r, PL_STAGE_TRACES, keys, err));
     PL_TRY(pl_start_identity(start, r, err));
@@ -253,11 +268,11 @@ static pl_status trace(const pl_recipe *r, const char *out_dir, const char *pare
     char     *to = pl_path_join(parent, name);
     pl_status st = to ? pl_dir_make(parent, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", parent);
     if (st == PL_OK) st = pl_stage_begin(parent, name, hash, name, NULL, err);
-    if (st == PL_OK && pl_stage_stamped(parent, done, hash)) {
+    if (st == PL_OK && pl_stage_ended(parent, name, hash, name)) {
         pl_log("%s: up to date", to);
     } else if (st == PL_OK) {
         st = pl_traces_capture(r, out_dir, to, env, err);
-        if (st == PL_OK) st = pl_stage_stamp(parent, done, hash, err);
+        if (st == PL_OK) st = pl_stage_end(parent, name, hash, err);
     }
     pl_free(to);
     return st;
@@ -273,12 +288,14 @@ static pl_status train(const pl_recipe *r, const char *dir, const pl_env *env, c
     pl_hash_hex(hash, h);
     PL_TRY(pl_dir_make(dir, err));
     PL_TRY(pl_stage_begin(dir, "checkpoints", hash, "checkpoints", "checkpoints.old", err)); // hours went into them
-    if (pl_stage_stamped(dir, "checkpoints.done", hash)) {
+    if (pl_generate_recipe_of(r)->data.disk_budget)
+        PL_TRY(pl_stage_begin(dir, "bounded", generated, "bounded", NULL, err)); // documents of other prompts
+    if (pl_stage_ended(dir, "checkpoints", hash, "checkpoints")) {
         pl_log("%s/checkpoints: up to date", dir);
         return PL_OK;
     }
     PL_TRY(pl_train_run(r, dir, env, err));
-    return pl_stage_stamp(dir, "checkpoints.done", hash, err);
+    return pl_stage_end(dir, "checkpoints", hash, err);
 }
 
 // A dataset that is given holds what the drafter reads.
@@ -367,9 +384,11 @@ static pl_status run_drafter(const pl_recipe *r, int i, const char *out_dir, con
     if (st == PL_OK) st = vocabulary_of(r, i, out_dir, &vocabulary, err);
     if (st == PL_OK) st = drafter_recipe(r, i, out_dir, vocabulary, &one, err);
     pl_log("drafter %d of %d: %s", i + 1, pl_pipeline_recipe_of(r)->drafters.n, name);
-    if (st == PL_OK && pl_train_routed(one) && !pl_train_recipe_of(r)->traces.path) {
+    if (st == PL_OK && pl_train_routed(one)) {
         const char *path = pl_train_recipe_of(one)->traces.path;
-        st = trace(one, out_dir, parent, strrchr(path, '/') + 1, env, generated, hash, err);
+        st = pl_train_recipe_of(r)->traces.path
+                 ? given_hash(path, -1, hash, err)
+                 : trace(one, out_dir, parent, strrchr(path, '/') + 1, env, generated, hash, err);
     }
     if (st == PL_OK) st = train(one, dir, env, hash, err);
     pl_recipe_close(one);
@@ -526,12 +545,17 @@ pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env 
     if (tr->kind != PL_KIND_TARGET) PL_TRY(pl_eval_check_ranks(r, env->comm, err));
     PL_TRY(pl_dir_make(out_dir, err));
     if (tr->kind == PL_KIND_TARGET) return pl_train_run(r, out_dir, env, err);
-    PL_TRY(generate_hash(r, &p, generated, err));
-    if (!pl_data_made_meanwhile(pl_generate_recipe_of(r))) PL_TRY(generate(r, &p, out_dir, env, generated, err));
+    if (tr->data.dataset) {
+        PL_TRY(given_hash(tr->data.dataset, 0, generated, err));
+    } else {
+        PL_TRY(generate_hash(r, &p, generated, err));
+        if (!pl_data_made_meanwhile(pl_generate_recipe_of(r))) PL_TRY(generate(r, &p, out_dir, env, generated, err));
+    }
     PL_TRY(vocabularies(r, out_dir, err));
     for (int i = 0; i < n; i++)
         PL_TRY(run_drafter(r, i, out_dir, env, generated, err));
     if (n == 0) {
+        if (pl_train_routed(r) && tr->traces.path) PL_TRY(given_hash(tr->traces.path, -1, generated, err));
         if (pl_train_routed(r) && !tr->traces.path)
             PL_TRY(trace(r, out_dir, out_dir, "traces", env, generated, generated, err));
         PL_TRY(train(r, out_dir, env, generated, err));

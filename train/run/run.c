@@ -58,13 +58,33 @@ pl_status pl_train_check_alone(const pl_recipe *r, pl_err *err) {
     return pl_recipe_fail(r, &tr->drafter.start, err, "\"%s\": no such checkpoint", tr->drafter.start);
 }
 
+// Of a target: keys that others switch on.
+static pl_status check_target(const pl_recipe *r, pl_err *err) {
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    bool                   writes = tr->train.unlikelihood.sequences > 0;
+    const struct {
+        const void *key;
+        bool        read;
+        const char *of;
+    } keys[] = {{&tr->train.long_seq_len, tr->train.long_steps > 0, "train.long_steps"},
+                {&tr->train.unlikelihood.prefix, writes, "train.unlikelihood.sequences"},
+                {&tr->train.unlikelihood.length, writes, "train.unlikelihood.sequences"},
+                {&tr->train.unlikelihood.weight, writes, "train.unlikelihood.sequences"},
+                {&tr->train.unlikelihood.first_step, writes, "train.unlikelihood.sequences"},
+                {&tr->train.guard.window, tr->train.guard.spike > 0, "train.guard.spike"}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!keys[i].read && pl_recipe_differs(r, keys[i].key))
+            return pl_recipe_fail(r, keys[i].key, err, "is of %s, which is 0; give both or neither", keys[i].of);
+    PL_TRY(pl_recipe_refuse_stages(r, PL_STAGE_DRAFTER | PL_STAGE_TRACES, "is not read by kind: target", err));
+    return pl_recipe_require(r, &tr->data.text, err);
+}
+
 pl_status pl_train_check(const pl_recipe *r, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     const pl_train_recipe    *tr = pl_train_recipe_of(r);
-    if (tr->kind == PL_KIND_TARGET) {
-        PL_TRY(pl_recipe_refuse_stages(r, PL_STAGE_DRAFTER | PL_STAGE_TRACES, "is not read by kind: target", err));
-        return pl_recipe_require(r, &tr->data.text, err);
-    }
+    pl_trainer_options        options;
+    PL_TRY(pl_train_options_read(&options, r, "", err));
+    if (tr->kind == PL_KIND_TARGET) return check_target(r, err);
     PL_TRY(pl_recipe_refuse_stages(r, PL_STAGE_TARGET | PL_STAGE_TOKENIZER | PL_STAGE_TOKENS,
                                    "is not read by kind: drafter", err));
     PL_TRY(pl_recipe_require(r, &gen->target.path, err));

@@ -431,7 +431,7 @@ static pl_status open_answering(sources *s, const pl_recipe *r, const pl_env *en
     PL_TRY(st);
     PL_TRY(pl_tokenizer_open_pre(&s->tok, tokenizer ? tokenizer : path, gen->target.pre, err));
     pl_generator_options_from(&s->opt, r, &s->form, taps, n_taps);
-    return pl_generate_describe(&s->attrs, &s->settings, r, target, s->tok, &s->opt, env->backend, err);
+    return pl_generate_describe(&s->attrs, &s->settings, r, target, s->tok, s->prompts, &s->opt, env->backend, err);
 }
 
 static int64_t docs_of_shard(void *plan, int64_t k) {

@@ -11,10 +11,14 @@
 bool      pl_stage_stamped(const char *out_dir, const char *name, const char *hash);
 pl_status pl_stage_stamp(const char *out_dir, const char *name, const char *hash, pl_err *err);
 // The stamp of a product whose making begins now. OUT/`product`, made from something else, goes away first: to
-// OUT/`aside`, where the one before it was, or, aside NULL, for good. One that no stamp speaks of is refused: nobody
-// knows whose it is. What dead processes left beside and in it goes too.
+// OUT/`aside`, in the place of the one before it (which takes its place again where it is what is wanted), or, aside
+// NULL, for good. One that no stamp speaks of is refused: nobody knows whose it is. What dead processes left beside and
+// in it goes too.
 pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const char *product,
                          const char *aside, pl_err *err);
+// A second stamp, NAME.done: the product is whole. Ended: both stamps agree, and the product is there.
+pl_status pl_stage_end(const char *out_dir, const char *name, const char *hash, pl_err *err);
+bool      pl_stage_ended(const char *out_dir, const char *name, const char *hash, const char *product);
 
 // *yes: whether the folder `dir` holds a dataset that is whole already; a run that ended between its last document and
 // its stamp left only the stamp to do. want: as in pl_dataset_open_options; a dataset made with something else is

@@ -355,7 +355,11 @@ static pl_status find_clusters(router_task *t, const pl_start *start, const char
                                pl_err *err) {
     char     *last = pl_path_join(out_dir, "checkpoints/last");
     pl_status st = last ? pl_atomic_dir_recover(last, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    if (st == PL_OK) st = pl_path_exists(last) ? read_clusters(t, last, err) : make_clusters(t, start, env, err);
+    bool      there = st == PL_OK && pl_path_exists(last);
+    if (there) st = read_clusters(t, last, err);
+    // A damaged folder is the trainer's to pass over; clusters are what they were, by seed and start.
+    if (st == PL_E_INPUT) there = false, st = PL_OK;
+    if (st == PL_OK && !there) st = make_clusters(t, start, env, err);
     pl_free(last);
     PL_TRY(st);
     const pl_head *h = &t->model->head;

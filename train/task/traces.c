@@ -333,12 +333,14 @@ static pl_status make_room(capture *c, pl_err *err) {
     return c->feature_row ? PL_OK : pl_fail(err, PL_E_MEMORY, "traces: out of memory");
 }
 
-#define LIMIT ", traces.rows " // in the dataset's generation, behind what the text is made from
+#define LIMIT ", traces.rows "                  // in the dataset's generation, behind what the text is made from
+#define SPLIT ", seed %lld, holdout %lld" LIMIT // which documents are held out
 
 static pl_status open_writer(capture *c, const char *to, const char *drafter, const char *head, pl_err *err) {
-    char generation[96];
-    snprintf(generation, sizeof generation, "%s%s%s" LIMIT "%lld", c->train->identity,
+    char generation[192];
+    snprintf(generation, sizeof generation, "%s%s%s" SPLIT "%lld", c->train->identity,
              c->target.head.dtype == PL_F32 ? ", weights fp32" : "", c->target.shape.kv == PL_BF16 ? ", kv bf16" : "",
+             (long long)pl_generate_recipe_of(c->r)->seed, (long long)pl_train_recipe_of(c->r)->train.holdout,
              (long long)c->rows_max);
     pl_dataset_attrs a = {.target_fingerprint = c->target.fingerprint,
                           .tokenizer_fingerprint = "",
@@ -446,6 +448,36 @@ pl_status pl_traces_check_rows(const char *dir, int64_t rows, pl_err *err) {
         dir, had, (long long)rows, had);
 }
 
+// Traces of a stored dataset are of the one that is read now, divided as it is now. (Others are compared as a capture
+// goes on; what an older build wrote says less.)
+static pl_status check_text(const pl_recipe *r, const char *dataset_dir, const char *to, pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    const pl_train_recipe    *tr = pl_train_recipe_of(r);
+    pl_dataset               *ds, *text;
+    pl_dataset_attrs          any = {.top = -1, .A = -1}, some = {.A = -1};
+    char                      split[96];
+    if (pl_data_made_meanwhile(gen)) return PL_OK;
+    char *dir = tr->data.dataset ? pl_strdup(tr->data.dataset) : pl_path_join(dataset_dir, "dataset");
+    if (!dir) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", to);
+    pl_status st =
+        pl_dataset_open(&text, dir, &(pl_dataset_open_options){.want = &some, .lazy = true, .incomplete = true}, err);
+    pl_free(dir);
+    PL_TRY(st);
+    st = pl_dataset_open(&ds, to, &(pl_dataset_open_options){.want = &any, .lazy = true, .incomplete = true}, err);
+    if (st == PL_OK) {
+        const char *print = pl_dataset_fingerprint(text), *made = pl_dataset_get_attrs(ds)->generation;
+        snprintf(split, sizeof split, SPLIT, (long long)gen->seed, (long long)tr->train.holdout);
+        if (strncmp(made, print, strlen(print)) != 0 || (strstr(made, ", seed ") && !strstr(made, split)))
+            st = pl_fail(err, PL_E_INPUT,
+                         "%s: captured along other documents (another dataset, seed or train.holdout); remove the "
+                         "folder to capture them anew, or name it as traces.path",
+                         to);
+        pl_dataset_close(ds);
+    }
+    pl_dataset_close(text);
+    return st;
+}
+
 // A folder in which a capture has begun.
 static pl_status check_begun(const char *to, int64_t rows, pl_err *err) {
     char *manifest = pl_path_join(to, "manifest.json");
@@ -462,7 +494,7 @@ pl_status pl_traces_capture(const pl_recipe *r, const char *dataset_dir, const c
     pl_dataset_attrs       want = {.A = -1, .tree = tr->traces.tree, .top = (int32_t)tr->traces.top};
     PL_TRY(pl_stage_dataset(to, &want, &whole, err));
     PL_TRY(check_begun(to, pl_train_recipe_of(r)->traces.rows, err));
-    if (whole) return PL_OK;
+    if (whole) return check_text(r, dataset_dir, to, err);
     capture *c = pl_calloc(1, sizeof *c);
     if (!c) return pl_fail(err, PL_E_MEMORY, "traces: out of memory");
     c->r = r;
