@@ -269,7 +269,7 @@ STAGE(eval, "measures acceptance lengths and speed-ups of trained drafters",
 
 STAGE(run, "generate, train and eval in order, skipping what is up to date",
       "Products that were made from the same recipe and inputs are kept, one that was begun is finished, the rest are\n"
-      "made anew: a dataset in the place of the old one; a drafter's old checkpoints are kept as checkpoints.old.",
+      "made anew: a dataset in the place of the old one; a drafter's last checkpoints are kept as checkpoints.HASH.",
       NULL, true);
 
 static const pl_command *const commands[] = {

@@ -159,7 +159,7 @@ const pl_key pl_train_keys[] = {
     {PL_KEY_FIELD_STRING(pl_train_recipe, drafter.start), .each = true,
      .help = "begin with the weights of this checkpoint, or of the drafter of this name in `drafters`: its backbone, "
              "and its head or what can be made of it (fewer rows, low-rank factors); lm: the model, as a whole",
-     .stages = PL_STAGE_DRAFTER},
+     .stages = PL_KEY_NO_STAGE}, // what is in it counts
     {PL_KEY_FIELD_ENUM(pl_train_recipe, drafter.freeze), .each = true, .deflt = "none", .choices = {"none", "backbone"},
      .help = "backbone: train the head alone", .stages = PL_STAGE_DRAFTER},
 
@@ -182,7 +182,7 @@ const pl_key pl_train_keys[] = {
          "many as keep each within 2048 rows; kind: drafter: 1",
      .stages = TRAIN},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.slot_rows), .deflt = "2048", .min = 8, .max = 1 << 20,
-     .also = "batch_size", .help = "kind: drafter: tokens of a slot, at most", .stages = PL_STAGE_DRAFTER},
+     .help = "kind: drafter: tokens of a slot, at most", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_BOOL(pl_train_recipe, train.recompute), .deflt = "false",
      .help = "layers (kind: target) or steps of the unroll (drafter), and logits, are computed again in backward "
              "instead of kept: less memory, more time, the same weights",

@@ -201,7 +201,7 @@ static pl_status check_other(const pl_recipe *r, const pl_eval_drafter_recipe *i
     PL_TRY(way_of(r, item, &way, err));
     PL_TRY(check_way(r, item, way, err));
     // A folder may be one that the run makes.
-    if (way == &item->path && strncmp(*way, out_dir, strlen(out_dir)) != 0 && !pl_path_exists(*way))
+    if (way == &item->path && !pl_path_within(*way, out_dir) && !pl_path_exists(*way))
         return pl_recipe_fail(r, way, err, "\"%s\": no such folder", *way);
     bool        trained = way == &item->drafter || pl_drafter_is_folder(*way);
     const char *verify = verify_of(r, item, trained);

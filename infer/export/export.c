@@ -519,7 +519,7 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
     if (st == PL_OK && ts[1].n) st = write_factors(temp, &ts[1], err);
     if (st == PL_OK && engine->more && !pl_export_is_block(&e)) st = write_more(temp, dir, &e, engine, err);
     if (st == PL_OK) st = write_serve(temp, *serve, err);
-    if (st == PL_OK) st = pl_atomic_dir_spares(&out, written, err);
+    if (st == PL_OK) st = pl_atomic_dir_spares(&out, "serve.sh", written, err);
     if (st == PL_OK)
         st = pl_atomic_dir_commit(&out, err);
     else

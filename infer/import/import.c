@@ -605,7 +605,7 @@ pl_status pl_import(const pl_import_options *o, pl_import_told *told, pl_err *er
         PL_TRY_GOTO(st, done, pl_fail(err, PL_E_INPUT, "--out %s: is what is read; give another folder", o->out));
     PL_TRY_GOTO(st, done, pl_atomic_dir_begin(&out, o->out, err));
     st = write(m, pl_atomic_dir_path(&out), err);
-    if (st == PL_OK) st = pl_atomic_dir_spares(&out, NULL, err);
+    if (st == PL_OK) st = pl_atomic_dir_spares(&out, NULL, NULL, err);
     if (st == PL_OK)
         st = pl_atomic_dir_commit(&out, err);
     else

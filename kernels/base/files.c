@@ -103,6 +103,38 @@ bool pl_path_same(const char *a, const char *b) {
     return stat(a, &s) == 0 && stat(b, &t) == 0 && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
 }
 
+// From the root, without "." and "..", in PATH_MAX bytes; false: longer.
+static bool full_name(char *to, const char *path) {
+    size_t n = 0;
+    if (*path != '/') {
+        if (!getcwd(to, PATH_MAX)) return false;
+        n = strcmp(to, "/") == 0 ? 0 : strlen(to);
+    }
+    for (const char *end; *path; path = end) {
+        path += strspn(path, "/");
+        end = path + strcspn(path, "/");
+        size_t part = (size_t)(end - path);
+        if (part == 2 && memcmp(path, "..", 2) == 0) {
+            while (n > 0 && to[--n] != '/') {
+            }
+        } else if (part > 1 || (part == 1 && *path != '.')) {
+            if (n + part + 2 > PATH_MAX) return false;
+            to[n++] = '/';
+            memcpy(to + n, path, part);
+            n += part;
+        }
+    }
+    to[n] = 0;
+    return true;
+}
+
+bool pl_path_within(const char *path, const char *dir) {
+    char a[PATH_MAX], b[PATH_MAX];
+    if (!full_name(a, path) || !full_name(b, dir)) return false;
+    size_t n = strlen(b);
+    return strncmp(a, b, n) == 0 && (a[n] == 0 || a[n] == '/');
+}
+
 pl_status pl_path_look_dir(const char *path, bool *is_dir, pl_err *err) {
     struct stat s;
     bool        there = stat(path, &s) == 0;
@@ -638,19 +670,23 @@ pl_status pl_path_succeed(const char *path, const char *as, const char *old, pl_
     return st;
 }
 
-pl_status pl_atomic_dir_spares(const pl_atomic_dir *a, const char *const *ours, pl_err *err) {
+static bool is_listed(const char *const *names, const char *name) {
+    for (; *names; names++)
+        if (strcmp(*names, name) == 0) return true;
+    return false;
+}
+
+pl_status pl_atomic_dir_spares(const pl_atomic_dir *a, const char *mark, const char *const *ours, pl_err *err) {
     DIR      *d = opendir(a->path);
     pl_status st = d || errno == ENOENT ? PL_OK : pl_fail_errno(err, "%s: cannot look into", a->path);
+    bool      marked = mark && d && faccessat(dirfd(d), mark, F_OK, 0) == 0;
     for (struct dirent *e; d && st == PL_OK;) {
-        struct stat s;
         errno = 0;
         e = readdir(d);
         if (!e && errno) st = pl_fail_errno(err, "%s: cannot look into", a->path);
         if (!e) break;
-        bool known = false;
-        for (const char *const *o = ours; o && *o && !known; o++)
-            known = strcmp(*o, e->d_name) == 0;
-        if (!known && fstatat(a->lock, e->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0)
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        if (!marked || !is_listed(ours, e->d_name))
             st = pl_fail(err, PL_E_INPUT, "%s: holds %s, which would be lost; give a new or an empty folder", a->path,
                          e->d_name);
     }

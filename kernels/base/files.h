@@ -29,6 +29,8 @@ bool        pl_path_exists(const char *path);
 bool        pl_path_is_dir(const char *path);
 // Whether both are there and are one.
 bool        pl_path_same(const char *a, const char *b);
+// Whether path is dir or lies in it, by their names alone: neither need be there, and links are not followed.
+bool        pl_path_within(const char *path, const char *dir);
 // As pl_path_is_dir, for those who would leave something out where the answer is no: a look that fails is told.
 pl_status   pl_path_look_dir(const char *path, bool *is_dir, pl_err *err);
 
@@ -98,10 +100,9 @@ const char *pl_atomic_dir_path(const pl_atomic_dir *a); // where to write: the t
 // pl_atomic_dir_recover.
 pl_status   pl_atomic_dir_commit(pl_atomic_dir *a, pl_err *err);
 void        pl_atomic_dir_abort(pl_atomic_dir *a); // nothing after commit
-// For a folder that a user has named, before commit: PL_E_INPUT where the one that stands there holds a name that
-// neither the new one has nor `ours` (ends with NULL; NULL: none). So an old product of the same kind is replaced, and
-// nothing else is lost.
-pl_status   pl_atomic_dir_spares(const pl_atomic_dir *a, const char *const *ours, pl_err *err);
+// For a folder that a user has named, before commit: PL_E_INPUT unless it is new or empty, or holds `mark` and nothing
+// but what `ours` lists (ends with NULL). mark NULL: new or empty.
+pl_status   pl_atomic_dir_spares(const pl_atomic_dir *a, const char *mark, const char *const *ours, pl_err *err);
 
 // The product `path` takes the name `as` of the same folder, durably, and what stood there the name `old`, which
 // nothing has. A kill at any instant leaves both whole, each under one of the three names; `as` is missing only where

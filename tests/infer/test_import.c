@@ -64,6 +64,7 @@ static void write_drafter(const char *head, int rank, const int32_t *d2t) {
 static void export_to(const char *engine, const char *from, const char *to) {
     pl_err err = {0};
     char  *serve;
+    assert_int_equal(pl_tree_remove(to, &err), PL_OK); // cases write files of their own there
     if (pl_export_write(pl_export_engine_find(engine, &err), from, target, to, false, &env, &serve, &err) != PL_OK)
         fail_msg("%s", err.msg);
     pl_free(serve);
@@ -99,6 +100,7 @@ static void nothing_is_lost(void **state) {
 static pl_import_told import_as(const char *from, pl_hf_tap_numbering numbering) {
     pl_import_told told;
     pl_err         err = {0};
+    assert_int_equal(pl_tree_remove(back, &err), PL_OK); // into a new folder
     if (pl_import(&(pl_import_options){from, target, back, numbering}, &told, &err) != PL_OK) fail_msg("%s", err.msg);
     return told;
 }

@@ -323,31 +323,52 @@ static void same_model(const char *a, const char *of_a, const char *b) {
     pl_free(x), pl_free(y);
 }
 
-// Another recipe keeps the old checkpoints, whether it comes to an end or not; the first one finds them again.
+static ino_t inode(const char *name) {
+    struct stat s;
+    char        path[192];
+    snprintf(path, sizeof path, "%s/%s", small_base, name);
+    assert_int_equal(stat(path, &s), 0);
+    return s.st_ino;
+}
+
+// The name under which a run's checkpoints of this stamp are kept.
+static const char *kept_as(char name[64], const char *of) {
+    uint8_t *text;
+    size_t   n;
+    small_read(of, ".stamps/checkpoints", &text, &n);
+    snprintf(name, 64, "checkpoints.%.16s", (const char *)text);
+    pl_free(text);
+    return name;
+}
+
+// Another recipe keeps the old checkpoints and their curves, whether it comes to an end or not; the first one finds
+// them again.
 static void old_ones_are_kept(void **state) {
     (void)state;
-    pl_err      err = {0};
-    char       *dir = pl_path_join(small_base, "kept"), last[128];
-    struct stat before, after;
-    snprintf(last, sizeof last, "%s/kept/checkpoints/last/model.safetensors", small_base);
+    static const char *const beside[] = {"metrics.jsonl", "skipped.jsonl", NULL};
+    pl_err                   err = {0};
+    char                     a[64], b[64], *dir = pl_path_join(small_base, "kept");
     run_small("first", SMALL_TRAIN);
     run_small("second", ANOTHER);
+    kept_as(a, "first"), kept_as(b, "second");
     run_small("kept", SMALL_TRAIN);
-    assert_int_equal(stat(last, &before), 0);
+    ino_t model = inode("kept/checkpoints/last/model.safetensors"), curve = inode("kept/metrics.jsonl");
     run_small("kept", ANOTHER);
     same_model("kept", "checkpoints", "second");
-    same_model("kept", "checkpoints.old", "first");
+    same_model("kept", a, "first");
     run_small("kept", SMALL_TRAIN);
-    same_model("kept", "checkpoints", "first");
-    same_model("kept", "checkpoints.old", "second");
-    assert_int_equal(stat(last, &after), 0);
-    assert_int_equal(before.st_ino, after.st_ino); // not trained again
-    // One that made nothing before it was stopped.
-    assert_int_equal(pl_stage_begin(dir, "checkpoints", "0123456789abcdef", "checkpoints", "checkpoints.old", &err),
-                     PL_OK);
-    assert_false(small_exists("kept/checkpoints"));
-    run_small("kept", SMALL_TRAIN);
-    same_model("kept", "checkpoints", "first");
+    assert_int_equal(inode("kept/checkpoints/last/model.safetensors"), model); // not trained again
+    assert_int_equal(inode("kept/metrics.jsonl"), curve);
+    same_model("kept", b, "second");
+    // One that made nothing before it was stopped, and one that was killed at each of its steps.
+    for (uint64_t step = 0; step < 12; step++) {
+        pl_io_fail_after(step);
+        pl_stage_begin(dir, "checkpoints", "0123456789abcdef", "checkpoints", beside, &err);
+        pl_io_fail_after(0);
+        run_small("kept", SMALL_TRAIN);
+        assert_int_equal(inode("kept/checkpoints/last/model.safetensors"), model);
+        same_model("kept", "checkpoints", "first");
+    }
     pl_free(dir);
 }
 
@@ -393,31 +414,32 @@ static void others_are_refused(void **state) {
 // A dataset that is given decides what is trained, and none is made beside it.
 static void given_dataset_counts(void **state) {
     (void)state;
-    char one[256], other[256];
+    char one[256], other[256], name[64];
     run_small("answers", SMALL_TRAIN "data.temperature: 0.5\n");
     snprintf(one, sizeof one, SMALL_TRAIN "data.dataset: %s/first/dataset\n", small_base);
     snprintf(other, sizeof other, SMALL_TRAIN "data.dataset: %s/answers/dataset\n", small_base);
     run_small("given", one);
     assert_false(small_exists("given/dataset"));
     same_model("given", "checkpoints", "first");
+    kept_as(name, "given");
     run_small("given", other);
-    same_model("given", "checkpoints.old", "first");
+    same_model("given", name, "first");
     same_model("given", "checkpoints", "answers");
 }
 
 // What only evaluation reads, and how a path is written, make nothing anew.
 static void only_what_counts(void **state) {
     (void)state;
-    struct stat before, after;
-    char        shard[128], more[512];
-    snprintf(shard, sizeof shard, "%s/counts/dataset/shard-00000.h5", small_base);
+    char  more[512];
+    ino_t shard[2], model[2];
     for (int i = 0; i < 2; i++) {
         snprintf(more, sizeof more, SMALL_TRAIN "eval.prompts: %s/%sprompts.jsonl\n", small_base, i ? "./" : "");
         run_small("counts", more);
-        assert_int_equal(stat(shard, i ? &after : &before), 0);
+        shard[i] = inode("counts/dataset/shard-00000.h5");
+        model[i] = inode("counts/checkpoints/last/model.safetensors");
     }
-    assert_int_equal(before.st_ino, after.st_ino);
-    assert_false(small_exists("counts/checkpoints.old"));
+    assert_int_equal(shard[0], shard[1]);
+    assert_int_equal(model[0], model[1]);
 }
 
 // `train` says which key differs from those that its folder was begun with.
@@ -438,6 +460,13 @@ static void train_names_the_key(void **state) {
         pl_recipe_close(r);
     }
     assert_non_null(strstr(err.msg, "a run begun with another train.lr, which was 0.001, not 0.002; restore that"));
+    // Whatever another stage has said since.
+    char *said = pl_path_join(dir, "recipe.yaml");
+    assert_int_equal(pl_file_write_atomic(said, "train: {lr: 0.5}\n", 17, &err), PL_OK);
+    assert_int_equal(pl_recipe_parse(&r, (char *)text, n, "recipe", env.keys, env.n_keys, NULL, 0, &err), PL_OK);
+    assert_int_equal(pl_pipeline_train_check(r, dir, &err), PL_OK);
+    pl_recipe_close(r);
+    pl_free(said);
     pl_free(dir), pl_free(text);
 }
 

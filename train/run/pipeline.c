@@ -257,6 +257,12 @@ static pl_status hash_vocabulary(uint64_t *h, const pl_recipe *r, const char *di
     return st;
 }
 
+// Documents that are made meanwhile, and deleted, in dir/bounded: none of other prompts or settings is left.
+static pl_status begin_bounded(const pl_recipe *r, const char *dir, const char *generated, pl_err *err) {
+    if (!pl_generate_recipe_of(r)->data.disk_budget) return PL_OK;
+    return pl_stage_begin(dir, "bounded", generated, "bounded", NULL, err);
+}
+
 // The traces that a router learns from, in parent/name; hash: their stamp, which what is trained on them depends on.
 static pl_status trace(const pl_recipe *r, const char *out_dir, const char *parent, const char *name, const pl_env *env,
                        const char *generated, char hash[17], pl_err *err) {
@@ -267,6 +273,7 @@ static pl_status trace(const pl_recipe *r, const char *out_dir, const char *pare
     pl_hash_hex(hash, pl_hash_more(pl_hash_more(pl_hash(keys, 16), generated, 16), start, strlen(start)));
     char     *to = pl_path_join(parent, name);
     pl_status st = to ? pl_dir_make(parent, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", parent);
+    if (st == PL_OK) st = begin_bounded(r, out_dir, generated, err);
     if (st == PL_OK) st = pl_stage_begin(parent, name, hash, name, NULL, err);
     if (st == PL_OK && pl_stage_ended(parent, name, hash, name)) {
         pl_log("%s: up to date", to);
@@ -279,17 +286,17 @@ static pl_status trace(const pl_recipe *r, const char *out_dir, const char *pare
 }
 
 static pl_status train(const pl_recipe *r, const char *dir, const pl_env *env, const char *generated, pl_err *err) {
-    char keys[17], hash[17];
-    char start[17];
+    // Hours went into checkpoints: they are kept, with what training says beside them.
+    static const char *const beside[] = {"metrics.jsonl", "skipped.jsonl", NULL};
+    char                     keys[17], hash[17], start[17];
     PL_TRY(pl_recipe_hash(r, PL_STAGE_DRAFTER, keys, err));
     PL_TRY(pl_start_identity(start, r, err));
     uint64_t h = pl_hash_more(pl_hash_more(pl_hash(keys, 16), generated, 16), start, strlen(start));
     PL_TRY(hash_vocabulary(&h, r, dir, err));
     pl_hash_hex(hash, h);
     PL_TRY(pl_dir_make(dir, err));
-    PL_TRY(pl_stage_begin(dir, "checkpoints", hash, "checkpoints", "checkpoints.old", err)); // hours went into them
-    if (pl_generate_recipe_of(r)->data.disk_budget)
-        PL_TRY(pl_stage_begin(dir, "bounded", generated, "bounded", NULL, err)); // documents of other prompts
+    if (!pl_train_routed(r)) PL_TRY(begin_bounded(r, dir, generated, err)); // a router learns from traces
+    PL_TRY(pl_stage_begin(dir, "checkpoints", hash, "checkpoints", beside, err));
     if (pl_stage_ended(dir, "checkpoints", hash, "checkpoints")) {
         pl_log("%s/checkpoints: up to date", dir);
         return PL_OK;
@@ -484,23 +491,23 @@ pl_status pl_pipeline_check(const pl_recipe *r, const char *out_dir, pl_err *err
     return check(&p, r, out_dir, err);
 }
 
-// Whether out_dir's training state goes on with the keys of r, as far as the recipe there tells.
+// Whether out_dir's training state goes on with the keys of r, by the recipe that it was begun with (train/run/run.h).
 static pl_status check_begun(const pl_recipe *r, const char *out_dir, pl_err *err) {
     int                  n;
     char                 change[256] = "";
     const pl_key *const *tables = pl_stage_tables(&n);
-    unsigned             stages = pl_train_recipe_of(r)->kind == PL_KIND_TARGET ? PL_STAGE_TARGET : PL_STAGE_DRAFTER;
-    char      *state = pl_path_join(out_dir, "checkpoints/last"), *path = pl_path_join(out_dir, "recipe.yaml");
+    bool                 target = pl_train_recipe_of(r)->kind == PL_KIND_TARGET;
+    char      *state = pl_path_join(out_dir, "checkpoints/last"), *path = pl_path_join(out_dir, PL_TRAIN_BEGUN);
     pl_recipe *was = NULL;
     pl_status  st = state && path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    // One that this program cannot read (an older one's) says nothing; the state itself will.
+    // Where there is none, or none that this program can read (an older one's), the state itself will say.
     if (st == PL_OK && pl_path_exists(state) && pl_recipe_open(&was, path, tables, n, NULL, 0, NULL) == PL_OK)
-        st = pl_recipe_change(was, r, stages, change, sizeof change, err);
+        st = pl_recipe_change(was, r, target ? PL_STAGE_TARGET : PL_STAGE_DRAFTER, change, sizeof change, err);
     if (st == PL_OK && *change)
         st = pl_fail(err, PL_E_INPUT,
-                     "%s: a run begun with another %s; restore that, or give another --out (drafter.start begins with "
-                     "this one's weights)",
-                     out_dir, change);
+                     "%s: a run begun with another %s; restore that, or give another --out (%s begins with this one's "
+                     "weights)",
+                     out_dir, change, target ? "target.start" : "drafter.start");
     pl_recipe_close(was);
     pl_free(path);
     pl_free(state);
@@ -545,7 +552,7 @@ pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env 
     if (tr->kind != PL_KIND_TARGET) PL_TRY(pl_eval_check_ranks(r, env->comm, err));
     PL_TRY(pl_dir_make(out_dir, err));
     if (tr->kind == PL_KIND_TARGET) return pl_train_run(r, out_dir, env, err);
-    if (tr->data.dataset) {
+    if (tr->data.dataset && !pl_data_made_meanwhile(pl_generate_recipe_of(r))) {
         PL_TRY(given_hash(tr->data.dataset, 0, generated, err));
     } else {
         PL_TRY(generate_hash(r, &p, generated, err));

@@ -19,13 +19,27 @@
 #include <string.h>
 #include <unistd.h>
 
-static pl_status write_recipe(const pl_recipe *r, const char *out_dir, pl_err *err) {
-    char *text, *path = pl_path_join(out_dir, "recipe.yaml");
+static pl_status write_recipe(const pl_recipe *r, const char *out_dir, const char *name, pl_err *err) {
+    char *text, *path = pl_path_join(out_dir, name);
     if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
     pl_status st = pl_recipe_dump(r, &text, err);
     if (st == PL_OK) st = pl_file_write_atomic(path, text, strlen(text), err);
     pl_free(text);
     pl_free(path);
+    return st;
+}
+
+// The recipe, and with the first checkpoint to come the one that it begins with.
+static pl_status keep_recipes(const pl_recipe *r, const char *out_dir, pl_err *err) {
+    char     *dir = pl_path_join(out_dir, "checkpoints"), *last = dir ? pl_path_join(dir, "last") : NULL;
+    pl_status st =
+        last ? write_recipe(r, out_dir, "recipe.yaml", err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    if (st == PL_OK && !pl_path_exists(last)) {
+        st = pl_dir_make(dir, err);
+        if (st == PL_OK) st = write_recipe(r, out_dir, PL_TRAIN_BEGUN, err);
+    }
+    pl_free(last);
+    pl_free(dir);
     return st;
 }
 
@@ -36,8 +50,6 @@ static pl_status check_head(const pl_recipe *r, pl_err *err) {
     pl_hf_head            spec = pl_train_head_read(r);
     pl_hf_config          target;
     pl_head               h;
-    if (!hd->vocab && pl_recipe_differs(r, &hd->vocab_size))
-        return pl_recipe_fail(r, &hd->vocab_size, err, "is of drafter.head.vocab, the list to draft from; give that");
     PL_TRY(pl_vocabulary_check(r, hd->vocab, err));
     PL_TRY(pl_llama_config(&target, pl_generate_recipe_of(r)->target.path, err));
     pl_status st = pl_head_init(&h, &spec, width > 0 ? width : target.hidden_size, target.vocab_size, err);
@@ -53,6 +65,9 @@ pl_status pl_train_check_alone(const pl_recipe *r, pl_err *err) {
         const pl_key *other = pl_head_at(i)->keys;
         if (other) PL_TRY(pl_recipe_refuse_table(r, other, own, "is of another kind of head; leave it out", err));
     }
+    if (!pl_head_recipe_of(r)->vocab && pl_recipe_differs(r, &pl_head_recipe_of(r)->vocab_size))
+        return pl_recipe_fail(r, &pl_head_recipe_of(r)->vocab_size, err,
+                              "is of drafter.head.vocab, the list to draft from; give that");
     if (!pl_train_standalone(r)) PL_TRY(pl_eagle_check_alone(r, err));
     if (!tr->drafter.start || pl_path_exists(tr->drafter.start)) return PL_OK;
     return pl_recipe_fail(r, &tr->drafter.start, err, "\"%s\": no such checkpoint", tr->drafter.start);
@@ -188,7 +203,7 @@ pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_e
     pl_pool *pool;
     PL_TRY(pl_train_check(r, err));
     PL_TRY(pl_dir_make(out_dir, err));
-    PL_TRY(write_recipe(r, out_dir, err));
+    PL_TRY(keep_recipes(r, out_dir, err));
     PL_TRY(hand_out(env, r, out_dir, (job){.what = WORK_TRAIN, .stop_after = stop_after}, err));
     PL_TRY(share_of(&share, &pool, env, err));
     pl_status st = train(r, out_dir, &share, stop_after, err);

@@ -150,7 +150,10 @@ static pl_status create(pl_feature_source **out, const pl_recipe *r, const pl_en
     o->base.greedy_share = o->opt.greedy ? 1.0 / (1 + o->opt.samples) : 0;
     o->base.temperature = o->opt.temperature;
     o->base.top_p = o->opt.top_p;
-    pl_hash_hex(o->base.identity, pl_prompts_hash(prompts, pl_hash(target->fingerprint, 16)));
+    uint64_t id = pl_prompts_hash(prompts, pl_hash(target->fingerprint, 16));
+    id = pl_hash_more(id, pl_tokenizer_fingerprint(o->tok), strlen(pl_tokenizer_fingerprint(o->tok)));
+    if (!pl_tokenizer_adds_bos(o->tok)) id = pl_hash_more(id, "no bos", 6);
+    pl_hash_hex(o->base.identity, id);
     if (held) PL_TRY_GOTO(st, fail, keep_all(o, err));
     if (!held) {
         o->form = *form;

@@ -4,6 +4,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -46,89 +47,118 @@ static void sweep(const char *out_dir, const char *product) {
     }
 }
 
-// OUT/.stamps/FROM becomes OUT/.stamps/TO, which there is none of where there is none of FROM.
-static pl_status move_stamp(const char *out_dir, const char *from, const char *to, pl_err *err) {
-    char     *old = stamp_path(out_dir, from), *new = to ? stamp_path(out_dir, to) : NULL;
-    pl_status st = old && (new || !to) ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    if (st == PL_OK && to && pl_path_exists(old)) {
-        if (rename(old, new) != 0) st = pl_fail_errno(err, "%s: cannot rename it to %s", old, new);
-    } else if (st == PL_OK) {
-        st = pl_tree_remove(to ? new : old, err);
-    }
-    pl_free(new);
-    pl_free(old);
+static pl_status remove_stamp(const char *out_dir, const char *name, const char *tail, pl_err *err) {
+    char     *full = pl_sprintf("%s%s", name, tail), *path = full ? stamp_path(out_dir, full) : NULL;
+    pl_status st = path ? pl_tree_remove(path, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    pl_free(path);
+    pl_free(full);
     return st;
-}
-
-// Both stamps of a product. to NULL: away.
-static pl_status move_stamps(const char *out_dir, const char *from, const char *to, pl_err *err) {
-    char done[256], to_done[256];
-    snprintf(done, sizeof done, "%.200s" DONE, from);
-    if (to) snprintf(to_done, sizeof to_done, "%.200s" DONE, to);
-    PL_TRY(move_stamp(out_dir, done, to ? to_done : NULL, err));
-    return move_stamp(out_dir, from, to, err);
 }
 
 static pl_status move(const char *from, const char *to, pl_err *err) {
     return rename(from, to) == 0 ? PL_OK : pl_fail_errno(err, "%s: cannot rename it to %s", from, to);
 }
 
-// What a stage made before goes from `path` to `kept`, whose name is `aside`; what was there, if it is what is wanted,
-// to path. A kill in between leaves each of them whole and, at worst, a product without a stamp, which is refused.
-static pl_status set_aside(const char *out_dir, const char *name, const char *hash, const char *path, const char *kept,
-                           const char *aside, bool *back, pl_err *err) {
-    char     *third = pl_sprintf("%s.swap", kept), swap[64];
-    pl_status st = third ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    snprintf(swap, sizeof swap, "%.50s.swap", aside);
-    *back = pl_path_exists(kept) && pl_stage_stamped(out_dir, aside, hash);
-    if (st == PL_OK) st = pl_tree_remove(*back ? third : kept, err);
-    if (st == PL_OK) st = move_stamps(out_dir, name, swap, err);
-    if (st == PL_OK) st = move(path, *back ? third : kept, err);
-    if (st == PL_OK && *back) st = move(kept, path, err);
-    if (st == PL_OK && *back) st = move(third, kept, err);
-    if (st == PL_OK && *back) st = move_stamps(out_dir, aside, name, err);
-    if (st == PL_OK) st = move_stamps(out_dir, swap, aside, err);
-    pl_free(third);
+// Files of out_dir that belong to a kept product go into its folder, or come out of it.
+static pl_status move_beside(const char *out_dir, const char *folder, const char *const *beside, bool in, pl_err *err) {
+    pl_status st = PL_OK;
+    for (; *beside && st == PL_OK; beside++) {
+        char *out = pl_path_join(out_dir, *beside), *kept = pl_path_join(folder, *beside);
+        if (!out || !kept) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+        if (st == PL_OK && pl_path_exists(in ? out : kept)) st = move(in ? out : kept, in ? kept : out, err);
+        pl_free(kept);
+        pl_free(out);
+    }
     return st;
 }
 
-// What was made from something else makes room. No stamp: somebody else's, or copied without .stamps.
-static pl_status make_room(const char *out_dir, const char *name, const char *hash, const char *path, const char *stamp,
-                           const char *kept, const char *aside, bool *back, pl_err *err) {
-    char done[256];
-    snprintf(done, sizeof done, "%.200s" DONE, name);
-    *back = false;
-    if (!pl_path_exists(path)) return move_stamp(out_dir, done, NULL, err);
-    if (!pl_path_exists(stamp))
-        return pl_fail(err, PL_E_INPUT,
-                       "%s: nothing says that a run made it here (%s is missing); move it away, or give another --out",
-                       path, stamp);
-    if (aside) {
-        PL_TRY(set_aside(out_dir, name, hash, path, kept, aside, back, err));
-        pl_log(*back ? "%s: made from another recipe; kept as %s, where that of this recipe was, which is back"
-                     : "%s: made from another recipe; kept as %s, making it anew",
-               path, kept);
-        return PL_OK;
+// The kept products but those of two hashes.
+static pl_status prune(const char *out_dir, const char *product, const char *a, const char *b, pl_err *err) {
+    DIR      *d = opendir(out_dir);
+    size_t    n = strlen(product);
+    pl_status st = PL_OK;
+    if (!d) return pl_fail_errno(err, "%s: cannot look into", out_dir);
+    for (struct dirent *e; st == PL_OK && (e = readdir(d));) {
+        const char *hash = e->d_name + n + 1;
+        if (strncmp(e->d_name, product, n) != 0 || e->d_name[n] != '.' || strlen(hash) != 16 ||
+            strspn(hash, "0123456789abcdef") != 16 || strcmp(hash, a) == 0 || strcmp(hash, b) == 0)
+            continue;
+        char *path = pl_path_join(out_dir, e->d_name);
+        st = path ? pl_tree_remove(path, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+        pl_free(path);
     }
-    pl_log("%s: made from another recipe, making it anew", path);
-    PL_TRY(move_stamp(out_dir, done, NULL, err)); // first: what is half removed is not done
-    return pl_tree_remove(path, err);
+    closedir(d);
+    return st;
+}
+
+// A product of another recipe, as its stamp says, and where it and the one of this recipe are kept.
+typedef struct room {
+    const char        *out_dir, *name, *hash, *product;
+    const char *const *beside;
+    char               was[17]; // its stamp
+    char              *path, *kept, *mine;
+} room;
+
+static pl_status put_back(const room *m, pl_err *err) {
+    PL_TRY(move(m->mine, m->path, err));
+    pl_log("%s: made by this recipe before, and back", m->path);
+    return move_beside(m->out_dir, m->path, m->beside, false, err);
+}
+
+// Each step leaves, where the process ends behind it, something that the next begin makes right: a stamp always stands
+// for what is under the product's name, or for nothing there; what is kept has its hash in its name.
+static pl_status keep(const room *m, pl_err *err) {
+    bool back = pl_path_exists(m->mine);
+    PL_TRY(pl_tree_remove(m->kept, err));
+    PL_TRY(move_beside(m->out_dir, m->path, m->beside, true, err));
+    PL_TRY(move(m->path, m->kept, err));
+    PL_TRY(prune(m->out_dir, m->product, m->was, m->hash, err));
+    PL_TRY(pl_stage_stamp(m->out_dir, m->name, m->hash, err));
+    pl_log("%s: made from another recipe; kept as %s%s", m->path, m->kept, back ? "" : ", making it anew");
+    return back ? put_back(m, err) : PL_OK;
+}
+
+static pl_status make_room(room *m, pl_err *err) {
+    uint8_t *text = NULL;
+    size_t   n = 0;
+    char    *stamp = stamp_path(m->out_dir, m->name);
+    bool     stamped = stamp && pl_file_read(stamp, &text, &n, 64, NULL) == PL_OK && n == 16;
+    if (stamped) snprintf(m->was, sizeof m->was, "%s", (const char *)text);
+    pl_free(text);
+    pl_free(stamp);
+    if (!stamped)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: nothing says that a run made it here (no %s/.stamps/%s); move it away, or give another "
+                       "--out",
+                       m->path, m->out_dir, m->name);
+    if (m->beside) {
+        m->kept = pl_sprintf("%s.%s", m->path, m->was);
+        return m->kept ? keep(m, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", m->out_dir);
+    }
+    pl_log("%s: made from another recipe, making it anew", m->path);
+    PL_TRY(pl_tree_remove(m->path, err));
+    return pl_stage_stamp(m->out_dir, m->name, m->hash, err);
+}
+
+static pl_status begin(room *m, pl_err *err) {
+    bool stamped = pl_stage_stamped(m->out_dir, m->name, m->hash), there = pl_path_exists(m->path);
+    if (stamped && there) return PL_OK;
+    PL_TRY(remove_stamp(m->out_dir, m->name, DONE, err)); // before anything: what is half gone is not done
+    if (there) return make_room(m, err);
+    PL_TRY(pl_stage_stamp(m->out_dir, m->name, m->hash, err));
+    return m->beside && pl_path_exists(m->mine) ? put_back(m, err) : PL_OK;
 }
 
 pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const char *product,
-                         const char *aside, pl_err *err) {
-    bool back;
+                         const char *const *beside, pl_err *err) {
+    room m = {.out_dir = out_dir, .name = name, .hash = hash, .product = product, .beside = beside};
     sweep(out_dir, product);
-    if (pl_stage_stamped(out_dir, name, hash)) return PL_OK;
-    char     *path = pl_path_join(out_dir, product), *stamp = stamp_path(out_dir, name);
-    char     *kept = aside ? pl_path_join(out_dir, aside) : NULL;
-    pl_status st = path && stamp && (kept || !aside)
-                       ? make_room(out_dir, name, hash, path, stamp, kept, aside, &back, err)
-                       : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    if (st == PL_OK && !back) st = pl_stage_stamp(out_dir, name, hash, err);
-    pl_free(kept);
-    pl_free(stamp);
-    pl_free(path);
+    m.path = pl_path_join(out_dir, product);
+    m.mine = m.path ? pl_sprintf("%s.%s", m.path, hash) : NULL;
+    pl_status st = m.mine ? begin(&m, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    pl_free(m.kept);
+    pl_free(m.mine);
+    pl_free(m.path);
     return st;
 }
 

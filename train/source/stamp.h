@@ -10,12 +10,12 @@
 
 bool      pl_stage_stamped(const char *out_dir, const char *name, const char *hash);
 pl_status pl_stage_stamp(const char *out_dir, const char *name, const char *hash, pl_err *err);
-// The stamp of a product whose making begins now. OUT/`product`, made from something else, goes away first: to
-// OUT/`aside`, in the place of the one before it (which takes its place again where it is what is wanted), or, aside
-// NULL, for good. One that no stamp speaks of is refused: nobody knows whose it is. What dead processes left beside and
-// in it goes too.
+// The stamp of a product whose making begins now. OUT/`product`, made from something else, goes away first: for good
+// or, where `beside` lists files of OUT that belong to it (ends with NULL), with them to OUT/PRODUCT.HASH, in the
+// place of those kept before; and where that holds what is wanted it is back under its name. One that no stamp speaks
+// of is refused: nobody knows whose it is. What dead processes left beside and in it goes too.
 pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const char *product,
-                         const char *aside, pl_err *err);
+                         const char *const *beside, pl_err *err);
 // A second stamp, NAME.done: the product is whole. Ended: both stamps agree, and the product is there.
 pl_status pl_stage_end(const char *out_dir, const char *name, const char *hash, pl_err *err);
 bool      pl_stage_ended(const char *out_dir, const char *name, const char *hash, const char *product);

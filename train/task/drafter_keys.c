@@ -86,13 +86,16 @@ pl_status pl_eagle_check_alone(const pl_recipe *r, pl_err *err) {
                 {&tr->train.noise, pl_train_backbone(r)->predicts_features, "is eagle1's"},
                 {&tr->train.token_weight, pl_train_backbone(r)->predicts_features, "is eagle1's"},
                 {&tr->train.feature_weight, pl_train_backbone(r)->predicts_features, "is eagle1's"},
-                {&tr->train.js_beta, objective == PL_OBJ_JS, "is of train.objective: js"},
+                {&tr->train.js_beta, objective == PL_OBJ_JS || tr->train.selector_objective == PL_OBJ_JS,
+                 "is of train.objective: js"},
                 {&tr->train.lk_decay, objective == PL_OBJ_LK_LAMBDA || tr->train.selector_objective == PL_OBJ_LK_LAMBDA,
-                 "is of train.objective: lk-lambda"},
-                {&tr->train.guard.window, tr->train.guard.spike > 0, "is of train.guard.spike"}};
+                 "is of train.objective: lk-lambda"}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!keys[i].read && pl_recipe_differs(r, keys[i].key))
             return pl_recipe_fail(r, keys[i].key, err, "%s, which this drafter is not; leave it out", keys[i].why);
+    if (tr->train.guard.spike == 0 && pl_recipe_differs(r, &tr->train.guard.window))
+        return pl_recipe_fail(r, &tr->train.guard.window, err,
+                              "is of train.guard.spike, which is 0; give both or none");
     return PL_OK;
 }
 
