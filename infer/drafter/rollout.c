@@ -153,6 +153,11 @@ static pl_tensor step(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, int m,
     return d->model->kind->step(ctx, d->model, d->token, hidden, &view, hidden_out, (pl_tensor){0});
 }
 
+// The levels of an item's tree.
+static int levels_of(const backbone_drafter *d, const pl_draft_item *it) {
+    return it->depth < d->base.policy.depth ? it->depth : d->base.policy.depth;
+}
+
 // The rows that became final: fuse the target's features, run the layer, cache. Returns rows' normed outputs. The last
 // row of each session that wants a tree is its level 0.
 static pl_tensor take_in(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_head_rows *r, pl_tensor *hidden) {
@@ -161,7 +166,7 @@ static pl_tensor take_in(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl
     l->rows = ctx->measuring ? d->base.max_sessions : 0;
     for (int i = 0; i < b->n; i++) {
         m += b->item[i].count;
-        l->of[i] = b->item[i].tree && b->item[i].depth > 0;
+        l->of[i] = b->item[i].tree && levels_of(d, &b->item[i]) > 0;
         l->rows += l->of[i];
     }
     int32_t *token = pl_ctx_bytes(ctx, (size_t)m * sizeof *token);
@@ -192,11 +197,6 @@ static pl_tensor take_in(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl
     pl_tensor fused = d->model->kind->fuse(ctx, d->model, pl_gather(ctx, b->features, feature, m));
     *r = begin(d, ctx, fused, 0, b);
     return step(d, ctx, fused, m, hidden);
-}
-
-// The levels of an item's tree.
-static int levels_of(const backbone_drafter *d, const pl_draft_item *it) {
-    return it->depth < d->base.policy.depth ? it->depth : d->base.policy.depth;
 }
 
 // Which candidate of its parent's level a frontier node of item i is.

@@ -286,6 +286,37 @@ static void other_nodes_are_refused(void **state) {
     test_rmdir(dir);
 }
 
+// A policy that wants the root alone for now (an adapting one does) has rows taken in and nothing drafted, with nobody
+// waited for: what it wants later is drafted as if all drafts before had been.
+static void no_levels(void **state) {
+    (void)state;
+    static const int32_t chain[] = {-1, 0, 1, 2};
+    char                 dir[64], drafter[64];
+    pl_err               err = {0};
+    pl_llama             m;
+    open_target(&m, dir);
+    write_drafter(test_mkdir(drafter), &m, &draftings[0]);
+    bench *none = open_bench(&m, drafter, "auto", false), *all = open_bench(&m, drafter, "auto", false);
+    for (int step = 0; step < STEPS; step++) {
+        bool last = step + 1 == STEPS;
+        pl_tree_shape_set(&none->d->policy, last ? 4 : 1, chain);
+        must(draft(none, step, SESSIONS, true, &err), &err);
+        must(draft(all, step, SESSIONS, true, &err), &err);
+        if (!last) assert_int_equal(none->waits, 0);
+        for (int i = 0; i < SESSIONS; i++)
+            if (last)
+                same_tree(&none->tree[i], &all->tree[i], "drafted late", step, i);
+            else
+                assert_true(none->tree[i].n == 1 && none->tree[i].notes.levels == 0);
+    }
+    assert_int_equal(all->tree[0].n, 4);
+    close_bench(none);
+    close_bench(all);
+    test_rmdir(drafter);
+    pl_llama_fini(&m);
+    test_rmdir(dir);
+}
+
 // Who looks on sees each level's tokens, the tree's own, where the host reads them; the tree is the same.
 typedef struct looker {
     pl_draft_watch watch;
@@ -380,8 +411,11 @@ static void caches_are_the_targets(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ahead_is_level_by_level), cmocka_unit_test(drafts_become_graphs),
-        cmocka_unit_test(other_nodes_are_refused), cmocka_unit_test(looked_at),
+        cmocka_unit_test(ahead_is_level_by_level),
+        cmocka_unit_test(drafts_become_graphs),
+        cmocka_unit_test(other_nodes_are_refused),
+        cmocka_unit_test(no_levels),
+        cmocka_unit_test(looked_at),
         cmocka_unit_test(caches_are_the_targets),
     };
     test_only();
