@@ -356,9 +356,11 @@ static double choose(hybrid *d, const pl_draft_batch *b, int running) {
     bool   both = d->next.arm == BOTH;
     double tokens = 0, plain = running / (rows_cost(d, running) + (both ? d->idle_of[running] : 0));
     d->rate = without_model(d, b, running);
-    if (both && pl_autotuner_tries(&d->tuner)) {
-        if (d->model->policy.shape_n > 1) choose_trial(d, b);
-    } else if (both) {
+    // Its autotuner asks for cycles without a draft too, however well drafts pay.
+    bool drafts = both && d->model->policy.shape_n > 1;
+    if (drafts && pl_autotuner_tries(&d->tuner)) {
+        choose_trial(d, b);
+    } else if (drafts) {
         double with = with_model(d, b, running, d->rate);
         if (with > d->rate) plain = with;
         d->rate = with;

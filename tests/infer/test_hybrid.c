@@ -22,6 +22,7 @@
 
 #include <cmocka.h>
 
+#include "infer/decode/autotuner.h"
 #include "infer/decode/bandit.h"
 #include "infer/decode/waiting.h"
 // ---- the plan -------------------------------------------------------------------------------------------------------
@@ -318,6 +319,80 @@ static void four_keep_rows(void **state) {
     print_message("%d drafts of four sessions of eight, %d of them beside those of a model alone, %d\n", tried, same,
                   always);
     assert_true(tried > 3 && same > 3);
+    pl_llama_fini(&target);
+    test_rmdir(dir);
+    test_rmdir(draft);
+}
+
+// Cycles in which MODEL drafted, and single ones between two such, behind its calibration, that it was left out of.
+typedef struct exploring {
+    const pl_drafter *d;
+    int               drafted, left_out;
+    int32_t           at;
+    bool              before[2];
+} exploring;
+
+static void explored(void *arg, const pl_cycle *c) {
+    exploring *e = arg;
+    bool       drafts = c->tree->notes.levels > 0;
+    int32_t    at = pl_session_length(c->session) - c->emitted;
+    if (at < e->at) e->before[0] = e->before[1] = false; // another answer; the last token of one is never drafted for
+    e->at = at;
+    // The draft's seconds are there until the next one begins.
+    if (drafts ? c->tree->notes.grown < 2 : e->d->parts.take_in > 0)
+        fail_msg("MODEL was asked for a draft of nothing, behind %d drafts", e->drafted);
+    e->drafted += drafts;
+    e->left_out += e->drafted > PL_AUTOTUNER_CALIBRATION && drafts && !e->before[0] && e->before[1];
+    e->before[1] = e->before[0];
+    e->before[0] = drafts;
+}
+
+// A step takes a second, however many rows it has, so that everything pays.
+static void tell_steps(pl_drafter *d, const pl_draft_pace *p) {
+    pl_draft_pace told = *p;
+    told.verifying = 1;
+    told_kind->paced(d, &told);
+}
+
+// Where MODEL's drafts pay its autotuner asks for a cycle without any now and then, to see what that costs: MODEL is
+// not asked in it, whether its tokens are drawn or not.
+static void explores_no_draft(void **state) {
+    (void)state;
+    static const pl_verifier *const verifiers[] = {&pl_verify_match, &pl_verify_rejection, &pl_verify_kseq,
+                                                   &pl_verify_recursive_wor};
+    char                            dir[64], draft[64], what[96];
+    pl_llama                        target;
+    pl_err                          err = {0};
+    test_target(&target, test_mkdir(dir), 1, 21, PL_BF16);
+    test_drafter_write(test_mkdir(draft), &target, "full", 0, 33);
+    snprintf(what, sizeof what, "hybrid:suffix:1+%s", draft);
+    for (size_t v = 0; v < sizeof verifiers / sizeof *verifiers; v++) {
+        pl_drafter        *d;
+        pl_engine         *e;
+        const int          rows = 80;
+        pl_drafter_options od = {.target = &target,
+                                 .dtype = PL_BF16,
+                                 .max_sessions = 1,
+                                 .max_rows = rows,
+                                 .slots = LENGTH + 80,
+                                 .tree = verifiers[v]->chain ? "chain:auto" : "auto"};
+        pl_engine_options  o = {.max_sessions = 1, .max_rows = rows, .max_len = LENGTH, .verifier = verifiers[v]};
+        if (pl_drafter_open(&d, what, &od, &err) != PL_OK) fail_msg("%s", err.msg);
+        pl_drafter_kind kind = *d->kind;
+        exploring       seen = {.d = d};
+        told_kind = d->kind;
+        kind.paced = tell_steps;
+        d->kind = &kind;
+        if (pl_engine_create(&e, pl_backend_cpu(), NULL, &target, d, &o, &err) != PL_OK) fail_msg("%s", err.msg);
+        pl_engine_on_cycle(e, explored, &seen);
+        for (int k = 0, first, halfway; k < 12; k++)
+            answer_all(e, d, 1, &first, &halfway);
+        print_message("%s: MODEL drafts in %d cycles, and is left out of %d between them\n", verifiers[v]->name,
+                      seen.drafted, seen.left_out);
+        assert_true(seen.drafted > 100 && seen.left_out > 0);
+        pl_engine_destroy(e);
+        pl_drafter_destroy(d);
+    }
     pl_llama_fini(&target);
     test_rmdir(dir);
     test_rmdir(draft);
@@ -751,7 +826,8 @@ static void speed_in_pairs(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(plans_by_goodput),   cmocka_unit_test(refuses),
                                        cmocka_unit_test(waits_without_loss), cmocka_unit_test(four_keep_rows),
-                                       cmocka_unit_test(rows_wait_in_order), cmocka_unit_test(speed_in_pairs)};
+                                       cmocka_unit_test(explores_no_draft),  cmocka_unit_test(rows_wait_in_order),
+                                       cmocka_unit_test(speed_in_pairs)};
     const struct CMUnitTest block[] = {cmocka_unit_test(speed_in_pairs)};
     return getenv("PACELINE_PAIRS_BLOCK") ? cmocka_run_group_tests(block, NULL, NULL)
                                           : cmocka_run_group_tests(tests, NULL, NULL);
