@@ -23,7 +23,8 @@
 #define SAMPLES 512    // kept of one part at one number of rows
 #define SIZES 24       // different row counts of one part
 #define TREES 20
-#define GIVEN 5 // cycles in a row of a tree that is asked for
+#define GIVEN 5                    // cycles in a row of a tree that is asked for
+#define PATH (PL_SHAPE_LEVELS + 1) // nodes from the root to the deepest one, both counted
 
 typedef struct rig_tree {
     int     n, levels, accepted; // nodes with the root; rows that become final, of a session
@@ -154,13 +155,19 @@ static int32_t next_token(rig *r) {
     return (int32_t)(r->token++ * 7919 % (uint64_t)r->o->target->vocab);
 }
 
+// Where row m's path of n cache slots is written.
+static int32_t *path_of(rig *r, int m, int n) {
+    PL_CHECK(n <= PATH, "a path of %d nodes, a row has room for %d", n, PATH);
+    return r->path + (size_t)m * PATH;
+}
+
 // Rows of all sessions: root and tree.
 static int target_rows(rig *r, const rig_tree *t) {
     int b = r->o->batch, m = 0;
     for (int s = 0; s < b; s++)
         for (int i = 0; i < t->n; i++, m++) {
-            int32_t *path = r->path + (size_t)m * PL_SHAPE_LEVELS;
             int      n = t->depth[i] + 1, node = i;
+            int32_t *path = path_of(r, m, n);
             r->id[m] = next_token(r);
             r->pos[m] = r->o->context + t->depth[i];
             for (int k = n - 1; k >= 0; k--, node = t->parent[node])
@@ -189,7 +196,7 @@ static int level_rows(rig *r, const rig_tree *t, int l) {
     int m = 0, rows = r->o->batch * t->w[l];
     for (int s = 0; s < r->o->batch; s++)
         for (int e = 0; e < t->w[l]; e++, m++) {
-            int32_t *path = r->path + (size_t)m * PL_SHAPE_LEVELS;
+            int32_t *path = path_of(r, m, l);
             int      node = t->expanded[l][e], parent = t->parent[node], up = node;
             for (int k = l - 1; k >= 0; k--, up = t->parent[up])
                 path[k] = r->o->context + t->place[up];
@@ -509,7 +516,7 @@ static void take_arrays(void *arg) {
     r->pos = pl_arena_alloc(a, rows * sizeof *r->pos);
     r->index = pl_arena_alloc(a, rows * sizeof *r->index);
     r->last = pl_arena_alloc(a, rows * sizeof *r->last);
-    r->path = pl_arena_alloc(a, rows * PL_SHAPE_LEVELS * sizeof *r->path);
+    r->path = pl_arena_alloc(a, rows * PATH * sizeof *r->path);
     r->choice = pl_arena_alloc(a, rows * k * sizeof *r->choice);
     r->value = pl_arena_alloc(a, rows * k * sizeof *r->value);
     r->head_token = pl_arena_alloc(a, rows * sizeof *r->head_token);

@@ -372,6 +372,31 @@ static void test_rig(void **state) {
     close_micro(&m);
 }
 
+// The deepest tree that may be asked for beside those that the rig has of its own.
+static void test_rig_deepest(void **state) {
+    (void)state;
+    micro           m;
+    pl_backbone    *b;
+    pl_err          err;
+    pl_plan_plain   plain;
+    pl_plan_subject s = {.k = 2};
+    pl_shape        chain = {.n = PL_SHAPE_LEVELS + 1};
+    for (int i = 1; i < chain.n; i++)
+        chain.parent[i] = i - 1;
+    open_micro(&m);
+    if (pl_backbone_open(&b, m.head, &m.target.model, PL_F32, &err) != PL_OK) fail_msg("%s", err.msg);
+    s.backbone = b;
+    pl_plan_rig_options o = {.target = &m.target.model, .batch = 2, .context = 16, .tree = &chain};
+    if (pl_plan_measure(&s, 1, &plain, pl_backend_cpu(), m.pool, &o, &err) != PL_OK) fail_msg("%s", err.msg);
+    // Seconds of as many rows were measured, not continued from fewer ones.
+    bool measured = false;
+    for (int i = 0; i < PL_AUTOTUNER_BUCKETS; i++)
+        measured |= s.costs.target.visits[i] > 0 && s.costs.target.rows[i] == 2 * (PL_SHAPE_LEVELS + 1);
+    assert_true(measured);
+    pl_backbone_destroy(b);
+    close_micro(&m);
+}
+
 // Block drafters: a forward a cycle, and a head over all slots or slot by slot; on the CPU and on a device.
 static void block_costs(const pl_backend *be, int batch, int from, int to) {
     const pl_backbone_options kinds[] = {
@@ -585,6 +610,7 @@ int main(void) {
         cmocka_unit_test(test_unit),       cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_rig_blocks), cmocka_unit_test(test_router),     cmocka_unit_test(test_slimspec),
         cmocka_unit_test(test_best),       cmocka_unit_test(test_rig),        cmocka_unit_test(test_drawn_weights),
-        cmocka_unit_test(test_statistics), cmocka_unit_test(test_rig_device), cmocka_unit_test(test_tiled_weights)};
+        cmocka_unit_test(test_statistics), cmocka_unit_test(test_rig_device), cmocka_unit_test(test_tiled_weights),
+        cmocka_unit_test(test_rig_deepest)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
