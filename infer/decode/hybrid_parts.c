@@ -50,8 +50,7 @@ pl_status pl_hybrid_parts_of(pl_hybrid_parts *x, const char *args, const char *t
     return pl_drafter_shape(&x->of_model, x->model, x->model_tree = "chain:auto", err);
 }
 
-pl_status pl_hybrid_shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree,
-                          pl_err *err) {
+pl_status pl_hybrid_shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err) {
     pl_hybrid_parts x;
     PL_TRY(pl_hybrid_parts_of(&x, args, tree, err));
     *p = x.model ? x.of_model : x.of_free;
@@ -60,7 +59,7 @@ pl_status pl_hybrid_shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const c
     if (x.of_free.depth > p->depth_max) p->depth_max = x.of_free.depth;
     p->depth = p->depth_max;
     if (x.of_free.k > p->k) p->k = x.of_free.k;
-    snprintf(name, PL_DRAFTER_TREE, "%s", x.model ? x.model_tree : x.free_tree ? "chain:auto" : "auto");
+    snprintf(name, PL_TREE_TEXT, "%s", x.model ? x.model_tree : x.free_tree ? "chain:auto" : "auto");
     snprintf(p->text, sizeof p->text, "%s", name);
     return PL_OK;
 }

@@ -300,12 +300,12 @@ double pl_automaton_draft(const pl_automaton *a, pl_suffix s, const pl_tree_poli
 // Drafted whole: nothing grows by it.
 static const pl_tree_kind most_frequent = {.name = "frequent", .syntax = "", .help = "", .fixed_shape = true};
 
-pl_status pl_automaton_shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *who, int nodes,
-                             const char *tree, pl_err *err) {
+pl_status pl_automaton_shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *who, int nodes, const char *tree,
+                             pl_err *err) {
     if (!tree || !*tree) {
         *p = (pl_tree_policy){.kind = &most_frequent, .k = 1, .width = 1, .max_nodes = nodes + 1};
         p->depth = p->depth_max = nodes;
-        snprintf(name, PL_DRAFTER_TREE, "%d nodes", nodes);
+        snprintf(name, PL_TREE_TEXT, "%d nodes", nodes);
         memcpy(p->text, name, strlen(name) + 1);
         return PL_OK;
     }

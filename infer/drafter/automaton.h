@@ -59,7 +59,7 @@ double pl_automaton_draft(const pl_automaton *a, pl_suffix s, const pl_tree_poli
 
 // The tree of a drafter that drafts so: its own, of at most `nodes` tokens; or --tree's, where each node's candidates
 // suffice for it.
-pl_status pl_automaton_shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *who, int nodes,
-                             const char *tree, pl_err *err);
+pl_status pl_automaton_shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *who, int nodes, const char *tree,
+                             pl_err *err);
 
 #endif

@@ -58,13 +58,13 @@ static pl_status find(const pl_drafter_source **out, const char *what, const cha
     return pl_fail(err, PL_E_UNSUPPORTED, "%s: \"%s\" is no drafter that is known here", what, c.architecture);
 }
 
-static pl_status shape(const pl_drafter_source *s, pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *from,
+static pl_status shape(const pl_drafter_source *s, pl_tree_policy *p, char name[PL_TREE_TEXT], const char *from,
                        const char *tree, pl_err *err) {
     if (s && s->shape) {
-        snprintf(name, PL_DRAFTER_TREE, "%s", tree ? tree : "");
+        snprintf(name, PL_TREE_TEXT, "%s", tree ? tree : "");
         return s->shape(p, name, from, tree, err);
     }
-    snprintf(name, PL_DRAFTER_TREE, "%s", tree && *tree ? tree : "auto");
+    snprintf(name, PL_TREE_TEXT, "%s", tree && *tree ? tree : "auto");
     return pl_tree_policy_parse(p, tree, err);
 }
 
@@ -92,7 +92,7 @@ bool pl_drafter_is_folder(const char *what) {
 pl_status pl_drafter_shape(pl_tree_policy *p, const char *what, const char *tree, pl_err *err) {
     const char              *from = what;
     const pl_drafter_source *s = named(what, &from);
-    char                     name[PL_DRAFTER_TREE];
+    char                     name[PL_TREE_TEXT];
     return shape(s, p, name, from, tree, err);
 }
 
@@ -100,7 +100,7 @@ pl_status pl_drafter_open(pl_drafter **out, const char *what, const pl_drafter_o
     const pl_drafter_source *s;
     const char              *from;
     pl_tree_policy           policy;
-    char                     name[PL_DRAFTER_TREE];
+    char                     name[PL_TREE_TEXT];
     *out = NULL;
     PL_TRY(find(&s, what, &from, err));
     PL_TRY(shape(s, &policy, name, from, o->tree, err));

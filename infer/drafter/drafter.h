@@ -13,8 +13,6 @@
 #include "infer/tree/tree.h"
 #include "kernels/base/clock.h"
 
-#define PL_DRAFTER_TREE 64 // bytes
-
 typedef struct pl_drafter pl_drafter;
 struct pl_head;
 struct pl_head_rows;
@@ -102,7 +100,7 @@ static inline void pl_draft_lap(double *part, double *at) {
 struct pl_drafter {
     const pl_drafter_kind *kind;
     pl_tree_policy         policy;
-    char                   tree[PL_DRAFTER_TREE];    // what it drafts, in words: --tree's, or its own shape's name
+    char                   tree[PL_TREE_TEXT];       // what it drafts, in words: --tree's, or its own shape's name
     int                    n_taps, tap[PL_MAX_TAPS]; // features wanted from the target; 0: none
     // Rows that became final may be handed over later, several calls' at once: it has a cache of its own and reads
     // nothing of the target's forward but features.
@@ -139,7 +137,7 @@ typedef struct pl_drafter_source {
     bool (*declared)(const pl_hf_config *c); // checkpoints: whether the folder holds this kind
     // The tree for --tree's text (NULL or "": the drafter's own shape, named in `name`), refused where it does not fit.
     // NULL: any tree, auto by default.
-    pl_status (*shape)(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *from, const char *tree, pl_err *err);
+    pl_status (*shape)(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *from, const char *tree, pl_err *err);
     // policy: what `shape` made of o->tree, which is not read again.
     pl_status (*open)(pl_drafter **out, const char *from, const pl_tree_policy *policy, const pl_drafter_options *o,
                       pl_err *err);

@@ -235,14 +235,12 @@ static pl_status open_union(pl_drafter **out, const char *args, const pl_tree_po
     return open(out, &union_kind, args, policy, o, err);
 }
 
-static pl_status any_tree(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree,
-                          pl_err *err) {
+static pl_status any_tree(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err) {
     (void)args;
     return pl_standalone_tree(p, name, tree, err);
 }
 
-static pl_status chains(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree,
-                        pl_err *err) {
+static pl_status chains(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err) {
     (void)args;
     return pl_standalone_chain(p, name, "union", tree, true, err);
 }

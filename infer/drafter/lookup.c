@@ -125,10 +125,10 @@ static pl_status parse(const char *args, int *gram, int *length, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree, pl_err *err) {
+static pl_status shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err) {
     int gram, length;
     PL_TRY(parse(args, &gram, &length, err));
-    if (!tree || !*tree) snprintf(name, PL_DRAFTER_TREE, length ? "chain:%d" : "chain:auto", length);
+    if (!tree || !*tree) snprintf(name, PL_TREE_TEXT, length ? "chain:%d" : "chain:auto", length);
     PL_TRY(pl_tree_policy_parse(p, tree && *tree ? tree : name, err));
     if (p->width == 1 && p->k == 1 && !p->needs_logp) return PL_OK;
     return pl_fail(err, PL_E_USAGE, "drafter \"lookup\" drafts chains, not the tree \"%s\": take chain:LENGTH", tree);

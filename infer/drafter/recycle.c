@@ -163,12 +163,12 @@ static const pl_drafter_kind kind = {.name = "recycle",
 
 // ---- opening --------------------------------------------------------------------------------------------------------
 
-static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree, pl_err *err) {
+static pl_status shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err) {
     int         nodes;
     const char *keep;
     PL_TRY(pl_drafter_nodes("recycle", NODES, args, &nodes, &keep, err));
     if (!tree || !*tree) {
-        snprintf(name, PL_DRAFTER_TREE, "%d nodes", nodes);
+        snprintf(name, PL_TREE_TEXT, "%d nodes", nodes);
         return own_policy(p, nodes, err);
     }
     PL_TRY(pl_tree_policy_parse(p, tree, err));

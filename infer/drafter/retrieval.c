@@ -104,7 +104,7 @@ static pl_status encode(retrieval *d, const pl_corpus *c, const pl_tokenizer *to
     return st;
 }
 
-static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree, pl_err *err) {
+static pl_status shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err) {
     if (!*args)
         return pl_fail(err, PL_E_USAGE, "drafter \"retrieval\": expected retrieval:PATH, PATH a text or *.jsonl");
     return pl_automaton_shape(p, name, "retrieval", NODES, tree, err);

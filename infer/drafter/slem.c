@@ -122,7 +122,7 @@ static const pl_drafter_kind kind = {.name = "slem",
                                      .step_bytes = pl_standalone_step_bytes,
                                      .destroy = destroy};
 
-static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree, pl_err *err) {
+static pl_status shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err) {
     (void)args;
     return pl_standalone_chain(p, name, "slem", tree, false, err);
 }

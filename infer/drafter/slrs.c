@@ -249,13 +249,13 @@ static pl_status open_omni(pl_drafter **out, const char *args, const pl_tree_pol
     return open(out, &omni_kind, args, policy, o, err);
 }
 
-static pl_status slrs_chain(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree,
+static pl_status slrs_chain(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree,
                             pl_err *err) {
     (void)args;
     return pl_standalone_chain(p, name, "slrs", tree, false, err);
 }
 
-static pl_status omni_chain(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree,
+static pl_status omni_chain(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree,
                             pl_err *err) {
     (void)args;
     return pl_standalone_chain(p, name, "omni", tree, false, err);

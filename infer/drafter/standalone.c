@@ -77,12 +77,12 @@ bool pl_standalone_take_in(pl_standalone *d, pl_ctx *ctx, const pl_draft_item *i
     return pl_draft_model_context(&d->model, it->slot, ids, n, it->tree) && it->tree;
 }
 
-pl_status pl_standalone_tree(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *tree, pl_err *err) {
-    if (!tree || !*tree) snprintf(name, PL_DRAFTER_TREE, "chain:auto");
+pl_status pl_standalone_tree(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *tree, pl_err *err) {
+    if (!tree || !*tree) snprintf(name, PL_TREE_TEXT, "chain:auto");
     return pl_tree_policy_parse(p, tree && *tree ? tree : name, err);
 }
 
-pl_status pl_standalone_chain(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *who, const char *tree,
+pl_status pl_standalone_chain(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *who, const char *tree,
                               bool scored, pl_err *err) {
     PL_TRY(pl_standalone_tree(p, name, tree, err));
     if (p->stops && !scored)

@@ -143,7 +143,7 @@ static const pl_drafter_kind kind = {.name = "suffix",
 
 // ---- opening --------------------------------------------------------------------------------------------------------
 
-static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree, pl_err *err) {
+static pl_status shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err) {
     int         nodes;
     const char *keep;
     PL_TRY(pl_drafter_nodes("suffix", NODES, args, &nodes, &keep, err));

@@ -59,8 +59,8 @@ double    pl_standalone_step_bytes(const pl_drafter *d);
 // grow. False: nothing can be drafted for it.
 bool      pl_standalone_take_in(pl_standalone *d, pl_ctx *ctx, const pl_draft_item *it);
 // The tree: chains alone, chain:auto where nothing is asked for; or any. scored: it tells its own probabilities.
-pl_status pl_standalone_chain(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *who, const char *tree,
+pl_status pl_standalone_chain(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *who, const char *tree,
                               bool scored, pl_err *err);
-pl_status pl_standalone_tree(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *tree, pl_err *err);
+pl_status pl_standalone_tree(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *tree, pl_err *err);
 
 #endif

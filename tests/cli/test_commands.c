@@ -850,6 +850,22 @@ static void test_eval_methods(void **state) {
     test_scratch_remove(scratch);
 }
 
+// Trees that begin alike for longer than any other's text are told whole.
+static void test_long_trees(void **state) {
+    (void)state;
+    for (int last = 30; last < 32; last++) {
+        char    tree[160] = "static:0";
+        pl_json j;
+        for (int i = 1; i < 32; i++)
+            snprintf(tree + strlen(tree), sizeof tree - strlen(tree), ",%d", i < 31 ? i / 2 : last);
+        test_run_json(&j, "decode --target checkpoints/tiny --drafter recycle --tree %s --prompt x -n 4 --json --quiet",
+                      tree);
+        assert_string_equal(test_str(&j, NULL, "tree"), tree);
+        assert_string_equal(test_str(&j, NULL, "tree_used"), tree);
+        pl_json_close(&j);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_check_command),  cmocka_unit_test(test_tokenize),
@@ -860,7 +876,7 @@ int main(void) {
         cmocka_unit_test(test_bench_decode),   cmocka_unit_test(test_bench_step),
         cmocka_unit_test(test_generate_texts), cmocka_unit_test(test_eval),
         cmocka_unit_test(test_eval_methods),   cmocka_unit_test(test_kv),
-        cmocka_unit_test(test_kv_api),
+        cmocka_unit_test(test_kv_api),         cmocka_unit_test(test_long_trees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

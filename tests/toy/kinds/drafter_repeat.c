@@ -33,11 +33,11 @@ static void destroy(pl_drafter *d) {
 static const pl_drafter_kind kind = {
     .name = "repeat", .propose = propose, .reset = reset, .step_bytes = step_bytes, .destroy = destroy};
 
-static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree, pl_err *err) {
+static pl_status shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err) {
     int n = *args ? atoi(args) : 2;
     if (n < 1 || n > 60)
         return pl_fail(err, PL_E_USAGE, "drafter \"repeat:%s\": expected repeat[:N], N in 1..60", args);
-    snprintf(name, PL_DRAFTER_TREE, "chain:%d", n);
+    snprintf(name, PL_TREE_TEXT, "chain:%d", n);
     return pl_tree_policy_parse(p, tree && *tree ? tree : name, err);
 }
 
