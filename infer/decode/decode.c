@@ -151,18 +151,10 @@ static pl_status allocate(pl_engine *e, pl_err *err) {
     return PL_OK;
 }
 
-// Drafters that draw otherwise than a verifier asks would be matched in silence.
 static pl_status check_verifier(const pl_engine *e, pl_err *err) {
-    const pl_drafter  *d = e->drafter;
-    const pl_verifier *v = e->opt.verifier;
-    PL_TRY(pl_verifier_takes(v, &d->policy, err));
-    if (!d->proposals || d->proposals >> v->proposal & 1) return PL_OK;
-    if (!(d->proposals >> PL_PROPOSE_IID & 1))
-        return pl_fail(err, PL_E_USAGE, "drafter \"%s\" drafts without probabilities, which \"%s\" needs: take match",
-                       d->kind->name, v->name);
-    return pl_fail(err, PL_E_USAGE,
-                   "drafter \"%s\" does not draw as verifier \"%s\" asks it to: take match, rejection or block",
-                   d->kind->name, v->name);
+    const pl_drafter *d = e->drafter;
+    PL_TRY(pl_verifier_takes(e->opt.verifier, &d->policy, err));
+    return pl_verifier_takes_draws(e->opt.verifier, d->kind->name, d->proposals, err);
 }
 
 pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool, const pl_llama *target,

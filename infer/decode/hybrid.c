@@ -654,14 +654,10 @@ static pl_status open_both(hybrid *d, const char *args, const pl_drafter_options
     PL_TRY(pl_drafter_open(&d->free, x.free, &of, err));
     if (d->free->waits || d->free->n_taps)
         return pl_fail(err, PL_E_USAGE, "drafter \"hybrid:%s\": \"%s\" is a model, which comes behind +", args, x.free);
-    if (!x.model) {
-        d->base.proposals = 1u << PL_PROPOSE_TOP;
-        return allocate(d, o, err);
-    }
+    if (!x.model) return allocate(d, o, err);
     of.tree = x.model_tree;
     of.max_rows += o->max_sessions * PL_WAITING_MOST;
     PL_TRY(pl_drafter_open(&d->model, x.model, &of, err));
-    d->base.proposals = d->model->proposals;
     d->base.n_taps = d->model->n_taps;
     memcpy(d->base.tap, d->model->tap, sizeof d->base.tap);
     pl_autotuner_init(&d->tuner, &d->model->policy);
@@ -686,4 +682,5 @@ const pl_drafter_source pl_drafter_hybrid = {.name = "hybrid",
                                              .syntax = "hybrid:FREE[+MODEL]",
                                              .help = "free drafts where they pay, a model's otherwise, or none",
                                              .shape = pl_hybrid_shape,
+                                             .proposals_of = pl_hybrid_proposals,
                                              .open = open};

@@ -63,3 +63,8 @@ pl_status pl_hybrid_shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char
     snprintf(p->text, sizeof p->text, "%s", name);
     return PL_OK;
 }
+
+unsigned pl_hybrid_proposals(const char *args) {
+    const char *plus = strchr(args, '+');
+    return plus ? pl_drafter_proposals(plus + 1) : 1u << PL_PROPOSE_TOP;
+}

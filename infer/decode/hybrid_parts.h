@@ -18,5 +18,7 @@ typedef struct pl_hybrid_parts {
 pl_status pl_hybrid_parts_of(pl_hybrid_parts *x, const char *args, const char *tree, pl_err *err);
 // The limits of both, and the tree that their drafter is named by (pl_drafter_source.shape).
 pl_status pl_hybrid_shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err);
+// How it draws: as MODEL does (pl_drafter_proposals).
+unsigned  pl_hybrid_proposals(const char *args);
 
 #endif

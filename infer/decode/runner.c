@@ -7,14 +7,17 @@
 
 #define CHUNK 256 // rows of a prefill chunk
 
+const char *pl_runner_tree(const char *tree, const pl_verifier *v) {
+    return v && v->chain && !(tree && *tree) ? "chain:auto" : tree;
+}
+
 pl_status pl_runner_open(pl_runner *r, const pl_backend *be, pl_pool *pool, const pl_target *target,
                          const pl_runner_options *o, pl_err *err) {
     int positions = target->model.config.max_position_embeddings;
     *r = (pl_runner){.target = target, .max_len = o->max_len};
     if (r->max_len <= 0 || r->max_len > positions) r->max_len = positions;
-    const char *tree = o->tree;
+    const char *tree = pl_runner_tree(o->tree, o->verifier);
     int         least = 1, sessions = o->sessions > 0 ? o->sessions : 1;
-    if (o->verifier && o->verifier->chain && !(tree && *tree)) tree = "chain:auto"; // all that it can judge
     if (o->drafter) {
         pl_tree_policy policy;
         PL_TRY(pl_drafter_shape(&policy, o->drafter, tree, err));

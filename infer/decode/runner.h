@@ -25,10 +25,12 @@ typedef struct pl_runner_options {
     int                sessions; // of the engine, for who drives it himself (infer/eval/batch.h); 0: one
 } pl_runner_options;
 
+// The tree that is drafted: where none is asked for (NULL or "") a verifier of chains gets one that it can judge.
+const char *pl_runner_tree(const char *tree, const pl_verifier *v);
 // target and pool outlive the runner.
-pl_status pl_runner_open(pl_runner *r, const pl_backend *be, pl_pool *pool, const pl_target *target,
-                         const pl_runner_options *o, pl_err *err);
-void      pl_runner_close(pl_runner *r);
+pl_status   pl_runner_open(pl_runner *r, const pl_backend *be, pl_pool *pool, const pl_target *target,
+                           const pl_runner_options *o, pl_err *err);
+void        pl_runner_close(pl_runner *r);
 
 // A token of the answer (stop tokens are not told). false ends the text.
 typedef bool (*pl_token_fn)(void *arg, int32_t token);

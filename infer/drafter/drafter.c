@@ -96,6 +96,16 @@ pl_status pl_drafter_shape(pl_tree_policy *p, const char *what, const char *tree
     return shape(s, p, name, from, tree, err);
 }
 
+static unsigned proposals(const pl_drafter_source *s, const char *from) {
+    return s->proposals_of ? s->proposals_of(from) : s->proposals;
+}
+
+unsigned pl_drafter_proposals(const char *what) {
+    const char              *from;
+    const pl_drafter_source *s = named(what, &from);
+    return s ? proposals(s, from) : 0;
+}
+
 pl_status pl_drafter_open(pl_drafter **out, const char *what, const pl_drafter_options *o, pl_err *err) {
     const pl_drafter_source *s;
     const char              *from;
@@ -106,6 +116,7 @@ pl_status pl_drafter_open(pl_drafter **out, const char *what, const pl_drafter_o
     PL_TRY(shape(s, &policy, name, from, o->tree, err));
     PL_TRY(s->open(out, from, &policy, o, err));
     memcpy((*out)->tree, name, sizeof name);
+    (*out)->proposals = proposals(s, from);
     return PL_OK;
 }
 

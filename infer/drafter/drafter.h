@@ -110,7 +110,7 @@ struct pl_drafter {
     // `reset` says otherwise. The decode loop then passes the drafter by. For those that read sessions' texts alone,
     // which are there later too, and while there is no session whose features are read.
     bool                   rests;
-    unsigned               proposals; // bit k: it can make pl_proposal k; 0: any, or what verifiers make nothing of
+    unsigned               proposals; // see pl_drafter_proposals
     pl_draft_watch        *watch;     // NULL: nobody. Set before the first measure
     // Largest call the decode loop makes: rows taken in at once and sessions. Set before the first measure.
     int                    max_sessions, max_rows;
@@ -138,6 +138,9 @@ typedef struct pl_drafter_source {
     // The tree for --tree's text (NULL or "": the drafter's own shape, named in `name`), refused where it does not fit.
     // NULL: any tree, auto by default.
     pl_status (*shape)(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *from, const char *tree, pl_err *err);
+    // How it can draw, see pl_drafter_proposals; of a drafter that is made of others: a function of them.
+    unsigned proposals;
+    unsigned (*proposals_of)(const char *from);
     // policy: what `shape` made of o->tree, which is not read again.
     pl_status (*open)(pl_drafter **out, const char *from, const pl_tree_policy *policy, const pl_drafter_options *o,
                       pl_err *err);
@@ -150,6 +153,8 @@ pl_status                pl_drafter_open(pl_drafter **out, const char *what, con
 void                     pl_drafter_destroy(pl_drafter *d);
 // The tree that it would draft, before it is opened.
 pl_status                pl_drafter_shape(pl_tree_policy *p, const char *what, const char *tree, pl_err *err);
+// How it can draw, before it is opened. Bit k: it can make pl_proposal k; 0: any, or what verifiers make nothing of.
+unsigned                 pl_drafter_proposals(const char *what);
 // Those that need no checkpoint, for help; NULL past the last.
 const pl_drafter_source *pl_drafter_without_checkpoint(int i);
 // `what` is a checkpoint's folder (which need not exist), not a name.

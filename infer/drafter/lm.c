@@ -193,7 +193,6 @@ static pl_status allocate(lm *d, const pl_drafter_options *o, pl_err *err) {
     if (!d->breaks_off) return PL_OK;
     d->dist = pl_calloc((size_t)vd, sizeof *d->dist);
     if (!d->dist) return pl_fail(err, PL_E_MEMORY, "drafter \"union\": out of memory");
-    d->own.base.proposals = 1u << PL_PROPOSE_TOP | 1u << PL_PROPOSE_IID;
     return pl_distribution_work_init(&d->work, vd, err);
 }
 
@@ -260,4 +259,5 @@ const pl_drafter_source pl_drafter_union = {.name = "union",
                                             .help =
                                                 "the same, but breaks off at tokens that the target lacks: a baseline",
                                             .shape = chains,
+                                            .proposals = 1u << PL_PROPOSE_TOP | 1u << PL_PROPOSE_IID,
                                             .open = open_union};

@@ -142,7 +142,6 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
     lookup *d = pl_calloc(1, sizeof *d);
     if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"lookup\": out of memory");
     d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
-    d->base.proposals = 1u << PL_PROPOSE_TOP;
     d->gram = gram;
     d->length = length ? length : LENGTH_MAX;
     d->positions = o->slots;
@@ -163,4 +162,5 @@ const pl_drafter_source pl_drafter_lookup = {.name = "lookup",
                                              .syntax = "lookup[:N[,MAX]]",
                                              .help = "what followed the last N tokens before, MAX tokens of it",
                                              .shape = shape,
+                                             .proposals = 1u << PL_PROPOSE_TOP,
                                              .open = open};

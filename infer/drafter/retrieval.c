@@ -125,11 +125,7 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
     *out = NULL;
     retrieval *d = pl_calloc(1, sizeof *d);
     if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"retrieval\": out of memory");
-    d->base = (pl_drafter){.kind = &kind,
-                           .policy = *policy,
-                           .max_sessions = o->max_sessions,
-                           .max_rows = o->max_rows,
-                           .proposals = 1u << PL_PROPOSE_TOP};
+    d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
     d->given = o->tree && *o->tree;
     pl_status st = pl_state_is(args) ? open_kept(d, args, o, err) : open_texts(d, args, o, err);
     if (st == PL_OK)
@@ -143,4 +139,5 @@ const pl_drafter_source pl_drafter_retrieval = {.name = "retrieval",
                                                 .syntax = "retrieval:PATH",
                                                 .help = "what mostly followed in the texts of PATH (REST)",
                                                 .shape = shape,
+                                                .proposals = 1u << PL_PROPOSE_TOP,
                                                 .open = open};

@@ -133,7 +133,6 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
     slem *d = pl_calloc(1, sizeof *d);
     if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"slem\": out of memory");
     pl_status st = pl_standalone_open(&d->own, &kind, args, policy, 1, WRITTEN, true, o, err);
-    d->own.base.proposals = 1u << PL_PROPOSE_TOP;
     d->w = pl_calloc((size_t)o->max_sessions, sizeof *d->w);
     if (st == PL_OK && !d->w) st = pl_fail(err, PL_E_MEMORY, "drafter \"slem\": out of memory");
     if (st == PL_OK) st = pl_draft_model_chooses(&d->own.model, 1, false, NULL, d->own.tr.vd, err);
@@ -149,4 +148,5 @@ const pl_drafter_source pl_drafter_slem = {.name = "slem",
                                            .help = "a model of another vocabulary: its text, read by the target's "
                                                    "tokenizer (SLEM)",
                                            .shape = shape,
+                                           .proposals = 1u << PL_PROPOSE_TOP,
                                            .open = open};

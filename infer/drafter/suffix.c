@@ -177,11 +177,7 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
     PL_TRY(pl_drafter_nodes("suffix", NODES, args, &nodes, &keep, err));
     suffix *d = pl_calloc(1, sizeof *d);
     if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"suffix\": out of memory");
-    d->base = (pl_drafter){.kind = &kind,
-                           .policy = *policy,
-                           .max_sessions = o->max_sessions,
-                           .max_rows = o->max_rows,
-                           .proposals = 1u << PL_PROPOSE_TOP};
+    d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
     d->given = o->tree && *o->tree;
     d->nodes = nodes;
     pl_status st = fill(d, o, keep, err);
@@ -197,4 +193,5 @@ const pl_drafter_source pl_drafter_suffix = {
     .syntax = "suffix[:NODES[,keep[=FILE]]]",
     .help = "what mostly followed the longest end of the text that came before; keep: in answers too",
     .shape = shape,
+    .proposals = 1u << PL_PROPOSE_TOP,
     .open = open};

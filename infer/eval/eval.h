@@ -86,7 +86,8 @@ typedef struct pl_eval_subject {
     int                n;
 } pl_eval_subject;
 
-// Refuses with one line a recipe that lacks a key which the stage needs. pretrained: see pl_eval_subject.
+// Refuses with one line a recipe that lacks a key which the stage needs, or says what it cannot do. pretrained: see
+// pl_eval_subject.
 pl_status pl_eval_check(const pl_recipe *r, bool pretrained, const char *out_dir, pl_err *err);
 // What several ranks cannot evaluate, before anything is made. Not collective.
 pl_status pl_eval_check_ranks(const pl_recipe *r, const pl_comm *comm, pl_err *err);

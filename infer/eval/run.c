@@ -166,18 +166,19 @@ static const char *verify_of(const pl_recipe *r, const pl_eval_drafter_recipe *i
     return trained ? pl_eval_recipe_of(r)->eval.verify : "match";
 }
 
-// Whether the verifier that the key `verify` or its default names is one, and takes the tree. without: a drafter that
-// has no checkpoint.
+// Whether the verifier that the key `verify` or its default names is one, and takes the tree and what is drafted.
+// without: a drafter that has no checkpoint; those with one draw as they are asked to.
 static pl_status check_verifier(const pl_recipe *r, const void *key, const char *verify, const char *tree,
                                 const char *without, pl_err *err) {
     pl_tree_policy     policy;
     pl_err             why = {0};
     const pl_verifier *v = pl_verifier_find(verify, err);
     if (!v) return PL_E_INPUT;
-    if (v->chain && !(tree && *tree)) return PL_OK; // it gets one
+    tree = pl_runner_tree(tree, v);
     PL_TRY(without ? pl_drafter_shape(&policy, without, tree, err) : pl_tree_policy_parse(&policy, tree, err));
-    if (pl_verifier_takes(v, &policy, &why) == PL_OK) return PL_OK;
-    return pl_recipe_fail(r, key, err, "%s", why.msg);
+    pl_status st = pl_verifier_takes(v, &policy, &why);
+    if (st == PL_OK && without) st = pl_verifier_takes_draws(v, without, pl_drafter_proposals(without), &why);
+    return st == PL_OK ? PL_OK : pl_recipe_fail(r, key, err, "%s", why.msg);
 }
 
 // Before anything is trained.
@@ -205,7 +206,6 @@ static pl_status check_other(const pl_recipe *r, const pl_eval_drafter_recipe *i
         return pl_recipe_fail(r, way, err, "\"%s\": no such folder", *way);
     bool        trained = way == &item->drafter || pl_drafter_is_folder(*way);
     const char *verify = verify_of(r, item, trained);
-    if (!item->verify && strcmp(verify, "match") == 0) return PL_OK; // it takes any
     const char *tree = item->tree ? item->tree : trained ? tree_of(r, verify) : NULL;
     return check_verifier(r, &item->verify, verify, tree, trained ? NULL : *way, err);
 }
@@ -414,13 +414,6 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
                          .seeds = (int)ev->eval.seeds,
                          .seed = (uint64_t)gen->seed,
                          .recipe_hash = hash};
-    if (o.n_temperatures == 0)
-        PL_TRY_GOTO(st, done, pl_recipe_fail(r, &ev->eval.temperatures, err, "is empty; 0 is greedy decoding"));
-    for (int i = 0; i < o.n_temperatures; i++)
-        for (int k = 0; k < i; k++)
-            if (o.temperature[k] == o.temperature[i])
-                PL_TRY_GOTO(st, done,
-                            pl_recipe_fail(r, &ev->eval.temperatures, err, "%g stands twice", o.temperature[i]));
     PL_TRY_GOTO(st, done, limit_prompts(&prompts, q.prompts, ev->eval.limit, err));
     PL_TRY_GOTO(st, done, open_target(&target, &o, env, err));
     target.model.shape.kv = pl_target_kv(gen);
@@ -446,10 +439,23 @@ done:
     return st;
 }
 
+static pl_status check_temperatures(const pl_recipe *r, pl_err *err) {
+    const pl_reals *t = &pl_eval_recipe_of(r)->eval.temperatures;
+    if (t->n == 0) return pl_recipe_fail(r, t, err, "is empty; 0 is greedy decoding");
+    for (int i = 0; i < t->n; i++) {
+        if (t->at[i] != 0 && t->at[i] < PL_COLDEST)
+            return pl_recipe_fail(r, t, err, "%g is too cold; take 0 (greedy), or at least %g", t->at[i], PL_COLDEST);
+        for (int k = 0; k < i; k++)
+            if (t->at[k] == t->at[i]) return pl_recipe_fail(r, t, err, "%g stands twice", t->at[i]);
+    }
+    return PL_OK;
+}
+
 pl_status pl_eval_check(const pl_recipe *r, bool pretrained, const char *out_dir, pl_err *err) {
     const pl_eval_recipe *ev = pl_eval_recipe_of(r);
     if (!pretrained) PL_TRY(pl_recipe_require(r, &pl_generate_recipe_of(r)->target.path, err));
     PL_TRY(pl_questions_check(r, err));
+    PL_TRY(check_temperatures(r, err));
     PL_TRY(check_verifier(r, &ev->eval.verify, ev->eval.verify, tree_of(r, ev->eval.verify), NULL, err));
     for (int i = 0; i < ev->eval.drafters.n; i++)
         PL_TRY(check_other(r, &ev->eval.drafters.at[i], out_dir, err));

@@ -122,3 +122,13 @@ pl_status pl_verifier_takes(const pl_verifier *v, const pl_tree_policy *p, pl_er
                        v->name, p->kind->name);
     return PL_OK;
 }
+
+pl_status pl_verifier_takes_draws(const pl_verifier *v, const char *drafter, unsigned proposals, pl_err *err) {
+    if (!proposals || proposals >> v->proposal & 1) return PL_OK;
+    if (!(proposals >> PL_PROPOSE_IID & 1))
+        return pl_fail(err, PL_E_USAGE, "drafter \"%s\" drafts without probabilities, which \"%s\" needs: take match",
+                       drafter, v->name);
+    return pl_fail(err, PL_E_USAGE,
+                   "drafter \"%s\" does not draw as verifier \"%s\" asks it to: take match, rejection or block",
+                   drafter, v->name);
+}

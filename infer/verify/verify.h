@@ -86,6 +86,9 @@ bool pl_verifier_matches(const pl_verifier *v);
 const pl_verifier *pl_verifier_find(const char *name, pl_err *err);
 // Sampled children and verifiers of chains restrict the trees: PL_E_USAGE, with one that it takes.
 pl_status          pl_verifier_takes(const pl_verifier *v, const pl_tree_policy *p, pl_err *err);
+// Whether a drafter that can draw so (pl_drafter_proposals) draws as v asks: others would be matched in silence.
+// PL_E_USAGE, with verifiers that take it.
+pl_status          pl_verifier_takes_draws(const pl_verifier *v, const char *drafter, unsigned proposals, pl_err *err);
 const pl_verifier *pl_verifier_at(int i); // NULL past the last: for help and for tests that walk all
 
 // Sample-then-match, the default: draw the target's token as plain decoding would, keyed by (seed, position); if it is

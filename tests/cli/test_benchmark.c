@@ -213,6 +213,18 @@ static void checked_first(void **state) {
         {"{drafter: d, verify: nobody}", "eval.limit=1", "nobody"},
         {"{drafter: d}", "eval.verify=nobody", "nobody"},
         {"{drafter: d, tree: 'static:2x1'}", "eval.verify=rejection", "takes chains"},
+        {"{kind: recycle, verify: recursive-wor, tree: 'static:2x1'}", "eval.limit=1",
+         "verify: drafter \"recycle\" drafts without probabilities, which \"recursive-wor\" needs: take match"},
+        {"{kind: 'hybrid:suffix+lookup', verify: rejection}", "eval.limit=1", "drafts without probabilities"},
+        {"{kind: 'hybrid:suffix', verify: rejection}", "eval.limit=1", "drafts without probabilities"},
+        {"{kind: 'union:x', verify: transport, tree: 'chain:2'}", "eval.limit=1", "does not draw as verifier"},
+        {"{kind: recycle, verify: rejection}", "eval.limit=1", "recycle"},
+        {"{kind: lookup, tree: 'static:2x1'}", "eval.limit=1", "drafts chains, not the tree \"static:2x1\""},
+        {"{drafter: d, tree: 'bush:3'}", "eval.limit=1", "bush"},
+        {"{drafter: d}", "eval.temperatures=[0,1e-7]",
+         "eval.temperatures=[0,1e-7]: 1e-07 is too cold; take 0 (greedy), or at least 1e-06"},
+        {"{drafter: d}", "eval.temperatures=[0,1,0]", "0 stands twice"},
+        {"{drafter: d}", "eval.temperatures=[]", "is empty"},
         {"{drafter: d, verify: rejection}", "eval.benchmark=mt-bench", "mt_bench/question.jsonl: is missing"},
     };
     char recipe[800], path[160];
