@@ -567,6 +567,9 @@ static void draft(pl_engine *e, const forward_out *f) {
                                                 .token = e->id,
                                                 .logits = f->logits,
                                                 .logits_row = e->logits_row});
+    // An op names tensors that a target has too.
+    if (e->ctx.err.status != PL_OK)
+        pl_fail_at(&e->ctx.err, e->ctx.err.status, "drafter \"%s\"", e->drafter->kind->name);
     for (int i = 0; i < n; i++)
         if (e->item[i].tree) pl_tree_finish(&e->drafter->policy, e->item[i].tree);
 }

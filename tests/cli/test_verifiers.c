@@ -158,12 +158,32 @@ static void test_ceilings(void **state) {
     test_scratch_remove(scratch);
 }
 
+// A drafter whose weights are broken is told from a target whose are, in a hybrid too.
+static void test_broken_drafter(void **state) {
+    (void)state;
+    uint8_t nan[64];
+    char    scratch[64], head[128], file[160];
+    memset(nan, 0xff, sizeof nan); // bf16's NaN, over and over
+    test_scratch(scratch);
+    snprintf(head, sizeof head, "%s/head", scratch);
+    test_random_drafter(head, TARGET, "full", 0);
+    snprintf(file, sizeof file, "%s/model.safetensors", head);
+    FILE *f = fopen(file, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, -(long)sizeof nan, SEEK_END), 0);
+    assert_int_equal(fwrite(nan, 1, sizeof nan, f), sizeof nan);
+    assert_int_equal(fclose(f), 0);
+#define BROKEN "decode --target " TARGET " --prompt Once -n 8 --quiet --json --drafter "
+    test_run_fails(2, "decode: drafter \"eagle3\": logits: NaN at row", BROKEN "%s", head);
+    test_run_fails(2, "decode: drafter \"hybrid\": logits: NaN at row", BROKEN "hybrid:suffix+%s", head);
+#undef BROKEN
+    test_scratch_remove(scratch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_decode),
-        cmocka_unit_test(test_acceptance),
-        cmocka_unit_test(test_ceilings),
+        cmocka_unit_test(test_names),    cmocka_unit_test(test_decode),         cmocka_unit_test(test_acceptance),
+        cmocka_unit_test(test_ceilings), cmocka_unit_test(test_broken_drafter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
