@@ -32,7 +32,8 @@ typedef struct eval {
     pl_runner             *runner;            // [n]
     question              *question;          // [r->n_prompts]
     int32_t              **prompt;            // [r->n_prompts] ids; of a later turn: when it was asked last
-    int64_t               *prompt_n, longest; // the longest that any can come to be
+    int64_t               *prompt_n, longest; // the longest that any is expected to become
+    int                    context;           // positions of a runner: the target's, until runners are opened
     char                 **history;           // [turns] what was said in the conversation in hand; owned
     int                    turns;             // of the longest conversation
     int32_t              **said;              // [n] answer to the prompt in hand
@@ -53,7 +54,7 @@ static bool is_mine(const eval *e, int64_t i) {
 // Takes the ids over as question i.
 static pl_status take_ids(eval *e, int64_t i, int32_t *ids, int64_t n, pl_err *err) {
     const pl_prompt *p = e->question[i].prompt;
-    int64_t          room = e->o->target->model.config.max_position_embeddings - (int64_t)e->o->max_new_tokens - 1;
+    int64_t          room = (int64_t)e->context - e->o->max_new_tokens - 1;
     pl_free(e->prompt[i]);
     e->prompt[i] = ids;
     if (n > room) {
@@ -90,7 +91,8 @@ static pl_status render_turn(const eval *e, int64_t i, const char *const *answer
     return st == PL_OK ? PL_OK : pl_fail_at(err, st, "%s: line %lld", prompts_name(e), (long long)q->prompt->line);
 }
 
-// How long a later turn can come to be, with answers of full length that are spelt a little worse.
+// How long a later turn is expected to become, with answers of full length that are spelt a little worse. One that
+// becomes longer yet is cut when it is asked.
 static pl_status measure_turn(eval *e, int64_t i, pl_err *err) {
     enum { WORSE = 16 };
     int          turn = e->question[i].turn;
@@ -143,8 +145,10 @@ static pl_status list_questions(eval *e, pl_err *err) {
     return PL_OK;
 }
 
+// Leaves e->context as large as the questions need it.
 static pl_status encode_all(eval *e, pl_err *err) {
     int positions = e->o->target->model.config.max_position_embeddings;
+    e->context = positions;
     if (e->o->max_new_tokens > positions - 3)
         return pl_fail(err, PL_E_INPUT,
                        "eval.max_new_tokens: %d, but the target's context holds %d positions; lower it",
@@ -154,6 +158,8 @@ static pl_status encode_all(eval *e, pl_err *err) {
         PL_TRY(e->question[i].turn ? measure_turn(e, i, err) : encode(e, i, err));
         if (e->prompt_n[i] > e->longest) e->longest = e->prompt_n[i];
     }
+    int64_t need = e->longest + e->o->max_new_tokens + 1;
+    if (need < positions) e->context = (int)need;
     return PL_OK;
 }
 
@@ -257,11 +263,6 @@ static pl_status allocate_answers(eval *e, int m, pl_err *err) {
     return PL_OK;
 }
 
-static int context_of(const eval *e) {
-    int64_t most = e->o->target->model.config.max_position_embeddings, n = e->longest + e->o->max_new_tokens + 1;
-    return (int)(n < most ? n : most);
-}
-
 // The drafter of configuration c, NULL: it decodes plainly.
 static const pl_eval_drafter *drafter_of(const eval *e, int c) {
     int plain = e->o->plain_fp32 ? 2 : 1;
@@ -271,7 +272,7 @@ static const pl_eval_drafter *drafter_of(const eval *e, int c) {
 // A runner for configuration c, and its verifier.
 static pl_status open_runner(const eval *e, int c, int sessions, pl_runner *run, const pl_verifier **v, pl_err *err) {
     const pl_eval_drafter *d = drafter_of(e, c);
-    pl_runner_options      ro = {.max_len = context_of(e), .sessions = sessions};
+    pl_runner_options      ro = {.max_len = e->context, .sessions = sessions};
     *v = &pl_verify_match;
     if (d) {
         if (d->verify && *d->verify) *v = pl_verifier_find(d->verify, err);

@@ -373,8 +373,57 @@ static void of_a_conversation(void **state) {
     test_scratch_remove(scratch);
 }
 
+// A tokenizer with a word for every token of the target's but for those of single characters, of which it spells every
+// text.
+static void write_speller(const char *path) {
+    FILE *f = fopen(path, "w");
+    int   id = 0;
+    assert_non_null(f);
+    fprintf(f, "{\"version\":\"1.0\",\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":null,"
+               "\"post_processor\":null,\"decoder\":{\"type\":\"Fuse\"},\"model\":{\"type\":\"BPE\","
+               "\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,"
+               "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"vocab\":{");
+    for (char c = 'a'; c <= 'z'; c++)
+        fprintf(f, "\"%c\":%d,", c, id++);
+    for (char c = '0'; c <= '9'; c++)
+        fprintf(f, "\"%c\":%d,", c, id++);
+    for (; id < 16383; id++)
+        fprintf(f, "\"w%05d\":%d,", id, id);
+    fprintf(f, "\" \":%d},\"merges\":[]}}\n", id);
+    assert_int_equal(fclose(f), 0);
+}
+
+// Answers that need six tokens where one was said come to stand before a second turn: it loses its beginning, and
+// nothing else is lost.
+static void of_answers_read_longer(void **state) {
+    (void)state;
+    char    path[160], tokenizer[160], recipe[1024];
+    pl_json j;
+    make();
+    write_speller(at(tokenizer, "tokenizer.json"));
+    test_write(at(path, "t.jinja"), "{% for m in messages %}{{ m.content }} {% endfor %}");
+    snprintf(recipe, sizeof recipe,
+             "target: {path: " TARGET ", tokenizer: %s}\ndata: {form: chat, chat: {template: %s}}\n"
+             "eval: {max_new_tokens: %d, plain_fp32: false, prompts: %s/l.jsonl, drafters: [{kind: recycle}]}\n",
+             tokenizer, path, NEW, scratch);
+    test_write(at(path, "l.yaml"), recipe);
+    test_write(at(path, "l.jsonl"), "{\"turns\": [\"who was sad\", \"and the dog\"]}\n");
+    test_run_json(&j, "eval %s/l.yaml --out %s/l --json --quiet", scratch, scratch);
+    assert_int_equal((int)test_num(&j, NULL, "settings.n_prompts"), 2);
+    assert_int_equal((int)test_num(&j, NULL, "settings.truncated_prompts"), 1);
+    const cJSON *m;
+    cJSON_ArrayForEach(m, test_array(&j, NULL, "methods"))
+        assert_true(cJSON_IsTrue(cJSON_GetObjectItem(m, "identical_outputs")));
+    pl_json_close(&j);
+    // Both turns, and an answer as long as it may be with WORSE tokens besides (infer/eval/eval.c).
+    ids cut = asked(at(path, "l/trace.jsonl"), 1);
+    assert_true(cut.n > NEW && cut.n < 6 * NEW);
+    assert_int_equal(cut.id[cut.n - 2], 'g' - 'a');
+    test_scratch_remove(scratch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(of_an_evaluation), cmocka_unit_test(of_one_answer),
-                                       cmocka_unit_test(of_a_conversation)};
+                                       cmocka_unit_test(of_a_conversation), cmocka_unit_test(of_answers_read_longer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
