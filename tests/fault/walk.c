@@ -133,7 +133,8 @@ void walk_setup(void) {
     tree_copy("made/checkpoints/best", "target");
     make("generate drafter.yaml -q --threads 1 --out out");
     tree_copy("out", "generated");
-    make("train drafter.yaml -q --threads 1 --set drafter.head.kind=full --set data.dataset=generated/dataset --out "
+    make("train drafter.yaml -q --threads 1 --set drafter.head.kind=full --set drafter.head.rank=null --set "
+         "data.dataset=generated/dataset --out "
          "full");
     make("train drafter.yaml -q --threads 1 --out out");
     tree_copy("out", "trained");

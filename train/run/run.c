@@ -63,7 +63,9 @@ pl_status pl_train_check_alone(const pl_recipe *r, pl_err *err) {
     if (tr->kind == PL_KIND_TARGET) return PL_OK;
     for (int i = 0; pl_head_at(i); i++) {
         const pl_key *other = pl_head_at(i)->keys;
-        if (other) PL_TRY(pl_recipe_refuse_table(r, other, own, "is of another kind of head; leave it out", err));
+        if (other)
+            PL_TRY(
+                pl_recipe_refuse_table(r, other, own, "is of another kind of head; take it out (null undoes it)", err));
     }
     if (!pl_head_recipe_of(r)->vocab && pl_recipe_differs(r, &pl_head_recipe_of(r)->vocab_size))
         return pl_recipe_fail(r, &pl_head_recipe_of(r)->vocab_size, err,
