@@ -233,6 +233,17 @@ bool small_exists(const char *name) {
     return yes;
 }
 
+void small_other_prompts(void) {
+    pl_err   err = {0};
+    uint8_t *text;
+    size_t   n;
+    char    *path = pl_path_join(small_base, "others.jsonl");
+    small_read(".", "prompts.jsonl", &text, &n);
+    memcpy(strchr((char *)text, ':') + 3, "Some", 4);
+    assert_int_equal(pl_file_write_atomic(path, text, n, &err), PL_OK);
+    pl_free(path), pl_free(text);
+}
+
 void small_conversations(int n) {
     char  path[128];
     FILE *f;

@@ -37,6 +37,8 @@ void        small_metric(const char *out, const char *key, double *first, double
 pl_status small_pipeline(const char *out, const char *more, pl_err *err);
 bool      small_exists(const char *name); // BASE/name
 
+// BASE/others.jsonl: as many prompts, the first of which begins otherwise.
+void small_other_prompts(void);
 // BASE/talks.jsonl, n conversations of one or three turns, and BASE/t.jinja, which puts their words in a row.
 void small_conversations(int n);
 

@@ -180,17 +180,11 @@ static void goes_on(void **state) {
 // Shards of other prompts are not learned from, though they are as many.
 static void other_prompts(void **state) {
     (void)state;
-    pl_err   err;
-    uint8_t *text;
-    size_t   n;
-    char    *path = pl_path_join(small_base, "others.jsonl");
-    small_read(".", "prompts.jsonl", &text, &n);
-    memcpy(strchr((char *)text, ':') + 3, "Some", 4);
-    assert_int_equal(pl_file_write_atomic(path, text, n, &err), PL_OK);
+    pl_err err;
+    small_other_prompts();
     assert_int_equal(train(1, "swapped", RUN BUDGET, 5, &err), PL_E_INTERRUPTED);
     assert_int_equal(train(1, "swapped", RUN BUDGET "data.prompts=BASE/others.jsonl\n", 0, &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "made with generation settings"));
-    pl_free(path), pl_free(text);
 }
 
 // Rank 1 dies while shards are made and learned from.

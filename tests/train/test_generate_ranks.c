@@ -130,13 +130,8 @@ static void other_shards(void **state) {
 // One that goes on with other prompts is refused, though there are as many.
 static void other_prompts(void **state) {
     (void)state;
-    pl_err   err;
-    uint8_t *text;
-    size_t   n;
-    char    *path = pl_path_join(small_base, "others.jsonl");
-    small_read(".", "prompts.jsonl", &text, &n);
-    memcpy(strchr((char *)text, ':') + 3, "Some", 4); // the first one's first letters
-    assert_int_equal(pl_file_write_atomic(path, text, n, &err), PL_OK);
+    pl_err err;
+    small_other_prompts();
     pl_io_fail_after(30);
     assert_int_equal(generate(1, "edited", SHARDS, &err), PL_E_IO);
     pl_io_fail_after(0);
@@ -144,7 +139,6 @@ static void other_prompts(void **state) {
     assert_non_null(strstr(err.msg, "made with generation settings"));
     made(1, "edited", SHARDS);
     same("one", "edited");
-    pl_free(path), pl_free(text);
 }
 
 int main(void) {
