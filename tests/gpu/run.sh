@@ -9,11 +9,13 @@
 #   bash tests/gpu/run.sh --packed DIR|FILE.tar.gz [--device cuda:N|emulated] [the options above]      runs from that
 #   bash tests/gpu/run.sh --build-only    no GPU needed: builds what a bare machine can, runs the bench emulated
 # PARTS, separated by commas: ops (minutes), program, bench, shape, compare [all]. --sanitizer: the ops' tests once more
-# under compute-sanitizer. --commit: what to write down where the folder is no git checkout. --device emulated shows
-# that a folder runs, at sizes that mean nothing, and writes to --out alone.
+# under compute-sanitizer. --jobs N: so many tests at a time [1]; what is timed runs alone. --limit S: seconds that one
+# program may take [290]. --commit: what to write down where the folder is no git checkout. --device emulated shows that
+# a folder runs, at sizes that mean nothing, and writes to --out alone.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-gpu=0 device="" sanitizer=0 only="" parts=ops,program,bench,shape,compare pack="" packed="" out="" commit=""
+gpu=0 device="" sanitizer=0 only="" parts=ops,program,bench,shape,compare pack="" packed="" out="" commit="" at_a_time=1
+limit=290 # seconds of one program
 while [ $# -gt 0 ]; do
     case "$1" in
     --gpu) gpu=$2; shift 2 ;;
@@ -25,10 +27,11 @@ while [ $# -gt 0 ]; do
     --pack) pack=$2; shift 2 ;;
     --packed) packed=$2; shift 2 ;;
     --commit) commit=$2; shift 2 ;;
+    --jobs) at_a_time=$2; shift 2 ;;
+    --limit) limit=$2; shift 2 ;;
     *) echo "tests/gpu/run.sh: $1: not known" >&2; exit 2 ;;
     esac
 done
-limit=290 # seconds of one program
 say() { echo "tests/gpu/run.sh: $*" >&2; }
 describe() { git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown; }
 
@@ -84,11 +87,11 @@ make_pack() { # DIR
     rm -rf "${dir:?}/bin" "${dir:?}/lib"
     mkdir -p "$dir/bin" "$dir/lib"
     for f in paceline bench_gpu dump_forward $device_tests $goldens; do
-        strip -o "$dir/bin/$f" "$from/$f"
+        strip -g -o "$dir/bin/$f" "$from/$f"
     done
-    for f in "$from"/test_op_* "$from"/test_cuda*; do [ ! -f "$f" ] || [ ! -x "$f" ] || strip -o "$dir/bin/$(basename "$f")" "$f"; done
+    for f in "$from"/test_op_* "$from"/test_cuda*; do [ ! -f "$f" ] || [ ! -x "$f" ] || strip -g -o "$dir/bin/$(basename "$f")" "$f"; done
     dir=$(cd "$dir" && pwd)
-    needed "$PWD/$from" | while read -r f; do strip -o "$dir/lib/$(basename "$f")" "$(readlink -f "$f")"; done
+    needed "$PWD/$from" | while read -r f; do strip -g -o "$dir/lib/$(basename "$f")" "$(readlink -f "$f")"; done
     if needed "$dir/lib" | grep -v "^$dir/lib/"; then
         say "$dir: these would come from elsewhere"
         exit 1
@@ -169,15 +172,27 @@ wanted() { case ",$parts," in *",$1,"*) return 0 ;; esac; return 1; }
 
 # ---- tests ----
 
-status=0 cases=0 red=0
-: >"$out/table.md"
+lines=0 # of the table
+rm -rf "$out/rows"
+mkdir -p "$out/rows"
 : >"$out/figures.csv"
 row() { # WHAT RESULT CASES SECONDS
-    printf '| %s | %s | %s | %s |\n' "$@" >>"$out/table.md"
+    printf '| %s | %s | %s | %s |\n' "$@" >"$out/rows/$(printf %03d "$lines")"
     printf '%-28s %s, %s cases, %s s\n' "$@"
-    [ "$2" = passed ] || [ "$2" = "not built here" ] || { red=$((red + 1)); status=1; }
+    lines=$((lines + 1))
 }
-check() { # WHAT PROGRAM...: one line of the table; a program in which no case ran has failed
+table() { # so far, in the order in which the lines began
+    find "$out/rows" -type f | sort | xargs -r cat
+}
+cases() { table | awk -F' *[|] *' '{ n += $4 } END { print n + 0 }'; }
+red() { table | awk -F' *[|] *' '$3 != "passed" && $3 != "not built here" { n++ } END { print n + 0 }'; }
+check() { # WHAT PROGRAM...: one line of the table, beside others where --jobs says so
+    while [ "$(jobs -rp | wc -l)" -ge "$at_a_time" ]; do wait -n || true; done
+    check_now "$@" &
+    lines=$((lines + 1))
+    [ "$at_a_time" -gt 1 ] || wait
+}
+check_now() { # a program in which no case ran has failed
     local what=$1 t0=$SECONDS result=passed n log
     shift
     log=$out/$(echo "$what" | tr -c 'a-zA-Z0-9\n' '-').log
@@ -187,18 +202,17 @@ check() { # WHAT PROGRAM...: one line of the table; a program in which no case r
     }
     n=$(grep -c '^\[       OK \]' "$log" || true)
     [ "$n" -gt 0 ] || result=FAILED
-    cases=$((cases + n))
     row "$what" "$result" "$n" "$((SECONDS - t0))"
 }
 test_ops() {
     local t short
-    [ "$real" = 0 ] || export PACELINE_TEST_GPU=$gpu
+    [ "$real" = 0 ] || export PACELINE_TEST_GPU=$gpu PACELINE_TEST_DEVICES_ALONE=1
     for t in "$ops"/test_op_* "$ops"/test_cuda*; do
         short=$(basename "$t" | sed 's/^test_op_//; s/^test_//')
         case "$real $short" in 1* | "0 add" | "0 embed" | "0 topk") ;; *) continue ;; esac
         [ ! -x "$t" ] || [ ! -f "$t" ] || check "$short" own "$t"
     done
-    [ "$cases" -gt 0 ] || { say "no test of an op ran; see $ops"; exit 1; }
+    [ "$lines" -gt 0 ] || { say "no test of an op is there; see $ops"; exit 1; }
     if [ "$real" = 1 ] && [ -x "$ops/test_cuda_cudnn" ]; then
         check "cuda_cudnn, own kernels" own env PACELINE_ATTENTION=own "$ops/test_cuda_cudnn"
     fi
@@ -209,7 +223,7 @@ test_ops() {
             done
         done
     fi
-    unset PACELINE_TEST_GPU
+    unset PACELINE_TEST_GPU PACELINE_TEST_DEVICES_ALONE
 }
 paceline() { own "$whole/paceline" "$@"; }
 # shellcheck disable=SC2317 # called through check
@@ -334,6 +348,7 @@ if [ -z "$packed" ] && { wanted program || wanted bench || wanted shape || wante
     esac
 fi
 if wanted program && [ "$program" = 1 ]; then test_program; fi
+wait
 if wanted bench; then run_bench; fi
 if wanted shape && [ "$program" = 1 ]; then run_shapes; fi
 if wanted compare && [ "$program" = 1 ]; then run_comparisons; fi
@@ -345,9 +360,9 @@ report=$out/report.md
 {
     printf '\n## %s, commit %s: %s' "$date" "$commit" "$name"
     command -v nvcc >/dev/null && printf ', CUDA %s' "$(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')"
-    printf '\n\nParts: %s. %d cases, %d of the lines red.\n\n' "$parts" "$cases" "$red"
+    printf '\n\nParts: %s. %d cases, %d of the lines red.\n\n' "$parts" "$(cases)" "$(red)"
     printf '| test | result | cases | s |\n|---|---|---|---|\n'
-    cat "$out/table.md"
+    table
     if [ -s "$out/bench_gpu.csv" ]; then
         printf '\nMeans over 50 launches, best of three rounds; share: of the copy bandwidth in the first line.\n\n'
         printf '| what | rows | us | GB/s | share |\n|---|---|---|---|---|\n'
@@ -367,6 +382,6 @@ if [ "$real" = 1 ]; then
     awk -v d="$date" -v c="$commit" -v g="${name//,/;}" '{ print d "," c "," g "," $0 }' "$out/figures.csv" >>"$csv"
     cp "$csv" "$out/measured.csv"
 fi
-cat "$out/table.md"
-[ "$status" = 0 ] && echo "all green on $name" || echo "something is red on $name"
-exit "$status"
+table
+[ "$(red)" = 0 ] && echo "all green on $name" || echo "something is red on $name"
+[ "$(red)" = 0 ]

@@ -64,8 +64,9 @@ const pl_backend *op_backend(int i) {
         const pl_backend *be = pl_backend_cpu_isa(level);
         if (be && (!memcheck || strcmp(level, "portable") == 0) && i-- == 0) return be;
     }
-    if (!memcheck && i-- == 0) return pl_backend_cuda_emulated();
-    return i == 0 ? test_gpu() : NULL;
+    const pl_backend *gpu = test_gpu();
+    if (!memcheck && !gpu && i-- == 0) return pl_backend_cuda_emulated();
+    return i == 0 ? gpu : NULL;
 }
 
 void *op_shared(const pl_backend *be, const void *from, size_t bytes) {

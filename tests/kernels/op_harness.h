@@ -76,8 +76,8 @@ double  op_value(const op_run *r, int out, int64_t at);
 double  op_grad(const op_run *r, int leaf, int64_t at);
 void    op_run_free(op_run *r);
 
-// Backends of this machine: ref, ref64, each cpu ISA, the CUDA backend's kernels on an emulated device, and, where
-// PACELINE_TEST_GPU is set to its number, a GPU; NULL past the end. With PACELINE_TEST_MEMCHECK set only the portable
+// Backends of this machine: ref, ref64, each cpu ISA, and the CUDA backend's kernels on an emulated device or, where
+// PACELINE_TEST_GPU is set to its number, on a GPU; NULL past the end. With PACELINE_TEST_MEMCHECK set only the portable
 // ISA and no emulated device: memcheck gives fused multiply-adds of zeros another sign, and knows nothing of the
 // device's threads. PACELINE_TEST_DEVICES_ALONE leaves the cpu's levels out, and op_check's central differences.
 // PACELINE_TEST_SEEDS: in how many drawn orders each case runs on the emulated device (1).
