@@ -5,7 +5,8 @@
 #   bash tests/gpu/run.sh [--gpu N] [--only PARTS] [--sanitizer] [--out DIR] [--commit NAME]
 #     builds here: what a bare GPU machine can build (nvcc, a C compiler, CMake), and the program where it builds
 #   bash tests/gpu/run.sh --pack DIR|FILE.tar.gz      no GPU needed: builds all of it for sm_90 and puts the programs,
-#     stripped, and the libraries they need into one folder of at most 60 MiB, for a machine with little but a driver
+#     without debug information, and the libraries they need into one folder of at most 60 MiB, for a machine with little
+#     but a driver
 #   bash tests/gpu/run.sh --packed DIR|FILE.tar.gz [--device cuda:N|emulated] [the options above]      runs from that
 #   bash tests/gpu/run.sh --build-only    no GPU needed: builds what a bare machine can, runs the bench emulated
 # PARTS, separated by commas: ops (minutes), program, bench, shape, compare [all]. --sanitizer: the ops' tests once more
