@@ -6,8 +6,8 @@ extern "C" {
 #include "kernels/op/gatherdot.h"
 }
 
-// Listed rows of a BF16 matrix, row-major or in panels; id < 0: zeros. A lane's place in the ring holds 4 columns of
-// rows 4g + r and 4g + r + 32 in its r-th 16 bytes.
+// Listed rows of a BF16 matrix, row-major or in panels; id < 0: zeros. A lane copies what it will read itself: 4 columns
+// of rows 4g + r and 4g + r + 32 in its r-th 16 bytes.
 struct listed_source {
     const uint16_t                     *w;
     const int32_t                      *id; // [64] in shared memory
@@ -30,12 +30,17 @@ struct listed_source {
             v[i] = there && k + i < K ? at(row, k + i) : 0;
         *to = uint2{v[0] | v[1] << 16, v[2] | v[3] << 16};
     }
-    __device__ __forceinline__ void copy(uint4 *to, int64_t k, int64_t K, int g) const {
+    static __device__ __forceinline__ int place(int lane) {
+        return lane;
+    }
+    __device__ __forceinline__ void copy(uint4 *to, int64_t k0, int64_t K, int lane) const {
+        const int     g = lane / 4;
+        const int64_t k = k0 + 4 * (lane % 4);
 #pragma unroll
         for (int r = 0; r < 4; r++) {
-            uint2 *place = (uint2 *)(to + r * PL_WARP);
-            four(place, id[4 * g + r], k, K);
-            four(place + 1, id[4 * g + r + 32], k, K);
+            uint2 *own = (uint2 *)(to + r * PL_WARP + place(lane));
+            four(own, id[4 * g + r], k, K);
+            four(own + 1, id[4 * g + r + 32], k, K);
         }
     }
     template <int r> static __device__ __forceinline__ void pairs(uint32_t a[4], const uint4 v[4]) {

@@ -9,12 +9,13 @@
 // groups x chains. A slice of x, up to 64 rows, lies in shared memory as the registers of the tensor cores want it, and
 // stays there for as many units as follow each other in one slice.
 //
-// Weights come by asynchronous copies through a ring of PL_STAGES tiles a warp, on across the ends of units: while one
-// unit is summed up the next one's weights are under way. Each lane copies just the 64 bytes of a tile that it will
-// read itself, so that its own wait is all the order that is needed, no barrier. The panel's layout makes that whole
-// lines: of a tile (8 pairs of columns, 256 bytes each), lane 4g + t takes of pairs 2t and 2t + 1 the words of rows
-// 4g..4g+3 and of rows 4g+32..4g+35: 16 bytes each, registers of four m16n8k16 products as they are. Rows and columns
-// of a product may be permuted as long as x is permuted alike.
+// Weights come by asynchronous copies through a ring of tiles for each warp, on across the ends of units: while one unit
+// is summed up the next one's weights are under way. Of a tile (8 pairs of columns, 256 bytes each), lane 4g + t wants of
+// pairs 2t and 2t + 1 the words of rows 4g..4g+3 and of rows 4g+32..4g+35: 16 bytes each, registers of four m16n8k16
+// products as they are. Rows and columns of a product may be permuted as long as x is permuted alike. The warp copies a
+// tile as it lies in memory, 512 bytes an instruction: eight lanes that copy together must ask for one line of 128
+// bytes, else memory gives 1.9 of an H100's 3.1 TB/s (MEASURED.md). So lanes read what others have copied, behind
+// __syncwarp.
 //
 // F32: one fma chain per output, k ascending: the bits of the CPU's kernels.
 #ifndef PL_CUDA_PANEL_CUH
@@ -121,17 +122,25 @@ static __device__ __forceinline__ void pl_take_rounded(pl_room<NB> &room, const 
     __syncthreads();
 }
 
-// Where the weights of a tile come from. copy() starts this lane's share of 16 columns, k counted with the lane's own
-// 4t added, zeros from column K on; `to` is its place in the ring, its i-th 16 bytes at to[i * PL_WARP]. pairs<r>() are
-// the registers of product r, of rows 4g + r and 4g + r + 32, out of the place's content.
+// Where the weights of a tile come from. copy() starts this lane's share of the 16 columns from k on, zeros from column
+// K on, into a stage of the ring, `to`; what the lane will read is at to[i * PL_WARP + place(lane)], i = 0..3. pairs<r>()
+// are the registers of product r, of rows 4g + r and 4g + r + 32, out of these.
 struct pl_panel_source {
-    const uint4                    *panel;
-    __device__ __forceinline__ void copy(uint4 *to, int64_t k, int64_t K, int g) const {
+    const uint4                          *panel;
+    // The 16 bytes of lane 4g + t in a line of 32: reading, eight lanes have two g and all t; copying, all g and one t.
+    // Both meet no bank twice.
+    static __device__ __forceinline__ int place(int lane) {
+        return lane ^ (lane >> 3 & 3);
+    }
+    // Of the tile's lines of 128 bytes lane 8q + g copies from 4i + q, which pairs 2i + q / 2 have, its g-th 16 bytes.
+    __device__ __forceinline__ void copy(uint4 *to, int64_t k, int64_t K, int lane) const {
+        const int    q = lane / 8, g = lane % 8;
+        const uint4 *from = panel + k * 8 + lane;
+        uint4       *at = to + q * PL_WARP;
 #pragma unroll
-        for (int i = 0; i < 4; i++) { // pair i / 2, half i % 2 of the panel
-            bool there = k + i / 2 * 2 < K;
-            pl_copy_async<16, true>(to + i * PL_WARP, there ? panel + (k / 2 + i / 2) * 16 + i % 2 * 8 + g : panel,
-                                    there);
+        for (int i = 0; i < 4; i++) {
+            const bool there = k + 4 * i + q / 2 * 2 < K;
+            pl_copy_async<16, true>(at + place(4 * g + i), there ? from + i * PL_WARP : panel, there);
         }
     }
     template <int r> static __device__ __forceinline__ uint32_t word(const uint4 &v) {
@@ -179,7 +188,8 @@ static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &j
     constexpr int                     EACH = PL_GROUPS * 8 * PL_PANEL / PL_BLOCK; // results of a thread, of 8 rows
     const int   lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP, g = lane / 4, t = lane % 4;
     const int   group = warp / PL_CHAINS, first = warp % PL_CHAINS * PL_TILE;
-    uint4      *own = &room.ring[warp][0][0][lane];
+    uint4      *own = &room.ring[warp][0][0][0];
+    const int   place = source_type::place(lane);
     int         stage = 0; // the oldest
     int64_t     next = j0; // the unit that copies have come to, and how far
     int64_t     at = 0, end = 0, held = -1;
@@ -190,12 +200,14 @@ static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &j
                 job.columns(next, &at, &end);
                 source = job.source(next, group);
             }
-            source.copy(own + to * 4 * PL_WARP, at + first + 4 * t, end, g);
+            source.copy(own + to * 4 * PL_WARP, at + first, end, lane);
             at += PL_TURN;
             if (at >= end) next++;
         }
         pl_copy_commit();
     };
+    // Unrolled: of a loop with a counter of its own CUDA 13.0 makes copies whose descriptors are none (sass_gate.sh).
+#pragma unroll
     for (int s = 0; s < STAGES; s++)
         feed(s);
     pl_previous_done(); // weights are under way while x is still being made
@@ -209,9 +221,10 @@ static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &j
             uint4 v[4];
             uint2 x[NB];
             pl_copy_wait<STAGES - 1>();
+            __syncwarp(); // all lanes' copies are there
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                v[i] = own[(stage * 4 + i) * PL_WARP];
+                v[i] = own[(stage * 4 + i) * PL_WARP + place];
 #pragma unroll
             for (int nb = 0; nb < NB; nb++)
                 x[nb] = room.x[tile][nb][lane];
@@ -219,7 +232,8 @@ static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &j
             pl_product<1, NB, source_type>(acc[1], v, x);
             pl_product<2, NB, source_type>(acc[2], v, x);
             pl_product<3, NB, source_type>(acc[3], v, x);
-            feed(stage); // after the products: what the place held has been used
+            __syncwarp(); // what the stage held has been read
+            feed(stage);
             stage = stage + 1 == STAGES ? 0 : stage + 1;
         }
 #pragma unroll

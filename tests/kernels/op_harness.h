@@ -54,6 +54,7 @@ const float   *op_floats_from(op_run *r, const float *from, int64_t n);
 // Memory for outputs outside the frame: be->real without a gradient; raw bytes. Filled with 0xff (NaN) on each run.
 pl_tensor      op_place(op_run *r, int64_t rows, int64_t cols);
 void          *op_bytes(op_run *r, size_t bytes);
+const void    *op_bytes_from(op_run *r, const void *from, size_t bytes);
 // Caches of keys and values in a type, PL_F32 (be->real) or PL_BF16, with values in it, and as an output.
 pl_tensor      op_cache(op_run *r, int64_t slots, int64_t cols, pl_dtype t);
 void           op_out_cache(op_run *r, pl_tensor cache);
@@ -82,7 +83,7 @@ void    op_run_free(op_run *r);
 // device's threads. PACELINE_TEST_DEVICES_ALONE leaves the cpu's levels out, and op_check's central differences.
 // PACELINE_TEST_SEEDS: in how many drawn orders each case runs on the emulated device (1).
 const pl_backend *op_backend(int i);
-// How often op_check runs a case on the emulated device.
+// How often op_check runs a case on the emulated device; 0 where a GPU stands in its place.
 int               op_device_runs(void);
 // Memory that a backend's ops take for index arrays and results, and for tensors: a copy of `from`, or zero.
 void             *op_shared(const pl_backend *be, const void *from, size_t bytes);

@@ -266,7 +266,7 @@ static void products(void **state) {
         fake.products = fake.asked = 0;
         op_check(working, s, FLAGS, "linear through the library %dx%dx%d", s->m, s->n, s->k);
         assert_int_equal(fake.products, 3 * op_device_runs());
-        assert_int_equal(fake.asked, 3); // one choice a shape
+        assert_int_equal(fake.asked, op_device_runs() ? 3 : 0); // one choice a shape
         op_check(stored, s, FLAGS, "linear through the library, stored %dx%dx%d", s->m, s->n, s->k);
         assert_int_equal(fake.products, 5 * op_device_runs());
     }
@@ -282,7 +282,7 @@ static void refused(void **state) {
     const shape s = {130, 128, 128};
     fake.refuses = true;
     op_check(working, &s, FLAGS, "linear that the library refuses");
-    assert_true(fake.products == 0 && fake.asked == 3);
+    assert_true(fake.products == 0 && fake.asked == (op_device_runs() ? 3 : 0));
 }
 
 // The library fails: one line, with the op and the way round.

@@ -60,7 +60,8 @@ enum { SHAPES = sizeof shapes / sizeof *shapes, ALONE = 3 }; // rows that are al
 
 static void fused(op_run *r, const shape *s, pl_tensor x, pl_tensor w) {
     int64_t          m = x.dim[0];
-    pl_headtopk_args a = {.x = x, .w = w, .span = s->span, .n_spans = s->n_spans, .k = s->top, .by_id = s->by_id};
+    pl_headtopk_args a = {.x = x, .w = w, .n_spans = s->n_spans, .k = s->top, .by_id = s->by_id};
+    if (s->span) a.span = op_bytes_from(r, s->span, (size_t)s->n_spans * sizeof *s->span);
     a.id = op_bytes(r, (size_t)(m * s->top) * 4);
     a.value = op_bytes(r, (size_t)(m * s->top) * 4);
     a.lse = op_bytes(r, (size_t)m * 4);
