@@ -30,6 +30,7 @@ struct listed_source {
             v[i] = there && k + i < K ? at(row, k + i) : 0;
         *to = uint2{v[0] | v[1] << 16, v[2] | v[3] << 16};
     }
+    static constexpr int                  NEXT = PL_WARP;
     static __device__ __forceinline__ int place(int lane) {
         return lane;
     }

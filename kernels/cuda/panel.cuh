@@ -13,9 +13,9 @@
 // is summed up the next one's weights are under way. Of a tile (8 pairs of columns, 256 bytes each), lane 4g + t wants of
 // pairs 2t and 2t + 1 the words of rows 4g..4g+3 and of rows 4g+32..4g+35: 16 bytes each, registers of four m16n8k16
 // products as they are. Rows and columns of a product may be permuted as long as x is permuted alike. The warp copies a
-// tile as it lies in memory, 512 bytes an instruction: eight lanes that copy together must ask for one line of 128
-// bytes, else memory gives 1.9 of an H100's 3.1 TB/s (MEASURED.md). So lanes read what others have copied, behind
-// __syncwarp.
+// tile as it lies in memory, 512 bytes an instruction: eight lanes that copy together must take one line of 128 bytes to
+// one line of shared memory, else memory gives 1.9 of an H100's 3.1 TB/s (MEASURED.md). So lanes read what others have
+// copied, behind __syncwarp.
 //
 // F32: one fma chain per output, k ascending: the bits of the CPU's kernels.
 #ifndef PL_CUDA_PANEL_CUH
@@ -123,24 +123,23 @@ static __device__ __forceinline__ void pl_take_rounded(pl_room<NB> &room, const 
 }
 
 // Where the weights of a tile come from. copy() starts this lane's share of the 16 columns from k on, zeros from column
-// K on, into a stage of the ring, `to`; what the lane will read is at to[i * PL_WARP + place(lane)], i = 0..3. pairs<r>()
-// are the registers of product r, of rows 4g + r and 4g + r + 32, out of these.
+// K on, into a stage of the ring, `to`; what the lane will read is at to[place(lane) + i * NEXT], i = 0..3. pairs<r>() are
+// the registers of product r, of rows 4g + r and 4g + r + 32, out of these.
 struct pl_panel_source {
+    static constexpr int                  LINE = 8, NEXT = LINE; // pieces of 16 bytes in a line
     const uint4                          *panel;
-    // The 16 bytes of lane 4g + t in a line of 32: reading, eight lanes have two g and all t; copying, all g and one t.
-    // Both meet no bank twice.
-    static __device__ __forceinline__ int place(int lane) {
-        return lane ^ (lane >> 3 & 3);
-    }
-    // Of the tile's lines of 128 bytes lane 8q + g copies from 4i + q, which pairs 2i + q / 2 have, its g-th 16 bytes.
-    __device__ __forceinline__ void copy(uint4 *to, int64_t k, int64_t K, int lane) const {
-        const int    q = lane / 8, g = lane % 8;
-        const uint4 *from = panel + k * 8 + lane;
-        uint4       *at = to + q * PL_WARP;
+    // A line stays a line in the ring too; line 4t + i, of whose eight pieces lane 4g + t reads the g-th, has them in
+    // another order, as eight lanes that read together have two g and all t.
+    static __device__ __forceinline__ int piece(int t, int g) { return g ^ 2 * t; }
+    static __device__ __forceinline__ int place(int lane) { return lane % 4 * 4 * LINE + piece(lane % 4, lane / 4); }
+    // Lane 8q + g copies the g-th piece of lines 4i + q, which pairs 2i + q / 2 have.
+    __device__ __forceinline__ void       copy(uint4 *to, int64_t k, int64_t K, int lane) const {
+              const int    q = lane / LINE, g = lane % LINE;
+              const uint4 *from = panel + k * LINE + lane;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const bool there = k + 4 * i + q / 2 * 2 < K;
-            pl_copy_async<16, true>(at + place(4 * g + i), there ? from + i * PL_WARP : panel, there);
+            pl_copy_async<16, true>(to + (4 * i + q) * LINE + piece(i, g), there ? from + i * PL_WARP : panel, there);
         }
     }
     template <int r> static __device__ __forceinline__ uint32_t word(const uint4 &v) {
@@ -224,7 +223,7 @@ static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &j
             __syncwarp(); // all lanes' copies are there
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                v[i] = own[(stage * 4 + i) * PL_WARP + place];
+                v[i] = own[stage * 4 * PL_WARP + place + i * source_type::NEXT];
 #pragma unroll
             for (int nb = 0; nb < NB; nb++)
                 x[nb] = room.x[tile][nb][lane];
