@@ -26,7 +26,7 @@ constexpr int PL_AHEAD_PIECE = 4096; // bytes that a warp asks for at a time
 static inline pl_ahead pl_ahead_of(pl_ctx *ctx) {
     pl_cuda_state  *s = pl_cuda_state_of(ctx);
     const pl_tensor w = pl_trail_next(&ctx->trail);
-    if (ctx->tape || !w.data || (uintptr_t)w.data % 16) return pl_ahead{};
+    if (ctx->tape || !s->ahead_bytes || !w.data || (uintptr_t)w.data % 16) return pl_ahead{};
     const int64_t all = (int64_t)pl_panels_bytes(w.dim[0], w.dim[1], w.dtype), most = (int64_t)s->ahead_bytes;
     s->asked = w.data;
     return pl_ahead{(const uint8_t *)w.data, (all < most ? all : most) / 16 * 16};

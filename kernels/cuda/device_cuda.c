@@ -196,10 +196,11 @@ static pl_status open_context(pl_ctx *ctx, pl_err *err) {
     o->state.op = "none";
     o->state.sms = g->prop.multiProcessorCount;
     o->state.room = g->prop.sharedMemPerBlockOptin;
-    o->state.ahead_bytes = (size_t)g->prop.l2CacheSize / 2;
     pl_status   st = PL_E_MEMORY;
     const char *graphs = getenv("PACELINE_GRAPHS");      // 0: without, to see what they bring
     const char *early = getenv("PACELINE_EARLY_LAUNCH"); // 0: likewise
+    const char *ahead = getenv("PACELINE_AHEAD");        // 0: likewise, of weights that attention asks for
+    if (!ahead || strcmp(ahead, "0") != 0) o->state.ahead_bytes = (size_t)g->prop.l2CacheSize / 2;
     o->early = g->prop.major >= 9 && (!early || strcmp(early, "0") != 0);
     o->state.record = PL_CUDA(record_open)(!graphs || strcmp(graphs, "0") != 0);
     if (!o->state.record) {

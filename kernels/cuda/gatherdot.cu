@@ -80,22 +80,22 @@ struct listed {
     int64_t                         K;
     listed_source                   first; // of group 0
     float                          *total; // [128] in shared memory
-    __device__ __forceinline__ void columns(int64_t j, int64_t *k0, int64_t *k1) const {
-        *k0 = j * PL_SLICE;
-        *k1 = *k0 + PL_SLICE < K ? *k0 + PL_SLICE : K;
-    }
-    __device__ __forceinline__ listed_source source(int64_t, int group) const {
+    struct unit_type {
+        int slice;
+    };
+    __device__ __forceinline__ unit_type     unit(int64_t j) const { return unit_type{(int)j}; }
+    __device__ __forceinline__ listed_source source(const unit_type &, int group) const {
         listed_source s = first;
         s.id += group * PL_PANEL;
         return s;
     }
-    __device__ __forceinline__ float before(int64_t j, int group, int row, int) const {
-        return j ? total[group * PL_PANEL + row] : 0;
+    __device__ __forceinline__ float before(const unit_type &u, int group, int row, int) const {
+        return u.slice ? total[group * PL_PANEL + row] : 0;
     }
-    __device__ __forceinline__ void emit(int64_t j, int group, int row, int, float sum, float before) const {
-        total[group * PL_PANEL + row] = j ? before + sum : sum;
+    __device__ __forceinline__ void emit(const unit_type &u, int group, int row, int, float sum, float before) const {
+        total[group * PL_PANEL + row] = u.slice ? before + sum : sum;
     }
-    template <int NB> __device__ __forceinline__ void done(int64_t, float4 *) const {}
+    template <int NB> __device__ __forceinline__ void done(const unit_type &) const {}
 };
 
 static __global__ void __launch_bounds__(PL_BLOCK, pl_resident(1)) listed_kernel(gatherdot a) {

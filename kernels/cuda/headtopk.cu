@@ -64,29 +64,32 @@ struct head {
         const int64_t at = (int64_t)pair * PL_GROUPS + group;
         return at >= panels ? -1 : list ? list[at] : at;
     }
-    __device__ __forceinline__ void columns(int64_t j, int64_t *k0, int64_t *k1) const {
-        *k0 = (int64_t)((uint32_t)j % slices) * PL_SLICE;
-        *k1 = *k0 + PL_SLICE < K ? *k0 + PL_SLICE : K;
-    }
-    __device__ __forceinline__ pl_panel_source source(int64_t j, int group) const {
+    struct unit_type {
+        int      slice;
+        uint32_t pair;
+    };
+    __device__ __forceinline__ unit_type unit(int64_t j) const {
         const uint32_t pair = (uint32_t)j / slices;
-        int64_t        panel = panel_of(pair, group);
-        if (panel < 0) panel = panel_of(pair, 0); // read twice, kept once
+        return unit_type{(int)((uint32_t)j - pair * slices), pair};
+    }
+    __device__ __forceinline__ pl_panel_source source(const unit_type &of, int group) const {
+        int64_t panel = panel_of(of.pair, group);
+        if (panel < 0) panel = panel_of(of.pair, 0); // read twice, kept once
         return pl_panel_source{(const uint4 *)(w + panel * ((K + 1) / 2) * PL_PANEL * 4)};
     }
-    __device__ __forceinline__ float before(int64_t, int, int, int) const { return 0; }
-    __device__ __forceinline__ void  emit(int64_t j, int group, int row, int m, float sum, float) const {
-         const uint32_t pair = (uint32_t)j / slices;
-         slot(slot_of(pair), (uint32_t)j % slices, m)[group * PL_PANEL + row] = sum;
+    __device__ __forceinline__ float before(const unit_type &, int, int, int) const { return 0; }
+    __device__ __forceinline__ void  emit(const unit_type &of, int group, int row, int m, float sum, float) const {
+         slot(slot_of(of.pair), (uint32_t)of.slice, m)[group * PL_PANEL + row] = sum;
     }
-    template <int NB> __device__ __forceinline__ void done(int64_t j, float4 *) const {
+    template <int NB> __device__ __forceinline__ void done(const unit_type &of) const {
         __shared__ unsigned last;
-        const uint32_t      u = (uint32_t)j, pair = u / slices, begins = pair * slices;
+        const uint32_t      pair = of.pair, begins = pair * slices, u = begins + (uint32_t)of.slice;
         const uint32_t      own = u + 1 - (begins < first ? first : begins);
         if (u + 1 < begins + slices && u + 1 < end) return;
+        __syncthreads();    // all have emitted
         if (own < slices) { // others have units of this pair
             if (threadIdx.x == 0) {
-                pl_fence(); // all have written before the barrier that ends pl_stream's sums
+                pl_fence();
                 unsigned  *count = ticket + slot_of(pair);
                 const bool ends = atomicAdd(count, own) + own == slices;
                 if (ends) {

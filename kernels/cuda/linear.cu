@@ -9,11 +9,10 @@ extern "C" {
 
 // A matrix has so many units that each block gets several of a slice (`whole`: it keeps its panels and goes through
 // the slices in order, adding to y) or so few that blocks must share panels: then they leave their sums in `part`
-// [slices, pairs of panels, rows, 128], and the last to finish a pair adds them in order, so which one that is does not
-// show; of more than TOGETHER rows the launch after it adds them (slices.cuh), as those who finish last would be few.
-// All add the same numbers in the same order.
-constexpr int WHOLE = 4;    // pairs of panels for each block, at least, to be whole
-constexpr int TOGETHER = 8; // rows whose sums the last block of a pair adds
+// [slices, pairs of panels, rows, 128], and the launch after it adds them in order (slices.cuh). Both add the same
+// numbers in the same order. (Blocks that add what others have left, behind a fence, hold up the weights under way: 5
+// us of a product on an H100.)
+constexpr int WHOLE = 4; // pairs of panels for each block, at least, to be whole
 
 static constexpr int64_t most_shared(int64_t blocks) {
     return WHOLE * blocks - 1; // pairs
@@ -26,46 +25,51 @@ struct product {
     const uint8_t          *w;
     const float            *x;
     const uint16_t         *rounded;
-    unsigned               *ticket;
-    int64_t                 N, K, panels, slices;
-    int                     rows, whole;
-    int64_t                 pair0, own; // a block's units are slice by slice, `own` pairs from `pair0` on: all, or its
+    int64_t                 N, K;
+    int32_t                 panels, slices, rows, whole;
+    uint32_t                pair0, own; // a block's units are slice by slice, `own` pairs from `pair0` on: all, or its
 
-    __device__ __forceinline__ void columns(int64_t j, int64_t *k0, int64_t *k1) const {
-        *k0 = j / own * PL_SLICE;
-        *k1 = *k0 + PL_SLICE < K ? *k0 + PL_SLICE : K;
+    struct unit_type {
+        int slice, pair;
+    };
+    __device__ __forceinline__ unit_type unit(int64_t j) const {
+        const uint32_t slice = (uint32_t)j / own; // of 32 bits: of 64 a division is a hundred instructions
+        return unit_type{(int)slice, (int)((uint32_t)j - slice * own)};
     }
-    __device__ __forceinline__ int64_t panel_of(int64_t j, int group) const { // -1: the last pair has but one
-        int64_t at = (pair0 + j % own) * PL_GROUPS + group;
+    __device__ __forceinline__ int panel_of(const unit_type &u, int group) const { // -1: the last pair has but one
+        const int at = ((int)pair0 + u.pair) * PL_GROUPS + group;
         return at >= panels ? -1 : at;
     }
-    __device__ __forceinline__ pl_panel_source source(int64_t j, int group) const {
-        int64_t panel = panel_of(j, group);
-        if (panel < 0) panel = panel_of(j, 0); // read twice, stored once
+    __device__ __forceinline__ pl_panel_source source(const unit_type &u, int group) const {
+        int panel = panel_of(u, group);
+        if (panel < 0) panel = panel_of(u, 0); // read twice, stored once
         return pl_panel_source{(const uint4 *)(w + panel * ((K + 1) / 2) * PL_PANEL * 4)};
     }
-    __device__ __forceinline__ float before(int64_t j, int group, int row, int m) const {
-        if (!whole || j < own) return 0;
-        const int64_t panel = panel_of(j, group), n = panel * PL_PANEL + row;
+    __device__ __forceinline__ float before(const unit_type &u, int group, int row, int m) const {
+        if (!whole || u.slice == 0) return 0;
+        const int     panel = panel_of(u, group);
+        const int64_t n = (int64_t)panel * PL_PANEL + row;
         return panel >= 0 && n < N ? y[m * N + n] : 0;
     }
-    __device__ __forceinline__ void emit(int64_t j, int group, int row, int m, float sum, float before) const {
-        int64_t slice = j / own, panel = panel_of(j, group), n = panel * PL_PANEL + row;
+    __device__ __forceinline__ void emit(const unit_type &u, int group, int row, int m, float sum, float before) const {
+        const int     panel = panel_of(u, group);
+        const int64_t n = (int64_t)panel * PL_PANEL + row;
         if (slices > 1 && !whole) {
-            part[((slice * own + j % own) * rows + m) * PL_UNIT + group * PL_PANEL + row] = sum;
+            part[(((int64_t)u.slice * own + u.pair) * rows + m) * PL_UNIT + group * PL_PANEL + row] = sum;
         } else if (panel >= 0 && n < N) {
-            y[m * N + n] = slice ? before + sum : sum;
+            y[m * N + n] = u.slice ? before + sum : sum;
         }
     }
+    template <int NB> __device__ __forceinline__ void done(const unit_type &) const {}
     // Fours of a pair's columns; what of a slice stands where.
     static_assert(PL_UNIT == PL_SLICED_COLUMNS, "as pl_slices has them");
     static constexpr int              FOURS = PL_UNIT / 4;
-    __device__ __forceinline__ float4 part_at(int64_t slice, int64_t pair, int o) const {
-        return pl_load_fresh((const float4 *)part + (slice * own + pair) * rows * FOURS + o);
+    __device__ __forceinline__ float4 part_at(int64_t slice, int pair, int o) const {
+        return ((const float4 *)part)[(slice * own + pair) * rows * FOURS + o];
     }
-    __device__ __forceinline__ void put(int64_t j, int o, const float4 &sum) const {
-        const int     at = o % FOURS * 4;
-        const int64_t panel = panel_of(j, at / PL_PANEL), n = panel * PL_PANEL + at % PL_PANEL;
+    __device__ __forceinline__ void put(int pair, int o, const float4 &sum) const {
+        const int     at = o % FOURS * 4, panel = panel_of(unit_type{0, pair}, at / PL_PANEL);
+        const int64_t n = (int64_t)panel * PL_PANEL + at % PL_PANEL;
         if (panel < 0 || n >= N) return;
         float *to = &y[o / FOURS * N + n];
         if (N % 4 == 0 && (uintptr_t)y % sizeof(float4) == 0) {
@@ -76,57 +80,15 @@ struct product {
         for (int e = 0; e < 4 && n + e < N; e++)
             to[e] = v[e];
     }
-    // One row has fewer fours than there are threads: all of them fetch, so that the L2 is waited for once in `TURN`
-    // slices.
-    __device__ __forceinline__ void add_row(int64_t j, int64_t pair, float4 *staged) const {
-        constexpr int TURN = 32;
-        static_assert(TURN * FOURS <= PL_STAGED, "room for a turn");
-        const int me = (int)threadIdx.x;
-        float4    sum = {0, 0, 0, 0};
-        for (int64_t s0 = 0; s0 < slices; s0 += TURN) {
-            const int turn = (int)(slices - s0 < TURN ? slices - s0 : TURN);
-            for (int e = me; e < turn * FOURS; e += PL_BLOCK)
-                staged[e] = part_at(s0 + e / FOURS, pair, e % FOURS);
-            __syncthreads(); // all are there
-            for (int s = 0; s < turn && me < FOURS; s++) {
-                const float4 v = staged[s * FOURS + me];
-                sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-            }
-            __syncthreads(); // all have been read
-        }
-        if (me < FOURS) put(j, me, sum);
-    }
     // Four o of a pair's rows.
-    __device__ __forceinline__ void add_four(int64_t pair, int o) const {
+    __device__ __forceinline__ void add_four(int pair, int o) const {
         float4 sum = {0, 0, 0, 0};
 #pragma unroll 8
-        for (int64_t s = 0; s < slices; s++) {
+        for (int s = 0; s < slices; s++) {
             const float4 v = part_at(s, pair, o);
             sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
         }
         put(pair, o, sum);
-    }
-    // staged: of the block, behind its last barrier not in use. Nothing where a launch of its own adds.
-    template <int NB> __device__ __forceinline__ void done(int64_t j, float4 *staged) const {
-        if constexpr (NB * 8 <= TOGETHER) {
-            __shared__ unsigned last;
-            if (slices == 1 || whole) return;
-            int64_t pair = j % own;
-            if (threadIdx.x == 0) {
-                pl_fence(); // all have written before the barrier that ends pl_stream's sums
-                const bool ends = atomicAdd(&ticket[pair], 1) == (unsigned)slices - 1;
-                if (ends) pl_fence();
-                last = ends;
-            }
-            __syncthreads();
-            if (!last) return;
-            static_assert(TOGETHER * FOURS <= PL_BLOCK, "a thread for each four");
-            if (rows == 1)
-                add_row(j, pair, staged);
-            else if ((int)threadIdx.x < rows * FOURS)
-                add_four(pair, (int)threadIdx.x);
-            if (threadIdx.x == 0) ticket[pair] = 0;
-        }
     }
 };
 } // namespace
@@ -136,9 +98,9 @@ template <int NB> static __global__ void __launch_bounds__(PL_BLOCK, pl_resident
     const int64_t b = blockIdx.x, blocks = gridDim.x, pairs = p.own;
     int64_t       first = b * pairs * p.slices / blocks, end = (b + 1) * pairs * p.slices / blocks;
     if (p.whole) {
-        p.pair0 = b * pairs / blocks;
-        p.own = (b + 1) * pairs / blocks - p.pair0;
-        first = 0, end = p.own * p.slices;
+        p.pair0 = (uint32_t)(b * pairs / blocks);
+        p.own = (uint32_t)((b + 1) * pairs / blocks) - p.pair0;
+        first = 0, end = (int64_t)p.own * p.slices;
     }
     pl_stream<NB>(room, p, first, end);
 }
@@ -147,7 +109,7 @@ template <int NB> static __global__ void __launch_bounds__(PL_BLOCK, pl_resident
 static __global__ void __launch_bounds__(PL_BLOCK) sum_kernel(product p) {
     pl_previous_done();
     const int o = (int)blockIdx.y * PL_BLOCK + (int)threadIdx.x;
-    if (o < p.rows * product::FOURS) p.add_four(blockIdx.x, o);
+    if (o < p.rows * product::FOURS) p.add_four((int)blockIdx.x, o);
 }
 
 static __global__ void __launch_bounds__(PL_BLOCK)
@@ -169,7 +131,8 @@ static int64_t blocks_of(const pl_ctx *ctx, const pl_tensor *w, int rows) {
 static product product_for(float *y, void *part, int64_t N, int64_t K, int rows) {
     product p = {};
     p.y = y, p.part = (float *)part, p.N = N, p.K = K, p.rows = rows;
-    p.panels = pl_ceil_div(N, PL_PANEL), p.slices = pl_ceil_div(K, PL_SLICE), p.own = pl_ceil_div(N, PL_UNIT);
+    p.panels = (int32_t)pl_ceil_div(N, PL_PANEL), p.slices = (int32_t)pl_ceil_div(K, PL_SLICE);
+    p.own = (uint32_t)pl_ceil_div(N, PL_UNIT);
     return p;
 }
 
@@ -206,14 +169,14 @@ static void product_of(pl_ctx *ctx, float *y, const float *x, int rows, const pl
     const int64_t         blocks = blocks_of(ctx, w, rows);
     const pl_cuda_rounded known = pl_cuda_state_of(ctx)->rounded;
     product               p = product_for(y, room, N, K, rows);
-    p.w = of, p.x = x, p.ticket = pl_cuda_state_of(ctx)->ticket;
+    p.w = of, p.x = x;
     p.rounded = pl_rounded_of(known, x, rows, K);
     p.whole = p.own > most_shared(blocks);
     auto kernel = nb == 1 ? panel_kernel<1> : nb == 2 ? panel_kernel<2> : nb == 4 ? panel_kernel<4> : panel_kernel<8>;
     PL_LAUNCH_EARLY_ROOM(ctx, "linear", kernel, pl_grid(blocks), PL_BLOCK, pl_room_bytes(nb), p);
-    if (rows > TOGETHER && p.slices > 1 && !p.whole) {
+    if (p.slices > 1 && !p.whole) {
         if (PL_CUDA(unseen)(ctx))
-            pl_cuda_state_of(ctx)->slices = pl_cuda_slices{y, p.part, N, rows, (int)p.slices};
+            pl_cuda_state_of(ctx)->slices = pl_cuda_slices{y, p.part, N, rows, p.slices};
         else
             sum_slices(ctx, p);
     }

@@ -35,7 +35,15 @@ constexpr int PL_WARPS = PL_BLOCK / PL_WARP;
 constexpr int PL_GROUPS = PL_WARPS / PL_CHAINS;
 constexpr int PL_UNIT = PL_GROUPS * PL_PANEL; // rows of weights
 constexpr int PL_PART_STRIDE = PL_PANEL + 4;  // of a column of partial sums: stores of 16 bytes meet no bank twice
-constexpr int PL_STAGED = PL_WARPS * 2 * PL_PART_STRIDE; // fours of the room's partial sums
+
+// The columns of a slice.
+static __device__ __forceinline__ int64_t pl_slice_begin(int slice) {
+    return (int64_t)slice * PL_SLICE;
+}
+static __device__ __forceinline__ int64_t pl_slice_end(int slice, int64_t K) {
+    const int64_t end = pl_slice_begin(slice + 1);
+    return end < K ? end : K;
+}
 
 // Blocks of 8 columns that `rows` rows need: 1, 2, 4 or 8, the instances that exist. The bits are the same in all.
 static inline int pl_column_blocks(int rows) {
@@ -45,15 +53,23 @@ static inline int pl_column_blocks(int rows) {
 // Shared memory of a block that takes NB blocks of 8 rows of x, and how many such blocks share a multiprocessor: sized
 // for 227 KB each (sm_90, sm_100), so that 64 KB and more are under way on each multiprocessor.
 __host__ __device__ constexpr int pl_stages(int nb) {
-    return nb == 8 ? 5 : nb == 4 ? 8 : nb == 2 ? 3 : 4;
+    return nb == 8 ? 5 : nb == 4 ? 8 : 3;
 }
+// Of partial sums: two where a unit's are added while the next one's are made.
+__host__ __device__ constexpr int pl_part_buffers(int nb) {
+    return nb == 1 ? 2 : 1;
+}
+// x of up to 8 rows lies row by row, a slice of one in so many pairs of pairs (rows meet no bank twice); of fewer rows
+// several slices have room.
+constexpr int PL_FEW_STRIDE = PL_SLICE / 4 + 4;
+constexpr int PL_FEW_SLICES = 14; // times rows
 __host__ __device__ constexpr int pl_resident(int nb) {
     return nb <= 2 ? 2 : 1;
 }
 template <int NB> struct pl_room {
     uint4 ring[PL_WARPS][pl_stages(NB)][4][PL_WARP];
-    uint2 x[PL_SLICE / PL_TILE][NB][PL_WARP];
-    float part[PL_WARPS][8 * PL_PART_STRIDE];
+    uint2 x[NB == 1 ? PL_FEW_SLICES * PL_FEW_STRIDE : PL_SLICE / PL_TILE * NB * PL_WARP];
+    float part[pl_part_buffers(NB)][PL_WARPS][8 * PL_PART_STRIDE];
 };
 static_assert(sizeof(pl_room<1>) * 2 + 2048 <= 227 << 10 && sizeof(pl_room<2>) * 2 + 2048 <= 227 << 10, "two a SM");
 static_assert(sizeof(pl_room<4>) <= 227 << 10 && sizeof(pl_room<8>) <= 227 << 10, "one a SM");
@@ -86,41 +102,95 @@ static __device__ __forceinline__ uint2 pl_load_pairs(const float *x, int64_t k,
     return uint2{pl_pack_bf16(v[0], v[1]), pl_pack_bf16(v[2], v[3])};
 }
 
-// Columns k0..k1 of x into shared memory, zeros to the end of the last turn and past the rows.
+// Columns k0..k1 of x into shared memory, zeros to the end of the last turn: a row after the other, or, of more than 8,
+// as the registers of the tensor cores want them, zeros past the rows.
+static __device__ __forceinline__ void pl_take_few(uint2 *to, const float *x, int rows, int64_t K, int64_t k0,
+                                                   int64_t k1) {
+    const bool wide = K % 4 == 0 && (uintptr_t)x % sizeof(float4) == 0;
+    const int  each = (int)((k1 - k0 + PL_TURN - 1) / PL_TURN) * (PL_TURN / 4);
+#pragma unroll 4
+    for (int e = (int)threadIdx.x; e < rows * each; e += PL_BLOCK) {
+        const int row = e / each, at = e % each;
+        to[row * PL_FEW_STRIDE + at] = pl_load_pairs(x + (int64_t)row * K, k0 + 4 * at, k1, true, wide);
+    }
+}
 template <int NB>
-static __device__ __forceinline__ void pl_take_x(pl_room<NB> &room, const float *x, int rows, int64_t K, int64_t k0,
+static __device__ __forceinline__ void pl_take_x(uint2 *to, const float *x, int rows, int64_t K, int64_t k0,
                                                  int64_t k1) {
     const bool wide = K % 4 == 0 && (uintptr_t)x % sizeof(float4) == 0;
     const int  n = (int)((k1 - k0 + PL_TURN - 1) / PL_TURN) * PL_CHAINS * NB * PL_WARP;
-    uint2     *to = &room.x[0][0][0];
-    __syncthreads(); // the slice before is no longer read
 #pragma unroll 4
     for (int e = (int)threadIdx.x; e < n; e += PL_BLOCK) {
         int lane = e % PL_WARP, row = e / PL_WARP % NB * 8 + lane / 4;
         to[e] = pl_load_pairs(x + (int64_t)row * K, k0 + e / (PL_WARP * NB) * PL_TILE + 4 * (lane % 4), k1, row < rows,
                               wide);
     }
-    __syncthreads();
 }
 
 static_assert(PL_ROUND_COLUMNS == PL_TURN && PL_ROUND_TILE * 2 == PL_WARP * sizeof(uint2), "a tile as x has it here");
 
 // The same from rows that were rounded when they were made; the columns of rows that are none stay undefined.
 template <int NB>
-static __device__ __forceinline__ void pl_take_rounded(pl_room<NB> &room, const uint16_t *from, int rows, int64_t K,
-                                                       int64_t k0, int64_t k1) {
+static __device__ __forceinline__ void pl_take_rounded(uint2 *to, const uint16_t *from, int rows, int64_t K, int64_t k0,
+                                                       int64_t k1) {
     constexpr int PIECES = PL_WARP * sizeof(uint2) / sizeof(uint4); // of a tile
     const int     n = (int)((k1 - k0 + PL_TURN - 1) / PL_TURN) * PL_CHAINS * PIECES;
-    __syncthreads(); // the slice before is no longer read
     for (int nb = 0; nb < (rows + 7) / 8; nb++) {
         const uint4 *at = (const uint4 *)from + (nb * pl_rounded_tiles(K) + k0 / PL_TILE) * PIECES;
         for (int e = (int)threadIdx.x; e < n; e += PL_BLOCK)
-            pl_copy_async<16, false>((uint4 *)room.x[e / PIECES][nb] + e % PIECES, at + e, true);
+            pl_copy_async<16, false>((uint4 *)(to + (e / PIECES * NB + nb) * PL_WARP) + e % PIECES, at + e, true);
     }
     pl_copy_commit();
     pl_copy_wait<0>();
-    __syncthreads();
 }
+
+// What a block holds of x: one slice, or, of few rows and where its units come back to slices, all of them.
+template <int NB> struct pl_x {
+    uint2                *x;
+    const uint2          *own; // of the slice that was taken, this lane's
+    int                   rows, slices, held;
+    bool                  all;
+    __device__ __forceinline__ pl_x(pl_room<NB> &room, int n, int64_t K, int64_t units)
+        : x(room.x), own(NULL), rows(n), slices((int)((K + PL_SLICE - 1) / PL_SLICE)), held(-1),
+          all(NB == 1 && slices > 1 && units > slices && slices * n <= PL_FEW_SLICES) {}
+    // Of one row after the other those that are none repeat the first: nobody looks at their results.
+    __device__ __forceinline__ void show(int slice) {
+        const int lane = (int)threadIdx.x % PL_WARP, g = lane / 4;
+        if constexpr (NB == 1)
+            own = x + (slice * rows + (g < rows ? g : 0)) * PL_FEW_STRIDE + lane % 4;
+        else
+            own = x + lane;
+    }
+    // Slice `slice` of the job's x is what follows reads. All threads.
+    template <typename Job> __device__ __forceinline__ void take(const Job &job, int slice) {
+        if (slice == held) return;
+        if (all && held >= 0) {
+            held = slice;
+            show(slice);
+            return;
+        }
+        __syncthreads(); // the slice before is no longer read
+        if constexpr (NB == 1) {
+            for (int s = all ? 0 : slice; s < (all ? slices : slice + 1); s++)
+                pl_take_few(x + (all ? s * rows * PL_FEW_STRIDE : 0), job.x, rows, job.K, pl_slice_begin(s),
+                            pl_slice_end(s, job.K));
+        } else if (job.rounded) {
+            pl_take_rounded<NB>(x, job.rounded, rows, job.K, pl_slice_begin(slice), pl_slice_end(slice, job.K));
+        } else {
+            pl_take_x<NB>(x, job.x, rows, job.K, pl_slice_begin(slice), pl_slice_end(slice, job.K));
+        }
+        __syncthreads();
+        held = slice;
+        show(all ? slice : 0);
+    }
+    // This lane's columns of a tile, of the nb-th 8 rows.
+    __device__ __forceinline__ uint2 of(int tile, int nb) const {
+        if constexpr (NB == 1)
+            return own[tile * (PL_TILE / 4)];
+        else
+            return own[(tile * NB + nb) * PL_WARP];
+    }
+};
 
 // Where the weights of a tile come from. copy() starts this lane's share of the 16 columns from k on, zeros from column
 // K on, into a stage of the ring, `to`; what the lane will read is at to[place(lane) + i * NEXT], i = 0..3. pairs<r>() are
@@ -161,29 +231,20 @@ static __device__ __forceinline__ void pl_product(float acc[NB][4], const uint4 
     }
 }
 
-// One block of columns is few rows, which nobody rounds ahead.
-template <int NB, typename Job>
-static __device__ __forceinline__ void pl_take(pl_room<NB> &room, const Job &job, int64_t k0, int64_t k1) {
-    if constexpr (NB > 1) {
-        if (job.rounded) {
-            pl_take_rounded<NB>(room, job.rounded, job.rows, job.K, k0, k1);
-            return;
-        }
-    }
-    pl_take_x<NB>(room, job.x, job.rows, job.K, k0, k1);
-}
-
 // Works through a block's units j0..j1. What they are, the job says:
 //   x, rows, K           the rows of x [rows, K]; for more than 8 also rounded: the same in bf16 (rounded.cuh), or NULL
-//   columns(j, &k0, &k1) unit j's slice
-//   source(j, group)     its weights; emit(j, group, row, m, sum, before): the result of weight row `row` of the 64 and
-//   row m of x, each from the same thread for every unit; before(j, group, row, m): what an earlier unit left there,
-//   asked for of several at once; done<NB>(j, staged): all threads come here behind a barrier after unit j's; staged is
-//   room for PL_STAGED of them, in use again behind the next
+//   unit(j)              unit j: its slice, and whatever else the job wants to know of it
+//   source(u, group)     its weights; emit(u, group, row, m, sum, before): the result of weight row `row` of the 64 and
+//   row m of x, each from the same thread for every unit; before(u, group, row, m): what an earlier unit left there,
+//   asked for of several at once; done<NB>(u): each thread comes here once it has emitted its results of unit u
+// Few rows: a unit's chains are summed while the next one's first tiles are multiplied, so that warps which are ahead
+// need not wait for those which are behind.
 template <int NB, typename Job>
 static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &job, int64_t j0, int64_t j1) {
     typedef typename Job::source_type source_type;
-    constexpr int                     STAGES = pl_stages(NB);
+    typedef typename Job::unit_type   unit_type;
+    constexpr int                     STAGES = pl_stages(NB), BUFFERS = pl_part_buffers(NB);
+    constexpr int                     LATER = 4; // turns of the next unit before a unit's chains are summed
     constexpr int                     EACH = PL_GROUPS * 8 * PL_PANEL / PL_BLOCK; // results of a thread, of 8 rows
     const int   lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP, g = lane / 4, t = lane % 4;
     const int   group = warp / PL_CHAINS, first = warp % PL_CHAINS * PL_TILE;
@@ -191,13 +252,14 @@ static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &j
     const int   place = source_type::place(lane);
     int         stage = 0; // the oldest
     int64_t     next = j0; // the unit that copies have come to, and how far
-    int64_t     at = 0, end = 0, held = -1;
+    int64_t     at = 0, end = 0;
     source_type source = {};
     auto        feed = [&](int to) {
         if (next < j1) {
             if (at >= end) {
-                job.columns(next, &at, &end);
-                source = job.source(next, group);
+                const unit_type u = job.unit(next);
+                at = pl_slice_begin(u.slice), end = pl_slice_end(u.slice, job.K);
+                source = job.source(u, group);
             }
             source.copy(own + to * 4 * PL_WARP, at + first, end, lane);
             at += PL_TURN;
@@ -210,15 +272,51 @@ static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &j
     for (int s = 0; s < STAGES; s++)
         feed(s);
     pl_previous_done(); // weights are under way while x is still being made
+    pl_x<NB>  x(room, job.rows, job.K, j1 - j0);
+    unit_type before_this = {};
+    int       buffer = 0;
+    bool      unsummed = false;
+    auto      put_part = [&](const float acc[4][NB][4], int nb) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            *(float4 *)&room.part[buffer][warp][(2 * t + i % 2) * PL_PART_STRIDE + 4 * g + i / 2 * 32] =
+                float4{acc[0][nb][i], acc[1][nb][i], acc[2][nb][i], acc[3][nb][i]};
+    };
+    auto sum_part = [&](const unit_type &u, int from, int nb) { // what chains have put, behind a barrier
+        float before[EACH];
+#pragma unroll
+        for (int e = 0; e < EACH; e++) {
+            const int o = (int)threadIdx.x + e * PL_BLOCK, m = nb * 8 + o / PL_PANEL % 8;
+            before[e] = m < job.rows ? job.before(u, o / (8 * PL_PANEL), o % PL_PANEL, m) : 0;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int e = 0; e < EACH; e++) {
+            const int o = (int)threadIdx.x + e * PL_BLOCK;
+            const int row = o % PL_PANEL, col = o / PL_PANEL % 8, of = o / (8 * PL_PANEL);
+            float     sum = 0;
+            if (nb * 8 + col >= job.rows) continue;
+#pragma unroll
+            for (int c = 0; c < PL_CHAINS; c++)
+                sum += room.part[from][of * PL_CHAINS + c][col * PL_PART_STRIDE + row];
+            job.emit(u, of, row, nb * 8 + col, sum, before[e]);
+        }
+    };
+    auto settle = [&] { // the unit before this one, whose chains lie in the other buffer
+        sum_part(before_this, buffer ^ 1, 0);
+        job.template done<NB>(before_this);
+        unsummed = false;
+    };
     for (int64_t j = j0; j < j1; j++) {
-        int64_t k0, k1;
-        float   acc[4][NB][4] = {};
-        job.columns(j, &k0, &k1);
-        if (k0 != held) pl_take<NB>(room, job, k0, k1);
-        held = k0;
-        for (int tile = first / PL_TILE; k0 + tile * PL_TILE - first < k1; tile += PL_CHAINS) {
+        const unit_type u = job.unit(j);
+        const int64_t   k0 = pl_slice_begin(u.slice), k1 = pl_slice_end(u.slice, job.K);
+        const int       turns = (int)((k1 - k0 + PL_TURN - 1) / PL_TURN);
+        float           acc[4][NB][4] = {};
+        x.take(job, u.slice);
+        for (int turn = 0; turn < turns; turn++) {
             uint4 v[4];
-            uint2 x[NB];
+            uint2 columns[NB];
+            if (BUFFERS > 1 && turn == LATER && unsummed) settle();
             pl_copy_wait<STAGES - 1>();
             __syncwarp(); // all lanes' copies are there
 #pragma unroll
@@ -226,42 +324,30 @@ static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &j
                 v[i] = own[stage * 4 * PL_WARP + place + i * source_type::NEXT];
 #pragma unroll
             for (int nb = 0; nb < NB; nb++)
-                x[nb] = room.x[tile][nb][lane];
-            pl_product<0, NB, source_type>(acc[0], v, x);
-            pl_product<1, NB, source_type>(acc[1], v, x);
-            pl_product<2, NB, source_type>(acc[2], v, x);
-            pl_product<3, NB, source_type>(acc[3], v, x);
+                columns[nb] = x.of(turn * PL_CHAINS + first / PL_TILE, nb);
             __syncwarp(); // what the stage held has been read
             feed(stage);
+            pl_product<0, NB, source_type>(acc[0], v, columns);
+            pl_product<1, NB, source_type>(acc[1], v, columns);
+            pl_product<2, NB, source_type>(acc[2], v, columns);
+            pl_product<3, NB, source_type>(acc[3], v, columns);
             stage = stage + 1 == STAGES ? 0 : stage + 1;
         }
+        if constexpr (BUFFERS > 1) {
+            if (unsummed) settle();
+            put_part(acc, 0);
+            before_this = u, buffer ^= 1, unsummed = true;
+        } else {
 #pragma unroll
-        for (int nb = 0; nb < NB; nb++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                *(float4 *)&room.part[warp][(2 * t + i % 2) * PL_PART_STRIDE + 4 * g + i / 2 * 32] =
-                    float4{acc[0][nb][i], acc[1][nb][i], acc[2][nb][i], acc[3][nb][i]};
-            __syncthreads();
-            float before[EACH];
-#pragma unroll
-            for (int e = 0; e < EACH; e++) {
-                const int o = (int)threadIdx.x + e * PL_BLOCK, m = nb * 8 + o / PL_PANEL % 8;
-                before[e] = m < job.rows ? job.before(j, o / (8 * PL_PANEL), o % PL_PANEL, m) : 0;
+            for (int nb = 0; nb < NB; nb++) {
+                put_part(acc, nb);
+                sum_part(u, 0, nb);
+                __syncthreads(); // and have been read
             }
-#pragma unroll
-            for (int e = 0; e < EACH; e++) {
-                const int o = (int)threadIdx.x + e * PL_BLOCK;
-                const int row = o % PL_PANEL, col = o / PL_PANEL % 8, of = o / (8 * PL_PANEL);
-                float     sum = 0;
-#pragma unroll
-                for (int c = 0; c < PL_CHAINS; c++)
-                    sum += room.part[of * PL_CHAINS + c][col * PL_PART_STRIDE + row];
-                if (nb * 8 + col < job.rows) job.emit(j, of, row, nb * 8 + col, sum, before[e]);
-            }
-            __syncthreads();
+            job.template done<NB>(u);
         }
-        job.template done<NB>(j, (float4 *)&room.part[0][0]);
     }
+    if (unsummed) settle();
     // Nothing is under way any more: each tile has waited for its copies, and what was fed behind the last is empty.
 }
 

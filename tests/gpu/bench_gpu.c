@@ -220,6 +220,7 @@ int main(int argc, char **argv) {
     }
     if (!b.real) b.shrink = 64, b.repeats = 1;
     expect(pl_ctx_init(&b.ctx, be, NULL), &err);
+    b.ctx.repeats = true; // as in decoding
     if (b.real) printf("what,rows,seconds,bytes,gb_per_s,share_of_copy\n");
     copy(&b);
     product(&b, "linear qkv 6144x4096", 6144, 4096, 0);

@@ -78,7 +78,9 @@ typedef struct layouts {
     layout keys_across; // the same, [hd, rows]
     layout by_head;     // do times o; dk, dv of every query head, before those of a key head are added up
     layout scores, scores_across;
-    layout row, column; // one number of each row and head; of each key
+    layout row;    // one number of each row and head
+    layout column; // one of each key, for all rows: as rows that lie on each other, since of one row with a number for
+                   // each key the library's backward reads the first alone (9.19, seen on an H100)
 } layouts;
 
 static layouts layouts_of(const pl_cudnn_shape *s) {
@@ -90,7 +92,7 @@ static layouts layouts_of(const pl_cudnn_shape *s) {
                      .scores = {nh, n, n, n * n, n, 1},
                      .scores_across = {nh, n, n, n * n, 1, n},
                      .row = {nh, n, 1, n, 1, 1},
-                     .column = {1, 1, n, n, n, 1}};
+                     .column = {1, n, n, n * n, 0, 1}};
 }
 
 // ---- operations -----------------------------------------------------------------------------------------------------
@@ -184,15 +186,15 @@ static desc numbers_along(pl_cudnn_graph *g, const layouts *l, desc scores, int6
     return y;
 }
 
-// scale q k^T over the keys that a row sees, -infinity elsewhere; `less`, one number a row, is subtracted in between,
+// scale q k^T over the keys that a row sees, -infinity elsewhere; `less`, one number a row, is subtracted before that,
 // where the engines look for it (NULL: nothing).
 static desc scores_of(pl_cudnn_graph *g, const layouts *l, desc q, desc k_across, desc scale, desc less) {
     desc end = tensor(g, PL_CUDNN_END, CUDNN_DATA_INT32, &l->column, 0), masked = value(g, PL_CUDNN_MASKED);
     desc s = between(g, CUDNN_DATA_FLOAT, &l->scores);
     product(g, q, k_across, s);
     s = map(g, CUDNN_POINTWISE_MUL, s, scale, &l->scores);
-    s = where(g, l, s, numbers_along(g, l, s, ROWS), CUDNN_POINTWISE_CMP_LT, end, masked);
     if (less) s = map(g, CUDNN_POINTWISE_SUB, s, less, &l->scores);
+    s = where(g, l, s, numbers_along(g, l, s, ROWS), CUDNN_POINTWISE_CMP_LT, end, masked);
     desc row = numbers_along(g, l, s, ROWS), column = numbers_along(g, l, s, COLUMNS);
     return where(g, l, s, row, CUDNN_POINTWISE_CMP_GE, column, masked);
 }
