@@ -7,16 +7,16 @@
 // Neither slots nor other rows nor the kernels' way to share work show.
 //
 // Two launches. The first takes all keys that lie at their positions (committed ones, chains'): rows of one session
-// share a reading of them, a block takes a part, a key head and `tile` rows with their query heads. With few queries
-// (plain decoding) each warp takes a group; with many each warp takes 16 queries, and groups pass through shared memory
-// in two buffers. The second takes, row by row, the groups in which a tree's branch lies at slots of its own, folds
-// them after what the first has left of their part, and adds up.
+// share a reading of them, a block takes a part, a key head and `tile` rows with their query heads, and groups pass
+// through shared memory in two buffers. With many queries each warp takes 16 of them; with few (plain decoding) warps
+// take the same 16, and each 64 elements of the values. The second takes, row by row, the groups in which a tree's
+// branch lies at slots of its own, folds them after what the first has left of their part, and adds up.
 #include "kernels/cuda/ahead.cuh"
 #include "kernels/cuda/attention_group.cuh"
 #include "kernels/cuda/rounded.cuh"
 
 constexpr int PARTS = 32; // of one row, at most
-constexpr int RUN = 4;    // groups of a part, at least
+constexpr int RUN = 1;    // groups of a part, at least: of short contexts all multiprocessors have some
 constexpr int ROWS = 64;  // of one launch: bounds the parts' memory
 constexpr int MOST_HD = 256;
 constexpr int FEW = PL_GROUP_QUERIES; // queries of a warp, at most; of a block that takes few
@@ -132,123 +132,6 @@ static __device__ __forceinline__ pl_group_seen seen_of(int keys, int first, int
 }
 static constexpr pl_group_seen NOTHING = {0, 0};
 
-// ---- few queries: a warp for each group -----------------------------------------------------------------------------
-
-// Shared memory of a block of at most 16 queries that takes up to `tiles` groups at a time, by pieces.
-template <int CHUNKS, typename KV> struct few_room {
-    static_assert(FEW * pl_group_width<CHUNKS> * sizeof(float) <= sizeof(pl_group_tile<CHUNKS, KV>), "a group's share");
-    pl_group_tile<CHUNKS, KV>        *tile; // [tiles] keys and values; then, in the keys' place, the group's share
-    pl_group_queries<CHUNKS>         *q;
-    float                            *o, *max, *sum;       // what has been folded
-    float                            *part_max, *part_sum; // [tiles, FEW]
-    static __host__ __device__ size_t bytes(int tiles) {
-        return (size_t)tiles * 2 * sizeof(pl_group_tile<CHUNKS, KV>) + sizeof(pl_group_queries<CHUNKS>) +
-               (size_t)(FEW * pl_group_width<CHUNKS> + 2 * FEW * (tiles + 1)) * sizeof(float);
-    }
-    __device__ __forceinline__ few_room(void *at, int tiles) {
-        tile = (pl_group_tile<CHUNKS, KV> *)at;
-        q = (pl_group_queries<CHUNKS> *)(tile + 2 * tiles);
-        o = (float *)(q + 1);
-        max = o + FEW * pl_group_width<CHUNKS>;
-        sum = max + FEW;
-        part_max = sum + FEW;
-        part_sum = part_max + tiles * FEW;
-    }
-    __device__ __forceinline__ float *share(int tile_of) const { return (float *)(tile + 2 * tile_of); }
-};
-
-// Folds groups g0..g1 - 1 into the room's state; query i of n sees keys from_key[i] up to keys[i], at most `end`. Rows
-// share r's cache. asked() comes once, when the first keys and values have been asked for.
-template <int CHUNKS, typename KV, typename Asked>
-static __device__ __forceinline__ void fold_groups(const cached &a, few_room<CHUNKS, KV> &room, int tiles,
-                                                   const pl_kvrow &r, bool direct, int kv_head, const int *keys,
-                                                   const int *from_key, int n, int end, int g0, int g1, Asked asked) {
-    constexpr int             WIDTH = pl_group_width<CHUNKS>;
-    const int                 me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
-    const pl_group_source<KV> from[2] = {source_of<KV>(a, r, 0, kv_head, direct),
-                                         source_of<KV>(a, r, 1, kv_head, direct)};
-    for (int g = g0; g < g1; g += tiles) {
-        int some = g1 - g < tiles ? g1 - g : tiles;
-#pragma unroll
-        for (int which = 0; which < 2; which++) {
-            for (int w = 0; w < some; w++)
-                pl_group_stage(room.tile[2 * w + which], from[which], (g + w) * PL_WARP, seen_of(end, g + w), me,
-                               THREADS);
-            pl_copy_commit();
-        }
-        if (g == g0) asked();
-        pl_copy_wait<1>();
-        for (int w = 0; w < some; w++)
-            pl_group_split<CHUNKS, false>(room.tile[2 * w], me, THREADS);
-        pl_copy_wait<0>();
-        for (int w = 0; w < some; w++)
-            pl_group_split<CHUNKS, true>(room.tile[2 * w + 1], me, THREADS);
-        __syncthreads(); // the queries are there too
-        if (warp < some) {
-            float               max[2], sum[2], *share = room.share(warp);
-            const int           first = lane / 4;
-            const pl_group_seen seen[2] = {first < n ? seen_of(keys[first], from_key[first], g + warp) : NOTHING,
-                                           first + 8 < n ? seen_of(keys[first + 8], from_key[first + 8], g + warp)
-                                                         : NOTHING};
-            pl_group_share(*room.q, room.tile[2 * warp], room.tile[2 * warp + 1], seen, a.scale, a.cap, max, sum,
-                           [&](int c, const float o[2][4][4]) {
-                               if (c == 0) __syncwarp(); // the keys have been read
-                               pl_group_fours<KV>(c, o, [&](int i, int d, const float4 &v) {
-                                   if (first + 8 * i < n) *(float4 *)&share[(first + 8 * i) * WIDTH + d] = v;
-                               });
-                           });
-            for (int i = 0; i < 2 && lane % 4 == 0; i++)
-                room.part_max[warp * FEW + first + 8 * i] = max[i], room.part_sum[warp * FEW + first + 8 * i] = sum[i];
-        }
-        __syncthreads();
-        for (int e = me; e < n * WIDTH; e += THREADS) {
-            int   i = e / WIDTH;
-            float to = room.max[i], of = room.sum[i], x = room.o[e], before, own;
-            for (int w = 0; w < some && (g + w) * PL_WARP < keys[i]; w++) {
-                fold_factors(&to, &of, room.part_max[w * FEW + i], room.part_sum[w * FEW + i], &before, &own);
-                x = fmaf(room.share(w)[e], own, x * before);
-            }
-            room.o[e] = x;
-        }
-        __syncthreads();
-        for (int i = me; i < n; i += THREADS)
-            for (int w = 0; w < some && (g + w) * PL_WARP < keys[i]; w++) {
-                float before, own;
-                fold_factors(&room.max[i], &room.sum[i], room.part_max[w * FEW + i], room.part_sum[w * FEW + i],
-                             &before, &own);
-            }
-        __syncthreads();
-    }
-}
-
-// The room's state from a part that the first launch has left (part < 0: nothing yet), and to it; n queries.
-template <int CHUNKS, typename KV>
-static __device__ __forceinline__ void start_state(few_room<CHUNKS, KV> &room, const cached &a, const queries &b, int n,
-                                                   int part) {
-    constexpr int WIDTH = pl_group_width<CHUNKS>;
-    for (int e = (int)threadIdx.x; e < n * WIDTH; e += THREADS) {
-        int          i = e / WIDTH, d = e % WIDTH, row = i / a.heads, head = i % a.heads;
-        bool         there = part >= 0 && row < b.rows && head < b.heads;
-        const float *from = there ? part_of(a, b.row0 + row, b.head0 + head, part) : NULL;
-        room.o[e] = there && d < a.hd ? from[VALUES + d] : 0;
-        if (d == 0) room.max[i] = there ? from[0] : -INFINITY, room.sum[i] = there ? from[1] : 0;
-    }
-    __syncthreads();
-}
-template <int CHUNKS, typename KV>
-static __device__ __forceinline__ void keep_state(const few_room<CHUNKS, KV> &room, const cached &a, const queries &b,
-                                                  int n, int part, const int *last) {
-    constexpr int WIDTH = pl_group_width<CHUNKS>;
-    for (int e = (int)threadIdx.x; e < n * WIDTH; e += THREADS) {
-        int i = e / WIDTH, d = e % WIDTH, row = i / a.heads, head = i % a.heads;
-        if (row >= b.rows || head >= b.heads || d >= a.hd || part > last[i]) continue;
-        float *to = part_of(a, b.row0 + row, b.head0 + head, part);
-        to[VALUES + d] = room.o[e];
-        if (d == 0) to[0] = room.max[i], to[1] = room.sum[i];
-    }
-    __syncthreads();
-}
-
 // What the block's queries see, in shared memory: keys (0 for a query that is none), the first of them that is seen,
 // the last part that holds any (-1: none) and groups of a part.
 struct sight {
@@ -329,58 +212,19 @@ static __device__ __forceinline__ void ask_ahead(const cached &a, int part, int 
         pl_ask_ahead(a.ahead, (int)blockIdx.y * of + part, (int)gridDim.y * of);
 }
 
-// One part, of which n queries take keys.
-template <int CHUNKS, typename KV>
-static __device__ __forceinline__ void few_part(const cached &a, few_room<CHUNKS, KV> &room, int tiles, const sight &s,
-                                                const queries &b, int n, int part, int parts, int *keys, int *from_key,
-                                                int *last) {
-    const int me = (int)threadIdx.x;
-    int       least, most;
-    if (!runs_of(s, n, part, &least, &most)) return;
-    for (int run = least; run <= most; run *= 2) { // rows about a boundary may have parts of two lengths
-        int most_seen = most_keys(s, 0, n, run, part), end = groups_of(most_seen);
-        end = end < (part + 1) * run ? end : (part + 1) * run;
-        for (int i = me; i < n; i += THREADS)
-            keys[i] = keys_among(s, i, run, part), from_key[i] = s.first[i], last[i] = keys[i] ? s.last[i] : -1;
-        start_state(room, a, b, n, -1);
-        fold_groups(a, room, tiles, a.row[b.row0], true, b.kv_head, keys, from_key, n, most_seen,
-                    first_group(s, n, run, part), end, [&] {
-                        if (run == least) ask_ahead(a, part, parts);
-                    });
-        keep_state(room, a, b, n, part, last);
-    }
-}
-
-// Grid: each takes every gridDim.x-th part; key heads times runs of their query heads; tiles of rows.
-template <int CHUNKS, typename KV>
-static __global__ void __launch_bounds__(THREADS, 1) few_kernel(cached a, int tiles) {
-    pl_previous_done();
-    __shared__ sight s;
-    __shared__ int   keys[FEW], from_key[FEW], last[FEW];
-    const int        row0 = (int)blockIdx.z * a.tile, rows = a.rows - row0 < a.tile ? a.rows - row0 : a.tile;
-    const int        n = rows * a.heads;
-    const queries    b = queries_of(a, (int)blockIdx.y, row0, rows);
-    look(s, a, b, n);
-    const int parts = parts_of(s, n);
-    if ((int)blockIdx.x >= parts) return;
-    few_room<CHUNKS, KV> room(pl_dynamic_shared(), tiles);
-    take_queries<CHUNKS, KV, THREADS>(*room.q, a, b, 0, (int)threadIdx.x);
-    for (int part = (int)blockIdx.x; part < parts; part += (int)gridDim.x)
-        few_part(a, room, tiles, s, b, n, part, parts, keys, from_key, last);
-}
-
-// ---- many queries: 16 for each warp, groups shared by the block -----------------------------------------------------
+// ---- the first launch: keys at their positions ----------------------------------------------------------------------
 
 // Blocks that share a head's values: a wide head's sums would take more registers than there are, so each of two blocks
 // computes all scores and takes half of the values' elements. No element's sum depends on another's.
-template <int CHUNKS> constexpr int many_shares = CHUNKS > 4 ? 2 : 1;
-template <int CHUNKS> constexpr int many_chunks = CHUNKS / many_shares<CHUNKS>; // of values
+template <int CHUNKS, bool MANY> constexpr int tile_shares = MANY &&CHUNKS > 4 ? 2 : 1;
+template <int CHUNKS, bool MANY> constexpr int tile_chunks = CHUNKS / tile_shares<CHUNKS, MANY>; // of values
+template <bool MANY> constexpr int             tile_queries = MANY ? TILE : FEW;
 
-template <int CHUNKS, typename KV> struct many_room {
-    pl_group_queries<CHUNKS>               q[WARPS];
-    pl_group_tile<CHUNKS, KV>              keys[2]; // buffers
-    pl_group_tile<many_chunks<CHUNKS>, KV> values[2];
-    sight                                  s;
+template <int CHUNKS, typename KV, bool MANY> struct tile_room {
+    pl_group_queries<CHUNKS>                     q[MANY ? WARPS : 1];
+    pl_group_tile<CHUNKS, KV>                    keys[2]; // buffers
+    pl_group_tile<tile_chunks<CHUNKS, MANY>, KV> values[2];
+    sight                                        s;
 };
 
 static __device__ __forceinline__ void fold_values(float o[2][4][4], const float x[2][4][4],
@@ -395,27 +239,30 @@ static __device__ __forceinline__ void fold_values(float o[2][4][4], const float
                 if (seen[e / 2].to) o[k][i][e] = fmaf(x[k][i][e], own[e / 2], o[k][i][e] * before[e / 2]);
 }
 
-// One part, of which the block's queries take keys; its share of the values.
-template <int CHUNKS, typename KV>
-static __device__ __forceinline__ void many_part(const cached &a, many_room<CHUNKS, KV> &room, const queries &b,
+// One part, of which the block's queries take keys; its share of the values. Of few queries a warp has a pair of chunks
+// of the values, or none: then it fetches and splits for the others.
+template <int CHUNKS, typename KV, bool MANY>
+static __device__ __forceinline__ void tile_part(const cached &a, tile_room<CHUNKS, KV, MANY> &room, const queries &b,
                                                  int part, int parts, int share) {
-    constexpr int OWN = many_chunks<CHUNKS>;
+    constexpr int OWN = tile_chunks<CHUNKS, MANY>, ALL = tile_queries<MANY>, HELD = MANY ? OWN : 2;
     const sight  &s = room.s;
-    const int     me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
+    const int     me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP, set = MANY ? warp : 0;
+    const int     c0 = MANY ? 0 : 2 * warp;         // its first chunk
     const int     d0 = share * pl_group_width<OWN>; // the share's first element
     int           least, most;
-    if (!runs_of(s, TILE, part, &least, &most)) return;
+    if (!runs_of(s, ALL, part, &least, &most)) return;
     const pl_kvrow           &r = a.row[b.row0];
     const pl_group_source<KV> keys_from = source_of<KV>(a, r, 0, b.kv_head, true);
     pl_group_source<KV>       values_from = source_of<KV>(a, r, 1, b.kv_head, true);
     values_from.head += d0, values_from.hd -= d0;
     for (int run = least; run <= most; run *= 2) {
-        float     max[2] = {-INFINITY, -INFINITY}, sum[2] = {}, o[OWN / 2][2][4][4] = {};
-        const int keys[2] = {keys_among(s, warp * FEW + lane / 4, run, part),
-                             keys_among(s, warp * FEW + lane / 4 + 8, run, part)};
-        const int from_key[2] = {s.first[warp * FEW + lane / 4], s.first[warp * FEW + lane / 4 + 8]};
-        const int end = most_keys(s, 0, TILE, run, part), own_end = most_keys(s, warp * FEW, FEW, run, part);
-        const int g0 = first_group(s, TILE, run, part), next = (part + 1) * run;
+        float     max[2] = {-INFINITY, -INFINITY}, sum[2] = {}, o[HELD / 2][2][4][4] = {};
+        const int keys[2] = {keys_among(s, set * FEW + lane / 4, run, part),
+                             keys_among(s, set * FEW + lane / 4 + 8, run, part)};
+        const int from_key[2] = {s.first[set * FEW + lane / 4], s.first[set * FEW + lane / 4 + 8]};
+        const int end = most_keys(s, 0, ALL, run, part);
+        const int own_end = c0 < OWN ? most_keys(s, set * FEW, FEW, run, part) : 0;
+        const int g0 = first_group(s, ALL, run, part), next = (part + 1) * run;
         const int g1 = groups_of(end) < next ? groups_of(end) : next;
         auto      fetch = [&](int g) {
             const int at = (g - g0) & 1, seen = seen_of(end, g);
@@ -438,47 +285,144 @@ static __device__ __forceinline__ void many_part(const cached &a, many_room<CHUN
             if (g * PL_WARP < own_end) {
                 const pl_group_seen seen[2] = {seen_of(keys[0], from_key[0], g), seen_of(keys[1], from_key[1], g)};
                 float               m[2], t[2], before[2] = {}, own[2] = {};
-                pl_group_share(room.q[warp], key, value, seen, a.scale, a.cap, m, t,
+                pl_group_share(room.q[set], key, value, seen, a.scale, a.cap, m, t, c0, c0 + HELD,
                                [&](int c, const float x[2][4][4]) {
-                                   for (int i = 0; i < 2 && c == 0; i++)
+                                   for (int i = 0; i < 2 && c == c0; i++)
                                        if (seen[i].to) fold_factors(&max[i], &sum[i], m[i], t[i], &before[i], &own[i]);
-                                   fold_values(o[c / 2], x, seen, before, own);
+                                   fold_values(o[(c - c0) / 2], x, seen, before, own);
                                });
             }
             __syncthreads(); // the buffer is free
         }
         // All that was fetched has been waited for.
         for (int i = 0; i < 2; i++) {
-            const int of = warp * FEW + lane / 4 + 8 * i;
-            if (!keys[i] || lane % 4 || share) continue;
+            const int of = set * FEW + lane / 4 + 8 * i;
+            if (!keys[i] || lane % 4 || share || c0 > 0) continue;
             float *to = part_of(a, b.row0 + of / a.heads, b.head0 + of % a.heads, part);
             to[0] = max[i], to[1] = sum[i];
         }
 #pragma unroll
-        for (int c = 0; c < OWN; c += 2)
-            pl_group_fours<KV>(c, o[c / 2], [&](int i, int d, const float4 &v) {
-                const int of = warp * FEW + lane / 4 + 8 * i;
-                if (!keys[i] || d0 + d >= a.hd) return;
+        for (int c = 0; c < HELD; c += 2)
+            pl_group_fours<KV>(c0 + c, o[c / 2], [&](int i, int d, const float4 &v) {
+                const int of = set * FEW + lane / 4 + 8 * i;
+                if (!keys[i] || d0 + d >= a.hd || c0 >= OWN) return;
                 *(float4 *)(part_of(a, b.row0 + of / a.heads, b.head0 + of % a.heads, part) + VALUES + d0 + d) = v;
             });
     }
 }
 
-// Two blocks share a multiprocessor: while one waits for keys, or turns them into pairs, the other computes. Grid: as
-// above, key heads' runs times shares of their values.
-template <int CHUNKS, typename KV> static __global__ void __launch_bounds__(THREADS, 2) many_kernel(cached a) {
+// Two blocks and more share a multiprocessor: while one waits for keys, or turns them into pairs, the other computes.
+// Grid: each takes every gridDim.x-th part; key heads times runs of their query heads, times shares of their values;
+// tiles of rows.
+template <int CHUNKS, typename KV, bool MANY>
+static __global__ void __launch_bounds__(THREADS, MANY || CHUNKS > 4 ? 2 : 3) tile_kernel(cached a) {
     pl_previous_done();
-    many_room<CHUNKS, KV> &room = *(many_room<CHUNKS, KV> *)pl_dynamic_shared();
-    const int              lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
-    const int              row0 = (int)blockIdx.z * a.tile, rows = a.rows - row0 < a.tile ? a.rows - row0 : a.tile;
-    const int              shares = many_shares<CHUNKS>, share = (int)blockIdx.y % shares;
-    const queries          b = queries_of(a, (int)blockIdx.y / shares, row0, rows);
-    look(room.s, a, b, TILE);
-    const int parts = parts_of(room.s, TILE);
+    tile_room<CHUNKS, KV, MANY> &room = *(tile_room<CHUNKS, KV, MANY> *)pl_dynamic_shared();
+    const int                    me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
+    const int     row0 = (int)blockIdx.z * a.tile, rows = a.rows - row0 < a.tile ? a.rows - row0 : a.tile;
+    const int     shares = tile_shares<CHUNKS, MANY>, share = (int)blockIdx.y % shares;
+    const queries b = queries_of(a, (int)blockIdx.y / shares, row0, rows);
+    look(room.s, a, b, tile_queries<MANY>);
+    const int parts = parts_of(room.s, tile_queries<MANY>);
     if ((int)blockIdx.x >= parts) return;
-    take_queries<CHUNKS, KV, PL_WARP>(room.q[warp], a, b, warp * FEW, lane);
+    if (MANY)
+        take_queries<CHUNKS, KV, PL_WARP>(room.q[MANY ? warp : 0], a, b, warp * FEW, lane);
+    else
+        take_queries<CHUNKS, KV, THREADS>(room.q[0], a, b, 0, me);
     for (int part = (int)blockIdx.x; part < parts; part += (int)gridDim.x)
-        many_part(a, room, b, part, parts, share);
+        tile_part<CHUNKS, KV, MANY>(a, room, b, part, parts, share);
+}
+
+// ---- a branch's groups, one after the other -------------------------------------------------------------------------
+
+// Shared memory of a block of at most 16 queries, by pieces.
+template <int CHUNKS, typename KV> struct few_room {
+    static_assert(FEW * pl_group_width<CHUNKS> * sizeof(float) <= sizeof(pl_group_tile<CHUNKS, KV>), "a group's share");
+    pl_group_tile<CHUNKS, KV>         keys, values; // then, in the keys' place, the group's share
+    pl_group_queries<CHUNKS>          q;
+    float                             o[FEW * pl_group_width<CHUNKS>], max[FEW], sum[FEW]; // what has been folded
+    float                             group_max[FEW], group_sum[FEW];
+    __device__ __forceinline__ float *share() { return (float *)&keys; }
+};
+
+// Folds groups g0..g1 - 1 into the room's state; query i of n sees keys from_key[i] up to keys[i], at most `end`.
+template <int CHUNKS, typename KV>
+static __device__ __forceinline__ void fold_groups(const cached &a, few_room<CHUNKS, KV> &room, const pl_kvrow &r,
+                                                   int kv_head, const int *keys, const int *from_key, int n, int end,
+                                                   int g0, int g1) {
+    constexpr int             WIDTH = pl_group_width<CHUNKS>;
+    const int                 me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
+    const pl_group_source<KV> from[2] = {source_of<KV>(a, r, 0, kv_head, false),
+                                         source_of<KV>(a, r, 1, kv_head, false)};
+    for (int g = g0; g < g1; g++) {
+        pl_group_stage(room.keys, from[0], g * PL_WARP, seen_of(end, g), me, THREADS);
+        pl_copy_commit();
+        pl_group_stage(room.values, from[1], g * PL_WARP, seen_of(end, g), me, THREADS);
+        pl_copy_commit();
+        pl_copy_wait<1>();
+        pl_group_split<CHUNKS, false>(room.keys, me, THREADS);
+        pl_copy_wait<0>();
+        pl_group_split<CHUNKS, true>(room.values, me, THREADS);
+        __syncthreads(); // the queries are there too
+        if (warp == 0) {
+            float               max[2], sum[2], *share = room.share();
+            const int           first = lane / 4;
+            const pl_group_seen seen[2] = {first < n ? seen_of(keys[first], from_key[first], g) : NOTHING,
+                                           first + 8 < n ? seen_of(keys[first + 8], from_key[first + 8], g) : NOTHING};
+            pl_group_share(room.q, room.keys, room.values, seen, a.scale, a.cap, max, sum, 0, CHUNKS,
+                           [&](int c, const float o[2][4][4]) {
+                               if (c == 0) __syncwarp(); // the keys have been read
+                               pl_group_fours<KV>(c, o, [&](int i, int d, const float4 &v) {
+                                   if (first + 8 * i < n) *(float4 *)&share[(first + 8 * i) * WIDTH + d] = v;
+                               });
+                           });
+            for (int i = 0; i < 2 && lane % 4 == 0; i++)
+                room.group_max[first + 8 * i] = max[i], room.group_sum[first + 8 * i] = sum[i];
+        }
+        __syncthreads();
+        for (int e = me; e < n * WIDTH; e += THREADS) {
+            const int i = e / WIDTH;
+            float     to = room.max[i], of = room.sum[i], before, own;
+            if (g * PL_WARP >= keys[i]) continue;
+            fold_factors(&to, &of, room.group_max[i], room.group_sum[i], &before, &own);
+            room.o[e] = fmaf(room.share()[e], own, room.o[e] * before);
+        }
+        __syncthreads();
+        for (int i = me; i < n; i += THREADS) {
+            float before, own;
+            if (g * PL_WARP < keys[i])
+                fold_factors(&room.max[i], &room.sum[i], room.group_max[i], room.group_sum[i], &before, &own);
+        }
+        __syncthreads();
+    }
+}
+
+// The room's state from a part that the first launch has left (part < 0: nothing yet), and to it; n queries.
+template <int CHUNKS, typename KV>
+static __device__ __forceinline__ void start_state(few_room<CHUNKS, KV> &room, const cached &a, const queries &b, int n,
+                                                   int part) {
+    constexpr int WIDTH = pl_group_width<CHUNKS>;
+    for (int e = (int)threadIdx.x; e < n * WIDTH; e += THREADS) {
+        int          i = e / WIDTH, d = e % WIDTH, row = i / a.heads, head = i % a.heads;
+        bool         there = part >= 0 && row < b.rows && head < b.heads;
+        const float *from = there ? part_of(a, b.row0 + row, b.head0 + head, part) : NULL;
+        room.o[e] = there && d < a.hd ? from[VALUES + d] : 0;
+        if (d == 0) room.max[i] = there ? from[0] : -INFINITY, room.sum[i] = there ? from[1] : 0;
+    }
+    __syncthreads();
+}
+template <int CHUNKS, typename KV>
+static __device__ __forceinline__ void keep_state(const few_room<CHUNKS, KV> &room, const cached &a, const queries &b,
+                                                  int n, int part, const int *last) {
+    constexpr int WIDTH = pl_group_width<CHUNKS>;
+    for (int e = (int)threadIdx.x; e < n * WIDTH; e += THREADS) {
+        int i = e / WIDTH, d = e % WIDTH, row = i / a.heads, head = i % a.heads;
+        if (row >= b.rows || head >= b.heads || d >= a.hd || part > last[i]) continue;
+        float *to = part_of(a, b.row0 + row, b.head0 + head, part);
+        to[VALUES + d] = room.o[e];
+        if (d == 0) to[0] = room.max[i], to[1] = room.sum[i];
+    }
+    __syncthreads();
 }
 
 // ---- the second launch: branches, then parts in order ---------------------------------------------------------------
@@ -495,16 +439,16 @@ static __global__ void __launch_bounds__(THREADS, CHUNKS <= 4 ? 4 : 2) finish_ke
     int n = keys_of(r), groups = groups_of(n), shared = groups_of(shared_keys_of(a, r)), run = run_of(groups);
     int parts = (groups + run - 1) / run, first = first_of(a, r), first_part = first / PL_WARP / run;
     if (shared < groups) {
-        few_room<CHUNKS, KV> room(pl_dynamic_shared(), 1);
+        few_room<CHUNKS, KV> &room = *(few_room<CHUNKS, KV> *)pl_dynamic_shared();
         for (int i = me; i < FEW; i += THREADS)
             keys[i] = n, from_key[i] = first, last[i] = PARTS;
-        take_queries<CHUNKS, KV, THREADS>(*room.q, a, b, 0, me);
+        take_queries<CHUNKS, KV, THREADS>(room.q, a, b, 0, me);
         // All of it is there behind start_state's barrier.
         for (int p = shared / run > first_part ? shared / run : first_part; p < parts; p++) {
             int g0 = p * run > shared ? p * run : shared, g1 = (p + 1) * run < groups ? (p + 1) * run : groups;
             start_state(room, a, b, b.heads, g0 > p * run ? p : -1);
             if (g0 < first / PL_WARP) g0 = first / PL_WARP;
-            fold_groups(a, room, 1, r, false, b.kv_head, keys, from_key, b.heads, n, g0, g1, [] {});
+            fold_groups(a, room, r, b.kv_head, keys, from_key, b.heads, n, g0, g1);
             keep_state(room, a, b, b.heads, p, last);
         }
     }
@@ -559,30 +503,27 @@ static int tile_rows(const pl_kvrow *row, int rows, int most) {
 }
 
 template <int CHUNKS, typename KV> static void forward_of(pl_ctx *ctx, cached a, const pl_kvrow *on_host) {
-    using few = few_room<CHUNKS, KV>;
-    using large = many_room<CHUNKS, KV>;
+    using many_room = tile_room<CHUNKS, KV, true>;
     const int    per_kv = a.nh / a.nkv;
     const size_t room = pl_cuda_state_of(ctx)->room, fixed = 8192; // of static shared memory, at most
-    int          tiles = WARPS;
-    while (tiles > 1 && few::bytes(tiles) + fixed > room)
-        tiles /= 2;
     a.heads = per_kv < FEW ? per_kv : FEW;
     a.tile = tile_rows(on_host, a.rows, TILE / a.heads);
     // Half a block's worth of many is done sooner by twice as many blocks of few.
-    bool many = a.tile * a.heads > TILE / 2 && sizeof(large) + fixed <= room;
+    const bool many = a.tile * a.heads > TILE / 2 && sizeof(many_room) + fixed <= room;
     if (!many) a.tile = tile_rows(on_host, a.rows, FEW / a.heads);
     // About as many blocks as have room at a time: lengths do not show, and none is there for nothing but to end.
-    const int64_t heads = a.nkv * pl_ceil_div(per_kv, a.heads), shares = many ? many_shares<CHUNKS> : 1;
+    const int64_t heads = a.nkv * pl_ceil_div(per_kv, a.heads), shares = many ? tile_shares<CHUNKS, true> : 1;
     const int64_t others = heads * shares * pl_ceil_div(a.rows, a.tile);
-    const int64_t at_once = pl_cuda_state_of(ctx)->sms * (many ? 2 : 1) / others;
+    const int64_t at_once = pl_cuda_state_of(ctx)->sms * (many || CHUNKS > 4 ? 2 : 3) / others;
     pl_grid grid(at_once < 1 ? 1 : at_once < PARTS ? at_once : PARTS, heads * shares, pl_ceil_div(a.rows, a.tile));
     if (many)
-        PL_LAUNCH_EARLY_ROOM(ctx, "attention", (many_kernel<CHUNKS, KV>), grid, THREADS, sizeof(large), a);
+        PL_LAUNCH_EARLY_ROOM(ctx, "attention", (tile_kernel<CHUNKS, KV, true>), grid, THREADS, sizeof(many_room), a);
     else
-        PL_LAUNCH_EARLY_ROOM(ctx, "attention", (few_kernel<CHUNKS, KV>), grid, THREADS, few::bytes(tiles), a, tiles);
+        PL_LAUNCH_EARLY_ROOM(ctx, "attention", (tile_kernel<CHUNKS, KV, false>), grid, THREADS,
+                             sizeof(tile_room<CHUNKS, KV, false>), a);
     a.ahead = pl_ahead{};
-    PL_LAUNCH_EARLY_ROOM(ctx, "attention", (finish_kernel<CHUNKS, KV>), pl_grid(heads, a.rows), THREADS, few::bytes(1),
-                         a);
+    PL_LAUNCH_EARLY_ROOM(ctx, "attention", (finish_kernel<CHUNKS, KV>), pl_grid(heads, a.rows), THREADS,
+                         sizeof(few_room<CHUNKS, KV>), a);
 }
 
 // The paths of all rows as kernels are to read them: how far they are from where the rows say; 0 where they are read

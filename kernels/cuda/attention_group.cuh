@@ -331,12 +331,12 @@ static __device__ __forceinline__ void pl_group_values(float o[2][4][4], const u
 
 // The group's share of this warp's queries, of which lane 4g + t has g (0) and g + 8 (1), seeing seen[i], with scores
 // capped where cap > 0: maximum, sum of exp(score - maximum), the same in all four lanes, and the same sum times
-// values, all chunks or some of a head's, 64 elements at a time: emit(c, o), o as pl_group_values has it.
+// values, chunks c0 to c1 of those that `value` has, 64 elements at a time: emit(c, o), o as pl_group_values has it.
 template <int CHUNKS, int VALUE_CHUNKS, typename KV, typename Emit>
 static __device__ __forceinline__ void
 pl_group_share(const pl_group_queries<CHUNKS> &q, const pl_group_tile<CHUNKS, KV> &key,
                const pl_group_tile<VALUE_CHUNKS, KV> &value, const pl_group_seen seen[2], float scale, float cap,
-               float max[2], float sum[2], Emit emit) {
+               float max[2], float sum[2], int c0, int c1, Emit emit) {
     const int t = (int)threadIdx.x % 4;
     float     s[4][4] = {};
     pl_group_scores(s, q, key);
@@ -372,7 +372,7 @@ pl_group_share(const pl_group_queries<CHUNKS> &q, const pl_group_tile<CHUNKS, KV
         sum[i] = pl_attn_four_sum(total);
     }
 #pragma unroll
-    for (int c = 0; c < VALUE_CHUNKS; c += 2) {
+    for (int c = c0; c < c1; c += 2) {
         float o[2][4][4] = {};
         pl_group_values(o, p, value, c);
         emit(c, o);

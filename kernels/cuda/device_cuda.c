@@ -229,7 +229,8 @@ bool PL_CUDA(enter)(pl_ctx *ctx) {
     return fits(ctx, cudaSetDevice(gpu_of(ctx)->number), "device");
 }
 
-// Of a call that waited, so that what it says may be an op's (CUDA_LAUNCH_BLOCKING=1 says which).
+// Of a call that waited, or may tell what came of others, so that what it says may be an op's (CUDA_LAUNCH_BLOCKING=1
+// says which).
 static bool waited(pl_ctx *ctx, cudaError_t e, const char *call) {
     char doing[96];
     snprintf(doing, sizeof doing, "%s, op %s or one before it", call, pl_cuda_state_of(ctx)->op);
@@ -353,7 +354,7 @@ void *PL_CUDA(capture)(pl_ctx *ctx, const uint8_t *bytes, size_t n) {
 }
 
 void PL_CUDA(replay)(pl_ctx *ctx, void *graph) {
-    fits(ctx, cudaGraphLaunch((cudaGraphExec_t)graph, stream_of(ctx)), "graph");
+    waited(ctx, cudaGraphLaunch((cudaGraphExec_t)graph, stream_of(ctx)), "graph");
 }
 
 void PL_CUDA(drop)(void *graph) {
