@@ -16,7 +16,7 @@
 #include "kernels/cuda/rounded.cuh"
 
 constexpr int PARTS = 32; // of one row, at most
-constexpr int RUN = 1;    // groups of a part, at least: of short contexts all multiprocessors have some
+constexpr int RUN = 2;    // groups of a part, at least: some for all multiprocessors, and of 60 rows few parts to add
 constexpr int ROWS = 64;  // of one launch: bounds the parts' memory
 constexpr int MOST_HD = 256;
 constexpr int FEW = PL_GROUP_QUERIES; // queries of a warp, at most; of a block that takes few
@@ -473,7 +473,7 @@ static __global__ void __launch_bounds__(THREADS, CHUNKS <= 4 ? 4 : 2) finish_ke
     for (int e = me; e < b.heads * fours; e += THREADS) {
         int    i = e / fours, d = e % fours * 4;
         float4 o = {0, 0, 0, 0};
-#pragma unroll 8
+#pragma unroll 16
         for (int p = first_part; p < parts; p++) {
             const float4 v = *(const float4 *)(part_of(a, m, b.head0 + i, p) + VALUES + d);
             const float  w = weight[i][p];

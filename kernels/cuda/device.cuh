@@ -96,9 +96,10 @@ static __device__ __forceinline__ void pl_previous_done() {
 #endif
 }
 
-// The block's dynamic shared memory, 16-byte aligned; its size is the launch's.
+// The block's dynamic shared memory, from a line of 128 bytes on, so that copies of whole lines stay whole; its size is
+// the launch's.
 static __device__ __forceinline__ void *pl_dynamic_shared() {
-    extern __shared__ uint4 pl_dynamic_bytes[];
+    extern __shared__ __align__(128) uint4 pl_dynamic_bytes[];
     return pl_dynamic_bytes;
 }
 

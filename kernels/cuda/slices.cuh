@@ -1,4 +1,4 @@
-// A product of many rows whose slices nobody has added yet.
+// A product whose slices nobody has added yet.
 //
 // Blocks that share panels leave their sums by slices (linear.cu), and a launch adds them: it reads what they left in
 // the second-level cache and writes y, which the launch after it reads again. So where that one can, it adds them

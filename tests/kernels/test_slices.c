@@ -1,4 +1,4 @@
-// What a product of many rows leaves in slices (kernels/cuda/slices.cuh): whatever comes next, and whether it adds them
+// What a product leaves in slices (kernels/cuda/slices.cuh): whatever comes next, and whether it adds them
 // or has them added, the bits are those of a device that is waited for after each op. PACELINE_TEST_DEVICE names a GPU.
 #define PL_CUDA_SUFFIX emulated
 #include "kernels/base/rng.h"

@@ -43,7 +43,7 @@ struct machine { // of the thread that runs a block
     alignas(64) uint8_t slot[2][MAX_THREADS][SLOT]; // exchanges alternate, so that one barrier each is enough
     unsigned              turn_of[MAX_THREADS];
     const pl_cuda_launch *l;
-    alignas(16) uint8_t room[ROOM];
+    alignas(128) uint8_t room[ROOM];
 };
 
 const pl_emu_watcher        *pl_emu_watch;

@@ -12,13 +12,14 @@
 #include <algorithm>
 #include <cmath>
 #include <link.h>
+#include <set>
 #include <stdlib.h>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 namespace {
-constexpr int WARP = 32, MOST = 1024, BANKS = 32, SECTOR = 32, PAGE = 4096, CACHED = 1024;
+constexpr int WARP = 32, MOST = 1024, BANKS = 32, SECTOR = 32, LINE = 128, PAGE = 4096, CACHED = 1024;
 enum kind : uint8_t { LOAD, STORE, SHARED_LOAD, SHARED_STORE, COPY, WAIT, ATOMIC, FENCE, AHEAD };
 
 struct event {
@@ -27,6 +28,7 @@ struct event {
     uint32_t    bytes;
     kind        what;
     bool        far, write;
+    uintptr_t   to = 0; // COPY
 };
 
 struct lane {
@@ -144,9 +146,9 @@ void keep(const void *site, const void *p, size_t bytes, bool write) {
     keep_event(e);
 }
 
-void keep_other(kind what, const void *p, size_t bytes) {
+void keep_other(kind what, const void *p, size_t bytes, const void *to = NULL) {
     if (!counting) return;
-    event e = {NULL, (uintptr_t)p, (uint32_t)bytes, what, false, false};
+    event e = {NULL, (uintptr_t)p, (uint32_t)bytes, what, false, false, (uintptr_t)to};
     if (what == ATOMIC) {
         if (of_block(counting, p)) return;
         counting->joins = true;
@@ -195,6 +197,19 @@ int wavefronts_of(const request &r) {
     into->shared += weight;
     into->wavefronts += weight * all;
     return all;
+}
+
+// Copies of 16 bytes go by quarters of the warp: one that takes other than whole lines to whole lines is split.
+void count_split(const request &r) {
+    if (r.e.bytes < 16) return;
+    for (int first = 0; first < r.n; first += 8) {
+        std::set<std::pair<uintptr_t, uintptr_t>> pieces;
+        const int                                 n = std::min(8, r.n - first);
+        for (int i = first; i < first + n; i++)
+            pieces.insert({r.of[i].at / LINE, r.of[i].to / LINE});
+        into->copied += weight * n * r.e.bytes;
+        if ((int)pieces.size() * LINE > n * (int)r.e.bytes) into->split += weight * n * r.e.bytes;
+    }
 }
 
 void in_flight(clock_of &c, double until) {
@@ -251,6 +266,7 @@ void take(warp &w, const request &r) {
             if (how == PL_PESSIMISTIC) c.now = std::max(c.now, c.copied);
             c.now += of(PL_GPU_NEAR, how);
         }
+        if (r.e.what == COPY && how == PL_CENTRAL && r.e.far) count_split(r);
         if (r.e.what == COPY) {
             const double there = c.now + of(r.e.far ? PL_GPU_FAR : PL_GPU_NEAR, how);
             c.copied = std::max(c.copied, there);
@@ -387,8 +403,8 @@ const pl_emu_watcher watcher = {
             if (counting) counting->waited[pl_emu.thread.x] = 1;
         },
     .copy_begins =
-        [](void *, const void *from, size_t bytes, bool there) {
-            if (there) keep_other(COPY, from, bytes);
+        [](void *to, const void *from, size_t bytes, bool there) {
+            if (there) keep_other(COPY, from, bytes, to);
         },
     .copy_ends = [](void *, size_t) {},
     .exchanged = exchanged,

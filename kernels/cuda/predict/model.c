@@ -28,7 +28,8 @@ static double resident(const pl_predicted_kernel *k) {
 
 // Seconds that memory needs for a launch's bytes.
 static double streaming(const pl_counted *c, int how) {
-    const double read = c->far - c->written, least = fmin(read, c->written);
+    const double whole = c->copied > 0 ? 1 - c->split / c->copied * (1 - 1 / pl_gpu(PL_GPU_SPLIT, how)) : 1;
+    const double read = (c->far - c->written) * whole, least = fmin(read, c->written);
     return 2 * least / pl_gpu(PL_GPU_COPY, how) + (read - least) / pl_gpu(PL_GPU_READ, how) +
            (c->written - least) / pl_gpu(PL_GPU_COPY, how);
 }

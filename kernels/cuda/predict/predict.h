@@ -23,7 +23,8 @@
 //                 round) until a global store, barrier, shuffle or tensor core's product needs them, or until one place
 //                 has been loaded UNROLL times (what a compiler batches of a loop). Latency: the memory's for
 //                 blocks of memory larger than the L2, else the L2's
-//   cp.async      issues likewise and is waited for where the code waits
+//   cp.async      issues likewise and is waited for where the code waits; memory gives SPLIT of its rate where eight
+//                 lanes take other than whole lines of 128 bytes to whole lines of shared memory
 //   fence         a round trip to the L2; at its pessimistic end it waits for all copies under way too
 //   shared        wavefronts: the most words that one bank has to give, a quarter or half of the warp at a time for
 //                 accesses of 16 and 8 bytes; a latency before they are used
@@ -73,6 +74,7 @@ typedef struct pl_counted {
     double  shared, wavefronts;             // requests of shared memory
     double  far, written, ahead;            // bytes from and to memory; of these written; asked for before it waits
     double  fetched;                        // bytes that it asks into the L2 for a launch behind it
+    double  copied, split;                  // bytes of copies of 16 from memory; of these in parts of lines
     double  products;                       // of tensor cores: m16n8k16
     double  warpgroup, exponentials;        // flops by wgmma, exponentials: of launches that are described, not counted
     double  most_rounds;                    // rounds of dependent loads of the slowest warp
