@@ -6,8 +6,8 @@ extern "C" {
 #include "kernels/op/gatherdot.h"
 }
 
-// Listed rows of a BF16 matrix, row-major or in panels; id < 0: zeros. A lane copies what it will read itself: 4 columns
-// of rows 4g + r and 4g + r + 32 in its r-th 16 bytes.
+// Listed rows of a BF16 matrix, row-major or in panels; id < 0: zeros. A lane copies what it will read itself: 4
+// columns of rows 4g + r and 4g + r + 32 in its r-th 16 bytes.
 struct listed_source {
     const uint16_t                     *w;
     const int32_t                      *id; // [64] in shared memory
@@ -74,12 +74,13 @@ static __device__ __forceinline__ void take_ids(const gatherdot &a, int32_t *own
 
 // One row of x; units are the slices.
 struct listed {
-    typedef listed_source           source_type;
-    const float                    *x;
-    int                             rows;
-    int64_t                         K;
-    listed_source                   first; // of group 0
-    float                          *total; // [128] in shared memory
+    typedef listed_source source_type;
+    static constexpr bool KEEPS = false;
+    const float          *x;
+    int                   rows;
+    int64_t               K;
+    listed_source         first; // of group 0
+    float                *total; // [128] in shared memory
     struct unit_type {
         int slice;
     };
@@ -95,7 +96,7 @@ struct listed {
     __device__ __forceinline__ void emit(const unit_type &u, int group, int row, int, float sum, float before) const {
         total[group * PL_PANEL + row] = u.slice ? before + sum : sum;
     }
-    template <int NB> __device__ __forceinline__ void done(const unit_type &) const {}
+    template <int NB> __device__ __forceinline__ void done(const unit_type &, const float *) const {}
 };
 
 static __global__ void __launch_bounds__(PL_BLOCK, pl_resident(1)) listed_kernel(gatherdot a) {

@@ -1,18 +1,20 @@
 // The fused head: projection, the k best and the log-sum-exp, no logits in memory.
 //
 // A block goes through its pairs of panels one after the other, each through all slices of K: linear's products and
-// bits (panel.cuh). A pair's sums wait in a slot, slice by slice; when the last is there they are added in order, by a
-// warp for each row of x, and what the row wants of the 128 results is taken at once: the k best, beside those that the
-// block has kept of its pairs before, and each panel's share in the log-sum-exp. A second launch, a block for each
-// row, has the best of what blocks kept, and adds the shares in an order that the number of panels alone fixes. How
-// pairs are dealt to blocks does not show: the best are the best, and a share is one warp's.
+// bits (panel.cuh). Threads add a pair's slices in order as they come. When the last is there a warp for each row of x
+// takes at once what the row wants of the 128 results: the k best, beside those that the block has kept of its pairs
+// before, and each panel's share in the log-sum-exp. A second launch, a block for each row, has the best of what blocks
+// kept, and adds the shares in an order that the number of panels alone fixes. How pairs are dealt to blocks does not
+// show: the best are the best, and a share is one warp's.
 //
-// Blocks have as many units (a pair by a slice) each, so a pair may begin in one and end in another: the block that
-// comes last adds. A block has a slot for the pairs that are its own, one after the other, and one for the pair that it
-// begins and others end, who may be there first.
+// Blocks have as many units (a pair by a slice) each, so a pair may begin in one and end in another. Such a pair's sums
+// wait in a slot in memory, slice by slice, and the block that comes last adds: a block has a slot for the pair that it
+// begins and others end, who may be there first, and one for the others. Results of a pair of its own wait for those
+// warps where it has all of them: of up to 8 rows in shared memory, of more in the latter slot.
 // Lists that are too long for a warp (PL_TOPK_MAX) have a key for each row of the support in memory instead.
 #include "kernels/cuda/panel.cuh"
 #include "kernels/cuda/select.cuh"
+#include "kernels/cuda/slices.cuh"
 extern "C" {
 #include "kernels/op/headtopk.h"
 }
@@ -28,6 +30,7 @@ typedef unsigned long long panel_rows; // a bit for each row of a panel
 
 struct head {
     typedef pl_panel_source source_type;
+    static constexpr bool   KEEPS = true;
     const uint8_t          *w;
     const float            *x;
     const uint16_t         *rounded;
@@ -43,14 +46,19 @@ struct head {
     // Of this block, set as it starts:
     uint32_t                first, end, slices; // its units; pairs go through all slices before the next
     uint32_t                begun;              // the block that began the first one's pair
-    mutable uint32_t        kept;               // whether `best` has something of this block
+    mutable uint32_t        kept;               // whether `best` or `held` has something of this block
     uint32_t                pad;
+    static constexpr int    HELD = PL_TOPK_MAX / PL_WARP;
+    mutable pl_key          held[HELD]; // a lane's best of the warp's row, where there are at most 8: to `best` at last
 
     __device__ __forceinline__ void deal() {
         const int64_t b = blockIdx.x, blocks = gridDim.x;
         slices = (uint32_t)((K + PL_SLICE - 1) / PL_SLICE);
         const int64_t units = (panels + PL_GROUPS - 1) / PL_GROUPS * slices;
         first = (uint32_t)(b * units / blocks), end = (uint32_t)((b + 1) * units / blocks), kept = 0;
+#pragma unroll
+        for (int o = 0; o < HELD; o++)
+            held[o] = 0;
         // Unit u's block is the last that begins at u or before.
         if (first < end) begun = (uint32_t)(((first / slices * slices + 1) * blocks - 1) / units);
     }
@@ -77,17 +85,36 @@ struct head {
         if (panel < 0) panel = panel_of(of.pair, 0); // read twice, kept once
         return pl_panel_source{(const uint4 *)(w + panel * ((K + 1) / 2) * PL_PANEL * 4)};
     }
-    __device__ __forceinline__ float before(const unit_type &, int, int, int) const { return 0; }
-    __device__ __forceinline__ void  emit(const unit_type &of, int group, int row, int m, float sum, float) const {
-         slot(slot_of(of.pair), (uint32_t)of.slice, m)[group * PL_PANEL + row] = sum;
+    // Of a pair's units those that are this block's.
+    __device__ __forceinline__ uint32_t own_of(uint32_t pair) const {
+        const uint32_t begins = pair * slices, ends = begins + slices;
+        return (ends < end ? ends : end) - (begins < first ? first : begins);
     }
-    template <int NB> __device__ __forceinline__ void done(const unit_type &of) const {
+    __device__ __forceinline__ float emit(const unit_type &of, int group, int row, int m, float sum,
+                                          float before) const {
+        if (own_of(of.pair) < slices) slot(slot_of(of.pair), (uint32_t)of.slice, m)[group * PL_PANEL + row] = sum;
+        return of.slice ? before + sum : sum;
+    }
+    __device__ __forceinline__ float4 emit_four(const unit_type &of, int group, int row, int m, const float4 &sum,
+                                                float4 total) const {
+        if (of.slice)
+            pl_add(total, sum);
+        else
+            total = sum;
+        const bool whole = own_of(of.pair) == slices;
+        if (!whole)
+            *(float4 *)&slot(slot_of(of.pair), (uint32_t)of.slice, m)[group * PL_PANEL + row] = sum;
+        else if (of.slice + 1 == (int)slices)
+            *(float4 *)&slot(blockIdx.x, 0, m)[group * PL_PANEL + row] = total;
+        return total;
+    }
+    template <int NB> __device__ __forceinline__ void done(const unit_type &of, const float *sums) const {
         __shared__ unsigned last;
-        const uint32_t      pair = of.pair, begins = pair * slices, u = begins + (uint32_t)of.slice;
-        const uint32_t      own = u + 1 - (begins < first ? first : begins);
-        if (u + 1 < begins + slices && u + 1 < end) return;
-        __syncthreads();    // all have emitted
-        if (own < slices) { // others have units of this pair
+        const uint32_t      pair = of.pair, own = own_of(pair), u = pair * slices + (uint32_t)of.slice;
+        if (of.slice + 1 < (int)slices && u + 1 < end) return;
+        __syncthreads(); // all have emitted
+        const bool alone = own == slices;
+        if (!alone) { // others have units of this pair
             if (threadIdx.x == 0) {
                 pl_fence();
                 unsigned  *count = ticket + slot_of(pair);
@@ -101,7 +128,7 @@ struct head {
             __syncthreads();
             if (!last) return;
         }
-        keep(pair, slot_of(pair));
+        keep<NB == 1>(pair, alone ? sums : NULL, slot_of(pair), !alone ? slices : NB == 1 ? 0 : 1); // once: it is much
     }
 
     // Of a row's results of a pair, v[e] of column lane + 32 e (-infinity where it is not in the support): its panels'
@@ -115,42 +142,46 @@ struct head {
             if (threadIdx.x % PL_WARP == 0) lse[m * most + panel[g]] = share{max, sum};
         }
     }
-    // Its best of a pair's keys, beside those that were kept.
-    __device__ __forceinline__ void put_best(int m, const pl_key of[PL_GROUPS * 2]) const {
-        constexpr int OWN = PL_TOPK_MAX / PL_WARP;
-        const int     lane = (int)threadIdx.x % PL_WARP;
-        pl_key       *to = best + ((int64_t)m * gridDim.x + blockIdx.x) * k, key[PL_GROUPS * 2 + OWN], own[OWN];
-#pragma unroll
-        for (int o = 0; o < OWN; o++)
-            own[o] = kept && lane + o * PL_WARP < k ? to[lane + o * PL_WARP] : 0;
-        const pl_key least = __shfl_sync(PL_FULL, k > PL_WARP ? own[OWN - 1] : own[0], (k - 1) % PL_WARP);
+    // Where the block's best of a row are.
+    __device__ __forceinline__ pl_key *best_of(int m) const {
+        return best + ((int64_t)m * gridDim.x + blockIdx.x) * k;
+    }
+    // `own` are a row's best that were kept; true if of a pair's keys some are better, and then they are among them.
+    __device__ __forceinline__ bool put_best(pl_key own[HELD], const pl_key of[PL_GROUPS * 2]) const {
+        const int    lane = (int)threadIdx.x % PL_WARP;
+        pl_key       key[PL_GROUPS * 2 + HELD];
+        const pl_key least = __shfl_sync(PL_FULL, k > PL_WARP ? own[HELD - 1] : own[0], (k - 1) % PL_WARP);
         bool         more = !kept;
 #pragma unroll
         for (int e = 0; e < PL_GROUPS * 2; e++) {
             key[e] = of[e];
             more |= of[e] > least;
         }
-        if (!__any_sync(PL_FULL, more)) return;
+        if (!__any_sync(PL_FULL, more)) return false;
 #pragma unroll
-        for (int o = 0; o < OWN; o++)
+        for (int o = 0; o < HELD; o++)
             key[PL_GROUPS * 2 + o] = own[o];
         for (int i = 0; i < k; i++) {
             const pl_key found = pl_take_best(key);
 #pragma unroll
-            for (int o = 0; o < OWN; o++)
+            for (int o = 0; o < HELD; o++)
                 if (lane + o * PL_WARP == i) own[o] = found;
         }
-#pragma unroll
-        for (int o = 0; o < OWN; o++)
-            if (lane + o * PL_WARP < k) to[lane + o * PL_WARP] = own[o];
+        return true;
     }
-    // A pair whose sums are all in the slot `at`, and seen by this block. Rows are always the same warp's.
-    __device__ __forceinline__ void keep(uint32_t pair, uint32_t at) const {
+    // A pair whose results all are in `sums` (pl_part_at; n is 0), or to be added up of n slices in the slot `at`, and
+    // seen by this block. Rows are always the same warp's.
+    template <bool FEW>
+    __device__ __forceinline__ void keep(uint32_t pair, const float *sums, uint32_t at, uint32_t n) const {
         constexpr int EACH = PL_GROUPS * 2;
         static_assert(PL_PANEL == 2 * PL_WARP, "two results a lane of each panel");
         const int  lane = (int)threadIdx.x % PL_WARP;
         int64_t    panel[PL_GROUPS];
         panel_rows there[PL_GROUPS];
+        if ((int)threadIdx.x / PL_WARP >= rows) { // others' rows
+            kept = 1;
+            return;
+        }
 #pragma unroll
         for (int g = 0; g < PL_GROUPS; g++) {
             panel[g] = panel_of(pair, g);
@@ -160,41 +191,79 @@ struct head {
                        : left >= PL_PANEL ? ~(panel_rows)0
                                           : ((panel_rows)1 << left) - 1;
         }
-        for (int m = (int)threadIdx.x / PL_WARP; m < rows; m += PL_WARPS) {
-            float  v[EACH] = {};
-            pl_key key[EACH];
-#pragma unroll 4
-            for (uint32_t s = 0; s < slices; s++)
+        auto ask = [&](int m, float v[EACH], pl_key own[HELD]) {
+#pragma unroll
+            for (int o = 0; o < HELD; o++)
+                own[o] = FEW ? held[o] : kept && lane + o * PL_WARP < k ? best_of(m)[lane + o * PL_WARP] : 0;
+#pragma unroll
+            for (int e = 0; e < EACH; e++)
+                v[e] = FEW && sums ? sums[pl_part_at(e / 2, lane + e % 2 * PL_WARP, m)] : 0;
+#pragma unroll 2
+            for (uint32_t s = 0; s < n; s++)
 #pragma unroll
                 for (int e = 0; e < EACH; e++)
                     v[e] += pl_load_fresh(slot(at, s, m) + lane + e * PL_WARP);
+        };
+        auto take = [&](int m, float v[EACH], pl_key own[HELD]) {
+            pl_key key[EACH];
+            bool   nan = false;
 #pragma unroll
             for (int e = 0; e < EACH; e++) {
-                const int     row = lane + e % 2 * PL_WARP;
-                const int64_t n = panel[e / 2] * PL_PANEL + row;
-                const bool    mine = there[e / 2] >> row & 1;
-                if (mine && isnan(v[e]))
-                    atomicMin(&fault->nan, (unsigned long long)(row0 + m) << 32 | (unsigned long long)n);
+                const int  row = lane + e % 2 * PL_WARP;
+                const bool mine = there[e / 2] >> row & 1;
+                nan |= mine && isnan(v[e]);
                 v[e] = mine ? v[e] : -INFINITY;
-                key[e] = mine ? pl_key_of(v[e], (uint32_t)n) : 0;
+                key[e] = mine ? pl_key_of(v[e], (uint32_t)(panel[e / 2] * PL_PANEL + row)) : 0;
             }
+            if (nan)
+#pragma unroll
+                for (int e = 0; e < EACH; e++)
+                    if (isnan(v[e]))
+                        atomicMin(&fault->nan,
+                                  (unsigned long long)(row0 + m) << 32 |
+                                      (unsigned long long)(panel[e / 2] * PL_PANEL + lane + e % 2 * PL_WARP));
             if (lse) put_shares(m, panel, v);
             if (k > 0) {
-                put_best(m, key);
-                continue;
+                if (!put_best(own, key)) return;
+#pragma unroll
+                for (int o = 0; o < HELD; o++)
+                    if (FEW)
+                        held[o] = own[o];
+                    else if (lane + o * PL_WARP < k)
+                        best_of(m)[lane + o * PL_WARP] = own[o];
+                return;
             }
             pl_key *to = best + ((int64_t)m * ((most + PL_GROUPS - 1) / PL_GROUPS) + pair) * PL_UNIT + lane;
 #pragma unroll
             for (int e = 0; e < EACH; e++)
                 to[e * PL_WARP] = key[e];
+        };
+        float  v[EACH];
+        pl_key own[HELD];
+        int    m = (int)threadIdx.x / PL_WARP;
+        ask(m, v, own);
+        for (; m < rows; m += FEW ? PL_ROWS : PL_WARPS) { // a row's are under way while the one before is taken
+            float  v_next[EACH] = {};
+            pl_key own_next[HELD] = {};
+            if (!FEW && m + PL_WARPS < rows) ask(m + PL_WARPS, v_next, own_next);
+            take(m, v, own);
+#pragma unroll
+            for (int e = 0; e < EACH; e++)
+                v[e] = v_next[e];
+#pragma unroll
+            for (int o = 0; o < HELD; o++)
+                own[o] = own_next[o];
         }
         kept = 1;
     }
-    // Behind the last unit. A block that had no pair to keep anything of has nothing for all to read.
-    __device__ __forceinline__ void close() const {
-        if (kept) return;
-        for (int i = (int)threadIdx.x; i < rows * k; i += PL_BLOCK)
-            best[((int64_t)(i / k) * gridDim.x + blockIdx.x) * k + i % k] = 0;
+    // Behind the last unit: what was held, or zeros of a block that had no pair to keep anything of.
+    template <bool FEW> __device__ __forceinline__ void close() const {
+        const int lane = (int)threadIdx.x % PL_WARP;
+        if (kept && !FEW) return;
+        for (int m = (int)threadIdx.x / PL_WARP; m < rows; m += PL_WARPS)
+#pragma unroll
+            for (int o = 0; o < HELD; o++)
+                if (lane + o * PL_WARP < k) best_of(m)[lane + o * PL_WARP] = held[o];
     }
 };
 
@@ -260,7 +329,7 @@ template <int NB> static __global__ void __launch_bounds__(PL_BLOCK, pl_resident
     }
     h.deal();
     pl_stream<NB>(*(pl_room<NB> *)pl_dynamic_shared(), h, h.first, h.end);
-    h.close();
+    h.close<NB == 1>();
 }
 
 // The same with weights in fp32: whole rows at a time, as one slice.
@@ -269,6 +338,9 @@ static __global__ void __launch_bounds__(PL_BLOCK) head_chain_kernel(head h) {
     if (h.list) h.panels = *h.listed;
     const int64_t pairs = (h.panels + PL_GROUPS - 1) / PL_GROUPS, b = blockIdx.x, blocks = gridDim.x;
     h.slices = 1, h.kept = 0;
+#pragma unroll
+    for (int o = 0; o < head::HELD; o++)
+        h.held[o] = 0;
     for (int64_t pair = b * pairs / blocks; pair < (b + 1) * pairs / blocks; pair++) {
         for (int g = 0; g < PL_GROUPS; g++) {
             const int64_t panel = h.panel_of((uint32_t)pair, g);
@@ -277,10 +349,10 @@ static __global__ void __launch_bounds__(PL_BLOCK) head_chain_kernel(head h) {
                            [&](int row, int m, float sum) { h.slot((uint32_t)b, 0, m)[g * PL_PANEL + row] = sum; });
         }
         __syncthreads(); // the slot holds the pair
-        h.keep((uint32_t)pair, (uint32_t)b);
+        h.keep<false>((uint32_t)pair, NULL, (uint32_t)b, 1);
         __syncthreads(); // and has been read
     }
-    h.close();
+    h.close<false>();
 }
 
 // A row's log-sum-exp from its panels' shares: the panels dealt to 256 threads in turn. All threads of the block.

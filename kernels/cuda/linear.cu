@@ -21,6 +21,7 @@ static constexpr int64_t most_shared(int64_t blocks) {
 namespace {
 struct product {
     typedef pl_panel_source source_type;
+    static constexpr bool   KEEPS = false;
     float                  *y, *part;
     const uint8_t          *w;
     const float            *x;
@@ -60,19 +61,41 @@ struct product {
             y[m * N + n] = u.slice ? before + sum : sum;
         }
     }
-    template <int NB> __device__ __forceinline__ void done(const unit_type &) const {}
+    __device__ __forceinline__ float4 before_four(const unit_type &u, int group, int row, int m) const {
+        const int     panel = panel_of(u, group);
+        const int64_t n = (int64_t)panel * PL_PANEL + row;
+        if (!whole || u.slice == 0 || panel < 0 || n >= N) return float4{};
+        const float *from = &y[m * N + n];
+        if (fours()) return *(const float4 *)from;
+        float v[4] = {};
+        for (int e = 0; e < 4 && n + e < N; e++)
+            v[e] = from[e];
+        return float4{v[0], v[1], v[2], v[3]};
+    }
+    __device__ __forceinline__ void emit_four(const unit_type &u, int group, int row, int m, const float4 &sum,
+                                              float4 before) const {
+        if (slices > 1 && !whole) {
+            *(float4 *)&part[(((int64_t)u.slice * own + u.pair) * rows + m) * PL_UNIT + group * PL_PANEL + row] = sum;
+            return;
+        }
+        pl_add(before, sum);
+        put(u.pair, m, group * PL_PANEL + row, before);
+    }
+    template <int NB> __device__ __forceinline__ void done(const unit_type &, const float *) const {}
+    // Whether four columns from a multiple of four on are 16 bytes aligned in y.
+    __device__ __forceinline__ bool fours() const { return N % 4 == 0 && (uintptr_t)y % sizeof(float4) == 0; }
     // Fours of a pair's columns; what of a slice stands where.
     static_assert(PL_UNIT == PL_SLICED_COLUMNS, "as pl_slices has them");
     static constexpr int              FOURS = PL_UNIT / 4;
     __device__ __forceinline__ float4 part_at(int64_t slice, int pair, int o) const {
         return ((const float4 *)part)[(slice * own + pair) * rows * FOURS + o];
     }
-    __device__ __forceinline__ void put(int pair, int o, const float4 &sum) const {
-        const int     at = o % FOURS * 4, panel = panel_of(unit_type{0, pair}, at / PL_PANEL);
+    __device__ __forceinline__ void put(int pair, int m, int at, const float4 &sum) const {
+        const int     panel = panel_of(unit_type{0, pair}, at / PL_PANEL);
         const int64_t n = (int64_t)panel * PL_PANEL + at % PL_PANEL;
         if (panel < 0 || n >= N) return;
-        float *to = &y[o / FOURS * N + n];
-        if (N % 4 == 0 && (uintptr_t)y % sizeof(float4) == 0) {
+        float *to = &y[m * N + n];
+        if (fours()) {
             *(float4 *)to = sum;
             return;
         }
@@ -88,7 +111,7 @@ struct product {
             const float4 v = part_at(s, pair, o);
             sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
         }
-        put(pair, o, sum);
+        put(pair, o / FOURS, o % FOURS * 4, sum);
     }
 };
 } // namespace

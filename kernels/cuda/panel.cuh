@@ -5,17 +5,19 @@
 // in fp32 in an order that K alone fixes, whatever M is and whatever runs beside it:
 //   slices of PL_SLICE columns; in a slice, tiles of 16 columns, dealt to PL_CHAINS chains in turn; a chain's tiles
 //   ascending, each through one mma; then the chains' sums in order; then the slices' sums in order.
-// A block of 256 threads works on units: PL_GROUPS groups of 64 rows of weights (panels) by one slice. Its warps are
-// groups x chains. A slice of x, up to 64 rows, lies in shared memory as the registers of the tensor cores want it, and
-// stays there for as many units as follow each other in one slice.
+// A block of 256 threads works on units: PL_GROUPS groups of 64 rows of weights (panels) by one slice. A slice of x, up
+// to 64 rows, lies in shared memory, and stays there for as many units as follow each other in one slice.
 //
-// Weights come by asynchronous copies through a ring of tiles for each warp, on across the ends of units: while one unit
-// is summed up the next one's weights are under way. Of a tile (8 pairs of columns, 256 bytes each), lane 4g + t wants of
-// pairs 2t and 2t + 1 the words of rows 4g..4g+3 and of rows 4g+32..4g+35: 16 bytes each, registers of four m16n8k16
-// products as they are. Rows and columns of a product may be permuted as long as x is permuted alike. The warp copies a
-// tile as it lies in memory, 512 bytes an instruction: eight lanes that copy together must take one line of 128 bytes to
-// one line of shared memory, else memory gives 1.9 of an H100's 3.1 TB/s (MEASURED.md). So lanes read what others have
-// copied, behind __syncwarp.
+// Weights come by asynchronous copies through a ring of tiles, on across the ends of units: while one unit is summed up
+// the next one's weights are under way. A warp copies a tile (8 pairs of columns, 256 bytes each) as it lies in memory,
+// 512 bytes an instruction: eight lanes that copy together must take one line of 128 bytes to one line of shared
+// memory, else memory gives 1.9 of an H100's 3.1 TB/s (MEASURED.md). Rows and columns of a product may be permuted as
+// long as x is permuted alike: lane 4g + t takes pairs 2t and 2t + 1 of rows 4g..4g+3, 16 bytes each, registers of
+// products as they are.
+//
+// Up to 8 rows of x (pl_stream_few): a warp is one chain of a panel, and reads the tiles that it has copied. More
+// (pl_stream_rows): there are too many sums to be passed from chain to chain, so a warp has all four chains of its own
+// results, 32 rows of a panel by half the rows of x, adds them where they are, and reads tiles that others have copied.
 //
 // F32: one fma chain per output, k ascending: the bits of the CPU's kernels.
 #ifndef PL_CUDA_PANEL_CUH
@@ -45,6 +47,10 @@ static __device__ __forceinline__ int64_t pl_slice_end(int slice, int64_t K) {
     return end < K ? end : K;
 }
 
+static __device__ __forceinline__ int pl_turns_of(int slice, int64_t K) {
+    return (int)((pl_slice_end(slice, K) - pl_slice_begin(slice) + PL_TURN - 1) / PL_TURN);
+}
+
 // Blocks of 8 columns that `rows` rows need: 1, 2, 4 or 8, the instances that exist. The bits are the same in all.
 static inline int pl_column_blocks(int rows) {
     return rows <= 8 ? 1 : rows <= 16 ? 2 : rows <= 32 ? 4 : 8;
@@ -53,23 +59,26 @@ static inline int pl_column_blocks(int rows) {
 // Shared memory of a block that takes NB blocks of 8 rows of x, and how many such blocks share a multiprocessor: sized
 // for 227 KB each (sm_90, sm_100), so that 64 KB and more are under way on each multiprocessor.
 __host__ __device__ constexpr int pl_stages(int nb) {
-    return nb == 8 ? 5 : nb == 4 ? 8 : 3;
+    return nb == 8 ? 6 : nb == 4 ? 10 : nb == 2 ? 4 : 3;
 }
-// Of partial sums: two where a unit's are added while the next one's are made.
-__host__ __device__ constexpr int pl_part_buffers(int nb) {
-    return nb == 1 ? 2 : 1;
+__host__ __device__ constexpr int pl_resident(int nb) {
+    return nb <= 2 ? 2 : 1;
 }
 // x of up to 8 rows lies row by row, a slice of one in so many pairs of pairs (rows meet no bank twice); of fewer rows
 // several slices have room.
 constexpr int PL_FEW_STRIDE = PL_SLICE / 4 + 4;
-constexpr int PL_FEW_SLICES = 14; // times rows
-__host__ __device__ constexpr int pl_resident(int nb) {
-    return nb <= 2 ? 2 : 1;
-}
+constexpr int PL_FEW_SLICES = 14;            // times rows
+constexpr int PL_TURNS = PL_SLICE / PL_TURN; // of a whole slice
+constexpr int PL_PART = 8 * PL_PART_STRIDE;  // partial sums of a chain
+constexpr int PL_PARTS = PL_WARPS * PL_PART; // of a unit; two have room: one is added while the next is made
 template <int NB> struct pl_room {
     uint4 ring[PL_WARPS][pl_stages(NB)][4][PL_WARP];
-    uint2 x[NB == 1 ? PL_FEW_SLICES * PL_FEW_STRIDE : PL_SLICE / PL_TILE * NB * PL_WARP];
-    float part[pl_part_buffers(NB)][PL_WARPS][8 * PL_PART_STRIDE];
+    uint2 x[PL_TURNS][PL_CHAINS][NB][PL_WARP]; // as the registers of the tensor cores want it
+};
+template <> struct pl_room<1> {
+    uint4 ring[PL_WARPS][pl_stages(1)][4][PL_WARP];
+    uint2 x[PL_FEW_SLICES * PL_FEW_STRIDE];
+    float part[2][PL_PARTS];
 };
 static_assert(sizeof(pl_room<1>) * 2 + 2048 <= 227 << 10 && sizeof(pl_room<2>) * 2 + 2048 <= 227 << 10, "two a SM");
 static_assert(sizeof(pl_room<4>) <= 227 << 10 && sizeof(pl_room<8>) <= 227 << 10, "one a SM");
@@ -102,8 +111,7 @@ static __device__ __forceinline__ uint2 pl_load_pairs(const float *x, int64_t k,
     return uint2{pl_pack_bf16(v[0], v[1]), pl_pack_bf16(v[2], v[3])};
 }
 
-// Columns k0..k1 of x into shared memory, zeros to the end of the last turn: a row after the other, or, of more than 8,
-// as the registers of the tensor cores want them, zeros past the rows.
+// Columns k0..k1 of up to 8 rows of x into shared memory, zeros to the end of the last turn.
 static __device__ __forceinline__ void pl_take_few(uint2 *to, const float *x, int rows, int64_t K, int64_t k0,
                                                    int64_t k1) {
     const bool wide = K % 4 == 0 && (uintptr_t)x % sizeof(float4) == 0;
@@ -114,52 +122,20 @@ static __device__ __forceinline__ void pl_take_few(uint2 *to, const float *x, in
         to[row * PL_FEW_STRIDE + at] = pl_load_pairs(x + (int64_t)row * K, k0 + 4 * at, k1, true, wide);
     }
 }
-template <int NB>
-static __device__ __forceinline__ void pl_take_x(uint2 *to, const float *x, int rows, int64_t K, int64_t k0,
-                                                 int64_t k1) {
-    const bool wide = K % 4 == 0 && (uintptr_t)x % sizeof(float4) == 0;
-    const int  n = (int)((k1 - k0 + PL_TURN - 1) / PL_TURN) * PL_CHAINS * NB * PL_WARP;
-#pragma unroll 4
-    for (int e = (int)threadIdx.x; e < n; e += PL_BLOCK) {
-        int lane = e % PL_WARP, row = e / PL_WARP % NB * 8 + lane / 4;
-        to[e] = pl_load_pairs(x + (int64_t)row * K, k0 + e / (PL_WARP * NB) * PL_TILE + 4 * (lane % 4), k1, row < rows,
-                              wide);
-    }
-}
 
-static_assert(PL_ROUND_COLUMNS == PL_TURN && PL_ROUND_TILE * 2 == PL_WARP * sizeof(uint2), "a tile as x has it here");
-
-// The same from rows that were rounded when they were made; the columns of rows that are none stay undefined.
-template <int NB>
-static __device__ __forceinline__ void pl_take_rounded(uint2 *to, const uint16_t *from, int rows, int64_t K, int64_t k0,
-                                                       int64_t k1) {
-    constexpr int PIECES = PL_WARP * sizeof(uint2) / sizeof(uint4); // of a tile
-    const int     n = (int)((k1 - k0 + PL_TURN - 1) / PL_TURN) * PL_CHAINS * PIECES;
-    for (int nb = 0; nb < (rows + 7) / 8; nb++) {
-        const uint4 *at = (const uint4 *)from + (nb * pl_rounded_tiles(K) + k0 / PL_TILE) * PIECES;
-        for (int e = (int)threadIdx.x; e < n; e += PL_BLOCK)
-            pl_copy_async<16, false>((uint4 *)(to + (e / PIECES * NB + nb) * PL_WARP) + e % PIECES, at + e, true);
-    }
-    pl_copy_commit();
-    pl_copy_wait<0>();
-}
-
-// What a block holds of x: one slice, or, of few rows and where its units come back to slices, all of them.
-template <int NB> struct pl_x {
-    uint2                *x;
-    const uint2          *own; // of the slice that was taken, this lane's
-    int                   rows, slices, held;
-    bool                  all;
-    __device__ __forceinline__ pl_x(pl_room<NB> &room, int n, int64_t K, int64_t units)
-        : x(room.x), own(NULL), rows(n), slices((int)((K + PL_SLICE - 1) / PL_SLICE)), held(-1),
-          all(NB == 1 && slices > 1 && units > slices && slices * n <= PL_FEW_SLICES) {}
-    // Of one row after the other those that are none repeat the first: nobody looks at their results.
+// What a block holds of x of up to 8 rows: one slice, or, where its units come back to slices and there is room, all.
+struct pl_few {
+    uint2                     *x;
+    const uint2               *own; // of the slice that was taken, this lane's
+    int                        rows, slices, held;
+    bool                       all;
+    __device__ __forceinline__ pl_few(uint2 *room, int n, int64_t K, int64_t units)
+        : x(room), own(NULL), rows(n), slices((int)((K + PL_SLICE - 1) / PL_SLICE)), held(-1),
+          all(slices > 1 && units > slices && slices * n <= PL_FEW_SLICES) {}
+    // Rows that are none repeat the first: nobody looks at their results.
     __device__ __forceinline__ void show(int slice) {
         const int lane = (int)threadIdx.x % PL_WARP, g = lane / 4;
-        if constexpr (NB == 1)
-            own = x + (slice * rows + (g < rows ? g : 0)) * PL_FEW_STRIDE + lane % 4;
-        else
-            own = x + lane;
+        own = x + (slice * rows + (g < rows ? g : 0)) * PL_FEW_STRIDE + lane % 4;
     }
     // Slice `slice` of the job's x is what follows reads. All threads.
     template <typename Job> __device__ __forceinline__ void take(const Job &job, int slice) {
@@ -170,31 +146,50 @@ template <int NB> struct pl_x {
             return;
         }
         __syncthreads(); // the slice before is no longer read
-        if constexpr (NB == 1) {
-            for (int s = all ? 0 : slice; s < (all ? slices : slice + 1); s++)
-                pl_take_few(x + (all ? s * rows * PL_FEW_STRIDE : 0), job.x, rows, job.K, pl_slice_begin(s),
-                            pl_slice_end(s, job.K));
-        } else if (job.rounded) {
-            pl_take_rounded<NB>(x, job.rounded, rows, job.K, pl_slice_begin(slice), pl_slice_end(slice, job.K));
-        } else {
-            pl_take_x<NB>(x, job.x, rows, job.K, pl_slice_begin(slice), pl_slice_end(slice, job.K));
-        }
+        for (int s = all ? 0 : slice; s < (all ? slices : slice + 1); s++)
+            pl_take_few(x + (all ? s * rows * PL_FEW_STRIDE : 0), job.x, rows, job.K, pl_slice_begin(s),
+                        pl_slice_end(s, job.K));
         __syncthreads();
         held = slice;
         show(all ? slice : 0);
     }
-    // This lane's columns of a tile, of the nb-th 8 rows.
-    __device__ __forceinline__ uint2 of(int tile, int nb) const {
-        if constexpr (NB == 1)
-            return own[tile * (PL_TILE / 4)];
-        else
-            return own[(tile * NB + nb) * PL_WARP];
-    }
+    // This lane's columns of a tile.
+    __device__ __forceinline__ uint2 of(int tile) const { return own[tile * (PL_TILE / 4)]; }
 };
 
+// Columns k0..k0 + 63 of more rows of x into shared memory, zeros from column K on. Of rows that were rounded when they
+// were made (rounded.cuh) by asynchronous copies; the columns of rows that are none stay undefined.
+static_assert(PL_ROUND_COLUMNS == PL_TURN && PL_ROUND_TILE * 2 == PL_WARP * sizeof(uint2), "a tile as x has it here");
+template <int NB, typename Job>
+static __device__ __forceinline__ void pl_take_turn(uint2 (*to)[NB][PL_WARP], const Job &job, int64_t k0) {
+    constexpr int PIECES = PL_WARP * sizeof(uint2) / sizeof(uint4); // of a tile
+    if (job.rounded) {
+        constexpr int ALL = NB * PL_CHAINS * PIECES;
+#pragma unroll
+        for (int e0 = 0; e0 < ALL; e0 += PL_BLOCK) {
+            const int e = e0 + (int)threadIdx.x, piece = e % PIECES, tile = e / PIECES % PL_CHAINS;
+            const int nb = e / (PIECES * PL_CHAINS);
+            if (e < ALL && nb * 8 < job.rows)
+                pl_copy_async<16, false>((uint4 *)to[tile][nb] + piece,
+                                         (const uint4 *)job.rounded +
+                                             (nb * pl_rounded_tiles(job.K) + k0 / PL_TILE + tile) * PIECES + piece,
+                                         true);
+        }
+        return;
+    }
+    const bool wide = job.K % 4 == 0 && (uintptr_t)job.x % sizeof(float4) == 0;
+#pragma unroll
+    for (int e0 = 0; e0 < NB * PL_CHAINS * PL_WARP; e0 += PL_BLOCK) {
+        const int e = e0 + (int)threadIdx.x, lane = e % PL_WARP, nb = e / PL_WARP % NB, tile = e / (PL_WARP * NB);
+        const int row = nb * 8 + lane / 4;
+        to[tile][nb][lane] = pl_load_pairs(job.x + (int64_t)row * job.K, k0 + tile * PL_TILE + 4 * (lane % 4), job.K,
+                                           row < job.rows, wide);
+    }
+}
+
 // Where the weights of a tile come from. copy() starts this lane's share of the 16 columns from k on, zeros from column
-// K on, into a stage of the ring, `to`; what the lane will read is at to[place(lane) + i * NEXT], i = 0..3. pairs<r>() are
-// the registers of product r, of rows 4g + r and 4g + r + 32, out of these.
+// K on, into a stage of the ring, `to`; what the lane will read is at to[place(lane) + i * NEXT], i = 0..3. pairs<r>()
+// are the registers of product r, of rows 4g + r and 4g + r + 32, out of these.
 struct pl_panel_source {
     static constexpr int                  LINE = 8, NEXT = LINE; // pieces of 16 bytes in a line
     const uint4                          *panel;
@@ -218,34 +213,75 @@ struct pl_panel_source {
     template <int r> static __device__ __forceinline__ void pairs(uint32_t a[4], const uint4 v[4]) {
         a[0] = word<r>(v[0]), a[1] = word<r>(v[1]), a[2] = word<r>(v[2]), a[3] = word<r>(v[3]);
     }
+    // Of half a panel, rows 32 half + 4g + 2q and the one after, of what lies at to[place(lane) + half * NEXT] and two
+    // NEXT on.
+    template <int q> static __device__ __forceinline__ void pairs(uint32_t a[4], const uint4 &lo, const uint4 &hi) {
+        a[0] = word<2 * q>(lo), a[1] = word<2 * q + 1>(lo), a[2] = word<2 * q>(hi), a[3] = word<2 * q + 1>(hi);
+    }
 };
 
-template <int r, int NB, typename S>
-static __device__ __forceinline__ void pl_product(float acc[NB][4], const uint4 own[4], const uint2 x[NB]) {
-    uint32_t a[4];
+template <int r, typename S>
+static __device__ __forceinline__ void pl_product(float acc[4], const uint4 own[4], const uint2 &x) {
+    uint32_t a[4], b[2] = {x.x, x.y};
     S::template pairs<r>(a, own);
+    pl_mma_bf16(acc, a, b);
+}
+template <int q, int N>
+static __device__ __forceinline__ void pl_product(float acc[N][4], const uint4 &lo, const uint4 &hi, const uint2 x[N]) {
+    uint32_t a[4];
+    pl_panel_source::pairs<q>(a, lo, hi);
 #pragma unroll
-    for (int nb = 0; nb < NB; nb++) {
-        uint32_t b[2] = {x[nb].x, x[nb].y};
-        pl_mma_bf16(acc[nb], a, b);
+    for (int n = 0; n < N; n++) {
+        uint32_t b[2] = {x[n].x, x[n].y};
+        pl_mma_bf16(acc[n], a, b);
     }
 }
 
-// Works through a block's units j0..j1. What they are, the job says:
+// The turns of a block's units, one after the other.
+template <typename Job> struct pl_turns {
+    int32_t                    next, last; // units
+    int32_t                    at, turns;  // of its unit
+    typename Job::unit_type    unit;
+    __device__ __forceinline__ pl_turns(int64_t j0, int64_t j1)
+        : next((int32_t)j0), last((int32_t)j1), at(0), turns(0), unit() {}
+    // Whether there is a turn; `fresh`: it is its unit's first.
+    __device__ __forceinline__ bool here(const Job &job, bool *fresh) {
+        if (next >= last) return false;
+        *fresh = at >= turns;
+        if (*fresh) {
+            unit = job.unit(next);
+            at = 0, turns = pl_turns_of(unit.slice, job.K);
+        }
+        return true;
+    }
+    __device__ __forceinline__ int64_t column() const { return pl_slice_begin(unit.slice) + at * PL_TURN; }
+    __device__ __forceinline__ void    step() {
+           if (++at >= turns) next++;
+    }
+};
+
+// Streams work through a block's units j0..j1. What they are, the job says:
 //   x, rows, K           the rows of x [rows, K]; for more than 8 also rounded: the same in bf16 (rounded.cuh), or NULL
 //   unit(j)              unit j: its slice, and whatever else the job wants to know of it
 //   source(u, group)     its weights; emit(u, group, row, m, sum, before): the result of weight row `row` of the 64 and
 //   row m of x, each from the same thread for every unit; before(u, group, row, m): what an earlier unit left there,
-//   asked for of several at once; done<NB>(u): each thread comes here once it has emitted its results of unit u
+//   asked for of several at once; done<NB>(u, part): each thread comes here once it has emitted its results of u. Of
+//   more than 8 rows emit_four and before_four, of four rows of weights from `row` on
+//   KEEPS                there is no before: it is what emit of the unit before returned, which of up to 8 rows lies in
+//   `part` too (pl_part_at), for all behind a barrier in done until each thread comes to the next done
+static __device__ __forceinline__ int pl_part_at(int group, int row, int m) {
+    return group * PL_CHAINS * PL_PART + m * PL_PART_STRIDE + row;
+}
+
 // Few rows: a unit's chains are summed while the next one's first tiles are multiplied, so that warps which are ahead
 // need not wait for those which are behind.
-template <int NB, typename Job>
-static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &job, int64_t j0, int64_t j1) {
+template <typename Job>
+static __device__ __forceinline__ void pl_stream_few(pl_room<1> &room, const Job &job, int64_t j0, int64_t j1) {
     typedef typename Job::source_type source_type;
     typedef typename Job::unit_type   unit_type;
-    constexpr int                     STAGES = pl_stages(NB), BUFFERS = pl_part_buffers(NB);
+    constexpr int                     STAGES = pl_stages(1);
     constexpr int                     LATER = 4; // turns of the next unit before a unit's chains are summed
-    constexpr int                     EACH = PL_GROUPS * 8 * PL_PANEL / PL_BLOCK; // results of a thread, of 8 rows
+    constexpr int                     EACH = PL_GROUPS * 8 * PL_PANEL / PL_BLOCK; // results of a thread
     const int   lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP, g = lane / 4, t = lane % 4;
     const int   group = warp / PL_CHAINS, first = warp % PL_CHAINS * PL_TILE;
     uint4      *own = &room.ring[warp][0][0][0];
@@ -272,83 +308,206 @@ static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &j
     for (int s = 0; s < STAGES; s++)
         feed(s);
     pl_previous_done(); // weights are under way while x is still being made
-    pl_x<NB>  x(room, job.rows, job.K, j1 - j0);
+    pl_few    x(room.x, job.rows, job.K, j1 - j0);
     unit_type before_this = {};
     int       buffer = 0;
     bool      unsummed = false;
-    auto      put_part = [&](const float acc[4][NB][4], int nb) {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            *(float4 *)&room.part[buffer][warp][(2 * t + i % 2) * PL_PART_STRIDE + 4 * g + i / 2 * 32] =
-                float4{acc[0][nb][i], acc[1][nb][i], acc[2][nb][i], acc[3][nb][i]};
-    };
-    auto sum_part = [&](const unit_type &u, int from, int nb) { // what chains have put, behind a barrier
-        float before[EACH];
+    float     kept[EACH] = {};
+    auto      settle = [&] { // the unit before this one, whose chains lie in the other buffer
+        float *part = room.part[buffer ^ 1];
+        float  before[EACH];
 #pragma unroll
         for (int e = 0; e < EACH; e++) {
-            const int o = (int)threadIdx.x + e * PL_BLOCK, m = nb * 8 + o / PL_PANEL % 8;
-            before[e] = m < job.rows ? job.before(u, o / (8 * PL_PANEL), o % PL_PANEL, m) : 0;
+            const int o = (int)threadIdx.x + e * PL_BLOCK, m = o / PL_PANEL % 8;
+            if constexpr (Job::KEEPS)
+                before[e] = kept[e];
+            else
+                before[e] = m < job.rows ? job.before(before_this, o / (8 * PL_PANEL), o % PL_PANEL, m) : 0;
         }
         __syncthreads();
 #pragma unroll
         for (int e = 0; e < EACH; e++) {
             const int o = (int)threadIdx.x + e * PL_BLOCK;
-            const int row = o % PL_PANEL, col = o / PL_PANEL % 8, of = o / (8 * PL_PANEL);
-            float     sum = 0;
-            if (nb * 8 + col >= job.rows) continue;
+            const int row = o % PL_PANEL, m = o / PL_PANEL % 8, of = o / (8 * PL_PANEL);
+            float    *put = &part[pl_part_at(of, row, m)], sum = 0;
+            if (m >= job.rows) continue;
 #pragma unroll
             for (int c = 0; c < PL_CHAINS; c++)
-                sum += room.part[from][of * PL_CHAINS + c][col * PL_PART_STRIDE + row];
-            job.emit(u, of, row, nb * 8 + col, sum, before[e]);
+                sum += put[c * PL_PART];
+            if constexpr (Job::KEEPS)
+                *put = kept[e] = job.emit(before_this, of, row, m, sum, before[e]);
+            else
+                job.emit(before_this, of, row, m, sum, before[e]);
         }
-    };
-    auto settle = [&] { // the unit before this one, whose chains lie in the other buffer
-        sum_part(before_this, buffer ^ 1, 0);
-        job.template done<NB>(before_this);
+        job.template done<1>(before_this, part);
         unsummed = false;
     };
-    for (int64_t j = j0; j < j1; j++) {
-        const unit_type u = job.unit(j);
-        const int64_t   k0 = pl_slice_begin(u.slice), k1 = pl_slice_end(u.slice, job.K);
-        const int       turns = (int)((k1 - k0 + PL_TURN - 1) / PL_TURN);
-        float           acc[4][NB][4] = {};
-        x.take(job, u.slice);
-        for (int turn = 0; turn < turns; turn++) {
+    // Of a job whose done() is much code one place settles: behind the last unit comes one that is none.
+    for (int64_t j = j0; Job::KEEPS || j < j1; j++) {
+        const bool more = !Job::KEEPS || j < j1;
+        unit_type  u = {};
+        int        turns = 0, later = 0;
+        float      acc[4][4] = {};
+        if (more) {
+            u = job.unit(j);
+            turns = pl_turns_of(u.slice, job.K);
+            later = !Job::KEEPS || turns > LATER ? LATER : turns - 1;
+            x.take(job, u.slice);
+        }
+        for (int turn = 0; turn < turns || !more; turn++) {
             uint4 v[4];
-            uint2 columns[NB];
-            if (BUFFERS > 1 && turn == LATER && unsummed) settle();
+            if (turn == later && unsummed) settle();
+            if (!more) return;
             pl_copy_wait<STAGES - 1>();
             __syncwarp(); // all lanes' copies are there
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 v[i] = own[stage * 4 * PL_WARP + place + i * source_type::NEXT];
-#pragma unroll
-            for (int nb = 0; nb < NB; nb++)
-                columns[nb] = x.of(turn * PL_CHAINS + first / PL_TILE, nb);
+            const uint2 columns = x.of(turn * PL_CHAINS + first / PL_TILE);
             __syncwarp(); // what the stage held has been read
             feed(stage);
-            pl_product<0, NB, source_type>(acc[0], v, columns);
-            pl_product<1, NB, source_type>(acc[1], v, columns);
-            pl_product<2, NB, source_type>(acc[2], v, columns);
-            pl_product<3, NB, source_type>(acc[3], v, columns);
+            pl_product<0, source_type>(acc[0], v, columns);
+            pl_product<1, source_type>(acc[1], v, columns);
+            pl_product<2, source_type>(acc[2], v, columns);
+            pl_product<3, source_type>(acc[3], v, columns);
             stage = stage + 1 == STAGES ? 0 : stage + 1;
         }
-        if constexpr (BUFFERS > 1) {
-            if (unsummed) settle();
-            put_part(acc, 0);
-            before_this = u, buffer ^= 1, unsummed = true;
-        } else {
+        if (!Job::KEEPS && unsummed) settle();
 #pragma unroll
-            for (int nb = 0; nb < NB; nb++) {
-                put_part(acc, nb);
-                sum_part(u, 0, nb);
-                __syncthreads(); // and have been read
-            }
-            job.template done<NB>(u);
-        }
+        for (int i = 0; i < 4; i++)
+            *(float4 *)&room.part[buffer][warp * PL_PART + (2 * t + i % 2) * PL_PART_STRIDE + 4 * g + i / 2 * 32] =
+                float4{acc[0][i], acc[1][i], acc[2][i], acc[3][i]};
+        before_this = u, buffer ^= 1, unsummed = true;
     }
     if (unsummed) settle();
     // Nothing is under way any more: each tile has waited for its copies, and what was fed behind the last is empty.
+}
+
+// The turns of x in shared memory, each slice's behind those of the slice before, around: so the next slice's first
+// turns are copied while the last ones of this are read. Copies are at most a ring ahead, and read again is only the
+// slice that was copied last, as a whole: what a copy overwrites has been read for the last time.
+struct pl_around {
+    int                             slice, first; // of it
+    __device__ __forceinline__      pl_around() : slice(-1), first(0) {}
+    __device__ __forceinline__ void turn_to(int next, int64_t K) {
+        if (slice >= 0) first = (first + pl_turns_of(slice, K)) % PL_TURNS;
+        slice = next;
+    }
+    __device__ __forceinline__ int at(int turn) const { return (first + turn) % PL_TURNS; }
+};
+
+// More rows. A turn is behind one barrier: what others have copied of it is there, and they have read the turn before,
+// in whose place the copies of a later one go.
+template <int NB, typename Job>
+static __device__ __forceinline__ void pl_stream_rows(pl_room<NB> &room, const Job &job, int64_t j0, int64_t j1) {
+    typedef typename Job::unit_type unit_type;
+    constexpr int                   STAGES = pl_stages(NB), OWN = NB / 2; // a warp's blocks of 8 rows of x
+    static_assert(STAGES - 1 < PL_TURNS && PL_WARPS == PL_GROUPS * 4, "copies ahead; a warp's half of each");
+    const int    lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP, g = lane / 4, t = lane % 4;
+    const int    group = warp / PL_CHAINS, chain = warp % PL_CHAINS; // of the tile that it copies
+    const int    half = warp % 2, first = warp / 2 % 2 * OWN;        // of what it multiplies
+    const uint4 *own =
+        &room.ring[group * PL_CHAINS][0][0][0] + pl_panel_source::place(lane) + half * pl_panel_source::NEXT;
+    int             stage = 0; // of this turn
+    bool            fresh;
+    pl_turns<Job>   ahead(j0, j1), of_x(j0, j1); // what copies have come to
+    pl_around       to, from;
+    bool            unseen = false; // the unit's slice of x is none that is there
+    pl_panel_source source = {};
+    auto            feed = [&](int at) {
+        if (fresh) source = job.source(ahead.unit, group);
+        source.copy(room.ring[warp][at][0], ahead.column() + chain * PL_TILE, job.K, lane);
+    };
+    auto feed_x = [&](const pl_turns<Job> &turns) {
+        if (fresh) {
+            unseen = turns.unit.slice != to.slice;
+            if (unseen) to.turn_to(turns.unit.slice, job.K);
+        }
+        if (unseen) pl_take_turn<NB>(room.x[to.at(turns.at)], job, turns.column());
+    };
+    // Unrolled: as above.
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; s++) {
+        if (ahead.here(job, &fresh)) {
+            feed(s);
+            ahead.step();
+        }
+        pl_copy_commit();
+    }
+    pl_previous_done(); // weights are under way while x is still being made
+    for (int s = 0; s < STAGES - 1 && of_x.here(job, &fresh); s++) {
+        feed_x(of_x);
+        of_x.step();
+    }
+    pl_copy_commit();
+    pl_copy_wait<0>();
+    float4 kept[OWN][2] = {};
+    for (int32_t j = (int32_t)j0; j < (int32_t)j1; j++) {
+        const unit_type u = job.unit(j);
+        const int       turns = pl_turns_of(u.slice, job.K);
+        float           acc[PL_CHAINS][2][OWN][4] = {};
+        if (u.slice != from.slice) from.turn_to(u.slice, job.K);
+        for (int turn = 0; turn < turns; turn++) {
+            pl_copy_wait<STAGES - 2>();
+            __syncthreads();
+            const uint2(*x)[NB][PL_WARP] = room.x[from.at(turn)];
+#pragma unroll
+            for (int c = 0; c < PL_CHAINS; c++) {
+                const uint4 *v = own + (c * STAGES + stage) * 4 * PL_WARP;
+                const uint4  lo = v[0], hi = v[2 * pl_panel_source::NEXT];
+                uint2        part[OWN];
+#pragma unroll
+                for (int n = 0; n < OWN; n++)
+                    part[n] = x[c][first + n][lane];
+                pl_product<0, OWN>(acc[c][0], lo, hi, part);
+                pl_product<1, OWN>(acc[c][1], lo, hi, part);
+                if (c > 0) continue; // addresses are worked out while the first products run
+                if (ahead.here(job, &fresh)) {
+                    feed(stage == 0 ? STAGES - 1 : stage - 1);
+                    feed_x(ahead);
+                    ahead.step();
+                }
+                pl_copy_commit();
+            }
+            stage = stage + 1 == STAGES ? 0 : stage + 1;
+        }
+        const int row = 32 * half + 4 * g;
+        if constexpr (!Job::KEEPS) {
+#pragma unroll
+            for (int n = 0; n < OWN; n++)
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    const int m = (first + n) * 8 + 2 * t + i;
+                    kept[n][i] = m < job.rows ? job.before_four(u, group, row, m) : float4{};
+                }
+        }
+#pragma unroll
+        for (int n = 0; n < OWN; n++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int m = (first + n) * 8 + 2 * t + i;
+                float4    sum = {0, 0, 0, 0};
+                if (m >= job.rows) continue;
+#pragma unroll
+                for (int c = 0; c < PL_CHAINS; c++) {
+                    sum.x += acc[c][0][n][i], sum.y += acc[c][0][n][2 + i];
+                    sum.z += acc[c][1][n][i], sum.w += acc[c][1][n][2 + i];
+                }
+                if constexpr (Job::KEEPS)
+                    kept[n][i] = job.emit_four(u, group, row, m, sum, kept[n][i]);
+                else
+                    job.emit_four(u, group, row, m, sum, kept[n][i]);
+            }
+        job.template done<NB>(u, NULL);
+    }
+}
+
+template <int NB, typename Job>
+static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &job, int64_t j0, int64_t j1) {
+    if constexpr (NB == 1)
+        pl_stream_few(room, job, j0, j1);
+    else
+        pl_stream_rows(room, job, j0, j1);
 }
 
 // The F32 product of a whole panel: calls emit(row of the 64, row of x, sum).
