@@ -214,7 +214,7 @@ static void uneven_blocks_are_counted_whole(void **state) {
     if (!be) skip();
     enum { N = 9216, K = 4096 };
     const pl_prediction *p = counted_product(be, 1, N, K);
-    assert_int_equal(p->n, 1);
+    assert_int_equal(p->n, 2); // a launch behind it adds the slices
     assert_int_equal(p->k[0].blocks, 264);
     assert_int_equal(p->k[0].c.seen, 264);
     assert_in_range(p->k[0].c.sampled, 2, 64);
