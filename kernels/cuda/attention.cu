@@ -219,11 +219,13 @@ static __device__ __forceinline__ void ask_ahead(const cached &a, int part, int 
 template <int CHUNKS, bool MANY> constexpr int tile_shares = MANY &&CHUNKS > 4 ? 2 : 1;
 template <int CHUNKS, bool MANY> constexpr int tile_chunks = CHUNKS / tile_shares<CHUNKS, MANY>; // of values
 template <bool MANY> constexpr int             tile_queries = MANY ? TILE : FEW;
+// One for wide heads, so that they have room on every architecture.
+template <int CHUNKS, bool MANY> constexpr int tile_buffers = MANY || CHUNKS <= 4 ? 2 : 1;
 
 template <int CHUNKS, typename KV, bool MANY> struct tile_room {
     pl_group_queries<CHUNKS>                     q[MANY ? WARPS : 1];
-    pl_group_tile<CHUNKS, KV>                    keys[2]; // buffers
-    pl_group_tile<tile_chunks<CHUNKS, MANY>, KV> values[2];
+    pl_group_tile<CHUNKS, KV>                    keys[tile_buffers<CHUNKS, MANY>];
+    pl_group_tile<tile_chunks<CHUNKS, MANY>, KV> values[tile_buffers<CHUNKS, MANY>];
     sight                                        s;
 };
 
@@ -245,6 +247,7 @@ template <int CHUNKS, typename KV, bool MANY>
 static __device__ __forceinline__ void tile_part(const cached &a, tile_room<CHUNKS, KV, MANY> &room, const queries &b,
                                                  int part, int parts, int share) {
     constexpr int OWN = tile_chunks<CHUNKS, MANY>, ALL = tile_queries<MANY>, HELD = MANY ? OWN : 2;
+    constexpr int BUFFERS = tile_buffers<CHUNKS, MANY>;
     const sight  &s = room.s;
     const int     me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP, set = MANY ? warp : 0;
     const int     c0 = MANY ? 0 : 2 * warp;         // its first chunk
@@ -265,21 +268,22 @@ static __device__ __forceinline__ void tile_part(const cached &a, tile_room<CHUN
         const int g0 = first_group(s, ALL, run, part), next = (part + 1) * run;
         const int g1 = groups_of(end) < next ? groups_of(end) : next;
         auto      fetch = [&](int g) {
-            const int at = (g - g0) & 1, seen = seen_of(end, g);
+            const int at = (g - g0) & (BUFFERS - 1), seen = seen_of(end, g);
             if (g < g1) pl_group_stage(room.keys[at], keys_from, g * PL_WARP, seen, me, THREADS);
             pl_copy_commit();
             if (g < g1) pl_group_stage(room.values[at], values_from, g * PL_WARP, seen, me, THREADS);
             pl_copy_commit();
         };
-        fetch(g0);
-        if (run == least) ask_ahead(a, part, parts);
-        for (int g = g0; g < g1; g++) {
-            pl_group_tile<CHUNKS, KV> &key = room.keys[(g - g0) & 1];
-            pl_group_tile<OWN, KV>    &value = room.values[(g - g0) & 1];
-            fetch(g + 1);
-            pl_copy_wait<3>();
+        // With two buffers it begins a group early, to have but one place that fetches.
+        for (int g = g0 - (BUFFERS - 1); g < g1; g++) {
+            fetch(g + BUFFERS - 1);
+            if (g + BUFFERS - 1 == g0 && run == least) ask_ahead(a, part, parts);
+            if (g < g0) continue;
+            pl_group_tile<CHUNKS, KV> &key = room.keys[(g - g0) & (BUFFERS - 1)];
+            pl_group_tile<OWN, KV>    &value = room.values[(g - g0) & (BUFFERS - 1)];
+            pl_copy_wait<2 * BUFFERS - 1>();
             pl_group_split<CHUNKS, false>(key, me, THREADS);
-            pl_copy_wait<2>();
+            pl_copy_wait<2 * BUFFERS - 2>();
             pl_group_split<OWN, true>(value, me, THREADS);
             __syncthreads();
             if (g * PL_WARP < own_end) {
@@ -315,7 +319,7 @@ static __device__ __forceinline__ void tile_part(const cached &a, tile_room<CHUN
 // Grid: each takes every gridDim.x-th part; key heads times runs of their query heads, times shares of their values;
 // tiles of rows.
 template <int CHUNKS, typename KV, bool MANY>
-static __global__ void __launch_bounds__(THREADS, MANY || CHUNKS > 4 ? 2 : 3) tile_kernel(cached a) {
+static __global__ void __launch_bounds__(THREADS, MANY || CHUNKS != 4 ? 2 : 3) tile_kernel(cached a) {
     pl_previous_done();
     tile_room<CHUNKS, KV, MANY> &room = *(tile_room<CHUNKS, KV, MANY> *)pl_dynamic_shared();
     const int                    me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
@@ -429,7 +433,7 @@ static __device__ __forceinline__ void keep_state(const few_room<CHUNKS, KV> &ro
 
 // Grid: key heads times runs of their query heads, rows.
 template <int CHUNKS, typename KV>
-static __global__ void __launch_bounds__(THREADS, CHUNKS <= 4 ? 4 : 2) finish_kernel(cached a) {
+static __global__ void __launch_bounds__(THREADS, CHUNKS <= 4 ? 3 : 2) finish_kernel(cached a) {
     pl_previous_done();
     __shared__ int   keys[FEW], from_key[FEW], last[FEW];
     __shared__ float weight[FEW][PARTS], part_sum[FEW][PARTS], sum[FEW];
@@ -473,7 +477,7 @@ static __global__ void __launch_bounds__(THREADS, CHUNKS <= 4 ? 4 : 2) finish_ke
     for (int e = me; e < b.heads * fours; e += THREADS) {
         int    i = e / fours, d = e % fours * 4;
         float4 o = {0, 0, 0, 0};
-#pragma unroll 16
+#pragma unroll 8
         for (int p = first_part; p < parts; p++) {
             const float4 v = *(const float4 *)(part_of(a, m, b.head0 + i, p) + VALUES + d);
             const float  w = weight[i][p];
@@ -504,6 +508,8 @@ static int tile_rows(const pl_kvrow *row, int rows, int most) {
 
 template <int CHUNKS, typename KV> static void forward_of(pl_ctx *ctx, cached a, const pl_kvrow *on_host) {
     using many_room = tile_room<CHUNKS, KV, true>;
+    static_assert(sizeof(tile_room<CHUNKS, KV, false>) <= 90 << 10 && sizeof(few_room<CHUNKS, KV>) <= 99 << 10,
+                  "everywhere");
     const int    per_kv = a.nh / a.nkv;
     const size_t room = pl_cuda_state_of(ctx)->room, fixed = 8192; // of static shared memory, at most
     a.heads = per_kv < FEW ? per_kv : FEW;

@@ -31,6 +31,7 @@ struct listed_source {
         *to = uint2{v[0] | v[1] << 16, v[2] | v[3] << 16};
     }
     static constexpr int                  NEXT = PL_WARP;
+    static constexpr bool                 HINTED = false;
     static __device__ __forceinline__ int place(int lane) {
         return lane;
     }
@@ -99,7 +100,7 @@ struct listed {
     template <int NB> __device__ __forceinline__ void done(const unit_type &, const float *) const {}
 };
 
-static __global__ void __launch_bounds__(PL_BLOCK, pl_resident(1)) listed_kernel(gatherdot a) {
+static __global__ void __launch_bounds__(PL_BLOCK, pl_bound(1)) listed_kernel(gatherdot a) {
     pl_previous_done();
     __shared__ int32_t own[PL_UNIT];
     __shared__ float   total[PL_UNIT];

@@ -322,14 +322,16 @@ static __global__ void __launch_bounds__(LIST_THREADS)
     if (threadIdx.x == 0) *listed = found;
 }
 
-template <int NB> static __global__ void __launch_bounds__(PL_BLOCK, pl_resident(NB)) head_kernel(head h) {
+template <int NB> static __global__ void __launch_bounds__(PL_BLOCK, pl_bound(NB)) head_kernel(head h) {
     if (h.list) {
         pl_previous_done();
         h.panels = *h.listed;
     }
     h.deal();
-    pl_stream<NB>(*(pl_room<NB> *)pl_dynamic_shared(), h, h.first, h.end);
-    h.close<NB == 1>();
+    if constexpr (pl_has_room(sizeof(pl_room<NB>))) {
+        pl_stream<NB>(*(pl_room<NB> *)pl_dynamic_shared(), h, h.first, h.end);
+        h.close<NB == 1>();
+    }
 }
 
 // The same with weights in fp32: whole rows at a time, as one slice.

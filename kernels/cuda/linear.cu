@@ -116,7 +116,7 @@ struct product {
 };
 } // namespace
 
-template <int NB> static __global__ void __launch_bounds__(PL_BLOCK, pl_resident(NB)) panel_kernel(product p) {
+template <int NB> static __global__ void __launch_bounds__(PL_BLOCK, pl_bound(NB)) panel_kernel(product p) {
     pl_room<NB>  &room = *(pl_room<NB> *)pl_dynamic_shared();
     const int64_t b = blockIdx.x, blocks = gridDim.x, pairs = p.own;
     int64_t       first = b * pairs * p.slices / blocks, end = (b + 1) * pairs * p.slices / blocks;
@@ -125,7 +125,7 @@ template <int NB> static __global__ void __launch_bounds__(PL_BLOCK, pl_resident
         p.own = (uint32_t)((b + 1) * pairs / blocks) - p.pair0;
         first = 0, end = (int64_t)p.own * p.slices;
     }
-    pl_stream<NB>(room, p, first, end);
+    if constexpr (pl_has_room(sizeof(pl_room<NB>))) pl_stream<NB>(room, p, first, end);
 }
 
 // Grid: pairs of panels, fours of their rows.

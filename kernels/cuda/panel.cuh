@@ -64,10 +64,27 @@ __host__ __device__ constexpr int pl_stages(int nb) {
 __host__ __device__ constexpr int pl_resident(int nb) {
     return nb <= 2 ? 2 : 1;
 }
+// What kernels may hold on the architecture that is compiled for: before sm_90 no two such blocks have room on a
+// multiprocessor, and the largest on none.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+__host__ __device__ constexpr int pl_bound(int) {
+    return 1;
+}
+__host__ __device__ constexpr bool pl_has_room(size_t bytes) {
+    return bytes <= 163 << 10;
+}
+#else
+__host__ __device__ constexpr int pl_bound(int nb) {
+    return pl_resident(nb);
+}
+__host__ __device__ constexpr bool pl_has_room(size_t) {
+    return true;
+}
+#endif
 // x of up to 8 rows lies row by row, a slice of one in so many pairs of pairs (rows meet no bank twice); of fewer rows
 // several slices have room.
 constexpr int PL_FEW_STRIDE = PL_SLICE / 4 + 4;
-constexpr int PL_FEW_SLICES = 14;            // times rows
+constexpr int PL_FEW_SLICES = 8;             // times rows
 constexpr int PL_TURNS = PL_SLICE / PL_TURN; // of a whole slice
 constexpr int PL_PART = 8 * PL_PART_STRIDE;  // partial sums of a chain
 constexpr int PL_PARTS = PL_WARPS * PL_PART; // of a unit; two have room: one is added while the next is made
@@ -81,6 +98,7 @@ template <> struct pl_room<1> {
     float part[2][PL_PARTS];
 };
 static_assert(sizeof(pl_room<1>) * 2 + 2048 <= 227 << 10 && sizeof(pl_room<2>) * 2 + 2048 <= 227 << 10, "two a SM");
+static_assert(sizeof(pl_room<1>) + 512 <= 99 << 10 && sizeof(pl_room<2>) + 512 <= 99 << 10, "one on the smallest");
 static_assert(sizeof(pl_room<4>) <= 227 << 10 && sizeof(pl_room<8>) <= 227 << 10, "one a SM");
 
 static inline size_t pl_room_bytes(int nb) {
@@ -192,6 +210,7 @@ static __device__ __forceinline__ void pl_take_turn(uint2 (*to)[NB][PL_WARP], co
 // are the registers of product r, of rows 4g + r and 4g + r + 32, out of these.
 struct pl_panel_source {
     static constexpr int                  LINE = 8, NEXT = LINE; // pieces of 16 bytes in a line
+    static constexpr bool                 HINTED = true;
     const uint4                          *panel;
     // A line stays a line in the ring too; line 4t + i, of whose eight pieces lane 4g + t reads the g-th, has them in
     // another order, as eight lanes that read together have two g and all t.
@@ -303,8 +322,9 @@ static __device__ __forceinline__ void pl_stream_few(pl_room<1> &room, const Job
         }
         pl_copy_commit();
     };
-    // Unrolled: of a loop with a counter of its own CUDA 13.0 makes copies whose descriptors are none (sass_gate.sh).
-#pragma unroll
+    // Copies with a cache hint unrolled: of a loop with a counter of its own CUDA 13.0 makes some whose descriptors are
+    // none (tests/cuda/sass_gate.sh).
+#pragma unroll(source_type::HINTED ? STAGES : 1)
     for (int s = 0; s < STAGES; s++)
         feed(s);
     pl_previous_done(); // weights are under way while x is still being made

@@ -5,17 +5,19 @@
 #   bash tests/gpu/run.sh [--gpu N] [--only PARTS] [--sanitizer] [--out DIR] [--commit NAME]
 #     builds here: what a bare GPU machine can build (nvcc, a C compiler, CMake), and the program where it builds
 #   bash tests/gpu/run.sh --pack DIR|FILE.tar.gz      no GPU needed: builds all of it for sm_90 and puts the programs,
-#     without debug information, and the libraries they need into one folder of at most 60 MiB, for a machine with little
-#     but a driver
+#     without debug information, and the libraries they need into one folder of at most 60 MiB, for a machine with
+#     little but a driver
 #   bash tests/gpu/run.sh --packed DIR|FILE.tar.gz [--device cuda:N|emulated] [the options above]      runs from that
 #   bash tests/gpu/run.sh --build-only    no GPU needed: builds what a bare machine can, runs the bench emulated
-# PARTS, separated by commas: ops (minutes), program, bench, shape, compare [all]. --sanitizer: the ops' tests once more
+# PARTS, separated by commas: ops (minutes), program, bench, shape, profile (kernels one by one, where there is an ncu),
+# compare [all]. --sanitizer: the ops' tests once more
 # under compute-sanitizer. --jobs N: so many tests at a time [1]; what is timed runs alone. --limit S: seconds that one
 # program may take [290]. --commit: what to write down where the folder is no git checkout. --device emulated shows that
 # a folder runs, at sizes that mean nothing, and writes to --out alone.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-gpu=0 device="" sanitizer=0 only="" parts=ops,program,bench,shape,compare pack="" packed="" out="" commit="" at_a_time=1
+gpu=0 device="" sanitizer=0 only="" pack="" packed="" out="" commit="" at_a_time=1
+parts=ops,program,bench,shape,profile,compare
 limit=290 # seconds of one program
 while [ $# -gt 0 ]; do
     case "$1" in
@@ -300,12 +302,31 @@ run_shapes() {
         return
     fi
     for s in llama3-8b llama3.2-1b llama2-7b qwen2-7b; do
-        bench "shape-$s" decode --shape "$s" --context 512 --new-tokens 24 --repeats 3
+        bench "shape-$s" decode --shape "$s" --context 1000 --new-tokens 24 --repeats 3
     done
-    PACELINE_EARLY_LAUNCH=0 bench shape-llama3-8b-in-turn decode --shape llama3-8b --context 512 --new-tokens 24 --repeats 3
-    PACELINE_GRAPHS=0 bench shape-llama3-8b-no-graphs decode --shape llama3-8b --context 512 --new-tokens 24 --repeats 3
-    PACELINE_EARLY_LAUNCH=0 PACELINE_GRAPHS=0 bench shape-llama3-8b-plainest decode --shape llama3-8b --context 512 \
-        --new-tokens 24 --repeats 3
+    bench shape-llama3-8b-bf16-kv decode --shape llama3-8b --context 1000 --kv bf16 --new-tokens 24 --repeats 3
+    bench shape-llama3-8b-long decode --shape llama3-8b --context 8000 --kv bf16 --new-tokens 24 --repeats 3
+    # What each of the switches brings shows with 8 layers, in a quarter of the time.
+    set -- decode --shape llama3-8b --layers 8 --context 1000 --new-tokens 16 --repeats 2
+    bench shape-8-layers "$@"
+    PACELINE_EARLY_LAUNCH=0 bench shape-8-layers-in-turn "$@"
+    PACELINE_GRAPHS=0 bench shape-8-layers-no-graphs "$@"
+    PACELINE_EARLY_LAUNCH=0 PACELINE_GRAPHS=0 bench shape-8-layers-plainest "$@"
+    PACELINE_AHEAD=0 bench shape-8-layers-not-ahead "$@"
+}
+run_profile() {
+    command -v ncu >/dev/null || { row profile "not built here" 0 0; return; }
+    local t0=$SECONDS
+    if PACELINE_GRAPHS=0 own ncu --metrics gpu__time_duration.sum,dram__bytes_read.sum --cache-control none \
+        --clock-control none --csv --page raw -c 2500 "$whole/paceline" bench decode --shape llama3-8b --layers 1 \
+        --context 1000 --new-tokens 8 --repeats 1 --device "$device" --json --quiet >"$out/ncu.csv" 2>"$out/ncu.err" &&
+        python3 tests/gpu/ncu_table.py "$out/ncu.csv" >"$out/profile.md"; then
+        cat "$out/profile.md"
+        row profile passed "$(grep -c . "$out/profile.md")" "$((SECONDS - t0))"
+    else
+        tail -n 3 "$out/ncu.err"
+        row profile FAILED 0 "$((SECONDS - t0))"
+    fi
 }
 
 # ---- comparisons ----
@@ -352,6 +373,7 @@ if wanted program && [ "$program" = 1 ]; then test_program; fi
 wait
 if wanted bench; then run_bench; fi
 if wanted shape && [ "$program" = 1 ]; then run_shapes; fi
+if wanted profile && [ "$program" = 1 ] && [ "$real" = 1 ]; then run_profile; fi
 if wanted compare && [ "$program" = 1 ]; then run_comparisons; fi
 
 # ---- writing down ----
@@ -370,7 +392,7 @@ report=$out/report.md
         awk -F, 'NR > 1 && NF == 6 {
             printf "| %s | %s | %.1f | %s | %.0f %% |\n", $1, $2, $3 * 1e6, $5, $6 * 100 }' "$out/bench_gpu.csv"
     fi
-    for f in "$out"/kernels.md "$out"/shape-*.md; do [ ! -s "$f" ] || cat "$f"; done
+    for f in "$out"/kernels.md "$out"/shape-*.md "$out"/profile.md; do [ ! -s "$f" ] || cat "$f"; done
     for f in "$out"/compare-*.txt "$out"/plan.txt; do
         [ ! -s "$f" ] || { printf '\n```\n'; cat "$f"; printf '```\n'; }
     done
