@@ -44,7 +44,7 @@ typedef struct pl_cuda_state {
     size_t            ahead_bytes; // of the second-level cache, for weights that come ahead of their launch (ahead.cuh)
     const void       *asked;       // the weight that was asked for last, for the counted device to follow
     pl_cuda_fault    *fault;
-    unsigned         *ticket;  // [PL_CUDA_TICKETS], zero between ops: of a pair of panels in the fused head, units that are there
+    unsigned         *ticket;  // [PL_CUDA_TICKETS], zero between ops: units of a pair that are there (fused head)
     unsigned         *spare;   // the same for a branch; the two change places with it
     const char       *op;      // the last one queued
     pl_cuda_rounded   rounded; // forgotten when anything else is queued that writes
