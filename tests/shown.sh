@@ -775,7 +775,7 @@ shown_cuda_archs() { # all CUDA sources for the three architectures, warnings as
         "-DCMAKE_CUDA_ARCHITECTURES=80-real;90-real;100" >"$work/archs.log" 2>&1 &&
         cmake --build "$b" --target kernels_cuda kernels_cuda_device >>"$work/archs.log" 2>&1 || { tail -n 5 "$work/archs.log"; fail cuda-archs "does not build"; return; }
     say cuda-archs "$(find "$b" -name '*.cu.o' | wc -l) CUDA sources for sm_80, sm_90 and sm_100, $((SECONDS - t0)) s"
-    bash "$root/tests/cuda/sass_gate.sh" "$b" >"$work/sass.log" 2>&1 || { grep -E ' on sm_|PATH|no machine' "$work/sass.log"; fail cuda-archs "machine code"; return; }
+    bash "$root/tests/cuda/sass_gate.sh" "$b" >"$work/sass.log" 2>&1 || { grep -E ' on sm_|PATH|no machine|descriptor' "$work/sass.log"; fail cuda-archs "machine code"; return; }
     sed '$d' "$work/sass.log"
     say cuda-archs "$(tail -n 1 "$work/sass.log")"
 }

@@ -9,20 +9,21 @@ here=$(cd "$(dirname "$0")" && pwd)
 objdump=${PACELINE_CUOBJDUMP:-cuobjdump}
 command -v "$objdump" >/dev/null || { echo "cuobjdump is not on the PATH (CUDA's toolkit, or pip install nvidia-cuda-cuobjdump)"; exit 1; }
 filt=$(command -v c++filt || echo cat)
-# FILE:NAME, instances of a template apart; overloads are numbered.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# FILE:NAME, instances of a template apart; overloads are numbered. Beside it: copies whose memory descriptor is an odd
+# register, which no descriptor is. CUDA 13.0's compiler makes them of copies with a cache hint in a loop with a uniform
+# counter, and a GPU calls them an illegal instruction.
 table=$(find "$1" -name '*.cu.o' | LC_ALL=C sort | while read -r o; do
-    "$objdump" -sass "$o" | awk -v file="$(basename "$o" .o)" -f "$here/sass.awk"
+    "$objdump" -sass "$o" >"$work/sass"
+    awk -v f="$(basename "$o" .o)" '/Function :/ { k = $3 } /desc\[UR[0-9]*[13579]\]/ { print f ":" k }' "$work/sass" >>"$work/odd"
+    awk -v file="$(basename "$o" .o)" -f "$here/sass.awk" "$work/sass"
 done | "$filt" | awk -F'\t' -v OFS='\t' '
     { gsub(/\((int|bool|unsigned int|long)\)/, "", $2); sub(/^void /, "", $2); sub(/\(.*/, "", $2)
       k = $1 ":" $2 OFS $3
       if (++n[k] > 1) k = $1 ":" $2 "#" n[k] OFS $3
       print k, $4, $5, $6, $7, $8, $9, $10 }' | LC_ALL=C sort)
-# A copy whose memory descriptor is an odd register, which no descriptor is: CUDA 13.0's compiler makes it of a copy with
-# a cache hint in a loop with a uniform counter, and a GPU calls it an illegal instruction.
-odd=$(find "$1" -name '*.cu.o' | while read -r o; do
-    "$objdump" -sass "$o" | awk -v f="$(basename "$o" .o)" '/Function :/ { k = $3 } /desc\[UR[0-9]*[13579]\]/ { print f ":" k }'
-done | sort -u | "$filt")
-[ -z "$odd" ] || { echo "copies with a descriptor that is none: $odd"; exit 1; }
+[ ! -s "$work/odd" ] || { echo "copies with a descriptor that is none: $(sort -u "$work/odd" | "$filt")"; exit 1; }
 [ "$(wc -l <<<"$table")" -gt 100 ] || { echo "no machine code was found in $1"; exit 1; }
 header=$(printf 'kernel\tarch\tearly\tserial\tbar\tmembar\tivall\tspills\tbytes')
 if [ "${2:-}" = --accept ]; then
