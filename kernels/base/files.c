@@ -182,6 +182,11 @@ void pl_dir_unlock(int fd) {
     if (fd >= 0) close(fd);
 }
 
+pl_status pl_path_rename(const char *from, const char *to, pl_err *err) {
+    if (admit() && rename(from, to) == 0) return PL_OK;
+    return pl_fail_errno(err, "%s: cannot rename it to %s", from, to);
+}
+
 pl_status pl_tree_remove(const char *path, pl_err *err) {
     return pl_remove_at(AT_FDCWD, path) == 0 ? PL_OK : pl_fail_errno(err, "%s: cannot remove", path);
 }

@@ -44,6 +44,8 @@ void      pl_dir_unlock(int fd); // -1 is fine
 // successor is there (one without is put back). For folders that are the program's own, by whoever goes on in them.
 // Nothing that a living process writes is touched; a folder that is not there, or cannot be cleaned, is no error.
 void      pl_dir_sweep(const char *path);
+// A file or folder takes another name on the same disk, in one step; a file of that name gives way.
+pl_status pl_path_rename(const char *from, const char *to, pl_err *err);
 // rm -r; links are removed, never followed. Nothing there is no error.
 pl_status pl_tree_remove(const char *path, pl_err *err);
 

@@ -345,9 +345,10 @@ static const char *kept_as(char name[64], const char *of) {
 // them again.
 static void old_ones_are_kept(void **state) {
     (void)state;
-    static const char *const beside[] = {"metrics.jsonl", "skipped.jsonl", NULL};
-    pl_err                   err = {0};
-    char                     a[64], b[64], *dir = pl_path_join(small_base, "kept");
+    static const char *const   beside[] = {"metrics.jsonl", "skipped.jsonl", NULL};
+    static const pl_stage_keep keep = {"last", beside};
+    pl_err                     err = {0};
+    char                       a[64], b[64], *dir = pl_path_join(small_base, "kept");
     run_small("first", SMALL_TRAIN);
     run_small("second", ANOTHER);
     kept_as(a, "first"), kept_as(b, "second");
@@ -360,15 +361,32 @@ static void old_ones_are_kept(void **state) {
     assert_int_equal(inode("kept/checkpoints/last/model.safetensors"), model); // not trained again
     assert_int_equal(inode("kept/metrics.jsonl"), curve);
     same_model("kept", b, "second");
-    // One that made nothing before it was stopped, and one that was killed at each of its steps.
-    for (uint64_t step = 0; step < 12; step++) {
+    // One that made nothing before it was stopped, and one that was stopped at each of its steps.
+    uint64_t begun = pl_io_count(), steps = 1;
+    for (uint64_t step = 0; step <= steps; step++) {
         pl_io_fail_after(step);
-        pl_stage_begin(dir, "checkpoints", "0123456789abcdef", "checkpoints", beside, &err);
+        pl_stage_begin(dir, "checkpoints", "0123456789abcdef", "checkpoints", &keep, &err);
         pl_io_fail_after(0);
+        if (step == 0) steps = pl_io_count() - begun;
         run_small("kept", SMALL_TRAIN);
         assert_int_equal(inode("kept/checkpoints/last/model.safetensors"), model);
+        assert_int_equal(inode("kept/metrics.jsonl"), curve);
         same_model("kept", "checkpoints", "first");
     }
+    assert_true(steps > 6);
+    // Two that were stopped before their first checkpoint leave nothing that is kept, nor push out what is.
+    for (int i = 0; i < 2; i++) {
+        char *empty = pl_path_join(dir, "checkpoints");
+        assert_int_equal(pl_stage_begin(dir, "checkpoints", i ? "0123456789abcdef" : "fedcba9876543210", "checkpoints",
+                                        &keep, &err),
+                         PL_OK);
+        assert_int_equal(pl_dir_make(empty, &err), PL_OK);
+        pl_free(empty);
+    }
+    same_model("kept", a, "first");
+    run_small("kept", SMALL_TRAIN);
+    assert_int_equal(inode("kept/checkpoints/last/model.safetensors"), model);
+    assert_int_equal(inode("kept/metrics.jsonl"), curve);
     pl_free(dir);
 }
 

@@ -287,8 +287,9 @@ static pl_status trace(const pl_recipe *r, const char *out_dir, const char *pare
 
 static pl_status train(const pl_recipe *r, const char *dir, const pl_env *env, const char *generated, pl_err *err) {
     // Hours went into checkpoints: they are kept, with what training says beside them.
-    static const char *const beside[] = {"metrics.jsonl", "skipped.jsonl", NULL};
-    char                     keys[17], hash[17], start[17];
+    static const char *const   beside[] = {"metrics.jsonl", "skipped.jsonl", NULL};
+    static const pl_stage_keep keep = {"last", beside};
+    char                       keys[17], hash[17], start[17];
     PL_TRY(pl_recipe_hash(r, PL_STAGE_DRAFTER, keys, err));
     PL_TRY(pl_start_identity(start, r, err));
     uint64_t h = pl_hash_more(pl_hash_more(pl_hash(keys, 16), generated, 16), start, strlen(start));
@@ -296,7 +297,7 @@ static pl_status train(const pl_recipe *r, const char *dir, const pl_env *env, c
     pl_hash_hex(hash, h);
     PL_TRY(pl_dir_make(dir, err));
     if (!pl_train_routed(r)) PL_TRY(begin_bounded(r, dir, generated, err)); // a router learns from traces
-    PL_TRY(pl_stage_begin(dir, "checkpoints", hash, "checkpoints", beside, err));
+    PL_TRY(pl_stage_begin(dir, "checkpoints", hash, "checkpoints", &keep, err));
     if (pl_stage_ended(dir, "checkpoints", hash, "checkpoints")) {
         pl_log("%s/checkpoints: up to date", dir);
         return PL_OK;

@@ -55,19 +55,25 @@ static pl_status remove_stamp(const char *out_dir, const char *name, const char 
     return st;
 }
 
-static pl_status move(const char *from, const char *to, pl_err *err) {
-    return rename(from, to) == 0 ? PL_OK : pl_fail_errno(err, "%s: cannot rename it to %s", from, to);
-}
-
 // Files of out_dir that belong to a kept product go into its folder, or come out of it.
 static pl_status move_beside(const char *out_dir, const char *folder, const char *const *beside, bool in, pl_err *err) {
     pl_status st = PL_OK;
     for (; *beside && st == PL_OK; beside++) {
         char *out = pl_path_join(out_dir, *beside), *kept = pl_path_join(folder, *beside);
         if (!out || !kept) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-        if (st == PL_OK && pl_path_exists(in ? out : kept)) st = move(in ? out : kept, in ? kept : out, err);
+        if (st == PL_OK && pl_path_exists(in ? out : kept)) st = pl_path_rename(in ? out : kept, in ? kept : out, err);
         pl_free(kept);
         pl_free(out);
+    }
+    return st;
+}
+
+static pl_status remove_beside(const char *out_dir, const char *const *beside, pl_err *err) {
+    pl_status st = PL_OK;
+    for (; *beside && st == PL_OK; beside++) {
+        char *path = pl_path_join(out_dir, *beside);
+        st = path ? pl_tree_remove(path, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+        pl_free(path);
     }
     return st;
 }
@@ -93,16 +99,16 @@ static pl_status prune(const char *out_dir, const char *product, const char *a, 
 
 // A product of another recipe, as its stamp says, and where it and the one of this recipe are kept.
 typedef struct room {
-    const char        *out_dir, *name, *hash, *product;
-    const char *const *beside;
-    char               was[17]; // its stamp
-    char              *path, *kept, *mine;
+    const char          *out_dir, *name, *hash, *product;
+    const pl_stage_keep *keep;
+    char                 was[17]; // its stamp
+    char                *path, *kept, *mine;
 } room;
 
 static pl_status put_back(const room *m, pl_err *err) {
-    PL_TRY(move(m->mine, m->path, err));
+    PL_TRY(pl_path_rename(m->mine, m->path, err));
     pl_log("%s: made by this recipe before, and back", m->path);
-    return move_beside(m->out_dir, m->path, m->beside, false, err);
+    return move_beside(m->out_dir, m->path, m->keep->beside, false, err);
 }
 
 // Each step leaves, where the process ends behind it, something that the next begin makes right: a stamp always stands
@@ -110,11 +116,29 @@ static pl_status put_back(const room *m, pl_err *err) {
 static pl_status keep(const room *m, pl_err *err) {
     bool back = pl_path_exists(m->mine);
     PL_TRY(pl_tree_remove(m->kept, err));
-    PL_TRY(move_beside(m->out_dir, m->path, m->beside, true, err));
-    PL_TRY(move(m->path, m->kept, err));
+    PL_TRY(move_beside(m->out_dir, m->path, m->keep->beside, true, err));
+    PL_TRY(pl_path_rename(m->path, m->kept, err));
     PL_TRY(prune(m->out_dir, m->product, m->was, m->hash, err));
     PL_TRY(pl_stage_stamp(m->out_dir, m->name, m->hash, err));
     pl_log("%s: made from another recipe; kept as %s%s", m->path, m->kept, back ? "" : ", making it anew");
+    return back ? put_back(m, err) : PL_OK;
+}
+
+// Whether anything under the product's name is worth keeping.
+static bool worthy(const room *m) {
+    char *held = m->keep ? pl_path_join(m->path, m->keep->if_holds) : NULL;
+    bool  yes = held && pl_path_exists(held);
+    pl_free(held);
+    return yes;
+}
+
+// It goes for good, and the files that belong to it.
+static pl_status discard(const room *m, pl_err *err) {
+    bool back = m->keep && pl_path_exists(m->mine);
+    pl_log("%s: made from another recipe%s", m->path, back ? "" : ", making it anew");
+    if (m->keep) PL_TRY(remove_beside(m->out_dir, m->keep->beside, err));
+    PL_TRY(pl_tree_remove(m->path, err));
+    PL_TRY(pl_stage_stamp(m->out_dir, m->name, m->hash, err));
     return back ? put_back(m, err) : PL_OK;
 }
 
@@ -131,27 +155,23 @@ static pl_status make_room(room *m, pl_err *err) {
                        "%s: nothing says that a run made it here (no %s/.stamps/%s); move it away, or give another "
                        "--out",
                        m->path, m->out_dir, m->name);
-    if (m->beside) {
-        m->kept = pl_sprintf("%s.%s", m->path, m->was);
-        return m->kept ? keep(m, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", m->out_dir);
-    }
-    pl_log("%s: made from another recipe, making it anew", m->path);
-    PL_TRY(pl_tree_remove(m->path, err));
-    return pl_stage_stamp(m->out_dir, m->name, m->hash, err);
+    if (!worthy(m)) return discard(m, err);
+    m->kept = pl_sprintf("%s.%s", m->path, m->was);
+    return m->kept ? keep(m, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", m->out_dir);
 }
 
 static pl_status begin(room *m, pl_err *err) {
     bool stamped = pl_stage_stamped(m->out_dir, m->name, m->hash), there = pl_path_exists(m->path);
-    if (stamped && there) return PL_OK;
+    if (stamped && there) return m->keep ? move_beside(m->out_dir, m->path, m->keep->beside, false, err) : PL_OK;
     PL_TRY(remove_stamp(m->out_dir, m->name, DONE, err)); // before anything: what is half gone is not done
     if (there) return make_room(m, err);
     PL_TRY(pl_stage_stamp(m->out_dir, m->name, m->hash, err));
-    return m->beside && pl_path_exists(m->mine) ? put_back(m, err) : PL_OK;
+    return m->keep && pl_path_exists(m->mine) ? put_back(m, err) : PL_OK;
 }
 
 pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const char *product,
-                         const char *const *beside, pl_err *err) {
-    room m = {.out_dir = out_dir, .name = name, .hash = hash, .product = product, .beside = beside};
+                         const pl_stage_keep *keep, pl_err *err) {
+    room m = {.out_dir = out_dir, .name = name, .hash = hash, .product = product, .keep = keep};
     sweep(out_dir, product);
     m.path = pl_path_join(out_dir, product);
     m.mine = m.path ? pl_sprintf("%s.%s", m.path, hash) : NULL;

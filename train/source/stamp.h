@@ -10,12 +10,18 @@
 
 bool      pl_stage_stamped(const char *out_dir, const char *name, const char *hash);
 pl_status pl_stage_stamp(const char *out_dir, const char *name, const char *hash, pl_err *err);
+// How a product that another recipe made is kept.
+typedef struct pl_stage_keep {
+    const char        *if_holds; // only one with this name in it is worth keeping
+    const char *const *beside;   // files of OUT that belong to it and go with it; ends with NULL
+} pl_stage_keep;
+
 // The stamp of a product whose making begins now. OUT/`product`, made from something else, goes away first: for good
-// or, where `beside` lists files of OUT that belong to it (ends with NULL), with them to OUT/PRODUCT.HASH, in the
-// place of those kept before; and where that holds what is wanted it is back under its name. One that no stamp speaks
-// of is refused: nobody knows whose it is. What dead processes left beside and in it goes too.
+// or, where `keep` (may be NULL) finds it worth keeping, to OUT/PRODUCT.HASH, in the place of those kept before; and
+// where OUT/PRODUCT.HASH holds what is wanted it is back under its name. One that no stamp speaks of is refused:
+// nobody knows whose it is. What dead processes left beside and in it goes too.
 pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const char *product,
-                         const char *const *beside, pl_err *err);
+                         const pl_stage_keep *keep, pl_err *err);
 // A second stamp, NAME.done: the product is whole. Ended: both stamps agree, and the product is there.
 pl_status pl_stage_end(const char *out_dir, const char *name, const char *hash, pl_err *err);
 bool      pl_stage_ended(const char *out_dir, const char *name, const char *hash, const char *product);
