@@ -46,7 +46,7 @@ typedef struct picked {
 } picked;
 
 typedef struct sums {
-    double emitted, seconds, steps, base_emitted, base_seconds;
+    double emitted, seconds, steps, base_emitted, base_seconds, base_steps;
 } sums;
 
 static void add(sums *s, const pl_answer *a, const pl_answer *base) {
@@ -55,13 +55,24 @@ static void add(sums *s, const pl_answer *a, const pl_answer *base) {
     s->steps += (double)a->steps;
     s->base_emitted += (double)base->emitted;
     s->base_seconds += base->seconds;
+    s->base_steps += (double)base->steps;
 }
 
 static double speedup_of(const sums *s) {
     return pl_ratio(pl_ratio(s->emitted, s->seconds), pl_ratio(s->base_emitted, s->base_seconds));
 }
 
-static void bootstrap(uint64_t seed, const picked *p, pl_interval *speedup, pl_interval *acceptance) {
+static double acceptance_of(const sums *s) {
+    return pl_ratio(s->emitted, s->steps);
+}
+
+static double gain_of(const sums *s) {
+    return pl_ratio(acceptance_of(s), pl_ratio(s->base_emitted, s->base_steps));
+}
+
+// of: acceptance_of, or gain_of.
+static void bootstrap(uint64_t seed, const picked *p, double (*of)(const sums *), pl_interval *speedup,
+                      pl_interval *acceptance) {
     double x[RESAMPLES], y[RESAMPLES];
     for (int k = 0; k < RESAMPLES; k++) {
         pl_rng   rng = pl_rng_make(seed, PL_STREAM_NOISE, (uint64_t)k);
@@ -76,7 +87,7 @@ static void bootstrap(uint64_t seed, const picked *p, pl_interval *speedup, pl_i
             }
         }
         x[k] = speedup_of(&s);
-        y[k] = pl_ratio(s.emitted, s.steps);
+        y[k] = of(&s);
     }
     *speedup = pl_interval_95(x, RESAMPLES);
     *acceptance = pl_interval_95(y, RESAMPLES);
@@ -97,8 +108,26 @@ void pl_results_share(const pl_results *r, int m, const char *category, pl_share
     f->emitted = (int64_t)s.emitted;
     f->speed = pl_ratio(s.emitted, s.seconds);
     f->speedup = m == a->base ? 1 : speedup_of(&s);
-    f->acceptance = pl_ratio(s.emitted, s.steps);
-    if (p.n > 0) bootstrap(r->seed, &p, &f->speedup_95, &f->acceptance_95);
+    f->acceptance = acceptance_of(&s);
+    if (p.n > 0) bootstrap(r->seed, &p, acceptance_of, &f->speedup_95, &f->acceptance_95);
+}
+
+bool pl_results_pair(const pl_results *r, int m, pl_pair *f) {
+    const pl_method *a = &r->method[m];
+    sums             s = {0};
+    int              first = a->base;
+    while (first < m && (r->method[first].base != a->base || !r->method[first].drafter))
+        first++;
+    if (!a->drafter || first == m || r->n_prompts == 0) return false;
+    picked p = {
+        .a = a->answer, .base = r->method[first].answer, .prompt = r->picked, .n = r->n_prompts, .seeds = a->seeds};
+    for (int64_t i = 0; i < r->n_prompts * a->seeds; i++)
+        add(&s, &p.a[i], &p.base[i]);
+    for (int64_t i = 0; i < r->n_prompts; i++)
+        r->picked[i] = i;
+    *f = (pl_pair){.first = first, .speed = speedup_of(&s), .acceptance = gain_of(&s)};
+    bootstrap(r->seed, &p, gain_of, &f->speed_95, &f->acceptance_95);
+    return true;
 }
 
 const char *pl_results_category(const pl_results *r, int i) {
@@ -187,16 +216,30 @@ static void write_promise(pl_json_out *o, const pl_method *a, const pl_figures *
     pl_put_int(o, "different_outputs", f->different);
 }
 
-// What pairs two methods, or two runs of one, prompt by prompt: all seeds and repeats of each.
-static void write_by_prompt(pl_json_out *o, const pl_results *r, const pl_method *a) {
-    pl_put_array(o, "tokens_by_prompt");
+static int64_t emitted_of(const pl_answer *a) {
+    return a->emitted;
+}
+
+static int64_t steps_of(const pl_answer *a) {
+    return a->steps;
+}
+
+static void write_counts(pl_json_out *o, const char *key, const pl_results *r, const pl_method *a,
+                         int64_t (*of)(const pl_answer *)) {
+    pl_put_array(o, key);
     for (int64_t i = 0; i < r->n_prompts; i++) {
-        int64_t tokens = 0;
+        int64_t sum = 0;
         for (int k = 0; k < a->seeds; k++)
-            tokens += a->answer[i * a->seeds + k].emitted;
-        pl_json_out_int(o, tokens);
+            sum += of(&a->answer[i * a->seeds + k]);
+        pl_json_out_int(o, sum);
     }
     pl_json_out_close(o, ']');
+}
+
+// What pairs two methods, or two runs of one, prompt by prompt: all seeds and repeats of each.
+static void write_by_prompt(pl_json_out *o, const pl_results *r, const pl_method *a) {
+    write_counts(o, "tokens_by_prompt", r, a, emitted_of);
+    write_counts(o, "steps_by_prompt", r, a, steps_of);
     pl_put_array(o, "seconds_by_prompt");
     for (int64_t i = 0; i < r->n_prompts; i++) {
         double seconds = 0;
@@ -205,6 +248,25 @@ static void write_by_prompt(pl_json_out *o, const pl_results *r, const pl_method
         pl_json_out_num(o, seconds);
     }
     pl_json_out_close(o, ']');
+}
+
+// null: plain decoding, or the first drafter itself.
+static void write_pair(pl_json_out *o, const pl_results *r, int m) {
+    pl_pair p;
+    pl_json_out_key(o, "over_first");
+    if (!pl_results_pair(r, m, &p)) {
+        pl_json_out_null(o);
+        return;
+    }
+    pl_json_out_object(o);
+    pl_put_str(o, "first", r->method[p.first].name);
+    pl_put_num(o, "acceptance", p.acceptance);
+    pl_put_num(o, "acceptance_low", p.acceptance_95.low);
+    pl_put_num(o, "acceptance_high", p.acceptance_95.high);
+    pl_put_num(o, "speed", p.speed);
+    pl_put_num(o, "speed_low", p.speed_95.low);
+    pl_put_num(o, "speed_high", p.speed_95.high);
+    pl_json_out_close(o, '}');
 }
 
 static void write_accuracy(pl_json_out *o, const pl_results *r, int m) {
@@ -281,6 +343,7 @@ static void write_method(pl_json_out *o, const pl_results *r, int m) {
     pl_put_num(o, "share_of_floor", pl_ratio(pl_stats_speed(s), f.floor));
     pl_put_num(o, "weight_bytes", a->weight_bytes);
     pl_put_str(o, "answers_hash", hash);
+    write_pair(o, r, m);
     write_by_prompt(o, r, a);
     write_categories(o, r, m);
     pl_json_out_close(o, '}');

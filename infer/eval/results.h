@@ -101,6 +101,16 @@ typedef struct pl_share {
 // category: NULL for all prompts.
 void pl_results_share(const pl_results *r, int m, const char *category, pl_share *f);
 
+// Method m over the first drafter of its temperature and weights, on the same prompts and seeds: ratios of acceptance
+// lengths and of speeds, with intervals of the pairs, which are narrower than either one's own. false: m is that
+// drafter, or plain decoding.
+typedef struct pl_pair {
+    int         first; // its method
+    double      acceptance, speed;
+    pl_interval acceptance_95, speed_95;
+} pl_pair;
+bool pl_results_pair(const pl_results *r, int m, pl_pair *f);
+
 // Figures of method m that need more than its own stats.
 typedef struct pl_figures {
     pl_share all;

@@ -102,6 +102,22 @@ static void length_lines(FILE *f, const pl_results *r, int from, int to, int wid
     }
 }
 
+// Drafters over the first one, pair by pair.
+static void pair_lines(FILE *f, const pl_results *r, int from, int to, int width) {
+    bool headed = false;
+    for (int m = from; m < to; m++) {
+        pl_pair p;
+        char    over[64], acceptance[32], speed[32];
+        if (!pl_results_pair(r, m, &p)) continue;
+        snprintf(over, sizeof over, "over %.58s", r->method[p.first].name);
+        if (!headed) fprintf(f, "\n%-*s %8s %11s %8s %11s\n", width, over, "accept", "95 %", "speed", "95 %");
+        headed = true;
+        snprintf(acceptance, sizeof acceptance, "%.2f..%.2f", p.acceptance_95.low, p.acceptance_95.high);
+        snprintf(speed, sizeof speed, "%.2f..%.2f", p.speed_95.low, p.speed_95.high);
+        fprintf(f, "%-*s %8.2f %11s %8.2f %11s\n", width, r->method[m].name, p.acceptance, acceptance, p.speed, speed);
+    }
+}
+
 // Right answers, of plain decoding and of each drafter side by side.
 static void accuracy_lines(FILE *f, const pl_results *r, int from, int to, int width) {
     int64_t scored;
@@ -148,6 +164,7 @@ void pl_results_table(FILE *f, const pl_results *r) {
             to++;
         category_lines(f, r, from, to, width);
         length_lines(f, r, from, to, width);
+        pair_lines(f, r, from, to, width);
         accuracy_lines(f, r, from, to, width);
         batch_lines(f, r, from, to, width);
         why_line(f, r, from, to);

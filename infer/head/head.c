@@ -84,7 +84,9 @@ const pl_key pl_head_keys[] = {
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_ENUM("drafter.head.frozen", pl_head_recipe, frozen), .each = true, .deflt = "auto",
      .choices = {"auto", "true", "false"},
-     .help = "do not train the head; auto: true for eagle1's full head, which is then the target's own and not stored",
+     .help =
+         "do not train the head; auto: true for the full heads of eagle1 and dflash, which are then the target's own "
+         "and not stored",
      .stages = PL_STAGE_DRAFTER},
     PL_KEYS_END(pl_head_recipe)};
 

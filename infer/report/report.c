@@ -450,7 +450,7 @@ static const pl_cli_option options[] = {{.name = "out",
                                         {.name = "against",
                                          .type = PL_CLI_TEXT,
                                          .arg = "RUN",
-                                         .help = "another run: the speeds of methods that both have, side by side"},
+                                         .help = "another run: speeds and acceptance of methods that both have"},
                                         {0}};
 
 static pl_status command(const pl_env *env, const pl_cli_args *a, pl_err *err) {

@@ -248,6 +248,31 @@ static void lengths(pl_strbuf *b, const pl_json *j, const cJSON *methods) {
     if (any) end_table(b);
 }
 
+static void pairs(pl_strbuf *b, const pl_json *j, const cJSON *methods) {
+    static const char *const heads[] = {"over", "acceptance length, 95 %", "speed, 95 %"};
+    const cJSON             *m;
+    bool                     any = false;
+    cJSON_ArrayForEach(m, methods) {
+        const cJSON *p = pl_json_find(j, m, "over_first");
+        if (!cJSON_IsObject(p)) continue;
+        if (!any)
+            pl_html_addf(b, "<h3>Over the first drafter</h3><p>Ratios on the same prompts and seeds, with intervals of "
+                            "the pairs.</p>\n");
+        if (!any) begin_table(b, "method", heads, sizeof heads / sizeof *heads);
+        any = true;
+        begin_row(b, pl_report_str(j, m, "name"));
+        pl_html_addf(b, "<td class=\"n\">");
+        pl_html_text(b, pl_report_str(j, p, "first"));
+        pl_html_addf(b, "</td>");
+        cell_between(b, pl_report_num(j, p, "acceptance"), pl_report_num(j, p, "acceptance_low"),
+                     pl_report_num(j, p, "acceptance_high"));
+        cell_between(b, pl_report_num(j, p, "speed"), pl_report_num(j, p, "speed_low"),
+                     pl_report_num(j, p, "speed_high"));
+        pl_html_addf(b, "</tr>\n");
+    }
+    if (any) end_table(b);
+}
+
 static void scores(pl_strbuf *b, const pl_json *j, const cJSON *methods) {
     static const char *const heads[] = {"scored", "right", "accuracy"};
     const cJSON             *m;
@@ -295,6 +320,7 @@ static void batches(pl_strbuf *b, const pl_json *j) {
 }
 
 void pl_report_harness(pl_strbuf *b, const pl_json *j, const cJSON *methods) {
+    pairs(b, j, methods);
     batches(b, j);
     scores(b, j, methods);
     lengths(b, j, methods);

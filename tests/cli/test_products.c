@@ -181,6 +181,66 @@ static pl_status save(const pl_results *r, const char *dir, pl_err *err) {
     return pl_report_write(page, &dir, 1, err);
 }
 
+// A second drafter that takes four fifths of the first one's steps and twice its time, whatever the prompt: each one's
+// own intervals are wide, the pairs' are not.
+static void test_pairs(void **state) {
+    (void)state;
+    pl_results *r = made_results();
+    pl_share    own;
+    pl_pair     p;
+    r->method = pl_realloc(r->method, 3 * sizeof *r->method);
+    pl_method *first = &r->method[1], *second = &r->method[2];
+    *second = (pl_method){.name = "second", .weights = "bf16", .verify = "match", .seeds = 1};
+    second->drafter = pl_strdup("other");
+    second->answer = pl_calloc(4, sizeof *second->answer);
+    for (int i = 0; i < 4; i++) {
+        first->answer[i].steps = 5 * (i + 2);
+        second->answer[i] = first->answer[i];
+        second->answer[i].steps = 4 * (i + 2);
+        second->answer[i].seconds *= 2;
+    }
+    r->n_methods = 3;
+    assert_false(pl_results_pair(r, 0, &p));
+    assert_false(pl_results_pair(r, 1, &p));
+    assert_true(pl_results_pair(r, 2, &p) && p.first == 1);
+    assert_true(fabs(p.acceptance - 1.25) < 1e-12 && fabs(p.speed - 0.5) < 1e-12);
+    assert_true(fabs(p.acceptance_95.low - 1.25) < 1e-12 && fabs(p.acceptance_95.high - 1.25) < 1e-12);
+    assert_true(fabs(p.speed_95.low - 0.5) < 1e-12 && fabs(p.speed_95.high - 0.5) < 1e-12);
+    pl_results_share(r, 2, NULL, &own);
+    assert_true(own.acceptance_95.high > 1.2 * own.acceptance_95.low);
+
+    char    scratch[64], path[128], table[8192] = "";
+    pl_json j;
+    pl_err  err;
+    test_scratch(scratch);
+    snprintf(path, sizeof path, "%s/results.json", scratch);
+    if (save(r, scratch, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_int_equal(pl_json_open(&j, path, 1 << 20, PL_JSON_UNIQUE, &err), PL_OK);
+    const cJSON *m = test_array(&j, NULL, "methods")->child->next;
+    assert_true(cJSON_IsNull(cJSON_GetObjectItem(m, "over_first")));
+    m = m->next;
+    assert_string_equal(test_str(&j, cJSON_GetObjectItem(m, "over_first"), "first"), "head & <co>");
+    assert_true(fabs(test_num(&j, m, "over_first.acceptance") - 1.25) < 1e-9);
+    assert_true(test_array(&j, m, "steps_by_prompt")->child->next->valuedouble == 12);
+    pl_json_close(&j);
+    snprintf(path, sizeof path, "%s/report.html", scratch);
+    char *html = test_read(path);
+    assert_non_null(
+        strstr(html, "<td class=\"name\">second</td><td class=\"n\">head &amp; &lt;co&gt;</td><td class=\"n\">1.25"));
+    pl_free(html);
+    FILE *f = tmpfile();
+    assert_non_null(f);
+    pl_results_table(f, r);
+    rewind(f);
+    assert_true(fread(table, 1, sizeof table - 1, f) > 0);
+    fclose(f);
+    if (!strstr(table, "\nover head & <co>") ||
+        !strstr(table, "\nsecond                       1.25  1.25..1.25     0.50  0.50..0.50\n"))
+        fail_msg("%s", table);
+    pl_results_destroy(r);
+    test_scratch_remove(scratch);
+}
+
 // A verifier that does not promise plain decoding's tokens is not said to have broken a promise.
 static void test_promises(void **state) {
     (void)state;
@@ -537,6 +597,7 @@ int main(void) {
         cmocka_unit_test(test_figures),
         cmocka_unit_test(test_why),
         cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_pairs),
         cmocka_unit_test(test_promises),
         cmocka_unit_test(test_results_files),
         cmocka_unit_test(test_head_charts),

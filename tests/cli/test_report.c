@@ -35,7 +35,8 @@ static void says(const char *html, const char *part) {
     "{\"name\":\"head <a>\",\"drafter\":\"d\",\"checkpoint\":\"runs/x/best\",\"tokens_per_second\":" SPEED             \
     ",\"speedup\":1.5,\"speedup_low\":1.4,\"speedup_high\":1.6,\"acceptance_length\":2.5,\"identical_outputs\":true,"  \
     "\"promise\":\"identical\",\"temperature\":0,\"answers_hash\":\"" HASH "\",\"seconds_by_prompt\":[1,1,1,1,1],"     \
-    "\"tokens_by_prompt\":[150,150,150,150,150],\"tree\":\"chain:3\",\"acceptance_lengths\":{\"total\":2.5,"           \
+    "\"tokens_by_prompt\":[150,150,150,150,150],\"steps_by_prompt\":[60,60,60,60,60],\"tree\":\"chain:3\","            \
+    "\"acceptance_lengths\":{\"total\":2.5,"                                                                           \
     "\"mean_of_steps\":2.625},\"ttft_seconds\":{\"p50\":0.004},\"categories\":[{\"name\":\"qa\",\"prompts\":2,"        \
     "\"speedup\":1.25},{\"name\":\"code\",\"prompts\":3,\"speedup\":1.75,\"speedup_low\":1.5,\"speedup_high\":2}]},"   \
     "{\"name\":\"lossy\",\"drafter\":\"d\",\"tokens_per_second\":300,\"speedup\":3,\"promise\":\"none\","              \
@@ -103,6 +104,13 @@ static void two_runs(void **state) {
     says(html, "<td class=\"n\">150.0</td><td class=\"n\">120.0</td><td class=\"n\">1.25</td>");
     says(html, "<td>the same</td>");
     says(html, "<td>others</td>");
+    pl_free(html);
+    // Acceptance too, where both say how many steps each prompt took.
+    test_put(scratch, "b/results.json",
+             "{\"methods\":[{\"name\":\"head <a>\",\"acceptance_length\":2,\"steps_by_prompt\":"
+             "[75,75,75,75,76],\"tokens_by_prompt\":[150,150,150,150,150]}]" REST);
+    html = page(args);
+    says(html, "<td class=\"n\">2.50</td><td class=\"n\">2.00</td><td class=\"n\">1.25 <small>1.2");
     pl_free(html);
     // Other prompts, other seconds: an interval where they were the same ones.
     test_put(scratch, "b/results.json",
