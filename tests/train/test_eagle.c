@@ -206,6 +206,47 @@ static void learns_dspark(void **state) {
            &pl_backbone_dflash, "markov");
 }
 
+// Starts from a drafter and makes no step: every weight is that drafter's.
+static void starts_as(const char *out, const char *of, const char *extra) {
+    char   more[512], name[96];
+    pl_err err = {0};
+    size_t n, m;
+    snprintf(more, sizeof more, "%sdrafter.start=BASE/%s/checkpoints/last\ntrain.steps=0\ntrain.warmup=0\n", extra, of);
+    if (small_run(out, more, 0, NULL, &err) != PL_OK) fail_msg("%s: %s", out, err.msg);
+    char             *from = pl_sprintf("%s/%s/checkpoints/last", small_base, of);
+    char             *to = pl_sprintf("%s/%s/checkpoints/last", small_base, out);
+    pl_weight_source *a, *b;
+    assert_int_equal(pl_weight_source_open(&a, from, &err), PL_OK);
+    assert_int_equal(pl_weight_source_open(&b, to, &err), PL_OK);
+    n = (size_t)pl_weight_source_count(a), m = (size_t)pl_weight_source_count(b);
+    assert_true(n == m && n > 5);
+    for (size_t i = 0; i < n; i++) {
+        const pl_weight_entry *x = pl_weight_source_at(a, (int64_t)i), *y = pl_weight_source_find(b, x->name);
+        snprintf(name, sizeof name, "%.90s", x->name);
+        if (!y || x->bytes != y->bytes || memcmp(x->data, y->data, x->bytes) != 0) fail_msg("%s: %s", out, name);
+    }
+    pl_weight_source_close(a), pl_weight_source_close(b);
+    pl_free(from), pl_free(to);
+}
+
+#define DSPARK DFLASH "drafter.block=3\ndrafter.head.kind=markov\ndrafter.head.rank=16\n"
+#define RNN "drafter.anchor_first=true\ndrafter.head.form=rnn\ndrafter.head.confidence=true\n"
+
+// Every kind of drafter, whose head and selector are taken over as well.
+static void starts_from_itself(void **state) {
+    (void)state;
+    starts_as("full-again", "full", "");
+    starts_as("lowrank-again", "lowrank", "drafter.head.kind=lowrank\ndrafter.head.rank=16\n");
+    starts_as("gated-again", "gated", DSPARK "drafter.head.form=gated\n");
+    starts_as("rnn-again", "rnn", DSPARK RNN);
+    starts_as("picks-again", "picks", "drafter.selector.candidates=8\ndrafter.selector.rank=8\n");
+    starts_as("specvocab-again", "specvocab-picks",
+              "drafter.head.kind=specvocab\ndrafter.head.rank=16\ndrafter.head.candidates=12\n"
+              "drafter.selector.candidates=8\ndrafter.selector.rank=8\n");
+    starts_as("dflash2-again", "dflash2",
+              DFLASH "drafter.block=4\ndrafter.conv.taps=2\ndrafter.conv.group=8\ndrafter.selector.candidates=16\n");
+}
+
 // The same with a selector, which the start has and which goes on learning, over the exact rows; it is over its own list
 // while decoding.
 static void learns_specvocab_selected(void **state) {
@@ -739,6 +780,7 @@ int main(void) {
         cmocka_unit_test(learns_dspark),
         cmocka_unit_test(learns_peagle),
         cmocka_unit_test(learns_dflash2),
+        cmocka_unit_test(starts_from_itself),
         cmocka_unit_test(learns_eagle1_lowrank),
         cmocka_unit_test(eagle1_sources),
         cmocka_unit_test(some_taps),

@@ -52,9 +52,8 @@ static pl_status origin_open(origin *o, const char *dir, const pl_backbone *b, p
                             pl_hf_backbone_name(c), pl_backbone_name(b)));
     if (c->hidden_size != mine->hidden_size || c->vocab_size != mine->vocab_size)
         PL_TRY_GOTO(st, fail,
-                    pl_fail(err, PL_E_INPUT,
-                            "%s: width %d and vocabulary %d, this drafter has %d and %d; %s", dir, c->hidden_size,
-                            c->vocab_size, mine->hidden_size, mine->vocab_size,
+                    pl_fail(err, PL_E_INPUT, "%s: width %d and vocabulary %d, this drafter has %d and %d; %s", dir,
+                            c->hidden_size, c->vocab_size, mine->hidden_size, mine->vocab_size,
                             c->vocab_size == mine->vocab_size ? "give its drafter.width"
                                                               : "start from one for this vocabulary"));
     bool own = b->kind->embeds && pl_weight_source_find(o->src, PL_BACKBONE_EMBED);
@@ -195,6 +194,29 @@ static pl_status backbone(pl_start *s, const origin *o, pl_err *err) {
     return PL_OK;
 }
 
+// What a head has beside rows of tokens (DSpark's logits of the token before, its confidence), as it is; of other sizes
+// it begins anew. A router goes with its clusters and is trained by itself.
+static pl_status beside_rows(pl_start *s, const origin *o, pl_err *err) {
+    const pl_backbone *b = s->model;
+    if (o->head != b->head.kind || b->head.kind->routed) return PL_OK;
+    for (int i = b->head_param; i < b->selector_param; i++) {
+        const pl_param *p = &b->params.p[i];
+        pl_weight_spec  spec = pl_param_spec(p);
+        if (p->start != PL_START_DRAWN) continue;
+        if (!pl_weight_has(o->src, &spec) || pl_weight_source_check(o->src, &spec, 1, NULL) != PL_OK) {
+            pl_log("%s: has no %s of this size, which begins anew", o->dir, p->name[0]);
+            continue;
+        }
+        float *w = pl_malloc(pl_size_mul((size_t)pl_param_block_count(s->block, i), sizeof *w, 1));
+        if (!w) return pl_fail(err, PL_E_MEMORY, "training: out of memory for %s", p->name[0]);
+        pl_status st = pl_weight_read_f32(o->src, &spec, w, err);
+        if (st == PL_OK) st = pl_param_block_set(s->block, i, w, err);
+        pl_free(w);
+        PL_TRY(st);
+    }
+    return PL_OK;
+}
+
 // A selector of the same rank as it is: rows of target ids, then of those that this head drafts; another begins anew.
 static pl_status selector(pl_start *s, const origin *o, pl_err *err) {
     const pl_backbone *b = s->model;
@@ -229,6 +251,7 @@ pl_status pl_start_from(pl_start *s, const char *dir, const pl_env *env, pl_err 
     PL_TRY(origin_open(&o, dir, b, err));
     pl_status st = backbone(s, &o, err);
     if (st == PL_OK) st = selector(s, &o, err);
+    if (st == PL_OK && pl_head_recipe_of(s->r)->init == PL_INIT_AUTO) st = beside_rows(s, &o, err);
     if (st == PL_OK && fixed >= 0) st = dense_head(s, &o, fixed, err);
     if (st == PL_OK && inherits && dense >= 0) st = dense_head(s, &o, dense, err);
     if (st == PL_OK && inherits && up >= 0 && down >= 0) st = factored_head(s, &o, up, down, env, err);

@@ -5,6 +5,7 @@
 //   dynaspec   likewise, in the order of its clusters
 //   lowrank    the same rank: its rows and its projection; from a full head: the best factors of its rows (lowrank.h)
 //   specvocab  the scorer as lowrank, the exact rows from a full head or another specvocab
+//   markov     from the same kind, weight by weight where the sizes are the same; else anew
 // A drafter of another backbone, width or taps, and a head that lacks a row which is wanted, are refused with one line.
 #ifndef PL_TRAIN_START_FROM_H
 #define PL_TRAIN_START_FROM_H
