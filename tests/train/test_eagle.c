@@ -247,6 +247,26 @@ static void starts_from_itself(void **state) {
               DFLASH "drafter.block=4\ndrafter.conv.taps=2\ndrafter.conv.group=8\ndrafter.selector.candidates=16\n");
 }
 
+static double counted(const char *out) {
+    uint8_t *text;
+    size_t   n;
+    small_read(out, "metrics.jsonl", &text, &n);
+    const char *at = strstr((const char *)text, "\"eval_rows_counted\":");
+    double      rows = at ? atof(at + strlen("\"eval_rows_counted\":")) : 0;
+    pl_free(text);
+    return rows;
+}
+
+// However few anchors a step learns from, held-out figures are of all rows, as other drafters' are.
+static void held_out_rows_all_count(void **state) {
+    (void)state;
+    starts_as("few-anchors", "dflash2",
+              DFLASH "drafter.block=4\ndrafter.conv.taps=2\ndrafter.conv.group=8\ndrafter.selector.candidates=16\n"
+                     "train.anchors=2\n");
+    assert_true(counted("few-anchors") > 20);
+    assert_true(counted("few-anchors") == counted("full-again"));
+}
+
 // The same with a selector, which the start has and which goes on learning, over the exact rows; it is over its own list
 // while decoding.
 static void learns_specvocab_selected(void **state) {
@@ -781,6 +801,7 @@ int main(void) {
         cmocka_unit_test(learns_peagle),
         cmocka_unit_test(learns_dflash2),
         cmocka_unit_test(starts_from_itself),
+        cmocka_unit_test(held_out_rows_all_count),
         cmocka_unit_test(learns_eagle1_lowrank),
         cmocka_unit_test(eagle1_sources),
         cmocka_unit_test(some_taps),

@@ -168,7 +168,7 @@ static pl_status estimate(eagle *e, int64_t step, pl_metrics *m, double *score, 
     e->u.pack.outside = true; // a token that the head cannot draft ends a draft, whatever training makes of it
     while (at[0] < e->held->docs && rows < e->eval_rows) {
         pl_status st = pl_pack_fill(&e->u.pack, e->held, e->held->docs, at, NULL, err);
-        if (st == PL_OK) st = pl_unroll_score(&e->u, err);
+        if (st == PL_OK) st = pl_unroll_score_all(&e->u, err);
         if (st != PL_OK) {
             e->u.pack.outside = outside;
             return st;
