@@ -195,7 +195,7 @@ const pl_key pl_train_keys[] = {
              "at least 4",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.anchors), .each = true, .deflt = "0", .min = 0, .max = 1 << 20,
-     .help = "dflash: blocks of a slot, drawn among its rows; 0: as many as have train.slot_rows slots together",
+     .help = "dflash: rows of a slot, drawn, that blocks stand behind; 0: so many that blocks have slot_rows rows",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_ENUM(pl_train_recipe, train.draft_weights), .each = true, .deflt = "decay",
      .choices = {"decay", "d-pace"},

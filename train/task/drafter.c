@@ -570,10 +570,12 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
                  (unsigned long long)pl_hash(e->model->head.d2t, (size_t)e->model->head.vocab * sizeof(int32_t)));
     snprintf(e->task.identity, sizeof e->task.identity, "%s recipe %s target %s data %s%s%s%s", e->task.name, recipe,
              e->teacher.model.fingerprint, e->train->identity, vocabulary, *start_id ? " start " : "", start_id);
-    pl_log("%s: %.2f M parameters, %s head, %d %s, %.0f MB of activations", e->task.name,
+    char blocks[64] = "";
+    if (e->u.opt.anchors > 0) snprintf(blocks, sizeof blocks, " behind %lld rows a slot", (long long)e->u.opt.anchors);
+    pl_log("%s: %.2f M parameters, %s head, %d %s%s, %.0f MB of activations", e->task.name,
            (double)pl_params_count(&e->model->params) / 1e6,
            e->model->head.shared ? "the target's" : e->model->head.kind->name, e->u.opt.learn_steps,
-           e->model->kind->draft ? "drafts at once" : "steps of unroll", (double)e->u.ctx.frame.size / 1e6);
+           e->model->kind->draft ? "drafts at once" : "steps of unroll", blocks, (double)e->u.ctx.frame.size / 1e6);
     return PL_OK;
 }
 
