@@ -45,19 +45,6 @@ static pl_status split(const char *text, char host[256], char port[8], pl_err *e
     return PL_OK;
 }
 
-pl_status pl_net_find(pl_net_address *a, const char *text, bool listens, pl_err *err) {
-    char            host[256], port[8];
-    struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = listens ? AI_PASSIVE : 0}, *found;
-    PL_TRY(split(text, host, port, err));
-    int r = getaddrinfo(host, port, &want, &found);
-    if (r != 0) return pl_fail(err, PL_E_IO, "%s: %s", text, r == EAI_SYSTEM ? strerror(errno) : gai_strerror(r));
-    memset(a, 0, sizeof *a);
-    memcpy(&a->at, found->ai_addr, found->ai_addrlen);
-    a->bytes = found->ai_addrlen;
-    freeaddrinfo(found);
-    return PL_OK;
-}
-
 static in_port_t *port_of(const pl_net_address *a) {
     const void *at = &a->at;
     return a->at.ss_family == AF_INET6 ? &((struct sockaddr_in6 *)(uintptr_t)at)->sin6_port
@@ -70,6 +57,37 @@ int pl_net_port(const pl_net_address *a) {
 
 void pl_net_set_port(pl_net_address *a, int port) {
     *port_of(a) = htons((uint16_t)port);
+}
+
+bool pl_net_is_loopback(const pl_net_address *a) {
+    const void            *at = &a->at;
+    const struct in6_addr *six = &((const struct sockaddr_in6 *)at)->sin6_addr;
+    if (a->at.ss_family != AF_INET6) return ntohl(((const struct sockaddr_in *)at)->sin_addr.s_addr) >> 24 == 127;
+    return IN6_IS_ADDR_LOOPBACK(six) || (IN6_IS_ADDR_V4MAPPED(six) && six->s6_addr[12] == 127);
+}
+
+// All of this machine's addresses.
+static void widen(pl_net_address *a) {
+    int port = pl_net_port(a);
+    a->at = (struct sockaddr_storage){.ss_family = a->at.ss_family};
+    pl_net_set_port(a, port);
+}
+
+pl_status pl_net_find(pl_net_address *a, const char *text, bool listens, pl_err *err) {
+    char            host[256], port[8];
+    struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *found;
+    PL_TRY(split(text, host, port, err));
+    int  r = getaddrinfo(host, port, &want, &found);
+    bool named = r == EAI_NONAME;
+    want.ai_flags = 0;
+    if (named) r = getaddrinfo(host, port, &want, &found);
+    if (r != 0) return pl_fail(err, PL_E_IO, "%s: %s", text, r == EAI_SYSTEM ? strerror(errno) : gai_strerror(r));
+    memset(a, 0, sizeof *a);
+    memcpy(&a->at, found->ai_addr, found->ai_addrlen);
+    a->bytes = found->ai_addrlen;
+    freeaddrinfo(found);
+    if (listens && named && strcmp(host, "localhost") != 0) widen(a);
+    return PL_OK;
 }
 
 void pl_net_text(const pl_net_address *a, char *text, size_t room) {
@@ -123,9 +141,7 @@ pl_status pl_net_listen(int *fd, pl_net_address *a, pl_err *err) {
     setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     bool bound = bind(*fd, at, a->bytes) == 0;
     if (!bound && errno == EADDRNOTAVAIL) { // a service's address, behind which this machine stands
-        int port = pl_net_port(a);
-        a->at = (struct sockaddr_storage){.ss_family = a->at.ss_family};
-        pl_net_set_port(a, port);
+        widen(a);
         bound = bind(*fd, at, a->bytes) == 0;
     }
     if (bound && listen(*fd, BACKLOG) == 0 && getsockname(*fd, at, &a->bytes) == 0) return PL_OK;

@@ -12,10 +12,12 @@ typedef struct pl_net_address {
     socklen_t               bytes;
 } pl_net_address;
 
-// HOST:PORT or [IPv6]:PORT, looked up. listens: an address of this machine is meant.
+// HOST:PORT or [IPv6]:PORT, looked up. listens: an address of this machine is meant, and by a name all that it has, as
+// others may look up another one (on Debian a machine's own name is 127.0.1.1 to itself). localhost is itself.
 pl_status pl_net_find(pl_net_address *a, const char *text, bool listens, pl_err *err);
 int       pl_net_port(const pl_net_address *a);
 void      pl_net_set_port(pl_net_address *a, int port);
+bool      pl_net_is_loopback(const pl_net_address *a);
 // "10.0.0.3:29500".
 void      pl_net_text(const pl_net_address *a, char *text, size_t room);
 

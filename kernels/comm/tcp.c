@@ -186,15 +186,14 @@ static pl_status judge_hello(const pl_comm *c, const hello *h, const hello *own,
     return PL_OK;
 }
 
-static pl_status say_missing(const pl_comm *c, const pl_net_address *at, double patience, pl_err *err) {
+static pl_status say_missing(const pl_comm *c, const char *address, double patience, pl_err *err) {
     const tcp *t = c->link;
-    char       list[128] = "", text[80];
+    char       list[128] = "";
     size_t     used = 0;
     for (int r = 1; r < c->ranks; r++)
         if (pl_signs_connection(t->signs, r) < 0 && used < sizeof list - 16)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%d", used ? ", " : "", r);
-    pl_net_text(at, text, sizeof text);
-    return pl_fail(err, PL_E_IO, "ranks: number %s of %d did not come to %s within %.0f s", list, c->ranks, text,
+    return pl_fail(err, PL_E_IO, "ranks: number %s of %d did not come to %s within %.0f s", list, c->ranks, address,
                    patience);
 }
 
@@ -216,8 +215,8 @@ static pl_status answer_all(const pl_comm *c, const entry *table, pl_status st, 
 }
 
 // Rank 0: all come.
-static pl_status gather(pl_comm *c, const pl_comm_place *place, entry *table, int listener, const pl_net_address *at,
-                        double deadline, double patience, pl_err *err) {
+static pl_status gather(pl_comm *c, const pl_comm_place *place, entry *table, int listener, double deadline,
+                        double patience, pl_err *err) {
     tcp      *t = c->link;
     hello     own = introduce(c, place, FOR_SIGNS, 0);
     pl_err    why = {0};
@@ -227,7 +226,7 @@ static pl_status gather(pl_comm *c, const pl_comm_place *place, entry *table, in
         pl_net_address from;
         int            fd;
         st = next_hello(&fd, &h, &from, listener, deadline, &why);
-        if (st == PL_OK && fd < 0) st = say_missing(c, at, patience, &why);
+        if (st == PL_OK && fd < 0) st = say_missing(c, place->address, patience, &why);
         if (st != PL_OK) break;
         st = h.kind == FOR_SIGNS ? judge_hello(c, &h, &own, &why)
                                  : pl_fail(&why, PL_E_IO, "ranks: %s is of another run", h.host);
@@ -247,6 +246,13 @@ static pl_status gather(pl_comm *c, const pl_comm_place *place, entry *table, in
     memcpy(table[0].host, own.host, PL_HOST_BYTES);
     pl_status sent = answer_all(c, table, st, &why, pl_now() + 10, err);
     return st == PL_OK ? sent : pl_fail(err, st, "%s", why.msg);
+}
+
+// The same port at another address.
+static void reach_by(pl_net_address *a, const pl_net_address *by) {
+    int port = pl_net_port(a);
+    *a = *by;
+    pl_net_set_port(a, port);
 }
 
 // The others: to rank 0, and what it says of all.
@@ -269,6 +275,8 @@ static pl_status report(pl_comm *c, const pl_comm_place *place, entry *table, co
     if (st != PL_OK) return pl_fail_at(err, st, "ranks: number 0 at %s", place->address);
     table[0].at = *first;
     for (int r = 0; r < c->ranks; r++) {
+        bool home = r > 0 && pl_net_is_loopback(&table[r].at); // it is of rank 0's host, and was seen from there
+        if (home) reach_by(&table[r].at, first);
         table[r].host[PL_HOST_BYTES - 1] = 0;
         pl_signs_set_host(t->signs, r, table[r].host);
     }
@@ -319,7 +327,7 @@ static pl_status come_together(pl_comm *c, const pl_comm_place *place, pl_err *e
         st = pl_net_listen(&listener, &own, err);
     }
     if (st == PL_OK)
-        st = c->rank == 0 ? gather(c, place, table, listener, &first, deadline, patience, err)
+        st = c->rank == 0 ? gather(c, place, table, listener, deadline, patience, err)
                           : report(c, place, table, &first, pl_net_port(&own), deadline, err);
     if (st == PL_OK) st = connect_all(c, place, table, listener, pl_now() + patience, err);
     if (listener >= 0) close(listener);

@@ -1,0 +1,77 @@
+// How ranks that were started by themselves find each other: by names, and over processes that come and go again.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "kernels/comm/comm.h"
+#include "kernels/comm/net.h"
+#include "tests/port.h"
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+// A process that joins and meets the others once; says: what its failure's line holds, NULL: there is none.
+static pid_t rank_at(const char *address, int rank, double patience, const char *says) {
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child > 0) return child;
+    pl_comm_place p = {.rank = rank, .ranks = 3, .address = address, .patience = patience, .silence = 20};
+    pl_comm      *c = NULL;
+    pl_err        err = {0};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    alarm(60);
+    pl_status st = pl_comm_join(&c, &p, &err);
+    if (st == PL_OK) st = pl_comm_barrier(c, &err);
+    if (st != PL_OK) pl_comm_fail(c, &err);
+    pl_comm_close(c);
+    bool good = says ? st != PL_OK && strstr(err.msg, says) : st == PL_OK;
+    if (!good) fprintf(stderr, "rank %d: %s\n", rank, st == PL_OK ? "no failure" : err.msg);
+    _exit(good ? 0 : 1);
+}
+
+static bool ended_well(pid_t child) {
+    int how = 0;
+    return waitpid(child, &how, 0) == child && WIFEXITED(how) && WEXITSTATUS(how) == 0;
+}
+
+// This host by its name, where that is a loopback address to itself, and by an address that others know it by.
+static bool goes_by_two(char name[96], char own[96]) {
+    pl_net_address here, a[8];
+    int            n = pl_net_own(a, 8), port = test_free_port();
+    if (gethostname(own, 64) != 0) return false;
+    snprintf(name, 96, "%.64s:%d", own, port);
+    if (pl_net_find(&here, name, false, NULL) != PL_OK || !pl_net_is_loopback(&here)) return false;
+    for (int i = 0; i < n; i++) {
+        if (a[i].at.ss_family != here.at.ss_family) continue;
+        pl_net_set_port(&a[i], port);
+        pl_net_text(&a[i], own, 96);
+        return true;
+    }
+    return false;
+}
+
+// Ranks of its own and of another host find rank 0 by what its name is to them.
+static void a_host_is_found_by_its_name(void **state) {
+    (void)state;
+    char name[96], own[96];
+    if (!goes_by_two(name, own)) skip();
+    pid_t child[3];
+    for (int r = 0; r < 3; r++)
+        child[r] = rank_at(r < 2 ? name : own, r, 5, NULL);
+    bool good = true;
+    for (int r = 0; r < 3; r++)
+        good &= ended_well(child[r]);
+    assert_true(good);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_host_is_found_by_its_name)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
