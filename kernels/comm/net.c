@@ -213,6 +213,12 @@ pl_status pl_net_connect(int *fd, const pl_net_address *a, double deadline, pl_e
     }
 }
 
+bool pl_net_is_open(int fd) {
+    char    first;
+    ssize_t r = recv(fd, &first, 1, MSG_PEEK);
+    return r > 0 || (r < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
 // ---- messages
 
 static pl_status await(int fd, short event, double deadline, pl_err *err) {

@@ -33,6 +33,8 @@ pl_status pl_net_listen_anywhere(int *fd, int *port, pl_err *err);
 pl_status pl_net_accept(int *fd, pl_net_address *from, int listener, double deadline, pl_err *err);
 // Tries again until the deadline, as who listens may come later. PL_E_IO names the address.
 pl_status pl_net_connect(int *fd, const pl_net_address *a, double deadline, pl_err *err);
+// Whether the other end holds it still, as far as is known here.
+bool      pl_net_is_open(int fd);
 // Whole or not: PL_E_IO where the other end closed or the deadline passed.
 pl_status pl_net_send(int fd, const void *data, size_t n, double deadline, pl_err *err);
 pl_status pl_net_take(int fd, void *data, size_t n, double deadline, pl_err *err);

@@ -214,6 +214,22 @@ static pl_status answer_all(const pl_comm *c, const entry *table, pl_status st, 
     return PL_OK;
 }
 
+// Forgets those that came and have ended: another process may come in their place. How many ranks are here.
+static int drop_ended(const pl_comm *c) {
+    const tcp *t = c->link;
+    int        here = 1;
+    for (int r = 1; r < c->ranks; r++) {
+        int fd = pl_signs_connection(t->signs, r);
+        if (fd >= 0 && pl_net_is_open(fd)) {
+            here++;
+        } else if (fd >= 0) {
+            close(fd);
+            pl_signs_connect(t->signs, r, -1);
+        }
+    }
+    return here;
+}
+
 // Rank 0: all come.
 static pl_status gather(pl_comm *c, const pl_comm_place *place, entry *table, int listener, double deadline,
                         double patience, pl_err *err) {
@@ -221,11 +237,12 @@ static pl_status gather(pl_comm *c, const pl_comm_place *place, entry *table, in
     hello     own = introduce(c, place, FOR_SIGNS, 0);
     pl_err    why = {0};
     pl_status st = PL_OK;
-    for (int here = 1; here < c->ranks && st == PL_OK; here++) {
+    while (st == PL_OK && drop_ended(c) < c->ranks) {
         hello          h;
         pl_net_address from;
         int            fd;
         st = next_hello(&fd, &h, &from, listener, deadline, &why);
+        drop_ended(c); // while this one was awaited
         if (st == PL_OK && fd < 0) st = say_missing(c, place->address, patience, &why);
         if (st != PL_OK) break;
         st = h.kind == FOR_SIGNS ? judge_hello(c, &h, &own, &why)

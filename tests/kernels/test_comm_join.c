@@ -14,7 +14,12 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+static void nap(double seconds) {
+    nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
+}
 
 // A process that joins and meets the others once; says: what its failure's line holds, NULL: there is none.
 static pid_t rank_at(const char *address, int rank, double patience, const char *says) {
@@ -71,7 +76,50 @@ static void a_host_is_found_by_its_name(void **state) {
     assert_true(good);
 }
 
+// ---- processes that go again
+
+static const double WHILE = 0.7; // seconds in which a rank has come
+
+static const char *free_address(void) {
+    static char address[32];
+    snprintf(address, sizeof address, "127.0.0.1:%d", test_free_port());
+    return address;
+}
+
+static void end(pid_t child) {
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+static void who_came_and_ended_may_come_anew(void **state) {
+    (void)state;
+    const char *address = free_address();
+    pid_t       first = rank_at(address, 0, 20, NULL), second = rank_at(address, 1, 20, NULL);
+    nap(WHILE);
+    end(second);
+    second = rank_at(address, 1, 20, NULL);
+    nap(WHILE);
+    pid_t third = rank_at(address, 2, 20, NULL);
+    bool  good = ended_well(first), other = ended_well(second), last = ended_well(third);
+    assert_true(good && other && last);
+}
+
+static void who_came_and_ended_is_missing(void **state) {
+    (void)state;
+    const char *address = free_address(), *says = "number 1 of 3 did not come to ";
+    pid_t       first = rank_at(address, 0, 3, says), second = rank_at(address, 1, 3, NULL);
+    nap(WHILE);
+    end(second);
+    pid_t third = rank_at(address, 2, 3, says);
+    bool  good = ended_well(first), last = ended_well(third);
+    assert_true(good && last);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_host_is_found_by_its_name)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_host_is_found_by_its_name),
+        cmocka_unit_test(who_came_and_ended_may_come_anew),
+        cmocka_unit_test(who_came_and_ended_is_missing),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
