@@ -18,8 +18,8 @@
 enum { MAGIC = 0x706c6331, IDENTITY = 256, WHY = sizeof(((pl_err *)NULL)->msg) };
 enum { FOR_SIGNS, FOR_DATA }; // what a connection is for
 
-// Seconds: for a stranger's first words, for a last word to who is refused.
-static const double STRANGER = 5, LAST = 2;
+// Seconds: for a stranger's first words, for a last word to who is refused; of waiting between looks for a failure.
+static const double STRANGER = 5, LAST = 2, LOOK = 2;
 
 typedef struct hello {
     uint32_t magic, kind, rank, ranks, port;
@@ -300,21 +300,35 @@ static pl_status report(pl_comm *c, const pl_comm_place *place, entry *table, co
     return PL_OK;
 }
 
+// One of those below, unless somebody fails meanwhile.
+static pl_status connect_one(pl_comm *c, int *fd, const pl_net_address *at, double deadline, pl_err *err) {
+    for (;;) {
+        double    until = pl_now() + LOOK < deadline ? pl_now() + LOOK : deadline;
+        pl_status st = pl_net_connect(fd, at, until, err);
+        if (st == PL_OK || until >= deadline || pl_now() < until) return st;
+        PL_TRY(check(c, err));
+    }
+}
+
 // Each with each: to those below, from those above.
 static pl_status connect_all(pl_comm *c, const pl_comm_place *place, const entry *table, int listener, double deadline,
                              pl_err *err) {
     tcp  *t = c->link;
     hello own = introduce(c, place, FOR_DATA, 0);
     for (int r = 0; r < c->rank; r++) {
-        pl_status st = pl_net_connect(&t->peer[r].data, &table[r].at, deadline, err);
+        pl_status st = connect_one(c, &t->peer[r].data, &table[r].at, deadline, err);
         if (st == PL_OK) st = pl_net_send(t->peer[r].data, &own, sizeof own, deadline, err);
+        if (st != PL_OK && c->broken) return st;
         if (st != PL_OK) return pl_fail_at(err, st, "ranks: number %d of %s", r, table[r].host);
     }
+    deadline += 2 * LOOK; // who connects in vain knows why, and tells it first
     for (int left = c->ranks - c->rank - 1; left > 0;) {
         hello          h;
         pl_net_address from;
         int            fd;
-        PL_TRY(next_hello(&fd, &h, &from, listener, deadline, err));
+        PL_TRY(check(c, err));
+        PL_TRY(next_hello(&fd, &h, &from, listener, pl_now() + LOOK, err));
+        if (fd < 0 && pl_now() < deadline) continue;
         if (fd < 0) return pl_fail(err, PL_E_IO, "ranks: %d of %d did not connect in time", left, c->ranks);
         bool known = h.kind == FOR_DATA && h.ranks == own.ranks && (int)h.rank > c->rank && h.rank < h.ranks;
         if (!known || t->peer[h.rank].data >= 0 || strcmp(h.identity, own.identity) != 0) {
@@ -346,7 +360,13 @@ static pl_status come_together(pl_comm *c, const pl_comm_place *place, pl_err *e
     if (st == PL_OK)
         st = c->rank == 0 ? gather(c, place, table, listener, deadline, patience, err)
                           : report(c, place, table, &first, pl_net_port(&own), deadline, err);
-    if (st == PL_OK) st = connect_all(c, place, table, listener, pl_now() + patience, err);
+    if (st == PL_OK) st = pl_signs_start(((tcp *)c->link)->signs, err);
+    if (st == PL_OK) {
+        pl_err why = {0};
+        st = connect_all(c, place, table, listener, pl_now() + patience, &why);
+        if (st != PL_OK) fail(c, &why); // the others hear it instead of waiting
+        if (st != PL_OK && err) *err = why;
+    }
     if (listener >= 0) close(listener);
     pl_free(table);
     return st;
@@ -377,7 +397,6 @@ static pl_status join(pl_comm *c, const pl_comm_place *place, pl_err *err) {
     PL_TRY(make(c, place, err));
     t = c->link;
     if (c->ranks > 1) PL_TRY(come_together(c, place, err));
-    if (c->ranks > 1) PL_TRY(pl_signs_start(t->signs, err));
     c->neighbours = pl_signs_neighbours(t->signs);
     c->beside = true;
     return PL_OK;

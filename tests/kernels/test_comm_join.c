@@ -6,16 +6,32 @@
 
 #include <cmocka.h>
 
+#include "kernels/base/clock.h"
 #include "kernels/comm/comm.h"
 #include "kernels/comm/net.h"
 #include "tests/port.h"
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+static int reached; // the one port that can be; 0: all
+
+// Our objects' calls come here by the linker (--wrap, in CMakeLists.txt).
+int __real_connect(int fd, const struct sockaddr *a, socklen_t n);
+int __wrap_connect(int fd, const struct sockaddr *a, socklen_t n);
+int __wrap_connect(int fd, const struct sockaddr *a, socklen_t n) {
+    struct sockaddr_in to = {0};
+    memcpy(&to, a, n < sizeof to ? n : sizeof to);
+    if (!reached || ntohs(to.sin_port) == reached) return __real_connect(fd, a, n);
+    errno = ECONNREFUSED;
+    return -1;
+}
 
 static void nap(double seconds) {
     nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
@@ -27,7 +43,7 @@ static pid_t rank_at(const char *address, int rank, double patience, const char 
     pid_t child = fork();
     assert_true(child >= 0);
     if (child > 0) return child;
-    pl_comm_place p = {.rank = rank, .ranks = 3, .address = address, .patience = patience, .silence = 20};
+    pl_comm_place p = {.rank = rank, .ranks = 3, .address = address, .patience = patience, .silence = 3};
     pl_comm      *c = NULL;
     pl_err        err = {0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -115,11 +131,38 @@ static void who_came_and_ended_is_missing(void **state) {
     assert_true(good && last);
 }
 
+// It is stopped before it connects to the others, then ended.
+static void who_ends_while_all_connect_is_told(void **state) {
+    (void)state;
+    const char *address = free_address(), *says = "rank 1: its process on ";
+    pid_t       first = rank_at(address, 0, 25, says), second = rank_at(address, 1, 25, NULL);
+    nap(WHILE);
+    assert_int_equal(kill(second, SIGSTOP), 0);
+    pid_t third = rank_at(address, 2, 25, says);
+    nap(WHILE);
+    double begin = pl_now();
+    end(second);
+    bool good = ended_well(first), last = ended_well(third);
+    assert_true(good && last && pl_now() - begin < 15);
+}
+
+// It reaches rank 0 alone, as through a firewall: all hear why, and nobody is taken for silent.
+static void who_reaches_rank_0_alone_is_told(void **state) {
+    (void)state;
+    const char *address = free_address(), *says = "rank 2: ranks: number 1 of ";
+    pid_t       first = rank_at(address, 0, 4, says), second = rank_at(address, 1, 4, says);
+    reached = atoi(strrchr(address, ':') + 1);
+    pid_t third = rank_at(address, 2, 4, "cannot reach 127.0.0.1:");
+    reached = 0;
+    bool good = ended_well(first), other = ended_well(second), last = ended_well(third);
+    assert_true(good && other && last);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_host_is_found_by_its_name),
-        cmocka_unit_test(who_came_and_ended_may_come_anew),
-        cmocka_unit_test(who_came_and_ended_is_missing),
+        cmocka_unit_test(a_host_is_found_by_its_name),      cmocka_unit_test(who_came_and_ended_may_come_anew),
+        cmocka_unit_test(who_came_and_ended_is_missing),    cmocka_unit_test(who_ends_while_all_connect_is_told),
+        cmocka_unit_test(who_reaches_rank_0_alone_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
