@@ -212,10 +212,7 @@ static void packed(pl_ctx *ctx, const pl_linear_args *a) {
     size_t  mark = pl_arena_mark(&ctx->scratch);
     void   *room = pl_arena_alloc(&ctx->scratch, product_bytes(ctx, &a->w, M));
     if (a->w.data) pl_trail_read(&ctx->trail, &a->w, pl_panels_bytes(N, K, a->w.dtype));
-    if (pl_ceil_div(N, PL_PANEL) > PL_CUDA_TICKETS)
-        pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op linear: %lld output rows; the CUDA backend takes %d", (long long)N,
-                    PL_CUDA_TICKETS * PL_PANEL);
-    for (int64_t m = 0; m < M && !ctx->measuring && ctx->err.status == PL_OK; m += pass)
+    for (int64_t m = 0; m < M && !ctx->measuring; m += pass)
         product_of(ctx, pl_f32(&a->y) + m * N, pl_f32(&a->x) + m * K, (int)(M - m < pass ? M - m : pass), &a->w, room);
     pl_arena_release(&ctx->scratch, mark);
 }

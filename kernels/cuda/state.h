@@ -12,7 +12,7 @@
 #define PL_NO_FAULT (~0ull)
 #define PL_NO_FAULTS                                                                                                   \
     { PL_NO_FAULT, PL_NO_FAULT, PL_NO_FAULT }
-#define PL_CUDA_TICKETS 65536 // panels of one product, at most: 4 million output rows
+#define PL_CUDA_TICKETS 65536 // two for each block of the fused head: far more than any GPU has room for at a time
 
 // Faults that kernels find. Device memory, read when the context is asked; the lowest place wins, so that the message
 // does not depend on timing.

@@ -15,6 +15,7 @@
 #include "kernels/op/rmsnorm.h"
 #include "kernels/op/rope.h"
 #include "kernels/op/swiglu.h"
+#include "kernels/panels.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>
 #include <setjmp.h>
@@ -91,18 +92,41 @@ static void limits(void **state) {
     expect_failure(&ctx, PL_E_UNSUPPORTED, "2147483648 x 1 x 1");
 
     float     one = 1;
-    pl_tensor x = pl_ctx_const(&ctx, 1, 1), w = pl_tensor_2d(&one, PL_BF16, PL_CUDA_TICKETS * 64ll + 1, 1);
-    w.layout = PL_PANELS;
-    pl_linear_into(&ctx, pl_tensor_2d(&one, PL_F32, 1, w.dim[0]), x, w);
-    expect_failure(&ctx, PL_E_UNSUPPORTED, "4194305 output rows");
-    pl_kvrow row = {.n_path = 1};
+    pl_tensor x = pl_ctx_const(&ctx, 1, 1), w = pl_tensor_2d(&one, PL_BF16, 1, 1);
+    pl_kvrow  row = {.n_path = 1};
     pl_attention_cached(&ctx, pl_ctx_const(&ctx, 1, 3 * 288), &row, 1, 1, 288);
     expect_failure(&ctx, PL_E_UNSUPPORTED, "heads of 288");
-    w.layout = PL_ROWMAJOR;
     int32_t id;
     pl_headtopk(&ctx, &(pl_headtopk_args){.x = x, .w = w, .k = 1, .id = &id});
     expect_failure(&ctx, PL_E_UNSUPPORTED, "packed weights");
     pl_ctx_fini(&ctx);
+}
+
+// More output rows than a head has, of either type.
+static void tall_products(void **state) {
+    (void)state;
+    const int64_t N = (1 << 22) + 1;
+    const float   three = 3, two = 2;
+    float        *y = malloc((size_t)N * sizeof *y);
+    assert_non_null(y);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        pl_dtype  type = bf16 ? PL_BF16 : PL_F32;
+        void     *panels = calloc(1, pl_panels_bytes(N, 1, type));
+        pl_tensor w = pl_tensor_2d(panels, type, N, 1);
+        pl_ctx    ctx;
+        start(&ctx);
+        w.layout = PL_PANELS;
+        for (int64_t n = 63; n < N; n += 64) // the last row of each panel
+            pl_panels_pack(panels, type, n, 1, N, 1, &three);
+        pl_panels_pack(panels, type, N - 1, 1, N, 1, &three);
+        pl_linear_into(&ctx, pl_tensor_2d(y, PL_F32, 1, N), pl_tensor_2d((void *)&two, PL_F32, 1, 1), w);
+        assert_int_equal(pl_ctx_sync(&ctx, NULL), PL_OK);
+        for (int64_t n = 0; n < N; n++)
+            if (y[n] != (n % 64 == 63 || n == N - 1 ? 6 : 0)) fail_msg("row %lld: %g", (long long)n, (double)y[n]);
+        pl_ctx_fini(&ctx);
+        free(panels);
+    }
+    free(y);
 }
 
 // Indices out of range: where ref aborts, a device can only tell.
@@ -693,6 +717,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(table_is_complete),
         cmocka_unit_test(limits),
+        cmocka_unit_test(tall_products),
         cmocka_unit_test(faults),
         cmocka_unit_test(copies),
         cmocka_unit_test(queue),
