@@ -167,10 +167,9 @@ pl_status pl_dir_lock(const char *dir, int *fd, pl_err *err) {
     if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     int       f = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     pl_status st = f >= 0 ? PL_OK : pl_fail_errno(err, "%s", path);
-    if (st == PL_OK && flock(f, LOCK_EX | LOCK_NB) != 0) {
-        st = errno == EWOULDBLOCK
-                 ? pl_fail(err, PL_E_INPUT, "%s: another run is at work in this folder; wait for it or give --out", dir)
-                 : pl_fail_errno(err, "%s", path);
+    // A file system without locks (ENOLCK, ENOSYS, ENOTSUP) is no reason to refuse work.
+    if (st == PL_OK && flock(f, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        st = pl_fail(err, PL_E_INPUT, "%s: another run is at work in this folder; wait for it or give --out", dir);
         close(f);
     }
     if (st == PL_OK) *fd = f;

@@ -37,7 +37,8 @@ pl_status   pl_path_look_dir(const char *path, bool *is_dir, pl_err *err);
 // mkdir -p. A folder that is already there is no error.
 pl_status pl_dir_make(const char *path, pl_err *err);
 // Takes the folder for this process: two runs in one folder would undo each other's work. *fd holds the lock (on the
-// file .lock in it) until pl_dir_unlock or the end of the process. PL_E_INPUT when another process has it.
+// file .lock in it) until pl_dir_unlock or the end of the process. PL_E_INPUT when another process has it. Where a file
+// system has no locks the folder is everybody's.
 pl_status pl_dir_lock(const char *dir, int *fd, pl_err *err);
 void      pl_dir_unlock(int fd); // -1 is fine
 // Removes from the folder what dead processes left: temporaries of products of any name, and products set aside whose
