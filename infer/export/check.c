@@ -283,9 +283,9 @@ static pl_check_verdict layers_meant(pl_look *k) {
     if (!*said)
         return pl_unseen(k,
                          "the file does not say by what its trainer counted them; %s reads the input of layer %d first",
-                         k->engine->name, layer[0] + k->engine->reads_outputs(layer, n));
+                         k->engine->name, layer[0] + k->engine->outputs);
     for (int i = 0; i < n; i++) {
-        int meant = layer[i] + output, read = layer[i] + k->engine->reads_outputs(layer, n);
+        int meant = layer[i] + output, read = layer[i] + k->engine->outputs;
         if (read != meant)
             return pl_broken(k, "layer %d counts %ss, %s reads the input of layer %d", layer[i], said, k->engine->name,
                              read);
@@ -306,7 +306,7 @@ static pl_check_verdict layers_there(pl_look *k) {
     int layer[PL_HF_TAPS], n = listed(k, layer);
     if (!k->has_target) return pl_unseen(k, "give --target");
     for (int i = 0; i < n; i++) {
-        int in = layer[i] + k->engine->reads_outputs(layer, n);
+        int in = layer[i] + k->engine->outputs;
         if (in > k->target.num_hidden_layers)
             return pl_broken(k, "reads the input of layer %d, the target has %d layers", in,
                              k->target.num_hidden_layers);

@@ -31,7 +31,6 @@ const pl_export_engine pl_export_eagle = {.name = "eagle",
                                           .layer = "midlayer.",
                                           .list = PL_EXPORT_LIST,
                                           .own = PL_EXPORT_OWN_SAME | PL_EXPORT_OWN_WIDTH,
-                                          .reads_outputs = pl_export_reads_inputs,
                                           .check = check,
                                           .config = config,
                                           .serve = serve};

@@ -40,11 +40,6 @@ const pl_export_engine *pl_export_engine_find(const char *name, pl_err *err) {
 
 // ---- config.json ----
 
-int pl_export_reads_inputs(const int *list, int n) {
-    (void)list, (void)n;
-    return 0;
-}
-
 void pl_export_put_dtype(pl_json_out *o, const pl_export *e) {
     pl_put_str(o, "torch_dtype", pl_hf_dtype_name(e->config.dtype));
     pl_put_str(o, "dtype", pl_hf_dtype_name(e->config.dtype));
@@ -203,6 +198,10 @@ static pl_status check_eagle3(const pl_export *e, const pl_export_engine *engine
                        "%s: does not say whether its layers are numbered by input or by output; add "
                        "\"paceline\": {\"tap_numbering\": \"input\"} (or \"output\") to its config.json",
                        e->checkpoint);
+    for (int i = 0; i < e->n_taps && engine->outputs; i++)
+        if (e->tap[i] == 0)
+            return pl_fail(err, PL_E_UNSUPPORTED, "%s: reads the embeddings, which %s does not capture", e->checkpoint,
+                           engine->name);
     return PL_OK;
 }
 

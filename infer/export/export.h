@@ -68,8 +68,7 @@ typedef struct pl_export_engine {
     bool        nested;         // the layer's sizes stand in an object of their own
     bool        strict;         // what is missing in config.json is taken from defaults that are no trainer's
     const char *list;           // the member that holds the target's layers
-    // 1 where it reads this list's numbers as outputs, 0: as inputs.
-    int (*reads_outputs)(const int *list, int n);
+    bool        outputs;        // it counts them there by their outputs
     // What this engine cannot serve, refused with one line; what its user should know, by pl_log_warn. NULL: nothing.
     pl_status (*check)(const pl_export *e, pl_err *err);
     // config.json: members of an open object. NULL where it has a `write`.
@@ -102,7 +101,6 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
 
 // ---- for the engines ----
 
-int pl_export_reads_inputs(const int *list, int n); // 0
 #define PL_EXPORT_LIST "eagle_config.eagle_aux_hidden_state_layer_ids"
 
 // Both spellings of the type that the weights are stored in.

@@ -1,32 +1,14 @@
-// SGLang's EAGLE3 (models/llama_eagle3.py): names it does not know are skipped in silence. Older versions add one to
-// each layer's number; since May 2026 (pull request 25454) they do so only where the first one is 1, and take other
-// lists as inputs. Of several draft layers it norms the input of those behind the first by what it calls hidden_norm.
+// SGLang's EAGLE3 (models/llama_eagle3.py): names it does not know are skipped in silence. Its targets add one to each
+// layer's number (set_eagle3_layers_to_capture in version 0.5.23; DeepSeek's and GLM's lite take lists that do not begin
+// with 1 as inputs). Of several draft layers it norms the input of those behind the first by what it calls hidden_norm.
 // Embeddings of the target's width are the target's, whatever the file holds (set_embed); of another the file's.
 #include "infer/drafter/backbone.h"
 #include "infer/export/export.h"
 #include "kernels/base/arena.h"
-#include "kernels/base/log.h"
-
-static bool by_outputs(const pl_export *e) {
-    return e->tap[0] == 2; // its output is numbered 1
-}
-
-static pl_status check(const pl_export *e, pl_err *err) {
-    (void)err;
-    if (!by_outputs(e))
-        pl_log_warn(
-            "sglang: the first layer is not 2; the list is written as versions since May 2026 read it, older ones "
-            "would read each layer one too late (drafter.taps of 2, L/2, L-3 suit all)");
-    return PL_OK;
-}
-
-static int reads_outputs(const int *list, int n) {
-    return n > 0 && list[0] == 1;
-}
 
 static void config(pl_json_out *o, const pl_export *e) {
     pl_export_put_width(o, e);
-    pl_export_put_plain(o, e, by_outputs(e) ? -1 : 0);
+    pl_export_put_plain(o, e, -1);
 }
 
 // num-draft-tokens counts the root too.
@@ -55,8 +37,7 @@ const pl_export_engine pl_export_sglang = {.name = "sglang",
                                            .norms = PL_HF_FC_NORM | PL_HF_NORM_OUTPUT,
                                            .own = PL_EXPORT_OWN_WIDTH,
                                            .list = PL_EXPORT_LIST,
-                                           .reads_outputs = reads_outputs,
-                                           .check = check,
+                                           .outputs = true,
                                            .config = config,
                                            .blocks = &blocks,
                                            .serve = serve};

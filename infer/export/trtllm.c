@@ -1,7 +1,7 @@
 // TensorRT-LLM's Eagle3 (PyTorch backend, models/modeling_speculative.py): its map is int32, it takes embeddings from
 // the target unless the draft has another width, and an option of the engine, eagle3_layers_to_capture, tells it the
 // layers, by their outputs. That is a set: the draft's features come in rising order whatever the list says. The option
-// stands in trtllm.yaml.
+// stands in trtllm.yaml, and config.json has a copy of the list.
 #include "infer/export/export.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/strbuf.h"
@@ -10,21 +10,12 @@
 
 static pl_status check(const pl_export *e, pl_err *err) {
     for (int i = 0; i < e->n_taps; i++) {
-        if (e->tap[i] == 0)
-            return pl_fail(err, PL_E_UNSUPPORTED, "%s: reads the embeddings, which trtllm does not capture",
-                           e->checkpoint);
         if (i > 0 && e->tap[i] <= e->tap[i - 1])
             return pl_fail(err, PL_E_UNSUPPORTED,
                            "%s: reads layer %d after layer %d, and trtllm captures a set in rising order",
                            e->checkpoint, e->tap[i], e->tap[i - 1]);
     }
     return PL_OK;
-}
-
-// The option that stands in trtllm.yaml, of which the list is a copy.
-static int reads_outputs(const int *list, int n) {
-    (void)list, (void)n;
-    return 1;
 }
 
 static void config(pl_json_out *o, const pl_export *e) {
@@ -66,7 +57,7 @@ const pl_export_engine pl_export_trtllm = {.name = "trtllm",
                                            .norms = PL_HF_FC_NORM | PL_HF_NORM_OUTPUT | PL_HF_NORM_BEFORE_FC,
                                            .list = PL_EXPORT_LIST,
                                            .strict = true,
-                                           .reads_outputs = reads_outputs,
+                                           .outputs = true,
                                            .map32 = true,
                                            .own = PL_EXPORT_OWN_WIDTH,
                                            .check = check,

@@ -54,7 +54,6 @@ const pl_export_engine pl_export_vllm = {.name = "vllm",
                                          .parallel = true,
                                          .own = PL_EXPORT_OWN_SAME | PL_EXPORT_OWN_WIDTH,
                                          .list = "eagle_aux_hidden_state_layer_ids",
-                                         .reads_outputs = pl_export_reads_inputs,
                                          .config = config,
                                          .blocks = &blocks,
                                          .serve = serve};
