@@ -113,8 +113,6 @@ static int anchored(const pl_look *k) {
 
 static pl_check_verdict anchor(pl_look *k) {
     if (anchored(k) < 0) return pl_broken(k, "sample_from_anchor is missing, and defaults differ");
-    if (pl_look_flag(k, NULL, "sliding_window_non_causal") < 0)
-        return pl_broken(k, "sliding_window_non_causal is missing, and defaults differ");
     return PL_CHECK_HOLDS;
 }
 
@@ -126,10 +124,19 @@ static pl_check_verdict tokens(pl_look *k) {
     return pl_broken(k, "speculative_tokens: %lld, a block drafts %lld", (long long)n, (long long)drafted);
 }
 
+// Before the layers' types vLLM (0.33) asks is_causal beside them, then dflash_config.causal, which it makes of
+// speculators' sliding_window_non_causal, but for DSpark; SGLang asks is_causal alone.
 static pl_check_verdict full_attention(pl_look *k) {
     const cJSON *types = pl_look_member(k, k->layer, "layer_types");
-    if (pl_look_flag(k, place(k, "is_causal"), "is_causal") == 1)
+    const cJSON *inner = pl_look_member(k, NULL, "dflash_config");
+    if (pl_look_flag(k, k->layer, "is_causal") == 1 || (inner && pl_look_flag(k, inner, "is_causal") == 1))
         return pl_broken(k, "is_causal: true; a block sees itself in both directions");
+    if (inner && pl_look_flag(k, inner, "causal") == 1)
+        return pl_broken(k, "dflash_config.causal: true; a block sees itself in both directions");
+    int both = pl_look_flag(k, NULL, "sliding_window_non_causal");
+    if (k->engine->nested && !dspark(k) && both != 1 && pl_look_flag(k, k->layer, "is_causal") != 0)
+        return pl_broken(k, both < 0 ? "sliding_window_non_causal is missing, and defaults differ"
+                                     : "sliding_window_non_causal: false, which vLLM takes for causal layers");
     for (const cJSON *t = types && cJSON_IsArray(types) ? types->child : NULL; t; t = t->next)
         if (!cJSON_IsString(t) || strcmp(t->valuestring, "full_attention") != 0)
             return pl_broken(k, "layer_types: a window, which readers take for causal");

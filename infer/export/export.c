@@ -67,6 +67,7 @@ void pl_export_put_layer(pl_json_out *o, const pl_export *e) {
     pl_put_num(o, "rope_theta", c->rope.theta);
     pl_hf_put_scaling(o, &c->rope);
     pl_json_out_close(o, '}');
+    if (block) pl_put_bool(o, "is_causal", false); // what vLLM and SGLang read before all else
     pl_put_bool(o, "attention_bias", false);
     pl_put_bool(o, "mlp_bias", false);
     pl_put_bool(o, "tie_word_embeddings", false);

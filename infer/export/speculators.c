@@ -56,7 +56,8 @@ static void config(pl_json_out *o, const pl_export *e) {
     put_rest(o, type, pl_export_tokens(e), e);
 }
 
-// Readers disagree on what a missing sliding_window_non_causal or sample_from_anchor means.
+// Readers disagree on what a missing sample_from_anchor means. sliding_window_non_causal is about layers with a window,
+// of which there are none, but vLLM (0.33) applies it to all layers: false would make them causal.
 static void config_block(pl_json_out *o, const pl_export *e) {
     bool        dspark = pl_export_is_dspark(e);
     bool        second = pl_export_is_second(e);
@@ -66,7 +67,7 @@ static void config_block(pl_json_out *o, const pl_export *e) {
     pl_put_int(o, "mask_token_id", e->config.block.mask_token);
     pl_export_put_taps(o, "aux_hidden_state_layer_ids", e, 0);
     pl_put_bool(o, "sample_from_anchor", e->config.block.anchor_first);
-    pl_put_bool(o, "sliding_window_non_causal", false);
+    pl_put_bool(o, "sliding_window_non_causal", true);
     if (dspark) pl_export_put_markov(o, e);
     if (second) pl_hf_block_put_second(o, &e->config);
     put_rest(o, type, pl_export_block_tokens(e), e);

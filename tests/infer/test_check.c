@@ -105,7 +105,8 @@ static const breaking cases[] = {
     {"sglang", 0, DROP, "eagle_config.eagle_aux_hidden_state_layer_ids", NULL, "layers-written"},
     {"vllm", 0, EDIT, "\"tap_numbering\": \"input\"", "\"tap_numbering\": \"output\"", "layers-meant"},
     {"sglang", 0, EDIT, "\"tap_numbering\": \"output\"", "\"tap_numbering\": \"input\"", "layers-meant"},
-    {"sglang", 0, EDIT, "      1,\n      3,\n      4\n    ]\n  },\n  \"paceline\": {\n    \"tap_numbering\": \"output\"",
+    {"sglang", 0, EDIT,
+     "      1,\n      3,\n      4\n    ]\n  },\n  \"paceline\": {\n    \"tap_numbering\": \"output\"",
      "      2,\n      4,\n      5\n    ]\n  },\n  \"paceline\": {\n    \"tap_numbering\": \"input\"", "layers-meant"},
     {"trtllm", 0, DROP, "paceline", NULL, "?layers-meant"},
     {"trtllm", 0, EDIT, "      1,\n      3,\n", "      3,\n      1,\n", "layers-rise"},
@@ -156,7 +157,6 @@ static const breaking cases[] = {
     {"vllm", 2, EDIT, "\"num_target_layers\": 8", "\"num_target_layers\": 9", "depth"},
     {"vllm", 2, DROP, "num_target_layers", NULL, "?depth"},
     {"speculators", 3, DROP, "sample_from_anchor", NULL, "anchor"},
-    {"speculators", 2, DROP, "sliding_window_non_causal", NULL, "anchor"},
     {"speculators", 2, EDIT, "\"speculative_tokens\": 5", "\"speculative_tokens\": 6", "tokens"},
     {"speculators", 3, EDIT, "\"speculative_tokens\": 6", "\"speculative_tokens\": 5", "tokens"},
     {"speculators", 2, EDIT, "\"speculative_tokens\": 5", "\"speculative_tokens\": 0", "proposal"},
@@ -168,6 +168,10 @@ static const breaking cases[] = {
     {"vllm", 4, EDIT, "DFlash2DraftModel", "DFlashDraftModel", "parts"},
     {"vllm", 2, EDIT, "\"mask_token_id\": 9", "\"selector_rank\": 4, \"mask_token_id\": 9", "parts"},
     {"vllm", 2, EDIT, "\"full_attention\"", "\"sliding_attention\"", "both-ways"},
+    {"vllm", 2, EDIT, "\"is_causal\": false", "\"is_causal\": true", "both-ways"},
+    {"sglang", 3, EDIT, "\"is_causal\": false", "\"is_causal\": true", "both-ways"},
+    {"speculators", 2, EDIT, "\"is_causal\": false", "\"is_causal\": true", "both-ways"},
+    {"vllm", 4, EDIT, "\"mask_token_id\": 9", "\"causal\": true, \"mask_token_id\": 9", "both-ways"},
     {"vllm", 2, WITHOUT, "layers.1.self_attn.k_norm.weight", NULL, "names"},
     {"vllm", 3, WITHOUT, "confidence_head.proj.bias", NULL, "names"},
     {"vllm", 4, WITHOUT, "layers.0.attention_conv.base_kernel", NULL, "names"},
@@ -196,6 +200,22 @@ static void no_blocks(void **state) {
     assert_int_equal(pl_check_folder(pl_export_engine_find("trtllm", &err), w.out, NULL, NULL, NULL, &n, &err),
                      PL_E_UNSUPPORTED);
     assert_non_null(strstr(err.msg, "a block drafter, which is not known to be served by trtllm"));
+}
+
+// What speculators writes by itself: vLLM makes layers causal of it, and DSpark's not.
+static void causal_layers(void **state) {
+    (void)state;
+    for (int which = SERVED_FLASH; which <= SERVED_SPARK; which++)
+        for (int missing = 0; missing < 2; missing++) {
+            served_export(&w, "speculators", which, w.target, false);
+            if (!missing) served_edit(w.out, "_non_causal\": true", "_non_causal\": false");
+            served_told h = check("speculators", w.target);
+            assert_string_equal(h.broken, "");
+            served_drop(w.out, "transformer_layer_config.is_causal");
+            if (missing) served_drop(w.out, "sliding_window_non_causal");
+            h = check("speculators", w.target);
+            assert_string_equal(h.broken, which == SERVED_FLASH ? "both-ways " : "");
+        }
 }
 
 // speculators' class has no width of the target's beside its own.
@@ -274,6 +294,7 @@ static void broken_by_name(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(exports_hold), cmocka_unit_test(broken_by_name),
-                                       cmocka_unit_test(no_blocks), cmocka_unit_test(no_width)};
+                                       cmocka_unit_test(no_blocks), cmocka_unit_test(no_width),
+                                       cmocka_unit_test(causal_layers)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
