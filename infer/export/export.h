@@ -131,6 +131,9 @@ void      pl_export_put_block(pl_json_out *o, const pl_export *e);
 pl_status pl_export_check_block(const pl_export *e, pl_err *err);
 pl_status pl_export_check_second(const pl_export *e, pl_err *err); // for every engine
 
+// The command by which vLLM serves drafters of any kind, in its own form and speculators': an engine's `serve`.
+char *pl_export_serve_vllm(const pl_export *e, const char *dir);
+
 // A word as a POSIX shell reads it back: as it is where it may be, else in quotes. The caller's; NULL for word NULL and
 // where memory ran out.
 char *pl_export_quote(const char *word);

@@ -1,6 +1,6 @@
 // SGLang's EAGLE3 (models/llama_eagle3.py): names it does not know are skipped in silence. Its targets add one to each
-// layer's number (set_eagle3_layers_to_capture in version 0.5.23; DeepSeek's and GLM's lite take lists that do not begin
-// with 1 as inputs). Of several draft layers it norms the input of those behind the first by what it calls hidden_norm.
+// layer's number (set_eagle3_layers_to_capture in 0.5.23; DeepSeek's and GLM's lite take lists that do not begin with 1
+// as inputs). Of several draft layers it norms the input of those behind the first by what it calls hidden_norm.
 // Embeddings of the target's width are the target's, whatever the file holds (set_embed); of another the file's.
 #include "infer/drafter/backbone.h"
 #include "infer/export/export.h"

@@ -1,12 +1,12 @@
-// The format of vLLM's speculators library (Eagle3DraftModel, DFlashDraftModel, DSparkDraftModel), which vLLM serves by
-// the folder alone. The layer's sizes stand in transformer_layer_config, every one of them, since what is absent is
+// The format of vLLM's speculators library (Eagle3DraftModel, DFlashDraftModel, DSparkDraftModel), which vLLM serves
+// too: by the folder alone (`vllm serve DIR`) where the verifier is named as a repository of Hugging Face's and nothing
+// of that name lies in the working directory (0.33), so the command names both. The layer's sizes stand in transformer_layer_config, every one of them, since what is absent is
 // read as a default of the model_type; norm_before_residual has two defaults, so it is always written. Embeddings are a
 // copy of the target's where the drafter has none of its own, and so is a block drafter's head where it is the
 // target's; the library takes drafters of the target's width alone. vLLM's reader of this form (its
 // transformers_utils/configs/speculators/algos.py) hands fc_norm on for eagle3 and drops it for peagle.
 #include "infer/drafter/backbone.h"
 #include "infer/export/export.h"
-#include "kernels/base/arena.h"
 #include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
 
@@ -83,16 +83,11 @@ static pl_status check_block(const pl_export *e, pl_err *err) {
     return PL_OK;
 }
 
-static char *serve(const pl_export *e, const char *dir) {
-    (void)e;
-    return pl_sprintf("vllm serve %s", dir);
-}
-
 static const pl_export_blocks blocks = {
-    .copies = true, .own_head = true, .check = check_block, .config = config_block, .serve = serve};
+    .copies = true, .own_head = true, .check = check_block, .config = config_block, .serve = pl_export_serve_vllm};
 
 const pl_export_engine pl_export_speculators = {.name = "speculators",
-                                                .help = "the speculators library, which vLLM serves by the folder",
+                                                .help = "the speculators library, whose form vLLM serves",
                                                 .layer = "layers.0.",
                                                 .layers = PL_STEP_LAYERS,
                                                 .norms = ~0U,
@@ -105,4 +100,4 @@ const pl_export_engine pl_export_speculators = {.name = "speculators",
                                                 .embeddings = true,
                                                 .config = config,
                                                 .blocks = &blocks,
-                                                .serve = serve};
+                                                .serve = pl_export_serve_vllm};

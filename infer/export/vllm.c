@@ -35,16 +35,13 @@ static char *serve_by(const pl_export *e, const char *dir, const char *method, i
                       e->served, method, dir, tokens, more);
 }
 
-static char *serve(const pl_export *e, const char *dir) {
-    return serve_by(e, dir, "eagle3", pl_export_tokens(e));
-}
-
-static char *serve_block(const pl_export *e, const char *dir) {
+char *pl_export_serve_vllm(const pl_export *e, const char *dir) {
+    if (!pl_export_is_block(e)) return serve_by(e, dir, "eagle3", pl_export_tokens(e));
     return serve_by(e, dir, pl_export_is_dspark(e) ? "dspark" : "dflash", pl_export_block_tokens(e));
 }
 
 static const pl_export_blocks blocks = {
-    .check = pl_export_check_block, .config = pl_export_put_block, .serve = serve_block};
+    .check = pl_export_check_block, .config = pl_export_put_block, .serve = pl_export_serve_vllm};
 
 const pl_export_engine pl_export_vllm = {.name = "vllm",
                                          .help = "vLLM, methods eagle3 (P-EAGLE too), dflash and dspark",
@@ -56,4 +53,4 @@ const pl_export_engine pl_export_vllm = {.name = "vllm",
                                          .list = "eagle_aux_hidden_state_layer_ids",
                                          .config = config,
                                          .blocks = &blocks,
-                                         .serve = serve};
+                                         .serve = pl_export_serve_vllm};

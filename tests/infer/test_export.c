@@ -228,6 +228,28 @@ static void norms_of_peagle(void **state) {
     }
 }
 
+// vLLM is given target and drafter, in its own form and speculators': by the folder alone it serves no local target.
+static void served_by_vllm(void **state) {
+    (void)state;
+    static const pl_backbone_kind *const kinds[] = {&pl_backbone_eagle3, &pl_backbone_peagle, &pl_backbone_dflash};
+    static const char *const             how[] = {"\"num_speculative_tokens\": 3}'",
+                                                  "\"num_speculative_tokens\": 4, \"parallel_drafting\": true}'",
+                                                  "\"num_speculative_tokens\": 3}'"};
+    for (int i = 0; i < 6; i++) {
+        pl_backbone_options o = {.layers = 1, .n_taps = 3, .tap = {2, 4, 5}, .block = 4, .mask_token = 9};
+        char                want[400], *serve;
+        pl_err              err = {0};
+        test_backbone_write(checkpoint, &model, kinds[i / 2], &o, 43);
+        if (pl_export_write(pl_export_engine_find(i % 2 ? "speculators" : "vllm", &err), checkpoint, target, out, false,
+                            &env, &serve, &err) != PL_OK)
+            fail_msg("%s", err.msg);
+        snprintf(want, sizeof want, "vllm serve %s --speculative-config '{\"method\": \"%s\", \"model\": \"%s\", %s",
+                 target, i < 4 ? "eagle3" : "dflash", out, how[i / 2]);
+        assert_string_equal(serve, want);
+        pl_free(serve);
+    }
+}
+
 static void trimmed_head(void **state) {
     (void)state;
     static const int taps[] = {2, 4, 5};
@@ -579,7 +601,7 @@ int main(void) {
         cmocka_unit_test(full_head),      cmocka_unit_test(trimmed_head),    cmocka_unit_test(lowrank_head),
         cmocka_unit_test(own_embeddings), cmocka_unit_test(norms_of_peagle), cmocka_unit_test(refusals),
         cmocka_unit_test(published),      cmocka_unit_test(quotes),          cmocka_unit_test(layers_by_engine),
-        cmocka_unit_test(gguf),           cmocka_unit_test(gguf_blocks),
+        cmocka_unit_test(gguf),           cmocka_unit_test(gguf_blocks),     cmocka_unit_test(served_by_vllm),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
