@@ -96,9 +96,23 @@ static bool parallel(const pl_look *k) {
     return strcmp(pl_look_architecture(k), "PEagleDraftModel") == 0;
 }
 
+// Whether one of the names is EAGLE-3's, which vLLM leaves as it is.
+static bool named_eagle3(const pl_look *k) {
+    const cJSON *list = pl_look_member(k, NULL, "architectures");
+    for (const cJSON *e = list && cJSON_IsArray(list) ? list->child : NULL; e; e = e->next)
+        if (cJSON_IsString(e) && strcmp(e->valuestring, "LlamaForCausalLMEagle3") == 0) return true;
+    return false;
+}
+
 static pl_check_verdict architecture(pl_look *k) {
     const char *name = pl_look_architecture(k);
-    if (k->engine->parallel && parallel(k)) return PL_CHECK_HOLDS;
+    if (k->engine->parallel && parallel(k)) {
+        if (k->engine->nested || named_eagle3(k)) return PL_CHECK_HOLDS;
+        return pl_broken(k,
+                         "architectures: %s alone, by which vLLM looks for Eagle3%s; LlamaForCausalLMEagle3 must "
+                         "stand behind it",
+                         name, name);
+    }
     if (k->engine->nested) {
         if (strcmp(name, "Eagle3DraftModel") == 0 || strcmp(name, "Eagle3Speculator") == 0) return PL_CHECK_HOLDS;
         return pl_broken(k, "architectures: %s; expected Eagle3DraftModel", name);

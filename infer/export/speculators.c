@@ -1,10 +1,11 @@
 // The format of vLLM's speculators library (Eagle3DraftModel, DFlashDraftModel, DSparkDraftModel), which vLLM serves
 // too: by the folder alone (`vllm serve DIR`) where the verifier is named as a repository of Hugging Face's and nothing
-// of that name lies in the working directory (0.33), so the command names both. The layer's sizes stand in transformer_layer_config, every one of them, since what is absent is
-// read as a default of the model_type; norm_before_residual has two defaults, so it is always written. Embeddings are a
-// copy of the target's where the drafter has none of its own, and so is a block drafter's head where it is the
-// target's; the library takes drafters of the target's width alone. vLLM's reader of this form (its
-// transformers_utils/configs/speculators/algos.py) hands fc_norm on for eagle3 and drops it for peagle.
+// of that name lies in the working directory (0.33), so the command names both. The layer's sizes stand in
+// transformer_layer_config, every one of them, since what is absent is read as a default of the model_type;
+// norm_before_residual has two defaults, so it is always written. Embeddings are a copy of the target's where the
+// drafter has none of its own, and so is a block drafter's head where it is the target's; the library takes drafters of
+// the target's width alone. vLLM's reader of this form (its transformers_utils/configs/speculators/algos.py) hands
+// fc_norm on for eagle3 and drops it for peagle.
 #include "infer/drafter/backbone.h"
 #include "infer/export/export.h"
 #include "kernels/base/json_put.h"

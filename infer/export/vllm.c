@@ -6,9 +6,12 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/json_put.h"
 
+// P-EAGLE's class is EAGLE-3's. vLLM (0.33) puts "Eagle3" before names that have it at neither end, finds nothing by that
+// one, and takes the next that it knows.
 static void config(pl_json_out *o, const pl_export *e) {
     pl_put_array(o, "architectures");
-    pl_json_out_str(o, pl_export_is_parallel(e) ? "PEagleDraftModel" : "LlamaForCausalLMEagle3");
+    if (pl_export_is_parallel(e)) pl_json_out_str(o, "PEagleDraftModel");
+    pl_json_out_str(o, "LlamaForCausalLMEagle3");
     pl_json_out_close(o, ']');
     pl_export_put_layer(o, e);
     pl_export_put_taps(o, "eagle_aux_hidden_state_layer_ids", e, 0); // read first; older versions read eagle_config's

@@ -30,12 +30,16 @@ void served_make(served_world *w) {
         if (block) o.layers = 2, o.block = 6, o.mask_token = 9, o.anchor_first = spark;
         if (spark) o.head = markov;
         if (i == SERVED_WIDE) o.width = 24;
+        if (i == SERVED_PARALLEL) o.block = 4, o.mask_token = 9;
         if (i == SERVED_RECURRENT) pl_hf_head_set_text(&o.head, "form", "rnn");
         if (i == SERVED_SECOND)
             o.conv_taps = 2, o.conv_group = 8, o.selector = (pl_hf_selector){.rank = 5, .candidates = 6};
         snprintf(w->checkpoint[i], sizeof w->checkpoint[i], "%s/drafter%d", w->base, i);
         assert_int_equal(pl_dir_make(w->checkpoint[i], NULL), PL_OK);
-        test_backbone_write(w->checkpoint[i], &w->model, block ? &pl_backbone_dflash : &pl_backbone_eagle3, &o, 43);
+        const pl_backbone_kind *kind = block                  ? &pl_backbone_dflash
+                                       : i == SERVED_PARALLEL ? &pl_backbone_peagle
+                                                              : &pl_backbone_eagle3;
+        test_backbone_write(w->checkpoint[i], &w->model, kind, &o, 43);
     }
 }
 

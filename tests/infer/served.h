@@ -7,8 +7,8 @@
 #include "tests/infer/fixture.h"
 
 // A target, and drafters for it that read layers 2, 4 and 5: EAGLE-3 with a head of all rows and of those in d2t, DFlash,
-// DSpark with both of its heads, DFlash 2, DSpark with the recurrent form of its Markov head, and EAGLE-3 of another
-// width.
+// DSpark with both of its heads, DFlash 2, DSpark with the recurrent form of its Markov head, EAGLE-3 of another
+// width, and P-EAGLE.
 enum {
     SERVED_LAYERS = 8,
     SERVED_ROWS = 31,
@@ -17,6 +17,7 @@ enum {
     SERVED_SECOND,
     SERVED_RECURRENT,
     SERVED_WIDE,
+    SERVED_PARALLEL,
     SERVED_ALL
 };
 typedef struct served_world {
@@ -27,7 +28,7 @@ typedef struct served_world {
 } served_world;
 
 static inline bool served_is_block(int which) {
-    return which >= SERVED_FLASH && which != SERVED_WIDE;
+    return which >= SERVED_FLASH && which < SERVED_WIDE;
 }
 
 void served_make(served_world *w);

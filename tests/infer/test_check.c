@@ -39,6 +39,7 @@ static void exports_hold(void **state) {
             bool        block = served_is_block(which);
             if (pl_export_engine_at(e)->write || (block && !pl_export_engine_at(e)->blocks)) continue;
             if (which == SERVED_WIDE && !(pl_export_engine_at(e)->own & PL_EXPORT_OWN_WIDTH)) continue;
+            if (which == SERVED_PARALLEL && !pl_export_engine_at(e)->parallel) continue;
             served_export(&w, name, which, w.target, false);
             served_told h = check(name, w.target);
             if (*h.broken || *h.unseen) fail_msg("%s: %s", name, h.why);
@@ -95,7 +96,10 @@ static const breaking cases[] = {
     {"speculators", 0, DROP, "norm_before_residual", NULL, "norms-written"},
     {"trtllm", 0, EDIT, "\"norm_before_residual\": false", "\"norm_before_residual\": true", "norms-written"},
     {"sglang", 0, EDIT, "\"norm_before_fc\": false", "\"norm_before_fc\": true", "norms-written"},
-    {"vllm", 0, EDIT, "LlamaForCausalLMEagle3", "PEagleDraftModel", "names"},
+    {"vllm", 0, EDIT, "\"LlamaForCausalLMEagle3\"", "\"PEagleDraftModel\", \"LlamaForCausalLMEagle3\"", "names"},
+    {"vllm", 7, EDIT, "\"PEagleDraftModel\",\n    \"LlamaForCausalLMEagle3\"", "\"PEagleDraftModel\"", "architecture"},
+    {"speculators", 7, DROP, "mask_token_id", NULL, "mask-token"},
+    {"vllm", 7, WITHOUT, "mask_hidden", NULL, "names"},
     {"vllm", 0, EDIT, "\"fc_norm\": false", "\"fc_norm\": true", "names"},
     {"vllm", 0, EDIT, "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2", "names"},
     {"speculators", 0, DROP, "speculators_config.proposal_methods", NULL, "proposal"},
