@@ -232,18 +232,28 @@ static pl_check_verdict not_quantised(pl_look *k) {
                : PL_CHECK_HOLDS;
 }
 
+// One of EAGLE-3.1's; norm_before_fc counts first where eagle_config has it.
+static int norm_of(const pl_look *k, const char *name) {
+    const cJSON *eagle = pl_look_member(k, NULL, "eagle_config");
+    bool inner = strcmp(name, "norm_before_fc") == 0 && cJSON_GetObjectItemCaseSensitive(eagle, "norm_before_fc");
+    return pl_look_flag(k, inner ? eagle : NULL, name);
+}
+
 // Absent, vLLM takes norm_before_residual of speculators' configs as true, speculators as false.
 static pl_check_verdict norms_written(pl_look *k) {
     for (int i = 0; i < PL_HF_NORMS; i++) {
         const char *name = pl_hf_norm_names[i];
-        int         v = pl_look_flag(k, NULL, name);
+        int         v = norm_of(k, name);
         if (v < 0 && k->engine->nested) return pl_broken(k, "%s is missing, and defaults differ", name);
         unsigned lost = parallel(k) ? k->engine->parallel_norms : 0;
         if (v == 1 && (~k->engine->norms | lost) & 1U << i)
             return pl_broken(k, "%s: true, which the engine does not compute", name);
     }
-    if (pl_look_flag(k, NULL, "fc_norm") == 1 && pl_look_flag(k, NULL, "norm_before_fc") == 1)
+    if (pl_look_flag(k, NULL, "fc_norm") == 1 && norm_of(k, "norm_before_fc") == 1)
         return pl_broken(k, "fc_norm and norm_before_fc: engines differ in what both mean");
+    if (strcmp(k->engine->name, "trtllm") == 0 && norm_of(k, "norm_before_fc") == 1 &&
+        !pl_look_member(k, NULL, "eagle_config.norm_before_fc"))
+        return pl_broken(k, "norm_before_fc: true, which the engine reads in eagle_config alone");
     return PL_CHECK_HOLDS;
 }
 
@@ -391,7 +401,7 @@ static void shapes_of(const pl_look *k, shape_list *l) {
     put_shape(l, "", "fc.weight", d, n * wide);
     put_shape(l, "", "norm.weight", d, 0);
     put_shape(l, "", "lm_head.weight", pl_look_int(k, NULL, "draft_vocab_size"), d);
-    if (pl_look_flag(k, NULL, "norm_before_fc") == 1) put_shape(l, "", "input_norm.weight", n * wide, 0);
+    if (norm_of(k, "norm_before_fc") == 1) put_shape(l, "", "input_norm.weight", n * wide, 0);
     for (int i = 0; i < n && pl_look_flag(k, NULL, "fc_norm") == 1; i++) {
         char name[32];
         snprintf(name, sizeof name, "fc_norm.%d.weight", i);

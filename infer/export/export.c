@@ -101,6 +101,7 @@ void pl_export_put_eagle3(pl_json_out *o, const pl_export *e, int shift) {
     pl_put_bool(o, "use_input_layernorm_in_first_layer", true);
     pl_put_bool(o, "use_last_layernorm", true);
     pl_put_bool(o, "use_mtp_layernorm", false);
+    if (e->config.norm_before_fc) pl_put_bool(o, "norm_before_fc", true); // TensorRT-LLM reads it nowhere else
     pl_export_put_taps(o, "eagle_aux_hidden_state_layer_ids", e, shift);
     pl_json_out_close(o, '}');
     pl_put_object(o, "paceline");

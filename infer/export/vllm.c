@@ -6,8 +6,8 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/json_put.h"
 
-// P-EAGLE's class is EAGLE-3's. vLLM (0.33) puts "Eagle3" before names that have it at neither end, finds nothing by that
-// one, and takes the next that it knows.
+// P-EAGLE's class is EAGLE-3's. vLLM (0.33) puts "Eagle3" before names that have it at neither end, finds nothing by
+// that one, and takes the next that it knows.
 static void config(pl_json_out *o, const pl_export *e) {
     pl_put_array(o, "architectures");
     if (pl_export_is_parallel(e)) pl_json_out_str(o, "PEagleDraftModel");

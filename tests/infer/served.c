@@ -43,6 +43,12 @@ void served_make(served_world *w) {
     }
 }
 
+void served_other(served_world *w, const pl_backbone_kind *kind, const pl_backbone_options *o) {
+    snprintf(w->checkpoint[SERVED_OTHER], sizeof w->checkpoint[SERVED_OTHER], "%s/other", w->base);
+    pl_dir_make(w->checkpoint[SERVED_OTHER], NULL);
+    test_backbone_write(w->checkpoint[SERVED_OTHER], &w->model, kind, o, 43);
+}
+
 void served_end(served_world *w) {
     pl_llama_fini(&w->model);
     test_rmdir(w->base);

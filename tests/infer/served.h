@@ -18,10 +18,11 @@ enum {
     SERVED_RECURRENT,
     SERVED_WIDE,
     SERVED_PARALLEL,
-    SERVED_ALL
+    SERVED_ALL,
+    SERVED_OTHER = SERVED_ALL
 };
 typedef struct served_world {
-    char     base[64], target[80], checkpoint[SERVED_ALL][80];
+    char     base[64], target[80], checkpoint[SERVED_OTHER + 1][80];
     char     out[80]; // where exports go
     pl_llama model;
     int32_t  d2t[SERVED_ROWS];
@@ -33,6 +34,8 @@ static inline bool served_is_block(int which) {
 
 void served_make(served_world *w);
 void served_end(served_world *w);
+// Writes another drafter in the place of checkpoint[SERVED_OTHER].
+void served_other(served_world *w, const pl_backbone_kind *kind, const pl_backbone_options *o);
 // Exports checkpoint[which] to w->out.
 void served_export(const served_world *w, const char *engine, int which, const char *target, bool f32);
 

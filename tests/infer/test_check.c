@@ -206,6 +206,29 @@ static void no_blocks(void **state) {
     assert_non_null(strstr(err.msg, "a block drafter, which is not known to be served by trtllm"));
 }
 
+// norm_before_fc counts where eagle_config has it, and for TensorRT-LLM there alone.
+static void norm_of_fc(void **state) {
+    (void)state;
+    pl_backbone_options o = {.n_taps = 3, .tap = {2, 4, 5}, .norm_before_fc = true};
+    served_other(&w, &pl_backbone_eagle3, &o);
+    for (int trt = 0; trt < 2; trt++) {
+        const char *name = trt ? "trtllm" : "vllm";
+        served_export(&w, name, SERVED_OTHER, w.target, false);
+        served_told h = check(name, w.target);
+        if (*h.broken || *h.unseen) fail_msg("%s: %s", name, h.why);
+        served_drop(w.out, "eagle_config.norm_before_fc");
+        h = check(name, w.target);
+        assert_string_equal(h.broken, trt ? "norms-written " : "");
+        served_export(&w, name, SERVED_OTHER, w.target, false);
+        served_edit(w.out, "  \"norm_before_fc\": true", "  \"norm_before_fc\": false"); // of the two the top one
+        h = check(name, w.target);
+        assert_string_equal(h.broken, "");
+        served_edit(w.out, "    \"norm_before_fc\": true", "    \"norm_before_fc\": false");
+        h = check(name, w.target);
+        assert_string_equal(h.broken, "names ");
+    }
+}
+
 // What speculators writes by itself: vLLM makes layers causal of it, and DSpark's not.
 static void causal_layers(void **state) {
     (void)state;
@@ -297,8 +320,8 @@ static void broken_by_name(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_hold), cmocka_unit_test(broken_by_name),
-                                       cmocka_unit_test(no_blocks), cmocka_unit_test(no_width),
-                                       cmocka_unit_test(causal_layers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_hold),  cmocka_unit_test(broken_by_name),
+                                       cmocka_unit_test(no_blocks),     cmocka_unit_test(no_width),
+                                       cmocka_unit_test(causal_layers), cmocka_unit_test(norm_of_fc)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
