@@ -95,7 +95,8 @@ static const breaking cases[] = {
     {"vllm", 0, EDIT, "\"mlp_bias\": false", "\"mlp_bias\": false, \"quantization_config\": {}", "not-quantised"},
     {"speculators", 0, DROP, "norm_before_residual", NULL, "norms-written"},
     {"trtllm", 0, EDIT, "\"norm_before_residual\": false", "\"norm_before_residual\": true", "norms-written"},
-    {"sglang", 0, EDIT, "\"norm_before_fc\": false", "\"norm_before_fc\": true", "norms-written"},
+    {"sglang", 0, EDIT, "\"norm_before_fc\": false", "\"norm_before_fc\": true", "names"},
+    {"sglang", 0, EDIT, "\"norm_before_residual\": false", "\"norm_before_residual\": true", "norms-written"},
     {"vllm", 0, EDIT, "\"LlamaForCausalLMEagle3\"", "\"PEagleDraftModel\", \"LlamaForCausalLMEagle3\"", "names"},
     {"vllm", 7, EDIT, "\"PEagleDraftModel\",\n    \"LlamaForCausalLMEagle3\"", "\"PEagleDraftModel\"", "architecture"},
     {"speculators", 7, DROP, "mask_token_id", NULL, "mask-token"},
@@ -211,14 +212,15 @@ static void norm_of_fc(void **state) {
     (void)state;
     pl_backbone_options o = {.n_taps = 3, .tap = {2, 4, 5}, .norm_before_fc = true};
     served_other(&w, &pl_backbone_eagle3, &o);
-    for (int trt = 0; trt < 2; trt++) {
-        const char *name = trt ? "trtllm" : "vllm";
+    static const char *const engines[] = {"vllm", "sglang", "trtllm"};
+    for (int i = 0; i < 3; i++) {
+        const char *name = engines[i];
         served_export(&w, name, SERVED_OTHER, w.target, false);
         served_told h = check(name, w.target);
         if (*h.broken || *h.unseen) fail_msg("%s: %s", name, h.why);
         served_drop(w.out, "eagle_config.norm_before_fc");
         h = check(name, w.target);
-        assert_string_equal(h.broken, trt ? "norms-written " : "");
+        assert_string_equal(h.broken, i == 2 ? "norms-written " : "");
         served_export(&w, name, SERVED_OTHER, w.target, false);
         served_edit(w.out, "  \"norm_before_fc\": true", "  \"norm_before_fc\": false"); // of the two the top one
         h = check(name, w.target);

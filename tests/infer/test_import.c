@@ -597,7 +597,7 @@ static void later_eagle3(void **state) {
         {{.layers = 3}, "vllm sglang speculators ", "3 layers, ", NULL},
         {{.layers = 2, .fc_norm = true, .norm_output = true}, "vllm sglang speculators ", "2 layers, ", NULL},
         {{.fc_norm = true, .norm_output = true}, "vllm sglang speculators trtllm ", "trained with ", NULL},
-        {{.norm_before_fc = true}, "vllm speculators trtllm gguf ", "trained with norm_before_fc, which ", NULL},
+        {{.norm_before_fc = true}, "vllm sglang speculators trtllm gguf ", "trained with norm_before_fc, which ", NULL},
         {{.norm_before_residual = true}, "vllm speculators gguf ", "trained with norm_before_residual, which ", NULL},
         {{.own_embed = true}, "vllm speculators eagle gguf ", "has embeddings of its own, in whose place ", NULL},
         {{.width = 36}, "vllm sglang trtllm eagle gguf ", "of width 36 for a target of 48, where ", NULL},
