@@ -319,7 +319,7 @@ static pl_check_verdict layers_meant(pl_look *k) {
 
 static pl_check_verdict layers_rise(pl_look *k) {
     int layer[PL_HF_TAPS], n = listed(k, layer);
-    for (int i = 1; i < n; i++)
+    for (int i = 1; i < n && k->engine->rising; i++)
         if (layer[i] <= layer[i - 1])
             return pl_broken(k, "layer %d after layer %d, and the engine captures a set in rising order", layer[i],
                              layer[i - 1]);
@@ -599,7 +599,8 @@ static const pl_check_rule rules[] = {
     {"proposal", "how many tokens are drafted, and for which target", proposal, false, "speculators", PL_CHECK_ALL},
     {"layers-written", "the target's layers are named", layers_written, false, NULL, PL_CHECK_EAGLE3},
     {"layers-meant", "they count as the engine counts", layers_meant, false, NULL, PL_CHECK_EAGLE3},
-    {"layers-rise", "they come in rising order", layers_rise, false, "trtllm", PL_CHECK_EAGLE3},
+    {"layers-rise", "they come in rising order, where a set of them is captured", layers_rise, false, NULL,
+     PL_CHECK_EAGLE3},
     {"layers-there", "the target has them, and the engine captures them", layers_there, false, NULL, PL_CHECK_EAGLE3},
     {"layers-own", "they are the ones that the program captures", layers_own, false, "eagle", PL_CHECK_EAGLE3},
     {"names", "exactly the tensors that the engine knows", names, false, NULL, PL_CHECK_EAGLE3},

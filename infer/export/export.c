@@ -200,10 +200,19 @@ static pl_status check_eagle3(const pl_export *e, const pl_export_engine *engine
                        "%s: does not say whether its layers are numbered by input or by output; add "
                        "\"paceline\": {\"tap_numbering\": \"input\"} (or \"output\") to its config.json",
                        e->checkpoint);
-    for (int i = 0; i < e->n_taps && engine->outputs; i++)
-        if (e->tap[i] == 0)
+    return PL_OK;
+}
+
+static pl_status check_layers(const pl_export *e, const pl_export_engine *engine, pl_err *err) {
+    for (int i = 0; i < e->n_taps; i++) {
+        if (engine->outputs && e->tap[i] == 0)
             return pl_fail(err, PL_E_UNSUPPORTED, "%s: reads the embeddings, which %s does not capture", e->checkpoint,
                            engine->name);
+        if (engine->rising && i > 0 && e->tap[i] <= e->tap[i - 1])
+            return pl_fail(err, PL_E_UNSUPPORTED,
+                           "%s: reads layer %d after layer %d, and %s captures a set in rising order", e->checkpoint,
+                           e->tap[i], e->tap[i - 1], engine->name);
+    }
     return PL_OK;
 }
 
@@ -251,7 +260,8 @@ static pl_status check_kind(const pl_export *e, const pl_export_engine *engine, 
     if (!block && c->selector.candidates > 0)
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: a selector behind an EAGLE-3 head, which no engine knows",
                        e->checkpoint);
-    return block ? check_blocks(e, engine, err) : check_eagle3(e, engine, err);
+    PL_TRY(block ? check_blocks(e, engine, err) : check_eagle3(e, engine, err));
+    return check_layers(e, engine, err);
 }
 
 static bool copies_target(const pl_export *e, const pl_export_engine *engine) {

@@ -69,6 +69,7 @@ typedef struct pl_export_engine {
     bool        strict;         // what is missing in config.json is taken from defaults that are no trainer's
     const char *list;           // the member that holds the target's layers
     bool        outputs;        // it counts them there by their outputs
+    bool        rising;         // it captures a set of them: features come in rising order whatever the list says
     // What this engine cannot serve, refused with one line; what its user should know, by pl_log_warn. NULL: nothing.
     pl_status (*check)(const pl_export *e, pl_err *err);
     // config.json: members of an open object. NULL where it has a `write`.

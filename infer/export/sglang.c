@@ -38,6 +38,7 @@ const pl_export_engine pl_export_sglang = {.name = "sglang",
                                            .own = PL_EXPORT_OWN_WIDTH,
                                            .list = PL_EXPORT_LIST,
                                            .outputs = true,
+                                           .rising = true,
                                            .config = config,
                                            .blocks = &blocks,
                                            .serve = serve};

@@ -8,16 +8,6 @@
 
 #include <stdio.h>
 
-static pl_status check(const pl_export *e, pl_err *err) {
-    for (int i = 0; i < e->n_taps; i++) {
-        if (i > 0 && e->tap[i] <= e->tap[i - 1])
-            return pl_fail(err, PL_E_UNSUPPORTED,
-                           "%s: reads layer %d after layer %d, and trtllm captures a set in rising order",
-                           e->checkpoint, e->tap[i], e->tap[i - 1]);
-    }
-    return PL_OK;
-}
-
 static void config(pl_json_out *o, const pl_export *e) {
     pl_export_put_width(o, e);
     pl_export_put_plain(o, e, -1);
@@ -60,7 +50,7 @@ const pl_export_engine pl_export_trtllm = {.name = "trtllm",
                                            .outputs = true,
                                            .map32 = true,
                                            .own = PL_EXPORT_OWN_WIDTH,
-                                           .check = check,
+                                           .rising = true,
                                            .config = config,
                                            .more = "trtllm.yaml",
                                            .more_text = yaml,

@@ -54,6 +54,7 @@ const pl_export_engine pl_export_vllm = {.name = "vllm",
                                          .parallel = true,
                                          .own = PL_EXPORT_OWN_SAME | PL_EXPORT_OWN_WIDTH,
                                          .list = "eagle_aux_hidden_state_layer_ids",
+                                         .rising = true,
                                          .config = config,
                                          .blocks = &blocks,
                                          .serve = pl_export_serve_vllm};
