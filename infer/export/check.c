@@ -326,6 +326,16 @@ static pl_check_verdict layers_rise(pl_look *k) {
     return PL_CHECK_HOLDS;
 }
 
+// What fc reads is wider than what it gives, or engines that tell features from drafts by their width leave it out.
+static pl_check_verdict layers_joined(pl_look *k) {
+    int64_t d = pl_look_int(k, k->layer, "hidden_size"), wide = pl_look_int(k, NULL, "target_hidden_size");
+    int     layer[PL_HF_TAPS], n = listed(k, layer);
+    if (wide < 0) wide = d;
+    if (n < 0 || !pl_export_skips_fc(k->engine, n, wide, d)) return PL_CHECK_HOLDS;
+    return pl_broken(k, "%d layers of width %lld for a drafter of %lld, which the engine takes in without fc", n,
+                     (long long)wide, (long long)d);
+}
+
 static pl_check_verdict layers_there(pl_look *k) {
     int layer[PL_HF_TAPS], n = listed(k, layer);
     if (!k->has_target) return pl_unseen(k, "give --target");
@@ -601,6 +611,7 @@ static const pl_check_rule rules[] = {
     {"layers-meant", "they count as the engine counts", layers_meant, false, NULL, PL_CHECK_EAGLE3},
     {"layers-rise", "they come in rising order, where a set of them is captured", layers_rise, false, NULL,
      PL_CHECK_EAGLE3},
+    {"layers-joined", "the engine joins them by fc", layers_joined, false, NULL, PL_CHECK_EAGLE3},
     {"layers-there", "the target has them, and the engine captures them", layers_there, false, NULL, PL_CHECK_EAGLE3},
     {"layers-own", "they are the ones that the program captures", layers_own, false, "eagle", PL_CHECK_EAGLE3},
     {"names", "exactly the tensors that the engine knows", names, false, NULL, PL_CHECK_EAGLE3},

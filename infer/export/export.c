@@ -203,6 +203,10 @@ static pl_status check_eagle3(const pl_export *e, const pl_export_engine *engine
     return PL_OK;
 }
 
+bool pl_export_skips_fc(const pl_export_engine *engine, int layers, int64_t wide, int64_t width) {
+    return layers < engine->fc_layers || (engine->skips_fc && layers * wide == width);
+}
+
 static pl_status check_layers(const pl_export *e, const pl_export_engine *engine, pl_err *err) {
     for (int i = 0; i < e->n_taps; i++) {
         if (engine->outputs && e->tap[i] == 0)
@@ -213,6 +217,10 @@ static pl_status check_layers(const pl_export *e, const pl_export_engine *engine
                            "%s: reads layer %d after layer %d, and %s captures a set in rising order", e->checkpoint,
                            e->tap[i], e->tap[i - 1], engine->name);
     }
+    if (!pl_export_is_block(e) &&
+        pl_export_skips_fc(engine, e->n_taps, e->config.target_hidden_size, e->config.hidden_size))
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: reads %d layer%s of width %d, which %s takes in without fc",
+                       e->checkpoint, e->n_taps, e->n_taps == 1 ? "" : "s", e->config.target_hidden_size, engine->name);
     return PL_OK;
 }
 

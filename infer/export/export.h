@@ -69,6 +69,8 @@ typedef struct pl_export_engine {
     bool        strict;         // what is missing in config.json is taken from defaults that are no trainer's
     const char *list;           // the member that holds the target's layers
     bool        outputs;        // it counts them there by their outputs
+    bool        skips_fc;       // features as wide as the drafter go in without fc
+    int         fc_layers;      // it has an fc for so many layers at least
     bool        rising;         // it captures a set of them: features come in rising order whatever the list says
     // What this engine cannot serve, refused with one line; what its user should know, by pl_log_warn. NULL: nothing.
     pl_status (*check)(const pl_export *e, pl_err *err);
@@ -101,6 +103,9 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
                           bool f32, const pl_env *env, char **serve, pl_err *err);
 
 // ---- for the engines ----
+
+// The engine takes features of so many layers, each of `wide` numbers, into a drafter of `width` without its fc.
+bool pl_export_skips_fc(const pl_export_engine *engine, int layers, int64_t wide, int64_t width);
 
 #define PL_EXPORT_LIST "eagle_config.eagle_aux_hidden_state_layer_ids"
 

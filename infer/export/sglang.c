@@ -39,6 +39,7 @@ const pl_export_engine pl_export_sglang = {.name = "sglang",
                                            .list = PL_EXPORT_LIST,
                                            .outputs = true,
                                            .rising = true,
+                                           .skips_fc = true,
                                            .config = config,
                                            .blocks = &blocks,
                                            .serve = serve};

@@ -119,6 +119,8 @@ static const breaking cases[] = {
     {"vllm", 0, EDIT, "    2,\n    4,\n", "    4,\n    2,\n", "layers-rise"},
     {"speculators", 0, EDIT, "    2,\n    4,\n", "    4,\n    2,\n", "layers-rise"},
     {"vllm", 0, EDIT, "    4,\n    5\n", "    4,\n    8\n", "layers-there"},
+    {"trtllm", 0, EDIT, "      1,\n      3,\n      4\n", "      3\n", "layers-joined"},
+    {"sglang", 0, EDIT, "      1,\n      3,\n      4\n", "      3\n", "layers-joined"},
     {"speculators", 0, EDIT, "    4,\n    5\n", "    4,\n    9\n", "layers-there"},
     {"eagle", 0, EDIT, "      4,\n      5\n", "      4,\n      6\n", "layers-own"},
     {"vllm", 0, WITHOUT, "norm.weight", NULL, "names"},

@@ -585,6 +585,24 @@ static void published(void **state) {
     pl_free(data);
 }
 
+// Engines that tell features from drafts by their width leave fc out where the two are the same.
+static void without_fc(void **state) {
+    (void)state;
+    pl_backbone_options o = {.n_taps = 1, .tap = {4}};
+    test_backbone_write(checkpoint, &model, &pl_backbone_eagle3, &o, 43);
+    export_to("vllm");
+    refuse("sglang", checkpoint, target, "reads 1 layer of width 48, which sglang takes in without fc");
+    refuse("trtllm", checkpoint, target, "reads 1 layer of width 48, which trtllm takes in without fc");
+    o.width = 36;
+    test_backbone_write(checkpoint, &model, &pl_backbone_eagle3, &o, 43);
+    export_to("sglang");
+    refuse("trtllm", checkpoint, target, "reads 1 layer of width 48, which trtllm takes in without fc");
+    o = (pl_backbone_options){.n_taps = 3, .tap = {2, 4, 5}, .width = 144};
+    test_backbone_write(checkpoint, &model, &pl_backbone_eagle3, &o, 43);
+    export_to("vllm");
+    refuse("eagle", checkpoint, target, "reads 3 layers of width 48, which eagle takes in without fc");
+}
+
 // Paths as a shell reads them back.
 static void quotes(void **state) {
     (void)state;
@@ -604,6 +622,7 @@ int main(void) {
         cmocka_unit_test(own_embeddings), cmocka_unit_test(norms_of_peagle), cmocka_unit_test(refusals),
         cmocka_unit_test(published),      cmocka_unit_test(quotes),          cmocka_unit_test(layers_by_engine),
         cmocka_unit_test(gguf),           cmocka_unit_test(gguf_blocks),     cmocka_unit_test(served_by_vllm),
+        cmocka_unit_test(without_fc),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
