@@ -336,6 +336,15 @@ static pl_check_verdict layers_joined(pl_look *k) {
                      (long long)wide, (long long)d);
 }
 
+// vLLM (0.33) does not count speculators' list for its fc.
+static pl_check_verdict layers_counted(pl_look *k) {
+    int64_t stated = pl_look_int(k, k->layer, "num_aux_hidden_states");
+    int     layer[PL_HF_TAPS], n = listed(k, layer);
+    if (n < 0 || stated == n || (stated < 0 && (n == 3 || !k->engine->nested))) return PL_CHECK_HOLDS;
+    return stated < 0 ? pl_broken(k, "num_aux_hidden_states is missing, and vLLM takes 3 for the %d layers", n)
+                      : pl_broken(k, "num_aux_hidden_states: %lld, of %d layers", (long long)stated, n);
+}
+
 static pl_check_verdict layers_there(pl_look *k) {
     int layer[PL_HF_TAPS], n = listed(k, layer);
     if (!k->has_target) return pl_unseen(k, "give --target");
@@ -611,6 +620,7 @@ static const pl_check_rule rules[] = {
     {"layers-meant", "they count as the engine counts", layers_meant, false, NULL, PL_CHECK_EAGLE3},
     {"layers-rise", "they come in rising order, where a set of them is captured", layers_rise, false, NULL,
      PL_CHECK_EAGLE3},
+    {"layers-counted", "the engine's fc reads as many", layers_counted, false, NULL, PL_CHECK_EAGLE3},
     {"layers-joined", "the engine joins them by fc", layers_joined, false, NULL, PL_CHECK_EAGLE3},
     {"layers-there", "the target has them, and the engine captures them", layers_there, false, NULL, PL_CHECK_EAGLE3},
     {"layers-own", "they are the ones that the program captures", layers_own, false, "eagle", PL_CHECK_EAGLE3},

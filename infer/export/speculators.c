@@ -25,6 +25,7 @@ static void put_rest(pl_json_out *o, const char *algorithm, int tokens, const pl
     pl_export_put_dtype(o, e);
     pl_put_object(o, "transformer_layer_config");
     pl_export_put_layer(o, e);
+    if (!pl_export_is_block(e)) pl_put_int(o, "num_aux_hidden_states", e->n_taps); // which vLLM (0.33) takes for three
     pl_json_out_close(o, '}');
     pl_put_object(o, "speculators_config");
     pl_put_str(o, "algorithm", algorithm);

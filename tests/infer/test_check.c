@@ -236,6 +236,21 @@ static void norm_of_fc(void **state) {
     }
 }
 
+// vLLM does not count speculators' list, and takes three where nothing else is said.
+static void other_than_three(void **state) {
+    (void)state;
+    for (int n = 2; n < 5; n++) {
+        pl_backbone_options o = {.n_taps = n, .tap = {2, 4, 5, 6}};
+        served_other(&w, &pl_backbone_eagle3, &o);
+        served_export(&w, "speculators", SERVED_OTHER, w.target, false);
+        served_told h = check("speculators", w.target);
+        if (*h.broken || *h.unseen) fail_msg("%s", h.why);
+        served_drop(w.out, "transformer_layer_config.num_aux_hidden_states");
+        h = check("speculators", w.target);
+        assert_string_equal(h.broken, n == 3 ? "" : "layers-counted ");
+    }
+}
+
 // What speculators writes by itself: vLLM makes layers causal of it, and DSpark's not.
 static void causal_layers(void **state) {
     (void)state;
@@ -327,8 +342,9 @@ static void broken_by_name(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_hold),  cmocka_unit_test(broken_by_name),
-                                       cmocka_unit_test(no_blocks),     cmocka_unit_test(no_width),
-                                       cmocka_unit_test(causal_layers), cmocka_unit_test(norm_of_fc)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_hold),    cmocka_unit_test(broken_by_name),
+                                       cmocka_unit_test(no_blocks),       cmocka_unit_test(no_width),
+                                       cmocka_unit_test(causal_layers),   cmocka_unit_test(norm_of_fc),
+                                       cmocka_unit_test(other_than_three)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
