@@ -174,6 +174,17 @@ static int form(const pl_look *k) {
     return pl_hf_markov_find(pl_look_text(k, place(k, "markov_head_type"), "markov_head_type"));
 }
 
+static pl_check_verdict heads(pl_look *k) {
+    const pl_export_blocks *b = k->engine->blocks;
+    int64_t                 rank = whole(k, "markov_rank");
+    if (!dspark(k)) return PL_CHECK_HOLDS;
+    if (form(k) < 0 || (b->vanilla && form(k) != PL_HF_MARKOV_VANILLA))
+        return pl_broken(k, "markov_head_type: %.40s, which the engine does not compute",
+                         pl_look_text(k, place(k, "markov_head_type"), "markov_head_type"));
+    if (b->markov && rank < 1) return pl_broken(k, "markov_rank is 0 or missing, and the engine wants a Markov head");
+    return PL_CHECK_HOLDS;
+}
+
 static pl_hf_block_sizes sizes(const pl_look *k) {
     int64_t layer[PL_HF_TAPS], d = pl_look_int(k, k->layer, "hidden_size"), n = listed(k, layer);
     int64_t rank = dspark(k) ? whole(k, "markov_rank") : 0; // absent, as speculators' class has them: 256, true, true
@@ -274,6 +285,7 @@ const pl_check_rule pl_check_blocks[] = {
     {"tokens", "drafted are as many as a block drafts", tokens, false, "speculators", PL_CHECK_ALL},
     {"parts", "DFlash 2's convolutions and selector are stated, and fit block, width and vocabulary", parts, false,
      NULL, PL_CHECK_ALL},
+    {"heads", "a Markov head of a form that the engine computes", heads, false, NULL, PL_CHECK_ALL},
     {"both-ways", "the block sees itself in both directions", full_attention, false, NULL, PL_CHECK_ALL},
     {"names", "exactly the tensors that the engine knows", names, false, NULL, PL_CHECK_ALL},
     {"shapes", "tensors of the sizes that config.json names", shapes, false, NULL, PL_CHECK_ALL},

@@ -248,6 +248,15 @@ static pl_status check_blocks(const pl_export *e, const pl_export_engine *engine
                        "speculators",
                        e->checkpoint, engine->name);
     PL_TRY(pl_export_check_second(e, err));
+    const pl_hf_head *head = &e->config.head;
+    bool              markov = strcmp(head->kind, "markov") == 0;
+    if (engine->blocks->vanilla && markov && pl_hf_markov_of(head) != PL_HF_MARKOV_VANILLA)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a %s Markov head, %s knows the vanilla one", e->checkpoint,
+                       pl_hf_markov_name(pl_hf_markov_of(head)), engine->name);
+    if (engine->blocks->markov && pl_export_is_dspark(e) && !markov)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: blocks that draft from their anchor, which %s serves with a Markov head alone",
+                       e->checkpoint, engine->name);
     return engine->blocks->check ? engine->blocks->check(e, err) : PL_OK;
 }
 

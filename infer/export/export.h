@@ -47,6 +47,8 @@ typedef struct pl_export {
 typedef struct pl_export_blocks {
     bool copies;   // the file holds the target's embeddings, and its head where the drafter has none of its own
     bool own_head; // a head of its own may stand there
+    bool vanilla;  // of Markov heads it computes that form alone
+    bool markov;   // it serves no blocks that draft from their anchor without one
     // Refused with one line. NULL: nothing.
     pl_status (*check)(const pl_export *e, pl_err *err);
     void (*config)(pl_json_out *o, const pl_export *e); // members of an open object

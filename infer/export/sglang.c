@@ -27,7 +27,7 @@ static char *serve_block(const pl_export *e, const char *dir) {
 }
 
 static const pl_export_blocks blocks = {
-    .check = pl_export_check_block, .config = pl_export_put_block, .serve = serve_block};
+    .markov = true, .check = pl_export_check_block, .config = pl_export_put_block, .serve = serve_block};
 
 const pl_export_engine pl_export_sglang = {.name = "sglang",
                                            .help = "SGLang, algorithms EAGLE3, DFLASH and DSPARK",

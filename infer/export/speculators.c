@@ -75,13 +75,12 @@ static void config_block(pl_json_out *o, const pl_export *e) {
     put_rest(o, type, pl_export_block_tokens(e), e);
 }
 
-// vLLM reads DSpark in this form as blocks that do not draft from their anchor.
 static pl_status check_block(const pl_export *e, pl_err *err) {
     (void)err;
-    if (pl_export_is_dspark(e) && e->config.block.anchor_first)
-        pl_log_warn(
-            "speculators: vLLM takes a DSpark drafter of this form for one that does not draft from its anchor; "
-            "for vLLM export it to vllm");
+    int form = pl_hf_markov_of(&e->config.head);
+    if (form != PL_HF_MARKOV_VANILLA)
+        pl_log_warn("%s: a %s Markov head, which speculators computes and vLLM (0.33) does not", e->checkpoint,
+                    pl_hf_markov_name(form));
     return PL_OK;
 }
 

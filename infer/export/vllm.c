@@ -44,7 +44,7 @@ char *pl_export_serve_vllm(const pl_export *e, const char *dir) {
 }
 
 static const pl_export_blocks blocks = {
-    .check = pl_export_check_block, .config = pl_export_put_block, .serve = pl_export_serve_vllm};
+    .vanilla = true, .check = pl_export_check_block, .config = pl_export_put_block, .serve = pl_export_serve_vllm};
 
 const pl_export_engine pl_export_vllm = {.name = "vllm",
                                          .help = "vLLM, methods eagle3 (P-EAGLE too), dflash and dspark",

@@ -585,6 +585,22 @@ static void published(void **state) {
     pl_free(data);
 }
 
+// DSpark's heads by engine.
+static void markov_heads(void **state) {
+    (void)state;
+    pl_backbone_options o = {.layers = 1, .block = 4, .anchor_first = true, .n_taps = 2, .tap = {3, 6}};
+    o.head = pl_hf_head_of("markov:rank=7,form=gated");
+    test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
+    refuse("vllm", checkpoint, target, "a gated Markov head, vllm knows the vanilla one");
+    export_to("speculators");
+    export_to("sglang");
+    o.head = (pl_hf_head){0}; // each slot drafts the token behind its own
+    test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
+    refuse("sglang", checkpoint, target, "which sglang serves with a Markov head alone");
+    export_to("vllm");
+    export_to("speculators");
+}
+
 // Engines that tell features from drafts by their width leave fc out where the two are the same.
 static void without_fc(void **state) {
     (void)state;
@@ -622,7 +638,7 @@ int main(void) {
         cmocka_unit_test(own_embeddings), cmocka_unit_test(norms_of_peagle), cmocka_unit_test(refusals),
         cmocka_unit_test(published),      cmocka_unit_test(quotes),          cmocka_unit_test(layers_by_engine),
         cmocka_unit_test(gguf),           cmocka_unit_test(gguf_blocks),     cmocka_unit_test(served_by_vllm),
-        cmocka_unit_test(without_fc),
+        cmocka_unit_test(without_fc),     cmocka_unit_test(markov_heads),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
