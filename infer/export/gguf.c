@@ -352,7 +352,7 @@ static char *serve(const pl_export *e, const char *dir) {
 static char *serve_block(const pl_export *e, const char *dir) {
     return pl_sprintf(
         "llama-server --model %s --model-draft %s/drafter.gguf --spec-type draft-%s --spec-draft-n-max %d", e->served,
-        dir, strcmp(e->config.head.kind, "markov") == 0 ? "dspark" : "dflash", pl_export_block_tokens(e));
+        dir, pl_export_is_dspark(e) ? "dspark" : "dflash", pl_export_block_tokens(e));
 }
 
 static const pl_export_blocks blocks = {.own_head = true, .check = check_block, .serve = serve_block};

@@ -456,15 +456,16 @@ static void gguf_blocks(void **state) {
     snprintf(served, sizeof served, "%s/served.gguf", base);
     snprintf(path, sizeof path, "%s/drafter.gguf", out);
     write_gguf_target(served, LAYERS, TEST_VOCAB);
-    for (int spark = 0; spark < 2; spark++) {
+    for (int pass = 0; pass < 3; pass++) { // DFlash, DSpark, and from the anchor on without a Markov head
+        bool                spark = pass == 1;
         pl_backbone_options o = {
-            .layers = 2, .block = 6, .mask_token = 9, .anchor_first = spark, .n_taps = 2, .tap = {3, 6}};
+            .layers = 2, .block = 6, .mask_token = 9, .anchor_first = pass > 0, .n_taps = 2, .tap = {3, 6}};
         if (spark) o.head = pl_hf_head_of("markov:rank=7,confidence");
         test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
         if (pl_export_write(engine, checkpoint, served, out, false, &env, &serve, &err) != PL_OK)
             fail_msg("%s", err.msg);
-        assert_non_null(strstr(serve, spark ? "--spec-type draft-dspark --spec-draft-n-max 6"
-                                            : "--spec-type draft-dflash --spec-draft-n-max 5"));
+        assert_non_null(strstr(serve, pass ? "--spec-type draft-dspark --spec-draft-n-max 6"
+                                           : "--spec-type draft-dflash --spec-draft-n-max 5"));
         pl_free(serve);
         if (pl_gguf_open(&g, path, &err) != PL_OK) fail_msg("%s", err.msg);
         assert_int_equal(pl_gguf_tensors(g), spark ? 29 : 25);
@@ -477,7 +478,7 @@ static void gguf_blocks(void **state) {
         assert_true(pl_gguf_int(g, "dflash.block_size", &v) && v == 6);
         assert_true(pl_gguf_int(g, "tokenizer.ggml.mask_token_id", &v) && v == 9);
         flag = pl_gguf_find(g, "dflash.sample_from_anchor");
-        assert_true(flag->type == PL_GGUF_BOOL && *flag->data == spark);
+        assert_true(flag->type == PL_GGUF_BOOL && *flag->data == (pass > 0));
         flag = pl_gguf_find(g, "dflash.attention.causal");
         assert_true(flag->type == PL_GGUF_BOOL && *flag->data == 0);
         pl_gguf_close(g);
