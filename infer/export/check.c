@@ -226,6 +226,16 @@ static pl_check_verdict rope_spelt_alike(pl_look *k) {
     return PL_CHECK_HOLDS;
 }
 
+// EAGLE's EConfig.
+static pl_check_verdict rope_read(pl_look *k) {
+    const cJSON *o = pl_look_member(k, k->layer, "rope_scaling");
+    if (!o || cJSON_IsNull(o)) return PL_CHECK_HOLDS;
+    const char *type = cJSON_IsObject(o) ? pl_look_text(k, o, "type") : "";
+    bool        known = strcmp(type, "linear") == 0 || strcmp(type, "dynamic") == 0;
+    if (known && cJSON_GetArraySize(o) == 2 && pl_look_num(k, o, "factor") > 1) return PL_CHECK_HOLDS;
+    return pl_broken(k, "rope_scaling: the program reads {\"type\", \"factor\"}, linear or dynamic, and nothing else");
+}
+
 static pl_check_verdict not_quantised(pl_look *k) {
     return pl_look_member(k, NULL, "quantization_config")
                ? pl_broken(k, "quantization_config: the weights are not quantised")
@@ -611,6 +621,7 @@ static const pl_check_rule rules[] = {
     {"untied", "the head is not the embeddings", untied, false, NULL, PL_CHECK_ALL},
     {"types-agree", "one type of weights, spelt both ways", types_agree, false, NULL, PL_CHECK_ALL},
     {"rope-spellings", "both spellings of RoPE say the same", rope_spelt_alike, false, NULL, PL_CHECK_ALL},
+    {"rope-read", "no RoPE that the program does not read", rope_read, false, "eagle", PL_CHECK_ALL},
     {"not-quantised", "plain weights", not_quantised, false, NULL, PL_CHECK_ALL},
     {"norms-written", "EAGLE-3.1's switches are the engine's too, and written where defaults differ", norms_written,
      false, NULL, PL_CHECK_EAGLE3},

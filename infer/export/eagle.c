@@ -6,6 +6,8 @@
 
 static pl_status check(const pl_export *e, pl_err *err) {
     int layers = e->target_config.num_hidden_layers;
+    if (e->config.rope.scaling != PL_HF_ROPE_NONE) // EConfig wants {"type", "factor"} and nothing else
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: RoPE that is scaled, which eagle does not read", e->checkpoint);
     if (!e->target)
         return pl_fail(err, PL_E_USAGE, "--target: is missing; eagle reads the layers that follow from its depth");
     if (e->n_taps == 3 && e->tap[0] == 2 && e->tap[1] == layers / 2 && e->tap[2] == layers - 3) return PL_OK;

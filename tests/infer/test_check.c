@@ -93,6 +93,7 @@ static const breaking cases[] = {
      "rope-spellings"},
     {"sglang", 0, EDIT, "\"rope_scaling\": null", "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2}",
      "rope-spellings"},
+    {"eagle", 0, EDIT, "\"rope_scaling\": null", "\"rope_scaling\": {\"rope_type\": \"default\"}", "rope-read"},
     {"vllm", 0, EDIT, "\"mlp_bias\": false", "\"mlp_bias\": false, \"quantization_config\": {}", "not-quantised"},
     {"speculators", 0, DROP, "norm_before_residual", NULL, "norms-written"},
     {"trtllm", 0, EDIT, "\"norm_before_residual\": false", "\"norm_before_residual\": true", "norms-written"},

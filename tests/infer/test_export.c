@@ -301,6 +301,9 @@ static void layers_by_engine(void **state) {
     export_to("eagle");
     config_is("eagle_config.eagle_aux_hidden_state_layer_ids", "[2,4,5]");
     refuse("eagle", checkpoint, NULL, "--target: is missing");
+    served_edit(checkpoint, "\"rope_scaling\": null", "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2}");
+    refuse("eagle", checkpoint, target, "RoPE that is scaled, which eagle does not read");
+    export_to("vllm");
     write_drafter("full", 0, NULL, other);
     refuse("eagle", checkpoint, target, "layers 2, 4 and 5 and no others");
     export_to("trtllm");
