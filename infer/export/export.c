@@ -9,8 +9,11 @@
 #include "kernels/base/strbuf.h"
 #include "kernels/op/linear.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define TENSORS 256
 #define MERGED_ROWS 256 // of the product, at a time
@@ -504,12 +507,29 @@ static pl_status write_more(const char *temp, const char *dir, const pl_export *
     return st;
 }
 
+static pl_status make_runnable(const char *path, pl_err *err) {
+    struct stat s;
+    if (stat(path, &s) == 0 && chmod(path, (s.st_mode & 0777) | (s.st_mode & 0444) >> 2) == 0) return PL_OK;
+    return pl_fail(err, PL_E_IO, "%s: %s", path, strerror(errno));
+}
+
 static pl_status write_serve(const char *dir, const char *command, pl_err *err) {
-    char     *text = pl_sprintf("#!/bin/sh\nexec %s \"$@\"\n", command);
-    pl_status st = text ? write_text(dir, "serve.sh", text, strlen(text), err)
-                        : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    char     *text = pl_sprintf("#!/bin/sh\nexec %s \"$@\"\n", command), *path = pl_path_join(dir, "serve.sh");
+    pl_status st = text && path ? write_text(dir, "serve.sh", text, strlen(text), err)
+                                : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    if (st == PL_OK) st = make_runnable(path, err);
+    pl_free(path);
     pl_free(text);
     return st;
+}
+
+// What finds it from any folder; the caller's.
+static pl_status from_root(char **out, const char *path, pl_err *err) {
+    char here[4096];
+    if (*path != '/' && !getcwd(here, sizeof here))
+        return pl_fail(err, PL_E_IO, "%s: the folder that it is looked for in: %s", path, strerror(errno));
+    *out = *path == '/' ? pl_strdup(path) : pl_path_join(here, path);
+    return *out ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
 }
 
 // What the engines' folders hold.
@@ -521,7 +541,7 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
     pl_export     e = {.checkpoint = checkpoint, .target = target, .f32 = f32};
     tensors      *ts = pl_calloc(2, sizeof *ts);
     pl_atomic_dir out = {0};
-    char         *quoted = NULL;
+    char         *quoted = NULL, *served = NULL, *place = NULL;
     pl_status     st = ts ? PL_OK : pl_fail(err, PL_E_MEMORY, "export: out of memory");
     *serve = NULL;
     if (st != PL_OK) return st;
@@ -530,8 +550,10 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
                     pl_fail(err, PL_E_USAGE, "--weights fp32: %s takes weights as they are stored", engine->name));
     PL_TRY_GOTO(st, done, open_export(&e, engine, err));
     PL_TRY_GOTO(st, done, list_tensors(&ts[0], &ts[1], &e, engine, env, err));
-    quoted = pl_export_quote(dir);
-    e.served = pl_export_quote(target ? target : "TARGET");
+    PL_TRY_GOTO(st, done, from_root(&place, dir, err));
+    if (target) PL_TRY_GOTO(st, done, from_root(&served, target, err));
+    quoted = pl_export_quote(place);
+    e.served = pl_export_quote(target ? served : "TARGET");
     if (quoted && e.served) *serve = (pl_export_is_block(&e) ? engine->blocks->serve : engine->serve)(&e, quoted);
     if (!*serve) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "export: out of memory"));
     if (pl_path_same(dir, checkpoint) || (target && pl_path_same(dir, target)))
@@ -545,7 +567,7 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
         if (st == PL_OK) st = write_tensors(temp, &ts[0], err);
     }
     if (st == PL_OK && ts[1].n) st = write_factors(temp, &ts[1], err);
-    if (st == PL_OK && engine->more && !pl_export_is_block(&e)) st = write_more(temp, dir, &e, engine, err);
+    if (st == PL_OK && engine->more && !pl_export_is_block(&e)) st = write_more(temp, place, &e, engine, err);
     if (st == PL_OK) st = write_serve(temp, *serve, err);
     if (st == PL_OK) st = pl_atomic_dir_spares(&out, "serve.sh", written, err);
     if (st == PL_OK)
@@ -560,6 +582,8 @@ done:
     close_export(&e);
     pl_free(e.served);
     pl_free(quoted);
+    pl_free(served);
+    pl_free(place);
     pl_free(ts[0].head);
     pl_free(ts[0].map);
     pl_free(ts);

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -589,6 +590,29 @@ static void published(void **state) {
     pl_free(data);
 }
 
+// What is written holds from any folder, and serve.sh runs.
+static void from_any_folder(void **state) {
+    (void)state;
+    char   here[4096], path[160], want[400], *text, *serve;
+    pl_err err = {0};
+    write_drafter("full", 0, NULL, (const int[3]){2, 4, 5});
+    assert_non_null(getcwd(here, sizeof here));
+    assert_int_equal(chdir(base), 0);
+    pl_status st =
+        pl_export_write(pl_export_engine_find("trtllm", &err), "drafter", "target", "out", false, &env, &serve, &err);
+    assert_int_equal(chdir(here), 0);
+    if (st != PL_OK) fail_msg("%s", err.msg);
+    snprintf(want, sizeof want, "trtllm-serve %s --extra_llm_api_options %s/trtllm.yaml", target, out);
+    assert_string_equal(serve, want);
+    pl_free(serve);
+    text = served_text(out, "trtllm.yaml");
+    snprintf(want, sizeof want, "speculative_model: \"%s\"", out);
+    assert_non_null(strstr(text, want));
+    pl_free(text);
+    snprintf(path, sizeof path, "%s/serve.sh", out);
+    assert_int_equal(access(path, X_OK), 0);
+}
+
 // DSpark's heads by engine.
 static void markov_heads(void **state) {
     (void)state;
@@ -642,7 +666,7 @@ int main(void) {
         cmocka_unit_test(own_embeddings), cmocka_unit_test(norms_of_peagle), cmocka_unit_test(refusals),
         cmocka_unit_test(published),      cmocka_unit_test(quotes),          cmocka_unit_test(layers_by_engine),
         cmocka_unit_test(gguf),           cmocka_unit_test(gguf_blocks),     cmocka_unit_test(served_by_vllm),
-        cmocka_unit_test(without_fc),     cmocka_unit_test(markov_heads),
+        cmocka_unit_test(without_fc),     cmocka_unit_test(markov_heads),    cmocka_unit_test(from_any_folder),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
