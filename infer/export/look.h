@@ -30,6 +30,15 @@ typedef struct pl_check_rule {
 extern const pl_check_rule pl_check_blocks[]; // of block drafters alone (check_block.c)
 extern const size_t        pl_check_n_blocks;
 
+// Of the target's layers (check_layers.c).
+pl_check_verdict pl_check_layers_written(pl_look *k);
+pl_check_verdict pl_check_layers_meant(pl_look *k);
+pl_check_verdict pl_check_layers_rise(pl_look *k);
+pl_check_verdict pl_check_layers_joined(pl_look *k);
+pl_check_verdict pl_check_layers_counted(pl_look *k);
+pl_check_verdict pl_check_layers_there(pl_look *k);
+pl_check_verdict pl_check_layers_own(pl_look *k);
+
 // They return PL_CHECK_BROKEN and PL_CHECK_UNSEEN, with what is wrong.
 #define pl_broken(k, ...) pl_check_say((k)->why, PL_CHECK_BROKEN, __VA_ARGS__)
 #define pl_unseen(k, ...) pl_check_say((k)->why, PL_CHECK_UNSEEN, __VA_ARGS__)
@@ -41,6 +50,8 @@ double  pl_look_num(const pl_look *k, const cJSON *o, const char *key); // NAN: 
 const char *pl_look_text(const pl_look *k, const cJSON *o, const char *key); // "": none
 int         pl_look_flag(const pl_look *k, const cJSON *o, const char *key); // 1, 0, or -1 where it is no switch
 int64_t     pl_look_vocab(const pl_look *k);
+// The engine's list of at most PL_HF_TAPS layers; -1: it is missing or no list of numbers.
+int          pl_look_layers(const pl_look *k, int *layer);
 const char *pl_look_architecture(const pl_look *k); // "missing": none
 
 // The tensor, where it is there, is [rows, cols]; cols 0: a vector.
