@@ -91,9 +91,9 @@ static pl_check_verdict layers_there(pl_look *k) {
     }
     if (!k->has_target) return pl_unseen(k, "give --target");
     int64_t last = n > 0 ? layer[n - 1] : 0, depth = k->target.num_hidden_layers;
-    if (last < depth - 1) return PL_CHECK_HOLDS;
+    if (last < depth - 1 || (last == depth - 1 && k->engine->last)) return PL_CHECK_HOLDS;
     return pl_broken(k, "reads the output of layer %lld, the target has %lld%s", (long long)last, (long long)depth,
-                     last == depth - 1 ? ", and what leaves the last is not captured everywhere" : "");
+                     last == depth - 1 ? ", and what leaves the last the engine does not capture" : "");
 }
 
 static pl_check_verdict depth(pl_look *k) {

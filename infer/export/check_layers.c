@@ -78,9 +78,9 @@ pl_check_verdict pl_check_layers_there(pl_look *k) {
         if (in > k->target.num_hidden_layers)
             return pl_broken(k, "reads the input of layer %d, the target has %d layers", in,
                              k->target.num_hidden_layers);
-        if (in == k->target.num_hidden_layers)
-            return pl_broken(k,
-                             "reads what leaves the last layer, before the final norm, which engines do not capture");
+        if (in == k->target.num_hidden_layers && !k->engine->last)
+            return pl_broken(
+                k, "reads what leaves the last layer, before the final norm, which the engine does not capture");
     }
     return PL_CHECK_HOLDS;
 }

@@ -147,17 +147,18 @@ static void close_export(pl_export *e) {
     pl_weight_source_close(e->target_src);
 }
 
-static pl_status open_target(pl_export *e, pl_err *err) {
+static pl_status open_target(pl_export *e, const pl_export_engine *engine, pl_err *err) {
     const pl_hf_config *c = &e->config, *t = &e->target_config;
     PL_TRY(pl_hf_config_read(&e->target_config, e->target, PL_HF_TARGET, err));
     if (t->vocab_size != c->vocab_size || t->hidden_size != c->target_hidden_size)
         return pl_fail(err, PL_E_INPUT, "%s: vocabulary %d and width %d, the drafter was made for %d and %d", e->target,
                        t->vocab_size, t->hidden_size, c->vocab_size, c->target_hidden_size);
     for (int i = 0; i < e->n_taps; i++) {
-        if (e->tap[i] == t->num_hidden_layers)
-            pl_log_warn("%s: the drafter reads the last layer's output, before the final norm, which not every engine "
-                        "captures; if drafts fail there, train with other drafter.taps",
-                        e->checkpoint);
+        if (e->tap[i] == t->num_hidden_layers && !engine->last)
+            pl_log_warn(
+                "%s: the drafter reads the last layer's output, before the final norm, which %s is not known to "
+                "capture; if drafts fail there, train with other drafter.taps",
+                e->checkpoint, engine->name);
         if (e->tap[i] > t->num_hidden_layers)
             return pl_fail(err, PL_E_INPUT, "%s: has %d layers, the drafter reads the input of layer %d", e->target,
                            t->num_hidden_layers, e->tap[i]);
@@ -302,7 +303,7 @@ static pl_status open_export(pl_export *e, const pl_export_engine *engine, pl_er
     e->own_embed = !pl_export_is_block(e) && pl_weight_source_find(e->src, PL_BACKBONE_EMBED);
     if (!pl_export_is_block(e)) PL_TRY(check_embeddings(e, engine, err));
     PL_TRY(read_map(e, err));
-    if (e->target && !engine->write) PL_TRY(open_target(e, err));
+    if (e->target && !engine->write) PL_TRY(open_target(e, engine, err));
     if (!e->target && copies_target(e, engine))
         return pl_fail(err, PL_E_USAGE, "--target: is missing; %s wants a copy of its embeddings", engine->name);
     return engine->check && !pl_export_is_block(e) ? engine->check(e, err) : PL_OK;

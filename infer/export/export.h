@@ -73,6 +73,7 @@ typedef struct pl_export_engine {
     bool        outputs;        // it counts them there by their outputs
     bool        skips_fc;       // features as wide as the drafter go in without fc
     int         fc_layers;      // it has an fc for so many layers at least
+    bool        last;           // it captures what leaves the last layer too, before the final norm
     bool        rising;         // it captures a set of them: features come in rising order whatever the list says
     // What this engine cannot serve, refused with one line; what its user should know, by pl_log_warn. NULL: nothing.
     pl_status (*check)(const pl_export *e, pl_err *err);

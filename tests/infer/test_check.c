@@ -2,6 +2,7 @@
 #include "tests/infer/served.h"
 
 #include "infer/drafter/backbone.h"
+#include "infer/drafter/dflash.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -120,7 +121,8 @@ static const breaking cases[] = {
     {"sglang", 0, EDIT, "      1,\n      3,\n", "      1,\n      1,\n", "layers-rise"},
     {"vllm", 0, EDIT, "    2,\n    4,\n", "    4,\n    2,\n", "layers-rise"},
     {"speculators", 0, EDIT, "    2,\n    4,\n", "    4,\n    2,\n", "layers-rise"},
-    {"vllm", 0, EDIT, "    4,\n    5\n", "    4,\n    8\n", "layers-there"},
+    {"vllm", 0, EDIT, "    4,\n    5\n", "    4,\n    9\n", "layers-there"},
+    {"sglang", 0, EDIT, "      3,\n      4\n", "      3,\n      7\n", "layers-there"},
     {"trtllm", 0, EDIT, "      1,\n      3,\n      4\n", "      3\n", "layers-joined"},
     {"sglang", 0, EDIT, "      1,\n      3,\n      4\n", "      3\n", "layers-joined"},
     {"speculators", 0, EDIT, "    4,\n    5\n", "    4,\n    9\n", "layers-there"},
@@ -163,7 +165,8 @@ static const breaking cases[] = {
     {"vllm", 2, DROP, "dflash_config.mask_token_id", NULL, "mask"},
     {"sglang", 3, DROP, "target_layer_ids", NULL, "layers-written"},
     {"speculators", 2, DROP, "aux_hidden_state_layer_ids", NULL, "layers-written"},
-    {"vllm", 2, EDIT, "      4\n", "      7\n", "layers-there"},
+    {"sglang", 2, EDIT, "      4\n", "      7\n", "layers-there"},
+    {"vllm", 2, EDIT, "      4\n", "      8\n", "layers-there"},
     {"vllm", 3, EDIT, "    1,\n", "    -1,\n", "layers-there"},
     {"speculators", 3, EDIT, "    2,\n", "    0,\n", "layers-there"},
     {"vllm", 2, EDIT, "\"num_target_layers\": 8", "\"num_target_layers\": 9", "depth"},
@@ -238,6 +241,21 @@ static void norm_of_fc(void **state) {
         served_edit(w.out, "    \"norm_before_fc\": true", "    \"norm_before_fc\": false");
         h = check(name, w.target);
         assert_string_equal(h.broken, "names ");
+    }
+}
+
+// What leaves the last layer: vLLM captures it, and speculators' hidden states are vLLM's.
+static void last_layer(void **state) {
+    (void)state;
+    static const char *const engines[] = {"vllm", "speculators", "sglang", "trtllm"};
+    pl_backbone_options      o = {.layers = 1, .n_taps = 3, .tap = {2, 4, SERVED_LAYERS}, .block = 4};
+    for (int block = 0; block < 2; block++) {
+        served_other(&w, block ? &pl_backbone_dflash : &pl_backbone_eagle3, &o);
+        for (int i = 0; i < 4 - block; i++) {
+            served_export(&w, engines[i], SERVED_OTHER, w.target, false);
+            served_told h = check(engines[i], w.target);
+            assert_string_equal(h.broken, i < 2 ? "" : "layers-there ");
+        }
     }
 }
 
@@ -347,9 +365,9 @@ static void broken_by_name(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_hold),    cmocka_unit_test(broken_by_name),
-                                       cmocka_unit_test(no_blocks),       cmocka_unit_test(no_width),
-                                       cmocka_unit_test(causal_layers),   cmocka_unit_test(norm_of_fc),
-                                       cmocka_unit_test(other_than_three)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_hold),     cmocka_unit_test(broken_by_name),
+                                       cmocka_unit_test(no_blocks),        cmocka_unit_test(no_width),
+                                       cmocka_unit_test(causal_layers),    cmocka_unit_test(norm_of_fc),
+                                       cmocka_unit_test(other_than_three), cmocka_unit_test(last_layer)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
