@@ -251,11 +251,12 @@ static pl_check_verdict shapes(pl_look *k) {
     return pl_hf_block_tensors(&s, right_shape, k) ? PL_CHECK_HOLDS : PL_CHECK_BROKEN;
 }
 
-// Embeddings and head are the target's where the file has none: speculators has copies.
+// Embeddings and head are the target's where the file has none: speculators wrote copies until 0.9, which writes the
+// head of a smaller vocabulary alone.
 static pl_check_verdict copies(pl_look *k) {
     int64_t V = pl_look_vocab(k), d = pl_look_int(k, k->layer, "hidden_size"), rows = k->rows > 0 ? k->rows : V;
-    bool    wanted = k->engine->blocks->copies;
-    if (wanted && !(is_there(k, "embed_tokens.weight") && is_there(k, "lm_head.weight"))) return PL_CHECK_BROKEN;
+    int64_t stated = pl_look_int(k, NULL, "draft_vocab_size");
+    if (stated > 0 && stated < V && !is_there(k, "lm_head.weight")) return PL_CHECK_BROKEN;
     pl_check_verdict v = pl_look_shape(k, "embed_tokens.weight", V, d);
     return v == PL_CHECK_HOLDS ? pl_look_shape(k, "lm_head.weight", rows, d) : v;
 }
@@ -289,8 +290,8 @@ const pl_check_rule pl_check_blocks[] = {
     {"both-ways", "the block sees itself in both directions", full_attention, false, NULL, PL_CHECK_ALL},
     {"names", "exactly the tensors that the engine knows", names, false, NULL, PL_CHECK_ALL},
     {"shapes", "tensors of the sizes that config.json names", shapes, false, NULL, PL_CHECK_ALL},
-    {"embeddings", "copies of the target's embeddings and head, where the engine wants them", copies, false, NULL,
-     PL_CHECK_ALL},
+    {"embeddings", "embeddings and head of the right sizes where they stand, and a head of fewer tokens there", copies,
+     false, NULL, PL_CHECK_ALL},
     {"draft-vocab", "draft_vocab_size is the number of the head's rows", draft_vocab, false, NULL, PL_CHECK_ALL},
 };
 const size_t pl_check_n_blocks = sizeof pl_check_blocks / sizeof *pl_check_blocks;

@@ -201,8 +201,7 @@ static const breaking cases[] = {
     {"vllm", 3, EDIT, "\"markov_rank\": 7", "\"markov_rank\": 8", "shapes"},
     {"speculators", 4, EDIT, "\"selector_rank\": 5", "\"selector_rank\": 6", "shapes"},
     {"vllm", 2, EDIT, "\"intermediate_size\": 80", "\"intermediate_size\": 96", "shapes"},
-    {"speculators", 2, WITHOUT, "lm_head.weight", NULL, "embeddings"},
-    {"speculators", 3, WITHOUT, "embed_tokens.weight", NULL, "embeddings"},
+    {"speculators", 2, NARROW, "embed_tokens.weight", NULL, "embeddings"},
     {"speculators", 2, EDIT, "\"draft_vocab_size\": 97", "\"draft_vocab_size\": 96", "draft-vocab"},
     {"vllm", 2, DROP, "intermediate_size", NULL, "every-field"},
     {"vllm", 3, EDIT, "\"torch_dtype\": \"bfloat16\"", "\"torch_dtype\": \"float16\"", "types-agree"},
@@ -241,6 +240,25 @@ static void norm_of_fc(void **state) {
         served_edit(w.out, "    \"norm_before_fc\": true", "    \"norm_before_fc\": false");
         h = check(name, w.target);
         assert_string_equal(h.broken, "names ");
+    }
+}
+
+// speculators 0.9 writes no copies of the target's embeddings and head, but a head of fewer tokens.
+static void no_copies(void **state) {
+    (void)state;
+    pl_backbone_options o = {.layers = 1, .n_taps = 3, .tap = {2, 4, 5}, .block = 4, .own_head = true};
+    for (int few = 0; few < 2; few++) {
+        o.d2t = few ? w.d2t : NULL;
+        o.draft_vocab = few ? SERVED_ROWS : 0;
+        served_other(&w, &pl_backbone_dflash, &o);
+        served_export(&w, "speculators", SERVED_OTHER, w.target, false);
+        served_replace(w.out, "embed_tokens.weight", &(pl_st_source){.name = "embed_tokens.weight"});
+        served_told h = check("speculators", w.target);
+        assert_string_equal(h.broken, "");
+        served_replace(w.out, "lm_head.weight", &(pl_st_source){.name = "lm_head.weight"});
+        h = check("speculators", w.target);
+        if (few) assert_non_null(strstr(h.broken, "embeddings "));
+        if (!few) assert_string_equal(h.broken, "");
     }
 }
 
@@ -365,9 +383,9 @@ static void broken_by_name(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_hold),     cmocka_unit_test(broken_by_name),
-                                       cmocka_unit_test(no_blocks),        cmocka_unit_test(no_width),
-                                       cmocka_unit_test(causal_layers),    cmocka_unit_test(norm_of_fc),
-                                       cmocka_unit_test(other_than_three), cmocka_unit_test(last_layer)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exports_hold),     cmocka_unit_test(broken_by_name), cmocka_unit_test(no_blocks),
+        cmocka_unit_test(no_width),         cmocka_unit_test(causal_layers),  cmocka_unit_test(norm_of_fc),
+        cmocka_unit_test(other_than_three), cmocka_unit_test(last_layer),     cmocka_unit_test(no_copies)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
