@@ -179,7 +179,10 @@ static pl_status read_map(pl_export *e, pl_err *err) {
     for (int64_t i = 0; i < e->rows; i++)
         e->whole &= d2t[i] == i;
     pl_free(d2t);
-    return PL_OK;
+    if (e->whole || e->rows < vocab) return PL_OK;
+    return pl_fail(err, PL_E_UNSUPPORTED,
+                   "%s: a head of all %lld tokens in another order than its target's, for which engines read no map",
+                   e->checkpoint, (long long)vocab);
 }
 
 static pl_status check_eagle3(const pl_export *e, const pl_export_engine *engine, pl_err *err) {

@@ -278,6 +278,17 @@ static void trimmed_head(void **state) {
     names_are(LAYER("midlayer."));
 }
 
+// With a row for every token engines have no room for a map.
+static void rows_in_another_order(void **state) {
+    (void)state;
+    int32_t             d2t[TEST_VOCAB];
+    pl_backbone_options o = {.n_taps = 3, .tap = {2, 4, 5}, .d2t = d2t, .draft_vocab = TEST_VOCAB};
+    for (int i = 0; i < TEST_VOCAB; i++)
+        d2t[i] = TEST_VOCAB - 1 - i;
+    test_backbone_write(checkpoint, &model, &pl_backbone_eagle3, &o, 43);
+    refuse("vllm", checkpoint, target, "a head of all 97 tokens in another order than its target's");
+}
+
 // Layers by what each engine says of them: TensorRT-LLM's stand in a file of its own, EAGLE's program has its own.
 static void layers_by_engine(void **state) {
     (void)state;
@@ -662,11 +673,14 @@ static void quotes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full_head),      cmocka_unit_test(trimmed_head),    cmocka_unit_test(lowrank_head),
-        cmocka_unit_test(own_embeddings), cmocka_unit_test(norms_of_peagle), cmocka_unit_test(refusals),
-        cmocka_unit_test(published),      cmocka_unit_test(quotes),          cmocka_unit_test(layers_by_engine),
-        cmocka_unit_test(gguf),           cmocka_unit_test(gguf_blocks),     cmocka_unit_test(served_by_vllm),
-        cmocka_unit_test(without_fc),     cmocka_unit_test(markov_heads),    cmocka_unit_test(from_any_folder),
+        cmocka_unit_test(full_head),        cmocka_unit_test(trimmed_head),
+        cmocka_unit_test(lowrank_head),     cmocka_unit_test(own_embeddings),
+        cmocka_unit_test(norms_of_peagle),  cmocka_unit_test(refusals),
+        cmocka_unit_test(published),        cmocka_unit_test(quotes),
+        cmocka_unit_test(layers_by_engine), cmocka_unit_test(gguf),
+        cmocka_unit_test(gguf_blocks),      cmocka_unit_test(served_by_vllm),
+        cmocka_unit_test(without_fc),       cmocka_unit_test(markov_heads),
+        cmocka_unit_test(from_any_folder),  cmocka_unit_test(rows_in_another_order),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
