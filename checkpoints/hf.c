@@ -345,8 +345,21 @@ static pl_status read_depths(pl_hf_config *c, const pl_json *j, pl_err *err) {
     return PL_OK;
 }
 
+// What an engine would compute otherwise.
+static pl_status refuse_drafter_math(const pl_json *j, pl_err *err) {
+    double scale;
+    PL_TRY(must_be(j, NULL, "is_neox_style", true, err));
+    PL_TRY(must_be(j, NULL, "rope_is_neox_style", true, err));
+    PL_TRY(must_be(j, NULL, "use_gemma_norm", false, err));
+    PL_TRY(pl_json_opt_num(j, NULL, "logit_scale", -1e30, 1e30, 1, &scale, err));
+    if (scale == 1) return PL_OK;
+    return pl_json_fail(j, pl_json_find(j, NULL, "logit_scale"), err, "%g is not supported", scale);
+}
+
 static pl_status read_drafter(pl_hf_config *c, const pl_json *j, pl_err *err) {
     const cJSON *eagle, *taps;
+    bool         post_norm;
+    PL_TRY(refuse_drafter_math(j, err));
     PL_TRY(opt_size(j, NULL, "draft_vocab_size", PL_HF_VOCAB_MAX, 0, &c->draft_vocab_size, err));
     PL_TRY(opt_size(j, NULL, "target_hidden_size", PL_HF_HIDDEN_MAX, 0, &c->target_hidden_size, err));
     PL_TRY(pl_json_opt_object(j, NULL, "eagle_config", &eagle, err));
@@ -358,6 +371,9 @@ static pl_status read_drafter(pl_hf_config *c, const pl_json *j, pl_err *err) {
     if (c->backbone == PL_HF_DFLASH) return pl_hf_block_read(c, j, err);
     if (c->backbone == PL_HF_PEAGLE) PL_TRY(read_depths(c, j, err));
     if (!eagle) return PL_OK;
+    PL_TRY(pl_json_opt_bool(j, eagle, "return_hidden_post_norm", false, &post_norm, err));
+    c->norm_output |= post_norm; // TensorRT-LLM's name
+    PL_TRY(must_be(j, eagle, "eh_proj_before_attn", false, err));
     PL_TRY(must_be(j, eagle, "use_aux_hidden_state", true, err));
     PL_TRY(must_be(j, eagle, "use_input_layernorm_in_first_layer", true, err));
     PL_TRY(must_be(j, eagle, "use_last_layernorm", true, err));

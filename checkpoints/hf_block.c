@@ -17,15 +17,24 @@ static pl_status read_int(const pl_json *j, const cJSON *inner, const char *key,
 
 // What would have to be computed otherwise.
 static pl_status refuse(const pl_json *j, const cJSON *inner, pl_err *err) {
-    static const char *const unknown[] = {"projector_type", "markov_rank",         "shift_label", "output_multiplier",
-                                          "causal",         "is_causal",           "fc_norm",     "norm_output",
-                                          "norm_before_fc", "norm_before_residual"};
+    static const char *const unknown[] = {
+        "projector_type", "markov_rank", "shift_label",    "output_multiplier",    "causal",  "is_causal",
+        "fc_norm",        "norm_output", "norm_before_fc", "norm_before_residual", "use_swa", "attention_sink_bias"};
+    static const struct {
+        const char *key;
+        double      neutral;
+    } scales[] = {{"input_embedding_scale", 1}, {"attention_value_scale", 1}, {"final_logit_softcapping", 0}};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
         for (int top = 0; top < 2; top++) {
             const cJSON *node = pl_json_find(j, top ? NULL : inner, unknown[i]);
             if (node && !cJSON_IsFalse(node) && !cJSON_IsNull(node))
                 return pl_json_fail(j, node, err, "not supported; plain DFlash is, without it");
         }
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+        const cJSON *node = pl_json_find(j, inner, scales[i].key);
+        if (node && !cJSON_IsNull(node) && !(cJSON_IsNumber(node) && node->valuedouble == scales[i].neutral))
+            return pl_json_fail(j, node, err, "not supported; plain DFlash is, without it");
+    }
     return PL_OK;
 }
 

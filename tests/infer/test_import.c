@@ -470,6 +470,35 @@ static void halves(void **state) {
         pl_free((void *)names[i]);
 }
 
+// Members by which engines compute otherwise, and TensorRT-LLM's name for one that is known.
+static void engines_members(void **state) {
+    (void)state;
+    static const struct {
+        const char *top, *inner, *says;
+    } cases[] = {{"\"rope_is_neox_style\": false, ", "", "rope_is_neox_style: false is not supported"},
+                 {"\"use_gemma_norm\": true, ", "", "use_gemma_norm: true is not supported"},
+                 {"\"logit_scale\": 2, ", "", "logit_scale: 2 is not supported"},
+                 {"", "\"eh_proj_before_attn\": true, ", "eh_proj_before_attn: true is not supported"},
+                 {"\"logit_scale\": 1.0, \"is_neox_style\": true, ", "\"return_hidden_post_norm\": true, ", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *top = pl_sprintf("{%s", cases[i].top), *inner = pl_sprintf("\"eagle_config\": {%s", cases[i].inner);
+        write_drafter("full", 0, NULL);
+        export_to("trtllm", checkpoint, out);
+        served_edit(out, "\"eagle_config\": {", inner);
+        served_edit(out, "{", top);
+        pl_free(top);
+        pl_free(inner);
+        if (cases[i].says) {
+            refused(PL_HF_TAPS_UNSTATED, cases[i].says);
+            continue;
+        }
+        import_as(out, PL_HF_TAPS_UNSTATED);
+        char *text = served_text(back, "config.json");
+        assert_non_null(strstr(text, "\"norm_output\": true"));
+        pl_free(text);
+    }
+}
+
 // ---- blocks ----
 
 static void write_block(const pl_backbone_options *o) {
@@ -643,6 +672,14 @@ static void blocks_refused(void **state) {
         {"\"markov_rank\": 7, \"confidence_head_with_markov\": false, ", "", "without the token before"},
         {"\"markov_rank\": 7, \"block_size\": 5, ", "", "block_size: 5, and 4 at the top"},
         {"\"markov_rank\": 7, \"shift_label\": true, ", "", "shift_label"},
+        {"\"markov_rank\": 7, \"use_swa\": true, ", "", "use_swa"},
+        {"\"markov_rank\": 7, \"attention_sink_bias\": true, ", "", "attention_sink_bias"},
+        {"\"markov_rank\": 7, \"final_logit_softcapping\": 30.0, ", "", "final_logit_softcapping"},
+        {"\"markov_rank\": 7, \"input_embedding_scale\": 1.0, \"attention_value_scale\": 0.6, ", "",
+         "attention_value_scale"},
+        {"\"markov_rank\": 7, \"input_embedding_scale\": 2, ", "", "input_embedding_scale"},
+        {"\"markov_rank\": 7, ", "\"is_neox_style\": false, ", "is_neox_style: false is not supported"},
+        {"\"markov_rank\": 7, ", "\"logit_scale\": 0.5, ", "logit_scale: 0.5 is not supported"},
         {"\"markov_rank\": 9, ", "", "markov_w1.weight is [97, 7], expected [97, 9]"},
         {"\"markov_rank\": 7, \"enable_confidence_head\": false, ", "", "tensor \"confidence_head.proj"},
     };
@@ -722,6 +759,7 @@ int main(void) {
         cmocka_unit_test(left_out),
         cmocka_unit_test(eagle1),
         cmocka_unit_test(halves),
+        cmocka_unit_test(engines_members),
         cmocka_unit_test(blocks),
         cmocka_unit_test(blocks_refused),
         cmocka_unit_test(blocks_round_trips),
