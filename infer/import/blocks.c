@@ -3,6 +3,7 @@
 // at the top), SpecForge (in dflash_config) and speculators do.
 #include "checkpoints/hf.h"
 #include "infer/import/parts.h"
+#include "kernels/base/log.h"
 
 #include <string.h>
 
@@ -167,6 +168,9 @@ pl_status pl_import_block(pl_import_copy *e, const pl_json *j, const char *archi
     mask = find(&b, "mask_token_id");
     size = find(&b, "block_size");
     anchor = find(&b, "sample_from_anchor");
+    if (!anchor && b.dspark && *kind)
+        pl_log_warn("%s: sample_from_anchor is missing; taken as true, as speculators does (vLLM takes false)",
+                    j->where);
     cJSON *inner = b.inner ? cJSON_Duplicate(b.inner, true) : cJSON_CreateObject(), *head = NULL;
     e->failed |= !inner;
     drop_read(&b, inner);

@@ -9,6 +9,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
+#include "kernels/base/log.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -624,6 +625,20 @@ static void from_any_folder(void **state) {
     assert_int_equal(access(path, X_OK), 0);
 }
 
+// Whether it is said while a drafter is exported.
+static bool warned(const char *engine, const char *what) {
+    char  *said = NULL;
+    size_t n = 0;
+    FILE  *f = open_memstream(&said, &n);
+    pl_log_to(f);
+    export_to(engine);
+    pl_log_to(NULL);
+    fclose(f);
+    bool found = strstr(said, what) != NULL;
+    free(said);
+    return found;
+}
+
 // DSpark's heads by engine.
 static void markov_heads(void **state) {
     (void)state;
@@ -631,8 +646,12 @@ static void markov_heads(void **state) {
     o.head = pl_hf_head_of("markov:rank=7,form=gated");
     test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
     refuse("vllm", checkpoint, target, "a gated Markov head, vllm knows the vanilla one");
-    export_to("speculators");
-    export_to("sglang");
+    assert_true(warned("speculators", "a gated Markov head, which speculators computes and vLLM (0.33) does not"));
+    assert_false(warned("sglang", "warning"));
+    o.head = pl_hf_head_make("markov", 7);
+    test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
+    assert_false(warned("speculators", "warning"));
+    assert_false(warned("vllm", "warning"));
     o.head = (pl_hf_head){0}; // each slot drafts the token behind its own
     test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
     refuse("sglang", checkpoint, target, "which sglang serves with a Markov head alone");

@@ -9,6 +9,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
+#include "kernels/base/log.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -659,6 +660,26 @@ static void later_eagle3(void **state) {
     }
 }
 
+// speculators' form of DSpark that is silent about its anchor is read in two ways.
+static void silent_anchor(void **state) {
+    (void)state;
+    char  *said = NULL;
+    size_t n = 0;
+    spark();
+    export_to("speculators", checkpoint, again);
+    for (int silent = 0; silent < 2; silent++) {
+        FILE *f = open_memstream(&said, &n);
+        if (silent) served_drop(again, "sample_from_anchor");
+        pl_log_to(f);
+        import_as(again, PL_HF_TAPS_UNSTATED);
+        pl_log_to(NULL);
+        fclose(f);
+        assert_int_equal(strstr(said, "sample_from_anchor is missing; taken as true") != NULL, silent);
+        free(said);
+        same_config(checkpoint, back);
+    }
+}
+
 static void blocks_refused(void **state) {
     (void)state;
     static const struct {
@@ -762,6 +783,7 @@ int main(void) {
         cmocka_unit_test(engines_members),
         cmocka_unit_test(blocks),
         cmocka_unit_test(blocks_refused),
+        cmocka_unit_test(silent_anchor),
         cmocka_unit_test(blocks_round_trips),
         cmocka_unit_test(published_configs),
     };
