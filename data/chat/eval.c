@@ -220,6 +220,7 @@ bool pl_chat_contains(pl_chat_machine *m, pl_chat_value in, pl_chat_value what) 
     }
     if (in.type == PL_CHAT_DICT && !in.flag) return pl_chat_find(m->r, in, what) != NULL;
     const pl_chat_list *items = pl_chat_items(m, in);
+    pl_chat_step(m->r, items->n);
     for (int64_t i = 0; i < items->n; i++)
         if (pl_chat_equal(m->r, items->v[i], what)) {
             if (in.type == PL_CHAT_LIST && in.list->kind == PL_CHAT_GENERATOR) // goes on behind it
@@ -494,8 +495,10 @@ bool pl_chat_test(pl_chat_machine *m, const char *name, pl_chat_value v, const p
 
 // A chain of filters whose innermost operand is `of` where the tree has none.
 static pl_chat_value filtered(pl_chat_machine *m, scope *s, const pl_chat_node *n, pl_chat_value of) {
+    pl_chat_enter(m->r);
     pl_chat_value v = n->a ? n->a->kind == PL_CHAT_FILTER ? filtered(m, s, n->a, of) : eval(m, s, n->a) : of;
     pl_chat_args  a = arguments(m, s, &n->items);
+    pl_chat_leave(m->r);
     m->r->line = n->line;
     return pl_chat_filter(m, n->name, v, &a);
 }

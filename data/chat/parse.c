@@ -379,7 +379,9 @@ static pl_chat_node *expression(parser *p) {
 
 static pl_chat_node *target(parser *p) { // a name, ns.name or a tuple of names in brackets
     if (take_sign(p, "(")) {
+        pl_chat_enter(p->r);
         pl_chat_node *n = tuple(p, target);
+        pl_chat_leave(p->r);
         need_sign(p, ")");
         return n;
     }

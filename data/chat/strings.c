@@ -22,8 +22,9 @@ static size_t find(pl_chat_machine *m, pl_chat_value s, pl_chat_value what, size
     if (what.n > s.n - from) return SIZE_MAX;
     if (what.n == 0) return from;
     const char *at = memmem(s.s + from, s.n - from, what.s, what.n);
-    pl_chat_step(m->r, 1);
-    return at ? (size_t)(at - s.s) : SIZE_MAX;
+    size_t      hit = at ? (size_t)(at - s.s) : SIZE_MAX;
+    pl_chat_step(m->r, 1 + (int64_t)((at ? hit : s.n) - from) / 16);
+    return hit;
 }
 
 // Whether the character s[at..next) is stripped: one of `chars`, or white space where that is none.
@@ -46,6 +47,7 @@ pl_chat_value pl_chat_strip(pl_chat_machine *m, pl_chat_value s, pl_chat_value c
     if (given(chars)) chars = pl_chat_need_str(m, chars, "strip");
     for (size_t at = 0; at < s.n; at = next) {
         pl_chat_char(s, at, &next);
+        if (given(chars)) pl_chat_step(m->r, (int64_t)chars.n);
         bool goes = stripped(s, at, next, chars);
         if (!begun && !goes) {
             begun = true;
@@ -198,9 +200,11 @@ PL_CHAT_BUILTIN(split) { // sep, maxsplit
     return list;
 }
 
-static size_t find_last(pl_chat_value s, pl_chat_value what, size_t before) {
-    for (size_t at = before + 1; at-- > what.n;)
+static size_t find_last(pl_chat_machine *m, pl_chat_value s, pl_chat_value what, size_t before) {
+    for (size_t at = before + 1; at-- > what.n;) {
+        pl_chat_step(m->r, 1 + (int64_t)what.n / 16);
         if (memcmp(s.s + at - what.n, what.s, what.n) == 0) return at - what.n;
+    }
     return SIZE_MAX;
 }
 
@@ -216,7 +220,7 @@ PL_CHAT_BUILTIN(split_right) {
     pl_chat_value by = pl_chat_need_str(m, arg[0], "rsplit");
     size_t        end = self.n, hit;
     if (by.n == 0) pl_chat_raise(m->r, PL_E_INPUT, "rsplit by an empty string");
-    while ((most < 0 || list.list->n < most) && (hit = find_last(self, by, end)) != SIZE_MAX) {
+    while ((most < 0 || list.list->n < most) && (hit = find_last(m, self, by, end)) != SIZE_MAX) {
         pl_chat_push(m->r, list, part(self, hit + by.n, end));
         end = hit;
     }
@@ -325,7 +329,7 @@ PL_CHAT_BUILTIN(find_first) {
 
 PL_CHAT_BUILTIN(find_from_right) {
     PL_CHAT_UNUSED;
-    return pl_chat_int(place(m, self, find_last(self, pl_chat_need_str(m, arg[0], "rfind"), self.n)));
+    return pl_chat_int(place(m, self, find_last(m, self, pl_chat_need_str(m, arg[0], "rfind"), self.n)));
 }
 
 PL_CHAT_BUILTIN(index_of) {

@@ -236,7 +236,10 @@ bool pl_chat_equal(pl_region *r, pl_chat_value a, pl_chat_value b) {
     if (a.type != b.type) return false;
     bool same = true;
     switch (a.type) {
-    case PL_CHAT_STR: return a.n == b.n && memcmp(a.s, b.s, a.n) == 0;
+    case PL_CHAT_STR:
+        if (a.n != b.n) return false;
+        pl_chat_step(r, (int64_t)a.n / 16);
+        return memcmp(a.s, b.s, a.n) == 0;
     case PL_CHAT_LIST:
         if (a.list->kind == PL_CHAT_GENERATOR) return a.list == b.list;
         if (a.flag != b.flag || a.list->kind != b.list->kind || a.list->n != b.list->n) return false;
@@ -263,7 +266,9 @@ bool pl_chat_equal(pl_region *r, pl_chat_value a, pl_chat_value b) {
 int pl_chat_order(pl_region *r, pl_chat_value a, pl_chat_value b) {
     if (is_number(a) && is_number(b)) return order_numbers(a, b);
     if (a.type == PL_CHAT_STR && b.type == PL_CHAT_STR) { // UTF-8's bytes order as its characters do
-        int c = memcmp(a.s, b.s, a.n < b.n ? a.n : b.n);
+        size_t n = a.n < b.n ? a.n : b.n;
+        int    c = memcmp(a.s, b.s, n);
+        pl_chat_step(r, (int64_t)n / 16);
         return c ? c : (a.n > b.n) - (a.n < b.n);
     }
     bool whole = a.type == PL_CHAT_LIST && b.type == PL_CHAT_LIST && a.list->kind + b.list->kind == PL_CHAT_WHOLE;

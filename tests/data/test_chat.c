@@ -1,6 +1,7 @@
 // Chat templates against transformers' own Jinja: golden_chat.jsonl holds what it makes of each.
 #include "data/chat/prompts.h"
 #include "kernels/base/json.h"
+#include "kernels/base/strbuf.h"
 #include "tests/checkpoints/scratch.h"
 #include "tests/gguf_texts.h"
 
@@ -107,6 +108,39 @@ static void refusals(void **state) {
     assert_int_equal(render("x", "[1]", NULL, &out, &err), PL_E_INPUT);
     assert_int_equal(render("x", "{\"a\": }", NULL, &out, &err), PL_E_INPUT);
     assert_int_equal(render("{{ a }}", "{\"a\": 123456789012345678901}", NULL, &out, &err), PL_E_UNSUPPORTED);
+}
+
+// `text` with `part` a hundred thousand times where it has a "@", and as many ")" where it has a "^".
+static void hostile(const char *text, const char *part, const char *says) {
+    pl_strbuf    b = {0};
+    pl_jinja_out out;
+    pl_err       err = {0};
+    for (const char *c = text; *c; c++)
+        for (int i = 0; i < (*c == '@' || *c == '^' ? 100000 : 1); i++)
+            pl_strbuf_add(&b, *c == '@' ? part : *c == '^' ? ")" : c, *c == '@' ? strlen(part) : 1);
+    pl_strbuf_add(&b, "", 1);
+    assert_false(b.failed);
+    pl_status st = render(b.s, "{\"a\": 1}", NULL, &out, &err);
+    if (st != PL_E_INPUT || !strstr(err.msg, says)) fail_msg("%.60s: %d, %s", text, st, err.msg);
+    pl_strbuf_fini(&b);
+}
+
+// Templates are somebody else's: neither the stack nor anybody's patience ends before the template does.
+static void hostile_templates(void **state) {
+    (void)state;
+    hostile("{{ a@ }}", "|d", "nested more than");
+    hostile("{% filter d@ %}{% endfilter %}", "|d", "nested more than");
+    hostile("{% set a | d@ %}{% endset %}", "|d", "nested more than");
+    hostile("{% set @a^ = 1 %}", "(", "nested more than");
+    hostile("{% for @a^ in [] %}{% endfor %}", "(", "nested more than");
+    hostile("{% set s = '@' * 30 %}{{ s.rfind(s[1500000:] + 'b') }}", "a", "does not come to an end");
+    hostile("{% set s = '@' * 30 %}{{ s.rsplit('b' + s[1500000:]) }}", "a", "does not come to an end");
+    hostile("{% set s = '@' * 30 %}{{ s.strip('b' * 3000000) }}", "a", "does not come to an end");
+    hostile("{% set s = '@' * 99 %}{% set t = s ~ '' %}{% for i in range(99999) %}{{ s == t or '' }}{% endfor %}", "a",
+            "does not come to an end");
+    hostile("{% set s = '@' * 99 %}{% for i in range(99999) %}{{ s.find('b') }}{% endfor %}", "a",
+            "does not come to an end");
+    hostile("{% set s = '@' | list %}{% for i in s %}{{ 'b' in s }}{% endfor %}", "a", "does not come to an end");
 }
 
 // Where the assistant speaks, in bytes of the text.
@@ -404,6 +438,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_transformers),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(hostile_templates),
         cmocka_unit_test(generation),
         cmocka_unit_test(of_folders),
         cmocka_unit_test(of_gguf),
