@@ -68,15 +68,16 @@ PL_CHAT_BUILTIN(t_iterable) {
                         (self.type == PL_CHAT_DICT && !self.flag));
 }
 
-PL_CHAT_BUILTIN(t_sequence) { // has a length and items: so a string and a dictionary too
+// Has a length and items: so a string and a dictionary too, and what is undefined has all that Python asks for.
+PL_CHAT_BUILTIN(t_sequence) {
     PL_CHAT_UNUSED;
     bool list = self.type == PL_CHAT_LIST && (self.list->kind == PL_CHAT_WHOLE || self.list->kind == PL_CHAT_RANGE);
-    return pl_chat_bool(self.type == PL_CHAT_STR || list || (self.type == PL_CHAT_DICT && !self.flag));
+    return pl_chat_bool(!given(self) || self.type == PL_CHAT_STR || list || (self.type == PL_CHAT_DICT && !self.flag));
 }
 
 PL_CHAT_BUILTIN(t_callable) {
     PL_CHAT_UNUSED;
-    return pl_chat_bool(self.type == PL_CHAT_CALL && !self.call->loop);
+    return pl_chat_bool(!given(self) || self.type == PL_CHAT_CALL);
 }
 
 PL_CHAT_BUILTIN(t_in) {

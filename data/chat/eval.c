@@ -1,5 +1,4 @@
 #include "data/chat/eval.h"
-#include <math.h>
 
 typedef struct pl_chat_scope {
     struct pl_chat_scope *parent; // NULL: what lies around are the caller's variables
@@ -74,7 +73,7 @@ static void assign(pl_chat_machine *m, scope *s, const pl_chat_node *to, pl_chat
 
 // ---- members
 
-static bool is_sequence(pl_chat_value v) {
+bool pl_chat_is_sequence(pl_chat_value v) {
     return v.type == PL_CHAT_STR || (v.type == PL_CHAT_LIST && v.list->kind == PL_CHAT_WHOLE);
 }
 
@@ -124,15 +123,15 @@ static bool method_of(pl_chat_machine *m, pl_chat_value of, const char *name, pl
     return b != NULL;
 }
 
-static _Noreturn void undefined(pl_chat_machine *m, pl_chat_value v) {
+void pl_chat_missing(pl_chat_machine *m, pl_chat_value v) {
     pl_chat_raise(m->r, PL_E_INPUT, "'%s' is undefined", v.s);
 }
 
 pl_chat_value pl_chat_attr(pl_chat_machine *m, pl_chat_value of, const char *name) {
     pl_chat_value v;
-    if (of.type == PL_CHAT_UNDEFINED) undefined(m, of);
+    if (of.type == PL_CHAT_UNDEFINED) pl_chat_missing(m, of);
     if (of.type == PL_CHAT_CALL) return of.call->loop ? loop_member(m, of, name) : pl_chat_undefined(name);
-    bool has_methods = is_sequence(of) || (of.type == PL_CHAT_DICT && !of.flag);
+    bool has_methods = pl_chat_is_sequence(of) || (of.type == PL_CHAT_DICT && !of.flag);
     if (has_methods && method_of(m, of, name, &v)) return v;
     pl_chat_value *member = of.type == PL_CHAT_DICT ? pl_chat_member(m->r, of, name) : NULL;
     return member ? *member : pl_chat_undefined(name);
@@ -144,7 +143,7 @@ static int64_t place(int64_t i, int64_t n) {
 
 pl_chat_value pl_chat_item(pl_chat_machine *m, pl_chat_value of, pl_chat_value which) {
     bool whole = which.type == PL_CHAT_INT || which.type == PL_CHAT_BOOL;
-    if (of.type == PL_CHAT_UNDEFINED) undefined(m, of);
+    if (of.type == PL_CHAT_UNDEFINED) pl_chat_missing(m, of);
     if (of.type == PL_CHAT_DICT && !of.flag) {
         pl_chat_value *v = pl_chat_find(m->r, of, which);
         if (v) return *v;
@@ -167,7 +166,7 @@ static int64_t slice_bound(pl_chat_machine *m, pl_chat_value v, int64_t n, int64
 }
 
 static pl_chat_value slice(pl_chat_machine *m, pl_chat_value of, const pl_chat_value part[3]) {
-    if (!is_sequence(of)) pl_chat_raise(m->r, PL_E_INPUT, "a slice of a %s", pl_chat_type_name(of));
+    if (!pl_chat_is_sequence(of)) pl_chat_raise(m->r, PL_E_INPUT, "a slice of a %s", pl_chat_type_name(of));
     int64_t n = pl_chat_length(m->r, of),
             step = part[2].type == PL_CHAT_NONE ? 1 : pl_chat_need_int(m, part[2], "step");
     if (step == 0) pl_chat_raise(m->r, PL_E_INPUT, "slice step cannot be zero");
@@ -253,123 +252,13 @@ pl_chat_value pl_chat_text(pl_chat_machine *m, pl_chat_value v) {
     return pl_chat_taken(m->r, &m->out, mark);
 }
 
-static bool is_integer(pl_chat_value v) {
-    return v.type == PL_CHAT_INT || v.type == PL_CHAT_BOOL;
-}
-
-static double number(pl_chat_value v) {
-    return v.type == PL_CHAT_FLOAT ? v.f : v.type == PL_CHAT_INT ? (double)v.i : (double)v.flag;
-}
-
-static pl_chat_value integers(pl_chat_machine *m, char op, int64_t a, int64_t b) {
-    int64_t v = 0;
-    bool    wraps = false;
-    if ((op == '/' || op == '%') && b == 0) pl_chat_raise(m->r, PL_E_INPUT, "division by zero");
-    switch (op) {
-    case '+': wraps = __builtin_add_overflow(a, b, &v); break;
-    case '-': wraps = __builtin_sub_overflow(a, b, &v); break;
-    case '*': wraps = __builtin_mul_overflow(a, b, &v); break;
-    case '/':
-        wraps = b == -1 && a == INT64_MIN;
-        if (!wraps) v = a / b - (a % b != 0 && (a < 0) != (b < 0));
-        break;
-    case '%':
-        if (b != -1) v = a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);
-        break;
-    default:
-        for (v = 1; b > 0 && !wraps; b--) {
-            pl_chat_step(m->r, 1);
-            wraps = __builtin_mul_overflow(v, a, &v);
-        }
-    }
-    if (wraps) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "an integer beyond 64 bits");
-    return pl_chat_int(v);
-}
-
-static pl_chat_value floats(pl_chat_machine *m, const char *op, double a, double b) {
-    if ((op[0] == '/' || op[0] == '%') && b == 0) pl_chat_raise(m->r, PL_E_INPUT, "division by zero");
-    double v = op[0] == '+'                                            ? a + b
-               : op[0] == '-'                                          ? a - b
-               : strcmp(op, "*") == 0                                  ? a * b
-               : strcmp(op, "/") == 0                                  ? a / b
-               : strcmp(op, "//") == 0                                 ? floor(a / b)
-               : op[0] == '%' && fmod(a, b) != 0 && (a < 0) != (b < 0) ? fmod(a, b) + b
-               : op[0] == '%'                                          ? fmod(a, b)
-                                                                       : pow(a, b);
-    if (!isfinite(v)) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "a float beyond its range");
-    return pl_chat_float(v);
-}
-
-// What is added to text marked safe is escaped for HTML, as markupsafe does it.
-static pl_chat_value escaped(pl_chat_machine *m, pl_chat_value v) {
-    static const char *const entity[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
-    size_t                   mark = m->out.n;
-    for (size_t i = 0; i < v.n; i++) {
-        const char *c = v.s[i] ? strchr("&<>'\"", v.s[i]) : NULL;
-        if (c)
-            pl_chat_print(m->r, pl_chat_str(entity[c - "&<>'\""]), &m->out);
-        else
-            pl_strbuf_add(&m->out, &v.s[i], 1);
-    }
-    return pl_chat_taken(m->r, &m->out, mark);
-}
-
-static pl_chat_value repeated(pl_chat_machine *m, pl_chat_value v, int64_t times) {
-    pl_chat_value list = pl_chat_list_new(m->r, v.type == PL_CHAT_LIST && v.flag);
-    size_t        mark = m->out.n;
-    for (int64_t i = 0; i < times; i++) {
-        pl_chat_step(m->r, 1);
-        if (v.type == PL_CHAT_STR) pl_chat_print(m->r, v, &m->out);
-        for (int64_t k = 0; v.type == PL_CHAT_LIST && k < v.list->n; k++)
-            pl_chat_push(m->r, list, v.list->v[k]);
-    }
-    return v.type == PL_CHAT_STR ? pl_chat_taken(m->r, &m->out, mark) : list;
-}
-
-pl_chat_value pl_chat_arithmetic(pl_chat_machine *m, const char *op, pl_chat_value a, pl_chat_value b) {
-    bool numbers = (is_integer(a) || a.type == PL_CHAT_FLOAT) && (is_integer(b) || b.type == PL_CHAT_FLOAT);
-    bool whole = is_integer(a) && is_integer(b);
-    if (a.type == PL_CHAT_UNDEFINED) undefined(m, a);
-    if (b.type == PL_CHAT_UNDEFINED) undefined(m, b);
-    if (whole && strcmp(op, "/") != 0 && !(strcmp(op, "**") == 0 && pl_chat_need_int(m, b, op) < 0))
-        return integers(m, strcmp(op, "**") == 0 ? '^' : op[0], pl_chat_need_int(m, a, op), pl_chat_need_int(m, b, op));
-    if (numbers) return floats(m, op, number(a), number(b));
-    if (op[0] == '+' && a.type == PL_CHAT_STR && b.type == PL_CHAT_STR) {
-        bool safe = a.flag || b.flag;
-        if (safe && !a.flag) a = escaped(m, a);
-        if (safe && !b.flag) b = escaped(m, b);
-        char *s = pl_region_alloc(m->r, a.n + b.n + 1);
-        memcpy(s, a.s, a.n);
-        memcpy(s + a.n, b.s, b.n);
-        pl_chat_step(m->r, (int64_t)(a.n + b.n) / 64);
-        pl_chat_value both = pl_chat_strn(s, a.n + b.n);
-        both.flag = safe;
-        return both;
-    }
-    bool lists = a.type == PL_CHAT_LIST && b.type == PL_CHAT_LIST && a.list->kind + b.list->kind == PL_CHAT_WHOLE;
-    if (op[0] == '+' && lists && a.flag == b.flag) {
-        pl_chat_value list = pl_chat_list_new(m->r, a.flag);
-        for (int64_t i = 0; i < a.list->n + b.list->n; i++)
-            pl_chat_push(m->r, list, i < a.list->n ? a.list->v[i] : b.list->v[i - a.list->n]);
-        return list;
-    }
-    if (strcmp(op, "*") == 0 && is_integer(b) && is_sequence(a)) return repeated(m, a, pl_chat_need_int(m, b, op));
-    if (strcmp(op, "*") == 0 && is_integer(a) && is_sequence(b)) return repeated(m, b, pl_chat_need_int(m, a, op));
-    if (op[0] == '%' && a.type == PL_CHAT_STR) {
-        bool tuple = b.type == PL_CHAT_LIST && b.flag;
-        return pl_chat_printf(m, a, tuple ? b.list->v : &b, tuple ? b.list->n : 1);
-    }
-    pl_chat_raise(m->r, PL_E_INPUT, "unsupported operand types for %s: '%s' and '%s'", op, pl_chat_type_name(a),
-                  pl_chat_type_name(b));
-}
-
 static bool compare(pl_chat_machine *m, const char *op, pl_chat_value a, pl_chat_value b) {
     if (strcmp(op, "==") == 0) return pl_chat_equal(m->r, a, b);
     if (strcmp(op, "!=") == 0) return !pl_chat_equal(m->r, a, b);
     if (strcmp(op, "in") == 0) return pl_chat_contains(m, b, a);
     if (strcmp(op, "not in") == 0) return !pl_chat_contains(m, b, a);
-    if (a.type == PL_CHAT_UNDEFINED) undefined(m, a);
-    if (b.type == PL_CHAT_UNDEFINED) undefined(m, b);
+    if (a.type == PL_CHAT_UNDEFINED) pl_chat_missing(m, a);
+    if (b.type == PL_CHAT_UNDEFINED) pl_chat_missing(m, b);
     int c = pl_chat_order(m->r, a, b);
     return op[0] == '<' ? (op[1] ? c <= 0 : c < 0) : (op[1] ? c >= 0 : c > 0);
 }
@@ -424,6 +313,8 @@ static pl_chat_value call_macro(pl_chat_machine *m, const pl_chat_call *c, const
         if (!known) pl_chat_raise(m->r, PL_E_INPUT, "macro %s: the argument %s", c->macro->name, a->keyword[k]);
     }
     if (caller) bind(m, s, "caller", *caller);
+    bind(m, s, "varargs", pl_chat_list_new(m->r, true)); // what is given beyond the parameters: nothing, see above
+    bind(m, s, "kwargs", pl_chat_dict_new(m->r));
     for (int64_t i = 0; i < params->n; i++) {
         pl_chat_value v = pl_chat_undefined(params->keyword[i]);
         bool          given = i < a->n;
@@ -440,7 +331,7 @@ static pl_chat_value call_macro(pl_chat_machine *m, const pl_chat_call *c, const
 }
 
 static pl_chat_value call(pl_chat_machine *m, pl_chat_value f, const pl_chat_args *a, const pl_chat_value *caller) {
-    if (f.type == PL_CHAT_UNDEFINED) undefined(m, f);
+    if (f.type == PL_CHAT_UNDEFINED) pl_chat_missing(m, f);
     if (f.type != PL_CHAT_CALL || f.call->loop)
         pl_chat_raise(m->r, PL_E_INPUT, "'%s' object is not callable", pl_chat_type_name(f));
     if (f.call->macro) return call_macro(m, f.call, a, caller);
@@ -541,7 +432,7 @@ static pl_chat_value eval_slice(pl_chat_machine *m, scope *s, const pl_chat_node
     pl_chat_value of = eval(m, s, n->a), part[3];
     for (int i = 0; i < 3; i++)
         part[i] = n->items.v[i] ? eval(m, s, n->items.v[i]) : pl_chat_none();
-    if (of.type == PL_CHAT_UNDEFINED) undefined(m, of);
+    if (of.type == PL_CHAT_UNDEFINED) pl_chat_missing(m, of);
     return slice(m, of, part);
 }
 
@@ -550,12 +441,6 @@ static pl_chat_value eval_called(pl_chat_machine *m, scope *s, const pl_chat_nod
     pl_chat_args  a = arguments(m, s, &n->items);
     m->r->line = n->line;
     return call(m, f, &a, caller);
-}
-
-static pl_chat_value negative(pl_chat_machine *m, pl_chat_value v) {
-    if (v.type == PL_CHAT_STR || v.type == PL_CHAT_LIST) // which "*" would repeat
-        pl_chat_raise(m->r, PL_E_INPUT, "bad operand type for unary -: '%s'", pl_chat_type_name(v));
-    return pl_chat_arithmetic(m, "*", v, pl_chat_int(-1));
 }
 
 static pl_chat_value eval_any(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
@@ -579,8 +464,8 @@ static pl_chat_value eval_any(pl_chat_machine *m, scope *s, const pl_chat_node *
     case PL_CHAT_NOT: return pl_chat_bool(!pl_chat_true(eval(m, s, n->a)));
     case PL_CHAT_AND: v = eval(m, s, n->a); return pl_chat_true(v) ? eval(m, s, n->b) : v;
     case PL_CHAT_OR: v = eval(m, s, n->a); return pl_chat_true(v) ? v : eval(m, s, n->b);
-    case PL_CHAT_NEGATIVE: return negative(m, eval(m, s, n->a));
-    case PL_CHAT_POSITIVE: return pl_chat_arithmetic(m, "+", pl_chat_int(0), eval(m, s, n->a));
+    case PL_CHAT_NEGATIVE: return pl_chat_signed(m, eval(m, s, n->a), -1);
+    case PL_CHAT_POSITIVE: return pl_chat_signed(m, eval(m, s, n->a), 1);
     case PL_CHAT_ARITHMETIC: v = eval(m, s, n->a); return pl_chat_arithmetic(m, n->name, v, eval(m, s, n->b));
     case PL_CHAT_CONCAT: return eval_concat(m, s, n);
     case PL_CHAT_COMPARE: return eval_compare(m, s, n);
@@ -618,14 +503,16 @@ static flow exec_for(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
     loop         *l = pl_region_alloc(m->r, sizeof *l);
     pl_chat_value self = callable(m, (pl_chat_call){.loop = l});
     l->items = n->c ? chosen(m, s, n) : pl_chat_items(m, eval(m, s, n->b));
-    for (; l->i < l->items->n; l->i++) {
+    flow f = NEXT;
+    bool ended = false; // some body came to its end; where none did, jinja2 takes "else", whatever the items
+    for (; l->i < l->items->n && f != BREAK; l->i++) {
         scope *each = inner(m, s);
         bind(m, each, "loop", self);
         assign(m, each, n->a, l->items->v[l->i]);
-        if (exec(m, each, &n->body) == BREAK) return NEXT;
+        f = exec(m, each, &n->body);
+        ended = ended || f == NEXT;
     }
-    if (l->items->n == 0) exec(m, inner(m, s), &n->other);
-    return NEXT;
+    return ended ? NEXT : exec(m, inner(m, s), &n->other); // whose break and continue are the loop's around it
 }
 
 static void exec_generation(pl_chat_machine *m, scope *s, const pl_chat_node *n) {

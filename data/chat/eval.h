@@ -73,21 +73,27 @@ typedef struct pl_chat_call {
     struct pl_chat_loop   *loop; // the loop of a "for", whose members are asked for
 } pl_chat_call;
 
-pl_chat_value pl_chat_attr(pl_chat_machine *m, pl_chat_value of, const char *name);    // of.name
-pl_chat_value pl_chat_item(pl_chat_machine *m, pl_chat_value of, pl_chat_value which); // of[which]
+pl_chat_value  pl_chat_attr(pl_chat_machine *m, pl_chat_value of, const char *name);    // of.name
+pl_chat_value  pl_chat_item(pl_chat_machine *m, pl_chat_value of, pl_chat_value which); // of[which]
 // The items that a "for" goes through: characters, items, keys; nothing for what is undefined.
-pl_chat_list *pl_chat_items(pl_chat_machine *m, pl_chat_value v);
-pl_chat_value pl_chat_arithmetic(pl_chat_machine *m, const char *op, pl_chat_value a, pl_chat_value b);
-bool          pl_chat_contains(pl_chat_machine *m, pl_chat_value in, pl_chat_value what);
-pl_chat_value pl_chat_text(pl_chat_machine *m, pl_chat_value v); // str(v)
+pl_chat_list  *pl_chat_items(pl_chat_machine *m, pl_chat_value v);
+bool           pl_chat_is_sequence(pl_chat_value v);                 // a string, a list or a tuple
+_Noreturn void pl_chat_missing(pl_chat_machine *m, pl_chat_value v); // refuses what is undefined
+bool           pl_chat_contains(pl_chat_machine *m, pl_chat_value in, pl_chat_value what);
+pl_chat_value  pl_chat_text(pl_chat_machine *m, pl_chat_value v); // str(v)
 // v as what it must be, else refused with `what` in front.
-int64_t       pl_chat_need_int(pl_chat_machine *m, pl_chat_value v, const char *what);
-pl_chat_value pl_chat_need_str(pl_chat_machine *m, pl_chat_value v, const char *what);
+int64_t        pl_chat_need_int(pl_chat_machine *m, pl_chat_value v, const char *what);
+pl_chat_value  pl_chat_need_str(pl_chat_machine *m, pl_chat_value v, const char *what);
+
+// arithmetic.c
+pl_chat_value  pl_chat_arithmetic(pl_chat_machine *m, const char *op, pl_chat_value a, pl_chat_value b);
+pl_chat_value  pl_chat_signed(pl_chat_machine *m, pl_chat_value v, int sign); // a number, by 1 or -1
 
 // strings.c
 pl_chat_value pl_chat_strip(pl_chat_machine *m, pl_chat_value s, pl_chat_value chars, bool left, bool right);
 pl_chat_value pl_chat_replace(pl_chat_machine *m, pl_chat_value s, pl_chat_value from, pl_chat_value to, int64_t count);
 pl_chat_value pl_chat_cased(pl_chat_machine *m, pl_chat_value s, bool upper);
+bool          pl_chat_is_space(uint32_t c); // str.isspace: White_Space and the separators U+001C to U+001F
 pl_chat_value pl_chat_capitalized(pl_chat_machine *m, pl_chat_value s);
 pl_chat_list *pl_chat_lines(pl_chat_machine *m, pl_chat_value s);
 pl_chat_value pl_chat_printf(pl_chat_machine *m, pl_chat_value format, const pl_chat_value *v, int64_t n);

@@ -1,9 +1,11 @@
 // Filters: one function and one row each.
 #include "data/chat/eval.h"
+#include "data/tokenizer/unicode.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 
 static bool given(pl_chat_value v) {
     return v.type != PL_CHAT_UNDEFINED;
@@ -16,9 +18,14 @@ static pl_chat_value list_of(pl_chat_machine *m, const pl_chat_list *items) {
     return list;
 }
 
-// "a.b.0" of an item, as attribute= has it.
-static pl_chat_value member_path(pl_chat_machine *m, pl_chat_value of, pl_chat_value path) {
-    if (path.type == PL_CHAT_INT) return pl_chat_item(m, of, path);
+// "a.b.0" of an item, as attribute= has it. otherwise: what stands for a step that is not there, none for nothing.
+static pl_chat_value step_of(pl_chat_machine *m, pl_chat_value of, pl_chat_value step, pl_chat_value otherwise) {
+    pl_chat_value v = pl_chat_item(m, of, step);
+    return given(v) || otherwise.type == PL_CHAT_NONE ? v : otherwise;
+}
+
+static pl_chat_value path_or(pl_chat_machine *m, pl_chat_value of, pl_chat_value path, pl_chat_value otherwise) {
+    if (path.type == PL_CHAT_INT) return step_of(m, of, path, otherwise);
     pl_chat_need_str(m, path, "attribute");
     for (size_t from = 0; from <= path.n;) {
         size_t end = from;
@@ -26,10 +33,14 @@ static pl_chat_value member_path(pl_chat_machine *m, pl_chat_value of, pl_chat_v
             end++;
         char *name = pl_region_copy(m->r, path.s + from, end - from);
         bool  digits = end > from && strspn(name, "0123456789") == end - from;
-        of = pl_chat_item(m, of, digits ? pl_chat_int(strtoll(name, NULL, 10)) : pl_chat_str(name));
+        of = step_of(m, of, digits ? pl_chat_int(strtoll(name, NULL, 10)) : pl_chat_str(name), otherwise);
         from = end + 1;
     }
     return of;
+}
+
+static pl_chat_value member_path(pl_chat_machine *m, pl_chat_value of, pl_chat_value path) {
+    return path_or(m, of, path, pl_chat_none());
 }
 
 PL_CHAT_BUILTIN(f_default) {
@@ -76,15 +87,19 @@ PL_CHAT_BUILTIN(f_capitalize) {
     return pl_chat_capitalized(m, pl_chat_text(m, self));
 }
 
-// The first letter of each word, words ending at white space and - ( { [ <.
+static bool ends_word(uint32_t c) {
+    return pl_chat_is_space(c) || (c && c < 0x80 && strchr("-({[<", (int)c));
+}
+
+// The first letter of each word.
 PL_CHAT_BUILTIN(f_title) {
     PL_CHAT_UNUSED;
     pl_chat_value s = pl_chat_text(m, self), word;
     size_t        mark = m->out.n;
-    for (size_t from = 0, end; from < s.n; from = end) {
-        bool between = strchr("- \t\n\r\f\v({[<", s.s[from]) != NULL;
-        for (end = from + 1; end < s.n && (strchr("- \t\n\r\f\v({[<", s.s[end]) != NULL) == between; end++)
-            ;
+    for (size_t from = 0, end, next; from < s.n; from = end) {
+        bool between = ends_word(pl_chat_char(s, from, &end));
+        while (end < s.n && ends_word(pl_chat_char(s, end, &next)) == between)
+            end = next;
         word = pl_chat_strn(s.s + from, end - from);
         if (!between) word = pl_chat_capitalized(m, word);
         pl_strbuf_add(&m->out, word.s, word.n);
@@ -229,8 +244,28 @@ PL_CHAT_BUILTIN(f_sum) { // attribute, start
 
 PL_CHAT_BUILTIN(f_abs) {
     PL_CHAT_UNUSED;
-    bool below = self.type == PL_CHAT_INT ? self.i < 0 : self.type == PL_CHAT_FLOAT && self.f < 0;
-    return pl_chat_arithmetic(m, "*", self, pl_chat_int(below ? -1 : 1));
+    bool below = self.type == PL_CHAT_INT ? self.i < 0 : self.type == PL_CHAT_FLOAT && signbit(self.f);
+    return pl_chat_signed(m, self, below ? -1 : 1);
+}
+
+// The text of what may be a number, without the blanks around it; NULL: it is none. What Python alone reads is refused.
+static char *digits_of(pl_chat_machine *m, pl_chat_value self) {
+    pl_chat_value s = pl_chat_strip(m, self, pl_chat_none(), true, true);
+    char         *text = pl_region_copy(m->r, s.s, s.n);
+    for (size_t at = 0; at < s.n;)
+        if (pl_unicode_class(pl_chat_char(s, at, &at)) == PL_CHAR_NUMBER && (s.s[at - 1] & 0x80))
+            pl_chat_raise(m->r, PL_E_UNSUPPORTED, "a number in digits beyond ASCII is not built");
+    const char *word = text + strspn(text, "+-");
+    if (strcasecmp(word, "nan") == 0 || strcasecmp(word, "inf") == 0 || strcasecmp(word, "infinity") == 0)
+        pl_chat_raise(m->r, PL_E_UNSUPPORTED, "the number %s is not built", text);
+    if (s.n == 0 || strspn(text, "+-.0123456789eE_") != s.n) return NULL;
+    if (strchr(text, '_')) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "digits grouped by _ are not built");
+    return text;
+}
+
+static pl_chat_value whole(pl_chat_machine *m, double f) {
+    if (!(fabs(f) < 9e18)) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "an integer beyond 64 bits");
+    return pl_chat_int((int64_t)f);
 }
 
 PL_CHAT_BUILTIN(f_int) {
@@ -238,17 +273,14 @@ PL_CHAT_BUILTIN(f_int) {
     pl_chat_value other = given(arg[0]) ? arg[0] : pl_chat_int(0);
     if (self.type == PL_CHAT_INT) return self;
     if (self.type == PL_CHAT_BOOL) return pl_chat_int(self.flag);
-    if (self.type == PL_CHAT_FLOAT) return fabs(self.f) < 9e18 ? pl_chat_int((int64_t)self.f) : other;
-    if (self.type != PL_CHAT_STR) return other;
-    pl_chat_value s = pl_chat_strip(m, self, pl_chat_none(), true, true);
-    char         *text = pl_region_copy(m->r, s.s, s.n), *end;
-    if (s.n == 0 || strspn(text, "+-.0123456789eE_") != s.n) return other;
-    if (strchr(text, '_')) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "int: digits grouped by _ are not built");
+    if (self.type == PL_CHAT_FLOAT) return whole(m, self.f);
+    char *text = self.type == PL_CHAT_STR ? digits_of(m, self) : NULL, *end;
+    if (!text) return other;
     errno = 0;
     long long i = strtoll(text, &end, 10);
     if (*end == 0 && errno == 0) return pl_chat_int(i);
     double f = strtod(text, &end);
-    return *end == 0 && fabs(f) < 9e18 ? pl_chat_int((int64_t)f) : other;
+    return *end || isinf(f) ? other : whole(m, f);
 }
 
 PL_CHAT_BUILTIN(f_float) {
@@ -257,12 +289,10 @@ PL_CHAT_BUILTIN(f_float) {
     if (self.type == PL_CHAT_FLOAT) return self;
     if (self.type == PL_CHAT_INT) return pl_chat_float((double)self.i);
     if (self.type == PL_CHAT_BOOL) return pl_chat_float(self.flag);
-    if (self.type != PL_CHAT_STR) return other;
-    pl_chat_value s = pl_chat_strip(m, self, pl_chat_none(), true, true);
-    char         *text = pl_region_copy(m->r, s.s, s.n), *end;
-    if (s.n == 0 || strspn(text, "+-.0123456789eE") != s.n) return other;
+    char *text = self.type == PL_CHAT_STR ? digits_of(m, self) : NULL, *end;
+    if (!text) return other;
     double f = strtod(text, &end);
-    return *end == 0 && isfinite(f) ? pl_chat_float(f) : other;
+    return *end ? other : pl_chat_float(f);
 }
 
 PL_CHAT_BUILTIN(f_round) { // precision, method
@@ -272,7 +302,8 @@ PL_CHAT_BUILTIN(f_round) { // precision, method
     if (given(arg[1]) && !pl_chat_is(arg[1], "common"))
         pl_chat_raise(m->r, PL_E_UNSUPPORTED, "round: only the method common is built");
     if (digits < 0 || digits > 15) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "round: a precision outside 0 to 15");
-    if (self.type == PL_CHAT_INT || self.type == PL_CHAT_BOOL) return self;
+    if (self.type == PL_CHAT_INT) return self;
+    if (self.type == PL_CHAT_BOOL) return pl_chat_int(self.flag);
     if (self.type != PL_CHAT_FLOAT) pl_chat_raise(m->r, PL_E_INPUT, "round of a %s", pl_chat_type_name(self));
     snprintf(text, sizeof text, "%.*f", (int)digits, self.f);
     return pl_chat_float(strtod(text, NULL));
@@ -331,13 +362,12 @@ PL_CHAT_BUILTIN(f_map) {
     const pl_chat_list *items = items_of_true(m, self);
     pl_chat_value       list = pl_chat_list_of_kind(m->r, PL_CHAT_GENERATOR), attribute = pl_chat_none(),
                   otherwise = pl_chat_none();
-    bool         has_default = false;
     pl_chat_args more = rest(all, 1);
     for (int64_t k = 0; k < all->nk; k++)
         if (strcmp(all->keyword[k], "attribute") == 0)
             attribute = all->kv[k];
         else if (strcmp(all->keyword[k], "default") == 0)
-            otherwise = all->kv[k], has_default = true;
+            otherwise = all->kv[k];
         else
             pl_chat_raise(m->r, PL_E_UNSUPPORTED, "map: an argument that is not built");
     if (attribute.type == PL_CHAT_NONE && all->n == 0) pl_chat_raise(m->r, PL_E_INPUT, "map: a filter's name");
@@ -347,8 +377,7 @@ PL_CHAT_BUILTIN(f_map) {
             pl_chat_value name = pl_chat_need_str(m, all->v[0], "map");
             v = pl_chat_filter(m, pl_region_copy(m->r, name.s, name.n), v, &more);
         } else {
-            v = member_path(m, v, attribute);
-            if (!given(v) && has_default) v = otherwise;
+            v = path_or(m, v, attribute, otherwise);
         }
         pl_chat_push(m->r, list, v);
     }
@@ -404,7 +433,9 @@ PL_CHAT_BUILTIN(f_format) {
 PL_CHAT_BUILTIN(f_attr) {
     PL_CHAT_UNUSED;
     pl_chat_value name = pl_chat_need_str(m, arg[0], "attr");
-    return pl_chat_attr(m, self, pl_region_copy(m->r, name.s, name.n));
+    pl_chat_value v = pl_chat_attr(m, self, pl_region_copy(m->r, name.s, name.n));
+    bool          member = self.type == PL_CHAT_DICT && !self.flag && v.type != PL_CHAT_CALL;
+    return member ? pl_chat_undefined("an attribute of a dictionary") : v;
 }
 
 const pl_chat_builtin pl_chat_filters[] = {

@@ -9,7 +9,7 @@ static bool given(pl_chat_value v) {
     return v.type != PL_CHAT_UNDEFINED && v.type != PL_CHAT_NONE;
 }
 
-static bool is_space(uint32_t c) { // str.isspace: White_Space and four separators
+bool pl_chat_is_space(uint32_t c) {
     return pl_unicode_is_space(c) || (c >= 0x1c && c <= 0x1f);
 }
 
@@ -32,7 +32,7 @@ static bool stripped(pl_chat_value s, size_t at, size_t next, pl_chat_value char
     size_t n = next - at;
     if (chars.type != PL_CHAT_STR) {
         size_t end;
-        return is_space(pl_chat_char(s, at, &end));
+        return pl_chat_is_space(pl_chat_char(s, at, &end));
     }
     for (size_t i = 0, end; i < chars.n; i = end) {
         pl_chat_char(chars, i, &end);
@@ -91,12 +91,19 @@ pl_chat_value pl_chat_cased(pl_chat_machine *m, pl_chat_value s, bool upper) {
     return pl_chat_taken(m->r, &m->out, mark);
 }
 
+// As a word begins: U+01C4 becomes U+01C5 there.
+static pl_chat_value titled(pl_chat_machine *m, pl_chat_value s) {
+    size_t mark = m->out.n;
+    pl_chat_cased(m, s, true); // for what it refuses
+    pl_unicode_title(s.s, s.n, &m->out);
+    return pl_chat_taken(m->r, &m->out, mark);
+}
+
 pl_chat_value pl_chat_capitalized(pl_chat_machine *m, pl_chat_value s) {
     if (s.n == 0) return s;
     size_t next;
     pl_chat_char(s, 0, &next);
-    return pl_chat_arithmetic(m, "+", pl_chat_cased(m, part(s, 0, next), true),
-                              pl_chat_cased(m, part(s, next, s.n), false));
+    return pl_chat_arithmetic(m, "+", titled(m, part(s, 0, next)), pl_chat_cased(m, part(s, next, s.n), false));
 }
 
 pl_chat_list *pl_chat_lines(pl_chat_machine *m, pl_chat_value s) {
@@ -166,14 +173,14 @@ PL_CHAT_BUILTIN(replace) {
 static void split_words(pl_chat_machine *m, pl_chat_value s, int64_t most, pl_chat_value list) {
     size_t from = SIZE_MAX;
     for (size_t at = 0, next; at < s.n; at = next) {
-        bool space = is_space(pl_chat_char(s, at, &next));
+        bool space = pl_chat_is_space(pl_chat_char(s, at, &next));
         if (space && from != SIZE_MAX) {
             pl_chat_push(m->r, list, part(s, from, at));
             from = SIZE_MAX;
         } else if (!space && from == SIZE_MAX) {
             from = at;
-            if (most >= 0 && list.list->n == most) { // the rest, without the blanks behind it
-                pl_chat_push(m->r, list, pl_chat_strip(m, part(s, at, s.n), pl_chat_none(), false, true));
+            if (most >= 0 && list.list->n == most) { // the rest, with the blanks behind it
+                pl_chat_push(m->r, list, part(s, at, s.n));
                 return;
             }
         }
@@ -293,16 +300,17 @@ PL_CHAT_BUILTIN(capitalize) {
     return pl_chat_capitalized(m, self);
 }
 
-PL_CHAT_BUILTIN(title) { // letters behind what is no letter
+PL_CHAT_BUILTIN(title) { // letters that have a case behind what has none
     PL_CHAT_UNUSED;
     size_t mark = m->out.n;
     bool   inside = false;
     for (size_t at = 0, next; at < self.n; at = next) {
-        bool          letter = pl_unicode_class(pl_chat_char(self, at, &next)) == PL_CHAR_LETTER;
-        pl_chat_value c = part(self, at, next);
-        if (letter) c = pl_chat_cased(m, c, !inside);
+        pl_unicode_case has = pl_unicode_case_of(pl_chat_char(self, at, &next));
+        pl_chat_value   c = part(self, at, next);
+        if (has == PL_CASE_UNKNOWN) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "title: the letter %.*s", (int)c.n, c.s);
+        if (has == PL_CASED) c = inside ? pl_chat_cased(m, c, false) : titled(m, c);
         pl_strbuf_add(&m->out, c.s, c.n);
-        inside = letter;
+        inside = has == PL_CASED;
     }
     return pl_chat_taken(m->r, &m->out, mark);
 }
@@ -367,7 +375,7 @@ PL_CHAT_BUILTIN(is_alpha) {
 
 PL_CHAT_BUILTIN(is_blank) {
     PL_CHAT_UNUSED;
-    return all_of(self, is_space);
+    return all_of(self, pl_chat_is_space);
 }
 
 PL_CHAT_BUILTIN(is_digits) {

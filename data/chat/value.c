@@ -472,7 +472,7 @@ static void dump_string(pl_chat_value v, bool ascii, pl_strbuf *to) {
         const char *short_form = c && c < 0x80 ? strchr(plain, (int)c) : NULL;
         if (short_form)
             snprintf(code, sizeof code, "\\%c", letter[short_form - plain]);
-        else if (c < 0x20 || (ascii && c > 0x7e && c < 0x10000 && c != 0x7f))
+        else if (c < 0x20 || (ascii && c > 0x7e && c < 0x10000))
             snprintf(code, sizeof code, "\\u%04x", (unsigned)c);
         else if (ascii && c >= 0x10000)
             snprintf(code, sizeof code, "\\u%04x\\u%04x", (unsigned)(0xd800 + ((c - 0x10000) >> 10)),

@@ -124,10 +124,32 @@ void pl_unicode_upper(const char *s, size_t n, pl_strbuf *to) {
     }
 }
 
+void pl_unicode_title(const char *s, size_t n, pl_strbuf *to) {
+    for (size_t at = 0; at < n;) {
+        uint32_t cp;
+        char     c[4];
+        at += (size_t)pl_utf8_next(s + at, n - at, &cp);
+        pl_strbuf_add(to, c, (size_t)pl_utf8_put(c, (uint32_t)utf8proc_totitle((utf8proc_int32_t)cp)));
+    }
+}
+
+pl_unicode_case pl_unicode_case_of(uint32_t cp) {
+    utf8proc_int32_t c = (utf8proc_int32_t)cp;
+    switch (utf8proc_category(c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT: return PL_CASED;
+    case UTF8PROC_CATEGORY_LM: return PL_CASE_UNKNOWN;
+    default:
+        if (cp == 0xaa || cp == 0xba) return PL_CASE_UNKNOWN;
+        return utf8proc_toupper(c) != c || utf8proc_tolower(c) != c ? PL_CASED : PL_UNCASED;
+    }
+}
+
 bool pl_unicode_is_special_case(const char *s, size_t n) {
-    static const uint32_t ranges[][2] = {{0xdf, 0xdf},     {0x130, 0x130},   {0x149, 0x149},   {0x1f0, 0x1f0},
-                                         {0x345, 0x345},   {0x390, 0x390},   {0x3a3, 0x3a3},   {0x3b0, 0x3b0},
-                                         {0x587, 0x587},   {0x1e96, 0x1e9e}, {0x1f50, 0x1fff}, {0xfb00, 0xfb17}};
+    static const uint32_t ranges[][2] = {{0xdf, 0xdf},   {0x130, 0x130},   {0x149, 0x149},   {0x1f0, 0x1f0},
+                                         {0x345, 0x345}, {0x390, 0x390},   {0x3a3, 0x3a3},   {0x3b0, 0x3b0},
+                                         {0x587, 0x587}, {0x1e96, 0x1e9e}, {0x1f50, 0x1fff}, {0xfb00, 0xfb17}};
     for (size_t at = 0; at < n;) {
         uint32_t cp;
         at += (size_t)pl_utf8_next(s + at, n - at, &cp);

@@ -25,7 +25,12 @@ pl_status pl_unicode_normalize(pl_unicode_form form, const char *s, size_t n, pl
 // Appends the text in lower case, character by character (no rule looks at neighbours).
 void      pl_unicode_lower(const char *s, size_t n, pl_strbuf *to);
 void      pl_unicode_upper(const char *s, size_t n, pl_strbuf *to);
+void      pl_unicode_title(const char *s, size_t n, pl_strbuf *to); // as at the beginning of a word
 // Whether some character's case depends on its neighbours or becomes several characters (Unicode's SpecialCasing).
 bool      pl_unicode_is_special_case(const char *s, size_t n);
+
+// Whether a character is of lower, upper or title case; of modifier letters the tables here do not say it.
+typedef enum pl_unicode_case { PL_UNCASED, PL_CASED, PL_CASE_UNKNOWN } pl_unicode_case;
+pl_unicode_case pl_unicode_case_of(uint32_t cp);
 
 #endif

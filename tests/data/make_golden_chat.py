@@ -128,6 +128,14 @@ CASES = [
     "{{ words.index('beta') }}{{ words.count('beta') }}", "{{ words.append(1) }}", "{% if words.pop() %}{% endif %}", "{{ s.nosuch() }}", "{{ n() }}", "{{ missing() }}",
     # functions
     "{{ strftime_now('%d %b %Y %H:%M %A %j') }}", "{{ raise_exception('no ' ~ n) }}", "{{ dict(a=1, b=2) }}{{ dict({'a': 1}, b=2) }}", "{{ range(3) | list }}{{ range(0) | list }}",
+    # what Python does at the edges: numbers, blanks, letters, what is undefined
+    "{{ 1.0 // 0.1 }} {{ -1.0 // 0.3 }} {{ -4.0 % 2 }} {{ 4 % -2.5 }} {{ 0.0 // -3 }} {{ +-0.0 }} {{ -0.0 | abs }} {{ +yes }}", "{{ +'a' }}", "{{ 'a' | abs }}",
+    "{{ yes | round }} {{ yes | round(2) }} {{ '1e999' | int(4) }} {{ '-' | float(2) }}", "{{ ' a  b  c \\n'.split(None, 1) }}{{ 'a b '.split(maxsplit=2) }}{{ ' a '.split(None, 1) }}",
+    "{{ '\u65e5a \u01c6b \u10d0 x\u2170y'.title() }}{{ '\u01c6'.capitalize() }}{{ 'a\u00a0b\u3000c' | title }}{{ '\\x7f\u00e9' | tojson(ensure_ascii=true) }}",
+    "{{ missing is sequence }}{{ missing is callable }}{% for i in [1] %}{{ loop is callable }}{% endfor %}", "{{ {'a': 1} | attr('a') }}|{{ namespace(a=1) | attr('a') }}",
+    "{{ [{'a': {}}, {'a': {'b': 1}}, {}] | map(attribute='a.b', default='x') | list }}{{ [{}] | map(attribute='q', default=none) | join }}",
+    "{% for i in [1, 2] %}{% if i == 1 %}{% continue %}{% endif %}{% break %}{% else %}else{% endfor %}", "{% for i in [1, 2] %}{{ i }}{% if i == 2 %}{% break %}{% endif %}{% else %}else{% endfor %}",
+    "{% for i in [1, 2] %}{{ i }}{% for j in [] %}{% else %}{% break %}{% endfor %}{% endfor %}", "{% macro f(a) %}{{ a }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ f(1) }}",
     # what is no template
     "{% if %}", "{% if true %}", "{% endif %}", "{{ 1 +", "{{ }}", "{% for in x %}{% endfor %}", "{{ 'abc }}", "{# x", "{% break %}", "{% nosuch %}", "{{ a b }}", "{{ (1 }}", "{{ [1, 2 }}", "{{ 1 if }}", "{% set 1 = 2 %}", "{{ x..y }}",
     "{% macro f(a %}{% endmacro %}", "{% raw %}x", "{{ $ }}", "{% else %}", "{{ {1} }}",
