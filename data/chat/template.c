@@ -28,11 +28,11 @@ static pl_status compile(pl_chat_template *t, pl_jinja **to, const char *name, c
     return compile_bytes(t, to, name, text, strlen(text), err);
 }
 
-static pl_status compile_file(pl_chat_template *t, const char *path, pl_err *err) {
+static pl_status compile_file(pl_chat_template *t, pl_jinja **to, const char *path, pl_err *err) {
     uint8_t *data;
     size_t   n;
     PL_TRY(pl_file_read(path, &data, &n, MAX_FILE, err));
-    pl_status st = strlen((char *)data) == n ? compile(t, &t->usual, path, (char *)data, err)
+    pl_status st = strlen((char *)data) == n ? compile(t, to, path, (char *)data, err)
                                              : pl_fail(err, PL_E_INPUT, "%s: not a text", path);
     pl_free(data);
     return st;
@@ -164,12 +164,26 @@ static pl_status read_gguf(pl_chat_template *t, const char *path, bool own, pl_e
 
 // ----
 
+// The template of conversations with tools as newer models bring it, before what tokenizer_config.json has.
+static pl_status read_additional(pl_chat_template *t, const char *dir, pl_err *err) {
+    char     *path = pl_path_join(dir, "additional_chat_templates/tool_use.jinja");
+    pl_status st = path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    if (st == PL_OK && pl_path_exists(path)) {
+        pl_jinja_free(t->with_tools);
+        t->with_tools = NULL;
+        st = compile_file(t, &t->with_tools, path, err);
+    }
+    pl_free(path);
+    return st;
+}
+
 static pl_status read_folder(pl_chat_template *t, const char *dir, const char *file, pl_err *err) {
     char     *path = file ? pl_strdup(file) : pl_path_join(dir, "chat_template.jinja");
     pl_status st = path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    if (st == PL_OK && (file || pl_path_exists(path))) st = compile_file(t, path, err);
+    if (st == PL_OK && (file || pl_path_exists(path))) st = compile_file(t, &t->usual, path, err);
     pl_free(path);
     if (st == PL_OK) st = read_config(t, dir, !file, err);
+    if (st == PL_OK && !file) st = read_additional(t, dir, err);
     if (st != PL_OK || t->usual) return st;
     path = pl_path_join(dir, "tokenizer.gguf");
     if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
@@ -181,7 +195,7 @@ static pl_status read_folder(pl_chat_template *t, const char *dir, const char *f
 // gguf: a tokenizer's file that brings its own; NULL: what lies in the folder.
 static pl_status read_template(pl_chat_template *t, const char *dir, const char *gguf, const char *file, pl_err *err) {
     if (gguf) {
-        if (file) PL_TRY(compile_file(t, file, err));
+        if (file) PL_TRY(compile_file(t, &t->usual, file, err));
         PL_TRY(read_gguf(t, gguf, !file, err));
     } else {
         PL_TRY(read_folder(t, dir, file, err));

@@ -2,10 +2,10 @@
 //
 // A template is, in this order: the file that the caller names; chat_template.jinja; "chat_template" of
 // tokenizer_config.json, a string or a list of {"name", "template"}, of which "tool_use" is for conversations with
-// tools and "default" for all others. The special tokens of tokenizer_config.json (else of special_tokens_map.json) are
-// its variables: bos_token, eos_token, ... A .gguf file that is named as the tokenizer brings both itself
-// (tokenizer.chat_template, tokenizer.chat_template.tool_use, the tokens of its ids), as does a folder's
-// tokenizer.gguf where the folder has no template.
+// tools and "default" for all others; additional_chat_templates/tool_use.jinja is the former too. The special tokens of
+// tokenizer_config.json (else of special_tokens_map.json) are its variables: bos_token, eos_token, ... A .gguf file
+// that is named as the tokenizer brings both itself (tokenizer.chat_template, tokenizer.chat_template.tool_use, the
+// tokens of its ids), as does a folder's tokenizer.gguf where the folder has no template.
 //
 // The rendered text holds every token that the model is to see: it is encoded without a second BOS (no
 // PL_TOK_ADD_BOS).

@@ -210,6 +210,7 @@ static void of_folders(void **state) {
     static const char two[] = "{\"bos_token\": {\"content\": \"<s>\", \"lstrip\": false}, \"chat_template\": "
                               "[{\"name\": \"default\", \"template\": \"{{ bos_token }}plain\"}, {\"name\": "
                               "\"tool_use\", \"template\": \"{{ tools | tojson }}\"}]}";
+    pl_err            err = {0};
     const char       *dir = folder_with("one", "{\"bos_token\": \"<s>\", \"chat_template\": \"not this\"}", lines);
     expect(dir, NULL, MESSAGES "}", &plain, "<s>[user:hi]");
     expect(dir, NULL, MESSAGES "}", &next, "<s>[user:hi]A:");
@@ -226,6 +227,12 @@ static void of_folders(void **state) {
     dir = folder_with("two", two, NULL);
     expect(dir, NULL, MESSAGES "}", &plain, "<s>plain");
     expect(dir, NULL, MESSAGES ", \"tools\": [1]}", &plain, "[1]");
+
+    assert_ok(pl_dir_make(at("two/additional_chat_templates"), &err));
+    put_text(at("two/additional_chat_templates/tool_use.jinja"), "{{ tools | length }}");
+    expect(dir, NULL, MESSAGES ", \"tools\": [1]}", &plain, "1");
+    expect(dir, NULL, MESSAGES "}", &plain, "<s>plain");
+    expect(dir, at("other.jinja"), MESSAGES ", \"tools\": [1]}", &plain, "[1]1True");
 
     dir = folder_with("none", "{\"bos_token\": \"<s>\"}", NULL);
     refused(dir, MESSAGES "}", &plain, "has no chat template");
