@@ -118,7 +118,7 @@ pl_chat_value pl_chat_arithmetic(pl_chat_machine *m, const char *op, pl_chat_val
         return repeated(m, b, pl_chat_need_int(m, a, op));
     if (op[0] == '%' && a.type == PL_CHAT_STR) {
         bool tuple = b.type == PL_CHAT_LIST && b.flag;
-        return pl_chat_printf(m, a, tuple ? b.list->v : &b, tuple ? b.list->n : 1);
+        return pl_chat_printf(m, pl_chat_need_str(m, a, op), tuple ? b.list->v : &b, tuple ? b.list->n : 1);
     }
     pl_chat_raise(m->r, PL_E_INPUT, "unsupported operand types for %s: '%s' and '%s'", op, pl_chat_type_name(a),
                   pl_chat_type_name(b));

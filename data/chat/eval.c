@@ -336,7 +336,10 @@ static pl_chat_value call(pl_chat_machine *m, pl_chat_value f, const pl_chat_arg
         pl_chat_raise(m->r, PL_E_INPUT, "'%s' object is not callable", pl_chat_type_name(f));
     if (f.call->macro) return call_macro(m, f.call, a, caller);
     if (caller) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "a call block of what is no macro is not built");
-    return pl_chat_apply(m, f.call->builtin, f.call->self, a);
+    pl_chat_value v = pl_chat_apply(m, f.call->builtin, f.call->self, a);
+    bool          text = v.type == PL_CHAT_STR || v.type == PL_CHAT_LIST;
+    if (text && f.call->self.type == PL_CHAT_STR) pl_chat_need_str(m, f.call->self, "a method");
+    return v;
 }
 
 const pl_chat_builtin *pl_chat_builtin_find(const pl_chat_builtin *table, const char *name) {

@@ -136,6 +136,7 @@ CASES = [
     "{{ [{'a': {}}, {'a': {'b': 1}}, {}] | map(attribute='a.b', default='x') | list }}{{ [{}] | map(attribute='q', default=none) | join }}",
     "{% for i in [1, 2] %}{% if i == 1 %}{% continue %}{% endif %}{% break %}{% else %}else{% endfor %}", "{% for i in [1, 2] %}{{ i }}{% if i == 2 %}{% break %}{% endif %}{% else %}else{% endfor %}",
     "{% for i in [1, 2] %}{{ i }}{% for j in [] %}{% else %}{% break %}{% endfor %}{% endfor %}", "{% macro f(a) %}{{ a }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ f(1) }}",
+    "{{ ('<a' | safe).startswith('<') }}{{ ('<a' | safe).find('a') }}{{ ('<a' | safe).count('a') }}{{ 'a' in ('<a' | safe) }}",
     # what is no template
     "{% if %}", "{% if true %}", "{% endif %}", "{{ 1 +", "{{ }}", "{% for in x %}{% endfor %}", "{{ 'abc }}", "{# x", "{% break %}", "{% nosuch %}", "{{ a b }}", "{{ (1 }}", "{{ [1, 2 }}", "{{ 1 if }}", "{% set 1 = 2 %}", "{{ x..y }}",
     "{% macro f(a %}{% endmacro %}", "{% raw %}x", "{{ $ }}", "{% else %}", "{{ {1} }}",
