@@ -3,6 +3,7 @@
 #include "kernels/base/strbuf.h"
 #include "kernels/base/utf8.h"
 #include <stdint.h>
+#include <stdio.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -44,6 +45,7 @@ typedef struct translation {
     "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}"                    \
     "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define LATIN_WORD WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}" // outside of a class: raised 2, 3, 1 and fractions too
 
 static void put(translation *t, const char *s) {
     pl_strbuf_add(&t->out, s, strlen(s));
@@ -81,13 +83,39 @@ static void hex_escape(translation *t, char letter, const char *start) {
     put(t, "}");
 }
 
+static bool lacks_memory(int code) { // it has several names
+    return code == PCRE2_ERROR_HEAP_FAILED || code == PCRE2_ERROR_NOMEMORY || code == 121;
+}
+
+static bool is_script(translation *t, const char *name, size_t n) {
+    char       pattern[64];
+    int        code = PCRE2_ERROR_NOMEMORY;
+    PCRE2_SIZE where;
+    if (n > 40) return false;
+    snprintf(pattern, sizeof pattern, "\\p{sc:%.*s}", (int)n, name);
+    pcre2_general_context *general = pcre2_general_context_create(take, give, NULL);
+    pcre2_compile_context *c = general ? pcre2_compile_context_create(general) : NULL;
+    pcre2_code *script = c ? pcre2_compile((PCRE2_SPTR)pattern, strlen(pattern), PCRE2_UTF, &code, &where, c) : NULL;
+    t->out.failed = t->out.failed || (!script && lacks_memory(code));
+    pcre2_code_free(script);
+    pcre2_compile_context_free(c);
+    pcre2_general_context_free(general);
+    return script != NULL;
+}
+
+// PCRE2 takes the name of a script for all that is written with it, from 10.40 on: \p{Han} would hold U+3001, an
+// ideographic comma. "sc:" asks for the script itself, and is unknown before 10.40, where the name alone does.
 static void property_escape(translation *t, const char *start) {
     const char *close = t->p < t->end && *t->p == '{' ? memchr(t->p, '}', (size_t)(t->end - t->p)) : NULL;
-    if (!close) {
+    const char *name = close ? t->p + 1 : t->p;
+    if (!close || memchr(name, ':', (size_t)(close - name)) || memchr(name, '=', (size_t)(close - name))) {
         refuse(t, "broken property", start, (size_t)(t->p - start));
         return;
     }
-    pl_strbuf_add(&t->out, start, (size_t)(close + 1 - start));
+    if (*name == '^') name++;
+    pl_strbuf_add(&t->out, start, (size_t)(name - start));
+    if (is_script(t, name, (size_t)(close - name))) put(t, "sc:");
+    pl_strbuf_add(&t->out, name, (size_t)(close + 1 - name));
     t->p = close + 1;
 }
 
@@ -104,10 +132,10 @@ static void escape(translation *t, bool in_class) {
     case 'S': put(t, in_class ? NOT_SPACE : "[^" SPACE "]"); return;
     case 'd': put(t, "\\p{Nd}"); return;
     case 'D': put(t, "\\P{Nd}"); return;
-    case 'w': put(t, in_class ? WORD : "[" WORD "]"); return;
+    case 'w': put(t, in_class ? WORD : "[" LATIN_WORD "]"); return;
     case 'W':
         if (in_class) break;
-        put(t, "[^" WORD "]");
+        put(t, "[^" LATIN_WORD "]");
         return;
     case 'p':
     case 'P': property_escape(t, start); return;
@@ -242,9 +270,8 @@ static pl_status compile(pl_regex *r, const char *pattern, const char *s, size_t
     } else if (!r->code) {
         PCRE2_UCHAR why[128];
         pcre2_get_error_message(code, why, sizeof why);
-        // Memory failures have several names.
-        st = pl_fail(err, code == PCRE2_ERROR_NOMEMORY || code == 121 ? PL_E_MEMORY : PL_E_INPUT,
-                     "regular expression '%.200s': %s", pattern, (const char *)why);
+        st = pl_fail(err, lacks_memory(code) ? PL_E_MEMORY : PL_E_INPUT, "regular expression '%.200s': %s", pattern,
+                     (const char *)why);
     } else {
         (void)pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE); // where it cannot, pcre2_match interprets
     }

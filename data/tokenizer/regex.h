@@ -1,8 +1,9 @@
 // Regular expressions of tokenizer files, run by PCRE2 (compiled to machine code where it can be).
 //
 // The files are written for Oniguruma, whose syntax and classes differ from PCRE2's in places, so a pattern is
-// translated first and refused where that is not exact: \s is White_Space, \d is Nd, \w is Alphabetic + M + Nd + Pc;
-// nested classes [a[bc]] are united; "." leaves out the line feed. Refused by name: anchors and \b, backreferences,
+// translated first and refused where that is not exact: \s is White_Space, \d is Nd, \w is Alphabetic + M + Nd + Pc
+// (and some numbers of Latin-1 where it stands alone), the name of a script is Script, not Script_Extensions; nested
+// classes [a[bc]] are united; "." leaves out the line feed. Refused by name: anchors and \b, backreferences,
 // conditionals, named groups, inline flags other than i, set intersections, a quantifier behind an interval ({2,3}+),
 // \h \H \R \X \K \G \W in classes. Whatever else PCRE2 does not compile is refused with its own words.
 #ifndef PL_REGEX_H

@@ -206,6 +206,8 @@ static void test_regex_refused(void **state) {
                                            {"\\u12", "broken escape"},
                                            {"\\pL", "broken property"},
                                            {"\\p{L", "broken property"},
+                                           {"\\p{sc:Han}", "broken property"},
+                                           {"\\p{scx=Han}", "broken property"},
                                            {"\\", "a backslash at the end"},
                                            {"(a", "regular expression '(a': "},
                                            {"*a", "regular expression '*a': "},
@@ -255,6 +257,13 @@ static void test_regex_matches(void **state) {
          "|\xC3\xA9|\xF0\x9F\x9A\x80|A|"},
         {"[\\]\\-^]", "]-^", "|]|-|^|"},
         {"b*", "abb", "||bb|"},
+        {"\\w+", "a\xC2\xBD\xC2\xB2\xE2\x82\x82", "|a\xC2\xBD\xC2\xB2|"}, // where it stands alone: 1/2, raised 2
+        {"[\\w]+", "a\xC2\xBD", "|a|"},
+        {"\\W", "\xC2\xBD\xE2\x82\x82", "|\xE2\x82\x82|"},
+        {"\\p{Han}+", "\xE6\x97\xA5\xE3\x80\x81\xE6\x97\xA5", "|\xE6\x97\xA5|\xE6\x97\xA5|"}, // U+3001 is Common
+        {"[^\\p{han}a]+|\\p{^Katakana}", "\xE6\x97\xA5\xE3\x80\x81", "|\xE6\x97\xA5|\xE3\x80\x81|"},
+        {"\\P{Greek}", "\xCE\xB1\xCD\x82", "|\xCD\x82|"},
+        {"\\p{Emoji}\\p{Alphabetic}\\p{Lu}", "1aA", "|1aA|"},
     };
     pl_matcher m = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
