@@ -232,9 +232,12 @@ static pl_status cut_added(work *w, span s, bool first, bool normalized, between
         at = stop;
         if (a->special && (w->flags & PL_TOK_NO_SPECIAL)) continue;
         if (a->single_word && inside_word(s, start, stop)) continue;
-        if (a->lstrip) start = spaces_before(s.s, start);
-        if (start < done) start = done;
+        if (a->lstrip) {
+            start = spaces_before(s.s, start);
+            if (start < done) start = done;
+        }
         if (a->rstrip) stop = spaces_after(s.s, stop, s.n);
+        if (start >= stop) continue; // blanks, which the token before has taken in
         if (start > done) PL_TRY(between(w, (span){s.s + done, start - done}, first && done == 0, err));
         PL_TRY(pl_ids_reserve(w->o, 1, err));
         w->o->v[w->o->n++] = a->id;

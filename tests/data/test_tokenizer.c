@@ -89,6 +89,42 @@ static void test_no_special(void **state) {
     pl_tokenizer_close(tok);
 }
 
+// Blanks that are an added token, behind one that takes in the blanks behind it: ids of `tokenizers` 0.23.3, which does
+// not survive what is marked.
+static void test_added_blanks(void **state) {
+    (void)state;
+    static const struct {
+        bool        lstrip;
+        const char *text;
+        int         n;
+        int32_t     ids[4];
+    } cases[] = {{true, "<x>  a", 2, {2, 0}},         {true, "<x> a", 2, {2, 0}},
+                 {true, "a    a", 4, {0, 3, 3, 0}},   {true, "<x>   a", 2, {2, 0}}, // marked
+                 {false, "<x>  a", 3, {2, 3, 0}},     {false, "<x>   a", 4, {2, 3, 1, 0}},
+                 {false, "<x>     ", 4, {2, 3, 3, 1}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_err        err;
+        pl_tokenizer *tok;
+        int32_t      *ids;
+        int64_t       n;
+        char          json[1024];
+        snprintf(
+            json, sizeof json,
+            "{\"added_tokens\":[{\"id\":2,\"content\":\"<x>\",\"rstrip\":true,\"special\":true},"
+            "{\"id\":3,\"content\":\"  \",\"lstrip\":%s,\"special\":true}],\"normalizer\":{\"type\":\"Replace\","
+            "\"pattern\":{\"String\":\" \"},\"content\":\"_\"},\"pre_tokenizer\":null,\"decoder\":{\"type\":\"Fuse\"},"
+            "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"_\":1},\"merges\":[]}}",
+            cases[i].lstrip ? "true" : "false");
+        put_text(at("tokenizer.json"), json);
+        assert_ok(pl_tokenizer_open(&tok, at("tokenizer.json"), &err));
+        assert_ok(pl_tokenizer_encode(tok, cases[i].text, strlen(cases[i].text), 0, &ids, &n, &err));
+        assert_int_equal(n, cases[i].n);
+        assert_memory_equal(ids, cases[i].ids, (size_t)n * sizeof *ids);
+        pl_free(ids);
+        pl_tokenizer_close(tok);
+    }
+}
+
 // ---- streaming
 
 static void check_stream(const pl_tokenizer *tok, const int32_t *ids, int64_t n) {
@@ -590,13 +626,14 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_encode), cmocka_unit_test(test_golden_decode),
-        cmocka_unit_test(test_no_special),    cmocka_unit_test(test_stream_any_ids),
-        cmocka_unit_test(test_stream_bytes),  cmocka_unit_test(test_llama2c_equals_run_c),
-        cmocka_unit_test(test_threads),       cmocka_unit_test(test_llama2c_broken),
-        cmocka_unit_test(test_llama2c_small), cmocka_unit_test(test_json_refused),
-        cmocka_unit_test(test_open_refused),  cmocka_unit_test(test_folder_and_config),
-        cmocka_unit_test(test_fingerprint),   cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_golden_encode),        cmocka_unit_test(test_golden_decode),
+        cmocka_unit_test(test_added_blanks),         cmocka_unit_test(test_no_special),
+        cmocka_unit_test(test_stream_any_ids),       cmocka_unit_test(test_stream_bytes),
+        cmocka_unit_test(test_llama2c_equals_run_c), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_llama2c_broken),       cmocka_unit_test(test_llama2c_small),
+        cmocka_unit_test(test_json_refused),         cmocka_unit_test(test_open_refused),
+        cmocka_unit_test(test_folder_and_config),    cmocka_unit_test(test_fingerprint),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
