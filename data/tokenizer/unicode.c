@@ -115,22 +115,21 @@ void pl_unicode_lower(const char *s, size_t n, pl_strbuf *to) {
     }
 }
 
-void pl_unicode_upper(const char *s, size_t n, pl_strbuf *to) {
+static void mapped(const char *s, size_t n, utf8proc_int32_t (*of)(utf8proc_int32_t), pl_strbuf *to) {
     for (size_t at = 0; at < n;) {
         uint32_t cp;
         char     c[4];
         at += (size_t)pl_utf8_next(s + at, n - at, &cp);
-        pl_strbuf_add(to, c, (size_t)pl_utf8_put(c, (uint32_t)utf8proc_toupper((utf8proc_int32_t)cp)));
+        pl_strbuf_add(to, c, (size_t)pl_utf8_put(c, (uint32_t)of((utf8proc_int32_t)cp)));
     }
 }
 
+void pl_unicode_upper(const char *s, size_t n, pl_strbuf *to) {
+    mapped(s, n, utf8proc_toupper, to);
+}
+
 void pl_unicode_title(const char *s, size_t n, pl_strbuf *to) {
-    for (size_t at = 0; at < n;) {
-        uint32_t cp;
-        char     c[4];
-        at += (size_t)pl_utf8_next(s + at, n - at, &cp);
-        pl_strbuf_add(to, c, (size_t)pl_utf8_put(c, (uint32_t)utf8proc_totitle((utf8proc_int32_t)cp)));
-    }
+    mapped(s, n, utf8proc_totitle, to);
 }
 
 pl_unicode_case pl_unicode_case_of(uint32_t cp) {

@@ -177,19 +177,25 @@ static pl_status factored_head(pl_start *s, const origin *o, int up_at, int down
     return st;
 }
 
+// A parameter as the checkpoint has it; one that may be missing (the check says which may) is zeros then.
+static pl_status same_param(pl_start *s, const origin *o, int i, pl_err *err) {
+    const pl_param *p = &s->model->params.p[i];
+    pl_weight_spec  spec = pl_param_spec(p);
+    PL_TRY(pl_weight_source_check(o->src, &spec, 1, err));
+    float *w = pl_calloc((size_t)pl_param_block_count(s->block, i), sizeof *w);
+    if (!w) return pl_fail(err, PL_E_MEMORY, "training: out of memory for %s", p->name[0]);
+    pl_status st = PL_OK;
+    if (pl_weight_has(o->src, &spec)) st = pl_weight_read_f32(o->src, &spec, w, err);
+    if (st == PL_OK) st = pl_param_block_set(s->block, i, w, err);
+    pl_free(w);
+    return st;
+}
+
 static pl_status backbone(pl_start *s, const origin *o, pl_err *err) {
     const pl_params *ps = &s->model->params;
     for (int i = 0; i < s->model->head_param; i++) {
         pl_weight_spec spec = pl_param_spec(&ps->p[i]);
-        if (ps->p[i].neutral && !pl_weight_has(o->src, &spec)) continue;
-        PL_TRY(pl_weight_source_check(o->src, &spec, 1, err));
-        float *w = pl_calloc((size_t)pl_param_block_count(s->block, i), sizeof *w);
-        if (!w) return pl_fail(err, PL_E_MEMORY, "training: out of memory for %s", ps->p[i].name[0]);
-        pl_status st = PL_OK;
-        if (pl_weight_has(o->src, &spec)) st = pl_weight_read_f32(o->src, &spec, w, err);
-        if (st == PL_OK) st = pl_param_block_set(s->block, i, w, err);
-        pl_free(w);
-        PL_TRY(st);
+        if (!ps->p[i].neutral || pl_weight_has(o->src, &spec)) PL_TRY(same_param(s, o, i, err));
     }
     return PL_OK;
 }
@@ -203,16 +209,10 @@ static pl_status beside_rows(pl_start *s, const origin *o, pl_err *err) {
         const pl_param *p = &b->params.p[i];
         pl_weight_spec  spec = pl_param_spec(p);
         if (p->start != PL_START_DRAWN) continue;
-        if (!pl_weight_has(o->src, &spec) || pl_weight_source_check(o->src, &spec, 1, NULL) != PL_OK) {
+        if (pl_weight_has(o->src, &spec) && pl_weight_source_check(o->src, &spec, 1, NULL) == PL_OK)
+            PL_TRY(same_param(s, o, i, err));
+        else
             pl_log("%s: has no %s of this size, which begins anew", o->dir, p->name[0]);
-            continue;
-        }
-        float *w = pl_malloc(pl_size_mul((size_t)pl_param_block_count(s->block, i), sizeof *w, 1));
-        if (!w) return pl_fail(err, PL_E_MEMORY, "training: out of memory for %s", p->name[0]);
-        pl_status st = pl_weight_read_f32(o->src, &spec, w, err);
-        if (st == PL_OK) st = pl_param_block_set(s->block, i, w, err);
-        pl_free(w);
-        PL_TRY(st);
     }
     return PL_OK;
 }
@@ -227,14 +227,13 @@ static pl_status selector(pl_start *s, const origin *o, pl_err *err) {
     if (own->candidates == 0 || o->config.selector.rank != own->rank) return PL_OK;
     for (int i = b->selector_param; i < b->params.n; i++) {
         const pl_param *p = &b->params.p[i];
-        pl_weight_spec  spec = pl_param_spec(p);
-        float          *w = pl_malloc(pl_size_mul((size_t)pl_param_block_count(s->block, i), sizeof *w, 1));
+        if (p->tensor != &own->after) {
+            PL_TRY(same_param(s, o, i, err));
+            continue;
+        }
+        float *w = pl_malloc(pl_size_mul((size_t)pl_param_block_count(s->block, i), sizeof *w, 1));
         if (!w) return pl_fail(err, PL_E_MEMORY, "training: out of memory for %s", p->name[0]);
-        pl_status st;
-        if (p->tensor == &own->after)
-            st = copy_rows(w, o, p->name[0], b->head.d2t, b->head.vocab, own->rank, err);
-        else if ((st = pl_weight_source_check(o->src, &spec, 1, err)) == PL_OK)
-            st = pl_weight_read_f32(o->src, &spec, w, err);
+        pl_status st = copy_rows(w, o, p->name[0], b->head.d2t, b->head.vocab, own->rank, err);
         if (st == PL_OK) st = pl_param_block_set(s->block, i, w, err);
         pl_free(w);
         PL_TRY(st);
