@@ -33,8 +33,8 @@ static void put_kernel(pl_json_out *o, const pl_predicted_kernel *k, double time
     pl_put_num(o, "launches", n);
     pl_put_int(o, "blocks", k->blocks);
     pl_put_int(o, "threads", k->threads);
-    pl_put_num(o, "seconds", times * k->turn_seconds[PL_CENTRAL]);
-    pl_put_num(o, "pessimistic", times * k->turn_seconds[PL_PESSIMISTIC]);
+    pl_put_num(o, "seconds", n * k->seconds[PL_CENTRAL]);
+    pl_put_num(o, "pessimistic", n * k->seconds[PL_PESSIMISTIC]);
     pl_put_num(o, "early_seconds", times * k->early_seconds[PL_CENTRAL]);
     pl_put_str(o, "limiter", k->limiter);
     pl_put_num(o, "bytes", n * k->bytes);

@@ -11,13 +11,12 @@
 // through shared memory in two buffers. With many queries each warp takes 16 of them; with few (plain decoding) warps
 // take the same 16, and each 64 elements of the values. The second takes, row by row, the groups in which a tree's
 // branch lies at slots of its own, folds them after what the first has left of their part, and adds up.
-#include "kernels/cuda/ahead.cuh"
 #include "kernels/cuda/attention_group.cuh"
 #include "kernels/cuda/rounded.cuh"
 
-constexpr int PARTS = 32; // of one row, at most
-constexpr int RUN = 2;    // groups of a part, at least: some for all multiprocessors, and of 60 rows few parts to add
-constexpr int ROWS = 64;  // of one launch: bounds the parts' memory
+constexpr int PARTS = 32;   // of one row, at most
+constexpr int RUN_BITS = 0; // 1 group of a part, at least: of one row's keys some for all multiprocessors
+constexpr int ROWS = 64;    // of one launch: bounds the parts' memory
 constexpr int MOST_HD = 256;
 constexpr int FEW = PL_GROUP_QUERIES; // queries of a warp, at most; of a block that takes few
 constexpr int WARPS = 4;              // of a block
@@ -31,18 +30,23 @@ struct cached {
     int64_t         width;    // elements of a row of q
     int64_t         paths;    // from where the rows say that paths lie to where they are read, bytes
     int             rows, nh, nkv, hd, heads, tile; // heads: of a key head that a block takes, rows of a block
+    int             per_kv, runs, by_heads;         // query heads of a key head; blocks that share them; see row_of
     float           scale, cap;
     int             window;
     int             first; // of the op's rows, the launch's first
     pl_rounding     rounding;
-    pl_ahead        ahead; // of the product that takes o
 };
 
-// Groups of a part, for a row of that many.
+// Groups of a part, for a row of that many: a power of two, as bits. Nothing here divides by what the compiler does not
+// know: a division is some 25 instructions, and a block of few queries has one warp for each scheduler, to which an
+// instruction takes five cycles and more.
+static __device__ __forceinline__ int parts_of(int groups, int run) {
+    return (groups + (1 << run) - 1) >> run;
+}
 static __device__ __forceinline__ int run_of(int groups) {
-    int run = RUN;
-    while ((groups + run - 1) / run > PARTS)
-        run *= 2;
+    int run = RUN_BITS;
+    while (parts_of(groups, run) > PARTS)
+        run++;
     return run;
 }
 static __device__ __forceinline__ int groups_of(int keys) {
@@ -58,13 +62,13 @@ static __device__ __forceinline__ int first_of(const cached &a, const pl_kvrow &
 static __device__ __forceinline__ const int32_t *path_of(const cached &a, const pl_kvrow &r) {
     return r.path ? (const int32_t *)((uintptr_t)r.path + (uintptr_t)a.paths) : NULL;
 }
-// Keys that the first launch takes: all where each lies at its position, else whole groups of committed ones.
+// Keys that the first launch takes: all where each lies at its position, else whole groups of committed ones. By a warp.
 static __device__ __forceinline__ int shared_keys_of(const cached &a, const pl_kvrow &r) {
     const int32_t *path = path_of(a, r);
-    bool           chain = true;
-    for (int i = 0; i < r.n_path && path && chain; i++)
-        chain = path[i] == r.n_ctx + i;
-    return chain ? keys_of(r) : r.n_ctx / PL_WARP * PL_WARP;
+    bool           away = false;
+    for (int i = (int)threadIdx.x % PL_WARP; i < r.n_path && path; i += PL_WARP)
+        away |= path[i] != r.n_ctx + i;
+    return __any_sync(PL_FULL, away) ? r.n_ctx / PL_WARP * PL_WARP : keys_of(r);
 }
 
 // One group's share of a query: maximum, sum of exp(score - maximum), and the same sum times values. Folding one into
@@ -86,14 +90,19 @@ static __device__ __forceinline__ float *part_of(const cached &a, int m, int hea
     return a.part + (((int64_t)m * a.nh + head) * PARTS + part) * part_floats(a.hd);
 }
 
-// Query i of a block is head first + i % heads of row row0 + i / heads.
+// Query i of a block is head first + i % heads of row row0 + i / heads. by_heads: 2^12 / heads rounded up, which is exact
+// for i < TILE and heads <= FEW.
 struct queries {
     int kv_head, head0, heads, row0, rows;
 };
+constexpr int                         BY_BITS = 12;
+static __device__ __forceinline__ int row_of(const cached &a, int i) {
+    return i * a.by_heads >> BY_BITS;
+}
 static __device__ __forceinline__ queries queries_of(const cached &a, int which, int row0, int rows) {
-    int per_kv = a.nh / a.nkv, runs = (per_kv + a.heads - 1) / a.heads, first = which % runs * a.heads;
-    int left = per_kv - first;
-    return queries{which / runs, which / runs * per_kv + first, left < a.heads ? left : a.heads, row0, rows};
+    const int kv_head = a.runs == 1 ? which : which / a.runs, first = (which - kv_head * a.runs) * a.heads;
+    const int left = a.per_kv - first;
+    return queries{kv_head, kv_head * a.per_kv + first, left < a.heads ? left : a.heads, row0, rows};
 }
 
 // The set of 16 queries from query `first` of the block on, as products take it; by N threads.
@@ -101,8 +110,8 @@ template <int CHUNKS, typename KV, int N>
 static __device__ __forceinline__ void take_queries(pl_group_queries<CHUNKS> &to, const cached &a, const queries &b,
                                                     int first, int me) {
     auto query = [&](int i) -> const float * {
-        int  row = (first + i) / a.heads, head = (first + i) % a.heads;
-        bool there = row < b.rows && head < b.heads;
+        const int  row = row_of(a, first + i), head = first + i - row * a.heads;
+        const bool there = row < b.rows && head < b.heads;
         return there ? a.q + (b.row0 + row) * a.width + (int64_t)(b.head0 + head) * a.hd : NULL;
     };
     if (a.hd % 4 == 0 && a.width % 4 == 0 && (uintptr_t)a.q % sizeof(float4) == 0)
@@ -132,84 +141,57 @@ static __device__ __forceinline__ pl_group_seen seen_of(int keys, int first, int
 }
 static constexpr pl_group_seen NOTHING = {0, 0};
 
-// What the block's queries see, in shared memory: keys (0 for a query that is none), the first of them that is seen,
-// the last part that holds any (-1: none) and groups of a part.
+// What the block's queries see, in shared memory: keys (0 for a query that is none), the first of them that is seen and
+// groups of a part, as bits.
 struct sight {
-    int keys[TILE], first[TILE], last[TILE], run[TILE];
+    int keys[TILE], first[TILE], run[TILE];
 };
+// A warp for each row.
 static __device__ __forceinline__ void look(sight &s, const cached &a, const queries &b, int n) {
-    for (int i = (int)threadIdx.x; i < n; i += THREADS) {
-        int row = i / a.heads;
-        s.keys[i] = 0, s.first[i] = 0, s.last[i] = -1, s.run[i] = RUN;
-        if (row >= b.rows || i % a.heads >= b.heads) continue;
-        const pl_kvrow &r = a.row[b.row0 + row];
-        s.keys[i] = shared_keys_of(a, r);
-        s.first[i] = first_of(a, r);
-        s.run[i] = run_of(groups_of(keys_of(r)));
-        s.last[i] = s.keys[i] ? (s.keys[i] - 1) / PL_WARP / s.run[i] : -1;
+    const int lane = (int)threadIdx.x % PL_WARP;
+    for (int row = (int)threadIdx.x / PL_WARP; row < b.rows; row += WARPS) {
+        const pl_kvrow r = a.row[b.row0 + row];
+        const int      keys = shared_keys_of(a, r), i = row * a.heads + lane;
+        if (lane >= a.heads) continue;
+        s.keys[i] = lane < b.heads ? keys : 0, s.first[i] = first_of(a, r), s.run[i] = run_of(groups_of(keys_of(r)));
     }
+    for (int i = b.rows * a.heads + (int)threadIdx.x; i < n; i += THREADS)
+        s.keys[i] = 0, s.first[i] = 0, s.run[i] = RUN_BITS;
     __syncthreads();
 }
-// Whether query i has a share in a part.
-static __device__ __forceinline__ bool is_in(const sight &s, int i, int part) {
-    return part <= s.last[i] && part >= s.first[i] / PL_WARP / s.run[i];
+// Over queries first .. first + n - 1 that see any keys and whose parts are runs of that many groups (as bits; -1: of
+// any number), by a warp: the longest run, the shortest, the most keys, and the first group that any of them sees.
+static __device__ __forceinline__ bool counts(const sight &s, int i, int run) {
+    return s.keys[i] > 0 && (run < 0 || s.run[i] == run);
 }
-// Whether any of n queries sees keys of a part; then the shortest and the longest run among those that do. Each warp
-// finds it for itself.
-static __device__ __forceinline__ int warp_max(int v) {
-    for (int of = PL_WARP / 2; of > 0; of /= 2) {
-        int other = __shfl_xor_sync(PL_FULL, v, of);
-        v = other > v ? other : v;
-    }
-    return v;
-}
-static __device__ __forceinline__ int parts_of(const sight &s, int n) { // of which any has keys
-    int last = -1;
-    for (int i = (int)threadIdx.x % PL_WARP; i < n; i += PL_WARP)
-        last = s.last[i] > last ? s.last[i] : last;
-    return warp_max(last) + 1;
-}
-static __device__ __forceinline__ bool runs_of(const sight &s, int n, int part, int *least, int *most) {
-    *least = -(1 << 30), *most = 0;
-    for (int i = (int)threadIdx.x % PL_WARP; i < n; i += PL_WARP) {
-        if (!is_in(s, i, part)) continue;
-        *least = -s.run[i] > *least ? -s.run[i] : *least;
-        *most = s.run[i] > *most ? s.run[i] : *most;
-    }
-    *least = -warp_max(*least);
-    *most = warp_max(*most);
-    return *most > 0;
-}
-// Keys of query i where its parts are runs of that many groups and this one holds any, else 0; and the most among
-// queries first .. first + n - 1.
-static __device__ __forceinline__ int keys_among(const sight &s, int i, int run, int part) {
-    return s.run[i] == run && is_in(s, i, part) ? s.keys[i] : 0;
-}
-// The first group that any of n queries with keys there sees.
-static __device__ __forceinline__ int first_group(const sight &s, int n, int run, int part) {
-    int most = -(1 << 30);
-    for (int i = (int)threadIdx.x % PL_WARP; i < n; i += PL_WARP) {
-        int at = keys_among(s, i, run, part) ? -(s.first[i] / PL_WARP) : most;
-        most = at > most ? at : most;
-    }
-    int group = -warp_max(most);
-    return group > part * run ? group : part * run;
-}
-static __device__ __forceinline__ int most_keys(const sight &s, int first, int n, int run, int part) {
+static __device__ __forceinline__ int longest_run(const sight &s, int n) {
     int most = 0;
-    for (int i = first + (int)threadIdx.x % PL_WARP; i < first + n; i += PL_WARP) {
-        int keys = keys_among(s, i, run, part);
-        most = keys > most ? keys : most;
-    }
-    return warp_max(most);
+    for (int i = (int)threadIdx.x % PL_WARP; i < n; i += PL_WARP)
+        most = counts(s, i, -1) && s.run[i] > most ? s.run[i] : most;
+    return pl_warp_max(most);
 }
-
-// The weights that come next, once a block has asked for keys of its first part of `parts`: by the first rows' blocks
-// that have any, between them.
-static __device__ __forceinline__ void ask_ahead(const cached &a, int part, int parts) {
-    const int of = parts < (int)gridDim.x ? parts : (int)gridDim.x;
-    if (part == (int)blockIdx.x && blockIdx.z == 0)
-        pl_ask_ahead(a.ahead, (int)blockIdx.y * of + part, (int)gridDim.y * of);
+static __device__ __forceinline__ int shortest_run(const sight &s, int n) {
+    int most = -(1 << 30);
+    for (int i = (int)threadIdx.x % PL_WARP; i < n; i += PL_WARP)
+        most = counts(s, i, -1) && -s.run[i] > most ? -s.run[i] : most;
+    return -pl_warp_max(most);
+}
+static __device__ __forceinline__ int most_keys(const sight &s, int first, int n, int run) {
+    int most = 0;
+    for (int i = first + (int)threadIdx.x % PL_WARP; i < first + n; i += PL_WARP)
+        most = counts(s, i, run) && s.keys[i] > most ? s.keys[i] : most;
+    return pl_warp_max(most);
+}
+static __device__ __forceinline__ int first_group(const sight &s, int n, int run) {
+    int most = -(1 << 30);
+    for (int i = (int)threadIdx.x % PL_WARP; i < n; i += PL_WARP)
+        most = counts(s, i, run) && -s.first[i] > most ? -s.first[i] : most;
+    return -pl_warp_max(most) / PL_WARP;
+}
+// Whether query i has parts that are runs of that many groups and sees keys of this one.
+static __device__ __forceinline__ bool is_in(const sight &s, int i, int run, int part) {
+    const int group = PL_WARP << run;
+    return counts(s, i, run) && part * group < s.keys[i] && s.first[i] < (part + 1) * group;
 }
 
 // ---- the first launch: keys at their positions ----------------------------------------------------------------------
@@ -241,100 +223,117 @@ static __device__ __forceinline__ void fold_values(float o[2][4][4], const float
                 if (seen[e / 2].to) o[k][i][e] = fmaf(x[k][i][e], own[e / 2], o[k][i][e] * before[e / 2]);
 }
 
-// One part, of which the block's queries take keys; its share of the values. Of few queries a warp has a pair of chunks
-// of the values, or none: then it fetches and splits for the others.
+// Groups g0 up to g1, those of whole parts, of which the block's queries take keys; its share of the values. Of few
+// queries a warp has a pair of chunks of the values, or none: then it fetches and splits for the others. own_end: the
+// most keys of this warp's queries with such parts, `end` of all; taken: whether queries are there.
 template <int CHUNKS, typename KV, bool MANY>
-static __device__ __forceinline__ void tile_part(const cached &a, tile_room<CHUNKS, KV, MANY> &room, const queries &b,
-                                                 int part, int parts, int share) {
-    constexpr int OWN = tile_chunks<CHUNKS, MANY>, ALL = tile_queries<MANY>, HELD = MANY ? OWN : 2;
-    constexpr int BUFFERS = tile_buffers<CHUNKS, MANY>;
-    const sight  &s = room.s;
-    const int     me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP, set = MANY ? warp : 0;
-    const int     c0 = MANY ? 0 : 2 * warp;         // its first chunk
-    const int     d0 = share * pl_group_width<OWN>; // the share's first element
-    int           least, most;
-    if (!runs_of(s, ALL, part, &least, &most)) return;
-    const pl_kvrow           &r = a.row[b.row0];
+static __device__ __forceinline__ void tile_parts(const cached &a, tile_room<CHUNKS, KV, MANY> &room, const queries &b,
+                                                  int run, int share, int end, int own_end, int g0, int g1,
+                                                  bool *taken) {
+    constexpr int   OWN = tile_chunks<CHUNKS, MANY>, HELD = MANY ? OWN : 2, BUFFERS = tile_buffers<CHUNKS, MANY>;
+    const sight    &s = room.s;
+    const int       me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP, set = MANY ? warp : 0;
+    const int       c0 = MANY ? 0 : 2 * warp;         // its first chunk
+    const int       d0 = share * pl_group_width<OWN>; // the share's first element
+    const pl_kvrow &r = a.row[b.row0];
     const pl_group_source<KV> keys_from = source_of<KV>(a, r, 0, b.kv_head, true);
     pl_group_source<KV>       values_from = source_of<KV>(a, r, 1, b.kv_head, true);
     values_from.head += d0, values_from.hd -= d0;
-    for (int run = least; run <= most; run *= 2) {
-        float     max[2] = {-INFINITY, -INFINITY}, sum[2] = {}, o[HELD / 2][2][4][4] = {};
-        const int keys[2] = {keys_among(s, set * FEW + lane / 4, run, part),
-                             keys_among(s, set * FEW + lane / 4 + 8, run, part)};
-        const int from_key[2] = {s.first[set * FEW + lane / 4], s.first[set * FEW + lane / 4 + 8]};
-        const int end = most_keys(s, 0, ALL, run, part);
-        const int own_end = c0 < OWN ? most_keys(s, set * FEW, FEW, run, part) : 0;
-        const int g0 = first_group(s, ALL, run, part), next = (part + 1) * run;
-        const int g1 = groups_of(end) < next ? groups_of(end) : next;
-        auto      fetch = [&](int g) {
-            const int at = (g - g0) & (BUFFERS - 1), seen = seen_of(end, g);
-            if (g < g1) pl_group_stage(room.keys[at], keys_from, g * PL_WARP, seen, me, THREADS);
-            pl_copy_commit();
-            if (g < g1) pl_group_stage(room.values[at], values_from, g * PL_WARP, seen, me, THREADS);
-            pl_copy_commit();
-        };
-        // With two buffers it begins a group early, to have but one place that fetches.
-        for (int g = g0 - (BUFFERS - 1); g < g1; g++) {
-            fetch(g + BUFFERS - 1);
-            if (g + BUFFERS - 1 == g0 && run == least) ask_ahead(a, part, parts);
-            if (g < g0) continue;
-            pl_group_tile<CHUNKS, KV> &key = room.keys[(g - g0) & (BUFFERS - 1)];
-            pl_group_tile<OWN, KV>    &value = room.values[(g - g0) & (BUFFERS - 1)];
-            pl_copy_wait<2 * BUFFERS - 1>();
-            pl_group_split<CHUNKS, false>(key, me, THREADS);
-            pl_copy_wait<2 * BUFFERS - 2>();
-            pl_group_split<OWN, true>(value, me, THREADS);
-            __syncthreads();
-            if (g * PL_WARP < own_end) {
-                const pl_group_seen seen[2] = {seen_of(keys[0], from_key[0], g), seen_of(keys[1], from_key[1], g)};
-                float               m[2], t[2], before[2] = {}, own[2] = {};
-                pl_group_share(room.q[set], key, value, seen, a.scale, a.cap, m, t, c0, c0 + HELD,
-                               [&](int c, const float x[2][4][4]) {
-                                   for (int i = 0; i < 2 && c == c0; i++)
-                                       if (seen[i].to) fold_factors(&max[i], &sum[i], m[i], t[i], &before[i], &own[i]);
-                                   fold_values(o[(c - c0) / 2], x, seen, before, own);
-                               });
-            }
-            __syncthreads(); // the buffer is free
-        }
-        // All that was fetched has been waited for.
-        for (int i = 0; i < 2; i++) {
-            const int of = set * FEW + lane / 4 + 8 * i;
-            if (!keys[i] || lane % 4 || share || c0 > 0) continue;
-            float *to = part_of(a, b.row0 + of / a.heads, b.head0 + of % a.heads, part);
-            to[0] = max[i], to[1] = sum[i];
-        }
+    float max[2] = {-INFINITY, -INFINITY}, sum[2] = {}, o[HELD / 2][2][4][4] = {};
+    int   keys[2], from_key[2];
 #pragma unroll
-        for (int c = 0; c < HELD; c += 2)
-            pl_group_fours<KV>(c0 + c, o[c / 2], [&](int i, int d, const float4 &v) {
-                const int of = set * FEW + lane / 4 + 8 * i;
-                if (!keys[i] || d0 + d >= a.hd || c0 >= OWN) return;
-                *(float4 *)(part_of(a, b.row0 + of / a.heads, b.head0 + of % a.heads, part) + VALUES + d0 + d) = v;
-            });
+    for (int i = 0; i < 2; i++) {
+        const int of = set * FEW + lane / 4 + 8 * i;
+        keys[i] = counts(s, of, run) ? s.keys[of] : 0, from_key[i] = s.first[of];
     }
+    auto fetch = [&](int g) {
+        const int at = (g - g0) & (BUFFERS - 1), seen = seen_of(end, g);
+        if (g < g1) pl_group_stage<CHUNKS, KV, THREADS>(room.keys[at], keys_from, g * PL_WARP, seen);
+        pl_copy_commit();
+        if (g < g1) pl_group_stage<OWN, KV, THREADS>(room.values[at], values_from, g * PL_WARP, seen);
+        pl_copy_commit();
+    };
+    // With two buffers it begins a group early, to have but one place that fetches.
+    for (int g = g0 - (BUFFERS - 1); g < g1; g++) {
+        fetch(g + BUFFERS - 1);
+        if (!*taken) { // while the first keys are under way
+            *taken = true;
+            if (MANY)
+                take_queries<CHUNKS, KV, PL_WARP>(room.q[set], a, b, set * FEW, lane);
+            else
+                take_queries<CHUNKS, KV, THREADS>(room.q[0], a, b, 0, me);
+        }
+        if (g < g0) continue;
+        pl_group_tile<CHUNKS, KV> &key = room.keys[(g - g0) & (BUFFERS - 1)];
+        pl_group_tile<OWN, KV>    &value = room.values[(g - g0) & (BUFFERS - 1)];
+        pl_copy_wait<2 * BUFFERS - 1>();
+        pl_group_split<CHUNKS, false>(key, me, THREADS);
+        pl_copy_wait<2 * BUFFERS - 2>();
+        pl_group_split<OWN, true>(value, me, THREADS);
+        __syncthreads();
+        if (g * PL_WARP < own_end) {
+            const pl_group_seen seen[2] = {seen_of(keys[0], from_key[0], g), seen_of(keys[1], from_key[1], g)};
+            float               m[2], t[2], before[2] = {}, own[2] = {};
+            pl_group_share(room.q[set], key, value, seen, a.scale, a.cap, m, t, c0, c0 + HELD,
+                           [&](int c, const float x[2][4][4]) {
+                               for (int i = 0; i < 2 && c == c0; i++)
+                                   if (seen[i].to) fold_factors(&max[i], &sum[i], m[i], t[i], &before[i], &own[i]);
+                               fold_values(o[(c - c0) / 2], x, seen, before, own);
+                           });
+        }
+        if (g + 1 == g1 || ((g + 1) & ((1 << run) - 1)) == 0) { // a part ends
+            float *to[2];
+            bool   in[2];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int of = set * FEW + lane / 4 + 8 * i, row = row_of(a, of);
+                to[i] = part_of(a, b.row0 + row, b.head0 + of - row * a.heads, g >> run);
+                in[i] = c0 < OWN && is_in(s, of, run, g >> run);
+                if (in[i] && lane % 4 == 0 && !share && c0 == 0) *(float2 *)to[i] = float2{max[i], sum[i]};
+            }
+#pragma unroll
+            for (int c = 0; c < HELD; c += 2)
+                pl_group_fours<KV>(c0 + c, o[c / 2], [&](int i, int d, const float4 &v) {
+                    if (in[i] && d0 + d < a.hd) *(float4 *)(to[i] + VALUES + d0 + d) = v;
+                });
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                max[i] = -INFINITY, sum[i] = 0;
+            memset(o, 0, sizeof o);
+        }
+        __syncthreads(); // the buffer is free
+    }
+    // All that was fetched has been waited for.
 }
 
 // Two blocks and more share a multiprocessor: while one waits for keys, or turns them into pairs, the other computes.
-// Grid: each takes every gridDim.x-th part; key heads times runs of their query heads, times shares of their values;
-// tiles of rows.
+// Grid: shares of the parts, which each takes in a row; key heads times runs of their query heads, times shares of their
+// values; tiles of rows.
 template <int CHUNKS, typename KV, bool MANY>
 static __global__ void __launch_bounds__(THREADS, MANY || CHUNKS != 4 ? 2 : 3) tile_kernel(cached a) {
     pl_previous_done();
     tile_room<CHUNKS, KV, MANY> &room = *(tile_room<CHUNKS, KV, MANY> *)pl_dynamic_shared();
-    const int                    me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
+    const int                    me = (int)threadIdx.x, warp = me / PL_WARP;
     const int     row0 = (int)blockIdx.z * a.tile, rows = a.rows - row0 < a.tile ? a.rows - row0 : a.tile;
     const int     shares = tile_shares<CHUNKS, MANY>, share = (int)blockIdx.y % shares;
     const queries b = queries_of(a, (int)blockIdx.y / shares, row0, rows);
-    look(room.s, a, b, tile_queries<MANY>);
-    const int parts = parts_of(room.s, tile_queries<MANY>);
-    if ((int)blockIdx.x >= parts) return;
-    if (MANY)
-        take_queries<CHUNKS, KV, PL_WARP>(room.q[MANY ? warp : 0], a, b, warp * FEW, lane);
-    else
-        take_queries<CHUNKS, KV, THREADS>(room.q[0], a, b, 0, me);
-    for (int part = (int)blockIdx.x; part < parts; part += (int)gridDim.x)
-        tile_part<CHUNKS, KV, MANY>(a, room, b, part, parts, share);
+    constexpr int ALL = tile_queries<MANY>, OWN = tile_chunks<CHUNKS, MANY>;
+    look(room.s, a, b, ALL);
+    const int least = shortest_run(room.s, ALL), most = longest_run(room.s, ALL);
+    bool      taken = false;
+    for (int run = least; run <= most; run++) {
+        const int end = most_keys(room.s, 0, ALL, run), first = first_group(room.s, ALL, run) >> run;
+        const int parts = parts_of(groups_of(end), run), blocks = (int)gridDim.x < parts ? (int)gridDim.x : parts;
+        if ((int)blockIdx.x >= blocks) continue;
+        const int each = parts / blocks, more = parts - each * blocks,
+                  before = (int)blockIdx.x < more ? (int)blockIdx.x : more;
+        const int part0 = (int)blockIdx.x * each + before, part1 = part0 + each + ((int)blockIdx.x < more);
+        const int g0 = (part0 < first ? first : part0) << run,
+                  g1 = groups_of(end) < part1 << run ? groups_of(end) : part1 << run;
+        if (g0 >= g1) continue; // behind all windows
+        const int own_end = MANY ? most_keys(room.s, warp * FEW, FEW, run) : 2 * warp < OWN ? end : 0;
+        tile_parts<CHUNKS, KV, MANY>(a, room, b, run, share, end, own_end, g0, g1, &taken);
+    }
 }
 
 // ---- a branch's groups, one after the other -------------------------------------------------------------------------
@@ -359,9 +358,9 @@ static __device__ __forceinline__ void fold_groups(const cached &a, few_room<CHU
     const pl_group_source<KV> from[2] = {source_of<KV>(a, r, 0, kv_head, false),
                                          source_of<KV>(a, r, 1, kv_head, false)};
     for (int g = g0; g < g1; g++) {
-        pl_group_stage(room.keys, from[0], g * PL_WARP, seen_of(end, g), me, THREADS);
+        pl_group_stage<CHUNKS, KV, THREADS>(room.keys, from[0], g * PL_WARP, seen_of(end, g));
         pl_copy_commit();
-        pl_group_stage(room.values, from[1], g * PL_WARP, seen_of(end, g), me, THREADS);
+        pl_group_stage<CHUNKS, KV, THREADS>(room.values, from[1], g * PL_WARP, seen_of(end, g));
         pl_copy_commit();
         pl_copy_wait<1>();
         pl_group_split<CHUNKS, false>(room.keys, me, THREADS);
@@ -401,28 +400,27 @@ static __device__ __forceinline__ void fold_groups(const cached &a, few_room<CHU
     }
 }
 
-// The room's state from a part that the first launch has left (part < 0: nothing yet), and to it; n queries.
+// The room's state from a part that the first launch has left (part < 0: nothing yet), and to it; the queries of a row.
 template <int CHUNKS, typename KV>
-static __device__ __forceinline__ void start_state(few_room<CHUNKS, KV> &room, const cached &a, const queries &b, int n,
+static __device__ __forceinline__ void start_state(few_room<CHUNKS, KV> &room, const cached &a, const queries &b,
                                                    int part) {
     constexpr int WIDTH = pl_group_width<CHUNKS>;
-    for (int e = (int)threadIdx.x; e < n * WIDTH; e += THREADS) {
-        int          i = e / WIDTH, d = e % WIDTH, row = i / a.heads, head = i % a.heads;
-        bool         there = part >= 0 && row < b.rows && head < b.heads;
-        const float *from = there ? part_of(a, b.row0 + row, b.head0 + head, part) : NULL;
-        room.o[e] = there && d < a.hd ? from[VALUES + d] : 0;
-        if (d == 0) room.max[i] = there ? from[0] : -INFINITY, room.sum[i] = there ? from[1] : 0;
+    for (int e = (int)threadIdx.x; e < b.heads * WIDTH; e += THREADS) {
+        const int    i = e / WIDTH, d = e % WIDTH;
+        const float *from = part >= 0 ? part_of(a, b.row0, b.head0 + i, part) : NULL;
+        room.o[e] = from && d < a.hd ? from[VALUES + d] : 0;
+        if (d == 0) room.max[i] = from ? from[0] : -INFINITY, room.sum[i] = from ? from[1] : 0;
     }
     __syncthreads();
 }
 template <int CHUNKS, typename KV>
 static __device__ __forceinline__ void keep_state(const few_room<CHUNKS, KV> &room, const cached &a, const queries &b,
-                                                  int n, int part, const int *last) {
+                                                  int part) {
     constexpr int WIDTH = pl_group_width<CHUNKS>;
-    for (int e = (int)threadIdx.x; e < n * WIDTH; e += THREADS) {
-        int i = e / WIDTH, d = e % WIDTH, row = i / a.heads, head = i % a.heads;
-        if (row >= b.rows || head >= b.heads || d >= a.hd || part > last[i]) continue;
-        float *to = part_of(a, b.row0 + row, b.head0 + head, part);
+    for (int e = (int)threadIdx.x; e < b.heads * WIDTH; e += THREADS) {
+        const int i = e / WIDTH, d = e % WIDTH;
+        if (d >= a.hd) continue;
+        float *to = part_of(a, b.row0, b.head0 + i, part);
         to[VALUES + d] = room.o[e];
         if (d == 0) to[0] = room.max[i], to[1] = room.sum[i];
     }
@@ -435,60 +433,68 @@ static __device__ __forceinline__ void keep_state(const few_room<CHUNKS, KV> &ro
 template <int CHUNKS, typename KV>
 static __global__ void __launch_bounds__(THREADS, CHUNKS <= 4 ? 3 : 2) finish_kernel(cached a) {
     pl_previous_done();
-    __shared__ int   keys[FEW], from_key[FEW], last[FEW];
-    __shared__ float weight[FEW][PARTS], part_sum[FEW][PARTS], sum[FEW];
+    __shared__ int   keys[FEW], from_key[FEW];
+    __shared__ float weight[WARPS][PARTS], part_sum[WARPS][PARTS];
     const int        me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP, m = (int)blockIdx.y;
-    const pl_kvrow  &r = a.row[m];
-    queries          b = queries_of(a, (int)blockIdx.x, m, 1);
-    int n = keys_of(r), groups = groups_of(n), shared = groups_of(shared_keys_of(a, r)), run = run_of(groups);
-    int parts = (groups + run - 1) / run, first = first_of(a, r), first_part = first / PL_WARP / run;
+    const pl_kvrow   r = a.row[m];
+    const queries    b = queries_of(a, (int)blockIdx.x, m, 1);
+    const int        n = keys_of(r), groups = groups_of(n), shared = groups_of(shared_keys_of(a, r));
+    const int        run = run_of(groups), parts = parts_of(groups, run);
+    const int        first = first_of(a, r), first_part = first / PL_WARP >> run;
     if (shared < groups) {
         few_room<CHUNKS, KV> &room = *(few_room<CHUNKS, KV> *)pl_dynamic_shared();
         for (int i = me; i < FEW; i += THREADS)
-            keys[i] = n, from_key[i] = first, last[i] = PARTS;
+            keys[i] = n, from_key[i] = first;
         take_queries<CHUNKS, KV, THREADS>(room.q, a, b, 0, me);
         // All of it is there behind start_state's barrier.
-        for (int p = shared / run > first_part ? shared / run : first_part; p < parts; p++) {
-            int g0 = p * run > shared ? p * run : shared, g1 = (p + 1) * run < groups ? (p + 1) * run : groups;
-            start_state(room, a, b, b.heads, g0 > p * run ? p : -1);
+        for (int p = shared >> run > first_part ? shared >> run : first_part; p < parts; p++) {
+            const int begin = p << run, end = (p + 1) << run, g1 = end < groups ? end : groups;
+            int       g0 = begin > shared ? begin : shared;
+            start_state(room, a, b, g0 > begin ? p : -1);
             if (g0 < first / PL_WARP) g0 = first / PL_WARP;
             fold_groups(a, room, r, b.kv_head, keys, from_key, b.heads, n, g0, g1);
-            keep_state(room, a, b, b.heads, p, last);
+            keep_state(room, a, b, p);
         }
     }
-    for (int i = warp; i < b.heads; i += WARPS) { // a warp for each query: the parts' weights
-        float max = -INFINITY;
+    // A warp for each query: the parts' weights, then their sum.
+    const bool wide = a.hd % 4 == 0 && (uintptr_t)a.o % sizeof(float4) == 0;
+    for (int i = warp; i < b.heads; i += WARPS) {
+        const float *from = part_of(a, m, b.head0 + i, 0);
+        const int    each = part_floats(a.hd);
+        float        max = -INFINITY;
         for (int p = first_part + lane; p < parts; p += PL_WARP) {
-            const float2 v = *(const float2 *)part_of(a, m, b.head0 + i, p);
+            const float2 v = *(const float2 *)(from + p * each);
             max = fmaxf(max, v.x);
-            weight[i][p] = v.x, part_sum[i][p] = v.y;
+            weight[warp][p] = v.x, part_sum[warp][p] = v.y;
         }
         max = pl_warp_max(max);
         for (int p = first_part + lane; p < parts; p += PL_WARP)
-            weight[i][p] = expf(weight[i][p] - max);
+            weight[warp][p] = expf(weight[warp][p] - max);
         __syncwarp();
-        float total = 0;
-        for (int p = first_part; p < parts; p++)
-            total = fmaf(part_sum[i][p], weight[i][p], total);
-        if (lane == 0) sum[i] = total;
-    }
-    __syncthreads();
-    const int fours = (a.hd + 3) / 4; // parts have room for whole ones
-    for (int e = me; e < b.heads * fours; e += THREADS) {
-        int    i = e / fours, d = e % fours * 4;
-        float4 o = {0, 0, 0, 0};
+        for (int d = 4 * lane; d < a.hd; d += 4 * PL_WARP) { // parts have room for whole fours
+            float4 o = {0, 0, 0, 0};
+            float  total = 0;
 #pragma unroll 8
-        for (int p = first_part; p < parts; p++) {
-            const float4 v = *(const float4 *)(part_of(a, m, b.head0 + i, p) + VALUES + d);
-            const float  w = weight[i][p];
-            o.x = fmaf(v.x, w, o.x), o.y = fmaf(v.y, w, o.y), o.z = fmaf(v.z, w, o.z), o.w = fmaf(v.w, w, o.w);
+            for (int p = first_part; p < parts; p++) {
+                const float4 v = *(const float4 *)(from + p * each + VALUES + d);
+                const float  w = weight[warp][p];
+                total = fmaf(part_sum[warp][p], w, total);
+                o.x = fmaf(v.x, w, o.x), o.y = fmaf(v.y, w, o.y), o.z = fmaf(v.z, w, o.z), o.w = fmaf(v.w, w, o.w);
+            }
+            const float   v[4] = {o.x / total, o.y / total, o.z / total, o.w / total};
+            const int64_t column = (int64_t)(b.head0 + i) * a.hd + d;
+            float        *to = a.o + (int64_t)m * a.nh * a.hd + column;
+            if (wide) {
+                *(float4 *)to = parts ? float4{v[0], v[1], v[2], v[3]} : float4{0, 0, 0, 0};
+                pl_put_four(a.rounding, a.first + m, column, *(const float4 *)to);
+                continue;
+            }
+            for (int k = 0; k < 4 && d + k < a.hd; k++) {
+                to[k] = parts ? v[k] : 0;
+                a.rounding.put(a.first + m, column + k, to[k]);
+            }
         }
-        const float each[4] = {o.x, o.y, o.z, o.w};
-        for (int k = 0; k < 4 && d + k < a.hd; k++) {
-            const float v = parts ? each[k] / sum[i] : 0;
-            a.o[((int64_t)m * a.nh + b.head0 + i) * a.hd + d + k] = v;
-            a.rounding.put(a.first + m, (int64_t)(b.head0 + i) * a.hd + d + k, v);
-        }
+        __syncwarp(); // the weights have been read
     }
 }
 
@@ -513,12 +519,14 @@ template <int CHUNKS, typename KV> static void forward_of(pl_ctx *ctx, cached a,
     const int    per_kv = a.nh / a.nkv;
     const size_t room = pl_cuda_state_of(ctx)->room, fixed = 8192; // of static shared memory, at most
     a.heads = per_kv < FEW ? per_kv : FEW;
+    a.per_kv = per_kv, a.runs = (int)pl_ceil_div(per_kv, a.heads);
+    a.by_heads = (int)pl_ceil_div(1 << BY_BITS, a.heads);
     a.tile = tile_rows(on_host, a.rows, TILE / a.heads);
     // Half a block's worth of many is done sooner by twice as many blocks of few.
     const bool many = a.tile * a.heads > TILE / 2 && sizeof(many_room) + fixed <= room;
     if (!many) a.tile = tile_rows(on_host, a.rows, FEW / a.heads);
     // About as many blocks as have room at a time: lengths do not show, and none is there for nothing but to end.
-    const int64_t heads = a.nkv * pl_ceil_div(per_kv, a.heads), shares = many ? tile_shares<CHUNKS, true> : 1;
+    const int64_t heads = a.nkv * a.runs, shares = many ? tile_shares<CHUNKS, true> : 1;
     const int64_t others = heads * shares * pl_ceil_div(a.rows, a.tile);
     const int64_t at_once = pl_cuda_state_of(ctx)->sms * (many || CHUNKS > 4 ? 2 : 3) / others;
     pl_grid grid(at_once < 1 ? 1 : at_once < PARTS ? at_once : PARTS, heads * shares, pl_ceil_div(a.rows, a.tile));
@@ -527,7 +535,6 @@ template <int CHUNKS, typename KV> static void forward_of(pl_ctx *ctx, cached a,
     else
         PL_LAUNCH_EARLY_ROOM(ctx, "attention", (tile_kernel<CHUNKS, KV, false>), grid, THREADS,
                              sizeof(tile_room<CHUNKS, KV, false>), a);
-    a.ahead = pl_ahead{};
     PL_LAUNCH_EARLY_ROOM(ctx, "attention", (finish_kernel<CHUNKS, KV>), pl_grid(heads, a.rows), THREADS,
                          sizeof(few_room<CHUNKS, KV>), a);
 }
@@ -569,7 +576,6 @@ static void cached_forward(pl_ctx *ctx, const pl_attention_args *a) {
         c.paths = paths_of(ctx, a->row + m, c.rows);
         c.q = pl_f32(&a->qkv) + m * c.width;
         c.o = pl_f32(&a->o) + m * a->nh * a->hd;
-        c.ahead = m + ROWS < M ? pl_ahead{} : pl_ahead_of(ctx);
         if (pl_kvrow_dtype(a->row + m, c.rows) == PL_BF16)
             forward<uint16_t>(ctx, c, a->row + m);
         else

@@ -74,14 +74,35 @@ static __device__ __forceinline__ uint4 pl_group_piece(const uint16_t *at, int l
     return uint4{v[0], v[1], v[2], v[3]};
 }
 
-// Starts copying positions first .. first + 31 into a tile, zeros from `count` of them on and past hd, by `n` threads
-// of which this is `me`.
-template <int CHUNKS, typename KV>
+// Starts copying positions first .. first + 31 into a tile, zeros from `count` of them on and past hd, by the N threads
+// of a block.
+template <int CHUNKS, typename KV, int N>
 static __device__ __forceinline__ void pl_group_stage(pl_group_tile<CHUNKS, KV> &to, const pl_group_source<KV> &from,
-                                                      int first, int count, int me, int n) {
-    constexpr int PIECES = pl_group_pieces<CHUNKS, KV>, EACH = pl_group_each<KV>;
+                                                      int first, int count) {
+    constexpr int PIECES = pl_group_pieces<CHUNKS, KV>, EACH = pl_group_each<KV>, ALL = PL_ATTN_GROUP / 4 * PIECES;
     const bool    whole = from.hd % EACH == 0 && (uintptr_t)from.head % sizeof(uint4) == 0;
-    for (int e = me; e < PL_ATTN_GROUP / 4 * PIECES; e += n) {
+    const int     me = (int)threadIdx.x;
+    if (whole && !from.path) { // slots a row apart, as places are: next to nothing is left to work out
+        static_assert(N % PIECES == 0 && PIECES % 8 == 0, "a thread has the same piece of all its keys");
+        const int d = me % PIECES * EACH;
+        const KV *at = from.head + (int64_t)(first + me / PIECES * 4) * from.row + d;
+        if (d >= from.hd) count = 0;
+#pragma unroll
+        for (int e0 = 0; e0 < ALL; e0 += N) {
+            const int key = (e0 + me) / PIECES * 4;
+            uint4    *place[2] = {&to.piece[pl_group_at<CHUNKS, KV>(key, me % PIECES)],
+                                  &to.piece[pl_group_at<CHUNKS, KV>(key + 1, me % PIECES)]};
+            if (e0 + me < ALL)
+#pragma unroll
+                for (int i = 0; i < 4; i++) // keys two apart have a piece at the same place
+                    pl_copy_async<16, false>(place[i % 2] + i / 2 * 2 * PIECES,
+                                             key + i < count ? at + i * from.row : from.head, key + i < count);
+            at += N / PIECES * 4 * from.row;
+        }
+        return;
+    }
+#pragma unroll 1
+    for (int e = me; e < ALL; e += N) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             int       key = e / PIECES * 4 + i, d = e % PIECES * EACH;

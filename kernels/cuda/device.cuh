@@ -73,18 +73,6 @@ template <int N> static __device__ __forceinline__ void pl_copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-// By a warp: asks for n bytes, a multiple of 16 and at most 4096, aligned alike, to come into the L2 (PTX ISA,
-// cp.async.bulk.prefetch and prefetch). Nothing is read, so it orders nothing and needs no order.
-static __device__ __forceinline__ void pl_prefetch(const void *from, int n) {
-    const int lane = (int)threadIdx.x % PL_WARP;
-#if __CUDA_ARCH__ >= 900
-    if (lane == 0) asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(n));
-#else
-    constexpr int LINE = 128;
-    if (lane * LINE < n) asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)from + lane * LINE));
-#endif
-}
-
 // Kernels that are launched early (PL_LAUNCH_EARLY) may start while the launch before them still runs. Each of their
 // threads calls this before it touches memory that any kernel writes, and before it writes any: it lets the launch
 // after this one start likewise, then waits until all before it are done and seen. Until then only weights are read,
@@ -109,6 +97,13 @@ static __device__ __forceinline__ void *pl_dynamic_shared() {
 // thread, so that the others' copies stay under way.
 static __device__ __forceinline__ void pl_fence() {
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+
+// v, of which the compiler does not know that it is what it was: what follows from it is worked out where it is used
+// instead of ahead of a loop, where it would hold registers.
+static __device__ __forceinline__ int pl_only_here(int v) {
+    asm volatile("" : "+r"(v));
+    return v;
 }
 
 // A load that sees what other blocks of this launch have written before such a fence.
@@ -137,6 +132,18 @@ static __device__ __forceinline__ float pl_warp_max(float v) {
     for (int s = PL_WARP / 2; s > 0; s >>= 1)
         v = fmaxf(v, __shfl_xor_sync(PL_FULL, v, s));
     return v;
+}
+
+static __device__ __forceinline__ int pl_warp_max(int v) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(PL_FULL, v);
+#else
+    for (int s = PL_WARP / 2; s > 0; s >>= 1) {
+        const int other = __shfl_xor_sync(PL_FULL, v, s);
+        v = other > v ? other : v;
+    }
+    return v;
+#endif
 }
 
 // The same over a block of at most 1024 threads; room: one element per warp, free for use again after the call.

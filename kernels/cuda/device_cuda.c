@@ -199,8 +199,6 @@ static pl_status open_context(pl_ctx *ctx, pl_err *err) {
     pl_status   st = PL_E_MEMORY;
     const char *graphs = getenv("PACELINE_GRAPHS");      // 0: without, to see what they bring
     const char *early = getenv("PACELINE_EARLY_LAUNCH"); // 0: likewise
-    const char *ahead = getenv("PACELINE_AHEAD");        // 0: likewise, of weights that attention asks for
-    if (!ahead || strcmp(ahead, "0") != 0) o->state.ahead_bytes = (size_t)g->prop.l2CacheSize / 2;
     o->early = g->prop.major >= 9 && (!early || strcmp(early, "0") != 0);
     o->state.record = PL_CUDA(record_open)(!graphs || strcmp(graphs, "0") != 0);
     if (!o->state.record) {
@@ -519,7 +517,7 @@ static pl_status open_gpu(gpu *g, int n, pl_err *err) {
     g->memory =
         (pl_memory){.name = g->name, .create = create, .destroy = destroy, .write = write_block, .read = read_block};
     g->be =
-        (pl_backend){.name = g->name, .arithmetic = "cuda-1", .real = PL_F32, .memory = &g->memory, .device = &device};
+        (pl_backend){.name = g->name, .arithmetic = "cuda-2", .real = PL_F32, .memory = &g->memory, .device = &device};
     PL_CUDA(fill)(&g->be);
     g->open = true;
     return PL_OK;

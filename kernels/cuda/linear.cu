@@ -3,7 +3,6 @@
 #include "kernels/cuda/slices.cuh"
 extern "C" {
 #include "kernels/op/linear.h"
-#include "kernels/op/trail.h"
 #include "kernels/panels.h"
 }
 
@@ -211,7 +210,6 @@ static void packed(pl_ctx *ctx, const pl_linear_args *a) {
     int64_t M = a->x.dim[0], K = a->w.dim[1], N = a->w.dim[0], pass = pl_pass_rows(ctx);
     size_t  mark = pl_arena_mark(&ctx->scratch);
     void   *room = pl_arena_alloc(&ctx->scratch, product_bytes(ctx, &a->w, M));
-    if (a->w.data) pl_trail_read(&ctx->trail, &a->w, pl_panels_bytes(N, K, a->w.dtype));
     for (int64_t m = 0; m < M && !ctx->measuring; m += pass)
         product_of(ctx, pl_f32(&a->y) + m * N, pl_f32(&a->x) + m * K, (int)(M - m < pass ? M - m : pass), &a->w, room);
     pl_arena_release(&ctx->scratch, mark);

@@ -15,15 +15,16 @@
 // long as x is permuted alike: lane 4g + t takes pairs 2t and 2t + 1 of rows 4g..4g+3, 16 bytes each, registers of
 // products as they are.
 //
-// Up to 8 rows of x (pl_stream_few): a warp is one chain of a panel, and reads the tiles that it has copied. More
-// (pl_stream_rows): there are too many sums to be passed from chain to chain, so a warp has all four chains of its own
-// results, 32 rows of a panel by half the rows of x, adds them where they are, and reads tiles that others have copied.
+// A warp is one chain of a panel, and reads the tiles that it has copied. Chains of up to 8 rows of x (pl_stream_few) are
+// added through shared memory while the next unit's first tiles are multiplied. More rows (pl_stream_rows) leave too many
+// sums for that: they are passed on in rounds, a part of each chain's at a time, and each warp adds a quarter of them.
 //
 // F32: one fma chain per output, k ascending: the bits of the CPU's kernels.
 #ifndef PL_CUDA_PANEL_CUH
 #define PL_CUDA_PANEL_CUH
 
 #include "kernels/cuda/rounded.cuh"
+#include "kernels/cuda/slices.cuh"
 extern "C" {
 #include "kernels/tensor.h"
 }
@@ -59,7 +60,7 @@ static inline int pl_column_blocks(int rows) {
 // Shared memory of a block that takes NB blocks of 8 rows of x, and how many such blocks share a multiprocessor: sized
 // for 227 KB each (sm_90, sm_100), so that 64 KB and more are under way on each multiprocessor.
 __host__ __device__ constexpr int pl_stages(int nb) {
-    return nb == 8 ? 6 : nb == 4 ? 10 : nb == 2 ? 4 : 3;
+    return nb == 8 ? 4 : nb == 4 ? 8 : 3;
 }
 __host__ __device__ constexpr int pl_resident(int nb) {
     return nb <= 2 ? 2 : 1;
@@ -84,13 +85,17 @@ __host__ __device__ constexpr bool pl_has_room(size_t) {
 // x of up to 8 rows lies row by row, a slice of one in so many pairs of pairs (rows meet no bank twice); of fewer rows
 // several slices have room.
 constexpr int PL_FEW_STRIDE = PL_SLICE / 4 + 4;
-constexpr int PL_FEW_SLICES = 8;             // times rows
-constexpr int PL_TURNS = PL_SLICE / PL_TURN; // of a whole slice
-constexpr int PL_PART = 8 * PL_PART_STRIDE;  // partial sums of a chain
-constexpr int PL_PARTS = PL_WARPS * PL_PART; // of a unit; two have room: one is added while the next is made
+constexpr int PL_FEW_SLICES = 8;                       // times rows
+constexpr int PL_TURNS = PL_SLICE / PL_TURN;           // of a whole slice
+constexpr int PL_PART = 8 * PL_PART_STRIDE;            // partial sums of a chain
+constexpr int PL_PARTS = PL_WARPS * PL_PART;           // of a unit; two have room: one is added while the next is made
+__host__ __device__ constexpr int pl_buffers(int nb) { // two where they have room: a barrier a round instead of two
+    return nb == 2 ? 1 : 2;
+}
 template <int NB> struct pl_room {
-    uint4 ring[PL_WARPS][pl_stages(NB)][4][PL_WARP];
-    uint2 x[PL_TURNS][PL_CHAINS][NB][PL_WARP]; // as the registers of the tensor cores want it
+    uint4  ring[PL_WARPS][pl_stages(NB)][4][PL_WARP];
+    uint2  x[PL_TURNS][PL_CHAINS][NB][PL_WARP]; // as the registers of the tensor cores want it
+    float4 part[pl_buffers(NB)][PL_GROUPS][PL_CHAINS][PL_CHAINS][PL_WARP]; // of whom, from whom
 };
 template <> struct pl_room<1> {
     uint4 ring[PL_WARPS][pl_stages(1)][4][PL_WARP];
@@ -195,13 +200,28 @@ static __device__ __forceinline__ void pl_take_turn(uint2 (*to)[NB][PL_WARP], co
         }
         return;
     }
-    const bool wide = job.K % 4 == 0 && (uintptr_t)job.x % sizeof(float4) == 0;
+    constexpr int EACH = NB * PL_CHAINS * PL_WARP / PL_BLOCK;
+    const int     lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
+    if (job.K % 4 == 0 && (uintptr_t)job.x % sizeof(float4) == 0) {
+        float4 v[EACH];
 #pragma unroll
-    for (int e0 = 0; e0 < NB * PL_CHAINS * PL_WARP; e0 += PL_BLOCK) {
-        const int e = e0 + (int)threadIdx.x, lane = e % PL_WARP, nb = e / PL_WARP % NB, tile = e / (PL_WARP * NB);
-        const int row = nb * 8 + lane / 4;
-        to[tile][nb][lane] = pl_load_pairs(job.x + (int64_t)row * job.K, k0 + tile * PL_TILE + 4 * (lane % 4), job.K,
-                                           row < job.rows, wide);
+        for (int i = 0; i < EACH; i++) {
+            const int     of = i * PL_WARPS + warp, row = of % NB * 8 + lane / 4;
+            const int64_t k = k0 + of / NB * PL_TILE + 4 * (lane % 4);
+            v[i] = row < job.rows && k < job.K ? *(const float4 *)(job.x + row * job.K + k) : float4{};
+        }
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const int of = i * PL_WARPS + warp;
+            to[of / NB][of % NB][lane] = uint2{pl_pack_bf16(v[i].x, v[i].y), pl_pack_bf16(v[i].z, v[i].w)};
+        }
+        return;
+    }
+#pragma unroll 1
+    for (int of = warp; of < NB * PL_CHAINS; of += PL_WARPS) {
+        const int row = of % NB * 8 + lane / 4;
+        to[of / NB][of % NB][lane] =
+            pl_load_pairs(job.x + row * job.K, k0 + of / NB * PL_TILE + 4 * (lane % 4), job.K, row < job.rows, false);
     }
 }
 
@@ -216,13 +236,14 @@ struct pl_panel_source {
     // another order, as eight lanes that read together have two g and all t.
     static __device__ __forceinline__ int piece(int t, int g) { return g ^ 2 * t; }
     static __device__ __forceinline__ int place(int lane) { return lane % 4 * 4 * LINE + piece(lane % 4, lane / 4); }
-    // Lane 8q + g copies the g-th piece of lines 4i + q, which pairs 2i + q / 2 have.
-    __device__ __forceinline__ void       copy(uint4 *to, int64_t k, int64_t K, int lane) const {
-              const int    q = lane / LINE, g = lane % LINE;
-              const uint4 *from = panel + k * LINE + lane;
+    // Lane 8q + g copies the g-th piece of lines 4i + q, which pairs 2i + q / 2 have. WHOLE: none are past column K.
+    template <bool WHOLE = false>
+    __device__ __forceinline__ void copy(uint4 *to, int64_t k, int64_t K, int lane) const {
+        const int    q = lane / LINE, g = lane % LINE;
+        const uint4 *from = panel + k * LINE + lane;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const bool there = k + 4 * i + q / 2 * 2 < K;
+            const bool there = WHOLE || k + 4 * i + q / 2 * 2 < K;
             pl_copy_async<16, true>(to + (4 * i + q) * LINE + piece(i, g), there ? from + i * PL_WARP : panel, there);
         }
     }
@@ -232,10 +253,16 @@ struct pl_panel_source {
     template <int r> static __device__ __forceinline__ void pairs(uint32_t a[4], const uint4 v[4]) {
         a[0] = word<r>(v[0]), a[1] = word<r>(v[1]), a[2] = word<r>(v[2]), a[3] = word<r>(v[3]);
     }
-    // Of half a panel, rows 32 half + 4g + 2q and the one after, of what lies at to[place(lane) + half * NEXT] and two
-    // NEXT on.
-    template <int q> static __device__ __forceinline__ void pairs(uint32_t a[4], const uint4 &lo, const uint4 &hi) {
-        a[0] = word<2 * q>(lo), a[1] = word<2 * q + 1>(lo), a[2] = word<2 * q>(hi), a[3] = word<2 * q + 1>(hi);
+    // Product r of many rows, of what lies at to[place(lane)]: rows 32 (r / 2) + 4g + 2p and the one after, p = r % 2 or
+    // the other. Two loads of 8 bytes are its registers in their order (to bring 16 bytes into it takes as many moves as
+    // products have registers, for each of them), and half a warp's meet no bank twice.
+    static __device__ __forceinline__ bool swapped(int g) {
+        return g / 2 % 2;
+    }
+    static __device__ __forceinline__ void product(uint32_t a[4], const uint4 *at, int r, int g) {
+        const uint2 *from = (const uint2 *)(at + r / 2 * NEXT) + (swapped(g) ? 1 - r % 2 : r % 2);
+        const uint2  one = from[0], other = from[2 * NEXT * 2];
+        a[0] = one.x, a[1] = one.y, a[2] = other.x, a[3] = other.y;
     }
 };
 
@@ -244,16 +271,6 @@ static __device__ __forceinline__ void pl_product(float acc[4], const uint4 own[
     uint32_t a[4], b[2] = {x.x, x.y};
     S::template pairs<r>(a, own);
     pl_mma_bf16(acc, a, b);
-}
-template <int q, int N>
-static __device__ __forceinline__ void pl_product(float acc[N][4], const uint4 &lo, const uint4 &hi, const uint2 x[N]) {
-    uint32_t a[4];
-    pl_panel_source::pairs<q>(a, lo, hi);
-#pragma unroll
-    for (int n = 0; n < N; n++) {
-        uint32_t b[2] = {x[n].x, x[n].y};
-        pl_mma_bf16(acc[n], a, b);
-    }
 }
 
 // The turns of a block's units, one after the other.
@@ -416,38 +433,43 @@ struct pl_around {
     __device__ __forceinline__ int at(int turn) const { return (first + turn) % PL_TURNS; }
 };
 
-// More rows. A turn is behind one barrier: what others have copied of it is there, and they have read the turn before,
-// in whose place the copies of a later one go.
+// More rows. A turn is behind a barrier of the block only while x changes: its first reading is of what others have
+// copied, and what copies overwrite all have read.
 template <int NB, typename Job>
 static __device__ __forceinline__ void pl_stream_rows(pl_room<NB> &room, const Job &job, int64_t j0, int64_t j1) {
     typedef typename Job::unit_type unit_type;
-    constexpr int                   STAGES = pl_stages(NB), OWN = NB / 2; // a warp's blocks of 8 rows of x
-    static_assert(STAGES - 1 < PL_TURNS && PL_WARPS == PL_GROUPS * 4, "copies ahead; a warp's half of each");
-    const int    lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP, g = lane / 4, t = lane % 4;
-    const int    group = warp / PL_CHAINS, chain = warp % PL_CHAINS; // of the tile that it copies
-    const int    half = warp % 2, first = warp / 2 % 2 * OWN;        // of what it multiplies
-    const uint4 *own =
-        &room.ring[group * PL_CHAINS][0][0][0] + pl_panel_source::place(lane) + half * pl_panel_source::NEXT;
-    int             stage = 0; // of this turn
-    bool            fresh;
+    constexpr int                   STAGES = pl_stages(NB);
+    static_assert(STAGES < PL_TURNS, "copies ahead");
+    const int       lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP, g = lane / 4;
+    const int       group = warp / PL_CHAINS, chain = warp % PL_CHAINS;
+    uint4          *own = &room.ring[warp][0][0][0];
+    const int       place = pl_panel_source::place(lane);
+    int             stage = 0; // the oldest
+    bool            fresh = false;
     pl_turns<Job>   ahead(j0, j1), of_x(j0, j1); // what copies have come to
     pl_around       to, from;
-    bool            unseen = false; // the unit's slice of x is none that is there
+    bool            unseen = false; // the slice of x that copies have come to is none that was there
     pl_panel_source source = {};
     auto            feed = [&](int at) {
+        const int64_t k = ahead.column();
+        uint4        *into = own + at * 4 * PL_WARP;
         if (fresh) source = job.source(ahead.unit, group);
-        source.copy(room.ring[warp][at][0], ahead.column() + chain * PL_TILE, job.K, lane);
+        if (k + PL_TURN <= job.K)
+            source.template copy<true>(into, k + chain * PL_TILE, job.K, lane);
+        else
+            source.copy(into, k + chain * PL_TILE, job.K, lane);
+    };
+    auto look_at_x = [&](const pl_turns<Job> &turns) {
+        if (!fresh) return;
+        unseen = turns.unit.slice != to.slice;
+        if (unseen) to.turn_to(turns.unit.slice, job.K);
     };
     auto feed_x = [&](const pl_turns<Job> &turns) {
-        if (fresh) {
-            unseen = turns.unit.slice != to.slice;
-            if (unseen) to.turn_to(turns.unit.slice, job.K);
-        }
         if (unseen) pl_take_turn<NB>(room.x[to.at(turns.at)], job, turns.column());
     };
     // Unrolled: as above.
 #pragma unroll
-    for (int s = 0; s < STAGES - 1; s++) {
+    for (int s = 0; s < STAGES; s++) {
         if (ahead.here(job, &fresh)) {
             feed(s);
             ahead.step();
@@ -455,35 +477,47 @@ static __device__ __forceinline__ void pl_stream_rows(pl_room<NB> &room, const J
         pl_copy_commit();
     }
     pl_previous_done(); // weights are under way while x is still being made
-    for (int s = 0; s < STAGES - 1 && of_x.here(job, &fresh); s++) {
+    for (int s = 0; s < STAGES && of_x.here(job, &fresh); s++) {
+        look_at_x(of_x);
         feed_x(of_x);
         of_x.step();
     }
     pl_copy_commit();
     pl_copy_wait<0>();
-    float4 kept[OWN][2] = {};
+    float4 kept[NB] = {};
     for (int32_t j = (int32_t)j0; j < (int32_t)j1; j++) {
         const unit_type u = job.unit(j);
         const int       turns = pl_turns_of(u.slice, job.K);
-        float           acc[PL_CHAINS][2][OWN][4] = {};
-        if (u.slice != from.slice) from.turn_to(u.slice, job.K);
+        float           acc[4][NB][4] = {};
+        const bool      first = u.slice != from.slice;
+        if (first) from.turn_to(u.slice, job.K);
         for (int turn = 0; turn < turns; turn++) {
-            pl_copy_wait<STAGES - 2>();
-            __syncthreads();
-            const uint2(*x)[NB][PL_WARP] = room.x[from.at(turn)];
+            const bool more = ahead.here(job, &fresh);
+            uint32_t   v[4][4];
+            uint2      x[NB];
+            if (more) look_at_x(ahead);
+            pl_copy_wait<STAGES - 1>();
+            if (first || (more && unseen))
+                __syncthreads();
+            else
+                __syncwarp(); // all lanes' copies are there
 #pragma unroll
-            for (int c = 0; c < PL_CHAINS; c++) {
-                const uint4 *v = own + (c * STAGES + stage) * 4 * PL_WARP;
-                const uint4  lo = v[0], hi = v[2 * pl_panel_source::NEXT];
-                uint2        part[OWN];
+            for (int r = 0; r < 4; r++)
+                pl_panel_source::product(v[r], own + stage * 4 * PL_WARP + place, r, g);
 #pragma unroll
-                for (int n = 0; n < OWN; n++)
-                    part[n] = x[c][first + n][lane];
-                pl_product<0, OWN>(acc[c][0], lo, hi, part);
-                pl_product<1, OWN>(acc[c][1], lo, hi, part);
-                if (c > 0) continue; // addresses are worked out while the first products run
-                if (ahead.here(job, &fresh)) {
-                    feed(stage == 0 ? STAGES - 1 : stage - 1);
+            for (int n = 0; n < NB; n++)
+                x[n] = room.x[from.at(turn)][chain][n][lane];
+            __syncwarp(); // what the stage held has been read
+#pragma unroll
+            for (int r = 0; r < 4; r++) {
+#pragma unroll
+                for (int n = 0; n < NB; n++) {
+                    const uint32_t b[2] = {x[n].x, x[n].y};
+                    pl_mma_bf16(acc[r][n], v[r], b);
+                }
+                if (r != 1) continue; // addresses are worked out while the first products run
+                if (more) {
+                    feed(stage);
                     feed_x(ahead);
                     ahead.step();
                 }
@@ -491,33 +525,43 @@ static __device__ __forceinline__ void pl_stream_rows(pl_room<NB> &room, const J
             }
             stage = stage + 1 == STAGES ? 0 : stage + 1;
         }
-        const int row = 32 * half + 4 * g;
-        if constexpr (!Job::KEEPS) {
+        // A lane has 4 NB times four results, rows 32 half + 4g.. of row 8n + 2t + i of x: the (4n + 2 half + i)-th. Of
+        // these the warp of chain c adds those from c NB on, one a round.
+        const int v0 = pl_only_here(chain * NB), at = pl_only_here(lane);
+        auto      row_of = [&](int r) { return (v0 + r) / 2 % 2 * 32 + 4 * (at / 4); };
+        auto      m_of = [&](int r) { return (v0 + r) / 4 * 8 + 2 * (at % 4) + (v0 + r) % 2; };
+        float4    sums[NB];
+        if constexpr (!Job::KEEPS) { // it comes while sums are passed on
 #pragma unroll
-            for (int n = 0; n < OWN; n++)
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    const int m = (first + n) * 8 + 2 * t + i;
-                    kept[n][i] = m < job.rows ? job.before_four(u, group, row, m) : float4{};
-                }
+            for (int r = 0; r < NB; r++)
+                kept[r] = m_of(r) < job.rows ? job.before_four(u, group, row_of(r), m_of(r)) : float4{};
         }
 #pragma unroll
-        for (int n = 0; n < OWN; n++)
+        for (int r = 0; r < NB; r++) {
+            auto &part = room.part[r % pl_buffers(NB)][group];
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const int m = (first + n) * 8 + 2 * t + i;
-                float4    sum = {0, 0, 0, 0};
-                if (m >= job.rows) continue;
-#pragma unroll
-                for (int c = 0; c < PL_CHAINS; c++) {
-                    sum.x += acc[c][0][n][i], sum.y += acc[c][0][n][2 + i];
-                    sum.z += acc[c][1][n][i], sum.w += acc[c][1][n][2 + i];
-                }
-                if constexpr (Job::KEEPS)
-                    kept[n][i] = job.emit_four(u, group, row, m, sum, kept[n][i]);
-                else
-                    job.emit_four(u, group, row, m, sum, kept[n][i]);
+            for (int of = 0; of < PL_CHAINS; of++) {
+                const int n = (of * NB + r) / 4, i = (of * NB + r) % 4;
+                const int h = i / 2 * 2, c = i % 2;
+                part[of][chain][lane] = float4{acc[h][n][c], acc[h][n][2 + c], acc[h + 1][n][c], acc[h + 1][n][2 + c]};
             }
+            __syncthreads(); // all chains' are there, and what is written next has been read
+            float4 sum = {0, 0, 0, 0};
+#pragma unroll
+            for (int c = 0; c < PL_CHAINS; c++)
+                pl_add(sum, part[chain][c][lane]);
+            if (pl_panel_source::swapped(g)) sum = float4{sum.z, sum.w, sum.x, sum.y};
+            if constexpr (pl_buffers(NB) == 1) __syncthreads(); // has been read
+            sums[r] = sum;
+        }
+#pragma unroll
+        for (int r = 0; r < NB; r++) {
+            if (m_of(r) >= job.rows) continue;
+            if constexpr (Job::KEEPS)
+                kept[r] = job.emit_four(u, group, row_of(r), m_of(r), sums[r], kept[r]);
+            else
+                job.emit_four(u, group, row_of(r), m_of(r), sums[r], kept[r]);
+        }
         job.template done<NB>(u, NULL);
     }
 }

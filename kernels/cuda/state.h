@@ -39,10 +39,8 @@ typedef struct pl_cuda_slices {
 
 typedef struct pl_cuda_state {
     void             *stream;
-    int               sms;         // multiprocessors
-    size_t            room;        // shared memory that one block may have, bytes
-    size_t            ahead_bytes; // of the second-level cache, for weights that come ahead of their launch (ahead.cuh)
-    const void       *asked;       // the weight that was asked for last, for the counted device to follow
+    int               sms;  // multiprocessors
+    size_t            room; // shared memory that one block may have, bytes
     pl_cuda_fault    *fault;
     unsigned         *ticket;  // [PL_CUDA_TICKETS], zero between ops: units of a pair that are there (fused head)
     unsigned         *spare;   // the same for a branch; the two change places with it

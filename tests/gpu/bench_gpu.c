@@ -9,6 +9,7 @@
 #include "kernels/op/attention.h"
 #include "kernels/op/headtopk.h"
 #include "kernels/op/linear.h"
+#include "kernels/op/rmsnorm.h"
 #include "kernels/tape.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,8 @@ typedef struct bench {
 typedef struct job {
     bench    *b;
     pl_tensor x, w; // w.data NULL: attention; x has a gradient: over blocks, forward and backward
-    int       k;    // > 0: headtopk
+    pl_tensor g; // of a product: x goes through a norm first, once for all repeats, which rounds it as a layer's does
+    int       k; // > 0: headtopk
     int32_t  *id;
     float    *lse;
     pl_kvrow *row;
@@ -55,16 +57,17 @@ static void fill(bench *b, void *to, size_t bytes) {
 }
 
 static void run(pl_ctx *ctx, void *arg) {
-    job *j = arg;
+    job      *j = arg;
+    pl_tensor x = j->g.data ? pl_rmsnorm(ctx, j->x, j->g, 1e-5) : j->x;
     for (int i = 0; i < j->times; i++) {
         if (j->x.grad)
             pl_attention_blocks_in(ctx, j->numbers, 0, &j->x, 1, j->lo, j->nh, j->nkv, j->hd);
         else if (!j->w.data)
             pl_attention_cached(ctx, j->x, j->row, j->nh, j->nkv, j->hd);
         else if (j->k)
-            pl_headtopk(ctx, &(pl_headtopk_args){.x = j->x, .w = j->w, .k = j->k, .id = j->id, .lse = j->lse});
+            pl_headtopk(ctx, &(pl_headtopk_args){.x = x, .w = j->w, .k = j->k, .id = j->id, .lse = j->lse});
         else
-            pl_linear(ctx, j->x, j->w);
+            pl_linear(ctx, x, j->w);
     }
     if (j->x.grad) pl_tape_backward(ctx); // gradients are zero: it is all computed the same
 }
@@ -124,13 +127,13 @@ static void product(bench *b, const char *what, int64_t n, int64_t k, int top) {
     n = n / b->shrink + 1, k = k / b->shrink;
     size_t    w_bytes = pl_panels_bytes(n, k, PL_BF16), x_bytes = (size_t)(64 * k) * sizeof(float);
     pl_tensor w = pl_tensor_2d(take(b, PL_LOCAL, w_bytes), PL_BF16, n, k);
-    float    *x = take(b, PL_LOCAL, x_bytes);
-    job       j = {.b = b, .w = w, .k = top};
+    float    *x = take(b, PL_LOCAL, x_bytes + (size_t)k * sizeof(float));
+    job       j = {.b = b, .w = w, .k = top, .g = pl_tensor_1d(x + 64 * k, PL_F32, k)};
     j.w.layout = PL_PANELS;
     j.id = take(b, PL_SHARED, sizeof(int32_t) * 64 * PL_TOPK_MAX);
     j.lse = take(b, PL_SHARED, sizeof(float) * 64);
     fill(b, w.data, w_bytes);
-    fill(b, x, x_bytes);
+    fill(b, x, x_bytes + (size_t)k * sizeof(float));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (top && rows[i] > 16) break;
         j.x = pl_tensor_2d(x, PL_F32, rows[i], k);
@@ -138,7 +141,7 @@ static void product(bench *b, const char *what, int64_t n, int64_t k, int top) {
         report(b, what, rows[i], seconds, (double)w_bytes + (double)rows[i] * (double)k * 4 + out);
     }
     pl_memory_destroy(b->ctx.be->memory, PL_LOCAL, w.data, w_bytes);
-    pl_memory_destroy(b->ctx.be->memory, PL_LOCAL, x, x_bytes);
+    pl_memory_destroy(b->ctx.be->memory, PL_LOCAL, x, x_bytes + (size_t)k * sizeof(float));
     pl_memory_destroy(b->ctx.be->memory, PL_SHARED, j.id, sizeof(int32_t) * 64 * PL_TOPK_MAX);
     pl_memory_destroy(b->ctx.be->memory, PL_SHARED, j.lse, sizeof(float) * 64);
 }

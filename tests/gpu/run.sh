@@ -312,7 +312,6 @@ run_shapes() {
     PACELINE_EARLY_LAUNCH=0 bench shape-8-layers-in-turn "$@"
     PACELINE_GRAPHS=0 bench shape-8-layers-no-graphs "$@"
     PACELINE_EARLY_LAUNCH=0 PACELINE_GRAPHS=0 bench shape-8-layers-plainest "$@"
-    PACELINE_AHEAD=0 bench shape-8-layers-not-ahead "$@"
 }
 run_profile() {
     command -v ncu >/dev/null || { row profile "not built here" 0 0; return; }

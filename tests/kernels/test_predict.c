@@ -58,40 +58,6 @@ static void early_launches_hide_their_first_bytes(void **state) {
     near_to(p.early_seconds[PL_CENTRAL], gpu(PL_GPU_GAP) + 3e-6 + gpu(PL_GPU_EARLY_GAP) + gpu(PL_GPU_RAMP) + stream);
 }
 
-// Of a launch's weights that the second before it has asked for so much is spared as memory has time for meanwhile, and
-// the L2 room; what it would have hidden itself is not there a second time.
-static void weights_come_ahead(void **state) {
-    (void)state;
-    static pl_prediction p;
-    const double         stream = 60e6 / gpu(PL_GPU_READ), gap = gpu(PL_GPU_GAP), early = gpu(PL_GPU_EARLY_GAP);
-    p = (pl_prediction){.n = 3, .launched = 3, .order = {0, 1, 2}, .asker = {0, 0, 1}};
-    for (int i = 0; i < 3; i++)
-        p.k[i] = (pl_predicted_kernel){.blocks = i ? 264 : 132, .threads = 256, .launches = 1, .early = i < 2};
-    p.k[0].c.most_path[PL_CENTRAL] = 7e-6, p.k[0].c.fetched = 9e6;
-    p.k[1].c.most_path[PL_CENTRAL] = 2e-6;
-    p.k[2].c.far = 60e6;
-    for (int i = 0; i < 3; i++)
-        pl_predict_kernel(&p.k[i]);
-    pl_predict_sequence(&p); // all of it comes
-    near_to(p.seconds[PL_CENTRAL], 3 * gap + 9e-6 + gpu(PL_GPU_RAMP) + stream - 9e6 / gpu(PL_GPU_READ));
-    near_to(p.early_seconds[PL_CENTRAL], 2 * gap + early + 9e-6 + gpu(PL_GPU_RAMP) + stream - 9e6 / gpu(PL_GPU_READ));
-    p.k[0].c.fetched = 1e9;
-    pl_predict_sequence(&p); // as much as there is room for would take longer than there is
-    near_to(p.seconds[PL_CENTRAL], 3 * gap + 9e-6 + gpu(PL_GPU_RAMP) + stream - (9e-6 + gap));
-    p.k[0].c.most_path[PL_CENTRAL] = 1e-3, p.k[1].c.far = 20e6;
-    for (int i = 0; i < 3; i++)
-        pl_predict_kernel(&p.k[i]);
-    const double others = p.k[0].seconds[PL_CENTRAL] + p.k[1].seconds[PL_CENTRAL];
-    pl_predict_sequence(&p); // and the launch between takes some of the room
-    near_to(p.seconds[PL_CENTRAL],
-            others + gap + gpu(PL_GPU_RAMP) + stream - (gpu(PL_GPU_L2_BYTES) - 20e6) / gpu(PL_GPU_READ));
-    p.k[1].c.far = 0, p.k[2].early = true, p.k[2].c.ahead = 60e6, p.k[0].c.most_path[PL_CENTRAL] = 7e-6;
-    for (int i = 0; i < 3; i++)
-        pl_predict_kernel(&p.k[i]);
-    pl_predict_sequence(&p); // memory is never busy for longer than there is time
-    near_to(p.early_seconds[PL_CENTRAL], gap + 2 * early + 9e-6 + gpu(PL_GPU_RAMP) + stream - (9e-6 + early));
-}
-
 // A branch of two launches beside four: what runs while the others leave room adds its bytes' time alone.
 static void branches_run_where_there_is_room(void **state) {
     (void)state;
@@ -261,7 +227,6 @@ static void published_figures(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(bytes_take_their_time),
                                        cmocka_unit_test(early_launches_hide_their_first_bytes),
-                                       cmocka_unit_test(weights_come_ahead),
                                        cmocka_unit_test(branches_run_where_there_is_room),
                                        cmocka_unit_test(blocks_wait_for_room),
                                        cmocka_unit_test(a_norm_is_counted),

@@ -101,15 +101,6 @@ bool pl_emu_reachable(const void *p) {
     return found;
 }
 
-size_t pl_emu_block_room(const void *p) {
-    size_t room = 0;
-    pthread_mutex_lock(&walls);
-    for (const block *b = blocks; b && !room; b = b->next)
-        if ((uintptr_t)p - (uintptr_t)b->p < b->bytes) room = b->bytes - ((uintptr_t)p - (uintptr_t)b->p);
-    pthread_mutex_unlock(&walls);
-    return room;
-}
-
 bool pl_emu_of_host(const void *p) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)p;
     if (at >> 46 == 0 || at >> 47 != 0 || pl_emu_reachable(p)) return false;
@@ -133,7 +124,6 @@ static pl_status open_on(pl_ctx *ctx, const pl_memory *m, pl_err *err) {
     // Two multiprocessors: enough blocks for work to be split among them, few enough for each to have several pieces.
     o->state = (pl_cuda_state){.sms = 2,
                                .room = 227 << 10,
-                               .ahead_bytes = 100000,
                                .fault = &o->fault,
                                .ticket = (unsigned *)(o + 1),
                                .op = "none"};
@@ -344,7 +334,7 @@ const pl_backend *pl_backend_cuda_emulated(void) {
                                      .back = PL_CUDA(back),
                                      .join = PL_CUDA(join)};
     static pl_backend      be = {.name = "cuda-emulated",
-                                 .arithmetic = "cuda-emulated-1",
+                                 .arithmetic = "cuda-emulated-2",
                                  .real = PL_F32,
                                  .memory = &plain,
                                  .device = &device};
@@ -364,7 +354,7 @@ const pl_backend *pl_backend_emulated(void) {
                                      .back = PL_CUDA(back),
                                      .join = PL_CUDA(join)};
     static pl_backend      be = {.name = "emulated",
-                                 .arithmetic = "cuda-emulated-1",
+                                 .arithmetic = "cuda-emulated-2",
                                  .real = PL_F32,
                                  .memory = &memory,
                                  .device = &device};

@@ -236,24 +236,6 @@ bool pl_emu_dropped(const char *file, int line) {
     return true;
 }
 
-// ---- bytes that come ahead
-
-static uint64_t prefetched; // bytes, so far
-
-uint64_t pl_emu_prefetched() {
-    return __atomic_load_n(&prefetched, __ATOMIC_RELAXED);
-}
-
-void pl_emu_prefetch(const void *from, int n) {
-    const volatile uint8_t *at = (const volatile uint8_t *)from;
-    const size_t            room = pl_emu_block_room(from);
-    if (n <= 0 || n % 16 || (uintptr_t)from % 16) broken("bytes that come ahead are not aligned");
-    if (room && room < (size_t)n) broken("bytes that come ahead lie in no block");
-    (void)at[0], (void)at[n - 1]; // memory that is there
-    __atomic_fetch_add(&prefetched, (uint64_t)n, __ATOMIC_RELAXED);
-    if (pl_emu_watch && pl_emu_watch->prefetched) pl_emu_watch->prefetched(from, (size_t)n);
-}
-
 // ---- asynchronous copies
 
 static void make(const copy &c) {

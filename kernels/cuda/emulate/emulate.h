@@ -192,9 +192,8 @@ static inline void pl_previous_done(PL_EMU_HERE) {
 template <typename T> static inline T pl_load_fresh(const T *p) {
     return *p;
 }
-void               pl_emu_prefetch(const void *from, int n); // stops where it leaves a block of the device
-static inline void pl_prefetch(const void *from, int n) {
-    if (threadIdx.x % 32 == 0) pl_emu_prefetch(from, n);
+static inline int pl_only_here(int v) {
+    return v;
 }
 void pl_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]);
 

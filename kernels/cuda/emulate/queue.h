@@ -19,13 +19,9 @@ void  pl_emu_zero(void *queue, void *to, size_t bytes);
 // Told of each launch as its launcher describes it (tests/cuda/standin_cuda.cc); NULL: nobody is.
 extern void (*pl_emu_on_launch)(const pl_cuda_launch *l);
 // Whether p lies in (or right behind) a block of the strict device.
-bool     pl_emu_reachable(const void *p);
-// Bytes from p to the end of the block of the strict device that it lies in; 0: in none.
-size_t   pl_emu_block_room(const void *p);
-// Bytes that kernels have asked for ahead, so far.
-uint64_t pl_emu_prefetched(void);
+bool pl_emu_reachable(const void *p);
 // Whether p is an address of mapped memory outside all of them, above 64 TiB, where programs and heaps lie: two small
 // numbers side by side look like an address lower down, and sanitizers map all of that.
-bool     pl_emu_of_host(const void *p);
+bool pl_emu_of_host(const void *p);
 
 #endif

@@ -29,7 +29,6 @@ struct pl_emu_watcher {
     // its copies but the last groups.
     void (*exchanged)(bool product);
     void (*copy_waits)(int left);
-    void (*prefetched)(const void *from, size_t bytes); // by a warp
 };
 extern const pl_emu_watcher *pl_emu_watch;
 // What is computed does not matter: products and asynchronous copies are told and left out.

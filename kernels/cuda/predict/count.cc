@@ -20,7 +20,7 @@
 
 namespace {
 constexpr int WARP = 32, MOST = 1024, BANKS = 32, SECTOR = 32, LINE = 128, PAGE = 4096, CACHED = 1024;
-enum kind : uint8_t { LOAD, STORE, SHARED_LOAD, SHARED_STORE, COPY, WAIT, ATOMIC, FENCE, AHEAD };
+enum kind : uint8_t { LOAD, STORE, SHARED_LOAD, SHARED_STORE, COPY, WAIT, ATOMIC, FENCE };
 
 struct event {
     const void *site;
@@ -259,7 +259,7 @@ void take(warp &w, const request &r) {
     const int  n = global ? sectors_of(r) : shared ? wavefronts_of(r) : 0;
     for (int how = 0; how < 2; how++) {
         clock_of &c = w.c[how];
-        c.now += global ? (n + 3) / 4 : r.e.what == AHEAD ? 1 : n;
+        c.now += global ? (n + 3) / 4 : n;
         if (r.e.what == SHARED_LOAD) c.shared = c.now + of(PL_GPU_SHARED, how);
         if (r.e.what == ATOMIC) c.now += of(PL_GPU_ATOMIC, how);
         if (r.e.what == FENCE) { // central: its own stores; pessimistic: all that is under way
@@ -409,11 +409,6 @@ const pl_emu_watcher watcher = {
     .copy_ends = [](void *, size_t) {},
     .exchanged = exchanged,
     .copy_waits = [](int left) { keep_other(WAIT, (const void *)(uintptr_t)left, 0); },
-    .prefetched =
-        [](const void *from, size_t bytes) {
-            if (skims) into->fetched += (double)bytes;
-            keep_other(AHEAD, from, bytes);
-        },
 };
 
 // Blocks by how much they do, the most first, then the least, then those halfway between ones that stand here.
@@ -483,7 +478,6 @@ void skim_some(const pl_cuda_launch *l, std::vector<int64_t> *work, bool *joins)
         std::fill(work->begin() + (ptrdiff_t)b, work->begin() + (ptrdiff_t)next, (*work)[b]);
     }
     alone = NULL;
-    into->fetched *= (double)blocks / (double)into->seen;
     if (into->far == 0) return;
     const double n = (double)into->seen, more = all_of(each / n, into->far, n, (double)blocks) / into->far;
     into->far *= more, into->written *= more, into->ahead *= more;

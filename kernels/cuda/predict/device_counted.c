@@ -69,8 +69,6 @@ typedef struct own {
     pl_cuda_state state;
     pl_cuda_fault fault;
     unsigned      ticket[2 * PL_CUDA_TICKETS];
-    const void   *followed; // the weight that was asked for, and by which launch, until it is read
-    int           asker;    // 1 + the launch
 } own;
 
 static const pl_memory memory = {
@@ -82,7 +80,6 @@ static pl_status open_counted(pl_ctx *ctx, pl_err *err) {
     o->fault = (pl_cuda_fault)PL_NO_FAULTS;
     o->state = (pl_cuda_state){.sms = (int)pl_gpu(PL_GPU_MULTIPROCESSORS, PL_CENTRAL),
                                .room = 227 << 10,
-                               .ahead_bytes = (size_t)(pl_gpu(PL_GPU_L2_BYTES, PL_CENTRAL) / 2),
                                .fault = &o->fault,
                                .ticket = o->ticket,
                                .spare = o->ticket + PL_CUDA_TICKETS,
@@ -175,30 +172,12 @@ pl_predicted_kernel *pl_counted_launch(const pl_ctx *ctx, uint64_t key, bool *ag
     return k;
 }
 
-// Who asks for weights, and who reads them then: the first and the next launch that are given their address.
-static void follow(pl_prediction *p, own *o, const pl_cuda_launch *l) {
-    const void *asked = o->state.asked;
-    bool        given = false;
-    for (int i = 0; i < l->n_args && asked; i++)
-        for (size_t at = 0; at + sizeof asked <= l->size[i]; at += sizeof asked)
-            given |= memcmp((const uint8_t *)l->arg[i] + at, &asked, sizeof asked) == 0;
-    if (!given) return;
-    if (o->followed != asked) {
-        o->followed = asked;
-        o->asker = p->launched;
-    } else {
-        p->asker[p->launched - 1] = (uint16_t)o->asker;
-        o->state.asked = o->followed = NULL;
-    }
-}
-
 void PL_CUDA(submit)(pl_ctx *ctx, const pl_cuda_launch *l) {
     own                 *o = ctx->state;
     bool                 again;
     pl_predicted_kernel *k = l->kernel ? pl_counted_launch(ctx, key_of(l), &again) : NULL;
     if (!k) return;
     recorder->way[recorder->launched - 1] = l->aside ? PL_ASIDE : l->meets ? PL_MEETS : PL_MAIN;
-    follow(recorder, o, l);
     if (again) return;
     k->blocks = (int64_t)l->grid[0] * l->grid[1] * l->grid[2];
     k->threads = (int)l->threads;

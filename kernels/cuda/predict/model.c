@@ -94,35 +94,6 @@ static double early_seconds(const pl_predicted_kernel *before, const pl_predicte
     return early + fmax(0, k->seconds[how] - gap - hidden(k, beside(before, k), idle, k->memory[how], how));
 }
 
-// Seconds that launch i takes less since another has asked for its weights; times: of the launches so far, gaps
-// included; with: what it hides itself is not there a second time.
-static double fetched_ahead(const pl_prediction *p, int i, const double *times, bool early, int how) {
-    if (!p->asker[i]) return 0;
-    const pl_predicted_kernel *k = &p->k[p->order[i]], *before = NULL;
-    const int                  from = p->asker[i] - 1;
-    const double               read = pl_gpu(PL_GPU_READ, how), gap = pl_gpu(PL_GPU_GAP, how);
-    double                     idle = 0, room = pl_gpu(PL_GPU_L2_BYTES, how);
-    const char                *limiter;
-    for (int j = from; j < i; j++) {
-        const pl_predicted_kernel *of = &p->k[p->order[j]];
-        if (p->way[j] == PL_ASIDE) continue;
-        // The asker asks behind its own bytes.
-        idle += fmax(0, times[j] - of->memory[how] - (j == from ? gap + of->c.lead[how] : 0));
-        room -= of->c.far;
-        before = of;
-    }
-    const double came = fmax(0, fmin(fmin(p->k[p->order[from]].c.fetched, room), idle * read));
-    const double spared = fmin(came / read, k->memory[how]);
-    double       less = k->seconds[how] - gap - busy_seconds(k, spared, how, &limiter);
-    if (!early || !k->early || !before) return less;
-    // With less of memory's time free before it, and less to hide.
-    const double starts = pl_gpu(PL_GPU_EARLY_GAP, how);
-    const double free = starts + fmax(0, before->seconds[how] - gap - before->memory[how]);
-    const double share = beside(before, k), was = hidden(k, share, free, k->memory[how], how);
-    const double now = hidden(k, share, fmin(free, fmax(0, idle - spared)), k->memory[how] - spared, how);
-    return less - (was - now);
-}
-
 static bool fills(const pl_predicted_kernel *k) {
     return (double)k->blocks >= pl_gpu(PL_GPU_MULTIPROCESSORS, PL_CENTRAL) * resident(k);
 }
@@ -164,24 +135,19 @@ void pl_predict_sequence(pl_prediction *p) {
     for (int how = 0; how < 2; how++) {
         const pl_predicted_kernel *before = NULL;
         bool                       branched = false;
-        static double              times[2][PL_PREDICT_LAUNCHES]; // in turn, early
         p->seconds[how] = p->early_seconds[how] = 0;
         for (int i = 0; i < p->n; i++)
-            p->k[i].turn_seconds[how] = p->k[i].early_seconds[how] = 0;
+            p->k[i].early_seconds[how] = 0;
         for (int i = 0; i < p->launched; i++) {
             pl_predicted_kernel *k = &p->k[p->order[i]];
-            times[0][i] = k->seconds[how] - fetched_ahead(p, i, times[0], false, how);
-            p->seconds[how] += times[0][i];
-            k->turn_seconds[how] += times[0][i];
+            p->seconds[how] += k->seconds[how];
             if (p->way[i] == PL_ASIDE) {
                 if (!branched) p->early_seconds[how] += branch_seconds(p, i, how);
                 branched = true;
                 continue;
             }
             if (p->way[i] == PL_MEETS) branched = false;
-            const double t =
-                early_seconds(p->way[i] == PL_MEETS ? NULL : before, k, how) - fetched_ahead(p, i, times[1], true, how);
-            times[1][i] = t;
+            const double t = early_seconds(p->way[i] == PL_MEETS ? NULL : before, k, how);
             p->early_seconds[how] += t;
             k->early_seconds[how] += t;
             before = k;

@@ -40,12 +40,6 @@
 // Launches that may start early (state.h) have a second time: a shorter gap, and of what they ask of memory before they
 // wait for the launch before them so much is hidden as memory had nothing to do in that one, on multiprocessors that
 // have room for both.
-// What a launch asks into the L2 for one behind it (kernels/cuda/ahead.cuh) comes while memory has nothing else to do
-// from it up to that one, at READ, and stays there as far as the L2 has room beside what those between bring: of so
-// many bytes that launch needs the L2 alone, and memory's time is not there a second time for what it would hide
-// itself. That an idle memory can bring what is read later into the L2 has been measured (arXiv 2504.06319, of keys
-// and values, on an H20). A rule for where time goes, not a constant: READ and L2_BYTES, whose low end is half a
-// cache, bound it.
 // In this second time a branch (state.h) runs beside the launches between its fork and its join, while they leave room:
 // while neither the one that runs nor the next, if that starts early, fills all multiprocessors. What of the branch
 // finds no time there comes before the launch that waits for it; what does still takes memory's time for its bytes.
@@ -73,7 +67,6 @@ typedef struct pl_counted {
     double  requests, sectors;              // of global memory by warps
     double  shared, wavefronts;             // requests of shared memory
     double  far, written, ahead;            // bytes from and to memory; of these written; asked for before it waits
-    double  fetched;                        // bytes that it asks into the L2 for a launch behind it
     double  copied, split;                  // bytes of copies of 16 from memory; of these in parts of lines
     double  products;                       // of tensor cores: m16n8k16
     double  warpgroup, exponentials;        // flops by wgmma, exponentials: of launches that are described, not counted
@@ -94,7 +87,6 @@ typedef struct pl_predicted_kernel {
     bool        early; // may start early
     pl_counted  c;
     double      seconds[2];       // of one launch by itself, the gap before it included
-    double      turn_seconds[2];  // of all its launches one after another, weights that were asked for ahead in place
     double      early_seconds[2]; // of all its launches where they start early
     double      memory[2];        // of these, memory is busy
     const char *limiter;          // central: "memory", "L2", "rounds", "shared memory", "tensor cores", "launch" ...
@@ -110,7 +102,6 @@ typedef struct pl_prediction {
     int64_t             left;                       // launches beyond the tables
     uint16_t            order[PL_PREDICT_LAUNCHES]; // which kernel each launch is
     uint8_t             way[PL_PREDICT_LAUNCHES];   // pl_predicted_way
-    uint16_t            asker[PL_PREDICT_LAUNCHES]; // 1 + the launch that asked for its weights; 0: none did
     int                 launched;
     double              seconds[2], early_seconds[2]; // one after another; each as early as it may, branches beside
 } pl_prediction;
@@ -141,7 +132,7 @@ void              pl_predict_begin(pl_prediction *p);
 void              pl_predict_end(pl_prediction *p);
 // The model of a launch, alone: sets seconds, memory, limiter and bytes.
 void              pl_predict_kernel(pl_predicted_kernel *k);
-// That of launches in order, out of their kernels' (turn_seconds and early_seconds).
+// That of launches in order, out of their kernels' (and of these early_seconds).
 void              pl_predict_sequence(pl_prediction *p);
 
 #ifdef __cplusplus
