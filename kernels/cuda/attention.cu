@@ -429,73 +429,99 @@ static __device__ __forceinline__ void keep_state(const few_room<CHUNKS, KV> &ro
 
 // ---- the second launch: branches, then parts in order ---------------------------------------------------------------
 
-// Grid: key heads times runs of their query heads, rows.
+// A row's groups and parts.
+struct extent {
+    int keys, first, groups, run, parts, first_part; // first: key that it sees
+};
+static __device__ __forceinline__ extent extent_of(const cached &a, const pl_kvrow &r) {
+    const int n = keys_of(r), first = first_of(a, r), groups = groups_of(n), run = run_of(groups);
+    return extent{n, first, groups, run, parts_of(groups, run), first / PL_WARP >> run};
+}
+
+// The groups of row m that the first launch has not taken.
 template <int CHUNKS, typename KV>
-static __global__ void __launch_bounds__(THREADS, CHUNKS <= 4 ? 3 : 2) finish_kernel(cached a) {
-    pl_previous_done();
-    __shared__ int   keys[FEW], from_key[FEW];
-    __shared__ float weight[WARPS][PARTS], part_sum[WARPS][PARTS];
-    const int        me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP, m = (int)blockIdx.y;
-    const pl_kvrow   r = a.row[m];
-    const queries    b = queries_of(a, (int)blockIdx.x, m, 1);
-    const int        n = keys_of(r), groups = groups_of(n), shared = groups_of(shared_keys_of(a, r));
-    const int        run = run_of(groups), parts = parts_of(groups, run);
-    const int        first = first_of(a, r), first_part = first / PL_WARP >> run;
-    if (shared < groups) {
-        few_room<CHUNKS, KV> &room = *(few_room<CHUNKS, KV> *)pl_dynamic_shared();
-        for (int i = me; i < FEW; i += THREADS)
-            keys[i] = n, from_key[i] = first;
-        take_queries<CHUNKS, KV, THREADS>(room.q, a, b, 0, me);
-        // All of it is there behind start_state's barrier.
-        for (int p = shared >> run > first_part ? shared >> run : first_part; p < parts; p++) {
-            const int begin = p << run, end = (p + 1) << run, g1 = end < groups ? end : groups;
-            int       g0 = begin > shared ? begin : shared;
-            start_state(room, a, b, g0 > begin ? p : -1);
-            if (g0 < first / PL_WARP) g0 = first / PL_WARP;
-            fold_groups(a, room, r, b.kv_head, keys, from_key, b.heads, n, g0, g1);
-            keep_state(room, a, b, p);
-        }
+static __device__ __forceinline__ void fold_branch(const cached &a, int m, const queries &b, int *keys, int *from_key) {
+    const pl_kvrow &r = a.row[m];
+    const int       shared = groups_of(shared_keys_of(a, r));
+    const extent    x = extent_of(a, r);
+    if (shared >= x.groups) return;
+    few_room<CHUNKS, KV> &room = *(few_room<CHUNKS, KV> *)pl_dynamic_shared();
+    for (int i = (int)threadIdx.x; i < FEW; i += THREADS)
+        keys[i] = x.keys, from_key[i] = x.first;
+    take_queries<CHUNKS, KV, THREADS>(room.q, a, b, 0, (int)threadIdx.x);
+    // All of it is there behind start_state's barrier.
+    for (int p = shared >> x.run > x.first_part ? shared >> x.run : x.first_part; p < x.parts; p++) {
+        const int begin = p << x.run, end = (p + 1) << x.run, g1 = end < x.groups ? end : x.groups;
+        int       g0 = begin > shared ? begin : shared;
+        start_state(room, a, b, g0 > begin ? p : -1);
+        if (g0 < x.first / PL_WARP) g0 = x.first / PL_WARP;
+        fold_groups(a, room, r, b.kv_head, keys, from_key, b.heads, x.keys, g0, g1);
+        keep_state(room, a, b, p);
     }
-    // A warp for each query: the parts' weights, then their sum.
-    const bool wide = a.hd % 4 == 0 && (uintptr_t)a.o % sizeof(float4) == 0;
-    for (int i = warp; i < b.heads; i += WARPS) {
+}
+
+// Row m's parts in order, a warp for each query: their weights, then their sum. weight, part_sum: [PARTS], the warp's.
+static __device__ __forceinline__ void add_parts(const cached &a, int m, const queries &b, float *weight,
+                                                 float *part_sum) {
+    const int    lane = (int)threadIdx.x % PL_WARP, each = part_floats(a.hd);
+    const extent x = extent_of(a, a.row[m]);
+    const bool   wide = a.hd % 4 == 0 && (uintptr_t)a.o % sizeof(float4) == 0;
+    for (int i = (int)threadIdx.x / PL_WARP; i < b.heads; i += WARPS) {
         const float *from = part_of(a, m, b.head0 + i, 0);
-        const int    each = part_floats(a.hd);
         float        max = -INFINITY;
-        for (int p = first_part + lane; p < parts; p += PL_WARP) {
+        for (int p = x.first_part + lane; p < x.parts; p += PL_WARP) {
             const float2 v = *(const float2 *)(from + p * each);
             max = fmaxf(max, v.x);
-            weight[warp][p] = v.x, part_sum[warp][p] = v.y;
+            weight[p] = v.x, part_sum[p] = v.y;
         }
         max = pl_warp_max(max);
-        for (int p = first_part + lane; p < parts; p += PL_WARP)
-            weight[warp][p] = expf(weight[warp][p] - max);
+        for (int p = x.first_part + lane; p < x.parts; p += PL_WARP)
+            weight[p] = expf(weight[p] - max);
         __syncwarp();
         for (int d = 4 * lane; d < a.hd; d += 4 * PL_WARP) { // parts have room for whole fours
             float4 o = {0, 0, 0, 0};
             float  total = 0;
 #pragma unroll 8
-            for (int p = first_part; p < parts; p++) {
+            for (int p = x.first_part; p < x.parts; p++) {
                 const float4 v = *(const float4 *)(from + p * each + VALUES + d);
-                const float  w = weight[warp][p];
-                total = fmaf(part_sum[warp][p], w, total);
+                const float  w = weight[p];
+                total = fmaf(part_sum[p], w, total);
                 o.x = fmaf(v.x, w, o.x), o.y = fmaf(v.y, w, o.y), o.z = fmaf(v.z, w, o.z), o.w = fmaf(v.w, w, o.w);
             }
-            const float   v[4] = {o.x / total, o.y / total, o.z / total, o.w / total};
+            float4 v = {o.x / total, o.y / total, o.z / total, o.w / total};
+            if (x.parts == 0) v = float4{0, 0, 0, 0};
             const int64_t column = (int64_t)(b.head0 + i) * a.hd + d;
             float        *to = a.o + (int64_t)m * a.nh * a.hd + column;
             if (wide) {
-                *(float4 *)to = parts ? float4{v[0], v[1], v[2], v[3]} : float4{0, 0, 0, 0};
-                pl_put_four(a.rounding, a.first + m, column, *(const float4 *)to);
+                *(float4 *)to = v;
+                pl_put_four(a.rounding, a.first + m, column, v);
                 continue;
             }
+            const float one[4] = {v.x, v.y, v.z, v.w};
             for (int k = 0; k < 4 && d + k < a.hd; k++) {
-                to[k] = parts ? v[k] : 0;
-                a.rounding.put(a.first + m, column + k, to[k]);
+                to[k] = one[k];
+                a.rounding.put(a.first + m, column + k, one[k]);
             }
         }
         __syncwarp(); // the weights have been read
     }
+}
+
+// Blocks of a multiprocessor, as many as leave registers enough: each waits for memory most of its time.
+template <int CHUNKS, typename KV>
+constexpr int finish_resident = CHUNKS > 4                         ? 2
+                                : CHUNKS == 4 && pl_group_half<KV> ? 3
+                                                                   : 4;
+
+// Grid: key heads times runs of their query heads, rows. Nothing but m is kept from one half to the other.
+template <int CHUNKS, typename KV>
+static __global__ void __launch_bounds__(THREADS, finish_resident<CHUNKS, KV>) finish_kernel(cached a) {
+    pl_previous_done();
+    __shared__ int   keys[FEW], from_key[FEW];
+    __shared__ float weight[WARPS][PARTS], part_sum[WARPS][PARTS];
+    const int        m = (int)blockIdx.y, again = pl_only_here(m), warp = (int)threadIdx.x / PL_WARP;
+    fold_branch<CHUNKS, KV>(a, m, queries_of(a, (int)blockIdx.x, m, 1), keys, from_key);
+    add_parts(a, again, queries_of(a, (int)blockIdx.x, again, 1), weight[warp], part_sum[warp]);
 }
 
 // ---- launching ------------------------------------------------------------------------------------------------------

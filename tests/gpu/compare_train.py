@@ -166,6 +166,14 @@ def own_step(a, head):
     return said["step"][0]["seconds"], used.most if used else math.nan
 
 
+def told(a, head, who, seconds, peak):
+    """Prints a result as soon as it is there; its line of measured.csv."""
+    room = f", peak {peak / 2**30:.2f} GiB" if math.isfinite(peak) else ""
+    print(f"{head:16s} {who:9s} {a.rows / seconds:10.1f} tokens/s, {seconds * 1e3:9.2f} ms a step{room}", flush=True)
+    taken = f"{peak:.0f}" if math.isfinite(peak) else ""
+    return f"train eagle3 {head} K{a.unroll} {who} (bytes: peak),{a.rows},{seconds:.4e},{taken},,"
+
+
 def main():
     a = parse()
     s = tm.SHAPES[a.shape]
@@ -178,21 +186,18 @@ def main():
         own = own_step(a, head)
         if own:
             both["paceline"] = own
+            lines.append(told(a, head, "paceline", *own))
         compiled = a.compile or where.startswith("cuda")
         for attempt in [True, False] if compiled else [False]:  # where it does not compile, it is told and runs eagerly
             try:
                 both["PyTorch"] = torch_step(a, s, head, where, attempt)
+                lines.append(told(a, head, "PyTorch", *both["PyTorch"]))
                 break
             except RuntimeError as e:  # out of memory among them
                 print(f"{head}: PyTorch{', compiled' * attempt}: {str(e).splitlines()[0]}")
             finally:
                 if where.startswith("cuda"):
                     torch.cuda.empty_cache()
-        for who, (seconds, peak) in both.items():
-            room = f", peak {peak / 2**30:.2f} GiB" if math.isfinite(peak) else ""
-            print(f"{head:16s} {who:9s} {a.rows / seconds:10.1f} tokens/s, {seconds * 1e3:9.2f} ms a step{room}")
-            taken = f"{peak:.0f}" if math.isfinite(peak) else ""
-            lines.append(f"train eagle3 {head} K{a.unroll} {who} (bytes: peak),{a.rows},{seconds:.4e},{taken},,")
         if len(both) == 2:
             (mine, room), (theirs, their_room) = both["paceline"], both["PyTorch"]
             room = f", with {room / their_room:.2f} of the memory" if math.isfinite(room) else ""
