@@ -15,7 +15,7 @@
 #include "kernels/cuda/rounded.cuh"
 
 constexpr int PARTS = 32;   // of one row, at most
-constexpr int RUN_BITS = 0; // 1 group of a part, at least: of one row's keys some for all multiprocessors
+constexpr int RUN_BITS = 1; // 2 groups of a part, at least: some for all multiprocessors, and of 60 rows few to add
 constexpr int ROWS = 64;    // of one launch: bounds the parts' memory
 constexpr int MOST_HD = 256;
 constexpr int FEW = PL_GROUP_QUERIES; // queries of a warp, at most; of a block that takes few
@@ -30,12 +30,14 @@ struct cached {
     int64_t         width;    // elements of a row of q
     int64_t         paths;    // from where the rows say that paths lie to where they are read, bytes
     int             rows, nh, nkv, hd, heads, tile; // heads: of a key head that a block takes, rows of a block
-    int             per_kv, runs, by_heads;         // query heads of a key head; blocks that share them; see row_of
+    int             per_kv, by_heads;               // query heads of a key head; see row_of
     float           scale, cap;
     int             window;
     int             first; // of the op's rows, the launch's first
     pl_rounding     rounding;
 };
+static_assert(sizeof(cached) == 6 * 8 + 12 * 4 + sizeof(pl_rounding),
+              "no padding: launches are compared by their bytes");
 
 // Groups of a part, for a row of that many: a power of two, as bits. Nothing here divides by what the compiler does not
 // know: a division is some 25 instructions, and a block of few queries has one warp for each scheduler, to which an
@@ -100,8 +102,9 @@ static __device__ __forceinline__ int row_of(const cached &a, int i) {
     return i * a.by_heads >> BY_BITS;
 }
 static __device__ __forceinline__ queries queries_of(const cached &a, int which, int row0, int rows) {
-    const int kv_head = a.runs == 1 ? which : which / a.runs, first = (which - kv_head * a.runs) * a.heads;
-    const int left = a.per_kv - first;
+    if (a.heads == a.per_kv) return queries{which, which * a.per_kv, a.heads, row0, rows};
+    const int runs = (a.per_kv + a.heads - 1) / a.heads, kv_head = which / runs;
+    const int first = (which - kv_head * runs) * a.heads, left = a.per_kv - first;
     return queries{kv_head, kv_head * a.per_kv + first, left < a.heads ? left : a.heads, row0, rows};
 }
 
@@ -545,14 +548,14 @@ template <int CHUNKS, typename KV> static void forward_of(pl_ctx *ctx, cached a,
     const int    per_kv = a.nh / a.nkv;
     const size_t room = pl_cuda_state_of(ctx)->room, fixed = 8192; // of static shared memory, at most
     a.heads = per_kv < FEW ? per_kv : FEW;
-    a.per_kv = per_kv, a.runs = (int)pl_ceil_div(per_kv, a.heads);
+    a.per_kv = per_kv;
     a.by_heads = (int)pl_ceil_div(1 << BY_BITS, a.heads);
     a.tile = tile_rows(on_host, a.rows, TILE / a.heads);
     // Half a block's worth of many is done sooner by twice as many blocks of few.
     const bool many = a.tile * a.heads > TILE / 2 && sizeof(many_room) + fixed <= room;
     if (!many) a.tile = tile_rows(on_host, a.rows, FEW / a.heads);
     // About as many blocks as have room at a time: lengths do not show, and none is there for nothing but to end.
-    const int64_t heads = a.nkv * a.runs, shares = many ? tile_shares<CHUNKS, true> : 1;
+    const int64_t heads = a.nkv * pl_ceil_div(per_kv, a.heads), shares = many ? tile_shares<CHUNKS, true> : 1;
     const int64_t others = heads * shares * pl_ceil_div(a.rows, a.tile);
     const int64_t at_once = pl_cuda_state_of(ctx)->sms * (many || CHUNKS > 4 ? 2 : 3) / others;
     pl_grid grid(at_once < 1 ? 1 : at_once < PARTS ? at_once : PARTS, heads * shares, pl_ceil_div(a.rows, a.tile));
