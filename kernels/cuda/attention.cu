@@ -84,9 +84,10 @@ static __device__ __forceinline__ void fold_factors(float *max, float *sum, floa
     *max = to;
 }
 
+// Of a part its values begin there, by fours as pl_group_fours counts them: a query's lanes then write 64 bytes at a time.
 constexpr int                            VALUES = 4; // a piece of 16 bytes starts there
 static __host__ __device__ constexpr int part_floats(int hd) {
-    return VALUES + (hd + 3) / 4 * 4;
+    return VALUES + (hd + 63) / 64 * 64;
 }
 static __device__ __forceinline__ float *part_of(const cached &a, int m, int head, int part) {
     return a.part + (((int64_t)m * a.nh + head) * PARTS + part) * part_floats(a.hd);
@@ -296,8 +297,8 @@ static __device__ __forceinline__ void tile_parts(const cached &a, tile_room<CHU
             }
 #pragma unroll
             for (int c = 0; c < HELD; c += 2)
-                pl_group_fours<KV>(c0 + c, o[c / 2], [&](int i, int d, const float4 &v) {
-                    if (in[i] && d0 + d < a.hd) *(float4 *)(to[i] + VALUES + d0 + d) = v;
+                pl_group_fours<KV>(c0 + c, o[c / 2], [&](int i, int d, int f, const float4 &v) {
+                    if (in[i] && d0 + d < a.hd) *(float4 *)(to[i] + VALUES + d0 + 4 * f) = v;
                 });
 #pragma unroll
             for (int i = 0; i < 2; i++)
@@ -378,7 +379,7 @@ static __device__ __forceinline__ void fold_groups(const cached &a, few_room<CHU
             pl_group_share(room.q, room.keys, room.values, seen, a.scale, a.cap, max, sum, 0, CHUNKS,
                            [&](int c, const float o[2][4][4]) {
                                if (c == 0) __syncwarp(); // the keys have been read
-                               pl_group_fours<KV>(c, o, [&](int i, int d, const float4 &v) {
+                               pl_group_fours<KV>(c, o, [&](int i, int d, int, const float4 &v) {
                                    if (first + 8 * i < n) *(float4 *)&share[(first + 8 * i) * WIDTH + d] = v;
                                });
                            });
@@ -411,7 +412,7 @@ static __device__ __forceinline__ void start_state(few_room<CHUNKS, KV> &room, c
     for (int e = (int)threadIdx.x; e < b.heads * WIDTH; e += THREADS) {
         const int    i = e / WIDTH, d = e % WIDTH;
         const float *from = part >= 0 ? part_of(a, b.row0, b.head0 + i, part) : NULL;
-        room.o[e] = from && d < a.hd ? from[VALUES + d] : 0;
+        room.o[e] = from && d < a.hd ? from[VALUES + pl_group_place<KV>(d)] : 0;
         if (d == 0) room.max[i] = from ? from[0] : -INFINITY, room.sum[i] = from ? from[1] : 0;
     }
     __syncthreads();
@@ -424,7 +425,7 @@ static __device__ __forceinline__ void keep_state(const few_room<CHUNKS, KV> &ro
         const int i = e / WIDTH, d = e % WIDTH;
         if (d >= a.hd) continue;
         float *to = part_of(a, b.row0, b.head0 + i, part);
-        to[VALUES + d] = room.o[e];
+        to[VALUES + pl_group_place<KV>(d)] = room.o[e];
         if (d == 0) to[0] = room.max[i], to[1] = room.sum[i];
     }
     __syncthreads();
@@ -464,6 +465,7 @@ static __device__ __forceinline__ void fold_branch(const cached &a, int m, const
 }
 
 // Row m's parts in order, a warp for each query: their weights, then their sum. weight, part_sum: [PARTS], the warp's.
+template <typename KV>
 static __device__ __forceinline__ void add_parts(const cached &a, int m, const queries &b, float *weight,
                                                  float *part_sum) {
     const int    lane = (int)threadIdx.x % PL_WARP, each = part_floats(a.hd);
@@ -481,12 +483,14 @@ static __device__ __forceinline__ void add_parts(const cached &a, int m, const q
         for (int p = x.first_part + lane; p < x.parts; p += PL_WARP)
             weight[p] = expf(weight[p] - max);
         __syncwarp();
-        for (int d = 4 * lane; d < a.hd; d += 4 * PL_WARP) { // parts have room for whole fours
-            float4 o = {0, 0, 0, 0};
-            float  total = 0;
+        for (int f = lane; 4 * f < each - VALUES; f += PL_WARP) {
+            const int d = pl_group_four<KV>(f);
+            float4    o = {0, 0, 0, 0};
+            float     total = 0;
+            if (d >= a.hd) continue;
 #pragma unroll 8
             for (int p = x.first_part; p < x.parts; p++) {
-                const float4 v = *(const float4 *)(from + p * each + VALUES + d);
+                const float4 v = *(const float4 *)(from + p * each + VALUES + 4 * f);
                 const float  w = weight[p];
                 total = fmaf(part_sum[p], w, total);
                 o.x = fmaf(v.x, w, o.x), o.y = fmaf(v.y, w, o.y), o.z = fmaf(v.z, w, o.z), o.w = fmaf(v.w, w, o.w);
@@ -524,7 +528,7 @@ static __global__ void __launch_bounds__(THREADS, finish_resident<CHUNKS, KV>) f
     __shared__ float weight[WARPS][PARTS], part_sum[WARPS][PARTS];
     const int        m = (int)blockIdx.y, again = pl_only_here(m), warp = (int)threadIdx.x / PL_WARP;
     fold_branch<CHUNKS, KV>(a, m, queries_of(a, (int)blockIdx.x, m, 1), keys, from_key);
-    add_parts(a, again, queries_of(a, (int)blockIdx.x, again, 1), weight[warp], part_sum[warp]);
+    add_parts<KV>(a, again, queries_of(a, (int)blockIdx.x, again, 1), weight[warp], part_sum[warp]);
 }
 
 // ---- launching ------------------------------------------------------------------------------------------------------

@@ -400,8 +400,8 @@ pl_group_share(const pl_group_queries<CHUNKS> &q, const pl_group_tile<CHUNKS, KV
     }
 }
 
-// Calls to(i, d, four floats) for the elements d .. d + 3 that o, as emit has it for chunks c and c + 1, holds of query
-// i.
+// Calls to(i, d, f, four floats) for the elements d .. d + 3 that o, as emit has it for chunks c and c + 1, holds of query
+// i. f counts fours so that those of a query's four lanes at a time are neighbours.
 template <typename KV, typename To>
 static __device__ __forceinline__ void pl_group_fours(int c, const float o[2][4][4], To to) {
     const int t = (int)threadIdx.x % 4;
@@ -412,7 +412,18 @@ static __device__ __forceinline__ void pl_group_fours(int c, const float o[2][4]
 #pragma unroll
             for (int e = 0; e < 2; e++)
                 to(i, pl_group_half<KV> ? 32 * c + 16 * t + 8 * e + 4 * k : 32 * (c + k) + 8 * t + 4 * e,
+                   8 * c + 8 * k + 4 * e + t,
                    float4{o[k][0][2 * i + e], o[k][1][2 * i + e], o[k][2][2 * i + e], o[k][3][2 * i + e]});
+}
+// The first of the four elements that it calls f; and f of element d, times four, with d's place among the four.
+template <typename KV> static __device__ __forceinline__ int pl_group_four(int f) {
+    const int c = f / 16 * 64, k = f / 8 % 2, e = f / 4 % 2, t = f % 4;
+    return c + (pl_group_half<KV> ? 16 * t + 8 * e + 4 * k : 32 * k + 8 * t + 4 * e);
+}
+template <typename KV> static __device__ __forceinline__ int pl_group_place(int d) {
+    const int c = d / 64 * 64, t = d / (pl_group_half<KV> ? 16 : 8) % 4;
+    const int k = d / (pl_group_half<KV> ? 4 : 32) % 2, e = d / (pl_group_half<KV> ? 8 : 4) % 2;
+    return c + 32 * k + 16 * e + 4 * t + d % 4;
 }
 
 #endif
