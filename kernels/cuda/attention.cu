@@ -64,7 +64,8 @@ static __device__ __forceinline__ int first_of(const cached &a, const pl_kvrow &
 static __device__ __forceinline__ const int32_t *path_of(const cached &a, const pl_kvrow &r) {
     return r.path ? (const int32_t *)((uintptr_t)r.path + (uintptr_t)a.paths) : NULL;
 }
-// Keys that the first launch takes: all where each lies at its position, else whole groups of committed ones. By a warp.
+// Keys that the first launch takes: all where each lies at its position, else whole groups of committed ones. By a
+// warp.
 static __device__ __forceinline__ int shared_keys_of(const cached &a, const pl_kvrow &r) {
     const int32_t *path = path_of(a, r);
     bool           away = false;
@@ -84,7 +85,8 @@ static __device__ __forceinline__ void fold_factors(float *max, float *sum, floa
     *max = to;
 }
 
-// Of a part its values begin there, by fours as pl_group_fours counts them: a query's lanes then write 64 bytes at a time.
+// Of a part its values begin there, by fours as pl_group_fours counts them: a query's lanes then write 64 bytes at a
+// time.
 constexpr int                            VALUES = 4; // a piece of 16 bytes starts there
 static __host__ __device__ constexpr int part_floats(int hd) {
     return VALUES + (hd + 63) / 64 * 64;
@@ -93,8 +95,8 @@ static __device__ __forceinline__ float *part_of(const cached &a, int m, int hea
     return a.part + (((int64_t)m * a.nh + head) * PARTS + part) * part_floats(a.hd);
 }
 
-// Query i of a block is head first + i % heads of row row0 + i / heads. by_heads: 2^12 / heads rounded up, which is exact
-// for i < TILE and heads <= FEW.
+// Query i of a block is head first + i % heads of row row0 + i / heads. by_heads: 2^12 / heads rounded up, which is
+// exact for i < TILE and heads <= FEW.
 struct queries {
     int kv_head, head0, heads, row0, rows;
 };
@@ -311,8 +313,8 @@ static __device__ __forceinline__ void tile_parts(const cached &a, tile_room<CHU
 }
 
 // Two blocks and more share a multiprocessor: while one waits for keys, or turns them into pairs, the other computes.
-// Grid: shares of the parts, which each takes in a row; key heads times runs of their query heads, times shares of their
-// values; tiles of rows.
+// Grid: shares of the parts, which each takes in a row; key heads times runs of their query heads, times shares of
+// their values; tiles of rows.
 template <int CHUNKS, typename KV, bool MANY>
 static __global__ void __launch_bounds__(THREADS, MANY || CHUNKS != 4 ? 2 : 3) tile_kernel(cached a) {
     pl_previous_done();

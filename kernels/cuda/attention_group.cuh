@@ -400,8 +400,8 @@ pl_group_share(const pl_group_queries<CHUNKS> &q, const pl_group_tile<CHUNKS, KV
     }
 }
 
-// Calls to(i, d, f, four floats) for the elements d .. d + 3 that o, as emit has it for chunks c and c + 1, holds of query
-// i. f counts fours so that those of a query's four lanes at a time are neighbours.
+// Calls to(i, d, f, four floats) for the elements d .. d + 3 that o, as emit has it for chunks c and c + 1, holds of
+// query i. f counts fours so that those of a query's four lanes at a time are neighbours.
 template <typename KV, typename To>
 static __device__ __forceinline__ void pl_group_fours(int c, const float o[2][4][4], To to) {
     const int t = (int)threadIdx.x % 4;

@@ -15,9 +15,10 @@
 // long as x is permuted alike: lane 4g + t takes pairs 2t and 2t + 1 of rows 4g..4g+3, 16 bytes each, registers of
 // products as they are.
 //
-// A warp is one chain of a panel, and reads the tiles that it has copied. Chains of up to 8 rows of x (pl_stream_few) are
-// added through shared memory while the next unit's first tiles are multiplied. More rows (pl_stream_rows) leave too many
-// sums for that: they are passed on in rounds, a part of each chain's at a time, and each warp adds a quarter of them.
+// A warp is one chain of a panel, and reads the tiles that it has copied. Chains of up to 8 rows of x (pl_stream_few)
+// are added through shared memory while the next unit's first tiles are multiplied. More rows (pl_stream_rows) leave
+// too many sums for that: they are passed on in rounds, a part of each chain's at a time, and each warp adds a quarter
+// of them.
 //
 // F32: one fma chain per output, k ascending: the bits of the CPU's kernels.
 #ifndef PL_CUDA_PANEL_CUH
@@ -253,9 +254,9 @@ struct pl_panel_source {
     template <int r> static __device__ __forceinline__ void pairs(uint32_t a[4], const uint4 v[4]) {
         a[0] = word<r>(v[0]), a[1] = word<r>(v[1]), a[2] = word<r>(v[2]), a[3] = word<r>(v[3]);
     }
-    // Product r of many rows, of what lies at to[place(lane)]: rows 32 (r / 2) + 4g + 2p and the one after, p = r % 2 or
-    // the other. Two loads of 8 bytes are its registers in their order (to bring 16 bytes into it takes as many moves as
-    // products have registers, for each of them), and half a warp's meet no bank twice.
+    // Product r of many rows, of what lies at to[place(lane)]: rows 32 (r / 2) + 4g + 2p and the one after, p = r % 2
+    // or the other. Two loads of 8 bytes are its registers in their order (to bring 16 bytes into it takes as many
+    // moves as products have registers, for each of them), and half a warp's meet no bank twice.
     static __device__ __forceinline__ bool swapped(int g) {
         return g / 2 % 2;
     }
