@@ -39,9 +39,9 @@ struct cached {
 static_assert(sizeof(cached) == 6 * 8 + 12 * 4 + sizeof(pl_rounding),
               "no padding: launches are compared by their bytes");
 
-// Groups of a part, for a row of that many: a power of two, as bits. Nothing here divides by what the compiler does not
-// know: a division is some 25 instructions, and a block of few queries has one warp for each scheduler, to which an
-// instruction takes five cycles and more.
+// Groups of a part, for a row of that many: a power of two, as bits. Next to nothing here divides by what the compiler
+// does not know: a division is some 25 instructions, and a block of few queries has one warp for each scheduler, to
+// which an instruction takes five cycles and more.
 static __device__ __forceinline__ int parts_of(int groups, int run) {
     return (groups + (1 << run) - 1) >> run;
 }
@@ -165,34 +165,17 @@ static __device__ __forceinline__ void look(sight &s, const cached &a, const que
         s.keys[i] = 0, s.first[i] = 0, s.run[i] = RUN_BITS;
     __syncthreads();
 }
-// Over queries first .. first + n - 1 that see any keys and whose parts are runs of that many groups (as bits; -1: of
-// any number), by a warp: the longest run, the shortest, the most keys, and the first group that any of them sees.
+// Whether a query sees any keys and its parts are runs of that many groups (as bits; ANY: of any number).
+constexpr int                          ANY = -1;
 static __device__ __forceinline__ bool counts(const sight &s, int i, int run) {
-    return s.keys[i] > 0 && (run < 0 || s.run[i] == run);
+    return s.keys[i] > 0 && (run == ANY || s.run[i] == run);
 }
-static __device__ __forceinline__ int longest_run(const sight &s, int n) {
-    int most = 0;
-    for (int i = (int)threadIdx.x % PL_WARP; i < n; i += PL_WARP)
-        most = counts(s, i, -1) && s.run[i] > most ? s.run[i] : most;
-    return pl_warp_max(most);
-}
-static __device__ __forceinline__ int shortest_run(const sight &s, int n) {
+// The most that of(i) is for these among queries first .. first + n - 1, by a warp; far below zero where none is.
+template <typename Of> static __device__ __forceinline__ int most_of(const sight &s, int first, int n, int run, Of of) {
     int most = -(1 << 30);
-    for (int i = (int)threadIdx.x % PL_WARP; i < n; i += PL_WARP)
-        most = counts(s, i, -1) && -s.run[i] > most ? -s.run[i] : most;
-    return -pl_warp_max(most);
-}
-static __device__ __forceinline__ int most_keys(const sight &s, int first, int n, int run) {
-    int most = 0;
     for (int i = first + (int)threadIdx.x % PL_WARP; i < first + n; i += PL_WARP)
-        most = counts(s, i, run) && s.keys[i] > most ? s.keys[i] : most;
+        most = counts(s, i, run) && of(i) > most ? of(i) : most;
     return pl_warp_max(most);
-}
-static __device__ __forceinline__ int first_group(const sight &s, int n, int run) {
-    int most = -(1 << 30);
-    for (int i = (int)threadIdx.x % PL_WARP; i < n; i += PL_WARP)
-        most = counts(s, i, run) && -s.first[i] > most ? -s.first[i] : most;
-    return -pl_warp_max(most) / PL_WARP;
 }
 // Whether query i has parts that are runs of that many groups and sees keys of this one.
 static __device__ __forceinline__ bool is_in(const sight &s, int i, int run, int part) {
@@ -325,20 +308,22 @@ static __global__ void __launch_bounds__(THREADS, MANY || CHUNKS != 4 ? 2 : 3) t
     const queries b = queries_of(a, (int)blockIdx.y / shares, row0, rows);
     constexpr int ALL = tile_queries<MANY>, OWN = tile_chunks<CHUNKS, MANY>;
     look(room.s, a, b, ALL);
-    const int least = shortest_run(room.s, ALL), most = longest_run(room.s, ALL);
+    const sight &s = room.s;
+    auto         runs = [&](int i) { return s.run[i]; };
+    auto         keys = [&](int i) { return s.keys[i]; };
+    const int least = -most_of(s, 0, ALL, ANY, [&](int i) { return -s.run[i]; }), most = most_of(s, 0, ALL, ANY, runs);
     bool      taken = false;
     for (int run = least; run <= most; run++) {
-        const int end = most_keys(room.s, 0, ALL, run), first = first_group(room.s, ALL, run) >> run;
-        const int parts = parts_of(groups_of(end), run), blocks = (int)gridDim.x < parts ? (int)gridDim.x : parts;
-        if ((int)blockIdx.x >= blocks) continue;
-        const int each = parts / blocks, more = parts - each * blocks,
-                  before = (int)blockIdx.x < more ? (int)blockIdx.x : more;
-        const int part0 = (int)blockIdx.x * each + before, part1 = part0 + each + ((int)blockIdx.x < more);
-        const int g0 = (part0 < first ? first : part0) << run,
-                  g1 = groups_of(end) < part1 << run ? groups_of(end) : part1 << run;
-        if (g0 >= g1) continue; // behind all windows
-        const int own_end = MANY ? most_keys(room.s, warp * FEW, FEW, run) : 2 * warp < OWN ? end : 0;
-        tile_parts<CHUNKS, KV, MANY>(a, room, b, run, share, end, own_end, g0, g1, &taken);
+        const int end = most_of(s, 0, ALL, run, keys); // and the first part that any of them sees
+        const int first = -most_of(s, 0, ALL, run, [&](int i) { return -s.first[i]; }) / PL_WARP >> run;
+        const int parts = parts_of(groups_of(end), run) - first, at = (int)blockIdx.x;
+        const int blocks = (int)gridDim.x < parts ? (int)gridDim.x : parts;
+        if (at >= blocks) continue;
+        const int each = parts / blocks, more = parts - each * blocks; // so many blocks take one more
+        const int part0 = first + at * each + (at < more ? at : more), part1 = part0 + each + (at < more);
+        const int g1 = groups_of(end) < part1 << run ? groups_of(end) : part1 << run;
+        const int own_end = MANY ? most_of(s, warp * FEW, FEW, run, keys) : 2 * warp < OWN ? end : 0;
+        tile_parts<CHUNKS, KV, MANY>(a, room, b, run, share, end, own_end, part0 << run, g1, &taken);
     }
 }
 

@@ -3,8 +3,9 @@
 // without a GPU, blocks one after another, the threads of a block as fibers that meet at barriers and shuffles.
 //
 // Kernels use one-dimensional blocks of whole warps, static or dynamic shared memory, and from CUDA's own vocabulary
-// only what the emulation knows: __syncthreads, __syncwarp, __shfl_sync, __shfl_xor_sync and __any_sync (whole warps),
-// atomicAdd on unsigned and unsigned long long, atomicMin on the latter, fmaf, expf... Names below are this project's.
+// only what the emulation knows: __syncthreads, __syncwarp, __shfl_sync, __shfl_xor_sync, __any_sync, __reduce_max_sync
+// (whole warps), atomicAdd on unsigned and unsigned long long, atomicMin on the latter, fmaf, expf... Names below are
+// this project's.
 #ifndef PL_CUDA_DEVICE_CUH
 #define PL_CUDA_DEVICE_CUH
 
@@ -135,15 +136,7 @@ static __device__ __forceinline__ float pl_warp_max(float v) {
 }
 
 static __device__ __forceinline__ int pl_warp_max(int v) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     return __reduce_max_sync(PL_FULL, v);
-#else
-    for (int s = PL_WARP / 2; s > 0; s >>= 1) {
-        const int other = __shfl_xor_sync(PL_FULL, v, s);
-        v = other > v ? other : v;
-    }
-    return v;
-#endif
 }
 
 // The same over a block of at most 1024 threads; room: one element per warp, free for use again after the call.

@@ -125,15 +125,15 @@ static void copy(bench *b) {
 static void product(bench *b, const char *what, int64_t n, int64_t k, int top) {
     static const int rows[] = {1, 8, 16, 32, 60, 64};
     n = n / b->shrink + 1, k = k / b->shrink;
-    size_t    w_bytes = pl_panels_bytes(n, k, PL_BF16), x_bytes = (size_t)(64 * k) * sizeof(float);
+    size_t    w_bytes = pl_panels_bytes(n, k, PL_BF16), x_bytes = (size_t)(65 * k) * sizeof(float); // and the norm's g
     pl_tensor w = pl_tensor_2d(take(b, PL_LOCAL, w_bytes), PL_BF16, n, k);
-    float    *x = take(b, PL_LOCAL, x_bytes + (size_t)k * sizeof(float));
+    float    *x = take(b, PL_LOCAL, x_bytes);
     job       j = {.b = b, .w = w, .k = top, .g = pl_tensor_1d(x + 64 * k, PL_F32, k)};
     j.w.layout = PL_PANELS;
     j.id = take(b, PL_SHARED, sizeof(int32_t) * 64 * PL_TOPK_MAX);
     j.lse = take(b, PL_SHARED, sizeof(float) * 64);
     fill(b, w.data, w_bytes);
-    fill(b, x, x_bytes + (size_t)k * sizeof(float));
+    fill(b, x, x_bytes);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (top && rows[i] > 16) break;
         j.x = pl_tensor_2d(x, PL_F32, rows[i], k);
@@ -141,7 +141,7 @@ static void product(bench *b, const char *what, int64_t n, int64_t k, int top) {
         report(b, what, rows[i], seconds, (double)w_bytes + (double)rows[i] * (double)k * 4 + out);
     }
     pl_memory_destroy(b->ctx.be->memory, PL_LOCAL, w.data, w_bytes);
-    pl_memory_destroy(b->ctx.be->memory, PL_LOCAL, x, x_bytes + (size_t)k * sizeof(float));
+    pl_memory_destroy(b->ctx.be->memory, PL_LOCAL, x, x_bytes);
     pl_memory_destroy(b->ctx.be->memory, PL_SHARED, j.id, sizeof(int32_t) * 64 * PL_TOPK_MAX);
     pl_memory_destroy(b->ctx.be->memory, PL_SHARED, j.lse, sizeof(float) * 64);
 }

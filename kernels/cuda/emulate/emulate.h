@@ -144,6 +144,13 @@ static inline int __any_sync(unsigned, int v) {
         any |= all[lane * 64];
     return any;
 }
+static inline int __reduce_max_sync(unsigned mask, int v) {
+    for (int s = 16; s > 0; s >>= 1) {
+        const int other = __shfl_xor_sync(mask, v, s);
+        v = other > v ? other : v;
+    }
+    return v;
+}
 
 template <typename T> PL_EMU_PLAIN static inline T atomicAdd(T *p, T v) {
     pl_emu_atomic(p, sizeof *p);

@@ -34,8 +34,8 @@ static double streaming(const pl_counted *c, int how) {
            (c->written - least) / pl_gpu(PL_GPU_COPY, how);
 }
 
-// Seconds of a launch of which so much of memory's time is not needed, the gap left out; limiter: of what they are.
-static double busy_seconds(const pl_predicted_kernel *k, double spared, int how, const char **limiter) {
+// Seconds of a launch, the gap left out; limiter: of what they are.
+static double busy_seconds(const pl_predicted_kernel *k, int how, const char **limiter) {
     static const char *const names[] = {"launch",        "rounds",       "memory",      "L2",
                                         "shared memory", "tensor cores", "exponentials"};
     enum { LAUNCH, ROUNDS, MEMORY, L2, SHARED, TENSOR, EXP, TERMS };
@@ -46,7 +46,7 @@ static double busy_seconds(const pl_predicted_kernel *k, double spared, int how,
     const double      used = blocks < at_once ? fmin(1, blocks / sms) : busy;
     double            t[TERMS] = {0};
     t[ROUNDS] = fmax(c->most_path[how], blocks <= at_once ? 0 : c->path[how] / at_once);
-    const double memory = streaming(c, how) - spared;
+    const double memory = streaming(c, how);
     const double first = pl_gpu(PL_GPU_FAR, how) / clock; // what is small is done before the rate is reached
     if (c->far > 0)
         t[MEMORY] = c->lead[how] + first + fmin(pl_gpu(PL_GPU_RAMP, how) - first, memory) + memory + c->trail[how];
@@ -67,7 +67,7 @@ void pl_predict_kernel(pl_predicted_kernel *k) {
     k->bytes = k->c.far;
     for (int how = PL_PESSIMISTIC; how >= PL_CENTRAL; how--) {
         k->memory[how] = streaming(&k->c, how);
-        k->seconds[how] = pl_gpu(PL_GPU_GAP, how) + busy_seconds(k, 0, how, &k->limiter);
+        k->seconds[how] = pl_gpu(PL_GPU_GAP, how) + busy_seconds(k, how, &k->limiter);
     }
 }
 
