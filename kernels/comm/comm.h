@@ -58,7 +58,8 @@ typedef struct pl_comm_place {
 #define PL_COMM_SILENCE 30.0
 // Returns once all ranks are connected, each with each. Any number of threads may run; one more does from here on, for
 // the signs of life. PL_E_IO: a rank that did not come in time, by its number; PL_E_USAGE: two processes of one rank,
-// other numbers of ranks, another identity, by both sides' words; MPI's numbers that are not the place's.
+// other numbers of ranks, another identity, by both sides' words; MPI's numbers that are not the place's. Where a rank
+// has joined and failed (pl_comm_fail) before this one was connected with all, that rank's line.
 // Over MPI once in a process, and all calls of the group from the thread that joined. Who ends after a failure leaves
 // MPI_Finalize out, which would wait for the dead. PL_E_UNSUPPORTED: a build without MPI.
 pl_status pl_comm_join(pl_comm **out, const pl_comm_place *p, pl_err *err);
