@@ -27,6 +27,8 @@ static int64_t whole(const pl_look *k, const char *key) {
 
 static pl_check_verdict architecture(pl_look *k) {
     const char *name = pl_look_architecture(k), *other = k->engine->nested ? "DSparkDraftModel" : "Qwen3DSparkModel";
+    if (k->engine->blocks->plain && second(k))
+        return pl_broken(k, "architectures: %s, whose convolutions and selector the engine has not", name);
     if (strcmp(name, "DFlashDraftModel") == 0 || strcmp(name, "DFlash2DraftModel") == 0 || strcmp(name, other) == 0)
         return PL_CHECK_HOLDS;
     if (k->engine->nested && (strcmp(name, "DFlashSpeculator") == 0 || strcmp(name, "DSparkSpeculator") == 0))

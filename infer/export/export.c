@@ -254,6 +254,9 @@ static pl_status check_blocks(const pl_export *e, const pl_export_engine *engine
                        "%s: a block drafter with a head of its own, where %s takes the target's; export it to "
                        "speculators",
                        e->checkpoint, engine->name);
+    if (engine->blocks->plain && pl_export_is_second(e))
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a DFlash 2 drafter, which %s does not serve", e->checkpoint,
+                       engine->name);
     PL_TRY(pl_export_check_second(e, err));
     const pl_hf_head *head = &e->config.head;
     bool              markov = strcmp(head->kind, "markov") == 0;
@@ -571,7 +574,7 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
         if (st == PL_OK) st = write_tensors(temp, &ts[0], err);
     }
     if (st == PL_OK && ts[1].n) st = write_factors(temp, &ts[1], err);
-    if (st == PL_OK && engine->more && !pl_export_is_block(&e)) st = write_more(temp, place, &e, engine, err);
+    if (st == PL_OK && engine->more) st = write_more(temp, place, &e, engine, err);
     if (st == PL_OK) st = write_serve(temp, *serve, err);
     if (st == PL_OK) st = pl_atomic_dir_spares(&out, "serve.sh", written, err);
     if (st == PL_OK)

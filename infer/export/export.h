@@ -47,6 +47,7 @@ typedef struct pl_export {
 typedef struct pl_export_blocks {
     bool copies;   // the file holds the target's embeddings, and its head where the drafter has none of its own
     bool own_head; // a head of its own may stand there
+    bool plain;    // it has neither DFlash 2's convolutions nor its selector
     bool vanilla;  // of Markov heads it computes that form alone
     bool markov;   // it serves no blocks that draft from their anchor without one
     // Refused with one line. NULL: nothing.

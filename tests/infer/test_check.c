@@ -40,7 +40,8 @@ static void exports_hold(void **state) {
             bool        block = served_is_block(which);
             if (pl_export_engine_at(e)->write || (block && !pl_export_engine_at(e)->blocks)) continue;
             if (which == SERVED_WIDE && !(pl_export_engine_at(e)->own & PL_EXPORT_OWN_WIDTH)) continue;
-            if (which == SERVED_RECURRENT && strcmp(name, "vllm") == 0) continue;
+            if (which == SERVED_RECURRENT && pl_export_engine_at(e)->blocks->vanilla) continue;
+            if (which == SERVED_SECOND && pl_export_engine_at(e)->blocks->plain) continue;
             if (which == SERVED_PARALLEL && !pl_export_engine_at(e)->parallel) continue;
             served_export(&w, name, which, w.target, false);
             served_told h = check(name, w.target);
@@ -155,6 +156,10 @@ static const breaking cases[] = {
     {"vllm", 0, EDIT, "\"rope_theta\": 10000.0,\n  \"rope_scaling\"", "\"rope_theta\": 20000.0,\n  \"rope_scaling\"",
      "rope-target"},
     {"vllm", 2, EDIT, "DFlashDraftModel", "LlamaForCausalLMEagle3", "architecture"},
+    {"trtllm", 2, EDIT, "DFlashDraftModel", "DFlash2DraftModel", "architecture"},
+    {"trtllm", 2, EDIT, "      4\n", "      7\n", "layers-there"},
+    {"trtllm", 3, EDIT, "\"markov_head_type\": \"vanilla\"", "\"markov_head_type\": \"gated\"", "heads"},
+    {"trtllm", 3, WITHOUT, "markov_head.markov_w1.weight", NULL, "names"},
     {"speculators", 3, EDIT, "DSparkDraftModel", "Qwen3DSparkModel", "architecture"},
     {"speculators", 2, EDIT, "\"speculators_model_type\": \"dflash\"", "\"speculators_model_type\": \"dspark\"",
      "kind"},
@@ -214,9 +219,9 @@ static void no_blocks(void **state) {
     pl_check_count n;
     pl_err         err = {0};
     served_export(&w, "vllm", SERVED_FLASH, w.target, false);
-    assert_int_equal(pl_check_folder(pl_export_engine_find("trtllm", &err), w.out, NULL, NULL, NULL, &n, &err),
+    assert_int_equal(pl_check_folder(pl_export_engine_find("eagle", &err), w.out, NULL, NULL, NULL, &n, &err),
                      PL_E_UNSUPPORTED);
-    assert_non_null(strstr(err.msg, "a block drafter, which is not known to be served by trtllm"));
+    assert_non_null(strstr(err.msg, "a block drafter, which is not known to be served by eagle"));
 }
 
 // norm_before_fc counts where eagle_config has it, and for TensorRT-LLM there alone.
@@ -269,7 +274,7 @@ static void last_layer(void **state) {
     pl_backbone_options      o = {.layers = 1, .n_taps = 3, .tap = {2, 4, SERVED_LAYERS}, .block = 4};
     for (int block = 0; block < 2; block++) {
         served_other(&w, block ? &pl_backbone_dflash : &pl_backbone_eagle3, &o);
-        for (int i = 0; i < 4 - block; i++) {
+        for (int i = 0; i < 4; i++) {
             served_export(&w, engines[i], SERVED_OTHER, w.target, false);
             served_told h = check(engines[i], w.target);
             assert_string_equal(h.broken, i < 2 ? "" : "layers-there ");

@@ -306,8 +306,8 @@ static void layers_by_engine(void **state) {
     snprintf(path, sizeof path, "%s/trtllm.yaml", out);
     assert_int_equal(pl_file_read(path, &text, &n, 1 << 16, &err), PL_OK);
     snprintf(want, sizeof want,
-             "speculative_config:\n  decoding_type: Eagle3\n  max_draft_len: 3\n  speculative_model: \"%s\"\n"
-             "  eagle3_layers_to_capture: [1, 3, 4]\n",
+             "speculative_config:\n  decoding_type: Eagle3\n  max_draft_len: 3\n"
+             "  eagle3_layers_to_capture: [1, 3, 4]\n  speculative_model: \"%s\"\n",
              out);
     assert_string_equal((char *)text, want);
     pl_free(text);
@@ -658,6 +658,47 @@ static void markov_heads(void **state) {
     export_to("vllm");
 }
 
+static void options_are(const char *want) {
+    char *text = served_text(out, "trtllm.yaml"), *at = strstr(text, "  speculative_model: ");
+    assert_non_null(at);
+    *at = 0;
+    assert_string_equal(text, want);
+    pl_free(text);
+}
+
+// TensorRT-LLM is told what it would look for under names of its own.
+static void block_options(void **state) {
+    (void)state;
+    pl_backbone_options o = {.layers = 1, .block = 4, .mask_token = 9, .n_taps = 2, .tap = {3, 6}};
+    test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
+    export_to("trtllm");
+    options_are("speculative_config:\n  decoding_type: DFlash\n  max_draft_len: 3\n  mask_token_id: 9\n"
+                "  target_layer_ids: [2, 5]\n");
+    config_is("block_size", "4");
+    config_is("model_type", "\"qwen3\"");
+    o.head = pl_hf_head_make("markov", 7);
+    test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
+    refuse("trtllm", checkpoint, target, "whose blocks do not draft from their anchor");
+    for (int markov = 0; markov < 2; markov++) {
+        o.anchor_first = true;
+        o.head = markov ? pl_hf_head_make("markov", 7) : (pl_hf_head){0};
+        test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
+        export_to("trtllm");
+        options_are("speculative_config:\n  decoding_type: DSpark\n  max_draft_len: 4\n  block_size: 4\n"
+                    "  mask_token_id: 9\n  target_layer_ids: [2, 5]\n");
+        config_is("markov_rank", markov ? "7" : "0");
+    }
+    o.head = pl_hf_head_of("markov:rank=7,form=rnn");
+    test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
+    refuse("trtllm", checkpoint, target, "a rnn Markov head, trtllm knows the vanilla one");
+    o = (pl_backbone_options){.layers = 1, .block = 4, .n_taps = 2, .tap = {3, 6}, .conv_taps = 2, .conv_group = 8};
+    test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
+    refuse("trtllm", checkpoint, target, "a DFlash 2 drafter, which trtllm does not serve");
+    o = (pl_backbone_options){.layers = 1, .block = 4, .n_taps = 2, .tap = {3, 6}, .own_head = true};
+    test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
+    refuse("trtllm", checkpoint, target, "with a head of its own, where trtllm takes the target's");
+}
+
 // Engines that tell features from drafts by their width leave fc out where the two are the same.
 static void without_fc(void **state) {
     (void)state;
@@ -689,11 +730,14 @@ static void quotes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full_head),      cmocka_unit_test(trimmed_head),    cmocka_unit_test(lowrank_head),
-        cmocka_unit_test(own_embeddings), cmocka_unit_test(norms_of_peagle), cmocka_unit_test(refusals),
-        cmocka_unit_test(published),      cmocka_unit_test(quotes),          cmocka_unit_test(layers_by_engine),
-        cmocka_unit_test(gguf),           cmocka_unit_test(gguf_blocks),     cmocka_unit_test(served_by_vllm),
-        cmocka_unit_test(without_fc),     cmocka_unit_test(markov_heads),    cmocka_unit_test(from_any_folder),
+        cmocka_unit_test(full_head),        cmocka_unit_test(trimmed_head),
+        cmocka_unit_test(lowrank_head),     cmocka_unit_test(own_embeddings),
+        cmocka_unit_test(norms_of_peagle),  cmocka_unit_test(refusals),
+        cmocka_unit_test(published),        cmocka_unit_test(quotes),
+        cmocka_unit_test(layers_by_engine), cmocka_unit_test(gguf),
+        cmocka_unit_test(gguf_blocks),      cmocka_unit_test(block_options),
+        cmocka_unit_test(served_by_vllm),   cmocka_unit_test(without_fc),
+        cmocka_unit_test(markov_heads),     cmocka_unit_test(from_any_folder),
         cmocka_unit_test(other_order),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
