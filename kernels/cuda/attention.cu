@@ -87,7 +87,7 @@ static __device__ __forceinline__ void fold_factors(float *max, float *sum, floa
 
 // Of a part its values begin there, by fours as pl_group_fours counts them: a query's lanes then write 64 bytes at a
 // time.
-constexpr int                            VALUES = 4; // a piece of 16 bytes starts there
+constexpr int                            VALUES = 8; // whole sectors of 32 bytes start there, in every part
 static __host__ __device__ constexpr int part_floats(int hd) {
     return VALUES + (hd + 63) / 64 * 64;
 }
@@ -314,16 +314,17 @@ static __global__ void __launch_bounds__(THREADS, MANY || CHUNKS != 4 ? 2 : 3) t
     const int least = -most_of(s, 0, ALL, ANY, [&](int i) { return -s.run[i]; }), most = most_of(s, 0, ALL, ANY, runs);
     bool      taken = false;
     for (int run = least; run <= most; run++) {
-        const int end = most_of(s, 0, ALL, run, keys); // and the first part that any of them sees
-        const int first = -most_of(s, 0, ALL, run, [&](int i) { return -s.first[i]; }) / PL_WARP >> run;
+        const int end = most_of(s, 0, ALL, run, keys); // and the first group that any of them sees
+        const int seen = -most_of(s, 0, ALL, run, [&](int i) { return -s.first[i]; }) / PL_WARP, first = seen >> run;
         const int parts = parts_of(groups_of(end), run) - first, at = (int)blockIdx.x;
         const int blocks = (int)gridDim.x < parts ? (int)gridDim.x : parts;
         if (at >= blocks) continue;
         const int each = parts / blocks, more = parts - each * blocks; // so many blocks take one more
         const int part0 = first + at * each + (at < more ? at : more), part1 = part0 + each + (at < more);
         const int g1 = groups_of(end) < part1 << run ? groups_of(end) : part1 << run;
+        const int g0 = seen < part0 << run ? part0 << run : seen < g1 ? seen : g1 - 1; // a part that is read is written
         const int own_end = MANY ? most_of(s, warp * FEW, FEW, run, keys) : 2 * warp < OWN ? end : 0;
-        tile_parts<CHUNKS, KV, MANY>(a, room, b, run, share, end, own_end, part0 << run, g1, &taken);
+        tile_parts<CHUNKS, KV, MANY>(a, room, b, run, share, end, own_end, g0, g1, &taken);
     }
 }
 

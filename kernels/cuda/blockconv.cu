@@ -8,7 +8,7 @@ extern "C" {
 struct blockconv {
     const float                     *x, *base, *kernel; // base and kernel of the side
     int64_t                          M, H, G, width;    // width: of a row of kernels
-    int                              block, group, taps;
+    int64_t                          block, group, taps;
     __device__ __forceinline__ float weight(int64_t m, int64_t o, int64_t c) const {
         return base[o * H + c] + kernel[m * width + o * G + c / group];
     }

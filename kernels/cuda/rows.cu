@@ -245,13 +245,20 @@ PL_CUDA_OP(rmsnorm_bwd) {
 
 // ---- headnorm: one block per head of a row --------------------------------------------------------------------------
 
-static __global__ void headnorm_kernel(pl_headnorm_args a, int64_t heads) {
+struct headnorm {
+    const float *x, *gq, *gk, *dy;
+    float       *y, *dx, *rstd;
+    int64_t      heads, nq, normed, hd; // normed: of the heads
+    double       eps;
+};
+
+static __global__ void headnorm_kernel(headnorm a) {
     pl_previous_done();
     __shared__ float room[PL_WARP];
-    int64_t          j = blockIdx.x % heads, normed = a.nq + a.nk, at = (int64_t)blockIdx.x * a.hd;
-    const float     *x = (const float *)a.x.data + at;
-    float           *y = (float *)a.y.data + at, square = 0;
-    if (j >= normed) {
+    int64_t          j = blockIdx.x % a.heads, at = (int64_t)blockIdx.x * a.hd;
+    const float     *x = a.x + at, *g = j < a.nq ? a.gq : a.gk;
+    float           *y = a.y + at, square = 0;
+    if (j >= a.normed) {
         for (int64_t i = threadIdx.x; i < a.hd; i += blockDim.x)
             y[i] = x[i];
         return;
@@ -259,30 +266,34 @@ static __global__ void headnorm_kernel(pl_headnorm_args a, int64_t heads) {
     for (int64_t i = threadIdx.x; i < a.hd; i += blockDim.x)
         square = fmaf(x[i], x[i], square);
     square = pl_block_sum(square, room);
-    const float *g = (const float *)(j < a.nq ? a.gq.data : a.gk.data);
-    float        s = 1 / sqrtf(square / (float)a.hd + (float)a.eps);
+    float s = 1 / sqrtf(square / (float)a.hd + (float)a.eps);
     for (int64_t i = threadIdx.x; i < a.hd; i += blockDim.x)
         y[i] = x[i] * s * g[i];
-    if (threadIdx.x == 0) ((float *)a.rstd.data)[blockIdx.x / heads * normed + j] = s;
+    if (threadIdx.x == 0) a.rstd[blockIdx.x / a.heads * a.normed + j] = s;
 }
 
-static __global__ void headnorm_bwd_kernel(pl_headnorm_args a, int64_t heads) {
+static __global__ void headnorm_bwd_kernel(headnorm a) {
     __shared__ float room[PL_WARP];
-    int64_t          j = blockIdx.x % heads, normed = a.nq + a.nk, at = (int64_t)blockIdx.x * a.hd;
-    const float     *x = (const float *)a.x.data + at, *dy = (const float *)a.y.grad + at;
-    float           *dx = (float *)a.x.grad + at, dot = 0;
-    if (j >= normed) {
+    int64_t          j = blockIdx.x % a.heads, at = (int64_t)blockIdx.x * a.hd;
+    const float     *x = a.x + at, *dy = a.dy + at, *g = j < a.nq ? a.gq : a.gk;
+    float           *dx = a.dx + at, dot = 0;
+    if (j >= a.normed) {
         for (int64_t i = threadIdx.x; i < a.hd; i += blockDim.x)
             dx[i] += dy[i];
         return;
     }
-    const float *g = (const float *)(j < a.nq ? a.gq.data : a.gk.data);
-    float        s = ((const float *)a.rstd.data)[blockIdx.x / heads * normed + j];
+    float s = a.rstd[blockIdx.x / a.heads * a.normed + j];
     for (int64_t i = threadIdx.x; i < a.hd; i += blockDim.x)
         dot = fmaf(dy[i] * g[i], x[i], dot);
     float c = pl_block_sum(dot, room) / (float)a.hd * s * s;
     for (int64_t i = threadIdx.x; i < a.hd; i += blockDim.x)
         dx[i] += s * (dy[i] * g[i] - x[i] * c);
+}
+
+static headnorm headnorm_of(const pl_headnorm_args *a) {
+    return {
+        pl_f32(&a->x),    pl_f32(&a->gq),      pl_f32(&a->gk), pl_grad_f32(&a->y), pl_f32(&a->y), pl_grad_f32(&a->x),
+        pl_f32(&a->rstd), a->x.dim[1] / a->hd, a->nq,          a->nq + a->nk,      a->hd,         a->eps};
 }
 
 // Rows here are heads of one kind, `count` of them from head `first` of each row of x.
@@ -298,8 +309,8 @@ struct scaled_head {
 PL_CUDA_OP(headnorm_fwd) {
     const pl_headnorm_args *a = (const pl_headnorm_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
-    int64_t heads = a->x.dim[1] / a->hd;
-    PL_LAUNCH_EARLY(ctx, "headnorm", headnorm_kernel, pl_grid(a->x.dim[0] * heads), PL_BLOCK, *a, heads);
+    headnorm h = headnorm_of(a);
+    PL_LAUNCH_EARLY(ctx, "headnorm", headnorm_kernel, pl_grid(a->x.dim[0] * h.heads), PL_BLOCK, h);
 }
 
 PL_CUDA_OP(headnorm_bwd) {
@@ -317,7 +328,7 @@ PL_CUDA_OP(headnorm_bwd) {
                 rows * count, a->hd);
     }
     if (a->x.grad && !ctx->measuring)
-        PL_LAUNCH(ctx, op, headnorm_bwd_kernel, pl_grid(rows * heads), PL_BLOCK, *a, heads);
+        PL_LAUNCH(ctx, op, headnorm_bwd_kernel, pl_grid(rows * heads), PL_BLOCK, headnorm_of(a));
 }
 
 // ---- smooth L1: one block per row -----------------------------------------------------------------------------------

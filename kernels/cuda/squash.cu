@@ -5,10 +5,9 @@ extern "C" {
 }
 
 struct squash {
-    float         *y;
-    const float   *x;
-    int64_t        rows, n, all, from;
-    pl_squash_kind kind;
+    float       *y;
+    const float *x;
+    int64_t      rows, n, all, from, kind;
 };
 
 static __global__ void squash_kernel(squash a) {

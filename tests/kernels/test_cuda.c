@@ -6,14 +6,17 @@
 #include "kernels/cuda/state.h"
 #include "kernels/op/add.h"
 #include "kernels/op/attention.h"
+#include "kernels/op/blockconv.h"
 #include "kernels/op/embed.h"
 #include "kernels/op/frontier.h"
 #include "kernels/op/gather.h"
 #include "kernels/op/gatherdot.h"
+#include "kernels/op/headnorm.h"
 #include "kernels/op/headtopk.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/rmsnorm.h"
 #include "kernels/op/rope.h"
+#include "kernels/op/squash.h"
 #include "kernels/op/swiglu.h"
 #include "kernels/panels.h"
 #include "tests/kernels/op_harness.h"
@@ -314,6 +317,7 @@ typedef struct looped {
     void         *wqkv, *wo, *head;          // bf16 panels there
     int32_t      *id;
     float        *value; // of the last step
+    int           turn;
 } looped;
 
 static void *put(const void *from, size_t bytes) {
@@ -356,11 +360,21 @@ static pl_tensor panels(void *data, int64_t n, int64_t k) {
     return t;
 }
 
+// Leaves other bytes on the stack each turn, which arguments made there have between their members.
+static void __attribute__((noinline)) soil(int turn) {
+    volatile uint8_t bytes[1 << 14];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(turn * 37 + 11);
+}
+
 static void looped_step(pl_ctx *ctx, void *arg) {
-    looped   *s = arg;
+    looped *s = arg;
+    soil(s->turn);
     pl_tensor h = pl_embed(ctx, pl_tensor_2d(s->table, PL_F32, VOCAB, D), s->in->id, NODES);
     for (int l = 0; l < LAYERS; l++) {
+        soil(s->turn);
         pl_tensor qkv = pl_linear(ctx, h, panels(s->wqkv, 4 * HD, D));
+        soil(s->turn);
         pl_rope(ctx, &(pl_rope_args){.qkv = qkv,
                                      .cos = pl_tensor_2d(s->cos, PL_F32, SLOTS, HD / 2),
                                      .sin = pl_tensor_2d(s->sin, PL_F32, SLOTS, HD / 2),
@@ -368,10 +382,14 @@ static void looped_step(pl_ctx *ctx, void *arg) {
                                      .n_rot = 3,
                                      .hd = HD,
                                      .row = s->in->row[l]});
-        h = pl_linear(ctx, pl_attention_cached(ctx, qkv, s->in->row[l], 2, 1, HD), panels(s->wo, D, D));
+        soil(s->turn);
+        pl_tensor o = pl_attention_cached(ctx, qkv, s->in->row[l], 2, 1, HD);
+        soil(s->turn);
+        h = pl_linear(ctx, o, panels(s->wo, D, D));
     }
     s->id = pl_ctx_bytes(ctx, NODES * BEST * sizeof *s->id);
     s->value = pl_ctx_bytes(ctx, NODES * BEST * sizeof *s->value);
+    soil(s->turn);
     pl_headtopk(ctx,
                 &(pl_headtopk_args){.x = h, .w = panels(s->head, VOCAB, D), .k = BEST, .id = s->id, .value = s->value});
 }
@@ -416,6 +434,7 @@ static void looped_run(looped *s, int n, int turn) {
             s->in->row[l][i] = (pl_kvrow){k, k + SLOTS * HD, s->in->path[i], n, i ? 2 : 1, n + i, PL_F32};
         }
     }
+    s->turn = turn;
     pl_ctx_begin(&s->ctx);
     looped_step(&s->ctx, s);
     assert_int_equal(pl_ctx_sync(&s->ctx, NULL), PL_OK);
@@ -446,6 +465,46 @@ static void steps_become_graphs(void **state) {
     assert_true(pieces >= 1 && none->captured == 0);
     looped_close(&plain);
     looped_close(&graphs);
+}
+
+typedef struct padded {
+    float *x, *g, *kernel, *base;
+    int    turn;
+} padded;
+
+// What drafters' steps have beside the loop's ops above.
+static void padded_step(pl_ctx *ctx, void *arg) {
+    padded *s = arg;
+    soil(s->turn);
+    pl_tensor g = pl_tensor_1d(s->g, PL_F32, HD);
+    pl_tensor y = pl_headnorm(ctx, pl_tensor_2d(s->x, PL_F32, NODES, 4 * HD), g, g, 2, 1, 1e-5);
+    soil(s->turn);
+    y = pl_squash(ctx, PL_SQUASH_TANH, y, 0, 4 * HD, (pl_tensor){0});
+    soil(s->turn);
+    pl_blockconv(ctx, y, pl_tensor_2d(s->kernel, PL_F32, NODES, 4 * 4 * HD),
+                 pl_tensor_1d(s->base, PL_F32, (int64_t)4 * 4 * HD), 0, NODES, 1);
+}
+
+// Launches are compared by their arguments' bytes: none of them is anybody's but the op's.
+static void padding_is_no_difference(void **state) {
+    (void)state;
+    const pl_memory *m = pl_backend_emulated()->memory;
+    const int64_t    each = (int64_t)4 * 4 * HD, n[] = {(int64_t)NODES * 4 * HD, HD, NODES * each, each};
+    padded           s = {put_noise(n[0], 1), put_noise(n[1], 2), put_noise(n[2], 3), put_noise(n[3], 4), 0};
+    pl_ctx           ctx;
+    assert_int_equal(pl_ctx_init(&ctx, pl_backend_emulated(), NULL), PL_OK);
+    ctx.repeats = true;
+    assert_int_equal(pl_ctx_measure(&ctx, padded_step, &s, NULL), PL_OK);
+    for (; s.turn < 6; s.turn++) {
+        pl_ctx_begin(&ctx);
+        padded_step(&ctx, &s);
+        assert_int_equal(pl_ctx_sync(&ctx, NULL), PL_OK);
+    }
+    const pl_cuda_state *seen = ctx.state;
+    assert_true(seen->captured == 1 && seen->replayed == 5);
+    pl_ctx_fini(&ctx);
+    for (int i = 0; i < 4; i++)
+        pl_memory_destroy(m, PL_LOCAL, (float *[]){s.x, s.g, s.kernel, s.base}[i], (size_t)n[i] * sizeof(float));
 }
 
 typedef struct many {
@@ -726,6 +785,7 @@ int main(void) {
         cmocka_unit_test(rounded_once),
         cmocka_unit_test(rounded_until_written),
         cmocka_unit_test(steps_become_graphs),
+        cmocka_unit_test(padding_is_no_difference),
         cmocka_unit_test(many_become_graphs),
         cmocka_unit_test(trees_share_a_context),
         cmocka_unit_test(long_sizes),

@@ -144,9 +144,9 @@ static inline int __any_sync(unsigned, int v) {
         any |= all[lane * 64];
     return any;
 }
-static inline int __reduce_max_sync(unsigned mask, int v) {
+template <typename T> static inline T __reduce_max_sync(unsigned mask, T v) { // int or unsigned
     for (int s = 16; s > 0; s >>= 1) {
-        const int other = __shfl_xor_sync(mask, v, s);
+        const T other = __shfl_xor_sync(mask, v, s);
         v = other > v ? other : v;
     }
     return v;
