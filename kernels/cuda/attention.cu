@@ -177,6 +177,9 @@ template <typename Of> static __device__ __forceinline__ int most_of(const sight
         most = counts(s, i, run) && of(i) > most ? of(i) : most;
     return pl_warp_max(most);
 }
+template <typename Of> static __device__ __forceinline__ int least_of(const sight &s, int n, int run, Of of) {
+    return -most_of(s, 0, n, run, [&](int i) { return -of(i); });
+}
 // Whether query i has parts that are runs of that many groups and sees keys of this one.
 static __device__ __forceinline__ bool is_in(const sight &s, int i, int run, int part) {
     const int group = PL_WARP << run;
@@ -295,6 +298,24 @@ static __device__ __forceinline__ void tile_parts(const cached &a, tile_room<CHU
     // All that was fetched has been waited for.
 }
 
+// The block's share of the parts that are runs of so many groups, from the first that any query sees on: groups g0 up
+// to g1, none where g0 >= g1. end: the most keys that a query with such parts sees.
+struct deal {
+    int g0, g1, end;
+};
+static __device__ __forceinline__ deal deal_of(const sight &s, int n, int run) {
+    const int end = most_of(s, 0, n, run, [&](int i) { return s.keys[i]; });
+    const int seen = least_of(s, n, run, [&](int i) { return s.first[i]; }) / PL_WARP, first = seen >> run;
+    const int parts = parts_of(groups_of(end), run) - first, at = (int)blockIdx.x;
+    const int blocks = (int)gridDim.x < parts ? (int)gridDim.x : parts;
+    if (at >= blocks) return deal{0, 0, end};
+    const int each = parts / blocks, more = parts - each * blocks; // so many blocks take one more
+    const int part0 = first + at * each + (at < more ? at : more), part1 = part0 + each + (at < more);
+    const int g0 = part0 << run, g1 = groups_of(end) < part1 << run ? groups_of(end) : part1 << run;
+    // A window may leave a part whose keys all lie in a branch: what the second launch goes on from is written.
+    return deal{seen < g0 ? g0 : seen < g1 ? seen : g1 - 1, g1, end};
+}
+
 // Two blocks and more share a multiprocessor: while one waits for keys, or turns them into pairs, the other computes.
 // Grid: shares of the parts, which each takes in a row; key heads times runs of their query heads, times shares of
 // their values; tiles of rows.
@@ -310,21 +331,15 @@ static __global__ void __launch_bounds__(THREADS, MANY || CHUNKS != 4 ? 2 : 3) t
     look(room.s, a, b, ALL);
     const sight &s = room.s;
     auto         runs = [&](int i) { return s.run[i]; };
-    auto         keys = [&](int i) { return s.keys[i]; };
-    const int least = -most_of(s, 0, ALL, ANY, [&](int i) { return -s.run[i]; }), most = most_of(s, 0, ALL, ANY, runs);
-    bool      taken = false;
+    const int    least = least_of(s, ALL, ANY, runs), most = most_of(s, 0, ALL, ANY, runs);
+    bool         taken = false;
     for (int run = least; run <= most; run++) {
-        const int end = most_of(s, 0, ALL, run, keys); // and the first group that any of them sees
-        const int seen = -most_of(s, 0, ALL, run, [&](int i) { return -s.first[i]; }) / PL_WARP, first = seen >> run;
-        const int parts = parts_of(groups_of(end), run) - first, at = (int)blockIdx.x;
-        const int blocks = (int)gridDim.x < parts ? (int)gridDim.x : parts;
-        if (at >= blocks) continue;
-        const int each = parts / blocks, more = parts - each * blocks; // so many blocks take one more
-        const int part0 = first + at * each + (at < more ? at : more), part1 = part0 + each + (at < more);
-        const int g1 = groups_of(end) < part1 << run ? groups_of(end) : part1 << run;
-        const int g0 = seen < part0 << run ? part0 << run : seen < g1 ? seen : g1 - 1; // a part that is read is written
-        const int own_end = MANY ? most_of(s, warp * FEW, FEW, run, keys) : 2 * warp < OWN ? end : 0;
-        tile_parts<CHUNKS, KV, MANY>(a, room, b, run, share, end, own_end, g0, g1, &taken);
+        const deal d = deal_of(s, ALL, run);
+        if (d.g0 >= d.g1) continue;
+        const int own_end = MANY             ? most_of(s, warp * FEW, FEW, run, [&](int i) { return s.keys[i]; })
+                            : 2 * warp < OWN ? d.end
+                                             : 0;
+        tile_parts<CHUNKS, KV, MANY>(a, room, b, run, share, d.end, own_end, d.g0, d.g1, &taken);
     }
 }
 
