@@ -4,8 +4,9 @@
 
 #include <stdbool.h>
 
-// Of this processor, as measured (kernels/cpu/MEASURED.md): AMD's Zen 4 reads streams 1.2 to 1.4 times as fast without,
-// Zen 5 with. PACELINE_FETCH_AHEAD=0|1 in the environment says otherwise, for measuring. Changes no bit.
+// Returns whether this processor gains by prefetch instructions: AMD's Zen 4 reads streams 1.2 to 1.4 times as fast
+// without them, Zen 5 up to 1.4 times as fast with them. PACELINE_FETCH_AHEAD=0|1 in the environment overrides it, for
+// measuring. Changes no bit.
 bool pl_fetch_ahead(void);
 // The same of passes with fma over one or two rows, where weights come from memory rather than out of a cache: Intel's
 // processors (one with AMX was measured) read them 1.15 times as fast without.

@@ -16,9 +16,9 @@ PL_INLINE void fetch_ahead(const pl_pass *p, const char *at, const size_t step) 
         __builtin_prefetch(next[0] + i);
 }
 
-// A core that has not multiplied vectors for half a microsecond takes 300 ns over its next store of a tile, and one
-// that has not multiplied tiles as long over its next product (measured, MEASURED.md): passes that wait for weights
-// keep it awake.
+// Keeps both units of a core awake. On a Xeon with AMX (family 6 model 167) a core that has multiplied no vectors for
+// 0.5 us takes 300 ns over its next store of a tile, 4 ns when awake; after 0.5 us without products of tiles the next
+// one takes as long. A pass over a panel of K = 256 waits 1.1 us for its weights.
 PL_INLINE void keep_awake(void) {
     pl_vn v = pl_vn_set1(0.0f);
     __asm__ volatile("" : "+m"(v));

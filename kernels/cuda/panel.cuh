@@ -11,7 +11,7 @@
 // Weights come by asynchronous copies through a ring of tiles, on across the ends of units: while one unit is summed up
 // the next one's weights are under way. A warp copies a tile (8 pairs of columns, 256 bytes each) as it lies in memory,
 // 512 bytes an instruction: eight lanes that copy together must take one line of 128 bytes to one line of shared
-// memory, else memory gives 1.9 of an H100's 3.1 TB/s (MEASURED.md). Rows and columns of a product may be permuted as
+// memory, else memory gives 1.9 of an H100's 3.1 TB/s. Rows and columns of a product may be permuted as
 // long as x is permuted alike: lane 4g + t takes pairs 2t and 2t + 1 of rows 4g..4g+3, 16 bytes each, registers of
 // products as they are.
 //

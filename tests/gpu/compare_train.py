@@ -38,7 +38,7 @@ def parse():
     p.add_argument("--repeats", type=int, default=5)
     p.add_argument("--compile", action="store_true", help="torch.compile on a CPU too")
     p.add_argument("--library-path", help="LD_LIBRARY_PATH of the program")
-    p.add_argument("--csv", help="a line of measured.csv for each result; of bytes, the peak")
+    p.add_argument("--csv", help="a line of figures.csv for each result; of bytes, the peak")
     return p.parse_args()
 
 
@@ -167,7 +167,7 @@ def own_step(a, head):
 
 
 def told(a, head, who, seconds, peak):
-    """Prints a result as soon as it is there; its line of measured.csv."""
+    """Prints a result as soon as it is there; its line of figures.csv."""
     room = f", peak {peak / 2**30:.2f} GiB" if math.isfinite(peak) else ""
     print(f"{head:16s} {who:9s} {a.rows / seconds:10.1f} tokens/s, {seconds * 1e3:9.2f} ms a step{room}", flush=True)
     taken = f"{peak:.0f}" if math.isfinite(peak) else ""

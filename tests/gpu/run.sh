@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The CUDA backend on a real GPU: every op against ref, decoding and training through the whole program, benches, and
-# comparisons with PyTorch where python3 has it. Writes a table to kernels/cuda/MEASURED.md and figures to measured.csv
-# beside it; what fails is written down too. All results lie in --out as well, each as soon as it is there.
+# comparisons with PyTorch where python3 has it. Appends its figures to recipes/figures.csv, and a paragraph on what ran
+# and what failed to recipes/FIGURES.md. All results lie in --out as well, each as soon as it is there; report.md has
+# the tables.
 #   bash tests/gpu/run.sh [--gpu N] [--only PARTS] [--sanitizer] [--out DIR] [--commit NAME]
 #     builds here: what a bare GPU machine can build (nvcc, a C compiler, CMake), and the program where it builds
 #   bash tests/gpu/run.sh --pack DIR|FILE.tar.gz      no GPU needed: builds all of it for sm_90 and puts the programs,
@@ -397,12 +398,15 @@ report=$out/report.md
     done
 } >"$report"
 if [ "$real" = 1 ]; then
-    cat "$report" >>kernels/cuda/MEASURED.md
-    sed -i '/^\*\*Nothing yet/,/^$/d' kernels/cuda/MEASURED.md
-    csv=kernels/cuda/measured.csv
-    [ -f "$csv" ] || echo "date,commit,device,what,rows,seconds,bytes,gb_per_s,share_of_copy" >"$csv"
-    awk -v d="$date" -v c="$commit" -v g="${name//,/;}" '{ print d "," c "," g "," $0 }' "$out/figures.csv" >>"$csv"
-    cp "$csv" "$out/measured.csv"
+    { # a paragraph: the page has a ceiling of words
+        printf '\n`bash tests/gpu/run.sh`, %s, %s, %s: parts %s; %d cases, %d of the lines red' \
+            "$date" "$commit" "$name" "$parts" "$(cases)" "$(red)"
+        table | awk -F' *[|] *' '$3 != "passed" && $3 != "not built here" { printf "; %s", $2 } END { print "." }'
+    } >>recipes/FIGURES.md
+    # From: what, rows, seconds, bytes, GB/s, share of a copy.
+    awk -F, -v OFS=, -v d="$date" -v c="$commit" -v g="${name//,/;}" \
+        'NF == 6 { print d, c, g, "bash tests/gpu/run.sh", $1, $2, "s", $3, "", "", $4, $6 }' "$out/figures.csv" |
+        tee "$out/written.csv" >>recipes/figures.csv
 fi
 table
 [ "$(red)" = 0 ] && echo "all green on $name" || echo "something is red on $name"

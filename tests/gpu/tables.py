@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `paceline bench --json` says, as Markdown on standard output and, with --csv FILE, as lines of measured.csv
+"""What `paceline bench --json` says, as Markdown on standard output and, with --csv FILE, as lines of figures.csv
 (what,rows,seconds,bytes,gb_per_s,share_of_copy): tables.py [--csv FILE] RESULT.json..."""
 import argparse
 import json

@@ -79,7 +79,7 @@ static void bytes(void **state) {
     assert_true(sum >= least && sum <= 1.02 * least);
 }
 
-// An H100's memory gives 0.62 of its rate to copies that take parts of lines (kernels/cuda/MEASURED.md).
+// An H100's memory gives 0.62 of its rate to copies that take parts of lines.
 static void copies_take_whole_lines(void **state) {
     (void)state;
     skip_uncounted();
