@@ -93,7 +93,7 @@ void pl_bench_put_prediction(pl_json_out *o, const char *name, const pl_bench_pr
     pl_json_out_close(o, '}');
 }
 
-// What others have measured, and what the model says of it; what shares a source with constants: kernels/cuda/README.md
+// What others have measured, and what the model says of it; five of the figures share a source with constants
 static void put_published(pl_json_out *o) {
     pl_put_array(o, "published");
     for (int i = 0; i < pl_published_n; i++) {
