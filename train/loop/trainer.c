@@ -8,6 +8,7 @@
 #include "kernels/base/log.h"
 #include "kernels/base/room.h"
 #include "kernels/flops.h"
+#include "kernels/profile.h"
 #include "train/loop/checkpoint.h"
 
 #include <math.h>
@@ -53,9 +54,11 @@ static pl_status run_slots(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_gu
             continue;
         }
         memset(sums, 0, PL_SLOT_SUMS * sizeof *sums);
+        pl_profile_phase("gradients to zero");
         pl_param_block_zero_grad(t->block, &optim->ctx);
         PL_TRY(pl_ctx_sync(&optim->ctx, err)); // a slot's ops go another way
         pl_reduce_open(reduce);
+        pl_profile_phase("forward");
         pl_status st = t->slot(t, step, s, sums, err);
         if (g) g->loss[s] = sums[PL_SUM_LOSS];
         if (g) g->weight[s] = sums[PL_SUM_WEIGHT];
@@ -97,6 +100,7 @@ pl_status pl_trainer_step(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_gua
     r->loss = weight > 0 ? r->sums[PL_SUM_LOSS] / weight : isfinite(weight) ? 0 : NAN;
     r->lr = lr;
     r->tokens = r->sums[PL_SUM_TOKENS];
+    pl_profile_phase("optimizer");
     PL_TRY(pl_optim_norm(optim, scale, &r->grad_norm, err));
     PL_TRY(judge(g, r, step, err));
     // Moments are corrected by the number of updates, which a skipped step is none of.
