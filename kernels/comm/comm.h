@@ -122,9 +122,11 @@ typedef struct pl_comm_parcels {
     size_t      out_bytes[PL_RANKS_MAX], in_bytes[PL_RANKS_MAX];
 } pl_comm_parcels;
 pl_status pl_comm_exchange(pl_comm *c, const pl_comm_parcels *p, pl_err *err);
-// Everybody's n bytes (each its own n) to everybody: *all (pl_free) holds them in the order of ranks, bytes[r] of
-// rank r.
-pl_status pl_comm_gather(pl_comm *c, const void *mine, size_t n, uint8_t **all, size_t *bytes, pl_err *err);
+// Gives each rank's n bytes (each its own n) to all ranks: *all (pl_free) holds them in the order of ranks, bytes[r] of
+// rank r. most: the limit of n on any rank, from what the caller knows itself. PL_E_IO names a rank that announces
+// more, before anything is allocated for it.
+pl_status pl_comm_gather(pl_comm *c, const void *mine, size_t n, size_t most, uint8_t **all, size_t *bytes,
+                         pl_err *err);
 // Returns once all ranks have called it.
 pl_status pl_comm_barrier(pl_comm *c, pl_err *err);
 // What rank 0 must do first (files that are made once and then found): the others wait in enter until rank 0 leaves.

@@ -388,7 +388,7 @@ static pl_status parcels(pl_comm *c, pl_err *err) {
     uint8_t *all;
     size_t   bytes[PL_RANKS_MAX], at = 0;
     int      own = snprintf(text, sizeof text, "%.*s", 5 * me, "and so on, to the end");
-    PL_TRY(pl_comm_gather(c, text, (size_t)own, &all, bytes, err));
+    PL_TRY(pl_comm_gather(c, text, (size_t)own, sizeof text, &all, bytes, err));
     for (int r = 0; r < n; at += bytes[r], r++)
         EXPECT(bytes[r] == strnlen("and so on, to the end", (size_t)(5 * r)) &&
                memcmp(all + at, "and so on, to the end", bytes[r]) == 0);
