@@ -12,6 +12,7 @@
 #include "kernels/comm/comm.h"
 #include "kernels/comm/summing.h"
 #include "tests/kernels/ranks.h"
+#include "tests/key.h"
 #include "tests/mpirun.h"
 #include "tests/port.h"
 #include <fcntl.h>
@@ -29,7 +30,7 @@ typedef pl_status (*rank_fn)(pl_comm *c, pl_err *err);
 // How the ranks come together: as children that share memory, or, each started by itself, over TCP, or by mpirun over
 // MPI.
 static enum { SHARED, TCP, MPI } way;
-static pl_comm_place place; // what all are told, but for the rank and its number of ranks
+static pl_comm_place place = {.find_key = test_key}; // what all are told, but for the rank and its number of ranks
 static char          address[32];
 
 static void find_port(void) {
@@ -740,6 +741,7 @@ static void strangers(pl_comm_place first, pl_comm_place second, const char *say
     pl_err   err = {0};
     find_port();
     first.address = second.address = address;
+    first.find_key = second.find_key = test_key;
     first.patience = second.patience = 5;
     fflush(NULL);
     pid_t child = fork();
@@ -766,7 +768,7 @@ static void who_does_not_come(void **state) {
     pl_comm *c;
     pl_err   err = {0};
     find_port();
-    pl_comm_place p = {.ranks = 2, .address = address, .patience = 0.5};
+    pl_comm_place p = {.ranks = 2, .address = address, .patience = 0.5, .find_key = test_key};
     assert_int_equal(pl_comm_join(&c, &p, &err), PL_E_IO);
     assert_non_null(strstr(err.msg, "number 1 of 2 did not come to 127.0.0.1:"));
     p.rank = 1;
@@ -789,7 +791,7 @@ static void strangers_are_let_go(void **state) {
     assert_true(child >= 0);
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     a.sin_port = htons((uint16_t)atoi(strchr(address, ':') + 1));
-    pl_comm_place p = {.ranks = 2, .rank = child == 0, .address = address, .patience = 20};
+    pl_comm_place p = {.ranks = 2, .rank = child == 0, .address = address, .patience = 20, .find_key = test_key};
     pl_comm      *c;
     pl_err        err = {0};
     if (child == 0) {

@@ -9,6 +9,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/comm/comm.h"
 #include "kernels/comm/net.h"
+#include "tests/key.h"
 #include "tests/port.h"
 #include <errno.h>
 #include <signal.h>
@@ -43,9 +44,10 @@ static pid_t rank_at(const char *address, int rank, double patience, const char 
     pid_t child = fork();
     assert_true(child >= 0);
     if (child > 0) return child;
-    pl_comm_place p = {.rank = rank, .ranks = 3, .address = address, .patience = patience, .silence = 3};
-    pl_comm      *c = NULL;
-    pl_err        err = {0};
+    pl_comm_place p = {
+        .rank = rank, .ranks = 3, .address = address, .patience = patience, .silence = 3, .find_key = test_key};
+    pl_comm *c = NULL;
+    pl_err   err = {0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     alarm(60);
     pl_status st = pl_comm_join(&c, &p, &err);
@@ -131,10 +133,10 @@ static void who_came_and_ended_is_missing(void **state) {
     assert_true(good && last);
 }
 
-// It is stopped before it connects to the others, then ended.
+// It is stopped before it says where it listens, then ended.
 static void who_ends_while_all_connect_is_told(void **state) {
     (void)state;
-    const char *address = free_address(), *says = "rank 1: its process on ";
+    const char *address = free_address(), *says = "ranks: number 1 of ";
     pid_t       first = rank_at(address, 0, 25, says), second = rank_at(address, 1, 25, NULL);
     nap(WHILE);
     assert_int_equal(kill(second, SIGSTOP), 0);
