@@ -26,8 +26,8 @@
 enum { MAGIC = 0x706c6332, WHY = sizeof(((pl_err *)NULL)->msg) };
 
 // Seconds: of waiting between looks for a failure; for one try of the handshake; between two tries; for rank 0's answer
-// beyond this rank's own patience, as rank 0 may have begun to wait later and says who is missing; for connections once
-// all ranks are here.
+// beyond this rank's own patience, as rank 0 may have begun to wait later and says who is missing; for the rest once all
+// ranks are here.
 static const double LOOK = 2, TRY = 5, PAUSE = 0.1, LATER = 15, CONNECT = 30;
 
 typedef struct answer {
@@ -151,6 +151,13 @@ static pl_status swap(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) 
 }
 
 // ---- coming together: rank 0
+
+// The deadline for what is left once all ranks are here, when only packets are on their way: the rest of the patience,
+// within bounds.
+static double end_by(double deadline) {
+    double left = deadline - pl_now();
+    return pl_now() + (left < TRY ? TRY : left > CONNECT ? CONNECT : left);
+}
 
 // A rank's place as rank 0 sees it: the ends of its connection for signs of life.
 typedef struct seen {
@@ -304,8 +311,9 @@ static pl_status call_all(pl_comm *c, const pl_comm_place *place, pl_gate *gate,
     seen  *all = pl_calloc((size_t)c->ranks, sizeof *all);
     if (!all) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
     pl_status st = gather(c, place, gate, all, deadline, patience, &why);
-    if (st == PL_OK) st = place_ranks(c, all, table, pl_now() + CONNECT, &why);
-    if (st == PL_OK) st = send_table(c, table, pl_now() + CONNECT, &why);
+    deadline = end_by(deadline);
+    if (st == PL_OK) st = place_ranks(c, all, table, deadline, &why);
+    if (st == PL_OK) st = send_table(c, table, deadline, &why);
     pl_free(all);
     if (st != PL_OK) refuse_all(c, st, &why);
     return st == PL_OK ? PL_OK : pl_fail(err, st, "%s", why.msg);
@@ -323,22 +331,27 @@ static pl_status pass_gate(int fd, const pl_net_address *at, const pl_claim *own
 }
 
 // Connects to a rank and passes its gate; tries again until the deadline or, where `watched`, a failure that signs tell.
+// A last try that the deadline cuts short fails as the one before it did.
 static pl_status reach(pl_comm *c, int *fd, const pl_net_address *at, const pl_claim *own, int to,
                        pl_comm_find_key find_key, void *arg, bool watched, double deadline, pl_err *err) {
-    tcp *t = c->link;
-    bool said = watched;
+    tcp   *t = c->link;
+    pl_err before = {0};
     for (;;) {
         double    until = pl_now() + LOOK < deadline ? pl_now() + LOOK : deadline;
-        pl_status st = pl_net_connect(fd, at, until, err);
+        pl_err    why = {0};
+        bool      met = false;
+        pl_status st = pl_net_connect(fd, at, until, &why);
         if (st == PL_OK) {
-            st = pass_gate(*fd, at, own, to, find_key, arg, t->key, deadline, err);
+            met = true;
+            st = pass_gate(*fd, at, own, to, find_key, arg, t->key, deadline, &why);
             if (st == PL_OK) return PL_OK;
             close(*fd);
             *fd = -1;
-            if (!said && st == PL_E_IO && pl_now() < deadline) pl_log("ranks: %s; trying again", err->msg);
-            said = true;
         }
-        if (st != PL_E_IO || pl_now() >= deadline) return st;
+        if (st != PL_E_IO || pl_now() >= deadline)
+            return pl_fail(err, st, "%s", met && before.status != PL_OK ? before.msg : why.msg);
+        if (met && !watched && before.status == PL_OK) pl_log("ranks: %s; trying again", why.msg);
+        if (met) before = why;
         if (watched) PL_TRY(check(c, err));
         nanosleep(&(struct timespec){.tv_nsec = (long)(PAUSE * 1e9)}, NULL);
     }
@@ -486,9 +499,7 @@ static pl_status come_together(pl_comm *c, const pl_comm_place *place, pl_err *e
     if (st == PL_OK) st = pl_signs_start(((tcp *)c->link)->signs, err);
     if (st == PL_OK) {
         pl_err why = {0};
-        double left = deadline - pl_now(); // all are here: only packets are on their way
-        left = left < TRY ? TRY : left > CONNECT ? CONNECT : left;
-        st = connect_all(c, place, table, gate, pl_now() + left, &why);
+        st = connect_all(c, place, table, gate, end_by(deadline), &why);
         if (st != PL_OK) fail(c, &why); // the others hear it instead of waiting
         if (st != PL_OK && err) *err = why;
     }

@@ -9,6 +9,7 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/log.h"
 #include "kernels/comm/comm.h"
 #include "kernels/comm/summing.h"
 #include "tests/kernels/ranks.h"
@@ -680,6 +681,56 @@ static void mixed_devices_are_refused(void **state) {
     assert_non_null(strstr(err.msg, "1 of 3 ranks have a GPU"));
 }
 
+// ---- stopped children
+
+static double rests; // seconds for which the victim is stopped, by its parent
+
+static pl_status stopped_for_a_while(pl_comm *c, pl_err *err) {
+    PL_TRY(pl_comm_barrier(c, err));
+    if (pl_comm_rank(c) == victim) raise(SIGSTOP);
+    if (pl_comm_rank(c) == 0 && rests > 0) usleep((useconds_t)(rests * 1e6));
+    if (pl_comm_rank(c) == 0 && rests > 0) kill(0, SIGCONT);
+    return pl_comm_barrier(c, err);
+}
+
+static void a_stopped_child_is_named(void **state) {
+    (void)state;
+    pl_err err;
+    double begin = pl_now();
+    pl_comm_limit_silence(1);
+    for (victim = 1; victim < 3; victim++) {
+        char part[48];
+        assert_int_equal(in_ranks(3, stopped_for_a_while, &err), PL_E_IO);
+        snprintf(part, sizeof part, "rank %d: process ", victim);
+        if (!strstr(err.msg, part) || !strstr(err.msg, " has been stopped for ")) fail_msg("%s", err.msg);
+    }
+    assert_true(pl_now() - begin < 8);
+    victim = 1;
+    rests = 0.3;
+    all_content(3, stopped_for_a_while);
+    rests = 0;
+    pl_comm_limit_silence(PL_COMM_SILENCE);
+}
+
+// Rank 0 is asked to stop, once, while a child is stopped.
+static void a_stopped_child_does_not_hold_rank_0(void **state) {
+    (void)state;
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        pl_err err = {0};
+        alarm(20); // below the limit of silence
+        victim = 1;
+        pl_stop_install();
+        raise(SIGINT);
+        _exit(in_ranks(2, stopped_for_a_while, &err) == PL_E_IO && strstr(err.msg, "has been stopped") ? 0 : 1);
+    }
+    int how = 0;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+}
+
 // ---- over TCP
 
 // A rank that is stopped is dead after a while, and named; one that is busy is not.
@@ -947,6 +998,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_failure_is_told),
         cmocka_unit_test(a_rank_that_leaves_is_missed),
         cmocka_unit_test(a_failure_stays),
+        cmocka_unit_test(a_stopped_child_is_named),
+        cmocka_unit_test(a_stopped_child_does_not_hold_rank_0),
         cmocka_unit_test(nobody_outlives_rank_0),
         cmocka_unit_test(others_ignore_stops),
         cmocka_unit_test(nccl_is_looked_for),

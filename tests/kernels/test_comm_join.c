@@ -21,7 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static int reached; // the one port that can be; 0: all
+static int  reached;          // the one port that can be; 0: all
+static bool listens_anywhere; // this process's
 
 // Our objects' calls come here by the linker (--wrap, in CMakeLists.txt).
 int __real_connect(int fd, const struct sockaddr *a, socklen_t n);
@@ -32,6 +33,15 @@ int __wrap_connect(int fd, const struct sockaddr *a, socklen_t n) {
     if (!reached || ntohs(to.sin_port) == reached) return __real_connect(fd, a, n);
     errno = ECONNREFUSED;
     return -1;
+}
+
+int __real_bind(int fd, const struct sockaddr *a, socklen_t n);
+int __wrap_bind(int fd, const struct sockaddr *a, socklen_t n);
+int __wrap_bind(int fd, const struct sockaddr *a, socklen_t n) {
+    pl_net_address at = {.bytes = n};
+    memcpy(&at.at, a, n);
+    if (pl_net_is_any(&at)) listens_anywhere = true;
+    return __real_bind(fd, a, n);
 }
 
 static void nap(double seconds) {
@@ -56,6 +66,10 @@ static pid_t rank_at(const char *address, int rank, double patience, const char 
     pl_comm_close(c);
     bool good = says ? st != PL_OK && strstr(err.msg, says) : st == PL_OK;
     if (!good) fprintf(stderr, "rank %d: %s\n", rank, st == PL_OK ? "no failure" : err.msg);
+    if (listens_anywhere && (rank > 0 || strncmp(address, "127.0.0.1:", 10) == 0)) {
+        fprintf(stderr, "rank %d of %s listens at every address\n", rank, address);
+        good = false;
+    }
     _exit(good ? 0 : 1);
 }
 
