@@ -498,6 +498,9 @@ shown_hosts() { # ranks on four hosts (network, uts, ipc and mount namespaces; a
     local p i before bytes want t0 pids=() state=$work/host0/run/checkpoints/last/training_state
     command -v ip >/dev/null && command -v unshare >/dev/null || { fail hosts "needs ip (iproute2) and unshare"; return; }
     p=$(program)
+    PACELINE_SECRET=$(head -c 32 /dev/urandom | base64)
+    export PACELINE_SECRET
+    (umask 077 && head -c 32 /dev/urandom >"$work/secret")
     hosts_up || { fail hosts "namespaces cannot be made; run it as root"; hosts_down; return; }
     hosts_recipe 100
     "$p" train "$work/hosts.yaml" --out "$work/one" --quiet || { fail hosts "one process"; hosts_down; return; }
@@ -520,9 +523,9 @@ shown_hosts() { # ranks on four hosts (network, uts, ipc and mount namespaces; a
         { cat "$work"/host?/log; fail hosts "the cut host is not named"; hosts_down; return; }
     say hosts "a link cut while summing: all end after $((SECONDS - t0)) s; $(sed 's/^paceline: //' "$work/host0/log")"
     pids=()
-    for i in 1 0; do host "$i" 2 run & pids+=($!); done
+    for i in 1 0; do host "$i" 2 run --secret-file "$work/secret" & pids+=($!); done
     for i in "${pids[@]}"; do wait "$i" || { cat "$work"/host[01]/log; fail hosts "two hosts"; hosts_down; return; }; done
-    same_weights "two hosts that go on" "$state" && say hosts "two hosts go on from there: the weights of one process"
+    same_weights "two hosts that go on" "$state" && say hosts "two hosts go on from there, by a secret of a file: the weights of one process"
     hosts_by_mpi
     hosts_down
 }
