@@ -24,13 +24,6 @@ typedef struct statement {
     pl_claim claim;
 } statement;
 
-// The connector's one message.
-typedef struct message {
-    uint8_t  nonce[PL_NONCE_BYTES];
-    pl_claim claim;
-    uint8_t  proof[PL_PROOF_BYTES];
-} message;
-
 _Static_assert(sizeof(pl_claim) == 12 + PL_HOST_BYTES + PL_IDENTITY_BYTES, "a claim has no padding");
 _Static_assert(sizeof(statement) == 16 + 2 * PL_NONCE_BYTES + 4 + sizeof(pl_claim), "a statement has no padding");
 
@@ -55,7 +48,7 @@ void pl_claim_make(pl_claim *out, int kind, int rank, int ranks, const char *ide
 }
 
 static void compute_proof(uint8_t proof[PL_PROOF_BYTES], const uint8_t *key, const char *direction,
-                          const uint8_t *listener, int to, const message *m) {
+                          const uint8_t *listener, int to, const pl_gate_message *m) {
     statement s = {.to = (uint32_t)to, .claim = m->claim};
     snprintf(s.direction, sizeof s.direction, "%s", direction);
     memcpy(s.listener, listener, sizeof s.listener);
@@ -66,12 +59,12 @@ static void compute_proof(uint8_t proof[PL_PROOF_BYTES], const uint8_t *key, con
 // ---- the listener's side
 
 typedef struct pending {
-    int            fd;
-    pl_net_address from;
-    double         until;
-    uint8_t        nonce[PL_NONCE_BYTES];
-    message        in;
-    size_t         n_in;
+    int             fd;
+    pl_net_address  from;
+    double          until;
+    uint8_t         nonce[PL_NONCE_BYTES];
+    pl_gate_message in;
+    size_t          n_in;
 } pending;
 
 struct pl_gate {
@@ -211,23 +204,29 @@ pl_status pl_gate_next(pl_gate *g, int *fd, pl_claim *claim, pl_net_address *fro
             }
             if (v == FALSE || now >= g->pending[i].until) drop(g, i);
         }
-        if (now >= deadline) return PL_OK;
         if (list[LISTENER].revents) PL_TRY(accept_all(g, now, err));
+        if (now >= deadline) return PL_OK;
     }
 }
 
 // ---- the connector's side
 
+void pl_gate_prove(pl_gate_message *m, uint8_t answer[PL_PROOF_BYTES], const pl_claim *own, int to,
+                   const uint8_t nonce[PL_NONCE_BYTES], const uint8_t key[PL_COMM_KEY]) {
+    m->claim = *own;
+    randombytes_buf(m->nonce, sizeof m->nonce);
+    compute_proof(m->proof, key, "connector", nonce, to, m);
+    compute_proof(answer, key, "listener", nonce, to, m);
+}
+
 pl_status pl_gate_pass(int fd, const pl_claim *own, int to, pl_comm_find_key find_key, void *arg,
                        uint8_t key[PL_COMM_KEY], double deadline, pl_err *err) {
-    message m = {.claim = *own};
-    uint8_t nonce[PL_NONCE_BYTES], proof[PL_PROOF_BYTES], theirs[PL_PROOF_BYTES];
+    pl_gate_message m;
+    uint8_t         nonce[PL_NONCE_BYTES], proof[PL_PROOF_BYTES], theirs[PL_PROOF_BYTES];
     PL_TRY(begin_sodium(err));
     PL_TRY(pl_net_take(fd, nonce, sizeof nonce, deadline, err));
     PL_TRY(find_key(arg, key, err));
-    randombytes_buf(m.nonce, sizeof m.nonce);
-    compute_proof(m.proof, key, "connector", nonce, to, &m);
-    compute_proof(proof, key, "listener", nonce, to, &m);
+    pl_gate_prove(&m, proof, own, to, nonce, key);
     PL_TRY(pl_net_send(fd, &m, sizeof m, deadline, err));
     pl_status st = pl_net_take(fd, theirs, sizeof theirs, deadline, err);
     if (st != PL_OK && pl_now() < deadline) return pl_fail(err, st, "does not take this rank's secret, or has ended");

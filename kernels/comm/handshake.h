@@ -27,6 +27,13 @@ typedef struct pl_claim {
     char     host[PL_HOST_BYTES], identity[PL_IDENTITY_BYTES];
 } pl_claim;
 
+// The connector's one message.
+typedef struct pl_gate_message {
+    uint8_t  nonce[PL_NONCE_BYTES];
+    pl_claim claim;
+    uint8_t  proof[PL_PROOF_BYTES];
+} pl_gate_message;
+
 // Fills in host and identity (NULL: "").
 void pl_claim_make(pl_claim *out, int kind, int rank, int ranks, const char *identity);
 
@@ -46,6 +53,9 @@ void      pl_gate_close(pl_gate *g);
 // key that it gave stands in `key`. PL_E_IO: the other end does not prove itself, or closes; find_key's failures.
 pl_status pl_gate_pass(int fd, const pl_claim *own, int to, pl_comm_find_key find_key, void *arg,
                        uint8_t key[PL_COMM_KEY], double deadline, pl_err *err);
+// The connector's message to a listener's nonce, and the proof that answers it.
+void      pl_gate_prove(pl_gate_message *m, uint8_t answer[PL_PROOF_BYTES], const pl_claim *own, int to,
+                        const uint8_t nonce[PL_NONCE_BYTES], const uint8_t key[PL_COMM_KEY]);
 // A pl_comm_find_key whose argument is the key.
 pl_status pl_gate_given_key(void *arg, uint8_t key[PL_COMM_KEY], pl_err *err);
 

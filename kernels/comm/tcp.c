@@ -330,8 +330,8 @@ static pl_status pass_gate(int fd, const pl_net_address *at, const pl_claim *own
     return st == PL_E_IO ? pl_fail_at(err, st, "%s", text) : st;
 }
 
-// Connects to a rank and passes its gate; tries again until the deadline or, where `watched`, a failure that signs tell.
-// A last try that the deadline cuts short fails as the one before it did.
+// Connects to a rank and passes its gate; tries again until the deadline or, where `watched`, a failure that signs
+// tell. A last try that the deadline cuts short fails as the one before it did.
 static pl_status reach(pl_comm *c, int *fd, const pl_net_address *at, const pl_claim *own, int to,
                        pl_comm_find_key find_key, void *arg, bool watched, double deadline, pl_err *err) {
     tcp   *t = c->link;
@@ -360,6 +360,7 @@ static pl_status reach(pl_comm *c, int *fd, const pl_net_address *at, const pl_c
 static pl_status take_answer(int fd, answer *a, double deadline, pl_err *err) {
     PL_TRY(pl_net_take(fd, a, sizeof *a, deadline, err));
     a->why[WHY - 1] = 0;
+    if (a->status != PL_OK && !a->why[0]) snprintf(a->why, sizeof a->why, "ranks: number 0 says no reason");
     if (a->magic != MAGIC) return pl_fail(err, PL_E_IO, "answers as no rank 0 does");
     return PL_OK;
 }
