@@ -8,8 +8,9 @@
 //
 // When a rank fails or dies, every call of every other rank returns with that rank's line instead of waiting. A busy
 // rank is not dead: those that were joined give a sign of life every second, whatever they compute, and half a minute
-// without one is death; so is half a minute in which a forked one is stopped. All functions are collective unless they say otherwise: every rank calls the same ones in the
-// same order. A NULL pl_comm is a single rank, for which they cost nothing.
+// without one is death; so is half a minute in which a forked one is stopped. All functions are collective unless they
+// say otherwise: every rank calls the same ones in the same order. A NULL pl_comm is a single rank, for which they cost
+// nothing.
 //
 // The sum over ranks takes the fixed binary tree of train/loop/slots.h:
 //   ((x0 + x1) + (x2 + x3)) + (x4 + x5)      for six ranks
@@ -46,7 +47,8 @@ pl_status pl_comm_fork(pl_comm **out, int ranks, pl_err *err);
 
 // Ranks that join over TCP prove to each other that they have one key (kernels/comm/handshake.h).
 #define PL_COMM_KEY 32
-// The key of a secret of any length, whose randomness it keeps; a random key (PL_E_IO: the system has no random numbers).
+// Writes the key of a secret of any length, with the randomness that the secret has; a random key (PL_E_IO: the system
+// has no random numbers).
 void      pl_comm_key_of(uint8_t key[PL_COMM_KEY], const void *secret, size_t n);
 pl_status pl_comm_key_draw(uint8_t key[PL_COMM_KEY], pl_err *err);
 // Writes the key of the run. Rank 0 calls it once, when it listens; the others for every try to reach rank 0, once

@@ -81,8 +81,8 @@ void pl_comm_limit_silence(double seconds) {
     silence = seconds;
 }
 
-// A stopped process (SIGSTOP; a terminal's stop, which takes rank 0 with it and is over when that goes on) is waited for
-// as long as a joined one that gives no sign of life, and no longer once rank 0 is to stop itself.
+// A stopped process is waited for as long as a joined one that gives no sign of life, and no longer once rank 0 is to
+// stop itself. (A terminal's stop is rank 0's too, and over when that goes on.)
 static void judge_stopped(pl_comm *c, int r) {
     const forked *f = c->link;
     char          why[120];

@@ -26,8 +26,8 @@
 enum { MAGIC = 0x706c6332, WHY = sizeof(((pl_err *)NULL)->msg) };
 
 // Seconds: of waiting between looks for a failure; for one try of the handshake; between two tries; for rank 0's answer
-// beyond this rank's own patience, as rank 0 may have begun to wait later and says who is missing; for the rest once all
-// ranks are here.
+// beyond this rank's own patience, as rank 0 may have begun to wait later and names the missing ones; for the rest
+// once all ranks are here.
 static const double LOOK = 2, TRY = 5, PAUSE = 0.1, LATER = 15, CONNECT = 30;
 
 typedef struct answer {
