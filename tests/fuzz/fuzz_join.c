@@ -10,6 +10,7 @@
 // rest goes over the connection for data.
 #include "kernels/base/arena.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/log.h"
 #include "kernels/comm/handshake.h"
 #include "kernels/comm/impl.h"
 #include "tests/fuzz/fuzz.h"
@@ -342,6 +343,7 @@ static void open_peer(void) {
     pl_err         err = {0};
     if (peer.port) return;
     fuzzer = pthread_self();
+    pl_log_set(PL_LOG_MUTE); // most inputs are strangers
     peer.port = test_free_port();
     test_key(NULL, key, NULL);
     pl_fuzz_must(pl_net_find(&a, "127.0.0.1:1", true, &err), &err);
