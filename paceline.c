@@ -25,6 +25,7 @@
 #include "train/run/launch.h"
 #include "train/run/pipeline.h"
 #include "train/run/run.h"
+#include "train/run/secret.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -106,6 +107,12 @@ static const pl_cli_option rank_options[] = {
      .type = PL_CLI_TEXT,
      .arg = "HOST:PORT",
      .help = "where rank 0 listens for the others [a launcher's]"},
+    {.name = "secret-file",
+     .type = PL_CLI_TEXT,
+     .arg = "FILE",
+     .help =
+         "by which ranks know each other over TCP: at least 32 random bytes, the same for all, readable by its owner "
+         "alone [PACELINE_SECRET, else one that rank 0 draws where all are of one host]"},
     {.name = "group",
      .type = PL_CLI_TEXT,
      .arg = PL_GROUPS_SYNTAX,
@@ -563,7 +570,13 @@ static const char *environment(void *arg, const char *name) {
 
 // Ranks that a launcher or a person started, each by itself.
 static pl_status join(pl_comm **comm, const pl_cli_args *a, const pl_launch *l, pl_err *err) {
-    char identity[128];
+    char      identity[128];
+    pl_secret secret = {.dir = -1};
+    bool      quiet = pl_cli_has(a, "quiet");
+    if (l->mpi && pl_cli_has(a, "secret-file"))
+        return pl_fail(err, PL_E_USAGE, "--secret-file: ranks that join over MPI need none; leave it out");
+    if (!l->mpi && l->ranks > 1)
+        PL_TRY(pl_secret_open(&secret, l, pl_cli_text(a, "secret-file"), getenv("PACELINE_SECRET"), err));
     snprintf(identity, sizeof identity, "paceline %s (%s)", pl_version(), pl_commit());
     pl_comm_place place = {.rank = l->rank,
                            .ranks = l->ranks,
@@ -571,11 +584,16 @@ static pl_status join(pl_comm **comm, const pl_cli_args *a, const pl_launch *l, 
                            .address = l->address,
                            .mpi = l->mpi,
                            .identity = identity,
-                           .patience = pl_cli_real(a, "patience")};
-    if (!pl_cli_has(a, "quiet"))
+                           .patience = pl_cli_real(a, "patience"),
+                           .find_key = pl_secret_key,
+                           .key_arg = &secret};
+    if (!quiet)
         fprintf(stderr, "rank %d of %d by %s, %s%s\n", l->rank, l->ranks, l->by, l->mpi ? "over MPI" : "at ",
                 l->mpi ? "" : l->address);
-    return pl_comm_join(comm, &place, err);
+    pl_log_set(quiet ? PL_LOG_QUIET : PL_LOG_NORMAL);
+    pl_status st = pl_comm_join(comm, &place, err);
+    pl_secret_close(&secret);
+    return st;
 }
 
 // A target over ranks: all that were started, or as many as are asked for, for each of those that share the work.
@@ -616,6 +634,8 @@ static pl_status find_ranks(crew *w, const pl_command *c, const pl_cli_args *a, 
     int               ranks = c->ranks ? (int)pl_cli_int(a, "ranks") : 1;
     pl_launch         l = {.ranks = 1};
     if (c->recipe || parts > 1 || asks) PL_TRY(pl_launch_find(&l, &o, environment, NULL, err));
+    if (!l.by && given(c, a, "secret-file"))
+        return pl_fail(err, PL_E_USAGE, "--secret-file: is for ranks that were started one by one; leave it out");
     if (!l.by && o.group && strcmp(o.group, "auto") != 0)
         return pl_fail(err, PL_E_USAGE, "--group %s: is how ranks meet that were started one by one; leave it out",
                        o.group);

@@ -14,7 +14,7 @@ static pl_status send(pl_comm *c, const void *mine, size_t n, uint8_t **all, siz
     pl_comm_parcels *p = pl_calloc(1, sizeof *p);
     *all = NULL;
     if (!p) return pl_fail(err, PL_E_MEMORY, "eval: out of memory");
-    pl_status st = pl_comm_gather(c, &size, sizeof size, &sizes, of_sizes, err);
+    pl_status st = pl_comm_gather(c, &size, sizeof size, sizeof size, &sizes, of_sizes, err);
     for (int r = 0; st == PL_OK && r < pl_comm_ranks(c); r++) {
         memcpy(&size, sizes + (size_t)r * sizeof size, sizeof size);
         bytes[r] = r ? (size_t)size : 0;

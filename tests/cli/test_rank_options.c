@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -415,6 +416,34 @@ static void launched_wrongly(void **state) {
                    "train %s/r.yaml --quiet --rank 1 --world 2 --address 127.0.0.1:9 --patience 1", base);
 }
 
+// Which ranks need a secret, and which one is taken; where rank 0 listens for an address that is not its host's.
+static void secrets(void **state) {
+    (void)state;
+    char        file[96];
+    test_output o;
+    snprintf(file, sizeof file, "%s/secret", base);
+    FILE *f = fopen(file, "w");
+    assert_true(f && fputs("0123456789abcdef0123456789abcdef\n", f) >= 0 && fclose(f) == 0);
+    test_run_fails(2, "--secret-file: is for ranks that were started one by one", "train %s/r.yaml --secret-file %s",
+                   base, file);
+    test_run_fails(2, "ranks of several hosts know each other by a secret",
+                   "train %s/r.yaml --quiet --rank 1 --world 2 --address 192.0.2.1:9", base);
+    assert_int_equal(chmod(file, 0640), 0);
+    test_run_fails(2, "has the mode 0640, by which others may read the secret",
+                   "train %s/r.yaml --quiet --rank 1 --world 2 --address 127.0.0.1:9 --secret-file %s", base, file);
+    assert_int_equal(chmod(file, 0600), 0);
+    setenv("PACELINE_SECRET", "short", 1);
+    test_run_fails(2, "PACELINE_SECRET: holds 5 bytes",
+                   "train %s/r.yaml --quiet --rank 1 --world 2 --address 192.0.2.1:9", base);
+    // TEST-NET-1: no host has it, as where rank 0 stands behind a service's address.
+    test_run(&o, "train %s/r.yaml --rank 0 --world 2 --address 192.0.2.1:%d --patience 1 --secret-file %s", base,
+             test_free_port(), file);
+    unsetenv("PACELINE_SECRET");
+    if (o.code != 1 || count(o.err, " is no address of this host: listening at all that it has") != 1)
+        fail_msg("%d: %s", o.code, o.err);
+    test_run_fini(&o);
+}
+
 // ---- started by mpirun
 
 // `command` in ranks of mpirun; each writes its process's number to BASE/pid-RANK first.
@@ -522,6 +551,7 @@ int main(void) {
         cmocka_unit_test(launched),
         cmocka_unit_test(launched_and_stopped),
         cmocka_unit_test(launched_wrongly),
+        cmocka_unit_test(secrets),
         cmocka_unit_test(by_mpirun),
         cmocka_unit_test(mpirun_killed_and_stopped),
     };

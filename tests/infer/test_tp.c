@@ -6,6 +6,7 @@
 #include "infer/model/tp.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/room.h"
+#include "tests/key.h"
 #include "tests/port.h"
 
 #include <setjmp.h>
@@ -50,7 +51,7 @@ static const char *elsewhere; // NULL: not
 
 static pl_status come(pl_comm **c, int ranks, pl_err *err) {
     char          address[32];
-    pl_comm_place place = {.ranks = ranks, .address = address, .identity = "test"};
+    pl_comm_place place = {.ranks = ranks, .address = address, .identity = "test", .find_key = test_key};
     if (!over_tcp) return pl_comm_fork(c, ranks, err);
     snprintf(address, sizeof address, "127.0.0.1:%d", test_free_port());
     fflush(NULL);

@@ -129,7 +129,8 @@ static pl_status tell(pl_doc_share *s, int64_t from, int64_t to, pl_err *err) {
     if (!mine) return pl_fail(err, PL_E_MEMORY, "online data: out of memory");
     for (int64_t j = from; j < to; j++)
         if (s->entry[j - s->base].owner == rank_of(s)) mine[n++] = s->entry[j - s->base].n;
-    pl_status st = pl_comm_gather(s->env->comm, mine, n * sizeof *mine, &all, bytes, err);
+    pl_status st =
+        pl_comm_gather(s->env->comm, mine, n * sizeof *mine, (size_t)(to - from) * sizeof *mine, &all, bytes, err);
     pl_free(mine);
     PL_TRY(st);
     for (int r = 0; r < ranks_of(s); r++)

@@ -29,7 +29,7 @@ static pl_status look(pl_survey *v, const pl_dataset *ds, pl_comm *comm, pl_err 
     pl_status st = mine ? PL_OK : pl_fail(err, PL_E_MEMORY, "dataset: out of memory");
     for (int64_t k = 0; k < v->shards && st == PL_OK; k++)
         if ((st = pl_dataset_here(ds, k, &here, err)) == PL_OK) mine[k] = here;
-    if (st == PL_OK) st = pl_comm_gather(comm, mine, (size_t)v->shards, &v->there, bytes, err);
+    if (st == PL_OK) st = pl_comm_gather(comm, mine, (size_t)v->shards, (size_t)v->shards, &v->there, bytes, err);
     pl_free(mine);
     return st;
 }
@@ -117,7 +117,8 @@ static pl_status tell(survey *s, pl_comm *comm, pl_err *err) {
     pl_doc_said *mine = pl_calloc((size_t)n + 1, sizeof *mine);
     if (!mine) return pl_fail(err, PL_E_MEMORY, "dataset: out of memory");
     move(s, pl_comm_rank(comm), mine, false);
-    pl_status st = pl_comm_gather(comm, mine, (size_t)n * sizeof *mine, &all, bytes, err);
+    pl_status st =
+        pl_comm_gather(comm, mine, (size_t)n * sizeof *mine, (size_t)s->v->docs * sizeof *mine, &all, bytes, err);
     pl_free(mine);
     from = all;
     for (int r = 0; r < s->v->ranks && st == PL_OK; r++) {
