@@ -22,9 +22,9 @@ typedef struct pl_eval_part {
     const uint8_t *sampled;  // [n_prompts] whether each answer adds a line to its method's samples
 } pl_eval_part;
 
-// The bytes of `rank`'s part, and the same read from n bytes that it sent into p->r, prompt_n and cut; samples[m] is lent
-// and holds the lines of its answers by method m. PL_E_IO: they are no part of this evaluation, by one line that names
-// the rank; p->r is then of no further use.
+// The bytes of `rank`'s part, and the same read from n bytes that it sent into p->r, prompt_n and cut; samples[m] is
+// lent and holds the lines of its answers by method m. PL_E_IO: they are no part of this evaluation, by one line that
+// names the rank; p->r is then of no further use.
 void      pl_eval_part_write(pl_strbuf *b, const pl_eval_part *p, int rank);
 pl_status pl_eval_part_read(const pl_eval_part *p, int rank, const uint8_t *data, size_t n, const char **samples,
                             pl_err *err);

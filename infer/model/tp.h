@@ -17,9 +17,9 @@
 // refused: mixtures of experts.
 //
 // Rank 0 decides. It alone reads prompts, samples, drafts, verifies and writes; the others follow (pl_tp_follow): each
-// opens its own target and runs the rows that rank 0 sends, token, position and slots of the cache. So nothing that hangs on
-// time or on one process (trees that adapt, a stop asked for) has to be the same on all, and a drafter lies on one
-// rank.
+// opens its own target and runs the rows that rank 0 sends, token, position and slots of the cache. So nothing that
+// hangs on time or on one process (trees that adapt, a stop asked for) has to be the same on all, and a drafter lies
+// on one rank.
 // When a rank fails all end, with its line (kernels/comm/comm.h).
 //
 // Bytes that leave a rank in a forward of M rows of which n have logits, with w_r its part of a width w:
@@ -49,9 +49,9 @@ pl_tensor      pl_tp_first_rank(pl_ctx *ctx, pl_comm *c, pl_tensor x, int64_t wi
 
 // ---- ranks above 0
 
-// Follows rank 0 until pl_tp_end. target: the path of this rank's own target, of which it opens its part whenever rank 0
-// opens the target; NULL: it has none. PL_E_USAGE: the files there are of another model than rank 0's, or there are
-// none. PL_E_IO: an order that does not fit the target and the caches that are open.
+// Follows rank 0 until pl_tp_end. target: the path of this rank's own target, of which it opens its part whenever
+// rank 0 opens the target; NULL: it has none. PL_E_USAGE: the files there are of another model than rank 0's, or
+// there are none. PL_E_IO: an order that does not fit the target and the caches that are open.
 pl_status pl_tp_follow(pl_comm *c, const pl_backend *be, pl_pool *pool, const char *target, pl_err *err);
 
 // ---- rank 0; each does nothing where the comm is NULL or the target whole
