@@ -349,7 +349,7 @@ static pl_status check_positional(const pl_command *c, const pl_cli_args *a, pl_
 // The processes of a command: `comm`, which share its work, and of each those that its target lies over, `tp`. NULL: one.
 typedef struct crew {
     pl_comm   *comm, *tp;
-    pl_recipe *recipe; // the command's, read once: by forked ranks before they fork. NULL: one process, or no recipe
+    pl_recipe *recipe; // of the command, owned; NULL: the command has none, or reads it itself as a single process
 } crew;
 
 static int all_ranks(const crew *w) {
@@ -505,7 +505,7 @@ static int own_threads(const crew *w, int asked) {
     return pl_ranks_threads(all, is_first(w) ? pl_comm_ranks(w->tp) : all_ranks(w));
 }
 
-// What the commands that read a recipe come to, for the ranks that share their work.
+// The work of each command that reads a recipe, for the ranks that share it.
 static const struct {
     const pl_command *command;
     unsigned          works;
@@ -519,13 +519,13 @@ static pl_status follow(const pl_command *c, const pl_cli_args *a, const crew *w
                         pl_err *err) {
     char *made = NULL;
     if (!c->recipe) return pl_tp_follow(w->tp, env->backend, env->pool, pl_cli_text(a, "target"), err);
-    PL_TRY(pl_pipeline_target(&made, w->recipe, out, err));
+    PL_TRY(pl_pipeline_target(&made, w->recipe, out, c == &eval_command, err));
     pl_status st = pl_tp_follow(w->tp, env->backend, env->pool, made, err);
     pl_free(made);
     return st;
 }
 
-// All but the first: what the others hand out, until there is no more.
+// A rank other than the first: it works until rank 0, or its group's, ends it.
 static pl_status serve(const pl_command *c, const pl_cli_args *a, const crew *w, const pl_env *env, pl_err *err) {
     char        *out = c->recipe ? out_folder(a) : NULL;
     pl_ranks_own own = {.recipe = w->recipe, .out_dir = out, .drafters = c == &run_command};
@@ -614,7 +614,7 @@ static pl_status join(pl_comm **comm, const pl_cli_args *a, const pl_launch *l, 
     return pl_comm_join(comm, &place, err);
 }
 
-// One that is a pipe can be read once: before there are several to read it.
+// Reads the recipe first, as a pipe can be read once alone.
 static pl_status fork_ranks(crew *w, const pl_command *c, const pl_cli_args *a, pl_comm **comm, int ranks,
                             pl_err *err) {
     if (c->recipe && !w->recipe) PL_TRY(open_recipe(&w->recipe, a, err));

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 
-// What this host can still hold bounds what the ranks announce: how long a text or a trace is no rank knows beforehand.
+// The host's free memory bounds the sizes that ranks announce, as the length of texts and traces is known nowhere else.
 static pl_status check_sizes(const uint64_t *size, int ranks, const char *what, size_t *total, pl_err *err) {
     double have;
     bool   lacks = false;
@@ -22,7 +22,7 @@ static pl_status check_sizes(const uint64_t *size, int ranks, const char *what, 
     return PL_OK;
 }
 
-// Hears on rank 0 how many bytes each rank has for it: bytes[r], 0 of rank 0 itself.
+// Gathers the sizes of the ranks' parts: bytes[r], 0 for rank 0.
 static pl_status hear_sizes(pl_comm *c, uint64_t mine, const char *what, size_t *bytes, size_t *total, pl_err *err) {
     uint64_t  size[PL_RANKS_MAX] = {0};
     uint8_t  *all;
@@ -41,8 +41,8 @@ static pl_status hear_sizes(pl_comm *c, uint64_t mine, const char *what, size_t 
     return pl_comm_rank(c) > 0 ? PL_OK : check_sizes(size, pl_comm_ranks(c), what, total, err);
 }
 
-// Sends to rank 0 alone: *all (pl_free) holds the ranks' bytes one after the other, without rank 0's, and a 0 behind
-// them; NULL elsewhere. what: the bytes, for messages.
+// Sends n bytes to rank 0, where *all (pl_free) then holds the bytes of all ranks but rank 0, one after the other and a
+// 0 behind them; NULL elsewhere. what: the bytes, for messages.
 static pl_status send_first(pl_comm *c, const char *what, const void *mine, size_t n, uint8_t **all, size_t *bytes,
                             pl_err *err) {
     size_t           total = 0, at = 0;
@@ -134,7 +134,7 @@ static void take_stats(pl_reader *in, pl_session_stats *s) {
     }
 }
 
-// Lines of samples that `rank` has of a method.
+// The number of lines of samples of `rank` and a method.
 static int64_t count_samples(const pl_eval_part *p, const pl_method *a, int rank) {
     int64_t n = 0;
     for (int64_t i = 0; i < p->r->n_prompts; i++)
@@ -142,7 +142,7 @@ static int64_t count_samples(const pl_eval_part *p, const pl_method *a, int rank
     return n;
 }
 
-// Exactly so many whole lines, which merging walks through.
+// Takes exactly `want` whole lines: merging reads line after line.
 static const char *take_samples(pl_reader *in, int64_t want) {
     int64_t     n = pl_reader_count(in, "the bytes of samples", INT64_MAX, 1), lines = 0;
     const char *text = (const char *)pl_reader_lend(in, "samples", (size_t)n);

@@ -168,13 +168,13 @@ static void drop_caches(follower *f, caches *k) {
 
 // ---- runs
 
-// The most bytes of a run: all rows with the longest path, and before them one move of each session, by as much.
+// The most bytes of a run: all rows with the longest path, and before them a move of each session, as long.
 static int64_t most_bytes(const pl_tp_sizes *s) {
     int64_t rows = (int64_t)s->rows * (PL_TP_ROW_WORDS + s->path);
     return (rows + (int64_t)s->sessions * (PL_TP_MOVE_WORDS + s->path)) * (int64_t)sizeof(int32_t);
 }
 
-// n slots, each in [least, slots).
+// Takes n slots, each in [least, slots).
 static const int32_t *take_slots(pl_reader *in, const char *name, int32_t n, int32_t least, int32_t slots) {
     const int32_t *slot = (const int32_t *)(const void *)in->at;
     for (int32_t i = 0; i < n && in->status == PL_OK; i++)
@@ -215,7 +215,7 @@ static void take_move(pl_reader *in, caches *k) {
     if (in->status == PL_OK) pl_kv_move(&k->ctx, &k->kv[session], n_ctx, from, n);
 }
 
-// Rows of a run, by its whole records: take_row and take_move judge what is in them.
+// Counts the rows of a run by the lengths of its records; take_row and take_move check the values.
 static int count_rows(pl_reader *in) {
     int rows = 0;
     while (in->status == PL_OK && in->at < in->end) {
@@ -273,7 +273,7 @@ static void take_sizes(pl_reader *in, pl_tp_sizes *s) {
     s->kv = (pl_dtype)pl_reader_int32(in, "the type of a cache", 0, PL_DTYPE_COUNT - 1);
 }
 
-// Sizes of caches over m: none is 0, no cache is longer than the longest text and a tree behind it.
+// Checks sizes of caches over m: none is 0, no cache is longer than the longest text and a tree behind it.
 static void check_sizes(pl_reader *in, const pl_llama *m, const pl_tp_sizes *s) {
     int64_t longest = (int64_t)m->config.max_position_embeddings + PL_TP_PATH_MAX;
     if (s->sessions < 1 || s->rows < 1 || s->logits < 1 || s->path < 1 || s->slots < 1 || s->slots > longest)
@@ -289,7 +289,7 @@ static bool uses(const follower *f, const model *m) {
     return k != NULL;
 }
 
-// What is open decides which orders can be followed.
+// Checks an order against the targets and caches that are open.
 static void check_order(pl_reader *in, const follower *f, const pl_tp_order *o) {
     const model  *m = find_model(f, o->what == PL_TP_CACHES ? o->n : o->id);
     const caches *k = find_caches(f, o->id);

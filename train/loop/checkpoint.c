@@ -342,7 +342,7 @@ static pl_status same_run(const pl_task *t, pl_err *err) {
                    t->identity, theirs);
 }
 
-// Rank 0's numbers; a step and places in the data are counted from 0.
+// Takes over n of rank 0's numbers, a step or places in the data, each `least` or more.
 static pl_status share_ints(const pl_task *t, int64_t *x, int n, int64_t least, pl_err *err) {
     PL_TRY(pl_comm_broadcast(t->comm, x, (size_t)n * sizeof *x, err));
     pl_reader in = pl_reader_of(0, "where its run stands", x, (size_t)n * sizeof *x, err);

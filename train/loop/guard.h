@@ -33,8 +33,7 @@ typedef struct pl_guard {
 pl_status pl_guard_init(pl_guard *g, const pl_guard_options *o, int n_slots, int n_cursor, pl_err *err);
 void      pl_guard_fini(pl_guard *g);
 
-// What is remembered, as it came from another rank (PL_E_IO names it) or a file: counts, and numbers to take medians
-// of.
+// Checks a state that rank 0 sent: counts of steps, then finite losses and norms. PL_E_IO.
 pl_status pl_guard_check(const pl_guard *g, pl_err *err);
 // Whether a step counts; remembers it. `why` says why not. weight: of what it learned from; nothing is remembered of a
 // step without.

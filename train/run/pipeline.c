@@ -448,11 +448,11 @@ static int kind_of(const pl_recipe *r, int i) {
     return pl_train_drafter_choice(k) ? k : tr->drafter.kind;
 }
 
-pl_status pl_pipeline_target(char **path, const pl_recipe *r, const char *out_dir, pl_err *err) {
+pl_status pl_pipeline_target(char **path, const pl_recipe *r, const char *out_dir, bool evaluates, pl_err *err) {
     const char *given = pl_generate_recipe_of(r)->target.path;
     *path = NULL;
-    if (pl_train_recipe_of(r)->kind == PL_KIND_TARGET) return pl_eval_pretrained(path, out_dir, err);
-    if (given) *path = pl_strdup(given);
+    if (evaluates && pl_train_recipe_of(r)->kind == PL_KIND_TARGET) PL_TRY(pl_eval_pretrained(path, out_dir, err));
+    if (!*path && given) *path = pl_strdup(given);
     return *path || !given ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", given);
 }
 

@@ -47,9 +47,9 @@ pl_status pl_pipeline_eval(const pl_recipe *r, const char *out_dir, const pl_env
 pl_status pl_pipeline_drafters(int *n, const pl_recipe *r, pl_err *err);
 char     *pl_pipeline_drafter_folder(const pl_recipe *r, int i, const char *out_dir);
 pl_status pl_pipeline_drafter_recipe(pl_recipe **one, const pl_recipe *r, int i, const char *out_dir, pl_err *err);
-// The path of the target that the recipe's commands lay over ranks: target.path or, of kind: target, the one that it
-// has trained in out_dir. The caller's; NULL where there is none.
-pl_status pl_pipeline_target(char **path, const pl_recipe *r, const char *out_dir, pl_err *err);
+// The path of the target that the recipe's commands lay over ranks: target.path or, where a recipe of kind: target
+// evaluates, the target that it has trained in out_dir. The caller's; NULL where there is none.
+pl_status pl_pipeline_target(char **path, const pl_recipe *r, const char *out_dir, bool evaluates, pl_err *err);
 // Checks first, before anything is made.
 pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
 

@@ -134,7 +134,7 @@ static pl_status name_job(pl_job *j, const pl_recipe *r, const char *out_dir, pl
     return pl_recipe_hash(r, 0, j->recipe, err);
 }
 
-// Rank 0: the others do this too, now. taps: of generating, else NULL.
+// Has the other ranks do the same work. taps: of generating, else NULL.
 static pl_status hand_out(const pl_env *env, const pl_recipe *r, const char *out_dir, pl_ranks_work what,
                           const pl_taps *taps, pl_err *err) {
     pl_job j = {.what = (int32_t)what, .n_taps = taps ? taps->n : 0};
@@ -235,7 +235,7 @@ pl_status pl_ranks_end(const pl_env *env, pl_err *err) {
     return pl_comm_broadcast(env->comm, &(pl_job){0}, sizeof(pl_job), err);
 }
 
-// Layers are counted from 0 to the number that any target may have; which of them this one has, generating checks.
+// Receives the next job; check_taps holds its layers against the target.
 static pl_status take_job(pl_job *j, const pl_env *env, pl_err *err) {
     pl_job sent = {0};
     PL_TRY(pl_comm_broadcast(env->comm, &sent, sizeof sent, err));
@@ -273,7 +273,7 @@ static pl_status work_on(const pl_recipe *r, const char *out_dir, const pl_job *
     return pl_generate_run(r, &taps, out_dir, env, err);
 }
 
-// The job with this rank's own recipe and folder, or those of a drafter of its recipe's list (r).
+// Works on the job by a recipe of this rank's own, in a folder of its own.
 static pl_status work_as(const pl_recipe *r, const char *out_dir, const pl_job *j, const pl_env *env,
                          const pl_ranks_own *own, pl_err *err) {
     pl_job here;
@@ -290,7 +290,7 @@ static bool is_folder(const pl_job *j, const char *out_dir) {
     return strcmp(sum, j->out_dir) == 0;
 }
 
-// Of the drafters in the list of `run`, the one in whose folder rank 0 works.
+// Works on the job as the drafter of the recipe's list in whose folder rank 0 works; *found: there is one.
 static pl_status work_on_drafter(const pl_job *j, const pl_env *env, const pl_ranks_own *own, bool *found,
                                  pl_err *err) {
     int n = 0;

@@ -122,7 +122,7 @@ static pl_status answer(pl_doc_share *s, int64_t at, pl_err *err) {
     return PL_OK;
 }
 
-// The lengths of those of the documents [from, to) that `rank` has made.
+// Takes the lengths of the documents in [from, to) that `rank` has made.
 static pl_status take_lengths(pl_doc_share *s, int rank, int64_t from, int64_t to, const uint8_t *data, size_t n,
                               pl_err *err) {
     pl_reader in = pl_reader_of(rank, "the lengths of its documents", data, n, err);

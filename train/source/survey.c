@@ -22,7 +22,7 @@ static pl_status same_manifest(const pl_dataset *ds, const char *dir, pl_comm *c
     return pl_fail(err, PL_E_INPUT, "%s/manifest.json: is another one than rank 0's; copy that one here", dir);
 }
 
-// Of each shard one byte, whether the rank has it.
+// Checks a rank's list of shards: one byte for each, 1 where the rank has it.
 static pl_status check_there(const pl_survey *v, int rank, const uint8_t *data, size_t n, pl_err *err) {
     pl_reader in = pl_reader_of(rank, "the list of its shards", data, n, err);
     for (int64_t k = 0; k < v->shards && in.status == PL_OK; k++)
@@ -110,7 +110,7 @@ static pl_status read_own(survey *s, int rank, pl_err *err) {
 
 _Static_assert(sizeof(pl_doc_said) == 2 * sizeof(int64_t) + 6 * sizeof(int32_t), "sent member by member");
 
-// Documents of `rank`'s shards, one after the other, into `list` (NULL: nowhere); how many.
+// Copies the documents of `rank`'s shards into `list` (NULL: nowhere) and returns their number.
 static int64_t list_own(const survey *s, int rank, pl_doc_said *list) {
     int64_t at = 0, n = 0;
     for (int64_t k = 0; k < s->v->shards; k++) {
@@ -122,7 +122,7 @@ static int64_t list_own(const survey *s, int rank, pl_doc_said *list) {
     return n;
 }
 
-// at: its number in the dataset; most: rows that it has at most.
+// Takes the document of number `at`, of at most so many rows.
 static void take_doc(pl_reader *in, pl_doc_said *doc, int64_t at, int64_t most, int32_t vocab) {
     int32_t before = at < INT32_MAX ? (int32_t)at : INT32_MAX;
     doc->rows = pl_reader_int(in, "a document's rows", 1, most);
@@ -135,7 +135,7 @@ static void take_doc(pl_reader *in, pl_doc_said *doc, int64_t at, int64_t most, 
     doc->held = pl_reader_int32(in, "whether a document is held out", 0, 1);
 }
 
-// The documents of one rank's shards, which have together the rows that the manifest has.
+// Takes the documents of one rank's shards, whose rows add up to those of the manifest.
 static pl_status take_docs(survey *s, int rank, const uint8_t *data, size_t n, pl_err *err) {
     pl_reader in = pl_reader_of(rank, "its documents", data, n, err);
     int32_t   vocab = pl_dataset_get_attrs(s->ds)->vocab_size;

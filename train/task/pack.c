@@ -135,7 +135,7 @@ static void add_noise(pl_pack *p, const pl_feature_noise *noise, int64_t number,
     }
 }
 
-// The rows of the cursor's document, in which the cursor must lie: a state or rank 0 says where a run stands.
+// Reads the length of the cursor's document and checks the cursor, which is a training state's or rank 0's, against it.
 static pl_status find_rows(pl_feature_source *s, const int64_t cursor[2], int64_t *rows, pl_err *err) {
     PL_TRY(s->rows(s, cursor[0], rows, err));
     if (cursor[1] >= 0 && cursor[1] < *rows) return PL_OK;
