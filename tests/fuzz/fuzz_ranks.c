@@ -118,6 +118,15 @@ pl_tensor __wrap_pl_comm_columns(pl_comm *c, pl_ctx *ctx, pl_tensor x, const int
     return y;
 }
 
+// The host's memory, which bounds texts and traces: no more than one allocation of a target may be.
+pl_status __wrap_pl_memory_lacks(double bytes, bool *lacks, double *have, pl_err *err);
+pl_status __wrap_pl_memory_lacks(double bytes, bool *lacks, double *have, pl_err *err) {
+    (void)err;
+    *have = (double)PL_FUZZ_ALLOC_MAX / 2;
+    *lacks = bytes > *have;
+    return PL_OK;
+}
+
 // ---- consumers
 
 static const char *dataset_dir(void) {
