@@ -105,6 +105,22 @@ pl_status pl_columns_copy(pl_columns *to, const pl_columns *from, const pl_colum
     return PL_OK;
 }
 
+const char *pl_columns_broken(const pl_columns *doc, const pl_columns_shape *s, int64_t first, int64_t n,
+                              int32_t vocab) {
+    const char *bad = NULL;
+    for (int64_t i = first; i < first + n; i++) {
+        if (doc->tokens && (doc->tokens[i] < 0 || doc->tokens[i] >= vocab)) bad = "a token";
+        if (doc->argmax && (doc->argmax[i] < 0 || doc->argmax[i] >= vocab)) bad = "an argmax";
+        if (doc->loss_mask && doc->loss_mask[i] > 1) bad = "a loss mask";
+        if (doc->held_out && s->top && doc->held_out[i] > 1) bad = "a mark of held-out rows";
+    }
+    for (int64_t i = first * s->top; i < (first + n) * s->top; i++) {
+        if (doc->top_id && (doc->top_id[i] < 0 || doc->top_id[i] >= vocab)) bad = "one of the best ids";
+        if (doc->top_prob && !(doc->top_prob[i] >= 0 && doc->top_prob[i] <= 1.0001f)) bad = "a probability";
+    }
+    return bad;
+}
+
 void pl_columns_free(pl_columns *doc) {
     for (pl_column c = 0; c < PL_COLUMNS; c++)
         pl_free(pl_columns_at(doc, c));

@@ -90,6 +90,9 @@ typedef struct pl_eval_subject {
 // Refuses with one line a recipe that lacks a key which the stage needs, or says what it cannot do. pretrained: see
 // pl_eval_subject.
 pl_status pl_eval_check(const pl_recipe *r, bool pretrained, const char *out_dir, pl_err *err);
+// The checkpoint of the target that a recipe of kind: target has trained in out_dir, which its evaluation decodes with:
+// the caller's, NULL where there is none.
+pl_status pl_eval_pretrained(char **path, const char *out_dir, pl_err *err);
 // What several ranks cannot evaluate, before anything is made. Not collective.
 pl_status pl_eval_check_ranks(const pl_recipe *r, const pl_comm *comm, pl_err *err);
 // The stage: the recipe's own drafters, then those of eval.drafters. Writes out_dir/results.json as soon as it is

@@ -313,6 +313,8 @@ static void as_torchrun(int rank, int port) {
     setenv(names[NAMES - 1], "127.0.0.1", 1);
 }
 
+static const char *other_command = "train"; // of ranks above 0
+
 // Rank `rank`, in BASE/host-RANK, which holds nothing of the others; more: NULL, or an argument of this rank alone.
 static running start_rank(int rank, int port, bool torchrun, const char *out, const char *more) {
     running r = {.err = tmpfile()};
@@ -328,8 +330,8 @@ static running start_rank(int rank, int port, bool torchrun, const char *out, co
     assert_true(r.pid >= 0);
     if (r.pid == 0) {
         const char *argv[16] = {
-            PACELINE_PROGRAM,         "train", path, "--out", out, "--quiet", "--threads=1", "--patience=60",
-            "--set=train.log_every=1"};
+            PACELINE_PROGRAM, rank ? other_command : "train", path, "--out", out, "--quiet", "--threads=1",
+            "--patience=60",  "--set=train.log_every=1"};
         int n = 9;
         if (torchrun)
             as_torchrun(rank, port);
@@ -401,6 +403,14 @@ static void launched_wrongly(void **state) {
     for (int i = 0; i < WORLD; i++)
         r[i] = start_rank(i, port, true, "wrong", i ? "--set=train.lr=0.5" : NULL);
     both_end(r, 2, "has the hash ");
+    for (int i = 0; i < WORLD; i++)
+        r[i] = start_rank(i, port, true, i ? "elsewhere" : "wrong", NULL);
+    both_end(r, 2, "--out: is elsewhere here and another folder on rank 0");
+    other_command = "eval";
+    for (int i = 0; i < WORLD; i++)
+        r[i] = start_rank(i, port, true, "wrong", NULL);
+    both_end(r, 2, "rank 0 trains, which this rank's command does not");
+    other_command = "train";
     for (int i = 0; i < WORLD; i++)
         r[i] = start_rank(i, port, true, "wrong", "--ranks=2");
     both_end(r, 2, "--ranks 2: torchrun has started 2 processes already");

@@ -7,6 +7,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
 #include "kernels/base/room.h"
+#include "kernels/comm/reader.h"
 #include "kernels/flops.h"
 #include "kernels/profile.h"
 #include "train/loop/checkpoint.h"
@@ -178,7 +179,11 @@ static pl_status look_after(loop *l, const pl_step_result *r, bool last, bool st
 // Rank 0 has said whether; where each rank holds a piece of the block, all bring theirs.
 static pl_status save(loop *l, bool wanted, pl_err *err) {
     const pl_task *t = l->t;
-    if (t->block->shard.ranks > 1) PL_TRY(pl_comm_broadcast(t->comm, &wanted, sizeof wanted, err));
+    uint8_t        first = wanted;
+    if (t->block->shard.ranks > 1) PL_TRY(pl_comm_broadcast(t->comm, &first, sizeof first, err));
+    pl_reader in = pl_reader_of(0, "whether it saves", &first, sizeof first, err);
+    wanted = pl_reader_byte(&in, "it", 1);
+    PL_TRY(in.status);
     if (!wanted) return PL_OK;
     l->saved_at = pl_now();
     return pl_checkpoints_save(&l->files, &l->at, err);
