@@ -32,9 +32,9 @@ static pl_status out_of_memory(pl_err *err) {
 // ---- BPE of one word
 
 static int64_t merge_slot(const pl_hf *h, int32_t a, int32_t b) {
+    // Multiplied by a drawn odd number, of which the upper bits count: no two pairs share them but by chance.
     uint64_t key = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
-    uint64_t x = key * 0x9e3779b97f4a7c15u;
-    size_t   at = (size_t)(x ^ (x >> 32)) & h->merge_mask;
+    size_t   at = (size_t)((key * h->merge_mix) >> h->merge_shift);
     while (h->merges[at].merged >= 0 && (h->merges[at].left != a || h->merges[at].right != b))
         at = (at + 1) & h->merge_mask;
     return (int64_t)at;

@@ -49,6 +49,8 @@ typedef struct pl_hf {
     pl_unigram   unigram; // else BPE:
     pl_hf_merge *merges;  // open addressing
     size_t       merge_mask;
+    uint64_t     merge_mix;   // odd
+    int          merge_shift; // 64 less the bits of merge_mask
     int32_t      n_merges;
     bool         by_rank; // no merges: two pieces merge where what they make is a piece; its id is the rank
     pl_vocab     raw;     // byte-level: the model's pieces as bytes, holes where they are none

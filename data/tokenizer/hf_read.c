@@ -103,6 +103,8 @@ pl_status pl_hf_merges_reserve(pl_hf *h, size_t count, pl_err *err) {
     for (size_t i = 0; i < size; i++)
         h->merges[i] = (pl_hf_merge){-1, -1, -1, -1};
     h->merge_mask = size - 1;
+    h->merge_mix = pl_hash_seed();
+    h->merge_shift = __builtin_clzll(size - 1);
     return PL_OK;
 }
 

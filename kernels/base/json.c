@@ -207,7 +207,7 @@ static const cJSON *repeated(const cJSON *obj, bool *memory) {
     }
     const cJSON *twice = NULL;
     for (const cJSON *c = obj->child; c && !twice; c = c->next) {
-        size_t i = pl_hash(c->string, strlen(c->string)) & (slots - 1);
+        size_t i = pl_hash_key(c->string, strlen(c->string)) & (slots - 1);
         while (seen[i] && strcmp(seen[i], c->string) != 0)
             i = (i + 1) & (slots - 1);
         if (seen[i]) twice = c;
