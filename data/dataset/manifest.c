@@ -195,7 +195,7 @@ pl_status pl_manifest_read(pl_manifest *m, const char *dir, int part, uint64_t *
     }
     PL_TRY_GOTO(st, done, pl_file_read(path, &data, &n, MAX_MANIFEST, err));
     *file_hash = pl_hash(data, n);
-    PL_TRY_GOTO(st, done, pl_json_parse(&j, path, 0, data, n, PL_JSON_UNIQUE, err));
+    PL_TRY_GOTO(st, done, pl_json_parse_many(&j, path, 0, data, n, MAX_MANIFEST / PL_JSON_SPARSE, PL_JSON_UNIQUE, err));
     st = read_root(m, &j, err);
 done:
     pl_json_close(&j);

@@ -448,7 +448,7 @@ static pl_status read_parts(pl_tokenizer *tok, const pl_json *j, const char *pre
 pl_status pl_tokenizer_open_hf(pl_tokenizer *tok, const char *path, const char *pre, const uint8_t *data, size_t n,
                                pl_err *err) {
     pl_json j;
-    PL_TRY(pl_json_parse(&j, path, 0, data, n, PL_JSON_UNIQUE, err));
+    PL_TRY(pl_json_parse_many(&j, path, 0, data, n, PL_TOKENIZER_VALUES, PL_JSON_UNIQUE, err));
     pl_hf    *h = tok->impl = pl_calloc(1, sizeof *h);
     pl_status st = h ? PL_OK : out_of_memory(&j, err);
     tok->vt = &pl_hf_vt;
