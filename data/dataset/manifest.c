@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_MANIFEST ((size_t)256 << 20)
+#define MAX_MANIFEST ((size_t)64 << 20) // 400,000 shards
 #define MAX_ROWS ((int64_t)1 << 48)
 
 void pl_manifest_fini(pl_manifest *m) {

@@ -96,13 +96,13 @@ static pl_status open_list(pl_err *err) {
 
 static pl_status open_counts(pl_err *err) {
     pl_counts c;
-    put_many("counts.json", "{\"x\":[0", ",0", (256 << 20) / PL_JSON_SPARSE, "]}");
+    put_many("counts.json", "{\"x\":[0", ",0", (160 << 20) / PL_JSON_SPARSE, "]}");
     return pl_counts_read(&c, at("counts.json"), err);
 }
 
 static pl_status open_manifest(pl_err *err) {
     pl_dataset *ds;
-    put_many("manifest.json", "{\"x\":[0", ",0", (256 << 20) / PL_JSON_SPARSE, "]}");
+    put_many("manifest.json", "{\"x\":[0", ",0", (64 << 20) / PL_JSON_SPARSE, "]}");
     return pl_dataset_open(&ds, at(""), NULL, err);
 }
 
