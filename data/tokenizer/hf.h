@@ -12,6 +12,7 @@
 
 #define PL_HF_MAX_NORM 8
 #define PL_HF_MAX_ADDED 1024 // bytes of an added token
+#define PL_HF_MAX_PIECE 1024 // bytes of a piece of Unigram's, which tries as many at each place of a text
 // Bytes that a text of n bytes may have on its way through the normalizers. NFKC makes 11 of one at most, and 3 of each
 // of these are spaces that become marks.
 #define PL_HF_NORM_ROOM(n) (64 * ((size_t)(n) + 16))

@@ -150,6 +150,8 @@ static pl_status read_pieces(pl_tokenizer *tok, const pl_json *j, const cJSON *l
             return pl_json_fail(j, e, err, "a piece is [text, score]");
         PL_TRY(pl_json_str_of(j, e->child, &s, err));
         if (!*s) return pl_json_fail(j, e, err, "an empty piece");
+        if (strlen(s) > PL_HF_MAX_PIECE)
+            return pl_json_fail(j, e, err, "a piece of %zu bytes, more than %d", strlen(s), PL_HF_MAX_PIECE);
         h->unigram.score[id] = e->child->next->valuedouble;
         pl_status st = pl_vocab_set(&h->model, id, s, strlen(s), err);
         if (st != PL_OK) return pl_fail_at(err, st, "%s: model.vocab", j->where);

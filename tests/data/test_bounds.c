@@ -71,6 +71,29 @@ static void long_replacements(void **state) {
         }
 }
 
+// Unigram tries every length at every place.
+static void long_pieces(void **state) {
+    (void)state;
+    for (int more = 0; more < 2; more++) {
+        char         *s = times("x", 1024 + more);
+        char         *json = pl_sprintf("{\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":null,\"decoder\":"
+                                                "{\"type\":\"Fuse\"},\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":"
+                                                "[[\"u\",0.0],[\"%s\",-1.5]]}}",
+                                        s);
+        pl_tokenizer *tok;
+        pl_err        err = {0};
+        put_text(at("tokenizer.json"), json);
+        pl_status st = pl_tokenizer_open(&tok, at("tokenizer.json"), &err);
+        if (more)
+            assert_refused(st, &err, "model.vocab[1]: a piece of 1025 bytes, more than 1024");
+        else
+            assert_ok(st);
+        pl_tokenizer_close(tok);
+        pl_free(json);
+        pl_free(s);
+    }
+}
+
 #define SIXTEEN "aaaaaaaaaaaaaaaa"
 #define REPLACE(what, by) "{\"type\":\"Replace\",\"pattern\":{" what "},\"content\":\"" by "\"}"
 #define SEQUENCE(a, b) "{\"type\":\"Sequence\",\"normalizers\":[" a "," b "]}"
@@ -362,9 +385,15 @@ static void many_added(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(long_replacements), cmocka_unit_test(long_texts),  cmocka_unit_test(many_marks),
-        cmocka_unit_test(long_matches),      cmocka_unit_test(many_pieces), cmocka_unit_test(matches_across_stretches),
-        cmocka_unit_test(longest_added),     cmocka_unit_test(many_added),
+        cmocka_unit_test(long_replacements),
+        cmocka_unit_test(long_pieces),
+        cmocka_unit_test(long_texts),
+        cmocka_unit_test(many_marks),
+        cmocka_unit_test(long_matches),
+        cmocka_unit_test(many_pieces),
+        cmocka_unit_test(matches_across_stretches),
+        cmocka_unit_test(longest_added),
+        cmocka_unit_test(many_added),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
