@@ -352,7 +352,7 @@ PL_CHAT_BUILTIN(f_tojson) { // ensure_ascii, indent, separators, sort_keys
 }
 
 static pl_chat_args rest(const pl_chat_args *all, int64_t from) {
-    return (pl_chat_args){.v = all->v + from, .n = all->n > from ? all->n - from : 0};
+    return all->n > from ? (pl_chat_args){.v = all->v + from, .n = all->n - from} : (pl_chat_args){0};
 }
 
 // map, select and their kin take whatever is false, none too, for nothing.

@@ -206,7 +206,7 @@ static size_t spaces_after(const char *s, size_t at, size_t n) {
     return at;
 }
 
-// The first of order[lo..hi), tokens that are longer than `depth` and the same up to there, whose next byte is b or more.
+// The first of order[lo..hi), which are longer than `depth` and the same up to there, whose next byte is b or more.
 static int32_t first_with(const pl_hf *h, const int32_t *order, int32_t lo, int32_t hi, size_t depth, int b) {
     while (lo < hi) {
         int32_t mid = lo + (hi - lo) / 2;

@@ -402,8 +402,8 @@ static int try_harder(const pl_regex *r, pl_matcher *m, const char *s, size_t n,
     }
 }
 
-// PCRE2 counts the steps of a match from each place anew, and not those of a simple loop ("[ab]*"), so a match is sought
-// in small stretches, with few steps and bytes; where these are not enough, place by place.
+// PCRE2 counts the steps of a match from each place anew, and not those of a simple loop ("[ab]*"), so a match is
+// sought in small stretches, with few steps and bytes; where these are not enough, place by place.
 static pl_status find(const pl_regex *r, pl_matcher *m, const char *s, size_t n, size_t from, bool *found,
                       size_t *start, size_t *end, pl_err *err) {
     size_t careful = from; // places below it are tried one by one

@@ -39,8 +39,8 @@ typedef struct pl_json {
 
 // path: a file of at most max_bytes and max_bytes / PL_JSON_SPARSE values. Zeroed *j on failure.
 pl_status pl_json_open(pl_json *j, const char *path, size_t max_bytes, unsigned flags, pl_err *err);
-// Values beyond PL_JSON_VALUES are refused. data need not end in 0 and may go away afterwards. line: 0 for a whole file; n for text that is line n of `where`
-// (JSONL), so that all messages about it begin with "where:n".
+// Values beyond PL_JSON_VALUES are refused. data need not end in 0 and may go away afterwards. line: 0 for a whole
+// file; n for text that is line n of `where` (JSONL), so that all messages about it begin with "where:n".
 pl_status pl_json_parse(pl_json *j, const char *where, int64_t line, const void *data, size_t n, unsigned flags,
                         pl_err *err);
 pl_status pl_json_parse_many(pl_json *j, const char *where, int64_t line, const void *data, size_t n, int64_t values,

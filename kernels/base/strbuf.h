@@ -1,5 +1,5 @@
-// A growing byte buffer. Running out of memory, or of the bytes that it may take, sticks (failed) and is asked for once,
-// at the end.
+// A growing byte buffer. Running out of memory, or of the bytes that it may take, sticks (failed) and is asked for
+// once, at the end.
 #ifndef PL_STRBUF_H
 #define PL_STRBUF_H
 
