@@ -9,9 +9,10 @@
 
 enum {
     MAX_PATTERN = 1 << 16,
-    // Steps of a text, of some 1.5 ns: backtracking, or bytes looked at. A match may go over the whole text, at a few
-    // steps a byte, four times in all (see `find`); what takes more than 64 looks at the same bytes again and again.
-    STEPS = 5000000,
+    // Steps of a text, of a nanosecond or two: backtracking, or bytes looked at. A match may go over the whole text, at
+    // a few steps a byte, a few times (see `try_harder`); what takes more than 64 looks at the same bytes again and
+    // again. Of whatever length, runs of 10,000 characters from each of which an expression looks to the end pass.
+    STEPS = 200000000,
     STEPS_PER_BYTE = 64,
     // What every place of a text may take without being counted, which is what a word takes: half a microsecond.
     FREE_STEPS = 256,
@@ -350,7 +351,7 @@ void pl_matcher_fini(pl_matcher *m) {
 static pl_status gave_up(const pl_regex *r, int rc, size_t at, pl_err *err) {
     PCRE2_UCHAR why[128];
     if (rc == PCRE2_ERROR_NOMEMORY) return pl_fail(err, PL_E_MEMORY, "regular expression: out of memory");
-    pcre2_get_error_message(rc == PCRE2_ERROR_PARTIAL ? PCRE2_ERROR_MATCHLIMIT : rc, why, sizeof why);
+    pcre2_get_error_message(rc, why, sizeof why);
     return pl_fail(
         err, PL_E_INPUT,
         "the tokenizer's regular expression '%.200s' gave up at byte %zu: %s; it backtracks too much on this "
@@ -382,23 +383,23 @@ static int try_match(const pl_regex *r, pl_matcher *m, const char *s, size_t n, 
                        PCRE2_NO_UTF_CHECK | (all ? 0 : PCRE2_PARTIAL_HARD), m->data, m->context);
 }
 
-// The same of one place with four times the steps or bytes while these are not enough; what was in vain is counted, a
-// third of what it takes then.
-static int try_harder(const pl_regex *r, pl_matcher *m, const char *s, size_t n, size_t from) {
-    size_t  look = FREE_BYTES;
+// The same of one place, with more steps or bytes while these are not enough. What is beyond the free ones is counted.
+// *known: how far the text was looked at from the place before, and is from this one.
+static int try_harder(const pl_regex *r, pl_matcher *m, const char *s, size_t n, size_t from, size_t *known) {
+    size_t  look = *known > from + FREE_BYTES ? *known - from : FREE_BYTES;
     int64_t steps = FREE_STEPS;
     for (;;) {
         int rc = try_match(r, m, s, n, from, 1, look, (uint32_t)steps);
-        if (rc == PCRE2_ERROR_MATCHLIMIT) {
-            m->left -= steps;
-            if (steps < UINT32_MAX / 4) steps *= 4;
-        } else if (rc == PCRE2_ERROR_PARTIAL) {
-            m->left -= (int64_t)look;
-            look *= 4;
-        } else {
+        if (look > FREE_BYTES) m->left -= (int64_t)(look < n - from ? look : n - from);
+        if (steps > FREE_STEPS) m->left -= steps;
+        *known = from + look;
+        if (rc == PCRE2_ERROR_PARTIAL)
+            look *= 2;
+        else if (rc == PCRE2_ERROR_MATCHLIMIT && steps < UINT32_MAX / 4)
+            steps *= 4;
+        else if (rc != PCRE2_ERROR_NOMATCH || m->left >= 0)
             return rc;
-        }
-        if (m->left < 0) return rc;
+        if (m->left < 0) return PCRE2_ERROR_MATCHLIMIT;
     }
 }
 
@@ -406,13 +407,13 @@ static int try_harder(const pl_regex *r, pl_matcher *m, const char *s, size_t n,
 // sought in small stretches, with few steps and bytes; where these are not enough, place by place.
 static pl_status find(const pl_regex *r, pl_matcher *m, const char *s, size_t n, size_t from, bool *found,
                       size_t *start, size_t *end, pl_err *err) {
-    size_t careful = from; // places below it are tried one by one
+    size_t careful = from, known = from; // places below `careful` are tried one by one
     *found = false;
     if (!matcher_ready(m)) return pl_fail(err, PL_E_MEMORY, "regular expression: out of memory");
     for (;;) {
         size_t places = from < careful ? 1 : AHEAD;
-        int    rc =
-            places == 1 ? try_harder(r, m, s, n, from) : try_match(r, m, s, n, from, places, FREE_BYTES, FREE_STEPS);
+        int    rc = places == 1 ? try_harder(r, m, s, n, from, &known)
+                                : try_match(r, m, s, n, from, places, FREE_BYTES, FREE_STEPS);
         if (places > 1 && (rc == PCRE2_ERROR_MATCHLIMIT || rc == PCRE2_ERROR_PARTIAL)) {
             careful = from + places;
         } else if (rc == PCRE2_ERROR_NOMATCH) {

@@ -215,6 +215,7 @@ static void long_matches(void **state) {
         {"[^ ]+", "ab\xC3\xA9 ", 300000, 300000},
         {"\\s+(?!\\S)|\\s+|\\S", " ", 1000000, 1},
         {"[0-9]", "a", 1000000, 0},
+        {"[a-x]*[0-9]", "a", 9000, 0}, // to the end from each place
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         pl_err    err = {0};
