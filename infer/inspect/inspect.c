@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define JSON_MAX ((size_t)512 << 20)
+#define JSON_MAX ((size_t)128 << 20) // Gemma 3's tokenizer.json has 33 MB
 
 #define COLDEST 0.01 // of distributions that are told
 

@@ -243,7 +243,7 @@ pl_status pl_file_read(const char *path, uint8_t **data, size_t *n, size_t max_b
         }
         if (len > max_bytes) goto large;
         if (got == 0) break;
-        cap *= 2;
+        cap = cap > max_bytes / 2 ? max_bytes + 1 : 2 * cap;
     }
     buf[len] = 0;
     *data = buf;
