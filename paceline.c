@@ -522,7 +522,7 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, const crew *
     int threads;
     env.keys = pl_stage_tables(&env.n_keys);
     pl_log_set(!first ? PL_LOG_MUTE : env.quiet ? PL_LOG_QUIET : PL_LOG_NORMAL);
-    if (first || joined(w)) pl_stop_install();
+    if (!first && joined(w)) pl_stop_hold(); // rank 0 ends the work, which every rank's request reaches
     PL_TRY(find_device(c, pl_cli_text(a, "device"), w, &env.backend, err));
     if (env.comm) PL_TRY(pl_comm_open(env.comm, pl_cli_text(a, "transport"), env.backend, err));
     if (env.tp) PL_TRY(pl_comm_open(env.tp, pl_cli_text(a, "transport"), env.backend, err));
@@ -635,6 +635,7 @@ static pl_status find_ranks(crew *w, const pl_command *c, const pl_cli_args *a, 
 static pl_status carry_out(const pl_command *c, const pl_cli_args *a, bool *told, pl_err *err) {
     crew w = {0};
     PL_TRY(check_positional(c, a, err));
+    pl_stop_install(); // before ranks wait for each other; forked ones leave signals to rank 0
     pl_status st = find_ranks(&w, c, a, err);
     if (st == PL_OK) st = on_rank(c, a, &w, err);
     if (st != PL_OK) tell_all(&w, err);
