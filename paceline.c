@@ -18,6 +18,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
+#include "kernels/base/thread.h"
 #include "kernels/devices.h"
 #include "train/keys.h"
 #include "train/plan/command.h"
@@ -27,9 +28,11 @@
 #include "train/run/run.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -677,7 +680,18 @@ static pl_status work(int argc, char **argv, pl_cli_args *a, const pl_command **
     return carry_out(*c, a, told, err);
 }
 
+// What the shell that started the program need not have set up. A descriptor 0, 1 or 2 that is closed would be given to
+// the first file that is opened, into which messages or results would then go. Beyond `ulimit -f` a write fails as on a
+// full disk, where the signal would end the process before its temporaries are removed.
+static void settle_process(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != fd) _exit(1);
+    signal(SIGXFSZ, SIG_IGN);
+    pl_thread_defaults();
+}
+
 int main(int argc, char **argv) {
+    settle_process();
     pl_cli_args       a = {0};
     const pl_command *c = NULL;
     pl_err            err = {0};
