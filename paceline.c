@@ -687,6 +687,7 @@ static void settle_process(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != fd) _exit(1);
     signal(SIGXFSZ, SIG_IGN);
+    pl_map_guard();
     pl_thread_defaults();
 }
 

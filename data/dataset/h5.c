@@ -1,6 +1,7 @@
 #include "data/dataset/h5.h"
 #include "data/dataset/mxint8.h"
 #include "kernels/base/arena.h"
+#include "kernels/base/files.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -527,6 +528,7 @@ pl_status pl_h5_open(pl_h5_shard *s, const char *path, pl_dataset_own_attrs *o, 
     quiet();
     reset(s);
     *o = (pl_dataset_own_attrs){0};
+    if (pl_path_is_special(path)) return pl_fail(err, PL_E_INPUT, "%s: not a regular file", path);
     hid_t access = file_access();
     if (access >= 0) s->file = H5Fopen(path, H5F_ACC_RDONLY, access);
     pl_status st = s->file >= 0 ? PL_OK : h5_fail(err, PL_E_INPUT, path, "cannot open the shard");
