@@ -18,6 +18,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
+#include "kernels/base/room.h"
 #include "kernels/base/thread.h"
 #include "kernels/devices.h"
 #include "train/keys.h"
@@ -581,10 +582,15 @@ static pl_status join(pl_comm **comm, const pl_cli_args *a, const pl_launch *l, 
     return pl_comm_join(comm, &place, err);
 }
 
+static pl_status fork_ranks(pl_comm **comm, int n, pl_err *err) {
+    pl_memory_divide(n);
+    return pl_comm_fork(comm, n, err);
+}
+
 // A target over ranks: all that were started, or as many as are asked for, for each of those that share the work.
 static pl_status find_parts(crew *w, const pl_cli_args *a, const pl_launch *l, int parts, int ranks, pl_err *err) {
-    if (!l->by && ranks > 1) PL_TRY(pl_comm_fork(&w->comm, ranks, err));
-    if (!l->by) return pl_comm_fork(&w->tp, parts, err);
+    if (!l->by && ranks > 1) PL_TRY(fork_ranks(&w->comm, ranks, err));
+    if (!l->by) return fork_ranks(&w->tp, parts, err);
     if (l->ranks != parts || ranks > 1)
         return pl_fail(
             err, PL_E_USAGE,
@@ -630,7 +636,7 @@ static pl_status find_ranks(crew *w, const pl_command *c, const pl_cli_args *a, 
                        l.by, l.ranks);
     if (l.by) return join(&w->comm, a, &l, err);
     // Who names a transport gets it also for a single rank.
-    if (ranks > 1 || pl_cli_has(a, "transport")) return pl_comm_fork(&w->comm, ranks, err);
+    if (ranks > 1 || pl_cli_has(a, "transport")) return fork_ranks(&w->comm, ranks, err);
     return PL_OK;
 }
 

@@ -65,6 +65,19 @@ static pl_status own_limit(double *bytes, pl_err *err) {
     return PL_OK;
 }
 
+static double own_status(const char *name) {
+    double kib = number_in("/proc/self/status", name);
+    return kib < 0 ? 0 : kib * 1024;
+}
+
+// Of a process that shares the machine with others of its group: what it may have touched, all in all.
+static double portion = INFINITY;
+
+void pl_memory_divide(int processes) {
+    double have;
+    if (processes > 1 && pl_memory_available(&have, NULL) == PL_OK) portion = have / processes + own_status("RssAnon:");
+}
+
 pl_status pl_memory_available(double *bytes, pl_err *err) {
     static const hierarchy all[] = {
         {NULL, "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"},
@@ -75,7 +88,7 @@ pl_status pl_memory_available(double *bytes, pl_err *err) {
     double least = kib < 0 ? INFINITY : SHARE * kib * 1024;
     for (int i = 0; i < 2; i++)
         least = left_of_groups(&all[i], least);
-    *bytes = fmax(0, fmin(least, limit - touched) - fmax(0, held - touched));
+    *bytes = fmax(0, fmin(least, fmin(limit, portion) - touched) - fmax(0, held - touched));
     return PL_OK;
 }
 
@@ -84,11 +97,6 @@ pl_status pl_memory_lacks(double bytes, bool *lacks, double *have, pl_err *err) 
     PL_TRY(pl_memory_available(have, err));
     *lacks = bytes > *have;
     return PL_OK;
-}
-
-static double own_status(const char *name) {
-    double kib = number_in("/proc/self/status", name);
-    return kib < 0 ? 0 : kib * 1024;
 }
 
 double pl_memory_resident(void) {
