@@ -2,6 +2,7 @@
 #include "data/dataset/mxint8.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -66,7 +67,10 @@ static herr_t deepest(unsigned n, const H5E_error2_t *e, void *to) {
 }
 
 static pl_status h5_fail(pl_err *err, pl_status status, const char *path, const char *what) {
-    cause c = {.why = "no reason given", .status = status, .of_file = status};
+    // Of a write that found no room HDF5 may say nothing.
+    bool  full = errno == ENOSPC || errno == EFBIG || errno == EDQUOT;
+    cause c = {.status = status, .of_file = status};
+    snprintf(c.why, sizeof c.why, "%s", full ? strerror(errno) : "no reason given");
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, deepest, &c); // the last one walked is where it happened
     H5Eclear2(H5E_DEFAULT);
     return pl_fail(err, c.status, "%s: %s: HDF5: %s", path, what, c.why);
