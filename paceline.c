@@ -582,8 +582,9 @@ static pl_status join(pl_comm **comm, const pl_cli_args *a, const pl_launch *l, 
     return pl_comm_join(comm, &place, err);
 }
 
+// Each rank shows the others its pieces in two windows, in turns.
 static pl_status fork_ranks(pl_comm **comm, int n, pl_err *err) {
-    pl_memory_divide(n);
+    pl_memory_divide(n, 2.0 * n * (double)PL_COMM_ROUND);
     return pl_comm_fork(comm, n, err);
 }
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SHARE 0.9 // of the kernel's figure: others take memory too
 
@@ -70,12 +71,16 @@ static double own_status(const char *name) {
     return kib < 0 ? 0 : kib * 1024;
 }
 
-// Of a process that shares the machine with others of its group: what it may have touched, all in all.
+// Of the processes that one has forked: what each may touch, all in all. The first one, which does much alone and may
+// hold more than its part, asks for what is left.
 static double portion = INFINITY;
+static pid_t  divider;
 
-void pl_memory_divide(int processes) {
+void pl_memory_divide(int processes, double shared) {
     double have;
-    if (processes > 1 && pl_memory_available(&have, NULL) == PL_OK) portion = have / processes + own_status("RssAnon:");
+    if (processes < 2 || pl_memory_available(&have, NULL) != PL_OK) return;
+    portion = fmax(0, have - shared) / processes + own_status("RssAnon:");
+    divider = getpid();
 }
 
 pl_status pl_memory_available(double *bytes, pl_err *err) {
@@ -86,9 +91,10 @@ pl_status pl_memory_available(double *bytes, pl_err *err) {
     PL_TRY(own_limit(&limit, err));
     double held = (double)pl_blocks_held(), touched = own < 0 ? held : own * 1024;
     double least = kib < 0 ? INFINITY : SHARE * kib * 1024;
+    if (getpid() != divider) limit = fmin(limit, portion);
     for (int i = 0; i < 2; i++)
         least = left_of_groups(&all[i], least);
-    *bytes = fmax(0, fmin(least, fmin(limit, portion) - touched) - fmax(0, held - touched));
+    *bytes = fmax(0, fmin(least, limit - touched) - fmax(0, held - touched));
     return PL_OK;
 }
 

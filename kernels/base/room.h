@@ -16,9 +16,9 @@
 // less the blocks that it holds and has not touched yet. PL_E_USAGE: PACELINE_MEMORY is no size.
 pl_status pl_memory_available(double *bytes, pl_err *err);
 
-// Before so many processes are forked that fill memory side by side: each of them, this one included, has an equal part
-// of what is available now.
-void pl_memory_divide(int processes);
+// Called before processes are forked that fill memory side by side: each forked one has an equal part (all of them and
+// this one) of what is available now, less the bytes that they share.
+void pl_memory_divide(int processes, double shared);
 
 // Refuses with PL_E_MEMORY to fill more bytes than that: one line that says what takes them, how many are needed, how
 // many can be had, and `mend`, what to do.
