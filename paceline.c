@@ -18,6 +18,8 @@
 #include "kernels/base/files.h"
 #include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
+#include "kernels/base/room.h"
+#include "kernels/base/thread.h"
 #include "kernels/comm/reader.h"
 #include "kernels/devices.h"
 #include "train/keys.h"
@@ -29,9 +31,11 @@
 #include "train/run/secret.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -563,7 +567,7 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, crew *w, pl_
     int threads;
     env.keys = pl_stage_tables(&env.n_keys);
     pl_log_set(!first ? PL_LOG_MUTE : env.quiet ? PL_LOG_QUIET : PL_LOG_NORMAL);
-    if (first || joined(w)) pl_stop_install();
+    if (!first && joined(w)) pl_stop_hold(); // rank 0 ends the work, which every rank's request reaches
     PL_TRY(find_device(c, pl_cli_text(a, "device"), w, &env.backend, err));
     if (env.comm) PL_TRY(pl_comm_open(env.comm, pl_cli_text(a, "transport"), env.backend, err));
     if (env.tp) PL_TRY(pl_comm_open(env.tp, pl_cli_text(a, "transport"), env.backend, err));
@@ -636,6 +640,7 @@ static pl_status join(pl_comm **comm, const pl_cli_args *a, const pl_launch *l, 
 static pl_status fork_ranks(crew *w, const pl_command *c, const pl_cli_args *a, pl_comm **comm, int ranks,
                             pl_err *err) {
     if (c->recipe && !w->recipe) PL_TRY(open_recipe(&w->recipe, a, err));
+    pl_memory_divide(ranks, 2.0 * ranks * (double)PL_COMM_ROUND); // each shows the others its pieces in two windows
     return pl_comm_fork(comm, ranks, err);
 }
 
@@ -699,6 +704,7 @@ static pl_status find_ranks(crew *w, const pl_command *c, const pl_cli_args *a, 
 static pl_status carry_out(const pl_command *c, const pl_cli_args *a, bool *told, pl_err *err) {
     crew w = {0};
     PL_TRY(check_positional(c, a, err));
+    pl_stop_install(); // before ranks wait for each other; forked ones leave signals to rank 0
     pl_status st = find_ranks(&w, c, a, err);
     if (st == PL_OK) st = on_rank(c, a, &w, err);
     if (st != PL_OK) tell_all(&w, err);
@@ -741,7 +747,19 @@ static pl_status work(int argc, char **argv, pl_cli_args *a, const pl_command **
     return carry_out(*c, a, told, err);
 }
 
+// What the shell that started the program need not have set up. A descriptor 0, 1 or 2 that is closed would be given to
+// the first file that is opened, into which messages or results would then go. Beyond `ulimit -f` a write fails as on a
+// full disk, where the signal would end the process before its temporaries are removed.
+static void settle_process(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != fd) _exit(1);
+    signal(SIGXFSZ, SIG_IGN);
+    pl_map_guard();
+    pl_thread_defaults();
+}
+
 int main(int argc, char **argv) {
+    settle_process();
     pl_cli_args       a = {0};
     const pl_command *c = NULL;
     pl_err            err = {0};

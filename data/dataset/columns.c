@@ -80,6 +80,13 @@ static pl_status grow(pl_columns *doc, pl_column c, size_t row, int64_t rows, pl
     return PL_OK;
 }
 
+size_t pl_columns_row_bytes(const pl_columns_shape *s) {
+    size_t bytes = 0;
+    for (pl_column c = 0; c < PL_COLUMNS; c++)
+        bytes += row_bytes(c, s);
+    return bytes;
+}
+
 pl_status pl_columns_reserve(pl_columns *doc, const pl_columns_shape *s, int64_t rows, pl_err *err) {
     if (rows <= doc->room) return PL_OK;
     for (pl_column c = 0; c < PL_COLUMNS; c++)

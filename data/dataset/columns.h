@@ -91,6 +91,8 @@ bool        pl_column_wide(pl_column c); // [n, width], however small the width;
 size_t      pl_column_width(pl_column c, const pl_columns_shape *s);
 
 void     *pl_columns_at(const pl_columns *doc, pl_column c);
+// Bytes of a row of all columns that the shape has.
+size_t    pl_columns_row_bytes(const pl_columns_shape *s);
 // Room for `rows` rows of every column that the shape has; what is there stays. A column that was NULL becomes the
 // document's own, so that only documents that own their columns (or have none) may grow.
 pl_status pl_columns_reserve(pl_columns *doc, const pl_columns_shape *s, int64_t rows, pl_err *err);

@@ -425,10 +425,12 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
         PL_TRY_GOTO(st, done, begin_trace(&trace, out_dir, err));
         o.trace = &trace;
     }
-    PL_TRY_GOTO(st, done, pl_eval(&results, env, &o, err));
+    pl_status whole = pl_eval(&results, env, &o, err);
+    if (!results) PL_TRY_GOTO(st, done, whole);
     if (o.trace) PL_TRY_GOTO(st, done, pl_eval_gather_trace(env->comm, o.trace, err));
     if (pl_comm_rank(env->comm) > 0) goto done; // rank 0 writes
-    PL_TRY_GOTO(st, done, keep_results(env, &o, results, out_dir, ev->eval.ceilings, err));
+    PL_TRY_GOTO(st, done, keep_results(env, &o, results, out_dir, whole == PL_OK ? ev->eval.ceilings : 0, err));
+    if (whole != PL_OK) PL_TRY_GOTO(st, done, pl_fail_at(err, whole, "%s has the results so far", out_dir));
     if (env->json)
         pl_results_write(env->result, results);
     else

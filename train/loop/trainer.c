@@ -322,7 +322,7 @@ static pl_status check_shares(const pl_task *t, pl_err *err) {
 
 // A hash of what is held of the block's parts; of a sharded block, of the working copy, which all ranks have.
 static pl_status hash_block(const pl_param_block *b, uint64_t *h, pl_err *err) {
-    enum { PART = 1 << 16 };
+    enum { PART = 1 << 12 };
     double    room[PART];
     size_t    each = pl_dtype_size(b->real);
     bool      sharded = b->shard.ranks > 1;
@@ -394,25 +394,37 @@ static pl_status start(loop *l, pl_err *err) {
     return pl_comm_rank(t->comm) == 0 ? open_files(l, err) : PL_OK;
 }
 
+static pl_status run(loop *l, pl_err *err) {
+    PL_TRY(start(l, err));
+    if (l->o->steps == 0 && l->files.saved < 0) return as_it_starts(l, err);
+    if (l->at.step >= l->o->steps) return PL_OK;
+    pl_stop_hold();
+    pl_progress_begin(&l->progress, l->t->name, l->at.step, l->o->steps);
+    pl_status st = run_steps(l, err);
+    pl_progress_end(&l->progress);
+    pl_stop_release();
+    if (st == PL_OK) report_memory(l);
+    return st;
+}
+
 pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err) {
     PL_CHECK(o->log_every >= 1 && o->steps >= 0, "log_every %lld, steps %lld", (long long)o->log_every,
              (long long)o->steps);
-    loop l = {.t = t, .o = o, .metrics = {.fd = -1}, .skipped = {.fd = -1}, .saved_at = pl_now()};
-    l.at.best_score = NAN;
-    pl_status st = start(&l, err);
-    if (st == PL_OK && o->steps == 0 && l.files.saved < 0) st = as_it_starts(&l, err);
-    if (st == PL_OK && l.at.step < o->steps) {
-        pl_progress_begin(&l.progress, t->name, l.at.step, o->steps);
-        st = run_steps(&l, err);
-        pl_progress_end(&l.progress);
-        if (st == PL_OK) report_memory(&l);
-    }
-    pl_metrics_close(&l.metrics);
-    pl_metrics_close(&l.skipped);
-    pl_watch_fini(&l.watch);
-    pl_reduce_fini(&l.reduce);
-    pl_optim_fini(&l.optim);
-    pl_checkpoints_fini(&l.files);
-    pl_guard_fini(&l.at.guard);
+    loop *l = pl_calloc(1, sizeof *l); // more than a small stack holds
+    if (!l) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
+    l->t = t;
+    l->o = o;
+    l->metrics.fd = l->skipped.fd = -1;
+    l->saved_at = pl_now();
+    l->at.best_score = NAN;
+    pl_status st = run(l, err);
+    pl_metrics_close(&l->metrics);
+    pl_metrics_close(&l->skipped);
+    pl_watch_fini(&l->watch);
+    pl_reduce_fini(&l->reduce);
+    pl_optim_fini(&l->optim);
+    pl_checkpoints_fini(&l->files);
+    pl_guard_fini(&l->at.guard);
+    pl_free(l);
     return st;
 }

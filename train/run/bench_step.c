@@ -347,7 +347,6 @@ typedef struct timed { // a task with what updates its weights
 
 static pl_status run_step(timed *t, double *seconds, pl_err *err) {
     pl_step_result r;
-    PL_TRY(pl_bench_go_on(err));
     PL_TRY(pl_trainer_step(t->task, &t->reduce, &t->optim, NULL, ++t->step, LEARNING_RATE, &r, err));
     *seconds = r.seconds;
     return PL_OK;
