@@ -18,6 +18,9 @@
 #include "kernels/base/files.h"
 #include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
+#include "kernels/base/room.h"
+#include "kernels/base/thread.h"
+#include "kernels/comm/reader.h"
 #include "kernels/devices.h"
 #include "train/keys.h"
 #include "train/plan/command.h"
@@ -25,11 +28,14 @@
 #include "train/run/launch.h"
 #include "train/run/pipeline.h"
 #include "train/run/run.h"
+#include "train/run/secret.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -106,6 +112,12 @@ static const pl_cli_option rank_options[] = {
      .type = PL_CLI_TEXT,
      .arg = "HOST:PORT",
      .help = "where rank 0 listens for the others [a launcher's]"},
+    {.name = "secret-file",
+     .type = PL_CLI_TEXT,
+     .arg = "FILE",
+     .help =
+         "by which ranks know each other over TCP: at least 32 random bytes, the same for all, readable by its owner "
+         "alone [PACELINE_SECRET, else one that rank 0 draws where all are of one host]"},
     {.name = "group",
      .type = PL_CLI_TEXT,
      .arg = PL_GROUPS_SYNTAX,
@@ -128,17 +140,18 @@ static const pl_cli_option *ranks_of(const pl_command *c) {
 
 // ---- stages of a recipe ----
 
-static pl_status open_recipe(pl_recipe **r, const pl_env *env, const pl_cli_args *a, pl_err *err) {
-    char         seed[48];
-    int          n;
-    const char **sets = pl_calloc((size_t)a->n_given + 1, sizeof *sets);
+static pl_status open_recipe(pl_recipe **r, const pl_cli_args *a, pl_err *err) {
+    char                 seed[48];
+    int                  n, n_keys;
+    const pl_key *const *keys = pl_stage_tables(&n_keys);
+    const char         **sets = pl_calloc((size_t)a->n_given + 1, sizeof *sets);
     if (!sets) return pl_fail(err, PL_E_MEMORY, "arguments: out of memory");
     pl_cli_list(a, "set", sets, &n);
-    if (env->has_seed) {
-        snprintf(seed, sizeof seed, "seed=%llu", (unsigned long long)env->seed);
+    if (pl_cli_has(a, "seed")) {
+        snprintf(seed, sizeof seed, "seed=%llu", (unsigned long long)pl_cli_int(a, "seed"));
         sets[n++] = seed;
     }
-    pl_status st = pl_recipe_open(r, a->positional[0], env->keys, env->n_keys, sets, n, err);
+    pl_status st = pl_recipe_open(r, a->positional[0], keys, n_keys, sets, n, err);
     pl_free(sets);
     return st;
 }
@@ -185,13 +198,15 @@ typedef pl_status (*check_fn)(const pl_recipe *r, const char *out_dir, pl_err *e
 // goes_on: the stage goes on with what is there, and refuses another recipe's.
 static pl_status run_stage(const pl_env *env, const pl_cli_args *a, check_fn check, pl_stage_fn stage, bool goes_on,
                            pl_err *err) {
-    pl_recipe *r = NULL;
-    char      *out = NULL;
-    uint8_t   *before = NULL;
-    size_t     before_n = 0;
-    int        lock = -1;
-    pl_status  st = PL_OK;
-    PL_TRY_GOTO(st, done, open_recipe(&r, env, a, err));
+    pl_recipe       *opened = NULL;
+    const pl_recipe *r = env->recipe;
+    char            *out = NULL;
+    uint8_t         *before = NULL;
+    size_t           before_n = 0;
+    int              lock = -1;
+    pl_status        st = PL_OK;
+    if (!r) PL_TRY_GOTO(st, done, open_recipe(&opened, a, err));
+    if (!r) r = opened;
     out = out_folder(a);
     if (!out) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "arguments: out of memory"));
     PL_TRY_GOTO(st, done, check(r, out, err));
@@ -209,7 +224,7 @@ static pl_status run_stage(const pl_env *env, const pl_cli_args *a, check_fn che
 done:
     if (before && st == PL_E_INPUT) put_back(out, before, before_n);
     pl_dir_unlock(lock);
-    pl_recipe_close(r);
+    pl_recipe_close(opened);
     pl_free(before);
     pl_free(out);
     return st;
@@ -344,7 +359,8 @@ static pl_status check_positional(const pl_command *c, const pl_cli_args *a, pl_
 
 // The processes of a command: `comm`, which share its work, and of each those that its target lies over, `tp`. NULL: one.
 typedef struct crew {
-    pl_comm *comm, *tp;
+    pl_comm   *comm, *tp;
+    pl_recipe *recipe; // of the command, owned; NULL: the command has none, or reads it itself as a single process
 } crew;
 
 static int all_ranks(const crew *w) {
@@ -458,17 +474,16 @@ static int own_cores(int neighbours) {
 }
 
 // Ranks that were started one by one were given the same recipe.
-static pl_status same_recipe(const pl_env *env, const pl_cli_args *a, pl_err *err) {
-    pl_recipe *r = NULL;
-    char       own[17] = "", first[17];
-    PL_TRY(open_recipe(&r, env, a, err));
-    pl_status st = pl_recipe_hash(r, 0, own, err);
-    pl_recipe_close(r);
+static pl_status same_recipe(const pl_env *env, const pl_cli_args *a, const pl_recipe *r, pl_err *err) {
+    char own[17], first[17];
+    PL_TRY(pl_recipe_hash(r, 0, own, err));
     memcpy(first, own, sizeof first);
-    if (st == PL_OK) st = pl_comm_broadcast(env->comm, first, sizeof first, err);
-    if (st != PL_OK || strcmp(own, first) == 0) return st;
+    PL_TRY(pl_comm_broadcast(env->comm, first, sizeof first, err));
+    pl_reader   in = pl_reader_of(0, "its recipe's hash", first, sizeof first, err);
+    const char *theirs = pl_reader_text(&in, "it", sizeof first);
+    if (in.status != PL_OK || strcmp(own, theirs) == 0) return in.status;
     return pl_fail(err, PL_E_USAGE, "%s: has the hash %s here, on rank 0 %s; start all ranks with one recipe",
-                   a->positional[0], own, first);
+                   a->positional[0], own, theirs);
 }
 
 // What the ranks of a target have held and sent, told as they end.
@@ -501,15 +516,45 @@ static int own_threads(const crew *w, int asked) {
     return pl_ranks_threads(all, is_first(w) ? pl_comm_ranks(w->tp) : all_ranks(w));
 }
 
-// All but the first: what the others ask for, until there is no more.
-static pl_status serve(const crew *w, const pl_env *env, pl_err *err) {
-    if (follows(w)) return pl_tp_follow(w->tp, env->backend, env->pool, err);
-    PL_TRY(pl_ranks_serve(env, err));
-    return pl_tp_end(w->tp, err);
+// The work of each command that reads a recipe, for the ranks that share it.
+static const struct {
+    const pl_command *command;
+    unsigned          works;
+} stages[] = {{&generate_command, PL_RANKS_GENERATE},
+              {&train_command, PL_RANKS_TRAIN},
+              {&eval_command, PL_RANKS_EVAL},
+              {&run_command, PL_RANKS_GENERATE | PL_RANKS_TRAIN | PL_RANKS_EVAL}};
+
+// A rank that holds a part of the target: of its own, as its own command line names it.
+static pl_status follow(const pl_command *c, const pl_cli_args *a, const crew *w, const pl_env *env, const char *out,
+                        pl_err *err) {
+    char *made = NULL;
+    if (!c->recipe) return pl_tp_follow(w->tp, env->backend, env->pool, pl_cli_text(a, "target"), err);
+    PL_TRY(pl_pipeline_target(&made, w->recipe, out, c == &eval_command, err));
+    pl_status st = pl_tp_follow(w->tp, env->backend, env->pool, made, err);
+    pl_free(made);
+    return st;
+}
+
+// A rank other than the first: it works until rank 0, or its group's, ends it.
+static pl_status serve(const pl_command *c, const pl_cli_args *a, const crew *w, const pl_env *env, pl_err *err) {
+    char        *out = c->recipe ? out_folder(a) : NULL;
+    pl_ranks_own own = {.recipe = w->recipe, .out_dir = out, .drafters = c == &run_command};
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++)
+        if (stages[i].command == c) own.works = stages[i].works;
+    pl_status st = !c->recipe || out ? PL_OK : pl_fail(err, PL_E_MEMORY, "arguments: out of memory");
+    if (st == PL_OK && follows(w)) {
+        st = follow(c, a, w, env, out, err);
+    } else if (st == PL_OK) {
+        st = pl_ranks_serve(env, &own, err);
+        if (st == PL_OK) st = pl_tp_end(w->tp, err);
+    }
+    pl_free(out);
+    return st;
 }
 
 // The command, once its ranks run.
-static pl_status on_rank(const pl_command *c, const pl_cli_args *a, const crew *w, pl_err *err) {
+static pl_status on_rank(const pl_command *c, const pl_cli_args *a, crew *w, pl_err *err) {
     pl_json_out json = {0};
     bool        first = is_first(w);
     pl_env      env = {.quiet = pl_cli_has(a, "quiet"),
@@ -522,7 +567,7 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, const crew *
     int threads;
     env.keys = pl_stage_tables(&env.n_keys);
     pl_log_set(!first ? PL_LOG_MUTE : env.quiet ? PL_LOG_QUIET : PL_LOG_NORMAL);
-    if (first || joined(w)) pl_stop_install();
+    if (!first && joined(w)) pl_stop_hold(); // rank 0 ends the work, which every rank's request reaches
     PL_TRY(find_device(c, pl_cli_text(a, "device"), w, &env.backend, err));
     if (env.comm) PL_TRY(pl_comm_open(env.comm, pl_cli_text(a, "transport"), env.backend, err));
     if (env.tp) PL_TRY(pl_comm_open(env.tp, pl_cli_text(a, "transport"), env.backend, err));
@@ -530,10 +575,12 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, const crew *
     if (env.has_seed) env.seed = (uint64_t)pl_cli_int(a, "seed");
     PL_TRY(pl_pool_create(&env.pool, own_threads(w, threads), err));
     env.threads = pl_pool_threads(env.pool);
-    pl_status same = pl_comm_joined(env.comm) ? same_recipe(&env, a, err) : PL_OK;
+    pl_status same = c->recipe && joined(w) ? open_recipe(&w->recipe, a, err) : PL_OK;
+    if (same == PL_OK && pl_comm_joined(env.comm)) same = same_recipe(&env, a, w->recipe, err);
+    env.recipe = w->recipe;
     if (!first || same != PL_OK) {
         pl_status st = same;
-        if (st == PL_OK) st = serve(w, &env, err);
+        if (st == PL_OK) st = serve(c, a, w, &env, err);
         pl_pool_destroy(env.pool);
         return st;
     }
@@ -563,7 +610,13 @@ static const char *environment(void *arg, const char *name) {
 
 // Ranks that a launcher or a person started, each by itself.
 static pl_status join(pl_comm **comm, const pl_cli_args *a, const pl_launch *l, pl_err *err) {
-    char identity[128];
+    char      identity[128];
+    pl_secret secret = {.dir = -1};
+    bool      quiet = pl_cli_has(a, "quiet");
+    if (l->mpi && pl_cli_has(a, "secret-file"))
+        return pl_fail(err, PL_E_USAGE, "--secret-file: ranks that join over MPI need none; leave it out");
+    if (!l->mpi && l->ranks > 1)
+        PL_TRY(pl_secret_open(&secret, l, pl_cli_text(a, "secret-file"), getenv("PACELINE_SECRET"), err));
     snprintf(identity, sizeof identity, "paceline %s (%s)", pl_version(), pl_commit());
     pl_comm_place place = {.rank = l->rank,
                            .ranks = l->ranks,
@@ -571,17 +624,31 @@ static pl_status join(pl_comm **comm, const pl_cli_args *a, const pl_launch *l, 
                            .address = l->address,
                            .mpi = l->mpi,
                            .identity = identity,
-                           .patience = pl_cli_real(a, "patience")};
-    if (!pl_cli_has(a, "quiet"))
+                           .patience = pl_cli_real(a, "patience"),
+                           .find_key = pl_secret_key,
+                           .key_arg = &secret};
+    if (!quiet)
         fprintf(stderr, "rank %d of %d by %s, %s%s\n", l->rank, l->ranks, l->by, l->mpi ? "over MPI" : "at ",
                 l->mpi ? "" : l->address);
-    return pl_comm_join(comm, &place, err);
+    pl_log_set(quiet ? PL_LOG_QUIET : PL_LOG_NORMAL);
+    pl_status st = pl_comm_join(comm, &place, err);
+    pl_secret_close(&secret);
+    return st;
+}
+
+// Reads the recipe first, as a pipe can be read once alone.
+static pl_status fork_ranks(crew *w, const pl_command *c, const pl_cli_args *a, pl_comm **comm, int ranks,
+                            pl_err *err) {
+    if (c->recipe && !w->recipe) PL_TRY(open_recipe(&w->recipe, a, err));
+    pl_memory_divide(ranks, 2.0 * ranks * (double)PL_COMM_ROUND); // each shows the others its pieces in two windows
+    return pl_comm_fork(comm, ranks, err);
 }
 
 // A target over ranks: all that were started, or as many as are asked for, for each of those that share the work.
-static pl_status find_parts(crew *w, const pl_cli_args *a, const pl_launch *l, int parts, int ranks, pl_err *err) {
-    if (!l->by && ranks > 1) PL_TRY(pl_comm_fork(&w->comm, ranks, err));
-    if (!l->by) return pl_comm_fork(&w->tp, parts, err);
+static pl_status find_parts(crew *w, const pl_command *c, const pl_cli_args *a, const pl_launch *l, int parts,
+                            int ranks, pl_err *err) {
+    if (!l->by && ranks > 1) PL_TRY(fork_ranks(w, c, a, &w->comm, ranks, err));
+    if (!l->by) return fork_ranks(w, c, a, &w->tp, parts, err);
     if (l->ranks != parts || ranks > 1)
         return pl_fail(
             err, PL_E_USAGE,
@@ -616,10 +683,12 @@ static pl_status find_ranks(crew *w, const pl_command *c, const pl_cli_args *a, 
     int               ranks = c->ranks ? (int)pl_cli_int(a, "ranks") : 1;
     pl_launch         l = {.ranks = 1};
     if (c->recipe || parts > 1 || asks) PL_TRY(pl_launch_find(&l, &o, environment, NULL, err));
+    if (!l.by && given(c, a, "secret-file"))
+        return pl_fail(err, PL_E_USAGE, "--secret-file: is for ranks that were started one by one; leave it out");
     if (!l.by && o.group && strcmp(o.group, "auto") != 0)
         return pl_fail(err, PL_E_USAGE, "--group %s: is how ranks meet that were started one by one; leave it out",
                        o.group);
-    if (parts > 1) return find_parts(w, a, &l, parts, ranks, err);
+    if (parts > 1) return find_parts(w, c, a, &l, parts, ranks, err);
     if (!c->ranks) return refuse_others(c, a, &l, err);
     if (l.by && ranks > 1)
         return pl_fail(err, PL_E_USAGE,
@@ -627,7 +696,7 @@ static pl_status find_ranks(crew *w, const pl_command *c, const pl_cli_args *a, 
                        l.by, l.ranks);
     if (l.by) return join(&w->comm, a, &l, err);
     // Who names a transport gets it also for a single rank.
-    if (ranks > 1 || pl_cli_has(a, "transport")) return pl_comm_fork(&w->comm, ranks, err);
+    if (ranks > 1 || pl_cli_has(a, "transport")) return fork_ranks(w, c, a, &w->comm, ranks, err);
     return PL_OK;
 }
 
@@ -635,11 +704,13 @@ static pl_status find_ranks(crew *w, const pl_command *c, const pl_cli_args *a, 
 static pl_status carry_out(const pl_command *c, const pl_cli_args *a, bool *told, pl_err *err) {
     crew w = {0};
     PL_TRY(check_positional(c, a, err));
+    pl_stop_install(); // before ranks wait for each other; forked ones leave signals to rank 0
     pl_status st = find_ranks(&w, c, a, err);
     if (st == PL_OK) st = on_rank(c, a, &w, err);
     if (st != PL_OK) tell_all(&w, err);
     *told = !is_first(&w) && !joined(&w);
     dismiss(&w);
+    pl_recipe_close(w.recipe);
     return st;
 }
 
@@ -676,7 +747,19 @@ static pl_status work(int argc, char **argv, pl_cli_args *a, const pl_command **
     return carry_out(*c, a, told, err);
 }
 
+// What the shell that started the program need not have set up. A descriptor 0, 1 or 2 that is closed would be given to
+// the first file that is opened, into which messages or results would then go. Beyond `ulimit -f` a write fails as on a
+// full disk, where the signal would end the process before its temporaries are removed.
+static void settle_process(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != fd) _exit(1);
+    signal(SIGXFSZ, SIG_IGN);
+    pl_map_guard();
+    pl_thread_defaults();
+}
+
 int main(int argc, char **argv) {
+    settle_process();
     pl_cli_args       a = {0};
     const pl_command *c = NULL;
     pl_err            err = {0};

@@ -6,7 +6,7 @@
 
 // The slot where name is, or the empty one where it belongs.
 static int64_t slot_of(const pl_names *s, const char *name) {
-    int64_t mask = s->slots - 1, i = (int64_t)(pl_hash(name, strlen(name)) & (uint64_t)mask);
+    int64_t mask = s->slots - 1, i = (int64_t)(pl_hash_key(name, strlen(name)) & (uint64_t)mask);
     while (s->slot[i] && strcmp(s->name[s->slot[i] - 1], name) != 0)
         i = (i + 1) & mask;
     return i;

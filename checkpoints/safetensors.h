@@ -14,6 +14,7 @@
 
 #define PL_ST_RANK 8
 #define PL_ST_HEADER_MAX ((size_t)100 << 20) // as the reference implementation
+#define PL_ST_VALUES_MAX ((int64_t)4 << 20)  // of a header: half a million tensors, seven or eight values each
 
 typedef struct pl_st_entry {
     const char *name; // lives as long as the set
@@ -40,7 +41,7 @@ const char        *pl_st_path(const pl_st *st); // for messages
 #define PL_ST_SHAPE_TEXT 192
 const char *pl_st_shape_text(char out[PL_ST_SHAPE_TEXT], const int64_t *shape, int rank);
 // The entry's pages are not needed any more (they are read again when touched).
-void               pl_st_drop(const pl_st *st, const pl_st_entry *e);
+void        pl_st_drop(const pl_st *st, const pl_st_entry *e);
 
 // ---- writing ----
 

@@ -2,6 +2,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/room.h"
 #include "kernels/flops.h"
+#include "kernels/profile.h"
 #include "kernels/tape.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -301,7 +302,10 @@ void pl_run(pl_ctx *ctx, pl_op op, const void *args, size_t args_size) {
         pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op %s has no backward on backend %s", pl_op_name(op), be->name);
         return;
     }
-    be->fwd[op](ctx, args);
+    if (!be->device && !ctx->measuring && pl_profile_current())
+        pl_profile_run(be->fwd[op], ctx, op, args, false);
+    else
+        be->fwd[op](ctx, args);
     if (ctx->tape && !ctx->measuring && ctx->err.status == PL_OK) pl_flops_count(op, args, false);
     if (record && ctx->err.status == PL_OK) pl_tape_push(ctx, op, args, args_size);
 }

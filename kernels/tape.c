@@ -2,6 +2,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/flops.h"
+#include "kernels/profile.h"
 #include <limits.h>
 #include <string.h>
 
@@ -193,7 +194,10 @@ static void rerun(pl_ctx *ctx, int at) {
 }
 
 static void run_backward(pl_ctx *ctx, pl_op op, const void *args) {
-    ctx->be->bwd[op](ctx, args);
+    if (!ctx->be->device && !ctx->measuring && pl_profile_current())
+        pl_profile_run(ctx->be->bwd[op], ctx, op, args, true);
+    else
+        ctx->be->bwd[op](ctx, args);
     if (!ctx->measuring && ctx->err.status == PL_OK) pl_flops_count(op, args, true);
 }
 
@@ -216,5 +220,6 @@ void pl_tape_backward(pl_ctx *ctx) {
     pl_tape_ready *r = ctx->measuring ? NULL : ctx->tape->ready;
     PL_CHECK(!r || !r->ran, "a second backward over gradients that were told to be complete");
     if (r) r->ran = true;
+    pl_profile_phase("backward");
     backward(ctx, 0);
 }

@@ -62,27 +62,28 @@ static pl_chat_value floats(pl_chat_machine *m, const char *op, double a, double
 // What is added to text marked safe is escaped for HTML, as markupsafe does it.
 static pl_chat_value escaped(pl_chat_machine *m, pl_chat_value v) {
     static const char *const entity[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
-    size_t                   mark = m->out.n;
+    size_t                   mark = m->r->text.n;
+    pl_chat_read(m->r, v.n);
     for (size_t i = 0; i < v.n; i++) {
         const char *c = v.s[i] ? strchr("&<>'\"", v.s[i]) : NULL;
         if (c)
-            pl_chat_print(m->r, pl_chat_str(entity[c - "&<>'\""]), &m->out);
+            pl_chat_print(m->r, pl_chat_str(entity[c - "&<>'\""]));
         else
-            pl_strbuf_add(&m->out, &v.s[i], 1);
+            pl_chat_add(m->r, &v.s[i], 1);
     }
-    return pl_chat_taken(m->r, &m->out, mark);
+    return pl_chat_taken(m->r, mark);
 }
 
 static pl_chat_value repeated(pl_chat_machine *m, pl_chat_value v, int64_t times) {
     pl_chat_value list = pl_chat_list_new(m->r, v.type == PL_CHAT_LIST && v.flag);
-    size_t        mark = m->out.n;
+    size_t        mark = m->r->text.n;
     for (int64_t i = 0; i < times; i++) {
         pl_chat_step(m->r, 1);
-        if (v.type == PL_CHAT_STR) pl_chat_print(m->r, v, &m->out);
+        if (v.type == PL_CHAT_STR) pl_chat_print(m->r, v);
         for (int64_t k = 0; v.type == PL_CHAT_LIST && k < v.list->n; k++)
             pl_chat_push(m->r, list, v.list->v[k]);
     }
-    return v.type == PL_CHAT_STR ? pl_chat_taken(m->r, &m->out, mark) : list;
+    return v.type == PL_CHAT_STR ? pl_chat_taken(m->r, mark) : list;
 }
 
 pl_chat_value pl_chat_arithmetic(pl_chat_machine *m, const char *op, pl_chat_value a, pl_chat_value b) {
@@ -100,7 +101,6 @@ pl_chat_value pl_chat_arithmetic(pl_chat_machine *m, const char *op, pl_chat_val
         char *s = pl_region_alloc(m->r, a.n + b.n + 1);
         memcpy(s, a.s, a.n);
         memcpy(s + a.n, b.s, b.n);
-        pl_chat_step(m->r, (int64_t)(a.n + b.n) / 64);
         pl_chat_value both = pl_chat_strn(s, a.n + b.n);
         both.flag = safe;
         return both;

@@ -242,6 +242,7 @@ const pl_chat_builtin pl_chat_functions[] = {
 PL_CHAT_BUILTIN(l_count) {
     PL_CHAT_UNUSED;
     int64_t n = 0;
+    pl_chat_step(m->r, self.list->n);
     for (int64_t i = 0; i < self.list->n; i++)
         n += pl_chat_equal(m->r, self.list->v[i], arg[0]);
     return pl_chat_int(n);
@@ -249,6 +250,7 @@ PL_CHAT_BUILTIN(l_count) {
 
 PL_CHAT_BUILTIN(l_index) {
     PL_CHAT_UNUSED;
+    pl_chat_step(m->r, self.list->n);
     for (int64_t i = 0; i < self.list->n; i++)
         if (pl_chat_equal(m->r, self.list->v[i], arg[0])) return pl_chat_int(i);
     pl_chat_raise(m->r, PL_E_INPUT, "index of what is not in the list");

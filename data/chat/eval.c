@@ -26,6 +26,7 @@ static scope *inner(pl_chat_machine *m, scope *parent) {
 }
 
 static void bind(pl_chat_machine *m, scope *s, const char *name, pl_chat_value v) {
+    pl_chat_step(m->r, s->n / 8);
     for (int64_t i = 0; i < s->n; i++)
         if (strcmp(s->name[i], name) == 0) {
             s->v[i] = v;
@@ -45,9 +46,11 @@ static pl_chat_value callable(pl_chat_machine *m, pl_chat_call c) {
 }
 
 static pl_chat_value lookup(pl_chat_machine *m, const scope *s, const char *name) {
-    for (; s; s = s->parent)
+    for (; s; s = s->parent) {
+        pl_chat_step(m->r, s->n / 8);
         for (int64_t i = 0; i < s->n; i++)
             if (strcmp(s->name[i], name) == 0) return s->v[i];
+    }
     pl_chat_value *v = pl_chat_member(m->r, m->vars, name);
     if (v) return *v;
     const pl_chat_builtin *b = pl_chat_builtin_find(pl_chat_functions, name);
@@ -152,7 +155,7 @@ pl_chat_value pl_chat_item(pl_chat_machine *m, pl_chat_value of, pl_chat_value w
     if ((list || of.type == PL_CHAT_STR) && whole) {
         int64_t n = pl_chat_length(m->r, of), i = place(which.type == PL_CHAT_INT ? which.i : which.flag, n);
         if (i < 0 || i >= n) return pl_chat_undefined("an item beyond the end");
-        return of.type == PL_CHAT_LIST ? of.list->v[i] : pl_chat_chars(of, i, i + 1);
+        return of.type == PL_CHAT_LIST ? of.list->v[i] : pl_chat_chars(m->r, of, i, i + 1);
     }
     if (which.type == PL_CHAT_STR) return pl_chat_attr(m, of, pl_region_copy(m->r, which.s, which.n));
     return pl_chat_undefined("an item that is not there");
@@ -174,19 +177,20 @@ static pl_chat_value slice(pl_chat_machine *m, pl_chat_value of, const pl_chat_v
     if (step > n + 1) step = n + 1;
     int64_t from = slice_bound(m, part[0], n, step, step < 0 ? n - 1 : 0);
     int64_t to = slice_bound(m, part[1], n, step, step < 0 ? -1 : n);
-    if (of.type == PL_CHAT_STR && step == 1) return pl_chat_chars(of, from, to > from ? to : from);
+    if (of.type == PL_CHAT_STR && step == 1) return pl_chat_chars(m->r, of, from, to > from ? to : from);
     const pl_chat_list *items = pl_chat_items(m, of);
     pl_chat_value       list = pl_chat_list_new(m->r, of.flag && of.type == PL_CHAT_LIST);
-    size_t              mark = m->out.n;
+    size_t              mark = m->r->text.n;
     for (int64_t i = from; step > 0 ? i < to : i > to; i += step)
         if (of.type == PL_CHAT_STR)
-            pl_strbuf_add(&m->out, items->v[i].s, items->v[i].n);
+            pl_chat_add(m->r, items->v[i].s, items->v[i].n);
         else
             pl_chat_push(m->r, list, items->v[i]);
-    return of.type == PL_CHAT_STR ? pl_chat_taken(m->r, &m->out, mark) : list;
+    return of.type == PL_CHAT_STR ? pl_chat_taken(m->r, mark) : list;
 }
 
 pl_chat_list *pl_chat_items(pl_chat_machine *m, pl_chat_value v) {
+    if (v.type == PL_CHAT_LIST) pl_chat_step(m->r, v.list->n); // of the caller, which goes through them
     if (v.type == PL_CHAT_LIST && v.list->kind != PL_CHAT_GENERATOR) return v.list;
     pl_chat_value list = pl_chat_list_new(m->r, false);
     if (v.type == PL_CHAT_LIST) { // all of it, and then it is empty
@@ -215,11 +219,11 @@ bool pl_chat_contains(pl_chat_machine *m, pl_chat_value in, pl_chat_value what) 
     if (in.type == PL_CHAT_STR) {
         pl_chat_value s = pl_chat_need_str(m, what, "'in <string>' requires string as left operand");
         pl_chat_step(m->r, (int64_t)in.n / 16);
+        pl_chat_move(m->r, s.n);
         return s.n == 0 || (in.n >= s.n && memmem(in.s, in.n, s.s, s.n) != NULL);
     }
     if (in.type == PL_CHAT_DICT && !in.flag) return pl_chat_find(m->r, in, what) != NULL;
     const pl_chat_list *items = pl_chat_items(m, in);
-    pl_chat_step(m->r, items->n);
     for (int64_t i = 0; i < items->n; i++)
         if (pl_chat_equal(m->r, items->v[i], what)) {
             if (in.type == PL_CHAT_LIST && in.list->kind == PL_CHAT_GENERATOR) // goes on behind it
@@ -247,9 +251,9 @@ pl_chat_value pl_chat_need_str(pl_chat_machine *m, pl_chat_value v, const char *
 
 pl_chat_value pl_chat_text(pl_chat_machine *m, pl_chat_value v) {
     if (v.type == PL_CHAT_STR) return pl_chat_need_str(m, v, "a string");
-    size_t mark = m->out.n;
-    pl_chat_print(m->r, v, &m->out);
-    return pl_chat_taken(m->r, &m->out, mark);
+    size_t mark = m->r->text.n;
+    pl_chat_print(m->r, v);
+    return pl_chat_taken(m->r, mark);
 }
 
 static bool compare(pl_chat_machine *m, const char *op, pl_chat_value a, pl_chat_value b) {
@@ -293,11 +297,11 @@ static pl_chat_args arguments(pl_chat_machine *m, scope *s, const pl_chat_nodes 
 
 // The output of a body as a value.
 static pl_chat_value captured(pl_chat_machine *m, scope *s, const pl_chat_nodes *body) {
-    size_t mark = m->out.n;
+    size_t mark = m->r->text.n;
     m->captured++;
     exec(m, s, body);
     m->captured--;
-    return pl_chat_taken(m->r, &m->out, mark);
+    return pl_chat_taken(m->r, mark);
 }
 
 static pl_chat_value call_macro(pl_chat_machine *m, const pl_chat_call *c, const pl_chat_args *a,
@@ -306,6 +310,7 @@ static pl_chat_value call_macro(pl_chat_machine *m, const pl_chat_call *c, const
     scope               *s = inner(m, c->scope);
     if (a->n > params->n)
         pl_chat_raise(m->r, PL_E_INPUT, "macro %s takes %lld arguments", c->macro->name, (long long)params->n);
+    pl_chat_step(m->r, a->nk * params->n / 4); // to find each among the others, from both sides
     for (int64_t k = 0; k < a->nk; k++) {
         bool known = false;
         for (int64_t i = 0; i < params->n; i++)
@@ -425,10 +430,10 @@ static pl_chat_value eval_object(pl_chat_machine *m, scope *s, const pl_chat_nod
 
 static pl_chat_value eval_concat(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
     pl_chat_value parts = eval_items(m, s, n);
-    size_t        mark = m->out.n;
+    size_t        mark = m->r->text.n;
     for (int64_t i = 0; i < parts.list->n; i++)
-        pl_chat_print(m->r, parts.list->v[i], &m->out);
-    return pl_chat_taken(m->r, &m->out, mark);
+        pl_chat_print(m->r, parts.list->v[i]);
+    return pl_chat_taken(m->r, mark);
 }
 
 static pl_chat_value eval_slice(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
@@ -519,11 +524,11 @@ static flow exec_for(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
 }
 
 static void exec_generation(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
-    size_t from = m->out.n;
+    size_t from = m->r->text.n;
     exec(m, inner(m, s), &n->body);
     if (m->captured) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "generation inside a macro or a set block is not built");
     m->spans = pl_region_room(m->r, m->spans, m->n_spans, &m->cap_spans, sizeof *m->spans);
-    m->spans[m->n_spans++] = (pl_chat_span){from, m->out.n};
+    m->spans[m->n_spans++] = (pl_chat_span){from, m->r->text.n};
 }
 
 static flow exec_with(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
@@ -536,9 +541,10 @@ static flow exec_with(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
 static flow exec_one(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
     pl_chat_value v;
     m->r->line = n->line;
+    pl_chat_step(m->r, 1);
     switch (n->kind) {
-    case PL_CHAT_TEXT: pl_chat_print(m->r, n->value, &m->out); return NEXT;
-    case PL_CHAT_OUTPUT: pl_chat_print(m->r, eval(m, s, n->a), &m->out); return NEXT;
+    case PL_CHAT_TEXT: pl_chat_print(m->r, n->value); return NEXT;
+    case PL_CHAT_OUTPUT: pl_chat_print(m->r, eval(m, s, n->a)); return NEXT;
     case PL_CHAT_IF: return exec(m, s, pl_chat_true(eval(m, s, n->a)) ? &n->body : &n->other);
     case PL_CHAT_FOR: return exec_for(m, s, n);
     case PL_CHAT_SET: assign(m, s, n->a, eval(m, s, n->b)); return NEXT;
@@ -549,11 +555,11 @@ static flow exec_one(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
     case PL_CHAT_MACRO: bind(m, s, n->name, callable(m, (pl_chat_call){.macro = n, .scope = s})); return NEXT;
     case PL_CHAT_CALL_BLOCK:
         v = callable(m, (pl_chat_call){.macro = n->b, .scope = s});
-        pl_chat_print(m->r, eval_called(m, s, n->a, &v), &m->out);
+        pl_chat_print(m->r, eval_called(m, s, n->a, &v));
         return NEXT;
     case PL_CHAT_FILTERED:
         v = captured(m, inner(m, s), &n->body);
-        pl_chat_print(m->r, filtered(m, s, n->b, v), &m->out);
+        pl_chat_print(m->r, filtered(m, s, n->b, v));
         return NEXT;
     case PL_CHAT_WITH: return exec_with(m, s, n);
     case PL_CHAT_GENERATION: exec_generation(m, s, n); return NEXT;

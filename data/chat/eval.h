@@ -12,7 +12,6 @@ typedef struct pl_chat_span {
 
 typedef struct pl_chat_machine {
     pl_region       *r;
-    pl_strbuf        out;      // the output; behind it, while they are made, strings that expressions print
     int              captured; // macros and blocks open whose output is a value
     pl_chat_value    vars;     // what the caller gave
     const struct tm *now;      // of strftime_now; NULL: refused
@@ -28,6 +27,15 @@ struct pl_jinja;
 struct pl_jinja_out;
 pl_status pl_jinja_render_filled(const struct pl_jinja *t, pl_chat_fill *fill, const void *arg, const char *date,
                                  struct pl_jinja_out *out, pl_err *err);
+
+// The same within other bounds than those of every template.
+typedef struct pl_chat_bounds {
+    size_t  bytes;
+    int64_t steps;
+    int64_t done; // steps that it took, also where it failed
+} pl_chat_bounds;
+pl_status pl_jinja_render_within(const struct pl_jinja *t, pl_chat_fill *fill, const void *arg, const char *date,
+                                 pl_chat_bounds *bounds, struct pl_jinja_out *out, pl_err *err);
 
 // ---- what builtins are made of
 
@@ -86,8 +94,8 @@ int64_t        pl_chat_need_int(pl_chat_machine *m, pl_chat_value v, const char 
 pl_chat_value  pl_chat_need_str(pl_chat_machine *m, pl_chat_value v, const char *what);
 
 // arithmetic.c
-pl_chat_value  pl_chat_arithmetic(pl_chat_machine *m, const char *op, pl_chat_value a, pl_chat_value b);
-pl_chat_value  pl_chat_signed(pl_chat_machine *m, pl_chat_value v, int sign); // a number, by 1 or -1
+pl_chat_value pl_chat_arithmetic(pl_chat_machine *m, const char *op, pl_chat_value a, pl_chat_value b);
+pl_chat_value pl_chat_signed(pl_chat_machine *m, pl_chat_value v, int sign); // a number, by 1 or -1
 
 // strings.c
 pl_chat_value pl_chat_strip(pl_chat_machine *m, pl_chat_value s, pl_chat_value chars, bool left, bool right);

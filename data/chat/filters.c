@@ -27,6 +27,7 @@ static pl_chat_value step_of(pl_chat_machine *m, pl_chat_value of, pl_chat_value
 static pl_chat_value path_or(pl_chat_machine *m, pl_chat_value of, pl_chat_value path, pl_chat_value otherwise) {
     if (path.type == PL_CHAT_INT) return step_of(m, of, path, otherwise);
     pl_chat_need_str(m, path, "attribute");
+    pl_chat_read(m->r, path.n);
     for (size_t from = 0; from <= path.n;) {
         size_t end = from;
         while (end < path.n && path.s[end] != '.')
@@ -95,16 +96,17 @@ static bool ends_word(uint32_t c) {
 PL_CHAT_BUILTIN(f_title) {
     PL_CHAT_UNUSED;
     pl_chat_value s = pl_chat_text(m, self), word;
-    size_t        mark = m->out.n;
+    size_t        mark = m->r->text.n;
+    pl_chat_read(m->r, s.n);
     for (size_t from = 0, end, next; from < s.n; from = end) {
         bool between = ends_word(pl_chat_char(s, from, &end));
         while (end < s.n && ends_word(pl_chat_char(s, end, &next)) == between)
             end = next;
         word = pl_chat_strn(s.s + from, end - from);
         if (!between) word = pl_chat_capitalized(m, word);
-        pl_strbuf_add(&m->out, word.s, word.n);
+        pl_chat_add(m->r, word.s, word.n);
     }
-    return pl_chat_taken(m->r, &m->out, mark);
+    return pl_chat_taken(m->r, mark);
 }
 
 PL_CHAT_BUILTIN(f_replace) {
@@ -117,13 +119,13 @@ PL_CHAT_BUILTIN(f_join) {
     PL_CHAT_UNUSED;
     const pl_chat_list *items = pl_chat_items(m, self);
     pl_chat_value       by = given(arg[0]) ? pl_chat_text(m, arg[0]) : pl_chat_str("");
-    size_t              mark = m->out.n;
+    size_t              mark = m->r->text.n;
     for (int64_t i = 0; i < items->n; i++) {
         pl_chat_value v = given(arg[1]) ? member_path(m, items->v[i], arg[1]) : items->v[i];
-        if (i) pl_chat_print(m->r, by, &m->out);
-        pl_chat_print(m->r, v, &m->out);
+        if (i) pl_chat_print(m->r, by);
+        pl_chat_print(m->r, v);
     }
-    return pl_chat_taken(m->r, &m->out, mark);
+    return pl_chat_taken(m->r, mark);
 }
 
 PL_CHAT_BUILTIN(f_first) {
@@ -151,13 +153,13 @@ PL_CHAT_BUILTIN(f_reverse) {
     PL_CHAT_UNUSED;
     const pl_chat_list *items = pl_chat_items(m, self);
     pl_chat_value       list = pl_chat_list_of_kind(m->r, PL_CHAT_GENERATOR);
-    size_t              mark = m->out.n;
+    size_t              mark = m->r->text.n;
     for (int64_t i = items->n; i-- > 0;)
         if (self.type == PL_CHAT_STR)
-            pl_strbuf_add(&m->out, items->v[i].s, items->v[i].n);
+            pl_chat_add(m->r, items->v[i].s, items->v[i].n);
         else
             pl_chat_push(m->r, list, items->v[i]);
-    return self.type == PL_CHAT_STR ? pl_chat_taken(m->r, &m->out, mark) : list;
+    return self.type == PL_CHAT_STR ? pl_chat_taken(m->r, mark) : list;
 }
 
 PL_CHAT_BUILTIN(f_items) {
@@ -252,6 +254,7 @@ PL_CHAT_BUILTIN(f_abs) {
 static char *digits_of(pl_chat_machine *m, pl_chat_value self) {
     pl_chat_value s = pl_chat_strip(m, self, pl_chat_none(), true, true);
     char         *text = pl_region_copy(m->r, s.s, s.n);
+    pl_chat_read(m->r, s.n);
     for (size_t at = 0; at < s.n;)
         if (pl_unicode_class(pl_chat_char(s, at, &at)) == PL_CHAR_NUMBER && (s.s[at - 1] & 0x80))
             pl_chat_raise(m->r, PL_E_UNSUPPORTED, "a number in digits beyond ASCII is not built");
@@ -314,22 +317,22 @@ PL_CHAT_BUILTIN(f_indent) { // width, first, blank
     pl_chat_value       s = pl_chat_text(m, self), by = given(arg[0]) ? arg[0] : pl_chat_int(4);
     const pl_chat_list *lines;
     bool                first = given(arg[1]) && pl_chat_true(arg[1]), blank = given(arg[2]) && pl_chat_true(arg[2]);
-    size_t              mark = m->out.n;
+    size_t              mark = m->r->text.n;
     if (by.type != PL_CHAT_STR) by = pl_chat_arithmetic(m, "*", pl_chat_str(" "), by);
     lines = pl_chat_lines(m, pl_chat_arithmetic(m, "+", s, pl_chat_str("\n")));
     for (int64_t i = 0; i < lines->n; i++) {
-        if (i) pl_strbuf_add(&m->out, "\n", 1);
-        if (i == 0 ? first : blank || lines->v[i].n) pl_strbuf_add(&m->out, by.s, by.n);
-        pl_strbuf_add(&m->out, lines->v[i].s, lines->v[i].n);
+        if (i) pl_chat_add(m->r, "\n", 1);
+        if (i == 0 ? first : blank || lines->v[i].n) pl_chat_add(m->r, by.s, by.n);
+        pl_chat_add(m->r, lines->v[i].s, lines->v[i].n);
     }
-    return pl_chat_taken(m->r, &m->out, mark);
+    return pl_chat_taken(m->r, mark);
 }
 
 // transformers' own: json.dumps with ensure_ascii off unless asked for, and nothing escaped for HTML.
 PL_CHAT_BUILTIN(f_tojson) { // ensure_ascii, indent, separators, sort_keys
     PL_CHAT_UNUSED;
     pl_chat_json how = {.indent = -1, .item = ", ", .key = ": ", .sorted = given(arg[3]) && pl_chat_true(arg[3])};
-    size_t       mark = m->out.n;
+    size_t       mark = m->r->text.n;
     how.ascii = given(arg[0]) && pl_chat_true(arg[0]);
     if (given(arg[1]) && arg[1].type != PL_CHAT_NONE) {
         int64_t n = pl_chat_need_int(m, arg[1], "tojson: indent");
@@ -344,12 +347,12 @@ PL_CHAT_BUILTIN(f_tojson) { // ensure_ascii, indent, separators, sort_keys
             *(i ? &how.key : &how.item) = pl_region_copy(m->r, v.s, v.n);
         }
     }
-    pl_chat_dump(m->r, self, &how, &m->out);
-    return pl_chat_taken(m->r, &m->out, mark);
+    pl_chat_dump(m->r, self, &how);
+    return pl_chat_taken(m->r, mark);
 }
 
 static pl_chat_args rest(const pl_chat_args *all, int64_t from) {
-    return (pl_chat_args){.v = all->v + from, .n = all->n > from ? all->n - from : 0};
+    return all->n > from ? (pl_chat_args){.v = all->v + from, .n = all->n - from} : (pl_chat_args){0};
 }
 
 // map, select and their kin take whatever is false, none too, for nothing.

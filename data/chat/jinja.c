@@ -4,7 +4,9 @@
 #include "kernels/base/utf8.h"
 #include <stdio.h>
 
+// Of one template. Conversations are a few MB at most; what takes its steps has run for some six seconds.
 #define MAX_MEMORY ((size_t)256 << 20)
+#define MAX_STEPS ((int64_t)200000000)
 
 struct pl_jinja {
     pl_region     r; // of the tree
@@ -33,9 +35,7 @@ pl_status pl_jinja_compile(pl_jinja **out, const char *name, const char *text, s
         pl_free(t);
         return pl_fail(err, PL_E_MEMORY, "%s: out of memory", name);
     }
-    t->r.where = t->name;
-    t->r.limit = MAX_MEMORY;
-    t->r.err = err ? err : &own;
+    t->r = pl_region_new(t->name, MAX_MEMORY, MAX_STEPS, err ? err : &own);
     st = compile(t, text, n);
     t->r.err = NULL; // the caller's, for this call alone
     if (st != PL_OK) {
@@ -76,13 +76,12 @@ static pl_status render(pl_chat_machine *m, const pl_chat_nodes *body, pl_chat_f
     m->vars = pl_chat_dict_new(m->r);
     fill(m->r, m->vars, arg);
     pl_chat_run(m, body);
-    if (m->out.failed) pl_chat_raise(m->r, PL_E_MEMORY, "out of memory");
     return PL_OK;
 }
 
 static pl_status take(pl_chat_machine *m, pl_jinja_out *out, pl_err *err) {
-    pl_jinja_out o = {.n = m->out.n, .n_spans = m->n_spans};
-    o.text = pl_strbuf_take(&m->out);
+    pl_jinja_out o = {.n = m->r->text.n, .n_spans = m->n_spans};
+    o.text = pl_strbuf_take(&m->r->text);
     if (m->n_spans) o.spans = pl_calloc((size_t)m->n_spans, sizeof *o.spans);
     if (!o.text || (m->n_spans && !o.spans)) {
         pl_jinja_out_fini(&o);
@@ -94,19 +93,24 @@ static pl_status take(pl_chat_machine *m, pl_jinja_out *out, pl_err *err) {
     return PL_OK;
 }
 
-pl_status pl_jinja_render_filled(const pl_jinja *t, pl_chat_fill *fill, const void *arg, const char *date,
-                                 pl_jinja_out *out, pl_err *err) {
+pl_status pl_jinja_render_within(const pl_jinja *t, pl_chat_fill *fill, const void *arg, const char *date,
+                                 pl_chat_bounds *bounds, pl_jinja_out *out, pl_err *err) {
     pl_err          own = {0};
-    pl_region       r = {.where = t->name, .limit = MAX_MEMORY, .err = err ? err : &own};
+    pl_region       r = pl_region_new(t->name, bounds->bytes, bounds->steps, err ? err : &own);
     struct tm       now;
     pl_chat_machine m = {.r = &r, .now = date ? &now : NULL};
     memset(out, 0, sizeof *out);
     if (date) PL_TRY(parse_date(date, &now, err));
     pl_status st = render(&m, &t->body, fill, arg);
+    bounds->done = r.steps;
     if (st == PL_OK) st = take(&m, out, err);
-    pl_strbuf_fini(&m.out);
     pl_region_fini(&r);
     return st;
+}
+
+pl_status pl_jinja_render_filled(const pl_jinja *t, pl_chat_fill *fill, const void *arg, const char *date,
+                                 pl_jinja_out *out, pl_err *err) {
+    return pl_jinja_render_within(t, fill, arg, date, &(pl_chat_bounds){MAX_MEMORY, MAX_STEPS, 0}, out, err);
 }
 
 typedef struct object {

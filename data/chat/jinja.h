@@ -30,7 +30,8 @@ typedef struct pl_jinja_out {
 
 // vars: a JSON object, its members the template's variables (messages, tools, bos_token, add_generation_prompt, ...);
 // numbers are integers or floats as they are written. date: "YYYY-MM-DD" or "YYYY-MM-DD HH:MM:SS", what strftime_now
-// writes; NULL: a template that asks for it is refused.
+// writes; NULL: a template that asks for it is refused. PL_E_INPUT for one that holds more than 256 MB or takes more
+// steps than conversations need, PL_E_INTERRUPTED where a long one was asked to stop (pl_stop_requested).
 pl_status pl_jinja_render(const pl_jinja *t, const char *vars, size_t n_vars, const char *date, pl_jinja_out *out,
                           pl_err *err);
 void      pl_jinja_out_fini(pl_jinja_out *out);

@@ -193,7 +193,7 @@ pl_status pl_chat_prompt_turn(const pl_prompt *p, const char *path, const pl_cha
 
 pl_status pl_chat_prompt_exchanges(const pl_prompt *p, const char *path, int number, int *n, pl_err *err) {
     pl_json j;
-    PL_TRY(pl_json_parse(&j, path, p->line, p->record, strlen(p->record), 0, err));
+    PL_TRY(pl_json_parse_many(&j, path, p->line, p->record, strlen(p->record), PL_PROMPT_VALUES, 0, err));
     *n = pl_chat_exchanges(&j, number);
     pl_json_close(&j);
     return PL_OK;
@@ -202,7 +202,7 @@ pl_status pl_chat_prompt_exchanges(const pl_prompt *p, const char *path, int num
 // Turns of which the record says all that was answered before.
 static pl_status count_answered(const pl_prompt *p, const char *path, int *n, pl_err *err) {
     pl_json j;
-    PL_TRY(pl_json_parse(&j, path, p->line, p->record, strlen(p->record), 0, err));
+    PL_TRY(pl_json_parse_many(&j, path, p->line, p->record, strlen(p->record), PL_PROMPT_VALUES, 0, err));
     for (*n = 1; *n < p->turns && pl_chat_answered(&j, *n);)
         ++*n;
     pl_json_close(&j);

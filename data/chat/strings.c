@@ -21,6 +21,7 @@ static pl_chat_value part(pl_chat_value s, size_t from, size_t to) {
 static size_t find(pl_chat_machine *m, pl_chat_value s, pl_chat_value what, size_t from) {
     if (what.n > s.n - from) return SIZE_MAX;
     if (what.n == 0) return from;
+    pl_chat_move(m->r, what.n);
     const char *at = memmem(s.s + from, s.n - from, what.s, what.n);
     size_t      hit = at ? (size_t)(at - s.s) : SIZE_MAX;
     pl_chat_step(m->r, 1 + (int64_t)((at ? hit : s.n) - from) / 16);
@@ -45,6 +46,7 @@ pl_chat_value pl_chat_strip(pl_chat_machine *m, pl_chat_value s, pl_chat_value c
     size_t from = 0, to = 0, next;
     bool   begun = !left;
     if (given(chars)) chars = pl_chat_need_str(m, chars, "strip");
+    pl_chat_read(m->r, s.n);
     for (size_t at = 0; at < s.n; at = next) {
         pl_chat_char(s, at, &next);
         if (given(chars)) pl_chat_step(m->r, (int64_t)chars.n);
@@ -55,48 +57,48 @@ pl_chat_value pl_chat_strip(pl_chat_machine *m, pl_chat_value s, pl_chat_value c
         }
         if (!goes || !right) to = next;
     }
-    pl_chat_step(m->r, (int64_t)s.n / 16);
     if (!begun) from = s.n;
     return part(s, from, to > from ? to : from);
 }
 
 pl_chat_value pl_chat_replace(pl_chat_machine *m, pl_chat_value s, pl_chat_value from, pl_chat_value to,
                               int64_t count) {
-    size_t mark = m->out.n, at = 0, next;
+    size_t mark = m->r->text.n, at = 0, next;
     for (int64_t done = 0; count < 0 || done < count; done++) {
+        pl_chat_step(m->r, 1);
         size_t hit = find(m, s, from, at);
         if (hit == SIZE_MAX) break;
         if (from.n == 0) { // before every character and at the end
-            pl_chat_print(m->r, to, &m->out);
-            if (at == s.n) return pl_chat_taken(m->r, &m->out, mark);
+            pl_chat_print(m->r, to);
+            if (at == s.n) return pl_chat_taken(m->r, mark);
             pl_chat_char(s, at, &next);
-            pl_strbuf_add(&m->out, s.s + at, next - at);
+            pl_chat_add(m->r, s.s + at, next - at);
             at = next;
             continue;
         }
-        pl_strbuf_add(&m->out, s.s + at, hit - at);
-        pl_chat_print(m->r, to, &m->out);
+        pl_chat_add(m->r, s.s + at, hit - at);
+        pl_chat_print(m->r, to);
         at = hit + from.n;
     }
-    pl_strbuf_add(&m->out, s.s + at, s.n - at);
-    return pl_chat_taken(m->r, &m->out, mark);
+    pl_chat_add(m->r, s.s + at, s.n - at);
+    return pl_chat_taken(m->r, mark);
 }
 
 pl_chat_value pl_chat_cased(pl_chat_machine *m, pl_chat_value s, bool upper) {
-    size_t mark = m->out.n;
+    size_t mark = m->r->text.n;
+    pl_chat_read(m->r, 2 * s.n);
     if (pl_unicode_is_special_case(s.s, s.n))
         pl_chat_raise(m->r, PL_E_UNSUPPORTED, "the case of letters that change their number is not built");
-    (upper ? pl_unicode_upper : pl_unicode_lower)(s.s, s.n, &m->out);
-    pl_chat_step(m->r, (int64_t)s.n / 16);
-    return pl_chat_taken(m->r, &m->out, mark);
+    (upper ? pl_unicode_upper : pl_unicode_lower)(s.s, s.n, &m->r->text);
+    return pl_chat_taken(m->r, mark);
 }
 
 // As a word begins: U+01C4 becomes U+01C5 there.
 static pl_chat_value titled(pl_chat_machine *m, pl_chat_value s) {
-    size_t mark = m->out.n;
+    size_t mark = m->r->text.n;
     pl_chat_cased(m, s, true); // for what it refuses
-    pl_unicode_title(s.s, s.n, &m->out);
-    return pl_chat_taken(m->r, &m->out, mark);
+    pl_unicode_title(s.s, s.n, &m->r->text);
+    return pl_chat_taken(m->r, mark);
 }
 
 pl_chat_value pl_chat_capitalized(pl_chat_machine *m, pl_chat_value s) {
@@ -109,6 +111,7 @@ pl_chat_value pl_chat_capitalized(pl_chat_machine *m, pl_chat_value s) {
 pl_chat_list *pl_chat_lines(pl_chat_machine *m, pl_chat_value s) {
     pl_chat_value list = pl_chat_list_new(m->r, false);
     size_t        from = 0;
+    pl_chat_read(m->r, s.n);
     for (size_t at = 0, next; at < s.n; at = next) {
         uint32_t c = pl_chat_char(s, at, &next);
         bool     ends = (c >= '\n' && c <= '\r') || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029;
@@ -122,28 +125,29 @@ pl_chat_list *pl_chat_lines(pl_chat_machine *m, pl_chat_value s) {
 }
 
 pl_chat_value pl_chat_printf(pl_chat_machine *m, pl_chat_value format, const pl_chat_value *v, int64_t n) {
-    size_t  mark = m->out.n;
+    size_t  mark = m->r->text.n;
     int64_t used = 0;
+    pl_chat_read(m->r, format.n);
     for (size_t i = 0; i < format.n; i++) {
         char c = format.s[i], kind = i + 1 < format.n ? format.s[i + 1] : 0;
         if (c != '%') {
-            pl_strbuf_add(&m->out, &c, 1);
+            pl_chat_add(m->r, &c, 1);
             continue;
         }
         i++;
         if (kind == '%') {
-            pl_strbuf_add(&m->out, "%", 1);
+            pl_chat_add(m->r, "%", 1);
             continue;
         }
         if (!kind || !strchr("sdr", kind)) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "%% formats other than %%s %%d %%r");
         if (used >= n) pl_chat_raise(m->r, PL_E_INPUT, "not enough arguments for a format");
         if (kind == 'd')
-            pl_chat_print(m->r, pl_chat_int(pl_chat_need_int(m, v[used++], "%d")), &m->out);
+            pl_chat_print(m->r, pl_chat_int(pl_chat_need_int(m, v[used++], "%d")));
         else
-            (kind == 's' ? pl_chat_print : pl_chat_repr)(m->r, v[used++], &m->out);
+            (kind == 's' ? pl_chat_print : pl_chat_repr)(m->r, v[used++]);
     }
     if (used < n) pl_chat_raise(m->r, PL_E_INPUT, "not all arguments of a format are used");
-    return pl_chat_taken(m->r, &m->out, mark);
+    return pl_chat_taken(m->r, mark);
 }
 
 // ---- methods
@@ -172,6 +176,7 @@ PL_CHAT_BUILTIN(replace) {
 // Words between white space, at most `most` cuts (-1: any number).
 static void split_words(pl_chat_machine *m, pl_chat_value s, int64_t most, pl_chat_value list) {
     size_t from = SIZE_MAX;
+    pl_chat_read(m->r, s.n);
     for (size_t at = 0, next; at < s.n; at = next) {
         bool space = pl_chat_is_space(pl_chat_char(s, at, &next));
         if (space && from != SIZE_MAX) {
@@ -244,22 +249,24 @@ PL_CHAT_BUILTIN(split_lines) {
     return list;
 }
 
-static bool begins(pl_chat_value s, pl_chat_value with) {
+static bool begins(pl_chat_machine *m, pl_chat_value s, pl_chat_value with) {
+    pl_chat_move(m->r, with.n);
     return s.n >= with.n && memcmp(s.s, with.s, with.n) == 0;
 }
 
-static bool ends(pl_chat_value s, pl_chat_value with) {
+static bool ends(pl_chat_machine *m, pl_chat_value s, pl_chat_value with) {
+    pl_chat_move(m->r, with.n);
     return s.n >= with.n && memcmp(s.s + s.n - with.n, with.s, with.n) == 0;
 }
 
 // One string or a tuple of them.
 static pl_chat_value affix(pl_chat_machine *m, pl_chat_value s, pl_chat_value with,
-                           bool (*is)(pl_chat_value, pl_chat_value)) {
+                           bool (*is)(pl_chat_machine *, pl_chat_value, pl_chat_value)) {
     bool any = false;
-    if (with.type == PL_CHAT_STR) return pl_chat_bool(is(s, pl_chat_need_str(m, with, "startswith")));
+    if (with.type == PL_CHAT_STR) return pl_chat_bool(is(m, s, pl_chat_need_str(m, with, "startswith")));
     const pl_chat_list *items = pl_chat_items(m, with);
     for (int64_t i = 0; i < items->n; i++)
-        any = any || is(s, pl_chat_need_str(m, items->v[i], "startswith"));
+        any = any || is(m, s, pl_chat_need_str(m, items->v[i], "startswith"));
     return pl_chat_bool(any);
 }
 
@@ -276,13 +283,13 @@ PL_CHAT_BUILTIN(ends_with) {
 PL_CHAT_BUILTIN(remove_prefix) {
     PL_CHAT_UNUSED;
     pl_chat_value p = pl_chat_need_str(m, arg[0], "removeprefix");
-    return begins(self, p) ? part(self, p.n, self.n) : self;
+    return begins(m, self, p) ? part(self, p.n, self.n) : self;
 }
 
 PL_CHAT_BUILTIN(remove_suffix) {
     PL_CHAT_UNUSED;
     pl_chat_value p = pl_chat_need_str(m, arg[0], "removesuffix");
-    return p.n && ends(self, p) ? part(self, 0, self.n - p.n) : self;
+    return p.n && ends(m, self, p) ? part(self, 0, self.n - p.n) : self;
 }
 
 PL_CHAT_BUILTIN(upper) {
@@ -302,28 +309,29 @@ PL_CHAT_BUILTIN(capitalize) {
 
 PL_CHAT_BUILTIN(title) { // letters that have a case behind what has none
     PL_CHAT_UNUSED;
-    size_t mark = m->out.n;
+    size_t mark = m->r->text.n;
     bool   inside = false;
+    pl_chat_read(m->r, self.n);
     for (size_t at = 0, next; at < self.n; at = next) {
         pl_unicode_case has = pl_unicode_case_of(pl_chat_char(self, at, &next));
         pl_chat_value   c = part(self, at, next);
         if (has == PL_CASE_UNKNOWN) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "title: the letter %.*s", (int)c.n, c.s);
         if (has == PL_CASED) c = inside ? pl_chat_cased(m, c, false) : titled(m, c);
-        pl_strbuf_add(&m->out, c.s, c.n);
+        pl_chat_add(m->r, c.s, c.n);
         inside = has == PL_CASED;
     }
-    return pl_chat_taken(m->r, &m->out, mark);
+    return pl_chat_taken(m->r, mark);
 }
 
 PL_CHAT_BUILTIN(join) {
     PL_CHAT_UNUSED;
     const pl_chat_list *items = pl_chat_items(m, arg[0]);
-    size_t              mark = m->out.n;
+    size_t              mark = m->r->text.n;
     for (int64_t i = 0; i < items->n; i++) {
-        if (i) pl_chat_print(m->r, self, &m->out);
-        pl_chat_print(m->r, pl_chat_need_str(m, items->v[i], "join"), &m->out);
+        if (i) pl_chat_print(m->r, self);
+        pl_chat_print(m->r, pl_chat_need_str(m, items->v[i], "join"));
     }
-    return pl_chat_taken(m->r, &m->out, mark);
+    return pl_chat_taken(m->r, mark);
 }
 
 static int64_t place(pl_chat_machine *m, pl_chat_value s, size_t at) {
@@ -357,8 +365,9 @@ PL_CHAT_BUILTIN(count) {
 }
 
 // Whether there are characters and all of them are of the class.
-static pl_chat_value all_of(pl_chat_value s, bool (*is)(uint32_t)) {
+static pl_chat_value all_of(pl_chat_machine *m, pl_chat_value s, bool (*is)(uint32_t)) {
     bool every = s.n > 0;
+    pl_chat_read(m->r, s.n);
     for (size_t at = 0; at < s.n && every;)
         every = is(pl_chat_char(s, at, &at));
     return pl_chat_bool(every);
@@ -370,16 +379,17 @@ static bool is_letter(uint32_t c) {
 
 PL_CHAT_BUILTIN(is_alpha) {
     PL_CHAT_UNUSED;
-    return all_of(self, is_letter);
+    return all_of(m, self, is_letter);
 }
 
 PL_CHAT_BUILTIN(is_blank) {
     PL_CHAT_UNUSED;
-    return all_of(self, pl_chat_is_space);
+    return all_of(m, self, pl_chat_is_space);
 }
 
 PL_CHAT_BUILTIN(is_digits) {
     PL_CHAT_UNUSED;
+    pl_chat_read(m->r, self.n);
     for (size_t i = 0; i < self.n; i++)
         if ((uint8_t)self.s[i] >= 0x80) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "isdigit beyond ASCII is not built");
     char *s = pl_region_copy(m->r, self.s, self.n);
@@ -389,17 +399,18 @@ PL_CHAT_BUILTIN(is_digits) {
 // {} {0} {name}, {{ and }}; no conversions, no format specifications, no members.
 PL_CHAT_BUILTIN(format) {
     (void)arg;
-    size_t  mark = m->out.n;
+    size_t  mark = m->r->text.n;
     int64_t next = 0;
     bool    numbered = false;
+    pl_chat_read(m->r, self.n);
     for (size_t i = 0; i < self.n; i++) {
         char c = self.s[i], follows = i + 1 < self.n ? self.s[i + 1] : 0;
         if (c != '{' && c != '}') {
-            pl_strbuf_add(&m->out, &c, 1);
+            pl_chat_add(m->r, &c, 1);
             continue;
         }
         if (follows == c) {
-            pl_strbuf_add(&m->out, &c, 1);
+            pl_chat_add(m->r, &c, 1);
             i++;
             continue;
         }
@@ -416,13 +427,14 @@ PL_CHAT_BUILTIN(format) {
             if (numbered && next) pl_chat_raise(m->r, PL_E_INPUT, "format: {} and {%s} together", name);
             if (k < all->n) v = &all->v[k];
         }
+        pl_chat_step(m->r, all->nk / 8);
         for (int64_t k = 0; k < all->nk && !v; k++)
             if (strcmp(all->keyword[k], name) == 0) v = &all->kv[k];
         if (!v) pl_chat_raise(m->r, PL_E_INPUT, "format: no value for {%s}", name);
-        pl_chat_print(m->r, *v, &m->out);
+        pl_chat_print(m->r, *v);
         i = end;
     }
-    return pl_chat_taken(m->r, &m->out, mark);
+    return pl_chat_taken(m->r, mark);
 }
 
 const pl_chat_builtin pl_chat_str_methods[] = {

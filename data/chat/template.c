@@ -437,7 +437,7 @@ pl_status pl_chat_template_render(const pl_chat_template *t, const char *where, 
                                   size_t n, const pl_chat_options *o, pl_jinja_out *out, pl_err *err) {
     pl_json j;
     memset(out, 0, sizeof *out);
-    PL_TRY(pl_json_parse(&j, where, line, record, n, PL_JSON_UNIQUE, err));
+    PL_TRY(pl_json_parse_many(&j, where, line, record, n, PL_PROMPT_VALUES, PL_JSON_UNIQUE, err));
     conversation c = {t, o, &j, record, n};
     pl_status    st = check_record(&j, o, err);
     if (st == PL_OK) {

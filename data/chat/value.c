@@ -3,89 +3,8 @@
 #include "kernels/base/utf8.h"
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#define MAX_STEPS ((int64_t)200000000)
-#define MAX_DEPTH 120
-
-// ---- memory and failure
-
-typedef struct pl_region_chunk {
-    struct pl_region_chunk *next;
-    size_t                  n, used;
-    _Alignas(16) char bytes[];
-} chunk;
-
-void *pl_region_alloc(pl_region *r, size_t n) {
-    chunk *c = r->chunks;
-    n = (n + 15) & ~(size_t)15;
-    if (!c || c->n - c->used < n) {
-        size_t size = n > 8192 ? n : 8192;
-        if (size > r->limit - r->held) pl_chat_raise(r, PL_E_INPUT, "needs more than %zu MB", r->limit >> 20);
-        c = pl_calloc(1, sizeof *c + size);
-        if (!c) pl_chat_raise(r, PL_E_MEMORY, "out of memory");
-        c->n = size;
-        c->next = r->chunks;
-        r->chunks = c;
-        r->held += size;
-    }
-    void *p = c->bytes + c->used;
-    c->used += n;
-    return p;
-}
-
-char *pl_region_copy(pl_region *r, const char *s, size_t n) {
-    char *to = pl_region_alloc(r, n + 1);
-    if (n) memcpy(to, s, n);
-    return to;
-}
-
-void *pl_region_room(pl_region *r, void *v, int64_t n, int64_t *cap, size_t item) {
-    if (n < *cap) return v;
-    *cap = n ? 2 * n : 4;
-    void *to = pl_region_alloc(r, pl_size_mul((size_t)*cap, item, 1));
-    if (n) memcpy(to, v, (size_t)n * item);
-    return to;
-}
-
-void pl_region_fini(pl_region *r) {
-    while (r->chunks) {
-        chunk *next = r->chunks->next;
-        pl_free(r->chunks);
-        r->chunks = next;
-    }
-    r->held = 0;
-}
-
-void pl_chat_raise(pl_region *r, pl_status st, const char *fmt, ...) {
-    char    msg[900];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(msg, sizeof msg, fmt, ap);
-    va_end(ap);
-    for (char *c = msg; *c; c++)
-        if ((uint8_t)*c < 0x20) *c = ' '; // what a template says may have lines
-    if (r->line)
-        pl_fail(r->err, st, "%s:%d: %s", r->where, r->line, msg);
-    else
-        pl_fail(r->err, st, "%s: %s", r->where, msg);
-    longjmp(r->out, (int)st);
-}
-
-void pl_chat_step(pl_region *r, int64_t n) {
-    r->steps += n;
-    if (r->steps > MAX_STEPS) pl_chat_raise(r, PL_E_INPUT, "does not come to an end");
-}
-
-void pl_chat_enter(pl_region *r) {
-    if (++r->depth > MAX_DEPTH) pl_chat_raise(r, PL_E_INPUT, "nested more than %d deep", MAX_DEPTH);
-}
-
-void pl_chat_leave(pl_region *r) {
-    r->depth--;
-}
 
 // ---- making values
 
@@ -238,12 +157,13 @@ bool pl_chat_equal(pl_region *r, pl_chat_value a, pl_chat_value b) {
     switch (a.type) {
     case PL_CHAT_STR:
         if (a.n != b.n) return false;
-        pl_chat_step(r, (int64_t)a.n / 16);
+        pl_chat_move(r, a.n);
         return memcmp(a.s, b.s, a.n) == 0;
     case PL_CHAT_LIST:
         if (a.list->kind == PL_CHAT_GENERATOR) return a.list == b.list;
         if (a.flag != b.flag || a.list->kind != b.list->kind || a.list->n != b.list->n) return false;
         pl_chat_enter(r);
+        pl_chat_step(r, a.list->n);
         for (int64_t i = 0; i < a.list->n && same; i++)
             same = pl_chat_equal(r, a.list->v[i], b.list->v[i]);
         pl_chat_leave(r);
@@ -252,6 +172,7 @@ bool pl_chat_equal(pl_region *r, pl_chat_value a, pl_chat_value b) {
         if (a.flag || b.flag) return a.dict == b.dict;
         if (a.dict->n != b.dict->n) return false;
         pl_chat_enter(r);
+        pl_chat_step(r, a.dict->n);
         for (int64_t i = 0; i < a.dict->n && same; i++) {
             pl_chat_value *other = pl_chat_find(r, b, a.dict->key[i]);
             same = other && pl_chat_equal(r, a.dict->value[i], *other);
@@ -268,13 +189,14 @@ int pl_chat_order(pl_region *r, pl_chat_value a, pl_chat_value b) {
     if (a.type == PL_CHAT_STR && b.type == PL_CHAT_STR) { // UTF-8's bytes order as its characters do
         size_t n = a.n < b.n ? a.n : b.n;
         int    c = memcmp(a.s, b.s, n);
-        pl_chat_step(r, (int64_t)n / 16);
+        pl_chat_move(r, n);
         return c ? c : (a.n > b.n) - (a.n < b.n);
     }
     bool whole = a.type == PL_CHAT_LIST && b.type == PL_CHAT_LIST && a.list->kind + b.list->kind == PL_CHAT_WHOLE;
     if (whole && a.flag == b.flag) {
         int c = 0;
         pl_chat_enter(r);
+        pl_chat_step(r, a.list->n < b.list->n ? a.list->n : b.list->n);
         for (int64_t i = 0; i < a.list->n && i < b.list->n && c == 0; i++)
             if (!pl_chat_equal(r, a.list->v[i], b.list->v[i])) c = pl_chat_order(r, a.list->v[i], b.list->v[i]);
         pl_chat_leave(r);
@@ -301,9 +223,9 @@ int64_t pl_chat_length(pl_region *r, pl_chat_value v) {
     switch (v.type) {
     case PL_CHAT_UNDEFINED: return 0;
     case PL_CHAT_STR:
+        pl_chat_move(r, v.n);
         for (size_t i = 0; i < v.n; i++)
             n += ((uint8_t)v.s[i] & 0xc0) != 0x80;
-        pl_chat_step(r, n / 64);
         return n;
     case PL_CHAT_LIST:
         if (v.list->kind != PL_CHAT_GENERATOR) return v.list->n;
@@ -323,9 +245,10 @@ uint32_t pl_chat_char(pl_chat_value s, size_t at, size_t *next) {
     return cp;
 }
 
-pl_chat_value pl_chat_chars(pl_chat_value s, int64_t from, int64_t to) {
+pl_chat_value pl_chat_chars(pl_region *r, pl_chat_value s, int64_t from, int64_t to) {
     size_t  at = 0, begin = 0;
     int64_t i = 0;
+    pl_chat_read(r, (size_t)to < s.n ? (size_t)to : s.n);
     for (; i < to && at < s.n; i++) {
         if (i == from) begin = at;
         pl_chat_char(s, at, &at);
@@ -336,16 +259,17 @@ pl_chat_value pl_chat_chars(pl_chat_value s, int64_t from, int64_t to) {
 
 // ---- printing
 
-static void add(pl_strbuf *b, const char *s) {
-    pl_strbuf_add(b, s, strlen(s));
+static void add(pl_region *r, const char *s) {
+    pl_chat_add(r, s, strlen(s));
 }
 
 // Python's repr of a float: the shortest digits that read back, exponents below 1e-4 and from 1e16.
-static void print_float(double f, pl_strbuf *to) {
+static void print_float(pl_region *r, double f) {
     char text[40], digits[32];
     int  p;
+    pl_chat_step(r, 100); // the searching below
     if (isinf(f)) {
-        add(to, f < 0 ? "-inf" : "inf");
+        add(r, f < 0 ? "-inf" : "inf");
         return;
     }
     for (p = 1; p <= 17; p++) {
@@ -355,87 +279,87 @@ static void print_float(double f, pl_strbuf *to) {
     int e = atoi(strchr(text, 'e') + 1), n = 0;
     for (const char *s = text; *s != 'e'; s++)
         if (*s >= '0' && *s <= '9') digits[n++] = *s;
-    if (signbit(f)) add(to, "-");
+    if (signbit(f)) add(r, "-");
     if (e < -4 || e >= 16) {
-        pl_strbuf_add(to, digits, 1);
+        pl_chat_add(r, digits, 1);
         if (n > 1) {
-            add(to, ".");
-            pl_strbuf_add(to, digits + 1, (size_t)n - 1);
+            add(r, ".");
+            pl_chat_add(r, digits + 1, (size_t)n - 1);
         }
         snprintf(text, sizeof text, "e%c%02d", e < 0 ? '-' : '+', abs(e));
-        add(to, text);
+        add(r, text);
         return;
     }
     for (int i = e < 0 ? e : 0; i < n || i <= e; i++) {
-        if (i == e + 1) add(to, ".");
-        pl_strbuf_add(to, i >= 0 && i < n ? &digits[i] : "0", 1);
+        if (i == e + 1) add(r, ".");
+        pl_chat_add(r, i >= 0 && i < n ? &digits[i] : "0", 1);
     }
-    if (e >= n - 1) add(to, ".0");
+    if (e >= n - 1) add(r, ".0");
 }
 
-static void print_string_repr(pl_region *r, pl_chat_value v, pl_strbuf *to) {
+static void print_string_repr(pl_region *r, pl_chat_value v) {
+    pl_chat_read(r, v.n);
     char quote = memchr(v.s, '\'', v.n) && !memchr(v.s, '"', v.n) ? '"' : '\'', code[12];
-    pl_strbuf_add(to, &quote, 1);
+    pl_chat_add(r, &quote, 1);
     for (size_t at = 0, next; at < v.n; at = next) {
         uint32_t c = pl_chat_char(v, at, &next);
         if (c == '\n')
-            add(to, "\\n");
+            add(r, "\\n");
         else if (c == '\r')
-            add(to, "\\r");
+            add(r, "\\r");
         else if (c == '\t')
-            add(to, "\\t");
+            add(r, "\\t");
         else if (c == '\\' || c == (uint32_t)quote) {
-            add(to, "\\");
-            pl_strbuf_add(to, v.s + at, 1);
+            add(r, "\\");
+            pl_chat_add(r, v.s + at, 1);
         } else if (c < 0x20 || c == 0x7f) {
             snprintf(code, sizeof code, "\\x%02x", (unsigned)c);
-            add(to, code);
+            add(r, code);
         } else if (!pl_unicode_is_printable(c)) {
             snprintf(code, sizeof code, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)c);
-            add(to, code);
+            add(r, code);
         } else {
-            pl_strbuf_add(to, v.s + at, next - at);
+            pl_chat_add(r, v.s + at, next - at);
         }
     }
-    pl_strbuf_add(to, &quote, 1);
-    pl_chat_step(r, (int64_t)v.n / 16);
+    pl_chat_add(r, &quote, 1);
 }
 
-void pl_chat_repr(pl_region *r, pl_chat_value v, pl_strbuf *to) {
+void pl_chat_repr(pl_region *r, pl_chat_value v) {
     char number[32];
     pl_chat_step(r, 1);
     switch (v.type) {
-    case PL_CHAT_UNDEFINED: add(to, "Undefined"); return;
-    case PL_CHAT_NONE: add(to, "None"); return;
-    case PL_CHAT_BOOL: add(to, v.flag ? "True" : "False"); return;
+    case PL_CHAT_UNDEFINED: add(r, "Undefined"); return;
+    case PL_CHAT_NONE: add(r, "None"); return;
+    case PL_CHAT_BOOL: add(r, v.flag ? "True" : "False"); return;
     case PL_CHAT_INT:
         snprintf(number, sizeof number, "%lld", (long long)v.i);
-        add(to, number);
+        add(r, number);
         return;
-    case PL_CHAT_FLOAT: print_float(v.f, to); return;
-    case PL_CHAT_STR: print_string_repr(r, v, to); return;
+    case PL_CHAT_FLOAT: print_float(r, v.f); return;
+    case PL_CHAT_STR: print_string_repr(r, v); return;
     case PL_CHAT_LIST:
         if (v.list->kind != PL_CHAT_WHOLE) break;
         pl_chat_enter(r);
-        add(to, v.flag ? "(" : "[");
+        add(r, v.flag ? "(" : "[");
         for (int64_t i = 0; i < v.list->n; i++) {
-            if (i) add(to, ", ");
-            pl_chat_repr(r, v.list->v[i], to);
+            if (i) add(r, ", ");
+            pl_chat_repr(r, v.list->v[i]);
         }
-        add(to, !v.flag ? "]" : v.list->n == 1 ? ",)" : ")");
+        add(r, !v.flag ? "]" : v.list->n == 1 ? ",)" : ")");
         pl_chat_leave(r);
         return;
     case PL_CHAT_DICT:
         if (v.flag) break;
         pl_chat_enter(r);
-        add(to, "{");
+        add(r, "{");
         for (int64_t i = 0; i < v.dict->n; i++) {
-            if (i) add(to, ", ");
-            pl_chat_repr(r, v.dict->key[i], to);
-            add(to, ": ");
-            pl_chat_repr(r, v.dict->value[i], to);
+            if (i) add(r, ", ");
+            pl_chat_repr(r, v.dict->key[i]);
+            add(r, ": ");
+            pl_chat_repr(r, v.dict->value[i]);
         }
-        add(to, "}");
+        add(r, "}");
         pl_chat_leave(r);
         return;
     case PL_CHAT_CALL: break;
@@ -443,30 +367,21 @@ void pl_chat_repr(pl_region *r, pl_chat_value v, pl_strbuf *to) {
     pl_chat_raise(r, PL_E_UNSUPPORTED, "printing a %s is not built", pl_chat_type_name(v));
 }
 
-void pl_chat_print(pl_region *r, pl_chat_value v, pl_strbuf *to) {
+void pl_chat_print(pl_region *r, pl_chat_value v) {
     if (v.type == PL_CHAT_UNDEFINED) return;
     if (v.type == PL_CHAT_STR)
-        pl_strbuf_add(to, v.s, v.n);
+        pl_chat_add(r, v.s, v.n);
     else
-        pl_chat_repr(r, v, to);
-    pl_chat_step(r, (int64_t)(v.type == PL_CHAT_STR ? v.n / 64 : 1));
-    if (to->n > r->limit) pl_chat_raise(r, PL_E_INPUT, "writes more than %zu MB", r->limit >> 20);
-}
-
-pl_chat_value pl_chat_taken(pl_region *r, pl_strbuf *b, size_t from) {
-    if (b->failed) pl_chat_raise(r, PL_E_MEMORY, "out of memory");
-    size_t        n = b->n - from;
-    pl_chat_value v = pl_chat_strn(pl_region_copy(r, n ? b->s + from : "", n), n);
-    b->n = from;
-    return v;
+        pl_chat_repr(r, v);
 }
 
 // ---- JSON
 
-static void dump_string(pl_chat_value v, bool ascii, pl_strbuf *to) {
+static void dump_string(pl_region *r, pl_chat_value v, bool ascii) {
     static const char plain[] = "\"\\\n\r\t\b\f", letter[] = "\"\\nrtbf";
     char              code[16];
-    add(to, "\"");
+    pl_chat_read(r, v.n);
+    add(r, "\"");
     for (size_t at = 0, next; at < v.n; at = next) {
         uint32_t    c = pl_chat_char(v, at, &next);
         const char *short_form = c && c < 0x80 ? strchr(plain, (int)c) : NULL;
@@ -477,18 +392,22 @@ static void dump_string(pl_chat_value v, bool ascii, pl_strbuf *to) {
         else if (ascii && c >= 0x10000)
             snprintf(code, sizeof code, "\\u%04x\\u%04x", (unsigned)(0xd800 + ((c - 0x10000) >> 10)),
                      (unsigned)(0xdc00 + (c & 0x3ff)));
-        else
-            snprintf(code, sizeof code, "%.*s", (int)(next - at), v.s + at);
-        add(to, code);
+        else {
+            pl_chat_add(r, v.s + at, next - at);
+            continue;
+        }
+        add(r, code);
     }
-    add(to, "\"");
+    add(r, "\"");
 }
 
-static void dump_break(const pl_chat_json *how, int depth, pl_strbuf *to) {
+static void dump_break(pl_region *r, const pl_chat_json *how, int depth) {
+    char blank[64];
     if (how->indent < 0) return;
-    add(to, "\n");
-    for (int i = 0; i < depth * how->indent; i++)
-        add(to, " ");
+    memset(blank, ' ', sizeof blank);
+    add(r, "\n");
+    for (int i = depth * how->indent; i > 0; i -= (int)sizeof blank)
+        pl_chat_add(r, blank, i < (int)sizeof blank ? (size_t)i : sizeof blank);
 }
 
 // The members in order of their keys.
@@ -500,56 +419,56 @@ static pl_chat_dict sorted(pl_region *r, const pl_chat_dict *d) {
     return to;
 }
 
-static void dump(pl_region *r, pl_chat_value v, const pl_chat_json *how, int depth, pl_strbuf *to) {
+static void dump(pl_region *r, pl_chat_value v, const pl_chat_json *how, int depth) {
     pl_chat_dict members;
     pl_chat_step(r, 1);
     switch (v.type) {
-    case PL_CHAT_NONE: add(to, "null"); return;
-    case PL_CHAT_BOOL: add(to, v.flag ? "true" : "false"); return;
-    case PL_CHAT_STR: dump_string(v, how->ascii, to); return;
+    case PL_CHAT_NONE: add(r, "null"); return;
+    case PL_CHAT_BOOL: add(r, v.flag ? "true" : "false"); return;
+    case PL_CHAT_STR: dump_string(r, v, how->ascii); return;
     case PL_CHAT_FLOAT:
         if (isinf(v.f))
-            add(to, v.f < 0 ? "-Infinity" : "Infinity");
+            add(r, v.f < 0 ? "-Infinity" : "Infinity");
         else
-            print_float(v.f, to);
+            print_float(r, v.f);
         return;
-    case PL_CHAT_INT: pl_chat_repr(r, v, to); return;
+    case PL_CHAT_INT: pl_chat_repr(r, v); return;
     case PL_CHAT_LIST:
         if (v.list->kind != PL_CHAT_WHOLE) break;
         pl_chat_enter(r);
-        add(to, "[");
+        add(r, "[");
         for (int64_t i = 0; i < v.list->n; i++) {
-            if (i) add(to, how->item);
-            dump_break(how, depth + 1, to);
-            dump(r, v.list->v[i], how, depth + 1, to);
+            if (i) add(r, how->item);
+            dump_break(r, how, depth + 1);
+            dump(r, v.list->v[i], how, depth + 1);
         }
-        if (v.list->n) dump_break(how, depth, to);
-        add(to, "]");
+        if (v.list->n) dump_break(r, how, depth);
+        add(r, "]");
         pl_chat_leave(r);
         return;
     case PL_CHAT_DICT:
         if (v.flag) break;
         pl_chat_enter(r);
-        add(to, "{");
+        add(r, "{");
         members = how->sorted ? sorted(r, v.dict) : *v.dict;
         for (int64_t i = 0; i < members.n; i++) {
             pl_chat_value key = members.key[i];
-            if (i) add(to, how->item);
-            dump_break(how, depth + 1, to);
+            if (i) add(r, how->item);
+            dump_break(r, how, depth + 1);
             if (key.type == PL_CHAT_STR) {
-                dump_string(key, how->ascii, to);
+                dump_string(r, key, how->ascii);
             } else if (key.type <= PL_CHAT_FLOAT && key.type != PL_CHAT_UNDEFINED) {
-                add(to, "\"");
-                dump(r, key, how, depth, to);
-                add(to, "\"");
+                add(r, "\"");
+                dump(r, key, how, depth);
+                add(r, "\"");
             } else {
                 pl_chat_raise(r, PL_E_INPUT, "tojson: a key that is a %s", pl_chat_type_name(key));
             }
-            add(to, how->key);
-            dump(r, members.value[i], how, depth + 1, to);
+            add(r, how->key);
+            dump(r, members.value[i], how, depth + 1);
         }
-        if (v.dict->n) dump_break(how, depth, to);
-        add(to, "}");
+        if (v.dict->n) dump_break(r, how, depth);
+        add(r, "}");
         pl_chat_leave(r);
         return;
     default: break;
@@ -557,8 +476,8 @@ static void dump(pl_region *r, pl_chat_value v, const pl_chat_json *how, int dep
     pl_chat_raise(r, PL_E_INPUT, "tojson: Object of type %s is not JSON serializable", pl_chat_type_name(v));
 }
 
-void pl_chat_dump(pl_region *r, pl_chat_value v, const pl_chat_json *how, pl_strbuf *to) {
-    dump(r, v, how, 0, to);
+void pl_chat_dump(pl_region *r, pl_chat_value v, const pl_chat_json *how) {
+    dump(r, v, how, 0);
 }
 
 typedef struct json_reader {
@@ -580,6 +499,7 @@ static pl_chat_value read_string(json_reader *j) { // at the opening quote
     const char *from = ++j->p;
     while (*j->p != '"')
         j->p += *j->p == '\\' ? 2 : 1;
+    pl_chat_move(j->r, (size_t)(j->p - from));
     char  *to = pl_region_alloc(j->r, (size_t)(j->p - from) + 1); // escapes only shrink
     size_t n = 0;
     for (const char *s = from; s < j->p; s++) {

@@ -19,25 +19,33 @@
 typedef struct pl_region {
     struct pl_region_chunk *chunks; // owned
     size_t                  held;   // bytes of all chunks
-    size_t                  limit;  // more is refused
+    size_t                  limit;  // bytes of chunks and text together; more is refused
+    pl_strbuf               text;   // the output; behind it, while they are made, strings that expressions print
     const char             *where;  // the template's name, for messages; borrowed
     int                     line;   // of the construct at work; 0: none is
-    int64_t                 steps;  // work done so far; pl_chat_step refuses what never ends
+    int64_t                 steps;  // work done so far
+    int64_t                 most;   // steps; pl_chat_step refuses more, which is what never ends
     int                     depth;  // expressions, blocks and calls open inside each other
     pl_err                 *err;    // borrowed
     jmp_buf                 out;    // where failures go; the opener sets it before anything else
 } pl_region;
 
+// An empty one: limit bytes and `most` steps, each at least 1.
+pl_region pl_region_new(const char *where, size_t limit, int64_t most, pl_err *err);
 // Zeroed bytes. Does not return when memory runs out.
-void *pl_region_alloc(pl_region *r, size_t n);
-char *pl_region_copy(pl_region *r, const char *s, size_t n); // with a terminating 0
+void     *pl_region_alloc(pl_region *r, size_t n);
+char     *pl_region_copy(pl_region *r, const char *s, size_t n); // with a terminating 0
 // An array that has room for one item more than its n: v itself, or a larger copy, whose *cap is told.
-void *pl_region_room(pl_region *r, void *v, int64_t n, int64_t *cap, size_t item);
-void  pl_region_fini(pl_region *r);
+void     *pl_region_room(pl_region *r, void *v, int64_t n, int64_t *cap, size_t item);
+void      pl_region_fini(pl_region *r);
 
 // "WHERE:LINE: ..." into the region's error, then out. PL_E_UNSUPPORTED for constructs that are not built, named.
 _Noreturn void pl_chat_raise(pl_region *r, pl_status st, const char *fmt, ...) PL_PRINTF(3, 4);
-void           pl_chat_step(pl_region *r, int64_t n); // n units of work more
+// n steps of work more: some 30 ns each. Long work that is interrupted (pl_stop_requested) is left here.
+void           pl_chat_step(pl_region *r, int64_t n);
+// The steps of going through n bytes: as characters, whose class or case is looked up, and as memory.
+void           pl_chat_read(pl_region *r, size_t n);
+void           pl_chat_move(pl_region *r, size_t n);
 
 // Entering and leaving what may stand inside itself: too deep is refused before the stack is.
 void pl_chat_enter(pl_region *r);
@@ -118,19 +126,22 @@ int         pl_chat_order(pl_region *r, pl_chat_value a, pl_chat_value b); // <0
 int64_t     pl_chat_length(pl_region *r, pl_chat_value v);                 // len(): characters, items
 const char *pl_chat_type_name(pl_chat_value v);                            // Python's
 
-// str(), repr() and json.dumps, appended.
+// Bytes behind the region's text. Does not return when they are more than the region may hold.
+void pl_chat_add(pl_region *r, const char *s, size_t n);
+
+// str(), repr() and json.dumps, appended to the region's text.
 typedef struct pl_chat_json {
     int         indent; // -1: on one line
     bool        sorted;
     bool        ascii;      // characters beyond ASCII as \uXXXX
     const char *item, *key; // separators
 } pl_chat_json;
-void pl_chat_print(pl_region *r, pl_chat_value v, pl_strbuf *to);
-void pl_chat_repr(pl_region *r, pl_chat_value v, pl_strbuf *to);
-void pl_chat_dump(pl_region *r, pl_chat_value v, const pl_chat_json *how, pl_strbuf *to);
+void pl_chat_print(pl_region *r, pl_chat_value v);
+void pl_chat_repr(pl_region *r, pl_chat_value v);
+void pl_chat_dump(pl_region *r, pl_chat_value v, const pl_chat_json *how);
 
-// What was appended from `from` on, as a string of the region's; the buffer ends there again.
-pl_chat_value pl_chat_taken(pl_region *r, pl_strbuf *b, size_t from);
+// What was appended from `from` on, as a string of the region's; the text ends there again.
+pl_chat_value pl_chat_taken(pl_region *r, size_t from);
 
 // JSON to values: integers and floats apart, as Python's json has them, which cJSON's tree does not know. text: what
 // pl_json_parse has read without a complaint.
@@ -141,6 +152,6 @@ void          pl_chat_merge(pl_region *r, pl_chat_value to, const char *text, si
 // One character of s[at..n) and where the next begins.
 uint32_t      pl_chat_char(pl_chat_value s, size_t at, size_t *next);
 // The bytes of characters [from, to) of a string, 0 <= from <= to <= length.
-pl_chat_value pl_chat_chars(pl_chat_value s, int64_t from, int64_t to);
+pl_chat_value pl_chat_chars(pl_region *r, pl_chat_value s, int64_t from, int64_t to);
 
 #endif

@@ -12,7 +12,7 @@
 
 #define FORMAT "paceline.vocab"
 #define VOCAB_MAX (1 << 22)
-#define FILE_MAX ((size_t)256 << 20)
+#define FILE_MAX ((size_t)160 << 20) // an id and a count of each of VOCAB_MAX tokens, and what stands beside them
 
 pl_status pl_counts_init(pl_counts *c, int32_t vocab, const char *tokenizer, const char *corpus, pl_err *err) {
     *c = (pl_counts){.vocab = vocab};

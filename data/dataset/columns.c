@@ -80,6 +80,13 @@ static pl_status grow(pl_columns *doc, pl_column c, size_t row, int64_t rows, pl
     return PL_OK;
 }
 
+size_t pl_columns_row_bytes(const pl_columns_shape *s) {
+    size_t bytes = 0;
+    for (pl_column c = 0; c < PL_COLUMNS; c++)
+        bytes += row_bytes(c, s);
+    return bytes;
+}
+
 pl_status pl_columns_reserve(pl_columns *doc, const pl_columns_shape *s, int64_t rows, pl_err *err) {
     if (rows <= doc->room) return PL_OK;
     for (pl_column c = 0; c < PL_COLUMNS; c++)
@@ -103,6 +110,22 @@ pl_status pl_columns_copy(pl_columns *to, const pl_columns *from, const pl_colum
         if (rows > 0 && pl_columns_at(to, c)) memcpy(pl_columns_at(to, c), column, (size_t)rows * row_bytes(c, s));
     }
     return PL_OK;
+}
+
+const char *pl_columns_broken(const pl_columns *doc, const pl_columns_shape *s, int64_t first, int64_t n,
+                              int32_t vocab) {
+    const char *bad = NULL;
+    for (int64_t i = first; i < first + n; i++) {
+        if (doc->tokens && (doc->tokens[i] < 0 || doc->tokens[i] >= vocab)) bad = "a token";
+        if (doc->argmax && (doc->argmax[i] < 0 || doc->argmax[i] >= vocab)) bad = "an argmax";
+        if (doc->loss_mask && doc->loss_mask[i] > 1) bad = "a loss mask";
+        if (doc->held_out && s->top && doc->held_out[i] > 1) bad = "a mark of held-out rows";
+    }
+    for (int64_t i = first * s->top; i < (first + n) * s->top; i++) {
+        if (doc->top_id && (doc->top_id[i] < 0 || doc->top_id[i] >= vocab)) bad = "one of the best ids";
+        if (doc->top_prob && !(doc->top_prob[i] >= 0 && doc->top_prob[i] <= 1.0001f)) bad = "a probability";
+    }
+    return bad;
 }
 
 void pl_columns_free(pl_columns *doc) {

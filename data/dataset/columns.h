@@ -91,12 +91,18 @@ bool        pl_column_wide(pl_column c); // [n, width], however small the width;
 size_t      pl_column_width(pl_column c, const pl_columns_shape *s);
 
 void     *pl_columns_at(const pl_columns *doc, pl_column c);
+// Bytes of a row of all columns that the shape has.
+size_t    pl_columns_row_bytes(const pl_columns_shape *s);
 // Room for `rows` rows of every column that the shape has; what is there stays. A column that was NULL becomes the
 // document's own, so that only documents that own their columns (or have none) may grow.
 pl_status pl_columns_reserve(pl_columns *doc, const pl_columns_shape *s, int64_t rows, pl_err *err);
 // The first `rows` rows of the columns that `from` has become *to's own; *to was empty.
 pl_status pl_columns_copy(pl_columns *to, const pl_columns *from, const pl_columns_shape *s, int64_t rows, pl_err *err);
+// The first of rows [first, first + n) whose values other tables are indexed with, or that are no marks: its name, such
+// as "a token", or NULL where every value of the columns that are there lies in its range.
+const char *pl_columns_broken(const pl_columns *doc, const pl_columns_shape *s, int64_t first, int64_t n,
+                              int32_t vocab);
 // Frees what the document owns; it is empty afterwards. Not for one whose columns are another's.
-void      pl_columns_free(pl_columns *doc);
+void        pl_columns_free(pl_columns *doc);
 
 #endif

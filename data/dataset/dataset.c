@@ -309,6 +309,10 @@ int64_t pl_dataset_shard_bytes(const pl_dataset *ds, int64_t shard) {
     return ds->m.shards[shard].bytes;
 }
 
+int64_t pl_dataset_shard_rows(const pl_dataset *ds, int64_t shard) {
+    return ds->m.shards[shard].rows;
+}
+
 int64_t pl_dataset_shard_docs(const pl_dataset *ds, int64_t shard) {
     return ds->m.shards[shard].docs;
 }
@@ -345,22 +349,11 @@ const char *pl_dataset_fingerprint(const pl_dataset *ds) {
 
 // ---- read
 
-// What readers index other tables with must lie in them, whatever a producer wrote.
+// Whatever a producer wrote.
 static pl_status check_rows(const pl_dataset *ds, const char *path, const pl_columns *to, int64_t at, int64_t n,
                             pl_err *err) {
-    int32_t     V = ds->m.attrs.a.vocab_size;
-    int64_t     top = ds->m.attrs.a.top;
-    const char *bad = NULL;
-    for (int64_t i = at; i < at + n; i++) {
-        if (to->tokens && (to->tokens[i] < 0 || to->tokens[i] >= V)) bad = "a token";
-        if (to->argmax && (to->argmax[i] < 0 || to->argmax[i] >= V)) bad = "an argmax";
-        if (to->loss_mask && to->loss_mask[i] > 1) bad = "a loss mask";
-        if (to->held_out && top && to->held_out[i] > 1) bad = "a mark of held-out rows";
-    }
-    for (int64_t i = at * top; i < (at + n) * top; i++) {
-        if (to->top_id && (to->top_id[i] < 0 || to->top_id[i] >= V)) bad = "one of the best ids";
-        if (to->top_prob && !(to->top_prob[i] >= 0 && to->top_prob[i] <= 1.0001f)) bad = "a probability";
-    }
+    pl_columns_shape shape = pl_dataset_shape(&ds->m.attrs.a);
+    const char      *bad = pl_columns_broken(to, &shape, at, n, ds->m.attrs.a.vocab_size);
     return bad ? pl_fail(err, PL_E_INPUT, "%s: %s is out of range; generate the dataset again", path, bad) : PL_OK;
 }
 

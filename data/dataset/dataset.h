@@ -126,6 +126,7 @@ int64_t   pl_dataset_row_bytes(const pl_dataset_attrs *a); // bytes that a row t
 int64_t   pl_dataset_shard_room(const pl_dataset_attrs *a, int64_t rows, int64_t docs);
 int64_t   pl_dataset_shard_bytes(const pl_dataset *ds, int64_t shard); // as the manifest has it; 0: never made
 int64_t   pl_dataset_shards(const pl_dataset *ds);
+int64_t   pl_dataset_shard_rows(const pl_dataset *ds, int64_t shard);
 int64_t   pl_dataset_shard_docs(const pl_dataset *ds, int64_t shard);
 
 const pl_dataset_attrs *pl_dataset_get_attrs(const pl_dataset *ds);  // of what is stored; strings borrowed from ds

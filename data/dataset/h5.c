@@ -1,6 +1,8 @@
 #include "data/dataset/h5.h"
 #include "data/dataset/mxint8.h"
 #include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -65,7 +67,10 @@ static herr_t deepest(unsigned n, const H5E_error2_t *e, void *to) {
 }
 
 static pl_status h5_fail(pl_err *err, pl_status status, const char *path, const char *what) {
-    cause c = {.why = "no reason given", .status = status, .of_file = status};
+    // Of a write that found no room HDF5 may say nothing.
+    bool  full = errno == ENOSPC || errno == EFBIG || errno == EDQUOT;
+    cause c = {.status = status, .of_file = status};
+    snprintf(c.why, sizeof c.why, "%s", full ? strerror(errno) : "no reason given");
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, deepest, &c); // the last one walked is where it happened
     H5Eclear2(H5E_DEFAULT);
     return pl_fail(err, c.status, "%s: %s: HDF5: %s", path, what, c.why);
@@ -527,6 +532,7 @@ pl_status pl_h5_open(pl_h5_shard *s, const char *path, pl_dataset_own_attrs *o, 
     quiet();
     reset(s);
     *o = (pl_dataset_own_attrs){0};
+    if (pl_path_is_special(path)) return pl_fail(err, PL_E_INPUT, "%s: not a regular file", path);
     hid_t access = file_access();
     if (access >= 0) s->file = H5Fopen(path, H5F_ACC_RDONLY, access);
     pl_status st = s->file >= 0 ? PL_OK : h5_fail(err, PL_E_INPUT, path, "cannot open the shard");

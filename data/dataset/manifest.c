@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_MANIFEST ((size_t)256 << 20)
+#define MAX_MANIFEST ((size_t)64 << 20) // 400,000 shards
 #define MAX_ROWS ((int64_t)1 << 48)
 
 void pl_manifest_fini(pl_manifest *m) {
@@ -195,7 +195,7 @@ pl_status pl_manifest_read(pl_manifest *m, const char *dir, int part, uint64_t *
     }
     PL_TRY_GOTO(st, done, pl_file_read(path, &data, &n, MAX_MANIFEST, err));
     *file_hash = pl_hash(data, n);
-    PL_TRY_GOTO(st, done, pl_json_parse(&j, path, 0, data, n, PL_JSON_UNIQUE, err));
+    PL_TRY_GOTO(st, done, pl_json_parse_many(&j, path, 0, data, n, MAX_MANIFEST / PL_JSON_SPARSE, PL_JSON_UNIQUE, err));
     st = read_root(m, &j, err);
 done:
     pl_json_close(&j);

@@ -228,7 +228,7 @@ static pl_status read_rewritten(pl_prompts *list, const char *path, const pl_pro
 static pl_status read_record(pl_prompts *list, const char *path, const pl_prompts_reader *r, int64_t line,
                              const char *s, size_t n, pl_err *err) {
     pl_json j;
-    PL_TRY(pl_json_parse(&j, path, line, s, n, 0, err));
+    PL_TRY(pl_json_parse_many(&j, path, line, s, n, PL_PROMPT_VALUES, 0, err));
     pl_status st = PL_OK;
     if (!cJSON_IsObject(j.root))
         st = pl_json_fail(&j, j.root, err, "a record must be an object {...}");

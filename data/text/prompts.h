@@ -6,6 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+// JSON values of a record: a million turns, three each, and what stands beside them.
+#define PL_PROMPT_VALUES ((int64_t)4 << 20)
+
 typedef struct pl_prompt {
     char   *text;     // UTF-8, NUL-terminated, never empty; owned
     char   *category; // "category" of the record, "" if it has none; owned

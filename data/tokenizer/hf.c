@@ -23,6 +23,7 @@ typedef struct work {
     pl_ids          *o;
     pl_words_memory *memory;
     pl_matcher       matcher;
+    size_t           room; // bytes that its pieces may still have, normalised
 } work;
 
 static pl_status out_of_memory(pl_err *err) {
@@ -32,9 +33,9 @@ static pl_status out_of_memory(pl_err *err) {
 // ---- BPE of one word
 
 static int64_t merge_slot(const pl_hf *h, int32_t a, int32_t b) {
+    // Multiplied by a drawn odd number, of which the upper bits count: no two pairs share them but by chance.
     uint64_t key = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
-    uint64_t x = key * 0x9e3779b97f4a7c15u;
-    size_t   at = (size_t)(x ^ (x >> 32)) & h->merge_mask;
+    size_t   at = (size_t)((key * h->merge_mix) >> h->merge_shift);
     while (h->merges[at].merged >= 0 && (h->merges[at].left != a || h->merges[at].right != b))
         at = (at + 1) & h->merge_mask;
     return (int64_t)at;
@@ -205,12 +206,28 @@ static size_t spaces_after(const char *s, size_t at, size_t n) {
     return at;
 }
 
+// The first of order[lo..hi), which are longer than `depth` and the same up to there, whose next byte is b or more.
+static int32_t first_with(const pl_hf *h, const int32_t *order, int32_t lo, int32_t hi, size_t depth, int b) {
+    while (lo < hi) {
+        int32_t mid = lo + (hi - lo) / 2;
+        if ((uint8_t)h->added[order[mid]].s[depth] < b)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
 // The longest added token of the wanted sort that stands at s.
 static const pl_hf_added *added_at(const pl_hf *h, const char *s, size_t n, bool normalized) {
     const pl_hf_added *best = NULL;
-    for (int32_t i = h->by_first[normalized][(uint8_t)s[0]]; i >= 0; i = h->added[i].next) {
-        const pl_hf_added *a = &h->added[i];
-        if (a->n <= n && (!best || a->n > best->n) && memcmp(a->s, s, a->n) == 0) best = a;
+    const int32_t     *order = h->in_order[normalized];
+    int32_t            lo = h->from_first[normalized][(uint8_t)s[0]], hi = h->from_first[normalized][(uint8_t)s[0] + 1];
+    for (size_t depth = 1; lo < hi; depth++) { // lo..hi-1 begin with s[0..depth); the shortest stands first
+        if (h->added[order[lo]].n == depth) best = &h->added[order[lo++]];
+        if (depth == n) break;
+        lo = first_with(h, order, lo, hi, depth, (uint8_t)s[depth]);
+        hi = first_with(h, order, lo, hi, depth, (uint8_t)s[depth] + 1);
     }
     return best;
 }
@@ -222,8 +239,7 @@ static pl_status cut_added(work *w, span s, bool first, bool normalized, between
     const pl_hf *h = w->h;
     size_t       done = 0; // everything before this is encoded
     for (size_t at = 0; at < s.n;) {
-        const pl_hf_added *a = NULL;
-        if (h->by_first[normalized][(uint8_t)s.s[at]] >= 0) a = added_at(h, s.s + at, s.n - at, normalized);
+        const pl_hf_added *a = added_at(h, s.s + at, s.n - at, normalized);
         if (!a) {
             at++;
             continue;
@@ -293,13 +309,25 @@ static pl_status apply(const pl_hf_norm *r, pl_matcher *m, const char *s, size_t
     return PL_OK;
 }
 
-pl_status pl_hf_normalize(const pl_hf *h, pl_matcher *m, const char *s, size_t n, pl_strbuf *out, pl_err *err) {
+static const char *name_of(const pl_hf_norm *r) {
+    static const char *const kinds[] = {"Prepend", "Replace", "", "Lowercase", "Strip"};
+    static const char *const forms[] = {"NFC", "NFD", "NFKC", "NFKD"};
+    return r->kind == PL_NORM_FORM ? forms[r->form] : kinds[r->kind];
+}
+
+pl_status pl_hf_normalize(const pl_hf *h, pl_matcher *m, const char *s, size_t n, size_t most, pl_strbuf *out,
+                          pl_err *err) {
     pl_strbuf now = {0};
     pl_strbuf_add(&now, s, n);
     for (int i = 0; i < h->n_norm; i++) {
         if (now.failed || is_normal(&h->norm[i], now.s, now.n)) continue;
-        pl_strbuf next = {0};
+        pl_strbuf next = {.limit = most + 1}; // and the 0 behind it
         pl_status st = apply(&h->norm[i], m, now.s, now.n, &next, err);
+        if (st == PL_OK && next.full)
+            st = pl_fail(err, PL_E_INPUT,
+                         "the tokenizer's normalizer %d, %s, makes more than %zu bytes of this text, too many for its "
+                         "length; take its part out of tokenizer.json",
+                         i + 1, name_of(&h->norm[i]), most);
         pl_strbuf_fini(&now);
         now = next;
         if (st != PL_OK) {
@@ -318,7 +346,8 @@ static pl_status encode_raw(work *w, span s, bool first, pl_err *err) {
         as_is = is_normal(&h->norm[i], s.s, s.n);
     if (as_is) return cut_added(w, s, first, true, pre_tokenize, err);
     pl_strbuf b = {0};
-    PL_TRY(pl_hf_normalize(h, &w->matcher, s.s, s.n, &b, err));
+    PL_TRY(pl_hf_normalize(h, &w->matcher, s.s, s.n, w->room, &b, err));
+    w->room -= b.n;
     pl_status st = cut_added(w, (span){b.s, b.n}, first, true, pre_tokenize, err);
     pl_strbuf_fini(&b);
     return st;
@@ -327,7 +356,7 @@ static pl_status encode_raw(work *w, span s, bool first, pl_err *err) {
 pl_status pl_hf_encode(const pl_tokenizer *tok, const char *text, size_t n_bytes, unsigned flags, int32_t **ids,
                        int64_t *n, pl_err *err) {
     pl_ids o = {0};
-    work   w = {.h = tok->impl, .flags = flags, .o = &o};
+    work   w = {.h = tok->impl, .flags = flags, .o = &o, .room = PL_HF_NORM_ROOM(n_bytes)};
     if (w.h->pretok.n > 0 && !(flags & PL_TOK_NO_CACHE)) w.memory = pl_words_take(&w.h->words);
     pl_status st = pl_ids_reserve(&o, n_bytes / 4 + 1, err);
     if (st == PL_OK) st = cut_added(&w, (span){text, n_bytes}, true, false, encode_raw, err);
@@ -364,6 +393,7 @@ pl_status pl_hf_added_add(pl_tokenizer *tok, int64_t id, const char *content, co
     pl_hf_added *a = &h->added[h->n_added];
     size_t       n = strlen(content);
     if (n == 0) return pl_fail(err, PL_E_INPUT, "an empty token");
+    if (n > PL_HF_MAX_ADDED) return pl_fail(err, PL_E_INPUT, "a token of %zu bytes, more than %d", n, PL_HF_MAX_ADDED);
     int32_t there = pl_vocab_find(&h->model, content, n);
     if (there >= 0 && there != id)
         return pl_fail(err, PL_E_INPUT, "'%s' has id %d in the vocabulary, %d here", content, there, (int)id);
@@ -378,11 +408,8 @@ pl_status pl_hf_added_add(pl_tokenizer *tok, int64_t id, const char *content, co
     if (!a->normalized) {
         a->s = pl_strdup(content);
     } else {
-        pl_matcher m = {0};
-        pl_strbuf  b = {0};
-        pl_status  st = pl_hf_normalize(h, &m, content, n, &b, err);
-        pl_matcher_fini(&m);
-        if (st != PL_OK) return st;
+        pl_strbuf b = {0};
+        PL_TRY(pl_hf_normalize(h, &h->reader, content, n, PL_HF_NORM_ROOM(n), &b, err));
         a->n = b.n;
         a->s = pl_strbuf_take(&b);
     }

@@ -11,6 +11,11 @@
 #include "kernels/base/json.h"
 
 #define PL_HF_MAX_NORM 8
+#define PL_HF_MAX_ADDED 1024 // bytes of an added token
+#define PL_HF_MAX_PIECE 1024 // bytes of a piece of Unigram's, which tries as many at each place of a text
+// Bytes that a text of n bytes may have on its way through the normalizers. NFKC makes 11 of one at most, and 3 of each
+// of these are spaces that become marks.
+#define PL_HF_NORM_ROOM(n) (64 * ((size_t)(n) + 16))
 #define PL_HF_MAX_ID (PL_VOCAB_MAX - 1)
 
 typedef struct pl_hf_merge {
@@ -21,7 +26,6 @@ typedef struct pl_hf_added {
     char   *s; // as it is looked for: normalised if it is `normalized`; owned
     size_t  n;
     int32_t id;
-    int32_t next; // in the list of those with the same first byte, -1 at its end
     bool    special, normalized, lstrip, rstrip, single_word;
 } pl_hf_added;
 
@@ -49,6 +53,8 @@ typedef struct pl_hf {
     pl_unigram   unigram; // else BPE:
     pl_hf_merge *merges;  // open addressing
     size_t       merge_mask;
+    uint64_t     merge_mix;   // odd
+    int          merge_shift; // 64 less the bits of merge_mask
     int32_t      n_merges;
     bool         by_rank; // no merges: two pieces merge where what they make is a piece; its id is the rank
     pl_vocab     raw;     // byte-level: the model's pieces as bytes, holes where they are none
@@ -66,7 +72,9 @@ typedef struct pl_hf {
     bool         by_words; // a text without pre-tokenizer may be cut in front of marks
     pl_hf_added *added;
     int32_t      n_added;
-    int32_t      by_first[2][256]; // [normalized][first byte] -> added, -1
+    int32_t     *in_order[2];        // [normalized] places in `added`, by their bytes, each string once; owned
+    int32_t      from_first[2][257]; // [normalized][byte] the first in in_order that begins with it, or a later byte
+    pl_matcher   reader;             // of the normalizers, for added tokens while they are read
     pl_hf_norm   decode[PL_HF_MAX_NORM];
     int          n_decode;
     bool         decode_bytes, decode_level; // ByteFallback, ByteLevel
@@ -84,7 +92,9 @@ pl_status pl_hf_merge_pieces(pl_hf *h, const char *a, size_t na, const char *b, 
 pl_status pl_hf_merge_line(pl_hf *h, const char *line, size_t n, int32_t rank, pl_err *err);
 // False when the pair was there already.
 bool      pl_hf_merge_add(pl_hf *h, int32_t a, int32_t b, int32_t rank, int32_t merged);
-pl_status pl_hf_normalize(const pl_hf *h, pl_matcher *m, const char *s, size_t n, pl_strbuf *out, pl_err *err);
+// PL_E_INPUT names the normalizer that makes more than `most` bytes.
+pl_status pl_hf_normalize(const pl_hf *h, pl_matcher *m, const char *s, size_t n, size_t most, pl_strbuf *out,
+                          pl_err *err);
 pl_status pl_hf_encode(const pl_tokenizer *tok, const char *text, size_t n_bytes, unsigned flags, int32_t **ids,
                        int64_t *n, pl_err *err);
 

@@ -12,13 +12,21 @@ static bool is(const char *a, const char *b) {
     return strcmp(a, b) == 0;
 }
 
+// what: "a pattern", "a content", ...
+static pl_status check_length(const pl_json *j, const cJSON *node, const char *what, const char *s, pl_err *err) {
+    size_t n = strlen(s);
+    if (n <= PL_REPLACEMENT_MAX) return PL_OK;
+    return pl_json_fail(j, node, err, "%s of %zu bytes, more than %d", what, n, PL_REPLACEMENT_MAX);
+}
+
 // {"pattern": {"String": ...}} or {"pattern": {"Regex": ...}}.
 static pl_status read_pattern(const pl_json *j, const cJSON *node, const char **s, bool *is_regex, pl_err *err) {
     const cJSON *pattern;
     PL_TRY(pl_json_get_object(j, node, "pattern", &pattern, err));
     *is_regex = pl_json_find(j, pattern, "Regex") != NULL;
     PL_TRY(pl_json_get_str(j, pattern, *is_regex ? "Regex" : "String", s, err));
-    return (*s)[0] ? PL_OK : pl_json_fail(j, node, err, "an empty pattern");
+    if (!(*s)[0]) return pl_json_fail(j, node, err, "an empty pattern");
+    return *is_regex ? PL_OK : check_length(j, node, "a pattern", *s, err);
 }
 
 // ---- normaliser
@@ -28,6 +36,7 @@ static pl_status read_replace(pl_hf_norm *r, const pl_json *j, const cJSON *node
     bool        is_regex;
     PL_TRY(read_pattern(j, node, &s, &is_regex, err));
     PL_TRY(pl_json_get_str(j, node, "content", &content, err));
+    PL_TRY(check_length(j, node, "a content", content, err));
     if (is_regex && !regex) return pl_hf_refuse(j, err, "decoder", "Replace with a regular expression");
     pl_status st = is_regex ? pl_regex_compile(&r->regex, s, err) : PL_OK;
     if (st != PL_OK) return pl_fail_at(err, st, "%s", j->where);
@@ -57,6 +66,7 @@ pl_status pl_hf_read_normalizer(pl_hf *h, const pl_json *j, const cJSON *node, p
     if (is(type, "Replace")) return read_replace(r, j, node, true, err);
     if (is(type, "Prepend")) {
         PL_TRY(pl_json_get_str(j, node, "prepend", &s, err));
+        PL_TRY(check_length(j, node, "a beginning", s, err));
         r->kind = PL_NORM_PREPEND;
         r->content = pl_strdup(s);
         return r->content ? PL_OK : out_of_memory(j, err);

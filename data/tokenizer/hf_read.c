@@ -7,6 +7,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/json.h"
 #include "kernels/base/strbuf.h"
+#include <stdlib.h>
 
 static void norm_fini(pl_hf_norm *r) {
     pl_free(r->pattern);
@@ -23,6 +24,9 @@ void pl_hf_close(pl_tokenizer *tok) {
     for (int32_t i = 0; i < h->n_added; i++)
         pl_free(h->added[i].s);
     pl_free(h->added);
+    pl_free(h->in_order[0]);
+    pl_free(h->in_order[1]);
+    pl_matcher_fini(&h->reader);
     pl_free(h->merges);
     pl_unigram_fini(&h->unigram);
     pl_words_fini(&h->words);
@@ -103,6 +107,8 @@ pl_status pl_hf_merges_reserve(pl_hf *h, size_t count, pl_err *err) {
     for (size_t i = 0; i < size; i++)
         h->merges[i] = (pl_hf_merge){-1, -1, -1, -1};
     h->merge_mask = size - 1;
+    h->merge_mix = pl_hash_seed();
+    h->merge_shift = __builtin_clzll(size - 1);
     return PL_OK;
 }
 
@@ -144,6 +150,8 @@ static pl_status read_pieces(pl_tokenizer *tok, const pl_json *j, const cJSON *l
             return pl_json_fail(j, e, err, "a piece is [text, score]");
         PL_TRY(pl_json_str_of(j, e->child, &s, err));
         if (!*s) return pl_json_fail(j, e, err, "an empty piece");
+        if (strlen(s) > PL_HF_MAX_PIECE)
+            return pl_json_fail(j, e, err, "a piece of %zu bytes, more than %d", strlen(s), PL_HF_MAX_PIECE);
         h->unigram.score[id] = e->child->next->valuedouble;
         pl_status st = pl_vocab_set(&h->model, id, s, strlen(s), err);
         if (st != PL_OK) return pl_fail_at(err, st, "%s: model.vocab", j->where);
@@ -272,16 +280,32 @@ static pl_status read_all_added(pl_tokenizer *tok, const pl_json *j, pl_err *err
     return PL_OK;
 }
 
-static void list_added(pl_hf *h) {
-    for (int i = 0; i < 256; i++)
-        h->by_first[0][i] = h->by_first[1][i] = -1;
-    for (int32_t i = 0; i < h->n_added; i++) {
-        pl_hf_added *a = &h->added[i];
-        if (a->n == 0) continue; // normalised away: it can never be found
-        int32_t *first = &h->by_first[a->normalized][(uint8_t)a->s[0]];
-        a->next = *first;
-        *first = i;
+// By their bytes; of a string that stands twice the last comes first.
+static int by_bytes(const void *x, const void *y, void *added) {
+    const pl_hf_added *a = (const pl_hf_added *)added + *(const int32_t *)x,
+                      *b = (const pl_hf_added *)added + *(const int32_t *)y;
+    int c = memcmp(a->s, b->s, a->n < b->n ? a->n : b->n);
+    if (c != 0) return c;
+    return a->n != b->n ? (a->n > b->n) - (a->n < b->n) : (b > a) - (b < a);
+}
+
+static pl_status order_added(pl_hf *h, bool normalized, pl_err *err) {
+    int32_t *v = pl_malloc(((size_t)h->n_added + 1) * sizeof *v), n = 0, kept = 0;
+    h->in_order[normalized] = v;
+    if (!v) return pl_fail(err, PL_E_MEMORY, "added tokens: out of memory");
+    for (int32_t i = 0; i < h->n_added; i++) // one that is normalised away can never be found
+        if (h->added[i].n > 0 && h->added[i].normalized == normalized) v[n++] = i;
+    qsort_r(v, (size_t)n, sizeof *v, by_bytes, h->added);
+    for (int32_t i = 0; i < n; i++) {
+        const pl_hf_added *a = &h->added[v[i]], *last = kept ? &h->added[v[kept - 1]] : NULL;
+        if (!last || last->n != a->n || memcmp(last->s, a->s, a->n) != 0) v[kept++] = v[i];
     }
+    for (int b = 0, i = 0; b <= 256; b++) {
+        while (i < kept && (uint8_t)h->added[v[i]].s[0] < b)
+            i++;
+        h->from_first[normalized][b] = i;
+    }
+    return PL_OK;
 }
 
 // ---- the whole
@@ -317,9 +341,9 @@ static void surface(const pl_hf *h, const char *s, size_t n, bool added, pl_strb
         return;
     }
     pl_strbuf_add(now, s, n);
-    for (int i = 0; i < h->n_decode; i++) {
+    for (int i = 0; i < h->n_decode && !now->failed; i++) {
         const pl_hf_norm *r = &h->decode[i];
-        pl_strbuf         next = {.failed = now->failed};
+        pl_strbuf         next = {.limit = 4 * (n + 16)}; // they shorten: marks become spaces
         pl_tokenizer_replace(&next, now->s, now->n, r->pattern, strlen(r->pattern), r->content, strlen(r->content));
         pl_strbuf_fini(now);
         *now = next;
@@ -352,8 +376,12 @@ static pl_status fill_surfaces(pl_tokenizer *tok, const char *where, pl_err *err
         const char *s = pl_vocab_piece(&tok->vocab, id, &n);
         pl_strbuf   now = {0};
         if (!tok->special[id]) surface(h, s, n, added[id], &now);
-        st = now.failed ? pl_fail(err, PL_E_MEMORY, "%s: out of memory", where)
-                        : pl_vocab_set(&tok->surface, id, now.s, now.n, err);
+        if (now.full)
+            st = pl_fail(err, PL_E_INPUT, "%s: the decoders make more than %zu bytes of token %d, which has %zu", where,
+                         4 * (n + 16), id, n);
+        else
+            st = now.failed ? pl_fail(err, PL_E_MEMORY, "%s: out of memory", where)
+                            : pl_vocab_set(&tok->surface, id, now.s, now.n, err);
         pl_strbuf_fini(&now);
     }
     pl_free(added);
@@ -401,7 +429,8 @@ static int32_t first_of(const pl_tokenizer *tok, const char *const *names) {
 
 pl_status pl_hf_finish(pl_tokenizer *tok, const char *where, pl_err *err) {
     pl_hf *h = tok->impl;
-    list_added(h);
+    PL_TRY(order_added(h, false, err));
+    PL_TRY(order_added(h, true, err));
     PL_TRY(pl_vocab_index(&tok->vocab, err));
     PL_TRY(pl_words_init(&h->words, err));
     // Where the mark itself is unknown, unknown characters fuse across it; whole texts may be pieces with
@@ -446,7 +475,7 @@ static pl_status read_parts(pl_tokenizer *tok, const pl_json *j, const char *pre
 pl_status pl_tokenizer_open_hf(pl_tokenizer *tok, const char *path, const char *pre, const uint8_t *data, size_t n,
                                pl_err *err) {
     pl_json j;
-    PL_TRY(pl_json_parse(&j, path, 0, data, n, PL_JSON_UNIQUE, err));
+    PL_TRY(pl_json_parse_many(&j, path, 0, data, n, PL_TOKENIZER_VALUES, PL_JSON_UNIQUE, err));
     pl_hf    *h = tok->impl = pl_calloc(1, sizeof *h);
     pl_status st = h ? PL_OK : out_of_memory(&j, err);
     tok->vt = &pl_hf_vt;

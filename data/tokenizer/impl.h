@@ -37,6 +37,13 @@ void pl_tokenizer_replace(struct pl_strbuf *to, const char *from, size_t n, cons
 // The byte of a piece spelled "<0xHH>", or -1.
 int  pl_tokenizer_byte_piece(const char *s, size_t n);
 
+// Bytes of what a normaliser puts in the place of something, and of what it replaces: a replacement without end would
+// turn a short text into gigabytes. The longest one of NFKC has 33.
+#define PL_REPLACEMENT_MAX 1024
+
+// JSON values of tokenizer.json: Gemma 3's has 1.9 million (a piece is one, a merge three, an added token eight).
+#define PL_TOKENIZER_VALUES ((int64_t)6 << 20)
+
 #define PL_SPACE_MARK "\xE2\x96\x81" // U+2581, SentencePiece's spelling of a space
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define MAX_FILE ((size_t)256 << 20)
+#define MAX_CONFIG ((size_t)64 << 20) // 100,000 added tokens have 20 MB
 
 static pl_status open_bytes(pl_tokenizer *tok, const pl_tokenizer_files *f, const char *pre, const pl_json *config,
                             const uint8_t *data, size_t n, pl_err *err) {
@@ -52,7 +53,7 @@ static pl_status open_config(pl_json *j, const char *path, pl_err *err) {
     char  *config = pl_sprintf("%.*stokenizer_config.json", (int)dir, path);
     *j = (pl_json){0};
     if (!config) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-    pl_status st = pl_path_exists(config) ? pl_json_open(j, config, MAX_FILE, 0, err) : PL_OK;
+    pl_status st = pl_path_exists(config) ? pl_json_open(j, config, MAX_CONFIG, 0, err) : PL_OK;
     pl_free(config);
     return st;
 }

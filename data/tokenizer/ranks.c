@@ -182,7 +182,7 @@ pl_status pl_tokenizer_open_pair(pl_tokenizer *tok, const char *path, const char
                                  const pl_json *config, const uint8_t *data, size_t n, pl_err *err) {
     pl_json j;
     PL_TRY(pl_hf_begin_pieces(tok, path, err));
-    PL_TRY(pl_json_parse(&j, path, 0, data, n, PL_JSON_UNIQUE, err));
+    PL_TRY(pl_json_parse_many(&j, path, 0, data, n, PL_TOKENIZER_VALUES, PL_JSON_UNIQUE, err));
     pl_status st = read_pair(tok, merges_path, &j, pre, config, err);
     pl_json_close(&j);
     return st;

@@ -9,7 +9,15 @@
 
 enum {
     MAX_PATTERN = 1 << 16,
-    MATCH_LIMIT = 5000000, // steps of one match attempt: a hundredth of a second or so
+    // Steps of a text, of a nanosecond or two: backtracking, or bytes looked at. A match may go over the whole text, at
+    // a few steps a byte, a few times (see `try_harder`); what takes more than 64 looks at the same bytes again and
+    // again. Of whatever length, runs of 10,000 characters from each of which an expression looks to the end pass.
+    STEPS = 200000000,
+    STEPS_PER_BYTE = 64,
+    // What every place of a text may take without being counted, which is what a word takes: half a microsecond.
+    FREE_STEPS = 256,
+    FREE_BYTES = 512,      // looked at from there on
+    AHEAD = 256,           // places tried by one call
     HEAP_LIMIT = 64 << 10, // KiB, where there is no compiled code
     STACK_START = 32 << 10,
     STACK_MOST = 4 << 20
@@ -263,7 +271,9 @@ static pl_status compile(pl_regex *r, const char *pattern, const char *s, size_t
     if (c) {
         pcre2_set_newline(c, PCRE2_NEWLINE_LF);
         pcre2_set_parens_nest_limit(c, 100);
-        r->code = pcre2_compile((PCRE2_SPTR)s, n, PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code, &where, c);
+        r->code =
+            pcre2_compile((PCRE2_SPTR)s, n, PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT,
+                          &code, &where, c);
     }
     if (!c || (!r->code && code == PCRE2_ERROR_HEAP_FAILED)) {
         st = pl_fail(err, PL_E_MEMORY, "regular expression '%.200s': out of memory", pattern);
@@ -273,7 +283,8 @@ static pl_status compile(pl_regex *r, const char *pattern, const char *s, size_t
         st = pl_fail(err, lacks_memory(code) ? PL_E_MEMORY : PL_E_INPUT, "regular expression '%.200s': %s", pattern,
                      (const char *)why);
     } else {
-        (void)pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE); // where it cannot, pcre2_match interprets
+        (void)pcre2_jit_compile(r->code,
+                                PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD); // where it cannot, pcre2_match interprets
     }
     pcre2_compile_context_free(c);
     pcre2_general_context_free(general);
@@ -324,7 +335,7 @@ static bool matcher_ready(pl_matcher *m) {
         pl_matcher_fini(m);
         return false;
     }
-    pcre2_set_match_limit(m->context, MATCH_LIMIT);
+    m->left += STEPS;
     pcre2_set_heap_limit(m->context, HEAP_LIMIT);
     pcre2_jit_stack_assign(m->context, NULL, m->stack);
     return true;
@@ -337,20 +348,82 @@ void pl_matcher_fini(pl_matcher *m) {
     *m = (pl_matcher){0};
 }
 
+static pl_status gave_up(const pl_regex *r, int rc, size_t at, pl_err *err) {
+    PCRE2_UCHAR why[128];
+    if (rc == PCRE2_ERROR_NOMEMORY) return pl_fail(err, PL_E_MEMORY, "regular expression: out of memory");
+    pcre2_get_error_message(rc, why, sizeof why);
+    return pl_fail(
+        err, PL_E_INPUT,
+        "the tokenizer's regular expression '%.200s' gave up at byte %zu: %s; it backtracks too much on this "
+        "text",
+        r->pattern, at, (const char *)why);
+}
+
+// The place of a character at or behind `at`, and at or before it.
+static size_t begin_behind(const char *s, size_t n, size_t at) {
+    while (at < n && ((uint8_t)s[at] & 0xc0) == 0x80)
+        at++;
+    return at;
+}
+
+static size_t begin_before(const char *s, size_t at) {
+    while (at > 0 && ((uint8_t)s[at] & 0xc0) == 0x80)
+        at--;
+    return at;
+}
+
+// A match that begins at from .. from + places - 1, of so many steps, the text being known up to `look` bytes behind
+// `from` (all where that is more). PCRE2_ERROR_PARTIAL: what lies behind them may matter.
+static int try_match(const pl_regex *r, pl_matcher *m, const char *s, size_t n, size_t from, size_t places, size_t look,
+                     uint32_t steps) {
+    bool all = look >= n - from;
+    pcre2_set_match_limit(m->context, steps);
+    pcre2_set_offset_limit(m->context, from + places - 1);
+    return pcre2_match(r->code, (PCRE2_SPTR)s, all ? n : begin_before(s, from + look), from,
+                       PCRE2_NO_UTF_CHECK | (all ? 0 : PCRE2_PARTIAL_HARD), m->data, m->context);
+}
+
+// The same of one place, with more steps or bytes while these are not enough. What is beyond the free ones is counted.
+// *known: how far the text was looked at from the place before, and is from this one.
+static int try_harder(const pl_regex *r, pl_matcher *m, const char *s, size_t n, size_t from, size_t *known) {
+    size_t  look = *known > from + FREE_BYTES ? *known - from : FREE_BYTES;
+    int64_t steps = FREE_STEPS;
+    for (;;) {
+        int rc = try_match(r, m, s, n, from, 1, look, (uint32_t)steps);
+        if (look > FREE_BYTES) m->left -= (int64_t)(look < n - from ? look : n - from);
+        if (steps > FREE_STEPS) m->left -= steps;
+        *known = from + look;
+        if (rc == PCRE2_ERROR_PARTIAL)
+            look *= 2;
+        else if (rc == PCRE2_ERROR_MATCHLIMIT && steps < UINT32_MAX / 4)
+            steps *= 4;
+        else if (rc != PCRE2_ERROR_NOMATCH || m->left >= 0)
+            return rc;
+        if (m->left < 0) return PCRE2_ERROR_MATCHLIMIT;
+    }
+}
+
+// PCRE2 counts the steps of a match from each place anew, and not those of a simple loop ("[ab]*"), so a match is
+// sought in small stretches, with few steps and bytes; where these are not enough, place by place.
 static pl_status find(const pl_regex *r, pl_matcher *m, const char *s, size_t n, size_t from, bool *found,
                       size_t *start, size_t *end, pl_err *err) {
+    size_t careful = from, known = from; // places below `careful` are tried one by one
     *found = false;
     if (!matcher_ready(m)) return pl_fail(err, PL_E_MEMORY, "regular expression: out of memory");
-    int rc = pcre2_match(r->code, (PCRE2_SPTR)s, n, from, PCRE2_NO_UTF_CHECK, m->data, m->context);
-    if (rc == PCRE2_ERROR_NOMATCH) return PL_OK;
-    if (rc < 0) {
-        if (rc == PCRE2_ERROR_NOMEMORY) return pl_fail(err, PL_E_MEMORY, "regular expression: out of memory");
-        PCRE2_UCHAR why[128];
-        pcre2_get_error_message(rc, why, sizeof why);
-        return pl_fail(err, PL_E_INPUT,
-                       "the tokenizer's regular expression '%.200s' gave up at byte %zu: %s; it backtracks too much on "
-                       "this text",
-                       r->pattern, from, (const char *)why);
+    for (;;) {
+        size_t places = from < careful ? 1 : AHEAD;
+        int    rc = places == 1 ? try_harder(r, m, s, n, from, &known)
+                                : try_match(r, m, s, n, from, places, FREE_BYTES, FREE_STEPS);
+        if (places > 1 && (rc == PCRE2_ERROR_MATCHLIMIT || rc == PCRE2_ERROR_PARTIAL)) {
+            careful = from + places;
+        } else if (rc == PCRE2_ERROR_NOMATCH) {
+            if (places > n - from) return PL_OK;
+            from = begin_behind(s, n, from + places);
+        } else if (rc < 0) {
+            return gave_up(r, rc, from, err);
+        } else {
+            break;
+        }
     }
     const PCRE2_SIZE *v = pcre2_get_ovector_pointer(m->data);
     *found = true;
@@ -361,6 +434,7 @@ static pl_status find(const pl_regex *r, pl_matcher *m, const char *s, size_t n,
 
 pl_status pl_regex_next(const pl_regex *r, pl_matcher *m, const char *s, size_t n, pl_regex_walk *w, bool *found,
                         size_t *start, size_t *end, pl_err *err) {
+    if (w->from == 0 && w->last == 0) m->left += (int64_t)n * STEPS_PER_BYTE;
     for (*found = false; w->from <= n;) {
         PL_TRY(find(r, m, s, n, w->from, found, start, end, err));
         if (!*found) break;

@@ -12,6 +12,7 @@
 #include "kernels/base/status.h"
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct pl_regex pl_regex;
 
@@ -19,10 +20,11 @@ typedef struct pl_regex pl_regex;
 pl_status pl_regex_compile(pl_regex **out, const char *pattern, pl_err *err);
 void      pl_regex_free(pl_regex *r); // NULL is allowed
 
-// What one thread needs while matching, for any number of expressions. A zeroed one is ready; memory comes on first
-// use.
+// What one thread needs while matching one text, for any number of expressions. A zeroed one is ready; memory comes on
+// first use. Its work is bounded: by a constant, and by the bytes of the walks that it has begun.
 typedef struct pl_matcher {
-    void *data, *context, *stack; // owned
+    void   *data, *context, *stack; // owned
+    int64_t left;                   // steps that may still be taken
 } pl_matcher;
 void pl_matcher_fini(pl_matcher *m);
 
@@ -31,7 +33,7 @@ void pl_matcher_fini(pl_matcher *m);
 typedef struct pl_regex_walk {
     size_t from, last; // where to look next; one more than where the match before ended, 0: there was none
 } pl_regex_walk;
-// *found false: there are no more. PL_E_INPUT when the expression backtracks too much on this text.
+// *found false: there are no more. PL_E_INPUT when the expressions have backtracked too much on this text.
 pl_status pl_regex_next(const pl_regex *r, pl_matcher *m, const char *s, size_t n, pl_regex_walk *w, bool *found,
                         size_t *start, size_t *end, pl_err *err);
 

@@ -1,4 +1,5 @@
 #include "data/tokenizer/spm_proto.h"
+#include "data/tokenizer/impl.h"
 #include "data/tokenizer/vocab.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/utf8.h"
@@ -154,9 +155,7 @@ static uint32_t unit_at(const uint8_t *units, size_t i) {
 // without looking at bounds. In a double array the children of unit i stand at (i ^ offset) ^ byte, so a walk stays
 // inside when every block of 256 that an offset leads to is inside; a unit with has_leaf has its value (a place in the
 // replacements) at i ^ offset. Unit 0 is where every walk begins: its own label is never looked at, so its offset
-// counts even where it looks like a value. A replacement without end would turn a short text into gigabytes; the
-// longest one of NFKC has 33 bytes.
-enum { REPLACEMENT_MAX = 1024 };
+// counts even where it looks like a value.
 
 static const char *check_charsmap(pl_spm_bytes m) {
     if (m.n == 0) return NULL;
@@ -174,7 +173,7 @@ static const char *check_charsmap(pl_spm_bytes m) {
         if (!(unit & 0x100u)) continue;
         size_t to = unit_at(units, at) & 0x7fffffffu;
         if (to >= text) return "its normaliser's trie leads outside the replacements";
-        if (strnlen((const char *)units + size + to, text - to) > REPLACEMENT_MAX)
+        if (strnlen((const char *)units + size + to, text - to) > PL_REPLACEMENT_MAX)
             return "its normaliser has a replacement of more than 1024 bytes";
     }
     return NULL;

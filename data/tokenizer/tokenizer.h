@@ -63,7 +63,8 @@ pl_status pl_tokenizer_in_folder(bool *yes, const char *dir, pl_err *err);
 pl_status pl_tokenizer_copy(const pl_tokenizer *tok, const char *path, const char *dir, pl_err *err);
 
 // text[0..n_bytes) (valid UTF-8, may hold NUL bytes; not terminated) to ids. *ids is from pl_malloc and the caller's
-// (never NULL on success, even for no tokens). PL_E_INPUT names the byte offset of invalid UTF-8.
+// (never NULL on success, even for no tokens). PL_E_INPUT names the byte offset of invalid UTF-8, the normalizer that
+// makes too much of the text, or the regular expression that backtracks too much on it.
 pl_status pl_tokenizer_encode(const pl_tokenizer *tok, const char *text, size_t n_bytes, unsigned flags, int32_t **ids,
                               int64_t *n, pl_err *err);
 

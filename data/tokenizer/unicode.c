@@ -61,9 +61,25 @@ bool pl_unicode_is_normal(pl_unicode_form form, const char *s, size_t n) {
     return true;
 }
 
+// Marks behind each other, which are sorted by insertion.
+#define MAX_MARKS 4096
+
+// utf8proc's time grows with the square of such a run; Unicode's own limit for streams is 30.
+static bool has_endless_marks(const char *s, size_t n) {
+    int run = 0;
+    for (size_t at = 0; at < n && run <= MAX_MARKS;) {
+        uint32_t cp;
+        at += (size_t)pl_utf8_next(s + at, n - at, &cp);
+        run = utf8proc_get_property((utf8proc_int32_t)cp)->combining_class ? run + 1 : 0;
+    }
+    return run > MAX_MARKS;
+}
+
 static pl_status normalize_stretch(utf8proc_option_t options, const char *s, size_t n, pl_strbuf *to, pl_err *err) {
     const utf8proc_uint8_t *u = (const utf8proc_uint8_t *)s;
     if (n > MAX_STRETCH) return pl_fail(err, PL_E_INPUT, "text of %zu bytes without any ASCII is too long", n);
+    if (n > MAX_MARKS && has_endless_marks(s, n))
+        return pl_fail(err, PL_E_INPUT, "text of more than %d combining marks behind each other", MAX_MARKS);
     utf8proc_ssize_t  count = utf8proc_decompose(u, (utf8proc_ssize_t)n, NULL, 0, options);
     utf8proc_int32_t *cp = count < 0 ? NULL : pl_malloc(((size_t)count + 1) * sizeof *cp);
     if (count >= 0 && !cp) return pl_fail(err, PL_E_MEMORY, "normalising: out of memory");

@@ -4,19 +4,6 @@
 #include "kernels/base/hash.h"
 #include <string.h>
 
-// FNV-1a: pieces are a few bytes long, and it can go on over a second piece.
-#define FNV_BASIS 0xcbf29ce484222325u
-static uint64_t fnv(uint64_t h, const char *s, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (uint8_t)s[i]) * 0x100000001b3u;
-    return h;
-}
-
-// The low bits of FNV alone are weak.
-static size_t slot_of(uint64_t h) {
-    return (size_t)(h ^ (h >> 32));
-}
-
 void pl_vocab_fini(pl_vocab *v) {
     pl_free(v->bytes);
     pl_free(v->off);
@@ -81,7 +68,7 @@ pl_status pl_vocab_index(pl_vocab *v, pl_err *err) {
         const char *s = v->bytes + v->off[id];
         size_t      n = (size_t)v->len[id];
         if (pl_vocab_find(v, s, n) >= 0) continue;
-        size_t at = slot_of(fnv(FNV_BASIS, s, n)) & v->mask;
+        size_t at = (size_t)pl_hash_key(s, n) & v->mask;
         while (table[at] >= 0)
             at = (at + 1) & v->mask;
         table[at] = id;
@@ -91,7 +78,7 @@ pl_status pl_vocab_index(pl_vocab *v, pl_err *err) {
 
 int32_t pl_vocab_find(const pl_vocab *v, const char *s, size_t len) {
     PL_CHECK(v->table, "vocabulary of %d pieces is not indexed", v->n);
-    for (size_t at = slot_of(fnv(FNV_BASIS, s, len)) & v->mask; v->table[at] >= 0; at = (at + 1) & v->mask) {
+    for (size_t at = (size_t)pl_hash_key(s, len) & v->mask; v->table[at] >= 0; at = (at + 1) & v->mask) {
         int32_t id = v->table[at];
         if ((size_t)v->len[id] == len && memcmp(v->bytes + v->off[id], s, len) == 0) return id;
     }
@@ -101,8 +88,8 @@ int32_t pl_vocab_find(const pl_vocab *v, const char *s, size_t len) {
 int32_t pl_vocab_find_joined(const pl_vocab *v, int32_t a, int32_t b) {
     size_t      na, nb;
     const char *sa = pl_vocab_piece(v, a, &na), *sb = pl_vocab_piece(v, b, &nb);
-    uint64_t    h = fnv(fnv(FNV_BASIS, sa, na), sb, nb);
-    for (size_t at = slot_of(h) & v->mask; v->table[at] >= 0; at = (at + 1) & v->mask) {
+    uint64_t    h = pl_hash_keys(sa, na, sb, nb);
+    for (size_t at = (size_t)h & v->mask; v->table[at] >= 0; at = (at + 1) & v->mask) {
         int32_t     id = v->table[at];
         const char *s = v->bytes + v->off[id];
         if ((size_t)v->len[id] == na + nb && memcmp(s, sa, na) == 0 && memcmp(s + na, sb, nb) == 0) return id;

@@ -102,7 +102,7 @@ bool pl_words_are_apart(const pl_vocab *v, const char *mark) {
 }
 
 static entry *slot(const pl_words_memory *w, const char *word, size_t n) {
-    size_t at = (size_t)pl_hash(word, n) & (SLOTS - 1);
+    size_t at = (size_t)pl_hash_key(word, n) & (SLOTS - 1);
     while (w->table[at].n && (w->table[at].n != n || memcmp(w->bytes + w->table[at].at, word, n) != 0))
         at = (at + 1) & (SLOTS - 1);
     return &w->table[at];

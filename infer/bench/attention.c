@@ -51,13 +51,14 @@ static double cache_bytes(const pl_bench *b, int keys, int64_t width, pl_dtype k
 pl_status pl_bench_put_attention(pl_json_out *o, pl_bench *b, int64_t width, pl_dtype kv, pl_err *err) {
     static const int rows[] = {1, 8, MOST_ROWS}, keys[] = {128, 1024, 8192};
     enum { N = 9 };
-    pl_bench_case c[N] = {0};
-    cached        a[N] = {0};
-    double        bytes = 0;
+    cached a[N] = {0};
+    double bytes = 0;
     for (int i = 0; i < N; i++)
         bytes += cache_bytes(b, keys[i / 3], width, kv);
     PL_TRY(pl_bench_room(b, bytes, "attention: the caches",
                          "lower --hidden, or --max-mb, above which a cache is left out", err));
+    pl_bench_case *c = pl_bench_cases(N, err);
+    if (!c) return PL_E_MEMORY;
     for (int i = 0; i < N; i++) {
         if (!make(b, &a[i], rows[i % 3], keys[i / 3], width, kv)) continue;
         snprintf(c[i].name, sizeof c[i].name, "%d rows over %d keys", a[i].rows, a[i].keys);
@@ -90,5 +91,6 @@ pl_status pl_bench_put_attention(pl_json_out *o, pl_bench *b, int64_t width, pl_
         pl_bench_drop(b, a[i].kv, (size_t)a[i].copies * a[i].kv_bytes);
         pl_bench_drop_shared(b, a[i].row, (size_t)(a[i].copies * a[i].rows) * sizeof *a[i].row);
     }
+    pl_free(c);
     return PL_OK;
 }

@@ -50,11 +50,12 @@ static bool make(pl_bench *b, drawing *d, int rows, int64_t vocab, bool filtered
     return true;
 }
 
-void pl_bench_put_draw(pl_json_out *o, pl_bench *b, int64_t vocab) {
+pl_status pl_bench_put_draw(pl_json_out *o, pl_bench *b, int64_t vocab, pl_err *err) {
     enum { N = 6 };
     static const int rows[] = {1, 8, 60};
-    pl_bench_case    c[N] = {0};
     drawing          d[N] = {0};
+    pl_bench_case   *c = pl_bench_cases(N, err);
+    if (!c) return PL_E_MEMORY;
     for (int i = 0; i < N; i++) {
         bool filtered = i >= N / 2;
         if (!make(b, &d[i], rows[i % 3], vocab, filtered)) continue;
@@ -84,4 +85,6 @@ void pl_bench_put_draw(pl_json_out *o, pl_bench *b, int64_t vocab) {
         pl_bench_drop_shared(b, d[i].row, (size_t)d[i].n * sizeof *d[i].row);
         pl_bench_drop_shared(b, d[i].id, (size_t)d[i].n * sizeof *d[i].id);
     }
+    pl_free(c);
+    return PL_OK;
 }

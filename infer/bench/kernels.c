@@ -52,7 +52,6 @@ pl_status pl_bench_put_linear(pl_json_out *o, pl_bench *b, int64_t vocab, int64_
     enum { SHAPES = 2, TYPES = 2, ROWS = 5 };
     const int64_t    shape[SHAPES][2] = {{4096, 4096}, {vocab, width}}; // N, K
     static const int rows[ROWS] = {1, 8, 16, 32, 60};                   // on the host the first two
-    pl_bench_case    c[SHAPES * TYPES * ROWS] = {0};
     product          p[SHAPES * TYPES * ROWS] = {0};
     weight           w[SHAPES * TYPES] = {0};
     int              n = 0, n_rows = b->copy_bytes ? ROWS : 2;
@@ -60,6 +59,8 @@ pl_status pl_bench_put_linear(pl_json_out *o, pl_bench *b, int64_t vocab, int64_
     for (int s = 0; s < SHAPES; s++)
         bytes += weight_bytes(b, shape[s][0], shape[s][1], PL_F32) + weight_bytes(b, shape[s][0], shape[s][1], PL_BF16);
     PL_TRY(pl_bench_room(b, bytes, "linear: the weights", SMALLER, err));
+    pl_bench_case *c = pl_bench_cases(SHAPES * TYPES * ROWS, err);
+    if (!c) return PL_E_MEMORY;
     for (int s = 0; s < SHAPES; s++)
         for (int t = 0; t < TYPES; t++) {
             pl_dtype type = t ? PL_BF16 : PL_F32;
@@ -104,6 +105,7 @@ pl_status pl_bench_put_linear(pl_json_out *o, pl_bench *b, int64_t vocab, int64_
     for (int i = 0; i < SHAPES * TYPES; i++)
         for (int k = 0; k < w[i].n; k++)
             pl_bench_drop(b, w[i].w[k].data, w[i].bytes);
+    pl_free(c);
     return PL_OK;
 }
 
@@ -155,10 +157,9 @@ pl_status pl_bench_put_train(pl_json_out *o, pl_bench *b, int64_t rows, int64_t 
                                       {rows, 3 * width / 2, 2 * width},
                                       {rows, vocab / 4, width}};
     const int64_t(*shape)[3] = b->copy_bytes ? there : host;
-    const int     n = b->copy_bytes ? SHAPES : N; // on the host each of them in fp32 and in bf16
-    pl_bench_case c[N] = {0};
-    training      t[N] = {0};
-    double        bytes = 0; // weight and gradient, input and output with theirs
+    const int n = b->copy_bytes ? SHAPES : N; // on the host each of them in fp32 and in bf16
+    training  t[N] = {0};
+    double    bytes = 0; // weight and gradient, input and output with theirs
     for (int i = 0; i < n; i++) {
         const int64_t *of = shape[i % SHAPES];
         double         nk = 4.0 * (double)of[1] * (double)of[2];
@@ -166,6 +167,8 @@ pl_status pl_bench_put_train(pl_json_out *o, pl_bench *b, int64_t rows, int64_t 
         bytes += nk > b->max_bytes ? 0 : (i < SHAPES ? 2 : 2.5) * nk + rest;
     }
     PL_TRY(pl_bench_room(b, bytes, "train: weights, gradients and rows", SMALLER, err));
+    pl_bench_case *c = pl_bench_cases(N, err);
+    if (!c) return PL_E_MEMORY;
     for (int i = 0; i < n; i++) {
         const int64_t *of = shape[i % SHAPES];
         t[i] = (training){.m = of[0], .n = of[1], .k = of[2], .factors = i < SHAPES ? PL_F32 : PL_BF16};
@@ -203,5 +206,6 @@ pl_status pl_bench_put_train(pl_json_out *o, pl_bench *b, int64_t rows, int64_t 
         pl_bench_drop(b, t[i].grad, t[i].bytes);
         pl_bench_drop(b, t[i].input, t[i].input_bytes);
     }
+    pl_free(c);
     return PL_OK;
 }

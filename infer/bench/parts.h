@@ -60,20 +60,20 @@ typedef struct pl_bench_case {
 pl_status pl_bench_open(pl_bench *b, const pl_env *env, double max_bytes, pl_err *err);
 void      pl_bench_close(pl_bench *b);
 
-void      pl_bench_ready(pl_bench *b, pl_bench_case *c); // sizes the context
+// [n], zeroed, the caller's (pl_free): of some 100 KB each, they are none for the stack. NULL: out of memory.
+pl_bench_case *pl_bench_cases(int n, pl_err *err);
+void           pl_bench_ready(pl_bench *b, pl_bench_case *c); // sizes the context
 // Times all cases: rounds over all of them, each warmed up by a step right before it is timed, and its floor
 // max(bytes / bandwidth, flops / peak) sampled right before or, every other round, right after. Timing and floor are
 // the best of several tries each; a slow step gets fewer tries, and no fourth round begins after a minute. A case
-// that fails is told in "left_out". Where the program is asked to stop, it comes back with what it has.
-void      pl_bench_time(pl_bench *b, pl_bench_case *c, int n);
-double    pl_bench_seconds(const pl_bench_case *c); // median; NaN where there are no figures
+// that fails is told in "left_out".
+void           pl_bench_time(pl_bench *b, pl_bench_case *c, int n);
+double         pl_bench_seconds(const pl_bench_case *c); // median; NaN where there are no figures
 // Members of an open object: seconds (median), p10, p90, bytes, flops, and those of pl_bench_write_pairs.
-void      pl_bench_write(pl_json_out *o, const pl_bench_case *c);
-void      pl_bench_done(pl_bench_case *c);
-// PL_E_INTERRUPTED where the program was asked to stop.
-pl_status pl_bench_go_on(pl_err *err);
+void           pl_bench_write(pl_json_out *o, const pl_bench_case *c);
+void           pl_bench_done(pl_bench_case *c);
 // A failure that a bench goes on after.
-void      pl_bench_leave_out(pl_bench *b, const char *name, const pl_err *err);
+void           pl_bench_leave_out(pl_bench *b, const char *name, const pl_err *err);
 
 // Bytes per second, one sample: of reading p (host), of copies of copy_bytes (device). 0: not known.
 double pl_bench_rate(pl_bench *b, const void *p, size_t bytes);
@@ -122,7 +122,7 @@ pl_status pl_bench_put_train(pl_json_out *o, pl_bench *b, int64_t rows, int64_t 
 pl_status pl_bench_put_heads(pl_json_out *o, pl_bench *b, const pl_bench_heads *h, pl_err *err);
 void      pl_bench_put_reads(pl_json_out *o, pl_bench *b, const pl_bench_heads *h);
 pl_status pl_bench_put_attention(pl_json_out *o, pl_bench *b, int64_t width, pl_dtype kv, pl_err *err);
-void      pl_bench_put_draw(pl_json_out *o, pl_bench *b, int64_t vocab); // on a device
+pl_status pl_bench_put_draw(pl_json_out *o, pl_bench *b, int64_t vocab, pl_err *err); // on a device
 // One object: the text is cut at line ends into pieces of some 4 KiB, encoded with and without the memory of words, and
 // decoded.
 pl_status pl_bench_put_tokenize(pl_json_out *o, const pl_bench_tokenize *b, pl_err *err);

@@ -67,10 +67,8 @@ static pl_status start(loop *l, const pl_bench_model *m, pl_err *err) {
     if (l->session) pl_engine_end(l->engine, l->session);
     l->session = NULL;
     PL_TRY(pl_engine_start(l->engine, m->prompt, m->context, &so, &l->session, err));
-    while (pl_session_reading(l->session)) {
-        PL_TRY(pl_bench_go_on(err));
+    while (pl_session_reading(l->session))
         PL_TRY(pl_engine_step(l->engine, err));
-    }
     return PL_OK;
 }
 
@@ -81,7 +79,6 @@ static pl_status run_loop(loop *l, pl_bench *b, const pl_bench_model *m, int ste
         int    first = l->n;
         double rate = i >= 0 && i / BLOCK % 2 == 0 ? pl_bench_rate(b, m->target.params.block, m->read_bytes) : 0;
         for (int k = 0; k < (i < 0 ? COLD : BLOCK) && i < steps && l->n < PL_BENCH_MAX_PAIRS; k++, i++) {
-            PL_TRY(pl_bench_go_on(err));
             if (pl_session_finish(l->session) != PL_RUNNING) PL_TRY(start(l, m, err));
             const pl_session_stats *s = pl_session_statistics(l->session);
             pl_session_stats        was = *s;

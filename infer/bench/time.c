@@ -159,10 +159,6 @@ static double floor_of(pl_bench *b, const pl_bench_case *c) {
 
 // ---- timing ----
 
-pl_status pl_bench_go_on(pl_err *err) {
-    return pl_stop_requested() ? pl_fail(err, PL_E_INTERRUPTED, "interrupted while measuring") : PL_OK;
-}
-
 void pl_bench_leave_out(pl_bench *b, const char *name, const pl_err *err) {
     pl_log_warn("bench: %s: %s", name, err->msg);
     if (b->n_left == PL_BENCH_LEFT) return;
@@ -173,6 +169,12 @@ void pl_bench_leave_out(pl_bench *b, const char *name, const pl_err *err) {
 static void drop_case(pl_bench *b, pl_bench_case *c, const pl_err *err) {
     pl_bench_leave_out(b, c->name, err);
     pl_bench_done(c);
+}
+
+pl_bench_case *pl_bench_cases(int n, pl_err *err) {
+    pl_bench_case *c = pl_calloc((size_t)n, sizeof *c);
+    if (!c) pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+    return c;
 }
 
 void pl_bench_ready(pl_bench *b, pl_bench_case *c) {
@@ -208,10 +210,6 @@ void pl_bench_time(pl_bench *b, pl_bench_case *c, int n) {
         for (int i = 0; i < n; i++) {
             pl_err err = {0};
             if (!c[i].ready) continue;
-            if (pl_stop_requested()) {
-                if (c[i].n == 0) pl_bench_done(&c[i]);
-                continue;
-            }
             if (t % 2 == 0) c[i].floor[t] = floor_of(b, &c[i]);
             c[i].seconds[t] = time_case(&c[i]);
             if (t % 2 != 0) c[i].floor[t] = floor_of(b, &c[i]);

@@ -137,7 +137,7 @@ pl_status pl_show_end(const pl_env *env, pl_json_out *local, pl_err *err) {
     pl_json j;
     pl_json_out_close(local, '}');
     PL_TRY(pl_json_out_end(local, err));
-    pl_status st = pl_json_parse(&j, "result", 0, local->text, local->len, 0, err);
+    pl_status st = pl_json_parse_many(&j, "result", 0, local->text, local->len, INT64_MAX, 0, err);
     if (st == PL_OK) {
         show_object(env->text, j.root, 0);
         pl_json_close(&j);

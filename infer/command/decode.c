@@ -42,7 +42,7 @@ static const pl_cli_option options[] = {
      .letter = 'f',
      .type = PL_CLI_TEXT,
      .arg = "F",
-     .help = "the prompt from a file (its last line end left out)"},
+     .help = "the prompt from a file or pipe (its last line end left out)"},
     {.name = "chat",
      .type = PL_CLI_FLAG,
      .help = "the prompt is what a user says: it is written by the model's chat template"},
@@ -168,7 +168,7 @@ static pl_status read_prompt(const pl_cli_args *a, const pl_target *t, int32_t *
     uint8_t *data = NULL;
     size_t   bytes = text ? strlen(text) : 0;
     if (file) {
-        PL_TRY(pl_file_read(file, &data, &bytes, PROMPT_MAX, err));
+        PL_TRY(pl_stream_read(file, &data, &bytes, PROMPT_MAX, err));
         text = (const char *)data;
         if (bytes > 0 && text[bytes - 1] == '\n') bytes--;
     }

@@ -13,6 +13,7 @@
 #include <link.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -62,6 +63,7 @@ static void put_libraries(pl_json_out *o) {
     put_library(o, "xxHash", xx, "libxxhash");
     put_library(o, "PCRE2", pcre, "libpcre2-8");
     put_library(o, "utf8proc", utf8proc_version(), "libutf8proc");
+    put_library(o, "libsodium", sodium_version_string(), "libsodium");
     const char *onednn = pl_backend_onednn();
     put_library(o, "oneDNN", onednn ? onednn : "not built in", "libdnnl");
     pl_json_out_close(o, ']');

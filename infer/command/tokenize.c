@@ -18,7 +18,7 @@ static const pl_cli_option options[] = {
      .help = "tokenizer file, or a model folder that holds one"},
     {.name = "pre", .type = PL_CLI_TEXT, .arg = "NAME", .help = PL_TOK_PRE_HELP},
     {.name = "text", .letter = 't', .type = PL_CLI_TEXT, .arg = "T", .help = "text to encode"},
-    {.name = "file", .letter = 'f', .type = PL_CLI_TEXT, .arg = "F", .help = "text from a file, as it is"},
+    {.name = "file", .letter = 'f', .type = PL_CLI_TEXT, .arg = "F", .help = "text from a file or pipe, as it is"},
     {.name = "no-special",
      .type = PL_CLI_FLAG,
      .help = "no BOS in front, and special tokens in the text are plain text"},
@@ -136,7 +136,7 @@ static pl_status encode(const pl_env *env, const pl_tokenizer *tok, const pl_cli
     int32_t    *ids = NULL;
     int64_t     n = 0;
     if (file) {
-        PL_TRY(pl_file_read(file, &data, &bytes, FILE_MAX_BYTES, err));
+        PL_TRY(pl_stream_read(file, &data, &bytes, FILE_MAX_BYTES, err));
         text = (const char *)data;
     }
     unsigned  flags = pl_cli_has(a, "no-special") ? PL_TOK_NO_SPECIAL : PL_TOK_ADD_BOS;

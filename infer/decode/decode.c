@@ -26,6 +26,8 @@ typedef struct part {
     int32_t     emitted;
 } part;
 
+_Static_assert(PL_TREE_MAX <= PL_TP_PATH_MAX, "a path through a tree can be sent");
+
 struct pl_engine {
     pl_ctx            ctx;
     const pl_llama   *target;

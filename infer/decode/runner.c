@@ -1,7 +1,6 @@
 #include "infer/decode/runner.h"
 
 #include "kernels/base/json_put.h"
-#include "kernels/base/log.h"
 
 #include <math.h>
 
@@ -67,7 +66,6 @@ pl_status pl_runner_run(pl_runner *r, const int32_t *prompt, int64_t n, const pl
     r->session = s;
     int32_t told = 0;
     while (pl_session_finish(s) == PL_RUNNING) {
-        if (pl_stop_requested()) return pl_fail(err, PL_E_INTERRUPTED, "interrupted after %d tokens", told);
         PL_TRY(pl_engine_step(r->engine, err));
         int32_t        count;
         const int32_t *answer = pl_session_answer(s, &count);

@@ -34,7 +34,7 @@ struct pl_automaton {
 
 static int32_t *place(const pl_automaton *a, int32_t from, int32_t token) {
     int32_t key[2] = {from, token};
-    int64_t at = (int64_t)(pl_hash(key, sizeof key) & (uint64_t)(a->size - 1));
+    int64_t at = (int64_t)(pl_hash_key(key, sizeof key) & (uint64_t)(a->size - 1));
     for (; a->table[at]; at = (at + 1) & (a->size - 1)) {
         const edge *e = &a->edge[a->table[at] - 1];
         if (e->from == from && e->token == token) break;

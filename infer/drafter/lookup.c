@@ -40,7 +40,7 @@ static int32_t *entry(const lookup *d, int slot, const int32_t *text, int n, int
     int32_t       *table = table_of(d, slot, n);
     const int32_t *gram = text + end - n + 1;
     size_t         bytes = (size_t)n * sizeof *gram;
-    int64_t        at = (int64_t)(pl_hash(gram, bytes) & (uint64_t)(d->size - 1));
+    int64_t        at = (int64_t)(pl_hash_key(gram, bytes) & (uint64_t)(d->size - 1));
     while (table[at] && memcmp(text + table[at] - n, gram, bytes) != 0)
         at = (at + 1) & (d->size - 1);
     return &table[at];

@@ -63,6 +63,14 @@ pl_status pl_batch_run(pl_runner *r, const pl_batch_work *w, pl_batched *b, uint
     return st;
 }
 
+pl_status pl_batch_warm_up(pl_runner *r, const pl_batch_work *w, int sessions, int most, pl_err *err) {
+    pl_batch_work few = *w;
+    pl_batched    b = {.sessions = sessions};
+    if (few.n > sessions) few.n = sessions;
+    if (few.max_new > most) few.max_new = most;
+    return pl_batch_run(r, &few, &b, NULL, NULL, err);
+}
+
 const pl_batched *pl_batch_base(const pl_results *r, const pl_batched *b) {
     int base = r->method[b->method].base;
     for (int i = 0; i < r->n_batched && b->method != base; i++)

@@ -18,6 +18,8 @@ typedef struct pl_batch_work {
 // NULL.
 pl_status pl_batch_run(pl_runner *r, const pl_batch_work *w, pl_batched *b, uint64_t *hash, double *latency,
                        pl_err *err);
+// The first `sessions` prompts, `most` tokens of each, for nothing but warm caches.
+pl_status pl_batch_warm_up(pl_runner *r, const pl_batch_work *w, int sessions, int most, pl_err *err);
 
 // What it is measured against: plain decoding, as many at a time, at the same temperature; NULL: b is that.
 const pl_batched *pl_batch_base(const pl_results *r, const pl_batched *b);

@@ -38,6 +38,7 @@ typedef struct eval {
     int                    turns;             // of the longest conversation
     int32_t              **said;              // [n] answer to the prompt in hand
     int64_t               *said_n;
+    pl_results_part        whole; // were the evaluation stopped now
 } eval;
 
 // ---- prompts ----
@@ -449,20 +450,12 @@ typedef struct batch_work {
     double       *latency;
 } batch_work;
 
-static pl_status warm_up_batch(pl_runner *run, const pl_batch_work *w, int sessions, pl_err *err) {
-    pl_batch_work few = *w;
-    pl_batched    b = {.sessions = sessions};
-    if (few.n > sessions) few.n = sessions;
-    if (few.max_new > WARM_UP) few.max_new = WARM_UP;
-    return pl_batch_run(run, &few, &b, NULL, NULL, err);
-}
-
 static pl_status run_batch(eval *e, batch_work *bw, pl_batched *b, bool first, pl_err *err) {
     pl_method         *a = &e->r->method[b->method];
     pl_runner          run = {0};
     const pl_verifier *v;
     PL_TRY(open_runner(e, b->method % e->n, b->sessions, &run, &v, err));
-    pl_status st = warm_up_batch(&run, &bw->w, b->sessions, err);
+    pl_status st = pl_batch_warm_up(&run, &bw->w, b->sessions, WARM_UP, err);
     if (st == PL_OK) st = pl_runner_forget(&run, err);
     if (st == PL_OK) st = pl_batch_run(&run, &bw->w, b, first ? bw->hash : NULL, first ? bw->latency : NULL, err);
     pl_runner_close(&run);
@@ -521,9 +514,9 @@ static pl_status forget(eval *e, pl_err *err) {
 // All methods of temperature t, side by side.
 static pl_status run_temperature(eval *e, int t, pl_progress *p, int64_t *done, pl_err *err) {
     pl_results *r = e->r;
-    int         seeds = r->method[t * e->n].seeds;
+    int         seeds = r->method[t * e->n].seeds, rounds = r->repeats * seeds;
     PL_TRY(warm_up(e, t, err));
-    for (int k = 0; k < r->repeats * seeds; k++) {
+    for (int k = 0; k < rounds; k++) {
         PL_TRY(forget(e, err));
         for (int64_t i = 0; i < r->n_prompts; i++) {
             if (!is_mine(e, i)) continue;
@@ -533,8 +526,13 @@ static pl_status run_temperature(eval *e, int t, pl_progress *p, int64_t *done, 
             compare(e, t, i, k % seeds);
             PL_TRY(remember(e, i, err));
             pl_progress_update(p, ++*done, "prompts, plain %.1f tokens/s", pl_stats_speed(&r->method[t * e->n].stats));
+            if (t + k == 0) e->whole = (pl_results_part){i + 1, e->n, 1, 0};
+            if (pl_stop_requested() && *done < p->total)
+                return pl_fail(err, PL_E_INTERRUPTED, "stopped after %lld prompts", (long long)*done);
         }
         if (k == 0) PL_TRY(run_batches(e, t, err)); // while prompts are as the first seed asked them
+        if (t == 0 || k + 1 == rounds)
+            e->whole = (pl_results_part){r->n_prompts, (t + 1) * e->n, t ? INT32_MAX : k + 1, r->n_batched};
     }
     return PL_OK;
 }
@@ -549,10 +547,12 @@ static pl_status run_all(eval *e, pl_err *err) {
         rounds += e->r->method[t * e->n].seeds;
     e->r->batched = pl_calloc((size_t)(e->o->n_temperatures * e->o->n_batches * e->n + 1), sizeof *e->r->batched);
     if (!e->r->batched) return pl_fail(err, PL_E_MEMORY, "batches: out of memory");
+    pl_stop_hold();
     pl_progress_begin(&p, "eval", 0, mine * e->r->repeats * rounds);
     for (int t = 0; t < e->o->n_temperatures && st == PL_OK; t++)
         st = run_temperature(e, t, &p, &done, err);
     pl_progress_end(&p);
+    pl_stop_release();
     return st;
 }
 
@@ -576,21 +576,13 @@ static void measure_bandwidth(eval *e) {
     }
 }
 
-// Of all answers, seed by seed in the order of the prompts.
-static void hash_answers(const pl_results *r, pl_method *a) {
-    a->hash = pl_hash(NULL, 0);
-    for (int64_t k = 0; k < a->seeds; k++)
-        for (int64_t i = 0; i < r->n_prompts; i++)
-            a->hash = pl_hash_more(a->hash, &a->answer[i * a->seeds + k].hash, sizeof a->hash);
-}
-
 static pl_status finish_figures(eval *e, pl_err *err) {
     pl_results *r = e->r;
     for (int m = 0; m < r->n_methods; m++) {
         pl_method       *a = &r->method[m];
         const pl_method *base = &r->method[a->base];
         double           context = 0;
-        hash_answers(r, a);
+        pl_results_hash(r, a);
         int64_t n = r->n_prompts * base->seeds;
         for (int64_t i = 0; i < n; i++) {
             int64_t prompt = i / base->seeds;
@@ -674,19 +666,29 @@ static void close_eval(eval *e) {
     pl_target_close(&e->fp32);
 }
 
+// Leaves what is whole of the results; false: nothing, or other ranks have the rest.
+static bool cut(eval *e) {
+    if (pl_comm_ranks(e->env->comm) > 1 || e->whole.prompts == 0) return false;
+    for (int64_t i = e->whole.prompts; i < e->r->n_prompts; i++)
+        pl_free(e->prompt[i]);
+    pl_results_cut(e->r, &e->whole);
+    return true;
+}
+
 pl_status pl_eval(pl_results **out, const pl_env *env, const pl_eval_options *o, pl_err *err) {
     *out = NULL;
     eval      e = {.env = env, .o = o, .r = pl_calloc(1, sizeof *e.r)};
-    pl_status st = PL_OK;
+    pl_status st = PL_OK, stopped = PL_OK;
     if (!e.r) return pl_fail(err, PL_E_MEMORY, "results: out of memory");
     PL_TRY_GOTO(st, done, open_targets(&e, err));
     PL_TRY_GOTO(st, done, describe(&e, err));
     PL_TRY_GOTO(st, done, encode_all(&e, err));
     PL_TRY_GOTO(st, done, open_methods(&e, err));
     measure_bandwidth(&e);
-    PL_TRY_GOTO(st, done, run_all(&e, err));
+    stopped = run_all(&e, err);
+    if (stopped != PL_OK && !(stopped == PL_E_INTERRUPTED && cut(&e))) PL_TRY_GOTO(st, done, stopped);
     PL_TRY_GOTO(st, done, gather(&e, err));
-    measure_bandwidth(&e);
+    if (stopped == PL_OK) measure_bandwidth(&e);
     st = finish_figures(&e, err);
 done:
     close_eval(&e);
@@ -694,5 +696,5 @@ done:
         *out = e.r;
     else
         pl_results_destroy(e.r);
-    return st;
+    return st == PL_OK ? stopped : st;
 }

@@ -69,6 +69,8 @@ typedef struct pl_eval_options {
 
 // *out is the caller's (pl_results_destroy). A prompt that leaves no room for max_new_tokens loses its beginning; so
 // does a later turn behind answers that need far more tokens where they are read again than they were said in.
+// Where the process is asked to stop (kernels/base/log.h) it ends behind the prompt in hand with PL_E_INTERRUPTED, and
+// *out, unless several ranks share the prompts, is what all methods have answered by then; NULL: nothing.
 // Collective: the ranks of env share the prompts (infer/eval/gather.h); what ranks above 0 get is their own part. With
 // several ranks there are no batches.
 pl_status pl_eval(pl_results **out, const pl_env *env, const pl_eval_options *o, pl_err *err);
@@ -90,6 +92,9 @@ typedef struct pl_eval_subject {
 // Refuses with one line a recipe that lacks a key which the stage needs, or says what it cannot do. pretrained: see
 // pl_eval_subject.
 pl_status pl_eval_check(const pl_recipe *r, bool pretrained, const char *out_dir, pl_err *err);
+// The checkpoint of the target that a recipe of kind: target has trained in out_dir, which its evaluation decodes with:
+// the caller's, NULL where there is none.
+pl_status pl_eval_pretrained(char **path, const char *out_dir, pl_err *err);
 // What several ranks cannot evaluate, before anything is made. Not collective.
 pl_status pl_eval_check_ranks(const pl_recipe *r, const pl_comm *comm, pl_err *err);
 // The stage: the recipe's own drafters, then those of eval.drafters. Writes out_dir/results.json as soon as it is

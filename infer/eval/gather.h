@@ -22,7 +22,15 @@ typedef struct pl_eval_part {
     const uint8_t *sampled;  // [n_prompts] whether each answer adds a line to its method's samples
 } pl_eval_part;
 
-// Collective. Nothing where there is one rank.
+// The bytes of `rank`'s part, and the same read from n bytes that it sent into p->r, prompt_n and cut; samples[m] is
+// lent and holds the lines of its answers by method m. PL_E_IO: they are no part of this evaluation, by one line that
+// names the rank; p->r is then of no further use.
+void      pl_eval_part_write(pl_strbuf *b, const pl_eval_part *p, int rank);
+pl_status pl_eval_part_read(const pl_eval_part *p, int rank, const uint8_t *data, size_t n, const char **samples,
+                            pl_err *err);
+
+// Collective. Nothing where there is one rank. PL_E_IO: what a rank sent is no part of this evaluation, or larger than
+// this host's memory.
 pl_status pl_eval_gather(const pl_eval_part *p, pl_err *err);
 // Collective: rank 0's trace takes in the others' lines, rank by rank; theirs are to be aborted.
 pl_status pl_eval_gather_trace(pl_comm *c, pl_trace *t, pl_err *err);

@@ -18,7 +18,7 @@ int64_t pl_repeated_tokens(const int32_t *tokens, int64_t n, bool *again) {
     if (!first) return -1;
     memset(first, 0xff, (size_t)slots * sizeof *first);
     for (int64_t i = 0; i < grams; i++) {
-        int64_t at = (int64_t)(pl_hash(tokens + i, GRAM * sizeof *tokens) & (uint64_t)(slots - 1));
+        int64_t at = (int64_t)(pl_hash_key(tokens + i, GRAM * sizeof *tokens) & (uint64_t)(slots - 1));
         while (first[at] >= 0 && memcmp(tokens + first[at], tokens + i, GRAM * sizeof *tokens) != 0)
             at = (at + 1) & (slots - 1);
         if (first[at] < 0) {

@@ -13,15 +13,18 @@
 
 #define RESAMPLES 1000
 
+static void close_method(pl_method *a) {
+    pl_free(a->drafter);
+    pl_free(a->checkpoint);
+    pl_free(a->tree);
+    pl_free(a->answer);
+    pl_strbuf_fini(&a->samples);
+}
+
 void pl_results_destroy(pl_results *r) {
     if (!r) return;
-    for (int i = 0; i < r->n_methods; i++) {
-        pl_free(r->method[i].drafter);
-        pl_free(r->method[i].checkpoint);
-        pl_free(r->method[i].tree);
-        pl_free(r->method[i].answer);
-        pl_strbuf_fini(&r->method[i].samples);
-    }
+    for (int i = 0; i < r->n_methods; i++)
+        close_method(&r->method[i]);
     pl_free(r->batched);
     for (int64_t i = 0; r->category && i < r->n_prompts; i++)
         pl_free(r->category[i]);
@@ -33,6 +36,37 @@ void pl_results_destroy(pl_results *r) {
     pl_free(r->prompts);
     pl_free(r->form);
     pl_free(r);
+}
+
+// The first `rounds` of a method's answers.
+static void cut_rounds(pl_method *a, int64_t prompts, int rounds) {
+    int seeds = a->seeds < rounds ? a->seeds : rounds;
+    for (int64_t i = 0; i < prompts; i++) // no answer moves behind its old place
+        for (int s = 0; s < seeds; s++)
+            a->answer[i * seeds + s] = a->answer[i * a->seeds + s];
+    a->seeds = seeds;
+}
+
+void pl_results_cut(pl_results *r, const pl_results_part *whole) {
+    int full = whole->rounds / r->method[0].seeds; // repeats of all seeds
+    for (int m = 0; m < r->n_methods; m++)
+        if (m < whole->methods)
+            cut_rounds(&r->method[m], whole->prompts, whole->rounds);
+        else
+            close_method(&r->method[m]);
+    for (int64_t i = whole->prompts; i < r->n_prompts; i++)
+        pl_free(r->category[i]);
+    r->n_prompts = whole->prompts;
+    r->n_methods = whole->methods;
+    r->n_batched = whole->batched;
+    if (full < r->repeats) r->repeats = full > 0 ? full : 1;
+}
+
+void pl_results_hash(const pl_results *r, pl_method *a) {
+    a->hash = pl_hash(NULL, 0);
+    for (int64_t k = 0; k < a->seeds; k++)
+        for (int64_t i = 0; i < r->n_prompts; i++)
+            a->hash = pl_hash_more(a->hash, &a->answer[i * a->seeds + k].hash, sizeof a->hash);
 }
 
 // ---- figures ----

@@ -92,6 +92,16 @@ typedef struct pl_results {
 
 void pl_results_destroy(pl_results *r);
 
+// The part of a stopped evaluation's results that is whole: the first so many of each. A round answers every prompt
+// with one seed, repeat after repeat.
+typedef struct pl_results_part {
+    int64_t prompts; // 0: nothing
+    int     methods, rounds, batched;
+} pl_results_part;
+void pl_results_cut(pl_results *r, const pl_results_part *whole);
+// Fills a->hash: of all answers, seed by seed in the order of the prompts.
+void pl_results_hash(const pl_results *r, pl_method *a);
+
 // Figures of a method over some prompts.
 typedef struct pl_share {
     int64_t     prompts, emitted;

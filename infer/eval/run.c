@@ -101,6 +101,10 @@ static pl_status find_checkpoint(char **dir, const char *run, pl_err *err) {
     return PL_OK;
 }
 
+pl_status pl_eval_pretrained(char **path, const char *out_dir, pl_err *err) {
+    return find_checkpoint(path, out_dir, err);
+}
+
 // The tree of a checkpoint that names none: eval.tree; with a verifier that judges chains alone, and a recipe that says
 // nothing of trees, the drafter's own chain.
 static const char *tree_of(const pl_recipe *r, const char *verify) {
@@ -421,10 +425,12 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
         PL_TRY_GOTO(st, done, begin_trace(&trace, out_dir, err));
         o.trace = &trace;
     }
-    PL_TRY_GOTO(st, done, pl_eval(&results, env, &o, err));
+    pl_status whole = pl_eval(&results, env, &o, err);
+    if (!results) PL_TRY_GOTO(st, done, whole);
     if (o.trace) PL_TRY_GOTO(st, done, pl_eval_gather_trace(env->comm, o.trace, err));
     if (pl_comm_rank(env->comm) > 0) goto done; // rank 0 writes
-    PL_TRY_GOTO(st, done, keep_results(env, &o, results, out_dir, ev->eval.ceilings, err));
+    PL_TRY_GOTO(st, done, keep_results(env, &o, results, out_dir, whole == PL_OK ? ev->eval.ceilings : 0, err));
+    if (whole != PL_OK) PL_TRY_GOTO(st, done, pl_fail_at(err, whole, "%s has the results so far", out_dir));
     if (env->json)
         pl_results_write(env->result, results);
     else
@@ -476,7 +482,7 @@ pl_status pl_eval_run(const pl_recipe *r, const char *out_dir, const pl_env *env
     const char           *target = pl_generate_recipe_of(r)->target.path;
     char                 *made = NULL; // the target that the recipe pretrains, timed as it is
     pl_status             st = PL_OK;
-    if (s->pretrained) PL_TRY_GOTO(st, done, find_checkpoint(&made, out_dir, err));
+    if (s->pretrained) PL_TRY_GOTO(st, done, pl_eval_pretrained(&made, out_dir, err));
     for (int i = 0; i < s->n && !s->pretrained; i++)
         PL_TRY_GOTO(st, done, choose_own(&c, r, out_dir, &s->own[i], err));
     c.own = c.n;

@@ -381,6 +381,7 @@ static pl_status write_texts(pl_atomic_file *f, pl_generator *g, const sources *
     pl_columns  doc;
     int64_t     jobs = pl_generator_jobs(g), tokens = 0;
     pl_status   st = PL_OK;
+    pl_stop_hold();
     pl_progress_begin(&p, "generate", 0, jobs);
     for (int64_t j = 0; j < jobs && st == PL_OK; j++) {
         PL_TRY_GOTO(st, done, pl_generator_next(g, &doc, err));
@@ -398,6 +399,7 @@ static pl_status write_texts(pl_atomic_file *f, pl_generator *g, const sources *
     }
 done:
     pl_progress_end(&p);
+    pl_stop_release();
     return st;
 }
 

@@ -2,10 +2,12 @@
 
 #include "infer/decode/decode.h"
 #include "infer/drafter/backbone.h"
+#include "infer/model/kv.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 #include "kernels/base/log.h"
+#include "kernels/base/room.h"
 
 #include <string.h>
 
@@ -338,6 +340,17 @@ const int32_t *pl_generator_opening(const pl_generator *g, int64_t number, int64
     return a->ids;
 }
 
+// Answers of full length in every place: documents on the host, and caches where the target's memory is.
+static pl_status ask_room(const pl_generator *g, const pl_backend *be, pl_err *err) {
+    const pl_llama  *t = g->target;
+    pl_columns_shape shape = shape_of(g);
+    double           bytes = (double)g->ring_size * (double)g->len * (double)pl_columns_row_bytes(&shape);
+    if (pl_backend_on_host(be))
+        bytes += (double)g->opt.sessions * (double)g->len * 2 * t->n_layers * (double)(t->shape.nkv * t->shape.hd) *
+                 (double)pl_kv_elem(&t->shape, be->real);
+    return pl_memory_room(bytes, "answers in the making", "lower data.sessions or data.max_new_tokens", err);
+}
+
 pl_status pl_generator_create(pl_generator **out, const pl_env *env, const pl_llama *target, const pl_tokenizer *tok,
                               const pl_prompts *prompts, const pl_generator_options *o, pl_err *err) {
     *out = NULL;
@@ -358,6 +371,7 @@ pl_status pl_generator_create(pl_generator **out, const pl_env *env, const pl_ll
     pl_columns_shape shape = shape_of(g);
     int64_t          len = longest + o->max_new + 1;
     g->len = len > positions(g) ? positions(g) : (int)len;
+    PL_TRY_GOTO(st, fail, ask_room(g, env->backend, err));
     g->ring = pl_calloc((size_t)g->ring_size, sizeof *g->ring);
     if (!g->ring) PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "generator: out of memory"));
     for (int i = 0; i < g->ring_size; i++) {

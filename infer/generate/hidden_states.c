@@ -513,6 +513,7 @@ static pl_status write_files(reader *x, pl_dataset_writer *w, pl_err *err) {
     int64_t         done = pl_dataset_writer_docs(w);
     pl_progress     p;
     PL_TRY(list(&name, &n, x->r, err));
+    pl_stop_hold();
     pl_progress_begin(&p, "hidden states", 0, n);
     pl_status st = PL_OK;
     for (; i < n && st == PL_OK; i++) {
@@ -523,6 +524,7 @@ static pl_status write_files(reader *x, pl_dataset_writer *w, pl_err *err) {
                 pl_fail(err, PL_E_INTERRUPTED, "stopped after %d of %d files; run the same command to go on", i + 1, n);
     }
     pl_progress_end(&p);
+    pl_stop_release();
     free_names(name, n);
     return st == PL_OK ? tell(x, n, err) : st;
 }

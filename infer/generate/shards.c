@@ -114,6 +114,7 @@ pl_status pl_shards_write(pl_shard_share *s, pl_generator *g, pl_dataset_writer 
     int64_t     left = pl_shard_share_docs(s), all = done + left, tokens = 0;
     pl_status   st = PL_OK;
     pl_dataset_writer_expect(w, s->plan->n);
+    pl_stop_hold();
     pl_progress_begin(&p, "generate", done, all);
     for (; left > 0 && st == PL_OK; left--) {
         st = pl_generator_next(g, &doc, err);
@@ -130,6 +131,7 @@ pl_status pl_shards_write(pl_shard_share *s, pl_generator *g, pl_dataset_writer 
     }
     pl_progress_end(&p);
     if (st == PL_OK) st = pl_dataset_flush(w, err);
+    pl_stop_release();
     if (st == PL_OK) pass(s);
     return st;
 }

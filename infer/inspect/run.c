@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define RESULTS_MAX ((size_t)256 << 20)
+#define RESULTS_MAX ((size_t)64 << 20) // a thousand methods and prompts have some 10 MB
 
 static pl_status put_folder_bytes(pl_json_out *o, const char *path, pl_err *err) {
     double sum = 0;

@@ -1,6 +1,7 @@
 #include "infer/model/kv.h"
 
 #include "kernels/base/check.h"
+#include "kernels/base/room.h"
 
 #include <string.h>
 
@@ -12,6 +13,11 @@ pl_status pl_kv_create(pl_kv *kv, int layers, int slots, const pl_layer_shape *s
                   .dtype = s->kv,
                   .memory = be->memory};
     kv->bytes = pl_size_mul(pl_size_mul((size_t)layers, (size_t)slots, 2), (size_t)kv->width, kv->elem);
+    if (!kv->memory)
+        PL_TRY(pl_memory_room((double)kv->bytes, "the cache of keys and values",
+                              "make the context (prompt and new tokens) or the number of answers at a time smaller, or "
+                              "hold it in bf16",
+                              err));
     kv->block = pl_memory_create(kv->memory, PL_LOCAL, kv->bytes, err);
     return kv->block ? PL_OK : PL_E_MEMORY;
 }

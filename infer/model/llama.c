@@ -383,7 +383,7 @@ pl_status pl_llama_open_over(pl_llama *m, const char *path, pl_dtype t, const pl
                              pl_err *err) {
     int id = 0;
     if (!comm) return pl_llama_open_part(m, path, t, be, NULL, err);
-    PL_TRY(pl_tp_open(comm, &id, path, t, err));
+    PL_TRY(pl_tp_open(comm, &id, t, err));
     PL_TRY(pl_llama_open_part(m, path, t, be, comm, err));
     m->number = id;
     pl_status st = pl_tp_agree(comm, m->fingerprint, err);

@@ -51,7 +51,7 @@ pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backen
 // PL_F32 reals. What drafts for the model lies in the same memory. A backend that lacks what the layers take (experts,
 // on a device) is PL_E_UNSUPPORTED.
 pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err);
-// The same over ranks, for their rank 0, whose others follow it (pl_tp_follow) and open their parts of the same path.
+// The same over ranks, for their rank 0, whose others follow it (pl_tp_follow) and open their parts of their own.
 // comm NULL: pl_llama_open. PL_E_USAGE, PL_E_UNSUPPORTED: it does not divide among so many.
 pl_status pl_llama_open_over(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_comm *comm,
                              pl_err *err);

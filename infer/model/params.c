@@ -1,6 +1,7 @@
 #include "infer/model/params.h"
 
 #include "kernels/base/check.h"
+#include "kernels/base/room.h"
 #include "kernels/op/linear.h"
 #include "kernels/segments.h"
 
@@ -118,6 +119,9 @@ static pl_status own_all(pl_params *ps, const bool *held, pl_dtype t, pl_err *er
         total = total / PAGE * PAGE;
     }
     if (total == 0) return PL_OK;
+    if (!ps->memory)
+        PL_TRY(pl_memory_room((double)total, "a model's weights",
+                              "hold them in bf16, or divide the target over processes by --tensor-parallel", err));
     ps->block = pl_memory_create(ps->memory, PL_LOCAL, total, err);
     if (!ps->block) return PL_E_MEMORY;
     ps->block_bytes = total;

@@ -16,10 +16,10 @@
 // query heads with them (R must divide them); other widths need not, ranks then differ by a row. Not divided, and
 // refused: mixtures of experts.
 //
-// Rank 0 decides. It alone reads prompts, samples, drafts, verifies and writes; the others follow (pl_tp_follow): they
-// open what it opens and run the rows that it sends, token, position and slots of the cache. So nothing that hangs on
-// time or on one process (trees that adapt, a stop asked for) has to be the same on all, and a drafter lies on one
-// rank.
+// Rank 0 decides. It alone reads prompts, samples, drafts, verifies and writes; the others follow (pl_tp_follow): each
+// opens its own target and runs the rows that rank 0 sends, token, position and slots of the cache. So nothing that
+// hangs on time or on one process (trees that adapt, a stop asked for) has to be the same on all, and a drafter lies
+// on one rank.
 // When a rank fails all end, with its line (kernels/comm/comm.h).
 //
 // Bytes that leave a rank in a forward of M rows of which n have logits, with w_r its part of a width w:
@@ -49,8 +49,10 @@ pl_tensor      pl_tp_first_rank(pl_ctx *ctx, pl_comm *c, pl_tensor x, int64_t wi
 
 // ---- ranks above 0
 
-// Follows rank 0 until pl_tp_end. PL_E_USAGE: their files are of another model than rank 0's.
-pl_status pl_tp_follow(pl_comm *c, const pl_backend *be, pl_pool *pool, pl_err *err);
+// Follows rank 0 until pl_tp_end. target: the path of this rank's own target, of which it opens its part whenever
+// rank 0 opens the target; NULL: it has none. PL_E_USAGE: the files there are of another model than rank 0's, or
+// there are none. PL_E_IO: an order that does not fit the target and the caches that are open.
+pl_status pl_tp_follow(pl_comm *c, const pl_backend *be, pl_pool *pool, const char *target, pl_err *err);
 
 // ---- rank 0; each does nothing where the comm is NULL or the target whole
 
@@ -62,13 +64,17 @@ typedef struct pl_tp_use {
 } pl_tp_use;
 
 pl_status pl_tp_used(pl_comm *c, pl_tp_use *use, pl_err *err);
-// The others open it too, as model number *id; then, opened here, hold it against this fingerprint.
-pl_status pl_tp_open(pl_comm *c, int *id, const char *path, pl_dtype t, pl_err *err);
+// The others open their own targets as model number *id; then, opened here, all compare fingerprints.
+pl_status pl_tp_open(pl_comm *c, int *id, pl_dtype t, pl_err *err);
 pl_status pl_tp_agree(pl_comm *c, char fingerprint[17], pl_err *err);
 void      pl_tp_close(pl_comm *c, int id);
 
 // The caches that answer to those of a decode engine, on the other ranks.
 typedef struct pl_tp_caches pl_tp_caches;
+// Limits of the sizes: the largest tree, the most answers at a time, and all of them with such a tree in one forward.
+#define PL_TP_PATH_MAX 128
+#define PL_TP_SESSIONS_MAX 1024
+#define PL_TP_ROWS_MAX (PL_TP_SESSIONS_MAX * PL_TP_PATH_MAX)
 typedef struct pl_tp_sizes {
     int      sessions, slots, rows, logits; // of a forward: rows, and those with logits, at most
     int      path;                          // slots that a row's path has at most

@@ -2,8 +2,8 @@
 #include "infer/model/kv.h"
 #include "infer/model/llama.h"
 #include "infer/model/tp_orders.h"
-#include "kernels/base/check.h"
 #include "kernels/base/room.h"
+#include "kernels/comm/reader.h"
 #include "kernels/op/gather.h"
 
 #include <string.h>
@@ -32,10 +32,11 @@ typedef struct follower {
     pl_comm          *comm;
     const pl_backend *be;
     pl_pool          *pool;
+    const char       *target; // the path of this rank's own; NULL: none
     model            *models;
     caches           *caches;
-    uint8_t          *data; // of the order
-    size_t            room;
+    int32_t          *data; // of the order
+    size_t            room; // bytes
 } follower;
 
 // ---- models
@@ -44,10 +45,12 @@ static pl_status agree(pl_comm *c, char fingerprint[17], pl_err *err) {
     char first[17];
     memcpy(first, fingerprint, sizeof first);
     PL_TRY(pl_comm_broadcast(c, first, sizeof first, err));
-    first[16] = 0;
-    if (strcmp(first, fingerprint) == 0) return PL_OK;
+    pl_reader   in = pl_reader_of(0, "its target's fingerprint", first, sizeof first, err);
+    const char *theirs = pl_reader_text(&in, "it", sizeof first);
+    PL_TRY(in.status);
+    if (strcmp(theirs, fingerprint) == 0) return PL_OK;
     return pl_fail(err, PL_E_USAGE, "its target is %s, rank 0's is %s; give all ranks the same files", fingerprint,
-                   first);
+                   theirs);
 }
 
 pl_status pl_tp_agree(pl_comm *c, char fingerprint[17], pl_err *err) {
@@ -55,11 +58,26 @@ pl_status pl_tp_agree(pl_comm *c, char fingerprint[17], pl_err *err) {
     return pl_comm_barrier(c, err); // all have opened theirs
 }
 
+static model *find_model(const follower *f, int id) {
+    model *m = f->models;
+    while (m && m->id != id)
+        m = m->next;
+    return m;
+}
+
+static caches *find_caches(const follower *f, int id) {
+    caches *k = f->caches;
+    while (k && k->id != id)
+        k = k->next;
+    return k;
+}
+
 static pl_status open_model(follower *f, const pl_tp_order *o, pl_err *err) {
+    if (!f->target)
+        return pl_fail(err, PL_E_USAGE, "has no target that rank 0 could lead; start all ranks with the same command");
     model *m = pl_calloc(1, sizeof *m);
     if (!m) return pl_fail(err, PL_E_MEMORY, "target: out of memory");
-    PL_CHECK(o->bytes > 0 && f->data[o->bytes - 1] == 0, "a path of %lld bytes", (long long)o->bytes);
-    pl_status st = pl_llama_open_part(&m->llama, (const char *)f->data, (pl_dtype)o->n, f->be, f->comm, err);
+    pl_status st = pl_llama_open_part(&m->llama, f->target, (pl_dtype)o->n, f->be, f->comm, err);
     if (st != PL_OK) {
         pl_free(m);
         return st;
@@ -68,14 +86,6 @@ static pl_status open_model(follower *f, const pl_tp_order *o, pl_err *err) {
     m->next = f->models;
     f->models = m;
     return pl_tp_agree(f->comm, m->llama.fingerprint, err);
-}
-
-static model *find_model(follower *f, int id) {
-    model *m = f->models;
-    while (m && m->id != id)
-        m = m->next;
-    PL_CHECK(m, "target %d is not open", id);
-    return m;
 }
 
 static void close_model(follower *f, model *m) {
@@ -148,14 +158,6 @@ static pl_status create_caches(follower *f, const pl_tp_order *o, pl_err *err) {
     return PL_OK;
 }
 
-static caches *find_caches(follower *f, int id) {
-    caches *k = f->caches;
-    while (k && k->id != id)
-        k = k->next;
-    PL_CHECK(k, "caches %d are not there", id);
-    return k;
-}
-
 static void drop_caches(follower *f, caches *k) {
     caches **at = &f->caches;
     while (*at != k)
@@ -166,48 +168,82 @@ static void drop_caches(follower *f, caches *k) {
 
 // ---- runs
 
-static int count_rows(const int32_t *w, const int32_t *end) {
-    int n = 0;
-    while (w < end) {
-        n += w[0] == PL_TP_ROW;
-        w += w[0] == PL_TP_ROW ? PL_TP_ROW_WORDS + (w[8] ? w[5] : 0) : PL_TP_MOVE_WORDS + w[3];
-    }
-    PL_CHECK(w == end, "a run ends inside a record");
-    return n;
+// The most bytes of a run: all rows with the longest path, and before them a move of each session, as long.
+static int64_t most_bytes(const pl_tp_sizes *s) {
+    int64_t rows = (int64_t)s->rows * (PL_TP_ROW_WORDS + s->path);
+    return (rows + (int64_t)s->sessions * (PL_TP_MOVE_WORDS + s->path)) * (int64_t)sizeof(int32_t);
 }
 
-static const int32_t *add_row(caches *k, int rows, const int32_t *w) {
-    int            m = k->rows++, n_path = w[5];
-    int32_t       *path = k->path + (size_t)m * (size_t)k->sizes.path;
-    const int32_t *after = w + PL_TP_ROW_WORDS;
-    PL_CHECK(w[3] >= 0 && w[3] < k->sizes.sessions, "session %d of %d", w[3], k->sizes.sessions);
-    k->token[m] = w[1];
-    k->pos[m] = w[2];
-    if (w[8]) {
-        PL_CHECK(n_path <= k->sizes.path, "a path of %d", n_path);
-        memcpy(path, after, (size_t)n_path * sizeof *path);
-        after += n_path;
-    }
-    pl_kv_row(&k->kv[w[3]], &k->row[m], rows, w[4], w[8] ? path : NULL, n_path, w[6]);
-    if (w[7]) k->logits[k->n_logits++] = m;
-    return after;
+// Takes n slots, each in [least, slots).
+static const int32_t *take_slots(pl_reader *in, const char *name, int32_t n, int32_t least, int32_t slots) {
+    const int32_t *slot = (const int32_t *)(const void *)in->at;
+    for (int32_t i = 0; i < n && in->status == PL_OK; i++)
+        pl_reader_int32(in, name, least, slots - 1);
+    return slot;
 }
 
-static const int32_t *move(caches *k, const int32_t *w) {
-    pl_kv_move(&k->ctx, &k->kv[w[1]], w[2], w + PL_TP_MOVE_WORDS, w[3]);
-    return w + PL_TP_MOVE_WORDS + w[3];
+static void take_row(pl_reader *in, caches *k, int rows) {
+    const pl_tp_sizes *s = &k->sizes;
+    int                m = k->rows++;
+    int32_t           *path = k->path + (size_t)m * (size_t)s->path;
+    if (m >= rows) pl_reader_refuse(in, "more than %d rows", rows);
+    if (in->status != PL_OK) return;
+    k->token[m] = pl_reader_int32(in, "a token", 0, (int32_t)k->m->vocab - 1);
+    k->pos[m] = pl_reader_int32(in, "a position", 0, k->m->config.max_position_embeddings - 1);
+    int32_t session = pl_reader_int32(in, "a session", 0, s->sessions - 1);
+    int32_t n_ctx = pl_reader_int32(in, "the committed slots", 0, s->slots - 1);
+    int32_t n_path = pl_reader_int32(in, "the length of a path", 1, s->slots - n_ctx);
+    int32_t slot = pl_reader_int32(in, "a slot", 0, s->slots - 1);
+    bool    logits = pl_reader_int32(in, "whether a row has logits", 0, 1);
+    bool    listed = pl_reader_int32(in, "whether a path follows", 0, 1);
+    if (listed && n_path > s->path) pl_reader_refuse(in, "a path of %d, not 1 to %d", n_path, s->path);
+    if (logits && k->n_logits >= s->logits) pl_reader_refuse(in, "more than %d rows with logits", s->logits);
+    const int32_t *slots = take_slots(in, "a slot of a path", listed ? n_path : 0, 0, s->slots);
+    if (in->status != PL_OK) return;
+    if (listed) memcpy(path, slots, (size_t)n_path * sizeof *path);
+    pl_kv_row(&k->kv[session], &k->row[m], rows, n_ctx, listed ? path : NULL, n_path, slot);
+    if (logits) k->logits[k->n_logits++] = m;
+}
+
+static void take_move(pl_reader *in, caches *k) {
+    int32_t        session = pl_reader_int32(in, "a session", 0, k->sizes.sessions - 1);
+    int32_t        n_ctx = pl_reader_int32(in, "the committed slots", 0, k->sizes.slots);
+    int32_t        n = pl_reader_int32(in, "the slots of a move", 0, k->sizes.slots - n_ctx);
+    const int32_t *from = (const int32_t *)(const void *)in->at;
+    for (int32_t i = 0; i < n && in->status == PL_OK; i++)
+        pl_reader_int32(in, "a slot that moves", n_ctx + i, k->sizes.slots - 1);
+    if (in->status == PL_OK) pl_kv_move(&k->ctx, &k->kv[session], n_ctx, from, n);
+}
+
+// Counts the rows of a run by the lengths of its records; take_row and take_move check the values.
+static int count_rows(pl_reader *in) {
+    int rows = 0;
+    while (in->status == PL_OK && in->at < in->end) {
+        bool    row = pl_reader_int32(in, "a record", PL_TP_MOVE, PL_TP_ROW) == PL_TP_ROW;
+        int32_t word[PL_TP_ROW_WORDS - 1] = {0};
+        pl_reader_copy(in, "a record", word, ((row ? PL_TP_ROW_WORDS : PL_TP_MOVE_WORDS) - 1) * sizeof *word);
+        int32_t more = !row ? word[2] : word[7] ? word[4] : 0;
+        if (more < 0) pl_reader_refuse(in, "a record of %d slots", more);
+        pl_reader_lend(in, "the slots of a record", in->status == PL_OK ? (size_t)more * sizeof *word : 0);
+        rows += row;
+    }
+    return rows;
 }
 
 static pl_status run(follower *f, const pl_tp_order *o, pl_err *err) {
-    caches        *k = find_caches(f, o->id);
-    const int32_t *w = (const int32_t *)f->data, *end = w + o->bytes / (int64_t)sizeof *w;
-    int            rows = count_rows(w, end);
-    PL_CHECK(rows <= k->sizes.rows, "%d rows of %d", rows, k->sizes.rows);
+    caches   *k = find_caches(f, o->id);
+    pl_reader in = pl_reader_of(0, "rows to run", f->data, (size_t)o->bytes, err), ahead = in;
+    int       rows = count_rows(&ahead);
+    if (rows < 1 || rows > k->sizes.rows) pl_reader_refuse(&ahead, "%d rows, not 1 to %d", rows, k->sizes.rows);
+    PL_TRY(ahead.status);
     k->rows = k->n_logits = 0;
     pl_ctx_begin(&k->ctx);
-    while (w < end)
-        w = w[0] == PL_TP_ROW ? add_row(k, rows, w) : move(k, w);
-    PL_CHECK(k->n_logits <= k->sizes.logits, "%d rows with logits of %d", k->n_logits, k->sizes.logits);
+    while (in.status == PL_OK && in.at < in.end)
+        if (pl_reader_int32(&in, "a record", PL_TP_MOVE, PL_TP_ROW) == PL_TP_ROW)
+            take_row(&in, k, rows);
+        else
+            take_move(&in, k);
+    PL_TRY(pl_reader_end(&in));
     forward(&k->ctx, k, rows, k->n_logits);
     PL_TRY(pl_comm_settle(f->comm, &k->ctx, err));
     return pl_ctx_sync(&k->ctx, err);
@@ -228,6 +264,60 @@ static pl_status used(follower *f, pl_err *err) {
 
 // ---- orders
 
+static void take_sizes(pl_reader *in, pl_tp_sizes *s) {
+    s->sessions = pl_reader_int32(in, "sessions", 0, PL_TP_SESSIONS_MAX);
+    s->slots = pl_reader_int32(in, "slots of a cache", 0, INT32_MAX);
+    s->rows = pl_reader_int32(in, "rows of a forward", 0, PL_TP_ROWS_MAX);
+    s->logits = pl_reader_int32(in, "rows with logits", 0, s->rows);
+    s->path = pl_reader_int32(in, "slots of a path", 0, PL_TP_PATH_MAX);
+    s->kv = (pl_dtype)pl_reader_int32(in, "the type of a cache", 0, PL_DTYPE_COUNT - 1);
+}
+
+// Checks sizes of caches over m: none is 0, no cache is longer than the longest text and a tree behind it.
+static void check_sizes(pl_reader *in, const pl_llama *m, const pl_tp_sizes *s) {
+    int64_t longest = (int64_t)m->config.max_position_embeddings + PL_TP_PATH_MAX;
+    if (s->sessions < 1 || s->rows < 1 || s->logits < 1 || s->path < 1 || s->slots < 1 || s->slots > longest)
+        pl_reader_refuse(in, "caches of %d sessions, %d slots, %d rows, %d with logits, paths of %d", s->sessions,
+                         s->slots, s->rows, s->logits, s->path);
+    if (s->kv != PL_F32 && s->kv != PL_BF16) pl_reader_refuse(in, "caches of type %d", (int)s->kv);
+}
+
+static bool uses(const follower *f, const model *m) {
+    const caches *k = f->caches;
+    while (k && k->m != &m->llama)
+        k = k->next;
+    return k != NULL;
+}
+
+// Checks an order against the targets and caches that are open.
+static void check_order(pl_reader *in, const follower *f, const pl_tp_order *o) {
+    const model  *m = find_model(f, o->what == PL_TP_CACHES ? o->n : o->id);
+    const caches *k = find_caches(f, o->id);
+    int64_t       most = o->what == PL_TP_RUN && k ? most_bytes(&k->sizes) : 0;
+    bool          of_caches = o->what == PL_TP_DROP || o->what == PL_TP_RUN;
+    if (o->what == PL_TP_OPEN && (m || (o->n != PL_F32 && o->n != PL_BF16)))
+        pl_reader_refuse(in, "to open target %d in type %d", o->id, o->n);
+    if (o->what == PL_TP_CLOSE && (!m || uses(f, m))) pl_reader_refuse(in, "to close target %d", o->id);
+    if (o->what == PL_TP_CACHES && (!m || k)) pl_reader_refuse(in, "caches %d of target %d", o->id, o->n);
+    if (o->what == PL_TP_CACHES && m) check_sizes(in, &m->llama, &o->sizes);
+    if (of_caches && !k) pl_reader_refuse(in, "caches %d are not there", o->id);
+    if (o->bytes < 0 || o->bytes > most || o->bytes % (int64_t)sizeof(int32_t))
+        pl_reader_refuse(in, "%lld bytes, not 0 to %lld", (long long)o->bytes, (long long)most);
+}
+
+static pl_status take_order(follower *f, pl_tp_order *o, pl_err *err) {
+    pl_tp_order sent;
+    PL_TRY(pl_comm_broadcast(f->comm, &sent, sizeof sent, err));
+    pl_reader in = pl_reader_of(0, "an order", &sent, sizeof sent, err);
+    o->bytes = pl_reader_int(&in, "its bytes", 0, INT64_MAX);
+    o->what = pl_reader_int32(&in, "its kind", PL_TP_END, PL_TP_USED);
+    o->id = pl_reader_int32(&in, "its number", 0, INT32_MAX);
+    o->n = pl_reader_int32(&in, "its detail", 0, INT32_MAX);
+    take_sizes(&in, &o->sizes);
+    if (in.status == PL_OK) check_order(&in, f, o);
+    return in.status;
+}
+
 static pl_status take_data(follower *f, size_t bytes, pl_err *err) {
     if (bytes > f->room) {
         pl_free(f->data);
@@ -241,7 +331,7 @@ static pl_status take_data(follower *f, size_t bytes, pl_err *err) {
 static pl_status follow(follower *f, pl_err *err) {
     for (;;) {
         pl_tp_order o;
-        PL_TRY(pl_comm_broadcast(f->comm, &o, sizeof o, err));
+        PL_TRY(take_order(f, &o, err));
         PL_TRY(take_data(f, (size_t)o.bytes, err));
         switch ((pl_tp_what)o.what) {
         case PL_TP_END: return PL_OK;
@@ -255,8 +345,8 @@ static pl_status follow(follower *f, pl_err *err) {
     }
 }
 
-pl_status pl_tp_follow(pl_comm *c, const pl_backend *be, pl_pool *pool, pl_err *err) {
-    follower  f = {.comm = c, .be = be, .pool = pool};
+pl_status pl_tp_follow(pl_comm *c, const pl_backend *be, pl_pool *pool, const char *target, pl_err *err) {
+    follower  f = {.comm = c, .be = be, .pool = pool, .target = target};
     pl_status st = follow(&f, err);
     while (f.caches)
         drop_caches(&f, f.caches);

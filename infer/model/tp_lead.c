@@ -2,6 +2,7 @@
 #include "infer/model/llama.h"
 #include "infer/model/tp_orders.h"
 #include "kernels/base/check.h"
+#include "kernels/comm/reader.h"
 
 #include <string.h>
 
@@ -30,17 +31,19 @@ pl_status pl_tp_used(pl_comm *c, pl_tp_use *use, pl_err *err) {
     if (c) PL_TRY(order(c, (pl_tp_order){.what = PL_TP_USED}, NULL, err));
     pl_tp_put_use(c, all);
     PL_TRY(pl_comm_sum_doubles(c, all, PL_TP_USES * pl_comm_ranks(c), err));
+    pl_reader in =
+        pl_reader_of(-1, "what they have used", all, PL_TP_USES * (size_t)pl_comm_ranks(c) * sizeof *all, err);
     for (int r = 0; r < pl_comm_ranks(c); r++) {
-        const double *u = all + (ptrdiff_t)r * PL_TP_USES;
-        use[r] = (pl_tp_use){.sent = u[0], .memory = u[1], .peak = u[2]};
+        use[r].sent = pl_reader_real(&in, "bytes sent", 0, (double)INT64_MAX);
+        use[r].memory = pl_reader_real(&in, "bytes of memory", 0, (double)INT64_MAX);
+        use[r].peak = pl_reader_real(&in, "bytes of memory", 0, (double)INT64_MAX);
     }
-    return PL_OK;
+    return pl_reader_end(&in);
 }
 
-pl_status pl_tp_open(pl_comm *c, int *id, const char *path, pl_dtype t, pl_err *err) {
+pl_status pl_tp_open(pl_comm *c, int *id, pl_dtype t, pl_err *err) {
     *id = ++last_id;
-    return order(c, (pl_tp_order){.what = PL_TP_OPEN, .id = *id, .n = (int32_t)t, .bytes = (int64_t)strlen(path) + 1},
-                 path, err);
+    return order(c, (pl_tp_order){.what = PL_TP_OPEN, .id = *id, .n = (int32_t)t}, NULL, err);
 }
 
 void pl_tp_close(pl_comm *c, int id) {
@@ -50,6 +53,8 @@ void pl_tp_close(pl_comm *c, int id) {
 pl_status pl_tp_caches_create(pl_tp_caches **out, const pl_llama *m, const pl_tp_sizes *s, pl_err *err) {
     *out = NULL;
     if (!m->comm) return PL_OK;
+    PL_CHECK(s->sessions <= PL_TP_SESSIONS_MAX && s->rows <= PL_TP_ROWS_MAX && s->path <= PL_TP_PATH_MAX,
+             "%d sessions, %d rows, paths of %d", s->sessions, s->rows, s->path);
     pl_tp_caches *t = pl_calloc(1, sizeof *t);
     if (!t) return pl_fail(err, PL_E_MEMORY, "caches on other ranks: out of memory");
     *t = (pl_tp_caches){.comm = m->comm, .id = ++last_id};

@@ -7,19 +7,20 @@
 
 typedef enum pl_tp_what {
     PL_TP_END,
-    PL_TP_OPEN,   // id, n[0]: dtype; bytes: the path. Then all agree on the fingerprint
+    PL_TP_OPEN,   // id, n: dtype. Each rank opens its own target; then all agree on the fingerprint
     PL_TP_CLOSE,  // id
-    PL_TP_CACHES, // id, n[0]: of the model, sizes
+    PL_TP_CACHES, // id, n: of the model, sizes
     PL_TP_DROP,   // id
     PL_TP_RUN,    // id; bytes: records
     PL_TP_USED,
 } pl_tp_what;
 
 typedef struct pl_tp_order {
+    int64_t     bytes; // that follow the order
     int32_t     what, id, n;
     pl_tp_sizes sizes;
-    int64_t     bytes;
 } pl_tp_order;
+_Static_assert(sizeof(pl_tp_sizes) == 6 * sizeof(int32_t), "an order is read number by number");
 
 // Records of a run, 32-bit numbers one after the other, in the order in which they are to be done.
 enum {

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILE_MAX ((size_t)256 << 20)
+#define RESULTS_MAX ((size_t)64 << 20)
+#define FILE_MAX    ((size_t)256 << 20) // of metrics.jsonl, whose lines are read one by one
 
 void pl_plan_methods_fini(pl_plan_methods *l) {
     for (int i = 0; i < l->n; i++) {
@@ -163,7 +164,7 @@ pl_status pl_plan_methods_read(pl_plan_methods *l, const char *run, double tempe
                                     pl_path_name(run) > run ? run : ".");
     pl_status st = file && dir ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", run);
     pl_json   j = {0};
-    if (st == PL_OK) st = pl_json_open(&j, file, FILE_MAX, 0, err);
+    if (st == PL_OK) st = pl_json_open(&j, file, RESULTS_MAX, 0, err);
     if (st == PL_OK) st = read_methods(l, &j, dir, temperature, err);
     pl_json_close(&j);
     pl_free(file);

@@ -582,7 +582,6 @@ static pl_status run_round(rig *r, bool keep, pl_err *err) {
         // A tree's first cycle finds what the last subject left in the caches.
         run_cycle(r, s, &r->tree[0], false);
         for (int t = 0; t < r->n_trees; t++) {
-            if (pl_stop_requested()) return pl_fail(err, PL_E_INTERRUPTED, "interrupted while measuring");
             run_cycle(r, s, &r->tree[t], keep);
         }
         PL_TRY(pl_ctx_sync(&s->ctx, err));

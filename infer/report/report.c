@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RESULTS_MAX ((size_t)256 << 20)
+#define RESULTS_MAX ((size_t)64 << 20) // a thousand methods and prompts have some 10 MB
 #define DEPTH 2 // folders below a run that are searched for metrics
 #define MAX_METHODS PL_REPORT_METHODS
 #define MAX_LINES 64

@@ -7,13 +7,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -207,23 +207,30 @@ static int sync_at(int dir, const char *name) {
 
 // ---- reading ----
 
-pl_status pl_file_read(const char *path, uint8_t **data, size_t *n, size_t max_bytes, pl_err *err) {
-    *data = NULL;
-    *n = 0;
-    PL_CHECK(max_bytes < SIZE_MAX / 4, "max_bytes %zu", max_bytes);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return fail_path(err, path, "open");
-    uint8_t    *buf = NULL;
-    size_t      len = 0, cap = 0;
-    struct stat s;
-    pl_status   st = PL_OK;
-    if (fstat(fd, &s) != 0) {
+pl_status pl_input_open(const char *path, bool stream, int *fd, struct stat *s, pl_err *err) {
+    *fd = open(path, O_RDONLY | O_CLOEXEC | (stream ? 0 : O_NONBLOCK));
+    if (*fd < 0) return fail_path(err, path, "open");
+    pl_status st = PL_OK;
+    if (fstat(*fd, s) != 0) {
         st = fail_path(err, path, "look at");
-        goto done;
+    } else if (!stream && !S_ISREG(s->st_mode) && !S_ISDIR(s->st_mode)) {
+        st = pl_fail(err, PL_E_INPUT, "%s: not a regular file", path);
     }
-    if (S_ISREG(s.st_mode) && (uint64_t)s.st_size > max_bytes) goto large;
+    if (st == PL_OK) return PL_OK;
+    close(*fd);
+    *fd = -1;
+    return st;
+}
+
+// All that fd gives; s is its state.
+static pl_status read_all(int fd, const struct stat *s, const char *path, uint8_t **data, size_t *n, size_t max_bytes,
+                          pl_err *err) {
+    uint8_t  *buf = NULL;
+    size_t    len = 0, cap = 0;
+    pl_status st = PL_OK;
+    if (S_ISREG(s->st_mode) && (uint64_t)s->st_size > max_bytes) goto large;
     // A regular file is read in one piece; a pipe does not know its length.
-    cap = S_ISREG(s.st_mode) ? (size_t)s.st_size + 1 : 4096;
+    cap = S_ISREG(s->st_mode) ? (size_t)s->st_size + 1 : 4096;
     for (;;) {
         uint8_t *bigger = pl_realloc(buf, cap + 1);
         if (!bigger) {
@@ -243,55 +250,71 @@ pl_status pl_file_read(const char *path, uint8_t **data, size_t *n, size_t max_b
         }
         if (len > max_bytes) goto large;
         if (got == 0) break;
-        cap *= 2;
+        cap = cap > max_bytes / 2 ? max_bytes + 1 : 2 * cap;
     }
     buf[len] = 0;
     *data = buf;
     *n = len;
-    buf = NULL;
-    goto done;
+    return PL_OK;
 large:
     st = pl_fail(err, PL_E_INPUT, "%s: larger than %zu bytes, the most that is read here", path, max_bytes);
 done:
     pl_free(buf);
-    close(fd);
     return st;
 }
 
-pl_status pl_map_open(pl_map *m, const char *path, pl_err *err) {
-    *m = (pl_map){0};
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); // a pipe must not hang us
-    if (fd < 0) return fail_path(err, path, "open");
-    pl_status   st = PL_OK;
+static pl_status read_input(const char *path, bool stream, uint8_t **data, size_t *n, size_t max_bytes, pl_err *err) {
     struct stat s;
-    if (fstat(fd, &s) != 0) {
-        st = fail_path(err, path, "look at");
-    } else if (!S_ISREG(s.st_mode)) {
-        st = pl_fail(err, PL_E_INPUT, "%s: not a regular file", path);
-    } else if (s.st_size > 0) {
-        void *p = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p == MAP_FAILED)
-            st = fail_path(err, path, "map");
-        else
-            *m = (pl_map){.data = p, .size = (size_t)s.st_size};
-    }
+    int         fd;
+    *data = NULL;
+    *n = 0;
+    PL_CHECK(max_bytes < SIZE_MAX / 4, "max_bytes %zu", max_bytes);
+    PL_TRY(pl_input_open(path, stream, &fd, &s, err));
+    pl_status st = read_all(fd, &s, path, data, n, max_bytes, err);
     close(fd);
     return st;
 }
 
-void pl_map_close(pl_map *m) {
-    if (m->data) munmap((void *)m->data, m->size);
-    *m = (pl_map){0};
+pl_status pl_file_read(const char *path, uint8_t **data, size_t *n, size_t max_bytes, pl_err *err) {
+    return read_input(path, false, data, n, max_bytes, err);
 }
 
-void pl_map_drop(const void *p, size_t bytes) {
-    if (bytes == 0) return;
-    // Outward to whole pages: a neighbour on a shared page is only read again.
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), lo = (uintptr_t)p / page * page;
-    madvise((void *)lo, (uintptr_t)p + bytes - lo, MADV_DONTNEED);
+pl_status pl_stream_read(const char *path, uint8_t **data, size_t *n, size_t max_bytes, pl_err *err) {
+    return read_input(path, true, data, n, max_bytes, err);
 }
 
 // ---- temporaries ----
+
+// Those of living products, for an end without a way back (pl_temporaries_remove).
+enum { LIVING = 16 };
+static pthread_mutex_t living_lock = PTHREAD_MUTEX_INITIALIZER;
+static const char     *living[LIVING]; // of their owners; NULL: a free place. What finds none is left to pl_sweep.
+static pid_t           living_in;      // a forked rank has its parent's in its memory, and no part in them
+
+static void replace_living(const char *old, const char *new) {
+    pthread_mutex_lock(&living_lock);
+    if (living_in != getpid()) memset(living, 0, sizeof living);
+    living_in = getpid();
+    for (int i = 0; i < LIVING; i++)
+        if (living[i] == old) {
+            living[i] = new;
+            break;
+        }
+    pthread_mutex_unlock(&living_lock);
+}
+
+static void drop_temp(char **temp) {
+    if (*temp) replace_living(*temp, NULL);
+    pl_free(*temp);
+    *temp = NULL;
+}
+
+void pl_temporaries_remove(void) {
+    pthread_mutex_lock(&living_lock);
+    for (int i = 0; i < LIVING && living_in == getpid(); i++)
+        if (living[i]) pl_remove_at(AT_FDCWD, living[i]);
+    pthread_mutex_unlock(&living_lock);
+}
 
 typedef struct place {
     char *path, *temp, *parent; // owned
@@ -381,6 +404,7 @@ pl_status pl_atomic_file_begin(pl_atomic_file *a, const char *path, pl_err *err)
     }
     place_lock(&p);
     *a = (pl_atomic_file){.path = p.path, .temp = p.temp, .fd = p.fd};
+    replace_living(NULL, a->temp);
     pl_free(p.parent);
     return PL_OK;
 fail:
@@ -421,8 +445,7 @@ pl_status pl_atomic_file_commit(pl_atomic_file *a, pl_err *err) {
         st = pl_fail_errno(err, "%s: cannot finish", a->path);
         goto done;
     }
-    pl_free(a->temp);
-    a->temp = NULL;
+    drop_temp(&a->temp);
     if (sync_dir(parent) != 0) st = pl_fail_errno(err, "%s: written, but cannot make its folder durable", a->path);
 done:
     pl_free(parent);
@@ -435,7 +458,7 @@ void pl_atomic_file_abort(pl_atomic_file *a) {
     if (a->temp) unlink(a->temp);
     close(a->fd);
     pl_free(a->path);
-    pl_free(a->temp);
+    drop_temp(&a->temp);
     *a = (pl_atomic_file){.fd = -1};
 }
 
@@ -493,6 +516,7 @@ pl_status pl_atomic_dir_begin(pl_atomic_dir *a, const char *path, pl_err *err) {
     }
     place_lock(&p);
     *a = (pl_atomic_dir){.path = p.path, .temp = p.temp, .lock = p.fd};
+    replace_living(NULL, a->temp);
     pl_free(p.parent);
     return PL_OK;
 fail:
@@ -572,8 +596,7 @@ pl_status pl_atomic_dir_commit(pl_atomic_dir *a, pl_err *err) {
         swap_out(a, aside);
         goto done;
     }
-    pl_free(a->temp);
-    a->temp = NULL;
+    drop_temp(&a->temp);
     // What cannot be removed now goes with the next begin.
     if (aside) pl_remove_at(AT_FDCWD, aside);
 done:
@@ -634,6 +657,6 @@ void pl_atomic_dir_abort(pl_atomic_dir *a) {
     if (a->temp) pl_remove_at(AT_FDCWD, a->temp);
     close(a->lock);
     pl_free(a->path);
-    pl_free(a->temp);
+    drop_temp(&a->temp);
     *a = (pl_atomic_dir){.lock = -1};
 }

@@ -27,6 +27,8 @@ bool        pl_path_ends(const char *path, const char *tail);
 // says why, and nothing is made anew over what may be whole.
 bool        pl_path_exists(const char *path);
 bool        pl_path_is_dir(const char *path);
+// Whether it is there and neither a file nor a folder: a FIFO, a socket, a device, which libraries would wait for.
+bool        pl_path_is_special(const char *path);
 // Whether both are there and are one.
 bool        pl_path_same(const char *a, const char *b);
 // Whether path is dir or lies in it, by their names alone: neither need be there, and links are not followed.
@@ -50,8 +52,11 @@ pl_status pl_path_rename(const char *from, const char *to, pl_err *err);
 // rm -r; links are removed, never followed. Nothing there is no error.
 pl_status pl_tree_remove(const char *path, pl_err *err);
 
-// The whole of a file (or pipe) of at most max_bytes, on the heap (pl_free) with a 0 byte behind it that *n leaves out.
+// The whole of a regular file of at most max_bytes, on the heap (pl_free) with a 0 byte behind it that *n leaves out.
+// FIFOs, sockets and devices are refused (PL_E_INPUT), here and in all that opens a file to read it.
 pl_status pl_file_read(const char *path, uint8_t **data, size_t *n, size_t max_bytes, pl_err *err);
+// The same of an input that a user may pipe in (/dev/stdin, a shell's <(...)): a pipe or device is read to its end.
+pl_status pl_stream_read(const char *path, uint8_t **data, size_t *n, size_t max_bytes, pl_err *err);
 // A regular file with exactly these bytes under this name, or the file that was there before.
 pl_status pl_file_write_atomic(const char *path, const void *data, size_t n, pl_err *err);
 // All n bytes to an open descriptor, for files that grow; `path` is for the message.
@@ -64,11 +69,15 @@ typedef struct pl_map {
     size_t         size;
 } pl_map;
 
-// Read-only and private. A file that is cut while mapped raises SIGBUS on touch: products are replaced, never cut.
+// Read-only and private. A file that is cut while mapped raises SIGBUS on touch (pl_map_guard): products are replaced,
+// never cut.
 pl_status pl_map_open(pl_map *m, const char *path, pl_err *err);
 void      pl_map_close(pl_map *m);
 // Tells the kernel that the pages under [p, p + bytes) of a mapping are not needed now; a later touch reads them again.
 void      pl_map_drop(const void *p, size_t bytes);
+// For a program, as the handler is the process's: SIGBUS inside a mapping of pl_map_open ends it with the exit code of
+// PL_E_IO, a line with the file's name on standard error and its temporaries removed. Elsewhere SIGBUS stays as it is.
+void      pl_map_guard(void);
 
 // ---- atomic files ----
 

@@ -1,6 +1,11 @@
 #include "kernels/base/hash.h"
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/random.h>
+#define XXH_STATIC_LINKING_ONLY // for a state on the stack
 #include <xxhash.h>
 
 uint64_t pl_hash(const void *data, size_t n) {
@@ -30,4 +35,40 @@ uint64_t pl_hash_end(pl_hasher *h) {
 
 void pl_hash_hex(char out[17], uint64_t h) {
     snprintf(out, 17, "%016" PRIx64, h);
+}
+
+// The kernel's own draw for this process is taken where it lends no more randomness. Odd, so never 0, which stands for
+// "not yet drawn".
+static uint64_t draw_seed(void) {
+    uint64_t seed;
+    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)
+        memcpy(&seed, (const void *)getauxval(AT_RANDOM), sizeof seed);
+    return seed | 1;
+}
+
+uint64_t pl_hash_seed(void) {
+    static _Atomic uint64_t seed;
+    uint64_t                now = atomic_load_explicit(&seed, memory_order_relaxed), none = 0;
+    if (now) return now;
+    now = draw_seed();
+    return atomic_compare_exchange_strong(&seed, &none, now) ? now : none; // another thread was first
+}
+
+uint64_t pl_hash_key(const void *data, size_t n) {
+    return XXH3_64bits_withSeed(data, n, pl_hash_seed());
+}
+
+uint64_t pl_hash_keys(const void *a, size_t na, const void *b, size_t nb) {
+    char         both[256];
+    XXH3_state_t s;
+    if (na <= sizeof both && nb <= sizeof both - na) {
+        memcpy(both, a, na);
+        memcpy(both + na, b, nb);
+        return pl_hash_key(both, na + nb);
+    }
+    XXH3_INITSTATE(&s);
+    XXH3_64bits_reset_withSeed(&s, pl_hash_seed());
+    XXH3_64bits_update(&s, a, na);
+    XXH3_64bits_update(&s, b, nb);
+    return XXH3_64bits_digest(&s);
 }

@@ -16,7 +16,8 @@
 
 typedef struct scanner {
     const uint8_t *p, *end;
-    const char    *why; // of the failure at p
+    const char    *why;  // of the failure at p
+    int64_t        left; // values that may still follow; below 0: too many
 } scanner;
 
 static bool refuse(scanner *s, const char *why) {
@@ -154,6 +155,7 @@ static bool scan_text(scanner *s) {
     for (;;) {
         skip_blanks(s);
         int c = peek(s);
+        if (--s->left < 0) return false;
         if (c == '{' || c == '[') {
             if (depth == PL_JSON_DEPTH) return refuse(s, "nested too deeply");
             open[depth++] = (char)c;
@@ -207,7 +209,7 @@ static const cJSON *repeated(const cJSON *obj, bool *memory) {
     }
     const cJSON *twice = NULL;
     for (const cJSON *c = obj->child; c && !twice; c = c->next) {
-        size_t i = pl_hash(c->string, strlen(c->string)) & (slots - 1);
+        size_t i = pl_hash_key(c->string, strlen(c->string)) & (slots - 1);
         while (seen[i] && strcmp(seen[i], c->string) != 0)
             i = (i + 1) & (slots - 1);
         if (seen[i]) twice = c;
@@ -230,8 +232,8 @@ static void set_hooks(void) {
     cJSON_InitHooks(&(cJSON_Hooks){.malloc_fn = pl_malloc, .free_fn = pl_free});
 }
 
-pl_status pl_json_parse(pl_json *j, const char *where, int64_t line, const void *data, size_t n, unsigned flags,
-                        pl_err *err) {
+pl_status pl_json_parse_many(pl_json *j, const char *where, int64_t line, const void *data, size_t n, int64_t values,
+                             unsigned flags, pl_err *err) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, set_hooks);
     *j = (pl_json){0};
@@ -240,8 +242,14 @@ pl_status pl_json_parse(pl_json *j, const char *where, int64_t line, const void 
         text += 3;
         n -= 3;
     }
-    scanner s = {.p = text, .end = text + n};
-    if (n == 0 || !scan_text(&s)) {
+    scanner s = {.p = text, .end = text + n, .left = values};
+    bool    good = n > 0 && scan_text(&s);
+    if (s.left < 0)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: more than %" PRId64 " JSON values, which is more than such a text has; is this the right "
+                       "file?",
+                       where, values);
+    if (!good) {
         int64_t row = line > 0 ? line : 1, column = 1;
         for (const uint8_t *p = text; p < s.p; p++) {
             if (*p == '\n') {
@@ -267,12 +275,17 @@ pl_status pl_json_parse(pl_json *j, const char *where, int64_t line, const void 
     return st;
 }
 
+pl_status pl_json_parse(pl_json *j, const char *where, int64_t line, const void *data, size_t n, unsigned flags,
+                        pl_err *err) {
+    return pl_json_parse_many(j, where, line, data, n, PL_JSON_VALUES, flags, err);
+}
+
 pl_status pl_json_open(pl_json *j, const char *path, size_t max_bytes, unsigned flags, pl_err *err) {
     *j = (pl_json){0};
     uint8_t *data;
     size_t   n;
     PL_TRY(pl_file_read(path, &data, &n, max_bytes, err));
-    pl_status st = pl_json_parse(j, path, 0, data, n, flags, err);
+    pl_status st = pl_json_parse_many(j, path, 0, data, n, (int64_t)(max_bytes / PL_JSON_SPARSE), flags, err);
     pl_free(data);
     return st;
 }

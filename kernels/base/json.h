@@ -9,6 +9,10 @@
 // Big objects and arrays (a vocabulary) are walked with cJSON_ArrayForEach, one pass: cJSON's lookups by name or index
 // walk a linked list and are for small objects only.
 //
+// A tree takes some 40 times the bytes of the densest text (80 to 140 a value, "0," being one), so the values of a text
+// are counted, and too many refused, before there is a tree: a foreign file cannot ask for more memory than its kind
+// needs.
+//
 // Not for several threads at once: cJSON keeps its last error in a global.
 // Everything here returns PL_E_INPUT for bad content, PL_E_MEMORY, or what pl_file_read returns.
 #ifndef PL_JSON_H
@@ -21,6 +25,8 @@
 
 #define PL_JSON_DEPTH 64
 #define PL_JSON_INT_MAX ((int64_t)1 << 53)
+#define PL_JSON_VALUES ((int64_t)1 << 20) // of a line or another text that no reader expects more of: 150 MB at most
+#define PL_JSON_SPARSE 16 // a file of the most bytes that a reader takes has that many bytes a value, or more
 
 typedef enum pl_json_flags {
     PL_JSON_UNIQUE = 1, // an object with the same key twice is refused; without it the first one counts
@@ -31,12 +37,14 @@ typedef struct pl_json {
     cJSON *root;  // owned
 } pl_json;
 
-// path: a file of at most max_bytes. Zeroed *j on failure.
+// path: a file of at most max_bytes and max_bytes / PL_JSON_SPARSE values. Zeroed *j on failure.
 pl_status pl_json_open(pl_json *j, const char *path, size_t max_bytes, unsigned flags, pl_err *err);
-// data need not end in 0 and may go away afterwards. line: 0 for a whole file; n for text that is line n of `where`
-// (JSONL), so that all messages about it begin with "where:n".
+// Values beyond PL_JSON_VALUES are refused. data need not end in 0 and may go away afterwards. line: 0 for a whole
+// file; n for text that is line n of `where` (JSONL), so that all messages about it begin with "where:n".
 pl_status pl_json_parse(pl_json *j, const char *where, int64_t line, const void *data, size_t n, unsigned flags,
                         pl_err *err);
+pl_status pl_json_parse_many(pl_json *j, const char *where, int64_t line, const void *data, size_t n, int64_t values,
+                             unsigned flags, pl_err *err); // the same with another bound of the values
 void      pl_json_close(pl_json *j);
 
 // The getters. `obj` is an object inside j (NULL: the root). `key` names a member; dots lead into inner objects

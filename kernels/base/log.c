@@ -1,6 +1,7 @@
 #define _GNU_SOURCE 1 // sigaction, isatty
 #include "kernels/base/log.h"
 #include "kernels/base/clock.h"
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,7 +15,7 @@ enum { TEXT = 2048 };
 
 static atomic_int      level = PL_LOG_NORMAL;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool            line_open; // a progress line stands on the terminal without its newline; under `lock`
+static atomic_bool     line_open; // a progress line stands on the terminal without its newline; written under `lock`
 
 static _Atomic(FILE *) elsewhere; // of pl_log_to
 
@@ -181,27 +182,69 @@ void pl_progress_end(pl_progress *p) {
     p->last = p->start;
 }
 
-// Stopping. A lock-free atomic instead of sig_atomic_t: other threads read it too.
+// Stopping. Lock-free atomics instead of sig_atomic_t: other threads read them too.
 
-static atomic_int stop_asked;
+static atomic_int stop_asked; // number of the first signal; 0: none
+static atomic_int holds;
+
+static const double CONFIRM = 1; // seconds that work under a hold has to end in before the request is confirmed
+
+// One line by write alone: handlers call nothing that locks.
+static void say_signal(int sig, const char *text) {
+    const char *name = sig == SIGINT ? "SIGINT" : sig == SIGTERM ? "SIGTERM" : "SIGUSR1";
+    const char *part[] = {atomic_load(&line_open) ? "\r\033[K" : "", "paceline: ", name, text, "\n"};
+    char        line[160];
+    size_t      n = 0;
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+        size_t more = strlen(part[i]);
+        memcpy(line + n, part[i], more);
+        n += more;
+    }
+    if (write(STDERR_FILENO, line, n) < 0) return; // there is no other place to report it
+}
 
 static void on_stop(int sig) {
-    if (atomic_exchange(&stop_asked, 1) == 0) return;
-    // Asked twice: the signal stays blocked until the handler returns, and then ends the process as it would have.
+    int cause = errno, none = 0;
+    if (atomic_compare_exchange_strong(&stop_asked, &none, sig) && atomic_load(&holds) > 0) {
+        alarm((unsigned)CONFIRM);
+        errno = cause;
+        return;
+    }
+    say_signal(sig, ": ended at once");
+    // The signal stays blocked until the handler returns, and then ends the process as it would have.
     signal(sig, SIG_DFL);
     raise(sig);
+    errno = cause;
+}
+
+static void on_alarm(int sig) {
+    (void)sig;
+    int cause = errno;
+    say_signal(atomic_load(&stop_asked), ": ends once the work in hand is done; a second signal ends it at once");
+    errno = cause;
 }
 
 void pl_stop_install(void) {
+    static const int ends[] = {SIGINT, SIGTERM, SIGUSR1}; // USR1: Slurm's warning before its time is up
     struct sigaction act;
     memset(&act, 0, sizeof act);
-    act.sa_handler = on_stop;
-    act.sa_flags = SA_RESTART; // writes in progress go on: a stop is a question, not a failure
+    act.sa_flags = SA_RESTART; // writes in progress go on: a request is no failure
     sigemptyset(&act.sa_mask);
     atomic_store(&stop_asked, 0);
-    sigaction(SIGINT, &act, NULL);
-    sigaction(SIGTERM, &act, NULL);
-    sigaction(SIGUSR1, &act, NULL); // Slurm's warning before its time is up (--signal=USR1@120)
+    alarm(0);
+    act.sa_handler = on_alarm;
+    sigaction(SIGALRM, &act, NULL);
+    act.sa_handler = on_stop;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        sigaction(ends[i], &act, NULL);
+}
+
+void pl_stop_hold(void) {
+    atomic_fetch_add(&holds, 1);
+}
+
+void pl_stop_release(void) {
+    atomic_fetch_sub(&holds, 1);
 }
 
 bool pl_stop_requested(void) {

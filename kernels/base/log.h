@@ -29,9 +29,13 @@ void pl_progress_begin(pl_progress *p, const char *what, int64_t start_at, int64
 void pl_progress_update(pl_progress *p, int64_t done, const char *fmt, ...) PL_PRINTF(3, 4);
 void pl_progress_end(pl_progress *p);
 
-// SIGINT, SIGTERM and SIGUSR1 ask long work to stop at the next safe point. The program installs the handler; loops
-// ask.
-void pl_stop_install(void);
+// SIGINT, SIGTERM and SIGUSR1. Once the program has installed the handler, the first one ends the process as it would
+// have by default, after a line on standard error. Work whose end is worth waiting for holds it back: inside a hold the
+// first signal is a request, for which the work polls at each of its safe points; it is confirmed by a line where the
+// process still runs a second later. The second signal ends the process at once, inside a hold too.
+void pl_stop_install(void); // forgets an earlier request
+void pl_stop_hold(void);    // may be nested
+void pl_stop_release(void);
 bool pl_stop_requested(void);
 
 #endif

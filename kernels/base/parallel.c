@@ -4,6 +4,7 @@
 #include "kernels/base/cgroup.h"
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/thread.h"
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -165,7 +166,7 @@ static int start(worker *w) {
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         sigdelset(&most, faults[i]);
     pthread_sigmask(SIG_SETMASK, &most, &old);
-    int rc = pthread_create(&w->thread, NULL, work, w);
+    int rc = pl_thread_start(&w->thread, work, w);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return rc;
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SHARE 0.9 // of the kernel's figure: others take memory too
 
@@ -65,6 +66,23 @@ static pl_status own_limit(double *bytes, pl_err *err) {
     return PL_OK;
 }
 
+static double own_status(const char *name) {
+    double kib = number_in("/proc/self/status", name);
+    return kib < 0 ? 0 : kib * 1024;
+}
+
+// Of the processes that one has forked: what each may touch, all in all. The first one, which does much alone and may
+// hold more than its part, asks for what is left.
+static double portion = INFINITY;
+static pid_t  divider;
+
+void pl_memory_divide(int processes, double shared) {
+    double have;
+    if (processes < 2 || pl_memory_available(&have, NULL) != PL_OK) return;
+    portion = fmax(0, have - shared) / processes + own_status("RssAnon:");
+    divider = getpid();
+}
+
 pl_status pl_memory_available(double *bytes, pl_err *err) {
     static const hierarchy all[] = {
         {NULL, "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"},
@@ -73,6 +91,7 @@ pl_status pl_memory_available(double *bytes, pl_err *err) {
     PL_TRY(own_limit(&limit, err));
     double held = (double)pl_blocks_held(), touched = own < 0 ? held : own * 1024;
     double least = kib < 0 ? INFINITY : SHARE * kib * 1024;
+    if (getpid() != divider) limit = fmin(limit, portion);
     for (int i = 0; i < 2; i++)
         least = left_of_groups(&all[i], least);
     *bytes = fmax(0, fmin(least, limit - touched) - fmax(0, held - touched));
@@ -84,11 +103,6 @@ pl_status pl_memory_lacks(double bytes, bool *lacks, double *have, pl_err *err) 
     PL_TRY(pl_memory_available(have, err));
     *lacks = bytes > *have;
     return PL_OK;
-}
-
-static double own_status(const char *name) {
-    double kib = number_in("/proc/self/status", name);
-    return kib < 0 ? 0 : kib * 1024;
 }
 
 double pl_memory_resident(void) {

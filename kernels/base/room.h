@@ -7,12 +7,18 @@
 #include <stdbool.h>
 
 // For help: the environment's variable that limits what may be used.
-#define PL_MEMORY_HELP "PACELINE_MEMORY=BYTES (or 500M, 20G): the memory that may be used, where the machine has more"
+#define PL_MEMORY_HELP                                                                                                 \
+    "PACELINE_MEMORY=BYTES (or 500M, 20G): the memory that may be used, by all --ranks together, where the machine "   \
+    "has more"
 
 // Bytes that this process may still fill, INFINITY where nothing says: the least of nine tenths of what the kernel
 // calls available, what is left of its control groups' limits (v2 and v1, ancestors included), and of PACELINE_MEMORY;
 // less the blocks that it holds and has not touched yet. PL_E_USAGE: PACELINE_MEMORY is no size.
 pl_status pl_memory_available(double *bytes, pl_err *err);
+
+// Called before processes are forked that fill memory side by side: each forked one has an equal part (all of them and
+// this one) of what is available now, less the bytes that they share.
+void pl_memory_divide(int processes, double shared);
 
 // Refuses with PL_E_MEMORY to fill more bytes than that: one line that says what takes them, how many are needed, how
 // many can be had, and `mend`, what to do.

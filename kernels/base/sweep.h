@@ -1,8 +1,16 @@
-// Inside files.c and sweep.c: what they share.
+// Inside files.c, maps.c and sweep.c: what they share.
 #ifndef PL_SWEEP_H
 #define PL_SWEEP_H
 
+#include "kernels/base/status.h"
 #include <stdbool.h>
+#include <sys/stat.h>
+
+// Opens a file to read it; *s is its state. A FIFO without a writer would be waited for without end, and a device need
+// not end: unless `stream`, both are refused, as a folder from elsewhere may hold one under any name.
+pl_status pl_input_open(const char *path, bool stream, int *fd, struct stat *s, pl_err *err);
+// Removes what this process's products have written so far. For a process that ends right after.
+void      pl_temporaries_remove(void);
 
 // Every change of the disk passes here first. False: fail with errno, as the call itself would.
 bool pl_io_admit(void);

@@ -8,8 +8,9 @@
 //
 // When a rank fails or dies, every call of every other rank returns with that rank's line instead of waiting. A busy
 // rank is not dead: those that were joined give a sign of life every second, whatever they compute, and half a minute
-// without one is death. All functions are collective unless they say otherwise: every rank calls the same ones in the
-// same order. A NULL pl_comm is a single rank, for which they cost nothing.
+// without one is death; so is half a minute in which a forked one is stopped. All functions are collective unless they
+// say otherwise: every rank calls the same ones in the same order. A NULL pl_comm is a single rank, for which they cost
+// nothing.
 //
 // The sum over ranks takes the fixed binary tree of train/loop/slots.h:
 //   ((x0 + x1) + (x2 + x3)) + (x4 + x5)      for six ranks
@@ -44,21 +45,37 @@ typedef struct pl_comm pl_comm;
 // same way. PL_E_MEMORY, PL_E_IO.
 pl_status pl_comm_fork(pl_comm **out, int ranks, pl_err *err);
 
+// Ranks that join over TCP prove to each other that they have one key (kernels/comm/handshake.h).
+#define PL_COMM_KEY 32
+// Writes the key of a secret of any length, with the randomness that the secret has; a random key (PL_E_IO: the system
+// has no random numbers).
+void      pl_comm_key_of(uint8_t key[PL_COMM_KEY], const void *secret, size_t n);
+pl_status pl_comm_key_draw(uint8_t key[PL_COMM_KEY], pl_err *err);
+// Writes the key of the run. Rank 0 calls it once, when it listens; the others for every try to reach rank 0, once
+// something there has answered. PL_E_IO: there is none yet, which ranks above 0 wait for; else the join fails.
+typedef pl_status (*pl_comm_find_key)(void *arg, uint8_t key[PL_COMM_KEY], pl_err *err);
+
 // Which rank this process is, and where rank 0 listens.
 typedef struct pl_comm_place {
-    int         rank, ranks;
-    int         local;    // among those of this host, from 0
-    const char *address;  // HOST:PORT, or [IPv6]:PORT. Over MPI for signs of life; NULL or "": any that is reached
-    bool        mpi;      // over MPI, else over TCP
-    const char *identity; // what must be the same on all ranks, such as the version; at most 255 bytes
-    double      patience; // seconds in which all must have come; <= 0: PL_COMM_PATIENCE
-    double      silence;  // seconds without a sign of life after which a rank is dead; <= 0: PL_COMM_SILENCE
+    int              rank, ranks;
+    int              local;    // among those of this host, from 0
+    const char      *address;  // HOST:PORT, or [IPv6]:PORT. Over MPI for signs of life; NULL or "": any that is reached
+    bool             mpi;      // over MPI, else over TCP
+    const char      *identity; // what must be the same on all ranks, such as the version; at most 255 bytes
+    double           patience; // seconds in which all must have come; <= 0: PL_COMM_PATIENCE
+    double           silence;  // seconds without a sign of life after which a rank is dead; <= 0: PL_COMM_SILENCE
+    // Over TCP, with more than one rank; over MPI rank 0 draws a key and broadcasts it.
+    pl_comm_find_key find_key;
+    void            *key_arg;
 } pl_comm_place;
 #define PL_COMM_PATIENCE 300.0
 #define PL_COMM_SILENCE 30.0
 // Returns once all ranks are connected, each with each. Any number of threads may run; one more does from here on, for
-// the signs of life. PL_E_IO: a rank that did not come in time, by its number; PL_E_USAGE: two processes of one rank,
-// other numbers of ranks, another identity, by both sides' words; MPI's numbers that are not the place's. Where a rank
+// the signs of life. PL_E_IO: a rank that did not come in time, by its number, or that has another key; PL_E_USAGE: two
+// processes of one rank, other numbers of ranks, another identity, by both sides' words, where both have the key; MPI's
+// numbers that are not the place's. Connections without the key cost the ranks no time and end nothing.
+// Rank 0 listens at the address, at all of its host's where that is a name or no address of its host's; the others at
+// the address by which they reach rank 0. Where a rank
 // has joined and failed (pl_comm_fail) before this one was connected with all, that rank's line.
 // Over MPI once in a process, and all calls of the group from the thread that joined. Who ends after a failure leaves
 // MPI_Finalize out, which would wait for the dead. PL_E_UNSUPPORTED: a build without MPI.
@@ -82,6 +99,8 @@ const char *pl_comm_transport(const pl_comm *c);  // "nccl", or how they meet: "
 
 // Tests: rounds of sums are of at most so many bytes from now on, on all ranks alike.
 void pl_comm_limit_rounds(size_t bytes);
+// Tests: a forked rank that has been stopped for more than so many seconds is dead.
+void pl_comm_limit_silence(double seconds);
 
 // Not collective. What this rank has sent and taken in since it began, and for how long it was in meetings and
 // exchanges: it waited for slower ranks, or for bytes on their way. Zeros for NULL.
@@ -122,9 +141,11 @@ typedef struct pl_comm_parcels {
     size_t      out_bytes[PL_RANKS_MAX], in_bytes[PL_RANKS_MAX];
 } pl_comm_parcels;
 pl_status pl_comm_exchange(pl_comm *c, const pl_comm_parcels *p, pl_err *err);
-// Everybody's n bytes (each its own n) to everybody: *all (pl_free) holds them in the order of ranks, bytes[r] of
-// rank r.
-pl_status pl_comm_gather(pl_comm *c, const void *mine, size_t n, uint8_t **all, size_t *bytes, pl_err *err);
+// Gives each rank's n bytes (each its own n) to all ranks: *all (pl_free) holds them in the order of ranks, bytes[r] of
+// rank r. most: the limit of n on any rank, from what the caller knows itself. PL_E_IO names a rank that announces
+// more, before anything is allocated for it.
+pl_status pl_comm_gather(pl_comm *c, const void *mine, size_t n, size_t most, uint8_t **all, size_t *bytes,
+                         pl_err *err);
 // Returns once all ranks have called it.
 pl_status pl_comm_barrier(pl_comm *c, pl_err *err);
 // What rank 0 must do first (files that are made once and then found): the others wait in enter until rank 0 leaves.

@@ -4,6 +4,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/log.h"
 #include "kernels/comm/impl.h"
 
 #include <errno.h>
@@ -33,7 +34,8 @@ typedef struct shared {
 typedef struct forked {
     shared *shared;
     size_t  shared_bytes;
-    int     pid[PL_RANKS_MAX]; // rank 0: of the others, 0: has ended; else [0] is the parent
+    int     pid[PL_RANKS_MAX];     // rank 0: of the others, 0: has ended; else [0] is the parent
+    double  stopped[PL_RANKS_MAX]; // rank 0: pl_now() when a stop of that process was noticed; 0: it runs
 } forked;
 
 // What a rank shows the others: where each one's piece stands, then the pieces.
@@ -73,14 +75,38 @@ static void fail(pl_comm *c, const pl_err *why) {
     tell(c, c->rank, why->status, why->msg);
 }
 
+static double silence = PL_COMM_SILENCE;
+
+void pl_comm_limit_silence(double seconds) {
+    silence = seconds;
+}
+
+// A stopped process is waited for as long as a joined one that gives no sign of life, and no longer once rank 0 is to
+// stop itself. (A terminal's stop is rank 0's too, and over when that goes on.)
+static void judge_stopped(pl_comm *c, int r) {
+    const forked *f = c->link;
+    char          why[120];
+    double        since = f->stopped[r];
+    if (since == 0 || (pl_now() - since <= silence && !pl_stop_requested())) return;
+    snprintf(why, sizeof why, "process %d has been stopped for %.0f s (kill -CONT lets it go on)", f->pid[r],
+             pl_now() - since);
+    tell(c, r, PL_E_IO, why);
+}
+
 // A child that is gone did not mean to go: who fails tells it first, and who is done is waited for in pl_comm_close.
 static void look_after(pl_comm *c) {
-    int *child = ((forked *)c->link)->pid;
+    forked *f = c->link;
+    int    *child = f->pid;
     for (int r = 1; r < c->ranks && c->rank == 0; r++) {
         char why[200];
         int  how = 0;
         if (child[r] == 0) continue;
-        pid_t got = waitpid(child[r], &how, WNOHANG);
+        pid_t got = waitpid(child[r], &how, WNOHANG | WUNTRACED | WCONTINUED);
+        if (got > 0 && (WIFSTOPPED(how) || WIFCONTINUED(how))) {
+            f->stopped[r] = WIFSTOPPED(how) ? pl_now() : 0;
+            got = 0;
+        }
+        if (got == 0) judge_stopped(c, r);
         if (got == 0 || (got < 0 && errno == EINTR)) continue;
         if (got > 0 && WIFSIGNALED(how))
             snprintf(why, sizeof why, "process %d was ended by signal %d, %s%s", child[r], WTERMSIG(how),

@@ -9,6 +9,7 @@
 #define _GNU_SOURCE 1
 #include "kernels/base/arena.h"
 #include "kernels/base/clock.h"
+#include "kernels/comm/handshake.h"
 #include "kernels/comm/impl.h"
 #include "kernels/comm/net.h"
 #include "kernels/comm/signs.h"
@@ -20,33 +21,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { IDENTITY = 256, ADDRESSES = 16 };
 enum { TAG_HEAD, TAG_DATA };
 
-// Seconds: for signs' connections once all are here, for one try of them, for a stranger's first words, for
-// MPI_Finalize; of polling before the first nap, and the naps.
-static const double CONNECT = 60, TRY = 3, STRANGER = 5, FINALIZE = 30, SPIN = 1e-3, NAP = 50e-6, NAP_MOST = 1e-3;
+// Seconds: for signs' connections once all are here, for one try of them, for MPI_Finalize; of polling before the first
+// nap, and the naps.
+static const double CONNECT = 60, TRY = 3, FINALIZE = 30, SPIN = 1e-3, NAP = 50e-6, NAP_MOST = 1e-3;
 
 // What all say of themselves.
 typedef struct card {
     char host[PL_HOST_BYTES], identity[IDENTITY];
 } card;
 
-// Where rank 0 hears signs, and a number by which it knows who belongs to this run.
+// Where rank 0 hears signs, and the key by which it and the ranks of this run know each other there.
 typedef struct place_of_signs {
-    uint64_t       run;
+    uint8_t        key[PL_COMM_KEY];
     int32_t        port, n;
     pl_net_address at[ADDRESSES];
 } place_of_signs;
-
-typedef struct hello {
-    uint64_t run;
-    uint64_t rank;
-} hello;
 
 // Before what goes to each rank in a meeting.
 typedef struct head {
@@ -254,7 +249,7 @@ static pl_status meet_all(pl_comm *c, const pl_comm_place *place, card *all, dou
 static pl_status listen_for_signs(int *fd, place_of_signs *at, const char *address, pl_err *err) {
     pl_net_address a;
     int            port;
-    if (getrandom(&at->run, sizeof at->run, 0) != sizeof at->run) return pl_fail_errno(err, "ranks: a random number");
+    PL_TRY(pl_comm_key_draw(at->key, err));
     if (address) {
         PL_TRY(pl_net_find(&a, address, true, err));
         return pl_net_listen(fd, &a, err);
@@ -266,22 +261,23 @@ static pl_status listen_for_signs(int *fd, place_of_signs *at, const char *addre
 }
 
 // Rank 0: all come.
-static pl_status take_signs(pl_comm *c, const place_of_signs *at, int listener, double deadline, pl_err *err) {
+static pl_status take_signs(pl_comm *c, pl_gate *gate, double deadline, pl_err *err) {
     const mpi *m = c->link;
     for (int left = c->ranks - 1; left > 0;) {
-        hello          h = {0};
+        pl_claim       h;
         pl_net_address from;
         int            fd;
-        PL_TRY(pl_net_accept(&fd, &from, listener, deadline, err));
+        PL_TRY(pl_gate_next(gate, &fd, &h, &from, -1, deadline, err));
         if (fd < 0) break;
-        bool ours = pl_net_take(fd, &h, sizeof h, pl_now() + STRANGER, NULL) == PL_OK && h.run == at->run &&
-                    h.rank > 0 && h.rank < (uint64_t)c->ranks && pl_signs_connection(m->signs, (int)h.rank) < 0;
-        if (!ours || pl_net_send(fd, &h, sizeof h, pl_now() + STRANGER, NULL) != PL_OK) {
+        bool known = h.kind == PL_FOR_SIGNS && h.rank > 0 && h.ranks == (uint32_t)c->ranks && h.rank < h.ranks;
+        int  before = known ? pl_signs_connection(m->signs, (int)h.rank) : -1;
+        if (!known || (before >= 0 && pl_net_is_open(before))) {
             close(fd);
             continue;
         }
+        if (before >= 0) close(before); // which the rank has given up meanwhile
+        if (before < 0) left--;
         pl_signs_connect(m->signs, (int)h.rank, fd);
-        left--;
     }
     for (int r = 1; r < c->ranks; r++)
         if (pl_signs_connection(m->signs, r) < 0)
@@ -292,14 +288,23 @@ static pl_status take_signs(pl_comm *c, const place_of_signs *at, int listener, 
     return PL_OK;
 }
 
-// Whether rank 0 is what listens there, and no other program.
-static bool greet(pl_comm *c, const place_of_signs *at, const pl_net_address *a) {
+static pl_status hear_signs(pl_comm *c, const place_of_signs *at, int listener, double deadline, pl_err *err) {
+    pl_gate *gate;
+    PL_TRY(pl_gate_open(&gate, listener, 0, c->ranks, at->key, err));
+    pl_status st = take_signs(c, gate, deadline, err);
+    pl_gate_close(gate);
+    return st;
+}
+
+// Returns whether rank 0 is what listens there, and no other program.
+static bool greet(pl_comm *c, place_of_signs *at, const pl_net_address *a) {
     const mpi *m = c->link;
-    hello      own = {.run = at->run, .rank = (uint64_t)c->rank}, back = {0};
+    pl_claim   own;
+    uint8_t    key[PL_COMM_KEY];
     int        fd;
     if (pl_net_connect(&fd, a, pl_now() + TRY, NULL) != PL_OK) return false;
-    if (pl_net_send(fd, &own, sizeof own, pl_now() + TRY, NULL) == PL_OK &&
-        pl_net_take(fd, &back, sizeof back, pl_now() + CONNECT, NULL) == PL_OK && back.run == own.run) {
+    pl_claim_make(&own, PL_FOR_SIGNS, c->rank, c->ranks, NULL);
+    if (pl_gate_pass(fd, &own, 0, pl_gate_given_key, at->key, key, pl_now() + TRY, NULL) == PL_OK) {
         pl_signs_connect(m->signs, 0, fd);
         return true;
     }
@@ -347,7 +352,7 @@ static pl_status connect_signs(pl_comm *c, const pl_comm_place *place, pl_err *e
     pl_status st = fits(MPI_Ibcast(&at, sizeof at, MPI_BYTE, 0, m->comm, &q), "where signs go", err);
     if (st == PL_OK) st = await(&q, "where signs go", deadline, err);
     if (st == PL_OK)
-        st = c->rank == 0 ? take_signs(c, &at, listener, deadline, err) : give_signs(c, &at, address, deadline, err);
+        st = c->rank == 0 ? hear_signs(c, &at, listener, deadline, err) : give_signs(c, &at, address, deadline, err);
     if (listener >= 0) close(listener);
     PL_TRY(st);
     PL_TRY(fits(MPI_Ibarrier(m->comm, &q), "beginning", err)); // nobody is silent yet who waits for the last to connect

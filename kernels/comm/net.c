@@ -2,6 +2,7 @@
 #include "kernels/comm/net.h"
 
 #include "kernels/base/clock.h"
+#include "kernels/base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +20,7 @@
 
 enum { BACKLOG = 1024, AGAIN = 100 }; // milliseconds between two tries to connect
 
-static int milliseconds(double deadline) {
+int pl_net_milliseconds(double deadline) {
     double left = (deadline - pl_now()) * 1e3;
     return left <= 0 ? 0 : left > 1e6 ? 1000000 : (int)left + 1;
 }
@@ -66,8 +67,27 @@ bool pl_net_is_loopback(const pl_net_address *a) {
     return IN6_IS_ADDR_LOOPBACK(six) || (IN6_IS_ADDR_V4MAPPED(six) && six->s6_addr[12] == 127);
 }
 
-// All of this machine's addresses.
-static void widen(pl_net_address *a) {
+bool pl_net_is_any(const pl_net_address *a) {
+    const void *at = &a->at;
+    if (a->at.ss_family != AF_INET6) return ((const struct sockaddr_in *)at)->sin_addr.s_addr == htonl(INADDR_ANY);
+    return IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)at)->sin6_addr);
+}
+
+bool pl_net_valid(const pl_net_address *a) {
+    return (a->at.ss_family == AF_INET && a->bytes == sizeof(struct sockaddr_in)) ||
+           (a->at.ss_family == AF_INET6 && a->bytes == sizeof(struct sockaddr_in6));
+}
+
+bool pl_net_same_host(const pl_net_address *a, const pl_net_address *b) {
+    const void *x = &a->at, *y = &b->at;
+    if (a->at.ss_family != b->at.ss_family) return false;
+    if (a->at.ss_family == AF_INET6)
+        return IN6_ARE_ADDR_EQUAL(&((const struct sockaddr_in6 *)x)->sin6_addr,
+                                  &((const struct sockaddr_in6 *)y)->sin6_addr);
+    return ((const struct sockaddr_in *)x)->sin_addr.s_addr == ((const struct sockaddr_in *)y)->sin_addr.s_addr;
+}
+
+void pl_net_widen(pl_net_address *a) {
     int port = pl_net_port(a);
     a->at = (struct sockaddr_storage){.ss_family = a->at.ss_family};
     pl_net_set_port(a, port);
@@ -86,7 +106,7 @@ pl_status pl_net_find(pl_net_address *a, const char *text, bool listens, pl_err 
     memcpy(&a->at, found->ai_addr, found->ai_addrlen);
     a->bytes = found->ai_addrlen;
     freeaddrinfo(found);
-    if (listens && named && strcmp(host, "localhost") != 0) widen(a);
+    if (listens && named && strcmp(host, "localhost") != 0) pl_net_widen(a);
     return PL_OK;
 }
 
@@ -133,6 +153,12 @@ static void settle(int fd) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); // a meeting waits for its last byte
 }
 
+static void say_widened(const pl_net_address *a) {
+    char text[80];
+    pl_net_text(a, text, sizeof text);
+    pl_log("ranks: %s is no address of this host: listening at all that it has", text);
+}
+
 pl_status pl_net_listen(int *fd, pl_net_address *a, pl_err *err) {
     int   on = 1;
     void *at = &a->at;
@@ -141,7 +167,8 @@ pl_status pl_net_listen(int *fd, pl_net_address *a, pl_err *err) {
     setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     bool bound = bind(*fd, at, a->bytes) == 0;
     if (!bound && errno == EADDRNOTAVAIL) { // a service's address, behind which this machine stands
-        widen(a);
+        say_widened(a);
+        pl_net_widen(a);
         bound = bind(*fd, at, a->bytes) == 0;
     }
     if (bound && listen(*fd, BACKLOG) == 0 && getsockname(*fd, at, &a->bytes) == 0) return PL_OK;
@@ -163,22 +190,18 @@ pl_status pl_net_listen_anywhere(int *fd, int *port, pl_err *err) {
     return PL_OK;
 }
 
-pl_status pl_net_accept(int *fd, pl_net_address *from, int listener, double deadline, pl_err *err) {
-    *fd = -1;
-    do {
-        struct pollfd p = {.fd = listener, .events = POLLIN};
-        if (poll(&p, 1, milliseconds(deadline)) <= 0) continue;
-        from->bytes = sizeof from->at;
-        *fd = accept4(listener, (void *)&from->at, &from->bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (*fd >= 0) {
-            settle(*fd);
-            return PL_OK;
-        }
-        // Who came has gone again, or another signal: the next one. The rest does not mend itself.
-        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-            return pl_fail_errno(err, "ranks: a connection");
-    } while (pl_now() < deadline);
-    return PL_OK;
+pl_status pl_net_accept(int *fd, pl_net_address *from, int listener, pl_err *err) {
+    from->bytes = sizeof from->at;
+    *fd = accept4(listener, (void *)&from->at, &from->bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (*fd >= 0) settle(*fd);
+    // Other errors are of a connection that has gone again.
+    bool lacks = *fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS);
+    return lacks ? pl_fail_errno(err, "ranks: a connection") : PL_OK;
+}
+
+pl_status pl_net_near(pl_net_address *a, int fd, pl_err *err) {
+    a->bytes = sizeof a->at;
+    return getsockname(fd, (void *)&a->at, &a->bytes) == 0 ? PL_OK : pl_fail_errno(err, "ranks: a connection");
 }
 
 // Whether a connection that was begun is there.
@@ -187,7 +210,7 @@ static bool has_come(int fd, double deadline) {
     socklen_t     n = sizeof why;
     struct pollfd p = {.fd = fd, .events = POLLOUT};
     int           r;
-    while ((r = poll(&p, 1, milliseconds(deadline))) < 0 && errno == EINTR)
+    while ((r = poll(&p, 1, pl_net_milliseconds(deadline))) < 0 && errno == EINTR)
         ;
     if (r == 0) errno = ETIMEDOUT;
     if (r <= 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &n) != 0) return false;
@@ -223,7 +246,7 @@ bool pl_net_is_open(int fd) {
 
 static pl_status await(int fd, short event, double deadline, pl_err *err) {
     struct pollfd p = {.fd = fd, .events = event};
-    if (poll(&p, 1, milliseconds(deadline)) > 0 || pl_now() < deadline) return PL_OK;
+    if (poll(&p, 1, pl_net_milliseconds(deadline)) > 0 || pl_now() < deadline) return PL_OK;
     return pl_fail(err, PL_E_IO, "no answer in time");
 }
 

@@ -1,10 +1,17 @@
 // Ranks over TCP: processes that something else started, on one machine or many.
 //
 // Two nets. Pieces and words go between each two ranks; beside them a star around rank 0 carries signs of life
-// (kernels/comm/signs.h).
+// (kernels/comm/signs.h). Every connection begins with the handshake of kernels/comm/handshake.h. Then, on those of the
+// star:
+//
+//   rank 0 to all   answer      once all are here, or where one contradicts: the status; where to listen
+//   all to rank 0   port        that this rank listens at
+//   rank 0 to all   answer, table      where each rank is found
 #define _GNU_SOURCE 1
 #include "kernels/base/arena.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/log.h"
+#include "kernels/comm/handshake.h"
 #include "kernels/comm/impl.h"
 #include "kernels/comm/net.h"
 #include "kernels/comm/signs.h"
@@ -13,26 +20,25 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { MAGIC = 0x706c6331, IDENTITY = 256, WHY = sizeof(((pl_err *)NULL)->msg) };
-enum { FOR_SIGNS, FOR_DATA }; // what a connection is for
+enum { MAGIC = 0x706c6332, WHY = sizeof(((pl_err *)NULL)->msg) };
 
-// Seconds: for a stranger's first words, for a last word to who is refused; of waiting between looks for a failure.
-static const double STRANGER = 5, LAST = 2, LOOK = 2;
+// Seconds: of waiting between looks for a failure; for one try of the handshake; between two tries; for rank 0's answer
+// beyond this rank's own patience, as rank 0 may have begun to wait later and names the missing ones; for the rest
+// once all ranks are here.
+static const double LOOK = 2, TRY = 5, PAUSE = 0.1, LATER = 15, CONNECT = 30;
 
-typedef struct hello {
-    uint32_t magic, kind, rank, ranks, port;
-    char     host[PL_HOST_BYTES], identity[IDENTITY];
-} hello;
-
-typedef struct answer { // rank 0's to a hello, once all are here; `ranks` entries follow where all is well
-    uint32_t magic, status;
-    char     why[WHY];
+typedef struct answer {
+    uint32_t       magic, status;
+    char           why[WHY];
+    pl_net_address listen; // family 0: the address by which the rank reaches rank 0
 } answer;
 
 typedef struct entry {
     pl_net_address at;
+    uint32_t       home; // reaches rank 0 by a loopback address
     char           host[PL_HOST_BYTES];
 } entry;
 
@@ -52,6 +58,7 @@ typedef struct peer {
 typedef struct tcp {
     peer     *peer; // [ranks]
     pl_signs *signs;
+    uint8_t   key[PL_COMM_KEY]; // of the run
 } tcp;
 
 // ---- failures
@@ -143,36 +150,22 @@ static pl_status swap(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) 
     }
 }
 
-// ---- coming together
+// ---- coming together: rank 0
 
-static hello introduce(const pl_comm *c, const pl_comm_place *place, int kind, int port) {
-    hello h = {.magic = MAGIC,
-               .kind = (uint32_t)kind,
-               .rank = (uint32_t)c->rank,
-               .ranks = (uint32_t)c->ranks,
-               .port = (uint32_t)port};
-    pl_signs_own_host(h.host);
-    snprintf(h.identity, sizeof h.identity, "%s", place->identity ? place->identity : "");
-    return h;
+// The deadline for what is left once all ranks are here, when only packets are on their way: the rest of the patience,
+// within bounds.
+static double end_by(double deadline) {
+    double left = deadline - pl_now();
+    return pl_now() + (left < TRY ? TRY : left > CONNECT ? CONNECT : left);
 }
 
-// The next process that speaks as ranks do; *fd -1: none before the deadline. Others are let go.
-static pl_status next_hello(int *fd, hello *h, pl_net_address *from, int listener, double deadline, pl_err *err) {
-    for (;;) {
-        PL_TRY(pl_net_accept(fd, from, listener, deadline, err));
-        if (*fd < 0) return PL_OK;
-        double until = pl_now() + STRANGER;
-        if (pl_net_take(*fd, h, sizeof *h, until, NULL) == PL_OK && h->magic == MAGIC && h->kind <= FOR_DATA) {
-            h->host[PL_HOST_BYTES - 1] = h->identity[IDENTITY - 1] = 0;
-            return PL_OK;
-        }
-        close(*fd);
-        *fd = -1;
-    }
-}
+// A rank's place as rank 0 sees it: the ends of its connection for signs of life.
+typedef struct seen {
+    pl_net_address far, near;
+} seen;
 
-// What rank 0 has against a rank that came.
-static pl_status judge_hello(const pl_comm *c, const hello *h, const hello *own, pl_err *err) {
+// Returns what rank 0 has against a rank that came.
+static pl_status judge_claim(const pl_comm *c, const pl_claim *h, const pl_claim *own, pl_err *err) {
     const tcp *t = c->link;
     if (h->ranks != own->ranks)
         return pl_fail(err, PL_E_USAGE, "ranks: the one of %s was started as %u of %u, rank 0 as one of %u", h->host,
@@ -197,24 +190,23 @@ static pl_status say_missing(const pl_comm *c, const char *address, double patie
                    patience);
 }
 
-// Rank 0's answer to all that have come.
-static pl_status answer_all(const pl_comm *c, const entry *table, pl_status st, const pl_err *why, double deadline,
-                            pl_err *err) {
-    const tcp *t = c->link;
-    answer     a = {.magic = MAGIC, .status = (uint32_t)st};
-    if (st != PL_OK && why) snprintf(a.why, sizeof a.why, "%s", why->msg);
-    for (int r = 1; r < c->ranks; r++) {
-        int to = pl_signs_connection(t->signs, r);
-        if (to < 0) continue;
-        pl_status sent = pl_net_send(to, &a, sizeof a, deadline, st == PL_OK ? err : NULL);
-        if (sent == PL_OK && st == PL_OK)
-            sent = pl_net_send(to, table, (size_t)c->ranks * sizeof *table, deadline, err);
-        if (st == PL_OK && sent != PL_OK) return pl_fail_at(err, sent, "ranks: number %d", r);
-    }
-    return PL_OK;
+static answer make_answer(pl_status st, const pl_err *why) {
+    answer a = {.magic = MAGIC, .status = (uint32_t)st};
+    if (st != PL_OK) snprintf(a.why, sizeof a.why, "%s", why->msg);
+    return a;
 }
 
-// Forgets those that came and have ended: another process may come in their place. How many ranks are here.
+// Sends a failure to all that have come.
+static void refuse_all(const pl_comm *c, pl_status st, const pl_err *why) {
+    const tcp *t = c->link;
+    answer     a = make_answer(st, why);
+    double     until = pl_now() + LOOK;
+    for (int r = 1; r < c->ranks; r++)
+        if (pl_signs_connection(t->signs, r) >= 0)
+            pl_net_send(pl_signs_connection(t->signs, r), &a, sizeof a, until, NULL);
+}
+
+// Forgets those that came and have ended: another process may come in their place. Returns how many ranks are here.
 static int drop_ended(const pl_comm *c) {
     const tcp *t = c->link;
     int        here = 1;
@@ -230,39 +222,156 @@ static int drop_ended(const pl_comm *c) {
     return here;
 }
 
-// Rank 0: all come.
-static pl_status gather(pl_comm *c, const pl_comm_place *place, entry *table, int listener, double deadline,
+// Waits until all ranks have come. One that contradicts ends it, and hears why.
+static pl_status gather(pl_comm *c, const pl_comm_place *place, pl_gate *gate, seen *all, double deadline,
                         double patience, pl_err *err) {
-    tcp      *t = c->link;
-    hello     own = introduce(c, place, FOR_SIGNS, 0);
-    pl_err    why = {0};
-    pl_status st = PL_OK;
-    while (st == PL_OK && drop_ended(c) < c->ranks) {
-        hello          h;
+    tcp     *t = c->link;
+    pl_claim own, h;
+    pl_claim_make(&own, PL_FOR_SIGNS, 0, c->ranks, place->identity);
+    while (drop_ended(c) < c->ranks) {
         pl_net_address from;
         int            fd;
-        st = next_hello(&fd, &h, &from, listener, deadline, &why);
-        drop_ended(c); // while this one was awaited
-        if (st == PL_OK && fd < 0) st = say_missing(c, place->address, patience, &why);
-        if (st != PL_OK) break;
-        st = h.kind == FOR_SIGNS ? judge_hello(c, &h, &own, &why)
-                                 : pl_fail(&why, PL_E_IO, "ranks: %s is of another run", h.host);
-        if (st != PL_OK) { // who is refused hears why
-            answer a = {.magic = MAGIC, .status = (uint32_t)st};
-            snprintf(a.why, sizeof a.why, "%s", why.msg);
-            pl_net_send(fd, &a, sizeof a, pl_now() + LAST, NULL);
+        PL_TRY(pl_gate_next(gate, &fd, &h, &from, -1, deadline, err));
+        drop_ended(c); // in the meantime
+        if (fd < 0) return say_missing(c, place->address, patience, err);
+        if (h.kind != PL_FOR_SIGNS) { // of an earlier run with the same secret
             close(fd);
-            break;
+            continue;
+        }
+        pl_status st = judge_claim(c, &h, &own, err);
+        if (st == PL_OK) st = pl_net_near(&all[h.rank].near, fd, err);
+        if (st != PL_OK) {
+            answer a = make_answer(st, err);
+            pl_net_send(fd, &a, sizeof a, pl_now() + LOOK, NULL);
+            close(fd);
+            return st;
         }
         pl_signs_connect(t->signs, (int)h.rank, fd);
         pl_signs_set_host(t->signs, (int)h.rank, h.host);
-        table[h.rank].at = from;
-        pl_net_set_port(&table[h.rank].at, (int)h.port);
-        memcpy(table[h.rank].host, h.host, PL_HOST_BYTES);
+        all[h.rank].far = from;
     }
-    memcpy(table[0].host, own.host, PL_HOST_BYTES);
-    pl_status sent = answer_all(c, table, st, &why, pl_now() + 10, err);
-    return st == PL_OK ? sent : pl_fail(err, st, "%s", why.msg);
+    return PL_OK;
+}
+
+// Sets the address at which ranks of rank 0's own host listen that reach it by loopback: there, or where ranks of other
+// hosts take part the one by which those reach rank 0, or all where there are several. False: there.
+static bool choose_home(const pl_comm *c, const seen *all, pl_net_address *home) {
+    bool any = false, several = false;
+    for (int r = 1; r < c->ranks; r++) {
+        if (pl_net_is_loopback(&all[r].far)) continue;
+        several = several || (any && !pl_net_same_host(home, &all[r].near));
+        if (!any) *home = all[r].near;
+        any = true;
+    }
+    if (several) pl_net_widen(home);
+    return any;
+}
+
+// Each rank's place: it listens where rank 0 says, and answers with its port.
+static pl_status place_ranks(const pl_comm *c, const seen *all, entry *table, double deadline, pl_err *err) {
+    const tcp     *t = c->link;
+    pl_net_address home;
+    bool           others = choose_home(c, all, &home);
+    for (int r = 1; r < c->ranks; r++) {
+        answer a = make_answer(PL_OK, NULL);
+        table[r] = (entry){.at = all[r].far, .home = pl_net_is_loopback(&all[r].far)};
+        if (others && table[r].home) a.listen = home;
+        if (others && table[r].home && !pl_net_is_any(&home)) table[r].at = home;
+        pl_status st = pl_net_send(pl_signs_connection(t->signs, r), &a, sizeof a, deadline, err);
+        if (st != PL_OK) return pl_fail_at(err, st, "ranks: number %d", r);
+    }
+    for (int r = 1; r < c->ranks; r++) {
+        uint32_t  port;
+        pl_status st = pl_net_take(pl_signs_connection(t->signs, r), &port, sizeof port, deadline, err);
+        if (st == PL_OK && (port < 1 || port > 65535)) st = pl_fail(err, PL_E_IO, "listens at no port (%u)", port);
+        if (st != PL_OK) return pl_fail_at(err, st, "ranks: number %d of %s", r, pl_signs_host(t->signs, r));
+        pl_net_set_port(&table[r].at, (int)port);
+    }
+    for (int r = 0; r < c->ranks; r++)
+        memcpy(table[r].host, pl_signs_host(t->signs, r), PL_HOST_BYTES);
+    return PL_OK;
+}
+
+static pl_status send_table(const pl_comm *c, const entry *table, double deadline, pl_err *err) {
+    const tcp *t = c->link;
+    answer     a = make_answer(PL_OK, NULL);
+    for (int r = 1; r < c->ranks; r++) {
+        int       to = pl_signs_connection(t->signs, r);
+        pl_status st = pl_net_send(to, &a, sizeof a, deadline, err);
+        if (st == PL_OK) st = pl_net_send(to, table, (size_t)c->ranks * sizeof *table, deadline, err);
+        if (st != PL_OK) return pl_fail_at(err, st, "ranks: number %d", r);
+    }
+    return PL_OK;
+}
+
+// Rank 0's part until all know where all are. Where it fails all that have come hear why.
+static pl_status call_all(pl_comm *c, const pl_comm_place *place, pl_gate *gate, entry *table, double deadline,
+                          double patience, pl_err *err) {
+    pl_err why = {0};
+    seen  *all = pl_calloc((size_t)c->ranks, sizeof *all);
+    if (!all) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
+    pl_status st = gather(c, place, gate, all, deadline, patience, &why);
+    deadline = end_by(deadline);
+    if (st == PL_OK) st = place_ranks(c, all, table, deadline, &why);
+    if (st == PL_OK) st = send_table(c, table, deadline, &why);
+    pl_free(all);
+    if (st != PL_OK) refuse_all(c, st, &why);
+    return st == PL_OK ? PL_OK : pl_fail(err, st, "%s", why.msg);
+}
+
+// ---- coming together: the others
+
+static pl_status pass_gate(int fd, const pl_net_address *at, const pl_claim *own, int to, pl_comm_find_key find_key,
+                           void *arg, uint8_t *key, double deadline, pl_err *err) {
+    char      text[80];
+    double    until = pl_now() + TRY < deadline ? pl_now() + TRY : deadline;
+    pl_status st = pl_gate_pass(fd, own, to, find_key, arg, key, until, err);
+    pl_net_text(at, text, sizeof text);
+    return st == PL_E_IO ? pl_fail_at(err, st, "%s", text) : st;
+}
+
+// Connects to a rank and passes its gate; tries again until the deadline or, where `watched`, a failure that signs
+// tell. A last try that the deadline cuts short fails as the one before it did.
+static pl_status reach(pl_comm *c, int *fd, const pl_net_address *at, const pl_claim *own, int to,
+                       pl_comm_find_key find_key, void *arg, bool watched, double deadline, pl_err *err) {
+    tcp   *t = c->link;
+    pl_err before = {0};
+    for (;;) {
+        double    until = pl_now() + LOOK < deadline ? pl_now() + LOOK : deadline;
+        pl_err    why = {0};
+        bool      met = false;
+        pl_status st = pl_net_connect(fd, at, until, &why);
+        if (st == PL_OK) {
+            met = true;
+            st = pass_gate(*fd, at, own, to, find_key, arg, t->key, deadline, &why);
+            if (st == PL_OK) return PL_OK;
+            close(*fd);
+            *fd = -1;
+        }
+        if (st != PL_E_IO || pl_now() >= deadline)
+            return pl_fail(err, st, "%s", met && before.status != PL_OK ? before.msg : why.msg);
+        if (met && !watched && before.status == PL_OK) pl_log("ranks: %s; trying again", why.msg);
+        if (met) before = why;
+        if (watched) PL_TRY(check(c, err));
+        nanosleep(&(struct timespec){.tv_nsec = (long)(PAUSE * 1e9)}, NULL);
+    }
+}
+
+static pl_status take_answer(int fd, answer *a, double deadline, pl_err *err) {
+    PL_TRY(pl_net_take(fd, a, sizeof *a, deadline, err));
+    a->why[WHY - 1] = 0;
+    if (a->status != PL_OK && !a->why[0]) snprintf(a->why, sizeof a->why, "ranks: number 0 says no reason");
+    if (a->magic != MAGIC) return pl_fail(err, PL_E_IO, "answers as no rank 0 does");
+    return PL_OK;
+}
+
+// Sets where this rank listens, port 0.
+static pl_status choose_listen(pl_net_address *own, const answer *a, int fd, pl_err *err) {
+    PL_TRY(pl_net_near(own, fd, err));
+    if (a->listen.at.ss_family != AF_UNSPEC) *own = a->listen;
+    if (!pl_net_valid(own)) return pl_fail(err, PL_E_IO, "says no address to listen at");
+    pl_net_set_port(own, 0);
+    return PL_OK;
 }
 
 // The same port at another address.
@@ -272,101 +381,130 @@ static void reach_by(pl_net_address *a, const pl_net_address *by) {
     pl_net_set_port(a, port);
 }
 
-// The others: to rank 0, and what it says of all.
-static pl_status report(pl_comm *c, const pl_comm_place *place, entry *table, const pl_net_address *first, int port,
-                        double deadline, pl_err *err) {
-    tcp   *t = c->link;
-    hello  own = introduce(c, place, FOR_SIGNS, port);
-    answer a;
-    int    fd;
-    PL_TRY(pl_net_connect(&fd, first, deadline, err));
-    pl_signs_connect(t->signs, 0, fd);
-    pl_status st = pl_net_send(fd, &own, sizeof own, deadline, err);
-    if (st == PL_OK) st = pl_net_take(fd, &a, sizeof a, deadline + 15, err); // it names who is missing
-    if (st == PL_OK && a.magic != MAGIC) st = pl_fail(err, PL_E_IO, "what answers there is no rank 0");
-    if (st == PL_OK && a.status != PL_OK) {
-        a.why[WHY - 1] = 0;
-        return pl_fail(err, a.status <= PL_E_INTERNAL ? (pl_status)a.status : PL_E_IO, "%s", a.why);
-    }
-    if (st == PL_OK) st = pl_net_take(fd, table, (size_t)c->ranks * sizeof *table, deadline + 15, err);
-    if (st != PL_OK) return pl_fail_at(err, st, "ranks: number 0 at %s", place->address);
+// Takes the table. A rank of rank 0's host is where rank 0 is, to a rank of another one.
+static pl_status take_table(pl_comm *c, int fd, entry *table, const pl_net_address *first, double deadline,
+                            pl_err *err) {
+    tcp           *t = c->link;
+    pl_net_address near;
+    PL_TRY(pl_net_near(&near, fd, err));
+    PL_TRY(pl_net_take(fd, table, (size_t)c->ranks * sizeof *table, deadline, err));
     table[0].at = *first;
     for (int r = 0; r < c->ranks; r++) {
-        bool home = r > 0 && pl_net_is_loopback(&table[r].at); // it is of rank 0's host, and was seen from there
-        if (home) reach_by(&table[r].at, first);
         table[r].host[PL_HOST_BYTES - 1] = 0;
+        if (!pl_net_valid(&table[r].at)) return pl_fail(err, PL_E_IO, "says no address of number %d", r);
+        if (table[r].home && !pl_net_is_loopback(&near)) reach_by(&table[r].at, first);
         pl_signs_set_host(t->signs, r, table[r].host);
     }
     return PL_OK;
 }
 
-// One of those below, unless somebody fails meanwhile.
-static pl_status connect_one(pl_comm *c, int *fd, const pl_net_address *at, double deadline, pl_err *err) {
-    for (;;) {
-        double    until = pl_now() + LOOK < deadline ? pl_now() + LOOK : deadline;
-        pl_status st = pl_net_connect(fd, at, until, err);
-        if (st == PL_OK || until >= deadline || pl_now() < until) return st;
-        PL_TRY(check(c, err));
-    }
+// A rank's part from its first connection until it knows where all are, or rank 0 says a failure: *a. *listener: where
+// it listens.
+static pl_status learn_places(pl_comm *c, int fd, answer *a, entry *table, const pl_net_address *first, int *listener,
+                              double deadline, pl_err *err) {
+    pl_net_address own;
+    PL_TRY(take_answer(fd, a, deadline + LATER, err));
+    if (a->status != PL_OK) return PL_OK;
+    PL_TRY(choose_listen(&own, a, fd, err));
+    PL_TRY(pl_net_listen(listener, &own, err));
+    uint32_t port = (uint32_t)pl_net_port(&own);
+    deadline = pl_now() + CONNECT + LOOK; // rank 0 knows why it takes longer
+    PL_TRY(pl_net_send(fd, &port, sizeof port, deadline, err));
+    PL_TRY(take_answer(fd, a, deadline, err));
+    return a->status == PL_OK ? take_table(c, fd, table, first, deadline, err) : PL_OK;
 }
 
-// Each with each: to those below, from those above.
-static pl_status connect_all(pl_comm *c, const pl_comm_place *place, const entry *table, int listener, double deadline,
-                             pl_err *err) {
-    tcp  *t = c->link;
-    hello own = introduce(c, place, FOR_DATA, 0);
+static pl_status report(pl_comm *c, const pl_comm_place *place, entry *table, const pl_net_address *first,
+                        int *listener, double deadline, pl_err *err) {
+    tcp     *t = c->link;
+    pl_claim own;
+    answer   a;
+    int      fd;
+    pl_claim_make(&own, PL_FOR_SIGNS, c->rank, c->ranks, place->identity);
+    PL_TRY(reach(c, &fd, first, &own, 0, place->find_key, place->key_arg, false, deadline, err));
+    pl_signs_connect(t->signs, 0, fd);
+    pl_status st = learn_places(c, fd, &a, table, first, listener, deadline, err);
+    if (st != PL_OK) return pl_fail_at(err, st, "ranks: number 0 at %s", place->address);
+    if (a.status == PL_OK) return PL_OK;
+    return pl_fail(err, a.status <= PL_E_INTERNAL ? (pl_status)a.status : PL_E_IO, "%s", a.why);
+}
+
+// ---- each with each
+
+static pl_status connect_down(pl_comm *c, const pl_claim *own, const entry *table, double deadline, pl_err *err) {
+    tcp *t = c->link;
     for (int r = 0; r < c->rank; r++) {
-        pl_status st = connect_one(c, &t->peer[r].data, &table[r].at, deadline, err);
-        if (st == PL_OK) st = pl_net_send(t->peer[r].data, &own, sizeof own, deadline, err);
+        pl_status st = reach(c, &t->peer[r].data, &table[r].at, own, r, pl_gate_given_key, t->key, true, deadline, err);
         if (st != PL_OK && c->broken) return st;
         if (st != PL_OK) return pl_fail_at(err, st, "ranks: number %d of %s", r, table[r].host);
-    }
-    deadline += 2 * LOOK; // who connects in vain knows why, and tells it first
-    for (int left = c->ranks - c->rank - 1; left > 0;) {
-        hello          h;
-        pl_net_address from;
-        int            fd;
-        PL_TRY(check(c, err));
-        PL_TRY(next_hello(&fd, &h, &from, listener, pl_now() + LOOK, err));
-        if (fd < 0 && pl_now() < deadline) continue;
-        if (fd < 0) return pl_fail(err, PL_E_IO, "ranks: %d of %d did not connect in time", left, c->ranks);
-        bool known = h.kind == FOR_DATA && h.ranks == own.ranks && (int)h.rank > c->rank && h.rank < h.ranks;
-        if (!known || t->peer[h.rank].data >= 0 || strcmp(h.identity, own.identity) != 0) {
-            close(fd); // of another run
-            continue;
-        }
-        t->peer[h.rank].data = fd;
-        left--;
     }
     return PL_OK;
 }
 
-static pl_status come_together(pl_comm *c, const pl_comm_place *place, pl_err *err) {
-    double         patience = place->patience > 0 ? place->patience : PL_COMM_PATIENCE;
-    double         deadline = pl_now() + patience;
-    int            listener = -1;
-    pl_net_address first, own;
-    entry         *table = pl_calloc((size_t)c->ranks, sizeof *table);
-    if (!table) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
-    pl_status st = pl_net_find(&first, place->address, c->rank == 0, err);
-    if (st == PL_OK) {
-        own = first;
-        if (c->rank > 0) { // anywhere
-            own.at = (struct sockaddr_storage){.ss_family = first.at.ss_family};
-            pl_net_set_port(&own, 0);
+static pl_status connect_up(pl_comm *c, const pl_claim *own, pl_gate *gate, double deadline, pl_err *err) {
+    tcp *t = c->link;
+    for (int left = c->ranks - c->rank - 1; left > 0;) {
+        pl_claim       h;
+        pl_net_address from;
+        int            fd;
+        PL_TRY(check(c, err));
+        PL_TRY(pl_gate_next(gate, &fd, &h, &from, pl_signs_wake(t->signs), pl_now() + LOOK, err));
+        if (fd < 0 && pl_now() < deadline) continue;
+        if (fd < 0) return pl_fail(err, PL_E_IO, "ranks: %d of %d did not connect in time", left, c->ranks);
+        bool known = h.kind == PL_FOR_DATA && h.ranks == own->ranks && (int)h.rank > c->rank && h.rank < h.ranks &&
+                     strcmp(h.identity, own->identity) == 0;
+        int before = known ? t->peer[h.rank].data : -1;
+        if (!known || (before >= 0 && pl_net_is_open(before))) {
+            close(fd); // of another run
+            continue;
         }
-        st = pl_net_listen(&listener, &own, err);
+        if (before >= 0) close(before); // which the rank has given up meanwhile
+        if (before < 0) left--;
+        t->peer[h.rank].data = fd;
     }
-    if (st == PL_OK)
-        st = c->rank == 0 ? gather(c, place, table, listener, deadline, patience, err)
-                          : report(c, place, table, &first, pl_net_port(&own), deadline, err);
+    return PL_OK;
+}
+
+// To those below, from those above.
+static pl_status connect_all(pl_comm *c, const pl_comm_place *place, const entry *table, pl_gate *gate, double deadline,
+                             pl_err *err) {
+    pl_claim own;
+    pl_claim_make(&own, PL_FOR_DATA, c->rank, c->ranks, place->identity);
+    PL_TRY(connect_down(c, &own, table, deadline, err));
+    return connect_up(c, &own, gate, deadline + 2 * LOOK, err); // who connects in vain knows why, and says it first
+}
+
+static pl_status meet_first(pl_comm *c, const pl_comm_place *place, entry *table, int *listener, pl_gate **gate,
+                            double deadline, double patience, pl_err *err) {
+    tcp           *t = c->link;
+    pl_net_address first;
+    PL_TRY(pl_net_find(&first, place->address, c->rank == 0, err));
+    if (c->rank == 0) {
+        PL_TRY(pl_net_listen(listener, &first, err));
+        PL_TRY(place->find_key(place->key_arg, t->key, err));
+        PL_TRY(pl_gate_open(gate, *listener, 0, c->ranks, t->key, err));
+        return call_all(c, place, *gate, table, deadline, patience, err);
+    }
+    PL_TRY(report(c, place, table, &first, listener, deadline, err));
+    return pl_gate_open(gate, *listener, c->rank, c->ranks, t->key, err);
+}
+
+static pl_status come_together(pl_comm *c, const pl_comm_place *place, pl_err *err) {
+    double   patience = place->patience > 0 ? place->patience : PL_COMM_PATIENCE;
+    double   deadline = pl_now() + patience;
+    int      listener = -1;
+    pl_gate *gate = NULL;
+    entry   *table = pl_calloc((size_t)c->ranks, sizeof *table);
+    if (!table) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
+    pl_status st = meet_first(c, place, table, &listener, &gate, deadline, patience, err);
     if (st == PL_OK) st = pl_signs_start(((tcp *)c->link)->signs, err);
     if (st == PL_OK) {
         pl_err why = {0};
-        st = connect_all(c, place, table, listener, pl_now() + patience, &why);
+        st = connect_all(c, place, table, gate, end_by(deadline), &why);
         if (st != PL_OK) fail(c, &why); // the others hear it instead of waiting
         if (st != PL_OK && err) *err = why;
     }
+    pl_gate_close(gate);
     if (listener >= 0) close(listener);
     pl_free(table);
     return st;

@@ -20,6 +20,11 @@ void pl_backend_cuda_attention(char *out, size_t room) {
     snprintf(out, room, "not built in");
 }
 
+pl_status pl_backend_cuda_try(const char *name, pl_err *err) {
+    (void)name;
+    return pl_fail(err, PL_E_UNSUPPORTED, "no CUDA: this build has no CUDA backend");
+}
+
 void pl_backend_cuda_pin(bool on) {
     (void)on;
 }

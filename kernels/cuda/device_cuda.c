@@ -4,6 +4,7 @@
 #include "kernels/cuda/lib/cudnn_attention.h"
 #include "kernels/cuda/record.h"
 #include "kernels/cuda/table.h"
+#include "kernels/cuda/timeline.h"
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -224,7 +225,9 @@ fail:
 }
 
 bool PL_CUDA(enter)(pl_ctx *ctx) {
-    return fits(ctx, cudaSetDevice(gpu_of(ctx)->number), "device");
+    if (!fits(ctx, cudaSetDevice(gpu_of(ctx)->number), "device")) return false;
+    pl_timeline_before(ctx);
+    return true;
 }
 
 // Of a call that waited, or may tell what came of others, so that what it says may be an op's (CUDA_LAUNCH_BLOCKING=1
@@ -247,6 +250,7 @@ static void wait_for(pl_ctx *ctx) {
     if (e == cudaSuccess)
         e = cudaMemcpyAsync(o->seen, o->state.fault, sizeof *o->seen, cudaMemcpyDeviceToHost, stream_of(ctx));
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
+    pl_timeline_settle(ctx, "a wait");
     if (!waited(ctx, e, "wait")) return;
     PL_CUDA(faults)(ctx, o->seen);
     if (memcmp(o->seen, &no_fault, sizeof no_fault) == 0) return;
@@ -293,7 +297,8 @@ static cudaError_t launch_on(const pl_ctx *ctx, const pl_cuda_launch *l) {
                             .dynamicSmemBytes = l->room,
                             .stream = l->aside ? o->aside : stream_of(ctx),
                             .attrs = &early};
-    c.numAttrs = l->early && !o->waits[l->aside] && o->early && PL_CUDA(records)(ctx);
+    bool               repeats = PL_CUDA(records)(ctx) || (PL_CUDA(trial) & PL_TRY_EARLY && !watched(ctx));
+    c.numAttrs = l->early && !o->waits[l->aside] && o->early && repeats;
     e = cudaLaunchKernelExC(&c, l->kernel, l->arg);
     if (e != cudaSuccess) return e; // what was last is still last
     o->waits[l->aside] = false;
@@ -315,10 +320,12 @@ void PL_CUDA(submit)(pl_ctx *ctx, const pl_cuda_launch *l) {
     if (e != cudaSuccess) cudaGetLastError(); // told here
     snprintf(doing, sizeof doing, "op %s", pl_cuda_state_of(ctx)->op);
     if (!fits(ctx, e, doing)) return;
+    pl_timeline_behind(ctx, l->kernel, NULL, 0);
     if (watched(ctx)) wait_for(ctx);
 }
 
 void PL_CUDA(queued)(pl_ctx *ctx) {
+    pl_timeline_behind(ctx, NULL, NULL, 0);
     if (watched(ctx)) wait_for(ctx);
 }
 
@@ -353,6 +360,7 @@ void *PL_CUDA(capture)(pl_ctx *ctx, const uint8_t *bytes, size_t n) {
 
 void PL_CUDA(replay)(pl_ctx *ctx, void *graph) {
     waited(ctx, cudaGraphLaunch((cudaGraphExec_t)graph, stream_of(ctx)), "graph");
+    pl_timeline_behind(ctx, NULL, "graph", 0);
 }
 
 void PL_CUDA(drop)(void *graph) {
@@ -416,8 +424,11 @@ static void upload(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
     if (!PL_CUDA(enter)(ctx)) return;
     pl_cuda_state_of(ctx)->rounded.of = NULL;
     PL_CUDA(record_flush)(ctx);
+    if (PL_CUDA(trial) & PL_TRY_NO_UPLOAD && bytes >= 1 << 20) return;
     cudaError_t e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_of(ctx));
+    pl_timeline_behind(ctx, NULL, "upload", (double)bytes);
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
+    pl_timeline_settle(ctx, "an upload");
     PL_CUDA(record_waited)(pl_cuda_state_of(ctx)->record);
     pl_cuda_state_of(ctx)->waits++;
     waited(ctx, e, "upload");
@@ -427,7 +438,9 @@ static void download(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
     if (!PL_CUDA(enter)(ctx)) return;
     PL_CUDA(record_flush)(ctx);
     cudaError_t e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_of(ctx));
+    pl_timeline_behind(ctx, NULL, "download", (double)bytes);
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
+    pl_timeline_settle(ctx, "a download");
     PL_CUDA(record_waited)(pl_cuda_state_of(ctx)->record);
     pl_cuda_state_of(ctx)->waits++;
     waited(ctx, e, "download");
@@ -446,6 +459,7 @@ static void copy(pl_ctx *ctx, void *to, const void *from, size_t bytes, size_t p
                                 stream_of(ctx));
         fits(ctx, e, "copy");
     }
+    pl_timeline_behind(ctx, NULL, "copy", 2 * (double)bytes * (double)n);
     if (watched(ctx)) wait_for(ctx);
 }
 
@@ -454,6 +468,7 @@ static void zero(pl_ctx *ctx, void *to, size_t bytes) {
     pl_cuda_state_of(ctx)->rounded.of = NULL;
     PL_CUDA(record_flush)(ctx);
     fits(ctx, cudaMemsetAsync(to, 0, bytes, stream_of(ctx)), "zero");
+    pl_timeline_behind(ctx, NULL, "zero", (double)bytes);
     if (watched(ctx)) wait_for(ctx);
 }
 
@@ -535,6 +550,18 @@ const pl_backend *pl_backend_cuda(int n, pl_err *err) {
     pl_status st = g->open ? PL_OK : open_gpu(g, n, err);
     pthread_mutex_unlock(&opening);
     return st == PL_OK ? &g->be : NULL;
+}
+
+pl_status pl_backend_cuda_try(const char *name, pl_err *err) {
+    static const char *const names[] = {"ids-device", "no-upload", "early"}; // in the order of the bits
+    PL_CUDA(trial) = 0;
+    if (!name || !*name) return PL_OK;
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) {
+            PL_CUDA(trial) = 1u << i;
+            return PL_OK;
+        }
+    return pl_fail(err, PL_E_USAGE, "--try %s: expected some of " PL_CUDA_TRIALS_SYNTAX, name);
 }
 
 void pl_backend_cuda_attention(char *out, size_t room) {

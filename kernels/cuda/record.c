@@ -250,10 +250,15 @@ void PL_CUDA(record_waited)(pl_record *r) {
 }
 
 const void *PL_CUDA(index)(pl_ctx *ctx, const void *p, size_t bytes) {
-    if (!p || !PL_CUDA(records)(ctx)) return p;
+    bool tried = PL_CUDA(trial) & PL_TRY_IDS && ctx->tape;
+    if (!p || !(PL_CUDA(records)(ctx) || tried)) return p;
     pl_record *r = pl_cuda_state_of(ctx)->record;
     void      *to = PL_CUDA(twin)(ctx, p, bytes);
     if (!to) return p;
+    if (tried) {
+        PL_CUDA(send)(ctx, &(pl_cuda_array){.from = p, .to = to, .bytes = bytes}, 1);
+        return to;
+    }
     for (int i = r->n_arrays - 1; i >= 0; i--) {
         const pl_cuda_array *a = &r->array[i];
         const uint8_t       *from = a->from;

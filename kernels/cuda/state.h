@@ -37,6 +37,12 @@ typedef struct pl_cuda_slices {
     int          rows, n;
 } pl_cuda_slices;
 
+// The product that a library's call computes (kernels/cuda/timeline.h).
+typedef struct pl_cuda_product {
+    int64_t M, N, K; // M 0: none
+    bool    add;
+} pl_cuda_product;
+
 typedef struct pl_cuda_state {
     void             *stream;
     int               sms;  // multiprocessors
@@ -47,6 +53,7 @@ typedef struct pl_cuda_state {
     const char       *op;      // the last one queued
     pl_cuda_rounded   rounded; // forgotten when anything else is queued that writes
     pl_cuda_slices    slices;  // added when anything else is queued or waited for
+    pl_cuda_product   product; // of the library's call that is being queued
     // Steps that repeat (record.h):
     struct pl_record *record;             // NULL: this device keeps no launches
     uint64_t          captured, replayed; // graphs, so far
@@ -57,6 +64,10 @@ typedef struct pl_cuda_state {
     bool              joining; // the next launch does
     size_t            forked;  // the frame's use when it began
 } pl_cuda_state;
+
+// Bits of pl_backend_cuda_try.
+enum { PL_TRY_IDS = 1, PL_TRY_NO_UPLOAD = 2, PL_TRY_EARLY = 4 };
+extern unsigned PL_CUDA(trial);
 
 static inline pl_cuda_state *pl_cuda_state_of(const pl_ctx *ctx) {
     return (pl_cuda_state *)ctx->state;

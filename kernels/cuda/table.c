@@ -3,6 +3,8 @@
 #include "kernels/cuda/table.h"
 #include "kernels/base/check.h"
 
+unsigned PL_CUDA(trial);
+
 typedef void declare_op(pl_ctx *ctx, const void *args);
 #define X_FWD(NAME, name) declare_op PL_CUDA(name##_fwd);
 #define X_BWD(NAME, name) declare_op PL_CUDA(name##_bwd);

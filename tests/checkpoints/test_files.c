@@ -99,7 +99,7 @@ static void test_read(void **state) {
     assert_ok(pl_file_read(at("empty"), &data, &n, 4, &err));
     assert_int_equal(n, 0);
     pl_free(data);
-    // A pipe does not say how long it is.
+    // A pipe does not say how long it is, and is read only where one is meant.
     enum { LONG = 50000 };
     int fd[2];
     assert_int_equal(pipe(fd), 0);
@@ -108,7 +108,8 @@ static void test_read(void **state) {
     assert_int_equal(write(fd[1], big, LONG), LONG);
     close(fd[1]);
     snprintf(name, sizeof name, "/dev/fd/%d", fd[0]);
-    assert_ok(pl_file_read(name, &data, &n, 1 << 20, &err));
+    assert_says(pl_file_read(name, &data, &n, 1 << 20, &err), PL_E_INPUT, &err, "not a regular file");
+    assert_ok(pl_stream_read(name, &data, &n, 1 << 20, &err));
     assert_int_equal(n, LONG);
     assert_memory_equal(data, big, LONG);
     pl_free(data);
@@ -146,6 +147,12 @@ static void test_map(void **state) {
     assert_says(pl_map_open(&m, scratch, &err), PL_E_INPUT, &err, "not a regular file");
     assert_int_equal(mkfifo(at("fifo"), 0600), 0);
     assert_says(pl_map_open(&m, at("fifo"), &err), PL_E_INPUT, &err, "not a regular file");
+    uint8_t *data;
+    size_t   n;
+    assert_says(pl_file_read(at("fifo"), &data, &n, 9, &err), PL_E_INPUT, &err, "not a regular file");
+    assert_says(pl_file_read("/dev/zero", &data, &n, 9, &err), PL_E_INPUT, &err, "not a regular file");
+    assert_true(pl_path_is_special(at("fifo")) && pl_path_is_special("/dev/zero"));
+    assert_false(pl_path_is_special(at("mapped")) || pl_path_is_special(scratch) || pl_path_is_special(at("absent")));
     assert_says(pl_map_open(&m, at("absent"), &err), PL_E_INPUT, &err, "absent: cannot open");
 }
 

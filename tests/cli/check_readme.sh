@@ -18,7 +18,7 @@ length() { # WHAT CEILING: of standard input
     words=$(wc -w)
     [ "$words" -le "$2" ] || say "$1: $words words, $2 at most"
 }
-mapfile -t documents < <(cd "$root" && git ls-files --cached --others --exclude-standard '*.md' |
+mapfile -t documents < <(cd "$root" && git ls-files --cached --others --exclude-standard '*.md' | sort -u |
     while read -r d; do [ ! -f "$d" ] || echo "$d"; done)
 length README.md "$readme_ceiling" <"$root/README.md"
 length 'all documents' "$ceiling" < <(cd "$root" && cat "${documents[@]}")

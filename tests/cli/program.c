@@ -1,9 +1,11 @@
 #include "program.h"
 
 #include "kernels/base/arena.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/files.h"
 
 #include <float.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -58,27 +60,59 @@ static int split(char *line, char *argv[MAX_ARGS]) {
     return n;
 }
 
-static void run(test_output *o, const char *args, va_list ap) {
-    char  line[8192], *argv[MAX_ARGS];
-    FILE *out = tmpfile(), *err = tmpfile();
-    int   status;
+static void start(test_child *c, void (*before)(const void *), const void *arg, const char *args, va_list ap) {
+    char line[8192], *argv[MAX_ARGS];
+    c->out = tmpfile();
+    c->err = tmpfile();
     assert_true(vsnprintf(line, sizeof line, args, ap) < (int)sizeof line);
-    assert_non_null(out);
-    assert_non_null(err);
+    assert_non_null(c->out);
+    assert_non_null(c->err);
     split(line, argv);
     fflush(NULL);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        dup2(fileno(out), STDOUT_FILENO);
-        dup2(fileno(err), STDERR_FILENO);
-        execv(argv[0], argv);
-        _exit(127);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
+    c->pid = fork();
+    assert_true(c->pid >= 0);
+    if (c->pid > 0) return;
+    dup2(fileno(c->out), STDOUT_FILENO);
+    dup2(fileno(c->err), STDERR_FILENO);
+    if (before) before(arg);
+    execv(argv[0], argv);
+    _exit(127);
+}
+
+static void end(test_child *c, int status, test_output *o) {
     o->code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    o->out = slurp(out, &o->out_bytes);
-    o->err = slurp(err, &o->err_bytes);
+    o->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    o->out = slurp(c->out, &o->out_bytes);
+    o->err = slurp(c->err, &o->err_bytes);
+}
+
+void test_start(test_child *c, void (*before)(const void *), const void *arg, const char *args, ...) {
+    va_list ap;
+    va_start(ap, args);
+    start(c, before, arg, args, ap);
+    va_end(ap);
+}
+
+void test_end(test_child *c, double seconds, test_output *o) {
+    int    status;
+    pid_t  got;
+    double until = pl_now() + seconds;
+    while ((got = waitpid(c->pid, &status, WNOHANG)) == 0 && pl_now() < until)
+        usleep(2000);
+    if (got == 0) {
+        kill(c->pid, SIGKILL);
+        waitpid(c->pid, &status, 0);
+    }
+    end(c, status, o);
+    if (got != c->pid) fail_msg("it still ran after %g s: %s", seconds, o->err);
+}
+
+static void run(test_output *o, const char *args, va_list ap) {
+    test_child c;
+    int        status;
+    start(&c, NULL, NULL, args, ap);
+    assert_int_equal(waitpid(c.pid, &status, 0), c.pid);
+    end(&c, status, o);
 }
 
 void test_run(test_output *o, const char *args, ...) {

@@ -4,15 +4,29 @@
 
 #include "kernels/base/json.h"
 
+#include <stdio.h>
+#include <sys/types.h>
+
 typedef struct test_output {
     char  *out, *err; // all of standard output and standard error; owned
     size_t out_bytes, err_bytes;
-    int    code; // exit code; -1: killed by a signal
+    int    code;   // exit code; -1: killed by a signal
+    int    signal; // which; 0: none
 } test_output;
 
 // args: what follows the program's name, split at blanks; '...' keeps blanks together.
 void test_run(test_output *o, const char *args, ...) __attribute__((format(printf, 2, 3)));
 void test_run_fini(test_output *o);
+
+// The same in two steps, for tests that do something to the program while it runs. before: called in the child, NULL:
+// nothing. A program that has not ended within so many seconds is killed, and the test fails.
+typedef struct test_child {
+    pid_t pid;
+    FILE *out, *err;
+} test_child;
+void test_start(test_child *c, void (*before)(const void *arg), const void *arg, const char *args, ...)
+    __attribute__((format(printf, 4, 5)));
+void test_end(test_child *c, double seconds, test_output *o);
 
 // Runs and expects success with one JSON document on standard output; closes with pl_json_close.
 void test_run_json(pl_json *j, const char *args, ...) __attribute__((format(printf, 2, 3)));

@@ -162,6 +162,24 @@ static void training(void **state) {
         if (i) assert_null(pl_json_find(&j, x, "floor_seconds"));
         pl_json_close(&j);
     }
+    // Where the time goes: ops by phase, which together are most of the step and no more than it.
+    test_run_json(&j,
+                  "bench step --json --quiet --shape tiny --batch 1 --seq-len 64 --unroll 2 --repeats 2 --threads 1 "
+                  "--supervised 0.5 --launches");
+    const cJSON *x = pl_json_find(&j, NULL, "step")->child, *line;
+    double       step = test_num(&j, x, "profiled_seconds"), busy = 0;
+    unsigned     phases = 0;
+    assert_true(test_num(&j, x, "supervised") == 0.5 && test_num(&j, x, "lines_lost") == 0);
+    cJSON_ArrayForEach(line, test_array(&j, NULL, "launches")) {
+        const char *phase = test_str(&j, line, "phase");
+        phases |= strcmp(phase, "forward") == 0 ? 1 : strcmp(phase, "backward") == 0 ? 2 : 4;
+        if (strcmp(test_str(&j, line, "op"), "linear") == 0) assert_true(test_num(&j, line, "flops_per_second") > 0);
+        busy += test_num(&j, line, "seconds");
+    }
+    assert_int_equal(phases, 7);
+    assert_true(busy > 0.3 * step && busy <= step);
+    pl_json_close(&j);
+    test_run_fails(2, "--try: changes how a GPU runs; give --device cuda", "bench step --shape tiny --try early");
     test_run_fails(2, "--head trimmed:601: expected", "bench step --shape tiny --head trimmed:601");
     test_run_fails(2, "--head lowrank: head of kind \"lowrank\": rank 0", "bench step --shape tiny --head lowrank");
 }

@@ -84,30 +84,49 @@ static void answers(void **state) {
     }
 }
 
+// Rank 1 of two over TCP, with a target of its own.
+static pid_t start_other(const char *target, int port) {
+    char address[32];
+    snprintf(address, sizeof address, "127.0.0.1:%d", port);
+    fflush(NULL);
+    pid_t other = fork();
+    assert_true(other >= 0);
+    if (other > 0) return other;
+    if (!freopen("/dev/null", "w", stderr)) _exit(127);
+    execl(PACELINE_PROGRAM, PACELINE_PROGRAM, "decode", "--target", target, "--prompt-ids", "1,5460,730,262,584",
+          "--max-new-tokens", "24", "--tensor-parallel", "2", "--rank", "1", "--world", "2", "--address", address,
+          (char *)NULL);
+    _exit(127);
+}
+
 // Each started by itself, over TCP: rank 0 alone has an answer to give.
 static void launched(void **state) {
     (void)state;
     char    more[160];
     int     port = test_free_port(), how;
     int32_t a[MOST], b[MOST];
-    fflush(NULL);
-    pid_t other = fork();
-    assert_true(other >= 0);
-    if (other == 0) {
-        char address[32];
-        snprintf(address, sizeof address, "127.0.0.1:%d", port);
-        if (!freopen("/dev/null", "w", stderr)) _exit(127);
-        execl(PACELINE_PROGRAM, PACELINE_PROGRAM, "decode", "--target", TARGET, "--prompt-ids", "1,5460,730,262,584",
-              "--max-new-tokens", "24", "--tensor-parallel", "2", "--rank", "1", "--world", "2", "--address", address,
-              (char *)NULL);
-        _exit(127);
-    }
+    pid_t   other = start_other(TARGET, port);
     snprintf(more, sizeof more, "--tensor-parallel 2 --rank 0 --world 2 --address 127.0.0.1:%d", port);
     int n = decoded(b, more);
     assert_int_equal(waitpid(other, &how, 0), other);
     assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
     assert_int_equal(n, decoded(a, ""));
     assert_memory_equal(a, b, (size_t)n * sizeof *a);
+}
+
+// A follower opens its own target and no other, whatever rank 0 leads.
+static void own_targets(void **state) {
+    (void)state;
+    char path[96];
+    int  how, port = test_free_port();
+    snprintf(path, sizeof path, "%s/p.jsonl", base); // no target
+    pid_t other = start_other(path, port);
+    test_run_fails(2, "/p.jsonl",
+                   "decode --target " TARGET " " PROMPT "--quiet --threads 2 --tensor-parallel 2 --rank 0 --world 2 "
+                   "--address 127.0.0.1:%d",
+                   port);
+    assert_int_equal(waitpid(other, &how, 0), other);
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 2);
 }
 
 static void stage(const char *verb, const char *out, const char *options) {
@@ -224,8 +243,9 @@ static void refusals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers), cmocka_unit_test(launched),     cmocka_unit_test(datasets_and_drafters),
-        cmocka_unit_test(groups),  cmocka_unit_test(measurements), cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(answers),     cmocka_unit_test(launched),
+                                       cmocka_unit_test(own_targets), cmocka_unit_test(datasets_and_drafters),
+                                       cmocka_unit_test(groups),      cmocka_unit_test(measurements),
+                                       cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -11,6 +11,7 @@
 #include "kernels/op/add.h"
 #include "kernels/op/embed.h"
 #include "kernels/op/linear.h"
+#include "kernels/profile.h"
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -315,6 +316,49 @@ static void each_kernel_breaks(void **state) {
     assert_true(n - 2 >= 5 * STEPS);
 }
 
+// ---- a trace
+
+// A kernel for each op, with the name that CUDA has for it; the device was idle between two turns; nothing is traced
+// once the trace is closed.
+static void launches_are_traced(void **state) {
+    (void)state;
+    static world      t;
+    static pl_profile trace;
+    pl_err            err = {0};
+    int64_t           ops = 0, idle = 0, downloads = 0;
+    must(open_world(&t, device(0), false, &err), &err);
+    check_turn(&t, 0);
+    pl_profile_begin(&trace);
+    pl_profile_phase("first");
+    check_turn(&t, 0);
+    pl_profile_phase("second");
+    check_turn(&t, 1);
+    pl_profile_end();
+    check_turn(&t, 2);
+    close_world(&t);
+    assert_int_equal(trace.lost, 0);
+    for (int i = 0; i < trace.n; i++) {
+        const pl_profile_line *x = &trace.line[i];
+        assert_true(x->n > 0 && x->seconds >= 0);
+        if (x->idle) {
+            assert_string_equal(x->op, "idle");
+            assert_non_null(strstr(x->what, "after "));
+            idle += x->n;
+        } else if (strcmp(x->op, "download") == 0) {
+            assert_true(x->bytes == (double)(x->n * (int64_t)sizeof t.out));
+            downloads += x->n;
+        } else {
+            assert_string_equal(x->what, "own_kernel");
+            ops += x->n;
+        }
+    }
+    assert_int_equal(downloads, 2);
+    assert_true(idle >= 1);
+    assert_true(ops >= 2 * 5 && ops % 2 == 0);
+    assert_string_equal(trace.line[0].phase, "first");
+    assert_string_equal(trace.line[trace.n - 1].phase, "second");
+}
+
 // ---- training
 
 static void train(const char *out, const pl_backend *be) {
@@ -344,6 +388,7 @@ int main(void) {
         cmocka_unit_test(faults_are_told_once),
         cmocka_unit_test(each_call_fails),
         cmocka_unit_test(each_kernel_breaks),
+        cmocka_unit_test(launches_are_traced),
         cmocka_unit_test(training_has_the_emulated_bits),
     };
     return cmocka_run_group_tests(tests, compute_expected, small_teardown);

@@ -1,9 +1,13 @@
 // Chat templates against transformers' own Jinja: golden_chat.jsonl holds what it makes of each.
+#include "data/chat/eval.h"
 #include "data/chat/prompts.h"
 #include "kernels/base/json.h"
+#include "kernels/base/log.h"
 #include "kernels/base/strbuf.h"
 #include "tests/checkpoints/scratch.h"
 #include "tests/gguf_texts.h"
+#include <signal.h>
+#include <sys/wait.h>
 
 static pl_status render(const char *text, const char *vars, const char *date, pl_jinja_out *out, pl_err *err) {
     pl_jinja *t;
@@ -119,17 +123,31 @@ static void refusals(void **state) {
     assert_int_equal(render("{{ a }}", "{\"a\": 123456789012345678901}", NULL, &out, &err), PL_E_UNSUPPORTED);
 }
 
+static void fill_json(pl_region *r, pl_chat_value vars, const void *text) {
+    pl_chat_merge(r, vars, text, strlen(text));
+}
+
+static pl_status within(const char *text, const char *vars, pl_chat_bounds *bounds, pl_err *err) {
+    pl_jinja    *t;
+    pl_jinja_out out;
+    PL_TRY(pl_jinja_compile(&t, "template", text, strlen(text), err));
+    pl_status st = pl_jinja_render_within(t, fill_json, vars, NULL, bounds, &out, err);
+    pl_jinja_out_fini(&out);
+    pl_jinja_free(t);
+    return st;
+}
+
 // `text` with `part` a hundred thousand times where it has a "@", and as many ")" where it has a "^".
 static void hostile(const char *text, const char *part, const char *says) {
-    pl_strbuf    b = {0};
-    pl_jinja_out out;
-    pl_err       err = {0};
+    pl_strbuf      b = {0};
+    pl_err         err = {0};
+    pl_chat_bounds bounds = {(size_t)256 << 20, 20000000, 0}; // a tenth of the steps that templates have
     for (const char *c = text; *c; c++)
         for (int i = 0; i < (*c == '@' || *c == '^' ? 100000 : 1); i++)
             pl_strbuf_add(&b, *c == '@' ? part : *c == '^' ? ")" : c, *c == '@' ? strlen(part) : 1);
     pl_strbuf_add(&b, "", 1);
     assert_false(b.failed);
-    pl_status st = render(b.s, "{\"a\": 1}", NULL, &out, &err);
+    pl_status st = within(b.s, "{\"a\": 1}", &bounds, &err);
     if (st != PL_E_INPUT || !strstr(err.msg, says)) fail_msg("%.60s: %d, %s", text, st, err.msg);
     pl_strbuf_fini(&b);
 }
@@ -166,6 +184,246 @@ static void generation(void **state) {
     pl_jinja_out_fini(&out);
     assert_int_equal(render("{% set x %}{% generation %}a{% endgeneration %}{% endset %}", "{}", NULL, &out, &err),
                      PL_E_UNSUPPORTED);
+}
+
+// ---- bounds
+
+#define LONG (1 << 18) // bytes of the strings below
+#define MANY 20000     // items of the lists
+#define NAMES 5000
+
+static void put_run(pl_strbuf *b, const char *name, const char *what, int times) {
+    pl_strbuf_add(b, name, strlen(name));
+    for (int i = 0; i < times; i++)
+        pl_strbuf_add(b, what, strlen(what));
+}
+
+// s and t are alike, b is blank, o are digits, l and m are alike lists.
+static char *long_values(int bytes, int items) {
+    pl_strbuf b = {0};
+    put_run(&b, "{\"s\": \"", "a", bytes);
+    put_run(&b, "\", \"t\": \"", "a", bytes);
+    put_run(&b, "\", \"b\": \"", " ", bytes);
+    put_run(&b, "\", \"o\": \"", "7", bytes);
+    put_run(&b, "\", \"l\": [1", ",1", items - 1);
+    put_run(&b, "], \"m\": [1", ",1", items - 1);
+    put_run(&b, "]}", "", 0);
+    char *text = pl_strbuf_take(&b);
+    assert_non_null(text);
+    return text;
+}
+
+// The steps of a template that may fail, but not for lack of them.
+static int64_t steps_of(const char *text, const char *vars) {
+    pl_chat_bounds bounds = {(size_t)256 << 20, 200000000, 0};
+    pl_err         err = {0};
+    if (within(text, vars, &bounds, &err) != PL_OK && !strstr(err.msg, "index")) fail_msg("%s: %s", text, err.msg);
+    return bounds.done;
+}
+
+// Whatever goes through a string, a list or the names takes steps by their length.
+static void work_is_counted(void **state) {
+    (void)state;
+    static const char *const strings[] = {"b.isspace()",
+                                          "s.isalpha()",
+                                          "o.isdigit()",
+                                          "s.split()",
+                                          "b.split()",
+                                          "s.split('x')",
+                                          "s.rsplit()",
+                                          "s.rsplit('x')",
+                                          "s.splitlines()",
+                                          "s.startswith(t)",
+                                          "s.endswith(t)",
+                                          "s.startswith(('x', t))",
+                                          "s.removeprefix(t)",
+                                          "s.removesuffix(t)",
+                                          "b.strip()",
+                                          "s.lstrip()",
+                                          "s.rstrip()",
+                                          "s.strip('b')",
+                                          "b | trim",
+                                          "s.find('x')",
+                                          "s.rfind('x')",
+                                          "s.count('x')",
+                                          "s.index('x')",
+                                          "s.replace('x', 'y')",
+                                          "s.replace('', 'y')",
+                                          "s | replace('x', 'y')",
+                                          "s.upper()",
+                                          "s.lower()",
+                                          "s | upper",
+                                          "s.title()",
+                                          "s | title",
+                                          "s.capitalize()",
+                                          "s | capitalize",
+                                          "s.join(['x', 'y'])",
+                                          "['x', 'y'] | join(s)",
+                                          "s[::-1]",
+                                          "s[262000]",
+                                          "s[262000:]",
+                                          "s[:-1]",
+                                          "s | first",
+                                          "s | last",
+                                          "s | list",
+                                          "s | reverse",
+                                          "s | length",
+                                          "s | indent",
+                                          "s | tojson",
+                                          "{s: 1} | tojson",
+                                          "[s] | string",
+                                          "{s: 1} | string",
+                                          "'%s' % s",
+                                          "s % ()",
+                                          "s | format",
+                                          "'{}'.format(s)",
+                                          "s.format()",
+                                          "s | int",
+                                          "o | int(1)",
+                                          "o | float",
+                                          "s + t",
+                                          "s ~ t",
+                                          "s * 2",
+                                          "('<' | safe) + s",
+                                          "'x' in s",
+                                          "s in t",
+                                          "s == t",
+                                          "s != t",
+                                          "s < t",
+                                          "s is eq(t)",
+                                          "[s, t] | sort",
+                                          "[s, t] | max",
+                                          "[s, t] | unique | list",
+                                          "[{'a': 1}] | map(attribute=s) | list",
+                                          "{s: 1}[t]",
+                                          "{s: 1}.get(t)",
+                                          "dict(**{s: 1})",
+                                          "s | attr(t)",
+                                          "[s] == [t]",
+                                          "[s].index(t)",
+                                          "[s].count(t)",
+                                          "t in [s]",
+                                          "{1: s} == {1: t}"};
+    static const char *const lists[] = {"l == m",
+                                        "[l] == [m]",
+                                        "{1: l} == {1: m}",
+                                        "l < m",
+                                        "[l, m] | sort",
+                                        "l.count(2)",
+                                        "l.index(2)",
+                                        "2 in l",
+                                        "l | sum",
+                                        "l | max",
+                                        "l | min",
+                                        "l | sort",
+                                        "l | unique | list",
+                                        "l | list",
+                                        "l | reverse | list",
+                                        "l | join",
+                                        "l | tojson",
+                                        "l | string",
+                                        "l + m",
+                                        "l * 2",
+                                        "l[::-1]",
+                                        "l[1:]",
+                                        "l | map('abs') | list",
+                                        "l | select | list",
+                                        "l | reject('odd') | list"};
+    char                    *vars = long_values(LONG, MANY);
+    int64_t                  none = steps_of("{{ '' }}", vars);
+    for (int kind = 0; kind < 2; kind++) {
+        size_t  n = kind ? sizeof lists / sizeof *lists : sizeof strings / sizeof *strings;
+        int64_t least = kind ? MANY / 2 : LONG / 64;
+        for (size_t i = 0; i < n; i++) {
+            char *text = pl_sprintf("{{ %s }}", kind ? lists[i] : strings[i]);
+            if (steps_of(text, vars) - none < least) fail_msg("%s takes %ld steps", text, steps_of(text, vars) - none);
+            pl_free(text);
+        }
+    }
+    pl_free(vars);
+    int64_t steps[2];
+    for (int kind = 0; kind < 2; kind++) {
+        pl_strbuf b = {0};
+        for (int i = 0; i < NAMES; i++) {
+            char *name = pl_sprintf("{%% set v%d = 1 %%}", i);
+            put_run(&b, name, "", 0);
+            pl_free(name);
+        }
+        put_run(&b, kind ? "{% for i in range(50) %}{{ v4999 }}" : "{% for i in range(50) %}{{ 1 }}", "", 0);
+        put_run(&b, "{% endfor %}", "", 0);
+        char *text = pl_strbuf_take(&b);
+        assert_non_null(text);
+        steps[kind] = steps_of(text, "{}");
+        pl_free(text);
+    }
+    assert_true(steps[1] - steps[0] >= 50 * NAMES / 16);
+}
+
+// One limit for all that a template holds and prints.
+static void memory_is_bounded(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "{{ (range(1000) | list) | tojson(separators=[s, s]) }}",
+        "{{ ('a\\n' * 1000) | indent(100000) }}",
+        "{% set n = namespace(a=[1]) %}{% for i in range(60) %}{% set n.a = [n.a, n.a] %}{% endfor %}"
+        "{{ n.a | tojson(indent=64) }}",
+        "{% set n = namespace(a=[s]) %}{% for i in range(60) %}{% set n.a = [n.a, n.a] %}{% endfor %}{{ n.a }}",
+        "{% set n = namespace(a={1: s}) %}{% for i in range(60) %}{% set n.a = {1: n.a, 2: n.a} %}{% endfor %}"
+        "{{ n.a | string }}",
+        "{{ [s] * 100 }}",
+        "{{ s * 100 }}",
+        "{{ ([s] * 100) | join }}",
+        "{{ ([1] * 100) | join(s) }}",
+        "{{ s.replace('a', s) }}",
+        "{{ s.replace('', s) }}",
+        "{{ s | replace('a', s) | tojson }}",
+        "{{ '%s%s%s%s%s%s%s%s%s%s' % (s, s, s, s, s, s, s, s, s, s) }}",
+        "{{ '{0}{0}{0}{0}{0}{0}{0}{0}{0}{0}'.format(s) }}",
+        "{{ s ~ s ~ s ~ s ~ s ~ s ~ s ~ s ~ s }}",
+        "{{ (s * 3) | upper ~ (s * 3) | lower }}",
+        "{% for i in range(100) %}{{ s }}{% endfor %}",
+        "{% set x %}{% for i in range(100) %}{{ s }}{% endfor %}{% endset %}",
+        "{% macro f() %}{{ s }}{% endmacro %}{% for i in range(100) %}{% set x = f() %}{% endfor %}",
+        "{% filter upper %}{% for i in range(100) %}{{ s }}{% endfor %}{% endfilter %}",
+        "{{ (s * 2) | list }}",
+    };
+    char *vars = long_values(1 << 20, 1);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        pl_chat_bounds bounds = {(size_t)8 << 20, 20000000, 0};
+        pl_err         err = {0};
+        pl_status      st = within(texts[i], vars, &bounds, &err);
+        if (st != PL_E_INPUT || !strstr(err.msg, "needs more than 8 MB")) fail_msg("%s: %d, %s", texts[i], st, err.msg);
+    }
+    pl_free(vars);
+}
+
+// A long template ends at the first signal: by it, or, where the process holds it back, by the step that hears of it.
+static void a_stop_is_heard(void **state) {
+    (void)state;
+    static const char text[] = "{% for i in range(99999) %}{% if s.isspace() %}{% endif %}{% endfor %}";
+    char             *vars = long_values(LONG, 1), byte = 0;
+    int               ready[2], status;
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        pl_chat_bounds bounds = {(size_t)256 << 20, INT64_MAX, 0};
+        pl_err         err = {0};
+        pl_stop_install();
+        alarm(60);
+        if (write(ready[1], &byte, 1) != 1) _exit(1);
+        _exit(within(text, vars, &bounds, &err) == PL_E_INTERRUPTED && strcmp(err.msg, "template:1: interrupted") == 0
+                  ? 0
+                  : 2);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_int_equal(kill(child, SIGTERM), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (!(WIFEXITED(status) && WEXITSTATUS(status) == 0) && !(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM))
+        fail_msg("ended by %x", (unsigned)status);
+    close(ready[0]);
+    close(ready[1]);
+    pl_free(vars);
 }
 
 // ---- templates of folders
@@ -456,6 +714,9 @@ int main(void) {
         cmocka_unit_test(refusals),
         cmocka_unit_test(hostile_templates),
         cmocka_unit_test(generation),
+        cmocka_unit_test(work_is_counted),
+        cmocka_unit_test(memory_is_bounded),
+        cmocka_unit_test(a_stop_is_heard),
         cmocka_unit_test(of_folders),
         cmocka_unit_test(of_gguf),
         cmocka_unit_test(hashes),

@@ -8,7 +8,7 @@ program's is `paceline bench step` with the same sizes. Both learn from made-up 
 on them.
 
   compare_train.py --paceline build/paceline --device cuda:0 [--shape llama3-8b] [--rows 2048] [--unroll 7]
-                   [--heads trimmed:32000,lowrank:512] [--repeats 5] [--csv FILE]"""
+                   [--heads trimmed:32000,lowrank:512] [--repeats 5] [--csv FILE] [--profile FILE]"""
 import argparse
 import json
 import math
@@ -38,6 +38,7 @@ def parse():
     p.add_argument("--repeats", type=int, default=5)
     p.add_argument("--compile", action="store_true", help="torch.compile on a CPU too")
     p.add_argument("--library-path", help="LD_LIBRARY_PATH of the program")
+    p.add_argument("--profile", help="PyTorch's own profile of one step of the first head, as a table, to this file")
     p.add_argument("--csv", help="a line of figures.csv for each result; of bytes, the peak")
     return p.parse_args()
 
@@ -96,6 +97,22 @@ class Step(torch.nn.Module):
         return total / rows
 
 
+def write_profile(path, step, gpu):
+    """Kernels of one step by their time, and what the allocator holds."""
+    kinds = [torch.profiler.ProfilerActivity.CPU] + [torch.profiler.ProfilerActivity.CUDA] * gpu
+    with torch.profiler.profile(activities=kinds, with_flops=True) as profile:
+        step()
+        if gpu:
+            torch.cuda.synchronize()
+    key = "self_cuda_time_total" if gpu else "self_cpu_time_total"
+    with open(path, "w") as f:
+        f.write(profile.key_averages().table(sort_by=key, row_limit=60, max_name_column_width=90) + "\n")
+        if gpu:
+            for name, value in torch.cuda.memory_stats().items():
+                if name.endswith(("all.peak", "all.current")) and "bytes" in name:
+                    f.write(f"{name}: {value / 2**30:.3f} GiB\n")
+
+
 def torch_step(a, s, head, where, compiled):
     """Seconds of a step, the median; peak bytes on a GPU."""
     gpu = where.startswith("cuda")
@@ -111,22 +128,28 @@ def torch_step(a, s, head, where, compiled):
     if gpu:
         torch.cuda.reset_peak_memory_stats()
     seconds = []
-    for i in range(a.repeats + 2):  # two warm up: compiling, and the optimizer's states
-        if gpu:
-            torch.cuda.synchronize()
-        t0 = time.perf_counter()
+
+    def step():
         with torch.autocast(where.split(":")[0], dtype=torch.bfloat16):
             loss = run(features, last, tokens, embed, target_head)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         adam.step()
         adam.zero_grad(set_to_none=True)
-        value = float(loss.detach())
+        return float(loss.detach())
+
+    for i in range(a.repeats + 2):  # two warm up: compiling, and the optimizer's states
+        if gpu:
+            torch.cuda.synchronize()
+        t0 = time.perf_counter()
+        value = step()
         if gpu:
             torch.cuda.synchronize()
         if i >= 2:
             seconds.append(time.perf_counter() - t0)
         assert math.isfinite(value), f"loss {value}"
+    if a.profile and head == a.heads.split(",")[0]:
+        write_profile(a.profile, step, gpu)
     return statistics.median(seconds), torch.cuda.max_memory_allocated() if gpu else math.nan
 
 

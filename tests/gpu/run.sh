@@ -11,15 +11,27 @@
 #   bash tests/gpu/run.sh --packed DIR|FILE.tar.gz [--device cuda:N|emulated] [the options above]      runs from that
 #   bash tests/gpu/run.sh --build-only    no GPU needed: builds what a bare machine can, runs the bench emulated
 # PARTS, separated by commas: ops (minutes), program, bench, shape, profile (kernels one by one, where there is an ncu),
-# compare [all]. --sanitizer: the ops' tests once more
-# under compute-sanitizer. --jobs N: so many tests at a time [1]; what is timed runs alone. --limit S: seconds that one
-# program may take [290]. --commit: what to write down where the folder is no git checkout. --device emulated shows that
+# compare [all of these]; and
+#   products    the products of a training step alone, by the library's algorithms
+#   step        a training step launch by launch beside its prediction (predicted.csv), changes tried in turns, and
+#               steps of which a share of the rows is supervised
+#   train       compare_train.py alone, with PyTorch's own profile
+#   line        the quickstart on the GPU, and answers and training for a target of 8B's widths with four layers
+#   graphs      drafters' steps as graphs, those of Qwen3's kind among them
+#   nccl        training through NCCL with one rank: join, sums, end
+#   memcheck    the ops of training under compute-sanitizer's memcheck
+# --brief: ops, products, step, train, line, graphs, nccl, memcheck, as many tests at a time as there are processors
+# less three: about five minutes, each result written as it is there.
+# --answers RECIPE [--target PATH]: the pipeline of that recipe on the GPU; its results and checkpoints in --out/answers.
+# --sanitizer: the ops' tests once more under compute-sanitizer. --jobs N: so many tests at a time [1]; what is timed
+# runs alone. --limit S: seconds that one program may take [290]. --commit: what to write down where the folder is no git checkout. --device emulated shows that
 # a folder runs, at sizes that mean nothing, and writes to --out alone.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 gpu=0 device="" sanitizer=0 only="" pack="" packed="" out="" commit="" at_a_time=1
 parts=ops,program,bench,shape,profile,compare
 limit=290 # seconds of one program
+answers="" answers_target=""
 while [ $# -gt 0 ]; do
     case "$1" in
     --gpu) gpu=$2; shift 2 ;;
@@ -33,6 +45,9 @@ while [ $# -gt 0 ]; do
     --commit) commit=$2; shift 2 ;;
     --jobs) at_a_time=$2; shift 2 ;;
     --limit) limit=$2; shift 2 ;;
+    --brief) parts=ops,products,step,train,line,graphs,nccl,memcheck; at_a_time=$(($(nproc) > 4 ? $(nproc) - 3 : 1)); shift ;;
+    --answers) answers=$2; shift 2 ;;
+    --target) answers_target=$2; shift 2 ;;
     *) echo "tests/gpu/run.sh: $1: not known" >&2; exit 2 ;;
     esac
 done
@@ -68,7 +83,7 @@ build_whole() { # ARCH FOLDER OPTION...: 1 where it cannot be configured, 2 wher
     cmake -S . -B "$folder" -DCMAKE_BUILD_TYPE=Release -DPACELINE_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$arch" "$@" \
         >>"$folder/program.log" 2>&1 || return 1
     if [ $# -gt 0 ]; then
-        targets="$targets bench_gpu"
+        targets="$targets bench_gpu bench_products"
         for t in tests/kernels/test_op_*.c tests/kernels/test_cuda*.c; do
             case $t in *test_cuda_cudnn.c) ! grep -q '^CUDNN_INCLUDE.*NOTFOUND' "$folder/CMakeCache.txt" || continue ;; esac
             targets="$targets $(basename "$t" .c)"
@@ -90,7 +105,7 @@ make_pack() { # DIR
         { tail -n 5 "$from/program.log"; say "the pack does not build; see $from/program.log"; exit 1; }
     rm -rf "${dir:?}/bin" "${dir:?}/lib"
     mkdir -p "$dir/bin" "$dir/lib"
-    for f in paceline bench_gpu dump_forward $device_tests $goldens; do
+    for f in paceline bench_gpu bench_products dump_forward $device_tests $goldens; do
         strip -g -o "$dir/bin/$f" "$from/$f"
     done
     for f in "$from"/test_op_* "$from"/test_cuda*; do [ ! -f "$f" ] || [ ! -x "$f" ] || strip -g -o "$dir/bin/$(basename "$f")" "$f"; done
@@ -359,8 +374,119 @@ run_comparisons() {
     fi
 }
 
+# ---- a training step ----
+
+step() { # NAME ARGUMENTS...: 8B's widths on a GPU, toy sizes elsewhere
+    local into=$1
+    shift
+    if [ "$real" = 1 ]; then
+        bench "$into" step --shape llama3-8b --head trimmed:32000 --batch 1 --seq-len 2048 --unroll 7 "$@"
+    else
+        bench "$into" step --shape tiny --head trimmed:150 --batch 1 --seq-len 16 --unroll 2 "$@"
+    fi
+}
+run_products() {
+    if [ "$real" = 0 ]; then return; fi
+    if own "$ops/bench_products" "$gpu" >"$out/products.csv"; then
+        cat "$out/products.csv"
+    else
+        row "products alone" FAILED 0 0
+    fi
+}
+run_step() {
+    if [ "$real" = 1 ]; then
+        step step --repeats 5 --launches --try ids-device,no-upload,early
+    else
+        step step --repeats 1 --launches
+    fi
+    step step-0.54 --repeats 3 --supervised 0.54
+    step step-0.08 --repeats 3 --supervised 0.08
+}
+run_train() {
+    python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null ||
+        { row "training beside PyTorch" "not built here" 0 0; return; }
+    compare compare-train compare_train.py --paceline "$whole/paceline" --shape llama3-8b --rows 2048 --unroll 7 \
+        --heads trimmed:32000 --repeats 5 --csv "$out/figures.csv" --profile "$out/torch-profile.txt"
+}
+
+# ---- the whole line ----
+
+# NAME COMMAND...: its messages with the second at which each came, in NAME.log; a line of the table
+timed() {
+    local what=$1 t0=$SECONDS
+    shift
+    if "$@" 2>&1 >"$out/$what.txt" | while IFS= read -r line; do echo "$((SECONDS - t0)) s  $line"; done >"$out/$what.log" &&
+        [ "${PIPESTATUS[0]}" = 0 ]; then
+        row "$what" passed "$(grep -c . "$out/$what.txt")" "$((SECONDS - t0))"
+    else
+        tail -n 3 "$out/$what.log"
+        row "$what" FAILED 0 "$((SECONDS - t0))"
+    fi
+    tail -n 12 "$out/$what.txt"
+}
+line_recipe() { # FOLDER PROMPTS TOKENS ROWS STEPS: of a target in FOLDER/target
+    head -n "$2" data/prompts/train.jsonl >"$1/prompts.jsonl"
+    cat >"$1/line.yaml" <<END
+kind: drafter
+target: {path: $1/target}
+data: {prompts: $1/prompts.jsonl, max_new_tokens: $3, samples: 0, sessions: 64}
+drafters:
+  - {name: lowrank, head: {kind: lowrank, rank: 32}}
+train: {steps: $5, slots: 1, slot_rows: $4, unroll: 5, eval_every: $5, lr: 1e-4}
+eval: {prompts: data/prompts/heldout.jsonl, limit: 4, max_new_tokens: 16, temperatures: [0], plain_fp32: false}
+END
+}
+run_line() {
+    local work
+    work=$(mktemp -d)
+    if [ "$real" = 1 ]; then
+        timed quickstart paceline run recipes/quickstart.yaml --device "$device" --out "$work/quickstart"
+        python3 tests/gpu/shape_target.py "$work/target" &&
+            line_recipe "$work" 256 128 2048 60
+    else
+        python3 tests/gpu/shape_target.py "$work/target" --layers 2 --d 64 --inter 96 --heads 4 --kv-heads 2 --vocab 4096 &&
+            line_recipe "$work" 2 6 64 1
+    fi
+    timed line paceline run "$work/line.yaml" --device "$device" --out "$work/line"
+    timed line-online paceline run "$work/line.yaml" --device "$device" --out "$work/online" --set data.mode=online
+    rm -rf "$work"
+}
+run_graphs() {
+    if [ "$real" = 0 ]; then return; fi
+    export PACELINE_TEST_DEVICE=$device
+    check "drafters' steps as graphs" own "$whole/test_drafter_backbone"
+    unset PACELINE_TEST_DEVICE
+}
+run_nccl() {
+    local work
+    [ "$real" = 1 ] || return 0
+    work=$(mktemp -d)
+    head -n 16 data/prompts/train.jsonl >"$work.jsonl"
+    timed nccl paceline run recipes/quickstart.yaml --device "$device" --transport nccl --out "$work" \
+        --set data.prompts="$work.jsonl" --set train.steps=20 --set eval.limit=2
+    rm -rf "$work" "$work.jsonl"
+}
+run_memcheck() {
+    local t
+    command -v compute-sanitizer >/dev/null || { row memcheck "not built here" 0 0; return; }
+    export PACELINE_TEST_GPU=$gpu PACELINE_TEST_DEVICES_ALONE=1
+    for t in divergence attention linear rmsnorm adamw; do
+        check "$t under memcheck" own compute-sanitizer --tool memcheck --error-exitcode 9 "$ops/test_op_$t"
+    done
+    wait
+    unset PACELINE_TEST_GPU PACELINE_TEST_DEVICES_ALONE
+}
+run_answers() {
+    local work=$out/answers
+    mkdir -p "$work"
+    # shellcheck disable=SC2086
+    timed answers paceline run "$answers" --device "$device" --out "$work" \
+        ${answers_target:+--set target.path=$answers_target}
+}
+
 if wanted ops; then test_ops; fi
-if [ -z "$packed" ] && { wanted program || wanted bench || wanted shape || wanted compare; }; then
+if [ -z "$packed" ] && { wanted step || wanted train || wanted line || wanted graphs || wanted nccl || [ -n "$answers" ] ||
+    wanted program || wanted bench || wanted shape || wanted compare; }; then
     result=0
     build_whole "$arch" "$whole" || result=$?
     case "$result" in
@@ -371,6 +497,14 @@ if [ -z "$packed" ] && { wanted program || wanted bench || wanted shape || wante
 fi
 if wanted program && [ "$program" = 1 ]; then test_program; fi
 wait
+if wanted products; then run_products; fi
+if wanted step && [ "$program" = 1 ]; then run_step; fi
+if wanted train && [ "$program" = 1 ]; then run_train; fi
+if wanted line && [ "$program" = 1 ]; then run_line; fi
+if wanted graphs && [ "$program" = 1 ]; then run_graphs; fi
+if wanted nccl && [ "$program" = 1 ]; then run_nccl; fi
+if wanted memcheck; then run_memcheck; fi
+if [ -n "$answers" ] && [ "$program" = 1 ]; then run_answers; fi
 if wanted bench; then run_bench; fi
 if wanted shape && [ "$program" = 1 ]; then run_shapes; fi
 if wanted profile && [ "$program" = 1 ] && [ "$real" = 1 ]; then run_profile; fi
@@ -392,8 +526,8 @@ report=$out/report.md
         awk -F, 'NR > 1 && NF == 6 {
             printf "| %s | %s | %.1f | %s | %.0f %% |\n", $1, $2, $3 * 1e6, $5, $6 * 100 }' "$out/bench_gpu.csv"
     fi
-    for f in "$out"/kernels.md "$out"/shape-*.md "$out"/profile.md; do [ ! -s "$f" ] || cat "$f"; done
-    for f in "$out"/compare-*.txt "$out"/plan.txt; do
+    for f in "$out"/kernels.md "$out"/shape-*.md "$out"/step*.md "$out"/profile.md; do [ ! -s "$f" ] || cat "$f"; done
+    for f in "$out"/compare-*.txt "$out"/plan.txt "$out"/products.csv "$out"/quickstart.log "$out"/line*.log; do
         [ ! -s "$f" ] || { printf '\n```\n'; cat "$f"; printf '```\n'; }
     done
 } >"$report"

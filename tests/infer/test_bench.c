@@ -1,10 +1,8 @@
-// What benches share: timing, stopping, memory that there must be room for.
+// What benches share: timing, memory that there must be room for.
 #include "infer/bench/parts.h"
-#include "kernels/base/log.h"
 
 #include <math.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -64,25 +62,6 @@ static void timing(void **state) {
     }
 }
 
-// A bench that is asked to stop times nothing more.
-static void stopping(void **state) {
-    (void)state;
-    pl_env        env = {.backend = pl_backend_cpu()};
-    counted       s[N] = {0};
-    pl_bench      b;
-    pl_bench_case c[N];
-    pl_err        err = {0};
-    pl_stop_install();
-    open_cases(&b, c, s, &env);
-    assert_int_equal(pl_bench_go_on(&err), PL_OK);
-    raise(SIGTERM);
-    pl_bench_time(&b, c, N);
-    assert_true(!c[0].ready && !c[1].ready && s[0].steps == 0 && s[1].steps == 0 && b.n_left == 0);
-    assert_int_equal(pl_bench_go_on(&err), PL_E_INTERRUPTED);
-    close_cases(&b, c);
-    pl_stop_install(); // and is asked no longer
-}
-
 static void room(void **state) {
     (void)state;
     pl_err err = {0};
@@ -93,6 +72,6 @@ static void room(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(timing), cmocka_unit_test(stopping), cmocka_unit_test(room)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(timing), cmocka_unit_test(room)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "infer/model/tp.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/room.h"
+#include "tests/key.h"
 #include "tests/port.h"
 
 #include <setjmp.h>
@@ -47,10 +48,12 @@ static bool        over_tcp;
 // What befalls those above 0: they end by an alarm, or find other files by the same path.
 static int         die_after; // microseconds; 0: not
 static const char *elsewhere; // NULL: not
+// The target that they were started with.
+static const char *their_target;
 
 static pl_status come(pl_comm **c, int ranks, pl_err *err) {
     char          address[32];
-    pl_comm_place place = {.ranks = ranks, .address = address, .identity = "test"};
+    pl_comm_place place = {.ranks = ranks, .address = address, .identity = "test", .find_key = test_key};
     if (!over_tcp) return pl_comm_fork(c, ranks, err);
     snprintf(address, sizeof address, "127.0.0.1:%d", test_free_port());
     fflush(NULL);
@@ -75,7 +78,7 @@ static pl_comm *lead(int ranks) {
     }
     if (die_after) setitimer(ITIMER_REAL, &(struct itimerval){.it_value.tv_usec = die_after}, NULL);
     if (elsewhere && chdir(elsewhere) != 0) abort();
-    if (st == PL_OK) st = pl_tp_follow(c, pl_backend_cpu(), NULL, &err);
+    if (st == PL_OK) st = pl_tp_follow(c, pl_backend_cpu(), NULL, their_target, &err);
     if (st != PL_OK) pl_comm_fail(c, &err);
     pl_comm_close(c);
     _exit(st == PL_OK ? 0 : 1);
@@ -159,7 +162,7 @@ static void check_family(const char *family, pl_dtype t, pl_dtype kv) {
     pl_llama   whole;
     transcript one[sizeof ways / sizeof *ways], got;
     int64_t    accepted = 0;
-    test_target_heads(&whole, test_mkdir(dir), family, 8, 4, LAYERS, 5, t);
+    test_target_heads(&whole, their_target = test_mkdir(dir), family, 8, 4, LAYERS, 5, t);
     whole.shape.kv = kv;
     test_drafter_write(test_mkdir(head), &whole, "full", 0, 9);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
@@ -211,7 +214,7 @@ static void bytes_are_those_of_the_formula(void **state) {
     transcript got;
     pl_err     err = {0};
     (void)state;
-    test_target_heads(&m, test_mkdir(dir), "Llama", 8, 4, LAYERS, 5, PL_BF16);
+    test_target_heads(&m, their_target = test_mkdir(dir), "Llama", 8, 4, LAYERS, 5, PL_BF16);
     int64_t d = m.shape.d, inter = m.shape.inter, wide = (int64_t)m.shape.nh * m.shape.hd;
     pl_llama_fini(&m);
     for (int ranks = 2; ranks <= 4; ranks *= 2) {
@@ -243,7 +246,7 @@ static void memory_is_a_part(void **state) {
     pl_llama m;
     pl_err   err = {0};
     (void)state;
-    test_target_sized(&m, test_mkdir(dir), LAYERS, VOCAB, 5, PL_BF16);
+    test_target_sized(&m, their_target = test_mkdir(dir), LAYERS, VOCAB, 5, PL_BF16);
     double whole = (double)m.params.block_bytes;
     pl_llama_fini(&m);
     pl_comm  *c = lead(2);
@@ -278,7 +281,7 @@ static void what_does_not_divide_is_refused(void **state) {
     pl_err      err = {0};
     pl_drafter *d;
     (void)state;
-    test_target(&m, test_mkdir(dir), LAYERS, 5, PL_BF16);
+    test_target(&m, their_target = test_mkdir(dir), LAYERS, 5, PL_BF16);
     refused(dir, 4, "2 key/value heads do not divide");
     test_backbone_write(test_mkdir(head), &m, &pl_backbone_eagle1, &(pl_backbone_options){0}, 9);
     pl_llama_fini(&m);
@@ -307,7 +310,7 @@ static void what_does_not_divide_is_refused(void **state) {
     leave(c);
     test_rmdir(head);
     test_rmdir(dir);
-    test_target_family(&m, test_mkdir(dir), "Mixtral", LAYERS, 5, PL_BF16);
+    test_target_family(&m, their_target = test_mkdir(dir), "Mixtral", LAYERS, 5, PL_BF16);
     pl_llama_fini(&m);
     refused(dir, 2, "MixtralForCausalLM has experts");
     test_rmdir(dir);
@@ -327,6 +330,7 @@ static void other_files_are_another_model(void **state) {
         pl_llama_fini(&m);
     }
     elsewhere = b;
+    their_target = "model";
     assert_int_equal(chdir(a), 0);
     refused("model", 2, "rank 1: its target is ");
     elsewhere = NULL;
@@ -343,7 +347,7 @@ static void a_rank_that_ends_ends_all(void **state) {
     pl_llama m;
     pl_err   err = {0};
     (void)state;
-    test_target(&m, test_mkdir(dir), LAYERS, 5, PL_BF16);
+    test_target(&m, their_target = test_mkdir(dir), LAYERS, 5, PL_BF16);
     pl_llama_fini(&m);
     die_after = 300000;
     pl_comm *c = lead(2);

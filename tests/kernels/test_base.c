@@ -859,31 +859,59 @@ static void log_progress(void **state) {
                              "\reval: 100.0% 4/4 50.0 s each a text tha\033[K\r\n");
 }
 
-static void stop_once(void) {
+// Outside a hold the first signal ends the process, with a line.
+static void stop_at_once(void) {
     pl_stop_install();
+    pl_stop_hold();
+    pl_stop_release();
+    raise(SIGTERM);
+    _exit(10);
+}
+
+// Inside it is a request, which is confirmed where the work takes long; the second one ends the process.
+static void stop_held(void) {
+    pl_stop_install();
+    pl_stop_hold();
     if (pl_stop_requested()) _exit(10);
     raise(SIGTERM);
+    if (!pl_stop_requested()) _exit(11);
+    pause(); // until the confirmation
+    raise(SIGINT);
+    _exit(13);
+}
+
+// Work that ends soon says nothing but its own line; a request is forgotten by installing again.
+static void stop_soon(void) {
+    pl_stop_install();
+    pl_stop_hold();
+    pl_stop_hold();
+    pl_stop_release();
+    raise(SIGUSR1);
     if (!pl_stop_requested()) _exit(11);
     pl_stop_install();
     if (pl_stop_requested()) _exit(12);
 }
 
-static void stop_twice(void) {
-    pl_stop_install();
-    raise(SIGTERM);
-    raise(SIGINT);
-    _exit(13);
-}
-
 static void stop_on_signals(void **state) {
     (void)state;
-    char out[256];
-    int  status = in_child(stop_once, false, out, sizeof out);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
-    status = in_child(stop_twice, false, out, sizeof out);
-    assert_true(WIFSIGNALED(status));
-    assert_int_equal(WTERMSIG(status), SIGINT);
+    static const struct {
+        void (*fn)(void);
+        int         signal; // that ends it; 0: none
+        const char *says;
+    } cases[] = {
+        {stop_at_once, SIGTERM, "paceline: SIGTERM: ended at once\n"},
+        {stop_held, SIGINT,
+         "paceline: SIGTERM: ends once the work in hand is done; a second signal ends it at once\n"
+         "paceline: SIGINT: ended at once\n"},
+        {stop_soon, 0, ""},
+    };
+    char out[512];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int status = in_child(cases[i].fn, false, out, sizeof out);
+        assert_int_equal(WIFSIGNALED(status) ? WTERMSIG(status) : 0, cases[i].signal);
+        if (!cases[i].signal) assert_int_equal(WEXITSTATUS(status), 0);
+        assert_string_equal(out, cases[i].says);
+    }
 }
 
 int main(void) {

@@ -9,9 +9,11 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/log.h"
 #include "kernels/comm/comm.h"
 #include "kernels/comm/summing.h"
 #include "tests/kernels/ranks.h"
+#include "tests/key.h"
 #include "tests/mpirun.h"
 #include "tests/port.h"
 #include <fcntl.h>
@@ -29,7 +31,7 @@ typedef pl_status (*rank_fn)(pl_comm *c, pl_err *err);
 // How the ranks come together: as children that share memory, or, each started by itself, over TCP, or by mpirun over
 // MPI.
 static enum { SHARED, TCP, MPI } way;
-static pl_comm_place place; // what all are told, but for the rank and its number of ranks
+static pl_comm_place place = {.find_key = test_key}; // what all are told, but for the rank and its number of ranks
 static char          address[32];
 
 static void find_port(void) {
@@ -388,7 +390,7 @@ static pl_status parcels(pl_comm *c, pl_err *err) {
     uint8_t *all;
     size_t   bytes[PL_RANKS_MAX], at = 0;
     int      own = snprintf(text, sizeof text, "%.*s", 5 * me, "and so on, to the end");
-    PL_TRY(pl_comm_gather(c, text, (size_t)own, &all, bytes, err));
+    PL_TRY(pl_comm_gather(c, text, (size_t)own, sizeof text, &all, bytes, err));
     for (int r = 0; r < n; at += bytes[r], r++)
         EXPECT(bytes[r] == strnlen("and so on, to the end", (size_t)(5 * r)) &&
                memcmp(all + at, "and so on, to the end", bytes[r]) == 0);
@@ -679,6 +681,56 @@ static void mixed_devices_are_refused(void **state) {
     assert_non_null(strstr(err.msg, "1 of 3 ranks have a GPU"));
 }
 
+// ---- stopped children
+
+static double rests; // seconds for which the victim is stopped, by its parent
+
+static pl_status stopped_for_a_while(pl_comm *c, pl_err *err) {
+    PL_TRY(pl_comm_barrier(c, err));
+    if (pl_comm_rank(c) == victim) raise(SIGSTOP);
+    if (pl_comm_rank(c) == 0 && rests > 0) usleep((useconds_t)(rests * 1e6));
+    if (pl_comm_rank(c) == 0 && rests > 0) kill(0, SIGCONT);
+    return pl_comm_barrier(c, err);
+}
+
+static void a_stopped_child_is_named(void **state) {
+    (void)state;
+    pl_err err;
+    double begin = pl_now();
+    pl_comm_limit_silence(1);
+    for (victim = 1; victim < 3; victim++) {
+        char part[48];
+        assert_int_equal(in_ranks(3, stopped_for_a_while, &err), PL_E_IO);
+        snprintf(part, sizeof part, "rank %d: process ", victim);
+        if (!strstr(err.msg, part) || !strstr(err.msg, " has been stopped for ")) fail_msg("%s", err.msg);
+    }
+    assert_true(pl_now() - begin < 8);
+    victim = 1;
+    rests = 0.3;
+    all_content(3, stopped_for_a_while);
+    rests = 0;
+    pl_comm_limit_silence(PL_COMM_SILENCE);
+}
+
+// Rank 0 is asked to stop, once, while a child is stopped.
+static void a_stopped_child_does_not_hold_rank_0(void **state) {
+    (void)state;
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        pl_err err = {0};
+        alarm(20); // below the limit of silence
+        victim = 1;
+        pl_stop_install();
+        raise(SIGINT);
+        _exit(in_ranks(2, stopped_for_a_while, &err) == PL_E_IO && strstr(err.msg, "has been stopped") ? 0 : 1);
+    }
+    int how = 0;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+}
+
 // ---- over TCP
 
 // A rank that is stopped is dead after a while, and named; one that is busy is not.
@@ -740,6 +792,7 @@ static void strangers(pl_comm_place first, pl_comm_place second, const char *say
     pl_err   err = {0};
     find_port();
     first.address = second.address = address;
+    first.find_key = second.find_key = test_key;
     first.patience = second.patience = 5;
     fflush(NULL);
     pid_t child = fork();
@@ -766,7 +819,7 @@ static void who_does_not_come(void **state) {
     pl_comm *c;
     pl_err   err = {0};
     find_port();
-    pl_comm_place p = {.ranks = 2, .address = address, .patience = 0.5};
+    pl_comm_place p = {.ranks = 2, .address = address, .patience = 0.5, .find_key = test_key};
     assert_int_equal(pl_comm_join(&c, &p, &err), PL_E_IO);
     assert_non_null(strstr(err.msg, "number 1 of 2 did not come to 127.0.0.1:"));
     p.rank = 1;
@@ -789,7 +842,7 @@ static void strangers_are_let_go(void **state) {
     assert_true(child >= 0);
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     a.sin_port = htons((uint16_t)atoi(strchr(address, ':') + 1));
-    pl_comm_place p = {.ranks = 2, .rank = child == 0, .address = address, .patience = 20};
+    pl_comm_place p = {.ranks = 2, .rank = child == 0, .address = address, .patience = 20, .find_key = test_key};
     pl_comm      *c;
     pl_err        err = {0};
     if (child == 0) {
@@ -945,6 +998,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_failure_is_told),
         cmocka_unit_test(a_rank_that_leaves_is_missed),
         cmocka_unit_test(a_failure_stays),
+        cmocka_unit_test(a_stopped_child_is_named),
+        cmocka_unit_test(a_stopped_child_does_not_hold_rank_0),
         cmocka_unit_test(nobody_outlives_rank_0),
         cmocka_unit_test(others_ignore_stops),
         cmocka_unit_test(nccl_is_looked_for),

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "kernels/comm/comm.h"
+#include "tests/key.h"
 #include "tests/port.h"
 #include <dirent.h>
 #include <errno.h>
@@ -65,7 +66,8 @@ static int as_rank(int rank, const char *address) {
     pl_err        err = {0};
     double        x = 1;
     int           before = held(), code = 0;
-    pl_comm_place place = {.rank = rank, .ranks = 2, .address = address, .patience = 1, .silence = 3};
+    pl_comm_place place = {
+        .rank = rank, .ranks = 2, .address = address, .patience = 1, .silence = 3, .find_key = test_key};
     alarm(40);
     pl_status st = pl_comm_join(&c, &place, &err);
     for (int i = 0; i < 3 && st == PL_OK; i++)

@@ -9,6 +9,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/comm/comm.h"
 #include "kernels/comm/net.h"
+#include "tests/key.h"
 #include "tests/port.h"
 #include <errno.h>
 #include <signal.h>
@@ -20,7 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static int reached; // the one port that can be; 0: all
+static int  reached;          // the one port that can be; 0: all
+static bool listens_anywhere; // this process's
 
 // Our objects' calls come here by the linker (--wrap, in CMakeLists.txt).
 int __real_connect(int fd, const struct sockaddr *a, socklen_t n);
@@ -33,6 +35,15 @@ int __wrap_connect(int fd, const struct sockaddr *a, socklen_t n) {
     return -1;
 }
 
+int __real_bind(int fd, const struct sockaddr *a, socklen_t n);
+int __wrap_bind(int fd, const struct sockaddr *a, socklen_t n);
+int __wrap_bind(int fd, const struct sockaddr *a, socklen_t n) {
+    pl_net_address at = {.bytes = n};
+    memcpy(&at.at, a, n);
+    if (pl_net_is_any(&at)) listens_anywhere = true;
+    return __real_bind(fd, a, n);
+}
+
 static void nap(double seconds) {
     nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
 }
@@ -43,9 +54,10 @@ static pid_t rank_at(const char *address, int rank, double patience, const char 
     pid_t child = fork();
     assert_true(child >= 0);
     if (child > 0) return child;
-    pl_comm_place p = {.rank = rank, .ranks = 3, .address = address, .patience = patience, .silence = 3};
-    pl_comm      *c = NULL;
-    pl_err        err = {0};
+    pl_comm_place p = {
+        .rank = rank, .ranks = 3, .address = address, .patience = patience, .silence = 3, .find_key = test_key};
+    pl_comm *c = NULL;
+    pl_err   err = {0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     alarm(60);
     pl_status st = pl_comm_join(&c, &p, &err);
@@ -54,6 +66,10 @@ static pid_t rank_at(const char *address, int rank, double patience, const char 
     pl_comm_close(c);
     bool good = says ? st != PL_OK && strstr(err.msg, says) : st == PL_OK;
     if (!good) fprintf(stderr, "rank %d: %s\n", rank, st == PL_OK ? "no failure" : err.msg);
+    if (listens_anywhere && (rank > 0 || strncmp(address, "127.0.0.1:", 10) == 0)) {
+        fprintf(stderr, "rank %d of %s listens at every address\n", rank, address);
+        good = false;
+    }
     _exit(good ? 0 : 1);
 }
 
@@ -131,10 +147,10 @@ static void who_came_and_ended_is_missing(void **state) {
     assert_true(good && last);
 }
 
-// It is stopped before it connects to the others, then ended.
+// It is stopped before it says where it listens, then ended.
 static void who_ends_while_all_connect_is_told(void **state) {
     (void)state;
-    const char *address = free_address(), *says = "rank 1: its process on ";
+    const char *address = free_address(), *says = "ranks: number 1 of ";
     pid_t       first = rank_at(address, 0, 25, says), second = rank_at(address, 1, 25, NULL);
     nap(WHILE);
     assert_int_equal(kill(second, SIGSTOP), 0);

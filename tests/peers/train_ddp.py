@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import pathlib
+import secrets
 import shlex
 import statistics
 import subprocess
@@ -142,6 +143,7 @@ def timed(a, part, ranks):
 
 
 def main():
+    os.environ.setdefault("PACELINE_SECRET", secrets.token_hex(32))  # by which its ranks know each other
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--rates", type=int, nargs="+", default=[100, 1000], help="Mbit/s of the link, each way")
     ap.add_argument("--steps", type=int, default=5)

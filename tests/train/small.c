@@ -144,7 +144,9 @@ pl_status small_ranks(int ranks, const char *out, const char *lines, small_stage
     char *from = getcwd(NULL, 0);
     if (ranks > 1) assert_int_equal(pl_comm_fork(&c, ranks, err), PL_OK);
     if (small_apart) enter_folder(small_base, pl_comm_rank(c));
-    pl_env env = small_env(NULL);
+    pl_recipe *r = small_recipe(lines);
+    char      *dir = pl_path_join(small_base, out);
+    pl_env     env = small_env(NULL);
     env.comm = c;
     env.keys = pl_stage_tables(&env.n_keys);
     pl_status st = pl_comm_open(c, "auto", env.backend, err);
@@ -152,13 +154,16 @@ pl_status small_ranks(int ranks, const char *out, const char *lines, small_stage
         pl_log_set(PL_LOG_MUTE);
         if (small_dies_after_ms && pl_comm_rank(c) == 1)
             setitimer(ITIMER_REAL, &(struct itimerval){.it_value = {.tv_usec = small_dies_after_ms * 1000}}, NULL);
-        if (st == PL_OK) st = pl_ranks_serve(&env, err);
+        pl_ranks_own own = {.works = PL_RANKS_TRAIN | PL_RANKS_GENERATE | PL_RANKS_EVAL,
+                            .drafters = true,
+                            .recipe = r,
+                            .out_dir = dir,
+                            .stop_after = stop_after};
+        if (st == PL_OK) st = pl_ranks_serve(&env, &own, err);
         if (st != PL_OK) pl_comm_fail(c, err);
         pl_comm_close(c);
         _exit(0);
     }
-    pl_recipe *r = small_recipe(lines);
-    char      *dir = pl_path_join(small_base, out);
     if (st == PL_OK) st = stage(r, dir, &env, stop_after, err);
     if (st == PL_OK) st = pl_ranks_end(&env, err);
     if (st != PL_OK) pl_comm_fail(c, err);

@@ -220,9 +220,11 @@ static void asked_to_stop(void **state) {
             _exit(0);
         }
         pl_stop_install();
+        pl_stop_hold();
         st = train(1, "asked", RUN BUDGET "train.checkpoint_every=0\n", 0, &err);
         assert_int_equal(waitpid(asks, NULL, 0), asks);
         pl_stop_install(); // one that came too late is forgotten
+        pl_stop_release();
         if (st == PL_OK) break;
         if (st != PL_E_INTERRUPTED) fail_msg("%s", err.msg);
         uint8_t *data;

@@ -87,6 +87,41 @@ static void decided(void **state) {
     }
 }
 
+// Where all are of one host rank 0 listens by loopback, and a secret may be drawn.
+static void hosts(void **state) {
+    (void)state;
+    const struct {
+        const char       *env;
+        pl_launch_options o;
+        bool              one;
+        const char       *address; // NULL: any of loopback
+    } want[] = {
+        {TORCH(5, 8, 1, 4), none, false, "node7:29501"},
+        {TORCH(1, 4, 1, 4), none, true, "127.0.0.1:29501"},
+        {TORCH(1, 4, 1, 4), {.rank = -1, .address = "node7:4000"}, true, "node7:4000"},
+        {"RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=::1", none, true, "[::1]:29501"},
+        {"RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=node7", none, false, "node7:29501"},
+        {OMPI(2, 4, 2, 4), none, true, NULL},
+        {OMPI(2, 4, 0, 2), {.rank = -1, .address = "a:9"}, false, "a:9"},
+        {SLURM(3, 4), none, false, "gpu03:"},
+        {SLURM(3, 4) " SLURM_STEP_NUM_NODES=2", none, false, "gpu03:"},
+        {SLURM(3, 4) " SLURM_STEP_NUM_NODES=1", none, true, NULL},
+        {"", {.rank = 1, .world = 3, .address = "10.0.0.2:5000"}, false, "10.0.0.2:5000"},
+        {"", {.rank = 1, .world = 3, .address = "127.0.0.2:5000"}, true, "127.0.0.2:5000"},
+        {"", {.rank = 1, .world = 3, .address = "localhost:5000"}, true, "localhost:5000"},
+        {"", {.rank = 1, .world = 3, .address = "127.example.org:5000"}, false, "127.example.org:5000"},
+    };
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        pl_launch   l;
+        pl_err      err = {0};
+        const char *at = want[i].address ? want[i].address : "127.0.0.1:";
+        if (pl_launch_find(&l, &want[i].o, get, (void *)(uintptr_t)want[i].env, &err) != PL_OK)
+            fail_msg("%zu: %s", i, err.msg);
+        if (l.one_host != want[i].one || strncmp(l.address, at, strlen(at)) != 0)
+            fail_msg("%zu: %s: %s at %s", i, want[i].env, l.one_host ? "one host" : "hosts", l.address);
+    }
+}
+
 // Over MPI where mpirun and build are of one kind, and nobody says otherwise.
 static void groups(void **state) {
     (void)state;
@@ -208,7 +243,7 @@ static void refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(decided), cmocka_unit_test(groups), cmocka_unit_test(addresses),
-                                       cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(decided), cmocka_unit_test(hosts), cmocka_unit_test(groups),
+                                       cmocka_unit_test(addresses), cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -199,9 +199,11 @@ static void traces_again(void **state) {
 
     // One that was stopped after its first documents goes on to the same rows.
     pl_stop_install();
+    pl_stop_hold();
     assert_int_equal(raise(SIGTERM), 0);
     assert_int_equal(capture("", "stopped", pool, &err), PL_E_INTERRUPTED);
     pl_stop_install(); // forgets it
+    pl_stop_release();
     pl_dataset *part;
     char       *dir = pl_path_join(small_base, "stopped");
     assert_int_equal(pl_dataset_open(&part, dir, &(pl_dataset_open_options){.want = &any, .incomplete = true}, &err),

@@ -6,6 +6,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
+#include "kernels/comm/reader.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -333,21 +334,33 @@ static pl_status same_run(const pl_task *t, pl_err *err) {
     memcpy(first, t->identity, sizeof first);
     PL_TRY(pl_comm_broadcast(t->comm, first, sizeof first, err));
     if (memcmp(first, t->identity, sizeof first) == 0) return PL_OK;
-    first[sizeof first - 1] = 0;
+    pl_reader   in = pl_reader_of(0, "what it trains", first, sizeof first, err);
+    const char *theirs = pl_reader_text(&in, "it", sizeof first);
+    PL_TRY(in.status);
     return pl_fail(err, PL_E_INPUT,
                    "%s: this rank would train %s, rank 0 trains %s; give all the same recipe, data and target", t->name,
-                   t->identity, first);
+                   t->identity, theirs);
+}
+
+// Takes over n of rank 0's numbers, a step or places in the data, each `least` or more.
+static pl_status share_ints(const pl_task *t, int64_t *x, int n, int64_t least, pl_err *err) {
+    PL_TRY(pl_comm_broadcast(t->comm, x, (size_t)n * sizeof *x, err));
+    pl_reader in = pl_reader_of(0, "where its run stands", x, (size_t)n * sizeof *x, err);
+    for (int i = 0; i < n; i++)
+        pl_reader_int(&in, "a number of it", least, INT64_MAX / 2);
+    return in.status;
 }
 
 // What rank 0 has read: the others need no file of it.
 static pl_status share(pl_checkpoints *c, pl_run_state *s, const void *const part[PL_BLOCK_PARTS], pl_err *err) {
     pl_task *t = c->t;
     PL_TRY(same_run(t, err));
-    PL_TRY(pl_comm_broadcast(t->comm, &c->saved, sizeof c->saved, err));
+    PL_TRY(share_ints(t, &c->saved, 1, -1, err));
     if (c->saved < 0) return PL_OK; // a new run: all begin alike
     s->step = c->saved;
-    PL_TRY(pl_comm_broadcast(t->comm, t->cursor, (size_t)t->n_cursor * sizeof *t->cursor, err));
+    PL_TRY(share_ints(t, t->cursor, t->n_cursor, 0, err));
     PL_TRY(pl_comm_broadcast(t->comm, s->guard.state, (size_t)s->guard.n * sizeof *s->guard.state, err));
+    PL_TRY(pl_guard_check(&s->guard, err));
     return take_parts(t, part, err);
 }
 

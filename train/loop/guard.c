@@ -2,7 +2,9 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "kernels/comm/reader.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,6 +63,15 @@ static bool is_bad(const pl_guard *g, double loss, double norm, char why[160]) {
     }
     if (g->o.spike == 0 || g->state[COUNTED] < (double)g->o.window) return false;
     return spikes(g, "a loss", loss, ring, why) || spikes(g, "a gradient norm", norm, ring + g->o.window, why);
+}
+
+pl_status pl_guard_check(const pl_guard *g, pl_err *err) {
+    pl_reader in = pl_reader_of(0, "what its guard remembers", g->state, (size_t)g->n * sizeof *g->state, err);
+    for (int i = 0; i < RINGS; i++)
+        pl_reader_real(&in, "a number of steps", 0, (double)((int64_t)1 << 53));
+    for (int64_t i = RINGS; i < g->n; i++)
+        pl_reader_real(&in, "a loss or a norm", -DBL_MAX, DBL_MAX);
+    return pl_reader_end(&in);
 }
 
 bool pl_guard_counts(pl_guard *g, double loss, double norm, double weight, char why[160]) {

@@ -33,10 +33,12 @@ typedef struct pl_guard {
 pl_status pl_guard_init(pl_guard *g, const pl_guard_options *o, int n_slots, int n_cursor, pl_err *err);
 void      pl_guard_fini(pl_guard *g);
 
+// Checks a state that rank 0 sent: counts of steps, then finite losses and norms. PL_E_IO.
+pl_status pl_guard_check(const pl_guard *g, pl_err *err);
 // Whether a step counts; remembers it. `why` says why not. weight: of what it learned from; nothing is remembered of a
 // step without.
-bool    pl_guard_counts(pl_guard *g, double loss, double norm, double weight, char why[160]);
-int64_t pl_guard_skipped(const pl_guard *g);  // so far
-int64_t pl_guard_in_a_row(const pl_guard *g); // up to now
+bool      pl_guard_counts(pl_guard *g, double loss, double norm, double weight, char why[160]);
+int64_t   pl_guard_skipped(const pl_guard *g);  // so far
+int64_t   pl_guard_in_a_row(const pl_guard *g); // up to now
 
 #endif

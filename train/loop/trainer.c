@@ -7,7 +7,9 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
 #include "kernels/base/room.h"
+#include "kernels/comm/reader.h"
 #include "kernels/flops.h"
+#include "kernels/profile.h"
 #include "train/loop/checkpoint.h"
 
 #include <math.h>
@@ -53,9 +55,11 @@ static pl_status run_slots(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_gu
             continue;
         }
         memset(sums, 0, PL_SLOT_SUMS * sizeof *sums);
+        pl_profile_phase("gradients to zero");
         pl_param_block_zero_grad(t->block, &optim->ctx);
         PL_TRY(pl_ctx_sync(&optim->ctx, err)); // a slot's ops go another way
         pl_reduce_open(reduce);
+        pl_profile_phase("forward");
         pl_status st = t->slot(t, step, s, sums, err);
         if (g) g->loss[s] = sums[PL_SUM_LOSS];
         if (g) g->weight[s] = sums[PL_SUM_WEIGHT];
@@ -97,6 +101,7 @@ pl_status pl_trainer_step(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_gua
     r->loss = weight > 0 ? r->sums[PL_SUM_LOSS] / weight : isfinite(weight) ? 0 : NAN;
     r->lr = lr;
     r->tokens = r->sums[PL_SUM_TOKENS];
+    pl_profile_phase("optimizer");
     PL_TRY(pl_optim_norm(optim, scale, &r->grad_norm, err));
     PL_TRY(judge(g, r, step, err));
     // Moments are corrected by the number of updates, which a skipped step is none of.
@@ -174,7 +179,11 @@ static pl_status look_after(loop *l, const pl_step_result *r, bool last, bool st
 // Rank 0 has said whether; where each rank holds a piece of the block, all bring theirs.
 static pl_status save(loop *l, bool wanted, pl_err *err) {
     const pl_task *t = l->t;
-    if (t->block->shard.ranks > 1) PL_TRY(pl_comm_broadcast(t->comm, &wanted, sizeof wanted, err));
+    uint8_t        first = wanted;
+    if (t->block->shard.ranks > 1) PL_TRY(pl_comm_broadcast(t->comm, &first, sizeof first, err));
+    pl_reader in = pl_reader_of(0, "whether it saves", &first, sizeof first, err);
+    wanted = pl_reader_byte(&in, "it", 1);
+    PL_TRY(in.status);
     if (!wanted) return PL_OK;
     l->saved_at = pl_now();
     return pl_checkpoints_save(&l->files, &l->at, err);
@@ -313,7 +322,7 @@ static pl_status check_shares(const pl_task *t, pl_err *err) {
 
 // A hash of what is held of the block's parts; of a sharded block, of the working copy, which all ranks have.
 static pl_status hash_block(const pl_param_block *b, uint64_t *h, pl_err *err) {
-    enum { PART = 1 << 16 };
+    enum { PART = 1 << 12 };
     double    room[PART];
     size_t    each = pl_dtype_size(b->real);
     bool      sharded = b->shard.ranks > 1;
@@ -385,25 +394,37 @@ static pl_status start(loop *l, pl_err *err) {
     return pl_comm_rank(t->comm) == 0 ? open_files(l, err) : PL_OK;
 }
 
+static pl_status run(loop *l, pl_err *err) {
+    PL_TRY(start(l, err));
+    if (l->o->steps == 0 && l->files.saved < 0) return as_it_starts(l, err);
+    if (l->at.step >= l->o->steps) return PL_OK;
+    pl_stop_hold();
+    pl_progress_begin(&l->progress, l->t->name, l->at.step, l->o->steps);
+    pl_status st = run_steps(l, err);
+    pl_progress_end(&l->progress);
+    pl_stop_release();
+    if (st == PL_OK) report_memory(l);
+    return st;
+}
+
 pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err) {
     PL_CHECK(o->log_every >= 1 && o->steps >= 0, "log_every %lld, steps %lld", (long long)o->log_every,
              (long long)o->steps);
-    loop l = {.t = t, .o = o, .metrics = {.fd = -1}, .skipped = {.fd = -1}, .saved_at = pl_now()};
-    l.at.best_score = NAN;
-    pl_status st = start(&l, err);
-    if (st == PL_OK && o->steps == 0 && l.files.saved < 0) st = as_it_starts(&l, err);
-    if (st == PL_OK && l.at.step < o->steps) {
-        pl_progress_begin(&l.progress, t->name, l.at.step, o->steps);
-        st = run_steps(&l, err);
-        pl_progress_end(&l.progress);
-        if (st == PL_OK) report_memory(&l);
-    }
-    pl_metrics_close(&l.metrics);
-    pl_metrics_close(&l.skipped);
-    pl_watch_fini(&l.watch);
-    pl_reduce_fini(&l.reduce);
-    pl_optim_fini(&l.optim);
-    pl_checkpoints_fini(&l.files);
-    pl_guard_fini(&l.at.guard);
+    loop *l = pl_calloc(1, sizeof *l); // more than a small stack holds
+    if (!l) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
+    l->t = t;
+    l->o = o;
+    l->metrics.fd = l->skipped.fd = -1;
+    l->saved_at = pl_now();
+    l->at.best_score = NAN;
+    pl_status st = run(l, err);
+    pl_metrics_close(&l->metrics);
+    pl_metrics_close(&l->skipped);
+    pl_watch_fini(&l->watch);
+    pl_reduce_fini(&l->reduce);
+    pl_optim_fini(&l->optim);
+    pl_checkpoints_fini(&l->files);
+    pl_guard_fini(&l->at.guard);
+    pl_free(l);
     return st;
 }

@@ -79,6 +79,20 @@ static const pl_cli_option options[] = {
      .min = 1,
      .max = PL_MAX_UNROLL,
      .help = "step: steps of the drafter's training-time test"},
+    {.name = "supervised",
+     .type = PL_CLI_REAL,
+     .arg = "SHARE",
+     .deflt = "1",
+     .min = 0.001,
+     .max = 1,
+     .help = "step: of a sequence's rows, those at its end that the drafter learns from"},
+    {.name = "launches",
+     .type = PL_CLI_FLAG,
+     .help = "step: where its time goes, launch by launch on a GPU, op by op on the CPU"},
+    {.name = "try",
+     .type = PL_CLI_TEXT,
+     .arg = "NAME,...",
+     .help = "step on a GPU: what a change would bring, in turns: " PL_CUDA_TRIALS_SYNTAX},
     {.name = "vocab",
      .type = PL_CLI_INT,
      .arg = "V",
@@ -154,6 +168,9 @@ static const struct {
                {"batch", STEP, 0},
                {"seq-len", STEP, TRAIN},
                {"unroll", STEP, 0},
+               {"supervised", STEP, 0},
+               {"launches", STEP, 0},
+               {"try", STEP, 0},
                {"vocab", LINEAR | HEADS, TRAIN | DRAW},
                {"hidden", LINEAR | HEADS | ATTENTION, TRAIN},
                {"ranks", HEADS, 0},
@@ -276,10 +293,6 @@ static void write_rest(pl_json_out *o, const pl_bench *b) {
     pl_put_num(o, "peak_memory_bytes", pl_memory_peak());
 }
 
-static bool next(unsigned mask, unsigned kind) {
-    return mask & kind && pl_bench_go_on(NULL) == PL_OK;
-}
-
 static pl_status predict(const pl_env *env, const pl_bench_shape *s, pl_bench_step *step, unsigned mask, pl_err *err) {
     if (env->backend != pl_backend_emulated() || (mask != DECODE && mask != STEP) || !s->name)
         return pl_fail(err, PL_E_USAGE, "--predict: is for `bench decode|step --shape S --device emulated`");
@@ -318,7 +331,10 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
                               .seq_len = pl_cli_int(a, "seq-len"),
                               .unroll = (int)pl_cli_int(a, "unroll"),
                               .head = pl_cli_text(a, "head"),
-                              .repeats = decode.repeats};
+                              .repeats = decode.repeats,
+                              .supervised = pl_cli_real(a, "supervised"),
+                              .launches = pl_cli_has(a, "launches"),
+                              .trials = pl_cli_text(a, "try")};
     pl_bench_tokenize tokenize = {
         .tokenizer = pl_cli_text(a, "tokenizer"), .pre = pl_cli_text(a, "pre"), .file = pl_cli_text(a, "file")};
     pl_bench_shape shape = {.context = decode.context,
@@ -344,18 +360,17 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     PL_TRY(pl_bench_open(&b, env, (double)pl_cli_int(a, "max-mb") * 1048576, err));
     pl_json_out local, *o = pl_show_begin(env, &local);
     pl_status   st = PL_OK;
-    if (next(mask, BANDWIDTH)) pl_bench_put_bandwidth(o, &b);
-    if (next(mask, LINEAR)) st = pl_bench_put_linear(o, &b, heads.vocab, heads.width, err);
-    if (st == PL_OK && next(mask, TRAIN)) st = pl_bench_put_train(o, &b, step.seq_len, heads.vocab, heads.width, err);
-    if (st == PL_OK && next(mask, HEADS)) st = pl_bench_put_heads(o, &b, &heads, err);
-    if (st == PL_OK && next(mask, HEADS)) pl_bench_put_reads(o, &b, &heads);
-    if (st == PL_OK && next(mask, ATTENTION)) st = pl_bench_put_attention(o, &b, heads.width, decode.kv, err);
-    if (st == PL_OK && env->backend->memory && next(mask, DRAW)) pl_bench_put_draw(o, &b, heads.vocab);
-    if (st == PL_OK && next(mask, DECODE))
+    if (mask & BANDWIDTH) pl_bench_put_bandwidth(o, &b);
+    if (mask & LINEAR) st = pl_bench_put_linear(o, &b, heads.vocab, heads.width, err);
+    if (st == PL_OK && (mask & TRAIN)) st = pl_bench_put_train(o, &b, step.seq_len, heads.vocab, heads.width, err);
+    if (st == PL_OK && (mask & HEADS)) st = pl_bench_put_heads(o, &b, &heads, err);
+    if (st == PL_OK && (mask & HEADS)) pl_bench_put_reads(o, &b, &heads);
+    if (st == PL_OK && (mask & ATTENTION)) st = pl_bench_put_attention(o, &b, heads.width, decode.kv, err);
+    if (st == PL_OK && env->backend->memory && (mask & DRAW)) st = pl_bench_put_draw(o, &b, heads.vocab, err);
+    if (st == PL_OK && (mask & DECODE))
         st = shape.name ? pl_bench_put_shape(o, &b, &shape, err) : pl_bench_put_decode(o, &b, &decode, err);
-    if (st == PL_OK && next(mask, STEP)) st = pl_bench_put_step(o, env, &step, err);
-    if (st == PL_OK && next(mask, TOKENIZE)) st = pl_bench_put_tokenize(o, &tokenize, err);
-    if (st == PL_OK) st = pl_bench_go_on(err);
+    if (st == PL_OK && (mask & STEP)) st = pl_bench_put_step(o, env, &step, err);
+    if (st == PL_OK && (mask & TOKENIZE)) st = pl_bench_put_tokenize(o, &tokenize, err);
     if (st == PL_OK) write_rest(o, &b);
     pl_bench_close(&b);
     if (st == PL_OK) return pl_show_end(env, &local, err);

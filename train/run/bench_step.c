@@ -7,6 +7,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/json_put.h"
 #include "kernels/base/rng.h"
+#include "kernels/profile.h"
 #include "train/loop/trainer.h"
 #include "train/source/teacher.h"
 #include "train/task/lm.h"
@@ -18,8 +19,32 @@
 #define LEARNING_RATE 1e-5 // small: the same rows are learned again and again
 #define STEP_DECAY 0.8
 
+typedef struct kept { // of the steps of one case
+    pl_profile  profile;
+    const char *name;
+    pl_dtype    dtype;
+    double      seconds; // of a step while it is profiled
+    int         steps;
+} kept;
+
+typedef struct trial {
+    char            name[32];
+    pl_dtype        dtype;
+    double          base; // seconds of a step without the change
+    pl_sample_stats saved;
+} trial;
+
+// What is written behind the cases: of two types of weights the target and the drafter.
+enum { CASES = 4, TRIALS = 32 };
+typedef struct rest {
+    kept *kept[CASES];
+    trial tried[TRIALS];
+    int   n, n_tried;
+} rest;
+
 typedef struct bench {
     const pl_bench_step *s;
+    rest                *rest;
     const pl_env        *env;
     pl_dtype             dtype;
     pl_teacher           teacher;
@@ -133,7 +158,9 @@ static pl_status fill_pack(pl_pack *p, const bench *b, pl_err *err) {
     if (st == PL_OK) {
         memcpy(doc.tokens, b->ids, (size_t)n * sizeof *doc.tokens);
         memcpy(doc.argmax, b->ids + 1, (size_t)n * sizeof *doc.argmax);
-        memset(doc.loss_mask, 1, (size_t)n);
+        int64_t prompt = n - (int64_t)(b->s->supervised * (double)n);
+        memset(doc.loss_mask, 0, (size_t)prompt);
+        memset(doc.loss_mask + prompt, 1, (size_t)(n - prompt));
         if (doc.features) fill_bf16(doc.features, n * p->width, pl_rng_make(b->env->seed, PL_STREAM_NOISE, 1));
         fill_bf16(doc.last_hidden, n * p->d, pl_rng_make(b->env->seed, PL_STREAM_NOISE, 2));
         pl_pack_clear(p);
@@ -179,6 +206,25 @@ static pl_status read_head(bench *b, pl_err *err) {
     return ok ? PL_OK : pl_fail(err, PL_E_USAGE, "--head %s: %s", text, why.msg);
 }
 
+// Initial weights of which a million are drawn for each matrix and then repeated: a model of billions starts in seconds.
+static pl_status fill_block(pl_param_block *b, uint64_t seed, pl_err *err) {
+    enum { TILE = 1 << 20 };
+    pl_status st = PL_OK;
+    for (int i = 0; i < b->params->n && st == PL_OK; i++) {
+        const pl_param *p = &b->params->p[i];
+        int64_t         n = pl_param_block_count(b, i);
+        float          *values = pl_malloc(pl_size_mul((size_t)n, sizeof *values, 1));
+        pl_rng          rng = pl_rng_make(seed, PL_STREAM_INIT, (uint64_t)i);
+        if (!values) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+        if (p->init_std == 0) pl_param_block_draw(b, i, seed, values);
+        for (int64_t j = 0; j < n && p->init_std > 0; j++)
+            values[j] = j < TILE ? (float)(p->init_std * (double)pl_rng_normal(rng, (uint64_t)j)) : values[j - TILE];
+        st = pl_param_block_set(b, i, values, err);
+        pl_free(values);
+    }
+    return st;
+}
+
 static pl_status make_drafter(drafter_case *c, const bench *b, pl_err *err) {
     const pl_bench_step *s = b->s;
     pl_backbone_options  o = {.head = b->head};
@@ -197,7 +243,7 @@ static pl_status make_drafter(drafter_case *c, const bench *b, pl_err *err) {
     pl_free(d2t);
     PL_TRY(st);
     PL_TRY(pl_param_block_create(&c->block, &c->model->params, &bo, err));
-    PL_TRY(pl_param_block_init(&c->block, b->env->seed, err));
+    PL_TRY(fill_block(&c->block, b->env->seed, err));
     uo.teacher_cap = b->teacher.model.config.final_softcap;
     PL_TRY(pl_unroll_create(&c->u, c->model, b->teacher.head, &uo, b->env->backend, b->env->pool, err));
     PL_TRY(fill_pack(&c->u.pack, b, err));
@@ -226,37 +272,162 @@ static void write(pl_json_out *o, const pl_task *t, const bench *b, const char *
     pl_put_num(o, "p90", s.p90);
     pl_put_num(o, "flops", flops);
     pl_put_num(o, "flops_per_second", flops / s.median);
+    if (head) pl_put_num(o, "supervised", b->s->supervised);
     if (!b->env->backend->memory) // a device's peak is not known
         pl_bench_write_pairs(o, &(pl_bench_pairs){seconds, floor, b->s->repeats});
-    pl_json_out_close(o, '}');
 }
 
-static pl_status time_task(pl_json_out *o, pl_task *t, const bench *b, const char *head, double flops, pl_err *err) {
+// ---- where the time goes ----
+
+static int by_seconds(const void *x, const void *y) {
+    const pl_profile_line *a = x, *b = y;
+    return (a->seconds < b->seconds) - (a->seconds > b->seconds);
+}
+
+// Members of an open object: a step while it is profiled, what the device or the ops take of it, and how long the device
+// has nothing to do.
+static void write_sums(pl_json_out *o, const kept *k) {
+    double busy = 0, idle = 0;
+    for (int i = 0; i < k->profile.n; i++)
+        *(k->profile.line[i].idle ? &idle : &busy) += k->profile.line[i].seconds / k->steps;
+    pl_put_num(o, "profiled_seconds", k->seconds);
+    pl_put_num(o, "busy_seconds", busy);
+    pl_put_num(o, "idle_seconds", idle);
+    pl_put_int(o, "lines_lost", k->profile.lost);
+}
+
+static void write_launches(pl_json_out *o, kept *k) {
+    pl_profile *p = &k->profile;
+    qsort(p->line, (size_t)p->n, sizeof *p->line, by_seconds);
+    for (int i = 0; i < p->n; i++) {
+        const pl_profile_line *x = &p->line[i];
+        pl_json_out_object(o);
+        pl_put_str(o, "step", k->name);
+        pl_put_str(o, "weights", pl_weights_name(k->dtype));
+        pl_put_str(o, "phase", x->phase);
+        pl_put_str(o, "op", x->op);
+        pl_put_str(o, "what", x->what);
+        pl_put_num(o, "n", (double)x->n / k->steps);
+        pl_put_num(o, "seconds", x->seconds / k->steps);
+        pl_put_num(o, "share", x->seconds / k->steps / k->seconds);
+        if (x->flops > 0) pl_put_num(o, "flops_per_second", x->flops / x->seconds);
+        if (x->bytes > 0) pl_put_num(o, "bytes_per_second", x->bytes / x->seconds);
+        pl_json_out_close(o, '}');
+    }
+}
+
+static void write_rest(pl_json_out *o, const pl_bench_step *s, rest *r) {
+    if (s->launches) {
+        pl_put_array(o, "launches");
+        for (int i = 0; i < r->n; i++)
+            write_launches(o, r->kept[i]);
+        pl_json_out_close(o, ']');
+    }
+    if (!s->trials) return;
+    pl_put_array(o, "trials");
+    for (int i = 0; i < r->n_tried; i++) {
+        pl_json_out_object(o);
+        pl_put_str(o, "name", r->tried[i].name);
+        pl_put_str(o, "weights", pl_weights_name(r->tried[i].dtype));
+        pl_put_num(o, "base_seconds", r->tried[i].base);
+        pl_put_num(o, "saved_seconds", r->tried[i].saved.median);
+        pl_put_num(o, "saved_p10", r->tried[i].saved.p10);
+        pl_put_num(o, "saved_p90", r->tried[i].saved.p90);
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, ']');
+}
+
+typedef struct timed { // a task with what updates its weights
+    pl_task  *task;
+    pl_reduce reduce;
+    pl_optim  optim;
+    int64_t   step; // of those so far
+} timed;
+
+static pl_status run_step(timed *t, double *seconds, pl_err *err) {
+    pl_step_result r;
+    PL_TRY(pl_trainer_step(t->task, &t->reduce, &t->optim, NULL, ++t->step, LEARNING_RATE, &r, err));
+    *seconds = r.seconds;
+    return PL_OK;
+}
+
+static pl_status profile_steps(pl_json_out *o, timed *t, const bench *b, pl_err *err) {
+    kept  *k = pl_calloc(1, sizeof *k);
+    double seconds = 0;
+    if (!k) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+    b->rest->kept[b->rest->n++] = k;
+    *k = (kept){.name = t->task->name, .dtype = b->dtype, .steps = b->s->repeats};
+    pl_status st = PL_OK;
+    pl_profile_begin(&k->profile);
+    for (int i = 0; i < k->steps && st == PL_OK; i++, k->seconds += seconds / k->steps)
+        st = run_step(t, &seconds, err);
+    pl_profile_end();
+    if (st == PL_OK) write_sums(o, k);
+    return st;
+}
+
+// One trial in turns with steps as they are: what it saves, over the pairs. saved, base: [repeats].
+static pl_status try_change(trial *x, double *saved, double *base, timed *t, int repeats, pl_err *err) {
+    for (int k = -1; k < repeats; k++) { // the first pair warms up
+        double with = 0, without = 0;
+        PL_TRY(pl_backend_cuda_try(x->name, err));
+        pl_status st = run_step(t, &with, err);
+        pl_backend_cuda_try(NULL, NULL);
+        PL_TRY(st);
+        PL_TRY(run_step(t, &without, err));
+        if (k >= 0) saved[k] = without - with, base[k] = without;
+    }
+    x->saved = pl_stats(saved, repeats);
+    x->base = pl_stats(base, repeats).median;
+    return PL_OK;
+}
+
+static pl_status try_changes(timed *t, const bench *b, pl_err *err) {
+    int       n = b->s->repeats;
+    double   *saved = pl_malloc(2 * (size_t)n * sizeof *saved);
+    pl_status st = saved ? PL_OK : pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+    for (const char *at = b->s->trials; st == PL_OK && *at; at += strspn(at, ",")) {
+        size_t length = strcspn(at, ",");
+        trial  x = {.dtype = b->dtype};
+        snprintf(x.name, sizeof x.name, "%.*s", (int)length, at);
+        at += length;
+        if (b->rest->n_tried == TRIALS) st = pl_fail(err, PL_E_USAGE, "--try: at most %d names", TRIALS / 2);
+        if (st == PL_OK) st = try_change(&x, saved, saved + n, t, n, err);
+        if (st == PL_OK) b->rest->tried[b->rest->n_tried++] = x;
+    }
+    pl_free(saved);
+    return st;
+}
+
+static pl_status time_task(pl_json_out *o, pl_task *task, const bench *b, const char *head, double flops, pl_err *err) {
     pl_optim_options adam = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1};
-    pl_reduce        reduce = {0};
-    pl_optim         optim = {0};
+    timed            t = {.task = task};
     int              n = b->s->repeats;
     double          *seconds = pl_calloc(2 * (size_t)n, sizeof *seconds), *floor = seconds ? seconds + n : NULL;
-    pl_step_result   r;
+    bool             host = !b->env->backend->memory;
     pl_status        st = seconds ? PL_OK : pl_fail(err, PL_E_MEMORY, "bench: out of memory");
-    t->backend = b->env->backend;
-    t->pool = b->env->pool;
-    t->n_slots = 1;
-    if (st == PL_OK) st = pl_optim_init(&optim, t->backend, t->pool, t->block, &adam, err);
-    if (st == PL_OK) st = pl_reduce_init(&reduce, 1, t->block, NULL, NULL, t->backend, err);
+    task->backend = b->env->backend;
+    task->pool = b->env->pool;
+    task->n_slots = 1;
+    if (st == PL_OK) st = pl_optim_init(&t.optim, task->backend, task->pool, task->block, &adam, err);
+    if (st == PL_OK) st = pl_reduce_init(&t.reduce, 1, task->block, NULL, NULL, task->backend, err);
     for (int k = -1; k < n && st == PL_OK; k++) { // the first step warms up
-        bool   host = !t->backend->memory;
-        double before = pl_backend_peak_once(t->backend, b->dtype, t->pool);
-        st = pl_bench_go_on(err);
-        if (st == PL_OK) st = pl_trainer_step(t, &reduce, &optim, NULL, k + 2, LEARNING_RATE, &r, err);
+        double before = pl_backend_peak_once(task->backend, b->dtype, task->pool), taken = 0;
+        st = run_step(&t, &taken, err);
         if (st != PL_OK || k < 0) continue;
         // A step is long: the peak is what it was around it.
-        seconds[k] = r.seconds;
-        if (host) floor[k] = flops / (0.5 * (before + pl_backend_peak_once(t->backend, b->dtype, t->pool)));
+        seconds[k] = taken;
+        if (host) floor[k] = flops / (0.5 * (before + pl_backend_peak_once(task->backend, b->dtype, task->pool)));
     }
-    if (st == PL_OK) write(o, t, b, head, flops, seconds, floor);
-    pl_reduce_fini(&reduce);
-    pl_optim_fini(&optim);
+    if (st == PL_OK) {
+        write(o, task, b, head, flops, seconds, floor);
+        if (b->s->launches) st = profile_steps(o, &t, b, err);
+        if (st == PL_OK && head && b->s->trials) st = try_changes(&t, b, err);
+        pl_json_out_close(o, '}');
+    }
+    pl_reduce_fini(&t.reduce);
+    pl_optim_fini(&t.optim);
     pl_free(seconds);
     return st;
 }
@@ -364,11 +535,14 @@ pl_status pl_bench_put_step(pl_json_out *o, const pl_env *env, const pl_bench_st
     static const pl_dtype dtype[] = {PL_BF16, PL_F32};
     pl_env                counted;
     pl_status             st = PL_OK;
+    rest                  later = {0};
+    if (s->trials && (!env->backend->device || pl_backend_on_host(env->backend)))
+        return pl_fail(err, PL_E_USAGE, "--try: changes how a GPU runs; give --device cuda");
     if (s->predict) PL_TRY(pl_bench_counted(&counted, env, err));
     if (s->predict) env = &counted;
     pl_put_array(o, s->predict ? "predicted" : "step");
     for (int i = 0; i < 2 && st == PL_OK; i++) {
-        bench b = {.s = s, .env = env, .dtype = dtype[i]};
+        bench b = {.s = s, .rest = &later, .env = env, .dtype = dtype[i]};
         if (!s->dtype[i]) continue;
         st = put_cases(o, &b, err);
         pl_teacher_close(&b.teacher);
@@ -377,5 +551,8 @@ pl_status pl_bench_put_step(pl_json_out *o, const pl_env *env, const pl_bench_st
     }
     pl_json_out_close(o, ']');
     if (s->predict) pl_bench_put_constants(o);
+    if (st == PL_OK) write_rest(o, s, &later);
+    for (int i = 0; i < later.n; i++)
+        pl_free(later.kept[i]);
     return st;
 }

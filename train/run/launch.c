@@ -3,6 +3,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/comm/comm.h"
 
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ typedef struct finder {
 typedef struct source {
     const char *by, *rank_name, *size_name;
     int         rank, size, local, local_size; // local_size 0: not said
+    bool        one_host;                      // all are of this host, for sure
 } source;
 
 static const char *get(const finder *f, const char *name) {
@@ -55,6 +57,7 @@ static pl_status read_source(const finder *f, source *s, const char *local, cons
     s->local = s->rank;
     if (local) PL_TRY(number(f, local, 0, &s->local, &there));
     if (local_size) PL_TRY(number(f, local_size, 1, &s->local_size, &there));
+    s->one_host = s->local_size == s->size;
     return PL_OK;
 }
 
@@ -87,7 +90,11 @@ static pl_status read_slurm(const finder *f, source *s) {
                   .rank_name = "SLURM_PROCID",
                   .size_name = get(f, "SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS"};
     bool is_step = step && strlen(step) < 10; // 4294967290 and up: interactive, extern, batch
-    return is_step ? read_source(f, s, "SLURM_LOCALID", NULL) : PL_OK;
+    if (!is_step) return PL_OK;
+    PL_TRY(read_source(f, s, "SLURM_LOCALID", NULL));
+    const char *nodes = get(f, "SLURM_STEP_NUM_NODES");
+    s->one_host = nodes && strcmp(nodes, "1") == 0;
+    return PL_OK;
 }
 
 // Whether `outer` starts one launcher for each host, of which `inner` is one.
@@ -115,6 +122,26 @@ bool pl_launch_first_host(char *host, int room, const char *list) {
 
 static void put_address(pl_launch *l, const char *host, int port) {
     snprintf(l->address, sizeof l->address, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, port);
+}
+
+// Whether HOST:PORT is a loopback address.
+static bool names_loopback(const char *address) {
+    char            host[256];
+    struct in_addr  four;
+    struct in6_addr six;
+    const char     *colon = strrchr(address, ':');
+    bool            bracket = address[0] == '[';
+    if (!colon || colon - address >= (int)sizeof host) return false;
+    snprintf(host, sizeof host, "%.*s", (int)(colon - address) - 2 * bracket, address + bracket);
+    return strcmp(host, "localhost") == 0 ||
+           (inet_pton(AF_INET, host, &four) == 1 && ntohl(four.s_addr) >> 24 == 127) ||
+           (inet_pton(AF_INET6, host, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six));
+}
+
+static void listen_at_loopback(pl_launch *l) {
+    char port[8];
+    snprintf(port, sizeof port, "%s", strrchr(l->address, ':') + 1);
+    snprintf(l->address, sizeof l->address, "127.0.0.1:%s", port);
 }
 
 static int port_of(const char *text) {
@@ -257,10 +284,12 @@ pl_status pl_launch_find(pl_launch *l, const pl_launch_options *o, pl_launch_get
         if (look && best == &s[TORCHRUN]) PL_TRY(torchrun_address(&f, l));
         if (look && best == &s[SLURM]) PL_TRY(slurm_address(&f, l, best));
         if (look && (best == &s[OPEN_MPI] || best == &s[MPICH])) PL_TRY(mpi_address(&f, l, best));
+        if (look && best->one_host && !names_loopback(l->address)) listen_at_loopback(l);
     } else if (o->address) {
         return pl_fail(err, PL_E_USAGE, "--address: nothing says which rank this is; give --rank and --world too");
     }
     if (o->address && snprintf(l->address, sizeof l->address, "%s", o->address) >= (int)sizeof l->address)
         return pl_fail(err, PL_E_USAGE, "--address: more than %zu characters", sizeof l->address - 1);
+    l->one_host = (best && best->one_host) || names_loopback(l->address);
     return PL_OK;
 }

@@ -9,6 +9,8 @@
 //              where this build has the one that started them and no --address says that TCP is meant
 //   srun       SLURM_PROCID and SLURM_NTASKS, in a step; rank 0 listens on the first host of the step
 //
+// Where a launcher has started all of them on one host, and no --address is given, rank 0 listens by loopback alone.
+//
 // They may stand inside each other: srun starts one torchrun or mpirun for each node, whose processes are the ranks.
 // Otherwise two that say different things are refused, naming both, and so are half of torchrun's variables, which job
 // scripts leave behind.
@@ -23,6 +25,7 @@ typedef struct pl_launch {
     int         rank, ranks;  // of all
     int         local;        // of this host, from 0: which GPU is its own
     bool        mpi;          // they join over MPI, else over TCP
+    bool        one_host;     // all are of this host, by the launcher or as the address is a loopback one
     char        address[320]; // where rank 0 listens; over MPI "", unless it is said where signs of life go
 } pl_launch;
 

@@ -381,16 +381,33 @@ static pl_status check_drafters(plan *p, const pl_recipe *r, const char *out_dir
     return PL_OK;
 }
 
+pl_status pl_pipeline_drafters(int *n, const pl_recipe *r, pl_err *err) {
+    const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
+    *n = pipe->drafters.n;
+    return pl_stage_names(r, pipe->drafters.at, pipe->drafters.n, sizeof *pipe->drafters.at, err);
+}
+
+char *pl_pipeline_drafter_folder(const pl_recipe *r, int i, const char *out_dir) {
+    return pl_sprintf("%s/drafters/%s", out_dir, pl_pipeline_recipe_of(r)->drafters.at[i].name);
+}
+
+pl_status pl_pipeline_drafter_recipe(pl_recipe **one, const pl_recipe *r, int i, const char *out_dir, pl_err *err) {
+    char *vocabulary;
+    *one = NULL;
+    PL_TRY(vocabulary_of(r, i, out_dir, &vocabulary, err));
+    pl_status st = drafter_recipe(r, i, out_dir, vocabulary, one, err);
+    pl_free(vocabulary);
+    return st;
+}
+
 static pl_status run_drafter(const pl_recipe *r, int i, const char *out_dir, const pl_env *env, const char *generated,
                              pl_err *err) {
     const char *name = pl_pipeline_recipe_of(r)->drafters.at[i].name;
     pl_recipe  *one = NULL;
-    char       *dir = pl_sprintf("%s/drafters/%s", out_dir, name), *parent = pl_path_join(out_dir, "traces");
-    char       *vocabulary = NULL, hash[17];
+    char       *dir = pl_pipeline_drafter_folder(r, i, out_dir), *parent = pl_path_join(out_dir, "traces"), hash[17];
     memcpy(hash, generated, sizeof hash);
     pl_status st = dir && parent ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    if (st == PL_OK) st = vocabulary_of(r, i, out_dir, &vocabulary, err);
-    if (st == PL_OK) st = drafter_recipe(r, i, out_dir, vocabulary, &one, err);
+    if (st == PL_OK) st = pl_pipeline_drafter_recipe(&one, r, i, out_dir, err);
     pl_log("drafter %d of %d: %s", i + 1, pl_pipeline_recipe_of(r)->drafters.n, name);
     if (st == PL_OK && pl_train_routed(one)) {
         const char *path = pl_train_recipe_of(one)->traces.path;
@@ -400,7 +417,6 @@ static pl_status run_drafter(const pl_recipe *r, int i, const char *out_dir, con
     }
     if (st == PL_OK) st = train(one, dir, env, hash, err);
     pl_recipe_close(one);
-    pl_free(vocabulary);
     pl_free(parent);
     pl_free(dir);
     return st;
@@ -430,6 +446,14 @@ static int kind_of(const pl_recipe *r, int i) {
     while (pl_train_drafter_choice(k) && strcmp(pl_train_drafter_choice(k), own) != 0)
         k++;
     return pl_train_drafter_choice(k) ? k : tr->drafter.kind;
+}
+
+pl_status pl_pipeline_target(char **path, const pl_recipe *r, const char *out_dir, bool evaluates, pl_err *err) {
+    const char *given = pl_generate_recipe_of(r)->target.path;
+    *path = NULL;
+    if (evaluates && pl_train_recipe_of(r)->kind == PL_KIND_TARGET) PL_TRY(pl_eval_pretrained(path, out_dir, err));
+    if (!*path && given) *path = pl_strdup(given);
+    return *path || !given ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", given);
 }
 
 static pl_eval_own eval_own(const char *name, int kind) {

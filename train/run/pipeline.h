@@ -42,6 +42,14 @@ pl_status pl_pipeline_train_check(const pl_recipe *r, const char *out_dir, pl_er
 pl_status pl_pipeline_generate(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
 // The stage `eval`: this run's drafters, and what eval.drafters names. Collective (pl_ranks_eval).
 pl_status pl_pipeline_eval(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
+// Of the drafters in the recipe's list: how many there are, each with a name; the folder (the caller's; NULL: memory
+// ran out) and the recipe (likewise) that `run` trains drafter i in and by.
+pl_status pl_pipeline_drafters(int *n, const pl_recipe *r, pl_err *err);
+char     *pl_pipeline_drafter_folder(const pl_recipe *r, int i, const char *out_dir);
+pl_status pl_pipeline_drafter_recipe(pl_recipe **one, const pl_recipe *r, int i, const char *out_dir, pl_err *err);
+// The path of the target that the recipe's commands lay over ranks: target.path or, where a recipe of kind: target
+// evaluates, the target that it has trained in out_dir. The caller's; NULL where there is none.
+pl_status pl_pipeline_target(char **path, const pl_recipe *r, const char *out_dir, bool evaluates, pl_err *err);
 // Checks first, before anything is made.
 pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
 

@@ -5,8 +5,11 @@
 #include "infer/generate/generate.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
+#include "kernels/base/hash.h"
 #include "kernels/base/log.h"
+#include "kernels/comm/reader.h"
 #include "train/keys.h"
+#include "train/run/job.h"
 #include "train/run/pipeline.h"
 #include "train/source/bounded.h"
 #include "train/source/vocabularies.h"
@@ -126,33 +129,20 @@ static pl_status train(const pl_recipe *r, const char *out_dir, const pl_env *en
 
 // ---- rank 0 and the others ----
 
-typedef enum work { WORK_TRAIN, WORK_GENERATE, WORK_EVAL } work;
+static pl_status name_job(pl_job *j, const pl_recipe *r, const char *out_dir, pl_err *err) {
+    pl_hash_hex(j->out_dir, pl_hash(out_dir, strlen(out_dir)));
+    return pl_recipe_hash(r, 0, j->recipe, err);
+}
 
-typedef struct job {
-    work    what;
-    int64_t stop_after;      // of training
-    pl_taps taps;            // of generating
-    size_t  out_dir, recipe; // bytes of the two texts that follow, each with its 0; none: the end
-} job;
-
-// Rank 0: the others do this too, now. Nothing where there are none. j: what is to be done.
-static pl_status hand_out(const pl_env *env, const pl_recipe *r, const char *out_dir, job j, pl_err *err) {
-    char *text;
-    if (pl_comm_ranks(env->comm) == 1) return PL_OK; // nobody listens
-    PL_TRY(pl_recipe_dump(r, &text, err));
-    j.out_dir = strlen(out_dir) + 1;
-    j.recipe = strlen(text) + 1;
-    char     *both = pl_malloc(j.out_dir + j.recipe);
-    pl_status st = both ? PL_OK : pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
-    if (st == PL_OK) {
-        memcpy(both, out_dir, j.out_dir);
-        memcpy(both + j.out_dir, text, j.recipe);
-        st = pl_comm_broadcast(env->comm, &j, sizeof j, err);
-    }
-    if (st == PL_OK) st = pl_comm_broadcast(env->comm, both, j.out_dir + j.recipe, err);
-    pl_free(both);
-    pl_free(text);
-    return st;
+// Has the other ranks do the same work. taps: of generating, else NULL.
+static pl_status hand_out(const pl_env *env, const pl_recipe *r, const char *out_dir, pl_ranks_work what,
+                          const pl_taps *taps, pl_err *err) {
+    pl_job j = {.what = (int32_t)what, .n_taps = taps ? taps->n : 0};
+    if (pl_comm_ranks(env->comm) == 1) return PL_OK; // there are no others
+    for (int i = 0; i < j.n_taps; i++)
+        j.tap[i] = taps->layer[i];
+    PL_TRY(name_job(&j, r, out_dir, err));
+    return pl_comm_broadcast(env->comm, &j, sizeof j, err);
 }
 
 int pl_ranks_threads(int threads, int ranks) {
@@ -206,7 +196,7 @@ pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_e
     PL_TRY(pl_train_check(r, err));
     PL_TRY(pl_dir_make(out_dir, err));
     PL_TRY(keep_recipes(r, out_dir, err));
-    PL_TRY(hand_out(env, r, out_dir, (job){.what = WORK_TRAIN, .stop_after = stop_after}, err));
+    PL_TRY(hand_out(env, r, out_dir, PL_RANKS_TRAIN, NULL, err));
     PL_TRY(share_of(&share, &pool, env, err));
     pl_status st = train(r, out_dir, &share, stop_after, err);
     pl_pool_destroy(pool);
@@ -221,7 +211,7 @@ pl_status pl_ranks_generate(const pl_recipe *r, const pl_taps *taps, const char 
                             pl_err *err) {
     pl_env   share;
     pl_pool *pool;
-    PL_TRY(hand_out(env, r, out_dir, (job){.what = WORK_GENERATE, .taps = *taps}, err));
+    PL_TRY(hand_out(env, r, out_dir, PL_RANKS_GENERATE, taps, err));
     PL_TRY(share_of(&share, &pool, env, err));
     pl_status st = pl_generate_run(r, taps, out_dir, &share, err);
     pl_pool_destroy(pool);
@@ -232,7 +222,7 @@ pl_status pl_ranks_eval(const pl_recipe *r, const char *out_dir, const pl_env *e
     pl_env   share;
     pl_pool *pool;
     PL_TRY(pl_eval_check_ranks(r, env->comm, err));
-    PL_TRY(hand_out(env, r, out_dir, (job){.what = WORK_EVAL}, err));
+    PL_TRY(hand_out(env, r, out_dir, PL_RANKS_EVAL, NULL, err));
     PL_TRY(share_of(&share, &pool, env, err));
     pl_status st = pl_pipeline_eval(r, out_dir, &share, err);
     pl_pool_destroy(pool);
@@ -241,34 +231,107 @@ pl_status pl_ranks_eval(const pl_recipe *r, const char *out_dir, const pl_env *e
 
 // ---- the other ranks ----
 
-static pl_status work_on(const pl_recipe *r, const char *out_dir, const job *j, const pl_env *env, pl_err *err) {
-    if (j->what == WORK_EVAL) return pl_pipeline_eval(r, out_dir, env, err);
-    return j->what == WORK_GENERATE ? pl_generate_run(r, &j->taps, out_dir, env, err)
-                                    : pl_train_run_until(r, out_dir, env, j->stop_after, err);
-}
-
 pl_status pl_ranks_end(const pl_env *env, pl_err *err) {
-    return pl_comm_broadcast(env->comm, &(job){0}, sizeof(job), err);
+    return pl_comm_broadcast(env->comm, &(pl_job){0}, sizeof(pl_job), err);
 }
 
-static pl_status serve(const pl_env *env, const job *j, pl_err *err) {
-    pl_recipe *r = NULL;
-    char      *both = pl_malloc(j->out_dir + j->recipe);
-    pl_status  st = both ? PL_OK : pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
-    if (st == PL_OK) st = pl_comm_broadcast(env->comm, both, j->out_dir + j->recipe, err);
-    if (st == PL_OK)
-        st = pl_recipe_parse(&r, both + j->out_dir, j->recipe - 1, "recipe", env->keys, env->n_keys, NULL, 0, err);
-    if (st == PL_OK) st = work_on(r, both, j, env, err);
-    pl_recipe_close(r);
-    pl_free(both);
-    return st;
+// Receives the next job; check_taps holds its layers against the target.
+static pl_status take_job(pl_job *j, const pl_env *env, pl_err *err) {
+    pl_job sent = {0};
+    PL_TRY(pl_comm_broadcast(env->comm, &sent, sizeof sent, err));
+    pl_reader in = pl_reader_of(0, "a job", &sent, sizeof sent, err);
+    *j = (pl_job){.what = pl_reader_int32(&in, "its kind", 0, PL_RANKS_EVAL)};
+    if (j->what != 0 && j->what != PL_RANKS_TRAIN && j->what != PL_RANKS_GENERATE && j->what != PL_RANKS_EVAL)
+        pl_reader_refuse(&in, "its kind is %d", j->what);
+    j->n_taps = pl_reader_int32(&in, "the number of layers to store", 0, PL_MAX_TAPS);
+    for (int i = 0; i < PL_MAX_TAPS; i++)
+        j->tap[i] = pl_reader_int32(&in, "a layer to store", 0, INT32_MAX);
+    snprintf(j->recipe, sizeof j->recipe, "%s", pl_reader_text(&in, "the hash of its recipe", sizeof j->recipe));
+    snprintf(j->out_dir, sizeof j->out_dir, "%s", pl_reader_text(&in, "the hash of its folder", sizeof j->out_dir));
+    return in.status;
 }
 
-pl_status pl_ranks_serve(const pl_env *env, pl_err *err) {
+static pl_status check_taps(const pl_taps *t, const pl_recipe *r, pl_err *err) {
+    pl_hf_config target;
+    PL_TRY(pl_generate_check(r, err));
+    PL_TRY(pl_llama_config(&target, pl_generate_recipe_of(r)->target.path, err));
+    for (int i = 0; i < t->n; i++)
+        if (t->layer[i] > target.num_hidden_layers)
+            return pl_fail(err, PL_E_IO, "rank 0 sent a job: layer %d to store, the target has %d", t->layer[i],
+                           target.num_hidden_layers);
+    return PL_OK;
+}
+
+static pl_status work_on(const pl_recipe *r, const char *out_dir, const pl_job *j, const pl_env *env,
+                         int64_t stop_after, pl_err *err) {
+    pl_taps taps = {.n = j->n_taps};
+    if (j->what == PL_RANKS_EVAL) return pl_pipeline_eval(r, out_dir, env, err);
+    if (j->what == PL_RANKS_TRAIN) return pl_train_run_until(r, out_dir, env, stop_after, err);
+    for (int i = 0; i < taps.n; i++)
+        taps.layer[i] = j->tap[i];
+    PL_TRY(check_taps(&taps, r, err));
+    return pl_generate_run(r, &taps, out_dir, env, err);
+}
+
+// Works on the job by a recipe of this rank's own, in a folder of its own.
+static pl_status work_as(const pl_recipe *r, const char *out_dir, const pl_job *j, const pl_env *env,
+                         const pl_ranks_own *own, pl_err *err) {
+    pl_job here;
+    PL_TRY(name_job(&here, r, out_dir, err));
+    if (strcmp(here.recipe, j->recipe) == 0) return work_on(r, out_dir, j, env, own->stop_after, err);
+    return pl_fail(err, PL_E_USAGE,
+                   "%s: the recipe of rank 0 has the hash %s, this rank's %s; start all ranks with one recipe", out_dir,
+                   j->recipe, here.recipe);
+}
+
+static bool is_folder(const pl_job *j, const char *out_dir) {
+    char sum[17];
+    pl_hash_hex(sum, pl_hash(out_dir, strlen(out_dir)));
+    return strcmp(sum, j->out_dir) == 0;
+}
+
+// Works on the job as the drafter of the recipe's list in whose folder rank 0 works; *found: there is one.
+static pl_status work_on_drafter(const pl_job *j, const pl_env *env, const pl_ranks_own *own, bool *found,
+                                 pl_err *err) {
+    int n = 0;
+    *found = false;
+    if (own->drafters) PL_TRY(pl_pipeline_drafters(&n, own->recipe, err));
+    for (int i = 0; i < n && !*found; i++) {
+        char      *dir = pl_pipeline_drafter_folder(own->recipe, i, own->out_dir);
+        pl_recipe *one = NULL;
+        pl_status  st = dir ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", own->out_dir);
+        *found = dir && is_folder(j, dir);
+        if (*found) st = pl_pipeline_drafter_recipe(&one, own->recipe, i, own->out_dir, err);
+        if (*found && st == PL_OK) st = work_as(one, dir, j, env, own, err);
+        pl_recipe_close(one);
+        pl_free(dir);
+        PL_TRY(st);
+    }
+    return PL_OK;
+}
+
+static const char *work_name(int32_t what) {
+    return what == PL_RANKS_TRAIN ? "trains" : what == PL_RANKS_EVAL ? "evaluates" : "generates";
+}
+
+static pl_status serve(const pl_job *j, const pl_env *env, const pl_ranks_own *own, pl_err *err) {
+    bool found;
+    if (!(own->works & (unsigned)j->what))
+        return pl_fail(err, PL_E_USAGE,
+                       "rank 0 %s, which this rank's command does not; start all ranks with one command",
+                       work_name(j->what));
+    if (is_folder(j, own->out_dir)) return work_as(own->recipe, own->out_dir, j, env, own, err);
+    PL_TRY(work_on_drafter(j, env, own, &found, err));
+    if (found) return PL_OK;
+    return pl_fail(err, PL_E_USAGE, "--out: is %s here and another folder on rank 0; give all ranks the same --out",
+                   own->out_dir);
+}
+
+pl_status pl_ranks_serve(const pl_env *env, const pl_ranks_own *own, pl_err *err) {
     for (;;) {
-        job j;
-        PL_TRY(pl_comm_broadcast(env->comm, &j, sizeof j, err));
-        if (j.recipe == 0) return PL_OK;
-        PL_TRY(serve(env, &j, err));
+        pl_job j;
+        PL_TRY(take_job(&j, env, err));
+        if (j.what == 0) return PL_OK;
+        PL_TRY(serve(&j, env, own, err));
     }
 }

@@ -24,8 +24,8 @@ pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_e
 
 // ---- several ranks (kernels/comm/comm.h) ----
 // Rank 0 walks through the command as a single process would; pl_train_run, pl_ranks_generate and pl_ranks_eval hand
-// their work to the others too, which do nothing else. A job says everything: what to do, recipe, folder, where to
-// stop.
+// their work to the others too, which do nothing else. A rank works with the recipe and in the folder that it was
+// started with itself, and ends where rank 0's are others.
 
 // pl_generate_run by all ranks of env.
 pl_status pl_ranks_generate(const pl_recipe *r, const pl_taps *taps, const char *out_dir, const pl_env *env,
@@ -36,8 +36,19 @@ pl_status pl_ranks_eval(const pl_recipe *r, const char *out_dir, const pl_env *e
 
 // Rank 0: there is nothing more to do.
 pl_status pl_ranks_end(const pl_env *env, pl_err *err);
-// The others: do what rank 0 hands out until it ends.
-pl_status pl_ranks_serve(const pl_env *env, pl_err *err);
+// Kinds of work, as bits.
+typedef enum pl_ranks_work { PL_RANKS_TRAIN = 1, PL_RANKS_GENERATE = 2, PL_RANKS_EVAL = 4 } pl_ranks_work;
+// What a rank was started with.
+typedef struct pl_ranks_own {
+    unsigned         works;    // pl_ranks_work that its command comes to
+    bool             drafters; // its command works on each of the recipe's `drafters` too, in that one's folder
+    const pl_recipe *recipe;   // borrowed, as is out_dir
+    const char      *out_dir;
+    int64_t          stop_after; // of training, see pl_train_run_until
+} pl_ranks_own;
+// The others: do what rank 0 hands out until it ends. PL_E_USAGE: work, a folder or a recipe that this rank was not
+// started with; PL_E_IO: a job that is none.
+pl_status pl_ranks_serve(const pl_env *env, const pl_ranks_own *own, pl_err *err);
 
 // The threads that a rank works with, of `threads` for all of them: at least one.
 int pl_ranks_threads(int threads, int ranks);

@@ -6,6 +6,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
+#include "kernels/comm/reader.h"
 #include "train/keys.h"
 #include "train/source/order.h"
 #include "train/source/queue.h"
@@ -498,8 +499,10 @@ static pl_status look(bounded *b, pl_err *err) {
     for (int64_t k = 0; b->w && k < b->plan.n; k++)
         b->there[k] = pl_dataset_writer_has(b->w, k);
     PL_TRY(pl_comm_broadcast(comm, b->there, n * sizeof *b->there, err));
-    for (int64_t k = 0; k < b->plan.n; k++)
-        b->present += b->there[k];
+    pl_reader in = pl_reader_of(0, "the shards that are there", b->there, n * sizeof *b->there, err);
+    for (int64_t k = 0; k < b->plan.n && in.status == PL_OK; k++)
+        b->present += pl_reader_int(&in, "the bytes of a shard", 0, INT64_MAX / b->plan.n);
+    PL_TRY(in.status);
     b->most = b->present;
     return PL_OK;
 }

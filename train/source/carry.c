@@ -46,6 +46,9 @@ static pl_status unpack(const pl_doc_carry *c, const pl_doc_span *span, int from
         if (c->sender(c->arg, at, pl_comm_rank(c->comm)) != from) continue;
         PL_TRY(c->take(c->arg, at, &room, err));
         carry(c, &room, c->rows(c->arg, at), &parcel, false);
+        const char *bad = pl_columns_broken(&room, &c->shape, 0, c->rows(c->arg, at), c->vocab);
+        if (bad)
+            return pl_fail(err, PL_E_IO, "rank %d sent document %lld: %s is out of range", from, (long long)at, bad);
     }
     return PL_OK;
 }

@@ -9,6 +9,7 @@
 typedef struct pl_doc_carry {
     pl_comm         *comm;
     pl_columns_shape shape;
+    int32_t          vocab; // every token is below it
     void            *arg;
     int64_t (*rows)(void *arg, int64_t at);
     // Who sends document `at` to rank `to`; -1: nobody, it has it or there is no such document.
@@ -20,7 +21,8 @@ typedef struct pl_doc_carry {
     pl_status (*take)(void *arg, int64_t at, pl_columns *room, pl_err *err);
 } pl_doc_carry;
 
-// Collective: rank r gets what it lacks of documents [rank[r].first, rank[r].end).
+// Collective: rank r gets what it lacks of documents [rank[r].first, rank[r].end). PL_E_IO: a rank sent a token or a
+// mark that is none.
 pl_status pl_doc_carry_out(const pl_doc_carry *c, const pl_doc_span *rank, pl_err *err);
 
 #endif

@@ -149,6 +149,7 @@ static pl_status give(void *arg, int64_t at, pl_columns *doc, pl_err *err) {
 static pl_status carry(offline *o, const pl_doc_span *rank, pl_err *err) {
     pl_doc_carry c = {.comm = o->s->comm,
                       .shape = {.d = o->base.d, .taps = o->base.taps},
+                      .vocab = pl_dataset_get_attrs(o->s->ds)->vocab_size,
                       .arg = o,
                       .rows = rows_of,
                       .sender = sender,

@@ -2,6 +2,7 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "kernels/comm/reader.h"
 #include "train/source/carry.h"
 
 #include <string.h>
@@ -121,26 +122,34 @@ static pl_status answer(pl_doc_share *s, int64_t at, pl_err *err) {
     return PL_OK;
 }
 
+// Takes the lengths of the documents in [from, to) that `rank` has made.
+static pl_status take_lengths(pl_doc_share *s, int rank, int64_t from, int64_t to, const uint8_t *data, size_t n,
+                              pl_err *err) {
+    pl_reader in = pl_reader_of(rank, "the lengths of its documents", data, n, err);
+    for (int64_t j = from; j < to && in.status == PL_OK; j++) {
+        entry *e = &s->entry[j - s->base];
+        if (e->owner == rank) e->n = pl_reader_int(&in, "a length", 1, pl_generator_rows(s->g, j));
+    }
+    return pl_reader_end(&in);
+}
+
 // Everybody's lengths of the documents [from, to).
 static pl_status tell(pl_doc_share *s, int64_t from, int64_t to, pl_err *err) {
-    size_t   bytes[PL_RANKS_MAX], at[PL_RANKS_MAX], n = 0;
+    size_t   bytes[PL_RANKS_MAX], n = 0;
     uint8_t *all;
     int64_t *mine = pl_malloc((size_t)(to - from + 1) * sizeof *mine);
     if (!mine) return pl_fail(err, PL_E_MEMORY, "online data: out of memory");
     for (int64_t j = from; j < to; j++)
         if (s->entry[j - s->base].owner == rank_of(s)) mine[n++] = s->entry[j - s->base].n;
-    pl_status st = pl_comm_gather(s->env->comm, mine, n * sizeof *mine, &all, bytes, err);
+    pl_status st =
+        pl_comm_gather(s->env->comm, mine, n * sizeof *mine, (size_t)(to - from) * sizeof *mine, &all, bytes, err);
     pl_free(mine);
     PL_TRY(st);
-    for (int r = 0; r < ranks_of(s); r++)
-        at[r] = r ? at[r - 1] + bytes[r - 1] : 0;
-    for (int64_t j = from; j < to; j++) {
-        entry *e = &s->entry[j - s->base];
-        memcpy(&e->n, all + at[e->owner], sizeof e->n);
-        at[e->owner] += sizeof e->n;
-    }
+    const uint8_t *at = all;
+    for (int r = 0; r < ranks_of(s) && st == PL_OK; at += bytes[r++])
+        st = take_lengths(s, r, from, to, at, bytes[r], err);
     pl_free(all);
-    return PL_OK;
+    return st;
 }
 
 // A unit of each rank.
@@ -193,6 +202,7 @@ static pl_status take(void *arg, int64_t at, pl_columns *room, pl_err *err) {
 pl_status pl_doc_share_gather(pl_doc_share *s, const pl_doc_span *rank, pl_err *err) {
     pl_doc_carry c = {.comm = s->env->comm,
                       .shape = s->shape,
+                      .vocab = (int32_t)s->target->vocab,
                       .arg = s,
                       .rows = rows_of,
                       .sender = sender,

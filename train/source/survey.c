@@ -1,7 +1,7 @@
 #include "train/source/survey.h"
 
 #include "kernels/base/arena.h"
-#include "kernels/base/check.h"
+#include "kernels/comm/reader.h"
 
 #include <string.h>
 
@@ -22,6 +22,14 @@ static pl_status same_manifest(const pl_dataset *ds, const char *dir, pl_comm *c
     return pl_fail(err, PL_E_INPUT, "%s/manifest.json: is another one than rank 0's; copy that one here", dir);
 }
 
+// Checks a rank's list of shards: one byte for each, 1 where the rank has it.
+static pl_status check_there(const pl_survey *v, int rank, const uint8_t *data, size_t n, pl_err *err) {
+    pl_reader in = pl_reader_of(rank, "the list of its shards", data, n, err);
+    for (int64_t k = 0; k < v->shards && in.status == PL_OK; k++)
+        pl_reader_byte(&in, "whether a shard is there", 1);
+    return pl_reader_end(&in);
+}
+
 static pl_status look(pl_survey *v, const pl_dataset *ds, pl_comm *comm, pl_err *err) {
     size_t    bytes[PL_RANKS_MAX];
     bool      here;
@@ -29,8 +37,11 @@ static pl_status look(pl_survey *v, const pl_dataset *ds, pl_comm *comm, pl_err 
     pl_status st = mine ? PL_OK : pl_fail(err, PL_E_MEMORY, "dataset: out of memory");
     for (int64_t k = 0; k < v->shards && st == PL_OK; k++)
         if ((st = pl_dataset_here(ds, k, &here, err)) == PL_OK) mine[k] = here;
-    if (st == PL_OK) st = pl_comm_gather(comm, mine, (size_t)v->shards, &v->there, bytes, err);
+    if (st == PL_OK) st = pl_comm_gather(comm, mine, (size_t)v->shards, (size_t)v->shards, &v->there, bytes, err);
     pl_free(mine);
+    const uint8_t *from = v->there;
+    for (int r = 0; r < v->ranks && st == PL_OK; from += bytes[r++])
+        st = check_there(v, r, from, bytes[r], err);
     return st;
 }
 
@@ -97,34 +108,64 @@ static pl_status read_own(survey *s, int rank, pl_err *err) {
     return PL_OK;
 }
 
-// Documents of `rank`'s shards, one after the other, into `list` or (put) from it; how many.
-static int64_t move(const survey *s, int rank, pl_doc_said *list, bool put) {
-    int64_t at = 0, moved = 0;
+_Static_assert(sizeof(pl_doc_said) == 2 * sizeof(int64_t) + 6 * sizeof(int32_t), "sent member by member");
+
+// Copies the documents of `rank`'s shards into `list` (NULL: nowhere) and returns their number.
+static int64_t list_own(const survey *s, int rank, pl_doc_said *list) {
+    int64_t at = 0, n = 0;
     for (int64_t k = 0; k < s->v->shards; k++) {
-        int64_t n = pl_dataset_shard_docs(s->ds, k);
-        if (s->v->owner[k] == rank && list)
-            memcpy(put ? s->v->doc + at : list + moved, put ? list + moved : s->v->doc + at, (size_t)n * sizeof *list);
-        if (s->v->owner[k] == rank) moved += n;
-        at += n;
+        int64_t docs = pl_dataset_shard_docs(s->ds, k);
+        if (s->v->owner[k] == rank && list) memcpy(list + n, s->v->doc + at, (size_t)docs * sizeof *list);
+        if (s->v->owner[k] == rank) n += docs;
+        at += docs;
     }
-    return moved;
+    return n;
+}
+
+// Takes the document of number `at`, of at most so many rows.
+static void take_doc(pl_reader *in, pl_doc_said *doc, int64_t at, int64_t most, int32_t vocab) {
+    int32_t before = at < INT32_MAX ? (int32_t)at : INT32_MAX;
+    doc->rows = pl_reader_int(in, "a document's rows", 1, most);
+    doc->answers = pl_reader_int(in, "a document's answered rows", 0, doc->rows);
+    doc->about.end = pl_reader_int32(in, "a document's last token", -1, vocab - 1);
+    doc->about.turn = pl_reader_int32(in, "a document's turn", 0, INT32_MAX);
+    doc->about.back = pl_reader_int32(in, "the documents back to a conversation's first", 0, before);
+    doc->about.finish = pl_reader_int32(in, "why a document ended", 0, PL_ANSWER_CONTEXT);
+    doc->about.cut = pl_reader_int32(in, "whether a document was cut", 0, 1);
+    doc->held = pl_reader_int32(in, "whether a document is held out", 0, 1);
+}
+
+// Takes the documents of one rank's shards, whose rows add up to those of the manifest.
+static pl_status take_docs(survey *s, int rank, const uint8_t *data, size_t n, pl_err *err) {
+    pl_reader in = pl_reader_of(rank, "its documents", data, n, err);
+    int32_t   vocab = pl_dataset_get_attrs(s->ds)->vocab_size;
+    int64_t   at = 0;
+    for (int64_t k = 0; k < s->v->shards && in.status == PL_OK; k++) {
+        int64_t end = at + pl_dataset_shard_docs(s->ds, k), left = pl_dataset_shard_rows(s->ds, k);
+        for (; at < end && s->v->owner[k] == rank && in.status == PL_OK; at++) {
+            take_doc(&in, &s->v->doc[at], at, left, vocab);
+            left -= s->v->doc[at].rows;
+        }
+        if (s->v->owner[k] == rank && left > 0)
+            pl_reader_refuse(&in, "shard %lld lacks %lld rows", (long long)k, (long long)left);
+        at = end;
+    }
+    return pl_reader_end(&in);
 }
 
 static pl_status tell(survey *s, pl_comm *comm, pl_err *err) {
     size_t       bytes[PL_RANKS_MAX];
     uint8_t     *all = NULL, *from;
-    int64_t      n = move(s, pl_comm_rank(comm), NULL, false);
+    int64_t      n = list_own(s, pl_comm_rank(comm), NULL);
     pl_doc_said *mine = pl_calloc((size_t)n + 1, sizeof *mine);
     if (!mine) return pl_fail(err, PL_E_MEMORY, "dataset: out of memory");
-    move(s, pl_comm_rank(comm), mine, false);
-    pl_status st = pl_comm_gather(comm, mine, (size_t)n * sizeof *mine, &all, bytes, err);
+    list_own(s, pl_comm_rank(comm), mine);
+    pl_status st =
+        pl_comm_gather(comm, mine, (size_t)n * sizeof *mine, (size_t)s->v->docs * sizeof *mine, &all, bytes, err);
     pl_free(mine);
     from = all;
-    for (int r = 0; r < s->v->ranks && st == PL_OK; r++) {
-        PL_CHECK(bytes[r] == (size_t)move(s, r, NULL, false) * sizeof *mine, "rank %d tells of other documents", r);
-        move(s, r, (pl_doc_said *)(void *)from, true);
-        from += bytes[r];
-    }
+    for (int r = 0; r < s->v->ranks && st == PL_OK; from += bytes[r++])
+        st = take_docs(s, r, from, bytes[r], err);
     pl_free(all);
     return st;
 }

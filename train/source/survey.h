@@ -26,6 +26,7 @@ typedef struct pl_survey {
 
 // Collective. ds: opened lazily; of shards that are elsewhere it knows the documents afterwards. Held out: see
 // pl_dataset_held_out. PL_E_INPUT: a shard that no rank has, by name; ranks whose manifests differ.
+// PL_E_IO: a rank that sent other shards or documents than the manifest has.
 pl_status pl_survey_take(pl_survey *v, pl_dataset *ds, const char *dir, uint64_t seed, int64_t every, pl_comm *comm,
                          pl_err *err);
 void      pl_survey_fini(pl_survey *v);

@@ -2,7 +2,6 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
-#include "kernels/base/log.h"
 #include "kernels/base/rng.h"
 #include "kernels/op/linear.h"
 #include "train/start/nearest.h"
@@ -208,8 +207,6 @@ static pl_status run(work *k, pl_clusters *out, pl_err *err) {
         last = moved <= k->n / MOVED || out->rounds + 1 == PL_CLUSTERS_ROUNDS;
         fill_empty(k, !last, k->block);
         if (!last) move_centres(k);
-        if (pl_stop_requested())
-            return pl_fail(err, PL_E_INTERRUPTED, "clusters: stopped in round %d", out->rounds + 1);
     }
     for (int64_t v = 0; v < k->n; v++)
         out->cosine += (double)k->near[v] / (double)k->n;

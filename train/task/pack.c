@@ -135,11 +135,18 @@ static void add_noise(pl_pack *p, const pl_feature_noise *noise, int64_t number,
     }
 }
 
+// Reads the length of the cursor's document and checks the cursor, which is a training state's or rank 0's, against it.
+static pl_status find_rows(pl_feature_source *s, const int64_t cursor[2], int64_t *rows, pl_err *err) {
+    PL_TRY(s->rows(s, cursor[0], rows, err));
+    if (cursor[1] >= 0 && cursor[1] < *rows) return PL_OK;
+    return pl_fail(err, PL_E_INPUT, "the run stands at row %lld of a document of %lld; give another --out",
+                   (long long)cursor[1], (long long)*rows);
+}
+
 // How much of a document of `rows` rows a pack takes from the cursor on, which moves; `taken`: rows that it has.
 // Nothing where the document waits for a new pack; *full: there is no more room for another one.
 static int64_t take_piece(int64_t rows, int64_t capacity, int64_t taken, int64_t cursor[2], bool *full) {
     int64_t left = rows - cursor[1], room = capacity - taken;
-    PL_CHECK(left >= 0, "row %lld of a document of %lld", (long long)cursor[1], (long long)rows);
     *full = left > room;
     if (left > room && taken > 0) return 0;
     if (left > room) {
@@ -158,7 +165,7 @@ pl_status pl_pack_fill(pl_pack *p, pl_feature_source *s, int64_t end, int64_t cu
     for (bool full = false; !full && p->rows < p->capacity && (end < 0 || cursor[0] < end);) {
         pl_columns doc;
         int64_t    number = cursor[0], from = cursor[1], rows;
-        PL_TRY(s->rows(s, number, &rows, err));
+        PL_TRY(find_rows(s, cursor, &rows, err));
         int64_t n = take_piece(rows, p->capacity, p->rows, cursor, &full);
         if (n == 0 && full) break; // a new pack for it, which may be another rank's
         PL_TRY(s->get(s, number, &doc, err));
@@ -172,7 +179,7 @@ pl_status pl_pack_fill(pl_pack *p, pl_feature_source *s, int64_t end, int64_t cu
 pl_status pl_pack_skip(const pl_pack *p, pl_feature_source *s, int64_t cursor[2], pl_err *err) {
     int64_t taken = 0, rows;
     for (bool full = false; !full && taken < p->capacity;) {
-        PL_TRY(s->rows(s, cursor[0], &rows, err));
+        PL_TRY(find_rows(s, cursor, &rows, err));
         taken += take_piece(rows, p->capacity, taken, cursor, &full);
     }
     return PL_OK;

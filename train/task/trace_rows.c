@@ -107,7 +107,9 @@ static pl_status next_rows(pl_trace_rows *t, int side, int64_t taken, int64_t cu
                            pl_err *err) {
     int64_t rows, room = t->capacity - taken;
     PL_TRY(pl_dataset_doc(t->ds, document(t, side, cursor[0]), first, &rows, err));
-    PL_CHECK(cursor[1] >= 0 && cursor[1] < rows, "row %lld of %lld", (long long)cursor[1], (long long)rows);
+    if (cursor[1] < 0 || cursor[1] >= rows)
+        return pl_fail(err, PL_E_INPUT, "the run stands at row %lld of a document of %lld; give another --out",
+                       (long long)cursor[1], (long long)rows);
     *n = rows - cursor[1] < room ? rows - cursor[1] : room;
     *first += cursor[1];
     cursor[1] += *n;

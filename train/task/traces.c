@@ -403,6 +403,7 @@ static pl_status run(capture *c, const char *to, pl_err *err) {
     pl_progress p;
     pl_status   st = PL_OK;
     bool        more = !enough(c), by_rows = c->rows_max > 0;
+    pl_stop_hold();
     pl_progress_begin(&p, "traces", by_rows ? c->rows : c->written, by_rows ? c->rows_max : c->docs[0] + c->docs[1]);
     while (more && st == PL_OK) {
         st = run_group(c, &more, err);
@@ -415,6 +416,7 @@ static pl_status run(capture *c, const char *to, pl_err *err) {
         }
     }
     pl_progress_end(&p);
+    pl_stop_release();
     return st;
 }
 

@@ -127,6 +127,7 @@ bool PL_CUDA(lt_product)(pl_ctx *ctx, const char *op, const pl_lt_product *p) {
         pthread_mutex_lock(&lock);
         done = queue(ctx, table(), p, workspace);
         pthread_mutex_unlock(&lock);
+        if (done) pl_cuda_state_of(ctx)->product = (pl_cuda_product){p->M, p->N, p->K, p->add};
         if (done) PL_CUDA(queued)(ctx);
     }
     pl_arena_release(&ctx->scratch, mark);
