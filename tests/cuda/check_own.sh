@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# kernels/cuda is in a program several times, compiled for a GPU, for the emulated device, to be counted, to be watched:
-# where a function of one build could stand in for another's, its accesses would go uncounted and unwatched. So no
-# symbol of the kernels may be one that linkers merge.
+# kernels/cuda is in a program several times, compiled for a GPU, for the emulated device, to be watched for races: where
+# a function of one build could stand in for another's, its accesses would go unwatched. So no symbol of the kernels may
+# be one that linkers merge.
 set -u
 objects=$(dirname "$1")/CMakeFiles
-[ -d "$objects/kernels_cuda_calls.dir" ] && grep -q '^CMAKE_BUILD_TYPE:.*=Rel' "$objects/../CMakeCache.txt" ||
-    { echo "no kernels that are counted, or none that are inlined"; exit 77; }
+[ -d "$objects/raced_kernels.dir" ] && grep -q '^CMAKE_BUILD_TYPE:.*=Rel' "$objects/../CMakeCache.txt" ||
+    { echo "no kernels that are watched, or none that are inlined"; exit 77; }
 n=0 bad=0
 while read -r o; do
     n=$((n + 1))

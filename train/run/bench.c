@@ -2,7 +2,6 @@
 
 #include "data/tokenizer/tokenizer.h"
 #include "infer/bench/parts.h"
-#include "infer/bench/predict.h"
 #include "infer/bench/shape.h"
 #include "infer/cli/show.h"
 #include "infer/model/kv.h"
@@ -124,9 +123,6 @@ static const pl_cli_option options[] = {
     {.name = "tokenizer", .type = PL_CLI_TEXT, .arg = "PATH", .help = "tokenize: the tokenizer"},
     {.name = "pre", .type = PL_CLI_TEXT, .arg = "NAME", .help = PL_TOK_PRE_HELP},
     {.name = "file", .letter = 'f', .type = PL_CLI_TEXT, .arg = "F", .help = "tokenize: a text"},
-    {.name = "predict",
-     .type = PL_CLI_FLAG,
-     .help = "decode, step: of a --shape, --device emulated: seconds on an H200, by model"},
     {.name = "max-mb",
      .type = PL_CLI_INT,
      .arg = "N",
@@ -179,7 +175,6 @@ static const struct {
                {"tokenizer", TOKENIZE, 0},
                {"pre", DECODE | TOKENIZE, 0},
                {"file", TOKENIZE, 0},
-               {"predict", DECODE | STEP, 0},
                {"max-mb", MATRICES, DECODE | STEP | TOKENIZE | DRAW}}; // a device's copies
 
 static void list_kinds(char *text, size_t room, unsigned mask) {
@@ -293,21 +288,6 @@ static void write_rest(pl_json_out *o, const pl_bench *b) {
     pl_put_num(o, "peak_memory_bytes", pl_memory_peak());
 }
 
-static pl_status predict(const pl_env *env, const pl_bench_shape *s, pl_bench_step *step, unsigned mask, pl_err *err) {
-    if (env->backend != pl_backend_emulated() || (mask != DECODE && mask != STEP) || !s->name)
-        return pl_fail(err, PL_E_USAGE, "--predict: is for `bench decode|step --shape S --device emulated`");
-    pl_json_out local, *o = pl_show_begin(env, &local);
-    step->predict = true;
-    pl_status st = mask == STEP ? pl_bench_put_step(o, env, step, err) : pl_bench_put_predicted(o, env, s, err);
-    if (st == PL_OK) {
-        pl_put_str(o, "commit", pl_commit());
-        pl_put_num(o, "peak_memory_bytes", pl_memory_peak());
-        return pl_show_end(env, &local, err);
-    }
-    pl_show_abort(&local);
-    return st;
-}
-
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     unsigned       mask;
     pl_bench_heads heads = {.vocab = pl_cli_int(a, "vocab"), .width = pl_cli_int(a, "hidden")};
@@ -349,13 +329,6 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     }
     step.shape = shape.name;
     step.layers = shape.layers;
-    if (pl_cli_has(a, "predict")) {
-        static const char *const unread[] = {"repeats", "new-tokens", "max-mb", "drafter"};
-        for (size_t i = 0; i < sizeof unread / sizeof *unread; i++)
-            if (pl_cli_has(a, unread[i]))
-                return pl_fail(err, PL_E_USAGE, "--%s: --predict times nothing; leave it out", unread[i]);
-        return predict(env, &shape, &step, mask, err);
-    }
     pl_bench b;
     PL_TRY(pl_bench_open(&b, env, (double)pl_cli_int(a, "max-mb") * 1048576, err));
     pl_json_out local, *o = pl_show_begin(env, &local);

@@ -1,7 +1,6 @@
 #include "train/run/bench_step.h"
 
 #include "infer/bench/parts.h"
-#include "infer/bench/predict.h"
 #include "infer/bench/shapes.h"
 #include "infer/model/target.h"
 #include "kernels/base/clock.h"
@@ -432,33 +431,6 @@ static pl_status time_task(pl_json_out *o, pl_task *task, const bench *b, const 
     return st;
 }
 
-// The launches of one step, after one that measured its memory.
-static pl_status predict_task(pl_json_out *o, pl_task *t, const bench *b, const char *head, double flops, pl_err *err) {
-    pl_optim_options adam = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1};
-    pl_reduce        reduce = {0};
-    pl_optim         optim = {0};
-    pl_prediction   *p = pl_calloc(1, sizeof *p);
-    pl_step_result   r;
-    char             name[96];
-    pl_status        st = p ? PL_OK : pl_fail(err, PL_E_MEMORY, "bench: out of memory");
-    t->backend = b->env->backend;
-    t->pool = b->env->pool;
-    t->n_slots = 1;
-    snprintf(name, sizeof name, "%s, %s", t->name, head);
-    if (st == PL_OK) st = pl_optim_init(&optim, t->backend, t->pool, t->block, &adam, err);
-    if (st == PL_OK) st = pl_reduce_init(&reduce, 1, t->block, NULL, NULL, t->backend, err);
-    if (st == PL_OK) {
-        pl_predict_begin(p);
-        st = pl_bench_prediction_done(p, pl_trainer_step(t, &reduce, &optim, NULL, 1, LEARNING_RATE, &r, err), name,
-                                      err);
-    }
-    if (st == PL_OK) pl_bench_put_prediction(o, name, &(pl_bench_predicted){p, 1}, 1, 0, flops);
-    pl_reduce_fini(&reduce);
-    pl_optim_fini(&optim);
-    pl_free(p);
-    return st;
-}
-
 static pl_status bench_target(pl_json_out *o, const bench *b, pl_err *err) {
     target_case *c = pl_calloc(1, sizeof *c);
     if (!c) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
@@ -473,8 +445,7 @@ static pl_status bench_drafter(pl_json_out *o, const bench *b, pl_err *err) {
     drafter_case *c = pl_calloc(1, sizeof *c);
     if (!c) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
     pl_status st = make_drafter(c, b, err);
-    if (st == PL_OK)
-        st = (b->s->predict ? predict_task : time_task)(o, &c->task, b, b->s->head, drafter_flops(b, c->model), err);
+    if (st == PL_OK) st = time_task(o, &c->task, b, b->s->head, drafter_flops(b, c->model), err);
     pl_unroll_destroy(&c->u);
     pl_param_block_destroy(&c->block);
     pl_backbone_destroy(c->model);
@@ -533,14 +504,11 @@ static pl_status put_cases(pl_json_out *o, bench *b, pl_err *err) {
 
 pl_status pl_bench_put_step(pl_json_out *o, const pl_env *env, const pl_bench_step *s, pl_err *err) {
     static const pl_dtype dtype[] = {PL_BF16, PL_F32};
-    pl_env                counted;
     pl_status             st = PL_OK;
     rest                  later = {0};
     if (s->trials && (!env->backend->device || pl_backend_on_host(env->backend)))
         return pl_fail(err, PL_E_USAGE, "--try: changes how a GPU runs; give --device cuda");
-    if (s->predict) PL_TRY(pl_bench_counted(&counted, env, err));
-    if (s->predict) env = &counted;
-    pl_put_array(o, s->predict ? "predicted" : "step");
+    pl_put_array(o, "step");
     for (int i = 0; i < 2 && st == PL_OK; i++) {
         bench b = {.s = s, .rest = &later, .env = env, .dtype = dtype[i]};
         if (!s->dtype[i]) continue;
@@ -550,7 +518,6 @@ pl_status pl_bench_put_step(pl_json_out *o, const pl_env *env, const pl_bench_st
         pl_free(b.ids);
     }
     pl_json_out_close(o, ']');
-    if (s->predict) pl_bench_put_constants(o);
     if (st == PL_OK) write_rest(o, s, &later);
     for (int i = 0; i < later.n; i++)
         pl_free(later.kept[i]);

@@ -22,10 +22,9 @@ typedef struct pl_bench_step {
     double      supervised; // of a sequence's rows, those at its end that the drafter learns from; 0 < share <= 1
     bool        launches;   // then as many steps profiled (kernels/profile.h)
     const char *trials;     // of the drafter: pl_backend_cuda_try's, separated by commas; NULL: none
-    bool        predict;    // what one would take on a GPU that is not here (infer/bench/predict.h); of a shape
 } pl_bench_step;
 
-// Adds the array "step", with launches "launches", with trials "trials" (predict: what infer/bench/predict.h does) to an open object. PL_E_INPUT when the target cannot
+// Adds the array "step", with launches "launches", with trials "trials" to an open object. PL_E_INPUT when the target cannot
 // be read or its context is too short for the sequences; PL_E_MEMORY when a case does not fit.
 pl_status pl_bench_put_step(pl_json_out *o, const pl_env *env, const pl_bench_step *s, pl_err *err);
 

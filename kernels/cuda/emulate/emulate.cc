@@ -47,7 +47,6 @@ struct machine { // of the thread that runs a block
 };
 
 const pl_emu_watcher        *pl_emu_watch;
-bool                         pl_emu_skims;
 thread_local pl_emu_thread   pl_emu;
 static thread_local machine *now;
 
@@ -146,7 +145,6 @@ static void meet_warp(bool told, void (*last)(uint8_t *slots), uint8_t *slots) {
     if (!arrive(&now->warp[warp], WARP)) return;
     if (last) last(slots);
     if (told && pl_emu_watch) pl_emu_watch->barrier(PL_EMU_WARP);
-    if (!told && pl_emu_watch && pl_emu_watch->exchanged) pl_emu_watch->exchanged(last != NULL);
     open(&now->warp[warp], warp * WARP, WARP);
 }
 
@@ -173,7 +171,6 @@ static void multiply(uint8_t *slots) {
 }
 
 void pl_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
-    if (pl_emu_skims) return;
     pl_emu_fragments own = {{a[0], a[1], a[2], a[3], b[0], b[1]}, {d[0], d[1], d[2], d[3]}, {}};
     static_assert(sizeof own == SLOT);
     uint8_t *all = exchange(&own, sizeof own, multiply);
@@ -249,7 +246,6 @@ void pl_emu_copy_async(void *to, const void *from, size_t bytes, bool there) {
     fiber *f = &now->fibers[now->current];
     if ((uintptr_t)to % bytes || (there && (uintptr_t)from % bytes)) broken("an asynchronous copy is not aligned");
     if (pl_emu_watch) pl_emu_watch->copy_begins(to, from, bytes, there);
-    if (pl_emu_skims) return;
     copy c = {to, from, bytes, there, pl_emu_shuffles() && pl_emu_draw(2) == 0, f->group};
     if (c.made)
         make(c);
@@ -265,7 +261,6 @@ void pl_copy_commit() {
 void pl_emu_copy_wait(int left) {
     fiber *f = &now->fibers[now->current];
     size_t n = 0;
-    if (pl_emu_watch && pl_emu_watch->copy_waits) pl_emu_watch->copy_waits(left);
     for (; n < f->copies.size() && f->group - f->copies[n].group > (unsigned)left; n++) {
         if (!f->copies[n].made) make(f->copies[n]);
         if (pl_emu_watch) pl_emu_watch->copy_ends(f->copies[n].to, f->copies[n].bytes);

@@ -25,13 +25,7 @@ struct pl_emu_watcher {
     void (*previous_done)(void);
     void (*copy_begins)(void *to, const void *from, size_t bytes, bool there);
     void (*copy_ends)(void *to, size_t bytes);
-    // Not all watchers ask: all lanes of a warp have met in a shuffle or a product of tensor cores; a thread waits for
-    // its copies but the last groups.
-    void (*exchanged)(bool product);
-    void (*copy_waits)(int left);
 };
 extern const pl_emu_watcher *pl_emu_watch;
-// What is computed does not matter: products and asynchronous copies are told and left out.
-extern bool                  pl_emu_skims;
 
 #endif

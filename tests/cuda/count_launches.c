@@ -1,0 +1,149 @@
+// What small steps ask of a GPU, counted on the emulated device: launches of a decode step, of a pass over a tree and of
+// a training step; that decoding's launches may start early; that copies of weights take each byte once, in whole lines
+// (an H100's memory gives 0.62 of its rate to copies that take parts of lines).
+#include "infer/bench/model.h"
+#include "kernels/backend.h"
+#include "kernels/base/json_put.h"
+#include "kernels/op/linear.h"
+#include "kernels/panels.h"
+#include "tests/cuda/counter.h"
+#include "train/run/bench_step.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { LAYERS = 2, CONTEXT = 40 };
+// Of a layer: two norms, products of q, k, v, of the output, of gate and up, of down, biases, rope, attention (so few keys
+// are one part), swiglu. Beside them: embed, the last norm, the head, the sum of its slices, two of topk.
+enum { A_LAYER = 10, BESIDE = 6 };
+// Of a training step: one depth with what comes once, and each further depth.
+enum { FIRST_DEPTH = 71, A_DEPTH = 42 };
+
+static const pl_env env = {.quiet = true};
+
+static void must(pl_status st, const pl_err *err) {
+    if (st != PL_OK) fail_msg("%s", err->msg);
+}
+
+static counted count_case(pl_bench_case *c) {
+    pl_err err = {0};
+    count_end();
+    pl_ctx_begin(&c->ctx);
+    c->step(&c->ctx, c->arg);
+    must(pl_ctx_sync(&c->ctx, &err), &err);
+    return count_end();
+}
+
+static void decoding(void **state) {
+    static pl_bench       b;
+    static pl_bench_model m;
+    const pl_bench_shape  shape = {.name = "tiny", .context = CONTEXT, .steps = 1, .repeats = 1};
+    pl_env                own = env;
+    pl_err                err = {0};
+    (void)state;
+    own.backend = pl_backend_emulated();
+    must(pl_bench_open(&b, &own, 1 << 20, &err), &err);
+    must(pl_bench_model_make(&m, &b, &shape, &err), &err);
+    for (int i = 0; i < PL_BENCH_VERIFY; i += PL_BENCH_VERIFY - 1) {
+        counted n = count_case(m.verify.forward[i].c);
+        print_message("%d rows: %lld launches, %lld of them not early\n", m.verify.forward[i].rows,
+                      (long long)n.launches, (long long)n.late);
+        assert_int_equal(n.launches, LAYERS * A_LAYER + BESIDE);
+        assert_int_equal(n.late, LAYERS); // biases alone wait for the launch before them
+    }
+    pl_bench_model_drop(&m, &b);
+    pl_bench_close(&b);
+}
+
+typedef struct product {
+    pl_tensor x, w;
+} product;
+
+static void multiply(pl_ctx *ctx, void *arg) {
+    const product *p = arg;
+    pl_linear(ctx, p->x, p->w);
+}
+
+// Numbers of rows, and widths that fill their units and that do not.
+static void weights_by_whole_lines(void **state) {
+    static const int rows[] = {1, 8, 60}, columns[] = {1024, 1600};
+    enum { N = 512, MOST = 60 * 1600 };
+    const pl_memory *memory = pl_backend_emulated()->memory;
+    pl_err           err = {0};
+    pl_ctx           ctx;
+    (void)state;
+    must(pl_ctx_init(&ctx, pl_backend_emulated(), NULL), &err);
+    float *x = pl_memory_create(memory, PL_LOCAL, MOST * sizeof *x, &err);
+    assert_non_null(x);
+    for (int k = 0; k < 2; k++) {
+        size_t  bytes = pl_panels_bytes(N, columns[k], PL_BF16);
+        void   *w = pl_memory_create(memory, PL_LOCAL, bytes, &err);
+        product p = {.w = pl_tensor_2d(w, PL_BF16, N, columns[k])};
+        assert_non_null(w);
+        p.w.layout = PL_PANELS;
+        for (int i = 0; i < 3; i++) {
+            p.x = pl_tensor_2d(x, PL_F32, rows[i], columns[k]);
+            must(pl_ctx_measure(&ctx, multiply, &p, &err), &err);
+            count_end();
+            pl_ctx_begin(&ctx);
+            multiply(&ctx, &p);
+            must(pl_ctx_sync(&ctx, &err), &err);
+            counted n = count_end();
+            print_message("%d x %d, %d rows: %lld of %zu bytes copied, %lld split\n", N, columns[k], rows[i],
+                          (long long)n.copied, bytes, (long long)n.split);
+            assert_true(n.copied >= (int64_t)bytes && n.copied <= (int64_t)(1.02 * (double)bytes));
+            assert_int_equal(n.split, 0);
+        }
+        pl_memory_destroy(memory, PL_LOCAL, w, bytes);
+    }
+    pl_memory_destroy(memory, PL_LOCAL, x, MOST * sizeof *x);
+    pl_ctx_fini(&ctx);
+}
+
+// Launches of one step of EAGLE-3's training: half of what two more repeats add.
+static int64_t count_steps(int unroll, int repeats) {
+    pl_bench_step s = {.shape = "tiny",
+                       .layers = LAYERS,
+                       .head = "trimmed:150",
+                       .batch = 1,
+                       .seq_len = 16,
+                       .unroll = unroll,
+                       .dtype = {true, false},
+                       .repeats = repeats,
+                       .supervised = 1};
+    pl_env        own = env;
+    pl_json_out   o = {0};
+    pl_err        err = {0};
+    own.backend = pl_backend_emulated();
+    own.seed = 1;
+    count_end();
+    pl_json_out_begin(&o, 0);
+    pl_json_out_object(&o);
+    must(pl_bench_put_step(&o, &own, &s, &err), &err);
+    pl_free(o.text);
+    return count_end().launches;
+}
+
+static void training(void **state) {
+    (void)state;
+    int64_t step[3];
+    for (int k = 0; k < 3; k++)
+        step[k] = (count_steps(k + 1, 3) - count_steps(k + 1, 1)) / 2;
+    print_message("a step of one depth: %lld launches, of two %lld, of three %lld\n", (long long)step[0],
+                  (long long)step[1], (long long)step[2]);
+    assert_int_equal(step[0], FIRST_DEPTH);
+    assert_int_equal(step[1], FIRST_DEPTH + A_DEPTH);
+    assert_int_equal(step[2], FIRST_DEPTH + 2 * A_DEPTH);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(decoding), cmocka_unit_test(weights_by_whole_lines),
+                                       cmocka_unit_test(training)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,15 @@
+// Counts launches and asynchronous copies of the emulated device (kernels/cuda/emulate/watch.h), from when it is linked.
+#ifndef PL_TEST_COUNTER_H
+#define PL_TEST_COUNTER_H
+
+#include <stdint.h>
+
+typedef struct counted {
+    int64_t launches, late; // late: those that wait for the launch before them
+    int64_t copied, split;  // bytes of copies of 16 bytes; of those that take parts of lines of 128 bytes
+} counted;
+
+// What was counted since the last call.
+counted count_end(void);
+
+#endif
