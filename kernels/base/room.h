@@ -7,9 +7,7 @@
 #include <stdbool.h>
 
 // For help: the environment's variable that limits what may be used.
-#define PL_MEMORY_HELP                                                                                                 \
-    "PACELINE_MEMORY=BYTES (or 500M, 20G): the memory that may be used, by all --ranks together, where the machine "   \
-    "has more"
+#define PL_MEMORY_HELP "PACELINE_MEMORY=BYTES (or 500M, 20G): the memory that may be used, where the machine has more"
 
 // Bytes that this process may still fill, INFINITY where nothing says: the least of nine tenths of what the kernel
 // calls available, what is left of its control groups' limits (v2 and v1, ancestors included), and of PACELINE_MEMORY;

@@ -2,7 +2,9 @@
 #include "scratch.h"
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -154,6 +156,68 @@ static void test_map(void **state) {
     assert_true(pl_path_is_special(at("fifo")) && pl_path_is_special("/dev/zero"));
     assert_false(pl_path_is_special(at("mapped")) || pl_path_is_special(scratch) || pl_path_is_special(at("absent")));
     assert_says(pl_map_open(&m, at("absent"), &err), PL_E_INPUT, &err, "absent: cannot open");
+}
+
+// ---- a mapping that loses its file
+
+static int entries(const char *dir);
+
+enum { MAPPED = 1 << 16 };
+
+// A read behind the end of a file that is cut, with products of both kinds begun; outside mappings SIGBUS ends the
+// process as ever.
+static void lose_mapping(bool ours) {
+    pl_atomic_file file;
+    pl_atomic_dir  dir;
+    pl_map         whole, cut;
+    pl_map_guard();
+    if (pl_map_open(&whole, at("whole"), NULL) != PL_OK || pl_map_open(&cut, at("cut"), NULL) != PL_OK) _exit(10);
+    if (pl_atomic_file_begin(&file, at("begun"), NULL) != PL_OK) _exit(11);
+    if (pl_atomic_dir_begin(&dir, at("begun-dir"), NULL) != PL_OK) _exit(12);
+    if (truncate(at("cut"), 100) != 0) _exit(13);
+    int                     fd = open(at("cut"), O_RDONLY);
+    const volatile uint8_t *foreign = mmap(NULL, MAPPED, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (whole.data[MAPPED - 1] != 'x' || cut.data[50] != 'x') _exit(14);
+    (void)*(const volatile uint8_t *)(ours ? cut.data + MAPPED - 1 : foreign + MAPPED - 1);
+    _exit(15);
+}
+
+static void test_map_cut(void **state) {
+    (void)state;
+    pl_err err;
+    char  *text = malloc(MAPPED);
+    memset(text, 'x', MAPPED);
+    for (int ours = 0; ours < 2; ours++) {
+        char said[512] = "", says[256];
+        int  ends[2], status;
+        assert_ok(pl_file_write_atomic(at("whole"), text, MAPPED, &err));
+        assert_ok(pl_file_write_atomic(at("cut"), text, MAPPED, &err));
+        assert_int_equal(pipe(ends), 0);
+        int   before = entries(scratch);
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            signal(SIGBUS, SIG_DFL); // cmocka's own stays with the parent
+            dup2(ends[1], STDERR_FILENO);
+            lose_mapping(ours);
+        }
+        close(ends[1]);
+        assert_true(read(ends[0], said, sizeof said - 1) >= 0);
+        close(ends[0]);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        if (ours) {
+            assert_true(WIFEXITED(status));
+            assert_int_equal(WEXITSTATUS(status), 1);
+            snprintf(says, sizeof says, "paceline: %s: cannot read: it became shorter", at("cut"));
+            assert_int_equal(strncmp(said, says, strlen(says)), 0);
+            assert_int_equal(entries(scratch), before);
+        } else {
+            assert_true(WIFSIGNALED(status));
+            assert_int_equal(WTERMSIG(status), SIGBUS);
+            pl_dir_sweep(scratch);
+        }
+    }
+    free(text);
 }
 
 static void assert_content(const char *path, const char *text) {
@@ -593,6 +657,7 @@ int main(void) {
         cmocka_unit_test(test_read),
         cmocka_unit_test(test_read_memory),
         cmocka_unit_test(test_map),
+        cmocka_unit_test(test_map_cut),
         cmocka_unit_test(test_atomic_file),
         cmocka_unit_test(test_atomic_file_through_link),
         cmocka_unit_test(test_atomic_file_faults),

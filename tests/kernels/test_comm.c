@@ -697,6 +697,7 @@ static void a_stopped_child_is_named(void **state) {
     (void)state;
     pl_err err;
     double begin = pl_now();
+    alarm(60); // where it is not noticed
     pl_comm_limit_silence(1);
     for (victim = 1; victim < 3; victim++) {
         char part[48];
@@ -710,6 +711,7 @@ static void a_stopped_child_is_named(void **state) {
     all_content(3, stopped_for_a_while);
     rests = 0;
     pl_comm_limit_silence(PL_COMM_SILENCE);
+    alarm(0);
 }
 
 // Rank 0 is asked to stop, once, while a child is stopped.

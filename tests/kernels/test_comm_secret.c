@@ -123,7 +123,7 @@ static void overhear(uint8_t message[MESSAGE]) {
     pl_net_address a;
     pl_err         err = {0};
     pl_net_address from;
-    int            listener, fd = -1;
+    int            listener = -1, fd = -1;
     char           before[sizeof address];
     memcpy(before, address, sizeof before);
     find_port();
@@ -286,7 +286,7 @@ static void no_rank_0_is_obeyed(void **state) {
     for (size_t i = 0; i < sizeof impostors / sizeof *impostors; i++) {
         pl_net_address a, from;
         pl_err         err = {0};
-        int            listener, fd;
+        int            listener = -1, fd = -1;
         find_port();
         if (pl_net_find(&a, address, true, &err) != PL_OK || pl_net_listen(&listener, &a, &err) != PL_OK)
             fail_msg("%s", err.msg);
@@ -391,11 +391,11 @@ static void answers_are_checked(void **state) {
         const false_answer *f = &false_answers[i];
         pl_net_address      at, from;
         pl_err              err = {0};
-        pl_gate            *gate;
+        pl_gate            *gate = NULL;
         pl_claim            c;
         uint8_t             key[PL_COMM_KEY];
         uint32_t            told;
-        int                 listener, fd;
+        int                 listener = -1, fd = -1;
         entry               table[2] = {{.home = 1}};
         answer              a = {.magic = f->magic, .status = f->status, .why = "its words"};
         find_port();
