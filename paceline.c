@@ -22,6 +22,7 @@
 #include "kernels/base/thread.h"
 #include "kernels/comm/reader.h"
 #include "kernels/devices.h"
+#include "recipes/folder.h"
 #include "train/keys.h"
 #include "train/plan/command.h"
 #include "train/run/bench.h"
@@ -177,6 +178,15 @@ static pl_status keep_recipe(const pl_recipe *r, const char *out, bool quiet, pl
     return st;
 }
 
+// Before it is kept: no file is there that a user wrote, as the recipe that is read.
+static pl_status spare_recipe(const pl_env *env, const char *out, pl_err *err) {
+    char *path = pl_path_join(out, "recipe.yaml");
+    if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out);
+    pl_status st = pl_recipe_spares(path, env->keys, env->n_keys, err);
+    pl_free(path);
+    return st;
+}
+
 // The recipe that was kept there before; text NULL: none.
 static void read_kept(const char *out, uint8_t **text, size_t *n) {
     char *path = pl_path_join(out, "recipe.yaml");
@@ -210,9 +220,10 @@ static pl_status run_stage(const pl_env *env, const pl_cli_args *a, check_fn che
     out = out_folder(a);
     if (!out) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "arguments: out of memory"));
     PL_TRY_GOTO(st, done, check(r, out, err));
+    PL_TRY_GOTO(st, done, spare_recipe(env, out, err));
     PL_TRY_GOTO(st, done, pl_dir_make(out, err));
     PL_TRY_GOTO(st, done, pl_dir_lock(out, &lock, err));
-    pl_dir_sweep(out);
+    pl_folder_sweep(out);
     if (goes_on) read_kept(out, &before, &before_n);
     PL_TRY_GOTO(st, done, keep_recipe(r, out, env->quiet, err));
     if (env->json) {
@@ -240,7 +251,7 @@ static const pl_cli_option generate_options[] = {
 static pl_status generate(const pl_env *e, const pl_cli_args *a, pl_err *err) {
     if (pl_cli_has(a, "texts") && pl_comm_ranks(e->comm) > 1)
         return pl_fail(err, PL_E_USAGE, "--texts: one process writes them; leave --ranks out");
-    if (pl_cli_has(a, "texts")) return run_stage(e, a, pl_pipeline_generate_check, pl_generate_texts, true, err);
+    if (pl_cli_has(a, "texts")) return run_stage(e, a, pl_pipeline_texts_check, pl_generate_texts, true, err);
     return run_stage(e, a, pl_pipeline_generate_check, pl_pipeline_generate, true, err);
 }
 static pl_status train(const pl_env *e, const pl_cli_args *a, pl_err *err) {

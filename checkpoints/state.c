@@ -1,3 +1,4 @@
+#define _GNU_SOURCE 1 // fchmod
 #include "checkpoints/state.h"
 #include "checkpoints/names.h"
 #include "kernels/base/arena.h"
@@ -7,6 +8,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/stat.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a little-endian machine");
 
@@ -137,13 +139,18 @@ static pl_status write_all(pl_atomic_file *f, const pl_state_item *items, int64_
     return st;
 }
 
-pl_status pl_state_write(const char *path, const pl_state_item *items, int64_t n, pl_err *err) {
+static pl_status make_private(const pl_atomic_file *f, pl_err *err) {
+    return fchmod(f->fd, 0600) == 0 ? PL_OK : pl_fail_errno(err, "%s: cannot be made private", f->path);
+}
+
+static pl_status write_file(const char *path, const pl_state_item *items, int64_t n, bool private, pl_err *err) {
     PL_CHECK(n >= 0 && n <= PL_STATE_ITEMS_MAX, "%" PRId64 " items", n);
     pl_atomic_file f;
     PL_TRY(check_names(path, items, n, err));
     uint64_t *sums = pl_calloc((size_t)n + 1, sizeof *sums);
     if (!sums) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     pl_status st = pl_atomic_file_begin(&f, path, err);
+    if (st == PL_OK && private) st = make_private(&f, err); // before its first byte
     if (st == PL_OK) st = write_all(&f, items, n, sums, err);
     if (st == PL_OK)
         st = pl_atomic_file_commit(&f, err);
@@ -151,6 +158,14 @@ pl_status pl_state_write(const char *path, const pl_state_item *items, int64_t n
         pl_atomic_file_abort(&f);
     pl_free(sums);
     return st;
+}
+
+pl_status pl_state_write(const char *path, const pl_state_item *items, int64_t n, pl_err *err) {
+    return write_file(path, items, n, false, err);
+}
+
+pl_status pl_state_write_private(const char *path, const pl_state_item *items, int64_t n, pl_err *err) {
+    return write_file(path, items, n, true, err);
 }
 
 // ---- reading ----

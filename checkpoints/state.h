@@ -35,6 +35,9 @@ typedef struct pl_state pl_state;
 // be non-empty and at most PL_STATE_NAME_MAX bytes (the caller's mistake if not).
 pl_status pl_state_write(const char *path, const pl_state_item *items, int64_t n, pl_err *err);
 
+// The same, a file that none but its owner reads (mode 0600).
+pl_status pl_state_write_private(const char *path, const pl_state_item *items, int64_t n, pl_err *err);
+
 // Whether the file begins as one, whole or not; false too where it cannot be read.
 bool                 pl_state_is(const char *path);
 // Maps the file and verifies all of it. Items live until close.

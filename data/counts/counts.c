@@ -99,6 +99,11 @@ pl_status pl_counts_bcl(int64_t *k, const pl_counts *c, const pl_bcl *o, double 
     return seen > 0 ? PL_OK : pl_fail(err, PL_E_INPUT, "%s: no token was counted", c->corpus);
 }
 
+bool pl_counts_is(const char *front, size_t n) {
+    static const char begins[] = "{\"format\":\"" FORMAT "\"";
+    return n >= sizeof begins - 1 && memcmp(front, begins, sizeof begins - 1) == 0;
+}
+
 pl_status pl_counts_write(const pl_counts *c, const char *path, pl_err *err) {
     int32_t *id = pl_malloc((size_t)c->vocab * sizeof *id);
     if (!id) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);

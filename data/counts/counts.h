@@ -10,6 +10,8 @@
 #define PL_COUNTS_H
 
 #include "kernels/base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct pl_counts {
@@ -50,6 +52,8 @@ typedef struct pl_bcl {
 pl_status pl_counts_bcl(int64_t *k, const pl_counts *c, const pl_bcl *o, double *coverage, double *utility,
                         pl_err *err);
 
+// Whether a file that begins so is a list.
+bool      pl_counts_is(const char *front, size_t n);
 pl_status pl_counts_write(const pl_counts *c, const char *path, pl_err *err);
 // Refuses, with one line, a file that is not such a list, repeats an id, is out of order or does not add up.
 pl_status pl_counts_read(pl_counts *c, const char *path, pl_err *err);

@@ -49,6 +49,11 @@ pl_status        pl_dataset_as_stored(const pl_dataset_attrs *a, pl_columns *doc
 
 typedef struct pl_dataset_writer pl_dataset_writer;
 
+// What a dataset's folder holds, as pl_dir_spares has it.
+extern const char *const pl_dataset_files[];
+// PL_E_INPUT where dir holds such files and no manifest.json: then nothing says whose they are. Also of writers below.
+pl_status                pl_dataset_spares(const char *dir, pl_err *err);
+
 // Creates the folder or goes on with one that a stopped run left: whole shards are kept, an unfinished one is dropped.
 // PL_E_INPUT when the folder holds a dataset with other attributes or one that is complete already.
 // rows_per_shard: a document that would exceed it starts a new shard (a longer document gets a shard of its own).

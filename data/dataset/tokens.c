@@ -6,6 +6,7 @@
 #include "kernels/base/rng.h"
 #include <string.h>
 
+#define MAGIC "PLTOKENS"
 enum { HEADER = 128, VERSION = 1, AT_HASH = 120 };
 
 typedef struct header {
@@ -67,11 +68,15 @@ static pl_status write_file(const char *path, header *h, const buffer *offsets, 
     return st;
 }
 
+bool pl_tokens_is(const char *front, size_t n) {
+    return n >= sizeof MAGIC - 1 && memcmp(front, MAGIC, sizeof MAGIC - 1) == 0;
+}
+
 pl_status pl_tokens_write(const char *path, const pl_corpus *texts, const pl_tokenizer *tok, bool add_eos,
                           pl_err *err) {
     int32_t   vocab = pl_tokenizer_vocab_size(tok), eos = pl_tokenizer_eos_id(tok);
     buffer    offsets = {0}, ids = {0};
-    header    h = {.magic = "PLTOKENS", .version = VERSION, .vocab_size = vocab, .n_docs = texts->n};
+    header    h = {.magic = MAGIC, .version = VERSION, .vocab_size = vocab, .n_docs = texts->n};
     pl_status st;
     if (add_eos && eos < 0)
         return pl_fail(err, PL_E_INPUT, "%s: the tokenizer has no EOS to put behind documents; do without", path);
@@ -127,7 +132,7 @@ static pl_status check(const pl_tokens *t, const header *h, const char *path, pl
 
 static pl_status read_header(pl_tokens *t, const char *path, const char *fingerprint, pl_err *err) {
     header h;
-    if (t->map_bytes < HEADER || memcmp(t->map, "PLTOKENS", 8) != 0)
+    if (t->map_bytes < HEADER || !pl_tokens_is(t->map, t->map_bytes))
         return pl_fail(err, PL_E_INPUT, "%s: not a token file", path);
     memcpy(&h, t->map, sizeof h);
     if (h.version != VERSION)

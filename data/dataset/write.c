@@ -3,8 +3,10 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -110,10 +112,32 @@ static pl_status resume(pl_dataset_writer *w, const pl_dataset_attrs *attrs, pl_
     return remove_shard(w, w->index, err);
 }
 
+const char *const pl_dataset_files[] = {"manifest.json", "manifest-*.json", "shard-*.h5", NULL};
+
+pl_status pl_dataset_spares(const char *dir, pl_err *err) {
+    char *manifest = pl_manifest_path(dir, 0);
+    if (!manifest) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    bool there = pl_path_exists(manifest);
+    pl_free(manifest);
+    if (there || !pl_path_is_dir(dir)) return PL_OK;
+    DIR      *d = opendir(dir);
+    pl_status st = d ? PL_OK : pl_fail_errno(err, "%s: cannot look into", dir);
+    for (struct dirent *e; st == PL_OK && (e = readdir(d));)
+        for (int i = 0; pl_dataset_files[i] && st == PL_OK; i++)
+            if (fnmatch(pl_dataset_files[i], e->d_name, 0) == 0)
+                st = pl_fail(err, PL_E_INPUT,
+                             "%s: holds %s and no manifest.json that says whose it is; move it away, or give another "
+                             "--out",
+                             dir, e->d_name);
+    if (d) closedir(d);
+    return st;
+}
+
 static pl_status begin(pl_dataset_writer *w, const pl_dataset_attrs *attrs, pl_err *err) {
     if (w->part == 0) {
+        PL_TRY(pl_dataset_spares(w->dir, err));
         PL_TRY(lock_dir(w, err));
-        pl_dir_sweep(w->dir);
+        pl_dir_sweep(w->dir, pl_dataset_files);
     }
     char *manifest = pl_manifest_path(w->dir, 0);
     if (!manifest) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", w->dir);

@@ -183,6 +183,17 @@ static pl_status read_prompt(const pl_cli_args *a, const pl_target *t, int32_t *
     return st;
 }
 
+// A trace is none of what is read, and was one before or is new.
+static pl_status check_trace(const pl_cli_args *a, pl_err *err) {
+    static const char *const read[] = {"prompt-file", "chat-file"};
+    const char              *trace = pl_cli_text(a, "trace");
+    if (!trace) return PL_OK;
+    for (size_t i = 0; i < sizeof read / sizeof *read; i++)
+        if (pl_cli_has(a, read[i]) && pl_path_same(trace, pl_cli_text(a, read[i])))
+            return pl_fail(err, PL_E_USAGE, "--trace %s: is what --%s reads; give another file", trace, read[i]);
+    return pl_file_spares(trace, pl_trace_is, "--trace", err);
+}
+
 static pl_status check_usage(const pl_cli_args *a, pl_err *err) {
     bool file = pl_cli_has(a, "chat-file"), chat = pl_cli_has(a, "chat") || file;
     int  prompts = pl_cli_has(a, "prompt") + pl_cli_has(a, "prompt-ids") + pl_cli_has(a, "prompt-file") + file;
@@ -200,7 +211,7 @@ static pl_status check_usage(const pl_cli_args *a, pl_err *err) {
         return pl_fail(err, PL_E_USAGE, "--tree: needs a --drafter");
     if (!pl_cli_has(a, "drafter") && pl_cli_has(a, "verify"))
         return pl_fail(err, PL_E_USAGE, "--verify: needs a --drafter");
-    return PL_OK;
+    return check_trace(a, err);
 }
 
 static const char *lossy(const pl_verifier *v) {

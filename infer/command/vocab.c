@@ -15,6 +15,7 @@
 
 #define SIZES 6
 #define POINTS 200
+#define TITLE "Coverage of token lists"
 
 static const pl_cli_option options[] = {
     {.name = "tokenizer",
@@ -154,7 +155,7 @@ static pl_status plot(const report *r, const char *path, pl_err *err) {
         line[i] = (pl_line){.label = pl_path_name(r->m[i].name), .x = x, .y = y, .n = POINTS, .colour = i};
     }
     if (st == PL_OK) {
-        pl_html_page_begin(&b, "Coverage of token lists");
+        pl_html_page_begin(&b, TITLE);
         pl_svg_lines(&b, "share of tokens covered, % (list by frequency)", "% of the vocabulary", line, r->n, true);
         pl_html_page_end(&b);
         size_t n = b.n;
@@ -178,6 +179,31 @@ static pl_status rank(report *r, pl_err *err) {
     return PL_OK;
 }
 
+static bool is_page(const char *front, size_t n) {
+    return pl_html_is_page(front, n, TITLE);
+}
+
+// What is written is none of the inputs, and was written before or is new.
+static pl_status check_written(const pl_cli_args *a, const char *option, pl_ours_fn ours, pl_err *err) {
+    const char *path = pl_cli_text(a, option), *tokenizer = pl_cli_text(a, "tokenizer");
+    int         n = 0;
+    char        name[16];
+    if (!path) return PL_OK;
+    snprintf(name, sizeof name, "--%s", option);
+    const char **read = pl_calloc((size_t)(a->n_given + a->n_positional) + 1, sizeof *read);
+    if (!read) return pl_fail(err, PL_E_MEMORY, "arguments: out of memory");
+    pl_cli_list(a, "against", read, &n);
+    for (int i = 0; i < a->n_positional; i++)
+        read[n++] = a->positional[i];
+    if (tokenizer) read[n++] = tokenizer;
+    pl_status st = PL_OK;
+    for (int i = 0; i < n && st == PL_OK; i++)
+        if (pl_path_same(path, read[i]))
+            st = pl_fail(err, PL_E_USAGE, "%s %s: is what is read; give another file", name, path);
+    pl_free(read);
+    return st == PL_OK ? pl_file_spares(path, ours, name, err) : st;
+}
+
 static pl_status count_and_say(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     report        r = {.env = env};
     uint64_t      seed = pl_cli_has(a, "seed") ? (uint64_t)pl_cli_int(a, "seed") : 0;
@@ -185,7 +211,9 @@ static pl_status count_and_say(const pl_env *env, const pl_cli_args *a, pl_err *
     pl_tokenizer *tok = NULL;
     const char  **against = pl_calloc((size_t)a->n_given + 1, sizeof *against);
     int           n_against = 0;
-    pl_status     st = PL_OK;
+    pl_status     st = check_written(a, "list", pl_counts_is, err);
+    if (st == PL_OK) st = check_written(a, "plot", is_page, err);
+    if (st != PL_OK) goto done;
     if (against) pl_cli_list(a, "against", against, &n_against);
     r.m = pl_calloc((size_t)n_against + 1, sizeof *r.m);
     if (!against || !r.m) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "arguments: out of memory"));

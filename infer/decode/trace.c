@@ -5,6 +5,16 @@
 
 #include <string.h>
 
+// The first line is a prompt's: pl_trace_prompt.
+bool pl_trace_is(const char *front, size_t n) {
+    static const char first[] = "{\"prompt\":", then[] = ",\"category\":";
+    size_t            at = sizeof first - 1;
+    if (n < at || memcmp(front, first, at) != 0) return false;
+    while (at < n && front[at] >= '0' && front[at] <= '9')
+        at++;
+    return n - at >= sizeof then - 1 && memcmp(front + at, then, sizeof then - 1) == 0;
+}
+
 pl_status pl_trace_begin(pl_trace *t, const char *path, pl_err *err) {
     *t = (pl_trace){0};
     return pl_atomic_file_begin(&t->file, path, err);

@@ -17,7 +17,7 @@ pl_status pl_datastore_write(const char *path, const pl_datastore *d, const int3
         {.name = "tokenizer", .dtype = PL_U8, .count = (int64_t)strlen(of), .data = of},
         {.name = "vocab", .dtype = PL_I64, .count = 1, .data = &d->vocab},
         {.name = "ids", .dtype = PL_I32, .count = n, .data = ids}};
-    return pl_state_write(path, items, sizeof items / sizeof *items, err);
+    return pl_state_write_private(path, items, sizeof items / sizeof *items, err);
 }
 
 static bool says(const pl_state_item *i, const char *text) {

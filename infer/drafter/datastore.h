@@ -6,7 +6,7 @@
 //   vocab      I64  [1] the target's V
 //   ids        I32  each in -1..V-1
 // A file of another kind, V or tokenizer is refused, as is one that does not agree with its sums. It holds what was
-// said, so it is as private as the answers. Of two processes that write the same file the last one's stays.
+// said, so its owner alone may read it (0600). Of two processes that write the same file the last one's stays.
 #ifndef PL_DATASTORE_H
 #define PL_DATASTORE_H
 

@@ -19,6 +19,7 @@
 #include "infer/drafter/datastore.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "kernels/base/files.h"
 #include "kernels/op/topk.h"
 
 #include <stdio.h>
@@ -184,6 +185,7 @@ static pl_status open_file(recycle *d, const pl_drafter_options *o, const char *
     d->of = (pl_datastore){.kind = PL_DATASTORE_RECYCLING, .tok = o->tok, .vocab = d->vocab};
     d->file = pl_strdup(path);
     if (!d->file) return pl_fail(err, PL_E_MEMORY, "drafter \"recycle\": out of memory");
+    PL_TRY(pl_file_look(path, err)); // it may be written
     PL_TRY(pl_datastore_read(path, &d->of, &d->opened, &n, err));
     if (d->opened && n != d->vocab * K)
         return pl_fail(err, PL_E_INPUT, "%s: holds %lld ids, not %d for each of %lld tokens", path, (long long)n, K,

@@ -18,6 +18,7 @@
 #include "infer/drafter/datastore.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "kernels/base/files.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -154,6 +155,7 @@ static pl_status open_file(suffix *d, const pl_drafter_options *o, const char *p
     d->of = (pl_datastore){.kind = PL_DATASTORE_ANSWERS, .tok = o->tok, .vocab = o->target->vocab};
     d->file = pl_strdup(path);
     if (!d->file) return pl_fail(err, PL_E_MEMORY, "drafter \"suffix\": out of memory");
+    PL_TRY(pl_file_look(path, err)); // it may be written
     PL_TRY(pl_datastore_read(path, &d->of, &d->opened, &d->n_opened, err));
     return forget(&d->base, err);
 }

@@ -1,5 +1,7 @@
 #include "infer/eval/results.h"
 
+#include "infer/eval/products.h"
+
 #include "infer/eval/batch.h"
 #include "infer/eval/harness.h"
 #include "kernels/base/files.h"
@@ -477,10 +479,8 @@ static void add_example(pl_strbuf *b, const pl_results *r, const pl_method *a, i
 }
 
 pl_status pl_results_save_examples(const pl_results *r, const char *dir, pl_err *err) {
-    static const char head[] = "target,dataset_path,dataset_name,dataset_split,num_of_examples,drafter,temperature,"
-                               "example_id,new_toks,ttft_ms,tpot_ms,out_toks_per_sec\n";
-    pl_strbuf         b = {0};
-    pl_strbuf_add(&b, head, strlen(head));
+    pl_strbuf b = {0};
+    pl_strbuf_add(&b, PL_EXAMPLES_HEAD, strlen(PL_EXAMPLES_HEAD));
     for (int m = 0; m < r->n_methods; m++)
         for (int64_t i = 0; i < r->n_prompts; i++)
             for (int seed = 0; seed < r->method[m].seeds; seed++)
@@ -500,9 +500,7 @@ pl_status pl_results_save_samples(const pl_results *r, const char *dir, pl_err *
         const pl_strbuf *s = &r->method[m].samples;
         char             name[128];
         if (s->n == 0) continue;
-        snprintf(name, sizeof name, "%.100s.jsonl", r->method[m].name);
-        for (char *c = name; *c; c++)
-            if (*c == '/') *c = '-';
+        pl_eval_file(name, sizeof name, r->method[m].name, ".jsonl");
         st = pl_dir_make(folder, err);
         if (st == PL_OK) st = save(folder, name, s->s, s->n, err);
     }

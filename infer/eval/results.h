@@ -137,8 +137,12 @@ int64_t pl_results_correct(const pl_results *r, int m, int64_t *scored);
 // Prompts' categories in order of appearance, without "": the i-th, or NULL past the last.
 const char *pl_results_category(const pl_results *r, int i);
 
-void      pl_results_write(pl_json_out *o, const pl_results *r); // members of an open object
-void      pl_results_table(FILE *f, const pl_results *r);        // infer/eval/table.c
+void pl_results_write(pl_json_out *o, const pl_results *r); // members of an open object
+void pl_results_table(FILE *f, const pl_results *r);        // infer/eval/table.c
+// The line that examples.csv begins with.
+#define PL_EXAMPLES_HEAD                                                                                               \
+    "target,dataset_path,dataset_name,dataset_split,num_of_examples,drafter,temperature,example_id,new_toks,ttft_ms,"  \
+    "tpot_ms,out_toks_per_sec\n"
 // Files in dir, each whole or not at all: results.json; examples.csv, an answer a line, in the columns of hf-bench;
 // samples/METHOD.jsonl, what HumanEval's tool reads (evaluate_functional_correctness), where there is any.
 pl_status pl_results_save(const pl_results *r, const char *dir, pl_err *err);

@@ -2,6 +2,7 @@
 #include "infer/cli/show.h"
 #include "infer/eval/eval.h"
 #include "infer/eval/gather.h"
+#include "infer/eval/products.h"
 #include "infer/eval/questions.h"
 #include "infer/generate/generate.h"
 #include "infer/inspect/parts.h"
@@ -11,6 +12,7 @@
 #include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
 #include "kernels/base/stages.h"
+#include "recipes/folder.h"
 
 #include <string.h>
 
@@ -270,9 +272,9 @@ static pl_status write_ceilings(const pl_env *env, const pl_eval_options *o, con
     }
     pl_json_out_close(&out, '}');
     PL_TRY(pl_json_out_end(&out, err));
-    char *path = pl_sprintf("%s/%s.json", dir, m->name);
-    for (char *c = path ? path + strlen(dir) + 1 : NULL; c && *c; c++)
-        if (*c == '/') *c = '-';
+    char name[128];
+    pl_eval_file(name, sizeof name, m->name, ".json");
+    char *path = pl_path_join(dir, name);
     st =
         path ? pl_file_write_atomic(path, out.text, out.len, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     pl_free(path);
@@ -326,25 +328,13 @@ static pl_status write_report(const char *out_dir, pl_err *err) {
     return st;
 }
 
-// What an earlier evaluation left beside its results, and would be taken for these ones'.
-static pl_status drop_old(const char *out_dir, pl_err *err) {
-    static const char *const old[] = {"trace.jsonl", "ceilings", "report.html", "examples.csv", "samples"};
-    for (size_t i = 0; i < sizeof old / sizeof *old; i++) {
-        char     *path = pl_path_join(out_dir, old[i]);
-        pl_status st = path ? pl_tree_remove(path, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-        pl_free(path);
-        PL_TRY(st);
-    }
-    return PL_OK;
-}
-
 // What stands beside results.json was made with it, whenever the process ends: the old goes before the new results
 // come. And hours of measuring are on the disk before anything else is asked for: whatever becomes of the rest, by a
 // signal too, results.json stays, and the report says what there is.
 static pl_status keep_results(const pl_env *env, const pl_eval_options *o, const pl_results *r, const char *out_dir,
                               int64_t positions, pl_err *err) {
-    pl_dir_sweep(out_dir);
-    pl_status st = drop_old(out_dir, err);
+    pl_folder_sweep(out_dir);
+    pl_status st = pl_eval_drop(out_dir, err); // what would be taken for these results'
     PL_TRY(pl_results_save(r, out_dir, st == PL_OK ? err : NULL));
     if (st == PL_OK) st = pl_results_save_examples(r, out_dir, err);
     if (st == PL_OK) st = pl_results_save_samples(r, out_dir, err);

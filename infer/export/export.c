@@ -541,7 +541,23 @@ static pl_status from_root(char **out, const char *path, pl_err *err) {
 
 // What the engines' folders hold.
 static const char *const written[] = {"config.json", "model.safetensors", "serve.sh", "trtllm.yaml",
-                                      "factors",     "drafter.gguf",      NULL};
+                                      "factors/",    "drafter.gguf",      NULL};
+
+// Whether it is what write_serve writes: two lines.
+static bool is_serve(const char *front, size_t n) {
+    static const char first[] = "#!/bin/sh\nexec ", last[] = " \"$@\"\n";
+    const size_t      head = sizeof first - 1, tail = sizeof last - 1;
+    return n > head + tail && memcmp(front, first, head) == 0 && memcmp(front + n - tail, last, tail) == 0 &&
+           memchr(front + head, '\n', n - head) == front + n - 1;
+}
+
+static pl_status check_serve(const char *dir, pl_err *err) {
+    char *path = pl_path_join(dir, "serve.sh");
+    if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_status st = pl_file_spares(path, is_serve, "--out", err);
+    pl_free(path);
+    return st;
+}
 
 pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint, const char *target, const char *dir,
                           bool f32, const pl_env *env, char **serve, pl_err *err) {
@@ -565,6 +581,8 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
     if (!*serve) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "export: out of memory"));
     if (pl_path_same(dir, checkpoint) || (target && pl_path_same(dir, target)))
         PL_TRY_GOTO(st, done, pl_fail(err, PL_E_INPUT, "--out %s: is what is read; give another folder", dir));
+    PL_TRY_GOTO(st, done, pl_dir_spares(dir, "serve.sh", written, err));
+    PL_TRY_GOTO(st, done, check_serve(dir, err));
     PL_TRY_GOTO(st, done, pl_atomic_dir_begin(&out, dir, err));
     const char *temp = pl_atomic_dir_path(&out);
     if (engine->write) {
@@ -576,7 +594,7 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
     if (st == PL_OK && ts[1].n) st = write_factors(temp, &ts[1], err);
     if (st == PL_OK && engine->more) st = write_more(temp, place, &e, engine, err);
     if (st == PL_OK) st = write_serve(temp, *serve, err);
-    if (st == PL_OK) st = pl_atomic_dir_spares(&out, "serve.sh", written, err);
+    if (st == PL_OK) st = pl_dir_spares(dir, "serve.sh", written, err); // what came meanwhile
     if (st == PL_OK)
         st = pl_atomic_dir_commit(&out, err);
     else

@@ -9,6 +9,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/json.h"
 #include "kernels/base/log.h"
+#include "recipes/folder.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -400,6 +401,30 @@ static pl_status write_texts(pl_atomic_file *f, pl_generator *g, const sources *
 done:
     pl_progress_end(&p);
     pl_stop_release();
+    return st;
+}
+
+// The members of put_text's record, as far as the front goes.
+static bool is_texts(const char *front, size_t n) {
+    static const char *const keys[] = {"{\"prompt\":\"", ",\"answer\":\"", ",\"text\":\"", ",\"finish\":\""};
+    size_t                   at = 0;
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++, at++) {
+        size_t bytes = strlen(keys[k]);
+        if (n < at + bytes) return n == PL_FRONT;
+        if (memcmp(front + at, keys[k], bytes) != 0) return false;
+        for (at += bytes; at < n && front[at] != '"';)
+            at += front[at] == '\\' ? 2 : 1;
+        if (at >= n) return n == PL_FRONT;
+    }
+    return true;
+}
+
+pl_status pl_generate_texts_spare(const pl_recipe *r, const char *out_dir, pl_err *err) {
+    char *path = pl_path_join(out_dir, "texts.jsonl");
+    if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    pl_status st = pl_file_spares(path, is_texts, "--out", err);
+    if (st == PL_OK) st = pl_recipe_spares_read(r, &pl_generate_recipe_of(r)->data.prompts, path, err);
+    pl_free(path);
     return st;
 }
 

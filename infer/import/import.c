@@ -603,9 +603,10 @@ pl_status pl_import(const pl_import_options *o, pl_import_told *told, pl_err *er
     PL_TRY_GOTO(st, done, list_tensors(m, err));
     if (pl_path_same(o->out, o->dir) || pl_path_same(o->out, o->target))
         PL_TRY_GOTO(st, done, pl_fail(err, PL_E_INPUT, "--out %s: is what is read; give another folder", o->out));
+    PL_TRY_GOTO(st, done, pl_dir_spares(o->out, NULL, NULL, err));
     PL_TRY_GOTO(st, done, pl_atomic_dir_begin(&out, o->out, err));
     st = write(m, pl_atomic_dir_path(&out), err);
-    if (st == PL_OK) st = pl_atomic_dir_spares(&out, NULL, NULL, err);
+    if (st == PL_OK) st = pl_dir_spares(o->out, NULL, NULL, err); // what came meanwhile
     if (st == PL_OK)
         st = pl_atomic_dir_commit(&out, err);
     else

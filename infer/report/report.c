@@ -5,12 +5,14 @@
 #include "infer/report/svg.h"
 #include "infer/tree/tree.h"
 #include "kernels/base/files.h"
+#include "recipes/folder.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define RESULTS_MAX ((size_t)64 << 20) // a thousand methods and prompts have some 10 MB
+#define TITLE "paceline report"
 #define DEPTH 2 // folders below a run that are searched for metrics
 #define MAX_METHODS PL_REPORT_METHODS
 #define MAX_LINES 64
@@ -397,7 +399,7 @@ static void curve_section(pl_strbuf *b, const pl_curves *c) {
 // against: the last of them is what the others are compared with, and has no section of its own.
 static pl_status put_page(pl_strbuf *b, const run *r, int n, bool against, const pl_curves *c, pl_err *err) {
     const run *other = against ? &r[--n] : NULL;
-    pl_html_page_begin(b, "paceline report");
+    pl_html_page_begin(b, TITLE);
     for (int i = 0; i < n; i++)
         if (r[i].has_results && !run_section(b, &r[i], other))
             return pl_fail(err, PL_E_MEMORY, "report: out of memory");
@@ -436,6 +438,10 @@ done:
     return st;
 }
 
+bool pl_report_is(const char *front, size_t n) {
+    return pl_html_is_page(front, n, TITLE);
+}
+
 pl_status pl_report_write(const char *path, const char *const *runs, int n_runs, pl_err *err) {
     return write_page(path, runs, n_runs, false, err);
 }
@@ -459,18 +465,16 @@ static pl_status command(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     const char **runs = NULL;
     int          n = a->n_positional;
     pl_status    st = PL_OK;
-    if (out) {
-        PL_TRY(pl_dir_make(out, err));
-    } else if (!pl_path_is_dir(first)) { // beside a results.json
+    if (!out && !pl_path_is_dir(first)) { // beside a results.json
         folder = pl_sprintf("%.*s", (int)(pl_path_name(first) - first), first);
         if (!folder) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", first);
-        out = folder;
-    } else {
-        out = first;
     }
-    path = pl_path_join(out, "report.html");
+    const char *dir = out ? out : folder ? folder : first;
+    path = pl_path_join(dir, "report.html");
     if (!path) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", first));
-    pl_dir_sweep(out);
+    PL_TRY_GOTO(st, done, pl_file_spares(path, pl_report_is, "--out", err));
+    if (out) PL_TRY_GOTO(st, done, pl_dir_make(out, err));
+    pl_folder_sweep(dir);
     runs = pl_malloc((size_t)(n + 1) * sizeof *runs);
     if (!runs) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", first));
     memcpy(runs, a->positional, (size_t)n * sizeof *runs);

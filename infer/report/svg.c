@@ -490,6 +490,12 @@ void pl_html_page_begin(pl_strbuf *b, const char *title) {
     pl_html_addf(b, "</h1>\n");
 }
 
+bool pl_html_is_page(const char *front, size_t n, const char *title) {
+    size_t head = sizeof page_head - 1, t = strlen(title);
+    return n > head + t && memcmp(front, page_head, head) == 0 && memcmp(front + head, title, t) == 0 &&
+           front[head + t] == '<';
+}
+
 void pl_html_page_end(pl_strbuf *b) {
     pl_html_addf(b, "</body></html>\n");
 }

@@ -161,12 +161,16 @@ int pl_remove_at(int dir, const char *name) {
     return admit() ? unlinkat(dir, name, flags) : -1;
 }
 
+int pl_remove_within(int dir) {
+    return each_entry(dir, pl_remove_at);
+}
+
 pl_status pl_dir_lock(const char *dir, int *fd, pl_err *err) {
     *fd = -1;
     char *path = pl_path_join(dir, ".lock");
     if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    int       f = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    pl_status st = f >= 0 ? PL_OK : pl_fail_errno(err, "%s", path);
+    int       f = -1;
+    pl_status st = pl_file_open(path, O_RDWR | O_CREAT, &f, err);
     // A file system without locks (ENOLCK, ENOSYS, ENOTSUP) is no reason to refuse work.
     if (st == PL_OK && flock(f, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         st = pl_fail(err, PL_E_INPUT, "%s: another run is at work in this folder; wait for it or give --out", dir);
@@ -328,8 +332,8 @@ static void place_fini(place *p) {
     *p = (place){.fd = -1};
 }
 
-// Fills path, parent and temp. A link leads to what it points to, so that the link itself stays.
-static pl_status place_init(place *p, const char *path, pl_err *err) {
+// Fills path, parent and temp. follow: a link leads to what it points to, so that the link itself stays.
+static pl_status place_init(place *p, const char *path, bool follow, pl_err *err) {
     *p = (place){.fd = -1};
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/')
@@ -339,7 +343,7 @@ static pl_status place_init(place *p, const char *path, pl_err *err) {
     struct stat s;
     const char *name = pl_path_name(p->path);
     bool        dots = strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
-    if (dots || (lstat(p->path, &s) == 0 && S_ISLNK(s.st_mode))) {
+    if (dots || (follow && lstat(p->path, &s) == 0 && S_ISLNK(s.st_mode))) {
         char *real = realpath(p->path, NULL);
         if (!real) {
             pl_status st = fail_path(err, path, "follow");
@@ -389,14 +393,15 @@ static int sync_dir(const char *path) {
 pl_status pl_atomic_file_begin(pl_atomic_file *a, const char *path, pl_err *err) {
     *a = (pl_atomic_file){.fd = -1};
     place p;
-    PL_TRY(place_init(&p, path, err));
+    PL_TRY(place_init(&p, path, false, err));
     pl_status   st = PL_OK;
     struct stat s;
     if (lstat(p.path, &s) == 0 && !S_ISREG(s.st_mode)) {
-        st = pl_fail(err, PL_E_INPUT, "%s: is there and is not a regular file; choose another name", path);
+        st = pl_fail(err, PL_E_INPUT, "%s: is there and is %s; choose another name", path,
+                     S_ISLNK(s.st_mode) ? "a link, which is never written through" : "not a regular file");
         goto fail;
     }
-    pl_sweep(p.parent, pl_path_name(p.path), true);
+    pl_sweep(p.parent, pl_path_name(p.path), NULL, true);
     p.fd = admit() ? open(p.temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
     if (p.fd < 0) {
         st = fail_taken(err, &p);
@@ -486,8 +491,8 @@ pl_status pl_atomic_dir_recover(const char *path, pl_err *err) {
     struct stat s;
     if (lstat(path, &s) == 0) return PL_OK;
     place p;
-    PL_TRY(place_init(&p, path, err));
-    pl_sweep(p.parent, pl_path_name(p.path), false);
+    PL_TRY(place_init(&p, path, true, err));
+    pl_sweep(p.parent, pl_path_name(p.path), NULL, false);
     place_fini(&p);
     return PL_OK;
 }
@@ -495,10 +500,10 @@ pl_status pl_atomic_dir_recover(const char *path, pl_err *err) {
 pl_status pl_atomic_dir_begin(pl_atomic_dir *a, const char *path, pl_err *err) {
     *a = (pl_atomic_dir){.lock = -1};
     place p;
-    PL_TRY(place_init(&p, path, err));
+    PL_TRY(place_init(&p, path, true, err));
     pl_status st = pl_dir_make(p.parent, err);
     if (st != PL_OK) goto fail;
-    pl_sweep(p.parent, pl_path_name(p.path), true);
+    pl_sweep(p.parent, pl_path_name(p.path), NULL, true);
     struct stat s;
     if (lstat(p.path, &s) == 0 && !S_ISDIR(s.st_mode)) {
         st = pl_fail(err, PL_E_INPUT, "%s: is there and is not a folder; choose another place or remove it", path);
@@ -625,30 +630,6 @@ pl_status pl_path_succeed(const char *path, const char *as, const char *old, pl_
     else if (sync_dir(parent) != 0)
         st = pl_fail_errno(err, "%s: cannot make its folder durable", as);
     pl_free(parent);
-    return st;
-}
-
-static bool is_listed(const char *const *names, const char *name) {
-    for (; *names; names++)
-        if (strcmp(*names, name) == 0) return true;
-    return false;
-}
-
-pl_status pl_atomic_dir_spares(const pl_atomic_dir *a, const char *mark, const char *const *ours, pl_err *err) {
-    DIR      *d = opendir(a->path);
-    pl_status st = d || errno == ENOENT ? PL_OK : pl_fail_errno(err, "%s: cannot look into", a->path);
-    bool      marked = mark && d && faccessat(dirfd(d), mark, F_OK, 0) == 0;
-    for (struct dirent *e; d && st == PL_OK;) {
-        errno = 0;
-        e = readdir(d);
-        if (!e && errno) st = pl_fail_errno(err, "%s: cannot look into", a->path);
-        if (!e) break;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        if (!marked || !is_listed(ours, e->d_name))
-            st = pl_fail(err, PL_E_INPUT, "%s: holds %s, which would be lost; give a new or an empty folder", a->path,
-                         e->d_name);
-    }
-    if (d) closedir(d);
     return st;
 }
 

@@ -43,10 +43,10 @@ pl_status pl_dir_make(const char *path, pl_err *err);
 // system has no locks the folder is everybody's.
 pl_status pl_dir_lock(const char *dir, int *fd, pl_err *err);
 void      pl_dir_unlock(int fd); // -1 is fine
-// Removes from the folder what dead processes left: temporaries of products of any name, and products set aside whose
-// successor is there (one without is put back). For folders that are the program's own, by whoever goes on in them.
-// Nothing that a living process writes is touched; a folder that is not there, or cannot be cleaned, is no error.
-void      pl_dir_sweep(const char *path);
+// Removes from the folder what dead processes left: temporaries of products that `ours` lists (as pl_dir_spares has
+// it), and products set aside whose successor is there (one without is put back). Nothing that a living process writes
+// is touched; a folder that is not there, or cannot be cleaned, is no error.
+void      pl_dir_sweep(const char *path, const char *const *ours);
 // A file or folder takes another name on the same disk, in one step; a file of that name gives way.
 pl_status pl_path_rename(const char *from, const char *to, pl_err *err);
 // rm -r; links are removed, never followed. Nothing there is no error.
@@ -57,10 +57,34 @@ pl_status pl_tree_remove(const char *path, pl_err *err);
 pl_status pl_file_read(const char *path, uint8_t **data, size_t *n, size_t max_bytes, pl_err *err);
 // The same of an input that a user may pipe in (/dev/stdin, a shell's <(...)): a pipe or device is read to its end.
 pl_status pl_stream_read(const char *path, uint8_t **data, size_t *n, size_t max_bytes, pl_err *err);
-// A regular file with exactly these bytes under this name, or the file that was there before.
+// A regular file with exactly these bytes under this name, or the file that was there before. A link is refused.
 pl_status pl_file_write_atomic(const char *path, const void *data, size_t n, pl_err *err);
+// A file that grows or is locked: *fd as by open with these flags. A link is not followed, and what is no regular file
+// is refused, both with PL_E_INPUT.
+pl_status pl_file_open(const char *path, int flags, int *fd, pl_err *err);
 // All n bytes to an open descriptor, for files that grow; `path` is for the message.
 pl_status pl_fd_write(int fd, const char *path, const void *data, size_t n, pl_err *err);
+
+// ---- what is there already ----
+//
+// A command replaces and removes what the program made and nothing else. Before its first byte it looks at each name
+// that it will write: PL_E_INPUT with what would be lost and how to mend it.
+
+#define PL_FRONT ((size_t)64 << 10) // bytes of a file by which it is known
+// Whether a file of the kind that stands under a name begins with these n bytes (the whole file, where n < PL_FRONT).
+typedef bool (*pl_ours_fn)(const char *front, size_t n);
+
+// PL_OK: nothing is there, or a regular file and no link.
+pl_status pl_file_look(const char *path, pl_err *err);
+// PL_OK: nothing is there, or a regular file, no link, that is empty or `ours` (NULL: none is). option: the way to
+// another place, for the message ("--out").
+pl_status pl_file_spares(const char *path, pl_ours_fn ours, const char *option, pl_err *err);
+// PL_OK: nothing is there, or a folder (also behind a link) that is empty, or holds `mark` (NULL: no need) and nothing
+// but what `ours` lists and temporaries of that. ours: patterns of fnmatch, NULL behind the last; one that ends with
+// '/' is of folders, the others are of regular files.
+pl_status pl_dir_spares(const char *path, const char *mark, const char *const *ours, pl_err *err);
+// A folder that pl_dir_spares goes; behind a link, what it holds.
+pl_status pl_dir_drop(const char *path, const char *mark, const char *const *ours, pl_err *err);
 
 // ---- mapped files ----
 
@@ -86,7 +110,7 @@ typedef struct pl_atomic_file {
     int   fd;          // open for writing
 } pl_atomic_file;
 
-// The folder must exist.
+// The folder must exist. What is there under the name is a regular file, and no link.
 pl_status pl_atomic_file_begin(pl_atomic_file *a, const char *path, pl_err *err);
 pl_status pl_atomic_file_append(pl_atomic_file *a, const void *data, size_t n, pl_err *err);
 // fsync, rename, fsync of the folder. Ends the life of *a, also on failure (then the temporary is removed).
@@ -112,9 +136,6 @@ const char *pl_atomic_dir_path(const pl_atomic_dir *a); // where to write: the t
 // pl_atomic_dir_recover.
 pl_status   pl_atomic_dir_commit(pl_atomic_dir *a, pl_err *err);
 void        pl_atomic_dir_abort(pl_atomic_dir *a); // nothing after commit
-// For a folder that a user has named, before commit: PL_E_INPUT unless it is new or empty, or holds `mark` and nothing
-// but what `ours` lists (ends with NULL). mark NULL: new or empty.
-pl_status   pl_atomic_dir_spares(const pl_atomic_dir *a, const char *mark, const char *const *ours, pl_err *err);
 
 // The product `path` takes the name `as` of the same folder, durably, and what stood there the name `old`, which
 // nothing has. A kill at any instant leaves both whole, each under one of the three names; `as` is missing only where

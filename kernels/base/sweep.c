@@ -34,6 +34,10 @@ static pid_t temp_pid(const char *entry, const char *kind, char name[NAME_MAX + 
     return (pid_t)pid;
 }
 
+bool pl_is_temporary(const char *entry, char name[NAME_MAX + 1]) {
+    return temp_pid(entry, "tmp", name) || temp_pid(entry, "old", name);
+}
+
 static bool dead(pid_t pid) {
     return pid == getpid() || (kill(pid, 0) != 0 && errno == ESRCH);
 }
@@ -59,7 +63,7 @@ static bool there(int dir, const char *name) {
     return fstatat(dir, name, &s, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
 }
 
-void pl_sweep(const char *parent, const char *name, bool all) {
+void pl_sweep(const char *parent, const char *name, const char *const *ours, bool all) {
     char of[NAME_MAX + 1];
     int  fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return;
@@ -70,7 +74,8 @@ void pl_sweep(const char *parent, const char *name, bool all) {
     }
     for (struct dirent *e; (e = readdir(d)) != NULL;) {
         pid_t old = temp_pid(e->d_name, "old", of), tmp = old ? 0 : temp_pid(e->d_name, "tmp", of);
-        if ((!old && !tmp) || (name && strcmp(of, name) != 0)) continue;
+        if (!old && !tmp) continue;
+        if (name ? strcmp(of, name) != 0 : !pl_is_listed(ours, of, true) && !pl_is_listed(ours, of, false)) continue;
         if (old && dead(old)) {
             if (!there(fd, of)) {
                 if (pl_io_admit()) renameat(fd, e->d_name, fd, of);
@@ -84,6 +89,6 @@ void pl_sweep(const char *parent, const char *name, bool all) {
     closedir(d);
 }
 
-void pl_dir_sweep(const char *path) {
-    pl_sweep(path, NULL, true);
+void pl_dir_sweep(const char *path, const char *const *ours) {
+    pl_sweep(path, NULL, ours, true);
 }

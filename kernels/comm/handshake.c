@@ -229,7 +229,8 @@ pl_status pl_gate_pass(int fd, const pl_claim *own, int to, pl_comm_find_key fin
     pl_gate_prove(&m, proof, own, to, nonce, key);
     PL_TRY(pl_net_send(fd, &m, sizeof m, deadline, err));
     pl_status st = pl_net_take(fd, theirs, sizeof theirs, deadline, err);
-    if (st != PL_OK && pl_now() < deadline) return pl_fail(err, st, "does not take this rank's secret, or has ended");
+    if (st != PL_OK && pl_now() < deadline)
+        return pl_fail(err, st, "does not take this rank's secret (all ranks need the same one), or has ended");
     PL_TRY(st);
     if (sodium_memcmp(proof, theirs, sizeof proof) == 0) return PL_OK;
     return pl_fail(err, PL_E_IO, "what answers there does not know the secret of this run");

@@ -9,6 +9,7 @@
 //   rank 0 to all   answer, table      where each rank is found
 #define _GNU_SOURCE 1
 #include "kernels/base/arena.h"
+#include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "kernels/comm/handshake.h"
@@ -532,6 +533,7 @@ static void close_tcp(pl_comm *c) {
 
 static pl_status join(pl_comm *c, const pl_comm_place *place, pl_err *err) {
     const tcp *t;
+    PL_CHECK(c->ranks == 1 || place->find_key, "%d ranks without a key", c->ranks);
     PL_TRY(make(c, place, err));
     t = c->link;
     if (c->ranks > 1) PL_TRY(come_together(c, place, err));

@@ -271,17 +271,113 @@ static void test_atomic_file(void **state) {
     assert_says(pl_atomic_file_begin(&a, at("absent/x"), &err), PL_E_INPUT, &err, "cannot create");
 }
 
-static void test_atomic_file_through_link(void **state) {
+// What a link leads to is not written, whether it is there or not, and neither is a pipe.
+static void test_links_are_refused(void **state) {
     (void)state;
-    pl_err      err;
-    struct stat s;
+    static const char *const names[] = {"al/link", "al/nowhere"};
+    pl_err                   err;
+    int                      fd;
     assert_ok(pl_dir_make(at("al"), &err));
     put_text(at("al/real"), "old");
     assert_int_equal(symlink("real", at("al/link")), 0);
-    assert_ok(pl_file_write_atomic(at("al/link"), "new", 3, &err));
-    assert_content(at("al/real"), "new");
-    assert_int_equal(lstat(at("al/link"), &s), 0);
+    assert_int_equal(symlink("missing", at("al/nowhere")), 0);
+    assert_int_equal(mkfifo(at("al/pipe"), 0600), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_says(pl_file_write_atomic(at(names[i]), "new", 3, &err), PL_E_INPUT, &err, "is a link");
+        assert_says(pl_file_open(at(names[i]), O_WRONLY | O_CREAT | O_TRUNC, &fd, &err), PL_E_INPUT, &err, "is a link");
+        assert_int_equal(fd, -1);
+        assert_says(pl_file_spares(at(names[i]), NULL, "--out", &err), PL_E_INPUT, &err, "is a link");
+        assert_says(pl_file_look(at(names[i]), &err), PL_E_INPUT, &err, "is a link");
+    }
+    assert_says(pl_file_open(at("al/pipe"), O_RDWR, &fd, &err), PL_E_INPUT, &err, "not a regular file");
+    assert_says(pl_file_spares(at("al/pipe"), NULL, "--out", &err), PL_E_INPUT, &err, "not a regular file");
+    assert_says(pl_file_spares(at("al"), NULL, "--out", &err), PL_E_INPUT, &err, "not a regular file");
+    assert_ok(pl_dir_make(at("al/locked"), &err));
+    assert_int_equal(symlink("../missing", at("al/locked/.lock")), 0);
+    assert_says(pl_dir_lock(at("al/locked"), &fd, &err), PL_E_INPUT, &err, "is a link");
+    assert_content(at("al/real"), "old");
+    assert_false(pl_path_exists(at("al/missing")));
+    assert_ok(pl_file_open(at("al/real"), O_WRONLY | O_APPEND, &fd, &err));
+    assert_ok(pl_fd_write(fd, "real", "er", 2, &err));
+    close(fd);
+    assert_content(at("al/real"), "older");
+}
+
+static bool begins_with_ours(const char *front, size_t n) {
+    return n >= 4 && memcmp(front, "ours", 4) == 0;
+}
+
+static void test_file_spares(void **state) {
+    (void)state;
+    pl_err err;
+    assert_ok(pl_dir_make(at("fs"), &err));
+    put_text(at("fs/empty"), "");
+    put_text(at("fs/ours"), "ours and more");
+    put_text(at("fs/theirs"), "their own");
+    assert_ok(pl_file_spares(at("fs/none"), begins_with_ours, "--out", &err));
+    assert_ok(pl_file_spares(at("fs/none/below"), begins_with_ours, "--out", &err));
+    assert_ok(pl_file_spares(at("fs/empty"), NULL, "--out", &err));
+    assert_ok(pl_file_spares(at("fs/ours"), begins_with_ours, "--out", &err));
+    assert_says(pl_file_spares(at("fs/ours"), NULL, "--list", &err), PL_E_INPUT, &err, "would be lost");
+    assert_non_null(strstr(err.msg, "--list"));
+    assert_says(pl_file_spares(at("fs/theirs"), begins_with_ours, "--out", &err), PL_E_INPUT, &err, "would be lost");
+    char *large = malloc(2 * PL_FRONT);
+    memset(large, 'x', 2 * PL_FRONT);
+    memcpy(large, "ours", 4);
+    assert_ok(pl_file_write_atomic(at("fs/large"), large, 2 * PL_FRONT, &err));
+    assert_ok(pl_file_spares(at("fs/large"), begins_with_ours, "--out", &err));
+    free(large);
+}
+
+// A folder that holds what is listed alone may go, also behind a link, which stays; one entry of another kind keeps it.
+static void test_dir_spares(void **state) {
+    (void)state;
+    static const char *const ours[] = {"a*.h5", "sub/", "mark", "odd[1]", NULL};
+    static const struct {
+        const char *name;
+        bool        dir, ours;
+    } entries_of[] = {{"a1.h5", false, true},          {"mark", false, true},          {"sub", true, true},
+                      {"odd[1]", false, true},         {".a1.h5.tmp-12", false, true}, {".sub.old-12", true, true},
+                      {"b.h5", false, false},          {"sub", false, false},          {"a1.h5", true, false},
+                      {".notes.tmp-12", false, false}, {".hidden", false, false}};
+    pl_err      err;
+    struct stat s;
+    assert_ok(pl_dir_spares(at("ds"), NULL, ours, &err));
+    for (size_t i = 0; i < sizeof entries_of / sizeof *entries_of; i++) {
+        char path[600];
+        assert_ok(pl_dir_make(at("ds"), &err));
+        snprintf(path, sizeof path, "%s/%s", at("ds"), entries_of[i].name);
+        if (entries_of[i].dir)
+            assert_ok(pl_dir_make(path, &err));
+        else
+            put_text(path, "x");
+        if (entries_of[i].ours) {
+            assert_ok(pl_dir_spares(at("ds"), NULL, ours, &err));
+            assert_ok(pl_dir_drop(at("ds"), NULL, ours, &err));
+            assert_false(pl_path_exists(at("ds")));
+        } else {
+            assert_says(pl_dir_spares(at("ds"), NULL, ours, &err), PL_E_INPUT, &err, "which would be lost");
+            assert_non_null(strstr(err.msg, entries_of[i].name));
+            assert_says(pl_dir_drop(at("ds"), NULL, ours, &err), PL_E_INPUT, &err, "which would be lost");
+            assert_true(pl_path_exists(path));
+            assert_ok(pl_tree_remove(at("ds"), &err));
+        }
+    }
+    assert_ok(pl_dir_make(at("dsreal"), &err));
+    put_text(at("dsreal/a1.h5"), "x");
+    assert_says(pl_dir_spares(at("dsreal"), "mark", ours, &err), PL_E_INPUT, &err, "holds a1.h5");
+    assert_int_equal(symlink("elsewhere", at("dsreal/mark")), 0);
+    assert_says(pl_dir_spares(at("dsreal"), NULL, ours, &err), PL_E_INPUT, &err, "holds mark"); // a link is never ours
+    assert_int_equal(unlink(at("dsreal/mark")), 0);
+    assert_int_equal(symlink("dsreal", at("dslink")), 0);
+    assert_ok(pl_dir_drop(at("dslink"), NULL, ours, &err));
+    assert_int_equal(lstat(at("dslink"), &s), 0);
     assert_true(S_ISLNK(s.st_mode));
+    assert_int_equal(entries(at("dsreal")), 0);
+    assert_ok(pl_tree_remove(at("dsreal"), &err));
+    assert_says(pl_dir_spares(at("dslink"), NULL, ours, &err), PL_E_INPUT, &err, "not a folder");
+    put_text(at("dsfile"), "x");
+    assert_says(pl_dir_spares(at("dsfile"), NULL, ours, &err), PL_E_INPUT, &err, "not a folder");
 }
 
 static void test_atomic_file_faults(void **state) {
@@ -594,14 +690,15 @@ static pid_t dead_process(void) {
     return child;
 }
 
-// A folder that is taken over is rid of what dead processes left, whatever the product's name.
+// A folder that is taken over is rid of what dead processes left of the products that are listed, and of nothing else.
 static void test_sweep(void **state) {
     (void)state;
-    pl_err err;
-    int    ready[2];
-    char   name[64];
-    pid_t  gone = dead_process();
-    pl_dir_sweep(at("nowhere"));
+    static const char *const ours[] = {"last/", "a.b/", "there/", "file*.json", "aside", "p/", "f", "own", NULL};
+    pl_err                   err;
+    int                      ready[2];
+    char                     name[64];
+    pid_t                    gone = dead_process();
+    pl_dir_sweep(at("nowhere"), ours);
     assert_ok(pl_dir_make(at("sw/there"), &err));
     static const char *const left[] = {".last.tmp-", ".a.b.tmp-", ".there.old-"};
     for (int i = 0; i < 3; i++) {
@@ -629,21 +726,24 @@ static void test_sweep(void **state) {
     }
     char c;
     assert_int_equal(read(ready[0], &c, 1), 1);
-    static const char *const kept[] = {"sw/.p.tmp-1", "sw/.p.tmp-12x", "sw/p.tmp-999999", "sw/..tmp-999999"};
-    for (int i = 0; i < 4; i++)
+    char notes[64];
+    snprintf(notes, sizeof notes, "sw/.notes.tmp-%d", (int)gone); // another program's
+    const char *const kept[] = {"sw/.p.tmp-1", "sw/.p.tmp-12x", "sw/p.tmp-999999", "sw/..tmp-999999", notes};
+    enum { KEPT = sizeof kept / sizeof *kept };
+    for (int i = 0; i < KEPT; i++)
         put_text(at(kept[i]), "x");
     pl_atomic_file own;
     assert_ok(pl_atomic_file_begin(&own, at("sw/own"), &err));
-    pl_dir_sweep(at("sw"));
-    assert_int_equal(entries(at("sw")), 1 + 1 + 2 + 4 + 1); // there, aside, the child's, those kept, own
+    pl_dir_sweep(at("sw"), ours);
+    assert_int_equal(entries(at("sw")), 1 + 1 + 2 + KEPT + 1); // there, aside, the child's, those kept, own
     assert_content(at("sw/aside"), "old");
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < KEPT; i++)
         assert_content(at(kept[i]), "x");
     assert_ok(pl_atomic_file_commit(&own, &err));
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, NULL, 0), child);
-    pl_dir_sweep(at("sw"));
-    assert_int_equal(entries(at("sw")), 1 + 1 + 4 + 1);
+    pl_dir_sweep(at("sw"), ours);
+    assert_int_equal(entries(at("sw")), 1 + 1 + KEPT + 1);
     close(ready[0]);
     close(ready[1]);
 }
@@ -659,7 +759,9 @@ int main(void) {
         cmocka_unit_test(test_map),
         cmocka_unit_test(test_map_cut),
         cmocka_unit_test(test_atomic_file),
-        cmocka_unit_test(test_atomic_file_through_link),
+        cmocka_unit_test(test_links_are_refused),
+        cmocka_unit_test(test_file_spares),
+        cmocka_unit_test(test_dir_spares),
         cmocka_unit_test(test_atomic_file_faults),
         cmocka_unit_test(test_atomic_dir),
         cmocka_unit_test(test_atomic_dir_through_link),

@@ -89,8 +89,10 @@ static void walk(tree *t, const char *dir, const char *below) {
     if (!d) return;
     for (struct dirent *e; (e = readdir(d)) != NULL;) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        // metrics.jsonl says what these say; their names tell when and by which process (train/loop/events.h).
-        if (begins(e->d_name, "events.out.tfevents.")) continue;
+        // metrics.jsonl says what these say; their names tell when and by which process (train/loop/events.h), and so
+        // does the list of them.
+        bool list = strcmp(e->d_name, "events") == 0 && ends(below, ".stamps");
+        if (list || begins(e->d_name, "events.out.tfevents.")) continue;
         bool ours = strcmp(e->d_name, ".lock") == 0 || strcmp(e->d_name, ".stamps") == 0;
         snprintf(path, sizeof path, "%.480s%s%.300s", below, *below ? "/" : "", e->d_name);
         snprintf(full, sizeof full, "%.480s/%.500s", dir, path);

@@ -53,7 +53,7 @@ typedef struct sign {
 
 static _Atomic double passed; // seconds beside the real ones
 static pthread_t      fuzzer;
-static bool           acting; // the peer: its calls are real
+static bool           acting; // the peer, on the fuzzer's thread: its calls are real
 
 double __real_pl_now(void);
 double __wrap_pl_now(void);
@@ -74,8 +74,8 @@ static void let_pass(double seconds) {
 
 // The watcher of signs looks often enough to see each second go by.
 int __wrap_poll(struct pollfd *fd, nfds_t n, int ms) {
-    if (acting) return __real_poll(fd, n, ms);
     if (!pthread_equal(pthread_self(), fuzzer)) return __real_poll(fd, n, ms < 0 || ms > 1 ? 1 : ms);
+    if (acting) return __real_poll(fd, n, ms);
     while (act())
         ;
     int r = __real_poll(fd, n, 0);

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static char base[64];
 
@@ -147,12 +148,125 @@ static void old_lines_have_events_too(void **state) {
     pl_free(dir);
 }
 
+// ---- files of others
+
+static void put(const char *dir, const char *name, const void *text, size_t n) {
+    char *path = pl_path_join(dir, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, n, f), n);
+    fclose(f);
+    pl_free(path);
+}
+
+static void assert_holds(const char *dir, const char *name, const void *text, size_t n) {
+    uint8_t *data;
+    size_t   bytes;
+    char    *path = pl_path_join(dir, name);
+    assert_int_equal(pl_file_read(path, &data, &bytes, 1 << 20, NULL), PL_OK);
+    if (bytes != n || memcmp(data, text, n) != 0) fail_msg("%s has changed", path);
+    pl_free(data);
+    pl_free(path);
+}
+
+// Other writers' files, by name or by content, links, folders, and empty files that this run did not write.
+static void others_files_stay(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        const char *text;
+        size_t      n;
+    } theirs[] = {
+        {"events.out.tfevents.1690000000.gpu1.77.0", "torch", 5}, // more behind the process
+        {"events.out.tfevents.1690000000.gpu1", "keras", 5},      // less
+        {"events.out.tfevents.1690000001.host.77", "ours by name alone", 18},
+        {"events.out.tfevents.1690000002.host.77", "", 0},
+        {"events.out.tfevents.1690000003.host.77",
+         "\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22\x09\0\0\xc0\x9b\x5a\x2a\xd9\x41\x1a\x0d"
+         "brain.Event:2",
+         36}, // another's first record
+    };
+    enum { THEIRS = sizeof theirs / sizeof *theirs };
+    for (int listed = 0; listed < 2; listed++) {
+        char *dir = pl_path_join(base, listed ? "listed" : "unlisted"), link[256], folder[256], list[256];
+        snprintf(link, sizeof link, "%s/events.out.tfevents.1690000004.host.77", dir);
+        snprintf(folder, sizeof folder, "%s/events.out.tfevents.1690000005.host.77", dir);
+        snprintf(list, sizeof list, "%s/.stamps/events", dir);
+        write_steps(dir, 0, 1, 4);
+        for (int i = 0; i < THEIRS; i++)
+            put(dir, theirs[i].name, theirs[i].text, theirs[i].n);
+        put(dir, "victim", "keep", 4);
+        assert_int_equal(symlink("victim", link), 0);
+        assert_int_equal(pl_dir_make(folder, NULL), PL_OK);
+        // As a build before there was a list leaves it.
+        if (!listed) assert_int_equal(unlink(list), 0);
+        for (int64_t s = 5; s < 8; s++)
+            write_steps(dir, s - 1, s, s);
+        for (int i = 0; i < THEIRS; i++)
+            assert_holds(dir, theirs[i].name, theirs[i].text, theirs[i].n);
+        assert_holds(dir, "victim", "keep", 4);
+        assert_true(pl_path_is_dir(folder));
+        // Of this run's four files the last speaks, the one before is empty, the first two are gone.
+        uint8_t *text;
+        size_t   n;
+        int      own = 0;
+        assert_int_equal(pl_file_read(list, &text, &n, 1 << 16, NULL), PL_OK);
+        for (size_t i = 0; i < n; i++)
+            own += text[i] == '\n';
+        assert_int_equal(own, 3); // the one before that is removed while the list is written
+        pl_free(text);
+        pl_free(dir);
+    }
+}
+
+// Lines that no training wrote are nobody's to cut, nor is what a link leads to.
+static void others_lines_stay(void **state) {
+    (void)state;
+    static const char *const theirs[] = {"{\"epoch\":1,\"loss\":0.5}\n",
+                                         "{\"step\":1,\"stage\":\"x\"}\n",
+                                         "a note\n",
+                                         "{\"stage\":\"eagle3\",\"step\":9}\na note\n",
+                                         "{\"stage\":\"eagle3\",\"step\":9}\n{\"epoch\":1}\n",
+                                         "{\"stage\":\"eagle3\",\"step\":9}\nsome text",
+                                         "[1]\n"};
+    static const char *const ours[] = {"", "{\"stage\":\"eagle3\",\"step\":9}\n", "{\"sta",
+                                       "{\"stage\":\"eagle3\",\"step\":9}\n{\"stage\":\"ea"};
+    enum { THEIRS = sizeof theirs / sizeof *theirs, OURS = sizeof ours / sizeof *ours };
+    char      *path = pl_path_join(base, "lines.jsonl"), *link = pl_path_join(base, "link.jsonl");
+    pl_metrics m;
+    pl_err     err = {0};
+    for (int i = 0; i < THEIRS; i++) {
+        put(base, "lines.jsonl", theirs[i], strlen(theirs[i]));
+        assert_int_equal(pl_metrics_spares(path, &err), PL_E_INPUT);
+        assert_int_equal(pl_metrics_open(&m, path, "eagle3", 0, &err), PL_E_INPUT);
+        assert_non_null(strstr(err.msg, "would be lost"));
+        assert_holds(base, "lines.jsonl", theirs[i], strlen(theirs[i]));
+    }
+    for (int i = 0; i < OURS; i++) {
+        put(base, "lines.jsonl", ours[i], strlen(ours[i]));
+        assert_int_equal(pl_metrics_spares(path, &err), PL_OK);
+        assert_holds(base, "lines.jsonl", ours[i], strlen(ours[i]));
+        assert_int_equal(pl_metrics_open(&m, path, "eagle3", 0, &err), PL_OK);
+        pl_metrics_close(&m);
+        assert_holds(base, "lines.jsonl", "", 0);
+    }
+    put(base, "victim", "keep", 4);
+    assert_int_equal(symlink("victim", link), 0);
+    assert_int_equal(pl_metrics_open(&m, link, "eagle3", 0, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "is a link"));
+    assert_holds(base, "victim", "keep", 4);
+    pl_free(path);
+    pl_free(link);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(checksums_are_castagnolis),
         cmocka_unit_test(a_line_is_an_event),
         cmocka_unit_test(a_resumed_run_says_each_step_once),
         cmocka_unit_test(old_lines_have_events_too),
+        cmocka_unit_test(others_files_stay),
+        cmocka_unit_test(others_lines_stay),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

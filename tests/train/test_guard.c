@@ -78,7 +78,7 @@ static void like_by_hand(const char *dir, const char *hand, const int64_t *bad, 
     toy_is.factor = NULL;
     assert_int_equal(by_hand(want, bad, n, &err), PL_OK);
     toy_is.factor = factor;
-    toy_same_file(last, want, "model.bin");
+    toy_same_file(last, want, "model.safetensors");
     pl_free(last), pl_free(want);
 }
 
@@ -164,8 +164,8 @@ static void good_runs_are_the_same(void **state) {
     run(off, 1, 0, (pl_guard_options){.nonfinite = false});
     run(on, 2, 6, g);
     a = pl_path_join(off, "checkpoints"), b = pl_path_join(on, "checkpoints");
-    toy_same_file(a, b, "last/model.bin");
-    toy_same_file(a, b, "best/model.bin");
+    toy_same_file(a, b, "last/model.safetensors");
+    toy_same_file(a, b, "best/model.safetensors");
     toy_same_metrics(off, on);
     like_by_hand(on, "hand-good", NULL, 0);
     pl_free(off), pl_free(on), pl_free(a), pl_free(b);

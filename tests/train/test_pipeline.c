@@ -16,6 +16,7 @@
 #include "kernels/base/json.h"
 #include "tests/train/small.h"
 #include "train/keys.h"
+#include "train/loop/checkpoint.h"
 #include "train/run/pipeline.h"
 #include "train/run/run.h"
 #include "train/source/stamp.h"
@@ -84,16 +85,18 @@ static void shared_list_undone(void **state) {
 // What a process that died left in any folder of a run goes when the run goes on, though nothing is left to do.
 static void leftovers_go(void **state) {
     (void)state;
-    static const char *const place[] = {".",
-                                        ".stamps",
-                                        "dataset",
-                                        "vocab",
-                                        "traces",
-                                        "traces/full.1",
-                                        "drafters/full",
-                                        "drafters/full/checkpoints",
-                                        "drafters/routed/checkpoints",
-                                        "drafters/full/.stamps"};
+    static const struct {
+        const char *at, *product;
+    } place[] = {{".", "results.json"},
+                 {".stamps", "dataset"},
+                 {"dataset", "shard-00009.h5"},
+                 {"vocab", "few.json"},
+                 {"traces/.stamps", "full.1"},
+                 {"traces/full.1", "manifest.json"},
+                 {"drafters/full", "recipe.yaml"},
+                 {"drafters/full/checkpoints", "step-7"},
+                 {"drafters/routed/checkpoints", "best"},
+                 {"drafters/full/.stamps", "checkpoints"}};
     enum { PLACES = sizeof place / sizeof *place };
     pl_err      err = {0};
     char        left[PLACES][256];
@@ -106,9 +109,10 @@ static void leftovers_go(void **state) {
     assert_int_equal(waitpid(child, NULL, 0), child);
     if (small_pipeline("left", more, &err) != PL_OK) fail_msg("%s", err.msg);
     for (int i = 0; i < PLACES; i++) {
-        snprintf(left[i], sizeof left[i], "%s/left/%s", small_base, place[i]);
-        if (!pl_path_is_dir(left[i])) fail_msg("%s is no folder of a run", place[i]);
-        snprintf(left[i], sizeof left[i], "%s/left/%s/.product.tmp-%d", small_base, place[i], (int)child);
+        snprintf(left[i], sizeof left[i], "%s/left/%s", small_base, place[i].at);
+        if (!pl_path_is_dir(left[i])) fail_msg("%s is no folder of a run", place[i].at);
+        snprintf(left[i], sizeof left[i], "%s/left/%s/.%s.tmp-%d", small_base, place[i].at, place[i].product,
+                 (int)child);
         assert_int_equal(pl_dir_make(left[i], &err), PL_OK);
     }
     if (small_pipeline("left", more, &err) != PL_OK) fail_msg("%s", err.msg);
@@ -347,6 +351,7 @@ static void old_ones_are_kept(void **state) {
     (void)state;
     static const char *const   beside[] = {"metrics.jsonl", "skipped.jsonl", NULL};
     static const pl_stage_keep keep = {"last", beside};
+    const pl_stage_product     product = {"checkpoints", pl_checkpoint_kinds, &keep};
     pl_err                     err = {0};
     char                       a[64], b[64], *dir = pl_path_join(small_base, "kept");
     run_small("first", SMALL_TRAIN);
@@ -365,7 +370,7 @@ static void old_ones_are_kept(void **state) {
     uint64_t begun = pl_io_count(), steps = 1;
     for (uint64_t step = 0; step <= steps; step++) {
         pl_io_fail_after(step);
-        pl_stage_begin(dir, "checkpoints", "0123456789abcdef", "checkpoints", &keep, &err);
+        pl_stage_begin(dir, "checkpoints", "0123456789abcdef", &product, &err);
         pl_io_fail_after(0);
         if (step == 0) steps = pl_io_count() - begun;
         run_small("kept", SMALL_TRAIN);
@@ -377,9 +382,8 @@ static void old_ones_are_kept(void **state) {
     // Two that were stopped before their first checkpoint leave nothing that is kept, nor push out what is.
     for (int i = 0; i < 2; i++) {
         char *empty = pl_path_join(dir, "checkpoints");
-        assert_int_equal(pl_stage_begin(dir, "checkpoints", i ? "0123456789abcdef" : "fedcba9876543210", "checkpoints",
-                                        &keep, &err),
-                         PL_OK);
+        assert_int_equal(
+            pl_stage_begin(dir, "checkpoints", i ? "0123456789abcdef" : "fedcba9876543210", &product, &err), PL_OK);
         assert_int_equal(pl_dir_make(empty, &err), PL_OK);
         pl_free(empty);
     }
@@ -405,7 +409,9 @@ static void removed_is_made_again(void **state) {
     // A dataset of other answers, then none of it finished, then the first again.
     pl_err err = {0};
     char  *dir = pl_path_join(small_base, "gone");
-    assert_int_equal(pl_stage_begin(dir, "dataset", "0123456789abcdef", "dataset", NULL, &err), PL_OK);
+    assert_int_equal(pl_stage_begin(dir, "dataset", "0123456789abcdef",
+                                    &(pl_stage_product){"dataset", pl_dataset_files, NULL}, &err),
+                     PL_OK);
     assert_false(small_exists("gone/dataset"));
     run_small("gone", SMALL_TRAIN);
     small_same("gone", "first", "dataset/manifest.json");
@@ -480,7 +486,14 @@ static void train_names_the_key(void **state) {
     assert_non_null(strstr(err.msg, "a run begun with another train.lr, which was 0.001, not 0.002; restore that"));
     // Whatever another stage has said since.
     char *said = pl_path_join(dir, "recipe.yaml");
-    assert_int_equal(pl_file_write_atomic(said, "train: {lr: 0.5}\n", 17, &err), PL_OK);
+    char *other;
+    assert_int_equal(pl_recipe_parse(&r, (char *)text, n, "recipe", env.keys, env.n_keys,
+                                     (const char *const[]){"train.lr=0.5"}, 1, &err),
+                     PL_OK);
+    assert_int_equal(pl_recipe_dump(r, &other, &err), PL_OK);
+    pl_recipe_close(r);
+    assert_int_equal(pl_file_write_atomic(said, other, strlen(other), &err), PL_OK);
+    pl_free(other);
     assert_int_equal(pl_recipe_parse(&r, (char *)text, n, "recipe", env.keys, env.n_keys, NULL, 0, &err), PL_OK);
     assert_int_equal(pl_pipeline_train_check(r, dir, &err), PL_OK);
     pl_recipe_close(r);

@@ -180,7 +180,7 @@ static void no_steps(void **state) {
     o.keep = 2;
     o.steps = 0;
     assert_int_equal(toy_run(&o, 1, NULL, &err), PL_OK);
-    toy_same_file(dir, dir, "checkpoints/best/model.bin");
+    toy_same_file(dir, dir, "checkpoints/best/model.safetensors");
     toy_same_file(dir, dir, "checkpoints/last/training_state");
     assert_int_equal(pl_trainer_done_steps(dir, &done, &err), PL_OK);
     assert_int_equal(done, 0);
@@ -190,7 +190,7 @@ static void no_steps(void **state) {
     assert_int_equal(toy_run(&o, 1, NULL, &err), PL_OK);
     o.out_dir = whole;
     assert_int_equal(toy_run(&o, 1, NULL, &err), PL_OK);
-    toy_same_file(whole, dir, "checkpoints/last/model.bin");
+    toy_same_file(whole, dir, "checkpoints/last/model.safetensors");
     pl_free(whole), pl_free(dir), pl_free(folder);
 }
 
@@ -215,7 +215,7 @@ static void best_is_kept(void **state) {
     assert_int_equal(train(all, 0, NULL, &err), PL_OK);
     assert_int_equal(train(twelve, 12, NULL, &err), PL_E_INTERRUPTED);
     char *best = pl_path_join(all, "checkpoints/best"), *last = pl_path_join(twelve, "checkpoints/last");
-    toy_same_file(best, last, "model.bin");
+    toy_same_file(best, last, "model.safetensors");
     char *state_file = pl_path_join(best, "training_state");
     assert_false(pl_path_exists(state_file));
     pl_free(all), pl_free(twelve), pl_free(best), pl_free(last), pl_free(state_file);

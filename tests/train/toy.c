@@ -70,7 +70,7 @@ static pl_status evaluate(pl_task *t, int64_t step, pl_metrics *m, double *score
 
 static pl_status save_model(pl_task *t, const char *dir, pl_err *err) {
     toy      *y = (toy *)t;
-    char     *path = pl_path_join(dir, "model.bin");
+    char     *path = pl_path_join(dir, "model.safetensors");
     pl_status st = pl_file_write_atomic(path, y->w.data, (size_t)toy_is.dim * sizeof(float), err);
     pl_free(path);
     return st;
@@ -182,8 +182,8 @@ void toy_same_file(const char *a, const char *b, const char *name) {
 
 void toy_same_run(const char *a, const char *b) {
     toy_same_file(a, b, "checkpoints/last/training_state");
-    toy_same_file(a, b, "checkpoints/last/model.bin");
-    toy_same_file(a, b, "checkpoints/best/model.bin");
+    toy_same_file(a, b, "checkpoints/last/model.safetensors");
+    toy_same_file(a, b, "checkpoints/best/model.safetensors");
 }
 
 int toy_lines(const char *dir, const char *file, int64_t steps[], double losses[], int most) {

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE 1 // lstat
 #include "train/loop/checkpoint.h"
 
 #include "checkpoints/state.h"
@@ -7,6 +8,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
 #include "kernels/comm/reader.h"
+#include "recipes/folder.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,9 +16,29 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define STATE_FILE "training_state"
+#define CONFIG_MAX ((size_t)1 << 20) // bytes of a config.json
+#define BEGUN_FILE "recipe.yaml"
 #define ARITHMETIC_ROOM 32 // of pl_backend, in a state
+
+// What a checkpoint holds: the model of a drafter or of a target with its tokenizer, and the state.
+static const char *const held[] = {"config.json",
+                                   "model.safetensors",
+                                   "generation_config.json",
+                                   STATE_FILE,
+                                   "tokenizer_config.json",
+                                   "tokenizer.json",
+                                   "tokenizer.model",
+                                   "tokenizer.bin",
+                                   "vocab.json",
+                                   "tokenizer.gguf",
+                                   "merges.txt",
+                                   NULL};
+// The last two: of a product that another recipe made, while they are moved (train/source/stamp.h).
+const char *const        pl_checkpoint_kinds[] = {"last/",    "best/",         "evaluated/",    "step-*/",
+                                                  BEGUN_FILE, "metrics.jsonl", "skipped.jsonl", NULL};
 
 static const char *const part_name[PL_BLOCK_PARTS] = {"w", "m", "v"};
 
@@ -196,6 +218,12 @@ static char *step_folder(const char *dir, int64_t step) {
     return pl_sprintf("%s/step-%lld", dir, (long long)step);
 }
 
+// What a user has put into a checkpoint is not lost with it.
+static void remove_step(const char *folder) {
+    pl_err why = {0};
+    if (pl_dir_drop(folder, NULL, held, &why) == PL_E_INPUT) pl_log_warn("%.*s", (int)strcspn(why.msg, ";"), why.msg);
+}
+
 // Of those before the newest the last keep - 1 stay; what calls itself newer was left by a run that went on from before
 // it. What cannot be removed now goes the next time.
 static void prune(const pl_checkpoints *c, int64_t newest) {
@@ -208,7 +236,7 @@ static void prune(const pl_checkpoints *c, int64_t newest) {
             continue;
         }
         char *folder = step_folder(c->dir, list[i]);
-        if (folder) pl_tree_remove(folder, NULL);
+        if (folder) remove_step(folder);
         pl_free(folder);
     }
     pl_free(list);
@@ -217,7 +245,7 @@ static void prune(const pl_checkpoints *c, int64_t newest) {
 // The new one takes the name last/, which stays until then; what it was is kept by its step. Where last/ was damaged,
 // what the run went on from is there by its step already; where there was none, `before` is folder itself.
 static pl_status put_in_place(pl_checkpoints *c, const char *folder, const char *before, pl_err *err) {
-    if (c->damaged || strcmp(folder, before) != 0) PL_TRY(pl_tree_remove(c->damaged ? c->last : before, err));
+    if (c->damaged || strcmp(folder, before) != 0) PL_TRY(pl_dir_drop(c->damaged ? c->last : before, NULL, held, err));
     c->damaged = false;
     return pl_path_succeed(folder, c->last, before, err);
 }
@@ -234,6 +262,87 @@ pl_status pl_checkpoints_save(pl_checkpoints *c, const pl_run_state *s, pl_err *
     if (st == PL_OK) prune(c, s->step);
     pl_free(folder);
     pl_free(before);
+    return st;
+}
+
+// ---- what is there already ----
+
+// What was found in a folder of checkpoints.
+typedef struct found {
+    bool best, state, begun; // best: and it is not empty
+} found;
+
+static bool holds(const char *folder, const char *name) {
+    char *path = pl_path_join(folder, name);
+    bool  yes = path && pl_path_exists(path);
+    pl_free(path);
+    return yes;
+}
+
+static pl_status look_at(found *f, const char *dir, const char *name, pl_err *err) {
+    bool best = strcmp(name, "best") == 0, last = strcmp(name, "last") == 0;
+    if (strcmp(name, BEGUN_FILE) == 0) f->begun = true;
+    if (!best && !last && step_of(name) < 0) return PL_OK;
+    char *folder = pl_path_join(dir, name);
+    if (!folder) return fail_memory(err);
+    pl_status st = pl_dir_spares(folder, NULL, held, err);
+    f->best |= st == PL_OK && best && (holds(folder, "config.json") || holds(folder, "model.safetensors"));
+    f->state |= st == PL_OK && !best && holds(folder, STATE_FILE);
+    pl_free(folder);
+    return st;
+}
+
+// A model behind a link is this run's where it is described as the last checkpoint's.
+static pl_status check_link(const char *dir, pl_err *err) {
+    static const char *const side[] = {"best", "last"};
+    uint8_t                 *text[2] = {NULL, NULL};
+    size_t                   n[2] = {0, 0};
+    struct stat              s;
+    pl_status                st = PL_OK;
+    char                    *best = pl_path_join(dir, side[0]);
+    if (!best) return fail_memory(err);
+    bool link = lstat(best, &s) == 0 && S_ISLNK(s.st_mode);
+    for (int i = 0; i < 2 && link && st == PL_OK; i++) {
+        char *path = pl_sprintf("%s/%s/config.json", dir, side[i]);
+        st = path ? PL_OK : fail_memory(err);
+        if (st == PL_OK && pl_path_exists(path)) st = pl_file_read(path, &text[i], &n[i], CONFIG_MAX, err);
+        pl_free(path);
+    }
+    bool same = text[0] && text[1] && n[0] == n[1] && memcmp(text[0], text[1], n[0]) == 0;
+    if (st == PL_OK && link && !same)
+        st = pl_fail(err, PL_E_INPUT,
+                     "%s: leads to a model that is not of this run and would be lost; remove the link, or give another "
+                     "--out",
+                     best);
+    pl_free(text[0]);
+    pl_free(text[1]);
+    pl_free(best);
+    return st;
+}
+
+// No checkpoint in dir holds anything else.
+static pl_status look_through(found *f, const char *dir, pl_err *err) {
+    DIR      *d = opendir(dir);
+    pl_status st = d || errno == ENOENT ? PL_OK : pl_fail_errno(err, "%s: cannot look into", dir);
+    *f = (found){0};
+    for (struct dirent *e; d && st == PL_OK && (e = readdir(d));)
+        st = look_at(f, dir, e->d_name, err);
+    if (d) closedir(d);
+    return st;
+}
+
+pl_status pl_checkpoints_spare(const char *out_dir, pl_err *err) {
+    found f;
+    char *dir = pl_path_join(out_dir, "checkpoints");
+    if (!dir) return fail_memory(err);
+    pl_status st = look_through(&f, dir, err);
+    if (st == PL_OK && f.best && !f.state && !f.begun)
+        st = pl_fail(err, PL_E_INPUT,
+                     "%s/best: no training_state beside it says that a run made it, and it would be lost; move it "
+                     "away, or give another --out",
+                     dir);
+    if (st == PL_OK && f.best) st = check_link(dir, err);
+    pl_free(dir);
     return st;
 }
 
@@ -367,9 +476,11 @@ static pl_status share(pl_checkpoints *c, pl_run_state *s, const void *const par
 // What runs before this one left undone goes; the last checkpoint is put back where one died swapping it.
 static pl_status take_folders(const pl_checkpoints *c, pl_err *err) {
     PL_TRY(pl_dir_make(c->out, err));
+    found f;
+    PL_TRY(look_through(&f, c->dir, err));
     PL_TRY(pl_atomic_dir_recover(c->last, err));
-    pl_dir_sweep(c->out);
-    pl_dir_sweep(c->dir);
+    pl_folder_sweep(c->out);
+    pl_dir_sweep(c->dir, pl_checkpoint_kinds);
     return PL_OK;
 }
 

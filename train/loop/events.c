@@ -1,4 +1,4 @@
-#define _GNU_SOURCE 1 // gethostname, scandir, truncate
+#define _GNU_SOURCE 1 // gethostname, scandir, pread
 #include "train/loop/events.h"
 
 #include "kernels/base/arena.h"
@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #define PREFIX "events.out.tfevents."
+#define LIST ".stamps/events" // names of this run's files, a line each
+#define LIST_MAX ((size_t)1 << 20)
 enum { EVENT_TIME = 1, EVENT_STEP = 2, EVENT_VERSION = 3, EVENT_SUMMARY = 5, EVENT_SESSION = 7 };
 enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2, SESSION_STATUS = 1, SESSION_START = 1 };
 
@@ -177,31 +179,128 @@ static pl_status write_file(const char *path, const char *dir, const char *lines
     return st;
 }
 
+// ---- files of before
+
+// *text: what the list says, on the heap; NULL: there is none, as builds before it wrote none.
+static pl_status read_list(char **text, const char *path, pl_err *err) {
+    uint8_t *data;
+    size_t   n;
+    *text = NULL;
+    if (!pl_path_exists(path)) return PL_OK;
+    PL_TRY(pl_file_read(path, &data, &n, LIST_MAX, err));
+    *text = (char *)data;
+    return PL_OK;
+}
+
+static bool is_in_list(const char *text, const char *name) {
+    size_t n = strlen(name);
+    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        if (strcspn(line, "\n") == n && memcmp(line, name, n) == 0) return true;
+    return false;
+}
+
+// SECONDS.HOST.PID, as new_path has it: other writers put more behind it, or less.
+static bool has_our_form(const char *name) {
+    const char *seconds = name + sizeof PREFIX - 1, *pid = strrchr(seconds, '.');
+    return strspn(seconds, "0123456789") == 10 && seconds[10] == '.' && pid && pid > seconds + 11 && pid[1] &&
+           strspn(pid + 1, "0123456789") == strlen(pid + 1);
+}
+
+// Whether the file begins with the two records of put_head, whatever their time.
+static bool has_our_head(int fd) {
+    enum { TIME_AT = 8 + 4 + 1 }; // behind the first record's head and the tag of its first field
+    char      front[256];
+    double    when;
+    pl_strbuf head = {0};
+    ssize_t   n = pread(fd, front, sizeof front, 0);
+    if (n < TIME_AT + (ssize_t)sizeof when) return false;
+    memcpy(&when, front + TIME_AT, sizeof when);
+    put_head(&head, when);
+    bool same = !head.failed && head.n <= (size_t)n && memcmp(front, head.s, head.n) == 0;
+    pl_strbuf_fini(&head);
+    return same;
+}
+
+// Whether this run wrote the file. list NULL: its name's form and its first records tell.
+static bool is_own(const char *dir, const char *name, const char *list) {
+    int         fd = -1;
+    struct stat s;
+    char       *path = pl_path_join(dir, name);
+    bool        own = path && (list ? is_in_list(list, name) : has_our_form(name)) &&
+               pl_file_open(path, O_RDONLY, &fd, NULL) == PL_OK;
+    if (own) own = has_our_head(fd) || (list && fstat(fd, &s) == 0 && s.st_size == 0);
+    if (fd >= 0) close(fd);
+    pl_free(path);
+    return own;
+}
+
+// Drops the others' from the array; how many are left.
+static int keep_own(const char *dir, struct dirent **names, int n, const char *list) {
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        if (is_own(dir, names[i]->d_name, list))
+            names[kept++] = names[i];
+        else
+            free(names[i]); // of scandir
+    }
+    return kept;
+}
+
 // What a file of before said stands in the new one.
 static pl_status empty_file(const char *dir, const char *name, pl_err *err) {
     struct stat s;
+    int         fd = -1;
     char       *path = pl_path_join(dir, name);
     pl_status   st = path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    if (st == PL_OK && stat(path, &s) == 0 && s.st_size == 0)
+    if (st == PL_OK) st = pl_file_open(path, O_WRONLY, &fd, err);
+    if (st == PL_OK && fstat(fd, &s) == 0 && s.st_size == 0)
         st = pl_tree_remove(path, err);
-    else if (st == PL_OK && truncate(path, 0) != 0)
+    else if (st == PL_OK && ftruncate(fd, 0) != 0)
         st = pl_fail_errno(err, "%s: emptying", path);
+    if (fd >= 0) close(fd);
     pl_free(path);
     return st;
 }
 
+static void add_line(pl_strbuf *b, const char *name) {
+    pl_strbuf_add(b, name, strlen(name));
+    pl_strbuf_add(b, "\n", 1);
+}
+
+// The files of this run that are there, and the fresh one.
+static pl_status write_list(const char *dir, const char *path, struct dirent **names, int n, const char *fresh,
+                            pl_err *err) {
+    pl_strbuf b = {0};
+    char     *folder = pl_path_join(dir, ".stamps");
+    pl_status st = folder ? pl_dir_make(folder, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    for (int i = 0; i < n; i++)
+        add_line(&b, names[i]->d_name);
+    add_line(&b, fresh);
+    if (st == PL_OK && b.failed) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    if (st == PL_OK) st = pl_file_write_atomic(path, b.s, b.n, err);
+    pl_strbuf_fini(&b);
+    pl_free(folder);
+    return st;
+}
+
+// The list is written before the file: one that stands there is in it, whenever the process ends.
 pl_status pl_events_open(pl_events *e, const char *dir, const char *lines, size_t n, pl_err *err) {
     struct dirent **names;
     double          now = pl_unix_time();
     int             older = list(dir, &names);
+    char           *listed = NULL, *path = pl_path_join(dir, LIST);
     *e = (pl_events){.fd = -1, .path = new_path(dir, names, older, now)};
-    pl_status st = e->path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_status st = e->path && path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    if (st == PL_OK) st = read_list(&listed, path, err);
+    if (st == PL_OK) older = keep_own(dir, names, older, listed);
+    if (st == PL_OK) st = write_list(dir, path, names, older, pl_path_name(e->path), err);
     if (st == PL_OK) st = write_file(e->path, dir, lines, n, now, err);
-    if (st == PL_OK) e->fd = open(e->path, O_WRONLY | O_APPEND | O_CLOEXEC);
-    if (st == PL_OK && e->fd < 0) st = pl_fail_errno(err, "%s", e->path);
+    if (st == PL_OK) st = pl_file_open(e->path, O_WRONLY | O_APPEND, &e->fd, err);
     for (int i = 0; i < older && st == PL_OK; i++)
         st = empty_file(dir, names[i]->d_name, err);
     free_list(names, older);
+    pl_free(listed);
+    pl_free(path);
     if (st != PL_OK) pl_events_close(e);
     return st;
 }

@@ -28,8 +28,10 @@ typedef struct pl_events {
     int   fd;
 } pl_events;
 
-// A new file in dir that holds what these lines of metrics.jsonl say; older files of that folder are emptied, empty
-// ones removed. PL_E_IO, PL_E_MEMORY, PL_E_INPUT: a line that is no object.
+// A new file in dir that holds what these lines of metrics.jsonl say; this run's older files there are emptied, its
+// empty ones removed. dir/.stamps/events lists this run's files; where there is no list, they are those that have such
+// a name and begin with those two records. Other tools' files, links and folders of that prefix stay.
+// PL_E_IO, PL_E_MEMORY, PL_E_INPUT: a line that is no object.
 pl_status pl_events_open(pl_events *e, const char *dir, const char *lines, size_t n, pl_err *err);
 void      pl_events_close(pl_events *e); // one that is not open is fine
 // One more line.

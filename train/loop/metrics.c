@@ -10,39 +10,88 @@
 
 #define METRICS_MAX ((size_t)1 << 30) // bytes of a file that is read back
 
-// Whether this line is whole and stays: JSON of a step that the resumed run does not do again.
-static bool stays(const pl_metrics *m, const char *line, size_t n, int64_t keep_step) {
+// A line begins so: pl_metrics_begin.
+static const char begins[] = "{\"stage\":\"";
+
+// Whether the line is whole and of a training; then keeps says whether it stays (stage NULL: whatever its step): the
+// resumed run does not do that step again.
+static pl_status is_line(bool *yes, bool *keeps, const char *path, const char *stage, const char *line, size_t n,
+                         int64_t keep_step, pl_err *err) {
     pl_json     j;
     int64_t     step;
-    const char *stage;
-    if (pl_json_parse(&j, m->path, 1, line, n, 0, NULL) != PL_OK) return false;
-    bool ok = pl_json_get_int(&j, NULL, "step", 0, PL_JSON_INT_MAX, &step, NULL) == PL_OK &&
-              pl_json_get_str(&j, NULL, "stage", &stage, NULL) == PL_OK &&
-              (strcmp(stage, m->stage) != 0 || step <= keep_step);
+    const char *of;
+    pl_status   st = pl_json_parse(&j, path, 1, line, n, 0, err);
+    *yes = *keeps = false;
+    if (st != PL_OK) return st == PL_E_INPUT ? PL_OK : st;
+    *yes = n >= sizeof begins - 1 && memcmp(line, begins, sizeof begins - 1) == 0 &&
+           pl_json_get_int(&j, NULL, "step", 0, PL_JSON_INT_MAX, &step, NULL) == PL_OK &&
+           pl_json_get_str(&j, NULL, "stage", &of, NULL) == PL_OK;
+    *keeps = *yes && (!stage || strcmp(of, stage) != 0 || step <= keep_step);
     pl_json_close(&j);
-    return ok;
+    return PL_OK;
+}
+
+// What a kill leaves of a line; a file that grew without its bytes, as after a power cut, holds zeros.
+static bool is_cut_line(const char *tail, size_t n) {
+    return tail[0] == 0 || memcmp(tail, begins, n < sizeof begins - 1 ? n : sizeof begins - 1) == 0;
+}
+
+static bool may_be_lines(const char *front, size_t n) {
+    return is_cut_line(front, n);
+}
+
+// *keep: bytes of the lines that stay.
+static pl_status look(const char *path, const char *stage, int64_t keep_step, const uint8_t *data, size_t n,
+                      size_t *keep, pl_err *err) {
+    bool stays = true;
+    *keep = 0;
+    for (size_t at = 0; at < n;) {
+        const char    *line = (const char *)data + at;
+        const uint8_t *end = memchr(data + at, '\n', n - at);
+        size_t         bytes = end ? (size_t)(end - data) - at : n - at;
+        bool           ours = !end && is_cut_line(line, bytes), keeps = false;
+        if (end) PL_TRY(is_line(&ours, &keeps, path, stage, line, bytes, keep_step, err));
+        if (!ours)
+            return pl_fail(err, PL_E_INPUT,
+                           "%s: holds what no training wrote (byte %zu), which would be lost; move it away, or give "
+                           "another --out",
+                           path, at);
+        stays = stays && keeps;
+        at += bytes + (end != NULL);
+        if (stays) *keep = at;
+    }
+    return PL_OK;
+}
+
+// stage NULL: only a look.
+static pl_status read_lines(const char *path, const char *stage, int64_t keep_step, size_t *keep, size_t *n,
+                            pl_err *err) {
+    uint8_t *data;
+    *keep = *n = 0;
+    PL_TRY(pl_file_spares(path, may_be_lines, "--out", err));
+    if (!pl_path_exists(path)) return PL_OK;
+    PL_TRY(pl_file_read(path, &data, n, METRICS_MAX, err));
+    pl_status st = look(path, stage, keep_step, data, *n, keep, err);
+    pl_free(data);
+    return st;
+}
+
+pl_status pl_metrics_spares(const char *path, pl_err *err) {
+    size_t keep, n;
+    return read_lines(path, NULL, 0, &keep, &n, err);
 }
 
 static pl_status cut(pl_metrics *m, int64_t keep_step, pl_err *err) {
-    if (!pl_path_exists(m->path)) return PL_OK;
-    uint8_t *data;
-    size_t   n, at = 0;
-    PL_TRY(pl_file_read(m->path, &data, &n, METRICS_MAX, err));
-    while (at < n) {
-        const uint8_t *end = memchr(data + at, '\n', n - at);
-        if (!end || !stays(m, (const char *)data + at, (size_t)(end - data) - at, keep_step)) break;
-        at = (size_t)(end - data) + 1;
-    }
-    pl_free(data);
-    if (at < n && ftruncate(m->fd, (off_t)at) != 0) return pl_fail_errno(err, "%s: cutting back", m->path);
+    size_t keep, n;
+    PL_TRY(read_lines(m->path, m->stage, keep_step, &keep, &n, err));
+    if (keep < n && ftruncate(m->fd, (off_t)keep) != 0) return pl_fail_errno(err, "%s: cutting back", m->path);
     return PL_OK;
 }
 
 pl_status pl_metrics_open(pl_metrics *m, const char *path, const char *stage, int64_t keep_step, pl_err *err) {
     *m = (pl_metrics){.stage = stage, .fd = -1, .path = pl_strdup(path), .events = {.fd = -1}};
     pl_status st = m->path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-    if (st == PL_OK) m->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (st == PL_OK && m->fd < 0) st = pl_fail_errno(err, "%s", path);
+    if (st == PL_OK) st = pl_file_open(path, O_WRONLY | O_CREAT | O_APPEND, &m->fd, err);
     if (st == PL_OK) st = cut(m, keep_step, err);
     if (st != PL_OK) pl_metrics_close(m);
     return st;

@@ -19,8 +19,12 @@ typedef struct pl_metrics {
     pl_events   events;
 } pl_metrics;
 
+// PL_OK: nothing is there, or lines of a training, of which a kill may have cut the last. PL_E_INPUT: another file, or
+// a link.
+pl_status pl_metrics_spares(const char *path, pl_err *err);
 // Keeps the whole lines before the first one of this stage with a step above keep_step, and appends behind them.
-// Lines of other stages that follow such a line go too: stages are run in order. PL_E_IO.
+// Lines of other stages that follow such a line go too: stages are run in order. PL_E_IO, and what pl_metrics_spares
+// refuses.
 pl_status pl_metrics_open(pl_metrics *m, const char *path, const char *stage, int64_t keep_step, pl_err *err);
 void      pl_metrics_close(pl_metrics *m);
 // Lines go to TensorBoard's event file beside this one too (train/loop/events.h), which is begun with the first of

@@ -1,6 +1,7 @@
 #include "train/run/pipeline.h"
 
 #include "infer/eval/eval.h"
+#include "infer/eval/products.h"
 #include "infer/generate/generate.h"
 #include "infer/generate/hidden_states.h"
 #include "infer/model/target.h"
@@ -8,8 +9,11 @@
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
+#include "recipes/folder.h"
 #include "train/keys.h"
+#include "train/loop/checkpoint.h"
 #include "train/run/run.h"
+#include "train/run/spares.h"
 #include "train/source/stamp.h"
 #include "train/source/taps.h"
 #include "train/source/vocabularies.h"
@@ -23,6 +27,14 @@
 #include <string.h>
 
 enum { MAX_DRAFTERS = 64 };
+
+// Hours went into checkpoints: they are kept, with what training says beside them.
+static const char *const   lines[] = {"metrics.jsonl", "skipped.jsonl", NULL};
+static const pl_stage_keep keep_checkpoints = {"last", lines};
+
+static const pl_stage_product checkpoints = {"checkpoints", pl_checkpoint_kinds, &keep_checkpoints};
+static const pl_stage_product dataset_product = {"dataset", pl_dataset_files, NULL};
+static const pl_stage_product bounded_product = {"bounded", pl_dataset_files, NULL};
 
 static const pl_key drafter_keys[] = {
     {PL_KEY_FIELD_STRING(pl_pipeline_drafter, name), .help = "name of the drafter's folder and of its line in the "
@@ -112,7 +124,7 @@ static pl_status generate(const pl_recipe *r, const plan *p, const char *out_dir
     bool  whole;
     char *dataset = pl_path_join(out_dir, "dataset");
     if (!dataset) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    pl_status st = pl_stage_begin(out_dir, "dataset", hash, "dataset", NULL, err);
+    pl_status st = pl_stage_begin(out_dir, "dataset", hash, &dataset_product, err);
     if (st == PL_OK && pl_stage_ended(out_dir, "dataset", hash, "dataset")) {
         pl_log("%s: up to date", dataset);
     } else if (st == PL_OK) {
@@ -260,7 +272,7 @@ static pl_status hash_vocabulary(uint64_t *h, const pl_recipe *r, const char *di
 // Documents that are made meanwhile, and deleted, in dir/bounded: none of other prompts or settings is left.
 static pl_status begin_bounded(const pl_recipe *r, const char *dir, const char *generated, pl_err *err) {
     if (!pl_generate_recipe_of(r)->data.disk_budget) return PL_OK;
-    return pl_stage_begin(dir, "bounded", generated, "bounded", NULL, err);
+    return pl_stage_begin(dir, "bounded", generated, &bounded_product, err);
 }
 
 // The traces that a router learns from, in parent/name; hash: their stamp, which what is trained on them depends on.
@@ -274,7 +286,7 @@ static pl_status trace(const pl_recipe *r, const char *out_dir, const char *pare
     char     *to = pl_path_join(parent, name);
     pl_status st = to ? pl_dir_make(parent, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", parent);
     if (st == PL_OK) st = begin_bounded(r, out_dir, generated, err);
-    if (st == PL_OK) st = pl_stage_begin(parent, name, hash, name, NULL, err);
+    if (st == PL_OK) st = pl_stage_begin(parent, name, hash, &(pl_stage_product){name, pl_dataset_files, NULL}, err);
     if (st == PL_OK && pl_stage_ended(parent, name, hash, name)) {
         pl_log("%s: up to date", to);
     } else if (st == PL_OK) {
@@ -286,10 +298,7 @@ static pl_status trace(const pl_recipe *r, const char *out_dir, const char *pare
 }
 
 static pl_status train(const pl_recipe *r, const char *dir, const pl_env *env, const char *generated, pl_err *err) {
-    // Hours went into checkpoints: they are kept, with what training says beside them.
-    static const char *const   beside[] = {"metrics.jsonl", "skipped.jsonl", NULL};
-    static const pl_stage_keep keep = {"last", beside};
-    char                       keys[17], hash[17], start[17];
+    char keys[17], hash[17], start[17];
     PL_TRY(pl_recipe_hash(r, PL_STAGE_DRAFTER, keys, err));
     PL_TRY(pl_start_identity(start, r, err));
     uint64_t h = pl_hash_more(pl_hash_more(pl_hash(keys, 16), generated, 16), start, strlen(start));
@@ -297,7 +306,7 @@ static pl_status train(const pl_recipe *r, const char *dir, const pl_env *env, c
     pl_hash_hex(hash, h);
     PL_TRY(pl_dir_make(dir, err));
     if (!pl_train_routed(r)) PL_TRY(begin_bounded(r, dir, generated, err)); // a router learns from traces
-    PL_TRY(pl_stage_begin(dir, "checkpoints", hash, "checkpoints", &keep, err));
+    PL_TRY(pl_stage_begin(dir, "checkpoints", hash, &checkpoints, err));
     if (pl_stage_ended(dir, "checkpoints", hash, "checkpoints")) {
         pl_log("%s/checkpoints: up to date", dir);
         return PL_OK;
@@ -495,7 +504,47 @@ static pl_status check_names(const pl_recipe *r, pl_err *err) {
 
 pl_status pl_pipeline_eval_check(const pl_recipe *r, const char *out_dir, pl_err *err) {
     PL_TRY(check_names(r, err));
-    return pl_eval_check(r, pl_train_recipe_of(r)->kind == PL_KIND_TARGET, out_dir, err);
+    PL_TRY(pl_eval_check(r, pl_train_recipe_of(r)->kind == PL_KIND_TARGET, out_dir, err));
+    return pl_eval_spares(r, out_dir, err);
+}
+
+// A drafter's folder may be written to.
+static pl_status check_run(const pl_recipe *r, const char *dir, pl_err *err) {
+    PL_TRY(pl_stage_spares(dir, "checkpoints", &checkpoints, err));
+    if (pl_generate_recipe_of(r)->data.disk_budget) PL_TRY(pl_stage_spares(dir, "bounded", &bounded_product, err));
+    return pl_train_spares(r, dir, err);
+}
+
+static pl_status check_traces(const char *parent, const char *name, pl_err *err) {
+    return pl_stage_spares(parent, name, &(pl_stage_product){name, pl_dataset_files, NULL}, err);
+}
+
+// What stands in the run's folder under the names that its stages write is a run's.
+static pl_status check_folder(const pl_recipe *r, const char *out_dir, pl_err *err) {
+    const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
+    bool made = !pl_train_recipe_of(r)->data.dataset && !pl_data_made_meanwhile(pl_generate_recipe_of(r));
+    if (made) PL_TRY(pl_stage_spares(out_dir, "dataset", &dataset_product, err));
+    PL_TRY(pl_vocabularies_spare(r, out_dir, err));
+    bool traced = !pl_train_recipe_of(r)->traces.path;
+    if (pipe->drafters.n == 0) {
+        if (pl_train_routed(r) && traced) PL_TRY(check_traces(out_dir, "traces", err));
+        return check_run(r, out_dir, err);
+    }
+    for (int i = 0; i < pipe->drafters.n; i++) {
+        pl_recipe *one = NULL;
+        char      *dir = pl_sprintf("%s/drafters/%s", out_dir, pipe->drafters.at[i].name);
+        char      *parent = pl_path_join(out_dir, "traces");
+        pl_status  st = dir && parent ? drafter_recipe(r, i, out_dir, NULL, &one, err)
+                                      : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+        if (st == PL_OK && traced && pl_train_routed(one))
+            st = check_traces(parent, pl_path_name(pl_train_recipe_of(one)->traces.path), err);
+        if (st == PL_OK) st = check_run(one, dir, err);
+        pl_recipe_close(one);
+        pl_free(parent);
+        pl_free(dir);
+        PL_TRY(st);
+    }
+    return PL_OK;
 }
 
 static pl_status check(plan *p, const pl_recipe *r, const char *out_dir, pl_err *err) {
@@ -503,12 +552,14 @@ static pl_status check(plan *p, const pl_recipe *r, const char *out_dir, pl_err 
     if (pl_train_recipe_of(r)->kind == PL_KIND_TARGET) {
         if (voc->vocabularies.n > 0)
             return pl_recipe_fail(r, &voc->vocabularies, err, "kind: target has no draft head that would use them");
-        return pl_train_check(r, err);
+        PL_TRY(pl_train_check(r, err));
+        return pl_train_spares(r, out_dir, err);
     }
     PL_TRY(pl_generate_check(r, err));
     PL_TRY(pl_stage_names(r, voc->vocabularies.at, voc->vocabularies.n, sizeof *voc->vocabularies.at, err));
     PL_TRY(check_drafters(p, r, out_dir, err));
-    return pl_pipeline_eval_check(r, out_dir, err);
+    PL_TRY(pl_pipeline_eval_check(r, out_dir, err));
+    return check_folder(r, out_dir, err);
 }
 
 pl_status pl_pipeline_check(const pl_recipe *r, const char *out_dir, pl_err *err) {
@@ -543,6 +594,7 @@ pl_status pl_pipeline_train_check(const pl_recipe *r, const char *out_dir, pl_er
     int listed = pl_pipeline_recipe_of(r)->drafters.n;
     PL_TRY(pl_train_check(r, err));
     if (!listed) PL_TRY(pl_train_check_alone(r, err));
+    PL_TRY(pl_train_spares(r, out_dir, err));
     PL_TRY(check_begun(r, out_dir, err));
     if (listed) pl_log("train: the list of %d drafters is for `run`; this trains what `drafter` says", listed);
     return PL_OK;
@@ -559,7 +611,17 @@ static pl_status check_generate(plan *p, const pl_recipe *r, const char *out_dir
 
 pl_status pl_pipeline_generate_check(const pl_recipe *r, const char *out_dir, pl_err *err) {
     plan p = {.trains = false};
-    return check_generate(&p, r, out_dir, err);
+    PL_TRY(check_generate(&p, r, out_dir, err));
+    char     *dir = pl_path_join(out_dir, "dataset");
+    pl_status st = dir ? pl_dataset_spares(dir, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    pl_free(dir);
+    return st;
+}
+
+pl_status pl_pipeline_texts_check(const pl_recipe *r, const char *out_dir, pl_err *err) {
+    plan p = {.trains = false};
+    PL_TRY(check_generate(&p, r, out_dir, err));
+    return pl_generate_texts_spare(r, out_dir, err);
 }
 
 pl_status pl_pipeline_generate(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {

@@ -30,8 +30,9 @@ static inline const pl_pipeline_recipe *pl_pipeline_recipe_of(const pl_recipe *r
 
 // Refuse with one line a recipe that lacks a key which a stage needs, or of which it can be seen that a later stage
 // will refuse it. They read the recipe, the configs of the target and of what drafters start from, and the manifest of
-// a dataset that is given.
+// a dataset that is given. Refused too: what stands in out_dir under a name that the stage writes and no run has made.
 pl_status pl_pipeline_generate_check(const pl_recipe *r, const char *out_dir, pl_err *err);
+pl_status pl_pipeline_texts_check(const pl_recipe *r, const char *out_dir, pl_err *err); // generate --texts
 pl_status pl_pipeline_eval_check(const pl_recipe *r, const char *out_dir, pl_err *err);
 pl_status pl_pipeline_check(const pl_recipe *r, const char *out_dir, pl_err *err);
 // Of `train` alone; also where out_dir holds the state of a run that was begun with other keys, by the recipe that is

@@ -1,4 +1,4 @@
-#define _GNU_SOURCE 1 // gethostname
+#define _GNU_SOURCE 1 // gethostname, fdopen
 #include "train/run/run.h"
 
 #include "infer/eval/eval.h"
@@ -8,9 +8,11 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
 #include "kernels/comm/reader.h"
+#include "recipes/folder.h"
 #include "train/keys.h"
 #include "train/run/job.h"
 #include "train/run/pipeline.h"
+#include "train/run/spares.h"
 #include "train/source/bounded.h"
 #include "train/source/vocabularies.h"
 #include "train/task/distill.h"
@@ -18,6 +20,7 @@
 #include "train/task/routed.h"
 #include "train/task/target.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -164,11 +167,21 @@ static pl_status share_of(pl_env *out, pl_pool **pool, const pl_env *env, pl_err
 
 // ---- a run ----
 
-// A rank's own words: OUT/rank-R.log on its host. A run does not need them: where they cannot be written, it says
-// nothing, as its messages are rank 0's to give.
+// The first line of open_words.
+static bool is_words(const char *front, size_t n) {
+    return n >= 5 && memcmp(front, "rank ", 5) == 0;
+}
+
+// A rank's own words: OUT/rank-R.log on its host. A run does not need them: where they cannot be written, as under a
+// link or behind another's lines, it says nothing, as its messages are rank 0's to give.
 static FILE *open_words(const char *out_dir, const pl_comm *comm) {
     char  host[256] = "", *path = pl_sprintf("%s/rank-%d.log", out_dir, pl_comm_rank(comm));
-    FILE *f = path && pl_dir_make(out_dir, NULL) == PL_OK ? fopen(path, "ae") : NULL;
+    int   fd = -1;
+    FILE *f = NULL;
+    if (path && pl_dir_make(out_dir, NULL) == PL_OK && pl_file_spares(path, is_words, "--out", NULL) == PL_OK &&
+        pl_file_open(path, O_WRONLY | O_CREAT | O_APPEND, &fd, NULL) == PL_OK)
+        f = fdopen(fd, "a");
+    if (fd >= 0 && !f) close(fd);
     pl_free(path);
     if (!f) return NULL;
     gethostname(host, sizeof host - 1);
@@ -194,6 +207,7 @@ pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_e
     pl_env   share;
     pl_pool *pool;
     PL_TRY(pl_train_check(r, err));
+    PL_TRY(pl_train_spares(r, out_dir, err));
     PL_TRY(pl_dir_make(out_dir, err));
     PL_TRY(keep_recipes(r, out_dir, err));
     PL_TRY(hand_out(env, r, out_dir, PL_RANKS_TRAIN, NULL, err));

@@ -11,9 +11,6 @@ pl_status pl_train_check(const pl_recipe *r, pl_err *err);
 // Further, where the drafter is the recipe's only one: shared keys of other kinds of heads, and a start that is not
 // there (those of a list may be made by the run).
 pl_status pl_train_check_alone(const pl_recipe *r, pl_err *err);
-// Where in out_dir the recipe stands that its checkpoints were begun with; no other stage writes it.
-#define PL_TRAIN_BEGUN "checkpoints/recipe.yaml"
-
 // Trains by `kind` into out_dir (see train/loop/trainer.h, train/task/target.h, train/task/drafter.h); goes on where an
 // earlier call stopped and returns at once when nothing is left to do. The effective recipe is written to
 // out_dir/recipe.yaml. PL_E_INTERRUPTED: stopped on request with its state saved.

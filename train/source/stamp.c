@@ -3,6 +3,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
+#include "recipes/folder.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -28,9 +29,17 @@ bool pl_stage_stamped(const char *out_dir, const char *name, const char *hash) {
     return same;
 }
 
+static bool is_stamp(const char *front, size_t n) {
+    size_t digits = 0;
+    while (digits < n && strchr("0123456789abcdef", front[digits]) && front[digits])
+        digits++;
+    return n == 16 && digits == 16;
+}
+
 pl_status pl_stage_stamp(const char *out_dir, const char *name, const char *hash, pl_err *err) {
     char     *dir = pl_path_join(out_dir, ".stamps"), *path = stamp_path(out_dir, name);
     pl_status st = dir && path ? pl_dir_make(dir, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    if (st == PL_OK) st = pl_file_spares(path, is_stamp, "--out", err);
     if (st == PL_OK) st = pl_file_write_atomic(path, hash, 16, err);
     pl_free(dir);
     pl_free(path);
@@ -38,16 +47,27 @@ pl_status pl_stage_stamp(const char *out_dir, const char *name, const char *hash
 }
 
 // What dead processes left where a stage writes, and in its product where that is a folder.
-static void sweep(const char *out_dir, const char *product) {
-    char *path[] = {pl_path_join(out_dir, ".stamps"), pl_path_join(out_dir, product)};
-    pl_dir_sweep(out_dir);
-    for (int i = 0; i < 2; i++) {
-        if (path[i]) pl_dir_sweep(path[i]);
-        pl_free(path[i]);
-    }
+static void sweep(const char *out_dir, const pl_stage_product *product) {
+    static const char *const stamps[] = {"*", NULL};
+    char                    *path[] = {pl_path_join(out_dir, ".stamps"), pl_path_join(out_dir, product->path)};
+    pl_folder_sweep(out_dir);
+    if (path[0]) pl_dir_sweep(path[0], stamps);
+    if (path[1]) pl_dir_sweep(path[1], product->holds);
+    pl_free(path[0]);
+    pl_free(path[1]);
+}
+
+static pl_status check_stamp(const char *out_dir, const char *name, const char *tail, pl_err *err) {
+    char     *full = pl_sprintf("%s%s", name, tail), *path = full ? stamp_path(out_dir, full) : NULL;
+    pl_status st =
+        path ? pl_file_spares(path, is_stamp, "--out", err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    pl_free(path);
+    pl_free(full);
+    return st;
 }
 
 static pl_status remove_stamp(const char *out_dir, const char *name, const char *tail, pl_err *err) {
+    PL_TRY(check_stamp(out_dir, name, tail, err));
     char     *full = pl_sprintf("%s%s", name, tail), *path = full ? stamp_path(out_dir, full) : NULL;
     pl_status st = path ? pl_tree_remove(path, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
     pl_free(path);
@@ -55,13 +75,17 @@ static pl_status remove_stamp(const char *out_dir, const char *name, const char 
     return st;
 }
 
-// Files of out_dir that belong to a kept product go into its folder, or come out of it.
+// Files of out_dir that belong to a kept product go into its folder, or come out of it. Where one of that name is
+// already, it stays: nothing comes out, and to go in is refused.
 static pl_status move_beside(const char *out_dir, const char *folder, const char *const *beside, bool in, pl_err *err) {
     pl_status st = PL_OK;
     for (; *beside && st == PL_OK; beside++) {
         char *out = pl_path_join(out_dir, *beside), *kept = pl_path_join(folder, *beside);
         if (!out || !kept) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-        if (st == PL_OK && pl_path_exists(in ? out : kept)) st = pl_path_rename(in ? out : kept, in ? kept : out, err);
+        bool goes = st == PL_OK && pl_path_exists(in ? out : kept), taken = goes && pl_path_exists(in ? kept : out);
+        if (goes && taken && in)
+            st = pl_fail(err, PL_E_INPUT, "%s: would be lost; move it away, or give another --out", kept);
+        if (goes && !taken) st = pl_path_rename(in ? out : kept, in ? kept : out, err);
         pl_free(kept);
         pl_free(out);
     }
@@ -78,32 +102,39 @@ static pl_status remove_beside(const char *out_dir, const char *const *beside, p
     return st;
 }
 
-// The kept products but those of two hashes.
-static pl_status prune(const char *out_dir, const char *product, const char *a, const char *b, pl_err *err) {
-    DIR      *d = opendir(out_dir);
-    size_t    n = strlen(product);
+// A product of another recipe, as its stamp says, and where it and the one of this recipe are kept.
+typedef struct room {
+    const char          *out_dir, *name, *hash, *product;
+    const char *const   *holds; // of the product; NULL: a file
+    const pl_stage_keep *keep;
+    char                 was[17]; // its stamp
+    char                *path, *kept, *mine;
+} room;
+
+// A kept product goes for good, if it is one; one that holds more than a product's is refused.
+static pl_status remove_kept(const room *m, const char *path, pl_err *err) {
+    return pl_dir_drop(path, m->keep->if_holds, m->holds, err);
+}
+
+// The kept products but those of two hashes. What is none stays.
+static pl_status prune(const room *m, pl_err *err) {
+    DIR      *d = opendir(m->out_dir);
+    size_t    n = strlen(m->product);
     pl_status st = PL_OK;
-    if (!d) return pl_fail_errno(err, "%s: cannot look into", out_dir);
+    if (!d) return pl_fail_errno(err, "%s: cannot look into", m->out_dir);
     for (struct dirent *e; st == PL_OK && (e = readdir(d));) {
         const char *hash = e->d_name + n + 1;
-        if (strncmp(e->d_name, product, n) != 0 || e->d_name[n] != '.' || strlen(hash) != 16 ||
-            strspn(hash, "0123456789abcdef") != 16 || strcmp(hash, a) == 0 || strcmp(hash, b) == 0)
+        if (strncmp(e->d_name, m->product, n) != 0 || e->d_name[n] != '.' || strlen(hash) != 16 ||
+            strspn(hash, "0123456789abcdef") != 16 || strcmp(hash, m->was) == 0 || strcmp(hash, m->hash) == 0)
             continue;
-        char *path = pl_path_join(out_dir, e->d_name);
-        st = path ? pl_tree_remove(path, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+        char *path = pl_path_join(m->out_dir, e->d_name);
+        st = path ? remove_kept(m, path, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", m->out_dir);
+        if (st == PL_E_INPUT) st = PL_OK;
         pl_free(path);
     }
     closedir(d);
     return st;
 }
-
-// A product of another recipe, as its stamp says, and where it and the one of this recipe are kept.
-typedef struct room {
-    const char          *out_dir, *name, *hash, *product;
-    const pl_stage_keep *keep;
-    char                 was[17]; // its stamp
-    char                *path, *kept, *mine;
-} room;
 
 static pl_status put_back(const room *m, pl_err *err) {
     PL_TRY(pl_path_rename(m->mine, m->path, err));
@@ -115,10 +146,10 @@ static pl_status put_back(const room *m, pl_err *err) {
 // for what is under the product's name, or for nothing there; what is kept has its hash in its name.
 static pl_status keep(const room *m, pl_err *err) {
     bool back = pl_path_exists(m->mine);
-    PL_TRY(pl_tree_remove(m->kept, err));
+    PL_TRY(remove_kept(m, m->kept, err));
     PL_TRY(move_beside(m->out_dir, m->path, m->keep->beside, true, err));
     PL_TRY(pl_path_rename(m->path, m->kept, err));
-    PL_TRY(prune(m->out_dir, m->product, m->was, m->hash, err));
+    PL_TRY(prune(m, err));
     PL_TRY(pl_stage_stamp(m->out_dir, m->name, m->hash, err));
     pl_log("%s: made from another recipe; kept as %s%s", m->path, m->kept, back ? "" : ", making it anew");
     return back ? put_back(m, err) : PL_OK;
@@ -136,25 +167,48 @@ static bool worthy(const room *m) {
 static pl_status discard(const room *m, pl_err *err) {
     bool back = m->keep && pl_path_exists(m->mine);
     pl_log("%s: made from another recipe%s", m->path, back ? "" : ", making it anew");
+    if (m->holds) PL_TRY(pl_dir_spares(m->path, NULL, m->holds, err));
     if (m->keep) PL_TRY(remove_beside(m->out_dir, m->keep->beside, err));
-    PL_TRY(pl_tree_remove(m->path, err));
+    PL_TRY(m->holds ? pl_dir_drop(m->path, NULL, m->holds, err) : pl_tree_remove(m->path, err));
     PL_TRY(pl_stage_stamp(m->out_dir, m->name, m->hash, err));
     return back ? put_back(m, err) : PL_OK;
 }
 
-static pl_status make_room(room *m, pl_err *err) {
+// was: what the stamp says, "" where there is none.
+static pl_status read_stamp(char was[17], const char *out_dir, const char *name, pl_err *err) {
     uint8_t *text = NULL;
     size_t   n = 0;
-    char    *stamp = stamp_path(m->out_dir, m->name);
-    bool     stamped = stamp && pl_file_read(stamp, &text, &n, 64, NULL) == PL_OK && n == 16;
-    if (stamped) snprintf(m->was, sizeof m->was, "%s", (const char *)text);
+    char    *stamp = stamp_path(out_dir, name);
+    *was = 0;
+    if (!stamp) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    pl_status st = pl_path_exists(stamp) ? pl_file_read(stamp, &text, &n, 64, err) : PL_OK;
+    if (st == PL_OK && n == 16) snprintf(was, 17, "%s", (const char *)text);
     pl_free(text);
     pl_free(stamp);
-    if (!stamped)
-        return pl_fail(err, PL_E_INPUT,
-                       "%s: nothing says that a run made it here (no %s/.stamps/%s); move it away, or give another "
-                       "--out",
-                       m->path, m->out_dir, m->name);
+    return st == PL_E_INPUT ? PL_OK : st;
+}
+
+static pl_status fail_unstamped(const char *path, const char *out_dir, const char *name, pl_err *err) {
+    return pl_fail(err, PL_E_INPUT,
+                   "%s: nothing says that a run made it here (no %s/.stamps/%s); move it away, or give another --out",
+                   path, out_dir, name);
+}
+
+pl_status pl_stage_spares(const char *out_dir, const char *name, const pl_stage_product *product, pl_err *err) {
+    char was[17];
+    PL_TRY(check_stamp(out_dir, name, "", err));
+    PL_TRY(check_stamp(out_dir, name, DONE, err));
+    char *path = pl_path_join(out_dir, product->path);
+    if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    pl_status st = read_stamp(was, out_dir, name, err);
+    if (st == PL_OK && pl_path_exists(path) && !*was) st = fail_unstamped(path, out_dir, name, err);
+    pl_free(path);
+    return st;
+}
+
+static pl_status make_room(room *m, pl_err *err) {
+    PL_TRY(read_stamp(m->was, m->out_dir, m->name, err));
+    if (!*m->was) return fail_unstamped(m->path, m->out_dir, m->name, err);
     if (!worthy(m)) return discard(m, err);
     m->kept = pl_sprintf("%s.%s", m->path, m->was);
     return m->kept ? keep(m, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", m->out_dir);
@@ -169,11 +223,16 @@ static pl_status begin(room *m, pl_err *err) {
     return m->keep && pl_path_exists(m->mine) ? put_back(m, err) : PL_OK;
 }
 
-pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const char *product,
-                         const pl_stage_keep *keep, pl_err *err) {
-    room m = {.out_dir = out_dir, .name = name, .hash = hash, .product = product, .keep = keep};
+pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const pl_stage_product *product,
+                         pl_err *err) {
+    room m = {.out_dir = out_dir,
+              .name = name,
+              .hash = hash,
+              .product = product->path,
+              .holds = product->holds,
+              .keep = product->keep};
     sweep(out_dir, product);
-    m.path = pl_path_join(out_dir, product);
+    m.path = pl_path_join(out_dir, product->path);
     m.mine = m.path ? pl_sprintf("%s.%s", m.path, hash) : NULL;
     pl_status st = m.mine ? begin(&m, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
     pl_free(m.kept);

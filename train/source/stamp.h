@@ -16,12 +16,22 @@ typedef struct pl_stage_keep {
     const char *const *beside;   // files of OUT that belong to it and go with it; ends with NULL
 } pl_stage_keep;
 
-// The stamp of a product whose making begins now. OUT/`product`, made from something else, goes away first: for good
-// or, where `keep` (may be NULL) finds it worth keeping, to OUT/PRODUCT.HASH, in the place of those kept before; and
-// where OUT/PRODUCT.HASH holds what is wanted it is back under its name. One that no stamp speaks of is refused:
-// nobody knows whose it is. What dead processes left beside and in it goes too.
-pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const char *product,
-                         const pl_stage_keep *keep, pl_err *err);
+// What is made.
+typedef struct pl_stage_product {
+    const char          *path;  // below OUT
+    const char *const   *holds; // what it has in it (pl_dir_spares); NULL: it is a file
+    const pl_stage_keep *keep;  // NULL: one of another recipe is not kept
+} pl_stage_product;
+
+// PL_E_INPUT where the product is there and no stamp speaks of it: then nothing says that a run made it. What can be
+// said before the hash is known.
+pl_status pl_stage_spares(const char *out_dir, const char *name, const pl_stage_product *product, pl_err *err);
+// The stamp of a product whose making begins now. The product, made from something else, goes away first: for good
+// or, where `keep` finds it worth keeping, to OUT/PRODUCT.HASH, in the place of those kept before; and where
+// OUT/PRODUCT.HASH holds what is wanted it is back under its name. One that pl_stage_spares refuses is refused, and one
+// that would go for good and holds another file than the product's. What dead processes left beside and in it goes too.
+pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const pl_stage_product *product,
+                         pl_err *err);
 // A second stamp, NAME.done: the product is whole. Ended: both stamps agree, and the product is there.
 pl_status pl_stage_end(const char *out_dir, const char *name, const char *hash, pl_err *err);
 bool      pl_stage_ended(const char *out_dir, const char *name, const char *hash, const char *product);

@@ -6,6 +6,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
+#include "recipes/folder.h"
 #include "train/keys.h"
 
 #include <stdio.h>
@@ -125,6 +126,46 @@ static pl_status put_stamp(const char *path, const char stamp[17], pl_err *err) 
     return pl_file_write_atomic(path, line, sizeof line, err);
 }
 
+// ---- what is there already
+
+static bool is_stamp(const char *front, size_t n) {
+    if (n != STAMP_BYTES + 1 || front[STAMP_BYTES] != '\n') return false;
+    for (size_t i = 0; i < STAMP_BYTES; i++)
+        if (!strchr("0123456789abcdef", front[i]) || !front[i]) return false;
+    return true;
+}
+
+// A tokenizer is a run's where its stamp is there or, as a kill may have come between the two, a run has begun.
+static pl_status check_tokenizer(const char *out_dir, pl_err *err) {
+    char     *model = pl_path_join(out_dir, "tokenizer.model"), *stamp = pl_path_join(out_dir, "tokenizer.stamp");
+    char     *begun = pl_path_join(out_dir, PL_TRAIN_BEGUN);
+    pl_status st = model && stamp && begun ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    if (st == PL_OK) st = pl_file_spares(stamp, is_stamp, "--out", err);
+    if (st == PL_OK) st = pl_file_look(model, err);
+    if (st == PL_OK && !pl_path_exists(stamp) && !pl_path_exists(begun)) st = pl_file_spares(model, NULL, "--out", err);
+    pl_free(model);
+    pl_free(stamp);
+    pl_free(begun);
+    return st;
+}
+
+pl_status pl_textdata_spares(const pl_recipe *r, const char *out_dir, pl_err *err) {
+    static const struct {
+        const char *name;
+        pl_ours_fn  ours;
+    } files[] = {
+        {"tokens/stamp", is_stamp}, {"tokens/train.tokens", pl_tokens_is}, {"tokens/held.tokens", pl_tokens_is}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char     *path = pl_path_join(out_dir, files[i].name);
+        pl_status st = path ? pl_file_spares(path, files[i].ours, "--out", err)
+                            : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+        pl_free(path);
+        PL_TRY(st);
+    }
+    bool given = pl_generate_recipe_of(r)->target.tokenizer || pl_train_recipe_of(r)->target.start;
+    return given ? PL_OK : check_tokenizer(out_dir, err);
+}
+
 // ---- stages
 
 static const char *const tokenizer_type[] = {[PL_TOKENIZER_BPE] = "bpe", [PL_TOKENIZER_UNIGRAM] = "unigram"};
@@ -162,12 +203,13 @@ done:
 }
 
 static pl_status tokens_stage(pl_textdata *d, const texts *t, const pl_recipe *r, const char *out_dir, pl_err *err) {
-    const char *print = pl_tokenizer_fingerprint(d->tok);
-    bool        eos = pl_train_recipe_of(r)->data.eos;
-    char       *dir = pl_path_join(out_dir, "tokens");
-    char       *train = pl_path_join(dir, "train.tokens"), *held = pl_path_join(dir, "held.tokens");
-    char       *stamp = pl_path_join(dir, "stamp");
-    pl_status   st;
+    static const char *const files[] = {"train.tokens", "held.tokens", "stamp", NULL};
+    const char              *print = pl_tokenizer_fingerprint(d->tok);
+    bool                     eos = pl_train_recipe_of(r)->data.eos;
+    char                    *dir = pl_path_join(out_dir, "tokens");
+    char                    *train = pl_path_join(dir, "train.tokens"), *held = pl_path_join(dir, "held.tokens");
+    char                    *stamp = pl_path_join(dir, "stamp");
+    pl_status                st;
     if (!dir || !train || !held || !stamp)
         PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir));
     uint64_t h = corpus_hash(pl_hash(print, strlen(print)), t->train);
@@ -175,7 +217,7 @@ static pl_status tokens_stage(pl_textdata *d, const texts *t, const pl_recipe *r
     pl_hash_hex(d->stamp, pl_hash_more(h, &t->train->n, sizeof t->train->n));
 
     PL_TRY_GOTO(st, done, pl_dir_make(dir, err));
-    pl_dir_sweep(dir);
+    pl_dir_sweep(dir, files);
     if (!stamped(stamp, d->stamp) || !pl_path_exists(train) || (t->held && !pl_path_exists(held))) {
         pl_log("tokens: %lld documents, %.1f MB", (long long)t->train->n, (double)t->train->bytes / 1e6);
         PL_TRY_GOTO(st, done, pl_tree_remove(stamp, err));

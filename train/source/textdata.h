@@ -17,6 +17,8 @@ typedef struct pl_textdata {
     char          stamp[17];      // of the token files
 } pl_textdata;
 
+// Before they are made: refuses files of these names that no run has made.
+pl_status pl_textdata_spares(const pl_recipe *r, const char *out_dir, pl_err *err);
 pl_status pl_textdata_prepare(pl_textdata *d, const pl_recipe *r, const char *out_dir, pl_err *err);
 void      pl_textdata_close(pl_textdata *d);
 

@@ -219,7 +219,7 @@ static pl_status make(const sources *s, const char *out_dir, const char *file, c
         pl_log("%s: up to date", path);
         return PL_OK;
     }
-    PL_TRY(pl_stage_begin(out_dir, stamp, hash, file, NULL, err));
+    PL_TRY(pl_stage_begin(out_dir, stamp, hash, &(pl_stage_product){.path = file}, err));
     pl_status st = count(s, &t, err);
     if (st == PL_OK) st = choose_size(&t.all, s->item, path, err);
     if (st == PL_OK) st = write_list(&t, path, err);
@@ -232,9 +232,24 @@ static char *list_path(const char *out_dir, const char *name) {
     return out_dir ? pl_sprintf("%s/vocab/%s.json", out_dir, name) : pl_sprintf("vocab/%s.json", name);
 }
 
+pl_status pl_vocabularies_spare(const pl_recipe *r, const char *out_dir, pl_err *err) {
+    const pl_vocabularies_recipe *voc = pl_vocabularies_recipe_of(r);
+    pl_status                     st = PL_OK;
+    for (int i = 0; i < voc->vocabularies.n && st == PL_OK; i++) {
+        const char *name = voc->vocabularies.at[i].name;
+        char       *file = list_path(NULL, name), *stamp = pl_sprintf("vocab.%s", name);
+        st = file && stamp ? pl_stage_spares(out_dir, stamp, &(pl_stage_product){.path = file}, err)
+                           : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+        pl_free(file);
+        pl_free(stamp);
+    }
+    return st;
+}
+
 pl_status pl_vocabularies_run(const pl_recipe *r, const uint64_t *seeds, int n_seeds, const char *out_dir,
                               pl_err *err) {
-    const pl_tally_held held = {.every = pl_train_recipe_of(r)->train.holdout, .seed = seeds, .n_seeds = n_seeds};
+    const pl_tally_held      held = {.every = pl_train_recipe_of(r)->train.holdout, .seed = seeds, .n_seeds = n_seeds};
+    static const char *const lists[] = {"*.json", NULL};
     const pl_vocabularies_recipe *voc = pl_vocabularies_recipe_of(r);
     const pl_generate_recipe     *gen = pl_generate_recipe_of(r);
     int                           n = voc->vocabularies.n;
@@ -251,7 +266,7 @@ pl_status pl_vocabularies_run(const pl_recipe *r, const uint64_t *seeds, int n_s
                               "the target brings no tokenizer; name it with target.tokenizer");
     dir = pl_path_join(out_dir, "vocab");
     st = dir ? pl_dir_make(dir, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    if (st == PL_OK) pl_dir_sweep(dir);
+    if (st == PL_OK) pl_dir_sweep(dir, lists);
     for (int i = 0; i < n && st == PL_OK; i++) {
         sources     s = {.r = r, .item = &voc->vocabularies.at[i], .tok = tok, .target = &target, .held = held};
         const char *name = s.item->name;

@@ -38,6 +38,9 @@ static inline const pl_vocabularies_recipe *pl_vocabularies_recipe_of(const pl_r
 // train.holdout: what any of them holds out is not counted.
 pl_status pl_vocabularies_run(const pl_recipe *r, const uint64_t *seeds, int n_seeds, const char *out_dir, pl_err *err);
 
+// Before they are made: refuses an OUT/vocab/NAME.json that no run has made.
+pl_status pl_vocabularies_spare(const pl_recipe *r, const char *out_dir, pl_err *err);
+
 // Refuses a name that can be no list: neither a file nor one of the recipe's, which may be made later. NULL: fine.
 pl_status pl_vocabulary_check(const pl_recipe *r, const char *name, pl_err *err);
 // The list that a drafter's head.vocab names: an item's OUT/vocab/NAME.json, else a path. It is there, or one line says
