@@ -251,8 +251,12 @@ static pl_status read_dtype(pl_hf_config *c, const pl_json *j, pl_err *err) {
         const char *name;
         pl_dtype    dtype;
     } known[] = {{"float32", PL_F32}, {"bfloat16", PL_BF16}, {"float16", PL_F16}};
-    const char *key = pl_json_find(j, NULL, "dtype") ? "dtype" : "torch_dtype", *name;
+    const char *key = pl_json_find(j, NULL, "dtype") ? "dtype" : "torch_dtype", *name, *other;
     PL_TRY(pl_json_opt_str(j, NULL, key, "float32", &name, err));
+    PL_TRY(pl_json_opt_str(j, NULL, "torch_dtype", name, &other, err));
+    if (strcmp(name, other) != 0)
+        pl_log_warn_once("%s: dtype: \"%.40s\" counts, torch_dtype \"%.40s\" does not, as in transformers", j->where,
+                         name, other);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(known[i].name, name) == 0) {
             c->dtype = known[i].dtype;

@@ -202,7 +202,7 @@ static pl_status read_windows(pl_hf_config *c, const pl_json *j, const pl_hf_fam
     const cJSON *node, *types;
     bool         on;
     int64_t      from, pattern;
-    // Qwen-like files, of which DFlash's are, state a window and switch it off, or leave the switch to its default, off.
+    // Qwen-like files, which DFlash's are, state a window and switch it off, or leave the switch out, which is off.
     bool         off = switched(f) || c->backbone == PL_HF_DFLASH;
     PL_TRY(pl_json_opt_bool(j, NULL, "use_sliding_window", !off, &on, err));
     node = on ? cJSON_GetObjectItemCaseSensitive(j->root, "sliding_window") : NULL;

@@ -1,5 +1,5 @@
-// The cache of a model hub (huggingface_hub): models--OWNER--NAME/ holds blobs, refs/main and, in snapshots/COMMIT/, the
-// files of a model.
+// The cache of a model hub (huggingface_hub): models--OWNER--NAME/ holds blobs, refs/main and, in snapshots/COMMIT/,
+// the files of a model.
 #ifndef PL_HUB_H
 #define PL_HUB_H
 

@@ -28,7 +28,8 @@ typedef struct pl_st_entry {
 
 typedef struct pl_st pl_st;
 
-// path: a .safetensors file, an .index.json file, or a folder. PL_E_INPUT for anything wrong with the content, PL_E_IO, PL_E_MEMORY.
+// path: a .safetensors file, an .index.json file, or a folder. PL_E_INPUT for anything wrong with the content, PL_E_IO,
+// PL_E_MEMORY.
 pl_status          pl_st_open(pl_st **out, const char *path, pl_err *err);
 void               pl_st_close(pl_st *st);
 int64_t            pl_st_count(const pl_st *st);

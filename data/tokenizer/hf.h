@@ -69,8 +69,8 @@ typedef struct pl_hf {
     int32_t      by_first[2][256]; // [normalized][first byte] -> added, -1
     pl_hf_norm   decode[PL_HF_MAX_NORM];
     int          n_decode;
-    // tokenizer_config.json names LlamaTokenizer, which transformers 5 makes anew from the vocabulary: no space in front
-    // of text behind a special token, unless it is `legacy`, nor of a text that begins with one.
+    // tokenizer_config.json names LlamaTokenizer, which transformers 5 makes anew from the vocabulary: no space in
+    // front of text behind a special token, unless it is `legacy`, nor of a text that begins with one.
     bool         rebuilt, legacy;
     bool         merged;                     // files beside tokenizer.json changed its added tokens
     bool         decode_bytes, decode_level; // ByteFallback, ByteLevel

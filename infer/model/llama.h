@@ -20,7 +20,7 @@ typedef struct pl_taps {
     int n, layer[PL_MAX_TAPS]; // layers whose inputs are read, see pl_llama_forward
 } pl_taps;
 
-// Memory of rotary tables. They have as many rows as anybody came to need, and grow: for all positions of a model that
+// Memory of rotary tables. They have rows for the longest cache so far, and grow: for all positions of a model that
 // states millions they would be gigabytes. Blocks that were outgrown stay for graphs that read them.
 #define PL_ROPE_BLOCKS 12 // from 2^17 rows to PL_HF_POSITIONS_MAX, at least twice as many each
 typedef struct pl_rope_blocks {
@@ -109,8 +109,8 @@ double pl_llama_step_bytes(const pl_llama *m, int64_t context);
 
 // The width and rope of a layer from a config: shared with drafters.
 pl_status pl_layer_shape_from_config(pl_layer_shape *s, const pl_hf_config *c, pl_err *err);
-// Whoever makes a cache of so many positions calls this first: m's tables have rows for them then, or for all that the
-// model states, where that is less. They are no part of what m is: a const model's grow, too, while nobody else runs it.
+// Makes room in m's rotary tables for a cache of so many positions, or for all that the model states, where that is
+// less. The tables are no part of the model's value: those of a const one grow as well, while no other thread runs it.
 pl_status pl_llama_reach(const pl_llama *m, int64_t positions, pl_err *err);
 // The same of cos and sin tables of config's rope in blocks of `memory` (PL_LOCAL), a zeroed b to begin with.
 pl_status pl_rope_reach(pl_tensor *cos, pl_tensor *sin, pl_rope_blocks *b, const pl_hf_config *c, int64_t positions,

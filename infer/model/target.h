@@ -29,7 +29,7 @@ void      pl_target_close(pl_target *t);
 // The tokenizer that belongs to a target, without opening the model; *out NULL with PL_OK where there is none.
 pl_status   pl_target_tokenizer(pl_tokenizer **out, const char *path, const char *tokenizer, const char *pre,
                                 pl_err *err);
-// What ends its answers, for all who ask: the eos ids of config.json and generation_config.json that lie within the
+// What ends its answers: the eos ids of config.json and generation_config.json that lie within the
 // vocabulary, and the EOS that the tokenizer's files state, as vLLM and SGLang have it (an EOS known by its usual
 // spelling counts where nothing else is named; tok may be NULL). Returns how many; a place that says otherwise is named
 // in a warning.

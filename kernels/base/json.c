@@ -254,7 +254,7 @@ static size_t put_number(char *to, const char *from, size_t n) {
     return (size_t)sprintf(to, isfinite(v) ? "%.17g" : v < 0 ? "-1e999" : "1e999", v);
 }
 
-// A copy of a text that was scanned, with long numbers made short and each \u0000 as PL_JSON_NUL_BYTES. NULL: no memory.
+// A copy of a text that was scanned, with long numbers made short and \u0000 as PL_JSON_NUL_BYTES. NULL: no memory.
 static char *plain_copy(const char *from, size_t n, size_t *length) {
     char  *copy = pl_malloc(n + 1), *to = copy;
     bool   inside = false;

@@ -3,8 +3,8 @@
 //
 // Accepted is RFC 8259 in UTF-8 and nothing else: no trailing text, no comments, no leading zeros, no NaN, no raw
 // control characters, no lone surrogates, no depth beyond PL_JSON_DEPTH; no U+0000 in strings, because cJSON's strings
-// end there, but with PL_JSON_NUL. A byte order mark in front is skipped. Numbers are doubles: integers are exact up to 2^53, larger ones are
-// refused by the integer getters.
+// end there, but with PL_JSON_NUL. A byte order mark in front is skipped. Numbers are doubles: integers are exact up to
+// 2^53, larger ones are refused by the integer getters.
 //
 // Big objects and arrays (a vocabulary) are walked with cJSON_ArrayForEach, one pass: cJSON's lookups by name or index
 // walk a linked list and are for small objects only.

@@ -630,6 +630,36 @@ static void test_odd_ids(void **state) {
     }
 }
 
+// Both names of the weights' type: the new one counts, and a line says so where they differ.
+static void test_two_dtypes(void **state) {
+    (void)state;
+    static const struct {
+        const char *more;
+        pl_dtype    dtype;
+        bool        warns;
+    } cases[] = {{"\"dtype\":\"bfloat16\",\"torch_dtype\":\"float32\"", PL_BF16, true},
+                 {"\"torch_dtype\":\"bfloat16\",\"dtype\":\"float16\"", PL_F16, true},
+                 {"\"torch_dtype\":\"bfloat16\",\"dtype\":\"bfloat16\"", PL_BF16, false},
+                 {"\"torch_dtype\":\"bfloat16\",\"dtype\":null", PL_BF16, false},
+                 {"\"dtype\":\"float16\"", PL_F16, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_hf_config c;
+        pl_err       err = {0};
+        char        *said = NULL;
+        size_t       n;
+        put_config(at("t.json"), NULL, cases[i].more);
+        FILE *f = open_memstream(&said, &n);
+        pl_log_to(f);
+        pl_status st = pl_hf_config_read(&c, at("t.json"), PL_HF_TARGET, &err);
+        pl_log_to(NULL);
+        fclose(f);
+        assert_ok(st);
+        assert_int_equal(c.dtype, cases[i].dtype);
+        if ((*said != 0) != cases[i].warns) fail_msg("%s: said \"%s\"", cases[i].more, said);
+        free(said);
+    }
+}
+
 // A hub's cache folder in place of a model's, and how a path begins that only a shell would expand.
 static void test_hub_folder(void **state) {
     (void)state;
@@ -996,15 +1026,25 @@ static void test_real(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),        cmocka_unit_test(test_fields),
-        cmocka_unit_test(test_families),        cmocka_unit_test(test_families_of_experts),
-        cmocka_unit_test(test_plain_layers),    cmocka_unit_test(test_family_round_trip),
-        cmocka_unit_test(test_generation),      cmocka_unit_test(test_rope_places),
-        cmocka_unit_test(test_bad_targets),     cmocka_unit_test(test_drafter),
-        cmocka_unit_test(test_drafter_refused), cmocka_unit_test(test_drafter_windows),
-        cmocka_unit_test(test_odd_ids),         cmocka_unit_test(test_hub_folder),
-        cmocka_unit_test(test_eagle1),          cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_memory),          cmocka_unit_test(test_real),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_families_of_experts),
+        cmocka_unit_test(test_plain_layers),
+        cmocka_unit_test(test_family_round_trip),
+        cmocka_unit_test(test_generation),
+        cmocka_unit_test(test_rope_places),
+        cmocka_unit_test(test_bad_targets),
+        cmocka_unit_test(test_drafter),
+        cmocka_unit_test(test_drafter_refused),
+        cmocka_unit_test(test_drafter_windows),
+        cmocka_unit_test(test_odd_ids),
+        cmocka_unit_test(test_two_dtypes),
+        cmocka_unit_test(test_hub_folder),
+        cmocka_unit_test(test_eagle1),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_real),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

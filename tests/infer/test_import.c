@@ -309,7 +309,7 @@ static void maps(void **state) {
     refused(PL_HF_TAPS_UNSTATED, "a head of 31 rows for 97 tokens, and no d2t");
 }
 
-// Maps that were never filled, or in part: the head drafts the first tokens of the vocabulary, and nobody sees it.
+// Maps that were never filled, or in part: the head drafts the first tokens of the vocabulary, which no figure shows.
 static void unfilled_maps(void **state) {
     (void)state;
     static const struct {
