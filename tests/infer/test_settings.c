@@ -282,6 +282,57 @@ static void what_ends_an_answer(void **state) {
     }
 }
 
+// A tokenizer of `pieces` pieces, and one more token by its configuration.
+static void make_tokenizer(int pieces, bool special) {
+    static char       name[TEST_VOCAB + 2][8];
+    const char       *list[TEST_VOCAB + 2] = {NULL};
+    const char *const merges[] = {NULL};
+    char              config[160], *path = pl_path_join(dir, "tokenizer_config.json");
+    for (int i = 0; i < pieces; i++) {
+        snprintf(name[i], sizeof name[i], "p%d", i);
+        list[i] = name[i];
+    }
+    test_tokenizer_write(dir, list, merges);
+    snprintf(config, sizeof config, "{\"added_tokens_decoder\":{\"%d\":{\"content\":\"<t>\",\"special\":%s}}}", pieces,
+             special ? "true" : "false");
+    assert_int_equal(pl_file_write_atomic(path, config, strlen(config), NULL), PL_OK);
+    pl_free(path);
+}
+
+// An added token that the model has no row for is none of its business until a prompt has it; a piece is another
+// model's.
+static void tokens_without_rows(void **state) {
+    (void)state;
+    static const struct {
+        int  pieces;
+        bool special, opens;
+    } cases[] = {{TEST_VOCAB - 1, false, true},
+                 {TEST_VOCAB, false, true},
+                 {TEST_VOCAB, true, true},
+                 {TEST_VOCAB + 1, false, false},
+                 {TEST_VOCAB + 1, true, false}};
+    make("\"tie_word_embeddings\": false");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_target t;
+        pl_runner r;
+        pl_err    err = {0};
+        int32_t   prompt[] = {3, TEST_VOCAB};
+        make_tokenizer(cases[i].pieces, cases[i].special);
+        pl_status st = pl_target_open(&t, dir, NULL, NULL, PL_WEIGHTS_BF16, pl_backend_cpu(), &err);
+        if ((st == PL_OK) != cases[i].opens) fail_msg("case %zu: %s", i, err.msg);
+        if (st != PL_OK) {
+            assert_non_null(strstr(err.msg, "it is another model's tokenizer"));
+            continue;
+        }
+        assert_int_equal(pl_runner_open(&r, pl_backend_cpu(), NULL, &t, &(pl_runner_options){.max_len = 8}, &err),
+                         PL_OK);
+        assert_int_equal(pl_runner_run(&r, prompt, 2, &(pl_sampling){.top_p = 1}, 2, NULL, NULL, &err), PL_E_INPUT);
+        assert_non_null(strstr(err.msg, "prompt token 1 is 97, outside the vocabulary of 97"));
+        pl_runner_close(&r);
+        pl_target_close(&t);
+    }
+}
+
 // ---- positions
 
 static pl_hf_config long_config(int positions) {
@@ -347,9 +398,9 @@ static void engines_reach(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_output_matrix), cmocka_unit_test(tensors_of_no_part),
-                                       cmocka_unit_test(what_ends_an_answer), cmocka_unit_test(tables_grow),
-                                       cmocka_unit_test(engines_reach)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_output_matrix),   cmocka_unit_test(tensors_of_no_part),
+                                       cmocka_unit_test(what_ends_an_answer), cmocka_unit_test(tokens_without_rows),
+                                       cmocka_unit_test(tables_grow),         cmocka_unit_test(engines_reach)};
     int                     failed = cmocka_run_group_tests(tests, setup, teardown);
     free(said);
     return failed;
