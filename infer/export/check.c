@@ -516,6 +516,7 @@ static pl_check_verdict positions(pl_look *k) {
 static pl_check_verdict rope_targets(pl_look *k) {
     double theta = pl_look_num(k, k->layer, "rope_theta");
     if (!k->has_target) return pl_unseen(k, "give --target");
+    if (isnan(theta)) theta = pl_look_num(k, k->layer, "rope_scaling.rope_theta");
     if (isnan(theta)) theta = pl_look_num(k, k->layer, "rope_parameters.rope_theta");
     if (theta == k->target.rope.theta) return PL_CHECK_HOLDS;
     if (isnan(theta)) return pl_unseen(k, "rope_theta is missing");

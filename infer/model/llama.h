@@ -71,7 +71,7 @@ void      pl_llama_fini(pl_llama *m);
 pl_status pl_llama_fingerprint(char out[17], const char *path, pl_err *err);
 pl_status pl_llama_config(pl_hf_config *config, const char *path, pl_err *err);
 
-// What a target's config says and its tensors, the one settled by the other for all who read them: where config.json
+// What a target's config says and its tensors, the one settled by the other, wherever they are read: where config.json
 // ties the output matrix and the file holds another one than the embeddings, both count as they are, with a warning
 // (tie_word_embeddings becomes false), as in transformers 5. The caller closes *src.
 pl_status              pl_llama_source(pl_weight_source **src, pl_hf_config *config, const char *path, pl_err *err);

@@ -1,4 +1,4 @@
-// Settings that stand in several places: everybody who opens a target has the same output matrix, the same tokens that
+// Settings that stand in several places: whatever opens a target has the same output matrix, the same tokens that
 // end an answer, and hears of tensors that the model has no part for.
 #include "tests/infer/fixture.h"
 #include "tests/infer/served.h"
