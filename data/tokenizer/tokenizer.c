@@ -217,6 +217,10 @@ int32_t pl_tokenizer_eos_id(const pl_tokenizer *tok) {
     return tok->eos;
 }
 
+bool pl_tokenizer_states_eos(const pl_tokenizer *tok) {
+    return tok->states_eos;
+}
+
 bool pl_tokenizer_adds_bos(const pl_tokenizer *tok) {
     return tok->add_bos;
 }

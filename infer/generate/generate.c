@@ -128,9 +128,11 @@ static void put_answering(pl_json_out *j, const pl_generator_options *o, pl_dtyp
 }
 
 static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r, const pl_prompts *prompts,
-                               const pl_tokenizer *tok, const pl_backend *be, char **text, pl_err *err) {
+                               const pl_hf_config *target, const pl_tokenizer *tok, const pl_backend *be, char **text,
+                               pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     const pl_dtype            weights = pl_target_dtype(gen);
+    const uint64_t            stops = gen->data.hidden_states.path ? 0 : pl_target_stops_hash(target, tok);
     uint64_t                  of = 0; // what is answered, so that a stopped run does not go on with something else
     char                      hash[17];
     pl_json_out               j;
@@ -148,6 +150,7 @@ static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r
         put_answering(&j, o, pl_target_kv(gen));
     pl_json_out_key(&j, "of"), pl_json_out_str(&j, hash);
     if (!pl_tokenizer_adds_bos(tok)) pl_json_out_key(&j, "bos"), pl_json_out_bool(&j, false);
+    if (stops) pl_hash_hex(hash, stops), pl_json_out_key(&j, "stops"), pl_json_out_str(&j, hash);
     // Bf16 goes without saying.
     if (weights != PL_BF16) pl_json_out_key(&j, "weights"), pl_json_out_str(&j, pl_weights_name(weights));
     pl_put_chat(&j, r);
@@ -160,7 +163,7 @@ static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r
 pl_status pl_generate_describe(pl_dataset_attrs *a, char **settings, const pl_recipe *r, const pl_llama *target,
                                const pl_tokenizer *tok, const pl_prompts *prompts, const pl_generator_options *o,
                                const pl_backend *be, pl_err *err) {
-    PL_TRY(settings_json(o, r, prompts, tok, be, settings, err));
+    PL_TRY(settings_json(o, r, prompts, &target->config, tok, be, settings, err));
     *a = (pl_dataset_attrs){.target_fingerprint = target->fingerprint,
                             .tokenizer_fingerprint = pl_tokenizer_fingerprint(tok),
                             .template_name = o->form->name,

@@ -360,8 +360,7 @@ pl_status pl_generator_create(pl_generator **out, const pl_env *env, const pl_ll
     g->tok = tok;
     g->opt = *o;
     g->in_out = -1;
-    for (int i = 0; i < target->config.n_eos && i < PL_MAX_STOP; i++)
-        g->stop[g->n_stop++] = target->config.eos_token_id[i];
+    g->n_stop = pl_target_stops(g->stop, &target->config, tok);
     // Twice as many documents as sessions: short answers may run ahead of a long one that is due first.
     g->ring_size = 2 * o->sessions;
     pl_status st;
