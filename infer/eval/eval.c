@@ -20,6 +20,8 @@ typedef struct question {
     const pl_prompt *prompt;
     int              turn;
     bool             cut;
+    bool             unasked;   // the template refuses it; of a history of the target's own: until it is asked again
+    bool             unwritten; // whatever was answered before
 } question;
 
 typedef struct eval {
@@ -34,7 +36,8 @@ typedef struct eval {
     int32_t              **prompt;            // [r->n_prompts] ids; of a later turn: when it was asked last
     int64_t               *prompt_n, longest; // the longest that any is expected to become
     int                    context;           // positions of a runner: the target's, until runners are opened
-    char                 **history;           // [turns] what was said in the conversation in hand; owned
+    char                 **history;           // [turns] answers in the conversation in hand, as messages; owned
+    int64_t                refused;           // turns not asked, since the template refused the history
     int                    turns;             // of the longest conversation
     int32_t              **said;              // [n] answer to the prompt in hand
     int64_t               *said_n;
@@ -101,13 +104,27 @@ static pl_status measure_turn(eval *e, int64_t i, pl_err *err) {
     const char **stand_in = pl_malloc((size_t)turn * sizeof *stand_in);
     if (!stand_in) return pl_fail(err, PL_E_MEMORY, "prompts: out of memory");
     for (int t = 0; t < turn; t++)
-        stand_in[t] = "x";
+        stand_in[t] = PL_CHAT_STAND_IN;
     pl_status st = render_turn(e, i, stand_in, &ids, &n, err);
     pl_free(stand_in);
     PL_TRY(st);
     pl_free(ids);
     n += (int64_t)turn * (e->o->max_new_tokens + WORSE);
     if (n > e->longest) e->longest = n;
+    return PL_OK;
+}
+
+// Turns behind one that the template refuses are none, too. *ended, first: conversations that end so.
+static pl_status measure_later(eval *e, int64_t i, int64_t *ended, pl_err *first, pl_err *err) {
+    question *q = &e->question[i];
+    pl_err    why = {0};
+    q->unwritten = e->question[i - 1].unwritten;
+    if (q->unwritten) return PL_OK;
+    pl_status st = measure_turn(e, i, &why);
+    if (st == PL_OK) return PL_OK;
+    if (st != PL_E_INPUT) return pl_fail(err, st, "%s", why.msg);
+    q->unwritten = true;
+    if ((*ended)++ == 0) *first = why;
     return PL_OK;
 }
 
@@ -153,31 +170,42 @@ static pl_status encode_all(eval *e, pl_err *err) {
         return pl_fail(err, PL_E_INPUT,
                        "eval.max_new_tokens: %d, but the target's context holds %d positions; lower it",
                        e->o->max_new_tokens, positions);
+    int64_t ended = 0;
+    pl_err  first = {0};
     PL_TRY(list_questions(e, err));
     for (int64_t i = 0; i < e->r->n_prompts; i++) {
-        PL_TRY(e->question[i].turn ? measure_turn(e, i, err) : encode(e, i, err));
+        PL_TRY(e->question[i].turn ? measure_later(e, i, &ended, &first, err) : encode(e, i, err));
         if (e->prompt_n[i] > e->longest) e->longest = e->prompt_n[i];
     }
+    if (ended) pl_chat_warn_ended(ended, first.msg);
     int64_t need = e->longest + e->o->max_new_tokens + 1;
     if (need < positions) e->context = (int)need;
     return PL_OK;
 }
 
-// Question i behind what was said before it.
+// Question i behind what was said before it. A history that the template refuses leaves it, and those behind it in its
+// conversation, unasked: their answers count nothing.
 static pl_status ask(eval *e, int64_t i, pl_err *err) {
-    int32_t *ids;
-    int64_t  n;
-    if (e->question[i].turn == 0) return PL_OK;
-    PL_TRY(render_turn(e, i, (const char *const *)e->history, &ids, &n, err));
-    return take_ids(e, i, ids, n, err);
+    question *q = &e->question[i];
+    int32_t  *ids;
+    int64_t   n;
+    pl_err    why = {0};
+    q->unasked = q->unwritten || (q->turn > 0 && e->question[i - 1].unasked);
+    if (q->turn == 0 || q->unasked) return PL_OK;
+    pl_status st = render_turn(e, i, (const char *const *)e->history, &ids, &n, &why);
+    if (st == PL_OK) return take_ids(e, i, ids, n, err);
+    if (st != PL_E_INPUT && st != PL_E_UNSUPPORTED) return pl_fail(err, st, "%s", why.msg);
+    q->unasked = true;
+    if (e->refused++ == 0) pl_log_warn("turn %d is not asked, and its conversation ends: %s", q->turn + 1, why.msg);
+    return PL_OK;
 }
 
 // The answer to question i as it stands before the next turn: that of "plain".
 static pl_status remember(eval *e, int64_t i, pl_err *err) {
-    char **text = &e->history[e->question[i].turn];
+    char **message = &e->history[e->question[i].turn];
     if (i + 1 == e->r->n_prompts || e->question[i + 1].turn == 0) return PL_OK;
-    pl_free(*text);
-    return pl_chat_answer_text(text, e->o->target->tok, e->said[0], e->said_n[0], err);
+    pl_free(*message);
+    return pl_chat_answer_message(message, e->o->target->tok, e->said[0], e->said_n[0], err);
 }
 
 // The tokens of an answer as a prompt's scoring has it: right or wrong, or a line for HumanEval's own tool.
@@ -444,6 +472,9 @@ static pl_status warm_up(eval *e, int t, pl_err *err) {
 // What all methods of a temperature answer: the prompts as they were asked with the first seed.
 typedef struct batch_work {
     pl_batch_work w;
+    int64_t      *question; // [w.n] without those that were not asked
+    int32_t     **prompt;
+    int64_t      *prompt_n;
     pl_sampling  *sampling;
     uint64_t     *hash;
     double       *latency;
@@ -469,7 +500,7 @@ static pl_status run_batch(eval *e, batch_work *bw, pl_batched *b, bool first, p
     if (st != PL_OK) return pl_fail_at(err, st, "%s, %d at a time", a->name, b->sessions);
     if (!first) return PL_OK;
     for (int64_t i = 0; i < bw->w.n; i++)
-        b->different += bw->hash[i] != a->answer[i * a->seeds].hash;
+        b->different += bw->hash[i] != a->answer[bw->question[i] * a->seeds].hash;
     b->ttft = pl_latency_of(bw->latency, bw->w.n);
     b->tpot = pl_latency_of(bw->latency + bw->w.n, bw->w.n);
     return PL_OK;
@@ -488,25 +519,46 @@ static pl_status run_sessions(eval *e, int t, int sessions, batch_work *bw, pl_e
     return PL_OK;
 }
 
+static void close_batch(batch_work *bw) {
+    pl_free(bw->question);
+    pl_free(bw->prompt);
+    pl_free(bw->prompt_n);
+    pl_free(bw->sampling);
+    pl_free(bw->hash);
+    pl_free(bw->latency);
+}
+
+static void list_asked(const eval *e, int t, batch_work *bw) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < e->r->n_prompts; i++) {
+        if (e->question[i].unasked) continue;
+        bw->question[n] = i;
+        bw->prompt[n] = e->prompt[i];
+        bw->prompt_n[n] = e->prompt_n[i];
+        bw->sampling[n++] = sampling_of(e, t, i, 0);
+    }
+    bw->w = (pl_batch_work){.n = n,
+                            .prompt = bw->prompt,
+                            .prompt_n = bw->prompt_n,
+                            .sampling = bw->sampling,
+                            .max_new = e->o->max_new_tokens};
+}
+
 static pl_status run_batches(eval *e, int t, pl_err *err) {
     size_t n = (size_t)e->r->n_prompts;
     if (e->o->n_batches == 0) return PL_OK;
-    batch_work bw = {.sampling = pl_malloc(n * sizeof *bw.sampling),
+    batch_work bw = {.question = pl_malloc(n * sizeof *bw.question),
+                     .prompt = pl_malloc(n * sizeof *bw.prompt),
+                     .prompt_n = pl_malloc(n * sizeof *bw.prompt_n),
+                     .sampling = pl_malloc(n * sizeof *bw.sampling),
                      .hash = pl_malloc(n * sizeof *bw.hash),
                      .latency = pl_malloc(2 * n * sizeof *bw.latency)};
-    pl_status  st = bw.sampling && bw.hash && bw.latency ? PL_OK : pl_fail(err, PL_E_MEMORY, "batches: out of memory");
-    for (size_t i = 0; i < n && st == PL_OK; i++)
-        bw.sampling[i] = sampling_of(e, t, (int64_t)i, 0);
-    bw.w = (pl_batch_work){.n = (int64_t)n,
-                           .prompt = e->prompt,
-                           .prompt_n = e->prompt_n,
-                           .sampling = bw.sampling,
-                           .max_new = e->o->max_new_tokens};
+    bool       all = bw.question && bw.prompt && bw.prompt_n && bw.sampling && bw.hash && bw.latency;
+    pl_status  st = all ? PL_OK : pl_fail(err, PL_E_MEMORY, "batches: out of memory");
+    if (all) list_asked(e, t, &bw);
     for (int b = 0; b < e->o->n_batches && st == PL_OK; b++)
         st = run_sessions(e, t, (int)e->o->batch[b], &bw, err);
-    pl_free(bw.sampling);
-    pl_free(bw.hash);
-    pl_free(bw.latency);
+    close_batch(&bw);
     return st;
 }
 
@@ -516,6 +568,15 @@ static pl_status forget(eval *e, pl_err *err) {
     for (int c = 0; c < e->n; c++)
         PL_TRY(pl_runner_forget(&e->runner[c], err));
     return PL_OK;
+}
+
+// Question i by all methods, in round k over the prompts.
+static pl_status answer_all(eval *e, int t, int64_t i, int k, pl_err *err) {
+    int seeds = e->r->method[t * e->n].seeds;
+    for (int j = 0; j < e->n; j++)
+        PL_TRY(answer(e, t, (int)((i + k + j) % e->n), i, k % seeds, k / seeds, err));
+    compare(e, t, i, k % seeds);
+    return remember(e, i, err);
 }
 
 // All methods of temperature t, side by side.
@@ -528,10 +589,7 @@ static pl_status run_temperature(eval *e, int t, pl_progress *p, int64_t *done, 
         for (int64_t i = 0; i < r->n_prompts; i++) {
             if (!is_mine(e, i)) continue;
             PL_TRY(ask(e, i, err));
-            for (int j = 0; j < e->n; j++)
-                PL_TRY(answer(e, t, (int)((i + k + j) % e->n), i, k % seeds, k / seeds, err));
-            compare(e, t, i, k % seeds);
-            PL_TRY(remember(e, i, err));
+            if (!e->question[i].unasked) PL_TRY(answer_all(e, t, i, k, err));
             pl_progress_update(p, ++*done, "prompts, plain %.1f tokens/s", pl_stats_speed(&r->method[t * e->n].stats));
         }
         if (k == 0) PL_TRY(run_batches(e, t, err)); // while prompts are as the first seed asked them
@@ -553,6 +611,9 @@ static pl_status run_all(eval *e, pl_err *err) {
     for (int t = 0; t < e->o->n_temperatures && st == PL_OK; t++)
         st = run_temperature(e, t, &p, &done, err);
     pl_progress_end(&p);
+    if (e->refused > 1)
+        pl_log_warn("%s: %lld times in all a turn behind an answer that the chat template refuses was not asked",
+                    prompts_name(e), (long long)e->refused);
     return st;
 }
 

@@ -21,6 +21,7 @@ typedef struct pl_generate_recipe {
     } target;
     struct {
         const char *prompts;
+        bool        strict;
         int         form;
         struct {
             const char *template, *kwargs, *date, *system;

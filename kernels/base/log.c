@@ -1,6 +1,7 @@
 #define _GNU_SOURCE 1 // sigaction, isatty
 #include "kernels/base/log.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/hash.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -63,6 +64,30 @@ void pl_log_warn(const char *fmt, ...) {
     va_start(ap, fmt);
     say("paceline: warning: ", fmt, ap);
     va_end(ap);
+}
+
+// True for a line that none of the last SAID was.
+static bool is_new(const char *text) {
+    enum { SAID = 64 };
+    static uint64_t said[SAID];
+    static int      n;
+    uint64_t        h = pl_hash(text, strlen(text));
+    bool            found = false;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < SAID && i < n; i++)
+        found |= said[i] == h;
+    if (!found) said[n++ % SAID] = h;
+    pthread_mutex_unlock(&lock);
+    return !found;
+}
+
+void pl_log_warn_once(const char *fmt, ...) {
+    char    text[TEXT];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (n >= 0 && heard(PL_LOG_QUIET) && is_new(text)) pl_log_warn("%s", text);
 }
 
 // Progress

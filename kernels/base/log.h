@@ -16,6 +16,8 @@ void pl_log_set(pl_log_level level);
 void pl_log_to(FILE *f);
 void pl_log(const char *fmt, ...) PL_PRINTF(1, 2);      // one line, normal level
 void pl_log_warn(const char *fmt, ...) PL_PRINTF(1, 2); // one line "paceline: warning: ...", also when quiet
+// The same line said before in this process is left out: what several stages find in one file is told once.
+void pl_log_warn_once(const char *fmt, ...) PL_PRINTF(1, 2);
 
 typedef struct pl_progress {
     const char *what; // borrowed

@@ -229,13 +229,13 @@ static void of_folders(void **state) {
 
     dir = folder_with("two", two, NULL);
     expect(dir, NULL, MESSAGES "}", &plain, "<s>plain");
-    expect(dir, NULL, MESSAGES ", \"tools\": [1]}", &plain, "[1]");
+    expect(dir, NULL, MESSAGES ", \"tools\": [{}]}", &plain, "[{}]");
 
     assert_ok(pl_dir_make(at("two/additional_chat_templates"), &err));
     put_text(at("two/additional_chat_templates/tool_use.jinja"), "{{ tools | length }}");
-    expect(dir, NULL, MESSAGES ", \"tools\": [1]}", &plain, "1");
+    expect(dir, NULL, MESSAGES ", \"tools\": [{}]}", &plain, "1");
     expect(dir, NULL, MESSAGES "}", &plain, "<s>plain");
-    expect(dir, at("other.jinja"), MESSAGES ", \"tools\": [1]}", &plain, "[1]1True");
+    expect(dir, at("other.jinja"), MESSAGES ", \"tools\": [{}]}", &plain, "[{}]1True");
 
     dir = folder_with("none", "{\"bos_token\": \"<s>\"}", NULL);
     refused(dir, MESSAGES "}", &plain, "has no chat template");
@@ -283,7 +283,7 @@ static void of_gguf(void **state) {
     pl_chat_options   plain = {0};
     put_gguf("a.gguf", lines, "{{ tools | tojson }}", 1);
     expect(at("a.gguf"), NULL, MESSAGES "}", &plain, "<s>[user:hi]</s>False");
-    expect(at("a.gguf"), NULL, MESSAGES ", \"tools\": [1]}", &plain, "[1]");
+    expect(at("a.gguf"), NULL, MESSAGES ", \"tools\": [{}]}", &plain, "[{}]");
     put_text(at("of.jinja"), "{{ eos_token }}!");
     expect(at("a.gguf"), at("of.jinja"), MESSAGES "}", &plain, "</s>!");
     folder_with("within", NULL, NULL);
@@ -349,7 +349,7 @@ static void prompts_of_conversations(void **state) {
         assert_int_equal(p->p[i].line, want[i].line);
     }
     assert_true(p->p[0].id == 7 && strcmp(p->p[0].category, "c") == 0);
-    assert_ok(pl_chat_prompts_given(&turns, p, "p.jsonl", t, &o, &err));
+    assert_ok(pl_chat_prompts_given(&turns, p, "p.jsonl", t, &o, false, &err));
     assert_int_equal(turns->n, 7);
     for (int i = 0; i < 7; i++) {
         assert_string_equal(turns->p[i].text, given[i]);
@@ -391,7 +391,8 @@ static void prompts_of_conversations(void **state) {
 // Later turns: with what the assistant has said, as far as that is told, and without the oldest exchanges.
 static void turns_of_conversations(void **state) {
     (void)state;
-    static const char *const said[] = {"ONE", "TWO"}, *const second[] = {NULL, "TWO"};
+#define SAID(text) "{\"role\":\"assistant\",\"content\":\"" text "\"}"
+    static const char *const said[] = {SAID("ONE"), SAID("TWO")}, *const second[] = {NULL, SAID("TWO")};
     static const struct {
         int          record;
         pl_chat_turn turn;
@@ -407,7 +408,7 @@ static void turns_of_conversations(void **state) {
         {2, {2, said, 0}, 3, "[system:S][user:first][assistant:ONE][user:second][assistant:TWO][user:third]A:"},
         {2, {2, said, 1}, 3, "[system:S][user:second][assistant:TWO][user:third]A:"},
         {2, {2, said, 2}, 3, "[system:S][user:third]A:"},
-        {2, {2, second, 0}, 3, "[system:S][user:first][assistant:None][user:second][assistant:TWO][user:third]A:"},
+        {2, {2, second, 0}, 3, "[system:S][user:first][assistant:][user:second][assistant:TWO][user:third]A:"},
         {4, {0, NULL, 0}, 1, "[system:S][user:x][user:y]A:"},
     };
     pl_chat_options   o = {.system = "S"};
