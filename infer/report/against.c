@@ -1,4 +1,5 @@
 // Two evaluations side by side.
+#include "infer/decode/runner.h"
 #include "infer/report/parts.h"
 #include "infer/report/svg.h"
 #include "kernels/base/arena.h"
@@ -52,11 +53,10 @@ static bool resample(const pairs *p, int n, pl_interval *of) {
                 tokens[run] += p->tokens[run][at];
             }
         }
-        ratio[k] = tokens[0] / took[0] / (tokens[1] / took[1]);
-        if (!isfinite(ratio[k])) return false;
+        ratio[k] = pl_ratio(pl_ratio(tokens[0], took[0]), pl_ratio(tokens[1], took[1]));
     }
     *of = pl_interval_95(ratio, RESAMPLES);
-    return true;
+    return isfinite(of->low);
 }
 
 // One method here and there.
