@@ -78,7 +78,7 @@ static pl_status read_config(pl_chat_template *t, const char *dir, bool own, pl_
         pl_json j;
         char   *path = pl_path_join(dir, files[i]);
         if (!path) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-        if (path && pl_path_exists(path) && (st = pl_json_open(&j, path, MAX_FILE, 0, err)) == PL_OK) {
+        if (path && pl_path_exists(path) && (st = pl_json_open(&j, path, MAX_FILE, PL_JSON_UNIQUE, err)) == PL_OK) {
             put_special(&j, &o);
             if (i == 1 && own && !t->usual) st = compile_member(t, &j, err);
             pl_json_close(&j);

@@ -196,6 +196,22 @@ pl_status pl_data_budget(int64_t *bytes, const pl_recipe *r, pl_err *err) {
     return pl_recipe_fail(r, text, err, "\"%s\" is no size; write 500MB, 20GB or 1.5TiB", *text);
 }
 
+// Names keys that have a value and are not read beside another one.
+static void warn_unread(const pl_recipe *r) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    const char               *states = gen->data.hidden_states.path ? "data.hidden_states.path is given" : NULL;
+    const char               *sampled = gen->data.samples == 0 ? "data.samples is 0" : states;
+    const struct {
+        const void *key;
+        const char *why; // NULL: it is read
+    } of[] = {{&gen->data.temperature, sampled},   {&gen->data.top_p, sampled},       {&gen->data.prompts, states},
+              {&gen->data.max_new_tokens, states}, {&gen->data.long_prompts, states}, {&gen->data.samples, states},
+              {&gen->data.greedy, states}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (of[i].why && pl_recipe_differs(r, of[i].key))
+            pl_log_warn_once("%s: is not read, since %s", pl_recipe_path(r, of[i].key), of[i].why);
+}
+
 pl_status pl_generate_check(const pl_recipe *r, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     PL_TRY(pl_recipe_require(r, &gen->target.path, err));
@@ -204,6 +220,7 @@ pl_status pl_generate_check(const pl_recipe *r, pl_err *err) {
     for (int k = 0; k < 4 && !gen->data.hidden_states.path; k++)
         if (pl_recipe_differs(r, states[k]))
             return pl_recipe_fail(r, states[k], err, "is of data.hidden_states.path; give that, or leave it out");
+    warn_unread(r);
     return gen->data.hidden_states.path ? pl_hidden_states_check(r, err)
                                         : pl_recipe_require(r, &gen->data.prompts, err);
 }

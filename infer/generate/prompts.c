@@ -3,6 +3,7 @@
 #include "infer/generate/generate.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/json_put.h"
+#include "kernels/base/log.h"
 #include "kernels/base/stages.h"
 
 #include <stdio.h>
@@ -176,6 +177,8 @@ pl_status pl_recipe_prompts(const pl_recipe *r, const pl_prompt_form *form, pl_p
     *train = *held = NULL;
     PL_TRY(pl_recipe_require(r, &gen->data.prompts, err));
     PL_TRY(read_file(&all, r, form, path, NULL, err));
+    if (eval && pl_recipe_differs(r, &pl_split_recipe_of(r)->eval.holdout))
+        pl_log_warn_once("eval.holdout: is not read, since eval.prompts is given");
     if (eval) {
         PL_TRY_GOTO(st, fail, pl_prompts_to_evaluate(r, form, eval, NULL, held, err));
         *train = all;
