@@ -10,8 +10,8 @@
 // The files of pl_prompts_read, a prompt for each record: a conversation. A record with "messages", "conversations" or
 // "turns" of messages is one as it stands; "turns" of strings are what a user says, each after the answer to the last;
 // any other record is what a user says once, its text, behind "history" (pairs of what was said and answered) if it has
-// that. A "system" or "system_prompt" beside any of them is the system message. Prompts are `rendered`, the text being what the assistant
-// answers first, with the beginning of its answer.
+// that. A "system" or "system_prompt" beside any of them is the system message. Prompts are `rendered`, the text being
+// what the assistant answers first, with the beginning of its answer.
 // o: its add_generation_prompt and `turn` are set here.
 pl_status pl_chat_prompts_read(pl_prompts **out, const char *path, const pl_chat_template *t, const pl_chat_options *o,
                                pl_err *err);
@@ -26,8 +26,8 @@ pl_status pl_chat_prompt_turn(const pl_prompt *p, const char *path, const pl_cha
 pl_status pl_chat_prompt_exchanges(const pl_prompt *p, const char *path, int number, int *n, pl_err *err);
 
 // The conversations of `all` as prompts of one turn each, their history as the record has it; where the record lacks an
-// answer, nothing comes behind it. lenient: a turn that the template refuses ends its conversation, and a warning counts
-// those; else it is the error.
+// answer, nothing comes behind it. lenient: a turn that the template refuses ends its conversation, and a warning
+// counts those; else it is the error.
 pl_status pl_chat_prompts_given(pl_prompts **out, const pl_prompts *all, const char *path, const pl_chat_template *t,
                                 const pl_chat_options *o, bool lenient, pl_err *err);
 // Warns that n conversations ended so. why: of the first.

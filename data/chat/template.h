@@ -28,8 +28,8 @@ const char *pl_chat_template_hash(const pl_chat_template *t);
 // result follows stays the record's in any case, since the result belongs to it.
 typedef struct pl_chat_turn {
     int                number; // of the record's turns that the assistant answers, from 0
-    // [number] its own answers as messages (pl_chat_answer_message) in place of the record's; NULL, or an item NULL: the
-    // record's.
+    // [number] its own answers as messages (pl_chat_answer_message) in place of the record's; NULL, or an item NULL:
+    // the record's.
     const char *const *answer;
     int                skip; // the earliest exchanges left out; messages before the first exchange all stay
 } pl_chat_turn;

@@ -1,10 +1,10 @@
 #include "infer/eval/eval.h"
 
-#include "data/benchmarks/score.h"
 #include "infer/eval/batch.h"
 #include "infer/eval/gather.h"
 #include "infer/eval/harness.h"
 #include "infer/eval/repeated.h"
+#include "infer/eval/scored.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
@@ -206,36 +206,6 @@ static pl_status remember(eval *e, int64_t i, pl_err *err) {
     if (i + 1 == e->r->n_prompts || e->question[i + 1].turn == 0) return PL_OK;
     pl_free(*message);
     return pl_chat_answer_message(message, e->o->target->tok, e->said[0], e->said_n[0], err);
-}
-
-// The tokens of an answer as a prompt's scoring has it: right or wrong, or a line for HumanEval's own tool.
-static pl_status score(const eval *e, int64_t i, pl_method *a, pl_answer *x, const int32_t *tokens, int64_t n,
-                       pl_err *err) {
-    const pl_prompt *p = e->question[i].prompt;
-    char            *text;
-    size_t           at;
-    if (p->scoring == PL_SCORE_NONE || !p->reference || e->question[i].turn > 0) return PL_OK;
-    PL_TRY(pl_chat_answer_text(&text, e->o->target->tok, tokens, n, err));
-    if (p->scoring != PL_SCORE_CODE) {
-        x->scored = true;
-        x->correct = pl_score((pl_scoring)p->scoring, text, p->reference);
-        pl_free(text);
-        return PL_OK;
-    }
-    size_t      bytes = pl_code_of(text, e->o->form && e->o->form->chat, &at);
-    pl_json_out o;
-    pl_json_out_begin(&o, 0);
-    pl_json_out_object(&o);
-    pl_put_str(&o, "task_id", p->reference);
-    pl_json_out_key(&o, "completion");
-    pl_json_out_strn(&o, text + at, bytes);
-    pl_json_out_close(&o, '}');
-    pl_free(text);
-    PL_TRY(pl_json_out_end(&o, err));
-    pl_strbuf_add(&a->samples, o.text, o.len);
-    pl_strbuf_add(&a->samples, "\n", 1);
-    pl_free(o.text);
-    return a->samples.failed ? pl_fail(err, PL_E_MEMORY, "answers: out of memory") : PL_OK;
 }
 
 // ---- methods ----
@@ -446,7 +416,9 @@ static pl_status answer(eval *e, int t, int c, int64_t i, int seed, int repeat, 
     x->repeated = pl_repeated_tokens(tokens, n, NULL);
     x->hash = pl_hash(tokens, (size_t)n * sizeof *tokens);
     if (x->repeated < 0) return pl_fail(err, PL_E_MEMORY, "answers: out of memory");
-    return score(e, i, a, x, tokens, n, err);
+    const question *q = &e->question[i];
+    bool            chat = e->o->form && e->o->form->chat;
+    return q->turn > 0 ? PL_OK : pl_scored_add(q->prompt, e->o->target->tok, chat, tokens, n, a, x, err);
 }
 
 static void compare(eval *e, int t, int64_t i, int seed) {
@@ -469,17 +441,6 @@ static pl_status warm_up(eval *e, int t, pl_err *err) {
 
 // ---- many prompts at a time ----
 
-// What all methods of a temperature answer: the prompts as they were asked with the first seed.
-typedef struct batch_work {
-    pl_batch_work w;
-    int64_t      *question; // [w.n] without those that were not asked
-    int32_t     **prompt;
-    int64_t      *prompt_n;
-    pl_sampling  *sampling;
-    uint64_t     *hash;
-    double       *latency;
-} batch_work;
-
 static pl_status warm_up_batch(pl_runner *run, const pl_batch_work *w, int sessions, pl_err *err) {
     pl_batch_work few = *w;
     pl_batched    b = {.sessions = sessions};
@@ -488,25 +449,25 @@ static pl_status warm_up_batch(pl_runner *run, const pl_batch_work *w, int sessi
     return pl_batch_run(run, &few, &b, NULL, NULL, err);
 }
 
-static pl_status run_batch(eval *e, batch_work *bw, pl_batched *b, bool first, pl_err *err) {
+static pl_status run_batch(eval *e, const pl_batch_work *w, pl_batched *b, bool first, pl_err *err) {
     pl_method         *a = &e->r->method[b->method];
     pl_runner          run = {0};
     const pl_verifier *v;
     PL_TRY(open_runner(e, b->method % e->n, b->sessions, &run, &v, err));
-    pl_status st = warm_up_batch(&run, &bw->w, b->sessions, err);
+    pl_status st = warm_up_batch(&run, w, b->sessions, err);
     if (st == PL_OK) st = pl_runner_forget(&run, err);
-    if (st == PL_OK) st = pl_batch_run(&run, &bw->w, b, first ? bw->hash : NULL, first ? bw->latency : NULL, err);
+    if (st == PL_OK) st = pl_batch_run(&run, w, b, first ? w->hash : NULL, first ? w->latency : NULL, err);
     pl_runner_close(&run);
     if (st != PL_OK) return pl_fail_at(err, st, "%s, %d at a time", a->name, b->sessions);
     if (!first) return PL_OK;
-    for (int64_t i = 0; i < bw->w.n; i++)
-        b->different += bw->hash[i] != a->answer[bw->question[i] * a->seeds].hash;
-    b->ttft = pl_latency_of(bw->latency, bw->w.n);
-    b->tpot = pl_latency_of(bw->latency + bw->w.n, bw->w.n);
+    for (int64_t i = 0; i < w->n; i++)
+        b->different += w->hash[i] != a->answer[w->question[i] * a->seeds].hash;
+    b->ttft = pl_latency_of(w->latency, w->n);
+    b->tpot = pl_latency_of(w->latency + w->n, w->n);
     return PL_OK;
 }
 
-static pl_status run_sessions(eval *e, int t, int sessions, batch_work *bw, pl_err *err) {
+static pl_status run_sessions(eval *e, int t, int sessions, const pl_batch_work *w, pl_err *err) {
     pl_results *r = e->r;
     pl_batched *first = r->batched + r->n_batched;
     int         n = 0;
@@ -515,50 +476,30 @@ static pl_status run_sessions(eval *e, int t, int sessions, batch_work *bw, pl_e
     r->n_batched += n;
     for (int k = 0; k < r->repeats; k++)
         for (int c = 0; c < n; c++)
-            PL_TRY(run_batch(e, bw, &first[(c + k) % n], k == 0, err));
+            PL_TRY(run_batch(e, w, &first[(c + k) % n], k == 0, err));
     return PL_OK;
 }
 
-static void close_batch(batch_work *bw) {
-    pl_free(bw->question);
-    pl_free(bw->prompt);
-    pl_free(bw->prompt_n);
-    pl_free(bw->sampling);
-    pl_free(bw->hash);
-    pl_free(bw->latency);
-}
-
-static void list_asked(const eval *e, int t, batch_work *bw) {
-    int64_t n = 0;
+// The questions as they were asked with the first seed, without those that were not.
+static void list_asked(const eval *e, int t, pl_batch_work *w) {
+    w->max_new = e->o->max_new_tokens;
     for (int64_t i = 0; i < e->r->n_prompts; i++) {
         if (e->question[i].unasked) continue;
-        bw->question[n] = i;
-        bw->prompt[n] = e->prompt[i];
-        bw->prompt_n[n] = e->prompt_n[i];
-        bw->sampling[n++] = sampling_of(e, t, i, 0);
+        w->question[w->n] = i;
+        w->prompt[w->n] = e->prompt[i];
+        w->prompt_n[w->n] = e->prompt_n[i];
+        w->sampling[w->n++] = sampling_of(e, t, i, 0);
     }
-    bw->w = (pl_batch_work){.n = n,
-                            .prompt = bw->prompt,
-                            .prompt_n = bw->prompt_n,
-                            .sampling = bw->sampling,
-                            .max_new = e->o->max_new_tokens};
 }
 
 static pl_status run_batches(eval *e, int t, pl_err *err) {
-    size_t n = (size_t)e->r->n_prompts;
+    pl_batch_work w;
     if (e->o->n_batches == 0) return PL_OK;
-    batch_work bw = {.question = pl_malloc(n * sizeof *bw.question),
-                     .prompt = pl_malloc(n * sizeof *bw.prompt),
-                     .prompt_n = pl_malloc(n * sizeof *bw.prompt_n),
-                     .sampling = pl_malloc(n * sizeof *bw.sampling),
-                     .hash = pl_malloc(n * sizeof *bw.hash),
-                     .latency = pl_malloc(2 * n * sizeof *bw.latency)};
-    bool       all = bw.question && bw.prompt && bw.prompt_n && bw.sampling && bw.hash && bw.latency;
-    pl_status  st = all ? PL_OK : pl_fail(err, PL_E_MEMORY, "batches: out of memory");
-    if (all) list_asked(e, t, &bw);
+    pl_status st = pl_batch_work_init(&w, e->r->n_prompts, err);
+    if (st == PL_OK) list_asked(e, t, &w);
     for (int b = 0; b < e->o->n_batches && st == PL_OK; b++)
-        st = run_sessions(e, t, (int)e->o->batch[b], &bw, err);
-    close_batch(&bw);
+        st = run_sessions(e, t, (int)e->o->batch[b], &w, err);
+    pl_batch_work_fini(&w);
     return st;
 }
 
@@ -678,7 +619,7 @@ static pl_status gather(eval *e, pl_err *err) {
     for (size_t i = 0; i < n; i++) {
         const question *q = &e->question[i];
         cut[i] = q->cut;
-        sampled[i] = q->prompt->scoring == PL_SCORE_CODE && q->prompt->reference && q->turn == 0;
+        sampled[i] = pl_scored_is_code(q->prompt) && q->prompt->reference && q->turn == 0;
     }
     pl_status st = pl_eval_gather(&p, err);
     r->prompt_tokens = r->truncated = 0;

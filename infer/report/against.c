@@ -1,5 +1,4 @@
 // Two evaluations side by side.
-#include "infer/decode/runner.h"
 #include "infer/report/parts.h"
 #include "infer/report/svg.h"
 #include "kernels/base/arena.h"
@@ -53,7 +52,7 @@ static bool resample(const pairs *p, int n, pl_interval *of) {
                 tokens[run] += p->tokens[run][at];
             }
         }
-        ratio[k] = pl_ratio(pl_ratio(tokens[0], took[0]), pl_ratio(tokens[1], took[1]));
+        ratio[k] = tokens[0] / took[0] / (tokens[1] / took[1]);
     }
     *of = pl_interval_95(ratio, RESAMPLES);
     return isfinite(of->low);

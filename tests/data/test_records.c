@@ -432,8 +432,8 @@ static int64_t ids_of(const char *text, size_t n, int32_t *ids) {
     return count;
 }
 
-// An answer's text is decode(skip_special_tokens=False) of transformers; channels are what openai-harmony's parser gives
-// vLLM's and SGLang's servers: analysis, final, commentary with a recipient.
+// An answer's text is decode(skip_special_tokens=False) of transformers; channels are what openai-harmony's parser
+// gives vLLM's and SGLang's servers: analysis, final, commentary with a recipient.
 static void answers(void **state) {
     (void)state;
 #define TEXT(content) "{\"role\":\"assistant\",\"content\":\"" content "\"}"

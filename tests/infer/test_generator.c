@@ -432,8 +432,8 @@ static void refused_answers(void **state) {
     }
 }
 
-// A record that the template refuses at a later turn, whatever the answers: the turns before that are asked; strict: one
-// line.
+// A record that the template refuses at a later turn, whatever the answers: the turns before that are asked; strict:
+// one line.
 static void refused_records(void **state) {
     (void)state;
     pl_prompt_form       f;
