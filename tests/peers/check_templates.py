@@ -125,9 +125,9 @@ def main():
             for i, c in enumerate(CONVERSATIONS):
                 want, (got, ids, why) = theirs(whole, text, *c), ours(a.program, folder, *c)
                 unbuilt = got is None and "not built" in why
-                # vLLM's text, where transformers prints a Python list.
-            joined = want is not None and "[{'type': 'text'" in want and got is not None
-            same = want == got and bool(ids) and tokenizer.encode(want, add_special_tokens=False).ids == ids
+                # Parts are joined, as vLLM does, where transformers prints a Python list.
+                joined = want is not None and "[{'type': 'text'" in want and got is not None
+                same = want == got and bool(ids) and tokenizer.encode(want, add_special_tokens=False).ids == ids
                 line += "e" if want is None and got is None else "r" if unbuilt else "p" if joined else "=" if same else "X"
                 if line[-1] == "X":
                     print(f"{os.path.basename(path)} {i}: wanted {want!r}, got {got!r} {why}")
