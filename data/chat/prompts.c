@@ -131,7 +131,12 @@ static pl_status add_record(const chat_reader *c, pl_prompts *to, const pl_json 
         return pl_fail(err, PL_E_MEMORY, "%s: out of memory", j->where);
     }
     return pl_prompts_add(to, j, line,
-                          (pl_prompt){.text = take_text(&out), .rendered = true, .record = copy, .turns = turns}, err);
+                          (pl_prompt){.text = take_text(&out),
+                                      .rendered = true,
+                                      .record = copy,
+                                      .turns = turns,
+                                      .anew = turns > 1 && pl_chat_reads_anew(j)},
+                          err);
 }
 
 // What a user says once, behind what stands beside it.

@@ -85,6 +85,43 @@ pl_status pl_chat_record_check(const pl_chat_template *t, const pl_json *j, cons
     return st;
 }
 
+// True if a call has arguments that are a string.
+static bool has_text_arguments(const pl_json *j, const cJSON *calls) {
+    const cJSON *e;
+    if (cJSON_IsString(calls)) return true;
+    cJSON_ArrayForEach(e, calls) {
+        const cJSON *function = pl_json_find(j, e, "function");
+        const cJSON *arguments = pl_json_find(j, function ? function : e, "arguments");
+        if (arguments && cJSON_IsString(arguments)) return true;
+    }
+    return false;
+}
+
+static bool message_reads_anew(const pl_json *j, const cJSON *e) {
+    const cJSON *member, *who = pl_json_find(j, e, "role"), *calls = pl_json_find(j, e, "tool_calls");
+    cJSON_ArrayForEach(member, e) if (cJSON_IsNull(member)) return true;
+    for (size_t i = 0; i < sizeof reasoning_names / sizeof *reasoning_names; i++)
+        if (pl_json_find(j, e, reasoning_names[i])) return true;
+    if (cJSON_IsArray(pl_json_find(j, e, "content")) || pl_json_find(j, e, "function_call")) return true;
+    if (calls && has_text_arguments(j, calls)) return true;
+    const char *plain = who && cJSON_IsString(who) ? pl_role_name(pl_role_of(who->valuestring)) : NULL;
+    return plain && strcmp(plain, who->valuestring) != 0;
+}
+
+bool pl_chat_reads_anew(const pl_json *j) {
+    const cJSON *list = pl_chat_messages(j), *e;
+    bool         replaced = false; // e is of an answer that the target's own takes the place of
+    if (!list || !cJSON_IsArray(list)) return false;
+    cJSON_ArrayForEach(e, list) {
+        const cJSON *last = pl_chat_before(list, e);
+        bool         answers = pl_chat_answers(j, e), first = last && pl_chat_asks(j, list, last);
+        if (replaced && answers && !first) return true; // several messages
+        replaced = answers && first && !pl_chat_stays(j, e);
+        if (!replaced && cJSON_IsObject(e) && message_reads_anew(j, e)) return true;
+    }
+    return false;
+}
+
 // ---- values
 
 static void put(pl_region *r, pl_chat_value dict, const char *key, pl_chat_value v) {

@@ -80,6 +80,9 @@ const struct cJSON *pl_chat_messages(const pl_json *j);
 // Turns that an assistant answers: those of a user or tool with an answer, or nothing, behind them. A system message
 // between question and answer belongs to the question; messages of the assistant's in a row are one answer.
 int  pl_chat_turns(const pl_json *j);
+// True if a turn's history holds what earlier builds handed to the template as it is written: null members, reasoning,
+// parts, arguments as strings, function_call, other names of roles, several messages as one answer.
+bool pl_chat_reads_anew(const pl_json *j);
 // Exchanges up to turn `number`: one more than pl_chat_turn's skip can be.
 int  pl_chat_exchanges(const pl_json *j, int number);
 // Whether the record says what was answered before turn `number`.

@@ -443,6 +443,7 @@ uint64_t pl_prompts_hash(const pl_prompts *p, uint64_t h) {
         const char *text = p->p[i].text, *record = p->p[i].record;
         h = pl_hash_more(h, text, strlen(text) + 1);
         if (record) h = pl_hash_more(h, record, strlen(record) + 1);
+        if (p->p[i].anew) h = pl_hash_more(h, "anew", 4);
     }
     return h;
 }

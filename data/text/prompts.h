@@ -16,6 +16,9 @@ typedef struct pl_prompt {
     // the assistant answers first, and `turns` how many answers it gives in all. NULL and 1: there is but the text.
     char   *record;
     int32_t turns;
+    // A conversation whose later turns earlier builds wrote otherwise (null members, roles, ...): its hash is
+    // another, so that no dataset of theirs goes on with it.
+    bool    anew;
     // What an answer is held against: "reference" of the record, of a list the first; NULL: nothing. Owned.
     char   *reference;
     int32_t scoring; // how: pl_scoring (data/benchmarks/score.h), 0 where nobody said

@@ -267,6 +267,37 @@ static void turns(void **state) {
     }
 }
 
+// The hash of prompts, which datasets keep, is another where later turns are written otherwise than earlier builds did,
+// and the same elsewhere: "x" stands for the record itself.
+static void hash_of_records(void **state) {
+    (void)state;
+    static const struct {
+        const char *messages;
+        bool        anew;
+    } cases[] = {
+        {USER("a") "," SAYS("assistant", "b") "," USER("c"), false},
+        {USER("a") ",{\"role\": \"assistant\", \"content\": null}," USER("c"), false}, // the target's own stands there
+        {USER("a") "," CALL("{}") "," SAYS("tool", "r") "," USER("c"), false},
+        {USER("a") "," CALL("\"{}\"") "," SAYS("tool", "r") "," USER("c"), true},
+        {USER("a") "," SAYS("assistant", "b") ",{\"role\": \"user\", \"content\": \"c\", \"name\": null}", true},
+        {USER("a") "," SAYS("assistant", "b") "," SAYS("human", "c"), true},
+        {USER("a") "," SAYS("assistant", "b") "," SAYS("assistant", "b") "," USER("c"), true},
+        {USER("a") "," SAYS("assistant", "b") ",{\"role\": \"user\", \"content\": [\"c\"]}", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_json j;
+        pl_err  err = {0};
+        char   *record = pl_sprintf(RECORD("%s"), cases[i].messages);
+        assert_ok(pl_json_parse(&j, "record", 0, record, strlen(record), 0, &err));
+        if (pl_chat_reads_anew(&j) != cases[i].anew) fail_msg("%s", record);
+        pl_prompt  p = {.text = "t", .record = record, .anew = cases[i].anew}, plain = {.text = "t", .record = record};
+        pl_prompts list = {&p, 1}, other = {&plain, 1};
+        assert_true((pl_prompts_hash(&list, 0) == pl_prompts_hash(&other, 0)) == !cases[i].anew);
+        pl_json_close(&j);
+        pl_free(record);
+    }
+}
+
 static void refused(void **state) {
     (void)state;
     static const struct {
@@ -510,9 +541,10 @@ static void history(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_transformers), cmocka_unit_test(as_servers), cmocka_unit_test(beside),
-        cmocka_unit_test(turns),           cmocka_unit_test(refused),    cmocka_unit_test(odd_records),
-        cmocka_unit_test(encodings),       cmocka_unit_test(answers),    cmocka_unit_test(history),
+        cmocka_unit_test(as_transformers), cmocka_unit_test(as_servers),      cmocka_unit_test(beside),
+        cmocka_unit_test(turns),           cmocka_unit_test(hash_of_records), cmocka_unit_test(refused),
+        cmocka_unit_test(odd_records),     cmocka_unit_test(encodings),       cmocka_unit_test(answers),
+        cmocka_unit_test(history),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
