@@ -122,8 +122,8 @@ pl_status pl_generate_check(const pl_recipe *r, pl_err *err);
 pl_status pl_generate_run(const pl_recipe *r, const pl_taps *taps, const char *out_dir, const pl_env *env, pl_err *err);
 // Instead of a dataset, the answers as text: out_dir/texts.jsonl, whole or not at all, a record for each answer in the
 // same order: prompt; answer; text, both together (as the tokenizer spells their tokens); finish, "stop" where the
-// target ended it and "length" where it was cut; tokens, of the answer; turn, of conversations. A turn that was not asked, since
-// the template refuses an answer before it, has no record.
+// target ended it and "length" where it was cut; tokens, of the answer; turn, of conversations. A turn that was
+// not asked, since the template refuses an answer before it, has no record.
 pl_status pl_generate_texts(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
 // Where nothing is known of the drafters: EAGLE-3's layers of a target of n_layers, or (data.taps: false) none.
 void      pl_generate_taps(pl_taps *t, const pl_recipe *r, int n_layers);
