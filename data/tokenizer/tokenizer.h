@@ -74,6 +74,9 @@ pl_status pl_tokenizer_encode(const pl_tokenizer *tok, const char *text, size_t 
 // PL_E_INPUT for an id outside [0, vocab_size).
 pl_status pl_tokenizer_decode(const pl_tokenizer *tok, const int32_t *ids, int64_t n, char **text, size_t *n_bytes,
                               pl_err *err);
+// The same with special tokens as the file spells them, as Hugging Face's decode(skip_special_tokens=False) has it.
+pl_status pl_tokenizer_decode_spelt(const pl_tokenizer *tok, const int32_t *ids, int64_t n, char **text,
+                                    size_t *n_bytes, pl_err *err);
 // The same without U+FFFD: the bytes that the ids stand for, exactly.
 pl_status pl_tokenizer_decode_bytes(const pl_tokenizer *tok, const int32_t *ids, int64_t n, char **bytes,
                                     size_t *n_bytes, pl_err *err);
