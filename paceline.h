@@ -59,6 +59,12 @@ typedef struct pl_decoder_chat {
 int pl_decoder_encode_chat(pl_decoder *d, const pl_decoder_chat *chat, int32_t **ids, int64_t *n, char *message,
                            size_t size);
 
+// The ids of an answer as the message that goes on with its conversation, JSON: {"role": "assistant", "content": "..."}
+// with special tokens as the tokenizer spells them, a stop token at the end left out; of an answer in gpt-oss's channels
+// "thinking", "content" and "tool_calls". The text that pl_decoder_token hands over lacks special tokens. *json is
+// 0-terminated and freed with pl_decoder_free.
+int pl_decoder_message(const pl_decoder *d, const int32_t *ids, int64_t n, char **json, char *message, size_t size);
+
 typedef struct pl_decoder_request {
     const int32_t *prompt; // at least one token
     int64_t        n_prompt;

@@ -3,11 +3,13 @@
 #include "checkpoints/hf_experts.h"
 #include "checkpoints/hf_family.h"
 #include "checkpoints/hf_rope.h"
+#include "checkpoints/hub.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 #include "kernels/base/json_put.h"
+#include "kernels/base/log.h"
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -140,11 +142,11 @@ static pl_status opt_size(const pl_json *j, const cJSON *obj, const char *key, i
     return PL_OK;
 }
 
-// A token id; -1 and null are both in use for "none".
+// A token id; null and negative numbers are in use for "none".
 static pl_status opt_token(const pl_json *j, const char *key, int *out, pl_err *err) {
     int64_t v;
-    PL_TRY(pl_json_opt_int(j, NULL, key, -1, PL_HF_VOCAB_MAX, -1, &v, err));
-    *out = (int)v;
+    PL_TRY(pl_json_opt_int(j, NULL, key, -PL_HF_VOCAB_MAX, PL_HF_VOCAB_MAX, -1, &v, err));
+    *out = v < 0 ? -1 : (int)v;
     return PL_OK;
 }
 
@@ -249,8 +251,12 @@ static pl_status read_dtype(pl_hf_config *c, const pl_json *j, pl_err *err) {
         const char *name;
         pl_dtype    dtype;
     } known[] = {{"float32", PL_F32}, {"bfloat16", PL_BF16}, {"float16", PL_F16}};
-    const char *key = pl_json_find(j, NULL, "dtype") ? "dtype" : "torch_dtype", *name;
+    const char *key = pl_json_find(j, NULL, "dtype") ? "dtype" : "torch_dtype", *name, *other;
     PL_TRY(pl_json_opt_str(j, NULL, key, "float32", &name, err));
+    PL_TRY(pl_json_opt_str(j, NULL, "torch_dtype", name, &other, err));
+    if (strcmp(name, other) != 0)
+        pl_log_warn_once("%s: dtype: \"%.40s\" counts, torch_dtype \"%.40s\" does not, as in transformers", j->where,
+                         name, other);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(known[i].name, name) == 0) {
             c->dtype = known[i].dtype;
@@ -262,8 +268,8 @@ static pl_status read_dtype(pl_hf_config *c, const pl_json *j, pl_err *err) {
 
 static pl_status add_eos(pl_hf_config *c, const pl_json *j, const cJSON *node, pl_err *err) {
     int64_t id;
-    PL_TRY(pl_json_int_of(j, node, -1, PL_HF_VOCAB_MAX, &id, err));
-    if (id < 0) return PL_OK;
+    PL_TRY(pl_json_int_of(j, node, -PL_HF_VOCAB_MAX, PL_HF_VOCAB_MAX, &id, err));
+    if (id < 0) return PL_OK; // none
     for (int i = 0; i < c->n_eos; i++)
         if (c->eos_token_id[i] == id) return PL_OK;
     if (c->n_eos == PL_HF_EOS) return pl_json_fail(j, node, err, "more than %d ids that end a text", PL_HF_EOS);
@@ -430,7 +436,12 @@ static pl_status read_wrapped(pl_hf_config *c, const pl_json *j, const pl_hf_fam
     PL_TRY(opt_token(pl_json_find(j, NULL, "bos_token_id") ? j : &inner, "bos_token_id", &c->bos_token_id, err));
     PL_TRY(opt_token(pl_json_find(j, NULL, "pad_token_id") ? j : &inner, "pad_token_id", &c->pad_token_id, err));
     PL_TRY(read_eos(c, j, err));
-    return read_decoder(c, &inner, f, err);
+    PL_TRY(read_decoder(c, &inner, f, err));
+    bool inner_ties = c->tie_word_embeddings, stated = pl_json_find(&inner, NULL, "tie_word_embeddings") != NULL;
+    PL_TRY(pl_json_opt_bool(j, NULL, "tie_word_embeddings", inner_ties, &c->tie_word_embeddings, err));
+    if (stated && c->tie_word_embeddings != inner_ties)
+        pl_log_warn_once("%s: tie_word_embeddings: the one at the top counts, text_config says otherwise", j->where);
+    return PL_OK;
 }
 
 static pl_status read_config(pl_hf_config *c, const pl_json *j, pl_hf_role role, pl_err *err) {
@@ -447,6 +458,11 @@ static pl_status read_config(pl_hf_config *c, const pl_json *j, pl_hf_role role,
         PL_TRY(read_decoder(c, j, f, err));
     }
     if (role == PL_HF_DRAFTER) PL_TRY(read_drafter(c, j, err));
+    if (role == PL_HF_TARGET && c->bos_token_id >= c->vocab_size) {
+        pl_log_warn_once("%s: bos_token_id: %d is not below vocab_size %d and is taken for none", j->where,
+                         c->bos_token_id, c->vocab_size);
+        c->bos_token_id = -1;
+    }
     return pl_hf_config_check(c, j->where, err);
 }
 
@@ -463,7 +479,7 @@ static pl_status check_place(const char *dir, const char *config, pl_err *err) {
         if (there)
             return pl_fail(err, PL_E_INPUT, "%s: a run's folder; give its checkpoint, %s/%s", dir, dir, within[i]);
     }
-    return PL_OK; // opening it says why
+    return pl_hub_refuse(dir, err); // what else is wrong opening it says
 }
 
 pl_status pl_hf_config_read(pl_hf_config *cfg, const char *dir, pl_hf_role role, pl_err *err) {

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PL_HF_EOS 8
+#define PL_HF_EOS 63
 #define PL_HF_TAPS 8
 
 // Bounds of what is believed.

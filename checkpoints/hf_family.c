@@ -202,8 +202,9 @@ static pl_status read_windows(pl_hf_config *c, const pl_json *j, const pl_hf_fam
     const cJSON *node, *types;
     bool         on;
     int64_t      from, pattern;
-    // Qwen-like files state a window and switch it off.
-    PL_TRY(pl_json_opt_bool(j, NULL, "use_sliding_window", !switched(f), &on, err));
+    // Qwen-like files, which DFlash's are, state a window and switch it off, or leave the switch out, which is off.
+    bool         off = switched(f) || c->backbone == PL_HF_DFLASH;
+    PL_TRY(pl_json_opt_bool(j, NULL, "use_sliding_window", !off, &on, err));
     node = on ? cJSON_GetObjectItemCaseSensitive(j->root, "sliding_window") : NULL;
     bool none = node && cJSON_IsNull(node), known = switched(f) || f->windows == PL_HF_WINDOWS_PATTERN;
     if (node && !none && f->windows == PL_HF_WINDOWS_NONE)

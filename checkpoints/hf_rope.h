@@ -1,4 +1,7 @@
-// What a config.json says of rotary embedding: rope_theta with rope_scaling, or rope_parameters.
+// What a config.json says of rotary embedding, wherever it says it: in rope_scaling or, where that is missing or empty,
+// in rope_parameters, and at the top for members that are in neither, as transformers 5 has it
+// (original_max_position_embeddings counts at the top first). A place that says
+// otherwise is named in a warning.
 #ifndef PL_HF_ROPE_H
 #define PL_HF_ROPE_H
 

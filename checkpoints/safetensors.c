@@ -1,9 +1,13 @@
 #include "checkpoints/safetensors.h"
+#include "checkpoints/hub.h"
 #include "checkpoints/names.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
+#include "kernels/base/log.h"
+#include "kernels/base/sniff.h"
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +19,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a little-endian machi
 enum { SHARDS_MAX = 65536, CHUNK = 1 << 20 };
 #define INDEX_MAX ((size_t)64 << 20) // that of DeepSeek-V3, 92,000 tensors, has 9 MB
 #define METADATA "__metadata__"
+#define WHOLE "model.safetensors"
 
 typedef struct shard {
     pl_map  map;
@@ -115,17 +120,60 @@ static pl_status add_entry(pl_st *st, const pl_st_entry *e, const char *path, pl
     return PL_OK;
 }
 
-// Adds the tensors of a file. The shard belongs to st before anything can fail.
-static pl_status open_shard(pl_st *st, shard *s, const char *path, pl_err *err) {
+// Which file an index gives each tensor to: the authority, whatever else the files hold.
+typedef struct assignment {
+    pl_names files;   // in the order in which the index names them
+    pl_names tensors; // of the index
+    int64_t *file;    // [tensors.count]
+} assignment;
+
+// Keeps those tensors of the shard that are file `number`'s, in their order.
+static void keep_assigned(pl_st *st, shard *s, const assignment *a, int64_t number) {
+    int64_t kept = s->first;
+    for (int64_t i = s->first; i < st->count; i++) {
+        int64_t t = pl_names_find(&a->tensors, st->entries[i].name);
+        if (t >= 0 && a->file[t] == number) st->entries[kept++] = st->entries[i];
+    }
+    st->count = kept;
+}
+
+static bool same_tensor(const pl_st_entry *a, const pl_st_entry *b) {
+    return a->dtype == b->dtype && a->rank == b->rank &&
+           memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0 &&
+           memcmp(a->data, b->data, a->bytes) == 0;
+}
+
+// Of shards without an index a tensor that is in two of them must be the same in both.
+static pl_status name_entries(pl_st *st, const shard *s, const char *path, pl_err *err) {
+    int64_t kept = s->first;
+    for (int64_t i = s->first; i < st->count; i++) {
+        pl_st_entry e = st->entries[i];
+        int64_t     added = pl_names_add(&st->names, e.name);
+        if (added == -2) return fail_memory(err, path);
+        if (added == -1 && !same_tensor(&e, &st->entries[pl_names_find(&st->names, e.name)]))
+            return pl_fail(err, PL_E_INPUT,
+                           "%s: %s: is in another shard as well, with other values, and no index says "
+                           "which counts",
+                           path, e.name);
+        if (added >= 0) st->entries[kept++] = e;
+    }
+    st->count = kept;
+    return PL_OK;
+}
+
+// Adds the tensors of a file, those that `a` (NULL: all) gives to this one. The shard belongs to st before anything can
+// fail.
+static pl_status open_shard(pl_st *st, shard *s, const char *path, const assignment *a, int64_t number, pl_err *err) {
     PL_TRY(pl_map_open(&s->map, path, err));
     uint64_t n = 0;
     if (s->map.size < 8)
         return pl_fail(err, PL_E_INPUT, "%s: %zu bytes are no safetensors file; download or export it again", path,
                        s->map.size);
     memcpy(&n, s->map.data, 8);
-    if (memcmp(s->map.data, "version ", 8) == 0)
-        return pl_fail(err, PL_E_INPUT, "%s: a pointer of Git LFS, not the file; fetch it with git lfs pull", path);
-    size_t rest = s->map.size - 8;
+    size_t      rest = s->map.size - 8;
+    bool        wrong = n > PL_ST_HEADER_MAX || n > rest || n == 0 || s->map.data[8] != '{';
+    const char *what = wrong ? pl_sniff(s->map.data, s->map.size) : NULL;
+    if (what) return pl_fail(err, PL_E_INPUT, "%s: %s", path, what);
     if (n > PL_ST_HEADER_MAX || n > rest)
         return pl_fail(err, PL_E_INPUT,
                        "%s: a header of %" PRIu64 " bytes in a file of %zu; the file is cut, or is no safetensors file",
@@ -155,64 +203,76 @@ static pl_status open_shard(pl_st *st, shard *s, const char *path, pl_err *err) 
             return pl_fail(err, PL_E_INPUT, "%s: %s: %s; the file is damaged", path, e->name,
                            at < expected ? "overlaps the tensor before it" : "a hole in front of it");
         expected = at + e->bytes;
-        int64_t added = pl_names_add(&st->names, e->name);
-        if (added == -2) return fail_memory(err, path);
-        if (added == -1) return pl_fail(err, PL_E_INPUT, "%s: %s: is in another shard as well", path, e->name);
     }
     if (expected != data + size)
         return pl_fail(err, PL_E_INPUT, "%s: %zu bytes at the end belong to no tensor; the file is damaged", path,
                        (size_t)(data + size - expected));
+    if (a) keep_assigned(st, s, a, number);
+    PL_TRY(name_entries(st, s, path, err));
+    s->count = st->count - s->first;
     return PL_OK;
 }
 
 // ---- an index ----
 
-// Opens the shards that the index names, in the order in which it names them.
-static pl_status open_shards(pl_st *st, const pl_json *j, const cJSON *map, const char *dir, pl_err *err) {
-    pl_names  files = {0};
-    pl_status status = PL_OK;
+// A name from a file must not lead out of the folder.
+static bool leads_out(const char *file) {
+    if (!*file || *file == '/') return true;
+    for (const char *at = file; at; at = strchr(at, '/')) {
+        if (*at == '/') at++;
+        if (strncmp(at, "..", 2) == 0 && (!at[2] || at[2] == '/')) return true;
+    }
+    return false;
+}
+
+static pl_status read_assignment(assignment *a, const pl_json *j, const cJSON *map, const char *path, pl_err *err) {
+    a->file = pl_malloc((size_t)cJSON_GetArraySize(map) * sizeof *a->file + 1);
+    if (!a->file) return fail_memory(err, path);
     for (const cJSON *c = map->child; c; c = c->next) {
         const char *file;
-        PL_TRY_GOTO(status, done, pl_json_str_of(j, c, &file, err));
-        // A name from a file must not lead out of the folder.
-        if (!*file || strchr(file, '/') || strstr(file, "..")) {
-            status = pl_json_fail(j, c, err, "\"%.80s\" is no name of a file beside the index", file);
-            goto done;
-        }
-        if (pl_names_add(&files, file) == -2) status = fail_memory(err, st->path);
-        if (status == PL_OK && files.count > SHARDS_MAX)
-            status = pl_json_fail(j, map, err, "more than %d shards", SHARDS_MAX);
-        if (status != PL_OK) goto done;
+        PL_TRY(pl_json_str_of(j, c, &file, err));
+        if (leads_out(file)) return pl_json_fail(j, c, err, "\"%.80s\" is no name of a file beside the index", file);
+        int64_t tensor = pl_names_add(&a->tensors, c->string), added = pl_names_add(&a->files, file);
+        if (tensor == -2 || added == -2) return fail_memory(err, path);
+        if (a->files.count > SHARDS_MAX) return pl_json_fail(j, map, err, "more than %d shards", SHARDS_MAX);
+        a->file[tensor] = added >= 0 ? added : pl_names_find(&a->files, file);
     }
-    st->shards = pl_calloc((size_t)files.count, sizeof *st->shards);
-    if (!st->shards) {
-        status = fail_memory(err, st->path);
-        goto done;
-    }
-    for (int64_t i = 0; i < files.count; i++) {
-        char *path = pl_path_join(dir, files.name[i]);
-        if (!path) {
-            status = fail_memory(err, st->path);
-            goto done;
-        }
-        status = open_shard(st, &st->shards[st->n_shards++], path, err);
+    return PL_OK;
+}
+
+static pl_status open_files(pl_st *st, const pl_names *files, const char *dir, const assignment *a, pl_err *err) {
+    st->shards = pl_calloc((size_t)files->count + 1, sizeof *st->shards);
+    if (!st->shards) return fail_memory(err, st->path);
+    for (int64_t i = 0; i < files->count; i++) {
+        char *path = pl_path_join(dir, files->name[i]);
+        if (!path) return fail_memory(err, st->path);
+        pl_status status = open_shard(st, &st->shards[st->n_shards++], path, a, i, err);
         pl_free(path);
-        if (status != PL_OK) goto done;
+        PL_TRY(status);
     }
-    for (const cJSON *c = map->child; c; c = c->next) {
-        const shard *s = &st->shards[pl_names_find(&files, c->valuestring)];
-        int64_t      i = pl_names_find(&st->names, c->string);
-        if (i < s->first || i >= s->first + s->count) {
+    return PL_OK;
+}
+
+// The index is the authority; a file that looks like the model's and is not in it is named.
+static void warn_stray(const char *dir, const assignment *a) {
+    char *path = pl_path_join(dir, WHOLE);
+    if (path && pl_path_exists(path) && pl_names_find(&a->files, WHOLE) < 0)
+        pl_log_warn_once("%s: lies beside an index that does not name it; the index's files are read, this one is not",
+                         path);
+    pl_free(path);
+}
+
+static pl_status open_shards(pl_st *st, const pl_json *j, const cJSON *map, const char *dir, pl_err *err) {
+    assignment a = {0};
+    pl_status  status = read_assignment(&a, j, map, st->path, err);
+    if (status == PL_OK) status = open_files(st, &a.files, dir, &a, err);
+    for (const cJSON *c = map->child; c && status == PL_OK; c = c->next)
+        if (pl_names_find(&st->names, c->string) < 0)
             status = pl_json_fail(j, c, err, "%s does not hold this tensor", c->valuestring);
-            goto done;
-        }
-    }
-    // Names differ on both sides, so with every name of the index found, equal numbers mean equal sets.
-    if (st->count != cJSON_GetArraySize(map))
-        status = pl_json_fail(j, map, err, "the shards hold %" PRId64 " tensors, the index names %d", st->count,
-                              cJSON_GetArraySize(map));
-done:
-    pl_names_fini(&files);
+    if (status == PL_OK) warn_stray(dir, &a);
+    pl_free(a.file);
+    pl_names_fini(&a.tensors);
+    pl_names_fini(&a.files);
     return status;
 }
 
@@ -238,21 +298,78 @@ done:
 
 // ---- a set ----
 
-// The file or index that a folder holds (heap).
+// "model-00002-of-00005.safetensors": 2 and 5; false for other names.
+static bool is_shard(const char *name, int *number, int *of) {
+    int end = 0;
+    return sscanf(name, "model-%d-of-%d.safetensors%n", number, of, &end) == 2 && end > 0 && !name[end] &&
+           *number >= 1 && *number <= *of && *of <= SHARDS_MAX;
+}
+
+// How many shards the names in a folder say there are; 0: none lies there, -1: names disagree.
+static int count_shards(DIR *d) {
+    int count = 0;
+    for (const struct dirent *e; (e = readdir(d)) != NULL;) {
+        int number, of;
+        if (!is_shard(e->d_name, &number, &of)) continue;
+        if (count != 0 && count != of) return -1;
+        count = of;
+    }
+    return count;
+}
+
+// Shards without an index, where all that their names tell of are there. *found: there are some.
+static pl_status open_numbered(pl_st *st, const char *dir, bool *found, pl_err *err) {
+    DIR *d = opendir(dir);
+    int  count = d ? count_shards(d) : 0;
+    if (d) closedir(d);
+    *found = count != 0;
+    if (count < 0)
+        return pl_fail(err, PL_E_INPUT, "%s: shards of two sets, and no model.safetensors.index.json that chooses",
+                       dir);
+    if (count == 0) return PL_OK;
+    if (!(st->path = pl_strdup(dir))) return fail_memory(err, dir);
+    st->shards = pl_calloc((size_t)count, sizeof *st->shards);
+    if (!st->shards) return fail_memory(err, dir);
+    for (int i = 1; i <= count; i++) {
+        char *path = pl_sprintf("%s/model-%05d-of-%05d.safetensors", dir, i, count);
+        if (!path) return fail_memory(err, dir);
+        pl_status status = open_shard(st, &st->shards[st->n_shards++], path, NULL, 0, err);
+        pl_free(path);
+        PL_TRY(status);
+    }
+    return PL_OK;
+}
+
+// The file or index that a folder holds (heap); NULL: neither is there.
 static pl_status find_in_folder(const char *dir, char **out, pl_err *err) {
-    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const names[] = {"model.safetensors.index.json", WHOLE};
+    *out = NULL;
+    for (int i = 0; i < 2 && !*out; i++) {
         char *path = pl_path_join(dir, names[i]);
         if (!path) return fail_memory(err, dir);
-        bool there = pl_path_exists(path);
-        if (there && i < 2) {
+        if (pl_path_exists(path))
             *out = path;
-            return PL_OK;
-        }
-        pl_free(path);
-        if (there) return pl_fail(err, PL_E_INPUT, "%s: only pytorch_model.bin; convert it to model.safetensors", dir);
+        else
+            pl_free(path);
     }
+    return PL_OK;
+}
+
+static pl_status fail_nothing(const char *dir, pl_err *err) {
+    char *bin = pl_path_join(dir, "pytorch_model.bin");
+    bool  torch = bin && pl_path_exists(bin);
+    pl_free(bin);
+    PL_TRY(pl_hub_refuse(dir, err));
+    if (torch) return pl_fail(err, PL_E_INPUT, "%s: only pytorch_model.bin; convert it to model.safetensors", dir);
     return pl_fail(err, PL_E_INPUT, "%s: no model.safetensors and no model.safetensors.index.json in this folder", dir);
+}
+
+static pl_status open_folder(pl_st *st, const char *dir, pl_err *err) {
+    bool found;
+    PL_TRY(find_in_folder(dir, &st->path, err));
+    if (st->path) return PL_OK;
+    PL_TRY(open_numbered(st, dir, &found, err));
+    return found ? PL_OK : fail_nothing(dir, err);
 }
 
 pl_status pl_st_open(pl_st **out, const char *path, pl_err *err) {
@@ -261,10 +378,10 @@ pl_status pl_st_open(pl_st **out, const char *path, pl_err *err) {
     if (!st) return fail_memory(err, path);
     pl_status status = PL_OK;
     if (pl_path_is_dir(path))
-        status = find_in_folder(path, &st->path, err);
+        status = open_folder(st, path, err);
     else if (!(st->path = pl_strdup(path)))
         status = fail_memory(err, path);
-    if (status != PL_OK) goto done;
+    if (status != PL_OK || st->shards) goto done;
     if (pl_path_ends(st->path, ".json")) {
         status = open_index(st, st->path, err);
         goto done;
@@ -275,7 +392,7 @@ pl_status pl_st_open(pl_st **out, const char *path, pl_err *err) {
         goto done;
     }
     st->n_shards = 1;
-    status = open_shard(st, st->shards, st->path, err);
+    status = open_shard(st, st->shards, st->path, NULL, 0, err);
 done:
     if (status == PL_OK)
         *out = st;

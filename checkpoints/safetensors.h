@@ -3,8 +3,10 @@
 //
 // A file is mapped read-only and believed in nothing: header length against file size, JSON, dtype, rank, product of
 // the shape, offsets within the data, size equal to shape times dtype, no overlap, no hole, no byte left over, no name
-// twice. Only then are there pointers. A set is a folder (model.safetensors, or model.safetensors.index.json and its
-// shards) or an index; shards must lie beside their index and hold exactly the tensors that the index says.
+// twice. Only then are there pointers. A set is a folder or an index. The index is the authority: of its files, which
+// lie beside it or in folders there, the tensors that it gives to them are read and no others, and a model.safetensors
+// that lies beside it is named in a warning. A folder without an index holds model.safetensors or all of
+// model-00001-of-0000N.safetensors, in which a tensor that is in two files must be the same in both.
 #ifndef PL_SAFETENSORS_H
 #define PL_SAFETENSORS_H
 
@@ -27,8 +29,8 @@ typedef struct pl_st_entry {
 
 typedef struct pl_st pl_st;
 
-// path: a .safetensors file, an .index.json file, or a folder that holds model.safetensors or
-// model.safetensors.index.json. PL_E_INPUT for anything wrong with the content, PL_E_IO, PL_E_MEMORY.
+// path: a .safetensors file, an .index.json file, or a folder. PL_E_INPUT for anything wrong with the content, PL_E_IO,
+// PL_E_MEMORY.
 pl_status          pl_st_open(pl_st **out, const char *path, pl_err *err);
 void               pl_st_close(pl_st *st);
 int64_t            pl_st_count(const pl_st *st);

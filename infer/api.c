@@ -89,7 +89,8 @@ int pl_decoder_encode(const pl_decoder *d, const char *text, size_t bytes, int32
 static pl_status encode_chat(pl_decoder *d, const pl_decoder_chat *chat, int32_t **ids, int64_t *n, pl_err *err) {
     pl_chat_template *other = NULL;
     pl_jinja_out      out;
-    pl_chat_options   o = {.add_generation_prompt = true, .kwargs = chat->kwargs, .date = chat->date};
+    unsigned          notes = 0;
+    pl_chat_options   o = {.add_generation_prompt = true, .kwargs = chat->kwargs, .date = chat->date, .notes = &notes};
     if (!d->target.tok) return pl_fail(err, PL_E_USAGE, "the target has no tokenizer");
     if (!chat->conversation) return pl_fail(err, PL_E_USAGE, "conversation: is missing");
     if (chat->chat_template)
@@ -98,6 +99,7 @@ static pl_status encode_chat(pl_decoder *d, const pl_decoder_chat *chat, int32_t
         PL_TRY(pl_chat_template_open(&d->chat, d->model, NULL, err));
     pl_status st = pl_chat_template_render(other ? other : d->chat, "conversation", 0, chat->conversation, chat->bytes,
                                            &o, &out, err);
+    if (st == PL_OK) pl_chat_warn_notes(notes, "conversation");
     if (st == PL_OK) st = pl_chat_encode(d->target.tok, out.text, out.n, ids, n, err);
     pl_jinja_out_fini(&out);
     pl_chat_template_close(other);
@@ -110,6 +112,24 @@ int pl_decoder_encode_chat(pl_decoder *d, const pl_decoder_chat *chat, int32_t *
     *ids = NULL;
     *n = 0;
     return told(encode_chat(d, chat, ids, n, &err), &err, message, size);
+}
+
+static bool is_stop(const pl_decoder *d, int32_t id) {
+    for (int i = 0; i < d->target.n_stop; i++)
+        if (d->target.stop[i] == id) return true;
+    return false;
+}
+
+int pl_decoder_message(const pl_decoder *d, const int32_t *ids, int64_t n, char **json, char *message, size_t size) {
+    pl_err    err = {0};
+    pl_status st = PL_OK;
+    *json = NULL;
+    if (n > 0 && is_stop(d, ids[n - 1])) n--;
+    if (!d->target.tok)
+        st = pl_fail(&err, PL_E_USAGE, "the target has no tokenizer");
+    else
+        st = pl_chat_answer_message(json, d->target.tok, ids, n, &err);
+    return told(st, &err, message, size);
 }
 
 void pl_decoder_free(void *ids) {

@@ -494,20 +494,18 @@ same_weights() { # NAME STATE: as those of one process
     cmp -s "$work/one/checkpoints/last/training_state" "$2" || { fail hosts "$1: other weights than one process's"; return 1; }
 }
 
-two_and_one() { # ranks 0 and 1 on host 0, whose name is a loopback address to itself alone, and rank 2 on host 1
-    local r h pids=()
+two_and_two() { # ranks 0 and 1 on host 0, whose name is a loopback address to itself alone, and ranks 2 and 3 on host 1
+    local r what="two ranks on rank 0's host, whose name is a loopback address there, and two elsewhere" pids=()
     mkdir -p "$work/host0" "$work/host1"
     printf '127.0.0.1 localhost\n127.0.1.1 plh0\n' >"$work/host0/hosts"
     printf '127.0.0.1 localhost\n10.77.0.1 plh0\n' >"$work/host1/hosts"
-    for r in 2 1 0; do
-        h=$((r == 2))
-        ip netns exec "plh$h" unshare --uts --mount bash -c 'hostname "plh$1" && mount --bind "$2" /etc/hosts && shift 2 && exec "$@"' - \
-            "$h" "$work/host$h/hosts" "$p" train "$work/hosts.yaml" --out "$work/apart$r" --quiet --threads 1 --rank "$r" --world 3 \
-            --address plh0:5000 2>"$work/apart$r.log" & pids+=($!)
+    for r in 3 2 1 0; do
+        ip netns exec "plh$((r / 2))" unshare --uts --mount bash -c 'hostname "plh$1" && mount --bind "$2" /etc/hosts && shift 2 && exec "$@"' - \
+            $((r / 2)) "$work/host$((r / 2))/hosts" "$p" train "$work/hosts.yaml" --out "$work/two$r" --quiet --threads 1 --rank "$r" \
+            --world 4 --address plh0:5000 2>"$work/two$r.log" & pids+=($!)
     done
-    for r in "${pids[@]}"; do wait "$r" || { cat "$work"/apart?.log; fail hosts "two ranks on rank 0's host and one elsewhere"; return 1; }; done
-    same_weights "two ranks on rank 0's host and one elsewhere" "$work/apart0/checkpoints/last/training_state" &&
-        say hosts "two ranks on rank 0's host, which is loopback there, and one elsewhere: the weights of one process"
+    for r in "${pids[@]}"; do wait "$r" || { cat "$work"/two?.log; fail hosts "$what"; return 1; }; done
+    same_weights "$what" "$work/two0/checkpoints/last/training_state" && say hosts "$what: the weights of one process"
 }
 
 shown_hosts() { # ranks on four hosts (network, uts, ipc and mount namespaces; as root): bits, bytes, a cut link, fewer hosts
@@ -542,7 +540,7 @@ shown_hosts() { # ranks on four hosts (network, uts, ipc and mount namespaces; a
     for i in 1 0; do host "$i" 2 run --secret-file "$work/secret" & pids+=($!); done
     for i in "${pids[@]}"; do wait "$i" || { cat "$work"/host[01]/log; fail hosts "two hosts"; hosts_down; return; }; done
     same_weights "two hosts that go on" "$state" && say hosts "two hosts go on from there, by a secret of a file: the weights of one process"
-    two_and_one
+    two_and_two
     hosts_by_mpi
     hosts_down
 }

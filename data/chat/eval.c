@@ -45,6 +45,13 @@ static pl_chat_value callable(pl_chat_machine *m, pl_chat_call c) {
     return (pl_chat_value){.type = PL_CHAT_CALL, .call = to};
 }
 
+// Jinja's own names that are not built: they are neither undefined nor empty.
+static void refuse_global(pl_chat_machine *m, const char *name) {
+    static const char *const names[] = {"cycler", "joiner", "lipsum", "self"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "%s is not built", name);
+}
+
 static pl_chat_value lookup(pl_chat_machine *m, const scope *s, const char *name) {
     for (; s; s = s->parent) {
         pl_chat_step(m->r, s->n / 8);
@@ -54,6 +61,7 @@ static pl_chat_value lookup(pl_chat_machine *m, const scope *s, const char *name
     pl_chat_value *v = pl_chat_member(m->r, m->vars, name);
     if (v) return *v;
     const pl_chat_builtin *b = pl_chat_builtin_find(pl_chat_functions, name);
+    if (!b) refuse_global(m, name);
     return b ? callable(m, (pl_chat_call){.builtin = b}) : pl_chat_undefined(name);
 }
 
@@ -133,6 +141,8 @@ void pl_chat_missing(pl_chat_machine *m, pl_chat_value v) {
 pl_chat_value pl_chat_attr(pl_chat_machine *m, pl_chat_value of, const char *name) {
     pl_chat_value v;
     if (of.type == PL_CHAT_UNDEFINED) pl_chat_missing(m, of);
+    if (of.type == PL_CHAT_CALL && of.call->macro)
+        pl_chat_raise(m->r, PL_E_UNSUPPORTED, "the member %s of a macro is not built", name);
     if (of.type == PL_CHAT_CALL) return of.call->loop ? loop_member(m, of, name) : pl_chat_undefined(name);
     bool has_methods = pl_chat_is_sequence(of) || (of.type == PL_CHAT_DICT && !of.flag);
     if (has_methods && method_of(m, of, name, &v)) return v;
@@ -304,10 +314,20 @@ static pl_chat_value captured(pl_chat_machine *m, scope *s, const pl_chat_nodes 
     return pl_chat_taken(m->r, mark);
 }
 
+static void refuse_surplus(pl_chat_machine *m, const pl_chat_node *macro, const pl_chat_args *a) {
+    int64_t named = 0;
+    for (int64_t k = 0; k < a->nk; k++)
+        for (int64_t i = 0; i < macro->items.n; i++)
+            named += strcmp(macro->items.keyword[i], a->keyword[k]) == 0;
+    if (a->n > macro->items.n || named < a->nk)
+        pl_chat_raise(m->r, PL_E_UNSUPPORTED, "macro %s: arguments for varargs or kwargs are not built", macro->name);
+}
+
 static pl_chat_value call_macro(pl_chat_machine *m, const pl_chat_call *c, const pl_chat_args *a,
                                 const pl_chat_value *caller) {
     const pl_chat_nodes *params = &c->macro->items;
     scope               *s = inner(m, c->scope);
+    if (c->macro->value.flag) refuse_surplus(m, c->macro, a);
     if (a->n > params->n)
         pl_chat_raise(m->r, PL_E_INPUT, "macro %s takes %lld arguments", c->macro->name, (long long)params->n);
     pl_chat_step(m->r, a->nk * params->n / 4); // to find each among the others, from both sides
@@ -318,7 +338,7 @@ static pl_chat_value call_macro(pl_chat_machine *m, const pl_chat_call *c, const
         if (!known) pl_chat_raise(m->r, PL_E_INPUT, "macro %s: the argument %s", c->macro->name, a->keyword[k]);
     }
     if (caller) bind(m, s, "caller", *caller);
-    bind(m, s, "varargs", pl_chat_list_new(m->r, true)); // what is given beyond the parameters: nothing, see above
+    bind(m, s, "varargs", pl_chat_list_new(m->r, true)); // more than the parameters is refused
     bind(m, s, "kwargs", pl_chat_dict_new(m->r));
     for (int64_t i = 0; i < params->n; i++) {
         pl_chat_value v = pl_chat_undefined(params->keyword[i]);

@@ -80,7 +80,7 @@ static pl_status render(pl_chat_machine *m, const pl_chat_nodes *body, pl_chat_f
 }
 
 static pl_status take(pl_chat_machine *m, pl_jinja_out *out, pl_err *err) {
-    pl_jinja_out o = {.n = m->r->text.n, .n_spans = m->n_spans};
+    pl_jinja_out o = {.n = m->r->text.n, .n_spans = m->n_spans, .parts_printed = m->r->listed};
     o.text = pl_strbuf_take(&m->r->text);
     if (m->n_spans) o.spans = pl_calloc((size_t)m->n_spans, sizeof *o.spans);
     if (!o.text || (m->n_spans && !o.spans)) {

@@ -7,6 +7,7 @@
 #define PL_JINJA_H
 
 #include "kernels/base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,7 @@ typedef struct pl_jinja_out {
     size_t         n;
     pl_jinja_span *spans; // owned: what stands inside {% generation %}, in order; NULL where the template has none
     int64_t        n_spans;
+    bool           parts_printed; // content in parts was printed as a list (data/chat/record.c)
 } pl_jinja_out;
 
 // vars: a JSON object, its members the template's variables (messages, tools, bos_token, add_generation_prompt, ...);

@@ -6,6 +6,7 @@ typedef struct parser {
     pl_region           *r;
     const pl_chat_token *t; // at
     int                  loops;
+    bool                 surplus; // varargs or kwargs was read since a macro began
 } parser;
 
 static pl_chat_node *expression(parser *p);
@@ -152,6 +153,7 @@ static pl_chat_node *primary(parser *p) {
         for (size_t i = 0; i < sizeof words / sizeof *words; i++)
             if (take_word(p, words[i].name)) return constant(p, words[i].v);
         n = named(p, PL_CHAT_NAME, NULL, NULL, p->t->value.s);
+        p->surplus |= strcmp(n->name, "varargs") == 0 || strcmp(n->name, "kwargs") == 0;
         p->t++;
         return n;
     }
@@ -486,7 +488,11 @@ static pl_chat_node *parse_macro(parser *p) {
     need_sign(p, "(");
     parameters(p, &n->items);
     end_of_tag(p);
+    bool around = p->surplus;
+    p->surplus = false;
     body_until(p, &n->body, "endmacro");
+    n->value = pl_chat_bool(p->surplus); // as jinja2 finds out what a macro takes
+    p->surplus = around;
     return n;
 }
 
@@ -597,7 +603,7 @@ static void statements(parser *p, pl_chat_nodes *to) {
 }
 
 void pl_chat_parse(pl_region *r, const pl_chat_tokens *tokens, pl_chat_nodes *out) {
-    parser p = {r, tokens->v, 0};
+    parser p = {r, tokens->v, 0, false};
     statements(&p, out);
     if (p.t->kind != PL_TOKEN_END) unexpected(&p, "no end of a block that was not begun");
 }

@@ -1,7 +1,11 @@
 #include "data/chat/prompts.h"
+#include "data/text/messages.h"
 #include "kernels/base/check.h"
 #include "kernels/base/json.h"
+#include "kernels/base/log.h"
 #include "kernels/base/strbuf.h"
+
+#include <string.h>
 
 typedef struct chat_reader {
     const pl_chat_template *t;
@@ -29,11 +33,14 @@ static void put_message(pl_json_out *o, const char *role, const char *content, s
     pl_json_out_close(o, '}');
 }
 
-static void begin_record(pl_json_out *o) {
+// j: the record whose system message is the first; NULL: there is none.
+static void begin_record(pl_json_out *o, const pl_json *j) {
+    const char *system = j ? pl_record_system(j) : NULL;
     pl_json_out_begin(o, 0);
     pl_json_out_object(o);
     pl_json_out_key(o, "messages");
     pl_json_out_array(o);
+    if (system) put_message(o, "system", system, strlen(system));
 }
 
 // *record, of *n bytes, is the caller's.
@@ -48,9 +55,34 @@ static pl_status end_record(pl_json_out *o, char **record, size_t *n, pl_err *er
 
 static pl_status record_of_said(char **record, size_t *n_record, const char *said, size_t n, pl_err *err) {
     pl_json_out o;
-    begin_record(&o);
+    begin_record(&o, NULL);
     put_message(&o, "user", said, n);
     return end_record(&o, record, n_record, err);
+}
+
+// Pairs of what a user said and the answer (LLaMA-Factory); NULL: the record has none in this form.
+static const cJSON *find_history(const pl_json *j) {
+    const cJSON *list = pl_prompts_member(j, "history"), *e;
+    if (!list || !cJSON_IsArray(list)) return NULL;
+    cJSON_ArrayForEach(e, list) {
+        bool pair = cJSON_IsArray(e) && cJSON_GetArraySize(e) == 2;
+        if (!pair || !cJSON_IsString(e->child) || !cJSON_IsString(e->child->next)) return NULL;
+    }
+    return list->child ? list : NULL;
+}
+
+// A prompt behind the system message and the history beside it.
+static pl_status record_of_prompt(char **record, size_t *n, const pl_json *j, const char *said, pl_err *err) {
+    pl_json_out  o;
+    const cJSON *history = find_history(j), *e;
+    begin_record(&o, j);
+    cJSON_ArrayForEach(e, history) {
+        const char *user = e->child->valuestring, *answer = e->child->next->valuestring;
+        put_message(&o, "user", user, strlen(user));
+        put_message(&o, "assistant", answer, strlen(answer));
+    }
+    put_message(&o, "user", said, strlen(said));
+    return end_record(&o, record, n, err);
 }
 
 // What the assistant answers in between is not known: content null.
@@ -59,7 +91,7 @@ static pl_status record_of_turns(char **record, size_t *n, const pl_json *j, con
     const cJSON *e;
     const char  *said;
     pl_status    st = PL_OK;
-    begin_record(&o);
+    begin_record(&o, j);
     cJSON_ArrayForEach(e, list) {
         if (e != list->child) put_message(&o, "assistant", NULL, 0);
         if (st == PL_OK) st = pl_json_str_of(j, e, &said, err);
@@ -89,21 +121,39 @@ static pl_status add_record(const chat_reader *c, pl_prompts *to, const pl_json 
                             size_t n, int turns, pl_err *err) {
     pl_jinja_out out;
     PL_TRY(pl_chat_template_render(c->t, j->where, 0, record, n, &c->o, &out, err));
+    if (!*out.text) {
+        pl_jinja_out_fini(&out);
+        return pl_json_fail(j, j->root, err, "the chat template writes nothing");
+    }
     char *copy = pl_sprintf("%.*s", (int)n, record);
     if (!copy) {
         pl_jinja_out_fini(&out);
         return pl_fail(err, PL_E_MEMORY, "%s: out of memory", j->where);
     }
     return pl_prompts_add(to, j, line,
-                          (pl_prompt){.text = take_text(&out), .rendered = true, .record = copy, .turns = turns}, err);
+                          (pl_prompt){.text = take_text(&out),
+                                      .rendered = true,
+                                      .record = copy,
+                                      .turns = turns,
+                                      .anew = turns > 1 && pl_chat_reads_anew(j)},
+                          err);
 }
 
-// What a user says once stays as it is here: add_said renders it.
-static pl_status add_text(pl_prompts *to, const pl_json *j, int64_t line, pl_err *err) {
+// What a user says once, behind what stands beside it.
+static pl_status add_text(const chat_reader *c, pl_prompts *to, const pl_json *j, int64_t line, pl_err *err) {
     pl_strbuf b = {0};
+    char     *said, *record;
+    size_t    n;
     pl_status st = pl_prompts_text(j, true, &b, err);
-    if (st == PL_OK) st = pl_prompts_add(to, j, line, (pl_prompt){.text = pl_strbuf_take(&b)}, err);
-    pl_strbuf_fini(&b);
+    said = pl_strbuf_take(&b);
+    if (st == PL_OK && !said) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", j->where);
+    if (st == PL_OK && !*said) st = pl_json_fail(j, j->root, err, "the prompt of this record is empty");
+    if (st == PL_OK) st = record_of_prompt(&record, &n, j, said, err);
+    pl_free(said);
+    PL_TRY(st);
+    const cJSON *history = find_history(j);
+    st = add_record(c, to, j, line, record, n, 1 + (history ? cJSON_GetArraySize(history) : 0), err);
+    pl_free(record);
     return st;
 }
 
@@ -121,7 +171,7 @@ static pl_status add_conversation(const pl_prompts_reader *r, pl_prompts *to, co
                                   const char *text, size_t n, pl_err *err) {
     const cJSON *list = pl_chat_messages(j), *said = pl_prompts_member(j, "turns");
     if (!list && cJSON_GetArraySize(said) > 1 && cJSON_IsArray(said)) return add_turns(r->arg, to, j, line, said, err);
-    if (!list) return add_text(to, j, line, err);
+    if (!list) return add_text(r->arg, to, j, line, err);
     if (!cJSON_IsArray(list)) return pl_json_fail(j, list, err, "expected an array of messages");
     int turns = pl_chat_turns(j);
     if (turns == 0) return pl_json_fail(j, list, err, "a conversation without a turn for the assistant to answer");
@@ -132,7 +182,7 @@ static pl_status add_whole(const pl_prompts_reader *r, pl_prompts *to, const pl_
                            size_t n, pl_err *err) {
     const chat_reader *c = r->arg;
     pl_jinja_out       out;
-    if (!pl_chat_messages(j)) return add_text(to, j, line, err);
+    if (!pl_chat_messages(j)) return add_text(c, to, j, line, err);
     PL_TRY(pl_chat_template_render(c->t, j->where, 0, text, n, &c->o, &out, err));
     return pl_prompts_add(to, j, line, (pl_prompt){.text = take_text(&out), .rendered = true}, err);
 }
@@ -150,10 +200,20 @@ static pl_status add_said(const chat_reader *c, const char *path, pl_prompt *p, 
                     : pl_fail(err, PL_E_INPUT, "%s:%lld: the chat template writes nothing", path, (long long)p->line);
 }
 
-static pl_status read_by(pl_prompts **out, const char *path, const pl_prompts_reader *r, pl_err *err) {
-    pl_status st = pl_prompts_read_by(out, path, r, err);
+// The notes of what was read in another form are one warning each for the file.
+static pl_status read_by(pl_prompts **out, const char *path, const chat_reader *c, const pl_prompts_reader *as,
+                         pl_err *err) {
+    static const char *const unread[] = {"context", NULL};
+    unsigned                 notes = 0;
+    chat_reader              own = *c;
+    pl_prompts_reader        r = *as;
+    own.o.notes = &notes;
+    r.arg = &own;
+    r.unread = unread;
+    pl_status st = pl_prompts_read_by(out, path, &r, err);
     for (int64_t i = 0; st == PL_OK && i < (*out)->n; i++)
-        st = add_said(r->arg, path, &(*out)->p[i], err);
+        st = add_said(&own, path, &(*out)->p[i], err);
+    if (st == PL_OK) pl_chat_warn_notes(notes & ~(unsigned)PL_CHAT_NOTE_CONTEXT, path);
     if (st == PL_OK) return PL_OK;
     pl_prompts_destroy(*out);
     *out = NULL;
@@ -161,23 +221,24 @@ static pl_status read_by(pl_prompts **out, const char *path, const pl_prompts_re
 }
 
 pl_status pl_chat_prompts_read_as(pl_prompts **out, const char *path, const pl_chat_template *t,
-                                  const pl_chat_options *o, const pl_prompts_rewrite *w, pl_err *err) {
+                                  const pl_chat_options *o, const pl_prompts_rewrite *w, bool lenient, pl_err *err) {
     static const pl_chat_turn begin = {0};
     chat_reader               c = {t, *o};
     c.o.add_generation_prompt = true;
     c.o.turn = &begin;
-    return read_by(out, path, &(pl_prompts_reader){add_conversation, &c, w}, err);
+    return read_by(out, path, &c, &(pl_prompts_reader){.record = add_conversation, .rewrite = w, .lenient = lenient},
+                   err);
 }
 
 pl_status pl_chat_prompts_read(pl_prompts **out, const char *path, const pl_chat_template *t, const pl_chat_options *o,
                                pl_err *err) {
-    return pl_chat_prompts_read_as(out, path, t, o, NULL, err);
+    return pl_chat_prompts_read_as(out, path, t, o, NULL, false, err);
 }
 
 pl_status pl_chat_texts_read(pl_prompts **out, const char *path, const pl_chat_template *t, const pl_chat_options *o,
                              pl_err *err) {
     chat_reader c = {t, *o};
-    return read_by(out, path, &(pl_prompts_reader){add_whole, &c, NULL}, err);
+    return read_by(out, path, &c, &(pl_prompts_reader){.record = add_whole}, err);
 }
 
 // ---- turns
@@ -209,39 +270,56 @@ static pl_status count_answered(const pl_prompt *p, const char *path, int *n, pl
     return PL_OK;
 }
 
+// Turn k of a conversation as a prompt of its own.
+static pl_status add_turn(pl_prompts *to, const pl_prompt *p, int k, const char *path, const pl_chat_template *t,
+                          const pl_chat_options *o, pl_err *err) {
+    pl_jinja_out out;
+    pl_prompt    one;
+    PL_TRY(pl_chat_prompt_turn(p, path, t, o, &(pl_chat_turn){.number = k}, &out, err));
+    if (!pl_prompt_copy(&one, p)) {
+        pl_jinja_out_fini(&out);
+        return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    }
+    pl_free(one.text);
+    pl_free(one.record);
+    one.text = take_text(&out);
+    one.record = NULL;
+    one.turns = 1;
+    return pl_prompts_push(to, one, path, err);
+}
+
 static pl_status add_given(pl_prompts *to, const pl_prompt *p, const char *path, const pl_chat_template *t,
                            const pl_chat_options *o, pl_err *err) {
     int n;
     PL_TRY(count_answered(p, path, &n, err));
-    for (int k = 0; k < n; k++) {
-        pl_jinja_out out;
-        PL_TRY(pl_chat_prompt_turn(p, path, t, o, &(pl_chat_turn){.number = k}, &out, err));
-        pl_prompt one;
-        if (!pl_prompt_copy(&one, p)) {
-            pl_jinja_out_fini(&out);
-            return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-        }
-        pl_free(one.text);
-        pl_free(one.record);
-        one.text = take_text(&out);
-        one.record = NULL;
-        one.turns = 1;
-        PL_TRY(pl_prompts_push(to, one, path, err));
-    }
+    for (int k = 0; k < n; k++)
+        PL_TRY(add_turn(to, p, k, path, t, o, err));
     return PL_OK;
 }
 
 pl_status pl_chat_prompts_given(pl_prompts **out, const pl_prompts *all, const char *path, const pl_chat_template *t,
-                                const pl_chat_options *o, pl_err *err) {
+                                const pl_chat_options *o, bool lenient, pl_err *err) {
     pl_prompts *to = pl_calloc(1, sizeof *to);
     pl_status   st = to ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-    for (int64_t i = 0; st == PL_OK && i < all->n; i++)
-        st = add_given(to, &all->p[i], path, t, o, err);
+    int64_t     ended = 0;
+    pl_err      why = {0}, first = {0};
+    for (int64_t i = 0; st == PL_OK && i < all->n; i++) {
+        st = add_given(to, &all->p[i], path, t, o, &why);
+        if (st == PL_E_INPUT && lenient && ended++ == 0) first = why;
+        if (st == PL_E_INPUT && lenient) st = PL_OK;
+    }
+    if (st != PL_OK && to) pl_fail(err, st, "%s", why.msg);
+    if (st == PL_OK && ended) pl_chat_warn_ended(ended, first.msg);
     *out = to;
     if (st == PL_OK) return PL_OK;
     pl_prompts_destroy(to);
     *out = NULL;
     return st;
+}
+
+void pl_chat_warn_ended(int64_t n, const char *why) {
+    pl_log_warn("%lld conversation%s end%s before a turn that the chat template refuses; the first: %s", (long long)n,
+                n == 1 ? "" : "s", n == 1 ? "s" : "", why);
 }
 
 // ---- ids
@@ -266,19 +344,6 @@ pl_status pl_chat_encode(const pl_tokenizer *tok, const char *text, size_t bytes
                        "model's tokenizer.json",
                        piece, kind);
     return pl_tokenizer_encode(tok, text, bytes, 0, ids, n, err);
-}
-
-pl_status pl_chat_answer_text(char **text, const pl_tokenizer *tok, const int32_t *ids, int64_t n, pl_err *err) {
-    int64_t  known = 0;
-    size_t   bytes;
-    int32_t *own = pl_malloc((size_t)(n + 1) * sizeof *own);
-    *text = NULL;
-    if (!own) return pl_fail(err, PL_E_MEMORY, "answer: out of memory");
-    for (int64_t i = 0; i < n; i++)
-        if (ids[i] < pl_tokenizer_vocab_size(tok)) own[known++] = ids[i];
-    pl_status st = pl_tokenizer_decode(tok, own, known, text, &bytes, err);
-    pl_free(own);
-    return st;
 }
 
 pl_status pl_prompt_encode(const pl_tokenizer *tok, const pl_prompt *p, int32_t **ids, int64_t *n, pl_err *err) {

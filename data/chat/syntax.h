@@ -59,7 +59,7 @@ typedef enum pl_chat_kind {
     PL_CHAT_FOR,        // a: targets, b: what to go through, c: the condition or NULL, body, other
     PL_CHAT_SET,        // a = b
     PL_CHAT_SET_BLOCK,  // a = body, through the filters of b (whose innermost operand is NULL)
-    PL_CHAT_MACRO,      // name, args (targets in keyword, defaults in items), body
+    PL_CHAT_MACRO,      // name, args (targets in keyword, defaults in items), body; value: it reads varargs or kwargs
     PL_CHAT_CALL_BLOCK, // a: the call, b: a nameless macro, which is its caller()
     PL_CHAT_FILTERED,   // body through the filters of b
     PL_CHAT_WITH,       // items: target, value, target, value; body

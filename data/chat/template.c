@@ -1,26 +1,22 @@
 #include "data/chat/template.h"
 #include "checkpoints/gguf.h"
-#include "data/chat/eval.h"
+#include "data/chat/impl.h"
 #include "data/text/prompts.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
-#include "kernels/base/json.h"
-#include "kernels/base/strbuf.h"
+#include "kernels/base/log.h"
+
+#include <string.h>
 
 #define MAX_FILE ((size_t)64 << 20)
-
-struct pl_chat_template {
-    pl_jinja *usual, *with_tools; // the latter NULL where one serves for both
-    char     *special;            // a JSON object of the special tokens; owned
-    uint64_t  sum;
-    char      hash[17];
-};
 
 // ---- opening
 
 static pl_status compile_bytes(pl_chat_template *t, pl_jinja **to, const char *name, const char *text, size_t n,
                                pl_err *err) {
     t->sum = pl_hash_more(t->sum, text, n);
+    pl_strbuf_add(&t->source, text, n);
+    if (t->source.failed) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", name);
     return pl_jinja_compile(to, name, text, n, err);
 }
 
@@ -83,7 +79,7 @@ static pl_status read_config(pl_chat_template *t, const char *dir, bool own, pl_
         pl_json j;
         char   *path = pl_path_join(dir, files[i]);
         if (!path) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-        if (path && pl_path_exists(path) && (st = pl_json_open(&j, path, MAX_FILE, 0, err)) == PL_OK) {
+        if (path && pl_path_exists(path) && (st = pl_json_open(&j, path, MAX_FILE, PL_JSON_UNIQUE, err)) == PL_OK) {
             put_special(&j, &o);
             if (i == 1 && own && !t->usual) st = compile_member(t, &j, err);
             pl_json_close(&j);
@@ -230,6 +226,7 @@ void pl_chat_template_close(pl_chat_template *t) {
     pl_jinja_free(t->usual);
     pl_jinja_free(t->with_tools);
     pl_free(t->special);
+    pl_strbuf_fini(&t->source);
     pl_free(t);
 }
 
@@ -239,198 +236,88 @@ const char *pl_chat_template_hash(const pl_chat_template *t) {
 
 // ---- rendering
 
-// The role of ShareGPT's "from"; NULL: unknown.
-static const char *role_of(const char *from) {
-    static const char *const roles[][2] = {
-        {"human", "user"},     {"gpt", "assistant"},    {"chatgpt", "assistant"},     {"bing", "assistant"},
-        {"bard", "assistant"}, {"user", "user"},        {"system", "system"},         {"assistant", "assistant"},
-        {"tool", "tool"},      {"observation", "tool"}, {"function_response", "tool"}};
-    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-        if (strcmp(from, roles[i][0]) == 0) return roles[i][1];
-    return NULL;
-}
-
-bool pl_chat_says(const pl_json *j, const cJSON *message, const char *role) {
-    const cJSON *from = pl_json_find(j, message, "from"), *who = from ? from : pl_json_find(j, message, "role");
-    if (!who || !cJSON_IsString(who)) return false;
-    const char *is = from ? role_of(from->valuestring) : who->valuestring;
-    return is && strcmp(is, role) == 0;
-}
-
-// The member that holds the messages, as the record spells its name; NULL: none.
-static const char *member_of(const pl_json *j) {
-    static const char *const names[] = {"messages", "conversations"};
-    for (int i = 0; i < 2; i++) {
-        const cJSON *e = pl_prompts_member(j, names[i]);
-        if (e) return e->string;
-    }
-    const cJSON *turns = pl_prompts_member(j, "turns");
-    return turns && turns->child && cJSON_IsObject(turns->child) ? turns->string : NULL;
-}
-
-const cJSON *pl_chat_messages(const pl_json *j) {
-    const char *name = member_of(j);
-    return name ? cJSON_GetObjectItemCaseSensitive(j->root, name) : NULL;
-}
-
-// ---- turns
-
-static bool answers(const pl_json *j, const cJSON *e) {
-    return e && pl_chat_says(j, e, "assistant");
-}
-
-// Whether the assistant is to answer behind this message.
-static bool asks(const pl_json *j, const cJSON *e) {
-    bool user_side = pl_chat_says(j, e, "user") || pl_chat_says(j, e, "tool");
-    return user_side && (!e->next || answers(j, e->next));
-}
-
-// cJSON's first child has the last one for prev.
-static const cJSON *before(const cJSON *list, const cJSON *e) {
-    return e == list->child ? NULL : e->prev;
-}
-
-static bool begins_exchange(const pl_json *j, const cJSON *list, const cJSON *e) {
-    const cJSON *last = before(list, e);
-    return pl_chat_says(j, e, "user") && !(last && pl_chat_says(j, last, "user"));
-}
-
-// An answer that stays the record's, since what follows it does.
-static bool stays(const pl_json *j, const cJSON *answer) {
-    return answer->next && pl_chat_says(j, answer->next, "tool");
-}
-
-int pl_chat_turns(const pl_json *j) {
-    const cJSON *list = pl_chat_messages(j), *e;
-    int          n = 0;
-    if (!list || !cJSON_IsArray(list)) return 0;
-    cJSON_ArrayForEach(e, list) n += asks(j, e);
-    return n;
-}
-
-int pl_chat_exchanges(const pl_json *j, int number) {
-    const cJSON *list = pl_chat_messages(j), *e;
-    int          n = 0;
-    if (!list || !cJSON_IsArray(list)) return 0;
-    cJSON_ArrayForEach(e, list) {
-        n += begins_exchange(j, list, e);
-        if (asks(j, e) && number-- == 0) break;
-    }
-    return n;
-}
-
-static bool said_nothing(const pl_json *j, const cJSON *answer) {
-    return !pl_json_find(j, answer, "content") && !pl_json_find(j, answer, "value") &&
-           !pl_json_find(j, answer, "tool_calls");
-}
-
-bool pl_chat_answered(const pl_json *j, int number) {
-    const cJSON *list = pl_chat_messages(j), *e;
-    if (!list || !cJSON_IsArray(list)) return false;
-    cJSON_ArrayForEach(e, list) {
-        if (!asks(j, e)) continue;
-        if (number-- == 0) return true;
-        if (!e->next || said_nothing(j, e->next)) return false;
+bool pl_chat_template_has(const pl_chat_template *t, const char *word, bool quoted) {
+    size_t      n = strlen(word);
+    const char *at = t->source.s, *end = t->source.s + t->source.n;
+    for (; n > 0 && at && (at = memmem(at, (size_t)(end - at), word, n)); at++) {
+        char before = at > t->source.s ? at[-1] : 0, after = at + n < end ? at[n] : 0;
+        if (!quoted || (before == after && (before == '\'' || before == '"'))) return true;
     }
     return false;
 }
 
-static bool is_sharegpt(const pl_json *j, const cJSON *list) {
-    return list->child && cJSON_IsObject(list->child) && pl_json_find(j, list->child, "from");
+void pl_chat_warn_notes(unsigned notes, const char *where) {
+    static const char *const says[] = {
+        "arguments of tool calls that are JSON strings are decoded for the chat template, as servers do",
+        "content in parts of text is joined by line ends, since the chat template takes a string",
+        "roles that the chat template does not show are written as user, assistant, tool or system",
+        "function_call is written as tool_calls, which the chat template knows",
+        "\"system\" beside conversations that begin with a system message is not read",
+        "\"context\" beside a prompt or conversation is not read; put it into the prompt",
+        "\"history\" beside a conversation is not read; put its turns into the conversation"};
+    for (size_t i = 0; i < sizeof says / sizeof *says; i++)
+        if (notes >> i & 1) pl_log_warn_once("%s: %s", where, says[i]);
 }
 
-// What the filling below relies on: a list of messages or of ShareGPT's items.
-static pl_status check_messages(const pl_json *j, const cJSON *list, pl_err *err) {
-    const cJSON *e;
-    const char  *who, *what;
-    bool         sharegpt = is_sharegpt(j, list);
-    if (!list->child) return pl_json_fail(j, list, err, "a conversation without a message");
-    cJSON_ArrayForEach(e, list) {
-        if (!cJSON_IsObject(e)) return pl_json_fail(j, e, err, "a message is an object with \"role\" and \"content\"");
-        PL_TRY(pl_json_get_str(j, e, sharegpt ? "from" : "role", &who, err));
-        if (sharegpt) PL_TRY(pl_json_get_str(j, e, "value", &what, err));
-        if (sharegpt && !role_of(who))
-            return pl_json_fail(j, e, err, "from \"%s\": whose role is that? known are human, gpt, system, tool", who);
+static pl_status render_reading(pl_chat_conversation *c, pl_jinja_out *out, pl_err *err) {
+    bool tools = c->t->with_tools && pl_json_find(c->j, NULL, "tools");
+    c->seen = c->notes = 0;
+    memset(c->odd, 0, (size_t)cJSON_GetArraySize(pl_chat_messages(c->j)));
+    return pl_jinja_render_filled(tools ? c->t->with_tools : c->t->usual, pl_chat_record_fill, &c, c->o->date, out,
+                                  err);
+}
+
+// True if the template writes nothing of what a message says that stands under a role of its own: rendered with that
+// replaced by a probe, the text lacks the probe.
+static bool lost_message(const pl_chat_conversation *c) {
+    const cJSON         *list = pl_chat_messages(c->j), *e = list->child;
+    pl_chat_conversation probed = *c;
+    pl_jinja_out         out;
+    bool                 lost = false;
+    probed.reading |= PL_CHAT_PROBE;
+    if (render_reading(&probed, &out, NULL) != PL_OK) return false;
+    for (int64_t i = 0; e; e = e->next, i++) {
+        const cJSON *content = c->odd[i] ? pl_json_find(c->j, e, "content") : NULL;
+        char         probe[PL_CHAT_PROBE_SIZE];
+        pl_chat_probe(probe, i);
+        lost |= content && cJSON_IsString(content) && !memmem(out.text, out.n, probe, strlen(probe));
     }
-    return PL_OK;
+    pl_jinja_out_fini(&out);
+    return lost;
 }
 
-static pl_status check_record(const pl_json *j, const pl_chat_options *o, pl_err *err) {
-    const cJSON *list, *kwargs;
-    pl_json      given;
-    if (!cJSON_IsObject(j->root)) return pl_json_fail(j, j->root, err, "a conversation is an object");
-    if (!pl_chat_messages(j))
-        return pl_json_fail(j, j->root, err,
-                            "no conversation in this record: it needs \"messages\" or \"conversations\"");
-    list = pl_chat_messages(j);
-    if (!cJSON_IsArray(list)) return pl_json_fail(j, list, err, "expected an array of messages");
-    PL_TRY(check_messages(j, list, err));
-    PL_TRY(pl_json_opt_object(j, NULL, "chat_template_kwargs", &kwargs, err));
-    if (!o->kwargs) return PL_OK;
-    PL_TRY(pl_json_parse(&given, "variables of the chat template", 0, o->kwargs, strlen(o->kwargs), 0, err));
-    pl_status st = cJSON_IsObject(given.root) ? PL_OK : pl_json_fail(&given, given.root, err, "not an object {...}");
-    pl_json_close(&given);
+// Another reading of the record that may mend the outcome; 0: none.
+static unsigned next_reading(const pl_chat_conversation *c, unsigned tried, bool failed, const pl_jinja_out *out) {
+    unsigned other = c->seen & ~tried;
+    if ((other & PL_CHAT_JOIN_PARTS) && (failed || out->parts_printed)) return PL_CHAT_JOIN_PARTS;
+    if ((other & PL_CHAT_PLAIN_ROLES) && (failed || lost_message(c))) return PL_CHAT_PLAIN_ROLES;
+    if ((other & PL_CHAT_ARGUMENTS_AS_WRITTEN) && failed) return PL_CHAT_ARGUMENTS_AS_WRITTEN;
+    return 0;
+}
+
+// As written at first. Where the template refuses that all readings are tried together, one after the other; the first
+// refusal is the one reported.
+static pl_status render_record(pl_chat_conversation *c, pl_jinja_out *out, pl_err *err) {
+    unsigned  x, tried = 0;
+    pl_status st = render_reading(c, out, err);
+    while ((st == PL_OK || st == PL_E_INPUT || st == PL_E_UNSUPPORTED) &&
+           (x = next_reading(c, tried, st != PL_OK, out))) {
+        pl_chat_conversation other = *c;
+        pl_jinja_out         text;
+        other.reading |= x;
+        tried |= x;
+        pl_status now = render_reading(&other, &text, NULL);
+        if (now == PL_OK && (st != PL_OK || x != PL_CHAT_PLAIN_ROLES || !lost_message(&other))) {
+            pl_jinja_out_fini(out);
+            *out = text;
+            *c = other;
+            st = PL_OK;
+            continue;
+        }
+        if (now == PL_OK) pl_jinja_out_fini(&text);
+        if (st != PL_OK) c->reading = other.reading;
+    }
     return st;
-}
-
-typedef struct conversation {
-    const pl_chat_template *t;
-    const pl_chat_options  *o;
-    const pl_json          *j; // the record, checked
-    const char             *text;
-    size_t                  n;
-} conversation;
-
-static void put(pl_region *r, pl_chat_value dict, const char *key, pl_chat_value v) {
-    pl_chat_put(r, dict, pl_chat_str(key), v);
-}
-
-static pl_chat_value message(pl_region *r, const char *role, pl_chat_value content) {
-    pl_chat_value m = pl_chat_dict_new(r);
-    put(r, m, "role", pl_chat_str(role));
-    put(r, m, "content", content);
-    return m;
-}
-
-static pl_chat_value messages(pl_region *r, const conversation *c, pl_chat_value record) {
-    const pl_chat_turn *turn = c->o->turn;
-    const cJSON        *items = pl_chat_messages(c->j), *e = items->child;
-    pl_chat_value      *given = pl_chat_member(r, record, member_of(c->j)), list = pl_chat_list_new(r, false);
-    bool                sharegpt = is_sharegpt(c->j, items);
-    int                 at = 0, exchange = 0; // turns asked so far; exchanges begun
-    if (c->o->system && !pl_chat_says(c->j, e, "system"))
-        pl_chat_push(r, list, message(r, "system", pl_chat_str(c->o->system)));
-    for (int64_t i = 0; i < given->list->n; i++, e = e->next) {
-        const cJSON  *last = before(items, e);
-        pl_chat_value m = given->list->v[i];
-        bool          own = turn && turn->answer && at > 0 && last && asks(c->j, last) && turn->answer[at - 1];
-        if (own && !stays(c->j, e))
-            m = message(r, "assistant", pl_chat_str(turn->answer[at - 1]));
-        else if (sharegpt)
-            m = message(r, role_of(pl_json_find(c->j, e, "from")->valuestring), *pl_chat_member(r, m, "value"));
-        exchange += begins_exchange(c->j, items, e);
-        if (!turn || exchange == 0 || exchange > turn->skip) pl_chat_push(r, list, m);
-        if (asks(c->j, e) && turn && at++ == turn->number) break;
-    }
-    return list;
-}
-
-// Values from the record's text, since cJSON's numbers are all doubles and a template tells 1 from 1.0.
-static void fill(pl_region *r, pl_chat_value vars, const void *arg) {
-    static const char *const members[] = {"tools", "documents"};
-    const conversation      *c = arg;
-    pl_chat_value            record = pl_chat_from_json(r, c->text, c->n);
-    pl_chat_merge(r, vars, c->t->special, strlen(c->t->special));
-    put(r, vars, "messages", messages(r, c, record));
-    put(r, vars, "add_generation_prompt", pl_chat_bool(c->o->add_generation_prompt));
-    for (int i = 0; i < 2; i++) {
-        pl_chat_value *v = pl_chat_member(r, record, members[i]);
-        put(r, vars, members[i], v ? *v : pl_chat_none());
-    }
-    if (c->o->kwargs) pl_chat_merge(r, vars, c->o->kwargs, strlen(c->o->kwargs));
-    pl_chat_value *own = pl_chat_member(r, record, "chat_template_kwargs");
-    for (int64_t i = 0; own && own->type == PL_CHAT_DICT && i < own->dict->n; i++)
-        pl_chat_put(r, vars, own->dict->key[i], own->dict->value[i]);
 }
 
 pl_status pl_chat_template_render(const pl_chat_template *t, const char *where, int64_t line, const char *record,
@@ -438,12 +325,14 @@ pl_status pl_chat_template_render(const pl_chat_template *t, const char *where, 
     pl_json j;
     memset(out, 0, sizeof *out);
     PL_TRY(pl_json_parse_many(&j, where, line, record, n, PL_PROMPT_VALUES, PL_JSON_UNIQUE, err));
-    conversation c = {t, o, &j, record, n};
-    pl_status    st = check_record(&j, o, err);
+    pl_chat_conversation c = {.t = t, .o = o, .j = &j, .text = record, .n = n};
+    pl_status            st = pl_chat_record_check(t, &j, o, err);
     if (st == PL_OK) {
-        bool tools = t->with_tools && pl_json_find(&j, NULL, "tools");
-        st = pl_jinja_render_filled(tools ? t->with_tools : t->usual, fill, &c, o->date, out, err);
+        c.odd = pl_malloc((size_t)cJSON_GetArraySize(pl_chat_messages(&j)));
+        st = c.odd ? render_record(&c, out, err) : pl_fail(err, PL_E_MEMORY, "out of memory");
         if (st != PL_OK) st = pl_fail_at(err, st, "%s", j.where);
+        if (st == PL_OK && o->notes) *o->notes |= c.notes;
+        pl_free(c.odd);
     }
     pl_json_close(&j);
     return st;

@@ -340,6 +340,7 @@ void pl_chat_repr(pl_region *r, pl_chat_value v) {
     case PL_CHAT_STR: print_string_repr(r, v); return;
     case PL_CHAT_LIST:
         if (v.list->kind != PL_CHAT_WHOLE) break;
+        r->listed |= v.list->parts;
         pl_chat_enter(r);
         add(r, v.flag ? "(" : "[");
         for (int64_t i = 0; i < v.list->n; i++) {

@@ -26,6 +26,7 @@ typedef struct pl_region {
     int64_t                 steps;  // work done so far
     int64_t                 most;   // steps; pl_chat_step refuses more, which is what never ends
     int                     depth;  // expressions, blocks and calls open inside each other
+    bool                    listed; // a list of parts was printed as a list
     pl_err                 *err;    // borrowed
     jmp_buf                 out;    // where failures go; the opener sets it before anything else
 } pl_region;
@@ -92,6 +93,7 @@ typedef struct pl_chat_list {
     pl_chat_value    *v;
     int64_t           n, cap;
     pl_chat_list_kind kind;
+    bool              parts; // content in parts of text, which a template goes through rather than prints
 } pl_chat_list;
 
 typedef struct pl_chat_dict { // in order of insertion

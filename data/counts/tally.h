@@ -6,7 +6,7 @@
 #include "data/counts/counts.h"
 #include "data/tokenizer/tokenizer.h"
 
-enum { PL_TALLY_STOPS = 16 };
+enum { PL_TALLY_STOPS = 64 };
 
 // A zeroed one is empty; the first input sets vocabulary and fingerprint. all.corpus names the inputs in order.
 //

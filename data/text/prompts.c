@@ -1,8 +1,11 @@
 #include "data/text/prompts.h"
+#include "data/text/messages.h"
+#include "data/text/plain.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/json.h"
+#include "kernels/base/log.h"
 #include "kernels/base/strbuf.h"
 #include "kernels/base/utf8.h"
 #include <stdlib.h>
@@ -89,13 +92,15 @@ static pl_status turns_text(const pl_json *j, const cJSON *list, bool one_turn, 
 static pl_status conversation_text(const pl_json *j, const cJSON *list, pl_strbuf *b, pl_err *err) {
     const cJSON *e;
     cJSON_ArrayForEach(e, list) {
-        const char *who, *what;
+        const char *who;
         PL_TRY(pl_json_get_str(j, e, pl_json_find(j, e, "from") ? "from" : "role", &who, err));
-        bool user = strcmp(who, "human") == 0 || strcmp(who, "user") == 0;
+        if (pl_role_of(who) == PL_ROLE_UNKNOWN)
+            return pl_json_fail(j, e, err, "the role \"%s\" is unknown; known are %s", who, PL_ROLES_KNOWN);
+        bool user = pl_role_of(who) == PL_ROLE_USER;
         if (!user && b->n > 0) break;
         if (!user) continue;
-        PL_TRY(pl_json_get_str(j, e, pl_json_find(j, e, "value") ? "value" : "content", &what, err));
-        add_joined(b, what);
+        if (b->n > 0) pl_strbuf_add(b, "\n", 1);
+        PL_TRY(pl_message_text(j, e, b, err));
     }
     return PL_OK;
 }
@@ -151,8 +156,10 @@ pl_status pl_prompts_text(const pl_json *j, bool one_turn, pl_strbuf *b, pl_err 
                             "no prompt in this record; it needs \"prompt\", \"text\", \"turns\", \"question\", "
                             "\"instruction\", \"conversations\" or \"messages\"");
     const char *name = names[k - 1];
-    bool        turns = strcmp(name, "turns") == 0;
-    if (turns || k > 5) return add_list(j, node, turns && !cJSON_IsObject(node->child), one_turn, b, err);
+    bool        turns = strcmp(name, "turns") == 0, messages = k < 3 && cJSON_IsArray(node);
+    if (messages && !cJSON_IsObject(node->child))
+        return pl_json_fail(j, node, err, "expected a string or a list of messages");
+    if (turns || messages || k > 5) return add_list(j, node, turns && !cJSON_IsObject(node->child), one_turn, b, err);
     PL_TRY(add_string(j, node, b, err));
     const char *input = strcmp(name, "instruction") == 0 ? string_of(pl_prompts_member(j, "input")) : NULL;
     if (input && input[0]) add_joined(b, input);
@@ -225,10 +232,19 @@ static pl_status read_rewritten(pl_prompts *list, const char *path, const pl_pro
     return st;
 }
 
+// Names what stands beside a prompt and is not read.
+static void warn_unread(const pl_json *j, const char *path, const pl_prompts_reader *r) {
+    for (int i = 0; r->unread && r->unread[i]; i++) {
+        const cJSON *e = pl_prompts_member(j, r->unread[i]);
+        bool         empty = !e || (cJSON_IsString(e) && !*e->valuestring) || (cJSON_IsArray(e) && !e->child);
+        if (!empty) pl_log_warn_once("%s: \"%s\" beside a prompt is not read", path, r->unread[i]);
+    }
+}
+
 static pl_status read_record(pl_prompts *list, const char *path, const pl_prompts_reader *r, int64_t line,
                              const char *s, size_t n, pl_err *err) {
     pl_json j;
-    PL_TRY(pl_json_parse_many(&j, path, line, s, n, PL_PROMPT_VALUES, 0, err));
+    PL_TRY(pl_json_parse_many(&j, path, line, s, n, PL_PROMPT_VALUES, PL_JSON_UNIQUE, err));
     pl_status st = PL_OK;
     if (!cJSON_IsObject(j.root))
         st = pl_json_fail(&j, j.root, err, "a record must be an object {...}");
@@ -236,25 +252,62 @@ static pl_status read_record(pl_prompts *list, const char *path, const pl_prompt
         st = read_rewritten(list, path, r, &j, line, err);
     else
         st = r->record(r, list, &j, line, s, n, err);
+    if (st == PL_OK && !r->rewrite) warn_unread(&j, path, r);
     pl_json_close(&j);
     return st;
 }
 
 // ---- files
 
+enum { NAMED = 3 }; // records left out that a warning names
+
+// A file at work.
+typedef struct reading {
+    pl_prompts              *list;
+    const char              *path;
+    const pl_prompts_reader *r;
+    int64_t                  records, odd; // in all; left out
+    pl_err                   why[NAMED];   // of the first ones
+} reading;
+
+// A record, left out where it cannot be read and the reader is lenient.
+static pl_status take_record(reading *g, int64_t line, const char *s, size_t n, pl_err *err) {
+    int64_t   before = g->list->n;
+    pl_err    why = {0};
+    pl_status st = read_record(g->list, g->path, g->r, line, s, n, &why);
+    g->records++;
+    if (st == PL_OK) return PL_OK;
+    if (!g->r->lenient || st != PL_E_INPUT) return pl_fail(err, st, "%s", why.msg);
+    while (g->list->n > before)
+        pl_prompt_fini(&g->list->p[--g->list->n]);
+    if (g->odd < NAMED) g->why[g->odd] = why;
+    g->odd++;
+    return PL_OK;
+}
+
+// Most records left out mean another kind of file.
+static pl_status tell_odd(const reading *g, pl_err *err) {
+    if (g->odd == 0) return PL_OK;
+    if (2 * g->odd > g->records) return pl_fail(err, PL_E_INPUT, "%s", g->why[0].msg);
+    for (int64_t i = 0; i < g->odd && i < NAMED; i++)
+        pl_log_warn_once("%s; left out", g->why[i].msg);
+    pl_log_warn_once("%s: %lld of %lld records are left out (data.strict: true refuses the file)", g->path,
+                     (long long)g->odd, (long long)g->records);
+    return PL_OK;
+}
+
 static bool blank(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-static pl_status read_lines(pl_prompts *list, const char *path, const pl_prompts_reader *r, const char *s, size_t n,
-                            pl_err *err) {
+static pl_status read_lines(reading *g, const char *s, size_t n, pl_err *err) {
     int64_t line = 1;
     for (size_t at = 0; at < n; line++) {
         const char *end = memchr(s + at, '\n', n - at);
         size_t      len = end ? (size_t)(end - (s + at)) : n - at, i = 0;
         while (i < len && blank(s[at + i]))
             i++;
-        if (i < len) PL_TRY(read_record(list, path, r, line, s + at, len, err));
+        if (i < len) PL_TRY(take_record(g, line, s + at, len, err));
         at += len + 1;
     }
     return PL_OK;
@@ -288,17 +341,17 @@ static size_t skip_blanks(const char *s, size_t n, size_t at, int64_t *line) {
 }
 
 // One list of records. Each is parsed by itself, so that messages name its line and memory stays that of one record.
-static pl_status read_list(pl_prompts *list, const char *path, const pl_prompts_reader *r, const char *s, size_t n,
-                           pl_err *err) {
-    int64_t line = 1;
-    size_t  at = skip_blanks(s, n, skip_blanks(s, n, 0, &line) + 1, &line); // behind the '['
-    bool    done = at < n && s[at] == ']';
+static pl_status read_list(reading *g, const char *s, size_t n, pl_err *err) {
+    const char *path = g->path;
+    int64_t     line = 1;
+    size_t      at = skip_blanks(s, n, skip_blanks(s, n, 0, &line) + 1, &line); // behind the '['
+    bool        done = at < n && s[at] == ']';
     if (done) at++;
     while (!done) {
         size_t end = value_end(s, n, at);
         if (end == n)
             return pl_fail(err, PL_E_INPUT, "%s:%lld: the list ends inside this record", path, (long long)line);
-        PL_TRY(read_record(list, path, r, line, s + at, end - at, err));
+        PL_TRY(take_record(g, line, s + at, end - at, err));
         for (; at < end; at++)
             line += s[at] == '\n';
         if (s[at] == '}') return pl_fail(err, PL_E_INPUT, "%s:%lld: '}' behind a record", path, (long long)line);
@@ -310,10 +363,12 @@ static pl_status read_list(pl_prompts *list, const char *path, const pl_prompts_
     return PL_OK;
 }
 
-static pl_status read_paragraphs(pl_prompts *list, const char *path, const char *s, size_t n, pl_err *err) {
-    int64_t   line = 1, first = 1;
-    pl_strbuf b = {0};
-    size_t    good = pl_utf8_valid(s, n);
+static pl_status read_paragraphs(reading *g, const char *s, size_t n, pl_err *err) {
+    const char *path = g->path;
+    pl_prompts *list = g->list;
+    int64_t     line = 1, first = 1;
+    pl_strbuf   b = {0};
+    size_t      good = pl_utf8_valid(s, n);
     if (good == n && memchr(s, 0, n)) good = (size_t)((const char *)memchr(s, 0, n) - s);
     if (good < n) {
         for (size_t i = 0; i < good; i++)
@@ -324,8 +379,6 @@ static pl_status read_paragraphs(pl_prompts *list, const char *path, const char 
     for (size_t at = 0; at <= n; line++) {
         const char *end = memchr(s + at, '\n', n - at);
         size_t      len = end ? (size_t)(end - (s + at)) : n - at, i = 0, m = len;
-        while (m > 0 && s[at + m - 1] == '\r')
-            m--;
         while (i < m && blank(s[at + i]))
             i++;
         if (i < m) {
@@ -345,47 +398,44 @@ static pl_status read_paragraphs(pl_prompts *list, const char *path, const char 
 
 pl_status pl_prompts_read_by(pl_prompts **out, const char *path, const pl_prompts_reader *r, pl_err *err) {
     *out = NULL;
-    uint8_t    *data = NULL;
+    char       *s = NULL;
     size_t      n = 0, at = 0;
     pl_status   st = PL_OK;
     pl_prompts *list = pl_calloc(1, sizeof *list);
+    reading     g = {.list = list, .path = path, .r = r};
     if (!list) return out_of_memory(path, err);
-    PL_TRY_GOTO(st, done, pl_file_read(path, &data, &n, MAX_FILE, err));
-    const char *s = (const char *)data;
-    if (n >= 2 && data[0] == 0x1f && data[1] == 0x8b) {
-        st = pl_fail(err, PL_E_INPUT, "%s: a gzip file; unpack it first (gunzip -k)", path);
-        goto done;
-    }
-    if (n >= 3 && memcmp(s, "\xEF\xBB\xBF", 3) == 0) {
-        s += 3;
-        n -= 3;
-    }
+    PL_TRY_GOTO(st, done, pl_plain_read(&s, &n, path, MAX_FILE, err));
     while (at < n && blank(s[at]))
         at++;
     if (pl_path_ends(path, ".txt"))
-        st = read_paragraphs(list, path, s, n, err);
+        st = read_paragraphs(&g, s, n, err);
     else if (at < n && s[at] == '[')
-        st = read_list(list, path, r, s, n, err);
+        st = read_list(&g, s, n, err);
     else
-        st = read_lines(list, path, r, s, n, err);
+        st = read_lines(&g, s, n, err);
+    if (st == PL_OK) st = tell_odd(&g, err);
     if (st == PL_OK && list->n == 0) st = pl_fail(err, PL_E_INPUT, "%s: no prompts in this file", path);
     if (st == PL_OK) *out = list;
 done:
     if (st != PL_OK) pl_prompts_destroy(list);
-    pl_free(data);
+    pl_free(s);
     return st;
 }
 
-pl_status pl_prompts_read_as(pl_prompts **out, const char *path, const pl_prompts_rewrite *w, pl_err *err) {
-    return pl_prompts_read_by(out, path, &(pl_prompts_reader){add_text, NULL, w}, err);
+static const char *const beside_text[] = {"system", "system_prompt", "context", "history", NULL};
+
+pl_status pl_prompts_read_as(pl_prompts **out, const char *path, const pl_prompts_rewrite *w, bool lenient,
+                             pl_err *err) {
+    pl_prompts_reader r = {.record = add_text, .rewrite = w, .unread = beside_text, .lenient = lenient};
+    return pl_prompts_read_by(out, path, &r, err);
 }
 
 pl_status pl_prompts_read(pl_prompts **out, const char *path, pl_err *err) {
-    return pl_prompts_read_as(out, path, NULL, err);
+    return pl_prompts_read_as(out, path, NULL, false, err);
 }
 
 pl_status pl_prompts_read_field(pl_prompts **out, const char *path, const char *field, pl_err *err) {
-    return pl_prompts_read_by(out, path, &(pl_prompts_reader){add_text, field, NULL}, err);
+    return pl_prompts_read_by(out, path, &(pl_prompts_reader){.record = add_text, .arg = field}, err);
 }
 
 uint64_t pl_prompts_hash(const pl_prompts *p, uint64_t h) {
@@ -393,6 +443,7 @@ uint64_t pl_prompts_hash(const pl_prompts *p, uint64_t h) {
         const char *text = p->p[i].text, *record = p->p[i].record;
         h = pl_hash_more(h, text, strlen(text) + 1);
         if (record) h = pl_hash_more(h, record, strlen(record) + 1);
+        if (p->p[i].anew) h = pl_hash_more(h, "anew", 4);
     }
     return h;
 }

@@ -19,6 +19,9 @@ typedef struct pl_prompt {
     // the assistant answers first, and `turns` how many answers it gives in all. NULL and 1: there is but the text.
     char   *record;
     int32_t turns;
+    // A conversation whose later turns earlier builds wrote otherwise (null members, roles, ...): its hash is
+    // another, so that no dataset of theirs goes on with it.
+    bool    anew;
     // What an answer is held against: "reference" of the record, of a list the first; NULL: nothing. Owned.
     char   *reference;
     int32_t scoring; // how: pl_scoring (data/benchmarks/score.h), 0 where nobody said
@@ -36,8 +39,10 @@ typedef struct pl_prompts {
 //   "question"                GSM8K
 //   "instruction"             with "\n" and "input" behind it where that is a string with text in it (Alpaca)
 //   "conversations"/"messages"  the user's first words, up to the first answer to them, joined by "\n": items with
-//                             "from"/"role" in {human, user} and "value"/"content" (ShareGPT)
-// A file without prompts is an error. Errors name file and line.
+//                             "from"/"role" and "value"/"content" (ShareGPT); roles: data/text/messages.h. "prompt"
+//                             and "text" may be such lists, too
+// The file is read as data/text/plain.h has it. A file without prompts, and a member given twice, are errors. Errors
+// name file and line.
 pl_status pl_prompts_read(pl_prompts **out, const char *path, pl_err *err);
 // The same, but the text of a record is its member `field`: a string, a list of strings, or a conversation with all
 // that was said in it (joined by "\n"). For counting what answers are made of ("output", "conversations").
@@ -62,10 +67,16 @@ struct pl_prompts_reader {
                         size_t n, pl_err *err);
     const void               *arg;
     const pl_prompts_rewrite *rewrite; // before it is read; NULL: as it stands
+    // Members beside a prompt that are not read, which a warning names once; ends with NULL. NULL: none.
+    const char *const        *unread;
+    // Records that are no prompts are left out while most are: a warning counts them, with the first three. Without it
+    // the first one is the error.
+    bool                      lenient;
 };
 pl_status pl_prompts_read_by(pl_prompts **out, const char *path, const pl_prompts_reader *r, pl_err *err);
 // pl_prompts_read of what the file's records are taken for.
-pl_status pl_prompts_read_as(pl_prompts **out, const char *path, const pl_prompts_rewrite *w, pl_err *err);
+pl_status pl_prompts_read_as(pl_prompts **out, const char *path, const pl_prompts_rewrite *w, bool lenient,
+                             pl_err *err);
 // Adds a prompt of the record in j: category, id, line and reference come from there. Takes text and record (pl_malloc)
 // over, also on failure; a text of NULL is out of memory, "" is refused.
 pl_status pl_prompts_add(pl_prompts *to, const pl_json *j, int64_t line, pl_prompt p, pl_err *err);

@@ -1,5 +1,6 @@
 // Which files a tokenizer is, and where they go.
 #include "kernels/base/files.h"
+#include "checkpoints/hub.h"
 #include "data/tokenizer/open.h"
 #include "kernels/base/arena.h"
 #include <string.h>
@@ -31,6 +32,7 @@ static pl_status find_in_folder(pl_tokenizer_files *f, const char *dir, pl_err *
     if (f->path || st != PL_OK) return st;
     if ((f->path = there(dir, "tokenizer.bin", &st, err)) || st != PL_OK) return st;
     if ((f->path = there(dir, "tokenizer.gguf", &st, err)) || st != PL_OK) return st;
+    PL_TRY(pl_hub_refuse(dir, err));
     return pl_fail(
         err, PL_E_INPUT,
         "%s: no tokenizer.json, tokenizer.model, vocab.json with merges.txt, tokenizer.bin or tokenizer.gguf "

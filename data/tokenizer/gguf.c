@@ -169,8 +169,9 @@ static pl_status read_added(pl_tokenizer *tok, const source *s, pl_err *err) {
             return pl_fail(err, PL_E_UNSUPPORTED, "%s: token %d is of type %d, which no byte-level vocabulary has",
                            s->path, id, type);
         char     *name = pl_sprintf("%.*s", (int)n, text);
-        pl_status st = name ? pl_hf_added_add(tok, id, name, &(pl_hf_added){.special = type == PL_SPM_CONTROL}, err)
-                            : pl_fail(err, PL_E_MEMORY, "out of memory");
+        pl_status st =
+            name ? pl_hf_added_add(tok, id, name, strlen(name), &(pl_hf_added){.special = type == PL_SPM_CONTROL}, err)
+                 : pl_fail(err, PL_E_MEMORY, "out of memory");
         pl_free(name);
         if (st != PL_OK) return pl_fail_at(err, st, "%s", s->path);
     }

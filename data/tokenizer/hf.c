@@ -6,6 +6,7 @@
 #include "data/tokenizer/hf.h"
 #include "data/tokenizer/bpe.h"
 #include "kernels/base/arena.h"
+#include "kernels/base/log.h"
 #include "kernels/base/strbuf.h"
 #include "kernels/base/utf8.h"
 
@@ -339,9 +340,21 @@ pl_status pl_hf_normalize(const pl_hf *h, pl_matcher *m, const char *s, size_t n
     return now.failed ? out_of_memory(err) : PL_OK;
 }
 
+// Warns where ids are not those of transformers 5.
+static void compare_rebuilt(const pl_hf *h, span s, bool first) {
+    bool prepends = h->n_norm > 0 && h->norm[0].kind == PL_NORM_PREPEND;
+    bool behind = !first && !h->legacy && (prepends || (h->metaspace && h->scheme == PL_HF_ALWAYS));
+    if (!behind && !(prepends && s.s[0] == ' ')) return;
+    pl_log_warn_once("tokenizer_config.json names LlamaTokenizer, which transformers 5 makes anew: it puts no space in "
+                     "front of text %s, tokenizer.json does and counts here; name PreTrainedTokenizerFast to have the "
+                     "same ids in both",
+                     behind ? "behind a special token" : "that begins with one");
+}
+
 static pl_status encode_raw(work *w, span s, bool first, pl_err *err) {
     const pl_hf *h = w->h;
     bool         as_is = true;
+    if (h->rebuilt && s.n > 0) compare_rebuilt(h, s, first);
     for (int i = 0; i < h->n_norm && as_is; i++)
         as_is = is_normal(&h->norm[i], s.s, s.n);
     if (as_is) return cut_added(w, s, first, true, pre_tokenize, err);
@@ -371,6 +384,12 @@ pl_status pl_hf_encode(const pl_tokenizer *tok, const char *text, size_t n_bytes
     return PL_OK;
 }
 
+bool pl_tokenizer_is_added(const pl_tokenizer *tok, int32_t id) {
+    if (tok->vt->encode != pl_hf_encode || id < 0 || id >= tok->vocab.n) return false;
+    const pl_vocab *model = &((const pl_hf *)tok->impl)->model;
+    return id >= model->n || model->len[id] < 0;
+}
+
 // ---- what readers of every kind of file do
 
 pl_status pl_hf_refuse(const pl_json *j, pl_err *err, const char *part, const char *what) {
@@ -388,10 +407,10 @@ pl_status pl_hf_added_reserve(pl_hf *h, size_t more, pl_err *err) {
     return PL_OK;
 }
 
-pl_status pl_hf_added_add(pl_tokenizer *tok, int64_t id, const char *content, const pl_hf_added *flags, pl_err *err) {
+pl_status pl_hf_added_add(pl_tokenizer *tok, int64_t id, const char *content, size_t n, const pl_hf_added *flags,
+                          pl_err *err) {
     pl_hf       *h = tok->impl;
     pl_hf_added *a = &h->added[h->n_added];
-    size_t       n = strlen(content);
     if (n == 0) return pl_fail(err, PL_E_INPUT, "an empty token");
     if (n > PL_HF_MAX_ADDED) return pl_fail(err, PL_E_INPUT, "a token of %zu bytes, more than %d", n, PL_HF_MAX_ADDED);
     int32_t there = pl_vocab_find(&h->model, content, n);
@@ -401,20 +420,40 @@ pl_status pl_hf_added_add(pl_tokenizer *tok, int64_t id, const char *content, co
         pl_status st = pl_vocab_set(&tok->vocab, id, content, n, err);
         if (st != PL_OK) return pl_fail_at(err, st, "'%s'", content);
     }
-    *a = *flags;
-    a->id = (int32_t)id;
-    a->n = n;
     a->s = NULL;
-    if (!a->normalized) {
-        a->s = pl_strdup(content);
+    PL_TRY(pl_hf_added_set(h, a, content, n, flags, (int32_t)id, err));
+    h->n_added++; // from here on a->s is freed by close
+    return PL_OK;
+}
+
+pl_status pl_hf_added_set(pl_hf *h, pl_hf_added *a, const char *content, size_t n, const pl_hf_added *flags,
+                          int32_t id, pl_err *err) {
+    char *s;
+    if (!flags->normalized) {
+        s = pl_malloc(n + 1);
+        if (s) memcpy(s, content, n), s[n] = 0;
     } else {
         pl_strbuf b = {0};
         PL_TRY(pl_hf_normalize(h, &h->reader, content, n, PL_HF_NORM_ROOM(n), &b, err));
-        a->n = b.n;
-        a->s = pl_strbuf_take(&b);
+        n = b.n;
+        s = pl_strbuf_take(&b);
     }
-    if (!a->s) return pl_fail(err, PL_E_MEMORY, "added tokens: out of memory");
-    h->n_added++; // from here on a->s is freed by close
+    if (!s) return pl_fail(err, PL_E_MEMORY, "added tokens: out of memory");
+    pl_free(a->s);
+    *a = *flags;
+    a->id = id;
+    a->n = n;
+    a->s = s;
+    return PL_OK;
+}
+
+pl_status pl_hf_added_key(int64_t *id, const pl_json *j, const cJSON *member, pl_err *err) {
+    *id = 0;
+    for (const char *c = member->string; *c; c++) {
+        if (*c < '0' || *c > '9' || *id > PL_HF_MAX_ID)
+            return pl_json_fail(j, member, err, "'%.20s' is no token id", member->string);
+        *id = 10 * *id + (*c - '0');
+    }
     return PL_OK;
 }
 

@@ -77,6 +77,10 @@ typedef struct pl_hf {
     pl_matcher   reader;             // of the normalizers, for added tokens while they are read
     pl_hf_norm   decode[PL_HF_MAX_NORM];
     int          n_decode;
+    // tokenizer_config.json names LlamaTokenizer, which transformers 5 makes anew from the vocabulary: no space in
+    // front of text behind a special token, unless it is `legacy`, nor of a text that begins with one.
+    bool         rebuilt, legacy;
+    bool         merged;                     // files beside tokenizer.json changed its added tokens
     bool         decode_bytes, decode_level; // ByteFallback, ByteLevel
     int          decode_strip;
 } pl_hf;
@@ -108,7 +112,13 @@ pl_status pl_hf_read_decoder(pl_hf *h, const pl_json *j, const cJSON *node, pl_e
 // One added token; flags as in the file. Room for it must have been made with pl_hf_added_reserve.
 pl_status pl_hf_added_reserve(pl_hf *h, size_t more, pl_err *err);
 pl_status pl_hf_added_flags(pl_hf_added *a, const pl_json *j, const cJSON *node, pl_err *err); // lstrip, special, ...
-pl_status pl_hf_added_add(pl_tokenizer *tok, int64_t id, const char *content, const pl_hf_added *flags, pl_err *err);
+pl_status pl_hf_added_add(pl_tokenizer *tok, int64_t id, const char *content, size_t n, const pl_hf_added *flags,
+                          pl_err *err);
+// The token at *a anew: flags, id and, as the flags have it, its text; what *a had is freed once that is known.
+pl_status pl_hf_added_set(pl_hf *h, pl_hf_added *a, const char *content, size_t n, const pl_hf_added *flags,
+                          int32_t id, pl_err *err);
+// The id that is the key of a member of added_tokens_decoder.
+pl_status pl_hf_added_key(int64_t *id, const pl_json *j, const cJSON *member, pl_err *err);
 
 // The model is in h->model (indexed), tok->vocab holds it and the added tokens, normaliser, pre-tokenizer and decoder
 // are set. pl_hf_index_bytes makes raw and byte_id of a byte-level model (before merges are read);

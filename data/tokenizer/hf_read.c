@@ -46,7 +46,38 @@ static bool is(const char *a, const char *b) {
     return strcmp(a, b) == 0;
 }
 
+// A string of the file as bytes, in place: U+0000 is one there. Returns how many.
+static size_t as_bytes(char *s) {
+    size_t n = strlen(s), m = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool nul = strncmp(s + i, PL_JSON_NUL_BYTES, 2) == 0;
+        s[m++] = s[i];
+        if (nul) s[m - 1] = 0, i++;
+    }
+    s[m] = 0;
+    return m;
+}
+
+static pl_status bytes_of(const pl_json *j, const cJSON *node, const char **s, size_t *n, pl_err *err) {
+    PL_TRY(pl_json_str_of(j, node, s, err));
+    *n = as_bytes(node->valuestring);
+    return PL_OK;
+}
+
 // ---- model
+
+// Of a piece that stands there twice the last id is its own, as in `tokenizers`.
+static void prefer_last(pl_vocab *v, const cJSON *vocab) {
+    bool         twice = false;
+    size_t       n;
+    const cJSON *e;
+    for (int32_t i = 0; i < v->n && !twice; i++) {
+        const char *s = pl_vocab_piece(v, i, &n);
+        twice = v->len[i] >= 0 && pl_vocab_find(v, s, n) != i;
+    }
+    int32_t at = 0;
+    cJSON_ArrayForEach(e, vocab) if (twice) pl_vocab_point(v, cJSON_IsNumber(e) ? (int32_t)e->valuedouble : at++);
+}
 
 pl_status pl_hf_read_vocab(pl_tokenizer *tok, const pl_json *j, const cJSON *vocab, pl_err *err) {
     pl_hf       *h = tok->impl;
@@ -54,13 +85,19 @@ pl_status pl_hf_read_vocab(pl_tokenizer *tok, const pl_json *j, const cJSON *voc
     cJSON_ArrayForEach(e, vocab) {
         int64_t id;
         PL_TRY(pl_json_int_of(j, e, 0, PL_HF_MAX_ID, &id, err));
-        if (e->string[0] == 0) return pl_json_fail(j, e, err, "an empty piece");
-        pl_status st = pl_vocab_set(&h->model, id, e->string, strlen(e->string), err);
+        size_t n = as_bytes(e->string), there;
+        if (id < h->model.n && h->model.len[id] >= 0) { // the same line once more
+            const char *s = pl_vocab_piece(&h->model, (int32_t)id, &there);
+            if (there == n && memcmp(s, e->string, n) == 0) continue;
+        }
+        pl_status st = pl_vocab_set(&h->model, id, e->string, n, err);
         if (st != PL_OK) return pl_fail_at(err, st, "%s: model.vocab", j->where);
-        PL_TRY(pl_vocab_set(&tok->vocab, id, e->string, strlen(e->string), err));
+        PL_TRY(pl_vocab_set(&tok->vocab, id, e->string, n, err));
     }
     if (h->model.n == 0) return pl_json_fail(j, vocab, err, "no pieces");
-    return pl_vocab_index(&h->model, err);
+    PL_TRY(pl_vocab_index(&h->model, err));
+    prefer_last(&h->model, vocab);
+    return PL_OK;
 }
 
 pl_status pl_hf_merge_pieces(pl_hf *h, const char *a, size_t na, const char *b, size_t nb, int32_t rank, pl_err *err) {
@@ -84,16 +121,17 @@ pl_status pl_hf_merge_line(pl_hf *h, const char *line, size_t n, int32_t rank, p
 // A merge is "a b" or ["a", "b"].
 static pl_status read_merge(pl_hf *h, const pl_json *j, const cJSON *e, int32_t rank, pl_err *err) {
     const char *a, *b;
+    size_t      na, nb;
     pl_err      why;
     pl_status   st;
     if (cJSON_IsArray(e)) {
         if (cJSON_GetArraySize(e) != 2) return pl_json_fail(j, e, err, "a merge has two parts");
-        PL_TRY(pl_json_str_of(j, e->child, &a, err));
-        PL_TRY(pl_json_str_of(j, e->child->next, &b, err));
-        st = pl_hf_merge_pieces(h, a, strlen(a), b, strlen(b), rank, &why);
+        PL_TRY(bytes_of(j, e->child, &a, &na, err));
+        PL_TRY(bytes_of(j, e->child->next, &b, &nb, err));
+        st = pl_hf_merge_pieces(h, a, na, b, nb, rank, &why);
     } else {
-        PL_TRY(pl_json_str_of(j, e, &a, err));
-        st = pl_hf_merge_line(h, a, strlen(a), rank, &why);
+        PL_TRY(bytes_of(j, e, &a, &na, err));
+        st = pl_hf_merge_line(h, a, na, rank, &why);
     }
     return st == PL_OK ? st : pl_json_fail(j, e, err, "%s", why.msg);
 }
@@ -146,24 +184,18 @@ static pl_status read_pieces(pl_tokenizer *tok, const pl_json *j, const cJSON *l
     if (!h->unigram.score) return out_of_memory(j, err);
     cJSON_ArrayForEach(e, list) {
         const char *s;
+        size_t      n;
         if (!cJSON_IsArray(e) || cJSON_GetArraySize(e) != 2 || !cJSON_IsNumber(e->child->next))
             return pl_json_fail(j, e, err, "a piece is [text, score]");
-        PL_TRY(pl_json_str_of(j, e->child, &s, err));
-        if (!*s) return pl_json_fail(j, e, err, "an empty piece");
-        if (strlen(s) > PL_HF_MAX_PIECE)
-            return pl_json_fail(j, e, err, "a piece of %zu bytes, more than %d", strlen(s), PL_HF_MAX_PIECE);
+        PL_TRY(bytes_of(j, e->child, &s, &n, err));
+        if (n > PL_HF_MAX_PIECE) return pl_json_fail(j, e, err, "a piece of %zu bytes, more than %d", n, PL_HF_MAX_PIECE);
         h->unigram.score[id] = e->child->next->valuedouble;
-        pl_status st = pl_vocab_set(&h->model, id, s, strlen(s), err);
+        pl_status st = pl_vocab_set(&h->model, id, s, n, err);
         if (st != PL_OK) return pl_fail_at(err, st, "%s: model.vocab", j->where);
-        PL_TRY(pl_vocab_set(&tok->vocab, id++, s, strlen(s), err));
+        PL_TRY(pl_vocab_set(&tok->vocab, id++, s, n, err));
     }
     PL_TRY(pl_vocab_index(&h->model, err));
-    for (int32_t i = 0; i < h->model.n; i++) {
-        size_t      n;
-        const char *s = pl_vocab_piece(&h->model, i, &n);
-        if (pl_vocab_find(&h->model, s, n) != i)
-            return pl_fail(err, PL_E_INPUT, "%s: model.vocab: '%s' stands there twice", j->where, s);
-    }
+    prefer_last(&h->model, list);
     return PL_OK;
 }
 
@@ -266,7 +298,9 @@ static pl_status read_added(pl_tokenizer *tok, const pl_json *j, const cJSON *no
     PL_TRY(pl_json_get_int(j, node, "id", 0, PL_HF_MAX_ID, &id, err));
     PL_TRY(pl_json_get_str(j, node, "content", &s, err));
     PL_TRY(pl_hf_added_flags(&a, j, node, err));
-    pl_status st = pl_hf_added_add(tok, id, s, &a, err);
+    size_t n = as_bytes((char *)(uintptr_t)s);
+    if (n == 0) return PL_OK; // never found in a text
+    pl_status st = pl_hf_added_add(tok, id, s, n, &a, err);
     return st == PL_E_INPUT ? pl_fail_at(err, st, "%s: added_tokens", j->where) : st;
 }
 
@@ -322,7 +356,7 @@ pl_status pl_hf_index_bytes(pl_hf *h, const char *where, pl_err *err) {
         pl_strbuf_add(&b, s, n); // room for its bytes, which are not more
         if (b.failed)
             st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", where);
-        else if (n > 0 && pl_chars_to_bytes(s, n, b.s, &m)) {
+        else if (n > 0 && pl_vocab_find(&h->model, s, n) == id && pl_chars_to_bytes(s, n, b.s, &m)) {
             st = pl_vocab_set(&h->raw, id, b.s, m, err);
             if (m == 1 && h->byte_id[(uint8_t)b.s[0]] < 0) h->byte_id[(uint8_t)b.s[0]] = id;
         }
@@ -432,6 +466,12 @@ pl_status pl_hf_finish(pl_tokenizer *tok, const char *where, pl_err *err) {
     PL_TRY(order_added(h, false, err));
     PL_TRY(order_added(h, true, err));
     PL_TRY(pl_vocab_index(&tok->vocab, err));
+    for (int32_t i = 0; i < h->model.n; i++) { // as the model has it where a piece stands there twice
+        size_t      n;
+        const char *s = pl_vocab_piece(&h->model, i, &n);
+        int32_t     own = n > 0 ? pl_vocab_find(&h->model, s, n) : i;
+        if (own != i) pl_vocab_point(&tok->vocab, own);
+    }
     PL_TRY(pl_words_init(&h->words, err));
     // Where the mark itself is unknown, unknown characters fuse across it; whole texts may be pieces with
     // ignore_merges.
@@ -448,7 +488,16 @@ pl_status pl_hf_finish(pl_tokenizer *tok, const char *where, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status read_parts(pl_tokenizer *tok, const pl_json *j, const char *pre, pl_err *err) {
+static pl_status read_class(pl_hf *h, const pl_json *config, pl_err *err) {
+    const char *name;
+    PL_TRY(pl_json_opt_str(config, NULL, "tokenizer_class", "", &name, err));
+    PL_TRY(pl_json_opt_bool(config, NULL, "legacy", false, &h->legacy, err));
+    h->rebuilt = !h->decode_level && !h->is_unigram && (is(name, "LlamaTokenizer") || is(name, "LlamaTokenizerFast"));
+    return PL_OK;
+}
+
+static pl_status read_parts(pl_tokenizer *tok, const pl_json *j, const char *pre, const pl_tokenizer_beside *beside,
+                            pl_err *err) {
     pl_hf       *h = tok->impl;
     const cJSON *node;
     // First what tells the families apart, so that a file of another one is refused by that.
@@ -464,6 +513,8 @@ static pl_status read_parts(pl_tokenizer *tok, const pl_json *j, const char *pre
     PL_TRY(read_model(tok, j, err));
     if (missing) PL_TRY(pl_pre_choose(tok, j->where, pre, err));
     PL_TRY(read_all_added(tok, j, err));
+    PL_TRY(pl_hf_merge_beside(tok, beside, err));
+    PL_TRY(read_class(h, &beside->config, err));
     if (!node) return pl_hf_refuse(j, err, "decoder", "null");
     if (h->pretok.bytes != h->decode_level)
         return pl_fail(err, PL_E_INPUT, "%s: ByteLevel stands among %s alone; such a tokenizer is not supported",
@@ -472,14 +523,19 @@ static pl_status read_parts(pl_tokenizer *tok, const pl_json *j, const char *pre
     return pl_hf_finish(tok, j->where, err);
 }
 
-pl_status pl_tokenizer_open_hf(pl_tokenizer *tok, const char *path, const char *pre, const uint8_t *data, size_t n,
-                               pl_err *err) {
+bool pl_hf_is_file(const pl_tokenizer *tok) {
+    return tok->vt == &pl_hf_vt;
+}
+
+pl_status pl_tokenizer_open_hf(pl_tokenizer *tok, const char *path, const char *pre, const pl_tokenizer_beside *beside,
+                               const uint8_t *data, size_t n, pl_err *err) {
     pl_json j;
-    PL_TRY(pl_json_parse_many(&j, path, 0, data, n, PL_TOKENIZER_VALUES, PL_JSON_UNIQUE, err));
+    PL_TRY(pl_json_parse_many(&j, path, 0, data, n, PL_TOKENIZER_VALUES, PL_JSON_UNIQUE | PL_JSON_NUL | PL_JSON_TABLES,
+                              err));
     pl_hf    *h = tok->impl = pl_calloc(1, sizeof *h);
     pl_status st = h ? PL_OK : out_of_memory(&j, err);
     tok->vt = &pl_hf_vt;
-    if (st == PL_OK) st = read_parts(tok, &j, pre, err);
+    if (st == PL_OK) st = read_parts(tok, &j, pre, beside, err);
     pl_json_close(&j);
     return st;
 }

@@ -23,6 +23,7 @@ struct pl_tokenizer {
     int32_t                keep;    // id whose leading space is its own (SentencePiece's unknown), -1
     int                    strip;   // leading spaces dropped at the start of a text: 0 none, 1 one, 2 all
     int32_t                bos, eos;
+    bool                   states_eos; // a file beside the vocabulary names it
     bool                   add_bos;
     uint64_t               hash; // of what changes ids
     char                   fingerprint[17];

@@ -1,24 +1,27 @@
-// A tokenizer from the file or files that a path stands for, and from the tokenizer_config.json beside them.
+// A tokenizer from the file or files that a path stands for, and from the files beside them.
 #include "data/tokenizer/open.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/json.h"
+#include "kernels/base/log.h"
+#include "kernels/base/sniff.h"
 #include <string.h>
 
 #define MAX_FILE ((size_t)256 << 20)
 #define MAX_CONFIG ((size_t)64 << 20) // 100,000 added tokens have 20 MB
 
-static pl_status open_bytes(pl_tokenizer *tok, const pl_tokenizer_files *f, const char *pre, const pl_json *config,
-                            const uint8_t *data, size_t n, pl_err *err) {
-    const char *path = f->path;
-    size_t      i = 0;
+static pl_status open_bytes(pl_tokenizer *tok, const pl_tokenizer_files *f, const char *pre,
+                            const pl_tokenizer_beside *beside, const uint8_t *data, size_t n, pl_err *err) {
+    const char    *path = f->path;
+    const pl_json *config = beside->config.root ? &beside->config : NULL;
+    size_t         i = 0;
     while (i < n && (data[i] == ' ' || data[i] == '\n' || data[i] == '\r' || data[i] == '\t'))
         i++;
     if (f->merges) return pl_tokenizer_open_pair(tok, path, f->merges, pre, config, data, n, err);
     if (pl_path_ends(path, ".json") || (i < n && data[i] == '{'))
-        return pl_tokenizer_open_hf(tok, path, pre, data, n, err);
+        return pl_tokenizer_open_hf(tok, path, pre, beside, data, n, err);
     if (pl_path_ends(path, ".tiktoken") || pl_tokenizer_is_ranks(data, n))
         return pl_tokenizer_open_ranks(tok, path, pre, config, data, n, err);
     if (pre) return pl_fail(err, PL_E_INPUT, "%s: has no pre-tokenizer; leave out the one given (%s)", path, pre);
@@ -29,18 +32,31 @@ static pl_status open_bytes(pl_tokenizer *tok, const pl_tokenizer_files *f, cons
     return pl_tokenizer_open_spm(tok, path, data, n, err);
 }
 
-// ---- tokenizer_config.json
+// ---- the files beside it
+
+const char *const pl_tokenizer_uses[] = {"bos_token", "eos_token", "unk_token",  "sep_token",
+                                         "pad_token", "cls_token", "mask_token", NULL};
+
+const cJSON *pl_tokenizer_beside_find(const pl_tokenizer_beside *b, const char *key, const pl_json **j) {
+    bool         map = b->map.root && !pl_json_find(&b->config, NULL, "added_tokens_decoder");
+    const cJSON *node = map ? pl_json_find(&b->map, NULL, key) : NULL;
+    *j = node ? &b->map : &b->config;
+    return node ? node : pl_json_find(&b->config, NULL, key);
+}
 
 // A special token in the configuration is a string or an object with "content".
-static pl_status config_token(const pl_json *j, const char *key, const pl_tokenizer *tok, int32_t *id, pl_err *err) {
-    const cJSON *node = pl_json_find(j, NULL, key);
-    const char  *s;
+static pl_status named_token(const pl_tokenizer_beside *b, const char *key, const pl_tokenizer *tok, int32_t *id,
+                             pl_err *err) {
+    const pl_json *j;
+    const cJSON   *node = pl_tokenizer_beside_find(b, key, &j);
+    const char    *s;
     if (!node) return PL_OK;
     if (cJSON_IsObject(node)) {
         PL_TRY(pl_json_get_str(j, node, "content", &s, err));
     } else {
         PL_TRY(pl_json_str_of(j, node, &s, err));
     }
+    if (!*s) return PL_OK; // some files write none so
     int32_t found = pl_vocab_find(&tok->vocab, s, strlen(s));
     if (found < 0) return pl_json_fail(j, node, err, "'%s' is not in the tokenizer's vocabulary", s);
     *id = found;
@@ -48,21 +64,43 @@ static pl_status config_token(const pl_json *j, const char *key, const pl_tokeni
 }
 
 // *j is zeroed where there is none beside the tokenizer's file.
-static pl_status open_config(pl_json *j, const char *path, pl_err *err) {
+static pl_status open_beside(pl_json *j, const char *path, const char *name, pl_err *err) {
     size_t dir = (size_t)(pl_path_name(path) - path);
-    char  *config = pl_sprintf("%.*stokenizer_config.json", (int)dir, path);
+    char  *file = pl_sprintf("%.*s%s", (int)dir, path, name);
     *j = (pl_json){0};
-    if (!config) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-    pl_status st = pl_path_exists(config) ? pl_json_open(j, config, MAX_CONFIG, 0, err) : PL_OK;
-    pl_free(config);
+    if (!file) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    pl_status st = pl_path_exists(file) ? pl_json_open(j, file, MAX_CONFIG, 0, err) : PL_OK;
+    pl_free(file);
     return st;
 }
 
-static pl_status read_config(pl_tokenizer *tok, const pl_json *j, pl_err *err) {
-    bool add_eos;
-    PL_TRY(config_token(j, "bos_token", tok, &tok->bos, err));
-    PL_TRY(config_token(j, "eos_token", tok, &tok->eos, err));
+static pl_status open_all_beside(pl_tokenizer_beside *b, const char *path, pl_err *err) {
+    PL_TRY(open_beside(&b->config, path, "tokenizer_config.json", err));
+    PL_TRY(open_beside(&b->map, path, "special_tokens_map.json", err));
+    return open_beside(&b->added, path, "added_tokens.json", err);
+}
+
+static void close_beside(pl_tokenizer_beside *b) {
+    pl_json_close(&b->config);
+    pl_json_close(&b->map);
+    pl_json_close(&b->added);
+}
+
+static pl_status read_beside(pl_tokenizer *tok, const pl_tokenizer_beside *b, pl_err *err) {
+    const pl_json *j = &b->config;
+    bool           add_eos;
+    int32_t        eos = -1;
+    PL_TRY(named_token(b, "bos_token", tok, &tok->bos, err));
+    PL_TRY(named_token(b, "eos_token", tok, &eos, err));
+    tok->states_eos = eos >= 0;
+    if (eos >= 0) tok->eos = eos;
+    bool template_adds = tok->add_bos;
     PL_TRY(pl_json_opt_bool(j, NULL, "add_bos_token", tok->add_bos, &tok->add_bos, err));
+    if (tok->add_bos != template_adds && pl_hf_is_file(tok))
+        pl_log_warn_once("%s: add_bos_token: %s counts, and tokenizer.json %s; transformers 5 goes by tokenizer.json, "
+                         "older ones by either: let both say the same",
+                         j->where, tok->add_bos ? "true" : "false",
+                         template_adds ? "puts a BOS in front" : "puts none in front");
     PL_TRY(pl_json_opt_bool(j, NULL, "add_eos_token", false, &add_eos, err));
     if (!add_eos) return PL_OK;
     return pl_json_fail(j, pl_json_find(j, NULL, "add_eos_token"), err,
@@ -72,22 +110,25 @@ static pl_status read_config(pl_tokenizer *tok, const pl_json *j, pl_err *err) {
 // ---- the whole
 
 static pl_status open_files(pl_tokenizer *tok, const pl_tokenizer_files *f, const char *pre, pl_err *err) {
-    pl_json   config = {0};
-    uint8_t  *data = NULL;
-    size_t    n = 0;
-    pl_status st = PL_OK;
+    pl_tokenizer_beside beside = {0};
+    uint8_t            *data = NULL;
+    size_t              n = 0;
+    pl_status           st = PL_OK;
     if (pl_path_ends(f->path, ".gguf")) return pl_tokenizer_open_gguf(tok, f->path, pre, err); // says everything itself
     PL_TRY(pl_file_read(f->path, &data, &n, MAX_FILE, err));
     if (n == 0) {
         st = pl_fail(err, PL_E_INPUT, "%s: the tokenizer's file is empty", f->path);
         goto done;
     }
-    PL_TRY_GOTO(st, done, open_config(&config, f->path, err));
-    PL_TRY_GOTO(st, done, open_bytes(tok, f, pre, config.root ? &config : NULL, data, n, err));
-    if (config.root) PL_TRY_GOTO(st, done, read_config(tok, &config, err));
+    PL_TRY_GOTO(st, done, open_all_beside(&beside, f->path, err));
+    st = open_bytes(tok, f, pre, &beside, data, n, err);
+    const char *what = st == PL_E_INPUT ? pl_sniff(data, n) : NULL;
+    if (what) st = pl_fail(err, PL_E_INPUT, "%s: %s", f->path, what);
+    if (st != PL_OK) goto done;
+    PL_TRY_GOTO(st, done, read_beside(tok, &beside, err));
 done:
     pl_free(data);
-    pl_json_close(&config);
+    close_beside(&beside);
     return st;
 }
 

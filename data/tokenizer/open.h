@@ -5,11 +5,26 @@
 #include "data/tokenizer/impl.h"
 #include "kernels/base/json.h"
 
+// The files beside a tokenizer's; a root is NULL where there is none.
+typedef struct pl_tokenizer_beside {
+    pl_json config; // tokenizer_config.json
+    pl_json map;    // special_tokens_map.json
+    pl_json added;  // added_tokens.json
+} pl_tokenizer_beside;
+// "bos_token", "eos_token", ...: the uses of tokens, in transformers' order; NULL ends them.
+extern const char *const pl_tokenizer_uses[];
+// A member of special_tokens_map.json or, where that has none or tokenizer_config.json has an added_tokens_decoder, of
+// tokenizer_config.json (transformers 5); NULL: absent or null. *j: the file that it is of.
+const cJSON             *pl_tokenizer_beside_find(const pl_tokenizer_beside *b, const char *key, const pl_json **j);
+
 // Each kind fills vocab, special, surface, strip, bos, eos, add_bos, hash, vt and impl from a file's bytes. On failure
 // tok may be half filled: the caller closes it. Messages begin with `path`. pre: the pre-tokenizer's name, or NULL.
 pl_status pl_tokenizer_open_spm(pl_tokenizer *tok, const char *path, const uint8_t *data, size_t n, pl_err *err);
-pl_status pl_tokenizer_open_hf(pl_tokenizer *tok, const char *path, const char *pre, const uint8_t *data, size_t n,
-                               pl_err *err);
+pl_status pl_tokenizer_open_hf(pl_tokenizer *tok, const char *path, const char *pre, const pl_tokenizer_beside *beside,
+                               const uint8_t *data, size_t n, pl_err *err);
+bool      pl_hf_is_file(const pl_tokenizer *tok); // whether it came from a tokenizer.json
+// What the files beside tokenizer.json name and it lacks or has otherwise (hf_merge.c); its own added tokens are read.
+pl_status pl_hf_merge_beside(pl_tokenizer *tok, const pl_tokenizer_beside *beside, pl_err *err);
 pl_status pl_tokenizer_open_llama2c(pl_tokenizer *tok, const char *path, const uint8_t *data, size_t n, pl_err *err);
 // Files that hold a vocabulary alone. config: the tokenizer_config.json beside it, NULL if there is none.
 pl_status pl_tokenizer_open_ranks(pl_tokenizer *tok, const char *path, const char *pre, const pl_json *config,

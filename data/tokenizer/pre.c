@@ -90,16 +90,12 @@ static pl_status read_decoder_tokens(pl_tokenizer *tok, const pl_json *j, const 
     PL_TRY(pl_hf_added_reserve(tok->impl, count, err));
     cJSON_ArrayForEach(e, tokens) {
         pl_hf_added flags = {0};
-        const char *s, *key = e->string;
-        int64_t     id = 0;
-        for (const char *c = key; *c; c++) {
-            if (*c < '0' || *c > '9' || id > PL_HF_MAX_ID)
-                return pl_json_fail(j, tokens, err, "'%.20s' is no token id", key);
-            id = 10 * id + (*c - '0');
-        }
+        const char *s;
+        int64_t     id;
+        PL_TRY(pl_hf_added_key(&id, j, e, err));
         PL_TRY(pl_json_get_str(j, e, "content", &s, err));
         PL_TRY(pl_hf_added_flags(&flags, j, e, err));
-        pl_status st = pl_hf_added_add(tok, id, s, &flags, err);
+        pl_status st = pl_hf_added_add(tok, id, s, strlen(s), &flags, err);
         if (st != PL_OK) return pl_fail_at(err, st, "%s: added_tokens_decoder", j->where);
     }
     return PL_OK;
@@ -117,7 +113,7 @@ static pl_status add_family(pl_tokenizer *tok, const family *f, pl_err *err) {
         const char *s = n < named ? f->special[n] : name;
         snprintf(name, sizeof name, "<|reserved_special_token_%d|>", n - named + 2);
         int32_t there = pl_vocab_find(&h->model, s, strlen(s));
-        PL_TRY(pl_hf_added_add(tok, there >= 0 ? there : id++, s, &(pl_hf_added){.special = true}, err));
+        PL_TRY(pl_hf_added_add(tok, there >= 0 ? there : id++, s, strlen(s), &(pl_hf_added){.special = true}, err));
     }
     return PL_OK;
 }
@@ -146,9 +142,11 @@ pl_status pl_pre_added(pl_tokenizer *tok, const pl_json *config, pl_err *err) {
 void pl_tokenizer_put_config(const pl_tokenizer *tok, pl_json_out *o) {
     if (tok->vt->encode != pl_hf_encode) return;
     const pl_hf *h = tok->impl;
-    if (!h->pre) return;
-    pl_json_out_key(o, "paceline_pre");
-    pl_json_out_str(o, h->pre);
+    if (!h->pre && !h->merged) return;
+    if (h->pre) {
+        pl_json_out_key(o, "paceline_pre");
+        pl_json_out_str(o, h->pre);
+    }
     pl_json_out_key(o, "added_tokens_decoder");
     pl_json_out_object(o);
     for (int32_t i = 0; i < h->n_added; i++) {

@@ -119,8 +119,18 @@ pl_status pl_tokenizer_decode_bytes(const pl_tokenizer *tok, const int32_t *ids,
     return hand_over(&b, n, bytes, n_bytes, err);
 }
 
-pl_status pl_tokenizer_decode(const pl_tokenizer *tok, const int32_t *ids, int64_t n, char **text, size_t *n_bytes,
-                              pl_err *err) {
+// Appends a special token as the file spells it; a character begun before it stays unfinished.
+static void add_spelling(pl_detok *d, int32_t id, pl_strbuf *b) {
+    const char *s;
+    size_t      len = pl_detok_flush(d, &s);
+    pl_strbuf_add(b, s, len);
+    s = pl_vocab_piece(&d->tok->vocab, id, &len);
+    pl_strbuf_add(b, s, len);
+    if (len > 0) d->strip = 0; // the text has begun
+}
+
+static pl_status decode_text(const pl_tokenizer *tok, const int32_t *ids, int64_t n, bool spelt, char **text,
+                             size_t *n_bytes, pl_err *err) {
     *text = NULL;
     *n_bytes = 0;
     pl_detok    d;
@@ -130,6 +140,10 @@ pl_status pl_tokenizer_decode(const pl_tokenizer *tok, const int32_t *ids, int64
     PL_TRY(check_ids(tok, ids, n, err));
     PL_TRY(pl_detok_init(&d, tok, true, err));
     for (int64_t i = 0; i < n; i++) {
+        if (spelt && pl_tokenizer_is_special(tok, ids[i])) {
+            add_spelling(&d, ids[i], &b);
+            continue;
+        }
         len = pl_detok_push(&d, ids[i], &s);
         pl_strbuf_add(&b, s, len);
     }
@@ -137,6 +151,16 @@ pl_status pl_tokenizer_decode(const pl_tokenizer *tok, const int32_t *ids, int64
     pl_strbuf_add(&b, s, len);
     pl_detok_fini(&d);
     return hand_over(&b, n, text, n_bytes, err);
+}
+
+pl_status pl_tokenizer_decode(const pl_tokenizer *tok, const int32_t *ids, int64_t n, char **text, size_t *n_bytes,
+                              pl_err *err) {
+    return decode_text(tok, ids, n, false, text, n_bytes, err);
+}
+
+pl_status pl_tokenizer_decode_spelt(const pl_tokenizer *tok, const int32_t *ids, int64_t n, char **text,
+                                    size_t *n_bytes, pl_err *err) {
+    return decode_text(tok, ids, n, true, text, n_bytes, err);
 }
 
 pl_status pl_detok_init(pl_detok *d, const pl_tokenizer *tok, bool at_start, pl_err *err) {
@@ -215,6 +239,10 @@ int32_t pl_tokenizer_bos_id(const pl_tokenizer *tok) {
 
 int32_t pl_tokenizer_eos_id(const pl_tokenizer *tok) {
     return tok->eos;
+}
+
+bool pl_tokenizer_states_eos(const pl_tokenizer *tok) {
+    return tok->states_eos;
 }
 
 bool pl_tokenizer_adds_bos(const pl_tokenizer *tok) {

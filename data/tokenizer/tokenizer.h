@@ -74,6 +74,9 @@ pl_status pl_tokenizer_encode(const pl_tokenizer *tok, const char *text, size_t 
 // PL_E_INPUT for an id outside [0, vocab_size).
 pl_status pl_tokenizer_decode(const pl_tokenizer *tok, const int32_t *ids, int64_t n, char **text, size_t *n_bytes,
                               pl_err *err);
+// The same with special tokens as the file spells them, as Hugging Face's decode(skip_special_tokens=False) has it.
+pl_status pl_tokenizer_decode_spelt(const pl_tokenizer *tok, const int32_t *ids, int64_t n, char **text,
+                                    size_t *n_bytes, pl_err *err);
 // The same without U+FFFD: the bytes that the ids stand for, exactly.
 pl_status pl_tokenizer_decode_bytes(const pl_tokenizer *tok, const int32_t *ids, int64_t n, char **bytes,
                                     size_t *n_bytes, pl_err *err);
@@ -83,11 +86,14 @@ pl_status pl_tokenizer_decode_bytes(const pl_tokenizer *tok, const int32_t *ids,
 typedef struct pl_json_out pl_json_out;
 void                       pl_tokenizer_put_config(const pl_tokenizer *tok, pl_json_out *o);
 
-int32_t     pl_tokenizer_vocab_size(const pl_tokenizer *tok);             // largest id + 1
-int32_t     pl_tokenizer_bos_id(const pl_tokenizer *tok);                 // -1 if none
-int32_t     pl_tokenizer_eos_id(const pl_tokenizer *tok);                 // -1 if none
+int32_t     pl_tokenizer_vocab_size(const pl_tokenizer *tok); // largest id + 1
+int32_t     pl_tokenizer_bos_id(const pl_tokenizer *tok);     // -1 if none
+int32_t     pl_tokenizer_eos_id(const pl_tokenizer *tok);     // -1 if none
+// Whether tokenizer_config.json or special_tokens_map.json names the EOS; else it is known by its usual spelling.
+bool        pl_tokenizer_states_eos(const pl_tokenizer *tok);
 bool        pl_tokenizer_adds_bos(const pl_tokenizer *tok);               // what PL_TOK_ADD_BOS will do
 bool        pl_tokenizer_is_special(const pl_tokenizer *tok, int32_t id); // decodes to nothing: BOS, EOS, control, pad
+bool        pl_tokenizer_is_added(const pl_tokenizer *tok, int32_t id);   // no piece of the model's vocabulary
 // As the file spells it (bytes of a rank file in GPT-2's byte alphabet); "" for a hole; borrowed.
 const char *pl_tokenizer_piece(const pl_tokenizer *tok, int32_t id);
 int32_t     pl_tokenizer_find(const pl_tokenizer *tok, const char *piece); // id of a piece, -1 if there is none

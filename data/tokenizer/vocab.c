@@ -85,6 +85,17 @@ int32_t pl_vocab_find(const pl_vocab *v, const char *s, size_t len) {
     return -1;
 }
 
+void pl_vocab_point(pl_vocab *v, int32_t id) {
+    const char *s = v->bytes + v->off[id];
+    size_t      n = (size_t)v->len[id];
+    int32_t     found = pl_vocab_find(v, s, n);
+    PL_CHECK(found >= 0, "piece %d is not in the index", id);
+    size_t at = (size_t)pl_hash_key(s, n) & v->mask;
+    while (v->table[at] != found)
+        at = (at + 1) & v->mask;
+    v->table[at] = id;
+}
+
 int32_t pl_vocab_find_joined(const pl_vocab *v, int32_t a, int32_t b) {
     size_t      na, nb;
     const char *sa = pl_vocab_piece(v, a, &na), *sb = pl_vocab_piece(v, b, &nb);

@@ -26,6 +26,8 @@ pl_status   pl_vocab_set(pl_vocab *v, int64_t id, const char *s, size_t len, pl_
 // Builds bytes to id; of equal pieces the lowest id is found.
 pl_status   pl_vocab_index(pl_vocab *v, pl_err *err);
 int32_t     pl_vocab_find(const pl_vocab *v, const char *s, size_t len); // -1 if there is none
+// Of the pieces that are equal to id's, which is one of them, id is found from now on.
+void        pl_vocab_point(pl_vocab *v, int32_t id);
 // The id of a's bytes followed by b's, without joining them.
 int32_t     pl_vocab_find_joined(const pl_vocab *v, int32_t a, int32_t b);
 const char *pl_vocab_piece(const pl_vocab *v, int32_t id, size_t *len); // "" for a hole; len may be NULL

@@ -211,6 +211,7 @@ pl_status pl_bench_model_make(pl_bench_model *m, pl_bench *b, const pl_bench_sha
     m->n_cases = PL_BENCH_VERIFY;
     for (int i = 0; i < m->n_heads; i++) {
         pl_bench_head *h = &m->head[i];
+        PL_TRY(pl_backbone_reach(h->backbone, m->context + PL_BENCH_ROWS, err));
         PL_TRY(pl_bench_cache_make(&h->kv, b, 1, m->context, &h->backbone->shape, err));
         for (int w = 0; w < PL_BENCH_WIDTHS; w++)
             PL_TRY(make_level(&h->level[w], b, m, h, w ? WIDE : 1, err));

@@ -63,6 +63,7 @@ pl_status pl_bench_verify_make(pl_bench_verify *v, pl_bench *b, const pl_llama *
                                pl_err *err) {
     static const int rows[PL_BENCH_VERIFY] = {1, 2, 4, 8, 16, 32, PL_BENCH_ROWS};
     v->target = target;
+    PL_TRY(pl_llama_reach(target, context + PL_BENCH_ROWS, err));
     PL_TRY(pl_bench_cache_make(&v->kv, b, target->n_layers, context, &target->shape, err));
     for (int i = 0; i < PL_BENCH_VERIFY; i++, c++) {
         struct pl_bench_forward *f = &v->forward[i];

@@ -1,6 +1,7 @@
 #include "infer/command/decode.h"
 #include "infer/command/chat.h"
 
+#include "data/text/plain.h"
 #include "infer/cli/machine.h"
 #include "infer/decode/runner.h"
 #include "infer/decode/trace.h"
@@ -113,6 +114,7 @@ typedef struct decoding {
     const pl_env *env;
     pl_detok      detok;
     bool          has_text; // there is a tokenizer
+    bool          chat;     // the prompt was written by the chat template
     int           failed;   // errno of standard output
     pl_strbuf     text;     // with --json
     double        opened;   // seconds until target and drafter stood ready
@@ -142,13 +144,16 @@ static pl_status encode_chat(const pl_cli_args *a, const pl_target *t, const cha
                              int64_t *n_ids, pl_err *err) {
     const char  *file = pl_cli_text(a, "chat-file"), *model = pl_cli_text(a, "tokenizer");
     pl_jinja_out chat = {0};
+    unsigned     notes = 0;
     pl_chat_cli  c;
     pl_status    st = pl_chat_cli_open(&c, a, model ? model : pl_cli_text(a, "target"), err);
     c.options.add_generation_prompt = true;
     c.options.system = pl_cli_text(a, "system");
+    c.options.notes = &notes;
     if (st == PL_OK)
         st = file ? pl_chat_template_render(c.template, file, 0, text, n, &c.options, &chat, err)
                   : pl_chat_said(c.template, "the conversation", 0, text, n, &c.options, &chat, err);
+    if (st == PL_OK) pl_chat_warn_notes(notes, file ? file : "the conversation");
     if (st == PL_OK) st = pl_chat_encode(t->tok, chat.text, chat.n, ids, n_ids, err);
     pl_jinja_out_fini(&chat);
     pl_chat_cli_close(&c);
@@ -165,11 +170,11 @@ static pl_status read_prompt(const pl_cli_args *a, const pl_target *t, int32_t *
     if (!t->tok)
         return pl_fail(err, PL_E_USAGE, "%s: has no tokenizer for a prompt of text; give --tokenizer or --prompt-ids",
                        pl_cli_text(a, "target"));
-    uint8_t *data = NULL;
-    size_t   bytes = text ? strlen(text) : 0;
+    char  *data = NULL;
+    size_t bytes = text ? strlen(text) : 0;
     if (file) {
-        PL_TRY(pl_stream_read(file, &data, &bytes, PROMPT_MAX, err));
-        text = (const char *)data;
+        PL_TRY(pl_plain_stream(&data, &bytes, file, PROMPT_MAX, err));
+        text = data;
         if (bytes > 0 && text[bytes - 1] == '\n') bytes--;
     }
     pl_status st;
@@ -235,6 +240,16 @@ static void list_kinds(FILE *f) {
     }
 }
 
+// The answer as the message that its conversation goes on with.
+static pl_status put_message(pl_json_out *o, const pl_tokenizer *tok, const int32_t *answer, int32_t n, pl_err *err) {
+    char *message;
+    PL_TRY(pl_chat_answer_message(&message, tok, answer, n, err));
+    pl_json_out_key(o, "message");
+    pl_json_out_raw(o, message);
+    pl_free(message);
+    return PL_OK;
+}
+
 static pl_status write_json(decoding *d, const pl_runner *r, const pl_verifier *v, pl_err *err) {
     char              used[PL_TREE_TEXT];
     pl_json_out      *o = d->env->result;
@@ -253,6 +268,7 @@ static pl_status write_json(decoding *d, const pl_runner *r, const pl_verifier *
     } else {
         pl_json_out_null(o);
     }
+    if (d->chat) PL_TRY(put_message(o, r->target->tok, answer, n, err));
     pl_put_str(o, "finish", pl_finish_name(pl_session_finish(s)));
     pl_put_str(o, "weights", pl_weights_name(r->target->dtype));
     pl_put_str(o, "kv", pl_weights_name(r->target->model.shape.kv));
@@ -354,6 +370,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     PL_TRY_GOTO(st, done, pl_runner_open(&r, env->backend, env->pool, &target, &o, err));
     d.opened = pl_now() - begun;
     d.has_text = target.tok != NULL;
+    d.chat = pl_cli_has(a, "chat") || pl_cli_has(a, "chat-file");
     if (d.has_text) PL_TRY_GOTO(st, done, pl_detok_init(&d.detok, target.tok, starts_text(target.tok, prompt, n), err));
     st = decode(&r, prompt, n, &sampling, max_new, &d, pl_cli_text(a, "trace"), err);
     if (d.has_text) {

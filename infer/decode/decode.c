@@ -147,6 +147,7 @@ static pl_status allocate(pl_engine *e, pl_err *err) {
         x->slot = (int)i;
         x->tokens = pl_calloc((size_t)e->slots + 1, sizeof *x->tokens);
         if (!x->tokens) return pl_fail(err, PL_E_MEMORY, "session of %d positions: out of memory", e->opt.max_len);
+        PL_TRY(pl_llama_reach(e->target, e->slots, err));
         PL_TRY(pl_kv_create(&x->kv, e->target->n_layers, e->slots, &e->target->shape, e->ctx.be, err));
         PL_TRY(allocate_sampling(e, x, err));
     }

@@ -102,6 +102,13 @@ static pl_status check_own_embed(const pl_backbone *b, pl_err *err) {
     return PL_OK;
 }
 
+pl_status pl_backbone_reach(const pl_backbone *b, int64_t positions, pl_err *err) {
+    pl_backbone *grown = (pl_backbone *)(uintptr_t)b; // by its tables alone
+    pl_hf_config c = b->config;
+    c.max_position_embeddings = b->positions;
+    return pl_rope_reach(&grown->cos, &grown->sin, &grown->rope, &c, positions, b->real, b->params.memory, err);
+}
+
 static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_hf_config *c, bool own_embed,
                       const pl_llama *target, const pl_backend *be, pl_err *err) {
     *out = NULL;
@@ -115,10 +122,10 @@ static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_
     b->first = b->block > 0 && !c->block.anchor_first;
     b->drafts = b->block - b->first;
     b->masks = kind->ahead ? b->block - 1 : b->block;
-    int64_t      vd = c->draft_vocab_size ? c->draft_vocab_size : c->vocab_size;
-    pl_hf_config positions = *c; // published heads state less than their target's and meet longer texts
-    if (positions.max_position_embeddings < target->config.max_position_embeddings)
-        positions.max_position_embeddings = target->config.max_position_embeddings;
+    int64_t vd = c->draft_vocab_size ? c->draft_vocab_size : c->vocab_size;
+    b->real = be->real;
+    b->positions = c->max_position_embeddings; // published heads state less than their target's and meet longer texts
+    if (b->positions < target->config.max_position_embeddings) b->positions = target->config.max_position_embeddings;
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_layer_shape_from_config(&b->shape, c, err));
     b->shape.kv = target->shape.kv;
@@ -133,8 +140,7 @@ static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_
     b->head.kind->params(&b->head, &b->params);
     b->selector_param = b->params.n;
     pl_selector_params(&b->head.selector, &b->params, b->shape.d, c->vocab_size, vd);
-    PL_TRY_GOTO(st, fail,
-                pl_rope_tables(&b->cos, &b->sin, &b->rope, &b->rope_bytes, &positions, be->real, be->memory, err));
+    PL_TRY_GOTO(st, fail, pl_backbone_reach(b, 1, err));
     *out = b;
     return PL_OK;
 fail:
@@ -351,7 +357,7 @@ fail:
 
 void pl_backbone_destroy(pl_backbone *b) {
     if (!b) return;
-    if (b->rope) pl_memory_destroy(b->params.memory, PL_LOCAL, b->rope, b->rope_bytes);
+    pl_rope_fini(&b->rope, b->params.memory);
     pl_params_fini(&b->params);
     pl_head_fini(&b->head);
     pl_free(b);

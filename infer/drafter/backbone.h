@@ -119,9 +119,10 @@ struct pl_backbone {
     pl_tensor               embed;     // [V, d] the target's; borrowed
     bool                    own_embed; // it is a parameter instead
     pl_head                 head;
-    pl_tensor               cos, sin; // for all positions of the target, whatever the drafter's config says
-    void                   *rope;
-    size_t                  rope_bytes;
+    pl_tensor               cos, sin;  // as the target's grow
+    int                     positions; // the target's, where its own config says less
+    pl_dtype                real;      // of the tables
+    pl_rope_blocks          rope;
     pl_params               params;
     int                     head_param;     // the head's own parameters are head_param and those after it,
     int                     selector_param; // its selector's selector_param and those after it
@@ -151,6 +152,8 @@ void pl_backbone_like(pl_backbone_options *o, const pl_hf_config *c);
 // Shapes and parameter list of a new drafter for a target, on be; no weights (a trainer binds them).
 pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, const pl_llama *target,
                              const pl_backbone_options *o, const pl_backend *be, pl_err *err);
+// As pl_llama_reach, of the drafter's own tables.
+pl_status pl_backbone_reach(const pl_backbone *b, int64_t positions, pl_err *err);
 // A checkpoint directory as the backbone it declares itself to be, weights held in t for inference, in the target's
 // memory. Refused with one line when it does not fit the target.
 pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *target, pl_dtype t, pl_err *err);

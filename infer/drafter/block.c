@@ -461,6 +461,7 @@ pl_status pl_drafter_block_create(pl_drafter **out, const pl_backbone *model, co
     d->row = pl_calloc(s, PL_TREE_GROWN * sizeof *d->row);
     if (!d->kv || !d->which || !d->node_id || !d->node_logp || !d->frontier || !d->n_frontier || !d->next || !d->row)
         PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir));
+    PL_TRY_GOTO(st, fail, pl_backbone_reach(model, o->slots + model->block, err));
     for (int i = 0; i < o->max_sessions; i++)
         PL_TRY_GOTO(st, fail, pl_kv_create(&d->kv[i], model->layers, o->slots + model->block, &model->shape, be, err));
     *out = &d->base;

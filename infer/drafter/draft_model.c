@@ -89,6 +89,7 @@ static pl_status allocate(pl_draft_model *m, const pl_drafter_options *o, pl_err
     m->row = pl_calloc((size_t)m->most, sizeof *m->row);
     m->early = pl_calloc((size_t)m->most, sizeof *m->early);
     if (!m->context || !m->row || !m->early) return pl_fail(err, PL_E_MEMORY, "out of memory");
+    PL_TRY(pl_llama_reach(l, m->positions + m->drafted, err));
     for (int i = 0; i < m->sessions; i++) {
         pl_draft_context *c = &m->context[i];
         c->ids = pl_calloc((size_t)m->positions, sizeof *c->ids);

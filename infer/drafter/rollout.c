@@ -452,10 +452,10 @@ pl_status pl_drafter_backbone_create(pl_drafter **out, const pl_backbone *model,
         d->level[i].of = d->of + i * s;
     share_by_bytes(d);
     PL_TRY_GOTO(st, fail, share_ids(d, be, err));
+    int slots = o->slots + policy->width * policy->depth_max;
+    PL_TRY_GOTO(st, fail, pl_backbone_reach(model, slots, err));
     for (int i = 0; i < o->max_sessions; i++)
-        PL_TRY_GOTO(st, fail,
-                    pl_kv_create(&d->kv[i], model->layers, o->slots + policy->width * policy->depth_max, &model->shape,
-                                 be, err));
+        PL_TRY_GOTO(st, fail, pl_kv_create(&d->kv[i], model->layers, slots, &model->shape, be, err));
     *out = &d->base;
     return PL_OK;
 fail:

@@ -5,6 +5,28 @@
 
 #include <math.h>
 
+pl_status pl_batch_work_init(pl_batch_work *w, int64_t room, pl_err *err) {
+    size_t n = (size_t)room;
+    *w = (pl_batch_work){.question = pl_malloc(n * sizeof *w->question),
+                         .prompt = pl_malloc(n * sizeof *w->prompt),
+                         .prompt_n = pl_malloc(n * sizeof *w->prompt_n),
+                         .sampling = pl_malloc(n * sizeof *w->sampling),
+                         .hash = pl_malloc(n * sizeof *w->hash),
+                         .latency = pl_malloc(2 * n * sizeof *w->latency)};
+    bool all = w->question && w->prompt && w->prompt_n && w->sampling && w->hash && w->latency;
+    return all ? PL_OK : pl_fail(err, PL_E_MEMORY, "batches: out of memory");
+}
+
+void pl_batch_work_fini(pl_batch_work *w) {
+    pl_free(w->question);
+    pl_free(w->prompt);
+    pl_free(w->prompt_n);
+    pl_free(w->sampling);
+    pl_free(w->hash);
+    pl_free(w->latency);
+    *w = (pl_batch_work){0};
+}
+
 // The session in each slot, and which prompt it answers.
 typedef struct slot {
     pl_session *session; // NULL: free

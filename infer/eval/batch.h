@@ -5,13 +5,21 @@
 
 #include "infer/eval/results.h"
 
+// The prompts, and room for what is noted of their answers.
 typedef struct pl_batch_work {
-    int64_t            n;
-    int32_t *const    *prompt;   // [n] ids
-    const int64_t     *prompt_n; // [n]
-    const pl_sampling *sampling; // [n]
-    int                max_new;
+    int64_t      n;
+    int64_t     *question; // [n] which each is of the evaluation
+    int32_t    **prompt;   // [n] ids, borrowed
+    int64_t     *prompt_n; // [n]
+    pl_sampling *sampling; // [n]
+    uint64_t    *hash;     // [n]
+    double      *latency;  // [2 * n]
+    int          max_new;
 } pl_batch_work;
+
+// Room for `room` prompts, of which there are none yet. fini: of a zeroed one, too.
+pl_status pl_batch_work_init(pl_batch_work *w, int64_t room, pl_err *err);
+void      pl_batch_work_fini(pl_batch_work *w);
 
 // All prompts in their order, as many at a time as the runner has sessions; adds to b. hash: [n], of each answer's
 // tokens (pl_answer.hash), or NULL. latency: [2 * n], TTFT of each and, behind them, TPOT (NaN: no later token), or

@@ -1,10 +1,10 @@
 #include "infer/eval/eval.h"
 
-#include "data/benchmarks/score.h"
 #include "infer/eval/batch.h"
 #include "infer/eval/gather.h"
 #include "infer/eval/harness.h"
 #include "infer/eval/repeated.h"
+#include "infer/eval/scored.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
@@ -20,6 +20,8 @@ typedef struct question {
     const pl_prompt *prompt;
     int              turn;
     bool             cut;
+    bool             unasked;   // the template refuses it; of a history of the target's own: until it is asked again
+    bool             unwritten; // whatever was answered before
 } question;
 
 typedef struct eval {
@@ -34,7 +36,8 @@ typedef struct eval {
     int32_t              **prompt;            // [r->n_prompts] ids; of a later turn: when it was asked last
     int64_t               *prompt_n, longest; // the longest that any is expected to become
     int                    context;           // positions of a runner: the target's, until runners are opened
-    char                 **history;           // [turns] what was said in the conversation in hand; owned
+    char                 **history;           // [turns] answers in the conversation in hand, as messages; owned
+    int64_t                refused;           // turns not asked, since the template refused the history
     int                    turns;             // of the longest conversation
     int32_t              **said;              // [n] answer to the prompt in hand
     int64_t               *said_n;
@@ -102,13 +105,27 @@ static pl_status measure_turn(eval *e, int64_t i, pl_err *err) {
     const char **stand_in = pl_malloc((size_t)turn * sizeof *stand_in);
     if (!stand_in) return pl_fail(err, PL_E_MEMORY, "prompts: out of memory");
     for (int t = 0; t < turn; t++)
-        stand_in[t] = "x";
+        stand_in[t] = PL_CHAT_STAND_IN;
     pl_status st = render_turn(e, i, stand_in, &ids, &n, err);
     pl_free(stand_in);
     PL_TRY(st);
     pl_free(ids);
     n += (int64_t)turn * (e->o->max_new_tokens + WORSE);
     if (n > e->longest) e->longest = n;
+    return PL_OK;
+}
+
+// Turns behind one that the template refuses are none, too. *ended, first: conversations that end so.
+static pl_status measure_later(eval *e, int64_t i, int64_t *ended, pl_err *first, pl_err *err) {
+    question *q = &e->question[i];
+    pl_err    why = {0};
+    q->unwritten = e->question[i - 1].unwritten;
+    if (q->unwritten) return PL_OK;
+    pl_status st = measure_turn(e, i, &why);
+    if (st == PL_OK) return PL_OK;
+    if (st != PL_E_INPUT) return pl_fail(err, st, "%s", why.msg);
+    q->unwritten = true;
+    if ((*ended)++ == 0) *first = why;
     return PL_OK;
 }
 
@@ -154,61 +171,42 @@ static pl_status encode_all(eval *e, pl_err *err) {
         return pl_fail(err, PL_E_INPUT,
                        "eval.max_new_tokens: %d, but the target's context holds %d positions; lower it",
                        e->o->max_new_tokens, positions);
+    int64_t ended = 0;
+    pl_err  first = {0};
     PL_TRY(list_questions(e, err));
     for (int64_t i = 0; i < e->r->n_prompts; i++) {
-        PL_TRY(e->question[i].turn ? measure_turn(e, i, err) : encode(e, i, err));
+        PL_TRY(e->question[i].turn ? measure_later(e, i, &ended, &first, err) : encode(e, i, err));
         if (e->prompt_n[i] > e->longest) e->longest = e->prompt_n[i];
     }
+    if (ended) pl_chat_warn_ended(ended, first.msg);
     int64_t need = e->longest + e->o->max_new_tokens + 1;
     if (need < positions) e->context = (int)need;
     return PL_OK;
 }
 
-// Question i behind what was said before it.
+// Question i behind what was said before it. A history that the template refuses leaves it, and those behind it in its
+// conversation, unasked: their answers count nothing.
 static pl_status ask(eval *e, int64_t i, pl_err *err) {
-    int32_t *ids;
-    int64_t  n;
-    if (e->question[i].turn == 0) return PL_OK;
-    PL_TRY(render_turn(e, i, (const char *const *)e->history, &ids, &n, err));
-    return take_ids(e, i, ids, n, err);
+    question *q = &e->question[i];
+    int32_t  *ids;
+    int64_t   n;
+    pl_err    why = {0};
+    q->unasked = q->unwritten || (q->turn > 0 && e->question[i - 1].unasked);
+    if (q->turn == 0 || q->unasked) return PL_OK;
+    pl_status st = render_turn(e, i, (const char *const *)e->history, &ids, &n, &why);
+    if (st == PL_OK) return take_ids(e, i, ids, n, err);
+    if (st != PL_E_INPUT && st != PL_E_UNSUPPORTED) return pl_fail(err, st, "%s", why.msg);
+    q->unasked = true;
+    if (e->refused++ == 0) pl_log_warn("turn %d is not asked, and its conversation ends: %s", q->turn + 1, why.msg);
+    return PL_OK;
 }
 
 // The answer to question i as it stands before the next turn: that of "plain".
 static pl_status remember(eval *e, int64_t i, pl_err *err) {
-    char **text = &e->history[e->question[i].turn];
+    char **message = &e->history[e->question[i].turn];
     if (i + 1 == e->r->n_prompts || e->question[i + 1].turn == 0) return PL_OK;
-    pl_free(*text);
-    return pl_chat_answer_text(text, e->o->target->tok, e->said[0], e->said_n[0], err);
-}
-
-// The tokens of an answer as a prompt's scoring has it: right or wrong, or a line for HumanEval's own tool.
-static pl_status score(const eval *e, int64_t i, pl_method *a, pl_answer *x, const int32_t *tokens, int64_t n,
-                       pl_err *err) {
-    const pl_prompt *p = e->question[i].prompt;
-    char            *text;
-    size_t           at;
-    if (p->scoring == PL_SCORE_NONE || !p->reference || e->question[i].turn > 0) return PL_OK;
-    PL_TRY(pl_chat_answer_text(&text, e->o->target->tok, tokens, n, err));
-    if (p->scoring != PL_SCORE_CODE) {
-        x->scored = true;
-        x->correct = pl_score((pl_scoring)p->scoring, text, p->reference);
-        pl_free(text);
-        return PL_OK;
-    }
-    size_t      bytes = pl_code_of(text, e->o->form && e->o->form->chat, &at);
-    pl_json_out o;
-    pl_json_out_begin(&o, 0);
-    pl_json_out_object(&o);
-    pl_put_str(&o, "task_id", p->reference);
-    pl_json_out_key(&o, "completion");
-    pl_json_out_strn(&o, text + at, bytes);
-    pl_json_out_close(&o, '}');
-    pl_free(text);
-    PL_TRY(pl_json_out_end(&o, err));
-    pl_strbuf_add(&a->samples, o.text, o.len);
-    pl_strbuf_add(&a->samples, "\n", 1);
-    pl_free(o.text);
-    return a->samples.failed ? pl_fail(err, PL_E_MEMORY, "answers: out of memory") : PL_OK;
+    pl_free(*message);
+    return pl_chat_answer_message(message, e->o->target->tok, e->said[0], e->said_n[0], err);
 }
 
 // ---- methods ----
@@ -419,7 +417,9 @@ static pl_status answer(eval *e, int t, int c, int64_t i, int seed, int repeat, 
     x->repeated = pl_repeated_tokens(tokens, n, NULL);
     x->hash = pl_hash(tokens, (size_t)n * sizeof *tokens);
     if (x->repeated < 0) return pl_fail(err, PL_E_MEMORY, "answers: out of memory");
-    return score(e, i, a, x, tokens, n, err);
+    const question *q = &e->question[i];
+    bool            chat = e->o->form && e->o->form->chat;
+    return q->turn > 0 ? PL_OK : pl_scored_add(q->prompt, e->o->target->tok, chat, tokens, n, a, x, err);
 }
 
 static void compare(eval *e, int t, int64_t i, int seed) {
@@ -442,33 +442,25 @@ static pl_status warm_up(eval *e, int t, pl_err *err) {
 
 // ---- many prompts at a time ----
 
-// What all methods of a temperature answer: the prompts as they were asked with the first seed.
-typedef struct batch_work {
-    pl_batch_work w;
-    pl_sampling  *sampling;
-    uint64_t     *hash;
-    double       *latency;
-} batch_work;
-
-static pl_status run_batch(eval *e, batch_work *bw, pl_batched *b, bool first, pl_err *err) {
+static pl_status run_batch(eval *e, const pl_batch_work *w, pl_batched *b, bool first, pl_err *err) {
     pl_method         *a = &e->r->method[b->method];
     pl_runner          run = {0};
     const pl_verifier *v;
     PL_TRY(open_runner(e, b->method % e->n, b->sessions, &run, &v, err));
-    pl_status st = pl_batch_warm_up(&run, &bw->w, b->sessions, WARM_UP, err);
+    pl_status st = pl_batch_warm_up(&run, w, b->sessions, WARM_UP, err);
     if (st == PL_OK) st = pl_runner_forget(&run, err);
-    if (st == PL_OK) st = pl_batch_run(&run, &bw->w, b, first ? bw->hash : NULL, first ? bw->latency : NULL, err);
+    if (st == PL_OK) st = pl_batch_run(&run, w, b, first ? w->hash : NULL, first ? w->latency : NULL, err);
     pl_runner_close(&run);
     if (st != PL_OK) return pl_fail_at(err, st, "%s, %d at a time", a->name, b->sessions);
     if (!first) return PL_OK;
-    for (int64_t i = 0; i < bw->w.n; i++)
-        b->different += bw->hash[i] != a->answer[i * a->seeds].hash;
-    b->ttft = pl_latency_of(bw->latency, bw->w.n);
-    b->tpot = pl_latency_of(bw->latency + bw->w.n, bw->w.n);
+    for (int64_t i = 0; i < w->n; i++)
+        b->different += w->hash[i] != a->answer[w->question[i] * a->seeds].hash;
+    b->ttft = pl_latency_of(w->latency, w->n);
+    b->tpot = pl_latency_of(w->latency + w->n, w->n);
     return PL_OK;
 }
 
-static pl_status run_sessions(eval *e, int t, int sessions, batch_work *bw, pl_err *err) {
+static pl_status run_sessions(eval *e, int t, int sessions, const pl_batch_work *w, pl_err *err) {
     pl_results *r = e->r;
     pl_batched *first = r->batched + r->n_batched;
     int         n = 0;
@@ -477,29 +469,30 @@ static pl_status run_sessions(eval *e, int t, int sessions, batch_work *bw, pl_e
     r->n_batched += n;
     for (int k = 0; k < r->repeats; k++)
         for (int c = 0; c < n; c++)
-            PL_TRY(run_batch(e, bw, &first[(c + k) % n], k == 0, err));
+            PL_TRY(run_batch(e, w, &first[(c + k) % n], k == 0, err));
     return PL_OK;
 }
 
+// The questions as they were asked with the first seed, without those that were not.
+static void list_asked(const eval *e, int t, pl_batch_work *w) {
+    w->max_new = e->o->max_new_tokens;
+    for (int64_t i = 0; i < e->r->n_prompts; i++) {
+        if (e->question[i].unasked) continue;
+        w->question[w->n] = i;
+        w->prompt[w->n] = e->prompt[i];
+        w->prompt_n[w->n] = e->prompt_n[i];
+        w->sampling[w->n++] = sampling_of(e, t, i, 0);
+    }
+}
+
 static pl_status run_batches(eval *e, int t, pl_err *err) {
-    size_t n = (size_t)e->r->n_prompts;
+    pl_batch_work w;
     if (e->o->n_batches == 0) return PL_OK;
-    batch_work bw = {.sampling = pl_malloc(n * sizeof *bw.sampling),
-                     .hash = pl_malloc(n * sizeof *bw.hash),
-                     .latency = pl_malloc(2 * n * sizeof *bw.latency)};
-    pl_status  st = bw.sampling && bw.hash && bw.latency ? PL_OK : pl_fail(err, PL_E_MEMORY, "batches: out of memory");
-    for (size_t i = 0; i < n && st == PL_OK; i++)
-        bw.sampling[i] = sampling_of(e, t, (int64_t)i, 0);
-    bw.w = (pl_batch_work){.n = (int64_t)n,
-                           .prompt = e->prompt,
-                           .prompt_n = e->prompt_n,
-                           .sampling = bw.sampling,
-                           .max_new = e->o->max_new_tokens};
+    pl_status st = pl_batch_work_init(&w, e->r->n_prompts, err);
+    if (st == PL_OK) list_asked(e, t, &w);
     for (int b = 0; b < e->o->n_batches && st == PL_OK; b++)
-        st = run_sessions(e, t, (int)e->o->batch[b], &bw, err);
-    pl_free(bw.sampling);
-    pl_free(bw.hash);
-    pl_free(bw.latency);
+        st = run_sessions(e, t, (int)e->o->batch[b], &w, err);
+    pl_batch_work_fini(&w);
     return st;
 }
 
@@ -509,6 +502,15 @@ static pl_status forget(eval *e, pl_err *err) {
     for (int c = 0; c < e->n; c++)
         PL_TRY(pl_runner_forget(&e->runner[c], err));
     return PL_OK;
+}
+
+// Question i by all methods, in round k over the prompts.
+static pl_status answer_all(eval *e, int t, int64_t i, int k, pl_err *err) {
+    int seeds = e->r->method[t * e->n].seeds;
+    for (int j = 0; j < e->n; j++)
+        PL_TRY(answer(e, t, (int)((i + k + j) % e->n), i, k % seeds, k / seeds, err));
+    compare(e, t, i, k % seeds);
+    return remember(e, i, err);
 }
 
 // All methods of temperature t, side by side.
@@ -521,10 +523,7 @@ static pl_status run_temperature(eval *e, int t, pl_progress *p, int64_t *done, 
         for (int64_t i = 0; i < r->n_prompts; i++) {
             if (!is_mine(e, i)) continue;
             PL_TRY(ask(e, i, err));
-            for (int j = 0; j < e->n; j++)
-                PL_TRY(answer(e, t, (int)((i + k + j) % e->n), i, k % seeds, k / seeds, err));
-            compare(e, t, i, k % seeds);
-            PL_TRY(remember(e, i, err));
+            if (!e->question[i].unasked) PL_TRY(answer_all(e, t, i, k, err));
             pl_progress_update(p, ++*done, "prompts, plain %.1f tokens/s", pl_stats_speed(&r->method[t * e->n].stats));
             if (t + k == 0) e->whole = (pl_results_part){i + 1, e->n, 1, 0};
             if (pl_stop_requested() && *done < p->total)
@@ -553,6 +552,9 @@ static pl_status run_all(eval *e, pl_err *err) {
         st = run_temperature(e, t, &p, &done, err);
     pl_progress_end(&p);
     pl_stop_release();
+    if (e->refused > 1)
+        pl_log_warn("%s: %lld times in all a turn behind an answer that the chat template refuses was not asked",
+                    prompts_name(e), (long long)e->refused);
     return st;
 }
 
@@ -569,10 +571,7 @@ static void measure_bandwidth(eval *e) {
                 rate = e->r->method[k].bandwidth;
         if (rate == 0) rate = pl_probe_bandwidth(e->env->pool, (size_t)footprint);
         if (rate > a->bandwidth) a->bandwidth = rate;
-        if (m == 0) {
-            e->r->machine.bandwidth_bytes = footprint;
-            e->r->machine.bandwidth = a->bandwidth;
-        }
+        if (m == 0) e->r->machine.bandwidth_bytes = footprint, e->r->machine.bandwidth = a->bandwidth;
     }
 }
 
@@ -609,7 +608,7 @@ static pl_status gather(eval *e, pl_err *err) {
     for (size_t i = 0; i < n; i++) {
         const question *q = &e->question[i];
         cut[i] = q->cut;
-        sampled[i] = q->prompt->scoring == PL_SCORE_CODE && q->prompt->reference && q->turn == 0;
+        sampled[i] = pl_scored_is_code(q->prompt) && q->prompt->reference && q->turn == 0;
     }
     pl_status st = pl_eval_gather(&p, err);
     r->prompt_tokens = r->truncated = 0;

@@ -133,7 +133,7 @@ void pl_results_share(const pl_results *r, int m, const char *category, pl_share
     const pl_method *a = &r->method[m], *base = &r->method[a->base];
     picked           p = {.a = a->answer, .base = base->answer, .prompt = r->picked, .seeds = a->seeds};
     sums             s = {0};
-    *f = (pl_share){.speedup_95 = {NAN, NAN}, .acceptance_95 = {NAN, NAN}};
+    *f = (pl_share){.speedup_95 = {NAN, NAN, 0}, .acceptance_95 = {NAN, NAN, 0}};
     for (int64_t i = 0; i < r->n_prompts; i++) {
         if (category && strcmp(r->category[i], category) != 0) continue;
         for (int j = 0; j < a->seeds; j++)
@@ -209,6 +209,11 @@ int64_t pl_results_correct(const pl_results *r, int m, int64_t *scored) {
 
 // ---- results.json ----
 
+// Resamples that an interval leaves out, where there are any.
+static void write_left_out(pl_json_out *o, const char *key, const pl_interval *i) {
+    if (i->left_out) pl_put_int(o, key, i->left_out);
+}
+
 static void write_share(pl_json_out *o, const pl_share *f) {
     pl_put_num(o, "tokens_per_second", f->speed);
     pl_put_num(o, "speedup", f->speedup);
@@ -217,6 +222,8 @@ static void write_share(pl_json_out *o, const pl_share *f) {
     pl_put_num(o, "acceptance_length", f->acceptance);
     pl_put_num(o, "acceptance_length_low", f->acceptance_95.low);
     pl_put_num(o, "acceptance_length_high", f->acceptance_95.high);
+    write_left_out(o, "speedup_resamples_left_out", &f->speedup_95);
+    write_left_out(o, "acceptance_length_resamples_left_out", &f->acceptance_95);
 }
 
 static void write_categories(pl_json_out *o, const pl_results *r, int m) {

@@ -2,9 +2,29 @@
 #include "infer/eval/batch.h"
 #include "infer/eval/harness.h"
 
+#include <math.h>
 #include <string.h>
 
 #define MAX_COLUMNS 32 // categories that have a column
+
+enum { CELL = 32 };
+
+// A figure as text, "-" where there is none.
+static const char *put_figure(char cell[CELL], const char *form, double v) {
+    if (isfinite(v))
+        snprintf(cell, CELL, form, v);
+    else
+        snprintf(cell, CELL, "-");
+    return cell;
+}
+
+static const char *put_interval(char cell[CELL], pl_interval i) {
+    if (isfinite(i.low) && isfinite(i.high))
+        snprintf(cell, CELL, "%.2f..%.2f", i.low, i.high);
+    else
+        snprintf(cell, CELL, "-");
+    return cell;
+}
 
 static int name_width(const pl_results *r) {
     int width = 24;
@@ -16,26 +36,27 @@ static int name_width(const pl_results *r) {
 static void method_line(FILE *f, const pl_results *r, int m, int width) {
     const pl_method *a = &r->method[m];
     pl_figures       g;
-    char             interval[32] = "", acceptance[32] = "", share[32] = "-", accepted[32] = "-", same[32] = "yes";
+    char interval[CELL] = "", acceptance[CELL] = "", share[CELL] = "-", accepted[CELL] = "-", same[32] = "yes";
+    char speed[CELL], speedup[CELL], length[CELL], repeated[CELL];
     pl_results_figures(r, m, &g);
-    if (m != a->base) snprintf(interval, sizeof interval, "%.2f..%.2f", g.all.speedup_95.low, g.all.speedup_95.high);
-    if (a->drafter)
-        snprintf(acceptance, sizeof acceptance, "%.2f..%.2f", g.all.acceptance_95.low, g.all.acceptance_95.high);
-    if (g.floor > 0) snprintf(share, sizeof share, "%.0f %%", 100 * pl_stats_speed(&a->stats) / g.floor);
+    if (m != a->base) put_interval(interval, g.all.speedup_95);
+    if (a->drafter) put_interval(acceptance, g.all.acceptance_95);
+    if (g.floor > 0) put_figure(share, "%.0f %%", 100 * pl_stats_speed(&a->stats) / g.floor);
     if (a->stats.drafted) snprintf(accepted, sizeof accepted, "%.2f", pl_stats_accepted(&a->stats));
     if (a->promise != PL_PROMISE_IDENTICAL)
         snprintf(same, sizeof same, a->promise == PL_PROMISE_DISTRIBUTION ? "in distribution" : "lossy");
     else if (!g.identical)
         snprintf(same, sizeof same, "NO, %lld/%lld", (long long)g.different, (long long)r->n_prompts * a->seeds);
-    fprintf(f, "%-*s %10.1f %8.2f %11s %7.2f %11s %9s %10s %7s %6.0f %%\n", width, a->name, g.all.speed, g.all.speedup,
-            interval, g.all.acceptance, acceptance, accepted, same, share, 100 * g.repeated);
+    fprintf(f, "%-*s %10s %8s %11s %7s %11s %9s %10s %7s %8s\n", width, a->name, put_figure(speed, "%.1f", g.all.speed),
+            put_figure(speedup, "%.2f", g.all.speedup), interval, put_figure(length, "%.2f", g.all.acceptance),
+            acceptance, accepted, same, share, put_figure(repeated, "%.0f %%", 100 * g.repeated));
 }
 
 // Methods from..to-1 share a temperature; one line per method that drafts, one column per category.
 static void category_lines(FILE *f, const pl_results *r, int from, int to, int width) {
     const char *name;
     pl_share    share;
-    char        cell[32];
+    char        cell[2 * CELL + 4];
     int         column[MAX_COLUMNS], n = 0;
     if (!pl_results_category(r, 1)) return;
     fprintf(f, "\n%-*s", width, "speed-up (accept)");
@@ -54,7 +75,9 @@ static void category_lines(FILE *f, const pl_results *r, int from, int to, int w
         fprintf(f, "%-*s", width, r->method[m].name);
         for (int i = 0; i < n; i++) {
             pl_results_share(r, m, pl_results_category(r, i), &share);
-            snprintf(cell, sizeof cell, "%.2f (%.2f)", share.speedup, share.acceptance);
+            char speedup[CELL], length[CELL];
+            snprintf(cell, sizeof cell, "%s (%s)", put_figure(speedup, "%.2f", share.speedup),
+                     put_figure(length, "%.2f", share.acceptance));
             fprintf(f, "  %*s", column[i], cell);
         }
         fputc('\n', f);
@@ -68,6 +91,7 @@ static void why_line(FILE *f, const pl_results *r, int from, int to) {
     for (int m = from; m < to; m++) {
         if (!r->method[m].drafter || r->method[m].promise == PL_PROMISE_NONE) continue;
         pl_results_share(r, m, NULL, &share);
+        if (!isfinite(share.speedup)) continue; // no answer has a token
         if (b >= 0 && !(share.speedup > best.speedup)) continue;
         b = m;
         best = share;
@@ -97,8 +121,12 @@ static void length_lines(FILE *f, const pl_results *r, int from, int to, int wid
                     "turns", "accepted only");
         headed = true;
         pl_lengths_of(r, m, &l);
-        fprintf(f, "%-*s %8.3f %8.3f %8.3f %8.3f %14.3f\n", width, r->method[m].name, l.total, l.mean_of_steps,
-                l.mean_of_prompts, l.mean_of_turns, l.accepted_only);
+        const double figure[] = {l.total, l.mean_of_steps, l.mean_of_prompts, l.mean_of_turns};
+        char         cell[CELL];
+        fprintf(f, "%-*s", width, r->method[m].name);
+        for (int i = 0; i < 4; i++)
+            fprintf(f, " %8s", put_figure(cell, "%.3f", figure[i]));
+        fprintf(f, " %14s\n", put_figure(cell, "%.3f", l.accepted_only));
     }
 }
 
@@ -107,14 +135,14 @@ static void pair_lines(FILE *f, const pl_results *r, int from, int to, int width
     bool headed = false;
     for (int m = from; m < to; m++) {
         pl_pair p;
-        char    over[64], acceptance[32], speed[32];
+        char    over[64], acceptance[CELL], speed[CELL], gain[CELL], ratio[CELL];
         if (!pl_results_pair(r, m, &p)) continue;
         snprintf(over, sizeof over, "over %.58s", r->method[p.first].name);
         if (!headed) fprintf(f, "\n%-*s %8s %11s %8s %11s\n", width, over, "accept", "95 %", "speed", "95 %");
         headed = true;
-        snprintf(acceptance, sizeof acceptance, "%.2f..%.2f", p.acceptance_95.low, p.acceptance_95.high);
-        snprintf(speed, sizeof speed, "%.2f..%.2f", p.speed_95.low, p.speed_95.high);
-        fprintf(f, "%-*s %8.2f %11s %8.2f %11s\n", width, r->method[m].name, p.acceptance, acceptance, p.speed, speed);
+        fprintf(f, "%-*s %8s %11s %8s %11s\n", width, r->method[m].name, put_figure(gain, "%.2f", p.acceptance),
+                put_interval(acceptance, p.acceptance_95), put_figure(ratio, "%.2f", p.speed),
+                put_interval(speed, p.speed_95));
     }
 }
 
@@ -145,9 +173,12 @@ static void batch_lines(FILE *f, const pl_results *r, int from, int to, int widt
             snprintf(same, sizeof same, "-");
         else if (b->different)
             snprintf(same, sizeof same, "NO, %lld", (long long)b->different);
-        fprintf(f, "%-*s %6d %10.1f %8.2f %7.2f %10s %6.2f ms %6.2f ms\n", width, r->method[b->method].name,
-                b->sessions, pl_batch_speed(b), base ? pl_ratio(pl_batch_speed(b), pl_batch_speed(base)) : 1.0,
-                pl_stats_acceptance(&b->stats), same, 1e3 * b->tpot.p50, 1e3 * b->tpot.p99);
+        char speed[CELL], speedup[CELL], length[CELL], p50[CELL], p99[CELL];
+        fprintf(f, "%-*s %6d %10s %8s %7s %10s %9s %9s\n", width, r->method[b->method].name, b->sessions,
+                put_figure(speed, "%.1f", pl_batch_speed(b)),
+                put_figure(speedup, "%.2f", base ? pl_ratio(pl_batch_speed(b), pl_batch_speed(base)) : 1.0),
+                put_figure(length, "%.2f", pl_stats_acceptance(&b->stats)), same,
+                put_figure(p50, "%.2f ms", 1e3 * b->tpot.p50), put_figure(p99, "%.2f ms", 1e3 * b->tpot.p99));
     }
 }
 

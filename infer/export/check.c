@@ -449,10 +449,11 @@ static pl_check_verdict map_offsets(pl_look *k) {
     const pl_st_entry *e = pl_st_find(k->st, "d2t");
     int64_t            V = pl_look_vocab(k);
     if (!e || V < 1 || (e->dtype != PL_I32 && e->dtype != PL_I64) || e->rank != 1) return PL_CHECK_HOLDS;
-    uint8_t *seen = pl_calloc((size_t)V, 1);
-    if (!seen) return pl_unseen(k, "out of memory");
-    pl_check_verdict v = PL_CHECK_HOLDS;
-    for (int64_t i = 0; i < e->shape[0] && v == PL_CHECK_HOLDS; i++) {
+    int64_t          n = e->shape[0];
+    uint8_t         *seen = pl_calloc((size_t)V, 1);
+    int32_t         *ids = pl_calloc((size_t)n + 1, sizeof *ids);
+    pl_check_verdict v = seen && ids ? PL_CHECK_HOLDS : pl_unseen(k, "out of memory");
+    for (int64_t i = 0; i < n && v == PL_CHECK_HOLDS; i++) {
         int64_t id = token_of(e, i, V);
         if (id < 0)
             v = pl_broken(k, "row %lld: %lld tokens on, beyond the vocabulary: ids where offsets are meant?",
@@ -460,9 +461,14 @@ static pl_check_verdict map_offsets(pl_look *k) {
         else if (seen[id])
             v = pl_broken(k, "two rows for token %lld: ids where offsets are meant?", (long long)id);
         else
-            seen[id] = 1;
+            seen[ids[i] = (int32_t)id] = 1;
     }
+    int64_t unfilled = v == PL_CHECK_HOLDS ? pl_draft_vocab_unfilled(ids, n) : 0;
+    if (unfilled > 0)
+        v = pl_broken(k, "zeros in the last %lld of %lld rows: a map that was never filled?", (long long)unfilled,
+                      (long long)n);
     pl_free(seen);
+    pl_free(ids);
     return v;
 }
 
@@ -510,6 +516,7 @@ static pl_check_verdict positions(pl_look *k) {
 static pl_check_verdict rope_targets(pl_look *k) {
     double theta = pl_look_num(k, k->layer, "rope_theta");
     if (!k->has_target) return pl_unseen(k, "give --target");
+    if (isnan(theta)) theta = pl_look_num(k, k->layer, "rope_scaling.rope_theta");
     if (isnan(theta)) theta = pl_look_num(k, k->layer, "rope_parameters.rope_theta");
     if (theta == k->target.rope.theta) return PL_CHECK_HOLDS;
     if (isnan(theta)) return pl_unseen(k, "rope_theta is missing");

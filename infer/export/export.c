@@ -163,7 +163,7 @@ static pl_status open_target(pl_export *e, const pl_export_engine *engine, pl_er
             return pl_fail(err, PL_E_INPUT, "%s: has %d layers, the drafter reads the input of layer %d", e->target,
                            t->num_hidden_layers, e->tap[i]);
     }
-    return pl_weight_source_open(&e->target_src, e->target, err);
+    return pl_llama_source(&e->target_src, &e->target_config, e->target, err);
 }
 
 static pl_status read_map(pl_export *e, pl_err *err) {
@@ -435,12 +435,10 @@ static bool engines_name(const pl_export *e, const pl_export_engine *engine, con
 
 // A copy of the target's embeddings or of its head.
 static pl_status add_target(tensors *ts, const pl_export *e, bool head, pl_err *err) {
-    static const char *const names[] = {"model.embed_tokens.weight", "lm_head.weight"};
-    const char              *as = head ? "lm_head.weight" : "embed_tokens.weight";
+    const char *as = head ? "lm_head.weight" : "embed_tokens.weight";
     if (pl_weight_source_find(e->src, as)) return PL_OK;
-    const pl_weight_entry *w = pl_weight_source_find(e->target_src, names[head]);
-    if (!w && e->target_config.tie_word_embeddings) w = pl_weight_source_find(e->target_src, names[!head]);
-    return w ? add(ts, as, w, err) : pl_fail(err, PL_E_INPUT, "%s: has no %s", e->target, names[head]);
+    const pl_weight_entry *w = pl_llama_matrix(e->target_src, &e->target_config, head);
+    return w ? add(ts, as, w, err) : pl_fail(err, PL_E_INPUT, "%s: has no %s", e->target, as);
 }
 
 // Every tensor of the checkpoint under the engine's name; what no engine knows is refused rather than left out.

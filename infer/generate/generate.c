@@ -28,6 +28,11 @@ const pl_key pl_generate_keys[] = {
      .help = PL_KV_HELP},
     {PL_KEY_FIELD_PATH(pl_generate_recipe, data.prompts), .help = "prompts: JSONL, a JSON list or paragraphs of text",
      .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_BOOL(pl_generate_recipe, data.strict), .deflt = "false", .late = true,
+     .help =
+         "a record that is no prompt, or a conversation that the chat template refuses, ends the run; else it is left "
+         "out with a warning",
+     .stages = PL_KEY_NO_STAGE}, // the prompts that are left count
     {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.form), .deflt = "text", .choices = {"text", "chat"},
      .help = "text: prompts are continued; chat: they are conversations, written by the target's chat template"},
     {PL_KEY_FIELD_PATH(pl_generate_recipe, data.chat.template), .help = "another chat template than the target's own"},
@@ -95,6 +100,7 @@ void pl_generator_options_from(pl_generator_options *o, const pl_recipe *r, cons
                                 .top_p = gen->data.top_p,
                                 .sessions = (int)gen->data.sessions,
                                 .cut = gen->data.long_prompts == PL_LONG_CUT,
+                                .strict = gen->data.strict,
                                 .seed = (uint64_t)gen->seed};
     if (n_taps) memcpy(o->tap, taps, (size_t)n_taps * sizeof *taps);
 }
@@ -128,9 +134,11 @@ static void put_answering(pl_json_out *j, const pl_generator_options *o, pl_dtyp
 }
 
 static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r, const pl_prompts *prompts,
-                               const pl_tokenizer *tok, const pl_backend *be, char **text, pl_err *err) {
+                               const pl_hf_config *target, const pl_tokenizer *tok, const pl_backend *be, char **text,
+                               pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     const pl_dtype            weights = pl_target_dtype(gen);
+    const uint64_t            stops = gen->data.hidden_states.path ? 0 : pl_target_stops_hash(target, tok);
     uint64_t                  of = 0; // what is answered, so that a stopped run does not go on with something else
     char                      hash[17];
     pl_json_out               j;
@@ -148,6 +156,7 @@ static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r
         put_answering(&j, o, pl_target_kv(gen));
     pl_json_out_key(&j, "of"), pl_json_out_str(&j, hash);
     if (!pl_tokenizer_adds_bos(tok)) pl_json_out_key(&j, "bos"), pl_json_out_bool(&j, false);
+    if (stops) pl_hash_hex(hash, stops), pl_json_out_key(&j, "stops"), pl_json_out_str(&j, hash);
     // Bf16 goes without saying.
     if (weights != PL_BF16) pl_json_out_key(&j, "weights"), pl_json_out_str(&j, pl_weights_name(weights));
     pl_put_chat(&j, r);
@@ -160,7 +169,7 @@ static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r
 pl_status pl_generate_describe(pl_dataset_attrs *a, char **settings, const pl_recipe *r, const pl_llama *target,
                                const pl_tokenizer *tok, const pl_prompts *prompts, const pl_generator_options *o,
                                const pl_backend *be, pl_err *err) {
-    PL_TRY(settings_json(o, r, prompts, tok, be, settings, err));
+    PL_TRY(settings_json(o, r, prompts, &target->config, tok, be, settings, err));
     *a = (pl_dataset_attrs){.target_fingerprint = target->fingerprint,
                             .tokenizer_fingerprint = pl_tokenizer_fingerprint(tok),
                             .template_name = o->form->name,
@@ -191,6 +200,22 @@ pl_status pl_data_budget(int64_t *bytes, const pl_recipe *r, pl_err *err) {
     return pl_recipe_fail(r, text, err, "\"%s\" is no size; write 500MB, 20GB or 1.5TiB", *text);
 }
 
+// Names keys that have a value and are not read beside another one.
+static void warn_unread(const pl_recipe *r) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    const char               *states = gen->data.hidden_states.path ? "data.hidden_states.path is given" : NULL;
+    const char               *sampled = gen->data.samples == 0 ? "data.samples is 0" : states;
+    const struct {
+        const void *key;
+        const char *why; // NULL: it is read
+    } of[] = {{&gen->data.temperature, sampled},   {&gen->data.top_p, sampled},       {&gen->data.prompts, states},
+              {&gen->data.max_new_tokens, states}, {&gen->data.long_prompts, states}, {&gen->data.samples, states},
+              {&gen->data.greedy, states}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (of[i].why && pl_recipe_differs(r, of[i].key))
+            pl_log_warn_once("%s: is not read, since %s", pl_recipe_path(r, of[i].key), of[i].why);
+}
+
 pl_status pl_generate_check(const pl_recipe *r, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     PL_TRY(pl_recipe_require(r, &gen->target.path, err));
@@ -199,6 +224,7 @@ pl_status pl_generate_check(const pl_recipe *r, pl_err *err) {
     for (int k = 0; k < 4 && !gen->data.hidden_states.path; k++)
         if (pl_recipe_differs(r, states[k]))
             return pl_recipe_fail(r, states[k], err, "is of data.hidden_states.path; give that, or leave it out");
+    warn_unread(r);
     return gen->data.hidden_states.path ? pl_hidden_states_check(r, err)
                                         : pl_recipe_require(r, &gen->data.prompts, err);
 }
@@ -349,10 +375,11 @@ done:
 // ---- texts ----
 
 // One record. ids: of prompt and answer.
-static pl_status put_text(pl_atomic_file *f, const pl_tokenizer *tok, const char *prompt, const int32_t *ids,
+static pl_status put_text(pl_atomic_file *f, const pl_tokenizer *tok, const pl_generator *g, const int32_t *ids,
                           int64_t n_prompt, int64_t n, const pl_doc_about *about, bool chat, pl_err *err) {
     char       *text = NULL, *before = NULL;
-    size_t      bytes, skip;
+    size_t      bytes, skip, prompt_n;
+    const char *prompt = pl_generator_prompt(g, &prompt_n);
     pl_json_out o;
     pl_status   st;
     PL_TRY_GOTO(st, done, pl_tokenizer_decode(tok, ids, n, &text, &bytes, err));
@@ -360,9 +387,9 @@ static pl_status put_text(pl_atomic_file *f, const pl_tokenizer *tok, const char
     if (skip > bytes) skip = bytes;
     pl_json_out_begin(&o, 0);
     pl_json_out_object(&o);
-    pl_json_out_key(&o, "prompt"), pl_json_out_str(&o, prompt);
-    pl_json_out_key(&o, "answer"), pl_json_out_str(&o, text + skip);
-    pl_json_out_key(&o, "text"), pl_json_out_str(&o, text);
+    pl_json_out_key(&o, "prompt"), pl_json_out_strn(&o, prompt, prompt_n);
+    pl_json_out_key(&o, "answer"), pl_json_out_strn(&o, text + skip, bytes - skip);
+    pl_json_out_key(&o, "text"), pl_json_out_strn(&o, text, bytes);
     pl_json_out_key(&o, "finish"), pl_json_out_str(&o, about->finish == PL_ANSWER_STOP ? "stop" : "length");
     pl_json_out_key(&o, "tokens"), pl_json_out_int(&o, n - n_prompt);
     if (chat) pl_json_out_key(&o, "turn"), pl_json_out_int(&o, about->turn);
@@ -386,13 +413,14 @@ static pl_status write_texts(pl_atomic_file *f, pl_generator *g, const sources *
     pl_progress_begin(&p, "generate", 0, jobs);
     for (int64_t j = 0; j < jobs && st == PL_OK; j++) {
         PL_TRY_GOTO(st, done, pl_generator_next(g, &doc, err));
+        if (doc.about->finish == PL_ANSWER_UNKNOWN) continue; // a turn that was not asked
         int64_t n_prompt = 0, n = doc.n;
         while (n_prompt < doc.n && !doc.loss_mask[n_prompt])
             n_prompt++;
         memcpy(ids, doc.tokens, (size_t)doc.n * sizeof *ids);
         if (doc.about->end >= 0 && doc.about->finish != PL_ANSWER_STOP) ids[n++] = doc.about->end;
         tokens += n - n_prompt;
-        st = put_text(f, s->tok, pl_generator_prompt(g), ids, n_prompt, n, doc.about, s->form.chat != NULL, err);
+        st = put_text(f, s->tok, g, ids, n_prompt, n, doc.about, s->form.chat != NULL, err);
         pl_progress_update(&p, j + 1, "%lld tokens", (long long)tokens);
         if (st == PL_OK && pl_stop_requested())
             st = pl_fail(err, PL_E_INTERRUPTED, "stopped after %lld of %lld answers; nothing is kept", (long long)j + 1,

@@ -21,6 +21,7 @@ typedef struct pl_generate_recipe {
     } target;
     struct {
         const char *prompts;
+        bool        strict;
         int         form;
         struct {
             const char *template, *kwargs, *date, *system;
@@ -121,7 +122,8 @@ pl_status pl_generate_check(const pl_recipe *r, pl_err *err);
 pl_status pl_generate_run(const pl_recipe *r, const pl_taps *taps, const char *out_dir, const pl_env *env, pl_err *err);
 // Instead of a dataset, the answers as text: out_dir/texts.jsonl, whole or not at all, a record for each answer in the
 // same order: prompt; answer; text, both together (as the tokenizer spells their tokens); finish, "stop" where the
-// target ended it and "length" where it was cut; tokens, of the answer; turn, of conversations.
+// target ended it and "length" where it was cut; tokens, of the answer; turn, of conversations. A turn that was
+// not asked, since the template refuses an answer before it, has no record.
 // Before it: what stands there under that name is such a file, and none that the recipe reads.
 pl_status pl_generate_texts_spare(const pl_recipe *r, const char *out_dir, pl_err *err);
 pl_status pl_generate_texts(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);

@@ -17,11 +17,13 @@ typedef struct job {
     int64_t           number;
     pl_jobs           range;       // of it; what stands before it is answered for the sake of what follows
     bool              begun, done; // neither: it waits
+    bool              refused;     // the template refuses its history
     // While it is answered. Its key does not tell: a job may be in hand twice, to give away and for a later turn.
     const pl_session *session;
     pl_columns        doc;
     pl_doc_about      about;
     char             *text; // of a later turn: what it answers; owned
+    size_t            text_n;
 } job;
 
 // A prompt that is answered, one of those that were given.
@@ -50,7 +52,7 @@ struct pl_generator {
     int64_t              n_asked;
     place               *place; // [n_places] of a round
     int64_t              n_places;
-    char               **said; // [n_said] answers as text, turn q's at q % n_said; owned
+    char               **said; // [n_said] answers as messages, turn q's at q % n_said; "": the turn was refused; owned
     int64_t              n_said;
     int                  n_stop;
     int32_t              stop[PL_MAX_STOP];
@@ -63,6 +65,7 @@ struct pl_generator {
     int64_t              in_out;    // ring index of the document lent to the caller, or -1
     bool                 asked_for; // all jobs, where nobody says which
     bool                 failed;    // a job began and will not end
+    int64_t              refused;   // conversations that ended before a turn with a refused history
 };
 
 static pl_columns_shape shape_of(const pl_generator *g) {
@@ -120,13 +123,15 @@ static pl_status render(const pl_generator *g, const asked *a, const pl_chat_tur
     return pl_chat_prompt_turn(a->prompt, prompts_path(g), f->chat, &f->options, turn, out, err);
 }
 
-static pl_status render_ids(const pl_generator *g, const asked *a, const pl_chat_turn *turn, char **text, int32_t **ids,
+// j: the job that keeps the text; NULL: none does.
+static pl_status render_ids(const pl_generator *g, const asked *a, const pl_chat_turn *turn, job *j, int32_t **ids,
                             int64_t *n, pl_err *err) {
     pl_jinja_out out;
     PL_TRY(render(g, a, turn, &out, err));
     pl_status st = at_line(a->prompt, pl_chat_encode(g->tok, out.text, out.n, ids, n, err), err);
-    if (st == PL_OK && text) {
-        *text = out.text;
+    if (st == PL_OK && j) {
+        j->text = out.text;
+        j->text_n = out.n;
         out.text = NULL;
     }
     pl_jinja_out_fini(&out);
@@ -179,27 +184,29 @@ static pl_status turn_fits(const pl_generator *g, const asked *a, const pl_chat_
     return PL_OK;
 }
 
-// How many of its turns can be answered.
-static pl_status ask_turns(const pl_generator *g, asked *a, int64_t *longest, pl_err *err) {
+// How many of its turns can be answered. *refused: the template does not write the one behind them; err says why.
+static pl_status ask_turns(const pl_generator *g, asked *a, int64_t *longest, bool *refused, pl_err *err) {
     int          turns = a->prompt->turns;
     bool         fits = true;
     const char **stand_in = pl_malloc((size_t)turns * sizeof *stand_in);
     pl_status    st = stand_in ? PL_OK : pl_fail(err, PL_E_MEMORY, "a conversation of %d turns: out of memory", turns);
     for (int k = 0; k < turns && st == PL_OK; k++)
-        stand_in[k] = "x";
+        stand_in[k] = PL_CHAT_STAND_IN;
     while (st == PL_OK && fits && a->turns < turns) {
         st = turn_fits(g, a, &(pl_chat_turn){.number = a->turns, .answer = stand_in}, &fits, longest, err);
         fits = fits || g->opt.cut;
         a->turns += st == PL_OK && fits;
     }
     pl_free(stand_in);
-    return st;
+    *refused = st == PL_E_INPUT && !g->opt.strict;
+    return *refused ? PL_OK : st;
 }
 
 // Prompts that leave no room for an answer are left out, or cut, and counted.
 static pl_status ask(pl_generator *g, const pl_prompts *prompts, int64_t *longest, pl_err *err) {
     int64_t     limit = positions(g) - 1, room = limit - (int64_t)g->opt.max_new; // before an answer of full length
-    int64_t     too_long = 0, ended = 0;
+    int64_t     too_long = 0, ended = 0, unwritten = 0;
+    pl_err      why = {0}, first = {0};
     // What bounds them: the target's context, or the recipe.
     const char *raise = positions(g) < g->target->config.max_position_embeddings ? "raise data.max_length, " : "";
     g->asked = pl_calloc((size_t)prompts->n, sizeof *g->asked);
@@ -225,8 +232,11 @@ static pl_status ask(pl_generator *g, const pl_prompts *prompts, int64_t *longes
         a->n = n;
         PL_TRY(check_ids(g, ids, n, err));
         if (n > *longest) *longest = n;
-        if (p->turns > 1) PL_TRY(ask_turns(g, a, longest, err));
-        ended += a->turns < p->turns;
+        bool      refused = false;
+        pl_status st = p->turns > 1 ? ask_turns(g, a, longest, &refused, &why) : PL_OK;
+        if (st != PL_OK) return pl_fail(err, st, "%s", why.msg);
+        if (refused && unwritten++ == 0) first = why;
+        ended += a->turns < p->turns && !refused;
     }
     if (g->n_asked == 0)
         return pl_fail(
@@ -242,6 +252,7 @@ static pl_status ask(pl_generator *g, const pl_prompts *prompts, int64_t *longes
         pl_log_warn("data.prompts: %lld of %lld conversations end before a turn with more tokens than there is room "
                     "for, %lld",
                     (long long)ended, (long long)prompts->n, (long long)limit - 1);
+    if (unwritten) pl_chat_warn_ended(unwritten, first.msg);
     return PL_OK;
 }
 
@@ -360,8 +371,7 @@ pl_status pl_generator_create(pl_generator **out, const pl_env *env, const pl_ll
     g->tok = tok;
     g->opt = *o;
     g->in_out = -1;
-    for (int i = 0; i < target->config.n_eos && i < PL_MAX_STOP; i++)
-        g->stop[g->n_stop++] = target->config.eos_token_id[i];
+    g->n_stop = pl_target_stops(g->stop, &target->config, tok);
     // Twice as many documents as sessions: short answers may run ahead of a long one that is due first.
     g->ring_size = 2 * o->sessions;
     pl_status st;
@@ -394,6 +404,11 @@ fail:
 
 void pl_generator_destroy(pl_generator *g) {
     if (!g) return;
+    if (g->refused > 1)
+        pl_log_warn(
+            "data.prompts: %lld conversations in all ended before a turn behind an answer that the chat template "
+            "refuses",
+            (long long)g->refused);
     pl_engine_destroy(g->engine);
     for (int64_t i = 0; i < g->n_asked; i++)
         pl_free(g->asked[i].ids);
@@ -410,10 +425,12 @@ void pl_generator_destroy(pl_generator *g) {
     pl_free(g);
 }
 
-const char *pl_generator_prompt(const pl_generator *g) {
+const char *pl_generator_prompt(const pl_generator *g, size_t *n) {
     PL_CHECK(g->in_out >= 0, "no document is lent");
-    const job *j = &g->ring[g->in_out];
-    return j->text ? j->text : g->asked[place_of(g, j->number)->asked].prompt->text;
+    const job  *j = &g->ring[g->in_out];
+    const char *text = j->text ? j->text : g->asked[place_of(g, j->number)->asked].prompt->text;
+    *n = j->text ? j->text_n : strlen(text);
+    return text;
 }
 
 int64_t pl_generator_number(const pl_generator *g) {
@@ -468,13 +485,13 @@ static void look_ahead(pl_generator *g) {
     }
 }
 
-static pl_status start_session(pl_generator *g, job *j, const int32_t *ids, int64_t n, pl_err *err) {
+static pl_status start_session(pl_generator *g, job *j, const int32_t *ids, int64_t n, int max_new, pl_err *err) {
     bool               greedy = g->opt.greedy && j->number / g->n_places == 0;
     pl_session_options so = {.sampling = {.temperature = greedy ? 0 : g->opt.temperature,
                                           .top_p = greedy ? 1 : g->opt.top_p,
                                           .seed = g->opt.seed},
                              .key = (uint64_t)j->number,
-                             .max_new = g->opt.max_new,
+                             .max_new = max_new,
                              .n_stop = g->n_stop};
     pl_session        *s;
     memcpy(so.stop, g->stop, sizeof so.stop);
@@ -501,7 +518,7 @@ static pl_status write_turn(pl_generator *g, job *j, const char *const *answer, 
     pl_chat_turn turn = {.number = p->turn, .answer = answer};
     PL_TRY(pl_chat_prompt_exchanges(a->prompt, prompts_path(g), p->turn, &exchanges, err));
     for (;; turn.skip++) {
-        PL_TRY(render_ids(g, a, &turn, &j->text, ids, n, err));
+        PL_TRY(render_ids(g, a, &turn, j, ids, n, err));
         if (*n <= room || turn.skip + 1 >= exchanges) break;
         pl_free(*ids);
         pl_free(j->text);
@@ -519,16 +536,48 @@ static pl_status write_turn(pl_generator *g, job *j, const char *const *answer, 
     return check_ids(g, *ids, *n, err);
 }
 
+static bool follows_refused(const char *const *answer, int turns) {
+    for (int k = 0; k < turns; k++)
+        if (answer[k] && !*answer[k]) return true;
+    return false;
+}
+
+// The place of a turn that is not asked: the opening prompt, read once, with nothing behind it.
+static pl_status start_refused(pl_generator *g, job *j, pl_err *err) {
+    const asked *a = &g->asked[place_of(g, j->number)->asked];
+    pl_free(j->text);
+    j->text = NULL;
+    j->refused = true;
+    j->about.cut = a->cut;
+    return start_session(g, j, a->ids, a->n, 1, err);
+}
+
+// What a template says of the target's own answer is no mistake of the run's.
+static pl_status refuse_turn(pl_generator *g, job *j, const pl_err *why, pl_err *err) {
+    if (g->refused++ == 0)
+        pl_log_warn("turn %d is not asked, and its conversation ends: %s", place_of(g, j->number)->turn + 1, why->msg);
+    return start_refused(g, j, err);
+}
+
 static pl_status start_turn(pl_generator *g, int64_t turn, pl_err *err) {
     job         *j = at_turn(g, turn);
     const place *p = place_of(g, j->number);
     const char **answer = pl_calloc((size_t)p->turn, sizeof *answer);
     int32_t     *ids = NULL;
     int64_t      n = 0;
-    pl_status    st = answer ? PL_OK : pl_fail(err, PL_E_MEMORY, "generator: out of memory");
-    if (st == PL_OK) find_answers(g, turn, answer);
-    if (st == PL_OK) st = write_turn(g, j, answer, &ids, &n, err);
-    if (st == PL_OK) st = start_session(g, j, ids, n, err);
+    pl_err       why = {0};
+    if (!answer) return pl_fail(err, PL_E_MEMORY, "generator: out of memory");
+    find_answers(g, turn, answer);
+    bool      known = follows_refused(answer, p->turn);
+    pl_status st = known ? PL_E_INPUT : write_turn(g, j, answer, &ids, &n, &why);
+    if (st == PL_OK)
+        st = start_session(g, j, ids, n, g->opt.max_new, err);
+    else if (known)
+        st = start_refused(g, j, err);
+    else if (st == PL_E_INPUT || st == PL_E_UNSUPPORTED)
+        st = refuse_turn(g, j, &why, err);
+    else
+        pl_fail(err, st, "%s", why.msg);
     pl_free(ids);
     pl_free(answer);
     return st;
@@ -541,6 +590,7 @@ static pl_status start_job(pl_generator *g, int64_t turn, pl_err *err) {
     pl_free(j->text);
     j->text = NULL;
     j->begun = true;
+    j->refused = false;
     j->doc.n = 0;
     j->about = (pl_doc_about){.end = -1,
                               .turn = p->turn,
@@ -549,7 +599,7 @@ static pl_status start_job(pl_generator *g, int64_t turn, pl_err *err) {
     // Of what is not given away, only the answers that a later turn needs are made.
     j->done = !wanted(g, j);
     if (j->done) return PL_OK;
-    return p->turn > 0 ? start_turn(g, turn, err) : start_session(g, j, a->ids, a->n, err);
+    return p->turn > 0 ? start_turn(g, turn, err) : start_session(g, j, a->ids, a->n, g->opt.max_new, err);
 }
 
 // Whether the turn before it, if there is one, has been answered.
@@ -570,7 +620,7 @@ static pl_status start_jobs(pl_generator *g, pl_err *err) {
     return PL_OK;
 }
 
-// The answer as text, for the turns behind it.
+// The answer as a message, for the turns behind it.
 static pl_status keep_answer(pl_generator *g, const job *j, const pl_session *s, pl_err *err) {
     int32_t        n;
     const int32_t *ids = pl_session_answer(s, &n);
@@ -580,7 +630,10 @@ static pl_status keep_answer(pl_generator *g, const job *j, const pl_session *s,
         turn++;
     char **said = &g->said[turn % g->n_said];
     pl_free(*said);
-    return pl_chat_answer_text(said, g->tok, ids, n, err);
+    *said = NULL;
+    if (!j->refused) return pl_chat_answer_message(said, g->tok, ids, n, err);
+    *said = pl_strdup("");
+    return *said ? PL_OK : pl_fail(err, PL_E_MEMORY, "generator: out of memory");
 }
 
 static pl_status finish_job(pl_generator *g, job *j, const pl_session *s, pl_err *err) {
@@ -590,8 +643,8 @@ static pl_status finish_job(pl_generator *g, job *j, const pl_session *s, pl_err
                                         [PL_CONTEXT] = PL_ANSWER_CONTEXT};
     int64_t                    n = pl_session_length(s);
     PL_CHECK(n - j->doc.n <= 1, "%lld tokens, %lld rows", (long long)n, (long long)j->doc.n);
-    if (j->doc.n < n) j->about.end = pl_session_tokens(s)[n - 1];
-    j->about.finish = (int32_t)why[pl_session_finish(s)];
+    if (j->doc.n < n && !j->refused) j->about.end = pl_session_tokens(s)[n - 1];
+    j->about.finish = (int32_t)(j->refused ? PL_ANSWER_UNKNOWN : why[pl_session_finish(s)]);
     j->done = true;
     j->session = NULL;
     return keep_answer(g, j, s, err);

@@ -7,9 +7,11 @@
 // wanted; in the others they are sampled, each keyed by (seed, j). So a producer that was stopped goes on with the next
 // job, and online training (rounds without end) sees the same text as offline training.
 //
-// Turns are written by the chat template with the answers of the same round before them, as text; so a document is one
-// answer behind its whole prompt, and the ids of the answer alone are supervised, as the target emitted them. A history
-// that leaves no room for an answer of full length loses its oldest exchanges.
+// Turns are written by the chat template with the answers of the same round before them, as messages
+// (data/chat/answer.h); so a document is one answer behind its whole prompt, and the ids of the answer alone are
+// supervised, as the target emitted them. A history that leaves no room for an answer of full length loses its oldest
+// exchanges. A history that the template refuses ends its conversation: so that documents keep their numbers, each of
+// its further turns is the conversation's opening prompt with nothing to learn (no answer, PL_ANSWER_UNKNOWN).
 //
 // A document depends on its number alone (and, of a later turn, on the answers before it, which a generator that begins
 // there answers again), so that any part of the jobs can be made by anybody, in any order, with the same bits.
@@ -59,6 +61,7 @@ typedef struct pl_generator_options {
     double                top_p;
     int                   sessions; // in flight
     bool                  cut;      // prompts that are too long lose their beginning; false: they are left out
+    bool                  strict;   // a record's turn that the template refuses ends the run, not the conversation
     uint64_t              seed;
     int64_t               first_job; // documents already made
     pl_generator_work     work;      // next NULL: all jobs from first_job on
@@ -79,8 +82,8 @@ pl_status   pl_generator_next(pl_generator *g, pl_columns *doc, pl_err *err);
 // Forgets what is known and was not given away, begun or not: the next document is the first of a range that is asked
 // for then.
 void        pl_generator_forget(pl_generator *g);
-// The text that it answers, uncut, borrowed likewise.
-const char *pl_generator_prompt(const pl_generator *g);
+// The text that it answers, of *n bytes, uncut, borrowed likewise.
+const char *pl_generator_prompt(const pl_generator *g, size_t *n);
 int64_t     pl_generator_number(const pl_generator *g); // its job
 
 // ---- of any job, whether or not it is answered here

@@ -3,6 +3,7 @@
 #include "infer/generate/generate.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/json_put.h"
+#include "kernels/base/log.h"
 #include "kernels/base/stages.h"
 
 #include <stdio.h>
@@ -106,17 +107,24 @@ pl_status pl_recipe_served_form(pl_prompt_form *form, const pl_recipe *r, pl_err
     return open_form(form, r, &k, err);
 }
 
-static pl_status read_file(pl_prompts **out, const pl_prompt_form *form, const char *path, const pl_prompts_rewrite *w,
-                           pl_err *err) {
-    if (!form->chat) return pl_prompts_read_as(out, path, w, err);
-    return pl_chat_prompts_read_as(out, path, form->chat, &form->options, w, err);
+// Of a benchmark (w) every question counts.
+static bool is_lenient(const pl_recipe *r, const pl_prompts_rewrite *w) {
+    return !w && !pl_generate_recipe_of(r)->data.strict;
+}
+
+static pl_status read_file(pl_prompts **out, const pl_recipe *r, const pl_prompt_form *form, const char *path,
+                           const pl_prompts_rewrite *w, pl_err *err) {
+    bool lenient = is_lenient(r, w);
+    if (!form->chat) return pl_prompts_read_as(out, path, w, lenient, err);
+    return pl_chat_prompts_read_as(out, path, form->chat, &form->options, w, lenient, err);
 }
 
 // Conversations in place of which stand their turns, with the history that the file gives.
-static pl_status take_given(pl_prompts **prompts, const pl_prompt_form *form, const char *path, pl_err *err) {
+static pl_status take_given(pl_prompts **prompts, const pl_prompt_form *form, const char *path, bool lenient,
+                            pl_err *err) {
     pl_prompts *given;
     if (!form->chat) return PL_OK;
-    PL_TRY(pl_chat_prompts_given(&given, *prompts, path, form->chat, &form->options, err));
+    PL_TRY(pl_chat_prompts_given(&given, *prompts, path, form->chat, &form->options, lenient, err));
     pl_prompts_destroy(*prompts);
     *prompts = given;
     return PL_OK;
@@ -125,9 +133,9 @@ static pl_status take_given(pl_prompts **prompts, const pl_prompt_form *form, co
 pl_status pl_prompts_to_evaluate(const pl_recipe *r, const pl_prompt_form *form, const char *path,
                                  const pl_prompts_rewrite *w, pl_prompts **out, pl_err *err) {
     *out = NULL;
-    PL_TRY(read_file(out, form, path, w, err));
+    PL_TRY(read_file(out, r, form, path, w, err));
     bool      given = pl_split_recipe_of(r)->eval.chat.history == PL_HISTORY_GIVEN;
-    pl_status st = given ? take_given(out, form, path, err) : PL_OK;
+    pl_status st = given ? take_given(out, form, path, is_lenient(r, w), err) : PL_OK;
     if (st == PL_OK) return PL_OK;
     pl_prompts_destroy(*out);
     *out = NULL;
@@ -168,7 +176,9 @@ pl_status pl_recipe_prompts(const pl_recipe *r, const pl_prompt_form *form, pl_p
     pl_status                 st;
     *train = *held = NULL;
     PL_TRY(pl_recipe_require(r, &gen->data.prompts, err));
-    PL_TRY(read_file(&all, form, path, NULL, err));
+    PL_TRY(read_file(&all, r, form, path, NULL, err));
+    if (eval && pl_recipe_differs(r, &pl_split_recipe_of(r)->eval.holdout))
+        pl_log_warn_once("eval.holdout: is not read, since eval.prompts is given");
     if (eval) {
         PL_TRY_GOTO(st, fail, pl_prompts_to_evaluate(r, form, eval, NULL, held, err));
         *train = all;
@@ -176,9 +186,10 @@ pl_status pl_recipe_prompts(const pl_recipe *r, const pl_prompt_form *form, pl_p
     } else {
         PL_TRY_GOTO(st, fail, split(r, all, train, held, err));
         bool given = pl_split_recipe_of(r)->eval.chat.history == PL_HISTORY_GIVEN;
-        if (given) PL_TRY_GOTO(st, fail, take_given(held, form, path, err));
+        if (given) PL_TRY_GOTO(st, fail, take_given(held, form, path, is_lenient(r, NULL), err));
     }
-    if (gen->data.chat.history == PL_HISTORY_GIVEN) PL_TRY_GOTO(st, fail, take_given(train, form, path, err));
+    if (gen->data.chat.history == PL_HISTORY_GIVEN)
+        PL_TRY_GOTO(st, fail, take_given(train, form, path, is_lenient(r, NULL), err));
     pl_prompts_destroy(all);
     return PL_OK;
 fail:

@@ -59,6 +59,14 @@ int64_t pl_draft_vocab_entry(const void *data, pl_dtype t, int64_t i) {
     return t == PL_I32 ? narrow : wide;
 }
 
+int64_t pl_draft_vocab_unfilled(const int32_t *d2t, int64_t n) {
+    enum { CHANCE = 8 };
+    int64_t rest = n;
+    while (rest > 0 && d2t[rest - 1] == rest - 1)
+        rest--;
+    return rest == 0 || n - rest >= CHANCE ? n - rest : 0;
+}
+
 static pl_status read_ids(int32_t *d2t, uint8_t *drafted, const pl_weight_entry *e, const char *where, int64_t n,
                           int64_t vocab, pl_err *err) {
     if (e->dtype != PL_I64 && e->dtype != PL_I32)

@@ -17,6 +17,9 @@ pl_status pl_draft_vocab_from_list(int32_t **d2t, int64_t *n, const char *path, 
 
 // Entry i of a d2t as it is stored, in PL_I64 or PL_I32, at any address; of any other type 0.
 int64_t   pl_draft_vocab_entry(const void *data, pl_dtype t, int64_t i);
+// How many rows at the end draft the token of their own number: what is left of a map that was written over zeros, or
+// all rows of one that never was. A few may do so by chance, which is 0.
+int64_t   pl_draft_vocab_unfilled(const int32_t *d2t, int64_t n);
 // d2t [n] of a checkpoint: present, in range, no id twice, and t2d, where it is there, marks the same ids.
 pl_status pl_draft_vocab_read(int32_t **d2t, const pl_weight_source *src, int64_t n, int64_t vocab, pl_err *err);
 

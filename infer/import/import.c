@@ -128,6 +128,7 @@ static pl_status read_config(import *m, pl_err *err) {
     PL_TRY(pl_import_config(c, &format, &stated, m->o->dir, err));
     PL_TRY(pl_hf_config_read(&m->target, m->o->target, PL_HF_TARGET, err));
     m->told->format = format->name;
+    c->tie_word_embeddings = false; // a head's rows are its own or its target's, whatever was copied into its config
     if (c->backbone == PL_HF_OTHER || (*c->head.kind && strcmp(format->name, "dflash") != 0))
         return pl_fail(err, PL_E_INPUT, "%s: is this program's own kind of checkpoint already", m->o->dir);
     int most = is_block(m) ? PL_DFLASH_LAYERS : eagle3(m) ? PL_STEP_LAYERS : 1;
@@ -210,10 +211,7 @@ static void plain_name(const import *m, const char *given, char *name, size_t si
 }
 
 static const pl_weight_entry *target_matrix(const import *m, bool head) {
-    const pl_weight_entry *w =
-        pl_weight_source_find(m->target_src, head ? "lm_head.weight" : "model.embed_tokens.weight");
-    if (w || !m->target.tie_word_embeddings) return w;
-    return pl_weight_source_find(m->target_src, head ? "model.embed_tokens.weight" : "lm_head.weight");
+    return pl_llama_matrix(m->target_src, &m->target, head);
 }
 
 static bool is_real(pl_dtype t) {
@@ -496,7 +494,10 @@ static pl_status read_map(import *m, pl_err *err) {
     if (w->rank != 1 || w->shape[0] != rows || (w->dtype != PL_I64 && w->dtype != PL_I32))
         return pl_fail(err, PL_E_INPUT, "%s: d2t must be %lld integers, as the head has rows", m->o->dir,
                        (long long)rows);
-    if (marks && (marks->rank != 1 || marks->shape[0] != vocab || marks->bytes != (size_t)vocab))
+    if (marks && marks->dtype != PL_BOOL && marks->dtype != PL_U8)
+        return pl_fail(err, PL_E_INPUT, "%s: t2d holds %s; BOOL and U8 are known", m->o->dir,
+                       pl_dtype_name(marks->dtype));
+    if (marks && (marks->rank != 1 || marks->shape[0] != vocab))
         return pl_fail(err, PL_E_INPUT, "%s: t2d must be %lld marks, as the vocabulary has tokens", m->o->dir,
                        (long long)vocab);
     uint8_t  *seen = pl_malloc((size_t)vocab);
@@ -513,7 +514,13 @@ static pl_status read_map(import *m, pl_err *err) {
                          "%s: d2t names, neither as offsets nor as ids, %lld different tokens of %lld%s", m->o->dir,
                          (long long)rows, (long long)vocab, marks ? " that t2d marks" : "");
     }
-    bool identity = whole;
+    bool    identity = whole;
+    int64_t unfilled = st == PL_OK && !whole ? pl_draft_vocab_unfilled(ids, rows) : 0;
+    if (unfilled > 0)
+        pl_log_warn(
+            "%s: d2t: the last %lld of %lld rows draft the tokens of their own numbers, as a map that was never "
+            "filled does; acceptance suffers, the text does not",
+            m->o->dir, (long long)unfilled, (long long)rows);
     for (int64_t i = 0; st == PL_OK && i < rows; i++)
         identity = identity && ids[i] == i;
     if (st == PL_OK && identity) m->told->map = "none";
@@ -568,7 +575,7 @@ static pl_status find_head(import *m, pl_err *err) {
 
 static pl_status list_tensors(import *m, pl_err *err) {
     PL_TRY(pl_weight_source_open(&m->src, m->o->dir, err));
-    PL_TRY(pl_weight_source_open(&m->target_src, m->o->target, err));
+    PL_TRY(pl_llama_source(&m->target_src, &m->target, m->o->target, err));
     if (m->config.backbone != PL_HF_EAGLE1) PL_TRY(take_factors(m, err));
     for (int64_t i = 0; i < pl_weight_source_count(m->src); i++)
         PL_TRY(take(m, pl_weight_source_at(m->src, i), err));

@@ -153,11 +153,11 @@ pl_status pl_inspect_model(pl_json_out *o, const char *path, pl_inspect_options 
     pl_hf_config      c;
     pl_weight_source *src = NULL;
     pl_tokenizer     *tok = NULL;
-    PL_TRY(pl_hf_config_read(&c, path, PL_HF_TARGET, err));
+    bool              whole = pl_path_is_dir(path); // else a config.json alone
+    PL_TRY(whole ? pl_llama_source(&src, &c, path, err) : pl_hf_config_read(&c, path, PL_HF_TARGET, err));
     pl_put_str(o, "kind", "model");
     put_config(o, &c);
-    if (!pl_path_is_dir(path)) return PL_OK; // a config.json alone
-    PL_TRY(pl_weight_source_open(&src, path, err));
+    if (!whole) return PL_OK;
     pl_status st = put_source(o, src, &c, opt, err);
     pl_weight_source_close(src);
     int tap[PL_MAX_TAPS], taps = pl_llama_default_taps(c.num_hidden_layers, tap);

@@ -5,6 +5,7 @@
 #include "infer/model/kv.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
+#include "kernels/base/log.h"
 #include "kernels/op/embed.h"
 #include "kernels/op/gather.h"
 #include "kernels/op/linear.h"
@@ -31,14 +32,20 @@ pl_status pl_layer_shape_from_config(pl_layer_shape *s, const pl_hf_config *c, p
     return PL_OK;
 }
 
-pl_status pl_rope_tables(pl_tensor *cos, pl_tensor *sin, void **block, size_t *bytes, const pl_hf_config *c,
-                         pl_dtype real, const pl_memory *memory, pl_err *err) {
-    int64_t half = pl_hf_rotary_dim(c) / 2, n = c->max_position_embeddings;
-    size_t  one = pl_size_mul((size_t)n, (size_t)half, pl_dtype_size(real));
-    *bytes = pl_size_mul(one, 2, 1);
-    *block = pl_memory_create(memory, PL_LOCAL, *bytes, err);
-    if (!*block) return PL_E_MEMORY;
-    uint8_t *stage = pl_memory_stage(memory, *block, *bytes);
+pl_status pl_rope_reach(pl_tensor *cos, pl_tensor *sin, pl_rope_blocks *b, const pl_hf_config *c, int64_t positions,
+                        pl_dtype real, const pl_memory *memory, pl_err *err) {
+    const int64_t first = 1 << 17, most = c->max_position_embeddings, have = cos->data ? cos->dim[0] : 0;
+    int64_t       half = pl_hf_rotary_dim(c) / 2, n = 2 * have > first ? 2 * have : first;
+    if (have == most || (have > 0 && positions <= have)) return PL_OK;
+    if (n < positions) n = positions;
+    if (n > most) n = most;
+    PL_CHECK(b->n < PL_ROPE_BLOCKS, "rope tables grew %d times", b->n);
+    size_t one = pl_size_mul((size_t)n, (size_t)half, pl_dtype_size(real)), bytes = pl_size_mul(one, 2, 1);
+    void  *block = pl_memory_create(memory, PL_LOCAL, bytes, err);
+    if (!block) return PL_E_MEMORY;
+    b->block[b->n] = block;
+    b->bytes[b->n++] = bytes;
+    uint8_t *stage = pl_memory_stage(memory, block, bytes);
     if (!stage) return pl_fail(err, PL_E_MEMORY, "rope tables of %lld positions: out of memory", (long long)n);
     pl_rope_spec spec = {.theta = c->rope.theta,
                          .hd = pl_hf_rotary_dim(c),
@@ -56,10 +63,37 @@ pl_status pl_rope_tables(pl_tensor *cos, pl_tensor *sin, void **block, size_t *b
                    : c->rope.scaling == PL_HF_ROPE_YARN   ? PL_ROPE_YARN
                    : c->rope.scaling == PL_HF_ROPE_LONG   ? PL_ROPE_LONG
                                                           : PL_ROPE_DEFAULT;
-    *cos = pl_tensor_2d(*block, real, n, half);
-    *sin = pl_tensor_2d((uint8_t *)*block + one, real, n, half);
     pl_rope_table(stage, stage + one, real, &spec, n);
-    return pl_memory_put(memory, *block, stage, *bytes, PL_OK, err);
+    PL_TRY(pl_memory_put(memory, block, stage, bytes, PL_OK, err));
+    *cos = pl_tensor_2d(block, real, n, half);
+    *sin = pl_tensor_2d((uint8_t *)block + one, real, n, half);
+    return PL_OK;
+}
+
+void pl_rope_fini(pl_rope_blocks *b, const pl_memory *memory) {
+    for (int i = 0; i < b->n; i++)
+        pl_memory_destroy(memory, PL_LOCAL, b->block[i], b->bytes[i]);
+    *b = (pl_rope_blocks){0};
+}
+
+static pl_status reach(pl_llama *m, int64_t positions, pl_err *err) {
+    const pl_hf_config *c = &m->config;
+    const pl_backend   *be = m->be;
+    PL_TRY(pl_rope_reach(&m->cos, &m->sin, &m->rope, c, positions, be->real, be->memory, err));
+    if (c->local_theta == 0) return PL_OK;
+    pl_hf_config local = *c;
+    local.rope = (pl_hf_rope){.theta = c->local_theta};
+    PL_TRY(pl_rope_reach(&m->local_cos, &m->local_sin, &m->local_rope, &local, positions, be->real, be->memory, err));
+    for (int l = 0; l < m->n_layers; l++) {
+        if (!pl_hf_windowed(c, l)) continue;
+        m->layer[l].cos = m->local_cos;
+        m->layer[l].sin = m->local_sin;
+    }
+    return PL_OK;
+}
+
+pl_status pl_llama_reach(const pl_llama *m, int64_t positions, pl_err *err) {
+    return reach((pl_llama *)(uintptr_t)m, positions, err);
 }
 
 static void add_matrix(pl_params *ps, pl_tensor *w, pl_weight_part part, int64_t cols, double init_std) {
@@ -252,28 +286,17 @@ static pl_status set_mixtures(pl_llama *m, pl_err *err) {
 }
 
 // What the layers have beside widths and weights.
-static pl_status set_layers(pl_llama *m, pl_err *err) {
+static void set_layers(pl_llama *m) {
     const pl_hf_config *c = &m->config;
-    if (c->local_theta > 0) {
-        pl_hf_config local = *c;
-        local.rope = (pl_hf_rope){.theta = c->local_theta};
-        PL_TRY(pl_rope_tables(&m->local_cos, &m->local_sin, &m->local_rope, &m->local_rope_bytes, &local, m->be->real,
-                              m->be->memory, err));
-    }
     for (int l = 0; l < m->n_layers; l++) {
         pl_layer *w = &m->layer[l];
-        bool      windowed = pl_hf_windowed(c, l);
         w->gate = c->activation == PL_HF_GELU_TANH ? PL_GATE_GELU_TANH
                   : c->activation == PL_HF_CLAMPED ? PL_GATE_CLAMPED
                                                    : PL_GATE_SILU;
         w->rule = (pl_attention_rule){.scale = c->query_scalar > 0 ? 1 / sqrt(c->query_scalar) : 0,
                                       .cap = c->attention_softcap,
-                                      .window = windowed ? c->sliding_window : 0};
-        if (!windowed) continue;
-        w->cos = m->local_cos;
-        w->sin = m->local_sin;
+                                      .window = pl_hf_windowed(c, l) ? c->sliding_window : 0};
     }
-    return PL_OK;
 }
 
 pl_status pl_llama_trainable(const pl_hf_config *c, const char *where, pl_err *err) {
@@ -308,9 +331,8 @@ static pl_status init(pl_llama *m, const pl_hf_config *config, const pl_backend 
         m->layer[l].comm = comm;
     list_params(m, packed);
     take_part(m);
-    PL_TRY_GOTO(st, fail,
-                pl_rope_tables(&m->cos, &m->sin, &m->rope, &m->rope_bytes, config, be->real, be->memory, err));
-    PL_TRY_GOTO(st, fail, set_layers(m, err));
+    set_layers(m);
+    PL_TRY_GOTO(st, fail, reach(m, 1, err));
     return PL_OK;
 fail:
     pl_llama_fini(m);
@@ -321,10 +343,67 @@ pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backen
     return init(m, config, be, NULL, packed, err);
 }
 
-static pl_status open_source(pl_weight_source **src, pl_hf_config *config, const char *path, pl_err *err) {
+static const char EMBED[] = "model.embed_tokens.weight", HEAD[] = "lm_head.weight";
+
+// Whether two rows hold the same numbers; a and b are room for one row each.
+static pl_status same_row(bool *same, const pl_weight_source *src, const pl_weight_entry *const of[2], int64_t row,
+                          float *a, float *b, pl_err *err) {
+    float *to[2] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        const pl_weight_entry *e = of[i];
+        pl_weight_spec         spec = {
+                    .part = {{e->name, e->shape[0]}}, .n_parts = 1, .rows = e->shape[0], .cols = e->shape[1]};
+        PL_TRY(pl_weight_read_rows(src, &spec, row, 1, to[i], err));
+    }
+    *same = true;
+    for (int64_t k = 0; k < of[0]->shape[1] && *same; k++)
+        *same = a[k] == b[k];
+    return PL_OK;
+}
+
+static pl_status same_matrix(bool *same, const pl_weight_source *src, const pl_weight_entry *a,
+                             const pl_weight_entry *b, pl_err *err) {
+    const pl_weight_entry *of[2] = {a, b};
+    *same = a->rank == 2 && b->rank == 2 && a->shape[0] == b->shape[0] && a->shape[1] == b->shape[1];
+    if (!*same || (a->dtype == b->dtype && a->bytes == b->bytes && memcmp(a->data, b->data, a->bytes) == 0))
+        return PL_OK;
+    float    *rows = pl_malloc(pl_size_mul((size_t)a->shape[1], 2 * sizeof *rows, 1));
+    pl_status st = rows ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", pl_weight_source_path(src));
+    for (int64_t i = 0; i < a->shape[0] && *same && st == PL_OK; i++)
+        st = same_row(same, src, of, i, rows, rows + a->shape[1], err);
+    pl_free(rows);
+    return st;
+}
+
+static pl_status settle_tie(pl_hf_config *c, const pl_weight_source *src, pl_err *err) {
+    const pl_weight_entry *embed = pl_weight_source_find(src, EMBED), *head = pl_weight_source_find(src, HEAD);
+    bool                   same;
+    if (!c->tie_word_embeddings || !embed || !head) return PL_OK;
+    PL_TRY(same_matrix(&same, src, embed, head, err));
+    if (same) return PL_OK;
+    c->tie_word_embeddings = false;
+    pl_log_warn_once(
+        "%s: config.json ties the output matrix to the embeddings, and the file has an %s of its own: that "
+        "one counts, as in transformers 5 (other engines take the embeddings); say "
+        "\"tie_word_embeddings\": false, or remove the tensor",
+        pl_weight_source_path(src), HEAD);
+    return PL_OK;
+}
+
+pl_status pl_llama_source(pl_weight_source **src, pl_hf_config *config, const char *path, pl_err *err) {
     if (!pl_path_is_dir(path)) return pl_llama2c_open(src, config, path, err);
     PL_TRY(pl_hf_config_read(config, path, PL_HF_TARGET, err));
-    return pl_weight_source_open(src, path, err);
+    PL_TRY(pl_weight_source_open(src, path, err));
+    pl_status st = settle_tie(config, *src, err);
+    if (st == PL_OK) return PL_OK;
+    pl_weight_source_close(*src);
+    *src = NULL;
+    return st;
+}
+
+const pl_weight_entry *pl_llama_matrix(const pl_weight_source *src, const pl_hf_config *config, bool head) {
+    const pl_weight_entry *own = pl_weight_source_find(src, head ? HEAD : EMBED);
+    return own || !config->tie_word_embeddings ? own : pl_weight_source_find(src, head ? EMBED : HEAD);
 }
 
 pl_status pl_llama_config(pl_hf_config *config, const char *path, pl_err *err) {
@@ -338,9 +417,39 @@ pl_status pl_llama_config(pl_hf_config *config, const char *path, pl_err *err) {
 pl_status pl_llama_fingerprint(char out[17], const char *path, pl_err *err) {
     pl_hf_config      config;
     pl_weight_source *src;
-    PL_TRY(open_source(&src, &config, path, err));
+    PL_TRY(pl_llama_source(&src, &config, path, err));
     pl_status st = pl_fingerprint(out, src, &config, false, err);
     pl_weight_source_close(src);
+    return st;
+}
+
+static bool is_carried(const char *name) {
+    static const char *const along[] = {"rotary_emb.", "vision_tower.", "vision_model.", "visual.",
+                                        "multi_modal_projector."};
+    for (size_t i = 0; i < sizeof along / sizeof *along; i++)
+        if (strstr(name, along[i])) return true;
+    return false;
+}
+
+pl_status pl_llama_warn_unclaimed(const pl_llama *m, const pl_weight_source *src, pl_err *err) {
+    enum { NAMED = 3 };
+    int64_t      n = 0, left = 0;
+    char         list[NAMED * 100] = "", more[40] = "";
+    const char **name = pl_malloc((size_t)(pl_weight_source_count(src) + 1) * sizeof *name);
+    pl_status    st = name ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", pl_weight_source_path(src));
+    if (st == PL_OK) st = pl_params_unclaimed(&m->params, src, name, pl_weight_source_count(src), &n, err);
+    for (int64_t i = 0; st == PL_OK && i < n; i++) {
+        // A tied model's output matrix is one with the embeddings, where it is there a second time.
+        if (is_carried(name[i]) || (m->config.tie_word_embeddings && strcmp(name[i], HEAD) == 0)) continue;
+        size_t at = strlen(list);
+        if (left++ < NAMED) snprintf(list + at, sizeof list - at, "%s%.80s", at ? ", " : "", name[i]);
+    }
+    if (left > NAMED) snprintf(more, sizeof more, " and %lld more", (long long)(left - NAMED));
+    if (left > 0)
+        pl_log_warn_once("%s: %s%s: of no part of %s that is known here; the model is computed without what these "
+                         "tensors hold",
+                         pl_weight_source_path(src), list, more, m->config.architecture);
+    pl_free(name);
     return st;
 }
 
@@ -361,12 +470,18 @@ pl_status pl_llama_open_part(pl_llama *m, const char *path, pl_dtype t, const pl
     pl_weight_source *src = NULL;
     char              print[17];
     pl_status         st;
-    PL_TRY(open_source(&src, &config, path, err));
+    PL_TRY(pl_llama_source(&src, &config, path, err));
     PL_TRY_GOTO(st, fail, computable(&config, be, err));
     PL_TRY_GOTO(st, fail, pl_tp_check(&config, pl_comm_ranks(comm), err));
     PL_TRY_GOTO(st, fail, pl_fingerprint(print, src, &config, false, err));
     PL_TRY_GOTO(st, fail, init(m, &config, be, comm, true, err));
     memcpy(m->fingerprint, print, sizeof print);
+    st = pl_llama_warn_unclaimed(m, src, err);
+    if (st != PL_OK) {
+        pl_weight_source_close(src);
+        pl_llama_fini(m);
+        return st;
+    }
     st = pl_params_load(&m->params, src, t, err);
     if (st != PL_OK) pl_llama_fini(m);
     return st;
@@ -393,8 +508,8 @@ pl_status pl_llama_open_over(pl_llama *m, const char *path, pl_dtype t, const pl
 
 void pl_llama_fini(pl_llama *m) {
     if (m->number > 0) pl_tp_close(m->comm, m->number);
-    if (m->rope) pl_memory_destroy(m->params.memory, PL_LOCAL, m->rope, m->rope_bytes);
-    if (m->local_rope) pl_memory_destroy(m->params.memory, PL_LOCAL, m->local_rope, m->local_rope_bytes);
+    pl_rope_fini(&m->rope, m->params.memory);
+    pl_rope_fini(&m->local_rope, m->params.memory);
     pl_params_fini(&m->params);
     pl_free(m->expert);
     pl_free(m->layer);

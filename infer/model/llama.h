@@ -20,6 +20,15 @@ typedef struct pl_taps {
     int n, layer[PL_MAX_TAPS]; // layers whose inputs are read, see pl_llama_forward
 } pl_taps;
 
+// Memory of rotary tables. They have rows for the longest cache so far, and grow: for all positions of a model that
+// states millions they would be gigabytes. Blocks that were outgrown stay for graphs that read them.
+#define PL_ROPE_BLOCKS 12 // from 2^17 rows to PL_HF_POSITIONS_MAX, at least twice as many each
+typedef struct pl_rope_blocks {
+    void  *block[PL_ROPE_BLOCKS];
+    size_t bytes[PL_ROPE_BLOCKS];
+    int    n;
+} pl_rope_blocks;
+
 typedef struct pl_llama {
     const pl_backend *be; // where it computes: its tensors lie in be->memory
     // The ranks that it lies over (infer/model/tp.h): wqkv, wo, wgu, wdown, head and the biases are this rank's rows,
@@ -32,15 +41,14 @@ typedef struct pl_llama {
     int64_t           vocab;
     pl_tensor         embed; // [V, d] row-major
     pl_tensor         norm;  // [d]
-    pl_tensor  head;   // [V, d]; when tied and packed it is a second copy, when tied and training it is embed itself
-    pl_layer  *layer;  // [n_layers]
-    pl_tensor *expert; // of all layers' mixtures, which borrow them; NULL: no layer has one
-    // [max_position_embeddings, rotated dimensions / 2]; of windowed layers where they have their own, else .data NULL
-    pl_tensor  cos, sin, local_cos, local_sin;
-    pl_params  params;
-    void      *rope, *local_rope;
-    size_t     rope_bytes, local_rope_bytes;
-    char       fingerprint[17];
+    pl_tensor      head;  // [V, d]; when tied and packed it is a second copy, when tied and training it is embed itself
+    pl_layer      *layer; // [n_layers]
+    pl_tensor     *expert; // of all layers' mixtures, which borrow them; NULL: no layer has one
+    // [positions reached, rotated dimensions / 2]; of windowed layers where they have their own, else .data NULL
+    pl_tensor      cos, sin, local_cos, local_sin;
+    pl_params      params;
+    pl_rope_blocks rope, local_rope;
+    char           fingerprint[17];
 } pl_llama;
 
 // For a backend: shapes, parameter list and rope tables (of its reals, in its memory); no weights yet: pl_llama_open
@@ -59,9 +67,19 @@ pl_status pl_llama_open_over(pl_llama *m, const char *path, pl_dtype t, const pl
 pl_status pl_llama_open_part(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_comm *comm,
                              pl_err *err);
 void      pl_llama_fini(pl_llama *m);
-// The same fingerprint and config without reading the weights.
+// The same fingerprint and config without reading the weights; tie_word_embeddings is as config.json has it.
 pl_status pl_llama_fingerprint(char out[17], const char *path, pl_err *err);
 pl_status pl_llama_config(pl_hf_config *config, const char *path, pl_err *err);
+
+// What a target's config says and its tensors, the one settled by the other, wherever they are read: where config.json
+// ties the output matrix and the file holds another one than the embeddings, both count as they are, with a warning
+// (tie_word_embeddings becomes false), as in transformers 5. The caller closes *src.
+pl_status              pl_llama_source(pl_weight_source **src, pl_hf_config *config, const char *path, pl_err *err);
+// One warning names what the file holds beside the model's tensors (biases, further layers, scales of a quantizer...),
+// but for what files are known to carry along: rotary frequencies, vision towers and their projectors.
+pl_status              pl_llama_warn_unclaimed(const pl_llama *m, const pl_weight_source *src, pl_err *err);
+// The output matrix (head) or the embeddings of an open target; NULL: the file has none.
+const pl_weight_entry *pl_llama_matrix(const pl_weight_source *src, const pl_hf_config *config, bool head);
 
 // The residual stream at the *input* of layer taps[i] (0-based; n_layers: the last layer's output before the final
 // norm), as engines number EAGLE-3's auxiliary layers; PL_TAP_FINAL: `hidden`.
@@ -91,10 +109,13 @@ double pl_llama_step_bytes(const pl_llama *m, int64_t context);
 
 // The width and rope of a layer from a config: shared with drafters.
 pl_status pl_layer_shape_from_config(pl_layer_shape *s, const pl_hf_config *c, pl_err *err);
-// cos and sin tables of config's rope in one block of `memory` (PL_LOCAL), which the caller frees with
-// pl_memory_destroy.
-pl_status pl_rope_tables(pl_tensor *cos, pl_tensor *sin, void **block, size_t *bytes, const pl_hf_config *c,
-                         pl_dtype real, const pl_memory *memory, pl_err *err);
+// Makes room in m's rotary tables for a cache of so many positions, or for all that the model states, where that is
+// less. The tables are no part of the model's value: those of a const one grow as well, while no other thread runs it.
+pl_status pl_llama_reach(const pl_llama *m, int64_t positions, pl_err *err);
+// The same of cos and sin tables of config's rope in blocks of `memory` (PL_LOCAL), a zeroed b to begin with.
+pl_status pl_rope_reach(pl_tensor *cos, pl_tensor *sin, pl_rope_blocks *b, const pl_hf_config *c, int64_t positions,
+                        pl_dtype real, const pl_memory *memory, pl_err *err);
+void      pl_rope_fini(pl_rope_blocks *b, const pl_memory *memory);
 // Adds a decoder layer's weights under names "<prefix>self_attn.q_proj.weight" and so on; norms are the caller's.
 void      pl_layer_params(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix, double out_scale);
 

@@ -1,6 +1,9 @@
 #include "infer/model/target.h"
 
 #include "kernels/base/files.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/log.h"
+#include "kernels/base/sniff.h"
 
 pl_status pl_target_tokenizer(pl_tokenizer **out, const char *path, const char *tokenizer, const char *pre,
                               pl_err *err) {
@@ -24,19 +27,52 @@ pl_status pl_target_stored(pl_dtype *out, const char *path, pl_err *err) {
     return PL_OK;
 }
 
-int pl_target_stops(int32_t stop[PL_MAX_STOP], const pl_hf_config *c, const pl_tokenizer *tok) {
+static bool among(const int32_t *list, int n, int32_t id) {
+    for (int i = 0; i < n; i++)
+        if (list[i] == id) return true;
+    return false;
+}
+
+// A list that names an id behind the vocabulary alone would end nothing.
+static int take_config_stops(int32_t stop[PL_MAX_STOP], const pl_hf_config *c) {
     int n = 0;
-    for (int i = 0; i < c->n_eos && i < PL_MAX_STOP; i++)
-        stop[n++] = c->eos_token_id[i];
-    int32_t eos = tok ? pl_tokenizer_eos_id(tok) : -1;
-    if (n == 0 && eos >= 0) stop[n++] = eos;
+    for (int i = 0; i < c->n_eos; i++) {
+        if (c->eos_token_id[i] < c->vocab_size)
+            stop[n++] = c->eos_token_id[i];
+        else
+            pl_log_warn_once("eos_token_id: %d is not below vocab_size %d and ends no answer", c->eos_token_id[i],
+                             c->vocab_size);
+    }
     return n;
 }
 
-// A tokenizer may know special tokens (padding) that the model has no rows for, but no pieces of text.
+int pl_target_stops(int32_t stop[PL_MAX_STOP], const pl_hf_config *c, const pl_tokenizer *tok) {
+    int     n = take_config_stops(stop, c);
+    int32_t eos = tok ? pl_tokenizer_eos_id(tok) : -1;
+    bool    counts = tok && (n == 0 || pl_tokenizer_states_eos(tok));
+    if (eos < 0 || eos >= c->vocab_size || !counts || among(stop, n, eos)) return n;
+    if (n > 0)
+        pl_log_warn_once("the tokenizer's EOS, '%s' (%d), is not among the eos_token_id of config.json and "
+                         "generation_config.json; answers end at each of them, as engines have it",
+                         pl_tokenizer_piece(tok, eos), eos);
+    stop[n++] = eos;
+    return n;
+}
+
+uint64_t pl_target_stops_hash(const pl_hf_config *c, const pl_tokenizer *tok) {
+    int32_t stop[PL_MAX_STOP];
+    int     n = pl_target_stops(stop, c, tok);
+    bool    same = n == c->n_eos;
+    for (int i = 0; i < n && same; i++)
+        same = stop[i] == c->eos_token_id[i];
+    return same ? 0 : pl_hash(stop, (size_t)n * sizeof *stop);
+}
+
+// A tokenizer may know special and added tokens that the model has no rows for (a prompt that has one is refused), but
+// no pieces of text.
 static bool fits(const pl_target *t) {
     for (int64_t i = t->model.vocab; t->tok && i < pl_tokenizer_vocab_size(t->tok); i++)
-        if (!pl_tokenizer_is_special(t->tok, (int32_t)i)) return false;
+        if (!pl_tokenizer_is_special(t->tok, (int32_t)i) && !pl_tokenizer_is_added(t->tok, (int32_t)i)) return false;
     return true;
 }
 
@@ -49,8 +85,9 @@ pl_status pl_target_open_over(pl_target *t, const char *path, const char *tokeni
                               pl_weights weights, const pl_backend *be, pl_comm *comm, pl_err *err) {
     *t = (pl_target){.dtype = weights == PL_WEIGHTS_BF16 ? PL_BF16 : PL_F32};
     if (!pl_path_exists(path))
-        return pl_fail(err, PL_E_INPUT, "%s: no such file or folder; models are read from this disk, download it first",
-                       path);
+        return pl_fail(err, PL_E_INPUT, "%s: no such file or folder%s", path,
+                       *pl_sniff_path(path) ? pl_sniff_path(path)
+                                            : "; models are read from this disk, download it first");
     pl_status st = PL_OK;
     if (weights == PL_WEIGHTS_AUTO) PL_TRY(pl_target_stored(&t->dtype, path, err));
     PL_TRY(pl_target_tokenizer(&t->tok, path, tokenizer, pre, err));

@@ -5,7 +5,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "infer/model/llama.h"
 
-#define PL_MAX_STOP 16 // stop tokens of a target, and of a session that reads from it
+#define PL_MAX_STOP (PL_HF_EOS + 1) // stop tokens of a target, and of a session that reads from it
 
 typedef enum pl_weights { PL_WEIGHTS_AUTO, PL_WEIGHTS_BF16, PL_WEIGHTS_FP32 } pl_weights;
 
@@ -29,9 +29,13 @@ void      pl_target_close(pl_target *t);
 // The tokenizer that belongs to a target, without opening the model; *out NULL with PL_OK where there is none.
 pl_status   pl_target_tokenizer(pl_tokenizer **out, const char *path, const char *tokenizer, const char *pre,
                                 pl_err *err);
-// What ends its answers: the config's eos ids; where it names none, the tokenizer's (tok may be NULL). Returns how
-// many.
+// What ends its answers: the eos ids of config.json and generation_config.json that lie within the
+// vocabulary, and the EOS that the tokenizer's files state, as vLLM and SGLang have it (an EOS known by its usual
+// spelling counts where nothing else is named; tok may be NULL). Returns how many; a place that says otherwise is named
+// in a warning.
 int         pl_target_stops(int32_t stop[PL_MAX_STOP], const pl_hf_config *c, const pl_tokenizer *tok);
+// Tells apart datasets and lists of targets whose answers end elsewhere than at the config's ids; 0: they end there.
+uint64_t    pl_target_stops_hash(const pl_hf_config *c, const pl_tokenizer *tok);
 // The dtype in which the target's file stores its matrices, PL_BF16 or (everything else) PL_F32.
 pl_status   pl_target_stored(pl_dtype *out, const char *path, pl_err *err);
 const char *pl_weights_name(pl_dtype t); // "bf16" or "fp32"

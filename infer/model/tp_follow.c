@@ -134,6 +134,7 @@ static void destroy_caches(caches *k) {
 
 static pl_status fill_caches(follower *f, caches *k, pl_err *err) {
     PL_TRY(pl_ctx_init(&k->ctx, f->be, f->pool));
+    PL_TRY(pl_llama_reach(k->m, k->sizes.slots, err));
     k->kv = pl_calloc((size_t)k->sizes.sessions, sizeof *k->kv);
     if (!k->kv) return pl_fail(err, PL_E_MEMORY, "caches: out of memory");
     PL_TRY(pl_arena_init_shared(&k->arrays, "rows of rank 0", f->be->memory, take_arrays, k, err));

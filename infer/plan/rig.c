@@ -542,6 +542,7 @@ static pl_status open_rig(rig *r, pl_plan_subject *subject, const pl_backend *be
     for (int i = 0; i < b * r->rows; i++)
         r->draw[i] =
             (pl_draw_row){.u = 0.5, .temperature = r->o->temperature, .top_p = 1, .penalty = 1, .at = i, .parent = -1};
+    PL_TRY(pl_llama_reach(t, slots, err));
     PL_TRY(make_caches(&r->kv, b, t->n_layers, slots, &t->shape, t->be, err));
     PL_TRY(open_plain(r, be, pool, err));
     for (int i = 0; i < r->n; i++) {
@@ -550,6 +551,7 @@ static pl_status open_rig(rig *r, pl_plan_subject *subject, const pl_backend *be
         s->s = &subject[i];
         s->begins = h->kind->foresees && h->kind->foresees(h);
         bool blocks = subject[i].backbone->kind->draft;
+        PL_TRY(pl_backbone_reach(subject[i].backbone, slots, err));
         if (blocks)
             PL_TRY(open_block(r, s, err));
         else

@@ -53,10 +53,9 @@ static bool resample(const pairs *p, int n, pl_interval *of) {
             }
         }
         ratio[k] = tokens[0] / took[0] / (tokens[1] / took[1]);
-        if (!isfinite(ratio[k])) return false;
     }
     *of = pl_interval_95(ratio, RESAMPLES);
-    return true;
+    return isfinite(of->low);
 }
 
 // One method here and there.

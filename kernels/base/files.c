@@ -2,6 +2,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "kernels/base/sniff.h"
 #include "kernels/base/sweep.h"
 #include <dirent.h>
 #include <errno.h>
@@ -63,7 +64,7 @@ static bool admit(void) {
 // A name that is not there, or not of the kind asked for, is the user's slip; all else is the machine's.
 static pl_status fail_path(pl_err *err, const char *path, const char *verb) {
     if (errno == ENOENT || errno == ENOTDIR || errno == EISDIR || errno == ELOOP || errno == ENAMETOOLONG)
-        return pl_fail(err, PL_E_INPUT, "%s: cannot %s: %s", path, verb, strerror(errno));
+        return pl_fail(err, PL_E_INPUT, "%s: cannot %s: %s%s", path, verb, strerror(errno), pl_sniff_path(path));
     return pl_fail_errno(err, "%s: cannot %s", path, verb);
 }
 

@@ -3,6 +3,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/sniff.h"
 #include "kernels/base/utf8.h"
 #include <float.h>
 #include <inttypes.h>
@@ -10,6 +11,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 // ---- grammar: cJSON takes much that is not JSON, so the text is checked before it sees it ----
@@ -18,11 +20,21 @@ typedef struct scanner {
     const uint8_t *p, *end;
     const char    *why;  // of the failure at p
     int64_t        left; // values that may still follow; below 0: too many
+    bool           nul;  // in: whether U+0000 may stand in strings
+    bool           odd;  // out: the text has what cJSON cannot hold, see `plain_copy`
+    bool           ends; // out: it failed because it ends
 } scanner;
+
+enum { NUMBER_MAX = 63 }; // characters of a number in cJSON's buffer
 
 static bool refuse(scanner *s, const char *why) {
     s->why = why;
     return false;
+}
+
+static bool refuse_end(scanner *s, const char *why) {
+    s->ends = true;
+    return refuse(s, why);
 }
 
 static int peek(const scanner *s) {
@@ -58,7 +70,8 @@ static bool scan_escape(scanner *s) { // at the backslash
     if (c != 'u') return refuse(s, "unknown escape in a string");
     int u = hex4(s->p + 2, s->end);
     if (u < 0) return refuse(s, "\\u without four hex digits");
-    if (u == 0) return refuse(s, "U+0000 in a string");
+    if (u == 0 && !s->nul) return refuse(s, "U+0000 in a string");
+    s->odd |= u == 0;
     size_t n = 6;
     if (u >= 0xd800 && u < 0xe000) {
         int low = s->end - s->p >= 12 && s->p[6] == '\\' && s->p[7] == 'u' ? hex4(s->p + 8, s->end) : -1;
@@ -115,10 +128,7 @@ static bool scan_number(scanner *s) {
         if (peek(s) == '+' || peek(s) == '-') s->p++;
         if (scan_digits(s) == 0) return refuse(s, "not a number");
     }
-    if (s->p - from > 63) { // cJSON's buffer for one number
-        s->p = from;
-        return refuse(s, "a number of more than 63 characters");
-    }
+    s->odd |= s->p - from > NUMBER_MAX;
     return true;
 }
 
@@ -136,11 +146,12 @@ static bool scan_scalar(scanner *s) {
     if (c == 't') return scan_word(s, "true");
     if (c == 'f') return scan_word(s, "false");
     if (c == 'n') return scan_word(s, "null");
-    return refuse(s, c < 0 ? "the text ends where a value is expected" : "expected a value");
+    return c < 0 ? refuse_end(s, "the text ends where a value is expected") : refuse(s, "expected a value");
 }
 
 static bool scan_key(scanner *s) {
     skip_blanks(s);
+    if (peek(s) < 0) return refuse_end(s, "expected a key in quotes");
     if (peek(s) != '"') return refuse(s, "expected a key in quotes");
     if (!scan_string(s)) return false;
     skip_blanks(s);
@@ -175,10 +186,8 @@ static bool scan_text(scanner *s) {
             bool object = open[depth - 1] == '{';
             c = peek(s);
             if (c == ',') break;
-            if (c != (object ? '}' : ']'))
-                return refuse(s, c < 0    ? "the text ends too early"
-                                 : object ? "expected ',' or '}'"
-                                          : "expected ',' or ']'");
+            if (c < 0) return refuse_end(s, "the text ends too early");
+            if (c != (object ? '}' : ']')) return refuse(s, object ? "expected ',' or '}'" : "expected ',' or ']'");
             depth--;
         }
         s->p++;
@@ -219,11 +228,61 @@ static const cJSON *repeated(const cJSON *obj, bool *memory) {
     return twice;
 }
 
-static const cJSON *repeated_below(const cJSON *node, bool *memory) {
-    const cJSON *twice = cJSON_IsObject(node) ? repeated(node, memory) : NULL;
+static bool is_table(const cJSON *object) {
+    const cJSON *c = object->child;
+    while (c && cJSON_IsNumber(c))
+        c = c->next;
+    return !c;
+}
+
+static const cJSON *repeated_below(const cJSON *node, bool tables, bool *memory) {
+    bool         looked = cJSON_IsObject(node) && !(tables && is_table(node));
+    const cJSON *twice = looked ? repeated(node, memory) : NULL;
     for (const cJSON *c = node->child; c && !twice && !*memory; c = c->next)
-        if (c->child) twice = repeated_below(c, memory);
+        if (c->child) twice = repeated_below(c, tables, memory);
     return twice;
+}
+
+// ---- what cJSON cannot hold ----
+
+// A long number in a short spelling of the same double; returns its length.
+static size_t put_number(char *to, const char *from, size_t n) {
+    char *word = pl_malloc(n + 1);
+    if (!word) return 0;
+    memcpy(word, from, n);
+    word[n] = 0;
+    double v = strtod(word, NULL);
+    pl_free(word);
+    return (size_t)sprintf(to, isfinite(v) ? "%.17g" : v < 0 ? "-1e999" : "1e999", v);
+}
+
+// A copy of a text that was scanned, with long numbers made short and \u0000 as PL_JSON_NUL_BYTES. NULL: no memory.
+static char *plain_copy(const char *from, size_t n, size_t *length) {
+    char  *copy = pl_malloc(n + 1), *to = copy;
+    bool   inside = false;
+    size_t word, written;
+    for (size_t i = 0; copy && i < n; i += word, to += written) {
+        word = written = 1;
+        if (inside && from[i] == '\\') {
+            bool nul = n - i >= 6 && memcmp(from + i, "\\u0000", 6) == 0;
+            word = nul ? 6 : 2;
+            written = 2;
+            memcpy(to, nul ? PL_JSON_NUL_BYTES : from + i, 2);
+            continue;
+        }
+        if (from[i] == '"') inside = !inside;
+        *to = from[i];
+        if (inside || (from[i] != '-' && (from[i] < '0' || from[i] > '9'))) continue;
+        while (i + word < n && strchr("0123456789.eE+-", from[i + word]) && from[i + word])
+            word++;
+        written = word;
+        if (word <= NUMBER_MAX)
+            memcpy(to, from + i, word);
+        else if ((written = put_number(to, from + i, word)) == 0)
+            break;
+    }
+    *length = (size_t)(to - copy);
+    return copy;
 }
 
 // ---- parse ----
@@ -242,7 +301,7 @@ pl_status pl_json_parse_many(pl_json *j, const char *where, int64_t line, const 
         text += 3;
         n -= 3;
     }
-    scanner s = {.p = text, .end = text + n, .left = values};
+    scanner s = {.p = text, .end = text + n, .left = values, .nul = (flags & PL_JSON_NUL) != 0};
     bool    good = n > 0 && scan_text(&s);
     if (s.left < 0)
         return pl_fail(err, PL_E_INPUT,
@@ -250,6 +309,8 @@ pl_status pl_json_parse_many(pl_json *j, const char *where, int64_t line, const 
                        "file?",
                        where, values);
     if (!good) {
+        const char *what = pl_sniff(data, n);
+        if (what) return pl_fail(err, PL_E_INPUT, "%s:%" PRId64 ":1: not JSON: %s", where, line > 0 ? line : 1, what);
         int64_t row = line > 0 ? line : 1, column = 1;
         for (const uint8_t *p = text; p < s.p; p++) {
             if (*p == '\n') {
@@ -259,15 +320,19 @@ pl_status pl_json_parse_many(pl_json *j, const char *where, int64_t line, const 
                 column++;
             }
         }
-        return pl_fail(err, PL_E_INPUT, "%s:%" PRId64 ":%" PRId64 ": not JSON: %s", where, row, column,
-                       s.why ? s.why : "nothing there");
+        return pl_fail(err, PL_E_INPUT, "%s:%" PRId64 ":%" PRId64 ": not JSON: %s%s", where, row, column,
+                       s.why ? s.why : "nothing there",
+                       line > 0 && s.ends ? "; here each line is a value of its own, none may go over several lines"
+                                          : "");
     }
     pl_status st = PL_OK;
     j->where = line > 0 ? pl_sprintf("%s:%" PRId64, where, line) : pl_strdup(where);
-    j->root = cJSON_ParseWithLength((const char *)text, n);
+    char *copy = s.odd ? plain_copy((const char *)text, n, &n) : NULL;
+    if (copy || !s.odd) j->root = cJSON_ParseWithLength(copy ? copy : (const char *)text, n);
+    pl_free(copy);
     bool memory = !j->where || !j->root;
     if (!memory && (flags & PL_JSON_UNIQUE)) {
-        const cJSON *twice = repeated_below(j->root, &memory);
+        const cJSON *twice = repeated_below(j->root, (flags & PL_JSON_TABLES) != 0, &memory);
         if (twice) st = pl_json_fail(j, twice, err, "the key is there twice");
     }
     if (memory) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", where);

@@ -3,8 +3,8 @@
 //
 // Accepted is RFC 8259 in UTF-8 and nothing else: no trailing text, no comments, no leading zeros, no NaN, no raw
 // control characters, no lone surrogates, no depth beyond PL_JSON_DEPTH; no U+0000 in strings, because cJSON's strings
-// end there. A byte order mark in front is skipped. Numbers are doubles: integers are exact up to 2^53, larger ones are
-// refused by the integer getters.
+// end there, but with PL_JSON_NUL. A byte order mark in front is skipped. Numbers are doubles: integers are exact up to
+// 2^53, larger ones are refused by the integer getters.
 //
 // Big objects and arrays (a vocabulary) are walked with cJSON_ArrayForEach, one pass: cJSON's lookups by name or index
 // walk a linked list and are for small objects only.
@@ -27,9 +27,12 @@
 #define PL_JSON_INT_MAX ((int64_t)1 << 53)
 #define PL_JSON_VALUES ((int64_t)1 << 20) // of a line or another text that no reader expects more of: 150 MB at most
 #define PL_JSON_SPARSE 16 // a file of the most bytes that a reader takes has that many bytes a value, or more
+#define PL_JSON_NUL_BYTES "\xC0\x80" // U+0000 in a string; no other string has these bytes, which are not UTF-8
 
 typedef enum pl_json_flags {
     PL_JSON_UNIQUE = 1, // an object with the same key twice is refused; without it the first one counts
+    PL_JSON_TABLES = 4, // with UNIQUE: objects of numbers alone (a vocabulary) may have a key twice
+    PL_JSON_NUL = 2,    // U+0000 may stand in strings, and is PL_JSON_NUL_BYTES there
 } pl_json_flags;
 
 typedef struct pl_json {
@@ -104,6 +107,7 @@ void      pl_json_out_int(pl_json_out *o, int64_t v);
 void      pl_json_out_num(pl_json_out *o, double v); // shortest that reads back; has '.' or 'e'; not finite: null
 void      pl_json_out_bool(pl_json_out *o, bool v);
 void      pl_json_out_null(pl_json_out *o);
+void      pl_json_out_raw(pl_json_out *o, const char *json); // a value that is JSON text already, on one line
 // PL_OK, or PL_E_MEMORY (then text is NULL). On PL_OK the caller owns o->text (pl_free) of o->len bytes.
 pl_status pl_json_out_end(pl_json_out *o, pl_err *err);
 

@@ -152,6 +152,10 @@ void pl_json_out_null(pl_json_out *o) {
     put_word(o, "null");
 }
 
+void pl_json_out_raw(pl_json_out *o, const char *json) {
+    put_word(o, json);
+}
+
 pl_status pl_json_out_end(pl_json_out *o, pl_err *err) {
     PL_CHECK(o->depth == 0 && !o->after_key, "depth %d", o->depth);
     if (o->indent) put(o, "\n", 1);

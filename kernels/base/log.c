@@ -2,6 +2,7 @@
 #include "kernels/base/log.h"
 #include "kernels/base/clock.h"
 #include <errno.h>
+#include "kernels/base/hash.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -19,7 +20,14 @@ static atomic_bool     line_open; // a progress line stands on the terminal with
 
 static _Atomic(FILE *) elsewhere; // of pl_log_to
 
+// Hashes of the lines that pl_log_warn_once gave; behind the last place lines are repeated. Under `lock`.
+static uint64_t given[256];
+static int      n_given;
+
 void pl_log_to(FILE *f) {
+    pthread_mutex_lock(&lock);
+    n_given = 0;
+    pthread_mutex_unlock(&lock);
     atomic_store(&elsewhere, f);
 }
 
@@ -64,6 +72,27 @@ void pl_log_warn(const char *fmt, ...) {
     va_start(ap, fmt);
     say("paceline: warning: ", fmt, ap);
     va_end(ap);
+}
+
+// Whether a line is one of those given; it is among them from now on.
+static bool was_given(uint64_t line) {
+    bool found = false;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < n_given && !found; i++)
+        found = given[i] == line;
+    if (!found && n_given < (int)(sizeof given / sizeof *given)) given[n_given++] = line;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+void pl_log_warn_once(const char *fmt, ...) {
+    char    text[TEXT];
+    va_list ap;
+    if (!heard(PL_LOG_QUIET)) return;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (n >= 0 && !was_given(pl_hash(text, strlen(text)))) pl_log_warn("%s", text);
 }
 
 // Progress

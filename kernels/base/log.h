@@ -13,9 +13,12 @@
 typedef enum pl_log_level { PL_LOG_MUTE, PL_LOG_QUIET, PL_LOG_NORMAL } pl_log_level;
 void pl_log_set(pl_log_level level);
 // Everything that is said goes here from now on, whatever the level, as plain lines; NULL: to stderr again. Borrowed.
+// Lines of pl_log_warn_once are given anew.
 void pl_log_to(FILE *f);
 void pl_log(const char *fmt, ...) PL_PRINTF(1, 2);      // one line, normal level
 void pl_log_warn(const char *fmt, ...) PL_PRINTF(1, 2); // one line "paceline: warning: ...", also when quiet
+// The same, but a line that was given before is left out: for what is read more than once in a process.
+void pl_log_warn_once(const char *fmt, ...) PL_PRINTF(1, 2);
 
 typedef struct pl_progress {
     const char *what; // borrowed

@@ -184,8 +184,9 @@ static void lose_mapping(bool ours) {
 
 static void test_map_cut(void **state) {
     (void)state;
-    pl_err err;
-    char  *text = malloc(MAPPED);
+    static const char *const begun[] = {"begun", "begun-dir/", NULL};
+    pl_err                   err;
+    char                    *text = malloc(MAPPED);
     memset(text, 'x', MAPPED);
     for (int ours = 0; ours < 2; ours++) {
         char said[512] = "", says[256];
@@ -214,7 +215,7 @@ static void test_map_cut(void **state) {
         } else {
             assert_true(WIFSIGNALED(status));
             assert_int_equal(WTERMSIG(status), SIGBUS);
-            pl_dir_sweep(scratch);
+            pl_dir_sweep(scratch, begun);
         }
     }
     free(text);

@@ -1,4 +1,6 @@
 #include "checkpoints/hf.h"
+#include "kernels/base/json.h"
+#include "kernels/base/log.h"
 #include "scratch.h"
 
 #include <math.h>
@@ -199,6 +201,9 @@ static void test_families(void **state) {
     assert_int_equal(c.vocab_size, 262208);
     assert_int_equal(c.max_position_embeddings, 131072);
     assert_true(c.tie_word_embeddings && c.n_eos == 1);
+    read_as(&c, "\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"tie_word_embeddings\":false,\"text_config\":{"
+                "\"hidden_size\":96,\"intermediate_size\":48,\"num_hidden_layers\":7,\"tie_word_embeddings\":true}");
+    assert_false(c.tie_word_embeddings); // as transformers, whose top-level config decides
 }
 
 static void test_families_of_experts(void **state) {
@@ -276,11 +281,84 @@ static void test_generation(void **state) {
     put_text(at("gen/generation_config.json"), "{\"eos_token_id\":\"x\"}");
     assert_says(pl_hf_config_read(&c, at("gen"), PL_HF_TARGET, &err), PL_E_INPUT, &err,
                 "generation_config.json: eos_token_id: expected an integer");
-    put_text(at("gen/generation_config.json"), "{\"eos_token_id\":[10,11,12,13,14,15,16,17]}");
+    char list[1024] = "{\"eos_token_id\":[-1,-100", *end = list + strlen(list);
+    for (int id = 10; id < 10 + PL_HF_EOS; id++)
+        end += sprintf(end, ",%d", id);
+    strcpy(end, "]}");
+    put_text(at("gen/generation_config.json"), list);
     assert_says(pl_hf_config_read(&c, at("gen"), PL_HF_TARGET, &err), PL_E_INPUT, &err,
-                "more than 8 ids that end a text");
+                "more than 63 ids that end a text");
+    put_config(at("gen/config.json"), NULL, "");
+    assert_ok(pl_hf_config_read(&c, at("gen"), PL_HF_TARGET, &err));
+    assert_int_equal(c.n_eos, PL_HF_EOS);
+    assert_int_equal(c.eos_token_id[PL_HF_EOS - 1], 9 + PL_HF_EOS);
     put_text(at("gen/generation_config.json"), "nonsense");
     assert_says(pl_hf_config_read(&c, at("gen"), PL_HF_TARGET, &err), PL_E_INPUT, &err, "generation_config.json:1:1");
+}
+
+// ---- RoPE from every place, beside transformers (make_golden_config.py)
+
+static const char *type_name(const pl_hf_rope *r) {
+    static const char *const names[] = {[PL_HF_ROPE_NONE] = "default",
+                                        [PL_HF_ROPE_LINEAR] = "linear",
+                                        [PL_HF_ROPE_LLAMA3] = "llama3",
+                                        [PL_HF_ROPE_YARN] = "yarn",
+                                        [PL_HF_ROPE_LONG] = "longrope"};
+    return names[r->scaling];
+}
+
+static double number(const pl_json *j, const char *key) {
+    pl_err err;
+    double v;
+    assert_ok(pl_json_get_num(j, NULL, key, 0, 1e12, &v, &err));
+    return v;
+}
+
+// Reads the line's config; returns what was said meanwhile, heap.
+static char *read_golden(pl_hf_config *c, const pl_json *j) {
+    pl_err err;
+    char  *said = NULL, *text = cJSON_PrintUnformatted(cJSON_GetObjectItem(j->root, "config"));
+    size_t n;
+    FILE  *f = open_memstream(&said, &n);
+    pl_log_to(f);
+    pl_status st = pl_hf_config_parse(c, "config.json", text, strlen(text), PL_HF_TARGET, &err);
+    pl_log_to(NULL);
+    fclose(f);
+    cJSON_free(text);
+    assert_ok(st);
+    return said;
+}
+
+static void test_rope_places(void **state) {
+    (void)state;
+    pl_err   err;
+    uint8_t *file;
+    size_t   n;
+    int      lines = 0;
+    assert_ok(pl_file_read(PACELINE_SOURCE_DIR "/tests/checkpoints/golden_config.jsonl", &file, &n, 1 << 20, &err));
+    for (char *line = strtok((char *)file, "\n"); line; line = strtok(NULL, "\n"), lines++) {
+        pl_json      j;
+        pl_hf_config c;
+        const char  *name, *type;
+        bool         warns;
+        assert_ok(pl_json_parse(&j, "golden", 0, line, strlen(line), 0, &err));
+        assert_ok(pl_json_get_str(&j, NULL, "name", &name, &err));
+        assert_ok(pl_json_get_str(&j, NULL, "type", &type, &err));
+        assert_ok(pl_json_get_bool(&j, NULL, "warns", &warns, &err));
+        char  *said = read_golden(&c, &j);
+        double factor = number(&j, "factor"), part = c.rope.partial > 0 ? c.rope.partial : 1;
+        if (c.rope.theta != number(&j, "theta") || strcmp(type_name(&c.rope), type) != 0 ||
+            (factor > 0 && c.rope.factor != factor) ||
+            c.rope.original_max_position_embeddings != (int)number(&j, "original") || part != number(&j, "partial") ||
+            c.local_theta != number(&j, "local"))
+            fail_msg("%s: base %g, %s, factor %g, original %d, part %g, local base %g", name, c.rope.theta,
+                     type_name(&c.rope), c.rope.factor, c.rope.original_max_position_embeddings, part, c.local_theta);
+        if ((*said != 0) != warns) fail_msg("%s: said \"%s\"", name, said);
+        free(said);
+        pl_json_close(&j);
+    }
+    assert_true(lines > 50);
+    pl_free(file);
 }
 
 #define L3(rest) "\"rope_scaling\":{\"rope_type\":\"llama3\"" rest "}"
@@ -417,11 +495,8 @@ static const struct {
     {NULL, "\"quantization_config\":{}", "quantization_config: quantised weights are not supported"},
     {NULL, "\"torch_dtype\":\"float8_e4m3fn\"", "torch_dtype: \"float8_e4m3fn\" is not supported"},
     {NULL, "\"dtype\":\"int8\"", "dtype: \"int8\" is not supported"},
-    {NULL, "\"bos_token_id\":512", "bos_token_id: 512 is not below vocab_size 512"},
-    {NULL, "\"bos_token_id\":-2", "bos_token_id: expected an integer from -1"},
-    {NULL, "\"eos_token_id\":\"</s>\"", "eos_token_id: expected an integer from -1"},
+    {NULL, "\"eos_token_id\":\"</s>\"", "eos_token_id: expected an integer from -4194304"},
     {NULL, "\"eos_token_id\":[1,\"2\"]", "eos_token_id[1]: expected an integer"},
-    {NULL, "\"eos_token_id\":[1,2,3,4,5,6,7,8,9]", "eos_token_id[8]: more than 8 ids"},
     {NULL, "\"hidden_size\":64", "hidden_size: the key is there twice"},
 };
 
@@ -499,6 +574,110 @@ static void test_drafter(void **state) {
     assert_true(!again.target_head && again.n_taps == 2 && again.tap[1] == 9);
     assert_memory_equal(&again.block, &c.block, sizeof c.block);
     assert_true(again.selector.rank == 4 && again.selector.candidates == 9 && again.selector.law == PL_HF_LAW_LIST);
+}
+
+// Windows of block drafters, whose layers are Qwen3's: stated and off, by the switch or by its default, or refused.
+static void test_drafter_windows(void **state) {
+    (void)state;
+    static const struct {
+        const char *more, *says; // NULL: read, without a window
+    } cases[] = {
+        {"\"sliding_window\":64", NULL},
+        {"\"sliding_window\":64,\"use_sliding_window\":false", NULL},
+        {"\"sliding_window\":64,\"layer_types\":[\"full_attention\",\"full_attention\"]", NULL},
+        {"\"sliding_window\":null,\"use_sliding_window\":true,\"max_window_layers\":2", NULL},
+        {"\"sliding_window\":64,\"use_sliding_window\":true", "sliding-window attention is not supported"},
+        {"\"layer_types\":[\"full_attention\",\"sliding_attention\"]", "layer_types[1]: \"sliding_attention\" is not"},
+        {"\"sliding_window\":64,\"layer_types\":[\"sliding_attention\",\"full_attention\"]", "layer_types[0]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char         more[512];
+        pl_err       err = {0};
+        pl_hf_config c;
+        snprintf(more, sizeof more,
+                 BLOCK "\"block_size\":8,\"dflash_config\":{\"mask_token_id\":3,\"target_layer_ids\":[1]},%s",
+                 cases[i].more);
+        put_config(at("w.json"), "architectures", more);
+        pl_status st = pl_hf_config_read(&c, at("w.json"), PL_HF_DRAFTER, &err);
+        if (cases[i].says)
+            assert_refused(st, &err, cases[i].says);
+        else if (st != PL_OK)
+            fail_msg("%s: %s", cases[i].more, err.msg);
+        else
+            assert_int_equal(c.sliding_window, 0);
+    }
+}
+
+// Ids behind the vocabulary, and negative ones, are none.
+static void test_odd_ids(void **state) {
+    (void)state;
+    static const struct {
+        const char *more;
+        int         bos, pad;
+    } cases[] = {{"\"bos_token_id\":512", -1, -1},
+                 {"\"bos_token_id\":128000,\"pad_token_id\":600", -1, 600},
+                 {"\"bos_token_id\":-2", -1, -1},
+                 {"\"bos_token_id\":511,\"pad_token_id\":-100", 511, -1},
+                 {"\"bos_token_id\":null", -1, -1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_hf_config c;
+        pl_err       err = {0};
+        put_config(at("i.json"), NULL, cases[i].more);
+        if (pl_hf_config_read(&c, at("i.json"), PL_HF_TARGET, &err) != PL_OK)
+            fail_msg("%s: %s", cases[i].more, err.msg);
+        assert_int_equal(c.bos_token_id, cases[i].bos);
+        assert_int_equal(c.pad_token_id, cases[i].pad);
+    }
+}
+
+// Both names of the weights' type: the new one counts, and a line says so where they differ.
+static void test_two_dtypes(void **state) {
+    (void)state;
+    static const struct {
+        const char *more;
+        pl_dtype    dtype;
+        bool        warns;
+    } cases[] = {{"\"dtype\":\"bfloat16\",\"torch_dtype\":\"float32\"", PL_BF16, true},
+                 {"\"torch_dtype\":\"bfloat16\",\"dtype\":\"float16\"", PL_F16, true},
+                 {"\"torch_dtype\":\"bfloat16\",\"dtype\":\"bfloat16\"", PL_BF16, false},
+                 {"\"torch_dtype\":\"bfloat16\",\"dtype\":null", PL_BF16, false},
+                 {"\"dtype\":\"float16\"", PL_F16, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_hf_config c;
+        pl_err       err = {0};
+        char        *said = NULL;
+        size_t       n;
+        put_config(at("t.json"), NULL, cases[i].more);
+        FILE *f = open_memstream(&said, &n);
+        pl_log_to(f);
+        pl_status st = pl_hf_config_read(&c, at("t.json"), PL_HF_TARGET, &err);
+        pl_log_to(NULL);
+        fclose(f);
+        assert_ok(st);
+        assert_int_equal(c.dtype, cases[i].dtype);
+        if ((*said != 0) != cases[i].warns) fail_msg("%s: said \"%s\"", cases[i].more, said);
+        free(said);
+    }
+}
+
+// A hub's cache folder in place of a model's, and how a path begins that only a shell would expand.
+static void test_hub_folder(void **state) {
+    (void)state;
+    pl_err       err = {0};
+    pl_hf_config c;
+    assert_ok(pl_dir_make(at("models--a--b/refs"), &err));
+    assert_ok(pl_dir_make(at("models--a--b/snapshots/5d0f"), &err));
+    assert_says(pl_hf_config_read(&c, at("models--a--b"), PL_HF_TARGET, &err), PL_E_INPUT, &err,
+                "models--a--b/snapshots/5d0f");
+    assert_ok(pl_dir_make(at("models--a--b/snapshots/77aa"), &err));
+    assert_says(pl_hf_config_read(&c, at("models--a--b"), PL_HF_TARGET, &err), PL_E_INPUT, &err,
+                "config.json: cannot open");
+    put_text(at("models--a--b/refs/main"), "77aa\n");
+    assert_says(pl_hf_config_read(&c, at("models--a--b/"), PL_HF_TARGET, &err), PL_E_INPUT, &err,
+                "a hub's cache folder; give the model's files in it");
+    assert_non_null(strstr(err.msg, "models--a--b/snapshots/77aa"));
+    assert_says(pl_hf_config_read(&c, "~/model/config.json", PL_HF_TARGET, &err), PL_E_INPUT, &err,
+                "~ is expanded by shells alone");
 }
 
 static void test_drafter_refused(void **state) {
@@ -847,13 +1026,25 @@ static void test_real(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),     cmocka_unit_test(test_fields),
-        cmocka_unit_test(test_families),     cmocka_unit_test(test_families_of_experts),
-        cmocka_unit_test(test_plain_layers), cmocka_unit_test(test_family_round_trip),
-        cmocka_unit_test(test_generation),   cmocka_unit_test(test_bad_targets),
-        cmocka_unit_test(test_drafter),      cmocka_unit_test(test_drafter_refused),
-        cmocka_unit_test(test_eagle1),       cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_memory),       cmocka_unit_test(test_real),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_families_of_experts),
+        cmocka_unit_test(test_plain_layers),
+        cmocka_unit_test(test_family_round_trip),
+        cmocka_unit_test(test_generation),
+        cmocka_unit_test(test_rope_places),
+        cmocka_unit_test(test_bad_targets),
+        cmocka_unit_test(test_drafter),
+        cmocka_unit_test(test_drafter_refused),
+        cmocka_unit_test(test_drafter_windows),
+        cmocka_unit_test(test_odd_ids),
+        cmocka_unit_test(test_two_dtypes),
+        cmocka_unit_test(test_hub_folder),
+        cmocka_unit_test(test_eagle1),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_real),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

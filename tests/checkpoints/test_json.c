@@ -69,7 +69,10 @@ static void test_refuses(void **state) {
         {"Infinity", "expected a value"},
         {"tru", "expected a value"},
         {"nullx", "text behind the end"},
-        {"1111111111111111111111111111111111111111111111111111111111111111", "more than 63 characters"},
+        {"<!doctype HTML>", "a page of HTML"},
+        {"PAR1\x15", "a Parquet file"},
+        {"\xff\xfe{", "UTF-16 text"},
+        {"version https://git-lfs.github.com/spec/v1", "a pointer of Git LFS"},
         {"\"abc", "the text ends inside a string"},
         {"\"a\tb\"", "t:1:3: not JSON: raw control character"},
         {"\"\\x\"", "unknown escape"},
@@ -99,6 +102,55 @@ static void test_refuses(void **state) {
         assert_refused(st, &err, bad[i].says);
         assert_null(j.root);
         assert_null(j.where);
+    }
+}
+
+// What cJSON cannot hold: numbers longer than its buffer, U+0000, and a key twice where the reader decides.
+static void test_beyond_cjson(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        double      value;
+    } numbers[] = {
+        {"1111111111111111111111111111111111111111111111111111111111111111", 1.1111111111111111e63},
+        {"0.1000000000000000055511151231257827021181583404541015625000000000", 0.1},
+        {"-0.000000000000000000000000000000000000000000000000000000000000000125", -1.25e-64},
+        {"[\"\\\"1111111111111111111111111111111111111111111111111111111111111111111\", "
+         "2.5000000000000000000000000000000000000000000000000000000000000000E+2]",
+         250},
+    };
+    pl_err  err;
+    pl_json j;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        assert_ok(parse(&j, numbers[i].text, 0, &err));
+        const cJSON *last = j.root;
+        while (last->child)
+            last = last->child->next ? last->child->next : last->child;
+        assert_true(last->valuedouble == numbers[i].value);
+        if (i == 3) assert_int_equal(strlen(j.root->child->valuestring), 68); // not a number
+        pl_json_close(&j);
+    }
+    assert_ok(parse(&j, "{\"a\\u0000b\":\"\\\\u0000\\u0000\"}", PL_JSON_NUL, &err));
+    assert_string_equal(j.root->child->string, "a" PL_JSON_NUL_BYTES "b");
+    assert_string_equal(j.root->child->valuestring, "\\u0000" PL_JSON_NUL_BYTES);
+    pl_json_close(&j);
+    assert_ok(parse(&j, "{\"v\":{\"a\":1,\"b\":2,\"a\":3}}", PL_JSON_UNIQUE | PL_JSON_TABLES, &err));
+    pl_json_close(&j);
+    assert_says(parse(&j, "{\"v\":{\"a\":1,\"b\":\"\",\"a\":3}}", PL_JSON_UNIQUE | PL_JSON_TABLES, &err), PL_E_INPUT,
+                &err, "v.a: the key is there twice");
+}
+
+// A record over several lines, as editors print it, where each line is one.
+static void test_over_lines(void **state) {
+    (void)state;
+    static const char *const first[] = {"{", "[", "[{", "{\"a\":", "{\"a\": 1,"};
+    pl_err                   err;
+    pl_json                  j;
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
+        assert_says(pl_json_parse(&j, "t", 1, first[i], strlen(first[i]), 0, &err), PL_E_INPUT, &err,
+                    "here each line is a value of its own");
+        assert_int_equal(pl_json_parse(&j, "t", 0, first[i], strlen(first[i]), 0, &err), PL_E_INPUT);
+        assert_null(strstr(err.msg, "here each line"));
     }
 }
 
@@ -387,10 +439,11 @@ static void test_out_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accepts), cmocka_unit_test(test_refuses),    cmocka_unit_test(test_cuts),
-        cmocka_unit_test(test_depth),   cmocka_unit_test(test_duplicates), cmocka_unit_test(test_large),
-        cmocka_unit_test(test_getters), cmocka_unit_test(test_lines),      cmocka_unit_test(test_open),
-        cmocka_unit_test(test_memory),  cmocka_unit_test(test_out),        cmocka_unit_test(test_out_memory),
+        cmocka_unit_test(test_accepts),      cmocka_unit_test(test_refuses),    cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_beyond_cjson), cmocka_unit_test(test_over_lines), cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_duplicates),   cmocka_unit_test(test_large),      cmocka_unit_test(test_getters),
+        cmocka_unit_test(test_lines),        cmocka_unit_test(test_open),       cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_out),          cmocka_unit_test(test_out_memory),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

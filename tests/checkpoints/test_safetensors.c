@@ -1,4 +1,5 @@
 #include "checkpoints/safetensors.h"
+#include "kernels/base/log.h"
 #include "kernels/base/rng.h"
 #include "scratch.h"
 #include <sys/stat.h>
@@ -220,12 +221,102 @@ static void test_folder(void **state) {
     pl_st_close(st);
     assert_ok(pl_st_open(&st, at("set/model.safetensors.index.json"), &err));
     pl_st_close(st);
-    // A single file comes first, as for everybody else.
+    // A single file beside an index is named, and not read.
     put_st(at("set/model.safetensors"), "{" T("c", "F32", "[1]", 0, 4) "}", 4);
+    char  *said = NULL;
+    size_t n;
+    FILE  *f = open_memstream(&said, &n);
+    pl_log_to(f);
     assert_ok(pl_st_open(&st, at("set"), &err));
-    assert_int_equal(pl_st_count(st), 1);
+    pl_log_to(NULL);
+    fclose(f);
+    assert_non_null(strstr(said, "set/model.safetensors: lies beside an index that does not name it"));
+    free(said);
+    assert_int_equal(pl_st_count(st), 3);
     pl_st_close(st);
     assert_int_equal(unlink(at("set/model.safetensors")), 0);
+}
+
+// The index says which file has a tensor, whatever else the files hold; what transformers reads of such folders.
+static void test_index_is_authority(void **state) {
+    (void)state;
+    static const struct {
+        const char *index;
+        int         count;
+        const char *names[3];
+        uint8_t     first[3]; // byte of each, which numbers the file's bytes
+    } cases[] = {
+        {"{\"weight_map\":{\"a\":\"s1\"}}", 1, {"a"}, {0}},                            // b is not named
+        {"{\"weight_map\":{\"a\":\"s1\",\"b\":\"s3\"}}", 2, {"a", "b"}, {0, 4}},       // and s1 has a b as well
+        {"{\"weight_map\":{\"b\":\"s1\",\"a\":\"s3\"}}", 2, {"b", "a"}, {4, 0}},       // the other way round
+        {"{\"weight_map\":{\"b\":\"sub/s1\",\"a\":\"./s1\"}}", 2, {"b", "a"}, {4, 0}}, // a folder beside the index
+        {"{\"weight_map\":{\"b\":\"sub/..s1\"}}", 1, {"b"}, {4}},                      // a name, not a way out
+        {"{\"weight_map\":{}}", 0, {NULL}, {0}},
+    };
+    pl_err err;
+    pl_st *st;
+    assert_ok(pl_dir_make(at("auth/sub"), &err));
+    static const char two[] = "{" T("a", "F32", "[1]", 0, 4) "," T("b", "U8", "[1]", 4, 5) "}";
+    put_st(at("auth/s1"), two, 5);
+    put_st(at("auth/s3"), two, 5);
+    put_st(at("auth/sub/s1"), two, 5);
+    put_st(at("auth/sub/..s1"), two, 5);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put_text(at("auth/model.safetensors.index.json"), cases[i].index);
+        pl_status got = pl_st_open(&st, at("auth"), &err);
+        if (got != PL_OK) fail_msg("%s: %s", cases[i].index, err.msg);
+        assert_int_equal(pl_st_count(st), cases[i].count);
+        for (int k = 0; k < cases[i].count; k++) {
+            const pl_st_entry *e = pl_st_find(st, cases[i].names[k]);
+            assert_non_null(e);
+            assert_int_equal(((const uint8_t *)e->data)[0], cases[i].first[k]);
+        }
+        pl_st_close(st);
+    }
+}
+
+static void test_shards_without_index(void **state) {
+    (void)state;
+    pl_err err;
+    pl_st *st;
+    assert_ok(pl_dir_make(at("bare"), &err));
+    put_st(at("bare/model-00001-of-00002.safetensors"), "{" T("a", "F32", "[1]", 0, 4) "}", 4);
+    assert_says(pl_st_open(&st, at("bare"), &err), PL_E_INPUT, &err, "model-00002-of-00002.safetensors: cannot open");
+    put_st(at("bare/model-00002-of-00002.safetensors"),
+           "{" T("b", "U8", "[1]", 0, 1) "," T("a", "F32", "[1]", 1, 5) "}", 5);
+    assert_says(pl_st_open(&st, at("bare"), &err), PL_E_INPUT, &err,
+                "a: is in another shard as well, with other values");
+    put_st(at("bare/model-00002-of-00002.safetensors"),
+           "{" T("a", "F32", "[1]", 0, 4) "," T("b", "U8", "[1]", 4, 5) "}", 5);
+    assert_ok(pl_st_open(&st, at("bare"), &err));
+    assert_int_equal(pl_st_count(st), 2);
+    pl_st_close(st);
+    put_st(at("bare/model-00001-of-00003.safetensors"), "{" T("a", "F32", "[1]", 0, 4) "}", 4);
+    assert_says(pl_st_open(&st, at("bare"), &err), PL_E_INPUT, &err, "shards of two sets");
+    put_st(at("bare/model.safetensors"), "{" T("z", "F32", "[1]", 0, 4) "}", 4);
+    assert_ok(pl_st_open(&st, at("bare"), &err)); // which is whole by itself
+    assert_int_equal(pl_st_count(st), 1);
+    pl_st_close(st);
+}
+
+static void test_other_files(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } files[] = {
+        {"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "a pointer of Git LFS"},
+        {"<!DOCTYPE html><html><head>", "a page of HTML"},
+        {"\n <HTML lang=en>", "a page of HTML"},
+        {"PAR1\x15\x04\x15\x10\x15\x14", "a Parquet file"},
+        {"PK\x03\x04\x14\x01\x08\x08\x08\x08", "a zip archive"},
+        {"{\"a\": 1, \"b\": 2}", "a header of"},
+    };
+    pl_err err;
+    pl_st *st;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        put_text(at("other"), files[i].text);
+        assert_says(pl_st_open(&st, at("other"), &err), PL_E_INPUT, &err, files[i].says);
+    }
 }
 
 static void test_bad_indexes(void **state) {
@@ -242,14 +333,13 @@ static void test_bad_indexes(void **state) {
         {"{\"weight_map\":{\"a\":\"../set/s1\"}}", "is no name of a file beside the index"},
         {"{\"weight_map\":{\"a\":\"/etc/passwd\"}}", "is no name of a file beside the index"},
         {"{\"weight_map\":{\"a\":\"..\"}}", "is no name of a file beside the index"},
-        {"{\"weight_map\":{\"a\":\"sub/s1\"}}", "is no name of a file beside the index"},
+        {"{\"weight_map\":{\"a\":\"sub/s1\"}}", "set/sub/s1: cannot open: No such file"},
+        {"{\"weight_map\":{\"a\":\"sub/../../s1\"}}", "is no name of a file beside the index"},
         {"{\"weight_map\":{\"a\":\"\"}}", "is no name of a file beside the index"},
         {"{\"weight_map\":{\"a\":\"s9\"}}", "s9: cannot open: No such file"},
         {"{\"weight_map\":{\"a\":\".\"}}", "not a regular file"},
         {"{\"weight_map\":{\"a\":\"s1\",\"b\":\"s1\",\"z\":\"s1\"}}", "weight_map.z: s1 does not hold this tensor"},
         {"{\"weight_map\":{\"a\":\"s1\",\"b\":\"s2\",\"c\":\"s2\"}}", "weight_map.b: s2 does not hold this tensor"},
-        {"{\"weight_map\":{\"a\":\"s1\"}}", "the shards hold 2 tensors, the index names 1"},
-        {"{\"weight_map\":{\"a\":\"s1\",\"b\":\"s3\"}}", "is in another shard as well"},
         {"{\"weight_map\":{\"a\":\"cut\"}}", "the file is cut"},
     };
     pl_err err;
@@ -420,10 +510,20 @@ static void test_real(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_bad_lengths),
-        cmocka_unit_test(test_every_cut),   cmocka_unit_test(test_damage),    cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_bad_indexes), cmocka_unit_test(test_write),     cmocka_unit_test(test_write_failures),
-        cmocka_unit_test(test_open_memory), cmocka_unit_test(test_real),
+        cmocka_unit_test(test_good),
+        cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_bad_lengths),
+        cmocka_unit_test(test_every_cut),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_index_is_authority),
+        cmocka_unit_test(test_shards_without_index),
+        cmocka_unit_test(test_other_files),
+        cmocka_unit_test(test_bad_indexes),
+        cmocka_unit_test(test_write),
+        cmocka_unit_test(test_write_failures),
+        cmocka_unit_test(test_open_memory),
+        cmocka_unit_test(test_real),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

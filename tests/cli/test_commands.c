@@ -143,6 +143,13 @@ static void test_chat_api(void **state) {
     assert_int_equal(pl_decoder_encode(d, "user: Hi there glad!", 20, &plain, &n_plain, why, sizeof why), 0);
     assert_int_equal(n, n_plain - 1); // no BOS: the template wrote none
     assert_memory_equal(ids, plain + 1, (size_t)n * sizeof *ids);
+    char *message;
+    assert_int_equal(pl_decoder_message(d, plain + 1, n_plain - 1, &message, why, sizeof why), 0);
+    assert_string_equal(message, "{\"role\":\"assistant\",\"content\":\"user: Hi there glad!\"}");
+    pl_decoder_free(message);
+    assert_int_equal(pl_decoder_message(d, plain, n_plain, &message, why, sizeof why), 0); // BOS is spelt
+    assert_non_null(strstr(message, "\"content\":\"<"));
+    pl_decoder_free(message);
     pl_decoder_free(ids);
     pl_decoder_free(plain);
     chat.chat_template = NULL;

@@ -147,6 +147,40 @@ static void test_why(void **state) {
     pl_results_destroy(r);
 }
 
+// Answers without a token: most of them, a category's, all. No figure is NaN in what is written.
+static void test_empty_answers(void **state) {
+    (void)state;
+    for (int empty = 1; empty <= 4; empty++) {
+        pl_results *r = made_results();
+        char        table[8192] = "";
+        pl_share    share;
+        FILE       *f = tmpfile();
+        assert_non_null(f);
+        for (int m = 0; m < 2; m++) {
+            pl_method *a = &r->method[m];
+            a->stats.emitted = a->stats.steps = 0;
+            a->stats.seconds = 0;
+            for (int i = 0; i < 4; i++) {
+                if (i < empty) a->answer[i] = (pl_answer){.identical = true};
+                a->stats.emitted += a->answer[i].emitted;
+                a->stats.steps += a->answer[i].steps;
+                a->stats.seconds += a->answer[i].seconds;
+            }
+        }
+        pl_results_share(r, 1, NULL, &share);
+        assert_true(share.speedup_95.left_out > (empty > 2 ? 100 : 0) || empty == 1);
+        assert_true(empty == 4 ? isnan(share.speedup_95.low)
+                               : share.speedup_95.low <= share.speedup && share.speedup <= share.speedup_95.high);
+        pl_results_table(f, r);
+        rewind(f);
+        assert_true(fread(table, 1, sizeof table - 1, f) > 0);
+        fclose(f);
+        if (strstr(table, "nan") || strstr(table, "inf")) fail_msg("%d empty:\n%s", empty, table);
+        assert_int_equal(strstr(table, "is fastest") != NULL, empty < 4);
+        pl_results_destroy(r);
+    }
+}
+
 // Two seeds per prompt: prompts alike, seeds apart. The interval must hold what differs between seeds.
 static void test_seeds(void **state) {
     (void)state;
@@ -596,6 +630,7 @@ int main(void) {
         cmocka_unit_test(test_repeated_grams),
         cmocka_unit_test(test_figures),
         cmocka_unit_test(test_why),
+        cmocka_unit_test(test_empty_answers),
         cmocka_unit_test(test_seeds),
         cmocka_unit_test(test_pairs),
         cmocka_unit_test(test_promises),

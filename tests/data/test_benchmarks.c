@@ -70,9 +70,9 @@ static pl_prompts *read_set(const pl_question_set *s, const pl_chat_template *t,
     assert_ok(pl_question_reader_create(&r, s, t != NULL, &err));
     const pl_prompts_rewrite *w = pl_question_reader_rewrite(r);
     if (t)
-        assert_ok(pl_chat_prompts_read_as(&p, path, t, &none, w, &err));
+        assert_ok(pl_chat_prompts_read_as(&p, path, t, &none, w, false, &err));
     else
-        assert_ok(pl_prompts_read_as(&p, path, w, &err));
+        assert_ok(pl_prompts_read_as(&p, path, w, false, &err));
     pl_question_reader_destroy(r);
     return p;
 }
@@ -146,7 +146,7 @@ static void words(void **state) {
     assert_int_equal(p->p[0].turns, 2);
     assert_non_null(strstr(p->p[0].text, "[system:You are a helpful, respectful and honest assistant."));
     assert_non_null(strstr(p->p[0].text, "share false information.][user:a]A:"));
-    const char  *answer[] = {"told"};
+    const char  *answer[] = {"{\"role\":\"assistant\",\"content\":\"told\"}"};
     pl_jinja_out out;
     pl_err       err = {0};
     assert_ok(pl_chat_prompt_turn(&p->p[0], "turns.jsonl", t, &(pl_chat_options){0},
@@ -179,7 +179,7 @@ static void refused(void **state) {
         pl_err              err = {0};
         put_text(at("f.jsonl"), cases[i].text);
         assert_ok(pl_question_reader_create(&r, set_of(cases[i].benchmark, 0), false, &err));
-        assert_refused(pl_prompts_read_as(&p, at("f.jsonl"), pl_question_reader_rewrite(r), &err), &err, cases[i].says);
+        assert_refused(pl_prompts_read_as(&p, at("f.jsonl"), pl_question_reader_rewrite(r), false, &err), &err, cases[i].says);
         pl_question_reader_destroy(r);
     }
     pl_err err = {0};

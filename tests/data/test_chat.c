@@ -76,6 +76,16 @@ static void refusals(void **state) {
         {"a\n{{ 1 | xmlattr }}", "template:2: the filter xmlattr is not built", PL_E_UNSUPPORTED},
         {"{{ 1 is sameas 1 }}", "the test sameas is not built", PL_E_UNSUPPORTED},
         {"{% include 'x' %}", "{% include %} is not built", PL_E_UNSUPPORTED},
+        {"{% set j = joiner(',') %}{{ j() }}", "template:1: joiner is not built", PL_E_UNSUPPORTED},
+        {"{% set c = cycler('a', 'b') %}{{ c.next() }}", "cycler is not built", PL_E_UNSUPPORTED},
+        {"{{ lipsum }}", "lipsum is not built", PL_E_UNSUPPORTED},
+        {"{% if self is defined %}x{% endif %}", "self is not built", PL_E_UNSUPPORTED},
+        {"{% macro f(a) %}{{ varargs | length }}{% endmacro %}{{ f(1, 2) }}", "varargs or kwargs are not built",
+         PL_E_UNSUPPORTED},
+        {"{% macro f(a) %}{{ kwargs.b }}{% endmacro %}{{ f(1, b=2) }}", "varargs or kwargs are not built",
+         PL_E_UNSUPPORTED},
+        {"{% macro f(a) %}{% endmacro %}{{ f.name }}", "the member name of a macro is not built", PL_E_UNSUPPORTED},
+        {"{% macro f(a) %}{% endmacro %}{{ f.arguments }}", "the member arguments of a macro", PL_E_UNSUPPORTED},
         {"{{ 'a'.zfill(3) }}", "the method zfill of a str is not built", PL_E_UNSUPPORTED},
         {"{% for i in [1] %}{{ loop.changed(i) }}{% endfor %}", "loop.changed is not built", PL_E_UNSUPPORTED},
         {"{% for i in x recursive %}{% endfor %}", "recursive", PL_E_UNSUPPORTED},
@@ -487,13 +497,13 @@ static void of_folders(void **state) {
 
     dir = folder_with("two", two, NULL);
     expect(dir, NULL, MESSAGES "}", &plain, "<s>plain");
-    expect(dir, NULL, MESSAGES ", \"tools\": [1]}", &plain, "[1]");
+    expect(dir, NULL, MESSAGES ", \"tools\": [{}]}", &plain, "[{}]");
 
     assert_ok(pl_dir_make(at("two/additional_chat_templates"), &err));
     put_text(at("two/additional_chat_templates/tool_use.jinja"), "{{ tools | length }}");
-    expect(dir, NULL, MESSAGES ", \"tools\": [1]}", &plain, "1");
+    expect(dir, NULL, MESSAGES ", \"tools\": [{}]}", &plain, "1");
     expect(dir, NULL, MESSAGES "}", &plain, "<s>plain");
-    expect(dir, at("other.jinja"), MESSAGES ", \"tools\": [1]}", &plain, "[1]1True");
+    expect(dir, at("other.jinja"), MESSAGES ", \"tools\": [{}]}", &plain, "[{}]1True");
 
     dir = folder_with("none", "{\"bos_token\": \"<s>\"}", NULL);
     refused(dir, MESSAGES "}", &plain, "has no chat template");
@@ -541,7 +551,7 @@ static void of_gguf(void **state) {
     pl_chat_options   plain = {0};
     put_gguf("a.gguf", lines, "{{ tools | tojson }}", 1);
     expect(at("a.gguf"), NULL, MESSAGES "}", &plain, "<s>[user:hi]</s>False");
-    expect(at("a.gguf"), NULL, MESSAGES ", \"tools\": [1]}", &plain, "[1]");
+    expect(at("a.gguf"), NULL, MESSAGES ", \"tools\": [{}]}", &plain, "[{}]");
     put_text(at("of.jinja"), "{{ eos_token }}!");
     expect(at("a.gguf"), at("of.jinja"), MESSAGES "}", &plain, "</s>!");
     folder_with("within", NULL, NULL);
@@ -607,7 +617,7 @@ static void prompts_of_conversations(void **state) {
         assert_int_equal(p->p[i].line, want[i].line);
     }
     assert_true(p->p[0].id == 7 && strcmp(p->p[0].category, "c") == 0);
-    assert_ok(pl_chat_prompts_given(&turns, p, "p.jsonl", t, &o, &err));
+    assert_ok(pl_chat_prompts_given(&turns, p, "p.jsonl", t, &o, false, &err));
     assert_int_equal(turns->n, 7);
     for (int i = 0; i < 7; i++) {
         assert_string_equal(turns->p[i].text, given[i]);
@@ -649,7 +659,8 @@ static void prompts_of_conversations(void **state) {
 // Later turns: with what the assistant has said, as far as that is told, and without the oldest exchanges.
 static void turns_of_conversations(void **state) {
     (void)state;
-    static const char *const said[] = {"ONE", "TWO"}, *const second[] = {NULL, "TWO"};
+#define SAID(text) "{\"role\":\"assistant\",\"content\":\"" text "\"}"
+    static const char *const said[] = {SAID("ONE"), SAID("TWO")}, *const second[] = {NULL, SAID("TWO")};
     static const struct {
         int          record;
         pl_chat_turn turn;
@@ -665,7 +676,7 @@ static void turns_of_conversations(void **state) {
         {2, {2, said, 0}, 3, "[system:S][user:first][assistant:ONE][user:second][assistant:TWO][user:third]A:"},
         {2, {2, said, 1}, 3, "[system:S][user:second][assistant:TWO][user:third]A:"},
         {2, {2, said, 2}, 3, "[system:S][user:third]A:"},
-        {2, {2, second, 0}, 3, "[system:S][user:first][assistant:None][user:second][assistant:TWO][user:third]A:"},
+        {2, {2, second, 0}, 3, "[system:S][user:first][assistant:][user:second][assistant:TWO][user:third]A:"},
         {4, {0, NULL, 0}, 1, "[system:S][user:x][user:y]A:"},
     };
     pl_chat_options   o = {.system = "S"};

@@ -60,6 +60,7 @@ static void test_list(void **state) {
     char   list[4096] = "\xEF\xBB\xBF \n[\n";
     size_t n = strlen(list);
     for (const char *s = jsonl; *s; s++) { // lines become elements
+        if (*s == '\r') continue; // a line end of its own where a comma follows it
         bool end = *s == '\n' && s[1] == '{' && s[-1] != '\n';
         if (end || (*s == '\n' && s[1] == '{')) list[n++] = ',';
         list[n++] = *s;

@@ -1,6 +1,8 @@
 // The tokenizer's interface, the tokenizer.json and llama2.c kinds; all files are made here.
 #include "data/tokenizer/tokenizer.h"
 #include "golden_hf.h"
+#include "kernels/base/json.h"
+#include "kernels/base/log.h"
 #include "kernels/base/utf8.h"
 #include "tok_fixture.h"
 #include <pthread.h>
@@ -473,7 +475,7 @@ static void test_json_refused(void **state) {
         {"\"<0x01>\":4", "\"<0x01>\":-1", "model.vocab"},
         {"\"<0x01>\":4", "\"<0x01>\":1e12", "model.vocab"},
         {"\"<0x01>\":4", "\"<0x01>\":\"x\"", "expected a non-negative integer"},
-        {"\"<0x01>\":4", "\"<0x00>\":4", "the key is there twice"},
+        {"\"version\":", "\"model\":{},\"version\":", "model: the key is there twice"},
         {"\"merges\":[\"", "\"merges\":[\"qqq ", "model.merges[0]"},
         {"\"merges\":[", "\"merges\":[7,", "model.merges[0]"},
         {"\"merges\":[", "\"merges\":[[\"a\"],", "a merge has two parts"},
@@ -551,15 +553,90 @@ static void test_folder_and_config(void **state) {
     assert_int_equal(n, 1);
     pl_free(ids);
     pl_tokenizer_close(tok);
-    put_text(at("model/tokenizer_config.json"), "{\"eos_token\":\"<nope>\"}");
-    assert_says(pl_tokenizer_open(&tok, at("model"), &err), PL_E_INPUT, &err,
-                "eos_token: '<nope>' is not in the tokenizer's vocabulary");
+    put_text(at("model/tokenizer_config.json"), "{\"eos_token\":5}");
+    assert_says(pl_tokenizer_open(&tok, at("model"), &err), PL_E_INPUT, &err, "eos_token: expected a string, found 5");
     put_text(at("model/tokenizer_config.json"), "{\"add_eos_token\":true}");
     assert_says(pl_tokenizer_open(&tok, at("model"), &err), PL_E_INPUT, &err, "add_eos_token");
     put_text(at("model/tokenizer_config.json"), "{\"add_bos_token\":\"yes\"}");
     assert_says(pl_tokenizer_open(&tok, at("model"), &err), PL_E_INPUT, &err, "add_bos_token");
     put_text(at("model/tokenizer_config.json"), "{");
     assert_says(pl_tokenizer_open(&tok, at("model"), &err), PL_E_INPUT, &err, "tokenizer_config.json:1:");
+}
+
+// The files beside tokenizer.json, and odd vocabularies, as transformers and tokenizers have them
+// (make_golden_tokenizer_files.py).
+static void put_line(const pl_json *j) {
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                                        "added_tokens.json"};
+    const cJSON             *files = cJSON_GetObjectItem(j->root, "files");
+    for (int i = 0; i < 4; i++) {
+        const cJSON *file = cJSON_GetObjectItem(files, names[i]);
+        char         path[64];
+        snprintf(path, sizeof path, "beside/%s", names[i]);
+        unlink(at(path));
+        if (file) put_text(at(path), file->valuestring);
+    }
+}
+
+static size_t nul_bytes(char *s) {
+    size_t n = strlen(s), m = 0;
+    for (size_t i = 0; i < n; i++, m++) {
+        bool nul = strncmp(s + i, PL_JSON_NUL_BYTES, 2) == 0;
+        s[m] = nul ? 0 : s[i];
+        i += nul;
+    }
+    return m;
+}
+
+static void ids_are(const pl_tokenizer *tok, const char *name, const cJSON *text, const cJSON *want) {
+    int32_t  *ids;
+    int64_t   n;
+    pl_err    err;
+    size_t    bytes = nul_bytes(text->valuestring);
+    pl_status st = pl_tokenizer_encode(tok, text->valuestring, bytes, 0, &ids, &n, &err);
+    if (st != PL_OK) fail_msg("%s: %s", name, err.msg);
+    if (n != cJSON_GetArraySize(want)) fail_msg("%s: '%s': %lld ids", name, text->valuestring, (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] != cJSON_GetArrayItem(want, (int)i)->valueint)
+            fail_msg("%s: '%s': id %lld is %d", name, text->valuestring, (long long)i, ids[i]);
+    pl_free(ids);
+}
+
+static void test_files_beside(void **state) {
+    (void)state;
+    pl_err   err;
+    uint8_t *file;
+    size_t   n;
+    int      lines = 0;
+    assert_ok(pl_dir_make(at("beside"), &err));
+    assert_ok(pl_file_read(PACELINE_SOURCE_DIR "/tests/data/golden_tokenizer_files.jsonl", &file, &n, 1 << 20, &err));
+    for (char *line = strtok((char *)file, "\n"); line; line = strtok(NULL, "\n"), lines++) {
+        pl_json       j;
+        pl_tokenizer *tok;
+        char         *said = NULL;
+        assert_ok(pl_json_parse(&j, "golden", 0, line, strlen(line), PL_JSON_NUL, &err));
+        const char  *name = cJSON_GetObjectItem(j.root, "name")->valuestring;
+        const cJSON *texts = cJSON_GetObjectItem(j.root, "texts"), *ids = cJSON_GetObjectItem(j.root, "ids");
+        put_line(&j);
+        FILE *f = open_memstream(&said, &n);
+        pl_log_to(f);
+        pl_status st = pl_tokenizer_open(&tok, at("beside"), &err);
+        pl_log_to(NULL);
+        fclose(f);
+        if (st != PL_OK) fail_msg("%s: %s", name, err.msg);
+        if (pl_tokenizer_bos_id(tok) != cJSON_GetObjectItem(j.root, "bos")->valueint ||
+            pl_tokenizer_eos_id(tok) != cJSON_GetObjectItem(j.root, "eos")->valueint)
+            fail_msg("%s: BOS %d, EOS %d", name, pl_tokenizer_bos_id(tok), pl_tokenizer_eos_id(tok));
+        if (pl_tokenizer_states_eos(tok) != (pl_tokenizer_eos_id(tok) >= 0)) fail_msg("%s: states no EOS", name);
+        if ((*said != 0) != cJSON_IsTrue(cJSON_GetObjectItem(j.root, "warns"))) fail_msg("%s: said \"%s\"", name, said);
+        for (int i = 0; i < cJSON_GetArraySize(texts); i++)
+            ids_are(tok, name, cJSON_GetArrayItem(texts, i), cJSON_GetArrayItem(ids, i));
+        free(said);
+        pl_tokenizer_close(tok);
+        pl_json_close(&j);
+    }
+    assert_true(lines > 30);
+    pl_free(file);
 }
 
 static void test_fingerprint(void **state) {
@@ -632,8 +709,8 @@ int main(void) {
         cmocka_unit_test(test_llama2c_equals_run_c), cmocka_unit_test(test_threads),
         cmocka_unit_test(test_llama2c_broken),       cmocka_unit_test(test_llama2c_small),
         cmocka_unit_test(test_json_refused),         cmocka_unit_test(test_open_refused),
-        cmocka_unit_test(test_folder_and_config),    cmocka_unit_test(test_fingerprint),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_folder_and_config),    cmocka_unit_test(test_files_beside),
+        cmocka_unit_test(test_fingerprint),          cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

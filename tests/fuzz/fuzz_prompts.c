@@ -28,6 +28,15 @@ static const char *const words[] = {"\"prompt\":\"",
                                     "\"id\":-9007199254740993",
                                     "\"from\":\"human\"",
                                     "\"messages\":[{\"role\":\"user\",\"content\":1.5}]",
+                                    "\"role\":\"ipython\"",
+                                    "\"role\":\"human\"",
+                                    "\"content\":[{\"type\":\"text\",\"text\":\"p\"}]",
+                                    "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]",
+                                    "\"function_call\":{\"name\":\"f\"}",
+                                    "\"reasoning\":\"r\"",
+                                    "\"system\":\"s\"",
+                                    "\"history\":[[\"a\",\"b\"]]",
+                                    "\"tools\":\"[]\"",
                                     "\"tools\":[",
                                     "\"chat_template_kwargs\":{",
                                     "\"value\":",
@@ -45,7 +54,14 @@ const pl_fuzz_target pl_fuzz = {.name = "prompts", .seeds = seeds, .words = word
 
 // Every turn of a conversation behind answers of its own, with and without its oldest exchanges.
 static void take_turns(const pl_prompt *p, const char *path, const pl_chat_template *t, const pl_chat_options *o) {
-    const char  *answer[8] = {"a", NULL, "b", "", "c", NULL, "d", "e"};
+    const char  *answer[8] = {PL_CHAT_STAND_IN,
+                              NULL,
+                              "{\"role\":\"assistant\",\"thinking\":\"t\"}",
+                              PL_CHAT_STAND_IN,
+                              NULL,
+                              NULL,
+                              PL_CHAT_STAND_IN,
+                              PL_CHAT_STAND_IN};
     pl_jinja_out out;
     pl_err       err;
     int          exchanges;
@@ -92,7 +108,8 @@ static void read_benchmarks(const char *path) {
             pl_err              err = {0};
             size_t              at;
             pl_fuzz_must(pl_question_reader_create(&r, pl_benchmark_at(i)->set[k], false, &err), &err);
-            bool read = pl_fuzz_result(pl_prompts_read_as(&p, path, pl_question_reader_rewrite(r), &err), &err, &p);
+            bool read =
+                pl_fuzz_result(pl_prompts_read_as(&p, path, pl_question_reader_rewrite(r), false, &err), &err, &p);
             pl_question_reader_destroy(r);
             for (int64_t q = 0; read && q < p->n; q++) {
                 const char *text = p->p[q].text, *reference = p->p[q].reference ? p->p[q].reference : "";

@@ -145,6 +145,8 @@ static const breaking cases[] = {
     {"trtllm", 1, MAP, "wide", NULL, "map-type"},
     {"vllm", 1, MAP, "ids", NULL, "map-offsets"},
     {"sglang", 1, MAP, "twice", NULL, "map-offsets"},
+    {"vllm", 1, MAP, "zeros", NULL, "map-offsets"},
+    {"speculators", 1, MAP, "half", NULL, "map-offsets"},
     {"vllm", 1, MAP, "others", NULL, "map-marks"},
     {"vllm", 1, EDIT, "\"vocab_size\": 97", "\"vocab_size\": 98", "target-fits"},
     {"sglang", 6, EDIT, "\"target_hidden_size\": 48", "\"target_hidden_size\": 64", "target-fits"},
@@ -330,6 +332,8 @@ static void replace_map(const char *what) {
     for (int i = 0; i < SERVED_ROWS; i++) {
         int32_t id = strcmp(what, "others") == 0 && i == 3 ? 96 : w.d2t[i]; // one that is not marked
         if (strcmp(what, "twice") == 0 && i == 3) id = w.d2t[4];
+        if (strcmp(what, "zeros") == 0) id = i;
+        if (strcmp(what, "half") == 0) id = i < 20 ? 40 + i : i;
         narrow[i] = strcmp(what, "ids") == 0 ? id : id - i;
         wide[i] = narrow[i];
     }

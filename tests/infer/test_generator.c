@@ -99,7 +99,9 @@ static run *generate_some(const pl_prompts *p, const pl_generator_options *o, in
         assert_true(r->n <= MAX_DOCS && doc.n <= MAX_TOKENS);
         k->n = doc.n;
         k->about = *doc.about;
-        k->prompt = pl_strdup(pl_generator_prompt(g));
+        size_t prompt_n;
+        k->prompt = pl_strdup(pl_generator_prompt(g, &prompt_n));
+        assert_int_equal(strlen(k->prompt), prompt_n);
         memcpy(k->tokens, doc.tokens, (size_t)doc.n * sizeof *doc.tokens);
         memcpy(k->mask, doc.loss_mask, (size_t)doc.n);
     }
@@ -362,10 +364,107 @@ static void longest_turn(void **state) {
     pl_prompt_form_close(&f);
 }
 
+// A turn that was not asked, since the template refuses an answer before it: the opening prompt with nothing to learn.
+static void is_unasked(const kept *k, const kept *first) {
+    assert_string_equal(k->prompt, first->prompt);
+    assert_int_equal(k->about.finish, PL_ANSWER_UNKNOWN);
+    assert_int_equal(k->about.end, -1);
+    assert_true(k->n > 0 && k->n <= first->n);
+    assert_memory_equal(k->tokens, first->tokens, (size_t)k->n * sizeof *k->tokens);
+    for (int64_t i = 0; i < k->n; i++)
+        assert_int_equal(k->mask[i], 0);
+}
+
+// A template that refuses the target's own answers ends conversations, not the run; documents keep their numbers, and a
+// run that goes on anywhere gives the same ones.
+static void refused_answers(void **state) {
+    (void)state;
+    static const char *const refusals[] = {"m.content != 'x'", "m.content != 'x' and 'e' in m.content",
+                                           "m.content != 'x' and loop.index > 4", "m.content | length > 30"};
+    for (size_t c = 0; c < sizeof refusals / sizeof *refusals; c++) {
+        pl_prompt_form       f;
+        pl_err               err = {0};
+        pl_prompts          *p = conversations(&f, 10, false);
+        pl_generator_options o = {.form = &f,
+                                  .max_new = 12,
+                                  .greedy = true,
+                                  .samples = 1,
+                                  .temperature = 1,
+                                  .top_p = 1,
+                                  .sessions = 5,
+                                  .strict = true,
+                                  .seed = 5};
+        char                 text[512];
+        snprintf(
+            text, sizeof text,
+            "{%% for m in messages %%}{%% if m.role == 'assistant' and (%s) %%}{{ raise_exception('no') }}{%% endif "
+            "%%}<{{ m.role }}> {{ m.content }}\n{%% endfor %%}<assistant>",
+            refusals[c]);
+        put_text(at("t.jinja"), text);
+        pl_chat_template_close(f.chat);
+        assert_ok(pl_chat_template_open(&f.chat, TINY, at("t.jinja"), &err));
+        run *r = generate(p, &o);
+        int  unasked = 0, first_of[MAX_DOCS] = {0};
+        assert_int_equal(r->n, 2 * (2 * 10 + 1 + 2));
+        for (int i = 0; i < r->n; i++) {
+            const kept *k = &r->doc[i];
+            int         first = i - k->about.back;
+            if (k->about.finish == PL_ANSWER_UNKNOWN) {
+                is_unasked(k, &r->doc[first]);
+                unasked++;
+            } else {
+                prompt_is_read(k);
+                assert_int_equal(first_of[first], 0); // none is asked behind one that is not
+            }
+            first_of[first] |= k->about.finish == PL_ANSWER_UNKNOWN;
+        }
+        assert_true(unasked > 0);
+        pl_generator_options from = o;
+        from.first_job = 17;
+        run *rest = generate(p, &from);
+        assert_int_equal(rest->n, r->n - 17);
+        for (int i = 0; i < rest->n; i++)
+            same(&rest->doc[i], &r->doc[17 + i]);
+        free_run(rest);
+        free_run(r);
+        pl_prompts_destroy(p);
+        pl_prompt_form_close(&f);
+    }
+}
+
+// A record that the template refuses at a later turn, whatever the answers: the turns before that are asked; strict:
+// one line.
+static void refused_records(void **state) {
+    (void)state;
+    pl_prompt_form       f;
+    pl_err               err = {0};
+    pl_prompts          *p = conversations(&f, 10, false);
+    pl_env               env = {.backend = pl_backend_cpu()};
+    pl_generator        *g;
+    pl_generator_options o = {.form = &f, .max_new = 4, .greedy = true, .sessions = 2};
+    put_text(at("t.jinja"),
+             "{% for m in messages %}{% if 'friend' in m.content and loop.index > 4 %}{{ raise_exception('no') }}"
+             "{% endif %}<{{ m.role }}> {{ m.content }}\n{% endfor %}<assistant>");
+    pl_chat_template_close(f.chat);
+    assert_ok(pl_chat_template_open(&f.chat, TINY, at("t.jinja"), &err));
+    run *r = generate(p, &o);
+    assert_true(r->n > 10 && r->n < 2 * 10 + 1 + 2);
+    for (int i = 0; i < r->n; i++)
+        assert_true(r->doc[i].about.finish != PL_ANSWER_UNKNOWN);
+    free_run(r);
+    o.strict = true;
+    assert_int_equal(pl_generator_create(&g, &env, &target, tok, p, &o, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "refuses this conversation: no"));
+    pl_prompts_destroy(p);
+    pl_prompt_form_close(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own_answers), cmocka_unit_test(order),        cmocka_unit_test(ranges),
-        cmocka_unit_test(room),        cmocka_unit_test(longest_turn),
+        cmocka_unit_test(own_answers),     cmocka_unit_test(order),
+        cmocka_unit_test(ranges),          cmocka_unit_test(room),
+        cmocka_unit_test(longest_turn),    cmocka_unit_test(refused_answers),
+        cmocka_unit_test(refused_records),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -309,6 +309,59 @@ static void maps(void **state) {
     refused(PL_HF_TAPS_UNSTATED, "a head of 31 rows for 97 tokens, and no d2t");
 }
 
+// Maps that were never filled, or in part: the head drafts the first tokens of the vocabulary, which no figure shows.
+static void unfilled_maps(void **state) {
+    (void)state;
+    static const struct {
+        int  filled; // rows, of DRAFTED
+        bool ids;
+        int  told; // rows that the line names, 0: none
+    } cases[] = {{0, false, DRAFTED}, {0, true, DRAFTED},  {20, false, 11},   {23, false, 8},
+                 {24, false, 0},      {DRAFTED, false, 0}, {DRAFTED, true, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t wide[DRAFTED];
+        char    line[64], *said = NULL;
+        size_t  n;
+        for (int k = 0; k < DRAFTED; k++) {
+            int id = k < cases[i].filled ? 40 + k : k; // rows that stand for later tokens, then themselves
+            wide[k] = cases[i].ids ? id : id - k;
+        }
+        write_drafter("full", 0, some_tokens());
+        export_to("vllm", checkpoint, out);
+        served_replace(out, "d2t",
+                       &(pl_st_source){.name = "d2t", .dtype = PL_I64, .rank = 1, .shape = {DRAFTED}, .data = wide});
+        served_replace(out, "t2d", &(pl_st_source){.name = "t2d"});
+        FILE *f = open_memstream(&said, &n);
+        pl_log_to(f);
+        import_as(out, PL_HF_TAPS_UNSTATED);
+        pl_log_to(NULL);
+        fclose(f);
+        snprintf(line, sizeof line, "the last %d of 31 rows", cases[i].told);
+        if (cases[i].told ? !strstr(said, line) : strstr(said, "d2t") != NULL) fail_msg("case %zu: \"%s\"", i, said);
+        free(said);
+    }
+    int64_t marks[TEST_VOCAB] = {0};
+    served_replace(out, "t2d",
+                   &(pl_st_source){.name = "t2d", .dtype = PL_I64, .rank = 1, .shape = {TEST_VOCAB}, .data = marks});
+    refused(PL_HF_TAPS_UNSTATED, "t2d holds I64; BOOL and U8 are known");
+}
+
+// A config that was copied from a tied target: the head's rows are its own, and the checkpoint says so.
+static void copied_tie(void **state) {
+    (void)state;
+    static const char *const engines[] = {"vllm", "sglang", "trtllm", "speculators", "eagle"};
+    for (size_t i = 0; i < sizeof engines / sizeof *engines; i++) {
+        write_drafter("full", 0, NULL);
+        export_to(engines[i], checkpoint, out);
+        served_edit(out, "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+        import_as(out, PL_HF_TAPS_UNSTATED);
+        char *config = served_text(back, "config.json");
+        if (!strstr(config, "\"tie_word_embeddings\": false")) fail_msg("%s: %s", engines[i], config);
+        pl_free(config);
+        same_weights(checkpoint, back);
+    }
+}
+
 static void names(void **state) {
     (void)state;
     float row[TEST_VOCAB * 48] = {0};
@@ -777,6 +830,8 @@ int main(void) {
         cmocka_unit_test(later_eagle3),
         cmocka_unit_test(numbering),
         cmocka_unit_test(maps),
+        cmocka_unit_test(unfilled_maps),
+        cmocka_unit_test(copied_tie),
         cmocka_unit_test(names),
         cmocka_unit_test(left_out),
         cmocka_unit_test(eagle1),

@@ -12,6 +12,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/interval.h"
 #include "kernels/base/log.h"
 #include "kernels/base/parallel.h"
 #include "kernels/base/rng.h"
@@ -914,6 +915,32 @@ static void stop_on_signals(void **state) {
     }
 }
 
+// The middle of finite values, whose ends are known: of 1..n the ends lie 2.5 % of n inside. NaN and infinity, wherever
+// they stand, change nothing but the count.
+static void interval_leaves_out(void **state) {
+    (void)state;
+    enum { N = 1000 };
+    static const int odd[] = {0, 1, 40, 60, 100, 500, 999};
+    for (size_t c = 0; c < sizeof odd / sizeof *odd; c++) {
+        double x[2 * N];
+        int    n = 0, left = odd[c];
+        for (int i = 0; i < N; i++) {
+            x[n++] = 1 + (i * 37) % N; // 1..N in disorder
+            if (i * (double)odd[c] / N > odd[c] - left && left > 0) x[n++] = left-- % 3 ? NAN : INFINITY;
+        }
+        while (left-- > 0)
+            x[n++] = NAN;
+        pl_interval of = pl_interval_95(x, n);
+        assert_int_equal(of.left_out, odd[c]);
+        assert_true(of.low == 26 && of.high == 975);
+    }
+    double      none[] = {NAN, NAN}, one[] = {NAN, 2, NAN};
+    pl_interval of = pl_interval_95(none, 2);
+    assert_true(isnan(of.low) && isnan(of.high) && of.left_out == 2);
+    of = pl_interval_95(one, 3);
+    assert_true(of.low == 2 && of.high == 2 && of.left_out == 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(status_messages),
@@ -951,6 +978,7 @@ int main(void) {
         cmocka_unit_test(log_lines),
         cmocka_unit_test(log_progress),
         cmocka_unit_test(stop_on_signals),
+        cmocka_unit_test(interval_leaves_out),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -5,7 +5,8 @@
 
 Every template writes the conversations below (tools, thinking on and off, parts, several turns), each with the same
 special tokens and the same date; the text is split by `tokenizers` and here. A line a template: = the same bytes and
-ids, e both refuse the conversation, r refused here by the name of what is not built, X a difference, which is shown;
+ids, e both refuse the conversation, r refused here by the name of what is not built, p parts as
+text where transformers prints their list, X a difference, which is shown;
 exit code 1 then. The llama.cpp sources hold some fifty templates (models/templates).
 """
 import argparse
@@ -16,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 
-from tokenizers import Tokenizer
+import transformers
+from tokenizers import Tokenizer, models
 from transformers.utils import chat_template_utils as hf
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -82,10 +84,10 @@ CONVERSATIONS = [
 ]
 
 
-def theirs(text, special, messages, tools, prompt, variables):
+def theirs(tokenizer, text, messages, tools, prompt, variables):
     try:
-        return hf._compile_jinja_template(text).render(messages=messages, tools=tools, documents=None,
-                                                       add_generation_prompt=prompt, **special, **variables)
+        return tokenizer.apply_chat_template(messages, tools=tools, chat_template=text, add_generation_prompt=prompt,
+                                             tokenize=False, **variables)
     except Exception:
         return None
 
@@ -111,6 +113,7 @@ def main():
     config = json.load(open(os.path.join(a.tokenizer, "tokenizer_config.json")))
     special = {k: v if isinstance(v, str) else v["content"] for k in ("bos_token", "eos_token") if (v := config.get(k))}
     tokenizer = Tokenizer.from_file(os.path.join(a.tokenizer, "tokenizer.json"))
+    whole = transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), **special)
     wrong = refused = 0
     for path in a.templates:
         text = open(path, newline="").read()
@@ -120,10 +123,12 @@ def main():
             json.dump(special, open(os.path.join(folder, "tokenizer_config.json"), "w"))
             open(os.path.join(folder, "chat_template.jinja"), "w", newline="").write(text)
             for i, c in enumerate(CONVERSATIONS):
-                want, (got, ids, why) = theirs(text, special, *c), ours(a.program, folder, *c)
+                want, (got, ids, why) = theirs(whole, text, *c), ours(a.program, folder, *c)
                 unbuilt = got is None and "not built" in why
+                # Parts are joined, as vLLM does, where transformers prints a Python list.
+                joined = want is not None and "[{'type': 'text'" in want and got is not None
                 same = want == got and bool(ids) and tokenizer.encode(want, add_special_tokens=False).ids == ids
-                line += "e" if want is None and got is None else "r" if unbuilt else "=" if same else "X"
+                line += "e" if want is None and got is None else "r" if unbuilt else "p" if joined else "=" if same else "X"
                 if line[-1] == "X":
                     print(f"{os.path.basename(path)} {i}: wanted {want!r}, got {got!r} {why}")
         wrong += "X" in line

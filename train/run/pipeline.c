@@ -96,11 +96,15 @@ static pl_status generate_hash(const pl_recipe *r, const plan *p, char out[17], 
     PL_TRY(st);
     char          target[17];
     pl_tokenizer *tok;
+    pl_hf_config  config;
     PL_TRY(pl_llama_fingerprint(target, gen->target.path, err));
+    PL_TRY(pl_llama_config(&config, gen->target.path, err));
     h = pl_hash_more(h, target, 16);
     PL_TRY(pl_target_tokenizer(&tok, gen->target.path, gen->target.tokenizer, gen->target.pre, err));
     if (tok) h = pl_hash_more(h, pl_tokenizer_fingerprint(tok), strlen(pl_tokenizer_fingerprint(tok)));
     if (tok) h = pl_hash_more(h, pl_tokenizer_adds_bos(tok) ? "bos" : "", pl_tokenizer_adds_bos(tok) ? 3 : 0);
+    uint64_t stops = gen->data.hidden_states.path ? 0 : pl_target_stops_hash(&config, tok);
+    if (stops) h = pl_hash_more(h, &stops, sizeof stops);
     pl_tokenizer_close(tok);
     pl_generate_taps(&usual, r, p->n_layers);
     pl_taps_text(taps, &p->taps);

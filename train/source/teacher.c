@@ -1,9 +1,7 @@
 #include "train/source/teacher.h"
 
 #include "checkpoints/fingerprint.h"
-#include "checkpoints/llama2c.h"
 #include "kernels/base/arena.h"
-#include "kernels/base/files.h"
 
 #include <string.h>
 
@@ -71,15 +69,11 @@ static pl_status open_teacher(pl_teacher *t, const char *path, pl_dtype dtype, c
     char         print[17];
     pl_status    st;
     *t = (pl_teacher){0};
-    if (pl_path_is_dir(path)) {
-        PL_TRY(pl_hf_config_read(&config, path, PL_HF_TARGET, err));
-        PL_TRY(pl_weight_source_open(&t->src, path, err));
-    } else {
-        PL_TRY(pl_llama2c_open(&t->src, &config, path, err));
-    }
+    PL_TRY(pl_llama_source(&t->src, &config, path, err));
     PL_TRY_GOTO(st, fail, pl_fingerprint(print, t->src, &config, false, err));
     PL_TRY_GOTO(st, fail, pl_llama_init(&t->model, &config, be, false, err));
     memcpy(t->model.fingerprint, print, sizeof print);
+    PL_TRY_GOTO(st, fail, pl_llama_warn_unclaimed(&t->model, t->src, err));
     if (whole) PL_TRY_GOTO(st, fail, pl_llama_open_over(&t->whole, path, dtype, be, comm, err));
     bool lent = whole && !be->memory; // the host reads the whole target's embedding where it lies
     if (lent) t->model.embed = t->whole.embed;

@@ -159,8 +159,12 @@ pl_status pl_start_identity(char out[17], const pl_recipe *r, pl_err *err) {
     pl_hf_config      c;
     *out = 0;
     if (!dir) return PL_OK;
-    PL_TRY(pl_hf_config_read(&c, dir, pl_train_standalone(r) ? PL_HF_TARGET : PL_HF_DRAFTER, err));
-    PL_TRY(pl_weight_source_open(&src, dir, err));
+    if (pl_train_standalone(r)) {
+        PL_TRY(pl_llama_source(&src, &c, dir, err));
+    } else {
+        PL_TRY(pl_hf_config_read(&c, dir, PL_HF_DRAFTER, err));
+        PL_TRY(pl_weight_source_open(&src, dir, err));
+    }
     pl_status st = pl_fingerprint(out, src, &c, true, err);
     pl_weight_source_close(src);
     return st;

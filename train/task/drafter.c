@@ -380,15 +380,24 @@ static pl_status draft_vocab(int32_t **d2t, int64_t *n, const pl_recipe *r, cons
 }
 
 // A drafter that can draft none of the target's stop tokens is wrong at the end of every answer.
-static void warn_endless(const pl_backbone *b, const pl_hf_config *target, const char *list) {
-    bool drafted = target->n_eos == 0;
-    for (int64_t i = 0; b->head.d2t && i < b->head.vocab && !drafted; i++)
-        for (int k = 0; k < target->n_eos; k++)
-            drafted |= b->head.d2t[i] == target->eos_token_id[k];
-    if (b->head.d2t && !drafted)
+static pl_status warn_endless(const eagle *e, pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(e->r);
+    const pl_head            *h = &e->model->head;
+    pl_tokenizer             *tok;
+    int32_t                   stop[PL_MAX_STOP];
+    if (!h->d2t) return PL_OK;
+    PL_TRY(pl_target_tokenizer(&tok, gen->target.path, gen->target.tokenizer, gen->target.pre, err));
+    int n = pl_target_stops(stop, &e->teacher.model.config, tok);
+    pl_tokenizer_close(tok);
+    bool drafted = n == 0;
+    for (int64_t i = 0; i < h->vocab && !drafted; i++)
+        for (int k = 0; k < n; k++)
+            drafted |= h->d2t[i] == stop[k];
+    if (!drafted)
         pl_log_warn(
             "drafter.head.vocab: %s: no token that ends an answer is drafted; count it anew, or draft more of it",
-            list);
+            pl_head_recipe_of(e->r)->vocab);
+    return PL_OK;
 }
 
 // On which drafted tokens the others hang, of a head that redistributes.
@@ -455,7 +464,7 @@ static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl
     if (st == PL_OK) st = pl_backbone_create(&e->model, pl_train_backbone(r), &e->teacher.model, &o, env->backend, err);
     pl_free(d2t);
     if (st != PL_OK) return st;
-    if (pl_comm_rank(env->comm) == 0) warn_endless(e->model, &e->teacher.model.config, pl_head_recipe_of(r)->vocab);
+    if (pl_comm_rank(env->comm) == 0) PL_TRY(warn_endless(e, err));
     return init_outside(e, env, err);
 }
 

@@ -102,6 +102,7 @@ pl_status pl_lm_create(pl_lm *lm, const pl_hf_config *config, const pl_lm_option
     PL_TRY_GOTO(st, fail, pl_llama_init(&lm->model, config, o->backend, false, err));
     PL_TRY_GOTO(st, fail, pl_param_block_create(&lm->block, &lm->model.params, &bo, err));
     if (config->tie_word_embeddings) lm->model.head = lm->model.embed; // one matrix, one gradient
+    PL_TRY_GOTO(st, fail, pl_llama_reach(&lm->model, o->capacity, err));
     PL_TRY_GOTO(st, fail, pl_arena_init_shared(&lm->arrays, "training rows", o->backend->memory, take_rows, lm, err));
     PL_TRY_GOTO(st, fail, pl_tape_init(&lm->tape, 0, err));
     lm->ctx.tape = &lm->tape;

@@ -39,7 +39,10 @@ static pl_status write_tokenizer_config(const pl_lm *lm, const pl_tokenizer *tok
     pl_put_bool(&o, "add_eos_token", false);
     if (bos >= 0) pl_put_str(&o, "bos_token", pl_tokenizer_piece(tok, bos));
     if (eos >= 0) pl_put_str(&o, "eos_token", pl_tokenizer_piece(tok, eos));
-    if (pl_tokenizer_find(tok, "<unk>") >= 0) pl_put_str(&o, "unk_token", "<unk>");
+    // In a tokenizer.json where it is an ordinary piece the name would make it a special token.
+    int32_t unk = pl_tokenizer_find(tok, "<unk>");
+    bool piece = strcmp(pl_tokenizer_kind(tok), "huggingface") == 0 && unk >= 0 && !pl_tokenizer_is_special(tok, unk);
+    if (unk >= 0 && !piece) pl_put_str(&o, "unk_token", "<unk>");
     pl_put_bool(&o, "clean_up_tokenization_spaces", false);
     pl_put_bool(&o, "legacy", false);
     pl_put_int(&o, "model_max_length", lm->model.config.max_position_embeddings);
@@ -70,7 +73,9 @@ pl_status pl_model_files_write(const char *dir, const pl_lm *lm, const pl_tokeni
 }
 
 pl_status pl_model_files_config(pl_hf_config *c, const char *dir, pl_dtype dtype, pl_err *err) {
-    PL_TRY(pl_hf_config_read(c, dir, PL_HF_TARGET, err));
+    pl_weight_source *src;
+    PL_TRY(pl_llama_source(&src, c, dir, err));
+    pl_weight_source_close(src);
     PL_TRY(pl_llama_trainable(c, dir, err));
     c->dtype = dtype;
     return PL_OK;

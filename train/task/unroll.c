@@ -372,6 +372,7 @@ pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const
     pl_status   st;
     PL_TRY_GOTO(st, fail, pl_ctx_init(&u->ctx, be, pool));
     PL_TRY_GOTO(st, fail, pl_pack_init(&u->pack, model, o->capacity, o->steps, o->step_decay, be, err));
+    PL_TRY_GOTO(st, fail, pl_backbone_reach(model, o->capacity + o->steps + model->block, err));
     u->pack.outside = o->unmasked;
     size_t n = (size_t)o->capacity * (size_t)o->steps;
     if (pl_backbone_in_blocks(model->kind)) PL_TRY_GOTO(st, fail, create_blocks(u, be, err));
