@@ -188,7 +188,8 @@ static pl_status read_pieces(pl_tokenizer *tok, const pl_json *j, const cJSON *l
         if (!cJSON_IsArray(e) || cJSON_GetArraySize(e) != 2 || !cJSON_IsNumber(e->child->next))
             return pl_json_fail(j, e, err, "a piece is [text, score]");
         PL_TRY(bytes_of(j, e->child, &s, &n, err));
-        if (n > PL_HF_MAX_PIECE) return pl_json_fail(j, e, err, "a piece of %zu bytes, more than %d", n, PL_HF_MAX_PIECE);
+        if (n > PL_HF_MAX_PIECE)
+            return pl_json_fail(j, e, err, "a piece of %zu bytes, more than %d", n, PL_HF_MAX_PIECE);
         h->unigram.score[id] = e->child->next->valuedouble;
         pl_status st = pl_vocab_set(&h->model, id, s, n, err);
         if (st != PL_OK) return pl_fail_at(err, st, "%s: model.vocab", j->where);

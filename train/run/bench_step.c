@@ -205,7 +205,8 @@ static pl_status read_head(bench *b, pl_err *err) {
     return ok ? PL_OK : pl_fail(err, PL_E_USAGE, "--head %s: %s", text, why.msg);
 }
 
-// Initial weights of which a million are drawn for each matrix and then repeated: a model of billions starts in seconds.
+// Sets initial weights of which a million are drawn for each matrix and then repeated, so that a model of billions
+// starts in seconds.
 static pl_status fill_block(pl_param_block *b, uint64_t seed, pl_err *err) {
     enum { TILE = 1 << 20 };
     pl_status st = PL_OK;
@@ -283,8 +284,8 @@ static int by_seconds(const void *x, const void *y) {
     return (a->seconds < b->seconds) - (a->seconds > b->seconds);
 }
 
-// Members of an open object: a step while it is profiled, what the device or the ops take of it, and how long the device
-// has nothing to do.
+// Adds members to an open object: seconds of a step while it is profiled, of its ops or launches, and of the device's
+// idle time.
 static void write_sums(pl_json_out *o, const kept *k) {
     double busy = 0, idle = 0;
     for (int i = 0; i < k->profile.n; i++)

@@ -24,8 +24,9 @@ typedef struct pl_bench_step {
     const char *trials;     // of the drafter: pl_backend_cuda_try's, separated by commas; NULL: none
 } pl_bench_step;
 
-// Adds the array "step", with launches "launches", with trials "trials" to an open object. PL_E_INPUT when the target cannot
-// be read or its context is too short for the sequences; PL_E_MEMORY when a case does not fit.
+// Adds the array "step" to an open object; with launches, "launches"; with trials, "trials". PL_E_INPUT when the target
+// cannot be read or its context is too short for the sequences; PL_E_MEMORY when a case does not fit; PL_E_USAGE where
+// trials are asked of a device that has none.
 pl_status pl_bench_put_step(pl_json_out *o, const pl_env *env, const pl_bench_step *s, pl_err *err);
 
 #endif
