@@ -1,7 +1,7 @@
 // Where the time of steps goes: seconds, operations and bytes by phase, op and piece of work, added up while a profile
-// is open. On the host an op's forward and backward are timed as wholes. On a device each launch, library call, copy and
-// zeroing is timed by events (kernels/cuda/timeline.h), and its idle time stands under the host call behind which it
-// began. One profile at a time, filled by one thread; without one every call returns at once.
+// is open. On the host an op's forward and backward are timed as wholes. On a device each launch, library call, copy
+// and zeroing is timed by events (kernels/cuda/timeline.h), and its idle time stands under the host call behind which
+// it began. One profile at a time, filled by one thread; without one every call returns at once.
 #ifndef PL_PROFILE_H
 #define PL_PROFILE_H
 
