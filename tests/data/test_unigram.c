@@ -87,9 +87,7 @@ static void refusals(void **state) {
         {"{\"type\": \"Unigram\", \"vocab\": [[\"a\", -1]]}}", "unk_id"},
         {"{\"type\": \"Unigram\", \"unk_id\": 3, \"vocab\": [[\"a\", -1]]}}", "unk_id"},
         {"{\"type\": \"Unigram\", \"unk_id\": 0, \"vocab\": []}}", "no pieces"},
-        {"{\"type\": \"Unigram\", \"unk_id\": 0, \"vocab\": [[\"a\", -1], [\"a\", -2]]}}", "'a' stands there twice"},
         {"{\"type\": \"Unigram\", \"unk_id\": 0, \"vocab\": [[\"a\"]]}}", "a piece is [text, score]"},
-        {"{\"type\": \"Unigram\", \"unk_id\": 0, \"vocab\": [[\"\", 1]]}}", "an empty piece"},
         {"{\"type\": \"WordPiece\", \"vocab\": {}}}", "model type 'WordPiece' is not supported"}};
     pl_err        err = {0};
     pl_tokenizer *tok;
