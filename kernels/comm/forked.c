@@ -36,6 +36,7 @@ typedef struct forked {
     size_t  shared_bytes;
     int     pid[PL_RANKS_MAX];     // rank 0: of the others, 0: has ended; else [0] is the parent
     double  stopped[PL_RANKS_MAX]; // rank 0: pl_now() when a stop of that process was noticed; 0: it runs
+    bool    left[PL_RANKS_MAX];    // rank 0: ended behind the meeting that this rank was still waiting for
 } forked;
 
 // What a rank shows the others: where each one's piece stands, then the pieces.
@@ -93,13 +94,16 @@ static void judge_stopped(pl_comm *c, int r) {
     tell(c, r, PL_E_IO, why);
 }
 
-// A child that is gone did not mean to go: who fails tells it first, and who is done is waited for in pl_comm_close.
-static void look_after(pl_comm *c) {
+// Reports children that have ended: one that fails tells it first, and one that is done is reaped by pl_comm_close. In
+// a meeting of turn `turn` (NULL: in none) a child may arrive, be done and end between the look at the turn and the
+// look at the child: once the turn is over, an end is reported by the next meeting alone.
+static void look_after(pl_comm *c, const unsigned *turn) {
     forked *f = c->link;
     int    *child = f->pid;
     for (int r = 1; r < c->ranks && c->rank == 0; r++) {
         char why[200];
         int  how = 0;
+        if (child[r] == 0 && f->left[r]) tell(c, r, PL_E_IO, "its process ended");
         if (child[r] == 0) continue;
         pid_t got = waitpid(child[r], &how, WNOHANG | WUNTRACED | WCONTINUED);
         if (got > 0 && (WIFSTOPPED(how) || WIFCONTINUED(how))) {
@@ -108,6 +112,9 @@ static void look_after(pl_comm *c) {
         }
         if (got == 0) judge_stopped(c, r);
         if (got == 0 || (got < 0 && errno == EINTR)) continue;
+        f->left[r] = turn && atomic_load(&f->shared->turn) != *turn;
+        if (f->left[r]) child[r] = 0;
+        if (f->left[r]) continue;
         if (got > 0 && WIFSIGNALED(how))
             snprintf(why, sizeof why, "process %d was ended by signal %d, %s%s", child[r], WTERMSIG(how),
                      strsignal(WTERMSIG(how)),
@@ -121,9 +128,13 @@ static void look_after(pl_comm *c) {
     if (c->rank > 0 && getppid() != child[0]) tell(c, 0, PL_E_IO, "ended");
 }
 
-static pl_status check(pl_comm *c, pl_err *err) {
-    if (!pl_comm_failed(&shared_of(c)->failure)) look_after(c);
+static pl_status check_in(pl_comm *c, const unsigned *turn, pl_err *err) {
+    if (!pl_comm_failed(&shared_of(c)->failure)) look_after(c, turn);
     return pl_comm_failed(&shared_of(c)->failure) ? pl_comm_failure_told(c, &shared_of(c)->failure, err) : PL_OK;
+}
+
+static pl_status check(pl_comm *c, pl_err *err) {
+    return check_in(c, NULL, err);
 }
 
 // ---- meeting
@@ -136,7 +147,7 @@ static pl_status wait_turn(pl_comm *c, unsigned turn, pl_err *err) {
         if (pl_now() > until) break;
     struct timespec look = {.tv_nsec = (long)(LOOK * 1e9)};
     while (atomic_load(&s->turn) == turn) {
-        PL_TRY(check(c, err));
+        PL_TRY(check_in(c, &turn, err));
         syscall(SYS_futex, &s->turn, FUTEX_WAIT, turn, &look, NULL, 0);
     }
     return PL_OK;

@@ -29,7 +29,8 @@ typedef struct peer {
     int         fd; // -1: none
     char        host[PL_HOST_BYTES];
     double      heard; // its last sign
-    atomic_bool gone;  // it said that it ends
+    atomic_bool gone;  // it said that it ends, or is lost
+    double      since; // pl_now() when it said so; set before gone is
     uint8_t     in[sizeof(sign) + WHY];
     size_t      n_in;
 } peer;
@@ -106,6 +107,11 @@ pl_status pl_signs_lost(pl_signs *s, pl_comm *c, int who, const char *why, pl_er
     return pl_comm_failure_told(c, &s->failure, err);
 }
 
+bool pl_signs_left(const pl_signs *s, int rank) {
+    const peer *p = &s->peer[rank];
+    return p->gone && p->since > 0 && pl_now() - p->since > s->silence;
+}
+
 // ---- the watcher
 
 // Signs that have come whole.
@@ -123,7 +129,10 @@ static void read_signs(pl_signs *s, int from) {
             return;
         }
         if (p->n_in - at - sizeof what < (size_t)what.n) break;
-        if (what.kind == SIGN_GONE) p->gone = true;
+        if (what.kind == SIGN_GONE) {
+            p->since = pl_now();
+            p->gone = true;
+        }
         if (what.kind == SIGN_FAILED) {
             char why[WHY] = "";
             bool known = what.status > PL_OK && what.status <= PL_E_INTERNAL;

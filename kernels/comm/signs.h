@@ -31,6 +31,8 @@ bool      pl_signs_failed(pl_signs *s);
 pl_status pl_signs_check(pl_signs *s, pl_comm *c, pl_err *err);
 // A rank has failed, perhaps this one; the others hear it.
 void      pl_signs_tell(pl_signs *s, int who, pl_status status, const char *why);
+// True for a rank that has said, longer ago than the limit of silence, that it ends.
+bool      pl_signs_left(const pl_signs *s, int rank);
 // A rank is cut off in a meeting: it has failed, but perhaps because of another, of whom a sign is on its way. Tells.
 // why: NULL, or what is known beside that its process ended or its connection broke.
 pl_status pl_signs_lost(pl_signs *s, pl_comm *c, int who, const char *why, pl_err *err);

@@ -130,7 +130,21 @@ static pl_status exchange(pl_comm *c, const pl_comm_swap *s, struct pollfd *fd, 
     return PL_OK;
 }
 
+// Fails where a rank whose part is missing has left and its connection stays open all the same.
+static pl_status look_for_left(pl_comm *c, const pl_comm_swap *s, pl_err *err) {
+    const tcp *t = c->link;
+    for (int r = 0; r < c->ranks; r++) {
+        const peer *p = &t->peer[r];
+        bool        waits =
+            r != c->rank && (p->sent < sizeof p->mine + p->mine.bytes || p->taken < sizeof p->theirs + s->in_bytes[r]);
+        if (waits && pl_signs_left(t->signs, r))
+            return pl_signs_lost(t->signs, c, r, "it has left, and its part of a meeting is missing", err);
+    }
+    return PL_OK;
+}
+
 static pl_status swap(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) {
+    enum { LOOK_MS = 1000 }; // between looks for ranks that have left
     tcp          *t = c->link;
     struct pollfd fd[PL_RANKS_MAX + 1];
     unsigned      turn = c->turn;
@@ -146,8 +160,9 @@ static pl_status swap(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) 
         PL_TRY(exchange(c, s, fd, &open, err));
         if (open == 0) return PL_OK;
         fd[open] = (struct pollfd){.fd = pl_signs_wake(t->signs), .events = POLLIN};
-        if (poll(fd, (nfds_t)open + 1, -1) < 0 && errno != EINTR) return pl_fail_errno(err, "ranks: waiting");
+        if (poll(fd, (nfds_t)open + 1, LOOK_MS) < 0 && errno != EINTR) return pl_fail_errno(err, "ranks: waiting");
         PL_TRY(check(c, err));
+        PL_TRY(look_for_left(c, s, err));
     }
 }
 

@@ -725,6 +725,7 @@ static void a_stopped_child_does_not_hold_rank_0(void **state) {
         alarm(20); // below the limit of silence
         victim = 1;
         pl_stop_install();
+        pl_stop_hold(); // as work with something to keep
         raise(SIGINT);
         _exit(in_ranks(2, stopped_for_a_while, &err) == PL_E_IO && strstr(err.msg, "has been stopped") ? 0 : 1);
     }
