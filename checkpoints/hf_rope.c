@@ -196,6 +196,10 @@ pl_status pl_hf_rope_read(pl_hf_config *c, const pl_json *j, const pl_hf_family 
         r->attention_factor = yarn_scale(32, 1);
     }
     if (!o) return PL_OK;
+    double beta; // Ministral 3's, by which queries grow with their position
+    PL_TRY(pl_json_opt_num(j, o, "llama_4_scaling_beta", -1e6, 1e6, 0, &beta, err));
+    if (beta != 0)
+        return pl_json_fail(j, pl_json_find(j, o, "llama_4_scaling_beta"), err, "scaled queries are not supported");
     PL_TRY(pl_json_opt_str(j, o, "type", "default", &type, err));
     PL_TRY(pl_json_opt_str(j, o, "rope_type", type, &type, err));
     if (strcmp(type, "default") == 0) {

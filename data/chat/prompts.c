@@ -139,12 +139,22 @@ static pl_status add_record(const chat_reader *c, pl_prompts *to, const pl_json 
                           err);
 }
 
+// Notes what a template could have had of a record that is written anew.
+static void note_left(const chat_reader *c, const pl_json *j) {
+    static const char *const left[] = {"tools", "functions", "documents", "chat_template_kwargs"};
+    for (size_t i = 0; i < sizeof left / sizeof *left && c->o.notes; i++) {
+        const cJSON *e = pl_prompts_member(j, left[i]);
+        if (e && (e->child || cJSON_IsString(e))) *c->o.notes |= PL_CHAT_NOTE_LEFT;
+    }
+}
+
 // What a user says once, behind what stands beside it.
 static pl_status add_text(const chat_reader *c, pl_prompts *to, const pl_json *j, int64_t line, pl_err *err) {
     pl_strbuf b = {0};
     char     *said, *record;
     size_t    n;
     pl_status st = pl_prompts_text(j, true, &b, err);
+    note_left(c, j);
     said = pl_strbuf_take(&b);
     if (st == PL_OK && !said) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", j->where);
     if (st == PL_OK && !*said) st = pl_json_fail(j, j->root, err, "the prompt of this record is empty");
@@ -161,6 +171,7 @@ static pl_status add_turns(const chat_reader *c, pl_prompts *to, const pl_json *
                            pl_err *err) {
     char  *record;
     size_t n;
+    note_left(c, j);
     PL_TRY(record_of_turns(&record, &n, j, list, err));
     pl_status st = add_record(c, to, j, line, record, n, cJSON_GetArraySize(list), err);
     pl_free(record);
@@ -203,7 +214,7 @@ static pl_status add_said(const chat_reader *c, const char *path, pl_prompt *p, 
 // The notes of what was read in another form are one warning each for the file.
 static pl_status read_by(pl_prompts **out, const char *path, const chat_reader *c, const pl_prompts_reader *as,
                          pl_err *err) {
-    static const char *const unread[] = {"context", NULL};
+    static const char *const unread[] = {"context", "choices", "options", NULL};
     unsigned                 notes = 0;
     chat_reader              own = *c;
     pl_prompts_reader        r = *as;

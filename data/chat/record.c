@@ -379,7 +379,10 @@ static void note_context(pl_chat_conversation *c) {
     static const struct {
         const char *name;
         unsigned    note;
-    } beside[] = {{"context", PL_CHAT_NOTE_CONTEXT}, {"history", PL_CHAT_NOTE_HISTORY}};
+    } beside[] = {{"context", PL_CHAT_NOTE_CONTEXT},     {"history", PL_CHAT_NOTE_HISTORY},
+                  {"functions", PL_CHAT_NOTE_FUNCTIONS}, {"images", PL_CHAT_NOTE_MEDIA},
+                  {"image", PL_CHAT_NOTE_MEDIA},         {"videos", PL_CHAT_NOTE_MEDIA},
+                  {"audios", PL_CHAT_NOTE_MEDIA}};
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
         const cJSON *e = pl_prompts_member(c->j, beside[i].name);
         bool         empty = !e || (cJSON_IsString(e) && !*e->valuestring) || (cJSON_IsArray(e) && !e->child);

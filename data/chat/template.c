@@ -254,7 +254,12 @@ void pl_chat_warn_notes(unsigned notes, const char *where) {
         "function_call is written as tool_calls, which the chat template knows",
         "\"system\" beside conversations that begin with a system message is not read",
         "\"context\" beside a prompt or conversation is not read; put it into the prompt",
-        "\"history\" beside a conversation is not read; put its turns into the conversation"};
+        "\"history\" beside a conversation is not read; put its turns into the conversation",
+        "\"functions\" beside a conversation is not read; give them as \"tools\"",
+        "images, videos and audio beside a conversation are not read; texts alone are",
+        "tools, functions, documents and chat_template_kwargs beside a prompt that is text are not read; give the "
+        "prompt "
+        "as \"messages\""};
     for (size_t i = 0; i < sizeof says / sizeof *says; i++)
         if (notes >> i & 1) pl_log_warn_once("%s: %s", where, says[i]);
 }

@@ -36,13 +36,16 @@ typedef struct pl_chat_turn {
 
 // How a record was read where the template could not take it as it is written, or did not show all of it.
 enum {
-    PL_CHAT_NOTE_ARGUMENTS = 1, // arguments of calls, JSON strings, were decoded
-    PL_CHAT_NOTE_PARTS = 2,     // content in parts was joined
-    PL_CHAT_NOTE_ROLES = 4,     // roles were written as user, assistant, tool or system
-    PL_CHAT_NOTE_CALL = 8,      // function_call became tool_calls
-    PL_CHAT_NOTE_SYSTEM = 16,   // a system message beside a conversation that has its own was not used
-    PL_CHAT_NOTE_CONTEXT = 32,  // "context" was not used
-    PL_CHAT_NOTE_HISTORY = 64,  // nor "history"
+    PL_CHAT_NOTE_ARGUMENTS = 1,   // arguments of calls, JSON strings, were decoded
+    PL_CHAT_NOTE_PARTS = 2,       // content in parts was joined
+    PL_CHAT_NOTE_ROLES = 4,       // roles were written as user, assistant, tool or system
+    PL_CHAT_NOTE_CALL = 8,        // function_call became tool_calls
+    PL_CHAT_NOTE_SYSTEM = 16,     // a system message beside a conversation that has its own was not used
+    PL_CHAT_NOTE_CONTEXT = 32,    // "context" was not used
+    PL_CHAT_NOTE_HISTORY = 64,    // nor "history"
+    PL_CHAT_NOTE_FUNCTIONS = 128, // nor "functions"
+    PL_CHAT_NOTE_MEDIA = 256,     // nor "images", "videos", ...
+    PL_CHAT_NOTE_LEFT = 512,      // nor "tools" or other variables of a template beside a prompt that is text
 };
 // Warns of each note once. where: the file.
 void pl_chat_warn_notes(unsigned notes, const char *where);

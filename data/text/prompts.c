@@ -422,7 +422,8 @@ done:
     return st;
 }
 
-static const char *const beside_text[] = {"system", "system_prompt", "context", "history", NULL};
+static const char *const beside_text[] = {"system",    "system_prompt", "context", "history", "tools",
+                                          "functions", "choices",       "options", NULL};
 
 pl_status pl_prompts_read_as(pl_prompts **out, const char *path, const pl_prompts_rewrite *w, bool lenient,
                              pl_err *err) {

@@ -345,10 +345,10 @@ static void compare_rebuilt(const pl_hf *h, span s, bool first) {
     bool prepends = h->n_norm > 0 && h->norm[0].kind == PL_NORM_PREPEND;
     bool behind = !first && !h->legacy && (prepends || (h->metaspace && h->scheme == PL_HF_ALWAYS));
     if (!behind && !(prepends && s.s[0] == ' ')) return;
-    pl_log_warn_once("tokenizer_config.json names LlamaTokenizer, which transformers 5 makes anew: it puts no space in "
-                     "front of text %s, tokenizer.json does and counts here; name PreTrainedTokenizerFast to have the "
-                     "same ids in both",
-                     behind ? "behind a special token" : "that begins with one");
+    pl_log_warn_once(
+        "tokenizer_config.json names %s, which transformers 5 makes anew: it puts no space in front of text "
+        "%s, tokenizer.json does and counts here; name PreTrainedTokenizerFast to have the same ids in both",
+        h->rebuilt, behind ? "behind a special token" : "that begins with one");
 }
 
 static pl_status encode_raw(work *w, span s, bool first, pl_err *err) {
@@ -426,8 +426,8 @@ pl_status pl_hf_added_add(pl_tokenizer *tok, int64_t id, const char *content, si
     return PL_OK;
 }
 
-pl_status pl_hf_added_set(pl_hf *h, pl_hf_added *a, const char *content, size_t n, const pl_hf_added *flags,
-                          int32_t id, pl_err *err) {
+pl_status pl_hf_added_set(pl_hf *h, pl_hf_added *a, const char *content, size_t n, const pl_hf_added *flags, int32_t id,
+                          pl_err *err) {
     char *s;
     if (!flags->normalized) {
         s = pl_malloc(n + 1);

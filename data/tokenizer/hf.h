@@ -77,9 +77,11 @@ typedef struct pl_hf {
     pl_matcher   reader;             // of the normalizers, for added tokens while they are read
     pl_hf_norm   decode[PL_HF_MAX_NORM];
     int          n_decode;
-    // tokenizer_config.json names LlamaTokenizer, which transformers 5 makes anew from the vocabulary: no space in
-    // front of text behind a special token, unless it is `legacy`, nor of a text that begins with one.
-    bool         rebuilt, legacy;
+    // LlamaTokenizer or CodeLlamaTokenizer where tokenizer_config.json names it, which transformers 5 makes anew from
+    // the vocabulary: no space in front of text behind a special token, unless it is `legacy`, nor of a text that
+    // begins with one.
+    const char  *rebuilt;
+    bool         legacy;
     bool         merged;                     // files beside tokenizer.json changed its added tokens
     bool         decode_bytes, decode_level; // ByteFallback, ByteLevel
     int          decode_strip;
@@ -115,8 +117,8 @@ pl_status pl_hf_added_flags(pl_hf_added *a, const pl_json *j, const cJSON *node,
 pl_status pl_hf_added_add(pl_tokenizer *tok, int64_t id, const char *content, size_t n, const pl_hf_added *flags,
                           pl_err *err);
 // The token at *a anew: flags, id and, as the flags have it, its text; what *a had is freed once that is known.
-pl_status pl_hf_added_set(pl_hf *h, pl_hf_added *a, const char *content, size_t n, const pl_hf_added *flags,
-                          int32_t id, pl_err *err);
+pl_status pl_hf_added_set(pl_hf *h, pl_hf_added *a, const char *content, size_t n, const pl_hf_added *flags, int32_t id,
+                          pl_err *err);
 // The id that is the key of a member of added_tokens_decoder.
 pl_status pl_hf_added_key(int64_t *id, const pl_json *j, const cJSON *member, pl_err *err);
 

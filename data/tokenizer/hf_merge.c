@@ -165,25 +165,47 @@ static bool ends(const char *s, const char *tail) {
     return n >= k && strcmp(s + n - k, tail) == 0;
 }
 
-// Tokens of uses that a model alone has ("image_token").
-static pl_status merge_models(merge *m, const pl_json *j, pl_err *err) {
+static bool is_text(const cJSON *e) {
+    return cJSON_IsString(e);
+}
+
+static bool is_object(const cJSON *e) {
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(e, "__type");
+    return cJSON_IsString(type) && strcmp(type->valuestring, "AddedToken") == 0;
+}
+
+// Tokens of uses that a model alone has ("image_token"), of one form. *found: there are such.
+static pl_status merge_models(merge *m, const pl_json *j, bool (*form)(const cJSON *e), bool *found, pl_err *err) {
+    *found = false;
     for (const cJSON *e = j->root ? j->root->child : NULL; e; e = e->next) {
         bool usual = false;
         for (int i = 0; pl_tokenizer_uses[i]; i++)
             usual |= strcmp(e->string, pl_tokenizer_uses[i]) == 0;
-        if (!usual && ends(e->string, "_token") && cJSON_IsString(e)) PL_TRY(merge_used(m, j, e, true, err));
+        if (usual || !ends(e->string, "_token") || !form(e)) continue;
+        *found = true;
+        PL_TRY(merge_used(m, j, e, true, err));
     }
     return PL_OK;
 }
 
-static pl_status merge_further(merge *m, const pl_tokenizer_beside *b, pl_err *err) {
-    const pl_json *j;
-    const cJSON   *list = pl_tokenizer_beside_find(b, "extra_special_tokens", &j);
-    if (!list) list = pl_tokenizer_beside_find(b, "additional_special_tokens", &j);
-    if (!list || !list->child) return PL_OK;
-    for (const cJSON *e = list->child; e; e = e->next)
+static pl_status merge_each(merge *m, const pl_json *j, const cJSON *list, pl_err *err) {
+    for (const cJSON *e = list ? list->child : NULL; e; e = e->next)
         PL_TRY(merge_used(m, j, e, cJSON_IsObject(list), err));
     return PL_OK;
+}
+
+// Tokens of a model's uses, and further ones. model_specific_special_tokens, as transformers saves them, count where no
+// other place names such uses.
+static pl_status merge_further(merge *m, const pl_tokenizer_beside *b, pl_err *err) {
+    const pl_json *j;
+    const cJSON   *list = pl_tokenizer_beside_find(b, "extra_special_tokens", &j), *own;
+    bool           found;
+    if (!list || !list->child) list = pl_tokenizer_beside_find(b, "additional_special_tokens", &j);
+    PL_TRY(merge_models(m, &b->config, is_object, &found, err));
+    PL_TRY(merge_models(m, &b->config, is_text, &found, err));
+    PL_TRY(pl_json_opt_object(&b->config, NULL, "model_specific_special_tokens", &own, err));
+    if (!found && !cJSON_IsObject(list)) PL_TRY(merge_each(m, &b->config, own, err));
+    return merge_each(m, j, list, err);
 }
 
 pl_status pl_hf_merge_beside(pl_tokenizer *tok, const pl_tokenizer_beside *b, pl_err *err) {
@@ -199,7 +221,6 @@ pl_status pl_hf_merge_beside(pl_tokenizer *tok, const pl_tokenizer_beside *b, pl
         const cJSON *node = pl_tokenizer_beside_find(b, pl_tokenizer_uses[i], &j);
         if (node) st = merge_used(&m, j, node, true, err);
     }
-    if (st == PL_OK) st = merge_models(&m, &b->config, err);
     if (st == PL_OK) st = merge_further(&m, b, err);
     pl_vocab_fini(&m.own);
     return st;

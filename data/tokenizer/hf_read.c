@@ -6,6 +6,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/json.h"
+#include "kernels/base/log.h"
 #include "kernels/base/strbuf.h"
 #include <stdlib.h>
 
@@ -489,12 +490,97 @@ pl_status pl_hf_finish(pl_tokenizer *tok, const char *where, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status read_class(pl_hf *h, const pl_json *config, pl_err *err) {
+// Classes that transformers 5 makes anew from the vocabulary, with these parts whatever the file has. %s: whether
+// add_prefix_space.
+static const struct {
+    const char *name, *parts;
+} made_anew[] = {
+    {"GPT2Tokenizer", "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":%s,\"use_regex\":true}}"},
+    {"GPTNeoXTokenizer", "{\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\","
+                         "\"add_prefix_space\":%s,\"use_regex\":true}}"},
+    {"CohereTokenizer",
+     "{\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
+     "{\"type\":\"Digits\",\"individual_digits\":true},"
+     "{\"type\":\"ByteLevel\",\"add_prefix_space\":%s,\"use_regex\":true}]}}"},
+    {"Qwen2Tokenizer",
+     "{\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
+     "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+"
+     "|"
+     "\\\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},"
+     "\"behavior\":\"Isolated\",\"invert\":false},"
+     "{\"type\":\"ByteLevel\",\"add_prefix_space\":%s,\"use_regex\":false}]}}"},
+    {"GemmaTokenizer", "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\u2581\"},"
+                       "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},"
+                       "\"behavior\":\"MergedWithPrevious\",\"invert\":false}}"},
+};
+
+static uint64_t hash_parts(const pl_hf *h) {
+    int32_t  settings[] = {h->metaspace, h->split, h->scheme};
+    uint64_t hash = pl_pretok_hash(&h->pretok, pl_hash(settings, sizeof settings));
+    for (int i = 0; i < h->n_norm; i++)
+        hash = hash_norm(hash, &h->norm[i]);
+    return hash;
+}
+
+static pl_status read_made(pl_hf *made, const char *parts, bool prefix_space, pl_err *err) {
+    const cJSON *node;
+    pl_json      j;
+    char        *text = pl_sprintf(parts, prefix_space ? "true" : "false");
+    if (!text) return pl_fail(err, PL_E_MEMORY, "out of memory");
+    pl_status st = pl_json_parse(&j, "tokenizer_class", 0, text, strlen(text), 0, err);
+    pl_free(text);
+    PL_TRY(st);
+    if ((node = pl_json_find(&j, NULL, "normalizer"))) st = pl_hf_read_normalizer(made, &j, node, err);
+    if (st == PL_OK) st = pl_hf_read_pre_tokenizer(made, &j, pl_json_find(&j, NULL, "pre_tokenizer"), err);
+    pl_json_close(&j);
+    return st;
+}
+
+// Of either name: "...Fast" is that of transformers 4.
+static bool is_class(const char *name, const char *class) {
+    size_t n = strlen(class);
+    return strncmp(name, class, n) == 0 && (!name[n] || is(name + n, "Fast"));
+}
+
+// Warns where the class makes other parts than the file has.
+static pl_status compare_made(const pl_hf *h, const pl_json *config, const char *name, pl_err *err) {
+    size_t i = 0, n = sizeof made_anew / sizeof *made_anew;
+    bool   prefix_space;
+    while (i < n && !is_class(name, made_anew[i].name))
+        i++;
+    if (i == n) return PL_OK;
+    PL_TRY(pl_json_opt_bool(config, NULL, "add_prefix_space", false, &prefix_space, err));
+    pl_tokenizer made = {.impl = pl_calloc(1, sizeof(pl_hf))};
+    if (!made.impl) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", config->where);
+    pl_status st = read_made(made.impl, made_anew[i].parts, prefix_space, err);
+    if (st == PL_OK && hash_parts(made.impl) != hash_parts(h))
+        pl_log_warn_once("%s: names %s, which transformers 5 makes anew with a normalizer and a pre-tokenizer of its "
+                         "own; those of tokenizer.json count here; name TokenizersBackend to have the same ids in both",
+                         config->where, name);
+    pl_hf_close(&made);
+    return st;
+}
+
+// Types of models whose tokenizer.json transformers 5 takes as it is, whatever class the file beside it names.
+static bool file_counts(const pl_json *model) {
+    static const char *const types[] = {"mistral", "mistral3", "ministral3", "mixtral",
+                                        "phi3",    "olmo2",    "olmo3",      "qwen3_5"};
+    const cJSON             *type = model->root ? pl_json_find(model, NULL, "model_type") : NULL;
+    bool                     found = false;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        found |= cJSON_IsString(type) && is(type->valuestring, types[i]);
+    return found;
+}
+
+static pl_status read_class(pl_hf *h, const pl_tokenizer_beside *b, pl_err *err) {
     const char *name;
-    PL_TRY(pl_json_opt_str(config, NULL, "tokenizer_class", "", &name, err));
-    PL_TRY(pl_json_opt_bool(config, NULL, "legacy", false, &h->legacy, err));
-    h->rebuilt = !h->decode_level && !h->is_unigram && (is(name, "LlamaTokenizer") || is(name, "LlamaTokenizerFast"));
-    return PL_OK;
+    PL_TRY(pl_json_opt_str(&b->config, NULL, "tokenizer_class", "", &name, err));
+    PL_TRY(pl_json_opt_bool(&b->config, NULL, "legacy", false, &h->legacy, err));
+    if (file_counts(&b->model)) return PL_OK;
+    static const char *const llama[] = {"LlamaTokenizer", "CodeLlamaTokenizer"};
+    for (size_t i = 0; i < 2 && !h->decode_level && !h->is_unigram; i++)
+        if (is_class(name, llama[i])) h->rebuilt = llama[i];
+    return compare_made(h, &b->config, name, err);
 }
 
 static pl_status read_parts(pl_tokenizer *tok, const pl_json *j, const char *pre, const pl_tokenizer_beside *beside,
@@ -515,7 +601,7 @@ static pl_status read_parts(pl_tokenizer *tok, const pl_json *j, const char *pre
     if (missing) PL_TRY(pl_pre_choose(tok, j->where, pre, err));
     PL_TRY(read_all_added(tok, j, err));
     PL_TRY(pl_hf_merge_beside(tok, beside, err));
-    PL_TRY(read_class(h, &beside->config, err));
+    PL_TRY(read_class(h, beside, err));
     if (!node) return pl_hf_refuse(j, err, "decoder", "null");
     if (h->pretok.bytes != h->decode_level)
         return pl_fail(err, PL_E_INPUT, "%s: ByteLevel stands among %s alone; such a tokenizer is not supported",

@@ -77,18 +77,21 @@ static pl_status open_beside(pl_json *j, const char *path, const char *name, pl_
 static pl_status open_all_beside(pl_tokenizer_beside *b, const char *path, pl_err *err) {
     PL_TRY(open_beside(&b->config, path, "tokenizer_config.json", err));
     PL_TRY(open_beside(&b->map, path, "special_tokens_map.json", err));
-    return open_beside(&b->added, path, "added_tokens.json", err);
+    PL_TRY(open_beside(&b->added, path, "added_tokens.json", err));
+    pl_status st = open_beside(&b->model, path, "config.json", err); // whoever opens the model says what is wrong
+    return st == PL_E_MEMORY ? st : PL_OK;
 }
 
 static void close_beside(pl_tokenizer_beside *b) {
     pl_json_close(&b->config);
     pl_json_close(&b->map);
     pl_json_close(&b->added);
+    pl_json_close(&b->model);
 }
 
 static pl_status read_beside(pl_tokenizer *tok, const pl_tokenizer_beside *b, pl_err *err) {
     const pl_json *j = &b->config;
-    bool           add_eos;
+    bool           add_eos, split;
     int32_t        eos = -1;
     PL_TRY(named_token(b, "bos_token", tok, &tok->bos, err));
     PL_TRY(named_token(b, "eos_token", tok, &eos, err));
@@ -101,6 +104,11 @@ static pl_status read_beside(pl_tokenizer *tok, const pl_tokenizer_beside *b, pl
                          "older ones by either: let both say the same",
                          j->where, tok->add_bos ? "true" : "false",
                          template_adds ? "puts a BOS in front" : "puts none in front");
+    PL_TRY(pl_json_opt_bool(j, NULL, "split_special_tokens", false, &split, err));
+    if (split)
+        pl_log_warn_once("%s: split_special_tokens: true is not followed: special tokens in texts are tokens here, "
+                         "plain text in transformers; set it to false",
+                         j->where);
     PL_TRY(pl_json_opt_bool(j, NULL, "add_eos_token", false, &add_eos, err));
     if (!add_eos) return PL_OK;
     return pl_json_fail(j, pl_json_find(j, NULL, "add_eos_token"), err,

@@ -10,6 +10,7 @@ typedef struct pl_tokenizer_beside {
     pl_json config; // tokenizer_config.json
     pl_json map;    // special_tokens_map.json
     pl_json added;  // added_tokens.json
+    pl_json model;  // config.json, where it can be read
 } pl_tokenizer_beside;
 // "bos_token", "eos_token", ...: the uses of tokens, in transformers' order; NULL ends them.
 extern const char *const pl_tokenizer_uses[];

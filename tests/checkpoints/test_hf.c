@@ -431,6 +431,8 @@ static const struct {
     {NULL, "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"beta_fast\":1,\"beta_slow\":2}",
      "yarn with rope_theta 10000, beta_slow 2 and beta_fast 1"},
     {NULL, "\"rope_scaling\":{\"type\":\"default\",\"mrope_section\":[1]}", "multimodal RoPE is not supported"},
+    {NULL, "\"rope_parameters\":{\"rope_type\":\"default\",\"llama_4_scaling_beta\":0.1}",
+     "llama_4_scaling_beta: scaled queries are not supported"},
     {NULL, "\"rope_scaling\":{\"type\":\"linear\"}", "rope_scaling.factor: missing"},
     {NULL, "\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}", "rope_scaling.factor: expected a number"},
     {NULL, L3(",\"factor\":8"), "rope_scaling.low_freq_factor: missing"},

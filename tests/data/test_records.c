@@ -2,6 +2,7 @@
 // transformers' apply_chat_template makes of each record; beyond it stands what servers do, named at each table.
 #include "data/chat/prompts.h"
 #include "kernels/base/json.h"
+#include "kernels/base/log.h"
 #include "kernels/base/strbuf.h"
 #include "tests/checkpoints/scratch.h"
 
@@ -178,6 +179,10 @@ static void beside(void **state) {
     } noted[] = {{"{\"messages\": [" SAYS("system", "own") "," USER("a") "], \"system\": \"s\"}", PL_CHAT_NOTE_SYSTEM},
                  {"{\"messages\": [" USER("a") "], \"context\": \"c\"}", PL_CHAT_NOTE_CONTEXT},
                  {"{\"messages\": [" USER("a") "], \"history\": [[\"q\", \"r\"]]}", PL_CHAT_NOTE_HISTORY},
+                 {"{\"messages\": [" USER("a") "], \"functions\": [{\"name\": \"f\"}]}", PL_CHAT_NOTE_FUNCTIONS},
+                 {"{\"messages\": [" USER("a") "], \"images\": [\"a.png\"]}", PL_CHAT_NOTE_MEDIA},
+                 {"{\"messages\": [" USER("a") "], \"image\": \"a.png\", \"audios\": [\"b\"]}", PL_CHAT_NOTE_MEDIA},
+                 {"{\"messages\": [" USER("a") "], \"functions\": [], \"images\": [], \"image\": null}", 0},
                  {"{\"messages\": [" USER("a") "], \"history\": [], \"context\": \"\"}", 0}};
     for (size_t i = 0; i < sizeof noted / sizeof *noted; i++) {
         unsigned notes = 0;
@@ -216,6 +221,43 @@ static void beside(void **state) {
     assert_string_equal(out.text, "[system:s][user:a][assistant:b][user:c][assistant:d][user:i\nx]");
     pl_jinja_out_fini(&out);
     pl_prompts_destroy(p);
+    pl_chat_template_close(t);
+}
+
+// What a template could have had is told once for a file where its records are written anew.
+static void beside_prompts(void **state) {
+    (void)state;
+#define LEFT "beside a prompt that is text"
+    static const struct {
+        const char *record, *says; // NULL: nothing
+    } cases[] = {{"{\"prompt\": \"q\", \"tools\": [{\"name\": \"f\"}]}", LEFT},
+                 {"{\"question\": \"q\", \"functions\": [{\"name\": \"f\"}]}", LEFT},
+                 {"{\"turns\": [\"q\", \"r\"], \"documents\": [{\"text\": \"d\"}]}", LEFT},
+                 {"{\"text\": \"q\", \"chat_template_kwargs\": {\"a\": 1}}", LEFT},
+                 {"{\"instruction\": \"q\", \"tools\": \"[]\"}", LEFT},
+                 {"{\"question\": \"q\", \"choices\": [\"a\", \"b\"]}", "\"choices\" beside a prompt is not read"},
+                 {"{\"prompt\": \"q\", \"options\": {\"A\": \"a\"}}", "\"options\" beside a prompt is not read"},
+                 {"{\"text\": \"q\", \"context\": \"c\"}", "\"context\" beside a prompt is not read"},
+                 {"{\"prompt\": [" USER("q") "], \"tools\": [{\"name\": \"f\"}]}", NULL},
+                 {"{\"prompt\": \"q\", \"tools\": [], \"functions\": null, \"choices\": []}", NULL}};
+    pl_chat_template *t = open_template(ROLES);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_prompts *p;
+        pl_err      err = {0};
+        char       *said = NULL, text[256];
+        size_t      n;
+        snprintf(text, sizeof text, "%s\n%s\n", cases[i].record, cases[i].record);
+        put_text(at("beside.jsonl"), text);
+        FILE *f = open_memstream(&said, &n);
+        pl_log_to(f);
+        assert_ok(pl_chat_prompts_read(&p, at("beside.jsonl"), t, &(pl_chat_options){0}, &err));
+        pl_log_to(NULL);
+        fclose(f);
+        const char *says = cases[i].says, *first = says ? strstr(said, says) : said;
+        if (says ? !first || strstr(first + 1, says) : *said != 0) fail_msg("%s: said \"%s\"", cases[i].record, said);
+        free(said);
+        pl_prompts_destroy(p);
+    }
     pl_chat_template_close(t);
 }
 
@@ -544,7 +586,7 @@ int main(void) {
         cmocka_unit_test(as_transformers), cmocka_unit_test(as_servers),      cmocka_unit_test(beside),
         cmocka_unit_test(turns),           cmocka_unit_test(hash_of_records), cmocka_unit_test(refused),
         cmocka_unit_test(odd_records),     cmocka_unit_test(encodings),       cmocka_unit_test(answers),
-        cmocka_unit_test(history),
+        cmocka_unit_test(history),         cmocka_unit_test(beside_prompts),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

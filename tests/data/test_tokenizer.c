@@ -557,6 +557,17 @@ static void test_folder_and_config(void **state) {
     assert_says(pl_tokenizer_open(&tok, at("model"), &err), PL_E_INPUT, &err, "eos_token: expected a string, found 5");
     put_text(at("model/tokenizer_config.json"), "{\"add_eos_token\":true}");
     assert_says(pl_tokenizer_open(&tok, at("model"), &err), PL_E_INPUT, &err, "add_eos_token");
+    put_text(at("model/tokenizer_config.json"), "{\"split_special_tokens\":true}");
+    char  *said = NULL;
+    size_t n_said;
+    FILE  *f = open_memstream(&said, &n_said);
+    pl_log_to(f);
+    assert_ok(pl_tokenizer_open(&tok, at("model"), &err));
+    pl_log_to(NULL);
+    fclose(f);
+    assert_non_null(strstr(said, "split_special_tokens: true is not followed"));
+    free(said);
+    pl_tokenizer_close(tok);
     put_text(at("model/tokenizer_config.json"), "{\"add_bos_token\":\"yes\"}");
     assert_says(pl_tokenizer_open(&tok, at("model"), &err), PL_E_INPUT, &err, "add_bos_token");
     put_text(at("model/tokenizer_config.json"), "{");
@@ -639,6 +650,119 @@ static void test_files_beside(void **state) {
     pl_free(file);
 }
 
+// Classes of tokenizer_config.json that transformers 5.24 makes anew from the vocabulary (tokenization_gpt2.py, ...), but
+// not for types of models that tokenization_auto.py maps to TokenizersBackend.
+static void test_classes(void **state) {
+    (void)state;
+#define LEVEL(regex, prefix) "{\"type\":\"ByteLevel\",\"add_prefix_space\":" prefix ",\"use_regex\":" regex "}"
+#define SPLIT(pattern)                                                                                                 \
+    "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" pattern                  \
+    "\"},\"behavior\":\"Isolated\",\"invert\":false}," LEVEL("false", "false") "]}"
+#define DIGITS                                                                                                         \
+    "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":true}," LEVEL("true",        \
+                                                                                                        "false") "]}"
+#define NFC "{\"type\":\"NFC\"}"
+    static const char qwen[] = SPLIT("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| "
+                                     "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|"
+                                     "\\\\s+");
+    static const char llama3[] =
+        SPLIT("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| "
+              "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+");
+    static const char gpt2[] = LEVEL("true", "false"), prefixed[] = LEVEL("true", "true");
+    static const struct {
+        const char *normalizer, *pre, *config, *model;
+        bool        warns;
+    } cases[] = {
+        {NFC, qwen, "\"tokenizer_class\":\"Qwen2Tokenizer\"", "qwen3", false},
+        {NFC, qwen, "\"tokenizer_class\":\"Qwen2TokenizerFast\"", "qwen3", false},
+        {"null", qwen, "\"tokenizer_class\":\"Qwen2Tokenizer\"", "qwen3", true},
+        {NFC, llama3, "\"tokenizer_class\":\"Qwen2TokenizerFast\"", "qwen3", true},
+        {NFC, llama3, "\"tokenizer_class\":\"PreTrainedTokenizerFast\"", "llama", false},
+        {NFC, llama3, "\"tokenizer_class\":\"Qwen2TokenizerOfOurs\"", "llama", false},
+        {NFC, llama3, "\"tokenizer_class\":\"Qwen2Tokenizer\"", "phi3", false},
+        {NFC, llama3, "\"tokenizer_class\":\"GPT2Tokenizer\"", "llama", true},
+        {"null", gpt2, "\"tokenizer_class\":\"GPT2TokenizerFast\"", "llama", false},
+        {"null", prefixed, "\"tokenizer_class\":\"GPT2Tokenizer\"", "llama", true},
+        {"null", prefixed, "\"tokenizer_class\":\"GPT2Tokenizer\",\"add_prefix_space\":true", "llama", false},
+        {NFC, gpt2, "\"tokenizer_class\":\"GPT2Tokenizer\"", "llama", true},
+        {NFC, gpt2, "\"tokenizer_class\":\"GPTNeoXTokenizerFast\"", "llama", false},
+        {NFC, DIGITS, "\"tokenizer_class\":\"CohereTokenizer\"", "llama", false},
+        {NFC, gpt2, "\"tokenizer_class\":\"CohereTokenizer\"", "llama", true},
+        {"null", gpt2, "\"tokenizer_class\":\"GemmaTokenizer\"", "llama", true},
+    };
+    pl_err err;
+    assert_ok(pl_dir_make(at("classes"), &err));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_tokenizer *tok;
+        char          text[1024], *said = NULL;
+        size_t        n;
+        snprintf(text, sizeof text,
+                 "{\"added_tokens\":[],\"normalizer\":%s,\"pre_tokenizer\":%s,\"decoder\":{\"type\":\"ByteLevel\"},"
+                 "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}",
+                 cases[i].normalizer, cases[i].pre);
+        put_text(at("classes/tokenizer.json"), text);
+        snprintf(text, sizeof text, "{%s,\"x%zu\":0}", cases[i].config, i);
+        put_text(at("classes/tokenizer_config.json"), text);
+        snprintf(text, sizeof text, "{\"model_type\":\"%s\"}", cases[i].model);
+        put_text(at("classes/config.json"), text);
+        FILE *f = open_memstream(&said, &n);
+        pl_log_to(f);
+        pl_status st = pl_tokenizer_open(&tok, at("classes"), &err);
+        pl_log_to(NULL);
+        fclose(f);
+        if (st != PL_OK) fail_msg("case %zu: %s", i, err.msg);
+        if ((strstr(said, "makes anew") != NULL) != cases[i].warns) fail_msg("case %zu: said \"%s\"", i, said);
+        free(said);
+        pl_tokenizer_close(tok);
+    }
+    // Those of Llama's kind differ in single texts alone.
+    static const struct {
+        const char *config, *model, *text, *says; // NULL: nothing
+    } llama[] = {
+        {"\"tokenizer_class\":\"LlamaTokenizer\"", "llama", "<s>a", "names LlamaTokenizer"},
+        {"\"tokenizer_class\":\"LlamaTokenizerFast\"", "llama", "<s>a", "names LlamaTokenizer"},
+        {"\"tokenizer_class\":\"CodeLlamaTokenizer\"", "llama", "<s>a", "names CodeLlamaTokenizer"},
+        {"\"tokenizer_class\":\"LlamaTokenizer\",\"legacy\":true", "llama", "<s>a", NULL},
+        {"\"tokenizer_class\":\"LlamaTokenizer\",\"legacy\":true", "llama", " a", "names LlamaTokenizer"},
+        {"\"tokenizer_class\":\"LlamaTokenizer\"", "llama", "a", NULL},
+        {"\"tokenizer_class\":\"LlamaTokenizer\"", "mistral", "<s>a", NULL},
+        {"\"tokenizer_class\":\"LlamaTokenizer\"", "phi3", "<s>a", NULL},
+        {"\"tokenizer_class\":\"TokenizersBackend\"", "llama", "<s>a", NULL},
+    };
+    put_text(
+        at("classes/tokenizer.json"),
+        "{\"added_tokens\":[{\"id\":2,\"content\":\"<s>\",\"special\":true}],\"normalizer\":{\"type\":\"Sequence\","
+        "\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"\u2581\"},{\"type\":\"Replace\",\"pattern\":{"
+        "\"String\":\" \"},\"content\":\"\u2581\"}]},\"pre_tokenizer\":null,\"decoder\":{\"type\":\"Fuse\"},"
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"\u2581\":1},\"merges\":[]}}");
+    for (size_t i = 0; i < sizeof llama / sizeof *llama; i++) {
+        pl_tokenizer *tok;
+        int32_t      *ids;
+        int64_t       n_ids;
+        char          text[256], *said = NULL;
+        size_t        n;
+        snprintf(text, sizeof text, "{%s}", llama[i].config);
+        put_text(at("classes/tokenizer_config.json"), text);
+        snprintf(text, sizeof text, "{\"model_type\":\"%s\"}", llama[i].model);
+        put_text(at("classes/config.json"), text);
+        FILE *f = open_memstream(&said, &n);
+        pl_log_to(f);
+        assert_ok(pl_tokenizer_open(&tok, at("classes"), &err));
+        assert_ok(pl_tokenizer_encode(tok, llama[i].text, strlen(llama[i].text), 0, &ids, &n_ids, &err));
+        pl_log_to(NULL);
+        fclose(f);
+        if (llama[i].says ? !strstr(said, llama[i].says) : *said != 0) fail_msg("case %zu: said \"%s\"", i, said);
+        free(said);
+        pl_free(ids);
+        pl_tokenizer_close(tok);
+    }
+    // What stands in a config.json that cannot be read is the model's business.
+    pl_tokenizer *tok;
+    put_text(at("classes/config.json"), "{");
+    assert_ok(pl_tokenizer_open(&tok, at("classes"), &err));
+    pl_tokenizer_close(tok);
+}
+
 static void test_fingerprint(void **state) {
     (void)state;
     char          seen[GOLDEN + 2][17];
@@ -703,14 +827,23 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_encode),        cmocka_unit_test(test_golden_decode),
-        cmocka_unit_test(test_added_blanks),         cmocka_unit_test(test_no_special),
-        cmocka_unit_test(test_stream_any_ids),       cmocka_unit_test(test_stream_bytes),
-        cmocka_unit_test(test_llama2c_equals_run_c), cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_llama2c_broken),       cmocka_unit_test(test_llama2c_small),
-        cmocka_unit_test(test_json_refused),         cmocka_unit_test(test_open_refused),
-        cmocka_unit_test(test_folder_and_config),    cmocka_unit_test(test_files_beside),
-        cmocka_unit_test(test_fingerprint),          cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_golden_encode),
+        cmocka_unit_test(test_golden_decode),
+        cmocka_unit_test(test_added_blanks),
+        cmocka_unit_test(test_no_special),
+        cmocka_unit_test(test_stream_any_ids),
+        cmocka_unit_test(test_stream_bytes),
+        cmocka_unit_test(test_llama2c_equals_run_c),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_llama2c_broken),
+        cmocka_unit_test(test_llama2c_small),
+        cmocka_unit_test(test_json_refused),
+        cmocka_unit_test(test_open_refused),
+        cmocka_unit_test(test_folder_and_config),
+        cmocka_unit_test(test_files_beside),
+        cmocka_unit_test(test_classes),
+        cmocka_unit_test(test_fingerprint),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
