@@ -143,7 +143,7 @@ static bool same_tensor(const pl_st_entry *a, const pl_st_entry *b) {
            memcmp(a->data, b->data, a->bytes) == 0;
 }
 
-// Of shards without an index a tensor that is in two of them must be the same in both.
+// Without an index, a tensor that two shards hold must be the same in both.
 static pl_status name_entries(pl_st *st, const shard *s, const char *path, pl_err *err) {
     int64_t kept = s->first;
     for (int64_t i = s->first; i < st->count; i++) {

@@ -55,7 +55,7 @@ static bool find_marks(marks *m, const pl_tokenizer *tok, const int32_t *ids, in
     return find_id(ids, find_id(ids, 0, n, m->channel), n, m->message) < n;
 }
 
-// What the parts of an answer hold. They are walked twice: for the texts, and with `calls` set for the calls.
+// The parts of an answer, walked twice: for the texts, and with `calls` set for the calls.
 typedef struct parts {
     pl_strbuf    thinking, final, comment;
     int          n_calls;

@@ -1,4 +1,4 @@
-// What the files of a chat template share: the template, a record's conversation, and how it becomes variables.
+// Private to the files of chat templates: the template, a record's conversation, and how it becomes variables.
 #ifndef PL_CHAT_IMPL_H
 #define PL_CHAT_IMPL_H
 

@@ -4,7 +4,7 @@
 #include "kernels/base/utf8.h"
 #include <stdio.h>
 
-// Of one template. Conversations are a few MB at most; what takes its steps has run for some six seconds.
+// Limits of one template. Conversations are a few MB at most; all the steps take some six seconds.
 #define MAX_MEMORY ((size_t)256 << 20)
 #define MAX_STEPS ((int64_t)200000000)
 

@@ -148,7 +148,7 @@ static void note_left(const chat_reader *c, const pl_json *j) {
     }
 }
 
-// What a user says once, behind what stands beside it.
+// Adds a prompt of one user turn, behind the system message and history beside it.
 static pl_status add_text(const chat_reader *c, pl_prompts *to, const pl_json *j, int64_t line, pl_err *err) {
     pl_strbuf b = {0};
     char     *said, *record;

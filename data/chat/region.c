@@ -10,7 +10,7 @@
 // byte, and memory that is copied, compared or cleared half a nanosecond.
 #define READ_BYTES 2
 #define MOVE_BYTES 64
-// Where a stop is asked for: a tenth of a second, which no conversation takes, so that a document in hand is finished.
+// Steps between polls for a stop: a tenth of a second, longer than any conversation, so that a document is finished.
 #define LONG_STEPS 2000000
 
 typedef struct pl_region_chunk {

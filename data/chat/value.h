@@ -142,7 +142,7 @@ void pl_chat_print(pl_region *r, pl_chat_value v);
 void pl_chat_repr(pl_region *r, pl_chat_value v);
 void pl_chat_dump(pl_region *r, pl_chat_value v, const pl_chat_json *how);
 
-// What was appended from `from` on, as a string of the region's; the text ends there again.
+// Takes the text appended from `from` on as a string of the region; the text ends there again.
 pl_chat_value pl_chat_taken(pl_region *r, size_t from);
 
 // JSON to values: integers and floats apart, as Python's json has them, which cJSON's tree does not know. text: what

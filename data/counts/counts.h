@@ -52,7 +52,7 @@ typedef struct pl_bcl {
 pl_status pl_counts_bcl(int64_t *k, const pl_counts *c, const pl_bcl *o, double *coverage, double *utility,
                         pl_err *err);
 
-// Whether a file that begins so is a list.
+// True for the beginning of a list.
 bool      pl_counts_is(const char *front, size_t n);
 pl_status pl_counts_write(const pl_counts *c, const char *path, pl_err *err);
 // Refuses, with one line, a file that is not such a list, repeats an id, is out of order or does not add up.

@@ -49,7 +49,7 @@ pl_status        pl_dataset_as_stored(const pl_dataset_attrs *a, pl_columns *doc
 
 typedef struct pl_dataset_writer pl_dataset_writer;
 
-// What a dataset's folder holds, as pl_dir_spares has it.
+// Names in a dataset's folder, as pl_dir_spares takes them.
 extern const char *const pl_dataset_files[];
 // PL_E_INPUT where dir holds such files and no manifest.json: then nothing says whose they are. Also of writers below.
 pl_status                pl_dataset_spares(const char *dir, pl_err *err);

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Whether a file that begins so is one.
+// True for the beginning of a token file.
 bool      pl_tokens_is(const char *front, size_t n);
 // Tokenises each document (BOS in front as the tokenizer is configured; EOS behind with add_eos) and writes path.
 pl_status pl_tokens_write(const char *path, const pl_corpus *texts, const pl_tokenizer *tok, bool add_eos, pl_err *err);

@@ -43,7 +43,7 @@ typedef struct pl_trace {
     bool            failed; // out of memory
 } pl_trace;
 
-// Whether a file that begins so is a trace.
+// True for the beginning of a trace.
 bool      pl_trace_is(const char *front, size_t n);
 pl_status pl_trace_begin(pl_trace *t, const char *path, pl_err *err);
 pl_status pl_trace_prompt(pl_trace *t, int64_t i, const char *category, const int32_t *ids, int64_t n, pl_err *err);

@@ -7,7 +7,7 @@
 
 // runs[i]: a run's directory (results.json and metrics.jsonl of it and of its drafters' folders, whichever there are)
 // or a results.json. PL_E_INPUT when a run has neither. Written atomically.
-// Whether a file that begins so is a report.
+// True for the beginning of a report.
 bool      pl_report_is(const char *front, size_t n);
 pl_status pl_report_write(const char *path, const char *const *runs, int n_runs, pl_err *err);
 

@@ -15,7 +15,7 @@ void pl_html_text(pl_strbuf *b, const char *s);                        // escape
 // A self-contained page around what is added in between.
 void pl_html_page_begin(pl_strbuf *b, const char *title);
 void pl_html_page_end(pl_strbuf *b);
-// Whether a file that begins so is a page of this title.
+// True for the beginning of a page of this title.
 bool pl_html_is_page(const char *front, size_t n, const char *title);
 
 typedef struct pl_bar {
