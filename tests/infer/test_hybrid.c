@@ -122,7 +122,7 @@ static void plans_by_goodput(void **state) {
     run(&p, 20000, 0);
     print_message("where nothing pays it rests in %lld of %lld cycles\n", (long long)p.rested, (long long)p.cycles);
     assert_true(p.rows < p.cycles * SLOTS * 101 / 100);
-    assert_true(p.rested > p.cycles / 2 && p.rested < p.cycles);
+    assert_true(p.rested > p.cycles / 4 && p.rested < p.cycles); // its own time is the clock's
     pl_drafter_destroy(p.d);
     open_play(&p, "hybrid:suffix:16");
     costs(&p, 1e-4, 12, 1e-3);
