@@ -71,7 +71,7 @@ static pl_status read_longrope(pl_hf_rope *r, const pl_json *j, const cJSON *o, 
     return pl_json_opt_num(j, o, "attention_factor", 1e-6, 1e6, derived, &r->attention_factor, err);
 }
 
-// Where members of RoPE may stand. transformers 5 takes them from one object, rope_scaling or, where that is missing or
+// Places of RoPE's members. transformers 5 takes them from one object, rope_scaling or, where that is missing or
 // empty, rope_parameters (of which Gemma 3's is by layer types, and counts behind rope_scaling), and from the top what
 // that object lacks. A place that does not count is looked at all the same, for the line that says so.
 typedef struct places {

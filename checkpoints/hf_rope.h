@@ -1,7 +1,6 @@
-// What a config.json says of rotary embedding, wherever it says it: in rope_scaling or, where that is missing or empty,
-// in rope_parameters, and at the top for members that are in neither, as transformers 5 has it
-// (original_max_position_embeddings counts at the top first). A place that says
-// otherwise is named in a warning.
+// Reads the rotary embedding of a config.json: from rope_scaling or, where that is missing or empty, rope_parameters,
+// and from the top for members that neither has, as transformers 5 does (original_max_position_embeddings counts at the
+// top first). A warning names a place that contradicts.
 #ifndef PL_HF_ROPE_H
 #define PL_HF_ROPE_H
 

@@ -67,7 +67,7 @@ static herr_t deepest(unsigned n, const H5E_error2_t *e, void *to) {
 }
 
 static pl_status h5_fail(pl_err *err, pl_status status, const char *path, const char *what) {
-    // Of a write that found no room HDF5 may say nothing.
+    // HDF5 may report nothing of a write that found no room.
     bool  full = errno == ENOSPC || errno == EFBIG || errno == EDQUOT;
     cause c = {.status = status, .of_file = status};
     snprintf(c.why, sizeof c.why, "%s", full ? strerror(errno) : "no reason given");

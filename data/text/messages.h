@@ -10,7 +10,7 @@ typedef struct pl_json   pl_json;
 typedef struct pl_strbuf pl_strbuf;
 struct cJSON;
 
-// Who speaks. The names that datasets have for each are a table in messages.c.
+// The role of a turn. Names that datasets use for each are a table in messages.c.
 typedef enum pl_role {
     PL_ROLE_UNKNOWN,
     PL_ROLE_USER,

@@ -67,7 +67,7 @@ static pl_status bytes_of(const pl_json *j, const cJSON *node, const char **s, s
 
 // ---- model
 
-// Of a piece that stands there twice the last id is its own, as in `tokenizers`.
+// A piece given twice has the last id, as in `tokenizers`.
 static void prefer_last(pl_vocab *v, const cJSON *vocab) {
     bool         twice = false;
     size_t       n;
@@ -536,7 +536,7 @@ static pl_status read_made(pl_hf *made, const char *parts, bool prefix_space, pl
     return st;
 }
 
-// Of either name: "...Fast" is that of transformers 4.
+// Compares class names without "Fast", which transformers 4 appends.
 static bool is_class(const char *name, const char *class) {
     size_t n = strlen(class);
     return strncmp(name, class, n) == 0 && (!name[n] || is(name + n, "Fast"));

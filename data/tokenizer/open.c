@@ -78,7 +78,7 @@ static pl_status open_all_beside(pl_tokenizer_beside *b, const char *path, pl_er
     PL_TRY(open_beside(&b->config, path, "tokenizer_config.json", err));
     PL_TRY(open_beside(&b->map, path, "special_tokens_map.json", err));
     PL_TRY(open_beside(&b->added, path, "added_tokens.json", err));
-    pl_status st = open_beside(&b->model, path, "config.json", err); // whoever opens the model says what is wrong
+    pl_status st = open_beside(&b->model, path, "config.json", err); // its errors are those of opening the model
     return st == PL_E_MEMORY ? st : PL_OK;
 }
 

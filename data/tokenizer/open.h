@@ -24,7 +24,7 @@ pl_status pl_tokenizer_open_spm(pl_tokenizer *tok, const char *path, const uint8
 pl_status pl_tokenizer_open_hf(pl_tokenizer *tok, const char *path, const char *pre, const pl_tokenizer_beside *beside,
                                const uint8_t *data, size_t n, pl_err *err);
 bool      pl_hf_is_file(const pl_tokenizer *tok); // whether it came from a tokenizer.json
-// What the files beside tokenizer.json name and it lacks or has otherwise (hf_merge.c); its own added tokens are read.
+// Merges tokens that the files beside tokenizer.json add or change (hf_merge.c). Its own added tokens are read before.
 pl_status pl_hf_merge_beside(pl_tokenizer *tok, const pl_tokenizer_beside *beside, pl_err *err);
 pl_status pl_tokenizer_open_llama2c(pl_tokenizer *tok, const char *path, const uint8_t *data, size_t n, pl_err *err);
 // Files that hold a vocabulary alone. config: the tokenizer_config.json beside it, NULL if there is none.

@@ -14,7 +14,7 @@ enum {
     // again. Of whatever length, runs of 10,000 characters from each of which an expression looks to the end pass.
     STEPS = 200000000,
     STEPS_PER_BYTE = 64,
-    // What every place of a text may take without being counted, which is what a word takes: half a microsecond.
+    // Steps of each place of a text that are not counted: those of a word, half a microsecond.
     FREE_STEPS = 256,
     FREE_BYTES = 512,      // looked at from there on
     AHEAD = 256,           // places tried by one call

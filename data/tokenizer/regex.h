@@ -20,7 +20,7 @@ typedef struct pl_regex pl_regex;
 pl_status pl_regex_compile(pl_regex **out, const char *pattern, pl_err *err);
 void      pl_regex_free(pl_regex *r); // NULL is allowed
 
-// What one thread needs while matching one text, for any number of expressions. A zeroed one is ready; memory comes on
+// A thread's memory while it matches one text, for any number of expressions. A zeroed one is ready; memory comes on
 // first use. Its work is bounded: by a constant, and by the bytes of the walks that it has begun.
 typedef struct pl_matcher {
     void   *data, *context, *stack; // owned

@@ -89,7 +89,7 @@ void                       pl_tokenizer_put_config(const pl_tokenizer *tok, pl_j
 int32_t     pl_tokenizer_vocab_size(const pl_tokenizer *tok); // largest id + 1
 int32_t     pl_tokenizer_bos_id(const pl_tokenizer *tok);     // -1 if none
 int32_t     pl_tokenizer_eos_id(const pl_tokenizer *tok);     // -1 if none
-// Whether tokenizer_config.json or special_tokens_map.json names the EOS; else it is known by its usual spelling.
+// True where tokenizer_config.json or special_tokens_map.json names the EOS; else its usual spelling does.
 bool        pl_tokenizer_states_eos(const pl_tokenizer *tok);
 bool        pl_tokenizer_adds_bos(const pl_tokenizer *tok);               // what PL_TOK_ADD_BOS will do
 bool        pl_tokenizer_is_special(const pl_tokenizer *tok, int32_t id); // decodes to nothing: BOS, EOS, control, pad

@@ -250,7 +250,7 @@ static void wait_for(pl_ctx *ctx) {
     if (e == cudaSuccess)
         e = cudaMemcpyAsync(o->seen, o->state.fault, sizeof *o->seen, cudaMemcpyDeviceToHost, stream_of(ctx));
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
-    pl_timeline_settle(ctx, "a wait");
+    pl_timeline_settle("a wait");
     if (!waited(ctx, e, "wait")) return;
     PL_CUDA(faults)(ctx, o->seen);
     if (memcmp(o->seen, &no_fault, sizeof no_fault) == 0) return;
@@ -428,7 +428,7 @@ static void upload(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
     cudaError_t e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_of(ctx));
     pl_timeline_behind(ctx, NULL, "upload", (double)bytes);
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
-    pl_timeline_settle(ctx, "an upload");
+    pl_timeline_settle("an upload");
     PL_CUDA(record_waited)(pl_cuda_state_of(ctx)->record);
     pl_cuda_state_of(ctx)->waits++;
     waited(ctx, e, "upload");
@@ -440,7 +440,7 @@ static void download(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
     cudaError_t e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_of(ctx));
     pl_timeline_behind(ctx, NULL, "download", (double)bytes);
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
-    pl_timeline_settle(ctx, "a download");
+    pl_timeline_settle("a download");
     PL_CUDA(record_waited)(pl_cuda_state_of(ctx)->record);
     pl_cuda_state_of(ctx)->waits++;
     waited(ctx, e, "download");

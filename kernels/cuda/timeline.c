@@ -21,6 +21,7 @@ static const char *waited = "start";
 
 // Adds an event to the stream; false where no profile is open or CUDA refuses.
 static bool add_mark(pl_ctx *ctx, const pl_profile_line *line) {
+    if (n_marks == MARKS) pl_timeline_settle("a full table of events");
     mark *m = &marks[n_marks];
     if (!m->event && cudaEventCreate(&m->event) != cudaSuccess) {
         cudaGetLastError();
@@ -38,7 +39,6 @@ static bool add_mark(pl_ctx *ctx, const pl_profile_line *line) {
 
 void pl_timeline_before(pl_ctx *ctx) {
     if (!pl_profile_current()) return;
-    if (n_marks >= MARKS - 1) pl_timeline_settle(ctx, "a full table of events");
     if (n_marks > 0 && stream == pl_cuda_state_of(ctx)->stream) return;
     if (add_mark(ctx, &(pl_profile_line){.op = "idle", .idle = true})) stream = pl_cuda_state_of(ctx)->stream;
 }
@@ -88,8 +88,7 @@ static double seconds_between(cudaEvent_t from, cudaEvent_t to) {
     return 0;
 }
 
-void pl_timeline_settle(pl_ctx *ctx, const char *what) {
-    (void)ctx;
+void pl_timeline_settle(const char *what) {
     if (!pl_profile_current()) has_last = false;
     if (n_marks == 0) return;
     if (cudaDeviceSynchronize() != cudaSuccess) { // the context's own wait fails with it

@@ -12,6 +12,6 @@ void pl_timeline_before(pl_ctx *ctx);
 // After it. kernel: what was launched, or NULL for a library's call (pl_cuda_state.product says which) or `what`.
 void pl_timeline_behind(pl_ctx *ctx, const void *kernel, const char *what, double bytes);
 // After the host has waited, in the call `what`: events become lines of the profile.
-void pl_timeline_settle(pl_ctx *ctx, const char *what);
+void pl_timeline_settle(const char *what);
 
 #endif
