@@ -347,7 +347,8 @@ static pl_status pass_gate(int fd, const pl_net_address *at, const pl_claim *own
 }
 
 // Connects to a rank and passes its gate; tries again until the deadline or, where `watched`, a failure that signs
-// tell. A last try that the deadline cuts short fails as the one before it did.
+// report. Past the deadline the error is that of the last gate that answered: a connection that is refused since, or a
+// try that the deadline cut short, has no cause to report.
 static pl_status reach(pl_comm *c, int *fd, const pl_net_address *at, const pl_claim *own, int to,
                        pl_comm_find_key find_key, void *arg, bool watched, double deadline, pl_err *err) {
     tcp   *t = c->link;
@@ -365,7 +366,7 @@ static pl_status reach(pl_comm *c, int *fd, const pl_net_address *at, const pl_c
             *fd = -1;
         }
         if (st != PL_E_IO || pl_now() >= deadline)
-            return pl_fail(err, st, "%s", met && before.status != PL_OK ? before.msg : why.msg);
+            return pl_fail(err, st, "%s", st == PL_E_IO && before.status != PL_OK ? before.msg : why.msg);
         if (met && !watched && before.status == PL_OK) pl_log("ranks: %s; trying again", why.msg);
         if (met) before = why;
         if (watched) PL_TRY(check(c, err));
