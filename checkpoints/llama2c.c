@@ -1,6 +1,7 @@
 #include "checkpoints/llama2c.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
+#include "kernels/base/sniff.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -53,7 +54,8 @@ static pl_status read_header(pl_hf_config *c, const file *f, const char *path, p
     if (!where) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     pl_status st = pl_hf_config_check(c, where, err);
     pl_free(where);
-    return st;
+    const char *other = st == PL_E_INPUT ? pl_sniff(f->map.data, f->map.size) : NULL;
+    return other ? pl_fail(err, PL_E_INPUT, "%s: %s", path, other) : st;
 }
 
 // Where the walk through the file stands.

@@ -171,8 +171,7 @@ static pl_status open_shard(pl_st *st, shard *s, const char *path, const assignm
                        s->map.size);
     memcpy(&n, s->map.data, 8);
     size_t      rest = s->map.size - 8;
-    bool        wrong = n > PL_ST_HEADER_MAX || n > rest || n == 0 || s->map.data[8] != '{';
-    const char *what = wrong ? pl_sniff(s->map.data, s->map.size) : NULL;
+    const char *what = rest == 0 || s->map.data[8] != '{' ? pl_sniff(s->map.data, s->map.size) : NULL;
     if (what) return pl_fail(err, PL_E_INPUT, "%s: %s", path, what);
     if (n > PL_ST_HEADER_MAX || n > rest)
         return pl_fail(err, PL_E_INPUT,

@@ -30,6 +30,10 @@ static pl_status name_prompts(const pl_recipe *r, const char **name, bool *all, 
     if (!*all) *name = pl_generate_recipe_of(r)->data.prompts;
     if (!*name)
         return pl_fail(err, PL_E_INPUT, "eval.prompts: is missing, and so is data.prompts; name a file of prompts");
+    if (!*all && pl_split_recipe_of(r)->eval.holdout == 0)
+        return pl_recipe_fail(r, &pl_split_recipe_of(r)->eval.holdout, err,
+                              "0 keeps none of data.prompts to evaluate on; give a number, or name other prompts in "
+                              "eval.prompts");
     if (benchmark && !pl_benchmark_find(benchmark) && !pl_path_exists(benchmark)) return refuse(r, benchmark, err);
     return PL_OK;
 }

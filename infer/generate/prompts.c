@@ -13,8 +13,9 @@ const pl_key pl_split_keys[] = {
     {PL_KEY_FIELD_PATH(pl_split_recipe, eval.prompts),
      .help = "prompts to evaluate on; without it, what eval.holdout keeps back of data.prompts",
      .stages = PL_STAGE_EVAL}, // which prompts are left to be answered is in a dataset's hash
-    {PL_KEY_FIELD_INT(pl_split_recipe, eval.holdout), .deflt = "50", .min = 1, .max = 1e9,
-     .help = "prompts of data.prompts kept back for evaluation, where eval.prompts is absent", .stages = PL_STAGE_EVAL},
+    {PL_KEY_FIELD_INT(pl_split_recipe, eval.holdout), .deflt = "50", .min = 0, .max = 1e9,
+     .help = "prompts of data.prompts kept back for evaluation, where eval.prompts is absent; 0: none, for generate",
+     .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_PATH(pl_split_recipe, eval.chat.template),
      .help = "evaluation, as the drafter will be served: another template than data.chat.template",
      .stages = PL_STAGE_EVAL},
@@ -161,7 +162,7 @@ static pl_status split(const pl_recipe *r, const pl_prompts *all, pl_prompts **t
         return pl_recipe_fail(r, &c->eval.holdout, err, "%lld prompts held out of %lld leave none to train on; %s",
                               (long long)holdout, (long long)all->n, mend);
     PL_TRY(pl_prompts_split(all, (uint64_t)pl_generate_recipe_of(r)->seed, holdout, train, held, err));
-    if ((*held)->n > 0) return PL_OK;
+    if ((*held)->n > 0 || holdout == 0) return PL_OK;
     return pl_recipe_fail(r, &c->eval.holdout, err,
                           "of %lld prompts none can be held out: too many have the same text; bring more prompts, or "
                           "name others in eval.prompts",

@@ -14,7 +14,8 @@ static const struct {
     {"\xff\xfe", 2, "UTF-16 text; convert it to UTF-8 (iconv -f utf-16 -t utf-8)"},
     {"\xfe\xff", 2, "UTF-16 text; convert it to UTF-8 (iconv -f utf-16 -t utf-8)"},
     {"\x1f\x8b", 2, "packed by gzip; unpack it"},
-    {"PK\x03\x04", 4, "a zip archive; unpack it"},
+    {"PK\x03\x04", 4, "a zip archive; unpack it, or if PyTorch wrote it, save it as safetensors"},
+    {"GGUF", 4, "a GGUF file, of which the vocabulary alone is read; name the model's folder in Hugging Face's form"},
 };
 
 // "<!doctype html", "<html", in any case, behind blanks.
@@ -31,6 +32,11 @@ static bool is_html(const uint8_t *s, size_t n) {
     return false;
 }
 
+// The length of a JSON object, in 8 bytes, and the object.
+static bool is_safetensors(const uint8_t *s, size_t n) {
+    return n >= 9 && s[8] == '{' && s[5] == 0 && s[6] == 0 && s[7] == 0;
+}
+
 // Text without a mark in front whose every second byte is zero.
 static bool is_wide(const uint8_t *s, size_t n) {
     return n >= 4 && ((s[0] && !s[1] && s[2] && !s[3]) || (!s[0] && s[1] && !s[2] && s[3]));
@@ -40,6 +46,7 @@ const char *pl_sniff(const void *data, size_t n) {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (n >= known[i].n && memcmp(data, known[i].begins, known[i].n) == 0) return known[i].what;
     if (is_html(data, n)) return "a page of HTML, not the file; fetch it anew (it may ask for a login)";
+    if (is_safetensors(data, n)) return "a safetensors file; name the folder that holds it and its config.json";
     return is_wide(data, n) ? known[2].what : NULL;
 }
 

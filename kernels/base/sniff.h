@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-// By the first bytes: a pointer of Git LFS, a page of HTML, Parquet, UTF-16, gzip, zip, each with how to mend it; NULL:
-// none of these.
+// Returns what the first bytes are of (a pointer of Git LFS, a page of HTML, Parquet, UTF-16, gzip, zip, GGUF,
+// safetensors), with how to mend it; NULL: none of these.
 const char *pl_sniff(const void *data, size_t n);
 // A path that begins with "~/", which shells alone expand (not in quotes, not in recipes): "; ..." to be appended to a
 // message that says it is not there. Else "".

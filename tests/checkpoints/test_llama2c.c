@@ -194,9 +194,22 @@ static void test_bad(void **state) {
     assert_says(pl_llama2c_open(&src, NULL, at("bad.bin"), &err), PL_E_INPUT, &err, "27 bytes are no llama2.c file");
     put_file(at("bad.bin"), SMALL, 28);
     assert_says(pl_llama2c_open(&src, NULL, at("bad.bin"), &err), PL_E_INPUT, &err, "the file is cut");
-    memcpy(start, "GGUF\3\0\0\0", 8);
-    put_file(at("bad.bin"), start, sizeof start);
-    assert_says(pl_llama2c_open(&src, NULL, at("bad.bin"), &err), PL_E_INPUT, &err, "not a llama2.c version 0 file");
+    static const struct {
+        char        begins[32];
+        const char *says;
+    } others[] = {{"GGUF\3\0\0\0", "a GGUF file, of which the vocabulary alone is read; name the model's folder"},
+                  {"\x60\x03\0\0\0\0\0\0{\"__meta", "a safetensors file; name the folder that holds it"},
+                  {"PK\3\4\24\1\x08\x08", "a zip archive; unpack it, or if PyTorch wrote it, save it as safetensors"},
+                  {"version https://git-lfs.github", "a pointer of Git LFS"},
+                  {"\x7f"
+                   "ELF\2\1\1\0",
+                   "not a llama2.c version 0 file"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        memset(start, 0, sizeof start);
+        memcpy(start, others[i].begins, sizeof others[i].begins);
+        put_file(at("bad.bin"), start, sizeof start);
+        assert_says(pl_llama2c_open(&src, NULL, at("bad.bin"), &err), PL_E_INPUT, &err, others[i].says);
+    }
     put_model(at("bad.bin"), SMALL, floats_of(SMALL) + 1);
     assert_says(pl_llama2c_open(&src, NULL, at("bad.bin"), &err), PL_E_INPUT, &err, "where the header promises");
     put_model(at("bad.bin"), SMALL, floats_of(SMALL) - 1);
@@ -251,7 +264,7 @@ static void test_real(void **state) {
     file = outside("models/stories260K/stories260K-q8.bin");
     assert_says(pl_llama2c_open(&src, &c, file, &err), PL_E_INPUT, &err, "newer version; export it as version 0");
     file = outside("models/TinyStories-656K/model.safetensors");
-    assert_says(pl_llama2c_open(&src, &c, file, &err), PL_E_INPUT, &err, "not a llama2.c version 0 file");
+    assert_says(pl_llama2c_open(&src, &c, file, &err), PL_E_INPUT, &err, "a safetensors file; name the folder");
 }
 
 int main(void) {

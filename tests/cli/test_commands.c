@@ -538,7 +538,8 @@ static void test_bench_step(void **state) {
 // `generate --texts`: the answers that the dataset would hold, as text.
 static void test_generate_texts(void **state) {
     (void)state;
-    char    dir[64], recipe[128], prompts[128], *lines[2];
+    char    dir[64], recipe[128], prompts[128], *lines[2], *at;
+    int     n;
     pl_err  err = {0};
     pl_json j;
     test_scratch(dir);
@@ -557,8 +558,20 @@ static void test_generate_texts(void **state) {
         lines[i] = test_read(path);
     }
     assert_string_equal(lines[0], lines[1]); // whatever is answered side by side
+    // No prompt need be kept back for an evaluation that is none of this command's.
+    char whole[128];
+    snprintf(whole, sizeof whole, "%s/whole", dir);
+    test_run_json(&j, "generate %s --out %s --texts --json --set eval.holdout=0", recipe, whole);
+    pl_json_close(&j);
+    char *all = test_get(whole, "texts.jsonl");
+    for (n = 0, at = all; (at = strchr(at, '\n')) != NULL; at++)
+        n++;
+    pl_free(all);
+    assert_int_equal(n, 6);
+    test_run_fails(2, "eval.holdout: 0 keeps none of data.prompts", "run %s --out %s-run --set eval.holdout=0", recipe,
+                   whole);
     const char *prompt, *answer, *text, *finish;
-    char       *at = lines[0];
+    at = lines[0];
     for (int i = 0; i < 4; i++) { // two prompts, greedy and sampled
         char *end = strchr(at, '\n');
         assert_non_null(end);
@@ -845,6 +858,8 @@ static void test_eval_methods(void **state) {
         {"eval.drafters=[{kind: nosuch}]", "no drafter without a checkpoint"},
         {"eval.drafters=[{path: lookup}]", "take `kind`, or ./lookup"},
         {"eval.drafters=[{drafter: nosuch}]", "none of the recipe's"},
+        {"eval.drafters=[{drafter: lookup}]", "write `kind: lookup`"},
+        {"eval.drafters=[{drafter: \"recycle:60\"}]", "write `kind: recycle:60`"},
         {"eval.drafters=[{name: x}]", "path"},
         {"eval.drafters=[{kind: \"lookup:0\"}]", "N in 1..16"},
         {"eval.drafters=[{kind: lookup, verify: nosuch}]", "nosuch"},

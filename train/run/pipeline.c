@@ -499,6 +499,11 @@ static pl_status check_names(const pl_recipe *r, pl_err *err) {
         bool        known = !name || strcmp(name, "drafter") == 0;
         for (int k = 0; k < pipe->drafters.n && !known; k++)
             known = pipe->drafters.at[k].name && strcmp(pipe->drafters.at[k].name, name) == 0;
+        if (!known && !pl_drafter_is_folder(name))
+            return pl_recipe_fail(r, &ev->eval.drafters.at[i].drafter, err,
+                                  "\"%s\" is none of the recipe's `drafters` but a drafter without a checkpoint; write "
+                                  "`kind: %s`",
+                                  name, name);
         if (!known)
             return pl_recipe_fail(r, &ev->eval.drafters.at[i].drafter, err, "\"%s\" is none of the recipe's `drafters`",
                                   name);
