@@ -40,8 +40,8 @@ static const cJSON *find(const block *b, const char *key) {
 }
 
 static pl_status layers(const block *b, cJSON *into, pl_err *err) {
-    const char  *key = find(b, "target_layer_ids") ? "target_layer_ids" : "aux_hidden_state_layer_ids";
-    int          shift = strcmp(key, "target_layer_ids") != 0; // speculators counts inputs
+    int          shift = find(b, "aux_hidden_state_layer_ids") && !find(b, "target_layer_ids"); // counted by inputs
+    const char  *key = shift ? "aux_hidden_state_layer_ids" : "target_layer_ids";
     const cJSON *list;
     cJSON       *outputs = cJSON_CreateArray();
     pl_status    st = pl_json_get_array(b->j, where(b, key), key, &list, err);

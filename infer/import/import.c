@@ -96,9 +96,10 @@ static pl_status choose_layers(import *m, pl_err *err) {
     for (int i = 0; i < c->n_taps; i++) {
         c->tap[i] += shift;
         if (c->tap[i] > layers)
-            return pl_fail(err, PL_E_INPUT, "%s: reads the %s of layer %d, %s has %d layers%s", m->o->dir,
-                           shift ? "output" : "input", c->tap[i] - shift, m->o->target, layers,
-                           shift ? "; counted by input? (--numbering input)" : "");
+            return pl_fail(err, PL_E_INPUT, "%s: %sreads the %s of layer %d, %s has %d layers%s", m->o->dir,
+                           is_block(m) ? "target_layer_ids: " : "", shift ? "output" : "input", c->tap[i] - shift,
+                           m->o->target, layers,
+                           shift && !is_block(m) ? "; counted by input? (--numbering input)" : "");
         for (int k = 0; k < i; k++)
             if (c->tap[k] == c->tap[i])
                 return pl_fail(err, PL_E_INPUT, "%s: names layer %d twice", m->o->dir, c->tap[i] - shift);
@@ -491,7 +492,9 @@ static pl_status read_map(import *m, pl_err *err) {
         return pl_fail(err, PL_E_INPUT, "%s: a head of %lld rows for %lld tokens, and no d2t", m->o->dir,
                        (long long)rows, (long long)vocab);
     if (!w) return PL_OK;
-    if (w->rank != 1 || w->shape[0] != rows || (w->dtype != PL_I64 && w->dtype != PL_I32))
+    if (w->dtype != PL_I64 && w->dtype != PL_I32)
+        return pl_fail(err, PL_E_INPUT, "%s: d2t holds %s; I64 and I32 are known", m->o->dir, pl_dtype_name(w->dtype));
+    if (w->rank != 1 || w->shape[0] != rows)
         return pl_fail(err, PL_E_INPUT, "%s: d2t must be %lld integers, as the head has rows", m->o->dir,
                        (long long)rows);
     if (marks && marks->dtype != PL_BOOL && marks->dtype != PL_U8)

@@ -34,7 +34,7 @@ pl_status pl_layer_shape_from_config(pl_layer_shape *s, const pl_hf_config *c, p
 
 pl_status pl_rope_reach(pl_tensor *cos, pl_tensor *sin, pl_rope_blocks *b, const pl_hf_config *c, int64_t positions,
                         pl_dtype real, const pl_memory *memory, pl_err *err) {
-    const int64_t first = 1 << 17, most = c->max_position_embeddings, have = cos->data ? cos->dim[0] : 0;
+    const int64_t first = 1 << 12, most = c->max_position_embeddings, have = cos->data ? cos->dim[0] : 0;
     int64_t       half = pl_hf_rotary_dim(c) / 2, n = 2 * have > first ? 2 * have : first;
     if (have == most || (have > 0 && positions <= have)) return PL_OK;
     if (n < positions) n = positions;

@@ -22,7 +22,7 @@ typedef struct pl_taps {
 
 // Memory of rotary tables. They have rows for the longest cache so far, and grow: for all positions of a model that
 // states millions they would be gigabytes. Blocks that were outgrown stay for graphs that read them.
-#define PL_ROPE_BLOCKS 12 // from 2^17 rows to PL_HF_POSITIONS_MAX, at least twice as many each
+#define PL_ROPE_BLOCKS 17 // from 2^12 rows to PL_HF_POSITIONS_MAX, at least twice as many each
 typedef struct pl_rope_blocks {
     void  *block[PL_ROPE_BLOCKS];
     size_t bytes[PL_ROPE_BLOCKS];

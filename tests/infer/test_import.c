@@ -305,6 +305,9 @@ static void maps(void **state) {
     s.shape[0] = DRAFTED - 1;
     served_replace(out, "d2t", &s);
     refused(PL_HF_TAPS_UNSTATED, "d2t must be 31 integers");
+    s.dtype = PL_F32;
+    served_replace(out, "d2t", &s);
+    refused(PL_HF_TAPS_UNSTATED, "d2t holds F32; I64 and I32 are known");
     served_replace(out, "d2t", &(pl_st_source){.name = "d2t"});
     refused(PL_HF_TAPS_UNSTATED, "a head of 31 rows for 97 tokens, and no d2t");
 }
@@ -770,6 +773,12 @@ static void blocks_refused(void **state) {
     flash();
     served_edit(out, "\"target_layer_ids\": [\n      1", "\"target_layer_ids\": [-1");
     refused(PL_HF_TAPS_UNSTATED, "the embeddings, which a block drafter is not given here");
+    flash();
+    served_edit(out, "\"target_layer_ids\": [\n      1", "\"target_layer_ids\": [30");
+    refused(PL_HF_TAPS_UNSTATED, "target_layer_ids: reads the output of layer 30");
+    flash();
+    served_edit(out, "\"target_layer_ids\"", "\"target_layers\"");
+    refused(PL_HF_TAPS_UNSTATED, "target_layer_ids: missing");
     flash();
     served_edit(out, "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 17");
     refused(PL_HF_TAPS_UNSTATED, "17 layers, at most 16 in such a drafter");

@@ -22,6 +22,7 @@
 #include "train/task/decoded.h"
 #include "train/task/unroll.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -323,6 +324,11 @@ static bool report_served(eagle *e, const pl_decoded_figures *f, const pl_decode
     pl_metrics_num(m, "served_decoded_length", s->decoded_length);
     pl_metrics_num(m, "served_decoded_error", s->error);
     put_decoded(m, "served", &s->decoded, e->served.steps);
+    if (isnan(s->decoded_length)) {
+        pl_log("step %lld: the target answers none of %d held-out prompts as it will be served", (long long)step,
+               e->served.n);
+        return false;
+    }
     pl_log("step %lld: acceptance length %.3f as it will be served, on %d held-out prompts", (long long)step,
            s->decoded_length, e->served.n);
     if (e->documents.n == 0 || !pl_decoded_falls_behind(&e->served, &e->documents)) return false;
@@ -351,7 +357,7 @@ static pl_status evaluate(pl_task *t, int64_t step, pl_metrics *m, double *score
     }
     if (e->served.n > 0) {
         alarm |= report_served(e, &documents, &served, step, m);
-        *score = served.decoded_length;
+        if (!isnan(served.decoded_length)) *score = served.decoded_length;
     }
     pl_metrics_int(m, "alarm", alarm);
     return PL_OK;
