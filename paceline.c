@@ -26,6 +26,7 @@
 #include "train/keys.h"
 #include "train/plan/command.h"
 #include "train/run/bench.h"
+#include "train/run/device.h"
 #include "train/run/launch.h"
 #include "train/run/pipeline.h"
 #include "train/run/run.h"
@@ -45,10 +46,10 @@ static const pl_cli_option common_options[] = {
     {.name = "device",
      .type = PL_CLI_TEXT,
      .arg = PL_DEVICES_SYNTAX,
-     .deflt = "cpu",
+     .deflt = "auto",
      .help =
-         "where to compute; auto: a GPU if one can be used, else the CPU; emulated: the GPU's code run by the CPU, for "
-         "tests, very slow"},
+         "where to compute; auto: a GPU if the whole command can run there, else the CPU; emulated: the GPU's code run "
+         "by the CPU, for tests, very slow"},
     {.name = "threads",
      .type = PL_CLI_INT,
      .arg = "N",
@@ -165,14 +166,14 @@ static char *out_folder(const pl_cli_args *a) {
 }
 
 // The effective recipe is kept in the run's folder; where, and its hash, are told.
-static pl_status keep_recipe(const pl_recipe *r, const char *out, bool quiet, pl_err *err) {
+static pl_status keep_recipe(const pl_recipe *r, const char *out, pl_err *err) {
     char *text = NULL, *path = NULL, hash[17];
     PL_TRY(pl_recipe_hash(r, 0, hash, err));
     PL_TRY(pl_recipe_dump(r, &text, err));
     path = pl_path_join(out, "recipe.yaml");
     pl_status st = path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out);
     if (st == PL_OK) st = pl_file_write_atomic(path, text, strlen(text), err);
-    if (st == PL_OK && !quiet) fprintf(stderr, "recipe: %s (hash %s)\n", path, hash);
+    if (st == PL_OK) pl_log("recipe: %s (hash %s)", path, hash);
     pl_free(text);
     pl_free(path);
     return st;
@@ -208,15 +209,12 @@ typedef pl_status (*check_fn)(const pl_recipe *r, const char *out_dir, pl_err *e
 // goes_on: the stage goes on with what is there, and refuses another recipe's.
 static pl_status run_stage(const pl_env *env, const pl_cli_args *a, check_fn check, pl_stage_fn stage, bool goes_on,
                            pl_err *err) {
-    pl_recipe       *opened = NULL;
     const pl_recipe *r = env->recipe;
     char            *out = NULL;
     uint8_t         *before = NULL;
     size_t           before_n = 0;
     int              lock = -1;
     pl_status        st = PL_OK;
-    if (!r) PL_TRY_GOTO(st, done, open_recipe(&opened, a, err));
-    if (!r) r = opened;
     out = out_folder(a);
     if (!out) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "arguments: out of memory"));
     PL_TRY_GOTO(st, done, check(r, out, err));
@@ -225,7 +223,7 @@ static pl_status run_stage(const pl_env *env, const pl_cli_args *a, check_fn che
     PL_TRY_GOTO(st, done, pl_dir_lock(out, &lock, err));
     pl_folder_sweep(out);
     if (goes_on) read_kept(out, &before, &before_n);
-    PL_TRY_GOTO(st, done, keep_recipe(r, out, env->quiet, err));
+    PL_TRY_GOTO(st, done, keep_recipe(r, out, err));
     if (env->json) {
         pl_json_out_key(env->result, "out");
         pl_json_out_str(env->result, out);
@@ -235,7 +233,6 @@ static pl_status run_stage(const pl_env *env, const pl_cli_args *a, check_fn che
 done:
     if (before && st == PL_E_INPUT) put_back(out, before, before_n);
     pl_dir_unlock(lock);
-    pl_recipe_close(opened);
     pl_free(before);
     pl_free(out);
     return st;
@@ -371,7 +368,7 @@ static pl_status check_positional(const pl_command *c, const pl_cli_args *a, pl_
 // The processes of a command: `comm`, which share its work, and of each those that its target lies over, `tp`. NULL: one.
 typedef struct crew {
     pl_comm   *comm, *tp;
-    pl_recipe *recipe; // of the command, owned; NULL: the command has none, or reads it itself as a single process
+    pl_recipe *recipe; // of the command, owned; NULL: the command has none
 } crew;
 
 static int all_ranks(const crew *w) {
@@ -401,35 +398,51 @@ static void dismiss(const crew *w) {
     if (!follows(w)) pl_comm_close(w->comm);
 }
 
-// Ranks have a GPU each, by number.
-static pl_status find_device(const pl_command *c, const char *device, const crew *w, const pl_backend **be,
-                             pl_err *err) {
-    char note[sizeof err->msg], numbered[32];
-    int  ranks = all_ranks(w), local = pl_comm_local(w->comm) * pl_comm_ranks(w->tp) + pl_comm_local(w->tp);
-    if (ranks > 1 && strncmp(device, "cuda:", 5) == 0)
-        return pl_fail(
-            err, PL_E_USAGE,
-            "--device %s: that is one GPU for %d ranks; use --device cuda, which gives each rank a GPU of its own",
-            device, ranks);
-    // A scheduler that shows each process one GPU calls it 0.
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    bool        one = visible && *visible && !strchr(visible, ',');
-    snprintf(numbered, sizeof numbered, "cuda:%d", one ? 0 : local);
-    if (ranks > 1 && strcmp(device, "cuda") == 0) device = numbered;
-    if (ranks > 1 && strcmp(device, "auto") == 0) {
-        pl_err why = {0};
-        if (pl_device_open(be, numbered, note, sizeof note, &why) == PL_OK) return PL_OK;
-        pl_log("--device auto: the CPU; %.*s", (int)strcspn(why.msg, ";"), why.msg);
-        device = "cpu";
-    }
-    // The best that the command can use; no GPU is woken up to find out.
-    if (!c->devices && strcmp(device, "auto") == 0) device = "cpu";
-    PL_TRY(pl_device_open(be, device, note, sizeof note, err));
-    if (*note) pl_log("%s", note);
-    if ((*be)->memory && !c->devices)
-        return pl_fail(err, PL_E_UNSUPPORTED, "--device %s: this command runs on the CPU alone; leave --device out",
-                       device);
+// Collects what decides on which device a command computes. The wish borrows *owned.
+static pl_status find_wish(pl_device_wish *d, const pl_command *c, const pl_cli_args *a, const crew *w, char **owned,
+                           pl_err *err) {
+    *d = (pl_device_wish){
+        .name = pl_cli_text(a, "device"), .needed = c->devices, .comm = w->comm, .tp = w->tp, .weights = PL_I64};
+    if (strcmp(d->name, "auto") != 0 || !c->devices) return PL_OK;
+    if (c->runs) d->needed = c->runs(a, &d->target);
+    if (!c->recipe) return PL_OK;
+    char *out = out_folder(a);
+    bool  trains = c == &train_command || c == &run_command, generates = c == &generate_command || c == &run_command;
+    pl_status st = out ? pl_pipeline_target(owned, w->recipe, out, c == &eval_command, err)
+                       : pl_fail(err, PL_E_MEMORY, "arguments: out of memory");
+    d->target = *owned;
+    d->weights = pl_target_dtype(pl_generate_recipe_of(w->recipe));
+    if (st == PL_OK) pl_device_began(d->began, w->recipe, out, trains, generates);
+    pl_free(out);
+    return st;
+}
+
+// The device of a command.
+typedef struct used_device {
+    const pl_backend *backend;
+    bool              told; // the command computes there: its first line and its JSON name the device
+    pl_err            why;  // of pl_device_choose
+} used_device;
+
+static pl_status find_device(used_device *p, const pl_command *c, const pl_cli_args *a, const crew *w, pl_err *err) {
+    pl_device_wish d;
+    const char    *model;
+    char          *owned = NULL;
+    pl_status      st = find_wish(&d, c, a, w, &owned, err);
+    if (st == PL_OK) st = pl_device_choose(&p->backend, &p->why, &d, err);
+    pl_free(owned);
+    p->told = c->devices && (!c->runs || c->runs(a, &model));
+    if (st != PL_OK || !p->told) return st;
+    if (*p->why.msg)
+        pl_log_first("device: %s (--device auto: %s)", p->backend->name, p->why.msg);
+    else
+        pl_log_first("device: %s", p->backend->name);
     return PL_OK;
+}
+
+static void put_device(pl_json_out *o, const used_device *p) {
+    if (p->told) pl_put_str(o, "device", p->backend->name);
+    if (p->told && *p->why.msg) pl_put_str(o, "device_why", p->why.msg);
 }
 
 static pl_status find_threads(const pl_cli_args *a, int *threads, pl_err *err) {
@@ -575,19 +588,21 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, crew *w, pl_
                        .has_seed = pl_cli_has(a, "seed"),
                        .seed = 1};
 
-    int threads;
+    used_device device = {0};
+    int         threads;
     env.keys = pl_stage_tables(&env.n_keys);
     pl_log_set(!first ? PL_LOG_MUTE : env.quiet ? PL_LOG_QUIET : PL_LOG_NORMAL);
     if (!first && joined(w)) pl_stop_hold(); // rank 0 ends the work, which every rank's request reaches
-    PL_TRY(find_device(c, pl_cli_text(a, "device"), w, &env.backend, err));
+    if (c->recipe && !w->recipe) PL_TRY(open_recipe(&w->recipe, a, err));
+    PL_TRY(find_device(&device, c, a, w, err));
+    env.backend = device.backend;
     if (env.comm) PL_TRY(pl_comm_open(env.comm, pl_cli_text(a, "transport"), env.backend, err));
     if (env.tp) PL_TRY(pl_comm_open(env.tp, pl_cli_text(a, "transport"), env.backend, err));
     PL_TRY(find_threads(a, &threads, err));
     if (env.has_seed) env.seed = (uint64_t)pl_cli_int(a, "seed");
     PL_TRY(pl_pool_create(&env.pool, own_threads(w, threads), err));
     env.threads = pl_pool_threads(env.pool);
-    pl_status same = c->recipe && joined(w) ? open_recipe(&w->recipe, a, err) : PL_OK;
-    if (same == PL_OK && pl_comm_joined(env.comm)) same = same_recipe(&env, a, w->recipe, err);
+    pl_status same = c->recipe && pl_comm_joined(env.comm) ? same_recipe(&env, a, w->recipe, err) : PL_OK;
     env.recipe = w->recipe;
     if (!first || same != PL_OK) {
         pl_status st = same;
@@ -599,6 +614,7 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, crew *w, pl_
         pl_json_out_begin(&json, 0);
         pl_json_out_object(&json);
         env.result = &json;
+        put_device(&json, &device);
     } else {
         env.text = stdout;
     }
@@ -606,6 +622,7 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, crew *w, pl_
     if (st == PL_OK) st = pl_ranks_end(&env, err);
     if (st == PL_OK && env.tp) st = end_parts(&env, err);
     if (st == PL_OK) st = finish_output(env.result, err);
+    if (st == PL_OK) pl_log_first_now();
     // A verdict is told though it is a failure, once all of it is there.
     if (st != PL_OK && c->verdict && env.json && json.depth == 1 && !json.first) finish_output(&json, NULL);
     fflush(stdout); // text that was streamed before a failure

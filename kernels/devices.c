@@ -1,6 +1,7 @@
 #include "kernels/devices.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,4 +57,13 @@ pl_status pl_device_open(const pl_backend **out, const char *name, char *note, s
         return *out ? PL_OK : pl_fail_at(err, PL_E_UNSUPPORTED, "--device %s", name);
     }
     return pl_fail(err, PL_E_USAGE, "--device %s: expected " PL_DEVICES_SYNTAX, name);
+}
+
+double pl_device_room(const pl_backend *be) {
+    return pl_backend_on_host(be) ? INFINITY : pl_backend_cuda_room(be);
+}
+
+const char *pl_device_of(const char *arithmetic) {
+    if (strncmp(arithmetic, "cuda-emulated-", 14) == 0) return "emulated";
+    return strncmp(arithmetic, "cuda-", 5) == 0 ? "cuda" : "cpu";
 }

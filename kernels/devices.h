@@ -12,4 +12,12 @@
 // and what the backend says where it cannot be opened.
 pl_status pl_device_open(const pl_backend **out, const char *name, char *note, size_t room, pl_err *err);
 
+// Returns the bytes that can still be taken of a device's own memory; INFINITY of the host's.
+double pl_device_room(const pl_backend *be);
+// The same of a GPU's backend (kernels/cuda/device_cuda.c).
+double pl_backend_cuda_room(const pl_backend *be);
+
+// Returns the name, without a number, by which --device takes what computes in this arithmetic (pl_backend).
+const char *pl_device_of(const char *arithmetic);
+
 #endif

@@ -46,7 +46,10 @@ typedef struct pl_command {
     bool        ranks;   // several processes share its work: takes their options (--ranks, ...) too
     bool        parts;   // its target may lie over several processes: takes the same but for --ranks
     bool        devices; // computes on any --device; else on the CPU alone
-    bool        verdict; // its result is told even where it is a failure
+    // The path of the model that the command runs on the device, NULL: the arguments name none. False: with these
+    // arguments it runs nothing. NULL: nothing is known beforehand.
+    bool (*runs)(const pl_cli_args *a, const char **model);
+    bool verdict; // its result is told even where it is a failure
     pl_status (*run)(const pl_env *env, const pl_cli_args *a, pl_err *err);
 } pl_command;
 

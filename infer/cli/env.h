@@ -21,7 +21,7 @@ typedef struct pl_env {
     // All tables of recipe keys, for whoever opens a recipe.
     const pl_key *const *keys;
     int                  n_keys;
-    const pl_recipe     *recipe;   // of the command, where there are several ranks; NULL: it is still to be read
+    const pl_recipe     *recipe;   // of the command; NULL: it has none
     uint64_t             seed;     // --seed, else 1; recipes have it as `seed`
     bool                 has_seed; // --seed was given
 } pl_env;

@@ -396,6 +396,11 @@ done:
     return st;
 }
 
+static bool find_model(const pl_cli_args *a, const char **model) {
+    *model = pl_cli_text(a, "target");
+    return true;
+}
+
 const pl_command pl_command_decode = {
     .name = "decode",
     .summary = "answers one prompt, streamed, with statistics",
@@ -406,6 +411,7 @@ const pl_command pl_command_decode = {
     .lists = list_kinds,
     .example = "paceline decode --target checkpoints/tiny --prompt \"It was a dark\" --max-new-tokens 64",
     .devices = true,
+    .runs = find_model,
     .parts = true,
     .run = run,
 };

@@ -305,6 +305,11 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     return st;
 }
 
+static bool find_model(const pl_cli_args *a, const char **model) {
+    *model = a->positional[0];
+    return pl_cli_has(a, "acceptance") || pl_cli_has(a, "ceilings");
+}
+
 const pl_command pl_command_inspect = {
     .name = "inspect",
     .summary = "shows what a model, checkpoint, dataset, tokenizer, recipe, training state or run holds",
@@ -334,5 +339,6 @@ const pl_command pl_command_inspect = {
         "best, ceiling how often the target's best token is in the support.",
     .example = "paceline inspect runs/first/checkpoints/best",
     .devices = true,
+    .runs = find_model,
     .run = run,
 };

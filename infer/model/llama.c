@@ -453,8 +453,7 @@ pl_status pl_llama_warn_unclaimed(const pl_llama *m, const pl_weight_source *src
     return st;
 }
 
-// Whether a backend has what the layers take.
-static pl_status computable(const pl_hf_config *c, const pl_backend *be, pl_err *err) {
+pl_status pl_llama_computable(const pl_hf_config *c, const pl_backend *be, pl_err *err) {
     static const pl_op needs[] = {PL_OP_EXPERTS, PL_OP_GROUPED, PL_OP_COMBINE};
     for (size_t i = 0; i < sizeof needs / sizeof *needs && c->experts > 0; i++)
         if (!be->fwd[needs[i]])
@@ -471,7 +470,7 @@ pl_status pl_llama_open_part(pl_llama *m, const char *path, pl_dtype t, const pl
     char              print[17];
     pl_status         st;
     PL_TRY(pl_llama_source(&src, &config, path, err));
-    PL_TRY_GOTO(st, fail, computable(&config, be, err));
+    PL_TRY_GOTO(st, fail, pl_llama_computable(&config, be, err));
     PL_TRY_GOTO(st, fail, pl_tp_check(&config, pl_comm_ranks(comm), err));
     PL_TRY_GOTO(st, fail, pl_fingerprint(print, src, &config, false, err));
     PL_TRY_GOTO(st, fail, init(m, &config, be, comm, true, err));

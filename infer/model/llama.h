@@ -95,6 +95,9 @@ void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t
 // The logits of hidden states, [n, V]: what sampling, verification and teaching take. Over ranks: rank 0's.
 pl_tensor pl_llama_logits(pl_ctx *ctx, const pl_llama *m, pl_tensor hidden);
 
+// PL_E_UNSUPPORTED where the backend lacks what the layers take (experts, on a device).
+pl_status pl_llama_computable(const pl_hf_config *config, const pl_backend *be, pl_err *err);
+
 // Whether a config can be trained as a target: what has no backward here, or is not written, is refused by name.
 // where: for the message.
 pl_status pl_llama_trainable(const pl_hf_config *config, const char *where, pl_err *err);

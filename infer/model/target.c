@@ -3,6 +3,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
+#include "kernels/base/room.h"
 #include "kernels/base/sniff.h"
 
 pl_status pl_target_tokenizer(pl_tokenizer **out, const char *path, const char *tokenizer, const char *pre,
@@ -25,6 +26,21 @@ pl_status pl_target_stored(pl_dtype *out, const char *path, pl_err *err) {
     if (pl_weight_source_stored_dtype(src, NULL, 0) == PL_BF16) *out = PL_BF16;
     pl_weight_source_close(src);
     return PL_OK;
+}
+
+pl_status pl_target_fits(const char *path, pl_dtype t, int parts, const pl_backend *be, double room, pl_err *err) {
+    pl_hf_config config;
+    pl_llama     m;
+    char         needed[32], left[32];
+    PL_TRY(pl_llama_config(&config, path, err));
+    PL_TRY(pl_llama_computable(&config, be, err));
+    PL_TRY(pl_llama_init(&m, &config, pl_backend_cpu(), false, err));
+    double bytes = 1.25 * (double)pl_params_count(&m.params) * (double)pl_dtype_size(t) / parts;
+    pl_llama_fini(&m);
+    if (bytes <= room) return PL_OK;
+    pl_memory_words(bytes, needed);
+    pl_memory_words(room, left);
+    return pl_fail(err, PL_E_MEMORY, "%s takes about %s, and %s has %s free", path, needed, be->name, left);
 }
 
 static bool among(const int32_t *list, int n, int32_t id) {

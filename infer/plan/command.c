@@ -503,11 +503,17 @@ static const pl_cli_option options[] = {
          "predict the same trees for a processor whose unit of products does so many GFLOP/s, all threads together"},
     {0}};
 
+static bool find_model(const pl_cli_args *a, const char **model) {
+    *model = pl_cli_text(a, "target");
+    return true;
+}
+
 const pl_command pl_command_plan = {
     .name = "plan",
     .summary = "predicts which draft head, size, chain or tree is fastest on this machine or device",
     .options = options,
     .devices = true,
+    .runs = find_model,
     .about = "Measures cycles of speculative decoding part by part (the target's forward by rows, the drafter's\n"
              "layer, draft heads by kind and size) at this temperature, batch and context, and predicts speeds from\n"
              "acceptance: that of --results, else that seen in the drafter's training, else what is given or assumed.\n"

@@ -1,8 +1,8 @@
 #define _GNU_SOURCE 1 // sigaction, isatty
 #include "kernels/base/log.h"
 #include "kernels/base/clock.h"
-#include <errno.h>
 #include "kernels/base/hash.h"
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -46,12 +46,38 @@ static void clean(char *s) {
         if ((unsigned char)*s < 0x20 || *s == 0x7f) *s = ' ';
 }
 
+static char first[TEXT]; // of pl_log_first, not yet given; under `lock`
+
+// Under `lock`.
+static void put_first(FILE *to) {
+    if (*first) fprintf(to ? to : stderr, "%s\n", first);
+    *first = 0;
+}
+
+void pl_log_first(const char *fmt, ...) {
+    va_list ap;
+    if (!heard(PL_LOG_NORMAL)) return;
+    pthread_mutex_lock(&lock);
+    va_start(ap, fmt);
+    vsnprintf(first, sizeof first, fmt, ap);
+    va_end(ap);
+    clean(first);
+    pthread_mutex_unlock(&lock);
+}
+
+void pl_log_first_now(void) {
+    pthread_mutex_lock(&lock);
+    put_first(atomic_load(&elsewhere));
+    pthread_mutex_unlock(&lock);
+}
+
 static void say(const char *prefix, const char *fmt, va_list ap) {
     char text[TEXT];
     if (vsnprintf(text, sizeof text, fmt, ap) < 0) return;
     clean(text);
     pthread_mutex_lock(&lock);
     FILE *to = atomic_load(&elsewhere);
+    put_first(to);
     fprintf(to ? to : stderr, "%s%s%s\n", line_open ? "\r\033[K" : "", prefix, text);
     if (to) fflush(to);
     line_open = false;
@@ -135,6 +161,7 @@ PL_PRINTF(3, 4) static void addf(char text[TEXT], size_t *n, const char *fmt, ..
 static void show(const pl_progress *p, char text[TEXT]) {
     clean(text);
     pthread_mutex_lock(&lock);
+    put_first(p->live ? NULL : atomic_load(&elsewhere));
     if (p->live) {
         size_t n = strlen(text), most = columns();
         if (n > most) {

@@ -15,6 +15,10 @@ void pl_log_set(pl_log_level level);
 // Everything that is said goes here from now on, whatever the level, as plain lines; NULL: to stderr again. Borrowed.
 // Lines of pl_log_warn_once are given anew.
 void pl_log_to(FILE *f);
+// A line of normal level that precedes the next one, of whatever level; a command that fails before it has any gives
+// its failure alone. pl_log_first_now gives it where no line has followed.
+void pl_log_first(const char *fmt, ...) PL_PRINTF(1, 2);
+void pl_log_first_now(void);
 void pl_log(const char *fmt, ...) PL_PRINTF(1, 2);      // one line, normal level
 void pl_log_warn(const char *fmt, ...) PL_PRINTF(1, 2); // one line "paceline: warning: ...", also when quiet
 // The same, but a line that was given before is left out: for what is read more than once in a process.

@@ -5,6 +5,7 @@
 #include "kernels/cuda/record.h"
 #include "kernels/cuda/table.h"
 #include "kernels/cuda/timeline.h"
+#include "kernels/devices.h"
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -550,6 +551,13 @@ const pl_backend *pl_backend_cuda(int n, pl_err *err) {
     pl_status st = g->open ? PL_OK : open_gpu(g, n, err);
     pthread_mutex_unlock(&opening);
     return st == PL_OK ? &g->be : NULL;
+}
+
+double pl_backend_cuda_room(const pl_backend *be) {
+    size_t left = 0, all = 0;
+    if (cudaSetDevice(gpu_with(be->memory)->number) != cudaSuccess || cudaMemGetInfo(&left, &all) != cudaSuccess)
+        cudaGetLastError();
+    return (double)left;
 }
 
 pl_status pl_backend_cuda_try(const char *name, pl_err *err) {

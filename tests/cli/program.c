@@ -42,8 +42,13 @@ static char *slurp(FILE *f, size_t *n) {
 }
 
 static int split(char *line, char *argv[MAX_ARGS]) {
-    int n = 1;
+    bool elsewhere = strstr(line, "--device") != NULL;
+    int  n = 1;
     argv[0] = (char *)(uintptr_t)PACELINE_PROGRAM;
+    if (!elsewhere) {
+        argv[n++] = (char *)(uintptr_t) "--device";
+        argv[n++] = (char *)(uintptr_t) "cpu";
+    }
     for (char *s = line; *s;) {
         while (*s == ' ')
             s++;

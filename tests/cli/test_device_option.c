@@ -82,8 +82,9 @@ static void choosing(void **state) {
     pl_json_close(&j);
     test_run(&o, "doctor --device auto");
     assert_int_equal(o.code, 0);
-    if (!gpu) assert_non_null(strstr(o.err, "--device auto: the CPU; no CUDA: "));
-    if (gpu) assert_int_equal(o.err_bytes, 0);
+    if (!gpu) assert_non_null(strstr(o.err, "device: cpu-"));
+    if (!gpu) assert_non_null(strstr(o.err, "(--device auto: no CUDA: "));
+    if (gpu) assert_string_equal(o.err, "device: cuda:0\n");
     test_run_fini(&o);
     test_run(&o, "doctor --device auto --quiet");
     assert_int_equal(o.err_bytes, 0);

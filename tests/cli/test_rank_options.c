@@ -150,8 +150,8 @@ static running start(const char *out, const char *ranks) {
     assert_true(r.pid >= 0);
     if (r.pid == 0) {
         dup2(fileno(r.err), STDERR_FILENO);
-        execl(PACELINE_PROGRAM, PACELINE_PROGRAM, "train", path, "--out", to, "--quiet", "--ranks", ranks, "--set",
-              "train.log_every=1", (char *)NULL);
+        execl(PACELINE_PROGRAM, PACELINE_PROGRAM, "train", path, "--out", to, "--quiet", "--device=cpu", "--ranks",
+              ranks, "--set", "train.log_every=1", (char *)NULL);
         _exit(127);
     }
     return r;
@@ -330,10 +330,17 @@ static running start_rank(int rank, int port, bool torchrun, const char *out, co
     r.pid = fork();
     assert_true(r.pid >= 0);
     if (r.pid == 0) {
-        const char *argv[16] = {
-            PACELINE_PROGRAM, rank ? other_command : "train", path, "--out", out, "--quiet", "--threads=1",
-            "--patience=60",  "--set=train.log_every=1"};
-        int n = 9;
+        const char *argv[16] = {PACELINE_PROGRAM,
+                                rank ? other_command : "train",
+                                path,
+                                "--out",
+                                out,
+                                "--quiet",
+                                "--device=cpu",
+                                "--threads=1",
+                                "--patience=60",
+                                "--set=train.log_every=1"};
+        int         n = 10;
         if (torchrun)
             as_torchrun(rank, port);
         else
@@ -468,7 +475,7 @@ static running start_mpirun(int ranks, const char *out, const char *more) {
     assert_non_null(r.err);
     snprintf(line, sizeof line,
              "exec '%s' %s -n %d sh -c 'echo $$ >%s/pid-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec \"$@\"' - '%s' train "
-             "%s/r.yaml --out %s/%s --quiet --threads 1 %s",
+             "%s/r.yaml --out %s/%s --quiet --device cpu --threads 1 %s",
              PACELINE_MPIEXEC, test_mpirun_patience(), ranks, base, PACELINE_PROGRAM, base, base, out, more);
     fflush(NULL);
     r.pid = fork();

@@ -94,8 +94,8 @@ static pid_t start_other(const char *target, int port) {
     if (other > 0) return other;
     if (!freopen("/dev/null", "w", stderr)) _exit(127);
     execl(PACELINE_PROGRAM, PACELINE_PROGRAM, "decode", "--target", target, "--prompt-ids", "1,5460,730,262,584",
-          "--max-new-tokens", "24", "--tensor-parallel", "2", "--rank", "1", "--world", "2", "--address", address,
-          (char *)NULL);
+          "--max-new-tokens", "24", "--device", "cpu", "--tensor-parallel", "2", "--rank", "1", "--world", "2",
+          "--address", address, (char *)NULL);
     _exit(127);
 }
 

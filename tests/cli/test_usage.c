@@ -309,15 +309,16 @@ static void test_incomplete_recipes(void **state) {
         test_run_fails(2, bad[i][2], "%s %s --out %s/run", bad[i][0], file, out);
         assert_false(pl_path_exists(out));
     }
-    // A whole one is told in a line; what follows from it lies in the run's folder.
+    // A whole one is told in a line, behind the device's; what follows from it lies in the run's folder.
     test_output o;
     test_write(file, "kind: target\ndata: {text: nowhere}\ntrain: {steps: 77}");
     test_run(&o, "train %s --out %s/run", file, out);
     assert_int_equal(o.code, 2);
-    char *end = strchr(o.err, '\n'), says[160];
-    snprintf(says, sizeof says, "recipe: %s/run/recipe.yaml (hash ", out);
+    char *recipe = strchr(o.err, '\n'), *end = recipe ? strchr(recipe + 1, '\n') : NULL, says[160];
+    snprintf(says, sizeof says, "\nrecipe: %s/run/recipe.yaml (hash ", out);
     assert_non_null(end);
-    assert_int_equal(strncmp(o.err, says, strlen(says)), 0);
+    assert_int_equal(strncmp(o.err, "device: cpu-", 12), 0);
+    assert_int_equal(strncmp(recipe, says, strlen(says)), 0);
     assert_int_equal(strncmp(end + 1, "paceline: train: nowhere", 24), 0);
     test_run_fini(&o);
     snprintf(file, sizeof file, "%s/run/recipe.yaml", out);

@@ -175,8 +175,8 @@ static double other_process(const char *out) {
     if (pid == 0) {
         if (!freopen("/dev/null", "w", stdout)) _exit(3);
         execl(PACELINE_PROGRAM, "paceline", "decode", "--target", PACELINE_SOURCE_DIR "/checkpoints/tiny", "--drafter",
-              drafter, "--prompt", "The little dog", "--max-new-tokens", "16", "--threads", "1", "--quiet",
-              (char *)NULL);
+              drafter, "--prompt", "The little dog", "--max-new-tokens", "16", "--threads", "1", "--quiet", "--device",
+              "cpu", (char *)NULL);
         _exit(127);
     }
     int           status;

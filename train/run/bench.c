@@ -351,12 +351,18 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     return st;
 }
 
+static bool find_model(const pl_cli_args *a, const char **model) {
+    *model = pl_cli_text(a, "target");
+    return a->n_positional != 1 || strcmp(a->positional[0], "tokenize") != 0;
+}
+
 const pl_command pl_command_bench = {
     .name = "bench",
     .summary = "times kernels, decoding and training steps against this machine's limits",
     .positional = "[bandwidth|linear|train|heads|attention|draw|decode|step|tokenize...]",
     .max_positional = 9,
     .devices = true,
+    .runs = find_model,
     .options = options,
     .about =
         "Every time is the median of interleaved runs, with the 10th and 90th percentile, beside its floor, the\n"

@@ -1,0 +1,135 @@
+// --device auto: a GPU only where the target runs there, and the device on which a run began. The emulated device stands
+// for a GPU.
+#include "tests/checkpoints/scratch.h"
+
+#include "checkpoints/state.h"
+#include "infer/model/target.h"
+#include "kernels/devices.h"
+#include "train/run/device.h"
+#include "train/run/pipeline.h"
+
+#include <math.h>
+
+#define MIXTRAL                                                                                                        \
+    "{\"architectures\":[\"MixtralForCausalLM\"],\"model_type\":\"mixtral\",\"hidden_size\":64,"                       \
+    "\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"            \
+    "\"vocab_size\":97,\"max_position_embeddings\":256,\"rms_norm_eps\":1e-5,\"rope_theta\":10000,"                    \
+    "\"hidden_act\":\"silu\",\"num_local_experts\":4,\"num_experts_per_tok\":2,\"tie_word_embeddings\":false,"         \
+    "\"eos_token_id\":2}"
+#define LLAMA                                                                                                          \
+    "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_size\":64,"                           \
+    "\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":4,"            \
+    "\"vocab_size\":97,\"max_position_embeddings\":256,\"rms_norm_eps\":1e-5,\"rope_theta\":10000,"                    \
+    "\"hidden_act\":\"silu\",\"tie_word_embeddings\":false,\"eos_token_id\":2}"
+// Both matrices of 97 rows; of each layer four of 64 x 64 and three of 64 x 96, and two norms; the last norm.
+enum { VALUES = 2 * 97 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 96 + 2 * 64) + 64 };
+
+static const char *model(const char *name, const char *config) {
+    const char *dir = at(name);
+    char        path[600];
+    assert_int_equal(pl_dir_make(dir, NULL), PL_OK);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    put_text(path, config);
+    return dir;
+}
+
+static void fits(void **state) {
+    (void)state;
+    const pl_backend *gpu = pl_backend_emulated();
+    const double      need = 1.25 * 2 * VALUES;
+    const char       *dir = model("llama", LLAMA);
+    pl_err            err = {0};
+    assert_int_equal(pl_target_fits(dir, PL_BF16, 1, gpu, need, &err), PL_OK);
+    assert_int_equal(pl_target_fits(dir, PL_BF16, 1, gpu, need - 1, &err), PL_E_MEMORY);
+    assert_non_null(strstr(err.msg, "llama takes about 193.6 KiB, and emulated has 193.6 KiB free"));
+    assert_int_equal(pl_target_fits(dir, PL_BF16, 2, gpu, need / 2, &err), PL_OK);
+    assert_int_equal(pl_target_fits(dir, PL_F32, 1, gpu, need, &err), PL_E_MEMORY);
+    dir = model("mixtral", MIXTRAL);
+    assert_int_equal(pl_target_fits(dir, PL_BF16, 1, gpu, INFINITY, &err), PL_E_UNSUPPORTED);
+    assert_string_equal(err.msg, "MixtralForCausalLM has experts, which emulated does not compute; take the CPU");
+    assert_int_equal(pl_target_fits(dir, PL_BF16, 1, pl_backend_cpu(), INFINITY, &err), PL_OK);
+    assert_true(isinf(pl_device_room(pl_backend_cpu())) && isinf(pl_device_room(gpu)));
+}
+
+// ---- what a run began on ----
+
+static void put_state(const char *dir, const char *arithmetic) {
+    char          name[PL_DEVICE_ARITHMETIC] = "", path[600];
+    pl_err        err = {0};
+    pl_state_item item = {.name = "arithmetic", .dtype = PL_U8, .count = sizeof name, .data = name};
+    snprintf(name, sizeof name, "%s", arithmetic);
+    snprintf(path, sizeof path, "%s/checkpoints/last", dir);
+    assert_int_equal(pl_dir_make(path, &err), PL_OK);
+    snprintf(path, sizeof path, "%s/checkpoints/last/training_state", dir);
+    assert_int_equal(pl_state_write(path, &item, 1, &err), PL_OK);
+}
+
+static void put_dataset(const char *dir, const char *arithmetic) {
+    char path[600], text[200];
+    snprintf(path, sizeof path, "%s/dataset", dir);
+    assert_int_equal(pl_dir_make(path, NULL), PL_OK);
+    snprintf(path, sizeof path, "%s/dataset/manifest.json", dir);
+    snprintf(text, sizeof text, "{\"attributes\": {\"generation\": \"{\\\"arithmetic\\\": \\\"%s\\\"}\"}}", arithmetic);
+    put_text(path, text);
+}
+
+static void began_as(const char *want, const pl_recipe *r, const char *dir, bool trains, bool generates) {
+    char got[PL_DEVICE_ARITHMETIC];
+    pl_device_began(got, r, dir, trains, generates);
+    assert_string_equal(got, want);
+}
+
+static void began(void **state) {
+    (void)state;
+    pl_recipe           *r;
+    pl_err               err = {0};
+    int                  n;
+    const pl_key *const *tables = pl_stage_tables(&n);
+    const char          *dir = at("run");
+    put_text(at("r.yaml"), "kind: drafter\ndrafters:\n  - {name: first}\n  - {name: second}\n");
+    assert_int_equal(pl_recipe_open(&r, at("r.yaml"), tables, n, NULL, 0, &err), PL_OK);
+    began_as("", r, dir, true, true);
+    put_dataset(dir, "cuda-2");
+    began_as("cuda-2", r, dir, true, true);
+    began_as("cuda-2", r, dir, false, true);
+    began_as("", r, dir, true, false); // training may go elsewhere than the dataset was made
+    put_state(at("run/drafters/second"), "cuda-emulated-2");
+    began_as("cuda-emulated-2", r, dir, true, true); // a state stands behind a whole dataset
+    began_as("cuda-2", r, dir, false, true);
+    put_state(at("run/drafters/first"), "avx2-1");
+    began_as("avx2-1", r, dir, true, false);
+    put_text(at("run/drafters/first/checkpoints/last/training_state"), "no state");
+    began_as("cuda-emulated-2", r, dir, true, false);
+    began_as("", r, dir, false, false);
+    pl_recipe_close(r);
+}
+
+static void chosen(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *began;
+        bool        needed;
+        const char *opens, *why;
+    } cases[] = {{"auto", "", false, NULL, ""},
+                 {"cpu", "cuda-emulated-2", true, NULL, ""},
+                 {"emulated", "", true, "emulated", ""},
+                 {"auto", "cuda-emulated-2", true, "emulated", "the run that goes on began there"},
+                 {"auto", "avx2-1", true, NULL, "the run that goes on began there"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_device_wish    w = {.name = cases[i].name, .needed = cases[i].needed};
+        const pl_backend *be;
+        pl_err            why, err = {0};
+        snprintf(w.began, sizeof w.began, "%s", cases[i].began);
+        assert_int_equal(pl_device_choose(&be, &why, &w, &err), PL_OK);
+        assert_string_equal(be->name, cases[i].opens ? cases[i].opens : pl_backend_cpu()->name);
+        assert_string_equal(why.msg, cases[i].why);
+    }
+    assert_string_equal(pl_device_of("cuda-2"), "cuda");
+    assert_string_equal(pl_device_of("cuda-emulated-2"), "emulated");
+    assert_string_equal(pl_device_of("avx512-2"), "cpu");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fits), cmocka_unit_test(began), cmocka_unit_test(chosen)};
+    return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
+}

@@ -1,0 +1,122 @@
+#include "train/run/device.h"
+
+#include "checkpoints/state.h"
+#include "infer/model/target.h"
+#include "kernels/base/files.h"
+#include "kernels/comm/comm.h"
+#include "kernels/devices.h"
+#include "train/run/pipeline.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int all_ranks(const pl_device_wish *w) {
+    return pl_comm_ranks(w->comm) * pl_comm_ranks(w->tp);
+}
+
+// Each rank of a host has a GPU of its own, by number. A scheduler that shows each process one GPU calls it 0.
+static void name_gpu(char name[32], const pl_device_wish *w) {
+    int         local = pl_comm_local(w->comm) * pl_comm_ranks(w->tp) + pl_comm_local(w->tp);
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    bool        one = visible && *visible && !strchr(visible, ',');
+    snprintf(name, 32, "cuda:%d", one ? 0 : local);
+}
+
+// Whether the target runs there; what is wrong with its files is the command's to tell.
+static bool runs_target(const pl_device_wish *w, const pl_backend *be, pl_err *why) {
+    pl_dtype t = w->weights;
+    if (!w->target || !pl_path_exists(w->target)) return true;
+    if (t == PL_I64 && pl_target_stored(&t, w->target, NULL) != PL_OK) return true;
+    pl_status st = pl_target_fits(w->target, t, pl_comm_ranks(w->tp), be, pl_device_room(be), why);
+    return st != PL_E_UNSUPPORTED && st != PL_E_MEMORY;
+}
+
+// *all: every rank can.
+static pl_status agree(bool *all, bool can, const pl_device_wish *w, pl_err *err) {
+    double lacks = !can;
+    PL_TRY(pl_comm_sum_doubles(w->tp, &lacks, 1, err));
+    if (pl_comm_rank(w->tp) == 0) PL_TRY(pl_comm_sum_doubles(w->comm, &lacks, 1, err));
+    PL_TRY(pl_comm_broadcast(w->tp, &lacks, sizeof lacks, err));
+    *all = lacks == 0;
+    return PL_OK;
+}
+
+static pl_status choose_best(const pl_backend **be, pl_err *why, const pl_device_wish *w, pl_err *err) {
+    char   gpu[32];
+    pl_err no = {0};
+    bool   all;
+    name_gpu(gpu, w);
+    bool can = pl_device_open(be, gpu, NULL, 0, &no) == PL_OK && runs_target(w, *be, &no);
+    PL_TRY(agree(&all, can, w, err));
+    if (all) return PL_OK;
+    if (can) pl_fail(&no, PL_E_UNSUPPORTED, "another rank has no GPU that it can use");
+    const char *line = strncmp(no.msg, "--device ", 9) == 0 ? strstr(no.msg, ": ") + 2 : no.msg;
+    pl_fail(why, PL_E_UNSUPPORTED, "%.*s", (int)strcspn(line, ";"), line);
+    return pl_device_open(be, "cpu", NULL, 0, err);
+}
+
+pl_status pl_device_choose(const pl_backend **be, pl_err *why, const pl_device_wish *w, pl_err *err) {
+    const char *name = w->name;
+    bool        chooses = strcmp(name, "auto") == 0;
+    char        gpu[32];
+    *why = (pl_err){0};
+    if (all_ranks(w) > 1 && strncmp(name, "cuda:", 5) == 0)
+        return pl_fail(
+            err, PL_E_USAGE,
+            "--device %s: that is one GPU for %d ranks; use --device cuda, which gives each rank a GPU of its own",
+            name, all_ranks(w));
+    if (chooses && w->needed && !*w->began) return choose_best(be, why, w, err);
+    if (chooses) name = w->needed ? pl_device_of(w->began) : "cpu";
+    if (chooses && w->needed) pl_fail(why, PL_E_UNSUPPORTED, "the run that goes on began there");
+    name_gpu(gpu, w);
+    if (strcmp(name, "cuda") == 0 && all_ranks(w) > 1) name = gpu;
+    PL_TRY(pl_device_open(be, name, NULL, 0, err));
+    if ((*be)->memory && !w->needed)
+        return pl_fail(err, PL_E_UNSUPPORTED, "--device %s: this command runs on the CPU alone; leave --device out",
+                       name);
+    return PL_OK;
+}
+
+// ---- what a run began on ----
+
+static void read_state(char arithmetic[PL_DEVICE_ARITHMETIC], const char *dir) {
+    char       *path = dir ? pl_path_join(dir, "checkpoints/last/training_state") : NULL;
+    const void *data;
+    pl_state   *s = NULL;
+    if (path && pl_path_exists(path) && pl_state_open(&s, path, NULL) == PL_OK &&
+        pl_state_get(s, "arithmetic", PL_U8, PL_DEVICE_ARITHMETIC, &data, NULL) == PL_OK)
+        snprintf(arithmetic, PL_DEVICE_ARITHMETIC, "%.*s", PL_DEVICE_ARITHMETIC - 1, (const char *)data);
+    pl_state_close(s);
+    pl_free(path);
+}
+
+// manifest.json's attributes.generation is a JSON text of its own.
+static void read_dataset(char arithmetic[PL_DEVICE_ARITHMETIC], const char *out_dir) {
+    char        *path = pl_path_join(out_dir, "dataset/manifest.json");
+    pl_json      manifest = {0}, settings = {0};
+    const cJSON *attributes;
+    const char  *text, *name;
+    if (path && pl_path_exists(path) && pl_json_open(&manifest, path, (size_t)1 << 30, 0, NULL) == PL_OK &&
+        pl_json_get_object(&manifest, NULL, "attributes", &attributes, NULL) == PL_OK &&
+        pl_json_get_str(&manifest, attributes, "generation", &text, NULL) == PL_OK &&
+        pl_json_parse(&settings, path, 0, text, strlen(text), 0, NULL) == PL_OK &&
+        pl_json_get_str(&settings, NULL, "arithmetic", &name, NULL) == PL_OK)
+        snprintf(arithmetic, PL_DEVICE_ARITHMETIC, "%s", name);
+    pl_json_close(&settings);
+    pl_json_close(&manifest);
+    pl_free(path);
+}
+
+void pl_device_began(char arithmetic[PL_DEVICE_ARITHMETIC], const pl_recipe *r, const char *out_dir, bool trains,
+                     bool generates) {
+    int n = trains ? pl_pipeline_recipe_of(r)->drafters.n : 0;
+    *arithmetic = 0;
+    if (trains) read_state(arithmetic, out_dir);
+    for (int i = 0; i < n && !*arithmetic; i++) {
+        char *dir = pl_pipeline_drafter_folder(r, i, out_dir);
+        read_state(arithmetic, dir);
+        pl_free(dir);
+    }
+    if (generates && !*arithmetic) read_dataset(arithmetic, out_dir);
+}
