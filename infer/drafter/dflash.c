@@ -202,7 +202,7 @@ static const pl_tensor *fuse_only(const pl_backbone *b) {
 
 // ---- forward --------------------------------------------------------------------------------------------------------
 
-// One layer as a segment of the tape; its only output is the blocks' stream.
+// One layer as a stretch of the tape; its only output is the blocks' stream.
 typedef struct layer_run {
     const pl_dflash     *f;
     const pl_block_view *view;
