@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum { ARGS_ALIGN = 16, ARGS_COMMON = 512 }; // bytes
-enum { STRETCH = PL_OP_COUNT };              // an entry that is no op
+enum { STRETCH = PL_OP_COUNT };              // an entry that is no op: a recomputed stretch
 
 static bool grow_entries(pl_tape *t, int capacity) {
     struct pl_tape_entry *p = pl_realloc(t->entry, pl_size_mul((size_t)capacity, sizeof *p, 1));
@@ -49,9 +49,9 @@ void pl_tape_clear(pl_tape *t) {
 
 // ---- gradients that are complete
 
-// Which gradient an address lies in; -1: none.
+// Returns the index of the gradient that contains an address; -1: none.
 static int part_of(const pl_tape_ready *r, uintptr_t address) {
-    uintptr_t offset = address - (uintptr_t)r->grad; // of what lies below: huge
+    uintptr_t offset = address - (uintptr_t)r->grad; // wraps to a huge number below grad
     int       lo = 0, hi = r->n;
     if (r->n == 0 || offset < r->at[0] || offset >= r->at[r->n]) return -1;
     while (hi - lo > 1) {
@@ -61,7 +61,7 @@ static int part_of(const pl_tape_ready *r, uintptr_t address) {
     return lo;
 }
 
-// Args that are about to be recorded. A number that only looks like an address makes a gradient complete later.
+// Notes gradients in args that are about to be recorded. A number that only looks like an address delays completion.
 static void look_for_gradients(const pl_tape *t, const uint8_t *args, size_t size) {
     for (size_t i = 0; i + sizeof(uintptr_t) <= size; i += sizeof(uintptr_t)) {
         uintptr_t word;
@@ -85,14 +85,14 @@ void pl_tape_done_to(pl_ctx *ctx, const void *grad, size_t bytes) {
     tell(r, i, bytes < r->at[i + 1] - r->at[i] ? r->at[i] + bytes : r->at[i + 1]);
 }
 
-// Backward is through entry `at`, and through all that is newer.
+// Reports gradients whose oldest entry is `at` or newer: backward has run all of those.
 static void tell_complete(pl_ctx *ctx, int at) {
     pl_tape_ready *r = ctx->tape->ready;
     for (int i = 0; r && !ctx->measuring && ctx->err.status == PL_OK && i < r->n; i++)
         if (r->part[i].first == at) tell(r, i, r->at[i + 1]);
 }
 
-// Only while measuring: a steady step must not allocate.
+// Grows only while measuring: a steady step must not allocate.
 static bool make_room(pl_ctx *ctx, size_t bytes) {
     pl_tape *t = ctx->tape;
     bool     ok = true;
@@ -121,7 +121,7 @@ void pl_tape_push(pl_ctx *ctx, pl_op op, const void *args, size_t args_size) {
     push(ctx, (int)op, args, args_size);
 }
 
-// ---- stretches
+// ---- stretchs
 
 typedef struct stretch {
     pl_stretch_fn fn;
@@ -134,11 +134,11 @@ static size_t bytes_of(const pl_tensor *t) {
     return (size_t)pl_tensor_count(t) * pl_dtype_size(t->dtype);
 }
 
-// What stands on the tape from `count` on is forgotten.
+// Drops entries from `count` on.
 static void cut(pl_tape *t, int count) {
     if (t->count > count) t->used = t->entry[count].at;
     t->count = count;
-    for (int i = 0; t->ready && i < t->ready->n; i++) // what it used, the stretch that takes its place uses
+    for (int i = 0; t->ready && i < t->ready->n; i++) // a rerun stretch uses the gradients of the entries it replaces
         if (t->ready->part[i].first > count && t->ready->part[i].first < INT_MAX) t->ready->part[i].first = count;
 }
 
@@ -155,7 +155,7 @@ void pl_tape_stretch(pl_ctx *ctx, pl_stretch_fn fn, const void *arg, size_t arg_
     size_t   mark = pl_arena_mark(&ctx->frame);
     uint8_t *inside = pl_arena_alloc(&ctx->frame, 0);
     int      count = ctx->tape->count;
-    fn(ctx, s.arg, out); // recording, so that results have gradients where they will
+    fn(ctx, s.arg, out); // records, so that results get gradients if needed
     uint8_t *end = pl_arena_alloc(&ctx->frame, 0);
     for (int i = 0; i < n; i++) {
         uint8_t *at = out[i].data;
@@ -176,9 +176,9 @@ void pl_tape_stretch(pl_ctx *ctx, pl_stretch_fn fn, const void *arg, size_t arg_
 
 static void backward(pl_ctx *ctx, int first);
 
-// The forward once more, behind what stands on the tape, and back.
+// Runs a stretch's forward again, appended to the tape, and then its backward.
 static void rerun(pl_ctx *ctx, int at) {
-    stretch   s; // a copy: the tape may move while it is measured
+    stretch   s; // a copy: the tape may move while measuring
     pl_tensor out[PL_STRETCH_OUT];
     int       count = ctx->tape->count;
     size_t    mark = pl_arena_mark(&ctx->frame);
@@ -201,7 +201,7 @@ static void run_backward(pl_ctx *ctx, pl_op op, const void *args) {
     if (!ctx->measuring && ctx->err.status == PL_OK) pl_flops_count(op, args, true);
 }
 
-// Entries from the newest to `first`.
+// Runs the backwards of entries from the newest down to `first`.
 static void backward(pl_ctx *ctx, int first) {
     pl_tape *t = ctx->tape;
     for (int i = t->count - 1; i >= first && ctx->err.status == PL_OK; i--) {
@@ -210,7 +210,7 @@ static void backward(pl_ctx *ctx, int first) {
             rerun(ctx, i);
         else
             run_backward(ctx, (pl_op)t->entry[i].op, t->args + t->entry[i].at);
-        t->at = i; // which a stretch has moved
+        t->at = i; // a stretch has changed it
         tell_complete(ctx, i);
     }
 }

@@ -1,74 +1,73 @@
-// The tape: autograd-lite. Ops run now; a recording context stores each op with a copy of its args; replay runs the
-// backwards newest first. No lazy graph, no broadcasting, no dtype promotion, no views.
+// The tape: eager autograd. Ops run immediately; a recording context stores each op with a copy of its args; replay
+// runs the backwards newest first. No lazy graph, no broadcasting, no dtype promotion, no views.
 //
 // Invariants: no op on a tape overwrites data that an earlier entry saved (rope rotates in place and undoes itself);
 // gradients start at zero (pl_ctx_tensor zeroes them; parameters' gradients are zeroed by their owner) and backward
 // always accumulates, so a weight used at several unroll steps collects all of them.
 //
 // Recomputation (gradient checkpointing: Chen et al. 2016, arXiv 1604.06174): of a stretch of ops only the results are
-// kept, and its forward runs again when backward comes to it. Forward and backward see the values that they would have
-// seen, in the same order, so gradients have the same bits; the stretch's forward is computed twice, and memory holds
-// the inside of one stretch at a time.
+// kept, and backward runs its forward again. Forward and backward see the same values in the same order, so gradients
+// have the same bits; the stretch's forward is computed twice, and memory holds the inside of one stretch at a time.
 //
-// Gradients that are complete before backward ends (pl_tape_ready): the tape looks in the args of what it records for
-// addresses of gradients that somebody asks about. What adds to a gradient has its address among its args, as tensors
-// lie in them by value, so a gradient is complete once backward is through the oldest op that has it; an op that is
-// done with the front of one before it returns says so (pl_tape_done_to).
+// Gradients that are complete before backward ends (pl_tape_ready): the tape searches recorded args for addresses of
+// watched gradients. An op that adds to a gradient has its address in its args, which hold tensors by value, so a
+// gradient is complete once backward has run the oldest op with that address; an op that has finished the front of one
+// before it returns calls pl_tape_done_to.
 //
 // Memory: entries and copies of args live in two heap buffers of the tape, not in the frame, so that a measuring run
-// can walk the tape too. They grow while measuring only; afterwards a tape that is full is an error of the step.
+// can walk the tape too. They grow while measuring only; afterwards a full tape is an error of the step.
 #ifndef PL_TAPE_H
 #define PL_TAPE_H
 
 #include "kernels/backend.h"
 
-// Of the gradients that lie one after the other at `grad`. `done` is told each byte once, newest op first; what no op
-// on the tape adds to is not told. One backward must be all that adds to them: a second one while the same `ready`
-// stands on the tape is a mistake of the caller's.
+// Watches gradients that lie consecutively at `grad`. `done` is called once for each byte, newest op first, but not for
+// gradients that no op on the tape adds to. A single backward must make all contributions: a second one with the same
+// `ready` is a caller's mistake.
 typedef struct pl_tape_ready {
     uint8_t      *grad;
     int           n;
     const size_t *at; // [n + 1] ascending: gradient i is bytes [at[i], at[i + 1])
     struct pl_tape_part {
         int    first;                                // the oldest entry that adds to it; INT_MAX: none so far
-        size_t told;                                 // bytes of it
+        size_t told;                                 // bytes reported
     } * part;                                        // [n]; the tape's while it records
     void (*done)(void *arg, size_t from, size_t to); // bytes of grad
     void *arg;
-    bool  ran; // a backward has; cleared by the owner
+    bool  ran; // a backward has run; cleared by the owner
 } pl_tape_ready;
 
 struct pl_tape {
     struct pl_tape_entry {
-        int    op; // a pl_op, or what tape.c adds to them
+        int    op; // a pl_op, or an entry type of tape.c
         size_t at; // offset of the copy of its args in `args`
     } * entry;
     uint8_t       *args;
     size_t         used, size; // bytes of args
     int            count, capacity;
-    pl_tape_ready *ready; // borrowed; NULL: nobody asks
-    int            at;    // the entry that backward runs
+    pl_tape_ready *ready; // borrowed; NULL: not watched
+    int            at;    // the entry whose backward runs
 };
 
-// Room for `capacity` entries of common size; 0 where a measuring run will size the tape.
+// Reserves `capacity` entries of common size; 0 if a measuring run will size the tape.
 pl_status pl_tape_init(pl_tape *t, int capacity, pl_err *err);
 void      pl_tape_fini(pl_tape *t);
 void      pl_tape_clear(pl_tape *t);
-// Stores an op (pl_run does it).
+// Stores an op; called by pl_run.
 void      pl_tape_push(pl_ctx *ctx, pl_op op, const void *args, size_t args_size);
-// A stretch of ops: reads *arg (and whatever it points to, which must stay as it is until backward has run) and
-// parameters, leaves its results in out[0 .. n). It must do the same whenever it is run.
+// A stretch of ops: reads *arg (and data that it points to, which must not change until backward has run) and
+// parameters, and returns its results in out[0 .. n). It must do the same in every run.
 #define PL_STRETCH_OUT 12
 #define PL_STRETCH_ARG 512 // bytes
 typedef void (*pl_stretch_fn)(pl_ctx *ctx, const void *arg, pl_tensor *out);
-// Runs fn and records it as one entry: what it allocates is given back but for its results, whose shapes [rows, cols]
-// stand in out[i].dim when it is called. Results that fn writes to places of the caller's (a slice of a larger tensor)
-// stay there. On a context that does not record, fn simply runs.
+// Runs fn and records it as one entry: memory that it allocates is released, except for its results, whose shapes
+// [rows, cols] are given in out[i].dim. Results that fn writes to the caller's memory (a slice of a larger tensor) stay
+// there. On a context that does not record, fn simply runs.
 void pl_tape_stretch(pl_ctx *ctx, pl_stretch_fn fn, const void *arg, size_t arg_size, pl_tensor *out, int n);
 // Runs all backwards, newest first. The caller has seeded the gradients of the outputs (or the last op seeds itself:
 // divergence does). Does nothing once the context has failed.
 void pl_tape_backward(pl_ctx *ctx);
-// For a backward's op: it adds nothing more to the first `bytes` of the gradient that begins at grad.
+// For an op's backward: declares the first `bytes` of the gradient at `grad` complete; it adds nothing more to them.
 void pl_tape_done_to(pl_ctx *ctx, const void *grad, size_t bytes);
 
 #endif

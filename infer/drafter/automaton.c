@@ -9,10 +9,11 @@
 #include <string.h>
 
 #define LONGEST PL_AUTOMATON_LONGEST
-#define CHILDREN 8 // of a node at most
+#define CHILDREN 8 // children of a node, at most
 
 typedef struct state {
-    int32_t len, link, count, first; // its longest string, suffix link, occurrences; its last edge
+    int32_t len, link, count, first; // length of its longest string, suffix link, number of occurrences, index of its
+                                     // newest edge
 } state;
 
 typedef struct edge {
@@ -24,10 +25,10 @@ struct pl_automaton {
     int32_t  *text;    // [most]
     state    *state;   // [2 most + 2]
     edge     *edge;    // [3 most + 4]
-    int32_t  *table;   // [size] 1 + edge, by its origin and token; 0: free
+    int32_t  *table;   // [size] hash table by origin and token: 1 + index of the edge; 0: free
     int64_t   size;
     int32_t   states, edges, last;
-    pl_suffix end; // the text's last tokens, LONGEST at most
+    pl_suffix end; // the last tokens of the text, at most LONGEST of them
 };
 
 // ---- edges ----------------------------------------------------------------------------------------------------------
@@ -42,7 +43,7 @@ static int32_t *place(const pl_automaton *a, int32_t from, int32_t token) {
     return &a->table[at];
 }
 
-// NULL: there is none.
+// Returns NULL if there is no such edge.
 static edge *edge_of(const pl_automaton *a, int32_t from, int32_t token) {
     int32_t at = *place(a, from, token);
     return at ? &a->edge[at - 1] : NULL;
@@ -70,7 +71,7 @@ pl_status pl_automaton_create(pl_automaton **out, int64_t tokens, pl_err *err) {
     size_t n = (size_t)tokens;
     a->most = tokens;
     a->size = 16;
-    while (a->size < 4 * tokens + 8) // at most 3 of 4 entries are taken
+    while (a->size < 4 * tokens + 8) // keeps the table at most 3/4 full
         a->size *= 2;
     a->text = pl_calloc(n, sizeof *a->text);
     a->state = pl_calloc(2 * n + 2, sizeof *a->state);
@@ -116,7 +117,7 @@ int64_t pl_automaton_room(const pl_automaton *a) {
 
 // ---- growing --------------------------------------------------------------------------------------------------------
 
-// The state that holds a string of this length: states are split while the text grows, and strings are cut.
+// Returns the state that holds the string s now: a split moves short strings to a new state, and strings get cut.
 static pl_suffix held(const pl_automaton *a, pl_suffix s) {
     while (s.state > 0 && a->state[a->state[s.state].link].len >= s.length)
         s.state = a->state[s.state].link;
@@ -134,10 +135,10 @@ pl_suffix pl_automaton_on(const pl_automaton *a, pl_suffix s, int32_t token) {
     return (pl_suffix){.state = e->to, .length = s.length + 1};
 }
 
-// State q, reached by an edge that skips tokens, is split: the shorter of its strings become a state of their own.
+// Splits state q, which is reached by an edge that skips tokens: its shorter strings move to a new state.
 static int32_t split(pl_automaton *a, int32_t p, int32_t token, int32_t q) {
     int32_t clone = add_state(a, a->state[p].len + 1, a->state[q].link, a->state[q].count), order = -1;
-    // In their order: the list is turned round, then put in front one by one.
+    // Keeps the edges in order: reverses the list, then prepends its edges one by one.
     for (int32_t e = a->state[q].first; e >= 0; e = a->edge[e].sibling) {
         int32_t to = a->edge[e].to, t = a->edge[e].token;
         add_edge(a, clone, t, to);
@@ -200,7 +201,7 @@ int32_t pl_automaton_count(const pl_automaton *a, pl_suffix s) {
 int pl_automaton_next(const pl_automaton *a, pl_suffix *s, int k, int32_t *token, int32_t *count, int64_t *all) {
     int n = 0;
     *all = 0;
-    // A continuation is one token longer, and must be counted.
+    // A continuation is one token longer than s and needs an exact count, so s is cut to LONGEST - 1.
     for (*s = cut(a, *s, LONGEST - 1); s->state > 0;
          s->state = a->state[s->state].link, *s = (pl_suffix){s->state, a->state[s->state].len}) {
         for (int32_t i = a->state[s->state].first; i >= 0; i = a->edge[i].sibling) {
@@ -228,7 +229,7 @@ static double share_of(int32_t count, int64_t all, int32_t length) {
     return count / ((double)all + PL_AUTOMATON_DOUBT / length);
 }
 
-// A node's string, and what may come behind it.
+// A tree node's string as a position in the automaton.
 typedef struct grown {
     const pl_automaton *a;
     pl_suffix           at[PL_TREE_MAX];
@@ -268,7 +269,7 @@ static double best_first(grown *g, int nodes, int depth, pl_tree *t) {
     return sum;
 }
 
-// Candidates of pl_tree_draft, which asks for a node after its parent.
+// Candidates for pl_tree_draft, which requests each node after its parent.
 static void candidates(void *arg, const pl_tree_policy *p, const pl_tree *t, int node, int32_t *id) {
     grown *g = arg;
     if (node > 0) g->at[node] = pl_automaton_on(g->a, g->at[t->parent[node]], t->token[node]);
@@ -297,7 +298,7 @@ double pl_automaton_draft(const pl_automaton *a, pl_suffix s, const pl_tree_poli
     return policy ? as_given(&g, policy, depth, t) : best_first(&g, nodes, depth, t);
 }
 
-// Drafted whole: nothing grows by it.
+// Only names the shape: pl_automaton_draft builds such trees whole.
 static const pl_tree_kind most_frequent = {.name = "frequent", .syntax = "", .help = "", .fixed_shape = true};
 
 pl_status pl_automaton_shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *who, int nodes, const char *tree,

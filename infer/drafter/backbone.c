@@ -20,7 +20,7 @@ static const pl_backbone_kind *const kinds[] = {
 #undef PL_BACKBONE
 enum { KINDS = sizeof kinds / sizeof *kinds, MAX_PARAMS = 32, LAYER_PARAMS = 16 };
 
-// Names of kinds, then the second names that some have: EAGLE-2 is EAGLE-1's model with a tree of its own.
+// Returns choice i: kind names first, then aliases (EAGLE-2 is EAGLE-1's model with its own tree).
 static const pl_backbone_kind *choice(int i, bool *alias) {
     *alias = i >= KINDS;
     if (i < KINDS) return kinds[i];
@@ -60,8 +60,7 @@ const char *pl_backbone_name(const pl_backbone *b) {
     return b->kind->name;
 }
 
-// Everything but weights, from the drafter's own config.
-// The head drafts by the target's own matrix.
+// Lets the head draft with the target's own output matrix.
 static pl_status share_target(pl_backbone *b, const pl_llama *target, pl_err *err) {
     if (target->comm)
         return pl_fail(err, PL_E_UNSUPPORTED,
@@ -86,7 +85,7 @@ static pl_status init_selector(pl_backbone *b, int64_t draft_vocab, pl_err *err)
     return pl_selector_init(&b->head.selector, &b->config.selector, b->shape.d, draft_vocab, err);
 }
 
-// A table of the drafter's own, where heads and kinds leave room for one.
+// Checks that the head and the kind allow the drafter its own embeddings.
 static pl_status check_own_embed(const pl_backbone *b, pl_err *err) {
     bool wide = b->config.hidden_size != b->d_target;
     if (!b->own_embed && !wide) return PL_OK;
@@ -103,7 +102,7 @@ static pl_status check_own_embed(const pl_backbone *b, pl_err *err) {
 }
 
 pl_status pl_backbone_reach(const pl_backbone *b, int64_t positions, pl_err *err) {
-    pl_backbone *grown = (pl_backbone *)(uintptr_t)b; // by its tables alone
+    pl_backbone *grown = (pl_backbone *)(uintptr_t)b; // const away: only the tables grow
     pl_hf_config c = b->config;
     c.max_position_embeddings = b->positions;
     return pl_rope_reach(&grown->cos, &grown->sin, &grown->rope, &c, positions, b->real, b->params.memory, err);
@@ -124,7 +123,8 @@ static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_
     b->masks = kind->ahead ? b->block - 1 : b->block;
     int64_t vd = c->draft_vocab_size ? c->draft_vocab_size : c->vocab_size;
     b->real = be->real;
-    b->positions = c->max_position_embeddings; // published heads state less than their target's and meet longer texts
+    b->positions = c->max_position_embeddings; // published heads state fewer positions than their target has and meet
+                                               // longer texts
     if (b->positions < target->config.max_position_embeddings) b->positions = target->config.max_position_embeddings;
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_layer_shape_from_config(&b->shape, c, err));
@@ -157,7 +157,7 @@ pl_status pl_backbone_check_taps(const int *tap, int n, int n_layers, const char
     return PL_OK;
 }
 
-// What asks for a list of tokens, most frequent first, of a head that has none.
+// Refuses a head that needs a token list, most frequent first, when none is given.
 static pl_status check_listed(const pl_backbone_options *o, pl_err *err) {
     const char *asks = pl_head_wants_list(&o->head);
     if (!asks || o->d2t) return PL_OK;
@@ -199,8 +199,8 @@ static pl_status check_config(const pl_backbone_kind *kind, pl_hf_config *c, con
     return kind->check(c, target, where, err);
 }
 
-// A layer of another width: heads as wide, of whose groups there are fewer or more, and an MLP in proportion.
-// transformers takes only widths that the number of heads divides.
+// Resizes a layer to another width: heads of the same size, a proportional number of key/value groups, and a
+// proportional MLP. transformers accepts only widths that are divisible by the number of heads.
 static pl_status resize(pl_hf_config *c, int width, pl_err *err) {
     int group = c->num_attention_heads / c->num_key_value_heads, was = c->hidden_size;
     int groups = (2 * c->num_key_value_heads * width + was) / (2 * was);
@@ -234,7 +234,7 @@ pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, co
     if (other) PL_TRY(resize(&c, o->width, err));
     if (o->inter) c.intermediate_size = o->inter;
     c.tie_word_embeddings = false;
-    pl_hf_config_plain(&c); // a drafter's layer is Llama's whatever the target's is
+    pl_hf_config_plain(&c); // a drafter's layer is Llama's, whatever the target's family
     c.dtype = PL_BF16;
     c.selector = o->selector;
     if (c.selector.candidates > 0 && c.selector.rank == 0) c.selector.rank = pl_selector_rank(c.vocab_size);
@@ -264,7 +264,7 @@ pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, co
     return pl_fail(err, PL_E_MEMORY, "drafter: out of memory");
 }
 
-// A drafter of another target fails at the first number that differs.
+// Refuses a drafter of another target, at the first size that differs.
 static pl_status check_fits(const pl_hf_config *c, const pl_llama *target, const char *dir, pl_err *err) {
     int64_t dt = c->target_hidden_size ? c->target_hidden_size : c->hidden_size;
     if (dt != target->shape.d)
@@ -280,19 +280,19 @@ static pl_status check_fits(const pl_hf_config *c, const pl_llama *target, const
     return PL_OK;
 }
 
-// What lies beside the weights of a head such as this.
+// Returns true for tensors that this head stores beside its weights.
 static bool head_has(const pl_head *h, const char *tensor) {
     const char *table = h->kind->table_name;
     return (table && strcmp(tensor, table) == 0) || (h->redistribute > 0 && strcmp(tensor, PL_OUTSIDE_TENSOR) == 0);
 }
 
-// A tensor that the model does not know says that the file is another model.
+// Refuses a tensor that the model does not have: the file then holds another model.
 static pl_status check_claimed(const pl_backbone *b, const pl_weight_source *src, const char *dir, pl_err *err) {
     enum { NAMES = 64 };
     const char *name[NAMES];
     int64_t     n;
     if (!b->kind->ignores) return PL_OK;
-    PL_TRY(pl_params_check(&b->params, src, err)); // what lacks is told before what is too much
+    PL_TRY(pl_params_check(&b->params, src, err)); // missing tensors are reported before unexpected ones
     PL_TRY(pl_params_unclaimed(&b->params, src, name, NAMES, &n, err));
     for (int64_t i = 0; i < n && i < NAMES; i++)
         if (!b->kind->ignores(name[i]) && !head_has(&b->head, name[i]))
@@ -302,7 +302,7 @@ static pl_status check_claimed(const pl_backbone *b, const pl_weight_source *src
     return PL_OK;
 }
 
-// A list of all tokens is one too: it says in which order the rows lie.
+// A list of all tokens counts as a list: it gives the order of the head's rows.
 static bool has_list(const pl_backbone *b, const pl_weight_source *src, const pl_llama *target) {
     return b->head.vocab < target->vocab || b->head.kind->read_table ||
            (!b->head.shared && pl_weight_source_find(src, "d2t"));
@@ -345,7 +345,7 @@ pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *t
                             dir));
     if (b->head.redistribute > 0) PL_TRY_GOTO(st, fail, read_outside(b, src, target->vocab, dir, err));
     st = pl_params_load(&b->params, src, t, err);
-    src = NULL; // taken over
+    src = NULL; // ownership moved to the backbone
     if (st != PL_OK) goto fail;
     *out = b;
     return PL_OK;

@@ -1,14 +1,13 @@
-// A block drafter: takes in final rows with the target's features as keys and values of its layers (P-EAGLE: as rows of
-// them), and drafts all slots of a block in one forward (infer/drafter/backbone.h: `draft`). A head that reads y alone
-// runs once over all slots that are wanted, and a device is waited for once; one whose law depends on the token before
-// (over the target's rows, infer/head/markov.c, or with a selector) goes level by level, a row a node and a wait a
-// level.
+// A block drafter: takes in final rows, with the target's features as keys and values of its layers (P-EAGLE: as rows
+// of them), and drafts all slots of a block in one forward (infer/drafter/backbone.h: `draft`). A head that reads y
+// alone runs once over all requested slots, with one synchronisation; a head whose distribution depends on the previous
+// token (infer/head/markov.c, or a selector) runs level by level, one row per node and one synchronisation per level.
 //
-// Cache of a session, for each layer: slot t holds the context row of position t. After the rows up to t = n-2 are in
-// (n tokens committed) the anchor is token n-1; the block's own rows take slots n-1, n, ... n-2+B and are overwritten
-// by the next call's true rows. With a head that reads y alone the law of a level does not depend on what was drafted
-// before it, so every node of a level has the same candidates, whatever tree they grow to; children are drawn from
-// each node's law as for any drafter.
+// Cache of a session, for each layer: position t holds the context row of token t. After the rows up to t = n-2 are in
+// (n tokens committed) the anchor is token n-1; the block's own rows take positions n-1 .. n-2+B and are overwritten by
+// the next call's final rows. With a head that reads y alone, the distribution of a level does not depend on the tokens
+// drafted before it, so every node of a level has the same candidates, whatever the tree; children are drawn from each
+// node's distribution as for any drafter.
 #include "infer/drafter/backbone.h"
 #include "infer/drafter/drafter.h"
 #include "infer/model/kv.h"
@@ -24,11 +23,11 @@ typedef struct block_drafter {
     pl_drafter         base;
     pl_drafter_kind    kind; // with the backbone's name
     const pl_backbone *model;
-    pl_backbone       *owned;     // the same, where it was opened here
+    pl_backbone       *owned;     // set if this drafter opened the model
     pl_kv             *kv;        // [max_sessions]
-    int               *which;     // [max_sessions] items that draft
-    int                n, levels; // of them; deepest of their levels
-    // Candidates, by level and in it by drafting session.
+    int               *which;     // [max_sessions] indices of the items that draft
+    int                n, levels; // number of drafting items; levels of the deepest
+    // Candidates, by level, then by drafting session.
     int32_t           *id; // [levels * n, k]
     float             *value, *lse;
     // One level of one tree: [width, k], [width].
@@ -36,7 +35,7 @@ typedef struct block_drafter {
     float             *node_logp;
     int               *next;
     int               *frontier, *n_frontier; // [max_sessions, width], [max_sessions], by drafting session
-    int               *row;                   // [max_sessions, PL_TREE_GROWN] of a node among its level's
+    int               *row;                   // [max_sessions, PL_TREE_GROWN] row of a node within its level
 } block_drafter;
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
@@ -46,7 +45,7 @@ static int levels_of(const block_drafter *d, const pl_draft_item *it) {
     return depth < d->model->drafts ? depth : d->model->drafts;
 }
 
-// Which items draft, and how deep at most.
+// Lists the items that draft, and sets their largest depth.
 static void choose_items(block_drafter *d, const pl_ctx *ctx, const pl_draft_batch *b) {
     d->n = ctx->measuring ? d->base.max_sessions : 0;
     d->levels = ctx->measuring ? d->model->drafts : 0;
@@ -58,17 +57,17 @@ static void choose_items(block_drafter *d, const pl_ctx *ctx, const pl_draft_bat
     }
 }
 
-// A position that the rotary tables have; rows past them are never emitted.
+// Clamps a position to the rotary tables; rows past them are never emitted.
 static int32_t position(const block_drafter *d, int32_t pos) {
     int32_t last = (int32_t)d->model->cos.dim[0] - 1;
     return pos < last ? pos : last;
 }
 
-// Index arrays of rows; of kinds with `ahead` the blocks' stand behind the context's.
+// Index arrays of rows; for kinds with `ahead` the blocks' rows follow the context's.
 typedef struct row_arrays {
     int32_t  *token, *pos; // token NULL: context rows have none
     pl_kvrow *row;
-    int       n, all; // context rows, and with those behind them: the stride of `row`
+    int       n, all; // number of context rows; total, which is the stride of `row`
 } row_arrays;
 
 static row_arrays context_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, pl_block_view *v) {
@@ -98,7 +97,7 @@ static row_arrays context_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_bat
     return a;
 }
 
-// The masks of each drafting session, which see its rows up to the last one known and those before themselves.
+// Adds the masks of each drafting session, which attend to its rows up to the last known one and to earlier masks.
 static void mask_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, const row_arrays *a, pl_block_view *v) {
     int      masks = d->model->masks;
     int32_t *last = pl_ctx_bytes(ctx, (size_t)d->n * sizeof *last);
@@ -138,7 +137,7 @@ static void block_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, p
 
 // ---- candidates -----------------------------------------------------------------------------------------------------
 
-// What the head reads at levels [from, to): one row of y for each drafting session.
+// Gathers the head's inputs at levels [from, to): one row of y for each drafting session.
 static pl_head_rows rows_of_levels(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, pl_tensor y, int from,
                                    int to) {
     int      rows = (to - from) * d->n;
@@ -154,22 +153,22 @@ static pl_head_rows rows_of_levels(block_drafter *d, pl_ctx *ctx, const pl_draft
     return (pl_head_rows){.x = pl_gather(ctx, y, index, rows), .level = from, .token = token, .group = group};
 }
 
-// The best of levels [from, to).
+// Chooses the best candidates of levels [from, to).
 static void choose(block_drafter *d, pl_ctx *ctx, const pl_head_rows *r, int from) {
     int k = d->base.policy.k, at = from * d->n;
     pl_head_topk(ctx, &d->model->head, r, k, d->id + (size_t)at * (size_t)k, d->value + (size_t)at * (size_t)k,
                  d->base.policy.needs_logp ? d->lse + at : NULL);
 }
 
-// Whether any session takes the best, or draws.
+// Returns true if any session draws its candidates (draws), or takes the best (not draws).
 static bool any(const block_drafter *d, const pl_ctx *ctx, const pl_draft_batch *b, bool draws) {
     for (int i = 0; i < d->n && !ctx->measuring; i++)
         if ((b->item[d->which[i]].proposing != NULL) == draws) return true;
     return ctx->measuring;
 }
 
-// Candidates of all levels, in as few calls of the head as its budgets allow; logits [levels * n, Vd] where children
-// are drawn.
+// Computes the candidates of all levels, in as few head calls as its budgets allow; returns logits [levels * n, Vd] if
+// children are drawn.
 static const float *candidates(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, pl_tensor y) {
     const pl_head *h = &d->model->head;
     size_t         rows = (size_t)(d->levels * d->n), k = (size_t)d->base.policy.k;
@@ -195,7 +194,7 @@ static const float *candidates(block_drafter *d, pl_ctx *ctx, const pl_draft_bat
 
 // ---- trees ----------------------------------------------------------------------------------------------------------
 
-// Candidates `row` of those that were chosen, for the i-th node of a level.
+// Offers the chosen candidates in `row` to the i-th node of a level.
 static void offer_best(block_drafter *d, int row, int i) {
     const int32_t *d2t = d->model->head.d2t;
     int            k = d->base.policy.k;
@@ -206,7 +205,7 @@ static void offer_best(block_drafter *d, int row, int i) {
     }
 }
 
-// Children of the i-th node of a level, drawn from its law.
+// Draws the children of the i-th node of a level from its distribution.
 static void offer_drawn(block_drafter *d, pl_draft_item *it, int node, const float *logits, int i) {
     const pl_tree_policy *p = &d->base.policy;
     pl_drafted            drafted = pl_head_drafted(&d->model->head);
@@ -217,13 +216,13 @@ static void offer_drawn(block_drafter *d, pl_draft_item *it, int node, const flo
                     d->node_logp + i * p->k);
 }
 
-// A node below which nothing is drafted.
+// Gives the i-th node no candidates: nothing is drafted after it.
 static void offer_none(block_drafter *d, int i) {
     for (int j = 0; j < d->base.policy.k; j++)
         d->node_id[i * d->base.policy.k + j] = -1;
 }
 
-// One level of one tree, from what was offered to its frontier.
+// Grows one level of one tree from the candidates offered to its frontier.
 static void grow(block_drafter *d, pl_draft_item *it, int session, int level) {
     const pl_tree_policy *p = &d->base.policy;
     int                  *frontier = d->frontier + session * p->width;
@@ -239,12 +238,12 @@ static void begin_trees(block_drafter *d) {
     }
 }
 
-// Whether the tree of a session has nodes at this level that may get children.
+// Returns true if a session's tree has nodes at this level that may get children.
 static bool goes_on(const block_drafter *d, const pl_draft_item *it, int session, int level) {
     return d->n_frontier[session] > 0 && level < levels_of(d, it);
 }
 
-// All levels of one tree: every node of a level has the same law.
+// Grows all levels of one tree; every node of a level has the same distribution.
 static void grow_all(block_drafter *d, pl_draft_item *it, int session, const float *logits) {
     int64_t vocab = d->model->head.vocab;
     for (int level = 0; goes_on(d, it, session, level); level++) {
@@ -260,7 +259,7 @@ static void grow_all(block_drafter *d, pl_draft_item *it, int session, const flo
 
 // ---- level by level -------------------------------------------------------------------------------------------------
 
-// Rows of a list that has been waited for.
+// Gathers rows of a selector's list; call after a synchronisation.
 static pl_selector_list list_of(const block_drafter *d, pl_ctx *ctx, const pl_selector_list *all, const int32_t *index,
                                 int rows) {
     size_t   k = (size_t)d->model->head.selector.candidates, n = (size_t)rows * k;
@@ -277,9 +276,9 @@ static pl_selector_list list_of(const block_drafter *d, pl_ctx *ctx, const pl_se
                               .own_row = index};
 }
 
-// Heads whose law depends on the token before: one row for each node that the trees go on from at this level. What the
-// slots alone say of the tokens, all's base [levels * n, Vd] or list, is known for all of them; state: what the head
-// keeps behind the rows of the level before.
+// For heads whose distribution depends on the previous token: gathers one row per node that the trees expand at this
+// level. `all` holds the part that depends on slots alone, base [levels * n, Vd] or list, for every level; state: the
+// head's state after the previous level's rows.
 static pl_head_rows rows_of_nodes(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, const pl_head_rows *all,
                                   const pl_tensor *state, int level, int *rows) {
     size_t   most = (size_t)d->n * (size_t)d->base.policy.width;
@@ -306,7 +305,7 @@ static pl_head_rows rows_of_nodes(block_drafter *d, pl_ctx *ctx, const pl_draft_
     return r;
 }
 
-// How sure the head is of each row, where that may end drafts: [rows] logits.
+// Returns [rows] logits of the head's confidence; NULL if drafts are not cut by it.
 static const float *sureness(const block_drafter *d, pl_ctx *ctx, const pl_head_rows *r) {
     const pl_head *h = &d->model->head;
     if (!h->kind->least_confidence || h->kind->least_confidence(h) <= 0) return NULL;
@@ -340,7 +339,7 @@ static void draft_stepwise(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_
     double         at = pl_now();
     pl_tensor      state = {0};
     if (h->kind->over_target) all.base = pl_linear(ctx, all.x, h->out);
-    if (h->selector.candidates > 0 && !h->position_aware) { // else each level reads rows of its own
+    if (h->selector.candidates > 0 && !h->position_aware) { // otherwise each level reads rows of its own
         all.list = pl_head_list(ctx, h, &all, draws);
         if (!pl_ctx_wait(ctx) && !ctx->measuring) return;
     }
@@ -365,7 +364,7 @@ static void draft_stepwise(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_
     }
 }
 
-// Levels at once: one wait, then the trees.
+// Drafts all levels at once: one synchronisation, then the trees.
 static void draft_at_once(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_tensor y) {
     double       at = pl_now();
     const float *logits = candidates(d, ctx, b, y);
@@ -376,9 +375,10 @@ static void draft_at_once(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_t
     pl_draft_lap(&d->base.parts.draw, &at);
 }
 
-// On a measuring context the largest call: max_rows rows taken in, and every session drafting all slots.
+// On a measuring context this is the largest call: max_rows rows taken in, and every session drafting all slots.
 static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
-    static const double first_level[PL_TREE_MAX] = {1}; // all that drafting takes; the levels behind it are free
+    static const double first_level[PL_TREE_MAX] = {1}; // drafting costs the same at any depth, so level 0 gets all of
+                                                        // it
     block_drafter      *d = (block_drafter *)base;
     double              began = pl_now(), at = began;
     pl_block_view       v = {0};

@@ -52,7 +52,7 @@ static pl_status check(const pl_state *s, const pl_datastore *d, const char *pat
     return PL_OK;
 }
 
-// Told at opening, not when the answers that it was to hold have been made.
+// Checks the folder at opening, so that a wrong path fails before the answers are generated.
 static pl_status folder_of(const char *path, pl_err *err) {
     int at = (int)(pl_path_name(path) - path);
     if (at == 0) return PL_OK;

@@ -16,13 +16,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LAYERS 5 // of a new drafter, as published ones have
+#define LAYERS 5 // layers of a new drafter, as in published ones
 #define BLOCK 8
 
 // ---- configuration --------------------------------------------------------------------------------------------------
 
-// As many outputs as there are draft layers, from the second layer's to the last but two's; a single one from the
-// middle. Duplicates of small targets are dropped.
+// Spreads as many taps as there are draft layers from the second layer's output to the third last's; a single tap takes
+// the middle. Duplicates of small targets are dropped.
 static int default_taps(int layers, int n_layers, int tap[PL_MAX_TAPS]) {
     int n = 0, most = layers < PL_MAX_TAPS ? layers : PL_MAX_TAPS;
     for (int i = 0; i < most; i++) {
@@ -52,7 +52,7 @@ static void configure(pl_hf_config *c, const pl_llama *target, const pl_backbone
                              .group = o->conv_taps > 0 ? o->conv_group : 0};
     c->n_taps = o->n_taps;
     for (int i = 0; i < o->n_taps; i++)
-        c->tap[i] = o->tap[i] - 1; // the input of layer i is the output of i - 1
+        c->tap[i] = o->tap[i] - 1; // the input of layer i is the output of layer i - 1
     if (c->n_taps == 0) c->n_taps = default_taps(c->num_hidden_layers, target->n_layers, c->tap);
 }
 
@@ -89,7 +89,7 @@ static pl_status check(pl_hf_config *c, const pl_llama *target, const char *wher
     return pl_backbone_check_taps(t.layer, t.n, target->n_layers, where, err);
 }
 
-// A recipe's layers are numbered by their inputs, a checkpoint's by their outputs.
+// Recipes number layers by their inputs, checkpoints by their outputs.
 static void taps(pl_taps *t, const pl_hf_config *c, int n_layers) {
     int layers = c->num_hidden_layers > 0 ? c->num_hidden_layers : LAYERS;
     *t = (pl_taps){.n = c->n_taps};
@@ -107,7 +107,7 @@ static void add_norm(pl_params *ps, pl_tensor *t, const char *prefix, const char
     pl_params_add(ps, &(pl_param_args){.tensor = t, .kind = PL_PARAM_NORM, .part = {{whole, n}}});
 }
 
-// Of rows rows[0], rows[1] each. Starts at the scale that keeps its input's variance, by `share`.
+// Adds a matrix of rows[0] and rows[1] rows. It starts at the scale that keeps its input's variance, times `share`.
 static void add_matrix(pl_params *ps, pl_tensor *t, const char *prefix, const char *const name[2],
                        const int64_t rows[2], int64_t cols, double share) {
     char          whole[2][96];
@@ -119,7 +119,7 @@ static void add_matrix(pl_params *ps, pl_tensor *t, const char *prefix, const ch
     pl_params_add(ps, &a);
 }
 
-// A sublayer's convolution; as it begins it changes nothing.
+// Adds a sublayer's convolution, which starts as the identity.
 static void add_conv(pl_params *ps, pl_dflash_layer *l, int which, const pl_hf_block *k, int64_t d,
                      const char *prefix) {
     char base[96], kernel[96];
@@ -142,7 +142,7 @@ static void add_layer(pl_params *ps, pl_dflash_layer *l, const pl_hf_block *k, c
                       int layers) {
     char    prefix[32];
     int64_t q = (int64_t)s->nh * s->hd, kv = (int64_t)s->nkv * s->hd;
-    double  out = 1 / sqrt(2.0 * layers); // what all of them add to the stream has one layer's variance
+    double  out = 1 / sqrt(2.0 * layers); // all layers together add one layer's variance to the residual stream
     snprintf(prefix, sizeof prefix, "layers.%d.", number);
 #define ONE(name) ((const char *const[2]){name, NULL})
 #define TWO(a, b) ((const char *const[2]){a, b})
@@ -185,13 +185,13 @@ static void init(pl_backbone *b) {
                 .tensor = &f->norm, .kind = PL_PARAM_NORM, .part = {{"norm.weight", d}}, .start = PL_START_FINAL_NORM});
 }
 
-// Taps are residual streams of very different sizes: each arrives with unit variance (as eagle3.c has it).
+// Taps are residual streams of very different sizes; each is scaled to unit variance (as in eagle3.c).
 static void gains(const pl_backbone *b, const pl_feature_rms *in, double *gain) {
     for (int i = 0; i < b->n_taps; i++)
         gain[i] = in->tap[i] > 0 ? 1 / in->tap[i] : 1;
 }
 
-// Copies of the target's that some files hold; lists of tokens.
+// Some files hold copies of the target's embeddings, or token lists.
 static bool ignores(const char *name) {
     return strcmp(name, "embed_tokens.weight") == 0 || strcmp(name, "d2t") == 0 || strcmp(name, "t2d") == 0;
 }
@@ -202,7 +202,7 @@ static const pl_tensor *fuse_only(const pl_backbone *b) {
 
 // ---- forward --------------------------------------------------------------------------------------------------------
 
-// A layer as a stretch of the tape: what the next one needs of it is the blocks' stream.
+// One layer as a stretch of the tape; its only output is the blocks' stream.
 typedef struct layer_run {
     const pl_dflash     *f;
     const pl_block_view *view;
@@ -217,7 +217,7 @@ static void rotate(pl_ctx *ctx, const pl_backbone *b, pl_tensor rows, const int3
                 .qkv = rows, .cos = b->cos, .sin = b->sin, .pos = pos, .n_rot = heads, .hd = b->shape.hd, .row = row});
 }
 
-// Keys and values of the context, in the cache where there is one.
+// Computes keys and values of the context, and caches them if there is a cache.
 static pl_tensor inject(pl_ctx *ctx, const layer_run *r) {
     const pl_backbone     *b = &r->f->base;
     const pl_dflash_layer *w = &r->f->layer[r->layer];
@@ -234,7 +234,7 @@ static pl_tensor attention(pl_ctx *ctx, const layer_run *r, pl_tensor x, pl_tens
     const pl_dflash_layer *w = &r->f->layer[r->layer];
     const pl_layer_shape  *s = &b->shape;
     const pl_block_view   *v = r->view;
-    // One statement each: in the order that is learned for prefetching, wkv must not be what attention follows.
+    // One statement each: prefetching learns this order, and wkv must not be the weight that follows attention.
     pl_tensor kv_own = pl_linear(ctx, x, w->wkv), q = pl_linear(ctx, x, w->wq), qkv = pl_concat(ctx, q, kv_own), o;
     qkv = pl_headnorm(ctx, qkv, w->base.norm_q, w->base.norm_k, s->nh, s->nkv, s->eps);
     const pl_kvrow *row = v->row ? v->row + r->layer * v->m : NULL;
@@ -247,7 +247,7 @@ static pl_tensor attention(pl_ctx *ctx, const layer_run *r, pl_tensor x, pl_tens
     return pl_linear(ctx, o, w->base.wo);
 }
 
-// One side of a sublayer's convolution; kernels: what its projection gave. Nothing where there is none.
+// Applies one side of a sublayer's convolution; kernels: its projection's output. Returns x if there is no convolution.
 static pl_tensor filter(pl_ctx *ctx, const layer_run *r, int which, int side, pl_tensor x, pl_tensor kernels) {
     const pl_backbone *b = &r->f->base;
     if (b->config.block.taps == 0) return x;

@@ -1,4 +1,4 @@
-// DFlash's backbone (arXiv 2602.06036): a block of drafts in one forward, over the target's features as further keys
+// DFlash's backbone (arXiv 2602.06036): drafts a block in one forward, with the target's features as additional keys
 // and values of each layer.
 //
 //   c_t   = hidden_norm(fc [tap_0; tap_1; ...]_t)          once for each position whose features are known
@@ -9,11 +9,10 @@
 //   y     = norm(x)
 // DFlash 2 (taps > 0) has a convolution over the block's slots (kernels/op/blockconv.h) around both sublayers f:
 //   in place of f(n):  conv_1(f(conv_0(n))),  the dynamic weights of both sides from kernel_projection n
-// which begins as the identity, and a selector behind its head (infer/head/selector.h).
-// Slots are drafted independently of each other: slot j's law is softmax(head(y_j)), but for a head that reads the
-// token before (infer/head/markov.c, a selector). Only the context's keys and values stay in the cache. Names and
-// shapes of tensors
-// are z-lab's.
+// which starts as the identity, and a selector after its head (infer/head/selector.h).
+// Slots are drafted independently: slot j's distribution is softmax(head(y_j)), except with a head that reads the
+// previous token (infer/head/markov.c, a selector). Only the context's keys and values stay in the cache. Tensor names
+// and shapes are z-lab's.
 #ifndef PL_DFLASH_H
 #define PL_DFLASH_H
 
@@ -22,9 +21,9 @@
 #define PL_DFLASH_LAYERS 16
 
 typedef struct pl_dflash_layer {
-    pl_layer  base;    // but for wqkv
+    pl_layer  base;    // without wqkv
     pl_tensor wq, wkv; // [nh hd, d], [2 nkv hd, d]
-    // DFlash 2's, around attention and around the MLP.
+    // DFlash 2: around attention and around the MLP.
     struct {
         pl_tensor base, kernel; // [2 taps d], [2 taps d / group, d]
     } conv[2];

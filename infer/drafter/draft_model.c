@@ -8,21 +8,21 @@
 #include <math.h>
 #include <string.h>
 
-#define CHUNK 128  // rows of a forward while a context is read, at least
-#define PENDING 16 // rows of a context that a forward with logits takes, at most
+#define CHUNK 128  // least number of rows per forward while a context is read
+#define PENDING 16 // most context rows that share a forward with logits
 
 struct pl_draft_context {
     pl_kv    kv;
-    int32_t *ids; // [positions] whose rows the cache holds
+    int32_t *ids; // [positions] tokens whose rows are in the cache
     int      n;
-    // Rows drafted behind it, at places n, n + 1, ... of the cache.
+    // Rows drafted after the context, at cache positions n, n + 1, ...
     int      used;
     int32_t *token, *parent; // [drafted]
 };
 
 // ---- life -----------------------------------------------------------------------------------------------------------
 
-// The hidden states of the rows that are wanted.
+// Returns the hidden states of the rows that want logits.
 static pl_tensor forward(pl_draft_model *m, const pl_draft_row *row, int n, int n_wanted) {
     const pl_llama *l = &m->target.model;
     pl_ctx         *ctx = &m->ctx;
@@ -52,7 +52,7 @@ static pl_tensor forward(pl_draft_model *m, const pl_draft_row *row, int n, int 
     return n_wanted == n ? out.hidden : pl_gather(ctx, out.hidden, index, n_wanted);
 }
 
-// In one pass with the head where nothing stands between the two.
+// Uses one fused pass with the head, unless an op lies between hidden states and tokens.
 static pl_draft_best choose(pl_draft_model *m, pl_tensor hidden) {
     const pl_llama *l = &m->target.model;
     pl_ctx         *ctx = &m->ctx;
@@ -74,7 +74,7 @@ static pl_draft_best choose(pl_draft_model *m, pl_tensor hidden) {
 static void measure(pl_ctx *ctx, void *arg) {
     pl_draft_model *m = arg;
     pl_tensor       hidden = forward(m, m->row, m->most, m->most_wanted);
-    if (m->most == m->most_wanted) { // a smaller step may gather where this one did not
+    if (m->most == m->most_wanted) { // a smaller step may need a gather that this one skipped
         int32_t *index = pl_ctx_bytes(ctx, sizeof *index);
         pl_gather(ctx, pl_ctx_tensor(ctx, m->most, m->target.model.shape.d), index, m->most);
     }
@@ -169,7 +169,7 @@ void pl_draft_model_reset(pl_draft_model *m, int slot) {
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
 
-// Drafted rows that spell ids[at..n) become context. Returns where the text that the cache holds ends now.
+// Turns drafted rows that match ids[at..n) into context. Returns the new length of the cached text.
 static int adopt(pl_draft_model *m, pl_draft_context *c, const int32_t *ids, int at, int n) {
     int32_t from[PL_TREE_GROWN];
     int     row = -1, k = 0;
@@ -193,7 +193,7 @@ static pl_draft_row context_row(int slot, const int32_t *ids, int read, int at, 
                           .wanted = wanted};
 }
 
-// out: what is asked for of the rows wanted.
+// Runs the rows and fills *out with the requested results (best, logits).
 static bool run(pl_draft_model *m, const pl_draft_row *row, int n, int n_wanted, bool best, bool logits,
                 pl_draft_best *out) {
     *out = (pl_draft_best){0};
@@ -210,7 +210,7 @@ static bool run(pl_draft_model *m, const pl_draft_row *row, int n, int n_wanted,
 bool pl_draft_model_context(pl_draft_model *m, int slot, const int32_t *ids, int n, bool wanted) {
     pl_draft_context *c = &m->context[slot];
     pl_draft_best     none;
-    int               at = 0, last = wanted ? n - 1 : n; // what is asked for its logits is read anew
+    int               at = 0, last = wanted ? n - 1 : n; // the row whose logits are wanted is always read again
     if (n > m->positions || m->ctx.err.status != PL_OK) return false;
     while (at < c->n && at < last && c->ids[at] == ids[at])
         at++;

@@ -16,7 +16,7 @@ static const pl_drafter_source *const sources[] = {
 #undef PL_DRAFTER
 enum { SOURCES = sizeof sources / sizeof *sources };
 
-// The source that `what` names; NULL: it is a folder.
+// Returns the source that `what` names; NULL: it is a folder.
 static const pl_drafter_source *named(const char *what, const char **from) {
     size_t n = strcspn(what, ":");
     for (int i = 0; i < SOURCES; i++) {
@@ -34,7 +34,7 @@ const pl_drafter_source *pl_drafter_without_checkpoint(int i) {
     return NULL;
 }
 
-// Neither a folder nor a name.
+// Fails for a text that is neither a folder nor a drafter's name.
 static pl_status fail_unknown(const char *what, pl_err *err) {
     char                     known[256] = "";
     const pl_drafter_source *s;

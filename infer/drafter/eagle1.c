@@ -44,7 +44,7 @@ static void init(pl_backbone *b) {
     pl_params_add(ps, &(pl_param_args){.tensor = &e->layer.norm_mlp,
                                        .kind = PL_PARAM_NORM,
                                        .part = {{"layers.0.post_attention_layernorm.weight", d}}});
-    // Where config.json is silent (published files are), the weights decide.
+    // If config.json does not state the bias (published files do not), the weights decide.
     if (b->config.fc_bias != PL_HF_BIAS_NO)
         pl_params_add(ps, &(pl_param_args){.tensor = &e->fc_bias,
                                            .kind = PL_PARAM_BIAS,
@@ -70,7 +70,7 @@ static pl_tensor step(pl_ctx *ctx, const pl_backbone *b, const int32_t *token, p
     return *hidden_out;
 }
 
-// What comes out is compared with features, whose scale the target's final norm sets; embeddings are often far smaller.
+// The output is compared with features, whose scale the target's final norm sets; embeddings are often far smaller.
 // Both halves start with the features' variance.
 static void gains(const pl_backbone *b, const pl_feature_rms *in, double *gain) {
     (void)b;
@@ -78,7 +78,7 @@ static void gains(const pl_backbone *b, const pl_feature_rms *in, double *gain) 
     gain[1] = 1;
 }
 
-// The copy of the target's embedding, and a buffer that old versions of transformers save.
+// Ignores the copy of the target's embedding, and a buffer that old versions of transformers save.
 static bool ignores(const char *name) {
     static const char buffer[] = "rotary_emb.inv_freq";
     size_t            n = strlen(name), m = sizeof buffer - 1;

@@ -17,7 +17,7 @@
 typedef struct pl_eagle1 {
     pl_backbone base;
     pl_tensor   fc;      // [d, 2 d]
-    pl_tensor   fc_bias; // [d]; .data NULL: none
+    pl_tensor   fc_bias; // [d]; .data NULL: no bias
     pl_layer    layer;   // norm_attn is not used
 } pl_eagle1;
 

@@ -11,7 +11,8 @@
 #include <string.h>
 
 void pl_eagle3_configure(pl_hf_config *c, const pl_llama *target, const pl_backbone_options *o) {
-    // Engines know the full head; any other is declared as ours, so that they refuse it instead of decoding wrongly.
+    // Engines implement the full head only; any other gets our own architecture name, so that they refuse it instead of
+    // decoding it wrongly.
     bool published = pl_head_find(c->head.kind, NULL)->published;
     snprintf(c->architecture, sizeof c->architecture, "%s", published ? "LlamaForCausalLMEagle3" : "PacelineEagle3");
     c->draft_vocab_size = (int)target->vocab;
@@ -26,7 +27,7 @@ void pl_eagle3_configure(pl_hf_config *c, const pl_llama *target, const pl_backb
     c->norm_before_residual = o->norm_before_residual;
 }
 
-// Published heads name no layers where they mean the paper's.
+// Published heads that use the paper's layers do not list them.
 static void fill_taps(pl_hf_config *c, int n_layers) {
     if (c->n_taps == 0) c->n_taps = pl_llama_default_taps(n_layers, c->tap);
 }
@@ -43,7 +44,8 @@ void pl_eagle3_taps(pl_taps *t, const pl_hf_config *c, int n_layers) {
     fill_taps(&filled, n_layers);
     t->n = filled.n_taps;
     for (int i = 0; i < t->n; i++)
-        t->layer[i] = filled.tap[i] + (c->tap_numbering == PL_HF_TAPS_OUTPUT ? 1 : 0); // output of i is input of i + 1
+        t->layer[i] = filled.tap[i] + (c->tap_numbering == PL_HF_TAPS_OUTPUT ? 1 : 0); // output of layer i is input of
+                                                                                       // layer i + 1
 }
 
 static void add_norm(pl_params *ps, pl_tensor *t, const char *prefix, const char *name, int64_t n,
@@ -53,7 +55,7 @@ static void add_norm(pl_params *ps, pl_tensor *t, const char *prefix, const char
     pl_params_add(ps, &(pl_param_args){.tensor = t, .kind = PL_PARAM_NORM, .part = {{whole, n}}, .start = start});
 }
 
-// What fc reads is normed by, if it is.
+// Adds the norms before fc that the config has.
 static void add_input_norms(pl_eagle3 *e) {
     const pl_backbone *b = &e->base;
     if (b->config.norm_before_fc)
@@ -65,8 +67,8 @@ static void add_input_norms(pl_eagle3 *e) {
     }
 }
 
-// One layer has no depth to be shy of: every matrix starts at the scale that keeps its input's variance, since what it
-// adds must soon outweigh the fused features beside it. What several add has, all together, one layer's variance.
+// With a single layer every matrix starts at the scale that keeps its input's variance, since the layer's output must
+// soon outweigh the fused features that it is added to. Several layers together add one layer's variance.
 static void add_layer(pl_eagle3 *e, int number) {
     pl_params     *ps = &e->base.params;
     pl_layer      *l = &e->layer[number];
@@ -92,7 +94,7 @@ void pl_eagle3_init(pl_backbone *b) {
     int64_t    d = b->shape.d;
     b->shape.d_attn = 2 * d;
     pl_taps t;
-    pl_eagle3_taps(&t, &b->config, 0); // check has filled them in
+    pl_eagle3_taps(&t, &b->config, 0); // pl_eagle3_check has already filled in the taps
     b->n_taps = t.n;
     memcpy(b->tap, t.layer, sizeof t.layer);
     pl_params_add(ps, &(pl_param_args){.tensor = &e->fc,
@@ -114,7 +116,7 @@ void pl_eagle3_init(pl_backbone *b) {
                                        .start = PL_START_EMBED});
 }
 
-// Each tap by its own norm, side by side again.
+// Norms each tap with its own weights and concatenates them again.
 static pl_tensor norm_taps(pl_ctx *ctx, const pl_eagle3 *e, pl_tensor features) {
     int64_t   m = pl_tensor_rows(&features), n = e->base.n_taps;
     pl_tensor parts = features, all = {0};
@@ -161,9 +163,9 @@ pl_tensor pl_eagle3_step(pl_ctx *ctx, const pl_backbone *b, const int32_t *token
     return y;
 }
 
-// Taps are raw residual streams, whose size differs between layers and models by orders of magnitude (some grow past
-// 30); the layers add to what fc makes of them. fc starts so that each tap arrives with unit variance, or the layers
-// would spend their training outgrowing the features. Norms before fc change the sizes that it reads.
+// Taps are raw residual streams, whose sizes differ between layers and models by orders of magnitude (some exceed 30);
+// the layers add to fc's output. fc starts so that each tap arrives with unit variance, or training would be spent on
+// outgrowing the features. Norms before fc change the sizes that it reads.
 void pl_eagle3_gains(const pl_backbone *b, const pl_feature_rms *in, double *gain) {
     double whole = 0;
     for (int i = 0; i < b->n_taps; i++)

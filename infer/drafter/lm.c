@@ -1,16 +1,21 @@
 // A language model as a drafter, token by token (Leviathan et al. 2023, arXiv 2211.17192; Chen et al. 2023, arXiv
-// 2302.01318): any target of ours, with its own cache.
+// 2302.01318): any supported target, with its own cache.
 //
 //   "lm:PATH[:TOKENIZER]"     a model with the target's vocabulary (padding aside), any tree
-//   "tli:PATH[:TOKENIZER]"    one with another: only tokens that are in both are drafted, from q'(x) = q(x) / q(T and
-//                             D) (token-level intersection, arXiv 2502.05202, Algorithm 4); any tree, any verifier. It
-//                             is what a head over a list of tokens drafts: the list is the intersection, and
-//                             temperature, top-k, ... act on what is left of the logits. Where nothing is left (no
-//                             token in both, or none that q may say), nothing is drafted: a plain step.
-//   "union:PATH[:TOKENIZER]"  the baseline of the same paper (Algorithm 1): a token is drawn from all of q and the
-//                             draft breaks off where the target lacks it, which counts as a rejected draw: the target's
-//                             token comes from max(p - q, 0). Of one q it never accepts more than tli does (Theorem
-//                             4.1). Chains alone.
+//   "tli:PATH[:TOKENIZER]"    a model with another one: drafts only tokens that are in both, from q'(x) = q(x) / q(T
+// and
+//                             D) (token-level intersection, arXiv 2502.05202, Algorithm 4); any tree, any verifier.
+// This
+//                             is a head over a token list: the list is the intersection, and temperature, top-k, ...
+// act
+//                             on the remaining logits. If none remains (no token in both, or none with probability),
+// the
+//                             step is plain.
+//   "union:PATH[:TOKENIZER]"  the baseline of the same paper (Algorithm 1): draws a token from all of q and ends the
+//                             draft where the target lacks it, which counts as a rejected draw: the target's token
+// comes
+//                             from max(p - q, 0). For one q it never accepts more than tli does (Theorem 4.1). Chains
+//                             alone.
 //
 // Context of the last two: the session's text in the drafter's own tokens (data/tokenizer/transcript.h).
 #include "infer/drafter/translation.h"
@@ -22,13 +27,13 @@
 
 typedef struct lm {
     pl_standalone        own;
-    bool                 breaks_off; // union
-    pl_drafted           drafted;    // what candidates are chosen from
-    const int32_t       *shared;     // [drafted.n] the drafter's ids of them; NULL: the same
+    bool                 breaks_off; // union: a token that the target lacks ends the draft
+    pl_drafted           drafted;    // tokens that may be drafted
+    const int32_t       *shared;     // [drafted.n] the drafter's ids of them; NULL: the same ids
     float               *compact;    // [drafted.n]
     pl_distribution_work work;       // union: over the drafter's vocabulary
     double              *dist;
-    // Trees, by item of the call.
+    // Trees, by item of the batch.
     int                 *frontier, *n_frontier, *next; // [sessions][width], [sessions], [width]
     int                 *row;                          // [sessions][PL_TREE_GROWN] the drafted row of a node, root: -1
     int32_t             *id;                           // [width][k]
@@ -44,7 +49,7 @@ static const float *listed(lm *d, const float *logits) {
     return d->compact;
 }
 
-// The model's choice of a row, in the target's tokens.
+// Copies the model's best tokens of a row, as the target's ids.
 static void best(const lm *d, const pl_draft_best *b, int row, int32_t *id, float *logp) {
     int            k = d->own.base.policy.k;
     const int32_t *as = d->own.tr.to_target;
@@ -57,7 +62,7 @@ static void best(const lm *d, const pl_draft_best *b, int row, int32_t *id, floa
     }
 }
 
-// One draw from all of the drafter's tokens; q is what it gives to those that the target has.
+// Draws one token from all of the drafter's tokens; q covers those that the target has.
 static void draw_or_break_off(lm *d, pl_draft_item *it, int node, const float *logits, int32_t *id, float *logp) {
     pl_proposing         *o = it->proposing;
     const pl_translation *tr = &d->own.tr;
@@ -93,8 +98,8 @@ static void drawn(lm *d, pl_draft_item *it, int node, const float *logits, int32
 
 // ---- trees ----------------------------------------------------------------------------------------------------------
 
-// Grows the trees by one level, whose rows come in the order of items and frontiers, and asks for the next level's.
-// False: there is none.
+// Grows the trees by one level, whose rows come in the order of items and frontiers, and queues the next level's rows.
+// Returns false if there is no next level.
 static bool grow(lm *d, pl_draft_batch *b, int level, const pl_draft_best *rows) {
     const pl_tree_policy *policy = &d->own.base.policy;
     pl_draft_model       *m = &d->own.model;
@@ -127,7 +132,7 @@ static bool grow(lm *d, pl_draft_batch *b, int level, const pl_draft_best *rows)
     return m->n > 0;
 }
 
-// What is drawn is drawn from logits.
+// Sampling reads the logits.
 static bool step(lm *d, bool chooses, bool draws, pl_draft_best *rows) {
     if (chooses) return pl_draft_model_best(&d->own.model, draws, rows);
     rows->logits = pl_draft_model_run(&d->own.model);
@@ -139,7 +144,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     double        at = pl_now();
     pl_draft_best rows = {0};
     bool          draws = false, chooses = false, more;
-    if (ctx->measuring) return; // its model computes in steps of its own
+    if (ctx->measuring) return; // its model runs its own steps
     for (int i = 0; i < b->n; i++) {
         d->n_frontier[i] = pl_standalone_take_in(&d->own, ctx, &b->item[i]);
         d->frontier[i * base->policy.width] = 0;

@@ -1,14 +1,15 @@
-// Prompt lookup (Saxena 2023, "Prompt Lookup Decoding"): what followed the last time these words stood here?
+// Prompt lookup (Saxena 2023, "Prompt Lookup Decoding"): drafts the tokens that followed the latest earlier occurrence
+// of the text's last n-gram.
 //
-//   "lookup[:N[,MAX]]"   the session's last n tokens, n = N (3) down to 1, are sought in its own text, prompt included;
-//                        the latest earlier place wins and up to MAX tokens from behind it are the draft, a chain.
-//                        Without MAX its length is chosen while decoding, by measured costs (chain:auto).
-// A copy that reaches the text's end goes on in the draft itself, as Lempel and Ziv's copies do: a text that has begun
-// to repeat itself is drafted as repeating.
+//   "lookup[:N[,MAX]]"   searches the session's text, prompt included, for its last n tokens, n = N (3) down to 1; the
+//                        latest earlier occurrence wins and up to MAX tokens after it are the draft, a chain. Without
+//                        MAX its length is chosen while decoding, from measured costs (chain:auto).
+// A copy that reaches the end of the text continues in the draft itself, as Lempel and Ziv's copies do: a text that has
+// begun to repeat itself is drafted as repeating.
 //
-// Index: for each n one hash table from an n-gram to the place where it last ended, by open addressing, compared with
+// Index: for each n one open-addressing hash table from an n-gram to the position where it last ended, compared with
 // the text itself. A token costs N insertions and N searches, expected O(1) each. Memory: 8 N to 16 N bytes per
-// position and session, taken when the drafter is opened.
+// position and session, allocated when the drafter is opened.
 #include "infer/drafter/drafter.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
@@ -27,15 +28,15 @@ typedef struct lookup {
     int        gram, length; // N, MAX
     int        positions;
     int64_t    size;    // entries of a table, a power of two
-    int32_t   *table;   // [sessions][N][size]: 1 + the place where the n-gram ends; 0: free
-    int32_t   *indexed; // [sessions]: the n-grams that end below this place are in the tables
+    int32_t   *table;   // [sessions][N][size]: 1 + the position where the n-gram ends; 0: free
+    int32_t   *indexed; // [sessions]: the n-grams that end before this position are in the tables
 } lookup;
 
 static int32_t *table_of(const lookup *d, int slot, int n) {
     return d->table + ((int64_t)slot * d->gram + n - 1) * d->size;
 }
 
-// The entry of the n-gram that ends at `end`: its own, or the free one where it belongs.
+// Returns the entry of the n-gram that ends at `end`, or the free one for it.
 static int32_t *entry(const lookup *d, int slot, const int32_t *text, int n, int32_t end) {
     int32_t       *table = table_of(d, slot, n);
     const int32_t *gram = text + end - n + 1;
@@ -46,7 +47,7 @@ static int32_t *entry(const lookup *d, int slot, const int32_t *text, int n, int
     return &table[at];
 }
 
-// All n-grams that end below `to` and so have a token behind them.
+// Indexes all n-grams that end before `to`, each of which has a token after it.
 static void index_up_to(lookup *d, int slot, const int32_t *text, int32_t to) {
     PL_CHECK(to <= d->positions, "a text of %d tokens, at most %d", to, d->positions);
     for (int32_t end = d->indexed[slot]; end < to; end++)
@@ -55,7 +56,7 @@ static void index_up_to(lookup *d, int slot, const int32_t *text, int32_t to) {
     if (to > d->indexed[slot]) d->indexed[slot] = to;
 }
 
-// What stands at place `from` and behind it; node j of the chain is place last + j of the text.
+// Copy of the text from position `from`; node j of the chain is position last + j of the text.
 typedef struct copy {
     const int32_t *tokens;
     int32_t        from, last;
@@ -90,7 +91,7 @@ static void reset(pl_drafter *base, int slot) {
     d->indexed[slot] = 0;
 }
 
-// Entries and n-grams of the searches and of one token's insertions.
+// Counts entries and n-grams of the searches and of one token's insertions.
 static double step_bytes(const pl_drafter *base) {
     const lookup *d = (const lookup *)base;
     return 2.0 * d->gram * (d->gram + 1) * sizeof(int32_t);
@@ -106,7 +107,7 @@ static void destroy(pl_drafter *base) {
 static const pl_drafter_kind kind = {
     .name = "lookup", .propose = propose, .reset = reset, .step_bytes = step_bytes, .destroy = destroy};
 
-// *length is 0 where none is given.
+// *length is 0 if MAX is not given.
 static pl_status parse(const char *args, int *gram, int *length, pl_err *err) {
     long  v[2] = {GRAM, 0}, max[2] = {GRAM_MAX, LENGTH_MAX};
     char *end = (char *)args;

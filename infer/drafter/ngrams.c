@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-// The drafter's tokens of a token's bytes, exactly; 0: none, or too many.
+// Spells a token's bytes in the drafter's tokens, exactly; *n is 0 if that is impossible or takes too many.
 static pl_status spell(const pl_lexicon *draft, int64_t vd, const char *s, size_t bytes, int32_t *id, int *n,
                        pl_err *err) {
     size_t end[PL_NGRAM_LONGEST + 1], sum = 0;

@@ -1,12 +1,12 @@
 // P-EAGLE (arXiv 2602.01469): EAGLE-3 that drafts all depths in one forward. Depth 0 is EAGLE-3's row: the target's
-// features of position t and the token behind it. Each depth behind it is a row of a token that texts do not hold, at
-// the next position, whose features are learned ones, the same for all (mask_hidden):
+// features of position t and the token after it. Each further depth is a row of a mask token at the next position, with
+// learned features that all masks share (mask_hidden):
 //
 //   hidden_d = fc mask_hidden, token_d = mask                  d = 1 .. K - 1, position t + d
 //   row (t, d) sees the rows (s, 0), s <= t, and (t, 1) .. (t, d);   logits_d = head(norm(h_d)): token t + 2 + d
-// A depth's law does not depend on what the others draft. Training runs the same rows as steps of an unroll
-// (train/task/unroll.h). norm_output has no meaning here: nothing is handed on. Published ones train embeddings of
-// their own, in which the mask's row is a mask's alone.
+// A depth's distribution does not depend on the other depths' drafts. Training runs the same rows as steps of an unroll
+// (train/task/unroll.h). norm_output has no effect: no state is fed back. Published drafters train their own
+// embeddings, in which the mask token's row serves masks alone.
 #include "infer/drafter/eagle3.h"
 
 #include "kernels/op/add.h"
@@ -15,7 +15,7 @@
 
 #include <stdio.h>
 
-#define DEPTHS 8 // of a new drafter, as published ones have
+#define DEPTHS 8 // depths of a new drafter, as in published ones
 
 typedef struct pl_peagle {
     pl_eagle3 base;
@@ -54,7 +54,7 @@ static void init(pl_backbone *b) {
                                                .init_std = 1});
 }
 
-// The one state of all masks [1, d].
+// Returns the state [1, d] that all masks share.
 static pl_tensor masked(pl_ctx *ctx, const pl_backbone *b) {
     int32_t *first = pl_ctx_bytes(ctx, sizeof *first);
     if (!ctx->measuring) *first = 0;
@@ -68,7 +68,7 @@ static pl_tensor ahead(pl_ctx *ctx, const pl_backbone *b, int64_t m) {
     return pl_gather(ctx, masked(ctx, b), row, m);
 }
 
-// Context rows, then masks: each of the two with zeros in the other's place.
+// Concatenates context rows and masks: the sum of both, each padded with zeros in the other's rows.
 static pl_tensor states(pl_ctx *ctx, const pl_backbone *b, const pl_block_view *v) {
     int64_t   context = pl_tensor_rows(&v->features), n = context + v->m;
     pl_tensor fused = pl_eagle3_fuse(ctx, b, v->features);

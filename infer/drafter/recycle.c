@@ -1,21 +1,20 @@
-// Token recycling (Luo et al. 2024, "Turning Trash into Treasure", arXiv 2408.08696): what the target considered behind
-// a token, the last time it read that token, is drafted behind it now.
+// Token recycling (Luo et al. 2024, "Turning Trash into Treasure", arXiv 2408.08696): drafts after a token the
+// candidates that the target had there the last time it read that token.
 //
 //   "recycle[:NODES[,keep[=FILE]]]"   NODES (4) drafted tokens
-//   adjacency [V][8]           the target's 8 best tokens behind each token, -1 where it has not been read
-//   drafting                   a tree of fixed shape: node i is candidate rank[i] of its parent's token; where there is
-//                              none, the node and what hangs on it are left out
+//   adjacency [V][8]           the target's 8 best tokens after each token, -1 if the token has not been read
+//   drafting                   a tree of fixed shape: node i is candidate rank[i] of its parent's token; a node without
+//                              candidate is left out with its subtree
 //   after each forward         adjacency[token] := top-8 of its row of logits, for every row that has logits, rejected
-//                              drafts included, in the order of the rows: of equal tokens the later row stays
-// The shape holds the NODES paths with the largest product of their ranks' shares (Chen et al. 2024, Sequoia, its
+//                              drafts included, in row order: the last row of equal tokens stays
+// The shape holds the NODES paths with the largest product of acceptance shares by rank (Chen et al. 2024, Sequoia, its
 // optimum for shares that depend on the rank alone), for the shares below. The paper's own hand-made shape has 80.
 //
-// Every slot has a matrix of its own, empty when a session begins: what a session drafts, and so how fast it is, does
-// not depend on who had the slot before or who shares the batch, and nothing of one user's text can be told from
-// another's speed. The paper's matrix lives across questions; `keep` has one for all sessions of the process, at a time
-// and one after the other: then drafts, and so speed, depend on what else was read before, and on how it was batched;
-// with verifier match the text does not. keep=FILE begins with the matrix that FILE held when it was opened
-// (infer/drafter/datastore.h); saved, it holds this one. 32 V bytes per matrix, taken when the drafter is opened.
+// Each slot has its own matrix, empty when a session begins: drafts, and so speed, do not depend on the slot's previous
+// session or on the batch, and timing reveals nothing of another user's text. The paper's matrix persists over
+// questions; `keep` has one for all sessions of the process: drafts and speed then depend on what was read before and
+// on batching; with verifier match the text does not. keep=FILE starts with the matrix in FILE
+// (infer/drafter/datastore.h) and saves it there. 32 V bytes per matrix, allocated when the drafter is opened.
 #include "infer/drafter/datastore.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
@@ -27,21 +26,21 @@
 #include <string.h>
 
 #define K 8
-#define NODES 4 // the fastest for a model of 15 M parameters on two cores; where rows cost nothing, the paper's 80
+#define NODES 4 // the fastest for a 15 M parameter model on two cores; where rows are free, the paper's 80
 
-// How often the target's token is candidate 0, 1, ... of the matrix, where there is a row.
+// Share of target tokens that are candidate 0, 1, ... of the matrix, for tokens with a row.
 static const double share[K] = {0.48, 0.12, 0.06, 0.04, 0.03, 0.025, 0.02, 0.015};
 
 typedef struct recycle {
     pl_drafter   base;
     int64_t      vocab;
-    int          k; // 8, less for a vocabulary of fewer tokens
+    int          k; // 8, less for smaller vocabularies
     bool         keep;
     int32_t     *adjacency; // [sessions][V][K]; with keep [1][V][K]
-    int          rows;      // of one forward at most
-    char        *file;      // NULL: kept in none
+    int          rows;      // most rows of one forward
+    char        *file;      // NULL: not saved
     pl_datastore of;
-    int32_t     *opened; // [V][K] what it held; NULL: nothing
+    int32_t     *opened; // [V][K] the file's contents; NULL: none
 } recycle;
 
 static int32_t *row_of(const recycle *d, int slot, int32_t token) {
@@ -50,8 +49,7 @@ static int32_t *row_of(const recycle *d, int slot, int32_t token) {
 
 // ---- the shape ------------------------------------------------------------------------------------------------------
 
-// Parents of nodes 1..nodes, grown best first: of all next children of all nodes the one with the largest product
-// joins.
+// Sets parents of nodes 1..nodes, grown best first: each step adds the child with the largest product.
 static void make_shape(int nodes, int32_t *parent) {
     double product[PL_TREE_MAX] = {1};
     int    children[PL_TREE_MAX] = {0};
@@ -139,10 +137,11 @@ static pl_status save(pl_drafter *base, pl_err *err) {
     return d->file ? pl_datastore_write(d->file, &d->of, d->adjacency, d->vocab * K, err) : PL_OK;
 }
 
-// A cycle reads the logits of all its rows once more and a row of the matrix per node, whatever its depth.
+// A cycle reads the logits of all its rows again and one matrix row per node, whatever its depth.
 static double step_bytes(const pl_drafter *base) {
     const recycle *d = (const recycle *)base;
-    int            levels = base->policy.depth > 0 ? base->policy.depth : 1; // 0: an adapting policy drafts nothing now
+    int            levels = base->policy.depth > 0 ? base->policy.depth : 1; // depth 0: an adaptive policy drafts
+                                                                             // nothing now
     return base->policy.max_nodes * ((double)d->vocab * sizeof(float) + 2.0 * K * sizeof(int32_t)) / levels;
 }
 
@@ -185,7 +184,7 @@ static pl_status open_file(recycle *d, const pl_drafter_options *o, const char *
     d->of = (pl_datastore){.kind = PL_DATASTORE_RECYCLING, .tok = o->tok, .vocab = d->vocab};
     d->file = pl_strdup(path);
     if (!d->file) return pl_fail(err, PL_E_MEMORY, "drafter \"recycle\": out of memory");
-    PL_TRY(pl_file_look(path, err)); // it may be written
+    PL_TRY(pl_file_look(path, err)); // fails early if the file cannot be written
     PL_TRY(pl_datastore_read(path, &d->of, &d->opened, &n, err));
     if (d->opened && n != d->vocab * K)
         return pl_fail(err, PL_E_INPUT, "%s: holds %lld ids, not %d for each of %lld tokens", path, (long long)n, K,

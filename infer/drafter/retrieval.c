@@ -1,14 +1,15 @@
-// Drafts from a datastore (REST, He et al. 2023, arXiv 2311.08252): what mostly followed in other texts where the end
-// of this one occurs in them.
+// Drafts from a datastore (REST, He et al. 2023, arXiv 2311.08252): the most frequent continuations, in other texts, of
+// the end of this one.
 //
-//   "retrieval:PATH"   PATH: a text, a folder of texts (*.txt), or records (*.jsonl) whose member "text" is one, as
-//                      answers that were kept are (data/text/text.h), read with the target's tokenizer when the drafter
-//                      is opened; or the file of a suffix:keep=FILE, which holds tokens (infer/drafter/datastore.h).
-//                      Some 110 bytes of memory a token, one copy for all sessions.
-// The longest end of the session's text that occurs in it, of at most 32 tokens and at least 2, is continued by the
-// most frequent continuations: the most probable nodes of the trie that REST merges the hits into, found by counts
-// (infer/drafter/automaton.h) where REST walks its suffix array. --tree has them drafted in another shape. Nothing is
-// found: nothing is drafted. In a tree with a model's drafts (RASD, arXiv 2503.03434): hybrid.
+//   "retrieval:PATH"   PATH: a text, a folder of texts (*.txt), or records (*.jsonl) with a member "text", as kept
+//                      answers have (data/text/text.h), encoded with the target's tokenizer when the drafter is opened;
+//                      or the file of a suffix:keep=FILE, which holds tokens (infer/drafter/datastore.h). Some 110
+// bytes
+//                      of memory per token, one copy for all sessions.
+// The longest suffix of the session's text that occurs in the datastore, of 2 to 32 tokens, is continued by its most
+// frequent continuations: the most probable nodes of the trie into which REST merges its hits, found by counts
+// (infer/drafter/automaton.h) where REST walks a suffix array. --tree selects another shape. Without a hit nothing is
+// drafted. Combined with a model's drafts in one tree (RASD, arXiv 2503.03434): hybrid.
 #include "checkpoints/state.h"
 #include "data/text/text.h"
 #include "infer/drafter/automaton.h"
@@ -20,11 +21,11 @@
 #include <string.h>
 
 #define NODES 12
-#define LEAST 2 // tokens of a hit: what follows a single one anywhere says little of what follows it here
+#define LEAST 2 // tokens of a hit: a single one says too little about what follows it here
 
 typedef struct retrieval {
     pl_drafter    base;
-    bool          given; // base.policy is --tree's
+    bool          given; // base.policy comes from --tree
     pl_automaton *store;
 } retrieval;
 
@@ -43,7 +44,7 @@ static void reset(pl_drafter *base, int slot) {
     (void)base, (void)slot;
 }
 
-// Counts and edges of some nodes.
+// Counts and edges of a few nodes.
 static double step_bytes(const pl_drafter *base) {
     return 64.0 * base->policy.max_nodes;
 }
@@ -64,7 +65,7 @@ typedef struct ids {
     int64_t  n;
 } ids;
 
-// Texts end with PL_AUTOMATON_END.
+// Appends PL_AUTOMATON_END to each text.
 static pl_status build(retrieval *d, const ids *text, int64_t n, const char *path, pl_err *err) {
     int64_t tokens = 0;
     for (int64_t i = 0; i < n; i++)
@@ -82,7 +83,7 @@ static pl_status build(retrieval *d, const ids *text, int64_t n, const char *pat
     return PL_OK;
 }
 
-// Answers, one after the other.
+// Opens a file of concatenated answers.
 static pl_status open_kept(retrieval *d, const char *path, const pl_drafter_options *o, pl_err *err) {
     const pl_datastore of = {.kind = PL_DATASTORE_ANSWERS, .tok = o->tok, .vocab = o->target->vocab};
     ids                all;

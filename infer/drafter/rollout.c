@@ -1,16 +1,16 @@
 // A backbone as a drafter: takes in final rows with the target's features, then drafts the trees level by level.
 //
-// On a device nobody waits between the levels. The host knows ahead how many rows a level has, or can have at most, and
-// which slots they take; what depends on the candidates (tokens, parents' rows, paths) the op frontier puts where the
-// next level's ops read it. After the one wait at the end the host grows the trees from all levels' candidates, and
-// finds that the device went on with the same nodes. Where a level must be waited for anyway (children are drawn on the
-// host, a policy chooses as only it knows, somebody looks on) or nothing is ever waited for (the host's backends), a
-// level's nodes grow before the next level is queued, and are told to frontier.
+// On a device, levels are queued without synchronising between them. The host computes ahead how many rows a level has,
+// or can have at most, and which cache positions they take; the op frontier derives everything that depends on the
+// candidates (tokens, parents' rows, paths) on the device, for the next level's ops. After a single synchronisation the
+// host grows the trees from all levels' candidates and checks that the device expanded the same nodes. If a level must
+// be synchronised anyway (children are drawn on the host, a policy chooses on the host, an observer is attached), or
+// the backend is the host's, a level's nodes grow before the next level is queued and are passed to frontier.
 //
-// Cache of a session: slot t holds row t (hidden of position t, embedding of token t+1). After the rows up to t = n-2
-// are in (n tokens committed), the last row's output predicts token n: level 0. A node at depth j is row n-2+j of its
-// path: it consumes its parent's output and its own token. Expanded nodes take slots n-1, n, ... in order of expansion
-// and are overwritten by the next call's true rows.
+// Cache of a session: position t holds row t (hidden of position t, embedding of token t+1). After the rows up to t =
+// n-2 are in (n tokens committed), the last row's output predicts token n: level 0. A node at depth j is row n-2+j of
+// its path: it consumes its parent's output and its own token. Expanded nodes take positions n-1, n, ... in order of
+// expansion and are overwritten by the next call's final rows.
 #include "infer/drafter/backbone.h"
 #include "infer/drafter/drafter.h"
 #include "infer/model/kv.h"
@@ -20,15 +20,16 @@
 
 #include <string.h>
 
-// Rows of one depth, all trees', and their candidates.
+// Rows of one depth, of all trees, and their candidates.
 typedef struct level {
     int              rows;
-    int             *of;    // [sessions] of each item; where levels go ahead at most: frontier says which are there
-    int32_t         *index; // [rows] rows of the step that they are; NULL: all of it, in order
-    pl_frontier_rows at;    // what they were made of; level 0: all NULL
-    const int32_t   *token; // [rows] their tokens, for heads and for who looks on
-    int32_t         *group; // [rows] their items
-    int32_t         *id;    // [rows, k] candidates, once read the target's ids
+    int             *of;    // [sessions] rows of each item; an upper bound while levels are queued ahead: frontier
+                            // marks the missing ones
+    int32_t         *index; // [rows] their rows within the step; NULL: all, in order
+    pl_frontier_rows at;    // frontier's output for them; level 0: all NULL
+    const int32_t   *token; // [rows] their tokens, for heads and for the observer
+    int32_t         *group; // [rows] their item indices
+    int32_t         *id;    // [rows, k] candidates; target ids once read
     float           *value, *lse; // [rows, k], [rows]
 } level;
 
@@ -36,24 +37,25 @@ typedef struct backbone_drafter {
     pl_drafter         base;
     pl_drafter_kind    kind; // with the backbone's name
     const pl_backbone *model;
-    pl_backbone       *owned; // the same, where it was opened here
+    pl_backbone       *owned; // set if this drafter opened the model
     pl_kv             *kv;    // [max_sessions]
     const pl_memory   *memory;
-    int32_t           *d2t;   // on a device: the head's, where ops read it
-    bool               ahead; // the draft in hand is queued level after level
+    int32_t           *d2t;   // on a device: the head's list in memory that ops can read
+    bool               ahead; // the current draft is queued level after level
     level             *level; // [depth_max]
     int               *of;    // [depth_max][sessions]
-    // One step's rows, in the step's memory: what ops read is written once for each.
+    // One step's rows, in the step's memory: ops read them later, so each step has its own.
     const int32_t     *token;
     int32_t           *pos;
     pl_kvrow          *row; // [layers][rows]
-    // The trees as far as the host has grown them.
-    float             *logp;            // [sessions][width][k] of a level's candidates
+    // The trees as grown by the host so far.
+    float             *logp;            // [sessions][width][k] log-probabilities of a level's candidates
     int               *frontier, *next; // [sessions][width]
     int               *n_frontier;      // [sessions]
-    int               *used;            // [sessions] cache slots of drafted rows
-    int               *place;           // [sessions][PL_TREE_GROWN]: which of its tree's rows a frontier node is
-    double            *share;           // [depth_max] of a draft's time
+    int               *used;            // [sessions] cache positions taken by drafted rows
+    int               *place;           // [sessions][PL_TREE_GROWN]: index of a frontier node's row within its tree's
+                                        // level
+    double            *share;           // [depth_max] share of each level in a draft's time
 } backbone_drafter;
 
 // ---- candidates -----------------------------------------------------------------------------------------------------
@@ -66,7 +68,7 @@ static void take_candidates(backbone_drafter *d, pl_ctx *ctx, level *l) {
     l->group = pl_ctx_bytes(ctx, m * sizeof *l->group);
 }
 
-// Trees that take the best: their log-probabilities, and the target's ids.
+// Trees that take the best candidates: computes their log-probabilities and maps ids to the target's.
 static void read_best(backbone_drafter *d, const level *l, const pl_draft_batch *b) {
     const int32_t *d2t = d->model->head.d2t;
     int            k = d->base.policy.k;
@@ -78,7 +80,7 @@ static void read_best(backbone_drafter *d, const level *l, const pl_draft_batch 
         }
 }
 
-// Trees whose children are drawn: from the logits.
+// Trees that draw their children: draws them from the logits.
 static void draw(backbone_drafter *d, pl_ctx *ctx, const level *l, const pl_head_rows *r, pl_draft_batch *b) {
     const pl_tree_policy *policy = &d->base.policy;
     pl_drafted            drafted = pl_head_drafted(&d->model->head);
@@ -99,7 +101,7 @@ static void draw(backbone_drafter *d, pl_ctx *ctx, const level *l, const pl_head
     pl_draft_lap(&d->base.parts.draw, &at);
 }
 
-// Before a step from `hidden`, of which level `which` are some rows: what the head begins with, and the rows but for x.
+// Prepares the head's rows before a step from `hidden`, some of whose rows are level `which`: sets everything but x.
 static pl_head_rows begin(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, int which, pl_draft_batch *b) {
     level       *l = &d->level[which];
     pl_head_rows r = {.level = which};
@@ -118,12 +120,12 @@ static pl_head_rows begin(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, in
     double at = pl_now(), spent = 0;
     pl_head_begin(ctx, &d->model->head, &r);
     pl_draft_lap(&spent, &at);
-    d->base.parts.head += spent; // and not of the part that the step is counted to
+    d->base.parts.head += spent; // moved to `head` from the part that the step is counted to
     *(which ? &d->base.parts.layer : &d->base.parts.take_in) -= spent;
     return r;
 }
 
-// Candidates of level `which`: of rows of a step with the normed states y. Read, unless the levels are queued ahead.
+// Computes the candidates of level `which` from the normed states y, and reads them unless levels are queued ahead.
 static void candidates(backbone_drafter *d, pl_ctx *ctx, pl_head_rows r, pl_tensor y, int which, pl_draft_batch *b) {
     level *l = &d->level[which];
     bool   draws = ctx->measuring, chooses = ctx->measuring;
@@ -153,13 +155,13 @@ static pl_tensor step(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, int m,
     return d->model->kind->step(ctx, d->model, d->token, hidden, &view, hidden_out, (pl_tensor){0});
 }
 
-// The levels of an item's tree.
+// Returns the number of levels that an item's tree may have.
 static int levels_of(const backbone_drafter *d, const pl_draft_item *it) {
     return it->depth < d->base.policy.depth ? it->depth : d->base.policy.depth;
 }
 
-// The rows that became final: fuse the target's features, run the layer, cache. Returns rows' normed outputs. The last
-// row of each session that wants a tree is its level 0.
+// Takes in final rows: fuses the target's features, runs the layers, caches. Returns the rows' normed outputs. The last
+// row of each session that requests a tree is its level 0.
 static pl_tensor take_in(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_head_rows *r, pl_tensor *hidden) {
     level *l = &d->level[0];
     int    m = ctx->measuring ? d->base.max_rows : 0;
@@ -199,13 +201,13 @@ static pl_tensor take_in(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl
     return step(d, ctx, fused, m, hidden);
 }
 
-// Which candidate of its parent's level a frontier node of item i is.
+// Returns the index, among its tree's candidates of the parents' level, of a frontier node of item i.
 static int32_t candidate_of(const backbone_drafter *d, const pl_tree *t, int i, int node) {
     return d->place[i * PL_TREE_GROWN + t->parent[node]] * d->base.policy.k + t->rank[node];
 }
 
-// How many rows item i has on the level after `which`, and, where it is not by score, which candidates they are: as the
-// tree has grown, or as it is going to. The deepest level is proposed, but not expanded.
+// Returns the number of rows of item i on the level after `which` and, unless chosen by score, their candidates: as the
+// tree has grown or, when queued ahead, as it is going to grow. The deepest level is proposed but not expanded.
 static int plan(const backbone_drafter *d, const pl_draft_batch *b, int which, int i, int32_t *pick) {
     const pl_tree_policy *policy = &d->base.policy;
     int                   n = d->level[which].of[i];
@@ -217,7 +219,7 @@ static int plan(const backbone_drafter *d, const pl_draft_batch *b, int which, i
     return d->n_frontier[i];
 }
 
-// Rows of the level after `which`; their parents' outputs are gathered from its step. False: there are none.
+// Sets up the rows of the level after `which`, to be gathered from its step. Returns false if there are none.
 static bool expand(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, int which) {
     const level *l = &d->level[which];
     level       *next = &d->level[which + 1];
@@ -248,18 +250,18 @@ static bool expand(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, int whic
                           .k = d->base.policy.k,
                           .n = next->rows,
                           .depth = which};
-    if (d->ahead) a.d2t = d->d2t; // else the ids are the target's already
+    if (d->ahead) a.d2t = d->d2t; // otherwise the ids are the target's already
     if (by_score && d->base.policy.needs_logp) a.value = l->value, a.lse = l->lse;
     pl_frontier(ctx, &a);
     next->index = NULL;
     next->at = a.next;
     next->token = d->token = a.next.token;
     int32_t *token = d->ahead && !ctx->measuring ? NULL : pl_ctx_bytes(ctx, (size_t)next->rows * sizeof *token);
-    if (token) next->token = token; // the host knows them
+    if (token) next->token = token; // the host has them
     for (int i = 0, row = 0; i < b->n; i++)
         for (int j = 0; j < next->of[i]; j++, row++) {
             if (token) token[row] = b->item[i].tree->token[d->frontier[i * w + j]];
-            int32_t base = b->item[i].n_tokens - 1; // committed rows 0..n-2; drafted ones take slots from n-1
+            int32_t base = b->item[i].n_tokens - 1; // committed rows are 0..n-2; drafted ones take positions from n-1
             d->pos[row] = base + which;
             pl_kv_row(&d->kv[b->item[i].slot], &d->row[row], next->rows, base,
                       a.next.path + (size_t)row * (size_t)(which + 1), which + 1, base + d->used[i]++);
@@ -269,8 +271,8 @@ static bool expand(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, int whic
 
 // ---- trees ----------------------------------------------------------------------------------------------------------
 
-// The rows of level `l` that are there, from `row` on, are the nodes of item i's frontier: their candidates are moved
-// together. False: they are others, which would be a fault of the device's or of a policy's.
+// Checks that the existing rows of level `l` from `row` on are the nodes of item i's frontier, and compacts their
+// candidates. Returns false if they differ: a bug in the device's op or in the policy.
 static bool match_rows(backbone_drafter *d, level *l, int row, const pl_tree *t, int i) {
     const int *frontier = d->frontier + i * d->base.policy.width;
     size_t     k = (size_t)d->base.policy.k, from = (size_t)row * k, to = from;
@@ -312,7 +314,7 @@ static void grow(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, int which)
     }
 }
 
-// The one wait of a draft that was queued ahead, and the trees from its candidates.
+// Synchronises once with a draft that was queued ahead, then grows the trees from its candidates.
 static void grow_all(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, int levels, double began) {
     double at = pl_now();
     bool   there = pl_ctx_wait(ctx);
@@ -325,7 +327,7 @@ static void grow_all(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, int le
         if (d->level[0].of[i]) pl_tree_notes_share(b->item[i].tree, began, at, d->share);
 }
 
-// Whether a draft's levels are queued one after the other. Who looks on sees rows that are there.
+// Returns true if the draft's levels are queued without synchronising. An observer needs rows that have been read.
 static bool goes_ahead(const backbone_drafter *d, const pl_ctx *ctx, const pl_draft_batch *b) {
     const pl_tree_policy *policy = &d->base.policy;
     bool                  chosen = policy->kind->by_score && policy->width * policy->k <= PL_FRONTIER_MAX;
@@ -335,7 +337,8 @@ static bool goes_ahead(const backbone_drafter *d, const pl_ctx *ctx, const pl_dr
     return ahead;
 }
 
-// On a measuring context the largest call: max_rows rows taken in, then every session drafting to full depth and width.
+// On a measuring context this is the largest call: max_rows rows taken in, then every session drafting to full depth
+// and width.
 static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     backbone_drafter *d = (backbone_drafter *)base;
     double            began = pl_now(), at = began;
@@ -393,7 +396,7 @@ pl_status pl_drafter_backbone_open(pl_drafter **out, const char *dir, const pl_t
     return st;
 }
 
-// What the levels of a draft must read: how a device's time is shared out among them.
+// Divides a draft's device time among its levels by the bytes that each must read.
 static void share_by_bytes(backbone_drafter *d) {
     const pl_backbone *m = d->model;
     const pl_tensor   *fuse = m->kind->fuse_only ? m->kind->fuse_only(m) : NULL;
@@ -403,7 +406,7 @@ static void share_by_bytes(backbone_drafter *d) {
     if (fuse) d->share[0] += (double)pl_tensor_count(fuse) * (double)pl_dtype_size(fuse->dtype);
 }
 
-// The head's list of target ids where a device's ops reach it.
+// Copies the head's list of target ids to memory that a device's ops can read.
 static pl_status share_ids(backbone_drafter *d, const pl_backend *be, pl_err *err) {
     const pl_head *h = &d->model->head;
     size_t         bytes = (size_t)h->vocab * sizeof *h->d2t;

@@ -1,18 +1,17 @@
-// String-level exact match (arXiv 2502.05202, Algorithm 2): the drafter writes on in its own tokens, the target's
-// tokenizer reads what it wrote, and these tokens are a chain that is matched: the target's own draw decides and
-// is followed where it was drafted. So the text is plain sampling's, token for token, whatever the two tokenizers are.
+// String-level exact match (arXiv 2502.05202, Algorithm 2): the drafter writes a text in its own tokens, the target's
+// tokenizer encodes it, and these tokens are a chain for exact matching: the target's own draw decides and is followed
+// where it was drafted. So the text is plain sampling's, token for token, whatever the two tokenizers are.
 //
 //   "slem:PATH[:TOKENIZER]"
 //
 // Drafted tokens are the drafter's best at every temperature. The paper draws them, and accepts a token t with
-// probability p(t) psi(t) summed over t (psi: what strings drawn from the drafter begin with); a fixed string accepts
-// p(t) of one t, which is more wherever the drafter's most probable one is the target's as well, and no draw is coupled
-// with anything here in either case.
+// probability p(t) psi(t) summed over t (psi: the distribution of the first token of the drafter's strings); a fixed
+// string accepts with p(t) of one t, which is more wherever the drafter's most probable token is also the target's.
 //
-// Borders. The target's text is never told otherwise: what was written is read together with the words before it, and
-// counts from the border on (pl_lexicon_continue). Its last token may be an artefact of where the draft was cut; it is
-// drafted all the same, as it costs a row and may be right. As many of the drafter's tokens are drafted as the wanted
-// ones of the target have taken so far in this text.
+// Borders. The draft is encoded together with the words before it, and counts from the border on (pl_lexicon_continue),
+// so the target's text is never re-encoded. Its last token may be an artefact of where the draft was cut; it is drafted
+// all the same, as it costs one row and may be right. The number of drafter tokens is the requested number of target
+// tokens times the ratio of both so far in this text.
 #include "infer/drafter/translation.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
@@ -20,13 +19,13 @@
 #include <math.h>
 #include <string.h>
 
-#define WRITTEN 64 // the drafter's tokens of one draft at most
+#define WRITTEN 64 // most drafter tokens of one draft
 
 typedef struct writing {
-    int  left, row; // tokens that may still be written; the last one's row
-    bool ended;     // with the token that ends an answer
+    int  left, row; // tokens that may still be written; row of the last one
+    bool ended;     // by a token that ends an answer
     int  n;
-    char text[4096]; // what was written
+    char text[4096]; // the written text
 } writing;
 
 typedef struct slem {
@@ -38,7 +37,7 @@ static int levels_of(const slem *d, const pl_draft_item *it) {
     return it->depth < d->own.base.policy.depth ? it->depth : d->own.base.policy.depth;
 }
 
-// How many of the drafter's tokens as many of the target's take.
+// Returns the number of drafter tokens that correspond to `depth` target tokens.
 static int wanted(const slem *d, const pl_draft_item *it, int depth) {
     const pl_transcript *t = &d->own.tr.text[it->slot];
     int                  n = (int)ceil((double)depth * t->n / (t->n_said > 0 ? t->n_said : 1));
@@ -46,7 +45,7 @@ static int wanted(const slem *d, const pl_draft_item *it, int depth) {
     return n < WRITTEN ? n : WRITTEN;
 }
 
-// One token more; false: the text is written.
+// Appends one token; returns false when the text is complete.
 static bool write(slem *d, writing *w, const pl_draft_item *it, int32_t id) {
     size_t n;
     if (id < 0) return false;
@@ -60,7 +59,7 @@ static bool write(slem *d, writing *w, const pl_draft_item *it, int32_t id) {
     return w->row >= 0;
 }
 
-// What was written as a chain of the target's tokens.
+// Encodes the written text as a chain of the target's tokens.
 static void read(slem *d, pl_ctx *ctx, const writing *w, pl_draft_item *it, int depth) {
     const pl_tree_policy *policy = &d->own.base.policy;
     const pl_translation *tr = &d->own.tr;
@@ -82,7 +81,7 @@ static void read(slem *d, pl_ctx *ctx, const writing *w, pl_draft_item *it, int 
 static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     slem  *d = (slem *)base;
     double began = pl_now(), at = began;
-    if (ctx->measuring) return; // its model computes in steps of its own
+    if (ctx->measuring) return; // its model runs its own steps
     for (int i = 0; i < b->n; i++) {
         pl_draft_item *it = &b->item[i];
         bool           drafts = pl_standalone_take_in(&d->own, ctx, it);

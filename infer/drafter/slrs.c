@@ -1,29 +1,26 @@
 // String-level rejection sampling (arXiv 2502.05202, Algorithm 3): a model of another vocabulary drafts the target's
-// tokens from the law of the strings that it would write (string_law.h), and they are verified as drawn tokens are, by
-// any verifier.
+// tokens from the distribution of its own strings (string_law.h); any verifier handles them as drawn tokens.
 //
 //   "slrs:PATH[:TOKENIZER]"
 //
-// The paper's algorithm drafts one token a cycle, as what is left of a string behind its first token has no known law.
-// Here a token behind t_1 is not taken from the rest of the string: the drafter reads the text with t_1 in it, in its
-// own tokens, and the law of what it would write then is computed anew. That is a law of t_2 given t_1, which is all
-// that verification asks, so chains are drafted, of any length. Rows that the new text has in common with what was
-// written are not read again (draft_model.h).
+// The paper drafts one token a cycle, as the rest of a string after its first token has no known distribution. Here the
+// drafter reads the text with t_1 appended, in its own tokens, and the distribution of its next strings is computed
+// anew: a distribution of t_2 given t_1, which is all that verification needs, so chains of any length are drafted.
+// Rows that the new text shares with the written one are not read again (draft_model.h).
 //
 //   "omni:PATH[:TOKENIZER]"
 //
-// The same with OmniDraft's n-gram cache (arXiv 2507.02659; ngrams.h) in place of all strings: tokens that both have,
-// and those of the target's that it has said and that the drafter writes as several. A token is then one forward where
-// what is drawn begins no list. The cache grows with every text, prompts included, over all sessions of the process:
-// drafts, and so speed, depend on what was said before, the text's law does not.
-//
-// OmniDraft merges the tokens of one draft and gives the merged token the product of its parts' probabilities. Here the
-// law is that of what is drawn: what a list takes is taken from the token that begins it.
+// The same with OmniDraft's n-gram cache (arXiv 2507.02659; ngrams.h) in place of all strings: it drafts tokens that
+// both vocabularies have, and target tokens that have occurred and that the drafter writes as several. A token then
+// takes one forward unless the drawn token begins a list. The cache grows with every text, prompts included, over all
+// sessions of the process: drafts, and so speed, depend on earlier texts; the text's distribution does not. OmniDraft
+// gives a merged token the product of its parts' probabilities; here a list's probability is taken from the token that
+// begins it, so that the distribution is that of the drawn token.
 //
 // Two statements of the paper do not hold to the letter. Theorem 3.1 says that exact matching accepts less than
-// rejection sampling where q = p and two probabilities differ; a p of one token of probability 1 has two that differ,
-// and both accept always: it holds where some 0 < p(t) < 1 (tests/infer/test_string_law.c). And Algorithm 3's line 7
-// must be read as "else", or a token with p >= psi would be tested twice.
+// rejection sampling where q = p and two probabilities differ; with p(t) = 1 for one token two differ, and both always
+// accept: it holds where some 0 < p(t) < 1 (tests/infer/test_string_law.c). And Algorithm 3's line 7 must be read as
+// "else", or a token with p >= psi would be tested twice.
 #include "infer/drafter/string_law.h"
 #include "infer/drafter/translation.h"
 #include "kernels/base/arena.h"
@@ -32,8 +29,8 @@
 #include <math.h>
 #include <string.h>
 
-#define CAP 8    // the drafter's tokens that one of the target's may take
-#define LEVEL 16 // strings of a level at most: none is gone on with that is less probable than LEAST
+#define CAP 8    // most drafter tokens of one target token
+#define LEVEL 16 // most strings of a level: strings less probable than LEAST are not extended
 #define LEAST (1.0 / LEVEL)
 
 enum { NO_PLACE = -2 };
@@ -41,9 +38,9 @@ enum { NO_PLACE = -2 };
 typedef struct drafting {
     bool          on;
     int           node, level;
-    int           state; // the next whose row of logits comes
+    int           state; // the next state whose row of logits arrives
     double       *psi;
-    double       *best;                 // [vt] psi where nothing is drawn
+    double       *best;                 // [vt] psi if nothing is drawn
     int           row[1 + CAP * LEVEL]; // drafted row of a state
     pl_string_law law;
 } drafting;
@@ -52,14 +49,14 @@ typedef struct slrs {
     pl_standalone        own;
     pl_ngrams            grams;   // omni
     bool                 cached;  // omni
-    int32_t             *learned; // [sessions] tokens of the text that the cache has seen
+    int32_t             *learned; // [sessions] tokens of the text that the cache has learned
     float               *said;    // [vd] logits of the tokens that may come first
     drafting            *at;      // [sessions], by item
     double              *dist;    // [vd]
     pl_distribution_work work;
 } slrs;
 
-// What the drafter writes behind a state: its distribution as the session samples, or its best token.
+// Computes the drafter's distribution after a state, as the session samples, or its best token.
 static bool writes(slrs *d, const pl_draft_item *it, const float *logits) {
     pl_sampling s = {.top_p = 1};
     if (it->proposing) s = *it->proposing->sampling;
@@ -67,7 +64,7 @@ static bool writes(slrs *d, const pl_draft_item *it, const float *logits) {
     return pl_distribution(d->dist, logits, d->own.tr.vd, &s, &(pl_history){0}, &d->work);
 }
 
-// Tokens that neither are the target's nor begin a list are not drafted: temperature, top-k, ... act on the others.
+// Masks tokens that neither are the target's nor begin a list; temperature, top-k, ... act on the others.
 static const float *sayable(slrs *d, const float *logits) {
     const pl_translation *tr = &d->own.tr;
     for (int64_t i = 0; i < tr->vd; i++)
@@ -82,7 +79,7 @@ static void begin(drafting *a, const pl_draft_item *it) {
     pl_string_law_begin(&a->law, a->psi);
 }
 
-// The law is known: a token of it, which becomes part of the text. False: the draft ends.
+// Chooses a token from the finished distribution and appends it to the text. Returns false when the draft ends.
 static bool choose(slrs *d, pl_ctx *ctx, drafting *a, pl_draft_item *it) {
     const pl_tree_policy *policy = &d->own.base.policy;
     pl_transcript        *text = &d->own.tr.text[it->slot];
@@ -106,7 +103,7 @@ static bool choose(slrs *d, pl_ctx *ctx, drafting *a, pl_draft_item *it) {
     return true;
 }
 
-// Takes the rows of logits that came for an item. Returns where the next item's begin.
+// Takes the rows of logits that arrived for an item. Returns the start of the next item's rows.
 static const float *take(slrs *d, drafting *a, const pl_draft_item *it, const float *logits) {
     for (int to = a->law.n; a->state < to; a->state++) {
         if (a->row[a->state] == NO_PLACE) continue;
@@ -117,7 +114,7 @@ static const float *take(slrs *d, drafting *a, const pl_draft_item *it, const fl
     return logits;
 }
 
-// Asks for the rows of the states that came of it; without any the law is known. No logits are in hand any more.
+// Queues rows for the new states; if there are none, the distribution is complete. Invalidates earlier logits.
 static void ask(slrs *d, pl_ctx *ctx, drafting *a, pl_draft_item *it) {
     for (int s = a->state; s < a->law.n; s++) {
         const pl_string_state *x = &a->law.state[s];
@@ -137,7 +134,7 @@ static void learn(slrs *d, const pl_draft_item *it) {
 static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     slrs  *d = (slrs *)base;
     double began = pl_now(), at = began;
-    if (ctx->measuring) return; // its model computes in steps of its own
+    if (ctx->measuring) return; // its model runs its own steps
     for (int i = 0; i < b->n && d->cached; i++)
         learn(d, &b->item[i]);
     for (int i = 0; i < b->n; i++) {

@@ -1,13 +1,13 @@
-// Drafters with a model of their own: what they have in common.
+// Shared parts of drafters with a model of their own.
 #include "infer/drafter/translation.h"
 #include "kernels/base/files.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define LONGER 4 // a context has at most so many times the target's positions: the drafter's tokens may be shorter
+#define LONGER 4 // a context may have this many times the target's positions, as the drafter's tokens may be shorter
 
-// A path may hold a colon; what exists is one.
+// Splits PATH[:TOKENIZER]. A path may hold a colon: an existing path is not split.
 static pl_status paths(char **path, char **tokenizer, const char *name, const char *args, pl_err *err) {
     const char *colon = pl_path_exists(args) ? NULL : strrchr(args, ':');
     *path = *tokenizer = NULL;

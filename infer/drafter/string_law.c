@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define MANY 16 // one token of so many has some probability
+#define MANY 16 // one token in MANY must have some probability
 
 static const char *bytes_of(const pl_string_law *l, int64_t d, size_t *n) {
     return pl_lexicon_bytes(l->draft, (int32_t)d, n);
@@ -64,12 +64,12 @@ void pl_string_law_begin(pl_string_law *l, double *psi) {
     pl_lexicon_start(l->target, &l->state[0].at);
 }
 
-// Writing ends here: with this first token, if there is one.
+// Ends writing at a string whose first target token is `first` (-1: it has none).
 static void ends(pl_string_law *l, int32_t first, double w) {
     if (first >= 0 && first < l->vt) l->psi[first] += w;
 }
 
-// Writing goes on behind this token, or ends here.
+// Extends the string of `parent` by token d, or ends writing there.
 static void add(pl_string_law *l, int parent, int64_t d, double w, const pl_lexicon_at *at, int32_t gram, bool open) {
     int depth = l->state[parent].depth + 1;
     if (depth < l->cap && w >= l->least && l->n < l->most && open)
@@ -84,7 +84,7 @@ static void add_gram(pl_string_law *l, int parent, int64_t d, double w, int32_t 
     add(l, parent, d, w, &(pl_lexicon_at){.longest = longest}, gram, gram && l->grams->node[gram].first);
 }
 
-// What does not go on in the cache leaves F as it is.
+// Strings that leave the cache keep their first token F.
 static void take_grams(pl_string_law *l, int state, const double *q) {
     const pl_string_state s = l->state[state];
     double                rest = 1;
@@ -107,7 +107,7 @@ static void take_grams(pl_string_law *l, int state, const double *q) {
     if (rest > 0) ends(l, s.at.longest, s.w * rest);
 }
 
-// Token d behind a state, read byte by byte.
+// Adds token d after a state, byte by byte.
 static void take_one(pl_string_law *l, int state, const double *q, int64_t d) {
     const pl_string_state s = l->state[state];
     size_t                n;
@@ -123,8 +123,8 @@ static void take_one(pl_string_law *l, int state, const double *q, int64_t d) {
     add(l, state, d, s.w * q[d], &at, 0, pl_lexicon_open(l->target, &at));
 }
 
-// A walk through both vocabularies behind a state's string: of the draft tokens that begin with what `mine` has read,
-// those that make of F what it was not, or may, and their probability. `at`: the string with these bytes.
+// Walks both vocabularies together after a state's string: visits the draft tokens that begin with the bytes read so
+// far (`mine`) and that change F or may do so, and returns their probability. `at`: the string with these bytes.
 static double lead_on(pl_string_law *l, int state, const double *q, const pl_lexicon_at *mine,
                       const pl_lexicon_at *at) {
     const pl_lexicon *x = l->draft;
@@ -132,7 +132,8 @@ static double lead_on(pl_string_law *l, int state, const double *q, const pl_lex
     double            w = l->state[state].w, sum = 0;
     bool              open = pl_lexicon_open(l->target, at);
     if (!open && at->longest == was) return 0;
-    for (; i < mine->hi && (!open || x->len[i] == mine->depth); i++) { // none goes on, or the one that ends here
+    for (; i < mine->hi && (!open || x->len[i] == mine->depth); i++) { // the entry ends here, or no extension is
+                                                                       // possible
         int32_t d = x->id[i];
         if (d >= l->vd || d == l->end_draft || !(q[d] > 0)) continue;
         add(l, state, d, w * q[d], at, 0, open);
@@ -162,7 +163,7 @@ static void take_most(pl_string_law *l, int state, const double *q) {
     if (rest > 0) ends(l, s.at.longest, s.w * rest);
 }
 
-// The walk passes every token that leads on, whatever its probability: worth it where many have some.
+// Returns true if many tokens have some probability: only then is the walk over all tokens worth its cost.
 static bool said_by_many(const pl_string_law *l, const double *q) {
     int64_t n = 0;
     for (int64_t d = 0; d < l->vd; d++)

@@ -1,37 +1,25 @@
-// psi: with what probability a drafter that writes in its own tokens writes a string that begins with a token of the
-// target's. Timor et al. 2025 (arXiv 2502.05202), Algorithm 3 and Theorem 3.2:
+// psi: the probability that a drafter, writing in its own tokens, writes a string whose first target token is t. Timor
+// et al. 2025 (arXiv 2502.05202), Algorithm 3 and Theorem 3.2:
 //
 //   psi(t) = sum over d_1 .. d_i with F(d_1 .. d_i) = t of prod_j q(d_j | d_1 .. d_{j-1})
 //
-// F, the target's first token in a string, is the longest of its tokens that the string begins with (the paper's own
-// T(s), its section 3). Any F and any rule by which writing ends will do, as long as both depend on what was written
-// alone: psi is the law of F then, whatever they are, and verification that draws t from psi and divides by psi is
-// exact. Here writing ends
-//   where no further byte can make the first token another (it is "fixed": no token begins with all of the string and
-//   more), at a token that ends the answer, after `cap` tokens,
-//   and where the probability of what was written falls below `least`, as of a string that goes on: F is then the
-//   longest token so far.
-// The last is what makes psi cheap: of the exponentially many strings (Lemma 3.1: 2^(m-1) ways to write one token of m
-// letters) at most 1 / least are gone on with after each token, whatever the vocabularies, so that psi is known of all
-// tokens at once, by one forward of the drafter a level, and verification needs nothing of the drafter: psi is the q of
-// infer/verify/rejection.c, its residual max(p - psi, 0), and nothing need be drawn again and again.
-// Strings that begin with none of the target's tokens are left out and psi is taken of the rest, as in a vocabulary
-// that is cut to the intersection.
+// F, the first target token of a string, is the longest target token that the string begins with (the paper's T(s),
+// section 3). Any F and any rule for ending a string will do if both depend on the string alone: psi is then the
+// distribution of F, and verification that draws t from psi and divides by psi is exact. Here a string ends
+//   where no further byte can change its first token, at a token that ends the answer, after `cap` tokens,
+//   and where its probability falls below `least`: F is then the longest token so far.
+// The last rule makes psi cheap: of the exponentially many strings (Lemma 3.1) at most 1 / least are extended per
+// token, so one forward of the drafter a level gives psi of all tokens; psi is the q of infer/verify/rejection.c. (The
+// paper computes psi of the drafted token only and redraws on rejection, with forwards that cannot be planned.) Strings
+// that begin with no target token are left out, and psi is renormalised. Beyond the forwards, a walk through both
+// vocabularies visits the tokens that can change F; the others keep it and share the remaining probability.
 //
-// The paper does without psi of all tokens: it asks for psi of the drafted one, and on a rejection draws t from p until
-// one is kept, with probability max(0, 1 - psi(t) / p(t)), each with a psi of its own. Such a psi is a sum over the
-// ways to write t, with a forward for each of their beginnings, of tokens that nobody can foresee; the few strings gone
-// on with here serve all of them. What all tokens cost beside that is a walk through both vocabularies at once: behind
-// a string only tokens count that lead on into the target's; the others leave F as it is, and their sum is what is left
-// of 1. tests/infer/test_string_law.c prints its time with real vocabularies: about that of the exponentials of q.
-//
-// With n-grams (ngrams.h) F is another: the target's token of the longest list in the cache that the tokens written
-// begin with, of a list of one the token that both have; writing ends where no longer list begins so. What is written
-// is then told token by token, not byte by byte, and few strings go on.
+// With n-grams (ngrams.h) F is the target token of the longest cached list that the string begins with, or of a single
+// token that both have; a string ends where no longer list begins with it.
 //
 // Usage, for each token of the target:
 //   pl_string_law_begin(l, psi)                          state 0: nothing written
-//   for all states, in order: pl_string_law_take(l, state, q)   q [vd]: what is written behind it; adds states
+//   for all states, in order: pl_string_law_take(l, state, q)   q [vd]: distribution after it; adds states
 //   pl_string_law_end(l): psi sums to 1; false: no string begins with a token
 #ifndef PL_STRING_LAW_H
 #define PL_STRING_LAW_H
@@ -39,41 +27,41 @@
 #include "infer/drafter/ngrams.h"
 
 typedef struct pl_string_state {
-    double        w; // probability of what was written
+    double        w; // probability of the string
     int           parent, depth;
-    int32_t       token; // the last one
-    pl_lexicon_at at;    // what was written, in the target's vocabulary; with n-grams `longest` alone
-    int32_t       gram;  // the same as a node of the cache
+    int32_t       token; // its last token
+    pl_lexicon_at at;    // the string in the target's vocabulary; with n-grams `longest` alone
+    int32_t       gram;  // the string as a node of the cache
 } pl_string_state;
 
 typedef struct pl_string_law {
     const pl_lexicon *target, *draft;
-    int64_t           vt, vd;                // psi's and q's entries
+    int64_t           vt, vd;                // entries of psi and of q
     int32_t           end_target, end_draft; // tokens that end an answer, -1: none
     int               cap;
     double            least;
-    pl_lexicon_at    *alone; // [vd] each draft token by itself
-    int32_t          *odd;   // [n_odd] draft tokens that stand for nothing, or for the bytes of another
+    pl_lexicon_at    *alone; // [vd] each draft token as a string
+    int32_t          *odd;   // [n_odd] draft tokens without bytes, or with the bytes of another token
     int               n_odd;
     const pl_ngrams  *grams;     // NULL: all strings
     const int32_t    *to_target; // [vd] with n-grams: the token that both have, -1: none
-    // Of the token in hand.
+    // State of the current target token.
     double           *psi; // [vt]; borrowed
     pl_string_state  *state;
-    int               n, most; // cap / least at most
+    int               n, most; // at most cap / least
 } pl_string_law;
 
-// Tokens beyond vt and vd do not count. 1 <= cap, 0 < least <= 1.
+// Tokens from vt and vd on are ignored. 1 <= cap, 0 < least <= 1.
 pl_status pl_string_law_init(pl_string_law *l, const pl_lexicon *target, int64_t vt, const pl_lexicon *draft,
                              int64_t vd, int cap, double least, pl_err *err);
-// The law of what the cache makes of the drafter's tokens; both are borrowed.
+// Uses the n-gram cache instead of all strings; both arguments are borrowed.
 void      pl_string_law_use(pl_string_law *l, const pl_ngrams *grams, const int32_t *to_target);
 void      pl_string_law_fini(pl_string_law *l); // zeroed is fine
-// States of one depth at most.
+// Returns the largest number of states of one depth.
 int       pl_string_law_level(const pl_string_law *l);
 void      pl_string_law_begin(pl_string_law *l, double *psi);
 void      pl_string_law_take(pl_string_law *l, int state, const double *q);
-// Instead of taking it: writing ends at this state, as it may wherever that depends on what was written alone.
+// Ends writing at this state instead of taking it; allowed wherever the decision depends on the string alone.
 void      pl_string_law_stop(pl_string_law *l, int state);
 bool      pl_string_law_end(pl_string_law *l);
 

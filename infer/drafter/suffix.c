@@ -1,19 +1,19 @@
-// Drafts from a suffix automaton (SuffixDecoding, Oliaro et al. 2024, arXiv 2411.04975): what mostly followed when
-// these words stood here before, in this text and in answers given before it.
+// Drafts from a suffix automaton (SuffixDecoding, Oliaro et al. 2024, arXiv 2411.04975): the most frequent
+// continuations of the text's end, earlier in this text and in previous answers.
 //
 //   "suffix[:NODES[,keep[=FILE]]]"
-//                the longest end of the session's text, prompt included, that occurs earlier in it; its continuations
-//                by how often they followed: the NODES (12) most probable ones, which share prefixes and so are a tree,
-//                none below 1 in 20. --tree has them drafted in another shape, chains (chain:auto, chain:N) or trees
-//                (auto, static:...).
-//   keep         also in all answers that ended before, of this process: the longer match is drafted from, of equal
-//                ones the text's own.
-//   keep=FILE    and in those that FILE held when it was opened (infer/drafter/datastore.h); saved, it holds them all.
-// A text that repeats itself is drafted as repeating, since behind what is drafted the search goes on.
+//                the longest suffix of the session's text, prompt included, that occurs earlier in it; its
+// continuations
+//                by frequency: the NODES (12) most probable ones, which share prefixes and so form a tree, none below 1
+// in
+//                20. --tree selects another shape: chains (chain:auto, chain:N) or trees (auto, static:...).
+//   keep         also searches all answers of this process that have ended: the longer match wins, ties go to the text.
+//   keep=FILE    and those in FILE when it was opened (infer/drafter/datastore.h); saving writes all of them there.
+// A repetitive text is drafted as repeating, since the search continues after drafted tokens.
 //
 // With `keep` drafts, and so speed, depend on which answers ended before, and so on the order of prompts, on their
 // batch and, where trees adapt, on timing; with verifier match the text does not. Answers enter when their session
-// ends, in that order. The last 131,072 to 262,144 tokens are kept: when one half is full the other is forgotten.
+// ends, in that order. The last 131,072 to 262,144 tokens are kept: when one half is full the other is dropped.
 #include "infer/drafter/automaton.h"
 #include "infer/drafter/datastore.h"
 #include "kernels/base/arena.h"
@@ -25,17 +25,17 @@
 #include <string.h>
 
 #define NODES 12
-#define KEPT (1 << 17) // tokens of each half
+#define KEPT (1 << 17) // tokens per half
 
 typedef struct suffix {
     pl_drafter     base;
-    bool           given; // base.policy is --tree's
+    bool           given; // base.policy comes from --tree
     int            nodes;
     pl_automaton **own;     // [sessions]
     pl_automaton  *kept[2]; // NULL: nothing is kept; [0] is the one that grows
-    char          *file;    // NULL: in none
+    char          *file;    // NULL: not saved
     pl_datastore   of;
-    int32_t       *opened; // [n_opened] what it held
+    int32_t       *opened; // [n_opened] the file's contents
     int64_t        n_opened;
 } suffix;
 
@@ -89,7 +89,7 @@ static void ended(pl_drafter *base, int slot, const int32_t *answer, int n) {
     if (d->kept[0]) remember(d, answer, n);
 }
 
-// As if the answers of the file had just ended, one after the other.
+// Restores the state after opening, as if the file's answers had just ended one after the other.
 static pl_status forget(pl_drafter *base, pl_err *err) {
     suffix *d = (suffix *)base;
     (void)err;
@@ -116,7 +116,7 @@ static pl_status save(pl_drafter *base, pl_err *err) {
     return st;
 }
 
-// Counts and edges of some nodes.
+// Counts and edges of a few nodes.
 static double step_bytes(const pl_drafter *base) {
     return 64.0 * base->policy.max_nodes;
 }
@@ -155,12 +155,12 @@ static pl_status open_file(suffix *d, const pl_drafter_options *o, const char *p
     d->of = (pl_datastore){.kind = PL_DATASTORE_ANSWERS, .tok = o->tok, .vocab = o->target->vocab};
     d->file = pl_strdup(path);
     if (!d->file) return pl_fail(err, PL_E_MEMORY, "drafter \"suffix\": out of memory");
-    PL_TRY(pl_file_look(path, err)); // it may be written
+    PL_TRY(pl_file_look(path, err)); // fails early if the file cannot be written
     PL_TRY(pl_datastore_read(path, &d->of, &d->opened, &d->n_opened, err));
     return forget(&d->base, err);
 }
 
-// keep: as pl_drafter_nodes has it.
+// keep: as pl_drafter_nodes returns it.
 static pl_status fill(suffix *d, const pl_drafter_options *o, const char *keep, pl_err *err) {
     d->own = pl_calloc((size_t)o->max_sessions, sizeof(void *));
     if (!d->own) return pl_fail(err, PL_E_MEMORY, "drafter \"suffix\": out of memory");

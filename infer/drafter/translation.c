@@ -85,7 +85,7 @@ void pl_translation_close(pl_translation *t) {
     *t = (pl_translation){0};
 }
 
-// Once, when all stands: an error is one line.
+// Logs once, after all has opened, so that an error stays one line.
 static void say(pl_translation *t) {
     t->told = true;
     pl_log(

@@ -87,8 +87,8 @@ const pl_key pl_dynaspec_keys[] = {
      .stages = PL_STAGE_DRAFTER},
     PL_KEYS_END(pl_dynaspec)};
 
-// What a recipe leaves open follows from the number of clusters, as recipes/dynaspec-sweep.yaml found it. What the
-// others rule out is not stated.
+// Fills in settings that a recipe leaves open, from the number of clusters, by the results of
+// recipes/dynaspec-sweep.yaml. Settings that the other ones exclude stay unset.
 static void settle(void *own) {
     pl_dynaspec *s = own;
     if (s->k0 == 0) s->k0 = s->clusters > 8 ? s->clusters / 8 : 1;
@@ -143,7 +143,7 @@ static void params(pl_head *h, pl_params *ps) {
     pl_routed *r = pl_routed_of(h);
     pl_head_full.params(h, ps);
     ps->p[ps->n - 1].segments = &r->segments;
-    ps->p[ps->n - 1].fixed = true; // the router alone is trained
+    ps->p[ps->n - 1].fixed = true; // only the router is trained
     pl_router_params(&r->router, ps);
 }
 
@@ -163,11 +163,11 @@ static pl_st_source table(const pl_head *h) {
 
 // ---- the support
 
-// Rows of x that share a support, as route takes them.
+// Groups the rows of x that share a support, in the form that route takes.
 static int take_groups(pl_ctx *ctx, const pl_head_rows *r, int m, int **row) {
     int groups = 0;
     *row = pl_ctx_bytes(ctx, ((size_t)m + 1) * sizeof **row);
-    if (ctx->measuring) return m; // the most
+    if (ctx->measuring) return m; // upper bound
     for (int i = 0; i < m; i++)
         if (i == 0 || (r->group && r->group[i] != r->group[i - 1])) (*row)[groups++] = i;
     (*row)[groups] = m;
@@ -195,7 +195,7 @@ static bool foresees(const pl_head *h) {
     return pl_routed_of(h)->router.kind == PL_ROUTER_MLP;
 }
 
-// One row's: its clusters at their mean size, and the router.
+// Counts one row's bytes: its clusters at their mean size, and the router.
 static double step_bytes(const pl_head *h, int level) {
     const pl_routed *r = pl_routed_of(h);
     double           share = (double)pl_routed_budget(r->own, level) / (double)r->own->clusters;
@@ -210,7 +210,7 @@ static double weight(int64_t i, int64_t n, bool uneven) {
     return uneven ? 1 / sqrt(1 + (double)(stride * (uint64_t)i % (uint64_t)n)) : 1;
 }
 
-// Clusters of equal sizes, or of sizes that fall as 1 / sqrt(i) in an order of chance.
+// Draws clusters of equal sizes, or of sizes that fall as 1 / sqrt(i) in random order.
 static pl_status draw_table(pl_head *h, bool uneven, pl_err *err) {
     int64_t n = pl_routed_of(h)->own->clusters, *offset = pl_malloc((size_t)(n + 1) * sizeof *offset);
     double  sum = 0, at = 0;
@@ -226,8 +226,8 @@ static pl_status draw_table(pl_head *h, bool uneven, pl_err *err) {
     return PL_OK;
 }
 
-// Clusters of 128 rows, a quarter of them read at depths 0 and 1, a router of width d/8: at depths 0 and 3, of equal
-// and unequal sizes; then, at every depth, the paper's 27k of 128k rows.
+// Examples: clusters of 128 rows, a quarter of them read at depths 0 and 1, a router of width d/8, measured at depths 0
+// and 3, of equal and unequal sizes; then the paper's 27k of 128k rows, at every depth.
 static bool example(pl_head_example *e, int i, const pl_head_shape *s) {
     pl_dynaspec own = {.clusters = (int)(s->vocab / 128), .width = (int)(s->d / 8), .kmin = 1};
     own.k0 = own.k1 = own.clusters / 4;

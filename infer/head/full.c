@@ -13,8 +13,8 @@ static void params(pl_head *h, pl_params *ps) {
                                        .start = PL_START_DENSE});
 }
 
-// All rows, a half to a sixteenth of them; as many as FR-Spec keeps of 128k (arXiv 2502.14856); a half of which fewer
-// are read the deeper the draft.
+// Examples: all rows, a half to a sixteenth of them; FR-Spec's share of 128k (arXiv 2502.14856); a half, with fewer
+// rows read at deeper levels.
 static bool example(pl_head_example *e, int i, const pl_head_shape *s) {
     enum { PARTS = 5, FRSPEC = PARTS, AWARE, EXAMPLES };
     e->spec = pl_hf_head_make("full", 0);

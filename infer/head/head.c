@@ -42,7 +42,7 @@ const pl_head_kind *pl_head_find(const char *name, pl_err *err) {
 }
 
 bool pl_head_next_example(pl_head_example *e, int *at, const pl_head_shape *s, unsigned in) {
-    enum { STRIDE = 1 << 10 }; // *at: kind and number
+    enum { STRIDE = 1 << 10 }; // *at encodes kind and number
     while (*at / STRIDE < KINDS) {
         const pl_head_kind *kind = kinds[*at / STRIDE];
         *e = (pl_head_example){.rows = s->vocab};
@@ -64,7 +64,7 @@ const pl_key pl_head_keys[] = {
     {PL_KEY_AS_PATH("drafter.head.vocab", pl_head_recipe, vocab), .each = true,
      .help = "draft only the tokens of this list, most frequent first: a name of `vocabularies` or a file of paceline "
              "vocab --list; absent: all tokens",
-     .stages = PL_KEY_NO_STAGE}, // the list's content matters, not where it lies
+     .stages = PL_KEY_NO_STAGE}, // the list's content matters, not its path
     {PL_KEY_AS_INT("drafter.head.vocab_size", pl_head_recipe, vocab_size), .each = true, .deflt = "0", .min = 0,
      .max = 1 << 22,
      .help = "draft only the first so many tokens of drafter.head.vocab; 0: as many as the list itself says, else all",
@@ -121,7 +121,8 @@ pl_hf_head pl_head_spec(const pl_head_recipe *r, const void *own) {
     return spec;
 }
 
-// A setting of another kind is ignored: formats write more than a kind reads.
+// Returns true if any kind has a setting of this name: other kinds' settings are ignored, as formats write more than a
+// kind reads.
 static bool known(const char *name) {
     for (int i = 0; i < KINDS; i++)
         if (pl_head_settings_know(kinds[i]->keys, name)) return true;
@@ -207,7 +208,7 @@ pl_drafted pl_head_drafted(const pl_head *h) {
     return (pl_drafted){.n = h->vocab, .d2t = h->d2t, .outside = h->outside.on ? &h->outside : NULL};
 }
 
-// One group that reads a prefix, or all rows.
+// Returns a support of one group that reads a prefix, or all rows.
 static pl_head_support prefix(pl_ctx *ctx, const pl_head *h, int64_t rows, int level) {
     struct {
         int     row[2];
@@ -238,8 +239,7 @@ static pl_head_support support(pl_ctx *ctx, const pl_head *h, const pl_head_rows
     return h->kind->support ? h->kind->support(ctx, h, r) : prefix(ctx, h, pl_tensor_rows(&r->x), r->level);
 }
 
-// Products with all rows of a matrix that is not packed for products with all of them. The ids are one list for each
-// row of x.
+// Multiplies with all rows of a matrix that is packed for row gathers only: the ids list every row, for each row of x.
 static pl_tensor gathered(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor w) {
     int64_t  m = pl_tensor_rows(&x);
     int32_t *id = pl_ctx_bytes(ctx, pl_size_mul((size_t)m, (size_t)h->vocab, sizeof *id));
@@ -259,7 +259,7 @@ pl_tensor pl_head_all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *
     return y;
 }
 
-// Group g's spans, where the host has read them.
+// Returns group g's spans; call after the host has read them.
 static const pl_span *spans_of(const pl_head_support *s, int g, int *n) {
     *n = s->spans.held ? s->spans.held[g] : s->spans.most;
     return s->spans.span + (size_t)g * (size_t)s->spans.most;
@@ -270,7 +270,7 @@ static void forbid(float *z, int64_t from, int64_t to) {
         z[v] = -INFINITY;
 }
 
-// The rows of one group's support, once for each of its rows of x.
+// Lists the rows of one group's support, once for each of its rows of x.
 static void list_support(int32_t *id, const pl_span *span, int n_spans, int64_t rows) {
     int64_t n = 0;
     for (int i = 0; i < n_spans; i++)
@@ -280,9 +280,9 @@ static void list_support(int32_t *id, const pl_span *span, int n_spans, int64_t 
         memcpy(id + row * n, id, (size_t)n * sizeof *id);
 }
 
-// Of rows that are packed by segments, as the host has them, only those of the support are read.
+// For rows packed by segments: reads only those of the support, with spans that the host has read.
 static pl_tensor supported_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
-    enum { SPARE = 64 }; // elements of a row that the alignment of a group's blocks may take
+    enum { SPARE = 64 }; // elements of a row that aligning a group's blocks may take
     pl_tensor       x = pl_head_project(ctx, h, r->x, (pl_tensor){0});
     pl_tensor       y = pl_ctx_const(ctx, x.dim[0], h->vocab);
     pl_head_support s = support(ctx, h, r);
@@ -312,7 +312,7 @@ static pl_tensor supported_logits(pl_ctx *ctx, const pl_head *h, const pl_head_r
     return y;
 }
 
-// Its own best, whatever stands behind it.
+// The head's best tokens without its selector.
 static void own_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value,
                      float *lse) {
     if (h->kind->topk) {
@@ -340,12 +340,12 @@ static void own_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k
     }
 }
 
-// Whether its logits are complete as they are computed; else the host sets -infinity outside its support.
+// Returns true if the logits are complete as computed; otherwise the host sets -infinity outside the support.
 static bool reads_all(const pl_head *h, const pl_head_rows *r) {
     return !h->kind->logits && !h->kind->support && pl_head_budget(h, r->level) == h->vocab;
 }
 
-// Its own logits, whatever stands behind it.
+// The head's logits without its selector.
 static pl_tensor own_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     if (h->kind->logits) return h->kind->logits(ctx, h, r);
     if (h->kind->support && h->out.layout == PL_SEGMENTS) return supported_logits(ctx, h, r);
@@ -373,7 +373,7 @@ static pl_tensor own_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r
 
 // ---- its selector
 
-// own: the rows' logits where ops read them; NULL: not computed yet.
+// own: the rows' logits where ops can read them; NULL: not computed yet.
 static pl_selector_list list_of(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, const pl_tensor *own) {
     int      K = h->selector.candidates;
     size_t   n = pl_size_mul((size_t)r->x.dim[0], (size_t)K, 1);
@@ -386,8 +386,9 @@ static pl_selector_list list_of(pl_ctx *ctx, const pl_head *h, const pl_head_row
     return (pl_selector_list){.id = id, .value = value, .hidden = pl_linear(ctx, r->x, h->selector.hidden)};
 }
 
-// The list, and in *own the logits that it was taken from, where the host reads them. Those that are complete as they
-// are computed give the list there, with one wait for both; others go back once the host has completed them.
+// Returns the list, and in *own the logits that it was taken from, read by the host. Logits that are complete as
+// computed give the list on the device, with one synchronisation for both; others are written back after the host has
+// completed them.
 static pl_selector_list list_and_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, pl_tensor *own) {
     if (reads_all(h, r)) {
         pl_tensor        y = all_logits(ctx, h, r);
@@ -412,7 +413,7 @@ pl_selector_list pl_head_list(pl_ctx *ctx, const pl_head *h, const pl_head_rows 
     return l;
 }
 
-// The list's scores [M, K].
+// Returns the list's scores [M, K].
 static pl_tensor selected(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, const pl_selector_list *l) {
     PL_CHECK(ctx->be->real == PL_F32, "a selector's list beside %s", pl_dtype_name(ctx->be->real));
     pl_tensor adds = pl_selector_adds(ctx, &h->selector, l->hidden, r->token, l->id);
@@ -433,7 +434,7 @@ pl_tensor pl_head_spread(pl_ctx *ctx, int64_t vocab, const int32_t *id, pl_tenso
     return y;
 }
 
-// log of the sum of the list's exponentials.
+// Returns the log of the sum of the list's exponentials.
 static double list_lse(const float *z, const int32_t *id, int n) {
     double max = -INFINITY, sum = 0;
     for (int k = 0; k < n; k++)
@@ -443,8 +444,8 @@ static double list_lse(const float *z, const int32_t *id, int n) {
     return max + log(sum);
 }
 
-// One row by the full law: y holds the head's logits, the listed ones get their scores, moved to the mass that the head
-// gives the list. A list of nothing leaves nothing to move.
+// Full law, one row: y holds the head's logits; the listed ones get their scores, shifted to the mass that the head
+// gives the list. An empty list changes nothing.
 static void put_scores(float *y, const int32_t *id, const float *own, const float *score, int n) {
     double shift = list_lse(own, id, n) - list_lse(score, id, n);
     for (int k = 0; k < n && isfinite(shift); k++)
@@ -466,10 +467,10 @@ static pl_tensor full_law(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) 
     pl_tensor        y;
     if (l.own)
         y = taken(ctx, h, &l, m);
-    else // a list without its logits is found anew with them
+    else // without logits, find the list again together with them
         l = list_and_logits(ctx, h, r, &y);
     pl_tensor score = selected(ctx, h, r, &l);
-    score.data = pl_ctx_read(ctx, &score); // and all that reads y has been waited for
+    score.data = pl_ctx_read(ctx, &score); // this also synchronises with everything that reads y
     if (!score.data || !y.data) return (pl_tensor){.rank = 2, .dtype = PL_F32, .dim = {m, h->vocab, 1, 1}};
     for (int64_t i = 0; i < m; i++)
         put_scores(pl_f32(&y) + i * h->vocab, l.id + i * n, l.value + i * n, pl_f32(&score) + i * n, n);

@@ -1,5 +1,5 @@
-// SlimSpec's low-rank head (arXiv 2605.10453): z = W_up (W_down h), no bias, no non-linearity. Tensor names as EAGLE-4
-// has them: efficient_lm_head.weight [V, r], efficient_lm_head_down_proj.weight [r, d].
+// SlimSpec's low-rank head (arXiv 2605.10453): z = W_up (W_down h), no bias, no non-linearity. Tensor names are
+// EAGLE-4's: efficient_lm_head.weight [V, r], efficient_lm_head_down_proj.weight [r, d].
 #include "infer/head/head.h"
 
 #include "kernels/op/linear.h"
@@ -16,7 +16,7 @@ static const pl_key keys[] = {{PL_KEY_AS_INT("drafter.head.rank", lowrank, rank)
                                .stages = PL_STAGE_DRAFTER},
                               PL_KEYS_END(lowrank)};
 
-// Also of kinds whose settings begin with a rank.
+// Shared by kinds whose settings begin with a rank.
 static pl_status init(pl_head *h, pl_err *err) {
     const lowrank *own = h->own;
     if (own->rank < 1 || own->rank > h->d)
@@ -48,7 +48,7 @@ static pl_tensor project(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y
     return y;
 }
 
-// The ranks asked for, else a half to a sixteenth of the width.
+// Examples: the requested ranks, else a half to a sixteenth of the width.
 static bool example(pl_head_example *e, int i, const pl_head_shape *s) {
     int part = 2 << i;
     if (i >= (s->n_ranks ? s->n_ranks : 4)) return false;

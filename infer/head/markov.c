@@ -1,6 +1,6 @@
-// DSpark's head (arXiv 2607.05147): the target's own matrix, and low-rank logits of the token before, which give a
-// block's slots what they cannot know of each other; beside them a guess of how likely the draft is to be accepted.
-//   e = W1[token before]                                      markov_head.markov_w1.weight [V, r]
+// DSpark's head (arXiv 2607.05147): the target's own matrix plus low-rank logits of the previous token, which make a
+// block's slots depend on each other; and a prediction of each draft's acceptance.
+//   e = W1[previous token]                                    markov_head.markov_w1.weight [V, r]
 //   z = W h + W2 m                                            markov_head.markov_w2.weight [V, r]
 // m by drafter.head.form:
 //   vanilla   m = e
@@ -8,10 +8,10 @@
 //   rnn       (g, c, o) = J [s; e; h] + b,  m = tanh o        markov_head.joint_proj.weight [3 r, 2 r + d], .bias [3 r]
 //             s' = sigmoid(g) s + (1 - sigmoid(g)) tanh c     the next slot's s; 0 in the first, the anchor's
 //   confidence = sigmoid(wc [h; e] + bc)                      confidence_head.proj.weight [1, d + r], .bias [1]
-// W is the target's, frozen and shared: a drafter of blocks has W h of all its slots from one product, and goes from
+// W is the target's, frozen and shared: a block drafter computes W h of all its slots in one product, and goes from
 // slot to slot by W2 m alone. Confidence is learned from the drafts' acceptance (train/task/blocks.h); with
-// min_confidence a draft ends before the first slot whose confidence is less, which depends on the tokens before it
-// alone, so that verification loses nothing.
+// min_confidence a draft ends before the first slot below it. Confidence depends on earlier tokens alone, so
+// verification stays lossless.
 #include "checkpoints/hf_block.h"
 #include "infer/head/head.h"
 
@@ -49,7 +49,7 @@ static const pl_key keys[] = {
      .stages = PL_STAGE_DRAFTER},
     PL_KEYS_END(markov)};
 
-// Its weights, beside the target's.
+// The kind's weights besides the target's.
 typedef struct weights {
     pl_tensor w1, w2, mix, mix_bias, sure, sure_bias; // mix: gate_proj or joint_proj
 } weights;
@@ -91,7 +91,7 @@ static void params(pl_head *h, pl_params *ps) {
         add(ps, &w->mix_bias, PL_PARAM_BIAS, "markov_head.joint_proj.bias", 3 * r, 0, 0);
     }
     if (!own->confidence) return;
-    add(ps, &w->sure, PL_PARAM_MATRIX, "confidence_head.proj.weight", 1, both, 0); // begins with no opinion
+    add(ps, &w->sure, PL_PARAM_MATRIX, "confidence_head.proj.weight", 1, both, 0); // starts at 0: no preference
     add(ps, &w->sure_bias, PL_PARAM_BIAS, "confidence_head.proj.bias", 1, 0, 0);
 }
 
@@ -106,7 +106,7 @@ static pl_tensor gated(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     return pl_mul(ctx, pl_squash(ctx, PL_SQUASH_SIGMOID, z, 0, e.dim[1], (pl_tensor){0}), e);
 }
 
-// No token's rows: zeros.
+// Returns zero rows: the embedding of no token.
 static pl_tensor nothing(pl_ctx *ctx, const pl_head *h, int64_t rows) {
     int32_t *id = pl_ctx_bytes(ctx, (size_t)rows * sizeof *id);
     for (int64_t i = 0; i < rows && !ctx->measuring; i++)
@@ -114,7 +114,7 @@ static pl_tensor nothing(pl_ctx *ctx, const pl_head *h, int64_t rows) {
     return pl_embed(ctx, ((const weights *)h->state)->w1, id, rows);
 }
 
-// One slot of each row: m, written to y where that is a place, and in *after the next slot's state.
+// Computes one slot of each row: returns m, written to y if it has data, and sets *after, the next slot's state.
 static pl_tensor step(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, pl_tensor *after, pl_tensor y) {
     const weights *w = h->state;
     pl_tensor      e = before(ctx, h, r), none = {0}, s = r->state.data ? r->state : nothing(ctx, h, e.dim[0]);
@@ -128,7 +128,7 @@ static pl_tensor step(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, pl_t
     return pl_squash(ctx, PL_SQUASH_TANH, z, 2 * n, n, y);
 }
 
-// Rows of all slots, a slot's behind those of the slot before.
+// Computes m of all slots' rows, slot after slot.
 static pl_tensor steps(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     int          levels = r->levels > 0 ? r->levels : 1;
     int64_t      m = pl_tensor_rows(&r->x), n = m / levels;
@@ -188,7 +188,7 @@ static double least_confidence(const pl_head *h) {
     return ((const markov *)h->own)->min_confidence / 1000.0;
 }
 
-// The target's rows are read for all levels at once.
+// The target's rows are read once for all levels.
 static double step_bytes(const pl_head *h, int level) {
     const markov *own = h->own;
     double        each = (double)h->vocab * (double)pl_dtype_size(h->out.dtype);

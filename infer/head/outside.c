@@ -22,7 +22,7 @@ pl_status pl_outside_init(pl_outside *o, int thousandths, const int32_t *on, int
         if (o->on[d2t[x]] != x)
             st = pl_fail(err, PL_E_INPUT, "%s: " PL_OUTSIDE_TENSOR "[%d] is %d, but draft id %lld stands for it", where,
                          d2t[x], o->on[d2t[x]], (long long)x);
-        o->n[x]--; // itself
+        o->n[x]--; // not counting itself
     }
     if (st != PL_OK) pl_outside_fini(o);
     return st;
@@ -44,7 +44,7 @@ pl_status pl_outside_read(pl_outside *o, int thousandths, const pl_weight_source
     if (e->dtype != PL_I32 || e->rank != 1 || e->shape[0] != v)
         return pl_fail(err, PL_E_INPUT, "%s: tensor \"" PL_OUTSIDE_TENSOR "\": expected int32 [%lld]", where,
                        (long long)v);
-    int32_t *on = pl_malloc(pl_size_mul((size_t)v, sizeof *on, 1)); // views need not be aligned
+    int32_t *on = pl_malloc(pl_size_mul((size_t)v, sizeof *on, 1)); // views may be unaligned
     if (!on) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", where);
     memcpy(on, e->data, (size_t)v * sizeof *on);
     pl_status st = pl_outside_init(o, thousandths, on, v, d2t, vd, where, err);

@@ -1,16 +1,15 @@
 // SpecVocab's head (arXiv 2602.13836): a low-rank scorer lists candidates, exact rows rescore them.
 //   s = W_up (W_down h)              scorer, [Vd]: efficient_lm_head.weight [Vd, r], efficient_lm_head_down_proj.weight
 //                                    [r, d], the tensors of EAGLE-4's candidate head
-//   C = the `candidates` best ids of s; equal scores: the lower id
+//   C = the `candidates` best ids of s; ties: the lower id
 //   z[v] = W[v] . h for v in C       lm_head.weight [Vd, d], bits as if all of it had been computed
-//   q = softmax of z over C          the distribution that is proposed from; ids outside C come from the target alone
-// A step reads Vd r + r d + |C| d elements rather than Vd d. Each row has candidates of its own; they come by id, so
-// that the exact rows are read in the order in which they lie. W is kept row-major, once (gatherdot.h says why not in
-// panels).
+//   q = softmax of z over C          the proposal's distribution; ids outside C come from the target alone
+// A step reads Vd r + r d + |C| d elements rather than Vd d. Each row has its own candidates, sorted by id so that the
+// exact rows are read in memory order. W is kept row-major only (gatherdot.h gives the reason).
 //
 // Training: the scorer learns as a low-rank head does, by the objective at each step of the unroll (out and project are
-// its own), onto W as it is: no gradient reaches W, which is frozen always. The loss is the scorer's distribution's;
-// acceptance held out, by which the best checkpoint is chosen, is that of q (train/task/rescored.h).
+// its own); W is always frozen. The loss is the scorer's; held-out acceptance, which chooses the best checkpoint, is
+// that of q (train/task/rescored.h).
 #include "infer/head/head.h"
 
 #include "kernels/op/gatherdot.h"
@@ -20,7 +19,7 @@
 #include <stdio.h>
 
 typedef struct specvocab {
-    int rank; // first, as lowrank's settings have it
+    int rank; // first, as in lowrank's settings
     int candidates;
 } specvocab;
 
@@ -60,7 +59,7 @@ static pl_tensor project(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y
     return pl_head_lowrank.project(ctx, h, x, y);
 }
 
-// The candidates of each row [M, C], ascending, and their exact logits [M, C].
+// Returns the candidates of each row [M, C], ascending, and their exact logits [M, C].
 static pl_tensor rescore(pl_ctx *ctx, const pl_head *h, pl_tensor x, int32_t **id) {
     int64_t n = candidates(h);
     *id = pl_ctx_bytes(ctx, pl_size_mul((size_t)x.dim[0], (size_t)n, sizeof **id));
@@ -87,7 +86,7 @@ static double step_bytes(const pl_head *h, int level) {
     return scorer + (double)candidates(h) * (double)h->d * (double)pl_dtype_size(h->exact.dtype);
 }
 
-// Scorers of rank d/8 and d/16, with 2,004 candidates of the Llama-3 vocabulary.
+// Examples: scorers of rank d/8 and d/16, with 2,004 candidates of the Llama-3 vocabulary.
 static bool example(pl_head_example *e, int i, const pl_head_shape *s) {
     int     part = 8 << i;
     int64_t rank = s->d / part, n = s->vocab / 64 < PL_HEADTOPK_MAX ? s->vocab / 64 : PL_HEADTOPK_MAX;

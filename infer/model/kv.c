@@ -54,7 +54,8 @@ void pl_kv_move(pl_ctx *ctx, pl_kv *kv, int32_t n_ctx, const int32_t *from, int 
     size_t   row = (size_t)kv->width * kv->elem;
     uint8_t *base = kv->block;
     for (int i = 0; i < n; i++) {
-        // Ascending slots never overtake their destination, so moving in order overwrites nothing still needed.
+        // Ascending positions never overtake their destination, so moving them in order overwrites nothing that is
+        // still needed.
         PL_CHECK(from[i] >= n_ctx + i, "slot %d moves to %d", from[i], n_ctx + i);
         if (from[i] != n_ctx + i)
             pl_ctx_copy_pieces(ctx, base + (size_t)(n_ctx + i) * row, base + (size_t)from[i] * row, row, plane(kv),

@@ -1,8 +1,8 @@
-// A session's key/value cache: for each layer K and V, [slots, nkv*hd], in fp32 or, as the shape's kv says, in bf16, to
-// which rope rounds what it puts there (kernels/op/attention.h, pl_kvrow). Speculative decoding is lossless against
+// A session's key/value cache: for each layer K and V, [slots, nkv*hd], in fp32 or (the shape's kv) in bf16, to which
+// rope rounds the values that it writes (kernels/op/attention.h, pl_kvrow). Speculative decoding is lossless against
 // plain decoding over the same kind of cache; logits over the other kind differ by that rounding. Slot = position for
 // committed rows; rows of a draft tree take the slots after them until commit moves the accepted ones into place. It
-// lies where the backend's ops reach it.
+// lies in memory that the backend's ops can read.
 #ifndef PL_KV_H
 #define PL_KV_H
 
@@ -17,12 +17,12 @@ typedef struct pl_kv {
     const pl_memory *memory; // of the block
 } pl_kv;
 
-// The user's choice, everywhere: "fp32|bf16", in this order.
+// The option of all commands: "fp32|bf16", in this order.
 #define PL_KV_HELP "how caches hold keys and values, a drafter's too"
 static inline pl_dtype pl_kv_chosen(int choice) {
     return choice == 1 ? PL_BF16 : PL_F32;
 }
-// Bytes of a number in such a cache.
+// Returns the bytes of a number in such a cache.
 static inline size_t pl_kv_elem(const pl_layer_shape *s, pl_dtype real) {
     return pl_dtype_size(s->kv == PL_BF16 ? PL_BF16 : real);
 }
@@ -31,11 +31,12 @@ pl_status pl_kv_create(pl_kv *kv, int layers, int slots, const pl_layer_shape *s
 void      pl_kv_destroy(pl_kv *kv);
 void     *pl_kv_k(const pl_kv *kv, int layer);
 void     *pl_kv_v(const pl_kv *kv, int layer);
-// Fills row[l * m] for all layers: this row writes to `slot` and sees n_ctx committed slots plus path (NULL: chain).
+// Fills row[l * m] for all layers: this row writes to `slot` and attends to n_ctx committed slots plus path (NULL:
+// chain).
 void      pl_kv_row(const pl_kv *kv, pl_kvrow *row, int64_t m, int32_t n_ctx, const int32_t *path, int32_t n_path,
                     int32_t slot);
-// Commit: slots from[0..n) (ascending) move to n_ctx, n_ctx+1, ... in every layer. RoPE depends on positions, which a
-// move does not change. In order with the ops of ctx.
+// Commits: moves slots from[0..n) (ascending) to n_ctx, n_ctx+1, ... in every layer. RoPE depends on positions, which a
+// move does not change. Ordered with the ops of ctx.
 void      pl_kv_move(pl_ctx *ctx, pl_kv *kv, int32_t n_ctx, const int32_t *from, int n);
 
 #endif

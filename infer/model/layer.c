@@ -26,7 +26,7 @@ pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_laye
                                  .hd = s->hd,
                                  .offset = view->offset,
                                  .row = row});
-    // Queries and keys are made of bf16 factors where the weight's values are of that type.
+    // Queries and keys are products of bf16 factors if the weight's values are bf16.
     pl_dtype       numbers = w->wqkv.bf16 || w->wqkv.dtype == PL_BF16 ? PL_BF16 : PL_F32;
     pl_tensor      o;
     const int32_t *lo = w->rule.window > 0 ? view->lo_window : view->lo;
@@ -48,7 +48,7 @@ pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_laye
     return pl_tp_all(ctx, w->comm, w->bo.data ? pl_bias(ctx, o, w->bo) : o, s->d);
 }
 
-// Each row's products are those that it would have alone (grouped), and are added in one order.
+// Each row's products are those of the row alone (grouped), and are added in a fixed order.
 static pl_tensor mixture(pl_ctx *ctx, const pl_mixture *w, pl_gate gate, pl_tensor x) {
     bool            biased = w->router_bias.data != NULL;
     pl_tensor       score = pl_linear(ctx, x, w->router);

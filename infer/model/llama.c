@@ -101,7 +101,7 @@ static void add_matrix(pl_params *ps, pl_tensor *w, pl_weight_part part, int64_t
         ps, &(pl_param_args){.tensor = w, .kind = PL_PARAM_MATRIX, .part = {part}, .cols = cols, .init_std = init_std});
 }
 
-// Matrices that files stack in one tensor, as parts of it: of a rank its piece of each.
+// Takes matrices that files stack in one tensor as parts of it; over ranks, this rank's piece of each.
 static void take_stacked(pl_weight_part *part, const pl_comm *c, const char *name, const int64_t *rows, int n) {
     int64_t of = 0, first = 0;
     for (int i = 0; i < n; i++)
@@ -120,7 +120,7 @@ static void add_attention(pl_params *ps, pl_layer *w, const pl_layer_shape *s, c
     int64_t       rows[3] = {q, kv, kv};
     for (int i = 0; i < 3 && !s->fused; i++)
         qkv.part[i] = pl_tp_part(w->comm, n[i], rows[i]);
-    if (s->fused) { // the same rows in the same order, in one tensor
+    if (s->fused) { // one tensor with the same rows in the same order
         snprintf(n[0], sizeof n[0], "%sself_attn.qkv_proj.weight", prefix);
         take_stacked(qkv.part, w->comm, n[0], rows, 3);
     }
@@ -128,8 +128,8 @@ static void add_attention(pl_params *ps, pl_layer *w, const pl_layer_shape *s, c
     add_matrix(ps, &w->wo, pl_tp_part(w->comm, n[3], s->d), q, 0.02 * out_scale);
 }
 
-// of: the MLP's name, "mlp" or an expert's. c: the ranks that it lies over, NULL: none. alone: not one of a mixture,
-// whose products are grouped and end without their gate.
+// of: the MLP's name, "mlp" or an expert's. c: the ranks that share it, NULL: none. alone: not part of a mixture, whose
+// products are grouped and end without their gate.
 static void add_mlp(pl_params *ps, const pl_comm *c, pl_tensor *wgu, pl_tensor *wdown, const pl_layer_shape *s,
                     int64_t width, const char *prefix, const char *of, bool alone, double out_scale) {
     char n[3][96];
@@ -198,7 +198,7 @@ static void add_biases(pl_params *ps, pl_layer *w, const pl_layer_shape *s, cons
                                                 pl_tp_part(w->comm, n[1], kv), pl_tp_part(w->comm, n[2], kv)}});
 }
 
-// Gains of the norms of queries' and keys' heads.
+// Adds the gains of the norms of queries' and keys' heads.
 static void add_head_norms(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix, float offset) {
     pl_tensor *norm[2] = {&w->norm_q, &w->norm_k};
     for (int i = 0; i < 2; i++) {
@@ -215,7 +215,8 @@ static void add_norm(pl_params *ps, pl_tensor *norm, int64_t d, const char *pref
     pl_params_add(ps, &(pl_param_args){.tensor = norm, .kind = PL_PARAM_NORM, .part = {{whole, d}}, .offset = offset});
 }
 
-// post_attention_layernorm names the norm before the MLP, but with norms of what is added that of attention's output.
+// post_attention_layernorm is the norm before the MLP; in layers that norm their outputs it is that of attention's
+// output.
 static void add_layer(pl_llama *m, pl_layer *w, const char *prefix, double out_scale, float offset) {
     pl_params *ps = &m->params;
     int64_t    d = m->shape.d;
@@ -247,7 +248,7 @@ static void list_params(pl_llama *m, bool packed) {
                                        .cols = d,
                                        .init_std = 0.02,
                                        .alias = tied ? "lm_head.weight" : NULL});
-    // GPT-2's scaling of what is added to the residual stream keeps its variance bounded with depth.
+    // GPT-2's scaling of the layers' outputs keeps the variance of the residual stream bounded with depth.
     double out_scale = 1 / sqrt(2.0 * m->n_layers);
     float  offset = m->config.norm_plus_one ? 1 : 0;
     for (int l = 0; l < m->n_layers; l++) {
@@ -265,7 +266,7 @@ static void list_params(pl_llama *m, bool packed) {
                                        .alias = tied ? "model.embed_tokens.weight" : NULL});
 }
 
-// Layers with experts, and room for those.
+// Marks the layers with experts, and allocates the experts' tensors.
 static pl_status set_mixtures(pl_llama *m, pl_err *err) {
     const pl_hf_config *c = &m->config;
     if (c->experts == 0) return PL_OK;
@@ -285,7 +286,7 @@ static pl_status set_mixtures(pl_llama *m, pl_err *err) {
     return PL_OK;
 }
 
-// What the layers have beside widths and weights.
+// Sets the layers' properties besides widths and weights.
 static void set_layers(pl_llama *m) {
     const pl_hf_config *c = &m->config;
     for (int l = 0; l < m->n_layers; l++) {
@@ -309,7 +310,7 @@ pl_status pl_llama_trainable(const pl_hf_config *c, const char *where, pl_err *e
                 : PL_OK;
 }
 
-// From here on the shape is that of this rank's part.
+// Reduces the shape to this rank's part.
 static void take_part(pl_llama *m) {
     m->shape.nh = (int)pl_tp_own(m->comm, m->shape.nh);
     m->shape.nkv = (int)pl_tp_own(m->comm, m->shape.nkv);
@@ -345,7 +346,7 @@ pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backen
 
 static const char EMBED[] = "model.embed_tokens.weight", HEAD[] = "lm_head.weight";
 
-// Whether two rows hold the same numbers; a and b are room for one row each.
+// Sets *same if two rows hold the same numbers; a and b have room for one row each.
 static pl_status same_row(bool *same, const pl_weight_source *src, const pl_weight_entry *const of[2], int64_t row,
                           float *a, float *b, pl_err *err) {
     float *to[2] = {a, b};
@@ -439,7 +440,7 @@ pl_status pl_llama_warn_unclaimed(const pl_llama *m, const pl_weight_source *src
     pl_status    st = name ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", pl_weight_source_path(src));
     if (st == PL_OK) st = pl_params_unclaimed(&m->params, src, name, pl_weight_source_count(src), &n, err);
     for (int64_t i = 0; st == PL_OK && i < n; i++) {
-        // A tied model's output matrix is one with the embeddings, where it is there a second time.
+        // In a tied model a separate output matrix has been compared with the embeddings already.
         if (is_carried(name[i]) || (m->config.tie_word_embeddings && strcmp(name[i], HEAD) == 0)) continue;
         size_t at = strlen(list);
         if (left++ < NAMED) snprintf(list + at, sizeof list - at, "%s%.80s", at ? ", " : "", name[i]);
@@ -453,6 +454,7 @@ pl_status pl_llama_warn_unclaimed(const pl_llama *m, const pl_weight_source *src
     return st;
 }
 
+// Checks that a backend has the ops that the layers need.
 pl_status pl_llama_computable(const pl_hf_config *c, const pl_backend *be, pl_err *err) {
     static const pl_op needs[] = {PL_OP_EXPERTS, PL_OP_GROUPED, PL_OP_COMBINE};
     for (size_t i = 0; i < sizeof needs / sizeof *needs && c->experts > 0; i++)
@@ -521,7 +523,7 @@ typedef struct layer_run {
     pl_view        *view;
     int             layer;
     pl_tensor       h, delta; // the residual stream and what the last sub-layer adds to it
-    pl_tensor      *input;    // out: the stream at this layer's input; NULL: nobody asks
+    pl_tensor      *input;    // out: the stream at this layer's input; NULL: not needed
 } layer_run;
 
 enum { STREAM, DELTA, LAYER_OUT };
@@ -543,23 +545,23 @@ static void run_layer(pl_ctx *ctx, const void *arg, pl_tensor *out) {
     out[STREAM] = h;
 }
 
-// sqrt(d) as transformers has it: a float, rounded once more to the weights' type.
+// Returns sqrt(d) as transformers computes it: a float, rounded to the weights' type.
 static double embedding_scale(const pl_llama *m) {
     if (!m->config.embedding_scaled) return 1;
     float scale = (float)sqrt((double)m->shape.d);
     return m->embed.dtype == PL_BF16 ? pl_round_bf16(scale) : scale;
 }
 
-// Where nobody goes back, two layers at a time have room in the frame: a layer takes that of the one before the last,
-// whose results the last one has read, and so writes what is still in a cache (256 rows through all 16 layers of a 1B
-// model: 640 MB otherwise, and 80 in place of them). What follows the last layer, the logits too, takes such a turn.
+// Without a tape, two layers at a time have memory in the frame: a layer reuses that of the layer before the previous
+// one, whose results have been read, and so writes memory that is still cached (256 rows through all 16 layers of a 1B
+// model: 80 MB instead of 640). The ops after the last layer, logits included, take such a turn too.
 typedef struct turns {
-    size_t begin, second; // of the first of both, and its end
-    int    first;         // a layer that takes what lies between
-    int    n;             // layers in there
+    size_t begin, second; // offsets: begin of the first turn; end of the first turn
+    int    first;         // first layer of the current pair
+    int    n;             // number of layers in the pair
 } turns;
 
-// Layers of a model are alike in what they take, but for those with and without experts.
+// Layers of a model need equal memory, except that layers with and without experts differ.
 static void take_turn(pl_ctx *ctx, turns *t, const pl_llama *m, int layer) {
     if (t->n == 2 && m->layer[layer].mixture.n == m->layer[t->first].mixture.n) {
         pl_arena_release(&ctx->frame, t->begin);
@@ -569,7 +571,7 @@ static void take_turn(pl_ctx *ctx, turns *t, const pl_llama *m, int layer) {
     }
 }
 
-// keep: what the layer has made stays.
+// keep: the layer's results stay.
 static void end_turn(pl_ctx *ctx, turns *t, bool keep) {
     size_t now = pl_arena_mark(&ctx->frame);
     if (keep) {
@@ -581,8 +583,8 @@ static void end_turn(pl_ctx *ctx, turns *t, bool keep) {
     if (t->n++ == 0) t->second = now;
 }
 
-// Taps that `of` stands for. Those of some rows alone are copied to places from before the layers', so that a layer's
-// room need not be kept for them.
+// Takes the taps of layer input `of`. If only some rows are tapped they are copied to memory allocated before the
+// layers, so that a layer's memory need not be kept for them.
 static bool take_taps(pl_ctx *ctx, const pl_view *view, const int *taps, int n_taps, int of, pl_tensor x,
                       pl_llama_out *out) {
     bool kept = false;
@@ -620,10 +622,12 @@ void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t
         r.h = o[STREAM];
         r.delta = o[DELTA];
         bool tapped = n_taps > 0 && take_taps(ctx, view, taps, n_taps, r.layer, input, out);
-        if (pass && r.layer == 0) pl_ctx_const(ctx, rows, m->shape.d); // it makes no stream, and is to take as much
+        if (pass && r.layer == 0)
+            pl_ctx_const(ctx, rows, m->shape.d); // this pass makes no stream, but must allocate
+                                                 // as much
         if (pass) end_turn(ctx, &t, tapped);
     }
-    if (t.n == 2) pl_arena_release(&ctx->frame, t.begin); // the norm reads the last layer's alone
+    if (t.n == 2) pl_arena_release(&ctx->frame, t.begin); // the final norm reads the last layer's output alone
     pl_tensor h = r.h;
     out->hidden = pl_rmsnorm_residual(ctx, &h, r.delta, m->norm, m->shape.eps);
     take_taps(ctx, view, taps, n_taps, m->n_layers, h, out);

@@ -71,7 +71,7 @@ static pl_status specs_of(const pl_params *ps, pl_weight_spec **out, pl_err *err
 
 // ---- memory ----
 
-enum { PAGE = 4096 }; // every parameter starts on one
+enum { PAGE = 4096 }; // every parameter starts on a page
 
 static bool is_vector(const pl_param *p) {
     return p->kind == PL_PARAM_NORM || p->kind == PL_PARAM_BIAS || p->kind == PL_PARAM_TAPS;
@@ -82,7 +82,7 @@ double pl_param_begins(const pl_param *p, int64_t j) {
     return p->kind == PL_PARAM_NORM;
 }
 
-// Packing by segments, or with a gate beside up, is the host's: a device's ops take panels.
+// Packing by segments, or with the gate beside up, is for the host alone: a device's ops take panels.
 static const pl_segments *segments_of(const pl_params *ps, const pl_param *p) {
     return ps->memory ? NULL : p->segments;
 }
@@ -109,7 +109,7 @@ static pl_tensor held_tensor(const pl_params *ps, const pl_param *p, pl_dtype t)
     return w;
 }
 
-// The block for all parameters whose `held` is set, and each one's place in it.
+// Allocates one block for all parameters whose `held` is set, and places each in it.
 static pl_status own_all(pl_params *ps, const bool *held, pl_dtype t, pl_err *err) {
     size_t total = 0;
     for (int i = 0; i < ps->n; i++) {
@@ -137,8 +137,8 @@ static pl_status own_all(pl_params *ps, const bool *held, pl_dtype t, pl_err *er
     return PL_OK;
 }
 
-// Where the host fills a parameter that is held, and the filled stage to its place (pl_memory_stage). st: how filling
-// it went.
+// Returns memory in which the host fills a held parameter; put_stage writes it to its place (pl_memory_stage). st: the
+// status of filling.
 static pl_status stage_of(const pl_params *ps, const pl_param *p, void **stage, pl_err *err) {
     *stage = pl_memory_stage(ps->memory, p->owned, p->owned_bytes);
     return *stage ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", p->name[0]);
@@ -148,7 +148,7 @@ static pl_status place(const pl_params *ps, const pl_param *p, void *stage, pl_s
     return pl_memory_put(ps->memory, p->owned, stage, p->owned_bytes, st, err);
 }
 
-// Rows r .. r + n - 1 of a matrix that is held, into its stage.
+// Writes rows r .. r + n - 1 of a held matrix into its stage.
 static void put_rows(const pl_param *p, void *stage, int64_t r, int64_t n, const float *rows) {
     const pl_tensor *w = p->tensor;
     if (w->layout == PL_SEGMENTS)
@@ -163,8 +163,8 @@ static void put_rows(const pl_param *p, void *stage, int64_t r, int64_t n, const
 // ---- loading ----
 
 enum {
-    LOAD_SMALL = 1 << 20, // elements below which threads do not pay
-    DROP = 4 << 20        // bytes of the file that a thread reads before it lets them go
+    LOAD_SMALL = 1 << 20, // elements below which threads do not pay off
+    DROP = 4 << 20        // bytes of the file that a thread reads before it drops the pages
 };
 
 static pl_status load_vector(const pl_params *ps, const pl_param *p, const pl_weight_spec *spec, pl_err *err) {
@@ -184,7 +184,7 @@ typedef struct loading {
     float                  *rows; // [parts][PL_PANEL][cols]
 } loading;
 
-// What lies in the file as it is packed: rows without a copy. Returns how many.
+// Packs rows whose stored form needs no conversion, without a copy. Returns their number.
 static int64_t pack_mapped(const loading *l, int64_t r, int64_t end) {
     const pl_tensor *w = l->p->tensor;
     const void      *mapped;
@@ -195,7 +195,7 @@ static int64_t pack_mapped(const loading *l, int64_t r, int64_t end) {
     return n;
 }
 
-// Panel by panel, so that a matrix is never held twice; mapped pages go as they have been read.
+// Packs panel by panel, so that a matrix is never held twice; mapped pages are dropped once read.
 static void load_part(void *arg, int part, int parts) {
     loading              *l = arg;
     const pl_weight_spec *spec = l->spec;
@@ -256,7 +256,7 @@ static pl_status load_all(pl_params *ps, const pl_weight_spec *specs, bool *held
         *p->tensor = pl_tensor_2d((void *)(uintptr_t)mapped, t, p->spec.rows, p->spec.cols);
     }
     PL_TRY(own_all(ps, held, t, err));
-    // Threads for as long as it takes; where there are none to be had, this one does.
+    // Threads for the time of loading; if none can be created, this thread loads.
     pl_pool *pool = NULL;
     if (ps->block_bytes > LOAD_SMALL && pl_pool_create(&pool, 0, NULL) != PL_OK) pool = NULL;
     pl_status st = fill_all(ps, specs, held, pool, err);
@@ -292,7 +292,7 @@ typedef struct drawing {
     float          *rows; // [parts][PL_PANEL][cols] scratch
 } drawing;
 
-// Vigna's splitmix64: a counter, mixed.
+// Vigna's splitmix64: a mixed counter.
 static uint64_t mix(uint64_t x) {
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -300,7 +300,7 @@ static uint64_t mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-// n values of a matrix of `cols` columns.
+// Draws n values of a matrix of `cols` columns.
 static void draw_values(float *x, int64_t n, int64_t cols, uint64_t seed) {
     float scale = sqrtf(3 / (float)cols) / 8388608.0F;
     for (int64_t i = 0; i < n; i++)
@@ -351,9 +351,9 @@ pl_status pl_params_hold(pl_params *ps, pl_dtype t, pl_err *err) {
 
 // ---- random weights by the gigabyte ----
 
-enum { TILE = (1 << 20) + 4160 }; // bytes drawn of a matrix: no divisor of what a panel or a row takes
+enum { TILE = (1 << 20) + 4160 }; // bytes drawn per matrix; does not divide the size of a panel or a row
 
-// The last panel of a matrix that does not fill it: its rows past the end must be zero.
+// Draws the last panel of a matrix that does not fill it: rows past the end must be zero.
 static pl_status draw_tail(const pl_params *ps, const pl_param *p, uint64_t seed, pl_err *err) {
     const pl_tensor *w = p->tensor;
     int64_t          rows = p->spec.rows, cols = p->spec.cols, n = rows % PL_PANEL;
@@ -396,7 +396,7 @@ pl_status pl_params_tile(pl_params *ps, pl_dtype t, uint64_t seed, pl_ctx *ctx, 
         if (is_vector(p))
             st = draw_vector(ps, p, err);
         else if (p->tensor->layout == PL_SEGMENTS)
-            st = draw_matrix(ps, p, own, ctx->pool, err); // what pads a segment is zero
+            st = draw_matrix(ps, p, own, ctx->pool, err); // a segment's padding is zero
         else
             st = tile_matrix(ctx, ps, p, own, values, tile, err);
     }

@@ -49,7 +49,7 @@ static bool among(const int32_t *list, int n, int32_t id) {
     return false;
 }
 
-// A list that names an id behind the vocabulary alone would end nothing.
+// A list with ids beyond the vocabulary alone would never end an answer.
 static int take_config_stops(int32_t stop[PL_MAX_STOP], const pl_hf_config *c) {
     int n = 0;
     for (int i = 0; i < c->n_eos; i++) {
@@ -84,8 +84,8 @@ uint64_t pl_target_stops_hash(const pl_hf_config *c, const pl_tokenizer *tok) {
     return same ? 0 : pl_hash(stop, (size_t)n * sizeof *stop);
 }
 
-// A tokenizer may know special and added tokens that the model has no rows for (a prompt that has one is refused), but
-// no pieces of text.
+// A tokenizer may have special and added tokens without rows in the model (a prompt that contains one is refused), but
+// no text tokens.
 static bool fits(const pl_target *t) {
     for (int64_t i = t->model.vocab; t->tok && i < pl_tokenizer_vocab_size(t->tok); i++)
         if (!pl_tokenizer_is_special(t->tok, (int32_t)i) && !pl_tokenizer_is_added(t->tok, (int32_t)i)) return false;

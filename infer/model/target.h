@@ -1,46 +1,45 @@
-// A target as a user names it: weights in the dtype that suits the file, its tokenizer, its stop tokens.
+// A target as opened by commands: weights in the dtype that suits the file, tokenizer, stop tokens.
 #ifndef PL_TARGET_H
 #define PL_TARGET_H
 
 #include "data/tokenizer/tokenizer.h"
 #include "infer/model/llama.h"
 
-#define PL_MAX_STOP (PL_HF_EOS + 1) // stop tokens of a target, and of a session that reads from it
+#define PL_MAX_STOP (PL_HF_EOS + 1) // stop tokens of a target, and of a session
 
 typedef enum pl_weights { PL_WEIGHTS_AUTO, PL_WEIGHTS_BF16, PL_WEIGHTS_FP32 } pl_weights;
 
 typedef struct pl_target {
     pl_llama      model;
-    pl_dtype      dtype; // PL_F32 or PL_BF16: how the matrices are held
-    pl_tokenizer *tok;   // NULL: none, see below
+    pl_dtype      dtype; // dtype of the matrices, PL_F32 or PL_BF16
+    pl_tokenizer *tok;   // NULL: none, see pl_target_open
     int           n_stop;
     int32_t       stop[PL_MAX_STOP]; // pl_target_stops
 } pl_target;
 
-// For be. path: a model directory or a llama2.c file. tokenizer: NULL takes the directory's own; a directory without
-// one and a llama2.c file leave tok NULL. AUTO: bf16 where the file stores bf16, else fp32.
+// path: a model directory or a llama2.c file. tokenizer: NULL takes the directory's own; a directory without one and a
+// llama2.c file leave tok NULL. AUTO: bf16 if the file stores bf16, else fp32.
 pl_status pl_target_open(pl_target *t, const char *path, const char *tokenizer, const char *pre, pl_weights weights,
                          const pl_backend *be, pl_err *err);
-// The same over ranks: pl_llama_open_over.
+// The same over ranks: see pl_llama_open_over.
 pl_status pl_target_open_over(pl_target *t, const char *path, const char *tokenizer, const char *pre,
                               pl_weights weights, const pl_backend *be, pl_comm *comm, pl_err *err);
 void      pl_target_close(pl_target *t);
 
-// The tokenizer that belongs to a target, without opening the model; *out NULL with PL_OK where there is none.
+// Opens the tokenizer that belongs to a target, without the model; *out NULL with PL_OK if there is none.
 pl_status   pl_target_tokenizer(pl_tokenizer **out, const char *path, const char *tokenizer, const char *pre,
                                 pl_err *err);
-// What ends its answers: the eos ids of config.json and generation_config.json that lie within the
-// vocabulary, and the EOS that the tokenizer's files state, as vLLM and SGLang have it (an EOS known by its usual
-// spelling counts where nothing else is named; tok may be NULL). Returns how many; a place that says otherwise is named
-// in a warning.
+// Sets the tokens that end its answers: the eos ids of config.json and generation_config.json within the vocabulary,
+// and the EOS of the tokenizer's files, as in vLLM and SGLang (an EOS with a usual spelling counts if no id is named;
+// tok may be NULL). Returns their number; logs a warning for a place that disagrees.
 int         pl_target_stops(int32_t stop[PL_MAX_STOP], const pl_hf_config *c, const pl_tokenizer *tok);
-// Tells apart datasets and lists of targets whose answers end elsewhere than at the config's ids; 0: they end there.
+// Returns a hash that distinguishes datasets and lists by their targets' stop tokens; 0: they are the config's ids.
 uint64_t    pl_target_stops_hash(const pl_hf_config *c, const pl_tokenizer *tok);
 // Returns PL_E_UNSUPPORTED where the backend cannot compute the target, PL_E_MEMORY where this rank's share (of `parts`)
 // of its weights, held in t, and a quarter more for caches and a drafter exceed `room` bytes; one line says why. Reads
 // the config alone.
 pl_status   pl_target_fits(const char *path, pl_dtype t, int parts, const pl_backend *be, double room, pl_err *err);
-// The dtype in which the target's file stores its matrices, PL_BF16 or (everything else) PL_F32.
+// Returns the dtype in which the target's file stores its matrices, PL_BF16 or (everything else) PL_F32.
 pl_status   pl_target_stored(pl_dtype *out, const char *path, pl_err *err);
 const char *pl_weights_name(pl_dtype t); // "bf16" or "fp32"
 

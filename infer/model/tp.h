@@ -1,29 +1,24 @@
-// A target whose weights lie over ranks (tensor parallelism, Megatron-LM, arXiv 1909.08053, section 3, but by columns
-// alone). Every matrix W [N, K] is divided by its rows, the columns of outputs: rank r of R holds rows N r / R up to
-// N (r + 1) / R, computes those outputs of every product, and all ranks gather the rest:
+// A target whose weights are divided among ranks (tensor parallelism, Megatron-LM, arXiv 1909.08053, section 3, but by
+// output rows alone). Every matrix W [N, K] is divided by its rows, the outputs: rank r of R holds rows N r / R up to N
+// (r + 1) / R, computes those outputs of every product, and all ranks gather the rest:
 //
-//   attention   its own heads of queries, keys and values, and the cache of those; gathered: o [M, nh hd], o Wo^T
-//               [M, d]
+//   attention   its own heads of queries, keys and values, and their cache; gathered: o [M, nh hd], o Wo^T [M, d]
 //   MLP         its own part of gate and up; gathered: a(x Wg^T) * (x Wu^T) [M, inter], and that by Wd^T [M, d]
 //   head        its own rows of the vocabulary; gathered by rank 0 alone: logits [n, V]
 //
-// So every number is computed as one rank computes it, in the same order of sums, and logits have the same bits on any
-// number of ranks. Megatron's split of Wo and Wd by columns of inputs would halve the gathers, and move 4 d numbers a
-// row and layer (two sums over ranks, each of twice d) where this moves nh hd + inter + 2 d, 1.6 times as many for
-// Llama 3 8B; but it adds partial sums, whose bits hang on R.
+// Every number is computed as one rank computes it, in the same order of sums, so logits have the same bits on any
+// number of ranks. Megatron's split of Wo and Wd by inputs would halve the gathers, and send 4 d numbers a row and
+// layer instead of nh hd + inter + 2 d (1.6 times as many for Llama 3 8B), but it adds partial sums, whose bits depend
+// on R.
 //
-// Norms and the embedding are on every rank, and so is the residual stream. What divides: the key/value heads, and the
-// query heads with them (R must divide them); other widths need not, ranks then differ by a row. Not divided, and
-// refused: mixtures of experts.
+// Norms, the embedding and the residual stream are on every rank. R must divide the key/value heads and the query
+// heads; other widths may differ by a row between ranks. Mixtures of experts are refused.
 //
-// Rank 0 decides. It alone reads prompts, samples, drafts, verifies and writes; the others follow (pl_tp_follow): each
-// opens its own target and runs the rows that rank 0 sends, token, position and slots of the cache. So nothing that
-// hangs on time or on one process (trees that adapt, a stop asked for) has to be the same on all, and a drafter lies
-// on one rank.
-// When a rank fails all end, with its line (kernels/comm/comm.h).
-//
-// Bytes that leave a rank in a forward of M rows of which n have logits, with w_r its part of a width w:
-//   4 M (R - 1) L (nh_r hd + inter_r + 2 d_r)  +  4 n V_r (ranks above 0)
+// Rank 0 alone reads prompts, samples, drafts, verifies and writes; the others follow (pl_tp_follow): each opens its
+// own target and runs the rows that rank 0 sends, with token, position and cache slots. So decisions that depend on
+// time or on one process (adaptive trees, a requested stop) need no agreement, and a drafter lies on one rank. If a
+// rank fails all end, with its line (kernels/comm/comm.h). A rank sends per forward of M rows, of which n have logits,
+// with w_r its part of a width w: 4 M (R - 1) L (nh_r hd + inter_r + 2 d_r)  +  4 n V_r (ranks above 0) bytes.
 #ifndef PL_TP_H
 #define PL_TP_H
 
@@ -34,67 +29,69 @@
 
 struct pl_llama;
 
-// Refuses by name what cannot be divided among so many ranks.
+// Refuses, by name, a config that cannot be divided among so many ranks.
 pl_status      pl_tp_check(const pl_hf_config *c, int ranks, pl_err *err);
-// Of a width, what rank r has: [pl_tp_first(n, r), pl_tp_first(n, r + 1)).
+// Returns the first element of a width that rank r has: its part is [pl_tp_first(n, r), pl_tp_first(n, r + 1)).
 int64_t        pl_tp_first(const pl_comm *c, int64_t n, int rank);
 int64_t        pl_tp_own(const pl_comm *c, int64_t n);
-// This rank's piece of a file's tensor of so many rows, or of its rows [first, first + rows) of `of`. c NULL: all.
+// Returns this rank's piece of a file's tensor of `rows` rows, or of its rows [first, first + rows) of `of`. c NULL:
+// all.
 pl_weight_part pl_tp_part(const pl_comm *c, const char *name, int64_t rows);
 pl_weight_part pl_tp_run(const pl_comm *c, const char *name, int64_t first, int64_t rows, int64_t of);
-// All columns of what every rank has its own of: [M, width]. c NULL: x itself.
+// Gathers the columns of all ranks: [M, width]. c NULL: x itself.
 pl_tensor      pl_tp_all(pl_ctx *ctx, pl_comm *c, pl_tensor x, int64_t width);
-// The same for rank 0; on the others the values are undefined.
+// Gathers them on rank 0; on the others the values are undefined.
 pl_tensor      pl_tp_first_rank(pl_ctx *ctx, pl_comm *c, pl_tensor x, int64_t width);
 
 // ---- ranks above 0
 
-// Follows rank 0 until pl_tp_end. target: the path of this rank's own target, of which it opens its part whenever
-// rank 0 opens the target; NULL: it has none. PL_E_USAGE: the files there are of another model than rank 0's, or
-// there are none. PL_E_IO: an order that does not fit the target and the caches that are open.
+// Follows rank 0 until pl_tp_end. target: the path of this rank's own target, of which it opens its part whenever rank
+// 0 opens the target; NULL: it has none. PL_E_USAGE: the files are another model's than rank 0's, or missing. PL_E_IO:
+// an order that does not fit the open target and caches.
 pl_status pl_tp_follow(pl_comm *c, const pl_backend *be, pl_pool *pool, const char *target, pl_err *err);
 
-// ---- rank 0; each does nothing where the comm is NULL or the target whole
+// ---- rank 0; each does nothing if the comm is NULL or the target whole
 
 pl_status pl_tp_end(pl_comm *c, pl_err *err);
-// Bytes that each rank has sent of activations so far, that it holds in memory now (pl_memory_resident) and has held at
-// most; use has room for the comm's ranks.
+// Bytes per rank: activations sent so far, memory held now (pl_memory_resident) and its maximum; use has room for the
+// comm's ranks.
 typedef struct pl_tp_use {
     double sent, memory, peak;
 } pl_tp_use;
 
 pl_status pl_tp_used(pl_comm *c, pl_tp_use *use, pl_err *err);
-// The others open their own targets as model number *id; then, opened here, all compare fingerprints.
+// The other ranks open their own targets as model number *id; once rank 0 has opened its own, pl_tp_agree compares
+// fingerprints.
 pl_status pl_tp_open(pl_comm *c, int *id, pl_dtype t, pl_err *err);
 pl_status pl_tp_agree(pl_comm *c, char fingerprint[17], pl_err *err);
 void      pl_tp_close(pl_comm *c, int id);
 
-// The caches that answer to those of a decode engine, on the other ranks.
+// The caches on the other ranks that correspond to those of a decode engine.
 typedef struct pl_tp_caches pl_tp_caches;
-// Limits of the sizes: the largest tree, the most answers at a time, and all of them with such a tree in one forward.
+// Limits of the sizes: the largest tree, the most concurrent answers, and all of them with such a tree in one forward.
 #define PL_TP_PATH_MAX 128
 #define PL_TP_SESSIONS_MAX 1024
 #define PL_TP_ROWS_MAX (PL_TP_SESSIONS_MAX * PL_TP_PATH_MAX)
 typedef struct pl_tp_sizes {
-    int      sessions, slots, rows, logits; // of a forward: rows, and those with logits, at most
-    int      path;                          // slots that a row's path has at most
-    pl_dtype kv;                            // pl_layer_shape
+    int      sessions, slots, rows, logits; // of a forward: most rows, and most rows with logits
+    int      path;                          // most slots of a row's path
+    pl_dtype kv;                            // as in pl_layer_shape
 } pl_tp_sizes;
 // *out NULL: the target is whole.
 pl_status pl_tp_caches_create(pl_tp_caches **out, const struct pl_llama *m, const pl_tp_sizes *s, pl_err *err);
 void      pl_tp_caches_destroy(pl_tp_caches *t);
-// A row of the next forward, in order; as pl_kv_row takes it.
+// Adds a row of the next forward, in order; arguments as for pl_kv_row.
 typedef struct pl_tp_row {
     int32_t        token, pos, session, n_ctx, n_path, slot;
     const int32_t *path; // NULL: a chain
     bool           logits;
 } pl_tp_row;
 void      pl_tp_add(pl_tp_caches *t, const pl_tp_row *row);
-// Slots of a session move before the next forward: as pl_kv_move takes it.
+// Moves slots of a session before the next forward; arguments as for pl_kv_move.
 void      pl_tp_move(pl_tp_caches *t, int session, int32_t n_ctx, const int32_t *from, int n);
-// The others begin the forward of the rows added; this rank must then run it too.
+// The others begin the forward of the added rows; this rank must then run it too.
 pl_status pl_tp_begin(pl_tp_caches *t, pl_err *err);
-// After it: where it failed here the others, which wait for this rank's part, are told.
+// Call after it: if it failed here, tells the others, which wait for this rank's part.
 void      pl_tp_finish(pl_tp_caches *t, pl_ctx *ctx);
 
 #endif

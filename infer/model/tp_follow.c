@@ -1,4 +1,4 @@
-// Ranks above 0 of a target that lies over ranks: they do what rank 0 sends, until it ends them or a rank fails.
+// Ranks above 0 of a divided target: they execute rank 0's orders until it ends them or a rank fails.
 #include "infer/model/kv.h"
 #include "infer/model/llama.h"
 #include "infer/model/tp_orders.h"
@@ -14,14 +14,14 @@ typedef struct model {
     struct model *next;
 } model;
 
-// What answers to rank 0's decode engine: its caches and the rows of one forward.
+// Counterpart of rank 0's decode engine: its caches and the rows of one forward.
 typedef struct caches {
     int             id;
     const pl_llama *m;
     pl_tp_sizes     sizes;
     pl_ctx          ctx;
     pl_kv          *kv;     // [sessions]
-    pl_arena        arrays; // what ops read beside tensors
+    pl_arena        arrays; // arrays that ops read, besides tensors
     int32_t        *token, *pos, *path, *logits;
     pl_kvrow       *row; // [layers][rows]
     int             rows, n_logits;
@@ -32,10 +32,10 @@ typedef struct follower {
     pl_comm          *comm;
     const pl_backend *be;
     pl_pool          *pool;
-    const char       *target; // the path of this rank's own; NULL: none
+    const char       *target; // path of this rank's own target; NULL: none
     model            *models;
     caches           *caches;
-    int32_t          *data; // of the order
+    int32_t          *data; // data of the current order
     size_t            room; // bytes
 } follower;
 
@@ -55,7 +55,7 @@ static pl_status agree(pl_comm *c, char fingerprint[17], pl_err *err) {
 
 pl_status pl_tp_agree(pl_comm *c, char fingerprint[17], pl_err *err) {
     PL_TRY(agree(c, fingerprint, err));
-    return pl_comm_barrier(c, err); // all have opened theirs
+    return pl_comm_barrier(c, err); // all ranks have opened theirs
 }
 
 static model *find_model(const follower *f, int id) {
@@ -109,7 +109,7 @@ static void take_arrays(void *arg) {
     k->row = pl_arena_alloc(&k->arrays, rows * (size_t)k->m->n_layers * sizeof *k->row);
 }
 
-// As the decode engine of rank 0 (infer/decode/decode.c): each gather must have its counterpart there.
+// Matches rank 0's decode engine (infer/decode/decode.c): each gather must have its counterpart there.
 static void forward(pl_ctx *ctx, const caches *k, int rows, int n_logits) {
     pl_llama_out out;
     pl_view      view = {.pos = k->pos, .cos = k->m->cos, .sin = k->m->sin, .row = k->row, .m = rows};
@@ -120,7 +120,7 @@ static void forward(pl_ctx *ctx, const caches *k, int rows, int n_logits) {
 static void measure(pl_ctx *ctx, void *arg) {
     caches *k = arg;
     forward(ctx, k, k->sizes.rows, k->sizes.logits);
-    pl_ctx_const(ctx, k->sizes.logits, k->m->shape.d); // a smaller run may gather where this one did not
+    pl_ctx_const(ctx, k->sizes.logits, k->m->shape.d); // a smaller run may need a gather that this one skipped
 }
 
 static void destroy_caches(caches *k) {
@@ -169,7 +169,7 @@ static void drop_caches(follower *f, caches *k) {
 
 // ---- runs
 
-// The most bytes of a run: all rows with the longest path, and before them a move of each session, as long.
+// Returns the most bytes of a run: all rows with the longest path, preceded by a move of each session, as long.
 static int64_t most_bytes(const pl_tp_sizes *s) {
     int64_t rows = (int64_t)s->rows * (PL_TP_ROW_WORDS + s->path);
     return (rows + (int64_t)s->sessions * (PL_TP_MOVE_WORDS + s->path)) * (int64_t)sizeof(int32_t);

@@ -1,4 +1,4 @@
-// Rank 0 of a target that lies over ranks: what it has the others do.
+// Rank 0 of a divided target: sends orders to the other ranks.
 #include "infer/model/llama.h"
 #include "infer/model/tp_orders.h"
 #include "kernels/base/check.h"
@@ -47,7 +47,7 @@ pl_status pl_tp_open(pl_comm *c, int *id, pl_dtype t, pl_err *err) {
 }
 
 void pl_tp_close(pl_comm *c, int id) {
-    order(c, (pl_tp_order){.what = PL_TP_CLOSE, .id = id}, NULL, NULL); // where that fails all end
+    order(c, (pl_tp_order){.what = PL_TP_CLOSE, .id = id}, NULL, NULL); // if this fails all ranks end
 }
 
 pl_status pl_tp_caches_create(pl_tp_caches **out, const pl_llama *m, const pl_tp_sizes *s, pl_err *err) {
@@ -69,7 +69,7 @@ void pl_tp_caches_destroy(pl_tp_caches *t) {
     pl_free(t);
 }
 
-// Numbers of a record, then those that follow it.
+// Appends the numbers of a record, then its variable part.
 static void put(pl_tp_caches *t, const int32_t *word, int n, const int32_t *more, int n_more) {
     size_t want = t->n + (size_t)n + (size_t)n_more;
     if (want > t->room) {

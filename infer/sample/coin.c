@@ -2,7 +2,7 @@
 
 #include "kernels/base/check.h"
 
-#define CYCLE_BITS 20 // decisions of one cycle
+#define CYCLE_BITS 20 // bits for the decisions of one cycle
 
 enum { LANES = 8, BLOCK = 256 };
 
@@ -12,10 +12,10 @@ static double uniform(pl_rng_coin *c) {
 }
 
 static bool flip(pl_coin *base, double p) {
-    return uniform((pl_rng_coin *)base) < p; // strictly: a uniform of 0 never accepts a probability of 0
+    return uniform((pl_rng_coin *)base) < p; // strictly less: a uniform of 0 never accepts a probability of 0
 }
 
-// In lanes: a single sum would wait for the adder at every weight.
+// In lanes: a single sum would stall on the adder at every weight.
 double pl_sum(const double *w, int64_t n) {
     double  lane[LANES] = {0}, sum = 0;
     int64_t i = 0;

@@ -1,5 +1,5 @@
-// Where drafting and verification get their randomness: two decisions, so that the same code runs on random numbers and
-// under exact enumeration (tests walk every outcome with its probability).
+// The source of randomness of drafting and verification: two decisions, so that the same code runs on random numbers
+// and under exact enumeration (tests walk every outcome with its probability).
 #ifndef PL_COIN_H
 #define PL_COIN_H
 
@@ -8,10 +8,10 @@
 
 typedef struct pl_coin pl_coin;
 struct pl_coin {
-    // True with probability p (never for p <= 0, always for p >= 1).
+    // Returns true with probability p (never for p <= 0, always for p >= 1).
     bool (*flip)(pl_coin *c, double p);
-    // i with probability w[i] / sum of w; w[i] >= 0, one of them above 0. position >= 0: the target's own draw of the
-    // token at that place of the session's text, the one that plain decoding makes; -1: any other draw.
+    // Returns i with probability w[i] / sum of w; w[i] >= 0, one of them above 0. position >= 0: the target's own draw
+    // of the token at that position of the session's text, the one that plain decoding makes; -1: any other draw.
     int64_t (*draw)(pl_coin *c, const double *w, int64_t n, int64_t position);
 };
 
@@ -24,12 +24,12 @@ typedef struct pl_rng_coin {
 } pl_rng_coin;
 // stream: PL_STREAM_DRAFT or PL_STREAM_ACCEPT. root: position of the tree's root in the session's text.
 void   pl_rng_coin_init(pl_rng_coin *c, uint64_t seed, pl_stream stream, uint64_t key, int64_t root);
-// The uniform number of the target's own draw of the token at a position >= 0.
+// Returns the uniform number of the target's own draw of the token at a position >= 0.
 double pl_rng_coin_own(const pl_rng_coin *c, int64_t position);
 
-// The sum of n numbers; its order depends on n alone.
+// Returns the sum of n numbers; its order depends on n alone.
 double  pl_sum(const double *w, int64_t n);
-// The draw for a uniform u in [0, 1): the inverse of the cumulative distribution in index order.
+// Returns the draw for a uniform u in [0, 1): the inverse of the cumulative distribution in index order.
 int64_t pl_draw_at(const double *w, int64_t n, double u);
 
 #endif

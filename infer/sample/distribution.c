@@ -39,7 +39,7 @@ static inline void penalise_one(float *w, int64_t t, float penalty) {
     w[t] = w[t] > 0 ? w[t] / penalty : w[t] * penalty;
 }
 
-// Each token that occurred once.
+// Penalises each token that occurred once, however often it occurred.
 static void penalise(float *w, int64_t v, float penalty, const pl_history *h) {
     for (int64_t i = 0; h->said && i < pl_said_words(v); i++)
         for (uint32_t bits = h->said[i]; bits; bits &= bits - 1)
@@ -63,8 +63,8 @@ static void swap(int32_t *a, int32_t *b) {
     *b = t;
 }
 
-// Puts in front of id[0..n) the shortest run of best tokens that holds `mass` or counts `most`; returns its length and
-// *kept, its mass. Quickselect: the order within is not sorted, the set is exact.
+// Moves to the front of id[0..n) the shortest run of best tokens that holds `mass` or counts `most`; returns its length
+// and *kept, its mass. Quickselect: the run is not sorted, the set is exact.
 static int64_t best_run(const float *w, int32_t *id, int64_t n, int64_t most, double mass, double *kept) {
     int64_t lo = 0, hi = n; // id[0..lo) is in; the run ends within [lo, hi]
     *kept = 0;
@@ -95,11 +95,12 @@ static int64_t best_run(const float *w, int32_t *id, int64_t n, int64_t most, do
     return lo;
 }
 
-// Tokens that top-k, top-p and min-p leave, in front of id; w are weights relative to the best one's 1.
+// Moves the tokens that remain after top-k, top-p and min-p to the front of id; w are weights relative to the best
+// one's 1.
 static int64_t support(const pl_sampling *s, const float *w, int32_t *id, int64_t v, double *sum) {
     int64_t n = 0;
-    // All tokens below (1 - p) / v of the sum hold less than 1 - p of it: top-p's run ends before them. Half of that,
-    // for the sums' rounding.
+    // All tokens below (1 - p) / v of the sum together hold less than 1 - p of it: top-p's run ends before them. Half
+    // of that bound, for the rounding of sums.
     double  least = s->top_k == 0 && s->top_p < 1 ? 0.5 * (1 - s->top_p) * *sum / (double)v : 0;
     for (int64_t i = 0; i < v; i++) {
         id[n] = (int32_t)i;

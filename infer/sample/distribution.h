@@ -4,8 +4,8 @@
 // alike: repetition penalty (Keskar et al. 2019, CTRL: the logit of a token that occurred is divided by the penalty
 // where positive, multiplied where negative), temperature, top-k, top-p, min-p; after each the support is renormalised.
 // Plain decoding draws from this distribution and every verifier couples with it, so none of them can skip a processor.
-// A device draws from it by the op draw (kernels/op/draw.h), which has it once more; that both are one distribution is
-// tests/infer/test_distribution.c's device_and_host_sample_the_same_distribution.
+// On a device the op draw (kernels/op/draw.h) draws from it, with its own implementation;
+// tests/infer/test_distribution.c's device_and_host_sample_the_same_distribution compares the two.
 #ifndef PL_DISTRIBUTION_H
 #define PL_DISTRIBUTION_H
 
@@ -15,19 +15,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PL_COLDEST 1e-6 // 1 / temperature is a number in fp32, and so is what it multiplies
+#define PL_COLDEST 1e-6 // 1 / temperature must be finite in fp32, and so must its products
 
 typedef struct pl_sampling {
     double   temperature;        // 0: greedy, the lowest id among equal maxima; else PL_COLDEST..1000
     int      top_k;              // the k most probable tokens; 0: all
     double   top_p;              // the shortest prefix, best first, that holds this share, never empty; 1: all
-    double   min_p;              // tokens at least this share of the best one's probability; 0: all
+    double   min_p;              // minimum share of the best token's probability; 0: all
     double   repetition_penalty; // 1: none; 0 means unset, which is 1
     uint64_t seed;
 } pl_sampling;
 
-pl_status pl_sampling_check(const pl_sampling *s, pl_err *err); // ranges, one line
-// The distribution depends on what was said before, not on the logits alone.
+pl_status pl_sampling_check(const pl_sampling *s, pl_err *err); // Checks the ranges; fails with one line.
+// Returns true if the distribution depends on earlier tokens, not on the logits alone.
 bool      pl_sampling_has_history(const pl_sampling *s);
 
 // Scratch for distributions over v tokens, one per thread of use.
@@ -39,15 +39,15 @@ typedef struct pl_distribution_work {
 pl_status pl_distribution_work_init(pl_distribution_work *k, int64_t v, pl_err *err);
 void      pl_distribution_work_fini(pl_distribution_work *k);
 
-// What came before a token: the session's text as a set (pl_said_add) and, in a tree, the drafted tokens on the way to
-// it. Read only where pl_sampling_has_history.
+// The tokens before a token: the session's text as a set (pl_said_add) and, in a tree, the drafted tokens on its path.
+// Read only if pl_sampling_has_history.
 typedef struct pl_history {
     const uint32_t *said; // [pl_said_words(v)]; NULL: nothing
     const int32_t  *path;
     int64_t         n_path;
 } pl_history;
 
-// p[v]: the distribution, a sum of 1 (one token of probability 1 where temperature is 0). false: a logit is not a
+// Computes p[v], which sums to 1 (one token of probability 1 at temperature 0). Returns false if a logit is not a
 // number, or the largest is infinite.
 bool pl_distribution(double *p, const float *logits, int64_t v, const pl_sampling *s, const pl_history *h,
                      pl_distribution_work *k);

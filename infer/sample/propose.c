@@ -12,7 +12,7 @@ int64_t pl_propose_best(const double *w, int64_t n) {
     return b;
 }
 
-// q's best k-1 tokens leave it and are offered after one draw from the rest. Where nothing is left to draw from, the
+// Takes q's best k-1 tokens out of q and offers them after one draw from the rest. If nothing is left to draw from, the
 // node is deterministic.
 static int draw_top_one(pl_proposing *o, pl_tree *t, int node, double *q, int k, int32_t *id, float *logp) {
     int n = 1;

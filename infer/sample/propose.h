@@ -7,10 +7,9 @@
 #include "infer/sample/distribution.h"
 #include "infer/tree/tree.h"
 
-// How a session wants its candidates. For sampled proposals the drafter's distribution q is its softmax under the
+// How a session draws its candidates. For sampled proposals the drafter's distribution q is its softmax under the
 // session's own temperature, top-k, top-p and min-p (without history), zero outside the draft vocabulary unless the
-// head redistributes (infer/head/outside.h): exactly the distribution that is drawn from, in the same numbers, is what
-// verification divides by.
+// head redistributes (infer/head/outside.h). Verification divides by exactly the numbers that were drawn from.
 typedef struct pl_proposing {
     pl_proposal           kind;
     const pl_sampling    *sampling;
@@ -19,21 +18,22 @@ typedef struct pl_proposing {
     int                   q_used, q_rows;
     int64_t               vocab; // the target's
     pl_distribution_work *work;  // over the larger of target's and draft vocabulary
-    double               *dist;  // [the same] scratch
+    double               *dist;  // [same size] scratch
 } pl_proposing;
 
-// Draws k candidates for `node`: id (the target's ids, -1 after the last when q's support is exhausted) in the order to
-// offer them and logp (of q). Marks the node in the tree with kind and q. logits: [drafted->n]. kind is not
-// PL_PROPOSE_TOP. Logits that are not numbers give no candidates.
+// Draws k candidates for `node`: id (target ids, -1 after the last when q's support is exhausted) in the order to offer
+// them and logp (of q). Marks the node in the tree with kind and q. logits: [drafted->n]. kind is not PL_PROPOSE_TOP.
+// Logits that are not numbers give no candidates.
 void pl_propose_draw(pl_proposing *o, pl_tree *t, int node, const float *logits, const pl_drafted *drafted, int k,
                      int32_t *id, float *logp);
 
-// The same in two steps, for drafters whose distribution comes otherwise: a row of [vocab] for it, taken for this
-// cycle; and k candidates drawn from q, which is such a row, sums to 1, and is the node's from now on (NULL: none).
+// The same in two steps, for drafters that compute their distribution themselves: pl_propose_row returns a row of
+// [vocab], reserved for this cycle; pl_propose_from draws k candidates from q, such a row that sums to 1 and now
+// belongs to the node (NULL: none).
 double *pl_propose_row(pl_proposing *o);
 void    pl_propose_from(pl_proposing *o, pl_tree *t, int node, double *q, int k, int32_t *id, float *logp);
 
-// Index of the largest weight, the lowest among equals: the order of the best.
+// Returns the index of the largest weight, the lowest among equals: the order of the best.
 int64_t pl_propose_best(const double *w, int64_t n);
 
 #endif

@@ -1,5 +1,5 @@
-// The tree that measured costs choose (infer/decode/autotuner.h), chains among them. What is drafted is a given shape;
-// each level leaves notes of its time and of all its candidates, from which the next shapes are chosen.
+// Trees chosen by measured costs (infer/decode/autotuner.h), chains among them. Drafts grow by a given shape; each
+// level notes its time and all its candidates, from which the next shapes are chosen.
 #include "infer/tree/tree.h"
 
 #include "kernels/base/check.h"
@@ -12,7 +12,7 @@
 #define CANDIDATES 8
 #define WIDTH 8
 #define DEPTH 16
-#define START 3 // tokens of the chain that is drafted before anything is known
+#define START 3 // tokens of the first chain, before any measurement
 
 void pl_tree_policy_adapt(pl_tree_policy *p, int nodes, int k, int width, int depth) {
     int32_t chain[START + 1];

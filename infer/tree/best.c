@@ -11,11 +11,11 @@ typedef struct node {
     int16_t parent, depth;
 } node;
 
-// All that may be in a tree of the width in hand, in order of level.
+// All nodes that may be in a tree of the current width, in order of level.
 typedef struct pool {
     node    x[POOL];
     int     n;
-    int16_t order[PL_SHAPE_NODES]; // the nodes with the largest f, falling; equal ones in order
+    int16_t order[PL_SHAPE_NODES]; // the nodes with the largest f, descending, ties in order
     int     n_order;
     int     set[PL_SHAPE_WIDTH]; // expanded nodes of the last level
     int     n_set;
@@ -31,8 +31,8 @@ static bool insert(pool *p, int i, int max) {
     return true;
 }
 
-// The children of the expanded nodes, and of those the expanded ones of the next level. False: none of them is among
-// the best, nor will deeper ones be.
+// Adds the children of the expanded nodes, and selects the expanded nodes of the next level among them. Returns false
+// if none is among the best; deeper ones cannot be either.
 static bool add_level(pool *p, const pl_shape_costs *c, int level, int width) {
     int  first = p->n;
     bool useful = false;
@@ -74,11 +74,11 @@ static double seconds_of(const pl_shape_costs *c, double rows) {
     return n < c->nodes ? c->verify[n] + (rows - n) * (c->verify[n + 1] - c->verify[n]) : c->verify[n];
 }
 
-// The first n - 1 nodes of the list, for every n.
+// Evaluates the first n - 1 nodes of the list, for every n.
 static void walk(const pool *p, const pl_shape_costs *c, pl_shape *best) {
-    uint8_t parent_of[POOL] = {0}; // some child is in the tree
+    uint8_t parent_of[POOL] = {0}; // true: some child is in the tree
     int     w[PL_SHAPE_LEVELS] = {0};
-    double  emitted = 1, drafting = 0, missing = 0; // rows that are not drafted
+    double  emitted = 1, drafting = 0, missing = 0; // missing: expected rows that are not drafted
     bool    branched = false;
     for (int i = 0; i < p->n_order; i++) {
         const node *x = &p->x[p->order[i]];
@@ -116,11 +116,11 @@ void pl_shape_best(const pl_shape_costs *c, pl_shape *best) {
 }
 
 void pl_shape_rising(double *x, const double *w, int n) {
-    // Blocks of pooled values, on a stack of their first indices.
+    // Pools value i with the blocks before it, as long as their values exceed the mean.
     for (int i = 1; i < n; i++) {
         double sum = x[i] * w[i], weight = w[i];
         int    lo = i;
-        // A block before is constant: its last value is its mean.
+        // The block before i is constant: its last value is its mean.
         while (lo > 0 && x[lo - 1] > sum / weight) {
             double value = x[lo - 1];
             for (; lo > 0 && x[lo - 1] == value; lo--) {

@@ -1,5 +1,5 @@
-// The chain: at each level the drafter's best token. chain:N drafts N tokens; chain:auto lets measured costs decide,
-// chain:confidence besides the drafter's own probability of what it has drafted so far.
+// Chains: at each level the drafter's best token. chain:N drafts N tokens; chain:auto chooses N by measured costs,
+// chain:confidence also ends drafts by the drafter's own probability of the path so far.
 #include "infer/tree/tree.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// EAGLE-2's dynamic tree: expand the most probable nodes of each level, then verify the most probable of all.
+// EAGLE-2's dynamic tree: expands the most probable nodes of each level, then keeps the most probable of all.
 #include "infer/tree/tree.h"
 
 #include "kernels/base/check.h"
@@ -42,7 +42,7 @@ static pl_status parse(pl_tree_policy *p, const char *args, pl_err *err) {
     return PL_OK;
 }
 
-// The m nodes of lo..hi-1 with the largest scores, best first, equal ones in order; returns how many.
+// Selects the m nodes of lo..hi-1 with the largest scores, best first, ties in order; returns their number.
 static int best(const pl_tree *t, int lo, int hi, int m, int *out) {
     PL_CHECK(m > 0, "the best %d of a level", m);
     int n = 0;

@@ -9,7 +9,7 @@
 
 void pl_tree_shape_set(pl_tree_policy *p, int n, const int32_t *parent) {
     PL_CHECK(n >= 1 && n <= PL_TREE_MAX, "a shape of %d nodes", n);
-    int32_t from[PL_TREE_MAX], depth[PL_TREE_MAX]; // from[i]: what node i of the shape is called in `parent`
+    int32_t from[PL_TREE_MAX], depth[PL_TREE_MAX]; // from[i]: number of the shape's node i in `parent`
     int     m = 1;
     from[0] = 0;
     depth[0] = 0;
@@ -44,7 +44,7 @@ void pl_tree_shape_size(const pl_tree_policy *p, int *depth, int *width, int *ch
     }
 }
 
-// Every node of a level has the same number of children: counts by level into `by`, else false.
+// Returns true if all nodes of a level have the same number of children; `by` then holds the numbers by level.
 static bool is_regular(const pl_tree_policy *p, int *by, int *levels) {
     int level[PL_TREE_MAX] = {0};
     *levels = 0;
@@ -55,7 +55,7 @@ static bool is_regular(const pl_tree_policy *p, int *by, int *levels) {
         else if (by[level[s]] != p->shape_children[s])
             return false;
     }
-    (*levels)--; // the leaves have none
+    (*levels)--; // leaves have no children
     return true;
 }
 
@@ -91,7 +91,7 @@ int pl_tree_shape_grow(const pl_tree_policy *p, pl_tree *t, int level, const int
 }
 
 int pl_tree_shape_ahead(const pl_tree_policy *p, int level, int n, int32_t *pick) {
-    int depth[PL_TREE_MAX] = {0}, place[PL_TREE_MAX], of_level = 0, m = 0; // place: in the frontier of its level
+    int depth[PL_TREE_MAX] = {0}, place[PL_TREE_MAX], of_level = 0, m = 0; // place: index in the frontier of its level
     for (int s = 0; s < p->shape_n; s++) {
         int parent = p->shape_parent[s];
         if (s > 0) depth[s] = depth[parent] + 1;
@@ -104,7 +104,7 @@ int pl_tree_shape_ahead(const pl_tree_policy *p, int level, int n, int32_t *pick
     return m;
 }
 
-// Numbers separated by `sep`, each in low..high; how many, -1: not such a list.
+// Parses numbers in low..high, separated by `sep`; returns their number, -1: not such a list.
 static int numbers(const char *text, char sep, long low, long high, int32_t *out, int max) {
     int n = 0;
     for (;;) {

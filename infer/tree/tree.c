@@ -24,7 +24,7 @@ static void place(pl_tree *t, int i, int32_t token, int32_t parent, float score)
     t->q[i] = NULL;
 }
 
-// The lists of children: after every other child of its parent.
+// Appends node i to its parent's children.
 static void link_child(pl_tree *t, int i) {
     int32_t parent = t->parent[i];
     t->drawn[i] = 0;
@@ -154,7 +154,7 @@ pl_status pl_tree_policy_parse(pl_tree_policy *p, const char *text, pl_err *err)
 }
 
 void pl_tree_draft(const pl_tree_policy *p, pl_tree *t, int depth, pl_tree_candidates fn, void *arg) {
-    static const float even[PL_TREE_GROWN]; // no scores: policies that compare them are refused by such drafters
+    static const float even[PL_TREE_GROWN]; // no scores: drafters without them refuse policies that compare scores
     int32_t            id[PL_TREE_GROWN];
     int                frontier[PL_TREE_MAX] = {0}, next[PL_TREE_MAX], n = 1;
     PL_CHECK(p->width <= PL_TREE_MAX && p->width * p->k <= PL_TREE_GROWN && !p->needs_logp, "tree \"%s\"", p->text);

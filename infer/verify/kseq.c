@@ -21,8 +21,8 @@ static double accepted(double b, int k) {
     return b < 1 ? -expm1(k * log1p(-b)) : 1;
 }
 
-// a - rho b falls in rho, from >= 0 at 1 to <= 0 at k. Regula falsi, with the value at the end that stays halved
-// (Illinois), from within: the result is on the side where the distribution is exact.
+// Solves a = rho b: a - rho b falls in rho, from >= 0 at 1 to <= 0 at k. Regula falsi that halves the value at the
+// retained end (Illinois); the result is on the side where the distribution is exact.
 static double solve(const double *p, const double *q, int64_t v, int k) {
     double lo = 1, hi = k, f_lo, f_hi, b = kept(p, q, v, lo);
     f_lo = accepted(b, k) - b;

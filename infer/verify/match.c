@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-// The probability of the children.
+// Returns the probability of the children under p.
 static double acceptance(const double *p, const double *q, int64_t v, int n, double *w) {
     double held = 0;
     memcpy(w, q, (size_t)v * sizeof *w);
@@ -16,7 +16,7 @@ static double acceptance(const double *p, const double *q, int64_t v, int n, dou
     return held;
 }
 
-// Every node is matched: the walk draws from the target's distribution and looks the token up.
+// pl_verify_walk matches every node: it draws from the target's distribution and looks the token up.
 const pl_verifier pl_verify_match = {
     .name = "match",
     .help = "draws the target's tokens and keeps the drafts that agree: plain sampling's tokens",

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-// q without x, a sum of 1 again; false: nothing is left.
+// Removes x from q and renormalises; false: nothing is left.
 static bool without(double *q, int64_t v, int32_t x) {
     q[x] = 0;
     double sum = pl_sum(q, v);
@@ -31,7 +31,7 @@ static int32_t couple(const pl_verify_in *in, const pl_children *c, int64_t posi
     return (int32_t)in->coin->draw(in->coin, in->p, in->v, -1);
 }
 
-// A residual does not depend on the draw that was rejected: the tests are independent.
+// The residual does not depend on the rejected draw, so the tests are independent.
 static double acceptance_iid(const double *p, const double *q, int64_t v, int n, double *w) {
     double miss = 1;
     memcpy(w, p, (size_t)v * sizeof *w);
@@ -42,7 +42,7 @@ static double acceptance_iid(const double *p, const double *q, int64_t v, int n,
     return 1 - miss;
 }
 
-// Of more draws it is a sum over all sequences of tokens.
+// For n > 1 it would be a sum over all sequences of tokens.
 static double acceptance_wor(const double *p, const double *q, int64_t v, int n, double *w) {
     (void)w;
     return n == 1 ? pl_overlap(p, q, v) : NAN;

@@ -21,7 +21,7 @@ static double threshold(const double *p, int64_t v) {
 
 static void verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out) {
     const pl_tree *t = in->tree;
-    double         score[PL_TREE_MAX]; // of accepted nodes: log-probability of the path under the target
+    double         score[PL_TREE_MAX]; // accepted nodes: log-probability of the path under the target
     int            best = 0;
     (void)v;
     score[0] = 0;

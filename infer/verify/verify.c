@@ -37,7 +37,7 @@ void pl_verify_walk(const pl_verifier *v, const pl_verify_in *in, pl_verdict *ou
 }
 
 void pl_verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out) {
-    bool drawn = in->tree->q[0] != NULL; // else there is nothing to judge paths by
+    bool drawn = in->tree->q[0] != NULL; // otherwise paths cannot be compared
     out->n = 0;
     out->path[0] = 0;
     if (v->verify && !in->own && (drawn || v->proposal == PL_PROPOSE_TOP))
@@ -51,7 +51,7 @@ bool pl_verifier_matches(const pl_verifier *v) {
 }
 
 double pl_surplus(const double *p, const double *q, int64_t v, double scale) {
-    enum { LANES = 8 }; // a single sum would wait for the adder at every token
+    enum { LANES = 8 }; // a single sum would stall on the adder at every token
     double  lane[LANES] = {0}, sum = 0;
     int64_t i = 0;
     for (; i + LANES <= v; i += LANES)

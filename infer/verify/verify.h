@@ -1,10 +1,10 @@
-// Verification: which drafted tokens the target would have emitted itself.
+// Verification: chooses the drafted tokens that the target would have emitted itself.
 //
-// It is a coupling problem. At a node with the target's distribution p and children proposed in
-// a known way, choose Y ~ p jointly with the children so that Y is among them as often as possible; emit Y; where it is
-// a child go on there, else stop. Whatever the coupling, emitted tokens follow the target's distribution: verifiers
-// differ in how often Y is a child, and are one file each, infer/verify/<name>.c. A verifier that does not keep the
-// distribution says so (lossless = false) and is called lossy wherever it is named.
+// It is a coupling problem. At a node with the target's distribution p and children proposed in a known way, choose Y ~
+// p jointly with the children so that Y is among them as often as possible; emit Y; if it is a child continue there,
+// else stop. Whatever the coupling, emitted tokens follow the target's distribution: verifiers differ in how often Y is
+// a child, and are one file each, infer/verify/<name>.c. A verifier that does not keep the distribution sets lossless =
+// false and is called lossy wherever it is named.
 //
 // At temperature 0 all of them are greedy verification: the distribution is one token.
 #ifndef PL_VERIFY_H
@@ -14,7 +14,7 @@
 #include "infer/sample/distribution.h"
 #include "infer/tree/tree.h"
 
-// What one verification found.
+// Result of one verification.
 typedef struct pl_verdict {
     int     n;                 // accepted drafted tokens
     int32_t path[PL_TREE_MAX]; // root, then the accepted nodes: n + 1 entries
@@ -25,17 +25,19 @@ typedef struct pl_verdict {
 typedef struct pl_children {
     pl_proposal    kind;
     int            n;
-    const int32_t *token; // [n]; PL_PROPOSE_IID may repeat; -1: fell on none of the target's tokens (pl_tree_miss)
+    const int32_t *token; // [n]; PL_PROPOSE_IID may repeat; -1: no token of the target (pl_tree_miss)
     const double  *q;     // [v], sums to 1 (less where a draw may be -1); NULL for PL_PROPOSE_TOP
 } pl_children;
 
 typedef struct pl_verify_in {
     const pl_tree *tree;
-    // The target's distribution of the token after `node`, into p[v] (a sum of 1); false: its logits are not numbers.
+    // Computes the target's distribution of the token after `node` into p[v] (sums to 1); false: its logits are not
+    // numbers.
     bool (*dist)(void *arg, int node, double *p);
     void          *arg;
-    // [tree->n] or NULL: the target's own token after each node, where it is known already (-1: not numbers). At
-    // temperature 0 the distribution is this token; else it is what `coin` would draw, for verifiers that match alone.
+    // [tree->n] or NULL: the target's own token after each node, if already known (-1: logits are not numbers). At
+    // temperature 0 the distribution is this token; otherwise it is the token that `coin` would draw, for verifiers
+    // that only match.
     const int32_t *own;
     int64_t        v;
     int64_t        position; // of the root in the session's text; the token after a node of depth i is position+i+1
@@ -46,54 +48,53 @@ typedef struct pl_verify_in {
 typedef struct pl_verifier pl_verifier;
 struct pl_verifier {
     const char *name, *help;
-    pl_proposal proposal; // how children must be drawn for it to do more than matching
+    pl_proposal proposal; // how children must be drawn; children drawn otherwise are only matched
     bool        lossless;
-    bool        chain; // needs a chain
-    // One node: Y ~ p, p = in->p (overwritten), coupled with children drawn as `proposal` says; others are matched and
-    // do not come here. in->q and in->r are scratch. NULL: all are matched.
+    bool        chain; // takes chains alone
+    // Couples one node: Y ~ p, p = in->p (overwritten), with children drawn as `proposal` states; other children are
+    // matched and do not come here. in->q and in->r are scratch. NULL: all are matched.
     int32_t (*couple)(const pl_verify_in *in, const pl_children *c, int64_t position);
-    // Verifiers that judge whole paths replace the walk; NULL: pl_verify_walk. v: the verifier itself.
+    // For verifiers that judge whole paths: replaces the walk; NULL: pl_verify_walk. v: the verifier itself.
     void (*verify)(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out);
-    // The probability that one node's n children, made by infer/sample/propose.h from q, hold Y (for a lossy verifier:
-    // that one of them is accepted), in closed form; NULL or NaN: none is known (infer/inspect/acceptance.h then
-    // measures). w: [v] scratch.
+    // Returns in closed form the probability that one node's n children, made by infer/sample/propose.h from q, contain
+    // Y (for a lossy verifier: that one of them is accepted); NULL or NaN: no closed form (infer/inspect/acceptance.h
+    // then measures). w: [v] scratch.
     double (*acceptance)(const double *p, const double *q, int64_t v, int n, double *w);
 };
 
-// Runs a verifier. Where the target's own tokens are given they are matched: greedy verification at temperature 0.
+// Runs a verifier. If the target's own tokens are given they are matched: greedy verification at temperature 0.
 void pl_verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out);
-// On from the last node of out->path, one node at a time, each by v->couple.
+// Continues from the last node of out->path, one node at a time, each by v->couple.
 void pl_verify_walk(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out);
 
-// The residual distribution of a rejected draw from q: p := max(p - q, 0) / its sum; false, and p as it was, where
-// nothing is left (p equals q up to rounding: a rejection of probability 0).
+// Computes the residual distribution of a rejected draw from q: p := max(p - q, 0) / its sum; returns false with p
+// unchanged if nothing is left (p equals q up to rounding: a rejection of probability 0).
 bool    pl_residual(double *p, const double *q, int64_t v);
 // sum max(scale p - q, 0)
 double  pl_surplus(const double *p, const double *q, int64_t v, double scale);
-// sum min(p, q): how often two distributions can agree.
+// sum min(p, q): the largest probability with which draws from both can agree.
 double  pl_overlap(const double *p, const double *q, int64_t v);
-// Tests x, drawn from q: true with probability min(1, p(x) / q(x)); never -1.
+// Tests x, drawn from q: returns true with probability min(1, p(x) / q(x)); never for -1.
 bool    pl_ratio_test(pl_coin *coin, const double *p, const double *q, int32_t x);
-// Speculative sampling at one node (Leviathan et al. 2023, arXiv 2211.17192, §2.3): x if it passes the ratio test, else
-// a draw from the residual. Y ~ p whenever x ~ q. p is overwritten.
+// Speculative sampling at one node (Leviathan et al. 2023, arXiv 2211.17192, §2.3): returns x if it passes the ratio
+// test, else a draw from the residual. Y ~ p whenever x ~ q. p is overwritten.
 int32_t pl_verify_drawn(const pl_verify_in *in, const double *q, int32_t x);
 
-// Whether every node is matched: its verdicts need no distributions, only the target's own tokens, wherever they are
-// drawn.
+// Returns true if every node is matched: the verifier then needs no distributions, only the target's own tokens.
 bool pl_verifier_matches(const pl_verifier *v);
 
-// By name; NULL and one line naming the known ones.
+// Finds a verifier by name; otherwise NULL, and one line with the known ones.
 const pl_verifier *pl_verifier_find(const char *name, pl_err *err);
-// Sampled children and verifiers of chains restrict the trees: PL_E_USAGE, with one that it takes.
+// Checks the tree: sampled children and verifiers of chains restrict it. PL_E_USAGE suggests a tree that it takes.
 pl_status          pl_verifier_takes(const pl_verifier *v, const pl_tree_policy *p, pl_err *err);
-// Whether a drafter that can draw so (pl_drafter_proposals) draws as v asks: others would be matched in silence.
-// PL_E_USAGE, with verifiers that take it.
+// Checks that a drafter which can draw so (pl_drafter_proposals) draws as v requires; otherwise its children would
+// silently be matched. PL_E_USAGE suggests verifiers that take it.
 pl_status          pl_verifier_takes_draws(const pl_verifier *v, const char *drafter, unsigned proposals, pl_err *err);
-const pl_verifier *pl_verifier_at(int i); // NULL past the last: for help and for tests that walk all
+const pl_verifier *pl_verifier_at(int i); // NULL past the last
 
-// Sample-then-match, the default: draw the target's token as plain decoding would, keyed by (seed, position); if it is
-// among the children go there. Accepts with probability p(children), the best any verifier can do with deterministic
-// children, and equals plain decoding token for token at every temperature.
+// Sample-then-match, the default: draws the target's token as plain decoding would, keyed by (seed, position); if it is
+// among the children continues there. Accepts with probability p(children), the best any verifier can do with
+// deterministic children, and equals plain decoding token for token at every temperature.
 extern const pl_verifier pl_verify_match;
 // Speculative sampling (Leviathan et al. 2023, Chen et al. 2023) along a sampled chain.
 extern const pl_verifier pl_verify_rejection;

@@ -15,14 +15,14 @@
 
 #define PL_ALIGN 64 // bytes; every arena block starts on it
 
-// Where long-lived blocks come from. A backend whose tensors do not live in host memory has one (pl_backend.memory);
-// NULL stands for host memory everywhere. Two places:
-//   PL_LOCAL   only the device touches it: weights, caches, activations
-//   PL_SHARED  both do, at the same address: index arrays that ops take, the results that the host reads. The host may
-//              write only what no op in flight reads, and reads results after pl_ctx_wait or pl_ctx_sync.
-// On the host the two are the same. Blocks live by what they hold: a model's weights from load to close, a session's
-// cache and an engine's index arrays as long as the engine, a step's activations in the arenas of its context. All of
-// them are taken before the first step.
+// Memory for long-lived blocks. A backend whose tensors do not live in host memory has one (pl_backend.memory); NULL is
+// host memory everywhere. Two places:
+//   PL_LOCAL   accessed by the device only: weights, caches, activations
+//   PL_SHARED  accessed by both, at the same address: index arrays of ops, results that the host reads. The host may
+//              write only bytes that no op in flight reads, and reads results after pl_ctx_wait or pl_ctx_sync.
+// On the host the two are the same. A model's weights live from load to close, a session's cache and an engine's index
+// arrays as long as the engine, a step's activations in the arenas of its context. All of them are allocated before the
+// first step.
 typedef enum pl_place { PL_LOCAL, PL_SHARED } pl_place;
 typedef struct pl_memory {
     const char *name;                                                                      // "cuda:0", for messages
@@ -35,13 +35,13 @@ typedef struct pl_memory {
 // A long-lived block of a memory: page-aligned, zeroed. NULL and *err on failure.
 void     *pl_memory_create(const pl_memory *m, pl_place place, size_t bytes, pl_err *err);
 void      pl_memory_destroy(const pl_memory *m, pl_place place, void *p, size_t bytes);
-// Host bytes into a block and back, outside of any step: weights at load, a training state at a checkpoint. Done on
-// return; no context may have work in flight on these bytes (pl_ctx_upload and pl_ctx_download go in its order).
+// Copies host bytes into a block and back, outside of any step: weights at load, a training state at a checkpoint. Done
+// on return; no context may have work in flight on these bytes (pl_ctx_upload and pl_ctx_download keep its order).
 pl_status pl_memory_write(const pl_memory *m, void *to, const void *from, size_t bytes, pl_err *err);
 pl_status pl_memory_read(const pl_memory *m, void *to, const void *from, size_t bytes, pl_err *err);
-// Where the host may fill a block of `bytes` that begins at `at`: the block itself, or a heap copy (zeroed, NULL when
-// out of memory), which pl_memory_put then writes to its place. put frees it, also on failure, and may be
-// called with a NULL stage after a failure of the caller's own: `st` is what it returns then.
+// Returns memory in which the host may fill a block of `bytes` at `at`: the block itself, or a heap copy (zeroed, NULL
+// when out of memory), which pl_memory_put then writes to its place. put frees it, also on failure, and may be called
+// with a NULL stage after a failure of the caller's own: `st` is what it returns then.
 void     *pl_memory_stage(const pl_memory *m, void *at, size_t bytes);
 pl_status pl_memory_put(const pl_memory *m, void *at, void *stage, size_t bytes, pl_status st, pl_err *err);
 
@@ -61,13 +61,13 @@ void      pl_arena_begin_measure(pl_arena *a);       // frees any block held bef
 pl_status pl_arena_commit(pl_arena *a, pl_err *err); // one block of the measured peak, huge pages asked for
 pl_status pl_arena_reserve(pl_arena *a, size_t bytes, pl_err *err); // as measure+commit with a known size
 // All of the above for index arrays and results that live as long as their owner (PL_SHARED of `m`): take allocates
-// them from `a`, once while measuring and once for good. On failure there is nothing to give back.
+// them from `a`, once while measuring and once for good. Leaves nothing allocated on failure.
 pl_status pl_arena_init_shared(pl_arena *a, const char *name, const pl_memory *m, void (*take)(void *arg), void *arg,
                                pl_err *err);
 void     *pl_arena_alloc(pl_arena *a, size_t bytes);     // 64-byte aligned, contents undefined; aborts when full
 bool      pl_arena_has(const pl_arena *a, size_t bytes); // room for one more block; always while measuring
 size_t    pl_arena_mark(const pl_arena *a);
-void      pl_arena_release(pl_arena *a, size_t mark); // everything allocated since mark is gone
+void      pl_arena_release(pl_arena *a, size_t mark); // drops everything allocated since mark
 void      pl_arena_reset(pl_arena *a);                // release to the start
 // Guarded arenas: true when every guard byte still stands (all blocks live since the last reset).
 bool      pl_arena_check(const pl_arena *a);
@@ -75,7 +75,7 @@ bool      pl_arena_check(const pl_arena *a);
 // Long-lived blocks of host memory: page-aligned, zeroed, huge pages asked for above 2 MiB. NULL and *err on failure.
 void    *pl_block_create(size_t bytes, pl_err *err);
 void     pl_block_destroy(void *p, size_t bytes);
-// Bytes of those that are there now, touched or not.
+// Returns their current total in bytes, touched or not.
 uint64_t pl_blocks_held(void);
 
 // The heap, counted: as malloc/realloc/free/strdup, never NULL for n > 0 unless out of memory or a fault is injected.
@@ -86,7 +86,7 @@ void  pl_free(void *p);
 char *pl_strdup(const char *s);
 char *pl_sprintf(const char *fmt, ...) PL_PRINTF(1, 2); // heap string or NULL
 
-// Allocations so far (heap, blocks and arena commits): a steady loop must not move it.
+// Returns the number of allocations so far (heap, blocks and arena commits): a steady loop must not change it.
 uint64_t pl_alloc_count(void);
 // Tests: the n-th allocation from now fails (0 = never).
 void     pl_alloc_fail_after(uint64_t n);

@@ -1,47 +1,48 @@
-// Attention over a KV cache (kernels/op/attention.h, cached; over blocks: attention_blocks.cu). What fixes a row's
-// bits, per query head:
-//   keys in groups of 32 positions from position 0, each group's maximum, sum and values as attention_group.cuh has
-//   them;
-//   a part's groups folded in order; parts are runs of groups from position 0, of a length that the row's own number of
-//   keys alone gives; then the parts added in order.
-// Neither slots nor other rows nor the kernels' way to share work show.
+// Attention over a KV cache (kernels/op/attention.h, cached; over blocks: attention_blocks.cu). A row's bits, per query
+// head, depend only on:
+//   keys in groups of 32 positions from position 0, with each group's maximum, sum and values by attention_group.cuh;
+//   a part's groups folded in order; parts are runs of groups from position 0, whose length depends on the row's own
+//   number of keys alone; then the parts added in order.
+// They do not depend on slots, other rows or the distribution of work.
 //
 // Two launches. The first takes all keys that lie at their positions (committed ones, chains'): rows of one session
-// share a reading of them, a block takes a part, a key head and `tile` rows with their query heads, and groups pass
-// through shared memory in two buffers. With many queries each warp takes 16 of them; with few (plain decoding) warps
-// take the same 16, and each 64 elements of the values. The second takes, row by row, the groups in which a tree's
-// branch lies at slots of its own, folds them after what the first has left of their part, and adds up.
+// share the reading of them, a block takes a part, a key head and `tile` rows with their query heads, and groups pass
+// through shared memory in two buffers. With many queries each warp takes 16 of them; with few (plain decoding) all
+// warps take the same 16, and each warp 64 elements of the values. The second launch takes, row by row, the groups in
+// which a tree's branch lies at its own slots, folds them into the first launch's results of their part, and adds up
+// the parts.
 #include "kernels/cuda/attention_group.cuh"
 #include "kernels/cuda/rounded.cuh"
 
-constexpr int PARTS = 32;   // of one row, at most
-constexpr int RUN_BITS = 1; // 2 groups of a part, at least: some for all multiprocessors, and of 60 rows few to add
-constexpr int ROWS = 64;    // of one launch: bounds the parts' memory
+constexpr int PARTS = 32;   // most parts of one row
+constexpr int RUN_BITS = 1; // at least 2 groups per part: enough parts for all multiprocessors, and few to add for 60
+                            // rows
+constexpr int ROWS = 64;    // rows of one launch: bounds the parts' memory
 constexpr int MOST_HD = 256;
-constexpr int FEW = PL_GROUP_QUERIES; // queries of a warp, at most; of a block that takes few
-constexpr int WARPS = 4;              // of a block
-constexpr int TILE = WARPS * FEW;     // queries of a block that takes many, at most
+constexpr int FEW = PL_GROUP_QUERIES; // most queries of a warp, and of a block that takes few
+constexpr int WARPS = 4;              // per block
+constexpr int TILE = WARPS * FEW;     // most queries of a block that takes many
 constexpr int THREADS = WARPS * PL_WARP;
 
 struct cached {
-    const pl_kvrow *row; // of the launch's first row on
+    const pl_kvrow *row; // from the launch's first row on
     const float    *q;
-    float          *part, *o; // part: [rows, nh, PARTS, part_floats]: maximum, sum; from VALUES on the values
+    float          *part, *o; // part: [rows, nh, PARTS, part_floats]: maximum, sum; values from VALUES on
     int64_t         width;    // elements of a row of q
-    int64_t         paths;    // from where the rows say that paths lie to where they are read, bytes
-    int             rows, nh, nkv, hd, heads, tile; // heads: of a key head that a block takes, rows of a block
-    int             per_kv, by_heads;               // query heads of a key head; see row_of
+    int64_t         paths;    // offset in bytes from the rows' path pointers to the copy that is read
+    int             rows, nh, nkv, hd, heads, tile; // heads: per key head and block, tile: rows of a block
+    int             per_kv, by_heads;               // query heads per key head; see row_of
     float           scale, cap;
     int             window;
-    int             first; // of the op's rows, the launch's first
+    int             first; // index of the launch's first row among the op's rows
     pl_rounding     rounding;
 };
 static_assert(sizeof(cached) == 6 * 8 + 12 * 4 + sizeof(pl_rounding),
               "no padding: launches are compared by their bytes");
 
-// Groups of a part, for a row of that many: a power of two, as bits. Next to nothing here divides by what the compiler
-// does not know: a division is some 25 instructions, and a block of few queries has one warp for each scheduler, to
-// which an instruction takes five cycles and more.
+// Parts of a row with so many groups, and groups per part (run_of: a power of two, as bits). These kernels avoid
+// divisions by runtime values: a division is some 25 instructions, and a block of few queries has one warp per
+// scheduler, at five cycles or more per instruction.
 static __device__ __forceinline__ int parts_of(int groups, int run) {
     return (groups + (1 << run) - 1) >> run;
 }
@@ -57,15 +58,15 @@ static __device__ __forceinline__ int groups_of(int keys) {
 static __device__ __forceinline__ int keys_of(const pl_kvrow &r) {
     return r.n_ctx + r.n_path;
 }
-// The first key that a row sees.
+// Returns the first visible key of a row.
 static __device__ __forceinline__ int first_of(const cached &a, const pl_kvrow &r) {
     return a.window > 0 && keys_of(r) > a.window ? keys_of(r) - a.window : 0;
 }
 static __device__ __forceinline__ const int32_t *path_of(const cached &a, const pl_kvrow &r) {
     return r.path ? (const int32_t *)((uintptr_t)r.path + (uintptr_t)a.paths) : NULL;
 }
-// Keys that the first launch takes: all where each lies at its position, else whole groups of committed ones. By a
-// warp.
+// Returns the number of keys that the first launch takes: all if each lies at its position, else whole groups of
+// committed ones. Called by a whole warp.
 static __device__ __forceinline__ int shared_keys_of(const cached &a, const pl_kvrow &r) {
     const int32_t *path = path_of(a, r);
     bool           away = false;
@@ -74,8 +75,8 @@ static __device__ __forceinline__ int shared_keys_of(const cached &a, const pl_k
     return __any_sync(PL_FULL, away) ? r.n_ctx / PL_WARP * PL_WARP : keys_of(r);
 }
 
-// One group's share of a query: maximum, sum of exp(score - maximum), and the same sum times values. Folding one into
-// what came before: nothing is left to the compiler's contraction, as two kernels must agree.
+// Folds one group's share of a query (maximum, sum of exp(score - maximum), the same sum times values) into the earlier
+// ones. The arithmetic is explicit, as two kernels must agree despite the compiler's contraction.
 static __device__ __forceinline__ void fold_factors(float *max, float *sum, float m, float s, float *before,
                                                     float *own) {
     float to = fmaxf(*max, m);
@@ -85,9 +86,8 @@ static __device__ __forceinline__ void fold_factors(float *max, float *sum, floa
     *max = to;
 }
 
-// Of a part its values begin there, by fours as pl_group_fours counts them: a query's lanes then write 64 bytes at a
-// time.
-constexpr int                            VALUES = 8; // whole sectors of 32 bytes start there, in every part
+// Offset of a part's values, by fours in the order of pl_group_fours: a query's lanes then write 64 bytes at a time.
+constexpr int                            VALUES = 8; // aligned to whole sectors of 32 bytes in every part
 static __host__ __device__ constexpr int part_floats(int hd) {
     return VALUES + (hd + 63) / 64 * 64;
 }
@@ -95,8 +95,8 @@ static __device__ __forceinline__ float *part_of(const cached &a, int m, int hea
     return a.part + (((int64_t)m * a.nh + head) * PARTS + part) * part_floats(a.hd);
 }
 
-// Query i of a block is head first + i % heads of row row0 + i / heads. by_heads: 2^12 / heads rounded up, which is
-// exact for i < TILE and heads <= FEW.
+// Query i of a block is head first + i % heads of row row0 + i / heads. by_heads: 2^12 / heads rounded up, which makes
+// the quotient exact for i < TILE and heads <= FEW.
 struct queries {
     int kv_head, head0, heads, row0, rows;
 };
@@ -111,7 +111,7 @@ static __device__ __forceinline__ queries queries_of(const cached &a, int which,
     return queries{kv_head, kv_head * a.per_kv + first, left < a.heads ? left : a.heads, row0, rows};
 }
 
-// The set of 16 queries from query `first` of the block on, as products take it; by N threads.
+// Loads the 16 queries from query `first` of the block on, in the form of tensor-core factors; by N threads.
 template <int CHUNKS, typename KV, int N>
 static __device__ __forceinline__ void take_queries(pl_group_queries<CHUNKS> &to, const cached &a, const queries &b,
                                                     int first, int me) {
@@ -126,7 +126,7 @@ static __device__ __forceinline__ void take_queries(pl_group_queries<CHUNKS> &to
         pl_group_take<CHUNKS, KV, N, false>(to, a.hd, me, query);
 }
 
-// Keys (which 0) or values (1) of a head in a row's cache; direct: all at their positions.
+// Returns the source of keys (which 0) or values (1) of a head in a row's cache; direct: all at their positions.
 template <typename KV>
 static __device__ __forceinline__ pl_group_source<KV> source_of(const cached &a, const pl_kvrow &r, int which,
                                                                 int kv_head, bool direct) {
@@ -134,25 +134,25 @@ static __device__ __forceinline__ pl_group_source<KV> source_of(const cached &a,
     return pl_group_source<KV>{from, direct ? NULL : path_of(a, r), (int64_t)a.nkv * a.hd, r.n_ctx, a.hd};
 }
 
-// Keys of group g that a query of `keys` sees.
+// Returns the number of keys of group g that are visible to a query of `keys` keys.
 static __device__ __forceinline__ int seen_of(int keys, int g) {
     int left = keys - g * PL_WARP;
     return left < 0 ? 0 : left < PL_WARP ? left : PL_WARP;
 }
 
-// Those of them that a query sees whose keys begin at `first`.
+// Returns the range of keys of group g that are visible to a query whose window starts at key `first`.
 static __device__ __forceinline__ pl_group_seen seen_of(int keys, int first, int g) {
     int before = first - g * PL_WARP;
     return pl_group_seen{before < 0 ? 0 : before, seen_of(keys, g)};
 }
 static constexpr pl_group_seen NOTHING = {0, 0};
 
-// What the block's queries see, in shared memory: keys (0 for a query that is none), the first of them that is seen and
+// Visibility of the block's queries, in shared memory: number of keys (0 for an unused query), first visible key, and
 // groups of a part, as bits.
 struct sight {
     int keys[TILE], first[TILE], run[TILE];
 };
-// A warp for each row.
+// Fills it, one warp per row.
 static __device__ __forceinline__ void look(sight &s, const cached &a, const queries &b, int n) {
     const int lane = (int)threadIdx.x % PL_WARP;
     for (int row = (int)threadIdx.x / PL_WARP; row < b.rows; row += WARPS) {
@@ -165,12 +165,12 @@ static __device__ __forceinline__ void look(sight &s, const cached &a, const que
         s.keys[i] = 0, s.first[i] = 0, s.run[i] = RUN_BITS;
     __syncthreads();
 }
-// Whether a query sees any keys and its parts are runs of that many groups (as bits; ANY: of any number).
+// Returns true if a query has visible keys and its parts are runs of 2^run groups (ANY: of any length).
 constexpr int                          ANY = -1;
 static __device__ __forceinline__ bool counts(const sight &s, int i, int run) {
     return s.keys[i] > 0 && (run == ANY || s.run[i] == run);
 }
-// The most that of(i) is for these among queries first .. first + n - 1, by a warp; far below zero where none is.
+// Returns the largest of(i) of such queries among first .. first + n - 1, by a warp; far below zero if there is none.
 template <typename Of> static __device__ __forceinline__ int most_of(const sight &s, int first, int n, int run, Of of) {
     int most = -(1 << 30);
     for (int i = first + (int)threadIdx.x % PL_WARP; i < first + n; i += PL_WARP)
@@ -180,7 +180,7 @@ template <typename Of> static __device__ __forceinline__ int most_of(const sight
 template <typename Of> static __device__ __forceinline__ int least_of(const sight &s, int n, int run, Of of) {
     return -most_of(s, 0, n, run, [&](int i) { return -of(i); });
 }
-// Whether query i has parts that are runs of that many groups and sees keys of this one.
+// Returns true if query i has parts of 2^run groups and sees keys of this part.
 static __device__ __forceinline__ bool is_in(const sight &s, int i, int run, int part) {
     const int group = PL_WARP << run;
     return counts(s, i, run) && part * group < s.keys[i] && s.first[i] < (part + 1) * group;
@@ -188,12 +188,12 @@ static __device__ __forceinline__ bool is_in(const sight &s, int i, int run, int
 
 // ---- the first launch: keys at their positions ----------------------------------------------------------------------
 
-// Blocks that share a head's values: a wide head's sums would take more registers than there are, so each of two blocks
-// computes all scores and takes half of the values' elements. No element's sum depends on another's.
+// Blocks that share a head's values: a wide head's sums would exceed the registers, so each of two blocks computes all
+// scores and takes half of the values' elements. No element's sum depends on another's.
 template <int CHUNKS, bool MANY> constexpr int tile_shares = MANY &&CHUNKS > 4 ? 2 : 1;
 template <int CHUNKS, bool MANY> constexpr int tile_chunks = CHUNKS / tile_shares<CHUNKS, MANY>; // of values
 template <bool MANY> constexpr int             tile_queries = MANY ? TILE : FEW;
-// One for wide heads, so that they have room on every architecture.
+// One buffer for wide heads, so that they fit on every architecture.
 template <int CHUNKS, bool MANY> constexpr int tile_buffers = MANY || CHUNKS <= 4 ? 2 : 1;
 
 template <int CHUNKS, typename KV, bool MANY> struct tile_room {
@@ -215,9 +215,10 @@ static __device__ __forceinline__ void fold_values(float o[2][4][4], const float
                 if (seen[e / 2].to) o[k][i][e] = fmaf(x[k][i][e], own[e / 2], o[k][i][e] * before[e / 2]);
 }
 
-// Groups g0 up to g1, those of whole parts, of which the block's queries take keys; its share of the values. Of few
-// queries a warp has a pair of chunks of the values, or none: then it fetches and splits for the others. own_end: the
-// most keys of this warp's queries with such parts, `end` of all; taken: whether queries are there.
+// Computes the groups g0 up to g1, those of whole parts, of which the block's queries take keys, and its share of the
+// values. With few queries a warp has a pair of chunks of the values, or none: then it fetches and splits for the
+// others. own_end: the most keys of this warp's queries with such parts, `end` of all; taken: whether queries are
+// loaded.
 template <int CHUNKS, typename KV, bool MANY>
 static __device__ __forceinline__ void tile_parts(const cached &a, tile_room<CHUNKS, KV, MANY> &room, const queries &b,
                                                   int run, int share, int end, int own_end, int g0, int g1,
@@ -225,7 +226,7 @@ static __device__ __forceinline__ void tile_parts(const cached &a, tile_room<CHU
     constexpr int   OWN = tile_chunks<CHUNKS, MANY>, HELD = MANY ? OWN : 2, BUFFERS = tile_buffers<CHUNKS, MANY>;
     const sight    &s = room.s;
     const int       me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP, set = MANY ? warp : 0;
-    const int       c0 = MANY ? 0 : 2 * warp;         // its first chunk
+    const int       c0 = MANY ? 0 : 2 * warp;         // the warp's first chunk
     const int       d0 = share * pl_group_width<OWN>; // the share's first element
     const pl_kvrow &r = a.row[b.row0];
     const pl_group_source<KV> keys_from = source_of<KV>(a, r, 0, b.kv_head, true);
@@ -245,10 +246,10 @@ static __device__ __forceinline__ void tile_parts(const cached &a, tile_room<CHU
         if (g < g1) pl_group_stage<OWN, KV, THREADS>(room.values[at], values_from, g * PL_WARP, seen);
         pl_copy_commit();
     };
-    // With two buffers it begins a group early, to have but one place that fetches.
+    // With two buffers the loop begins a group early, so that it has a single place that fetches.
     for (int g = g0 - (BUFFERS - 1); g < g1; g++) {
         fetch(g + BUFFERS - 1);
-        if (!*taken) { // while the first keys are under way
+        if (!*taken) { // overlaps with the first keys' copies
             *taken = true;
             if (MANY)
                 take_queries<CHUNKS, KV, PL_WARP>(room.q[set], a, b, set * FEW, lane);
@@ -295,11 +296,11 @@ static __device__ __forceinline__ void tile_parts(const cached &a, tile_room<CHU
         }
         __syncthreads(); // the buffer is free
     }
-    // All that was fetched has been waited for.
+    // No copy is in flight here.
 }
 
 // The block's share of the parts that are runs of so many groups, from the first that any query sees on: groups g0 up
-// to g1, none where g0 >= g1. end: the most keys that a query with such parts sees.
+// to g1, none if g0 >= g1. end: the most keys of a query with such parts.
 struct deal {
     int g0, g1, end;
 };
@@ -309,16 +310,16 @@ static __device__ __forceinline__ deal deal_of(const sight &s, int n, int run) {
     const int parts = parts_of(groups_of(end), run) - first, at = (int)blockIdx.x;
     const int blocks = (int)gridDim.x < parts ? (int)gridDim.x : parts;
     if (at >= blocks) return deal{0, 0, end};
-    const int each = parts / blocks, more = parts - each * blocks; // so many blocks take one more
+    const int each = parts / blocks, more = parts - each * blocks; // this many blocks take one more
     const int part0 = first + at * each + (at < more ? at : more), part1 = part0 + each + (at < more);
     const int g0 = part0 << run, g1 = groups_of(end) < part1 << run ? groups_of(end) : part1 << run;
-    // A window may leave a part whose keys all lie in a branch: what the second launch goes on from is written.
+    // A window may leave a part whose keys all lie in a branch: the second launch still needs its initial state.
     return deal{seen < g0 ? g0 : seen < g1 ? seen : g1 - 1, g1, end};
 }
 
-// Two blocks and more share a multiprocessor: while one waits for keys, or turns them into pairs, the other computes.
-// Grid: shares of the parts, which each takes in a row; key heads times runs of their query heads, times shares of
-// their values; tiles of rows.
+// Two or more blocks share a multiprocessor: while one waits for keys, or splits them into pairs, another computes.
+// Grid: shares of the parts, each a contiguous run; key heads times runs of their query heads, times shares of their
+// values; tiles of rows.
 template <int CHUNKS, typename KV, bool MANY>
 static __global__ void __launch_bounds__(THREADS, MANY || CHUNKS != 4 ? 2 : 3) tile_kernel(cached a) {
     pl_previous_done();
@@ -343,14 +344,14 @@ static __global__ void __launch_bounds__(THREADS, MANY || CHUNKS != 4 ? 2 : 3) t
     }
 }
 
-// ---- a branch's groups, one after the other -------------------------------------------------------------------------
+// ---- a branch's groups, in order ------------------------------------------------------------------------------------
 
-// Shared memory of a block of at most 16 queries, by pieces.
+// Shared memory of a block of at most 16 queries.
 template <int CHUNKS, typename KV> struct few_room {
     static_assert(FEW * pl_group_width<CHUNKS> * sizeof(float) <= sizeof(pl_group_tile<CHUNKS, KV>), "a group's share");
-    pl_group_tile<CHUNKS, KV>         keys, values; // then, in the keys' place, the group's share
+    pl_group_tile<CHUNKS, KV>         keys, values; // later the group's share replaces the keys
     pl_group_queries<CHUNKS>          q;
-    float                             o[FEW * pl_group_width<CHUNKS>], max[FEW], sum[FEW]; // what has been folded
+    float                             o[FEW * pl_group_width<CHUNKS>], max[FEW], sum[FEW]; // folded so far
     float                             group_max[FEW], group_sum[FEW];
     __device__ __forceinline__ float *share() { return (float *)&keys; }
 };
@@ -373,7 +374,7 @@ static __device__ __forceinline__ void fold_groups(const cached &a, few_room<CHU
         pl_group_split<CHUNKS, false>(room.keys, me, THREADS);
         pl_copy_wait<0>();
         pl_group_split<CHUNKS, true>(room.values, me, THREADS);
-        __syncthreads(); // the queries are there too
+        __syncthreads(); // also publishes the queries
         if (warp == 0) {
             float               max[2], sum[2], *share = room.share();
             const int           first = lane / 4;
@@ -407,7 +408,8 @@ static __device__ __forceinline__ void fold_groups(const cached &a, few_room<CHU
     }
 }
 
-// The room's state from a part that the first launch has left (part < 0: nothing yet), and to it; the queries of a row.
+// Loads the room's state from a part of the first launch (part < 0: an empty state), or stores it there; and loads the
+// queries of a row.
 template <int CHUNKS, typename KV>
 static __device__ __forceinline__ void start_state(few_room<CHUNKS, KV> &room, const cached &a, const queries &b,
                                                    int part) {
@@ -436,16 +438,16 @@ static __device__ __forceinline__ void keep_state(const few_room<CHUNKS, KV> &ro
 
 // ---- the second launch: branches, then parts in order ---------------------------------------------------------------
 
-// A row's groups and parts.
+// Groups and parts of a row.
 struct extent {
-    int keys, first, groups, run, parts, first_part; // first: key that it sees
+    int keys, first, groups, run, parts, first_part; // first: first visible key
 };
 static __device__ __forceinline__ extent extent_of(const cached &a, const pl_kvrow &r) {
     const int n = keys_of(r), first = first_of(a, r), groups = groups_of(n), run = run_of(groups);
     return extent{n, first, groups, run, parts_of(groups, run), first / PL_WARP >> run};
 }
 
-// The groups of row m that the first launch has not taken.
+// Folds the groups of row m that the first launch has not taken.
 template <int CHUNKS, typename KV>
 static __device__ __forceinline__ void fold_branch(const cached &a, int m, const queries &b, int *keys, int *from_key) {
     const pl_kvrow &r = a.row[m];
@@ -456,7 +458,7 @@ static __device__ __forceinline__ void fold_branch(const cached &a, int m, const
     for (int i = (int)threadIdx.x; i < FEW; i += THREADS)
         keys[i] = x.keys, from_key[i] = x.first;
     take_queries<CHUNKS, KV, THREADS>(room.q, a, b, 0, (int)threadIdx.x);
-    // All of it is there behind start_state's barrier.
+    // start_state's barrier has published all of it.
     for (int p = shared >> x.run > x.first_part ? shared >> x.run : x.first_part; p < x.parts; p++) {
         const int begin = p << x.run, end = (p + 1) << x.run, g1 = end < x.groups ? end : x.groups;
         int       g0 = begin > shared ? begin : shared;
@@ -467,7 +469,8 @@ static __device__ __forceinline__ void fold_branch(const cached &a, int m, const
     }
 }
 
-// Row m's parts in order, a warp for each query: their weights, then their sum. weight, part_sum: [PARTS], the warp's.
+// Adds row m's parts in order, a warp for each query: first their weights, then their sum. weight, part_sum: [PARTS],
+// per warp.
 template <typename KV>
 static __device__ __forceinline__ void add_parts(const cached &a, int m, const queries &b, float *weight,
                                                  float *part_sum) {
@@ -517,13 +520,13 @@ static __device__ __forceinline__ void add_parts(const cached &a, int m, const q
     }
 }
 
-// Blocks of a multiprocessor, as many as leave registers enough: each waits for memory most of its time.
+// Blocks per multiprocessor, as many as registers allow: each waits for memory most of its time.
 template <int CHUNKS, typename KV>
 constexpr int finish_resident = CHUNKS > 4                         ? 2
                                 : CHUNKS == 4 && pl_group_half<KV> ? 3
                                                                    : 4;
 
-// Grid: key heads times runs of their query heads, rows. Nothing but m is kept from one half to the other.
+// Grid: key heads times runs of their query heads, rows. Only m stays live between the two halves.
 template <int CHUNKS, typename KV>
 static __global__ void __launch_bounds__(THREADS, finish_resident<CHUNKS, KV>) finish_kernel(cached a) {
     pl_previous_done();
@@ -536,7 +539,7 @@ static __global__ void __launch_bounds__(THREADS, finish_resident<CHUNKS, KV>) f
 
 // ---- launching ------------------------------------------------------------------------------------------------------
 
-// Rows of a block: as many as fit whose tiles lie within one session each.
+// Returns the rows of a block: the largest number for which each tile lies within one session.
 static int tile_rows(const pl_kvrow *row, int rows, int most) {
     if (most > rows) most = rows;
     for (; most > 1; most /= 2) {
@@ -553,15 +556,15 @@ template <int CHUNKS, typename KV> static void forward_of(pl_ctx *ctx, cached a,
     static_assert(sizeof(tile_room<CHUNKS, KV, false>) <= 90 << 10 && sizeof(few_room<CHUNKS, KV>) <= 99 << 10,
                   "everywhere");
     const int    per_kv = a.nh / a.nkv;
-    const size_t room = pl_cuda_state_of(ctx)->room, fixed = 8192; // of static shared memory, at most
+    const size_t room = pl_cuda_state_of(ctx)->room, fixed = 8192; // fixed: upper bound of static shared memory
     a.heads = per_kv < FEW ? per_kv : FEW;
     a.per_kv = per_kv;
     a.by_heads = (int)pl_ceil_div(1 << BY_BITS, a.heads);
     a.tile = tile_rows(on_host, a.rows, TILE / a.heads);
-    // Half a block's worth of many is done sooner by twice as many blocks of few.
+    // Half a block's worth of many is faster as twice as many blocks of few.
     const bool many = a.tile * a.heads > TILE / 2 && sizeof(many_room) + fixed <= room;
     if (!many) a.tile = tile_rows(on_host, a.rows, FEW / a.heads);
-    // About as many blocks as have room at a time: lengths do not show, and none is there for nothing but to end.
+    // About as many blocks as fit at a time: independent of the rows' lengths, and none without work.
     const int64_t heads = a.nkv * pl_ceil_div(per_kv, a.heads), shares = many ? tile_shares<CHUNKS, true> : 1;
     const int64_t others = heads * shares * pl_ceil_div(a.rows, a.tile);
     const int64_t at_once = pl_cuda_state_of(ctx)->sms * (many || CHUNKS > 4 ? 2 : 3) / others;
@@ -575,8 +578,8 @@ template <int CHUNKS, typename KV> static void forward_of(pl_ctx *ctx, cached a,
                          sizeof(few_room<CHUNKS, KV>), a);
 }
 
-// The paths of all rows as kernels are to read them: how far they are from where the rows say; 0 where they are read
-// there. What lies between them is announced with them.
+// Returns the offset from the rows' path pointers to the copy that kernels read; 0 if they read the originals.
+// Announces the memory between the rows' paths together with them.
 static int64_t paths_of(pl_ctx *ctx, const pl_kvrow *row, int64_t rows) {
     const int32_t *from = NULL, *end = NULL;
     for (int64_t m = 0; m < rows; m++) {

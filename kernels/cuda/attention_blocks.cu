@@ -38,7 +38,7 @@ pl_attn_spans PL_CUDA(attention_spans)(pl_ctx *ctx, const char *op, const int32_
 // Running maxima of a thread's two rows, the sums of its own columns' exponentials, and values.
 template <int CHUNKS> struct running {
     float                           max[2], sum[2], o[CHUNKS][4][4];
-    // Row i's maximum becomes `to`: what it holds shrinks.
+    // Raises row i's maximum to `to` and rescales its sums.
     __device__ __forceinline__ void raise(int i, float to) {
         float old = isinf(max[i]) ? 0 : expf(max[i] - to);
         max[i] = to;
@@ -53,8 +53,8 @@ template <int CHUNKS> struct running {
     }
 };
 
-// Over all eight threads of the thread's two rows, in two warps: the larger, or the sum, of each. Between one call and
-// the next lie the barriers of pl_attn_sums, so that the room is free again.
+// Reduces each of the thread's two rows over its eight threads, in two warps: the maximum, or the sum. The barriers of
+// pl_attn_sums lie between two calls, so that the room is free again.
 template <bool SUM> static __device__ __forceinline__ void over_rows(float v[2], pl_attn_room &room) {
     int half = pl_attn_column() / 32;
 #pragma unroll
@@ -72,7 +72,7 @@ template <bool SUM> static __device__ __forceinline__ void over_rows(float v[2],
     }
 }
 
-// One block per query head and tile of rows; those with most keys start first.
+// One block per query head and tile of rows; those with the most keys start first.
 template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK, CHUNKS <= 2 ? 2 : 1) forward_kernel(blocks b) {
     alignas(16) __shared__ pl_attn_room room;
     const pl_attention_args            &a = b.a;
@@ -120,7 +120,7 @@ template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK, CHUNKS 
     over_rows<true>(r.sum, room);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        int64_t m = m0 + row + 8 * i, at = m < b.M ? m : b.M - 1; // all threads of a row go the same way
+        int64_t m = m0 + row + 8 * i, at = m < b.M ? m : b.M - 1; // all threads of a row take the same branch
         for (int block = 1; block < a.n_blocks; block++) {
             const float *key = (const float *)a.block[block].data + at * b.width + keys_at;
             float        score = scale * pl_attn_row_dot(q.row(at), key, a.hd);

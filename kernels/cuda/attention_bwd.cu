@@ -1,10 +1,10 @@
 // Backward of attention over blocks (training). With p = exp(s - lse) and mean = do . o:
 //   dv += p do;  ds = scale p (do . v - mean);  dq += ds k;  dk += ds q
-// lse and o are those of the merged attention (all blocks), which is what makes the blocks' shares add up.
-// Each output is owned by one block (of the causal block's) or one warp (of a diagonal's) that walks what contributes
-// to it in a fixed order, so nothing is added atomically and the same run gives the same bits: dq over a row's keys in
-// tiles, ascending, then the diagonals; dk and dv over the query heads of a key head, in each the rows that see a key,
-// in tiles, ascending. Probabilities are computed in both.
+// lse and o are those of the merged attention (all blocks), so that the blocks' shares add up. Each output is owned by
+// one block (the causal block's) or one warp (a diagonal's) that walks its contributions in a fixed order, so no
+// atomics are needed and runs repeat to the bit: dq over a row's keys in tiles, ascending, then the diagonals; dk and
+// dv over the query heads of a key head, in each the rows that see a key, in tiles, ascending. Probabilities are
+// computed in both.
 #include "kernels/cuda/attention_rows.cuh"
 
 constexpr int TILE = PL_ATTN_TILE;
@@ -26,7 +26,7 @@ static __global__ void mean_kernel(back b) {
     if (threadIdx.x % PL_WARP == 0) b.mean[at] = mean;
 }
 
-// dk and dv of block 1 + blockIdx.y: one warp per (row, key head), whose keys its own row alone sees.
+// dk and dv of block 1 + blockIdx.y: one warp per (row, key head), whose keys only its own row sees.
 static __global__ void diagonal_kernel(back b) {
     const pl_attention_args &a = b.a;
     int64_t                  at = pl_row_warp(), m = at / a.nkv;
@@ -72,7 +72,7 @@ static __device__ __forceinline__ void add_tile(float *to, int64_t stride, int64
             }
 }
 
-// One block per query head and tile of rows; those with most keys start first.
+// One block per query head and tile of rows; those with the most keys start first.
 template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK, CHUNKS <= 2 ? 2 : 1) dq_kernel(back b) {
     alignas(16) __shared__ pl_attn_room room;
     const pl_attention_args            &a = b.a;
@@ -113,7 +113,7 @@ template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK, CHUNKS 
     }
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        int64_t m = m0 + row + 8 * i, at = m < b.M ? m : b.M - 1; // all threads of a row go the same way
+        int64_t m = m0 + row + 8 * i, at = m < b.M ? m : b.M - 1; // all threads of a row take the same branch
         for (int block = 1; block < a.n_blocks; block++) {
             const float *key = (const float *)a.block[block].data + at * b.width + (a.nh + kv_head) * a.hd;
             float        qk = pl_attn_row_dot(q.row(at), key, a.hd);
@@ -131,7 +131,7 @@ template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK, CHUNKS 
     add_tile<CHUNKS>((float *)last.grad + (int64_t)h * a.hd, b.width, m0, b.M, a.hd, dq);
 }
 
-// One block per key head and tile of keys; keys are the left rows. The first tiles have most rows, and start first.
+// One block per key head and tile of keys; keys are the left rows. The first tiles have the most rows, and start first.
 template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK, CHUNKS == 1 ? 2 : 1) dkv_kernel(back b) {
     alignas(16) __shared__ pl_attn_room room;
     const pl_attention_args            &a = b.a;
@@ -146,7 +146,7 @@ template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK, CHUNKS 
     for (int64_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
         pl_attn_rows q = rows_of(b, last.data, b.width, h), d_o = rows_of(b, a.o.grad, out, h);
         for (int64_t t = tile; t < (int64_t)gridDim.y; t++) {
-            if (b.span.tile_lo[t] >= j0 + TILE) continue; // its rows begin behind these keys
+            if (b.span.tile_lo[t] >= j0 + TILE) continue; // its rows begin after these keys
             float s[4][4] = {}, dov[4][4] = {};
             q.at(t * TILE);
             d_o.at(t * TILE);
@@ -168,7 +168,7 @@ template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK, CHUNKS 
             }
             pl_attn_put_weights(room, s);
             pl_attn_sums<CHUNKS>(dv, room, d_o);
-            __syncthreads(); // all have read the probabilities
+            __syncthreads(); // all threads have read the probabilities
             pl_attn_put_weights(room, dov);
             pl_attn_sums<CHUNKS>(dk, room, q);
         }

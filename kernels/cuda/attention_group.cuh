@@ -1,22 +1,22 @@
-// Attention over a KV cache, its unit: one group of keys (32 positions) against 16 queries of its key head, by one warp
-// on tensor cores. Every row's bits come from here, whichever kernel calls: a product's element does not depend on
-// its neighbours, so a single query is a tile of which the other rows are zeros.
+// Attention over a KV cache, one unit: a group of keys (32 positions) against 16 queries of its key head, by one warp
+// on tensor cores. Every row's bits come from here, in every kernel: a product's element does not depend on its
+// neighbours, so a single query is a tile whose other rows are zeros.
 //
-// As in training (attention_tiles.cuh) a number enters a product as two of bf16 and three products stand for one, small
-// ones first: within 2^-16 of |x| |y|. Of a cache in bf16 (KV uint16_t instead of float) keys and values enter as
-// themselves, and two products stand for one. Scores go over the head's elements in steps of 16; softmax is fp32, a
-// query's maximum and sum over the group by the four lanes that share it; values go over the keys in two steps of 16,
-// in order of position.
+// As in training (attention_tiles.cuh) a number enters a product as the sum of two bf16 numbers and three products
+// stand for one, small ones first: within 2^-16 of |x| |y|. Keys and values of a bf16 cache (KV uint16_t instead of
+// float) enter as they are, and two products stand for one. Scores go over the head's elements in steps of 16; softmax
+// is fp32, a query's maximum and sum over the group by the four lanes that share it; values go over the keys in two
+// steps of 16, in order of position.
 //
-// A tile is a group's keys or values in shared memory, 32 rows of pieces of 16 bytes, each piece at a place that its
-// row permutes so that no access meets a bank twice. Asynchronous copies bring what the cache holds; then the thread
-// that copied a piece turns it, in place, into what tensor cores read (pl_group_split). Of fp32:
+// A tile is a group's keys or values in shared memory, 32 rows of pieces of 16 bytes, each piece at an offset that its
+// row permutes so that no access has bank conflicts. Asynchronous copies load the cache's contents; then the thread
+// that copied a piece converts it, in place, to the tensor cores' operands (pl_group_split). For fp32:
 //   keys     4 elements of a key become their hi as two words, then their lo: a lane's share of a step is one piece
 //   values   4 elements of keys 4p .. 4p + 3 become, for each element, a word of keys 4p and 4p + 1 and one of the
-//   other
+// other
 //            two: of hi in the first two keys' pieces, of lo in the others': a lane's share of a step for 32 elements
 //            is four pieces
-// Of bf16:
+// For bf16:
 //   keys     8 elements of a key stay: a lane's share of two steps is one piece
 //   values   8 elements of keys 4p .. 4p + 3 become, for each element, a word of keys 4p and 4p + 1 and one of the
 //            other two: two elements in each key's piece, and a lane's share of a step for 64 elements is four pieces
@@ -34,7 +34,7 @@ template <int CHUNKS> constexpr int pl_group_width = CHUNKS *PL_WARP;
 template <typename KV> constexpr bool                        pl_group_half = sizeof(KV) == 2;
 template <typename KV> constexpr int pl_group_each = sizeof(uint4) / sizeof(KV); // elements of a piece
 template <int CHUNKS, typename KV>
-constexpr int pl_group_pieces = pl_group_width<CHUNKS> / pl_group_each<KV>; // of a row
+constexpr int pl_group_pieces = pl_group_width<CHUNKS> / pl_group_each<KV>; // per row
 template <int CHUNKS, typename KV> struct pl_group_tile { uint4 piece[PL_ATTN_GROUP * pl_group_pieces<CHUNKS, KV>]; };
 // 16 queries as the tensor cores' left factor: steps of 16 elements, hi and lo, a lane's share each. Lane 4g + t has
 // elements 4t .. 4t + 3 of a step; against keys in bf16 those of 8t .. 8t + 7 of two steps.
@@ -45,18 +45,18 @@ template <int CHUNKS, typename KV> static __device__ __forceinline__ int pl_grou
     return key * pl_group_pieces<CHUNKS, KV> + (piece ^ ((key >> 1 & 2) | ((key ^ key >> 3) & 1) << 2));
 }
 
-// Where a group's rows of one head lie.
+// Memory of a group's rows of one head.
 template <typename KV> struct pl_group_source {
     const KV                            *head; // of slot 0
-    const int32_t                       *path; // slots of positions n_ctx on; NULL: their positions
-    int64_t                              row;  // elements from a slot to the next
+    const int32_t                       *path; // slots of positions n_ctx on; NULL: equal to their positions
+    int64_t                              row;  // elements between slots
     int                                  n_ctx, hd;
     __device__ __forceinline__ const KV *of(int position) const {
         return head + (!path || position < n_ctx ? position : path[position - n_ctx]) * row;
     }
 };
 
-// The first `left` elements from `at` on as a piece, zeros behind them.
+// Returns the first `left` elements from `at` on as a piece, followed by zeros.
 static __device__ __forceinline__ uint4 pl_group_piece(const float *at, int left) {
     float v[4];
 #pragma unroll
@@ -82,7 +82,7 @@ static __device__ __forceinline__ void pl_group_stage(pl_group_tile<CHUNKS, KV> 
     constexpr int PIECES = pl_group_pieces<CHUNKS, KV>, EACH = pl_group_each<KV>, ALL = PL_ATTN_GROUP / 4 * PIECES;
     const bool    whole = from.hd % EACH == 0 && (uintptr_t)from.head % sizeof(uint4) == 0;
     const int     me = (int)threadIdx.x;
-    if (whole && !from.path) { // slots a row apart, as places are: next to nothing is left to work out
+    if (whole && !from.path) { // slots are a row apart, as offsets are: almost no address arithmetic
         static_assert(N % PIECES == 0 && PIECES % 8 == 0, "a thread has the same piece of all its keys");
         const int d = me % PIECES * EACH;
         const KV *at = from.head + (int64_t)(first + me / PIECES * 4) * from.row + d;
@@ -94,7 +94,7 @@ static __device__ __forceinline__ void pl_group_stage(pl_group_tile<CHUNKS, KV> 
                                   &to.piece[pl_group_at<CHUNKS, KV>(key + 1, me % PIECES)]};
             if (e0 + me < ALL)
 #pragma unroll
-                for (int i = 0; i < 4; i++) // keys two apart have a piece at the same place
+                for (int i = 0; i < 4; i++) // keys two apart have a piece at the same offset
                     pl_copy_async<16, false>(place[i % 2] + i / 2 * 2 * PIECES,
                                              key + i < count ? at + i * from.row : from.head, key + i < count);
             at += N / PIECES * 4 * from.row;
@@ -118,7 +118,7 @@ static __device__ __forceinline__ void pl_group_stage(pl_group_tile<CHUNKS, KV> 
     }
 }
 
-// Values in bf16: turns what this thread has staged, and waited for, by pairs of keys.
+// Values in bf16: converts the pieces that this thread has staged and waited for, by pairs of keys.
 template <int CHUNKS>
 static __device__ __forceinline__ void pl_group_turn(pl_group_tile<CHUNKS, uint16_t> &tile, int me, int n) {
     constexpr int PIECES = pl_group_pieces<CHUNKS, uint16_t>;
@@ -138,7 +138,7 @@ static __device__ __forceinline__ void pl_group_turn(pl_group_tile<CHUNKS, uint1
     }
 }
 
-// Turns what this thread has staged, and waited for, into pairs of bf16.
+// Converts the pieces that this thread has staged and waited for to pairs of bf16.
 template <int CHUNKS, bool VALUES>
 static __device__ __forceinline__ void pl_group_split(pl_group_tile<CHUNKS, uint16_t> &tile, int me, int n) {
     if constexpr (VALUES) pl_group_turn(tile, me, n);
@@ -174,15 +174,16 @@ static __device__ __forceinline__ void pl_group_split(pl_group_tile<CHUNKS, floa
     }
 }
 
-// Elements d .. d + 3 of a query, zeros past hd and where it is NULL; WIDE: they can be read together.
+// Returns elements d .. d + 3 of a query, zeros past hd and for NULL; WIDE: they can be read together.
 template <bool WIDE> static __device__ __forceinline__ float4 pl_group_query(const float *q, int d, int hd) {
     if constexpr (WIDE) return q && d < hd ? *(const float4 *)(q + d) : float4{0, 0, 0, 0};
     return float4{q && d < hd ? q[d] : 0, q && d + 1 < hd ? q[d + 1] : 0, q && d + 2 < hd ? q[d + 2] : 0,
                   q && d + 3 < hd ? q[d + 3] : 0};
 }
 
-// 16 queries: query(i) is where query i's elements lie, or NULL for none. By N threads of which this is `me`; each asks
-// for several pieces before it waits for them. Neighbours ask for neighbouring pieces, whoever takes them afterwards.
+// Loads 16 queries: query(i) returns query i's elements, or NULL for none. By N threads, of which this is `me`; each
+// issues several loads before it waits for them. Neighbours load neighbouring pieces, regardless of which lane uses
+// them.
 template <int CHUNKS, typename KV, int N, bool WIDE, typename Query>
 static __device__ __forceinline__ void pl_group_take(pl_group_queries<CHUNKS> &to, int hd, int me, Query query) {
     constexpr int ALL = pl_group_width<CHUNKS> / 16 * PL_WARP / N, AT_ONCE = ALL < 4 ? ALL : 4;
@@ -220,7 +221,7 @@ static __device__ __forceinline__ void pl_group_multiply(float d[4], const uint4
     pl_mma_bf16(d, left, right);
 }
 
-// What a query sees of a group's keys: those from `from` up to `to`.
+// Visible keys of a group for a query: those from `from` up to `to`.
 struct pl_group_seen {
     int from, to;
 };
@@ -228,7 +229,7 @@ static __device__ __forceinline__ bool pl_group_sees(const pl_group_seen &s, int
     return key >= s.from && key < s.to;
 }
 
-// Where a lane of pl_group_share reads a tile: of its places just two differ in what the row permutes.
+// Read positions of a lane of pl_group_share in a tile: the rows' permutation gives only two different ones.
 struct pl_group_places {
     const uint4 *at[2];
 };
@@ -283,7 +284,7 @@ static __device__ __forceinline__ void pl_group_scores(float s[4][4], const pl_g
         for (int j = 0; j < 4; j++)
             b[j] = from.at[c % 2][(j / 2 * 16 + j % 2 * 2) * ROW + c / 2 * 8];
 #pragma unroll
-        for (int i = 0; i < 4; i++) { // its two steps, small products first
+        for (int i = 0; i < 4; i++) { // the chunk's two steps, small products first
             const uint4 a = q.share[2 * c + i / 2][1 - i % 2][lane];
 #pragma unroll
             for (int j = 0; j < 4; j++)
@@ -350,9 +351,9 @@ static __device__ __forceinline__ void pl_group_values(float o[2][4][4], const u
     }
 }
 
-// The group's share of this warp's queries, of which lane 4g + t has g (0) and g + 8 (1), seeing seen[i], with scores
-// capped where cap > 0: maximum, sum of exp(score - maximum), the same in all four lanes, and the same sum times
-// values, chunks c0 to c1 of those that `value` has, 64 elements at a time: emit(c, o), o as pl_group_values has it.
+// Computes the group's share of this warp's queries, of which lane 4g + t has g (0) and g + 8 (1), seeing seen[i], with
+// scores capped if cap > 0: maximum, sum of exp(score - maximum), the same in all four lanes, and the same sum times
+// values, chunks c0 to c1 of those in `value`, 64 elements at a time: emit(c, o), o as in pl_group_values.
 template <int CHUNKS, int VALUE_CHUNKS, typename KV, typename Emit>
 static __device__ __forceinline__ void
 pl_group_share(const pl_group_queries<CHUNKS> &q, const pl_group_tile<CHUNKS, KV> &key,
@@ -400,8 +401,8 @@ pl_group_share(const pl_group_queries<CHUNKS> &q, const pl_group_tile<CHUNKS, KV
     }
 }
 
-// Calls to(i, d, f, four floats) for the elements d .. d + 3 that o, as emit has it for chunks c and c + 1, holds of
-// query i. f counts fours so that those of a query's four lanes at a time are neighbours.
+// Calls to(i, d, f, four floats) for the elements d .. d + 3 of query i in o, as passed to emit for chunks c and c + 1.
+// f numbers the fours so that those of a query's four lanes are adjacent.
 template <typename KV, typename To>
 static __device__ __forceinline__ void pl_group_fours(int c, const float o[2][4][4], To to) {
     const int t = (int)threadIdx.x % 4;
@@ -415,7 +416,7 @@ static __device__ __forceinline__ void pl_group_fours(int c, const float o[2][4]
                    8 * c + 8 * k + 4 * e + t,
                    float4{o[k][0][2 * i + e], o[k][1][2 * i + e], o[k][2][2 * i + e], o[k][3][2 * i + e]});
 }
-// The first of the four elements that it calls f; and f of element d, times four, with d's place among the four.
+// Returns the first of the four elements numbered f; and f of element d, times four, plus d's index within the four.
 template <typename KV> static __device__ __forceinline__ int pl_group_four(int f) {
     const int c = f / 16 * 64, k = f / 8 % 2, e = f / 4 % 2, t = f % 4;
     return c + (pl_group_half<KV> ? 16 * t + 8 * e + 4 * k : 32 * k + 8 * t + 4 * e);

@@ -1,11 +1,11 @@
-// Attention over blocks (training), row by row: what is left beside the causal block. One warp a row and head, a head's
+// Attention over blocks (training), row by row: everything but the causal block. One warp per row and head, a head's
 // elements over its lanes.
 #ifndef PL_CUDA_ATTENTION_ROWS_CUH
 #define PL_CUDA_ATTENTION_ROWS_CUH
 
 #include "kernels/cuda/attention_tiles.cuh"
 
-constexpr int PL_ROW_WARPS = 4; // of a block
+constexpr int PL_ROW_WARPS = 4; // per block
 constexpr int PL_ROW_THREADS = PL_ROW_WARPS * PL_WARP;
 constexpr int PL_ROW_CHUNKS = PL_ATTN_MOST_HD / PL_WARP;
 
@@ -75,9 +75,9 @@ static __device__ __forceinline__ pl_attn_pair pl_attn_weigh(const pl_attention_
     return pl_attn_pair{p, scale * p * (dov - mean)};
 }
 
-// The causal block by cuDNN where cudnn_attention.h says so (kernels/cuda/cudnn_rows.cu): o and lse of all blocks; or
-// the gradients of the queries (all blocks' shares) and of block 0's keys and values. False where the own kernels are
-// to compute it, always so on a measuring context, where it sizes scratch. lo: as the op's, in device memory.
+// The causal block by cuDNN if cudnn_attention.h selects it (kernels/cuda/cudnn_rows.cu): o and lse of all blocks; or
+// the gradients of the queries (all blocks' shares) and of block 0's keys and values. Returns false if own kernels must
+// compute it, always so on a measuring context, where it sizes scratch. lo: the op's, in device memory.
 bool PL_CUDA(cudnn_forward)(pl_ctx *ctx, const pl_attention_args *a, const int32_t *lo);
 bool PL_CUDA(cudnn_backward)(pl_ctx *ctx, const pl_attention_args *a, const int32_t *lo, const float *mean);
 

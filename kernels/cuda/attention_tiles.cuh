@@ -1,13 +1,13 @@
-// What attention over blocks (training) shares, forward and backward: tiles of 64 rows against 64 rows on tensor cores.
+// Shared by forward and backward of attention over blocks (training): tiles of 64 rows against 64 rows on tensor cores.
 //
-// A number enters a product as two of bf16, x = hi + lo, and three products stand for one: hi hi + hi lo + lo hi, in
-// fp32. What is lost is below 2^-16 of |x| |y|, where bf16, in which attention is usually trained, loses 2^-9; decoding
-// has the same (attention_group.cuh), so that what was trained is what decodes. It costs three of a tensor core's
-// products, still less than one on the ordinary cores. Softmax is fp32.
+// A number enters a product as the sum of two bf16 numbers, x = hi + lo, and three products stand for one: hi hi + hi
+// lo + lo hi, in fp32. The error is below 2^-16 of |x| |y|, against 2^-9 for bf16, in which attention is usually
+// trained; decoding has the same error (attention_group.cuh), so that what was trained is what decodes. It costs three
+// tensor-core products, still less than one on the ordinary cores. Softmax is fp32.
 //
-// 256 threads. Of a 64 x 64 tile warp w has rows 16 (w % 4) and columns 32 (w / 4) on, thread 4g + t in it the values
-// v[n][e]: row g + 8 (e / 2), column 8 n + 2t + e % 2 (pl_mma_bf16's own way). Of sums over rows the columns are
-// elements of a head, 64 at a time. All sums go in an order that no tile and no neighbour changes.
+// 256 threads. In a 64 x 64 tile warp w has rows from 16 (w % 4) and columns from 32 (w / 4) on, its thread 4g + t the
+// values v[n][e]: row g + 8 (e / 2), column 8 n + 2t + e % 2 (pl_mma_bf16's layout). In sums over rows the columns are
+// elements of a head, 64 at a time. All sums have an order that depends on no tile and no neighbour.
 #ifndef PL_CUDA_ATTENTION_TILES_CUH
 #define PL_CUDA_ATTENTION_TILES_CUH
 
@@ -23,18 +23,18 @@ constexpr int PL_ATTN_MOST_HD = 256;
 // Forward over blocks: kernels/cuda/attention_blocks.cu.
 void PL_CUDA(attention_blocks)(pl_ctx *ctx, const pl_attention_args *a);
 
-// Where the rows of a tile see their keys, in device memory.
+// Visible keys of the rows of a tile, in device memory.
 struct pl_attn_spans {
-    int32_t *lo;      // [M] as the op's
-    int32_t *tile_lo; // [tiles] the least lo of a tile's rows that are no padding; M where there are none
+    int32_t *lo;      // [M] the op's
+    int32_t *tile_lo; // [tiles] the least lo of a tile's rows, padding excluded; M if there are none
 };
 pl_attn_spans PL_CUDA(attention_spans)(pl_ctx *ctx, const char *op, const int32_t *lo, int64_t M);
 
-// One head's part of M rows, and of them the tile that `at` chose.
+// One head's part of M rows, and within it the tile selected by `at`.
 struct pl_attn_rows {
-    const float               *head, *tile; // of row 0, of the tile's first
+    const float               *head, *tile; // at row 0; at the tile's first row
     int64_t                    M;
-    int                        stride, hd, left; // left: rows from the tile's first on, as far as they matter
+    int                        stride, hd, left; // left: relevant rows from the tile's first on
     bool                       wide;
     __device__ __forceinline__ pl_attn_rows(const void *data, int64_t width, int64_t element, int64_t rows, int size)
         : head((const float *)data + element), tile(head), M(rows), stride((int)width), hd(size), left(0),
@@ -60,14 +60,14 @@ struct pl_attn_rows {
     }
 };
 
-// A tile of a factor: its hi and its lo.
+// A tile of a factor: hi and lo.
 struct pl_attn_factor {
     uint32_t part[2][PL_ATTN_WORDS];
 };
 
 // Shared memory of a block.
 struct pl_attn_room {
-    pl_attn_factor factor[2]; // of one step over a head; or 64 elements of the right rows, two steps over them
+    pl_attn_factor factor[2]; // for one step over a head; or 64 elements of the right rows, two steps over them
     pl_attn_factor weight[2]; // of a tile, two steps over the right rows
     float          row[2][PL_ATTN_TILE];
 };
@@ -83,13 +83,13 @@ static __device__ __forceinline__ int pl_attn_column() {
     return (int)threadIdx.x / PL_WARP / 4 * 32 + pl_attn_lane() % 4 * 2;
 }
 
-// Two neighbours along k, x first, into both parts.
+// Splits two neighbours along k, x first, into both parts.
 static __device__ __forceinline__ void pl_attn_split(uint32_t to[2], float x, float y) {
     to[0] = pl_pack_bf16(x, y);
     to[1] = pl_pack_bf16(x - pl_widen(to[0] & 0xffffu), y - pl_widen(to[0] >> 16));
 }
 
-// 32 elements of rows, from d0 on.
+// Loads 32 elements of rows, from d0 on.
 static __device__ __forceinline__ void pl_attn_load_along(pl_attn_factor &to, const pl_attn_rows &from, int d0) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -105,7 +105,7 @@ static __device__ __forceinline__ void pl_attn_load_along(pl_attn_factor &to, co
     }
 }
 
-// 64 elements of 32 rows from r0 on, the elements as the tile's rows.
+// Loads 64 elements of 32 rows from r0 on, transposed: the elements become the tile's rows.
 static __device__ __forceinline__ void pl_attn_load_across(pl_attn_factor &to, const pl_attn_rows &from, int r0,
                                                            int d0) {
     int   warp = (int)threadIdx.x / PL_WARP, lane = pl_attn_lane();
@@ -155,7 +155,7 @@ static __device__ __forceinline__ void pl_attn_dots(float v[4][4], pl_attn_room 
     }
 }
 
-// Hands a tile's weights, left rows by right rows, to all threads. Visible after the next barrier.
+// Writes a tile's weights, left rows by right rows, to shared memory; visible after the next barrier.
 static __device__ __forceinline__ void pl_attn_put_weights(pl_attn_room &room, const float v[4][4]) {
     pl_attn_factor &to = room.weight[pl_attn_column() / 32];
 #pragma unroll
@@ -185,13 +185,13 @@ static __device__ __forceinline__ void pl_attn_sums(float sum[CHUNKS][4][4], pl_
     }
 }
 
-// Over the four threads of a row in a warp.
+// Sums over the four threads of a row in a warp.
 static __device__ __forceinline__ float pl_attn_four_sum(float v) {
     v += __shfl_xor_sync(PL_FULL, v, 1);
     return v + __shfl_xor_sync(PL_FULL, v, 2);
 }
 
-// A row's vectors x and y, each of its four threads a part.
+// Dot product of a row's vectors x and y, each of its four threads adding a part.
 static __device__ __forceinline__ float pl_attn_row_dot(const float *x, const float *y, int hd) {
     float sum = 0;
     for (int d = pl_attn_lane() % 4; d < hd; d += 4)
@@ -199,12 +199,12 @@ static __device__ __forceinline__ float pl_attn_row_dot(const float *x, const fl
     return pl_attn_four_sum(sum);
 }
 
-// Whether row m (of M) sees key j of the causal block, given its lo.
+// Returns true if row m (of M) sees key j of the causal block, given its lo.
 static __device__ __forceinline__ bool pl_attn_sees(int64_t m, int64_t M, int32_t lo, int64_t j) {
     return m < M && lo >= 0 && j >= lo && j <= m;
 }
 
-// PL_ATTN_BY_WIDTH(hd, kernel): its instance for heads of hd elements, in pieces of 64.
+// PL_ATTN_BY_WIDTH(hd, kernel): the kernel's instance for heads of hd elements, in pieces of 64.
 #define PL_ATTN_BY_WIDTH(hd, kernel) ((hd) <= 64 ? kernel<1> : (hd) <= 128 ? kernel<2> : kernel<4>)
 
 #endif

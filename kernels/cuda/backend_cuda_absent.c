@@ -1,4 +1,4 @@
-// Stands for the CUDA backend in builds without it.
+// Replaces the CUDA backend in builds without it.
 #include "kernels/devices.h"
 #include <stdio.h>
 

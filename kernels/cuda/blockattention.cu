@@ -1,11 +1,11 @@
-// Attention of drafted blocks, row by row: one warp a row and head, in fp32. What a block sees is short beside what a
-// target's prefill sees, and most of a drafter's step are products.
+// Attention of drafted blocks, row by row: one warp per row and head, in fp32. A block's keys are few compared with a
+// target's prefill, and most of a drafter's step is products.
 #include "kernels/cuda/attention_rows.cuh"
 extern "C" {
 #include "kernels/op/blockattention.h"
 }
 
-// The args with what lies in the device's memory.
+// The args with pointers to device memory.
 struct blocks_view {
     const float   *qkv, *kv, *o, *d_o, *lse;
     const int32_t *lo, *hi;
@@ -18,7 +18,7 @@ static __device__ __forceinline__ int64_t wide(const blocks_view &a) {
     return (int64_t)(a.nh + 2 * a.nkv) * a.hd;
 }
 
-// Keys of key head `head`; values lie nkv hd behind them.
+// Returns the keys of key head `head`; values follow nkv hd further.
 static __device__ __forceinline__ const float *own_key(const blocks_view &a, int64_t row, int head) {
     return a.qkv + row * wide(a) + (int64_t)(a.nh + head) * a.hd;
 }
@@ -61,7 +61,7 @@ static __device__ __forceinline__ float mean_of(const blocks_view &a, int64_t at
     return pl_row_dot(d_o, pl_row_load(a.o + at * a.hd, a.hd));
 }
 
-// What a query row of head h makes of a key: p, and ds by what is multiplied with keys and queries.
+// A query row's factors for a key, of head h: p, and ds without the key or query that it multiplies.
 struct weight {
     float p, ds;
 };
@@ -87,7 +87,7 @@ static __global__ void blocks_queries_kernel(blocks_view a, float *d_qkv) {
     pl_row_add_to(d_qkv + from, dq, a.hd);
 }
 
-// The rows of block g add to dk and dv of a key: query heads in order, in each the rows.
+// Adds the rows of block g to dk and dv of a key: query heads in order, in each the rows.
 static __device__ __forceinline__ void add_block(const blocks_view &a, int64_t g, int head, const pl_row_vec &k,
                                                  const pl_row_vec &v, pl_row_vec &dk, pl_row_vec &dv) {
     int share = a.nh / a.nkv;
@@ -102,7 +102,7 @@ static __device__ __forceinline__ void add_block(const blocks_view &a, int64_t g
         }
 }
 
-// One warp a key of a block and key head (own), or a context row and key head.
+// One warp per key of a block and key head (own), or per context row and key head.
 static __global__ void blocks_keys_kernel(blocks_view a, float *d, int own, int64_t blocks) {
     pl_previous_done();
     int64_t at = pl_row_warp(), row = at / a.nkv;

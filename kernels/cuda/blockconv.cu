@@ -24,7 +24,7 @@ static __global__ void blockconv_kernel(float *y, blockconv a) {
     y[i] = sum;
 }
 
-// Rows m, m + 1, ... of the block took x[m] by taps 0, 1, ...
+// x[m] contributed to rows m, m + 1, ... of the block by taps 0, 1, ...
 static __global__ void blockconv_dx_kernel(float *dx, const float *dy, blockconv a) {
     int64_t i = (int64_t)blockIdx.x * PL_BLOCK + threadIdx.x, m = i / a.H, c = i % a.H;
     if (m >= a.M) return;
@@ -44,7 +44,7 @@ static __global__ void blockconv_dkernel_kernel(float *dkernel, const float *dy,
     dkernel[m * a.width + at] += sum;
 }
 
-// What row m adds to a weight of the base.
+// Contribution of row m to a weight of the base.
 struct blockconv_row {
     const float     *dy, *x;
     int64_t          H;

@@ -1,15 +1,16 @@
-// A list of row numbers, its entries by row and in each row ascending: gradients of rows that are named more than once
-// are then added up in an order that the list alone fixes, each row by whom it falls to. Counted and placed: work and
-// memory grow with entries and rows, and in a row of L entries with L^2.
+// A list of row numbers, its entries grouped by row and ascending in each row: gradients of rows that occur more than
+// once are then added in an order that the list alone fixes. Built by counting: work and memory grow with entries and
+// rows, and with L^2 for a row of L entries.
 #ifndef PL_CUDA_BYROW_CUH
 #define PL_CUDA_BYROW_CUH
 
 #include "kernels/cuda/launch.cuh"
 
-constexpr int PL_PLACERS = 1024; // threads of the one block that sums counts
+constexpr int PL_PLACERS = 1024; // threads of the single block that sums counts
 
 struct pl_by_row {
-    int32_t *first; // [rows + 1] of a row's entries; what is behind first[rows] is none (id outside of 0 .. rows - 1)
+    int32_t *first; // [rows + 1] start of a row's entries; those from first[rows] on are invalid (id outside of 0 ..
+                    // rows - 1)
     int32_t *entry; // [entries]
 };
 
@@ -18,13 +19,12 @@ static __global__ void pl_no_counts_kernel(int32_t *count, int64_t rows) {
     if (i < rows) count[i] = 0;
 }
 
-static __global__ void pl_count_rows_kernel(int32_t *count, const int32_t *id, int64_t entries,
-                                            int64_t rows) {
+static __global__ void pl_count_rows_kernel(int32_t *count, const int32_t *id, int64_t entries, int64_t rows) {
     int64_t t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (t < entries && id[t] >= 0 && id[t] < rows) atomicAdd(&count[id[t]], 1);
 }
 
-// One block: sums of counts, which become zero again.
+// One block: sums the counts, and resets them to zero.
 static __global__ void pl_place_rows_kernel(int32_t *first, int32_t *count, int64_t rows) {
     __shared__ int room[PL_WARP];
     int            base = 0;
@@ -40,7 +40,7 @@ static __global__ void pl_place_rows_kernel(int32_t *first, int32_t *count, int6
     if (threadIdx.x == 0) first[rows] = base;
 }
 
-// In any order, then in theirs.
+// Fills in any order; the next kernel sorts.
 static __global__ void pl_fill_rows_kernel(int32_t *loose, int32_t *count, const int32_t *first, const int32_t *id,
                                            int64_t entries, int64_t rows) {
     int64_t t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -57,8 +57,8 @@ static __global__ void pl_order_rows_kernel(int32_t *entry, const int32_t *loose
     entry[from + before] = t;
 }
 
-// id [entries] in the device's memory; one that is no row is left out (what ran forward has told of it). What comes
-// back lies in ctx's scratch, as do two lists more.
+// id [entries] in device memory; invalid ids are left out (the forward op has reported them). The result lies in ctx's
+// scratch, with two lists more.
 static inline pl_by_row pl_by_row_of(pl_ctx *ctx, const char *op, const int32_t *id, int64_t entries, int64_t rows) {
     pl_by_row b;
     b.first = (int32_t *)pl_arena_alloc(&ctx->scratch, ((size_t)rows + 1) * sizeof *b.first);

@@ -1,5 +1,6 @@
-// Sums over the rows of a matrix, one per column, as gradients of what every row shares need them (a norm's scale, a
-// bias): chunks of PL_COLUMN_ROWS rows, rows ascending, then chunks ascending. Fixed by the number of rows alone.
+// Sums over the rows of a matrix, one per column, for gradients of parameters that all rows share (a norm's scale, a
+// bias): chunks of PL_COLUMN_ROWS rows, rows ascending, then chunks ascending. The order depends on the number of rows
+// alone.
 #ifndef PL_CUDA_COLUMNS_CUH
 #define PL_CUDA_COLUMNS_CUH
 
@@ -7,7 +8,7 @@
 
 constexpr int PL_COLUMN_ROWS = 64;
 
-// One thread per column and chunk. value(m, i): what row m adds to column i.
+// One thread per column and chunk. value(m, i): row m's contribution to column i.
 template <typename V> static __global__ void pl_column_chunks_kernel(float *part, V value, int64_t rows, int64_t cols) {
     int64_t i = (int64_t)blockIdx.x * PL_BLOCK + threadIdx.x, m0 = (int64_t)blockIdx.y * PL_COLUMN_ROWS;
     int64_t end = rows - m0 < PL_COLUMN_ROWS ? rows : m0 + PL_COLUMN_ROWS;

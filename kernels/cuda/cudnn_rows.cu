@@ -1,5 +1,5 @@
-// Attention over blocks through cuDNN (cudnn_attention.h): which calls go there, copies in bf16, and what lies between
-// the library's causal block and the op: the later blocks' diagonals, padding, fp32 sums.
+// Attention over blocks through cuDNN (cudnn_attention.h): chooses the calls that go there, copies in bf16, and adds
+// the parts that the library's causal block lacks: the later blocks' diagonals, padding, fp32 sums.
 #include "kernels/cuda/attention_rows.cuh"
 extern "C" {
 #include "kernels/cuda/lib/cudnn_attention.h"
@@ -19,7 +19,8 @@ struct call {
 
 } // namespace
 
-// Whether documents lie one after another, and enough of their pairs are seen. On the host, before anything is queued.
+// Returns true if documents are in order, and enough of their pairs are visible. On the host, before anything is
+// queued.
 static bool is_worth_it(const int32_t *lo, int64_t M) {
     int64_t pairs = 0, before = 0;
     for (int64_t m = 0; m < M; m++) {
@@ -31,7 +32,7 @@ static bool is_worth_it(const int32_t *lo, int64_t M) {
     return pairs * PL_CUDNN_SHARE >= M * (M + 1) / 2;
 }
 
-// Takes scratch wherever the shape may go to the library. False: own kernels.
+// Takes scratch whenever the shape may go to the library. Returns false for own kernels.
 static bool begin(pl_ctx *ctx, call *c, bool backward) {
     constexpr size_t         ALIGN = 256;
     const pl_attention_args &a = c->a;
@@ -45,12 +46,12 @@ static bool begin(pl_ctx *ctx, call *c, bool backward) {
     const size_t queries = pl_size_mul(rows, nh * hd, two), keys = pl_size_mul(rows, 2 * (size_t)a.nkv * hd, two);
     const size_t per_row = pl_size_mul(rows, nh, sizeof(float)), ends = rows * sizeof(int32_t);
     const size_t bytes[PL_CUDNN_TENSORS] = {queries, keys, queries, per_row, ends, queries, per_row, queries, keys};
-    size_t       at[PL_CUDNN_TENSORS], all = 0; // rows make all of them multiples of ALIGN
+    size_t       at[PL_CUDNN_TENSORS], all = 0; // `rows` makes all of them multiples of ALIGN
     for (int i = 0; i < (backward ? PL_CUDNN_TENSORS : PL_CUDNN_DO); i++) {
         at[i] = all;
         all += bytes[i];
     }
-    // A context may have been measured at more rows, for which the library has no plans, and have no room for fewer.
+    // A context may have been measured at more rows, for which the library has no plans, and lack room for fewer.
     if (!pl_arena_has(&ctx->scratch, all + workspace + ALIGN)) return false;
     uintptr_t room = (uintptr_t)pl_arena_alloc(&ctx->scratch, all + workspace + ALIGN);
     room = (room + ALIGN - 1) / ALIGN * ALIGN;
@@ -62,7 +63,7 @@ static bool begin(pl_ctx *ctx, call *c, bool backward) {
 
 // ---- before ---------------------------------------------------------------------------------------------------------
 
-// Columns of fp32 rows in bf16, two a thread; rows past M are zero.
+// Rounds columns of fp32 rows to bf16, two per thread; rows past M are zero.
 static __global__ void round_kernel(uint32_t *to, const float *from, int64_t stride, int64_t M, int64_t rows,
                                     int64_t pairs) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, m = i / pairs, at = i % pairs * 2;
@@ -78,7 +79,7 @@ static void round_rows(pl_ctx *ctx, const char *op, const call &c, int to, const
               (const float *)from, stride, c.M, c.s.rows, pairs);
 }
 
-// The first row after key j that does not see it, a warp for each key. Padding sees whatever lies there.
+// Finds the first row after key j that does not see it, one warp per key. Padding may see any key.
 static __global__ void end_kernel(int32_t *end, const int32_t *lo, int64_t M, int64_t rows) {
     int64_t j = pl_row_warp();
     if (j >= rows) return;
@@ -94,7 +95,7 @@ static __global__ void end_kernel(int32_t *end, const int32_t *lo, int64_t M, in
     if (threadIdx.x % PL_WARP == 0) end[j] = (int32_t)found;
 }
 
-// Queries, keys with values, and where each key ends.
+// Copies queries, and keys with values, and finds each key's end.
 static void prepare(pl_ctx *ctx, const char *op, const call &c) {
     const pl_attention_args &a = c.a;
     int64_t                  queries = (int64_t)a.nh * a.hd, keys = 2 * (int64_t)a.nkv * a.hd;
@@ -106,7 +107,7 @@ static void prepare(pl_ctx *ctx, const char *op, const call &c) {
 
 // ---- forward --------------------------------------------------------------------------------------------------------
 
-// The block's o and log-sum-exp with the diagonals, one after the other; a warp for each row and head.
+// Merges the block's o and log-sum-exp with the diagonals in order; one warp per row and head.
 static __global__ void merge_kernel(call c) {
     const pl_attention_args &a = c.a;
     int64_t                  at = pl_row_warp(), m = at / a.nh, h = at % a.nh;
@@ -153,7 +154,7 @@ bool PL_CUDA(cudnn_forward)(pl_ctx *ctx, const pl_attention_args *a, const int32
 
 // ---- backward -------------------------------------------------------------------------------------------------------
 
-// The log-sum-exps [M, nh] as the library has them, [nh, rows]; of rows that take no part: out of every score's reach.
+// Transposes the log-sum-exps [M, nh] to the library's [nh, rows]; skipped rows get a value above every score.
 static __global__ void stats_kernel(call c) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, h = i / c.s.rows, m = i % c.s.rows;
     if (h >= c.a.nh) return;
@@ -161,7 +162,7 @@ static __global__ void stats_kernel(call c) {
     ((float *)c.at[PL_CUDNN_STATS])[i] = part ? ((const float *)c.a.lse.data)[m * c.a.nh + h] : PL_CUDNN_HIDDEN;
 }
 
-// dq: the block's share and the diagonals'; a warp for each row and head.
+// dq: the block's share and the diagonals'; one warp per row and head.
 static __global__ void queries_kernel(call c) {
     const pl_attention_args &a = c.a;
     int64_t                  at = pl_row_warp(), m = at / a.nh, h = at % a.nh;
@@ -181,7 +182,7 @@ static __global__ void queries_kernel(call c) {
     pl_row_add_to((float *)last.grad + query_at, dq, a.hd);
 }
 
-// dk and dv of block 0, an element a thread.
+// dk and dv of block 0, one thread per element.
 static __global__ void keys_kernel(call c) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, cols = 2 * (int64_t)c.a.nkv * c.a.hd, m = i / cols;
     if (m >= c.M) return;

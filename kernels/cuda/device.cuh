@@ -1,11 +1,11 @@
-// What kernels of this folder are written in: CUDA C++ as nvcc has it, or, compiled by a host compiler, the same
-// sources on an emulated device (kernels/cuda/emulate): every kernel and every launcher runs in the tests of a machine
-// without a GPU, blocks one after another, the threads of a block as fibers that meet at barriers and shuffles.
+// The language of this folder's kernels: CUDA C++ for nvcc or, with a host compiler, the same sources on an emulated
+// device (kernels/cuda/emulate): every kernel and every launcher runs in the tests of a machine without a GPU, blocks
+// one after another, the threads of a block as fibers that meet at barriers and shuffles.
 //
-// Kernels use one-dimensional blocks of whole warps, static or dynamic shared memory, and from CUDA's own vocabulary
-// only what the emulation knows: __syncthreads, __syncwarp, __shfl_sync, __shfl_xor_sync, __any_sync, __reduce_max_sync
-// (whole warps), atomicAdd on unsigned and unsigned long long, atomicMin on the latter, fmaf, expf... Names below are
-// this project's.
+// Kernels use one-dimensional blocks of whole warps, static or dynamic shared memory, and from CUDA only what the
+// emulation implements: __syncthreads, __syncwarp, __shfl_sync, __shfl_xor_sync, __any_sync, __reduce_max_sync (whole
+// warps), atomicAdd on unsigned and unsigned long long, atomicMin on the latter, fmaf, expf... The names below are this
+// project's.
 #ifndef PL_CUDA_DEVICE_CUH
 #define PL_CUDA_DEVICE_CUH
 
@@ -23,7 +23,7 @@ constexpr int PL_BLOCK = 256;
 #define PL_FULL 0xffffffffu
 
 #ifdef __CUDACC__
-// Two floats to bf16, nearest even: the first in the low half.
+// Rounds two floats to bf16, nearest even: the first in the low half.
 static __device__ __forceinline__ uint32_t pl_pack_bf16(float lo, float hi) {
     __nv_bfloat162 v = __floats2bfloat162_rn(lo, hi);
     uint32_t       u;
@@ -31,7 +31,7 @@ static __device__ __forceinline__ uint32_t pl_pack_bf16(float lo, float hi) {
     return u;
 }
 
-// The two 16-bit halves picked out of a and b: low halves (which 0) or high halves (which 1), a's first.
+// Combines two 16-bit halves of a and b: low halves (which 0) or high halves (which 1), a's first.
 template <int which> static __device__ __forceinline__ uint32_t pl_zip_halves(uint32_t a, uint32_t b) {
     return __byte_perm(a, b, which ? 0x7632 : 0x5410);
 }
@@ -46,10 +46,10 @@ static __device__ __forceinline__ void pl_mma_bf16(float d[4], const uint32_t a[
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Asynchronous copies of n bytes (8 or 16, aligned alike) into shared memory, past the registers: what is used once, as
-// weights are, is marked (`once`) to leave the L2 first. Where it is not there, zeros come. They are waited for in
-// groups: pl_copy_wait<N> returns when all groups that the thread has committed but the last N have come, and they have
-// come for this thread alone; others see them after a barrier.
+// Asynchronous copies of n bytes (8 or 16, aligned alike) into shared memory, bypassing the registers; data used once,
+// as weights are, is marked (`once`) to leave the L2 first. `there` false copies zeros. Copies complete in groups:
+// pl_copy_wait<N> returns when all but the thread's last N committed groups are complete, for this thread alone; other
+// threads see them after a barrier.
 template <int n, bool once>
 static __device__ __forceinline__ void pl_copy_async(void *to, const void *from, bool there) {
     unsigned at = (unsigned)__cvta_generic_to_shared(to);
@@ -74,10 +74,10 @@ template <int N> static __device__ __forceinline__ void pl_copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-// Kernels that are launched early (PL_LAUNCH_EARLY) may start while the launch before them still runs. Each of their
-// threads calls this before it touches memory that any kernel writes, and before it writes any: it lets the launch
-// after this one start likewise, then waits until all before it are done and seen. Until then only weights are read,
-// which nothing writes while a context that repeats has work in flight.
+// Kernels that are launched early (PL_LAUNCH_EARLY) may start while the previous launch still runs. Each of their
+// threads calls this before it reads or writes memory that any kernel writes: it lets the next launch start likewise,
+// then waits until all earlier ones are complete and visible. Before it, only weights may be read, which no kernel
+// writes while a context that repeats has work in flight.
 static __device__ __forceinline__ void pl_previous_done() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
@@ -85,34 +85,34 @@ static __device__ __forceinline__ void pl_previous_done() {
 #endif
 }
 
-// The block's dynamic shared memory, from a line of 128 bytes on, so that copies of whole lines stay whole; its size is
+// Returns the block's dynamic shared memory, aligned to 128 bytes so that copies of whole lines stay whole; its size is
 // the launch's.
 static __device__ __forceinline__ void *pl_dynamic_shared() {
     extern __shared__ __align__(128) uint4 pl_dynamic_bytes[];
     return pl_dynamic_bytes;
 }
 
-// A fence between blocks, for the thread that calls it: what its block has written behind a barrier, and its own
-// writes, are seen before an atomic of its own that comes next; after one that saw such an atomic, and behind a
-// barrier, all of its block see them (PTX ISA, memory consistency model: fence.acq_rel, which is cumulative). Of one
-// thread, so that the others' copies stay under way.
+// A fence between blocks, for the calling thread: writes of its block before a barrier, and its own, are visible before
+// its next atomic; after a fence that follows such an atomic, and behind a barrier, all threads of that block see them
+// (PTX ISA, memory consistency model: fence.acq_rel, which is cumulative). Called by one thread, so that the others'
+// copies stay in flight.
 static __device__ __forceinline__ void pl_fence() {
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 
-// v, of which the compiler does not know that it is what it was: what follows from it is worked out where it is used
-// instead of ahead of a loop, where it would hold registers.
+// Returns v, opaque to the compiler, so that values derived from it are computed where they are used instead of ahead
+// of a loop, where they would hold registers.
 static __device__ __forceinline__ int pl_only_here(int v) {
     asm volatile("" : "+r"(v));
     return v;
 }
 
-// A load that sees what other blocks of this launch have written before such a fence.
+// Loads values that other blocks of this launch wrote before such a fence.
 template <typename T> static __device__ __forceinline__ T pl_load_fresh(const T *p) {
     return __ldcg(p);
 }
 
-// A store where others may store at the same time, all the same value: plain stores would be a race.
+// Stores where others may store at the same time, all the same value: plain stores would be a race.
 static __device__ __forceinline__ void pl_store_alike(int32_t *p, int32_t v) {
     *(volatile int32_t *)p = v;
 }
@@ -139,7 +139,7 @@ static __device__ __forceinline__ int pl_warp_max(int v) {
     return __reduce_max_sync(PL_FULL, v);
 }
 
-// The same over a block of at most 1024 threads; room: one element per warp, free for use again after the call.
+// The same over a block of at most 1024 threads; room: one element per warp, reusable after the call.
 template <typename T> static __device__ __forceinline__ T pl_block_sum(T v, T *room) {
     int lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP, warps = (int)blockDim.x / PL_WARP;
     v = pl_warp_sum(v);
@@ -159,8 +159,7 @@ static __device__ __forceinline__ float pl_block_max(float v, float *room) {
     return v;
 }
 
-// The sum up to and with this lane's, or this thread's in the block; there *total is that of all.
-// room: as above.
+// Inclusive prefix sum over the warp, or over the block, where *total is the sum of all. room: as above.
 static __device__ __forceinline__ int pl_warp_upto(int v) {
     int lane = (int)threadIdx.x % PL_WARP;
     for (int s = 1; s < PL_WARP; s *= 2) {
@@ -181,7 +180,7 @@ static __device__ __forceinline__ int pl_block_upto(int v, int *room, int *total
     return v;
 }
 
-// bf16 bits to float, and the nearest bf16 of a float as a float.
+// Converts bf16 bits to float, and rounds a float to the nearest bf16.
 static __device__ __forceinline__ float pl_widen(uint32_t bits) {
     bits <<= 16;
     float f;

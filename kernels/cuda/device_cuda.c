@@ -1,5 +1,5 @@
 // NVIDIA GPUs as backends: opening, memory, streams, copies, errors. The first CUDA error sticks to the context as one
-// line; CUDA itself is asked only through its runtime, linked statically, so that the program starts without a driver.
+// line; the CUDA runtime is linked statically, so that the program starts without a driver.
 #include "kernels/base/check.h"
 #include "kernels/cuda/lib/cudnn_attention.h"
 #include "kernels/cuda/record.h"
@@ -34,13 +34,13 @@ static gpu             gpus[DEVICES];
 static bool            pinned; // pl_backend_cuda_pin
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
-cudaError_t pl_cuda_probe_code(void); // probe.cu: whether this binary holds code for the current device
+cudaError_t pl_cuda_probe_code(void); // probe.cu: checks that this binary holds code for the current device
 
 static const gpu *gpu_with(const pl_memory *m) {
     return (const gpu *)(const void *)((const char *)m - offsetof(gpu, memory));
 }
 
-// By its memory: a backend may be a copy with calls of somebody else's.
+// Finds the GPU by its memory: a backend may be a copy with replaced functions.
 static const gpu *gpu_of(const pl_ctx *ctx) {
     return gpu_with(ctx->be->memory);
 }
@@ -65,11 +65,11 @@ static void *allocate(const gpu *g, bool on_host, size_t bytes, pl_err *err) {
     } else if (e == cudaSuccess) {
         e = cudaMalloc(&p, bytes);
         if (e == cudaSuccess) e = cudaMemset(p, 0, bytes);
-        if (e == cudaSuccess) e = cudaDeviceSynchronize(); // streams of contexts do not wait for it
+        if (e == cudaSuccess) e = cudaDeviceSynchronize(); // contexts' streams do not wait for it
     }
     if (e == cudaSuccess) return p;
     if (p) cudaFree(p);
-    cudaGetLastError(); // told here, not at the next launch
+    cudaGetLastError(); // clears the error, or the next launch would report it
     cudaMemGetInfo(&left, &all);
     pl_fail(err, PL_E_MEMORY,
             "%s: no block of %.1f MiB of %s memory: %s; %.1f of %.1f GiB are free; make the model, the batch or the "
@@ -79,7 +79,7 @@ static void *allocate(const gpu *g, bool on_host, size_t bytes, pl_err *err) {
     return NULL;
 }
 
-static pthread_mutex_t sharing = PTHREAD_MUTEX_INITIALIZER; // over all twins
+static pthread_mutex_t sharing = PTHREAD_MUTEX_INITIALIZER; // guards all twins
 
 static pl_status add_twin(gpu *g, void *block, size_t bytes, pl_err *err) {
     twin *t = pl_calloc(1, sizeof *t);
@@ -120,7 +120,7 @@ static void *create(const pl_memory *m, pl_place place, size_t bytes, pl_err *er
 
 static void destroy(const pl_memory *m, pl_place place, void *p, size_t bytes) {
     (void)bytes;
-    cudaSetDevice(gpu_with(m)->number); // else a thread that has none yet would open the first one for this
+    cudaSetDevice(gpu_with(m)->number); // else a thread without a current device would open the first one
     if (place == PL_SHARED) remove_twin((gpu *)(uintptr_t)gpu_with(m), p);
     if (pinned || place == PL_SHARED)
         cudaFreeHost(p);
@@ -128,7 +128,7 @@ static void destroy(const pl_memory *m, pl_place place, void *p, size_t bytes) {
         cudaFree(p);
 }
 
-// The default stream does not wait for those of contexts, nor they for it: the device is waited for on both sides.
+// The default stream and those of contexts do not wait for each other: synchronises with the device on both sides.
 static pl_status transfer(const pl_memory *m, void *to, const void *from, size_t bytes, const char *doing,
                           pl_err *err) {
     cudaError_t e = cudaSetDevice(gpu_with(m)->number);
@@ -153,12 +153,12 @@ static pl_status read_block(const pl_memory *m, void *to, const void *from, size
 
 typedef struct own {
     pl_cuda_state  state;
-    pl_cuda_fault *seen;       // pinned: where the kernels' faults are copied to
-    bool           early;      // launches may be
-    bool           waits[2];   // the stream, the branch: the last thing on it is a wait for the other
-    bool           astray;     // the branch has work that the stream does not wait for: a step ended before they met
-    cudaStream_t   aside;      // a branch's
-    cudaEvent_t    reached[2]; // by the stream, by the branch
+    pl_cuda_fault *seen;       // pinned copy of the kernels' faults
+    bool           early;      // early launches are allowed
+    bool           waits[2];   // the stream, the branch: its last command is a wait for the other
+    bool           astray;     // the branch has work that the stream does not wait for: a step ended before the join
+    cudaStream_t   aside;      // the branch's
+    cudaEvent_t    reached[2]; // events of the stream and of the branch
 } own;
 
 static cudaStream_t stream_of(const pl_ctx *ctx) {
@@ -167,8 +167,7 @@ static cudaStream_t stream_of(const pl_ctx *ctx) {
 
 static const pl_cuda_fault no_fault = PL_NO_FAULTS;
 
-// By the stream: a copy on the default stream may still be under way when it returns, and the context's does not wait
-// for it.
+// Uses the context's stream, which does not wait for copies on the default stream.
 static cudaError_t clear_faults(const own *o) {
     cudaStream_t stream = (cudaStream_t)o->state.stream;
     cudaError_t  e = cudaMemcpyAsync(o->state.fault, &no_fault, sizeof no_fault, cudaMemcpyHostToDevice, stream);
@@ -199,7 +198,7 @@ static pl_status open_context(pl_ctx *ctx, pl_err *err) {
     o->state.sms = g->prop.multiProcessorCount;
     o->state.room = g->prop.sharedMemPerBlockOptin;
     pl_status   st = PL_E_MEMORY;
-    const char *graphs = getenv("PACELINE_GRAPHS");      // 0: without, to see what they bring
+    const char *graphs = getenv("PACELINE_GRAPHS");      // 0: no graphs, to measure their effect
     const char *early = getenv("PACELINE_EARLY_LAUNCH"); // 0: likewise
     o->early = g->prop.major >= 9 && (!early || strcmp(early, "0") != 0);
     o->state.record = PL_CUDA(record_open)(!graphs || strcmp(graphs, "0") != 0);
@@ -231,8 +230,8 @@ bool PL_CUDA(enter)(pl_ctx *ctx) {
     return true;
 }
 
-// Of a call that waited, or may tell what came of others, so that what it says may be an op's (CUDA_LAUNCH_BLOCKING=1
-// says which).
+// Reports the error of a call that synchronised, and so may come from an earlier op (CUDA_LAUNCH_BLOCKING=1 shows
+// which).
 static bool waited(pl_ctx *ctx, cudaError_t e, const char *call) {
     char doing[96];
     snprintf(doing, sizeof doing, "%s, op %s or one before it", call, pl_cuda_state_of(ctx)->op);
@@ -245,7 +244,7 @@ static void wait_for(pl_ctx *ctx) {
     o->state.waits++;
     PL_CUDA(record_flush)(ctx);
     PL_CUDA(record_waited)(o->state.record);
-    // Its kernels may still write a fault: before faults are copied.
+    // The branch's kernels may still write a fault: wait before faults are copied.
     if (e == cudaSuccess && o->astray) e = cudaStreamSynchronize(o->aside);
     if (e == cudaSuccess) o->astray = false;
     if (e == cudaSuccess)
@@ -258,13 +257,12 @@ static void wait_for(pl_ctx *ctx) {
     fits(ctx, clear_faults(o), "clearing faults");
 }
 
-// The host reads and writes tensors and guard bytes while it queues: then everything is waited for.
+// Returns true if the host reads and writes tensors and guard bytes while it queues: then every call synchronises.
 static bool watched(const pl_ctx *ctx) {
     return pinned || ctx->frame.guard || ctx->scratch.guard;
 }
 
-// What is queued from here on waits for what the other way has reached: the branch for the stream, or the stream for
-// it.
+// Makes later work wait for the other way's current point: the branch for the stream, or the stream for the branch.
 static cudaError_t wait_across(const pl_ctx *ctx, bool branch_waits) {
     own         *o = ctx->state;
     cudaEvent_t  reached = o->reached[!branch_waits];
@@ -284,8 +282,8 @@ void PL_CUDA(apart)(pl_ctx *ctx, void *p, size_t bytes) {
     (void)ctx, (void)p, (void)bytes;
 }
 
-// Early (CUDA: programmatic dependent launch): where steps repeat, the device can (sm_90 and later), and what the
-// launch waits for is the one before it alone: behind a wait for the other way it might start before that is over.
+// Early (CUDA: programmatic dependent launch): if steps repeat, the device supports it (sm_90 and later), and the
+// launch depends on the previous launch alone: after a wait for the other way it might start too soon.
 static cudaError_t launch_on(const pl_ctx *ctx, const pl_cuda_launch *l) {
     own        *o = ctx->state;
     cudaError_t e = cudaSuccess;
@@ -301,24 +299,27 @@ static cudaError_t launch_on(const pl_ctx *ctx, const pl_cuda_launch *l) {
     bool               repeats = PL_CUDA(records)(ctx) || (PL_CUDA(trial) & PL_TRY_EARLY && !watched(ctx));
     c.numAttrs = l->early && !o->waits[l->aside] && o->early && repeats;
     e = cudaLaunchKernelExC(&c, l->kernel, l->arg);
-    if (e != cudaSuccess) return e; // what was last is still last
+    if (e != cudaSuccess) return e; // the last command is unchanged
     o->waits[l->aside] = false;
     o->astray |= l->aside;
     return l->ends ? wait_across(ctx, false) : e;
 }
 
 void PL_CUDA(submit)(pl_ctx *ctx, const pl_cuda_launch *l) {
-    enum { OWED = 32 << 10 }; // shared memory that a kernel gets without asking: 48 KB, of which its static is a part
+    enum {
+        OWED = 32 << 10
+    };  // shared memory that a kernel gets without a request: 48 KB, which include its static
+        // memory
     char        doing[96];
     cudaError_t e = cudaSuccess;
     if (l->room > OWED) e = cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)l->room);
-    // A multiprocessor has one split of its memory into L1 and shared at a time: by a small kernel's preference, the
-    // next one's blocks would find no room beside it.
+    // A multiprocessor has one split of its memory into L1 and shared at a time: with a small kernel's preference, the
+    // next one's blocks would not fit beside it.
     if (e == cudaSuccess && l->early && ((const own *)ctx->state)->early)
         e = cudaFuncSetAttribute(l->kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                  cudaSharedmemCarveoutMaxShared);
     if (e == cudaSuccess) e = launch_on(ctx, l);
-    if (e != cudaSuccess) cudaGetLastError(); // told here
+    if (e != cudaSuccess) cudaGetLastError(); // clears the error
     snprintf(doing, sizeof doing, "op %s", pl_cuda_state_of(ctx)->op);
     if (!fits(ctx, e, doing)) return;
     pl_timeline_behind(ctx, l->kernel, NULL, 0);
@@ -338,7 +339,7 @@ bool PL_CUDA(records)(const pl_ctx *ctx) {
     return ctx->repeats && PL_CUDA(unseen)(ctx);
 }
 
-// Its kernels have been launched before, by themselves: they are loaded and have their shared memory.
+// The kernels have been launched before, separately: they are loaded and have their shared memory.
 void *PL_CUDA(capture)(pl_ctx *ctx, const uint8_t *bytes, size_t n) {
     cudaStream_t    stream = stream_of(ctx);
     cudaGraph_t     graph = NULL;
@@ -384,7 +385,7 @@ void *PL_CUDA(twin)(const pl_ctx *ctx, const void *p, size_t bytes) {
     return t && at + bytes <= t->bytes ? t->own + at : NULL;
 }
 
-// Arrays that lie near each other in one block go by one copy: what lies between them is not yet, or no longer, in use.
+// Neighbouring arrays of one block share a copy: the bytes between them are unused at this point.
 void PL_CUDA(send)(pl_ctx *ctx, const pl_cuda_array *array, int n) {
     enum { RANGES = 8, NEAR = 64 << 10 };
     struct {
@@ -399,7 +400,7 @@ void PL_CUDA(send)(pl_ctx *ctx, const pl_cuda_array *array, int n) {
         uint8_t       *to = array[i].to;
         const twin    *of = twin_of(ctx, from);
         int            k = 0;
-        // One copy stays within one block. Near: else they are another's arrays.
+        // One copy stays within one block. NEAR: otherwise the arrays belong to another owner.
         while (k < ranges && !(of == range[k].of && from <= range[k].end + NEAR && range[k].from <= end + NEAR))
             k++;
         if (k == RANGES) {
@@ -419,8 +420,8 @@ void PL_CUDA(send)(pl_ctx *ctx, const pl_cuda_array *array, int n) {
     fits(ctx, e, "index arrays");
 }
 
-// `from` may be any host memory: pageable memory is staged before the call returns, and so that the same holds for
-// pinned memory the stream is waited for.
+// `from` may be any host memory: pageable memory is staged before the call returns; for the same guarantee with pinned
+// memory the call synchronises with the stream.
 static void upload(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
     if (!PL_CUDA(enter)(ctx)) return;
     pl_cuda_state_of(ctx)->rounded.of = NULL;
@@ -450,7 +451,7 @@ static void download(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
 static void copy(pl_ctx *ctx, void *to, const void *from, size_t bytes, size_t pitch, size_t n) {
     if (!PL_CUDA(enter)(ctx)) return;
     pl_cuda_state_of(ctx)->rounded.of = NULL;
-    PL_CUDA(record_flush)(ctx); // where rows move differs from step to step: no part of a graph
+    PL_CUDA(record_flush)(ctx); // moves differ from step to step and are no part of a graph
     if (n > 1 && pitch <= gpu_of(ctx)->prop.memPitch) {
         fits(ctx, cudaMemcpy2DAsync(to, pitch, from, pitch, bytes, n, cudaMemcpyDefault, stream_of(ctx)), "copy");
     } else {
@@ -490,7 +491,7 @@ static void version(char *out, size_t room, int v) {
     snprintf(out, room, "%d.%d", v / 1000, v / 10 % 100);
 }
 
-// How many GPUs there are; 0 with one line where there is none to use.
+// Returns the number of GPUs; 0 with one line if none is usable.
 static int count(pl_err *err) {
     int  n = 0, driver = 0, runtime = 0;
     char has[16], needs[16];

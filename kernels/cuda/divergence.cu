@@ -1,7 +1,7 @@
-// The divergence engine (kernels/op/divergence.h): the vocabulary in tiles of PL_DIV_TILE ids, logits of a tile from
-// the tiled product, nothing of size [rows, V] held. Forward walks the ids twice: first maxima, sums and best ids, then
-// losses, which need the finished sums. Backward walks the draft ids once. One block per row in all row kernels; the
-// order of every sum is fixed by the tile, so runs repeat to the bit.
+// Divergence (kernels/op/divergence.h): the vocabulary in tiles of PL_DIV_TILE ids, logits of a tile from the tiled
+// product, nothing of size [rows, V] held. Forward walks the ids twice: first maxima, sums and best ids, then losses,
+// which need the finished sums. Backward walks the draft ids once. One block per row in all row kernels; the order of
+// every sum is fixed by the tile, so runs repeat to the bit.
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/select.cuh"
 #include "kernels/cuda/softcap.cuh"
@@ -9,12 +9,12 @@ extern "C" {
 #include "kernels/op/divergence.h"
 }
 
-struct running { // of a row while its ids pass
+struct running { // of a row, accumulated over its ids
     pl_key best; // largest logit and its lowest id
     float  sum;  // of exp(z - best)
 };
 
-struct sums { // of a row over the draft ids; which ones, its objective says
+struct sums { // of a row over the draft ids; the objective gives their meaning
     double accept, loss, alpha, tv, above, below, from_q;
 };
 
@@ -23,14 +23,14 @@ struct work {
     float     *z, *t;                  // [n, tile] student's, [T', tile] teacher's logits
     running   *student, *full, *draft; // [n], [T'], [T']
     sums      *sum;                    // [n]
-    int32_t   *wanted;                 // [T']: some row with weight refers to it
-    // Where a model's weights are values of bf16: its rows in bf16, and backward's dz [n, tile].
+    int32_t   *wanted;                 // [T']: a row with weight refers to it
+    // For weights with bf16 values: the model's rows in bf16, and backward's dz [n, tile].
     pl_operand x, xt;
     uint16_t  *dz;
     int64_t    tile; // ids
 };
 
-// Wide tiles give products enough blocks for a GPU; few rows need no such scratch.
+// Wide tiles give products enough blocks for a GPU; few rows do not need that scratch.
 static int64_t tile_for(const pl_divergence_args *a) {
     int64_t rows = a->x.dim[0];
     return rows < 128 ? PL_DIV_TILE : 4 * PL_DIV_TILE;
@@ -49,7 +49,7 @@ static __global__ void want_kernel(int32_t *wanted, pl_divergence_args a) {
     if (i < a.x.dim[0] && takes_part(a, i)) pl_store_alike(&wanted[a.teacher_row[i]], 1);
 }
 
-// Takes a tile's logits of row blockIdx.x into its running figures; ids first, first + 1, ...
+// Adds a tile's logits of row blockIdx.x to its running figures; ids first, first + 1, ...
 static __global__ void pass_kernel(running *rows, const float *z, int64_t tile, int64_t first, int width) {
     __shared__ float  room[PL_WARP];
     __shared__ pl_key best[PL_BLOCK];
@@ -80,7 +80,7 @@ static __device__ __forceinline__ float lse_of(const running &r) {
     return pl_key_value(r.best) + logf(r.sum);
 }
 
-// What backward keeps of row i: {log-sum-exp, above, below, alpha}, with the row's loss (reverse-kl) or sum_j q_j
+// Writes row i's values for backward: {log-sum-exp, above, below, alpha}, with the row's loss (reverse-kl) or sum_j q_j
 // log(q_j / M_j) (js) in place of `above`.
 static __global__ void student_stat_kernel(pl_divergence_args a, work w) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -108,10 +108,10 @@ static __global__ void teacher_stat_kernel(pl_divergence_args a, work w) {
     if (a.teacher_argmax) a.teacher_argmax[r] = best;
 }
 
-// What one row's objective reads besides its two distributions.
+// A row's inputs to its objective besides the two distributions.
 struct row_facts {
     int64_t teacher, choice; // choice: draft id of the label or the teacher's choice, -1: outside
-    float   lse, lse_t;      // student's; teacher's over what its p is normalised by
+    float   lse, lse_t;      // student's; teacher's, over the ids that normalise its p
     float   mass;            // of p
 };
 
@@ -136,8 +136,8 @@ static __device__ __forceinline__ float log_mixture(float log_p, float log_q, fl
     return fmaxf(x, y) + log1pf(expf(-fabsf(x - y)));
 }
 
-// A tile's share of row blockIdx.x's sums. Probabilities come from maximum and sum, not from the log-sum-exp, whose
-// rounding grows with the logits.
+// Computes a tile's share of row blockIdx.x's sums. Probabilities come from maximum and sum, not from the log-sum-exp,
+// whose rounding grows with the logits.
 static __global__ void sums_kernel(pl_divergence_args a, work w, int64_t first, int width) {
     __shared__ double room[PL_WARP];
     int64_t           i = blockIdx.x;
@@ -184,12 +184,12 @@ static __global__ void sums_kernel(pl_divergence_args a, work w, int64_t first, 
     to->above += s.above, to->below += s.below, to->from_q += s.from_q;
 }
 
-// Losses from finished sums.
+// Computes losses from finished sums.
 static __global__ void loss_kernel(pl_divergence_args a, work w) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= a.x.dim[0]) return;
     bool   in = takes_part(a, i);
-    sums   s = w.sum[i]; // zero for rows that take no part
+    sums   s = w.sum[i]; // zero for skipped rows
     double loss = s.loss, alpha = fmax(s.alpha, PL_DIV_MIN_OVERLAP), beta = a.js_beta;
     float *stat = (float *)a.stat.data + i * 4;
     stat[1] = (float)s.above, stat[2] = (float)s.below, stat[3] = (float)s.alpha;
@@ -218,7 +218,7 @@ static __device__ __forceinline__ float tv_slope(float p, float q, const float s
     return q * (p > q ? -stat[2] : stat[1]);
 }
 
-// dz of one draft id; stat: what student_stat_kernel says.
+// dz of one draft id; stat: as student_stat_kernel writes it.
 static __device__ __forceinline__ float slope(const pl_divergence_args &a, const row_facts &f, const float stat[4],
                                               int64_t id, float z, float t) {
     float log_q = z - f.lse, q = expf(log_q), log_p = t - f.lse_t;
@@ -238,7 +238,7 @@ static __device__ __forceinline__ float slope(const pl_divergence_args &a, const
     }
 }
 
-// dz of a tile: over its logits, or in bf16, where the products with it are in bf16.
+// dz of a tile: overwrites its logits, or goes to bf16 if the products with it are in bf16.
 static __global__ void dz_kernel(pl_divergence_args a, work w, int64_t first, int width) {
     int64_t      i = blockIdx.x;
     bool         in = takes_part(a, i);
@@ -260,7 +260,7 @@ static void *room_for(pl_ctx *ctx, int64_t n, size_t each) {
     return pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)n, each, 1));
 }
 
-// What every block reads, of the lists that the caller wrote: a copy in the device's memory.
+// Copies the caller's list, which every block reads, to device memory.
 template <typename T> static const T *copied(pl_ctx *ctx, const T *from, int64_t n) {
     if (!from) return NULL;
     T *to = (T *)room_for(ctx, n, sizeof *from);
@@ -278,7 +278,7 @@ static pl_divergence_args with_copies(pl_ctx *ctx, const pl_divergence_args *fro
     return a;
 }
 
-// A model's rows as its products take them.
+// Returns a model's rows in the numbers of its products.
 static pl_operand rows_for(pl_ctx *ctx, const char *op, const pl_tensor *x, const pl_tensor *w) {
     pl_operand rows = pl_rows_of(x->data, x->dim[1], PL_F32);
     return pl_gemm_kind(w) ? PL_CUDA(narrowed)(ctx, op, rows, x->dim[0], x->dim[1]) : rows;
@@ -300,7 +300,7 @@ static work take_work(pl_ctx *ctx, const char *op, const pl_divergence_args *a) 
     return w;
 }
 
-// Ids of a model's weights from `first` on; they go through `map`.
+// Returns ids of a model's weights from `first` on, mapped by `map`.
 static pl_operand ids_of(const pl_tensor *w, const int32_t *map, int64_t first) {
     pl_operand ids = pl_weight_rows(w, map ? 0 : first);
     if (map) ids.map = map + first;
@@ -317,7 +317,7 @@ static __global__ void cap_kernel(float *t, int64_t tile, int width, float cap) 
         t[j] = pl_softcapped(t[j], cap);
 }
 
-// The teacher's logits of a tile of ids.
+// Computes the teacher's logits of a tile of ids.
 static void teacher_tile(pl_ctx *ctx, const pl_divergence_args *a, const work *w, const int32_t *map, int64_t first,
                          int width) {
     const char *op = "divergence";
@@ -328,7 +328,7 @@ static void teacher_tile(pl_ctx *ctx, const pl_divergence_args *a, const work *w
         PL_LAUNCH(ctx, op, cap_kernel, pl_grid(a->xt.dim[0]), PL_BLOCK, w->t, w->tile, width, (float)a->teacher_cap);
 }
 
-// Both models' logits of a tile of draft ids.
+// Computes both models' logits of a tile of draft ids.
 static void draft_tile(pl_ctx *ctx, const pl_divergence_args *a, const work *w, int64_t first, int width) {
     PL_CUDA(gemm)
     (ctx, "divergence", w->z, w->tile, w->x, ids_of(&a->w, NULL, first), a->x.dim[0], width, a->w.dim[1],

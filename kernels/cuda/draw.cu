@@ -1,9 +1,9 @@
-// The target's tokens, a block for each row: its logits are read from cache as often as its distribution asks for,
-// nothing is written but the token, and no block waits for another. Two steps, each a walk down sums:
+// Draws the target's tokens, one block per row, which reads its logits from cache as often as its distribution requires
+// and writes only the token; no block waits for another. Two steps, each a walk down sums:
 //   the end of a run of best tokens (top-k, top-p)   keys of select.cuh, digit by digit: a histogram of the keys that
 //       have the digits found so far, of their counts or their shares, then the digit at which the run ends;
-//   the token where u falls                          in order of ids.
-// Shares are integers: sums do not depend on their order, so neither on the number of threads.
+//   the token at u                                   in order of ids.
+// Shares are integers: sums do not depend on their order, and so not on the number of threads.
 #include "kernels/cuda/select.cuh"
 extern "C" {
 #include "kernels/op/draw.h"
@@ -11,7 +11,7 @@ extern "C" {
 
 typedef unsigned long long pl_share;
 
-constexpr int DRAW_THREADS = 512, DRAW_BINS = 2048, AT_ONCE = 16; // 128 registers: none spill
+constexpr int DRAW_THREADS = 512, DRAW_BINS = 2048, AT_ONCE = 16; // 128 registers: no spills
 
 struct dist { // one row's, the same in all threads of its block
     const float    *x;
@@ -19,9 +19,9 @@ struct dist { // one row's, the same in all threads of its block
     const int32_t  *path; // [n_path]
     int64_t         V;
     double          min_p;
-    float           penalty, top, inv_t, unit; // unit: of a share, to a weight of 1
+    float           penalty, top, inv_t, unit; // unit: scale from a weight to an integer share
     int             n_path;
-    pl_key          least; // tokens left: those whose keys reach it
+    pl_key          least; // kept tokens have keys >= least
 };
 
 static __device__ __forceinline__ float logit_of(const dist &l, float x, int64_t v) {
@@ -40,7 +40,7 @@ static __device__ __forceinline__ pl_share share_of(const dist &l, float weight)
     return (pl_share)(weight * l.unit);
 }
 
-// The logits of ids from, from + stride, ... below `to`, several loads under way at a time: each(z, v).
+// Calls each(z, v) for the logits of ids from, from + stride, ... below `to`, with several loads in flight.
 template <typename F>
 static __device__ __forceinline__ void each(const dist &l, int64_t from, int64_t to, int stride, F f) {
     for (int64_t v0 = from; v0 < to; v0 += (int64_t)AT_ONCE * stride) {
@@ -60,8 +60,8 @@ template <typename T> static __device__ __forceinline__ T warp_sum_of(T v) {
     return v;
 }
 
-// The i < n at which the running sum of n terms passes `rest`: what is left of rest before i stays in it. Each warp
-// sums a part: sum(from, to), the same in all lanes. The part in which it happens is cut in turn. begin(total): rest.
+// Returns the i < n at which the running sum of n terms passes `rest`, and leaves in it the rest before i. Each warp
+// sums a part: sum(from, to), the same in all lanes; the part that contains i is divided in turn. begin(total): rest.
 template <typename B, typename S>
 static __device__ int64_t find(int64_t n, pl_share *rest, pl_share *room, B begin, S sum) {
     int     warp = (int)threadIdx.x / PL_WARP, warps = (int)blockDim.x / PL_WARP;
@@ -87,9 +87,9 @@ static __device__ int64_t find(int64_t n, pl_share *rest, pl_share *room, B begi
     return first;
 }
 
-// The least key of the shortest run of best tokens, out of those that l leaves, that has more than `rest` of what
-// is measured: N unsigned: tokens; N pl_share: their shares, rest then of begin(their sum). Tokens below a weight of
-// `thin` count in that sum alone: the run ends before them.
+// Returns the least key of the shortest run of best tokens, among those kept in l, whose measure exceeds `rest`: N
+// unsigned: number of tokens; N pl_share: their shares, with rest = begin(their sum). Tokens below a weight of `thin`
+// count in that sum alone: the run ends before them.
 template <typename N, typename B>
 static __device__ pl_key run_end(const dist &l, N *bin, pl_share *room, double thin, B begin) {
     constexpr bool SHARES = sizeof(N) == sizeof(pl_share);
@@ -97,7 +97,7 @@ static __device__ pl_key run_end(const dist &l, N *bin, pl_share *room, double t
     pl_share       rest = 0;
     for (int digit = 0, shift = 64; digit < 6; digit++) {
         int      bits = digit % 3 == 2 ? 10 : 11, bins = 1 << bits;
-        pl_key   above = found >> (shift - 1) >> 1; // the digits that were found
+        pl_key   above = found >> (shift - 1) >> 1; // the digits found so far
         pl_share thrown = 0;
         for (int i = (int)threadIdx.x; i < bins; i += (int)blockDim.x)
             bin[i] = 0;
@@ -114,7 +114,7 @@ static __device__ pl_key run_end(const dist &l, N *bin, pl_share *room, double t
         });
         shift -= bits;
         __syncthreads();
-        // Bins from the last one down; what was thrown is part of the sum, behind them all.
+        // Bins from the last one down; dropped tokens are part of the sum, after all bins.
         auto sum = [&](int64_t from, int64_t to) {
             pl_share s = 0;
             for (int64_t i = from + (int)threadIdx.x % PL_WARP; i < to; i += PL_WARP)
@@ -134,8 +134,8 @@ static __device__ pl_key run_end(const dist &l, N *bin, pl_share *room, double t
             bins, &rest, room, [&](pl_share total) { return digit ? rest : begin(total + thrown); }, sum);
         pl_share held = bin[bins - 1 - at], each_one = SHARES ? 0 : 1;
         found |= (pl_key)(bins - 1 - at) << shift;
-        __syncthreads(); // bins are used again
-        // Tokens of equal logits have equal shares: where the last of them is in, ids do not matter. One alone, too.
+        __syncthreads(); // bins are reused
+        // Tokens of equal logits have equal shares: if the last of them is in, ids do not matter. Nor for a single one.
         if (SHARES && digit >= 2) each_one = share_of(l, weight_of(l, pl_key_value(found)));
         if (rest + each_one >= held) break;
     }
@@ -173,13 +173,13 @@ static __global__ void __launch_bounds__(DRAW_THREADS) draw_kernel(draw_job j) {
         l.path = path, l.n_path = n_path;
     }
 
-    // The best token. A NaN is better than any number: its key is the largest there is.
+    // The best token. A NaN is better than any number: it gets the largest key.
     pl_key best = 0;
     each(l, threadIdx.x, j.V, (int)blockDim.x, [&](float z, int64_t v) {
         pl_key key = isnan(z) ? ~(pl_key)0 : pl_key_of(z, (uint32_t)v);
         best = key > best ? key : best;
     });
-    for (int round = 0; round < 2; round++) { // within warps, then of the warps
+    for (int round = 0; round < 2; round++) { // within warps, then over warps
         for (int s = PL_WARP / 2; s > 0; s >>= 1) {
             pl_key other = __shfl_xor_sync(PL_FULL, best, s);
             best = other > best ? other : best;
@@ -202,7 +202,7 @@ static __global__ void __launch_bounds__(DRAW_THREADS) draw_kernel(draw_job j) {
         // Tokens below (1 - p) / V of the sum, which is at least the best one's 1, hold less than 1 - p of it.
         pl_key end = run_end(l, share, room, 0.5 * (1 - r.top_p) / (double)j.V,
                              [&](pl_share total) { return (pl_share)ceil(r.top_p * (double)total) - 1; });
-        l.least = end > l.least ? end : l.least; // of equal logits top-k may have left some
+        l.least = end > l.least ? end : l.least; // among equal logits top-k may have dropped some
     }
     l.min_p = r.min_p;
 
@@ -231,7 +231,7 @@ PL_CUDA_OP(draw_fwd) {
     j.x = pl_f32(&a->x), j.V = a->x.dim[1], j.id = a->id, j.unit = ldexpf(1, bits);
     j.row = pl_index(ctx, a->row, a->n);
     if (a->said) j.said = pl_index(ctx, a->said, a->texts * pl_said_words(j.V));
-    // The tokens do not depend on it: fewer threads where most would have nothing to do.
+    // Fewer threads if most would have no work; the tokens do not depend on it.
     int threads = j.V < 32 * DRAW_THREADS ? PL_BLOCK : DRAW_THREADS;
     PL_LAUNCH_EARLY(ctx, "draw", draw_kernel, pl_grid(a->n), threads, j);
 }

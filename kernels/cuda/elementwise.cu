@@ -1,5 +1,5 @@
-// Ops in which every element stands alone: add, mul, bias (but for its gradient), concat, round, silu, softcap, swiglu,
-// rope. One thread per element.
+// Element-wise ops: add, mul, bias (its gradient sums rows), concat, round, silu, softcap, swiglu, rope. One thread per
+// element.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/rounded.cuh"
 #include "kernels/cuda/slices.cuh"
@@ -16,7 +16,7 @@ extern "C" {
 #include "kernels/op/swiglu.h"
 }
 
-// Element of this thread in a grid of one-dimensional blocks.
+// Returns this thread's element in a grid of one-dimensional blocks.
 static __device__ __forceinline__ int64_t own_element() {
     return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
 }
@@ -244,11 +244,11 @@ static __global__ void swiglu_kernel(float *y, const float *gu, int64_t n, int64
     rounding.put(i / width, i % width, v);
 }
 
-// The same of what a product has left in slices, by fours; gu is put where it belongs.
+// The same from a product's unadded slices, by fours; also writes gu.
 static __global__ void swiglu_slices_kernel(float *y, float *gu, pl_slices slices, int64_t n, int64_t width,
                                             pl_gate gate, pl_rounding rounding) {
     pl_previous_done();
-    constexpr int BATCH = 4; // slices that are asked for at a time
+    constexpr int BATCH = 4; // slices loaded at a time
     const int64_t i = 4 * own_element(), row = i / width, column = i % width;
     if (i >= n) return;
     const float4 g = pl_add_slices<float4, BATCH>(slices, row, column);
@@ -302,7 +302,7 @@ PL_CUDA_OP(swiglu_bwd) {
 
 // ---- rope -----------------------------------------------------------------------------------------------------------
 
-// Where a row's keys and values go, `kv` elements each (row NULL: nowhere).
+// Destination of a row's keys and values, `kv` elements each (row NULL: none).
 namespace {
 struct kept {
     const pl_kvrow                 *row;
@@ -321,15 +321,15 @@ struct kept {
 };
 } // namespace
 
-// One thread per pair of a row's; behind these, where rows are kept, one for each element that is not rotated. SLICED:
-// rows are kept, heads rotated whole, and each thread puts what it has added where it belongs.
+// One thread per rotated pair of a row; after these, if rows are kept, one per element that is not rotated. SLICED:
+// rows are kept, heads rotated whole, and each thread also writes the sums that it has added.
 template <bool SLICED>
 static __global__ void rope_kernel(float *qkv, const float *cos, const float *sin, const int32_t *at, int64_t n,
                                    int64_t width, int64_t positions, int64_t hd, int64_t pairs, int64_t n_rot,
                                    int64_t offset, float sign, kept keep, pl_slices slices, pl_cuda_fault *fault) {
     pl_previous_done();
-    constexpr int BATCH = 4; // slices that are asked for at a time
-    const int64_t rest = hd - 2 * pairs, turned = n_rot * pairs, keys = n_rot * hd - keep.kv; // keys: where they begin
+    constexpr int BATCH = 4;                                                                  // slices loaded at a time
+    const int64_t rest = hd - 2 * pairs, turned = n_rot * pairs, keys = n_rot * hd - keep.kv; // keys: their offset
     const int64_t each = turned + (keep.row ? keep.kv / hd * rest + keep.kv : 0);
     int64_t       i = own_element();
     if (i >= n) return;
@@ -346,7 +346,7 @@ static __global__ void rope_kernel(float *qkv, const float *cos, const float *si
             else
                 v = own[of];
             keep.value(m, i, v);
-        } else { // of a key head the end, which is not rotated
+        } else { // the unrotated end of a key head
             i -= keep.kv;
             const int64_t of = i / rest * hd + 2 * pairs + i % rest;
             keep.key(m, of, own[keys + of]);

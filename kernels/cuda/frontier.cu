@@ -17,7 +17,7 @@ static __device__ __forceinline__ float score_of(const pl_frontier_args &a, cons
     return of_parent + (logp < 0 ? logp : 0);
 }
 
-// Row i of the group: candidate c, -1: none; then the row repeats candidate `like`.
+// Fills row i of the group: candidate c, -1: none; then the row repeats candidate `like`.
 static __device__ __forceinline__ void fill(const pl_frontier_args &a, const pl_frontier_group &g, int i, int c,
                                             int like) {
     int     from = c < 0 ? like : c;

@@ -6,8 +6,8 @@ extern "C" {
 #include "kernels/op/gatherdot.h"
 }
 
-// Listed rows of a BF16 matrix, row-major or in panels; id < 0: zeros. A lane copies what it will read itself: 4
-// columns of rows 4g + r and 4g + r + 32 in its r-th 16 bytes.
+// Listed rows of a BF16 matrix, row-major or in panels; id < 0: zeros. A lane copies the pieces that it will read
+// itself: 4 columns of rows 4g + r and 4g + r + 32 in its r-th 16 bytes.
 struct listed_source {
     const uint16_t                     *w;
     const int32_t                      *id; // [64] in shared memory
@@ -59,7 +59,7 @@ struct gatherdot {
     pl_cuda_fault *fault;
 };
 
-// The block's 128 ids into shared memory: -1 past the list's end and where the id is none (told).
+// Loads the block's 128 ids into shared memory: -1 past the list's end and for an invalid id (reported as a fault).
 static __device__ __forceinline__ void take_ids(const gatherdot &a, int32_t *own) {
     int64_t m = blockIdx.y, i = (int64_t)blockIdx.x * PL_UNIT + threadIdx.x;
     if (threadIdx.x < PL_UNIT) {
@@ -80,7 +80,7 @@ struct listed {
     const float          *x;
     int                   rows;
     int64_t               K;
-    listed_source         first; // of group 0
+    listed_source         first; // source of group 0
     float                *total; // [128] in shared memory
     struct unit_type {
         int slice;
@@ -108,7 +108,7 @@ static __global__ void __launch_bounds__(PL_BLOCK, pl_bound(1)) listed_kernel(ga
     take_ids(a, own);
     listed job = {a.x + m * a.K, 1, a.K, {(const uint16_t *)a.w, own, a.K, a.panels != 0}, total};
     pl_stream<1>(*(pl_room<1> *)pl_dynamic_shared(), job, 0, (a.K + PL_SLICE - 1) / PL_SLICE);
-    __syncthreads(); // all totals are there
+    __syncthreads(); // all totals are written
     if (threadIdx.x < PL_UNIT && i < a.n) a.y[m * a.n + i] = own[threadIdx.x] < 0 ? -INFINITY : total[threadIdx.x];
 }
 
@@ -188,7 +188,7 @@ PL_CUDA_OP(gatherdot_bwd) {
     int64_t                  M = a->x.dim[0], n = a->y.dim[1], K = a->w.dim[1];
     if (!a->y.grad) return;
     size_t   bytes = pl_size_mul((size_t)M, (size_t)n, sizeof *a->id), mark = pl_arena_mark(&ctx->scratch);
-    int32_t *own = (int32_t *)pl_arena_alloc(&ctx->scratch, bytes); // each block reads them all
+    int32_t *own = (int32_t *)pl_arena_alloc(&ctx->scratch, bytes); // each block reads all ids
     pl_ctx_copy(ctx, own, a->id, bytes);
     if (!ctx->measuring && a->x.grad)
         PL_LAUNCH(ctx, op, listed_dx_kernel, pl_grid(pl_ceil_div(K, PL_BLOCK), M), PL_BLOCK, pl_grad_f32(&a->x),

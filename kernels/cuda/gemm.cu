@@ -23,7 +23,7 @@ static __global__ void __launch_bounds__(PL_BLOCK)
     float            sum[OWN][OWN] = {};
     for (int64_t k0 = 0; k0 < K; k0 += DEPTH) {
         for (int e = (int)threadIdx.x; e < TILE * DEPTH; e += PL_BLOCK) {
-            // Neighbouring threads take neighbouring addresses, whichever way the operand lies.
+            // Neighbouring threads read neighbouring addresses in either layout of the operand.
             int ak = a.col == 1 ? e % DEPTH : e / TILE, ai = a.col == 1 ? e / DEPTH : e % TILE;
             int bk = b.col == 1 ? e % DEPTH : e / TILE, bj = b.col == 1 ? e / DEPTH : e % TILE;
             as[ak][ai] = i0 + ai < M && k0 + ak < K ? operand_at(a, i0 + ai, k0 + ak) : 0;
@@ -48,17 +48,17 @@ static __global__ void __launch_bounds__(PL_BLOCK)
 // ---- bf16 on tensor cores -------------------------------------------------------------------------------------------
 //
 // A block has a tile of 128 x 128 outputs and walks K in steps of 32 (mma.cuh), two steps in shared memory: while one
-// is multiplied, the next is on its way from global memory in registers, and rounded to bf16 when it is put away. Each
+// is multiplied, the next is loaded from global memory into registers, and rounded to bf16 when it is stored. Each
 // output is summed over k in one fixed order, whatever M and N are.
 
 constexpr int TILE = 128;
 constexpr int DEPTH = PL_TILE_DEPTH;
-constexpr int OWN = TILE * PL_TILE_WORDS / PL_BLOCK; // words of a tile that a thread brings: 8
+constexpr int OWN = TILE * PL_TILE_WORDS / PL_BLOCK; // words of a tile per thread: 8
 constexpr int WARP_M = 64, WARP_N = 32;              // a warp's outputs: 2 x 4 warps
-constexpr int NARROW_FROM = 3 * TILE;                // an fp32 factor that more tiles than these read is rounded first
+constexpr int NARROW_FROM = 3 * TILE;                // an fp32 factor read by more tiles than these is rounded first
 
-// Which elements a thread brings: (row, pair of k) of the i-th of its pieces; a piece is 4 elements of fp32 or 8 of
-// bf16, along the factor's contiguous direction; along columns it is a piece of each of two neighbouring k.
+// Computes the elements that a thread loads: (row, pair of k) of the i-th of its pieces; a piece is 4 elements of fp32
+// or 8 of bf16, along the factor's contiguous direction; along columns it is a piece of each of two neighbouring k.
 template <bool COLUMNS> static __device__ __forceinline__ void piece_of(bool bf16, int i, int *row, int *pair) {
     int tid = (int)threadIdx.x, lane = tid % PL_WARP, warp = tid / PL_WARP;
     if (COLUMNS) {
@@ -72,7 +72,7 @@ template <bool COLUMNS> static __device__ __forceinline__ void piece_of(bool bf1
     }
 }
 
-// A thread's share of a tile on its way: fp32 as it is (16 words) or bf16 (8).
+// A thread's share of a tile in registers: fp32 unrounded (16 words) or bf16 (8).
 struct share {
     uint32_t v[2 * OWN];
 };
@@ -88,7 +88,7 @@ static __device__ __forceinline__ float float_of(uint32_t u) {
     return f;
 }
 
-// One piece, from (r, k) on along the contiguous direction; zero outside [rows, K].
+// Loads one piece, from (r, k) on along the contiguous direction; zero outside [rows, K].
 template <bool COLUMNS>
 static __device__ __forceinline__ void bring_piece(uint32_t v[4], const pl_operand &o, int64_t r, int64_t k,
                                                    int64_t rows, int64_t K, bool wide) {
@@ -164,7 +164,7 @@ template <bool COLUMNS> static __device__ __forceinline__ void put_away(uint32_t
     }
 }
 
-// A's and B's words of one step through the tensor cores.
+// Multiplies A's and B's words of one step on the tensor cores.
 static __device__ __forceinline__ void multiply(float acc[4][4][4], const uint32_t *as, const uint32_t *bs, int m0,
                                                 int n0) {
     int   lane = (int)threadIdx.x % PL_WARP, g = lane / 4, t = lane % 4;
@@ -201,7 +201,8 @@ static __global__ void __launch_bounds__(PL_BLOCK)
     for (int64_t k0 = 0; k0 < K; k0 += DEPTH, at ^= 1) {
         put_away<A_COLUMNS>(as[at], sa, a.bf16);
         put_away<B_COLUMNS>(bs[at], sb, b.bf16);
-        __syncthreads(); // one is enough: who writes this half again has passed the next one, after all have read it
+        __syncthreads(); // one barrier suffices: a thread that writes this half again has passed the next one, after
+                         // all have read it
         if (k0 + DEPTH < K) {
             bring<A_COLUMNS>(sa, a, i0, k0 + DEPTH, M, K, wide_a);
             bring<B_COLUMNS>(sb, b, j0, k0 + DEPTH, N, K, wide_b);
@@ -221,9 +222,9 @@ static __global__ void __launch_bounds__(PL_BLOCK)
             }
 }
 
-// ---- which way ------------------------------------------------------------------------------------------------------
+// ---- choice of kernel -----------------------------------------------------------------------------------------------
 
-// A line (what is contiguous) in pieces of 8, one a thread; zero past its end.
+// Rounds a line (the contiguous direction) in pieces of 8, one per thread; zero past its end.
 static __global__ void narrow_kernel(uint16_t *to, int64_t to_line, pl_operand from, int64_t line, int64_t lines,
                                      int64_t length) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, pieces = to_line / 8;
@@ -274,8 +275,8 @@ void PL_CUDA(gemm)(pl_ctx *ctx, const char *op, float *c, int64_t c_row, const p
         if (!ctx->measuring) PL_LAUNCH(ctx, op, chain_kernel, grid, PL_BLOCK, c, c_row, a, b, M, N, K, add);
         return;
     }
-    // A factor that many tiles read is rounded to bf16 once, before: it is read in half the bytes then. The library
-    // reads bf16 alone, in lines of whole pieces.
+    // A factor that many tiles read is rounded to bf16 once, beforehand: that halves the bytes read. The library reads
+    // bf16 alone, in lines of whole pieces.
     size_t     mark = pl_arena_mark(&ctx->scratch);
     bool       library = PL_CUDA(lt_takes)(ctx, M, N, K);
     bool       new_a = library ? !is_whole(a) : !a.bf16 && N > NARROW_FROM;

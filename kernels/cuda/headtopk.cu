@@ -1,17 +1,17 @@
 // The fused head: projection, the k best and the log-sum-exp, no logits in memory.
 //
 // A block goes through its pairs of panels one after the other, each through all slices of K: linear's products and
-// bits (panel.cuh). Threads add a pair's slices in order as they come. When the last is there a warp for each row of x
-// takes at once what the row wants of the 128 results: the k best, beside those that the block has kept of its pairs
-// before, and each panel's share in the log-sum-exp. A second launch, a block for each row, has the best of what blocks
-// kept, and adds the shares in an order that the number of panels alone fixes. How pairs are dealt to blocks does not
-// show: the best are the best, and a share is one warp's.
+// bits (panel.cuh). Threads add a pair's slices in order as they finish. After the last slice a warp for each row of x
+// reduces the 128 results: the k best, merged with the block's best of its earlier pairs, and each panel's share of the
+// log-sum-exp. A second launch, a block for each row, selects the best over the blocks, and adds the shares in an order
+// that depends on the number of panels alone. Results do not depend on the distribution of pairs to blocks: the best
+// are unique, and a share is computed by one warp.
 //
-// Blocks have as many units (a pair by a slice) each, so a pair may begin in one and end in another. Such a pair's sums
-// wait in a slot in memory, slice by slice, and the block that comes last adds: a block has a slot for the pair that it
-// begins and others end, who may be there first, and one for the others. Results of a pair of its own wait for those
-// warps where it has all of them: of up to 8 rows in shared memory, of more in the latter slot.
-// Lists that are too long for a warp (PL_TOPK_MAX) have a key for each row of the support in memory instead.
+// Blocks have equal numbers of units (a pair by a slice), so a pair may begin in one block and end in another. Such a
+// pair's sums wait in a slot in memory, slice by slice, and the last block to finish adds them: a block has one slot
+// for the pair that it begins and others end, possibly before it, and one for its other pairs. Results of a pair that
+// it has alone wait in shared memory for up to 8 rows, else in the latter slot. Lists that are too long for a warp
+// (PL_TOPK_MAX) use a key per row of the support in memory instead.
 #include "kernels/cuda/panel.cuh"
 #include "kernels/cuda/select.cuh"
 #include "kernels/cuda/slices.cuh"
@@ -22,7 +22,7 @@ extern "C" {
 namespace {
 constexpr int LIST_THREADS = 1024;
 
-struct share { // of one panel in a row's sum: of exp(z - max)
+struct share { // one panel's share of a row's sum: of exp(z - max)
     float max, sum;
 };
 
@@ -34,8 +34,8 @@ struct head {
     const uint8_t          *w;
     const float            *x;
     const uint16_t         *rounded;
-    const int32_t          *list, *listed; // panels with rows of the support, ascending, and how many; NULL: all
-    const panel_rows       *in;            // [most] of each panel, its rows in the support; NULL: all of N
+    const int32_t          *list, *listed; // panels with rows of the support, ascending, and their number; NULL: all
+    const panel_rows       *in;            // [most] each panel's rows in the support; NULL: all of N
     float                  *part;          // slots: [2 blocks, slices, rows, PL_UNIT]
     pl_key                 *best;          // [rows, blocks, k]; k 0: keys [rows, pairs of `most`, PL_UNIT]
     share                  *lse;           // [rows, most] or NULL
@@ -43,13 +43,14 @@ struct head {
     pl_cuda_fault          *fault;
     int64_t                 N, K, most, panels, row0; // most: panels of w; panels: of the support; row0: for messages
     int32_t                 rows, k;
-    // Of this block, set as it starts:
-    uint32_t                first, end, slices; // its units; pairs go through all slices before the next
-    uint32_t                begun;              // the block that began the first one's pair
-    mutable uint32_t        kept;               // whether `best` or `held` has something of this block
+    // This block's state, set at its start:
+    uint32_t                first, end, slices; // its units; a pair's slices are consecutive units
+    uint32_t                begun;              // the block that began the first unit's pair
+    mutable uint32_t        kept;               // `best` or `held` has results of this block
     uint32_t                pad;
     static constexpr int    HELD = PL_TOPK_MAX / PL_WARP;
-    mutable pl_key          held[HELD]; // a lane's best of the warp's row, where there are at most 8: to `best` at last
+    mutable pl_key          held[HELD]; // a lane's best of the warp's row, for at most 8 rows: written to `best` at the
+                                        // end
 
     __device__ __forceinline__ void deal() {
         const int64_t b = blockIdx.x, blocks = gridDim.x;
@@ -59,7 +60,7 @@ struct head {
 #pragma unroll
         for (int o = 0; o < HELD; o++)
             held[o] = 0;
-        // Unit u's block is the last that begins at u or before.
+        // Unit u's block is the last one that begins at u or before.
         if (first < end) begun = (uint32_t)(((first / slices * slices + 1) * blocks - 1) / units);
     }
     __device__ __forceinline__ uint32_t slot_of(uint32_t pair) const {
@@ -68,7 +69,8 @@ struct head {
     __device__ __forceinline__ float *slot(uint32_t at, uint32_t slice, int m) const {
         return part + (((int64_t)at * slices + slice) * rows + m) * PL_UNIT;
     }
-    __device__ __forceinline__ int64_t panel_of(uint32_t pair, int group) const { // -1: the last pair has but one
+    __device__ __forceinline__ int64_t panel_of(uint32_t pair, int group) const { // -1: the last pair has a single
+                                                                                  // panel
         const int64_t at = (int64_t)pair * PL_GROUPS + group;
         return at >= panels ? -1 : list ? list[at] : at;
     }
@@ -85,7 +87,7 @@ struct head {
         if (panel < 0) panel = panel_of(of.pair, 0); // read twice, kept once
         return pl_panel_source{(const uint4 *)(w + panel * ((K + 1) / 2) * PL_PANEL * 4)};
     }
-    // Of a pair's units those that are this block's.
+    // Returns the number of a pair's units that this block has.
     __device__ __forceinline__ uint32_t own_of(uint32_t pair) const {
         const uint32_t begins = pair * slices, ends = begins + slices;
         return (ends < end ? ends : end) - (begins < first ? first : begins);
@@ -112,9 +114,9 @@ struct head {
         __shared__ unsigned last;
         const uint32_t      pair = of.pair, own = own_of(pair), u = pair * slices + (uint32_t)of.slice;
         if (of.slice + 1 < (int)slices && u + 1 < end) return;
-        __syncthreads(); // all have emitted
+        __syncthreads(); // all threads have emitted
         const bool alone = own == slices;
-        if (!alone) { // others have units of this pair
+        if (!alone) { // other blocks have units of this pair
             if (threadIdx.x == 0) {
                 pl_fence();
                 unsigned  *count = ticket + slot_of(pair);
@@ -128,11 +130,14 @@ struct head {
             __syncthreads();
             if (!last) return;
         }
-        keep<NB == 1>(pair, alone ? sums : NULL, slot_of(pair), !alone ? slices : NB == 1 ? 0 : 1); // once: it is much
+        keep<NB == 1>(pair, alone ? sums : NULL, slot_of(pair),
+                      !alone    ? slices
+                      : NB == 1 ? 0
+                                : 1); // one call: big code
     }
 
-    // Of a row's results of a pair, v[e] of column lane + 32 e (-infinity where it is not in the support): its panels'
-    // shares.
+    // Writes the panels' shares of a row's results of a pair: v[e] of column lane + 32 e (-infinity outside the
+    // support).
     __device__ __forceinline__ void put_shares(int m, const int64_t panel[PL_GROUPS],
                                                const float v[PL_GROUPS * 2]) const {
         for (int g = 0; g < PL_GROUPS; g++) {
@@ -142,11 +147,11 @@ struct head {
             if (threadIdx.x % PL_WARP == 0) lse[m * most + panel[g]] = share{max, sum};
         }
     }
-    // Where the block's best of a row are.
+    // Returns the block's best of a row.
     __device__ __forceinline__ pl_key *best_of(int m) const {
         return best + ((int64_t)m * gridDim.x + blockIdx.x) * k;
     }
-    // `own` are a row's best that were kept; true if of a pair's keys some are better, and then they are among them.
+    // Merges a pair's keys into `own`, the row's kept best; returns true if that changed them.
     __device__ __forceinline__ bool put_best(pl_key own[HELD], const pl_key of[PL_GROUPS * 2]) const {
         const int    lane = (int)threadIdx.x % PL_WARP;
         pl_key       key[PL_GROUPS * 2 + HELD];
@@ -169,8 +174,8 @@ struct head {
         }
         return true;
     }
-    // A pair whose results all are in `sums` (pl_part_at; n is 0), or to be added up of n slices in the slot `at`, and
-    // seen by this block. Rows are always the same warp's.
+    // Keeps the results of a pair that are all in `sums` (pl_part_at; n is 0), or are the sum of n slices in the slot
+    // `at` that this block can read. A row always belongs to the same warp.
     template <bool FEW>
     __device__ __forceinline__ void keep(uint32_t pair, const float *sums, uint32_t at, uint32_t n) const {
         constexpr int EACH = PL_GROUPS * 2;
@@ -178,7 +183,7 @@ struct head {
         const int  lane = (int)threadIdx.x % PL_WARP;
         int64_t    panel[PL_GROUPS];
         panel_rows there[PL_GROUPS];
-        if ((int)threadIdx.x / PL_WARP >= rows) { // others' rows
+        if ((int)threadIdx.x / PL_WARP >= rows) { // rows of other warps
             kept = 1;
             return;
         }
@@ -242,7 +247,7 @@ struct head {
         pl_key own[HELD];
         int    m = (int)threadIdx.x / PL_WARP;
         ask(m, v, own);
-        for (; m < rows; m += FEW ? PL_ROWS : PL_WARPS) { // a row's are under way while the one before is taken
+        for (; m < rows; m += FEW ? PL_ROWS : PL_WARPS) { // prefetches a row while the previous one is reduced
             float  v_next[EACH] = {};
             pl_key own_next[HELD] = {};
             if (!FEW && m + PL_WARPS < rows) ask(m + PL_WARPS, v_next, own_next);
@@ -256,7 +261,7 @@ struct head {
         }
         kept = 1;
     }
-    // Behind the last unit: what was held, or zeros of a block that had no pair to keep anything of.
+    // After the last unit: writes the held keys, or zeros for a block that had no pair.
     template <bool FEW> __device__ __forceinline__ void close() const {
         const int lane = (int)threadIdx.x % PL_WARP;
         if (kept && !FEW) return;
@@ -267,7 +272,7 @@ struct head {
     }
 };
 
-// What the second launch has of the first, and puts out.
+// Inputs and outputs of the second launch.
 struct finish {
     int32_t          *id;     // [rows, k]
     float            *value;  // [rows, k] or NULL
@@ -275,7 +280,7 @@ struct finish {
     const pl_key     *key;    // [rows, n]
     const share      *part;   // [rows, panels]
     const panel_rows *in;     // [panels] or NULL
-    const int32_t    *listed; // not NULL: of the n keys those of so many panels are there
+    const int32_t    *listed; // not NULL: the n keys cover this many panels
     int64_t           n, panels;
     int32_t           k, by_id;
 };
@@ -283,7 +288,7 @@ struct finish {
 
 constexpr int NEAR_SPANS = 2048;
 
-// What a block of threads looks for among the spans: panels with rows of the support, and which rows.
+// Finds, by a block of threads, the panels with rows of the support among the spans, and those rows.
 static __global__ void __launch_bounds__(LIST_THREADS)
     support_kernel(int32_t *list, int32_t *listed, panel_rows *in, const pl_span *span, const int32_t *held,
                    int n_spans, int64_t N, int64_t panels) {
@@ -301,7 +306,7 @@ static __global__ void __launch_bounds__(LIST_THREADS)
     for (int64_t p0 = 0; p0 < panels; p0 += LIST_THREADS) {
         const int64_t p = p0 + threadIdx.x, n0 = p * PL_PANEL, n1 = n0 + PL_PANEL < N ? n0 + PL_PANEL : N;
         panel_rows    rows = 0;
-        int           low = 0, high = p < panels ? spans : 0; // the first that ends past n0: ends ascend
+        int           low = 0, high = p < panels ? spans : 0; // the first span that ends past n0: ends ascend
         while (low < high) {
             const int middle = (low + high) / 2;
             if ((int64_t)span[middle].first + span[middle].count > n0)
@@ -352,12 +357,13 @@ static __global__ void __launch_bounds__(PL_BLOCK) head_chain_kernel(head h) {
         }
         __syncthreads(); // the slot holds the pair
         h.keep<false>((uint32_t)pair, NULL, (uint32_t)b, 1);
-        __syncthreads(); // and has been read
+        __syncthreads(); // the slot has been read
     }
     h.close<false>();
 }
 
-// A row's log-sum-exp from its panels' shares: the panels dealt to 256 threads in turn. All threads of the block.
+// Computes a row's log-sum-exp from its panels' shares, the panels dealt to 256 threads in turn. Called by all threads
+// of the block.
 static __device__ __forceinline__ void put_lse(float *lse, const share *of, const panel_rows *in, int64_t panels) {
     __shared__ float room[PL_WARP];
     float            max = -INFINITY, sum = 0;
@@ -375,7 +381,7 @@ static __device__ __forceinline__ void put_key(const finish &f, int i, pl_key ke
     if (f.value) f.value[(int64_t)blockIdx.x * f.k + i] = pl_key_value(key);
 }
 
-// Up to PL_FEW_BEST: each warp takes out its best, then one of all warps'.
+// Up to PL_FEW_BEST: each warp takes out its best, then one warp the best of all.
 static __global__ void __launch_bounds__(LIST_THREADS) few_kernel(finish f) {
     pl_previous_done();
     constexpr int     EACH = 4, WARPS = LIST_THREADS / PL_WARP, OF = WARPS * PL_FEW_BEST / PL_WARP;
@@ -398,7 +404,7 @@ static __global__ void __launch_bounds__(LIST_THREADS) few_kernel(finish f) {
         }
     }
     if (lane < f.k) found[warp * f.k + lane] = own;
-    __syncthreads(); // all warps' are there
+    __syncthreads(); // all warps have written
     if (warp == 0) {
         pl_key key[OF];
 #pragma unroll
@@ -413,7 +419,7 @@ static __global__ void __launch_bounds__(LIST_THREADS) few_kernel(finish f) {
     if (f.lse) put_lse(f.lse + blockIdx.x, f.part + blockIdx.x * f.panels, f.in, f.panels);
 }
 
-// More, by descending key or ascending id. What reaches the least of the k largest is exactly k; a sort in shared
+// More than that, by descending key or ascending id. Exactly k keys reach the least of the k largest; a sort in shared
 // memory orders them.
 static __global__ void __launch_bounds__(LIST_THREADS) list_kernel(finish f) {
     pl_previous_done();
@@ -438,7 +444,7 @@ static __global__ void __launch_bounds__(LIST_THREADS) list_kernel(finish f) {
     if (f.lse) put_lse(f.lse + blockIdx.x, f.part + blockIdx.x * f.panels, f.in, f.panels);
 }
 
-// Blocks of a head of `rows` rows of x: of fp32 weights as many as have room at a time.
+// Returns the blocks of a head of `rows` rows of x: for fp32 weights as many as fit at a time.
 static int64_t blocks_of(const pl_ctx *ctx, const pl_tensor *w, int64_t rows) {
     const bool    bf16 = w->dtype == PL_BF16;
     const int64_t units = pl_ceil_div(w->dim[0], PL_UNIT) * (bf16 ? pl_ceil_div(w->dim[1], PL_SLICE) : 1);
@@ -446,7 +452,7 @@ static int64_t blocks_of(const pl_ctx *ctx, const pl_tensor *w, int64_t rows) {
     return units < most ? units : most;
 }
 
-// Places of blocks times rows, for up to M rows in passes: fewer rows may have more blocks.
+// Returns the most blocks times rows, for up to M rows in passes: fewer rows may have more blocks.
 static size_t places_of(const pl_ctx *ctx, const pl_tensor *w, int64_t M) {
     int64_t most = 0, pass = pl_pass_rows(ctx);
     for (int64_t n = 8; n <= pass; n *= 2) {
@@ -456,7 +462,8 @@ static size_t places_of(const pl_ctx *ctx, const pl_tensor *w, int64_t M) {
     return (size_t)most;
 }
 
-// A support of the first rows, which the host has written: nothing is to be listed, and weights come while x is made.
+// Returns true for a support of the first rows, written by the host: it needs no list, and weights can be loaded while
+// x is computed.
 static bool from_first(const pl_headtopk_args *a) {
     return !a->held && a->n_spans == 1 && a->span[0].first == 0 && a->span[0].count > 0;
 }
@@ -473,7 +480,7 @@ static void queue_head(pl_ctx *ctx, const head &of, const pl_tensor *w) {
     h.rounded = pl_rounded_of(known, h.x, h.rows, h.K);
     auto kernel = nb == 1 ? head_kernel<1> : nb == 2 ? head_kernel<2> : nb == 4 ? head_kernel<4> : head_kernel<8>;
     PL_LAUNCH_EARLY_ROOM(ctx, "headtopk", kernel, pl_grid(blocks), PL_BLOCK, pl_room_bytes(nb), h);
-    if (h.rounded) pl_cuda_state_of(ctx)->rounded = known; // what this has written lies elsewhere
+    if (h.rounded) pl_cuda_state_of(ctx)->rounded = known; // this op wrote elsewhere
 }
 
 PL_CUDA_OP(headtopk_fwd) {

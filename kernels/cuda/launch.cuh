@@ -1,5 +1,5 @@
-// What every launcher of kernels/cuda starts from: an op's function checks nothing that its builder has checked, works
-// out a grid and queues kernels on the context's stream.
+// Base of every launcher of kernels/cuda: an op's function relies on its builder's checks, computes a grid and queues
+// kernels on the context's stream.
 #ifndef PL_CUDA_LAUNCH_CUH
 #define PL_CUDA_LAUNCH_CUH
 
@@ -11,12 +11,12 @@ extern "C" {
 #include <tuple>
 #include <utility>
 
-// PL_CUDA_OP(linear_fwd) { ... }: the function that the backend's table names.
+// PL_CUDA_OP(linear_fwd) { ... }: defines the function that the backend's table names.
 #define PL_CUDA_OP(name)                                                                                               \
     extern "C" void PL_CUDA(name)(pl_ctx * ctx, const void *args);                                                     \
     extern "C" void PL_CUDA(name)(pl_ctx * ctx, const void *args)
 
-// The strict device looks at what kernels are given; a GPU stops by itself.
+// The strict device checks kernels' arguments; a GPU faults by itself.
 #ifdef __CUDACC__
 template <typename... P> static inline void pl_check_arguments(pl_ctx *, const pl_cuda_launch *, const P &...) {}
 #else
@@ -31,8 +31,8 @@ struct pl_grid {
     pl_grid(int64_t x, int64_t y = 1, int64_t z = 1) : n{x, y, z} {}
 };
 
-// A kernel with its arguments, converted to its parameters' types. Each file's own: a program may hold this folder for
-// the real device and for the emulated one, and the linker would take one's functions for the other's.
+// A kernel with its arguments, converted to its parameters' types. In an anonymous namespace: a program may contain
+// this folder for the real device and for the emulated one, and the linker would merge their functions.
 namespace {
 template <typename... P> struct pl_call {
     std::tuple<P...>                   value;
@@ -68,7 +68,7 @@ static inline void pl_launch(pl_ctx *ctx, const char *op, void (*kernel)(P...), 
     call.submit(ctx, &l, std::index_sequence_for<P...>());
 }
 
-// PL_LAUNCH(ctx, "linear", kernel, grid, threads, arguments...): nothing on a failed context or an empty grid.
+// PL_LAUNCH(ctx, "linear", kernel, grid, threads, arguments...): does nothing on a failed context or an empty grid.
 // PL_LAUNCH_EARLY: for kernels that call pl_previous_done; _ROOM with bytes of dynamic shared memory after the threads.
 #define PL_LAUNCH(ctx, op, kernel, grid, threads, ...) pl_launch(ctx, op, kernel, grid, threads, 0, false, __VA_ARGS__)
 #define PL_LAUNCH_EARLY(ctx, op, kernel, grid, threads, ...)                                                           \
@@ -76,7 +76,7 @@ static inline void pl_launch(pl_ctx *ctx, const char *op, void (*kernel)(P...), 
 #define PL_LAUNCH_EARLY_ROOM(ctx, op, kernel, grid, threads, room, ...)                                                \
     pl_launch(ctx, op, kernel, grid, threads, room, true, __VA_ARGS__)
 
-// An index array of n elements as kernels are to read it (state.h).
+// Returns an index array of n elements in the form that kernels read (state.h).
 template <typename T> static inline const T *pl_index(pl_ctx *ctx, const T *p, int64_t n) {
     return (const T *)PL_CUDA(index)(ctx, p, (size_t)n * sizeof(T));
 }

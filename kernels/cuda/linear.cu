@@ -6,12 +6,11 @@ extern "C" {
 #include "kernels/panels.h"
 }
 
-// A matrix has so many units that each block gets several of a slice (`whole`: it keeps its panels and goes through
-// the slices in order, adding to y) or so few that blocks must share panels: then they leave their sums in `part`
-// [slices, pairs of panels, rows, 128], and the launch after it adds them in order (slices.cuh). Both add the same
-// numbers in the same order. (Blocks that add what others have left, behind a fence, hold up the weights under way: 5
-// us of a product on an H100.)
-constexpr int WHOLE = 4; // pairs of panels for each block, at least, to be whole
+// If a matrix has so many units that each block gets several of a slice (`whole`), a block keeps its panels and goes
+// through the slices in order, adding to y. Otherwise blocks share panels: they write their sums to `part` [slices,
+// pairs of panels, rows, 128], and the next launch adds them in order (slices.cuh). Both add the same numbers in the
+// same order. (Adding other blocks' sums behind a fence stalls the weights in flight: 5 us of a product on an H100.)
+constexpr int WHOLE = 4; // least pairs of panels per block for `whole`
 
 static constexpr int64_t most_shared(int64_t blocks) {
     return WHOLE * blocks - 1; // pairs
@@ -27,16 +26,18 @@ struct product {
     const uint16_t         *rounded;
     int64_t                 N, K;
     int32_t                 panels, slices, rows, whole;
-    uint32_t                pair0, own; // a block's units are slice by slice, `own` pairs from `pair0` on: all, or its
+    uint32_t                pair0, own; // a block's units go slice by slice, `own` pairs from `pair0` on: all, or its
+                                        // own
 
     struct unit_type {
         int slice, pair;
     };
     __device__ __forceinline__ unit_type unit(int64_t j) const {
-        const uint32_t slice = (uint32_t)j / own; // of 32 bits: of 64 a division is a hundred instructions
+        const uint32_t slice = (uint32_t)j / own; // in 32 bits: a division in 64 is a hundred instructions
         return unit_type{(int)slice, (int)((uint32_t)j - slice * own)};
     }
-    __device__ __forceinline__ int panel_of(const unit_type &u, int group) const { // -1: the last pair has but one
+    __device__ __forceinline__ int panel_of(const unit_type &u, int group) const { // -1: the last pair has a single
+                                                                                   // panel
         const int at = ((int)pair0 + u.pair) * PL_GROUPS + group;
         return at >= panels ? -1 : at;
     }
@@ -81,9 +82,9 @@ struct product {
         put(u.pair, m, group * PL_PANEL + row, before);
     }
     template <int NB> __device__ __forceinline__ void done(const unit_type &, const float *) const {}
-    // Whether four columns from a multiple of four on are 16 bytes aligned in y.
+    // Returns true if four columns from a multiple of four on are 16-byte aligned in y.
     __device__ __forceinline__ bool fours() const { return N % 4 == 0 && (uintptr_t)y % sizeof(float4) == 0; }
-    // Fours of a pair's columns; what of a slice stands where.
+    // Fours of a pair's columns, and the position of a slice's part.
     static_assert(PL_UNIT == PL_SLICED_COLUMNS, "as pl_slices has them");
     static constexpr int              FOURS = PL_UNIT / 4;
     __device__ __forceinline__ float4 part_at(int64_t slice, int pair, int o) const {
@@ -102,7 +103,7 @@ struct product {
         for (int e = 0; e < 4 && n + e < N; e++)
             to[e] = v[e];
     }
-    // Four o of a pair's rows.
+    // Adds the o-th four of a pair's rows.
     __device__ __forceinline__ void add_four(int pair, int o) const {
         float4 sum = {0, 0, 0, 0};
 #pragma unroll 8
@@ -149,7 +150,7 @@ static int64_t blocks_of(const pl_ctx *ctx, const pl_tensor *w, int rows) {
     return units < most ? units : most;
 }
 
-// All but weights, arguments and how blocks share it.
+// Sets all but weights, arguments and the blocks' shares.
 static product product_for(float *y, void *part, int64_t N, int64_t K, int rows) {
     product p = {};
     p.y = y, p.part = (float *)part, p.N = N, p.K = K, p.rows = rows;
@@ -167,7 +168,7 @@ extern "C" void PL_CUDA(add_slices)(pl_ctx *ctx, const pl_cuda_slices *left) {
     sum_slices(ctx, product_for(left->y, (void *)left->part, left->columns, (int64_t)left->n * PL_SLICE, left->rows));
 }
 
-// Scratch of product_of, enough for that many rows or fewer at a time.
+// Returns the scratch of product_of, enough for `rows` rows or fewer at a time.
 static size_t product_bytes(const pl_ctx *ctx, const pl_tensor *w, int64_t rows) {
     int64_t slices = pl_ceil_div(w->dim[1], PL_SLICE), pairs = pl_ceil_div(w->dim[0], PL_UNIT), most = 0;
     int64_t pass = pl_pass_rows(ctx);
@@ -202,10 +203,12 @@ static void product_of(pl_ctx *ctx, float *y, const float *x, int rows, const pl
         else
             sum_slices(ctx, p);
     }
-    if (p.rounded) pl_cuda_state_of(ctx)->rounded = known; // y lies elsewhere: the next rows, the next weight
+    if (p.rounded)
+        pl_cuda_state_of(ctx)->rounded = known; // y is elsewhere: x stays valid for the next rows or the
+                                                // next weight
 }
 
-// Rows in passes of at most 64.
+// Computes rows in passes of at most 64.
 static void packed(pl_ctx *ctx, const pl_linear_args *a) {
     int64_t M = a->x.dim[0], K = a->w.dim[1], N = a->w.dim[0], pass = pl_pass_rows(ctx);
     size_t  mark = pl_arena_mark(&ctx->scratch);

@@ -1,9 +1,9 @@
-// Tiles of bf16 factors in shared memory, as products through pl_mma_bf16 take them.
+// Tiles of bf16 factors in shared memory, for products by pl_mma_bf16.
 //
-// A tile holds 32 values of k of each row as 16 words (pairs of neighbouring k), four words (8 values) a chunk. Lane
-// 4g + t of a warp takes chunk t of rows g, g + 8, ... in one load: the words are its share of two m16n8k16 products,
-// whose order of k is permuted the same way for both factors. Chunks are put into their row in an order that depends on
-// the row, so that neither these loads nor the stores of a factor that lies along its columns meet in the same banks.
+// A tile holds 32 values of k of each row as 16 words (pairs of neighbouring k), four words (8 values) a chunk. Lane 4g
+// + t of a warp takes chunk t of rows g, g + 8, ... in one load: the words are its share of two m16n8k16 products,
+// whose order of k is permuted the same way for both factors. The order of chunks in a row depends on the row, so that
+// neither these loads nor the stores of a factor that is contiguous along its columns have bank conflicts.
 #ifndef PL_CUDA_MMA_CUH
 #define PL_CUDA_MMA_CUH
 
@@ -12,7 +12,7 @@
 constexpr int PL_TILE_DEPTH = 32; // values of k
 constexpr int PL_TILE_WORDS = PL_TILE_DEPTH / 2;
 
-// Where a row's pair of k lies, in words.
+// Returns the offset of a row's pair of k, in words.
 static __device__ __forceinline__ int pl_tile_at(int row, int pair) {
     return row * PL_TILE_WORDS + (((pair / 4) ^ (row >> 2) ^ (row >> 4)) & 3) * 4 + pair % 4;
 }

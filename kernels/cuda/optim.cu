@@ -46,7 +46,7 @@ static __global__ void chunk_kernel(double *sum, const float *x, int64_t n) {
     if (threadIdx.x == 0) sum[blockIdx.x] = s;
 }
 
-// The binary tree over chunks as a binary counter, as ref has it (adamw_ref.c).
+// The binary tree over chunks as a binary counter, as in adamw_ref.c.
 static __global__ void tree_kernel(double *out, const double *sum, int64_t chunks) {
     if (threadIdx.x > 0) return;
     double level[64], total = 0;

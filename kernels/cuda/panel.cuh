@@ -1,24 +1,23 @@
 // Products with packed weights (kernels/tensor.h, PL_PANELS): the arithmetic of `linear`, of the fused head and of
 // listed rows, the same to the bit.
 //
-// BF16, on tensor cores. x is rounded to bf16 (nearest even) as it enters, or was when it was made; products are summed
-// in fp32 in an order that K alone fixes, whatever M is and whatever runs beside it:
+// BF16, on tensor cores. x is rounded to bf16 (nearest even) on input, or by the op that made it; products are summed
+// in fp32 in an order that K alone fixes, for any M and any other load:
 //   slices of PL_SLICE columns; in a slice, tiles of 16 columns, dealt to PL_CHAINS chains in turn; a chain's tiles
 //   ascending, each through one mma; then the chains' sums in order; then the slices' sums in order.
 // A block of 256 threads works on units: PL_GROUPS groups of 64 rows of weights (panels) by one slice. A slice of x, up
-// to 64 rows, lies in shared memory, and stays there for as many units as follow each other in one slice.
+// to 64 rows, lies in shared memory, and stays there for consecutive units of one slice.
 //
-// Weights come by asynchronous copies through a ring of tiles, on across the ends of units: while one unit is summed up
-// the next one's weights are under way. A warp copies a tile (8 pairs of columns, 256 bytes each) as it lies in memory,
-// 512 bytes an instruction: eight lanes that copy together must take one line of 128 bytes to one line of shared
-// memory, else memory gives 1.9 of an H100's 3.1 TB/s. Rows and columns of a product may be permuted as
-// long as x is permuted alike: lane 4g + t takes pairs 2t and 2t + 1 of rows 4g..4g+3, 16 bytes each, registers of
-// products as they are.
+// Weights come by asynchronous copies through a ring of tiles, across the ends of units: while one unit is summed up
+// the next one's weights are in flight. A warp copies a tile (8 pairs of columns, 256 bytes each) in memory order, 512
+// bytes an instruction: eight lanes that copy together must copy one line of 128 bytes to one line of shared memory, or
+// memory gives 1.9 of an H100's 3.1 TB/s. Rows and columns of a product may be permuted if x is permuted alike: lane 4g
+// + t takes pairs 2t and 2t + 1 of rows 4g..4g+3, 16 bytes each, which are registers of products.
 //
 // A warp is one chain of a panel, and reads the tiles that it has copied. Chains of up to 8 rows of x (pl_stream_few)
-// are added through shared memory while the next unit's first tiles are multiplied. More rows (pl_stream_rows) leave
-// too many sums for that: they are passed on in rounds, a part of each chain's at a time, and each warp adds a quarter
-// of them.
+// are added through shared memory while the next unit's first tiles are multiplied. More rows (pl_stream_rows) have too
+// many sums for that: they are exchanged in rounds, a part of each chain's at a time, and each warp adds a quarter of
+// them.
 //
 // F32: one fma chain per output, k ascending: the bits of the CPU's kernels.
 #ifndef PL_CUDA_PANEL_CUH
@@ -34,11 +33,11 @@ constexpr int PL_SLICE = 1024;
 constexpr int PL_TILE = 16;
 constexpr int PL_CHAINS = 4;
 constexpr int PL_TURN = PL_TILE * PL_CHAINS; // columns that the chains take in one turn
-constexpr int PL_ROWS = 64;                  // of x, in one pass, at most
+constexpr int PL_ROWS = 64;                  // most rows of x in one pass
 constexpr int PL_WARPS = PL_BLOCK / PL_WARP;
 constexpr int PL_GROUPS = PL_WARPS / PL_CHAINS;
 constexpr int PL_UNIT = PL_GROUPS * PL_PANEL; // rows of weights
-constexpr int PL_PART_STRIDE = PL_PANEL + 4;  // of a column of partial sums: stores of 16 bytes meet no bank twice
+constexpr int PL_PART_STRIDE = PL_PANEL + 4;  // of a column of partial sums: stores of 16 bytes have no bank conflicts
 
 // The columns of a slice.
 static __device__ __forceinline__ int64_t pl_slice_begin(int slice) {
@@ -53,21 +52,22 @@ static __device__ __forceinline__ int pl_turns_of(int slice, int64_t K) {
     return (int)((pl_slice_end(slice, K) - pl_slice_begin(slice) + PL_TURN - 1) / PL_TURN);
 }
 
-// Blocks of 8 columns that `rows` rows need: 1, 2, 4 or 8, the instances that exist. The bits are the same in all.
+// Returns the number of blocks of 8 columns for `rows` rows: 1, 2, 4 or 8, the existing instances. The bits are the
+// same in all.
 static inline int pl_column_blocks(int rows) {
     return rows <= 8 ? 1 : rows <= 16 ? 2 : rows <= 32 ? 4 : 8;
 }
 
-// Shared memory of a block that takes NB blocks of 8 rows of x, and how many such blocks share a multiprocessor: sized
-// for 227 KB each (sm_90, sm_100), so that 64 KB and more are under way on each multiprocessor.
+// Stages of a block that takes NB blocks of 8 rows of x, and how many such blocks share a multiprocessor: sized for 227
+// KB each (sm_90, sm_100), so that 64 KB and more are in flight on each multiprocessor.
 __host__ __device__ constexpr int pl_stages(int nb) {
     return nb == 8 ? 4 : nb == 4 ? 8 : 3;
 }
 __host__ __device__ constexpr int pl_resident(int nb) {
     return nb <= 2 ? 2 : 1;
 }
-// What kernels may hold on the architecture that is compiled for: before sm_90 no two such blocks have room on a
-// multiprocessor, and the largest on none.
+// Launch bound on the architecture being compiled for: before sm_90 no two such blocks fit on a multiprocessor, and the
+// largest fits on none.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 __host__ __device__ constexpr int pl_bound(int) {
     return 1;
@@ -83,20 +83,20 @@ __host__ __device__ constexpr bool pl_has_room(size_t) {
     return true;
 }
 #endif
-// x of up to 8 rows lies row by row, a slice of one in so many pairs of pairs (rows meet no bank twice); of fewer rows
-// several slices have room.
+// x of up to 8 rows is stored row by row, with a slice of a row padded to this many pairs of pairs (no bank conflicts
+// between rows); with fewer rows several slices fit.
 constexpr int PL_FEW_STRIDE = PL_SLICE / 4 + 4;
-constexpr int PL_FEW_SLICES = 8;                       // times rows
-constexpr int PL_TURNS = PL_SLICE / PL_TURN;           // of a whole slice
+constexpr int PL_FEW_SLICES = 8;                       // slices times rows
+constexpr int PL_TURNS = PL_SLICE / PL_TURN;           // per slice
 constexpr int PL_PART = 8 * PL_PART_STRIDE;            // partial sums of a chain
-constexpr int PL_PARTS = PL_WARPS * PL_PART;           // of a unit; two have room: one is added while the next is made
-__host__ __device__ constexpr int pl_buffers(int nb) { // two where they have room: a barrier a round instead of two
+constexpr int PL_PARTS = PL_WARPS * PL_PART;           // of a unit; two fit: one is added while the next is computed
+__host__ __device__ constexpr int pl_buffers(int nb) { // two if they fit: one barrier per round instead of two
     return nb == 2 ? 1 : 2;
 }
 template <int NB> struct pl_room {
     uint4  ring[PL_WARPS][pl_stages(NB)][4][PL_WARP];
-    uint2  x[PL_TURNS][PL_CHAINS][NB][PL_WARP]; // as the registers of the tensor cores want it
-    float4 part[pl_buffers(NB)][PL_GROUPS][PL_CHAINS][PL_CHAINS][PL_WARP]; // of whom, from whom
+    uint2  x[PL_TURNS][PL_CHAINS][NB][PL_WARP];                            // in the tensor cores' register order
+    float4 part[pl_buffers(NB)][PL_GROUPS][PL_CHAINS][PL_CHAINS][PL_WARP]; // [to chain][from chain]
 };
 template <> struct pl_room<1> {
     uint4 ring[PL_WARPS][pl_stages(1)][4][PL_WARP];
@@ -114,7 +114,7 @@ static inline size_t pl_room_bytes(int nb) {
                      : sizeof(pl_room<1>);
 }
 
-// Rows of x that one pass takes on this device.
+// Returns the rows of x per pass on this device.
 static inline int pl_pass_rows(const pl_ctx *ctx) {
     int rows = PL_ROWS;
     while (rows > 8 && pl_room_bytes(pl_column_blocks(rows)) > pl_cuda_state_of(ctx)->room)
@@ -122,7 +122,7 @@ static inline int pl_pass_rows(const pl_ctx *ctx) {
     return rows;
 }
 
-// Four columns of a row of x as two pairs of bf16; zero past the end.
+// Loads four columns of a row of x as two pairs of bf16; zero past the end.
 static __device__ __forceinline__ uint2 pl_load_pairs(const float *x, int64_t k, int64_t K, bool there, bool wide) {
     float v[4] = {0, 0, 0, 0};
     if (there && k + 4 <= K && wide) {
@@ -135,7 +135,7 @@ static __device__ __forceinline__ uint2 pl_load_pairs(const float *x, int64_t k,
     return uint2{pl_pack_bf16(v[0], v[1]), pl_pack_bf16(v[2], v[3])};
 }
 
-// Columns k0..k1 of up to 8 rows of x into shared memory, zeros to the end of the last turn.
+// Loads columns k0..k1 of up to 8 rows of x into shared memory, zeros to the end of the last turn.
 static __device__ __forceinline__ void pl_take_few(uint2 *to, const float *x, int rows, int64_t K, int64_t k0,
                                                    int64_t k1) {
     const bool wide = K % 4 == 0 && (uintptr_t)x % sizeof(float4) == 0;
@@ -147,21 +147,21 @@ static __device__ __forceinline__ void pl_take_few(uint2 *to, const float *x, in
     }
 }
 
-// What a block holds of x of up to 8 rows: one slice, or, where its units come back to slices and there is room, all.
+// A block's part of x, up to 8 rows: one slice or, if its units return to slices and there is room, all.
 struct pl_few {
     uint2                     *x;
-    const uint2               *own; // of the slice that was taken, this lane's
+    const uint2               *own; // this lane's part of the current slice
     int                        rows, slices, held;
     bool                       all;
     __device__ __forceinline__ pl_few(uint2 *room, int n, int64_t K, int64_t units)
         : x(room), own(NULL), rows(n), slices((int)((K + PL_SLICE - 1) / PL_SLICE)), held(-1),
           all(slices > 1 && units > slices && slices * n <= PL_FEW_SLICES) {}
-    // Rows that are none repeat the first: nobody looks at their results.
+    // Unused rows repeat the first: their results are ignored.
     __device__ __forceinline__ void show(int slice) {
         const int lane = (int)threadIdx.x % PL_WARP, g = lane / 4;
         own = x + (slice * rows + (g < rows ? g : 0)) * PL_FEW_STRIDE + lane % 4;
     }
-    // Slice `slice` of the job's x is what follows reads. All threads.
+    // Makes slice `slice` of the job's x the current one. Called by all threads.
     template <typename Job> __device__ __forceinline__ void take(const Job &job, int slice) {
         if (slice == held) return;
         if (all && held >= 0) {
@@ -169,7 +169,7 @@ struct pl_few {
             show(slice);
             return;
         }
-        __syncthreads(); // the slice before is no longer read
+        __syncthreads(); // the previous slice is no longer read
         for (int s = all ? 0 : slice; s < (all ? slices : slice + 1); s++)
             pl_take_few(x + (all ? s * rows * PL_FEW_STRIDE : 0), job.x, rows, job.K, pl_slice_begin(s),
                         pl_slice_end(s, job.K));
@@ -177,16 +177,16 @@ struct pl_few {
         held = slice;
         show(all ? slice : 0);
     }
-    // This lane's columns of a tile.
+    // Returns this lane's columns of a tile.
     __device__ __forceinline__ uint2 of(int tile) const { return own[tile * (PL_TILE / 4)]; }
 };
 
-// Columns k0..k0 + 63 of more rows of x into shared memory, zeros from column K on. Of rows that were rounded when they
-// were made (rounded.cuh) by asynchronous copies; the columns of rows that are none stay undefined.
+// Loads columns k0..k0 + 63 of more rows of x into shared memory, zeros from column K on. Rows that have been rounded
+// already (rounded.cuh) are copied asynchronously; the columns of unused rows stay undefined.
 static_assert(PL_ROUND_COLUMNS == PL_TURN && PL_ROUND_TILE * 2 == PL_WARP * sizeof(uint2), "a tile as x has it here");
 template <int NB, typename Job>
 static __device__ __forceinline__ void pl_take_turn(uint2 (*to)[NB][PL_WARP], const Job &job, int64_t k0) {
-    constexpr int PIECES = PL_WARP * sizeof(uint2) / sizeof(uint4); // of a tile
+    constexpr int PIECES = PL_WARP * sizeof(uint2) / sizeof(uint4); // per tile
     if (job.rounded) {
         constexpr int ALL = NB * PL_CHAINS * PIECES;
 #pragma unroll
@@ -226,15 +226,15 @@ static __device__ __forceinline__ void pl_take_turn(uint2 (*to)[NB][PL_WARP], co
     }
 }
 
-// Where the weights of a tile come from. copy() starts this lane's share of the 16 columns from k on, zeros from column
-// K on, into a stage of the ring, `to`; what the lane will read is at to[place(lane) + i * NEXT], i = 0..3. pairs<r>()
-// are the registers of product r, of rows 4g + r and 4g + r + 32, out of these.
+// Source of a tile's weights. copy() starts this lane's share of the 16 columns from k on, zeros from column K on, into
+// a stage of the ring, `to`; the lane then reads to[place(lane) + i * NEXT], i = 0..3. pairs<r>() are the registers of
+// product r, of rows 4g + r and 4g + r + 32, from these.
 struct pl_panel_source {
     static constexpr int                  LINE = 8, NEXT = LINE; // pieces of 16 bytes in a line
     static constexpr bool                 HINTED = true;
     const uint4                          *panel;
-    // A line stays a line in the ring too; line 4t + i, of whose eight pieces lane 4g + t reads the g-th, has them in
-    // another order, as eight lanes that read together have two g and all t.
+    // A line stays a line in the ring too; line 4t + i, of whose eight pieces lane 4g + t reads the g-th, has them
+    // permuted, as eight lanes that read together have two g and all t.
     static __device__ __forceinline__ int piece(int t, int g) { return g ^ 2 * t; }
     static __device__ __forceinline__ int place(int lane) { return lane % 4 * 4 * LINE + piece(lane % 4, lane / 4); }
     // Lane 8q + g copies the g-th piece of lines 4i + q, which pairs 2i + q / 2 have. WHOLE: none are past column K.
@@ -254,9 +254,9 @@ struct pl_panel_source {
     template <int r> static __device__ __forceinline__ void pairs(uint32_t a[4], const uint4 v[4]) {
         a[0] = word<r>(v[0]), a[1] = word<r>(v[1]), a[2] = word<r>(v[2]), a[3] = word<r>(v[3]);
     }
-    // Product r of many rows, of what lies at to[place(lane)]: rows 32 (r / 2) + 4g + 2p and the one after, p = r % 2
-    // or the other. Two loads of 8 bytes are its registers in their order (to bring 16 bytes into it takes as many
-    // moves as products have registers, for each of them), and half a warp's meet no bank twice.
+    // Product r of many rows, from to[place(lane)]: rows 32 (r / 2) + 4g + 2p and the one after, p = r % 2 or the
+    // other. Two loads of 8 bytes give its registers in order (from loads of 16 bytes each product would need as many
+    // moves as it has registers), and half a warp's have no bank conflicts.
     static __device__ __forceinline__ bool swapped(int g) {
         return g / 2 % 2;
     }
@@ -274,14 +274,14 @@ static __device__ __forceinline__ void pl_product(float acc[4], const uint4 own[
     pl_mma_bf16(acc, a, b);
 }
 
-// The turns of a block's units, one after the other.
+// Iterates over the turns of a block's units.
 template <typename Job> struct pl_turns {
     int32_t                    next, last; // units
     int32_t                    at, turns;  // of its unit
     typename Job::unit_type    unit;
     __device__ __forceinline__ pl_turns(int64_t j0, int64_t j1)
         : next((int32_t)j0), last((int32_t)j1), at(0), turns(0), unit() {}
-    // Whether there is a turn; `fresh`: it is its unit's first.
+    // Returns true if there is a turn; `fresh`: it is its unit's first.
     __device__ __forceinline__ bool here(const Job &job, bool *fresh) {
         if (next >= last) return false;
         *fresh = at >= turns;
@@ -297,34 +297,34 @@ template <typename Job> struct pl_turns {
     }
 };
 
-// Streams work through a block's units j0..j1. What they are, the job says:
+// Streams work through a block's units j0..j1, described by the job:
 //   x, rows, K           the rows of x [rows, K]; for more than 8 also rounded: the same in bf16 (rounded.cuh), or NULL
-//   unit(j)              unit j: its slice, and whatever else the job wants to know of it
+//   unit(j)              unit j: its slice, and any other data of the job
 //   source(u, group)     its weights; emit(u, group, row, m, sum, before): the result of weight row `row` of the 64 and
-//   row m of x, each from the same thread for every unit; before(u, group, row, m): what an earlier unit left there,
-//   asked for of several at once; done<NB>(u, part): each thread comes here once it has emitted its results of u. Of
-//   more than 8 rows emit_four and before_four, of four rows of weights from `row` on
-//   KEEPS                there is no before: it is what emit of the unit before returned, which of up to 8 rows lies in
-//   `part` too (pl_part_at), for all behind a barrier in done until each thread comes to the next done
+//   row m of x, each from the same thread for every unit; before(u, group, row, m): the result of an earlier unit,
+//   loaded for several at once; done<NB>(u, part): called by each thread once it has emitted its results of u. For more
+//   than 8 rows emit_four and before_four, of four rows of weights from `row` on
+//   KEEPS                there is no before: it is the return value of the previous unit's emit, which for up to 8 rows
+//   lies in `part` too (pl_part_at), readable by all threads from a barrier in done until each reaches the next done
 static __device__ __forceinline__ int pl_part_at(int group, int row, int m) {
     return group * PL_CHAINS * PL_PART + m * PL_PART_STRIDE + row;
 }
 
 // Few rows: a unit's chains are summed while the next one's first tiles are multiplied, so that warps which are ahead
-// need not wait for those which are behind.
+// need not wait for slower ones.
 template <typename Job>
 static __device__ __forceinline__ void pl_stream_few(pl_room<1> &room, const Job &job, int64_t j0, int64_t j1) {
     typedef typename Job::source_type source_type;
     typedef typename Job::unit_type   unit_type;
     constexpr int                     STAGES = pl_stages(1);
     constexpr int                     LATER = 4; // turns of the next unit before a unit's chains are summed
-    constexpr int                     EACH = PL_GROUPS * 8 * PL_PANEL / PL_BLOCK; // results of a thread
+    constexpr int                     EACH = PL_GROUPS * 8 * PL_PANEL / PL_BLOCK; // results per thread
     const int   lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP, g = lane / 4, t = lane % 4;
     const int   group = warp / PL_CHAINS, first = warp % PL_CHAINS * PL_TILE;
     uint4      *own = &room.ring[warp][0][0][0];
     const int   place = source_type::place(lane);
-    int         stage = 0; // the oldest
-    int64_t     next = j0; // the unit that copies have come to, and how far
+    int         stage = 0; // the oldest stage
+    int64_t     next = j0; // the unit of the newest copies, and their position in it
     int64_t     at = 0, end = 0;
     source_type source = {};
     auto        feed = [&](int to) {
@@ -340,18 +340,18 @@ static __device__ __forceinline__ void pl_stream_few(pl_room<1> &room, const Job
         }
         pl_copy_commit();
     };
-    // Copies with a cache hint unrolled: of a loop with a counter of its own CUDA 13.0 makes some whose descriptors are
-    // none (tests/cuda/sass_gate.sh).
+    // Unrolled if copies have a cache hint: CUDA 13.0 gives invalid descriptors to some copies in a loop with its own
+    // counter (tests/cuda/sass_gate.sh).
 #pragma unroll(source_type::HINTED ? STAGES : 1)
     for (int s = 0; s < STAGES; s++)
         feed(s);
-    pl_previous_done(); // weights are under way while x is still being made
+    pl_previous_done(); // weights are in flight while x is still being computed
     pl_few    x(room.x, job.rows, job.K, j1 - j0);
     unit_type before_this = {};
     int       buffer = 0;
     bool      unsummed = false;
     float     kept[EACH] = {};
-    auto      settle = [&] { // the unit before this one, whose chains lie in the other buffer
+    auto      settle = [&] { // the previous unit, whose chains lie in the other buffer
         float *part = room.part[buffer ^ 1];
         float  before[EACH];
 #pragma unroll
@@ -380,7 +380,7 @@ static __device__ __forceinline__ void pl_stream_few(pl_room<1> &room, const Job
         job.template done<1>(before_this, part);
         unsummed = false;
     };
-    // Of a job whose done() is much code one place settles: behind the last unit comes one that is none.
+    // For a job whose done() is large there is a single call of settle: an empty unit follows the last one.
     for (int64_t j = j0; Job::KEEPS || j < j1; j++) {
         const bool more = !Job::KEEPS || j < j1;
         unit_type  u = {};
@@ -397,12 +397,12 @@ static __device__ __forceinline__ void pl_stream_few(pl_room<1> &room, const Job
             if (turn == later && unsummed) settle();
             if (!more) return;
             pl_copy_wait<STAGES - 1>();
-            __syncwarp(); // all lanes' copies are there
+            __syncwarp(); // all lanes' copies are complete
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 v[i] = own[stage * 4 * PL_WARP + place + i * source_type::NEXT];
             const uint2 columns = x.of(turn * PL_CHAINS + first / PL_TILE);
-            __syncwarp(); // what the stage held has been read
+            __syncwarp(); // the stage has been read
             feed(stage);
             pl_product<0, source_type>(acc[0], v, columns);
             pl_product<1, source_type>(acc[1], v, columns);
@@ -418,14 +418,14 @@ static __device__ __forceinline__ void pl_stream_few(pl_room<1> &room, const Job
         before_this = u, buffer ^= 1, unsummed = true;
     }
     if (unsummed) settle();
-    // Nothing is under way any more: each tile has waited for its copies, and what was fed behind the last is empty.
+    // No copy is in flight here: each tile has waited for its copies, and the groups fed after the last are empty.
 }
 
-// The turns of x in shared memory, each slice's behind those of the slice before, around: so the next slice's first
-// turns are copied while the last ones of this are read. Copies are at most a ring ahead, and read again is only the
-// slice that was copied last, as a whole: what a copy overwrites has been read for the last time.
+// Positions of the turns of x in shared memory, each slice after the previous one, cyclic: the next slice's first turns
+// are copied while the last ones of this are read. Copies are at most a ring ahead, and only the slice that was copied
+// last is read again, as a whole: overwritten turns have been read for the last time.
 struct pl_around {
-    int                             slice, first; // of it
+    int                             slice, first; // position of the slice
     __device__ __forceinline__      pl_around() : slice(-1), first(0) {}
     __device__ __forceinline__ void turn_to(int next, int64_t K) {
         if (slice >= 0) first = (first + pl_turns_of(slice, K)) % PL_TURNS;
@@ -434,8 +434,8 @@ struct pl_around {
     __device__ __forceinline__ int at(int turn) const { return (first + turn) % PL_TURNS; }
 };
 
-// More rows. A turn is behind a barrier of the block only while x changes: its first reading is of what others have
-// copied, and what copies overwrite all have read.
+// More rows. A turn needs a barrier of the block only while x changes: its first read is of other threads' copies, and
+// all threads have read what copies overwrite.
 template <int NB, typename Job>
 static __device__ __forceinline__ void pl_stream_rows(pl_room<NB> &room, const Job &job, int64_t j0, int64_t j1) {
     typedef typename Job::unit_type unit_type;
@@ -445,11 +445,11 @@ static __device__ __forceinline__ void pl_stream_rows(pl_room<NB> &room, const J
     const int       group = warp / PL_CHAINS, chain = warp % PL_CHAINS;
     uint4          *own = &room.ring[warp][0][0][0];
     const int       place = pl_panel_source::place(lane);
-    int             stage = 0; // the oldest
+    int             stage = 0; // the oldest stage
     bool            fresh = false;
-    pl_turns<Job>   ahead(j0, j1), of_x(j0, j1); // what copies have come to
+    pl_turns<Job>   ahead(j0, j1), of_x(j0, j1); // positions of the copies
     pl_around       to, from;
-    bool            unseen = false; // the slice of x that copies have come to is none that was there
+    bool            unseen = false; // the copies have come to a slice of x that was not loaded
     pl_panel_source source = {};
     auto            feed = [&](int at) {
         const int64_t k = ahead.column();
@@ -477,7 +477,7 @@ static __device__ __forceinline__ void pl_stream_rows(pl_room<NB> &room, const J
         }
         pl_copy_commit();
     }
-    pl_previous_done(); // weights are under way while x is still being made
+    pl_previous_done(); // weights are in flight while x is still being computed
     for (int s = 0; s < STAGES && of_x.here(job, &fresh); s++) {
         look_at_x(of_x);
         feed_x(of_x);
@@ -501,14 +501,14 @@ static __device__ __forceinline__ void pl_stream_rows(pl_room<NB> &room, const J
             if (first || (more && unseen))
                 __syncthreads();
             else
-                __syncwarp(); // all lanes' copies are there
+                __syncwarp(); // all lanes' copies are complete
 #pragma unroll
             for (int r = 0; r < 4; r++)
                 pl_panel_source::product(v[r], own + stage * 4 * PL_WARP + place, r, g);
 #pragma unroll
             for (int n = 0; n < NB; n++)
                 x[n] = room.x[from.at(turn)][chain][n][lane];
-            __syncwarp(); // what the stage held has been read
+            __syncwarp(); // the stage has been read
 #pragma unroll
             for (int r = 0; r < 4; r++) {
 #pragma unroll
@@ -516,7 +516,7 @@ static __device__ __forceinline__ void pl_stream_rows(pl_room<NB> &room, const J
                     const uint32_t b[2] = {x[n].x, x[n].y};
                     pl_mma_bf16(acc[r][n], v[r], b);
                 }
-                if (r != 1) continue; // addresses are worked out while the first products run
+                if (r != 1) continue; // addresses are computed while the first products run
                 if (more) {
                     feed(stage);
                     feed_x(ahead);
@@ -532,7 +532,7 @@ static __device__ __forceinline__ void pl_stream_rows(pl_room<NB> &room, const J
         auto      row_of = [&](int r) { return (v0 + r) / 2 % 2 * 32 + 4 * (at / 4); };
         auto      m_of = [&](int r) { return (v0 + r) / 4 * 8 + 2 * (at % 4) + (v0 + r) % 2; };
         float4    sums[NB];
-        if constexpr (!Job::KEEPS) { // it comes while sums are passed on
+        if constexpr (!Job::KEEPS) { // loaded while sums are exchanged
 #pragma unroll
             for (int r = 0; r < NB; r++)
                 kept[r] = m_of(r) < job.rows ? job.before_four(u, group, row_of(r), m_of(r)) : float4{};
@@ -546,13 +546,13 @@ static __device__ __forceinline__ void pl_stream_rows(pl_room<NB> &room, const J
                 const int h = i / 2 * 2, c = i % 2;
                 part[of][chain][lane] = float4{acc[h][n][c], acc[h][n][2 + c], acc[h + 1][n][c], acc[h + 1][n][2 + c]};
             }
-            __syncthreads(); // all chains' are there, and what is written next has been read
+            __syncthreads(); // all chains have written, and the buffer written next has been read
             float4 sum = {0, 0, 0, 0};
 #pragma unroll
             for (int c = 0; c < PL_CHAINS; c++)
                 pl_add(sum, part[chain][c][lane]);
             if (pl_panel_source::swapped(g)) sum = float4{sum.z, sum.w, sum.x, sum.y};
-            if constexpr (pl_buffers(NB) == 1) __syncthreads(); // has been read
+            if constexpr (pl_buffers(NB) == 1) __syncthreads(); // the buffer has been read
             sums[r] = sum;
         }
 #pragma unroll

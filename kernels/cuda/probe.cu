@@ -1,4 +1,4 @@
-// Whether this binary holds code for the current device: asked of one kernel and true of all, which are compiled alike.
+// Checks that this binary holds code for the current device: queries one kernel, since all are compiled alike.
 #include <cuda_runtime.h>
 
 static __global__ void nothing_kernel() {}

@@ -4,8 +4,8 @@
 #include "kernels/base/log.h"
 #include <string.h>
 
-// Kept: this, then the arguments' sizes, then the arguments, each at a multiple of ALIGN. All bytes between are zero,
-// so that equal launches are equal bytes.
+// Kept form: this, then the arguments' sizes, then the arguments, each at a multiple of ALIGN. All padding is zero, so
+// that equal launches are equal bytes.
 typedef struct kept {
     pl_cuda_launch launch; // arg and size are not kept
     uint64_t       bytes;  // from here to the next
@@ -22,17 +22,17 @@ typedef struct graph {
 
 struct pl_record {
     bool          graphs;
-    int           launches; // that wait
-    int           room;     // for how many
-    size_t        used;     // bytes of them
-    size_t        last;     // where the last of them begins
+    int           launches; // kept launches
+    int           room;     // capacity in launches
+    size_t        used;     // bytes of the kept launches
+    size_t        last;     // offset of the last one
     uint8_t       bytes[PL_RECORD_BYTES];
     graph         graph[PL_RECORD_GRAPHS];
     int           n_graphs;
     uint64_t      clock;
-    uint64_t      seen[SEEN], n_seen; // hashes of the last sequences that came once, in turn, and of how many
+    uint64_t      seen[SEEN], n_seen; // hashes of the last sequences that came once, cyclic, and their number
     pl_cuda_array array[PL_RECORD_ARRAYS];
-    int           n_arrays, n_sent; // since the last wait; of them sent
+    int           n_arrays, n_sent; // arrays since the last wait; sent ones
 };
 
 pl_record *PL_CUDA(record_open)(bool graphs) {
@@ -61,7 +61,7 @@ static size_t up(size_t n) {
 
 static void flush(pl_ctx *ctx);
 
-// Where a launch goes, by the state of the branch.
+// Sets the way of a launch, by the state of the branch.
 static void direct(pl_cuda_state *s, pl_cuda_launch *l) {
     l->aside = s->aside;
     l->parts = s->aside && !s->parted;
@@ -79,7 +79,7 @@ static void keep(pl_ctx *ctx, const pl_cuda_launch *l) {
     for (int i = 0; i < l->n_args; i++)
         bytes += up(l->size[i]);
     PL_CHECK(bytes <= PL_RECORD_BYTES, "a launch of %zu bytes", bytes);
-    int room = s->parted ? PL_RECORD_LAUNCHES : r->room; // a branch is not cut for the sake of an early start
+    int room = s->parted ? PL_RECORD_LAUNCHES : r->room; // a branch is not cut for an early start
     if (r->launches >= room || r->used + bytes > PL_RECORD_BYTES) flush(ctx);
     uint8_t *at = r->bytes + r->used;
     memset(at, 0, bytes);
@@ -141,7 +141,7 @@ static graph *find(pl_record *r, uint64_t hash) {
     return NULL;
 }
 
-// Looked for among all: by places of their own, two that share one would push each other out in every step.
+// Searches all: with direct-mapped entries two sequences could evict each other in every step.
 static bool came_before(pl_record *r, uint64_t hash) {
     for (int i = 0; i < SEEN; i++)
         if (r->seen[i] == hash) return true;
@@ -149,12 +149,12 @@ static bool came_before(pl_record *r, uint64_t hash) {
     return false;
 }
 
-// A graph of what waits, where it came before; the one used longest ago makes room. NULL: there is none.
+// Returns a graph of the kept launches if they came before; the least recently used one is evicted. NULL: no graph.
 static graph *make(pl_ctx *ctx, pl_record *r, uint64_t hash) {
     if (!came_before(r, hash)) return NULL;
     uint8_t *bytes = pl_malloc(r->used);
     void    *exec = bytes ? PL_CUDA(capture)(ctx, r->bytes, r->used) : NULL;
-    if (!exec) { // then without graphs from here on
+    if (!exec) { // no graphs from here on
         pl_free(bytes);
         r->graphs = false;
         pl_log_warn("%s: no graph of %d launches; they go one by one", ctx->be->name, r->launches);
@@ -232,7 +232,7 @@ void PL_CUDA(fork)(pl_ctx *ctx) {
 
 void PL_CUDA(back)(pl_ctx *ctx) {
     pl_cuda_state *s = pl_cuda_state_of(ctx);
-    PL_CUDA(settle)(ctx); // by the branch
+    PL_CUDA(settle)(ctx); // on the branch
     change_tickets(s);
     s->aside = false;
     if (ctx->frame.base && ctx->err.status == PL_OK)
@@ -264,7 +264,7 @@ const void *PL_CUDA(index)(pl_ctx *ctx, const void *p, size_t bytes) {
         const uint8_t       *from = a->from;
         if ((const uint8_t *)p >= from && (const uint8_t *)p + bytes <= from + a->bytes) return to;
     }
-    if (r->n_arrays == PL_RECORD_ARRAYS) return p; // over the bus, then
+    if (r->n_arrays == PL_RECORD_ARRAYS) return p; // read over the bus instead
     r->array[r->n_arrays++] = (pl_cuda_array){.from = p, .to = to, .bytes = bytes};
     return to;
 }

@@ -1,5 +1,5 @@
-// The choice of a routed head's rows, on the device (kernels/op/route.h). Each row of scores marks its clusters in a
-// block of its own; then a block for each group unites its rows' marks and writes spans.
+// The choice of a routed head's rows, on the device (kernels/op/route.h). Each row of scores marks its clusters in its
+// own block; then a block for each group unites its rows' marks and writes spans.
 #include "kernels/cuda/select.cuh"
 extern "C" {
 #include "kernels/op/route.h"
@@ -31,7 +31,8 @@ struct spans {
     int64_t        C, most;
 };
 
-// The next cluster from c on (step 1) or back (-1) that has rows, if it is read. Clusters without rows part nothing.
+// Returns whether the next cluster with rows, from c on (step 1) or back (-1), is read. Clusters without rows separate
+// nothing.
 static __device__ __forceinline__ bool read_beside(const spans &s, const uint8_t *read, int64_t c, int step) {
     for (c += step; c >= 0 && c < s.C; c += step)
         if (s.offset[c] < s.offset[c + 1]) return read[c];
@@ -57,7 +58,7 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) spans_kernel(spans s) {
         bool    in = c < s.C && read[c], begins = in && !read_beside(s, read, c, -1);
         int     more, at = found + pl_block_upto(begins, room, &more) - 1;
         if (begins) span[at].first = (int32_t)s.offset[c];
-        __syncthreads(); // a span's end looks where it begins
+        __syncthreads(); // a span's end is searched from its beginning
         if (in && !read_beside(s, read, c, 1)) span[at].count = (int32_t)s.offset[c + 1] - span[at].first;
         found += more;
     }

@@ -56,7 +56,7 @@ static void take_rows(pl_ctx *ctx, const char *op, const pl_tensor *y, const pl_
                     pl_cuda_state_of(ctx)->fault);
 }
 
-// Several kernels read all ids: from a copy in the device's memory.
+// Several kernels read all ids, so they read a copy in device memory.
 static void add_rows(pl_ctx *ctx, const char *op, const pl_tensor *y, const pl_tensor *w, const int32_t *id,
                      double scale) {
     if (!y->grad || !w->grad) return;
@@ -94,10 +94,10 @@ PL_CUDA_OP(gather_bwd) {
 
 // ---- rmsnorm: one block per row -------------------------------------------------------------------------------------
 
-// A thread has fours of a row, FOURS in each turn of the block, and holds them between the sum and the result: a row of
+// A thread has fours of a row, FOURS in each turn of the block, and keeps them between the sum and the result: a row of
 // one turn waits for memory once. WIDE: rows can be read by fours. Neither changes a sum.
 constexpr int NORM_THREADS = 1024;
-constexpr int BATCH = 7; // slices that are asked for at a time
+constexpr int BATCH = 7; // slices loaded at a time
 
 template <bool WIDE> static __device__ __forceinline__ float4 load_four(const float *row, int64_t i, int64_t d) {
     if constexpr (WIDE) return i < d ? *(const float4 *)(row + i) : float4{0, 0, 0, 0};
@@ -125,7 +125,7 @@ template <int FOURS, bool WIDE> struct norm_turn {
         for (int e = 0; e < FOURS; e++)
             v[e] = load_four<WIDE>(row, column(from, e), d);
     }
-    // The same of a row that its product has left in slices: it is put there too.
+    // The same for a row that its product has left in slices; also writes the sums.
     __device__ __forceinline__ void add(const pl_slices &s, float *row, int64_t from, int64_t d) {
 #pragma unroll
         for (int e = 0; e < FOURS; e++) {
@@ -136,7 +136,7 @@ template <int FOURS, bool WIDE> struct norm_turn {
     }
 };
 
-// SLICED: of what is given last, r or x, there are slices.
+// SLICED: the last given input, r or x, is in slices.
 template <int FOURS, bool WIDE, bool SLICED>
 static __global__ void __launch_bounds__(NORM_THREADS)
     rmsnorm_kernel(float *y, float *h, float *x, float *r, const float *g, float *rstd, int64_t d, float eps,
@@ -233,7 +233,7 @@ PL_CUDA_OP(rmsnorm_bwd) {
     if (!a->y.grad) return;
     const pl_tensor *h = a->r.data ? &a->h : &a->x;
     int64_t          rows = h->dim[0], d = h->dim[1];
-    // dg first: x and the incoming gradient of h are read before anything is added to them elsewhere.
+    // dg first: it reads x and the incoming gradient of h before other kernels add to them.
     if (a->g.grad)
         pl_column_sums(ctx, op, pl_grad_f32(&a->g), scaled_row{pl_grad_f32(&a->y), pl_f32(h), pl_f32(&a->rstd), d},
                        rows, d);
@@ -248,7 +248,7 @@ PL_CUDA_OP(rmsnorm_bwd) {
 struct headnorm {
     const float *x, *gq, *gk, *dy;
     float       *y, *dx, *rstd;
-    int64_t      heads, nq, normed, hd; // normed: of the heads
+    int64_t      heads, nq, normed, hd; // normed: number of normed heads
     double       eps;
 };
 
@@ -383,7 +383,7 @@ PL_CUDA_OP(smoothl1_bwd) {
 
 // ---- class scores: one block per row --------------------------------------------------------------------------------
 
-// Log-sum-exp of a row of scores and the sum of its targets, in double.
+// Returns the log-sum-exp of a row of scores and the sum of its targets, in double.
 static __device__ __forceinline__ void row_sums(const float *z, const float *y, int64_t n, double *lse, double *mass,
                                                 double *room, float *room_f) {
     float  max = -INFINITY;

@@ -1,6 +1,6 @@
 // The k best of many (value, id) pairs, for topk and the fused head. A pair is one 64-bit key: the float's bits made
-// ascending, then the id turned round, so that the larger key is the larger value and, of equal values, the lower id.
-// Key 0 stands for nothing. Reduction in rounds: a block takes 1024 or 2048 keys and keeps k.
+// ascending, then the inverted id, so that the larger key is the larger value and, of equal values, the lower id. Key 0
+// is empty. Reduction in rounds: a block takes 1024 or 2048 keys and keeps k.
 #ifndef PL_CUDA_SELECT_CUH
 #define PL_CUDA_SELECT_CUH
 
@@ -43,12 +43,12 @@ static __device__ __forceinline__ void pl_sort_keys(pl_key *key, int n) {
     __syncthreads();
 }
 
-// 64 keys of a warp, two a lane (elements lane and lane + 32), largest first.
+// Sorts 64 keys of a warp, two per lane (elements lane and lane + 32), largest first.
 static __device__ __forceinline__ void pl_sort_pair(pl_key key[2]) {
     int lane = (int)threadIdx.x % PL_WARP;
     for (int size = 2; size <= 64; size *= 2)
         for (int stride = size / 2; stride > 0; stride /= 2) {
-            if (stride == 32) { // the two of one lane; the last round, falling
+            if (stride == 32) { // both are in one lane; the last round, descending
                 if (key[0] < key[1]) {
                     pl_key a = key[0];
                     key[0] = key[1], key[1] = a;
@@ -58,13 +58,13 @@ static __device__ __forceinline__ void pl_sort_pair(pl_key key[2]) {
             for (int j = 0; j < 2; j++) {
                 int    e = lane + 32 * j;
                 pl_key other = __shfl_xor_sync(PL_FULL, key[j], stride);
-                bool   first = !(e & stride), falling = !(e & size); // of a pair that is sorted falling: the larger
+                bool   first = !(e & stride), falling = !(e & size); // of a pair that is sorted descending: the larger
                 key[j] = (first == falling) == (key[j] > other) ? key[j] : other;
             }
         }
 }
 
-// What ids are told as: places of rows [rows, n] that hold their names; name NULL: themselves.
+// Names of ids: name [rows, n]; NULL: the ids themselves.
 struct pl_names {
     const int32_t                     *name;
     int64_t                            n;
@@ -73,16 +73,16 @@ struct pl_names {
     }
 };
 
-// Up to PL_FEW_BEST are taken out one by one, by warps that hold their keys in registers: one barrier where sorting has
-// some 50. Neither way shows in what comes out.
+// Up to PL_FEW_BEST are taken out one by one, by warps that hold their keys in registers: one barrier instead of the
+// some 50 of sorting. Results are the same either way.
 constexpr int PL_FEW_BEST = 16;
-constexpr int PL_FEW_EACH = 8; // keys of a thread
+constexpr int PL_FEW_EACH = 8; // keys per thread
 
-static inline int64_t pl_chunk_of(int k) { // keys of a block
+static inline int64_t pl_chunk_of(int k) { // keys per block
     return k <= PL_FEW_BEST ? PL_FEW_EACH * PL_BLOCK : PL_SORT;
 }
 
-// The largest of a warp's keys, EACH a lane: it is taken out.
+// Takes out the largest of a warp's keys, EACH a lane.
 template <int EACH> static __device__ __forceinline__ pl_key pl_take_best(pl_key (&key)[EACH]) {
     pl_key best = 0;
 #pragma unroll
@@ -99,7 +99,7 @@ template <int EACH> static __device__ __forceinline__ pl_key pl_take_best(pl_key
     return best;
 }
 
-// The i-th of chunk blockIdx.x of row blockIdx.y's best: to out [rows, chunks, k], or, where the row is one chunk, to
+// Writes the i-th best of chunk blockIdx.x of row blockIdx.y: to out [rows, chunks, k] or, if the row is one chunk, to
 // id and value [rows, k].
 static __device__ __forceinline__ void pl_put_best(int i, pl_key key, pl_key *out, int32_t *id, float *value, int k,
                                                    const pl_names &names) {
@@ -112,7 +112,7 @@ static __device__ __forceinline__ void pl_put_best(int i, pl_key key, pl_key *ou
     if (value) value[row * k + i] = pl_key_value(key);
 }
 
-// The k best of chunk blockIdx.x of the n keys in(0..n-1), to where pl_put_best puts them. FEW: k <= PL_FEW_BEST.
+// Writes the k best of chunk blockIdx.x of the n keys in(0..n-1), as pl_put_best does. FEW: k <= PL_FEW_BEST.
 template <bool FEW, typename In>
 static __device__ __forceinline__ void pl_keep_best(const In &in, int64_t n, pl_key *out, int32_t *id, float *value,
                                                     int k, const pl_names &names) {
@@ -129,7 +129,7 @@ static __device__ __forceinline__ void pl_keep_best(const In &in, int64_t n, pl_
             const pl_key best = pl_take_best(key);
             if (lane == 0) found[warp * k + i] = best;
         }
-        __syncthreads(); // all warps' are there
+        __syncthreads(); // all warps have written
         if (warp > 0) return;
 #pragma unroll
         for (int e = 0; e < WARPS * PL_FEW_BEST / PL_WARP; e++)
@@ -160,12 +160,13 @@ static __global__ void __launch_bounds__(PL_BLOCK)
     pl_keep_best<FEW>([&](int64_t i) { return in[i]; }, n, out, id, value, k, names);
 }
 
-// Where the k-th largest key is looked for: shared memory of a block.
+// Shared memory of the search for the k-th largest key.
 struct pl_digits {
     unsigned count[256], digit, left;
 };
 
-// Of 256 counts, from the last on: the digit that the wanted-th falls on, and which one of those it is. One warp.
+// Finds, from the last of 256 counts on, the digit of the wanted-th key, and its index among the keys of that digit.
+// One warp.
 static __device__ __forceinline__ void pl_find_digit(pl_digits &s, unsigned want) {
     constexpr int EACH = 256 / PL_WARP;
     int           d = 255 - EACH * (int)threadIdx.x, own = 0;
@@ -180,9 +181,9 @@ static __device__ __forceinline__ void pl_find_digit(pl_digits &s, unsigned want
     s.left = want;
 }
 
-// The k largest of n keys in(0..n-1) that differ from each other (but for zeros) are those not below the result; 0
-// where there are no k of them. Digit by digit from histograms, until all keys that share the digits found are wanted.
-// All threads of a block take part and get it.
+// Returns the least of the k largest of n keys in(0..n-1), which differ from each other (except for zeros); 0 if there
+// are fewer than k. Digit by digit from histograms, until all keys with the digits found are wanted. All threads of a
+// block take part and get it.
 template <typename In>
 static __device__ __forceinline__ pl_key pl_least_of(const In &in, int64_t n, int k, pl_digits &s) {
     pl_key   least = 0;
@@ -207,11 +208,11 @@ static __device__ __forceinline__ pl_key pl_least_of(const In &in, int64_t n, in
     return least;
 }
 
-static inline size_t pl_select_bytes(int64_t rows, int64_t n, int k) { // of the two buffers between rounds
+static inline size_t pl_select_bytes(int64_t rows, int64_t n, int k) { // bytes of the two buffers between rounds
     return pl_size_mul((size_t)rows, (size_t)(pl_ceil_div(n, pl_chunk_of(k)) * k), sizeof(pl_key));
 }
 
-// Rounds until one chunk is left. in: [rows, n] keys; from and to: buffers of pl_select_bytes, alternating.
+// Runs rounds until one chunk is left. in: [rows, n] keys; from and to: buffers of pl_select_bytes, alternating.
 static inline void pl_select(pl_ctx *ctx, const char *op, int32_t *id, float *value, const pl_key *in, pl_key *to,
                              pl_key *other, int64_t rows, int64_t n, int k, pl_names names) {
     auto kernel = k <= PL_FEW_BEST ? pl_select_kernel<true> : pl_select_kernel<false>;

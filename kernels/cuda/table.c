@@ -1,4 +1,4 @@
-// The backend's table from cuda.def, and what launchers ask before and after a launch. Compiled once for the real
+// The backend's table from cuda.def, and the launchers' checks before and after a launch. Compiled once for the real
 // device and once for the emulated one.
 #include "kernels/cuda/table.h"
 #include "kernels/base/check.h"
@@ -55,7 +55,7 @@ void PL_CUDA(settle)(pl_ctx *ctx) {
 }
 
 void PL_CUDA(faults)(pl_ctx *ctx, const pl_cuda_fault *f) {
-    if (f->score != PL_NO_FAULT) // before what its choice led to
+    if (f->score != PL_NO_FAULT) // before faults that its choice caused
         pl_ctx_fail(ctx, PL_E_INPUT, "router: NaN at row %lld; check the drafter's weights", (long long)f->score);
     if (f->nan != PL_NO_FAULT)
         pl_ctx_fail(ctx, PL_E_INPUT, "logits: NaN at row %lld, id %lld; check the weights", (long long)(f->nan >> 32),

@@ -9,11 +9,11 @@ enum { MARKS = 4096 }; // a training step queues some 1,000; a full table is set
 
 typedef struct mark {
     cudaEvent_t     event;
-    pl_profile_line line; // idle: the event stands before the first launch after a wait
+    pl_profile_line line; // idle: the event is before the first launch after a wait
 } mark;
 
 static mark        marks[MARKS];
-static cudaEvent_t last; // of the marks that were settled
+static cudaEvent_t last; // the last settled mark
 static bool        has_last;
 static int         n_marks;
 static const void *stream; // of the newest mark
@@ -43,7 +43,7 @@ void pl_timeline_before(pl_ctx *ctx) {
     if (add_mark(ctx, &(pl_profile_line){.op = "idle", .idle = true})) stream = pl_cuda_state_of(ctx)->stream;
 }
 
-// The last name in a mangled one: _ZN12_GLOBAL__N_16kernelEPf is "kernel".
+// Reads the last name in a mangled one: _ZN12_GLOBAL__N_16kernelEPf is "kernel".
 static void read_name(const char *mangled, char *out, size_t room) {
     const char *at = strncmp(mangled, "_Z", 2) == 0 ? mangled + 2 : "";
     snprintf(out, room, "%s", mangled);

@@ -1,10 +1,10 @@
-// AdamW (Loshchilov & Hutter 2019) over one block of parameters, one pass, fp32 masters; and the squared norm it clips
-// by.
+// AdamW (Loshchilov & Hutter 2019) over one block of parameters, one pass, fp32 masters; and the squared gradient norm
+// for clipping.
 //   g = grad * grad_scale
 //   m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
 //   w -= lr ( (m / c1) / (sqrt(v / c2) + eps) + decay w ),  c1 = 1 - b1^step, c2 = 1 - b2^step
 //   work = round(w)  to the working dtype (PL_BF16: the value of the nearest bf16, held as be->real; PL_F32: w itself,
-//                     then work may be w);  work16 = the same in BF16, where it is not NULL (round_to PL_BF16)
+//                     then work may be w);  work16 = the same in BF16, if not NULL (round_to PL_BF16)
 // n elements, all arrays in be->real. Element-wise, deterministic. Bytes: 7 n reals.
 #ifndef PL_OP_ADAMW_H
 #define PL_OP_ADAMW_H
@@ -28,12 +28,12 @@ typedef struct pl_sumsq_args {
     const void *x; // be->real
     int64_t     n;
     double     *out;
-    double     *chunks; // [pl_sumsq_chunks(n)] their sums instead of `out`, or NULL
+    double     *chunks; // [pl_sumsq_chunks(n)] receives the chunks' sums instead of `out`, or NULL
 } pl_sumsq_args;
 void                  pl_sumsq(pl_ctx *ctx, const pl_sumsq_args *args);
 static inline int64_t pl_sumsq_chunks(int64_t n) {
     return (n + PL_SUMSQ_CHUNK - 1) / PL_SUMSQ_CHUNK;
 }
-// The tree over chunks, on the host: what `out` is. sum[] is used up.
+// Sums chunks by the tree, on the host, to the value of `out`. Overwrites sum[].
 double pl_sumsq_tree(double *sum, int64_t chunks);
 #endif

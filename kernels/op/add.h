@@ -9,6 +9,6 @@ typedef struct pl_add_args {
     pl_tensor y, a, b; // [M, n]; y may not alias a or b when anything is recorded
 } pl_add_args;
 
-// y.data NULL: a new tensor; else written there (a slice of a larger tensor). Returns y.
+// y.data NULL: allocates y; else writes there (a slice of a larger tensor). Returns y.
 pl_tensor pl_add(pl_ctx *ctx, pl_tensor a, pl_tensor b, pl_tensor y);
 #endif

@@ -1,58 +1,59 @@
-// Attention, the one contract: queries of M rows over a KV view.
+// Attention, one contract for all uses: queries of M rows over a KV view.
 //
-//   s_j = scale * q . k_j over the keys a row sees;  o = sum_j softmax(s)_j v_j;  GQA: query head h reads key/value
-//   head h / (nh / nkv).  scale = 1/sqrt(hd) unless the rule says otherwise. Scores and softmax in fp32 (double on
-//   ref64), softmax with maximum removed.
-//   sinks (GPT-OSS, arXiv 2508.10925): a score of the head's own, sink[h], that no value answers to: softmax
-//   is over the keys and it. In the order of sums it stands before all keys. Cached alone, and not on a device.
+//   s_j = scale * q . k_j over the row's visible keys;  o = sum_j softmax(s)_j v_j;  GQA: query head h reads key/value
+//   head h / (nh / nkv).  scale = 1/sqrt(hd) unless the rule sets it. Scores and softmax in fp32 (double on ref64),
+// with
+//   the maximum subtracted.
+//   sinks (GPT-OSS, arXiv 2508.10925): sink[h] is an additional score of the head without a value: softmax runs over
+// the
+//   keys and it. In the order of sums it precedes all keys. Cached only, and not on a device.
 //   cap > 0: s_j becomes cap tanh(s_j / cap) before softmax (Gemma 2's soft cap, arXiv 2408.00118, section 2); cached
-//   alone.
+//   only.
 //
 // A row of qkv is [nh*hd queries | nkv*hd keys | nkv*hd values], queries and keys already rotated.
 //
-// The view says what row m sees, in order of position along its path:
+// The view gives the visible keys of row m, in order of position along its path:
 //   cached   (inference; no gradients) row[m].n_ctx committed keys at slots 0..n_ctx-1 of its session's cache, then
 //            row[m].n_path keys of this forward's own rows of the same session, at slots path[0..n_path-1] (ancestors
-//            from the root to the row itself; rope has put them there). Key i of the path has position i.
-//            A chain's or prefill's path is NULL: consecutive slots n_ctx, n_ctx+1, ...
-//            window > 0: of these keys the last `window`, the row's own included (sliding windows as Mistral has them,
-//            arXiv 2310.06825, section 2): key i of n where n - 1 - i < window. What lies before is not read.
+//            from the root to the row itself; rope has written them). Key i of the path has position i.
+//            path NULL (chains, prefill): consecutive slots n_ctx, n_ctx+1, ...
+//            window > 0: the last `window` of these keys, the row's own included (Mistral's sliding windows,
+//            arXiv 2310.06825, section 2): key i of n where n - 1 - i < window. Earlier keys are not read.
 //   blocks   (training) block 0: own rows lo[m]..m (causal within the row's document); blocks j = 1..n_blocks-1: row m
 //            of block j only (the diagonals of training-time test, EAGLE-3 §3; exact, merged by log-sum-exp, O(M)
 //            memory). Queries come from block n_blocks-1. Gradients flow into queries, keys and values of all blocks.
 //            lo[m] < 0: the row is padding, its output is zero. A sliding window is a lo that rises with m.
-//            Where the caller says that numbers may be bf16 (the weights around it are), a GPU may round queries, keys,
-//            values, probabilities, gradients and the block's o to it (kernels/cuda/lib/cudnn_attention.h).
-// On a GPU a number enters a product as two of bf16, within 2^-16 of the product, in both (attention_tiles.cuh; the
-// diagonals are fp32); keys and values of a cache in bf16 as themselves.
+//            If the caller allows bf16 (its weights are bf16), a GPU may round queries, keys, values, probabilities,
+//            gradients and the block's o to it (kernels/cuda/lib/cudnn_attention.h).
+// On a GPU a number enters a product as the sum of two bf16 numbers, within 2^-16 of the product, in both views
+// (attention_tiles.cuh; the diagonals are fp32); keys and values of a bf16 cache enter as they are.
 //
 // Reduction order (cached): keys are taken in groups of PL_ATTN_GROUP positions aligned to position 0; within a group
 // scores, group maximum, exponentials and value sums go in order of position, groups merge in order. Grouping and order
-// depend on positions alone: never on slots, on other rows or on threads. So a tree node, a chain row, a prefill row
-// and a plain decode row of the same path give the same bits.
-// Tree width is not limited: a path is a list of slots, masks of any width reduce to it.
+// depend on positions alone: never on slots, other rows or threads. So a tree node, a chain row, a prefill row and a
+// plain decode row of the same path give the same bits. A path is a list of slots, so trees may have any width.
 #ifndef PL_OP_ATTENTION_H
 #define PL_OP_ATTENTION_H
 #include "kernels/backend.h"
 #include "kernels/base/check.h"
 
 #define PL_ATTN_GROUP 32
-#define PL_MAX_UNROLL 16 // K of training-time test, at most
+#define PL_MAX_UNROLL 16 // largest K of training-time test
 
-// Where row m's keys and values lie. k and v: [slots, nkv*hd], one layer of one session's cache.
+// The keys and values of row m. k and v: [slots, nkv*hd], one layer of one session's cache.
 typedef struct pl_kvrow {
     void          *k, *v;
     const int32_t *path; // n_path slots, or NULL: n_ctx, n_ctx+1, ...
     int32_t        n_ctx, n_path;
-    int32_t        slot;  // where rope puts this row's own key and value (= the last slot of its path)
-    pl_dtype       dtype; // of k and v: PL_BF16, rounded to nearest even as rope puts them; or PL_F32: be->real
+    int32_t        slot;  // slot to which rope writes this row's own key and value (= the last slot of its path)
+    pl_dtype       dtype; // of k and v: PL_BF16, rounded to nearest even by rope; or PL_F32: be->real
 } pl_kvrow;
 
-// What a model's layer has beside widths; zeroed: Llama's.
+// A layer's attention settings besides widths; zeroed: Llama's.
 typedef struct pl_attention_rule {
     double    scale;  // 0: 1/sqrt(hd)
     double    cap;    // of the scores; 0: none
-    int       window; // keys that a row sees at most; 0: all
+    int       window; // most visible keys per row; 0: all
     // [nh] in F32; .data NULL: none
     pl_tensor sink;
 } pl_attention_rule;
@@ -80,17 +81,17 @@ pl_tensor pl_attention_ruled(pl_ctx *ctx, pl_tensor qkv, const pl_kvrow *row, in
                              const pl_attention_rule *rule);
 pl_tensor pl_attention_blocks(pl_ctx *ctx, const pl_tensor *block, int n_blocks, const int32_t *lo, int nh, int nkv,
                               int hd);
-// The same in numbers that may be rounded, PL_BF16 or PL_F32 as above, and by a scale (0: 1/sqrt(hd)).
+// The same with numbers that may be rounded, PL_BF16 or PL_F32 as above, and with a scale (0: 1/sqrt(hd)).
 pl_tensor pl_attention_blocks_in(pl_ctx *ctx, pl_dtype numbers, double scale, const pl_tensor *block, int n_blocks,
                                  const int32_t *lo, int nh, int nkv, int hd);
-// The type of the caches that n rows of a call see, which is one.
+// Returns the dtype of the caches of a call's n rows; they all have the same.
 static inline pl_dtype pl_kvrow_dtype(const pl_kvrow *row, int64_t n) {
     for (int64_t m = 1; m < n; m++)
         PL_CHECK(row[m].dtype == row[0].dtype, "row %lld over a cache in %s among rows over %s", (long long)m,
                  pl_dtype_name(row[m].dtype), pl_dtype_name(row[0].dtype));
     return n > 0 ? row[0].dtype : PL_F32;
 }
-// The first key that a row of n keys sees.
+// Returns the first visible key of a row of n keys.
 static inline int32_t pl_attention_first(int32_t n, int window) {
     return window > 0 && n > window ? n - window : 0;
 }

@@ -1,17 +1,17 @@
-// The reference of attention over keys that a row lists: what attention and blockattention have in common.
+// Reference loops over a row's list of keys, shared by attention and blockattention.
 #ifndef PL_OP_ATTENTION_REF_H
 #define PL_OP_ATTENTION_REF_H
 
 #include "kernels/ref.h"
 #include <tgmath.h>
 
-// A key and its value as one query head sees them.
+// A key and its value for one query head.
 typedef struct key {
     const pl_real *k, *v;
     pl_real       *dk, *dv; // NULL: constants
 } key;
 
-// Elements at, at + 1, ... of t; its value lies `width` further.
+// Returns the key at elements at, at + 1, ... of t; its value is `width` further.
 static inline key key_in(const pl_tensor *t, int64_t at, int64_t width) {
     key out = {(const pl_real *)t->data + at, (const pl_real *)t->data + at + width, NULL, NULL};
     if (t->grad) {
@@ -21,7 +21,7 @@ static inline key key_in(const pl_tensor *t, int64_t at, int64_t width) {
     return out;
 }
 
-// A row and head, and the n keys that it sees in order of position.
+// A row and head, and its n visible keys in order of position.
 typedef struct attending attending;
 struct attending {
     const void *args;
@@ -31,8 +31,8 @@ struct attending {
     pl_real          scale, cap;
     const float     *sink;    // NULL: none
     const pl_tensor *q;       // rows that begin with the queries
-    const pl_tensor *o, *lse; // as their ops have them
-    pl_real         *room;    // [2 hd] for a key and a value that are held in another type
+    const pl_tensor *o, *lse; // results of the forward op
+    pl_real         *room;    // [2 hd] for a key and a value that are converted from another type
 };
 
 static inline pl_real dot(const pl_real *x, const pl_real *y, int n) {

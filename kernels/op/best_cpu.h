@@ -1,4 +1,4 @@
-// The k best of a stream of (value, id) in order, for small k: larger values first, of equal values the earlier.
+// The k best of a stream of (value, id), for small k: larger values first, ties: the earlier first.
 #ifndef PL_OP_BEST_CPU_H
 #define PL_OP_BEST_CPU_H
 
@@ -11,7 +11,7 @@ typedef struct pl_best {
     float   value[PL_TOPK_MAX];
 } pl_best;
 
-// Puts v behind all that are at least as large, so ids that come in ascending order stay in it among equals.
+// Inserts v after all values that are at least as large, so that ids that come in ascending order keep it among ties.
 static inline void pl_best_insert(pl_best *b, int k, float v, int32_t id) {
     int at = b->held;
     while (at > 0 && v > b->value[at - 1])

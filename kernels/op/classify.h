@@ -22,6 +22,6 @@ typedef struct pl_classify_args {
     pl_classify_kind kind;
 } pl_classify_args;
 
-// Allocates loss (frame, no gradient) where .data is NULL, and runs. Returns loss.
+// Allocates loss (frame, no gradient) if .data is NULL, and runs. Returns loss.
 pl_tensor pl_classify(pl_ctx *ctx, pl_classify_args *args);
 #endif

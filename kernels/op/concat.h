@@ -1,6 +1,6 @@
-// Columns side by side.
+// Concatenation of columns.
 //   y[m, :] = [a[m, :], b[m, :]]                        da += dy[:, :ca], db += dy[:, ca:]
-// Exact. a may be of a narrower type where it has no gradient (a frozen weight beside one that learns): it is widened.
+// Exact. a may have a narrower type if it has no gradient (a frozen weight next to a trained one): it is widened.
 #ifndef PL_OP_CONCAT_H
 #define PL_OP_CONCAT_H
 #include "kernels/backend.h"

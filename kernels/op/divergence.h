@@ -1,14 +1,14 @@
-// The divergence engine: loss between a teacher's and a drafter's distribution over the vocabulary. Needs no [rows, V]
-// matrix, and holds one as far as `keep` has room for it. Walks the vocabulary in tiles of PL_DIV_TILE ids; each
-// teacher tile is computed once per pass and serves all unroll steps.
+// Divergence of a teacher's and a drafter's distribution over the vocabulary, as a loss. Needs no [rows, V] matrix, and
+// keeps one as far as `keep` has room for it. Walks the vocabulary in tiles of PL_DIV_TILE ids; each teacher tile is
+// computed once per pass and serves all unroll steps.
 //
-// Student row i (K*T of them, [K, T] flattened): logits z_i = W x_i over Vd draft ids; q = softmax(z_i).
-// Teacher row r = teacher_row[i]: logits z'_r = W' x'_r over V ids, softly capped where teacher_cap says so
-// (kernels/op/softcap.h); p^full = softmax(z'_r). d2t[j] (or j itself when
-// NULL) is the target id of draft id j. What a trimmed list does to the teacher is part of the objective:
+// Student row i (K*T of them, [K, T] flattened): logits z_i = W x_i over Vd draft ids; q = softmax(z_i). Teacher row r
+// = teacher_row[i]: logits z'_r = W' x'_r over V ids, softly capped if teacher_cap is set (kernels/op/softcap.h);
+// p^full = softmax(z'_r). d2t[j] (or j itself when NULL) is the target id of draft id j. The effect of a trimmed list
+// on the teacher is part of the objective:
 //   masked    p = p^full restricted to the draft ids and renormalised (EAGLE-3's training, SlimSpec's eq. for
 //             truncated vocabularies); its mass m = sum_j p_j = 1
-//   unmasked  p = p^full on the draft ids as it stands, m <= 1: the mass outside is lost
+//   unmasked  p = p^full on the draft ids, not renormalised, m <= 1: the mass outside is lost
 // Sums run over draft ids. r_j = [p_j > q_j], R = sum_j r_j q_j, alpha = sum_j min(p_j, q_j).
 //
 //   kl          sum_j p_j (log p_j - log q_j)                  dz_k = m q_k - p_k
@@ -24,9 +24,10 @@
 //               complement; Leviathan et al. 2023, arXiv 2211.17192, corollary 3.6)
 //   tvd++       the value of tv                                dz_k = q_k (R - r_k) / sqrt(R (1 - R))
 //               Goel et al. 2024, arXiv 2403.00858: grad tv = -E_{x~q}[r(x) grad log q(x)] with the reward replaced by
-//               the advantage (r - mean) / deviation. Over which tokens the paper estimates mean and deviation could
-//               not be established; here they are the row's own and exact, R and sqrt(R (1 - R)) under q. No row's
-//               value has this gradient: between changes of r it is that of -2 asin(sqrt(R)).
+//               the advantage (r - mean) / deviation. The paper does not state over which tokens mean and deviation are
+//               estimated; here they are the row's own and exact, R and sqrt(R (1 - R)) under q. No row's value has
+// this
+//               gradient: between changes of r it is that of -2 asin(sqrt(R)).
 //   reverse-kl  sum_j q_j (log q_j - log p_j)                  dz_k = q_k (log q_k - log p_k - loss)
 //               DistillSpec (Zhou et al. 2023, arXiv 2310.08461); unmasked: more by the constant -log m of the masked
 //   js          b KL(p || M) + (1 - b) KL(q || M), M = b p + (1 - b) q, with b = js_beta
@@ -37,32 +38,32 @@
 //   lk-alpha    - log alpha                                    dz_k = q_k (R - r_k) / alpha
 //   lk-lambda   l kl + (1 - l) tv, l = exp(-lk_decay alpha)    dz_k = l (m q_k - p_k) + (1 - l) q_k (R - r_k)
 //               LK losses (Samarin et al. 2026, arXiv 2602.23881); l is held constant in the gradient. l is the row's
-//               own, as in vLLM's speculators; SpecForge, to which the authors gave theirs, takes alpha's mean over
-//               the batch, and for trimmed lists a masked kl with an unmasked alpha. Here one choice holds for both.
+//               own, as in vLLM's speculators; SpecForge takes alpha's mean over the batch, and for trimmed lists a
+//               masked kl with an unmasked alpha. Here one choice holds for both.
 //   label       - log q[label[i]], stored labels in draft ids  dz_k = q_k - [k = label]     (no teacher)
 //
-// total = sum_i weight[i] * loss_i; weight already holds mask, step weight and normaliser; weight[i] == 0 skips the
-// row, teacher_row[i] < 0 and (label) label[i] < 0 likewise. The op is the root of the tape: its backward needs no
+// total = sum_i weight[i] * loss_i; weight includes mask, step weight and normaliser; rows with weight[i] == 0,
+// teacher_row[i] < 0 or (label) label[i] < 0 are skipped. The op is the root of the tape: its backward needs no
 // incoming gradient.
 //
 // Outputs (all in be->real or int32; NULL pointers are skipped), for rows with weight != 0, else 0 / -1:
 //   loss[i]; accept[i] = sum_j min(p^full_j, q_j), the probability that lossless verification accepts this row's
 //   proposal, with p^full the teacher's *unrestricted* softmax (mass outside the draft ids can never be accepted);
-//   (label: q_i[label_i], the same against a teacher that is sure of its label);
-//   student_argmax[i] (draft id); teacher_argmax[r], for rows r that some row with weight refers to, else -1, over the
+//   (label: q_i[label_i], the same against a teacher with all mass on the label);
+//   student_argmax[i] (draft id); teacher_argmax[r], for rows r that a row with weight refers to, else -1, over the
 //   full vocabulary (target id); teacher_lse[r] full, teacher_lse_draft[r] over the draft ids.
 // Softmax and divergence in fp32 (double on ref64), never less. Results do not depend on the number of threads.
 //
-// backward: dx_i += weight_i dz_i W;  dW += sum_i weight_i dz_i x_i^T. Teacher tensors never get a gradient.
-// Cost: forward 2 (K T Vd d + T V d') flops; 2 (K T Vd d + T Vd d') more where sums need both softmaxes (accept; tv,
-// tvd++, js, lk-*); backward 2 (3 K T Vd d + T Vd d'). Of tiles whose logits are kept (`keep`) the second walk does no
-// product and backward 2 (2 K T Vd d); the bits are the same.
+// backward: dx_i += weight_i dz_i W;  dW += sum_i weight_i dz_i x_i^T. Teacher tensors never get a gradient. Cost:
+// forward 2 (K T Vd d + T V d') flops; 2 (K T Vd d + T Vd d') more if sums need both softmaxes (accept; tv, tvd++, js,
+// lk-*); backward 2 (3 K T Vd d + T Vd d'). For tiles whose logits are kept (`keep`) the second walk does no product
+// and backward takes 2 (2 K T Vd d); the bits are the same.
 #ifndef PL_OP_DIVERGENCE_H
 #define PL_OP_DIVERGENCE_H
 #include "kernels/backend.h"
 
 #define PL_DIV_TILE 512
-// What training that does not save memory keeps: all of 16,384 ids for 16,384 rows (students and teachers).
+// `keep` of training that does not save memory: all of 16,384 ids for 16,384 rows (students and teachers).
 #define PL_DIV_KEEP ((size_t)1 << 30)
 
 typedef enum pl_objective {
@@ -79,7 +80,7 @@ typedef enum pl_objective {
     PL_OBJECTIVES
 } pl_objective;
 
-// Floors that keep a quotient finite where its numerator is of the same size: of R (1 - R), of alpha.
+// Floors that keep a quotient finite when its numerator is of the same size: for R (1 - R), and for alpha.
 #define PL_DIV_MIN_VARIANCE 1e-12
 #define PL_DIV_MIN_OVERLAP 1e-30
 
@@ -96,23 +97,23 @@ typedef struct pl_divergence_args {
     const int32_t *label;          // [n] draft ids (label)
     const float   *weight;         // [n]
     const int32_t *d2t;            // [Vd] absolute target ids or NULL
-    size_t         keep;           // bytes of logits that a tape may hold from forward to backward, at most
+    size_t         keep;           // most bytes of logits that a tape may hold from forward to backward
     pl_tensor      loss;           // [n] be->real
     pl_tensor      accept;         // [n] be->real or .data NULL
     int32_t       *student_argmax; // [n] or NULL
     int32_t       *teacher_argmax; // [T'] or NULL
     pl_tensor      stat;           // [n, 4] be->real, op-private: kept from forward for backward
-    // Op-private: the logits of the first tiles, each [n + T', PL_DIV_TILE] be->real, as many as there is room for.
+    // Op-private: the logits of the first tiles, each [n + T', PL_DIV_TILE] be->real, as many as `keep` allows.
     pl_tensor      kept;
-    // [T', 4] be->real, kept for backward: max; lse over V; lse over draft ids; 1 + the best draft id, negative where
-    // the best of all is another (0: no row refers to this one)
+    // [T', 4] be->real, kept for backward: max; lse over V; lse over draft ids; 1 + the best draft id, negative if the
+    // best of all ids is another (0: no row refers to this one)
     pl_tensor      teacher_stat;
 } pl_divergence_args;
 
-// Allocates loss, stat, teacher_stat (frame) where .data is NULL, and runs. Returns loss.
+// Allocates loss, stat, teacher_stat (frame) if .data is NULL, and runs. Returns loss.
 pl_tensor pl_divergence(pl_ctx *ctx, pl_divergence_args *args);
 
-// As recipes name it: "kl"...; pl_objective_named gives PL_OBJECTIVES for an unknown one.
+// Names in recipes: "kl"...; pl_objective_named returns PL_OBJECTIVES for an unknown one.
 const char  *pl_objective_name(int objective); // NULL past the last
 pl_objective pl_objective_named(const char *name);
 #endif

@@ -1,14 +1,14 @@
-// What each objective does with a row's tile of logits: its sums in the forward walks, its loss from them, its gradient
-// in the backward walk. Included by divergence_cpu.c alone, compiled once per ISA. Past `cols` a tile's last vector is
-// padded with logits that every softmax makes 0.
+// Each objective on a row's tile of logits: its sums in the forward walks, its loss from them, its gradient in the
+// backward walk. Included by divergence_cpu.c alone, compiled once per ISA. Past `cols` a tile's last vector is padded
+// with logits that every softmax makes 0.
 //
-// The first walk goes along with both softmaxes as they form. With e_j = exp(z'_j - max') and s_j = exp(z_j - max), its
-// sum beside sum e_j and sum s_j is one of
+// The first walk runs while both softmaxes are still accumulating. With e_j = exp(z'_j - max') and s_j = exp(z_j -
+// max), besides sum e_j and sum s_j it computes one of
 //   CROSS_KL       sum e_j (z'_j - z_j):  KL = sum / norm - m lse' + m lse,   norm = sum e_j, or exp(lse_V - max')
 //   CROSS_TEACHER  sum e_j z_j:           CE = m lse - sum / norm
 //   CROSS_STUDENT  sum s_j (z_j - z'_j):  reverse KL = sum / sum s_j - lse + lse'
 //   CROSS_CHOICE, CROSS_LABEL  the logit of one id;  CROSS_NONE  nothing
-// The second walk, where one is needed, knows both softmaxes.
+// The second walk, if needed, has both softmaxes.
 #ifndef PL_OP_DIVERGENCE_CPU_H
 #define PL_OP_DIVERGENCE_CPU_H
 
@@ -18,15 +18,15 @@
 
 typedef enum cross_kind { CROSS_KL, CROSS_TEACHER, CROSS_STUDENT, CROSS_CHOICE, CROSS_LABEL, CROSS_NONE } cross_kind;
 
-// Sums of the second walk: three are kept for backward. Overlap's (tv, tvd++, lk-*): see the header's alpha and R;
+// Sums of the second walk: three are kept for backward. Overlap's (tv, tvd++, lk-*): see alpha and R in divergence.h;
 // BELOW is q's mass where p <= q. Jensen-Shannon's: sum q log(q / M), sum p log(p / M).
 enum { ACCEPT, KEPT, ALPHA = KEPT, ABOVE, BELOW, GAP, SUMS, FROM_Q = KEPT, FROM_P };
 
 typedef struct tile_row {
     int64_t      cols;
-    const float *z, *t; // student's logits; teacher's: logits, in a second walk of an objective's own p or log p
+    const float *z, *t; // student's logits; teacher's: logits, or in an objective's second walk p or log p
     const float *e;     // first walk: exp(z' - max')
-    float        max;   // first walk: of z so far
+    float        max;   // first walk: running maximum of z
     float        lse;   // second walk: of z; of z' over V; lost: lse_p - lse_v, so that p^full = p exp(lost)
     float        lse_v, lost;
     double       beta;
@@ -34,7 +34,7 @@ typedef struct tile_row {
 
 typedef struct row_end {
     double  cross, sum; // of the first walk; sum s_j
-    double  lse, lse_p; // of z; of z' as p has it
+    double  lse, lse_p; // of z; of z' over the ids of p
     double  mass, norm;
     bool    counts; // hard-ce: the choice is among the draft ids
     double *sums;
@@ -42,7 +42,7 @@ typedef struct row_end {
 } row_end;
 
 typedef struct dz_row {
-    int64_t      cols, choice; // in the tile
+    int64_t      cols, choice; // ids in the tile; the choice's id within it
     const float *z;
     float       *dz; // weight * dz; may be z
     const float *t;  // p or log p
@@ -54,7 +54,7 @@ typedef struct dz_row {
 
 typedef struct objective {
     cross_kind cross;
-    bool       log_p; // of the teacher second and dz want log p, not p
+    bool       log_p; // the teacher's second walk and dz need log p, not p
     void (*second)(const tile_row *r, double sums[SUMS]);
     double (*loss)(const row_end *e);
     void (*dz)(const dz_row *r);
@@ -165,7 +165,7 @@ static double loss_js(const row_end *e) {
     return e->beta * (e->sums[FROM_P] - (1.0 - e->mass) * log(e->beta)) + (1.0 - e->beta) * e->sums[FROM_Q];
 }
 
-// Of the two forms of alpha the one that cancels less.
+// Uses the form of alpha with less cancellation.
 static double loss_lk_alpha(const row_end *e) {
     return e->sums[GAP] < 0.5 ? -log1p(-e->sums[GAP]) : -log(fmax(e->sums[ALPHA], PL_DIV_MIN_OVERLAP));
 }

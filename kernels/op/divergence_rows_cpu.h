@@ -1,4 +1,4 @@
-// The divergence engine's job, and which rows take part in it. Included by divergence_cpu.c alone, once per ISA.
+// The divergence op's job and its selection of rows. Included by divergence_cpu.c alone, once per ISA.
 #ifndef PL_OP_DIVERGENCE_ROWS_CPU_H
 #define PL_OP_DIVERGENCE_ROWS_CPU_H
 
@@ -7,35 +7,35 @@
 #include "kernels/op/divergence_cpu.h"
 
 enum {
-    ROWS = 512,      // teachers of a group
-    STUDENTS = 4096, // of a block, all of a group's as a rule: a tile of W is then packed once for them
-    CHUNK = 256,     // rows of a chunk, about: their logits are 512 KB
+    ROWS = 512,      // teachers per group
+    STUDENTS = 4096, // students per block, usually all of a group's: a tile of W is then packed once for them
+    CHUNK = 256,     // rows per chunk, about: their logits are 512 KB
     CHUNK_MOST = 480,
     TILE = PL_DIV_TILE,
-    // A row's logit is written and read in the time in which a matrix unit multiplies so many numbers: shorter rows in
-    // bf16 are multiplied again, and room for their logits stays untouched.
+    // Writing and reading a row's logit takes as long as a matrix unit needs for this many multiplications: shorter
+    // rows in bf16 are multiplied again, and the memory for their logits stays untouched.
     RECOMPUTE_BELOW = PL_TILE_ROWS_MOST > 0 ? 768 : 0,
     EXP_FLOPS = 32
 };
 
-// In the padding of a tile's last vector: finite, and nothing beside it.
+// Padding of a tile's last vector: finite, and negligible in every softmax.
 #define PAD (-1e30f)
 
-// A softmax under way.
+// A softmax being accumulated.
 typedef struct running {
     float   max;
-    int32_t id; // of max, the lowest
+    int32_t id; // lowest id with the value max
     double  sum;
 } running;
 
 struct div_job;
-// What a walk does with one student's tile of logits; dz: where backward leaves its own.
+// A walk's work on one student's tile of logits; dz: where backward writes its result.
 typedef void (*student_fn)(const struct div_job *j, int64_t at, const float *z, float *dz);
 
-// Products in bf16: what is packed, for the group or the tile in hand.
+// Operands of bf16 products, packed for the current group or tile.
 typedef struct packs {
     pl_rows   x, dz;                 // students' rows; the tile's dz^T
-    pl_gemm_b x_across, w, w_across; // of dW; the tile of W: of z, of dx
+    pl_gemm_b x_across, w, w_across; // x_across: for dW; w: tile of W for z; w_across: for dx
     void     *x_room, *dz_room;
     char     *own; // own_bytes for each part: logits of a chunk, and its dz as rows of a product
     size_t    own_bytes;
@@ -46,8 +46,8 @@ typedef struct div_job {
     const pl_divergence_args *a;
     const objective          *o;
     pl_ctx                   *ctx;
-    bool                      taught;              // by a teacher
-    int64_t                   n, teachers, groups; // that take part
+    bool                      taught;              // has a teacher
+    int64_t                   n, teachers, groups; // participating rows, teachers and groups
     int64_t                   d, dt, V, Vd;
     int32_t                  *row;         // [n] student rows, by group
     int32_t                  *teacher_of;  // [n] index into teacher_row
@@ -56,31 +56,32 @@ typedef struct div_job {
     int64_t                  *group_at;    // [groups + 1] into row
     float                    *x, *dx, *xt; // compact rows
     running                  *student, *full, *draft;
-    double                   *cross;         // [n] of the first walk
-    double                   *sums;          // [n, SUMS] of the second
-    float                    *fade;          // [teachers] of the tile in hand
-    float                    *lse_p, *lse_v; // [teachers] of p's logits, of all
-    float           *z_place, *t_place;      // at most [STUDENTS, TILE], [ROWS, TILE] logits and what becomes of them
-    float           *e;                      // [ROWS, TILE] teacher exponentials
-    float           *wide_t, *wide_s;        // [TILE, dt], [TILE, d] rows of weights that lie otherwise than read
-    int64_t          kept, kept_tile;        // tiles whose logits stay from the first walk on; floats of each
-    // the tile in hand
-    int64_t          j0, cols; // ids
-    int64_t          t0, tn;   // teachers
-    int64_t          s0, sn;   // students
-    float           *z, *t;    // their logits: in z_place and t_place, or where they are kept
-    running         *teacher_state;
-    bool             keep_exp;
-    student_fn       each;
-    bool             in_bf16, backward, again; // again: where logits are kept they are there
-    packs            p;
+    double                   *cross;             // [n] first walk
+    double                   *sums;              // [n, SUMS] second walk
+    float                    *fade;              // [teachers] of the current tile
+    float                    *lse_p, *lse_v;     // [teachers] over p's logits, over all logits
+    float                    *z_place, *t_place; // at most [STUDENTS, TILE], [ROWS, TILE] logits, overwritten by their
+                                                 // results
+    float                    *e;                 // [ROWS, TILE] teacher exponentials
+    float                    *wide_t, *wide_s;   // [TILE, dt], [TILE, d] rows of weights that need conversion
+    int64_t                   kept, kept_tile;   // tiles whose logits are kept after the first walk; floats of each
+    // the current tile
+    int64_t                   j0, cols; // ids
+    int64_t                   t0, tn;   // teachers
+    int64_t                   s0, sn;   // students
+    float                    *z, *t;    // their logits: in z_place and t_place, or kept ones
+    running                  *teacher_state;
+    bool                      keep_exp;
+    student_fn                each;
+    bool                      in_bf16, backward, again; // again: kept logits are available
+    packs                     p;
     // rows to widen
-    const pl_tensor *from;
-    const int32_t   *ids;
-    float           *to;
+    const pl_tensor          *from;
+    const int32_t            *ids;
+    float                    *to;
 } div_job;
 
-// ---- which rows take part ----
+// ---- participating rows ----
 
 static bool takes_part(const pl_divergence_args *a, int64_t i) {
     return a->weight[i] != 0.0f && (a->objective != PL_OBJ_LABEL ? a->teacher_row[i] : a->label[i]) >= 0;
@@ -121,7 +122,7 @@ static void choose_rows(div_job *j) {
     for (int64_t g = 0; g < j->groups; g++)
         j->group_at[g + 1] += j->group_at[g];
     j->n = j->group_at[j->groups];
-    for (int64_t i = all - 1; i >= 0; i--) { // from the back: each group's end moves to its start
+    for (int64_t i = all - 1; i >= 0; i--) { // backwards: each group's end moves to its start
         if (!takes_part(a, i)) continue;
         int64_t at = --j->group_at[group_of(j, i) + 1];
         j->row[at] = (int32_t)i;

@@ -1,14 +1,14 @@
-// The choice of a mixture's experts (Shazeer et al. 2017, arXiv 1701.06538) from the router's scores, and the order in
-// which their products are taken.
-//   row m chooses the k experts with the highest score[m, :]; equal scores: the lower expert first
+// A mixture's choice of experts (Shazeer et al. 2017, arXiv 1701.06538) from the router's scores, and the order of
+// their products.
+//   row m chooses the k experts with the highest score[m, :]; ties: the lower expert first
 //   weight[m, j] = exp(score[m, e]) / sum_c exp(score[m, c])   of its j-th expert e, experts ascending
-//     c: those it chose (renormalised: Mixtral, arXiv 2401.04088, section 2.1; norm_topk_prob), or all
-//   pairs (m, e) by expert, in it by row: pair p is of row[p]; expert e's are first[e] .. first[e + 1] - 1
+//     c: the chosen ones (renormalised: Mixtral, arXiv 2401.04088, section 2.1; norm_topk_prob), or all
+//   pairs (m, e) by expert, then by row: pair p is of row[p]; expert e's are first[e] .. first[e + 1] - 1
 //   slot[m, j]: the pair of row m and its j-th expert
 // So every count is known before the scores are: M k pairs.
 //
-// score [M, E] and weight [M, k] in be->real, k <= E. Sums ascending; maximum removed. NaN is refused: the context
-// fails. No gradient. The weights of a row do not depend on the others.
+// score [M, E] and weight [M, k] in be->real, k <= E. Sums ascending; maximum subtracted. NaN is refused: the context
+// fails. No gradient. The weights of a row do not depend on other rows.
 #ifndef PL_OP_EXPERTS_H
 #define PL_OP_EXPERTS_H
 #include "kernels/backend.h"

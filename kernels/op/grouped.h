@@ -1,11 +1,10 @@
-// Products of groups of rows, each with a weight of its own: the experts of a mixture (kernels/op/experts.h).
+// Products of groups of rows, each with its own weight: the experts of a mixture (kernels/op/experts.h).
 //   y[p, :] = x[p, :] W_e^T (+ b_e)          first[e] <= p < first[e + 1]
 //
-// x [P, K] and y [P, N] in be->real; W_e [N, K]: PL_PANELS, all of one type; b_e [N] in F32. first[0] = 0,
-// first[n] = P, ascending; groups may be empty, their weights are not read. No gradient.
-// Bits: y[p, :] is what `linear` gives for that row and weight, plus the bias; whatever the other rows are, and for any
-// number of threads.
-// Cost: 2 P N K flops; N K size(W) bytes of each group that is not empty.
+// x [P, K] and y [P, N] in be->real; W_e [N, K]: PL_PANELS, all of one type; b_e [N] in F32. first[0] = 0, first[n] =
+// P, ascending; groups may be empty, their weights are not read. No gradient. Bits: y[p, :] equals `linear` for that
+// row and weight, plus the bias, for any other rows and any number of threads. Cost: 2 P N K flops; N K size(W) bytes
+// of each group that is not empty.
 #ifndef PL_OP_GROUPED_H
 #define PL_OP_GROUPED_H
 #include "kernels/backend.h"

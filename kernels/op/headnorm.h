@@ -1,9 +1,9 @@
-// RMSNorm of each head of queries and keys by itself, before they are rotated (QK-norm, Henry et al. 2020, arXiv
-// 2010.04245, with RMSNorm as Qwen3 has it: arXiv 2505.09388, section 2).
+// RMSNorm of each head of queries and keys before rotation (QK-norm, Henry et al. 2020, arXiv 2010.04245, with Qwen3's
+// RMSNorm: arXiv 2505.09388, section 2).
 //   row m of x is heads of hd elements: nq of queries, nk of keys, then those of values
 //   y[m, j, i] = x[m, j, i] rstd[m, j] g[i],     rstd[m, j] = 1 / sqrt(mean_i x[m, j, i]^2 + eps)
 //   with g the queries' for j < nq and the keys' for nq <= j < nq + nk; values are copied
-// Backward: t[i] = dy[i] g[i], c = mean_i(t x) rstd^2;  dx += rstd (t - x c), of values dx += dy;
+// Backward: t[i] = dy[i] g[i], c = mean_i(t x) rstd^2;  dx += rstd (t - x c), for values dx += dy;
 //   dg[i] += sum_{m, j} dy x rstd   (m ascending, in it j; GPU: in chunks of 64)
 // A row's bits do not depend on the others. Sums in fp32, fixed order. rstd is kept for backward. y may not alias x.
 #ifndef PL_OP_HEADNORM_H

@@ -1,6 +1,5 @@
-// Rounds to bf16 in place of a fresh tensor: y = bf16(x). Backward: straight through, dx += dy.
-// Features are stored as bf16; the same rounding runs when they are taken live, so that what was trained is what
-// decodes.
+// Rounds to bf16: y = bf16(x). Backward: straight through, dx += dy. Features are stored as bf16; the same rounding
+// applies to live ones, so that training and decoding read the same numbers.
 #ifndef PL_OP_ROUND_H
 #define PL_OP_ROUND_H
 #include "kernels/backend.h"

@@ -18,6 +18,6 @@ typedef struct pl_smoothl1_args {
     double         beta;   // > 0
 } pl_smoothl1_args;
 
-// Allocates loss (frame, no gradient) where .data is NULL, and runs. Returns loss.
+// Allocates loss (frame, no gradient) if .data is NULL, and runs. Returns loss.
 pl_tensor pl_smoothl1(pl_ctx *ctx, pl_smoothl1_args *args);
 #endif

@@ -1,6 +1,6 @@
 // Soft cap of logits (Gemma 2, arXiv 2408.00118, section 2), in place.
 //   x[m, i] = cap tanh(x[m, i] / cap),  cap > 0
-// Monotone: the order of a row's elements stays but where values meet in rounding. Element-wise: bits do not depend on
+// Monotone: a row's order is kept, except that rounding may create ties. Element-wise: bits do not depend on
 // neighbours. No gradient. tanh: relative error below 2^-21 on every backend.
 #ifndef PL_OP_SOFTCAP_H
 #define PL_OP_SOFTCAP_H

@@ -3,8 +3,8 @@
 //   sigmoid     f = s = 1 / (1 + exp(-x))               f' = s (1 - s)
 //   remainder   f = 1 - s                               f' = -s (1 - s)
 //   tanh        f = tanh x                              f' = 1 - f^2
-// What gates are made of: several stand side by side in one product's rows. y may be rows of a larger tensor.
-// Element-wise: bits do not depend on neighbours.
+// For gates, several of which are adjacent columns of one product. y may be rows of a larger tensor. Element-wise: bits
+// do not depend on neighbours.
 #ifndef PL_OP_SQUASH_H
 #define PL_OP_SQUASH_H
 #include "kernels/backend.h"

@@ -1,4 +1,4 @@
-// Gates of a gated linear unit on rows (kernels/op/swiglu.h has the equations), for whoever has its sums at hand.
+// Gates of a gated linear unit on rows (kernels/op/swiglu.h has the equations), for ops that compute its sums.
 #ifndef PL_OP_SWIGLU_CPU_H
 #define PL_OP_SWIGLU_CPU_H
 

@@ -1,12 +1,11 @@
-// Which weight is read after which (pl_trail, kernels/backend.h), learned as steps repeat.
+// Order in which weights are read (pl_trail, kernels/backend.h), recorded as steps repeat.
 #ifndef PL_OP_TRAIL_H
 #define PL_OP_TRAIL_H
 #include "kernels/backend.h"
 #include <string.h>
 
-// Weights lie a few hundred pages apart, at regular distances: the slot takes the upper bits of the product (Fibonacci
-// hashing), and where another weight has it one of those behind it, or the weights of a model would take each other's
-// place in every step.
+// Weights lie a few hundred pages apart, at regular distances: the slot is the upper bits of the product (Fibonacci
+// hashing), with linear probing, or the weights of a model would evict each other in every step.
 static inline size_t pl_trail_slot(const pl_trail *t, const void *data) {
     enum { NEAR = 8 };
     const uint64_t bits = ((uint64_t)(uintptr_t)data >> 12) * 0x9e3779b97f4a7c15u;
@@ -18,7 +17,7 @@ static inline size_t pl_trail_slot(const pl_trail *t, const void *data) {
     return first;
 }
 
-// What was read after the weight that was read last, when that was read before; .data NULL: nobody knows.
+// Returns the weight that followed the current one when it was last read; .data NULL: unknown.
 static inline pl_tensor pl_trail_next(const pl_trail *t) {
     const size_t slot = pl_trail_slot(t, t->last);
     pl_tensor    none;
@@ -26,7 +25,8 @@ static inline pl_tensor pl_trail_next(const pl_trail *t) {
     return t->last && t->next[slot].from == t->last ? t->next[slot].to : none;
 }
 
-// Notes that a weight of so many bytes is read now; whether it has left the last cache since it was read before.
+// Records that a weight of so many bytes is read now; returns true if it has left the last-level cache since its last
+// read.
 static inline bool pl_trail_read(pl_trail *t, const pl_tensor *w, uint64_t bytes) {
     const size_t was = pl_trail_slot(t, t->last), now = pl_trail_slot(t, w->data);
     if (t->last && t->next[was].from == t->last) t->next[was].to = *w;

@@ -41,7 +41,7 @@ int64_t pl_param_block_count(const pl_param_block *b, int i) {
     return s->rows * (s->cols > 0 ? s->cols : 1);
 }
 
-// Which of the three stretches a parameter lies in: 0 decayed, 1 undecayed, 2 frozen.
+// Returns the region of a parameter: 0 decayed, 1 undecayed, 2 frozen.
 static int stretch(const pl_param_block *b, int i, bool decay_embed) {
     pl_param_kind kind = b->params->p[i].kind;
     if (b->frozen[i]) return 2;
@@ -81,7 +81,7 @@ static void bind(pl_param_block *b) {
     }
 }
 
-// Master, two moments and gradient of what learns, and the working copy of everything: all will be filled.
+// Checks that memory suffices for master, two moments and gradient of trained parameters, and the working copy of all.
 static pl_status room_for(const pl_param_block *b, const pl_backend *be, pl_err *err) {
     double each = (double)pl_dtype_size(b->real), work = (double)b->n_work * each;
     char   what[96], mend[128];
@@ -143,7 +143,7 @@ void pl_param_block_destroy(pl_param_block *b) {
     *b = (pl_param_block){0};
 }
 
-// Puts the working copy's elements from `at` on into the bf16 copy as well; `from`: what the host has of them.
+// Writes the working copy's elements from `at` on to the bf16 copy as well; from: their values on the host.
 static pl_status put_halves(const pl_param_block *b, int64_t at, const float *from, int64_t n, pl_err *err) {
     if (!b->work16 || n == 0) return PL_OK;
     uint16_t *h = pl_memory_stage(b->memory, b->work16 + at, halves(n));
@@ -152,11 +152,11 @@ static pl_status put_halves(const pl_param_block *b, int64_t at, const float *fr
     return pl_memory_put(b->memory, b->work16 + at, h, halves(n), st, err);
 }
 
-// A parameter while the host fills it: what is held of its master (unless frozen), and its working copy.
+// A parameter while the host fills it: the held part of its master (unless frozen), and its working copy.
 typedef struct filling {
     void   *w, *work;
-    int64_t from, to; // of the parameter: what is held
-    size_t  bytes;    // of the working copy
+    int64_t from, to; // held part of the parameter
+    size_t  bytes;    // bytes of the working copy
 } filling;
 
 static int64_t clamp(int64_t x, int64_t lo, int64_t hi) {
@@ -190,7 +190,7 @@ static pl_status fill_end(const pl_param_block *b, int i, const filling *f, pl_e
     return pl_memory_put(b->memory, element(b, b->work, b->at[i]), f->work, f->bytes, st, err);
 }
 
-// Element j of parameter i before training.
+// Returns element j of parameter i before training.
 static double drawn(const pl_param *p, pl_rng rng, int64_t j) {
     double x = p->init_std > 0 ? p->init_std * (double)pl_rng_normal(rng, (uint64_t)j) : pl_param_begins(p, j);
     return (double)(float)x;
@@ -230,7 +230,7 @@ pl_status pl_param_block_get(const pl_param_block *b, int i, float *values, pl_e
     const void *from = element(b, b->frozen[i] ? b->work : b->w, b->at[i]);
     PL_CHECK(b->held == b->n, "masters that other ranks hold");
     if (b->real == PL_F32) return pl_memory_read(b->memory, values, from, bytes_of(b, n), err);
-    for (int64_t j = 0; j < n; j++) // only the host has doubles
+    for (int64_t j = 0; j < n; j++) // only the host's reals may be doubles
         values[j] = (float)get(b, from, j);
     return PL_OK;
 }
@@ -256,7 +256,7 @@ pl_status pl_param_block_refresh(pl_param_block *b, pl_err *err) {
     void  *work = pl_memory_stage(b->memory, b->work, bytes);
     PL_CHECK(b->held == b->n, "masters that other ranks hold");
     pl_status st = work || b->n == 0 ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory for the weights");
-    // On the host work is the block itself; of a device's, the masters come into it and are rounded where they lie.
+    // On the host `work` is the block itself; a device's masters are copied into it and rounded there.
     if (st == PL_OK && b->memory) st = pl_memory_read(b->memory, work, b->w, bytes, err);
     const void *master = b->memory ? work : b->w;
     for (int64_t j = 0; j < b->n && st == PL_OK; j++)
@@ -315,7 +315,7 @@ static void *part_of(const pl_param_block *b, int part) {
     return part == PL_BLOCK_W ? b->w : part == PL_BLOCK_M ? b->m : b->v;
 }
 
-// The working copy from masters that the host has.
+// Sets the working copy from masters that the host has.
 static pl_status put_work(pl_param_block *b, int64_t at, int64_t n, const void *masters, pl_err *err) {
     size_t    bytes = bytes_of(b, n);
     void     *to = element(b, b->work, at), *work = pl_memory_stage(b->memory, to, bytes);

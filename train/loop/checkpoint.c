@@ -21,9 +21,9 @@
 #define STATE_FILE "training_state"
 #define CONFIG_MAX ((size_t)1 << 20) // bytes of a config.json
 #define BEGUN_FILE "recipe.yaml"
-#define ARITHMETIC_ROOM 32 // of pl_backend, in a state
+#define ARITHMETIC_ROOM 32 // most bytes of pl_backend.arithmetic in a state
 
-// What a checkpoint holds: the model of a drafter or of a target with its tokenizer, and the state.
+// Files of a checkpoint: the model of a drafter or of a target with its tokenizer, and the state.
 static const char *const held[] = {"config.json",
                                    "model.safetensors",
                                    "generation_config.json",
@@ -36,7 +36,7 @@ static const char *const held[] = {"config.json",
                                    "tokenizer.gguf",
                                    "merges.txt",
                                    NULL};
-// The last two: of a product that another recipe made, while they are moved (train/source/stamp.h).
+// The last two belong to another recipe's product while they are moved (train/source/stamp.h).
 const char *const        pl_checkpoint_kinds[] = {"last/",    "best/",         "evaluated/",    "step-*/",
                                                   BEGUN_FILE, "metrics.jsonl", "skipped.jsonl", NULL};
 
@@ -46,14 +46,14 @@ static pl_status fail_memory(pl_err *err) {
     return pl_fail(err, PL_E_MEMORY, "training: out of memory");
 }
 
-// ---- parts of the block, wherever they are held ----
+// ---- parts of the block, on any rank ----
 
-// Elements [at, at + n) of a part come to rank 0; `room` has place for them on every rank.
+// Brings elements [at, at + n) of a part to rank 0; `room` has space for them on every rank.
 static pl_status bring(const pl_task *t, int part, int64_t at, int64_t n, uint8_t *room, pl_err *err) {
     const pl_param_block *b = t->block;
     size_t                each = pl_dtype_size(b->real);
     int                   rank = pl_comm_rank(t->comm);
-    bool                  others = false; // hold some of it
+    bool                  others = false; // another rank holds some of it
     pl_comm_parcels       p = {0};
     for (int64_t done = 0, m; done < n; done += m) {
         int      owner = (int)((at + done) / b->piece);
@@ -79,7 +79,7 @@ static pl_status fill(void *arg, int64_t at, void *data, int64_t n, pl_err *err)
     return bring(s->t, s->part, at, n, data, err);
 }
 
-// The next elements of a part from `at` on, as states are streamed.
+// Returns the number of elements of a part to stream next, from `at` on.
 static int64_t stretch(const pl_param_block *b, int64_t at) {
     return b->n - at < PL_STATE_STREAM ? b->n - at : PL_STATE_STREAM;
 }
@@ -88,7 +88,7 @@ static uint8_t *stretch_room(const pl_param_block *b) {
     return pl_malloc(PL_STATE_STREAM * pl_dtype_size(b->real));
 }
 
-// Another rank while rank 0 writes a state: its pieces, in that order.
+// On ranks above 0 while rank 0 writes a state: sends the pieces held here, in the state's order.
 static pl_status give_parts(const pl_task *t, pl_err *err) {
     uint8_t  *room = stretch_room(t->block);
     pl_status st = room ? PL_OK : fail_memory(err);
@@ -99,7 +99,7 @@ static pl_status give_parts(const pl_task *t, pl_err *err) {
     return st;
 }
 
-// All ranks: the parts from rank 0's state into what each holds, and all of the working copy.
+// All ranks: writes the parts of rank 0's state into the held pieces, and all of the working copy.
 static pl_status take_parts(const pl_task *t, const void *const part[PL_BLOCK_PARTS], pl_err *err) {
     pl_param_block *b = t->block;
     size_t          each = pl_dtype_size(b->real);
@@ -166,9 +166,9 @@ pl_status pl_checkpoints_save_best(pl_checkpoints *c, pl_err *err) {
     return write_folder(c, NULL, c->best, err);
 }
 
-// ---- the ones before ----
+// ---- previous checkpoints ----
 
-// N of a folder "step-N"; -1: it is none.
+// Returns N of a folder "step-N"; -1: another name.
 static int64_t step_of(const char *name) {
     char *end;
     if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9') return -1;
@@ -183,7 +183,7 @@ static int newest_first(const void *a, const void *b) {
 }
 
 static bool add_step(int64_t **list, int *n, int64_t step) {
-    bool     full = (*n & (*n - 1)) == 0; // room is for the next power of two
+    bool     full = (*n & (*n - 1)) == 0; // the array has room for the next power of two
     int64_t *more = full ? pl_realloc(*list, (size_t)(*n ? 2 * *n : 1) * sizeof *more) : *list;
     if (!more) return false;
     *list = more;
@@ -191,7 +191,7 @@ static bool add_step(int64_t **list, int *n, int64_t step) {
     return true;
 }
 
-// Their steps, the newest first; *list is the caller's to free.
+// Lists their steps, the newest first; the caller frees *list.
 static pl_status list_steps(const char *dir, int64_t **list, int *n, pl_err *err) {
     DIR      *d = opendir(dir);
     pl_status st = PL_OK;
@@ -218,14 +218,14 @@ static char *step_folder(const char *dir, int64_t step) {
     return pl_sprintf("%s/step-%lld", dir, (long long)step);
 }
 
-// What a user has put into a checkpoint is not lost with it.
+// Removes a step's folder, except for files that a user has added to it.
 static void remove_step(const char *folder) {
     pl_err why = {0};
     if (pl_dir_drop(folder, NULL, held, &why) == PL_E_INPUT) pl_log_warn("%.*s", (int)strcspn(why.msg, ";"), why.msg);
 }
 
-// Of those before the newest the last keep - 1 stay; what calls itself newer was left by a run that went on from before
-// it. What cannot be removed now goes the next time.
+// Keeps the last keep - 1 of those before the newest; folders with a later step were left by a run that resumed from an
+// earlier checkpoint. A folder that cannot be removed now is removed the next time.
 static void prune(const pl_checkpoints *c, int64_t newest) {
     int64_t *list;
     int      n;
@@ -242,8 +242,8 @@ static void prune(const pl_checkpoints *c, int64_t newest) {
     pl_free(list);
 }
 
-// The new one takes the name last/, which stays until then; what it was is kept by its step. Where last/ was damaged,
-// what the run went on from is there by its step already; where there was none, `before` is folder itself.
+// Renames the new checkpoint to last/, which stays until then and is kept by its step. If last/ was damaged, the run's
+// starting point is already there by its step; if there was none, `before` is folder itself.
 static pl_status put_in_place(pl_checkpoints *c, const char *folder, const char *before, pl_err *err) {
     if (c->damaged || strcmp(folder, before) != 0) PL_TRY(pl_dir_drop(c->damaged ? c->last : before, NULL, held, err));
     c->damaged = false;
@@ -265,11 +265,11 @@ pl_status pl_checkpoints_save(pl_checkpoints *c, const pl_run_state *s, pl_err *
     return st;
 }
 
-// ---- what is there already ----
+// ---- existing files ----
 
-// What was found in a folder of checkpoints.
+// Contents of a folder of checkpoints.
 typedef struct found {
-    bool best, state, begun; // best: and it is not empty
+    bool best, state, begun; // best: present and not empty
 } found;
 
 static bool holds(const char *folder, const char *name) {
@@ -292,7 +292,7 @@ static pl_status look_at(found *f, const char *dir, const char *name, pl_err *er
     return st;
 }
 
-// A model behind a link is this run's where it is described as the last checkpoint's.
+// A linked model belongs to this run if its description is the last checkpoint's.
 static pl_status check_link(const char *dir, pl_err *err) {
     static const char *const side[] = {"best", "last"};
     uint8_t                 *text[2] = {NULL, NULL};
@@ -320,7 +320,7 @@ static pl_status check_link(const char *dir, pl_err *err) {
     return st;
 }
 
-// No checkpoint in dir holds anything else.
+// Checks that the checkpoints in dir hold no other files.
 static pl_status look_through(found *f, const char *dir, pl_err *err) {
     DIR      *d = opendir(dir);
     pl_status st = d || errno == ENOENT ? PL_OK : pl_fail_errno(err, "%s: cannot look into", dir);
@@ -355,7 +355,7 @@ static pl_status take(const pl_state *s, const char *name, pl_dtype t, int64_t n
     return PL_OK;
 }
 
-// Whether this process goes on in the numbers that the state was computed in, or may do so in others.
+// Checks that this process computes in the state's arithmetic, or is allowed to continue in another.
 static pl_status check_arithmetic(const pl_checkpoints *c, const pl_state *s, const char *path, pl_err *err) {
     char        was[ARITHMETIC_ROOM] = "an older one";
     const char *is = c->t->backend->arithmetic;
@@ -382,7 +382,7 @@ static pl_status check_identity(const pl_task *t, const pl_state *s, const char 
                    path, identity, t->identity);
 }
 
-// All but the block's parts, of which `part` tells where they lie while the state is open.
+// Reads all but the block's parts; `part` points to those, while the state is open.
 static pl_status read_state(const pl_checkpoints *c, const pl_state *f, const char *path, pl_run_state *s,
                             const void *part[PL_BLOCK_PARTS], pl_err *err) {
     pl_task *t = c->t;
@@ -392,22 +392,23 @@ static pl_status read_state(const pl_checkpoints *c, const pl_state *f, const ch
     PL_TRY(take(f, "best_score", PL_F64, 1, &s->best_score, err));
     PL_TRY(take(f, "best_step", PL_I64, 1, &s->best_step, err));
     PL_TRY(take(f, "cursor", PL_I64, t->n_cursor, t->cursor, err));
-    if (pl_state_find(f, "guard")) PL_TRY(take(f, "guard", PL_F64, s->guard.n, s->guard.state, err)); // else an old one
+    if (pl_state_find(f, "guard"))
+        PL_TRY(take(f, "guard", PL_F64, s->guard.n, s->guard.state, err)); // old states lack it
     for (int i = 0; i < PL_BLOCK_PARTS; i++)
         PL_TRY(pl_state_get(f, part_name[i], t->block->real, t->block->n, &part[i], err));
     if (s->step >= 0) return PL_OK;
     return pl_fail(err, PL_E_INPUT, "%s: step %lld; remove the folder", path, (long long)s->step);
 }
 
-// The state in a folder, verified.
+// Opens and verifies the state in a folder.
 static pl_status open_folder(const char *folder, pl_state **f, char **path, pl_err *err) {
     *f = NULL;
     *path = pl_path_join(folder, STATE_FILE);
     return *path ? pl_state_open(f, *path, err) : fail_memory(err);
 }
 
-// The newest whole state of a run and its file's path (both the caller's), or NULL where it has none. why: of last/,
-// where it is damaged, and else empty.
+// Opens the newest whole state of a run with its file's path (both the caller's); NULL if there is none. why: the error
+// of a damaged last/, else empty.
 static pl_status open_newest(const char *dir, const char *last, pl_state **f, char **path, pl_err *why, pl_err *err) {
     int64_t  *list;
     int       n;
@@ -437,7 +438,7 @@ static pl_status open_newest(const char *dir, const char *last, pl_state **f, ch
     return st == PL_OK ? PL_OK : pl_fail(err, st, "%s", more.msg);
 }
 
-// Of another rank: the run is the same one, whatever its files are called there.
+// Compares the run's identity with rank 0's; the ranks' file names may differ.
 static pl_status same_run(const pl_task *t, pl_err *err) {
     char first[sizeof t->identity];
     memcpy(first, t->identity, sizeof first);
@@ -451,7 +452,7 @@ static pl_status same_run(const pl_task *t, pl_err *err) {
                    t->identity, theirs);
 }
 
-// Takes over n of rank 0's numbers, a step or places in the data, each `least` or more.
+// Takes n numbers from rank 0, steps or positions in the data, each at least `least`.
 static pl_status share_ints(const pl_task *t, int64_t *x, int n, int64_t least, pl_err *err) {
     PL_TRY(pl_comm_broadcast(t->comm, x, (size_t)n * sizeof *x, err));
     pl_reader in = pl_reader_of(0, "where its run stands", x, (size_t)n * sizeof *x, err);
@@ -460,12 +461,12 @@ static pl_status share_ints(const pl_task *t, int64_t *x, int n, int64_t least, 
     return in.status;
 }
 
-// What rank 0 has read: the others need no file of it.
+// Sends rank 0's state to the others, which need no file of it.
 static pl_status share(pl_checkpoints *c, pl_run_state *s, const void *const part[PL_BLOCK_PARTS], pl_err *err) {
     pl_task *t = c->t;
     PL_TRY(same_run(t, err));
     PL_TRY(share_ints(t, &c->saved, 1, -1, err));
-    if (c->saved < 0) return PL_OK; // a new run: all begin alike
+    if (c->saved < 0) return PL_OK; // a new run: all ranks begin alike
     s->step = c->saved;
     PL_TRY(share_ints(t, t->cursor, t->n_cursor, 0, err));
     PL_TRY(pl_comm_broadcast(t->comm, s->guard.state, (size_t)s->guard.n * sizeof *s->guard.state, err));
@@ -473,7 +474,7 @@ static pl_status share(pl_checkpoints *c, pl_run_state *s, const void *const par
     return take_parts(t, part, err);
 }
 
-// What runs before this one left undone goes; the last checkpoint is put back where one died swapping it.
+// Removes leftovers of earlier runs, and restores the last checkpoint if a run died while swapping it.
 static pl_status take_folders(const pl_checkpoints *c, pl_err *err) {
     PL_TRY(pl_dir_make(c->out, err));
     found f;
@@ -484,8 +485,8 @@ static pl_status take_folders(const pl_checkpoints *c, pl_err *err) {
     return PL_OK;
 }
 
-// A run that was killed while last/ was succeeded left the one before it under the new one's step, or, where names
-// cannot be exchanged, no last/ at all.
+// A run that was killed while replacing last/ left the previous one under the new one's step or, where names cannot be
+// exchanged, no last/ at all.
 static pl_status tidy(const pl_checkpoints *c, pl_err *err) {
     if (c->damaged) return PL_OK;
     pl_state *f = NULL;

@@ -16,14 +16,14 @@
 #include <unistd.h>
 
 #define PREFIX "events.out.tfevents."
-#define LIST ".stamps/events" // names of this run's files, a line each
+#define LIST ".stamps/events" // names of this run's files, one per line
 #define LIST_MAX ((size_t)1 << 20)
 enum { EVENT_TIME = 1, EVENT_STEP = 2, EVENT_VERSION = 3, EVENT_SUMMARY = 5, EVENT_SESSION = 7 };
 enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2, SESSION_STATUS = 1, SESSION_START = 1 };
 
 // ---- records
 
-// Bit by bit, lowest first, by the reflected polynomial: some hundred bytes a step.
+// Bit by bit, lowest first, by the reflected polynomial: a step has some hundred bytes.
 static uint32_t crc32c(const void *data, size_t n) {
     const uint8_t *p = data;
     uint32_t       c = ~0u;
@@ -40,7 +40,7 @@ static uint32_t masked(const void *data, size_t n) {
     return (c >> 15 | c << 17) + 0xa282ead8u;
 }
 
-// The event becomes a record behind b's, and is emptied.
+// Appends the event as a record to b, and empties it.
 static void put_record(pl_strbuf *b, pl_strbuf *event) {
     b->failed = b->failed || event->failed;
     if (b->failed) return;
@@ -59,7 +59,7 @@ static void begin_event(pl_strbuf *event, double when, int64_t step) {
     pl_proto_number(event, EVENT_STEP, (uint64_t)step);
 }
 
-// The two records that a file begins with.
+// Writes the two records at the start of a file.
 static void put_head(pl_strbuf *b, double when) {
     static const char version[] = "brain.Event:2";
     pl_strbuf         event = {0}, session = {0};
@@ -74,7 +74,7 @@ static void put_head(pl_strbuf *b, double when) {
     pl_strbuf_fini(&session);
 }
 
-// What a key is called: whole, or by how it begins.
+// Writes the tag of a metrics key: a fixed name, or one by its prefix.
 static void tag_of(char *out, size_t room, const char *key) {
     static const struct {
         const char *key, *tag;
@@ -98,7 +98,7 @@ static void put_value(pl_strbuf *summary, const char *key, int index, double v) 
     pl_strbuf_fini(&value);
 }
 
-// What is no number (null stands for one that is not known) is left out.
+// Writes numbers alone; null, which stands for an unknown value, is skipped.
 static void put_item(pl_strbuf *summary, const cJSON *item) {
     const cJSON *x;
     int          index = 1;
@@ -111,7 +111,7 @@ static void put_item(pl_strbuf *summary, const cJSON *item) {
     }
 }
 
-// The record of a line. Lines of older runs do not say their time.
+// Writes the record of a line. Lines of older runs have no time.
 static pl_status put_line(pl_strbuf *b, const char *path, const char *line, size_t n, double now, pl_err *err) {
     pl_json      j;
     const cJSON *item;
@@ -139,7 +139,7 @@ static int is_events(const struct dirent *d) {
     return strncmp(d->d_name, PREFIX, sizeof PREFIX - 1) == 0;
 }
 
-// The files that are there: heap, each to be freed. 0 where the folder cannot be read.
+// Lists the event files: heap memory, each entry to be freed. Returns 0 if the folder cannot be read.
 static int list(const char *dir, struct dirent ***names) {
     *names = NULL;
     int n = scandir(dir, names, is_events, NULL);
@@ -148,12 +148,12 @@ static int list(const char *dir, struct dirent ***names) {
 
 static void free_list(struct dirent **names, int n) {
     for (int i = 0; i < n; i++)
-        free(names[i]); // of scandir
+        free(names[i]); // allocated by scandir
     free(names);
 }
 
-// TensorBoard reads the files of a folder in order of their names, and one that it has read to its end never again:
-// ours comes behind all others.
+// TensorBoard reads a folder's files in order of their names, and does not return to one that it has read to its end: a
+// new name sorts after all others.
 static char *new_path(const char *dir, struct dirent **names, int n, double now) {
     char      host[256] = "";
     long long seconds = (long long)now;
@@ -179,9 +179,9 @@ static pl_status write_file(const char *path, const char *dir, const char *lines
     return st;
 }
 
-// ---- files of before
+// ---- earlier files
 
-// *text: what the list says, on the heap; NULL: there is none, as builds before it wrote none.
+// *text: the list, on the heap; NULL: there is none, as in older builds.
 static pl_status read_list(char **text, const char *path, pl_err *err) {
     uint8_t *data;
     size_t   n;
@@ -199,16 +199,16 @@ static bool is_in_list(const char *text, const char *name) {
     return false;
 }
 
-// SECONDS.HOST.PID, as new_path has it: other writers put more behind it, or less.
+// Returns true for SECONDS.HOST.PID, as new_path writes it: other writers add or omit parts.
 static bool has_our_form(const char *name) {
     const char *seconds = name + sizeof PREFIX - 1, *pid = strrchr(seconds, '.');
     return strspn(seconds, "0123456789") == 10 && seconds[10] == '.' && pid && pid > seconds + 11 && pid[1] &&
            strspn(pid + 1, "0123456789") == strlen(pid + 1);
 }
 
-// Whether the file begins with the two records of put_head, whatever their time.
+// Returns true if the file begins with the two records of put_head, whatever their time.
 static bool has_our_head(int fd) {
-    enum { TIME_AT = 8 + 4 + 1 }; // behind the first record's head and the tag of its first field
+    enum { TIME_AT = 8 + 4 + 1 }; // offset of the first record's time field
     char      front[256];
     double    when;
     pl_strbuf head = {0};
@@ -221,7 +221,7 @@ static bool has_our_head(int fd) {
     return same;
 }
 
-// Whether this run wrote the file. list NULL: its name's form and its first records tell.
+// Returns true if this run wrote the file. list NULL: decides by the form of its name and its first records.
 static bool is_own(const char *dir, const char *name, const char *list) {
     int         fd = -1;
     struct stat s;
@@ -234,19 +234,19 @@ static bool is_own(const char *dir, const char *name, const char *list) {
     return own;
 }
 
-// Drops the others' from the array; how many are left.
+// Removes foreign files from the array; returns the number that is left.
 static int keep_own(const char *dir, struct dirent **names, int n, const char *list) {
     int kept = 0;
     for (int i = 0; i < n; i++) {
         if (is_own(dir, names[i]->d_name, list))
             names[kept++] = names[i];
         else
-            free(names[i]); // of scandir
+            free(names[i]); // allocated by scandir
     }
     return kept;
 }
 
-// What a file of before said stands in the new one.
+// Empties an earlier file, whose records are in the new one.
 static pl_status empty_file(const char *dir, const char *name, pl_err *err) {
     struct stat s;
     int         fd = -1;
@@ -267,7 +267,7 @@ static void add_line(pl_strbuf *b, const char *name) {
     pl_strbuf_add(b, "\n", 1);
 }
 
-// The files of this run that are there, and the fresh one.
+// Lists this run's existing files, and the fresh one.
 static pl_status write_list(const char *dir, const char *path, struct dirent **names, int n, const char *fresh,
                             pl_err *err) {
     pl_strbuf b = {0};
@@ -283,7 +283,7 @@ static pl_status write_list(const char *dir, const char *path, struct dirent **n
     return st;
 }
 
-// The list is written before the file: one that stands there is in it, whenever the process ends.
+// The list is written before the file, so that an existing file is always listed, whenever the process ends.
 pl_status pl_events_open(pl_events *e, const char *dir, const char *lines, size_t n, pl_err *err) {
     struct dirent **names;
     double          now = pl_unix_time();

@@ -8,13 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define METRICS_MAX ((size_t)1 << 30) // bytes of a file that is read back
+#define METRICS_MAX ((size_t)1 << 30) // most bytes of a file that is read back
 
-// A line begins so: pl_metrics_begin.
+// The start of a line, as pl_metrics_begin writes it.
 static const char begins[] = "{\"stage\":\"";
 
-// Whether the line is whole and of a training; then keeps says whether it stays (stage NULL: whatever its step): the
-// resumed run does not do that step again.
+// Sets *yes if the line is whole and a training's, and *keeps if it stays (stage NULL: whatever its step): it does
+// unless the resumed run does that step again.
 static pl_status is_line(bool *yes, bool *keeps, const char *path, const char *stage, const char *line, size_t n,
                          int64_t keep_step, pl_err *err) {
     pl_json     j;
@@ -31,7 +31,7 @@ static pl_status is_line(bool *yes, bool *keeps, const char *path, const char *s
     return PL_OK;
 }
 
-// What a kill leaves of a line; a file that grew without its bytes, as after a power cut, holds zeros.
+// A line cut by a kill; a file that grew without its bytes, as after a power cut, holds zeros.
 static bool is_cut_line(const char *tail, size_t n) {
     return tail[0] == 0 || memcmp(tail, begins, n < sizeof begins - 1 ? n : sizeof begins - 1) == 0;
 }
@@ -63,7 +63,7 @@ static pl_status look(const char *path, const char *stage, int64_t keep_step, co
     return PL_OK;
 }
 
-// stage NULL: only a look.
+// stage NULL: only checks the file.
 static pl_status read_lines(const char *path, const char *stage, int64_t keep_step, size_t *keep, size_t *n,
                             pl_err *err) {
     uint8_t *data;
@@ -137,7 +137,7 @@ void pl_metrics_nums(pl_metrics *m, const char *key, const double *v, int n) {
     pl_json_out_close(&m->line, ']');
 }
 
-// The file's folder begins TensorBoard's with all lines that stand here.
+// Begins TensorBoard's file in the same folder, with all lines of this one.
 static pl_status begin_events(pl_metrics *m, pl_err *err) {
     uint8_t *data = NULL;
     size_t   n = 0;
@@ -158,7 +158,7 @@ pl_status pl_metrics_end(pl_metrics *m, pl_err *err) {
     PL_TRY(pl_json_out_end(&m->line, err));
     char  *text = m->line.text;
     size_t n = m->line.len;
-    text[n] = '\n'; // in place of the 0 that ends it
+    text[n] = '\n'; // replaces the terminating 0
     pl_status st = pl_fd_write(m->fd, m->path, text, n + 1, err);
     if (st == PL_OK && m->watched) st = m->events.path ? pl_events_add(&m->events, text, n, err) : begin_events(m, err);
     pl_free(text);

@@ -1,6 +1,5 @@
-// metrics.jsonl: one JSON object per line, appended as training goes, each with "stage", "step" and "time" (Unix
-// seconds) in front. A resumed run first cuts off what was written after the checkpoint it starts from, so that every
-// step stands there once.
+// metrics.jsonl: one JSON object per line, appended during training, each starting with "stage", "step" and "time"
+// (Unix seconds). A resumed run first cuts off the lines written after its checkpoint, so that every step appears once.
 #ifndef PL_TRAIN_METRICS_H
 #define PL_TRAIN_METRICS_H
 
@@ -19,16 +18,15 @@ typedef struct pl_metrics {
     pl_events   events;
 } pl_metrics;
 
-// PL_OK: nothing is there, or lines of a training, of which a kill may have cut the last. PL_E_INPUT: another file, or
-// a link.
+// PL_OK: no file, or lines of a training, of which a kill may have cut the last. PL_E_INPUT: another file, or a link.
 pl_status pl_metrics_spares(const char *path, pl_err *err);
-// Keeps the whole lines before the first one of this stage with a step above keep_step, and appends behind them.
-// Lines of other stages that follow such a line go too: stages are run in order. PL_E_IO, and what pl_metrics_spares
-// refuses.
+// Keeps the whole lines before the first one of this stage with a step above keep_step, and appends after them. Lines
+// of other stages that follow such a line are cut too: stages run in order. PL_E_IO, and the refusals of
+// pl_metrics_spares.
 pl_status pl_metrics_open(pl_metrics *m, const char *path, const char *stage, int64_t keep_step, pl_err *err);
 void      pl_metrics_close(pl_metrics *m);
-// Lines go to TensorBoard's event file beside this one too (train/loop/events.h), which is begun with the first of
-// them: a process that has nothing left to do leaves the files as they are.
+// Copies lines to TensorBoard's event file too (train/loop/events.h), which is created with the first of them: a
+// process that has nothing left to do leaves the files unchanged.
 void      pl_metrics_watch(pl_metrics *m);
 
 void      pl_metrics_begin(pl_metrics *m, int64_t step);

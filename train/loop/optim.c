@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { DOUBLES = 4096 }; // of a sum over ranks, at most
+enum { DOUBLES = 4096 }; // most doubles of a sum over ranks
 
 static bool sharded(const pl_param_block *b) {
     return b->shard.ranks > 1;
@@ -17,7 +17,7 @@ static void *element(const pl_param_block *b, void *block, int64_t at) {
     return (uint8_t *)block + (size_t)at * pl_dtype_size(b->real);
 }
 
-// What is held here of [from, to).
+// Updates the held part of [from, to).
 static void update(pl_ctx *ctx, pl_param_block *b, int64_t from, int64_t to, pl_adamw_args a) {
     if (from < b->first) from = b->first;
     if (to > b->first + b->held) to = b->first + b->held;
@@ -38,7 +38,7 @@ static void update_all(pl_ctx *ctx, pl_param_block *b, pl_adamw_args a) {
     update(ctx, b, b->n_decayed, b->n, a);
 }
 
-// Of a whole block *sum; of a sharded one the sums of the chunks held here.
+// Returns the sum of squares of a whole block; of a sharded one the sums of the chunks held here.
 static double *norm(pl_ctx *ctx, const pl_param_block *b) {
     double       *sum = pl_ctx_bytes(ctx, sizeof *sum * (size_t)(1 + (sharded(b) ? pl_sumsq_chunks(b->held) : 0)));
     pl_sumsq_args a = {.x = element(b, b->grad, b->first), .n = b->held, .out = sum};
@@ -70,7 +70,7 @@ void pl_optim_fini(pl_optim *op) {
     op->chunks = NULL;
 }
 
-// All ranks' chunks; whose a chunk is not adds 0, which changes no bit of a sum of squares.
+// Sums all ranks' chunks; a rank adds 0 for chunks of others, which changes no bit of a sum of squares.
 static pl_status sum_chunks(pl_optim *op, const double *mine, double *sum, pl_err *err) {
     const pl_param_block *b = op->block;
     int64_t               chunks = pl_sumsq_chunks(b->n);
@@ -96,7 +96,7 @@ pl_status pl_optim_norm(pl_optim *op, double grad_scale, double *size, pl_err *e
     return PL_OK;
 }
 
-// What each rank made of its piece, to all.
+// Sends each rank's updated piece to all.
 static pl_status show(pl_optim *op, pl_err *err) {
     pl_param_block *b = op->block;
     size_t          each = pl_dtype_size(b->real);

@@ -4,14 +4,14 @@
 
 #include <stdlib.h>
 
-// ---- which gradients are complete
+// ---- complete gradients
 
 static int by_place(const void *a, const void *b) {
     size_t x = *(const size_t *)a, y = *(const size_t *)b;
     return (x > y) - (x < y);
 }
 
-// In the thread that sums.
+// Runs in the summing thread.
 static void take_in(void *arg, pl_ctx *ctx, int64_t from, int64_t n) {
     pl_reduce *r = arg;
     pl_slots_finish(&r->slots, ctx, r->block->grad, from, n);
@@ -23,7 +23,7 @@ static void complete(void *arg, size_t from, size_t to) {
     pl_summing_ready(r->summing, (int64_t)(from / each), (int64_t)(to / each));
 }
 
-// The trained parameters' gradients as they lie, each with the gap behind it.
+// Lists the trained parameters' gradients in memory order, each with the gap after it.
 static pl_status list_gradients(pl_reduce *r, pl_err *err) {
     const pl_param_block *b = r->block;
     pl_tape_ready        *t = &r->ready;
@@ -78,7 +78,7 @@ void pl_reduce_open(pl_reduce *r) {
     pl_summing_begin(r->summing);
 }
 
-// A slot that failed is summed as it is, as the other ranks do: they hear of it where they meet next.
+// A failed slot is summed as it is, as on the other ranks: they learn of the failure at the next meeting.
 static pl_status end_beside(pl_reduce *r, double *sums, pl_status slot, pl_err *err) {
     pl_err why = {0};
     r->tape->ready = NULL;

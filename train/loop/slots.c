@@ -44,7 +44,7 @@ enum { PARTS = 64 };
 typedef struct add_job {
     pl_dtype    real;
     void       *to;
-    const void *left; // NULL: copy instead, `to` into `out`
+    const void *left; // NULL: copies `to` into `out` instead
     void       *out;
     int64_t     n;
 } add_job;
@@ -74,7 +74,7 @@ static void *level(const pl_slots *s, int l) {
     return (uint8_t *)s->stack + (size_t)l * plane(s);
 }
 
-// Elements [from, from + n) of grad += what the level holds (keep: the level gets grad instead).
+// Adds the level's partial sum to elements [from, from + n) of grad (keep: copies grad to the level instead).
 static void combine(const pl_slots *s, pl_ctx *ctx, int l, void *grad, int64_t from, int64_t n, bool keep) {
     size_t   at = (size_t)from * pl_dtype_size(s->real), bytes = (size_t)n * pl_dtype_size(s->real);
     uint8_t *g = (uint8_t *)grad + at, *held = (uint8_t *)level(s, l) + at;
@@ -94,7 +94,7 @@ static void combine(const pl_slots *s, pl_ctx *ctx, int l, void *grad, int64_t f
     pl_parallel(ctx->pool, n < (1 << 14) ? 1 : PARTS, add_part, &a);
 }
 
-// The last slot takes in what the counter still holds, small subtrees first.
+// Adds the counter's remaining partial sums to the last slot, small subtrees first.
 void pl_slots_finish(const pl_slots *s, pl_ctx *ctx, void *grad, int64_t from, int64_t n) {
     for (int l = 0; l < s->levels; l++)
         if (s->held[l]) combine(s, ctx, l, grad, from, n, false);

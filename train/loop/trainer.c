@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SKIPPED_FILE "skipped.jsonl" // beside metrics.jsonl
+#define SKIPPED_FILE "skipped.jsonl" // next to metrics.jsonl
 
 typedef struct loop {
     pl_task                  *t;
@@ -28,7 +28,7 @@ typedef struct loop {
     pl_watch                  watch;
     pl_checkpoints            files;
     pl_run_state              at;
-    double                    saved_at; // time
+    double                    saved_at; // time of the last checkpoint
 } loop;
 
 // ---- a step
@@ -41,7 +41,8 @@ static void note(pl_guard *g, const pl_task *t, int slot) {
     g->loss[slot] = g->weight[slot] = 0;
 }
 
-// A step's slots of all ranks, summed; sums: those of this rank's. What they read is noted in g (NULL: nowhere).
+// Runs this rank's slots of a step and sums all ranks' gradients; sums: the scalars of this rank's. g records the data
+// that they read (NULL: not recorded).
 static pl_status run_slots(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_guard *g, int64_t step, double *sums,
                            pl_err *err) {
     int first, n;
@@ -57,7 +58,7 @@ static pl_status run_slots(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_gu
         memset(sums, 0, PL_SLOT_SUMS * sizeof *sums);
         pl_profile_phase("gradients to zero");
         pl_param_block_zero_grad(t->block, &optim->ctx);
-        PL_TRY(pl_ctx_sync(&optim->ctx, err)); // a slot's ops go another way
+        PL_TRY(pl_ctx_sync(&optim->ctx, err)); // a slot's ops run on another context
         pl_reduce_open(reduce);
         pl_profile_phase("forward");
         pl_status st = t->slot(t, step, s, sums, err);
@@ -69,7 +70,7 @@ static pl_status run_slots(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_gu
     return PL_OK;
 }
 
-// Whether the step counts; where nothing guards, what is not finite ends the run.
+// Decides whether the step counts; without a guard a step that is not finite ends the run.
 static pl_status judge(pl_guard *g, pl_step_result *r, int64_t step, pl_err *err) {
     bool finite = isfinite(r->loss) && isfinite(r->grad_norm);
     r->skipped[0] = 0;
@@ -80,7 +81,7 @@ static pl_status judge(pl_guard *g, pl_step_result *r, int64_t step, pl_err *err
     return PL_OK;
 }
 
-// What this rank has counted by the end of a step, less what it had before.
+// Sets this rank's counts of a step: the current ones less those before it.
 static void count_own(const pl_task *t, const pl_comm_counts *before, double waited, pl_step_result *r) {
     pl_comm_counts now = pl_comm_counted(t->comm);
     r->own[PL_WATCH_SECONDS] = r->seconds;
@@ -104,7 +105,7 @@ pl_status pl_trainer_step(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_gua
     pl_profile_phase("optimizer");
     PL_TRY(pl_optim_norm(optim, scale, &r->grad_norm, err));
     PL_TRY(judge(g, r, step, err));
-    // Moments are corrected by the number of updates, which a skipped step is none of.
+    // Moments are corrected by the number of updates, which excludes skipped steps.
     int64_t skipped = g ? pl_guard_skipped(g) : 0;
     if (r->counts) PL_TRY(pl_optim_update(optim, lr, scale, r->grad_norm, step - skipped, err));
     r->seconds = pl_now() - start;
@@ -112,7 +113,7 @@ pl_status pl_trainer_step(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_gua
     return PL_OK;
 }
 
-// A file of lines in the run's folder, cut back to where the run stands.
+// Opens a file of lines in the run's folder, cut back to the run's step.
 static pl_status open_lines(const loop *l, pl_metrics *m, const char *name, pl_err *err) {
     char     *path = pl_path_join(l->o->out_dir, name);
     pl_status st = path ? pl_metrics_open(m, path, l->t->name, l->at.step, err)
@@ -129,7 +130,7 @@ static bool line_due(const loop *l) {
     return l->at.step % l->o->log_every == 0 || l->at.step == l->o->steps;
 }
 
-// Every rank counts; rank 0 shows how the run goes, the others where their messages go (pl_log_to).
+// Every rank counts; rank 0 shows progress, the others log to their own destination (pl_log_to).
 static pl_status watch_step(loop *l, const pl_step_result *r, pl_err *err) {
     pl_progress_update(&l->progress, l->at.step, "loss %.4f, %.0f tokens/s", r->loss, rate_of(r));
     pl_watch_step(&l->watch, r->own);
@@ -165,7 +166,7 @@ static bool due(int64_t step, int64_t every) {
     return every > 0 && step % every == 0;
 }
 
-// What rank 0 alone does after a step: lines and evaluations. *save: a checkpoint is due.
+// Rank 0 after a step: lines and evaluations. *save: a checkpoint is due.
 static pl_status look_after(loop *l, const pl_step_result *r, bool last, bool stop, bool *save, pl_err *err) {
     const pl_trainer_options *o = l->o;
     PL_TRY(log_step(l, r, err));
@@ -176,7 +177,7 @@ static pl_status look_after(loop *l, const pl_step_result *r, bool last, bool st
     return PL_OK;
 }
 
-// Rank 0 has said whether; where each rank holds a piece of the block, all bring theirs.
+// Rank 0 has decided; if each rank holds a piece of the block, all contribute theirs.
 static pl_status save(loop *l, bool wanted, pl_err *err) {
     const pl_task *t = l->t;
     uint8_t        first = wanted;
@@ -191,7 +192,7 @@ static pl_status save(loop *l, bool wanted, pl_err *err) {
 
 // ---- steps that do not count
 
-// Each slot's loss and weight from the rank that worked on it.
+// Collects each slot's loss and weight from the rank that worked on it.
 static pl_status collect_slots(loop *l, pl_err *err) {
     PL_TRY(pl_comm_sum_doubles(l->t->comm, l->at.guard.loss, l->t->n_slots, err));
     return pl_comm_sum_doubles(l->t->comm, l->at.guard.weight, l->t->n_slots, err);
@@ -263,11 +264,11 @@ static pl_status run_steps(loop *l, pl_err *err) {
         PL_TRY(watch_step(l, &r, err));
         bool   last = l->at.step == o->steps, wanted = false;
         double asked = pl_stop_requested() || (o->stop_after > 0 && l->at.step >= o->stop_after);
-        PL_TRY(pl_comm_sum_doubles(l->t->comm, &asked, 1, err)); // any of the ranks: its machine may be taken away
+        PL_TRY(pl_comm_sum_doubles(l->t->comm, &asked, 1, err)); // any rank: its machine may be taken away
         bool stop = asked > 0 && !last;
         if (pl_comm_rank(l->t->comm) == 0) PL_TRY(look_after(l, &r, last, stop, &wanted, err));
         PL_TRY(save(l, wanted, err));
-        if (stop) PL_TRY(pl_comm_barrier(l->t->comm, err)); // the first that exits may have its launcher end the rest
+        if (stop) PL_TRY(pl_comm_barrier(l->t->comm, err)); // the launcher may end the others as soon as one exits
         if (stop)
             return pl_fail(err, PL_E_INTERRUPTED, "%s: stopped after step %lld of %lld; the same command goes on",
                            l->files.last, (long long)l->at.step, (long long)o->steps);
@@ -275,16 +276,16 @@ static pl_status run_steps(loop *l, pl_err *err) {
     return PL_OK;
 }
 
-// All ranks: what each held, measured by itself; rank 0 says it.
+// All ranks measure their own peak memory; rank 0 logs it.
 static void report_memory(const loop *l) {
     const pl_param_block *b = l->t->block;
     int                   ranks = pl_comm_ranks(l->t->comm), most = 0, least = 0;
     double                peak[PL_RANKS_MAX] = {0}, each = 3 * (double)pl_dtype_size(b->real);
     char                  text[4][32];
     if (ranks == 1 || pl_comm_rank(l->t->comm) > 0) return;
-    for (int r = 0; r < ranks; r++) // as the last step told
+    for (int r = 0; r < ranks; r++) // as collected at the last step
         peak[r] = l->watch.all[r * PL_WATCH_FIGURES + PL_WATCH_MEMORY];
-    if (peak[0] == 0) return; // there was none
+    if (peak[0] == 0) return; // no step was run
     for (int r = 1; r < ranks; r++) {
         if (peak[r] > peak[most]) most = r;
         if (peak[r] < peak[least]) least = r;
@@ -297,14 +298,14 @@ static void report_memory(const loop *l) {
            l->t->name, text[0], text[1], text[2], most, text[3], least);
 }
 
-// No steps: what the task was given is the product.
+// No steps: the product is the model as the task received it.
 static pl_status as_it_starts(loop *l, pl_err *err) {
     if (pl_comm_rank(l->t->comm) == 0)
         PL_TRY(l->t->evaluate ? evaluate(l, err) : pl_checkpoints_save_best(&l->files, err));
     return save(l, pl_comm_rank(l->t->comm) == 0, err);
 }
 
-// Ranks without a slot would only wait.
+// Refuses ranks without a slot, which would only wait.
 static pl_status check_shares(const pl_task *t, pl_err *err) {
     int ranks = pl_comm_ranks(t->comm), first, n;
     pl_slots_share(t->n_slots, 0, ranks, &first, &n);
@@ -320,7 +321,7 @@ static pl_status check_shares(const pl_task *t, pl_err *err) {
     return PL_OK;
 }
 
-// A hash of what is held of the block's parts; of a sharded block, of the working copy, which all ranks have.
+// Hashes the held part of the block; of a sharded block the working copy, which all ranks have.
 static pl_status hash_block(const pl_param_block *b, uint64_t *h, pl_err *err) {
     enum { PART = 1 << 12 };
     double    room[PART];
@@ -338,7 +339,7 @@ static pl_status hash_block(const pl_param_block *b, uint64_t *h, pl_err *err) {
     return st;
 }
 
-// Every rank starts where rank 0 does.
+// Checks that every rank starts from rank 0's values.
 static pl_status check_start(loop *l, pl_err *err) {
     const pl_task *t = l->t;
     if (pl_comm_ranks(t->comm) == 1) return PL_OK;
@@ -367,7 +368,7 @@ static pl_status resume(loop *l, pl_err *err) {
     return PL_OK;
 }
 
-// Rank 0's files of lines, each cut back to the step that the run goes on from.
+// Opens rank 0's files of lines, each cut back to the step that the run resumes from.
 static pl_status open_files(loop *l, pl_err *err) {
     char *path = pl_path_join(l->o->out_dir, SKIPPED_FILE);
     if (!path) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
@@ -410,7 +411,7 @@ static pl_status run(loop *l, pl_err *err) {
 pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err) {
     PL_CHECK(o->log_every >= 1 && o->steps >= 0, "log_every %lld, steps %lld", (long long)o->log_every,
              (long long)o->steps);
-    loop *l = pl_calloc(1, sizeof *l); // more than a small stack holds
+    loop *l = pl_calloc(1, sizeof *l); // too large for a small stack
     if (!l) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
     l->t = t;
     l->o = o;
