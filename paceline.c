@@ -45,11 +45,9 @@
 static const pl_cli_option common_options[] = {
     {.name = "device",
      .type = PL_CLI_TEXT,
-     .arg = PL_DEVICES_SYNTAX,
+     .arg = pl_devices_syntax,
      .deflt = "auto",
-     .help =
-         "where to compute; auto: a GPU if the whole command can run there, else the CPU; emulated: the GPU's code run "
-         "by the CPU, for tests, very slow"},
+     .help = "where to compute; auto: a GPU if the whole command can run there, else the CPU"},
     {.name = "threads",
      .type = PL_CLI_INT,
      .arg = "N",

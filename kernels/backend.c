@@ -63,7 +63,7 @@ void pl_ctx_fini(pl_ctx *ctx) {
 }
 
 bool pl_backend_on_host(const pl_backend *be) {
-    return !be->memory || be == pl_backend_emulated();
+    return !be->memory || be->memory->host;
 }
 
 // What a training step fills, all of it, is asked for before it is taken: the rest may never be touched.

@@ -4,8 +4,7 @@
 // layer, a drafter, a head) is a sequence of op calls on a context. With a tape the ops also record themselves, so the
 // same code trains; without one it only computes; on a measuring context it only sizes memory.
 //
-//   ref    plain, obviously right C in float            (every op; the oracle the whole program can run on)
-//   ref64  the same sources in double                    (gradient checks)
+//   ref    plain, obviously right C in float            (every op; the oracle of the tests)
 //   cpu    ref, overridden where it is beaten, chosen at run time by CPU features (portable, AVX2, AVX-512)
 //   cuda   one NVIDIA GPU (kernels/cuda/README.md)
 #ifndef PL_BACKEND_H
@@ -52,7 +51,7 @@ typedef struct pl_device {
 } pl_device;
 
 typedef struct pl_backend {
-    const char *name; // "ref", "ref64", "cpu-avx512", ...
+    const char *name; // "ref", "cpu-avx512", ...
     // The same name: the same bits. It changes with them, and stands in datasets, training states and results: what was
     // begun in one arithmetic is not continued in another.
     const char *arithmetic;
@@ -65,7 +64,6 @@ typedef struct pl_backend {
 } pl_backend;
 
 const pl_backend *pl_backend_ref(void);
-const pl_backend *pl_backend_ref64(void);
 // The best CPU backend for this machine; PACELINE_ISA=portable|avx2|avx512|avx512-bf16|amx in the environment names
 // another (or the best below it that runs here). units-emulated: avx2 with the units for bf16 in C, slow, for tests.
 const pl_backend *pl_backend_cpu(void);
@@ -82,11 +80,7 @@ const char       *pl_backend_cpu_level(int i);
 // GPU number n, opened at the first call and kept: NULL and one line where this build has no CUDA, or the machine no
 // driver, one that is too old, no such GPU, or one that this build has no code for.
 const pl_backend *pl_backend_cuda(int n, pl_err *err);
-// The CUDA backend's sources on a device that the host emulates (kernels/cuda/emulate), with a queue and memory of its
-// own as a GPU has them: ops run when they are waited for, and tensors are out of the host's reach. For tests of
-// everything above the ops, on any machine; far slower than the CPU.
-const pl_backend *pl_backend_emulated(void);
-// Whether its blocks lie in the host's memory: the emulated device's do.
+// True if its blocks lie in the host's memory.
 bool              pl_backend_on_host(const pl_backend *be);
 // What this build and this machine have of CUDA, for people: "not built in", "built for sm_90 with CUDA 13.0; no NVIDIA
 // driver", "...; driver 13.0; cuda:0 NVIDIA H200, 139.8 GiB". Written into out.

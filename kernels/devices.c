@@ -6,31 +6,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const pl_backend *open_cpu(int n, pl_err *err) {
-    (void)n, (void)err;
-    return pl_backend_cpu();
-}
+// pl_backend_NAME of every device, as a function of its number.
+#define PL_NUMBERED_DEVICE(name)                                                                                       \
+    static const pl_backend *open_##name(int n, pl_err *err) {                                                         \
+        return pl_backend_##name(n, err);                                                                              \
+    }
+#define PL_DEVICE(name)                                                                                                \
+    const pl_backend        *pl_backend_##name(void);                                                                  \
+    static const pl_backend *open_##name(int n, pl_err *err) {                                                         \
+        (void)n, (void)err;                                                                                            \
+        return pl_backend_##name();                                                                                    \
+    }
+#include "kernels/devices.def"
+#undef PL_NUMBERED_DEVICE
+#undef PL_DEVICE
 
-static const pl_backend *open_emulated(int n, pl_err *err) {
-    (void)n, (void)err;
-    return pl_backend_emulated();
-}
-
+#define PL_NUMBERED_DEVICE(name) {#name, true, open_##name},
+#define PL_DEVICE(name) {#name, false, open_##name},
 static const struct kind {
     const char *name;
-    bool        numbered, automatic; // NAME:N is one of several; auto tries it, in this order
+    bool        numbered; // NAME:N is one of several
     const pl_backend *(*open)(int n, pl_err *err);
 } kinds[] = {
-    {"cuda", true, true, pl_backend_cuda},
-    {"cpu", false, true, open_cpu},
-    {"emulated", false, false, open_emulated},
+#include "kernels/devices.def"
 };
+#undef PL_NUMBERED_DEVICE
+#undef PL_DEVICE
 enum { KINDS = sizeof kinds / sizeof *kinds };
+
+#define PL_NUMBERED_DEVICE(name) "|" #name "[:N]"
+#define PL_DEVICE(name) "|" #name
+const char pl_devices_syntax[] = "auto"
+#include "kernels/devices.def"
+    ;
+#undef PL_NUMBERED_DEVICE
+#undef PL_DEVICE
 
 static pl_status open_auto(const pl_backend **out, char *note, size_t room, pl_err *err) {
     for (int i = 0; i < KINDS; i++) {
         pl_err why = {0};
-        if (!kinds[i].automatic) continue;
         *out = kinds[i].open(0, &why);
         if (*out) return PL_OK;
         snprintf(note, room, "--device auto: the CPU; %.*s", (int)strcspn(why.msg, ";"), why.msg);
@@ -56,7 +70,7 @@ pl_status pl_device_open(const pl_backend **out, const char *name, char *note, s
         *out = kinds[i].open((int)number, err);
         return *out ? PL_OK : pl_fail_at(err, PL_E_UNSUPPORTED, "--device %s", name);
     }
-    return pl_fail(err, PL_E_USAGE, "--device %s: expected " PL_DEVICES_SYNTAX, name);
+    return pl_fail(err, PL_E_USAGE, "--device %s: expected %s", name, pl_devices_syntax);
 }
 
 double pl_device_room(const pl_backend *be) {
@@ -64,6 +78,8 @@ double pl_device_room(const pl_backend *be) {
 }
 
 const char *pl_device_of(const char *arithmetic) {
-    if (strncmp(arithmetic, "cuda-emulated-", 14) == 0) return "emulated";
-    return strncmp(arithmetic, "cuda-", 5) == 0 ? "cuda" : "cpu";
+    const char *name = "cpu";
+    for (int i = 0; i < KINDS; i++)
+        if (strstr(arithmetic, kinds[i].name)) name = kinds[i].name;
+    return name;
 }

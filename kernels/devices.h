@@ -1,11 +1,11 @@
-// Devices by name, as --device takes them. A new one is a backend (kernels/backend.h) and a line of the table in
-// devices.c: whatever computes on a context, with tensors in the backend's memory, then runs on it.
+// Devices by name, as --device takes them. A new one is a backend (kernels/backend.h) and a line of devices.def: all
+// code that computes on a context, with tensors in the backend's memory, then runs on it.
 #ifndef PL_DEVICES_H
 #define PL_DEVICES_H
 
 #include "kernels/backend.h"
 
-#define PL_DEVICES_SYNTAX "auto|cpu|cuda[:N]|emulated"
+extern const char pl_devices_syntax[]; // "auto|cuda[:N]|cpu"
 
 // Opens the device that `name` stands for. "auto": a GPU where one can be used, else the CPU; then `note` says in one
 // line why it is not the GPU (empty otherwise; room: PL_ERR_MAX holds any). Else PL_E_USAGE for a name that is none,
@@ -17,7 +17,8 @@ double pl_device_room(const pl_backend *be);
 // The same of a GPU's backend (kernels/cuda/device_cuda.c).
 double pl_backend_cuda_room(const pl_backend *be);
 
-// Returns the name, without a number, by which --device takes what computes in this arithmetic (pl_backend).
+// Returns the name, without a number, of the device that computes in this arithmetic (pl_backend): the last of the list
+// whose name is a part of it, else the CPU's.
 const char *pl_device_of(const char *arithmetic);
 
 #endif

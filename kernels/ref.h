@@ -1,6 +1,6 @@
-// What every kernels/op/*_ref.c starts from. These files are compiled twice, once on float and once on double
-// (-DPL_REF_SUFFIX=ref32 -DPL_REF_REAL=float, -DPL_REF_SUFFIX=ref64 -DPL_REF_REAL=double), both with -ffp-contract=off:
-// what stands in the source is what is computed. They are the oracle: plain loops, no cleverness, one thread.
+// Included first by every kernels/op/*_ref.c. These files are compiled with -DPL_REF_SUFFIX=ref32 -DPL_REF_REAL=float
+// and, for tests, once more with -DPL_REF_SUFFIX=ref64 -DPL_REF_REAL=double; both with -ffp-contract=off, so that the
+// operations are those of the source. They are the oracle: plain loops, no cleverness, one thread.
 #ifndef PL_REF_H
 #define PL_REF_H
 

@@ -25,7 +25,8 @@
 // first step.
 typedef enum pl_place { PL_LOCAL, PL_SHARED } pl_place;
 typedef struct pl_memory {
-    const char *name;                                                                      // "cuda:0", for messages
+    const char *name; // "cuda:0", for messages
+    bool        host; // PL_LOCAL blocks lie in the host's memory and count against what the host has free
     void *(*create)(const struct pl_memory *m, pl_place place, size_t bytes, pl_err *err); // aligned, zeroed or NULL
     void (*destroy)(const struct pl_memory *m, pl_place place, void *p, size_t bytes);
     pl_status (*write)(const struct pl_memory *m, void *to, const void *from, size_t bytes, pl_err *err);

@@ -5,9 +5,8 @@
 
 #include <pthread.h>
 
-// Bytes. Under glibc a thread's static TLS lies on its stack, 1.1 MB of which are the emulated GPU's; the deepest part
-// of an op takes less than 0.1 MB (a frame of 52 KB in kernels/op/headtopk_cpu.c). What is never touched costs
-// addresses alone.
+// Bytes. The deepest part of an op takes less than 0.1 MB (a frame of 52 KB in kernels/op/headtopk_cpu.c). Under glibc
+// a thread's static TLS lies on its stack, too: 1.1 MB in programs of tests. Untouched pages cost addresses alone.
 #define PL_THREAD_STACK ((size_t)4 << 20)
 
 // pthread_create with such a stack; returns its error number.

@@ -1,11 +1,9 @@
-// The language of this folder's kernels: CUDA C++ for nvcc or, with a host compiler, the same sources on an emulated
-// device (kernels/cuda/emulate): every kernel and every launcher runs in the tests of a machine without a GPU, blocks
-// one after another, the threads of a block as fibers that meet at barriers and shuffles.
+// The language of this folder's kernels: CUDA C++ for nvcc. A host compiler takes the same sources where another header
+// defines that language before them (tests/cuda/emulate/emulate.h).
 //
-// Kernels use one-dimensional blocks of whole warps, static or dynamic shared memory, and from CUDA only what the
-// emulation implements: __syncthreads, __syncwarp, __shfl_sync, __shfl_xor_sync, __any_sync, __reduce_max_sync (whole
-// warps), atomicAdd on unsigned and unsigned long long, atomicMin on the latter, fmaf, expf... The names below are this
-// project's.
+// Kernels use one-dimensional blocks of whole warps, static or dynamic shared memory, and from CUDA only
+// __syncthreads, __syncwarp, __shfl_sync, __shfl_xor_sync, __any_sync, __reduce_max_sync (whole warps), atomicAdd on
+// unsigned and unsigned long long, atomicMin on the latter, fmaf, expf... The names below are this project's.
 #ifndef PL_CUDA_DEVICE_CUH
 #define PL_CUDA_DEVICE_CUH
 
@@ -14,8 +12,6 @@
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
-#else
-#include "kernels/cuda/emulate/emulate.h"
 #endif
 
 constexpr int PL_WARP = 32;

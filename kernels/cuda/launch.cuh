@@ -16,14 +16,9 @@ extern "C" {
     extern "C" void PL_CUDA(name)(pl_ctx * ctx, const void *args);                                                     \
     extern "C" void PL_CUDA(name)(pl_ctx * ctx, const void *args)
 
-// The strict device checks kernels' arguments; a GPU faults by itself.
+// A GPU faults by itself; other devices define their own check of kernels' arguments before this file.
 #ifdef __CUDACC__
 template <typename... P> static inline void pl_check_arguments(pl_ctx *, const pl_cuda_launch *, const P &...) {}
-#else
-template <typename... P> static inline void pl_check_arguments(pl_ctx *ctx, const pl_cuda_launch *l, const P &...a) {
-    if (pl_emu_on_launch) pl_emu_on_launch(l);
-    pl_emu_check(pl_cuda_state_of(ctx)->stream, pl_cuda_state_of(ctx)->op, a...);
-}
 #endif
 
 struct pl_grid {

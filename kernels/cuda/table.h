@@ -1,5 +1,5 @@
 // Interface between the two halves of the CUDA backend: the table and launch checks (table.c), and the device's part
-// (real: device_cuda.c, emulated: emulate/device_emulated.c).
+// (real: device_cuda.c, emulated: tests/cuda/emulate/device_emulated.c).
 #ifndef PL_CUDA_TABLE_H
 #define PL_CUDA_TABLE_H
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Configuring where there is no cmocka: the program without tests, said in one line; with PACELINE_TESTS=ON one error
-# that names the package. (A CMOCKA_LIBRARY that is off is not looked for again.) With OFF the level that only tests use
-# is not built.
+# that names the package. (A CMOCKA_LIBRARY that is off is not looked for again.) With OFF nothing that only tests use is
+# built: a level, the reference in double, the emulated device, which the program refuses by name.
 set -u
+program=$(realpath "$1")
 cd "$(dirname "$0")/../.."
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
@@ -20,6 +21,11 @@ if ! said=$(configure -DPACELINE_TESTS=OFF); then echo "$said" && echo "PACELINE
 ! grep -q cmocka <<<"$said" || { echo "$said" && echo "PACELINE_TESTS=OFF speaks of cmocka" && bad=1; }
 built=$build/compile_commands.json
 grep -q PL_ISA=avx2 "$built" || [ "$(uname -m)" != x86_64 ] || { echo "PACELINE_TESTS=OFF builds no kernels" && bad=1; }
-! grep -q PL_ISA=units_emulated "$built" || { echo "PACELINE_TESTS=OFF builds a level for tests" && bad=1; }
+grep -q PL_REF_SUFFIX=ref32 "$built" || { echo "PACELINE_TESTS=OFF builds no reference" && bad=1; }
+for word in PL_ISA=units_emulated PL_REF_SUFFIX=ref64 PL_CUDA_SUFFIX=emulated /tests/; do
+    ! grep -q -- "$word" "$built" || { echo "PACELINE_TESTS=OFF builds $word" && bad=1; }
+done
+said=$("$program" doctor --device emulated 2>&1)
+[ $? = 2 ] && grep -q 'expected auto|cuda\[:N\]|cpu$' <<<"$said" || { echo "$said" && echo "$program: --device emulated" && bad=1; }
 [ "$bad" = 0 ] && echo "configure: ok"
 exit "$bad"

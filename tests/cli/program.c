@@ -44,7 +44,7 @@ static char *slurp(FILE *f, size_t *n) {
 static int split(char *line, char *argv[MAX_ARGS]) {
     bool elsewhere = strstr(line, "--device") != NULL;
     int  n = 1;
-    argv[0] = (char *)(uintptr_t)PACELINE_PROGRAM;
+    argv[0] = (char *)(uintptr_t)(strstr(line, "--device emulated") ? PACELINE_EMULATED : PACELINE_PROGRAM);
     if (!elsewhere) {
         argv[n++] = (char *)(uintptr_t) "--device";
         argv[n++] = (char *)(uintptr_t) "cpu";

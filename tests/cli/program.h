@@ -14,8 +14,8 @@ typedef struct test_output {
     int    signal; // which; 0: none
 } test_output;
 
-// args: what follows the program's name, split at blanks; '...' keeps blanks together. Without --device it runs on the
-// CPU, whatever the machine has.
+// args: the arguments, split at blanks; '...' keeps blanks together. Without --device it runs on the CPU, whatever the
+// machine has; with --device emulated it is paceline_emulated.
 void test_run(test_output *o, const char *args, ...) __attribute__((format(printf, 2, 3)));
 void test_run_fini(test_output *o);
 

@@ -7,6 +7,7 @@
 #include "kernels/op/linear.h"
 #include "kernels/panels.h"
 #include "tests/cuda/counter.h"
+#include "tests/cuda/emulate/device_emulated.h"
 #include "train/run/bench_step.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-#include "kernels/cuda/emulate/emulate.h"
-#include "kernels/cuda/emulate/watch.h"
+#include "tests/cuda/emulate/emulate.h"
+#include "tests/cuda/emulate/watch.h"
 extern "C" {
 #include "tests/cuda/counter.h"
 }

@@ -1,4 +1,4 @@
-// Counts launches and asynchronous copies of the emulated device (kernels/cuda/emulate/watch.h), from when it is linked.
+// Counts launches and asynchronous copies of the emulated device (tests/cuda/emulate/watch.h), from when it is linked.
 #ifndef PL_TEST_COUNTER_H
 #define PL_TEST_COUNTER_H
 

@@ -1,11 +1,13 @@
 // Small kernels that are right, and the same with one thing missing: what the detector must pass and must find.
 //   litmus NAME    runs one; a race ends it by abort
 //   litmus --list  "right NAME" or "broken NAME", a line each
+#include "tests/cuda/emulate/emulate.h"
+
 #include "kernels/cuda/launch.cuh"
 #include <stdio.h>
 extern "C" {
 #include "kernels/base/arena.h"
-#include "kernels/cuda/emulate/device_emulated.h"
+#include "tests/cuda/emulate/device_emulated.h"
 }
 
 enum { FENCE = 1, BARRIER = 2, WAIT = 4, SECOND = 8, ALL = 15 };

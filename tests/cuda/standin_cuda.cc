@@ -1,5 +1,5 @@
 extern "C" {
-#include "kernels/cuda/emulate/queue.h"
+#include "tests/cuda/emulate/queue.h"
 #include "tests/cuda/standin.h"
 #include "tests/cuda/standin_nccl.h"
 }

@@ -6,12 +6,12 @@
 #include "tests/cuda/standin.h"
 
 #include "kernels/base/rng.h"
-#include "kernels/cuda/emulate/device_emulated.h"
 #include "kernels/cuda/state.h"
 #include "kernels/op/add.h"
 #include "kernels/op/embed.h"
 #include "kernels/op/linear.h"
 #include "kernels/profile.h"
+#include "tests/cuda/emulate/device_emulated.h"
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

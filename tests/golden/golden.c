@@ -9,8 +9,9 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
-#include "kernels/cuda/emulate/device_emulated.h"
+#include "tests/cuda/emulate/device_emulated.h"
 #include "tests/device.h"
+#include "tests/ref64.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,12 +5,12 @@
 // attention in training, which is bound by arithmetic: q, k, v, read forward and backward, and their gradients twice).
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
-#include "kernels/cuda/emulate/device_emulated.h"
 #include "kernels/op/attention.h"
 #include "kernels/op/headtopk.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/rmsnorm.h"
 #include "kernels/tape.h"
+#include "tests/cuda/emulate/device_emulated.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

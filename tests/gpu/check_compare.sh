@@ -3,12 +3,12 @@
 # results as tables and lines, and, where python3 has PyTorch, the comparisons with it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-program=$1 dump=$(dirname "$1")/dump_forward work=$(mktemp -d)
+program=$1 emulated=$(dirname "$1")/paceline_emulated dump=$(dirname "$1")/dump_forward work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export PYTHONDONTWRITEBYTECODE=1
 command -v python3 >/dev/null || exit 77
 "$program" bench decode --shape tiny --context 8 --new-tokens 2 --repeats 1 --json --quiet >"$work/shape.json"
-"$program" bench linear --vocab 64 --hidden 64 --max-mb 1 --json --quiet --device emulated >"$work/linear.json"
+"$emulated" bench linear --vocab 64 --hidden 64 --max-mb 1 --json --quiet --device emulated >"$work/linear.json"
 python3 tests/gpu/tables.py --csv "$work/figures.csv" "$work/shape.json" "$work/linear.json" >"$work/tables.md"
 lines=$(awk -F, 'NF == 6 && $3 > 0 && $4 > 0' "$work/figures.csv" | wc -l)
 if [ "$lines" != 34 ]; then

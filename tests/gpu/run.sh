@@ -74,7 +74,7 @@ build_bare() { # ARCH
 goldens="$(for t in tests/golden/test_golden_*.c; do basename "$t" .c; done | tr '\n' ' ')"
 device_tests="test_decode_cuda test_drafter_backbone test_head_device test_branch test_ceilings test_train_device"
 device_tests="$device_tests test_plan"
-programs="paceline_program dump_forward $device_tests $goldens"
+programs="paceline_program paceline_emulated dump_forward $device_tests $goldens"
 build_whole() { # ARCH FOLDER OPTION...: 1 where it cannot be configured, 2 where it does not build
     local arch=$1 folder=$2 targets=$programs t
     shift 2
@@ -105,7 +105,7 @@ make_pack() { # DIR
         { tail -n 5 "$from/program.log"; say "the pack does not build; see $from/program.log"; exit 1; }
     rm -rf "${dir:?}/bin" "${dir:?}/lib"
     mkdir -p "$dir/bin" "$dir/lib"
-    for f in paceline bench_gpu bench_products dump_forward $device_tests $goldens; do
+    for f in paceline paceline_emulated bench_gpu bench_products dump_forward $device_tests $goldens; do
         strip -g -o "$dir/bin/$f" "$from/$f"
     done
     for f in "$from"/test_op_* "$from"/test_cuda*; do [ ! -f "$f" ] || [ ! -x "$f" ] || strip -g -o "$dir/bin/$(basename "$f")" "$f"; done
@@ -154,8 +154,8 @@ cuda:*) gpu=${device#cuda:} ;;
 emulated) real=0 ;;
 *) say "--device $device: expected cuda:N or emulated"; exit 2 ;;
 esac
-name=emulated
-if [ "$real" = 1 ]; then name=$(nvidia-smi -i "$gpu" --query-gpu=name,driver_version --format=csv,noheader); fi
+name=emulated paceline=paceline_emulated
+if [ "$real" = 1 ]; then paceline=paceline name=$(nvidia-smi -i "$gpu" --query-gpu=name,driver_version --format=csv,noheader); fi
 program=1
 case "$packed" in
 *.tar.gz)
@@ -244,7 +244,7 @@ test_ops() {
     fi
     unset PACELINE_TEST_GPU PACELINE_TEST_DEVICES_ALONE
 }
-paceline() { own "$whole/paceline" "$@"; }
+paceline() { own "$whole/$paceline" "$@"; }
 # shellcheck disable=SC2317 # called through check
 decode() { # DEVICE TOKENS
     paceline decode --quiet --target checkpoints/tiny --prompt "Once upon a time" --max-new-tokens "$2" --dtype fp32 \
@@ -369,7 +369,7 @@ run_comparisons() {
             --heads trimmed:32000,lowrank:512 --repeats 3 --csv "$out/figures.csv"
     else
         compare compare-decode compare_decode.py --dump "$whole/dump_forward" --rows 12 --steps 3
-        compare compare-train compare_train.py --paceline "$whole/paceline" --rows 16 --unroll 2 --repeats 1 \
+        compare compare-train compare_train.py --paceline "$whole/$paceline" --rows 16 --unroll 2 --repeats 1 \
             --csv "$out/figures.csv"
     fi
 }

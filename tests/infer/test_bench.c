@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "tests/cuda/emulate/device_emulated.h"
 #include "tests/device.h"
 
 enum { N = 2 };

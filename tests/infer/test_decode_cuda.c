@@ -1,5 +1,5 @@
 // Decoding on a device: weights, caches and activations in its memory, ops in its queue, on the CUDA backend's kernels.
-// It is the emulated device here (kernels/cuda/emulate/device_emulated.h: a host that touches a tensor, an index array
+// It is the emulated device here (tests/cuda/emulate/device_emulated.h: a host that touches a tensor, an index array
 // that is written again too early, a pointer that a GPU could not reach show), and a GPU where PACELINE_TEST_DEVICE
 // names one.
 //   - What plain decoding emits, and the logits it emits it from, keep their bits in company, in chunks of a prompt, in
@@ -13,7 +13,7 @@
 #include "infer/drafter/drafter.h"
 #include "infer/verify/verify.h"
 #include "kernels/base/hash.h"
-#include "kernels/cuda/emulate/device_emulated.h"
+#include "tests/cuda/emulate/device_emulated.h"
 #include "tests/infer/fixture.h"
 #include <math.h>
 #include <setjmp.h>

@@ -9,7 +9,7 @@
 #include "infer/sample/coin.h"
 #include "infer/sample/distribution.h"
 #include "infer/verify/verify.h"
-#include "kernels/cuda/emulate/device_emulated.h"
+#include "tests/cuda/emulate/device_emulated.h"
 #include "tests/device.h"
 #include <math.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 #include "tests/kernels/op_harness.h"
 #include "kernels/base/rng.h"
-#include "kernels/cuda/emulate/device_emulated.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/rope.h"
 #include "kernels/tape.h"
+#include "tests/cuda/emulate/device_emulated.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "tests/device.h"
+#include "tests/ref64.h"
 
 enum { MAX_INPUTS = 48, MAX_OUTPUTS = 32, GUARD = 64, PATTERN = 0x5c, DIFFERENCES = 48 };
 
@@ -471,7 +472,7 @@ static void expect_within_budget(const op_run *cpu, const op_run *ref, const op_
         if (a.whole && (mine != 0 || budget != 0)) fail_msg("%s: ids differ from ref's or ref64's", who);
         // The naive result must itself be near the truth, or the budget would allow anything.
         if (!(budget <= 2e-5 * scale)) fail_msg("%s: ref's own error is %g at scale %g", who, budget, scale);
-        // Tensor cores that cut off (kernels/cuda/emulate/mma.cc) come to 0.8 of this on sm_80 at worst.
+        // Tensor cores that cut off (tests/cuda/emulate/mma.cc) come to 0.8 of this on sm_80 at worst.
         double allowed = 2 * budget + 4 * 0x1p-24 * scale;
         if ((flags & OP_BF16_PAIRS) && !a.whole) allowed = fmax(allowed, 0x1p-15 * largest);
         if ((flags & OP_BF16_INSIDE) && !a.whole) allowed = fmax(allowed, 0x1p-7 * largest);
@@ -529,7 +530,7 @@ int op_device_runs(void) {
     return test_gpu() ? 0 : 3 + drawn_orders(); // two contexts, one of them twice
 }
 
-// Orders of blocks, threads and copies that are drawn (kernels/cuda/emulate/device_emulated.h).
+// Orders of blocks, threads and copies that are drawn (tests/cuda/emulate/device_emulated.h).
 static void expect_same_in_any_order(const op_run *one, op_run *two) {
     const pl_emu_manner before = pl_emu_behave;
     for (int seed = 1; seed <= drawn_orders(); seed++) {

@@ -1,6 +1,7 @@
 // Attention of the cpu backends where its tiles, groups, blocks of rows and plans begin and end.
 #include "kernels/op/attention.h"
 #include "tests/kernels/op_harness.h"
+#include "tests/ref64.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
 #include "kernels/backend.h"
+#include "tests/ref64.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "tests/cuda/emulate/device_emulated.h"
 #include "tests/device.h"
 
 enum { M = 3, D = 1100, STEPS = 5 }; // two slices of K: products keep sums in scratch and count in tickets

@@ -12,6 +12,7 @@
 #include "kernels/base/log.h"
 #include "kernels/comm/comm.h"
 #include "kernels/comm/summing.h"
+#include "tests/cuda/emulate/device_emulated.h"
 #include "tests/kernels/ranks.h"
 #include "tests/key.h"
 #include "tests/mpirun.h"

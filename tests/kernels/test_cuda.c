@@ -2,7 +2,6 @@
 // one line, and the sizes at which work is split (slices of K, parts of a context, rounds of a selection).
 #define PL_CUDA_SUFFIX emulated
 #include "kernels/base/rng.h"
-#include "kernels/cuda/emulate/device_emulated.h"
 #include "kernels/cuda/state.h"
 #include "kernels/op/add.h"
 #include "kernels/op/attention.h"
@@ -19,6 +18,7 @@
 #include "kernels/op/squash.h"
 #include "kernels/op/swiglu.h"
 #include "kernels/panels.h"
+#include "tests/cuda/emulate/device_emulated.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>
 #include <setjmp.h>

@@ -3,9 +3,9 @@
 // device, with a stand-in for the library that reads the graphs as its manual says and computes them, operation by
 // operation.
 #define PL_CUDA_SUFFIX emulated
-#include "kernels/cuda/emulate/device_emulated.h"
 #include "kernels/cuda/lib/cudnn_table.h"
 #include "kernels/op/attention.h"
+#include "tests/cuda/emulate/device_emulated.h"
 #include "tests/kernels/op_harness.h"
 #include <dlfcn.h>
 #include <math.h>

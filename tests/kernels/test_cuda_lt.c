@@ -2,10 +2,10 @@
 // a GPU; and on the emulated device, with a stand-in that reads the descriptors as the library's manual says and
 // computes the product they describe, every shape and orientation that training has.
 #define PL_CUDA_SUFFIX emulated
-#include "kernels/cuda/emulate/device_emulated.h"
 #include "kernels/cuda/lib/lt_table.h"
 #include "kernels/op/divergence.h"
 #include "kernels/op/linear.h"
+#include "tests/cuda/emulate/device_emulated.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>
 #include <setjmp.h>

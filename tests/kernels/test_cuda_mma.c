@@ -1,7 +1,7 @@
-// Tensor cores as the emulated device has them (kernels/cuda/emulate/mma.h): what is cut off, where, on which GPU.
+// Tensor cores as the emulated device has them (tests/cuda/emulate/mma.h): what is cut off, where, on which GPU.
 #include "kernels/base/dtype.h"
 #include "kernels/base/rng.h"
-#include "kernels/cuda/emulate/mma.h"
+#include "tests/cuda/emulate/mma.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

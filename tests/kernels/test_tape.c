@@ -10,6 +10,7 @@
 #include "kernels/op/swiglu.h"
 #include "kernels/op/topk.h"
 #include "kernels/tape.h"
+#include "tests/ref64.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -11,6 +11,7 @@
 #include "infer/model/kv.h"
 #include "infer/model/llama.h"
 #include "kernels/base/arena.h"
+#include "tests/ref64.h"
 #include "train/task/lm.h"
 #include <math.h>
 #include <string.h>

@@ -5,6 +5,7 @@
 #include "checkpoints/state.h"
 #include "infer/model/target.h"
 #include "kernels/devices.h"
+#include "tests/cuda/emulate/device_emulated.h"
 #include "train/run/device.h"
 #include "train/run/pipeline.h"
 

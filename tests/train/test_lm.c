@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "kernels/base/arena.h"
+#include "tests/ref64.h"
 #include "train/task/lm.h"
 #include <math.h>
 #include <string.h>

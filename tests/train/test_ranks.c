@@ -1,5 +1,6 @@
 // Training by several processes: whatever their number, the weights are those of one process, bit for bit; a run goes
 // on with another number; a rank that dies ends it with one line and nothing half-made.
+#include "tests/cuda/emulate/device_emulated.h"
 #include "tests/train/small.h"
 
 #include <setjmp.h>

@@ -1,4 +1,5 @@
 // train.recompute: the same weights, bit for bit, in less memory; switched on and off within a run.
+#include "tests/cuda/emulate/device_emulated.h"
 #include "tests/train/small.h"
 
 #include <setjmp.h>

@@ -8,6 +8,7 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/rng.h"
+#include "tests/ref64.h"
 #include "train/loop/optim.h"
 #include "train/loop/schedule.h"
 #include "train/loop/slots.h"

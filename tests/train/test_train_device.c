@@ -1,5 +1,5 @@
 // Training, generation and evaluation on a device, all of whose memory is out of the host's reach: the emulated one
-// (kernels/cuda/emulate/device_emulated.h), and a GPU where PACELINE_TEST_DEVICE names one.
+// (tests/cuda/emulate/device_emulated.h), and a GPU where PACELINE_TEST_DEVICE names one.
 #include "tests/train/small.h"
 
 #include <setjmp.h>

@@ -11,6 +11,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/rng.h"
 #include "kernels/op/divergence.h"
+#include "tests/ref64.h"
 #include "train/keys.h"
 #include "train/loop/block.h"
 #include "train/task/selected.h"

@@ -2,8 +2,8 @@
 #ifndef PL_CUDA_MACHINE_H
 #define PL_CUDA_MACHINE_H
 
-#include "kernels/cuda/emulate/emulate.h"
-#include "kernels/cuda/emulate/watch.h"
+#include "tests/cuda/emulate/emulate.h"
+#include "tests/cuda/emulate/watch.h"
 
 // Drawn for what a GPU is free to do. One sequence for each launching thread.
 unsigned pl_emu_draw(unsigned below);

@@ -1,18 +1,17 @@
 // The emulated device as backends: the same launchers and kernels, with memory and a queue as device_emulated.h says.
 #define _GNU_SOURCE 1 // mprotect
-#include "kernels/cuda/emulate/device_emulated.h"
+#include "tests/cuda/emulate/device_emulated.h"
 #include "kernels/base/check.h"
-#include "kernels/cuda/emulate/queue.h"
 #include "kernels/cuda/record.h"
 #include "kernels/cuda/table.h"
+#include "tests/cuda/emulate/queue.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-// ---- memory of the strict device: a list of blocks
-// -------------------------------------------------------------------
+// ---- memory of the strict device: a list of blocks ------------------------------------------------------------------
 
 typedef struct block {
     struct block *next;
@@ -315,7 +314,7 @@ static pl_status transfer_plain(const pl_memory *m, void *to, const void *from, 
 }
 
 static const pl_memory memory = {
-    .name = "emulated", .create = create, .destroy = destroy, .write = transfer, .read = transfer};
+    .name = "emulated", .host = true, .create = create, .destroy = destroy, .write = transfer, .read = transfer};
 
 const pl_backend *pl_backend_cuda_emulated(void) {
     static const pl_memory plain = {.name = "cuda-emulated",

@@ -1,7 +1,7 @@
 // Tensor cores, as they were found to sum (arXiv 2511.10909, arXiv 2512.07004): products are exact; they and what is
 // added to are aligned to the largest exponent among them and cut off `fraction` bits below it, their sum is exact and
 // cut off to fp32. sm_80 takes 8 products at a time and keeps 24 bits, sm_90 and sm_100 take 16 and keep 25.
-#include "kernels/cuda/emulate/mma.h"
+#include "tests/cuda/emulate/mma.h"
 #include <cmath>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-// CUDA's vocabulary on a host: what kernels/cuda/*.cu need to compile and run without nvcc, a driver or a GPU.
+// CUDA's vocabulary on a host: kernels/cuda/*.cu compile and run without nvcc, a driver or a GPU where this is included
+// before them.
 //
 // A launch runs its blocks in order, or, by a seed, in orders that are drawn, several at once (device_emulated.h). The
 // threads of a block are fibers on one thread; a fiber runs until it waits at a barrier (block or warp) that others
@@ -18,7 +19,7 @@
 
 extern "C" {
 #include "kernels/base/dtype.h"
-#include "kernels/cuda/emulate/queue.h"
+#include "tests/cuda/emulate/queue.h"
 }
 
 #define __global__
@@ -111,6 +112,10 @@ template <typename A> static bool pl_emu_may_see(A a) {
 template <typename... A> static void pl_emu_check(void *queue, const char *op, const A &...a) {
     int n = 0;
     if (queue) ((pl_emu_may_see(a) ? (void)n++ : pl_emu_unreachable(op, n)), ...);
+}
+template <typename... P> static inline void pl_check_arguments(pl_ctx *ctx, const pl_cuda_launch *l, const P &...a) {
+    if (pl_emu_on_launch) pl_emu_on_launch(l);
+    pl_emu_check(pl_cuda_state_of(ctx)->stream, pl_cuda_state_of(ctx)->op, a...);
 }
 
 // What a proof leaves out, one place at a time (pl_emu_manner.drop): whether it is this one.

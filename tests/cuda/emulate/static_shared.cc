@@ -1,6 +1,6 @@
 // Where the static shared memory of kernels lies: __shared__ is storage of the thread that runs the block, a variable
 // local to a function, which the program's own symbols name (_ZZ<kernel>E<variable>).
-#include "kernels/cuda/emulate/machine.h"
+#include "tests/cuda/emulate/machine.h"
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>

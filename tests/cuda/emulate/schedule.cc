@@ -1,8 +1,8 @@
 // The order in which blocks run, where a GPU is free to choose: without a seed one after another; with one in an order
 // drawn from it, up to ALIVE at once, which take turns at barriers, fences and atomics. Each lives on a thread of its
 // own, so that its static shared memory is its own; one of them runs at a time.
-#include "kernels/cuda/emulate/device_emulated.h"
-#include "kernels/cuda/emulate/machine.h"
+#include "tests/cuda/emulate/device_emulated.h"
+#include "tests/cuda/emulate/machine.h"
 #include <condition_variable>
 #include <mutex>
 #include <numeric>

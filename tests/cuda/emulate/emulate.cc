@@ -1,7 +1,7 @@
 // Fibers, barriers and exchanges of the emulated device (emulate.h).
-#include "kernels/cuda/emulate/device_emulated.h"
-#include "kernels/cuda/emulate/machine.h"
-#include "kernels/cuda/emulate/mma.h"
+#include "tests/cuda/emulate/device_emulated.h"
+#include "tests/cuda/emulate/machine.h"
+#include "tests/cuda/emulate/mma.h"
 #include <mutex>
 #include <new>
 #include <set>

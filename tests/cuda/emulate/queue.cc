@@ -1,5 +1,5 @@
 // The emulated device's queue (queue.h).
-#include "kernels/cuda/emulate/machine.h"
+#include "tests/cuda/emulate/machine.h"
 #include <functional>
 #include <new>
 #include <stdio.h>
