@@ -81,29 +81,35 @@ static bool on_amd(void) {
 #define ARITHMETIC_PORTABLE "cpu-2-unfused"
 #endif
 
-#define PL_LEVEL portable
+#define PL_LEVEL_UNITS portable
+#define PL_LEVEL_VECTORS portable
 #define PL_LEVEL_NAME "portable"
 #define PL_LEVEL_ARITHMETIC ARITHMETIC_PORTABLE
 #include "kernels/level.h"
 #if defined(__x86_64__)
-#define PL_LEVEL avx2
+#define PL_LEVEL_UNITS avx2
+#define PL_LEVEL_VECTORS avx2
 #define PL_LEVEL_NAME "avx2"
 #define PL_LEVEL_ARITHMETIC ARITHMETIC
 #include "kernels/level.h"
-#define PL_LEVEL avx512
+#define PL_LEVEL_UNITS avx512
+#define PL_LEVEL_VECTORS avx512
 #define PL_LEVEL_NAME "avx512"
 #define PL_LEVEL_ARITHMETIC ARITHMETIC
 #include "kernels/level.h"
-#define PL_LEVEL avx512_bf16
+#define PL_LEVEL_UNITS avx512_bf16
+#define PL_LEVEL_VECTORS avx512
 #define PL_LEVEL_NAME "avx512-bf16"
 #define PL_LEVEL_ARITHMETIC ARITHMETIC
 #include "kernels/level.h"
-#define PL_LEVEL amx
+#define PL_LEVEL_UNITS amx
+#define PL_LEVEL_VECTORS avx512
 #define PL_LEVEL_NAME "amx"
 #define PL_LEVEL_ARITHMETIC ARITHMETIC
 #include "kernels/level.h"
 #ifndef PL_UNITS_NOT_EMULATED // a build without tests
-#define PL_LEVEL units_emulated
+#define PL_LEVEL_UNITS units_emulated
+#define PL_LEVEL_VECTORS avx2
 #define PL_LEVEL_NAME "units-emulated"
 #define PL_LEVEL_ARITHMETIC ARITHMETIC
 #include "kernels/level.h"
@@ -121,17 +127,17 @@ static const struct {
     bool (*runs)(void);
     bool (*suits)(void); // it is taken without being named
 } variants[] = {
-#define VARIANT(name, level, runs, suits)                                                                              \
-    { name, &backend_##level, &pl_softmax_##level, pl_unit_run_##level, runs, suits }
+#define VARIANT(name, level, vectors, runs, suits)                                                                     \
+    { name, &backend_##level, &pl_softmax_##vectors, pl_unit_run_##level, runs, suits }
 #if defined(__x86_64__)
-    VARIANT("amx", amx, runs_amx, always),
-    VARIANT("avx512-bf16", avx512_bf16, runs_avx512_bf16, on_amd),
-    VARIANT("avx512", avx512, runs_avx512, always),
-    VARIANT("avx2", avx2, runs_avx2, always),
+    VARIANT("amx", amx, avx512, runs_amx, always),
+    VARIANT("avx512-bf16", avx512_bf16, avx512, runs_avx512_bf16, on_amd),
+    VARIANT("avx512", avx512, avx512, runs_avx512, always),
+    VARIANT("avx2", avx2, avx2, runs_avx2, always),
 #endif
-    VARIANT("portable", portable, runs_portable, always),
+    VARIANT("portable", portable, portable, runs_portable, always),
 #if defined(__x86_64__) && !defined(PL_UNITS_NOT_EMULATED)
-    VARIANT("units-emulated", units_emulated, runs_avx2, never),
+    VARIANT("units-emulated", units_emulated, avx2, runs_avx2, never),
 #endif
 };
 enum { VARIANTS = sizeof variants / sizeof variants[0] };
