@@ -1,10 +1,11 @@
-// Columns that ranks hold parts of, side by side: exchanged whole by whole, then put in rows by the backend's concat.
+// Concatenates columns that ranks hold parts of: each rank's part is exchanged as a whole, then arranged in rows by the
+// backend's concat.
 #include "kernels/base/check.h"
 #include "kernels/comm/impl.h"
 #include "kernels/op/concat.h"
 
 typedef struct gathering {
-    pl_tensor part[PL_RANKS_MAX]; // what each rank has, where this one is to have it
+    pl_tensor part[PL_RANKS_MAX]; // each rank's part, on ranks that receive it
     size_t    bytes[PL_RANKS_MAX];
     int       to;
 } gathering;
@@ -35,7 +36,7 @@ static pl_status exchange(pl_comm *c, pl_ctx *ctx, const gathering *g, pl_err *e
     return PL_OK;
 }
 
-// Parts of one row lie side by side in it; of several they are put there by halves.
+// Concatenates parts of columns; a single row needs no call, several parts are joined by halves.
 static pl_tensor side_by_side(pl_ctx *ctx, const pl_tensor *part, int n) {
     if (n == 1) return part[0];
     return pl_concat(ctx, side_by_side(ctx, part, n / 2), side_by_side(ctx, part + n / 2, n - n / 2));

@@ -1,5 +1,4 @@
-// Ranks as children of one process: starting them, meeting, failing, ending. Linux: a shared anonymous mapping and
-// futexes.
+// Ranks as children of one process: starting, meeting, failing, ending. Linux: a shared anonymous mapping and futexes.
 #define _GNU_SOURCE 1
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
@@ -24,36 +23,36 @@
 enum { LINE = 64, TURNS = 2 };
 
 typedef struct shared {
-    _Alignas(LINE) atomic_uint turn;   // meetings that are over; who waits sleeps on it
-    _Alignas(LINE) atomic_int arrived; // ranks at the present one
+    _Alignas(LINE) atomic_uint turn;   // number of completed meetings; waiting ranks sleep on it
+    _Alignas(LINE) atomic_int arrived; // ranks that have arrived at the current one
     _Alignas(LINE) pl_comm_failure failure;
-    int what[TURNS][PL_RANKS_MAX]; // of the meeting
+    int what[TURNS][PL_RANKS_MAX]; // purpose of the meeting
     _Alignas(4096) uint8_t window[];
 } shared;
 
 typedef struct forked {
     shared *shared;
     size_t  shared_bytes;
-    int     pid[PL_RANKS_MAX];     // rank 0: of the others, 0: has ended; else [0] is the parent
+    int     pid[PL_RANKS_MAX];     // rank 0: the others', 0: has ended; other ranks: [0] is the parent
     double  stopped[PL_RANKS_MAX]; // rank 0: pl_now() when a stop of that process was noticed; 0: it runs
-    bool    left[PL_RANKS_MAX];    // rank 0: ended behind the meeting that this rank was still waiting for
+    bool    left[PL_RANKS_MAX];    // rank 0: ended after the meeting that this rank was still waiting for
 } forked;
 
-// What a rank shows the others: where each one's piece stands, then the pieces.
+// A rank's data for the others: the offset of each one's piece, then the pieces.
 typedef struct front {
     size_t at[PL_RANKS_MAX];
 } front;
 
 #define WINDOW (sizeof(front) + PL_COMM_ROUND)
 
-static const double SPIN = 20e-6, LOOK = 0.05, END = 10; // seconds: before sleeping, between looks, to end in
+static const double SPIN = 20e-6, LOOK = 0.05, END = 10; // seconds: spinning before sleeping, between checks, to end in
 
 static shared *shared_of(const pl_comm *c) {
     return ((forked *)c->link)->shared;
 }
 
-// A rank's window in a meeting. It is this rank's to write until then, and everybody's to read until the one after
-// that: there are two, in turns, so that one meeting does for an exchange.
+// Returns a rank's window in a meeting. The rank writes it before the meeting, and all read it until the next one:
+// there are two, alternating, so that an exchange needs a single meeting.
 static front *window(const pl_comm *c, unsigned turn, int rank) {
     return (front *)(shared_of(c)->window + ((size_t)(turn % TURNS) * (size_t)c->ranks + (size_t)rank) * WINDOW);
 }
@@ -82,8 +81,8 @@ void pl_comm_limit_silence(double seconds) {
     silence = seconds;
 }
 
-// A stopped process is waited for as long as a joined one that gives no sign of life, and no longer once rank 0 is to
-// stop itself. (A terminal's stop is rank 0's too, and over when that goes on.)
+// Fails rank r if it has been stopped for longer than a joined rank may be silent, or if rank 0 is to stop. (A
+// terminal's stop also stops rank 0, and ends when rank 0 continues.)
 static void judge_stopped(pl_comm *c, int r) {
     const forked *f = c->link;
     char          why[120];
@@ -94,9 +93,9 @@ static void judge_stopped(pl_comm *c, int r) {
     tell(c, r, PL_E_IO, why);
 }
 
-// Reports children that have ended: one that fails tells it first, and one that is done is reaped by pl_comm_close. In
-// a meeting of turn `turn` (NULL: in none) a child may arrive, be done and end between the look at the turn and the
-// look at the child: once the turn is over, an end is reported by the next meeting alone.
+// Reports children that have ended: one that fails reports its failure first, and one that is done is reaped by
+// pl_comm_close. In a meeting of turn `turn` (NULL: in none) a child may arrive, finish and end between the check of
+// the turn and the check of the child: once the turn is over, an end is reported by the next meeting.
 static void look_after(pl_comm *c, const unsigned *turn) {
     forked *f = c->link;
     int    *child = f->pid;
@@ -124,7 +123,7 @@ static void look_after(pl_comm *c, const unsigned *turn) {
         child[r] = 0;
         tell(c, r, PL_E_IO, why);
     }
-    // The kernel sends the signal of pl_comm_fork; this is for a parent that had gone before it was asked for.
+    // The kernel sends pl_comm_fork's signal; this check is for a parent that ended before the signal was requested.
     if (c->rank > 0 && getppid() != child[0]) tell(c, 0, PL_E_IO, "ended");
 }
 
@@ -139,7 +138,7 @@ static pl_status check(pl_comm *c, pl_err *err) {
 
 // ---- meeting
 
-// Until the turn ends or somebody has failed.
+// Waits until the turn ends or a rank has failed.
 static pl_status wait_turn(pl_comm *c, unsigned turn, pl_err *err) {
     shared *s = shared_of(c);
     double  until = pl_now() + SPIN;
@@ -177,7 +176,7 @@ static pl_status swap(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) 
     const void *last = NULL;
     for (int i = 0; i < c->ranks; i++) {
         if (s->out_bytes[i] == 0) continue;
-        bool again = last == s->out[i] && last_bytes == s->out_bytes[i]; // what goes to several is shown once
+        bool again = last == s->out[i] && last_bytes == s->out_bytes[i]; // bytes for several ranks are written once
         if (again) at -= s->out_bytes[i];
         PL_CHECK(at + s->out_bytes[i] <= PL_COMM_ROUND, "a round of %zu bytes", at + s->out_bytes[i]);
         mine->at[i] = at;
@@ -205,7 +204,7 @@ static void become(pl_comm *c, int rank, int parent) {
     signal(SIGTERM, SIG_IGN);
     signal(SIGUSR1, SIG_IGN);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1); // it ended before it could be watched
+    if (getppid() != parent) _exit(1); // the parent ended before the signal was requested
 }
 
 static void kill_all(pl_comm *c) {
@@ -226,7 +225,7 @@ static void drop(pl_comm *c) {
     c->link = NULL;
 }
 
-// Children that ended by themselves within `seconds`.
+// Waits up to `seconds` for children that end by themselves.
 static void await(pl_comm *c, double seconds) {
     int   *child = ((forked *)c->link)->pid;
     double until = pl_now() + seconds;
@@ -242,7 +241,7 @@ static void await(pl_comm *c, double seconds) {
 static void close_forked(pl_comm *c) {
     if (c->rank == 0) {
         if (!pl_comm_failed(&shared_of(c)->failure)) await(c, END);
-        kill_all(c); // they write nothing that a kill could leave half-made
+        kill_all(c); // they write no files that a kill could damage
     }
     drop(c);
 }
@@ -257,14 +256,14 @@ static pl_status share(pl_comm *c, pl_err *err) {
     void *p = mmap(NULL, f->shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return pl_fail(err, PL_E_MEMORY, "ranks: no shared memory for %d of them", c->ranks);
     c->beside = true;
-    f->shared = p; // zeroed: no turn, nobody failed
+    f->shared = p; // zeroed: no turn, no failure
     return PL_OK;
 }
 
 static pl_status start(pl_comm *c, pl_err *err) {
     forked *f = c->link;
     int     parent = (int)getpid();
-    fflush(NULL); // what stands in buffers would be written once per rank
+    fflush(NULL); // unflushed buffers would be written once per rank
     for (int r = 1; r < c->ranks; r++) {
         pid_t pid = fork();
         if (pid == 0) {

@@ -1,11 +1,10 @@
-// Ranks over MPI: processes that mpirun started (or srun, where its MPI is this build's).
+// Ranks over MPI: processes that mpirun started (or srun, if its MPI is this build's).
 //
-// Words and pieces are MPI's messages, all of them posted without waiting and polled, so that a rank that fails ends
-// the wait of the others. MPI by itself knows of no dead: signs of life go beside it, as over TCP
-// (kernels/comm/signs.h), from a thread that never calls MPI. So MPI_THREAD_FUNNELED is enough; where MPI allows calls
-// of any thread, one at a time (MPI_THREAD_SERIALIZED), sums go on beside what computes (kernels/comm/summing.h).
-// After a failure MPI is not called again, neither to cancel messages to the dead nor to finalize with them; who
-// started the ranks ends the rest when the first of them exits with 1.
+// All bytes are MPI messages, posted without blocking and polled, so that a failing rank ends the others' waits. MPI
+// does not detect dead ranks: signs of life run beside it, as over TCP (kernels/comm/signs.h), from a thread that never
+// calls MPI. So MPI_THREAD_FUNNELED suffices; if MPI allows calls of any thread, one at a time (MPI_THREAD_SERIALIZED),
+// sums overlap with computation (kernels/comm/summing.h). After a failure MPI is not called again, neither to cancel
+// messages to dead ranks nor to finalize with them; the launcher ends the rest when the first rank exits with 1.
 #define _GNU_SOURCE 1
 #include "kernels/base/arena.h"
 #include "kernels/base/clock.h"
@@ -27,40 +26,40 @@
 enum { IDENTITY = 256, ADDRESSES = 16 };
 enum { TAG_HEAD, TAG_DATA };
 
-// Seconds: for signs' connections once all are here, for one try of them, for MPI_Finalize; of polling before the first
-// nap, and the naps.
+// Seconds: for the signs' connections once all ranks are here, for one try of them, for MPI_Finalize; of polling before
+// the first sleep, and of the sleeps.
 static const double CONNECT = 60, TRY = 3, FINALIZE = 30, SPIN = 1e-3, NAP = 50e-6, NAP_MOST = 1e-3;
 
-// What all say of themselves.
+// A rank's description of itself.
 typedef struct card {
     char host[PL_HOST_BYTES], identity[IDENTITY];
 } card;
 
-// Where rank 0 hears signs, and the key by which it and the ranks of this run know each other there.
+// Rank 0's address for signs of life, and the key of this run's ranks.
 typedef struct place_of_signs {
     uint8_t        key[PL_COMM_KEY];
     int32_t        port, n;
     pl_net_address at[ADDRESSES];
 } place_of_signs;
 
-// Before what goes to each rank in a meeting.
+// Header before a rank's bytes in a meeting.
 typedef struct head {
     uint32_t what, turn;
     uint64_t bytes;
 } head;
 
-// A message under way.
+// A message in transfer.
 typedef struct message {
     int  rank; // of the other end
     bool front;
 } message;
 
 typedef struct mpi {
-    MPI_Comm     comm; // ours alone
+    MPI_Comm     comm; // duplicated, used by nothing else
     bool         joined;
     pl_signs    *signs;
     head        *mine, *theirs; // [ranks]
-    MPI_Request *request;       // [4 ranks], as are the next
+    MPI_Request *request;       // [4 ranks], like the next ones
     MPI_Status  *status;
     message     *message;
     int         *done;
@@ -77,7 +76,7 @@ static void fail(pl_comm *c, const pl_err *why) {
 }
 
 static void say_error(char text[MPI_MAX_ERROR_STRING], int code) {
-    int  n, begun = 0; // before, Open MPI ends who asks for its words
+    int  n, begun = 0; // before MPI_Init, Open MPI aborts on a request for error texts
     bool has_words = MPI_Initialized(&begun) == MPI_SUCCESS && begun && MPI_Error_string(code, text, &n) == MPI_SUCCESS;
     if (!has_words) snprintf(text, MPI_MAX_ERROR_STRING, "error %d", code);
     text[strcspn(text, "\n")] = 0;
@@ -90,7 +89,7 @@ static pl_status fits(int code, const char *doing, pl_err *err) {
     return pl_fail(err, PL_E_IO, "ranks: MPI: %s: %s", doing, text);
 }
 
-// MPI has an error with a rank.
+// Reports MPI's error with a rank.
 static pl_status broken(pl_comm *c, int who, int code, pl_err *err) {
     const mpi *m = c->link;
     char       text[MPI_MAX_ERROR_STRING], why[PL_HOST_BYTES + MPI_MAX_ERROR_STRING + 64];
@@ -102,7 +101,7 @@ static pl_status broken(pl_comm *c, int who, int code, pl_err *err) {
 
 // ---- meeting
 
-// Between two looks at what is under way: a rank that computes on the same core must not be kept from it.
+// Pauses between two polls, so that a rank that computes on the same core can run.
 static void rest(double since, double *nap) {
     if (pl_now() - since < SPIN) {
         sched_yield();
@@ -224,7 +223,7 @@ static pl_status make(pl_comm *c, const pl_comm_place *place, pl_err *err) {
     return pl_signs_create(&m->signs, c->rank, c->ranks, place->silence, err);
 }
 
-// Who all are; one that is of another build is refused by all alike.
+// Exchanges all ranks' descriptions; all refuse a rank of another build.
 static pl_status meet_all(pl_comm *c, const pl_comm_place *place, card *all, double deadline, pl_err *err) {
     mpi        *m = c->link;
     card        own = {0};
@@ -260,7 +259,7 @@ static pl_status listen_for_signs(int *fd, place_of_signs *at, const char *addre
     return PL_OK;
 }
 
-// Rank 0: all come.
+// Rank 0: accepts the connections of all.
 static pl_status take_signs(pl_comm *c, pl_gate *gate, double deadline, pl_err *err) {
     const mpi *m = c->link;
     for (int left = c->ranks - 1; left > 0;) {
@@ -275,7 +274,7 @@ static pl_status take_signs(pl_comm *c, pl_gate *gate, double deadline, pl_err *
             close(fd);
             continue;
         }
-        if (before >= 0) close(before); // which the rank has given up meanwhile
+        if (before >= 0) close(before); // the rank has given it up meanwhile
         if (before < 0) left--;
         pl_signs_connect(m->signs, (int)h.rank, fd);
     }
@@ -296,7 +295,7 @@ static pl_status hear_signs(pl_comm *c, const place_of_signs *at, int listener, 
     return st;
 }
 
-// Returns whether rank 0 is what listens there, and no other program.
+// Returns true if rank 0, and no other program, listens there.
 static bool greet(pl_comm *c, place_of_signs *at, const pl_net_address *a) {
     const mpi *m = c->link;
     pl_claim   own;
@@ -312,7 +311,7 @@ static bool greet(pl_comm *c, place_of_signs *at, const pl_net_address *a) {
     return false;
 }
 
-// The others: to the first of rank 0's addresses that reaches it.
+// Other ranks: connects to the first of rank 0's addresses that reaches it.
 static pl_status give_signs(pl_comm *c, place_of_signs *at, const char *address, double deadline, pl_err *err) {
     const mpi *m = c->link;
     char       tried[200] = "", text[80];
@@ -321,7 +320,8 @@ static pl_status give_signs(pl_comm *c, place_of_signs *at, const char *address,
         at->port = pl_net_port(&at->at[0]);
         at->n = 1;
     } else if (strcmp(pl_signs_host(m->signs, 0), pl_signs_host(m->signs, c->rank)) == 0) {
-        memmove(at->at + 1, at->at, (ADDRESSES - 1) * sizeof *at->at); // of this host, which may have no other address
+        memmove(at->at + 1, at->at, (ADDRESSES - 1) * sizeof *at->at); // rank 0's address on this host, which may have
+                                                                       // no other
         PL_TRY(pl_net_find(&at->at[0], "127.0.0.1:1", false, err));
         at->n = at->n < ADDRESSES ? at->n + 1 : ADDRESSES;
     }
@@ -355,7 +355,8 @@ static pl_status connect_signs(pl_comm *c, const pl_comm_place *place, pl_err *e
         st = c->rank == 0 ? hear_signs(c, &at, listener, deadline, err) : give_signs(c, &at, address, deadline, err);
     if (listener >= 0) close(listener);
     PL_TRY(st);
-    PL_TRY(fits(MPI_Ibarrier(m->comm, &q), "beginning", err)); // nobody is silent yet who waits for the last to connect
+    PL_TRY(fits(MPI_Ibarrier(m->comm, &q), "beginning", err)); // no rank counts as silent while it waits for the last
+                                                               // one to connect
     return await(&q, "beginning", deadline + CONNECT, err);
 }
 
@@ -384,7 +385,7 @@ typedef struct guard {
     pthread_t thread;
 } guard;
 
-// MPI_Finalize waits for all ranks and cannot be told that one has died meanwhile: this ends the process instead.
+// MPI_Finalize waits for all ranks and cannot be interrupted if one dies meanwhile: this thread then ends the process.
 static void *watch_end(void *arg) {
     const guard  *g = arg;
     mpi          *m = g->comm->link;
@@ -431,7 +432,7 @@ static void close_mpi(pl_comm *c) {
 const pl_group pl_group_mpi = {
     .name = "MPI", .join = join, .swap = swap, .check = check, .fail = fail, .close = close_mpi};
 
-// ---- which MPI this is
+// ---- the linked MPI
 
 void pl_comm_describe_mpi(char *out, size_t room) {
     char text[MPI_MAX_LIBRARY_VERSION_STRING];
