@@ -11,7 +11,7 @@ static size_t row_bytes(const pl_doc_carry *c) {
     return n;
 }
 
-// What `from` sends to `to`: its documents' bytes in one parcel.
+// Returns the bytes of the documents that `from` sends to `to`, in one parcel.
 static size_t parcel_bytes(const pl_doc_carry *c, const pl_doc_span *span, int from, int to) {
     size_t n = 0;
     for (int64_t at = span->first; at < span->end; at++)
@@ -19,7 +19,7 @@ static size_t parcel_bytes(const pl_doc_carry *c, const pl_doc_span *span, int f
     return n;
 }
 
-// Column by column from the parcel (put: into it).
+// Copies column by column from the parcel (put: into it).
 static void carry(const pl_doc_carry *c, const pl_columns *doc, int64_t rows, uint8_t **at, bool put) {
     for (pl_column k = 0; k < PL_COLUMNS; k++) {
         size_t bytes = (size_t)rows * pl_column_width(k, &c->shape) * pl_element_size(pl_column_element(k));

@@ -12,14 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What both sides read; the training side's, which lives longer.
+// Shared by training and held-out documents; owned by the training source, which lives longer.
 typedef struct store {
     pl_dataset *ds;
     pl_survey   survey;
     pl_comm    *comm; // borrowed
 } store;
 
-// One that came from another rank.
+// A document received from another rank.
 typedef struct kept_doc {
     int64_t    at;
     pl_columns doc; // its own columns
@@ -29,12 +29,12 @@ typedef struct offline {
     pl_feature_source base;
     store             own, *s;
     pl_doc_order      order;
-    bool              once; // as they stand in the dataset, once
-    int64_t           at;   // document in hand, -1: none
+    bool              once; // each document once, in the dataset's order
+    int64_t           at;   // current document, -1: none
     pl_columns        doc;  // document `at`
     kept_doc         *kept; // [n_kept] ascending
     int64_t           n_kept, cap_kept;
-    pl_doc_span       gathered; // what may be asked for without the others
+    pl_doc_span       gathered; // documents available without the other ranks
 } offline;
 
 static void forget_kept(offline *o) {
@@ -60,7 +60,7 @@ static pl_status make_room(offline *o, pl_columns *doc, int64_t n, pl_err *err) 
     return pl_columns_reserve(doc, &shape, n, err);
 }
 
-// Its number in the dataset.
+// Returns its number in the dataset.
 static int64_t number_of(offline *o, int64_t at) {
     if (!o->once) return pl_doc_order_number(&o->order, at);
     PL_CHECK(at >= 0 && at < o->base.docs, "document %lld of %lld", (long long)at, (long long)o->base.docs);
@@ -182,7 +182,7 @@ static pl_status fetch(pl_feature_source *s, int64_t from, int64_t to, pl_err *e
 
 static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *err) {
     offline *o = (offline *)s;
-    if (s->gather && (at < o->gathered.first || at >= o->gathered.end)) { // by all ranks: all get it
+    if (s->gather && (at < o->gathered.first || at >= o->gathered.end)) { // collective: all ranks call it
         pl_doc_span all[PL_RANKS_MAX];
         for (int r = 0; r < pl_comm_ranks(o->s->comm); r++)
             all[r] = (pl_doc_span){at, at + 1};
@@ -198,7 +198,7 @@ static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *
 
 // ---- opening
 
-// How its sampled documents were drawn, as far as the dataset says.
+// Reads how the dataset's sampled documents were drawn, as far as it states that.
 pl_status pl_source_read_sampling(pl_feature_source *s, const char *text, pl_err *err) {
     pl_json j;
     s->temperature = s->top_p = 1;

@@ -47,7 +47,7 @@ void pl_doc_order_turns(const pl_doc_order *o, int64_t epoch, int64_t *turn) {
     if (o->windows > 1) pl_rng_permute(pl_rng_make(o->seed, PL_STREAM_SHUFFLE, (uint64_t)epoch), turn, o->windows);
 }
 
-// A single window is the shuffle of all documents, with its stream; those within windows have one of their own.
+// A single window is the shuffle of all documents, with its own stream; shuffles within windows have another.
 static void shuffle(pl_doc_order *o, int64_t epoch) {
     int64_t at = 0;
     pl_doc_order_turns(o, epoch, o->turn);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-// One matrix row-major in dtype: the mapped file itself where it lies there like that, else a copy.
+// Takes one matrix, row-major in dtype: a view of the mapped file if it is stored like that, else a copy.
 static pl_status take(pl_teacher *t, int i, pl_tensor *to, const pl_param *p, pl_dtype dtype, pl_err *err) {
     pl_weight_spec spec = p->spec;
     const void    *mapped;
@@ -40,7 +40,7 @@ static size_t bytes_of(const pl_tensor *t) {
     return (size_t)pl_tensor_count(t) * pl_dtype_size(t->dtype);
 }
 
-// A copy where the ops are.
+// Copies it to the ops' memory.
 static pl_status place(pl_teacher *t, int i, pl_tensor *of, pl_err *err) {
     const pl_memory *m = t->model.be->memory;
     t->there[i] = pl_memory_create(m, PL_LOCAL, bytes_of(of), err);
@@ -75,7 +75,7 @@ static pl_status open_teacher(pl_teacher *t, const char *path, pl_dtype dtype, c
     memcpy(t->model.fingerprint, print, sizeof print);
     PL_TRY_GOTO(st, fail, pl_llama_warn_unclaimed(&t->model, t->src, err));
     if (whole) PL_TRY_GOTO(st, fail, pl_llama_open_over(&t->whole, path, dtype, be, comm, err));
-    bool lent = whole && !be->memory; // the host reads the whole target's embedding where it lies
+    bool lent = whole && !be->memory; // the host reads the whole target's embedding in place
     if (lent) t->model.embed = t->whole.embed;
     for (int i = 0; i < t->model.params.n; i++) {
         const pl_param *p = &t->model.params.p[i];

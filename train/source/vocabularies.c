@@ -50,7 +50,7 @@ const pl_key pl_vocabularies_keys[] = {
 
 // ---- sources
 
-// The files of glob patterns, each pattern's in order.
+// Files of glob patterns, each pattern's in order.
 typedef struct paths {
     glob_t g;
     bool   filled;
@@ -93,7 +93,7 @@ typedef struct sources {
     const pl_hf_config         *target;
     paths                       text, jsonl;
     char                       *dataset; // NULL: not counted
-    pl_tally_held               held;    // of it
+    pl_tally_held               held;    // held-out documents of it
 } sources;
 
 static pl_status check_item(const pl_recipe *r, const pl_vocabulary_recipe *item, pl_err *err) {
@@ -144,10 +144,10 @@ static pl_status hash_text(uint64_t *h, const char *path, pl_err *err) {
 
 _Static_assert(PL_MAX_STOP <= PL_TALLY_STOPS, "a target's stop tokens");
 
-// How it is counted: another text where that changes, so that lists made before are made anew.
+// Version of the counting rules: change the text with them, so that older lists are made anew.
 static const char counting[] = "what documents end with counts";
 
-// What the list depends on.
+// Hashes the list's inputs.
 static pl_status hash_sources(const sources *s, char out[17], pl_err *err) {
     char    keys[17];
     int32_t stop[PL_MAX_STOP];
@@ -208,13 +208,13 @@ static pl_status write_list(const pl_tally *t, const char *path, pl_err *err) {
     return pl_counts_write(&t->all, path, err);
 }
 
-// file: of out_dir.
+// file: relative to out_dir.
 static pl_status make(const sources *s, const char *out_dir, const char *file, const char *path, const char *stamp,
                       pl_err *err) {
     char     hash[17];
     pl_tally t = {0};
     PL_TRY(hash_sources(s, hash, err));
-    // The list is written whole, in one step: where it is and its stamp is right, it is done.
+    // The list is written atomically: if it exists with the right stamp, it is complete.
     if (pl_stage_stamped(out_dir, stamp, hash) && pl_path_exists(path)) {
         pl_log("%s: up to date", path);
         return PL_OK;
@@ -227,7 +227,7 @@ static pl_status make(const sources *s, const char *out_dir, const char *file, c
     return st;
 }
 
-// out_dir NULL: as seen from there.
+// out_dir NULL: relative to it.
 static char *list_path(const char *out_dir, const char *name) {
     return out_dir ? pl_sprintf("%s/vocab/%s.json", out_dir, name) : pl_sprintf("vocab/%s.json", name);
 }
@@ -284,7 +284,7 @@ pl_status pl_vocabularies_run(const pl_recipe *r, const uint64_t *seeds, int n_s
     return st;
 }
 
-// Whether the recipe makes a list of this name.
+// Returns true if the recipe makes a list of this name.
 static bool is_listed(const pl_vocabularies_recipe *voc, const char *name) {
     for (int i = 0; i < voc->vocabularies.n; i++)
         if (voc->vocabularies.at[i].name && strcmp(voc->vocabularies.at[i].name, name) == 0) return true;
