@@ -1,7 +1,7 @@
 #include "data/chat/eval.h"
 
 typedef struct pl_chat_scope {
-    struct pl_chat_scope *parent; // NULL: what lies around are the caller's variables
+    struct pl_chat_scope *parent; // NULL: the next scope out is the caller's variables
     const char          **name;
     pl_chat_value        *v;
     int64_t               n, cap;
@@ -45,7 +45,7 @@ static pl_chat_value callable(pl_chat_machine *m, pl_chat_call c) {
     return (pl_chat_value){.type = PL_CHAT_CALL, .call = to};
 }
 
-// Jinja's own names that are not built: they are neither undefined nor empty.
+// Refuses Jinja's own names that are not built: they are neither undefined nor empty.
 static void refuse_global(pl_chat_machine *m, const char *name) {
     static const char *const names[] = {"cycler", "joiner", "lipsum", "self"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -108,7 +108,7 @@ static pl_chat_value loop_member(pl_chat_machine *m, pl_chat_value of, const cha
     return pl_chat_undefined(name);
 }
 
-// Methods that Python has and this has not: a name that is none is a member that is not there, these are refused.
+// Returns true for Python's methods that are not built, which are refused; other unknown names are missing members.
 static bool is_python_method(pl_chat_type type, const char *name) {
     static const char *const of_str[] = {
         "casefold",     "center",  "encode",     "expandtabs",  "format_map", "isalnum", "isascii", "isdecimal",
@@ -171,7 +171,7 @@ pl_chat_value pl_chat_item(pl_chat_machine *m, pl_chat_value of, pl_chat_value w
     return pl_chat_undefined("an item that is not there");
 }
 
-// Python's bound of a slice in [0, n], or [-1, n - 1] going back.
+// Returns Python's bound of a slice in [0, n], or in [-1, n - 1] for a negative step.
 static int64_t slice_bound(pl_chat_machine *m, pl_chat_value v, int64_t n, int64_t step, int64_t otherwise) {
     if (v.type == PL_CHAT_NONE) return otherwise;
     int64_t i = place(pl_chat_need_int(m, v, "a slice"), n), low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
@@ -183,7 +183,7 @@ static pl_chat_value slice(pl_chat_machine *m, pl_chat_value of, const pl_chat_v
     int64_t n = pl_chat_length(m->r, of),
             step = part[2].type == PL_CHAT_NONE ? 1 : pl_chat_need_int(m, part[2], "step");
     if (step == 0) pl_chat_raise(m->r, PL_E_INPUT, "slice step cannot be zero");
-    if (step < -n - 1) step = -n - 1; // as good as any that is larger
+    if (step < -n - 1) step = -n - 1; // larger steps give the same result
     if (step > n + 1) step = n + 1;
     int64_t from = slice_bound(m, part[0], n, step, step < 0 ? n - 1 : 0);
     int64_t to = slice_bound(m, part[1], n, step, step < 0 ? -1 : n);
@@ -200,10 +200,10 @@ static pl_chat_value slice(pl_chat_machine *m, pl_chat_value of, const pl_chat_v
 }
 
 pl_chat_list *pl_chat_items(pl_chat_machine *m, pl_chat_value v) {
-    if (v.type == PL_CHAT_LIST) pl_chat_step(m->r, v.list->n); // of the caller, which goes through them
+    if (v.type == PL_CHAT_LIST) pl_chat_step(m->r, v.list->n); // for the caller, which walks them
     if (v.type == PL_CHAT_LIST && v.list->kind != PL_CHAT_GENERATOR) return v.list;
     pl_chat_value list = pl_chat_list_new(m->r, false);
-    if (v.type == PL_CHAT_LIST) { // all of it, and then it is empty
+    if (v.type == PL_CHAT_LIST) { // consumed completely by this
         *list.list = *v.list;
         list.list->kind = PL_CHAT_WHOLE;
         v.list->n = v.list->cap = 0;
@@ -236,7 +236,7 @@ bool pl_chat_contains(pl_chat_machine *m, pl_chat_value in, pl_chat_value what) 
     const pl_chat_list *items = pl_chat_items(m, in);
     for (int64_t i = 0; i < items->n; i++)
         if (pl_chat_equal(m->r, items->v[i], what)) {
-            if (in.type == PL_CHAT_LIST && in.list->kind == PL_CHAT_GENERATOR) // goes on behind it
+            if (in.type == PL_CHAT_LIST && in.list->kind == PL_CHAT_GENERATOR) // it continues after this item
                 in.list->v = items->v + i + 1, in.list->n = in.list->cap = items->n - i - 1;
             return true;
         }
@@ -254,7 +254,7 @@ int64_t pl_chat_need_int(pl_chat_machine *m, pl_chat_value v, const char *what) 
 
 pl_chat_value pl_chat_need_str(pl_chat_machine *m, pl_chat_value v, const char *what) {
     if (v.type != PL_CHAT_STR) pl_chat_raise(m->r, PL_E_INPUT, "%s: not a string but a %s", what, pl_chat_type_name(v));
-    // Its methods give safe text again and escape their arguments; templates print it, add to it and join it.
+    // Python's result would be safe text that escapes later arguments; templates only print, add to and join it.
     if (v.flag) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "text marked safe, changed by a filter or method, is not built");
     return v;
 }
@@ -305,7 +305,7 @@ static pl_chat_args arguments(pl_chat_machine *m, scope *s, const pl_chat_nodes 
     return a;
 }
 
-// The output of a body as a value.
+// Renders a body and returns its output as a value.
 static pl_chat_value captured(pl_chat_machine *m, scope *s, const pl_chat_nodes *body) {
     size_t mark = m->r->text.n;
     m->captured++;
@@ -330,7 +330,7 @@ static pl_chat_value call_macro(pl_chat_machine *m, const pl_chat_call *c, const
     if (c->macro->value.flag) refuse_surplus(m, c->macro, a);
     if (a->n > params->n)
         pl_chat_raise(m->r, PL_E_INPUT, "macro %s takes %lld arguments", c->macro->name, (long long)params->n);
-    pl_chat_step(m->r, a->nk * params->n / 4); // to find each among the others, from both sides
+    pl_chat_step(m->r, a->nk * params->n / 4); // the cost of looking up each name among the others
     for (int64_t k = 0; k < a->nk; k++) {
         bool known = false;
         for (int64_t i = 0; i < params->n; i++)
@@ -338,7 +338,7 @@ static pl_chat_value call_macro(pl_chat_machine *m, const pl_chat_call *c, const
         if (!known) pl_chat_raise(m->r, PL_E_INPUT, "macro %s: the argument %s", c->macro->name, a->keyword[k]);
     }
     if (caller) bind(m, s, "caller", *caller);
-    bind(m, s, "varargs", pl_chat_list_new(m->r, true)); // more than the parameters is refused
+    bind(m, s, "varargs", pl_chat_list_new(m->r, true)); // arguments beyond the parameters are refused
     bind(m, s, "kwargs", pl_chat_dict_new(m->r));
     for (int64_t i = 0; i < params->n; i++) {
         pl_chat_value v = pl_chat_undefined(params->keyword[i]);
@@ -412,7 +412,7 @@ bool pl_chat_test(pl_chat_machine *m, const char *name, pl_chat_value v, const p
 
 // ---- expressions
 
-// A chain of filters whose innermost operand is `of` where the tree has none.
+// Evaluates a chain of filters; `of` is the innermost operand if the tree has none.
 static pl_chat_value filtered(pl_chat_machine *m, scope *s, const pl_chat_node *n, pl_chat_value of) {
     pl_chat_enter(m->r);
     pl_chat_value v = n->a ? n->a->kind == PL_CHAT_FILTER ? filtered(m, s, n->a, of) : eval(m, s, n->a) : of;
@@ -515,7 +515,7 @@ static pl_chat_value eval(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
 
 // ---- statements
 
-// The items that pass the loop's own condition.
+// Returns the items that pass the loop's own condition.
 static const pl_chat_list *chosen(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
     const pl_chat_list *all = pl_chat_items(m, eval(m, s, n->b));
     pl_chat_value       items = pl_chat_list_new(m->r, false);
@@ -532,7 +532,7 @@ static flow exec_for(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
     pl_chat_value self = callable(m, (pl_chat_call){.loop = l});
     l->items = n->c ? chosen(m, s, n) : pl_chat_items(m, eval(m, s, n->b));
     flow f = NEXT;
-    bool ended = false; // some body came to its end; where none did, jinja2 takes "else", whatever the items
+    bool ended = false; // a body ran to its end; otherwise jinja2 runs "else", whatever the items
     for (; l->i < l->items->n && f != BREAK; l->i++) {
         scope *each = inner(m, s);
         bind(m, each, "loop", self);
@@ -540,7 +540,7 @@ static flow exec_for(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
         f = exec(m, each, &n->body);
         ended = ended || f == NEXT;
     }
-    return ended ? NEXT : exec(m, inner(m, s), &n->other); // whose break and continue are the loop's around it
+    return ended ? NEXT : exec(m, inner(m, s), &n->other); // break and continue in it belong to the enclosing loop
 }
 
 static void exec_generation(pl_chat_machine *m, scope *s, const pl_chat_node *n) {

@@ -18,7 +18,7 @@ static pl_chat_value list_of(pl_chat_machine *m, const pl_chat_list *items) {
     return list;
 }
 
-// "a.b.0" of an item, as attribute= has it. otherwise: what stands for a step that is not there, none for nothing.
+// Returns one step of a path such as "a.b.0" (attribute=). otherwise: the value of a missing step; none: undefined.
 static pl_chat_value step_of(pl_chat_machine *m, pl_chat_value of, pl_chat_value step, pl_chat_value otherwise) {
     pl_chat_value v = pl_chat_item(m, of, step);
     return given(v) || otherwise.type == PL_CHAT_NONE ? v : otherwise;
@@ -92,7 +92,7 @@ static bool ends_word(uint32_t c) {
     return pl_chat_is_space(c) || (c && c < 0x80 && strchr("-({[<", (int)c));
 }
 
-// The first letter of each word.
+// Upper-cases the first letter of each word.
 PL_CHAT_BUILTIN(f_title) {
     PL_CHAT_UNUSED;
     pl_chat_value s = pl_chat_text(m, self), word;
@@ -131,7 +131,7 @@ PL_CHAT_BUILTIN(f_join) {
 PL_CHAT_BUILTIN(f_first) {
     PL_CHAT_UNUSED;
     const pl_chat_list *items = pl_chat_items(m, self);
-    if (items->n && self.type == PL_CHAT_LIST && self.list->kind == PL_CHAT_GENERATOR) // goes on behind it
+    if (items->n && self.type == PL_CHAT_LIST && self.list->kind == PL_CHAT_GENERATOR) // it continues after this item
         self.list->v = items->v + 1, self.list->n = self.list->cap = items->n - 1;
     return items->n ? items->v[0] : pl_chat_undefined("the first item of nothing");
 }
@@ -250,7 +250,8 @@ PL_CHAT_BUILTIN(f_abs) {
     return pl_chat_signed(m, self, below ? -1 : 1);
 }
 
-// The text of what may be a number, without the blanks around it; NULL: it is none. What Python alone reads is refused.
+// Returns the text of a possible number, without the blanks around it; NULL: it is none. Refuses forms that only Python
+// reads.
 static char *digits_of(pl_chat_machine *m, pl_chat_value self) {
     pl_chat_value s = pl_chat_strip(m, self, pl_chat_none(), true, true);
     char         *text = pl_region_copy(m->r, s.s, s.n);
@@ -328,7 +329,7 @@ PL_CHAT_BUILTIN(f_indent) { // width, first, blank
     return pl_chat_taken(m->r, mark);
 }
 
-// transformers' own: json.dumps with ensure_ascii off unless asked for, and nothing escaped for HTML.
+// transformers' own: json.dumps with ensure_ascii off by default, without escaping for HTML.
 PL_CHAT_BUILTIN(f_tojson) { // ensure_ascii, indent, separators, sort_keys
     PL_CHAT_UNUSED;
     pl_chat_json how = {.indent = -1, .item = ", ", .key = ": ", .sorted = given(arg[3]) && pl_chat_true(arg[3])};
@@ -355,7 +356,7 @@ static pl_chat_args rest(const pl_chat_args *all, int64_t from) {
     return all->n > from ? (pl_chat_args){.v = all->v + from, .n = all->n - from} : (pl_chat_args){0};
 }
 
-// map, select and their kin take whatever is false, none too, for nothing.
+// map, select and similar filters treat any false value, none included, as an empty list.
 static const pl_chat_list *items_of_true(pl_chat_machine *m, pl_chat_value v) {
     return pl_chat_items(m, pl_chat_true(v) ? v : pl_chat_list_new(m->r, false));
 }
@@ -387,7 +388,7 @@ PL_CHAT_BUILTIN(f_map) {
     return list;
 }
 
-// select and its kin: items whose member (or which themselves) pass a test, or are true where none is named.
+// select and similar filters: items that pass a test (or whose member does), or that are true if no test is named.
 static pl_chat_value chosen(pl_chat_machine *m, pl_chat_value self, const pl_chat_args *all, bool by_member,
                             bool keep) {
     const pl_chat_list *items = items_of_true(m, self);

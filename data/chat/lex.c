@@ -40,7 +40,7 @@ static void skip_spaces(lexer *l) {
         advance(l, next - l->at);
 }
 
-// Where s[from..to) ends without the white space behind it.
+// Returns the end of s[from..to) without trailing white space.
 static size_t trimmed(const lexer *l, size_t from, size_t to) {
     size_t end = from, next;
     for (size_t at = from; at < to; at = next)
@@ -48,7 +48,7 @@ static size_t trimmed(const lexer *l, size_t from, size_t to) {
     return end;
 }
 
-// Behind a tag's end: "-" strips what follows, else one line feed goes (trim_blocks) unless "+" keeps it.
+// After a tag's end: "-" strips white space, else one line feed is dropped (trim_blocks) unless "+" keeps it.
 static void after_tag(lexer *l, char sign, bool trims) {
     if (sign == '-')
         skip_spaces(l);
@@ -56,8 +56,8 @@ static void after_tag(lexer *l, char sign, bool trims) {
         advance(l, 1);
 }
 
-// Text up to a tag that begins at `to`, with the sign behind its opening. lstrip: blanks between the tag and the start
-// of its line go.
+// Emits text up to a tag that begins at `to`, with the sign after its opening. lstrip: blanks between the start of the
+// line and the tag are dropped.
 static void emit_text(lexer *l, size_t from, size_t to, char sign, bool lstrip) {
     size_t end = to;
     if (sign == '-') {
@@ -161,7 +161,7 @@ static void lex_number(lexer *l) {
     advance(l, at - l->at);
 }
 
-// One sign; the longest first.
+// Reads one sign; longer ones first.
 static void lex_sign(lexer *l, int *open) {
     static const char *const signs[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
                                         "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
@@ -178,9 +178,9 @@ static void lex_sign(lexer *l, int *open) {
     pl_chat_raise(l->r, PL_E_INPUT, "unexpected '%.*s'", (int)(next - l->at), l->s + l->at);
 }
 
-// A tag's inside and its end; `close` is "%}" or "}}".
+// Reads a tag's inside and its end; `close` is "%}" or "}}".
 static void lex_tag(lexer *l, const char *close, bool trims) {
-    int open = 0; // brackets: "}}" inside of them closes dictionaries
+    int open = 0; // brackets: "}}" inside them closes dictionaries
     for (;;) {
         skip_spaces(l);
         if (l->at >= l->n) pl_chat_raise(l->r, PL_E_INPUT, "a tag that does not end: no %s", close);
@@ -209,7 +209,8 @@ static void lex_tag(lexer *l, const char *close, bool trims) {
 
 // ---- outside
 
-// "{% raw %}" at the lexer's place: where its inside begins, or 0. sign: behind the opening; strip: before the closing.
+// Matches "{% raw %}" at the current position: returns the start of its inside, or 0. sign: after the opening; strip:
+// before the closing.
 static size_t raw_begins(const lexer *l, size_t at, const char *word, char *sign, char *strip) {
     size_t next, n = strlen(word);
     if (l->n - at < 2 || memcmp(l->s + at, "{%", 2) != 0) return 0;

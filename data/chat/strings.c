@@ -1,4 +1,4 @@
-// Python's strings: their methods, and what filters need of them. White space and digits are Unicode's, places are
+// Python's strings: their methods, and functions for filters. White space and digits are Unicode's, positions are
 // counted in characters.
 #include "data/chat/eval.h"
 #include "data/tokenizer/unicode.h"
@@ -17,7 +17,7 @@ static pl_chat_value part(pl_chat_value s, size_t from, size_t to) {
     return pl_chat_strn(s.s + from, to - from);
 }
 
-// Where `what` begins in s[from..], or SIZE_MAX.
+// Returns the start of `what` in s[from..], or SIZE_MAX.
 static size_t find(pl_chat_machine *m, pl_chat_value s, pl_chat_value what, size_t from) {
     if (what.n > s.n - from) return SIZE_MAX;
     if (what.n == 0) return from;
@@ -28,7 +28,7 @@ static size_t find(pl_chat_machine *m, pl_chat_value s, pl_chat_value what, size
     return hit;
 }
 
-// Whether the character s[at..next) is stripped: one of `chars`, or white space where that is none.
+// Returns true if the character s[at..next) is stripped: one of `chars`, or white space if `chars` is none.
 static bool stripped(pl_chat_value s, size_t at, size_t next, pl_chat_value chars) {
     size_t n = next - at;
     if (chars.type != PL_CHAT_STR) {
@@ -93,10 +93,10 @@ pl_chat_value pl_chat_cased(pl_chat_machine *m, pl_chat_value s, bool upper) {
     return pl_chat_taken(m->r, mark);
 }
 
-// As a word begins: U+01C4 becomes U+01C5 there.
+// Title-cases the first letter of a word: U+01C4 becomes U+01C5.
 static pl_chat_value titled(pl_chat_machine *m, pl_chat_value s) {
     size_t mark = m->r->text.n;
-    pl_chat_cased(m, s, true); // for what it refuses
+    pl_chat_cased(m, s, true); // refuses unsupported characters
     pl_unicode_title(s.s, s.n, &m->r->text);
     return pl_chat_taken(m->r, mark);
 }
@@ -184,7 +184,7 @@ static void split_words(pl_chat_machine *m, pl_chat_value s, int64_t most, pl_ch
             from = SIZE_MAX;
         } else if (!space && from == SIZE_MAX) {
             from = at;
-            if (most >= 0 && list.list->n == most) { // the rest, with the blanks behind it
+            if (most >= 0 && list.list->n == most) { // the rest, with trailing blanks
                 pl_chat_push(m->r, list, part(s, at, s.n));
                 return;
             }
@@ -259,7 +259,7 @@ static bool ends(pl_chat_machine *m, pl_chat_value s, pl_chat_value with) {
     return s.n >= with.n && memcmp(s.s + s.n - with.n, with.s, with.n) == 0;
 }
 
-// One string or a tuple of them.
+// Tests an affix: one string or a tuple of them.
 static pl_chat_value affix(pl_chat_machine *m, pl_chat_value s, pl_chat_value with,
                            bool (*is)(pl_chat_machine *, pl_chat_value, pl_chat_value)) {
     bool any = false;
@@ -307,7 +307,7 @@ PL_CHAT_BUILTIN(capitalize) {
     return pl_chat_capitalized(m, self);
 }
 
-PL_CHAT_BUILTIN(title) { // letters that have a case behind what has none
+PL_CHAT_BUILTIN(title) { // cased letters after uncased characters
     PL_CHAT_UNUSED;
     size_t mark = m->r->text.n;
     bool   inside = false;
@@ -364,7 +364,7 @@ PL_CHAT_BUILTIN(count) {
     return pl_chat_int(n);
 }
 
-// Whether there are characters and all of them are of the class.
+// Returns true if there are characters and all of them are of the class.
 static pl_chat_value all_of(pl_chat_machine *m, pl_chat_value s, bool (*is)(uint32_t)) {
     bool every = s.n > 0;
     pl_chat_read(m->r, s.n);

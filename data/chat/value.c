@@ -91,7 +91,7 @@ void pl_chat_put(pl_region *r, pl_chat_value dict, pl_chat_value key, pl_chat_va
     d->value[d->n++] = v;
 }
 
-// ---- what they are
+// ---- types
 
 bool pl_chat_is(pl_chat_value v, const char *s) {
     return v.type == PL_CHAT_STR && strlen(s) == v.n && memcmp(v.s, s, v.n) == 0;
@@ -140,7 +140,7 @@ static int64_t integer(pl_chat_value v) {
     return v.type == PL_CHAT_BOOL ? v.flag : v.i;
 }
 
-// Numbers in order; NaN is not among the values that templates can make (from_json refuses it, division by 0 too).
+// Orders numbers; templates cannot make a NaN (from_json refuses it, division by 0 too).
 static int order_numbers(pl_chat_value a, pl_chat_value b) {
     if (a.type == PL_CHAT_FLOAT || b.type == PL_CHAT_FLOAT) {
         double x = a.type == PL_CHAT_FLOAT ? a.f : (double)integer(a),
@@ -186,7 +186,7 @@ bool pl_chat_equal(pl_region *r, pl_chat_value a, pl_chat_value b) {
 
 int pl_chat_order(pl_region *r, pl_chat_value a, pl_chat_value b) {
     if (is_number(a) && is_number(b)) return order_numbers(a, b);
-    if (a.type == PL_CHAT_STR && b.type == PL_CHAT_STR) { // UTF-8's bytes order as its characters do
+    if (a.type == PL_CHAT_STR && b.type == PL_CHAT_STR) { // UTF-8's bytes sort as its characters do
         size_t n = a.n < b.n ? a.n : b.n;
         int    c = memcmp(a.s, b.s, n);
         pl_chat_move(r, n);
@@ -267,7 +267,7 @@ static void add(pl_region *r, const char *s) {
 static void print_float(pl_region *r, double f) {
     char text[40], digits[32];
     int  p;
-    pl_chat_step(r, 100); // the searching below
+    pl_chat_step(r, 100); // for the search below
     if (isinf(f)) {
         add(r, f < 0 ? "-inf" : "inf");
         return;
@@ -411,7 +411,7 @@ static void dump_break(pl_region *r, const pl_chat_json *how, int depth) {
         pl_chat_add(r, blank, i < (int)sizeof blank ? (size_t)i : sizeof blank);
 }
 
-// The members in order of their keys.
+// Returns the members in order of their keys.
 static pl_chat_dict sorted(pl_region *r, const pl_chat_dict *d) {
     pl_chat_dict to = {.n = d->n};
     to.key = (pl_chat_value *)pl_region_copy(r, (const char *)d->key, (size_t)d->n * sizeof *d->key);
@@ -515,7 +515,7 @@ static pl_chat_value read_string(json_reader *j) { // at the opening quote
         }
         uint32_t c = hex4(s + 1);
         s += 4;
-        if (c >= 0xd800 && c < 0xdc00) { // the reader before this one has seen to the second half
+        if (c >= 0xd800 && c < 0xdc00) { // the second half has been checked by pl_json_parse
             c = 0x10000 + ((c - 0xd800) << 10) + (hex4(s + 3) - 0xdc00);
             s += 6;
         }
