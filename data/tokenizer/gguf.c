@@ -1,6 +1,5 @@
-// The vocabulary inside a GGUF file (keys tokenizer.ggml.*), opened as the kind that it was made from: "llama" as a
-// SentencePiece BPE model, "gpt2" as byte-level pieces with merges. So the same vocabulary gives the same ids, whatever
-// file it stands in.
+// The vocabulary inside a GGUF file (keys tokenizer.ggml.*), opened as its original kind: "llama" as a SentencePiece
+// BPE model, "gpt2" as byte-level pieces with merges. So a vocabulary gives the same ids from any kind of file.
 #include "checkpoints/gguf.h"
 #include "data/tokenizer/hf.h"
 #include "data/tokenizer/open.h"
@@ -17,12 +16,12 @@
 typedef struct source {
     const pl_gguf       *g;
     const char          *path;
-    const pl_gguf_value *tokens, *types; // as many; types may be NULL, all are then normal
+    const pl_gguf_value *tokens, *types; // as many; types may be NULL: all are normal
 } source;
 
 // ---- values
 
-// NULL where there is no such key and it is not `needed`.
+// Sets NULL if there is no such key and it is not `needed`.
 static pl_status find_array(const source *s, const char *key, pl_gguf_type item, bool needed, const pl_gguf_value **v,
                             pl_err *err) {
     *v = pl_gguf_find(s->g, key);
@@ -46,7 +45,7 @@ static int type_of(const source *s, int32_t id) {
     return s->types ? (int)(int32_t)(uint32_t)little(s->types->data + 4 * (size_t)id, 4) : PL_SPM_NORMAL;
 }
 
-// -1 where there is no such key.
+// Sets -1 if there is no such key.
 static pl_status token_id(const source *s, const char *key, int32_t *id, pl_err *err) {
     int64_t v;
     *id = -1;
@@ -62,7 +61,7 @@ static bool flag(const source *s, const char *key, bool deflt) {
     return v && v->type == PL_GGUF_BOOL ? v->data[0] != 0 : deflt;
 }
 
-// What both kinds say of begin and end.
+// Reads the keys for begin and end that both kinds share.
 static pl_status read_ends(pl_tokenizer *tok, const source *s, bool add_bos, pl_err *err) {
     PL_TRY(token_id(s, KEY "bos_token_id", &tok->bos, err));
     PL_TRY(token_id(s, KEY "eos_token_id", &tok->eos, err));
@@ -88,7 +87,7 @@ static pl_status write_proto(pl_strbuf *b, const source *s, pl_err *err) {
         size_t      n;
         const char *text = pl_gguf_next_string(&at, &n);
         int         type = type_of(s, id);
-        // Converters mark what they know nothing of as unknown; a model has one such piece, which its key names.
+        // Converters mark pieces of unknown type as unknown; a model has one such piece, which its key names.
         if (unknown >= 0 && type == PL_SPM_UNKNOWN) type = PL_SPM_UNUSED;
         if (id == unknown) type = PL_SPM_UNKNOWN;
         bytes = bytes || type == PL_SPM_BYTE;
@@ -156,7 +155,7 @@ static pl_status read_merges(pl_hf *h, const source *s, pl_err *err) {
     return PL_OK;
 }
 
-// Control tokens are special, those that a user defined are text that is never cut.
+// Control tokens are special; user-defined tokens are text that is never cut.
 static pl_status read_added(pl_tokenizer *tok, const source *s, pl_err *err) {
     const uint8_t *at = s->tokens->data;
     PL_TRY(pl_hf_added_reserve(tok->impl, (size_t)s->tokens->n, err));
@@ -204,7 +203,7 @@ static pl_status open_gpt2(pl_tokenizer *tok, const source *s, const char *pre, 
     PL_TRY(pl_hf_index_bytes(h, s->path, err));
     PL_TRY(read_merges(h, s, err));
     PL_TRY(pl_pre_choose(tok, s->path, pre, err));
-    h->ignore_merges = strcmp(h->pre, "llama-3") == 0; // a word that is a piece is that piece
+    h->ignore_merges = strcmp(h->pre, "llama-3") == 0; // a word that equals a piece becomes that piece
     PL_TRY(read_added(tok, s, err));
     PL_TRY(read_ends(tok, s, strcmp(h->pre, "llama-3") == 0, err));
     return pl_hf_finish(tok, s->path, err);
@@ -234,7 +233,7 @@ pl_status pl_tokenizer_open_gguf(pl_tokenizer *tok, const char *path, const char
     return st;
 }
 
-// What a copy keeps of a file of gigabytes: its vocabulary.
+// Copies only the vocabulary of a file of gigabytes.
 pl_status pl_tokenizer_copy_gguf(const char *from, const char *to, pl_err *err) {
     pl_gguf *g;
     char     arch[64];

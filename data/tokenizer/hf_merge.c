@@ -1,6 +1,6 @@
-// Added tokens of the files beside a tokenizer.json, merged into its own as transformers 5 does it (TokenizersBackend):
-// added_tokens_decoder in the order of its ids, then the tokens that the files name (BOS, EOS, ... and further ones).
-// A token that the file has keeps its id and takes the flags of added_tokens_decoder; a piece of the vocabulary becomes
+// Merges added tokens of the files beside a tokenizer.json into its own, as transformers 5 does (TokenizersBackend):
+// added_tokens_decoder in the order of its ids, then the tokens that the files name (BOS, EOS, ... and further ones). A
+// token of tokenizer.json keeps its id and takes the flags of added_tokens_decoder; a piece of the vocabulary becomes
 // an added token; any other one gets the next free id, whatever id the files state.
 #include "data/tokenizer/hf.h"
 #include "data/tokenizer/open.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 
 typedef struct stated {
-    const cJSON *node; // of added_tokens_decoder: its object; of added_tokens.json: its id
+    const cJSON *node; // added_tokens_decoder: its object; added_tokens.json: its id
     const char  *content;
     int64_t      id;
 } stated;
@@ -18,7 +18,7 @@ typedef struct stated {
 typedef struct merge {
     pl_tokenizer *tok;
     pl_hf        *h;
-    pl_vocab      own; // the file's own added tokens by their place in h->added
+    pl_vocab      own; // the file's own added tokens, by index in h->added
     int32_t       n_own;
 } merge;
 
@@ -31,7 +31,7 @@ static const char *content_of(const merge *m, int32_t place, size_t *n) {
     return pl_vocab_piece(&m->tok->vocab, m->h->added[place].id, n);
 }
 
-// The place of an added token, -1: none.
+// Returns the index of an added token, -1: none.
 static int32_t find_added(const merge *m, const char *content) {
     int32_t place = pl_vocab_find(&m->own, content, strlen(content));
     size_t  n;
@@ -51,7 +51,7 @@ static pl_status begin(merge *m, pl_tokenizer *tok, pl_err *err) {
     return pl_vocab_index(&m->own, err);
 }
 
-// The id that a token gets which is no piece: behind all others.
+// Returns the id of a token that is no piece: after all others.
 static int64_t next_id(const merge *m) {
     int64_t pieces = 0, last = -1;
     for (int32_t i = 0; i < m->h->model.n; i++)
@@ -78,7 +78,7 @@ static bool same_flags(const pl_hf_added *a, const pl_hf_added *b) {
            a->rstrip == b->rstrip && a->single_word == b->single_word;
 }
 
-// Other flags for a token that the file has.
+// Sets other flags for a token of the file.
 static pl_status set_flags(merge *m, int32_t place, const pl_hf_added *flags, pl_err *err) {
     size_t       n;
     const char  *s = content_of(m, place, &n);
@@ -127,7 +127,7 @@ static pl_status merge_stated(merge *m, const pl_json *j, const cJSON *tokens, b
     pl_status st = list_stated(&list, &n, j, tokens, objects, err);
     for (int64_t i = 0; i < n && st == PL_OK; i++) {
         const stated *s = &list[i];
-        pl_hf_added   flags = {.normalized = true}; // of added_tokens.json, which counts where the file lacks a token
+        pl_hf_added   flags = {.normalized = true}; // added_tokens.json applies to tokens that the file lacks
         int32_t       place = find_added(m, s->content);
         if (objects) st = pl_hf_added_flags(&flags, j, s->node, err);
         if (st == PL_OK && place < 0) st = add(m, j, s->node, s->content, &flags, err);
@@ -140,7 +140,7 @@ static pl_status merge_stated(merge *m, const pl_json *j, const cJSON *tokens, b
 
 // ---- tokens by their use
 
-// named: one of those with a use, which are special whatever the file says of them.
+// named: one of the tokens with a use, which are special whatever the file states.
 static pl_status merge_used(merge *m, const pl_json *j, const cJSON *node, bool named, pl_err *err) {
     pl_hf_added flags = {.special = true};
     const char *s;
@@ -174,7 +174,7 @@ static bool is_object(const cJSON *e) {
     return cJSON_IsString(type) && strcmp(type->valuestring, "AddedToken") == 0;
 }
 
-// Tokens of uses that a model alone has ("image_token"), of one form. *found: there are such.
+// Merges tokens of model-specific uses ("image_token"), of one form. *found: there are some.
 static pl_status merge_models(merge *m, const pl_json *j, bool (*form)(const cJSON *e), bool *found, pl_err *err) {
     *found = false;
     for (const cJSON *e = j->root ? j->root->child : NULL; e; e = e->next) {
@@ -194,8 +194,8 @@ static pl_status merge_each(merge *m, const pl_json *j, const cJSON *list, pl_er
     return PL_OK;
 }
 
-// Tokens of a model's uses, and further ones. model_specific_special_tokens, as transformers saves them, count where no
-// other place names such uses.
+// Merges tokens of model-specific uses, and further ones. model_specific_special_tokens, as transformers saves them,
+// apply if no other place names such uses.
 static pl_status merge_further(merge *m, const pl_tokenizer_beside *b, pl_err *err) {
     const pl_json *j;
     const cJSON   *list = pl_tokenizer_beside_find(b, "extra_special_tokens", &j), *own;

@@ -106,7 +106,7 @@ static pl_status read_behavior(const pl_json *j, const cJSON *node, const char *
     return i < 5 ? PL_OK : pl_hf_refuse(j, err, "behavior", s);
 }
 
-// What pretok.h says has no place yet.
+// Adds file and member to a message of pretok.h.
 static pl_status placed(pl_status st, const pl_json *j, pl_err *err) {
     return st == PL_OK ? st : pl_fail_at(err, st, "%s: pre_tokenizer", j->where);
 }
@@ -167,7 +167,7 @@ pl_status pl_hf_read_pre_tokenizer(pl_hf *h, const pl_json *j, const cJSON *node
 
 // ---- decoder
 
-// fused: whether tokens have been joined, which only Strip may follow.
+// fused: tokens have been joined, after which only Strip may follow.
 static pl_status read_decoder(pl_hf *h, const pl_json *j, const cJSON *node, bool *fused, pl_err *err) {
     const char *type, *s;
     int64_t     start, stop;

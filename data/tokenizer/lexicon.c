@@ -87,7 +87,7 @@ void pl_lexicon_start(const pl_lexicon *x, pl_lexicon_at *at) {
     *at = (pl_lexicon_at){.hi = x->n, .longest = -1};
 }
 
-// The first of strings lo..hi-1, which have the same `depth` bytes in front, with a byte of at least b behind them.
+// Returns the first of strings lo..hi-1, which share `depth` bytes, whose next byte is at least b.
 static int32_t lower(const pl_lexicon *x, int32_t lo, int32_t hi, int32_t depth, int b) {
     while (lo < hi) {
         int32_t mid = lo + (hi - lo) / 2;
@@ -111,7 +111,7 @@ void pl_lexicon_read(const pl_lexicon *x, pl_lexicon_at *at, const char *s, size
             at->hi = lower(x, at->lo, at->hi, at->depth, b + 1);
         }
         if (at->lo == at->hi || x->len[at->lo] != at->depth + 1) continue;
-        at->longest = x->id[at->lo]; // the shortest of a range stands first
+        at->longest = x->id[at->lo]; // the shortest of a range comes first
         at->length = at->depth + 1;
     }
 }
@@ -127,7 +127,7 @@ int32_t pl_lexicon_find(const pl_lexicon *x, const char *s, size_t n) {
     return at.longest >= 0 && (size_t)at.length == n ? at.longest : -1;
 }
 
-// The longest token at the front of s; *len its bytes, 0: none.
+// Returns the longest token at the start of s; *len its bytes, 0: none.
 static int32_t longest(const pl_lexicon *x, const char *s, size_t n, size_t *len) {
     pl_lexicon_at at;
     pl_lexicon_start(x, &at);
@@ -150,7 +150,7 @@ pl_status pl_lexicon_map(int32_t **to, const pl_lexicon *a, const pl_lexicon *b,
     return PL_OK;
 }
 
-// ends[i]: some tokens make bytes i..n-1.
+// Sets ends[i] if bytes i..n-1 can be spelled in tokens.
 static void mark_ends(const pl_lexicon *x, const char *s, size_t n, bool *ends) {
     ends[n] = true;
     for (size_t j = n; j-- > 0;) {
@@ -195,7 +195,7 @@ double pl_lexicon_ways(const pl_lexicon *x, const char *s, size_t n, double *ste
 
 #define OTHER_MARK "\xC4\xA0" // U+0120, a space in GPT-2's alphabet
 
-// The pieces, each string once.
+// Collects the pieces, each string once.
 static pl_status spell_pieces(pl_vocab *to, const pl_tokenizer *tok, bool spaces, pl_err *err) {
     pl_status st = PL_OK;
     for (int32_t id = 0; id < tok->vocab.n && st == PL_OK; id++) {
@@ -245,7 +245,7 @@ int64_t pl_lexicon_inexpressible(const pl_lexicon *a, const pl_lexicon *b) {
 
 typedef struct spelled {
     int32_t *ids;
-    size_t  *end; // NULL: not asked for
+    size_t  *end; // NULL: not requested
     int      n, room;
 } spelled;
 
@@ -256,7 +256,7 @@ static void put(spelled *o, int32_t id, size_t end) {
     o->n++;
 }
 
-// whole: ends at bytes that no token begins with, else leaves them out. False: it ended there.
+// whole: stops at bytes that begin no token, else skips them. Returns false if it stopped.
 static bool by_longest(const pl_lexicon *x, const char *s, size_t n, size_t at, bool whole, spelled *o) {
     size_t from = 0;
     while (from < n) {
@@ -269,7 +269,7 @@ static bool by_longest(const pl_lexicon *x, const char *s, size_t n, size_t at, 
     return true;
 }
 
-// Whether ids stand for s; *lead: for a space in front of it as well.
+// Returns true if ids stand for s; *lead: also for a space before it.
 static bool stands_for(const pl_tokenizer *tok, const int32_t *ids, int64_t n, const char *s, size_t n_s, int *lead) {
     size_t bytes = 0, len, at = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -287,10 +287,10 @@ static bool stands_for(const pl_tokenizer *tok, const int32_t *ids, int64_t n, c
     return true;
 }
 
-// The tokenizer's own tokens of s, which is UTF-8; *good: they stand for s.
+// Encodes s, valid UTF-8, with the tokenizer; *good: the ids stand for s.
 static pl_status own(const pl_lexicon *x, const char *s, size_t n, int32_t **ids, int64_t *n_ids, int *lead, bool *good,
                      pl_err *err) {
-    size_t skip = x->tok->strip > 0 && n > 0 && s[0] == ' '; // the tokenizer puts one there
+    size_t skip = x->tok->strip > 0 && n > 0 && s[0] == ' '; // the tokenizer adds one
     PL_TRY(pl_tokenizer_encode(x->tok, s + skip, n - skip, PL_TOK_NO_SPECIAL, ids, n_ids, err));
     *good = stands_for(x->tok, *ids, *n_ids, s, n, lead);
     if (*good || !skip) return PL_OK;

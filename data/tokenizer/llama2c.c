@@ -47,7 +47,7 @@ static pl_status no_byte(const pl_tokenizer *tok, uint8_t byte, pl_err *err) {
                    byte, shown, tok->vocab.n);
 }
 
-// Characters, or their bytes, then merges.
+// Encodes characters, or their bytes, then merges.
 static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, bool first, pl_ids *o, pl_err *err) {
     const pl_tokenizer *tok = ctx;
     const llama2c      *l = tok->impl;

@@ -3,14 +3,15 @@
 #include "kernels/base/hash.h"
 #include <stdio.h>
 
-// Families. A vocabulary is known by its identity: a hash over pieces, ids and merges.
+// Families. A vocabulary is identified by a hash over pieces, ids and merges.
 typedef struct family {
-    const char *name; // of its scan, too
+    const char *name; // also of its scan
     bool        nfc;
     bool        add_bos;
     const char *bos, *eos;
     uint64_t    identity;
-    // Behind the vocabulary (or in it), NULL-terminated; then reserved tokens, numbered from 2, up to `tokens` in all.
+    // Tokens after the vocabulary (or in it), NULL-terminated; then reserved tokens, numbered from 2, up to `tokens` in
+    // all.
     const char *special[16];
     int         tokens;
 } family;
@@ -78,7 +79,7 @@ pl_status pl_pre_choose(pl_tokenizer *tok, const char *where, const char *pre, p
         h->norm[h->n_norm++] = (pl_hf_norm){.kind = PL_NORM_FORM, .form = PL_NFC};
     }
     PL_TRY(pl_pretok_add_scan(&h->pretok, pl_scan_of_name(f->name), err));
-    h->pretok.bytes = false; // add_byte_level says so again
+    h->pretok.bytes = false; // add_byte_level sets it again
     return pl_pretok_add_byte_level(&h->pretok, false, false, err);
 }
 

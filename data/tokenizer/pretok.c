@@ -4,7 +4,7 @@
 #include "kernels/base/strbuf.h"
 #include "kernels/base/utf8.h"
 
-// ---- the byte alphabet: printable Latin-1 stands for itself, the others follow from U+0100 on
+// ---- the byte alphabet: printable Latin-1 is mapped to itself, the other bytes to U+0100 and following
 
 static bool stands_for_itself(unsigned b) {
     return (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
@@ -69,7 +69,7 @@ pl_status pl_pretok_add_byte_level(pl_pretok *p, bool prefix_space, bool split, 
 pl_status pl_pretok_add_split(pl_pretok *p, const char *pattern, bool is_regex, pl_behavior behavior, bool invert,
                               pl_err *err) {
     const pl_scan *scan = is_regex ? pl_scan_of_pattern(pattern) : NULL;
-    // Known splits leave nothing between their words. Either everything is found, or, inverted, nothing.
+    // Known splits leave no text between their words: everything is found or, inverted, nothing.
     if (scan && ((behavior == PL_ISOLATED) || (behavior == PL_REMOVED && invert)))
         return pl_pretok_add_scan(p, scan, err);
     pl_step step = {.kind = is_regex ? PL_STEP_REGEX : PL_STEP_LITERAL, .behavior = behavior, .invert = invert};
@@ -97,7 +97,7 @@ uint64_t pl_pretok_hash(const pl_pretok *p, uint64_t h) {
     for (int i = 0; i < p->n; i++) {
         const pl_step *s = &p->step[i];
         const char    *text = s->scan ? s->scan->pattern : s->pattern ? s->pattern : "";
-        // A class is known by what it says of a few characters: a digit, a full stop, a space.
+        // A class is identified by its values for a few characters: a digit, a full stop, a space.
         int32_t        settings[] = {s->kind,
                                      s->behavior,
                                      s->invert,
@@ -129,8 +129,8 @@ typedef struct pieces {
     const char *s;
     pl_behavior behavior;
     bool        invert;
-    size_t      start, end; // what waits for its neighbour; start == end: nothing
-    bool        found;      // of the piece before
+    size_t      start, end; // piece waiting for its neighbour; start == end: none
+    bool        found;      // of the previous piece
 } pieces;
 
 static pl_status send(pieces *q) {
@@ -165,7 +165,7 @@ static pl_status cut_regex(pieces *q, const pl_step *t, size_t n) {
         if (!found) break;
         PL_TRY(piece(q, done, start, false));
         PL_TRY(piece(q, start, end, true));
-        if (start == end) PL_TRY(send(q)); // a cut, though nothing was found
+        if (start == end) PL_TRY(send(q)); // an empty match still cuts
         done = end;
     }
     return piece(q, done, n, false);
@@ -209,7 +209,7 @@ static pl_status cut(const run *r, int k, bool mapped, const char *s, size_t n) 
     return st == PL_OK ? send(&q) : st;
 }
 
-// A word that a step makes anew, and what follows with it.
+// Continues with a word that a step has rewritten.
 static pl_status go_on_with(const run *r, int k, bool mapped, pl_strbuf *b) {
     pl_status st = b->failed ? pl_fail(r->err, PL_E_MEMORY, "encoding: out of memory") : PL_OK;
     if (st == PL_OK) st = step(r, k + 1, mapped, b->s, b->n);
@@ -226,7 +226,7 @@ static pl_status put_prefix(const run *r, int k, bool mapped, const char *s, siz
 }
 
 static pl_status map(const run *r, int k, bool mapped, const char *s, size_t n) {
-    // Nothing behind it sees the alphabet: the bytes are what is wanted in the end.
+    // No later step needs the alphabet: the result is bytes.
     if (k + 1 == r->p->n && !mapped) return r->fn(r->ctx, s, n, r->err);
     pl_strbuf b = {0};
     for (size_t i = 0; i < n; i++) {
@@ -240,7 +240,7 @@ static pl_status unmap(const run *r, const char *s, size_t n) {
     char *bytes = pl_malloc(n + 1);
     if (!bytes) return pl_fail(r->err, PL_E_MEMORY, "encoding: out of memory");
     size_t    m;
-    bool      ok = pl_chars_to_bytes(s, n, bytes, &m); // a PREFIX behind MAP puts a bare space there
+    bool      ok = pl_chars_to_bytes(s, n, bytes, &m); // a PREFIX after MAP adds a bare space
     pl_status st = ok ? r->fn(r->ctx, bytes, m, r->err)
                       : pl_fail(r->err, PL_E_INPUT, "the pre-tokenizer changes text behind its ByteLevel step");
     pl_free(bytes);

@@ -27,7 +27,7 @@ static int base64_digit(uint8_t c) {
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-// Strict: whole groups of four, padding at the end only, no bits left over. false: s[0..n) is not base64.
+// Strict: whole groups of four, padding at the end only, no bits left over. Returns false if s[0..n) is not base64.
 static bool base64(const uint8_t *s, size_t n, char *to, size_t *n_to) {
     *n_to = 0;
     if (n == 0 || n % 4 != 0) return false;
@@ -57,7 +57,7 @@ bool pl_tokenizer_is_ranks(const uint8_t *data, size_t n) {
     return i > 0 && i + 1 < n && data[i] == ' ' && data[i + 1] >= '0' && data[i + 1] <= '9';
 }
 
-// One line to a piece of the model: as bytes, and spelled in the byte alphabet.
+// Reads one line as a piece of the model: as bytes, and spelled in the byte alphabet.
 static pl_status read_rank(pl_tokenizer *tok, const char *path, size_t line, const uint8_t *s, size_t n, pl_err *err) {
     pl_hf         *h = tok->impl;
     const uint8_t *space = memchr(s, ' ', n);
@@ -107,7 +107,7 @@ static pl_status read_ranks(pl_tokenizer *tok, const char *path, const uint8_t *
     return PL_OK;
 }
 
-// ---- what both have in common
+// ---- common to both
 
 static pl_status begin(pl_tokenizer *tok, const pl_tokenizer_vt *vt, const char *path, pl_err *err) {
     pl_hf *h = tok->impl = pl_calloc(1, sizeof *h);
@@ -122,7 +122,7 @@ pl_status pl_hf_begin_pieces(pl_tokenizer *tok, const char *path, pl_err *err) {
     return begin(tok, &pair_vt, path, err);
 }
 
-// The pre-tokenizer, added tokens, and the rest.
+// Sets the pre-tokenizer and added tokens, and finishes.
 static pl_status end(pl_tokenizer *tok, const char *path, const char *pre, const pl_json *config, pl_err *err) {
     if (!pre && config) PL_TRY(pl_json_opt_str(config, NULL, "paceline_pre", NULL, &pre, err));
     PL_TRY(pl_pre_choose(tok, path, pre, err));
@@ -135,7 +135,7 @@ pl_status pl_tokenizer_open_ranks(pl_tokenizer *tok, const char *path, const cha
     PL_TRY(begin(tok, &ranks_vt, path, err));
     pl_hf *h = tok->impl;
     h->by_rank = true;
-    h->ignore_merges = true; // a word that is a piece is that piece
+    h->ignore_merges = true; // a word that equals a piece becomes that piece
     PL_TRY(read_ranks(tok, path, data, n, err));
     return end(tok, path, pre, config, err);
 }

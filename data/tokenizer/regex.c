@@ -9,23 +9,23 @@
 
 enum {
     MAX_PATTERN = 1 << 16,
-    // Steps of a text, of a nanosecond or two: backtracking, or bytes looked at. A match may go over the whole text, at
-    // a few steps a byte, a few times (see `try_harder`); what takes more than 64 looks at the same bytes again and
-    // again. Of whatever length, runs of 10,000 characters from each of which an expression looks to the end pass.
+    // Steps on a text, of a nanosecond or two: backtracking, or bytes examined. A match may cover the whole text, at a
+    // few steps a byte, a few times (see `try_harder`); more than 64 means repeated scanning of the same bytes. At any
+    // length, runs of 10,000 characters from each of which an expression looks to the end pass.
     STEPS = 200000000,
     STEPS_PER_BYTE = 64,
-    // Steps of each place of a text that are not counted: those of a word, half a microsecond.
+    // Steps at each position of a text that are not counted: those of a word, half a microsecond.
     FREE_STEPS = 256,
-    FREE_BYTES = 512,      // looked at from there on
-    AHEAD = 256,           // places tried by one call
-    HEAP_LIMIT = 64 << 10, // KiB, where there is no compiled code
+    FREE_BYTES = 512,      // bytes examined from there on
+    AHEAD = 256,           // positions tried by one call
+    HEAP_LIMIT = 64 << 10, // KiB, without compiled code
     STACK_START = 32 << 10,
     STACK_MOST = 4 << 20
 };
 
 struct pl_regex {
     pcre2_code *code;
-    char       *pattern; // as it was given, for messages
+    char       *pattern; // the original, for messages
 };
 
 // PCRE2's memory is counted (and made to fail by tests) like all other.
@@ -44,7 +44,7 @@ static void give(void *p, void *arg) {
 typedef struct translation {
     const char *p, *end;
     pl_strbuf   out;
-    const char *why; // NULL: fine so far
+    const char *why; // NULL: no error so far
     char        detail[16];
 } translation;
 
@@ -71,7 +71,7 @@ static bool is_hex(char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-// \xHH, \x{H...}, \uHHHH as \x{H...}. t->p stands behind the letter.
+// Translates \xHH, \x{H...}, \uHHHH to \x{H...}. t->p is after the letter.
 static void hex_escape(translation *t, char letter, const char *start) {
     char   digits[9];
     size_t n = 0;
@@ -91,7 +91,7 @@ static void hex_escape(translation *t, char letter, const char *start) {
     put(t, "}");
 }
 
-static bool lacks_memory(int code) { // it has several names
+static bool lacks_memory(int code) { // it has several codes
     return code == PCRE2_ERROR_HEAP_FAILED || code == PCRE2_ERROR_NOMEMORY || code == 121;
 }
 
@@ -111,8 +111,8 @@ static bool is_script(translation *t, const char *name, size_t n) {
     return script != NULL;
 }
 
-// PCRE2 takes the name of a script for all that is written with it, from 10.40 on: \p{Han} would hold U+3001, an
-// ideographic comma. "sc:" asks for the script itself, and is unknown before 10.40, where the name alone does.
+// From 10.40 on PCRE2 takes a script's name as its extensions: \p{Han} would include U+3001, an ideographic comma.
+// "sc:" selects the script itself, and is unknown before 10.40, where the bare name does that.
 static void property_escape(translation *t, const char *start) {
     const char *close = t->p < t->end && *t->p == '{' ? memchr(t->p, '}', (size_t)(t->end - t->p)) : NULL;
     const char *name = close ? t->p + 1 : t->p;
@@ -127,7 +127,7 @@ static void property_escape(translation *t, const char *start) {
     t->p = close + 1;
 }
 
-// At a backslash.
+// Translates at a backslash.
 static void escape(translation *t, bool in_class) {
     const char *start = t->p++;
     if (t->p == t->end) {
@@ -157,7 +157,7 @@ static void escape(translation *t, bool in_class) {
     case 'a': put(t, "\\a"); return;
     case 'e': put(t, "\\e"); return;
     default:
-        // An escaped sign stands for itself; letters and digits mean something that is not known here.
+        // An escaped sign means itself; unknown letters and digits are refused.
         if ((uint8_t)c < 0x80 && !is_hex(c) && !(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z')) {
             pl_strbuf_add(&t->out, start, 2);
             return;
@@ -166,7 +166,7 @@ static void escape(translation *t, bool in_class) {
     refuse(t, in_class ? "not supported in a class" : "not supported", start, (uint8_t)c < 0x80 ? 2 : 1);
 }
 
-// At '['. Inner positive classes are a union: their brackets go. depth: of brackets.
+// Translates at '['. Nested positive classes are a union: their brackets are dropped. depth: of brackets.
 static void class(translation *t, int depth) {
     const char *start = t->p++;
     bool        negated = t->p < t->end && *t->p == '^';
@@ -200,7 +200,7 @@ static void class(translation *t, int depth) {
     refuse(t, "an unclosed class", start, 1);
 }
 
-// At '('.
+// Translates at '('.
 static void group(translation *t) {
     static const char *const known[] = {"?:", "?=", "?!", "?<=", "?<!", "?>", "?i:", "?-i:", "?i)"};
     const char              *start = t->p++;
@@ -209,7 +209,7 @@ static void group(translation *t) {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         size_t n = strlen(known[i]);
         if ((size_t)(t->end - t->p) < n || memcmp(t->p, known[i], n) != 0) continue;
-        // Further in, Oniguruma draws the alternatives behind it into the option's reach.
+        // In other positions, Oniguruma extends the option to the alternatives after it.
         if (known[i][n - 1] == ')' && t->out.n > 1) break;
         put(t, known[i]);
         t->p += n;
@@ -218,7 +218,7 @@ static void group(translation *t) {
     refuse(t, "not supported", start, (size_t)(t->end - start) < 4 ? (size_t)(t->end - start) : 4);
 }
 
-// At '{': an interval {n}, {n,}, {,m}, {n,m}, or a plain brace.
+// Translates at '{': an interval {n}, {n,}, {,m}, {n,m}, or a plain brace.
 static void interval(translation *t) {
     const char *start = t->p++, *a = t->p, *b, *c;
     while (t->p < t->end && *t->p >= '0' && *t->p <= '9')
@@ -284,7 +284,7 @@ static pl_status compile(pl_regex *r, const char *pattern, const char *s, size_t
                      (const char *)why);
     } else {
         (void)pcre2_jit_compile(r->code,
-                                PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD); // where it cannot, pcre2_match interprets
+                                PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD); // if it fails, pcre2_match interprets
     }
     pcre2_compile_context_free(c);
     pcre2_general_context_free(general);
@@ -359,7 +359,7 @@ static pl_status gave_up(const pl_regex *r, int rc, size_t at, pl_err *err) {
         r->pattern, at, (const char *)why);
 }
 
-// The place of a character at or behind `at`, and at or before it.
+// Returns the start of a character at or after `at`, and at or before it.
 static size_t begin_behind(const char *s, size_t n, size_t at) {
     while (at < n && ((uint8_t)s[at] & 0xc0) == 0x80)
         at++;
@@ -372,8 +372,8 @@ static size_t begin_before(const char *s, size_t at) {
     return at;
 }
 
-// A match that begins at from .. from + places - 1, of so many steps, the text being known up to `look` bytes behind
-// `from` (all where that is more). PCRE2_ERROR_PARTIAL: what lies behind them may matter.
+// Tries a match that begins at from .. from + places - 1, within so many steps, with the text visible up to `look`
+// bytes after `from` (all if that is more). PCRE2_ERROR_PARTIAL: later bytes may matter.
 static int try_match(const pl_regex *r, pl_matcher *m, const char *s, size_t n, size_t from, size_t places, size_t look,
                      uint32_t steps) {
     bool all = look >= n - from;
@@ -383,8 +383,8 @@ static int try_match(const pl_regex *r, pl_matcher *m, const char *s, size_t n, 
                        PCRE2_NO_UTF_CHECK | (all ? 0 : PCRE2_PARTIAL_HARD), m->data, m->context);
 }
 
-// The same of one place, with more steps or bytes while these are not enough. What is beyond the free ones is counted.
-// *known: how far the text was looked at from the place before, and is from this one.
+// The same for one position, with more steps or bytes as long as these are too few. Steps beyond the free ones are
+// counted. *known: how far the text has been examined, from the previous position on entry, from this one on return.
 static int try_harder(const pl_regex *r, pl_matcher *m, const char *s, size_t n, size_t from, size_t *known) {
     size_t  look = *known > from + FREE_BYTES ? *known - from : FREE_BYTES;
     int64_t steps = FREE_STEPS;
@@ -403,11 +403,11 @@ static int try_harder(const pl_regex *r, pl_matcher *m, const char *s, size_t n,
     }
 }
 
-// PCRE2 counts the steps of a match from each place anew, and not those of a simple loop ("[ab]*"), so a match is
-// sought in small stretches, with few steps and bytes; where these are not enough, place by place.
+// PCRE2 counts the steps of a match from each position separately, and not those of a simple loop ("[ab]*"), so a match
+// is searched in small ranges, with few steps and bytes; if these are too few, position by position.
 static pl_status find(const pl_regex *r, pl_matcher *m, const char *s, size_t n, size_t from, bool *found,
                       size_t *start, size_t *end, pl_err *err) {
-    size_t careful = from, known = from; // places below `careful` are tried one by one
+    size_t careful = from, known = from; // positions below `careful` are tried one by one
     *found = false;
     if (!matcher_ready(m)) return pl_fail(err, PL_E_MEMORY, "regular expression: out of memory");
     for (;;) {

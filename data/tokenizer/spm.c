@@ -1,4 +1,4 @@
-// SentencePiece .model files. The library encodes; decoding is ours, so that streaming and whole texts agree.
+// SentencePiece .model files. The library encodes; decoding is our own, so that streaming and whole texts agree.
 #include "data/tokenizer/open.h"
 #include "data/tokenizer/spm_proto.h"
 #include "data/tokenizer/spm_shim.h"
@@ -13,7 +13,7 @@ typedef struct spm {
     pl_words words;
 } spm;
 
-// The library puts its dummy space in front of every text: it stands for the space that a later word begins with.
+// The library adds its dummy space before every text: it replaces the space that a later word begins with.
 static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, bool first, pl_ids *o, pl_err *err) {
     const spm *p = ctx;
     char       msg[256];
@@ -117,8 +117,8 @@ static pl_status open_library(pl_tokenizer *tok, const char *path, const pl_spm_
     if (pl_spm_vocab_size(s->lib) != p->n)
         return pl_fail(err, PL_E_INPUT, "%s: broken SentencePiece model: the library reads %d pieces of %d", path,
                        pl_spm_vocab_size(s->lib), p->n);
-    // Only where a word's pieces cannot depend on what stands around it: unknown characters fuse across a mark that is
-    // unknown itself. Unigram models are left alone: their sums of scores could round otherwise, and they are fast.
+    // Only if a word's pieces cannot depend on its surroundings: unknown characters fuse across an unknown mark.
+    // Unigram models are excluded: their sums of scores could round differently, and they are fast.
     s->by_words = p->model_type == 2 && p->charsmap.n == 0 && p->add_dummy_prefix && !p->remove_extra_whitespaces &&
                   pl_vocab_find(&tok->vocab, PL_SPACE_MARK, 3) >= 0 && pl_words_are_apart(&tok->vocab, PL_SPACE_MARK) &&
                   pl_words_are_apart(&tok->vocab, " ");

@@ -10,7 +10,7 @@
 
 typedef struct cursor {
     const uint8_t *p, *end;
-    const char    *why; // NULL, or what is wrong; sticks
+    const char    *why; // NULL, or the first error
 } cursor;
 
 typedef struct field {
@@ -44,7 +44,7 @@ static bool read_fixed(cursor *c, size_t n, uint64_t *v) {
     return true;
 }
 
-// The next field; false at the end and on an error. Groups (wire types 3 and 4) were never used by SentencePiece.
+// Reads the next field; false at the end and on an error. Groups (wire types 3 and 4) were never used by SentencePiece.
 static bool next_field(cursor *c, field *f) {
     uint64_t key, n;
     if (c->why || c->p == c->end || !read_varint(c, &key)) return false;
@@ -98,7 +98,7 @@ static const char *read_piece(pl_spm_piece *piece, const field *at) {
     if (piece->s.n == 0) return "a piece is empty";
     if (piece->s.n > 4096) return "a piece is longer than 4096 bytes";
     if (pl_utf8_valid((const char *)piece->s.p, piece->s.n) != piece->s.n) return "a piece is not valid UTF-8";
-    // The library keeps pieces in a table that is searched with C strings.
+    // The library searches its pieces as C strings.
     if (memchr(piece->s.p, 0, piece->s.n)) return "a piece holds a NUL byte";
     if (!isfinite(piece->score)) return "a piece's score is not finite";
     return NULL;
@@ -108,7 +108,7 @@ typedef struct extras {
     bool suffix_space, unescaped, denormalizer;
 } extras;
 
-// The types that the library's own parser insists on, field by field, so that it never sees another.
+// Checks the types that the library's own parser requires, field by field, so that it gets no others.
 static const char *read_trainer(pl_spm_proto *p, extras *x, const field *at) {
     cursor c = enter(at);
     field  f;
@@ -152,10 +152,10 @@ static uint32_t unit_at(const uint8_t *units, size_t i) {
 }
 
 // uint32 bytes of the trie, the trie (a Darts-clone double array), then 0-terminated replacements. The library walks it
-// without looking at bounds. In a double array the children of unit i stand at (i ^ offset) ^ byte, so a walk stays
-// inside when every block of 256 that an offset leads to is inside; a unit with has_leaf has its value (a place in the
-// replacements) at i ^ offset. Unit 0 is where every walk begins: its own label is never looked at, so its offset
-// counts even where it looks like a value.
+// without bounds checks. In a double array the children of unit i are at (i ^ offset) ^ byte, so a walk stays inside if
+// every block of 256 that an offset leads to is inside; a unit with has_leaf has its value (an index into the
+// replacements) at i ^ offset. Every walk begins at unit 0, whose own label is not read, so its offset counts even if
+// it looks like a value.
 
 static const char *check_charsmap(pl_spm_bytes m) {
     if (m.n == 0) return NULL;
@@ -181,7 +181,7 @@ static const char *check_charsmap(pl_spm_bytes m) {
 
 // ---- the model
 
-// The library wants each piece once, one unknown, and with byte fallback every byte.
+// Checks the library's requirements: each piece once, one unknown, and with byte fallback every byte.
 static const char *check_pieces(const pl_spm_proto *p, pl_err *err, pl_status *st) {
     pl_vocab    v = {0};
     const char *why = NULL;

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-#define BEHIND 4 // tokens before the end that may still be told otherwise
-#define WORD 64  // and at most so many more, in search of a word's beginning
+#define BEHIND 4 // tokens before the end that may still change
+#define WORD 64  // and at most so many more, to reach the beginning of a word
 
 pl_status pl_transcript_init(pl_transcript *t, const pl_lexicon *from, const pl_lexicon *to, int said_room, int room,
                              pl_err *err) {
@@ -64,7 +64,7 @@ static bool begins_word(const pl_lexicon *x, int32_t id) {
     return n > 0 && s[0] == ' ';
 }
 
-// Tells the text behind the last special token anew, as far as it is not settled, up to its end.
+// Re-encodes the unsettled text after the last special token, up to its end.
 static pl_status settle(pl_transcript *t, pl_err *err) {
     int back = 0, at = t->n, n;
     if (t->text.n == (t->n ? t->end[t->n - 1] : 0)) return PL_OK;
@@ -96,7 +96,7 @@ static void forget(pl_transcript *t, int n) {
     t->full = false;
 }
 
-// A text's dummy space is no part of it.
+// Appends an id's bytes; a text's dummy space is no part of it.
 static void add_bytes(pl_transcript *t, int32_t id) {
     size_t      n;
     const char *s = pl_lexicon_bytes(t->from, id, &n);

@@ -14,7 +14,7 @@ enum {
 };
 
 typedef struct entry {
-    uint32_t at, ids;  // places in bytes and ids
+    uint32_t at, ids;  // offsets in bytes and ids
     uint8_t  n, n_ids; // n 0: free
 } entry;
 
@@ -78,7 +78,7 @@ pl_words_memory *pl_words_take(pl_words *w) {
         pl_words_memory *m = &w->memory[i];
         if (pthread_mutex_trylock(&m->lock) != 0) continue;
         if (ready(m)) return m;
-        pthread_mutex_unlock(&m->lock); // no memory for another one: go on without
+        pthread_mutex_unlock(&m->lock); // no memory for another one: continues without
         return NULL;
     }
     return NULL;
@@ -108,7 +108,7 @@ static entry *slot(const pl_words_memory *w, const char *word, size_t n) {
     return &w->table[at];
 }
 
-// When it is full everything is forgotten: simple, and rare.
+// Clears the memory when it is full: simple, and rare.
 static void remember(pl_words_memory *w, entry *e, const char *word, size_t n, const int32_t *ids, size_t n_ids) {
     if (n_ids > UINT8_MAX) return;
     if (w->n == MAX_ENTRIES || w->bytes_used + n > MAX_BYTES || w->ids_used + n_ids > MAX_IDS) {
@@ -140,8 +140,8 @@ pl_status pl_words_one(pl_words_memory *w, const char *word, size_t n, pl_word_f
     return PL_OK;
 }
 
-// Where the word that begins at `at` ends: in front of the next mark that stands behind something else. A literal
-// U+2581 in the text may be the same to the vocabulary as the mark, so it does not count as something else.
+// Returns the end of the word that begins at `at`: before the next mark that follows another character. A literal
+// U+2581 in the text may equal the mark to the vocabulary, so it does not count as another character.
 static size_t word_end(const char *s, size_t n, size_t at, const char *mark, size_t m, bool every) {
     bool   behind_mark = false;
     size_t p = at;
