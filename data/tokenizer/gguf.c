@@ -177,7 +177,7 @@ static pl_status read_added(pl_tokenizer *tok, const source *s, pl_err *err) {
     return PL_OK;
 }
 
-// llama.cpp's names (tokenizer.ggml.pre) of the families that pre.c knows.
+// Maps llama.cpp's names (tokenizer.ggml.pre) to families of pre.c.
 static const char *family_of(const char *pre) {
     static const char *const names[][2] = {{"gpt-2", "gpt-2"},    {"llama-bpe", "llama-3"},
                                            {"llama3", "llama-3"}, {"llama-v3", "llama-3"},

@@ -21,7 +21,7 @@
 #include <string.h>
 
 #define NODES 12
-#define LEAST 2 // tokens of a hit: a single one says too little about what follows it here
+#define LEAST 2 // least tokens of a hit: the continuations of a single token depend too little on this text
 
 typedef struct retrieval {
     pl_drafter    base;

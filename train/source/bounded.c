@@ -440,7 +440,7 @@ static int64_t docs_of_shard(void *plan, int64_t k) {
     return p->first[k + 1] - p->first[k];
 }
 
-// A document is held out if its prompt's hash says so; no answer is needed.
+// Documents are held out by the hash of their prompts; no answer is needed.
 static pl_status divide(bounded *b, held_out *h, uint64_t seed, int64_t every, pl_err *err) {
     int64_t  jobs = pl_generator_jobs(b->g), longest = 0, n;
     uint8_t *mask;
