@@ -123,7 +123,7 @@ static void lex_string(lexer *l) {
         } else if (c && (plain = strchr(from, c))) {
             if (c != '\n') to[n++] = into[plain - from];
             continue;
-        } else { // an unknown escape stands for itself
+        } else { // an unknown escape is literal
             to[n++] = '\\';
             to[n++] = c;
             continue;

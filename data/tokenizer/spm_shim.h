@@ -1,5 +1,5 @@
-// SentencePiece behind C. No C++ type, no exception and no output on stderr leaves this file (training may report its
-// progress on request). Messages are one line without a file name, which the callers add.
+// C interface to SentencePiece. No C++ type, no exception and no output on stderr leaves this file (training may report
+// its progress on request). Messages are one line without a file name, which the callers add.
 #ifndef PL_SPM_SHIM_H
 #define PL_SPM_SHIM_H
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// ---- what is the same -----------------------------------------------------------------------------------------------
+// ---- equal tokens ---------------------------------------------------------------------------------------------------
 
 bool pl_translation_same(const pl_tokenizer *a, const pl_tokenizer *b) {
     int32_t n = pl_tokenizer_vocab_size(a), m = pl_tokenizer_vocab_size(b);

@@ -522,7 +522,7 @@ typedef struct layer_run {
     const pl_llama *m;
     pl_view        *view;
     int             layer;
-    pl_tensor       h, delta; // the residual stream and what the last sub-layer adds to it
+    pl_tensor       h, delta; // the residual stream; the last sub-layer's output, not yet added to it
     pl_tensor      *input;    // out: the stream at this layer's input; NULL: not needed
 } layer_run;
 

@@ -54,7 +54,7 @@ typedef struct pl_params {
 } pl_params;
 
 pl_status pl_params_init(pl_params *ps, int capacity, pl_err *err);
-void      pl_params_fini(pl_params *ps); // frees what was loaded
+void      pl_params_fini(pl_params *ps); // frees loaded weights
 
 // One weight to be added; omitted fields are 0.
 typedef struct pl_param_args {

@@ -274,7 +274,7 @@ static void take_sizes(pl_reader *in, pl_tp_sizes *s) {
     s->kv = (pl_dtype)pl_reader_int32(in, "the type of a cache", 0, PL_DTYPE_COUNT - 1);
 }
 
-// Checks sizes of caches over m: none is 0, no cache is longer than the longest text and a tree behind it.
+// Checks sizes of caches over m: none is 0, no cache is longer than the longest text with a tree after it.
 static void check_sizes(pl_reader *in, const pl_llama *m, const pl_tp_sizes *s) {
     int64_t longest = (int64_t)m->config.max_position_embeddings + PL_TP_PATH_MAX;
     if (s->sessions < 1 || s->rows < 1 || s->logits < 1 || s->path < 1 || s->slots < 1 || s->slots > longest)

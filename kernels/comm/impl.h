@@ -28,7 +28,7 @@ typedef struct pl_group {
     pl_status (*check)(pl_comm *c, pl_err *err);
     // pl_comm_fail.
     void (*fail)(pl_comm *c, const pl_err *why);
-    // Ends the group, or what there is of it; c itself is freed by the caller.
+    // Ends the group, also one that is only partly joined; the caller frees c itself.
     void (*close)(pl_comm *c);
 } pl_group;
 

@@ -211,7 +211,7 @@ pl_status pl_signs_start(pl_signs *s, pl_err *err) {
     return PL_OK;
 }
 
-// ---- who is there
+// ---- presence
 
 void pl_signs_connect(pl_signs *s, int rank, int fd) {
     s->peer[rank].fd = fd;

@@ -15,7 +15,7 @@ typedef struct group {
 
 typedef struct job {
     const pl_grouped_args *a;
-    group                 *group; // those that have rows
+    group                 *group; // groups that have rows
     int64_t                groups, panels, n, k;
     bool                   bf16;
 } job;

@@ -21,7 +21,7 @@ typedef struct pl_doc_carry {
     pl_status (*take)(void *arg, int64_t at, pl_columns *room, pl_err *err);
 } pl_doc_carry;
 
-// Collective: rank r receives what it lacks of documents [rank[r].first, rank[r].end). PL_E_IO: a rank sent an invalid
+// Collective: sends rank r the documents of [rank[r].first, rank[r].end) that it lacks. PL_E_IO: a rank sent an invalid
 // token or mark.
 pl_status pl_doc_carry_out(const pl_doc_carry *c, const pl_doc_span *rank, pl_err *err);
 

@@ -187,7 +187,7 @@ static pl_status pass_on(const survey *s, int64_t shard, const pl_doc_said *said
     return PL_OK;
 }
 
-// Passes on to the dataset what other ranks have opened; a conversation's first document decides for all of it.
+// Passes documents opened by other ranks on to the dataset; a conversation's first document decides for all of it.
 static pl_status hear(survey *s, int rank, pl_err *err) {
     pl_survey *v = s->v;
     int64_t    at = 0;
