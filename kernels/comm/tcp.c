@@ -348,9 +348,9 @@ static pl_status pass_gate(int fd, const pl_net_address *at, const pl_claim *own
     return st == PL_E_IO ? pl_fail_at(err, st, "%s", text) : st;
 }
 
-// Connects to a rank and passes its gate; retries until the deadline or, if `watched`, a failure reported by signs. Past
-// the deadline the error is that of the last gate that answered: a connection refused since then, or a try cut short by
-// the deadline, has no cause to report.
+// Connects to a rank and passes its gate; retries until the deadline or, if `watched`, a failure reported by signs.
+// Past the deadline the error is that of the last gate that answered: a connection refused since then, or a try cut
+// short by the deadline, has no cause to report.
 static pl_status reach(pl_comm *c, int *fd, const pl_net_address *at, const pl_claim *own, int to,
                        pl_comm_find_key find_key, void *arg, bool watched, double deadline, pl_err *err) {
     tcp   *t = c->link;
