@@ -66,7 +66,7 @@ typedef struct ids {
 } ids;
 
 // Appends PL_AUTOMATON_END to each text.
-static pl_status build(retrieval *d, const ids *text, int64_t n, const char *path, pl_err *err) {
+static pl_status build_automaton(retrieval *d, const ids *text, int64_t n, const char *path, pl_err *err) {
     int64_t tokens = 0;
     for (int64_t i = 0; i < n; i++)
         tokens += text[i].n + 1;
@@ -88,17 +88,19 @@ static pl_status open_kept(retrieval *d, const char *path, const pl_drafter_opti
     const pl_datastore of = {.kind = PL_DATASTORE_ANSWERS, .tok = o->tok, .vocab = o->target->vocab};
     ids                all;
     PL_TRY(pl_datastore_read(path, &of, &all.id, &all.n, err));
-    pl_status st = all.n > 0 ? build(d, &all, 1, path, err) : pl_fail(err, PL_E_INPUT, "%s: holds no answers", path);
+    pl_status st =
+        all.n > 0 ? build_automaton(d, &all, 1, path, err) : pl_fail(err, PL_E_INPUT, "%s: holds no answers", path);
     pl_free(all.id);
     return st;
 }
 
-static pl_status encode(retrieval *d, const pl_corpus *c, const pl_tokenizer *tok, const char *path, pl_err *err) {
+static pl_status encode_texts(retrieval *d, const pl_corpus *c, const pl_tokenizer *tok, const char *path,
+                              pl_err *err) {
     ids      *text = pl_calloc((size_t)c->n, sizeof *text);
     pl_status st = text ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     for (int64_t i = 0; st == PL_OK && i < c->n; i++)
         st = pl_tokenizer_encode(tok, c->docs[i].text, c->docs[i].bytes, 0, &text[i].id, &text[i].n, err);
-    if (st == PL_OK) st = build(d, text, c->n, path, err);
+    if (st == PL_OK) st = build_automaton(d, text, c->n, path, err);
     for (int64_t i = 0; text && i < c->n; i++)
         pl_free(text[i].id);
     pl_free(text);
@@ -116,7 +118,7 @@ static pl_status open_texts(retrieval *d, const char *path, const pl_drafter_opt
     if (!o->tok)
         return pl_fail(err, PL_E_INPUT, "drafter \"retrieval:%s\": the target's tokenizer is not known here", path);
     PL_TRY(pl_corpus_read(&c, &path, 1, (pl_text_options){0}, err));
-    pl_status st = encode(d, c, o->tok, path, err);
+    pl_status st = encode_texts(d, c, o->tok, path, err);
     pl_corpus_destroy(c);
     return st;
 }
