@@ -3,19 +3,14 @@
 //
 //   "lm:PATH[:TOKENIZER]"     a model with the target's vocabulary (padding aside), any tree
 //   "tli:PATH[:TOKENIZER]"    a model with another one: drafts only tokens that are in both, from q'(x) = q(x) / q(T
-// and
-//                             D) (token-level intersection, arXiv 2502.05202, Algorithm 4); any tree, any verifier.
-// This
-//                             is a head over a token list: the list is the intersection, and temperature, top-k, ...
-// act
-//                             on the remaining logits. If none remains (no token in both, or none with probability),
-// the
-//                             step is plain.
+//                             and D) (token-level intersection, arXiv 2502.05202, Algorithm 4); any tree, any verifier.
+//                             This is a head over a token list: the list is the intersection, and temperature, top-k,
+//                             ... act on the remaining logits. If none remains (no token in both, or none with
+//                             probability), the step is plain.
 //   "union:PATH[:TOKENIZER]"  the baseline of the same paper (Algorithm 1): draws a token from all of q and ends the
 //                             draft where the target lacks it, which counts as a rejected draw: the target's token
-// comes
-//                             from max(p - q, 0). For one q it never accepts more than tli does (Theorem 4.1). Chains
-//                             alone.
+//                             comes from max(p - q, 0). For one q it never accepts more than tli does (Theorem 4.1).
+//                             Chains alone.
 //
 // Context of the last two: the session's text in the drafter's own tokens (data/tokenizer/transcript.h).
 #include "infer/drafter/translation.h"

@@ -4,8 +4,7 @@
 //   "retrieval:PATH"   PATH: a text, a folder of texts (*.txt), or records (*.jsonl) with a member "text", as kept
 //                      answers have (data/text/text.h), encoded with the target's tokenizer when the drafter is opened;
 //                      or the file of a suffix:keep=FILE, which holds tokens (infer/drafter/datastore.h). Some 110
-// bytes
-//                      of memory per token, one copy for all sessions.
+//                      bytes of memory per token, one copy for all sessions.
 // The longest suffix of the session's text that occurs in the datastore, of 2 to 32 tokens, is continued by its most
 // frequent continuations: the most probable nodes of the trie into which REST merges its hits, found by counts
 // (infer/drafter/automaton.h) where REST walks a suffix array. --tree selects another shape. Without a hit nothing is

@@ -3,10 +3,9 @@
 //
 //   "suffix[:NODES[,keep[=FILE]]]"
 //                the longest suffix of the session's text, prompt included, that occurs earlier in it; its
-// continuations
-//                by frequency: the NODES (12) most probable ones, which share prefixes and so form a tree, none below 1
-// in
-//                20. --tree selects another shape: chains (chain:auto, chain:N) or trees (auto, static:...).
+//                continuations by frequency: the NODES (12) most probable ones, which share prefixes and so form a
+//                tree, none below 1 in 20. --tree selects another shape: chains (chain:auto, chain:N) or trees (auto,
+//                static:...).
 //   keep         also searches all answers of this process that have ended: the longer match wins, ties go to the text.
 //   keep=FILE    and those in FILE when it was opened (infer/drafter/datastore.h); saving writes all of them there.
 // A repetitive text is drafted as repeating, since the search continues after drafted tokens.

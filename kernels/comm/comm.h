@@ -4,8 +4,7 @@
 //   pl_comm_fork  forks one process into several on the same machine, which communicate by shared memory. Rank 0 is the
 //                 calling process and the parent of the others.
 //   pl_comm_join  connects processes that were started separately, on one machine or many, over TCP or MPI, by a
-// launcher
-//                 (torchrun, srun, mpirun) or by hand (train/run/launch.h chooses rank and transport).
+//                 launcher (torchrun, srun, mpirun) or by hand (train/run/launch.h chooses rank and transport).
 //
 // When a rank fails or dies, every call of every other rank returns with that rank's line instead of blocking. A busy
 // rank is not dead: joined ranks send a sign of life every second, whatever they compute, and half a minute without one

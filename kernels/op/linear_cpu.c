@@ -8,8 +8,7 @@
 //                     sums stay in y, which changes no bit
 //   a matrix unit     longer chunks, as moving sums to memory and back costs it as much as products; meanwhile the next
 //                     chunk is prefetched. Sums have their own memory, since rows of y lie powers of two apart and
-// share
-//                     a few sets of a cache
+//                     share a few sets of a cache
 // With a gate (gatedlinear) sums of a group of panels have their own memory too, in the thread's caches, and end there:
 // a panel has the gate and up of its outputs, so that no sum goes to another core. Few rows end many panels at a time,
 // as the stream of weights waits meanwhile.
