@@ -124,7 +124,7 @@ bool pl_chat_reads_anew(const pl_json *j) {
 
 // ---- values
 
-static void put(pl_region *r, pl_chat_value dict, const char *key, pl_chat_value v) {
+static void put_value(pl_region *r, pl_chat_value dict, const char *key, pl_chat_value v) {
     pl_chat_put(r, dict, pl_chat_str(key), v);
 }
 
@@ -139,8 +139,8 @@ static pl_chat_value read_text(pl_region *r, pl_chat_value v, pl_chat_type want)
 
 static pl_chat_value make_message(pl_region *r, const char *role, pl_chat_value content) {
     pl_chat_value m = pl_chat_dict_new(r);
-    put(r, m, "role", pl_chat_str(role));
-    put(r, m, "content", content);
+    put_value(r, m, "role", pl_chat_str(role));
+    put_value(r, m, "content", content);
     return m;
 }
 
@@ -161,7 +161,7 @@ static pl_chat_value decode_function(pl_region *r, pl_chat_conversation *c, pl_c
     if (c->reading & PL_CHAT_ARGUMENTS_AS_WRITTEN) return function;
     c->notes |= PL_CHAT_NOTE_ARGUMENTS;
     pl_chat_value own = copy_dict(r, function);
-    put(r, own, "arguments", arguments);
+    put_value(r, own, "arguments", arguments);
     return own;
 }
 
@@ -174,7 +174,7 @@ static pl_chat_value decode_calls(pl_region *r, pl_chat_conversation *c, pl_chat
         if (call.type == PL_CHAT_DICT) {
             inner = pl_chat_member(r, call, "function");
             pl_chat_value own = inner ? copy_dict(r, call) : decode_function(r, c, call);
-            if (inner) put(r, own, "function", decode_function(r, c, *inner));
+            if (inner) put_value(r, own, "function", decode_function(r, c, *inner));
             call = own;
         }
         pl_chat_push(r, list, call);
@@ -185,8 +185,8 @@ static pl_chat_value decode_calls(pl_region *r, pl_chat_conversation *c, pl_chat
 // Converts the older form of a call to tool_calls.
 static pl_chat_value make_calls(pl_region *r, pl_chat_conversation *c, pl_chat_value function) {
     pl_chat_value list = pl_chat_list_new(r, false), call = pl_chat_dict_new(r);
-    put(r, call, "type", pl_chat_str("function"));
-    put(r, call, "function", decode_function(r, c, function));
+    put_value(r, call, "type", pl_chat_str("function"));
+    put_value(r, call, "function", decode_function(r, c, function));
     pl_chat_push(r, list, call);
     return list;
 }
@@ -290,7 +290,7 @@ static bool put_call_content(pl_region *r, pl_chat_conversation *c, pl_chat_valu
     } else {
         return false;
     }
-    put(r, to, "tool_calls", calls);
+    put_value(r, to, "tool_calls", calls);
     return true;
 }
 
@@ -301,7 +301,7 @@ void pl_chat_probe(char *text, int64_t i) {
 static void put_probe(pl_region *r, pl_chat_value to, int64_t i) {
     char text[PL_CHAT_PROBE_SIZE];
     pl_chat_probe(text, i);
-    put(r, to, "content", pl_chat_str(pl_region_copy(r, text, strlen(text))));
+    put_value(r, to, "content", pl_chat_str(pl_region_copy(r, text, strlen(text))));
 }
 
 // Returns message i of the record as apply_chat_template passes it to the template.
@@ -311,17 +311,17 @@ static pl_chat_value read_message(pl_region *r, pl_chat_conversation *c, const c
     const char    *said = sharegpt ? "value" : "content", *role = read_role(c, e, sharegpt, &c->odd[at]);
     pl_chat_value *content = pl_chat_member(r, m, said);
     bool           call = pl_message_role(c->j, e) == PL_ROLE_CALL && content && put_call_content(r, c, to, *content);
-    if (reasoning) put(r, to, "thinking", *reasoning);
+    if (reasoning) put_value(r, to, "thinking", *reasoning);
     for (int64_t i = 0; i < m.dict->n; i++) {
         pl_chat_value key = m.dict->key[i], v = m.dict->value[i];
         if (pl_chat_is(key, sharegpt ? "from" : "role"))
-            put(r, to, "role", pl_chat_str(role));
+            put_value(r, to, "role", pl_chat_str(role));
         else if (pl_chat_is(key, said) && !call)
             put_member(r, c, to, pl_chat_str("content"), v);
         else if (!pl_chat_is(key, said) && (!sharegpt || is_carried(key)))
             put_member(r, c, to, key, v);
     }
-    if (reasoning) put(r, to, "reasoning_content", *reasoning);
+    if (reasoning) put_value(r, to, "reasoning_content", *reasoning);
     if ((c->reading & PL_CHAT_PROBE) && c->odd[at]) put_probe(r, to, at);
     return to;
 }
@@ -330,10 +330,10 @@ static pl_chat_value read_message(pl_region *r, pl_chat_conversation *c, const c
 static pl_chat_value read_answer(pl_region *r, pl_chat_conversation *c, const char *answer) {
     pl_chat_value  m = pl_chat_from_json(r, answer, strlen(answer)), to = pl_chat_dict_new(r);
     pl_chat_value *reasoning = find_reasoning(r, m);
-    if (reasoning) put(r, to, "thinking", *reasoning);
+    if (reasoning) put_value(r, to, "thinking", *reasoning);
     for (int64_t i = 0; i < m.dict->n; i++)
         put_member(r, c, to, m.dict->key[i], m.dict->value[i]);
-    if (reasoning) put(r, to, "reasoning_content", *reasoning);
+    if (reasoning) put_value(r, to, "reasoning_content", *reasoning);
     return to;
 }
 
@@ -396,11 +396,11 @@ void pl_chat_record_fill(pl_region *r, pl_chat_value vars, const void *arg) {
     pl_chat_conversation    *c = *(pl_chat_conversation *const *)arg;
     pl_chat_value            record = pl_chat_from_json(r, c->text, c->n);
     pl_chat_merge(r, vars, c->t->special, strlen(c->t->special));
-    put(r, vars, "messages", read_messages(r, c, record));
-    put(r, vars, "add_generation_prompt", pl_chat_bool(c->o->add_generation_prompt));
+    put_value(r, vars, "messages", read_messages(r, c, record));
+    put_value(r, vars, "add_generation_prompt", pl_chat_bool(c->o->add_generation_prompt));
     for (int i = 0; i < 2; i++) {
         pl_chat_value *v = pl_chat_member(r, record, members[i]);
-        put(r, vars, members[i], v ? read_text(r, *v, PL_CHAT_LIST) : pl_chat_none());
+        put_value(r, vars, members[i], v ? read_text(r, *v, PL_CHAT_LIST) : pl_chat_none());
     }
     if (c->o->kwargs) pl_chat_merge(r, vars, c->o->kwargs, strlen(c->o->kwargs));
     pl_chat_value *own = pl_chat_member(r, record, "chat_template_kwargs");

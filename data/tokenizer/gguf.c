@@ -34,7 +34,7 @@ static pl_status find_array(const source *s, const char *key, pl_gguf_type item,
     return PL_OK;
 }
 
-static uint64_t little(const uint8_t *p, int bytes) {
+static uint64_t read_little(const uint8_t *p, int bytes) {
     uint64_t v = 0;
     for (int i = 0; i < bytes; i++)
         v |= (uint64_t)p[i] << (8 * i);
@@ -42,7 +42,7 @@ static uint64_t little(const uint8_t *p, int bytes) {
 }
 
 static int type_of(const source *s, int32_t id) {
-    return s->types ? (int)(int32_t)(uint32_t)little(s->types->data + 4 * (size_t)id, 4) : PL_SPM_NORMAL;
+    return s->types ? (int)(int32_t)(uint32_t)read_little(s->types->data + 4 * (size_t)id, 4) : PL_SPM_NORMAL;
 }
 
 // Sets -1 if there is no such key.
@@ -56,7 +56,7 @@ static pl_status token_id(const source *s, const char *key, int32_t *id, pl_err 
     return PL_OK;
 }
 
-static bool flag(const source *s, const char *key, bool deflt) {
+static bool read_flag(const source *s, const char *key, bool deflt) {
     const pl_gguf_value *v = pl_gguf_find(s->g, key);
     return v && v->type == PL_GGUF_BOOL ? v->data[0] != 0 : deflt;
 }
@@ -65,8 +65,8 @@ static bool flag(const source *s, const char *key, bool deflt) {
 static pl_status read_ends(pl_tokenizer *tok, const source *s, bool add_bos, pl_err *err) {
     PL_TRY(token_id(s, KEY "bos_token_id", &tok->bos, err));
     PL_TRY(token_id(s, KEY "eos_token_id", &tok->eos, err));
-    tok->add_bos = flag(s, KEY "add_bos_token", add_bos);
-    if (flag(s, KEY "add_eos_token", false))
+    tok->add_bos = read_flag(s, KEY "add_bos_token", add_bos);
+    if (read_flag(s, KEY "add_eos_token", false))
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: an EOS behind every text (%sadd_eos_token) is not supported",
                        s->path, KEY);
     return PL_OK;
@@ -102,8 +102,8 @@ static pl_status write_proto(pl_strbuf *b, const source *s, pl_err *err) {
     pl_proto_number(&part, 3, 2); // model_type BPE
     pl_proto_number(&part, 35, bytes);
     pl_proto_message(b, 2, &part);
-    pl_proto_number(&part, 3, flag(s, KEY "add_space_prefix", true));
-    pl_proto_number(&part, 4, flag(s, KEY "remove_extra_whitespaces", false));
+    pl_proto_number(&part, 3, read_flag(s, KEY "add_space_prefix", true));
+    pl_proto_number(&part, 4, read_flag(s, KEY "remove_extra_whitespaces", false));
     pl_proto_message(b, 3, &part);
     pl_strbuf_fini(&part);
     return b->failed ? pl_fail(err, PL_E_MEMORY, "%s: out of memory", s->path) : PL_OK;

@@ -60,7 +60,7 @@ static inline bool look_up(const pl_hf *h, int32_t left, int32_t right, int32_t 
     return m->merged >= 0;
 }
 
-static bool pair(const void *ctx, int32_t left, int32_t right, double *cost, int32_t *merged) {
+static bool find_pair(const void *ctx, int32_t left, int32_t right, double *cost, int32_t *merged) {
     int32_t rank;
     bool    found = look_up(ctx, left, right, &rank, merged);
     *cost = rank;
@@ -133,7 +133,7 @@ static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, boo
     if (n <= SHORT)
         n = merge_short(h, v, n);
     else
-        PL_TRY(pl_bpe_merge(v, &n, pair, h, err));
+        PL_TRY(pl_bpe_merge(v, &n, find_pair, h, err));
     o->n += n;
     return PL_OK;
 }
@@ -288,7 +288,7 @@ static pl_status replace_regex(const pl_hf_norm *r, pl_matcher *m, const char *s
     return PL_OK;
 }
 
-static pl_status apply(const pl_hf_norm *r, pl_matcher *m, const char *s, size_t n, pl_strbuf *to, pl_err *err) {
+static pl_status apply_norm(const pl_hf_norm *r, pl_matcher *m, const char *s, size_t n, pl_strbuf *to, pl_err *err) {
     size_t from = 0, end = n;
     switch (r->kind) {
     case PL_NORM_PREPEND:
@@ -323,7 +323,7 @@ pl_status pl_hf_normalize(const pl_hf *h, pl_matcher *m, const char *s, size_t n
     for (int i = 0; i < h->n_norm; i++) {
         if (now.failed || is_normal(&h->norm[i], now.s, now.n)) continue;
         pl_strbuf next = {.limit = most + 1}; // plus the final 0
-        pl_status st = apply(&h->norm[i], m, now.s, now.n, &next, err);
+        pl_status st = apply_norm(&h->norm[i], m, now.s, now.n, &next, err);
         if (st == PL_OK && next.full)
             st = pl_fail(err, PL_E_INPUT,
                          "the tokenizer's normalizer %d, %s, makes more than %zu bytes of this text, too many for its "

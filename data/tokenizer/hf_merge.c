@@ -40,7 +40,7 @@ static int32_t find_added(const merge *m, const char *content) {
     return place;
 }
 
-static pl_status begin(merge *m, pl_tokenizer *tok, pl_err *err) {
+static pl_status begin_merge(merge *m, pl_tokenizer *tok, pl_err *err) {
     *m = (merge){.tok = tok, .h = tok->impl};
     m->n_own = m->h->n_added;
     for (int32_t i = 0; i < m->n_own; i++) {
@@ -61,8 +61,8 @@ static int64_t next_id(const merge *m) {
     return last >= pieces ? last + 1 : pieces;
 }
 
-static pl_status add(merge *m, const pl_json *j, const cJSON *node, const char *content, const pl_hf_added *flags,
-                     pl_err *err) {
+static pl_status add_token(merge *m, const pl_json *j, const cJSON *node, const char *content, const pl_hf_added *flags,
+                           pl_err *err) {
     int32_t piece = pl_vocab_find(&m->h->model, content, strlen(content));
     PL_TRY(pl_hf_added_reserve(m->h, 1, err));
     pl_err    why = {0};
@@ -130,7 +130,7 @@ static pl_status merge_stated(merge *m, const pl_json *j, const cJSON *tokens, b
         pl_hf_added   flags = {.normalized = true}; // added_tokens.json applies to tokens that the file lacks
         int32_t       place = find_added(m, s->content);
         if (objects) st = pl_hf_added_flags(&flags, j, s->node, err);
-        if (st == PL_OK && place < 0) st = add(m, j, s->node, s->content, &flags, err);
+        if (st == PL_OK && place < 0) st = add_token(m, j, s->node, s->content, &flags, err);
         if (st == PL_OK && place >= 0 && objects) st = set_flags(m, place, &flags, err);
         if (st == PL_OK) warn_id(j, m, s);
     }
@@ -154,13 +154,13 @@ static pl_status merge_used(merge *m, const pl_json *j, const cJSON *node, bool 
     }
     int32_t place = find_added(m, s);
     if (!*s) return PL_OK;
-    if (place < 0) return add(m, j, node, s, &flags, err);
+    if (place < 0) return add_token(m, j, node, s, &flags, err);
     flags = m->h->added[place];
     flags.special |= named;
     return set_flags(m, place, &flags, err);
 }
 
-static bool ends(const char *s, const char *tail) {
+static bool ends_with(const char *s, const char *tail) {
     size_t n = strlen(s), k = strlen(tail);
     return n >= k && strcmp(s + n - k, tail) == 0;
 }
@@ -181,7 +181,7 @@ static pl_status merge_models(merge *m, const pl_json *j, bool (*form)(const cJS
         bool usual = false;
         for (int i = 0; pl_tokenizer_uses[i]; i++)
             usual |= strcmp(e->string, pl_tokenizer_uses[i]) == 0;
-        if (usual || !ends(e->string, "_token") || !form(e)) continue;
+        if (usual || !ends_with(e->string, "_token") || !form(e)) continue;
         *found = true;
         PL_TRY(merge_used(m, j, e, true, err));
     }
@@ -212,7 +212,7 @@ pl_status pl_hf_merge_beside(pl_tokenizer *tok, const pl_tokenizer_beside *b, pl
     merge          m;
     const cJSON   *tokens;
     const pl_json *j;
-    pl_status      st = begin(&m, tok, err);
+    pl_status      st = begin_merge(&m, tok, err);
     if (st == PL_OK) st = pl_json_opt_object(&b->config, NULL, "added_tokens_decoder", &tokens, err);
     if (st == PL_OK && tokens) st = merge_stated(&m, &b->config, tokens, true, err);
     if (st == PL_OK && !tokens && cJSON_IsObject(b->added.root))

@@ -43,7 +43,7 @@ static pl_status out_of_memory(const pl_json *j, pl_err *err) {
     return pl_fail(err, PL_E_MEMORY, "%s: out of memory", j->where);
 }
 
-static bool is(const char *a, const char *b) {
+static bool is_type(const char *a, const char *b) {
     return strcmp(a, b) == 0;
 }
 
@@ -228,8 +228,8 @@ static pl_status read_model(pl_tokenizer *tok, const pl_json *j, pl_err *err) {
     double       dropout;
     PL_TRY(pl_json_get_object(j, NULL, "model", &model, err));
     PL_TRY(pl_json_opt_str(j, model, "type", "BPE", &type, err)); // older files omit it
-    if (is(type, "Unigram")) return read_unigram(tok, j, model, err);
-    if (!is(type, "BPE")) return pl_hf_refuse(j, err, "model type", type);
+    if (is_type(type, "Unigram")) return read_unigram(tok, j, model, err);
+    if (!is_type(type, "BPE")) return pl_hf_refuse(j, err, "model type", type);
     PL_TRY(must_be_empty(j, model, "continuing_subword_prefix", err));
     PL_TRY(must_be_empty(j, model, "end_of_word_suffix", err));
     PL_TRY(pl_json_opt_num(j, model, "dropout", 0, 1, 0, &dropout, err));
@@ -266,7 +266,7 @@ static pl_status read_template(pl_tokenizer *tok, const pl_json *j, const cJSON 
         if (tok->add_bos)
             return pl_hf_refuse(j, err, "post_processor", "TemplateProcessing with two tokens before the text");
         PL_TRY(pl_json_get_str(j, special, "id", &name, err));
-        for (a = specials->child; a && !is(a->string, name);)
+        for (a = specials->child; a && !is_type(a->string, name);)
             a = a->next;
         if (!a) return pl_json_fail(j, e, err, "'%s' is not among special_tokens", name);
         PL_TRY(pl_json_get_array(j, a, "ids", &ids, err));
@@ -282,9 +282,9 @@ static pl_status read_template(pl_tokenizer *tok, const pl_json *j, const cJSON 
 static pl_status read_post_processor(pl_tokenizer *tok, const pl_json *j, const cJSON *node, pl_err *err) {
     const char *type;
     PL_TRY(pl_json_get_str(j, node, "type", &type, err));
-    if (is(type, "ByteLevel")) return PL_OK; // trims offsets, which are not kept
-    if (is(type, "TemplateProcessing")) return read_template(tok, j, node, err);
-    if (!is(type, "Sequence")) return pl_hf_refuse(j, err, "post_processor", type);
+    if (is_type(type, "ByteLevel")) return PL_OK; // trims offsets, which are not kept
+    if (is_type(type, "TemplateProcessing")) return read_template(tok, j, node, err);
+    if (!is_type(type, "Sequence")) return pl_hf_refuse(j, err, "post_processor", type);
     const cJSON *list, *e;
     PL_TRY(pl_json_get_array(j, node, "processors", &list, err));
     cJSON_ArrayForEach(e, list) PL_TRY(read_post_processor(tok, j, e, err));
@@ -369,7 +369,7 @@ pl_status pl_hf_index_bytes(pl_hf *h, const char *where, pl_err *err) {
 
 // Writes the text of an id: bytes of the alphabet, a "<0xHH>" byte, or the piece with the decoder's replacements. Added
 // tokens are literal text, even with characters of the byte alphabet.
-static void surface(const pl_hf *h, const char *s, size_t n, bool added, pl_strbuf *now) {
+static void add_surface(const pl_hf *h, const char *s, size_t n, bool added, pl_strbuf *now) {
     int  byte = h->decode_bytes ? pl_tokenizer_byte_piece(s, n) : -1;
     char c = (char)byte;
     if (byte >= 0) {
@@ -411,7 +411,7 @@ static pl_status fill_surfaces(pl_tokenizer *tok, const char *where, pl_err *err
         size_t      n;
         const char *s = pl_vocab_piece(&tok->vocab, id, &n);
         pl_strbuf   now = {0};
-        if (!tok->special[id]) surface(h, s, n, added[id], &now);
+        if (!tok->special[id]) add_surface(h, s, n, added[id], &now);
         if (now.full)
             st = pl_fail(err, PL_E_INPUT, "%s: the decoders make more than %zu bytes of token %d, which has %zu", where,
                          4 * (n + 16), id, n);
@@ -538,7 +538,7 @@ static pl_status read_made(pl_hf *made, const char *parts, bool prefix_space, pl
 // Compares class names without "Fast", which transformers 4 appends.
 static bool is_class(const char *name, const char *class) {
     size_t n = strlen(class);
-    return strncmp(name, class, n) == 0 && (!name[n] || is(name + n, "Fast"));
+    return strncmp(name, class, n) == 0 && (!name[n] || is_type(name + n, "Fast"));
 }
 
 // Warns if the class rebuilds parts that differ from the file's.
@@ -567,7 +567,7 @@ static bool file_counts(const pl_json *model) {
     const cJSON             *type = model->root ? pl_json_find(model, NULL, "model_type") : NULL;
     bool                     found = false;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        found |= cJSON_IsString(type) && is(type->valuestring, types[i]);
+        found |= cJSON_IsString(type) && is_type(type->valuestring, types[i]);
     return found;
 }
 

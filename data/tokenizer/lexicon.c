@@ -24,7 +24,7 @@ static int by_bytes(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static int32_t collect(const pl_tokenizer *tok, entry *e) {
+static int32_t collect_entries(const pl_tokenizer *tok, entry *e) {
     int32_t n = 0;
     for (int32_t id = 0; id < tok->vocab.n; id++) {
         size_t      len, spelled;
@@ -51,7 +51,7 @@ pl_status pl_lexicon_init(pl_lexicon *x, const pl_tokenizer *tok, pl_err *err) {
         pl_lexicon_fini(x);
         return pl_fail(err, PL_E_MEMORY, "a vocabulary of %d tokens: out of memory", tok->vocab.n);
     }
-    int32_t n = collect(tok, e);
+    int32_t n = collect_entries(tok, e);
     for (int32_t i = 0; i < n; i++) {
         int32_t last = x->n - 1;
         if (x->n > 0 && x->len[last] == e[i].len && memcmp(x->s[last], e[i].s, (size_t)e[i].len) == 0) continue;
@@ -88,7 +88,7 @@ void pl_lexicon_start(const pl_lexicon *x, pl_lexicon_at *at) {
 }
 
 // Returns the first of strings lo..hi-1, which share `depth` bytes, whose next byte is at least b.
-static int32_t lower(const pl_lexicon *x, int32_t lo, int32_t hi, int32_t depth, int b) {
+static int32_t lower_bound(const pl_lexicon *x, int32_t lo, int32_t hi, int32_t depth, int b) {
     while (lo < hi) {
         int32_t mid = lo + (hi - lo) / 2;
         if (x->len[mid] <= depth || x->s[mid][depth] < b)
@@ -107,8 +107,8 @@ void pl_lexicon_read(const pl_lexicon *x, pl_lexicon_at *at, const char *s, size
             at->lo = x->first[b];
             at->hi = x->first[b + 1];
         } else {
-            at->lo = lower(x, at->lo, at->hi, at->depth, b);
-            at->hi = lower(x, at->lo, at->hi, at->depth, b + 1);
+            at->lo = lower_bound(x, at->lo, at->hi, at->depth, b);
+            at->hi = lower_bound(x, at->lo, at->hi, at->depth, b + 1);
         }
         if (at->lo == at->hi || x->len[at->lo] != at->depth + 1) continue;
         at->longest = x->id[at->lo]; // the shortest of a range comes first
@@ -128,7 +128,7 @@ int32_t pl_lexicon_find(const pl_lexicon *x, const char *s, size_t n) {
 }
 
 // Returns the longest token at the start of s; *len its bytes, 0: none.
-static int32_t longest(const pl_lexicon *x, const char *s, size_t n, size_t *len) {
+static int32_t find_longest(const pl_lexicon *x, const char *s, size_t n, size_t *len) {
     pl_lexicon_at at;
     pl_lexicon_start(x, &at);
     for (size_t i = 0; i < n && at.lo < at.hi; i++)
@@ -249,7 +249,7 @@ typedef struct spelled {
     int      n, room;
 } spelled;
 
-static void put(spelled *o, int32_t id, size_t end) {
+static void put_id(spelled *o, int32_t id, size_t end) {
     if (o->n == o->room) return;
     o->ids[o->n] = id;
     if (o->end) o->end[o->n] = end;
@@ -261,10 +261,10 @@ static bool by_longest(const pl_lexicon *x, const char *s, size_t n, size_t at, 
     size_t from = 0;
     while (from < n) {
         size_t  len;
-        int32_t id = longest(x, s + from, n - from, &len);
+        int32_t id = find_longest(x, s + from, n - from, &len);
         if (id < 0 && whole) return false;
         from += id < 0 ? 1 : len;
-        if (id >= 0) put(o, id, at + from);
+        if (id >= 0) put_id(o, id, at + from);
     }
     return true;
 }
@@ -288,8 +288,8 @@ static bool stands_for(const pl_tokenizer *tok, const int32_t *ids, int64_t n, c
 }
 
 // Encodes s, valid UTF-8, with the tokenizer; *good: the ids stand for s.
-static pl_status own(const pl_lexicon *x, const char *s, size_t n, int32_t **ids, int64_t *n_ids, int *lead, bool *good,
-                     pl_err *err) {
+static pl_status encode_own(const pl_lexicon *x, const char *s, size_t n, int32_t **ids, int64_t *n_ids, int *lead,
+                            bool *good, pl_err *err) {
     size_t skip = x->tok->strip > 0 && n > 0 && s[0] == ' '; // the tokenizer adds one
     PL_TRY(pl_tokenizer_encode(x->tok, s + skip, n - skip, PL_TOK_NO_SPECIAL, ids, n_ids, err));
     *good = stands_for(x->tok, *ids, *n_ids, s, n, lead);
@@ -308,14 +308,14 @@ pl_status pl_lexicon_spell(const pl_lexicon *x, const char *text, size_t n_text,
     int64_t  n_said;
     int      lead;
     bool     good;
-    PL_TRY(own(x, text, valid, &said, &n_said, &lead, &good, err));
+    PL_TRY(encode_own(x, text, valid, &said, &n_said, &lead, &good, err));
     good &= starts || lead == 0;
     size_t at = 0;
     for (int64_t i = 0; good && i < n_said; i++) {
         size_t len;
         pl_vocab_piece(&x->tok->surface, said[i], &len);
         at += len;
-        put(&o, said[i], at < (size_t)lead ? 0 : at - (size_t)lead);
+        put_id(&o, said[i], at < (size_t)lead ? 0 : at - (size_t)lead);
     }
     pl_free(said);
     if (!good) by_longest(x, text, valid, 0, false, &o);
@@ -338,14 +338,14 @@ pl_status pl_lexicon_continue(const pl_lexicon *x, const char *tail, size_t n_ta
     memcpy(text, tail, n_tail);
     memcpy(text + n_tail, more, n_more);
     size_t    valid = pl_utf8_valid(text, n_text), border = n_tail < valid ? n_tail : valid;
-    pl_status st = valid > n_tail ? own(x, text, valid, &said, &n_said, &lead, &good, err) : PL_OK;
+    pl_status st = valid > n_tail ? encode_own(x, text, valid, &said, &n_said, &lead, &good, err) : PL_OK;
     for (int64_t i = 0, end = -lead; st == PL_OK && good && on && i < n_said; i++) {
         size_t len;
         pl_vocab_piece(&x->tok->surface, said[i], &len);
         int64_t from = end;
         end += (int64_t)len;
         if (from >= (int64_t)border)
-            put(&o, said[i], 0);
+            put_id(&o, said[i], 0);
         else if (end > (int64_t)border)
             on = by_longest(x, text + border, (size_t)end - border, 0, true, &o);
     }

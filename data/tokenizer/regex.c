@@ -29,12 +29,12 @@ struct pl_regex {
 };
 
 // PCRE2's memory is counted (and made to fail by tests) like all other.
-static void *take(size_t n, void *arg) {
+static void *take_memory(size_t n, void *arg) {
     (void)arg;
     return pl_malloc(n);
 }
 
-static void give(void *p, void *arg) {
+static void give_memory(void *p, void *arg) {
     (void)arg;
     pl_free(p);
 }
@@ -55,11 +55,11 @@ typedef struct translation {
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
 #define LATIN_WORD WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}" // outside of a class: raised 2, 3, 1 and fractions too
 
-static void put(translation *t, const char *s) {
+static void put_text(translation *t, const char *s) {
     pl_strbuf_add(&t->out, s, strlen(s));
 }
 
-static void refuse(translation *t, const char *why, const char *at, size_t n) {
+static void refuse_part(translation *t, const char *why, const char *at, size_t n) {
     if (t->why) return;
     t->why = why;
     if (n >= sizeof t->detail) n = sizeof t->detail - 1;
@@ -83,12 +83,12 @@ static void hex_escape(translation *t, char letter, const char *start) {
     digits[n] = 0;
     bool closed = !braces || (t->p < t->end && *t->p++ == '}');
     if (n == 0 || !closed || (letter == 'u' && n != 4)) {
-        refuse(t, "broken escape", start, (size_t)(t->p - start));
+        refuse_part(t, "broken escape", start, (size_t)(t->p - start));
         return;
     }
-    put(t, "\\x{");
-    put(t, digits);
-    put(t, "}");
+    put_text(t, "\\x{");
+    put_text(t, digits);
+    put_text(t, "}");
 }
 
 static bool lacks_memory(int code) { // it has several codes
@@ -101,7 +101,7 @@ static bool is_script(translation *t, const char *name, size_t n) {
     PCRE2_SIZE where;
     if (n > 40) return false;
     snprintf(pattern, sizeof pattern, "\\p{sc:%.*s}", (int)n, name);
-    pcre2_general_context *general = pcre2_general_context_create(take, give, NULL);
+    pcre2_general_context *general = pcre2_general_context_create(take_memory, give_memory, NULL);
     pcre2_compile_context *c = general ? pcre2_compile_context_create(general) : NULL;
     pcre2_code *script = c ? pcre2_compile((PCRE2_SPTR)pattern, strlen(pattern), PCRE2_UTF, &code, &where, c) : NULL;
     t->out.failed = t->out.failed || (!script && lacks_memory(code));
@@ -117,45 +117,45 @@ static void property_escape(translation *t, const char *start) {
     const char *close = t->p < t->end && *t->p == '{' ? memchr(t->p, '}', (size_t)(t->end - t->p)) : NULL;
     const char *name = close ? t->p + 1 : t->p;
     if (!close || memchr(name, ':', (size_t)(close - name)) || memchr(name, '=', (size_t)(close - name))) {
-        refuse(t, "broken property", start, (size_t)(t->p - start));
+        refuse_part(t, "broken property", start, (size_t)(t->p - start));
         return;
     }
     if (*name == '^') name++;
     pl_strbuf_add(&t->out, start, (size_t)(name - start));
-    if (is_script(t, name, (size_t)(close - name))) put(t, "sc:");
+    if (is_script(t, name, (size_t)(close - name))) put_text(t, "sc:");
     pl_strbuf_add(&t->out, name, (size_t)(close + 1 - name));
     t->p = close + 1;
 }
 
 // Translates at a backslash.
-static void escape(translation *t, bool in_class) {
+static void translate_escape(translation *t, bool in_class) {
     const char *start = t->p++;
     if (t->p == t->end) {
-        refuse(t, "a backslash at the end", start, 1);
+        refuse_part(t, "a backslash at the end", start, 1);
         return;
     }
     char c = *t->p++;
     switch (c) {
-    case 's': put(t, in_class ? SPACE : "[" SPACE "]"); return;
-    case 'S': put(t, in_class ? NOT_SPACE : "[^" SPACE "]"); return;
-    case 'd': put(t, "\\p{Nd}"); return;
-    case 'D': put(t, "\\P{Nd}"); return;
-    case 'w': put(t, in_class ? WORD : "[" LATIN_WORD "]"); return;
+    case 's': put_text(t, in_class ? SPACE : "[" SPACE "]"); return;
+    case 'S': put_text(t, in_class ? NOT_SPACE : "[^" SPACE "]"); return;
+    case 'd': put_text(t, "\\p{Nd}"); return;
+    case 'D': put_text(t, "\\P{Nd}"); return;
+    case 'w': put_text(t, in_class ? WORD : "[" LATIN_WORD "]"); return;
     case 'W':
         if (in_class) break;
-        put(t, "[^" LATIN_WORD "]");
+        put_text(t, "[^" LATIN_WORD "]");
         return;
     case 'p':
     case 'P': property_escape(t, start); return;
     case 'x':
     case 'u': hex_escape(t, c, start); return;
-    case 'n': put(t, "\\n"); return;
-    case 'r': put(t, "\\r"); return;
-    case 't': put(t, "\\t"); return;
-    case 'f': put(t, "\\f"); return;
-    case 'v': put(t, "\\x{b}"); return; // one character in Oniguruma, a class in PCRE2
-    case 'a': put(t, "\\a"); return;
-    case 'e': put(t, "\\e"); return;
+    case 'n': put_text(t, "\\n"); return;
+    case 'r': put_text(t, "\\r"); return;
+    case 't': put_text(t, "\\t"); return;
+    case 'f': put_text(t, "\\f"); return;
+    case 'v': put_text(t, "\\x{b}"); return; // one character in Oniguruma, a class in PCRE2
+    case 'a': put_text(t, "\\a"); return;
+    case 'e': put_text(t, "\\e"); return;
     default:
         // An escaped sign means itself; unknown letters and digits are refused.
         if ((uint8_t)c < 0x80 && !is_hex(c) && !(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z')) {
@@ -163,63 +163,63 @@ static void escape(translation *t, bool in_class) {
             return;
         }
     }
-    refuse(t, in_class ? "not supported in a class" : "not supported", start, (uint8_t)c < 0x80 ? 2 : 1);
+    refuse_part(t, in_class ? "not supported in a class" : "not supported", start, (uint8_t)c < 0x80 ? 2 : 1);
 }
 
 // Translates at '['. Nested positive classes are a union: their brackets are dropped. depth: of brackets.
-static void class(translation *t, int depth) {
+static void translate_class(translation *t, int depth) {
     const char *start = t->p++;
     bool        negated = t->p < t->end && *t->p == '^';
-    if (depth == 1) put(t, "[");
-    if (negated && depth > 1) refuse(t, "a negated class inside a class is not supported", start, 2);
-    if (depth > 8) refuse(t, "classes too deep", start, 1);
+    if (depth == 1) put_text(t, "[");
+    if (negated && depth > 1) refuse_part(t, "a negated class inside a class is not supported", start, 2);
+    if (depth > 8) refuse_part(t, "classes too deep", start, 1);
     if (negated) {
-        put(t, "^");
+        put_text(t, "^");
         t->p++;
     }
     for (bool first = true; t->p < t->end && !t->why; first = false) {
         char c = *t->p;
         if (c == ']' && !first) {
             t->p++;
-            if (depth == 1) put(t, "]");
+            if (depth == 1) put_text(t, "]");
             return;
         }
         if (c == '\\') {
-            escape(t, true);
+            translate_escape(t, true);
         } else if (c == '[' && t->end - t->p > 1 && t->p[1] == ':') {
-            refuse(t, "not supported", t->p, 2);
+            refuse_part(t, "not supported", t->p, 2);
         } else if (c == '[') {
-            class(t, depth + 1);
+            translate_class(t, depth + 1);
         } else if (c == '&' && t->end - t->p > 1 && t->p[1] == '&') {
-            refuse(t, "not supported", t->p, 2);
+            refuse_part(t, "not supported", t->p, 2);
         } else {
-            if (c == ']') put(t, "\\");
+            if (c == ']') put_text(t, "\\");
             pl_strbuf_add(&t->out, t->p++, 1);
         }
     }
-    refuse(t, "an unclosed class", start, 1);
+    refuse_part(t, "an unclosed class", start, 1);
 }
 
 // Translates at '('.
-static void group(translation *t) {
+static void translate_group(translation *t) {
     static const char *const known[] = {"?:", "?=", "?!", "?<=", "?<!", "?>", "?i:", "?-i:", "?i)"};
     const char              *start = t->p++;
-    put(t, "(");
+    put_text(t, "(");
     if (t->p == t->end || (*t->p != '?' && *t->p != '*')) return;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         size_t n = strlen(known[i]);
         if ((size_t)(t->end - t->p) < n || memcmp(t->p, known[i], n) != 0) continue;
         // In other positions, Oniguruma extends the option to the alternatives after it.
         if (known[i][n - 1] == ')' && t->out.n > 1) break;
-        put(t, known[i]);
+        put_text(t, known[i]);
         t->p += n;
         return;
     }
-    refuse(t, "not supported", start, (size_t)(t->end - start) < 4 ? (size_t)(t->end - start) : 4);
+    refuse_part(t, "not supported", start, (size_t)(t->end - start) < 4 ? (size_t)(t->end - start) : 4);
 }
 
 // Translates at '{': an interval {n}, {n,}, {,m}, {n,m}, or a plain brace.
-static void interval(translation *t) {
+static void translate_interval(translation *t) {
     const char *start = t->p++, *a = t->p, *b, *c;
     while (t->p < t->end && *t->p >= '0' && *t->p <= '9')
         t->p++;
@@ -232,27 +232,27 @@ static void interval(translation *t) {
     bool whole = t->p < t->end && *t->p == '}' && (b > a || t->p > c);
     if (!whole) {
         t->p = start + 1;
-        put(t, "\\{");
+        put_text(t, "\\{");
         return;
     }
-    if (b == a) put(t, "{0");
+    if (b == a) put_text(t, "{0");
     pl_strbuf_add(&t->out, b == a ? a : start, (size_t)(t->p + 1 - (b == a ? a : start)));
     t->p++;
     if (t->p < t->end && (*t->p == '+' || *t->p == '?' || *t->p == '*'))
-        refuse(t, "a quantifier behind an interval is not supported", start, (size_t)(t->p + 1 - start));
+        refuse_part(t, "a quantifier behind an interval is not supported", start, (size_t)(t->p + 1 - start));
 }
 
-static void translate(translation *t) {
+static void translate_pattern(translation *t) {
     while (t->p < t->end && !t->why) {
         switch (*t->p) {
-        case '\\': escape(t, false); break;
-        case '[': class(t, 1); break;
-        case '(': group(t); break;
-        case '{': interval(t); break;
+        case '\\': translate_escape(t, false); break;
+        case '[': translate_class(t, 1); break;
+        case '(': translate_group(t); break;
+        case '{': translate_interval(t); break;
         case '^':
-        case '$': refuse(t, "not supported", t->p, 1); break;
+        case '$': refuse_part(t, "not supported", t->p, 1); break;
         case '}': // plain
-            put(t, "\\}");
+            put_text(t, "\\}");
             t->p++;
             break;
         default: pl_strbuf_add(&t->out, t->p++, 1);
@@ -262,8 +262,8 @@ static void translate(translation *t) {
 
 // ---- PCRE2
 
-static pl_status compile(pl_regex *r, const char *pattern, const char *s, size_t n, pl_err *err) {
-    pcre2_general_context *general = pcre2_general_context_create(take, give, NULL);
+static pl_status compile_pattern(pl_regex *r, const char *pattern, const char *s, size_t n, pl_err *err) {
+    pcre2_general_context *general = pcre2_general_context_create(take_memory, give_memory, NULL);
     pcre2_compile_context *c = general ? pcre2_compile_context_create(general) : NULL;
     int                    code = 0;
     PCRE2_SIZE             where = 0;
@@ -297,7 +297,7 @@ pl_status pl_regex_compile(pl_regex **out, const char *pattern, pl_err *err) {
     if (n > MAX_PATTERN) return pl_fail(err, PL_E_INPUT, "regular expression of %zu bytes is too long", n);
     translation t = {.p = pattern, .end = pattern + n};
     pl_strbuf_add(&t.out, "", 0);
-    translate(&t);
+    translate_pattern(&t);
     pl_regex *r = pl_calloc(1, sizeof *r);
     if (r) r->pattern = pl_strdup(pattern);
     pl_status st = PL_OK;
@@ -306,7 +306,7 @@ pl_status pl_regex_compile(pl_regex **out, const char *pattern, pl_err *err) {
     else if (t.why)
         st = pl_fail(err, PL_E_INPUT, "regular expression '%.200s': '%s': %s", pattern, t.detail, t.why);
     else
-        st = compile(r, pattern, t.out.s, t.out.n, err);
+        st = compile_pattern(r, pattern, t.out.s, t.out.n, err);
     pl_strbuf_fini(&t.out);
     if (st != PL_OK) {
         pl_regex_free(r);
@@ -325,7 +325,7 @@ void pl_regex_free(pl_regex *r) {
 
 static bool matcher_ready(pl_matcher *m) {
     if (m->data) return true;
-    pcre2_general_context *general = pcre2_general_context_create(take, give, NULL);
+    pcre2_general_context *general = pcre2_general_context_create(take_memory, give_memory, NULL);
     if (!general) return false;
     m->context = pcre2_match_context_create(general);
     m->stack = pcre2_jit_stack_create(STACK_START, STACK_MOST, general);
@@ -405,8 +405,8 @@ static int try_harder(const pl_regex *r, pl_matcher *m, const char *s, size_t n,
 
 // PCRE2 counts the steps of a match from each position separately, and not those of a simple loop ("[ab]*"), so a match
 // is searched in small ranges, with few steps and bytes; if these are too few, position by position.
-static pl_status find(const pl_regex *r, pl_matcher *m, const char *s, size_t n, size_t from, bool *found,
-                      size_t *start, size_t *end, pl_err *err) {
+static pl_status find_match(const pl_regex *r, pl_matcher *m, const char *s, size_t n, size_t from, bool *found,
+                            size_t *start, size_t *end, pl_err *err) {
     size_t careful = from, known = from; // positions below `careful` are tried one by one
     *found = false;
     if (!matcher_ready(m)) return pl_fail(err, PL_E_MEMORY, "regular expression: out of memory");
@@ -436,7 +436,7 @@ pl_status pl_regex_next(const pl_regex *r, pl_matcher *m, const char *s, size_t 
                         size_t *start, size_t *end, pl_err *err) {
     if (w->from == 0 && w->last == 0) m->left += (int64_t)n * STEPS_PER_BYTE;
     for (*found = false; w->from <= n;) {
-        PL_TRY(find(r, m, s, n, w->from, found, start, end, err));
+        PL_TRY(find_match(r, m, s, n, w->from, found, start, end, err));
         if (!*found) break;
         if (*start < *end || w->last != *end + 1) {
             w->from = *end;

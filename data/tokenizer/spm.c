@@ -82,7 +82,7 @@ static int32_t control_id(const pl_tokenizer *tok, pl_spm_bytes piece) {
     return id >= 0 && tok->special[id] ? id : -1;
 }
 
-static pl_status fill(pl_tokenizer *tok, const char *path, const pl_spm_proto *p, pl_err *err) {
+static pl_status fill_pieces(pl_tokenizer *tok, const char *path, const pl_spm_proto *p, pl_err *err) {
     tok->special = pl_calloc((size_t)p->n, 1);
     if (!tok->special) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     uint64_t h = pl_hash(p->charsmap.p, p->charsmap.n);
@@ -128,7 +128,7 @@ static pl_status open_library(pl_tokenizer *tok, const char *path, const pl_spm_
 pl_status pl_tokenizer_open_spm(pl_tokenizer *tok, const char *path, const uint8_t *data, size_t n, pl_err *err) {
     pl_spm_proto p;
     PL_TRY(pl_spm_proto_read(&p, path, data, n, err));
-    pl_status st = fill(tok, path, &p, err);
+    pl_status st = fill_pieces(tok, path, &p, err);
     if (st == PL_OK) st = open_library(tok, path, &p, data, n, err);
     pl_spm_proto_fini(&p);
     return st;

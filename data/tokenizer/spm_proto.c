@@ -20,7 +20,7 @@ typedef struct field {
     pl_spm_bytes bytes;
 } field;
 
-static bool stop(cursor *c, const char *why) {
+static bool stop_with(cursor *c, const char *why) {
     if (!c->why) c->why = why;
     return false;
 }
@@ -28,16 +28,16 @@ static bool stop(cursor *c, const char *why) {
 static bool read_varint(cursor *c, uint64_t *v) {
     *v = 0;
     for (int shift = 0; shift < 64; shift += 7) {
-        if (c->p == c->end) return stop(c, "it ends inside a number");
+        if (c->p == c->end) return stop_with(c, "it ends inside a number");
         uint8_t b = *c->p++;
         *v |= (uint64_t)(b & 0x7f) << shift;
         if (!(b & 0x80)) return true;
     }
-    return stop(c, "a number is longer than 64 bits");
+    return stop_with(c, "a number is longer than 64 bits");
 }
 
 static bool read_fixed(cursor *c, size_t n, uint64_t *v) {
-    if ((size_t)(c->end - c->p) < n) return stop(c, "it ends inside a number");
+    if ((size_t)(c->end - c->p) < n) return stop_with(c, "it ends inside a number");
     *v = 0;
     for (size_t i = 0; i < n; i++)
         *v |= (uint64_t)*c->p++ << (8 * i);
@@ -48,7 +48,7 @@ static bool read_fixed(cursor *c, size_t n, uint64_t *v) {
 static bool next_field(cursor *c, field *f) {
     uint64_t key, n;
     if (c->why || c->p == c->end || !read_varint(c, &key)) return false;
-    if (key >> 3 == 0 || key >> 3 > (1u << 29) - 1) return stop(c, "a field number is out of range");
+    if (key >> 3 == 0 || key >> 3 > (1u << 29) - 1) return stop_with(c, "a field number is out of range");
     f->number = (uint32_t)(key >> 3);
     f->wire = (int)(key & 7);
     switch (f->wire) {
@@ -57,19 +57,19 @@ static bool next_field(cursor *c, field *f) {
     case 5: return read_fixed(c, 4, &f->value);
     case 2:
         if (!read_varint(c, &n)) return false;
-        if (n > (uint64_t)(c->end - c->p)) return stop(c, "a field runs past the end");
+        if (n > (uint64_t)(c->end - c->p)) return stop_with(c, "a field runs past the end");
         f->bytes = (pl_spm_bytes){c->p, (size_t)n};
         c->p += n;
         return true;
-    default: return stop(c, "a field has an unknown wire type");
+    default: return stop_with(c, "a field has an unknown wire type");
     }
 }
 
-static bool want(cursor *c, const field *f, int wire) {
-    return f->wire == wire || stop(c, "a field has the wrong type");
+static bool want_wire(cursor *c, const field *f, int wire) {
+    return f->wire == wire || stop_with(c, "a field has the wrong type");
 }
 
-static cursor enter(const field *f) {
+static cursor enter_field(const field *f) {
     return (cursor){f->bytes.p, f->bytes.p + f->bytes.n, NULL};
 }
 
@@ -83,13 +83,13 @@ static float float_of(uint64_t bits) {
 }
 
 static const char *read_piece(pl_spm_piece *piece, const field *at) {
-    cursor c = enter(at);
+    cursor c = enter_field(at);
     field  f = {0};
     *piece = (pl_spm_piece){.type = PL_SPM_NORMAL};
     while (next_field(&c, &f)) {
-        if (f.number == 1 && want(&c, &f, 2)) piece->s = f.bytes;
-        if (f.number == 2 && want(&c, &f, 5)) piece->score = float_of(f.value);
-        if (f.number == 3 && want(&c, &f, 0)) {
+        if (f.number == 1 && want_wire(&c, &f, 2)) piece->s = f.bytes;
+        if (f.number == 2 && want_wire(&c, &f, 5)) piece->score = float_of(f.value);
+        if (f.number == 3 && want_wire(&c, &f, 0)) {
             if (f.value < PL_SPM_NORMAL || f.value > PL_SPM_BYTE) return "a piece has an unknown type";
             piece->type = (pl_spm_type)f.value;
         }
@@ -110,37 +110,37 @@ typedef struct extras {
 
 // Checks the types that the library's own parser requires, field by field, so that it gets no others.
 static const char *read_trainer(pl_spm_proto *p, extras *x, const field *at) {
-    cursor c = enter(at);
+    cursor c = enter_field(at);
     field  f;
     while (next_field(&c, &f)) {
-        if (f.number == 3 && want(&c, &f, 0)) p->model_type = f.value > 4 ? 0 : (int)f.value;
-        if (f.number == 24 && want(&c, &f, 0)) x->suffix_space = f.value != 0;
-        if (f.number == 35 && want(&c, &f, 0)) p->byte_fallback = f.value != 0;
-        if (f.number == 44 && want(&c, &f, 2)) p->unk_surface = f.bytes;
-        if (f.number == 46 && want(&c, &f, 2)) p->bos_piece = f.bytes;
-        if (f.number == 47 && want(&c, &f, 2)) p->eos_piece = f.bytes;
+        if (f.number == 3 && want_wire(&c, &f, 0)) p->model_type = f.value > 4 ? 0 : (int)f.value;
+        if (f.number == 24 && want_wire(&c, &f, 0)) x->suffix_space = f.value != 0;
+        if (f.number == 35 && want_wire(&c, &f, 0)) p->byte_fallback = f.value != 0;
+        if (f.number == 44 && want_wire(&c, &f, 2)) p->unk_surface = f.bytes;
+        if (f.number == 46 && want_wire(&c, &f, 2)) p->bos_piece = f.bytes;
+        if (f.number == 47 && want_wire(&c, &f, 2)) p->eos_piece = f.bytes;
     }
     if (!c.why && (p->model_type < 1 || p->model_type > 4)) return "its model type is unknown";
     return c.why;
 }
 
 static const char *read_normalizer(pl_spm_proto *p, extras *x, const field *at) {
-    cursor c = enter(at);
+    cursor c = enter_field(at);
     field  f;
     while (next_field(&c, &f)) {
-        if (f.number == 2 && want(&c, &f, 2)) p->charsmap = f.bytes;
-        if (f.number == 3 && want(&c, &f, 0)) p->add_dummy_prefix = f.value != 0;
-        if (f.number == 4 && want(&c, &f, 0)) p->remove_extra_whitespaces = f.value != 0;
-        if (f.number == 5 && want(&c, &f, 0)) x->unescaped = f.value == 0;
+        if (f.number == 2 && want_wire(&c, &f, 2)) p->charsmap = f.bytes;
+        if (f.number == 3 && want_wire(&c, &f, 0)) p->add_dummy_prefix = f.value != 0;
+        if (f.number == 4 && want_wire(&c, &f, 0)) p->remove_extra_whitespaces = f.value != 0;
+        if (f.number == 5 && want_wire(&c, &f, 0)) x->unescaped = f.value == 0;
     }
     return c.why;
 }
 
 static const char *read_denormalizer(extras *x, const field *at) {
-    cursor c = enter(at);
+    cursor c = enter_field(at);
     field  f;
     while (next_field(&c, &f))
-        if (f.number == 2 && want(&c, &f, 2)) x->denormalizer = f.bytes.n > 0;
+        if (f.number == 2 && want_wire(&c, &f, 2)) x->denormalizer = f.bytes.n > 0;
     return c.why;
 }
 
@@ -214,9 +214,9 @@ static pl_status read_model(pl_spm_proto *p, extras *x, const uint8_t *data, siz
     field   f;
     int32_t cap = 0;
     while (next_field(&c, &f)) {
-        if (f.number > 5 || !want(&c, &f, 2)) continue;
+        if (f.number > 5 || !want_wire(&c, &f, 2)) continue;
         if (f.number == 1) {
-            if (p->n >= PL_VOCAB_MAX) stop(&c, "it has too many pieces");
+            if (p->n >= PL_VOCAB_MAX) stop_with(&c, "it has too many pieces");
             if (p->n == cap && !c.why) {
                 cap = cap ? 2 * cap : 1024;
                 pl_spm_piece *more = pl_realloc(p->pieces, (size_t)cap * sizeof *more);

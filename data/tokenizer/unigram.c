@@ -33,7 +33,7 @@ typedef struct node {
     int32_t id;
 } node;
 
-static void offer(node *to, double score, size_t from, int32_t id) {
+static void offer_piece(node *to, double score, size_t from, int32_t id) {
     if (to->from < 0 || score > to->score) *to = (node){score, (int64_t)from, id};
 }
 
@@ -46,10 +46,10 @@ static void find_best(const pl_unigram *u, const char *s, size_t n, node *best) 
         for (size_t len = 1; len <= most; len++) {
             int32_t id = pl_vocab_find(u->vocab, s + at, len);
             if (id < 0) continue;
-            offer(&best[at + len], u->score[id] + best[at].score, at, id);
+            offer_piece(&best[at + len], u->score[id] + best[at].score, at, id);
             alone |= len == one;
         }
-        if (!alone) offer(&best[at + one], u->unknown + best[at].score, at, u->unk);
+        if (!alone) offer_piece(&best[at + one], u->unknown + best[at].score, at, u->unk);
         at += one;
     }
 }

@@ -112,7 +112,7 @@ void pl_comm_close(pl_comm *c) {
 
 // ---- choosing a transport
 
-static pl_status choose(pl_comm *c, const char *name, const pl_backend *be, pl_err *err) {
+static pl_status choose_transport(pl_comm *c, const char *name, const pl_backend *be, pl_err *err) {
     bool automatic = strcmp(name, "auto") == 0;
     for (int i = 0; i < TRANSPORTS; i++) {
         const pl_transport *t = transports[i];
@@ -143,7 +143,7 @@ static pl_status same_arithmetic(pl_comm *c, const pl_backend *be, pl_err *err) 
 pl_status pl_comm_open(pl_comm *c, const char *transport, const pl_backend *be, pl_err *err) {
     if (!c) return PL_OK;
     PL_CHECK(!c->transport, "a comm is opened once, not as %s and as %s", c->transport->name, transport);
-    PL_TRY(choose(c, transport, be, err));
+    PL_TRY(choose_transport(c, transport, be, err));
     double all[3] = {be->memory != NULL, c->transport != &pl_transport_host, c->beside};
     PL_TRY(pl_comm_sum_doubles(c, all, 3, err));
     c->beside = all[2] >= c->ranks; // all ranks or none
@@ -153,7 +153,7 @@ pl_status pl_comm_open(pl_comm *c, const char *transport, const pl_backend *be, 
     if (all[1] > 0 && all[1] < c->ranks) { // auto: a transport that only some ranks can use is not used
         if (c->transport->close) c->transport->close(c);
         c->transport = NULL;
-        PL_TRY(choose(c, "host", be, err));
+        PL_TRY(choose_transport(c, "host", be, err));
     }
     return same_arithmetic(c, be, err);
 }
@@ -164,7 +164,7 @@ pl_comm_counts pl_comm_counted(const pl_comm *c) {
     return c ? c->counts : (pl_comm_counts){0};
 }
 
-static pl_status count(pl_comm *c, const pl_comm_swap *s, double from, pl_status st) {
+static pl_status count_swap(pl_comm *c, const pl_comm_swap *s, double from, pl_status st) {
     c->counts.seconds += pl_now() - from;
     for (int i = 0; i < c->ranks; i++) {
         c->counts.sent += s->out_bytes[i];
@@ -175,12 +175,12 @@ static pl_status count(pl_comm *c, const pl_comm_swap *s, double from, pl_status
 
 pl_status pl_comm_meet(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) {
     double from = pl_now();
-    return count(c, s, from, c->group->swap(c, what, s, err));
+    return count_swap(c, s, from, c->group->swap(c, what, s, err));
 }
 
 pl_status pl_comm_travel(pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s, pl_err *err) {
     double from = pl_now();
-    return count(c, s, from, c->transport->swap(c, ctx, s, err));
+    return count_swap(c, s, from, c->transport->swap(c, ctx, s, err));
 }
 
 pl_status pl_comm_settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 // Collects a number from each rank, in order of ranks, this one's included.
-static pl_status hear(pl_comm *c, uint64_t mine, uint64_t *all, pl_err *err) {
+static pl_status collect_numbers(pl_comm *c, uint64_t mine, uint64_t *all, pl_err *err) {
     all[c->rank] = mine;
     return pl_comm_show(c, PL_MEET_EXCHANGE, &mine, (uint8_t *)all, sizeof mine, err);
 }
@@ -27,7 +27,7 @@ pl_status pl_comm_exchange(pl_comm *c, const pl_comm_parcels *p, pl_err *err) {
     if (!c) return PL_OK;
     for (int r = 0; r < c->ranks; r++)
         if (r != c->rank) total += p->out_bytes[r];
-    PL_TRY(hear(c, (total + most - 1) / most, all, err));
+    PL_TRY(collect_numbers(c, (total + most - 1) / most, all, err));
     for (int r = 0; r < c->ranks; r++) {
         if (all[r] > ROUNDS_MAX)
             return pl_fail(err, PL_E_IO, "rank %d: announces %llu rounds of an exchange, at most %d can be", r,
@@ -52,7 +52,7 @@ pl_status pl_comm_exchange(pl_comm *c, const pl_comm_parcels *p, pl_err *err) {
 // Collects the lengths of all ranks' bytes and adds them up; each is checked before anything is allocated.
 static pl_status hear_lengths(pl_comm *c, size_t n, size_t most, size_t *bytes, size_t *total, pl_err *err) {
     uint64_t sizes[PL_RANKS_MAX] = {n};
-    if (c) PL_TRY(hear(c, n, sizes, err));
+    if (c) PL_TRY(collect_numbers(c, n, sizes, err));
     *total = 0;
     for (int r = 0; r < pl_comm_ranks(c); r++) {
         if (sizes[r] > most)

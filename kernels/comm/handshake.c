@@ -92,20 +92,20 @@ pl_status pl_gate_open(pl_gate **out, int listener, int rank, int ranks, const u
     return PL_OK;
 }
 
-static void forget(pl_gate *g, int i) {
+static void remove_pending(pl_gate *g, int i) {
     g->n--;
     memmove(g->pending + i, g->pending + i + 1, (size_t)(g->n - i) * sizeof *g->pending);
 }
 
-static void drop(pl_gate *g, int i) {
+static void drop_pending(pl_gate *g, int i) {
     close(g->pending[i].fd);
-    forget(g, i);
+    remove_pending(g, i);
 }
 
 void pl_gate_close(pl_gate *g) {
     if (!g) return;
     while (g->n > 0)
-        drop(g, g->n - 1);
+        drop_pending(g, g->n - 1);
     sodium_memzero(g->key, sizeof g->key);
     pl_free(g->pending);
     pl_free(g);
@@ -123,13 +123,13 @@ static pl_status accept_all(pl_gate *g, double now, pl_err *err) {
         int            fd;
         pl_status      st = pl_net_accept(&fd, &from, g->listener, err);
         if (st != PL_OK && g->n == 0) return st;
-        if (st != PL_OK || (fd >= 0 && g->n == g->most)) drop(g, 0);
+        if (st != PL_OK || (fd >= 0 && g->n == g->most)) drop_pending(g, 0);
         if (st != PL_OK) continue;
         if (fd < 0) return PL_OK;
         pending *p = &g->pending[g->n++];
         *p = (pending){.fd = fd, .from = from, .until = now + STRANGER};
         randombytes_buf(p->nonce, sizeof p->nonce);
-        if (!send_whole(fd, p->nonce, sizeof p->nonce)) drop(g, g->n - 1);
+        if (!send_whole(fd, p->nonce, sizeof p->nonce)) drop_pending(g, g->n - 1);
     }
     return PL_OK;
 }
@@ -145,7 +145,7 @@ static void warn_once(pl_gate *g, const pl_net_address *from) {
 typedef enum { WAITS, FALSE, PROVEN } verdict;
 
 // Reads from pending connection i.
-static verdict hear(pl_gate *g, int i) {
+static verdict read_pending(pl_gate *g, int i) {
     pending *p = &g->pending[i];
     uint8_t  proof[PL_PROOF_BYTES];
     ssize_t  n = recv(p->fd, (uint8_t *)&p->in + p->n_in, sizeof p->in - p->n_in, 0);
@@ -168,7 +168,7 @@ static void hand_out(pl_gate *g, int i, int *fd, pl_claim *claim, pl_net_address
     *claim = p->in.claim;
     *from = p->from;
     claim->host[PL_HOST_BYTES - 1] = claim->identity[PL_IDENTITY_BYTES - 1] = 0;
-    forget(g, i);
+    remove_pending(g, i);
 }
 
 enum { LISTENER, WAKE, FIRST }; // indices in the list for poll
@@ -197,12 +197,12 @@ pl_status pl_gate_next(pl_gate *g, int *fd, pl_claim *claim, pl_net_address *fro
         now = pl_now();
         if (list[WAKE].revents) return PL_OK;
         for (int i = listed - 1; i >= 0; i--) { // backwards, as removing one moves those after it
-            verdict v = list[FIRST + i].revents ? hear(g, i) : WAITS;
+            verdict v = list[FIRST + i].revents ? read_pending(g, i) : WAITS;
             if (v == PROVEN) {
                 hand_out(g, i, fd, claim, from);
                 return PL_OK;
             }
-            if (v == FALSE || now >= g->pending[i].until) drop(g, i);
+            if (v == FALSE || now >= g->pending[i].until) drop_pending(g, i);
         }
         if (list[LISTENER].revents) PL_TRY(accept_all(g, now, err));
         if (now >= deadline) return PL_OK;

@@ -29,7 +29,7 @@ static void close_host(pl_comm *c) {
 }
 
 // Downloads outgoing pieces, once if several ranks get the same bytes, and sets the addresses for incoming ones.
-static void download(const stage *st, pl_comm_swap *host, const pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s) {
+static void download_pieces(const stage *st, pl_comm_swap *host, const pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s) {
     size_t      out = 0, in = 0, last_bytes = 0;
     const void *last = NULL;
     for (int i = 0; i < c->ranks; i++) {
@@ -51,7 +51,7 @@ static void download(const stage *st, pl_comm_swap *host, const pl_comm *c, pl_c
 
 static pl_status swap(pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s, pl_err *err) {
     pl_comm_swap host = {0};
-    if (c->own) download(c->own, &host, c, ctx, s);
+    if (c->own) download_pieces(c->own, &host, c, ctx, s);
     if (!pl_ctx_wait(ctx)) return pl_ctx_sync(ctx, err); // also frees the sources of the last uploads
     PL_TRY(c->group->swap(c, PL_MEET_SWAP, c->own ? &host : s, err));
     for (int i = 0; i < c->ranks && c->own; i++)

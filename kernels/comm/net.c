@@ -27,7 +27,7 @@ int pl_net_milliseconds(double deadline) {
 
 // ---- addresses
 
-static pl_status split(const char *text, char host[256], char port[8], pl_err *err) {
+static pl_status split_address(const char *text, char host[256], char port[8], pl_err *err) {
     const char *colon = strrchr(text, ':'), *end = colon;
     const char *from = text;
     char       *rest;
@@ -96,7 +96,7 @@ void pl_net_widen(pl_net_address *a) {
 pl_status pl_net_find(pl_net_address *a, const char *text, bool listens, pl_err *err) {
     char            host[256], port[8];
     struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *found;
-    PL_TRY(split(text, host, port, err));
+    PL_TRY(split_address(text, host, port, err));
     int  r = getaddrinfo(host, port, &want, &found);
     bool named = r == EAI_NONAME;
     want.ai_flags = 0;
@@ -148,7 +148,7 @@ static pl_status fail_at(const pl_net_address *a, const char *what, pl_err *err)
 }
 
 // Sets the options of every connection.
-static void settle(int fd) {
+static void set_options(int fd) {
     int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); // a meeting waits for its last byte
 }
@@ -193,7 +193,7 @@ pl_status pl_net_listen_anywhere(int *fd, int *port, pl_err *err) {
 pl_status pl_net_accept(int *fd, pl_net_address *from, int listener, pl_err *err) {
     from->bytes = sizeof from->at;
     *fd = accept4(listener, (void *)&from->at, &from->bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (*fd >= 0) settle(*fd);
+    if (*fd >= 0) set_options(*fd);
     // Other errors belong to a connection that has been closed again.
     bool lacks = *fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS);
     return lacks ? pl_fail_errno(err, "ranks: a connection") : PL_OK;
@@ -225,7 +225,7 @@ pl_status pl_net_connect(int *fd, const pl_net_address *a, double deadline, pl_e
         if (*fd < 0) return fail_at(a, "cannot reach", err);
         double until = pl_now() + 5 < deadline ? pl_now() + 5 : deadline; // per try, as a packet may have been lost
         if (connect(*fd, at, a->bytes) == 0 || (errno == EINPROGRESS && has_come(*fd, until))) {
-            settle(*fd);
+            set_options(*fd);
             return PL_OK;
         }
         pl_status st = pl_now() < deadline ? PL_OK : fail_at(a, "cannot reach", err);
@@ -244,7 +244,7 @@ bool pl_net_is_open(int fd) {
 
 // ---- messages
 
-static pl_status await(int fd, short event, double deadline, pl_err *err) {
+static pl_status await_event(int fd, short event, double deadline, pl_err *err) {
     struct pollfd p = {.fd = fd, .events = event};
     if (poll(&p, 1, pl_net_milliseconds(deadline)) > 0 || pl_now() < deadline) return PL_OK;
     return pl_fail(err, PL_E_IO, "no answer in time");
@@ -256,7 +256,7 @@ pl_status pl_net_send(int fd, const void *data, size_t n, double deadline, pl_er
         if (r >= 0)
             at += (size_t)r;
         else if (errno == EAGAIN || errno == EINTR)
-            PL_TRY(await(fd, POLLOUT, deadline, err));
+            PL_TRY(await_event(fd, POLLOUT, deadline, err));
         else
             return pl_fail(err, PL_E_IO, "the connection is gone (%s)", strerror(errno));
     }
@@ -271,7 +271,7 @@ pl_status pl_net_take(int fd, void *data, size_t n, double deadline, pl_err *err
         else if (r == 0)
             return pl_fail(err, PL_E_IO, "the connection was closed");
         else if (errno == EAGAIN || errno == EINTR)
-            PL_TRY(await(fd, POLLIN, deadline, err));
+            PL_TRY(await_event(fd, POLLIN, deadline, err));
         else
             return pl_fail(err, PL_E_IO, "the connection is gone (%s)", strerror(errno));
     }

@@ -47,7 +47,7 @@ struct pl_signs {
     pl_comm_failure failure;
 };
 
-static void nap(double seconds) {
+static void sleep_for(double seconds) {
     nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
 }
 
@@ -100,7 +100,7 @@ pl_status pl_signs_check(pl_signs *s, pl_comm *c, pl_err *err) {
 pl_status pl_signs_lost(pl_signs *s, pl_comm *c, int who, const char *why, pl_err *err) {
     double until = pl_now() + LAST;
     while (!pl_comm_failed(&s->failure) && pl_now() < until)
-        nap(1e-2);
+        sleep_for(1e-2);
     if (why)
         pl_signs_tell(s, who, PL_E_IO, why);
     else
@@ -146,7 +146,7 @@ static void read_signs(pl_signs *s, int from) {
     p->n_in -= at;
 }
 
-static void hear(pl_signs *s, int from, double now) {
+static void read_peer(pl_signs *s, int from, double now) {
     peer   *p = &s->peer[from];
     ssize_t n = recv(p->fd, p->in + p->n_in, sizeof p->in - p->n_in, 0);
     if (n > 0) {
@@ -159,7 +159,7 @@ static void hear(pl_signs *s, int from, double now) {
     }
 }
 
-static void judge(pl_signs *s, double now) {
+static void judge_silence(pl_signs *s, double now) {
     char why[WHY];
     for (int r = 0; r < s->ranks; r++) {
         peer *p = &s->peer[r];
@@ -170,7 +170,7 @@ static void judge(pl_signs *s, double now) {
     }
 }
 
-static void *watch(void *arg) {
+static void *watch_peers(void *arg) {
     pl_signs *s = arg;
     double    last = pl_now(), beat = last;
     for (;;) {
@@ -182,18 +182,18 @@ static void *watch(void *arg) {
                 fd[n++] = (struct pollfd){.fd = s->peer[r].fd, .events = POLLIN};
             }
         double left = beat - pl_now();
-        if (poll(fd, (nfds_t)n, left > 0 ? (int)(left * 1e3) + 1 : 0) < 0 && errno != EINTR) nap(0.1);
+        if (poll(fd, (nfds_t)n, left > 0 ? (int)(left * 1e3) + 1 : 0) < 0 && errno != EINTR) sleep_for(0.1);
         double now = pl_now();
         for (int r = 0; r < s->ranks && now - last > LOST; r++)
             s->peer[r].heard = now; // this process itself was suspended
         last = now;
         if (fd[0].revents) return NULL;
         for (int i = 1; i < n; i++)
-            if (fd[i].revents) hear(s, who[i], now);
+            if (fd[i].revents) read_peer(s, who[i], now);
         if (now < beat) continue;
         beat = now + BEAT;
         send_signs(s, &(sign){.kind = SIGN_BEAT}, NULL);
-        judge(s, now);
+        judge_silence(s, now);
     }
 }
 
@@ -204,7 +204,7 @@ pl_status pl_signs_start(pl_signs *s, pl_err *err) {
         s->peer[r].heard = now;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); // signals are handled by other threads
-    int r = pthread_create(&s->watcher, NULL, watch, s);
+    int r = pthread_create(&s->watcher, NULL, watch_peers, s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (r != 0) return pl_fail(err, PL_E_MEMORY, "ranks: no thread for signs of life: %s", strerror(r));
     s->watched = true;

@@ -8,7 +8,7 @@ enum { GRAIN = 64 }; // bytes: alignment of pieces
 
 // The tree over n values: value i adds the subtrees to its left that are as large as its own, and the last one all that
 // are left. The last value then is the sum.
-static void tree(int n, void (*add)(void *arg, int left, int into), void *arg) {
+static void add_by_tree(int n, void (*add)(void *arg, int left, int into), void *arg) {
     for (int i = 0; i < n; i++)
         for (int first = i; first > 0;) { // of the subtree that ends with i
             int left = first & -first;    // size of the one before it
@@ -46,7 +46,7 @@ pl_status pl_comm_sum_round(pl_comm *c, pl_ctx *ctx, const pl_comm_round *r, pl_
     }
     PL_TRY(pl_comm_travel(c, ctx, &bring, err));
     if (mine == 0) return PL_OK;
-    tree(c->ranks, add_piece, &p);
+    add_by_tree(c->ranks, add_piece, &p);
     if (c->rank < c->ranks - 1) pl_ctx_copy(ctx, own, p.rank[c->ranks - 1].data, mine);
     return PL_OK;
 }
@@ -64,7 +64,7 @@ pl_status pl_comm_give_round(pl_comm *c, pl_ctx *ctx, const pl_comm_round *r, pl
     return pl_comm_travel(c, ctx, &take, err);
 }
 
-static pl_status settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {
+static pl_status settle_transport(pl_comm *c, pl_ctx *ctx, pl_err *err) {
     return c->transport->settle ? pl_comm_settle(c, ctx, err) : pl_ctx_sync(ctx, err);
 }
 
@@ -131,7 +131,7 @@ static pl_status by_rounds(pl_comm *c, pl_ctx *ctx, void *x, size_t bytes, size_
         if (sum) PL_TRY(pl_comm_sum_round(c, ctx, &r, err));
         if (give) PL_TRY(pl_comm_give_round(c, ctx, &r, err));
     }
-    return settle(c, ctx, err);
+    return settle_transport(c, ctx, err);
 }
 
 pl_status pl_comm_sum(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, pl_err *err) {
@@ -165,7 +165,7 @@ pl_status pl_comm_sum_doubles(pl_comm *c, double *x, int n, pl_err *err) {
     for (int i = 0; i < n && st == PL_OK; i++) {
         for (int r = 0; r < c->ranks; r++)
             one[r] = r == c->rank ? x[i] : all[(size_t)r * (size_t)n + (size_t)i];
-        tree(c->ranks, add_doubles, one);
+        add_by_tree(c->ranks, add_doubles, one);
         x[i] = one[c->ranks - 1];
     }
     pl_free(all);

@@ -36,7 +36,7 @@ bool pl_summing_can(const pl_comm *c, const pl_backend *be) {
 // ---- the thread
 
 // Calls `before` for each part of a round.
-static void prepare(pl_summing *s, const pl_comm_round *r) {
+static void prepare_round(pl_summing *s, const pl_comm_round *r) {
     for (int i = 0; i < s->comm->ranks && s->of.before; i++) {
         size_t at = (size_t)(r->part[i] - (uint8_t *)s->of.x);
         if (r->bytes[i] > 0)
@@ -57,14 +57,14 @@ static pl_status sum_all(pl_summing *s, pl_err *err) {
         pl_comm_round r;
         await_round(s, s->order[i]);
         pl_comm_round_at(s->comm, s->of.x, s->bytes, s->piece, s->order[i], &r);
-        prepare(s, &r);
+        prepare_round(s, &r);
         PL_TRY(pl_comm_sum_round(s->comm, &s->ctx, &r, err));
         if (s->piece == 0) PL_TRY(pl_comm_give_round(s->comm, &s->ctx, &r, err));
     }
     return pl_ctx_sync(&s->ctx, err);
 }
 
-static void *work(void *arg) {
+static void *run_thread(void *arg) {
     pl_summing *s = arg;
     pthread_mutex_lock(&s->lock);
     for (;;) {
@@ -84,18 +84,18 @@ static void *work(void *arg) {
     return NULL;
 }
 
-static pl_status start(pl_summing *s, pl_err *err) {
+static pl_status start_thread(pl_summing *s, pl_err *err) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); // signals are handled by other threads
-    int r = pthread_create(&s->thread, NULL, work, s);
+    int r = pthread_create(&s->thread, NULL, run_thread, s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return r == 0 ? PL_OK : pl_fail(err, PL_E_MEMORY, "ranks: no thread for sums: %s", strerror(r));
 }
 
 // ---- called by the owner
 
-static void drop(pl_summing *s) {
+static void drop_sum(pl_summing *s) {
     pl_ctx_fini(&s->ctx);
     pl_free(s->order);
     pl_free(s->missing);
@@ -123,11 +123,11 @@ pl_status pl_summing_create(pl_summing **out, pl_comm *c, const pl_backend *be, 
         s->order[i] = (uint32_t)i;
     pl_status st = pl_ctx_init(&s->ctx, be, NULL);
     if (st == PL_OK && !(s->order && s->missing && s->told)) st = pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
-    if (st == PL_OK) st = start(s, err);
+    if (st == PL_OK) st = start_thread(s, err);
     if (st == PL_OK)
         *out = s;
     else
-        drop(s);
+        drop_sum(s);
     return st;
 }
 
@@ -139,7 +139,7 @@ void pl_summing_destroy(pl_summing *s) {
     pthread_cond_broadcast(&s->said);
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
-    drop(s);
+    drop_sum(s);
 }
 
 void pl_summing_begin(pl_summing *s) {

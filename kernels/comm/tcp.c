@@ -75,7 +75,7 @@ static void fail(pl_comm *c, const pl_err *why) {
 // ---- meeting
 
 // Sends as much as possible: false if the connection is broken.
-static bool push(peer *p, const void *data) {
+static bool push_bytes(peer *p, const void *data) {
     while (p->sent < sizeof p->mine + p->mine.bytes) {
         bool        front = p->sent < sizeof p->mine;
         const char *at = front ? (const char *)&p->mine + p->sent : (const char *)data + (p->sent - sizeof p->mine);
@@ -88,7 +88,7 @@ static bool push(peer *p, const void *data) {
     return true;
 }
 
-static bool pull(peer *p, void *data, size_t bytes) {
+static bool pull_bytes(peer *p, void *data, size_t bytes) {
     while (p->taken < sizeof p->theirs + bytes) {
         bool    front = p->taken < sizeof p->theirs;
         char   *at = front ? (char *)&p->theirs + p->taken : (char *)data + (p->taken - sizeof p->theirs);
@@ -104,21 +104,22 @@ static bool pull(peer *p, void *data, size_t bytes) {
     return true;
 }
 
-static bool wrong(const peer *p, int from, size_t bytes) {
+static bool is_wrong(const peer *p, int from, size_t bytes) {
     return p->taken >= sizeof p->theirs &&
            (p->theirs.magic != MAGIC || p->theirs.bytes != bytes || p->theirs.what != p->mine.what ||
             p->theirs.turn != p->mine.turn || p->theirs.rank != (uint32_t)from);
 }
 
 // Serves every connection once; *open: number of unfinished ones, listed in fd.
-static pl_status exchange(pl_comm *c, const pl_comm_swap *s, struct pollfd *fd, int *open, pl_err *err) {
+static pl_status exchange_bytes(pl_comm *c, const pl_comm_swap *s, struct pollfd *fd, int *open, pl_err *err) {
     tcp *t = c->link;
     *open = 0;
     for (int r = 0; r < c->ranks; r++) {
         peer *p = &t->peer[r];
         if (r == c->rank) continue;
-        if (!push(p, s->out[r]) || !pull(p, s->in[r], s->in_bytes[r])) return pl_signs_lost(t->signs, c, r, NULL, err);
-        if (wrong(p, r, s->in_bytes[r]))
+        if (!push_bytes(p, s->out[r]) || !pull_bytes(p, s->in[r], s->in_bytes[r]))
+            return pl_signs_lost(t->signs, c, r, NULL, err);
+        if (is_wrong(p, r, s->in_bytes[r]))
             return pl_fail(err, PL_E_INTERNAL,
                            "rank %d, meeting %u for %u of %zu bytes, met rank %d in meeting %u for %u of %llu", c->rank,
                            p->mine.turn, p->mine.what, s->in_bytes[r], r, p->theirs.turn, p->theirs.what,
@@ -157,7 +158,7 @@ static pl_status swap(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) 
         t->peer[r].sent = t->peer[r].taken = 0;
     }
     for (;;) {
-        PL_TRY(exchange(c, s, fd, &open, err));
+        PL_TRY(exchange_bytes(c, s, fd, &open, err));
         if (open == 0) return PL_OK;
         fd[open] = (struct pollfd){.fd = pl_signs_wake(t->signs), .events = POLLIN};
         if (poll(fd, (nfds_t)open + 1, LOOK_MS) < 0 && errno != EINTR) return pl_fail_errno(err, "ranks: waiting");
@@ -240,8 +241,8 @@ static int drop_ended(const pl_comm *c) {
 }
 
 // Waits until all ranks have come. One that disagrees ends the join and gets the reason.
-static pl_status gather(pl_comm *c, const pl_comm_place *place, pl_gate *gate, seen *all, double deadline,
-                        double patience, pl_err *err) {
+static pl_status gather_ranks(pl_comm *c, const pl_comm_place *place, pl_gate *gate, seen *all, double deadline,
+                              double patience, pl_err *err) {
     tcp     *t = c->link;
     pl_claim own, h;
     pl_claim_make(&own, PL_FOR_SIGNS, 0, c->ranks, place->identity);
@@ -328,7 +329,7 @@ static pl_status call_all(pl_comm *c, const pl_comm_place *place, pl_gate *gate,
     pl_err why = {0};
     seen  *all = pl_calloc((size_t)c->ranks, sizeof *all);
     if (!all) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
-    pl_status st = gather(c, place, gate, all, deadline, patience, &why);
+    pl_status st = gather_ranks(c, place, gate, all, deadline, patience, &why);
     deadline = end_by(deadline);
     if (st == PL_OK) st = place_ranks(c, all, table, deadline, &why);
     if (st == PL_OK) st = send_table(c, table, deadline, &why);
@@ -351,8 +352,8 @@ static pl_status pass_gate(int fd, const pl_net_address *at, const pl_claim *own
 // Connects to a rank and passes its gate; retries until the deadline or, if `watched`, a failure reported by signs.
 // Past the deadline the error is that of the last gate that answered: a connection refused since then, or a try cut
 // short by the deadline, has no cause to report.
-static pl_status reach(pl_comm *c, int *fd, const pl_net_address *at, const pl_claim *own, int to,
-                       pl_comm_find_key find_key, void *arg, bool watched, double deadline, pl_err *err) {
+static pl_status reach_rank(pl_comm *c, int *fd, const pl_net_address *at, const pl_claim *own, int to,
+                            pl_comm_find_key find_key, void *arg, bool watched, double deadline, pl_err *err) {
     tcp   *t = c->link;
     pl_err before = {0};
     for (;;) {
@@ -433,14 +434,14 @@ static pl_status learn_places(pl_comm *c, int fd, answer *a, entry *table, const
     return a->status == PL_OK ? take_table(c, fd, table, first, deadline, err) : PL_OK;
 }
 
-static pl_status report(pl_comm *c, const pl_comm_place *place, entry *table, const pl_net_address *first,
-                        int *listener, double deadline, pl_err *err) {
+static pl_status report_place(pl_comm *c, const pl_comm_place *place, entry *table, const pl_net_address *first,
+                              int *listener, double deadline, pl_err *err) {
     tcp     *t = c->link;
     pl_claim own;
     answer   a;
     int      fd;
     pl_claim_make(&own, PL_FOR_SIGNS, c->rank, c->ranks, place->identity);
-    PL_TRY(reach(c, &fd, first, &own, 0, place->find_key, place->key_arg, false, deadline, err));
+    PL_TRY(reach_rank(c, &fd, first, &own, 0, place->find_key, place->key_arg, false, deadline, err));
     pl_signs_connect(t->signs, 0, fd);
     pl_status st = learn_places(c, fd, &a, table, first, listener, deadline, err);
     if (st != PL_OK) return pl_fail_at(err, st, "ranks: number 0 at %s", place->address);
@@ -453,7 +454,8 @@ static pl_status report(pl_comm *c, const pl_comm_place *place, entry *table, co
 static pl_status connect_down(pl_comm *c, const pl_claim *own, const entry *table, double deadline, pl_err *err) {
     tcp *t = c->link;
     for (int r = 0; r < c->rank; r++) {
-        pl_status st = reach(c, &t->peer[r].data, &table[r].at, own, r, pl_gate_given_key, t->key, true, deadline, err);
+        pl_status st =
+            reach_rank(c, &t->peer[r].data, &table[r].at, own, r, pl_gate_given_key, t->key, true, deadline, err);
         if (st != PL_OK && c->broken) return st;
         if (st != PL_OK) return pl_fail_at(err, st, "ranks: number %d of %s", r, table[r].host);
     }
@@ -504,7 +506,7 @@ static pl_status meet_first(pl_comm *c, const pl_comm_place *place, entry *table
         PL_TRY(pl_gate_open(gate, *listener, 0, c->ranks, t->key, err));
         return call_all(c, place, *gate, table, deadline, patience, err);
     }
-    PL_TRY(report(c, place, table, &first, listener, deadline, err));
+    PL_TRY(report_place(c, place, table, &first, listener, deadline, err));
     return pl_gate_open(gate, *listener, c->rank, c->ranks, t->key, err);
 }
 
@@ -529,7 +531,7 @@ static pl_status come_together(pl_comm *c, const pl_comm_place *place, pl_err *e
     return st;
 }
 
-static pl_status make(pl_comm *c, const pl_comm_place *place, pl_err *err) {
+static pl_status make_link(pl_comm *c, const pl_comm_place *place, pl_err *err) {
     tcp *t = c->link = pl_calloc(1, sizeof *t);
     if (t) t->peer = pl_calloc((size_t)c->ranks, sizeof *t->peer);
     if (!t || !t->peer) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
@@ -552,7 +554,7 @@ static void close_tcp(pl_comm *c) {
 static pl_status join(pl_comm *c, const pl_comm_place *place, pl_err *err) {
     const tcp *t;
     PL_CHECK(c->ranks == 1 || place->find_key, "%d ranks without a key", c->ranks);
-    PL_TRY(make(c, place, err));
+    PL_TRY(make_link(c, place, err));
     t = c->link;
     if (c->ranks > 1) PL_TRY(come_together(c, place, err));
     c->neighbours = pl_signs_neighbours(t->signs);

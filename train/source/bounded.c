@@ -137,21 +137,21 @@ static int64_t room_of(const bounded *b, int64_t k) {
 }
 
 // Measures the turns from `now` until each window's next use.
-static void measure(bounded *b, int64_t now) {
+static void measure_turns(bounded *b, int64_t now) {
     int64_t n = b->order.windows;
     for (int64_t turn = (now / n + 2) * n - 1; turn >= now; turn--)
         b->far[pl_shard_queue_window(&b->queue, turn)] = turn - now;
 }
 
 // Returns the bytes of the window's shards on disk.
-static int64_t here(const bounded *b, int64_t w) {
+static int64_t bytes_present(const bounded *b, int64_t w) {
     int64_t bytes = 0;
     for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++)
         bytes += b->there[k];
     return bytes;
 }
 
-static bool missing(const bounded *b, int64_t w) {
+static bool is_missing(const bounded *b, int64_t w) {
     for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++)
         if (b->there[k] == 0) return true;
     return false;
@@ -159,13 +159,13 @@ static bool missing(const bounded *b, int64_t w) {
 
 // Returns true if the window's shards may be deleted for a window that is used within `far` turns.
 static bool may_go(const bounded *b, int64_t w, int64_t far) {
-    return !b->pinned[w] && b->far[w] > far && here(b, w) > 0;
+    return !b->pinned[w] && b->far[w] > far && bytes_present(b, w) > 0;
 }
 
 static int64_t may_be_freed(const bounded *b, int64_t far) {
     int64_t bytes = 0;
     for (int64_t w = 0; w < b->order.windows; w++)
-        if (may_go(b, w, far)) bytes += here(b, w);
+        if (may_go(b, w, far)) bytes += bytes_present(b, w);
     return bytes;
 }
 
@@ -220,7 +220,7 @@ static int64_t room_of_entries(const bounded *b, int64_t from, int64_t end) {
 
 // Queues the shards of window w, of turn `now`, and those of later turns that fit without deleting a window that is
 // used before them: entries [0, *end) of the queue.
-static pl_status choose(bounded *b, int64_t w, int64_t now, int64_t *end, int64_t *gone, pl_err *err) {
+static pl_status choose_shards(bounded *b, int64_t w, int64_t now, int64_t *end, int64_t *gone, pl_err *err) {
     pl_shard_queue *q = &b->queue;
     bool            more = true;
     int64_t         need = 0;
@@ -270,7 +270,7 @@ static pl_status write_share(bounded *b, int64_t end, pl_err *err) {
 }
 
 // Removes entries [0, end) from the queue: their shards are on disk.
-static pl_status arrived(bounded *b, int64_t end, pl_err *err) {
+static pl_status drop_made(bounded *b, int64_t end, pl_err *err) {
     for (int64_t i = 0; i < end; i++) {
         int64_t k = b->queue.shard[i];
         b->there[k] = pl_dataset_shard_bytes(b->ds, k);
@@ -289,7 +289,7 @@ static pl_status arrived(bounded *b, int64_t end, pl_err *err) {
 }
 
 // Makes entries [0, end) of the queue, by all ranks.
-static pl_status make(bounded *b, int64_t end, pl_err *err) {
+static pl_status make_shards(bounded *b, int64_t end, pl_err *err) {
     pl_comm *comm = b->s.env->comm;
     PL_TRY(write_share(b, end, err));
     PL_TRY(pl_comm_barrier(comm, err));
@@ -299,7 +299,7 @@ static pl_status make(bounded *b, int64_t end, pl_err *err) {
     b->made += end;
     PL_TRY(pl_comm_barrier(comm, err));
     PL_TRY(pl_dataset_refresh(b->ds, err));
-    return arrived(b, end, err);
+    return drop_made(b, end, err);
 }
 
 // Restarts the generators if they work on other documents than needed: after resuming elsewhere, or if shards that were
@@ -313,26 +313,26 @@ static void begin_anew(bounded *b) {
 // Makes window w available; the same on all ranks.
 static pl_status make_window(bounded *b, int64_t w, int64_t now, pl_err *err) {
     int64_t end = 0, gone = 0;
-    measure(b, now);
-    if (!missing(b, w)) { // the budget may have been lowered
+    measure_turns(b, now);
+    if (!is_missing(b, w)) { // the budget may have been lowered
         PL_TRY(make_room(b, w, 0, 0, &gone, err));
         return drop_gone(b, gone, err);
     }
     if (b->queue.n > 0 && b->queue.turn[0] != now) begin_anew(b);
-    PL_TRY(choose(b, w, now, &end, &gone, err));
+    PL_TRY(choose_shards(b, w, now, &end, &gone, err));
     PL_TRY(look_ahead(b, now, end, err));
     PL_TRY(drop_gone(b, gone, err));
-    return make(b, end, err);
+    return make_shards(b, end, err);
 }
 
 // Makes the window of document `at` available.
-static pl_status ensure(bounded *b, int64_t at, pl_err *err) {
+static pl_status ensure_window(bounded *b, int64_t at, pl_err *err) {
     int64_t w = pl_doc_order_window(&b->order, at), now = b->order.epoch * b->order.windows;
     if (b->pinned[w]) return PL_OK;
     if (!b->stepping) memset(b->pinned, 0, (size_t)b->order.windows * sizeof *b->pinned);
     while (b->order.turn[now % b->order.windows] != w)
         now++;
-    while (missing(b, w) || b->present > b->budget)
+    while (is_missing(b, w) || b->present > b->budget)
         PL_TRY(make_window(b, w, now, err));
     b->pinned[w] = true;
     return PL_OK;
@@ -361,7 +361,7 @@ static int64_t number(pl_feature_source *s, int64_t at) {
 static pl_status rows(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err) {
     bounded *b = (bounded *)s;
     int64_t  first;
-    PL_TRY(ensure(b, at, err));
+    PL_TRY(ensure_window(b, at, err));
     return pl_dataset_doc(b->ds, pl_doc_order_number(&b->order, at), &first, n, err);
 }
 
@@ -441,7 +441,7 @@ static int64_t docs_of_shard(void *plan, int64_t k) {
 }
 
 // Documents are held out by the hash of their prompts; no answer is needed.
-static pl_status divide(bounded *b, held_out *h, uint64_t seed, int64_t every, pl_err *err) {
+static pl_status divide_prompts(bounded *b, held_out *h, uint64_t seed, int64_t every, pl_err *err) {
     int64_t  jobs = pl_generator_jobs(b->g), longest = 0, n;
     uint8_t *mask;
     PL_TRY(pl_doc_order_init(&b->order, seed, jobs, err));
@@ -474,7 +474,7 @@ static pl_status divide(bounded *b, held_out *h, uint64_t seed, int64_t every, p
     return h->kept ? PL_OK : pl_fail(err, PL_E_MEMORY, "held-out documents: out of memory");
 }
 
-static void identify(bounded *b) {
+static void set_identity(bounded *b) {
     const pl_dataset_attrs *a = &b->s.attrs;
     uint64_t                h = pl_prompts_hash(b->s.prompts, pl_hash(a->target_fingerprint, 16));
     h = pl_hash_more(h, a->tokenizer_fingerprint, strlen(a->tokenizer_fingerprint));
@@ -487,7 +487,7 @@ static void identify(bounded *b) {
 }
 
 // Finds the shards on disk, as rank 0 sees them.
-static pl_status look(bounded *b, pl_err *err) {
+static pl_status find_present(bounded *b, pl_err *err) {
     pl_comm *comm = b->s.env->comm;
     size_t   n = (size_t)b->plan.n + 1;
     b->there = pl_calloc(n, sizeof *b->there);
@@ -557,11 +557,11 @@ static pl_status open_all(bounded *b, held_out *h, const pl_recipe *r, const cha
     h->base.greedy_share = b->base.greedy_share;
     h->base.temperature = b->base.temperature;
     h->base.top_p = b->base.top_p;
-    PL_TRY(divide(b, h, (uint64_t)gen->seed, tr->train.holdout, err));
+    PL_TRY(divide_prompts(b, h, (uint64_t)gen->seed, tr->train.holdout, err));
     PL_TRY(pl_doc_order_windows(&b->order, tr->data.window, b->plan.n, docs_of_shard, &b->plan, err));
-    identify(b);
+    set_identity(b);
     PL_TRY(open_folder(b, out_dir, err));
-    PL_TRY(look(b, err));
+    PL_TRY(find_present(b, err));
     PL_TRY(check_windows(b, err));
     pl_log("bounded data: %lld training documents in %lld shards and %lld windows; %lld documents held out",
            (long long)b->base.docs, (long long)b->plan.n, (long long)b->order.windows, (long long)h->base.docs);

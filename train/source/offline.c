@@ -91,7 +91,7 @@ static int sender(void *arg, int64_t at, int to) {
     return pl_survey_has(v, to, shard) ? -1 : v->owner[shard];
 }
 
-static bool elsewhere(offline *o, int64_t at) {
+static bool is_elsewhere(offline *o, int64_t at) {
     return sender(o, at, pl_comm_rank(o->s->comm)) >= 0;
 }
 
@@ -104,9 +104,9 @@ static kept_doc *find_kept(const offline *o, int64_t at) {
     return o->n_kept ? bsearch(&at, o->kept, (size_t)o->n_kept, sizeof *o->kept, by_document) : NULL;
 }
 
-static pl_status expect(offline *o, const pl_doc_span *span, pl_err *err) {
+static pl_status expect_docs(offline *o, const pl_doc_span *span, pl_err *err) {
     for (int64_t at = span->first; at < span->end; at++) {
-        if (!elsewhere(o, at)) continue;
+        if (!is_elsewhere(o, at)) continue;
         if (o->n_kept == o->cap_kept) {
             int64_t   cap = o->cap_kept ? 2 * o->cap_kept : 64;
             kept_doc *p = pl_realloc(o->kept, (size_t)cap * sizeof *p);
@@ -146,7 +146,7 @@ static pl_status give(void *arg, int64_t at, pl_columns *doc, pl_err *err) {
     return read_here(arg, at, doc, err);
 }
 
-static pl_status carry(offline *o, const pl_doc_span *rank, pl_err *err) {
+static pl_status carry_docs(offline *o, const pl_doc_span *rank, pl_err *err) {
     pl_doc_carry c = {.comm = o->s->comm,
                       .shape = {.d = o->base.d, .taps = o->base.taps},
                       .vocab = pl_dataset_get_attrs(o->s->ds)->vocab_size,
@@ -155,7 +155,7 @@ static pl_status carry(offline *o, const pl_doc_span *rank, pl_err *err) {
                       .sender = sender,
                       .give = give,
                       .take = take};
-    PL_TRY(expect(o, &rank[pl_comm_rank(o->s->comm)], err));
+    PL_TRY(expect_docs(o, &rank[pl_comm_rank(o->s->comm)], err));
     return pl_doc_carry_out(&c, rank, err);
 }
 
@@ -168,7 +168,7 @@ static pl_status begin(pl_feature_source *s, int64_t at, pl_err *err) {
 static pl_status gather(pl_feature_source *s, const pl_doc_span *rank, pl_err *err) {
     offline *o = (offline *)s;
     forget_kept(o);
-    PL_TRY(carry(o, rank, err));
+    PL_TRY(carry_docs(o, rank, err));
     o->gathered = rank[0];
     for (int r = 1; r < pl_comm_ranks(o->s->comm); r++)
         if (rank[r].end > o->gathered.end) o->gathered.end = rank[r].end;
@@ -177,7 +177,7 @@ static pl_status gather(pl_feature_source *s, const pl_doc_span *rank, pl_err *e
 
 static pl_status fetch(pl_feature_source *s, int64_t from, int64_t to, pl_err *err) {
     pl_doc_span rank[PL_RANKS_MAX] = {{from, to}};
-    return carry((offline *)s, rank, err);
+    return carry_docs((offline *)s, rank, err);
 }
 
 static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *err) {
@@ -188,7 +188,7 @@ static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *
             all[r] = (pl_doc_span){at, at + 1};
         PL_TRY(gather(s, all, err));
     }
-    if (!elsewhere(o, at)) return read_here(o, at, doc, err);
+    if (!is_elsewhere(o, at)) return read_here(o, at, doc, err);
     const kept_doc *k = find_kept(o, at);
     PL_CHECK(k && k->doc.n > 0, "document %lld lies elsewhere", (long long)at);
     *doc = k->doc;
@@ -234,7 +234,7 @@ static pl_status begin_side(offline *o, store *s, const pl_dataset_attrs *want, 
     return pl_source_read_sampling(&o->base, pl_dataset_get_attrs(s->ds)->generation, err);
 }
 
-static pl_status divide(offline *train, offline *held, const char *dir, int64_t every, pl_err *err) {
+static pl_status divide_docs(offline *train, offline *held, const char *dir, int64_t every, pl_err *err) {
     const pl_survey *v = &train->s->survey;
     int64_t          rows = 0, answer = 0, held_rows = 0, held_answer = 0;
     for (int64_t i = 0; i < v->docs; i++) {
@@ -284,7 +284,7 @@ static pl_status open_both(offline *t, offline *h, const char *dir, const pl_dat
     PL_TRY(pl_survey_take(&s->survey, s->ds, dir, seed, every, comm, err));
     PL_TRY(begin_side(t, s, want, seed, err));
     PL_TRY(begin_side(h, s, want, seed, err));
-    PL_TRY(divide(t, h, dir, every, err));
+    PL_TRY(divide_docs(t, h, dir, every, err));
     PL_TRY(put_in_order(t, window, err));
     snprintf(t->base.identity, sizeof t->base.identity, "%s", pl_dataset_fingerprint(s->ds));
     if (s->survey.everywhere) return PL_OK;

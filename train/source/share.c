@@ -44,7 +44,7 @@ static int rank_of(const pl_doc_share *s) {
 }
 
 // Returns the rank of the next unit, and the unit.
-static int step(const pl_doc_share *s, walk *w, pl_jobs *unit) {
+static int step_unit(const pl_doc_share *s, walk *w, pl_jobs *unit) {
     *unit = (pl_jobs){w->job, pl_generator_unit_end(s->g, w->job)};
     w->job = unit->end;
     return (int)(w->units++ % ranks_of(s));
@@ -52,7 +52,7 @@ static int step(const pl_doc_share *s, walk *w, pl_jobs *unit) {
 
 static bool next_own(void *arg, pl_jobs *range) {
     pl_doc_share *s = arg;
-    while (step(s, &s->ahead, range) != rank_of(s))
+    while (step_unit(s, &s->ahead, range) != rank_of(s))
         ;
     return true;
 }
@@ -110,7 +110,7 @@ static pl_status add_entry(pl_doc_share *s, int64_t at, int owner, pl_err *err) 
     return PL_OK;
 }
 
-static pl_status answer(pl_doc_share *s, int64_t at, pl_err *err) {
+static pl_status answer_unit(pl_doc_share *s, int64_t at, pl_err *err) {
     pl_columns doc;
     entry     *e = &s->entry[at - s->base];
     PL_TRY(pl_generator_next(s->g, &doc, err));
@@ -134,7 +134,7 @@ static pl_status take_lengths(pl_doc_share *s, int rank, int64_t from, int64_t t
 }
 
 // Exchanges all ranks' lengths of the documents [from, to).
-static pl_status tell(pl_doc_share *s, int64_t from, int64_t to, pl_err *err) {
+static pl_status share_lengths(pl_doc_share *s, int64_t from, int64_t to, pl_err *err) {
     size_t   bytes[PL_RANKS_MAX], n = 0;
     uint8_t *all;
     int64_t *mine = pl_malloc((size_t)(to - from + 1) * sizeof *mine);
@@ -153,18 +153,18 @@ static pl_status tell(pl_doc_share *s, int64_t from, int64_t to, pl_err *err) {
 }
 
 // Generates one unit on each rank.
-static pl_status more(pl_doc_share *s, pl_err *err) {
+static pl_status answer_more(pl_doc_share *s, pl_err *err) {
     int64_t from = s->told.job;
     walk    w = s->told;
     for (int i = 0; i < ranks_of(s); i++) {
         pl_jobs unit;
-        int     owner = step(s, &w, &unit);
+        int     owner = step_unit(s, &w, &unit);
         for (int64_t j = unit.first; j < unit.end; j++) {
             PL_TRY(add_entry(s, j, owner, err));
-            if (owner == rank_of(s)) PL_TRY(answer(s, j, err));
+            if (owner == rank_of(s)) PL_TRY(answer_unit(s, j, err));
         }
     }
-    PL_TRY(tell(s, from, w.job, err));
+    PL_TRY(share_lengths(s, from, w.job, err));
     s->told = w;
     return PL_OK;
 }
@@ -227,7 +227,7 @@ pl_status pl_doc_share_begin(pl_doc_share *s, int64_t at, pl_err *err) {
 pl_status pl_doc_share_rows(pl_doc_share *s, int64_t at, int64_t *n, pl_err *err) {
     if (!s->g || at < s->base) PL_TRY(start_at(s, at, err));
     while (at >= s->told.job)
-        PL_TRY(more(s, err));
+        PL_TRY(answer_more(s, err));
     *n = s->entry[at - s->base].n;
     return PL_OK;
 }

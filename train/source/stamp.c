@@ -47,7 +47,7 @@ pl_status pl_stage_stamp(const char *out_dir, const char *name, const char *hash
 }
 
 // Removes leftovers of dead processes in a stage's folder, and in its product if that is a folder.
-static void sweep(const char *out_dir, const pl_stage_product *product) {
+static void sweep_leftovers(const char *out_dir, const pl_stage_product *product) {
     static const char *const stamps[] = {"*", NULL};
     char                    *path[] = {pl_path_join(out_dir, ".stamps"), pl_path_join(out_dir, product->path)};
     pl_folder_sweep(out_dir);
@@ -117,7 +117,7 @@ static pl_status remove_kept(const room *m, const char *path, pl_err *err) {
 }
 
 // Removes the kept products except those of two hashes; other folders stay.
-static pl_status prune(const room *m, pl_err *err) {
+static pl_status prune_kept(const room *m, pl_err *err) {
     DIR      *d = opendir(m->out_dir);
     size_t    n = strlen(m->product);
     pl_status st = PL_OK;
@@ -144,19 +144,19 @@ static pl_status put_back(const room *m, pl_err *err) {
 
 // If the process ends after any step, the next begin repairs it: a stamp always describes the product under its name,
 // or there is none; kept products have their hash in their name.
-static pl_status keep(const room *m, pl_err *err) {
+static pl_status keep_product(const room *m, pl_err *err) {
     bool back = pl_path_exists(m->mine);
     PL_TRY(remove_kept(m, m->kept, err));
     PL_TRY(move_beside(m->out_dir, m->path, m->keep->beside, true, err));
     PL_TRY(pl_path_rename(m->path, m->kept, err));
-    PL_TRY(prune(m, err));
+    PL_TRY(prune_kept(m, err));
     PL_TRY(pl_stage_stamp(m->out_dir, m->name, m->hash, err));
     pl_log("%s: made from another recipe; kept as %s%s", m->path, m->kept, back ? "" : ", making it anew");
     return back ? put_back(m, err) : PL_OK;
 }
 
 // Returns true if the product is worth keeping.
-static bool worthy(const room *m) {
+static bool is_worthy(const room *m) {
     char *held = m->keep ? pl_path_join(m->path, m->keep->if_holds) : NULL;
     bool  yes = held && pl_path_exists(held);
     pl_free(held);
@@ -164,7 +164,7 @@ static bool worthy(const room *m) {
 }
 
 // Removes it for good, with the files that belong to it.
-static pl_status discard(const room *m, pl_err *err) {
+static pl_status discard_product(const room *m, pl_err *err) {
     bool back = m->keep && pl_path_exists(m->mine);
     pl_log("%s: made from another recipe%s", m->path, back ? "" : ", making it anew");
     if (m->holds) PL_TRY(pl_dir_spares(m->path, NULL, m->holds, err));
@@ -209,12 +209,12 @@ pl_status pl_stage_spares(const char *out_dir, const char *name, const pl_stage_
 static pl_status make_room(room *m, pl_err *err) {
     PL_TRY(read_stamp(m->was, m->out_dir, m->name, err));
     if (!*m->was) return fail_unstamped(m->path, m->out_dir, m->name, err);
-    if (!worthy(m)) return discard(m, err);
+    if (!is_worthy(m)) return discard_product(m, err);
     m->kept = pl_sprintf("%s.%s", m->path, m->was);
-    return m->kept ? keep(m, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", m->out_dir);
+    return m->kept ? keep_product(m, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", m->out_dir);
 }
 
-static pl_status begin(room *m, pl_err *err) {
+static pl_status begin_product(room *m, pl_err *err) {
     bool stamped = pl_stage_stamped(m->out_dir, m->name, m->hash), there = pl_path_exists(m->path);
     if (stamped && there) return m->keep ? move_beside(m->out_dir, m->path, m->keep->beside, false, err) : PL_OK;
     PL_TRY(remove_stamp(m->out_dir, m->name, DONE, err)); // first of all: a product that is half removed is not done
@@ -231,10 +231,10 @@ pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash
               .product = product->path,
               .holds = product->holds,
               .keep = product->keep};
-    sweep(out_dir, product);
+    sweep_leftovers(out_dir, product);
     m.path = pl_path_join(out_dir, product->path);
     m.mine = m.path ? pl_sprintf("%s.%s", m.path, hash) : NULL;
-    pl_status st = m.mine ? begin(&m, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    pl_status st = m.mine ? begin_product(&m, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
     pl_free(m.kept);
     pl_free(m.mine);
     pl_free(m.path);

@@ -30,7 +30,7 @@ static pl_status check_there(const pl_survey *v, int rank, const uint8_t *data, 
     return pl_reader_end(&in);
 }
 
-static pl_status look(pl_survey *v, const pl_dataset *ds, pl_comm *comm, pl_err *err) {
+static pl_status find_shards(pl_survey *v, const pl_dataset *ds, pl_comm *comm, pl_err *err) {
     size_t    bytes[PL_RANKS_MAX];
     bool      here;
     uint8_t  *mine = pl_calloc((size_t)v->shards + 1, 1);
@@ -46,7 +46,7 @@ static pl_status look(pl_survey *v, const pl_dataset *ds, pl_comm *comm, pl_err 
 }
 
 // Assigns shard k to the k-th of the ranks that have it, cyclically.
-static pl_status deal(pl_survey *v, const char *dir, pl_err *err) {
+static pl_status deal_shards(pl_survey *v, const char *dir, pl_err *err) {
     v->everywhere = true;
     for (int64_t k = 0; k < v->shards; k++) {
         int64_t have = 0, turn;
@@ -153,7 +153,7 @@ static pl_status take_docs(survey *s, int rank, const uint8_t *data, size_t n, p
     return pl_reader_end(&in);
 }
 
-static pl_status tell(survey *s, pl_comm *comm, pl_err *err) {
+static pl_status share_docs(survey *s, pl_comm *comm, pl_err *err) {
     size_t       bytes[PL_RANKS_MAX];
     uint8_t     *all = NULL, *from;
     int64_t      n = list_own(s, pl_comm_rank(comm), NULL);
@@ -188,7 +188,7 @@ static pl_status pass_on(const survey *s, int64_t shard, const pl_doc_said *said
 }
 
 // Passes documents opened by other ranks on to the dataset; a conversation's first document decides for all of it.
-static pl_status hear(survey *s, int rank, pl_err *err) {
+static pl_status take_others(survey *s, int rank, pl_err *err) {
     pl_survey *v = s->v;
     int64_t    at = 0;
     for (int64_t i = 0; i < v->docs; i++)
@@ -206,11 +206,11 @@ pl_status pl_survey_take(pl_survey *v, pl_dataset *ds, const char *dir, uint64_t
     v->owner = pl_calloc((size_t)v->shards + 1, sizeof *v->owner);
     pl_status st = v->doc && v->owner ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     if (st == PL_OK) st = same_manifest(ds, dir, comm, err);
-    if (st == PL_OK) st = look(v, ds, comm, err);
-    if (st == PL_OK) st = deal(v, dir, err);
+    if (st == PL_OK) st = find_shards(v, ds, comm, err);
+    if (st == PL_OK) st = deal_shards(v, dir, err);
     if (st == PL_OK) st = read_own(&s, pl_comm_rank(comm), err);
-    if (st == PL_OK) st = tell(&s, comm, err);
-    if (st == PL_OK) st = hear(&s, pl_comm_rank(comm), err);
+    if (st == PL_OK) st = share_docs(&s, comm, err);
+    if (st == PL_OK) st = take_others(&s, pl_comm_rank(comm), err);
     pl_free(s.doc.tokens);
     pl_free(s.doc.loss_mask);
     return st;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 // Takes one matrix, row-major in dtype: a view of the mapped file if it is stored like that, else a copy.
-static pl_status take(pl_teacher *t, int i, pl_tensor *to, const pl_param *p, pl_dtype dtype, pl_err *err) {
+static pl_status take_matrix(pl_teacher *t, int i, pl_tensor *to, const pl_param *p, pl_dtype dtype, pl_err *err) {
     pl_weight_spec spec = p->spec;
     const void    *mapped;
     pl_dtype       stored;
@@ -41,7 +41,7 @@ static size_t bytes_of(const pl_tensor *t) {
 }
 
 // Copies it to the ops' memory.
-static pl_status place(pl_teacher *t, int i, pl_tensor *of, pl_err *err) {
+static pl_status place_matrix(pl_teacher *t, int i, pl_tensor *of, pl_err *err) {
     const pl_memory *m = t->model.be->memory;
     t->there[i] = pl_memory_create(m, PL_LOCAL, bytes_of(of), err);
     if (!t->there[i]) return PL_E_MEMORY;
@@ -57,8 +57,8 @@ static pl_status place_both(pl_teacher *t, bool tied, pl_err *err) {
     if (t->whole.be)
         t->model.embed = t->whole.embed;
     else
-        PL_TRY(place(t, 0, &t->model.embed, err));
-    if (!tied) return place(t, 1, &t->head, err);
+        PL_TRY(place_matrix(t, 0, &t->model.embed, err));
+    if (!tied) return place_matrix(t, 1, &t->head, err);
     t->head = t->model.embed;
     return PL_OK;
 }
@@ -79,8 +79,9 @@ static pl_status open_teacher(pl_teacher *t, const char *path, pl_dtype dtype, c
     if (lent) t->model.embed = t->whole.embed;
     for (int i = 0; i < t->model.params.n; i++) {
         const pl_param *p = &t->model.params.p[i];
-        if (p->tensor == &t->model.embed && !lent) PL_TRY_GOTO(st, fail, take(t, 0, &t->model.embed, p, dtype, err));
-        if (p->tensor == &t->model.head) PL_TRY_GOTO(st, fail, take(t, 1, &t->head, p, dtype, err));
+        if (p->tensor == &t->model.embed && !lent)
+            PL_TRY_GOTO(st, fail, take_matrix(t, 0, &t->model.embed, p, dtype, err));
+        if (p->tensor == &t->model.head) PL_TRY_GOTO(st, fail, take_matrix(t, 1, &t->head, p, dtype, err));
     }
     bool tied = !t->head.data;
     if (tied) t->head = t->model.embed;

@@ -173,7 +173,7 @@ static pl_status hash_sources(const sources *s, char out[17], pl_err *err) {
     return PL_OK;
 }
 
-static pl_status count(const sources *s, pl_tally *t, pl_err *err) {
+static pl_status count_sources(const sources *s, pl_tally *t, pl_err *err) {
     t->n_stop = pl_target_stops(t->stop, s->target, s->tok);
     for (size_t i = 0; i < count_paths(&s->text); i++)
         PL_TRY(pl_tally_text(t, s->tok, s->text.g.gl_pathv[i], err));
@@ -209,8 +209,8 @@ static pl_status write_list(const pl_tally *t, const char *path, pl_err *err) {
 }
 
 // file: relative to out_dir.
-static pl_status make(const sources *s, const char *out_dir, const char *file, const char *path, const char *stamp,
-                      pl_err *err) {
+static pl_status make_list(const sources *s, const char *out_dir, const char *file, const char *path, const char *stamp,
+                           pl_err *err) {
     char     hash[17];
     pl_tally t = {0};
     PL_TRY(hash_sources(s, hash, err));
@@ -220,7 +220,7 @@ static pl_status make(const sources *s, const char *out_dir, const char *file, c
         return PL_OK;
     }
     PL_TRY(pl_stage_begin(out_dir, stamp, hash, &(pl_stage_product){.path = file}, err));
-    pl_status st = count(s, &t, err);
+    pl_status st = count_sources(s, &t, err);
     if (st == PL_OK) st = choose_size(&t.all, s->item, path, err);
     if (st == PL_OK) st = write_list(&t, path, err);
     pl_tally_fini(&t);
@@ -273,7 +273,7 @@ pl_status pl_vocabularies_run(const pl_recipe *r, const uint64_t *seeds, int n_s
         char *path = list_path(out_dir, name), *file = list_path(NULL, name), *stamp = pl_sprintf("vocab.%s", name);
         if (!path || !file || !stamp) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
         if (st == PL_OK) st = find_sources(&s, out_dir, err);
-        if (st == PL_OK) st = make(&s, out_dir, file, path, stamp, err);
+        if (st == PL_OK) st = make_list(&s, out_dir, file, path, stamp, err);
         drop_sources(&s);
         pl_free(path);
         pl_free(file);
