@@ -28,7 +28,7 @@ struct pl_jinja_out;
 pl_status pl_jinja_render_filled(const struct pl_jinja *t, pl_chat_fill *fill, const void *arg, const char *date,
                                  struct pl_jinja_out *out, pl_err *err);
 
-// The same with other limits than those of every template.
+// Limits other than those of every template.
 typedef struct pl_chat_bounds {
     size_t  bytes;
     int64_t steps;

@@ -14,7 +14,7 @@
 // the assistant's first answer, with the beginning of that. o: its add_generation_prompt and `turn` are set here.
 pl_status pl_chat_prompts_read(pl_prompts **out, const char *path, const pl_chat_template *t, const pl_chat_options *o,
                                pl_err *err);
-// The same with records interpreted by w; lenient: pl_prompts_reader's.
+// Reads them with records interpreted by w; lenient: pl_prompts_reader's.
 pl_status pl_chat_prompts_read_as(pl_prompts **out, const char *path, const pl_chat_template *t,
                                   const pl_chat_options *o, const pl_prompts_rewrite *w, bool lenient, pl_err *err);
 

@@ -209,7 +209,7 @@ static pl_status open_gpt2(pl_tokenizer *tok, const source *s, const char *pre, 
     return pl_hf_finish(tok, s->path, err);
 }
 
-// ---- the whole
+// ---- opening
 
 static pl_status open_source(pl_tokenizer *tok, source *s, const char *pre, pl_err *err) {
     char model[32] = "";

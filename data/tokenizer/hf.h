@@ -94,7 +94,7 @@ void                         pl_hf_close(pl_tokenizer *tok);
 pl_status pl_hf_merges_reserve(pl_hf *h, size_t count, pl_err *err);
 // Fails, without a file position, if a, b or their concatenation is no piece of the (indexed) model.
 pl_status pl_hf_merge_pieces(pl_hf *h, const char *a, size_t na, const char *b, size_t nb, int32_t rank, pl_err *err);
-// The same for a line of merges: two pieces separated by one space.
+// Adds a line of merges: two pieces separated by one space.
 pl_status pl_hf_merge_line(pl_hf *h, const char *line, size_t n, int32_t rank, pl_err *err);
 // Returns false if the pair was present.
 bool      pl_hf_merge_add(pl_hf *h, int32_t a, int32_t b, int32_t rank, int32_t merged);

@@ -344,7 +344,7 @@ static pl_status order_added(pl_hf *h, bool normalized, pl_err *err) {
     return PL_OK;
 }
 
-// ---- the whole
+// ---- surfaces, hash, opening
 
 pl_status pl_hf_index_bytes(pl_hf *h, const char *where, pl_err *err) {
     for (int b = 0; b < 256; b++)

@@ -115,7 +115,7 @@ static pl_status read_beside(pl_tokenizer *tok, const pl_tokenizer_beside *b, pl
                         "an EOS behind every text is not supported; set it to false");
 }
 
-// ---- the whole
+// ---- opening
 
 static pl_status open_files(pl_tokenizer *tok, const pl_tokenizer_files *f, const char *pre, pl_err *err) {
     pl_tokenizer_beside beside = {0};

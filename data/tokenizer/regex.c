@@ -383,7 +383,7 @@ static int try_match(const pl_regex *r, pl_matcher *m, const char *s, size_t n, 
                        PCRE2_NO_UTF_CHECK | (all ? 0 : PCRE2_PARTIAL_HARD), m->data, m->context);
 }
 
-// The same for one position, with more steps or bytes as long as these are too few. Steps beyond the free ones are
+// Tries a match at one position, with more steps or bytes as long as these are too few. Steps beyond the free ones are
 // counted. *known: how far the text has been examined, from the previous position on entry, from this one on return.
 static int try_harder(const pl_regex *r, pl_matcher *m, const char *s, size_t n, size_t from, size_t *known) {
     size_t  look = *known > from + FREE_BYTES ? *known - from : FREE_BYTES;

@@ -72,10 +72,10 @@ pl_status pl_tokenizer_encode(const pl_tokenizer *tok, const char *text, size_t 
 // PL_E_INPUT for an id outside [0, vocab_size).
 pl_status pl_tokenizer_decode(const pl_tokenizer *tok, const int32_t *ids, int64_t n, char **text, size_t *n_bytes,
                               pl_err *err);
-// The same with special tokens as spelled in the file, as Hugging Face's decode(skip_special_tokens=False).
+// Decodes likewise with special tokens as spelled in the file, as Hugging Face's decode(skip_special_tokens=False).
 pl_status pl_tokenizer_decode_spelt(const pl_tokenizer *tok, const int32_t *ids, int64_t n, char **text,
                                     size_t *n_bytes, pl_err *err);
-// The same without U+FFFD: exactly the bytes of the ids.
+// Decodes likewise without U+FFFD: to exactly the bytes of the ids.
 pl_status pl_tokenizer_decode_bytes(const pl_tokenizer *tok, const int32_t *ids, int64_t n, char **bytes,
                                     size_t *n_bytes, pl_err *err);
 

@@ -19,7 +19,7 @@ typedef struct pl_transcript {
     size_t           *said_end;
     int               n_said, said_room;
     pl_strbuf         text;
-    // The same in `to`. of: index of the token that a special one replaces, else -1.
+    // Its tokens in `to`. of: index of the token that a special one replaces, else -1.
     int32_t          *ids, *of;
     size_t           *end;
     int               n;

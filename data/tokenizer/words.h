@@ -39,8 +39,8 @@ typedef pl_status (*pl_word_fn)(const void *ctx, const char *word, size_t n, boo
 pl_status pl_words_encode(pl_words *w, const char *text, size_t n, const char *mark, bool every, pl_word_fn fn,
                           const void *ctx, pl_ids *o, pl_err *err);
 
-// The same for callers that cut words themselves: takes a memory that no other caller uses (NULL if there is none
-// left), encodes one word at a time, and gives it back.
+// For callers that cut words themselves: takes a memory that no other caller uses (NULL if there is none left), encodes
+// one word at a time, and gives it back.
 pl_words_memory *pl_words_take(pl_words *w);
 void             pl_words_give(pl_words_memory *m); // NULL is fine
 pl_status        pl_words_one(pl_words_memory *m, const char *word, size_t n, pl_word_fn fn, const void *ctx, pl_ids *o,

@@ -61,7 +61,7 @@ static int32_t add_state(pl_automaton *a, int32_t len, int32_t link, int32_t cou
     return a->states++;
 }
 
-// ---- life -----------------------------------------------------------------------------------------------------------
+// ---- create and destroy ---------------------------------------------------------------------------------------------
 
 pl_status pl_automaton_create(pl_automaton **out, int64_t tokens, pl_err *err) {
     *out = NULL;

@@ -404,7 +404,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     }
 }
 
-// ---- life -----------------------------------------------------------------------------------------------------------
+// ---- create and destroy ---------------------------------------------------------------------------------------------
 
 static void reset(pl_drafter *base, int slot) {
     (void)base, (void)slot;

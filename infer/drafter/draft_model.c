@@ -20,7 +20,7 @@ struct pl_draft_context {
     int32_t *token, *parent; // [drafted]
 };
 
-// ---- life -----------------------------------------------------------------------------------------------------------
+// ---- create and destroy ---------------------------------------------------------------------------------------------
 
 // Returns the hidden states of the rows that want logits.
 static pl_tensor run_layers(pl_draft_model *m, const pl_draft_row *row, int n, int n_wanted) {

@@ -21,7 +21,7 @@ typedef struct pl_target {
 // llama2.c file leave tok NULL. AUTO: bf16 if the file stores bf16, else fp32.
 pl_status pl_target_open(pl_target *t, const char *path, const char *tokenizer, const char *pre, pl_weights weights,
                          const pl_backend *be, pl_err *err);
-// The same over ranks: see pl_llama_open_over.
+// Opens it over ranks: see pl_llama_open_over.
 pl_status pl_target_open_over(pl_target *t, const char *path, const char *tokenizer, const char *pre,
                               pl_weights weights, const pl_backend *be, pl_comm *comm, pl_err *err);
 void      pl_target_close(pl_target *t);

@@ -40,7 +40,7 @@ int pl_net_milliseconds(double deadline);
 // Listens at *a or, if that is no address of this machine, at all of its own, with a log line; port 0: any, which *a
 // then has. PL_E_IO: another process uses it.
 pl_status pl_net_listen(int *fd, pl_net_address *a, pl_err *err);
-// The same at all of this machine's addresses, at a free port.
+// Listens at all of this machine's addresses, at a free port.
 pl_status pl_net_listen_anywhere(int *fd, int *port, pl_err *err);
 // Accepts the next waiting connection, -1 if there is none, and its other end. PL_E_IO, PL_E_MEMORY: one waits, but
 // there is no descriptor or memory for it.

@@ -79,7 +79,7 @@ pl_tensor pl_attention_ruled(pl_ctx *ctx, pl_tensor qkv, const pl_kvrow *row, in
                              const pl_attention_rule *rule);
 pl_tensor pl_attention_blocks(pl_ctx *ctx, const pl_tensor *block, int n_blocks, const int32_t *lo, int nh, int nkv,
                               int hd);
-// The same with numbers that may be rounded, PL_BF16 or PL_F32 as above, and with a scale (0: 1/sqrt(hd)).
+// pl_attention_blocks with numbers that may be rounded, PL_BF16 or PL_F32 as above, and with a scale (0: 1/sqrt(hd)).
 pl_tensor pl_attention_blocks_in(pl_ctx *ctx, pl_dtype numbers, double scale, const pl_tensor *block, int n_blocks,
                                  const int32_t *lo, int nh, int nkv, int hd);
 // Returns the dtype of the caches of a call's n rows; they all have the same.

@@ -543,7 +543,7 @@ pl_status pl_trainer_done_steps(const char *out_dir, int64_t *step, pl_err *err)
     return st;
 }
 
-// ---- life ----
+// ---- create and destroy ----
 
 pl_status pl_checkpoints_init(pl_checkpoints *c, pl_task *t, const pl_trainer_options *o, pl_err *err) {
     *c = (pl_checkpoints){.t = t, .keep = o->keep, .any_arithmetic = o->any_arithmetic, .saved = -1};

@@ -19,8 +19,8 @@ typedef struct pl_teacher {
 // Opens a teacher for be. path: a Hugging Face folder or a llama2.c file. dtype: PL_F32 or PL_BF16, that of the target
 // when it computed the features. model.fingerprint is the target's.
 pl_status pl_teacher_open(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, pl_err *err);
-// The same with the target's layers, if it generates during training: `whole` is the target as pl_llama_open_over opens
-// it, and model.embed is its embedding.
+// Opens it with the target's layers too, if it generates during training: `whole` is the target as pl_llama_open_over
+// opens it, and model.embed is its embedding.
 pl_status pl_teacher_open_whole(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, pl_comm *comm,
                                 pl_err *err);
 void      pl_teacher_close(pl_teacher *t);

@@ -160,7 +160,7 @@ static void reduce(pl_cudnn_graph *g, cudnnReduceTensorOp_t mode, desc x, desc y
     finish_op(g, op, "a reduction");
 }
 
-// The same memory in another layout, in bf16: the engines' form of a transposed factor.
+// Returns a view of x's memory in another layout, in bf16: the engines' form of a transposed factor.
 static desc seen_as(pl_cudnn_graph *g, desc x, const layout *l) {
     desc y = between(g, CUDNN_DATA_BFLOAT16, l), op = pl_cudnn_make(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
     put(g, op, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
