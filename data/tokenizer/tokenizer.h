@@ -7,19 +7,14 @@
 //   "llama2c"        a llama2.c tokenizer .bin (data/tokenizer/llama2c.c)
 // A .gguf file is opened as the original kind of its vocabulary, "sentencepiece" (tokenizer.ggml.model llama) or
 // "vocab+merges" (gpt2), with its own ids for begin and end (data/tokenizer/gguf.c). Other kinds and features
-// (WordPiece, ...) are refused by name. A tokenizer is immutable once open: any number of threads may encode and decode
-// with it.
+// (WordPiece, ...) are refused by name. A tokenizer is immutable once open: any number of threads may use it.
 //
-// A folder is opened as the first of these that exists; if that one is invalid, opening fails (nothing is skipped):
-//   tokenizer.json, which is complete in itself
-//   tokenizer.model: a rank file or a SentencePiece model, distinguished by content
-//   vocab.json and merges.txt, both
-//   tokenizer.bin
-//   tokenizer.gguf, a vocabulary alone
-// A path may also name one of these files; vocab.json and merges.txt each find the other (also PREFIXvocab.json). The
-// tokenizer_config.json beside the file gives the tokens for begin and end (bos_token, eos_token) and whether BOS is
-// added (add_bos_token); for rank files and vocab.json also the added tokens (added_tokens_decoder; added_tokens.json
-// is not read).
+// A folder is opened as the first of these that exists, even if that one is invalid: tokenizer.json; tokenizer.model, a
+// rank file or a SentencePiece model, distinguished by content; vocab.json and merges.txt, both; tokenizer.bin;
+// tokenizer.gguf, a vocabulary alone. A path may also name one of these files; vocab.json and merges.txt each find the
+// other (also PREFIXvocab.json). The tokenizer_config.json beside the file gives the tokens for begin and end
+// (bos_token, eos_token) and whether BOS is added (add_bos_token); for rank files and vocab.json also the added tokens
+// (added_tokens_decoder; added_tokens.json is not read).
 //
 // Rank files and vocab.json do not state a pre-tokenizer (nor does a tokenizer.json with a byte-level decoder and no
 // pre_tokenizer). Then it is, in this order: the one named by the caller, the "paceline_pre" of tokenizer_config.json,

@@ -1,6 +1,4 @@
-// Ranks: processes that train one model together, each with its share of every step. They are connected in one of two
-// ways:
-//
+// Ranks: processes that train one model together, each with its share of every step, connected in one of two ways:
 //   pl_comm_fork  forks one process into several on the same machine, which communicate by shared memory. Rank 0 is the
 //                 calling process and the parent of the others.
 //   pl_comm_join  connects processes that were started separately, on one machine or many, over TCP or MPI, by a
@@ -17,8 +15,7 @@
 // in be->real, so its bits depend on the addends alone, not on timing or transport, and a rank whose addend is the sum
 // of a power of two of slots is a subtree of the tree over slots. Tensors are divided: each rank collects one piece
 // from all ranks, adds in the tree's order, and sends the sum to all. A rank sends and receives 2 (ranks - 1) / ranks
-// times the tensor, as in a ring all-reduce. A sum may overlap with the computation of its addends:
-// kernels/comm/summing.h.
+// times the tensor, as in a ring all-reduce. A sum may overlap with the computation of its addends: summing.h.
 //
 // The transport moves the pieces:
 //   host    as bytes of the host, by the group's own means; any backend (device memory by download and upload)
