@@ -106,7 +106,7 @@ static pl_tensor gate_embedding(pl_ctx *ctx, const pl_head *h, const pl_head_row
     return pl_mul(ctx, pl_squash(ctx, PL_SQUASH_SIGMOID, z, 0, e.dim[1], (pl_tensor){0}), e);
 }
 
-// Returns zero rows: the embedding of no token.
+// Returns rows of zeros: the embedding of no token.
 static pl_tensor zero_rows(pl_ctx *ctx, const pl_head *h, int64_t rows) {
     int32_t *id = pl_ctx_bytes(ctx, (size_t)rows * sizeof *id);
     for (int64_t i = 0; i < rows && !ctx->measuring; i++)

@@ -218,7 +218,7 @@ static char *step_folder(const char *dir, int64_t step) {
     return pl_sprintf("%s/step-%lld", dir, (long long)step);
 }
 
-// Removes a step's folder, except for files that a user has added to it.
+// Removes a step's folder; one that also holds a user's files stays, with a warning.
 static void remove_step(const char *folder) {
     pl_err why = {0};
     if (pl_dir_drop(folder, NULL, held, &why) == PL_E_INPUT) pl_log_warn("%.*s", (int)strcspn(why.msg, ";"), why.msg);

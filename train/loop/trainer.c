@@ -70,7 +70,7 @@ static pl_status run_slots(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_gu
     return PL_OK;
 }
 
-// Decides whether the step counts; without a guard a step that is not finite ends the run.
+// Decides whether the step counts. A step that is not finite ends the run unless the guard skips it.
 static pl_status judge_step(pl_guard *g, pl_step_result *r, int64_t step, pl_err *err) {
     bool finite = isfinite(r->loss) && isfinite(r->grad_norm);
     r->skipped[0] = 0;
