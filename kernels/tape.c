@@ -71,7 +71,7 @@ static void look_for_gradients(const pl_tape *t, const uint8_t *args, size_t siz
     }
 }
 
-static void tell(pl_tape_ready *r, int i, size_t to) {
+static void report_bytes(pl_tape_ready *r, int i, size_t to) {
     size_t from = r->at[i] + r->part[i].told;
     if (to <= from) return;
     r->part[i].told = to - r->at[i];
@@ -82,14 +82,14 @@ void pl_tape_done_to(pl_ctx *ctx, const void *grad, size_t bytes) {
     pl_tape_ready *r = ctx->tape ? ctx->tape->ready : NULL;
     int            i = r && !ctx->measuring && grad ? part_of(r, (uintptr_t)grad) : -1;
     if (i < 0 || r->part[i].first != ctx->tape->at || (const uint8_t *)grad != r->grad + r->at[i]) return;
-    tell(r, i, bytes < r->at[i + 1] - r->at[i] ? r->at[i] + bytes : r->at[i + 1]);
+    report_bytes(r, i, bytes < r->at[i + 1] - r->at[i] ? r->at[i] + bytes : r->at[i + 1]);
 }
 
 // Reports gradients whose oldest entry is `at` or newer: backward has run all of those.
 static void tell_complete(pl_ctx *ctx, int at) {
     pl_tape_ready *r = ctx->tape->ready;
     for (int i = 0; r && !ctx->measuring && ctx->err.status == PL_OK && i < r->n; i++)
-        if (r->part[i].first == at) tell(r, i, r->at[i + 1]);
+        if (r->part[i].first == at) report_bytes(r, i, r->at[i + 1]);
 }
 
 // Grows only while measuring: a steady step must not allocate.
@@ -107,7 +107,7 @@ static bool make_room(pl_ctx *ctx, size_t bytes) {
     return ok;
 }
 
-static void push(pl_ctx *ctx, int op, const void *args, size_t args_size) {
+static void push_entry(pl_ctx *ctx, int op, const void *args, size_t args_size) {
     pl_tape *t = ctx->tape;
     size_t   bytes = (args_size + ARGS_ALIGN - 1) / ARGS_ALIGN * ARGS_ALIGN;
     if (!make_room(ctx, bytes)) return;
@@ -118,7 +118,7 @@ static void push(pl_ctx *ctx, int op, const void *args, size_t args_size) {
 }
 
 void pl_tape_push(pl_ctx *ctx, pl_op op, const void *args, size_t args_size) {
-    push(ctx, (int)op, args, args_size);
+    push_entry(ctx, (int)op, args, args_size);
 }
 
 // ---- stretchs
@@ -135,7 +135,7 @@ static size_t bytes_of(const pl_tensor *t) {
 }
 
 // Drops entries from `count` on.
-static void cut(pl_tape *t, int count) {
+static void cut_entries(pl_tape *t, int count) {
     if (t->count > count) t->used = t->entry[count].at;
     t->count = count;
     for (int i = 0; t->ready && i < t->ready->n; i++) // a rerun stretch uses the gradients of the entries it replaces
@@ -168,16 +168,16 @@ void pl_tape_stretch(pl_ctx *ctx, pl_stretch_fn fn, const void *arg, size_t arg_
         pl_ctx_copy(ctx, s.out[i].data, out[i].data, bytes_of(&out[i]));
         if (!out[i].grad) s.out[i].grad = NULL;
     }
-    cut(ctx->tape, count);
+    cut_entries(ctx->tape, count);
     pl_arena_release(&ctx->frame, mark);
     memcpy(out, s.out, (size_t)n * sizeof *out);
-    if (ctx->err.status == PL_OK) push(ctx, STRETCH, &s, sizeof s);
+    if (ctx->err.status == PL_OK) push_entry(ctx, STRETCH, &s, sizeof s);
 }
 
-static void backward(pl_ctx *ctx, int first);
+static void replay_entries(pl_ctx *ctx, int first);
 
 // Runs a stretch's forward again, appended to the tape, and then its backward.
-static void rerun(pl_ctx *ctx, int at) {
+static void rerun_stretch(pl_ctx *ctx, int at) {
     stretch   s; // a copy: the tape may move while measuring
     pl_tensor out[PL_STRETCH_OUT];
     int       count = ctx->tape->count;
@@ -188,8 +188,8 @@ static void rerun(pl_ctx *ctx, int at) {
     for (int i = 0; i < s.n; i++)
         if (out[i].grad && out[i].data != s.out[i].data)
             pl_ctx_copy(ctx, out[i].grad, s.out[i].grad, bytes_of(&out[i]));
-    backward(ctx, count);
-    cut(ctx->tape, count);
+    replay_entries(ctx, count);
+    cut_entries(ctx->tape, count);
     pl_arena_release(&ctx->frame, mark);
 }
 
@@ -202,12 +202,12 @@ static void run_backward(pl_ctx *ctx, pl_op op, const void *args) {
 }
 
 // Runs the backwards of entries from the newest down to `first`.
-static void backward(pl_ctx *ctx, int first) {
+static void replay_entries(pl_ctx *ctx, int first) {
     pl_tape *t = ctx->tape;
     for (int i = t->count - 1; i >= first && ctx->err.status == PL_OK; i--) {
         t->at = i;
         if (t->entry[i].op == STRETCH)
-            rerun(ctx, i);
+            rerun_stretch(ctx, i);
         else
             run_backward(ctx, (pl_op)t->entry[i].op, t->args + t->entry[i].at);
         t->at = i; // a stretch has changed it
@@ -221,5 +221,5 @@ void pl_tape_backward(pl_ctx *ctx) {
     PL_CHECK(!r || !r->ran, "a second backward over gradients that were told to be complete");
     if (r) r->ran = true;
     pl_profile_phase("backward");
-    backward(ctx, 0);
+    replay_entries(ctx, 0);
 }

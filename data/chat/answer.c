@@ -7,7 +7,7 @@
 
 // ---- ids
 
-// The answer's ids that the tokenizer has pieces for; the caller's.
+// Copies the answer's ids that the tokenizer has pieces for; owned by the caller.
 static pl_status copy_known(int32_t **own, int64_t *known, const pl_tokenizer *tok, const int32_t *ids, int64_t n,
                             pl_err *err) {
     *known = 0;
@@ -47,7 +47,7 @@ static int64_t find_id(const int32_t *ids, int64_t from, int64_t n, int32_t id) 
     return from;
 }
 
-// True if the answer is one in channels: <|message|> stands somewhere behind <|channel|>.
+// Returns true if the answer is in channels: a <|message|> follows a <|channel|>.
 static bool find_marks(marks *m, const pl_tokenizer *tok, const int32_t *ids, int64_t n) {
     *m = (marks){find_mark(tok, "<|start|>"), find_mark(tok, "<|channel|>"), find_mark(tok, "<|message|>"),
                  find_mark(tok, "<|end|>"),   find_mark(tok, "<|call|>"),    find_mark(tok, "<|return|>")};
@@ -60,10 +60,10 @@ typedef struct parts {
     pl_strbuf    thinking, final, comment;
     int          n_calls;
     bool         has_final;
-    pl_json_out *calls; // where the second walk writes them; NULL in the first
+    pl_json_out *calls; // output of the second walk; NULL in the first
 } parts;
 
-// The word of a header behind `key`, up to a blank or the next mark; empty where the key does not occur.
+// Reads the word of a header after `key`, up to a blank or the next mark; empty if the key does not occur.
 static void read_word(char *word, size_t size, const char *header, const char *key) {
     const char *at = strstr(header, key);
     size_t      n = at ? strcspn(at + strlen(key), " <\n") : 0;
@@ -151,7 +151,7 @@ static void put_buffer(pl_json_out *o, const char *key, const pl_strbuf *b) {
     pl_json_out_strn(o, b->n ? b->s : "", b->n);
 }
 
-// The message of parts; a call without words has no content.
+// Writes the message of the parts; a call without words has no content.
 static pl_status write_parts(char **message, parts *p, const answer *a, pl_err *err) {
     const pl_strbuf *content = p->has_final ? &p->final : &p->comment;
     pl_json_out      o;

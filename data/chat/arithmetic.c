@@ -1,4 +1,4 @@
-// + - * / // % ** of numbers, strings and lists, as Python has them.
+// + - * / // % ** of numbers, strings and lists, as in Python.
 #include "data/chat/eval.h"
 #include <math.h>
 
@@ -35,7 +35,7 @@ static pl_chat_value integers(pl_chat_machine *m, char op, int64_t a, int64_t b)
     return pl_chat_int(v);
 }
 
-// Python's remainder, which has the sign of b, and the whole number that goes with it: 1.0 // 0.1 is 9, not 10.
+// Python's remainder, which has the sign of b; the matching quotient makes 1.0 // 0.1 equal 9, not 10.
 static double remainder_of(double a, double b) {
     double r = fmod(a, b);
     return r == 0 ? copysign(0, b) : (r < 0) != (b < 0) ? r + b : r;
@@ -59,7 +59,7 @@ static pl_chat_value floats(pl_chat_machine *m, const char *op, double a, double
     return pl_chat_float(v);
 }
 
-// What is added to text marked safe is escaped for HTML, as markupsafe does it.
+// Escapes a value for HTML before it is added to text marked safe, as markupsafe does.
 static pl_chat_value escaped(pl_chat_machine *m, pl_chat_value v) {
     static const char *const entity[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
     size_t                   mark = m->r->text.n;
@@ -125,7 +125,7 @@ pl_chat_value pl_chat_arithmetic(pl_chat_machine *m, const char *op, pl_chat_val
 }
 
 pl_chat_value pl_chat_signed(pl_chat_machine *m, pl_chat_value v, int sign) {
-    if (v.type == PL_CHAT_STR || v.type == PL_CHAT_LIST) // which "*" would repeat
+    if (v.type == PL_CHAT_STR || v.type == PL_CHAT_LIST) // "*" would repeat them
         pl_chat_raise(m->r, PL_E_INPUT, "bad operand type for a sign: '%s'", pl_chat_type_name(v));
     return pl_chat_arithmetic(m, "*", v, pl_chat_int(sign));
 }

@@ -68,7 +68,8 @@ PL_CHAT_BUILTIN(t_iterable) {
                         (self.type == PL_CHAT_DICT && !self.flag));
 }
 
-// Has a length and items: so a string and a dictionary too, and what is undefined has all that Python asks for.
+// True for anything with a length and items: strings and dictionaries too, and undefined values, which have all the
+// methods that Python checks.
 PL_CHAT_BUILTIN(t_sequence) {
     PL_CHAT_UNUSED;
     bool list = self.type == PL_CHAT_LIST && (self.list->kind == PL_CHAT_WHOLE || self.list->kind == PL_CHAT_RANGE);
@@ -207,7 +208,7 @@ PL_CHAT_BUILTIN(g_range) {
     if (step == 0) pl_chat_raise(m->r, PL_E_INPUT, "range with a step of 0");
     for (int64_t i = from; step > 0 ? i < to : i > to;) {
         pl_chat_push(m->r, list, pl_chat_int(i));
-        if (list.list->n > 100000) pl_chat_raise(m->r, PL_E_INPUT, "range of more than 100000"); // the sandbox's own
+        if (list.list->n > 100000) pl_chat_raise(m->r, PL_E_INPUT, "range of more than 100000"); // sandbox's limit
         if (__builtin_add_overflow(i, step, &i)) break;
     }
     return list;
@@ -237,7 +238,7 @@ const pl_chat_builtin pl_chat_functions[] = {
     {0},
 };
 
-// ---- methods of lists and dictionaries, those that change nothing: templates run in an immutable sandbox
+// ---- methods of lists and dictionaries that change nothing: templates run in an immutable sandbox
 
 PL_CHAT_BUILTIN(l_count) {
     PL_CHAT_UNUSED;

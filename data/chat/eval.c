@@ -1,7 +1,7 @@
 #include "data/chat/eval.h"
 
 typedef struct pl_chat_scope {
-    struct pl_chat_scope *parent; // NULL: what lies around are the caller's variables
+    struct pl_chat_scope *parent; // NULL: the next scope out is the caller's variables
     const char          **name;
     pl_chat_value        *v;
     int64_t               n, cap;
@@ -19,13 +19,13 @@ static flow          exec(pl_chat_machine *m, scope *s, const pl_chat_nodes *bod
 
 // ---- names
 
-static scope *inner(pl_chat_machine *m, scope *parent) {
+static scope *inner_scope(pl_chat_machine *m, scope *parent) {
     scope *s = pl_region_alloc(m->r, sizeof *s);
     s->parent = parent;
     return s;
 }
 
-static void bind(pl_chat_machine *m, scope *s, const char *name, pl_chat_value v) {
+static void bind_name(pl_chat_machine *m, scope *s, const char *name, pl_chat_value v) {
     pl_chat_step(m->r, s->n / 8);
     for (int64_t i = 0; i < s->n; i++)
         if (strcmp(s->name[i], name) == 0) {
@@ -39,13 +39,13 @@ static void bind(pl_chat_machine *m, scope *s, const char *name, pl_chat_value v
     s->v[s->n++] = v;
 }
 
-static pl_chat_value callable(pl_chat_machine *m, pl_chat_call c) {
+static pl_chat_value make_callable(pl_chat_machine *m, pl_chat_call c) {
     pl_chat_call *to = pl_region_alloc(m->r, sizeof *to);
     *to = c;
     return (pl_chat_value){.type = PL_CHAT_CALL, .call = to};
 }
 
-// Jinja's own names that are not built: they are neither undefined nor empty.
+// Refuses Jinja's own names that are not built: they are neither undefined nor empty.
 static void refuse_global(pl_chat_machine *m, const char *name) {
     static const char *const names[] = {"cycler", "joiner", "lipsum", "self"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -62,12 +62,12 @@ static pl_chat_value lookup(pl_chat_machine *m, const scope *s, const char *name
     if (v) return *v;
     const pl_chat_builtin *b = pl_chat_builtin_find(pl_chat_functions, name);
     if (!b) refuse_global(m, name);
-    return b ? callable(m, (pl_chat_call){.builtin = b}) : pl_chat_undefined(name);
+    return b ? make_callable(m, (pl_chat_call){.builtin = b}) : pl_chat_undefined(name);
 }
 
 static void assign(pl_chat_machine *m, scope *s, const pl_chat_node *to, pl_chat_value v) {
     if (to->kind == PL_CHAT_NAME) {
-        bind(m, s, to->name, v);
+        bind_name(m, s, to->name, v);
     } else if (to->kind == PL_CHAT_ATTR) {
         pl_chat_value of = lookup(m, s, to->a->name);
         if (of.type != PL_CHAT_DICT || !of.flag)
@@ -108,7 +108,7 @@ static pl_chat_value loop_member(pl_chat_machine *m, pl_chat_value of, const cha
     return pl_chat_undefined(name);
 }
 
-// Methods that Python has and this has not: a name that is none is a member that is not there, these are refused.
+// Returns true for Python's methods that are not built, which are refused; other unknown names are missing members.
 static bool is_python_method(pl_chat_type type, const char *name) {
     static const char *const of_str[] = {
         "casefold",     "center",  "encode",     "expandtabs",  "format_map", "isalnum", "isascii", "isdecimal",
@@ -130,7 +130,7 @@ static bool method_of(pl_chat_machine *m, pl_chat_value of, const char *name, pl
     const pl_chat_builtin *b = pl_chat_builtin_find(table, name);
     if (!b && is_python_method(of.type, name))
         pl_chat_raise(m->r, PL_E_UNSUPPORTED, "the method %s of a %s is not built", name, pl_chat_type_name(of));
-    if (b) *out = callable(m, (pl_chat_call){.builtin = b, .self = of});
+    if (b) *out = make_callable(m, (pl_chat_call){.builtin = b, .self = of});
     return b != NULL;
 }
 
@@ -150,7 +150,7 @@ pl_chat_value pl_chat_attr(pl_chat_machine *m, pl_chat_value of, const char *nam
     return member ? *member : pl_chat_undefined(name);
 }
 
-static int64_t place(int64_t i, int64_t n) {
+static int64_t wrap_index(int64_t i, int64_t n) {
     return i < 0 ? i + n : i;
 }
 
@@ -163,7 +163,7 @@ pl_chat_value pl_chat_item(pl_chat_machine *m, pl_chat_value of, pl_chat_value w
     }
     bool list = of.type == PL_CHAT_LIST && (of.list->kind == PL_CHAT_WHOLE || of.list->kind == PL_CHAT_RANGE);
     if ((list || of.type == PL_CHAT_STR) && whole) {
-        int64_t n = pl_chat_length(m->r, of), i = place(which.type == PL_CHAT_INT ? which.i : which.flag, n);
+        int64_t n = pl_chat_length(m->r, of), i = wrap_index(which.type == PL_CHAT_INT ? which.i : which.flag, n);
         if (i < 0 || i >= n) return pl_chat_undefined("an item beyond the end");
         return of.type == PL_CHAT_LIST ? of.list->v[i] : pl_chat_chars(m->r, of, i, i + 1);
     }
@@ -171,10 +171,10 @@ pl_chat_value pl_chat_item(pl_chat_machine *m, pl_chat_value of, pl_chat_value w
     return pl_chat_undefined("an item that is not there");
 }
 
-// Python's bound of a slice in [0, n], or [-1, n - 1] going back.
+// Returns Python's bound of a slice in [0, n], or in [-1, n - 1] for a negative step.
 static int64_t slice_bound(pl_chat_machine *m, pl_chat_value v, int64_t n, int64_t step, int64_t otherwise) {
     if (v.type == PL_CHAT_NONE) return otherwise;
-    int64_t i = place(pl_chat_need_int(m, v, "a slice"), n), low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
+    int64_t i = wrap_index(pl_chat_need_int(m, v, "a slice"), n), low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
     return i < low ? low : i > high ? high : i;
 }
 
@@ -183,7 +183,7 @@ static pl_chat_value slice(pl_chat_machine *m, pl_chat_value of, const pl_chat_v
     int64_t n = pl_chat_length(m->r, of),
             step = part[2].type == PL_CHAT_NONE ? 1 : pl_chat_need_int(m, part[2], "step");
     if (step == 0) pl_chat_raise(m->r, PL_E_INPUT, "slice step cannot be zero");
-    if (step < -n - 1) step = -n - 1; // as good as any that is larger
+    if (step < -n - 1) step = -n - 1; // larger steps give the same result
     if (step > n + 1) step = n + 1;
     int64_t from = slice_bound(m, part[0], n, step, step < 0 ? n - 1 : 0);
     int64_t to = slice_bound(m, part[1], n, step, step < 0 ? -1 : n);
@@ -200,10 +200,10 @@ static pl_chat_value slice(pl_chat_machine *m, pl_chat_value of, const pl_chat_v
 }
 
 pl_chat_list *pl_chat_items(pl_chat_machine *m, pl_chat_value v) {
-    if (v.type == PL_CHAT_LIST) pl_chat_step(m->r, v.list->n); // of the caller, which goes through them
+    if (v.type == PL_CHAT_LIST) pl_chat_step(m->r, v.list->n); // for the caller, which walks them
     if (v.type == PL_CHAT_LIST && v.list->kind != PL_CHAT_GENERATOR) return v.list;
     pl_chat_value list = pl_chat_list_new(m->r, false);
-    if (v.type == PL_CHAT_LIST) { // all of it, and then it is empty
+    if (v.type == PL_CHAT_LIST) { // consumed completely by this
         *list.list = *v.list;
         list.list->kind = PL_CHAT_WHOLE;
         v.list->n = v.list->cap = 0;
@@ -236,7 +236,7 @@ bool pl_chat_contains(pl_chat_machine *m, pl_chat_value in, pl_chat_value what) 
     const pl_chat_list *items = pl_chat_items(m, in);
     for (int64_t i = 0; i < items->n; i++)
         if (pl_chat_equal(m->r, items->v[i], what)) {
-            if (in.type == PL_CHAT_LIST && in.list->kind == PL_CHAT_GENERATOR) // goes on behind it
+            if (in.type == PL_CHAT_LIST && in.list->kind == PL_CHAT_GENERATOR) // it continues after this item
                 in.list->v = items->v + i + 1, in.list->n = in.list->cap = items->n - i - 1;
             return true;
         }
@@ -254,7 +254,7 @@ int64_t pl_chat_need_int(pl_chat_machine *m, pl_chat_value v, const char *what) 
 
 pl_chat_value pl_chat_need_str(pl_chat_machine *m, pl_chat_value v, const char *what) {
     if (v.type != PL_CHAT_STR) pl_chat_raise(m->r, PL_E_INPUT, "%s: not a string but a %s", what, pl_chat_type_name(v));
-    // Its methods give safe text again and escape their arguments; templates print it, add to it and join it.
+    // Python's result would be safe text that escapes later arguments; templates only print, add to and join it.
     if (v.flag) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "text marked safe, changed by a filter or method, is not built");
     return v;
 }
@@ -305,8 +305,8 @@ static pl_chat_args arguments(pl_chat_machine *m, scope *s, const pl_chat_nodes 
     return a;
 }
 
-// The output of a body as a value.
-static pl_chat_value captured(pl_chat_machine *m, scope *s, const pl_chat_nodes *body) {
+// Renders a body and returns its output as a value.
+static pl_chat_value capture_body(pl_chat_machine *m, scope *s, const pl_chat_nodes *body) {
     size_t mark = m->r->text.n;
     m->captured++;
     exec(m, s, body);
@@ -326,20 +326,20 @@ static void refuse_surplus(pl_chat_machine *m, const pl_chat_node *macro, const 
 static pl_chat_value call_macro(pl_chat_machine *m, const pl_chat_call *c, const pl_chat_args *a,
                                 const pl_chat_value *caller) {
     const pl_chat_nodes *params = &c->macro->items;
-    scope               *s = inner(m, c->scope);
+    scope               *s = inner_scope(m, c->scope);
     if (c->macro->value.flag) refuse_surplus(m, c->macro, a);
     if (a->n > params->n)
         pl_chat_raise(m->r, PL_E_INPUT, "macro %s takes %lld arguments", c->macro->name, (long long)params->n);
-    pl_chat_step(m->r, a->nk * params->n / 4); // to find each among the others, from both sides
+    pl_chat_step(m->r, a->nk * params->n / 4); // the cost of looking up each name among the others
     for (int64_t k = 0; k < a->nk; k++) {
         bool known = false;
         for (int64_t i = 0; i < params->n; i++)
             known = known || (strcmp(params->keyword[i], a->keyword[k]) == 0 && i >= a->n);
         if (!known) pl_chat_raise(m->r, PL_E_INPUT, "macro %s: the argument %s", c->macro->name, a->keyword[k]);
     }
-    if (caller) bind(m, s, "caller", *caller);
-    bind(m, s, "varargs", pl_chat_list_new(m->r, true)); // more than the parameters is refused
-    bind(m, s, "kwargs", pl_chat_dict_new(m->r));
+    if (caller) bind_name(m, s, "caller", *caller);
+    bind_name(m, s, "varargs", pl_chat_list_new(m->r, true)); // arguments beyond the parameters are refused
+    bind_name(m, s, "kwargs", pl_chat_dict_new(m->r));
     for (int64_t i = 0; i < params->n; i++) {
         pl_chat_value v = pl_chat_undefined(params->keyword[i]);
         bool          given = i < a->n;
@@ -347,10 +347,10 @@ static pl_chat_value call_macro(pl_chat_machine *m, const pl_chat_call *c, const
         for (int64_t k = 0; k < a->nk && !given; k++)
             if ((given = strcmp(params->keyword[i], a->keyword[k]) == 0)) v = a->kv[k];
         if (!given && params->v[i]) v = eval(m, s, params->v[i]);
-        bind(m, s, params->keyword[i], v);
+        bind_name(m, s, params->keyword[i], v);
     }
     pl_chat_enter(m->r);
-    pl_chat_value out = captured(m, s, &c->macro->body);
+    pl_chat_value out = capture_body(m, s, &c->macro->body);
     pl_chat_leave(m->r);
     return out;
 }
@@ -412,10 +412,10 @@ bool pl_chat_test(pl_chat_machine *m, const char *name, pl_chat_value v, const p
 
 // ---- expressions
 
-// A chain of filters whose innermost operand is `of` where the tree has none.
-static pl_chat_value filtered(pl_chat_machine *m, scope *s, const pl_chat_node *n, pl_chat_value of) {
+// Evaluates a chain of filters; `of` is the innermost operand if the tree has none.
+static pl_chat_value apply_filters(pl_chat_machine *m, scope *s, const pl_chat_node *n, pl_chat_value of) {
     pl_chat_enter(m->r);
-    pl_chat_value v = n->a ? n->a->kind == PL_CHAT_FILTER ? filtered(m, s, n->a, of) : eval(m, s, n->a) : of;
+    pl_chat_value v = n->a ? n->a->kind == PL_CHAT_FILTER ? apply_filters(m, s, n->a, of) : eval(m, s, n->a) : of;
     pl_chat_args  a = arguments(m, s, &n->items);
     pl_chat_leave(m->r);
     m->r->line = n->line;
@@ -484,7 +484,7 @@ static pl_chat_value eval_any(pl_chat_machine *m, scope *s, const pl_chat_node *
     case PL_CHAT_ITEM: v = eval(m, s, n->a); return pl_chat_item(m, v, eval(m, s, n->b));
     case PL_CHAT_SLICE: return eval_slice(m, s, n);
     case PL_CHAT_CALLED: return eval_called(m, s, n, NULL);
-    case PL_CHAT_FILTER: return filtered(m, s, n, pl_chat_none());
+    case PL_CHAT_FILTER: return apply_filters(m, s, n, pl_chat_none());
     case PL_CHAT_TEST:
         v = eval(m, s, n->a);
         args = arguments(m, s, &n->items);
@@ -515,12 +515,12 @@ static pl_chat_value eval(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
 
 // ---- statements
 
-// The items that pass the loop's own condition.
-static const pl_chat_list *chosen(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
+// Returns the items that pass the loop's own condition.
+static const pl_chat_list *choose_items(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
     const pl_chat_list *all = pl_chat_items(m, eval(m, s, n->b));
     pl_chat_value       items = pl_chat_list_new(m->r, false);
     for (int64_t i = 0; i < all->n; i++) {
-        scope *each = inner(m, s);
+        scope *each = inner_scope(m, s);
         assign(m, each, n->a, all->v[i]);
         if (pl_chat_true(eval(m, each, n->c))) pl_chat_push(m->r, items, all->v[i]);
     }
@@ -529,30 +529,31 @@ static const pl_chat_list *chosen(pl_chat_machine *m, scope *s, const pl_chat_no
 
 static flow exec_for(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
     loop         *l = pl_region_alloc(m->r, sizeof *l);
-    pl_chat_value self = callable(m, (pl_chat_call){.loop = l});
-    l->items = n->c ? chosen(m, s, n) : pl_chat_items(m, eval(m, s, n->b));
+    pl_chat_value self = make_callable(m, (pl_chat_call){.loop = l});
+    l->items = n->c ? choose_items(m, s, n) : pl_chat_items(m, eval(m, s, n->b));
     flow f = NEXT;
-    bool ended = false; // some body came to its end; where none did, jinja2 takes "else", whatever the items
+    bool ended = false; // a body ran to its end; otherwise jinja2 runs "else", whatever the items
     for (; l->i < l->items->n && f != BREAK; l->i++) {
-        scope *each = inner(m, s);
-        bind(m, each, "loop", self);
+        scope *each = inner_scope(m, s);
+        bind_name(m, each, "loop", self);
         assign(m, each, n->a, l->items->v[l->i]);
         f = exec(m, each, &n->body);
         ended = ended || f == NEXT;
     }
-    return ended ? NEXT : exec(m, inner(m, s), &n->other); // whose break and continue are the loop's around it
+    return ended ? NEXT
+                 : exec(m, inner_scope(m, s), &n->other); // break and continue in it belong to the enclosing loop
 }
 
 static void exec_generation(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
     size_t from = m->r->text.n;
-    exec(m, inner(m, s), &n->body);
+    exec(m, inner_scope(m, s), &n->body);
     if (m->captured) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "generation inside a macro or a set block is not built");
     m->spans = pl_region_room(m->r, m->spans, m->n_spans, &m->cap_spans, sizeof *m->spans);
     m->spans[m->n_spans++] = (pl_chat_span){from, m->r->text.n};
 }
 
 static flow exec_with(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
-    scope *in = inner(m, s);
+    scope *in = inner_scope(m, s);
     for (int64_t i = 0; i < n->items.n; i += 2)
         assign(m, in, n->items.v[i], eval(m, s, n->items.v[i + 1]));
     return exec(m, in, &n->body);
@@ -569,17 +570,17 @@ static flow exec_one(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
     case PL_CHAT_FOR: return exec_for(m, s, n);
     case PL_CHAT_SET: assign(m, s, n->a, eval(m, s, n->b)); return NEXT;
     case PL_CHAT_SET_BLOCK:
-        v = captured(m, inner(m, s), &n->body);
-        assign(m, s, n->a, n->b ? filtered(m, s, n->b, v) : v);
+        v = capture_body(m, inner_scope(m, s), &n->body);
+        assign(m, s, n->a, n->b ? apply_filters(m, s, n->b, v) : v);
         return NEXT;
-    case PL_CHAT_MACRO: bind(m, s, n->name, callable(m, (pl_chat_call){.macro = n, .scope = s})); return NEXT;
+    case PL_CHAT_MACRO: bind_name(m, s, n->name, make_callable(m, (pl_chat_call){.macro = n, .scope = s})); return NEXT;
     case PL_CHAT_CALL_BLOCK:
-        v = callable(m, (pl_chat_call){.macro = n->b, .scope = s});
+        v = make_callable(m, (pl_chat_call){.macro = n->b, .scope = s});
         pl_chat_print(m->r, eval_called(m, s, n->a, &v));
         return NEXT;
     case PL_CHAT_FILTERED:
-        v = captured(m, inner(m, s), &n->body);
-        pl_chat_print(m->r, filtered(m, s, n->b, v));
+        v = capture_body(m, inner_scope(m, s), &n->body);
+        pl_chat_print(m->r, apply_filters(m, s, n->b, v));
         return NEXT;
     case PL_CHAT_WITH: return exec_with(m, s, n);
     case PL_CHAT_GENERATION: exec_generation(m, s, n); return NEXT;
@@ -600,5 +601,5 @@ static flow exec(pl_chat_machine *m, scope *s, const pl_chat_nodes *body) {
 }
 
 void pl_chat_run(pl_chat_machine *m, const pl_chat_nodes *body) {
-    exec(m, inner(m, NULL), body);
+    exec(m, inner_scope(m, NULL), body);
 }

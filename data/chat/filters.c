@@ -18,7 +18,7 @@ static pl_chat_value list_of(pl_chat_machine *m, const pl_chat_list *items) {
     return list;
 }
 
-// "a.b.0" of an item, as attribute= has it. otherwise: what stands for a step that is not there, none for nothing.
+// Returns one step of a path such as "a.b.0" (attribute=). otherwise: the value of a missing step; none: undefined.
 static pl_chat_value step_of(pl_chat_machine *m, pl_chat_value of, pl_chat_value step, pl_chat_value otherwise) {
     pl_chat_value v = pl_chat_item(m, of, step);
     return given(v) || otherwise.type == PL_CHAT_NONE ? v : otherwise;
@@ -92,7 +92,7 @@ static bool ends_word(uint32_t c) {
     return pl_chat_is_space(c) || (c && c < 0x80 && strchr("-({[<", (int)c));
 }
 
-// The first letter of each word.
+// Upper-cases the first letter of each word.
 PL_CHAT_BUILTIN(f_title) {
     PL_CHAT_UNUSED;
     pl_chat_value s = pl_chat_text(m, self), word;
@@ -131,7 +131,7 @@ PL_CHAT_BUILTIN(f_join) {
 PL_CHAT_BUILTIN(f_first) {
     PL_CHAT_UNUSED;
     const pl_chat_list *items = pl_chat_items(m, self);
-    if (items->n && self.type == PL_CHAT_LIST && self.list->kind == PL_CHAT_GENERATOR) // goes on behind it
+    if (items->n && self.type == PL_CHAT_LIST && self.list->kind == PL_CHAT_GENERATOR) // it continues after this item
         self.list->v = items->v + 1, self.list->n = self.list->cap = items->n - 1;
     return items->n ? items->v[0] : pl_chat_undefined("the first item of nothing");
 }
@@ -172,7 +172,7 @@ PL_CHAT_BUILTIN(f_items) {
     return list;
 }
 
-static pl_chat_value folded(pl_chat_machine *m, pl_chat_value v, bool case_sensitive) {
+static pl_chat_value fold_case(pl_chat_machine *m, pl_chat_value v, bool case_sensitive) {
     return v.type == PL_CHAT_STR && !case_sensitive ? pl_chat_cased(m, v, false) : v;
 }
 
@@ -182,7 +182,7 @@ PL_CHAT_BUILTIN(f_sort) { // reverse, case_sensitive, attribute
     for (int64_t i = 0; i < list.list->n; i++) {
         pl_chat_value v = list.list->v[i];
         if (given(arg[2]) && arg[2].type != PL_CHAT_NONE) v = member_path(m, v, arg[2]);
-        pl_chat_push(m->r, keys, folded(m, v, given(arg[1]) && pl_chat_true(arg[1])));
+        pl_chat_push(m->r, keys, fold_case(m, v, given(arg[1]) && pl_chat_true(arg[1])));
     }
     pl_chat_sort(m->r, list.list->v, keys.list->v, list.list->n, given(arg[0]) && pl_chat_true(arg[0]));
     return list;
@@ -193,7 +193,8 @@ PL_CHAT_BUILTIN(f_dictsort) { // case_sensitive, by, reverse
     pl_chat_value list = f_items(m, self, arg, all), keys = pl_chat_list_new(m->r, false);
     list.list->kind = PL_CHAT_WHOLE;
     for (int64_t i = 0; i < list.list->n; i++)
-        pl_chat_push(m->r, keys, folded(m, list.list->v[i].list->v[by_value], given(arg[0]) && pl_chat_true(arg[0])));
+        pl_chat_push(m->r, keys,
+                     fold_case(m, list.list->v[i].list->v[by_value], given(arg[0]) && pl_chat_true(arg[0])));
     pl_chat_sort(m->r, list.list->v, keys.list->v, list.list->n, given(arg[2]) && pl_chat_true(arg[2]));
     return list;
 }
@@ -204,7 +205,7 @@ PL_CHAT_BUILTIN(f_unique) { // case_sensitive, attribute
     pl_chat_value       list = pl_chat_list_of_kind(m->r, PL_CHAT_GENERATOR), keys = pl_chat_list_new(m->r, false);
     for (int64_t i = 0; i < items->n; i++) {
         pl_chat_value v = given(arg[1]) ? member_path(m, items->v[i], arg[1]) : items->v[i];
-        v = folded(m, v, given(arg[0]) && pl_chat_true(arg[0]));
+        v = fold_case(m, v, given(arg[0]) && pl_chat_true(arg[0]));
         if (pl_chat_contains(m, keys, v)) continue;
         pl_chat_push(m->r, keys, v);
         pl_chat_push(m->r, list, items->v[i]);
@@ -212,12 +213,12 @@ PL_CHAT_BUILTIN(f_unique) { // case_sensitive, attribute
     return list;
 }
 
-static pl_chat_value extreme(pl_chat_machine *m, pl_chat_value self, const pl_chat_value *arg, int sign) {
+static pl_chat_value find_extreme(pl_chat_machine *m, pl_chat_value self, const pl_chat_value *arg, int sign) {
     const pl_chat_list *items = pl_chat_items(m, self);
     bool                exact = given(arg[0]) && pl_chat_true(arg[0]);
     pl_chat_value       best = pl_chat_undefined("an extreme of nothing"), best_key = best;
     for (int64_t i = 0; i < items->n; i++) {
-        pl_chat_value key = folded(m, given(arg[1]) ? member_path(m, items->v[i], arg[1]) : items->v[i], exact);
+        pl_chat_value key = fold_case(m, given(arg[1]) ? member_path(m, items->v[i], arg[1]) : items->v[i], exact);
         if (i && sign * pl_chat_order(m->r, key, best_key) <= 0) continue;
         best = items->v[i];
         best_key = key;
@@ -227,12 +228,12 @@ static pl_chat_value extreme(pl_chat_machine *m, pl_chat_value self, const pl_ch
 
 PL_CHAT_BUILTIN(f_max) {
     PL_CHAT_UNUSED;
-    return extreme(m, self, arg, 1);
+    return find_extreme(m, self, arg, 1);
 }
 
 PL_CHAT_BUILTIN(f_min) {
     PL_CHAT_UNUSED;
-    return extreme(m, self, arg, -1);
+    return find_extreme(m, self, arg, -1);
 }
 
 PL_CHAT_BUILTIN(f_sum) { // attribute, start
@@ -250,7 +251,8 @@ PL_CHAT_BUILTIN(f_abs) {
     return pl_chat_signed(m, self, below ? -1 : 1);
 }
 
-// The text of what may be a number, without the blanks around it; NULL: it is none. What Python alone reads is refused.
+// Returns the text of a possible number, without the blanks around it; NULL: it is none. Refuses forms that only Python
+// reads.
 static char *digits_of(pl_chat_machine *m, pl_chat_value self) {
     pl_chat_value s = pl_chat_strip(m, self, pl_chat_none(), true, true);
     char         *text = pl_region_copy(m->r, s.s, s.n);
@@ -266,7 +268,7 @@ static char *digits_of(pl_chat_machine *m, pl_chat_value self) {
     return text;
 }
 
-static pl_chat_value whole(pl_chat_machine *m, double f) {
+static pl_chat_value whole_number(pl_chat_machine *m, double f) {
     if (!(fabs(f) < 9e18)) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "an integer beyond 64 bits");
     return pl_chat_int((int64_t)f);
 }
@@ -276,14 +278,14 @@ PL_CHAT_BUILTIN(f_int) {
     pl_chat_value other = given(arg[0]) ? arg[0] : pl_chat_int(0);
     if (self.type == PL_CHAT_INT) return self;
     if (self.type == PL_CHAT_BOOL) return pl_chat_int(self.flag);
-    if (self.type == PL_CHAT_FLOAT) return whole(m, self.f);
+    if (self.type == PL_CHAT_FLOAT) return whole_number(m, self.f);
     char *text = self.type == PL_CHAT_STR ? digits_of(m, self) : NULL, *end;
     if (!text) return other;
     errno = 0;
     long long i = strtoll(text, &end, 10);
     if (*end == 0 && errno == 0) return pl_chat_int(i);
     double f = strtod(text, &end);
-    return *end || isinf(f) ? other : whole(m, f);
+    return *end || isinf(f) ? other : whole_number(m, f);
 }
 
 PL_CHAT_BUILTIN(f_float) {
@@ -328,7 +330,7 @@ PL_CHAT_BUILTIN(f_indent) { // width, first, blank
     return pl_chat_taken(m->r, mark);
 }
 
-// transformers' own: json.dumps with ensure_ascii off unless asked for, and nothing escaped for HTML.
+// transformers' own: json.dumps with ensure_ascii off by default, without escaping for HTML.
 PL_CHAT_BUILTIN(f_tojson) { // ensure_ascii, indent, separators, sort_keys
     PL_CHAT_UNUSED;
     pl_chat_json how = {.indent = -1, .item = ", ", .key = ": ", .sorted = given(arg[3]) && pl_chat_true(arg[3])};
@@ -351,11 +353,11 @@ PL_CHAT_BUILTIN(f_tojson) { // ensure_ascii, indent, separators, sort_keys
     return pl_chat_taken(m->r, mark);
 }
 
-static pl_chat_args rest(const pl_chat_args *all, int64_t from) {
+static pl_chat_args rest_args(const pl_chat_args *all, int64_t from) {
     return all->n > from ? (pl_chat_args){.v = all->v + from, .n = all->n - from} : (pl_chat_args){0};
 }
 
-// map, select and their kin take whatever is false, none too, for nothing.
+// map, select and similar filters treat any false value, none included, as an empty list.
 static const pl_chat_list *items_of_true(pl_chat_machine *m, pl_chat_value v) {
     return pl_chat_items(m, pl_chat_true(v) ? v : pl_chat_list_new(m->r, false));
 }
@@ -365,7 +367,7 @@ PL_CHAT_BUILTIN(f_map) {
     const pl_chat_list *items = items_of_true(m, self);
     pl_chat_value       list = pl_chat_list_of_kind(m->r, PL_CHAT_GENERATOR), attribute = pl_chat_none(),
                   otherwise = pl_chat_none();
-    pl_chat_args more = rest(all, 1);
+    pl_chat_args more = rest_args(all, 1);
     for (int64_t k = 0; k < all->nk; k++)
         if (strcmp(all->keyword[k], "attribute") == 0)
             attribute = all->kv[k];
@@ -387,13 +389,13 @@ PL_CHAT_BUILTIN(f_map) {
     return list;
 }
 
-// select and its kin: items whose member (or which themselves) pass a test, or are true where none is named.
-static pl_chat_value chosen(pl_chat_machine *m, pl_chat_value self, const pl_chat_args *all, bool by_member,
-                            bool keep) {
+// select and similar filters: items that pass a test (or whose member does), or that are true if no test is named.
+static pl_chat_value choose_items(pl_chat_machine *m, pl_chat_value self, const pl_chat_args *all, bool by_member,
+                                  bool keep) {
     const pl_chat_list *items = items_of_true(m, self);
     pl_chat_value       list = pl_chat_list_of_kind(m->r, PL_CHAT_GENERATOR);
     int64_t             at = by_member;
-    pl_chat_args        more = rest(all, at + 1);
+    pl_chat_args        more = rest_args(all, at + 1);
     if (all->nk || all->n < at) pl_chat_raise(m->r, PL_E_INPUT, "select: a member's name");
     for (int64_t i = 0; i < items->n; i++) {
         pl_chat_value v = by_member ? member_path(m, items->v[i], all->v[0]) : items->v[i];
@@ -409,22 +411,22 @@ static pl_chat_value chosen(pl_chat_machine *m, pl_chat_value self, const pl_cha
 
 PL_CHAT_BUILTIN(f_select) {
     (void)arg;
-    return chosen(m, self, all, false, true);
+    return choose_items(m, self, all, false, true);
 }
 
 PL_CHAT_BUILTIN(f_reject) {
     (void)arg;
-    return chosen(m, self, all, false, false);
+    return choose_items(m, self, all, false, false);
 }
 
 PL_CHAT_BUILTIN(f_selectattr) {
     (void)arg;
-    return chosen(m, self, all, true, true);
+    return choose_items(m, self, all, true, true);
 }
 
 PL_CHAT_BUILTIN(f_rejectattr) {
     (void)arg;
-    return chosen(m, self, all, true, false);
+    return choose_items(m, self, all, true, false);
 }
 
 PL_CHAT_BUILTIN(f_format) {

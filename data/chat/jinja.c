@@ -9,14 +9,14 @@
 #define MAX_STEPS ((int64_t)200000000)
 
 struct pl_jinja {
-    pl_region     r; // of the tree
+    pl_region     r; // owns the tree
     char         *name;
     pl_chat_nodes body;
 };
 
 // ---- compiling
 
-// The jump of a failure ends here, in a frame without variables of its own.
+// Target of the jump after a failure, in a frame without variables of its own.
 static pl_status compile(pl_jinja *t, const char *text, size_t n) {
     if (setjmp(t->r.out)) return t->r.err->status;
     pl_chat_tokens tokens = {0};
@@ -63,7 +63,7 @@ static pl_status parse_date(const char *date, struct tm *to, pl_err *err) {
     t.tm_year -= 1900;
     t.tm_mon -= 1;
     struct tm asked = t;
-    time_t    at = timegm(&t); // fills the day of the week and of the year, and moves days that no month has
+    time_t    at = timegm(&t); // fills in the day of the week and of the year, and normalises days beyond a month's end
     if ((n != 3 && n != 6) || at == (time_t)-1 || t.tm_mday != asked.tm_mday || t.tm_mon != asked.tm_mon ||
         t.tm_hour != asked.tm_hour || t.tm_min != asked.tm_min || t.tm_sec != asked.tm_sec)
         return pl_fail(err, PL_E_INPUT, "date '%s': not YYYY-MM-DD or YYYY-MM-DD HH:MM:SS", date);
@@ -125,7 +125,7 @@ static void fill_object(pl_region *r, pl_chat_value vars, const void *arg) {
 
 pl_status pl_jinja_render(const pl_jinja *t, const char *vars, size_t n_vars, const char *date, pl_jinja_out *out,
                           pl_err *err) {
-    pl_json checked; // says where it is no JSON; the values are read anew
+    pl_json checked; // reports invalid JSON; the values are then read from the text
     memset(out, 0, sizeof *out);
     PL_TRY(pl_json_parse(&checked, t->name, 0, vars, n_vars, 0, err));
     bool is = cJSON_IsObject(checked.root);

@@ -11,18 +11,18 @@ typedef struct lexer {
     pl_chat_tokens *out;
 } lexer;
 
-static void emit(lexer *l, pl_chat_token_kind kind, pl_chat_value v) {
+static void emit_token(lexer *l, pl_chat_token_kind kind, pl_chat_value v) {
     pl_chat_tokens *t = l->out;
     t->v = pl_region_room(l->r, t->v, t->n, &t->cap, sizeof *t->v);
     t->v[t->n++] = (pl_chat_token){kind, l->r->line, v};
 }
 
-static bool starts(const lexer *l, const char *with) {
+static bool starts_with(const lexer *l, const char *with) {
     size_t n = strlen(with);
     return l->n - l->at >= n && memcmp(l->s + l->at, with, n) == 0;
 }
 
-static void advance(lexer *l, size_t n) {
+static void advance_by(lexer *l, size_t n) {
     for (size_t i = 0; i < n; i++)
         l->r->line += l->s[l->at + i] == '\n';
     l->at += n;
@@ -37,39 +37,39 @@ static bool space_at(const lexer *l, size_t at, size_t *next) {
 static void skip_spaces(lexer *l) {
     size_t next;
     while (l->at < l->n && space_at(l, l->at, &next))
-        advance(l, next - l->at);
+        advance_by(l, next - l->at);
 }
 
-// Where s[from..to) ends without the white space behind it.
-static size_t trimmed(const lexer *l, size_t from, size_t to) {
+// Returns the end of s[from..to) without trailing white space.
+static size_t trim_end(const lexer *l, size_t from, size_t to) {
     size_t end = from, next;
     for (size_t at = from; at < to; at = next)
         if (!space_at(l, at, &next)) end = next;
     return end;
 }
 
-// Behind a tag's end: "-" strips what follows, else one line feed goes (trim_blocks) unless "+" keeps it.
+// After a tag's end: "-" strips white space, else one line feed is dropped (trim_blocks) unless "+" keeps it.
 static void after_tag(lexer *l, char sign, bool trims) {
     if (sign == '-')
         skip_spaces(l);
     else if (trims && sign != '+' && l->at < l->n && l->s[l->at] == '\n')
-        advance(l, 1);
+        advance_by(l, 1);
 }
 
-// Text up to a tag that begins at `to`, with the sign behind its opening. lstrip: blanks between the tag and the start
-// of its line go.
+// Emits text up to a tag that begins at `to`, with the sign after its opening. lstrip: blanks between the start of the
+// line and the tag are dropped.
 static void emit_text(lexer *l, size_t from, size_t to, char sign, bool lstrip) {
     size_t end = to;
     if (sign == '-') {
-        end = trimmed(l, from, to);
+        end = trim_end(l, from, to);
     } else if (lstrip && sign != '+') {
         size_t line = to;
         while (line > from && l->s[line - 1] != '\n')
             line--;
         bool at_start = line > from || from == 0 || l->s[from - 1] == '\n';
-        if (at_start && trimmed(l, line, to) == line) end = line;
+        if (at_start && trim_end(l, line, to) == line) end = line;
     }
-    if (end > from) emit(l, PL_TOKEN_TEXT, pl_chat_strn(l->s + from, end - from));
+    if (end > from) emit_token(l, PL_TOKEN_TEXT, pl_chat_strn(l->s + from, end - from));
 }
 
 // ---- inside a tag
@@ -123,7 +123,7 @@ static void lex_string(lexer *l) {
         } else if (c && (plain = strchr(from, c))) {
             if (c != '\n') to[n++] = into[plain - from];
             continue;
-        } else { // an unknown escape stands for itself
+        } else { // an unknown escape is literal
             to[n++] = '\\';
             to[n++] = c;
             continue;
@@ -132,15 +132,16 @@ static void lex_string(lexer *l) {
             pl_chat_raise(l->r, PL_E_INPUT, "an escape in a string that is no character: U+%X", (unsigned)cp);
         n += (size_t)pl_utf8_put(to + n, cp);
     }
-    emit(l, PL_TOKEN_VALUE, pl_chat_strn(to, n));
-    advance(l, end + 1 - l->at);
+    emit_token(l, PL_TOKEN_VALUE, pl_chat_strn(to, n));
+    advance_by(l, end + 1 - l->at);
 }
 
 static void lex_number(lexer *l) {
     char   text[64];
     size_t n = 0, at = l->at;
     bool   whole = true;
-    if (starts(l, "0x") || starts(l, "0X") || starts(l, "0b") || starts(l, "0B") || starts(l, "0o") || starts(l, "0O"))
+    if (starts_with(l, "0x") || starts_with(l, "0X") || starts_with(l, "0b") || starts_with(l, "0B") ||
+        starts_with(l, "0o") || starts_with(l, "0O"))
         pl_chat_raise(l->r, PL_E_UNSUPPORTED, "an integer that is not decimal is not built");
     for (; at < l->n && n + 1 < sizeof text; at++) {
         char c = l->s[at], next = at + 1 < l->n ? l->s[at + 1] : 0;
@@ -157,20 +158,20 @@ static void lex_number(lexer *l) {
     errno = 0;
     pl_chat_value v = whole ? pl_chat_int(strtoll(text, NULL, 10)) : pl_chat_float(strtod(text, NULL));
     if (whole && errno == ERANGE) pl_chat_raise(l->r, PL_E_UNSUPPORTED, "the integer %s, beyond 64 bits", text);
-    emit(l, PL_TOKEN_VALUE, v);
-    advance(l, at - l->at);
+    emit_token(l, PL_TOKEN_VALUE, v);
+    advance_by(l, at - l->at);
 }
 
-// One sign; the longest first.
+// Reads one sign; longer ones first.
 static void lex_sign(lexer *l, int *open) {
     static const char *const signs[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
                                         "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
     for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
-        if (starts(l, signs[i])) {
+        if (starts_with(l, signs[i])) {
             *open += strchr("([{", signs[i][0]) != NULL;
             *open -= strchr(")]}", signs[i][0]) != NULL;
-            emit(l, PL_TOKEN_SIGN, pl_chat_str(signs[i]));
-            advance(l, strlen(signs[i]));
+            emit_token(l, PL_TOKEN_SIGN, pl_chat_str(signs[i]));
+            advance_by(l, strlen(signs[i]));
             return;
         }
     size_t next;
@@ -178,16 +179,16 @@ static void lex_sign(lexer *l, int *open) {
     pl_chat_raise(l->r, PL_E_INPUT, "unexpected '%.*s'", (int)(next - l->at), l->s + l->at);
 }
 
-// A tag's inside and its end; `close` is "%}" or "}}".
+// Reads a tag's inside and its end; `close` is "%}" or "}}".
 static void lex_tag(lexer *l, const char *close, bool trims) {
-    int open = 0; // brackets: "}}" inside of them closes dictionaries
+    int open = 0; // brackets: "}}" inside them closes dictionaries
     for (;;) {
         skip_spaces(l);
         if (l->at >= l->n) pl_chat_raise(l->r, PL_E_INPUT, "a tag that does not end: no %s", close);
         char c = l->s[l->at], sign = (c == '-' || (c == '+' && trims)) ? c : 0;
         if (open == 0 && l->n - l->at >= (sign ? 3u : 2u) && memcmp(l->s + l->at + (sign != 0), close, 2) == 0) {
-            emit(l, trims ? PL_TOKEN_BLOCK_END : PL_TOKEN_PRINT_END, pl_chat_str(close));
-            advance(l, sign ? 3 : 2);
+            emit_token(l, trims ? PL_TOKEN_BLOCK_END : PL_TOKEN_PRINT_END, pl_chat_str(close));
+            advance_by(l, sign ? 3 : 2);
             after_tag(l, sign, trims);
             return;
         }
@@ -195,8 +196,8 @@ static void lex_tag(lexer *l, const char *close, bool trims) {
             size_t end = l->at;
             while (end < l->n && (is_name_start(l->s[end]) || is_digit(l->s[end])))
                 end++;
-            emit(l, PL_TOKEN_NAME, pl_chat_str(pl_region_copy(l->r, l->s + l->at, end - l->at)));
-            advance(l, end - l->at);
+            emit_token(l, PL_TOKEN_NAME, pl_chat_str(pl_region_copy(l->r, l->s + l->at, end - l->at)));
+            advance_by(l, end - l->at);
         } else if (is_digit(c)) {
             lex_number(l);
         } else if (c == '"' || c == '\'') {
@@ -209,7 +210,8 @@ static void lex_tag(lexer *l, const char *close, bool trims) {
 
 // ---- outside
 
-// "{% raw %}" at the lexer's place: where its inside begins, or 0. sign: behind the opening; strip: before the closing.
+// Matches "{% raw %}" at the current position: returns the start of its inside, or 0. sign: after the opening; strip:
+// before the closing.
 static size_t raw_begins(const lexer *l, size_t at, const char *word, char *sign, char *strip) {
     size_t next, n = strlen(word);
     if (l->n - at < 2 || memcmp(l->s + at, "{%", 2) != 0) return 0;
@@ -226,15 +228,15 @@ static size_t raw_begins(const lexer *l, size_t at, const char *word, char *sign
 }
 
 static void lex_raw(lexer *l, size_t inside, char strip) {
-    advance(l, inside - l->at);
+    advance_by(l, inside - l->at);
     after_tag(l, strip == '-' ? '-' : 0, false);
     size_t from = l->at, end = 0;
     char   sign = 0;
-    for (; l->at < l->n && !(end = raw_begins(l, l->at, "endraw", &sign, &strip)); advance(l, 1))
+    for (; l->at < l->n && !(end = raw_begins(l, l->at, "endraw", &sign, &strip)); advance_by(l, 1))
         ;
     if (!end) pl_chat_raise(l->r, PL_E_INPUT, "raw without endraw");
     emit_text(l, from, l->at, sign, true);
-    advance(l, end - l->at);
+    advance_by(l, end - l->at);
     after_tag(l, strip, true);
 }
 
@@ -251,9 +253,9 @@ void pl_chat_lex(pl_region *r, const char *text, size_t n, pl_chat_tokens *out) 
     size_t from = 0;
     r->line = 1;
     while (l.at < m) {
-        bool block = starts(&l, "{%"), print = starts(&l, "{{"), comment = starts(&l, "{#");
+        bool block = starts_with(&l, "{%"), print = starts_with(&l, "{{"), comment = starts_with(&l, "{#");
         if (!block && !print && !comment) {
-            advance(&l, 1);
+            advance_by(&l, 1);
             continue;
         }
         char   c = l.at + 2 < m ? s[l.at + 2] : 0, sign = c == '-' || c == '+' ? c : 0, strip = 0;
@@ -267,15 +269,15 @@ void pl_chat_lex(pl_region *r, const char *text, size_t n, pl_chat_tokens *out) 
                 end++;
             if (end + 1 >= m) pl_chat_raise(r, PL_E_INPUT, "a comment that does not end: no #}");
             strip = end > begin ? s[end - 1] : 0;
-            advance(&l, end + 2 - l.at);
+            advance_by(&l, end + 2 - l.at);
             after_tag(&l, strip == '-' || strip == '+' ? strip : 0, true);
         } else {
-            emit(&l, block ? PL_TOKEN_BLOCK : PL_TOKEN_PRINT, pl_chat_str(block ? "{%" : "{{"));
-            advance(&l, sign ? 3 : 2);
+            emit_token(&l, block ? PL_TOKEN_BLOCK : PL_TOKEN_PRINT, pl_chat_str(block ? "{%" : "{{"));
+            advance_by(&l, sign ? 3 : 2);
             lex_tag(&l, block ? "%}" : "}}", block);
         }
         from = l.at;
     }
     emit_text(&l, from, m, 0, false);
-    emit(&l, PL_TOKEN_END, pl_chat_str("the template's end"));
+    emit_token(&l, PL_TOKEN_END, pl_chat_str("the template's end"));
 }

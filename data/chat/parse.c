@@ -1,10 +1,10 @@
-// Tokens to a tree, by descent, in jinja2's order of precedence: choice, or, and, not, comparisons, + -, ~, * / // %,
-// **, signs, then what stands behind an operand: members, calls, filters, tests.
+// Parses tokens to a tree, by recursive descent, in jinja2's order of precedence: choice, or, and, not, comparisons, +
+// -, ~, * / // %, **, signs, then postfixes: members, calls, filters, tests.
 #include "data/chat/syntax.h"
 
 typedef struct parser {
     pl_region           *r;
-    const pl_chat_token *t; // at
+    const pl_chat_token *t; // current token
     int                  loops;
     bool                 surplus; // varargs or kwargs was read since a macro began
 } parser;
@@ -95,7 +95,7 @@ static void append(parser *p, pl_chat_nodes *to, pl_chat_node *n, const char *ke
 
 // ---- expressions
 
-static void arguments(parser *p, pl_chat_nodes *to) { // behind "("
+static void arguments(parser *p, pl_chat_nodes *to) { // after "("
     bool first = true;
     while (!take_sign(p, ")")) {
         if (!first) {
@@ -116,8 +116,8 @@ static void arguments(parser *p, pl_chat_nodes *to) { // behind "("
     }
 }
 
-// a, b, c up to something that no expression begins with; one without a comma is itself. targets: operands of "in"
-// are not expressions but names.
+// a, b, c up to a token that begins no expression; one without a comma is itself. targets: operands of "in" are names
+// instead of expressions.
 static bool ends_tuple(const parser *p) {
     return p->t->kind == PL_TOKEN_BLOCK_END || p->t->kind == PL_TOKEN_PRINT_END || is_sign(p, ")") || is_sign(p, "]") ||
            is_sign(p, "=") || is_word(p, "in");
@@ -160,7 +160,7 @@ static pl_chat_node *primary(parser *p) {
     if (p->t->kind == PL_TOKEN_VALUE) {
         pl_chat_value v = p->t++->value;
         while (v.type == PL_CHAT_STR && p->t->kind == PL_TOKEN_VALUE && p->t->value.type == PL_CHAT_STR) {
-            char *s = pl_region_alloc(p->r, v.n + p->t->value.n + 1); // strings side by side are one
+            char *s = pl_region_alloc(p->r, v.n + p->t->value.n + 1); // adjacent strings are joined
             memcpy(s, v.s, v.n);
             memcpy(s + v.n, p->t->value.s, p->t->value.n);
             v = pl_chat_strn(s, v.n + p->t->value.n);
@@ -197,7 +197,7 @@ static pl_chat_node *primary(parser *p) {
     unexpected(p, "an expression");
 }
 
-static pl_chat_node *subscript(parser *p, pl_chat_node *of) { // behind "["
+static pl_chat_node *subscript(parser *p, pl_chat_node *of) { // after "["
     pl_chat_node *part[3] = {0};
     int           colons = 0;
     while (!is_sign(p, "]")) {
@@ -218,7 +218,7 @@ static pl_chat_node *subscript(parser *p, pl_chat_node *of) { // behind "["
     return n;
 }
 
-static pl_chat_node *call(parser *p, pl_chat_node *of) { // behind "("
+static pl_chat_node *call(parser *p, pl_chat_node *of) { // after "("
     pl_chat_node *n = node(p, PL_CHAT_CALLED, of, NULL);
     arguments(p, &n->items);
     return n;
@@ -241,14 +241,14 @@ static pl_chat_node *postfix(parser *p, pl_chat_node *n) {
     }
 }
 
-static pl_chat_node *filter(parser *p, pl_chat_node *n) { // behind "|"
+static pl_chat_node *filter(parser *p, pl_chat_node *n) { // after "|"
     n = named(p, PL_CHAT_FILTER, n, NULL, need_name(p));
     if (is_sign(p, ".")) pl_chat_raise(p->r, PL_E_UNSUPPORTED, "the filter %s. with a dot is not built", n->name);
     if (take_sign(p, "(")) arguments(p, &n->items);
     return n;
 }
 
-static pl_chat_node *test(parser *p, pl_chat_node *n) { // behind "is"
+static pl_chat_node *test(parser *p, pl_chat_node *n) { // after "is"
     bool negated = take_word(p, "not");
     n = named(p, PL_CHAT_TEST, n, NULL, need_name(p));
     bool operand = p->t->kind == PL_TOKEN_VALUE || is_sign(p, "[") || is_sign(p, "{") ||
@@ -395,7 +395,7 @@ static void end_of_tag(parser *p) {
     need(p, PL_TOKEN_BLOCK_END, "%}");
 }
 
-// Whether the block at hand is "{% word". Takes both tokens then.
+// Returns true if the current block is "{% word", and then takes both tokens.
 static bool take_block(parser *p, const char *word) {
     if (p->t->kind != PL_TOKEN_BLOCK || p->t[1].kind != PL_TOKEN_NAME || strcmp(p->t[1].value.s, word) != 0)
         return false;
@@ -403,7 +403,7 @@ static bool take_block(parser *p, const char *word) {
     return true;
 }
 
-// A body of its own, which break and continue do not leave.
+// Parses a separate body, which break and continue do not leave.
 static void body_until(parser *p, pl_chat_nodes *to, const char *word) {
     int loops = p->loops;
     p->loops = 0;
@@ -438,7 +438,7 @@ static pl_chat_node *parse_if(parser *p) {
 static pl_chat_node *parse_for(parser *p) {
     pl_chat_node *n = node(p, PL_CHAT_FOR, tuple(p, target), NULL);
     if (!take_word(p, "in")) unexpected(p, "in");
-    n->b = tuple(p, disjunction); // "if" is the loop's own here
+    n->b = tuple(p, disjunction); // "if" belongs to the loop here
     if (take_word(p, "if")) n->c = expression(p);
     if (is_word(p, "recursive")) pl_chat_raise(p->r, PL_E_UNSUPPORTED, "a recursive for is not built");
     end_of_tag(p);
@@ -474,7 +474,7 @@ static pl_chat_node *parse_set(parser *p) {
     return n;
 }
 
-static void parameters(parser *p, pl_chat_nodes *to) { // behind "("
+static void parameters(parser *p, pl_chat_nodes *to) { // after "("
     while (!take_sign(p, ")")) {
         if (to->n) need_sign(p, ",");
         if (to->n && take_sign(p, ")")) return;
@@ -491,7 +491,7 @@ static pl_chat_node *parse_macro(parser *p) {
     bool around = p->surplus;
     p->surplus = false;
     body_until(p, &n->body, "endmacro");
-    n->value = pl_chat_bool(p->surplus); // as jinja2 finds out what a macro takes
+    n->value = pl_chat_bool(p->surplus); // jinja2's way to determine a macro's arguments
     p->surplus = around;
     return n;
 }
@@ -569,7 +569,7 @@ static const struct {
     {"break", parse_break},
 };
 
-// Whether the block at hand closes or divides one around it.
+// Returns true if the current block closes or divides an enclosing one.
 static bool ends_body(const parser *p) {
     if (p->t[1].kind != PL_TOKEN_NAME) return false;
     const char *word = p->t[1].value.s;

@@ -19,7 +19,7 @@ static char *take_text(pl_jinja_out *out) {
     return text;
 }
 
-// ---- records of what a user says
+// ---- records of a user's text
 
 static void put_message(pl_json_out *o, const char *role, const char *content, size_t n) {
     pl_json_out_object(o);
@@ -33,7 +33,7 @@ static void put_message(pl_json_out *o, const char *role, const char *content, s
     pl_json_out_close(o, '}');
 }
 
-// j: the record whose system message is the first; NULL: there is none.
+// j: the record with a system message; NULL: none.
 static void begin_record(pl_json_out *o, const pl_json *j) {
     const char *system = j ? pl_record_system(j) : NULL;
     pl_json_out_begin(o, 0);
@@ -43,7 +43,7 @@ static void begin_record(pl_json_out *o, const pl_json *j) {
     if (system) put_message(o, "system", system, strlen(system));
 }
 
-// *record, of *n bytes, is the caller's.
+// *record, of *n bytes, is owned by the caller.
 static pl_status end_record(pl_json_out *o, char **record, size_t *n, pl_err *err) {
     pl_json_out_close(o, ']');
     pl_json_out_close(o, '}');
@@ -60,7 +60,7 @@ static pl_status record_of_said(char **record, size_t *n_record, const char *sai
     return end_record(&o, record, n_record, err);
 }
 
-// Pairs of what a user said and the answer (LLaMA-Factory); NULL: the record has none in this form.
+// Returns the pairs of user text and answer (LLaMA-Factory); NULL: the record has none in this form.
 static const cJSON *find_history(const pl_json *j) {
     const cJSON *list = pl_prompts_member(j, "history"), *e;
     if (!list || !cJSON_IsArray(list)) return NULL;
@@ -71,7 +71,7 @@ static const cJSON *find_history(const pl_json *j) {
     return list->child ? list : NULL;
 }
 
-// A prompt behind the system message and the history beside it.
+// Builds a record of a prompt after its system message and history.
 static pl_status record_of_prompt(char **record, size_t *n, const pl_json *j, const char *said, pl_err *err) {
     pl_json_out  o;
     const cJSON *history = find_history(j), *e;
@@ -85,7 +85,7 @@ static pl_status record_of_prompt(char **record, size_t *n, const pl_json *j, co
     return end_record(&o, record, n, err);
 }
 
-// What the assistant answers in between is not known: content null.
+// The assistant's answers in between are unknown: content null.
 static pl_status record_of_turns(char **record, size_t *n, const pl_json *j, const cJSON *list, pl_err *err) {
     pl_json_out  o;
     const cJSON *e;
@@ -116,7 +116,7 @@ pl_status pl_chat_said(const pl_chat_template *t, const char *where, int64_t lin
 
 // ---- reading
 
-// The conversation of a record, with its first turn rendered.
+// Adds the conversation of a record, with its first turn rendered.
 static pl_status add_record(const chat_reader *c, pl_prompts *to, const pl_json *j, int64_t line, const char *record,
                             size_t n, int turns, pl_err *err) {
     pl_jinja_out out;
@@ -139,7 +139,7 @@ static pl_status add_record(const chat_reader *c, pl_prompts *to, const pl_json 
                           err);
 }
 
-// Notes what a template could have had of a record that is written anew.
+// Notes members that a template would use but that are lost when the record is rewritten.
 static void note_left(const chat_reader *c, const pl_json *j) {
     static const char *const left[] = {"tools", "functions", "documents", "chat_template_kwargs"};
     for (size_t i = 0; i < sizeof left / sizeof *left && c->o.notes; i++) {
@@ -148,7 +148,7 @@ static void note_left(const chat_reader *c, const pl_json *j) {
     }
 }
 
-// Adds a prompt of one user turn, behind the system message and history beside it.
+// Adds a prompt of one user turn, after its system message and history.
 static pl_status add_text(const chat_reader *c, pl_prompts *to, const pl_json *j, int64_t line, pl_err *err) {
     pl_strbuf b = {0};
     char     *said, *record;
@@ -211,7 +211,7 @@ static pl_status add_said(const chat_reader *c, const char *path, pl_prompt *p, 
                     : pl_fail(err, PL_E_INPUT, "%s:%lld: the chat template writes nothing", path, (long long)p->line);
 }
 
-// The notes of what was read in another form are one warning each for the file.
+// Logs one warning per kind of note for the file.
 static pl_status read_by(pl_prompts **out, const char *path, const chat_reader *c, const pl_prompts_reader *as,
                          pl_err *err) {
     static const char *const unread[] = {"context", "choices", "options", NULL};
@@ -271,7 +271,7 @@ pl_status pl_chat_prompt_exchanges(const pl_prompt *p, const char *path, int num
     return PL_OK;
 }
 
-// Turns of which the record says all that was answered before.
+// Counts the turns whose earlier answers are all in the record.
 static pl_status count_answered(const pl_prompt *p, const char *path, int *n, pl_err *err) {
     pl_json j;
     PL_TRY(pl_json_parse_many(&j, path, p->line, p->record, strlen(p->record), PL_PROMPT_VALUES, 0, err));
@@ -281,7 +281,7 @@ static pl_status count_answered(const pl_prompt *p, const char *path, int *n, pl
     return PL_OK;
 }
 
-// Turn k of a conversation as a prompt of its own.
+// Adds turn k of a conversation as a separate prompt.
 static pl_status add_turn(pl_prompts *to, const pl_prompt *p, int k, const char *path, const pl_chat_template *t,
                           const pl_chat_options *o, pl_err *err) {
     pl_jinja_out out;
@@ -335,7 +335,7 @@ void pl_chat_warn_ended(int64_t n, const char *why) {
 
 // ---- ids
 
-// A special token that the text spells, NULL: none.
+// Returns a special token that occurs in the text, NULL: none.
 static const char *spelt(const pl_tokenizer *tok, const char *text, size_t bytes) {
     for (int32_t id = 0; id < pl_tokenizer_vocab_size(tok); id++) {
         const char *piece = pl_tokenizer_is_special(tok, id) ? pl_tokenizer_piece(tok, id) : "";

@@ -1,6 +1,6 @@
-// A record's members as a chat template's variables: what transformers' apply_chat_template makes of them before the
-// template sees them (version 5.24: null members dropped, reasoning under its names), and what servers do to requests
-// (vLLM and SGLang: arguments decoded, parts of text joined for templates that take text).
+// Converts a record's members to a chat template's variables, as transformers' apply_chat_template does (version 5.24:
+// null members dropped, reasoning under its names), and as servers do with requests (vLLM and SGLang: arguments
+// decoded, parts of text joined for templates that take text).
 #include "data/chat/impl.h"
 #include "data/text/messages.h"
 #include "data/text/prompts.h"
@@ -12,7 +12,7 @@ static const char *const reasoning_names[] = {"reasoning_content", "thinking", "
 
 // ---- checks, on cJSON's tree
 
-// Refuses a list that is not one of objects. What is written as JSON text is judged by what the text says.
+// Refuses a list whose items are not objects. JSON text is checked by its content.
 static pl_status check_objects(const pl_json *j, const cJSON *list, const char *name, pl_err *err) {
     const cJSON *e;
     pl_json      inner;
@@ -43,7 +43,7 @@ static pl_status check_role(const pl_chat_template *t, const pl_json *j, const c
                         who, PL_ROLES_KNOWN);
 }
 
-// A tool's result may be anything that its template writes; of others, text.
+// A tool's result may have any type that its template writes; other content must be text.
 static pl_status check_content(const pl_json *j, const cJSON *e, bool sharegpt, pl_err *err) {
     const cJSON *content = pl_json_find(j, e, sharegpt ? "value" : "content");
     const char  *text;
@@ -85,7 +85,7 @@ pl_status pl_chat_record_check(const pl_chat_template *t, const pl_json *j, cons
     return st;
 }
 
-// True if a call has arguments that are a string.
+// Returns true if a call's arguments are a string.
 static bool has_text_arguments(const pl_json *j, const cJSON *calls) {
     const cJSON *e;
     if (cJSON_IsString(calls)) return true;
@@ -110,7 +110,7 @@ static bool message_reads_anew(const pl_json *j, const cJSON *e) {
 
 bool pl_chat_reads_anew(const pl_json *j) {
     const cJSON *list = pl_chat_messages(j), *e;
-    bool         replaced = false; // e is of an answer that the target's own takes the place of
+    bool         replaced = false; // e belongs to an answer that the target's own replaces
     if (!list || !cJSON_IsArray(list)) return false;
     cJSON_ArrayForEach(e, list) {
         const cJSON *last = pl_chat_before(list, e);
@@ -124,11 +124,11 @@ bool pl_chat_reads_anew(const pl_json *j) {
 
 // ---- values
 
-static void put(pl_region *r, pl_chat_value dict, const char *key, pl_chat_value v) {
+static void put_value(pl_region *r, pl_chat_value dict, const char *key, pl_chat_value v) {
     pl_chat_put(r, dict, pl_chat_str(key), v);
 }
 
-// JSON text inside a string: its value where that is of the type, else the string.
+// Parses JSON text inside a string: returns its value if it has the type, else the string.
 static pl_chat_value read_text(pl_region *r, pl_chat_value v, pl_chat_type want) {
     pl_json parsed;
     if (v.type != PL_CHAT_STR || pl_json_parse(&parsed, "text", 0, v.s, v.n, 0, NULL) != PL_OK) return v;
@@ -139,8 +139,8 @@ static pl_chat_value read_text(pl_region *r, pl_chat_value v, pl_chat_type want)
 
 static pl_chat_value make_message(pl_region *r, const char *role, pl_chat_value content) {
     pl_chat_value m = pl_chat_dict_new(r);
-    put(r, m, "role", pl_chat_str(role));
-    put(r, m, "content", content);
+    put_value(r, m, "role", pl_chat_str(role));
+    put_value(r, m, "content", content);
     return m;
 }
 
@@ -151,7 +151,7 @@ static pl_chat_value copy_dict(pl_region *r, pl_chat_value from) {
     return to;
 }
 
-// A function of a call with its arguments decoded, as servers hand it to the template.
+// Returns a function of a call with its arguments decoded, as servers pass it to the template.
 static pl_chat_value decode_function(pl_region *r, pl_chat_conversation *c, pl_chat_value function) {
     pl_chat_value *text = function.type == PL_CHAT_DICT ? pl_chat_member(r, function, "arguments") : NULL;
     if (!text || text->type != PL_CHAT_STR) return function;
@@ -161,7 +161,7 @@ static pl_chat_value decode_function(pl_region *r, pl_chat_conversation *c, pl_c
     if (c->reading & PL_CHAT_ARGUMENTS_AS_WRITTEN) return function;
     c->notes |= PL_CHAT_NOTE_ARGUMENTS;
     pl_chat_value own = copy_dict(r, function);
-    put(r, own, "arguments", arguments);
+    put_value(r, own, "arguments", arguments);
     return own;
 }
 
@@ -174,7 +174,7 @@ static pl_chat_value decode_calls(pl_region *r, pl_chat_conversation *c, pl_chat
         if (call.type == PL_CHAT_DICT) {
             inner = pl_chat_member(r, call, "function");
             pl_chat_value own = inner ? copy_dict(r, call) : decode_function(r, c, call);
-            if (inner) put(r, own, "function", decode_function(r, c, *inner));
+            if (inner) put_value(r, own, "function", decode_function(r, c, *inner));
             call = own;
         }
         pl_chat_push(r, list, call);
@@ -182,11 +182,11 @@ static pl_chat_value decode_calls(pl_region *r, pl_chat_conversation *c, pl_chat
     return list;
 }
 
-// The call of an older form as one of tool_calls.
+// Converts the older form of a call to tool_calls.
 static pl_chat_value make_calls(pl_region *r, pl_chat_conversation *c, pl_chat_value function) {
     pl_chat_value list = pl_chat_list_new(r, false), call = pl_chat_dict_new(r);
-    put(r, call, "type", pl_chat_str("function"));
-    put(r, call, "function", decode_function(r, c, function));
+    put_value(r, call, "type", pl_chat_str("function"));
+    put_value(r, call, "function", decode_function(r, c, function));
     pl_chat_push(r, list, call);
     return list;
 }
@@ -219,7 +219,7 @@ static pl_chat_value join_parts(pl_region *r, pl_chat_value parts) {
     return pl_chat_strn(text, n);
 }
 
-// Content in parts: the list for templates that go through it, a string for those that print it.
+// Content in parts: a list for templates that iterate over it, a string for those that print it.
 static pl_chat_value read_content(pl_region *r, pl_chat_conversation *c, pl_chat_value content) {
     if (!are_text_parts(r, content)) return content;
     c->seen |= PL_CHAT_JOIN_PARTS;
@@ -229,7 +229,7 @@ static pl_chat_value read_content(pl_region *r, pl_chat_conversation *c, pl_chat
     return join_parts(r, content);
 }
 
-// The role as the template is to see it.
+// Returns the role that the template gets.
 static const char *read_role(pl_chat_conversation *c, const cJSON *e, bool sharegpt, uint8_t *odd) {
     const char *written = pl_json_find(c->j, e, sharegpt ? "from" : "role")->valuestring;
     pl_role     role = pl_role_of(written);
@@ -242,12 +242,12 @@ static const char *read_role(pl_chat_conversation *c, const cJSON *e, bool share
         *odd = 1;
         return written;
     }
-    *odd = (uint8_t)keep; // its content is looked for again
+    *odd = (uint8_t)keep; // its content is checked later
     c->notes |= PL_CHAT_NOTE_ROLES;
     return plain;
 }
 
-// Members that are read from an item of ShareGPT's beside what is said.
+// Returns true for members of a ShareGPT item that are kept besides its text.
 static bool is_carried(pl_chat_value key) {
     static const char *const names[] = {"tool_calls", "function_call", "name", "tool_call_id"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -265,7 +265,7 @@ static pl_chat_value *find_reasoning(pl_region *r, pl_chat_value m) {
     return NULL;
 }
 
-// One member of a message, null ones left out.
+// Adds one member of a message; null is left out.
 static void put_member(pl_region *r, pl_chat_conversation *c, pl_chat_value to, pl_chat_value key, pl_chat_value v) {
     if (v.type == PL_CHAT_NONE) return;
     if (pl_chat_is(key, "content")) v = read_content(r, c, v);
@@ -278,7 +278,7 @@ static void put_member(pl_region *r, pl_chat_conversation *c, pl_chat_value to, 
     pl_chat_put(r, to, key, v);
 }
 
-// A message whose content is a call in JSON, {"name", "arguments"} or a list of them.
+// Adds a message whose content is a call in JSON, {"name", "arguments"} or a list of them.
 static bool put_call_content(pl_region *r, pl_chat_conversation *c, pl_chat_value to, pl_chat_value content) {
     pl_chat_value one = read_text(r, content, PL_CHAT_DICT), many = read_text(r, content, PL_CHAT_LIST);
     pl_chat_value calls = pl_chat_list_new(r, false);
@@ -290,7 +290,7 @@ static bool put_call_content(pl_region *r, pl_chat_conversation *c, pl_chat_valu
     } else {
         return false;
     }
-    put(r, to, "tool_calls", calls);
+    put_value(r, to, "tool_calls", calls);
     return true;
 }
 
@@ -301,39 +301,39 @@ void pl_chat_probe(char *text, int64_t i) {
 static void put_probe(pl_region *r, pl_chat_value to, int64_t i) {
     char text[PL_CHAT_PROBE_SIZE];
     pl_chat_probe(text, i);
-    put(r, to, "content", pl_chat_str(pl_region_copy(r, text, strlen(text))));
+    put_value(r, to, "content", pl_chat_str(pl_region_copy(r, text, strlen(text))));
 }
 
-// Message i of the record as apply_chat_template would hand it on.
+// Returns message i of the record as apply_chat_template passes it to the template.
 static pl_chat_value read_message(pl_region *r, pl_chat_conversation *c, const cJSON *e, pl_chat_value m, bool sharegpt,
                                   int64_t at) {
     pl_chat_value  to = pl_chat_dict_new(r), *reasoning = find_reasoning(r, m);
     const char    *said = sharegpt ? "value" : "content", *role = read_role(c, e, sharegpt, &c->odd[at]);
     pl_chat_value *content = pl_chat_member(r, m, said);
     bool           call = pl_message_role(c->j, e) == PL_ROLE_CALL && content && put_call_content(r, c, to, *content);
-    if (reasoning) put(r, to, "thinking", *reasoning);
+    if (reasoning) put_value(r, to, "thinking", *reasoning);
     for (int64_t i = 0; i < m.dict->n; i++) {
         pl_chat_value key = m.dict->key[i], v = m.dict->value[i];
         if (pl_chat_is(key, sharegpt ? "from" : "role"))
-            put(r, to, "role", pl_chat_str(role));
+            put_value(r, to, "role", pl_chat_str(role));
         else if (pl_chat_is(key, said) && !call)
             put_member(r, c, to, pl_chat_str("content"), v);
         else if (!pl_chat_is(key, said) && (!sharegpt || is_carried(key)))
             put_member(r, c, to, key, v);
     }
-    if (reasoning) put(r, to, "reasoning_content", *reasoning);
+    if (reasoning) put_value(r, to, "reasoning_content", *reasoning);
     if ((c->reading & PL_CHAT_PROBE) && c->odd[at]) put_probe(r, to, at);
     return to;
 }
 
-// An answer of the target's own (data/chat/answer.h).
+// Returns a message with the target's own answer (data/chat/answer.h).
 static pl_chat_value read_answer(pl_region *r, pl_chat_conversation *c, const char *answer) {
     pl_chat_value  m = pl_chat_from_json(r, answer, strlen(answer)), to = pl_chat_dict_new(r);
     pl_chat_value *reasoning = find_reasoning(r, m);
-    if (reasoning) put(r, to, "thinking", *reasoning);
+    if (reasoning) put_value(r, to, "thinking", *reasoning);
     for (int64_t i = 0; i < m.dict->n; i++)
         put_member(r, c, to, m.dict->key[i], m.dict->value[i]);
-    if (reasoning) put(r, to, "reasoning_content", *reasoning);
+    if (reasoning) put_value(r, to, "reasoning_content", *reasoning);
     return to;
 }
 
@@ -341,7 +341,7 @@ static pl_role role_at(const pl_json *j, const cJSON *e) {
     return e ? pl_message_role(j, e) : PL_ROLE_UNKNOWN;
 }
 
-// The system message of the record, of the options, or none.
+// Adds the system message of the record, of the options, or none.
 static void push_system(pl_region *r, pl_chat_conversation *c, pl_chat_value list, const cJSON *first) {
     const char *beside = pl_record_system(c->j);
     if (role_at(c->j, first) == PL_ROLE_SYSTEM) {
@@ -358,14 +358,14 @@ static pl_chat_value read_messages(pl_region *r, pl_chat_conversation *c, pl_cha
     const cJSON        *items = pl_chat_messages(j), *e = items->child;
     pl_chat_value      *given = pl_chat_member(r, record, items->string), list = pl_chat_list_new(r, false);
     bool                sharegpt = pl_record_is_sharegpt(j, items), replaced = false;
-    int                 at = 0, exchange = 0; // turns asked so far; exchanges begun
+    int                 at = 0, exchange = 0; // turns passed; exchanges begun
     push_system(r, c, list, e);
     for (int64_t i = 0; i < given->list->n; i++, e = e->next) {
         const cJSON *last = pl_chat_before(items, e);
         const char  *own =
             turn && turn->answer && at > 0 && last && pl_chat_asks(j, items, last) ? turn->answer[at - 1] : NULL;
         if (own && pl_chat_stays(j, e)) own = NULL;
-        if (replaced && !own && pl_chat_answers(j, e)) continue; // the rest of an answer that was replaced
+        if (replaced && !own && pl_chat_answers(j, e)) continue; // the rest of a replaced answer
         replaced = own != NULL;
         exchange += pl_chat_begins_exchange(j, items, e);
         if (!turn || exchange == 0 || exchange > turn->skip)
@@ -390,17 +390,17 @@ static void note_context(pl_chat_conversation *c) {
     }
 }
 
-// Values from the record's text, since cJSON's numbers are all doubles and a template tells 1 from 1.0.
+// Values come from the record's text, since cJSON has only doubles and a template distinguishes 1 from 1.0.
 void pl_chat_record_fill(pl_region *r, pl_chat_value vars, const void *arg) {
     static const char *const members[] = {"tools", "documents"};
     pl_chat_conversation    *c = *(pl_chat_conversation *const *)arg;
     pl_chat_value            record = pl_chat_from_json(r, c->text, c->n);
     pl_chat_merge(r, vars, c->t->special, strlen(c->t->special));
-    put(r, vars, "messages", read_messages(r, c, record));
-    put(r, vars, "add_generation_prompt", pl_chat_bool(c->o->add_generation_prompt));
+    put_value(r, vars, "messages", read_messages(r, c, record));
+    put_value(r, vars, "add_generation_prompt", pl_chat_bool(c->o->add_generation_prompt));
     for (int i = 0; i < 2; i++) {
         pl_chat_value *v = pl_chat_member(r, record, members[i]);
-        put(r, vars, members[i], v ? read_text(r, *v, PL_CHAT_LIST) : pl_chat_none());
+        put_value(r, vars, members[i], v ? read_text(r, *v, PL_CHAT_LIST) : pl_chat_none());
     }
     if (c->o->kwargs) pl_chat_merge(r, vars, c->o->kwargs, strlen(c->o->kwargs));
     pl_chat_value *own = pl_chat_member(r, record, "chat_template_kwargs");

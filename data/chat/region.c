@@ -1,4 +1,4 @@
-// The memory of templates, and the end of those that take too much of it or too long.
+// Memory of templates, and the limits on their memory and time.
 #include "data/chat/value.h"
 #include "kernels/base/log.h"
 #include <stdarg.h>
@@ -6,8 +6,8 @@
 
 #define MAX_DEPTH 120
 
-// A step is what an expression costs: some 30 ns. A character whose class or case is looked up costs some 10 ns a
-// byte, and memory that is copied, compared or cleared half a nanosecond.
+// A step is the cost of an expression: some 30 ns. Looking up the class or case of a character costs some 10 ns a byte,
+// and copying, comparing or clearing memory half a nanosecond.
 #define READ_BYTES 2
 #define MOVE_BYTES 64
 // Steps between polls for a stop: a tenth of a second, longer than any conversation, so that a document is finished.
@@ -79,7 +79,7 @@ void pl_chat_raise(pl_region *r, pl_status st, const char *fmt, ...) {
     vsnprintf(msg, sizeof msg, fmt, ap);
     va_end(ap);
     for (char *c = msg; *c; c++)
-        if ((uint8_t)*c < 0x20) *c = ' '; // what a template says may have lines
+        if ((uint8_t)*c < 0x20) *c = ' '; // a template's message may have lines
     if (r->line)
         pl_fail(r->err, st, "%s:%d: %s", r->where, r->line, msg);
     else

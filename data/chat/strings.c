@@ -1,11 +1,11 @@
-// Python's strings: their methods, and what filters need of them. White space and digits are Unicode's, places are
+// Python's strings: their methods, and functions for filters. White space and digits are Unicode's, positions are
 // counted in characters.
 #include "data/chat/eval.h"
 #include "data/tokenizer/unicode.h"
 #include <stdio.h>
 #include <stdlib.h>
 
-static bool given(pl_chat_value v) {
+static bool is_given(pl_chat_value v) {
     return v.type != PL_CHAT_UNDEFINED && v.type != PL_CHAT_NONE;
 }
 
@@ -13,12 +13,12 @@ bool pl_chat_is_space(uint32_t c) {
     return pl_unicode_is_space(c) || (c >= 0x1c && c <= 0x1f);
 }
 
-static pl_chat_value part(pl_chat_value s, size_t from, size_t to) {
+static pl_chat_value take_part(pl_chat_value s, size_t from, size_t to) {
     return pl_chat_strn(s.s + from, to - from);
 }
 
-// Where `what` begins in s[from..], or SIZE_MAX.
-static size_t find(pl_chat_machine *m, pl_chat_value s, pl_chat_value what, size_t from) {
+// Returns the start of `what` in s[from..], or SIZE_MAX.
+static size_t find_text(pl_chat_machine *m, pl_chat_value s, pl_chat_value what, size_t from) {
     if (what.n > s.n - from) return SIZE_MAX;
     if (what.n == 0) return from;
     pl_chat_move(m->r, what.n);
@@ -28,8 +28,8 @@ static size_t find(pl_chat_machine *m, pl_chat_value s, pl_chat_value what, size
     return hit;
 }
 
-// Whether the character s[at..next) is stripped: one of `chars`, or white space where that is none.
-static bool stripped(pl_chat_value s, size_t at, size_t next, pl_chat_value chars) {
+// Returns true if the character s[at..next) is stripped: one of `chars`, or white space if `chars` is none.
+static bool is_stripped(pl_chat_value s, size_t at, size_t next, pl_chat_value chars) {
     size_t n = next - at;
     if (chars.type != PL_CHAT_STR) {
         size_t end;
@@ -45,12 +45,12 @@ static bool stripped(pl_chat_value s, size_t at, size_t next, pl_chat_value char
 pl_chat_value pl_chat_strip(pl_chat_machine *m, pl_chat_value s, pl_chat_value chars, bool left, bool right) {
     size_t from = 0, to = 0, next;
     bool   begun = !left;
-    if (given(chars)) chars = pl_chat_need_str(m, chars, "strip");
+    if (is_given(chars)) chars = pl_chat_need_str(m, chars, "strip");
     pl_chat_read(m->r, s.n);
     for (size_t at = 0; at < s.n; at = next) {
         pl_chat_char(s, at, &next);
-        if (given(chars)) pl_chat_step(m->r, (int64_t)chars.n);
-        bool goes = stripped(s, at, next, chars);
+        if (is_given(chars)) pl_chat_step(m->r, (int64_t)chars.n);
+        bool goes = is_stripped(s, at, next, chars);
         if (!begun && !goes) {
             begun = true;
             from = at;
@@ -58,7 +58,7 @@ pl_chat_value pl_chat_strip(pl_chat_machine *m, pl_chat_value s, pl_chat_value c
         if (!goes || !right) to = next;
     }
     if (!begun) from = s.n;
-    return part(s, from, to > from ? to : from);
+    return take_part(s, from, to > from ? to : from);
 }
 
 pl_chat_value pl_chat_replace(pl_chat_machine *m, pl_chat_value s, pl_chat_value from, pl_chat_value to,
@@ -66,7 +66,7 @@ pl_chat_value pl_chat_replace(pl_chat_machine *m, pl_chat_value s, pl_chat_value
     size_t mark = m->r->text.n, at = 0, next;
     for (int64_t done = 0; count < 0 || done < count; done++) {
         pl_chat_step(m->r, 1);
-        size_t hit = find(m, s, from, at);
+        size_t hit = find_text(m, s, from, at);
         if (hit == SIZE_MAX) break;
         if (from.n == 0) { // before every character and at the end
             pl_chat_print(m->r, to);
@@ -93,10 +93,10 @@ pl_chat_value pl_chat_cased(pl_chat_machine *m, pl_chat_value s, bool upper) {
     return pl_chat_taken(m->r, mark);
 }
 
-// As a word begins: U+01C4 becomes U+01C5 there.
-static pl_chat_value titled(pl_chat_machine *m, pl_chat_value s) {
+// Title-cases the first letter of a word: U+01C4 becomes U+01C5.
+static pl_chat_value title_case(pl_chat_machine *m, pl_chat_value s) {
     size_t mark = m->r->text.n;
-    pl_chat_cased(m, s, true); // for what it refuses
+    pl_chat_cased(m, s, true); // refuses unsupported characters
     pl_unicode_title(s.s, s.n, &m->r->text);
     return pl_chat_taken(m->r, mark);
 }
@@ -105,7 +105,8 @@ pl_chat_value pl_chat_capitalized(pl_chat_machine *m, pl_chat_value s) {
     if (s.n == 0) return s;
     size_t next;
     pl_chat_char(s, 0, &next);
-    return pl_chat_arithmetic(m, "+", titled(m, part(s, 0, next)), pl_chat_cased(m, part(s, next, s.n), false));
+    return pl_chat_arithmetic(m, "+", title_case(m, take_part(s, 0, next)),
+                              pl_chat_cased(m, take_part(s, next, s.n), false));
 }
 
 pl_chat_list *pl_chat_lines(pl_chat_machine *m, pl_chat_value s) {
@@ -116,11 +117,11 @@ pl_chat_list *pl_chat_lines(pl_chat_machine *m, pl_chat_value s) {
         uint32_t c = pl_chat_char(s, at, &next);
         bool     ends = (c >= '\n' && c <= '\r') || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029;
         if (!ends) continue;
-        pl_chat_push(m->r, list, part(s, from, at));
+        pl_chat_push(m->r, list, take_part(s, from, at));
         if (c == '\r' && next < s.n && s.s[next] == '\n') next++;
         from = next;
     }
-    if (from < s.n) pl_chat_push(m->r, list, part(s, from, s.n));
+    if (from < s.n) pl_chat_push(m->r, list, take_part(s, from, s.n));
     return list.list;
 }
 
@@ -154,23 +155,23 @@ pl_chat_value pl_chat_printf(pl_chat_machine *m, pl_chat_value format, const pl_
 
 PL_CHAT_BUILTIN(strip_both) {
     PL_CHAT_UNUSED;
-    return pl_chat_strip(m, self, given(arg[0]) ? arg[0] : pl_chat_none(), true, true);
+    return pl_chat_strip(m, self, is_given(arg[0]) ? arg[0] : pl_chat_none(), true, true);
 }
 
 PL_CHAT_BUILTIN(strip_left) {
     PL_CHAT_UNUSED;
-    return pl_chat_strip(m, self, given(arg[0]) ? arg[0] : pl_chat_none(), true, false);
+    return pl_chat_strip(m, self, is_given(arg[0]) ? arg[0] : pl_chat_none(), true, false);
 }
 
 PL_CHAT_BUILTIN(strip_right) {
     PL_CHAT_UNUSED;
-    return pl_chat_strip(m, self, given(arg[0]) ? arg[0] : pl_chat_none(), false, true);
+    return pl_chat_strip(m, self, is_given(arg[0]) ? arg[0] : pl_chat_none(), false, true);
 }
 
 PL_CHAT_BUILTIN(replace) {
     PL_CHAT_UNUSED;
     return pl_chat_replace(m, self, pl_chat_need_str(m, arg[0], "replace"), pl_chat_need_str(m, arg[1], "replace"),
-                           given(arg[2]) ? pl_chat_need_int(m, arg[2], "replace") : -1);
+                           is_given(arg[2]) ? pl_chat_need_int(m, arg[2], "replace") : -1);
 }
 
 // Words between white space, at most `most` cuts (-1: any number).
@@ -180,35 +181,35 @@ static void split_words(pl_chat_machine *m, pl_chat_value s, int64_t most, pl_ch
     for (size_t at = 0, next; at < s.n; at = next) {
         bool space = pl_chat_is_space(pl_chat_char(s, at, &next));
         if (space && from != SIZE_MAX) {
-            pl_chat_push(m->r, list, part(s, from, at));
+            pl_chat_push(m->r, list, take_part(s, from, at));
             from = SIZE_MAX;
         } else if (!space && from == SIZE_MAX) {
             from = at;
-            if (most >= 0 && list.list->n == most) { // the rest, with the blanks behind it
-                pl_chat_push(m->r, list, part(s, at, s.n));
+            if (most >= 0 && list.list->n == most) { // the rest, with trailing blanks
+                pl_chat_push(m->r, list, take_part(s, at, s.n));
                 return;
             }
         }
     }
-    if (from != SIZE_MAX) pl_chat_push(m->r, list, part(s, from, s.n));
+    if (from != SIZE_MAX) pl_chat_push(m->r, list, take_part(s, from, s.n));
 }
 
 PL_CHAT_BUILTIN(split) { // sep, maxsplit
     PL_CHAT_UNUSED;
     pl_chat_value list = pl_chat_list_new(m->r, false);
-    int64_t       most = given(arg[1]) ? pl_chat_need_int(m, arg[1], "split") : -1;
-    if (!given(arg[0])) {
+    int64_t       most = is_given(arg[1]) ? pl_chat_need_int(m, arg[1], "split") : -1;
+    if (!is_given(arg[0])) {
         split_words(m, self, most, list);
         return list;
     }
     pl_chat_value by = pl_chat_need_str(m, arg[0], "split");
     size_t        at = 0, hit;
     if (by.n == 0) pl_chat_raise(m->r, PL_E_INPUT, "split by an empty string");
-    while ((most < 0 || list.list->n < most) && (hit = find(m, self, by, at)) != SIZE_MAX) {
-        pl_chat_push(m->r, list, part(self, at, hit));
+    while ((most < 0 || list.list->n < most) && (hit = find_text(m, self, by, at)) != SIZE_MAX) {
+        pl_chat_push(m->r, list, take_part(self, at, hit));
         at = hit + by.n;
     }
-    pl_chat_push(m->r, list, part(self, at, self.n));
+    pl_chat_push(m->r, list, take_part(self, at, self.n));
     return list;
 }
 
@@ -223,8 +224,8 @@ static size_t find_last(pl_chat_machine *m, pl_chat_value s, pl_chat_value what,
 PL_CHAT_BUILTIN(split_right) {
     PL_CHAT_UNUSED;
     pl_chat_value list = pl_chat_list_new(m->r, false), turned = pl_chat_list_new(m->r, false);
-    int64_t       most = given(arg[1]) ? pl_chat_need_int(m, arg[1], "rsplit") : -1;
-    if (!given(arg[0])) {
+    int64_t       most = is_given(arg[1]) ? pl_chat_need_int(m, arg[1], "rsplit") : -1;
+    if (!is_given(arg[0])) {
         if (most >= 0) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "rsplit by white space with a limit is not built");
         split_words(m, self, -1, list);
         return list;
@@ -233,10 +234,10 @@ PL_CHAT_BUILTIN(split_right) {
     size_t        end = self.n, hit;
     if (by.n == 0) pl_chat_raise(m->r, PL_E_INPUT, "rsplit by an empty string");
     while ((most < 0 || list.list->n < most) && (hit = find_last(m, self, by, end)) != SIZE_MAX) {
-        pl_chat_push(m->r, list, part(self, hit + by.n, end));
+        pl_chat_push(m->r, list, take_part(self, hit + by.n, end));
         end = hit;
     }
-    pl_chat_push(m->r, list, part(self, 0, end));
+    pl_chat_push(m->r, list, take_part(self, 0, end));
     for (int64_t i = list.list->n; i-- > 0;)
         pl_chat_push(m->r, turned, list.list->v[i]);
     return turned;
@@ -259,7 +260,7 @@ static bool ends(pl_chat_machine *m, pl_chat_value s, pl_chat_value with) {
     return s.n >= with.n && memcmp(s.s + s.n - with.n, with.s, with.n) == 0;
 }
 
-// One string or a tuple of them.
+// Tests an affix: one string or a tuple of them.
 static pl_chat_value affix(pl_chat_machine *m, pl_chat_value s, pl_chat_value with,
                            bool (*is)(pl_chat_machine *, pl_chat_value, pl_chat_value)) {
     bool any = false;
@@ -283,13 +284,13 @@ PL_CHAT_BUILTIN(ends_with) {
 PL_CHAT_BUILTIN(remove_prefix) {
     PL_CHAT_UNUSED;
     pl_chat_value p = pl_chat_need_str(m, arg[0], "removeprefix");
-    return begins(m, self, p) ? part(self, p.n, self.n) : self;
+    return begins(m, self, p) ? take_part(self, p.n, self.n) : self;
 }
 
 PL_CHAT_BUILTIN(remove_suffix) {
     PL_CHAT_UNUSED;
     pl_chat_value p = pl_chat_need_str(m, arg[0], "removesuffix");
-    return p.n && ends(m, self, p) ? part(self, 0, self.n - p.n) : self;
+    return p.n && ends(m, self, p) ? take_part(self, 0, self.n - p.n) : self;
 }
 
 PL_CHAT_BUILTIN(upper) {
@@ -307,16 +308,16 @@ PL_CHAT_BUILTIN(capitalize) {
     return pl_chat_capitalized(m, self);
 }
 
-PL_CHAT_BUILTIN(title) { // letters that have a case behind what has none
+PL_CHAT_BUILTIN(title) { // cased letters after uncased characters
     PL_CHAT_UNUSED;
     size_t mark = m->r->text.n;
     bool   inside = false;
     pl_chat_read(m->r, self.n);
     for (size_t at = 0, next; at < self.n; at = next) {
         pl_unicode_case has = pl_unicode_case_of(pl_chat_char(self, at, &next));
-        pl_chat_value   c = part(self, at, next);
+        pl_chat_value   c = take_part(self, at, next);
         if (has == PL_CASE_UNKNOWN) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "title: the letter %.*s", (int)c.n, c.s);
-        if (has == PL_CASED) c = inside ? pl_chat_cased(m, c, false) : titled(m, c);
+        if (has == PL_CASED) c = inside ? pl_chat_cased(m, c, false) : title_case(m, c);
         pl_chat_add(m->r, c.s, c.n);
         inside = has == PL_CASED;
     }
@@ -334,18 +335,18 @@ PL_CHAT_BUILTIN(join) {
     return pl_chat_taken(m->r, mark);
 }
 
-static int64_t place(pl_chat_machine *m, pl_chat_value s, size_t at) {
-    return at == SIZE_MAX ? -1 : pl_chat_length(m->r, part(s, 0, at));
+static int64_t char_index(pl_chat_machine *m, pl_chat_value s, size_t at) {
+    return at == SIZE_MAX ? -1 : pl_chat_length(m->r, take_part(s, 0, at));
 }
 
 PL_CHAT_BUILTIN(find_first) {
     PL_CHAT_UNUSED;
-    return pl_chat_int(place(m, self, find(m, self, pl_chat_need_str(m, arg[0], "find"), 0)));
+    return pl_chat_int(char_index(m, self, find_text(m, self, pl_chat_need_str(m, arg[0], "find"), 0)));
 }
 
 PL_CHAT_BUILTIN(find_from_right) {
     PL_CHAT_UNUSED;
-    return pl_chat_int(place(m, self, find_last(m, self, pl_chat_need_str(m, arg[0], "rfind"), self.n)));
+    return pl_chat_int(char_index(m, self, find_last(m, self, pl_chat_need_str(m, arg[0], "rfind"), self.n)));
 }
 
 PL_CHAT_BUILTIN(index_of) {
@@ -359,12 +360,12 @@ PL_CHAT_BUILTIN(count) {
     pl_chat_value what = pl_chat_need_str(m, arg[0], "count");
     int64_t       n = 0;
     if (what.n == 0) return pl_chat_int(pl_chat_length(m->r, self) + 1);
-    for (size_t at = 0; (at = find(m, self, what, at)) != SIZE_MAX; at += what.n)
+    for (size_t at = 0; (at = find_text(m, self, what, at)) != SIZE_MAX; at += what.n)
         n++;
     return pl_chat_int(n);
 }
 
-// Whether there are characters and all of them are of the class.
+// Returns true if there are characters and all of them are of the class.
 static pl_chat_value all_of(pl_chat_machine *m, pl_chat_value s, bool (*is)(uint32_t)) {
     bool every = s.n > 0;
     pl_chat_read(m->r, s.n);

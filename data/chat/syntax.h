@@ -1,5 +1,5 @@
-// The syntax of chat templates: tokens, and the tree that they make. The language is Jinja's (jinja2 3.1) as
-// transformers sets it up: trim_blocks, lstrip_blocks, loop controls, {% generation %}.
+// The syntax of chat templates: tokens and tree. The language is Jinja's (jinja2 3.1) as configured by transformers:
+// trim_blocks, lstrip_blocks, loop controls, {% generation %}.
 #ifndef PL_CHAT_SYNTAX_H
 #define PL_CHAT_SYNTAX_H
 
@@ -56,7 +56,7 @@ typedef enum pl_chat_kind {
     PL_CHAT_TEXT,       // value
     PL_CHAT_OUTPUT,     // a
     PL_CHAT_IF,         // a, body, other
-    PL_CHAT_FOR,        // a: targets, b: what to go through, c: the condition or NULL, body, other
+    PL_CHAT_FOR,        // a: targets, b: iterable, c: the condition or NULL, body, other
     PL_CHAT_SET,        // a = b
     PL_CHAT_SET_BLOCK,  // a = body, through the filters of b (whose innermost operand is NULL)
     PL_CHAT_MACRO,      // name, args (targets in keyword, defaults in items), body; value: it reads varargs or kwargs
@@ -65,7 +65,7 @@ typedef enum pl_chat_kind {
     PL_CHAT_WITH,       // items: target, value, target, value; body
     PL_CHAT_BREAK,
     PL_CHAT_CONTINUE,
-    PL_CHAT_GENERATION, // body: what the assistant said
+    PL_CHAT_GENERATION, // body: the assistant's text
 } pl_chat_kind;
 
 typedef struct pl_chat_node pl_chat_node;

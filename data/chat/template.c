@@ -34,7 +34,7 @@ static pl_status compile_file(pl_chat_template *t, pl_jinja **to, const char *pa
     return st;
 }
 
-// "chat_template" of a tokenizer_config.json. Nothing is compiled where there is none.
+// Compiles "chat_template" of a tokenizer_config.json, if present.
 static pl_status compile_member(pl_chat_template *t, const pl_json *j, pl_err *err) {
     const cJSON *node = pl_json_find(j, NULL, "chat_template"), *e;
     const char  *name, *text;
@@ -75,7 +75,7 @@ static pl_status read_config(pl_chat_template *t, const char *dir, bool own, pl_
     pl_status                st = PL_OK;
     pl_json_out_begin(&o, 0);
     pl_json_out_object(&o);
-    for (int i = 0; i < 2 && st == PL_OK; i++) { // what comes later counts
+    for (int i = 0; i < 2 && st == PL_OK; i++) { // later files override
         pl_json j;
         char   *path = pl_path_join(dir, files[i]);
         if (!path) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
@@ -103,7 +103,7 @@ static pl_status compile_value(pl_chat_template *t, pl_jinja **to, const pl_gguf
     return compile_bytes(t, to, path, (const char *)v->data, (size_t)v->n, err);
 }
 
-// The token of an id that a key names; nothing without the key.
+// Adds the token of an id that a key names; nothing without the key.
 static pl_status put_token(pl_json_out *o, const pl_gguf *g, const char *path, const char *key, const char *name,
                            pl_err *err) {
     const pl_gguf_value *tokens = pl_gguf_find(g, "tokenizer.ggml.tokens");
@@ -149,7 +149,7 @@ static pl_status read_values(pl_chat_template *t, const pl_gguf *g, const char *
     return st == PL_OK ? end : st;
 }
 
-// own: the templates too, not the special tokens alone.
+// own: the templates too, not only the special tokens.
 static pl_status read_gguf(pl_chat_template *t, const char *path, bool own, pl_err *err) {
     pl_gguf *g;
     PL_TRY(pl_gguf_open(&g, path, err));
@@ -160,7 +160,7 @@ static pl_status read_gguf(pl_chat_template *t, const char *path, bool own, pl_e
 
 // ----
 
-// The template of conversations with tools as newer models bring it, before what tokenizer_config.json has.
+// Reads the template of conversations with tools in newer models' files; it precedes tokenizer_config.json's.
 static pl_status read_additional(pl_chat_template *t, const char *dir, pl_err *err) {
     char     *path = pl_path_join(dir, "additional_chat_templates/tool_use.jinja");
     pl_status st = path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
@@ -188,7 +188,7 @@ static pl_status read_folder(pl_chat_template *t, const char *dir, const char *f
     return st;
 }
 
-// gguf: a tokenizer's file that brings its own; NULL: what lies in the folder.
+// gguf: a tokenizer's file with its own templates; NULL: the folder's.
 static pl_status read_template(pl_chat_template *t, const char *dir, const char *gguf, const char *file, pl_err *err) {
     if (gguf) {
         if (file) PL_TRY(compile_file(t, &t->usual, file, err));
@@ -272,8 +272,8 @@ static pl_status render_reading(pl_chat_conversation *c, pl_jinja_out *out, pl_e
                                   err);
 }
 
-// True if the template writes nothing of what a message says that stands under a role of its own: rendered with that
-// replaced by a probe, the text lacks the probe.
+// Returns true if the template drops the content of a message with an unusual role: rendered with a probe in its place,
+// the text lacks the probe.
 static bool lost_message(const pl_chat_conversation *c) {
     const cJSON         *list = pl_chat_messages(c->j), *e = list->child;
     pl_chat_conversation probed = *c;
@@ -291,7 +291,7 @@ static bool lost_message(const pl_chat_conversation *c) {
     return lost;
 }
 
-// Another reading of the record that may mend the outcome; 0: none.
+// Returns another reading of the record that may help; 0: none.
 static unsigned next_reading(const pl_chat_conversation *c, unsigned tried, bool failed, const pl_jinja_out *out) {
     unsigned other = c->seen & ~tried;
     if ((other & PL_CHAT_JOIN_PARTS) && (failed || out->parts_printed)) return PL_CHAT_JOIN_PARTS;
@@ -300,8 +300,8 @@ static unsigned next_reading(const pl_chat_conversation *c, unsigned tried, bool
     return 0;
 }
 
-// As written at first. Where the template refuses that all readings are tried together, one after the other; the first
-// refusal is the one reported.
+// Renders the record as written first. If the template refuses that, all readings are tried one after the other; the
+// first refusal is reported.
 static pl_status render_record(pl_chat_conversation *c, pl_jinja_out *out, pl_err *err) {
     unsigned  x, tried = 0;
     pl_status st = render_reading(c, out, err);

@@ -12,7 +12,7 @@ const cJSON *pl_chat_before(const cJSON *list, const cJSON *e) {
     return e == list->child ? NULL : e->prev;
 }
 
-// True if a user or tool speaks in e or before it, behind the last answer.
+// Returns true if a user's or tool's message is e or lies between the last answer and e.
 static bool has_question(const pl_json *j, const cJSON *list, const cJSON *e) {
     for (; e && !pl_chat_answers(j, e); e = pl_chat_before(list, e)) {
         pl_role role = pl_message_role(j, e);

@@ -91,7 +91,7 @@ void pl_chat_put(pl_region *r, pl_chat_value dict, pl_chat_value key, pl_chat_va
     d->value[d->n++] = v;
 }
 
-// ---- what they are
+// ---- types
 
 bool pl_chat_is(pl_chat_value v, const char *s) {
     return v.type == PL_CHAT_STR && strlen(s) == v.n && memcmp(v.s, s, v.n) == 0;
@@ -136,18 +136,18 @@ static bool is_number(pl_chat_value v) {
     return v.type == PL_CHAT_BOOL || v.type == PL_CHAT_INT || v.type == PL_CHAT_FLOAT;
 }
 
-static int64_t integer(pl_chat_value v) {
+static int64_t integer_of(pl_chat_value v) {
     return v.type == PL_CHAT_BOOL ? v.flag : v.i;
 }
 
-// Numbers in order; NaN is not among the values that templates can make (from_json refuses it, division by 0 too).
+// Orders numbers; templates cannot make a NaN (from_json refuses it, division by 0 too).
 static int order_numbers(pl_chat_value a, pl_chat_value b) {
     if (a.type == PL_CHAT_FLOAT || b.type == PL_CHAT_FLOAT) {
-        double x = a.type == PL_CHAT_FLOAT ? a.f : (double)integer(a),
-               y = b.type == PL_CHAT_FLOAT ? b.f : (double)integer(b);
+        double x = a.type == PL_CHAT_FLOAT ? a.f : (double)integer_of(a),
+               y = b.type == PL_CHAT_FLOAT ? b.f : (double)integer_of(b);
         return (x > y) - (x < y);
     }
-    return (integer(a) > integer(b)) - (integer(a) < integer(b));
+    return (integer_of(a) > integer_of(b)) - (integer_of(a) < integer_of(b));
 }
 
 bool pl_chat_equal(pl_region *r, pl_chat_value a, pl_chat_value b) {
@@ -186,7 +186,7 @@ bool pl_chat_equal(pl_region *r, pl_chat_value a, pl_chat_value b) {
 
 int pl_chat_order(pl_region *r, pl_chat_value a, pl_chat_value b) {
     if (is_number(a) && is_number(b)) return order_numbers(a, b);
-    if (a.type == PL_CHAT_STR && b.type == PL_CHAT_STR) { // UTF-8's bytes order as its characters do
+    if (a.type == PL_CHAT_STR && b.type == PL_CHAT_STR) { // UTF-8's bytes sort as its characters do
         size_t n = a.n < b.n ? a.n : b.n;
         int    c = memcmp(a.s, b.s, n);
         pl_chat_move(r, n);
@@ -259,7 +259,7 @@ pl_chat_value pl_chat_chars(pl_region *r, pl_chat_value s, int64_t from, int64_t
 
 // ---- printing
 
-static void add(pl_region *r, const char *s) {
+static void add_text(pl_region *r, const char *s) {
     pl_chat_add(r, s, strlen(s));
 }
 
@@ -267,9 +267,9 @@ static void add(pl_region *r, const char *s) {
 static void print_float(pl_region *r, double f) {
     char text[40], digits[32];
     int  p;
-    pl_chat_step(r, 100); // the searching below
+    pl_chat_step(r, 100); // for the search below
     if (isinf(f)) {
-        add(r, f < 0 ? "-inf" : "inf");
+        add_text(r, f < 0 ? "-inf" : "inf");
         return;
     }
     for (p = 1; p <= 17; p++) {
@@ -279,22 +279,22 @@ static void print_float(pl_region *r, double f) {
     int e = atoi(strchr(text, 'e') + 1), n = 0;
     for (const char *s = text; *s != 'e'; s++)
         if (*s >= '0' && *s <= '9') digits[n++] = *s;
-    if (signbit(f)) add(r, "-");
+    if (signbit(f)) add_text(r, "-");
     if (e < -4 || e >= 16) {
         pl_chat_add(r, digits, 1);
         if (n > 1) {
-            add(r, ".");
+            add_text(r, ".");
             pl_chat_add(r, digits + 1, (size_t)n - 1);
         }
         snprintf(text, sizeof text, "e%c%02d", e < 0 ? '-' : '+', abs(e));
-        add(r, text);
+        add_text(r, text);
         return;
     }
     for (int i = e < 0 ? e : 0; i < n || i <= e; i++) {
-        if (i == e + 1) add(r, ".");
+        if (i == e + 1) add_text(r, ".");
         pl_chat_add(r, i >= 0 && i < n ? &digits[i] : "0", 1);
     }
-    if (e >= n - 1) add(r, ".0");
+    if (e >= n - 1) add_text(r, ".0");
 }
 
 static void print_string_repr(pl_region *r, pl_chat_value v) {
@@ -304,20 +304,20 @@ static void print_string_repr(pl_region *r, pl_chat_value v) {
     for (size_t at = 0, next; at < v.n; at = next) {
         uint32_t c = pl_chat_char(v, at, &next);
         if (c == '\n')
-            add(r, "\\n");
+            add_text(r, "\\n");
         else if (c == '\r')
-            add(r, "\\r");
+            add_text(r, "\\r");
         else if (c == '\t')
-            add(r, "\\t");
+            add_text(r, "\\t");
         else if (c == '\\' || c == (uint32_t)quote) {
-            add(r, "\\");
+            add_text(r, "\\");
             pl_chat_add(r, v.s + at, 1);
         } else if (c < 0x20 || c == 0x7f) {
             snprintf(code, sizeof code, "\\x%02x", (unsigned)c);
-            add(r, code);
+            add_text(r, code);
         } else if (!pl_unicode_is_printable(c)) {
             snprintf(code, sizeof code, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)c);
-            add(r, code);
+            add_text(r, code);
         } else {
             pl_chat_add(r, v.s + at, next - at);
         }
@@ -329,12 +329,12 @@ void pl_chat_repr(pl_region *r, pl_chat_value v) {
     char number[32];
     pl_chat_step(r, 1);
     switch (v.type) {
-    case PL_CHAT_UNDEFINED: add(r, "Undefined"); return;
-    case PL_CHAT_NONE: add(r, "None"); return;
-    case PL_CHAT_BOOL: add(r, v.flag ? "True" : "False"); return;
+    case PL_CHAT_UNDEFINED: add_text(r, "Undefined"); return;
+    case PL_CHAT_NONE: add_text(r, "None"); return;
+    case PL_CHAT_BOOL: add_text(r, v.flag ? "True" : "False"); return;
     case PL_CHAT_INT:
         snprintf(number, sizeof number, "%lld", (long long)v.i);
-        add(r, number);
+        add_text(r, number);
         return;
     case PL_CHAT_FLOAT: print_float(r, v.f); return;
     case PL_CHAT_STR: print_string_repr(r, v); return;
@@ -342,25 +342,25 @@ void pl_chat_repr(pl_region *r, pl_chat_value v) {
         if (v.list->kind != PL_CHAT_WHOLE) break;
         r->listed |= v.list->parts;
         pl_chat_enter(r);
-        add(r, v.flag ? "(" : "[");
+        add_text(r, v.flag ? "(" : "[");
         for (int64_t i = 0; i < v.list->n; i++) {
-            if (i) add(r, ", ");
+            if (i) add_text(r, ", ");
             pl_chat_repr(r, v.list->v[i]);
         }
-        add(r, !v.flag ? "]" : v.list->n == 1 ? ",)" : ")");
+        add_text(r, !v.flag ? "]" : v.list->n == 1 ? ",)" : ")");
         pl_chat_leave(r);
         return;
     case PL_CHAT_DICT:
         if (v.flag) break;
         pl_chat_enter(r);
-        add(r, "{");
+        add_text(r, "{");
         for (int64_t i = 0; i < v.dict->n; i++) {
-            if (i) add(r, ", ");
+            if (i) add_text(r, ", ");
             pl_chat_repr(r, v.dict->key[i]);
-            add(r, ": ");
+            add_text(r, ": ");
             pl_chat_repr(r, v.dict->value[i]);
         }
-        add(r, "}");
+        add_text(r, "}");
         pl_chat_leave(r);
         return;
     case PL_CHAT_CALL: break;
@@ -382,7 +382,7 @@ static void dump_string(pl_region *r, pl_chat_value v, bool ascii) {
     static const char plain[] = "\"\\\n\r\t\b\f", letter[] = "\"\\nrtbf";
     char              code[16];
     pl_chat_read(r, v.n);
-    add(r, "\"");
+    add_text(r, "\"");
     for (size_t at = 0, next; at < v.n; at = next) {
         uint32_t    c = pl_chat_char(v, at, &next);
         const char *short_form = c && c < 0x80 ? strchr(plain, (int)c) : NULL;
@@ -397,22 +397,22 @@ static void dump_string(pl_region *r, pl_chat_value v, bool ascii) {
             pl_chat_add(r, v.s + at, next - at);
             continue;
         }
-        add(r, code);
+        add_text(r, code);
     }
-    add(r, "\"");
+    add_text(r, "\"");
 }
 
 static void dump_break(pl_region *r, const pl_chat_json *how, int depth) {
     char blank[64];
     if (how->indent < 0) return;
     memset(blank, ' ', sizeof blank);
-    add(r, "\n");
+    add_text(r, "\n");
     for (int i = depth * how->indent; i > 0; i -= (int)sizeof blank)
         pl_chat_add(r, blank, i < (int)sizeof blank ? (size_t)i : sizeof blank);
 }
 
-// The members in order of their keys.
-static pl_chat_dict sorted(pl_region *r, const pl_chat_dict *d) {
+// Returns the members in order of their keys.
+static pl_chat_dict sort_members(pl_region *r, const pl_chat_dict *d) {
     pl_chat_dict to = {.n = d->n};
     to.key = (pl_chat_value *)pl_region_copy(r, (const char *)d->key, (size_t)d->n * sizeof *d->key);
     to.value = (pl_chat_value *)pl_region_copy(r, (const char *)d->value, (size_t)d->n * sizeof *d->value);
@@ -420,16 +420,16 @@ static pl_chat_dict sorted(pl_region *r, const pl_chat_dict *d) {
     return to;
 }
 
-static void dump(pl_region *r, pl_chat_value v, const pl_chat_json *how, int depth) {
+static void dump_json(pl_region *r, pl_chat_value v, const pl_chat_json *how, int depth) {
     pl_chat_dict members;
     pl_chat_step(r, 1);
     switch (v.type) {
-    case PL_CHAT_NONE: add(r, "null"); return;
-    case PL_CHAT_BOOL: add(r, v.flag ? "true" : "false"); return;
+    case PL_CHAT_NONE: add_text(r, "null"); return;
+    case PL_CHAT_BOOL: add_text(r, v.flag ? "true" : "false"); return;
     case PL_CHAT_STR: dump_string(r, v, how->ascii); return;
     case PL_CHAT_FLOAT:
         if (isinf(v.f))
-            add(r, v.f < 0 ? "-Infinity" : "Infinity");
+            add_text(r, v.f < 0 ? "-Infinity" : "Infinity");
         else
             print_float(r, v.f);
         return;
@@ -437,39 +437,39 @@ static void dump(pl_region *r, pl_chat_value v, const pl_chat_json *how, int dep
     case PL_CHAT_LIST:
         if (v.list->kind != PL_CHAT_WHOLE) break;
         pl_chat_enter(r);
-        add(r, "[");
+        add_text(r, "[");
         for (int64_t i = 0; i < v.list->n; i++) {
-            if (i) add(r, how->item);
+            if (i) add_text(r, how->item);
             dump_break(r, how, depth + 1);
-            dump(r, v.list->v[i], how, depth + 1);
+            dump_json(r, v.list->v[i], how, depth + 1);
         }
         if (v.list->n) dump_break(r, how, depth);
-        add(r, "]");
+        add_text(r, "]");
         pl_chat_leave(r);
         return;
     case PL_CHAT_DICT:
         if (v.flag) break;
         pl_chat_enter(r);
-        add(r, "{");
-        members = how->sorted ? sorted(r, v.dict) : *v.dict;
+        add_text(r, "{");
+        members = how->sorted ? sort_members(r, v.dict) : *v.dict;
         for (int64_t i = 0; i < members.n; i++) {
             pl_chat_value key = members.key[i];
-            if (i) add(r, how->item);
+            if (i) add_text(r, how->item);
             dump_break(r, how, depth + 1);
             if (key.type == PL_CHAT_STR) {
                 dump_string(r, key, how->ascii);
             } else if (key.type <= PL_CHAT_FLOAT && key.type != PL_CHAT_UNDEFINED) {
-                add(r, "\"");
-                dump(r, key, how, depth);
-                add(r, "\"");
+                add_text(r, "\"");
+                dump_json(r, key, how, depth);
+                add_text(r, "\"");
             } else {
                 pl_chat_raise(r, PL_E_INPUT, "tojson: a key that is a %s", pl_chat_type_name(key));
             }
-            add(r, how->key);
-            dump(r, members.value[i], how, depth + 1);
+            add_text(r, how->key);
+            dump_json(r, members.value[i], how, depth + 1);
         }
         if (v.dict->n) dump_break(r, how, depth);
-        add(r, "}");
+        add_text(r, "}");
         pl_chat_leave(r);
         return;
     default: break;
@@ -478,7 +478,7 @@ static void dump(pl_region *r, pl_chat_value v, const pl_chat_json *how, int dep
 }
 
 void pl_chat_dump(pl_region *r, pl_chat_value v, const pl_chat_json *how) {
-    dump(r, v, how, 0);
+    dump_json(r, v, how, 0);
 }
 
 typedef struct json_reader {
@@ -486,7 +486,7 @@ typedef struct json_reader {
     const char *p, *end;
 } json_reader;
 
-static void blanks(json_reader *j) {
+static void skip_blanks(json_reader *j) {
     while (j->p < j->end && strchr(" \t\r\n", *j->p))
         j->p++;
 }
@@ -515,7 +515,7 @@ static pl_chat_value read_string(json_reader *j) { // at the opening quote
         }
         uint32_t c = hex4(s + 1);
         s += 4;
-        if (c >= 0xd800 && c < 0xdc00) { // the reader before this one has seen to the second half
+        if (c >= 0xd800 && c < 0xdc00) { // the second half has been checked by pl_json_parse
             c = 0x10000 + ((c - 0xd800) << 10) + (hex4(s + 3) - 0xdc00);
             s += 6;
         }
@@ -544,15 +544,15 @@ static pl_chat_value read_number(json_reader *j) {
 
 static pl_chat_value read_value(json_reader *j) {
     pl_chat_value v, key;
-    blanks(j);
+    skip_blanks(j);
     switch (*j->p) {
     case '{':
         v = pl_chat_dict_new(j->r);
-        for (j->p++, blanks(j); *j->p != '}'; blanks(j)) {
+        for (j->p++, skip_blanks(j); *j->p != '}'; skip_blanks(j)) {
             if (*j->p == ',') j->p++;
-            blanks(j);
+            skip_blanks(j);
             key = read_string(j);
-            blanks(j);
+            skip_blanks(j);
             j->p++; // the colon
             pl_chat_put(j->r, v, key, read_value(j));
         }
@@ -560,7 +560,7 @@ static pl_chat_value read_value(json_reader *j) {
         return v;
     case '[':
         v = pl_chat_list_new(j->r, false);
-        for (j->p++, blanks(j); *j->p != ']'; blanks(j)) {
+        for (j->p++, skip_blanks(j); *j->p != ']'; skip_blanks(j)) {
             if (*j->p == ',') j->p++;
             pl_chat_push(j->r, v, read_value(j));
         }

@@ -1,10 +1,10 @@
-// Values of chat templates, as Python has them: what a template computes with, and the memory that they live in.
+// Values of chat templates, with Python's semantics, and the memory that they live in.
 //
-// Everything that a template makes lives in a region and goes with it, so nothing here is freed one by one, and a
-// failure anywhere leaves by one jump (pl_chat_raise) to the call that opened the region (jinja.c): a template is
-// somebody else's program, and its mistakes are found deep inside expressions.
+// All values of a template live in a region and are freed with it, and a failure anywhere leaves by one jump
+// (pl_chat_raise) to the call that opened the region (jinja.c): a template is foreign code, and its errors occur deep
+// inside expressions.
 //
-// Strings are UTF-8, counted in bytes here and in characters by what templates see (length, slices).
+// Strings are UTF-8, counted in bytes here and in characters in templates (length, slices).
 #ifndef PL_CHAT_VALUE_H
 #define PL_CHAT_VALUE_H
 
@@ -19,43 +19,44 @@
 typedef struct pl_region {
     struct pl_region_chunk *chunks; // owned
     size_t                  held;   // bytes of all chunks
-    size_t                  limit;  // bytes of chunks and text together; more is refused
-    pl_strbuf               text;   // the output; behind it, while they are made, strings that expressions print
+    size_t                  limit;  // most bytes of chunks and text together
+    pl_strbuf               text;   // the output, followed by strings that expressions are printing
     const char             *where;  // the template's name, for messages; borrowed
-    int                     line;   // of the construct at work; 0: none is
+    int                     line;   // of the current construct; 0: none
     int64_t                 steps;  // work done so far
-    int64_t                 most;   // steps; pl_chat_step refuses more, which is what never ends
-    int                     depth;  // expressions, blocks and calls open inside each other
+    int64_t                 most;   // limit of steps; pl_chat_step refuses more, which ends infinite loops
+    int                     depth;  // nesting depth of expressions, blocks and calls
     bool                    listed; // a list of parts was printed as a list
     pl_err                 *err;    // borrowed
-    jmp_buf                 out;    // where failures go; the opener sets it before anything else
+    jmp_buf                 out;    // target of failures; the opener sets it before anything else
 } pl_region;
 
-// An empty one: limit bytes and `most` steps, each at least 1.
+// Returns an empty one: limit bytes and `most` steps, each at least 1.
 pl_region pl_region_new(const char *where, size_t limit, int64_t most, pl_err *err);
 // Zeroed bytes. Does not return when memory runs out.
 void     *pl_region_alloc(pl_region *r, size_t n);
 char     *pl_region_copy(pl_region *r, const char *s, size_t n); // with a terminating 0
-// An array that has room for one item more than its n: v itself, or a larger copy, whose *cap is told.
+// Returns an array with room for one more item than its n: v itself, or a larger copy, with the new *cap.
 void     *pl_region_room(pl_region *r, void *v, int64_t n, int64_t *cap, size_t item);
 void      pl_region_fini(pl_region *r);
 
-// "WHERE:LINE: ..." into the region's error, then out. PL_E_UNSUPPORTED for constructs that are not built, named.
+// Writes "WHERE:LINE: ..." to the region's error, then jumps out. PL_E_UNSUPPORTED for constructs that are not built,
+// named.
 _Noreturn void pl_chat_raise(pl_region *r, pl_status st, const char *fmt, ...) PL_PRINTF(3, 4);
-// n steps of work more: some 30 ns each. Long work that is interrupted (pl_stop_requested) is left here.
+// Counts n more steps of work: some 30 ns each. Jumps out of long work after a stop request (pl_stop_requested).
 void           pl_chat_step(pl_region *r, int64_t n);
-// The steps of going through n bytes: as characters, whose class or case is looked up, and as memory.
+// Counts the steps of visiting n bytes: as characters, whose class or case is looked up, and as memory.
 void           pl_chat_read(pl_region *r, size_t n);
 void           pl_chat_move(pl_region *r, size_t n);
 
-// Entering and leaving what may stand inside itself: too deep is refused before the stack is.
+// Enters and leaves a nested construct: refuses a nesting that would overflow the stack.
 void pl_chat_enter(pl_region *r);
 void pl_chat_leave(pl_region *r);
 
 // ---- values
 
 typedef enum pl_chat_type {
-    PL_CHAT_UNDEFINED, // a name or member that is not there: prints as nothing, is false, has no members
+    PL_CHAT_UNDEFINED, // a missing name or member: prints as an empty text, is false, has no members
     PL_CHAT_NONE,
     PL_CHAT_BOOL,
     PL_CHAT_INT,
@@ -63,7 +64,7 @@ typedef enum pl_chat_type {
     PL_CHAT_STR,
     PL_CHAT_LIST, // tuples too
     PL_CHAT_DICT, // namespaces too
-    PL_CHAT_CALL, // what can be called, and the loop of a "for"
+    PL_CHAT_CALL, // a callable, and the loop of a "for"
 } pl_chat_type;
 
 typedef struct pl_chat_value {
@@ -73,7 +74,7 @@ typedef struct pl_chat_value {
         int64_t i;
         double  f;
         struct {
-            const char *s; // str, and undefined: what was looked for
+            const char *s; // str; undefined: the missing name
             size_t      n;
         };
         struct pl_chat_list *list;
@@ -84,7 +85,7 @@ typedef struct pl_chat_value {
 
 typedef enum pl_chat_list_kind {
     PL_CHAT_WHOLE,     // a list, or with the value's flag a tuple
-    PL_CHAT_GENERATOR, // what map, select, unique, reverse and items give: gone through once, true even when empty
+    PL_CHAT_GENERATOR, // the result of map, select, unique, reverse and items: visited once, true even when empty
     PL_CHAT_VIEW,      // a dictionary's keys, values or items
     PL_CHAT_RANGE,
 } pl_chat_list_kind;
@@ -93,7 +94,7 @@ typedef struct pl_chat_list {
     pl_chat_value    *v;
     int64_t           n, cap;
     pl_chat_list_kind kind;
-    bool              parts; // content in parts of text, which a template goes through rather than prints
+    bool              parts; // content in parts of text, which a template should iterate over rather than print
 } pl_chat_list;
 
 typedef struct pl_chat_dict { // in order of insertion
@@ -114,7 +115,7 @@ pl_chat_value  pl_chat_pair(pl_region *r, pl_chat_value a, pl_chat_value b); // 
 pl_chat_value  pl_chat_dict_new(pl_region *r);
 void           pl_chat_push(pl_region *r, pl_chat_value list, pl_chat_value v);
 void           pl_chat_put(pl_region *r, pl_chat_value dict, pl_chat_value key, pl_chat_value v);
-// The member, or NULL.
+// Returns the member, or NULL.
 pl_chat_value *pl_chat_find(pl_region *r, pl_chat_value dict, pl_chat_value key);
 pl_chat_value *pl_chat_member(pl_region *r, pl_chat_value dict, const char *key);
 
@@ -128,7 +129,7 @@ int         pl_chat_order(pl_region *r, pl_chat_value a, pl_chat_value b); // <0
 int64_t     pl_chat_length(pl_region *r, pl_chat_value v);                 // len(): characters, items
 const char *pl_chat_type_name(pl_chat_value v);                            // Python's
 
-// Bytes behind the region's text. Does not return when they are more than the region may hold.
+// Appends bytes to the region's text. Does not return if they exceed the limit.
 void pl_chat_add(pl_region *r, const char *s, size_t n);
 
 // str(), repr() and json.dumps, appended to the region's text.
@@ -142,18 +143,18 @@ void pl_chat_print(pl_region *r, pl_chat_value v);
 void pl_chat_repr(pl_region *r, pl_chat_value v);
 void pl_chat_dump(pl_region *r, pl_chat_value v, const pl_chat_json *how);
 
-// Takes the text appended from `from` on as a string of the region; the text ends there again.
+// Returns the text appended from `from` on as a string of the region, and removes it from the text.
 pl_chat_value pl_chat_taken(pl_region *r, size_t from);
 
-// JSON to values: integers and floats apart, as Python's json has them, which cJSON's tree does not know. text: what
-// pl_json_parse has read without a complaint.
+// Converts JSON to values: with integers and floats distinct, as in Python's json, unlike cJSON's tree. text: accepted
+// by pl_json_parse.
 pl_chat_value pl_chat_from_json(pl_region *r, const char *text, size_t n);
-// The members of a JSON object into `to`, over those that are there.
+// Adds the members of a JSON object to `to`, overriding existing ones.
 void          pl_chat_merge(pl_region *r, pl_chat_value to, const char *text, size_t n);
 
-// One character of s[at..n) and where the next begins.
+// Returns one character of s[at..n) and the start of the next.
 uint32_t      pl_chat_char(pl_chat_value s, size_t at, size_t *next);
-// The bytes of characters [from, to) of a string, 0 <= from <= to <= length.
+// Returns the bytes of characters [from, to) of a string, 0 <= from <= to <= length.
 pl_chat_value pl_chat_chars(pl_region *r, pl_chat_value s, int64_t from, int64_t to);
 
 #endif

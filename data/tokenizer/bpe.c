@@ -4,7 +4,7 @@
 typedef struct candidate {
     double  cost;
     int32_t at;     // the left symbol
-    int32_t merged; // what the pair made when it was found
+    int32_t merged; // the pair's merge when it was queued
 } candidate;
 
 typedef struct heap {
@@ -69,8 +69,8 @@ pl_status pl_bpe_merge(int32_t *ids, int64_t *n, pl_bpe_pair pair, const void *c
         candidate top = heap_pop(&h);
         int32_t   i = top.at, j = ids[i] < 0 ? -1 : next[i], merged;
         double    cost;
-        // A candidate is stale when a neighbour was merged away meanwhile. What counts is that the pair standing there
-        // now makes the same piece: that is the rule of Hugging Face's tokenizers, whose ids we must reproduce.
+        // A candidate is stale if a neighbour has been merged meanwhile. It stays valid if the current pair makes the
+        // same piece: the rule of Hugging Face's tokenizers, whose ids must be reproduced.
         if (j < 0 || !pair(ctx, ids[i], ids[j], &cost, &merged) || merged != top.merged) continue;
         ids[i] = merged;
         ids[j] = -1;

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// Whether left and right merge, into what, and at what cost (never NaN).
+// Returns true if left and right merge, with the merged piece and its cost (never NaN).
 typedef bool (*pl_bpe_pair)(const void *ctx, int32_t left, int32_t right, double *cost, int32_t *merged);
 
 // Merges neighbours in ids[0..*n) in place, cheapest pair first, leftmost among equals, until none is left.

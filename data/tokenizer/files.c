@@ -1,4 +1,4 @@
-// Which files a tokenizer is, and where they go.
+// Finds the files of a tokenizer, and copies them.
 #include "kernels/base/files.h"
 #include "checkpoints/hub.h"
 #include "data/tokenizer/open.h"
@@ -13,7 +13,7 @@ void pl_tokenizer_files_fini(pl_tokenizer_files *f) {
     *f = (pl_tokenizer_files){0};
 }
 
-// dir/name if there is such a file, else NULL; also NULL without memory, which *st tells.
+// Returns dir/name if there is such a file, else NULL; also NULL without memory, with *st set.
 static char *there(const char *dir, const char *name, pl_status *st, pl_err *err) {
     char *file = pl_path_join(dir, name);
     if (!file) *st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
@@ -40,7 +40,7 @@ static pl_status find_in_folder(pl_tokenizer_files *f, const char *dir, pl_err *
         dir);
 }
 
-// path with its end `from` made `to`.
+// Returns path with its end `from` replaced by `to`.
 static char *with_end(const char *path, const char *from, const char *to) {
     return pl_sprintf("%.*s%s", (int)(strlen(path) - strlen(from)), path, to);
 }
@@ -56,7 +56,7 @@ pl_status pl_tokenizer_find_files(pl_tokenizer_files *f, const char *path, pl_er
     if (pl_path_is_dir(path)) {
         st = find_in_folder(f, path, err);
     } else {
-        // Also with something in front: gpt2-vocab.json and gpt2-merges.txt.
+        // Also with a prefix: gpt2-vocab.json and gpt2-merges.txt.
         bool vocab = ends_in(path, "vocab.json"), merges = ends_in(path, "merges.txt");
         f->path = merges ? with_end(path, "merges.txt", "vocab.json") : pl_strdup(path);
         if (vocab) f->merges = with_end(path, "vocab.json", "merges.txt");

@@ -1,6 +1,5 @@
-// The vocabulary inside a GGUF file (keys tokenizer.ggml.*), opened as the kind that it was made from: "llama" as a
-// SentencePiece BPE model, "gpt2" as byte-level pieces with merges. So the same vocabulary gives the same ids, whatever
-// file it stands in.
+// The vocabulary inside a GGUF file (keys tokenizer.ggml.*), opened as its original kind: "llama" as a SentencePiece
+// BPE model, "gpt2" as byte-level pieces with merges. So a vocabulary gives the same ids from any kind of file.
 #include "checkpoints/gguf.h"
 #include "data/tokenizer/hf.h"
 #include "data/tokenizer/open.h"
@@ -17,12 +16,12 @@
 typedef struct source {
     const pl_gguf       *g;
     const char          *path;
-    const pl_gguf_value *tokens, *types; // as many; types may be NULL, all are then normal
+    const pl_gguf_value *tokens, *types; // as many; types may be NULL: all are normal
 } source;
 
 // ---- values
 
-// NULL where there is no such key and it is not `needed`.
+// Sets NULL if there is no such key and it is not `needed`.
 static pl_status find_array(const source *s, const char *key, pl_gguf_type item, bool needed, const pl_gguf_value **v,
                             pl_err *err) {
     *v = pl_gguf_find(s->g, key);
@@ -35,7 +34,7 @@ static pl_status find_array(const source *s, const char *key, pl_gguf_type item,
     return PL_OK;
 }
 
-static uint64_t little(const uint8_t *p, int bytes) {
+static uint64_t read_little(const uint8_t *p, int bytes) {
     uint64_t v = 0;
     for (int i = 0; i < bytes; i++)
         v |= (uint64_t)p[i] << (8 * i);
@@ -43,10 +42,10 @@ static uint64_t little(const uint8_t *p, int bytes) {
 }
 
 static int type_of(const source *s, int32_t id) {
-    return s->types ? (int)(int32_t)(uint32_t)little(s->types->data + 4 * (size_t)id, 4) : PL_SPM_NORMAL;
+    return s->types ? (int)(int32_t)(uint32_t)read_little(s->types->data + 4 * (size_t)id, 4) : PL_SPM_NORMAL;
 }
 
-// -1 where there is no such key.
+// Sets -1 if there is no such key.
 static pl_status token_id(const source *s, const char *key, int32_t *id, pl_err *err) {
     int64_t v;
     *id = -1;
@@ -57,17 +56,17 @@ static pl_status token_id(const source *s, const char *key, int32_t *id, pl_err 
     return PL_OK;
 }
 
-static bool flag(const source *s, const char *key, bool deflt) {
+static bool read_flag(const source *s, const char *key, bool deflt) {
     const pl_gguf_value *v = pl_gguf_find(s->g, key);
     return v && v->type == PL_GGUF_BOOL ? v->data[0] != 0 : deflt;
 }
 
-// What both kinds say of begin and end.
+// Reads the keys for begin and end that both kinds share.
 static pl_status read_ends(pl_tokenizer *tok, const source *s, bool add_bos, pl_err *err) {
     PL_TRY(token_id(s, KEY "bos_token_id", &tok->bos, err));
     PL_TRY(token_id(s, KEY "eos_token_id", &tok->eos, err));
-    tok->add_bos = flag(s, KEY "add_bos_token", add_bos);
-    if (flag(s, KEY "add_eos_token", false))
+    tok->add_bos = read_flag(s, KEY "add_bos_token", add_bos);
+    if (read_flag(s, KEY "add_eos_token", false))
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: an EOS behind every text (%sadd_eos_token) is not supported",
                        s->path, KEY);
     return PL_OK;
@@ -88,7 +87,7 @@ static pl_status write_proto(pl_strbuf *b, const source *s, pl_err *err) {
         size_t      n;
         const char *text = pl_gguf_next_string(&at, &n);
         int         type = type_of(s, id);
-        // Converters mark what they know nothing of as unknown; a model has one such piece, which its key names.
+        // Converters mark pieces of unknown type as unknown; a model has one such piece, which its key names.
         if (unknown >= 0 && type == PL_SPM_UNKNOWN) type = PL_SPM_UNUSED;
         if (id == unknown) type = PL_SPM_UNKNOWN;
         bytes = bytes || type == PL_SPM_BYTE;
@@ -103,8 +102,8 @@ static pl_status write_proto(pl_strbuf *b, const source *s, pl_err *err) {
     pl_proto_number(&part, 3, 2); // model_type BPE
     pl_proto_number(&part, 35, bytes);
     pl_proto_message(b, 2, &part);
-    pl_proto_number(&part, 3, flag(s, KEY "add_space_prefix", true));
-    pl_proto_number(&part, 4, flag(s, KEY "remove_extra_whitespaces", false));
+    pl_proto_number(&part, 3, read_flag(s, KEY "add_space_prefix", true));
+    pl_proto_number(&part, 4, read_flag(s, KEY "remove_extra_whitespaces", false));
     pl_proto_message(b, 3, &part);
     pl_strbuf_fini(&part);
     return b->failed ? pl_fail(err, PL_E_MEMORY, "%s: out of memory", s->path) : PL_OK;
@@ -156,7 +155,7 @@ static pl_status read_merges(pl_hf *h, const source *s, pl_err *err) {
     return PL_OK;
 }
 
-// Control tokens are special, those that a user defined are text that is never cut.
+// Control tokens are special; user-defined tokens are text that is never cut.
 static pl_status read_added(pl_tokenizer *tok, const source *s, pl_err *err) {
     const uint8_t *at = s->tokens->data;
     PL_TRY(pl_hf_added_reserve(tok->impl, (size_t)s->tokens->n, err));
@@ -178,7 +177,7 @@ static pl_status read_added(pl_tokenizer *tok, const source *s, pl_err *err) {
     return PL_OK;
 }
 
-// llama.cpp's names (tokenizer.ggml.pre) of the families that pre.c knows.
+// Maps llama.cpp's names (tokenizer.ggml.pre) to families of pre.c.
 static const char *family_of(const char *pre) {
     static const char *const names[][2] = {{"gpt-2", "gpt-2"},    {"llama-bpe", "llama-3"},
                                            {"llama3", "llama-3"}, {"llama-v3", "llama-3"},
@@ -204,13 +203,13 @@ static pl_status open_gpt2(pl_tokenizer *tok, const source *s, const char *pre, 
     PL_TRY(pl_hf_index_bytes(h, s->path, err));
     PL_TRY(read_merges(h, s, err));
     PL_TRY(pl_pre_choose(tok, s->path, pre, err));
-    h->ignore_merges = strcmp(h->pre, "llama-3") == 0; // a word that is a piece is that piece
+    h->ignore_merges = strcmp(h->pre, "llama-3") == 0; // a word that equals a piece becomes that piece
     PL_TRY(read_added(tok, s, err));
     PL_TRY(read_ends(tok, s, strcmp(h->pre, "llama-3") == 0, err));
     return pl_hf_finish(tok, s->path, err);
 }
 
-// ---- the whole
+// ---- opening
 
 static pl_status open_source(pl_tokenizer *tok, source *s, const char *pre, pl_err *err) {
     char model[32] = "";
@@ -234,7 +233,7 @@ pl_status pl_tokenizer_open_gguf(pl_tokenizer *tok, const char *path, const char
     return st;
 }
 
-// What a copy keeps of a file of gigabytes: its vocabulary.
+// Copies only the vocabulary of a file of gigabytes.
 pl_status pl_tokenizer_copy_gguf(const char *from, const char *to, pl_err *err) {
     pl_gguf *g;
     char     arch[64];

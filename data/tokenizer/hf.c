@@ -1,8 +1,8 @@
-// BPE as Hugging Face's `tokenizers` has it, of the SentencePiece kind (Llama-2, Mistral, TinyStories, ...) and of the
-// byte-level kind (GPT-2, Llama-3, Qwen2, ...), and Unigram: encoding, and its table of added tokens. Reading the files
-// is data/tokenizer/hf_read.c. The order of things is that of the `tokenizers` library: added tokens that are not
+// BPE of Hugging Face's `tokenizers`, of the SentencePiece kind (Llama-2, Mistral, TinyStories, ...) and of the
+// byte-level kind (GPT-2, Llama-3, Qwen2, ...), and Unigram: encoding, and the table of added tokens.
+// data/tokenizer/hf_read.c reads the files. The order of steps is that of `tokenizers`: added tokens that are not
 // `normalized` are cut out of the raw text; each piece between them is normalised; `normalized` added tokens are cut
-// out of that; what is left goes through the pre-tokenizer and the model.
+// out of that; the rest goes through the pre-tokenizer and the model.
 #include "data/tokenizer/hf.h"
 #include "data/tokenizer/bpe.h"
 #include "kernels/base/arena.h"
@@ -17,14 +17,14 @@ typedef struct span {
     size_t      n;
 } span;
 
-// One text on its way to ids.
+// Encoding of one text.
 typedef struct work {
     pl_hf           *h;
     unsigned         flags;
     pl_ids          *o;
     pl_words_memory *memory;
     pl_matcher       matcher;
-    size_t           room; // bytes that its pieces may still have, normalised
+    size_t           room; // bytes that its normalised pieces may still take
 } work;
 
 static pl_status out_of_memory(pl_err *err) {
@@ -34,7 +34,7 @@ static pl_status out_of_memory(pl_err *err) {
 // ---- BPE of one word
 
 static int64_t merge_slot(const pl_hf *h, int32_t a, int32_t b) {
-    // Multiplied by a drawn odd number, of which the upper bits count: no two pairs share them but by chance.
+    // Multiplied by a random odd number, whose upper bits are used: pairs share them only by chance.
     uint64_t key = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
     size_t   at = (size_t)((key * h->merge_mix) >> h->merge_shift);
     while (h->merges[at].merged >= 0 && (h->merges[at].left != a || h->merges[at].right != b))
@@ -45,7 +45,7 @@ static int64_t merge_slot(const pl_hf *h, int32_t a, int32_t b) {
 bool pl_hf_merge_add(pl_hf *h, int32_t a, int32_t b, int32_t rank, int32_t merged) {
     pl_hf_merge *m = &h->merges[merge_slot(h, a, b)];
     bool         fresh = m->merged < 0;
-    *m = (pl_hf_merge){a, b, rank, merged}; // a pair that stands twice has its last rank, as in a Rust HashMap
+    *m = (pl_hf_merge){a, b, rank, merged}; // a repeated pair keeps its last rank, as in a Rust HashMap
     return fresh;
 }
 
@@ -60,7 +60,7 @@ static inline bool look_up(const pl_hf *h, int32_t left, int32_t right, int32_t 
     return m->merged >= 0;
 }
 
-static bool pair(const void *ctx, int32_t left, int32_t right, double *cost, int32_t *merged) {
+static bool find_pair(const void *ctx, int32_t left, int32_t right, double *cost, int32_t *merged) {
     int32_t rank;
     bool    found = look_up(ctx, left, right, &rank, merged);
     *cost = rank;
@@ -90,10 +90,10 @@ static int64_t merge_short(const pl_hf *h, int32_t *v, int64_t n) {
     return n;
 }
 
-// Characters to ids; what is unknown becomes bytes, or the unknown token, which waits so that neighbours can be fused
-// (and, as in `tokenizers`, waits on while bytes are written).
+// Maps characters to ids; unknown ones become bytes, or the unknown token, which is delayed so that neighbours can be
+// fused (and, as in `tokenizers`, stays delayed while bytes are written).
 static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, bool first, pl_ids *o, pl_err *err) {
-    (void)first; // what stands in front of a text is the normaliser's or pre-tokenizer's work
+    (void)first; // the normaliser or pre-tokenizer handles the start of a text
     const pl_hf *h = ctx;
     span         w = {s, n_bytes};
     if (h->is_unigram) return pl_unigram_encode(&h->unigram, s, n_bytes, o, err);
@@ -133,7 +133,7 @@ static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, boo
     if (n <= SHORT)
         n = merge_short(h, v, n);
     else
-        PL_TRY(pl_bpe_merge(v, &n, pair, h, err));
+        PL_TRY(pl_bpe_merge(v, &n, find_pair, h, err));
     o->n += n;
     return PL_OK;
 }
@@ -160,7 +160,7 @@ static pl_status pre_tokenize(work *w, span s, bool first, pl_err *err) {
     bool      prepend = h->scheme == PL_HF_ALWAYS || (h->scheme == PL_HF_FIRST && first);
     pl_strbuf b = {0};
     pl_status st = PL_OK;
-    // "Starts with the mark" is asked after spaces became marks.
+    // The test for a leading mark comes after spaces have become marks.
     if (prepend && s.n > 0 && s.s[0] != ' ' && !starts_with(s, h->mark, m)) pl_strbuf_add(&b, h->mark, m);
     pl_tokenizer_replace(&b, s.s, s.n, " ", 1, h->mark, m);
     if (b.failed)
@@ -175,7 +175,7 @@ static pl_status pre_tokenize(work *w, span s, bool first, pl_err *err) {
 
 // ---- added tokens
 
-// Where the character that ends at `end` begins; end > 0.
+// Returns the start of the character that ends at `end`; end > 0.
 static size_t char_before(const char *s, size_t end, uint32_t *cp) {
     size_t at = end - 1;
     while (at > 0 && ((uint8_t)s[at] & 0xc0) == 0x80)
@@ -207,7 +207,7 @@ static size_t spaces_after(const char *s, size_t at, size_t n) {
     return at;
 }
 
-// The first of order[lo..hi), which are longer than `depth` and the same up to there, whose next byte is b or more.
+// Returns the first of order[lo..hi) whose next byte is at least b; they are longer than `depth` and equal up to there.
 static int32_t first_with(const pl_hf *h, const int32_t *order, int32_t lo, int32_t hi, size_t depth, int b) {
     while (lo < hi) {
         int32_t mid = lo + (hi - lo) / 2;
@@ -219,12 +219,12 @@ static int32_t first_with(const pl_hf *h, const int32_t *order, int32_t lo, int3
     return lo;
 }
 
-// The longest added token of the wanted sort that stands at s.
+// Returns the longest added token of the requested kind at the start of s.
 static const pl_hf_added *added_at(const pl_hf *h, const char *s, size_t n, bool normalized) {
     const pl_hf_added *best = NULL;
     const int32_t     *order = h->in_order[normalized];
     int32_t            lo = h->from_first[normalized][(uint8_t)s[0]], hi = h->from_first[normalized][(uint8_t)s[0] + 1];
-    for (size_t depth = 1; lo < hi; depth++) { // lo..hi-1 begin with s[0..depth); the shortest stands first
+    for (size_t depth = 1; lo < hi; depth++) { // lo..hi-1 begin with s[0..depth); the shortest comes first
         if (h->added[order[lo]].n == depth) best = &h->added[order[lo++]];
         if (depth == n) break;
         lo = first_with(h, order, lo, hi, depth, (uint8_t)s[depth]);
@@ -235,7 +235,7 @@ static const pl_hf_added *added_at(const pl_hf *h, const char *s, size_t n, bool
 
 typedef pl_status (*between_fn)(work *w, span s, bool first, pl_err *err);
 
-// Cuts added tokens out of s and hands what stands between them to `between`.
+// Cuts added tokens out of s and passes the text between them to `between`.
 static pl_status cut_added(work *w, span s, bool first, bool normalized, between_fn between, pl_err *err) {
     const pl_hf *h = w->h;
     size_t       done = 0; // everything before this is encoded
@@ -254,7 +254,7 @@ static pl_status cut_added(work *w, span s, bool first, bool normalized, between
             if (start < done) start = done;
         }
         if (a->rstrip) stop = spaces_after(s.s, stop, s.n);
-        if (start >= stop) continue; // blanks, which the token before has taken in
+        if (start >= stop) continue; // blanks that the previous token has absorbed
         if (start > done) PL_TRY(between(w, (span){s.s + done, start - done}, first && done == 0, err));
         PL_TRY(pl_ids_reserve(w->o, 1, err));
         w->o->v[w->o->n++] = a->id;
@@ -288,7 +288,7 @@ static pl_status replace_regex(const pl_hf_norm *r, pl_matcher *m, const char *s
     return PL_OK;
 }
 
-static pl_status apply(const pl_hf_norm *r, pl_matcher *m, const char *s, size_t n, pl_strbuf *to, pl_err *err) {
+static pl_status apply_norm(const pl_hf_norm *r, pl_matcher *m, const char *s, size_t n, pl_strbuf *to, pl_err *err) {
     size_t from = 0, end = n;
     switch (r->kind) {
     case PL_NORM_PREPEND:
@@ -322,8 +322,8 @@ pl_status pl_hf_normalize(const pl_hf *h, pl_matcher *m, const char *s, size_t n
     pl_strbuf_add(&now, s, n);
     for (int i = 0; i < h->n_norm; i++) {
         if (now.failed || is_normal(&h->norm[i], now.s, now.n)) continue;
-        pl_strbuf next = {.limit = most + 1}; // and the 0 behind it
-        pl_status st = apply(&h->norm[i], m, now.s, now.n, &next, err);
+        pl_strbuf next = {.limit = most + 1}; // plus the final 0
+        pl_status st = apply_norm(&h->norm[i], m, now.s, now.n, &next, err);
         if (st == PL_OK && next.full)
             st = pl_fail(err, PL_E_INPUT,
                          "the tokenizer's normalizer %d, %s, makes more than %zu bytes of this text, too many for its "
@@ -340,7 +340,7 @@ pl_status pl_hf_normalize(const pl_hf *h, pl_matcher *m, const char *s, size_t n
     return now.failed ? out_of_memory(err) : PL_OK;
 }
 
-// Warns where ids are not those of transformers 5.
+// Warns if the ids differ from transformers 5's.
 static void compare_rebuilt(const pl_hf *h, span s, bool first) {
     bool prepends = h->n_norm > 0 && h->norm[0].kind == PL_NORM_PREPEND;
     bool behind = !first && !h->legacy && (prepends || (h->metaspace && h->scheme == PL_HF_ALWAYS));
@@ -390,7 +390,7 @@ bool pl_tokenizer_is_added(const pl_tokenizer *tok, int32_t id) {
     return id >= model->n || model->len[id] < 0;
 }
 
-// ---- what readers of every kind of file do
+// ---- shared by the readers of all kinds of files
 
 pl_status pl_hf_refuse(const pl_json *j, pl_err *err, const char *part, const char *what) {
     return pl_fail(err, PL_E_INPUT,

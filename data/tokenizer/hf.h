@@ -1,5 +1,5 @@
-// Inside the tokenizer: BPE and Unigram as Hugging Face's `tokenizers` has them, whatever file they came from
-// (tokenizer.json, vocab.json + merges.txt, tiktoken ranks). Only data/tokenizer/ includes this.
+// Internal to the tokenizer: BPE and Unigram of Hugging Face's `tokenizers`, from any kind of file (tokenizer.json,
+// vocab.json + merges.txt, tiktoken ranks). Only data/tokenizer/ includes this.
 #ifndef PL_TOKENIZER_HF_H
 #define PL_TOKENIZER_HF_H
 
@@ -12,9 +12,9 @@
 
 #define PL_HF_MAX_NORM 8
 #define PL_HF_MAX_ADDED 1024 // bytes of an added token
-#define PL_HF_MAX_PIECE 1024 // bytes of a piece of Unigram's, which tries as many at each place of a text
-// Bytes that a text of n bytes may have on its way through the normalizers. NFKC makes 11 of one at most, and 3 of each
-// of these are spaces that become marks.
+#define PL_HF_MAX_PIECE 1024 // bytes of a Unigram piece; each position of a text tries as many
+// Most bytes of a text of n bytes during normalization. NFKC expands a byte to 11 at most, and 3 of each of these are
+// spaces that become marks.
 #define PL_HF_NORM_ROOM(n) (64 * ((size_t)(n) + 16))
 #define PL_HF_MAX_ID (PL_VOCAB_MAX - 1)
 
@@ -23,15 +23,15 @@ typedef struct pl_hf_merge {
 } pl_hf_merge;
 
 typedef struct pl_hf_added {
-    char   *s; // as it is looked for: normalised if it is `normalized`; owned
+    char   *s; // the search string: normalised if it is `normalized`; owned
     size_t  n;
     int32_t id;
     bool    special, normalized, lstrip, rstrip, single_word;
 } pl_hf_added;
 
 typedef enum pl_hf_norm_kind {
-    PL_NORM_PREPEND, // content in front of what is not empty
-    PL_NORM_REPLACE, // pattern, or regex, by content
+    PL_NORM_PREPEND, // adds content before non-empty text
+    PL_NORM_REPLACE, // replaces pattern, or regex, by content
     PL_NORM_FORM,    // Unicode's NFC, ...
     PL_NORM_LOWER,
     PL_NORM_STRIP, // white space at the left and right end
@@ -56,29 +56,29 @@ typedef struct pl_hf {
     uint64_t     merge_mix;   // odd
     int          merge_shift; // 64 less the bits of merge_mask
     int32_t      n_merges;
-    bool         by_rank; // no merges: two pieces merge where what they make is a piece; its id is the rank
-    pl_vocab     raw;     // byte-level: the model's pieces as bytes, holes where they are none
+    bool         by_rank; // no merges: two pieces merge if their concatenation is a piece; its id is the rank
+    pl_vocab     raw;     // byte-level: the model's pieces as bytes, holes for other pieces
     bool         byte_fallback, fuse_unk, ignore_merges;
-    int32_t      unk;          // -1: unknown characters vanish
-    int32_t      byte_id[256]; // of "<0xHH>"; byte-level: of the piece that is this byte; -1
+    int32_t      unk;          // -1: unknown characters are dropped
+    int32_t      byte_id[256]; // of "<0xHH>"; byte-level: of the piece for this byte; -1
     pl_hf_norm   norm[PL_HF_MAX_NORM];
     int          n_norm;
     bool         metaspace, split;
     pl_hf_scheme scheme;
     char         mark[8]; // Metaspace's replacement
-    const char  *pre;     // family that pl_pre_choose took, NULL: the file says everything itself
-    pl_pretok    pretok;  // every other pre-tokenizer
+    const char  *pre;     // family chosen by pl_pre_choose, NULL: the file is complete
+    pl_pretok    pretok;  // all other pre-tokenizers
     pl_words     words;
-    bool         by_words; // a text without pre-tokenizer may be cut in front of marks
+    bool         by_words; // a text without pre-tokenizer may be cut before marks
     pl_hf_added *added;
     int32_t      n_added;
-    int32_t     *in_order[2];        // [normalized] places in `added`, by their bytes, each string once; owned
-    int32_t      from_first[2][257]; // [normalized][byte] the first in in_order that begins with it, or a later byte
-    pl_matcher   reader;             // of the normalizers, for added tokens while they are read
+    int32_t     *in_order[2];        // [normalized] indices in `added`, sorted by bytes, each string once; owned
+    int32_t      from_first[2][257]; // [normalized][byte] first index in in_order that begins with this or a later byte
+    pl_matcher   reader;             // for the normalizers while added tokens are read
     pl_hf_norm   decode[PL_HF_MAX_NORM];
     int          n_decode;
-    // LlamaTokenizer or CodeLlamaTokenizer where tokenizer_config.json names it, which transformers 5 makes anew from
-    // the vocabulary: no space in front of text behind a special token, unless it is `legacy`, nor of a text that
+    // LlamaTokenizer or CodeLlamaTokenizer if tokenizer_config.json names it: transformers 5 rebuilds it from the
+    // vocabulary, without a space before text after a special token, unless it is `legacy`, or before a text that
     // begins with one.
     const char  *rebuilt;
     bool         legacy;
@@ -90,13 +90,13 @@ typedef struct pl_hf {
 extern const pl_tokenizer_vt pl_hf_vt; // of tokenizer.json
 void                         pl_hf_close(pl_tokenizer *tok);
 
-// Room for so many merges. PL_E_MEMORY.
+// Reserves room for so many merges. PL_E_MEMORY.
 pl_status pl_hf_merges_reserve(pl_hf *h, size_t count, pl_err *err);
-// Message without a place when a, b or what they make is no piece of the (indexed) model.
+// Fails, without a file position, if a, b or their concatenation is no piece of the (indexed) model.
 pl_status pl_hf_merge_pieces(pl_hf *h, const char *a, size_t na, const char *b, size_t nb, int32_t rank, pl_err *err);
-// The same of a line of merges: two pieces around one space.
+// Adds a line of merges: two pieces separated by one space.
 pl_status pl_hf_merge_line(pl_hf *h, const char *line, size_t n, int32_t rank, pl_err *err);
-// False when the pair was there already.
+// Returns false if the pair was present.
 bool      pl_hf_merge_add(pl_hf *h, int32_t a, int32_t b, int32_t rank, int32_t merged);
 // PL_E_INPUT names the normalizer that makes more than `most` bytes.
 pl_status pl_hf_normalize(const pl_hf *h, pl_matcher *m, const char *s, size_t n, size_t most, pl_strbuf *out,
@@ -111,23 +111,23 @@ pl_status pl_hf_read_pre_tokenizer(pl_hf *h, const pl_json *j, const cJSON *node
 pl_status pl_hf_read_vocab(pl_tokenizer *tok, const pl_json *j, const cJSON *vocab, pl_err *err); // and indexes it
 pl_status pl_hf_read_decoder(pl_hf *h, const pl_json *j, const cJSON *node, pl_err *err);
 
-// One added token; flags as in the file. Room for it must have been made with pl_hf_added_reserve.
+// Adds one added token; flags as in the file. pl_hf_added_reserve must have reserved room for it.
 pl_status pl_hf_added_reserve(pl_hf *h, size_t more, pl_err *err);
 pl_status pl_hf_added_flags(pl_hf_added *a, const pl_json *j, const cJSON *node, pl_err *err); // lstrip, special, ...
 pl_status pl_hf_added_add(pl_tokenizer *tok, int64_t id, const char *content, size_t n, const pl_hf_added *flags,
                           pl_err *err);
-// The token at *a anew: flags, id and, as the flags have it, its text; what *a had is freed once that is known.
+// Replaces the token at *a: flags, id and, depending on the flags, its text; the old text is freed after success.
 pl_status pl_hf_added_set(pl_hf *h, pl_hf_added *a, const char *content, size_t n, const pl_hf_added *flags, int32_t id,
                           pl_err *err);
-// The id that is the key of a member of added_tokens_decoder.
+// Parses the id that is the key of a member of added_tokens_decoder.
 pl_status pl_hf_added_key(int64_t *id, const pl_json *j, const cJSON *member, pl_err *err);
 
-// The model is in h->model (indexed), tok->vocab holds it and the added tokens, normaliser, pre-tokenizer and decoder
-// are set. pl_hf_index_bytes makes raw and byte_id of a byte-level model (before merges are read);
-// pl_hf_finish the rest: lists of added tokens, surfaces, words, hash.
+// Requires the model in h->model (indexed), tok->vocab with it and the added tokens, and normaliser, pre-tokenizer and
+// decoder. pl_hf_index_bytes makes raw and byte_id of a byte-level model (before merges are read); pl_hf_finish the
+// rest: lists of added tokens, surfaces, words, hash.
 pl_status pl_hf_index_bytes(pl_hf *h, const char *where, pl_err *err);
 pl_status pl_hf_finish(pl_tokenizer *tok, const char *where, pl_err *err);
-// An empty one of the kind "vocab+merges" (ranks.c).
+// Begins an empty one of the kind "vocab+merges" (ranks.c).
 pl_status pl_hf_begin_pieces(pl_tokenizer *tok, const char *path, pl_err *err);
 
 #endif

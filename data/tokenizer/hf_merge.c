@@ -1,6 +1,6 @@
-// Added tokens of the files beside a tokenizer.json, merged into its own as transformers 5 does it (TokenizersBackend):
-// added_tokens_decoder in the order of its ids, then the tokens that the files name (BOS, EOS, ... and further ones).
-// A token that the file has keeps its id and takes the flags of added_tokens_decoder; a piece of the vocabulary becomes
+// Merges added tokens of the files beside a tokenizer.json into its own, as transformers 5 does (TokenizersBackend):
+// added_tokens_decoder in the order of its ids, then the tokens that the files name (BOS, EOS, ... and further ones). A
+// token of tokenizer.json keeps its id and takes the flags of added_tokens_decoder; a piece of the vocabulary becomes
 // an added token; any other one gets the next free id, whatever id the files state.
 #include "data/tokenizer/hf.h"
 #include "data/tokenizer/open.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 
 typedef struct stated {
-    const cJSON *node; // of added_tokens_decoder: its object; of added_tokens.json: its id
+    const cJSON *node; // added_tokens_decoder: its object; added_tokens.json: its id
     const char  *content;
     int64_t      id;
 } stated;
@@ -18,7 +18,7 @@ typedef struct stated {
 typedef struct merge {
     pl_tokenizer *tok;
     pl_hf        *h;
-    pl_vocab      own; // the file's own added tokens by their place in h->added
+    pl_vocab      own; // the file's own added tokens, by index in h->added
     int32_t       n_own;
 } merge;
 
@@ -31,7 +31,7 @@ static const char *content_of(const merge *m, int32_t place, size_t *n) {
     return pl_vocab_piece(&m->tok->vocab, m->h->added[place].id, n);
 }
 
-// The place of an added token, -1: none.
+// Returns the index of an added token, -1: none.
 static int32_t find_added(const merge *m, const char *content) {
     int32_t place = pl_vocab_find(&m->own, content, strlen(content));
     size_t  n;
@@ -40,7 +40,7 @@ static int32_t find_added(const merge *m, const char *content) {
     return place;
 }
 
-static pl_status begin(merge *m, pl_tokenizer *tok, pl_err *err) {
+static pl_status begin_merge(merge *m, pl_tokenizer *tok, pl_err *err) {
     *m = (merge){.tok = tok, .h = tok->impl};
     m->n_own = m->h->n_added;
     for (int32_t i = 0; i < m->n_own; i++) {
@@ -51,7 +51,7 @@ static pl_status begin(merge *m, pl_tokenizer *tok, pl_err *err) {
     return pl_vocab_index(&m->own, err);
 }
 
-// The id that a token gets which is no piece: behind all others.
+// Returns the id of a token that is no piece: after all others.
 static int64_t next_id(const merge *m) {
     int64_t pieces = 0, last = -1;
     for (int32_t i = 0; i < m->h->model.n; i++)
@@ -61,8 +61,8 @@ static int64_t next_id(const merge *m) {
     return last >= pieces ? last + 1 : pieces;
 }
 
-static pl_status add(merge *m, const pl_json *j, const cJSON *node, const char *content, const pl_hf_added *flags,
-                     pl_err *err) {
+static pl_status add_token(merge *m, const pl_json *j, const cJSON *node, const char *content, const pl_hf_added *flags,
+                           pl_err *err) {
     int32_t piece = pl_vocab_find(&m->h->model, content, strlen(content));
     PL_TRY(pl_hf_added_reserve(m->h, 1, err));
     pl_err    why = {0};
@@ -78,7 +78,7 @@ static bool same_flags(const pl_hf_added *a, const pl_hf_added *b) {
            a->rstrip == b->rstrip && a->single_word == b->single_word;
 }
 
-// Other flags for a token that the file has.
+// Sets other flags for a token of the file.
 static pl_status set_flags(merge *m, int32_t place, const pl_hf_added *flags, pl_err *err) {
     size_t       n;
     const char  *s = content_of(m, place, &n);
@@ -127,10 +127,10 @@ static pl_status merge_stated(merge *m, const pl_json *j, const cJSON *tokens, b
     pl_status st = list_stated(&list, &n, j, tokens, objects, err);
     for (int64_t i = 0; i < n && st == PL_OK; i++) {
         const stated *s = &list[i];
-        pl_hf_added   flags = {.normalized = true}; // of added_tokens.json, which counts where the file lacks a token
+        pl_hf_added   flags = {.normalized = true}; // added_tokens.json applies to tokens that the file lacks
         int32_t       place = find_added(m, s->content);
         if (objects) st = pl_hf_added_flags(&flags, j, s->node, err);
-        if (st == PL_OK && place < 0) st = add(m, j, s->node, s->content, &flags, err);
+        if (st == PL_OK && place < 0) st = add_token(m, j, s->node, s->content, &flags, err);
         if (st == PL_OK && place >= 0 && objects) st = set_flags(m, place, &flags, err);
         if (st == PL_OK) warn_id(j, m, s);
     }
@@ -140,7 +140,7 @@ static pl_status merge_stated(merge *m, const pl_json *j, const cJSON *tokens, b
 
 // ---- tokens by their use
 
-// named: one of those with a use, which are special whatever the file says of them.
+// named: one of the tokens with a use, which are special whatever the file states.
 static pl_status merge_used(merge *m, const pl_json *j, const cJSON *node, bool named, pl_err *err) {
     pl_hf_added flags = {.special = true};
     const char *s;
@@ -154,13 +154,13 @@ static pl_status merge_used(merge *m, const pl_json *j, const cJSON *node, bool 
     }
     int32_t place = find_added(m, s);
     if (!*s) return PL_OK;
-    if (place < 0) return add(m, j, node, s, &flags, err);
+    if (place < 0) return add_token(m, j, node, s, &flags, err);
     flags = m->h->added[place];
     flags.special |= named;
     return set_flags(m, place, &flags, err);
 }
 
-static bool ends(const char *s, const char *tail) {
+static bool ends_with(const char *s, const char *tail) {
     size_t n = strlen(s), k = strlen(tail);
     return n >= k && strcmp(s + n - k, tail) == 0;
 }
@@ -174,14 +174,14 @@ static bool is_object(const cJSON *e) {
     return cJSON_IsString(type) && strcmp(type->valuestring, "AddedToken") == 0;
 }
 
-// Tokens of uses that a model alone has ("image_token"), of one form. *found: there are such.
+// Merges tokens of model-specific uses ("image_token"), of one form. *found: there are some.
 static pl_status merge_models(merge *m, const pl_json *j, bool (*form)(const cJSON *e), bool *found, pl_err *err) {
     *found = false;
     for (const cJSON *e = j->root ? j->root->child : NULL; e; e = e->next) {
         bool usual = false;
         for (int i = 0; pl_tokenizer_uses[i]; i++)
             usual |= strcmp(e->string, pl_tokenizer_uses[i]) == 0;
-        if (usual || !ends(e->string, "_token") || !form(e)) continue;
+        if (usual || !ends_with(e->string, "_token") || !form(e)) continue;
         *found = true;
         PL_TRY(merge_used(m, j, e, true, err));
     }
@@ -194,8 +194,8 @@ static pl_status merge_each(merge *m, const pl_json *j, const cJSON *list, pl_er
     return PL_OK;
 }
 
-// Tokens of a model's uses, and further ones. model_specific_special_tokens, as transformers saves them, count where no
-// other place names such uses.
+// Merges tokens of model-specific uses, and further ones. model_specific_special_tokens, as transformers saves them,
+// apply if no other place names such uses.
 static pl_status merge_further(merge *m, const pl_tokenizer_beside *b, pl_err *err) {
     const pl_json *j;
     const cJSON   *list = pl_tokenizer_beside_find(b, "extra_special_tokens", &j), *own;
@@ -212,7 +212,7 @@ pl_status pl_hf_merge_beside(pl_tokenizer *tok, const pl_tokenizer_beside *b, pl
     merge          m;
     const cJSON   *tokens;
     const pl_json *j;
-    pl_status      st = begin(&m, tok, err);
+    pl_status      st = begin_merge(&m, tok, err);
     if (st == PL_OK) st = pl_json_opt_object(&b->config, NULL, "added_tokens_decoder", &tokens, err);
     if (st == PL_OK && tokens) st = merge_stated(&m, &b->config, tokens, true, err);
     if (st == PL_OK && !tokens && cJSON_IsObject(b->added.root))

@@ -1,4 +1,4 @@
-// Reads a tokenizer.json: everything that changes ids or text is understood or refused by its name. `truncation` and
+// Reads a tokenizer.json: everything that changes ids or text is supported or refused by its name. `truncation` and
 // `padding` are not read: they shape batches, not tokens.
 #include "data/tokenizer/hf.h"
 #include "data/tokenizer/open.h"
@@ -43,11 +43,11 @@ static pl_status out_of_memory(const pl_json *j, pl_err *err) {
     return pl_fail(err, PL_E_MEMORY, "%s: out of memory", j->where);
 }
 
-static bool is(const char *a, const char *b) {
+static bool is_type(const char *a, const char *b) {
     return strcmp(a, b) == 0;
 }
 
-// A string of the file as bytes, in place: U+0000 is one there. Returns how many.
+// Converts a string of the file to bytes, in place (U+0000 is one). Returns their number.
 static size_t as_bytes(char *s) {
     size_t n = strlen(s), m = 0;
     for (size_t i = 0; i < n; i++) {
@@ -67,7 +67,7 @@ static pl_status bytes_of(const pl_json *j, const cJSON *node, const char **s, s
 
 // ---- model
 
-// A piece given twice has the last id, as in `tokenizers`.
+// A repeated piece has the last id, as in `tokenizers`.
 static void prefer_last(pl_vocab *v, const cJSON *vocab) {
     bool         twice = false;
     size_t       n;
@@ -87,7 +87,7 @@ pl_status pl_hf_read_vocab(pl_tokenizer *tok, const pl_json *j, const cJSON *voc
         int64_t id;
         PL_TRY(pl_json_int_of(j, e, 0, PL_HF_MAX_ID, &id, err));
         size_t n = as_bytes(e->string), there;
-        if (id < h->model.n && h->model.len[id] >= 0) { // the same line once more
+        if (id < h->model.n && h->model.len[id] >= 0) { // the same entry again
             const char *s = pl_vocab_piece(&h->model, (int32_t)id, &there);
             if (there == n && memcmp(s, e->string, n) == 0) continue;
         }
@@ -175,7 +175,7 @@ static void find_bytes(pl_hf *h) {
     }
 }
 
-// Pieces and scores: [["<unk>", 0.0], ["\xE2\x96\x81the", -3.2], ...], the id of each its place.
+// Reads pieces and scores: [["<unk>", 0.0], ["\xE2\x96\x81the", -3.2], ...], whose ids are their indices.
 static pl_status read_pieces(pl_tokenizer *tok, const pl_json *j, const cJSON *list, pl_err *err) {
     pl_hf       *h = tok->impl;
     const cJSON *e;
@@ -227,9 +227,9 @@ static pl_status read_model(pl_tokenizer *tok, const pl_json *j, pl_err *err) {
     const char  *type, *unk;
     double       dropout;
     PL_TRY(pl_json_get_object(j, NULL, "model", &model, err));
-    PL_TRY(pl_json_opt_str(j, model, "type", "BPE", &type, err)); // older files leave it out
-    if (is(type, "Unigram")) return read_unigram(tok, j, model, err);
-    if (!is(type, "BPE")) return pl_hf_refuse(j, err, "model type", type);
+    PL_TRY(pl_json_opt_str(j, model, "type", "BPE", &type, err)); // older files omit it
+    if (is_type(type, "Unigram")) return read_unigram(tok, j, model, err);
+    if (!is_type(type, "BPE")) return pl_hf_refuse(j, err, "model type", type);
     PL_TRY(must_be_empty(j, model, "continuing_subword_prefix", err));
     PL_TRY(must_be_empty(j, model, "end_of_word_suffix", err));
     PL_TRY(pl_json_opt_num(j, model, "dropout", 0, 1, 0, &dropout, err));
@@ -266,7 +266,7 @@ static pl_status read_template(pl_tokenizer *tok, const pl_json *j, const cJSON 
         if (tok->add_bos)
             return pl_hf_refuse(j, err, "post_processor", "TemplateProcessing with two tokens before the text");
         PL_TRY(pl_json_get_str(j, special, "id", &name, err));
-        for (a = specials->child; a && !is(a->string, name);)
+        for (a = specials->child; a && !is_type(a->string, name);)
             a = a->next;
         if (!a) return pl_json_fail(j, e, err, "'%s' is not among special_tokens", name);
         PL_TRY(pl_json_get_array(j, a, "ids", &ids, err));
@@ -282,9 +282,9 @@ static pl_status read_template(pl_tokenizer *tok, const pl_json *j, const cJSON 
 static pl_status read_post_processor(pl_tokenizer *tok, const pl_json *j, const cJSON *node, pl_err *err) {
     const char *type;
     PL_TRY(pl_json_get_str(j, node, "type", &type, err));
-    if (is(type, "ByteLevel")) return PL_OK; // trims offsets, which are not kept
-    if (is(type, "TemplateProcessing")) return read_template(tok, j, node, err);
-    if (!is(type, "Sequence")) return pl_hf_refuse(j, err, "post_processor", type);
+    if (is_type(type, "ByteLevel")) return PL_OK; // trims offsets, which are not kept
+    if (is_type(type, "TemplateProcessing")) return read_template(tok, j, node, err);
+    if (!is_type(type, "Sequence")) return pl_hf_refuse(j, err, "post_processor", type);
     const cJSON *list, *e;
     PL_TRY(pl_json_get_array(j, node, "processors", &list, err));
     cJSON_ArrayForEach(e, list) PL_TRY(read_post_processor(tok, j, e, err));
@@ -316,7 +316,7 @@ static pl_status read_all_added(pl_tokenizer *tok, const pl_json *j, pl_err *err
     return PL_OK;
 }
 
-// By their bytes; of a string that stands twice the last comes first.
+// Orders by bytes; of a repeated string the last comes first.
 static int by_bytes(const void *x, const void *y, void *added) {
     const pl_hf_added *a = (const pl_hf_added *)added + *(const int32_t *)x,
                       *b = (const pl_hf_added *)added + *(const int32_t *)y;
@@ -329,7 +329,7 @@ static pl_status order_added(pl_hf *h, bool normalized, pl_err *err) {
     int32_t *v = pl_malloc(((size_t)h->n_added + 1) * sizeof *v), n = 0, kept = 0;
     h->in_order[normalized] = v;
     if (!v) return pl_fail(err, PL_E_MEMORY, "added tokens: out of memory");
-    for (int32_t i = 0; i < h->n_added; i++) // one that is normalised away can never be found
+    for (int32_t i = 0; i < h->n_added; i++) // a token that normalises to nothing is never found
         if (h->added[i].n > 0 && h->added[i].normalized == normalized) v[n++] = i;
     qsort_r(v, (size_t)n, sizeof *v, by_bytes, h->added);
     for (int32_t i = 0; i < n; i++) {
@@ -344,7 +344,7 @@ static pl_status order_added(pl_hf *h, bool normalized, pl_err *err) {
     return PL_OK;
 }
 
-// ---- the whole
+// ---- surfaces, hash, opening
 
 pl_status pl_hf_index_bytes(pl_hf *h, const char *where, pl_err *err) {
     for (int b = 0; b < 256; b++)
@@ -355,7 +355,7 @@ pl_status pl_hf_index_bytes(pl_hf *h, const char *where, pl_err *err) {
         size_t      n, m;
         const char *s = pl_vocab_piece(&h->model, id, &n);
         b.n = 0;
-        pl_strbuf_add(&b, s, n); // room for its bytes, which are not more
+        pl_strbuf_add(&b, s, n); // reserves room: its bytes are not more
         if (b.failed)
             st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", where);
         else if (n > 0 && pl_vocab_find(&h->model, s, n) == id && pl_chars_to_bytes(s, n, b.s, &m)) {
@@ -367,9 +367,9 @@ pl_status pl_hf_index_bytes(pl_hf *h, const char *where, pl_err *err) {
     return st == PL_OK ? pl_vocab_index(&h->raw, err) : st;
 }
 
-// What an id decodes to: bytes of the alphabet, a "<0xHH>" byte, or the piece with the decoder's replacements. Added
-// tokens are text as it stands, even where their characters are of the byte alphabet.
-static void surface(const pl_hf *h, const char *s, size_t n, bool added, pl_strbuf *now) {
+// Writes the text of an id: bytes of the alphabet, a "<0xHH>" byte, or the piece with the decoder's replacements. Added
+// tokens are literal text, even with characters of the byte alphabet.
+static void add_surface(const pl_hf *h, const char *s, size_t n, bool added, pl_strbuf *now) {
     int  byte = h->decode_bytes ? pl_tokenizer_byte_piece(s, n) : -1;
     char c = (char)byte;
     if (byte >= 0) {
@@ -411,7 +411,7 @@ static pl_status fill_surfaces(pl_tokenizer *tok, const char *where, pl_err *err
         size_t      n;
         const char *s = pl_vocab_piece(&tok->vocab, id, &n);
         pl_strbuf   now = {0};
-        if (!tok->special[id]) surface(h, s, n, added[id], &now);
+        if (!tok->special[id]) add_surface(h, s, n, added[id], &now);
         if (now.full)
             st = pl_fail(err, PL_E_INPUT, "%s: the decoders make more than %zu bytes of token %d, which has %zu", where,
                          4 * (n + 16), id, n);
@@ -453,7 +453,7 @@ static uint64_t settings_hash(const pl_hf *h) {
     return hash;
 }
 
-// In a byte-level vocabulary an ordinary piece may spell "<s>": only special tokens count there.
+// In a byte-level vocabulary an ordinary piece may be "<s>": only special tokens count there.
 static int32_t first_of(const pl_tokenizer *tok, const char *const *names) {
     const pl_hf *h = tok->impl;
     for (; *names; names++) {
@@ -468,17 +468,16 @@ pl_status pl_hf_finish(pl_tokenizer *tok, const char *where, pl_err *err) {
     PL_TRY(order_added(h, false, err));
     PL_TRY(order_added(h, true, err));
     PL_TRY(pl_vocab_index(&tok->vocab, err));
-    for (int32_t i = 0; i < h->model.n; i++) { // as the model has it where a piece stands there twice
+    for (int32_t i = 0; i < h->model.n; i++) { // a repeated piece has the model's choice of id
         size_t      n;
         const char *s = pl_vocab_piece(&h->model, i, &n);
         int32_t     own = n > 0 ? pl_vocab_find(&h->model, s, n) : i;
         if (own != i) pl_vocab_point(&tok->vocab, own);
     }
     PL_TRY(pl_words_init(&h->words, err));
-    // Where the mark itself is unknown, unknown characters fuse across it; whole texts may be pieces with
-    // ignore_merges.
+    // If the mark itself is unknown, unknown characters fuse across it; with ignore_merges whole texts may be pieces.
     const char *mark = h->metaspace ? h->mark : PL_SPACE_MARK;
-    // Scores of whole texts may round otherwise than those of words.
+    // Scores of whole texts may round differently from those of words.
     h->by_words = !h->is_unigram && !h->pretok.n && !h->ignore_merges &&
                   pl_vocab_find(&h->model, mark, strlen(mark)) >= 0 && pl_words_are_apart(&h->model, mark);
     tok->strip = h->decode_strip;
@@ -490,7 +489,7 @@ pl_status pl_hf_finish(pl_tokenizer *tok, const char *where, pl_err *err) {
     return PL_OK;
 }
 
-// Classes that transformers 5 makes anew from the vocabulary, with these parts whatever the file has. %s: whether
+// Classes that transformers 5 rebuilds from the vocabulary, with these parts whatever the file has. %s:
 // add_prefix_space.
 static const struct {
     const char *name, *parts;
@@ -539,10 +538,10 @@ static pl_status read_made(pl_hf *made, const char *parts, bool prefix_space, pl
 // Compares class names without "Fast", which transformers 4 appends.
 static bool is_class(const char *name, const char *class) {
     size_t n = strlen(class);
-    return strncmp(name, class, n) == 0 && (!name[n] || is(name + n, "Fast"));
+    return strncmp(name, class, n) == 0 && (!name[n] || is_type(name + n, "Fast"));
 }
 
-// Warns where the class makes other parts than the file has.
+// Warns if the class rebuilds parts that differ from the file's.
 static pl_status compare_made(const pl_hf *h, const pl_json *config, const char *name, pl_err *err) {
     size_t i = 0, n = sizeof made_anew / sizeof *made_anew;
     bool   prefix_space;
@@ -561,14 +560,14 @@ static pl_status compare_made(const pl_hf *h, const pl_json *config, const char 
     return st;
 }
 
-// Types of models whose tokenizer.json transformers 5 takes as it is, whatever class the file beside it names.
+// Model types whose tokenizer.json transformers 5 uses as it is, whatever class the file beside it names.
 static bool file_counts(const pl_json *model) {
     static const char *const types[] = {"mistral", "mistral3", "ministral3", "mixtral",
                                         "phi3",    "olmo2",    "olmo3",      "qwen3_5"};
     const cJSON             *type = model->root ? pl_json_find(model, NULL, "model_type") : NULL;
     bool                     found = false;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        found |= cJSON_IsString(type) && is(type->valuestring, types[i]);
+        found |= cJSON_IsString(type) && is_type(type->valuestring, types[i]);
     return found;
 }
 
@@ -587,14 +586,14 @@ static pl_status read_parts(pl_tokenizer *tok, const pl_json *j, const char *pre
                             pl_err *err) {
     pl_hf       *h = tok->impl;
     const cJSON *node;
-    // First what tells the families apart, so that a file of another one is refused by that.
+    // First the parts that distinguish the families, so that another family is refused by those.
     if ((node = pl_json_find(j, NULL, "normalizer"))) PL_TRY(pl_hf_read_normalizer(h, j, node, err));
     if ((node = pl_json_find(j, NULL, "decoder"))) PL_TRY(pl_hf_read_decoder(h, j, node, err));
     const cJSON *own = pl_json_find(j, NULL, "pre_tokenizer");
     if (own && pre)
         return pl_fail(err, PL_E_INPUT, "%s: names its own pre-tokenizer; leave out the one given (%s)", j->where, pre);
     if (own) PL_TRY(pl_hf_read_pre_tokenizer(h, j, own, err));
-    // A byte-level vocabulary without a pre-tokenizer: what it is cut by must be known from elsewhere.
+    // A byte-level vocabulary without a pre-tokenizer needs one from elsewhere.
     bool missing = !own && (h->decode_level || pre);
     if (missing) h->pretok.bytes = true;
     PL_TRY(read_model(tok, j, err));

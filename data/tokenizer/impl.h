@@ -1,4 +1,4 @@
-// Inside the tokenizer: what its kinds share. Only data/tokenizer/ includes this.
+// Internal to the tokenizer: shared by its kinds. Only data/tokenizer/ includes this.
 #ifndef PL_TOKENIZER_IMPL_H
 #define PL_TOKENIZER_IMPL_H
 
@@ -8,7 +8,7 @@
 
 typedef struct pl_tokenizer_vt {
     const char *kind;
-    // text is valid UTF-8; BOS is the caller's. Appends nothing of its own around the text.
+    // text is valid UTF-8; the caller adds BOS. Adds nothing around the text.
     pl_status (*encode)(const pl_tokenizer *tok, const char *text, size_t n_bytes, unsigned flags, int32_t **ids,
                         int64_t *n, pl_err *err);
     void (*close)(pl_tokenizer *tok); // frees impl
@@ -17,17 +17,17 @@ typedef struct pl_tokenizer_vt {
 struct pl_tokenizer {
     const pl_tokenizer_vt *vt;
     void                  *impl;
-    pl_vocab               vocab;   // indexed; pieces as the file spells them
-    pl_vocab               surface; // bytes that an id decodes to; never indexed; same n
+    pl_vocab               vocab;   // indexed; pieces as spelled in the file
+    pl_vocab               surface; // decoded bytes of each id; never indexed; same n
     uint8_t               *special; // [n] 1: decodes to nothing
-    int32_t                keep;    // id whose leading space is its own (SentencePiece's unknown), -1
+    int32_t                keep;    // id that keeps its leading space (SentencePiece's unknown), -1
     int                    strip;   // leading spaces dropped at the start of a text: 0 none, 1 one, 2 all
     int32_t                bos, eos;
-    bool                   states_eos; // a file beside the vocabulary names it
+    bool                   states_eos; // a file beside the vocabulary names the EOS
     bool                   add_bos;
-    uint64_t               hash; // of what changes ids
+    uint64_t               hash; // of everything that changes ids
     char                   fingerprint[17];
-    bool                   maximal; // broken UTF-8 becomes one U+FFFD per maximal part of a character, not per byte
+    bool                   maximal; // invalid UTF-8 becomes one U+FFFD per maximal part of a character, not per byte
     size_t                 max_surface;
 };
 
@@ -35,11 +35,11 @@ struct pl_tokenizer {
 struct pl_strbuf;
 void pl_tokenizer_replace(struct pl_strbuf *to, const char *from, size_t n, const char *a, size_t na, const char *b,
                           size_t nb);
-// The byte of a piece spelled "<0xHH>", or -1.
+// Returns the byte of a piece spelled "<0xHH>", or -1.
 int  pl_tokenizer_byte_piece(const char *s, size_t n);
 
-// Bytes of what a normaliser puts in the place of something, and of what it replaces: a replacement without end would
-// turn a short text into gigabytes. The longest one of NFKC has 33.
+// Most bytes of a normaliser's pattern or replacement: unlimited ones would turn a short text into gigabytes. The
+// longest one of NFKC has 33.
 #define PL_REPLACEMENT_MAX 1024
 
 // JSON values of tokenizer.json: Gemma 3's has 1.9 million (a piece is one, a merge three, an added token eight).

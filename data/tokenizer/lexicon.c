@@ -24,7 +24,7 @@ static int by_bytes(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static int32_t collect(const pl_tokenizer *tok, entry *e) {
+static int32_t collect_entries(const pl_tokenizer *tok, entry *e) {
     int32_t n = 0;
     for (int32_t id = 0; id < tok->vocab.n; id++) {
         size_t      len, spelled;
@@ -51,7 +51,7 @@ pl_status pl_lexicon_init(pl_lexicon *x, const pl_tokenizer *tok, pl_err *err) {
         pl_lexicon_fini(x);
         return pl_fail(err, PL_E_MEMORY, "a vocabulary of %d tokens: out of memory", tok->vocab.n);
     }
-    int32_t n = collect(tok, e);
+    int32_t n = collect_entries(tok, e);
     for (int32_t i = 0; i < n; i++) {
         int32_t last = x->n - 1;
         if (x->n > 0 && x->len[last] == e[i].len && memcmp(x->s[last], e[i].s, (size_t)e[i].len) == 0) continue;
@@ -87,8 +87,8 @@ void pl_lexicon_start(const pl_lexicon *x, pl_lexicon_at *at) {
     *at = (pl_lexicon_at){.hi = x->n, .longest = -1};
 }
 
-// The first of strings lo..hi-1, which have the same `depth` bytes in front, with a byte of at least b behind them.
-static int32_t lower(const pl_lexicon *x, int32_t lo, int32_t hi, int32_t depth, int b) {
+// Returns the first of strings lo..hi-1, which share `depth` bytes, whose next byte is at least b.
+static int32_t lower_bound(const pl_lexicon *x, int32_t lo, int32_t hi, int32_t depth, int b) {
     while (lo < hi) {
         int32_t mid = lo + (hi - lo) / 2;
         if (x->len[mid] <= depth || x->s[mid][depth] < b)
@@ -107,11 +107,11 @@ void pl_lexicon_read(const pl_lexicon *x, pl_lexicon_at *at, const char *s, size
             at->lo = x->first[b];
             at->hi = x->first[b + 1];
         } else {
-            at->lo = lower(x, at->lo, at->hi, at->depth, b);
-            at->hi = lower(x, at->lo, at->hi, at->depth, b + 1);
+            at->lo = lower_bound(x, at->lo, at->hi, at->depth, b);
+            at->hi = lower_bound(x, at->lo, at->hi, at->depth, b + 1);
         }
         if (at->lo == at->hi || x->len[at->lo] != at->depth + 1) continue;
-        at->longest = x->id[at->lo]; // the shortest of a range stands first
+        at->longest = x->id[at->lo]; // the shortest of a range comes first
         at->length = at->depth + 1;
     }
 }
@@ -127,8 +127,8 @@ int32_t pl_lexicon_find(const pl_lexicon *x, const char *s, size_t n) {
     return at.longest >= 0 && (size_t)at.length == n ? at.longest : -1;
 }
 
-// The longest token at the front of s; *len its bytes, 0: none.
-static int32_t longest(const pl_lexicon *x, const char *s, size_t n, size_t *len) {
+// Returns the longest token at the start of s; *len its bytes, 0: none.
+static int32_t find_longest(const pl_lexicon *x, const char *s, size_t n, size_t *len) {
     pl_lexicon_at at;
     pl_lexicon_start(x, &at);
     for (size_t i = 0; i < n && at.lo < at.hi; i++)
@@ -150,7 +150,7 @@ pl_status pl_lexicon_map(int32_t **to, const pl_lexicon *a, const pl_lexicon *b,
     return PL_OK;
 }
 
-// ends[i]: some tokens make bytes i..n-1.
+// Sets ends[i] if bytes i..n-1 can be spelled in tokens.
 static void mark_ends(const pl_lexicon *x, const char *s, size_t n, bool *ends) {
     ends[n] = true;
     for (size_t j = n; j-- > 0;) {
@@ -195,7 +195,7 @@ double pl_lexicon_ways(const pl_lexicon *x, const char *s, size_t n, double *ste
 
 #define OTHER_MARK "\xC4\xA0" // U+0120, a space in GPT-2's alphabet
 
-// The pieces, each string once.
+// Collects the pieces, each string once.
 static pl_status spell_pieces(pl_vocab *to, const pl_tokenizer *tok, bool spaces, pl_err *err) {
     pl_status st = PL_OK;
     for (int32_t id = 0; id < tok->vocab.n && st == PL_OK; id++) {
@@ -245,31 +245,31 @@ int64_t pl_lexicon_inexpressible(const pl_lexicon *a, const pl_lexicon *b) {
 
 typedef struct spelled {
     int32_t *ids;
-    size_t  *end; // NULL: not asked for
+    size_t  *end; // NULL: not requested
     int      n, room;
 } spelled;
 
-static void put(spelled *o, int32_t id, size_t end) {
+static void put_id(spelled *o, int32_t id, size_t end) {
     if (o->n == o->room) return;
     o->ids[o->n] = id;
     if (o->end) o->end[o->n] = end;
     o->n++;
 }
 
-// whole: ends at bytes that no token begins with, else leaves them out. False: it ended there.
+// whole: stops at bytes that begin no token, else skips them. Returns false if it stopped.
 static bool by_longest(const pl_lexicon *x, const char *s, size_t n, size_t at, bool whole, spelled *o) {
     size_t from = 0;
     while (from < n) {
         size_t  len;
-        int32_t id = longest(x, s + from, n - from, &len);
+        int32_t id = find_longest(x, s + from, n - from, &len);
         if (id < 0 && whole) return false;
         from += id < 0 ? 1 : len;
-        if (id >= 0) put(o, id, at + from);
+        if (id >= 0) put_id(o, id, at + from);
     }
     return true;
 }
 
-// Whether ids stand for s; *lead: for a space in front of it as well.
+// Returns true if ids stand for s; *lead: also for a space before it.
 static bool stands_for(const pl_tokenizer *tok, const int32_t *ids, int64_t n, const char *s, size_t n_s, int *lead) {
     size_t bytes = 0, len, at = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -287,10 +287,10 @@ static bool stands_for(const pl_tokenizer *tok, const int32_t *ids, int64_t n, c
     return true;
 }
 
-// The tokenizer's own tokens of s, which is UTF-8; *good: they stand for s.
-static pl_status own(const pl_lexicon *x, const char *s, size_t n, int32_t **ids, int64_t *n_ids, int *lead, bool *good,
-                     pl_err *err) {
-    size_t skip = x->tok->strip > 0 && n > 0 && s[0] == ' '; // the tokenizer puts one there
+// Encodes s, valid UTF-8, with the tokenizer; *good: the ids stand for s.
+static pl_status encode_own(const pl_lexicon *x, const char *s, size_t n, int32_t **ids, int64_t *n_ids, int *lead,
+                            bool *good, pl_err *err) {
+    size_t skip = x->tok->strip > 0 && n > 0 && s[0] == ' '; // the tokenizer adds one
     PL_TRY(pl_tokenizer_encode(x->tok, s + skip, n - skip, PL_TOK_NO_SPECIAL, ids, n_ids, err));
     *good = stands_for(x->tok, *ids, *n_ids, s, n, lead);
     if (*good || !skip) return PL_OK;
@@ -308,14 +308,14 @@ pl_status pl_lexicon_spell(const pl_lexicon *x, const char *text, size_t n_text,
     int64_t  n_said;
     int      lead;
     bool     good;
-    PL_TRY(own(x, text, valid, &said, &n_said, &lead, &good, err));
+    PL_TRY(encode_own(x, text, valid, &said, &n_said, &lead, &good, err));
     good &= starts || lead == 0;
     size_t at = 0;
     for (int64_t i = 0; good && i < n_said; i++) {
         size_t len;
         pl_vocab_piece(&x->tok->surface, said[i], &len);
         at += len;
-        put(&o, said[i], at < (size_t)lead ? 0 : at - (size_t)lead);
+        put_id(&o, said[i], at < (size_t)lead ? 0 : at - (size_t)lead);
     }
     pl_free(said);
     if (!good) by_longest(x, text, valid, 0, false, &o);
@@ -338,14 +338,14 @@ pl_status pl_lexicon_continue(const pl_lexicon *x, const char *tail, size_t n_ta
     memcpy(text, tail, n_tail);
     memcpy(text + n_tail, more, n_more);
     size_t    valid = pl_utf8_valid(text, n_text), border = n_tail < valid ? n_tail : valid;
-    pl_status st = valid > n_tail ? own(x, text, valid, &said, &n_said, &lead, &good, err) : PL_OK;
+    pl_status st = valid > n_tail ? encode_own(x, text, valid, &said, &n_said, &lead, &good, err) : PL_OK;
     for (int64_t i = 0, end = -lead; st == PL_OK && good && on && i < n_said; i++) {
         size_t len;
         pl_vocab_piece(&x->tok->surface, said[i], &len);
         int64_t from = end;
         end += (int64_t)len;
         if (from >= (int64_t)border)
-            put(&o, said[i], 0);
+            put_id(&o, said[i], 0);
         else if (end > (int64_t)border)
             on = by_longest(x, text + border, (size_t)end - border, 0, true, &o);
     }

@@ -21,7 +21,7 @@ typedef struct llama2c {
     pl_words words;
 } llama2c;
 
-static bool pair(const void *ctx, int32_t left, int32_t right, double *cost, int32_t *merged) {
+static bool find_pair(const void *ctx, int32_t left, int32_t right, double *cost, int32_t *merged) {
     const pl_tokenizer *tok = ctx;
     const llama2c      *l = tok->impl;
     *merged = pl_vocab_find_joined(&tok->vocab, left, right);
@@ -47,7 +47,7 @@ static pl_status no_byte(const pl_tokenizer *tok, uint8_t byte, pl_err *err) {
                    byte, shown, tok->vocab.n);
 }
 
-// Characters, or their bytes, then merges.
+// Encodes characters, or their bytes, then merges.
 static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, bool first, pl_ids *o, pl_err *err) {
     const pl_tokenizer *tok = ctx;
     const llama2c      *l = tok->impl;
@@ -65,7 +65,7 @@ static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, boo
         }
         at += len;
     }
-    PL_TRY(pl_bpe_merge(v, &n, pair, tok, err));
+    PL_TRY(pl_bpe_merge(v, &n, find_pair, tok, err));
     o->n += n;
     return PL_OK;
 }

@@ -1,4 +1,4 @@
-// A tokenizer from the file or files that a path stands for, and from the files beside them.
+// Opens a tokenizer from the file or files of a path, and from the files beside them.
 #include "data/tokenizer/open.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
@@ -56,14 +56,14 @@ static pl_status named_token(const pl_tokenizer_beside *b, const char *key, cons
     } else {
         PL_TRY(pl_json_str_of(j, node, &s, err));
     }
-    if (!*s) return PL_OK; // some files write none so
+    if (!*s) return PL_OK; // some files write an empty string for none
     int32_t found = pl_vocab_find(&tok->vocab, s, strlen(s));
     if (found < 0) return pl_json_fail(j, node, err, "'%s' is not in the tokenizer's vocabulary", s);
     *id = found;
     return PL_OK;
 }
 
-// *j is zeroed where there is none beside the tokenizer's file.
+// *j is zeroed if the tokenizer's file has no such neighbour.
 static pl_status open_beside(pl_json *j, const char *path, const char *name, pl_err *err) {
     size_t dir = (size_t)(pl_path_name(path) - path);
     char  *file = pl_sprintf("%.*s%s", (int)dir, path, name);
@@ -78,7 +78,7 @@ static pl_status open_all_beside(pl_tokenizer_beside *b, const char *path, pl_er
     PL_TRY(open_beside(&b->config, path, "tokenizer_config.json", err));
     PL_TRY(open_beside(&b->map, path, "special_tokens_map.json", err));
     PL_TRY(open_beside(&b->added, path, "added_tokens.json", err));
-    pl_status st = open_beside(&b->model, path, "config.json", err); // its errors are those of opening the model
+    pl_status st = open_beside(&b->model, path, "config.json", err); // opening the model reports its errors
     return st == PL_E_MEMORY ? st : PL_OK;
 }
 
@@ -115,14 +115,14 @@ static pl_status read_beside(pl_tokenizer *tok, const pl_tokenizer_beside *b, pl
                         "an EOS behind every text is not supported; set it to false");
 }
 
-// ---- the whole
+// ---- opening
 
 static pl_status open_files(pl_tokenizer *tok, const pl_tokenizer_files *f, const char *pre, pl_err *err) {
     pl_tokenizer_beside beside = {0};
     uint8_t            *data = NULL;
     size_t              n = 0;
     pl_status           st = PL_OK;
-    if (pl_path_ends(f->path, ".gguf")) return pl_tokenizer_open_gguf(tok, f->path, pre, err); // says everything itself
+    if (pl_path_ends(f->path, ".gguf")) return pl_tokenizer_open_gguf(tok, f->path, pre, err); // complete alone
     PL_TRY(pl_file_read(f->path, &data, &n, MAX_FILE, err));
     if (n == 0) {
         st = pl_fail(err, PL_E_INPUT, "%s: the tokenizer's file is empty", f->path);

@@ -3,14 +3,15 @@
 #include "kernels/base/hash.h"
 #include <stdio.h>
 
-// Families. A vocabulary is known by its identity: a hash over pieces, ids and merges.
+// Families. A vocabulary is identified by a hash over pieces, ids and merges.
 typedef struct family {
-    const char *name; // of its scan, too
+    const char *name; // also of its scan
     bool        nfc;
     bool        add_bos;
     const char *bos, *eos;
     uint64_t    identity;
-    // Behind the vocabulary (or in it), NULL-terminated; then reserved tokens, numbered from 2, up to `tokens` in all.
+    // Tokens after the vocabulary (or in it), NULL-terminated; then reserved tokens, numbered from 2, up to `tokens` in
+    // all.
     const char *special[16];
     int         tokens;
 } family;
@@ -39,7 +40,7 @@ static const family families[] = {
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
-static uint64_t identity(const pl_hf *h) {
+static uint64_t identity_of(const pl_hf *h) {
     uint64_t sum = h->by_rank;
     for (size_t i = 0; h->merges && i <= h->merge_mask; i++)
         if (h->merges[i].merged >= 0) sum += pl_hash(&h->merges[i], sizeof h->merges[i]);
@@ -47,7 +48,7 @@ static uint64_t identity(const pl_hf *h) {
 }
 
 static const family *by_identity(const pl_hf *h) {
-    uint64_t id = identity(h);
+    uint64_t id = identity_of(h);
     for (int i = 0; i < FAMILIES; i++)
         if (families[i].identity == id) return &families[i];
     return NULL;
@@ -66,7 +67,7 @@ pl_status pl_pre_choose(pl_tokenizer *tok, const char *where, const char *pre, p
         return pl_fail(err, PL_E_INPUT, "%s: unknown pre-tokenizer '%s'; known are gpt-2, llama-3, qwen2", where, pre);
     if (!f) {
         char hex[17];
-        pl_hash_hex(hex, identity(h));
+        pl_hash_hex(hex, identity_of(h));
         return pl_fail(err, PL_E_INPUT,
                        "%s: names no pre-tokenizer, and the vocabulary (%s) is none of those that are known; name it "
                        "(--pre or target.pre): gpt-2, llama-3, qwen2",
@@ -78,7 +79,7 @@ pl_status pl_pre_choose(pl_tokenizer *tok, const char *where, const char *pre, p
         h->norm[h->n_norm++] = (pl_hf_norm){.kind = PL_NORM_FORM, .form = PL_NFC};
     }
     PL_TRY(pl_pretok_add_scan(&h->pretok, pl_scan_of_name(f->name), err));
-    h->pretok.bytes = false; // add_byte_level says so again
+    h->pretok.bytes = false; // add_byte_level sets it again
     return pl_pretok_add_byte_level(&h->pretok, false, false, err);
 }
 
@@ -118,7 +119,7 @@ static pl_status add_family(pl_tokenizer *tok, const family *f, pl_err *err) {
     return PL_OK;
 }
 
-static int32_t find(const pl_tokenizer *tok, const char *name) {
+static int32_t find_token(const pl_tokenizer *tok, const char *name) {
     const pl_hf *h = tok->impl;
     for (int32_t i = 0; name && i < h->n_added; i++)
         if (h->added[i].n == strlen(name) && memcmp(h->added[i].s, name, h->added[i].n) == 0) return h->added[i].id;
@@ -133,8 +134,8 @@ pl_status pl_pre_added(pl_tokenizer *tok, const pl_json *config, pl_err *err) {
         PL_TRY(read_decoder_tokens(tok, config, tokens, err));
     else if (known)
         PL_TRY(add_family(tok, known, err));
-    tok->bos = find(tok, f->bos);
-    tok->eos = find(tok, f->eos);
+    tok->bos = find_token(tok, f->bos);
+    tok->eos = find_token(tok, f->eos);
     tok->add_bos = f->add_bos;
     return PL_OK;
 }

@@ -1,5 +1,5 @@
-// Pre-tokenizers: how text is cut into words before BPE merges within each of them. A chain of steps, each of which
-// cuts what the one before left, as the `pre_tokenizer` of a tokenizer.json describes it.
+// Pre-tokenizers: cut text into words, within which BPE merges. A chain of steps, each of which cuts the words of the
+// previous one, as in the `pre_tokenizer` of a tokenizer.json.
 #ifndef PL_PRETOK_H
 #define PL_PRETOK_H
 
@@ -15,40 +15,40 @@ typedef enum pl_step_kind {
     PL_STEP_REGEX,   // matches of an expression
     PL_STEP_LITERAL, // occurrences of a string
     PL_STEP_CLASS,   // characters of a class
-    PL_STEP_PREFIX,  // puts a space in front of a word that has none there
+    PL_STEP_PREFIX,  // adds a space before a word without one
     PL_STEP_MAP,     // bytes become characters of GPT-2's byte alphabet
 } pl_step_kind;
 
-// What becomes of what a step finds. The names are those of Hugging Face's SplitDelimiterBehavior.
+// Treatment of a step's matches. The names are those of Hugging Face's SplitDelimiterBehavior.
 typedef enum pl_behavior {
     PL_ISOLATED,             // a word of its own
     PL_REMOVED,              // dropped
-    PL_CONTIGUOUS,           // neighbouring finds are one word
-    PL_MERGED_WITH_PREVIOUS, // joins what is in front of it
-    PL_MERGED_WITH_NEXT,     // joins what is behind it
+    PL_CONTIGUOUS,           // adjacent matches are one word
+    PL_MERGED_WITH_PREVIOUS, // joins the text before it
+    PL_MERGED_WITH_NEXT,     // joins the text after it
 } pl_behavior;
 
 typedef struct pl_step {
     pl_step_kind   kind;
     pl_behavior    behavior;
-    bool           invert;         // what lies between the finds is what is found
+    bool           invert;         // matches are the text between the pattern's matches
     const pl_scan *scan;           // SCAN
     pl_regex      *regex;          // REGEX; owned
-    char          *pattern;        // REGEX, LITERAL: as the file has it; owned
+    char          *pattern;        // REGEX, LITERAL: as in the file; owned
     bool (*in_class)(uint32_t cp); // CLASS
 } pl_step;
 
 typedef struct pl_pretok {
     pl_step step[PL_PRETOK_MAX];
     int     n;
-    bool    bytes; // words are bytes: there is a MAP among the steps
+    bool    bytes; // words are bytes: one of the steps is a MAP
 } pl_pretok;
 
-// A zeroed pl_pretok has no steps. Each add takes the next place; PL_E_INPUT when there are too many, or a pattern does
-// not compile.
+// A zeroed pl_pretok has no steps. Each add appends one; PL_E_INPUT for too many, or for a pattern that does not
+// compile.
 pl_status pl_pretok_add_scan(pl_pretok *p, const pl_scan *scan, pl_err *err);
 pl_status pl_pretok_add_byte_level(pl_pretok *p, bool prefix_space, bool split, pl_err *err);
-// A known pattern becomes its scan.
+// Known patterns become their scan.
 pl_status pl_pretok_add_split(pl_pretok *p, const char *pattern, bool is_regex, pl_behavior behavior, bool invert,
                               pl_err *err);
 pl_status pl_pretok_add_class(pl_pretok *p, bool (*in_class)(uint32_t cp), pl_behavior behavior, pl_err *err);
@@ -57,8 +57,8 @@ uint64_t  pl_pretok_hash(const pl_pretok *p, uint64_t h);
 
 typedef pl_status (*pl_pretok_word)(void *ctx, const char *s, size_t n, pl_err *err);
 
-// Hands the words of s[0..n) (valid UTF-8) to fn in order; none is empty. With `bytes` a word may end inside a
-// character. PL_E_INPUT when an expression gives up.
+// Passes the words of s[0..n) (valid UTF-8) to fn in order; none is empty. With `bytes` a word may end inside a
+// character. PL_E_INPUT when an expression exceeds its limit.
 pl_status pl_pretok_run(const pl_pretok *p, pl_matcher *m, const char *s, size_t n, pl_pretok_word fn, void *ctx,
                         pl_err *err);
 

@@ -11,7 +11,7 @@ static const unsigned char ascii[128] = {
     O, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, O, O, O, O, O, //
     O, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, O, O, O, O, O};
 
-// Class and length of the character at s[at], at < n.
+// Returns class and length of the character at s[at], at < n.
 static inline int class_at(const char *s, size_t n, size_t at, size_t *len) {
     unsigned char c = (unsigned char)s[at];
     if (c < 0x80) {
@@ -23,7 +23,7 @@ static inline int class_at(const char *s, size_t n, size_t at, size_t *len) {
     return (int)pl_unicode_class(cp);
 }
 
-// The end of the run of this class that goes on at `at`.
+// Returns the end of the run of this class that continues at `at`.
 static inline size_t run(const char *s, size_t n, size_t at, int class) {
     size_t len;
     while (at < n && class_at(s, n, at, &len) == class)
@@ -31,7 +31,7 @@ static inline size_t run(const char *s, size_t n, size_t at, int class) {
     return at;
 }
 
-// \s*[\r\n]+ (with lines), \s+(?!\S), \s+ for white space at s[at]. Called where nothing else takes the space.
+// Matches \s*[\r\n]+ (with lines), \s+(?!\S), \s+ for white space at s[at]. Called if no other rule takes the space.
 static size_t spaces(const char *s, size_t n, size_t at, bool lines) {
     size_t end = at, last = at, line = 0, len;
     while (end < n && class_at(s, n, end, &len) == S) {
@@ -40,10 +40,11 @@ static size_t spaces(const char *s, size_t n, size_t at, bool lines) {
         if (s[last] == '\n' || s[last] == '\r') line = end;
     }
     if (lines && line) return line;
-    return end < n && last > at ? last : end; // the last one belongs to the word behind
+    return end < n && last > at ? last : end; // the last one belongs to the next word
 }
 
-// 's 't 're 've 'm 'll 'd; s[at] is the apostrophe. 0: none of them. fold: in either case, and U+017F is an s too.
+// Matches 's 't 're 've 'm 'll 'd; s[at] is the apostrophe. Returns 0 for none. fold: in either case, and U+017F is an
+// s too.
 static size_t contraction(const char *s, size_t n, size_t at, bool fold) {
     if (at + 1 >= n) return 0;
     int lower = fold ? 0x20 : 0;
@@ -67,7 +68,7 @@ static size_t gpt2(const char *s, size_t n, size_t at) {
     return run(s, n, at + len, class);
 }
 
-// digits: how many numbers one word holds.
+// digits: most numbers in one word.
 static inline size_t llama(const char *s, size_t n, size_t at, int digits) {
     size_t len, more = 0, end;
     if (s[at] == '\'' && (end = contraction(s, n, at, true))) return end;

@@ -6,17 +6,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-// Where the word that begins at s[at] ends, at < n; s[0..n) is valid UTF-8. All three cut text into words without rest.
+// Returns the end of the word that begins at s[at], at < n; s[0..n) is valid UTF-8. All three cut the whole text into
+// words.
 typedef size_t (*pl_scan_fn)(const char *s, size_t n, size_t at);
 
 typedef struct pl_scan {
     const char *name;    // "gpt-2", "llama-3", "qwen2"
-    const char *pattern; // as tokenizer.json files have it
+    const char *pattern; // as in tokenizer.json files
     pl_scan_fn  next;
 } pl_scan;
 
 extern const pl_scan pl_scans[3];
-// By pattern or by name; NULL when it is none of them.
+// Finds a scan by pattern or by name; NULL if there is none.
 const pl_scan       *pl_scan_of_pattern(const char *pattern);
 const pl_scan       *pl_scan_of_name(const char *name);
 

@@ -27,8 +27,8 @@ static int base64_digit(uint8_t c) {
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-// Strict: whole groups of four, padding at the end only, no bits left over. false: s[0..n) is not base64.
-static bool base64(const uint8_t *s, size_t n, char *to, size_t *n_to) {
+// Strict: whole groups of four, padding at the end only, no bits left over. Returns false if s[0..n) is not base64.
+static bool read_base64(const uint8_t *s, size_t n, char *to, size_t *n_to) {
     *n_to = 0;
     if (n == 0 || n % 4 != 0) return false;
     for (size_t i = 0; i < n; i += 4) {
@@ -57,7 +57,7 @@ bool pl_tokenizer_is_ranks(const uint8_t *data, size_t n) {
     return i > 0 && i + 1 < n && data[i] == ' ' && data[i + 1] >= '0' && data[i + 1] <= '9';
 }
 
-// One line to a piece of the model: as bytes, and spelled in the byte alphabet.
+// Reads one line as a piece of the model: as bytes, and spelled in the byte alphabet.
 static pl_status read_rank(pl_tokenizer *tok, const char *path, size_t line, const uint8_t *s, size_t n, pl_err *err) {
     pl_hf         *h = tok->impl;
     const uint8_t *space = memchr(s, ' ', n);
@@ -65,7 +65,7 @@ static pl_status read_rank(pl_tokenizer *tok, const char *path, size_t line, con
     char           bytes[MAX_PIECE], text[2 * MAX_PIECE];
     int64_t        rank = 0;
     if (len > MAX_PIECE) return pl_fail(err, PL_E_INPUT, "%s:%zu: a piece of %zu characters", path, line, len);
-    if (!space || !base64(s, len, bytes, &m))
+    if (!space || !read_base64(s, len, bytes, &m))
         return pl_fail(err, PL_E_INPUT, "%s:%zu: not a piece in base64, a space and its rank", path, line);
     for (const uint8_t *c = space + 1; c < s + n || c == space + 1; c++) {
         if (c == s + n || *c < '0' || *c > '9' || rank > PL_HF_MAX_ID)
@@ -107,9 +107,9 @@ static pl_status read_ranks(pl_tokenizer *tok, const char *path, const uint8_t *
     return PL_OK;
 }
 
-// ---- what both have in common
+// ---- common to both
 
-static pl_status begin(pl_tokenizer *tok, const pl_tokenizer_vt *vt, const char *path, pl_err *err) {
+static pl_status begin_pieces(pl_tokenizer *tok, const pl_tokenizer_vt *vt, const char *path, pl_err *err) {
     pl_hf *h = tok->impl = pl_calloc(1, sizeof *h);
     if (!h) return out_of_memory(path, err);
     tok->vt = vt;
@@ -119,11 +119,11 @@ static pl_status begin(pl_tokenizer *tok, const pl_tokenizer_vt *vt, const char 
 }
 
 pl_status pl_hf_begin_pieces(pl_tokenizer *tok, const char *path, pl_err *err) {
-    return begin(tok, &pair_vt, path, err);
+    return begin_pieces(tok, &pair_vt, path, err);
 }
 
-// The pre-tokenizer, added tokens, and the rest.
-static pl_status end(pl_tokenizer *tok, const char *path, const char *pre, const pl_json *config, pl_err *err) {
+// Sets the pre-tokenizer and added tokens, and finishes.
+static pl_status end_pieces(pl_tokenizer *tok, const char *path, const char *pre, const pl_json *config, pl_err *err) {
     if (!pre && config) PL_TRY(pl_json_opt_str(config, NULL, "paceline_pre", NULL, &pre, err));
     PL_TRY(pl_pre_choose(tok, path, pre, err));
     PL_TRY(pl_pre_added(tok, config, err));
@@ -132,12 +132,12 @@ static pl_status end(pl_tokenizer *tok, const char *path, const char *pre, const
 
 pl_status pl_tokenizer_open_ranks(pl_tokenizer *tok, const char *path, const char *pre, const pl_json *config,
                                   const uint8_t *data, size_t n, pl_err *err) {
-    PL_TRY(begin(tok, &ranks_vt, path, err));
+    PL_TRY(begin_pieces(tok, &ranks_vt, path, err));
     pl_hf *h = tok->impl;
     h->by_rank = true;
-    h->ignore_merges = true; // a word that is a piece is that piece
+    h->ignore_merges = true; // a word that equals a piece becomes that piece
     PL_TRY(read_ranks(tok, path, data, n, err));
-    return end(tok, path, pre, config, err);
+    return end_pieces(tok, path, pre, config, err);
 }
 
 // ---- vocab.json and merges.txt
@@ -175,7 +175,7 @@ static pl_status read_pair(pl_tokenizer *tok, const char *merges_path, const pl_
     pl_status st = valid == n ? read_merges(h, merges_path, merges, n, err)
                               : pl_fail(err, PL_E_INPUT, "%s: not valid UTF-8 at byte %zu", merges_path, valid);
     pl_free(merges);
-    return st == PL_OK ? end(tok, j->where, pre, config, err) : st;
+    return st == PL_OK ? end_pieces(tok, j->where, pre, config, err) : st;
 }
 
 pl_status pl_tokenizer_open_pair(pl_tokenizer *tok, const char *path, const char *merges_path, const char *pre,

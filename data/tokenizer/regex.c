@@ -9,32 +9,32 @@
 
 enum {
     MAX_PATTERN = 1 << 16,
-    // Steps of a text, of a nanosecond or two: backtracking, or bytes looked at. A match may go over the whole text, at
-    // a few steps a byte, a few times (see `try_harder`); what takes more than 64 looks at the same bytes again and
-    // again. Of whatever length, runs of 10,000 characters from each of which an expression looks to the end pass.
+    // Steps on a text, of a nanosecond or two: backtracking, or bytes examined. A match may cover the whole text, at a
+    // few steps a byte, a few times (see `try_harder`); more than 64 means repeated scanning of the same bytes. At any
+    // length, runs of 10,000 characters from each of which an expression looks to the end pass.
     STEPS = 200000000,
     STEPS_PER_BYTE = 64,
-    // Steps of each place of a text that are not counted: those of a word, half a microsecond.
+    // Steps at each position of a text that are not counted: those of a word, half a microsecond.
     FREE_STEPS = 256,
-    FREE_BYTES = 512,      // looked at from there on
-    AHEAD = 256,           // places tried by one call
-    HEAP_LIMIT = 64 << 10, // KiB, where there is no compiled code
+    FREE_BYTES = 512,      // bytes examined from there on
+    AHEAD = 256,           // positions tried by one call
+    HEAP_LIMIT = 64 << 10, // KiB, without compiled code
     STACK_START = 32 << 10,
     STACK_MOST = 4 << 20
 };
 
 struct pl_regex {
     pcre2_code *code;
-    char       *pattern; // as it was given, for messages
+    char       *pattern; // the original, for messages
 };
 
 // PCRE2's memory is counted (and made to fail by tests) like all other.
-static void *take(size_t n, void *arg) {
+static void *take_memory(size_t n, void *arg) {
     (void)arg;
     return pl_malloc(n);
 }
 
-static void give(void *p, void *arg) {
+static void give_memory(void *p, void *arg) {
     (void)arg;
     pl_free(p);
 }
@@ -44,7 +44,7 @@ static void give(void *p, void *arg) {
 typedef struct translation {
     const char *p, *end;
     pl_strbuf   out;
-    const char *why; // NULL: fine so far
+    const char *why; // NULL: no error so far
     char        detail[16];
 } translation;
 
@@ -55,11 +55,11 @@ typedef struct translation {
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
 #define LATIN_WORD WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}" // outside of a class: raised 2, 3, 1 and fractions too
 
-static void put(translation *t, const char *s) {
+static void put_text(translation *t, const char *s) {
     pl_strbuf_add(&t->out, s, strlen(s));
 }
 
-static void refuse(translation *t, const char *why, const char *at, size_t n) {
+static void refuse_part(translation *t, const char *why, const char *at, size_t n) {
     if (t->why) return;
     t->why = why;
     if (n >= sizeof t->detail) n = sizeof t->detail - 1;
@@ -71,7 +71,7 @@ static bool is_hex(char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-// \xHH, \x{H...}, \uHHHH as \x{H...}. t->p stands behind the letter.
+// Translates \xHH, \x{H...}, \uHHHH to \x{H...}. t->p is after the letter.
 static void hex_escape(translation *t, char letter, const char *start) {
     char   digits[9];
     size_t n = 0;
@@ -83,15 +83,15 @@ static void hex_escape(translation *t, char letter, const char *start) {
     digits[n] = 0;
     bool closed = !braces || (t->p < t->end && *t->p++ == '}');
     if (n == 0 || !closed || (letter == 'u' && n != 4)) {
-        refuse(t, "broken escape", start, (size_t)(t->p - start));
+        refuse_part(t, "broken escape", start, (size_t)(t->p - start));
         return;
     }
-    put(t, "\\x{");
-    put(t, digits);
-    put(t, "}");
+    put_text(t, "\\x{");
+    put_text(t, digits);
+    put_text(t, "}");
 }
 
-static bool lacks_memory(int code) { // it has several names
+static bool lacks_memory(int code) { // it has several codes
     return code == PCRE2_ERROR_HEAP_FAILED || code == PCRE2_ERROR_NOMEMORY || code == 121;
 }
 
@@ -101,7 +101,7 @@ static bool is_script(translation *t, const char *name, size_t n) {
     PCRE2_SIZE where;
     if (n > 40) return false;
     snprintf(pattern, sizeof pattern, "\\p{sc:%.*s}", (int)n, name);
-    pcre2_general_context *general = pcre2_general_context_create(take, give, NULL);
+    pcre2_general_context *general = pcre2_general_context_create(take_memory, give_memory, NULL);
     pcre2_compile_context *c = general ? pcre2_compile_context_create(general) : NULL;
     pcre2_code *script = c ? pcre2_compile((PCRE2_SPTR)pattern, strlen(pattern), PCRE2_UTF, &code, &where, c) : NULL;
     t->out.failed = t->out.failed || (!script && lacks_memory(code));
@@ -111,115 +111,115 @@ static bool is_script(translation *t, const char *name, size_t n) {
     return script != NULL;
 }
 
-// PCRE2 takes the name of a script for all that is written with it, from 10.40 on: \p{Han} would hold U+3001, an
-// ideographic comma. "sc:" asks for the script itself, and is unknown before 10.40, where the name alone does.
+// From 10.40 on PCRE2 takes a script's name as its extensions: \p{Han} would include U+3001, an ideographic comma.
+// "sc:" selects the script itself, and is unknown before 10.40, where the bare name does that.
 static void property_escape(translation *t, const char *start) {
     const char *close = t->p < t->end && *t->p == '{' ? memchr(t->p, '}', (size_t)(t->end - t->p)) : NULL;
     const char *name = close ? t->p + 1 : t->p;
     if (!close || memchr(name, ':', (size_t)(close - name)) || memchr(name, '=', (size_t)(close - name))) {
-        refuse(t, "broken property", start, (size_t)(t->p - start));
+        refuse_part(t, "broken property", start, (size_t)(t->p - start));
         return;
     }
     if (*name == '^') name++;
     pl_strbuf_add(&t->out, start, (size_t)(name - start));
-    if (is_script(t, name, (size_t)(close - name))) put(t, "sc:");
+    if (is_script(t, name, (size_t)(close - name))) put_text(t, "sc:");
     pl_strbuf_add(&t->out, name, (size_t)(close + 1 - name));
     t->p = close + 1;
 }
 
-// At a backslash.
-static void escape(translation *t, bool in_class) {
+// Translates at a backslash.
+static void translate_escape(translation *t, bool in_class) {
     const char *start = t->p++;
     if (t->p == t->end) {
-        refuse(t, "a backslash at the end", start, 1);
+        refuse_part(t, "a backslash at the end", start, 1);
         return;
     }
     char c = *t->p++;
     switch (c) {
-    case 's': put(t, in_class ? SPACE : "[" SPACE "]"); return;
-    case 'S': put(t, in_class ? NOT_SPACE : "[^" SPACE "]"); return;
-    case 'd': put(t, "\\p{Nd}"); return;
-    case 'D': put(t, "\\P{Nd}"); return;
-    case 'w': put(t, in_class ? WORD : "[" LATIN_WORD "]"); return;
+    case 's': put_text(t, in_class ? SPACE : "[" SPACE "]"); return;
+    case 'S': put_text(t, in_class ? NOT_SPACE : "[^" SPACE "]"); return;
+    case 'd': put_text(t, "\\p{Nd}"); return;
+    case 'D': put_text(t, "\\P{Nd}"); return;
+    case 'w': put_text(t, in_class ? WORD : "[" LATIN_WORD "]"); return;
     case 'W':
         if (in_class) break;
-        put(t, "[^" LATIN_WORD "]");
+        put_text(t, "[^" LATIN_WORD "]");
         return;
     case 'p':
     case 'P': property_escape(t, start); return;
     case 'x':
     case 'u': hex_escape(t, c, start); return;
-    case 'n': put(t, "\\n"); return;
-    case 'r': put(t, "\\r"); return;
-    case 't': put(t, "\\t"); return;
-    case 'f': put(t, "\\f"); return;
-    case 'v': put(t, "\\x{b}"); return; // one character in Oniguruma, a class in PCRE2
-    case 'a': put(t, "\\a"); return;
-    case 'e': put(t, "\\e"); return;
+    case 'n': put_text(t, "\\n"); return;
+    case 'r': put_text(t, "\\r"); return;
+    case 't': put_text(t, "\\t"); return;
+    case 'f': put_text(t, "\\f"); return;
+    case 'v': put_text(t, "\\x{b}"); return; // one character in Oniguruma, a class in PCRE2
+    case 'a': put_text(t, "\\a"); return;
+    case 'e': put_text(t, "\\e"); return;
     default:
-        // An escaped sign stands for itself; letters and digits mean something that is not known here.
+        // An escaped sign means itself; unknown letters and digits are refused.
         if ((uint8_t)c < 0x80 && !is_hex(c) && !(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z')) {
             pl_strbuf_add(&t->out, start, 2);
             return;
         }
     }
-    refuse(t, in_class ? "not supported in a class" : "not supported", start, (uint8_t)c < 0x80 ? 2 : 1);
+    refuse_part(t, in_class ? "not supported in a class" : "not supported", start, (uint8_t)c < 0x80 ? 2 : 1);
 }
 
-// At '['. Inner positive classes are a union: their brackets go. depth: of brackets.
-static void class(translation *t, int depth) {
+// Translates at '['. Nested positive classes are a union: their brackets are dropped. depth: of brackets.
+static void translate_class(translation *t, int depth) {
     const char *start = t->p++;
     bool        negated = t->p < t->end && *t->p == '^';
-    if (depth == 1) put(t, "[");
-    if (negated && depth > 1) refuse(t, "a negated class inside a class is not supported", start, 2);
-    if (depth > 8) refuse(t, "classes too deep", start, 1);
+    if (depth == 1) put_text(t, "[");
+    if (negated && depth > 1) refuse_part(t, "a negated class inside a class is not supported", start, 2);
+    if (depth > 8) refuse_part(t, "classes too deep", start, 1);
     if (negated) {
-        put(t, "^");
+        put_text(t, "^");
         t->p++;
     }
     for (bool first = true; t->p < t->end && !t->why; first = false) {
         char c = *t->p;
         if (c == ']' && !first) {
             t->p++;
-            if (depth == 1) put(t, "]");
+            if (depth == 1) put_text(t, "]");
             return;
         }
         if (c == '\\') {
-            escape(t, true);
+            translate_escape(t, true);
         } else if (c == '[' && t->end - t->p > 1 && t->p[1] == ':') {
-            refuse(t, "not supported", t->p, 2);
+            refuse_part(t, "not supported", t->p, 2);
         } else if (c == '[') {
-            class(t, depth + 1);
+            translate_class(t, depth + 1);
         } else if (c == '&' && t->end - t->p > 1 && t->p[1] == '&') {
-            refuse(t, "not supported", t->p, 2);
+            refuse_part(t, "not supported", t->p, 2);
         } else {
-            if (c == ']') put(t, "\\");
+            if (c == ']') put_text(t, "\\");
             pl_strbuf_add(&t->out, t->p++, 1);
         }
     }
-    refuse(t, "an unclosed class", start, 1);
+    refuse_part(t, "an unclosed class", start, 1);
 }
 
-// At '('.
-static void group(translation *t) {
+// Translates at '('.
+static void translate_group(translation *t) {
     static const char *const known[] = {"?:", "?=", "?!", "?<=", "?<!", "?>", "?i:", "?-i:", "?i)"};
     const char              *start = t->p++;
-    put(t, "(");
+    put_text(t, "(");
     if (t->p == t->end || (*t->p != '?' && *t->p != '*')) return;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         size_t n = strlen(known[i]);
         if ((size_t)(t->end - t->p) < n || memcmp(t->p, known[i], n) != 0) continue;
-        // Further in, Oniguruma draws the alternatives behind it into the option's reach.
+        // In other positions, Oniguruma extends the option to the alternatives after it.
         if (known[i][n - 1] == ')' && t->out.n > 1) break;
-        put(t, known[i]);
+        put_text(t, known[i]);
         t->p += n;
         return;
     }
-    refuse(t, "not supported", start, (size_t)(t->end - start) < 4 ? (size_t)(t->end - start) : 4);
+    refuse_part(t, "not supported", start, (size_t)(t->end - start) < 4 ? (size_t)(t->end - start) : 4);
 }
 
-// At '{': an interval {n}, {n,}, {,m}, {n,m}, or a plain brace.
-static void interval(translation *t) {
+// Translates at '{': an interval {n}, {n,}, {,m}, {n,m}, or a plain brace.
+static void translate_interval(translation *t) {
     const char *start = t->p++, *a = t->p, *b, *c;
     while (t->p < t->end && *t->p >= '0' && *t->p <= '9')
         t->p++;
@@ -232,27 +232,27 @@ static void interval(translation *t) {
     bool whole = t->p < t->end && *t->p == '}' && (b > a || t->p > c);
     if (!whole) {
         t->p = start + 1;
-        put(t, "\\{");
+        put_text(t, "\\{");
         return;
     }
-    if (b == a) put(t, "{0");
+    if (b == a) put_text(t, "{0");
     pl_strbuf_add(&t->out, b == a ? a : start, (size_t)(t->p + 1 - (b == a ? a : start)));
     t->p++;
     if (t->p < t->end && (*t->p == '+' || *t->p == '?' || *t->p == '*'))
-        refuse(t, "a quantifier behind an interval is not supported", start, (size_t)(t->p + 1 - start));
+        refuse_part(t, "a quantifier behind an interval is not supported", start, (size_t)(t->p + 1 - start));
 }
 
-static void translate(translation *t) {
+static void translate_pattern(translation *t) {
     while (t->p < t->end && !t->why) {
         switch (*t->p) {
-        case '\\': escape(t, false); break;
-        case '[': class(t, 1); break;
-        case '(': group(t); break;
-        case '{': interval(t); break;
+        case '\\': translate_escape(t, false); break;
+        case '[': translate_class(t, 1); break;
+        case '(': translate_group(t); break;
+        case '{': translate_interval(t); break;
         case '^':
-        case '$': refuse(t, "not supported", t->p, 1); break;
+        case '$': refuse_part(t, "not supported", t->p, 1); break;
         case '}': // plain
-            put(t, "\\}");
+            put_text(t, "\\}");
             t->p++;
             break;
         default: pl_strbuf_add(&t->out, t->p++, 1);
@@ -262,8 +262,8 @@ static void translate(translation *t) {
 
 // ---- PCRE2
 
-static pl_status compile(pl_regex *r, const char *pattern, const char *s, size_t n, pl_err *err) {
-    pcre2_general_context *general = pcre2_general_context_create(take, give, NULL);
+static pl_status compile_pattern(pl_regex *r, const char *pattern, const char *s, size_t n, pl_err *err) {
+    pcre2_general_context *general = pcre2_general_context_create(take_memory, give_memory, NULL);
     pcre2_compile_context *c = general ? pcre2_compile_context_create(general) : NULL;
     int                    code = 0;
     PCRE2_SIZE             where = 0;
@@ -284,7 +284,7 @@ static pl_status compile(pl_regex *r, const char *pattern, const char *s, size_t
                      (const char *)why);
     } else {
         (void)pcre2_jit_compile(r->code,
-                                PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD); // where it cannot, pcre2_match interprets
+                                PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD); // if it fails, pcre2_match interprets
     }
     pcre2_compile_context_free(c);
     pcre2_general_context_free(general);
@@ -297,7 +297,7 @@ pl_status pl_regex_compile(pl_regex **out, const char *pattern, pl_err *err) {
     if (n > MAX_PATTERN) return pl_fail(err, PL_E_INPUT, "regular expression of %zu bytes is too long", n);
     translation t = {.p = pattern, .end = pattern + n};
     pl_strbuf_add(&t.out, "", 0);
-    translate(&t);
+    translate_pattern(&t);
     pl_regex *r = pl_calloc(1, sizeof *r);
     if (r) r->pattern = pl_strdup(pattern);
     pl_status st = PL_OK;
@@ -306,7 +306,7 @@ pl_status pl_regex_compile(pl_regex **out, const char *pattern, pl_err *err) {
     else if (t.why)
         st = pl_fail(err, PL_E_INPUT, "regular expression '%.200s': '%s': %s", pattern, t.detail, t.why);
     else
-        st = compile(r, pattern, t.out.s, t.out.n, err);
+        st = compile_pattern(r, pattern, t.out.s, t.out.n, err);
     pl_strbuf_fini(&t.out);
     if (st != PL_OK) {
         pl_regex_free(r);
@@ -325,7 +325,7 @@ void pl_regex_free(pl_regex *r) {
 
 static bool matcher_ready(pl_matcher *m) {
     if (m->data) return true;
-    pcre2_general_context *general = pcre2_general_context_create(take, give, NULL);
+    pcre2_general_context *general = pcre2_general_context_create(take_memory, give_memory, NULL);
     if (!general) return false;
     m->context = pcre2_match_context_create(general);
     m->stack = pcre2_jit_stack_create(STACK_START, STACK_MOST, general);
@@ -359,7 +359,7 @@ static pl_status gave_up(const pl_regex *r, int rc, size_t at, pl_err *err) {
         r->pattern, at, (const char *)why);
 }
 
-// The place of a character at or behind `at`, and at or before it.
+// Returns the start of a character at or after `at`, and at or before it.
 static size_t begin_behind(const char *s, size_t n, size_t at) {
     while (at < n && ((uint8_t)s[at] & 0xc0) == 0x80)
         at++;
@@ -372,8 +372,8 @@ static size_t begin_before(const char *s, size_t at) {
     return at;
 }
 
-// A match that begins at from .. from + places - 1, of so many steps, the text being known up to `look` bytes behind
-// `from` (all where that is more). PCRE2_ERROR_PARTIAL: what lies behind them may matter.
+// Tries a match that begins at from .. from + places - 1, within so many steps, with the text visible up to `look`
+// bytes after `from` (all if that is more). PCRE2_ERROR_PARTIAL: later bytes may matter.
 static int try_match(const pl_regex *r, pl_matcher *m, const char *s, size_t n, size_t from, size_t places, size_t look,
                      uint32_t steps) {
     bool all = look >= n - from;
@@ -383,8 +383,8 @@ static int try_match(const pl_regex *r, pl_matcher *m, const char *s, size_t n, 
                        PCRE2_NO_UTF_CHECK | (all ? 0 : PCRE2_PARTIAL_HARD), m->data, m->context);
 }
 
-// The same of one place, with more steps or bytes while these are not enough. What is beyond the free ones is counted.
-// *known: how far the text was looked at from the place before, and is from this one.
+// Tries a match at one position, with more steps or bytes as long as these are too few. Steps beyond the free ones are
+// counted. *known: how far the text has been examined, from the previous position on entry, from this one on return.
 static int try_harder(const pl_regex *r, pl_matcher *m, const char *s, size_t n, size_t from, size_t *known) {
     size_t  look = *known > from + FREE_BYTES ? *known - from : FREE_BYTES;
     int64_t steps = FREE_STEPS;
@@ -403,11 +403,11 @@ static int try_harder(const pl_regex *r, pl_matcher *m, const char *s, size_t n,
     }
 }
 
-// PCRE2 counts the steps of a match from each place anew, and not those of a simple loop ("[ab]*"), so a match is
-// sought in small stretches, with few steps and bytes; where these are not enough, place by place.
-static pl_status find(const pl_regex *r, pl_matcher *m, const char *s, size_t n, size_t from, bool *found,
-                      size_t *start, size_t *end, pl_err *err) {
-    size_t careful = from, known = from; // places below `careful` are tried one by one
+// PCRE2 counts the steps of a match from each position separately, and not those of a simple loop ("[ab]*"), so a match
+// is searched in small ranges, with few steps and bytes; if these are too few, position by position.
+static pl_status find_match(const pl_regex *r, pl_matcher *m, const char *s, size_t n, size_t from, bool *found,
+                            size_t *start, size_t *end, pl_err *err) {
+    size_t careful = from, known = from; // positions below `careful` are tried one by one
     *found = false;
     if (!matcher_ready(m)) return pl_fail(err, PL_E_MEMORY, "regular expression: out of memory");
     for (;;) {
@@ -436,7 +436,7 @@ pl_status pl_regex_next(const pl_regex *r, pl_matcher *m, const char *s, size_t 
                         size_t *start, size_t *end, pl_err *err) {
     if (w->from == 0 && w->last == 0) m->left += (int64_t)n * STEPS_PER_BYTE;
     for (*found = false; w->from <= n;) {
-        PL_TRY(find(r, m, s, n, w->from, found, start, end, err));
+        PL_TRY(find_match(r, m, s, n, w->from, found, start, end, err));
         if (!*found) break;
         if (*start < *end || w->last != *end + 1) {
             w->from = *end;

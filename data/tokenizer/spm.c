@@ -1,4 +1,4 @@
-// SentencePiece .model files. The library encodes; decoding is ours, so that streaming and whole texts agree.
+// SentencePiece .model files. The library encodes; decoding is our own, so that streaming and whole texts agree.
 #include "data/tokenizer/open.h"
 #include "data/tokenizer/spm_proto.h"
 #include "data/tokenizer/spm_shim.h"
@@ -13,7 +13,7 @@ typedef struct spm {
     pl_words words;
 } spm;
 
-// The library puts its dummy space in front of every text: it stands for the space that a later word begins with.
+// The library adds its dummy space before every text: it replaces the space that a later word begins with.
 static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, bool first, pl_ids *o, pl_err *err) {
     const spm *p = ctx;
     char       msg[256];
@@ -82,7 +82,7 @@ static int32_t control_id(const pl_tokenizer *tok, pl_spm_bytes piece) {
     return id >= 0 && tok->special[id] ? id : -1;
 }
 
-static pl_status fill(pl_tokenizer *tok, const char *path, const pl_spm_proto *p, pl_err *err) {
+static pl_status fill_pieces(pl_tokenizer *tok, const char *path, const pl_spm_proto *p, pl_err *err) {
     tok->special = pl_calloc((size_t)p->n, 1);
     if (!tok->special) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     uint64_t h = pl_hash(p->charsmap.p, p->charsmap.n);
@@ -117,8 +117,8 @@ static pl_status open_library(pl_tokenizer *tok, const char *path, const pl_spm_
     if (pl_spm_vocab_size(s->lib) != p->n)
         return pl_fail(err, PL_E_INPUT, "%s: broken SentencePiece model: the library reads %d pieces of %d", path,
                        pl_spm_vocab_size(s->lib), p->n);
-    // Only where a word's pieces cannot depend on what stands around it: unknown characters fuse across a mark that is
-    // unknown itself. Unigram models are left alone: their sums of scores could round otherwise, and they are fast.
+    // Only if a word's pieces cannot depend on its surroundings: unknown characters fuse across an unknown mark.
+    // Unigram models are excluded: their sums of scores could round differently, and they are fast.
     s->by_words = p->model_type == 2 && p->charsmap.n == 0 && p->add_dummy_prefix && !p->remove_extra_whitespaces &&
                   pl_vocab_find(&tok->vocab, PL_SPACE_MARK, 3) >= 0 && pl_words_are_apart(&tok->vocab, PL_SPACE_MARK) &&
                   pl_words_are_apart(&tok->vocab, " ");
@@ -128,7 +128,7 @@ static pl_status open_library(pl_tokenizer *tok, const char *path, const pl_spm_
 pl_status pl_tokenizer_open_spm(pl_tokenizer *tok, const char *path, const uint8_t *data, size_t n, pl_err *err) {
     pl_spm_proto p;
     PL_TRY(pl_spm_proto_read(&p, path, data, n, err));
-    pl_status st = fill(tok, path, &p, err);
+    pl_status st = fill_pieces(tok, path, &p, err);
     if (st == PL_OK) st = open_library(tok, path, &p, data, n, err);
     pl_spm_proto_fini(&p);
     return st;

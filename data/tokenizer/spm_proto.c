@@ -10,7 +10,7 @@
 
 typedef struct cursor {
     const uint8_t *p, *end;
-    const char    *why; // NULL, or what is wrong; sticks
+    const char    *why; // NULL, or the first error
 } cursor;
 
 typedef struct field {
@@ -20,7 +20,7 @@ typedef struct field {
     pl_spm_bytes bytes;
 } field;
 
-static bool stop(cursor *c, const char *why) {
+static bool stop_with(cursor *c, const char *why) {
     if (!c->why) c->why = why;
     return false;
 }
@@ -28,27 +28,27 @@ static bool stop(cursor *c, const char *why) {
 static bool read_varint(cursor *c, uint64_t *v) {
     *v = 0;
     for (int shift = 0; shift < 64; shift += 7) {
-        if (c->p == c->end) return stop(c, "it ends inside a number");
+        if (c->p == c->end) return stop_with(c, "it ends inside a number");
         uint8_t b = *c->p++;
         *v |= (uint64_t)(b & 0x7f) << shift;
         if (!(b & 0x80)) return true;
     }
-    return stop(c, "a number is longer than 64 bits");
+    return stop_with(c, "a number is longer than 64 bits");
 }
 
 static bool read_fixed(cursor *c, size_t n, uint64_t *v) {
-    if ((size_t)(c->end - c->p) < n) return stop(c, "it ends inside a number");
+    if ((size_t)(c->end - c->p) < n) return stop_with(c, "it ends inside a number");
     *v = 0;
     for (size_t i = 0; i < n; i++)
         *v |= (uint64_t)*c->p++ << (8 * i);
     return true;
 }
 
-// The next field; false at the end and on an error. Groups (wire types 3 and 4) were never used by SentencePiece.
+// Reads the next field; false at the end and on an error. Groups (wire types 3 and 4) were never used by SentencePiece.
 static bool next_field(cursor *c, field *f) {
     uint64_t key, n;
     if (c->why || c->p == c->end || !read_varint(c, &key)) return false;
-    if (key >> 3 == 0 || key >> 3 > (1u << 29) - 1) return stop(c, "a field number is out of range");
+    if (key >> 3 == 0 || key >> 3 > (1u << 29) - 1) return stop_with(c, "a field number is out of range");
     f->number = (uint32_t)(key >> 3);
     f->wire = (int)(key & 7);
     switch (f->wire) {
@@ -57,19 +57,19 @@ static bool next_field(cursor *c, field *f) {
     case 5: return read_fixed(c, 4, &f->value);
     case 2:
         if (!read_varint(c, &n)) return false;
-        if (n > (uint64_t)(c->end - c->p)) return stop(c, "a field runs past the end");
+        if (n > (uint64_t)(c->end - c->p)) return stop_with(c, "a field runs past the end");
         f->bytes = (pl_spm_bytes){c->p, (size_t)n};
         c->p += n;
         return true;
-    default: return stop(c, "a field has an unknown wire type");
+    default: return stop_with(c, "a field has an unknown wire type");
     }
 }
 
-static bool want(cursor *c, const field *f, int wire) {
-    return f->wire == wire || stop(c, "a field has the wrong type");
+static bool want_wire(cursor *c, const field *f, int wire) {
+    return f->wire == wire || stop_with(c, "a field has the wrong type");
 }
 
-static cursor enter(const field *f) {
+static cursor enter_field(const field *f) {
     return (cursor){f->bytes.p, f->bytes.p + f->bytes.n, NULL};
 }
 
@@ -83,13 +83,13 @@ static float float_of(uint64_t bits) {
 }
 
 static const char *read_piece(pl_spm_piece *piece, const field *at) {
-    cursor c = enter(at);
+    cursor c = enter_field(at);
     field  f = {0};
     *piece = (pl_spm_piece){.type = PL_SPM_NORMAL};
     while (next_field(&c, &f)) {
-        if (f.number == 1 && want(&c, &f, 2)) piece->s = f.bytes;
-        if (f.number == 2 && want(&c, &f, 5)) piece->score = float_of(f.value);
-        if (f.number == 3 && want(&c, &f, 0)) {
+        if (f.number == 1 && want_wire(&c, &f, 2)) piece->s = f.bytes;
+        if (f.number == 2 && want_wire(&c, &f, 5)) piece->score = float_of(f.value);
+        if (f.number == 3 && want_wire(&c, &f, 0)) {
             if (f.value < PL_SPM_NORMAL || f.value > PL_SPM_BYTE) return "a piece has an unknown type";
             piece->type = (pl_spm_type)f.value;
         }
@@ -98,7 +98,7 @@ static const char *read_piece(pl_spm_piece *piece, const field *at) {
     if (piece->s.n == 0) return "a piece is empty";
     if (piece->s.n > 4096) return "a piece is longer than 4096 bytes";
     if (pl_utf8_valid((const char *)piece->s.p, piece->s.n) != piece->s.n) return "a piece is not valid UTF-8";
-    // The library keeps pieces in a table that is searched with C strings.
+    // The library searches its pieces as C strings.
     if (memchr(piece->s.p, 0, piece->s.n)) return "a piece holds a NUL byte";
     if (!isfinite(piece->score)) return "a piece's score is not finite";
     return NULL;
@@ -108,39 +108,39 @@ typedef struct extras {
     bool suffix_space, unescaped, denormalizer;
 } extras;
 
-// The types that the library's own parser insists on, field by field, so that it never sees another.
+// Checks the types that the library's own parser requires, field by field, so that it gets no others.
 static const char *read_trainer(pl_spm_proto *p, extras *x, const field *at) {
-    cursor c = enter(at);
+    cursor c = enter_field(at);
     field  f;
     while (next_field(&c, &f)) {
-        if (f.number == 3 && want(&c, &f, 0)) p->model_type = f.value > 4 ? 0 : (int)f.value;
-        if (f.number == 24 && want(&c, &f, 0)) x->suffix_space = f.value != 0;
-        if (f.number == 35 && want(&c, &f, 0)) p->byte_fallback = f.value != 0;
-        if (f.number == 44 && want(&c, &f, 2)) p->unk_surface = f.bytes;
-        if (f.number == 46 && want(&c, &f, 2)) p->bos_piece = f.bytes;
-        if (f.number == 47 && want(&c, &f, 2)) p->eos_piece = f.bytes;
+        if (f.number == 3 && want_wire(&c, &f, 0)) p->model_type = f.value > 4 ? 0 : (int)f.value;
+        if (f.number == 24 && want_wire(&c, &f, 0)) x->suffix_space = f.value != 0;
+        if (f.number == 35 && want_wire(&c, &f, 0)) p->byte_fallback = f.value != 0;
+        if (f.number == 44 && want_wire(&c, &f, 2)) p->unk_surface = f.bytes;
+        if (f.number == 46 && want_wire(&c, &f, 2)) p->bos_piece = f.bytes;
+        if (f.number == 47 && want_wire(&c, &f, 2)) p->eos_piece = f.bytes;
     }
     if (!c.why && (p->model_type < 1 || p->model_type > 4)) return "its model type is unknown";
     return c.why;
 }
 
 static const char *read_normalizer(pl_spm_proto *p, extras *x, const field *at) {
-    cursor c = enter(at);
+    cursor c = enter_field(at);
     field  f;
     while (next_field(&c, &f)) {
-        if (f.number == 2 && want(&c, &f, 2)) p->charsmap = f.bytes;
-        if (f.number == 3 && want(&c, &f, 0)) p->add_dummy_prefix = f.value != 0;
-        if (f.number == 4 && want(&c, &f, 0)) p->remove_extra_whitespaces = f.value != 0;
-        if (f.number == 5 && want(&c, &f, 0)) x->unescaped = f.value == 0;
+        if (f.number == 2 && want_wire(&c, &f, 2)) p->charsmap = f.bytes;
+        if (f.number == 3 && want_wire(&c, &f, 0)) p->add_dummy_prefix = f.value != 0;
+        if (f.number == 4 && want_wire(&c, &f, 0)) p->remove_extra_whitespaces = f.value != 0;
+        if (f.number == 5 && want_wire(&c, &f, 0)) x->unescaped = f.value == 0;
     }
     return c.why;
 }
 
 static const char *read_denormalizer(extras *x, const field *at) {
-    cursor c = enter(at);
+    cursor c = enter_field(at);
     field  f;
     while (next_field(&c, &f))
-        if (f.number == 2 && want(&c, &f, 2)) x->denormalizer = f.bytes.n > 0;
+        if (f.number == 2 && want_wire(&c, &f, 2)) x->denormalizer = f.bytes.n > 0;
     return c.why;
 }
 
@@ -152,10 +152,10 @@ static uint32_t unit_at(const uint8_t *units, size_t i) {
 }
 
 // uint32 bytes of the trie, the trie (a Darts-clone double array), then 0-terminated replacements. The library walks it
-// without looking at bounds. In a double array the children of unit i stand at (i ^ offset) ^ byte, so a walk stays
-// inside when every block of 256 that an offset leads to is inside; a unit with has_leaf has its value (a place in the
-// replacements) at i ^ offset. Unit 0 is where every walk begins: its own label is never looked at, so its offset
-// counts even where it looks like a value.
+// without bounds checks. In a double array the children of unit i are at (i ^ offset) ^ byte, so a walk stays inside if
+// every block of 256 that an offset leads to is inside; a unit with has_leaf has its value (an index into the
+// replacements) at i ^ offset. Every walk begins at unit 0, whose own label is not read, so its offset counts even if
+// it looks like a value.
 
 static const char *check_charsmap(pl_spm_bytes m) {
     if (m.n == 0) return NULL;
@@ -181,7 +181,7 @@ static const char *check_charsmap(pl_spm_bytes m) {
 
 // ---- the model
 
-// The library wants each piece once, one unknown, and with byte fallback every byte.
+// Checks the library's requirements: each piece once, one unknown, and with byte fallback every byte.
 static const char *check_pieces(const pl_spm_proto *p, pl_err *err, pl_status *st) {
     pl_vocab    v = {0};
     const char *why = NULL;
@@ -214,9 +214,9 @@ static pl_status read_model(pl_spm_proto *p, extras *x, const uint8_t *data, siz
     field   f;
     int32_t cap = 0;
     while (next_field(&c, &f)) {
-        if (f.number > 5 || !want(&c, &f, 2)) continue;
+        if (f.number > 5 || !want_wire(&c, &f, 2)) continue;
         if (f.number == 1) {
-            if (p->n >= PL_VOCAB_MAX) stop(&c, "it has too many pieces");
+            if (p->n >= PL_VOCAB_MAX) stop_with(&c, "it has too many pieces");
             if (p->n == cap && !c.why) {
                 cap = cap ? 2 * cap : 1024;
                 pl_spm_piece *more = pl_realloc(p->pieces, (size_t)cap * sizeof *more);

@@ -1,5 +1,5 @@
-// Reads a serialised SentencePiece ModelProto by itself: the library and its protobuf parser trust more of a file than
-// a file deserves, so every byte is checked here first, and what decoding needs is taken along.
+// Reads and checks a serialised SentencePiece ModelProto: the library and its protobuf parser trust files too much, so
+// every byte is checked here first; also takes the data for decoding.
 #ifndef PL_SPM_PROTO_H
 #define PL_SPM_PROTO_H
 
@@ -39,8 +39,8 @@ typedef struct pl_spm_proto {
     pl_spm_bytes  charsmap; // precompiled_charsmap, empty for identity
 } pl_spm_proto;
 
-// PL_E_INPUT "path: broken SentencePiece model: ..." for what is not a well-formed, usable model, and for whitespace at
-// the end of words, unescaped whitespace and denormalisation rules, which are not supported. p points into data.
+// PL_E_INPUT "path: broken SentencePiece model: ..." for a malformed or unusable model, and for whitespace at the end
+// of words, unescaped whitespace and denormalisation rules, which are not supported. p points into data.
 pl_status pl_spm_proto_read(pl_spm_proto *p, const char *path, const uint8_t *data, size_t n, pl_err *err);
 void      pl_spm_proto_fini(pl_spm_proto *p);
 

@@ -22,7 +22,7 @@ namespace {
 
 pl_status fail(char *msg, size_t size, pl_status status, const char *why) {
     if (size > 0) {
-        // The library's own place ("./src/x.cc(12) [condition] ") says nothing to a user.
+        // The library's source position ("./src/x.cc(12) [condition] ") is of no use to a user.
         const char *end = std::strstr(why, ".cc(") ? std::strstr(why, "] ") : nullptr;
         for (const char *next = end; next; next = std::strstr(next + 1, "] "))
             end = next;
@@ -33,7 +33,7 @@ pl_status fail(char *msg, size_t size, pl_status status, const char *why) {
     return status;
 }
 
-// The constructor allocates too, and nothrow only speaks of the object itself.
+// The constructor allocates too, and nothrow covers only the object itself.
 pl_spm *create() noexcept {
     try {
         return new pl_spm;
@@ -42,14 +42,14 @@ pl_spm *create() noexcept {
     }
 }
 
-// Runs f, which returns a status of the library, and turns whatever comes out into ours with a message.
+// Runs f, which returns a status of the library, and converts statuses and exceptions to ours with a message.
 template <class F> pl_status guarded(char *msg, size_t size, F f) noexcept {
     try {
         const sentencepiece::util::Status status = f();
         return status.ok() ? PL_OK : fail(msg, size, PL_E_INPUT, status.error_message());
     } catch (const std::bad_alloc &) {
         return fail(msg, size, PL_E_MEMORY, "out of memory");
-    } catch (const std::system_error &e) { // threads that cannot be started
+    } catch (const std::system_error &e) { // thread creation failed
         return fail(msg, size, PL_E_IO, e.what());
     } catch (const std::exception &e) {
         return fail(msg, size, PL_E_INPUT, e.what());

@@ -1,5 +1,5 @@
-// SentencePiece behind C. No C++ type, no exception and no output on stderr gets past this file (training may report
-// its progress when asked to). Messages are one line without a place; the callers put the file in front.
+// C interface to SentencePiece. No C++ type, no exception and no output on stderr leaves this file (training may report
+// its progress on request). Messages are one line without a file name, which the callers add.
 #ifndef PL_SPM_SHIM_H
 #define PL_SPM_SHIM_H
 
@@ -14,14 +14,13 @@ extern "C" {
 
 typedef struct pl_spm pl_spm;
 
-// Failures leave a message in msg[0..msg_size): PL_E_MEMORY, PL_E_IO (threads), PL_E_INPUT for all that the library
-// does not like.
-// proto: a serialised ModelProto that has been checked before (data/tokenizer/spm_proto.h): the library trusts some of
-// it.
+// Failures leave a message in msg[0..msg_size): PL_E_MEMORY, PL_E_IO (threads), PL_E_INPUT for all other errors of the
+// library. proto: a serialised ModelProto that has been checked (data/tokenizer/spm_proto.h), as the library trusts
+// parts of it.
 pl_status pl_spm_open(pl_spm **out, const void *proto, size_t n, char *msg, size_t msg_size);
 void      pl_spm_close(pl_spm *s);
 int       pl_spm_vocab_size(const pl_spm *s);
-// *ids is from pl_malloc and the caller's.
+// *ids is from pl_malloc and owned by the caller.
 pl_status pl_spm_encode(const pl_spm *s, const char *text, size_t n_bytes, int32_t **ids, int64_t *n, char *msg,
                         size_t msg_size);
 

@@ -47,8 +47,8 @@ pl_status pl_spm_train(const char *path, const pl_corpus *texts, const pl_spm_tr
         return pl_fail(err, PL_E_USAGE, "tokenizer training: model type '%s' is unknown; use bpe or unigram", type);
     snprintf(size, sizeof size, "%d", o->vocab_size);
     snprintf(cover, sizeof cover, "%.9g", coverage);
-    // Identity normalisation and every space kept: text must come back exactly. A sentence never holds "\n", so it is
-    // given a piece by name.
+    // Identity normalisation and every space kept: text must come back exactly. A sentence never holds a line feed, so
+    // that gets a piece by name.
     const char *option[][2] = {
         {"model_type", type},
         {"vocab_size", size},
@@ -86,7 +86,7 @@ pl_status pl_spm_train(const char *path, const pl_corpus *texts, const pl_spm_tr
         l.at = 0;
         l.keep = total > 0 ? (double)o->max_lines / (double)total : 1;
     }
-    // The place is taken first: nobody trains for minutes to hear that the folder is not there.
+    // Opens the file before training, so that a missing folder fails early.
     pl_atomic_file file;
     PL_TRY(pl_atomic_file_begin(&file, path, err));
     pl_status st = pl_spm_train_proto(keys, values, N, next_line, &l, &proto, &n, msg, sizeof msg);

@@ -74,10 +74,10 @@ pl_status pl_tokenizer_encode(const pl_tokenizer *tok, const char *text, size_t 
     return PL_OK;
 }
 
-// What an id stands for at this place of a text.
+// Returns the bytes of an id at this position of a text.
 static const char *surface_at(pl_detok *d, int32_t id, size_t *len) {
     const char *s = pl_vocab_piece(&d->tok->surface, id, len);
-    // The dummy space stands in the first piece that shows anything; with remove_extra_whitespaces any number may.
+    // The dummy space is in the first visible piece; with remove_extra_whitespaces there may be any number.
     if (*len > 0 && d->strip > 0) {
         size_t drop = 0;
         while (id != d->tok->keep && drop < *len && s[drop] == ' ' && (drop == 0 || d->strip == 2))
@@ -119,7 +119,7 @@ pl_status pl_tokenizer_decode_bytes(const pl_tokenizer *tok, const int32_t *ids,
     return hand_over(&b, n, bytes, n_bytes, err);
 }
 
-// Appends a special token as the file spells it; a character begun before it stays unfinished.
+// Appends a special token as spelled in the file; an unfinished character before it stays unfinished.
 static void add_spelling(pl_detok *d, int32_t id, pl_strbuf *b) {
     const char *s;
     size_t      len = pl_detok_flush(d, &s);
@@ -164,7 +164,7 @@ pl_status pl_tokenizer_decode_spelt(const pl_tokenizer *tok, const int32_t *ids,
 }
 
 pl_status pl_detok_init(pl_detok *d, const pl_tokenizer *tok, bool at_start, pl_err *err) {
-    // Every waiting or new byte may turn into the three bytes of U+FFFD.
+    // Every waiting or new byte may become the three bytes of U+FFFD.
     *d = (pl_detok){.tok = tok, .strip = at_start ? tok->strip : 0};
     d->buf = pl_malloc(3 * (tok->max_surface + sizeof d->pending) + 1);
     return d->buf ? PL_OK : pl_fail(err, PL_E_MEMORY, "decoder: out of memory");
@@ -175,8 +175,8 @@ void pl_detok_fini(pl_detok *d) {
     *d = (pl_detok){0};
 }
 
-// Takes the first pending byte out as U+FFFD, where that is the custom with the bytes behind it that could have gone
-// on.
+// Replaces the first pending byte by U+FFFD, for kinds with `maximal` together with the bytes after it that could have
+// continued it.
 static size_t give_up_byte(pl_detok *d, char *to) {
     int n = 1;
     while (d->tok->maximal && n < d->n_pending && pl_utf8_next((const char *)d->pending, (size_t)n + 1, NULL) == 0)
@@ -187,7 +187,7 @@ static size_t give_up_byte(pl_detok *d, char *to) {
     return 3;
 }
 
-// Moves whole characters out of pending; a byte that can start none becomes U+FFFD.
+// Moves whole characters out of pending; a byte that cannot begin one becomes U+FFFD.
 static size_t drain(pl_detok *d, char *to) {
     size_t n = 0;
     while (d->n_pending > 0) {

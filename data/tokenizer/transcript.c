@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-#define BEHIND 4 // tokens before the end that may still be told otherwise
-#define WORD 64  // and at most so many more, in search of a word's beginning
+#define BEHIND 4 // tokens before the end that may still change
+#define WORD 64  // and at most so many more, to reach the beginning of a word
 
 pl_status pl_transcript_init(pl_transcript *t, const pl_lexicon *from, const pl_lexicon *to, int said_room, int room,
                              pl_err *err) {
@@ -48,7 +48,7 @@ int32_t pl_transcript_special(const pl_lexicon *from, const pl_lexicon *to, int3
     return other >= 0 && b->special[other] ? other : -1;
 }
 
-static void add(pl_transcript *t, int32_t id, int32_t of, size_t end) {
+static void add_id(pl_transcript *t, int32_t id, int32_t of, size_t end) {
     if (t->n == t->room) {
         t->full = true;
         return;
@@ -64,8 +64,8 @@ static bool begins_word(const pl_lexicon *x, int32_t id) {
     return n > 0 && s[0] == ' ';
 }
 
-// Tells the text behind the last special token anew, as far as it is not settled, up to its end.
-static pl_status settle(pl_transcript *t, pl_err *err) {
+// Re-encodes the unsettled text after the last special token, up to its end.
+static pl_status settle_text(pl_transcript *t, pl_err *err) {
     int back = 0, at = t->n, n;
     if (t->text.n == (t->n ? t->end[t->n - 1] : 0)) return PL_OK;
     while (at > 0 && t->of[at - 1] < 0 && back < BEHIND + WORD) {
@@ -87,7 +87,7 @@ static pl_status settle(pl_transcript *t, pl_err *err) {
     return PL_OK;
 }
 
-static void forget(pl_transcript *t, int n) {
+static void forget_ids(pl_transcript *t, int n) {
     if (n == t->n_said) return;
     t->n_said = n;
     t->text.n = n ? t->said_end[n - 1] : 0;
@@ -96,7 +96,7 @@ static void forget(pl_transcript *t, int n) {
     t->full = false;
 }
 
-// A text's dummy space is no part of it.
+// Appends an id's bytes; a text's dummy space is no part of it.
 static void add_bytes(pl_transcript *t, int32_t id) {
     size_t      n;
     const char *s = pl_lexicon_bytes(t->from, id, &n);
@@ -109,11 +109,11 @@ static void add_bytes(pl_transcript *t, int32_t id) {
     pl_strbuf_add(&t->text, s, n);
 }
 
-static pl_status say(pl_transcript *t, int32_t token, pl_err *err) {
+static pl_status say_token(pl_transcript *t, int32_t token, pl_err *err) {
     if (pl_tokenizer_is_special(t->from->tok, token)) {
         int32_t id = pl_transcript_special(t->from, t->to, token), bos = t->to->tok->bos;
-        PL_TRY(settle(t, err));
-        if (id >= 0 && !(id == bos && t->n > 0 && t->ids[t->n - 1] == id)) add(t, id, t->n_said, t->text.n);
+        PL_TRY(settle_text(t, err));
+        if (id >= 0 && !(id == bos && t->n > 0 && t->ids[t->n - 1] == id)) add_id(t, id, t->n_said, t->text.n);
     } else {
         add_bytes(t, token);
     }
@@ -129,17 +129,17 @@ pl_status pl_transcript_tell(pl_transcript *t, const int32_t *tokens, int n, pl_
     PL_CHECK(n <= t->said_room, "a text of %d tokens, at most %d", n, t->said_room);
     while (same < t->n_said && same < n && t->said[same] == tokens[same])
         same++;
-    forget(t, same);
-    if (t->n == 0 && b->add_bos && b->bos >= 0) add(t, b->bos, 0, 0); // stands for the first token, whatever it is
+    forget_ids(t, same);
+    if (t->n == 0 && b->add_bos && b->bos >= 0) add_id(t, b->bos, 0, 0); // stands for the first token, whatever it is
     for (int i = same; i < n; i++)
-        PL_TRY(say(t, tokens[i], err));
-    return settle(t, err);
+        PL_TRY(say_token(t, tokens[i], err));
+    return settle_text(t, err);
 }
 
 pl_status pl_transcript_add(pl_transcript *t, int32_t token, pl_err *err) {
     PL_CHECK(t->n_said < t->said_room, "a text of more than %d tokens", t->said_room);
-    PL_TRY(say(t, token, err));
-    return settle(t, err);
+    PL_TRY(say_token(t, token, err));
+    return settle_text(t, err);
 }
 
 const char *pl_transcript_tail(const pl_transcript *t, size_t *n) {

@@ -3,7 +3,7 @@
 #include "kernels/base/utf8.h"
 #include <utf8proc.h>
 
-// Longest stretch handed to utf8proc at once; its sizes are 32 bits on some machines.
+// Most bytes passed to utf8proc at once; its sizes are 32 bits on some machines.
 #define MAX_STRETCH ((size_t)1 << 26)
 
 bool pl_unicode_is_space(uint32_t cp) {
@@ -48,7 +48,7 @@ bool pl_unicode_is_word(uint32_t cp) {
 
 // ---- normalisation
 
-// The first byte from which on a form may change a character: below U+0300 nothing composes, U+00A0 has a
+// Returns the first byte from which on a form may change a character: below U+0300 nothing composes, U+00A0 has a
 // compatibility decomposition, U+00C0 a canonical one.
 static uint8_t quiet_below(pl_unicode_form form) {
     return form == PL_NFC ? 0xcc : form == PL_NFD ? 0xc3 : 0xc2;
@@ -61,7 +61,7 @@ bool pl_unicode_is_normal(pl_unicode_form form, const char *s, size_t n) {
     return true;
 }
 
-// Marks behind each other, which are sorted by insertion.
+// Limit of consecutive marks, which are sorted by insertion.
 #define MAX_MARKS 4096
 
 // utf8proc's time grows with the square of such a run; Unicode's own limit for streams is 30.
@@ -92,8 +92,8 @@ static pl_status normalize_stretch(utf8proc_option_t options, const char *s, siz
     return PL_OK;
 }
 
-// ASCII never changes and never joins what stands before it, so only stretches of other characters, each with the one
-// ASCII character in front of it (which an accent may join), go through utf8proc.
+// ASCII never changes and never joins the character before it, so only ranges of other characters, each with the one
+// ASCII character before it (which an accent may join), go through utf8proc.
 pl_status pl_unicode_normalize(pl_unicode_form form, const char *s, size_t n, pl_strbuf *to, pl_err *err) {
     utf8proc_option_t options =
         UTF8PROC_STABLE | (form == PL_NFC || form == PL_NFKC ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE);

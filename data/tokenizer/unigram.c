@@ -26,14 +26,14 @@ void pl_unigram_index(pl_unigram *u) {
     u->unknown = least - UNKNOWN_PENALTY;
 }
 
-// The best way to cut the text up to a byte: with this piece at its end.
+// The best segmentation of the text up to a byte: its last piece.
 typedef struct node {
     double  score;
-    int64_t from; // where the piece begins; -1: the text is not cut here
+    int64_t from; // start of the piece; -1: no segmentation ends here
     int32_t id;
 } node;
 
-static void offer(node *to, double score, size_t from, int32_t id) {
+static void offer_piece(node *to, double score, size_t from, int32_t id) {
     if (to->from < 0 || score > to->score) *to = (node){score, (int64_t)from, id};
 }
 
@@ -46,15 +46,15 @@ static void find_best(const pl_unigram *u, const char *s, size_t n, node *best) 
         for (size_t len = 1; len <= most; len++) {
             int32_t id = pl_vocab_find(u->vocab, s + at, len);
             if (id < 0) continue;
-            offer(&best[at + len], u->score[id] + best[at].score, at, id);
+            offer_piece(&best[at + len], u->score[id] + best[at].score, at, id);
             alone |= len == one;
         }
-        if (!alone) offer(&best[at + one], u->unknown + best[at].score, at, u->unk);
+        if (!alone) offer_piece(&best[at + one], u->unknown + best[at].score, at, u->unk);
         at += one;
     }
 }
 
-// Unknown text: a piece after all, its bytes, or the unknown token.
+// Writes unknown text: a piece after all, its bytes, or the unknown token.
 static void put_unknown(const pl_unigram *u, const char *s, size_t n, pl_ids *o) {
     int32_t id = pl_vocab_find(u->vocab, s, n);
     bool    bytes = id < 0 && u->byte_id;
@@ -65,9 +65,9 @@ static void put_unknown(const pl_unigram *u, const char *s, size_t n, pl_ids *o)
     if (!bytes) o->v[o->n++] = id >= 0 ? id : u->unk;
 }
 
-// The path from its end, ids in the text's order. Room for an id a byte is there.
+// Writes the best path's ids in text order. The caller has reserved an id per byte.
 static void put_path(const pl_unigram *u, const char *s, size_t n, node *best, pl_ids *o) {
-    // Turned round in place: best[i].from becomes where the piece that begins at i ends.
+    // Reverses the path in place: best[i].from becomes the end of the piece that begins at i.
     size_t end = n;
     for (int64_t next = -1; end > 0;) {
         int64_t from = best[end].from;

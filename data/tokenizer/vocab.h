@@ -6,13 +6,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PL_VOCAB_MAX (1 << 22) // ids; far above any real vocabulary, so that a broken id cannot ask for gigabytes
+#define PL_VOCAB_MAX (1 << 22) // ids; far above any real vocabulary, so that a broken id cannot allocate gigabytes
 
 typedef struct pl_vocab {
     int32_t  n; // largest id set + 1
     char    *bytes;
     size_t   used, cap;
-    size_t  *off; // [n]; piece id is bytes[off .. off+len), with a 0 byte behind it
+    size_t  *off; // [n]; piece id is bytes[off .. off+len), followed by a 0 byte
     int32_t *len; // [n]; -1 for a hole
     int32_t  cap_n;
     int32_t *table; // open addressing, -1 empty; NULL until indexed
@@ -26,12 +26,12 @@ pl_status   pl_vocab_set(pl_vocab *v, int64_t id, const char *s, size_t len, pl_
 // Builds bytes to id; of equal pieces the lowest id is found.
 pl_status   pl_vocab_index(pl_vocab *v, pl_err *err);
 int32_t     pl_vocab_find(const pl_vocab *v, const char *s, size_t len); // -1 if there is none
-// Of the pieces that are equal to id's, which is one of them, id is found from now on.
+// Makes id the result of finding its bytes, among pieces with equal bytes.
 void        pl_vocab_point(pl_vocab *v, int32_t id);
-// The id of a's bytes followed by b's, without joining them.
+// Returns the id of a's bytes followed by b's, without concatenating them.
 int32_t     pl_vocab_find_joined(const pl_vocab *v, int32_t a, int32_t b);
 const char *pl_vocab_piece(const pl_vocab *v, int32_t id, size_t *len); // "" for a hole; len may be NULL
-// Over ids and bytes of all pieces.
+// Hashes ids and bytes of all pieces.
 uint64_t    pl_vocab_hash(const pl_vocab *v, uint64_t h);
 
 #endif

@@ -14,7 +14,7 @@ enum {
 };
 
 typedef struct entry {
-    uint32_t at, ids;  // places in bytes and ids
+    uint32_t at, ids;  // offsets in bytes and ids
     uint8_t  n, n_ids; // n 0: free
 } entry;
 
@@ -36,7 +36,7 @@ struct pl_words_memory {
     size_t          n, bytes_used, ids_used;
 };
 
-static void forget(pl_words_memory *m) {
+static void forget_words(pl_words_memory *m) {
     pl_free(m->table);
     pl_free(m->bytes);
     pl_free(m->ids);
@@ -45,13 +45,13 @@ static void forget(pl_words_memory *m) {
     m->ids = NULL;
 }
 
-static bool ready(pl_words_memory *m) {
+static bool is_ready(pl_words_memory *m) {
     if (m->table) return true;
     m->table = pl_calloc(SLOTS, sizeof *m->table);
     m->bytes = pl_malloc(MAX_BYTES);
     m->ids = pl_malloc(MAX_IDS * sizeof *m->ids);
     if (m->table && m->bytes && m->ids) return true;
-    forget(m);
+    forget_words(m);
     return false;
 }
 
@@ -59,7 +59,7 @@ pl_status pl_words_init(pl_words *w, pl_err *err) {
     w->memory = pl_calloc(PL_WORDS_MEMORIES, sizeof *w->memory);
     for (int i = 0; w->memory && i < PL_WORDS_MEMORIES; i++)
         pthread_mutex_init(&w->memory[i].lock, NULL);
-    if (w->memory && ready(&w->memory[0])) return PL_OK;
+    if (w->memory && is_ready(&w->memory[0])) return PL_OK;
     pl_words_fini(w);
     return pl_fail(err, PL_E_MEMORY, "tokenizer: out of memory");
 }
@@ -67,7 +67,7 @@ pl_status pl_words_init(pl_words *w, pl_err *err) {
 void pl_words_fini(pl_words *w) {
     for (int i = 0; w->memory && i < PL_WORDS_MEMORIES; i++) {
         pthread_mutex_destroy(&w->memory[i].lock);
-        forget(&w->memory[i]);
+        forget_words(&w->memory[i]);
     }
     pl_free(w->memory);
     *w = (pl_words){0};
@@ -77,8 +77,8 @@ pl_words_memory *pl_words_take(pl_words *w) {
     for (int i = 0; i < PL_WORDS_MEMORIES; i++) {
         pl_words_memory *m = &w->memory[i];
         if (pthread_mutex_trylock(&m->lock) != 0) continue;
-        if (ready(m)) return m;
-        pthread_mutex_unlock(&m->lock); // no memory for another one: go on without
+        if (is_ready(m)) return m;
+        pthread_mutex_unlock(&m->lock); // no memory for another one: continues without
         return NULL;
     }
     return NULL;
@@ -101,20 +101,20 @@ bool pl_words_are_apart(const pl_vocab *v, const char *mark) {
     return true;
 }
 
-static entry *slot(const pl_words_memory *w, const char *word, size_t n) {
+static entry *slot_of(const pl_words_memory *w, const char *word, size_t n) {
     size_t at = (size_t)pl_hash_key(word, n) & (SLOTS - 1);
     while (w->table[at].n && (w->table[at].n != n || memcmp(w->bytes + w->table[at].at, word, n) != 0))
         at = (at + 1) & (SLOTS - 1);
     return &w->table[at];
 }
 
-// When it is full everything is forgotten: simple, and rare.
-static void remember(pl_words_memory *w, entry *e, const char *word, size_t n, const int32_t *ids, size_t n_ids) {
+// Clears the memory when it is full: simple, and rare.
+static void remember_word(pl_words_memory *w, entry *e, const char *word, size_t n, const int32_t *ids, size_t n_ids) {
     if (n_ids > UINT8_MAX) return;
     if (w->n == MAX_ENTRIES || w->bytes_used + n > MAX_BYTES || w->ids_used + n_ids > MAX_IDS) {
         memset(w->table, 0, SLOTS * sizeof *w->table);
         w->n = w->bytes_used = w->ids_used = 0;
-        e = slot(w, word, n);
+        e = slot_of(w, word, n);
     }
     memcpy(w->bytes + w->bytes_used, word, n);
     memcpy(w->ids + w->ids_used, ids, n_ids * sizeof *ids);
@@ -127,11 +127,11 @@ static void remember(pl_words_memory *w, entry *e, const char *word, size_t n, c
 pl_status pl_words_one(pl_words_memory *w, const char *word, size_t n, pl_word_fn fn, const void *ctx, pl_ids *o,
                        pl_err *err) {
     if (!w || n > MAX_WORD) return fn(ctx, word, n, false, o, err);
-    entry *e = slot(w, word, n);
+    entry *e = slot_of(w, word, n);
     if (!e->n) {
         int64_t before = o->n;
         PL_TRY(fn(ctx, word, n, false, o, err));
-        remember(w, e, word, n, o->v + before, (size_t)(o->n - before));
+        remember_word(w, e, word, n, o->v + before, (size_t)(o->n - before));
         return PL_OK;
     }
     PL_TRY(pl_ids_reserve(o, e->n_ids, err));
@@ -140,8 +140,8 @@ pl_status pl_words_one(pl_words_memory *w, const char *word, size_t n, pl_word_f
     return PL_OK;
 }
 
-// Where the word that begins at `at` ends: in front of the next mark that stands behind something else. A literal
-// U+2581 in the text may be the same to the vocabulary as the mark, so it does not count as something else.
+// Returns the end of the word that begins at `at`: before the next mark that follows another character. A literal
+// U+2581 in the text may equal the mark to the vocabulary, so it does not count as another character.
 static size_t word_end(const char *s, size_t n, size_t at, const char *mark, size_t m, bool every) {
     bool   behind_mark = false;
     size_t p = at;

@@ -33,7 +33,7 @@ struct pl_automaton {
 
 // ---- edges ----------------------------------------------------------------------------------------------------------
 
-static int32_t *place(const pl_automaton *a, int32_t from, int32_t token) {
+static int32_t *find_entry(const pl_automaton *a, int32_t from, int32_t token) {
     int32_t key[2] = {from, token};
     int64_t at = (int64_t)(pl_hash_key(key, sizeof key) & (uint64_t)(a->size - 1));
     for (; a->table[at]; at = (at + 1) & (a->size - 1)) {
@@ -45,12 +45,12 @@ static int32_t *place(const pl_automaton *a, int32_t from, int32_t token) {
 
 // Returns NULL if there is no such edge.
 static edge *edge_of(const pl_automaton *a, int32_t from, int32_t token) {
-    int32_t at = *place(a, from, token);
+    int32_t at = *find_entry(a, from, token);
     return at ? &a->edge[at - 1] : NULL;
 }
 
 static void add_edge(pl_automaton *a, int32_t from, int32_t token, int32_t to) {
-    int32_t *at = place(a, from, token);
+    int32_t *at = find_entry(a, from, token);
     a->edge[a->edges] = (edge){.from = from, .token = token, .to = to, .sibling = a->state[from].first};
     a->state[from].first = a->edges++;
     *at = a->edges;
@@ -61,7 +61,7 @@ static int32_t add_state(pl_automaton *a, int32_t len, int32_t link, int32_t cou
     return a->states++;
 }
 
-// ---- life -----------------------------------------------------------------------------------------------------------
+// ---- create and destroy ---------------------------------------------------------------------------------------------
 
 pl_status pl_automaton_create(pl_automaton **out, int64_t tokens, pl_err *err) {
     *out = NULL;
@@ -118,25 +118,25 @@ int64_t pl_automaton_room(const pl_automaton *a) {
 // ---- growing --------------------------------------------------------------------------------------------------------
 
 // Returns the state that holds the string s now: a split moves short strings to a new state, and strings get cut.
-static pl_suffix held(const pl_automaton *a, pl_suffix s) {
+static pl_suffix find_holder(const pl_automaton *a, pl_suffix s) {
     while (s.state > 0 && a->state[a->state[s.state].link].len >= s.length)
         s.state = a->state[s.state].link;
     return s;
 }
 
-static pl_suffix cut(const pl_automaton *a, pl_suffix s, int32_t most) {
+static pl_suffix shorten_to(const pl_automaton *a, pl_suffix s, int32_t most) {
     if (s.length > most) s.length = most;
-    return held(a, s);
+    return find_holder(a, s);
 }
 
 pl_suffix pl_automaton_on(const pl_automaton *a, pl_suffix s, int32_t token) {
-    const edge *e = edge_of(a, held(a, s).state, token);
+    const edge *e = edge_of(a, find_holder(a, s).state, token);
     PL_CHECK(e, "token %d does not follow", token);
     return (pl_suffix){.state = e->to, .length = s.length + 1};
 }
 
 // Splits state q, which is reached by an edge that skips tokens: its shorter strings move to a new state.
-static int32_t split(pl_automaton *a, int32_t p, int32_t token, int32_t q) {
+static int32_t split_state(pl_automaton *a, int32_t p, int32_t token, int32_t q) {
     int32_t clone = add_state(a, a->state[p].len + 1, a->state[q].link, a->state[q].count), order = -1;
     // Keeps the edges in order: reverses the list, then prepends its edges one by one.
     for (int32_t e = a->state[q].first; e >= 0; e = a->edge[e].sibling) {
@@ -162,9 +162,10 @@ void pl_automaton_add(pl_automaton *a, int32_t token) {
     a->text[a->n++] = token;
     for (; p >= 0 && !(e = edge_of(a, p, token)); p = a->state[p].link)
         add_edge(a, p, token, now);
-    if (p >= 0) a->state[now].link = a->state[p].len + 1 == a->state[e->to].len ? e->to : split(a, p, token, e->to);
+    if (p >= 0)
+        a->state[now].link = a->state[p].len + 1 == a->state[e->to].len ? e->to : split_state(a, p, token, e->to);
     a->last = now;
-    a->end = cut(a, pl_automaton_on(a, a->end, token), LONGEST);
+    a->end = shorten_to(a, pl_automaton_on(a, a->end, token), LONGEST);
     for (int32_t s = a->end.state; s > 0; s = a->state[s].link)
         a->state[s].count++;
 }
@@ -172,7 +173,7 @@ void pl_automaton_add(pl_automaton *a, int32_t token) {
 // ---- searching ------------------------------------------------------------------------------------------------------
 
 pl_suffix pl_automaton_repeated(const pl_automaton *a) {
-    pl_suffix s = held(a, a->end);
+    pl_suffix s = find_holder(a, a->end);
     while (s.state > 0 && a->state[s.state].count < 2) {
         s.state = a->state[s.state].link;
         s.length = a->state[s.state].len;
@@ -190,19 +191,19 @@ pl_suffix pl_automaton_find(const pl_automaton *a, const int32_t *tokens, int64_
         }
         if (e) s = (pl_suffix){.state = e->to, .length = s.length + 1};
     }
-    return held(a, s);
+    return find_holder(a, s);
 }
 
 int32_t pl_automaton_count(const pl_automaton *a, pl_suffix s) {
     PL_CHECK(s.length <= LONGEST, "%d tokens", s.length);
-    return a->state[held(a, s).state].count;
+    return a->state[find_holder(a, s).state].count;
 }
 
 int pl_automaton_next(const pl_automaton *a, pl_suffix *s, int k, int32_t *token, int32_t *count, int64_t *all) {
     int n = 0;
     *all = 0;
     // A continuation is one token longer than s and needs an exact count, so s is cut to LONGEST - 1.
-    for (*s = cut(a, *s, LONGEST - 1); s->state > 0;
+    for (*s = shorten_to(a, *s, LONGEST - 1); s->state > 0;
          s->state = a->state[s->state].link, *s = (pl_suffix){s->state, a->state[s->state].len}) {
         for (int32_t i = a->state[s->state].first; i >= 0; i = a->edge[i].sibling) {
             int32_t c = a->state[a->edge[i].to].count;
@@ -270,7 +271,7 @@ static double best_first(grown *g, int nodes, int depth, pl_tree *t) {
 }
 
 // Candidates for pl_tree_draft, which requests each node after its parent.
-static void candidates(void *arg, const pl_tree_policy *p, const pl_tree *t, int node, int32_t *id) {
+static void give_candidates(void *arg, const pl_tree_policy *p, const pl_tree *t, int node, int32_t *id) {
     grown *g = arg;
     if (node > 0) g->at[node] = pl_automaton_on(g->a, g->at[t->parent[node]], t->token[node]);
     look_behind(g, node, p->k);
@@ -280,7 +281,7 @@ static void candidates(void *arg, const pl_tree_policy *p, const pl_tree *t, int
 
 static double as_given(grown *g, const pl_tree_policy *policy, int depth, pl_tree *t) {
     double sum = 0;
-    pl_tree_draft(policy, t, depth, candidates, g);
+    pl_tree_draft(policy, t, depth, give_candidates, g);
     for (int i = 1; i < t->n; i++) {
         t->score[i] = t->score[t->parent[i]] + (float)log(g->p[t->parent[i]][t->rank[i]]);
         sum += exp((double)t->score[i]);

@@ -21,7 +21,7 @@ static const pl_backbone_kind *const kinds[] = {
 enum { KINDS = sizeof kinds / sizeof *kinds, MAX_PARAMS = 32, LAYER_PARAMS = 16 };
 
 // Returns choice i: kind names first, then aliases (EAGLE-2 is EAGLE-1's model with its own tree).
-static const pl_backbone_kind *choice(int i, bool *alias) {
+static const pl_backbone_kind *choice_at(int i, bool *alias) {
     *alias = i >= KINDS;
     if (i < KINDS) return kinds[i];
     for (int k = 0, n = KINDS; k < KINDS; k++)
@@ -31,18 +31,18 @@ static const pl_backbone_kind *choice(int i, bool *alias) {
 
 const char *pl_backbone_choice(int i) {
     bool                    alias;
-    const pl_backbone_kind *kind = choice(i, &alias);
+    const pl_backbone_kind *kind = choice_at(i, &alias);
     return !kind ? NULL : alias ? kind->alias : kind->name;
 }
 
 const pl_backbone_kind *pl_backbone_at(int i) {
     bool alias;
-    return choice(i, &alias);
+    return choice_at(i, &alias);
 }
 
 const char *pl_backbone_tree(int i) {
     bool                    alias;
-    const pl_backbone_kind *kind = choice(i, &alias);
+    const pl_backbone_kind *kind = choice_at(i, &alias);
     return kind && alias ? kind->alias_tree : NULL;
 }
 
@@ -108,8 +108,8 @@ pl_status pl_backbone_reach(const pl_backbone *b, int64_t positions, pl_err *err
     return pl_rope_reach(&grown->cos, &grown->sin, &grown->rope, &c, positions, b->real, b->params.memory, err);
 }
 
-static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_hf_config *c, bool own_embed,
-                      const pl_llama *target, const pl_backend *be, pl_err *err) {
+static pl_status init_backbone(pl_backbone **out, const pl_backbone_kind *kind, const pl_hf_config *c, bool own_embed,
+                               const pl_llama *target, const pl_backend *be, pl_err *err) {
     *out = NULL;
     pl_backbone *b = pl_calloc(1, kind->size);
     if (!b) return pl_fail(err, PL_E_MEMORY, "drafter: out of memory");
@@ -201,7 +201,7 @@ static pl_status check_config(const pl_backbone_kind *kind, pl_hf_config *c, con
 
 // Resizes a layer to another width: heads of the same size, a proportional number of key/value groups, and a
 // proportional MLP. transformers accepts only widths that are divisible by the number of heads.
-static pl_status resize(pl_hf_config *c, int width, pl_err *err) {
+static pl_status resize_layer(pl_hf_config *c, int width, pl_err *err) {
     int group = c->num_attention_heads / c->num_key_value_heads, was = c->hidden_size;
     int groups = (2 * c->num_key_value_heads * width + was) / (2 * was);
     while (groups > 1 && width % (groups * group) != 0)
@@ -231,7 +231,7 @@ pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, co
     if (!pl_head_find(c.head.kind, err)) return PL_E_INPUT;
     c.num_hidden_layers = 1;
     bool other = o->width > 0 && o->width != target->shape.d;
-    if (other) PL_TRY(resize(&c, o->width, err));
+    if (other) PL_TRY(resize_layer(&c, o->width, err));
     if (o->inter) c.intermediate_size = o->inter;
     c.tie_word_embeddings = false;
     pl_hf_config_plain(&c); // a drafter's layer is Llama's, whatever the target's family
@@ -245,7 +245,7 @@ pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, co
         return pl_fail(err, PL_E_INPUT,
                        "drafter.head.vocab: the target's own matrix is not trimmed; give "
                        "drafter.head.frozen: false");
-    PL_TRY(init(out, kind, &c, o->own_embed || other, target, be, err));
+    PL_TRY(init_backbone(out, kind, &c, o->own_embed || other, target, be, err));
     pl_status st = check_listed(o, err);
     if (st != PL_OK) {
         pl_backbone_destroy(*out);
@@ -332,7 +332,7 @@ pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *t
     PL_TRY(check_config(kind, &c, target, dir, err));
     PL_TRY(pl_weight_source_open(&src, dir, err));
     bool own = kind->embeds && (c.hidden_size != target->shape.d || pl_weight_source_find(src, PL_BACKBONE_EMBED));
-    PL_TRY_GOTO(st, fail, init(&b, kind, &c, own, target, target->be, err));
+    PL_TRY_GOTO(st, fail, init_backbone(&b, kind, &c, own, target, target->be, err));
     PL_TRY_GOTO(st, fail, check_claimed(b, src, dir, err));
     if (b->head.kind->read_table) PL_TRY_GOTO(st, fail, b->head.kind->read_table(&b->head, src, err));
     if (has_list(b, src, target))

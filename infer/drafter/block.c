@@ -58,7 +58,7 @@ static void choose_items(block_drafter *d, const pl_ctx *ctx, const pl_draft_bat
 }
 
 // Clamps a position to the rotary tables; rows past them are never emitted.
-static int32_t position(const block_drafter *d, int32_t pos) {
+static int32_t clamp_position(const block_drafter *d, int32_t pos) {
     int32_t last = (int32_t)d->model->cos.dim[0] - 1;
     return pos < last ? pos : last;
 }
@@ -111,7 +111,7 @@ static void mask_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, co
             int     m = a->n + s * masks + j - 1;
             int32_t slot = it->n_tokens - 2 + j;
             a->token[m] = d->model->config.block.mask_token;
-            a->pos[m] = position(d, slot);
+            a->pos[m] = clamp_position(d, slot);
             pl_kv_row(&d->kv[it->slot], a->row + m, a->all, it->first, NULL, it->count + j, slot);
         }
         s++;
@@ -127,7 +127,7 @@ static void block_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, p
         const pl_draft_item *it = &b->item[d->which[m / block]];
         int32_t              anchor = it->n_tokens - 1, at = anchor + m % block;
         token[m] = at == anchor ? it->tokens[anchor] : d->model->config.block.mask_token;
-        pos[m] = position(d, at);
+        pos[m] = clamp_position(d, at);
         pl_kv_row(&d->kv[it->slot], row + m, rows, anchor, NULL, block, at);
     }
     v->token = token;
@@ -154,14 +154,14 @@ static pl_head_rows rows_of_levels(block_drafter *d, pl_ctx *ctx, const pl_draft
 }
 
 // Chooses the best candidates of levels [from, to).
-static void choose(block_drafter *d, pl_ctx *ctx, const pl_head_rows *r, int from) {
+static void choose_best(block_drafter *d, pl_ctx *ctx, const pl_head_rows *r, int from) {
     int k = d->base.policy.k, at = from * d->n;
     pl_head_topk(ctx, &d->model->head, r, k, d->id + (size_t)at * (size_t)k, d->value + (size_t)at * (size_t)k,
                  d->base.policy.needs_logp ? d->lse + at : NULL);
 }
 
 // Returns true if any session draws its candidates (draws), or takes the best (not draws).
-static bool any(const block_drafter *d, const pl_ctx *ctx, const pl_draft_batch *b, bool draws) {
+static bool any_item(const block_drafter *d, const pl_ctx *ctx, const pl_draft_batch *b, bool draws) {
     for (int i = 0; i < d->n && !ctx->measuring; i++)
         if ((b->item[d->which[i]].proposing != NULL) == draws) return true;
     return ctx->measuring;
@@ -169,12 +169,12 @@ static bool any(const block_drafter *d, const pl_ctx *ctx, const pl_draft_batch 
 
 // Computes the candidates of all levels, in as few head calls as its budgets allow; returns logits [levels * n, Vd] if
 // children are drawn.
-static const float *candidates(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, pl_tensor y) {
+static const float *find_candidates(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, pl_tensor y) {
     const pl_head *h = &d->model->head;
     size_t         rows = (size_t)(d->levels * d->n), k = (size_t)d->base.policy.k;
     int            step = h->position_aware || d->base.watch ? 1 : d->levels;
     float         *logits = NULL;
-    bool           chooses = any(d, ctx, b, false), draws = any(d, ctx, b, true);
+    bool           chooses = any_item(d, ctx, b, false), draws = any_item(d, ctx, b, true);
     d->id = pl_ctx_bytes(ctx, rows * k * sizeof *d->id);
     d->value = pl_ctx_bytes(ctx, rows * k * sizeof *d->value);
     d->lse = pl_ctx_bytes(ctx, rows * sizeof *d->lse);
@@ -182,7 +182,7 @@ static const float *candidates(block_drafter *d, pl_ctx *ctx, const pl_draft_bat
     for (int level = 0; level < d->levels; level += step) {
         pl_head_rows r = rows_of_levels(d, ctx, b, y, level, level + step);
         if (d->base.watch) d->base.watch->see(d->base.watch, ctx, h, &r);
-        if (chooses) choose(d, ctx, &r, level);
+        if (chooses) choose_best(d, ctx, &r, level);
         if (!draws) continue;
         pl_tensor z = pl_head_logits(ctx, h, &r);
         size_t    n = (size_t)(step * d->n) * (size_t)h->vocab;
@@ -223,7 +223,7 @@ static void offer_none(block_drafter *d, int i) {
 }
 
 // Grows one level of one tree from the candidates offered to its frontier.
-static void grow(block_drafter *d, pl_draft_item *it, int session, int level) {
+static void grow_level(block_drafter *d, pl_draft_item *it, int session, int level) {
     const pl_tree_policy *p = &d->base.policy;
     int                  *frontier = d->frontier + session * p->width;
     d->n_frontier[session] =
@@ -253,7 +253,7 @@ static void grow_all(block_drafter *d, pl_draft_item *it, int session, const flo
                 offer_drawn(d, it, d->frontier[session * d->base.policy.width + i], logits + row * vocab, i);
             else
                 offer_best(d, row, i);
-        grow(d, it, session, level);
+        grow_level(d, it, session, level);
     }
 }
 
@@ -306,7 +306,7 @@ static pl_head_rows rows_of_nodes(block_drafter *d, pl_ctx *ctx, const pl_draft_
 }
 
 // Returns [rows] logits of the head's confidence; NULL if drafts are not cut by it.
-static const float *sureness(const block_drafter *d, pl_ctx *ctx, const pl_head_rows *r) {
+static const float *read_confidence(const block_drafter *d, pl_ctx *ctx, const pl_head_rows *r) {
     const pl_head *h = &d->model->head;
     if (!h->kind->least_confidence || h->kind->least_confidence(h) <= 0) return NULL;
     pl_tensor c = h->kind->confidence(ctx, h, r);
@@ -327,14 +327,14 @@ static void offer_level(block_drafter *d, pl_draft_batch *b, int level, const fl
             else
                 offer_best(d, row, f);
         }
-        grow(d, it, i, level);
+        grow_level(d, it, i, level);
     }
 }
 
 static void draft_stepwise(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_tensor y) {
     const pl_head *h = &d->model->head;
     pl_head_rows   all = rows_of_levels(d, ctx, b, y, 0, d->levels);
-    bool           chooses = any(d, ctx, b, false), draws = any(d, ctx, b, true);
+    bool           chooses = any_item(d, ctx, b, false), draws = any_item(d, ctx, b, true);
     size_t         most = (size_t)d->n * (size_t)d->base.policy.width, k = (size_t)d->base.policy.k;
     double         at = pl_now();
     pl_tensor      state = {0};
@@ -353,9 +353,9 @@ static void draft_stepwise(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_
         d->value = pl_ctx_bytes(ctx, most * k * sizeof *d->value);
         d->lse = pl_ctx_bytes(ctx, most * sizeof *d->lse);
         if (d->base.watch) d->base.watch->see(d->base.watch, ctx, h, &r);
-        if (chooses) choose(d, ctx, &r, 0);
+        if (chooses) choose_best(d, ctx, &r, 0);
         pl_tensor    z = draws ? pl_head_logits(ctx, h, &r) : (pl_tensor){0};
-        const float *sure = sureness(d, ctx, &r);
+        const float *sure = read_confidence(d, ctx, &r);
         bool         there = pl_ctx_wait(ctx);
         pl_draft_lap(&d->base.parts.head, &at);
         if (there) offer_level(d, b, level, sure, z.data ? pl_f32(&z) : NULL);
@@ -367,7 +367,7 @@ static void draft_stepwise(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_
 // Drafts all levels at once: one synchronisation, then the trees.
 static void draft_at_once(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_tensor y) {
     double       at = pl_now();
-    const float *logits = candidates(d, ctx, b, y);
+    const float *logits = find_candidates(d, ctx, b, y);
     bool         there = pl_ctx_wait(ctx);
     pl_draft_lap(&d->base.parts.head, &at);
     for (int i = 0; i < d->n && there; i++)
@@ -404,7 +404,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     }
 }
 
-// ---- life -----------------------------------------------------------------------------------------------------------
+// ---- create and destroy ---------------------------------------------------------------------------------------------
 
 static void reset(pl_drafter *base, int slot) {
     (void)base, (void)slot;

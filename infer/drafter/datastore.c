@@ -20,17 +20,17 @@ pl_status pl_datastore_write(const char *path, const pl_datastore *d, const int3
     return pl_state_write_private(path, items, sizeof items / sizeof *items, err);
 }
 
-static bool says(const pl_state_item *i, const char *text) {
+static bool is_text(const pl_state_item *i, const char *text) {
     return i && i->dtype == PL_U8 && i->count == (int64_t)strlen(text) && memcmp(i->data, text, strlen(text)) == 0;
 }
 
-static pl_status check(const pl_state *s, const pl_datastore *d, const char *path, const pl_state_item **ids,
-                       pl_err *err) {
+static pl_status check_state(const pl_state *s, const pl_datastore *d, const char *path, const pl_state_item **ids,
+                             pl_err *err) {
     const pl_state_item *kind = pl_state_find(s, "datastore"), *of = pl_state_find(s, "tokenizer");
     const void          *vocab;
-    if (!says(kind, PL_DATASTORE_ANSWERS) && !says(kind, PL_DATASTORE_RECYCLING))
+    if (!is_text(kind, PL_DATASTORE_ANSWERS) && !is_text(kind, PL_DATASTORE_RECYCLING))
         return pl_fail(err, PL_E_INPUT, "%s: is no datastore; name a new file, or one that was kept", path);
-    if (!says(kind, d->kind))
+    if (!is_text(kind, d->kind))
         return pl_fail(err, PL_E_INPUT, "%s: holds %.*s, not %s; name another file", path, (int)kind->count,
                        (const char *)kind->data, d->kind);
     if (pl_state_get(s, "vocab", PL_I64, 1, &vocab, err) != PL_OK)
@@ -38,7 +38,7 @@ static pl_status check(const pl_state *s, const pl_datastore *d, const char *pat
     if (*(const int64_t *)vocab != d->vocab)
         return pl_fail(err, PL_E_INPUT, "%s: was kept for a vocabulary of %lld, the target has %lld; name another file",
                        path, (long long)*(const int64_t *)vocab, (long long)d->vocab);
-    if (d->tok && of && of->count > 0 && !says(of, fingerprint_of(d)))
+    if (d->tok && of && of->count > 0 && !is_text(of, fingerprint_of(d)))
         return pl_fail(err, PL_E_INPUT, "%s: was kept for another tokenizer than the target's; name another file",
                        path);
     *ids = pl_state_find(s, "ids");
@@ -74,7 +74,7 @@ pl_status pl_datastore_read(const char *path, const pl_datastore *d, int32_t **i
     if (opened == PL_E_INPUT)
         return pl_fail(err, PL_E_INPUT, "%s: is no datastore, or damaged; name a new file or remove it", path);
     PL_TRY(opened);
-    pl_status st = check(s, d, path, &i, err);
+    pl_status st = check_state(s, d, path, &i, err);
     if (st == PL_OK && i->count > 0) {
         *ids = pl_malloc((size_t)i->count * sizeof **ids);
         if (*ids)

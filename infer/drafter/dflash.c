@@ -210,26 +210,26 @@ typedef struct layer_run {
     int                  layer;
 } layer_run;
 
-static void rotate(pl_ctx *ctx, const pl_backbone *b, pl_tensor rows, const int32_t *pos, int heads,
-                   const pl_kvrow *row) {
+static void rotate_heads(pl_ctx *ctx, const pl_backbone *b, pl_tensor rows, const int32_t *pos, int heads,
+                         const pl_kvrow *row) {
     pl_rope(ctx,
             &(pl_rope_args){
                 .qkv = rows, .cos = b->cos, .sin = b->sin, .pos = pos, .n_rot = heads, .hd = b->shape.hd, .row = row});
 }
 
 // Computes keys and values of the context, and caches them if there is a cache.
-static pl_tensor inject(pl_ctx *ctx, const layer_run *r) {
+static pl_tensor inject_context(pl_ctx *ctx, const layer_run *r) {
     const pl_backbone     *b = &r->f->base;
     const pl_dflash_layer *w = &r->f->layer[r->layer];
     const pl_layer_shape  *s = &b->shape;
     pl_tensor              kv = pl_linear(ctx, r->context, w->wkv);
     kv = pl_headnorm(ctx, kv, w->base.norm_q, w->base.norm_k, 0, s->nkv, s->eps);
     const pl_kvrow *row = r->view->context_row ? r->view->context_row + r->layer * kv.dim[0] : NULL;
-    rotate(ctx, b, kv, r->view->context_pos, s->nkv, row);
+    rotate_heads(ctx, b, kv, r->view->context_pos, s->nkv, row);
     return kv;
 }
 
-static pl_tensor attention(pl_ctx *ctx, const layer_run *r, pl_tensor x, pl_tensor kv) {
+static pl_tensor attend_rows(pl_ctx *ctx, const layer_run *r, pl_tensor x, pl_tensor kv) {
     const pl_backbone     *b = &r->f->base;
     const pl_dflash_layer *w = &r->f->layer[r->layer];
     const pl_layer_shape  *s = &b->shape;
@@ -238,7 +238,7 @@ static pl_tensor attention(pl_ctx *ctx, const layer_run *r, pl_tensor x, pl_tens
     pl_tensor kv_own = pl_linear(ctx, x, w->wkv), q = pl_linear(ctx, x, w->wq), qkv = pl_concat(ctx, q, kv_own), o;
     qkv = pl_headnorm(ctx, qkv, w->base.norm_q, w->base.norm_k, s->nh, s->nkv, s->eps);
     const pl_kvrow *row = v->row ? v->row + r->layer * v->m : NULL;
-    rotate(ctx, b, qkv, v->pos, s->nh + s->nkv, row);
+    rotate_heads(ctx, b, qkv, v->pos, s->nh + s->nkv, row);
     if (row) {
         o = pl_attention_cached(ctx, qkv, row, s->nh, s->nkv, s->hd);
     } else {
@@ -248,7 +248,7 @@ static pl_tensor attention(pl_ctx *ctx, const layer_run *r, pl_tensor x, pl_tens
 }
 
 // Applies one side of a sublayer's convolution; kernels: its projection's output. Returns x if there is no convolution.
-static pl_tensor filter(pl_ctx *ctx, const layer_run *r, int which, int side, pl_tensor x, pl_tensor kernels) {
+static pl_tensor filter_side(pl_ctx *ctx, const layer_run *r, int which, int side, pl_tensor x, pl_tensor kernels) {
     const pl_backbone *b = &r->f->base;
     if (b->config.block.taps == 0) return x;
     return pl_blockconv(ctx, x, kernels, r->f->layer[r->layer].conv[which].base, side, b->block, b->config.block.group);
@@ -263,13 +263,13 @@ static void run_layer(pl_ctx *ctx, const void *arg, pl_tensor *out) {
     const layer_run      *r = arg;
     const pl_layer       *w = &r->f->layer[r->layer].base;
     const pl_layer_shape *s = &r->f->base.shape;
-    pl_tensor             kv = inject(ctx, r), h = r->x;
+    pl_tensor             kv = inject_context(ctx, r), h = r->x;
     if (r->view->m == 0) return;
     pl_tensor n = pl_rmsnorm(ctx, h, w->norm_attn, s->eps), k = kernels_of(ctx, r, 0, n);
-    pl_tensor delta = filter(ctx, r, 0, 1, attention(ctx, r, filter(ctx, r, 0, 0, n, k), kv), k);
+    pl_tensor delta = filter_side(ctx, r, 0, 1, attend_rows(ctx, r, filter_side(ctx, r, 0, 0, n, k), kv), k);
     pl_tensor z = pl_rmsnorm_residual(ctx, &h, delta, w->norm_mlp, s->eps);
     k = kernels_of(ctx, r, 1, z);
-    delta = filter(ctx, r, 1, 1, pl_layer_mlp(ctx, w, filter(ctx, r, 1, 0, z, k)), k);
+    delta = filter_side(ctx, r, 1, 1, pl_layer_mlp(ctx, w, filter_side(ctx, r, 1, 0, z, k)), k);
     out[0] = pl_add(ctx, h, delta, (pl_tensor){0});
 }
 

@@ -20,10 +20,10 @@ struct pl_draft_context {
     int32_t *token, *parent; // [drafted]
 };
 
-// ---- life -----------------------------------------------------------------------------------------------------------
+// ---- create and destroy ---------------------------------------------------------------------------------------------
 
 // Returns the hidden states of the rows that want logits.
-static pl_tensor forward(pl_draft_model *m, const pl_draft_row *row, int n, int n_wanted) {
+static pl_tensor run_layers(pl_draft_model *m, const pl_draft_row *row, int n, int n_wanted) {
     const pl_llama *l = &m->target.model;
     pl_ctx         *ctx = &m->ctx;
     size_t          rows = (size_t)n, deep = (size_t)(m->drafted > 0 ? m->drafted : 1);
@@ -53,7 +53,7 @@ static pl_tensor forward(pl_draft_model *m, const pl_draft_row *row, int n, int 
 }
 
 // Uses one fused pass with the head, unless an op lies between hidden states and tokens.
-static pl_draft_best choose(pl_draft_model *m, pl_tensor hidden) {
+static pl_draft_best choose_best(pl_draft_model *m, pl_tensor hidden) {
     const pl_llama *l = &m->target.model;
     pl_ctx         *ctx = &m->ctx;
     size_t          rows = (size_t)hidden.dim[0], k = (size_t)m->k;
@@ -71,19 +71,19 @@ static pl_draft_best choose(pl_draft_model *m, pl_tensor hidden) {
     return (pl_draft_best){.id = id, .value = value, .lse = lse};
 }
 
-static void measure(pl_ctx *ctx, void *arg) {
+static void measure_run(pl_ctx *ctx, void *arg) {
     pl_draft_model *m = arg;
-    pl_tensor       hidden = forward(m, m->row, m->most, m->most_wanted);
+    pl_tensor       hidden = run_layers(m, m->row, m->most, m->most_wanted);
     if (m->most == m->most_wanted) { // a smaller step may need a gather that this one skipped
         int32_t *index = pl_ctx_bytes(ctx, sizeof *index);
         pl_gather(ctx, pl_ctx_tensor(ctx, m->most, m->target.model.shape.d), index, m->most);
     }
-    if (m->k > 0) choose(m, hidden);
+    if (m->k > 0) choose_best(m, hidden);
     pl_tensor logits = pl_llama_logits(ctx, &m->target.model, hidden);
     pl_ctx_read(ctx, &logits);
 }
 
-static pl_status allocate(pl_draft_model *m, const pl_drafter_options *o, pl_err *err) {
+static pl_status allocate_rows(pl_draft_model *m, const pl_drafter_options *o, pl_err *err) {
     const pl_llama *l = &m->target.model;
     m->context = pl_calloc((size_t)m->sessions, sizeof *m->context);
     m->row = pl_calloc((size_t)m->most, sizeof *m->row);
@@ -100,7 +100,7 @@ static pl_status allocate(pl_draft_model *m, const pl_drafter_options *o, pl_err
     }
     PL_TRY(pl_ctx_init(&m->ctx, l->be, o->pool));
     m->ctx.repeats = true;
-    return pl_ctx_measure(&m->ctx, measure, m, err);
+    return pl_ctx_measure(&m->ctx, measure_run, m, err);
 }
 
 pl_status pl_draft_model_open(pl_draft_model *m, const char *path, const char *tokenizer, int slots, int per_level,
@@ -114,13 +114,13 @@ pl_status pl_draft_model_open(pl_draft_model *m, const char *path, const char *t
     int level = per_level > PENDING ? per_level : PENDING;
     m->most = m->sessions * level > CHUNK ? m->sessions * level : CHUNK;
     m->most_wanted = m->sessions * per_level;
-    pl_status st = allocate(m, o, err);
+    pl_status st = allocate_rows(m, o, err);
     if (st == PL_OK) return PL_OK;
     pl_draft_model_close(m);
     return pl_fail_at(err, st, "drafter %s", path);
 }
 
-static pl_status bar(pl_draft_model *m, const int32_t *only, int64_t n, pl_err *err) {
+static pl_status bar_tokens(pl_draft_model *m, const int32_t *only, int64_t n, pl_err *err) {
     const pl_llama *l = &m->target.model;
     size_t          bytes = (size_t)l->vocab * sizeof(float);
     float          *all = pl_malloc(bytes);
@@ -141,8 +141,8 @@ pl_status pl_draft_model_chooses(pl_draft_model *m, int k, bool scored, const in
     PL_CHECK(k >= 1 && k <= PL_TOPK_MAX && m->target.model.be->real == PL_F32, "the best %d", k);
     m->k = k;
     m->scored = scored;
-    if (only || n < m->target.model.vocab) PL_TRY(bar(m, only, n, err));
-    return pl_ctx_measure(&m->ctx, measure, m, err);
+    if (only || n < m->target.model.vocab) PL_TRY(bar_tokens(m, only, n, err));
+    return pl_ctx_measure(&m->ctx, measure_run, m, err);
 }
 
 void pl_draft_model_close(pl_draft_model *m) {
@@ -170,7 +170,7 @@ void pl_draft_model_reset(pl_draft_model *m, int slot) {
 // ---- rows -----------------------------------------------------------------------------------------------------------
 
 // Turns drafted rows that match ids[at..n) into context. Returns the new length of the cached text.
-static int adopt(pl_draft_model *m, pl_draft_context *c, const int32_t *ids, int at, int n) {
+static int adopt_rows(pl_draft_model *m, pl_draft_context *c, const int32_t *ids, int at, int n) {
     int32_t from[PL_TREE_GROWN];
     int     row = -1, k = 0;
     for (int r = 0; r < c->used && at + k < n && k < PL_TREE_GROWN; r++)
@@ -194,12 +194,12 @@ static pl_draft_row context_row(int slot, const int32_t *ids, int read, int at, 
 }
 
 // Runs the rows and fills *out with the requested results (best, logits).
-static bool run(pl_draft_model *m, const pl_draft_row *row, int n, int n_wanted, bool best, bool logits,
-                pl_draft_best *out) {
+static bool run_rows(pl_draft_model *m, const pl_draft_row *row, int n, int n_wanted, bool best, bool logits,
+                     pl_draft_best *out) {
     *out = (pl_draft_best){0};
     pl_ctx_begin(&m->ctx);
-    pl_tensor hidden = forward(m, row, n, n_wanted);
-    if (best && n_wanted > 0) *out = choose(m, hidden);
+    pl_tensor hidden = run_layers(m, row, n, n_wanted);
+    if (best && n_wanted > 0) *out = choose_best(m, hidden);
     if (logits && n_wanted > 0) {
         pl_tensor z = pl_llama_logits(&m->ctx, &m->target.model, hidden);
         out->logits = pl_ctx_read(&m->ctx, &z);
@@ -216,14 +216,14 @@ bool pl_draft_model_context(pl_draft_model *m, int slot, const int32_t *ids, int
         at++;
     for (int i = at; i < n; i++)
         if (ids[i] >= m->target.model.vocab) return false;
-    if (at == c->n) at = adopt(m, c, ids, at, last);
+    if (at == c->n) at = adopt_rows(m, c, ids, at, last);
     memcpy(c->ids, ids, (size_t)n * sizeof *ids);
     c->used = 0;
     while (n - at > PENDING) {
         int k = n - at - PENDING < m->most ? n - at - PENDING : m->most;
         for (int i = 0; i < k; i++)
             m->early[i] = context_row(slot, ids, at, at + i, false);
-        if (!run(m, m->early, k, 0, false, false, &none)) return false;
+        if (!run_rows(m, m->early, k, 0, false, false, &none)) return false;
         at += k;
     }
     for (int i = at; i < n; i++)
@@ -256,7 +256,7 @@ int pl_draft_model_row(pl_draft_model *m, int slot, int32_t token, int parent) {
 }
 
 static bool run_all(pl_draft_model *m, bool best, bool logits, pl_draft_best *out) {
-    bool good = m->n > 0 && run(m, m->row, m->n, m->n_wanted, best, logits, out) && m->n_wanted > 0;
+    bool good = m->n > 0 && run_rows(m, m->row, m->n, m->n_wanted, best, logits, out) && m->n_wanted > 0;
     m->n = m->n_wanted = 0;
     return good;
 }

@@ -17,7 +17,7 @@ static const pl_drafter_source *const sources[] = {
 enum { SOURCES = sizeof sources / sizeof *sources };
 
 // Returns the source that `what` names; NULL: it is a folder.
-static const pl_drafter_source *named(const char *what, const char **from) {
+static const pl_drafter_source *find_named(const char *what, const char **from) {
     size_t n = strcspn(what, ":");
     for (int i = 0; i < SOURCES; i++) {
         const pl_drafter_source *s = sources[i];
@@ -45,9 +45,9 @@ static pl_status fail_unknown(const char *what, pl_err *err) {
     return pl_fail(err, PL_E_INPUT, "drafter \"%s\": no such checkpoint; without one there are: %s", what, known);
 }
 
-static pl_status find(const pl_drafter_source **out, const char *what, const char **from, pl_err *err) {
+static pl_status find_source(const pl_drafter_source **out, const char *what, const char **from, pl_err *err) {
     pl_hf_config c;
-    *out = named(what, from);
+    *out = find_named(what, from);
     if (*out) return PL_OK;
     *from = what;
     if (!pl_path_exists(what)) return fail_unknown(what, err);
@@ -86,12 +86,12 @@ pl_status pl_drafter_nodes(const char *who, int def, const char *args, int *node
 
 bool pl_drafter_is_folder(const char *what) {
     const char *from;
-    return !named(what, &from);
+    return !find_named(what, &from);
 }
 
 pl_status pl_drafter_shape(pl_tree_policy *p, const char *what, const char *tree, pl_err *err) {
     const char              *from = what;
-    const pl_drafter_source *s = named(what, &from);
+    const pl_drafter_source *s = find_named(what, &from);
     char                     name[PL_TREE_TEXT];
     return shape(s, p, name, from, tree, err);
 }
@@ -102,7 +102,7 @@ static unsigned proposals(const pl_drafter_source *s, const char *from) {
 
 unsigned pl_drafter_proposals(const char *what) {
     const char              *from;
-    const pl_drafter_source *s = named(what, &from);
+    const pl_drafter_source *s = find_named(what, &from);
     return s ? proposals(s, from) : 0;
 }
 
@@ -112,7 +112,7 @@ pl_status pl_drafter_open(pl_drafter **out, const char *what, const pl_drafter_o
     pl_tree_policy           policy;
     char                     name[PL_TREE_TEXT];
     *out = NULL;
-    PL_TRY(find(&s, what, &from, err));
+    PL_TRY(find_source(&s, what, &from, err));
     PL_TRY(shape(s, &policy, name, from, o->tree, err));
     PL_TRY(s->open(out, from, &policy, o, err));
     memcpy((*out)->tree, name, sizeof name);

@@ -3,19 +3,14 @@
 //
 //   "lm:PATH[:TOKENIZER]"     a model with the target's vocabulary (padding aside), any tree
 //   "tli:PATH[:TOKENIZER]"    a model with another one: drafts only tokens that are in both, from q'(x) = q(x) / q(T
-// and
-//                             D) (token-level intersection, arXiv 2502.05202, Algorithm 4); any tree, any verifier.
-// This
-//                             is a head over a token list: the list is the intersection, and temperature, top-k, ...
-// act
-//                             on the remaining logits. If none remains (no token in both, or none with probability),
-// the
-//                             step is plain.
+//                             and D) (token-level intersection, arXiv 2502.05202, Algorithm 4); any tree, any verifier.
+//                             This is a head over a token list: the list is the intersection, and temperature, top-k,
+//                             ... act on the remaining logits. If none remains (no token in both, or none with
+//                             probability), the step is plain.
 //   "union:PATH[:TOKENIZER]"  the baseline of the same paper (Algorithm 1): draws a token from all of q and ends the
 //                             draft where the target lacks it, which counts as a rejected draw: the target's token
-// comes
-//                             from max(p - q, 0). For one q it never accepts more than tli does (Theorem 4.1). Chains
-//                             alone.
+//                             comes from max(p - q, 0). For one q it never accepts more than tli does (Theorem 4.1).
+//                             Chains alone.
 //
 // Context of the last two: the session's text in the drafter's own tokens (data/tokenizer/transcript.h).
 #include "infer/drafter/translation.h"
@@ -42,7 +37,7 @@ typedef struct lm {
 
 // ---- candidates -----------------------------------------------------------------------------------------------------
 
-static const float *listed(lm *d, const float *logits) {
+static const float *pick_listed(lm *d, const float *logits) {
     if (!d->shared) return logits;
     for (int64_t i = 0; i < d->drafted.n; i++)
         d->compact[i] = logits[d->shared[i]];
@@ -50,7 +45,7 @@ static const float *listed(lm *d, const float *logits) {
 }
 
 // Copies the model's best tokens of a row, as the target's ids.
-static void best(const lm *d, const pl_draft_best *b, int row, int32_t *id, float *logp) {
+static void copy_best(const lm *d, const pl_draft_best *b, int row, int32_t *id, float *logp) {
     int            k = d->own.base.policy.k;
     const int32_t *as = d->own.tr.to_target;
     for (int i = 0; i < k; i++) {
@@ -83,7 +78,7 @@ static void draw_or_break_off(lm *d, pl_draft_item *it, int node, const float *l
     if (id[0] < 0) pl_tree_miss(it->tree, node);
 }
 
-static void drawn(lm *d, pl_draft_item *it, int node, const float *logits, int32_t *id, float *logp) {
+static void draw_children(lm *d, pl_draft_item *it, int node, const float *logits, int32_t *id, float *logp) {
     const pl_tree_policy *policy = &d->own.base.policy;
     int                   wanted = pl_tree_wanted(policy, it->tree, node);
     if (d->breaks_off) {
@@ -93,14 +88,14 @@ static void drawn(lm *d, pl_draft_item *it, int node, const float *logits, int32
     for (int i = d->drafted.n > 0 ? wanted : 0; i < policy->k; i++)
         id[i] = -1;
     if (d->drafted.n > 0 && wanted > 0)
-        pl_propose_draw(it->proposing, it->tree, node, listed(d, logits), &d->drafted, wanted, id, logp);
+        pl_propose_draw(it->proposing, it->tree, node, pick_listed(d, logits), &d->drafted, wanted, id, logp);
 }
 
 // ---- trees ----------------------------------------------------------------------------------------------------------
 
 // Grows the trees by one level, whose rows come in the order of items and frontiers, and queues the next level's rows.
 // Returns false if there is no next level.
-static bool grow(lm *d, pl_draft_batch *b, int level, const pl_draft_best *rows) {
+static bool grow_level(lm *d, pl_draft_batch *b, int level, const pl_draft_best *rows) {
     const pl_tree_policy *policy = &d->own.base.policy;
     pl_draft_model       *m = &d->own.model;
     int                   w = policy->width, at_row = 0;
@@ -113,9 +108,9 @@ static bool grow(lm *d, pl_draft_batch *b, int level, const pl_draft_best *rows)
             int32_t *id = d->id + f * policy->k;
             float   *logp = d->logp + f * policy->k;
             if (it->proposing)
-                drawn(d, it, frontier[f], rows->logits + at_row * m->target.model.vocab, id, logp);
+                draw_children(d, it, frontier[f], rows->logits + at_row * m->target.model.vocab, id, logp);
             else
-                best(d, rows, at_row, id, logp);
+                copy_best(d, rows, at_row, id, logp);
         }
         pl_draft_lap(it->proposing ? &d->own.base.parts.draw : &d->own.base.parts.head, &at);
         n = policy->kind->grow(policy, it->tree, level, frontier, n, d->id, d->logp, d->next);
@@ -133,7 +128,7 @@ static bool grow(lm *d, pl_draft_batch *b, int level, const pl_draft_best *rows)
 }
 
 // Sampling reads the logits.
-static bool step(lm *d, bool chooses, bool draws, pl_draft_best *rows) {
+static bool run_step(lm *d, bool chooses, bool draws, pl_draft_best *rows) {
     if (chooses) return pl_draft_model_best(&d->own.model, draws, rows);
     rows->logits = pl_draft_model_run(&d->own.model);
     return rows->logits;
@@ -151,11 +146,11 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
         d->row[i * PL_TREE_GROWN] = -1;
         if (b->item[i].tree) *(b->item[i].proposing ? &draws : &chooses) = true;
     }
-    more = step(d, chooses, draws, &rows);
+    more = run_step(d, chooses, draws, &rows);
     pl_draft_lap(&base->parts.take_in, &at);
-    for (int level = 0; more && grow(d, b, level, &rows); level++) {
+    for (int level = 0; more && grow_level(d, b, level, &rows); level++) {
         at = pl_now();
-        more = step(d, chooses, draws, &rows);
+        more = run_step(d, chooses, draws, &rows);
         pl_draft_lap(&base->parts.layer, &at);
     }
     pl_draft_model_check(&d->own.model, ctx);
@@ -173,7 +168,7 @@ static void destroy(pl_drafter *base) {
     pl_free(d);
 }
 
-static pl_status allocate(lm *d, const pl_drafter_options *o, pl_err *err) {
+static pl_status allocate_trees(lm *d, const pl_drafter_options *o, pl_err *err) {
     const pl_tree_policy *p = &d->own.base.policy;
     size_t                s = (size_t)o->max_sessions, w = (size_t)p->width, k = (size_t)p->k;
     const pl_translation *tr = &d->own.tr;
@@ -208,15 +203,15 @@ static pl_status allocate(lm *d, const pl_drafter_options *o, pl_err *err) {
     }
 static const pl_drafter_kind lm_kind = KIND("lm"), tli_kind = KIND("tli"), union_kind = KIND("union");
 
-static pl_status open(pl_drafter **out, const pl_drafter_kind *kind, const char *args, const pl_tree_policy *policy,
-                      const pl_drafter_options *o, pl_err *err) {
+static pl_status open_kind(pl_drafter **out, const pl_drafter_kind *kind, const char *args,
+                           const pl_tree_policy *policy, const pl_drafter_options *o, pl_err *err) {
     *out = NULL;
     lm *d = pl_calloc(1, sizeof *d);
     if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"%s\": out of memory", kind->name);
     d->breaks_off = kind == &union_kind;
     pl_status st = pl_standalone_open(&d->own, kind, args, policy, policy->width, policy->width * policy->depth_max,
                                       kind != &lm_kind, o, err);
-    if (st == PL_OK) st = allocate(d, o, err);
+    if (st == PL_OK) st = allocate_trees(d, o, err);
     if (st == PL_OK)
         *out = &d->own.base;
     else
@@ -226,17 +221,17 @@ static pl_status open(pl_drafter **out, const pl_drafter_kind *kind, const char 
 
 static pl_status open_lm(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
                          pl_err *err) {
-    return open(out, &lm_kind, args, policy, o, err);
+    return open_kind(out, &lm_kind, args, policy, o, err);
 }
 
 static pl_status open_tli(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
                           pl_err *err) {
-    return open(out, &tli_kind, args, policy, o, err);
+    return open_kind(out, &tli_kind, args, policy, o, err);
 }
 
 static pl_status open_union(pl_drafter **out, const char *args, const pl_tree_policy *policy,
                             const pl_drafter_options *o, pl_err *err) {
-    return open(out, &union_kind, args, policy, o, err);
+    return open_kind(out, &union_kind, args, policy, o, err);
 }
 
 static pl_status any_tree(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err) {

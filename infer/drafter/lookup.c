@@ -37,7 +37,7 @@ static int32_t *table_of(const lookup *d, int slot, int n) {
 }
 
 // Returns the entry of the n-gram that ends at `end`, or the free one for it.
-static int32_t *entry(const lookup *d, int slot, const int32_t *text, int n, int32_t end) {
+static int32_t *find_entry(const lookup *d, int slot, const int32_t *text, int n, int32_t end) {
     int32_t       *table = table_of(d, slot, n);
     const int32_t *gram = text + end - n + 1;
     size_t         bytes = (size_t)n * sizeof *gram;
@@ -52,7 +52,7 @@ static void index_up_to(lookup *d, int slot, const int32_t *text, int32_t to) {
     PL_CHECK(to <= d->positions, "a text of %d tokens, at most %d", to, d->positions);
     for (int32_t end = d->indexed[slot]; end < to; end++)
         for (int n = 1; n <= d->gram && n <= end + 1; n++)
-            *entry(d, slot, text, n, end) = end + 1;
+            *find_entry(d, slot, text, n, end) = end + 1;
     if (to > d->indexed[slot]) d->indexed[slot] = to;
 }
 
@@ -79,7 +79,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
         index_up_to(d, it->slot, it->tokens, c.last);
         if (!it->tree) continue;
         for (int n = d->gram < c.last ? d->gram : c.last; n > 0 && c.from == 0; n--)
-            c.from = *entry(d, it->slot, it->tokens, n, c.last);
+            c.from = *find_entry(d, it->slot, it->tokens, n, c.last);
         if (c.from > 0)
             pl_tree_draft(&base->policy, it->tree, it->depth < d->length ? it->depth : d->length, next_token, &c);
     }
@@ -108,7 +108,7 @@ static const pl_drafter_kind kind = {
     .name = "lookup", .propose = propose, .reset = reset, .step_bytes = step_bytes, .destroy = destroy};
 
 // *length is 0 if MAX is not given.
-static pl_status parse(const char *args, int *gram, int *length, pl_err *err) {
+static pl_status parse_args(const char *args, int *gram, int *length, pl_err *err) {
     long  v[2] = {GRAM, 0}, max[2] = {GRAM_MAX, LENGTH_MAX};
     char *end = (char *)args;
     bool  good = true;
@@ -128,7 +128,7 @@ static pl_status parse(const char *args, int *gram, int *length, pl_err *err) {
 
 static pl_status shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err) {
     int gram, length;
-    PL_TRY(parse(args, &gram, &length, err));
+    PL_TRY(parse_args(args, &gram, &length, err));
     if (!tree || !*tree) snprintf(name, PL_TREE_TEXT, length ? "chain:%d" : "chain:auto", length);
     PL_TRY(pl_tree_policy_parse(p, tree && *tree ? tree : name, err));
     if (p->width == 1 && p->k == 1 && !p->needs_logp) return PL_OK;
@@ -139,7 +139,7 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
                       pl_err *err) {
     int gram, length;
     *out = NULL;
-    PL_TRY(parse(args, &gram, &length, err));
+    PL_TRY(parse_args(args, &gram, &length, err));
     lookup *d = pl_calloc(1, sizeof *d);
     if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"lookup\": out of memory");
     d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};

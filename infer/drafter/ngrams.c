@@ -5,8 +5,8 @@
 #include <string.h>
 
 // Spells a token's bytes in the drafter's tokens, exactly; *n is 0 if that is impossible or takes too many.
-static pl_status spell(const pl_lexicon *draft, int64_t vd, const char *s, size_t bytes, int32_t *id, int *n,
-                       pl_err *err) {
+static pl_status spell_token(const pl_lexicon *draft, int64_t vd, const char *s, size_t bytes, int32_t *id, int *n,
+                             pl_err *err) {
     size_t end[PL_NGRAM_LONGEST + 1], sum = 0;
     PL_TRY(pl_lexicon_spell(draft, s, bytes, false, id, end, PL_NGRAM_LONGEST + 1, n, err));
     bool good = *n <= PL_NGRAM_LONGEST;
@@ -28,7 +28,7 @@ static pl_status spell_all(pl_ngrams *g, const pl_lexicon *target, const pl_lexi
         size_t      bytes = 0;
         int         n = 0;
         const char *s = t < n_target ? pl_lexicon_bytes(target, (int32_t)t, &bytes) : NULL;
-        if (has[t] < 0 && bytes > 0) PL_TRY(spell(draft, g->vd, s, bytes, id, &n, err));
+        if (has[t] < 0 && bytes > 0) PL_TRY(spell_token(draft, g->vd, s, bytes, id, &n, err));
         if (n < 2) n = 0;
         if (at + n > room) {
             room = 2 * room + 1024;
@@ -43,8 +43,8 @@ static pl_status spell_all(pl_ngrams *g, const pl_lexicon *target, const pl_lexi
     return PL_OK;
 }
 
-static pl_status open(pl_ngrams *g, const pl_lexicon *target, const pl_lexicon *draft, const int32_t *has,
-                      pl_err *err) {
+static pl_status open_lists(pl_ngrams *g, const pl_lexicon *target, const pl_lexicon *draft, const int32_t *has,
+                            pl_err *err) {
     g->from = pl_calloc((size_t)g->vt + 1, sizeof *g->from);
     g->root = pl_calloc((size_t)g->vd, sizeof *g->root);
     g->known = pl_calloc((size_t)g->vt, sizeof *g->known);
@@ -60,7 +60,7 @@ static pl_status open(pl_ngrams *g, const pl_lexicon *target, const pl_lexicon *
 pl_status pl_ngrams_open(pl_ngrams *g, const pl_lexicon *target, int64_t vt, const pl_lexicon *draft, int64_t vd,
                          const int32_t *has, pl_err *err) {
     *g = (pl_ngrams){.vt = vt, .vd = vd};
-    pl_status st = open(g, target, draft, has, err);
+    pl_status st = open_lists(g, target, draft, has, err);
     if (st != PL_OK) pl_ngrams_close(g);
     return st;
 }
@@ -90,7 +90,7 @@ int32_t pl_ngrams_next(const pl_ngrams *g, int32_t node, int32_t token) {
     return at;
 }
 
-static int32_t add(pl_ngrams *g, int32_t node, int32_t token) {
+static int32_t add_node(pl_ngrams *g, int32_t node, int32_t token) {
     int32_t at = g->n++;
     g->node[at] = (pl_ngram_node){.token = token, .target = -1};
     if (node == 0) {
@@ -110,7 +110,7 @@ void pl_ngrams_learn(pl_ngrams *g, int32_t target) {
     if (from == to) return;
     for (int64_t i = from; i < to; i++) {
         int32_t next = pl_ngrams_next(g, node, g->spelled[i]);
-        node = next ? next : add(g, node, g->spelled[i]);
+        node = next ? next : add_node(g, node, g->spelled[i]);
     }
     g->node[node].target = target;
     g->learned++;

@@ -55,7 +55,7 @@ static void init(pl_backbone *b) {
 }
 
 // Returns the state [1, d] that all masks share.
-static pl_tensor masked(pl_ctx *ctx, const pl_backbone *b) {
+static pl_tensor mask_state(pl_ctx *ctx, const pl_backbone *b) {
     int32_t *first = pl_ctx_bytes(ctx, sizeof *first);
     if (!ctx->measuring) *first = 0;
     return pl_eagle3_fuse(ctx, b, pl_embed(ctx, ((const pl_peagle *)b)->mask_hidden, first, 1));
@@ -65,11 +65,11 @@ static pl_tensor ahead(pl_ctx *ctx, const pl_backbone *b, int64_t m) {
     int32_t *row = pl_ctx_bytes(ctx, (size_t)m * sizeof *row);
     for (int64_t i = 0; i < m && !ctx->measuring; i++)
         row[i] = 0;
-    return pl_gather(ctx, masked(ctx, b), row, m);
+    return pl_gather(ctx, mask_state(ctx, b), row, m);
 }
 
 // Concatenates context rows and masks: the sum of both, each padded with zeros in the other's rows.
-static pl_tensor states(pl_ctx *ctx, const pl_backbone *b, const pl_block_view *v) {
+static pl_tensor join_states(pl_ctx *ctx, const pl_backbone *b, const pl_block_view *v) {
     int64_t   context = pl_tensor_rows(&v->features), n = context + v->m;
     pl_tensor fused = pl_eagle3_fuse(ctx, b, v->features);
     if (v->m == 0) return fused;
@@ -78,14 +78,15 @@ static pl_tensor states(pl_ctx *ctx, const pl_backbone *b, const pl_block_view *
         real[i] = i < context ? (int32_t)i : -1;
         mask[i] = i < context ? -1 : 0;
     }
-    return pl_add(ctx, pl_gather(ctx, fused, real, n), pl_gather(ctx, masked(ctx, b), mask, n), (pl_tensor){0});
+    return pl_add(ctx, pl_gather(ctx, fused, real, n), pl_gather(ctx, mask_state(ctx, b), mask, n), (pl_tensor){0});
 }
 
 static pl_tensor draft(pl_ctx *ctx, const pl_backbone *b, const pl_block_view *v) {
     int64_t   context = pl_tensor_rows(&v->features), blocks = b->masks > 0 ? v->m / b->masks : 0;
     pl_view   view = {.pos = v->context_pos, .cos = b->cos, .sin = b->sin, .row = v->context_row, .m = context + v->m};
-    pl_tensor hidden, y = pl_eagle3_step(ctx, b, v->context_token, states(ctx, b, v), &view, &hidden, (pl_tensor){0});
-    int32_t  *row = pl_ctx_bytes(ctx, (size_t)(blocks * b->block) * sizeof *row);
+    pl_tensor hidden,
+        y = pl_eagle3_step(ctx, b, v->context_token, join_states(ctx, b, v), &view, &hidden, (pl_tensor){0});
+    int32_t *row = pl_ctx_bytes(ctx, (size_t)(blocks * b->block) * sizeof *row);
     for (int64_t i = 0; i < blocks * b->block && !ctx->measuring; i++) {
         int64_t of = i / b->block, slot = i % b->block;
         row[i] = slot ? (int32_t)(context + of * b->masks + slot - 1) : v->anchor[of];

@@ -93,7 +93,7 @@ static void take_in(recycle *d, pl_ctx *ctx, const pl_draft_batch *b) {
 }
 
 // arg: the slot's matrix.
-static void remembered(void *arg, const pl_tree_policy *p, const pl_tree *t, int node, int32_t *id) {
+static void give_remembered(void *arg, const pl_tree_policy *p, const pl_tree *t, int node, int32_t *id) {
     const int32_t *row = (const int32_t *)arg + (int64_t)t->token[node] * K;
     for (int r = 0; r < p->k; r++)
         id[r] = r < K ? row[r] : -1;
@@ -110,24 +110,25 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     if (ctx->err.status != PL_OK) return;
     for (int i = 0; i < b->n; i++)
         if (b->item[i].tree)
-            pl_tree_draft(&base->policy, b->item[i].tree, b->item[i].depth, remembered, row_of(d, b->item[i].slot, 0));
+            pl_tree_draft(&base->policy, b->item[i].tree, b->item[i].depth, give_remembered,
+                          row_of(d, b->item[i].slot, 0));
 }
 
 // memset's 0xff is -1 everywhere.
-static void clear(recycle *d, int slot) {
+static void clear_matrix(recycle *d, int slot) {
     memset(row_of(d, slot, 0), 0xff, (size_t)d->vocab * K * sizeof *d->adjacency);
 }
 
 static void reset(pl_drafter *base, int slot) {
     recycle *d = (recycle *)base;
-    if (!d->keep) clear(d, slot);
+    if (!d->keep) clear_matrix(d, slot);
 }
 
 static pl_status forget(pl_drafter *base, pl_err *err) {
     recycle *d = (recycle *)base;
     (void)err;
     if (!d->keep) return PL_OK;
-    clear(d, 0);
+    clear_matrix(d, 0);
     if (d->opened) memcpy(d->adjacency, d->opened, (size_t)d->vocab * K * sizeof *d->adjacency);
     return PL_OK;
 }
@@ -214,7 +215,7 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
                        (long long)d->vocab, K);
     }
     for (int s = 0; s < matrices; s++)
-        clear(d, s);
+        clear_matrix(d, s);
     pl_status st = keep && *keep ? open_file(d, o, keep, err) : PL_OK;
     if (st == PL_OK)
         *out = &d->base;

@@ -4,8 +4,7 @@
 //   "retrieval:PATH"   PATH: a text, a folder of texts (*.txt), or records (*.jsonl) with a member "text", as kept
 //                      answers have (data/text/text.h), encoded with the target's tokenizer when the drafter is opened;
 //                      or the file of a suffix:keep=FILE, which holds tokens (infer/drafter/datastore.h). Some 110
-// bytes
-//                      of memory per token, one copy for all sessions.
+//                      bytes of memory per token, one copy for all sessions.
 // The longest suffix of the session's text that occurs in the datastore, of 2 to 32 tokens, is continued by its most
 // frequent continuations: the most probable nodes of the trie into which REST merges its hits, found by counts
 // (infer/drafter/automaton.h) where REST walks a suffix array. --tree selects another shape. Without a hit nothing is
@@ -21,7 +20,7 @@
 #include <string.h>
 
 #define NODES 12
-#define LEAST 2 // tokens of a hit: a single one says too little about what follows it here
+#define LEAST 2 // least tokens of a hit: the continuations of a single token depend too little on this text
 
 typedef struct retrieval {
     pl_drafter    base;
@@ -66,7 +65,7 @@ typedef struct ids {
 } ids;
 
 // Appends PL_AUTOMATON_END to each text.
-static pl_status build(retrieval *d, const ids *text, int64_t n, const char *path, pl_err *err) {
+static pl_status build_automaton(retrieval *d, const ids *text, int64_t n, const char *path, pl_err *err) {
     int64_t tokens = 0;
     for (int64_t i = 0; i < n; i++)
         tokens += text[i].n + 1;
@@ -88,17 +87,19 @@ static pl_status open_kept(retrieval *d, const char *path, const pl_drafter_opti
     const pl_datastore of = {.kind = PL_DATASTORE_ANSWERS, .tok = o->tok, .vocab = o->target->vocab};
     ids                all;
     PL_TRY(pl_datastore_read(path, &of, &all.id, &all.n, err));
-    pl_status st = all.n > 0 ? build(d, &all, 1, path, err) : pl_fail(err, PL_E_INPUT, "%s: holds no answers", path);
+    pl_status st =
+        all.n > 0 ? build_automaton(d, &all, 1, path, err) : pl_fail(err, PL_E_INPUT, "%s: holds no answers", path);
     pl_free(all.id);
     return st;
 }
 
-static pl_status encode(retrieval *d, const pl_corpus *c, const pl_tokenizer *tok, const char *path, pl_err *err) {
+static pl_status encode_texts(retrieval *d, const pl_corpus *c, const pl_tokenizer *tok, const char *path,
+                              pl_err *err) {
     ids      *text = pl_calloc((size_t)c->n, sizeof *text);
     pl_status st = text ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     for (int64_t i = 0; st == PL_OK && i < c->n; i++)
         st = pl_tokenizer_encode(tok, c->docs[i].text, c->docs[i].bytes, 0, &text[i].id, &text[i].n, err);
-    if (st == PL_OK) st = build(d, text, c->n, path, err);
+    if (st == PL_OK) st = build_automaton(d, text, c->n, path, err);
     for (int64_t i = 0; text && i < c->n; i++)
         pl_free(text[i].id);
     pl_free(text);
@@ -116,7 +117,7 @@ static pl_status open_texts(retrieval *d, const char *path, const pl_drafter_opt
     if (!o->tok)
         return pl_fail(err, PL_E_INPUT, "drafter \"retrieval:%s\": the target's tokenizer is not known here", path);
     PL_TRY(pl_corpus_read(&c, &path, 1, (pl_text_options){0}, err));
-    pl_status st = encode(d, c, o->tok, path, err);
+    pl_status st = encode_texts(d, c, o->tok, path, err);
     pl_corpus_destroy(c);
     return st;
 }

@@ -81,7 +81,7 @@ static void read_best(backbone_drafter *d, const level *l, const pl_draft_batch 
 }
 
 // Trees that draw their children: draws them from the logits.
-static void draw(backbone_drafter *d, pl_ctx *ctx, const level *l, const pl_head_rows *r, pl_draft_batch *b) {
+static void draw_children(backbone_drafter *d, pl_ctx *ctx, const level *l, const pl_head_rows *r, pl_draft_batch *b) {
     const pl_tree_policy *policy = &d->base.policy;
     pl_drafted            drafted = pl_head_drafted(&d->model->head);
     int                   k = policy->k;
@@ -102,7 +102,7 @@ static void draw(backbone_drafter *d, pl_ctx *ctx, const level *l, const pl_head
 }
 
 // Prepares the head's rows before a step from `hidden`, some of whose rows are level `which`: sets everything but x.
-static pl_head_rows begin(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, int which, pl_draft_batch *b) {
+static pl_head_rows begin_rows(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, int which, pl_draft_batch *b) {
     level       *l = &d->level[which];
     pl_head_rows r = {.level = which};
     if (l->rows == 0) return r;
@@ -126,7 +126,8 @@ static pl_head_rows begin(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, in
 }
 
 // Computes the candidates of level `which` from the normed states y, and reads them unless levels are queued ahead.
-static void candidates(backbone_drafter *d, pl_ctx *ctx, pl_head_rows r, pl_tensor y, int which, pl_draft_batch *b) {
+static void find_candidates(backbone_drafter *d, pl_ctx *ctx, pl_head_rows r, pl_tensor y, int which,
+                            pl_draft_batch *b) {
     level *l = &d->level[which];
     bool   draws = ctx->measuring, chooses = ctx->measuring;
     r.x = l->index ? pl_gather(ctx, y, l->index, l->rows) : y;
@@ -140,7 +141,7 @@ static void candidates(backbone_drafter *d, pl_ctx *ctx, pl_head_rows r, pl_tens
         if (!d->ahead && pl_ctx_wait(ctx)) read_best(d, l, b);
         pl_draft_lap(&d->base.parts.head, &at);
     }
-    if (draws) draw(d, ctx, l, &r, b);
+    if (draws) draw_children(d, ctx, l, &r, b);
 }
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
@@ -150,7 +151,7 @@ static void take_rows(backbone_drafter *d, pl_ctx *ctx, int m) {
     d->row = pl_ctx_bytes(ctx, (size_t)m * (size_t)d->model->layers * sizeof *d->row);
 }
 
-static pl_tensor step(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, int m, pl_tensor *hidden_out) {
+static pl_tensor run_step(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, int m, pl_tensor *hidden_out) {
     pl_view view = {.pos = d->pos, .cos = d->model->cos, .sin = d->model->sin, .row = d->row, .m = m};
     return d->model->kind->step(ctx, d->model, d->token, hidden, &view, hidden_out, (pl_tensor){0});
 }
@@ -197,8 +198,8 @@ static pl_tensor take_in(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl
         last[to++] = token[row - 1];
     }
     pl_tensor fused = d->model->kind->fuse(ctx, d->model, pl_gather(ctx, b->features, feature, m));
-    *r = begin(d, ctx, fused, 0, b);
-    return step(d, ctx, fused, m, hidden);
+    *r = begin_rows(d, ctx, fused, 0, b);
+    return run_step(d, ctx, fused, m, hidden);
 }
 
 // Returns the index, among its tree's candidates of the parents' level, of a frontier node of item i.
@@ -208,7 +209,7 @@ static int32_t candidate_of(const backbone_drafter *d, const pl_tree *t, int i, 
 
 // Returns the number of rows of item i on the level after `which` and, unless chosen by score, their candidates: as the
 // tree has grown or, when queued ahead, as it is going to grow. The deepest level is proposed but not expanded.
-static int plan(const backbone_drafter *d, const pl_draft_batch *b, int which, int i, int32_t *pick) {
+static int plan_rows(const backbone_drafter *d, const pl_draft_batch *b, int which, int i, int32_t *pick) {
     const pl_tree_policy *policy = &d->base.policy;
     int                   n = d->level[which].of[i];
     if (n == 0 || which + 1 >= levels_of(d, &b->item[i])) return 0;
@@ -220,7 +221,7 @@ static int plan(const backbone_drafter *d, const pl_draft_batch *b, int which, i
 }
 
 // Sets up the rows of the level after `which`, to be gathered from its step. Returns false if there are none.
-static bool expand(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, int which) {
+static bool expand_level(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, int which) {
     const level *l = &d->level[which];
     level       *next = &d->level[which + 1];
     int          most = ctx->measuring ? d->base.max_sessions : b->n, w = d->base.policy.width, n = 0, groups = 0;
@@ -229,7 +230,7 @@ static bool expand(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, int whic
     pl_frontier_group *group = pl_ctx_bytes(ctx, (size_t)most * sizeof *group);
     int32_t           *pick = pl_ctx_bytes(ctx, (size_t)most * (size_t)w * sizeof *pick);
     for (int i = 0, first = 0; i < b->n; first += l->of[i++]) {
-        next->of[i] = plan(d, b, which, i, pick + n);
+        next->of[i] = plan_rows(d, b, which, i, pick + n);
         if (!next->of[i]) continue;
         group[groups++] = (pl_frontier_group){.first = first,
                                               .rows = l->of[i],
@@ -292,7 +293,7 @@ static bool match_rows(backbone_drafter *d, level *l, int row, const pl_tree *t,
 }
 
 // Grows the trees by the candidates of a level that has been read.
-static void grow(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, int which) {
+static void grow_level(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, int which) {
     const pl_tree_policy *policy = &d->base.policy;
     level                *l = &d->level[which];
     size_t                w = (size_t)policy->width;
@@ -321,7 +322,7 @@ static void grow_all(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, int le
     pl_draft_lap(&d->base.parts.head, &at);
     for (int which = 0; there && which < levels && ctx->err.status == PL_OK; which++) {
         read_best(d, &d->level[which], b);
-        grow(d, ctx, b, which);
+        grow_level(d, ctx, b, which);
     }
     for (int i = 0; i < b->n; i++)
         if (d->level[0].of[i]) pl_tree_notes_share(b->item[i].tree, began, at, d->share);
@@ -349,13 +350,13 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     pl_draft_lap(&base->parts.take_in, &at);
     if (d->level[0].rows == 0) return;
     for (;;) {
-        candidates(d, ctx, r, y, levels, b);
-        if (!d->ahead && ctx->err.status == PL_OK) grow(d, ctx, b, levels);
-        if (ctx->err.status != PL_OK || !expand(d, ctx, b, levels++)) break;
+        find_candidates(d, ctx, r, y, levels, b);
+        if (!d->ahead && ctx->err.status == PL_OK) grow_level(d, ctx, b, levels);
+        if (ctx->err.status != PL_OK || !expand_level(d, ctx, b, levels++)) break;
         at = pl_now();
         pl_tensor from = pl_gather(ctx, hidden, d->level[levels].at.row, d->level[levels].rows);
-        r = begin(d, ctx, from, levels, b);
-        y = step(d, ctx, from, d->level[levels].rows, &hidden);
+        r = begin_rows(d, ctx, from, levels, b);
+        y = run_step(d, ctx, from, d->level[levels].rows, &hidden);
         pl_draft_lap(&base->parts.layer, &at);
     }
     if (d->ahead) grow_all(d, ctx, b, levels, began);

@@ -38,7 +38,7 @@ static int levels_of(const slem *d, const pl_draft_item *it) {
 }
 
 // Returns the number of drafter tokens that correspond to `depth` target tokens.
-static int wanted(const slem *d, const pl_draft_item *it, int depth) {
+static int count_wanted(const slem *d, const pl_draft_item *it, int depth) {
     const pl_transcript *t = &d->own.tr.text[it->slot];
     int                  n = (int)ceil((double)depth * t->n / (t->n_said > 0 ? t->n_said : 1));
     n = n < depth ? depth : n;
@@ -46,7 +46,7 @@ static int wanted(const slem *d, const pl_draft_item *it, int depth) {
 }
 
 // Appends one token; returns false when the text is complete.
-static bool write(slem *d, writing *w, const pl_draft_item *it, int32_t id) {
+static bool write_token(slem *d, writing *w, const pl_draft_item *it, int32_t id) {
     size_t n;
     if (id < 0) return false;
     const char *s = pl_lexicon_bytes(&d->own.tr.draft, id, &n);
@@ -60,7 +60,7 @@ static bool write(slem *d, writing *w, const pl_draft_item *it, int32_t id) {
 }
 
 // Encodes the written text as a chain of the target's tokens.
-static void read(slem *d, pl_ctx *ctx, const writing *w, pl_draft_item *it, int depth) {
+static void read_chain(slem *d, pl_ctx *ctx, const writing *w, pl_draft_item *it, int depth) {
     const pl_tree_policy *policy = &d->own.base.policy;
     const pl_translation *tr = &d->own.tr;
     int32_t               id[PL_TREE_MAX];
@@ -85,7 +85,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     for (int i = 0; i < b->n; i++) {
         pl_draft_item *it = &b->item[i];
         bool           drafts = pl_standalone_take_in(&d->own, ctx, it);
-        d->w[i] = (writing){.row = -1, .left = drafts ? wanted(d, it, levels_of(d, it)) : 0};
+        d->w[i] = (writing){.row = -1, .left = drafts ? count_wanted(d, it, levels_of(d, it)) : 0};
     }
     pl_draft_best best;
     bool          more = pl_draft_model_best(&d->own.model, false, &best);
@@ -93,7 +93,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     while (more) {
         for (int i = 0, row = 0; i < b->n; i++) {
             if (d->w[i].left == 0) continue;
-            if (!write(d, &d->w[i], &b->item[i], best.id[row++])) d->w[i].left = 0;
+            if (!write_token(d, &d->w[i], &b->item[i], best.id[row++])) d->w[i].left = 0;
         }
         pl_draft_lap(&base->parts.head, &at);
         more = pl_draft_model_best(&d->own.model, false, &best);
@@ -102,7 +102,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     for (int i = 0; i < b->n; i++) {
         pl_draft_item *it = &b->item[i];
         if (d->w[i].n == 0 && !d->w[i].ended) continue;
-        read(d, ctx, &d->w[i], it, levels_of(d, it));
+        read_chain(d, ctx, &d->w[i], it, levels_of(d, it));
         pl_tree_notes_share(it->tree, began, pl_now(), NULL);
     }
     pl_draft_model_check(&d->own.model, ctx);

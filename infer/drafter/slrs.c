@@ -57,7 +57,7 @@ typedef struct slrs {
 } slrs;
 
 // Computes the drafter's distribution after a state, as the session samples, or its best token.
-static bool writes(slrs *d, const pl_draft_item *it, const float *logits) {
+static bool find_next(slrs *d, const pl_draft_item *it, const float *logits) {
     pl_sampling s = {.top_p = 1};
     if (it->proposing) s = *it->proposing->sampling;
     s.repetition_penalty = 1;
@@ -65,14 +65,14 @@ static bool writes(slrs *d, const pl_draft_item *it, const float *logits) {
 }
 
 // Masks tokens that neither are the target's nor begin a list; temperature, top-k, ... act on the others.
-static const float *sayable(slrs *d, const float *logits) {
+static const float *mask_unsayable(slrs *d, const float *logits) {
     const pl_translation *tr = &d->own.tr;
     for (int64_t i = 0; i < tr->vd; i++)
         d->said[i] = tr->to_target[i] >= 0 || d->grams.root[i] ? logits[i] : -INFINITY;
     return d->said;
 }
 
-static void begin(drafting *a, const pl_draft_item *it) {
+static void begin_token(drafting *a, const pl_draft_item *it) {
     a->psi = it->proposing ? pl_propose_row(it->proposing) : a->best;
     a->state = 0;
     a->row[0] = -1;
@@ -80,7 +80,7 @@ static void begin(drafting *a, const pl_draft_item *it) {
 }
 
 // Chooses a token from the finished distribution and appends it to the text. Returns false when the draft ends.
-static bool choose(slrs *d, pl_ctx *ctx, drafting *a, pl_draft_item *it) {
+static bool choose_token(slrs *d, pl_ctx *ctx, drafting *a, pl_draft_item *it) {
     const pl_tree_policy *policy = &d->own.base.policy;
     pl_transcript        *text = &d->own.tr.text[it->slot];
     bool                  good = pl_string_law_end(&a->law);
@@ -99,15 +99,15 @@ static bool choose(slrs *d, pl_ctx *ctx, drafting *a, pl_draft_item *it) {
     if (st != PL_OK) pl_ctx_fail(ctx, st, "drafter \"%s\": %s", d->own.base.kind->name, err.msg);
     if (st != PL_OK || text->full || !pl_draft_model_context(&d->own.model, it->slot, text->ids, text->n, true))
         return false;
-    begin(a, it);
+    begin_token(a, it);
     return true;
 }
 
 // Takes the rows of logits that arrived for an item. Returns the start of the next item's rows.
-static const float *take(slrs *d, drafting *a, const pl_draft_item *it, const float *logits) {
+static const float *take_rows(slrs *d, drafting *a, const pl_draft_item *it, const float *logits) {
     for (int to = a->law.n; a->state < to; a->state++) {
         if (a->row[a->state] == NO_PLACE) continue;
-        if (writes(d, it, d->cached && a->state == 0 ? sayable(d, logits) : logits))
+        if (find_next(d, it, d->cached && a->state == 0 ? mask_unsayable(d, logits) : logits))
             pl_string_law_take(&a->law, a->state, d->dist);
         logits += d->own.tr.vd;
     }
@@ -115,7 +115,7 @@ static const float *take(slrs *d, drafting *a, const pl_draft_item *it, const fl
 }
 
 // Queues rows for the new states; if there are none, the distribution is complete. Invalidates earlier logits.
-static void ask(slrs *d, pl_ctx *ctx, drafting *a, pl_draft_item *it) {
+static void queue_rows(slrs *d, pl_ctx *ctx, drafting *a, pl_draft_item *it) {
     for (int s = a->state; s < a->law.n; s++) {
         const pl_string_state *x = &a->law.state[s];
         a->row[s] = pl_draft_model_row(&d->own.model, it->slot, x->token, a->row[x->parent]);
@@ -123,10 +123,10 @@ static void ask(slrs *d, pl_ctx *ctx, drafting *a, pl_draft_item *it) {
         a->row[s] = NO_PLACE;
         pl_string_law_stop(&a->law, s);
     }
-    if (a->law.n == a->state) a->on = choose(d, ctx, a, it);
+    if (a->law.n == a->state) a->on = choose_token(d, ctx, a, it);
 }
 
-static void learn(slrs *d, const pl_draft_item *it) {
+static void learn_tokens(slrs *d, const pl_draft_item *it) {
     for (int32_t *i = &d->learned[it->slot]; *i < it->n_tokens; ++*i)
         pl_ngrams_learn(&d->grams, it->tokens[*i]);
 }
@@ -136,20 +136,20 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     double began = pl_now(), at = began;
     if (ctx->measuring) return; // its model runs its own steps
     for (int i = 0; i < b->n && d->cached; i++)
-        learn(d, &b->item[i]);
+        learn_tokens(d, &b->item[i]);
     for (int i = 0; i < b->n; i++) {
         drafting *a = &d->at[i];
         a->on = pl_standalone_take_in(&d->own, ctx, &b->item[i]);
         a->node = a->level = 0;
-        if (a->on) begin(a, &b->item[i]);
+        if (a->on) begin_token(a, &b->item[i]);
     }
     const float *logits = pl_draft_model_run(&d->own.model);
     pl_draft_lap(&base->parts.take_in, &at);
     while (logits) {
         for (int i = 0; i < b->n; i++)
-            if (d->at[i].on) logits = take(d, &d->at[i], &b->item[i], logits);
+            if (d->at[i].on) logits = take_rows(d, &d->at[i], &b->item[i], logits);
         for (int i = 0; i < b->n; i++)
-            if (d->at[i].on) ask(d, ctx, &d->at[i], &b->item[i]);
+            if (d->at[i].on) queue_rows(d, ctx, &d->at[i], &b->item[i]);
         pl_draft_lap(&base->parts.draw, &at);
         logits = pl_draft_model_run(&d->own.model);
         pl_draft_lap(&base->parts.layer, &at);
@@ -181,7 +181,7 @@ static pl_status out_of_memory(const slrs *d, pl_err *err) {
     return pl_fail(err, PL_E_MEMORY, "drafter \"%s\": out of memory", d->own.base.kind->name);
 }
 
-static pl_status allocate(slrs *d, const pl_drafter_options *o, pl_err *err) {
+static pl_status allocate_law(slrs *d, const pl_drafter_options *o, pl_err *err) {
     const pl_translation *tr = &d->own.tr;
     d->at = pl_calloc((size_t)o->max_sessions, sizeof *d->at);
     d->dist = pl_calloc((size_t)tr->vd, sizeof *d->dist);
@@ -221,14 +221,14 @@ static const pl_drafter_kind omni_kind = {.name = "omni",
                                           .destroy = destroy,
                                           .forget = forget};
 
-static pl_status open(pl_drafter **out, const pl_drafter_kind *kind, const char *args, const pl_tree_policy *policy,
-                      const pl_drafter_options *o, pl_err *err) {
+static pl_status open_kind(pl_drafter **out, const pl_drafter_kind *kind, const char *args,
+                           const pl_tree_policy *policy, const pl_drafter_options *o, pl_err *err) {
     *out = NULL;
     slrs *d = pl_calloc(1, sizeof *d);
     if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"%s\": out of memory", kind->name);
     d->cached = kind == &omni_kind;
     pl_status st = pl_standalone_open(&d->own, kind, args, policy, LEVEL, CAP * LEVEL, true, o, err);
-    if (st == PL_OK) st = allocate(d, o, err);
+    if (st == PL_OK) st = allocate_law(d, o, err);
     if (st == PL_OK)
         *out = &d->own.base;
     else
@@ -238,12 +238,12 @@ static pl_status open(pl_drafter **out, const pl_drafter_kind *kind, const char 
 
 static pl_status open_slrs(pl_drafter **out, const char *args, const pl_tree_policy *policy,
                            const pl_drafter_options *o, pl_err *err) {
-    return open(out, &slrs_kind, args, policy, o, err);
+    return open_kind(out, &slrs_kind, args, policy, o, err);
 }
 
 static pl_status open_omni(pl_drafter **out, const char *args, const pl_tree_policy *policy,
                            const pl_drafter_options *o, pl_err *err) {
-    return open(out, &omni_kind, args, policy, o, err);
+    return open_kind(out, &omni_kind, args, policy, o, err);
 }
 
 static pl_status slrs_chain(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree,

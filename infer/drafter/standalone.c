@@ -8,7 +8,7 @@
 #define LONGER 4 // a context may have this many times the target's positions, as the drafter's tokens may be shorter
 
 // Splits PATH[:TOKENIZER]. A path may hold a colon: an existing path is not split.
-static pl_status paths(char **path, char **tokenizer, const char *name, const char *args, pl_err *err) {
+static pl_status split_paths(char **path, char **tokenizer, const char *name, const char *args, pl_err *err) {
     const char *colon = pl_path_exists(args) ? NULL : strrchr(args, ':');
     *path = *tokenizer = NULL;
     if (!*args)
@@ -42,7 +42,7 @@ pl_status pl_standalone_open(pl_standalone *d, const pl_drafter_kind *kind, cons
     char *path, *tokenizer;
     d->base = (pl_drafter){.kind = kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
     d->base.waits = true;
-    pl_status st = paths(&path, &tokenizer, kind->name, args, err);
+    pl_status st = split_paths(&path, &tokenizer, kind->name, args, err);
     if (st == PL_OK) st = open_model(d, path, tokenizer, per_level, drafted, translated, o, err);
     pl_free(path);
     pl_free(tokenizer);

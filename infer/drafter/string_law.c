@@ -65,23 +65,24 @@ void pl_string_law_begin(pl_string_law *l, double *psi) {
 }
 
 // Ends writing at a string whose first target token is `first` (-1: it has none).
-static void ends(pl_string_law *l, int32_t first, double w) {
+static void end_string(pl_string_law *l, int32_t first, double w) {
     if (first >= 0 && first < l->vt) l->psi[first] += w;
 }
 
 // Extends the string of `parent` by token d, or ends writing there.
-static void add(pl_string_law *l, int parent, int64_t d, double w, const pl_lexicon_at *at, int32_t gram, bool open) {
+static void add_token(pl_string_law *l, int parent, int64_t d, double w, const pl_lexicon_at *at, int32_t gram,
+                      bool open) {
     int depth = l->state[parent].depth + 1;
     if (depth < l->cap && w >= l->least && l->n < l->most && open)
         l->state[l->n++] =
             (pl_string_state){.w = w, .parent = parent, .depth = depth, .token = (int32_t)d, .at = *at, .gram = gram};
     else
-        ends(l, at->longest, w);
+        end_string(l, at->longest, w);
 }
 
 static void add_gram(pl_string_law *l, int parent, int64_t d, double w, int32_t gram, int32_t longest) {
     if (gram && l->grams->node[gram].target >= 0) longest = l->grams->node[gram].target;
-    add(l, parent, d, w, &(pl_lexicon_at){.longest = longest}, gram, gram && l->grams->node[gram].first);
+    add_token(l, parent, d, w, &(pl_lexicon_at){.longest = longest}, gram, gram && l->grams->node[gram].first);
 }
 
 // Strings that leave the cache keep their first token F.
@@ -92,7 +93,7 @@ static void take_grams(pl_string_law *l, int state, const double *q) {
         for (int64_t d = 0; d < l->vd; d++) {
             if (!(q[d] > 0)) continue;
             if (d == l->end_draft)
-                ends(l, l->end_target, q[d]);
+                end_string(l, l->end_target, q[d]);
             else
                 add_gram(l, state, d, q[d], pl_ngrams_next(l->grams, 0, (int32_t)d), l->to_target[d]);
         }
@@ -104,7 +105,7 @@ static void take_grams(pl_string_law *l, int state, const double *q) {
         rest -= q[d];
         add_gram(l, state, d, s.w * q[d], g, s.at.longest);
     }
-    if (rest > 0) ends(l, s.at.longest, s.w * rest);
+    if (rest > 0) end_string(l, s.at.longest, s.w * rest);
 }
 
 // Adds token d after a state, byte by byte.
@@ -115,12 +116,12 @@ static void take_one(pl_string_law *l, int state, const double *q, int64_t d) {
     pl_lexicon_at         at = s.depth == 0 ? l->alone[d] : s.at;
     if (!(q[d] > 0)) return;
     if (d == l->end_draft) {
-        ends(l, s.depth == 0 ? l->end_target : s.at.longest, s.w * q[d]);
+        end_string(l, s.depth == 0 ? l->end_target : s.at.longest, s.w * q[d]);
         return;
     }
     if (n == 0) return;
     if (s.depth > 0) pl_lexicon_read(l->target, &at, bytes, n);
-    add(l, state, d, s.w * q[d], &at, 0, pl_lexicon_open(l->target, &at));
+    add_token(l, state, d, s.w * q[d], &at, 0, pl_lexicon_open(l->target, &at));
 }
 
 // Walks both vocabularies together after a state's string: visits the draft tokens that begin with the bytes read so
@@ -136,7 +137,7 @@ static double lead_on(pl_string_law *l, int state, const double *q, const pl_lex
                                                                        // possible
         int32_t d = x->id[i];
         if (d >= l->vd || d == l->end_draft || !(q[d] > 0)) continue;
-        add(l, state, d, w * q[d], at, 0, open);
+        add_token(l, state, d, w * q[d], at, 0, open);
         sum += q[d];
     }
     while (i < mine->hi) {
@@ -160,7 +161,7 @@ static void take_most(pl_string_law *l, int state, const double *q) {
     }
     pl_lexicon_start(l->draft, &mine);
     rest -= lead_on(l, state, q, &mine, &s.at);
-    if (rest > 0) ends(l, s.at.longest, s.w * rest);
+    if (rest > 0) end_string(l, s.at.longest, s.w * rest);
 }
 
 // Returns true if many tokens have some probability: only then is the walk over all tokens worth its cost.
@@ -184,7 +185,7 @@ void pl_string_law_take(pl_string_law *l, int state, const double *q) {
 }
 
 void pl_string_law_stop(pl_string_law *l, int state) {
-    ends(l, l->state[state].at.longest, l->state[state].w);
+    end_string(l, l->state[state].at.longest, l->state[state].w);
 }
 
 bool pl_string_law_end(pl_string_law *l) {

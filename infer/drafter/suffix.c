@@ -3,10 +3,9 @@
 //
 //   "suffix[:NODES[,keep[=FILE]]]"
 //                the longest suffix of the session's text, prompt included, that occurs earlier in it; its
-// continuations
-//                by frequency: the NODES (12) most probable ones, which share prefixes and so form a tree, none below 1
-// in
-//                20. --tree selects another shape: chains (chain:auto, chain:N) or trees (auto, static:...).
+//                continuations by frequency: the NODES (12) most probable ones, which share prefixes and so form a
+//                tree, none below 1 in 20. --tree selects another shape: chains (chain:auto, chain:N) or trees (auto,
+//                static:...).
 //   keep         also searches all answers of this process that have ended: the longer match wins, ties go to the text.
 //   keep=FILE    and those in FILE when it was opened (infer/drafter/datastore.h); saving writes all of them there.
 // A repetitive text is drafted as repeating, since the search continues after drafted tokens.
@@ -70,7 +69,7 @@ static void reset(pl_drafter *base, int slot) {
     pl_automaton_clear(((suffix *)base)->own[slot]);
 }
 
-static void remember(suffix *d, const int32_t *answer, int64_t n) {
+static void remember_answer(suffix *d, const int32_t *answer, int64_t n) {
     if (n == 0 || n >= KEPT) return;
     if (pl_automaton_room(d->kept[0]) <= n) {
         pl_automaton *full = d->kept[0];
@@ -86,7 +85,7 @@ static void remember(suffix *d, const int32_t *answer, int64_t n) {
 static void ended(pl_drafter *base, int slot, const int32_t *answer, int n) {
     suffix *d = (suffix *)base;
     (void)slot;
-    if (d->kept[0]) remember(d, answer, n);
+    if (d->kept[0]) remember_answer(d, answer, n);
 }
 
 // Restores the state after opening, as if the file's answers had just ended one after the other.
@@ -97,7 +96,7 @@ static pl_status forget(pl_drafter *base, pl_err *err) {
         pl_automaton_clear(d->kept[i]);
     for (int64_t i = 0, first = 0; i < d->n_opened; i++)
         if (d->opened[i] == PL_AUTOMATON_END || i == d->n_opened - 1) {
-            remember(d, d->opened + first, i + (d->opened[i] != PL_AUTOMATON_END) - first);
+            remember_answer(d, d->opened + first, i + (d->opened[i] != PL_AUTOMATON_END) - first);
             first = i + 1;
         }
     return PL_OK;
@@ -161,7 +160,7 @@ static pl_status open_file(suffix *d, const pl_drafter_options *o, const char *p
 }
 
 // keep: as pl_drafter_nodes returns it.
-static pl_status fill(suffix *d, const pl_drafter_options *o, const char *keep, pl_err *err) {
+static pl_status fill_texts(suffix *d, const pl_drafter_options *o, const char *keep, pl_err *err) {
     d->own = pl_calloc((size_t)o->max_sessions, sizeof(void *));
     if (!d->own) return pl_fail(err, PL_E_MEMORY, "drafter \"suffix\": out of memory");
     for (int i = 0; i < o->max_sessions; i++)
@@ -182,7 +181,7 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
     d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
     d->given = o->tree && *o->tree;
     d->nodes = nodes;
-    pl_status st = fill(d, o, keep, err);
+    pl_status st = fill_texts(d, o, keep, err);
     if (st == PL_OK)
         *out = &d->base;
     else

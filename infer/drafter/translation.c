@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// ---- what is the same -----------------------------------------------------------------------------------------------
+// ---- equal tokens ---------------------------------------------------------------------------------------------------
 
 bool pl_translation_same(const pl_tokenizer *a, const pl_tokenizer *b) {
     int32_t n = pl_tokenizer_vocab_size(a), m = pl_tokenizer_vocab_size(b);
@@ -15,7 +15,7 @@ bool pl_translation_same(const pl_tokenizer *a, const pl_tokenizer *b) {
     return true;
 }
 
-static pl_status map(pl_translation *t, pl_err *err) {
+static pl_status map_tokens(pl_translation *t, pl_err *err) {
     int32_t *to;
     PL_TRY(pl_lexicon_map(&to, &t->draft, &t->target, err));
     t->to_target = pl_malloc((size_t)t->vd * sizeof *t->to_target);
@@ -43,10 +43,10 @@ static pl_status map(pl_translation *t, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status open(pl_translation *t, const pl_draft_model *m, const pl_drafter_options *o, pl_err *err) {
+static pl_status open_texts(pl_translation *t, const pl_draft_model *m, const pl_drafter_options *o, pl_err *err) {
     PL_TRY(pl_lexicon_init(&t->target, o->tok, err));
     PL_TRY(pl_lexicon_init(&t->draft, m->target.tok, err));
-    PL_TRY(map(t, err));
+    PL_TRY(map_tokens(t, err));
     t->cannot_draft = pl_lexicon_inexpressible(&t->target, &t->draft);
     t->cannot_say = pl_lexicon_inexpressible(&t->draft, &t->target);
     if (t->cannot_draft < 0 || t->cannot_say < 0) return pl_fail(err, PL_E_MEMORY, "two vocabularies: out of memory");
@@ -64,7 +64,7 @@ pl_status pl_translation_open(pl_translation *t, const pl_draft_model *m, const 
     if (!m->target.tok)
         return pl_fail(err, PL_E_INPUT, "drafter \"%s\": its model brings no tokenizer; give it, %s:PATH:TOKENIZER",
                        name, name);
-    pl_status st = open(t, m, o, err);
+    pl_status st = open_texts(t, m, o, err);
     if (st != PL_OK) {
         pl_translation_close(t);
         return st;
@@ -86,7 +86,7 @@ void pl_translation_close(pl_translation *t) {
 }
 
 // Logs once, after all has opened, so that an error stays one line.
-static void say(pl_translation *t) {
+static void log_shared(pl_translation *t) {
     t->told = true;
     pl_log(
         "drafter: %lld tokens are in both vocabularies, %.1f %% of the target's %lld and %.1f %% of its own %lld; %lld "
@@ -101,7 +101,7 @@ bool pl_translation_tell(pl_translation *t, pl_ctx *ctx, int slot, const int32_t
     pl_transcript *x = &t->text[slot];
     pl_err         err = {0};
     *text = x;
-    if (!t->told) say(t);
+    if (!t->told) log_shared(t);
     if (n > x->said_room) return false;
     pl_status st = pl_transcript_tell(x, tokens, n, &err);
     if (st != PL_OK) pl_ctx_fail(ctx, st, "drafter: %s", err.msg);

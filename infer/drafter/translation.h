@@ -37,7 +37,7 @@ bool      pl_translation_tell(pl_translation *t, pl_ctx *ctx, int slot, const in
 // Returns true if every token of both stands for the same in both: one vocabulary, perhaps padded.
 bool pl_translation_same(const pl_tokenizer *a, const pl_tokenizer *b);
 
-// ---- what the drafters with a model of their own begin with ---------------------------------------------------------
+// ---- drafters with a model of their own -----------------------------------------------------------------------------
 
 typedef struct pl_standalone {
     pl_drafter     base;

@@ -39,8 +39,8 @@ done:
     return st;
 }
 
-static pl_status find(const pl_weight_entry **e, const pl_weight_source *src, const char *name, int64_t n, bool needed,
-                      pl_err *err) {
+static pl_status find_entry(const pl_weight_entry **e, const pl_weight_source *src, const char *name, int64_t n,
+                            bool needed, pl_err *err) {
     const char *where = pl_weight_source_path(src);
     *e = pl_weight_source_find(src, name);
     if (!*e && !needed) return PL_OK;
@@ -101,8 +101,8 @@ pl_status pl_draft_vocab_read(int32_t **d2t, const pl_weight_source *src, int64_
     const pl_weight_entry *to, *marks;
     pl_status              st = PL_OK;
     *d2t = NULL;
-    PL_TRY(find(&to, src, "d2t", n, true, err));
-    PL_TRY(find(&marks, src, "t2d", vocab, false, err));
+    PL_TRY(find_entry(&to, src, "d2t", n, true, err));
+    PL_TRY(find_entry(&marks, src, "t2d", vocab, false, err));
     int32_t *ids = pl_malloc(pl_size_mul((size_t)n, sizeof *ids, 1));
     uint8_t *drafted = pl_calloc((size_t)vocab, 1);
     if (!ids || !drafted) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", where));

@@ -102,7 +102,7 @@ static void settle(void *own) {
     if (s->k1 == 0) s->k1 = s->k0;
 }
 
-static pl_status check(const pl_head *h, const pl_dynaspec *s, pl_err *err) {
+static pl_status check_settings(const pl_head *h, const pl_dynaspec *s, pl_err *err) {
     if (s->clusters < 1 || s->clusters > h->vocab)
         return pl_fail(err, PL_E_INPUT, "head of kind \"dynaspec\": clusters %d must lie in 1..%lld, the head's rows",
                        s->clusters, (long long)h->vocab);
@@ -117,7 +117,7 @@ static pl_status check(const pl_head *h, const pl_dynaspec *s, pl_err *err) {
 
 static pl_status init(pl_head *h, pl_err *err) {
     const pl_dynaspec *s = h->own;
-    PL_TRY(check(h, s, err));
+    PL_TRY(check_settings(h, s, err));
     pl_routed *r = h->state = pl_calloc(1, sizeof *r);
     if (r) r->unit = pl_calloc((size_t)s->clusters + 1, sizeof *r->unit);
     if (!r || !r->unit) return pl_fail(err, PL_E_MEMORY, "drafter: out of memory");
@@ -205,7 +205,7 @@ static double step_bytes(const pl_head *h, int level) {
 
 // ---- examples
 
-static double weight(int64_t i, int64_t n, bool uneven) {
+static double size_share(int64_t i, int64_t n, bool uneven) {
     const uint64_t stride = 7919;
     return uneven ? 1 / sqrt(1 + (double)(stride * (uint64_t)i % (uint64_t)n)) : 1;
 }
@@ -216,10 +216,10 @@ static pl_status draw_table(pl_head *h, bool uneven, pl_err *err) {
     double  sum = 0, at = 0;
     if (!offset) return pl_fail(err, PL_E_MEMORY, "clusters: out of memory");
     for (int64_t i = 0; i < n; i++)
-        sum += weight(i, n, uneven);
+        sum += size_share(i, n, uneven);
     for (int64_t i = 0; i < n; i++) {
         offset[i] = (int64_t)((double)h->vocab * at / sum);
-        at += weight(i, n, uneven);
+        at += size_share(i, n, uneven);
     }
     offset[n] = h->vocab;
     pl_routed_set_offsets(h, offset);

@@ -123,7 +123,7 @@ pl_hf_head pl_head_spec(const pl_head_recipe *r, const void *own) {
 
 // Returns true if any kind has a setting of this name: other kinds' settings are ignored, as formats write more than a
 // kind reads.
-static bool known(const char *name) {
+static bool is_known(const char *name) {
     for (int i = 0; i < KINDS; i++)
         if (pl_head_settings_know(kinds[i]->keys, name)) return true;
     return strcmp(name, POSITION_AWARE) == 0 || strcmp(name, REDISTRIBUTE) == 0;
@@ -134,7 +134,7 @@ static pl_status read_settings(pl_head *h, pl_err *err) {
     const pl_hf_setting *aware = pl_hf_head_find(&h->spec, POSITION_AWARE);
     const pl_hf_setting *share = pl_hf_head_find(&h->spec, REDISTRIBUTE);
     for (int i = 0; i < h->spec.n; i++)
-        if (!known(h->spec.setting[i].name))
+        if (!is_known(h->spec.setting[i].name))
             return pl_fail(err, PL_E_INPUT, "paceline.head.%s: unknown; written by a newer paceline?",
                            h->spec.setting[i].name);
     if (aware && aware->form != PL_HF_FLAG)
@@ -149,7 +149,7 @@ static pl_status read_settings(pl_head *h, pl_err *err) {
     return pl_head_settings_read(h->own, h->kind->keys, &h->spec, err);
 }
 
-static pl_status init(pl_head *h, pl_err *err) {
+static pl_status init_head(pl_head *h, pl_err *err) {
     PL_TRY(read_settings(h, err));
     if (h->redistribute > 0 && !h->kind->listed)
         return pl_fail(err, PL_E_INPUT,
@@ -167,7 +167,7 @@ pl_status pl_head_init(pl_head *h, const pl_hf_head *spec, int64_t d, int64_t vo
     if (!*h->spec.kind) strcpy(h->spec.kind, "full");
     h->kind = pl_head_find(h->spec.kind, err);
     if (!h->kind) return PL_E_INPUT;
-    pl_status st = init(h, err);
+    pl_status st = init_head(h, err);
     if (st != PL_OK) pl_head_fini(h);
     return st;
 }
@@ -209,7 +209,7 @@ pl_drafted pl_head_drafted(const pl_head *h) {
 }
 
 // Returns a support of one group that reads a prefix, or all rows.
-static pl_head_support prefix(pl_ctx *ctx, const pl_head *h, int64_t rows, int level) {
+static pl_head_support prefix_support(pl_ctx *ctx, const pl_head *h, int64_t rows, int level) {
     struct {
         int     row[2];
         pl_span span;
@@ -233,14 +233,14 @@ void pl_head_carry(pl_ctx *ctx, const pl_head *h, pl_head_rows *r) {
     if (h->kind->carry) h->kind->carry(ctx, h, r);
 }
 
-static pl_head_support support(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+static pl_head_support find_support(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     pl_ctx_join(ctx);
     if (r->foreseen) return r->support;
-    return h->kind->support ? h->kind->support(ctx, h, r) : prefix(ctx, h, pl_tensor_rows(&r->x), r->level);
+    return h->kind->support ? h->kind->support(ctx, h, r) : prefix_support(ctx, h, pl_tensor_rows(&r->x), r->level);
 }
 
 // Multiplies with all rows of a matrix that is packed for row gathers only: the ids list every row, for each row of x.
-static pl_tensor gathered(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor w) {
+static pl_tensor gathered_logits(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor w) {
     int64_t  m = pl_tensor_rows(&x);
     int32_t *id = pl_ctx_bytes(ctx, pl_size_mul((size_t)m, (size_t)h->vocab, sizeof *id));
     for (int64_t i = 0; i < m * h->vocab && !ctx->measuring; i++)
@@ -250,11 +250,11 @@ static pl_tensor gathered(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor 
 
 static pl_tensor all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     pl_tensor x = pl_head_project(ctx, h, r->x, (pl_tensor){0});
-    return h->out.layout == PL_SEGMENTS ? gathered(ctx, h, x, h->out) : pl_linear(ctx, x, h->out);
+    return h->out.layout == PL_SEGMENTS ? gathered_logits(ctx, h, x, h->out) : pl_linear(ctx, x, h->out);
 }
 
 pl_tensor pl_head_all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
-    pl_tensor y = h->exact.data ? gathered(ctx, h, r->x, h->exact) : all_logits(ctx, h, r);
+    pl_tensor y = h->exact.data ? gathered_logits(ctx, h, r->x, h->exact) : all_logits(ctx, h, r);
     y.data = pl_ctx_read(ctx, &y);
     return y;
 }
@@ -265,7 +265,7 @@ static const pl_span *spans_of(const pl_head_support *s, int g, int *n) {
     return s->spans.span + (size_t)g * (size_t)s->spans.most;
 }
 
-static void forbid(float *z, int64_t from, int64_t to) {
+static void forbid_range(float *z, int64_t from, int64_t to) {
     for (int64_t v = from; v < to; v++)
         z[v] = -INFINITY;
 }
@@ -285,7 +285,7 @@ static pl_tensor supported_logits(pl_ctx *ctx, const pl_head *h, const pl_head_r
     enum { SPARE = 64 }; // elements of a row that aligning a group's blocks may take
     pl_tensor       x = pl_head_project(ctx, h, r->x, (pl_tensor){0});
     pl_tensor       y = pl_ctx_const(ctx, x.dim[0], h->vocab);
-    pl_head_support s = support(ctx, h, r);
+    pl_head_support s = find_support(ctx, h, r);
     if (ctx->measuring) {
         pl_arena_alloc(&ctx->frame, pl_size_mul((size_t)x.dim[0], (size_t)h->vocab + SPARE, sizeof(int32_t)));
         pl_ctx_const(ctx, x.dim[0], h->vocab + SPARE);
@@ -295,7 +295,7 @@ static pl_tensor supported_logits(pl_ctx *ctx, const pl_head *h, const pl_head_r
         y.data = NULL;
         return y;
     }
-    forbid(pl_f32(&y), 0, x.dim[0] * h->vocab);
+    forbid_range(pl_f32(&y), 0, x.dim[0] * h->vocab);
     for (int g = 0; g < s.spans.groups; g++) {
         pl_tensor      some = x;
         int            n_spans;
@@ -321,7 +321,7 @@ static void own_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k
     }
     pl_headtopk_args all = {
         .x = pl_head_project(ctx, h, r->x, (pl_tensor){0}), .w = h->out, .k = k, .id = id, .value = value, .lse = lse};
-    pl_head_support s = support(ctx, h, r);
+    pl_head_support s = find_support(ctx, h, r);
     if (ctx->measuring || ctx->err.status != PL_OK) {
         pl_headtopk(ctx, &all);
         return;
@@ -351,7 +351,7 @@ static pl_tensor own_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r
     if (h->kind->support && h->out.layout == PL_SEGMENTS) return supported_logits(ctx, h, r);
     pl_tensor       y = all_logits(ctx, h, r);
     pl_head_support s = {0};
-    if (!reads_all(h, r)) s = support(ctx, h, r);
+    if (!reads_all(h, r)) s = find_support(ctx, h, r);
     if (s.spans.held) s.spans = pl_route_read(ctx, s.spans);
     y.data = pl_ctx_read(ctx, &y);
     if (!y.data) return y;
@@ -362,10 +362,10 @@ static pl_tensor own_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r
             float  *z = pl_f32(&y) + row * h->vocab;
             int64_t at = 0;
             for (int i = 0; i < n_spans; i++) {
-                forbid(z, at, span[i].first);
+                forbid_range(z, at, span[i].first);
                 at = span[i].first + span[i].count;
             }
-            forbid(z, at, h->vocab);
+            forbid_range(z, at, h->vocab);
         }
     }
     return y;
@@ -428,7 +428,7 @@ pl_tensor pl_head_spread(pl_ctx *ctx, int64_t vocab, const int32_t *id, pl_tenso
     z.data = pl_ctx_read(ctx, &z);
     if (!z.data) return y;
     y.data = to;
-    forbid(pl_f32(&y), 0, m * vocab);
+    forbid_range(pl_f32(&y), 0, m * vocab);
     for (int64_t i = 0; i < m * n; i++)
         if (id[i] >= 0) pl_f32(&y)[i / n * vocab + id[i]] = pl_f32(&z)[i];
     return y;
@@ -452,7 +452,7 @@ static void put_scores(float *y, const int32_t *id, const float *own, const floa
         if (id[k] >= 0) y[id[k]] = (float)((double)score[k] + shift);
 }
 
-static pl_tensor taken(pl_ctx *ctx, const pl_head *h, const pl_selector_list *l, int64_t m) {
+static pl_tensor take_list(pl_ctx *ctx, const pl_head *h, const pl_selector_list *l, int64_t m) {
     size_t    row = (size_t)h->vocab * sizeof(float);
     pl_tensor y = pl_tensor_2d(pl_ctx_bytes(ctx, pl_size_mul((size_t)m, row, 1)), PL_F32, m, h->vocab);
     for (int64_t i = 0; i < m; i++)
@@ -466,7 +466,7 @@ static pl_tensor full_law(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) 
     pl_selector_list l = r->list;
     pl_tensor        y;
     if (l.own)
-        y = taken(ctx, h, &l, m);
+        y = take_list(ctx, h, &l, m);
     else // without logits, find the list again together with them
         l = list_and_logits(ctx, h, r, &y);
     pl_tensor score = selected(ctx, h, r, &l);

@@ -70,8 +70,8 @@ static void fini(pl_head *h) {
     pl_free(h->state);
 }
 
-static void add(pl_params *ps, pl_tensor *t, pl_param_kind kind, const char *name, int64_t rows, int64_t cols,
-                double init_std) {
+static void add_weight(pl_params *ps, pl_tensor *t, pl_param_kind kind, const char *name, int64_t rows, int64_t cols,
+                       double init_std) {
     pl_params_add(
         ps, &(pl_param_args){.tensor = t, .kind = kind, .part = {{name, rows}}, .cols = cols, .init_std = init_std});
 }
@@ -80,34 +80,34 @@ static void params(pl_head *h, pl_params *ps) {
     const markov *own = h->own;
     weights      *w = h->state;
     int64_t       r = own->rank, both = h->d + r;
-    add(ps, &w->w1, PL_PARAM_EMBED, "markov_head.markov_w1.weight", h->vocab, r, 0.01);
-    add(ps, &w->w2, PL_PARAM_MATRIX, "markov_head.markov_w2.weight", h->vocab, r, 1 / sqrt((double)r));
+    add_weight(ps, &w->w1, PL_PARAM_EMBED, "markov_head.markov_w1.weight", h->vocab, r, 0.01);
+    add_weight(ps, &w->w2, PL_PARAM_MATRIX, "markov_head.markov_w2.weight", h->vocab, r, 1 / sqrt((double)r));
     double std = 1 / sqrt(3 * (double)both);
     if (own->form == PL_HF_MARKOV_GATED) {
-        add(ps, &w->mix, PL_PARAM_MATRIX, "markov_head.gate_proj.weight", r, both, std);
-        add(ps, &w->mix_bias, PL_PARAM_BIAS, "markov_head.gate_proj.bias", r, 0, 0);
+        add_weight(ps, &w->mix, PL_PARAM_MATRIX, "markov_head.gate_proj.weight", r, both, std);
+        add_weight(ps, &w->mix_bias, PL_PARAM_BIAS, "markov_head.gate_proj.bias", r, 0, 0);
     } else if (own->form == PL_HF_MARKOV_RNN) {
-        add(ps, &w->mix, PL_PARAM_MATRIX, "markov_head.joint_proj.weight", 3 * r, both + r, std);
-        add(ps, &w->mix_bias, PL_PARAM_BIAS, "markov_head.joint_proj.bias", 3 * r, 0, 0);
+        add_weight(ps, &w->mix, PL_PARAM_MATRIX, "markov_head.joint_proj.weight", 3 * r, both + r, std);
+        add_weight(ps, &w->mix_bias, PL_PARAM_BIAS, "markov_head.joint_proj.bias", 3 * r, 0, 0);
     }
     if (!own->confidence) return;
-    add(ps, &w->sure, PL_PARAM_MATRIX, "confidence_head.proj.weight", 1, both, 0); // starts at 0: no preference
-    add(ps, &w->sure_bias, PL_PARAM_BIAS, "confidence_head.proj.bias", 1, 0, 0);
+    add_weight(ps, &w->sure, PL_PARAM_MATRIX, "confidence_head.proj.weight", 1, both, 0); // starts at 0: no preference
+    add_weight(ps, &w->sure_bias, PL_PARAM_BIAS, "confidence_head.proj.bias", 1, 0, 0);
 }
 
-static pl_tensor before(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+static pl_tensor embed_before(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     return pl_embed(ctx, ((const weights *)h->state)->w1, r->token, pl_tensor_rows(&r->x));
 }
 
-static pl_tensor gated(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+static pl_tensor gate_embedding(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     const weights *w = h->state;
-    pl_tensor      e = before(ctx, h, r);
+    pl_tensor      e = embed_before(ctx, h, r);
     pl_tensor      z = pl_bias(ctx, pl_linear(ctx, pl_concat(ctx, r->x, e), w->mix), w->mix_bias);
     return pl_mul(ctx, pl_squash(ctx, PL_SQUASH_SIGMOID, z, 0, e.dim[1], (pl_tensor){0}), e);
 }
 
-// Returns zero rows: the embedding of no token.
-static pl_tensor nothing(pl_ctx *ctx, const pl_head *h, int64_t rows) {
+// Returns rows of zeros: the embedding of no token.
+static pl_tensor zero_rows(pl_ctx *ctx, const pl_head *h, int64_t rows) {
     int32_t *id = pl_ctx_bytes(ctx, (size_t)rows * sizeof *id);
     for (int64_t i = 0; i < rows && !ctx->measuring; i++)
         id[i] = -1;
@@ -115,9 +115,9 @@ static pl_tensor nothing(pl_ctx *ctx, const pl_head *h, int64_t rows) {
 }
 
 // Computes one slot of each row: returns m, written to y if it has data, and sets *after, the next slot's state.
-static pl_tensor step(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, pl_tensor *after, pl_tensor y) {
+static pl_tensor run_slot(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, pl_tensor *after, pl_tensor y) {
     const weights *w = h->state;
-    pl_tensor      e = before(ctx, h, r), none = {0}, s = r->state.data ? r->state : nothing(ctx, h, e.dim[0]);
+    pl_tensor      e = embed_before(ctx, h, r), none = {0}, s = r->state.data ? r->state : zero_rows(ctx, h, e.dim[0]);
     int64_t        n = e.dim[1];
     pl_tensor      z = pl_linear(ctx, pl_concat(ctx, pl_concat(ctx, s, e), r->x), w->mix);
     z = pl_bias(ctx, z, w->mix_bias);
@@ -129,7 +129,7 @@ static pl_tensor step(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, pl_t
 }
 
 // Computes m of all slots' rows, slot after slot.
-static pl_tensor steps(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+static pl_tensor run_slots(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     int          levels = r->levels > 0 ? r->levels : 1;
     int64_t      m = pl_tensor_rows(&r->x), n = m / levels;
     pl_tensor    y = pl_ctx_tensor(ctx, m, ((const markov *)h->own)->rank);
@@ -137,22 +137,22 @@ static pl_tensor steps(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     for (int k = 0; k < levels; k++) {
         one.x = pl_tensor_slice(&r->x, k * n, n);
         one.token = r->token + k * n;
-        step(ctx, h, &one, &one.state, pl_tensor_slice(&y, k * n, n));
+        run_slot(ctx, h, &one, &one.state, pl_tensor_slice(&y, k * n, n));
     }
     return y;
 }
 
 static pl_tensor mixed(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     switch (((const markov *)h->own)->form) {
-    case PL_HF_MARKOV_GATED: return gated(ctx, h, r);
-    case PL_HF_MARKOV_RNN: return steps(ctx, h, r);
-    default: return before(ctx, h, r);
+    case PL_HF_MARKOV_GATED: return gate_embedding(ctx, h, r);
+    case PL_HF_MARKOV_RNN: return run_slots(ctx, h, r);
+    default: return embed_before(ctx, h, r);
     }
 }
 
 static void carry(pl_ctx *ctx, const pl_head *h, pl_head_rows *r) {
     if (((const markov *)h->own)->form == PL_HF_MARKOV_RNN)
-        r->mixed = step(ctx, h, r, &r->after, (pl_tensor){0});
+        r->mixed = run_slot(ctx, h, r, &r->after, (pl_tensor){0});
     else
         r->mixed = mixed(ctx, h, r);
 }
@@ -181,7 +181,7 @@ static pl_tensor logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
 static pl_tensor confidence(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     const weights *w = h->state;
     if (!((const markov *)h->own)->confidence) return (pl_tensor){0};
-    return pl_bias(ctx, pl_linear(ctx, pl_concat(ctx, r->x, before(ctx, h, r)), w->sure), w->sure_bias);
+    return pl_bias(ctx, pl_linear(ctx, pl_concat(ctx, r->x, embed_before(ctx, h, r)), w->sure), w->sure_bias);
 }
 
 static double least_confidence(const pl_head *h) {

@@ -56,7 +56,7 @@ pl_st_source pl_outside_tensor(const pl_outside *o) {
     return (pl_st_source){.name = PL_OUTSIDE_TENSOR, .dtype = PL_I32, .rank = 1, .shape = {o->v}, .data = o->on};
 }
 
-static void spread(const pl_outside *o, double *q, const double *q_list, const int32_t *d2t) {
+static void spread_mass(const pl_outside *o, double *q, const double *q_list, const int32_t *d2t) {
     for (int64_t y = 0; y < o->v; y++) {
         int32_t x = o->on[y];
         q[y] = o->n[x] ? o->share * q_list[x] / o->n[x] : 0;
@@ -67,7 +67,7 @@ static void spread(const pl_outside *o, double *q, const double *q_list, const i
 
 void pl_drafted_distribution(const pl_drafted *d, double *q, int64_t v, const double *q_list) {
     if (d->outside) {
-        spread(d->outside, q, q_list, d->d2t);
+        spread_mass(d->outside, q, q_list, d->d2t);
         return;
     }
     memset(q, 0, (size_t)v * sizeof *q);

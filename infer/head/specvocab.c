@@ -60,7 +60,7 @@ static pl_tensor project(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y
 }
 
 // Returns the candidates of each row [M, C], ascending, and their exact logits [M, C].
-static pl_tensor rescore(pl_ctx *ctx, const pl_head *h, pl_tensor x, int32_t **id) {
+static pl_tensor rescore_candidates(pl_ctx *ctx, const pl_head *h, pl_tensor x, int32_t **id) {
     int64_t n = candidates(h);
     *id = pl_ctx_bytes(ctx, pl_size_mul((size_t)x.dim[0], (size_t)n, sizeof **id));
     pl_headtopk(ctx, &(pl_headtopk_args){
@@ -70,13 +70,13 @@ static pl_tensor rescore(pl_ctx *ctx, const pl_head *h, pl_tensor x, int32_t **i
 
 static void topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value, float *lse) {
     int32_t  *candidate;
-    pl_tensor z = rescore(ctx, h, r->x, &candidate);
+    pl_tensor z = rescore_candidates(ctx, h, r->x, &candidate);
     pl_topk(ctx, &(pl_topk_args){.x = z, .name = candidate, .k = k, .id = id, .value = value, .lse = lse});
 }
 
 static pl_tensor logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     int32_t  *candidate;
-    pl_tensor z = rescore(ctx, h, r->x, &candidate);
+    pl_tensor z = rescore_candidates(ctx, h, r->x, &candidate);
     return pl_head_spread(ctx, h->vocab, candidate, z);
 }
 

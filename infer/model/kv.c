@@ -27,14 +27,14 @@ void pl_kv_destroy(pl_kv *kv) {
     *kv = (pl_kv){0};
 }
 
-static size_t plane(const pl_kv *kv) {
+static size_t plane_bytes(const pl_kv *kv) {
     return (size_t)kv->slots * (size_t)kv->width * kv->elem;
 }
 void *pl_kv_k(const pl_kv *kv, int layer) {
-    return (uint8_t *)kv->block + 2 * (size_t)layer * plane(kv);
+    return (uint8_t *)kv->block + 2 * (size_t)layer * plane_bytes(kv);
 }
 void *pl_kv_v(const pl_kv *kv, int layer) {
-    return (uint8_t *)kv->block + (2 * (size_t)layer + 1) * plane(kv);
+    return (uint8_t *)kv->block + (2 * (size_t)layer + 1) * plane_bytes(kv);
 }
 
 void pl_kv_row(const pl_kv *kv, pl_kvrow *row, int64_t m, int32_t n_ctx, const int32_t *path, int32_t n_path,
@@ -58,7 +58,7 @@ void pl_kv_move(pl_ctx *ctx, pl_kv *kv, int32_t n_ctx, const int32_t *from, int 
         // still needed.
         PL_CHECK(from[i] >= n_ctx + i, "slot %d moves to %d", from[i], n_ctx + i);
         if (from[i] != n_ctx + i)
-            pl_ctx_copy_pieces(ctx, base + (size_t)(n_ctx + i) * row, base + (size_t)from[i] * row, row, plane(kv),
-                               2 * (size_t)kv->layers);
+            pl_ctx_copy_pieces(ctx, base + (size_t)(n_ctx + i) * row, base + (size_t)from[i] * row, row,
+                               plane_bytes(kv), 2 * (size_t)kv->layers);
     }
 }

@@ -49,7 +49,7 @@ pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_laye
 }
 
 // Each row's products are those of the row alone (grouped), and are added in a fixed order.
-static pl_tensor mixture(pl_ctx *ctx, const pl_mixture *w, pl_gate gate, pl_tensor x) {
+static pl_tensor run_mixture(pl_ctx *ctx, const pl_mixture *w, pl_gate gate, pl_tensor x) {
     bool            biased = w->router_bias.data != NULL;
     pl_tensor       score = pl_linear(ctx, x, w->router);
     pl_expert_pairs p = pl_experts(ctx, biased ? pl_bias(ctx, score, w->router_bias) : score, w->k, w->normalised);
@@ -60,7 +60,7 @@ static pl_tensor mixture(pl_ctx *ctx, const pl_mixture *w, pl_gate gate, pl_tens
 }
 
 pl_tensor pl_layer_mlp(pl_ctx *ctx, const pl_layer *w, pl_tensor x) {
-    if (w->mixture.n > 0) return mixture(ctx, &w->mixture, w->gate, x);
+    if (w->mixture.n > 0) return run_mixture(ctx, &w->mixture, w->gate, x);
     if (!w->comm) return pl_mlp(ctx, x, w->wgu, w->wdown, w->gate);
     pl_tensor inside = pl_linear_gated(ctx, x, w->wgu, w->gate);
     pl_tensor y = pl_linear(ctx, pl_tp_all(ctx, w->comm, inside, w->wdown.dim[1]), w->wdown);

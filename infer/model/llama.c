@@ -76,7 +76,7 @@ void pl_rope_fini(pl_rope_blocks *b, const pl_memory *memory) {
     *b = (pl_rope_blocks){0};
 }
 
-static pl_status reach(pl_llama *m, int64_t positions, pl_err *err) {
+static pl_status reach_rope(pl_llama *m, int64_t positions, pl_err *err) {
     const pl_hf_config *c = &m->config;
     const pl_backend   *be = m->be;
     PL_TRY(pl_rope_reach(&m->cos, &m->sin, &m->rope, c, positions, be->real, be->memory, err));
@@ -93,7 +93,7 @@ static pl_status reach(pl_llama *m, int64_t positions, pl_err *err) {
 }
 
 pl_status pl_llama_reach(const pl_llama *m, int64_t positions, pl_err *err) {
-    return reach((pl_llama *)(uintptr_t)m, positions, err);
+    return reach_rope((pl_llama *)(uintptr_t)m, positions, err);
 }
 
 static void add_matrix(pl_params *ps, pl_tensor *w, pl_weight_part part, int64_t cols, double init_std) {
@@ -317,8 +317,8 @@ static void take_part(pl_llama *m) {
     m->shape.inter = pl_tp_own(m->comm, m->shape.inter);
 }
 
-static pl_status init(pl_llama *m, const pl_hf_config *config, const pl_backend *be, pl_comm *comm, bool packed,
-                      pl_err *err) {
+static pl_status init_model(pl_llama *m, const pl_hf_config *config, const pl_backend *be, pl_comm *comm, bool packed,
+                            pl_err *err) {
     *m = (pl_llama){
         .be = be, .comm = comm, .config = *config, .n_layers = config->num_hidden_layers, .vocab = config->vocab_size};
     pl_status st;
@@ -333,7 +333,7 @@ static pl_status init(pl_llama *m, const pl_hf_config *config, const pl_backend 
     list_params(m, packed);
     take_part(m);
     set_layers(m);
-    PL_TRY_GOTO(st, fail, reach(m, 1, err));
+    PL_TRY_GOTO(st, fail, reach_rope(m, 1, err));
     return PL_OK;
 fail:
     pl_llama_fini(m);
@@ -341,7 +341,7 @@ fail:
 }
 
 pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backend *be, bool packed, pl_err *err) {
-    return init(m, config, be, NULL, packed, err);
+    return init_model(m, config, be, NULL, packed, err);
 }
 
 static const char EMBED[] = "model.embed_tokens.weight", HEAD[] = "lm_head.weight";
@@ -475,7 +475,7 @@ pl_status pl_llama_open_part(pl_llama *m, const char *path, pl_dtype t, const pl
     PL_TRY_GOTO(st, fail, pl_llama_computable(&config, be, err));
     PL_TRY_GOTO(st, fail, pl_tp_check(&config, pl_comm_ranks(comm), err));
     PL_TRY_GOTO(st, fail, pl_fingerprint(print, src, &config, false, err));
-    PL_TRY_GOTO(st, fail, init(m, &config, be, comm, true, err));
+    PL_TRY_GOTO(st, fail, init_model(m, &config, be, comm, true, err));
     memcpy(m->fingerprint, print, sizeof print);
     st = pl_llama_warn_unclaimed(m, src, err);
     if (st != PL_OK) {
@@ -522,7 +522,7 @@ typedef struct layer_run {
     const pl_llama *m;
     pl_view        *view;
     int             layer;
-    pl_tensor       h, delta; // the residual stream and what the last sub-layer adds to it
+    pl_tensor       h, delta; // the residual stream; the last sub-layer's output, not yet added to it
     pl_tensor      *input;    // out: the stream at this layer's input; NULL: not needed
 } layer_run;
 

@@ -59,7 +59,7 @@ pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backen
 // reals are PL_F32. Drafters of the model lie in the same memory. Returns PL_E_UNSUPPORTED if the backend lacks an op
 // that the layers need (experts, on a device).
 pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err);
-// The same over ranks, called by rank 0; the others follow it (pl_tp_follow) and open their own parts. comm NULL:
+// Opens it over ranks, called by rank 0; the others follow it (pl_tp_follow) and open their own parts. comm NULL:
 // pl_llama_open. PL_E_USAGE, PL_E_UNSUPPORTED: it cannot be divided among so many.
 pl_status pl_llama_open_over(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_comm *comm,
                              pl_err *err);

@@ -144,7 +144,7 @@ static pl_status stage_of(const pl_params *ps, const pl_param *p, void **stage, 
     return *stage ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", p->name[0]);
 }
 
-static pl_status place(const pl_params *ps, const pl_param *p, void *stage, pl_status st, pl_err *err) {
+static pl_status put_stage(const pl_params *ps, const pl_param *p, void *stage, pl_status st, pl_err *err) {
     return pl_memory_put(ps->memory, p->owned, stage, p->owned_bytes, st, err);
 }
 
@@ -173,7 +173,7 @@ static pl_status load_vector(const pl_params *ps, const pl_param *p, const pl_we
     pl_status st = pl_weight_read_f32(ps->src, spec, stage, err);
     for (int64_t i = 0; i < spec->rows && st == PL_OK && p->offset != 0; i++)
         ((float *)stage)[i] += p->offset;
-    return place(ps, p, stage, st, err);
+    return put_stage(ps, p, stage, st, err);
 }
 
 typedef struct loading {
@@ -228,7 +228,7 @@ static pl_status load_matrix(const pl_params *ps, const pl_param *p, const pl_we
     pl_status st = l.rows ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", p->name[0]);
     if (st == PL_OK) pl_parallel(parts > 1 ? pool : NULL, parts, load_part, &l);
     pl_free(l.rows);
-    return place(ps, p, l.stage, st, err);
+    return put_stage(ps, p, l.stage, st, err);
 }
 
 static pl_status fill_all(pl_params *ps, const pl_weight_spec *specs, const bool *held, pl_pool *pool, pl_err *err) {
@@ -293,7 +293,7 @@ typedef struct drawing {
 } drawing;
 
 // Vigna's splitmix64: a mixed counter.
-static uint64_t mix(uint64_t x) {
+static uint64_t mix_bits(uint64_t x) {
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
@@ -304,7 +304,7 @@ static uint64_t mix(uint64_t x) {
 static void draw_values(float *x, int64_t n, int64_t cols, uint64_t seed) {
     float scale = sqrtf(3 / (float)cols) / 8388608.0F;
     for (int64_t i = 0; i < n; i++)
-        x[i] = scale * (float)((int64_t)(mix(seed + (uint64_t)i) >> 40) - 8388608);
+        x[i] = scale * (float)((int64_t)(mix_bits(seed + (uint64_t)i) >> 40) - 8388608);
 }
 
 static void draw_part(void *arg, int part, int parts) {
@@ -328,7 +328,7 @@ static pl_status draw_matrix(const pl_params *ps, const pl_param *p, uint64_t se
     pl_status st = d.rows ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", p->name[0]);
     if (st == PL_OK) pl_parallel(pool, parts, draw_part, &d);
     pl_free(d.rows);
-    return place(ps, p, d.stage, st, err);
+    return put_stage(ps, p, d.stage, st, err);
 }
 
 static pl_status draw_vector(const pl_params *ps, const pl_param *p, pl_err *err) {
@@ -336,7 +336,7 @@ static pl_status draw_vector(const pl_params *ps, const pl_param *p, pl_err *err
     PL_TRY(stage_of(ps, p, &stage, err));
     for (int64_t k = 0; k < p->spec.rows; k++)
         ((float *)stage)[k] = (float)pl_param_begins(p, k);
-    return place(ps, p, stage, PL_OK, err);
+    return put_stage(ps, p, stage, PL_OK, err);
 }
 
 pl_status pl_params_hold(pl_params *ps, pl_dtype t, pl_err *err) {
@@ -382,7 +382,7 @@ static pl_status tile_matrix(pl_ctx *ctx, const pl_params *ps, const pl_param *p
     pl_ctx_upload(ctx, p->owned, tile, n);
     pl_ctx_repeat(ctx, p->owned, n, p->owned_bytes);
     PL_TRY(pl_ctx_sync(ctx, err));
-    return draw_tail(ps, p, mix(seed), err);
+    return draw_tail(ps, p, mix_bits(seed), err);
 }
 
 pl_status pl_params_tile(pl_params *ps, pl_dtype t, uint64_t seed, pl_ctx *ctx, pl_err *err) {
@@ -392,7 +392,7 @@ pl_status pl_params_tile(pl_params *ps, pl_dtype t, uint64_t seed, pl_ctx *ctx, 
     pl_status st = values && tile ? PL_OK : pl_fail(err, PL_E_MEMORY, "weights: out of memory");
     for (int i = 0; i < ps->n && st == PL_OK; i++) {
         pl_param *p = &ps->p[i];
-        uint64_t  own = mix(seed + (uint64_t)i);
+        uint64_t  own = mix_bits(seed + (uint64_t)i);
         if (is_vector(p))
             st = draw_vector(ps, p, err);
         else if (p->tensor->layout == PL_SEGMENTS)
@@ -409,7 +409,7 @@ pl_status pl_params_draw(pl_params *ps, pl_dtype t, uint64_t seed, pl_pool *pool
     pl_status st = pl_params_hold(ps, t, err);
     for (int i = 0; i < ps->n && st == PL_OK; i++) {
         pl_param *p = &ps->p[i];
-        st = is_vector(p) ? draw_vector(ps, p, err) : draw_matrix(ps, p, mix(seed + (uint64_t)i), pool, err);
+        st = is_vector(p) ? draw_vector(ps, p, err) : draw_matrix(ps, p, mix_bits(seed + (uint64_t)i), pool, err);
     }
     return st;
 }

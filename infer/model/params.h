@@ -54,7 +54,7 @@ typedef struct pl_params {
 } pl_params;
 
 pl_status pl_params_init(pl_params *ps, int capacity, pl_err *err);
-void      pl_params_fini(pl_params *ps); // frees what was loaded
+void      pl_params_fini(pl_params *ps); // frees loaded weights
 
 // One weight to be added; omitted fields are 0.
 typedef struct pl_param_args {
@@ -92,8 +92,8 @@ pl_status pl_params_load(pl_params *ps, pl_weight_source *src, pl_dtype t, pl_er
 // Draws random values instead of loading, for benches and plans: the same memory in the same layouts, matrices uniform
 // with variance 1 / cols, norms 1, biases 0; a value depends on seed, entry and position alone.
 pl_status pl_params_draw(pl_params *ps, pl_dtype t, uint64_t seed, pl_pool *pool, pl_err *err);
-// The same distribution for models of gigabytes: draws about a megabyte of each matrix and repeats it by copies on ctx
-// within the backend's memory, so that distant rows are equal. Synchronises.
+// Draws the same distribution for models of gigabytes: draws about a megabyte of each matrix and repeats it by copies
+// on ctx within the backend's memory, so that distant rows are equal. Synchronises.
 pl_status pl_params_tile(pl_params *ps, pl_dtype t, uint64_t seed, pl_ctx *ctx, pl_err *err);
 // Allocates the same memory without values, all zero: for a copy (of `block`) of weights that are drawn elsewhere.
 pl_status pl_params_hold(pl_params *ps, pl_dtype t, pl_err *err);

@@ -43,7 +43,7 @@ pl_status pl_target_fits(const char *path, pl_dtype t, int parts, const pl_backe
     return pl_fail(err, PL_E_MEMORY, "%s takes about %s, and %s has %s free", path, needed, be->name, left);
 }
 
-static bool among(const int32_t *list, int n, int32_t id) {
+static bool is_among(const int32_t *list, int n, int32_t id) {
     for (int i = 0; i < n; i++)
         if (list[i] == id) return true;
     return false;
@@ -66,7 +66,7 @@ int pl_target_stops(int32_t stop[PL_MAX_STOP], const pl_hf_config *c, const pl_t
     int     n = take_config_stops(stop, c);
     int32_t eos = tok ? pl_tokenizer_eos_id(tok) : -1;
     bool    counts = tok && (n == 0 || pl_tokenizer_states_eos(tok));
-    if (eos < 0 || eos >= c->vocab_size || !counts || among(stop, n, eos)) return n;
+    if (eos < 0 || eos >= c->vocab_size || !counts || is_among(stop, n, eos)) return n;
     if (n > 0)
         pl_log_warn_once("the tokenizer's EOS, '%s' (%d), is not among the eos_token_id of config.json and "
                          "generation_config.json; answers end at each of them, as engines have it",
@@ -86,7 +86,7 @@ uint64_t pl_target_stops_hash(const pl_hf_config *c, const pl_tokenizer *tok) {
 
 // A tokenizer may have special and added tokens without rows in the model (a prompt that contains one is refused), but
 // no text tokens.
-static bool fits(const pl_target *t) {
+static bool tokenizer_fits(const pl_target *t) {
     for (int64_t i = t->model.vocab; t->tok && i < pl_tokenizer_vocab_size(t->tok); i++)
         if (!pl_tokenizer_is_special(t->tok, (int32_t)i) && !pl_tokenizer_is_added(t->tok, (int32_t)i)) return false;
     return true;
@@ -108,7 +108,7 @@ pl_status pl_target_open_over(pl_target *t, const char *path, const char *tokeni
     if (weights == PL_WEIGHTS_AUTO) PL_TRY(pl_target_stored(&t->dtype, path, err));
     PL_TRY(pl_target_tokenizer(&t->tok, path, tokenizer, pre, err));
     PL_TRY_GOTO(st, fail, pl_llama_open_over(&t->model, path, t->dtype, be, comm, err));
-    if (!fits(t))
+    if (!tokenizer_fits(t))
         PL_TRY_GOTO(st, fail,
                     pl_fail(err, PL_E_INPUT,
                             "%s: the tokenizer has %d ids, the model %lld: it is another model's tokenizer",

@@ -21,7 +21,7 @@ typedef struct pl_target {
 // llama2.c file leave tok NULL. AUTO: bf16 if the file stores bf16, else fp32.
 pl_status pl_target_open(pl_target *t, const char *path, const char *tokenizer, const char *pre, pl_weights weights,
                          const pl_backend *be, pl_err *err);
-// The same over ranks: see pl_llama_open_over.
+// Opens it over ranks: see pl_llama_open_over.
 pl_status pl_target_open_over(pl_target *t, const char *path, const char *tokenizer, const char *pre,
                               pl_weights weights, const pl_backend *be, pl_comm *comm, pl_err *err);
 void      pl_target_close(pl_target *t);
@@ -35,9 +35,9 @@ pl_status   pl_target_tokenizer(pl_tokenizer **out, const char *path, const char
 int         pl_target_stops(int32_t stop[PL_MAX_STOP], const pl_hf_config *c, const pl_tokenizer *tok);
 // Returns a hash that distinguishes datasets and lists by their targets' stop tokens; 0: they are the config's ids.
 uint64_t    pl_target_stops_hash(const pl_hf_config *c, const pl_tokenizer *tok);
-// Returns PL_E_UNSUPPORTED where the backend cannot compute the target, PL_E_MEMORY where this rank's share (of `parts`)
-// of its weights, held in t, and a quarter more for caches and a drafter exceed `room` bytes; one line says why. Reads
-// the config alone.
+// Returns PL_E_UNSUPPORTED if the backend cannot compute the target, PL_E_MEMORY if this rank's share (of `parts`) of
+// its weights, held in t, and a quarter more for caches and a drafter exceed `room` bytes; one line gives the reason.
+// Reads the config alone.
 pl_status   pl_target_fits(const char *path, pl_dtype t, int parts, const pl_backend *be, double room, pl_err *err);
 // Returns the dtype in which the target's file stores its matrices, PL_BF16 or (everything else) PL_F32.
 pl_status   pl_target_stored(pl_dtype *out, const char *path, pl_err *err);

@@ -33,7 +33,7 @@ pl_weight_part pl_tp_run(const pl_comm *c, const char *name, int64_t first, int6
         .name = name, .rows = pl_tp_own(c, rows), .first = first + pl_tp_first(c, rows, pl_comm_rank(c)), .of = of};
 }
 
-static pl_tensor gather(pl_ctx *ctx, pl_comm *c, pl_tensor x, int64_t width, int to) {
+static pl_tensor gather_columns(pl_ctx *ctx, pl_comm *c, pl_tensor x, int64_t width, int to) {
     int64_t own[PL_RANKS_MAX];
     if (!c) return x;
     for (int r = 0; r < pl_comm_ranks(c); r++)
@@ -43,9 +43,9 @@ static pl_tensor gather(pl_ctx *ctx, pl_comm *c, pl_tensor x, int64_t width, int
 }
 
 pl_tensor pl_tp_all(pl_ctx *ctx, pl_comm *c, pl_tensor x, int64_t width) {
-    return gather(ctx, c, x, width, PL_TO_ALL);
+    return gather_columns(ctx, c, x, width, PL_TO_ALL);
 }
 
 pl_tensor pl_tp_first_rank(pl_ctx *ctx, pl_comm *c, pl_tensor x, int64_t width) {
-    return gather(ctx, c, x, width, 0);
+    return gather_columns(ctx, c, x, width, 0);
 }

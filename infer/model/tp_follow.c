@@ -41,7 +41,7 @@ typedef struct follower {
 
 // ---- models
 
-static pl_status agree(pl_comm *c, char fingerprint[17], pl_err *err) {
+static pl_status check_fingerprint(pl_comm *c, char fingerprint[17], pl_err *err) {
     char first[17];
     memcpy(first, fingerprint, sizeof first);
     PL_TRY(pl_comm_broadcast(c, first, sizeof first, err));
@@ -54,7 +54,7 @@ static pl_status agree(pl_comm *c, char fingerprint[17], pl_err *err) {
 }
 
 pl_status pl_tp_agree(pl_comm *c, char fingerprint[17], pl_err *err) {
-    PL_TRY(agree(c, fingerprint, err));
+    PL_TRY(check_fingerprint(c, fingerprint, err));
     return pl_comm_barrier(c, err); // all ranks have opened theirs
 }
 
@@ -110,16 +110,16 @@ static void take_arrays(void *arg) {
 }
 
 // Matches rank 0's decode engine (infer/decode/decode.c): each gather must have its counterpart there.
-static void forward(pl_ctx *ctx, const caches *k, int rows, int n_logits) {
+static void run_forward(pl_ctx *ctx, const caches *k, int rows, int n_logits) {
     pl_llama_out out;
     pl_view      view = {.pos = k->pos, .cos = k->m->cos, .sin = k->m->sin, .row = k->row, .m = rows};
     pl_llama_forward(ctx, k->m, k->token, rows, &view, NULL, 0, &out);
     pl_llama_logits(ctx, k->m, n_logits == rows ? out.hidden : pl_gather(ctx, out.hidden, k->logits, n_logits));
 }
 
-static void measure(pl_ctx *ctx, void *arg) {
+static void measure_run(pl_ctx *ctx, void *arg) {
     caches *k = arg;
-    forward(ctx, k, k->sizes.rows, k->sizes.logits);
+    run_forward(ctx, k, k->sizes.rows, k->sizes.logits);
     pl_ctx_const(ctx, k->sizes.logits, k->m->shape.d); // a smaller run may need a gather that this one skipped
 }
 
@@ -142,7 +142,7 @@ static pl_status fill_caches(follower *f, caches *k, pl_err *err) {
     shape.kv = k->sizes.kv;
     for (int i = 0; i < k->sizes.sessions; i++)
         PL_TRY(pl_kv_create(&k->kv[i], k->m->n_layers, k->sizes.slots, &shape, f->be, err));
-    return pl_ctx_measure(&k->ctx, measure, k, err);
+    return pl_ctx_measure(&k->ctx, measure_run, k, err);
 }
 
 static pl_status create_caches(follower *f, const pl_tp_order *o, pl_err *err) {
@@ -231,7 +231,7 @@ static int count_rows(pl_reader *in) {
     return rows;
 }
 
-static pl_status run(follower *f, const pl_tp_order *o, pl_err *err) {
+static pl_status run_order(follower *f, const pl_tp_order *o, pl_err *err) {
     caches   *k = find_caches(f, o->id);
     pl_reader in = pl_reader_of(0, "rows to run", f->data, (size_t)o->bytes, err), ahead = in;
     int       rows = count_rows(&ahead);
@@ -245,7 +245,7 @@ static pl_status run(follower *f, const pl_tp_order *o, pl_err *err) {
         else
             take_move(&in, k);
     PL_TRY(pl_reader_end(&in));
-    forward(&k->ctx, k, rows, k->n_logits);
+    run_forward(&k->ctx, k, rows, k->n_logits);
     PL_TRY(pl_comm_settle(f->comm, &k->ctx, err));
     return pl_ctx_sync(&k->ctx, err);
 }
@@ -257,7 +257,7 @@ void pl_tp_put_use(const pl_comm *c, double *all) {
     u[2] = pl_memory_peak();
 }
 
-static pl_status used(follower *f, pl_err *err) {
+static pl_status send_use(follower *f, pl_err *err) {
     double all[PL_TP_USES * PL_RANKS_MAX] = {0};
     pl_tp_put_use(f->comm, all);
     return pl_comm_sum_doubles(f->comm, all, PL_TP_USES * pl_comm_ranks(f->comm), err);
@@ -274,7 +274,7 @@ static void take_sizes(pl_reader *in, pl_tp_sizes *s) {
     s->kv = (pl_dtype)pl_reader_int32(in, "the type of a cache", 0, PL_DTYPE_COUNT - 1);
 }
 
-// Checks sizes of caches over m: none is 0, no cache is longer than the longest text and a tree behind it.
+// Checks sizes of caches over m: none is 0, no cache is longer than the longest text with a tree after it.
 static void check_sizes(pl_reader *in, const pl_llama *m, const pl_tp_sizes *s) {
     int64_t longest = (int64_t)m->config.max_position_embeddings + PL_TP_PATH_MAX;
     if (s->sessions < 1 || s->rows < 1 || s->logits < 1 || s->path < 1 || s->slots < 1 || s->slots > longest)
@@ -283,7 +283,7 @@ static void check_sizes(pl_reader *in, const pl_llama *m, const pl_tp_sizes *s) 
     if (s->kv != PL_F32 && s->kv != PL_BF16) pl_reader_refuse(in, "caches of type %d", (int)s->kv);
 }
 
-static bool uses(const follower *f, const model *m) {
+static bool uses_model(const follower *f, const model *m) {
     const caches *k = f->caches;
     while (k && k->m != &m->llama)
         k = k->next;
@@ -298,7 +298,7 @@ static void check_order(pl_reader *in, const follower *f, const pl_tp_order *o) 
     bool          of_caches = o->what == PL_TP_DROP || o->what == PL_TP_RUN;
     if (o->what == PL_TP_OPEN && (m || (o->n != PL_F32 && o->n != PL_BF16)))
         pl_reader_refuse(in, "to open target %d in type %d", o->id, o->n);
-    if (o->what == PL_TP_CLOSE && (!m || uses(f, m))) pl_reader_refuse(in, "to close target %d", o->id);
+    if (o->what == PL_TP_CLOSE && (!m || uses_model(f, m))) pl_reader_refuse(in, "to close target %d", o->id);
     if (o->what == PL_TP_CACHES && (!m || k)) pl_reader_refuse(in, "caches %d of target %d", o->id, o->n);
     if (o->what == PL_TP_CACHES && m) check_sizes(in, &m->llama, &o->sizes);
     if (of_caches && !k) pl_reader_refuse(in, "caches %d are not there", o->id);
@@ -329,7 +329,7 @@ static pl_status take_data(follower *f, size_t bytes, pl_err *err) {
     return pl_comm_broadcast(f->comm, f->data, bytes, err);
 }
 
-static pl_status follow(follower *f, pl_err *err) {
+static pl_status follow_orders(follower *f, pl_err *err) {
     for (;;) {
         pl_tp_order o;
         PL_TRY(take_order(f, &o, err));
@@ -340,15 +340,15 @@ static pl_status follow(follower *f, pl_err *err) {
         case PL_TP_CLOSE: close_model(f, find_model(f, o.id)); break;
         case PL_TP_CACHES: PL_TRY(create_caches(f, &o, err)); break;
         case PL_TP_DROP: drop_caches(f, find_caches(f, o.id)); break;
-        case PL_TP_RUN: PL_TRY(run(f, &o, err)); break;
-        case PL_TP_USED: PL_TRY(used(f, err)); break;
+        case PL_TP_RUN: PL_TRY(run_order(f, &o, err)); break;
+        case PL_TP_USED: PL_TRY(send_use(f, err)); break;
         }
     }
 }
 
 pl_status pl_tp_follow(pl_comm *c, const pl_backend *be, pl_pool *pool, const char *target, pl_err *err) {
     follower  f = {.comm = c, .be = be, .pool = pool, .target = target};
-    pl_status st = follow(&f, err);
+    pl_status st = follow_orders(&f, err);
     while (f.caches)
         drop_caches(&f, f.caches);
     while (f.models)

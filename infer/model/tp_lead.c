@@ -16,19 +16,19 @@ struct pl_tp_caches {
 
 static int last_id; // one process leads one group, from one thread
 
-static pl_status order(pl_comm *c, pl_tp_order o, const void *data, pl_err *err) {
+static pl_status send_order(pl_comm *c, pl_tp_order o, const void *data, pl_err *err) {
     PL_CHECK(pl_comm_rank(c) == 0, "rank %d gives orders", pl_comm_rank(c));
     PL_TRY(pl_comm_broadcast(c, &o, sizeof o, err));
     return pl_comm_broadcast(c, (void *)(uintptr_t)data, (size_t)o.bytes, err);
 }
 
 pl_status pl_tp_end(pl_comm *c, pl_err *err) {
-    return c ? order(c, (pl_tp_order){.what = PL_TP_END}, NULL, err) : PL_OK;
+    return c ? send_order(c, (pl_tp_order){.what = PL_TP_END}, NULL, err) : PL_OK;
 }
 
 pl_status pl_tp_used(pl_comm *c, pl_tp_use *use, pl_err *err) {
     double all[PL_TP_USES * PL_RANKS_MAX] = {0};
-    if (c) PL_TRY(order(c, (pl_tp_order){.what = PL_TP_USED}, NULL, err));
+    if (c) PL_TRY(send_order(c, (pl_tp_order){.what = PL_TP_USED}, NULL, err));
     pl_tp_put_use(c, all);
     PL_TRY(pl_comm_sum_doubles(c, all, PL_TP_USES * pl_comm_ranks(c), err));
     pl_reader in =
@@ -43,11 +43,11 @@ pl_status pl_tp_used(pl_comm *c, pl_tp_use *use, pl_err *err) {
 
 pl_status pl_tp_open(pl_comm *c, int *id, pl_dtype t, pl_err *err) {
     *id = ++last_id;
-    return order(c, (pl_tp_order){.what = PL_TP_OPEN, .id = *id, .n = (int32_t)t}, NULL, err);
+    return send_order(c, (pl_tp_order){.what = PL_TP_OPEN, .id = *id, .n = (int32_t)t}, NULL, err);
 }
 
 void pl_tp_close(pl_comm *c, int id) {
-    order(c, (pl_tp_order){.what = PL_TP_CLOSE, .id = id}, NULL, NULL); // if this fails all ranks end
+    send_order(c, (pl_tp_order){.what = PL_TP_CLOSE, .id = id}, NULL, NULL); // if this fails all ranks end
 }
 
 pl_status pl_tp_caches_create(pl_tp_caches **out, const pl_llama *m, const pl_tp_sizes *s, pl_err *err) {
@@ -59,18 +59,19 @@ pl_status pl_tp_caches_create(pl_tp_caches **out, const pl_llama *m, const pl_tp
     if (!t) return pl_fail(err, PL_E_MEMORY, "caches on other ranks: out of memory");
     *t = (pl_tp_caches){.comm = m->comm, .id = ++last_id};
     *out = t;
-    return order(t->comm, (pl_tp_order){.what = PL_TP_CACHES, .id = t->id, .n = m->number, .sizes = *s}, NULL, err);
+    return send_order(t->comm, (pl_tp_order){.what = PL_TP_CACHES, .id = t->id, .n = m->number, .sizes = *s}, NULL,
+                      err);
 }
 
 void pl_tp_caches_destroy(pl_tp_caches *t) {
     if (!t) return;
-    order(t->comm, (pl_tp_order){.what = PL_TP_DROP, .id = t->id}, NULL, NULL);
+    send_order(t->comm, (pl_tp_order){.what = PL_TP_DROP, .id = t->id}, NULL, NULL);
     pl_free(t->record);
     pl_free(t);
 }
 
 // Appends the numbers of a record, then its variable part.
-static void put(pl_tp_caches *t, const int32_t *word, int n, const int32_t *more, int n_more) {
+static void put_record(pl_tp_caches *t, const int32_t *word, int n, const int32_t *more, int n_more) {
     size_t want = t->n + (size_t)n + (size_t)n_more;
     if (want > t->room) {
         size_t   room = want * 2;
@@ -89,13 +90,13 @@ void pl_tp_add(pl_tp_caches *t, const pl_tp_row *r) {
     if (!t) return;
     int32_t word[PL_TP_ROW_WORDS] = {PL_TP_ROW, r->token, r->pos,    r->session,     r->n_ctx,
                                      r->n_path, r->slot,  r->logits, r->path != NULL};
-    put(t, word, PL_TP_ROW_WORDS, r->path, r->path ? r->n_path : 0);
+    put_record(t, word, PL_TP_ROW_WORDS, r->path, r->path ? r->n_path : 0);
 }
 
 void pl_tp_move(pl_tp_caches *t, int session, int32_t n_ctx, const int32_t *from, int n) {
     if (!t) return;
     int32_t word[PL_TP_MOVE_WORDS] = {PL_TP_MOVE, session, n_ctx, n};
-    put(t, word, PL_TP_MOVE_WORDS, from, n);
+    put_record(t, word, PL_TP_MOVE_WORDS, from, n);
 }
 
 pl_status pl_tp_begin(pl_tp_caches *t, pl_err *err) {
@@ -103,7 +104,7 @@ pl_status pl_tp_begin(pl_tp_caches *t, pl_err *err) {
     if (t->full) return pl_fail(err, PL_E_MEMORY, "rows for other ranks: out of memory");
     pl_tp_order o = {.what = PL_TP_RUN, .id = t->id, .bytes = (int64_t)(t->n * sizeof *t->record)};
     t->n = 0;
-    return order(t->comm, o, t->record, err);
+    return send_order(t->comm, o, t->record, err);
 }
 
 void pl_tp_finish(pl_tp_caches *t, pl_ctx *ctx) {

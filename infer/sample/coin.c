@@ -6,13 +6,13 @@
 
 enum { LANES = 8, BLOCK = 256 };
 
-static double uniform(pl_rng_coin *c) {
+static double next_uniform(pl_rng_coin *c) {
     PL_CHECK((c->next + 1) & ((1u << CYCLE_BITS) - 1), "more than %d decisions in a cycle", 1 << CYCLE_BITS);
     return pl_rng_uniform(c->own, c->next++);
 }
 
 static bool flip(pl_coin *base, double p) {
-    return uniform((pl_rng_coin *)base) < p; // strictly less: a uniform of 0 never accepts a probability of 0
+    return next_uniform((pl_rng_coin *)base) < p; // strictly less: a uniform of 0 never accepts a probability of 0
 }
 
 // In lanes: a single sum would stall on the adder at every weight.
@@ -58,7 +58,7 @@ double pl_rng_coin_own(const pl_rng_coin *c, int64_t position) {
 
 static int64_t draw(pl_coin *base, const double *w, int64_t n, int64_t position) {
     pl_rng_coin *c = (pl_rng_coin *)base;
-    return pl_draw_at(w, n, position >= 0 ? pl_rng_coin_own(c, position) : uniform(c));
+    return pl_draw_at(w, n, position >= 0 ? pl_rng_coin_own(c, position) : next_uniform(c));
 }
 
 void pl_rng_coin_init(pl_rng_coin *c, uint64_t seed, pl_stream stream, uint64_t key, int64_t root) {

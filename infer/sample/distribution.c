@@ -40,7 +40,7 @@ static inline void penalise_one(float *w, int64_t t, float penalty) {
 }
 
 // Penalises each token that occurred once, however often it occurred.
-static void penalise(float *w, int64_t v, float penalty, const pl_history *h) {
+static void penalise_tokens(float *w, int64_t v, float penalty, const pl_history *h) {
     for (int64_t i = 0; h->said && i < pl_said_words(v); i++)
         for (uint32_t bits = h->said[i]; bits; bits &= bits - 1)
             penalise_one(w, 32 * i + __builtin_ctz(bits), penalty);
@@ -53,11 +53,11 @@ static void penalise(float *w, int64_t v, float penalty, const pl_history *h) {
     }
 }
 
-static inline bool better(const float *w, int32_t a, int32_t b) {
+static inline bool is_better(const float *w, int32_t a, int32_t b) {
     return w[a] > w[b] || (w[a] == w[b] && a < b);
 }
 
-static void swap(int32_t *a, int32_t *b) {
+static void swap_ids(int32_t *a, int32_t *b) {
     int32_t t = *a;
     *a = *b;
     *b = t;
@@ -70,19 +70,19 @@ static int64_t best_run(const float *w, int32_t *id, int64_t n, int64_t most, do
     *kept = 0;
     while (lo < hi && lo < most && *kept < mass) {
         int64_t mid = lo + (hi - lo) / 2, last = hi - 1;
-        if (better(w, id[last], id[lo])) swap(&id[last], &id[lo]);
-        if (better(w, id[mid], id[lo])) swap(&id[mid], &id[lo]);
-        if (better(w, id[last], id[mid])) swap(&id[last], &id[mid]);
+        if (is_better(w, id[last], id[lo])) swap_ids(&id[last], &id[lo]);
+        if (is_better(w, id[mid], id[lo])) swap_ids(&id[mid], &id[lo]);
+        if (is_better(w, id[last], id[mid])) swap_ids(&id[last], &id[mid]);
         int32_t pivot = id[mid];
-        swap(&id[mid], &id[last]);
+        swap_ids(&id[mid], &id[last]);
         int64_t at = lo;
         double  sum = 0;
         for (int64_t i = lo; i < last; i++)
-            if (better(w, id[i], pivot)) {
+            if (is_better(w, id[i], pivot)) {
                 sum += (double)w[id[i]];
-                swap(&id[i], &id[at++]);
+                swap_ids(&id[i], &id[at++]);
             }
-        swap(&id[at], &id[last]);
+        swap_ids(&id[at], &id[last]);
         // [lo, at) are better than the pivot at `at`.
         if (at > most || *kept + sum >= mass) {
             hi = at;
@@ -97,7 +97,7 @@ static int64_t best_run(const float *w, int32_t *id, int64_t n, int64_t most, do
 
 // Moves the tokens that remain after top-k, top-p and min-p to the front of id; w are weights relative to the best
 // one's 1.
-static int64_t support(const pl_sampling *s, const float *w, int32_t *id, int64_t v, double *sum) {
+static int64_t find_support(const pl_sampling *s, const float *w, int32_t *id, int64_t v, double *sum) {
     int64_t n = 0;
     // All tokens below (1 - p) / v of the sum together hold less than 1 - p of it: top-p's run ends before them. Half
     // of that bound, for the rounding of sums.
@@ -126,7 +126,7 @@ bool pl_distribution(double *p, const float *logits, int64_t v, const pl_samplin
     const float *x = logits;
     if (pl_sampling_has_history(s)) {
         memcpy(k->w, logits, (size_t)v * sizeof *k->w);
-        penalise(k->w, v, (float)s->repetition_penalty, h);
+        penalise_tokens(k->w, v, (float)s->repetition_penalty, h);
         x = k->w;
     }
     float top;
@@ -144,7 +144,7 @@ bool pl_distribution(double *p, const float *logits, int64_t v, const pl_samplin
         k->softmax->scale(p, k->w, v, 1 / sum);
         return true;
     }
-    int64_t n = support(s, k->w, k->id, v, &sum);
+    int64_t n = find_support(s, k->w, k->id, v, &sum);
     memset(p, 0, (size_t)v * sizeof *p);
     for (int64_t i = 0; i < n; i++)
         p[k->id[i]] = (double)k->w[k->id[i]] / sum;

@@ -27,8 +27,8 @@ typedef struct pl_proposing {
 void pl_propose_draw(pl_proposing *o, pl_tree *t, int node, const float *logits, const pl_drafted *drafted, int k,
                      int32_t *id, float *logp);
 
-// The same in two steps, for drafters that compute their distribution themselves: pl_propose_row returns a row of
-// [vocab], reserved for this cycle; pl_propose_from draws k candidates from q, such a row that sums to 1 and now
+// Two steps of pl_propose_draw, for drafters that compute their distribution themselves: pl_propose_row returns a row
+// of [vocab], reserved for this cycle; pl_propose_from draws k candidates from q, such a row that sums to 1 and now
 // belongs to the node (NULL: none).
 double *pl_propose_row(pl_proposing *o);
 void    pl_propose_from(pl_proposing *o, pl_tree *t, int node, double *q, int k, int32_t *id, float *logp);

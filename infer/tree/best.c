@@ -21,7 +21,7 @@ typedef struct pool {
     int     n_set;
 } pool;
 
-static bool insert(pool *p, int i, int max) {
+static bool insert_node(pool *p, int i, int max) {
     int n = p->n_order;
     if (n == max && !(p->x[i].f > p->x[p->order[n - 1]].f)) return false;
     int at = n < max ? p->n_order++ : n - 1;
@@ -41,7 +41,7 @@ static bool add_level(pool *p, const pl_shape_costs *c, int level, int width) {
             p->x[p->n] = (node){.f = p->x[p->set[s]].f * c->accept[level][r],
                                 .parent = (int16_t)p->set[s],
                                 .depth = (int16_t)(level + 1)};
-            useful |= insert(p, p->n++, c->nodes - 1);
+            useful |= insert_node(p, p->n++, c->nodes - 1);
         }
     p->n_set = 0;
     for (int i = first; i < p->n; i++) {
@@ -54,7 +54,7 @@ static bool add_level(pool *p, const pl_shape_costs *c, int level, int width) {
     return useful;
 }
 
-static void take(pl_shape *best, const pool *p, int n, double emitted, double seconds, double rows) {
+static void take_shape(pl_shape *best, const pool *p, int n, double emitted, double seconds, double rows) {
     int32_t at[POOL];
     at[0] = 0;
     best->n = n;
@@ -75,7 +75,7 @@ static double seconds_of(const pl_shape_costs *c, double rows) {
 }
 
 // Evaluates the first n - 1 nodes of the list, for every n.
-static void walk(const pool *p, const pl_shape_costs *c, pl_shape *best) {
+static void walk_list(const pool *p, const pl_shape_costs *c, pl_shape *best) {
     uint8_t parent_of[POOL] = {0}; // true: some child is in the tree
     int     w[PL_SHAPE_LEVELS] = {0};
     double  emitted = 1, drafting = 0, missing = 0; // missing: expected rows that are not drafted
@@ -94,7 +94,7 @@ static void walk(const pool *p, const pl_shape_costs *c, pl_shape *best) {
         if (c->branching && !branched) continue;
         double rows = i + 2 - missing, seconds = seconds_of(c, rows) + drafting;
         if (best->n == 0 || emitted * best->seconds > best->emitted * seconds)
-            take(best, p, i + 2, emitted, seconds, rows);
+            take_shape(best, p, i + 2, emitted, seconds, rows);
     }
 }
 
@@ -111,7 +111,7 @@ void pl_shape_best(const pl_shape_costs *c, pl_shape *best) {
         p.set[0] = 0;
         p.n_order = 0;
         for (int l = 0; l < c->levels && add_level(&p, c, l, width); l++)
-            walk(&p, c, best);
+            walk_list(&p, c, best);
     }
 }
 

@@ -43,7 +43,7 @@ static pl_status parse(pl_tree_policy *p, const char *args, pl_err *err) {
 }
 
 // Selects the m nodes of lo..hi-1 with the largest scores, best first, ties in order; returns their number.
-static int best(const pl_tree *t, int lo, int hi, int m, int *out) {
+static int select_best(const pl_tree *t, int lo, int hi, int m, int *out) {
     PL_CHECK(m > 0, "the best %d of a level", m);
     int n = 0;
     for (int i = lo; i < hi; i++) {
@@ -66,12 +66,12 @@ static int grow(const pl_tree_policy *p, pl_tree *t, int level, const int *front
             float s = t->score[frontier[f]] + (logp[r] < 0 ? logp[r] : 0);
             pl_tree_add(t, frontier[f], id[r], s);
         }
-    return best(t, first, t->n, p->width, next);
+    return select_best(t, first, t->n, p->width, next);
 }
 
 static void finish(const pl_tree_policy *p, pl_tree *t) {
     if (t->n <= p->max_nodes) return;
-    int  kept[PL_TREE_MAX], n = best(t, 1, t->n, p->max_nodes - 1, kept);
+    int  kept[PL_TREE_MAX], n = select_best(t, 1, t->n, p->max_nodes - 1, kept);
     bool keep[PL_TREE_GROWN] = {true};
     for (int i = 0; i < n; i++)
         keep[kept[i]] = true;

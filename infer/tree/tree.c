@@ -15,7 +15,7 @@ static const pl_tree_kind *const kinds[] = {
 #undef PL_TREE
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-static void place(pl_tree *t, int i, int32_t token, int32_t parent, float score) {
+static void place_node(pl_tree *t, int i, int32_t token, int32_t parent, float score) {
     t->token[i] = token;
     t->parent[i] = parent;
     t->depth[i] = parent < 0 ? 0 : t->depth[parent] + 1;
@@ -44,7 +44,7 @@ void pl_tree_root(pl_tree *t, int32_t token) {
     t->n_draws = 0;
     t->notes.levels = t->notes.n = 0;
     t->notes.stopped = false;
-    place(t, 0, token, -1, 0);
+    place_node(t, 0, token, -1, 0);
     link_child(t, 0);
 }
 
@@ -56,7 +56,7 @@ int pl_tree_add(pl_tree *t, int parent, int32_t token, float score) {
     int i = pl_tree_child(t, parent, token);
     if (i < 0) {
         i = t->n++;
-        place(t, i, token, parent, score);
+        place_node(t, i, token, parent, score);
         link_child(t, i);
     }
     t->drawn[parent]++;

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-static double kept(const double *p, const double *q, int64_t v, double rho) {
+static double kept_mass(const double *p, const double *q, int64_t v, double rho) {
     double b = 0, scale = 1 / rho;
     for (int64_t i = 0; i < v; i++) {
         double share = p[i] * scale;
@@ -17,23 +17,23 @@ static double kept(const double *p, const double *q, int64_t v, double rho) {
     return b < 1 ? b : 1;
 }
 
-static double accepted(double b, int k) {
+static double accepted_mass(double b, int k) {
     return b < 1 ? -expm1(k * log1p(-b)) : 1;
 }
 
 // Solves a = rho b: a - rho b falls in rho, from >= 0 at 1 to <= 0 at k. Regula falsi that halves the value at the
 // retained end (Illinois); the result is on the side where the distribution is exact.
-static double solve(const double *p, const double *q, int64_t v, int k) {
-    double lo = 1, hi = k, f_lo, f_hi, b = kept(p, q, v, lo);
-    f_lo = accepted(b, k) - b;
+static double solve_rho(const double *p, const double *q, int64_t v, int k) {
+    double lo = 1, hi = k, f_lo, f_hi, b = kept_mass(p, q, v, lo);
+    f_lo = accepted_mass(b, k) - b;
     if (k == 1 || f_lo <= 0) return 1;
-    b = kept(p, q, v, hi);
-    f_hi = accepted(b, k) - hi * b;
+    b = kept_mass(p, q, v, hi);
+    f_hi = accepted_mass(b, k) - hi * b;
     for (int i = 0, side = 0; i < 100 && f_hi < 0 && hi - lo > 1e-14 * hi; i++) {
         double at = (lo * f_hi - hi * f_lo) / (f_hi - f_lo);
         if (!(at > lo && at < hi)) at = lo + (hi - lo) / 2;
-        b = kept(p, q, v, at);
-        double f = accepted(b, k) - at * b;
+        b = kept_mass(p, q, v, at);
+        double f = accepted_mass(b, k) - at * b;
         if (f <= 0) {
             hi = at;
             f_hi = f;
@@ -52,13 +52,13 @@ static double solve(const double *p, const double *q, int64_t v, int k) {
 static int32_t couple(const pl_verify_in *in, const pl_children *c, int64_t position) {
     double       *p = in->p;
     const double *q = c->q;
-    double        rho = solve(p, q, in->v, c->n), b = kept(p, q, in->v, rho), sum = 0;
+    double        rho = solve_rho(p, q, in->v, c->n), b = kept_mass(p, q, in->v, rho), sum = 0;
     (void)position;
     for (int i = 0; i < c->n; i++) {
         int32_t x = c->token[i];
         if (x >= 0 && q[x] > 0 && in->coin->flip(in->coin, p[x] / (rho * q[x]))) return x;
     }
-    double scale = b > 0 ? accepted(b, c->n) / b : 0;
+    double scale = b > 0 ? accepted_mass(b, c->n) / b : 0;
     for (int64_t i = 0; i < in->v; i++) {
         double share = p[i] / rho, rest = p[i] - (share < q[i] ? share : q[i]) * scale;
         in->r[i] = rest > 0 ? rest : 0;
@@ -69,7 +69,7 @@ static int32_t couple(const pl_verify_in *in, const pl_children *c, int64_t posi
 
 static double acceptance(const double *p, const double *q, int64_t v, int n, double *w) {
     (void)w;
-    return accepted(kept(p, q, v, solve(p, q, v, n)), n);
+    return accepted_mass(kept_mass(p, q, v, solve_rho(p, q, v, n)), n);
 }
 
 const pl_verifier pl_verify_kseq = {.name = "k-seq",

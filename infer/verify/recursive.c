@@ -10,7 +10,7 @@
 #include <string.h>
 
 // Removes x from q and renormalises; false: nothing is left.
-static bool without(double *q, int64_t v, int32_t x) {
+static bool remove_token(double *q, int64_t v, int32_t x) {
     q[x] = 0;
     double sum = pl_sum(q, v);
     if (!(sum > 0)) return false;
@@ -26,7 +26,7 @@ static int32_t couple(const pl_verify_in *in, const pl_children *c, int64_t posi
     for (int i = 0; i < c->n; i++) {
         if (pl_ratio_test(in->coin, in->p, q, c->token[i])) return c->token[i];
         if (!pl_residual(in->p, q, in->v)) break;
-        if (c->kind == PL_PROPOSE_WOR && !without(in->q, in->v, c->token[i])) break;
+        if (c->kind == PL_PROPOSE_WOR && !remove_token(in->q, in->v, c->token[i])) break;
     }
     return (int32_t)in->coin->draw(in->coin, in->p, in->v, -1);
 }

@@ -12,7 +12,7 @@
 #define EPSILON 0.09
 #define DELTA 0.3
 
-static double threshold(const double *p, int64_t v) {
+static double typical_threshold(const double *p, int64_t v) {
     double entropy = 0;
     for (int64_t i = 0; i < v; i++)
         if (p[i] > 0) entropy -= p[i] * log(p[i]);
@@ -35,7 +35,7 @@ static void verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out
             if (t->parent[c] != i) continue;
             if (least < 0) {
                 if (!in->dist(in->arg, i, in->p)) break;
-                least = threshold(in->p, in->v);
+                least = typical_threshold(in->p, in->v);
             }
             double share = in->p[t->token[c]];
             if (share > least) score[c] = score[i] + log(share);
@@ -47,7 +47,7 @@ static void verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out
 }
 
 static double acceptance(const double *p, const double *q, int64_t v, int n, double *w) {
-    double least = threshold(p, v);
+    double least = typical_threshold(p, v);
     memcpy(w, q, (size_t)v * sizeof *w);
     for (int i = 0; i < n; i++) {
         int64_t b = pl_propose_best(w, v);

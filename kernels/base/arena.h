@@ -59,7 +59,7 @@ typedef struct pl_arena {
 void      pl_arena_init(pl_arena *a, const char *name);
 void      pl_arena_fini(pl_arena *a);
 void      pl_arena_begin_measure(pl_arena *a);       // frees any block held before
-pl_status pl_arena_commit(pl_arena *a, pl_err *err); // one block of the measured peak, huge pages asked for
+pl_status pl_arena_commit(pl_arena *a, pl_err *err); // one block of the measured peak, with huge pages requested
 pl_status pl_arena_reserve(pl_arena *a, size_t bytes, pl_err *err); // as measure+commit with a known size
 // All of the above for index arrays and results that live as long as their owner (PL_SHARED of `m`): take allocates
 // them from `a`, once while measuring and once for good. Leaves nothing allocated on failure.
@@ -73,7 +73,7 @@ void      pl_arena_reset(pl_arena *a);                // release to the start
 // Guarded arenas: true when every guard byte still stands (all blocks live since the last reset).
 bool      pl_arena_check(const pl_arena *a);
 
-// Long-lived blocks of host memory: page-aligned, zeroed, huge pages asked for above 2 MiB. NULL and *err on failure.
+// Long-lived blocks of host memory: page-aligned, zeroed, huge pages requested above 2 MiB. NULL and *err on failure.
 void    *pl_block_create(size_t bytes, pl_err *err);
 void     pl_block_destroy(void *p, size_t bytes);
 // Returns their current total in bytes, touched or not.

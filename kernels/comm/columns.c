@@ -1,31 +1,32 @@
-// Columns that ranks hold parts of, side by side: exchanged whole by whole, then put in rows by the backend's concat.
+// Concatenates columns that ranks hold parts of: each rank's part is exchanged as a whole, then arranged in rows by the
+// backend's concat.
 #include "kernels/base/check.h"
 #include "kernels/comm/impl.h"
 #include "kernels/op/concat.h"
 
 typedef struct gathering {
-    pl_tensor part[PL_RANKS_MAX]; // what each rank has, where this one is to have it
+    pl_tensor part[PL_RANKS_MAX]; // each rank's part, on ranks that receive it
     size_t    bytes[PL_RANKS_MAX];
     int       to;
 } gathering;
 
-static bool sends(const gathering *g, int from, int to) {
+static bool sends_to(const gathering *g, int from, int to) {
     return from != to && (g->to == PL_TO_ALL || g->to == to);
 }
 
-static pl_status exchange(pl_comm *c, pl_ctx *ctx, const gathering *g, pl_err *err) {
+static pl_status exchange_parts(pl_comm *c, pl_ctx *ctx, const gathering *g, pl_err *err) {
     size_t most = PL_COMM_ROUND / (size_t)c->ranks, longest = 0;
     for (int r = 0; r < c->ranks; r++)
         if (g->bytes[r] > longest) longest = g->bytes[r];
     for (size_t at = 0; at < longest; at += most) {
         pl_comm_swap s = {0};
         for (int r = 0; r < c->ranks; r++) {
-            if (sends(g, c->rank, r)) {
+            if (sends_to(g, c->rank, r)) {
                 s.out[r] = (const uint8_t *)g->part[c->rank].data + at;
                 s.out_bytes[r] = pl_comm_cut(at, g->bytes[c->rank], most);
                 c->sent += s.out_bytes[r];
             }
-            if (sends(g, r, c->rank)) {
+            if (sends_to(g, r, c->rank)) {
                 s.in[r] = (uint8_t *)g->part[r].data + at;
                 s.in_bytes[r] = pl_comm_cut(at, g->bytes[r], most);
             }
@@ -35,7 +36,7 @@ static pl_status exchange(pl_comm *c, pl_ctx *ctx, const gathering *g, pl_err *e
     return PL_OK;
 }
 
-// Parts of one row lie side by side in it; of several they are put there by halves.
+// Concatenates parts of columns; a single row needs no call, several parts are joined by halves.
 static pl_tensor side_by_side(pl_ctx *ctx, const pl_tensor *part, int n) {
     if (n == 1) return part[0];
     return pl_concat(ctx, side_by_side(ctx, part, n / 2), side_by_side(ctx, part + n / 2, n - n / 2));
@@ -66,7 +67,7 @@ pl_tensor pl_comm_columns(pl_comm *c, pl_ctx *ctx, pl_tensor x, const int64_t *w
     }
     if (!ctx->measuring && ctx->err.status == PL_OK) {
         pl_err    err = {0};
-        pl_status st = exchange(c, ctx, &g, &err);
+        pl_status st = exchange_parts(c, ctx, &g, &err);
         if (st != PL_OK) pl_ctx_fail(ctx, st, "%s", err.msg);
     }
     return mine && rows > 1 ? side_by_side(ctx, g.part, c->ranks) : y;

@@ -87,7 +87,7 @@ static void fall_apart(pl_comm *c) {
 pl_status pl_comm_failure_told(pl_comm *c, pl_comm_failure *f, pl_err *err) {
     fall_apart(c);
     for (int i = 0; i < 1000 && atomic_load(&f->state) != FAILED; i++)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); // who writes has only a line to write, or died over it
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); // the writer is between two stores, or died there
     if (atomic_load(&f->state) != FAILED) return pl_fail(err, PL_E_IO, "a rank ended without saying why");
     return pl_fail(err, (pl_status)f->status, "rank %d: %s", f->who, f->why);
 }
@@ -112,7 +112,7 @@ void pl_comm_close(pl_comm *c) {
 
 // ---- choosing a transport
 
-static pl_status choose(pl_comm *c, const char *name, const pl_backend *be, pl_err *err) {
+static pl_status choose_transport(pl_comm *c, const char *name, const pl_backend *be, pl_err *err) {
     bool automatic = strcmp(name, "auto") == 0;
     for (int i = 0; i < TRANSPORTS; i++) {
         const pl_transport *t = transports[i];
@@ -128,7 +128,7 @@ static pl_status choose(pl_comm *c, const char *name, const pl_backend *be, pl_e
     return pl_fail(err, PL_E_USAGE, "--transport %s: expected " PL_TRANSPORTS_SYNTAX, name);
 }
 
-// Sums of other arithmetic would be of other models.
+// Checks that all ranks compute in one arithmetic: sums over others would train another model.
 static pl_status same_arithmetic(pl_comm *c, const pl_backend *be, pl_err *err) {
     char first[64] = "";
     snprintf(first, sizeof first, "%s", be->arithmetic);
@@ -143,28 +143,28 @@ static pl_status same_arithmetic(pl_comm *c, const pl_backend *be, pl_err *err) 
 pl_status pl_comm_open(pl_comm *c, const char *transport, const pl_backend *be, pl_err *err) {
     if (!c) return PL_OK;
     PL_CHECK(!c->transport, "a comm is opened once, not as %s and as %s", c->transport->name, transport);
-    PL_TRY(choose(c, transport, be, err));
+    PL_TRY(choose_transport(c, transport, be, err));
     double all[3] = {be->memory != NULL, c->transport != &pl_transport_host, c->beside};
     PL_TRY(pl_comm_sum_doubles(c, all, 3, err));
-    c->beside = all[2] >= c->ranks; // where one cannot, none does
+    c->beside = all[2] >= c->ranks; // all ranks or none
     if (all[0] > 0 && all[0] < c->ranks)
         return pl_fail(err, PL_E_UNSUPPORTED, "%.0f of %d ranks have a GPU; use fewer ranks or --device cpu", all[0],
                        c->ranks);
-    if (all[1] > 0 && all[1] < c->ranks) { // auto: what only some of them can, none does
+    if (all[1] > 0 && all[1] < c->ranks) { // auto: a transport that only some ranks can use is not used
         if (c->transport->close) c->transport->close(c);
         c->transport = NULL;
-        PL_TRY(choose(c, "host", be, err));
+        PL_TRY(choose_transport(c, "host", be, err));
     }
     return same_arithmetic(c, be, err);
 }
 
-// ---- what is counted
+// ---- counters
 
 pl_comm_counts pl_comm_counted(const pl_comm *c) {
     return c ? c->counts : (pl_comm_counts){0};
 }
 
-static pl_status count(pl_comm *c, const pl_comm_swap *s, double from, pl_status st) {
+static pl_status count_swap(pl_comm *c, const pl_comm_swap *s, double from, pl_status st) {
     c->counts.seconds += pl_now() - from;
     for (int i = 0; i < c->ranks; i++) {
         c->counts.sent += s->out_bytes[i];
@@ -175,12 +175,12 @@ static pl_status count(pl_comm *c, const pl_comm_swap *s, double from, pl_status
 
 pl_status pl_comm_meet(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) {
     double from = pl_now();
-    return count(c, s, from, c->group->swap(c, what, s, err));
+    return count_swap(c, s, from, c->group->swap(c, what, s, err));
 }
 
 pl_status pl_comm_travel(pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s, pl_err *err) {
     double from = pl_now();
-    return count(c, s, from, c->transport->swap(c, ctx, s, err));
+    return count_swap(c, s, from, c->transport->swap(c, ctx, s, err));
 }
 
 pl_status pl_comm_settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {
@@ -191,7 +191,7 @@ pl_status pl_comm_settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {
     return st;
 }
 
-// ---- words
+// ---- bytes of the host
 
 pl_status pl_comm_show(pl_comm *c, int what, const void *mine, uint8_t *in, size_t bytes, pl_err *err) {
     pl_comm_swap s = {0};

@@ -1,17 +1,17 @@
-// What ranks hand to each other beside sums: bytes of the host, from each to each.
+// Exchange of host bytes between ranks besides sums: from each to each.
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/comm/impl.h"
 
 #include <string.h>
 
-// What everybody says, in order of ranks, this one's own included.
-static pl_status hear(pl_comm *c, uint64_t mine, uint64_t *all, pl_err *err) {
+// Collects a number from each rank, in order of ranks, this one's included.
+static pl_status collect_numbers(pl_comm *c, uint64_t mine, uint64_t *all, pl_err *err) {
     all[c->rank] = mine;
     return pl_comm_show(c, PL_MEET_EXCHANGE, &mine, (uint8_t *)all, sizeof mine, err);
 }
 
-// Of a rank's parcels in one exchange: 4 TiB, more than any host holds. It keeps n k / rounds within 64 bits.
+// Limit of a rank's parcels in one exchange: 4 TiB, more than any host holds. It keeps n k / rounds within 64 bits.
 enum { ROUNDS_MAX = 1 << 20 };
 
 // Returns floor(n k / rounds) for k <= rounds <= ROUNDS_MAX without forming n k.
@@ -19,15 +19,15 @@ static size_t cut_at(size_t n, uint64_t k, uint64_t rounds) {
     return n / rounds * k + n % rounds * k / rounds;
 }
 
-// Takes as many rounds as the rank that sends most needs; round k takes bytes [n k / rounds, n (k + 1) / rounds) of a
-// parcel of n, at both ends.
+// Takes as many rounds as the rank with the most bytes needs; round k takes bytes [n k / rounds, n (k + 1) / rounds) of
+// a parcel of n, at both ends.
 pl_status pl_comm_exchange(pl_comm *c, const pl_comm_parcels *p, pl_err *err) {
     uint64_t all[PL_RANKS_MAX], rounds = 0, total = 0;
-    size_t   most = PL_COMM_ROUND - PL_RANKS_MAX; // a byte of rounding for each parcel
+    size_t   most = PL_COMM_ROUND - PL_RANKS_MAX; // a byte of rounding per parcel
     if (!c) return PL_OK;
     for (int r = 0; r < c->ranks; r++)
         if (r != c->rank) total += p->out_bytes[r];
-    PL_TRY(hear(c, (total + most - 1) / most, all, err));
+    PL_TRY(collect_numbers(c, (total + most - 1) / most, all, err));
     for (int r = 0; r < c->ranks; r++) {
         if (all[r] > ROUNDS_MAX)
             return pl_fail(err, PL_E_IO, "rank %d: announces %llu rounds of an exchange, at most %d can be", r,
@@ -49,10 +49,10 @@ pl_status pl_comm_exchange(pl_comm *c, const pl_comm_parcels *p, pl_err *err) {
     return PL_OK;
 }
 
-// Hears the lengths of all ranks' bytes and adds them up; each is checked before anything is allocated.
+// Collects the lengths of all ranks' bytes and adds them up; each is checked before anything is allocated.
 static pl_status hear_lengths(pl_comm *c, size_t n, size_t most, size_t *bytes, size_t *total, pl_err *err) {
     uint64_t sizes[PL_RANKS_MAX] = {n};
-    if (c) PL_TRY(hear(c, n, sizes, err));
+    if (c) PL_TRY(collect_numbers(c, n, sizes, err));
     *total = 0;
     for (int r = 0; r < pl_comm_ranks(c); r++) {
         if (sizes[r] > most)

@@ -12,11 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SPARE = 64 }; // pending connections beside one of each rank
+enum { SPARE = 64 }; // pending connections in addition to one per rank
 
-static const double STRANGER = 5; // seconds that a connection has to prove itself
+static const double STRANGER = 5; // seconds within which a connection must prove itself
 
-// The bytes that M is computed of.
+// The input of M.
 typedef struct statement {
     char     direction[16];
     uint8_t  listener[PL_NONCE_BYTES], connector[PL_NONCE_BYTES];
@@ -71,7 +71,7 @@ struct pl_gate {
     int      listener, rank, most, n;
     uint8_t  key[PL_COMM_KEY];
     bool     warned;
-    pending *pending; // [most], the first n in the order in which they came
+    pending *pending; // [most], the first n in order of arrival
 };
 
 pl_status pl_gate_open(pl_gate **out, int listener, int rank, int ranks, const uint8_t key[PL_COMM_KEY], pl_err *err) {
@@ -92,44 +92,44 @@ pl_status pl_gate_open(pl_gate **out, int listener, int rank, int ranks, const u
     return PL_OK;
 }
 
-static void forget(pl_gate *g, int i) {
+static void remove_pending(pl_gate *g, int i) {
     g->n--;
     memmove(g->pending + i, g->pending + i + 1, (size_t)(g->n - i) * sizeof *g->pending);
 }
 
-static void drop(pl_gate *g, int i) {
+static void drop_pending(pl_gate *g, int i) {
     close(g->pending[i].fd);
-    forget(g, i);
+    remove_pending(g, i);
 }
 
 void pl_gate_close(pl_gate *g) {
     if (!g) return;
     while (g->n > 0)
-        drop(g, g->n - 1);
+        drop_pending(g, g->n - 1);
     sodium_memzero(g->key, sizeof g->key);
     pl_free(g->pending);
     pl_free(g);
 }
 
-static bool send_whole(int fd, const void *data, size_t n) { // a new connection has room for it
+static bool send_whole(int fd, const void *data, size_t n) { // a new connection's buffer is empty
     return send(fd, data, n, MSG_NOSIGNAL) == (ssize_t)n;
 }
 
-// Accepts what waits at the listener. The oldest pending connection makes room for a new one, and so where descriptors
-// run out.
+// Accepts the connections that wait at the listener. The oldest pending connection is closed for a new one, and when
+// descriptors run out.
 static pl_status accept_all(pl_gate *g, double now, pl_err *err) {
-    for (int i = 0; i < g->most; i++) { // more of them after a look at those that are pending
+    for (int i = 0; i < g->most; i++) { // more of them after a pass over the pending ones
         pl_net_address from;
         int            fd;
         pl_status      st = pl_net_accept(&fd, &from, g->listener, err);
         if (st != PL_OK && g->n == 0) return st;
-        if (st != PL_OK || (fd >= 0 && g->n == g->most)) drop(g, 0);
+        if (st != PL_OK || (fd >= 0 && g->n == g->most)) drop_pending(g, 0);
         if (st != PL_OK) continue;
         if (fd < 0) return PL_OK;
         pending *p = &g->pending[g->n++];
         *p = (pending){.fd = fd, .from = from, .until = now + STRANGER};
         randombytes_buf(p->nonce, sizeof p->nonce);
-        if (!send_whole(fd, p->nonce, sizeof p->nonce)) drop(g, g->n - 1);
+        if (!send_whole(fd, p->nonce, sizeof p->nonce)) drop_pending(g, g->n - 1);
     }
     return PL_OK;
 }
@@ -144,8 +144,8 @@ static void warn_once(pl_gate *g, const pl_net_address *from) {
 
 typedef enum { WAITS, FALSE, PROVEN } verdict;
 
-// Takes in what pending connection i has sent.
-static verdict hear(pl_gate *g, int i) {
+// Reads from pending connection i.
+static verdict read_pending(pl_gate *g, int i) {
     pending *p = &g->pending[i];
     uint8_t  proof[PL_PROOF_BYTES];
     ssize_t  n = recv(p->fd, (uint8_t *)&p->in + p->n_in, sizeof p->in - p->n_in, 0);
@@ -168,12 +168,12 @@ static void hand_out(pl_gate *g, int i, int *fd, pl_claim *claim, pl_net_address
     *claim = p->in.claim;
     *from = p->from;
     claim->host[PL_HOST_BYTES - 1] = claim->identity[PL_IDENTITY_BYTES - 1] = 0;
-    forget(g, i);
+    remove_pending(g, i);
 }
 
-enum { LISTENER, WAKE, FIRST }; // places in the list for poll
+enum { LISTENER, WAKE, FIRST }; // indices in the list for poll
 
-// The list for poll; returns when the first of those that wait has had its time, at the latest the deadline.
+// Fills the list for poll; returns the time at which the first pending connection expires, at most the deadline.
 static double list_pending(const pl_gate *g, struct pollfd *fd, int wake, double deadline) {
     fd[LISTENER] = (struct pollfd){.fd = g->listener, .events = POLLIN};
     fd[WAKE] = (struct pollfd){.fd = wake, .events = POLLIN};
@@ -196,13 +196,13 @@ pl_status pl_gate_next(pl_gate *g, int *fd, pl_claim *claim, pl_net_address *fro
         }
         now = pl_now();
         if (list[WAKE].revents) return PL_OK;
-        for (int i = listed - 1; i >= 0; i--) { // from the last on, as one that goes moves those behind it
-            verdict v = list[FIRST + i].revents ? hear(g, i) : WAITS;
+        for (int i = listed - 1; i >= 0; i--) { // backwards, as removing one moves those after it
+            verdict v = list[FIRST + i].revents ? read_pending(g, i) : WAITS;
             if (v == PROVEN) {
                 hand_out(g, i, fd, claim, from);
                 return PL_OK;
             }
-            if (v == FALSE || now >= g->pending[i].until) drop(g, i);
+            if (v == FALSE || now >= g->pending[i].until) drop_pending(g, i);
         }
         if (list[LISTENER].revents) PL_TRY(accept_all(g, now, err));
         if (now >= deadline) return PL_OK;

@@ -1,9 +1,9 @@
-// Pieces as the ranks meet, through the host's memory: as they lie where that is the backend's own, else by download
-// and upload.
+// Moves pieces by the group, through the host's memory: in place if that is the backend's own, else by download and
+// upload.
 #include "kernels/base/arena.h"
 #include "kernels/comm/impl.h"
 
-// Of a device's pieces: what goes, then what comes. NULL for the host's own memory.
+// For a device's pieces: outgoing and incoming bytes. NULL for the host's own memory.
 typedef struct stage {
     uint8_t *out, *in; // PL_COMM_ROUND each; `out` owned, both in one block
 } stage;
@@ -28,8 +28,8 @@ static void close_host(pl_comm *c) {
     c->own = NULL;
 }
 
-// What stands in device memory, once where it goes to several; where what comes will stand.
-static void download(const stage *st, pl_comm_swap *host, const pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s) {
+// Downloads outgoing pieces, once if several ranks get the same bytes, and sets the addresses for incoming ones.
+static void download_pieces(const stage *st, pl_comm_swap *host, const pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s) {
     size_t      out = 0, in = 0, last_bytes = 0;
     const void *last = NULL;
     for (int i = 0; i < c->ranks; i++) {
@@ -51,8 +51,8 @@ static void download(const stage *st, pl_comm_swap *host, const pl_comm *c, pl_c
 
 static pl_status swap(pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s, pl_err *err) {
     pl_comm_swap host = {0};
-    if (c->own) download(c->own, &host, c, ctx, s);
-    if (!pl_ctx_wait(ctx)) return pl_ctx_sync(ctx, err); // what the last uploads read is free again, too
+    if (c->own) download_pieces(c->own, &host, c, ctx, s);
+    if (!pl_ctx_wait(ctx)) return pl_ctx_sync(ctx, err); // also frees the sources of the last uploads
     PL_TRY(c->group->swap(c, PL_MEET_SWAP, c->own ? &host : s, err));
     for (int i = 0; i < c->ranks && c->own; i++)
         if (s->in_bytes[i]) pl_ctx_upload(ctx, s->in[i], host.in[i], s->in_bytes[i]);

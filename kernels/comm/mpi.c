@@ -1,11 +1,10 @@
-// Ranks over MPI: processes that mpirun started (or srun, where its MPI is this build's).
+// Ranks over MPI: processes that mpirun started (or srun, if its MPI is this build's).
 //
-// Words and pieces are MPI's messages, all of them posted without waiting and polled, so that a rank that fails ends
-// the wait of the others. MPI by itself knows of no dead: signs of life go beside it, as over TCP
-// (kernels/comm/signs.h), from a thread that never calls MPI. So MPI_THREAD_FUNNELED is enough; where MPI allows calls
-// of any thread, one at a time (MPI_THREAD_SERIALIZED), sums go on beside what computes (kernels/comm/summing.h).
-// After a failure MPI is not called again, neither to cancel messages to the dead nor to finalize with them; who
-// started the ranks ends the rest when the first of them exits with 1.
+// All bytes are MPI messages, posted without blocking and polled, so that a failing rank ends the others' waits. MPI
+// does not detect dead ranks: signs of life run beside it, as over TCP (kernels/comm/signs.h), from a thread that never
+// calls MPI. So MPI_THREAD_FUNNELED suffices; if MPI allows calls of any thread, one at a time (MPI_THREAD_SERIALIZED),
+// sums overlap with computation (kernels/comm/summing.h). After a failure MPI is not called again, neither to cancel
+// messages to dead ranks nor to finalize with them; the launcher ends the rest when the first rank exits with 1.
 #define _GNU_SOURCE 1
 #include "kernels/base/arena.h"
 #include "kernels/base/clock.h"
@@ -27,40 +26,40 @@
 enum { IDENTITY = 256, ADDRESSES = 16 };
 enum { TAG_HEAD, TAG_DATA };
 
-// Seconds: for signs' connections once all are here, for one try of them, for MPI_Finalize; of polling before the first
-// nap, and the naps.
+// Seconds: for the signs' connections once all ranks are here, for one try of them, for MPI_Finalize; of polling before
+// the first sleep, and of the sleeps.
 static const double CONNECT = 60, TRY = 3, FINALIZE = 30, SPIN = 1e-3, NAP = 50e-6, NAP_MOST = 1e-3;
 
-// What all say of themselves.
+// A rank's description of itself.
 typedef struct card {
     char host[PL_HOST_BYTES], identity[IDENTITY];
 } card;
 
-// Where rank 0 hears signs, and the key by which it and the ranks of this run know each other there.
+// Rank 0's address for signs of life, and the key of this run's ranks.
 typedef struct place_of_signs {
     uint8_t        key[PL_COMM_KEY];
     int32_t        port, n;
     pl_net_address at[ADDRESSES];
 } place_of_signs;
 
-// Before what goes to each rank in a meeting.
+// Header before a rank's bytes in a meeting.
 typedef struct head {
     uint32_t what, turn;
     uint64_t bytes;
 } head;
 
-// A message under way.
+// A message in transfer.
 typedef struct message {
     int  rank; // of the other end
     bool front;
 } message;
 
 typedef struct mpi {
-    MPI_Comm     comm; // ours alone
+    MPI_Comm     comm; // duplicated, used by nothing else
     bool         joined;
     pl_signs    *signs;
     head        *mine, *theirs; // [ranks]
-    MPI_Request *request;       // [4 ranks], as are the next
+    MPI_Request *request;       // [4 ranks], like the next ones
     MPI_Status  *status;
     message     *message;
     int         *done;
@@ -77,21 +76,21 @@ static void fail(pl_comm *c, const pl_err *why) {
 }
 
 static void say_error(char text[MPI_MAX_ERROR_STRING], int code) {
-    int  n, begun = 0; // before, Open MPI ends who asks for its words
+    int  n, begun = 0; // before MPI_Init, Open MPI aborts on a request for error texts
     bool has_words = MPI_Initialized(&begun) == MPI_SUCCESS && begun && MPI_Error_string(code, text, &n) == MPI_SUCCESS;
     if (!has_words) snprintf(text, MPI_MAX_ERROR_STRING, "error %d", code);
     text[strcspn(text, "\n")] = 0;
 }
 
-static pl_status fits(int code, const char *doing, pl_err *err) {
+static pl_status check_call(int code, const char *doing, pl_err *err) {
     char text[MPI_MAX_ERROR_STRING];
     if (code == MPI_SUCCESS) return PL_OK;
     say_error(text, code);
     return pl_fail(err, PL_E_IO, "ranks: MPI: %s: %s", doing, text);
 }
 
-// MPI has an error with a rank.
-static pl_status broken(pl_comm *c, int who, int code, pl_err *err) {
+// Reports MPI's error with a rank.
+static pl_status report_broken(pl_comm *c, int who, int code, pl_err *err) {
     const mpi *m = c->link;
     char       text[MPI_MAX_ERROR_STRING], why[PL_HOST_BYTES + MPI_MAX_ERROR_STRING + 64];
     say_error(text, code);
@@ -102,8 +101,8 @@ static pl_status broken(pl_comm *c, int who, int code, pl_err *err) {
 
 // ---- meeting
 
-// Between two looks at what is under way: a rank that computes on the same core must not be kept from it.
-static void rest(double since, double *nap) {
+// Pauses between two polls, so that a rank that computes on the same core can run.
+static void pause_poll(double since, double *nap) {
     if (pl_now() - since < SPIN) {
         sched_yield();
         return;
@@ -121,7 +120,7 @@ static pl_status judge_head(const pl_comm *c, int from, size_t bytes, pl_err *er
                    mine->turn, mine->what, bytes, from, theirs->turn, theirs->what, (unsigned long long)theirs->bytes);
 }
 
-static pl_status post(pl_comm *c, const pl_comm_swap *s, int what, int *n, pl_err *err) {
+static pl_status post_messages(pl_comm *c, const pl_comm_swap *s, int what, int *n, pl_err *err) {
     mpi     *m = c->link;
     unsigned turn = c->turn++;
     *n = 0;
@@ -136,7 +135,7 @@ static pl_status post(pl_comm *c, const pl_comm_swap *s, int what, int *n, pl_er
         if (e == MPI_SUCCESS)
             e = MPI_Isend(&m->mine[r], sizeof(head), MPI_BYTE, r, TAG_HEAD, m->comm, &m->request[(*n)++]);
         if (e == MPI_SUCCESS && out) e = MPI_Isend(data, out, MPI_BYTE, r, TAG_DATA, m->comm, &m->request[(*n)++]);
-        if (e != MPI_SUCCESS) return broken(c, r, e, err);
+        if (e != MPI_SUCCESS) return report_broken(c, r, e, err);
         for (int i = first + 1; i < *n; i++)
             m->message[i] = (message){.rank = r};
     }
@@ -148,22 +147,22 @@ static pl_status swap(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) 
     int    n, done = 0;
     double since = pl_now(), nap = 0;
     PL_TRY(check(c, err));
-    PL_TRY(post(c, s, what, &n, err));
+    PL_TRY(post_messages(c, s, what, &n, err));
     while (done != MPI_UNDEFINED && n > 0) {
         int e = MPI_Testsome(n, m->request, &done, m->done, m->status);
         for (int i = 0; i < done && done != MPI_UNDEFINED; i++) {
             message how = m->message[m->done[i]];
             if (e == MPI_ERR_IN_STATUS && m->status[i].MPI_ERROR != MPI_SUCCESS)
-                return broken(c, how.rank, m->status[i].MPI_ERROR, err);
+                return report_broken(c, how.rank, m->status[i].MPI_ERROR, err);
             if (how.front) PL_TRY(judge_head(c, how.rank, s->in_bytes[how.rank], err));
         }
-        if (e != MPI_SUCCESS && e != MPI_ERR_IN_STATUS) return fits(e, "waiting", err);
+        if (e != MPI_SUCCESS && e != MPI_ERR_IN_STATUS) return check_call(e, "waiting", err);
         if (done > 0) {
             since = pl_now();
             nap = 0;
         } else if (done == 0) {
             PL_TRY(check(c, err));
-            rest(since, &nap);
+            pause_poll(since, &nap);
         }
     }
     return PL_OK;
@@ -171,44 +170,44 @@ static pl_status swap(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) 
 
 // ---- coming together
 
-static pl_status await(MPI_Request *q, const char *doing, double deadline, pl_err *err) {
+static pl_status await_request(MPI_Request *q, const char *doing, double deadline, pl_err *err) {
     int    done = 0;
     double since = pl_now(), nap = 0;
     for (;;) {
-        PL_TRY(fits(MPI_Test(q, &done, MPI_STATUS_IGNORE), doing, err));
+        PL_TRY(check_call(MPI_Test(q, &done, MPI_STATUS_IGNORE), doing, err));
         if (done) return PL_OK;
         if (pl_now() > deadline) return pl_fail(err, PL_E_IO, "ranks: MPI: %s: not all did in time", doing);
-        rest(since, &nap);
+        pause_poll(since, &nap);
     }
 }
 
-static pl_status begin(pl_comm *c, pl_err *err) {
+static pl_status begin_mpi(pl_comm *c, pl_err *err) {
     int  begun, ended, level = MPI_THREAD_SINGLE, rank, ranks, n;
     char text[MPI_MAX_LIBRARY_VERSION_STRING];
     mpi *m = c->link;
-    PL_TRY(fits(MPI_Finalized(&ended), "asking for its state", err));
+    PL_TRY(check_call(MPI_Finalized(&ended), "asking for its state", err));
     if (ended) return pl_fail(err, PL_E_UNSUPPORTED, "ranks: MPI has ended in this process and does not begin again");
-    PL_TRY(fits(MPI_Initialized(&begun), "asking for its state", err));
-    if (!begun) PL_TRY(fits(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level), "beginning", err));
-    if (begun) PL_TRY(fits(MPI_Query_thread(&level), "asking for its level of threads", err));
+    PL_TRY(check_call(MPI_Initialized(&begun), "asking for its state", err));
+    if (!begun) PL_TRY(check_call(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level), "beginning", err));
+    if (begun) PL_TRY(check_call(MPI_Query_thread(&level), "asking for its level of threads", err));
     if (level < MPI_THREAD_FUNNELED)
         return pl_fail(err, PL_E_UNSUPPORTED,
                        "ranks: this MPI allows no threads beside the one that calls it; use --group tcp");
     c->beside = level >= MPI_THREAD_SERIALIZED;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    PL_TRY(fits(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "asking for the rank", err));
-    PL_TRY(fits(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "asking for the ranks", err));
+    PL_TRY(check_call(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "asking for the rank", err));
+    PL_TRY(check_call(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "asking for the ranks", err));
     MPI_Get_library_version(text, &n);
     if (rank != c->rank || ranks != c->ranks)
         return pl_fail(err, PL_E_USAGE,
                        "ranks: %.*s counts this process as rank %d of %d, its launcher as %d of %d: they are of two "
                        "MPIs; start it by this one's mpirun, or use --group tcp",
                        (int)strcspn(text, ",\n"), text, rank, ranks, c->rank, c->ranks);
-    PL_TRY(fits(MPI_Comm_dup(MPI_COMM_WORLD, &m->comm), "a communicator", err));
-    return fits(MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN), "a communicator", err);
+    PL_TRY(check_call(MPI_Comm_dup(MPI_COMM_WORLD, &m->comm), "a communicator", err));
+    return check_call(MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN), "a communicator", err);
 }
 
-static pl_status make(pl_comm *c, const pl_comm_place *place, pl_err *err) {
+static pl_status make_link(pl_comm *c, const pl_comm_place *place, pl_err *err) {
     size_t n = (size_t)c->ranks;
     mpi   *m = c->link = pl_calloc(1, sizeof *m);
     if (m) {
@@ -224,15 +223,16 @@ static pl_status make(pl_comm *c, const pl_comm_place *place, pl_err *err) {
     return pl_signs_create(&m->signs, c->rank, c->ranks, place->silence, err);
 }
 
-// Who all are; one that is of another build is refused by all alike.
+// Exchanges all ranks' descriptions; all refuse a rank of another build.
 static pl_status meet_all(pl_comm *c, const pl_comm_place *place, card *all, double deadline, pl_err *err) {
     mpi        *m = c->link;
     card        own = {0};
     MPI_Request q;
     pl_signs_own_host(own.host);
     snprintf(own.identity, sizeof own.identity, "%s", place->identity ? place->identity : "");
-    PL_TRY(fits(MPI_Iallgather(&own, sizeof own, MPI_BYTE, all, sizeof own, MPI_BYTE, m->comm, &q), "meeting", err));
-    PL_TRY(await(&q, "meeting", deadline, err));
+    PL_TRY(
+        check_call(MPI_Iallgather(&own, sizeof own, MPI_BYTE, all, sizeof own, MPI_BYTE, m->comm, &q), "meeting", err));
+    PL_TRY(await_request(&q, "meeting", deadline, err));
     for (int r = 0; r < c->ranks; r++) {
         all[r].host[PL_HOST_BYTES - 1] = all[r].identity[IDENTITY - 1] = 0;
         pl_signs_set_host(m->signs, r, all[r].host);
@@ -260,7 +260,7 @@ static pl_status listen_for_signs(int *fd, place_of_signs *at, const char *addre
     return PL_OK;
 }
 
-// Rank 0: all come.
+// Rank 0: accepts the connections of all.
 static pl_status take_signs(pl_comm *c, pl_gate *gate, double deadline, pl_err *err) {
     const mpi *m = c->link;
     for (int left = c->ranks - 1; left > 0;) {
@@ -275,7 +275,7 @@ static pl_status take_signs(pl_comm *c, pl_gate *gate, double deadline, pl_err *
             close(fd);
             continue;
         }
-        if (before >= 0) close(before); // which the rank has given up meanwhile
+        if (before >= 0) close(before); // the rank has given it up meanwhile
         if (before < 0) left--;
         pl_signs_connect(m->signs, (int)h.rank, fd);
     }
@@ -296,8 +296,8 @@ static pl_status hear_signs(pl_comm *c, const place_of_signs *at, int listener, 
     return st;
 }
 
-// Returns whether rank 0 is what listens there, and no other program.
-static bool greet(pl_comm *c, place_of_signs *at, const pl_net_address *a) {
+// Returns true if rank 0, and no other program, listens there.
+static bool greet_rank(pl_comm *c, place_of_signs *at, const pl_net_address *a) {
     const mpi *m = c->link;
     pl_claim   own;
     uint8_t    key[PL_COMM_KEY];
@@ -312,7 +312,7 @@ static bool greet(pl_comm *c, place_of_signs *at, const pl_net_address *a) {
     return false;
 }
 
-// The others: to the first of rank 0's addresses that reaches it.
+// Other ranks: connects to the first of rank 0's addresses that reaches it.
 static pl_status give_signs(pl_comm *c, place_of_signs *at, const char *address, double deadline, pl_err *err) {
     const mpi *m = c->link;
     char       tried[200] = "", text[80];
@@ -321,7 +321,8 @@ static pl_status give_signs(pl_comm *c, place_of_signs *at, const char *address,
         at->port = pl_net_port(&at->at[0]);
         at->n = 1;
     } else if (strcmp(pl_signs_host(m->signs, 0), pl_signs_host(m->signs, c->rank)) == 0) {
-        memmove(at->at + 1, at->at, (ADDRESSES - 1) * sizeof *at->at); // of this host, which may have no other address
+        memmove(at->at + 1, at->at, (ADDRESSES - 1) * sizeof *at->at); // rank 0's address on this host, which may have
+                                                                       // no other
         PL_TRY(pl_net_find(&at->at[0], "127.0.0.1:1", false, err));
         at->n = at->n < ADDRESSES ? at->n + 1 : ADDRESSES;
     }
@@ -330,7 +331,7 @@ static pl_status give_signs(pl_comm *c, place_of_signs *at, const char *address,
         for (int i = 0; i < at->n; i++) {
             size_t used = strlen(tried);
             pl_net_set_port(&at->at[i], at->port);
-            if (greet(c, at, &at->at[i])) return PL_OK;
+            if (greet_rank(c, at, &at->at[i])) return PL_OK;
             pl_net_text(&at->at[i], text, sizeof text);
             snprintf(tried + used, sizeof tried - used, "%s%s", used ? ", " : "", text);
         }
@@ -349,20 +350,22 @@ static pl_status connect_signs(pl_comm *c, const pl_comm_place *place, pl_err *e
     place_of_signs at = {0};
     MPI_Request    q;
     if (c->rank == 0) PL_TRY(listen_for_signs(&listener, &at, address, err));
-    pl_status st = fits(MPI_Ibcast(&at, sizeof at, MPI_BYTE, 0, m->comm, &q), "where signs go", err);
-    if (st == PL_OK) st = await(&q, "where signs go", deadline, err);
+    pl_status st = check_call(MPI_Ibcast(&at, sizeof at, MPI_BYTE, 0, m->comm, &q), "where signs go", err);
+    if (st == PL_OK) st = await_request(&q, "where signs go", deadline, err);
     if (st == PL_OK)
         st = c->rank == 0 ? hear_signs(c, &at, listener, deadline, err) : give_signs(c, &at, address, deadline, err);
     if (listener >= 0) close(listener);
     PL_TRY(st);
-    PL_TRY(fits(MPI_Ibarrier(m->comm, &q), "beginning", err)); // nobody is silent yet who waits for the last to connect
-    return await(&q, "beginning", deadline + CONNECT, err);
+    PL_TRY(check_call(MPI_Ibarrier(m->comm, &q), "beginning",
+                      err)); // no rank counts as silent while it waits for the last
+                             // one to connect
+    return await_request(&q, "beginning", deadline + CONNECT, err);
 }
 
 static pl_status join(pl_comm *c, const pl_comm_place *place, pl_err *err) {
     double deadline = pl_now() + (place->patience > 0 ? place->patience : PL_COMM_PATIENCE);
-    PL_TRY(make(c, place, err));
-    PL_TRY(begin(c, err));
+    PL_TRY(make_link(c, place, err));
+    PL_TRY(begin_mpi(c, err));
     mpi  *m = c->link;
     card *all = pl_calloc((size_t)c->ranks, sizeof *all);
     if (!all) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
@@ -384,7 +387,7 @@ typedef struct guard {
     pthread_t thread;
 } guard;
 
-// MPI_Finalize waits for all ranks and cannot be told that one has died meanwhile: this ends the process instead.
+// MPI_Finalize waits for all ranks and cannot be interrupted if one dies meanwhile: this thread then ends the process.
 static void *watch_end(void *arg) {
     const guard  *g = arg;
     mpi          *m = g->comm->link;
@@ -399,7 +402,7 @@ static void *watch_end(void *arg) {
     _exit(1);
 }
 
-static void finalize(pl_comm *c) {
+static void finalize_mpi(pl_comm *c) {
     guard g = {.comm = c, .end = {-1, -1}};
     mpi  *m = c->link;
     bool  guarded = pipe(g.end) == 0 && pthread_create(&g.thread, NULL, watch_end, &g) == 0;
@@ -416,7 +419,7 @@ static void finalize(pl_comm *c) {
 static void close_mpi(pl_comm *c) {
     mpi *m = c->link;
     if (!m) return;
-    if (m->joined && swap(c, PL_MEET_BARRIER, &(pl_comm_swap){0}, NULL) == PL_OK) finalize(c);
+    if (m->joined && swap(c, PL_MEET_BARRIER, &(pl_comm_swap){0}, NULL) == PL_OK) finalize_mpi(c);
     pl_signs_close(m->signs);
     pl_free(m->mine);
     pl_free(m->theirs);
@@ -431,7 +434,7 @@ static void close_mpi(pl_comm *c) {
 const pl_group pl_group_mpi = {
     .name = "MPI", .join = join, .swap = swap, .check = check, .fail = fail, .close = close_mpi};
 
-// ---- which MPI this is
+// ---- the linked MPI
 
 void pl_comm_describe_mpi(char *out, size_t room) {
     char text[MPI_MAX_LIBRARY_VERSION_STRING];

@@ -1,4 +1,4 @@
-// Stands in for mpi.c where CMake found no MPI.
+// Replaces mpi.c if CMake found no MPI.
 #include "kernels/comm/impl.h"
 
 #include <stdio.h>

@@ -27,7 +27,7 @@ int pl_net_milliseconds(double deadline) {
 
 // ---- addresses
 
-static pl_status split(const char *text, char host[256], char port[8], pl_err *err) {
+static pl_status split_address(const char *text, char host[256], char port[8], pl_err *err) {
     const char *colon = strrchr(text, ':'), *end = colon;
     const char *from = text;
     char       *rest;
@@ -96,7 +96,7 @@ void pl_net_widen(pl_net_address *a) {
 pl_status pl_net_find(pl_net_address *a, const char *text, bool listens, pl_err *err) {
     char            host[256], port[8];
     struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *found;
-    PL_TRY(split(text, host, port, err));
+    PL_TRY(split_address(text, host, port, err));
     int  r = getaddrinfo(host, port, &want, &found);
     bool named = r == EAI_NONAME;
     want.ai_flags = 0;
@@ -147,8 +147,8 @@ static pl_status fail_at(const pl_net_address *a, const char *what, pl_err *err)
     return pl_fail(err, PL_E_IO, "%s %s: %s", what, text, strerror(why));
 }
 
-// What every connection is.
-static void settle(int fd) {
+// Sets the options of every connection.
+static void set_options(int fd) {
     int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); // a meeting waits for its last byte
 }
@@ -166,7 +166,7 @@ pl_status pl_net_listen(int *fd, pl_net_address *a, pl_err *err) {
     if (*fd < 0) return fail_at(a, "cannot listen at", err);
     setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     bool bound = bind(*fd, at, a->bytes) == 0;
-    if (!bound && errno == EADDRNOTAVAIL) { // a service's address, behind which this machine stands
+    if (!bound && errno == EADDRNOTAVAIL) { // a service's address that forwards to this machine
         say_widened(a);
         pl_net_widen(a);
         bound = bind(*fd, at, a->bytes) == 0;
@@ -180,7 +180,7 @@ pl_status pl_net_listen(int *fd, pl_net_address *a, pl_err *err) {
 
 pl_status pl_net_listen_anywhere(int *fd, int *port, pl_err *err) {
     pl_net_address a = {.bytes = sizeof(struct sockaddr_in6)};
-    a.at.ss_family = AF_INET6; // takes IPv4 as well
+    a.at.ss_family = AF_INET6; // accepts IPv4 as well
     if (pl_net_listen(fd, &a, NULL) != PL_OK) {
         a = (pl_net_address){.bytes = sizeof(struct sockaddr_in)};
         a.at.ss_family = AF_INET;
@@ -193,8 +193,8 @@ pl_status pl_net_listen_anywhere(int *fd, int *port, pl_err *err) {
 pl_status pl_net_accept(int *fd, pl_net_address *from, int listener, pl_err *err) {
     from->bytes = sizeof from->at;
     *fd = accept4(listener, (void *)&from->at, &from->bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (*fd >= 0) settle(*fd);
-    // Other errors are of a connection that has gone again.
+    if (*fd >= 0) set_options(*fd);
+    // Other errors belong to a connection that has been closed again.
     bool lacks = *fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS);
     return lacks ? pl_fail_errno(err, "ranks: a connection") : PL_OK;
 }
@@ -204,7 +204,7 @@ pl_status pl_net_near(pl_net_address *a, int fd, pl_err *err) {
     return getsockname(fd, (void *)&a->at, &a->bytes) == 0 ? PL_OK : pl_fail_errno(err, "ranks: a connection");
 }
 
-// Whether a connection that was begun is there.
+// Returns true if a started connection is established.
 static bool has_come(int fd, double deadline) {
     int           why = 0;
     socklen_t     n = sizeof why;
@@ -223,9 +223,9 @@ pl_status pl_net_connect(int *fd, const pl_net_address *a, double deadline, pl_e
     for (;;) {
         *fd = socket(a->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (*fd < 0) return fail_at(a, "cannot reach", err);
-        double until = pl_now() + 5 < deadline ? pl_now() + 5 : deadline; // a try; a packet may have been lost
+        double until = pl_now() + 5 < deadline ? pl_now() + 5 : deadline; // per try, as a packet may have been lost
         if (connect(*fd, at, a->bytes) == 0 || (errno == EINPROGRESS && has_come(*fd, until))) {
-            settle(*fd);
+            set_options(*fd);
             return PL_OK;
         }
         pl_status st = pl_now() < deadline ? PL_OK : fail_at(a, "cannot reach", err);
@@ -244,7 +244,7 @@ bool pl_net_is_open(int fd) {
 
 // ---- messages
 
-static pl_status await(int fd, short event, double deadline, pl_err *err) {
+static pl_status await_event(int fd, short event, double deadline, pl_err *err) {
     struct pollfd p = {.fd = fd, .events = event};
     if (poll(&p, 1, pl_net_milliseconds(deadline)) > 0 || pl_now() < deadline) return PL_OK;
     return pl_fail(err, PL_E_IO, "no answer in time");
@@ -256,7 +256,7 @@ pl_status pl_net_send(int fd, const void *data, size_t n, double deadline, pl_er
         if (r >= 0)
             at += (size_t)r;
         else if (errno == EAGAIN || errno == EINTR)
-            PL_TRY(await(fd, POLLOUT, deadline, err));
+            PL_TRY(await_event(fd, POLLOUT, deadline, err));
         else
             return pl_fail(err, PL_E_IO, "the connection is gone (%s)", strerror(errno));
     }
@@ -271,7 +271,7 @@ pl_status pl_net_take(int fd, void *data, size_t n, double deadline, pl_err *err
         else if (r == 0)
             return pl_fail(err, PL_E_IO, "the connection was closed");
         else if (errno == EAGAIN || errno == EINTR)
-            PL_TRY(await(fd, POLLIN, deadline, err));
+            PL_TRY(await_event(fd, POLLIN, deadline, err));
         else
             return pl_fail(err, PL_E_IO, "the connection is gone (%s)", strerror(errno));
     }

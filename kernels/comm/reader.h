@@ -1,7 +1,7 @@
-// Bytes that another rank sent, read with checks. A consumer takes one value after the other; each must lie within the
-// bytes that are left and within a bound that the consumer knows by itself. The first value that does not ends the
-// reading: every later take gives zeros, so that a consumer checks the status once, behind a group of takes and before
-// it uses any of them. A failure is PL_E_IO with one line that names the rank, the message and the value:
+// Checked reading of bytes that another rank sent. A consumer takes one value after the other; each must lie within the
+// remaining bytes and within a bound that the consumer has independently. The first invalid value ends the reading:
+// every later take gives zeros, so that a consumer checks the status once, after a group of takes and before it uses
+// any of them. A failure is PL_E_IO with one line that names the rank, the message and the value:
 //
 //   rank 1 sent the lengths of its documents: document 3 is -7, not 1 to 2048
 //
@@ -24,8 +24,8 @@ typedef struct pl_reader {
     const uint8_t *at, *end;
     int            rank;   // the sender, for messages
     const char    *what;   // the message, as a noun phrase; borrowed
-    pl_err        *err;    // of the caller; NULL is allowed
-    pl_status      status; // PL_OK until the first value that does not fit
+    pl_err        *err;    // the caller's; NULL is allowed
+    pl_status      status; // PL_OK until the first invalid value
 } pl_reader;
 
 // Borrows data[n] and what. rank -1: the sender is a group of ranks.
@@ -38,17 +38,19 @@ pl_status pl_reader_refuse(pl_reader *r, const char *fmt, ...) PL_PRINTF(2, 3);
 const uint8_t *pl_reader_lend(pl_reader *r, const char *name, size_t n);
 // Copies the next n bytes to `to`; zeros after a failure.
 void           pl_reader_copy(pl_reader *r, const char *name, void *to, size_t n);
-// The next byte, int32 or int64 in [least, most], 0 after a failure.
+// Takes the next byte, int32 or int64 in [least, most]; 0 after a failure.
 uint8_t        pl_reader_byte(pl_reader *r, const char *name, uint8_t most);
 int32_t        pl_reader_int32(pl_reader *r, const char *name, int32_t least, int32_t most);
 int64_t        pl_reader_int(pl_reader *r, const char *name, int64_t least, int64_t most);
-// The next double in [least, most]; refuses NaN.
+// Takes the next double in [least, most]; refuses NaN.
 double         pl_reader_real(pl_reader *r, const char *name, double least, double most);
-// The number of entries that follow, each of `each` bytes: an int64 in [0, most], whose entries are all there.
+// Takes the number of entries that follow, each of `each` bytes: an int64 in [0, most], whose entries must all be
+// present.
 int64_t        pl_reader_count(pl_reader *r, const char *name, int64_t most, size_t each);
-// A text in a field of `room` bytes: ended by a 0 within it, without control characters. Lent; "" after a failure.
+// Takes a text in a field of `room` bytes: ended by a 0 within it, without control characters. Lent; "" after a
+// failure.
 const char    *pl_reader_text(pl_reader *r, const char *name, size_t room);
-// The status; refuses bytes that are left.
+// Returns the status; refuses remaining bytes.
 pl_status      pl_reader_end(pl_reader *r);
 
 #endif

@@ -17,7 +17,8 @@
 
 enum { WHY = sizeof(((pl_err *)NULL)->msg) };
 
-// Seconds: between signs, of one's own that were lost, for a last word after an end.
+// Seconds: between signs, after which a gap in this process's own time is noticed, for reading the last signs at the
+// end.
 static const double BEAT = 1, LOST = 5, LAST = 2;
 
 enum { SIGN_BEAT, SIGN_FAILED, SIGN_GONE };
@@ -28,9 +29,9 @@ typedef struct sign {
 typedef struct peer {
     int         fd; // -1: none
     char        host[PL_HOST_BYTES];
-    double      heard; // its last sign
-    atomic_bool gone;  // it said that it ends, or is lost
-    double      since; // pl_now() when it said so; set before gone is
+    double      heard; // time of its last sign
+    atomic_bool gone;  // it has announced its end, or is lost
+    double      since; // pl_now() at that time; set before gone is
     uint8_t     in[sizeof(sign) + WHY];
     size_t      n_in;
 } peer;
@@ -41,18 +42,18 @@ struct pl_signs {
     double          silence;
     pthread_t       watcher;
     bool            watched;
-    int             wake[2], end[2]; // pipes: to the meeting, that somebody failed; to the watcher
+    int             wake[2], end[2]; // pipes: to the meeting, on a failure; to the watcher
     pthread_mutex_t sending;
     pl_comm_failure failure;
 };
 
-static void nap(double seconds) {
+static void sleep_for(double seconds) {
     nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
 }
 
 // ---- failures
 
-// A sign that cannot be sent is not missed: its reader is dead, or sees the silence.
+// Sends a sign; ignores failures: the reader is dead, or notices the silence.
 static void send_sign(pl_signs *s, int to, const sign *what, const char *text) {
     peer *p = &s->peer[to];
     if (p->fd < 0 || p->gone) return;
@@ -65,7 +66,7 @@ static void send_sign(pl_signs *s, int to, const sign *what, const char *text) {
     pthread_mutex_unlock(&s->sending);
 }
 
-// All of those that a sign of this rank's reaches.
+// Sends a sign to all ranks that this one is connected with.
 static void send_signs(pl_signs *s, const sign *what, const char *text) {
     for (int r = 0; r < s->ranks; r++)
         if (r != s->rank) send_sign(s, r, what, text);
@@ -99,7 +100,7 @@ pl_status pl_signs_check(pl_signs *s, pl_comm *c, pl_err *err) {
 pl_status pl_signs_lost(pl_signs *s, pl_comm *c, int who, const char *why, pl_err *err) {
     double until = pl_now() + LAST;
     while (!pl_comm_failed(&s->failure) && pl_now() < until)
-        nap(1e-2);
+        sleep_for(1e-2);
     if (why)
         pl_signs_tell(s, who, PL_E_IO, why);
     else
@@ -114,7 +115,7 @@ bool pl_signs_left(const pl_signs *s, int rank) {
 
 // ---- the watcher
 
-// Signs that have come whole.
+// Reads the complete signs.
 static void read_signs(pl_signs *s, int from) {
     peer  *p = &s->peer[from];
     size_t at = 0;
@@ -145,7 +146,7 @@ static void read_signs(pl_signs *s, int from) {
     p->n_in -= at;
 }
 
-static void hear(pl_signs *s, int from, double now) {
+static void read_peer(pl_signs *s, int from, double now) {
     peer   *p = &s->peer[from];
     ssize_t n = recv(p->fd, p->in + p->n_in, sizeof p->in - p->n_in, 0);
     if (n > 0) {
@@ -158,7 +159,7 @@ static void hear(pl_signs *s, int from, double now) {
     }
 }
 
-static void judge(pl_signs *s, double now) {
+static void judge_silence(pl_signs *s, double now) {
     char why[WHY];
     for (int r = 0; r < s->ranks; r++) {
         peer *p = &s->peer[r];
@@ -169,7 +170,7 @@ static void judge(pl_signs *s, double now) {
     }
 }
 
-static void *watch(void *arg) {
+static void *watch_peers(void *arg) {
     pl_signs *s = arg;
     double    last = pl_now(), beat = last;
     for (;;) {
@@ -181,18 +182,18 @@ static void *watch(void *arg) {
                 fd[n++] = (struct pollfd){.fd = s->peer[r].fd, .events = POLLIN};
             }
         double left = beat - pl_now();
-        if (poll(fd, (nfds_t)n, left > 0 ? (int)(left * 1e3) + 1 : 0) < 0 && errno != EINTR) nap(0.1);
+        if (poll(fd, (nfds_t)n, left > 0 ? (int)(left * 1e3) + 1 : 0) < 0 && errno != EINTR) sleep_for(0.1);
         double now = pl_now();
         for (int r = 0; r < s->ranks && now - last > LOST; r++)
-            s->peer[r].heard = now; // it was this process that stood still
+            s->peer[r].heard = now; // this process itself was suspended
         last = now;
         if (fd[0].revents) return NULL;
         for (int i = 1; i < n; i++)
-            if (fd[i].revents) hear(s, who[i], now);
+            if (fd[i].revents) read_peer(s, who[i], now);
         if (now < beat) continue;
         beat = now + BEAT;
         send_signs(s, &(sign){.kind = SIGN_BEAT}, NULL);
-        judge(s, now);
+        judge_silence(s, now);
     }
 }
 
@@ -202,15 +203,15 @@ pl_status pl_signs_start(pl_signs *s, pl_err *err) {
     for (int r = 0; r < s->ranks; r++)
         s->peer[r].heard = now;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); // signals are the other threads'
-    int r = pthread_create(&s->watcher, NULL, watch, s);
+    pthread_sigmask(SIG_SETMASK, &all, &before); // signals are handled by other threads
+    int r = pthread_create(&s->watcher, NULL, watch_peers, s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (r != 0) return pl_fail(err, PL_E_MEMORY, "ranks: no thread for signs of life: %s", strerror(r));
     s->watched = true;
     return PL_OK;
 }
 
-// ---- who is there
+// ---- presence
 
 void pl_signs_connect(pl_signs *s, int rank, int fd) {
     s->peer[rank].fd = fd;
@@ -265,14 +266,14 @@ pl_status pl_signs_create(pl_signs **out, int rank, int ranks, double silence, p
     return st;
 }
 
-// Who has more to say to this rank says it in vain.
+// Announces the end; later signs to this rank are dropped.
 static void say_goodbye(pl_signs *s) {
     double until = pl_now() + LAST;
     char   rest[256];
     if (!pl_comm_failed(&s->failure)) send_signs(s, &(sign){.kind = SIGN_GONE}, NULL);
     for (int r = 0; r < s->ranks; r++)
         if (s->peer[r].fd >= 0) shutdown(s->peer[r].fd, SHUT_WR);
-    for (int r = 0; r < s->ranks; r++) // a close over unread signs would take the last word with it
+    for (int r = 0; r < s->ranks; r++) // closing with unread signs would discard the last one sent
         while (s->peer[r].fd >= 0 && pl_net_take(s->peer[r].fd, rest, 1, until, NULL) == PL_OK)
             ;
 }

@@ -1,14 +1,14 @@
-// Sums over ranks, in the fixed order of kernels/comm/comm.h, by rounds of what a transport carries at a time.
+// Sums over ranks, in the fixed order of kernels/comm/comm.h, in rounds that fit the transport.
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/comm/impl.h"
 #include "kernels/op/add.h"
 
-enum { GRAIN = 64 }; // bytes: where pieces begin
+enum { GRAIN = 64 }; // bytes: alignment of pieces
 
-// The tree over n values: value i takes in the subtrees to its left that are as large as its own, and the last one all
-// that are left. What stands in the last value then is the sum.
-static void tree(int n, void (*add)(void *arg, int left, int into), void *arg) {
+// The tree over n values: value i adds the subtrees to its left that are as large as its own, and the last one all that
+// are left. The last value then is the sum.
+static void add_by_tree(int n, void (*add)(void *arg, int left, int into), void *arg) {
     for (int i = 0; i < n; i++)
         for (int first = i; first > 0;) { // of the subtree that ends with i
             int left = first & -first;    // size of the one before it
@@ -20,7 +20,7 @@ static void tree(int n, void (*add)(void *arg, int left, int into), void *arg) {
 
 typedef struct pieces {
     pl_ctx   *ctx;
-    pl_tensor rank[PL_RANKS_MAX]; // what each rank brings to the sum
+    pl_tensor rank[PL_RANKS_MAX]; // each rank's addend
 } pieces;
 
 static void add_piece(void *arg, int left, int into) {
@@ -28,7 +28,7 @@ static void add_piece(void *arg, int left, int into) {
     pl_add(p->ctx, p->rank[left], p->rank[into], p->rank[into]);
 }
 
-// Everybody's values of this rank's part come together in `room`; their sum stands in the part.
+// Collects all ranks' values of this rank's part in `room` and writes their sum to the part.
 pl_status pl_comm_sum_round(pl_comm *c, pl_ctx *ctx, const pl_comm_round *r, pl_err *err) {
     pl_comm_swap bring = {0};
     pieces       p = {.ctx = ctx};
@@ -46,12 +46,12 @@ pl_status pl_comm_sum_round(pl_comm *c, pl_ctx *ctx, const pl_comm_round *r, pl_
     }
     PL_TRY(pl_comm_travel(c, ctx, &bring, err));
     if (mine == 0) return PL_OK;
-    tree(c->ranks, add_piece, &p);
+    add_by_tree(c->ranks, add_piece, &p);
     if (c->rank < c->ranks - 1) pl_ctx_copy(ctx, own, p.rank[c->ranks - 1].data, mine);
     return PL_OK;
 }
 
-// This rank's part to all, theirs to this rank.
+// Sends this rank's part to all, and receives theirs.
 pl_status pl_comm_give_round(pl_comm *c, pl_ctx *ctx, const pl_comm_round *r, pl_err *err) {
     pl_comm_swap take = {0};
     for (int i = 0; i < c->ranks; i++) {
@@ -64,7 +64,7 @@ pl_status pl_comm_give_round(pl_comm *c, pl_ctx *ctx, const pl_comm_round *r, pl
     return pl_comm_travel(c, ctx, &take, err);
 }
 
-static pl_status settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {
+static pl_status settle_transport(pl_comm *c, pl_ctx *ctx, pl_err *err) {
     return c->transport->settle ? pl_comm_settle(c, ctx, err) : pl_ctx_sync(ctx, err);
 }
 
@@ -85,7 +85,7 @@ void pl_comm_limit_rounds(size_t bytes) {
     limit = bytes;
 }
 
-// Bytes of a rank's part in one round, at most.
+// Returns the most bytes of a rank's part in one round.
 static size_t most_of(const pl_comm *c) {
     size_t room = c->transport->room < limit ? c->transport->room : limit, each = room / (size_t)c->ranks;
     return each < GRAIN ? GRAIN : each / GRAIN * GRAIN;
@@ -96,7 +96,7 @@ size_t pl_comm_rounds(const pl_comm *c, size_t bytes, size_t piece) {
     return (all + each - 1) / each;
 }
 
-// Of x whole: what stands there next, cut among the ranks.
+// Round k of x whole: the next bytes, divided among the ranks.
 static void round_of_all(const pl_comm *c, void *x, size_t all, size_t k, pl_comm_round *r) {
     size_t ranks = (size_t)c->ranks, at = k * most_of(c) * ranks, bytes = pl_comm_cut(at, all, most_of(c) * ranks);
     size_t piece = (bytes / ranks + GRAIN - 1) / GRAIN * GRAIN;
@@ -120,7 +120,7 @@ void pl_comm_round_at(const pl_comm *c, void *x, size_t bytes, size_t piece, siz
     }
 }
 
-// Over all rounds, the halves that are asked for.
+// Runs all rounds, with the requested halves.
 static pl_status by_rounds(pl_comm *c, pl_ctx *ctx, void *x, size_t bytes, size_t piece, bool sum, bool give,
                            pl_err *err) {
     PL_TRY(pl_comm_make_room(c, ctx, err));
@@ -131,7 +131,7 @@ static pl_status by_rounds(pl_comm *c, pl_ctx *ctx, void *x, size_t bytes, size_
         if (sum) PL_TRY(pl_comm_sum_round(c, ctx, &r, err));
         if (give) PL_TRY(pl_comm_give_round(c, ctx, &r, err));
     }
-    return settle(c, ctx, err);
+    return settle_transport(c, ctx, err);
 }
 
 pl_status pl_comm_sum(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, pl_err *err) {
@@ -165,7 +165,7 @@ pl_status pl_comm_sum_doubles(pl_comm *c, double *x, int n, pl_err *err) {
     for (int i = 0; i < n && st == PL_OK; i++) {
         for (int r = 0; r < c->ranks; r++)
             one[r] = r == c->rank ? x[i] : all[(size_t)r * (size_t)n + (size_t)i];
-        tree(c->ranks, add_doubles, one);
+        add_by_tree(c->ranks, add_doubles, one);
         x[i] = one[c->ranks - 1];
     }
     pl_free(all);

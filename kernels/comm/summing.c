@@ -15,15 +15,15 @@ struct pl_summing {
     pl_ctx          ctx;  // the thread's
     size_t          each; // bytes of an element
     size_t          bytes, piece, rounds;
-    uint32_t       *order;   // [rounds] which one is summed first, second...
+    uint32_t       *order;   // [rounds] order of summation
     bool            known;   // the order is rank 0's
-    double          seconds; // the comm's, when the sum began
+    double          seconds; // the comm's, at the start of the sum
     pthread_t       thread;
-    pthread_mutex_t lock; // of what follows
+    pthread_mutex_t lock; // guards the fields below
     pthread_cond_t  said;
-    bool            running, ending; // a sum is under way; the thread is to end
-    size_t         *missing;         // [rounds] bytes that are not complete
-    uint32_t       *told;            // [rounds] those that became complete, in that order
+    bool            running, ending; // a sum is in progress; the thread must end
+    size_t         *missing;         // [rounds] incomplete bytes
+    uint32_t       *told;            // [rounds] completed rounds, in order of completion
     uint32_t        n_told;
     pl_status       status;
     pl_err          err;
@@ -35,8 +35,8 @@ bool pl_summing_can(const pl_comm *c, const pl_backend *be) {
 
 // ---- the thread
 
-// The parts of a round, one after the other, to `before`.
-static void prepare(pl_summing *s, const pl_comm_round *r) {
+// Calls `before` for each part of a round.
+static void prepare_round(pl_summing *s, const pl_comm_round *r) {
     for (int i = 0; i < s->comm->ranks && s->of.before; i++) {
         size_t at = (size_t)(r->part[i] - (uint8_t *)s->of.x);
         if (r->bytes[i] > 0)
@@ -57,14 +57,14 @@ static pl_status sum_all(pl_summing *s, pl_err *err) {
         pl_comm_round r;
         await_round(s, s->order[i]);
         pl_comm_round_at(s->comm, s->of.x, s->bytes, s->piece, s->order[i], &r);
-        prepare(s, &r);
+        prepare_round(s, &r);
         PL_TRY(pl_comm_sum_round(s->comm, &s->ctx, &r, err));
         if (s->piece == 0) PL_TRY(pl_comm_give_round(s->comm, &s->ctx, &r, err));
     }
     return pl_ctx_sync(&s->ctx, err);
 }
 
-static void *work(void *arg) {
+static void *run_thread(void *arg) {
     pl_summing *s = arg;
     pthread_mutex_lock(&s->lock);
     for (;;) {
@@ -84,18 +84,18 @@ static void *work(void *arg) {
     return NULL;
 }
 
-static pl_status start(pl_summing *s, pl_err *err) {
+static pl_status start_thread(pl_summing *s, pl_err *err) {
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); // signals are the other threads'
-    int r = pthread_create(&s->thread, NULL, work, s);
+    pthread_sigmask(SIG_SETMASK, &all, &before); // signals are handled by other threads
+    int r = pthread_create(&s->thread, NULL, run_thread, s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return r == 0 ? PL_OK : pl_fail(err, PL_E_MEMORY, "ranks: no thread for sums: %s", strerror(r));
 }
 
-// ---- from outside
+// ---- called by the owner
 
-static void drop(pl_summing *s) {
+static void drop_sum(pl_summing *s) {
     pl_ctx_fini(&s->ctx);
     pl_free(s->order);
     pl_free(s->missing);
@@ -123,11 +123,11 @@ pl_status pl_summing_create(pl_summing **out, pl_comm *c, const pl_backend *be, 
         s->order[i] = (uint32_t)i;
     pl_status st = pl_ctx_init(&s->ctx, be, NULL);
     if (st == PL_OK && !(s->order && s->missing && s->told)) st = pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
-    if (st == PL_OK) st = start(s, err);
+    if (st == PL_OK) st = start_thread(s, err);
     if (st == PL_OK)
         *out = s;
     else
-        drop(s);
+        drop_sum(s);
     return st;
 }
 
@@ -139,7 +139,7 @@ void pl_summing_destroy(pl_summing *s) {
     pthread_cond_broadcast(&s->said);
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
-    drop(s);
+    drop_sum(s);
 }
 
 void pl_summing_begin(pl_summing *s) {
@@ -159,7 +159,7 @@ void pl_summing_begin(pl_summing *s) {
     pthread_mutex_unlock(&s->lock);
 }
 
-// Takes bytes [from, to) off what round k misses.
+// Subtracts bytes [from, to) from those missing in round k.
 static void take_off(pl_summing *s, size_t k, size_t from, size_t to) {
     pl_comm_round r;
     pl_comm_round_at(s->comm, s->of.x, s->bytes, s->piece, k, &r);
@@ -179,7 +179,7 @@ void pl_summing_ready(pl_summing *s, int64_t from, int64_t to) {
     pthread_mutex_unlock(&s->lock);
 }
 
-// Rank 0's order to all, once it has one: what was told, then the rest as it stands.
+// Broadcasts rank 0's order, once it has one: reported rounds, then the rest in their present order.
 static pl_status learn_order(pl_summing *s, pl_err *err) {
     s->known = s->n_told > 0;
     PL_TRY(pl_comm_broadcast(s->comm, &s->known, sizeof s->known, err));
@@ -205,6 +205,6 @@ pl_status pl_summing_end(pl_summing *s, pl_err *err) {
     pl_status st = s->status;
     if (st != PL_OK && err) *err = s->err;
     pthread_mutex_unlock(&s->lock);
-    s->comm->counts.seconds = s->seconds + pl_now() - from; // before that nobody waited
+    s->comm->counts.seconds = s->seconds + pl_now() - from; // earlier seconds were overlapped
     return st == PL_OK && !s->known ? learn_order(s, err) : st;
 }

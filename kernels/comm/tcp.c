@@ -1,12 +1,12 @@
-// Ranks over TCP: processes that something else started, on one machine or many.
+// Ranks over TCP: separately started processes, on one machine or many.
 //
-// Two nets. Pieces and words go between each two ranks; beside them a star around rank 0 carries signs of life
+// Two networks: pieces and bytes go between each two ranks; besides, a star around rank 0 carries signs of life
 // (kernels/comm/signs.h). Every connection begins with the handshake of kernels/comm/handshake.h. Then, on those of the
 // star:
 //
-//   rank 0 to all   answer      once all are here, or where one contradicts: the status; where to listen
+//   rank 0 to all   answer      once all are here, or if one disagrees: the status; where to listen
 //   all to rank 0   port        that this rank listens at
-//   rank 0 to all   answer, table      where each rank is found
+//   rank 0 to all   answer, table      address of each rank
 #define _GNU_SOURCE 1
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
@@ -26,9 +26,9 @@
 
 enum { MAGIC = 0x706c6332, WHY = sizeof(((pl_err *)NULL)->msg) };
 
-// Seconds: of waiting between looks for a failure; for one try of the handshake; between two tries; for rank 0's answer
-// beyond this rank's own patience, as rank 0 may have begun to wait later and names the missing ones; for the rest
-// once all ranks are here.
+// Seconds: between checks for a failure; for one try of the handshake; between two tries; for rank 0's answer beyond
+// this rank's own patience, as rank 0 may have begun to wait later and names the missing ones; for the rest once all
+// ranks are here.
 static const double LOOK = 2, TRY = 5, PAUSE = 0.1, LATER = 15, CONNECT = 30;
 
 typedef struct answer {
@@ -39,11 +39,11 @@ typedef struct answer {
 
 typedef struct entry {
     pl_net_address at;
-    uint32_t       home; // reaches rank 0 by a loopback address
+    uint32_t       home; // it reaches rank 0 by a loopback address
     char           host[PL_HOST_BYTES];
 } entry;
 
-// Before what goes to each rank in a meeting.
+// Header before a rank's bytes in a meeting.
 typedef struct head {
     uint32_t magic, what, turn, rank;
     uint64_t bytes;
@@ -51,7 +51,7 @@ typedef struct head {
 
 typedef struct peer {
     int    data; // socket; -1: none
-    // of the meeting
+    // of the current meeting
     head   mine, theirs;
     size_t sent, taken; // heads included
 } peer;
@@ -74,8 +74,8 @@ static void fail(pl_comm *c, const pl_err *why) {
 
 // ---- meeting
 
-// A step of what goes: false where the connection is broken.
-static bool push(peer *p, const void *data) {
+// Sends as much as possible: false if the connection is broken.
+static bool push_bytes(peer *p, const void *data) {
     while (p->sent < sizeof p->mine + p->mine.bytes) {
         bool        front = p->sent < sizeof p->mine;
         const char *at = front ? (const char *)&p->mine + p->sent : (const char *)data + (p->sent - sizeof p->mine);
@@ -88,7 +88,7 @@ static bool push(peer *p, const void *data) {
     return true;
 }
 
-static bool pull(peer *p, void *data, size_t bytes) {
+static bool pull_bytes(peer *p, void *data, size_t bytes) {
     while (p->taken < sizeof p->theirs + bytes) {
         bool    front = p->taken < sizeof p->theirs;
         char   *at = front ? (char *)&p->theirs + p->taken : (char *)data + (p->taken - sizeof p->theirs);
@@ -98,27 +98,28 @@ static bool pull(peer *p, void *data, size_t bytes) {
         if (n < 0) return errno == EAGAIN;
         if (n == 0) return false;
         p->taken += (size_t)n;
-        if (front && p->taken == sizeof p->theirs) // checked before its bytes are taken for the right ones
+        if (front && p->taken == sizeof p->theirs) // checked before its bytes are used
             if (p->theirs.magic != MAGIC || p->theirs.bytes != bytes) return true;
     }
     return true;
 }
 
-static bool wrong(const peer *p, int from, size_t bytes) {
+static bool is_wrong(const peer *p, int from, size_t bytes) {
     return p->taken >= sizeof p->theirs &&
            (p->theirs.magic != MAGIC || p->theirs.bytes != bytes || p->theirs.what != p->mine.what ||
             p->theirs.turn != p->mine.turn || p->theirs.rank != (uint32_t)from);
 }
 
-// One look at every connection; *open: how many are not done, listed in fd.
-static pl_status exchange(pl_comm *c, const pl_comm_swap *s, struct pollfd *fd, int *open, pl_err *err) {
+// Serves every connection once; *open: number of unfinished ones, listed in fd.
+static pl_status exchange_bytes(pl_comm *c, const pl_comm_swap *s, struct pollfd *fd, int *open, pl_err *err) {
     tcp *t = c->link;
     *open = 0;
     for (int r = 0; r < c->ranks; r++) {
         peer *p = &t->peer[r];
         if (r == c->rank) continue;
-        if (!push(p, s->out[r]) || !pull(p, s->in[r], s->in_bytes[r])) return pl_signs_lost(t->signs, c, r, NULL, err);
-        if (wrong(p, r, s->in_bytes[r]))
+        if (!push_bytes(p, s->out[r]) || !pull_bytes(p, s->in[r], s->in_bytes[r]))
+            return pl_signs_lost(t->signs, c, r, NULL, err);
+        if (is_wrong(p, r, s->in_bytes[r]))
             return pl_fail(err, PL_E_INTERNAL,
                            "rank %d, meeting %u for %u of %zu bytes, met rank %d in meeting %u for %u of %llu", c->rank,
                            p->mine.turn, p->mine.what, s->in_bytes[r], r, p->theirs.turn, p->theirs.what,
@@ -130,7 +131,7 @@ static pl_status exchange(pl_comm *c, const pl_comm_swap *s, struct pollfd *fd, 
     return PL_OK;
 }
 
-// Fails where a rank whose part is missing has left and its connection stays open all the same.
+// Fails if a rank whose part is missing has left while its connection stays open.
 static pl_status look_for_left(pl_comm *c, const pl_comm_swap *s, pl_err *err) {
     const tcp *t = c->link;
     for (int r = 0; r < c->ranks; r++) {
@@ -144,7 +145,7 @@ static pl_status look_for_left(pl_comm *c, const pl_comm_swap *s, pl_err *err) {
 }
 
 static pl_status swap(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) {
-    enum { LOOK_MS = 1000 }; // between looks for ranks that have left
+    enum { LOOK_MS = 1000 }; // between checks for ranks that have left
     tcp          *t = c->link;
     struct pollfd fd[PL_RANKS_MAX + 1];
     unsigned      turn = c->turn;
@@ -157,7 +158,7 @@ static pl_status swap(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) 
         t->peer[r].sent = t->peer[r].taken = 0;
     }
     for (;;) {
-        PL_TRY(exchange(c, s, fd, &open, err));
+        PL_TRY(exchange_bytes(c, s, fd, &open, err));
         if (open == 0) return PL_OK;
         fd[open] = (struct pollfd){.fd = pl_signs_wake(t->signs), .events = POLLIN};
         if (poll(fd, (nfds_t)open + 1, LOOK_MS) < 0 && errno != EINTR) return pl_fail_errno(err, "ranks: waiting");
@@ -168,19 +169,19 @@ static pl_status swap(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) 
 
 // ---- coming together: rank 0
 
-// The deadline for what is left once all ranks are here, when only packets are on their way: the rest of the patience,
-// within bounds.
+// Returns the deadline for the rest once all ranks are here, when only packets are in transfer: the rest of the
+// patience, within bounds.
 static double end_by(double deadline) {
     double left = deadline - pl_now();
     return pl_now() + (left < TRY ? TRY : left > CONNECT ? CONNECT : left);
 }
 
-// A rank's place as rank 0 sees it: the ends of its connection for signs of life.
+// A rank's addresses as rank 0 sees them: the ends of its connection for signs of life.
 typedef struct seen {
     pl_net_address far, near;
 } seen;
 
-// Returns what rank 0 has against a rank that came.
+// Returns rank 0's objection to a rank that has connected.
 static pl_status judge_claim(const pl_comm *c, const pl_claim *h, const pl_claim *own, pl_err *err) {
     const tcp *t = c->link;
     if (h->ranks != own->ranks)
@@ -212,7 +213,7 @@ static answer make_answer(pl_status st, const pl_err *why) {
     return a;
 }
 
-// Sends a failure to all that have come.
+// Sends a failure to all connected ranks.
 static void refuse_all(const pl_comm *c, pl_status st, const pl_err *why) {
     const tcp *t = c->link;
     answer     a = make_answer(st, why);
@@ -222,7 +223,8 @@ static void refuse_all(const pl_comm *c, pl_status st, const pl_err *why) {
             pl_net_send(pl_signs_connection(t->signs, r), &a, sizeof a, until, NULL);
 }
 
-// Forgets those that came and have ended: another process may come in their place. Returns how many ranks are here.
+// Drops connected ranks that have ended: another process may take their place. Returns the number of ranks that are
+// here.
 static int drop_ended(const pl_comm *c) {
     const tcp *t = c->link;
     int        here = 1;
@@ -238,9 +240,9 @@ static int drop_ended(const pl_comm *c) {
     return here;
 }
 
-// Waits until all ranks have come. One that contradicts ends it, and hears why.
-static pl_status gather(pl_comm *c, const pl_comm_place *place, pl_gate *gate, seen *all, double deadline,
-                        double patience, pl_err *err) {
+// Waits until all ranks have come. One that disagrees ends the join and gets the reason.
+static pl_status gather_ranks(pl_comm *c, const pl_comm_place *place, pl_gate *gate, seen *all, double deadline,
+                              double patience, pl_err *err) {
     tcp     *t = c->link;
     pl_claim own, h;
     pl_claim_make(&own, PL_FOR_SIGNS, 0, c->ranks, place->identity);
@@ -248,9 +250,9 @@ static pl_status gather(pl_comm *c, const pl_comm_place *place, pl_gate *gate, s
         pl_net_address from;
         int            fd;
         PL_TRY(pl_gate_next(gate, &fd, &h, &from, -1, deadline, err));
-        drop_ended(c); // in the meantime
+        drop_ended(c); // while waiting
         if (fd < 0) return say_missing(c, place->address, patience, err);
-        if (h.kind != PL_FOR_SIGNS) { // of an earlier run with the same secret
+        if (h.kind != PL_FOR_SIGNS) { // from an earlier run with the same secret
             close(fd);
             continue;
         }
@@ -269,8 +271,9 @@ static pl_status gather(pl_comm *c, const pl_comm_place *place, pl_gate *gate, s
     return PL_OK;
 }
 
-// Sets the address at which ranks of rank 0's own host listen that reach it by loopback: there, or where ranks of other
-// hosts take part the one by which those reach rank 0, or all where there are several. False: there.
+// Sets the address at which ranks of rank 0's own host listen if they reach it by loopback: the loopback address or, if
+// ranks of other hosts take part, the address by which those reach rank 0, or all if there are several. Returns false
+// for loopback.
 static bool choose_home(const pl_comm *c, const seen *all, pl_net_address *home) {
     bool any = false, several = false;
     for (int r = 1; r < c->ranks; r++) {
@@ -283,7 +286,7 @@ static bool choose_home(const pl_comm *c, const seen *all, pl_net_address *home)
     return any;
 }
 
-// Each rank's place: it listens where rank 0 says, and answers with its port.
+// Sends each rank its address to listen at, and receives its port.
 static pl_status place_ranks(const pl_comm *c, const seen *all, entry *table, double deadline, pl_err *err) {
     const tcp     *t = c->link;
     pl_net_address home;
@@ -320,13 +323,13 @@ static pl_status send_table(const pl_comm *c, const entry *table, double deadlin
     return PL_OK;
 }
 
-// Rank 0's part until all know where all are. Where it fails all that have come hear why.
+// Rank 0's part, until all ranks have the table of addresses. If it fails all connected ranks get the reason.
 static pl_status call_all(pl_comm *c, const pl_comm_place *place, pl_gate *gate, entry *table, double deadline,
                           double patience, pl_err *err) {
     pl_err why = {0};
     seen  *all = pl_calloc((size_t)c->ranks, sizeof *all);
     if (!all) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
-    pl_status st = gather(c, place, gate, all, deadline, patience, &why);
+    pl_status st = gather_ranks(c, place, gate, all, deadline, patience, &why);
     deadline = end_by(deadline);
     if (st == PL_OK) st = place_ranks(c, all, table, deadline, &why);
     if (st == PL_OK) st = send_table(c, table, deadline, &why);
@@ -346,11 +349,11 @@ static pl_status pass_gate(int fd, const pl_net_address *at, const pl_claim *own
     return st == PL_E_IO ? pl_fail_at(err, st, "%s", text) : st;
 }
 
-// Connects to a rank and passes its gate; tries again until the deadline or, where `watched`, a failure that signs
-// report. Past the deadline the error is that of the last gate that answered: a connection that is refused since, or a
-// try that the deadline cut short, has no cause to report.
-static pl_status reach(pl_comm *c, int *fd, const pl_net_address *at, const pl_claim *own, int to,
-                       pl_comm_find_key find_key, void *arg, bool watched, double deadline, pl_err *err) {
+// Connects to a rank and passes its gate; retries until the deadline or, if `watched`, a failure reported by signs.
+// Past the deadline the error is that of the last gate that answered: a connection refused since then, or a try cut
+// short by the deadline, has no cause to report.
+static pl_status reach_rank(pl_comm *c, int *fd, const pl_net_address *at, const pl_claim *own, int to,
+                            pl_comm_find_key find_key, void *arg, bool watched, double deadline, pl_err *err) {
     tcp   *t = c->link;
     pl_err before = {0};
     for (;;) {
@@ -382,7 +385,7 @@ static pl_status take_answer(int fd, answer *a, double deadline, pl_err *err) {
     return PL_OK;
 }
 
-// Sets where this rank listens, port 0.
+// Sets the address at which this rank listens, port 0.
 static pl_status choose_listen(pl_net_address *own, const answer *a, int fd, pl_err *err) {
     PL_TRY(pl_net_near(own, fd, err));
     if (a->listen.at.ss_family != AF_UNSPEC) *own = a->listen;
@@ -391,14 +394,14 @@ static pl_status choose_listen(pl_net_address *own, const answer *a, int fd, pl_
     return PL_OK;
 }
 
-// The same port at another address.
+// Combines a's port with another address.
 static void reach_by(pl_net_address *a, const pl_net_address *by) {
     int port = pl_net_port(a);
     *a = *by;
     pl_net_set_port(a, port);
 }
 
-// Takes the table. A rank of rank 0's host is where rank 0 is, to a rank of another one.
+// Receives the table. To a rank of another host, a rank of rank 0's host has rank 0's address.
 static pl_status take_table(pl_comm *c, int fd, entry *table, const pl_net_address *first, double deadline,
                             pl_err *err) {
     tcp           *t = c->link;
@@ -415,8 +418,8 @@ static pl_status take_table(pl_comm *c, int fd, entry *table, const pl_net_addre
     return PL_OK;
 }
 
-// A rank's part from its first connection until it knows where all are, or rank 0 says a failure: *a. *listener: where
-// it listens.
+// A rank's part from its first connection until it has the table, or rank 0 reports a failure: *a. *listener: its
+// listening socket.
 static pl_status learn_places(pl_comm *c, int fd, answer *a, entry *table, const pl_net_address *first, int *listener,
                               double deadline, pl_err *err) {
     pl_net_address own;
@@ -425,20 +428,20 @@ static pl_status learn_places(pl_comm *c, int fd, answer *a, entry *table, const
     PL_TRY(choose_listen(&own, a, fd, err));
     PL_TRY(pl_net_listen(listener, &own, err));
     uint32_t port = (uint32_t)pl_net_port(&own);
-    deadline = pl_now() + CONNECT + LOOK; // rank 0 knows why it takes longer
+    deadline = pl_now() + CONNECT + LOOK; // rank 0 reports why it takes longer
     PL_TRY(pl_net_send(fd, &port, sizeof port, deadline, err));
     PL_TRY(take_answer(fd, a, deadline, err));
     return a->status == PL_OK ? take_table(c, fd, table, first, deadline, err) : PL_OK;
 }
 
-static pl_status report(pl_comm *c, const pl_comm_place *place, entry *table, const pl_net_address *first,
-                        int *listener, double deadline, pl_err *err) {
+static pl_status report_place(pl_comm *c, const pl_comm_place *place, entry *table, const pl_net_address *first,
+                              int *listener, double deadline, pl_err *err) {
     tcp     *t = c->link;
     pl_claim own;
     answer   a;
     int      fd;
     pl_claim_make(&own, PL_FOR_SIGNS, c->rank, c->ranks, place->identity);
-    PL_TRY(reach(c, &fd, first, &own, 0, place->find_key, place->key_arg, false, deadline, err));
+    PL_TRY(reach_rank(c, &fd, first, &own, 0, place->find_key, place->key_arg, false, deadline, err));
     pl_signs_connect(t->signs, 0, fd);
     pl_status st = learn_places(c, fd, &a, table, first, listener, deadline, err);
     if (st != PL_OK) return pl_fail_at(err, st, "ranks: number 0 at %s", place->address);
@@ -446,12 +449,13 @@ static pl_status report(pl_comm *c, const pl_comm_place *place, entry *table, co
     return pl_fail(err, a.status <= PL_E_INTERNAL ? (pl_status)a.status : PL_E_IO, "%s", a.why);
 }
 
-// ---- each with each
+// ---- connections between all ranks
 
 static pl_status connect_down(pl_comm *c, const pl_claim *own, const entry *table, double deadline, pl_err *err) {
     tcp *t = c->link;
     for (int r = 0; r < c->rank; r++) {
-        pl_status st = reach(c, &t->peer[r].data, &table[r].at, own, r, pl_gate_given_key, t->key, true, deadline, err);
+        pl_status st =
+            reach_rank(c, &t->peer[r].data, &table[r].at, own, r, pl_gate_given_key, t->key, true, deadline, err);
         if (st != PL_OK && c->broken) return st;
         if (st != PL_OK) return pl_fail_at(err, st, "ranks: number %d of %s", r, table[r].host);
     }
@@ -475,20 +479,20 @@ static pl_status connect_up(pl_comm *c, const pl_claim *own, pl_gate *gate, doub
             close(fd); // of another run
             continue;
         }
-        if (before >= 0) close(before); // which the rank has given up meanwhile
+        if (before >= 0) close(before); // the rank has given it up meanwhile
         if (before < 0) left--;
         t->peer[h.rank].data = fd;
     }
     return PL_OK;
 }
 
-// To those below, from those above.
+// Connects to lower ranks, accepts from higher ones.
 static pl_status connect_all(pl_comm *c, const pl_comm_place *place, const entry *table, pl_gate *gate, double deadline,
                              pl_err *err) {
     pl_claim own;
     pl_claim_make(&own, PL_FOR_DATA, c->rank, c->ranks, place->identity);
     PL_TRY(connect_down(c, &own, table, deadline, err));
-    return connect_up(c, &own, gate, deadline + 2 * LOOK, err); // who connects in vain knows why, and says it first
+    return connect_up(c, &own, gate, deadline + 2 * LOOK, err); // the connecting rank reports its failure first
 }
 
 static pl_status meet_first(pl_comm *c, const pl_comm_place *place, entry *table, int *listener, pl_gate **gate,
@@ -502,7 +506,7 @@ static pl_status meet_first(pl_comm *c, const pl_comm_place *place, entry *table
         PL_TRY(pl_gate_open(gate, *listener, 0, c->ranks, t->key, err));
         return call_all(c, place, *gate, table, deadline, patience, err);
     }
-    PL_TRY(report(c, place, table, &first, listener, deadline, err));
+    PL_TRY(report_place(c, place, table, &first, listener, deadline, err));
     return pl_gate_open(gate, *listener, c->rank, c->ranks, t->key, err);
 }
 
@@ -518,7 +522,7 @@ static pl_status come_together(pl_comm *c, const pl_comm_place *place, pl_err *e
     if (st == PL_OK) {
         pl_err why = {0};
         st = connect_all(c, place, table, gate, end_by(deadline), &why);
-        if (st != PL_OK) fail(c, &why); // the others hear it instead of waiting
+        if (st != PL_OK) fail(c, &why); // reports it to the others, which would otherwise wait
         if (st != PL_OK && err) *err = why;
     }
     pl_gate_close(gate);
@@ -527,7 +531,7 @@ static pl_status come_together(pl_comm *c, const pl_comm_place *place, pl_err *e
     return st;
 }
 
-static pl_status make(pl_comm *c, const pl_comm_place *place, pl_err *err) {
+static pl_status make_link(pl_comm *c, const pl_comm_place *place, pl_err *err) {
     tcp *t = c->link = pl_calloc(1, sizeof *t);
     if (t) t->peer = pl_calloc((size_t)c->ranks, sizeof *t->peer);
     if (!t || !t->peer) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
@@ -550,7 +554,7 @@ static void close_tcp(pl_comm *c) {
 static pl_status join(pl_comm *c, const pl_comm_place *place, pl_err *err) {
     const tcp *t;
     PL_CHECK(c->ranks == 1 || place->find_key, "%d ranks without a key", c->ranks);
-    PL_TRY(make(c, place, err));
+    PL_TRY(make_link(c, place, err));
     t = c->link;
     if (c->ranks > 1) PL_TRY(come_together(c, place, err));
     c->neighbours = pl_signs_neighbours(t->signs);

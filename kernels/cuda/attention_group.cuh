@@ -13,9 +13,8 @@
 // that copied a piece converts it, in place, to the tensor cores' operands (pl_group_split). For fp32:
 //   keys     4 elements of a key become their hi as two words, then their lo: a lane's share of a step is one piece
 //   values   4 elements of keys 4p .. 4p + 3 become, for each element, a word of keys 4p and 4p + 1 and one of the
-// other
-//            two: of hi in the first two keys' pieces, of lo in the others': a lane's share of a step for 32 elements
-//            is four pieces
+//            other two: of hi in the first two keys' pieces, of lo in the others': a lane's share of a step for 32
+//            elements is four pieces
 // For bf16:
 //   keys     8 elements of a key stay: a lane's share of two steps is one piece
 //   values   8 elements of keys 4p .. 4p + 3 become, for each element, a word of keys 4p and 4p + 1 and one of the

@@ -135,7 +135,7 @@ static __device__ __forceinline__ int pl_warp_max(int v) {
     return __reduce_max_sync(PL_FULL, v);
 }
 
-// The same over a block of at most 1024 threads; room: one element per warp, reusable after the call.
+// Sum and maximum over a block of at most 1024 threads; room: one element per warp, reusable after the call.
 template <typename T> static __device__ __forceinline__ T pl_block_sum(T v, T *room) {
     int lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP, warps = (int)blockDim.x / PL_WARP;
     v = pl_warp_sum(v);

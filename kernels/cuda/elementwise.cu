@@ -244,7 +244,7 @@ static __global__ void swiglu_kernel(float *y, const float *gu, int64_t n, int64
     rounding.put(i / width, i % width, v);
 }
 
-// The same from a product's unadded slices, by fours; also writes gu.
+// Gates a product's unadded slices, by fours; also writes gu.
 static __global__ void swiglu_slices_kernel(float *y, float *gu, pl_slices slices, int64_t n, int64_t width,
                                             pl_gate gate, pl_rounding rounding) {
     pl_previous_done();

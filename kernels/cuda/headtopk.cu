@@ -339,7 +339,7 @@ template <int NB> static __global__ void __launch_bounds__(PL_BLOCK, pl_bound(NB
     }
 }
 
-// The same with weights in fp32: whole rows at a time, as one slice.
+// The first launch for weights in fp32: whole rows at a time, as one slice.
 static __global__ void __launch_bounds__(PL_BLOCK) head_chain_kernel(head h) {
     pl_previous_done();
     if (h.list) h.panels = *h.listed;

@@ -35,7 +35,7 @@ struct pl_rounding {
     }
 };
 
-// The same for four columns from a multiple of four on, zeros past the end. Static in each file (see launch.cuh).
+// Writes four columns from a multiple of four on, zeros past the end. Static in each file (see launch.cuh).
 static __device__ __forceinline__ void pl_put_four(const pl_rounding &r, int64_t row, int64_t column, float4 v) {
     if (!r.to || column >= r.columns) return;
     *(uint2 *)r.at(row, column) = uint2{pl_pack_bf16(v.x, v.y), pl_pack_bf16(v.z, v.w)};

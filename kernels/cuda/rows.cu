@@ -125,7 +125,7 @@ template <int FOURS, bool WIDE> struct norm_turn {
         for (int e = 0; e < FOURS; e++)
             v[e] = load_four<WIDE>(row, column(from, e), d);
     }
-    // The same for a row that its product has left in slices; also writes the sums.
+    // Adds a row that its product has left in slices; also writes the sums.
     __device__ __forceinline__ void add(const pl_slices &s, float *row, int64_t from, int64_t d) {
 #pragma unroll
         for (int e = 0; e < FOURS; e++) {

@@ -8,7 +8,7 @@ typedef struct adamw_job {
     float                lr, b1, b2, b1c, b2c, c1, c2, eps, decay, scale; // b1c = 1 - b1
 } adamw_job;
 
-// As pl_round_bf16, without a branch, so that the loop around it stays a vector loop.
+// As pl_round_bf16, but without a branch, so that the loop around it can be vectorised.
 PL_INLINE float round_bf16(float f) {
     uint32_t u, nan, r;
     memcpy(&u, &f, 4);
@@ -42,7 +42,7 @@ static void adamw_part(void *arg, int part, int parts) {
     pl_range(a->n, 1024, part, parts, &lo, &hi);
     float *w = (float *)a->w + lo, *m = (float *)a->m + lo, *v = (float *)a->v + lo, *work = (float *)a->work + lo;
     const float *grad = (const float *)a->grad + lo;
-    // A call with a constant for each kind: the choice leaves the loop.
+    // A call with a constant for each kind keeps the choice out of the loop.
     if (a->round_to == PL_BF16)
         update(j, w, m, v, work, grad, hi - lo, WORK_BF16);
     else if (work == w)

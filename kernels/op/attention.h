@@ -2,11 +2,9 @@
 //
 //   s_j = scale * q . k_j over the row's visible keys;  o = sum_j softmax(s)_j v_j;  GQA: query head h reads key/value
 //   head h / (nh / nkv).  scale = 1/sqrt(hd) unless the rule sets it. Scores and softmax in fp32 (double on ref64),
-// with
-//   the maximum subtracted.
+//   with the maximum subtracted.
 //   sinks (GPT-OSS, arXiv 2508.10925): sink[h] is an additional score of the head without a value: softmax runs over
-// the
-//   keys and it. In the order of sums it precedes all keys. Cached only, and not on a device.
+//   the keys and it. In the order of sums it precedes all keys. Cached only, and not on a device.
 //   cap > 0: s_j becomes cap tanh(s_j / cap) before softmax (Gemma 2's soft cap, arXiv 2408.00118, section 2); cached
 //   only.
 //
@@ -81,7 +79,7 @@ pl_tensor pl_attention_ruled(pl_ctx *ctx, pl_tensor qkv, const pl_kvrow *row, in
                              const pl_attention_rule *rule);
 pl_tensor pl_attention_blocks(pl_ctx *ctx, const pl_tensor *block, int n_blocks, const int32_t *lo, int nh, int nkv,
                               int hd);
-// The same with numbers that may be rounded, PL_BF16 or PL_F32 as above, and with a scale (0: 1/sqrt(hd)).
+// pl_attention_blocks with numbers that may be rounded, PL_BF16 or PL_F32 as above, and with a scale (0: 1/sqrt(hd)).
 pl_tensor pl_attention_blocks_in(pl_ctx *ctx, pl_dtype numbers, double scale, const pl_tensor *block, int n_blocks,
                                  const int32_t *lo, int nh, int nkv, int hd);
 // Returns the dtype of the caches of a call's n rows; they all have the same.

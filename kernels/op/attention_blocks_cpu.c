@@ -194,12 +194,12 @@ static void pack_part(void *arg, int part, int parts) {
 
 // ---- masks ----
 
-// Whether every real row of the query tile sees every key of [k0, k0 + n).
+// Returns true if every real row of the query tile sees every key of [k0, k0 + n).
 static bool all_visible(const tiles_job *j, int64_t q0, int64_t k0, int64_t n) {
     return j->tile_hi[q0 / TQ] <= k0 && k0 + n - 1 <= q0;
 }
 
-// Sets to -inf what row m does not see of its n scores, keys from k0 on.
+// Sets the scores of keys that row m does not see to -inf; n scores, keys from k0 on.
 static void mask_row(const tiles_job *j, int64_t m, int64_t k0, float *s, int64_t n) {
     static const float lane[PL_VL] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     int64_t            lo = m < j->rows ? j->a->lo[m] : -1;
@@ -212,7 +212,7 @@ static void mask_row(const tiles_job *j, int64_t m, int64_t k0, float *s, int64_
     }
 }
 
-// Keys of tile k0 that a query tile needs, to whole vectors.
+// Returns the number of keys of tile k0 that a query tile needs, rounded up to whole vectors.
 static int64_t tile_keys(int64_t q0, int64_t k0) {
     return min64(TK, (q0 + TQ - k0 + PL_VL - 1) / PL_VL * PL_VL);
 }
@@ -232,7 +232,7 @@ typedef struct softmax_state {
     float max[TQ], sum[TQ];
 } softmax_state;
 
-// Scores of one tile become probabilities relative to the running maximum; what was summed before fades accordingly.
+// Turns a tile's scores into probabilities relative to the running maximum, and rescales earlier sums.
 static void softmax_tile(softmax_state *st, float *s, float *o, int64_t hp, int64_t n) {
     for (int r = 0; r < TQ; r++, s += TK, o += hp) {
         pl_vf most = pl_vf_load(s);
@@ -246,7 +246,7 @@ static void softmax_tile(softmax_state *st, float *s, float *o, int64_t hp, int6
             st->sum[r] *= fade.p[0][0];
             st->max[r] = top;
         }
-        if (st->max[r] == -INFINITY) { // sees nothing yet
+        if (st->max[r] == -INFINITY) { // no visible key so far
             for (int64_t i = 0; i < n; i += PL_VL)
                 pl_vf_store(s + i, pl_vf_zero());
             continue;
@@ -261,7 +261,7 @@ static void softmax_tile(softmax_state *st, float *s, float *o, int64_t hp, int6
     }
 }
 
-// The keys of blocks 1, 2, ... in row m, one each.
+// Adds the keys of blocks 1, 2, ... in row m, one each.
 static void fwd_diagonals(const pl_attention_args *a, int64_t m, int h, float *max, float *sum, float *o) {
     int64_t      width = pl_tensor_cols(&a->block[0]), key = (int64_t)(a->nh + h / (a->nh / a->nkv)) * a->hd;
     const float *q = pl_f32(&a->block[a->n_blocks - 1]) + m * width + (int64_t)h * a->hd;
@@ -340,7 +340,7 @@ static float *floats(pl_ctx *ctx, int64_t a, int64_t b, int64_t c) {
     return pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)a, (size_t)b, (size_t)c * sizeof(float)));
 }
 
-// Work of a call with documents of unknown length: what counts is whether it is small.
+// Work of a call with documents of unknown length; only whether it is small matters.
 static int parts_for(const pl_ctx *ctx, const tiles_job *j, int64_t items) {
     return pl_cpu_parts(ctx, items, 64.0 * (double)j->rows * (double)j->width);
 }
@@ -364,7 +364,7 @@ void PL_CPU(attention_blocks_fwd)(pl_ctx *ctx, const pl_attention_args *a) {
 
 // ---- backward ----
 
-// One pair of tiles: adds to dq of the query tile and to dk, dv of the key tile where asked (not NULL).
+// Adds one pair of tiles to dq of the query tile and to dk, dv of the key tile, if not NULL.
 static void bwd_tile(const tiles_job *j, float *s, int h, int64_t q0, int64_t k0, float *dq, float *dk, float *dv) {
     const pl_attention_args *a = j->a;
     int64_t                  at_k = (int64_t)(h / (a->nh / a->nkv)) * j->padded_rows + k0, n = tile_keys(q0, k0);
@@ -391,14 +391,14 @@ static void bwd_tile(const tiles_job *j, float *s, int h, int64_t q0, int64_t k0
 }
 
 static bool tiles_meet(const tiles_job *j, int64_t q0, int64_t k0) {
-    return j->tile_lo[q0 / TQ] < k0 + TK; // false where the query tile has no real row; q0 + TQ > k0 is the caller's
+    return j->tile_lo[q0 / TQ] < k0 + TK; // false if the query tile has no real row; the caller ensures q0 + TQ > k0
 }
 
 static float *dq_of(const tiles_job *j, int h, int64_t q0) {
     return j->dq + ((int64_t)h * j->padded_rows + q0) * j->hp;
 }
 
-// dk and dv of one key tile, and on the way dq of the query tiles that see it where asked.
+// Computes dk and dv of one key tile, and, with_dq, dq of the query tiles that see it.
 static void bwd_key_tile(const tiles_job *j, uint8_t *scratch, int g, int64_t k0, bool with_dq) {
     const pl_attention_args *a = j->a;
     float                   *s = (float *)scratch, *dk = s + 2 * TQ * TK, *dv = dk + TK * j->hp;
@@ -447,7 +447,7 @@ static void bwd_queries_part(void *arg, int part, int parts) {
     }
 }
 
-// Row m: adds dq to its gradient (its scale is still missing), and the diagonals' share of everything.
+// Row m: adds dq to its gradient (times the scale), and the diagonals' share of all gradients.
 static void bwd_row(const tiles_job *j, int64_t m, int h) {
     const pl_attention_args *a = j->a;
     int                      hd = a->hd;

@@ -1,10 +1,10 @@
 // Attention over cached keys: decoding, trees, prefill.
 //
 // Every (row, query head) is its own chain of group steps: PL_ATTN_GROUP positions at a time, scores, maximum,
-// exponentials, sum, values in order of position. A step sees nothing but its query, its state and the group's keys and
-// values, and there is one compiled copy of it per head width, so the chain's bits depend on the path alone. What
-// varies freely is who walks beside it: up to ROW_BLOCK rows and all query heads of a key head take each group
-// together, while its keys and values are in the first-level cache: all scores, then all weights, then all values.
+// exponentials, sum, values in order of position. A step depends only on its query, its state and the group's keys and
+// values, and there is one compiled copy of it per head width, so the chain's bits depend on the path alone. Chains may
+// be combined freely: up to ROW_BLOCK rows and all query heads of a key head take each group together, while its keys
+// and values are in the first-level cache: all scores, then all weights, then all values.
 #include "kernels/op/attention_cpu.h"
 #include "kernels/base/check.h"
 #include <math.h>
@@ -12,16 +12,17 @@
 enum {
     GROUP = PL_ATTN_GROUP,
     ROW_BLOCK = 8,
-    CROWD = 32,       // chains that take a group's step together, at most
+    CROWD = 32,       // most chains that take a group's step together
     CROWDED = 256,    // floats: keys at multiples of 1 KiB share a quarter of the first-level cache's sets or less
-    PACKING_PAYS = 3, // uses of a group from which a copy is worth making
-    MAX_UNROLLED = 8, // vectors of a head with a step of its own: up to 128 channels
+    PACKING_PAYS = 3, // least uses of a group for which a copy pays
+    MAX_UNROLLED = 8, // vectors of a head with its own compiled step: up to 128 channels
     VALUE_BLOCK = 8 / PL_VF_PARTS, // vectors of a value sum held in registers
-    PAIR = 2,                      // chains whose values are summed in turns: one alone waits for its own sums
+    PAIR = 2,                      // chains whose values are summed alternately: a single one would wait for its own
+                                   // sums
     VALUE_PAIR = PL_CHAINS >= 24 ? VALUE_BLOCK : VALUE_BLOCK / PAIR, // of each of two
 };
 
-// State of one (row, query head) between groups. Behind it follow the scaled query and the accumulator, each padded
+// State of one (row, query head) between groups. It is followed by the scaled query and the accumulator, each padded
 // with zeros to whole vectors.
 typedef struct chain {
     float max, sum;
@@ -29,8 +30,8 @@ typedef struct chain {
     float pad[PL_VL - 3];
 } chain;
 
-// Chains that take the same keys: neighbours, as the query heads of a row are. off[0..GROUP) are all readable; entries
-// from count on repeat a key that counts for nothing.
+// Neighbouring chains with the same keys, such as a row's query heads. off[0..GROUP) are all readable; entries from
+// count on repeat a key with weight 0.
 typedef struct sharers {
     chain         *c;
     int            n, count;
@@ -89,13 +90,13 @@ PL_INLINE void add_values(float *const acc[PAIR], const float (*p)[GROUP], const
             pl_vn_storeu(acc[c] + i * PL_VN_LANES, a[c][i]);
 }
 
-// Of scores; what is -inf stays so.
+// Caps scores; -inf stays -inf.
 PL_INLINE pl_vf capped(pl_vf s, float cap) {
     pl_vf small = pl_vf_mul(pl_vf_set1(cap), pl_vf_tanh(pl_vf_div(s, pl_vf_set1(cap))));
     return pl_vf_select_gt(s, pl_vf_set1(-INFINITY), small, s);
 }
 
-// Scores become weights; what the chain has summed so far fades where one of them is the largest yet.
+// Turns scores into weights, and rescales the chain's earlier sums if one of them is a new maximum.
 PL_INLINE void weigh(chain *c, float s[GROUP], int count, const int vectors) {
     float *acc = (float *)(c + 1) + vectors * PL_VL;
     for (int j = count; j < GROUP; j++)
@@ -126,8 +127,8 @@ PL_INLINE chain *nth(chain *c, int i, const int vectors) {
     return (chain *)((float *)c + (int64_t)i * (int64_t)(sizeof *c / sizeof(float) + 2 * (size_t)vectors * PL_VL));
 }
 
-// The step of a group, in three parts: what takes it together does one after the other for all of its chains, so that
-// none waits for its own maximum and sum.
+// The step of a group, in three parts, each for all chains that take it together, so that none waits for its own
+// maximum and sum.
 PL_INLINE void score_all(const sharers *a, const int vectors) {
     for (int i = 0; i < a->n; i++)
         for (int j = 0; j < a->count; j += PL_VN_LANES)
@@ -139,7 +140,7 @@ PL_INLINE void weigh_all(const sharers *a, const int vectors) {
         weigh(nth(a->c, i, vectors), a->s[i], a->count, vectors);
 }
 
-// Of `chains` of them from the i-th on.
+// Adds the values of `chains` chains from the i-th on.
 PL_INLINE void add_some(const sharers *a, int i, const int chains, const int vectors) {
     const int block = chains > 1 ? VALUE_PAIR : VALUE_BLOCK;
     const float(*p)[GROUP] = (const float(*)[GROUP])a->s + i;
@@ -152,7 +153,7 @@ PL_INLINE void add_some(const sharers *a, int i, const int chains, const int vec
         for (int n = 0; n < chains; n++)
             acc[n] += block * PL_VL;
     }
-    switch (vectors - at) { // a constant but for wide heads
+    switch (vectors - at) { // a constant except for wide heads
 #define REST(N)                                                                                                        \
     case N: add_values(acc, p, a->v + at * PL_VL, a->off, a->count, chains, N <= block ? N : 1); break;
         REST(1) REST(2) REST(3) REST(4) REST(5) REST(6) REST(7)
@@ -168,8 +169,8 @@ PL_INLINE void add_all(const sharers *a, const int vectors) {
         add_some(a, i, 1, vectors);
 }
 
-// One compiled copy of each for a head's width: where products are added that were not fused (a lone vector's scores),
-// the compiler might join them here and not there.
+// One compiled copy of each for a head's width: the compiler might fuse unfused products (a lone vector's scores) in
+// one copy and not in another.
 #define PART(WHAT, NAME, N)                                                                                            \
     static __attribute__((noinline)) void WHAT##_##NAME(const sharers *a, int vectors) {                               \
         (void)vectors;                                                                                                 \
@@ -205,18 +206,18 @@ typedef struct cached_job {
     const step_fn           *steps;        // [STEPS]
     int64_t                  rows, padded; // floats of a head, to whole vectors
     int                      vectors;
-    int                      kv_sets;   // the key heads are cut into this many items
-    int                      head_sets; // and, when there are fewer than threads, the query heads of each
+    int                      kv_sets;   // number of items that the key heads are divided into
+    int                      head_sets; // and, if they are fewer than threads, the query heads of each
     uint8_t                 *scratch;   // per part: chains, then a packed group
     size_t                   chain_bytes, part_bytes;
     pl_dtype                 held; // of the caches
 } cached_job;
 
-// One group of positions as one row sees it: all of them up to the row's own, or from where its window begins.
+// One group of positions as visible to one row: all of them up to the row's own, or from the start of its window.
 typedef struct group {
     const void *k, *v;
     int64_t     off[GROUP];
-    int         count, first; // first: place in the group of the first that is seen
+    int         count, first; // first: index in the group of the first visible position
     bool        straight;     // slot = position
 } group;
 
@@ -239,22 +240,21 @@ static void find_group(group *to, const pl_kvrow *r, int64_t g, int64_t width, i
         to->off[j] = to->off[n - 1];
 }
 
-// Keys and values of a group, copied together as floats: those in bf16 are widened once for all rows and heads, heads
-// that are not whole vectors get zeros behind them, and rows that are powers of two apart would otherwise crowd into
-// few cache sets.
+// Keys and values of a group, copied together as floats: bf16 is widened once for all rows and heads, heads that are
+// not whole vectors are padded with zeros, and rows that are powers of two apart would otherwise share few cache sets.
 typedef struct packed {
     float       *k, *v; // [GROUP, padded]
     int64_t      off[GROUP];
     const group *from; // a straight group: the rows of a session share it
 } packed;
 
-// A vector of a row in a cache, from element `at` on; zeros past `lanes`.
+// Loads a vector of a row in a cache, from element `at` on; zeros past `lanes`.
 PL_INLINE pl_vf held_at(const void *from, int64_t at, int64_t lanes, pl_dtype held) {
     return held == PL_BF16 ? pl_vf_widen((const uint16_t *)from + at, lanes)
                            : pl_vf_get((const float *)from + at, lanes);
 }
 
-// Whether the keys of `few` are the first of g's.
+// Returns true if the keys of `few` are the first of g's.
 static bool begins_alike(const group *few, const group *g) {
     return few->straight && g->straight && few->k == g->k && few->v == g->v && few->first == g->first &&
            few->count <= g->count;
@@ -303,7 +303,7 @@ typedef struct item {
     int     kv0, kv1, lo, hi;
 } item;
 
-// Those of a key head lie side by side.
+// Returns a chain; those of a key head are adjacent.
 static chain *chain_at(const cached_job *job, const item *it, uint8_t *scratch, int64_t m, int kv_head) {
     int64_t index = ((kv_head - it->kv0) * (it->m1 - it->m0) + m - it->m0) * (it->hi - it->lo);
     return (chain *)(scratch + (size_t)index * job->chain_bytes);
@@ -327,7 +327,7 @@ static void step_crowd(const cached_job *job, crowd *all) {
     all->n = all->chains = 0;
 }
 
-// n chains like those of `more`. same: they lie behind the last that joined, and take the same keys.
+// Adds n chains like those of `more`. same: they follow the last that joined, and have the same keys.
 static void join_crowd(const cached_job *job, crowd *all, sharers more, int n, bool same) {
     if (same && all->n > 0 && all->chains + n <= CROWD) {
         all->of[all->n - 1].n += n;
@@ -344,7 +344,7 @@ static void join_crowd(const cached_job *job, crowd *all, sharers more, int n, b
     }
 }
 
-// Group after group; in a group key head after key head, so that a session's cache is read front to back.
+// Runs group after group; in a group key head after key head, so that a session's cache is read front to back.
 static void run_item(const cached_job *job, const item *it, uint8_t *scratch) {
     const pl_attention_args *a = job->a;
     int                      share = a->nh / a->nkv;
@@ -385,7 +385,7 @@ static void run_item(const cached_job *job, const item *it, uint8_t *scratch) {
                     continue;
                 }
                 if (pack && !is_packed(&copy, s)) {
-                    step_crowd(job, &together); // over the keys that are packed now
+                    step_crowd(job, &together); // over the currently packed keys
                     pack_group(&copy, s, at, a->hd, job->padded, job->held);
                 }
                 sharers of = {.c = chain_at(job, it, scratch, m, kv),
@@ -434,7 +434,7 @@ static void cached_fwd(pl_ctx *ctx, const pl_attention_args *a) {
     int64_t    blocks = (job.rows + ROW_BLOCK - 1) / ROW_BLOCK;
     job.padded = (int64_t)job.vectors * PL_VL;
     job.steps = pick_steps(job.vectors);
-    // One block: as few sets as there are threads, so that each reads long stretches. Several: enough to even them out.
+    // One block: as few sets as threads, so that each reads long ranges. Several: enough to balance them.
     int64_t sets = blocks > 1 ? (4 * threads + blocks - 1) / blocks : threads;
     job.kv_sets = sets < a->nkv ? (int)sets : a->nkv;
     for (job.head_sets = 1; blocks * job.kv_sets * job.head_sets < threads && job.head_sets < share;)
@@ -445,7 +445,7 @@ static void cached_fwd(pl_ctx *ctx, const pl_attention_args *a) {
     size_t mark = pl_arena_mark(&ctx->scratch);
     job.scratch = pl_arena_alloc(&ctx->scratch, (size_t)threads * job.part_bytes);
     if (!ctx->measuring) {
-        // Counted four times: over few rows attention runs at a quarter of the rate that the threshold is meant for.
+        // Counted four times: over few rows attention runs at a quarter of the rate for which the threshold was set.
         double work = 0;
         job.held = pl_kvrow_dtype(a->row, job.rows);
         for (int64_t m = 0; m < job.rows; m++) {

@@ -9,7 +9,7 @@ static int64_t n_keys(const pl_attention_args *a, int64_t m) {
     return a->lo[m] < 0 ? 0 : m - a->lo[m] + 1 + a->n_blocks - 1;
 }
 
-// Of a cache in bf16: widened.
+// Returns a cached key, widened from bf16 if necessary.
 static key cached_key(const attending *r, const pl_kvrow *row, int64_t at) {
     if (row->dtype != PL_BF16) return (key){(const pl_real *)row->k + at, (const pl_real *)row->v + at, NULL, NULL};
     for (int d = 0; d < r->hd; d++) {

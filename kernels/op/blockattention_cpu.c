@@ -1,15 +1,15 @@
-// Blocks on vectors. An item is a block and a key head: all its query heads' rows meet each key while it is near.
-// Scores of an item's rows lie side by side, so that softmax and the sums over keys run along them.
+// Blocks on vectors. An item is a block and a key head: all its query heads' rows use each key while it is in cache.
+// Scores of an item's rows are adjacent, so that softmax and the sums over keys run along them.
 //
 // Backward takes the blocks of a document (one lo) and a key head as one item, because they add to the same rows of
-// context: in ascending order, whatever the threads.
+// context: in ascending order, for any number of threads.
 #include "kernels/op/attention_cpu.h"
 #include "kernels/op/blockattention.h"
 #include <math.h>
 
 enum { KEYS = 32 };
 
-// Keys, or values, of one head: n rows `stride` apart, and of the gradient the same.
+// Keys, or values, of one head: n rows `stride` apart, and their gradients likewise.
 typedef struct stretch {
     const float *k, *v;
     float       *dk, *dv; // NULL: constants
@@ -21,7 +21,7 @@ typedef struct job {
     int64_t                       blocks, hp, most; // hp: a head padded to vectors; most: keys of a block, to vectors
     uint8_t                      *scratch;
     size_t                        part_bytes;
-    int32_t                      *first; // backward: [documents + 1] blocks that their items begin with
+    int32_t                      *first; // backward: [documents + 1] first block of each item
     int64_t                       documents;
 } job;
 
@@ -75,7 +75,7 @@ static rows begin(const job *j, uint8_t *scratch, int64_t g, int kv_head) {
     return r;
 }
 
-// to[0 .. PL_VN_LANES) = x . rows of `from`; the last real one stands for those that are missing.
+// to[0 .. PL_VN_LANES) = x . rows of `from`; the last real one is repeated for missing ones.
 static void products(float *to, const float *x, const float *from, int64_t stride, int64_t have, const job *j) {
     pl_vn t[PL_VN_LANES];
     for (int l = 0; l < PL_VN_LANES; l++) {
@@ -139,7 +139,7 @@ static void add_transposed(const job *j, const rows *r, const float *s, const fl
     }
 }
 
-// What lies past the keys counts for nothing.
+// Fills the row past the keys, so that the padding has no effect.
 static int64_t close_row(float *s, int64_t keys, float fill) {
     int64_t all = (keys + PL_VL - 1) / PL_VL * PL_VL;
     for (int64_t i = keys; i < all; i++)
@@ -147,7 +147,7 @@ static int64_t close_row(float *s, int64_t keys, float fill) {
     return all;
 }
 
-// s becomes exponentials; returns their sum.
+// Turns s into exponentials; returns their sum.
 static float softmax(float *s, int64_t keys, float scale, float *max) {
     int64_t all = close_row(s, keys, -INFINITY);
     pl_vf   most = pl_vf_loadu(s), sum = pl_vf_zero();
@@ -192,7 +192,7 @@ static void forward_item(const job *j, uint8_t *scratch, int64_t g, int kv_head)
     }
 }
 
-// s becomes probabilities, ds what is multiplied with keys and queries.
+// Turns s into probabilities, and computes ds, the factors of keys and queries.
 static void backward_row(const job *j, const rows *r, int64_t g, int kv_head, int i) {
     const pl_blockattention_args *a = j->a;
     int64_t                       at = row_of(j, g, i) * a->nh + head_of(j, kv_head, i);

@@ -5,7 +5,7 @@ static int64_t n_keys(const pl_blockattention_args *a, int64_t g) {
     return a->lo[g] < 0 ? 0 : a->hi[g] - a->lo[g] + a->block;
 }
 
-// Key number i of what row m's block sees: the context's, then the block's own.
+// Returns the i-th visible key of row m's block: the context's, then the block's own.
 static key key_at(const attending *r, int64_t i) {
     const pl_blockattention_args *a = r->args;
     int64_t                       head = r->h / (a->nh / a->nkv) * (int64_t)a->hd, width = (int64_t)a->nkv * a->hd;

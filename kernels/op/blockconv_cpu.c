@@ -3,7 +3,7 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/op/blockconv.h"
 
-// Row m's part of what a side reads: its slot's taps, and the dynamic weights of all of the side's taps.
+// Row m's inputs of a side: its slot's taps, and the dynamic weights of all of the side's taps.
 typedef struct conv_row {
     int64_t      taps;
     const float *x, *kernel;
@@ -53,7 +53,7 @@ static void add_product(float *to, pl_vf a, pl_vf b, int64_t n) {
     pl_vf_put(to, pl_vf_fma(a, b, pl_vf_get(to, n)), n);
 }
 
-// Of row m, tap o, group g. Where a gradient is not asked for, its pointer is NULL.
+// Backward of row m, tap o, group g. Pointers of unneeded gradients are NULL.
 static void bwd_group(const pl_blockconv_args *a, int64_t m, int64_t o, int64_t g, float weight, float *dkernel) {
     int64_t      H = a->x.dim[1], tap = ((int64_t)a->side * a->taps + o) * H, from = (m - o) * H;
     const float *base = pl_f32(&a->base) + tap, *x = pl_f32(&a->x) + from, *dy = (const float *)a->y.grad + m * H;

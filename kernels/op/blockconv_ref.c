@@ -1,7 +1,7 @@
 #include "kernels/op/blockconv.h"
 #include "kernels/ref.h"
 
-// Where row m's tap o, group g lie.
+// Offsets for row m's tap o, group g.
 typedef struct tap {
     int64_t x, base, kernel; // its first channel, the base's, the dynamic weight
 } tap;

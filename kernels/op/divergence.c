@@ -28,7 +28,7 @@ static void check_logits(const pl_ctx *ctx, const char *who, const pl_tensor *x,
     PL_CHECK(x->dtype == ctx->be->real, "divergence: %s x is %s", who, pl_dtype_name(x->dtype));
 }
 
-// Grows with the rows, so that what was measured for the most of them has room for fewer.
+// Monotone in the rows, so that the measured maximum has room for fewer.
 static pl_tensor room_for_logits(pl_ctx *ctx, const pl_divergence_args *a, bool taught) {
     int64_t tiles = (a->w.dim[0] + PL_DIV_TILE - 1) / PL_DIV_TILE;
     int64_t rows = a->x.dim[0] + (taught ? a->xt.dim[0] : 0);
@@ -51,7 +51,7 @@ pl_tensor pl_divergence(pl_ctx *ctx, pl_divergence_args *a) {
     PL_CHECK(a->objective != PL_OBJ_LK_LAMBDA || a->lk_decay > 0, "divergence: lk_decay %g", a->lk_decay);
     if (taught) {
         check_logits(ctx, "teacher", &a->xt, &a->wt);
-        // An id stands exactly in a float of teacher_stat.
+        // A float of teacher_stat holds an id exactly.
         PL_CHECK(a->w.dim[0] <= a->wt.dim[0] && a->w.dim[0] < 1 << 24, "divergence: %lld draft ids of %lld",
                  (long long)a->w.dim[0], (long long)a->wt.dim[0]);
     }

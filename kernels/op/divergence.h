@@ -26,8 +26,7 @@
 //               Goel et al. 2024, arXiv 2403.00858: grad tv = -E_{x~q}[r(x) grad log q(x)] with the reward replaced by
 //               the advantage (r - mean) / deviation. The paper does not state over which tokens mean and deviation are
 //               estimated; here they are the row's own and exact, R and sqrt(R (1 - R)) under q. No row's value has
-// this
-//               gradient: between changes of r it is that of -2 asin(sqrt(R)).
+//               this gradient: between changes of r it is that of -2 asin(sqrt(R)).
 //   reverse-kl  sum_j q_j (log q_j - log p_j)                  dz_k = q_k (log q_k - log p_k - loss)
 //               DistillSpec (Zhou et al. 2023, arXiv 2310.08461); unmasked: more by the constant -log m of the masked
 //   js          b KL(p || M) + (1 - b) KL(q || M), M = b p + (1 - b) q, with b = js_beta

@@ -1,14 +1,14 @@
-// The divergence engine on tiles. Rows that take no part are left out first; the others are grouped by teacher row,
-// ROWS teacher rows at a time. For each group the vocabulary is walked in tiles of PL_DIV_TILE ids: the teacher's tile
-// is one product, and so is, in fp32, each block of up to STUDENTS rows against the same tile of W. What remains per
-// tile is a pass of exponentials over its logits (at most 8 MB of them: the last-level cache). What an objective does
-// with a row's tile stands in divergence_cpu.h.
+// Divergence in tiles. Skipped rows are left out first; the others are grouped by teacher row, ROWS teacher rows at a
+// time. For each group the vocabulary is walked in tiles of PL_DIV_TILE ids: the teacher's tile is one product, and so
+// is, in fp32, each block of up to STUDENTS rows against the same tile of W. The rest of a tile's work is a pass of
+// exponentials over its logits (at most 8 MB of them: the last-level cache). divergence_cpu.h has each objective's work
+// on a row's tile.
 //
 // Products in bf16 are so much faster that logits must not leave a core's cache: each thread multiplies a chunk of rows
-// by the packed tile of W, and goes on with its logits, in backward up to its share of dx. x is packed once for all
+// by the packed tile of W, and continues with its logits, in backward up to its share of dx. x is packed once for all
 // tiles of a group, as rows (z = x W^T) and as columns (dW = dz^T x).
 //
-// Sums run online, with their maximum removed as it grows: within a tile in fp32 lanes, across tiles in double.
+// Sums run online, with their maximum subtracted as it grows: within a tile in fp32 lanes, across tiles in double.
 #include "kernels/op/divergence_rows_cpu.h"
 #include "kernels/tape.h"
 
@@ -18,7 +18,7 @@ static void *take(pl_ctx *ctx, int64_t count, int64_t each, size_t size) {
     return pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)(count > 0 ? count : 1), (size_t)each, size));
 }
 
-// One of gemm.h's; b is fp32 where the numbers are.
+// One of gemm.h's products; b is fp32 if the numbers are.
 static void product(const div_job *j, bool bf16, pl_gemm_kind kind, int64_t m, int64_t n, int64_t k, const float *x,
                     int64_t ldx, pl_factor b, bool accumulate, float *c, int64_t ldc) {
     if (bf16)
@@ -135,7 +135,7 @@ static void widen_part(void *arg, int part, int parts) {
     }
 }
 
-// The rows of w that belong to the tile in hand, in bf16 or as floats: where they lie, or copied to `wide`.
+// Returns the rows of w for the current tile, in bf16 or as floats: in place, or copied to `wide`.
 static pl_factor weight_rows(div_job *j, const pl_tensor *w, const int32_t *ids, float *wide) {
     int64_t   k = w->dim[1], first = j->j0 * k;
     pl_factor f = {.data = wide, .ld = k, .bf16 = pl_weight_in_bf16(w)};
@@ -179,10 +179,10 @@ static void cap_part(void *arg, int part, int parts) {
         }
 }
 
-// Over the draft ids for the first time, or once more (the second walk, backward); over all of the teacher's ids.
+// A walk over the draft ids for the first time, or again (the second walk, backward); or over all of the teacher's ids.
 typedef enum walk_kind { WALK_FIRST, WALK_AGAIN, WALK_FULL } walk_kind;
 
-// Where this tile of the draft ids keeps its logits, those of students and then of teachers; NULL: nowhere.
+// Returns the memory for this tile's kept logits, those of students and then of teachers; NULL: not kept.
 static float *kept_rows(const div_job *j) {
     int64_t tile = j->j0 / TILE;
     return tile < j->kept ? pl_f32(&j->a->kept) + tile * j->kept_tile : NULL;
@@ -225,7 +225,7 @@ static void pack_group_part(void *arg, int part, int parts) {
     if (j->backward) pl_gemm_b_pack(&j->p.x_across, part, parts);
 }
 
-// The rows of group g, which are all in hand at once.
+// Packs the rows of group g, all of them at once.
 static void pack_group(div_job *j, int64_t g) {
     packs *p = &j->p;
     j->s0 = j->group_at[g];
@@ -300,7 +300,7 @@ static void dw_part(void *arg, int part, int parts) {
     pl_panels_end(true, mode);
 }
 
-// The tile in hand against all rows of the group.
+// Runs the current tile against all rows of the group.
 static void over_chunks(div_job *j, pl_factor w) {
     packs *p = &j->p;
     p->w = (pl_gemm_b){.along = true, .n = j->cols, .k = j->d, .from = w, .panels = p->w.panels};
@@ -314,7 +314,7 @@ static void over_chunks(div_job *j, pl_factor w) {
 
 // ---- walks over all students of the group ----
 
-// Of a block of rows in fp32, whose dz is where their logits were.
+// For a block of rows in fp32, whose dz has replaced their logits.
 static void gradients(div_job *j, pl_factor w) {
     pl_factor x = {.data = j->x + j->s0 * j->d, .ld = j->d};
     float    *dx = j->dx + j->s0 * j->d, *dw = j->a->w.grad;
@@ -322,7 +322,7 @@ static void gradients(div_job *j, pl_factor w) {
     if (dw) product(j, false, PL_GEMM_TN, j->cols, j->d, j->sn, j->z_place, TILE, x, true, dw + j->j0 * j->d, j->d);
 }
 
-// The tile in hand: `each` of every student's row.
+// Runs `each` on every student's row of the current tile.
 static void over_students(div_job *j, int64_t g, walk_kind walk, student_fn each) {
     pl_factor w = weight_rows(j, &j->a->w, NULL, j->wide_s);
     j->each = each;
@@ -352,7 +352,7 @@ static void set_tile(div_job *j, int64_t j0, int64_t to) {
 
 // ---- forward ----
 
-// Takes a tile's row into r; returns what earlier sums must be multiplied by.
+// Adds a tile's row to r; returns the factor for earlier sums.
 PL_INLINE float raise_max(running *r, const float *z, int64_t j0, int64_t cols) {
     pl_vf   m0 = pl_vf_load(z), m1 = m0;
     int64_t c = PL_VL;
@@ -405,7 +405,7 @@ static void student_first(const div_job *j, int64_t at, const float *z, float *d
         row.e = j->e + (teacher - j->t0) * TILE;
         if (j->o->cross != CROSS_STUDENT) fade = j->fade[teacher];
     }
-    // A label's logit, and that of the best draft id so far, stand in one tile.
+    // A label's logit, and that of the best draft id so far, are in one tile.
     int64_t id = (j->o->cross == CROSS_CHOICE ? j->draft[teacher].id
                   : j->taught                 ? -1
                                               : j->a->label[j->row[at]]) -
@@ -422,7 +422,7 @@ static double lse(const running *r) {
     return (double)r->max + log(r->sum);
 }
 
-// The teacher's tile for rows that need both softmaxes: log p or p.
+// Turns the teacher's tile into log p or p, for rows that need both softmaxes.
 static void teacher_softmax_part(void *arg, int part, int parts) {
     const div_job *j = arg;
     long           lo, hi;
@@ -496,7 +496,7 @@ static void compute_fwd(div_job *j) {
         j->keep_exp = true;
         draft_walk(j, g, WALK_FIRST);
         if (!j->taught) continue;
-        // The draft ids are the first Vd target ids: what was summed over them is the start of the full sum.
+        // The draft ids are the first Vd target ids, so their sums are the start of the full ones.
         if (!j->a->d2t) memcpy(j->full + j->t0, j->draft + j->t0, (size_t)j->tn * sizeof(running));
         j->teacher_state = j->full;
         j->keep_exp = false;
@@ -509,13 +509,13 @@ static void compute_fwd(div_job *j) {
     }
 }
 
-// Whether the best of the draft ids is the teacher's choice over all.
+// Returns true if the best of the draft ids is the teacher's choice over all.
 static bool drafted(const div_job *j, int64_t t) {
     int32_t id = j->draft[t].id;
     return (j->a->d2t ? j->a->d2t[id] : id) == j->full[t].id;
 }
 
-// What an objective's loss is made of.
+// Returns the inputs of an objective's loss.
 static row_end end_of(const div_job *j, int64_t i) {
     const running *s = &j->student[i];
     row_end        e = {.cross = j->cross[i],
@@ -550,7 +550,7 @@ static void write_outputs(const div_job *j) {
         int64_t row = j->row[i];
         row_end e = end_of(j, i);
         double  loss = j->o->loss(&e);
-        if (!j->o->second) e.sums[KEPT] = loss; // what reverse KL's gradient needs
+        if (!j->o->second) e.sums[KEPT] = loss; // for reverse KL's gradient
         pl_f32(&a->loss)[row] = (float)loss;
         if (a->accept.data) pl_f32(&a->accept)[row] = (float)(j->taught ? e.sums[ACCEPT] : exp(-loss));
         if (a->student_argmax) a->student_argmax[row] = j->student[i].id;
@@ -639,7 +639,7 @@ static void compute_bwd(div_job *j) {
                 teacher_softmax(j);
             }
             over_students(j, g, WALK_AGAIN, student_dz);
-            if (a->w.grad && g == j->groups - 1) // the rest of the walk is of other rows of it
+            if (a->w.grad && g == j->groups - 1) // the rest of the walk covers other rows of it
                 pl_tape_done_to(j->ctx, a->w.grad, (size_t)((j0 + j->cols) * j->d) * sizeof(float));
         }
     }

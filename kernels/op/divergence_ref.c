@@ -2,8 +2,8 @@
 #include "kernels/ref.h"
 #include <tgmath.h>
 
-// One row's two distributions, whole: every objective is a function of them that returns the loss and, where dz is
-// asked for, the gradient.
+// One row's two distributions, whole: every objective is a function of them that returns the loss and, if dz is
+// requested, the gradient.
 typedef struct dists {
     int64_t        n;             // draft ids
     const pl_real *log_p, *log_q; // label: log_p NULL
@@ -41,7 +41,7 @@ static pl_real one_id(const dists *r, pl_real *dz) {
     return r->choice < 0 ? 0 : -r->log_q[r->choice];
 }
 
-// What p and q have in common, and total variation's gradient times `scale`, added to dz times `keep`.
+// Overlap of p and q, and total variation's gradient times `scale`, added to dz times `keep`.
 typedef struct overlap {
     pl_real alpha, tv, above, below; // above: q's mass where p > q; below: its rest
 } overlap;
@@ -179,8 +179,8 @@ static pl_real log_sum_exp(const pl_real *z, int64_t n) {
     return max + log(sum);
 }
 
-// The row's logits into scratch, the student's as log q; returns what an objective reads. stat: the teacher row's, all
-// of it written.
+// Reads the row's logits into scratch, the student's as log q; returns the objective's inputs. stat: the teacher row's,
+// all of it written.
 static dists read_row(const pl_divergence_args *a, const rows *s, int64_t i, pl_real stat[4]) {
     int64_t Vd = a->w.dim[0];
     dists   r = {.n = Vd,

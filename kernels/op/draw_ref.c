@@ -15,7 +15,7 @@ static void penalise(pl_real *z, const pl_draw_args *a, int i) {
     }
 }
 
-// The best token that is not in yet; -1: all are.
+// Returns the best token that is not in yet; -1: all are.
 static int64_t next_best(const pl_real *z, const uint8_t *in, int64_t V) {
     int64_t best = -1;
     for (int64_t v = 0; v < V; v++)
@@ -30,7 +30,7 @@ static double sum_of(const pl_real *w, int64_t V) {
     return sum;
 }
 
-// The n best tokens into in[V], or, where fewer hold `mass`, those; w by token.
+// Marks the n best tokens in in[V], or fewer if those hold `mass`; w by token.
 static void best_run(uint8_t *in, const pl_real *z, const pl_real *w, int64_t V, int64_t n, double mass) {
     double kept = 0;
     for (int64_t v = 0; v < V; v++)
@@ -42,7 +42,7 @@ static void best_run(uint8_t *in, const pl_real *z, const pl_real *w, int64_t V,
     }
 }
 
-// Weights of tokens that the filters leave out become 0. in: [V] scratch.
+// Sets the weights of filtered tokens to 0. in: [V] scratch.
 static void filter(pl_real *w, const pl_real *z, uint8_t *in, const pl_draw_row *r, int64_t V) {
     int64_t most = r->top_k > 0 && r->top_k < V ? r->top_k : V;
     if (most < V) best_run(in, z, w, V, most, INFINITY);

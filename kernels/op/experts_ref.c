@@ -9,7 +9,7 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// The row's experts into chosen [k], their weights into its row.
+// Writes the row's experts to chosen [k], and their weights to its row.
 static bool choose(const pl_experts_args *a, int64_t m, int32_t *chosen) {
     int64_t        n = a->score.dim[1], k = a->weight.dim[1];
     const pl_real *z = (const pl_real *)a->score.data + m * n;
@@ -43,7 +43,7 @@ void PL_REF(experts_fwd)(pl_ctx *ctx, const void *args) {
         for (int64_t j = 0; j < k; j++)
             a->first[chosen[j]]++;
     }
-    // Counts to where each expert's pairs start; then rows in order move that on to where the next one's do.
+    // Turns counts into the starts of experts' pairs; inserting rows in order then moves each start to the next one's.
     int32_t at = 0;
     for (int64_t e = 0; e <= n; e++) {
         int32_t count = a->first[e];

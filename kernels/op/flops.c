@@ -25,7 +25,7 @@ static double gatedlinear(const pl_gatedlinear_args *a) {
     return product(rows, &a->x, &a->w, false) + (a->down.data ? product(rows, &a->x, &a->down, false) : 0);
 }
 
-// Backward computes nothing where nothing before it learns.
+// Backward computes nothing if no earlier op needs gradients.
 static double seen(const pl_tensor *o, int nh, int hd, double pairs, bool backward) {
     return 4.0 * nh * hd * pairs * (!backward ? 1 : o->grad ? 2 : 0);
 }
@@ -33,7 +33,7 @@ static double seen(const pl_tensor *o, int nh, int hd, double pairs, bool backwa
 static double attention(const pl_attention_args *a, bool backward) {
     double pairs = 0;
     for (int64_t m = 0; a->lo && m < a->o.dim[0]; m++)
-        if (a->lo[m] >= 0) pairs += (double)(m - a->lo[m] + a->n_blocks); // lo .. m, and a key of each further block
+        if (a->lo[m] >= 0) pairs += (double)(m - a->lo[m] + a->n_blocks); // lo .. m, and one key of each further block
     return seen(&a->o, a->nh, a->hd, pairs, backward);
 }
 

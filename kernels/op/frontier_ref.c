@@ -29,7 +29,7 @@ static int32_t next_best(const args_t *a, const group_t *g, int32_t last) {
     return found;
 }
 
-// Row i of the group: candidate c, -1: none; then the row repeats candidate `like`.
+// Fills row i of the group: candidate c, -1: none; then the row repeats candidate `like`.
 static void fill(const args_t *a, const group_t *g, int32_t i, int32_t c, int32_t like) {
     int32_t from = c < 0 ? like : c;
     int64_t m = g->first + (from < 0 ? 0 : from / a->k), to = g->to + i;
@@ -44,7 +44,7 @@ static void fill(const args_t *a, const group_t *g, int32_t i, int32_t c, int32_
     path[a->depth] = g->slot + i;
 }
 
-// The group's first row that is there: which candidate; -1: none is.
+// Returns the candidate of the group's first existing row; -1: none.
 static int32_t first_there(const args_t *a, const group_t *g) {
     if (!a->pick) return next_best(a, g, -1);
     for (int32_t i = g->to; i < g->to + g->width; i++)

@@ -1,7 +1,7 @@
 // Products with listed rows. Row-major: a vector's lanes are as many listed rows; blocks of one cache line of each row
-// are transposed in registers, so that every lane sums its own row, in the order that a pass over panels has
-// (kernels/cpu/panels.h). Meanwhile the next rows' lines are fetched: they lie anywhere. Panels: the panel of a listed
-// row is computed whole, and kept while the list stays in it.
+// are transposed in registers, so that every lane sums its own row, in the order of a pass over panels
+// (kernels/cpu/panels.h). Meanwhile the next rows' lines, which may be anywhere, are prefetched. Panels: the panel of a
+// listed row is computed whole, and kept while the list stays in it.
 #include "kernels/base/check.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/rows.h"
@@ -21,7 +21,7 @@ typedef struct job {
     size_t                   row_bytes;
 } job;
 
-// Where the listed rows of a group start. Lanes without a row (past the end, id -1) read row 0 for nothing.
+// Finds the starts of a group's listed rows. Lanes without a row (past the end, id -1) read row 0, unused.
 static void find_rows(const job *j, int64_t group, const char *row[LANES]) {
     const int32_t *id = j->a->id + group / j->groups * j->n;
     int64_t        at = group % j->groups * LANES;
@@ -63,7 +63,7 @@ static pl_vn dots_f32(const job *j, const float *x, const char *const row[LANES]
     return sum;
 }
 
-// What a row of x has of four k (kernels/cpu/rows_cpu.c).
+// Four k of a row of x (kernels/cpu/rows_cpu.c).
 #ifdef PL_DOTS
 typedef uint32_t factor;
 enum { FACTORS = 2 };
@@ -116,9 +116,9 @@ static pl_vn dots_bf16(const job *j, const factor *x, const char *const row[LANE
         }
     }
     if (k % PL_PANEL_BLOCK == 0 && k == j->k) return sum;
-    for (int64_t end = (k / PL_PANEL_BLOCK + 1) * PL_PANEL_BLOCK; k < end; k += 4, x += FACTORS) { // with its zeros
+    for (int64_t end = (k / PL_PANEL_BLOCK + 1) * PL_PANEL_BLOCK; k < end; k += 4, x += FACTORS) { // with padding
         factor  last[FACTORS] = {0};
-        int64_t pairs = (j->k + 1 - k) / 2; // of x that are left
+        int64_t pairs = (j->k + 1 - k) / 2; // remaining pairs of x
         if (pairs > 0) memcpy(last, x, (pairs == 1 ? 2 : FACTORS) * sizeof *x);
         add_four(last, last_words(j, row, k), last_words(j, row, k + 2), &even, &odd);
         if (k + 4 == end) sum += even + odd;
@@ -135,9 +135,9 @@ static void rowmajor_part(void *arg, int part, int parts) {
     uint64_t mode = pl_panels_begin(bf16);
     if (lo < hi) find_rows(j, lo, row[lo % 2]);
     for (int64_t g = lo; g < hi; g++) {
-        int64_t      m = g / j->groups, at = g % j->groups * LANES, count = j->n - at < LANES ? j->n - at : LANES;
-        const void  *x = pl_rows_at(&j->x, m, 0);
-        float        y[LANES];
+        int64_t     m = g / j->groups, at = g % j->groups * LANES, count = j->n - at < LANES ? j->n - at : LANES;
+        const void *x = pl_rows_at(&j->x, m, 0);
+        float       y[LANES];
         find_rows(j, g + 1 < hi ? g + 1 : g, row[(g + 1) % 2]);
         const char *const *now = row[g % 2], *const *next = row[(g + 1) % 2];
         pl_vn_storeu(y, bf16 ? dots_bf16(j, x, now, next) : dots_f32(j, x, now, next));
@@ -154,7 +154,7 @@ static void panels_part(void *arg, int part, int parts) {
     pl_range(j->a->x.dim[0] * j->n, 1, part, parts, &lo, &hi);
     float    z[PL_PANEL];
     int64_t  row = -1, segment = 0;
-    pl_panel panel = {0}; // what z holds, of `row`
+    pl_panel panel = {0}; // the panel and row of z
     uint64_t mode = pl_panels_begin(bf16);
     for (int64_t i = lo; i < hi; i++) {
         int32_t v = j->a->id[i];

@@ -1,6 +1,6 @@
 // Products of groups of rows: the panels of all weights that have rows are one list, which threads share, so that a
-// single row's few small experts keep as many threads busy as one large weight would. A panel is taken for all rows of
-// its group before the next one is.
+// single row's few small experts occupy as many threads as one large weight. A panel is taken for all rows of its group
+// before the next one.
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/op/grouped.h"
@@ -15,12 +15,12 @@ typedef struct group {
 
 typedef struct job {
     const pl_grouped_args *a;
-    group                 *group; // those that have rows
+    group                 *group; // groups that have rows
     int64_t                groups, panels, n, k;
     bool                   bf16;
 } job;
 
-// Scratch for so many rows in any groups: what a row takes at most in tiles of up to twice the highest.
+// Scratch for so many rows in any groups: the most bytes per row in tiles of up to twice the highest.
 static size_t rows_bytes(bool bf16, int64_t rows, int64_t k) {
     size_t most = 0;
     for (int64_t r = 1; r <= rows && r <= 2 * PL_PASS_ROWS; r++) {

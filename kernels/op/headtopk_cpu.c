@@ -1,9 +1,9 @@
-// The fused head: panels of the weight stream past the rows once; of each panel's 64 logits per row stay only those
+// The fused head: panels of the weight stream past the rows once; of each panel's 64 logits per row only those are kept
 // that enter the row's list of the k best, and the panel's maximum and sum of exponentials.
 //   rows of one tile  one pass a panel
-//   more rows         a panel is read again for each tile of rows, from L2, where a panel of K rows of 64 lies
-// A row's list is kept in order while k is small, as a bag of keys (kernels/cpu/keys.h) when it is not.
-// Which thread takes a panel changes nothing: lists are merged by (value, row of W), sums panel by panel in order.
+//   more rows         a panel is read again for each tile of rows, from L2, which holds a panel of K rows of 64
+// A row's list is kept in order while k is small, else as a bag of keys (kernels/cpu/keys.h). Results do not depend on
+// the thread that takes a panel: lists are merged by (value, row of W), sums panel by panel in order.
 #include "kernels/cpu/keys.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/op/best_cpu.h"
@@ -17,8 +17,8 @@ void PL_CPU(headtopk_fwd)(pl_ctx *ctx, const void *args);
 void pl_headtopk_fwd_ref32(pl_ctx *ctx, const void *args);
 
 enum {
-    ROWS_MAX = 96,      // rows whose packed x is held at once
-    KEYS_MAX = 2 << 20, // and whose keys are, over all threads
+    ROWS_MAX = 96,      // rows whose packed x is kept at once
+    KEYS_MAX = 2 << 20, // bytes of keys over all threads
 };
 
 // A panel that the support touches; bit j of mask: row first + j of W is in it.
@@ -26,16 +26,16 @@ typedef struct item {
     const char *w;
     uint64_t    mask;
     int32_t     first;
-    int32_t     before; // half panels that are read before it
+    int32_t     before; // number of half panels read before it
     bool        half;
 } item;
 _Static_assert(PL_PANEL == 64, "a bit for each row of a panel");
 
 typedef struct sum {
-    float max, sum; // sum of exp(z - max) over a panel; max -infinity: nothing in it
+    float max, sum; // sum of exp(z - max) over a panel; max -infinity: empty
 } sum;
 
-// What a thread has found for a row.
+// A thread's results for a row.
 typedef struct list {
     int64_t  nan;  // row of W with a NaN, -1
     pl_best *best; // NULL: keys
@@ -50,7 +50,7 @@ typedef struct job {
     pl_rows                 x;          // this block of rows
     int64_t                 first_row, rows;
     int                     parts;
-    bool                    far;  // more panels than the last cache holds
+    bool                    far;  // more panels than the last-level cache holds
     list                   *list; // [parts][rows]
     pl_best                *best; // [parts][rows]; NULL: keys
     uint64_t               *key;  // [parts][rows][keys_room]
@@ -62,7 +62,7 @@ static int64_t keys_room(int64_t top) {
     return 2 * top + PL_KEYS_SPARE;
 }
 
-// Places of a panel whose logit is above a bound.
+// Returns the positions of a panel whose logit exceeds a bound.
 PL_INLINE uint64_t above(const float *z, float bound) {
     uint64_t mask = 0;
     for (int v = 0; v < PL_PANEL; v += PL_VL)
@@ -84,7 +84,7 @@ static void list_take(list *l, int k, const float *z, float top, const item *it)
     }
 }
 
-// One row's logits of one panel; what lies outside the support is taken out first.
+// Takes one row's logits of one panel, after removing those outside the support.
 static void take(list *l, sum *s, int k, float *z, const item *it) {
     pl_vf max = pl_vf_set1(-INFINITY), none = max, odd = pl_vf_zero();
     for (int v = 0; v < PL_PANEL; v += PL_VL) {
@@ -94,7 +94,7 @@ static void take(list *l, sum *s, int k, float *z, const item *it) {
             pl_vf_storeu(z + v, x);
         }
         max = pl_vf_max(max, x);
-        // Where a lane is NaN the comparison sets all its bits, which as a float is NaN again.
+        // The comparison sets all bits of NaN lanes, which as a float is NaN again.
         for (int p = 0; p < PL_VF_PARTS; p++)
             odd.p[p] = (pl_vn)((pl_vni)odd.p[p] | (pl_vni)(x.p[p] != x.p[p]));
     }
@@ -112,7 +112,7 @@ static void take(list *l, sum *s, int k, float *z, const item *it) {
     *s = (sum){.max = top, .sum = isinf(top) ? 1.0f : pl_vf_hsum(total)};
 }
 
-// The first item of a part: parts read as evenly many bytes as whole panels allow.
+// Returns the first item of a part: parts read as equal numbers of bytes as whole panels allow.
 static int64_t part_start(const job *j, int part, int parts) {
     int64_t from = j->halves * part / parts, low = 0, high = j->n_items;
     while (low < high) {
@@ -142,7 +142,7 @@ static void items_part(void *arg, int part, int parts) {
     uint64_t mode = pl_panels_begin(bf16);
     for (int64_t i = lo; i < hi; i++) {
         const item *it = &j->items[i];
-        // What is prefetched behind a panel's end is the next one, wherever it lies.
+        // Prefetching past a panel's end fetches the next one, wherever it is.
         const char *after = i + 1 < hi ? it[1].w : NULL;
         for (int64_t t = 0; t < j->x.tiles; t++) {
             int64_t r0 = pl_rows_first(&j->x, t), rows = pl_rows_first(&j->x, t + 1) - r0;
@@ -152,7 +152,7 @@ static void items_part(void *arg, int part, int parts) {
                          .w = it->w,
                          .y = z,
                          .ldy = PL_PANEL,
-                         .cols = it->half ? PL_HALF_PANEL : PL_PANEL, // rows that are none lie there too, as zeros
+                         .cols = it->half ? PL_HALF_PANEL : PL_PANEL, // padding rows are there too, as zeros
                          .after = t + 1 < j->x.tiles ? it->w : after,
                          .far = j->far};
             if (it->half)
@@ -164,7 +164,7 @@ static void items_part(void *arg, int part, int parts) {
         }
     }
     pl_panels_end(bf16, mode);
-    // Here, where the threads do it side by side, rather than in merging.
+    // Here, where threads run in parallel, rather than in merging.
     for (int64_t r = 0; r < j->rows && !j->best; r++)
         pl_keys_end(&l[r].keys);
 }
@@ -183,7 +183,7 @@ static void write_keys(const pl_headtopk_args *a, int64_t m, const uint64_t *key
     }
 }
 
-// Rows of the block: the threads' lists become one. Threads took ascending panels, so keys stay in order of id.
+// Merges the threads' lists for rows of the block. Threads took ascending panels, so keys stay in order of id.
 static void merge_part(void *arg, int part, int parts) {
     const job *j = arg;
     long       lo, hi;

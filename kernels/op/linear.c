@@ -41,7 +41,7 @@ pl_cost pl_linear_cost(int64_t m, const pl_tensor *w) {
     return (pl_cost){.bytes = n * k * (double)pl_dtype_size(w->dtype) + rows * (k + n) * 4, .flops = 2 * rows * n * k};
 }
 
-// Whether the product of a packed weight and its gate are one op here.
+// Returns true if the product of a packed weight and its gate are one op on this backend.
 static bool in_one(const pl_ctx *ctx, const pl_tensor *w) {
     return (w->layout == PL_PANELS || w->layout == PL_GATED) && ctx->be->fwd[PL_OP_GATEDLINEAR];
 }

@@ -6,8 +6,7 @@
 // Batch invariance (PL_PANELS): each y[m, n] is summed in an order that K alone fixes, for any M and any division of
 // the work: a row's bits do not depend on its neighbours or on the number of threads. On a CPU (kernels/cpu/panels.h):
 //   F32   one accumulator takes fma(x[m, k], W[n, k]) for k = 0, 1, ...; the same bits on AVX2 and later, and on
-// portable
-//         if the compiler's fmaf is a real fma
+//         portable if the compiler's fmaf is a real fma
 //   BF16  x is rounded to bf16 on input, sums in fp32 in the order of the matrix unit: the same bits at every level
 // Row-major products (training's) use the weight's numbers, as packed ones do: if its values are BF16 (dtype, or a
 // working copy that has them as `bf16`), x and dy are rounded to bf16 on input and products summed in fp32, so that

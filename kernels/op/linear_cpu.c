@@ -1,17 +1,17 @@
 // linear on the cpu backends: row-major weights (training) through the GEMM, packed weights (inference) here.
 //
-// Packed: what a pass computes stands in kernels/cpu/panels.h; what is free is which outputs it computes together. Few
-// rows take one panel at a time: its weights are then one sequential stream, which caches feed fastest (measured on
-// Zen 5 at 30 MB of bf16, one thread: 55 GB/s against 40 for four panels side by side).
+// Packed: kernels/cpu/panels.h has the computation of a pass; outputs may be combined freely. Few rows take one panel
+// at a time: its weights are then one sequential stream, the fastest for caches (measured on Zen 5 at 30 MB of bf16,
+// one thread: 55 GB/s against 40 for four panels interleaved).
 //   rows of one tile  weights stream through once, start to end
 //   more rows         GROUP panels by K_CHUNK at a time stay in L2 for all tiles of a block of rows; between chunks the
-//                     sums rest in y, which changes no bit
-//   a matrix unit     longer chunks, as sums on their way to memory and back cost it as much as products; meanwhile the
-//                     next chunk is fetched. Sums rest in a place of their own, since rows of y lie powers of two apart
-//                     and share a few sets of a cache
-// With a gate (gatedlinear) sums of a group of panels have a place of their own too, in the thread's caches, and end
-// there: a panel has the gate and up of its outputs, so that no sum goes to another core. Few rows end many panels at a
-// time, as the stream of weights waits meanwhile.
+//                     sums stay in y, which changes no bit
+//   a matrix unit     longer chunks, as moving sums to memory and back costs it as much as products; meanwhile the next
+//                     chunk is prefetched. Sums have their own memory, since rows of y lie powers of two apart and
+//                     share a few sets of a cache
+// With a gate (gatedlinear) sums of a group of panels have their own memory too, in the thread's caches, and end there:
+// a panel has the gate and up of its outputs, so that no sum goes to another core. Few rows end many panels at a time,
+// as the stream of weights waits meanwhile.
 #include "kernels/base/ahead.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pairs.h"
@@ -30,29 +30,29 @@ enum {
     K_CHUNK = 512, // GROUP * K_CHUNK * 256 bytes of fp32 weights: 256 KiB; blocks of bf16 are whole in it
     GROUP = PL_PASS_PANELS,
     SMALL = 30000,      // multiply-adds below which a parallel region costs more than it saves
-    TILES_WHOLE = 1024, // (a matrix unit) k up to which a panel is taken as a whole
-    TILES_CHUNK = 512,  // and of which it takes so much at a time where it is longer
+    TILES_WHOLE = 1024, // (a matrix unit) largest k for which a panel is taken whole
+    TILES_CHUNK = 512,  // and the chunk of it for a longer one
     TILES_GROUP = 4,    // panels at a time where x is long and high
-    TILES_LONG = 2048,  // k and rows above which it is
+    TILES_LONG = 2048,  // k and rows above which x is that
     TILES_HIGH = 64,
-    X_AHEAD = 16384,  // bytes of x fetched at the start of a part
+    X_AHEAD = 16384,  // bytes of x prefetched at the start of a part
     PACK_BIG = 65536, // floats of x above which packing it is worth a parallel region
-    SHARED = 5,       // tiles of x from which weights out of a cache are fetched ahead too
-    SUMS = 1 << 15,   // floats of sums, of few rows, that go through a gate together
-    SOON = 1 << 18    // bytes of the next weight that a waiting thread fetches: a part of its second-level cache
+    SHARED = 5,       // tiles of x from which cached weights are prefetched too
+    SUMS = 1 << 15,   // floats of sums, of few rows, that pass a gate together
+    SOON = 1 << 18    // bytes of the next weight that a waiting thread prefetches: a part of its second-level cache
 };
 
 // ---- the product ----
 
-// All by value: what a worker has to look up elsewhere, it waits for once more.
+// All by value: pointers would cost a worker further cache misses.
 typedef struct job {
     pl_rows        x; // this block of rows
     float         *y; // [rows][ldy]
     int64_t        n, k, ldy;
-    bool           gated; // y is what comes out of the gate
+    bool           gated; // y is the gate's output
     pl_gate        gate;
     bool           tiles; // a matrix unit takes more rows than one of its tiles
-    // (with a gate) NULL, or the rows that a product to come takes, of tiles as x has them: packed there instead of y
+    // (with a gate) NULL, or the rows of the next product, in tiles like x's: packed there instead of y
     const pl_rows *left;
     const char    *w;
     const char    *next;           // the weight that is likely read after this one, or NULL
@@ -78,7 +78,7 @@ static void pack_part(void *arg, int part, int parts) {
         pl_rows_pack(&j->x, t);
 }
 
-// Where a part of the next weight starts, NULL where there is none.
+// Returns the start of a part of the next weight, NULL if there is none.
 static const char *next_part(const job *j, int part, int parts, size_t *bytes) {
     if (!j->next) return NULL;
     long   lo, hi;
@@ -90,15 +90,15 @@ static const char *next_part(const job *j, int part, int parts, size_t *bytes) {
 
 // ---- the end ----
 
-enum { GATED_LD = GROUP * PL_PANEL }; // of sums that are to pass a gate: panels of a pass lie side by side
+enum { GATED_LD = GROUP * PL_PANEL }; // row stride of sums before a gate: panels of a pass are adjacent
 
-// Where those of the group's i-th panel begin.
+// Returns the sums of the group's i-th panel.
 static float *gated_sums(const job *j, float *rest, int64_t i) {
     return rest + i / GROUP * j->x.rows * GATED_LD + i % GROUP * PL_PANEL;
 }
 
-// The gate of panel p's sums for the rows of tiles t0 .. t1 - 1, in the mode for denormals that the thread had. sums:
-// row 0's. What comes out lies where they were, or has been packed.
+// Applies the gate to panel p's sums for the rows of tiles t0 .. t1 - 1, in the thread's own mode for denormals. sums:
+// row 0's. The result replaces them, or is packed.
 static void end_panel(const job *j, uint64_t mode, float *sums, int64_t ld, int64_t t0, int64_t t1, int64_t p) {
     const int64_t at = p * PL_HALF_PANEL, cols = min64(PL_HALF_PANEL, j->ldy - at);
     const int64_t r0 = pl_rows_first(&j->x, t0), rows = pl_rows_first(&j->x, t1) - r0;
@@ -124,7 +124,7 @@ static void end_group(const job *j, uint64_t mode, float *rest, int64_t p0, int6
     }
 }
 
-// Panels that a part takes at a time where their sums go through a gate.
+// Returns the panels that a part takes at a time if their sums pass a gate.
 static int64_t gated_group(bool once, int64_t rows) {
     int64_t some = SUMS / (rows * GATED_LD) * GROUP;
     return once && some > GROUP ? some : GROUP;
@@ -142,7 +142,7 @@ static int64_t tiles_group(int64_t rows, int64_t k) {
     return rows > TILES_HIGH && k > TILES_LONG ? TILES_GROUP : 1;
 }
 
-// Tile t's share of what comes after panel p's chunk at k0, which would be waited for while nothing is multiplied.
+// Prefetches tile t's share of the data that follows panel p's chunk at k0, which would otherwise stall the products.
 static void share_next(pl_pass *a, const job *j, int64_t t, int64_t p, int64_t end, int64_t group, int64_t k0) {
     const int64_t step = PL_PANEL * 2, k1 = k0 + a->kc, next = k1 < j->k ? p : p + group;
     if ((!j->far && j->x.tiles < SHARED) || next >= end) return;
@@ -152,7 +152,7 @@ static void share_next(pl_pass *a, const job *j, int64_t t, int64_t p, int64_t e
     a->soon_lines = lines * (t + 1) / j->x.tiles - from;
 }
 
-// Where weights come from memory, lines of y are in no cache either: they are written without being read.
+// If weights come from memory, lines of y are in no cache either: they are written without being read.
 static void leave_rows(float *y, int64_t ldy, const float *from, int64_t rows, int64_t cols, bool past) {
     const bool lines = past && cols % PL_VL == 0 && ((uintptr_t)y & 63) == 0 && ldy % PL_VL == 0;
     for (int64_t r = 0; r < rows; r++, y += ldy, from += PL_PANEL) {
@@ -167,7 +167,7 @@ static void multiply_chunk(const job *j, uint64_t mode, float *rest, int64_t p0,
                   kc = min64(tiles_chunk(j->k), j->k - k0);
     const int64_t group = tiles_group(j->x.rows, j->k);
     const bool    direct = kc == j->k && !j->far && !j->gated; // small products: y is in a cache
-    const int64_t wide = j->gated ? PL_HALF_PANEL : PL_PANEL;  // columns of y that a panel makes
+    const int64_t wide = j->gated ? PL_HALF_PANEL : PL_PANEL;  // columns of y per panel
     for (int64_t t = 0; t < j->x.tiles; t++) {
         int64_t r0 = pl_rows_first(&j->x, t), rows = pl_rows_first(&j->x, t + 1) - r0;
         for (int64_t p = p0; p < min64(p0 + group, end); p++) {
@@ -223,7 +223,7 @@ static void panels_part(void *arg, int part, int parts) {
     int64_t     x_bytes = j.x.packed ? (int64_t)j.x.tile_bytes : j.x.rows * j.k * (int64_t)sizeof(float);
     const char *x = pl_rows_at(&j.x, 0, 0);
     float      *rest = j.rest + part * j.rest_floats;
-    // In decoding another core has just written x: its lines come at once rather than one after the other.
+    // In decoding another core has just written x: prefetches its lines together rather than one after the other.
     for (int64_t i = 0; i < min64(x_bytes, X_AHEAD) && once; i += 64)
         __builtin_prefetch(x + i);
     uint64_t mode = pl_panels_begin(j.bf16);
@@ -258,12 +258,12 @@ static void panels_part(void *arg, int part, int parts) {
         if (j.gated) end_group(&j, mode, rest, p0, p1);
     }
     pl_panels_end(j.bf16, mode);
-    // The last of these panels has fetched the first of those.
+    // The last of these panels has prefetched the first of those.
     if (once && !j.far && after_bytes > PL_PANELS_AHEAD && pl_fetch_ahead())
         pl_soon(after + PL_PANELS_AHEAD, (size_t)min64((int64_t)after_bytes, SOON) - PL_PANELS_AHEAD);
 }
 
-// Notes that the weight is read now; how long ago it was read last, and what was read after it then.
+// Records that the weight is read now; finds how long ago it was last read, and which weight followed.
 static void follow_trail(pl_trail *t, job *j, const pl_tensor *w) {
     j->far = pl_trail_read(t, w, pl_panels_bytes(j->n, j->k, w->dtype));
     const pl_tensor next = pl_trail_next(t);
@@ -273,7 +273,7 @@ static void follow_trail(pl_trail *t, job *j, const pl_tensor *w) {
     j->next_bf16 = next.dtype == PL_BF16;
 }
 
-// A product with w in blocks of up to `most` rows, and its scratch. gate: NULL, or what it ends in.
+// Sets up a product with w in blocks of up to `most` rows, and its scratch. gate: NULL, or the gate that follows.
 static job product_of(pl_ctx *ctx, const pl_tensor *w, const pl_gate *gate, int64_t most) {
     int64_t n = w->dim[0], k = w->dim[1];
     job     j = {.n = n, .k = k, .ldy = gate ? n / 2 : n, .w = w->data, .bf16 = w->dtype == PL_BF16};
@@ -306,8 +306,8 @@ static void multiply(pl_ctx *ctx, job *j) {
         pl_parallel(ctx->pool, pl_pool_threads(ctx->pool), part, j);
 }
 
-// Blocks of near-equal height too. Scratch for the highest one of any call that is no larger: 96 rows are one block of
-// 96, 256 rows three of 86, and a step may have fewer rows than the one that was measured.
+// Returns the largest block height. Scratch is for the highest block of any call that is no larger: 96 rows are one
+// block of 96, 256 rows three of 86, and a step may have fewer rows than the measured one.
 static int64_t block_most(bool bf16, int64_t m) {
     return min64(m, bf16 ? PL_ROWS_BLOCK : ROWS_MAX);
 }
@@ -331,8 +331,8 @@ static void panels_fwd(pl_ctx *ctx, const pl_linear_args *a, const pl_gate *gate
     pl_arena_release(&ctx->scratch, mark);
 }
 
-// Both products of a block, one after the other. Between them rows are packed where they are made, each thread's part
-// of every row by itself, and are never written as they are.
+// Both products of a block, one after the other. Between them rows are packed by the thread that computes them, each
+// thread's part of every row separately, and are never written unpacked.
 static void mlp_fwd(pl_ctx *ctx, const pl_gatedlinear_args *a) {
     int64_t m = a->x.dim[0], k = a->w.dim[1], inside = a->down.dim[1], n = a->down.dim[0];
     if (m == 0 || n == 0) return;
@@ -342,7 +342,7 @@ static void mlp_fwd(pl_ctx *ctx, const pl_gatedlinear_args *a) {
     _Alignas(64) job down = product_of(ctx, &a->down, NULL, most);
     void            *packed = pl_arena_alloc(&ctx->scratch, pl_rows_bytes(up.bf16, most, k));
     void            *left = pl_arena_alloc(&ctx->scratch, pl_rows_bytes(up.bf16, most, inside));
-    float           *row = pl_arena_alloc(&ctx->scratch, (size_t)inside * sizeof *row); // a single one in fp32
+    float           *row = pl_arena_alloc(&ctx->scratch, (size_t)inside * sizeof *row); // a single row in fp32
     const bool       nothing = k == 0 || inside == 0;
     if (!ctx->measuring && nothing) memset(a->y.data, 0, (size_t)(m * n) * sizeof(float));
     for (int64_t b = 0; b < blocks && !ctx->measuring && !nothing; b++) {

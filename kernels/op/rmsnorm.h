@@ -22,6 +22,6 @@ typedef struct pl_rmsnorm_args {
 pl_tensor pl_rmsnorm(pl_ctx *ctx, pl_tensor x, pl_tensor g, double eps);
 // Sets *h to *h + r (a new tensor); returns norm(*h).
 pl_tensor pl_rmsnorm_residual(pl_ctx *ctx, pl_tensor *h, pl_tensor r, pl_tensor g, double eps);
-// The same with y given (a slice of a larger tensor).
+// pl_rmsnorm_residual with y given (a slice of a larger tensor).
 void      pl_rmsnorm_residual_into(pl_ctx *ctx, pl_tensor y, pl_tensor *h, pl_tensor r, pl_tensor g, double eps);
 #endif

@@ -98,7 +98,7 @@ static void bwd_rows_part(void *arg, int part, int parts) {
         bwd_row(a, m, d);
 }
 
-// Column by column over all rows, so that dg is one sum in order of m whatever the threads.
+// Column by column over all rows, so that dg is one sum in order of m, for any number of threads.
 static void bwd_gain_part(void *arg, int part, int parts) {
     const pl_rmsnorm_args *a = arg;
     int64_t                d = pl_tensor_cols(&a->x), rows = pl_tensor_rows(&a->x);

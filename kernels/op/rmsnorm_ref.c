@@ -37,7 +37,7 @@ void PL_REF(rmsnorm_bwd)(pl_ctx *ctx, const void *args) {
     for (int64_t m = 0; m < rows; m++) {
         const pl_real *h = (const pl_real *)(a->r.data ? a->h.data : a->x.data) + m * d;
         const pl_real *dy = (const pl_real *)a->y.grad + m * d;
-        // What later uses of h have already left in its gradient goes on to x and r together with this norm's share.
+        // The gradient that later uses of h have left goes on to x and r together with this norm's share.
         const pl_real *dh = a->r.data && a->h.grad ? (const pl_real *)a->h.grad + m * d : NULL;
         pl_real       *dx = a->x.grad ? (pl_real *)a->x.grad + m * d : NULL;
         pl_real       *dr = a->r.grad ? (pl_real *)a->r.grad + m * d : NULL;

@@ -24,7 +24,7 @@ static double smoothed(const pl_rope_spec *s, double freq) {
     return (1 - blend) * freq / s->factor + blend * freq;
 }
 
-// The index, not whole, of the pair that turns so many times within the original context.
+// Returns the fractional index of the pair that turns `turns` times within the original context.
 static double turning(const pl_rope_spec *s, double turns) {
     return s->hd * log(s->original_positions / (turns * 2 * acos(-1.0))) / (2 * log(s->theta));
 }

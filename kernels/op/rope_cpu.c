@@ -32,7 +32,7 @@ static void part(void *arg, int index, int parts) {
         float       *v = j->x + m * width;
         for (int h = 0; h < a->n_rot; h++, v += a->hd)
             rotate(v, v + half, c, s, (int)half, j->sign);
-        const int64_t kv = j->x + (m + 1) * width - v; // values: what is left
+        const int64_t kv = j->x + (m + 1) * width - v; // the rest are values
         if (a->row && j->sign > 0) pl_rope_keep(&a->row[m], v - kv, kv, PL_F32);
     }
 }

@@ -2,7 +2,7 @@
 #include "kernels/base/check.h"
 #include <string.h>
 
-// Of C clusters every other one at most begins a span.
+// Of C clusters at most every other one begins a span.
 static int most_spans(int64_t rows, int64_t clusters, int64_t k) {
     int64_t apart = (clusters + 1) / 2, chosen = rows * (k < clusters ? k : clusters);
     return (int)(chosen < apart ? chosen : apart);
@@ -28,7 +28,7 @@ pl_spans pl_route(pl_ctx *ctx, pl_tensor score, const int64_t *offset, const int
     return (pl_spans){.span = a.span, .held = a.held, .groups = groups, .most = a.most};
 }
 
-// held follows the spans: one copy.
+// One copy: held lies directly after the spans.
 static pl_spans read_into(pl_ctx *ctx, pl_spans s, pl_span *to) {
     pl_ctx_download(ctx, to, s.span, bytes_of(s.groups, s.most));
     s.span = to;

@@ -3,7 +3,7 @@
 #include "kernels/ref.h"
 #include <string.h>
 
-// False: a score is NaN, which is told.
+// Returns false if a score is NaN, and records the fault.
 static bool choose_row(pl_ctx *ctx, const pl_route_args *a, int64_t m, int32_t *best, uint8_t *chosen) {
     int64_t clusters = a->score.dim[1], k = a->k < clusters ? a->k : clusters;
     if (!pl_best_of(&a->score, m * clusters, clusters, k, best)) {

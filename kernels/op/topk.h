@@ -1,7 +1,6 @@
 // The k largest logits of each row, and the row's log-sum-exp.
 //   id[m, :], value[m, :] in descending order of value; ties: the earlier column first (so argmax is the lowest id of
-// the
-//   maximum, in decode and verify alike). lse[m] = log sum_v exp(x[m, v]); log-probability = value - lse.
+//   the maximum, in decode and verify alike). lse[m] = log sum_v exp(x[m, v]); log-probability = value - lse.
 // NaN is refused: the context fails. If a row has fewer than k columns the rest is id -1, value -infinity. lse may be
 // NULL (greedy decoding needs no softmax). With `name` the columns are a list of ids that was rescored (gatherdot), in
 // any order, and id is the column's name.

@@ -19,7 +19,7 @@ typedef struct topk_job {
     chunk              *chunk;
 } topk_job;
 
-// The vectors of a block that hold something for the list.
+// Scans the vectors of a block that may have entries for the list.
 static void scan_block(chunk *b, int k, const float *x, int64_t from, int64_t id0) {
     for (int64_t i = from; i < from + BLOCK; i += PL_VL) {
         if (b->best.held == k && !(pl_vf_hmax(pl_vf_loadu(x + i)) > b->best.value[k - 1])) continue;
@@ -35,14 +35,14 @@ static void scan_slowly(chunk *b, int k, const float *x, int64_t from, int64_t t
     }
 }
 
-// The largest of BLOCK values in *top; false where one of them is NaN.
+// Sets *top to the largest of BLOCK values; false if one of them is NaN.
 PL_INLINE bool block_top(const float *x, float *top) {
     pl_vf m0 = pl_vf_loadu(x), m1 = m0, odd = pl_vf_zero();
     for (int c = 0; c < BLOCK; c += 2 * PL_VL) {
         pl_vf v0 = pl_vf_loadu(x + c), v1 = pl_vf_loadu(x + c + PL_VL);
         m0 = pl_vf_max(m0, v0);
         m1 = pl_vf_max(m1, v1);
-        // Where a lane is NaN the comparison sets all its bits, which as a float is NaN again.
+        // The comparison sets all bits of NaN lanes, which as a float is NaN again.
         for (int p = 0; p < PL_VF_PARTS; p++)
             odd.p[p] = (pl_vn)((pl_vni)odd.p[p] | (pl_vni)(v0.p[p] != v0.p[p]) | (pl_vni)(v1.p[p] != v1.p[p]));
     }

@@ -49,7 +49,7 @@ static pl_status fail_memory(pl_err *err) {
 // ---- parts of the block, on any rank ----
 
 // Brings elements [at, at + n) of a part to rank 0; `room` has space for them on every rank.
-static pl_status bring(const pl_task *t, int part, int64_t at, int64_t n, uint8_t *room, pl_err *err) {
+static pl_status bring_part(const pl_task *t, int part, int64_t at, int64_t n, uint8_t *room, pl_err *err) {
     const pl_param_block *b = t->block;
     size_t                each = pl_dtype_size(b->real);
     int                   rank = pl_comm_rank(t->comm);
@@ -76,11 +76,11 @@ typedef struct stream {
 
 static pl_status fill(void *arg, int64_t at, void *data, int64_t n, pl_err *err) {
     const stream *s = arg;
-    return bring(s->t, s->part, at, n, data, err);
+    return bring_part(s->t, s->part, at, n, data, err);
 }
 
 // Returns the number of elements of a part to stream next, from `at` on.
-static int64_t stretch(const pl_param_block *b, int64_t at) {
+static int64_t stretch_at(const pl_param_block *b, int64_t at) {
     return b->n - at < PL_STATE_STREAM ? b->n - at : PL_STATE_STREAM;
 }
 
@@ -94,7 +94,7 @@ static pl_status give_parts(const pl_task *t, pl_err *err) {
     pl_status st = room ? PL_OK : fail_memory(err);
     for (int part = 0; part < PL_BLOCK_PARTS; part++)
         for (int64_t at = 0; at < t->block->n && st == PL_OK; at += PL_STATE_STREAM)
-            st = bring(t, part, at, stretch(t->block, at), room, err);
+            st = bring_part(t, part, at, stretch_at(t->block, at), room, err);
     pl_free(room);
     return st;
 }
@@ -108,7 +108,7 @@ static pl_status take_parts(const pl_task *t, const void *const part[PL_BLOCK_PA
     pl_status       st = room ? PL_OK : fail_memory(err);
     for (int i = 0; i < PL_BLOCK_PARTS; i++)
         for (int64_t at = 0; at < b->n && st == PL_OK; at += PL_STATE_STREAM) {
-            int64_t n = stretch(b, at);
+            int64_t n = stretch_at(b, at);
             if (first) memcpy(room, (const uint8_t *)part[i] + (size_t)at * each, (size_t)n * each);
             st = pl_comm_broadcast(t->comm, room, (size_t)n * each, err);
             if (st == PL_OK) st = pl_param_block_put(b, i, at, n, room, err);
@@ -218,7 +218,7 @@ static char *step_folder(const char *dir, int64_t step) {
     return pl_sprintf("%s/step-%lld", dir, (long long)step);
 }
 
-// Removes a step's folder, except for files that a user has added to it.
+// Removes a step's folder; one that also holds a user's files stays, with a warning.
 static void remove_step(const char *folder) {
     pl_err why = {0};
     if (pl_dir_drop(folder, NULL, held, &why) == PL_E_INPUT) pl_log_warn("%.*s", (int)strcspn(why.msg, ";"), why.msg);
@@ -226,7 +226,7 @@ static void remove_step(const char *folder) {
 
 // Keeps the last keep - 1 of those before the newest; folders with a later step were left by a run that resumed from an
 // earlier checkpoint. A folder that cannot be removed now is removed the next time.
-static void prune(const pl_checkpoints *c, int64_t newest) {
+static void prune_steps(const pl_checkpoints *c, int64_t newest) {
     int64_t *list;
     int      n;
     if (list_steps(c->dir, &list, &n, NULL) != PL_OK) n = 0;
@@ -259,7 +259,7 @@ pl_status pl_checkpoints_save(pl_checkpoints *c, const pl_run_state *s, pl_err *
     pl_status st = folder && before ? PL_OK : fail_memory(err);
     if (st == PL_OK) st = write_folder(c, s, folder, err);
     if (st == PL_OK) st = put_in_place(c, folder, before, err);
-    if (st == PL_OK) prune(c, s->step);
+    if (st == PL_OK) prune_steps(c, s->step);
     pl_free(folder);
     pl_free(before);
     return st;
@@ -272,7 +272,7 @@ typedef struct found {
     bool best, state, begun; // best: present and not empty
 } found;
 
-static bool holds(const char *folder, const char *name) {
+static bool has_file(const char *folder, const char *name) {
     char *path = pl_path_join(folder, name);
     bool  yes = path && pl_path_exists(path);
     pl_free(path);
@@ -286,8 +286,8 @@ static pl_status look_at(found *f, const char *dir, const char *name, pl_err *er
     char *folder = pl_path_join(dir, name);
     if (!folder) return fail_memory(err);
     pl_status st = pl_dir_spares(folder, NULL, held, err);
-    f->best |= st == PL_OK && best && (holds(folder, "config.json") || holds(folder, "model.safetensors"));
-    f->state |= st == PL_OK && !best && holds(folder, STATE_FILE);
+    f->best |= st == PL_OK && best && (has_file(folder, "config.json") || has_file(folder, "model.safetensors"));
+    f->state |= st == PL_OK && !best && has_file(folder, STATE_FILE);
     pl_free(folder);
     return st;
 }
@@ -348,7 +348,7 @@ pl_status pl_checkpoints_spare(const char *out_dir, pl_err *err) {
 
 // ---- reading ----
 
-static pl_status take(const pl_state *s, const char *name, pl_dtype t, int64_t n, void *to, pl_err *err) {
+static pl_status take_array(const pl_state *s, const char *name, pl_dtype t, int64_t n, void *to, pl_err *err) {
     const void *data;
     PL_TRY(pl_state_get(s, name, t, n, &data, err));
     memcpy(to, data, (size_t)n * pl_dtype_size(t));
@@ -359,7 +359,7 @@ static pl_status take(const pl_state *s, const char *name, pl_dtype t, int64_t n
 static pl_status check_arithmetic(const pl_checkpoints *c, const pl_state *s, const char *path, pl_err *err) {
     char        was[ARITHMETIC_ROOM] = "an older one";
     const char *is = c->t->backend->arithmetic;
-    if (pl_state_find(s, "arithmetic")) PL_TRY(take(s, "arithmetic", PL_U8, sizeof was, was, err));
+    if (pl_state_find(s, "arithmetic")) PL_TRY(take_array(s, "arithmetic", PL_U8, sizeof was, was, err));
     was[sizeof was - 1] = 0;
     if (strcmp(was, is) == 0) return PL_OK;
     if (!c->any_arithmetic)
@@ -373,7 +373,7 @@ static pl_status check_arithmetic(const pl_checkpoints *c, const pl_state *s, co
 
 static pl_status check_identity(const pl_task *t, const pl_state *s, const char *path, pl_err *err) {
     char identity[sizeof t->identity];
-    PL_TRY(take(s, "identity", PL_U8, (int64_t)sizeof identity, identity, err));
+    PL_TRY(take_array(s, "identity", PL_U8, (int64_t)sizeof identity, identity, err));
     if (memcmp(identity, t->identity, sizeof identity) == 0) return PL_OK;
     identity[sizeof identity - 1] = 0;
     return pl_fail(err, PL_E_INPUT,
@@ -388,12 +388,12 @@ static pl_status read_state(const pl_checkpoints *c, const pl_state *f, const ch
     pl_task *t = c->t;
     PL_TRY(check_identity(t, f, path, err));
     PL_TRY(check_arithmetic(c, f, path, err));
-    PL_TRY(take(f, "step", PL_I64, 1, &s->step, err));
-    PL_TRY(take(f, "best_score", PL_F64, 1, &s->best_score, err));
-    PL_TRY(take(f, "best_step", PL_I64, 1, &s->best_step, err));
-    PL_TRY(take(f, "cursor", PL_I64, t->n_cursor, t->cursor, err));
+    PL_TRY(take_array(f, "step", PL_I64, 1, &s->step, err));
+    PL_TRY(take_array(f, "best_score", PL_F64, 1, &s->best_score, err));
+    PL_TRY(take_array(f, "best_step", PL_I64, 1, &s->best_step, err));
+    PL_TRY(take_array(f, "cursor", PL_I64, t->n_cursor, t->cursor, err));
     if (pl_state_find(f, "guard"))
-        PL_TRY(take(f, "guard", PL_F64, s->guard.n, s->guard.state, err)); // old states lack it
+        PL_TRY(take_array(f, "guard", PL_F64, s->guard.n, s->guard.state, err)); // old states lack it
     for (int i = 0; i < PL_BLOCK_PARTS; i++)
         PL_TRY(pl_state_get(f, part_name[i], t->block->real, t->block->n, &part[i], err));
     if (s->step >= 0) return PL_OK;
@@ -462,7 +462,7 @@ static pl_status share_ints(const pl_task *t, int64_t *x, int n, int64_t least, 
 }
 
 // Sends rank 0's state to the others, which need no file of it.
-static pl_status share(pl_checkpoints *c, pl_run_state *s, const void *const part[PL_BLOCK_PARTS], pl_err *err) {
+static pl_status share_state(pl_checkpoints *c, pl_run_state *s, const void *const part[PL_BLOCK_PARTS], pl_err *err) {
     pl_task *t = c->t;
     PL_TRY(same_run(t, err));
     PL_TRY(share_ints(t, &c->saved, 1, -1, err));
@@ -487,7 +487,7 @@ static pl_status take_folders(const pl_checkpoints *c, pl_err *err) {
 
 // A run that was killed while replacing last/ left the previous one under the new one's step or, where names cannot be
 // exchanged, no last/ at all.
-static pl_status tidy(const pl_checkpoints *c, pl_err *err) {
+static pl_status restore_last(const pl_checkpoints *c, pl_err *err) {
     if (c->damaged) return PL_OK;
     pl_state *f = NULL;
     char     *folder = step_folder(c->dir, c->saved), *path = NULL, *own = NULL;
@@ -495,7 +495,7 @@ static pl_status tidy(const pl_checkpoints *c, pl_err *err) {
     pl_status st = folder ? PL_OK : fail_memory(err);
     if (st == PL_OK && !pl_path_exists(c->last)) st = pl_path_succeed(folder, c->last, folder, err);
     if (st == PL_OK && pl_path_exists(folder) && open_folder(folder, &f, &path, NULL) == PL_OK &&
-        take(f, "step", PL_I64, 1, &step, NULL) == PL_OK && step >= 0 && step < c->saved) {
+        take_array(f, "step", PL_I64, 1, &step, NULL) == PL_OK && step >= 0 && step < c->saved) {
         own = step_folder(c->dir, step);
         st = !own ? fail_memory(err) : pl_path_exists(own) ? PL_OK : pl_path_succeed(folder, own, own, err);
     }
@@ -503,7 +503,7 @@ static pl_status tidy(const pl_checkpoints *c, pl_err *err) {
     pl_free(own);
     pl_free(path);
     pl_free(folder);
-    if (st == PL_OK) prune(c, c->saved);
+    if (st == PL_OK) prune_steps(c, c->saved);
     return st;
 }
 
@@ -519,10 +519,10 @@ pl_status pl_checkpoints_resume(pl_checkpoints *c, pl_run_state *s, pl_err *err)
         c->damaged = why.status != PL_OK && pl_path_exists(c->last);
         if (f) st = read_state(c, f, path, s, part, err);
         if (f && st == PL_OK) c->saved = s->step;
-        if (f && st == PL_OK) st = tidy(c, err);
+        if (f && st == PL_OK) st = restore_last(c, err);
         if (c->damaged && st == PL_OK) pl_log_warn("%.*s; goes on from %s", (int)strcspn(why.msg, ";"), why.msg, path);
     }
-    if (st == PL_OK) st = share(c, s, part, err);
+    if (st == PL_OK) st = share_state(c, s, part, err);
     if (f) pl_state_close(f);
     pl_free(path);
     return st;
@@ -535,7 +535,7 @@ pl_status pl_trainer_done_steps(const char *out_dir, int64_t *step, pl_err *err)
     *step = 0;
     pl_status st = last ? pl_atomic_dir_recover(last, err) : fail_memory(err);
     if (st == PL_OK) st = open_newest(dir, last, &f, &path, &why, err);
-    if (f) st = take(f, "step", PL_I64, 1, step, err);
+    if (f) st = take_array(f, "step", PL_I64, 1, step, err);
     if (f) pl_state_close(f);
     pl_free(dir);
     pl_free(last);
@@ -543,7 +543,7 @@ pl_status pl_trainer_done_steps(const char *out_dir, int64_t *step, pl_err *err)
     return st;
 }
 
-// ---- life ----
+// ---- create and destroy ----
 
 pl_status pl_checkpoints_init(pl_checkpoints *c, pl_task *t, const pl_trainer_options *o, pl_err *err) {
     *c = (pl_checkpoints){.t = t, .keep = o->keep, .any_arithmetic = o->any_arithmetic, .saved = -1};

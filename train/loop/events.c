@@ -24,7 +24,7 @@ enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2, SESSION_STATUS = 1, S
 // ---- records
 
 // Bit by bit, lowest first, by the reflected polynomial: a step has some hundred bytes.
-static uint32_t crc32c(const void *data, size_t n) {
+static uint32_t hash_crc32c(const void *data, size_t n) {
     const uint8_t *p = data;
     uint32_t       c = ~0u;
     for (size_t i = 0; i < n; i++) {
@@ -35,8 +35,8 @@ static uint32_t crc32c(const void *data, size_t n) {
     return ~c;
 }
 
-static uint32_t masked(const void *data, size_t n) {
-    uint32_t c = crc32c(data, n);
+static uint32_t masked_crc(const void *data, size_t n) {
+    uint32_t c = hash_crc32c(data, n);
     return (c >> 15 | c << 17) + 0xa282ead8u;
 }
 
@@ -46,9 +46,9 @@ static void put_record(pl_strbuf *b, pl_strbuf *event) {
     if (b->failed) return;
     size_t at = b->n;
     pl_proto_fixed(b, event->n, 8);
-    if (!b->failed) pl_proto_fixed(b, masked(b->s + at, 8), 4);
+    if (!b->failed) pl_proto_fixed(b, masked_crc(b->s + at, 8), 4);
     pl_strbuf_add(b, event->s, event->n);
-    pl_proto_fixed(b, masked(event->s, event->n), 4);
+    pl_proto_fixed(b, masked_crc(event->s, event->n), 4);
     event->n = 0;
 }
 
@@ -140,7 +140,7 @@ static int is_events(const struct dirent *d) {
 }
 
 // Lists the event files: heap memory, each entry to be freed. Returns 0 if the folder cannot be read.
-static int list(const char *dir, struct dirent ***names) {
+static int list_files(const char *dir, struct dirent ***names) {
     *names = NULL;
     int n = scandir(dir, names, is_events, NULL);
     return n > 0 ? n : 0;
@@ -287,7 +287,7 @@ static pl_status write_list(const char *dir, const char *path, struct dirent **n
 pl_status pl_events_open(pl_events *e, const char *dir, const char *lines, size_t n, pl_err *err) {
     struct dirent **names;
     double          now = pl_unix_time();
-    int             older = list(dir, &names);
+    int             older = list_files(dir, &names);
     char           *listed = NULL, *path = pl_path_join(dir, LIST);
     *e = (pl_events){.fd = -1, .path = new_path(dir, names, older, now)};
     pl_status st = e->path && path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);

@@ -40,15 +40,15 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static double median(const double *x, int64_t n) {
+static double median_of(const double *x, int64_t n) {
     double sorted[PL_GUARD_WINDOW_MAX];
     memcpy(sorted, x, (size_t)n * sizeof *x);
     qsort(sorted, (size_t)n, sizeof *sorted, by_value);
     return sorted[n / 2];
 }
 
-static bool spikes(const pl_guard *g, const char *what, double x, const double *ring, char why[160]) {
-    double m = median(ring, g->o.window);
+static bool is_spike(const pl_guard *g, const char *what, double x, const double *ring, char why[160]) {
+    double m = median_of(ring, g->o.window);
     if (!(m > 0) || x <= g->o.spike * m) return false;
     snprintf(why, 160, "%s of %.4g is more than %g times %.4g, the median of %lld steps", what, x, g->o.spike, m,
              (long long)g->o.window);
@@ -62,7 +62,7 @@ static bool is_bad(const pl_guard *g, double loss, double norm, char why[160]) {
         return true;
     }
     if (g->o.spike == 0 || g->state[COUNTED] < (double)g->o.window) return false;
-    return spikes(g, "a loss", loss, ring, why) || spikes(g, "a gradient norm", norm, ring + g->o.window, why);
+    return is_spike(g, "a loss", loss, ring, why) || is_spike(g, "a gradient norm", norm, ring + g->o.window, why);
 }
 
 pl_status pl_guard_check(const pl_guard *g, pl_err *err) {

@@ -41,8 +41,8 @@ static bool may_be_lines(const char *front, size_t n) {
 }
 
 // *keep: bytes of the lines that stay.
-static pl_status look(const char *path, const char *stage, int64_t keep_step, const uint8_t *data, size_t n,
-                      size_t *keep, pl_err *err) {
+static pl_status check_lines(const char *path, const char *stage, int64_t keep_step, const uint8_t *data, size_t n,
+                             size_t *keep, pl_err *err) {
     bool stays = true;
     *keep = 0;
     for (size_t at = 0; at < n;) {
@@ -71,7 +71,7 @@ static pl_status read_lines(const char *path, const char *stage, int64_t keep_st
     PL_TRY(pl_file_spares(path, may_be_lines, "--out", err));
     if (!pl_path_exists(path)) return PL_OK;
     PL_TRY(pl_file_read(path, &data, n, METRICS_MAX, err));
-    pl_status st = look(path, stage, keep_step, data, *n, keep, err);
+    pl_status st = check_lines(path, stage, keep_step, data, *n, keep, err);
     pl_free(data);
     return st;
 }
@@ -81,7 +81,7 @@ pl_status pl_metrics_spares(const char *path, pl_err *err) {
     return read_lines(path, NULL, 0, &keep, &n, err);
 }
 
-static pl_status cut(pl_metrics *m, int64_t keep_step, pl_err *err) {
+static pl_status cut_lines(pl_metrics *m, int64_t keep_step, pl_err *err) {
     size_t keep, n;
     PL_TRY(read_lines(m->path, m->stage, keep_step, &keep, &n, err));
     if (keep < n && ftruncate(m->fd, (off_t)keep) != 0) return pl_fail_errno(err, "%s: cutting back", m->path);
@@ -92,7 +92,7 @@ pl_status pl_metrics_open(pl_metrics *m, const char *path, const char *stage, in
     *m = (pl_metrics){.stage = stage, .fd = -1, .path = pl_strdup(path), .events = {.fd = -1}};
     pl_status st = m->path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     if (st == PL_OK) st = pl_file_open(path, O_WRONLY | O_CREAT | O_APPEND, &m->fd, err);
-    if (st == PL_OK) st = cut(m, keep_step, err);
+    if (st == PL_OK) st = cut_lines(m, keep_step, err);
     if (st != PL_OK) pl_metrics_close(m);
     return st;
 }

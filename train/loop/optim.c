@@ -9,7 +9,7 @@
 
 enum { DOUBLES = 4096 }; // most doubles of a sum over ranks
 
-static bool sharded(const pl_param_block *b) {
+static bool is_sharded(const pl_param_block *b) {
     return b->shard.ranks > 1;
 }
 
@@ -18,7 +18,7 @@ static void *element(const pl_param_block *b, void *block, int64_t at) {
 }
 
 // Updates the held part of [from, to).
-static void update(pl_ctx *ctx, pl_param_block *b, int64_t from, int64_t to, pl_adamw_args a) {
+static void update_range(pl_ctx *ctx, pl_param_block *b, int64_t from, int64_t to, pl_adamw_args a) {
     if (from < b->first) from = b->first;
     if (to > b->first + b->held) to = b->first + b->held;
     if (to <= from) return;
@@ -33,23 +33,23 @@ static void update(pl_ctx *ctx, pl_param_block *b, int64_t from, int64_t to, pl_
 }
 
 static void update_all(pl_ctx *ctx, pl_param_block *b, pl_adamw_args a) {
-    update(ctx, b, 0, b->n_decayed, a);
+    update_range(ctx, b, 0, b->n_decayed, a);
     a.decay = 0;
-    update(ctx, b, b->n_decayed, b->n, a);
+    update_range(ctx, b, b->n_decayed, b->n, a);
 }
 
 // Returns the sum of squares of a whole block; of a sharded one the sums of the chunks held here.
-static double *norm(pl_ctx *ctx, const pl_param_block *b) {
-    double       *sum = pl_ctx_bytes(ctx, sizeof *sum * (size_t)(1 + (sharded(b) ? pl_sumsq_chunks(b->held) : 0)));
+static double *sum_squares(pl_ctx *ctx, const pl_param_block *b) {
+    double       *sum = pl_ctx_bytes(ctx, sizeof *sum * (size_t)(1 + (is_sharded(b) ? pl_sumsq_chunks(b->held) : 0)));
     pl_sumsq_args a = {.x = element(b, b->grad, b->first), .n = b->held, .out = sum};
-    if (sharded(b)) a.chunks = sum;
+    if (is_sharded(b)) a.chunks = sum;
     pl_sumsq(ctx, &a);
     return sum;
 }
 
-static void measure(pl_ctx *ctx, void *arg) {
+static void measure_step(pl_ctx *ctx, void *arg) {
     pl_optim *op = arg;
-    norm(ctx, op->block);
+    sum_squares(ctx, op->block);
     update_all(ctx, op->block, (pl_adamw_args){.step = 1, .round_to = op->block->round_to});
 }
 
@@ -57,11 +57,11 @@ pl_status pl_optim_init(pl_optim *op, const pl_backend *be, pl_pool *pool, pl_pa
                         const pl_optim_options *o, pl_err *err) {
     *op = (pl_optim){.block = block, .o = *o};
     PL_TRY(pl_ctx_init(&op->ctx, be, pool));
-    if (sharded(block)) {
+    if (is_sharded(block)) {
         op->chunks = pl_calloc((size_t)pl_sumsq_chunks(block->n), sizeof *op->chunks);
         if (!op->chunks) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
     }
-    return pl_ctx_measure(&op->ctx, measure, op, err);
+    return pl_ctx_measure(&op->ctx, measure_step, op, err);
 }
 
 void pl_optim_fini(pl_optim *op) {
@@ -86,9 +86,9 @@ static pl_status sum_chunks(pl_optim *op, const double *mine, double *sum, pl_er
 
 pl_status pl_optim_norm(pl_optim *op, double grad_scale, double *size, pl_err *err) {
     pl_ctx_begin(&op->ctx);
-    double *mine = norm(&op->ctx, op->block), sum;
+    double *mine = sum_squares(&op->ctx, op->block), sum;
     PL_TRY(pl_ctx_sync(&op->ctx, err));
-    if (sharded(op->block))
+    if (is_sharded(op->block))
         PL_TRY(sum_chunks(op, mine, &sum, err));
     else
         sum = *mine;
@@ -97,10 +97,10 @@ pl_status pl_optim_norm(pl_optim *op, double grad_scale, double *size, pl_err *e
 }
 
 // Sends each rank's updated piece to all.
-static pl_status show(pl_optim *op, pl_err *err) {
+static pl_status send_piece(pl_optim *op, pl_err *err) {
     pl_param_block *b = op->block;
     size_t          each = pl_dtype_size(b->real);
-    if (!sharded(b)) return pl_ctx_sync(&op->ctx, err);
+    if (!is_sharded(b)) return pl_ctx_sync(&op->ctx, err);
     PL_TRY(pl_comm_gather_pieces(op->o.comm, &op->ctx, b->work, (size_t)b->n * each, (size_t)b->piece * each, err));
     if (!b->work16) return PL_OK;
     each = sizeof *b->work16;
@@ -119,7 +119,7 @@ pl_status pl_optim_update(pl_optim *op, double lr, double grad_scale, double siz
                                .grad_scale = scale,
                                .step = step,
                                .round_to = op->block->round_to});
-    return show(op, err);
+    return send_piece(op, err);
 }
 
 pl_status pl_optim_step(pl_optim *op, double lr, double grad_scale, int64_t step, double *grad_norm, pl_err *err) {

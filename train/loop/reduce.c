@@ -67,12 +67,12 @@ void pl_reduce_begin(pl_reduce *r) {
     pl_slots_begin(&r->slots);
 }
 
-static bool last(const pl_reduce *r) {
+static bool is_last(const pl_reduce *r) {
     return r->slots.next == r->slots.n_slots - 1;
 }
 
 void pl_reduce_open(pl_reduce *r) {
-    if (!last(r) || !r->summing) return;
+    if (!is_last(r) || !r->summing) return;
     r->ready.ran = false;
     r->tape->ready = &r->ready;
     pl_summing_begin(r->summing);
@@ -91,7 +91,7 @@ static pl_status end_beside(pl_reduce *r, double *sums, pl_status slot, pl_err *
 
 pl_status pl_reduce_add(pl_reduce *r, pl_ctx *ctx, double *sums, pl_status slot, pl_err *err) {
     pl_param_block *b = r->block;
-    bool            end = last(r);
+    bool            end = is_last(r);
     if (end && r->summing) return end_beside(r, sums, slot, err);
     if (slot != PL_OK) return slot;
     pl_slots_add(&r->slots, ctx, b->grad, sums);

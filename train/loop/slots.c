@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static size_t plane(const pl_slots *s) {
+static size_t plane_bytes(const pl_slots *s) {
     return pl_size_mul((size_t)s->n, pl_dtype_size(s->real), 1);
 }
 
@@ -16,7 +16,7 @@ pl_status pl_slots_init(pl_slots *s, int n_slots, int64_t n, const pl_backend *b
     while ((n_slots - 1) >> s->levels)
         s->levels++;
     if (s->levels == 0) return PL_OK;
-    s->stack = pl_memory_create(s->memory, PL_LOCAL, pl_size_mul(plane(s), (size_t)s->levels, 1), err);
+    s->stack = pl_memory_create(s->memory, PL_LOCAL, pl_size_mul(plane_bytes(s), (size_t)s->levels, 1), err);
     return s->stack ? PL_OK : PL_E_MEMORY;
 }
 
@@ -30,7 +30,7 @@ void pl_slots_share(int n_slots, int rank, int ranks, int *first, int *n) {
 }
 
 void pl_slots_fini(pl_slots *s) {
-    if (s->stack) pl_memory_destroy(s->memory, PL_LOCAL, s->stack, pl_size_mul(plane(s), (size_t)s->levels, 1));
+    if (s->stack) pl_memory_destroy(s->memory, PL_LOCAL, s->stack, pl_size_mul(plane_bytes(s), (size_t)s->levels, 1));
     *s = (pl_slots){0};
 }
 
@@ -70,14 +70,14 @@ static void add_part(void *arg, int part, int parts) {
     }
 }
 
-static void *level(const pl_slots *s, int l) {
-    return (uint8_t *)s->stack + (size_t)l * plane(s);
+static void *level_at(const pl_slots *s, int l) {
+    return (uint8_t *)s->stack + (size_t)l * plane_bytes(s);
 }
 
 // Adds the level's partial sum to elements [from, from + n) of grad (keep: copies grad to the level instead).
-static void combine(const pl_slots *s, pl_ctx *ctx, int l, void *grad, int64_t from, int64_t n, bool keep) {
+static void combine_level(const pl_slots *s, pl_ctx *ctx, int l, void *grad, int64_t from, int64_t n, bool keep) {
     size_t   at = (size_t)from * pl_dtype_size(s->real), bytes = (size_t)n * pl_dtype_size(s->real);
-    uint8_t *g = (uint8_t *)grad + at, *held = (uint8_t *)level(s, l) + at;
+    uint8_t *g = (uint8_t *)grad + at, *held = (uint8_t *)level_at(s, l) + at;
     if (s->memory) {
         pl_tensor to = pl_tensor_2d(g, s->real, 1, n);
         if (keep)
@@ -97,7 +97,7 @@ static void combine(const pl_slots *s, pl_ctx *ctx, int l, void *grad, int64_t f
 // Adds the counter's remaining partial sums to the last slot, small subtrees first.
 void pl_slots_finish(const pl_slots *s, pl_ctx *ctx, void *grad, int64_t from, int64_t n) {
     for (int l = 0; l < s->levels; l++)
-        if (s->held[l]) combine(s, ctx, l, grad, from, n, false);
+        if (s->held[l]) combine_level(s, ctx, l, grad, from, n, false);
 }
 
 static void fold_sums(const pl_slots *s, int l, double *sums) {
@@ -121,11 +121,11 @@ void pl_slots_add(pl_slots *s, pl_ctx *ctx, void *grad, double *sums) {
     }
     int slot = s->next++, l = 0;
     for (; (slot >> l) & 1; l++) {
-        combine(s, ctx, l, grad, 0, s->n, false);
+        combine_level(s, ctx, l, grad, 0, s->n, false);
         fold_sums(s, l, sums);
         s->held[l] = false;
     }
-    combine(s, ctx, l, grad, 0, s->n, true);
+    combine_level(s, ctx, l, grad, 0, s->n, true);
     memcpy(s->sums[l], sums, sizeof s->sums[l]);
     s->held[l] = true;
 }

@@ -36,8 +36,8 @@ void      pl_slots_begin(pl_slots *s);
 // slots; before, their contents move into the tree and are then undefined. Ordered with the ops of ctx (without a
 // tape), on the host with its threads.
 void      pl_slots_add(pl_slots *s, pl_ctx *ctx, void *grad, double *sums);
-// The same for the last slot in two steps: its scalars, and elements [from, from + n) of its gradient, each once, in
-// any order, on any thread that has a ctx; until pl_slots_begin.
+// pl_slots_add for the last slot in two steps: its scalars, and elements [from, from + n) of its gradient, each once,
+// in any order, on any thread that has a ctx; until pl_slots_begin.
 void      pl_slots_finish_sums(pl_slots *s, double *sums);
 void      pl_slots_finish(const pl_slots *s, pl_ctx *ctx, void *grad, int64_t from, int64_t n);
 

@@ -33,7 +33,7 @@ typedef struct loop {
 
 // ---- a step
 
-static void note(pl_guard *g, const pl_task *t, int slot) {
+static void note_slot(pl_guard *g, const pl_task *t, int slot) {
     if (!g) return;
     if (t->n_cursor > 0)
         memcpy(g->cursor + (size_t)slot * (size_t)t->n_cursor, t->cursor, (size_t)t->n_cursor * sizeof *t->cursor);
@@ -50,7 +50,7 @@ static pl_status run_slots(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_gu
     if (t->begin) PL_TRY(t->begin(t, step, err));
     pl_reduce_begin(reduce);
     for (int s = 0; s < t->n_slots; s++) {
-        note(g, t, s);
+        note_slot(g, t, s);
         if (s < first || s >= first + n) {
             if (t->skip) PL_TRY(t->skip(t, step, s, err));
             continue;
@@ -66,12 +66,12 @@ static pl_status run_slots(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_gu
         if (g) g->weight[s] = sums[PL_SUM_WEIGHT];
         PL_TRY(pl_reduce_add(reduce, &optim->ctx, sums, st, err));
     }
-    note(g, t, t->n_slots);
+    note_slot(g, t, t->n_slots);
     return PL_OK;
 }
 
-// Decides whether the step counts; without a guard a step that is not finite ends the run.
-static pl_status judge(pl_guard *g, pl_step_result *r, int64_t step, pl_err *err) {
+// Decides whether the step counts. A step that is not finite ends the run unless the guard skips it.
+static pl_status judge_step(pl_guard *g, pl_step_result *r, int64_t step, pl_err *err) {
     bool finite = isfinite(r->loss) && isfinite(r->grad_norm);
     r->skipped[0] = 0;
     if (!finite && !(g && g->o.nonfinite))
@@ -104,7 +104,7 @@ pl_status pl_trainer_step(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_gua
     r->tokens = r->sums[PL_SUM_TOKENS];
     pl_profile_phase("optimizer");
     PL_TRY(pl_optim_norm(optim, scale, &r->grad_norm, err));
-    PL_TRY(judge(g, r, step, err));
+    PL_TRY(judge_step(g, r, step, err));
     // Moments are corrected by the number of updates, which excludes skipped steps.
     int64_t skipped = g ? pl_guard_skipped(g) : 0;
     if (r->counts) PL_TRY(pl_optim_update(optim, lr, scale, r->grad_norm, step - skipped, err));
@@ -151,7 +151,7 @@ static pl_status log_step(loop *l, const pl_step_result *r, pl_err *err) {
     return pl_metrics_end(&l->metrics, err);
 }
 
-static pl_status evaluate(loop *l, pl_err *err) {
+static pl_status run_evaluation(loop *l, pl_err *err) {
     double score = NAN;
     pl_metrics_begin(&l->metrics, l->at.step);
     PL_TRY(l->t->evaluate(l->t, l->at.step, &l->metrics, &score, err));
@@ -162,7 +162,7 @@ static pl_status evaluate(loop *l, pl_err *err) {
     return pl_checkpoints_save_best(&l->files, err);
 }
 
-static bool due(int64_t step, int64_t every) {
+static bool is_due(int64_t step, int64_t every) {
     return every > 0 && step % every == 0;
 }
 
@@ -170,15 +170,15 @@ static bool due(int64_t step, int64_t every) {
 static pl_status look_after(loop *l, const pl_step_result *r, bool last, bool stop, bool *save, pl_err *err) {
     const pl_trainer_options *o = l->o;
     PL_TRY(log_step(l, r, err));
-    if (l->t->evaluate && (last || due(l->at.step, o->eval_every))) PL_TRY(evaluate(l, err));
+    if (l->t->evaluate && (last || is_due(l->at.step, o->eval_every))) PL_TRY(run_evaluation(l, err));
     if (!l->t->evaluate && last) PL_TRY(pl_checkpoints_save_best(&l->files, err));
     bool late = o->checkpoint_minutes > 0 && pl_now() - l->saved_at > 60 * o->checkpoint_minutes;
-    *save = last || stop || late || due(l->at.step, o->checkpoint_every);
+    *save = last || stop || late || is_due(l->at.step, o->checkpoint_every);
     return PL_OK;
 }
 
 // Rank 0 has decided; if each rank holds a piece of the block, all contribute theirs.
-static pl_status save(loop *l, bool wanted, pl_err *err) {
+static pl_status save_state(loop *l, bool wanted, pl_err *err) {
     const pl_task *t = l->t;
     uint8_t        first = wanted;
     if (t->block->shard.ranks > 1) PL_TRY(pl_comm_broadcast(t->comm, &first, sizeof first, err));
@@ -267,7 +267,7 @@ static pl_status run_steps(loop *l, pl_err *err) {
         PL_TRY(pl_comm_sum_doubles(l->t->comm, &asked, 1, err)); // any rank: its machine may be taken away
         bool stop = asked > 0 && !last;
         if (pl_comm_rank(l->t->comm) == 0) PL_TRY(look_after(l, &r, last, stop, &wanted, err));
-        PL_TRY(save(l, wanted, err));
+        PL_TRY(save_state(l, wanted, err));
         if (stop) PL_TRY(pl_comm_barrier(l->t->comm, err)); // the launcher may end the others as soon as one exits
         if (stop)
             return pl_fail(err, PL_E_INTERRUPTED, "%s: stopped after step %lld of %lld; the same command goes on",
@@ -301,8 +301,8 @@ static void report_memory(const loop *l) {
 // No steps: the product is the model as the task received it.
 static pl_status as_it_starts(loop *l, pl_err *err) {
     if (pl_comm_rank(l->t->comm) == 0)
-        PL_TRY(l->t->evaluate ? evaluate(l, err) : pl_checkpoints_save_best(&l->files, err));
-    return save(l, pl_comm_rank(l->t->comm) == 0, err);
+        PL_TRY(l->t->evaluate ? run_evaluation(l, err) : pl_checkpoints_save_best(&l->files, err));
+    return save_state(l, pl_comm_rank(l->t->comm) == 0, err);
 }
 
 // Refuses ranks without a slot, which would only wait.
@@ -355,7 +355,7 @@ static pl_status check_start(loop *l, pl_err *err) {
                    (long long)l->at.step);
 }
 
-static pl_status resume(loop *l, pl_err *err) {
+static pl_status resume_run(loop *l, pl_err *err) {
     const pl_task *t = l->t;
     PL_TRY(pl_checkpoints_init(&l->files, l->t, l->o, err));
     PL_TRY(pl_guard_init(&l->at.guard, &l->o->guard, t->n_slots, t->n_cursor, err));
@@ -380,13 +380,13 @@ static pl_status open_files(loop *l, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status start(loop *l, pl_err *err) {
+static pl_status start_run(loop *l, pl_err *err) {
     pl_task         *t = l->t;
     pl_optim_options o = l->o->optim;
     int              first, share;
     o.comm = t->comm;
     PL_TRY(check_shares(t, err));
-    PL_TRY(resume(l, err));
+    PL_TRY(resume_run(l, err));
     PL_TRY(pl_optim_init(&l->optim, t->backend, t->pool, t->block, &o, err));
     pl_slots_share(t->n_slots, pl_comm_rank(t->comm), pl_comm_ranks(t->comm), &first, &share);
     PL_TRY(pl_reduce_init(&l->reduce, share, t->block, t->comm, t->tape, t->backend, err));
@@ -395,8 +395,8 @@ static pl_status start(loop *l, pl_err *err) {
     return pl_comm_rank(t->comm) == 0 ? open_files(l, err) : PL_OK;
 }
 
-static pl_status run(loop *l, pl_err *err) {
-    PL_TRY(start(l, err));
+static pl_status run_task(loop *l, pl_err *err) {
+    PL_TRY(start_run(l, err));
     if (l->o->steps == 0 && l->files.saved < 0) return as_it_starts(l, err);
     if (l->at.step >= l->o->steps) return PL_OK;
     pl_stop_hold();
@@ -418,7 +418,7 @@ pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err) {
     l->metrics.fd = l->skipped.fd = -1;
     l->saved_at = pl_now();
     l->at.best_score = NAN;
-    pl_status st = run(l, err);
+    pl_status st = run_task(l, err);
     pl_metrics_close(&l->metrics);
     pl_metrics_close(&l->skipped);
     pl_watch_fini(&l->watch);

@@ -22,8 +22,8 @@ typedef struct pl_device_wish {
     char        began[PL_DEVICE_ARITHMETIC]; // the arithmetic of the run that goes on; empty: none
 } pl_device_wish;
 
-// Opens the device; collective over both groups. why: its line says why auto took this one, and is empty where it took a
-// GPU or did not choose. PL_E_USAGE, PL_E_UNSUPPORTED, PL_E_DEVICE as pl_device_open.
+// Opens the device; collective over both groups. why: auto's reason for the host, empty if it took a GPU or did not
+// choose. PL_E_USAGE, PL_E_UNSUPPORTED, PL_E_DEVICE as pl_device_open.
 pl_status pl_device_choose(const pl_backend **be, pl_err *why, const pl_device_wish *w, pl_err *err);
 
 // Writes the arithmetic that a run's product in out_dir was begun in, empty where there is none: of a training state

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-// What both sides answer from.
+// Inputs of answers, shared by training and held-out documents.
 typedef struct sources {
     const pl_env        *env;
     const pl_llama      *target; // borrowed
@@ -35,26 +35,26 @@ typedef struct bounded {
     pl_dataset_writer *w; // rank 0's
     pl_dataset        *ds;
     char              *dir;
-    int64_t            budget, present, most; // bytes: allowed, on disk, on disk at most so far
-    int64_t            made, again;           // shards; of them, those that had been there before
-    int64_t           *there;                 // [plan.n] bytes on disk, 0: not there
-    int64_t           *list;                  // [plan.n] scratch: shards that are given up
+    int64_t            budget, present, most; // bytes: allowed, on disk, most on disk so far
+    int64_t            made, again;           // shards; those that had been made before
+    int64_t           *there;                 // [plan.n] bytes on disk, 0: missing
+    int64_t           *list;                  // [plan.n] scratch: shards to delete
     pl_shard_queue     queue;                 // shards to make
-    bool              *pinned;                // [order.windows] wanted by the step in hand
-    int64_t           *far;                   // [order.windows] scratch: turns until it is wanted next
-    bool               stepping;              // begin says what is wanted
-    int64_t            at;                    // document in hand, -1: none
+    bool              *pinned;                // [order.windows] needed by the current step
+    int64_t           *far;                   // [order.windows] scratch: turns until the next use
+    bool               stepping;              // begin announces the needed windows
+    int64_t            at;                    // current document, -1: none
     pl_columns         doc;
 } bounded;
 
-// Held-out documents, made when they are asked for first.
+// Held-out documents, made on first use.
 typedef struct held_out {
     pl_feature_source base;
-    sources          *s;      // the training side's, which lives longer
+    sources          *s;      // the training source's, which lives longer
     int64_t          *number; // [base.docs] jobs
     pl_columns       *kept;   // [base.docs]; n 0: not made yet
     pl_generator     *g;
-    int64_t           from, end; // of what the generator is asked for
+    int64_t           from, end; // range requested of the generator
 } held_out;
 
 static void close_sources(sources *s) {
@@ -76,7 +76,7 @@ static bool next_held(void *arg, pl_jobs *range) {
     return true;
 }
 
-// Whoever goes through them in order gets as many at a time as are answered side by side.
+// Sequential readers: generates a full batch of `sessions` documents at once.
 static pl_status make_held(held_out *h, int64_t at, pl_err *err) {
     pl_columns_shape shape = {.d = h->base.d, .taps = h->base.taps};
     pl_columns       doc;
@@ -130,46 +130,46 @@ static void destroy_held(pl_feature_source *s) {
 
 // ---- room
 
-// Of shard k, as reckoned before it is made.
+// Returns shard k's size, estimated before it is made.
 static int64_t room_of(const bounded *b, int64_t k) {
     int64_t known = pl_dataset_shard_bytes(b->ds, k), docs = b->plan.first[k + 1] - b->plan.first[k];
     return known ? known : pl_dataset_shard_room(&b->s.attrs, b->plan.rows[k], docs);
 }
 
-// How many turns pass from `now` until each window's next.
-static void measure(bounded *b, int64_t now) {
+// Measures the turns from `now` until each window's next use.
+static void measure_turns(bounded *b, int64_t now) {
     int64_t n = b->order.windows;
     for (int64_t turn = (now / n + 2) * n - 1; turn >= now; turn--)
         b->far[pl_shard_queue_window(&b->queue, turn)] = turn - now;
 }
 
-// Bytes of the window's shards that are here.
-static int64_t here(const bounded *b, int64_t w) {
+// Returns the bytes of the window's shards on disk.
+static int64_t bytes_present(const bounded *b, int64_t w) {
     int64_t bytes = 0;
     for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++)
         bytes += b->there[k];
     return bytes;
 }
 
-static bool missing(const bounded *b, int64_t w) {
+static bool is_missing(const bounded *b, int64_t w) {
     for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++)
         if (b->there[k] == 0) return true;
     return false;
 }
 
-// Whether the window's shards may go for what is wanted before `far` turns have passed.
+// Returns true if the window's shards may be deleted for a window that is used within `far` turns.
 static bool may_go(const bounded *b, int64_t w, int64_t far) {
-    return !b->pinned[w] && b->far[w] > far && here(b, w) > 0;
+    return !b->pinned[w] && b->far[w] > far && bytes_present(b, w) > 0;
 }
 
 static int64_t may_be_freed(const bounded *b, int64_t far) {
     int64_t bytes = 0;
     for (int64_t w = 0; w < b->order.windows; w++)
-        if (may_go(b, w, far)) bytes += here(b, w);
+        if (may_go(b, w, far)) bytes += bytes_present(b, w);
     return bytes;
 }
 
-// Of those that may go, the one that is wanted last; -1: none.
+// Returns the deletable window that is used last; -1: none.
 static int64_t wanted_last(const bounded *b, int64_t far) {
     int64_t best = -1;
     for (int64_t w = 0; w < b->order.windows; w++)
@@ -185,7 +185,7 @@ static pl_status does_not_fit(const bounded *b, int64_t w, int64_t need, pl_err 
                    (double)b->budget / 1e6, (long long)docs, (double)need / 1e6, (double)b->present / 1e6);
 }
 
-// Gives up shards until `need` bytes have room; their files are dropped by drop_gone. Their number goes to *gone.
+// Selects shards to delete until `need` bytes have room; drop_gone deletes their files. *gone receives their number.
 static pl_status make_room(bounded *b, int64_t w, int64_t need, int64_t far, int64_t *gone, pl_err *err) {
     while (b->present + need > b->budget) {
         int64_t last = wanted_last(b, far);
@@ -201,7 +201,7 @@ static pl_status make_room(bounded *b, int64_t w, int64_t need, int64_t far, int
     return PL_OK;
 }
 
-// Rank 0 deletes, once nobody has a file open.
+// Rank 0 deletes, once no rank has a file open.
 static pl_status drop_gone(bounded *b, int64_t gone, pl_err *err) {
     PL_TRY(pl_comm_barrier(b->s.env->comm, err));
     for (int64_t i = 0; i < gone && b->w; i++)
@@ -218,9 +218,9 @@ static int64_t room_of_entries(const bounded *b, int64_t from, int64_t end) {
     return bytes;
 }
 
-// The shards of window w, of turn `now`, are made, and with them those of the turns behind it that have room without
-// anything going that is wanted sooner than what has been looked at: entries [0, *end) of the queue.
-static pl_status choose(bounded *b, int64_t w, int64_t now, int64_t *end, int64_t *gone, pl_err *err) {
+// Queues the shards of window w, of turn `now`, and those of later turns that fit without deleting a window that is
+// used before them: entries [0, *end) of the queue.
+static pl_status choose_shards(bounded *b, int64_t w, int64_t now, int64_t *end, int64_t *gone, pl_err *err) {
     pl_shard_queue *q = &b->queue;
     bool            more = true;
     int64_t         need = 0;
@@ -239,7 +239,7 @@ static pl_status choose(bounded *b, int64_t w, int64_t now, int64_t *end, int64_
     return PL_OK;
 }
 
-// Further entries of the queue, for the generators to go on with: as many documents as all of them take in hand.
+// Queues further shards for the generators to continue with: as many documents as all of them process at a time.
 static pl_status look_ahead(bounded *b, int64_t now, int64_t end, pl_err *err) {
     pl_shard_queue *q = &b->queue;
     int64_t         docs = 0, want = 2 * (int64_t)b->s.opt.sessions * b->share.ranks;
@@ -262,15 +262,15 @@ static pl_status write_share(bounded *b, int64_t end, pl_err *err) {
     b->share.n = b->queue.n;
     b->share.end = end;
     if (rank > 0) PL_TRY(pl_dataset_writer_open(&w, b->dir, &b->s.attrs, rank, true, err));
-    PL_TRY(pl_comm_barrier(comm, err)); // all have seen the manifest
+    PL_TRY(pl_comm_barrier(comm, err)); // all ranks have read the manifest
     pl_status st = pl_shards_write(&b->share, b->g, w, comm, 0, err);
     if (rank > 0 && st == PL_OK) return pl_dataset_writer_close(w, err);
     if (rank > 0) pl_dataset_writer_destroy(w);
     return st;
 }
 
-// Entries [0, end) of the queue are there: they leave it.
-static pl_status arrived(bounded *b, int64_t end, pl_err *err) {
+// Removes entries [0, end) from the queue: their shards are on disk.
+static pl_status drop_made(bounded *b, int64_t end, pl_err *err) {
     for (int64_t i = 0; i < end; i++) {
         int64_t k = b->queue.shard[i];
         b->there[k] = pl_dataset_shard_bytes(b->ds, k);
@@ -288,8 +288,8 @@ static pl_status arrived(bounded *b, int64_t end, pl_err *err) {
     return PL_OK;
 }
 
-// Entries [0, end) of the queue, by all ranks.
-static pl_status make(bounded *b, int64_t end, pl_err *err) {
+// Makes entries [0, end) of the queue, by all ranks.
+static pl_status make_shards(bounded *b, int64_t end, pl_err *err) {
     pl_comm *comm = b->s.env->comm;
     PL_TRY(write_share(b, end, err));
     PL_TRY(pl_comm_barrier(comm, err));
@@ -299,40 +299,40 @@ static pl_status make(bounded *b, int64_t end, pl_err *err) {
     b->made += end;
     PL_TRY(pl_comm_barrier(comm, err));
     PL_TRY(pl_dataset_refresh(b->ds, err));
-    return arrived(b, end, err);
+    return drop_made(b, end, err);
 }
 
-// What the generators have in hand is not what is wanted: a run that went on elsewhere, or shards that had to go again
-// though they were to come soon.
+// Restarts the generators if they work on other documents than needed: after resuming elsewhere, or if shards that were
+// to come soon were deleted again.
 static void begin_anew(bounded *b) {
     pl_generator_forget(b->g);
     b->queue.n = 0;
     b->share.n = b->share.end = b->share.at = b->share.units = b->share.made = b->share.made_units = 0;
 }
 
-// Window w is there afterwards; the same on all ranks.
+// Makes window w available; the same on all ranks.
 static pl_status make_window(bounded *b, int64_t w, int64_t now, pl_err *err) {
     int64_t end = 0, gone = 0;
-    measure(b, now);
-    if (!missing(b, w)) { // the budget may have been lowered
+    measure_turns(b, now);
+    if (!is_missing(b, w)) { // the budget may have been lowered
         PL_TRY(make_room(b, w, 0, 0, &gone, err));
         return drop_gone(b, gone, err);
     }
     if (b->queue.n > 0 && b->queue.turn[0] != now) begin_anew(b);
-    PL_TRY(choose(b, w, now, &end, &gone, err));
+    PL_TRY(choose_shards(b, w, now, &end, &gone, err));
     PL_TRY(look_ahead(b, now, end, err));
     PL_TRY(drop_gone(b, gone, err));
-    return make(b, end, err);
+    return make_shards(b, end, err);
 }
 
-// The shards of the window of document `at` are there afterwards.
-static pl_status ensure(bounded *b, int64_t at, pl_err *err) {
+// Makes the window of document `at` available.
+static pl_status ensure_window(bounded *b, int64_t at, pl_err *err) {
     int64_t w = pl_doc_order_window(&b->order, at), now = b->order.epoch * b->order.windows;
     if (b->pinned[w]) return PL_OK;
     if (!b->stepping) memset(b->pinned, 0, (size_t)b->order.windows * sizeof *b->pinned);
     while (b->order.turn[now % b->order.windows] != w)
         now++;
-    while (missing(b, w) || b->present > b->budget)
+    while (is_missing(b, w) || b->present > b->budget)
         PL_TRY(make_window(b, w, now, err));
     b->pinned[w] = true;
     return PL_OK;
@@ -348,7 +348,7 @@ static pl_status begin(pl_feature_source *s, int64_t at, pl_err *err) {
     return PL_OK;
 }
 
-// Planning has made what the step takes.
+// Planning has made the step's documents.
 static pl_status gather(pl_feature_source *s, const pl_doc_span *rank, pl_err *err) {
     (void)s, (void)rank, (void)err;
     return PL_OK;
@@ -361,7 +361,7 @@ static int64_t number(pl_feature_source *s, int64_t at) {
 static pl_status rows(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err) {
     bounded *b = (bounded *)s;
     int64_t  first;
-    PL_TRY(ensure(b, at, err));
+    PL_TRY(ensure_window(b, at, err));
     return pl_dataset_doc(b->ds, pl_doc_order_number(&b->order, at), &first, n, err);
 }
 
@@ -440,8 +440,8 @@ static int64_t docs_of_shard(void *plan, int64_t k) {
     return p->first[k + 1] - p->first[k];
 }
 
-// Who is held out is known by the prompts.
-static pl_status divide(bounded *b, held_out *h, uint64_t seed, int64_t every, pl_err *err) {
+// Documents are held out by the hash of their prompts; no answer is needed.
+static pl_status divide_prompts(bounded *b, held_out *h, uint64_t seed, int64_t every, pl_err *err) {
     int64_t  jobs = pl_generator_jobs(b->g), longest = 0, n;
     uint8_t *mask;
     PL_TRY(pl_doc_order_init(&b->order, seed, jobs, err));
@@ -474,7 +474,7 @@ static pl_status divide(bounded *b, held_out *h, uint64_t seed, int64_t every, p
     return h->kept ? PL_OK : pl_fail(err, PL_E_MEMORY, "held-out documents: out of memory");
 }
 
-static void identify(bounded *b) {
+static void set_identity(bounded *b) {
     const pl_dataset_attrs *a = &b->s.attrs;
     uint64_t                h = pl_prompts_hash(b->s.prompts, pl_hash(a->target_fingerprint, 16));
     h = pl_hash_more(h, a->tokenizer_fingerprint, strlen(a->tokenizer_fingerprint));
@@ -486,8 +486,8 @@ static void identify(bounded *b) {
     pl_hash_hex(b->base.identity, h);
 }
 
-// What is there, as rank 0 sees it.
-static pl_status look(bounded *b, pl_err *err) {
+// Finds the shards on disk, as rank 0 sees them.
+static pl_status find_present(bounded *b, pl_err *err) {
     pl_comm *comm = b->s.env->comm;
     size_t   n = (size_t)b->plan.n + 1;
     b->there = pl_calloc(n, sizeof *b->there);
@@ -517,7 +517,7 @@ static pl_status open_folder(bounded *b, const char *out_dir, pl_err *err) {
     return pl_dataset_open_planned(&b->ds, b->dir, &b->s.attrs, b->plan.first, b->plan.n, err);
 }
 
-// A step goes over from one window to any other; that there is room for both is said before anything is made.
+// A step may pass from one window to any other: checks that two fit before anything is made.
 static pl_status check_windows(const bounded *b, pl_err *err) {
     int64_t most[2] = {0}, need;
     for (int64_t w = 0; w < b->order.windows; w++) {
@@ -557,11 +557,11 @@ static pl_status open_all(bounded *b, held_out *h, const pl_recipe *r, const cha
     h->base.greedy_share = b->base.greedy_share;
     h->base.temperature = b->base.temperature;
     h->base.top_p = b->base.top_p;
-    PL_TRY(divide(b, h, (uint64_t)gen->seed, tr->train.holdout, err));
+    PL_TRY(divide_prompts(b, h, (uint64_t)gen->seed, tr->train.holdout, err));
     PL_TRY(pl_doc_order_windows(&b->order, tr->data.window, b->plan.n, docs_of_shard, &b->plan, err));
-    identify(b);
+    set_identity(b);
     PL_TRY(open_folder(b, out_dir, err));
-    PL_TRY(look(b, err));
+    PL_TRY(find_present(b, err));
     PL_TRY(check_windows(b, err));
     pl_log("bounded data: %lld training documents in %lld shards and %lld windows; %lld documents held out",
            (long long)b->base.docs, (long long)b->plan.n, (long long)b->order.windows, (long long)h->base.docs);

@@ -12,14 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What both sides read; the training side's, which lives longer.
+// Shared by training and held-out documents; owned by the training source, which lives longer.
 typedef struct store {
     pl_dataset *ds;
     pl_survey   survey;
     pl_comm    *comm; // borrowed
 } store;
 
-// One that came from another rank.
+// A document received from another rank.
 typedef struct kept_doc {
     int64_t    at;
     pl_columns doc; // its own columns
@@ -29,12 +29,12 @@ typedef struct offline {
     pl_feature_source base;
     store             own, *s;
     pl_doc_order      order;
-    bool              once; // as they stand in the dataset, once
-    int64_t           at;   // document in hand, -1: none
+    bool              once; // each document once, in the dataset's order
+    int64_t           at;   // current document, -1: none
     pl_columns        doc;  // document `at`
     kept_doc         *kept; // [n_kept] ascending
     int64_t           n_kept, cap_kept;
-    pl_doc_span       gathered; // what may be asked for without the others
+    pl_doc_span       gathered; // documents available without the other ranks
 } offline;
 
 static void forget_kept(offline *o) {
@@ -60,7 +60,7 @@ static pl_status make_room(offline *o, pl_columns *doc, int64_t n, pl_err *err) 
     return pl_columns_reserve(doc, &shape, n, err);
 }
 
-// Its number in the dataset.
+// Returns its number in the dataset.
 static int64_t number_of(offline *o, int64_t at) {
     if (!o->once) return pl_doc_order_number(&o->order, at);
     PL_CHECK(at >= 0 && at < o->base.docs, "document %lld of %lld", (long long)at, (long long)o->base.docs);
@@ -91,7 +91,7 @@ static int sender(void *arg, int64_t at, int to) {
     return pl_survey_has(v, to, shard) ? -1 : v->owner[shard];
 }
 
-static bool elsewhere(offline *o, int64_t at) {
+static bool is_elsewhere(offline *o, int64_t at) {
     return sender(o, at, pl_comm_rank(o->s->comm)) >= 0;
 }
 
@@ -104,9 +104,9 @@ static kept_doc *find_kept(const offline *o, int64_t at) {
     return o->n_kept ? bsearch(&at, o->kept, (size_t)o->n_kept, sizeof *o->kept, by_document) : NULL;
 }
 
-static pl_status expect(offline *o, const pl_doc_span *span, pl_err *err) {
+static pl_status expect_docs(offline *o, const pl_doc_span *span, pl_err *err) {
     for (int64_t at = span->first; at < span->end; at++) {
-        if (!elsewhere(o, at)) continue;
+        if (!is_elsewhere(o, at)) continue;
         if (o->n_kept == o->cap_kept) {
             int64_t   cap = o->cap_kept ? 2 * o->cap_kept : 64;
             kept_doc *p = pl_realloc(o->kept, (size_t)cap * sizeof *p);
@@ -146,7 +146,7 @@ static pl_status give(void *arg, int64_t at, pl_columns *doc, pl_err *err) {
     return read_here(arg, at, doc, err);
 }
 
-static pl_status carry(offline *o, const pl_doc_span *rank, pl_err *err) {
+static pl_status carry_docs(offline *o, const pl_doc_span *rank, pl_err *err) {
     pl_doc_carry c = {.comm = o->s->comm,
                       .shape = {.d = o->base.d, .taps = o->base.taps},
                       .vocab = pl_dataset_get_attrs(o->s->ds)->vocab_size,
@@ -155,7 +155,7 @@ static pl_status carry(offline *o, const pl_doc_span *rank, pl_err *err) {
                       .sender = sender,
                       .give = give,
                       .take = take};
-    PL_TRY(expect(o, &rank[pl_comm_rank(o->s->comm)], err));
+    PL_TRY(expect_docs(o, &rank[pl_comm_rank(o->s->comm)], err));
     return pl_doc_carry_out(&c, rank, err);
 }
 
@@ -168,7 +168,7 @@ static pl_status begin(pl_feature_source *s, int64_t at, pl_err *err) {
 static pl_status gather(pl_feature_source *s, const pl_doc_span *rank, pl_err *err) {
     offline *o = (offline *)s;
     forget_kept(o);
-    PL_TRY(carry(o, rank, err));
+    PL_TRY(carry_docs(o, rank, err));
     o->gathered = rank[0];
     for (int r = 1; r < pl_comm_ranks(o->s->comm); r++)
         if (rank[r].end > o->gathered.end) o->gathered.end = rank[r].end;
@@ -177,18 +177,18 @@ static pl_status gather(pl_feature_source *s, const pl_doc_span *rank, pl_err *e
 
 static pl_status fetch(pl_feature_source *s, int64_t from, int64_t to, pl_err *err) {
     pl_doc_span rank[PL_RANKS_MAX] = {{from, to}};
-    return carry((offline *)s, rank, err);
+    return carry_docs((offline *)s, rank, err);
 }
 
 static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *err) {
     offline *o = (offline *)s;
-    if (s->gather && (at < o->gathered.first || at >= o->gathered.end)) { // by all ranks: all get it
+    if (s->gather && (at < o->gathered.first || at >= o->gathered.end)) { // collective: all ranks call it
         pl_doc_span all[PL_RANKS_MAX];
         for (int r = 0; r < pl_comm_ranks(o->s->comm); r++)
             all[r] = (pl_doc_span){at, at + 1};
         PL_TRY(gather(s, all, err));
     }
-    if (!elsewhere(o, at)) return read_here(o, at, doc, err);
+    if (!is_elsewhere(o, at)) return read_here(o, at, doc, err);
     const kept_doc *k = find_kept(o, at);
     PL_CHECK(k && k->doc.n > 0, "document %lld lies elsewhere", (long long)at);
     *doc = k->doc;
@@ -198,7 +198,7 @@ static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *
 
 // ---- opening
 
-// How its sampled documents were drawn, as far as the dataset says.
+// Reads how the dataset's sampled documents were drawn, as far as it states that.
 pl_status pl_source_read_sampling(pl_feature_source *s, const char *text, pl_err *err) {
     pl_json j;
     s->temperature = s->top_p = 1;
@@ -234,7 +234,7 @@ static pl_status begin_side(offline *o, store *s, const pl_dataset_attrs *want, 
     return pl_source_read_sampling(&o->base, pl_dataset_get_attrs(s->ds)->generation, err);
 }
 
-static pl_status divide(offline *train, offline *held, const char *dir, int64_t every, pl_err *err) {
+static pl_status divide_docs(offline *train, offline *held, const char *dir, int64_t every, pl_err *err) {
     const pl_survey *v = &train->s->survey;
     int64_t          rows = 0, answer = 0, held_rows = 0, held_answer = 0;
     for (int64_t i = 0; i < v->docs; i++) {
@@ -284,7 +284,7 @@ static pl_status open_both(offline *t, offline *h, const char *dir, const pl_dat
     PL_TRY(pl_survey_take(&s->survey, s->ds, dir, seed, every, comm, err));
     PL_TRY(begin_side(t, s, want, seed, err));
     PL_TRY(begin_side(h, s, want, seed, err));
-    PL_TRY(divide(t, h, dir, every, err));
+    PL_TRY(divide_docs(t, h, dir, every, err));
     PL_TRY(put_in_order(t, window, err));
     snprintf(t->base.identity, sizeof t->base.identity, "%s", pl_dataset_fingerprint(s->ds));
     if (s->survey.everywhere) return PL_OK;

@@ -14,13 +14,13 @@ typedef struct online {
     pl_tokenizer        *tok;
     pl_prompts          *prompts;
     const pl_env        *env;
-    pl_prompt_form       form; // of a source for training; one that is held out needs it no longer
+    pl_prompt_form       form; // form of the training prompts; held-out sources do not need it
     pl_generator_options opt;
     pl_generator        *gen;
-    int64_t              at;    // number of the document that gen gave last, -1: none
+    int64_t              at;    // number of gen's last document, -1: none
     pl_columns           last;  // that document, the generator's
     pl_columns          *kept;  // [base.docs] of a held-out source, else NULL
-    pl_doc_share        *share; // of ranks that train together; else NULL
+    pl_doc_share        *share; // if several ranks train together; else NULL
 } online;
 
 static pl_status begin_at(online *o, int64_t at, pl_err *err) {
@@ -32,12 +32,12 @@ static pl_status begin_at(online *o, int64_t at, pl_err *err) {
     return pl_generator_create(&o->gen, o->env, o->target, o->tok, o->prompts, &o->opt, err);
 }
 
-// The generator runs forward; asked for another number, it starts there.
-static pl_status advance(online *o, int64_t at, pl_err *err) {
+// Advances the generator to document `at`; any but the next number restarts it there.
+static pl_status advance_to(online *o, int64_t at, pl_err *err) {
     if (o->gen && at == o->at && o->last.n > 0) return PL_OK;
     if (!o->gen || at != o->at + 1) PL_TRY(begin_at(o, at, err));
     pl_status st = pl_generator_next(o->gen, &o->last, err);
-    if (st != PL_OK) { // which is all that one can do with it
+    if (st != PL_OK) { // a failed generator can only be destroyed
         pl_generator_destroy(o->gen);
         o->gen = NULL;
         return st;
@@ -54,12 +54,12 @@ static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *
         doc->room = 0; // lent
         return PL_OK;
     }
-    PL_TRY(advance(o, at, err));
+    PL_TRY(advance_to(o, at, err));
     *doc = o->last;
     return PL_OK;
 }
 
-// A document is as long as the target's answer: it has to be made.
+// A document's length is the target's answer's: the document must be made.
 static pl_status rows(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err) {
     pl_columns doc;
     PL_TRY(get(s, at, &doc, err));
@@ -85,7 +85,7 @@ static pl_status rows_shared(pl_feature_source *s, int64_t at, int64_t *n, pl_er
     return pl_doc_share_rows(((online *)s)->share, at, n, err);
 }
 
-static pl_status share(online *o, pl_err *err) {
+static pl_status share_docs(online *o, pl_err *err) {
     o->base.get = get_shared;
     o->base.rows = rows_shared;
     o->base.begin = begin_shared;
@@ -114,7 +114,7 @@ static pl_status keep_all(online *o, pl_err *err) {
     o->kept = pl_calloc((size_t)o->base.docs, sizeof *o->kept);
     if (!o->kept) return pl_fail(err, PL_E_MEMORY, "held-out answers: out of memory");
     for (int64_t i = 0; i < o->base.docs; i++) {
-        PL_TRY(advance(o, i, err));
+        PL_TRY(advance_to(o, i, err));
         PL_TRY(pl_columns_copy(&o->kept[i], &o->last, &shape, o->last.n, err));
     }
     pl_generator_destroy(o->gen);
@@ -122,10 +122,10 @@ static pl_status keep_all(online *o, pl_err *err) {
     return PL_OK;
 }
 
-// prompts are taken over, also on failure; the form, which is not held's after this, on success of the other one.
-static pl_status create(pl_feature_source **out, const pl_recipe *r, const pl_env *env, pl_prompt_form *form,
-                        pl_prompts *prompts, const pl_llama *target, const int *taps, int n_taps, bool held,
-                        pl_err *err) {
+// Takes over prompts, also on failure; the form, which `held` sources do not use afterwards, on the other's success.
+static pl_status create_source(pl_feature_source **out, const pl_recipe *r, const pl_env *env, pl_prompt_form *form,
+                               pl_prompts *prompts, const pl_llama *target, const int *taps, int n_taps, bool held,
+                               pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     *out = NULL;
     online *o = pl_calloc(1, sizeof *o);
@@ -142,7 +142,7 @@ static pl_status create(pl_feature_source **out, const pl_recipe *r, const pl_en
     o->at = -1;
     pl_generator_options_from(&o->opt, r, form, taps, n_taps);
     if (held)
-        o->opt.seed ^= 0x9e3779b97f4a7c15u; // other draws than in training, were a prompt to stand on both sides
+        o->opt.seed ^= 0x9e3779b97f4a7c15u; // other draws than in training, in case a prompt is on both sides
     else
         o->opt.samples = -1;
     PL_TRY_GOTO(st, fail, pl_tokenizer_open_pre(&o->tok, tokenizer ? tokenizer : path, gen->target.pre, err));
@@ -159,7 +159,7 @@ static pl_status create(pl_feature_source **out, const pl_recipe *r, const pl_en
         o->form = *form;
         o->opt.form = &o->form;
         *form = (pl_prompt_form){0};
-        if (pl_comm_ranks(env->comm) > 1) PL_TRY_GOTO(st, fail, share(o, err));
+        if (pl_comm_ranks(env->comm) > 1) PL_TRY_GOTO(st, fail, share_docs(o, err));
     }
     *out = &o->base;
     return PL_OK;
@@ -188,15 +188,15 @@ pl_status pl_online_sources(pl_feature_source **train, pl_feature_source **held,
         pl_prompts_destroy(mine);
         mine = a;
     }
-    if (st == PL_OK && b && pl_comm_rank(env->comm) == 0) // who evaluates
-        st = create(held, r, env, &form, b, target, taps, n_taps, true, err);
+    if (st == PL_OK && b && pl_comm_rank(env->comm) == 0) // rank 0 evaluates
+        st = create_source(held, r, env, &form, b, target, taps, n_taps, true, err);
     else
         pl_prompts_destroy(b);
     if (st == PL_OK)
-        st = create(train, r, env, &form, mine, target, taps, n_taps, false, err);
+        st = create_source(train, r, env, &form, mine, target, taps, n_taps, false, err);
     else
         pl_prompts_destroy(mine);
-    bool none = st == PL_OK && *held && (*held)->docs == 0; // no greedy and no sampled answers are asked for
+    bool none = st == PL_OK && *held && (*held)->docs == 0; // neither greedy nor sampled answers are requested
     if (none)
         pl_log_warn("data.samples: 0 without data.greedy leaves nothing to hold out; acceptance is not estimated");
     if ((st != PL_OK || none) && *held) {

@@ -47,8 +47,8 @@ void pl_doc_order_turns(const pl_doc_order *o, int64_t epoch, int64_t *turn) {
     if (o->windows > 1) pl_rng_permute(pl_rng_make(o->seed, PL_STREAM_SHUFFLE, (uint64_t)epoch), turn, o->windows);
 }
 
-// A single window is the shuffle of all documents, with its stream; those within windows have one of their own.
-static void shuffle(pl_doc_order *o, int64_t epoch) {
+// A single window is the shuffle of all documents, with its own stream; shuffles within windows have another.
+static void shuffle_epoch(pl_doc_order *o, int64_t epoch) {
     int64_t at = 0;
     pl_doc_order_turns(o, epoch, o->turn);
     for (int64_t i = 0; i < o->windows; i++) {
@@ -66,7 +66,7 @@ static void shuffle(pl_doc_order *o, int64_t epoch) {
 
 static int64_t member_at(pl_doc_order *o, int64_t at) {
     PL_CHECK(at >= 0 && o->docs > 0, "document %lld of %lld", (long long)at, (long long)o->docs);
-    if (at / o->docs != o->epoch) shuffle(o, at / o->docs);
+    if (at / o->docs != o->epoch) shuffle_epoch(o, at / o->docs);
     return o->order[at % o->docs];
 }
 

@@ -25,7 +25,7 @@ int64_t pl_shard_queue_window(pl_shard_queue *q, int64_t turn) {
     return q->of[turn % q->order->windows];
 }
 
-static pl_status push(pl_shard_queue *q, int64_t shard, int64_t turn, pl_err *err) {
+static pl_status push_shard(pl_shard_queue *q, int64_t shard, int64_t turn, pl_err *err) {
     if (q->n == q->cap) {
         int64_t  cap = q->cap ? 2 * q->cap : 64;
         int64_t *p = pl_realloc(q->shard, (size_t)cap * sizeof *p);
@@ -40,7 +40,7 @@ static pl_status push(pl_shard_queue *q, int64_t shard, int64_t turn, pl_err *er
     return PL_OK;
 }
 
-static bool queued(const pl_shard_queue *q, int64_t shard) {
+static bool is_queued(const pl_shard_queue *q, int64_t shard) {
     for (int64_t i = 0; i < q->n; i++)
         if (q->shard[i] == shard) return true;
     return false;
@@ -52,7 +52,7 @@ pl_status pl_shard_queue_look(pl_shard_queue *q, const int64_t *there, int64_t n
     if (!*more) return PL_OK;
     int64_t turn = q->next++, w = pl_shard_queue_window(q, turn);
     for (int64_t k = q->order->shard[w]; k < q->order->shard[w + 1]; k++)
-        if (there[k] == 0 && !queued(q, k)) PL_TRY(push(q, k, turn, err));
+        if (there[k] == 0 && !is_queued(q, k)) PL_TRY(push_shard(q, k, turn, err));
     return PL_OK;
 }
 

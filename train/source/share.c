@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-// A document from `base` on that is known: its length, and who made it.
+// A known document, from `base` on: its length and the rank that made it.
 typedef struct entry {
     int64_t    n;
     int        owner;
@@ -15,7 +15,7 @@ typedef struct entry {
     pl_columns doc; // its own columns
 } entry;
 
-// Units in turn from a job on.
+// Iterates over units, starting at a job.
 typedef struct walk {
     int64_t job, units;
 } walk;
@@ -28,11 +28,11 @@ struct pl_doc_share {
     pl_generator_options opt;
     pl_generator        *g;
     pl_columns_shape     shape;
-    walk                 ahead, told; // of the own generator; of what all ranks know
+    walk                 ahead, told; // of the own generator; of the lengths that all ranks have
     int64_t              base;        // documents [base, told.job) are known
     entry               *entry;
     int64_t              cap;
-    pl_doc_span          gathered; // what may be asked for without the others
+    pl_doc_span          gathered; // documents available without the other ranks
 };
 
 static int ranks_of(const pl_doc_share *s) {
@@ -43,8 +43,8 @@ static int rank_of(const pl_doc_share *s) {
     return pl_comm_rank(s->env->comm);
 }
 
-// The next unit, and whose it is.
-static int step(const pl_doc_share *s, walk *w, pl_jobs *unit) {
+// Returns the rank of the next unit, and the unit.
+static int step_unit(const pl_doc_share *s, walk *w, pl_jobs *unit) {
     *unit = (pl_jobs){w->job, pl_generator_unit_end(s->g, w->job)};
     w->job = unit->end;
     return (int)(w->units++ % ranks_of(s));
@@ -52,7 +52,7 @@ static int step(const pl_doc_share *s, walk *w, pl_jobs *unit) {
 
 static bool next_own(void *arg, pl_jobs *range) {
     pl_doc_share *s = arg;
-    while (step(s, &s->ahead, range) != rank_of(s))
+    while (step_unit(s, &s->ahead, range) != rank_of(s))
         ;
     return true;
 }
@@ -95,7 +95,7 @@ void pl_doc_share_destroy(pl_doc_share *s) {
     pl_free(s);
 }
 
-// ---- making
+// ---- generation
 
 static pl_status add_entry(pl_doc_share *s, int64_t at, int owner, pl_err *err) {
     int64_t i = at - s->base;
@@ -110,7 +110,7 @@ static pl_status add_entry(pl_doc_share *s, int64_t at, int owner, pl_err *err) 
     return PL_OK;
 }
 
-static pl_status answer(pl_doc_share *s, int64_t at, pl_err *err) {
+static pl_status answer_unit(pl_doc_share *s, int64_t at, pl_err *err) {
     pl_columns doc;
     entry     *e = &s->entry[at - s->base];
     PL_TRY(pl_generator_next(s->g, &doc, err));
@@ -133,8 +133,8 @@ static pl_status take_lengths(pl_doc_share *s, int rank, int64_t from, int64_t t
     return pl_reader_end(&in);
 }
 
-// Everybody's lengths of the documents [from, to).
-static pl_status tell(pl_doc_share *s, int64_t from, int64_t to, pl_err *err) {
+// Exchanges all ranks' lengths of the documents [from, to).
+static pl_status share_lengths(pl_doc_share *s, int64_t from, int64_t to, pl_err *err) {
     size_t   bytes[PL_RANKS_MAX], n = 0;
     uint8_t *all;
     int64_t *mine = pl_malloc((size_t)(to - from + 1) * sizeof *mine);
@@ -152,24 +152,24 @@ static pl_status tell(pl_doc_share *s, int64_t from, int64_t to, pl_err *err) {
     return st;
 }
 
-// A unit of each rank.
-static pl_status more(pl_doc_share *s, pl_err *err) {
+// Generates one unit on each rank.
+static pl_status answer_more(pl_doc_share *s, pl_err *err) {
     int64_t from = s->told.job;
     walk    w = s->told;
     for (int i = 0; i < ranks_of(s); i++) {
         pl_jobs unit;
-        int     owner = step(s, &w, &unit);
+        int     owner = step_unit(s, &w, &unit);
         for (int64_t j = unit.first; j < unit.end; j++) {
             PL_TRY(add_entry(s, j, owner, err));
-            if (owner == rank_of(s)) PL_TRY(answer(s, j, err));
+            if (owner == rank_of(s)) PL_TRY(answer_unit(s, j, err));
         }
     }
-    PL_TRY(tell(s, from, w.job, err));
+    PL_TRY(share_lengths(s, from, w.job, err));
     s->told = w;
     return PL_OK;
 }
 
-// ---- handing out
+// ---- distribution
 
 static int64_t rows_of(void *arg, int64_t at) {
     pl_doc_share *s = arg;
@@ -215,7 +215,7 @@ pl_status pl_doc_share_gather(pl_doc_share *s, const pl_doc_span *rank, pl_err *
     return PL_OK;
 }
 
-// ---- asking
+// ---- reading
 
 pl_status pl_doc_share_begin(pl_doc_share *s, int64_t at, pl_err *err) {
     s->gathered = (pl_doc_span){0};
@@ -227,7 +227,7 @@ pl_status pl_doc_share_begin(pl_doc_share *s, int64_t at, pl_err *err) {
 pl_status pl_doc_share_rows(pl_doc_share *s, int64_t at, int64_t *n, pl_err *err) {
     if (!s->g || at < s->base) PL_TRY(start_at(s, at, err));
     while (at >= s->told.job)
-        PL_TRY(more(s, err));
+        PL_TRY(answer_more(s, err));
     *n = s->entry[at - s->base].n;
     return PL_OK;
 }
@@ -235,7 +235,7 @@ pl_status pl_doc_share_rows(pl_doc_share *s, int64_t at, int64_t *n, pl_err *err
 pl_status pl_doc_share_get(pl_doc_share *s, int64_t at, pl_columns *doc, pl_err *err) {
     int64_t n;
     PL_TRY(pl_doc_share_rows(s, at, &n, err));
-    if (at < s->gathered.first || at >= s->gathered.end) { // by all ranks: all get it
+    if (at < s->gathered.first || at >= s->gathered.end) { // collective: all ranks call it
         pl_doc_span all[PL_RANKS_MAX];
         for (int r = 0; r < ranks_of(s); r++)
             all[r] = (pl_doc_span){at, at + 1};

@@ -1,10 +1,11 @@
-// Documents without end, of which each rank answers its share and gets those that it learns from.
+// Endless documents, each answered by one rank and sent to the ranks that learn from them.
 //
 // Units of jobs (infer/generate/generator.h: a document, or a block of conversations) are dealt out in turn, so that
-// every generator goes on with its own. How long documents are decides which of them a rank's slots take; so lengths
-// are told to all, and then documents go from who has them to who needs them, over the ranks' comm. Nothing is stored.
+// every generator continues with its own. The lengths of documents decide which of them a rank's slots take; so all
+// ranks receive the lengths, then documents go from their makers to their learners, over the ranks' comm. Nothing is
+// stored.
 //
-// Functions as those of a pl_feature_source (train/source/source.h), with begin and gather.
+// The functions are those of a pl_feature_source (train/source/source.h), with begin and gather.
 #ifndef PL_TRAIN_SOURCE_SHARE_H
 #define PL_TRAIN_SOURCE_SHARE_H
 
@@ -13,7 +14,7 @@
 
 typedef struct pl_doc_share pl_doc_share;
 
-// Borrows everything but the options, whose jobs have no end.
+// Borrows everything except the options, whose jobs have no end.
 pl_status pl_doc_share_create(pl_doc_share **out, const pl_env *env, const pl_llama *target, const pl_tokenizer *tok,
                               const pl_prompts *prompts, const pl_generator_options *o, pl_err *err);
 void      pl_doc_share_destroy(pl_doc_share *s);

@@ -1,5 +1,5 @@
-// The documents of a recipe, for a drafter's training and for whatever else runs along them (train/task/traces.h): a
-// dataset (data.mode: offline) or the target itself (online), divided by train.holdout.
+// The documents of a recipe, for a drafter's training and for other readers along them (train/task/traces.h): a dataset
+// (data.mode: offline) or the target's live answers (online), divided by train.holdout.
 #ifndef PL_TRAIN_SOURCES_H
 #define PL_TRAIN_SOURCES_H
 
@@ -7,14 +7,13 @@
 #include "train/source/source.h"
 #include "train/source/teacher.h"
 
-// teacher: opened whole where data are online (pl_sources_teacher). tap, n_taps: the features that the drafter reads.
-// out_dir: holds the dataset where the recipe names none. *held NULL:
-// nothing is held out.
+// teacher: opened whole if data are online (pl_sources_teacher). tap, n_taps: the features that the drafter reads.
+// out_dir: holds the dataset if the recipe names none. *held NULL: no document is held out.
 pl_status pl_drafter_sources(pl_feature_source **train, pl_feature_source **held, const pl_recipe *r,
                              const char *out_dir, const pl_env *env, const pl_teacher *teacher, const int *tap,
                              int n_taps, pl_err *err);
-// The teacher of a recipe's target, with the target's layers where it answers while the drafter learns (data.mode:
-// online) or reads what the drafter says (train.on_policy): it is loaded once.
+// Opens the teacher of a recipe's target, with the target's layers if it generates during training (data.mode: online)
+// or reads the drafter's text (train.on_policy): it is loaded once.
 pl_status pl_sources_teacher(pl_teacher *t, const pl_recipe *r, const pl_env *env, pl_err *err);
 
 #endif

@@ -46,8 +46,8 @@ pl_status pl_stage_stamp(const char *out_dir, const char *name, const char *hash
     return st;
 }
 
-// What dead processes left where a stage writes, and in its product where that is a folder.
-static void sweep(const char *out_dir, const pl_stage_product *product) {
+// Removes leftovers of dead processes in a stage's folder, and in its product if that is a folder.
+static void sweep_leftovers(const char *out_dir, const pl_stage_product *product) {
     static const char *const stamps[] = {"*", NULL};
     char                    *path[] = {pl_path_join(out_dir, ".stamps"), pl_path_join(out_dir, product->path)};
     pl_folder_sweep(out_dir);
@@ -75,8 +75,8 @@ static pl_status remove_stamp(const char *out_dir, const char *name, const char 
     return st;
 }
 
-// Files of out_dir that belong to a kept product go into its folder, or come out of it. Where one of that name is
-// already, it stays: nothing comes out, and to go in is refused.
+// Moves files of out_dir that belong to a kept product into its folder, or back. An existing file of that name stays:
+// nothing is moved out, and moving in is refused.
 static pl_status move_beside(const char *out_dir, const char *folder, const char *const *beside, bool in, pl_err *err) {
     pl_status st = PL_OK;
     for (; *beside && st == PL_OK; beside++) {
@@ -102,22 +102,22 @@ static pl_status remove_beside(const char *out_dir, const char *const *beside, p
     return st;
 }
 
-// A product of another recipe, as its stamp says, and where it and the one of this recipe are kept.
+// A product of another recipe, by its stamp, and the paths at which it and this recipe's are kept.
 typedef struct room {
     const char          *out_dir, *name, *hash, *product;
-    const char *const   *holds; // of the product; NULL: a file
+    const char *const   *holds; // of the product; NULL: it is a file
     const pl_stage_keep *keep;
-    char                 was[17]; // its stamp
+    char                 was[17]; // the stamp of the product that is there
     char                *path, *kept, *mine;
 } room;
 
-// A kept product goes for good, if it is one; one that holds more than a product's is refused.
+// Removes a kept product for good, if path is one; refuses one that holds other files too.
 static pl_status remove_kept(const room *m, const char *path, pl_err *err) {
     return pl_dir_drop(path, m->keep->if_holds, m->holds, err);
 }
 
-// The kept products but those of two hashes. What is none stays.
-static pl_status prune(const room *m, pl_err *err) {
+// Removes the kept products except those of two hashes; other folders stay.
+static pl_status prune_kept(const room *m, pl_err *err) {
     DIR      *d = opendir(m->out_dir);
     size_t    n = strlen(m->product);
     pl_status st = PL_OK;
@@ -142,29 +142,29 @@ static pl_status put_back(const room *m, pl_err *err) {
     return move_beside(m->out_dir, m->path, m->keep->beside, false, err);
 }
 
-// Each step leaves, where the process ends behind it, something that the next begin makes right: a stamp always stands
-// for what is under the product's name, or for nothing there; what is kept has its hash in its name.
-static pl_status keep(const room *m, pl_err *err) {
+// If the process ends after any step, the next begin repairs it: a stamp always describes the product under its name,
+// or there is none; kept products have their hash in their name.
+static pl_status keep_product(const room *m, pl_err *err) {
     bool back = pl_path_exists(m->mine);
     PL_TRY(remove_kept(m, m->kept, err));
     PL_TRY(move_beside(m->out_dir, m->path, m->keep->beside, true, err));
     PL_TRY(pl_path_rename(m->path, m->kept, err));
-    PL_TRY(prune(m, err));
+    PL_TRY(prune_kept(m, err));
     PL_TRY(pl_stage_stamp(m->out_dir, m->name, m->hash, err));
     pl_log("%s: made from another recipe; kept as %s%s", m->path, m->kept, back ? "" : ", making it anew");
     return back ? put_back(m, err) : PL_OK;
 }
 
-// Whether anything under the product's name is worth keeping.
-static bool worthy(const room *m) {
+// Returns true if the product is worth keeping.
+static bool is_worthy(const room *m) {
     char *held = m->keep ? pl_path_join(m->path, m->keep->if_holds) : NULL;
     bool  yes = held && pl_path_exists(held);
     pl_free(held);
     return yes;
 }
 
-// It goes for good, and the files that belong to it.
-static pl_status discard(const room *m, pl_err *err) {
+// Removes it for good, with the files that belong to it.
+static pl_status discard_product(const room *m, pl_err *err) {
     bool back = m->keep && pl_path_exists(m->mine);
     pl_log("%s: made from another recipe%s", m->path, back ? "" : ", making it anew");
     if (m->holds) PL_TRY(pl_dir_spares(m->path, NULL, m->holds, err));
@@ -174,7 +174,7 @@ static pl_status discard(const room *m, pl_err *err) {
     return back ? put_back(m, err) : PL_OK;
 }
 
-// was: what the stamp says, "" where there is none.
+// was: the stamp, "" if there is none.
 static pl_status read_stamp(char was[17], const char *out_dir, const char *name, pl_err *err) {
     uint8_t *text = NULL;
     size_t   n = 0;
@@ -209,15 +209,15 @@ pl_status pl_stage_spares(const char *out_dir, const char *name, const pl_stage_
 static pl_status make_room(room *m, pl_err *err) {
     PL_TRY(read_stamp(m->was, m->out_dir, m->name, err));
     if (!*m->was) return fail_unstamped(m->path, m->out_dir, m->name, err);
-    if (!worthy(m)) return discard(m, err);
+    if (!is_worthy(m)) return discard_product(m, err);
     m->kept = pl_sprintf("%s.%s", m->path, m->was);
-    return m->kept ? keep(m, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", m->out_dir);
+    return m->kept ? keep_product(m, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", m->out_dir);
 }
 
-static pl_status begin(room *m, pl_err *err) {
+static pl_status begin_product(room *m, pl_err *err) {
     bool stamped = pl_stage_stamped(m->out_dir, m->name, m->hash), there = pl_path_exists(m->path);
     if (stamped && there) return m->keep ? move_beside(m->out_dir, m->path, m->keep->beside, false, err) : PL_OK;
-    PL_TRY(remove_stamp(m->out_dir, m->name, DONE, err)); // before anything: what is half gone is not done
+    PL_TRY(remove_stamp(m->out_dir, m->name, DONE, err)); // first of all: a product that is half removed is not done
     if (there) return make_room(m, err);
     PL_TRY(pl_stage_stamp(m->out_dir, m->name, m->hash, err));
     return m->keep && pl_path_exists(m->mine) ? put_back(m, err) : PL_OK;
@@ -231,10 +231,10 @@ pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash
               .product = product->path,
               .holds = product->holds,
               .keep = product->keep};
-    sweep(out_dir, product);
+    sweep_leftovers(out_dir, product);
     m.path = pl_path_join(out_dir, product->path);
     m.mine = m.path ? pl_sprintf("%s.%s", m.path, hash) : NULL;
-    pl_status st = m.mine ? begin(&m, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    pl_status st = m.mine ? begin_product(&m, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
     pl_free(m.kept);
     pl_free(m.mine);
     pl_free(m.path);

@@ -1,7 +1,7 @@
-// What the stages of `run` share: stamps, which say what a product was made from, and names that become folders.
+// Shared by the stages of `run`: stamps, which identify the inputs of a product, and names that become folders.
 //
-// OUT/.stamps/NAME holds the 16-digit hash that a product was made from: of the recipe keys that matter to it, of its
-// inputs' content, of the stage before it. A product whose stamp agrees is kept.
+// OUT/.stamps/NAME holds the 16-digit hash of a product's inputs: the recipe keys that matter to it, its inputs'
+// content, the stage before it. A product whose stamp agrees is kept.
 #ifndef PL_TRAIN_STAGE_H
 #define PL_TRAIN_STAGE_H
 
@@ -10,38 +10,36 @@
 
 bool      pl_stage_stamped(const char *out_dir, const char *name, const char *hash);
 pl_status pl_stage_stamp(const char *out_dir, const char *name, const char *hash, pl_err *err);
-// How a product that another recipe made is kept.
+// How another recipe's product is kept.
 typedef struct pl_stage_keep {
-    const char        *if_holds; // only one with this name in it is worth keeping
-    const char *const *beside;   // files of OUT that belong to it and go with it; ends with NULL
+    const char        *if_holds; // a product is kept only if it contains this name
+    const char *const *beside;   // files of OUT that belong to it and move with it; ends with NULL
 } pl_stage_keep;
 
-// What is made.
+// The product of a stage.
 typedef struct pl_stage_product {
     const char          *path;  // below OUT
-    const char *const   *holds; // what it has in it (pl_dir_spares); NULL: it is a file
-    const pl_stage_keep *keep;  // NULL: one of another recipe is not kept
+    const char *const   *holds; // its files (pl_dir_spares); NULL: it is a file
+    const pl_stage_keep *keep;  // NULL: another recipe's product is not kept
 } pl_stage_product;
 
-// PL_E_INPUT where the product is there and no stamp speaks of it: then nothing says that a run made it. What can be
-// said before the hash is known.
+// Checks before the hash is known: PL_E_INPUT if the product exists without a stamp, as it may not be a run's.
 pl_status pl_stage_spares(const char *out_dir, const char *name, const pl_stage_product *product, pl_err *err);
-// The stamp of a product whose making begins now. The product, made from something else, goes away first: for good
-// or, where `keep` finds it worth keeping, to OUT/PRODUCT.HASH, in the place of those kept before; and where
-// OUT/PRODUCT.HASH holds what is wanted it is back under its name. One that pl_stage_spares refuses is refused, and one
-// that would go for good and holds another file than the product's. What dead processes left beside and in it goes too.
+// Writes the stamp of a product that is about to be made. A product of other inputs is moved away first: deleted or, if
+// `keep` applies, renamed to OUT/PRODUCT.HASH, replacing earlier kept ones; if OUT/PRODUCT.HASH holds the wanted
+// product it is renamed back. Refuses what pl_stage_spares refuses, and a product to be deleted that holds other files.
+// Removes leftovers of dead processes beside and in it.
 pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const pl_stage_product *product,
                          pl_err *err);
-// A second stamp, NAME.done: the product is whole. Ended: both stamps agree, and the product is there.
+// Writes a second stamp, NAME.done: the product is complete. Ended: both stamps agree, and the product exists.
 pl_status pl_stage_end(const char *out_dir, const char *name, const char *hash, pl_err *err);
 bool      pl_stage_ended(const char *out_dir, const char *name, const char *hash, const char *product);
 
-// *yes: whether the folder `dir` holds a dataset that is whole already; a run that ended between its last document and
-// its stamp left only the stamp to do. want: as in pl_dataset_open_options; a dataset made with something else is
-// refused with one line.
+// *yes: the folder `dir` holds a complete dataset; a run that ended between its last document and its stamp left only
+// the stamp to do. want: as in pl_dataset_open_options; a dataset of other settings is refused with one line.
 pl_status pl_stage_dataset(const char *dir, const pl_dataset_attrs *want, bool *yes, pl_err *err);
 
-// Every item of a list of a recipe has a name of its own that a file or folder can have: letters, digits, '.', '_',
+// Checks that every item of a recipe's list has its own name, valid for files and folders: letters, digits, '.', '_',
 // '-'. items: n structs of `size` bytes, each of which begins with the item's name.
 pl_status pl_stage_names(const pl_recipe *r, const void *items, int n, size_t size, pl_err *err);
 

@@ -12,7 +12,7 @@ void pl_survey_fini(pl_survey *v) {
     *v = (pl_survey){0};
 }
 
-// ---- who has what
+// ---- which rank has which shards
 
 static pl_status same_manifest(const pl_dataset *ds, const char *dir, pl_comm *comm, pl_err *err) {
     char first[17];
@@ -22,7 +22,7 @@ static pl_status same_manifest(const pl_dataset *ds, const char *dir, pl_comm *c
     return pl_fail(err, PL_E_INPUT, "%s/manifest.json: is another one than rank 0's; copy that one here", dir);
 }
 
-// Checks a rank's list of shards: one byte for each, 1 where the rank has it.
+// Checks a rank's list of shards: one byte for each, 1 if the rank has it.
 static pl_status check_there(const pl_survey *v, int rank, const uint8_t *data, size_t n, pl_err *err) {
     pl_reader in = pl_reader_of(rank, "the list of its shards", data, n, err);
     for (int64_t k = 0; k < v->shards && in.status == PL_OK; k++)
@@ -30,7 +30,7 @@ static pl_status check_there(const pl_survey *v, int rank, const uint8_t *data, 
     return pl_reader_end(&in);
 }
 
-static pl_status look(pl_survey *v, const pl_dataset *ds, pl_comm *comm, pl_err *err) {
+static pl_status find_shards(pl_survey *v, const pl_dataset *ds, pl_comm *comm, pl_err *err) {
     size_t    bytes[PL_RANKS_MAX];
     bool      here;
     uint8_t  *mine = pl_calloc((size_t)v->shards + 1, 1);
@@ -45,8 +45,8 @@ static pl_status look(pl_survey *v, const pl_dataset *ds, pl_comm *comm, pl_err 
     return st;
 }
 
-// Shard k goes to the k-th of those that have it, counted round.
-static pl_status deal(pl_survey *v, const char *dir, pl_err *err) {
+// Assigns shard k to the k-th of the ranks that have it, cyclically.
+static pl_status deal_shards(pl_survey *v, const char *dir, pl_err *err) {
     v->everywhere = true;
     for (int64_t k = 0; k < v->shards; k++) {
         int64_t have = 0, turn;
@@ -63,7 +63,7 @@ static pl_status deal(pl_survey *v, const char *dir, pl_err *err) {
     return PL_OK;
 }
 
-// ---- what its documents are
+// ---- documents
 
 typedef struct survey {
     pl_survey  *v;
@@ -110,7 +110,7 @@ static pl_status read_own(survey *s, int rank, pl_err *err) {
 
 _Static_assert(sizeof(pl_doc_said) == 2 * sizeof(int64_t) + 6 * sizeof(int32_t), "sent member by member");
 
-// Copies the documents of `rank`'s shards into `list` (NULL: nowhere) and returns their number.
+// Copies the documents of `rank`'s shards into `list` (NULL: only counts them) and returns their number.
 static int64_t list_own(const survey *s, int rank, pl_doc_said *list) {
     int64_t at = 0, n = 0;
     for (int64_t k = 0; k < s->v->shards; k++) {
@@ -122,7 +122,7 @@ static int64_t list_own(const survey *s, int rank, pl_doc_said *list) {
     return n;
 }
 
-// Takes the document of number `at`, of at most so many rows.
+// Reads the document of number `at`, of at most `most` rows.
 static void take_doc(pl_reader *in, pl_doc_said *doc, int64_t at, int64_t most, int32_t vocab) {
     int32_t before = at < INT32_MAX ? (int32_t)at : INT32_MAX;
     doc->rows = pl_reader_int(in, "a document's rows", 1, most);
@@ -135,7 +135,7 @@ static void take_doc(pl_reader *in, pl_doc_said *doc, int64_t at, int64_t most, 
     doc->held = pl_reader_int32(in, "whether a document is held out", 0, 1);
 }
 
-// Takes the documents of one rank's shards, whose rows add up to those of the manifest.
+// Reads the documents of one rank's shards, whose rows must add up to those of the manifest.
 static pl_status take_docs(survey *s, int rank, const uint8_t *data, size_t n, pl_err *err) {
     pl_reader in = pl_reader_of(rank, "its documents", data, n, err);
     int32_t   vocab = pl_dataset_get_attrs(s->ds)->vocab_size;
@@ -153,7 +153,7 @@ static pl_status take_docs(survey *s, int rank, const uint8_t *data, size_t n, p
     return pl_reader_end(&in);
 }
 
-static pl_status tell(survey *s, pl_comm *comm, pl_err *err) {
+static pl_status share_docs(survey *s, pl_comm *comm, pl_err *err) {
     size_t       bytes[PL_RANKS_MAX];
     uint8_t     *all = NULL, *from;
     int64_t      n = list_own(s, pl_comm_rank(comm), NULL);
@@ -187,8 +187,8 @@ static pl_status pass_on(const survey *s, int64_t shard, const pl_doc_said *said
     return PL_OK;
 }
 
-// What others opened, for the dataset; of a conversation its first document decides for all.
-static pl_status hear(survey *s, int rank, pl_err *err) {
+// Passes documents opened by other ranks on to the dataset; a conversation's first document decides for all of it.
+static pl_status take_others(survey *s, int rank, pl_err *err) {
     pl_survey *v = s->v;
     int64_t    at = 0;
     for (int64_t i = 0; i < v->docs; i++)
@@ -206,11 +206,11 @@ pl_status pl_survey_take(pl_survey *v, pl_dataset *ds, const char *dir, uint64_t
     v->owner = pl_calloc((size_t)v->shards + 1, sizeof *v->owner);
     pl_status st = v->doc && v->owner ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     if (st == PL_OK) st = same_manifest(ds, dir, comm, err);
-    if (st == PL_OK) st = look(v, ds, comm, err);
-    if (st == PL_OK) st = deal(v, dir, err);
+    if (st == PL_OK) st = find_shards(v, ds, comm, err);
+    if (st == PL_OK) st = deal_shards(v, dir, err);
     if (st == PL_OK) st = read_own(&s, pl_comm_rank(comm), err);
-    if (st == PL_OK) st = tell(&s, comm, err);
-    if (st == PL_OK) st = hear(&s, pl_comm_rank(comm), err);
+    if (st == PL_OK) st = share_docs(&s, comm, err);
+    if (st == PL_OK) st = take_others(&s, pl_comm_rank(comm), err);
     pl_free(s.doc.tokens);
     pl_free(s.doc.loss_mask);
     return st;

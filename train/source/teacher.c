@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-// One matrix row-major in dtype: the mapped file itself where it lies there like that, else a copy.
-static pl_status take(pl_teacher *t, int i, pl_tensor *to, const pl_param *p, pl_dtype dtype, pl_err *err) {
+// Takes one matrix, row-major in dtype: a view of the mapped file if it is stored like that, else a copy.
+static pl_status take_matrix(pl_teacher *t, int i, pl_tensor *to, const pl_param *p, pl_dtype dtype, pl_err *err) {
     pl_weight_spec spec = p->spec;
     const void    *mapped;
     pl_dtype       stored;
@@ -40,8 +40,8 @@ static size_t bytes_of(const pl_tensor *t) {
     return (size_t)pl_tensor_count(t) * pl_dtype_size(t->dtype);
 }
 
-// A copy where the ops are.
-static pl_status place(pl_teacher *t, int i, pl_tensor *of, pl_err *err) {
+// Copies it to the ops' memory.
+static pl_status place_matrix(pl_teacher *t, int i, pl_tensor *of, pl_err *err) {
     const pl_memory *m = t->model.be->memory;
     t->there[i] = pl_memory_create(m, PL_LOCAL, bytes_of(of), err);
     if (!t->there[i]) return PL_E_MEMORY;
@@ -57,8 +57,8 @@ static pl_status place_both(pl_teacher *t, bool tied, pl_err *err) {
     if (t->whole.be)
         t->model.embed = t->whole.embed;
     else
-        PL_TRY(place(t, 0, &t->model.embed, err));
-    if (!tied) return place(t, 1, &t->head, err);
+        PL_TRY(place_matrix(t, 0, &t->model.embed, err));
+    if (!tied) return place_matrix(t, 1, &t->head, err);
     t->head = t->model.embed;
     return PL_OK;
 }
@@ -75,12 +75,13 @@ static pl_status open_teacher(pl_teacher *t, const char *path, pl_dtype dtype, c
     memcpy(t->model.fingerprint, print, sizeof print);
     PL_TRY_GOTO(st, fail, pl_llama_warn_unclaimed(&t->model, t->src, err));
     if (whole) PL_TRY_GOTO(st, fail, pl_llama_open_over(&t->whole, path, dtype, be, comm, err));
-    bool lent = whole && !be->memory; // the host reads the whole target's embedding where it lies
+    bool lent = whole && !be->memory; // the host reads the whole target's embedding in place
     if (lent) t->model.embed = t->whole.embed;
     for (int i = 0; i < t->model.params.n; i++) {
         const pl_param *p = &t->model.params.p[i];
-        if (p->tensor == &t->model.embed && !lent) PL_TRY_GOTO(st, fail, take(t, 0, &t->model.embed, p, dtype, err));
-        if (p->tensor == &t->model.head) PL_TRY_GOTO(st, fail, take(t, 1, &t->head, p, dtype, err));
+        if (p->tensor == &t->model.embed && !lent)
+            PL_TRY_GOTO(st, fail, take_matrix(t, 0, &t->model.embed, p, dtype, err));
+        if (p->tensor == &t->model.head) PL_TRY_GOTO(st, fail, take_matrix(t, 1, &t->head, p, dtype, err));
     }
     bool tied = !t->head.data;
     if (tied) t->head = t->model.embed;

@@ -1,5 +1,5 @@
-// What training a drafter needs of its target: shapes, the embedding and the output matrix. Not the layers: their work
-// is in the features.
+// The parts of a target that a drafter's training needs: shapes, the embedding and the output matrix. Not the layers:
+// the features contain their work.
 #ifndef PL_TRAIN_TEACHER_H
 #define PL_TRAIN_TEACHER_H
 
@@ -8,19 +8,19 @@
 typedef struct pl_teacher {
     pl_llama          model;                 // config, shapes, embed and head (no gradient); the layers have no weights
     pl_tensor         head;                  // [V, d] row-major
-    pl_tensor         host_embed, host_head; // the same matrices where the host reads them
-    pl_llama          whole;                 // pl_teacher_open_whole: with its layers, for decoding; else empty
+    pl_tensor         host_embed, host_head; // the same matrices in host memory
+    pl_llama          whole;                 // pl_teacher_open_whole: with layers, for decoding; else empty
     pl_weight_source *src;                   // open while matrices are views of it
     void             *block[2];
     size_t            bytes[2];
-    void             *there[2]; // copies in the backend's memory, where that is not the host's
+    void             *there[2]; // copies in the backend's memory, if that is not the host's
 } pl_teacher;
 
-// For be. path: a Hugging Face folder or a llama2.c file. t: PL_F32 or PL_BF16, as the target held its weights when it
-// computed the features. model.fingerprint is the target's.
+// Opens a teacher for be. path: a Hugging Face folder or a llama2.c file. dtype: PL_F32 or PL_BF16, that of the target
+// when it computed the features. model.fingerprint is the target's.
 pl_status pl_teacher_open(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, pl_err *err);
-// The same with the target's layers, for whoever has it answer while the drafter learns: `whole` is the target as
-// pl_llama_open_over gives it, and model.embed is its embedding.
+// Opens it with the target's layers too, if it generates during training: `whole` is the target as pl_llama_open_over
+// opens it, and model.embed is its embedding.
 pl_status pl_teacher_open_whole(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, pl_comm *comm,
                                 pl_err *err);
 void      pl_teacher_close(pl_teacher *t);

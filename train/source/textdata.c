@@ -15,7 +15,7 @@
 #define STAMP_BYTES 16
 
 typedef struct texts {
-    pl_corpus *train, *held; // held NULL: nothing held out
+    pl_corpus *train, *held; // held NULL: no text is held out
 } texts;
 
 static void texts_fini(texts *t) {
@@ -24,7 +24,7 @@ static void texts_fini(texts *t) {
     *t = (texts){0};
 }
 
-static pl_status split(texts *t, pl_corpus *all, const pl_recipe *r, pl_err *err) {
+static pl_status split_texts(texts *t, pl_corpus *all, const pl_recipe *r, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     const pl_strings      *names = &tr->data.holdout.names;
     int64_t                every = tr->data.holdout.every;
@@ -46,8 +46,8 @@ static pl_status split(texts *t, pl_corpus *all, const pl_recipe *r, pl_err *err
     return st;
 }
 
-// Moves the documents of `more` behind those of `all`; `more` is gone.
-static pl_status join(pl_corpus *all, pl_corpus *more, pl_err *err) {
+// Appends the documents of `more` to those of `all` and frees `more`.
+static pl_status join_corpora(pl_corpus *all, pl_corpus *more, pl_err *err) {
     pl_document *docs = pl_realloc(all->docs, (size_t)(all->n + more->n) * sizeof *docs);
     if (!docs) {
         pl_corpus_destroy(more);
@@ -75,10 +75,10 @@ static pl_status read_texts(texts *t, const pl_recipe *r, pl_err *err) {
     if (chunk != 0 && chunk < 64) return pl_recipe_fail(r, &tr->data.chunk_bytes, err, "pieces below 64 bytes");
     PL_TRY(pl_corpus_read(&all, text->at, text->n, o, err));
     if (code->n > 0) {
-        // Line ends mean something in code, and headers of books do not stand there.
+        // Line ends are significant in code, and code has no headers of books.
         pl_corpus *more = NULL;
         pl_status  st = pl_corpus_read(&more, code->at, code->n, (pl_text_options){.encoding = o.encoding}, err);
-        if (st == PL_OK) st = join(all, more, err);
+        if (st == PL_OK) st = join_corpora(all, more, err);
         if (st != PL_OK) {
             pl_corpus_destroy(all);
             return st;
@@ -90,9 +90,9 @@ static pl_status read_texts(texts *t, const pl_recipe *r, pl_err *err) {
         if (st != PL_OK) return st;
         all = cut;
     }
-    pl_status st = split(t, all, r, err);
+    pl_status st = split_texts(t, all, r, err);
     if (st == PL_OK && !t->train)
-        t->train = all; // nothing held out
+        t->train = all; // no text is held out
     else
         pl_corpus_destroy(all);
     if (st == PL_OK && t->train->n == 0) st = pl_recipe_fail(r, &tr->data.text, err, "no text is left to train on");
@@ -110,7 +110,7 @@ static uint64_t corpus_hash(uint64_t h, const pl_corpus *c) {
 
 // ---- stamps
 
-static bool stamped(const char *path, const char stamp[17]) {
+static bool is_stamped(const char *path, const char stamp[17]) {
     uint8_t *data;
     size_t   n;
     if (pl_file_read(path, &data, &n, 64, NULL) != PL_OK) return false;
@@ -126,7 +126,7 @@ static pl_status put_stamp(const char *path, const char stamp[17], pl_err *err) 
     return pl_file_write_atomic(path, line, sizeof line, err);
 }
 
-// ---- what is there already
+// ---- existing files
 
 static bool is_stamp(const char *front, size_t n) {
     if (n != STAMP_BYTES + 1 || front[STAMP_BYTES] != '\n') return false;
@@ -135,7 +135,7 @@ static bool is_stamp(const char *front, size_t n) {
     return true;
 }
 
-// A tokenizer is a run's where its stamp is there or, as a kill may have come between the two, a run has begun.
+// A tokenizer belongs to a run if its stamp exists or, as a kill may have come between the two, a run has begun.
 static pl_status check_tokenizer(const char *out_dir, pl_err *err) {
     char     *model = pl_path_join(out_dir, "tokenizer.model"), *stamp = pl_path_join(out_dir, "tokenizer.stamp");
     char     *begun = pl_path_join(out_dir, PL_TRAIN_BEGUN);
@@ -170,7 +170,7 @@ pl_status pl_textdata_spares(const pl_recipe *r, const char *out_dir, pl_err *er
 
 static const char *const tokenizer_type[] = {[PL_TOKENIZER_BPE] = "bpe", [PL_TOKENIZER_UNIGRAM] = "unigram"};
 
-// The tokenizer of the run: the one the recipe names, or one trained here.
+// Opens the tokenizer of the run: the recipe's, or one trained here.
 static pl_status tokenizer_stage(pl_textdata *d, const texts *t, const pl_recipe *r, const char *out_dir, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     const pl_train_recipe    *tr = pl_train_recipe_of(r);
@@ -185,7 +185,7 @@ static pl_status tokenizer_stage(pl_textdata *d, const texts *t, const pl_recipe
 
     PL_TRY_GOTO(st, done, pl_recipe_hash(r, PL_STAGE_TOKENIZER, recipe, err));
     pl_hash_hex(stamp, corpus_hash(pl_hash(recipe, STAMP_BYTES), t->train));
-    if (pl_path_exists(d->tokenizer_path) && stamped(stamp_path, stamp)) goto done;
+    if (pl_path_exists(d->tokenizer_path) && is_stamped(stamp_path, stamp)) goto done;
     pl_spm_train_options o = {.vocab_size = (int)tr->data.tokenizer.vocab_size,
                               .model_type = tokenizer_type[tr->data.tokenizer.type],
                               .byte_fallback = true,
@@ -218,7 +218,7 @@ static pl_status tokens_stage(pl_textdata *d, const texts *t, const pl_recipe *r
 
     PL_TRY_GOTO(st, done, pl_dir_make(dir, err));
     pl_dir_sweep(dir, files);
-    if (!stamped(stamp, d->stamp) || !pl_path_exists(train) || (t->held && !pl_path_exists(held))) {
+    if (!is_stamped(stamp, d->stamp) || !pl_path_exists(train) || (t->held && !pl_path_exists(held))) {
         pl_log("tokens: %lld documents, %.1f MB", (long long)t->train->n, (double)t->train->bytes / 1e6);
         PL_TRY_GOTO(st, done, pl_tree_remove(stamp, err));
         PL_TRY_GOTO(st, done, pl_tree_remove(held, err));

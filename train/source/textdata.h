@@ -1,8 +1,8 @@
 // The first stages of pretraining: text files to a tokenizer and token files, each skipped when it is up to date.
 //
 // In the run's directory: tokenizer.model; tokens/train.tokens and tokens/held.tokens (none without held-out text).
-// Beside each product stands a stamp, the hash of everything that it was made from: the text's bytes, the settings, the
-// tokenizer. The tokenizer is trained on the training side alone.
+// Each product has a stamp, the hash of its inputs: the text's bytes, the settings, the tokenizer. The tokenizer is
+// trained on the training text alone.
 #ifndef PL_TRAIN_TEXTDATA_H
 #define PL_TRAIN_TEXTDATA_H
 
@@ -12,12 +12,12 @@
 
 typedef struct pl_textdata {
     pl_tokenizer *tok;
-    char         *tokenizer_path; // as pl_tokenizer_open takes it
-    pl_tokens    *train, *held;   // held NULL: nothing held out
+    char         *tokenizer_path; // as for pl_tokenizer_open
+    pl_tokens    *train, *held;   // held NULL: no text is held out
     char          stamp[17];      // of the token files
 } pl_textdata;
 
-// Before they are made: refuses files of these names that no run has made.
+// Call it before they are made: refuses files of these names that no run has made.
 pl_status pl_textdata_spares(const pl_recipe *r, const char *out_dir, pl_err *err);
 pl_status pl_textdata_prepare(pl_textdata *d, const pl_recipe *r, const char *out_dir, pl_err *err);
 void      pl_textdata_close(pl_textdata *d);

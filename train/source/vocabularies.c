@@ -50,7 +50,7 @@ const pl_key pl_vocabularies_keys[] = {
 
 // ---- sources
 
-// The files of glob patterns, each pattern's in order.
+// Files of glob patterns, each pattern's in order.
 typedef struct paths {
     glob_t g;
     bool   filled;
@@ -93,7 +93,7 @@ typedef struct sources {
     const pl_hf_config         *target;
     paths                       text, jsonl;
     char                       *dataset; // NULL: not counted
-    pl_tally_held               held;    // of it
+    pl_tally_held               held;    // held-out documents of it
 } sources;
 
 static pl_status check_item(const pl_recipe *r, const pl_vocabulary_recipe *item, pl_err *err) {
@@ -144,10 +144,10 @@ static pl_status hash_text(uint64_t *h, const char *path, pl_err *err) {
 
 _Static_assert(PL_MAX_STOP <= PL_TALLY_STOPS, "a target's stop tokens");
 
-// How it is counted: another text where that changes, so that lists made before are made anew.
+// Version of the counting rules: change the text with them, so that older lists are made anew.
 static const char counting[] = "what documents end with counts";
 
-// What the list depends on.
+// Hashes the list's inputs.
 static pl_status hash_sources(const sources *s, char out[17], pl_err *err) {
     char    keys[17];
     int32_t stop[PL_MAX_STOP];
@@ -173,7 +173,7 @@ static pl_status hash_sources(const sources *s, char out[17], pl_err *err) {
     return PL_OK;
 }
 
-static pl_status count(const sources *s, pl_tally *t, pl_err *err) {
+static pl_status count_sources(const sources *s, pl_tally *t, pl_err *err) {
     t->n_stop = pl_target_stops(t->stop, s->target, s->tok);
     for (size_t i = 0; i < count_paths(&s->text); i++)
         PL_TRY(pl_tally_text(t, s->tok, s->text.g.gl_pathv[i], err));
@@ -208,26 +208,26 @@ static pl_status write_list(const pl_tally *t, const char *path, pl_err *err) {
     return pl_counts_write(&t->all, path, err);
 }
 
-// file: of out_dir.
-static pl_status make(const sources *s, const char *out_dir, const char *file, const char *path, const char *stamp,
-                      pl_err *err) {
+// file: relative to out_dir.
+static pl_status make_list(const sources *s, const char *out_dir, const char *file, const char *path, const char *stamp,
+                           pl_err *err) {
     char     hash[17];
     pl_tally t = {0};
     PL_TRY(hash_sources(s, hash, err));
-    // The list is written whole, in one step: where it is and its stamp is right, it is done.
+    // The list is written atomically: if it exists with the right stamp, it is complete.
     if (pl_stage_stamped(out_dir, stamp, hash) && pl_path_exists(path)) {
         pl_log("%s: up to date", path);
         return PL_OK;
     }
     PL_TRY(pl_stage_begin(out_dir, stamp, hash, &(pl_stage_product){.path = file}, err));
-    pl_status st = count(s, &t, err);
+    pl_status st = count_sources(s, &t, err);
     if (st == PL_OK) st = choose_size(&t.all, s->item, path, err);
     if (st == PL_OK) st = write_list(&t, path, err);
     pl_tally_fini(&t);
     return st;
 }
 
-// out_dir NULL: as seen from there.
+// out_dir NULL: relative to it.
 static char *list_path(const char *out_dir, const char *name) {
     return out_dir ? pl_sprintf("%s/vocab/%s.json", out_dir, name) : pl_sprintf("vocab/%s.json", name);
 }
@@ -273,7 +273,7 @@ pl_status pl_vocabularies_run(const pl_recipe *r, const uint64_t *seeds, int n_s
         char *path = list_path(out_dir, name), *file = list_path(NULL, name), *stamp = pl_sprintf("vocab.%s", name);
         if (!path || !file || !stamp) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
         if (st == PL_OK) st = find_sources(&s, out_dir, err);
-        if (st == PL_OK) st = make(&s, out_dir, file, path, stamp, err);
+        if (st == PL_OK) st = make_list(&s, out_dir, file, path, stamp, err);
         drop_sources(&s);
         pl_free(path);
         pl_free(file);
@@ -284,7 +284,7 @@ pl_status pl_vocabularies_run(const pl_recipe *r, const uint64_t *seeds, int n_s
     return st;
 }
 
-// Whether the recipe makes a list of this name.
+// Returns true if the recipe makes a list of this name.
 static bool is_listed(const pl_vocabularies_recipe *voc, const char *name) {
     for (int i = 0; i < voc->vocabularies.n; i++)
         if (voc->vocabularies.at[i].name && strcmp(voc->vocabularies.at[i].name, name) == 0) return true;

@@ -33,18 +33,18 @@ static inline const pl_vocabularies_recipe *pl_vocabularies_recipe_of(const pl_r
     return pl_recipe_struct(r, pl_vocabularies_keys);
 }
 
-// Makes the lists that are not up to date: by the item's keys, the tokenizer and the content of the sources. After the
-// dataset, which is data.dataset or OUT/dataset. seeds: those of the drafters, which hold out documents of it by
-// train.holdout: what any of them holds out is not counted.
+// Makes the lists that are not up to date: by the item's keys, the tokenizer and the content of the sources. Runs after
+// the dataset, which is data.dataset or OUT/dataset. seeds: those of the drafters, which hold out documents of it by
+// train.holdout: held-out documents of any are not counted.
 pl_status pl_vocabularies_run(const pl_recipe *r, const uint64_t *seeds, int n_seeds, const char *out_dir, pl_err *err);
 
-// Before they are made: refuses an OUT/vocab/NAME.json that no run has made.
+// Call it before they are made: refuses an OUT/vocab/NAME.json that no run has made.
 pl_status pl_vocabularies_spare(const pl_recipe *r, const char *out_dir, pl_err *err);
 
-// Refuses a name that can be no list: neither a file nor one of the recipe's, which may be made later. NULL: fine.
+// Refuses a name that cannot be a list: neither a file nor one of the recipe's, which may be made later. NULL is valid.
 pl_status pl_vocabulary_check(const pl_recipe *r, const char *name, pl_err *err);
-// The list that a drafter's head.vocab names: an item's OUT/vocab/NAME.json, else a path. It is there, or one line says
-// what is wrong with the name. *path NULL with PL_OK where name is NULL; pl_free.
+// Returns the path of a drafter's head.vocab: an item's OUT/vocab/NAME.json, else a path. Fails with one line if it is
+// missing. *path NULL with PL_OK if name is NULL; pl_free.
 pl_status pl_vocabulary_path(char **path, const pl_recipe *r, const char *name, const char *out_dir, pl_err *err);
 
 #endif

@@ -1,7 +1,7 @@
 // Pieces between GPUs by NCCL: sends and receives in one group, on the context's stream. The library is loaded when
-// this transport is chosen, so that a program built with it starts where it is missing. The group (kernels/comm/comm.h)
-// hands the id around, and is asked while NCCL joins the ranks and while the stream runs: NCCL itself waits for ever
-// for a rank that has died.
+// this transport is chosen, so that a program built with it starts without it. The group (kernels/comm/comm.h)
+// distributes the id, and is polled while NCCL joins the ranks and while the stream runs: NCCL itself waits forever for
+// a rank that has died.
 #include "kernels/base/arena.h"
 #include "kernels/base/clock.h"
 #include "kernels/comm/impl.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-static const double SPIN = 50e-6; // seconds of looking before sleeping
+static const double SPIN = 50e-6; // seconds of polling before sleeping
 
 #define FUNCTIONS(X)                                                                                                   \
     X(ncclGetVersion)                                                                                                  \
@@ -45,7 +45,7 @@ static pl_status load_locked(pl_err *err) {
 #define X(name) #name,
     static const char *const symbol[] = {FUNCTIONS(X)};
 #undef X
-    const char *asked = getenv("PACELINE_NCCL"); // who names one gets that one
+    const char *asked = getenv("PACELINE_NCCL"); // a named library is the only choice
     pl_err      why;
     if (loaded) return PL_OK;
     bool own = asked && *asked;
@@ -81,7 +81,7 @@ typedef struct own {
     ncclComm_t comm; // NULL before the first sum
 } own;
 
-// With everything on it that the context was given.
+// Returns the stream after sending all kept launches to it.
 static cudaStream_t stream_of(pl_ctx *ctx) {
     return PL_CUDA(stream)(ctx);
 }
@@ -99,8 +99,8 @@ static pl_status open_nccl(pl_comm *c, const pl_backend *be, pl_err *err) {
     return c->own ? PL_OK : pl_fail(err, PL_E_MEMORY, "NCCL: out of memory");
 }
 
-// Frees the stream from kernels that would wait for ever for a rank that is gone, and with it whoever waits for the
-// stream, frees memory or ends the context.
+// Aborts NCCL's kernels, which would wait forever for a dead rank and block waits for the stream, frees of memory and
+// the context's end.
 static void stop_nccl(pl_comm *c) {
     own *o = c->own;
     if (o && o->comm) nccl.ncclCommAbort(o->comm);
@@ -114,19 +114,19 @@ static void close_nccl(pl_comm *c) {
     c->own = NULL;
 }
 
-// The others hear of it, unless it is from them that this rank heard.
+// Reports a failure to the others, unless it came from them.
 static pl_status failed(pl_comm *c, pl_status st, const pl_err *why) {
     pl_comm_fail(c, why ? why : &(pl_err){.status = st, .msg = "NCCL failed"}); // which stops NCCL
     return st;
 }
 
-// Between two looks since `since`: NCCL is mostly done before a sleep would be.
+// Pauses between two polls since `since`: NCCL is mostly done before a sleep would end.
 static void pause_briefly(double since) {
     if (pl_now() - since < SPIN) return;
     nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
-// What a call came to that returned r: calls do not block, and a rank that dies meanwhile ends the wait.
+// Waits for the outcome of a call that returned r: calls do not block, and a rank that dies meanwhile ends the wait.
 static pl_status outcome(pl_comm *c, own *o, ncclResult_t r, const char *doing, pl_err *err) {
     pl_status st = PL_OK;
     double    since = pl_now();

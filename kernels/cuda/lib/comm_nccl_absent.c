@@ -1,4 +1,4 @@
-// Stands in for comm_nccl.c where CMake found no CUDA or no nccl.h.
+// Replaces comm_nccl.c if CMake found no CUDA or no nccl.h.
 #include "kernels/comm/impl.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// Stands for cuDNN in builds without its header: attention is the own kernels'.
+// Replaces cuDNN in builds without its header: attention uses our own kernels.
 #include "kernels/cuda/lib/cudnn_attention.h"
 #include <stdio.h>
 

@@ -15,7 +15,7 @@ typedef struct kept {
 } kept;
 
 typedef struct device {
-    const pl_backend *be; // NULL: the place is free
+    const pl_backend *be; // NULL: the entry is free
     cudnnHandle_t     handle;
     kept             *shape; // [SHAPES]
     bool              failed;
@@ -58,7 +58,7 @@ void PL_CUDA(cudnn_describe)(char *out, size_t room) {
         snprintf(out, room, "own kernels (%s)", err.msg);
 }
 
-// The context's device, current, its handle made at the first call. NULL where that failed.
+// Returns the entry of the context's current device, with a handle made at the first call. NULL on failure.
 static device *device_of(pl_ctx *ctx, const pl_cudnn_table *t) {
     device *d = devices;
     while (d < devices + DEVICES && d->be && d->be != ctx->be)
@@ -76,8 +76,8 @@ static bool same(const pl_cudnn_shape *a, const pl_cudnn_shape *b) {
     return a->rows == b->rows && a->nh == b->nh && a->nkv == b->nkv && a->hd == b->hd;
 }
 
-// The shape's plans, made where it is new; plan NULL: there are none. NULL where no place is left: a plan may be at
-// work on the device, so none is ever taken down to make room.
+// Returns the shape's plans, made on first use; plan NULL: there are none. NULL if no entry is left: a plan may be in
+// use on the device, so none is ever destroyed to make room.
 static kept *plans_for(device *d, const pl_cudnn_table *t, const pl_cudnn_shape *s) {
     kept *k = d->shape;
     while (k < d->shape + SHAPES && k->used && !same(&k->shape, s))

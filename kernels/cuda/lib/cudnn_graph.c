@@ -1,5 +1,5 @@
-// A causal block as a graph of the library's backend API: the operations that its fused attention engines recognise,
-// in the form in which NVIDIA's cudnn-frontend (MIT licence) hands them over. Needs no device.
+// A causal block as a graph of the library's backend API: the operations that its fused attention engines recognise, in
+// the form that NVIDIA's cudnn-frontend (MIT licence) passes them. Needs no device.
 #include "kernels/base/check.h"
 #include "kernels/cuda/lib/cudnn_table.h"
 
@@ -44,7 +44,7 @@ typedef struct layout {
     int64_t heads, rows, cols, head, row, col; // and the strides, in elements
 } layout;
 
-enum { VIRTUAL = 1, VALUE = 2 }; // a value: one fp32 of the host's
+enum { VIRTUAL = 1, VALUE = 2 }; // VALUE: one fp32 in host memory
 
 static desc tensor(pl_cudnn_graph *g, int64_t name, cudnnDataType_t type, const layout *l, unsigned flags) {
     desc          d = pl_cudnn_make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
@@ -76,11 +76,11 @@ typedef struct layouts {
     layout queries;     // o, do, dq as well
     layout keys;        // values, dk, dv as well: [rows, hd] of each key head
     layout keys_across; // the same, [hd, rows]
-    layout by_head;     // do times o; dk, dv of every query head, before those of a key head are added up
+    layout by_head;     // do times o; dk, dv of every query head, before summing over a key head's
     layout scores, scores_across;
-    layout row;    // one number of each row and head
-    layout column; // one of each key, for all rows: as rows that lie on each other, since of one row with a number for
-                   // each key the library's backward reads the first alone (9.19, seen on an H100)
+    layout row;    // one number per row and head
+    layout column; // one per key, for all rows, as rows of stride 0: of a single row with a number per key the
+                   // library's backward reads only the first (9.19, seen on an H100)
 } layouts;
 
 static layouts layouts_of(const pl_cudnn_shape *s) {
@@ -140,7 +140,7 @@ static void pointwise(pl_cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataTyp
     finish_op(g, op, "an elementwise operation");
 }
 
-// In fp32, into a tensor of its own.
+// Into a new fp32 tensor.
 static desc map(pl_cudnn_graph *g, cudnnPointwiseMode_t mode, desc x, desc b, const layout *l) {
     desc y = between(g, CUDNN_DATA_FLOAT, l);
     pointwise(g, mode, CUDNN_DATA_FLOAT, NO_AXIS, x, b, NULL, y);
@@ -160,7 +160,7 @@ static void reduce(pl_cudnn_graph *g, cudnnReduceTensorOp_t mode, desc x, desc y
     finish_op(g, op, "a reduction");
 }
 
-// The same memory, seen in another layout, in bf16: what the engines take for a transposed factor.
+// Returns a view of x's memory in another layout, in bf16: the engines' form of a transposed factor.
 static desc seen_as(pl_cudnn_graph *g, desc x, const layout *l) {
     desc y = between(g, CUDNN_DATA_BFLOAT16, l), op = pl_cudnn_make(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
     put(g, op, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
@@ -171,7 +171,7 @@ static desc seen_as(pl_cudnn_graph *g, desc x, const layout *l) {
 
 // ---- the causal block -----------------------------------------------------------------------------------------------
 
-// Where `row` (compared as `mode` says with `with`) holds, x; elsewhere -infinity.
+// Returns x where `row` compares with `with` by `mode`; elsewhere -infinity.
 static desc where(pl_cudnn_graph *g, const layouts *l, desc x, desc row, cudnnPointwiseMode_t mode, desc with,
                   desc masked) {
     desc holds = between(g, CUDNN_DATA_BOOLEAN, &l->scores), y = between(g, CUDNN_DATA_FLOAT, &l->scores);
@@ -186,8 +186,8 @@ static desc numbers_along(pl_cudnn_graph *g, const layouts *l, desc scores, int6
     return y;
 }
 
-// scale q k^T over the keys that a row sees, -infinity elsewhere; `less`, one number a row, is subtracted before that,
-// where the engines look for it (NULL: nothing).
+// scale q k^T over the visible keys of a row, -infinity elsewhere; `less`, one number per row, is subtracted before
+// that, where the engines expect it (NULL: nothing).
 static desc scores_of(pl_cudnn_graph *g, const layouts *l, desc q, desc k_across, desc scale, desc less) {
     desc end = tensor(g, PL_CUDNN_END, CUDNN_DATA_INT32, &l->column, 0), masked = value(g, PL_CUDNN_MASKED);
     desc s = between(g, CUDNN_DATA_FLOAT, &l->scores);

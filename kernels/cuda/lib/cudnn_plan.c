@@ -1,4 +1,4 @@
-// The library, and plans for the graphs of cudnn_graph.c: what needs no GPU.
+// The library, and plans for the graphs of cudnn_graph.c: the part that needs no GPU.
 #include "kernels/base/check.h"
 #include "kernels/cuda/lib/cudnn_table.h"
 #include "kernels/cuda/lib/library.h"
@@ -59,7 +59,7 @@ static bool may_differ_from_run_to_run(pl_cudnn_graph *g, cudnnBackendDescriptor
     return g->status != CUDNN_STATUS_SUCCESS;
 }
 
-// The plan of one engine, or NULL; a library that refuses it leaves no trace in the graph's status.
+// Returns the plan of one engine, or NULL; a refusal does not change the graph's status.
 static cudnnBackendDescriptor_t plan_of(pl_cudnn_graph *g, const pl_cudnn_target *on, cudnnBackendDescriptor_t config,
                                         int64_t *workspace) {
     if (may_differ_from_run_to_run(g, config)) {
@@ -80,7 +80,7 @@ static cudnnBackendDescriptor_t plan_of(pl_cudnn_graph *g, const pl_cudnn_target
     return fits ? p : NULL;
 }
 
-// The heuristic's choices for the graph, best first.
+// Returns the heuristic's choices for the graph, best first.
 static int64_t choices(pl_cudnn_graph *g, const pl_cudnn_target *on, cudnnBackendDescriptor_t *config) {
     const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
     cudnnBackendDescriptor_t     graph = pl_cudnn_make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
@@ -128,7 +128,7 @@ void pl_cudnn_plan_destroy(pl_cudnn_plan *plan) {
 cudnnStatus_t pl_cudnn_plan_run(const pl_cudnn_plan *plan, cudnnHandle_t handle, const pl_cudnn_shape *s, bool backward,
                                 double scale, void *const at[PL_CUDNN_TENSORS], void *workspace) {
     const pl_cudnn_table *t = plan->graph.t;
-    size_t                values = (size_t)s->nkv * (size_t)s->hd * sizeof(uint16_t); // behind the keys
+    size_t                values = (size_t)s->nkv * (size_t)s->hd * sizeof(uint16_t); // after the keys
     float                 number[3] = {(float)scale, -INFINITY, 1};
     void                 *data[PL_CUDNN_UIDS];
     int64_t               uid[PL_CUDNN_UIDS], n = 0;

@@ -8,9 +8,9 @@
 enum { DEVICES = 16, PLANS = 512, ALIGN = 256 }; // ALIGN: of the workspace
 
 typedef struct device {
-    const pl_backend *be; // NULL: the place is free
+    const pl_backend *be; // NULL: the entry is free
     cublasLtHandle_t  handle;
-    pl_lt_plan       *plan; // [PLANS] by shape, where its hash leads or the next free place
+    pl_lt_plan       *plan; // [PLANS] by shape, a hash table with linear probing
     bool              failed;
 } device;
 
@@ -38,7 +38,7 @@ void PL_CUDA(lt_use)(const pl_lt_table *t) {
     pthread_mutex_unlock(&lock);
 }
 
-// The context's device, current, its handle made at the first call. NULL where that failed.
+// Returns the entry of the context's current device, with a handle made at the first call. NULL on failure.
 static device *device_of(pl_ctx *ctx, const pl_lt_table *t) {
     device *d = devices;
     while (d < devices + DEVICES && d->be && d->be != ctx->be)
@@ -77,7 +77,7 @@ static unsigned hash(const pl_lt_product *p) {
     return (unsigned)(h * 0x9e3779b97f4a7c15u >> 40);
 }
 
-// The plan for a shape; made where it is new, in place of an old one where its neighbourhood is full.
+// Returns the plan for a shape; makes it on first use, replacing an old one if its probes are full.
 static pl_lt_plan *plan_for(device *d, const pl_lt_table *t, const pl_lt_product *p) {
     enum { NEAR = 8 };
     pl_lt_plan *x = NULL;

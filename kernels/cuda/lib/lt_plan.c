@@ -1,4 +1,4 @@
-// The library and a product's descriptors: what needs no device.
+// The library and a product's descriptors: the part that needs no device.
 #include "kernels/cuda/lib/library.h"
 #include "kernels/cuda/lib/lt_table.h"
 #include <stdio.h>
@@ -45,7 +45,7 @@ void pl_backend_cuda_libraries(char *out, size_t room) {
 
 // ---- plans ----------------------------------------------------------------------------------------------------------
 
-// The library's matrices lie by columns. Ours, by rows, are theirs transposed: what they compute is
+// The library's matrices are column-major. Ours, row-major, are theirs transposed, so it computes
 //   C^T [N, M] = B' [N, K] A'^T [K, M]
 // with C^T as it lies in memory (ld c_row). Lines of B are rows of B (K long): a [K, N] matrix of theirs, transposed;
 // or its columns (N long): a [N, K] matrix as it is. Lines of A are rows (K long): a [K, M] matrix as it is; or columns

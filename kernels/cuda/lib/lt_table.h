@@ -1,4 +1,4 @@
-// The functions of cuBLASLt that are used, as a table; and a product as its descriptors.
+// Table of the cuBLASLt functions in use; and a product as its descriptors.
 #ifndef PL_CUDA_LT_TABLE_H
 #define PL_CUDA_LT_TABLE_H
 
@@ -27,20 +27,20 @@ typedef struct pl_lt_table {
 #undef X
 } pl_lt_table;
 
-// By name and folder, as pl_library_open has them.
+// Opens it by name and folder, as pl_library_open does.
 pl_status          pl_lt_open(const char *name, const char *folder, pl_lt_table *t, pl_err *err);
-// The installed one, opened at the first call and kept; NULL and one line where there is none to use.
+// Returns the installed one, opened at the first call and kept; NULL and one line if none is usable.
 const pl_lt_table *pl_lt_installed(pl_err *err);
-// None: the emulated device's.
+// Returns none, for the emulated device.
 const pl_lt_table *pl_lt_none(pl_err *err);
-// What this build's device uses from now on instead: tests.
+// Tests: replaces the table of this build's device.
 void               PL_CUDA(lt_use)(const pl_lt_table *t);
 
-// A product's shape and how its operands lie, and what the library makes of it.
+// A product's shape and operand layouts, and the library's plan for it.
 typedef struct pl_lt_plan {
     int64_t                    M, N, K, c_row, a_line, b_line;
     bool                       a_columns, b_columns, add, c_aligned;
-    bool                       used, fits; // the place is taken; there is an algorithm
+    bool                       used, fits; // the entry is used; there is an algorithm
     cublasLtMatmulDesc_t       op;
     cublasLtMatrixLayout_t     left, right, out; // of the transposed product: see lt.c
     cublasLtMatmulPreference_t wish;

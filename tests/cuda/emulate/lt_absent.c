@@ -1,4 +1,4 @@
-// Stands for lt.c in builds without the CUDA toolkit: the emulated device's products are its own kernels'.
+// Replaces lt.c in builds without the CUDA toolkit: the emulated device's products use its own kernels.
 #include "kernels/cuda/lib/lt.h"
 
 bool PL_CUDA(lt_takes)(pl_ctx *ctx, int64_t M, int64_t N, int64_t K) {
