@@ -13,7 +13,7 @@
 #include "infer/generate/generate.h"
 #include "infer/inspect/inspect.h"
 #include "infer/model/tp.h"
-#include "infer/plan/command.h"
+#include "infer/plan/plan.h"
 #include "infer/report/report.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json_put.h"

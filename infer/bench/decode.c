@@ -1,11 +1,125 @@
-// bench: decoding with a real model, plain in bf16 and fp32 and with a drafter, against the bytes each step must read.
-#include "infer/bench/rows.h"
+// bench: decoding, against the bytes that each step must read.
+//
+// With a --target: plain in bf16 and fp32 and with a drafter; then its forward by rows.
+//
+// `--shape`: a model of a known shape with random weights (infer/bench/shapes.h), all by steps of the decode loop at
+// one context (infer/bench/cycle.h), each beside what must be read at the bandwidth measured in the same run:
+//   plain    without a drafter
+//   verify   the target's part of a step, over 1 to 60 rows of a tree ten wide
+//   cycle    with an EAGLE-3 drafter by head: the full one, FR-Spec's trimmed to 32k rows (to a quarter where the
+//            vocabulary is no larger), SlimSpec's of rank d/8, DynaSpec's reading clusters of 27k rows (27/128 of the
+//            vocabulary); a chain of 7, EAGLE-2's tree of 60 nodes, ten wide, six deep. Verdicts accept three nodes,
+//            and the speed is that of acceptance lengths of the field: 3.91 for the chain (SGLang's EAGLE-3 on
+//            Llama-3.1-8B), 3.89 for the tree (FR-Spec's EAGLE-2, Llama-3-8B). Where it is asked for, a block drafter
+//            of 5 layers and 7 drafts too, DFlash, DSpark or DFlash 2
+//   draft    of these cycles one level, layer and head, below the first: of the chain by one row, of the tree by ten
+//   parts    of drafting: layer, head's product (timed by itself), softmax and top-k, rest, as shares; FR-Spec's
+//            measurement of EAGLE-2 is 33, 49, 13 and 5 % (arXiv 2502.14856, figure 6)
+#include "infer/bench/bench.h"
+#include "infer/bench/cycle.h"
 #include "infer/decode/runner.h"
+#include "infer/drafter/backbone.h"
+#include "infer/model/kv.h"
+#include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/json_put.h"
 #include "kernels/base/room.h"
+#include "kernels/op/linear.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define GOAL_VERIFY 1.15 // over one row
+#define GOAL_PLAIN 0.85  // share of the floor
+#define GOAL_DRAFT 1.3   // over the floor
+#define GOAL_CYCLE 6.3e-3
+#define GOAL_SHAPE "llama3-8b" // the cycle's, an H200's
+
+static double median(const double *x, int n) {
+    return n ? pl_stats(x, n).median : NAN;
+}
+
+// Columns of a goal: its quantity, what was reached, whether that is better. A run does not fail by it. NaN: there is
+// none.
+static void put_goal(pl_json_out *o, const char *what, double reached, double goal, bool more) {
+    pl_put_str(o, "goal_of", what);
+    pl_put_num(o, "reached", reached);
+    pl_put_num(o, "goal", goal);
+    pl_put_str(o, "met",
+               !isfinite(goal) || !isfinite(reached)        ? "-"
+               : (more ? reached >= goal : reached <= goal) ? "yes"
+                                                            : "no");
+}
+
+// Of the weights' block, what a step reads about.
+static size_t read_bytes(const pl_llama *target) {
+    double step = pl_llama_step_bytes(target, 0);
+    return step < (double)target->params.block_bytes ? (size_t)step : target->params.block_bytes;
+}
+
+// ---- the target's forward by rows -----------------------------------------------------------------------------------
+
+enum { ROWS = 60, WIDE = 10, DEEP = ROWS / WIDE, VERIFIED = 7, VERIFY_TRIES = 3 };
+
+// The root, ten nodes below it, and each further one below the one ten before it.
+static void set_rows(pl_tree_policy *p, int n) {
+    int32_t parent[ROWS];
+    for (int i = 0; i < n; i++)
+        parent[i] = i <= WIDE ? 0 : i - WIDE;
+    pl_tree_shape_set(p, n, parent);
+}
+
+// The fastest of some steps, as a bandwidth is the best of its tries. The first one verifies another tree.
+static pl_status time_rows(pl_cycles *c, int rows, double *seconds, pl_err *err) {
+    set_rows(&c->drafter->policy, rows);
+    *seconds = INFINITY;
+    for (int i = -2; i < VERIFY_TRIES; i++) {
+        pl_cycle_sample s;
+        PL_TRY(pl_cycles_step(c, &s, err));
+        PL_CHECK(i < -1 || s.rows == rows, "%d rows, not %d", s.rows, rows);
+        if (i >= 0) *seconds = fmin(*seconds, s.parts.target);
+    }
+    return PL_OK;
+}
+
+// The array "verify": how each number of rows compares with one.
+static pl_status put_verify(pl_json_out *o, pl_bench *b, const pl_llama *target, int context, int rounds, pl_err *err) {
+    static const int rows[VERIFIED] = {1, 2, 4, 8, 16, 32, ROWS};
+    double           seconds[VERIFIED][PL_BENCH_TRIES], floor[VERIFIED][PL_BENCH_TRIES];
+    double           bytes = pl_llama_step_bytes(target, context);
+    pl_tree_policy   policy;
+    pl_cycles       *c;
+    pl_cycle_options of = {.target = target, .policy = &policy, .batch = 1, .context = context};
+    if (context + 2 * PL_SHAPE_LEVELS > target->config.max_position_embeddings) return PL_OK;
+    if (rounds > PL_BENCH_TRIES) rounds = PL_BENCH_TRIES;
+    pl_cycle_policy(&policy, ROWS, WIDE, WIDE, DEEP);
+    PL_TRY(pl_cycles_open(&c, b->env->backend, b->env->pool, &of, err));
+    pl_status st = PL_OK;
+    for (int t = 0; t < rounds && st == PL_OK; t++)
+        for (int i = 0; i < VERIFIED && st == PL_OK; i++) {
+            double before = pl_bench_rate(b, target->params.block, read_bytes(target));
+            st = time_rows(c, rows[i], &seconds[i][t], err);
+            floor[i][t] = bytes / fmax(before, pl_bench_rate(b, target->params.block, read_bytes(target)));
+        }
+    pl_cycles_close(c);
+    PL_TRY(st);
+    pl_put_array(o, "verify");
+    for (int i = 0; i < VERIFIED; i++) {
+        double one = median(seconds[i], rounds);
+        pl_json_out_object(o);
+        pl_put_int(o, "rows", rows[i]);
+        pl_put_num(o, "seconds", one);
+        pl_put_num(o, "bytes", bytes);
+        pl_bench_write_pairs(o, &(pl_bench_pairs){seconds[i], floor[i], rounds});
+        put_goal(o, "over_one_row", one / median(seconds[0], rounds), i ? GOAL_VERIFY : NAN, false);
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, ']');
+    return PL_OK;
+}
+
+// ---- a target -------------------------------------------------------------------------------------------------------
 
 #define METHODS 3
 
@@ -127,26 +241,6 @@ static void write_method(pl_json_out *o, const method *m, const pl_bench_decode 
     pl_json_out_close(o, '}');
 }
 
-// Its forward over the rows of a draft tree, behind d->context tokens.
-static pl_status put_verify(pl_json_out *o, pl_bench *b, const pl_llama *target, const pl_bench_decode *d,
-                            pl_err *err) {
-    pl_bench_verify *v = pl_calloc(1, sizeof *v);
-    pl_bench_case   *c = pl_calloc(PL_BENCH_VERIFY, sizeof *c);
-    pl_status        st = v && c ? PL_OK : pl_fail(err, PL_E_MEMORY, "bench: out of memory");
-    if (st == PL_OK) st = pl_bench_verify_make(v, b, target, d->context, c, err);
-    if (st == PL_OK) {
-        if (d->repeats < b->rounds) b->rounds = d->repeats;
-        pl_bench_time(b, c, PL_BENCH_VERIFY);
-        pl_bench_verify_write(o, v);
-    }
-    for (int i = 0; c && i < PL_BENCH_VERIFY; i++)
-        pl_bench_done(&c[i]);
-    if (v) pl_bench_verify_drop(v, b);
-    pl_free(c);
-    pl_free(v);
-    return st;
-}
-
 pl_status pl_bench_put_decode(pl_json_out *o, pl_bench *b, const pl_bench_decode *d, pl_err *err) {
     pl_target target[2] = {0};
     method   *m = pl_calloc(METHODS, sizeof *m);
@@ -163,8 +257,7 @@ pl_status pl_bench_put_decode(pl_json_out *o, pl_bench *b, const pl_bench_decode
         for (int i = 0; i < METHODS; i++)
             if (m[i].open) write_method(o, &m[i], d);
         pl_json_out_close(o, ']');
-        if (d->context + PL_BENCH_DEEP <= target[0].model.config.max_position_embeddings)
-            st = put_verify(o, b, &target[0].model, d, err);
+        st = put_verify(o, b, &target[0].model, d->context, d->repeats, err);
     }
     for (int i = 0; m && i < METHODS; i++)
         pl_runner_close(&m[i].runner);
@@ -172,5 +265,430 @@ pl_status pl_bench_put_decode(pl_json_out *o, pl_bench *b, const pl_bench_decode
     pl_target_close(&target[1]);
     pl_free(m);
     pl_free(prompt);
+    return st;
+}
+
+// ---- a model of random weights --------------------------------------------------------------------------------------
+
+#define HEADS 4
+#define TILED_SEED 7
+#define SPARE 256 // positions beyond the context: of steps, and of a tree
+#define COLD 4    // steps of a run that are not counted
+#define BLOCK 8   // steps between two samples of the bandwidth
+#define APART 4   // steps of a run whose parts a device is waited for
+
+enum { CHAIN, DEEP_TREE, TREES };
+
+typedef struct model_head {
+    char           name[48];
+    pl_backbone   *backbone;
+    pl_bench_case *product[TREES]; // with the rows of a level; NULL: there is no bare product
+} model_head;
+
+typedef struct model {
+    pl_llama       target;
+    int            context;
+    size_t         read_bytes;  // of the weights' block, which a step reads about
+    int32_t       *ids;         // [vocab] 0, 1, 2, ...
+    const char    *tree[TREES]; // as --tree has them
+    pl_tree_policy policy[TREES];
+    pl_backbone   *block; // a block drafter; NULL: none
+    model_head     head[HEADS];
+    int            n_heads;
+} model;
+
+// Of one layer's cache.
+static double position_bytes(const model *m) {
+    const pl_layer_shape *s = &m->target.shape;
+    return 2.0 * s->nkv * s->hd * (double)pl_kv_elem(s, m->target.be->real);
+}
+
+// An EAGLE-3 drafter without weights.
+static pl_status add_drafter(model *m, const pl_head_example *e, pl_err *err) {
+    model_head         *h = &m->head[m->n_heads];
+    pl_backbone_options o = {.head = e->spec, .own_head = true};
+    if (e->rows < m->target.vocab) {
+        o.d2t = m->ids;
+        o.draft_vocab = e->rows;
+    }
+    PL_CHECK(m->n_heads < (int)(sizeof m->head / sizeof *m->head), "%d heads", m->n_heads);
+    o.n_taps = pl_llama_default_taps(m->target.n_layers, o.tap);
+    snprintf(h->name, sizeof h->name, "%s", e->name);
+    PL_TRY(pl_backbone_create(&h->backbone, pl_backbone_at(0), &m->target, &o, m->target.be, err));
+    m->n_heads++;
+    const pl_head_kind *kind = h->backbone->head.kind;
+    return kind->draw_table ? kind->draw_table(&h->backbone->head, e->uneven, err) : PL_OK;
+}
+
+static pl_status add_drafters(model *m, pl_err *err) {
+    pl_head_shape   shape = {.vocab = m->target.vocab, .d = m->target.shape.d};
+    pl_head_example e;
+    for (int at = 0; pl_head_next_example(&e, &at, &shape, PL_EXAMPLE_CYCLE);)
+        PL_TRY(add_drafter(m, &e, err));
+    return PL_OK;
+}
+
+static const char *const block_name[] = {"dflash", "dspark", "dflash2"};
+
+const char *pl_bench_block_name(int i) {
+    return i < (int)(sizeof block_name / sizeof *block_name) ? block_name[i] : NULL;
+}
+
+// As published ones are: 5 layers, 7 drafts, ranks of 256 where the model is that wide.
+static pl_status add_block(model *m, const char *name, pl_err *err) {
+    int                 rank = m->target.shape.d < 256 ? (int)m->target.shape.d : 256;
+    pl_backbone_options o = {.layers = 5, .block = 8, .mask_token = 1};
+    if (!name) return PL_OK;
+    if (strcmp(name, "dspark") == 0) {
+        o.block = 7;
+        o.anchor_first = true;
+        o.head = pl_hf_head_make("markov", rank);
+        pl_hf_head_set_flag(&o.head, "confidence", true);
+    } else if (strcmp(name, "dflash2") == 0) {
+        o.conv_taps = 2;
+        o.conv_group = 16;
+        o.selector = (pl_hf_selector){.rank = rank, .candidates = 16};
+    }
+    return pl_backbone_create(&m->block, &pl_backbone_dflash, &m->target, &o, m->target.be, err);
+}
+
+static pl_status make_weights(model *m, pl_bench *b, pl_err *err) {
+    int64_t values = pl_params_count(&m->target.params);
+    for (int i = 0; i < m->n_heads; i++)
+        values += pl_params_count(&m->head[i].backbone->params);
+    if (m->block) values += pl_params_count(&m->block->params);
+    // Loops of the same head have a cache each; the target's are shared.
+    double layers = m->target.n_layers + 2 * m->n_heads + (m->block ? m->block->layers : 0);
+    double caches = layers * position_bytes(m) * (m->context + SPARE);
+    PL_TRY(pl_bench_shape_room((double)values * (double)pl_dtype_size(PL_BF16) + caches, b->env->backend, err));
+    PL_TRY(pl_params_tile(&m->target.params, PL_BF16, TILED_SEED, &b->ctx, err));
+    m->read_bytes = read_bytes(&m->target);
+    for (int i = 0; i < m->n_heads; i++) {
+        pl_backbone *e = m->head[i].backbone;
+        e->embed = m->target.embed; // which was not there yet when the drafter was made
+        PL_TRY(pl_params_tile(&e->params, PL_BF16, TILED_SEED + 1 + (uint64_t)i, &b->ctx, err));
+    }
+    if (!m->block) return PL_OK;
+    m->block->embed = m->target.embed;
+    pl_head_share(&m->block->head, m->target.head);
+    return pl_params_tile(&m->block->params, PL_BF16, TILED_SEED + 1 + (uint64_t)m->n_heads, &b->ctx, err);
+}
+
+typedef struct bare_product {
+    const pl_head *head;
+    pl_tensor      x;
+} bare_product;
+
+static void product_step(pl_ctx *ctx, void *arg) {
+    const bare_product *p = arg;
+    pl_linear(ctx, pl_head_project(ctx, p->head, p->x, (pl_tensor){0}), p->head->out);
+}
+
+// A head's product with as many rows as a level has; a routed head's rows are listed, it has none.
+static void add_products(pl_bench *b, model *m) {
+    for (int i = 0; i < m->n_heads * TREES; i++) {
+        const pl_backbone *e = m->head[i / TREES].backbone;
+        int                rows = m->policy[i % TREES].width;
+        if (e->head.kind->support) continue;
+        pl_bench_case *c = pl_bench_add(b, "product of %.30s, %d rows", m->head[i / TREES].name, rows);
+        bare_product  *p = c->arg = pl_bench_alloc(b, sizeof *p);
+        m->head[i / TREES].product[i % TREES] = c;
+        if (!p || !pl_bench_input(b, &p->x, rows, m->target.shape.d)) continue;
+        p->head = &e->head;
+        c->step = product_step;
+        c->bytes = pl_head_step_bytes(&e->head, 1);
+        c->memory = e->params.block;
+        c->memory_bytes = c->bytes < (double)e->params.block_bytes ? (size_t)c->bytes : e->params.block_bytes;
+        pl_bench_ready(b, c);
+    }
+    pl_bench_run(b);
+}
+
+static pl_status make_model(model *m, pl_bench *b, const pl_bench_shape *s, pl_err *err) {
+    pl_hf_config c;
+    m->context = s->context;
+    PL_TRY(pl_bench_shape_find(&c, s->name, s->layers, m->context + SPARE, err));
+    m->tree[CHAIN] = "chain:7";
+    m->tree[DEEP_TREE] = c.vocab_size < 1000 ? "eagle2:12,4,3" : "eagle2:60,10,6";
+    for (int i = 0; i < TREES; i++)
+        PL_TRY(pl_tree_policy_parse(&m->policy[i], m->tree[i], err));
+    m->ids = pl_malloc((size_t)c.vocab_size * sizeof *m->ids);
+    if (!m->ids) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+    for (int i = 0; i < c.vocab_size; i++)
+        m->ids[i] = i;
+    PL_TRY(pl_llama_init(&m->target, &c, b->env->backend, true, err));
+    m->target.shape.kv = s->kv;
+    PL_TRY(add_drafters(m, err));
+    PL_TRY(add_block(m, s->block, err));
+    return make_weights(m, b, err);
+}
+
+static void drop_model(model *m) {
+    for (int i = 0; i < m->n_heads; i++)
+        pl_backbone_destroy(m->head[i].backbone);
+    pl_backbone_destroy(m->block);
+    pl_llama_fini(&m->target);
+    pl_free(m->ids);
+}
+
+// ---- its cycles -----------------------------------------------------------------------------------------------------
+
+typedef struct loop {
+    const char        *name;
+    int                tree;     // CHAIN or DEEP_TREE
+    const pl_backbone *backbone; // NULL: plain
+    const model_head  *head;     // NULL: plain, or a block drafter
+    double             tau;      // at which the speed is told; NaN: as measured
+    pl_cycles         *c;
+    int                n, n_parts;
+    double             bytes, emitted; // of a cycle, mean
+    double             seconds[PL_BENCH_MAX_PAIRS], floor[PL_BENCH_MAX_PAIRS], target[PL_BENCH_MAX_PAIRS],
+        drafting[PL_BENCH_MAX_PAIRS];
+    // Of steps whose parts are waited for, as shares of the drafting: all layers and heads, a deeper level's.
+    double layer[PL_BENCH_MAX_PAIRS], heads[PL_BENCH_MAX_PAIRS], level_layer[PL_BENCH_MAX_PAIRS],
+        level_head[PL_BENCH_MAX_PAIRS];
+} loop;
+
+static pl_status open_loop(loop *l, pl_bench *b, const model *m, pl_cycles *plain, pl_err *err) {
+    pl_cycle_options o = {.target = &m->target, .batch = 1, .context = m->context, .caches = plain};
+    l->bytes = pl_llama_step_bytes(&m->target, m->context);
+    if (l->backbone) {
+        o.policy = &m->policy[l->tree];
+        o.backbone = l->backbone;
+    }
+    PL_TRY(pl_cycles_open(&l->c, b->env->backend, b->env->pool, &o, err));
+    if (l->backbone) l->bytes += o.policy->depth * l->c->drafter->kind->step_bytes(l->c->drafter);
+    l->c->accepts = l->backbone ? (int)lround(l->tau) - 1 : 0;
+    return PL_OK;
+}
+
+static void add_step(loop *l, const pl_cycle_sample *s) {
+    l->seconds[l->n] = s->seconds;
+    l->target[l->n] = s->parts.target;
+    l->drafting[l->n] = s->draft;
+    l->emitted += (s->emitted - l->emitted) / ++l->n;
+}
+
+static void add_parts(loop *l, const model *m, const pl_cycle_sample *s) {
+    const pl_draft_parts *level = l->c->level;
+    int                   last = m->policy[l->tree].depth - 1, k = l->n_parts;
+    if (!l->head || k == PL_BENCH_MAX_PAIRS) return;
+    l->layer[k] = s->parts.draft.layer / s->draft;
+    l->heads[k] = s->parts.draft.head / s->draft;
+    l->level_layer[k] = (level[last].layer - level[0].layer) / last / s->draft;
+    l->level_head[k] = (level[last].head - level[0].head) / last / s->draft;
+    l->n_parts++;
+}
+
+// `steps` more samples, in blocks with the bandwidth sampled before or, every other time, after.
+static pl_status run_loop(loop *l, pl_bench *b, const model *m, int steps, pl_err *err) {
+    bool device = b->env->backend->device != NULL;
+    for (int i = -COLD; i < steps && l->n < PL_BENCH_MAX_PAIRS;) {
+        int    first = l->n;
+        double rate = i >= 0 && i / BLOCK % 2 == 0 ? pl_bench_rate(b, m->target.params.block, m->read_bytes) : 0;
+        if (l->c->drafter) l->c->drafter->by_level = device ? NULL : l->c->level;
+        for (int k = 0; k < (i < 0 ? COLD : BLOCK) && i < steps && l->n < PL_BENCH_MAX_PAIRS; k++, i++) {
+            pl_cycle_sample s;
+            PL_TRY(pl_cycles_step(l->c, &s, err));
+            if (i < 0) continue;
+            if (!device) add_parts(l, m, &s);
+            add_step(l, &s);
+        }
+        if (rate == 0 && l->n > first) rate = pl_bench_rate(b, m->target.params.block, m->read_bytes);
+        for (int k = first; k < l->n; k++)
+            l->floor[k] = l->bytes / rate;
+    }
+    for (int i = 0; device && l->head && i < APART; i++) {
+        pl_cycle_sample s;
+        l->c->drafter->by_level = l->c->level;
+        PL_TRY(pl_cycles_step(l->c, &s, err));
+        if (i > 0) add_parts(l, m, &s);
+    }
+    return PL_OK;
+}
+
+// Rounds over all loops; one that fails is left out.
+static pl_status run_loops(loop *l, int n, pl_bench *b, const model *m, const pl_bench_shape *s, pl_err *err) {
+    for (int round = 0; round < s->repeats; round++)
+        for (int i = 0; i < n; i++) {
+            pl_err    why = {0};
+            pl_status st = l[i].c ? run_loop(&l[i], b, m, s->steps, &why) : PL_OK;
+            if (st == PL_OK) continue;
+            if (st == PL_E_INTERRUPTED) {
+                *err = why;
+                return st;
+            }
+            pl_bench_leave_out(b, l[i].name, &why);
+            if (i == 0) return pl_fail(err, st, "%s", why.msg); // its caches are the others'
+            pl_cycles_close(l[i].c);
+            l[i].c = NULL;
+        }
+    return PL_OK;
+}
+
+// ---- what it prints -------------------------------------------------------------------------------------------------
+
+static void put_plain(pl_json_out *o, const loop *l) {
+    pl_put_array(o, "plain");
+    if (l->n) {
+        double share[PL_BENCH_MAX_PAIRS];
+        for (int i = 0; i < l->n; i++)
+            share[i] = l->floor[i] / l->seconds[i];
+        pl_json_out_object(o);
+        pl_put_num(o, "tokens_per_second", 1 / median(l->seconds, l->n));
+        pl_put_num(o, "seconds", median(l->seconds, l->n));
+        pl_put_num(o, "target_seconds", median(l->target, l->n));
+        pl_put_num(o, "bytes", l->bytes);
+        pl_bench_write_pairs(o, &(pl_bench_pairs){l->seconds, l->floor, l->n});
+        put_goal(o, "share_of_floor", median(share, l->n), GOAL_PLAIN, true);
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, ']');
+}
+
+// One level of a drafter below the first: its shares of what a draft takes. Of a routed head's floor, the rows of one
+// row's clusters.
+static void put_draft(pl_json_out *o, const loop *l, int n, const model *m) {
+    pl_put_array(o, "draft");
+    for (int i = 0; i < n; i++) {
+        const pl_head *h = &l[i].backbone->head;
+        if (!l[i].c || !l[i].n_parts) continue;
+        double all = median(l[i].drafting, l[i].n), layer = all * median(l[i].level_layer, l[i].n_parts),
+               head = all * median(l[i].level_head, l[i].n_parts),
+               bytes =
+                   pl_backbone_step_bytes(l[i].backbone, 0) + pl_head_step_bytes(h, 1) + position_bytes(m) * m->context,
+               floor = median(l[i].floor, l[i].n) * bytes / l[i].bytes;
+        const pl_bench_case *product = l[i].head->product[l[i].tree];
+        pl_json_out_object(o);
+        pl_put_str(o, "head", l[i].name);
+        pl_put_int(o, "rows", m->policy[l[i].tree].width);
+        pl_put_num(o, "seconds", layer + head);
+        pl_put_num(o, "layer_seconds", layer);
+        pl_put_num(o, "head_seconds", head);
+        pl_put_num(o, "product_seconds", product ? pl_bench_seconds(product) : NAN);
+        pl_put_num(o, "bytes", bytes);
+        pl_put_num(o, "floor_seconds", floor);
+        put_goal(o, "over_floor", (layer + head) / floor, GOAL_DRAFT, false);
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, ']');
+}
+
+static void put_cycle(pl_json_out *o, const loop *l, int n, const model *m, const pl_bench_shape *s) {
+    pl_put_array(o, "cycle");
+    for (int i = 0; i < n; i++) {
+        if (!l[i].c || !l[i].n) continue;
+        double seconds = median(l[i].seconds, l[i].n);
+        bool   goal = l[i].head && l[i].tree == CHAIN && !s->layers;
+        pl_json_out_object(o);
+        pl_put_str(o, "head", l[i].name);
+        pl_put_str(o, "tree", m->tree[l[i].tree]);
+        pl_put_num(o, "seconds", seconds);
+        pl_put_num(o, "target_seconds", median(l[i].target, l[i].n));
+        pl_put_num(o, "draft_seconds", median(l[i].drafting, l[i].n));
+        pl_put_num(o, "at_tau", l[i].tau);
+        pl_put_num(o, "tokens_per_second", l[i].tau / seconds);
+        pl_put_num(o, "bytes", l[i].bytes);
+        pl_put_num(o, "floor_seconds", median(l[i].floor, l[i].n));
+        pl_put_num(o, "measured_tau", l[i].emitted);
+        put_goal(o, "seconds", seconds, goal && strcmp(s->name, GOAL_SHAPE) == 0 ? GOAL_CYCLE : NAN, false);
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, ']');
+}
+
+static void put_parts_row(pl_json_out *o, const char *head, const char *tree, double layer, double product, double topk,
+                          double rest) {
+    pl_json_out_object(o);
+    pl_put_str(o, "head", head);
+    pl_put_str(o, "tree", tree);
+    pl_put_num(o, "layer", layer);
+    pl_put_num(o, "head_product", product);
+    pl_put_num(o, "softmax_topk", topk);
+    pl_put_num(o, "rest", rest);
+    pl_json_out_close(o, '}');
+}
+
+// Shares of drafting. What a head takes beyond its bare product is softmax and top-k; a routed head is one part.
+static void put_parts(pl_json_out *o, const loop *l, int n, const model *m) {
+    pl_put_array(o, "parts");
+    for (int i = 0; i < n; i++) {
+        if (!l[i].c || !l[i].n_parts) continue;
+        const pl_bench_case *const *product = (const pl_bench_case *const *)l[i].head->product;
+        double all = median(l[i].drafting, l[i].n), head = median(l[i].heads, l[i].n_parts), bare = head,
+               layer = median(l[i].layer, l[i].n_parts);
+        if (product[CHAIN] && product[l[i].tree])
+            bare = (pl_bench_seconds(product[CHAIN]) +
+                    (m->policy[l[i].tree].depth - 1) * pl_bench_seconds(product[l[i].tree])) /
+                   all;
+        if (!(bare < head)) bare = head;
+        put_parts_row(o, l[i].name, m->tree[l[i].tree], layer, bare, head - bare, 1 - (layer + head));
+    }
+    put_parts_row(o, "full, FR-Spec fig. 6", m->tree[DEEP_TREE], 0.33, 0.49, 0.13, 0.05);
+    pl_json_out_close(o, ']');
+}
+
+static void put_model(pl_json_out *o, const model *m, const pl_bench_shape *s) {
+    double drafters = 0;
+    for (int i = 0; i < m->n_heads; i++)
+        drafters += (double)pl_params_bytes(&m->head[i].backbone->params);
+    pl_put_object(o, "model");
+    pl_put_str(o, "shape", s->name);
+    pl_put_int(o, "layers", m->target.n_layers);
+    pl_put_bool(o, "whole", !s->layers);
+    pl_put_int(o, "context", m->context);
+    pl_put_str(o, "kv", pl_weights_name(m->target.shape.kv));
+    pl_put_num(o, "cache_bytes", m->target.n_layers * position_bytes(m) * m->context);
+    pl_put_num(o, "weights_bytes", (double)pl_params_bytes(&m->target.params));
+    pl_put_num(o, "drafters_bytes", drafters);
+    pl_put_num(o, "step_bytes", pl_llama_step_bytes(&m->target, m->context));
+    pl_json_out_close(o, '}');
+}
+
+static int list_loops(loop *l, const model *m, const char *block) {
+    int n = 0;
+    l[n++] = (loop){.name = "plain", .tau = NAN};
+    for (int tree = 0; tree < TREES; tree++)
+        for (int i = 0; i < m->n_heads; i++)
+            l[n++] = (loop){.name = m->head[i].name,
+                            .backbone = m->head[i].backbone,
+                            .head = &m->head[i],
+                            .tree = tree,
+                            .tau = tree == CHAIN ? 3.91 : 3.89};
+    if (m->block) l[n++] = (loop){.name = block, .backbone = m->block, .tree = CHAIN, .tau = 3.91};
+    return n;
+}
+
+static pl_status put_shape(pl_json_out *o, pl_bench *b, const pl_bench_shape *s, model *m, loop *l, pl_err *err) {
+    PL_TRY(make_model(m, b, s, err));
+    int n = list_loops(l, m, s->block);
+    PL_TRY(open_loop(&l[0], b, m, NULL, err));
+    for (int i = 1; i < n; i++) {
+        pl_err why = {0};
+        if (open_loop(&l[i], b, m, l[0].c, &why) != PL_OK) pl_bench_leave_out(b, l[i].name, &why);
+    }
+    if (s->repeats < b->rounds) b->rounds = s->repeats;
+    add_products(b, m);
+    PL_TRY(run_loops(l, n, b, m, s, err));
+    put_model(o, m, s);
+    put_plain(o, &l[0]);
+    PL_TRY(put_verify(o, b, &m->target, m->context, s->repeats, err));
+    put_draft(o, l + 1, n - 1, m);
+    put_cycle(o, l + 1, n - 1, m, s);
+    put_parts(o, l + 1, n - 1, m);
+    return PL_OK;
+}
+
+pl_status pl_bench_put_shape(pl_json_out *o, pl_bench *b, const pl_bench_shape *s, pl_err *err) {
+    enum { LOOPS = 2 + TREES * HEADS };
+    model    *m = pl_calloc(1, sizeof *m);
+    loop     *l = pl_calloc(LOOPS, sizeof *l);
+    pl_status st = m && l ? put_shape(o, b, s, m, l, err) : pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+    for (int i = LOOPS - 1; l && i >= 0; i--) // the first one's caches are the others'
+        pl_cycles_close(l[i].c);
+    pl_bench_forget(b);
+    if (m) drop_model(m);
+    pl_free(l);
+    pl_free(m);
     return st;
 }

@@ -1,6 +1,6 @@
 // bench tokenize: encoding and decoding of a text on one thread.
 #include "data/tokenizer/tokenizer.h"
-#include "infer/bench/parts.h"
+#include "infer/bench/bench.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json_put.h"

@@ -148,7 +148,10 @@ static pl_status allocate(pl_engine *e, pl_err *err) {
         x->tokens = pl_calloc((size_t)e->slots + 1, sizeof *x->tokens);
         if (!x->tokens) return pl_fail(err, PL_E_MEMORY, "session of %d positions: out of memory", e->opt.max_len);
         PL_TRY(pl_llama_reach(e->target, e->slots, err));
-        PL_TRY(pl_kv_create(&x->kv, e->target->n_layers, e->slots, &e->target->shape, e->ctx.be, err));
+        if (e->opt.caches)
+            x->kv = e->opt.caches->session[i].kv;
+        else
+            PL_TRY(pl_kv_create(&x->kv, e->target->n_layers, e->slots, &e->target->shape, e->ctx.be, err));
         PL_TRY(allocate_sampling(e, x, err));
     }
     return PL_OK;
@@ -177,6 +180,8 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
     PL_CHECK(e->opt.max_rows >= e->opt.max_sessions * tree, "%d rows for %d sessions with trees of %d", e->opt.max_rows,
              e->opt.max_sessions, tree);
     e->slots = e->opt.max_len + tree;
+    PL_CHECK(!o->caches || (e->slots <= o->caches->slots && o->max_sessions <= o->caches->opt.max_sessions),
+             "an engine's caches are too small for another");
     // A session verifies its tree or reads its prompt, of which the last row alone asks for logits: the head's rows,
     // and the memory of logits over a large vocabulary, do not bound how much of a prompt goes at once.
     e->max_logits = o->all_logits ? o->max_rows : o->max_sessions * tree;
@@ -208,7 +213,7 @@ void pl_engine_destroy(pl_engine *e) {
     if (!e) return;
     for (int i = 0; e->session && i < e->opt.max_sessions; i++) {
         pl_free(e->session[i].tokens);
-        pl_kv_destroy(&e->session[i].kv);
+        if (!e->opt.caches) pl_kv_destroy(&e->session[i].kv);
         pl_distribution_work_fini(&e->session[i].work);
         pl_free(e->session[i].dist);
         pl_free(e->session[i].q);
@@ -311,6 +316,13 @@ pl_finish pl_session_finish(const pl_session *s) {
 const char *pl_finish_name(pl_finish f) {
     static const char *const name[] = {"running", "stop", "length", "context"};
     return name[f];
+}
+
+void pl_session_rewind(pl_session *s, int32_t n) {
+    PL_CHECK(n > s->n_prompt && n <= s->n_tokens, "back to %d of %d tokens", n, s->n_tokens);
+    s->tokens[n - 1] = s->tokens[s->n_tokens - 1];
+    s->n_tokens = n;
+    s->n_read = n - 1;
 }
 
 uint64_t pl_session_key(const pl_session *s) {

@@ -34,6 +34,8 @@ typedef struct pl_engine_options {
     // host where verdicts are made by distributions alone (infer/decode/verification.h); comparing devices row by row
     // needs them all.
     bool               see_logits;
+    // NULL; else an engine of as many sessions and positions, whose caches of the target are used: the two take turns.
+    pl_engine         *caches;
 } pl_engine_options;
 
 // Rows of one session that became final in a step: positions first..first+count-1. Everything is borrowed until the
@@ -115,6 +117,9 @@ int32_t        pl_session_prompt(const pl_session *s); // how many of the prompt
 const int32_t *pl_session_answer(const pl_session *s, int32_t *n);
 bool           pl_session_reading(const pl_session *s); // a part of its prompt is still to be read
 pl_finish      pl_session_finish(const pl_session *s);
+// Takes a decoding session back to its first n tokens, the last of which becomes what its last one is, to measure many
+// steps at one length. n is above the prompt's length.
+void           pl_session_rewind(pl_session *s, int32_t n);
 uint64_t       pl_session_key(const pl_session *s);
 const pl_session_stats *pl_session_statistics(const pl_session *s);
 
@@ -124,6 +129,7 @@ static inline void pl_step_parts_add(pl_step_parts *to, const pl_step_parts *p) 
     to->draft.take_in += p->draft.take_in;
     to->draft.layer += p->draft.layer;
     to->draft.head += p->draft.head;
+    to->draft.router += p->draft.router;
     to->draft.draw += p->draft.draw;
 }
 

@@ -390,7 +390,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     else if (d->n > 0)
         block_rows(d, ctx, b, &v);
     pl_tensor y = d->model->kind->draft(ctx, d->model, &v);
-    pl_draft_lap(d->n > 0 ? &base->parts.layer : &base->parts.take_in, &at);
+    pl_draft_part(base, ctx, d->n > 0 ? &base->parts.layer : &base->parts.take_in, &at);
     if (d->n == 0) return;
     begin_trees(d);
     if (d->model->head.kind->over_target || d->model->head.selector.candidates > 0)

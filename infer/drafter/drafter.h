@@ -87,6 +87,7 @@ typedef struct pl_draft_parts {
     double take_in; // rows that became final: fuse and layer
     double layer;   // embedding and layer of drafted rows
     double head;    // candidates, or logits where children are drawn
+    double router;  // the share of `head` before a layer: a routed head's choice of rows
     double draw;    // drawing children from them
 } pl_draft_parts;
 
@@ -115,7 +116,16 @@ struct pl_drafter {
     // Largest call the decode loop makes: rows taken in at once and sessions. Set before the first measure.
     int                    max_sessions, max_rows;
     pl_draft_parts         parts; // of the call in progress: the caller zeroes, `propose` adds; zeros where it is free
+    // To measure, NULL else: [policy.depth_max] receives `parts` as of the end of each level that a backbone drafts. A
+    // device is then synchronised at the end of each part, which makes the parts true and the draft slower.
+    pl_draft_parts        *by_level;
 };
+
+// pl_draft_lap behind the synchronisation that pl_drafter.by_level asks of a device.
+static inline void pl_draft_part(const pl_drafter *d, pl_ctx *ctx, double *part, double *at) {
+    if (d->by_level) pl_ctx_wait(ctx);
+    pl_draft_lap(part, at);
+}
 
 typedef struct pl_drafter_options {
     const pl_llama     *target;                 // outlives the drafter

@@ -117,9 +117,12 @@ static pl_head_rows begin_rows(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidde
         for (int j = 0; j < l->of[i]; j++)
             l->group[row++] = i;
     if (d->base.watch) return r;
+    if (d->base.by_level) pl_ctx_wait(ctx);
     double at = pl_now(), spent = 0;
     pl_head_begin(ctx, &d->model->head, &r);
-    pl_draft_lap(&spent, &at);
+    if (d->base.by_level) pl_ctx_join(ctx); // else a branch runs beside the layer
+    pl_draft_part(&d->base, ctx, &spent, &at);
+    d->base.parts.router += spent;
     d->base.parts.head += spent; // moved to `head` from the part that the step is counted to
     *(which ? &d->base.parts.layer : &d->base.parts.take_in) -= spent;
     return r;
@@ -139,9 +142,10 @@ static void find_candidates(backbone_drafter *d, pl_ctx *ctx, pl_head_rows r, pl
         pl_head_topk(ctx, &d->model->head, &r, d->base.policy.k, l->id, l->value,
                      d->base.policy.needs_logp ? l->lse : NULL);
         if (!d->ahead && pl_ctx_wait(ctx)) read_best(d, l, b);
-        pl_draft_lap(&d->base.parts.head, &at);
+        pl_draft_part(&d->base, ctx, &d->base.parts.head, &at);
     }
     if (draws) draw_children(d, ctx, l, &r, b);
+    if (d->base.by_level) d->base.by_level[which] = d->base.parts;
 }
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
@@ -347,7 +351,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     d->ahead = goes_ahead(d, ctx, b);
     pl_head_rows r;
     pl_tensor    hidden, y = take_in(d, ctx, b, &r, &hidden);
-    pl_draft_lap(&base->parts.take_in, &at);
+    pl_draft_part(base, ctx, &base->parts.take_in, &at);
     if (d->level[0].rows == 0) return;
     for (;;) {
         find_candidates(d, ctx, r, y, levels, b);
@@ -357,7 +361,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
         pl_tensor from = pl_gather(ctx, hidden, d->level[levels].at.row, d->level[levels].rows);
         r = begin_rows(d, ctx, from, levels, b);
         y = run_step(d, ctx, from, d->level[levels].rows, &hidden);
-        pl_draft_lap(&base->parts.layer, &at);
+        pl_draft_part(base, ctx, &base->parts.layer, &at);
     }
     if (d->ahead) grow_all(d, ctx, b, levels, began);
 }

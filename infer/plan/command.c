@@ -1,29 +1,71 @@
-#include "infer/plan/command.h"
-
+// `paceline plan`: what is planned, the choice, and what it prints.
 #include "infer/bench/shapes.h"
+#include "infer/cli/machine.h"
+#include "infer/cli/show.h"
 #include "infer/drafter/drafter.h"
 #include "infer/model/kv.h"
-#include "infer/plan/parts.h"
+#include "infer/model/target.h"
+#include "infer/plan/plan.h"
 #include "kernels/base/check.h"
-#include "kernels/base/files.h"
-#include "kernels/base/log.h"
-#include "kernels/base/probe.h"
+#include "kernels/base/json_put.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define CONTEXT 128
 #define SHAPE_POSITIONS 32768 // of a model by shape
+#define HEADS 48
+#define HEAD_TREES 2 // planned for each head
 
-static void name_shape(const int32_t *parent, int n, char *text, size_t size) {
-    pl_tree_policy p = {0};
-    pl_tree_shape_set(&p, n, parent);
-    pl_tree_shape_text(&p, text, size);
-}
+// Where acceptance comes from.
+typedef enum acceptance_source { ASSUMED, GIVEN, TRAINING, EVALUATION } acceptance_source;
+static const char *const sources[] = {"assumed", "given", "training", "evaluation"};
+
+typedef struct plan_head {
+    char                  name[64];
+    pl_backbone          *backbone;
+    bool                  full; // over the whole vocabulary: others are compared with it
+    acceptance_source     from;
+    bool                  as_full; // acceptance is the full head's: an upper bound for smaller ones
+    pl_plan_acceptance    accept;
+    const pl_plan_method *measured; // NULL: none
+} plan_head;
+
+typedef struct plan_entry {
+    int              head;
+    char             tree[PL_TREE_TEXT];
+    pl_plan_cycle    cycle, full; // full: the same tree with the full head
+    pl_plan_slimspec slim;
+} plan_entry;
+
+typedef struct plan {
+    const pl_env      *env;
+    const pl_cli_args *args;
+    const char        *model; // --target or --shape
+    pl_target          target;
+    int                batch, context;
+    double             temperature;
+    pl_plan_methods    measured;
+    const char        *given[HEADS]; // --acceptance
+    int                n_given;
+    pl_plan_acceptance assumed; // the one without a name, or the default
+    bool               assumed_given;
+    plan_head          head[HEADS];
+    pl_plan_subject    subject[HEADS];
+    int                n, reference; // head: rho and lambda refer to it
+    int32_t           *ids;          // 0, 1, 2, ...: the rows of trimmed heads
+    bool               chain, tree;  // which kinds are looked for; neither: `shape`
+    pl_shape           shape;        // of --tree
+    pl_plan_plain      plain;
+    pl_plan_cycle      plain_cycle;
+    plan_entry         entry[HEAD_TREES * HEADS];
+    int                n_entries, best; // best: -1 where plain decoding is
+} plan;
 
 // ---- what is asked ----
 
-static pl_status read_tree(pl_plan *p, pl_err *err) {
+static pl_status read_tree(plan *p, pl_err *err) {
     const char    *text = pl_cli_text(p->args, "tree");
     pl_tree_policy policy;
     p->chain = strcmp(text, "all") == 0 || strcmp(text, "chain:auto") == 0;
@@ -35,8 +77,7 @@ static pl_status read_tree(pl_plan *p, pl_err *err) {
     if (policy.adapt || n < 2)
         return pl_fail(err, PL_E_USAGE,
                        "--tree %s: its shape depends on what is drafted, which is not known ahead; plan takes all, "
-                       "auto, chain:auto, chain:N or "
-                       "static:...",
+                       "auto, chain:auto, chain:N or static:...",
                        text);
     if (n > PL_SHAPE_NODES || policy.depth > PL_SHAPE_LEVELS || policy.k > PL_SHAPE_RANKS)
         return pl_fail(err, PL_E_USAGE, "--tree %s: plan takes at most %d nodes, %d levels and %d children", text,
@@ -66,13 +107,12 @@ static pl_status read_rates(pl_plan_acceptance *a, const char *text, pl_err *err
     return PL_OK;
 }
 
-static pl_status read_given(pl_plan *p, pl_err *err) {
+static pl_status read_given(plan *p, pl_err *err) {
     const char **list = pl_calloc((size_t)p->args->n_given + 1, sizeof *list);
     pl_status    st = list ? PL_OK : pl_fail(err, PL_E_MEMORY, "arguments: out of memory");
     int          n = 0;
     if (list) pl_cli_list(p->args, "acceptance", list, &n);
-    if (st == PL_OK && n > PL_PLAN_HEADS)
-        st = pl_fail(err, PL_E_USAGE, "--acceptance: more than %d of them", PL_PLAN_HEADS);
+    if (st == PL_OK && n > HEADS) st = pl_fail(err, PL_E_USAGE, "--acceptance: more than %d of them", HEADS);
     for (int i = 0; i < n && st == PL_OK; i++) {
         pl_plan_acceptance a;
         const char        *equals = strrchr(list[i], '=');
@@ -89,42 +129,48 @@ static pl_status read_given(pl_plan *p, pl_err *err) {
 
 // ---- heads ----
 
+// The rates of an --acceptance NAME=RATES, NULL where it is another head's.
+static const char *rates_of(const char *given, const char *name) {
+    size_t length = (size_t)(strrchr(given, '=') - given);
+    return strlen(name) == length && strncmp(name, given, length) == 0 ? given + length + 1 : NULL;
+}
+
 // The acceptance that is known of a head: given by name, evaluated, or from its training; else assumed.
-static pl_status find_acceptance(pl_plan *p, pl_plan_head *h, const char *checkpoint, pl_err *err) {
+static pl_status find_acceptance(plan *p, plan_head *h, const char *checkpoint, pl_err *err) {
     double rate[PL_SHAPE_LEVELS];
     int    n = 0;
     h->accept = p->assumed;
-    h->from = p->assumed_given && checkpoint ? PL_PLAN_GIVEN : PL_PLAN_ASSUMED;
+    h->from = p->assumed_given && checkpoint ? GIVEN : ASSUMED;
     for (int i = 0; i < p->n_given; i++) {
-        size_t length = (size_t)(strrchr(p->given[i], '=') - p->given[i]);
-        if (strlen(h->name) != length || strncmp(h->name, p->given[i], length) != 0) continue;
-        h->from = PL_PLAN_GIVEN;
-        return read_rates(&h->accept, p->given[i] + length + 1, err);
+        const char *rates = rates_of(p->given[i], h->name);
+        if (!rates) continue;
+        h->from = GIVEN;
+        return read_rates(&h->accept, rates, err);
     }
     if (!checkpoint) return PL_OK;
     if (h->measured && h->measured->ranked) {
-        h->from = PL_PLAN_EVALUATION;
+        h->from = EVALUATION;
         pl_plan_acceptance_counts(&h->accept, &h->measured->counts);
     } else if (h->measured && h->measured->n_rates) {
-        h->from = PL_PLAN_EVALUATION;
+        h->from = EVALUATION;
         pl_plan_acceptance_rates(&h->accept, h->measured->rate, h->measured->n_rates);
     } else {
         PL_TRY(pl_plan_metrics_read(rate, &n, checkpoint, p->temperature, err));
         if (!n) return PL_OK;
-        h->from = PL_PLAN_TRAINING;
+        h->from = TRAINING;
         pl_plan_acceptance_rates(&h->accept, rate, n);
     }
     return PL_OK;
 }
 
-static bool name_taken(const pl_plan *p, const char *name) {
+static bool name_taken(const plan *p, const char *name) {
     for (int i = 0; i < p->n; i++)
         if (strcmp(p->head[i].name, name) == 0) return true;
     return false;
 }
 
 // What a drafter is called: in the evaluation, else by its run's folder (NAME/checkpoints/best), else by its own.
-static void name_drafter(const pl_plan *p, pl_plan_head *h, const char *dir) {
+static void name_drafter(const plan *p, plan_head *h, const char *dir) {
     const char *end = dir + strlen(dir), *start, *inner = strstr(dir, "/checkpoints/");
     while (end > dir + 1 && end[-1] == '/')
         end--;
@@ -145,12 +191,12 @@ static bool is_full(const pl_backbone *b, const pl_target *t) {
     return !b->kind->draft && b->head.kind->published && b->head.vocab == t->model.vocab;
 }
 
-static pl_status add_drafter(pl_plan *p, const char *dir, pl_err *err) {
-    if (p->n == PL_PLAN_HEADS) return pl_fail(err, PL_E_USAGE, "more than %d heads", PL_PLAN_HEADS);
+static pl_status add_drafter(plan *p, const char *dir, pl_err *err) {
+    if (p->n == HEADS) return pl_fail(err, PL_E_USAGE, "more than %d heads", HEADS);
     if (!pl_drafter_is_folder(dir))
         return pl_fail(err, PL_E_USAGE, "--drafter %s: has no head to plan; give a checkpoint's folder", dir);
-    pl_plan_head *h = &p->head[p->n];
-    *h = (pl_plan_head){.measured = pl_plan_methods_find(&p->measured, dir)};
+    plan_head *h = &p->head[p->n];
+    *h = (plan_head){.measured = pl_plan_methods_find(&p->measured, dir)};
     name_drafter(p, h, dir);
     PL_TRY(pl_backbone_open(&h->backbone, dir, &p->target.model, p->target.dtype, err));
     p->n++;
@@ -158,7 +204,7 @@ static pl_status add_drafter(pl_plan *p, const char *dir, pl_err *err) {
     return find_acceptance(p, h, dir, err);
 }
 
-static pl_status add_drafters(pl_plan *p, pl_err *err) {
+static pl_status add_drafters(plan *p, pl_err *err) {
     const char **list = pl_calloc((size_t)p->args->n_given + 1, sizeof *list);
     pl_status    st = list ? PL_OK : pl_fail(err, PL_E_MEMORY, "arguments: out of memory");
     int          n = 0;
@@ -172,7 +218,7 @@ static pl_status add_drafters(pl_plan *p, pl_err *err) {
 }
 
 // Random weights: on a device made there, without an upload of gigabytes.
-static pl_status draw(pl_plan *p, pl_params *ps, uint64_t seed, pl_err *err) {
+static pl_status draw(plan *p, pl_params *ps, uint64_t seed, pl_err *err) {
     const pl_backend *be = p->env->backend;
     pl_ctx            ctx;
     PL_TRY(pl_bench_shape_room((double)pl_params_count(ps) * (double)pl_dtype_size(p->target.dtype), be, err));
@@ -185,7 +231,7 @@ static pl_status draw(pl_plan *p, pl_params *ps, uint64_t seed, pl_err *err) {
 
 // A head that nobody has trained: random weights on a backbone of the first drafter's shape that drafts token after
 // token, EAGLE-3 where none is given.
-static pl_status add_random(pl_plan *p, const pl_head_example *e, pl_err *err) {
+static pl_status add_random(plan *p, const pl_head_example *e, pl_err *err) {
     const pl_backbone  *like = NULL;
     pl_backbone_options o = {.head = e->spec, .own_head = true};
     for (int i = p->n - 1; i >= 0; i--)
@@ -195,7 +241,7 @@ static pl_status add_random(pl_plan *p, const pl_head_example *e, pl_err *err) {
     if (!kind) return PL_E_USAGE;
     // A drafter of another width has no place for heads that read the target's embeddings or rows.
     if (like && like->d_target != like->shape.d && (kind->routed || kind->shortlisted)) return PL_OK;
-    if (p->n == PL_PLAN_HEADS) return pl_fail(err, PL_E_USAGE, "more than %d heads", PL_PLAN_HEADS);
+    if (p->n == HEADS) return pl_fail(err, PL_E_USAGE, "more than %d heads", HEADS);
     if (e->rows < p->target.model.vocab) {
         o.d2t = p->ids;
         o.draft_vocab = e->rows;
@@ -205,8 +251,8 @@ static pl_status add_random(pl_plan *p, const pl_head_example *e, pl_err *err) {
     } else {
         o.n_taps = pl_llama_default_taps(p->target.model.n_layers, o.tap);
     }
-    pl_plan_head *h = &p->head[p->n];
-    *h = (pl_plan_head){0};
+    plan_head *h = &p->head[p->n];
+    *h = (plan_head){0};
     snprintf(h->name, sizeof h->name, "%s", e->name);
     PL_TRY(pl_backbone_create(&h->backbone, like ? like->kind : pl_backbone_at(0), &p->target.model, &o,
                               p->env->backend, err));
@@ -219,13 +265,13 @@ static pl_status add_random(pl_plan *p, const pl_head_example *e, pl_err *err) {
     PL_TRY(draw(p, &h->backbone->params, (uint64_t)p->n, err));
     h->full = is_full(h->backbone, &p->target);
     PL_TRY(find_acceptance(p, h, NULL, err));
-    h->as_full = h->from == PL_PLAN_ASSUMED && !h->full;
+    h->as_full = h->from == ASSUMED && !h->full;
     return PL_OK;
 }
 
 // What the kinds of heads offer (a routed one's clusters are equal: what a router finds in real ones is known after
 // training), of which PL_SHAPE_RANKS rows can be drafted at least.
-static pl_status add_heads(pl_plan *p, pl_err *err) {
+static pl_status add_heads(plan *p, pl_err *err) {
     pl_head_shape   shape = {.vocab = p->target.model.vocab, .d = p->target.model.shape.d};
     pl_head_example e;
     int             at = 0;
@@ -250,18 +296,11 @@ static pl_status add_heads(pl_plan *p, pl_err *err) {
     return PL_OK;
 }
 
-// Heads of which nothing is known are taken to be right as often as the full one.
-static void assume_rest(pl_plan *p) {
-    for (int i = 0; i < p->n; i++)
-        if (p->head[i].as_full) p->head[i].accept = p->head[p->reference].accept;
-}
-
-static pl_status check_names(const pl_plan *p, pl_err *err) {
+static pl_status check_names(const plan *p, pl_err *err) {
     for (int i = 0; i < p->n_given; i++) {
-        size_t length = (size_t)(strrchr(p->given[i], '=') - p->given[i]);
-        bool   found = false;
-        for (int k = 0; k < p->n && !found; k++)
-            found = strlen(p->head[k].name) == length && strncmp(p->head[k].name, p->given[i], length) == 0;
+        bool found = false;
+        for (int k = 0; k < p->n; k++)
+            found |= rates_of(p->given[i], p->head[k].name) != NULL;
         if (!found) return pl_fail(err, PL_E_USAGE, "--acceptance %s: no head of that name is planned", p->given[i]);
     }
     return PL_OK;
@@ -269,23 +308,24 @@ static pl_status check_names(const pl_plan *p, pl_err *err) {
 
 // ---- planning ----
 
-static void add_entry(pl_plan *p, int head, const int32_t *parent, int n) {
-    pl_plan_entry *e = &p->entry[p->n_entries++];
-    *e = (pl_plan_entry){.head = head, .nodes = n};
-    memcpy(e->parent, parent, (size_t)n * sizeof *parent);
-    name_shape(parent, n, e->tree, sizeof e->tree);
+static void add_entry(plan *p, int head, const int32_t *parent, int n) {
+    plan_entry    *e = &p->entry[p->n_entries++];
+    pl_tree_policy shape = {0};
+    *e = (plan_entry){.head = head};
+    pl_tree_shape_set(&shape, n, parent);
+    pl_tree_shape_text(&shape, e->tree, sizeof e->tree);
     pl_plan_predict(&p->subject[head].costs, &p->head[head].accept, parent, n, &e->cycle);
     pl_plan_predict(&p->subject[p->reference].costs, &p->head[p->reference].accept, parent, n, &e->full);
     e->slim = pl_plan_compare(&e->full, &e->cycle);
 }
 
 // The best tree may be the best chain.
-static void drop_twin(pl_plan *p) {
-    const pl_plan_entry *e = &p->entry[p->n_entries - 1];
+static void drop_twin(plan *p) {
+    const plan_entry *e = &p->entry[p->n_entries - 1];
     if (p->n_entries > 1 && e[-1].head == e->head && strcmp(e[-1].tree, e->tree) == 0) p->n_entries--;
 }
 
-static void choose(pl_plan *p) {
+static void choose(plan *p) {
     pl_plan_acceptance none = {0};
     int32_t            root = -1;
     pl_plan_predict(&p->plain.costs, &none, &root, 1, &p->plain_cycle);
@@ -299,7 +339,7 @@ static void choose(pl_plan *p) {
             drop_twin(p);
         }
     }
-    // What is only assumed of a smaller head cannot recommend it.
+    // Never recommend a head whose acceptance was assumed rather than measured.
     p->best = -1;
     for (int i = 0; i < p->n_entries; i++) {
         double fastest = p->best < 0 ? p->plain_cycle.speed : p->entry[p->best].cycle.speed;
@@ -307,53 +347,177 @@ static void choose(pl_plan *p) {
     }
 }
 
-// ---- with another unit ----
+// ---- what it prints ----
 
-static pl_plan_weights weights_of(const pl_plan *p, int head) {
-    const pl_backbone *b = p->head[head].backbone;
-    return (pl_plan_weights){.target = pl_llama_step_bytes(&p->target.model, 0),
-                             .layer = pl_backbone_step_bytes(b, 0),
-                             .head = pl_head_step_bytes(&b->head, 0)};
+// Four digits are more than a timing has.
+static double rounded(double v) {
+    if (!(fabs(v) > 0) || !isfinite(v)) return v;
+    double unit = pow(10, floor(log10(fabs(v))) - 3);
+    return round(v / unit) * unit;
 }
 
-// The unit's figure beside this machine's own.
-static pl_status measure_unit(pl_plan *p, pl_err *err) {
-    const pl_backend *be = p->env->backend;
-    if (!pl_cli_has(p->args, "unit")) return PL_OK;
-    p->unit =
-        (pl_plan_unit){.flops = 1e9 * pl_cli_real(p->args, "unit"),
-                       .now = pl_backend_peak(be, p->target.dtype, p->env->pool),
-                       .bandwidth = pl_probe_bandwidth(p->env->pool, (size_t)pl_llama_step_bytes(&p->target.model, 0)),
-                       .element = (int)pl_dtype_size(p->target.dtype)};
-    if (p->unit.bandwidth > 0 && p->unit.now > 0) return PL_OK;
-    return pl_fail(err, PL_E_MEMORY, "--unit: out of memory for measuring this machine's limits");
+static void put_figure(pl_json_out *o, const plan *p, const char *key, double v) {
+    pl_put_num(o, key, p->env->json ? v : rounded(v));
 }
 
-// The same trees, predicted again.
-static void predict_unit(pl_plan *p) {
-    pl_plan_acceptance none = {0};
-    int32_t            root = -1;
-    if (p->unit.flops == 0) return;
-    for (int b = 0; b < 2; b++) {
-        pl_plan_weights w = weights_of(p, p->reference);
-        pl_plan_costs   plain;
-        pl_plan_unit_costs(&p->unit, b, &w, &p->plain.costs, &plain);
-        pl_plan_predict(&plain, &none, &root, 1, &p->plain_on[b]);
-        pl_plan_unit_costs(&p->unit, b, &w, &p->subject[p->reference].costs, &p->target_on[b]);
+// KEY_seconds, or KEY_us for people.
+static void put_seconds(pl_json_out *o, const plan *p, const char *key, double seconds) {
+    char name[64];
+    snprintf(name, sizeof name, p->env->json ? "%s_seconds" : "%s_us", key);
+    put_figure(o, p, name, p->env->json ? seconds : seconds * 1e6);
+}
+
+// whole: the name of all of it.
+static void put_cycle(pl_json_out *o, const plan *p, const pl_plan_cycle *c, const char *whole) {
+    put_seconds(o, p, "target", c->target);
+    put_seconds(o, p, "verify", c->verify);
+    put_seconds(o, p, "take_in", c->take_in);
+    put_seconds(o, p, "layer", c->layer);
+    put_seconds(o, p, "head", c->head);
+    put_seconds(o, p, "other", c->other);
+    put_seconds(o, p, whole, c->seconds);
+    put_figure(o, p, "tokens_per_second", c->speed);
+    put_figure(o, p, "speedup", c->speed / p->plain_cycle.speed);
+}
+
+static void put_heads(pl_json_out *o, const plan *p) {
+    int b = p->batch;
+    pl_put_array(o, "heads");
+    for (int i = 0; i < p->n; i++) {
+        const plan_head     *h = &p->head[i];
+        const pl_plan_costs *c = &p->subject[i].costs;
+        int                  drafts = c->drafts > 0 ? c->drafts : 1;
+        double               layer = pl_plan_seconds(c->drafts > 0 ? &c->take_in : &c->layer, b);
+        double               first = pl_plan_seconds(&c->first, b * drafts);
+        pl_json_out_object(o);
+        pl_put_str(o, "name", h->name);
+        pl_put_str(o, "kind", h->backbone->head.kind->name);
+        pl_put_int(o, "vocab", h->backbone->head.vocab);
+        pl_put_int(o, "rank", h->backbone->head.rank);
+        pl_put_int(o, "drafts", drafts);
+        put_figure(o, p, "head_bytes", pl_head_step_bytes(&h->backbone->head, 0));
+        put_seconds(o, p, "core", layer);
+        put_seconds(o, p, "router", c->router);
+        put_seconds(o, p, "head_first", first);
+        put_seconds(o, p, "head", pl_plan_seconds(&c->head, b) - c->router);
+        put_seconds(o, p, "draft_step", c->drafts > 0 ? (layer + first) / drafts : pl_plan_step(c, b));
+        put_seconds(o, p, "take_in", pl_plan_seconds(&c->take_in, b));
+        pl_put_str(o, "acceptance_from", h->as_full ? "assumed as full" : sources[h->from]);
+        if (p->env->json) {
+            pl_put_nums(o, "acceptance", &h->accept.accept[0][0], h->accept.ranks);
+            pl_put_array(o, "acceptance_by_depth");
+            for (int l = 0; l < PL_SHAPE_LEVELS; l++)
+                pl_json_out_num(o, h->accept.accept[l][0]);
+            pl_json_out_close(o, ']');
+        }
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, ']');
+}
+
+// Parts and figures are two tables for people and one list of objects for machines.
+static void put_plans(pl_json_out *o, const plan *p) {
+    for (int table = 0; table < (p->env->json ? 1 : 2); table++) {
+        pl_put_array(o, table ? "cycles" : "plans");
         for (int i = 0; i < p->n_entries; i++) {
-            pl_plan_entry *e = &p->entry[i];
-            pl_plan_costs  costs;
-            w = weights_of(p, e->head);
-            pl_plan_unit_costs(&p->unit, b, &w, &p->subject[e->head].costs, &costs);
-            pl_plan_predict(&costs, &p->head[e->head].accept, e->parent, e->nodes, &e->on_unit[b]);
+            const plan_entry *e = &p->entry[i];
+            const plan_head  *h = &p->head[e->head];
+            pl_json_out_object(o);
+            pl_put_str(o, "name", h->name);
+            pl_put_str(o, "tree", e->tree);
+            if (table == 0) {
+                put_figure(o, p, "tau", e->cycle.emitted);
+                put_figure(o, p, "measured_tau", h->measured ? h->measured->tau : NAN);
+                put_figure(o, p, "rho", e->slim.rho);
+                put_figure(o, p, "lambda", e->slim.lambda);
+                put_figure(o, p, "kappa", e->slim.kappa);
+                put_figure(o, p, "least_rho", e->slim.threshold);
+                put_figure(o, p, "slimspec_speedup", e->slim.speedup);
+                put_figure(o, p, "speedup_over_full", e->cycle.speed / e->full.speed);
+                pl_put_int(o, "nodes", e->cycle.nodes);
+                pl_put_int(o, "depth", e->cycle.depth);
+                put_figure(o, p, "measured_speedup", h->measured ? h->measured->speed / h->measured->plain_speed : NAN);
+            }
+            if (table == 1 || p->env->json) put_cycle(o, p, &e->cycle, "cycle");
+            pl_json_out_close(o, '}');
+        }
+        pl_json_out_close(o, ']');
+    }
+}
+
+// Every chain: of all heads for machines, of the chosen one (else the full one) for people.
+static void put_chains(pl_json_out *o, const plan *p) {
+    int shown = p->best < 0 ? p->reference : p->entry[p->best].head;
+    pl_put_array(o, "chains");
+    for (int i = 0; i < p->n; i++) {
+        if (!p->env->json && i != shown) continue;
+        int drafts = p->subject[i].costs.drafts, most = drafts > 0 && drafts < PL_PLAN_CHAIN ? drafts : PL_PLAN_CHAIN;
+        for (int gamma = 1; gamma <= most; gamma++) {
+            int32_t       parent[PL_PLAN_CHAIN + 1];
+            pl_plan_cycle c;
+            for (int k = 0; k <= gamma; k++)
+                parent[k] = k - 1;
+            pl_plan_predict(&p->subject[i].costs, &p->head[i].accept, parent, gamma + 1, &c);
+            double alpha = pl_plan_alpha(&p->head[i].accept, gamma);
+            pl_json_out_object(o);
+            pl_put_str(o, "name", p->head[i].name);
+            pl_put_int(o, "gamma", gamma);
+            put_figure(o, p, "alpha", alpha);
+            put_figure(o, p, "omega", pl_plan_omega(alpha, gamma));
+            put_figure(o, p, "tau", c.emitted);
+            put_seconds(o, p, "cycle", c.seconds);
+            put_figure(o, p, "tokens_per_second", c.speed);
+            put_figure(o, p, "speedup", c.speed / p->plain_cycle.speed);
+            pl_json_out_close(o, '}');
         }
     }
+    pl_json_out_close(o, ']');
+}
+
+static void put_all(pl_json_out *o, const plan *p) {
+    pl_put_str(o, "target", p->model);
+    pl_put_int(o, "batch", p->batch);
+    pl_put_int(o, "context", p->context);
+    pl_put_str(o, "kv", pl_weights_name(p->target.model.shape.kv));
+    put_figure(o, p, "temperature", p->temperature);
+    pl_put_int(o, "rounds", p->plain.rounds);
+    if (p->env->json) {
+        pl_machine m;
+        pl_machine_describe(&m, p->env);
+        pl_json_out_key(o, "machine");
+        pl_machine_write(o, &m);
+    }
+    pl_put_object(o, "plain");
+    put_cycle(o, p, &p->plain_cycle, "step");
+    pl_json_out_close(o, '}');
+    put_heads(o, p);
+    put_plans(o, p);
+    put_chains(o, p);
+}
+
+static pl_status print_plan(const plan *p, pl_err *err) {
+    char last[PL_TREE_TEXT + 160] = "plain decoding: no drafter of known acceptance is expected to be faster";
+    const plan_entry *e = p->best < 0 ? NULL : &p->entry[p->best];
+    const plan_head  *h = e ? &p->head[e->head] : NULL;
+    pl_json_out       local, *o = pl_show_begin(p->env, &local);
+    if (e)
+        snprintf(last, sizeof last, "%s, --tree %s: %.2f times plain decoding (acceptance: %s)", h->name, e->tree,
+                 e->cycle.speed / p->plain_cycle.speed, sources[h->from]);
+    put_all(o, p);
+    if (p->env->json) {
+        pl_put_str(o, "recommended_head", h ? h->name : NULL);
+        pl_put_str(o, "recommended_tree", e ? e->tree : NULL);
+        pl_put_str(o, "recommended", last);
+    }
+    pl_status st = pl_show_end(p->env, &local, err);
+    if (st == PL_OK && !p->env->json) fprintf(p->env->text, "recommended: %s\n", last);
+    return st;
 }
 
 // ---- the command ----
 
 // --target, or a model of a --shape with random weights.
-static pl_status open_target(pl_plan *p, const char *shape, int layers, pl_err *err) {
+static pl_status open_target(plan *p, const char *shape, int layers, pl_err *err) {
     const pl_backend *be = p->env->backend;
     pl_hf_config      c;
     pl_dtype          kv = pl_kv_chosen(pl_cli_choice(p->args, "kv"));
@@ -369,15 +533,13 @@ static pl_status open_target(pl_plan *p, const char *shape, int layers, pl_err *
     return draw(p, &p->target.model.params, 0, err);
 }
 
-static pl_status prepare(pl_plan *p, pl_err *err) {
+static pl_status prepare(plan *p, pl_err *err) {
     const pl_cli_args *a = p->args;
     const char        *shape, *results = pl_cli_text(a, "results");
     int                layers;
     PL_TRY(pl_bench_shape_options(a, &shape, &layers, err));
     p->model = shape ? shape : pl_cli_text(a, "target");
     if (!p->model) return pl_fail(err, PL_E_USAGE, "--target: is missing; plan needs a model, or a --shape");
-    if (pl_cli_has(a, "unit") && p->env->backend->memory)
-        return pl_fail(err, PL_E_USAGE, "--unit: is predicted for processors; leave out --device");
     p->batch = (int)pl_cli_int(a, "batch");
     p->temperature = pl_cli_real(a, "temperature");
     PL_TRY(read_tree(p, err));
@@ -393,18 +555,20 @@ static pl_status prepare(pl_plan *p, pl_err *err) {
     PL_TRY(add_drafters(p, err));
     PL_TRY(add_heads(p, err));
     PL_TRY(check_names(p, err));
-    assume_rest(p);
+    // Heads of unknown acceptance are taken to be right as often as the full one.
+    for (int i = 0; i < p->n; i++)
+        if (p->head[i].as_full) p->head[i].accept = p->head[p->reference].accept;
     return PL_OK;
 }
 
-static pl_status measure(pl_plan *p, pl_err *err) {
-    pl_plan_rig_options o = {.target = &p->target.model,
-                             .batch = p->batch,
-                             .context = p->context,
-                             .temperature = p->temperature,
-                             .seconds = pl_cli_real(p->args, "seconds"),
-                             .tree = p->shape.n ? &p->shape : NULL};
-    bool                chains = p->chain && !p->tree;
+static pl_status measure(plan *p, pl_err *err) {
+    pl_plan_measuring o = {.target = &p->target.model,
+                           .batch = p->batch,
+                           .context = p->context,
+                           .temperature = p->temperature,
+                           .seconds = pl_cli_real(p->args, "seconds"),
+                           .tree = p->shape.n ? &p->shape : NULL};
+    bool              chains = p->chain && !p->tree;
     for (int i = 0; i < p->n; i++) {
         int64_t vocab = p->head[i].backbone->head.vocab;
         p->subject[i].backbone = p->head[i].backbone;
@@ -414,19 +578,17 @@ static pl_status measure(pl_plan *p, pl_err *err) {
 }
 
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
-    pl_plan *p = pl_calloc(1, sizeof *p);
+    plan *p = pl_calloc(1, sizeof *p);
     if (!p) return pl_fail(err, PL_E_MEMORY, "plan: out of memory");
     p->env = env;
     p->args = a;
     pl_status st = prepare(p, err);
-    if (st == PL_OK) st = measure_unit(p, err);
     if (st == PL_OK) st = measure(p, err);
     if (st == PL_OK) {
         choose(p);
-        predict_unit(p);
-        st = pl_plan_say(p, err);
+        st = print_plan(p, err);
     }
-    for (int i = 0; i < PL_PLAN_HEADS; i++)
+    for (int i = 0; i < HEADS; i++)
         pl_backbone_destroy(p->head[i].backbone);
     pl_target_close(&p->target);
     pl_plan_methods_fini(&p->measured);
@@ -494,13 +656,6 @@ static const pl_cli_option options[] = {
      .min = 0,
      .max = 86400,
      .help = "seconds of measuring, about; at least three rounds"},
-    {.name = "unit",
-     .type = PL_CLI_REAL,
-     .arg = "GFLOPS",
-     .min = 1,
-     .max = 1e9,
-     .help =
-         "predict the same trees for a processor whose unit of products does so many GFLOP/s, all threads together"},
     {0}};
 
 static bool find_model(const pl_cli_args *a, const char **model) {
@@ -514,21 +669,21 @@ const pl_command pl_command_plan = {
     .options = options,
     .devices = true,
     .runs = find_model,
-    .about = "Measures cycles of speculative decoding part by part (the target's forward by rows, the drafter's\n"
-             "layer, draft heads by kind and size) at this temperature, batch and context, and predicts speeds from\n"
-             "acceptance: that of --results, else that seen in the drafter's training, else what is given or assumed.\n"
-             "Heads that nobody has trained are assumed to be accepted as often as the full one; least_rho says which\n"
-             "share of its acceptance length they must keep to be faster. A draft step takes embed + core + router +\n"
-             "head; where router_overlaps (a device runs a routed head's router beside the layer), embed + max(core,\n"
-             "router - embed) + head. Block drafters (drafts above 1): core is the forward of a block, head_first the\n"
-             "head's part of a block that is drafted to its end, and draft_step both over its drafts.\n"
-             "\n"
-             "For the same tree: rho = tau / tau of the full head, tau: tokens per cycle; lambda = seconds of the\n"
-             "head / of the full head; kappa = the full head's seconds / those of the rest of its cycle;\n"
-             "slimspec_speedup = rho (1 + kappa) / (1 + lambda kappa), over the full head. For a chain of gamma\n"
-             "tokens of which a share alpha of those verified is accepted: omega = (1 - alpha^(gamma+1)) / (1 -\n"
-             "alpha) tokens. --unit gives an interval: only what products must take is gained, or all of a part goes\n"
-             "with that. Speed-ups without \"full\" in their name are over plain decoding.",
+    .about =
+        "Measures cycles of speculative decoding part by part (the target's forward by rows, the drafter's\n"
+        "layer, draft heads by kind and size) at this temperature, batch and context, and predicts speeds from\n"
+        "acceptance: that of --results, else that seen in the drafter's training, else what is given or assumed.\n"
+        "Heads that were never trained are assumed to be accepted as often as the full one; least_rho says which\n"
+        "share of its acceptance length they must keep to be faster. A draft step takes core + router + head, where\n"
+        "a device that runs a routed head's router beside the layer shares it out in proportion. Block drafters\n"
+        "(drafts above 1): core is the forward of a block, head_first the head's part of a block that is drafted to\n"
+        "its end, and draft_step both over its drafts.\n"
+        "\n"
+        "For the same tree: rho = tau / tau of the full head, tau: tokens per cycle; lambda = seconds of the\n"
+        "head / of the full head; kappa = the full head's seconds / those of the rest of its cycle;\n"
+        "slimspec_speedup = rho (1 + kappa) / (1 + lambda kappa), over the full head. For a chain of gamma\n"
+        "tokens of which a share alpha of those verified is accepted: omega = (1 - alpha^(gamma+1)) / (1 -\n"
+        "alpha) tokens. Speed-ups without \"full\" in their name are over plain decoding.",
     .example = "paceline plan --target checkpoints/tiny --results runs/quickstart",
     .run = run,
 };

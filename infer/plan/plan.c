@@ -1,12 +1,19 @@
 #include "infer/plan/plan.h"
 
+#include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "kernels/base/files.h"
+#include "kernels/base/json.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define OBSERVED 16 // offers from which on a rank's acceptance is a figure
-#define ROUNDS 4    // of choosing a tree with what the last one emits
+#define OBSERVED 16                    // offers from which on a rank's acceptance is a figure
+#define ROUNDS 4                       // of choosing a tree with what the last one emits
+#define RESULTS_MAX ((size_t)64 << 20) // bytes of results.json
+#define FILE_MAX ((size_t)256 << 20)   // of metrics.jsonl, whose lines are read one by one
 
 void pl_plan_acceptance_rates(pl_plan_acceptance *a, const double *rate, int n) {
     PL_CHECK(n >= 1, "%d rates", n);
@@ -38,24 +45,12 @@ static double share_of(const pl_plan_costs *c, int level) {
     return c->level_share[level] > 0 ? c->level_share[level] : 1;
 }
 
-// What a layer of `layer` seconds does not hide of a router.
-static double unhidden(const pl_plan_costs *c, double router, double layer) {
-    return c->overlaps ? fmax(router - layer, 0) : router;
-}
-
 double pl_plan_step(const pl_plan_costs *c, double rows) {
     if (c->drafts > 0) {
         int more = c->drafts > 1 ? c->drafts - 1 : 1;
         return (pl_plan_seconds(&c->first, c->batch * c->drafts) - pl_plan_seconds(&c->first, c->batch)) / more;
     }
-    double layer = pl_plan_seconds(&c->layer, rows);
-    return layer + unhidden(c, pl_plan_seconds(&c->router, rows), layer) + pl_plan_seconds(&c->head, rows);
-}
-
-// The head at level 0, beside take_in of `rows` rows.
-static double first_seconds(const pl_plan_costs *c, double rows) {
-    double layer = pl_plan_seconds(&c->take_in, rows) - pl_plan_seconds(&c->fuse, rows);
-    return pl_plan_seconds(&c->first, c->batch) + unhidden(c, pl_plan_seconds(&c->router_first, c->batch), layer);
+    return pl_plan_seconds(&c->layer, rows) + pl_plan_seconds(&c->head, rows);
 }
 
 void pl_plan_predict(const pl_plan_costs *c, const pl_plan_acceptance *a, const int32_t *parent, int n,
@@ -80,17 +75,15 @@ void pl_plan_predict(const pl_plan_costs *c, const pl_plan_acceptance *a, const 
     }
     double b = c->batch;
     out->target = pl_plan_seconds(&c->target, b * out->nodes);
-    out->verify = b * out->emitted * c->verify;
-    out->other = c->other;
+    out->verify = pl_plan_seconds(&c->verify, b * out->emitted);
+    out->other = pl_plan_seconds(&c->other, b * out->nodes);
     if (n > 1) {
         out->take_in = pl_plan_seconds(&c->take_in, b * out->emitted);
-        out->head = c->drafts > 0 ? pl_plan_seconds(&c->first, b * out->depth) : first_seconds(c, b * out->emitted);
+        out->head = pl_plan_seconds(&c->first, c->drafts > 0 ? b * out->depth : b);
     }
     for (int l = 1; l < out->depth && c->drafts == 0; l++) {
-        double rows = b * expanded[l], layer = pl_plan_seconds(&c->layer, rows);
-        out->layer += layer;
-        out->head +=
-            share_of(c, l) * pl_plan_seconds(&c->head, rows) + unhidden(c, pl_plan_seconds(&c->router, rows), layer);
+        out->layer += pl_plan_seconds(&c->layer, b * expanded[l]);
+        out->head += share_of(c, l) * pl_plan_seconds(&c->head, b * expanded[l]);
     }
     out->seconds = out->target + out->verify + out->take_in + out->layer + out->head + out->other;
     out->speed = b * out->emitted / out->seconds;
@@ -107,10 +100,10 @@ static void shape_costs(const pl_plan_costs *c, const pl_plan_acceptance *a, int
                           .nodes = nodes};
     if (c->drafts > 0 && s->levels > c->drafts) s->levels = c->drafts;
     memcpy(s->accept, a->accept, sizeof s->accept);
-    double fixed =
-        c->other + pl_plan_seconds(&c->take_in, b * emitted) + first_seconds(c, b * emitted) + b * emitted * c->verify;
+    double fixed = pl_plan_seconds(&c->take_in, b * emitted) + pl_plan_seconds(&c->first, b) +
+                   pl_plan_seconds(&c->verify, b * emitted);
     for (int n = 1; n <= nodes; n++)
-        s->verify[n] = pl_plan_seconds(&c->target, b * n) + fixed;
+        s->verify[n] = pl_plan_seconds(&c->target, b * n) + pl_plan_seconds(&c->other, b * n) + fixed;
     for (int w = 1; w <= s->width; w++)
         s->draft[w] = pl_plan_step(c, b * w);
 }
@@ -168,4 +161,197 @@ double pl_plan_alpha(const pl_plan_acceptance *a, int gamma) {
         accepted += reached;
     }
     return judged > 0 ? accepted / judged : 0;
+}
+
+// ---- acceptance of earlier runs -------------------------------------------------------------------------------------
+
+void pl_plan_methods_fini(pl_plan_methods *l) {
+    for (int i = 0; i < l->n; i++) {
+        pl_free(l->m[i].name);
+        pl_free(l->m[i].checkpoint);
+    }
+    l->n = 0;
+}
+
+static bool same_folder(const char *a, const char *b) {
+    char *x = realpath(a, NULL), *y = realpath(b, NULL);
+    bool  same = x && y ? strcmp(x, y) == 0 : strcmp(a, b) == 0;
+    free(x);
+    free(y);
+    return same;
+}
+
+const pl_plan_method *pl_plan_methods_find(const pl_plan_methods *l, const char *checkpoint) {
+    for (int i = 0; i < l->n; i++)
+        if (same_folder(l->m[i].checkpoint, checkpoint)) return &l->m[i];
+    return NULL;
+}
+
+// ---- results.json ----
+
+// Numbers of a list, or of a list of lists (one row of which is `list`); what is not a number ends it.
+static int numbers(const cJSON *list, double *out, int most) {
+    int          n = 0;
+    const cJSON *x;
+    cJSON_ArrayForEach(x, list) {
+        if (n == most || !cJSON_IsNumber(x)) break;
+        out[n++] = x->valuedouble;
+    }
+    return n;
+}
+
+static pl_status add_counts(pl_plan_method *m, const pl_json *j, const cJSON *method, bool *any, pl_err *err) {
+    const cJSON *offered, *accepted;
+    PL_TRY(pl_json_opt_array(j, method, "offered_by_rank", &offered, err));
+    PL_TRY(pl_json_opt_array(j, method, "accepted_by_rank", &accepted, err));
+    *any = offered && accepted && offered->child;
+    if (!*any) return PL_OK;
+    const cJSON *o = offered->child, *a = accepted->child;
+    for (int l = 0; l < PL_SHAPE_LEVELS && o && a; l++, o = o->next, a = a->next) {
+        double seen[PL_SHAPE_RANKS], hit[PL_SHAPE_RANKS];
+        int    n = numbers(o, seen, PL_SHAPE_RANKS), k = numbers(a, hit, PL_SHAPE_RANKS);
+        if (n != k)
+            return pl_json_fail(j, a, err, "accepted_by_rank and offered_by_rank differ in length: %d and %d", k, n);
+        for (int r = 0; r < n; r++) {
+            if (!(hit[r] >= 0 && hit[r] <= seen[r]))
+                return pl_json_fail(j, a, err, "%g accepted of %g offered", hit[r], seen[r]);
+            m->counts.seen[l][r] += seen[r];
+            m->counts.hit[l][r] += hit[r];
+        }
+    }
+    return PL_OK;
+}
+
+// acceptance_by_position counts all tokens before as accepted too: a level's rate is the ratio to the one before.
+static pl_status add_positions(pl_plan_method *m, const pl_json *j, const cJSON *method, pl_err *err) {
+    const cJSON *list;
+    double       at[PL_SHAPE_LEVELS], before = 1;
+    PL_TRY(pl_json_opt_array(j, method, "acceptance_by_position", &list, err));
+    int n = list ? numbers(list, at, PL_SHAPE_LEVELS) : 0;
+    m->n_rates = 0;
+    for (int l = 0; l < n && at[l] > 0; before = at[l++]) {
+        if (at[l] > 1) return pl_json_fail(j, list, err, "a share of %g", at[l]);
+        m->rate[m->n_rates++] = fmin(at[l] / before, 1);
+    }
+    return PL_OK;
+}
+
+// As it is written, or inside the run where that is another folder now.
+static char *find_checkpoint(const char *folder, const char *written) {
+    static const char *const inner[] = {"/drafters/", "/checkpoints/"};
+    if (pl_path_is_dir(written)) return pl_strdup(written);
+    for (size_t i = 0; i < sizeof inner / sizeof *inner; i++) {
+        const char *tail = strstr(written, inner[i]);
+        if (tail) return pl_path_join(folder, tail + 1);
+    }
+    return pl_strdup(written);
+}
+
+static pl_status read_method(pl_plan_methods *l, const pl_json *j, const cJSON *method, const char *folder,
+                             double temperature, double plain, pl_err *err) {
+    const char *name, *checkpoint, *verify;
+    double      t, speed, tau;
+    bool        any;
+    PL_TRY(pl_json_get_str(j, method, "name", &name, err));
+    PL_TRY(pl_json_opt_str(j, method, "checkpoint", "", &checkpoint, err));
+    PL_TRY(pl_json_opt_str(j, method, "verify", "match", &verify, err));
+    PL_TRY(pl_json_opt_num(j, method, "temperature", 0, 1e6, 0, &t, err));
+    PL_TRY(pl_json_opt_num(j, method, "tokens_per_second", 0, 1e12, NAN, &speed, err));
+    PL_TRY(pl_json_opt_num(j, method, "acceptance_length", 0, 1e6, NAN, &tau, err));
+    if (!*checkpoint || t != temperature || strcmp(verify, "match") != 0) return PL_OK;
+    char *path = find_checkpoint(folder, checkpoint);
+    if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", j->where);
+    pl_plan_method *m = NULL;
+    for (int i = 0; i < l->n && !m; i++)
+        if (same_folder(l->m[i].checkpoint, path)) m = &l->m[i];
+    if (m) {
+        pl_free(path);
+    } else {
+        if (l->n == PL_PLAN_MEASURED) {
+            pl_free(path);
+            return pl_fail(err, PL_E_INPUT, "%s: more than %d drafters", j->where, PL_PLAN_MEASURED);
+        }
+        m = &l->m[l->n++];
+        *m = (pl_plan_method){.name = pl_strdup(name), .checkpoint = path, .tau = NAN, .speed = NAN};
+        if (!m->name) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", j->where);
+    }
+    PL_TRY(add_counts(m, j, method, &any, err));
+    m->ranked |= any;
+    if (!m->n_rates) PL_TRY(add_positions(m, j, method, err));
+    if (!isnan(m->speed) && !(speed > m->speed)) return PL_OK;
+    m->speed = speed;
+    m->plain_speed = plain;
+    m->tau = tau;
+    return PL_OK;
+}
+
+static pl_status read_methods(pl_plan_methods *l, const pl_json *j, const char *folder, double temperature,
+                              pl_err *err) {
+    const cJSON *methods, *m;
+    double       plain = NAN;
+    int          before = l->n;
+    PL_TRY(pl_json_get_array(j, NULL, "methods", &methods, err));
+    cJSON_ArrayForEach(m, methods) {
+        const char *kind;
+        double      t, speed;
+        if (!cJSON_IsObject(m)) return pl_json_fail(j, m, err, "expected an object");
+        PL_TRY(pl_json_opt_str(j, m, "kind", "", &kind, err));
+        PL_TRY(pl_json_opt_num(j, m, "temperature", 0, 1e6, 0, &t, err));
+        PL_TRY(pl_json_opt_num(j, m, "tokens_per_second", 0, 1e12, NAN, &speed, err));
+        if (strcmp(kind, "plain") == 0 && t == temperature && isnan(plain)) plain = speed;
+        PL_TRY(read_method(l, j, m, folder, temperature, plain, err));
+    }
+    if (l->n > before) return PL_OK;
+    return pl_fail(err, PL_E_INPUT,
+                   "%s: has no drafter with a checkpoint and verifier \"match\" at temperature %g; evaluate one there",
+                   j->where, temperature);
+}
+
+pl_status pl_plan_methods_read(pl_plan_methods *l, const char *run, double temperature, pl_err *err) {
+    bool      folder = pl_path_is_dir(run);
+    char     *file = folder ? pl_path_join(run, "results.json") : pl_strdup(run);
+    char     *dir = folder ? pl_strdup(run)
+                           : pl_sprintf("%.*s", pl_path_name(run) > run ? (int)(pl_path_name(run) - run) : 1,
+                                    pl_path_name(run) > run ? run : ".");
+    pl_status st = file && dir ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", run);
+    pl_json   j = {0};
+    if (st == PL_OK) st = pl_json_open(&j, file, RESULTS_MAX, 0, err);
+    if (st == PL_OK) st = read_methods(l, &j, dir, temperature, err);
+    pl_json_close(&j);
+    pl_free(file);
+    pl_free(dir);
+    return st;
+}
+
+// ---- metrics.jsonl ----
+
+pl_status pl_plan_metrics_read(double rate[PL_SHAPE_LEVELS], int *n, const char *checkpoint, double temperature,
+                               pl_err *err) {
+    const char *key = temperature == 0 ? "eval_step_accuracy" : "eval_step_acceptance";
+    char       *path = pl_path_join(checkpoint, "../../metrics.jsonl");
+    uint8_t    *data = NULL;
+    size_t      bytes = 0;
+    int64_t     line = 1;
+    *n = 0;
+    if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", checkpoint);
+    pl_status st = PL_OK;
+    if (pl_path_exists(path)) st = pl_file_read(path, &data, &bytes, FILE_MAX, err);
+    for (size_t at = 0; at < bytes && st == PL_OK; line++) {
+        const uint8_t *end = memchr(data + at, '\n', bytes - at);
+        if (!end) break; // being written
+        size_t       length = (size_t)(end - data) - at;
+        pl_json      j = {0};
+        const cJSON *list = NULL;
+        if (length) st = pl_json_parse(&j, path, line, data + at, length, 0, err);
+        if (length && st == PL_OK) st = pl_json_opt_array(&j, NULL, key, &list, err);
+        if (list && list->child) *n = numbers(list, rate, PL_SHAPE_LEVELS);
+        for (int i = 0; list && i < *n && st == PL_OK; i++)
+            if (!(rate[i] >= 0 && rate[i] <= 1)) st = pl_json_fail(&j, list, err, "a share of %g", rate[i]);
+        pl_json_close(&j);
+        at += length + 1;
+    }
+    pl_free(data);
+    pl_free(path);
+    if (st != PL_OK) *n = 0;
+    return st;
 }

@@ -1,32 +1,19 @@
 // The planner: what a draft head, its size, a chain's length or a tree will bring on this machine, from the measured
-// seconds of each part of a cycle and from acceptance. Prediction alone; infer/plan/rig.h measures.
+// seconds of each part of the decode loop's cycle (measure.c) and from acceptance.
 //
 // One cycle of B sessions, each with a tree T of n nodes (root included) and w_l expanded nodes at depth l, emits
 //   tau = E(T) = 1 + sum over the drafted nodes of the product of accept[l][rank] along their paths (infer/tree/best.h)
 // tokens a session, which for a chain of gamma tokens with the same alpha at every depth is
 //   Omega(alpha, gamma) = (1 - alpha^(gamma+1)) / (1 - alpha)               (DynaSpec eq. 1; Leviathan et al. 2023)
 // and takes
-//   T = target(B n) + B tau verify + take_in(B tau) + first(B) + sum_{l >= 1} [layer(B w_l) + head(B w_l)] + other
-// target: forward, output matrix, argmax or, on a device, draws. verify: a verdict (where a host draws, the target's
-// distribution), per token. take_in: fuse and layer for the rows that became final. first, head: the head at level 0,
-// when other weights have been read since it ran last, and at deeper levels. other: tokens, caches, trees. Speed: B tau
-// / T; plain decoding: B / (target(B) + B verify + other).
-//
-// A routed head's router is charged as decoding runs it (pl_head_begin). A router that reads the step's inputs alone
-// runs beside the layer on a device that has branches, which makes a draft step that of DynaSpec's model (§4.3),
-//   T_D = T_emb + max(T_core, T_meta) + T_index+gemm
-// with T_core the layer, T_meta the router, T_index+gemm the head over its shortlist. Elsewhere, on a CPU or with a
-// router that reads the layer's output (CORAL), they run one after the other: the sum instead of the maximum. `layer`
-// is T_emb and T_core together, `router` embeds its tokens itself (T_emb and T_meta), and `head` is T_index+gemm; so
-// the step is max(layer, router) + head or layer + router + head. Of a cycle's seconds, `layer` is the layer's and
-// `head` the rest: what of the router the layer does not hide belongs to the head. At level 0 the layer that hides it
-// is take_in's without `fuse`, which has to end first.
+//   T = target(B n) + verify(B tau) + take_in(B tau) + first(B) + sum_{l >= 1} [layer(B w_l) + head(B w_l)]
+//       + other(B n)
+// first, head: candidates at level 0 and deeper, with the router of a routed head; other: the rest of drafting. Speed:
+// B tau / T; plain decoding: B / (target(B) + verify(B) + other(B)).
 //
 // A block drafter (infer/drafter/block.c) computes all of its slots in the forward that takes in what became final, and
-// its head runs over the slots that are wanted; a tree deeper than the block ends with it. Its cycle of depth D is
-//   T = target(B n) + B tau verify + take_in(B tau) + first(B D) + other
-// with the block's forward in take_in and, in `first`, all that the head does for D slots, slot by slot where its law
-// depends on the token before. That is measured on chains; what a wider level adds to it is left out.
+// a tree deeper than the block ends with it. Its cycle of depth D has that forward in take_in, first(B D) in the place
+// of first and head, and no layer. `first` is measured on chains: what a wider level adds is left out.
 //
 // SlimSpec (arXiv 2605.10453, §3.2, eq. 4), a head against the full one with everything else equal (same tree, same
 // batch):
@@ -34,28 +21,27 @@
 //   speed-up over the full head = rho (1 + kappa) / (1 + lambda kappa)
 //   a gain iff rho > (1 + lambda kappa) / (1 + kappa)
 // It takes the rest of the cycle as independent of the head. Here take_in and verify grow with tau and each head's
-// cycle is measured with its own weights in the caches, so the direct ratio differs a little; both are told.
+// cycle is measured with its own weights in the caches, so the direct ratio differs a little; `plan` prints both.
 #ifndef PL_PLAN_H
 #define PL_PLAN_H
 
+#include "infer/cli/cli.h"
 #include "infer/decode/autotuner.h"
+#include "infer/drafter/backbone.h"
 
 #define PL_PLAN_CHAIN 15 // longest chain that is planned
 
 typedef struct pl_plan_costs {
     int               batch;
-    int               drafts; // of a block drafter's blocks; 0: it drafts token after token
-    pl_autotuner_cost target, take_in, layer, first, head; // seconds by rows of all sessions
-    pl_autotuner_cost router_first, router;                // at level 0 and deeper; nothing in them: no router
-    pl_autotuner_cost fuse;                                // part of take_in, before a router that can overlap
-    bool              overlaps;                            // the router runs beside the layer
+    int               drafts;        // of a block drafter's blocks; 0: it drafts token after token
+    pl_autotuner_cost target, other; // seconds by rows of the target's forward
+    pl_autotuner_cost verify;        // by tokens of all sessions
+    pl_autotuner_cost take_in;       // by rows that became final
+    pl_autotuner_cost first;         // by rows of level 0; of a block by rows of all levels
+    pl_autotuner_cost layer, head;   // by rows of a deeper level
     // Of `head` at depth l: heads whose shortlist shrinks with the depth; 0: 1.
     double            level_share[PL_SHAPE_LEVELS];
-    double            verify; // seconds per emitted token
-    double            other;  // seconds of a cycle
-    // Told, not charged. Of one row, part of `layer`: embedding. Part of `head`, at `batch` rows: choosing the k best
-    // instead of the best one. Beside it: log-sum-exp, for trees that compare scores.
-    double            embed, top_k, log_sum_exp;
+    double router; // the share of head(batch) that a routed head takes to choose its rows, where it begins first
 } pl_plan_costs;
 
 // How often drafts are right.
@@ -85,7 +71,7 @@ void   pl_plan_predict(const pl_plan_costs *c, const pl_plan_acceptance *a, cons
 void   pl_plan_best(const pl_plan_costs *c, const pl_plan_acceptance *a, int nodes, bool chain, pl_shape *best);
 // Seconds of `rows` rows, which need not be whole.
 double pl_plan_seconds(const pl_autotuner_cost *c, double rows);
-// A draft step at level 1 or deeper, of `rows` rows: layer, router and head. Of a block: what a slot more costs.
+// A draft step at level 1 or deeper, of `rows` rows: layer and head. Of a block: what a slot more costs.
 double pl_plan_step(const pl_plan_costs *c, double rows);
 
 typedef struct pl_plan_slimspec {
@@ -100,5 +86,70 @@ double           pl_plan_slimspec_speedup(double rho, double lambda, double kapp
 double pl_plan_omega(double alpha, int gamma);
 // alpha of a chain of gamma tokens: of the tokens that were judged, the share that was accepted.
 double pl_plan_alpha(const pl_plan_acceptance *a, int gamma);
+
+// ---- measuring: measure.c -------------------------------------------------------------------------------------------
+
+#define PL_PLAN_BATCH 64 // sessions at most
+#define PL_PLAN_NODES 17 // of the largest tree that is measured and can be planned without continuing a line
+
+typedef struct pl_plan_subject {
+    const pl_backbone *backbone; // borrowed, with weights
+    int                k;        // candidates of a node
+    pl_plan_costs      costs;    // out
+} pl_plan_subject;
+
+typedef struct pl_plan_measuring {
+    const pl_llama *target;
+    int             batch, context; // sessions; committed tokens of each
+    double          temperature;
+    double          seconds; // of measuring, about; at least three rounds whatever they take
+    const pl_shape *tree;    // measured beside the planner's own trees; NULL: none
+} pl_plan_measuring;
+
+typedef struct pl_plan_plain {
+    pl_plan_costs costs; // target, verify and other at `batch` rows
+    int           rounds;
+} pl_plan_plain;
+
+// Fills subject[i].costs and *plain. PL_E_INPUT where the target's context is too short; PL_E_INTERRUPTED when the
+// process was asked to stop.
+pl_status pl_plan_measure(pl_plan_subject *subject, int n, pl_plan_plain *plain, const pl_backend *be, pl_pool *pool,
+                          const pl_plan_measuring *o, pl_err *err);
+
+// ---- acceptance of earlier runs -------------------------------------------------------------------------------------
+
+#define PL_PLAN_MEASURED 64
+
+// What an evaluation's results.json holds of a drafter.
+typedef struct pl_plan_method {
+    char               *name, *checkpoint; // owned; the folder as it is found from here
+    bool                ranked;            // counts are filled; else rates
+    pl_autotuner_counts counts;
+    double              rate[PL_SHAPE_LEVELS]; // by level, given that all before were accepted
+    int                 n_rates;
+    double              tau, speed, plain_speed; // measured, of the fastest tree that was evaluated; NaN: not known
+} pl_plan_method;
+
+typedef struct pl_plan_methods {
+    pl_plan_method m[PL_PLAN_MEASURED];
+    int            n;
+} pl_plan_methods;
+
+// Methods with a checkpoint, verifier "match" and this temperature, one entry a checkpoint: counts of all its trees are
+// added up. run: a run's folder or its results.json; a checkpoint that is not where the evaluation found it is looked
+// for inside that folder. Entries are added; refused with one line where the file is not an evaluation's, or holds
+// nothing at this temperature.
+pl_status             pl_plan_methods_read(pl_plan_methods *l, const char *run, double temperature, pl_err *err);
+void                  pl_plan_methods_fini(pl_plan_methods *l);
+// The entry of a checkpoint's folder, however its path is written; NULL: none.
+const pl_plan_method *pl_plan_methods_find(const pl_plan_methods *l, const char *checkpoint);
+
+// The last evaluation in metrics.jsonl of the run that made a checkpoint (DIR/checkpoints/NAME): greedy decoding takes
+// eval_step_accuracy, else eval_step_acceptance, which is sum over tokens of min(p, q). *n 0: there is none.
+pl_status pl_plan_metrics_read(double rate[PL_SHAPE_LEVELS], int *n, const char *checkpoint, double temperature,
+                               pl_err *err);
+
+// `paceline plan`: which head, size, chain or tree pays on this machine.
+extern const pl_command pl_command_plan;
 
 #endif

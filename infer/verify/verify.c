@@ -29,7 +29,8 @@ void pl_verify_walk(const pl_verifier *v, const pl_verify_in *in, pl_verdict *ou
             out->bonus =
                 coupled ? v->couple(in, &c, position) : (int32_t)in->coin->draw(in->coin, in->p, in->v, position);
         }
-        int child = out->bonus < 0 ? -1 : pl_tree_child(in->tree, node, out->bonus);
+        if (out->bonus < 0 || (v->accepts && out->n == *v->accepts)) return;
+        int child = v->accepts ? in->tree->first[node] : pl_tree_child(in->tree, node, out->bonus);
         if (child < 0) return;
         node = child;
         out->path[++out->n] = node;

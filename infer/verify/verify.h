@@ -51,6 +51,9 @@ struct pl_verifier {
     pl_proposal proposal; // how children must be drawn; children drawn otherwise are only matched
     bool        lossless;
     bool        chain; // takes chains alone
+    // To measure cycles, NULL else: the number of nodes that the walk accepts, each the first child of the one before,
+    // whatever the target's tokens are.
+    const int  *accepts;
     // Couples one node: Y ~ p, p = in->p (overwritten), with children drawn as `proposal` states; other children are
     // matched and do not come here. in->q and in->r are scratch. NULL: all are matched.
     int32_t (*couple)(const pl_verify_in *in, const pl_children *c, int64_t position);

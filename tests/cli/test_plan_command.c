@@ -55,11 +55,10 @@ static void check_cycles(const pl_json *j, int batch) {
             best = test_num(j, e, "tokens_per_second");
     }
     cJSON_ArrayForEach(e, test_array(j, NULL, "heads")) {
-        double embed = test_num(j, e, "embed_seconds"), core = test_num(j, e, "core_seconds"),
-               router = test_num(j, e, "router_seconds"), head = test_num(j, e, "head_seconds");
-        assert_true(near(test_num(j, e, "draft_step_seconds"), embed + core + router + head)); // on a CPU
-        assert_true((router > 0) == (strcmp(test_str(j, e, "kind"), "dynaspec") == 0));
-        assert_true(cJSON_IsFalse(pl_json_find(j, e, "router_overlaps")));
+        double core = test_num(j, e, "core_seconds"), router = test_num(j, e, "router_seconds"),
+               head = test_num(j, e, "head_seconds");
+        assert_true(near(test_num(j, e, "draft_step_seconds"), core + router + head));
+        assert_true(router < head || strcmp(test_str(j, e, "kind"), "dynaspec") == 0);
     }
     cJSON_ArrayForEach(e, test_array(j, NULL, "chains")) {
         double alpha = test_num(j, e, "alpha"), gamma = test_num(j, e, "gamma");
@@ -94,19 +93,6 @@ static void test_figures(void **state) {
     assert_int_equal(cJSON_GetArraySize(test_array(&j, NULL, "plans")), 1);
     assert_string_equal(test_str(&j, test_array(&j, NULL, "plans")->child, "tree"), "static:2x2");
     assert_true(test_num(&j, test_array(&j, NULL, "plans")->child, "nodes") == 7);
-    pl_json_close(&j);
-
-    // The same trees with a unit that is a thousand times as fast: what is limited by reading does not change, and
-    // nothing becomes slower.
-    const cJSON *e;
-    test_run_json(&j, "plan --target " TARGET " --seconds 0 --heads none --tree chain:7 --unit 1e6 --json");
-    const cJSON *now = test_array(&j, NULL, "plans")->child;
-    e = test_array(&j, NULL, "cycles_on_unit")->child;
-    assert_string_equal(test_str(&j, e, "tree"), "chain:7");
-    assert_true(test_num(&j, e, "cycle_least_seconds") <= test_num(&j, e, "cycle_most_seconds"));
-    assert_true(test_num(&j, e, "cycle_most_seconds") <= test_num(&j, now, "cycle_seconds") * (1 + 1e-9));
-    assert_int_equal(cJSON_GetArraySize(test_array(&j, NULL, "target_on_unit")), 4);
-    assert_true(test_num(&j, pl_json_find(&j, NULL, "unit"), "gflops_here") > 0);
     pl_json_close(&j);
 
     test_output o;
@@ -207,7 +193,6 @@ static void test_usage(void **state) {
         {"--target " TARGET " --tree eagle2:60,10,6", "its shape depends on what is drafted"},
         {"--target " TARGET " --tree chain:40", "at most 64 nodes, 16 levels"},
         {"--target " TARGET " --tree bush:3", "bush"},
-        {"--target " TARGET " --unit 100 --device emulated", "--unit: is predicted for processors"},
         {"--target " TARGET " --acceptance 0.5,1.5", "shares from 0 to 1"},
         {"--target " TARGET " --acceptance 0.5;0.4", "expected a comma"},
         {"--target " TARGET " --acceptance ''", "shares from 0 to 1"},

@@ -1,7 +1,8 @@
 // What small steps ask of a GPU, counted on the emulated device: launches of a decode step, of a pass over a tree and of
 // a training step; that decoding's launches may start early; that copies of weights take each byte once, in whole lines
 // (an H100's memory gives 0.62 of its rate to copies that take parts of lines).
-#include "infer/bench/model.h"
+#include "infer/bench/cycle.h"
+#include "infer/bench/shapes.h"
 #include "kernels/backend.h"
 #include "kernels/base/json_put.h"
 #include "kernels/op/linear.h"
@@ -19,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { LAYERS = 2, CONTEXT = 40 };
+enum { LAYERS = 2, CONTEXT = 40, ROWS = 60 };
 // Of a layer: two norms, products of q, k, v, of the output, of gate and up, of down, biases, rope, attention (so few keys
 // are one part), swiglu. Beside them: embed, the last norm, the head, the sum of its slices, two of topk.
 enum { A_LAYER = 10, BESIDE = 6 };
@@ -32,34 +33,39 @@ static void must(pl_status st, const pl_err *err) {
     if (st != PL_OK) fail_msg("%s", err->msg);
 }
 
-static counted count_case(pl_bench_case *c) {
-    pl_err err = {0};
-    count_end();
-    pl_ctx_begin(&c->ctx);
-    c->step(&c->ctx, c->arg);
-    must(pl_ctx_sync(&c->ctx, &err), &err);
-    return count_end();
-}
-
 static void decoding(void **state) {
-    static pl_bench       b;
-    static pl_bench_model m;
-    const pl_bench_shape  shape = {.name = "tiny", .context = CONTEXT, .steps = 1, .repeats = 1};
-    pl_env                own = env;
-    pl_err                err = {0};
+    const pl_backend *be = pl_backend_emulated();
+    pl_llama          target;
+    pl_hf_config      config;
+    pl_tree_policy    policy;
+    pl_ctx            ctx;
+    pl_cycles        *c;
+    pl_cycle_sample   sample;
+    pl_err            err = {0};
     (void)state;
-    own.backend = pl_backend_emulated();
-    must(pl_bench_open(&b, &own, 1 << 20, &err), &err);
-    must(pl_bench_model_make(&m, &b, &shape, &err), &err);
-    for (int i = 0; i < PL_BENCH_VERIFY; i += PL_BENCH_VERIFY - 1) {
-        counted n = count_case(m.verify.forward[i].c);
-        print_message("%d rows: %lld launches, %lld of them not early\n", m.verify.forward[i].rows,
-                      (long long)n.launches, (long long)n.late);
+    must(pl_bench_shape_find(&config, "tiny", LAYERS, 256, &err), &err);
+    must(pl_llama_init(&target, &config, be, true, &err), &err);
+    must(pl_ctx_init(&ctx, be, NULL), &err);
+    must(pl_params_tile(&target.params, PL_BF16, 7, &ctx, &err), &err);
+    pl_ctx_fini(&ctx);
+    pl_cycle_options o = {.target = &target, .policy = &policy, .batch = 1, .context = CONTEXT};
+    pl_cycle_policy(&policy, ROWS, ROWS - 1, 1, 1);
+    must(pl_cycles_open(&c, be, NULL, &o, &err), &err);
+    for (int rows = 1; rows <= ROWS; rows += ROWS - 1) {
+        int32_t parent[ROWS] = {0};
+        pl_tree_shape_set(&c->drafter->policy, rows, parent);
+        must(pl_cycles_step(c, &sample, &err), &err); // drafts it
+        count_end();
+        must(pl_cycles_step(c, &sample, &err), &err);
+        counted n = count_end();
+        assert_int_equal(sample.rows, rows);
+        print_message("%d rows: %lld launches, %lld of them not early\n", rows, (long long)n.launches,
+                      (long long)n.late);
         assert_int_equal(n.launches, LAYERS * A_LAYER + BESIDE);
         assert_int_equal(n.late, LAYERS); // biases alone wait for the launch before them
     }
-    pl_bench_model_drop(&m, &b);
-    pl_bench_close(&b);
+    pl_cycles_close(c);
+    pl_llama_fini(&target);
 }
 
 typedef struct product {

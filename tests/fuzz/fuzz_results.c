@@ -1,5 +1,5 @@
 // results.json as `report` and `plan` read it.
-#include "infer/plan/measured.h"
+#include "infer/plan/plan.h"
 #include "infer/report/report.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -6,7 +6,7 @@ import struct
 import torch
 import torch.nn.functional as F
 
-# As infer/bench/model.c has them.
+# As infer/bench/shapes.c has them.
 SHAPES = {
     "llama3-8b": dict(vocab=128256, d=4096, layers=32, heads=32, kv_heads=8, inter=14336, theta=500000.0),
     "llama3.2-1b": dict(vocab=128256, d=2048, layers=16, heads=32, kv_heads=8, inter=8192, theta=500000.0),

@@ -1,5 +1,5 @@
 // What benches share: timing, memory that there must be room for.
-#include "infer/bench/parts.h"
+#include "infer/bench/bench.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -15,7 +15,7 @@
 
 enum { N = 2 };
 typedef struct counted {
-    int steps, fails_at; // 0: never
+    int steps, fails_at, dropped; // fails_at 0: never
 } counted;
 
 static void step(pl_ctx *ctx, void *arg) {
@@ -24,42 +24,42 @@ static void step(pl_ctx *ctx, void *arg) {
     if (!ctx->measuring && ++s->steps == s->fails_at) pl_ctx_fail(ctx, PL_E_INPUT, "step %d", s->steps);
 }
 
-static void open_cases(pl_bench *b, pl_bench_case c[N], counted s[N], const pl_env *env) {
-    pl_err err = {0};
-    if (pl_bench_open(b, env, 1 << 20, &err) != PL_OK) fail_msg("%s", err.msg);
-    b->rounds = 3;
-    memset(c, 0, N * sizeof *c);
-    for (int i = 0; i < N; i++) {
-        strcpy(c[i].name, i ? "second" : "first");
-        c[i].step = step;
-        c[i].arg = &s[i];
-        pl_bench_ready(b, &c[i]);
-        assert_true(c[i].ready && s[i].steps == 0);
-    }
-}
-
-static void close_cases(pl_bench *b, pl_bench_case c[N]) {
-    for (int i = 0; i < N; i++)
-        pl_bench_done(&c[i]);
-    pl_bench_close(b);
+static void free_counted(void *arg) {
+    ((counted *)arg)->dropped++;
 }
 
 // One that fails is told and leaves the others their figures.
 static void timing(void **state) {
     (void)state;
     for (int device = 0; device < 2; device++) {
-        pl_env        env = {.backend = device ? test_device() : pl_backend_cpu()};
-        counted       s[N] = {{.fails_at = 3}, {0}};
-        pl_bench      b;
-        pl_bench_case c[N];
-        open_cases(&b, c, s, &env);
-        pl_bench_time(&b, c, N);
-        assert_true(!c[0].ready && isnan(pl_bench_seconds(&c[0])));
-        assert_true(c[1].ready && c[1].n == 3 && pl_bench_seconds(&c[1]) > 0);
+        pl_env         env = {.backend = device ? test_device() : pl_backend_cpu()};
+        counted        s[N] = {{.fails_at = 3}, {0}};
+        pl_bench       b;
+        pl_bench_case *c[N];
+        pl_err         err = {0};
+        if (pl_bench_open(&b, &env, 1 << 20, &err) != PL_OK) fail_msg("%s", err.msg);
+        b.rounds = 3;
+        for (int i = 0; i < N; i++) {
+            c[i] = pl_bench_add(&b, "%s", i ? "second" : "first");
+            c[i]->step = step;
+            c[i]->drop = free_counted;
+            c[i]->arg = &s[i];
+            pl_bench_ready(&b, c[i]);
+            assert_true(c[i]->ready && s[i].steps == 0 && s[i].dropped == 0);
+        }
+        assert_non_null(pl_bench_block(&b, 100));
+        pl_bench_run(&b);
+        assert_null(b.held);
+        assert_true(c[0]->n == 0 && isnan(pl_bench_seconds(c[0])) && s[0].dropped == 1);
+        assert_true(c[1]->n == 3 && pl_bench_seconds(c[1]) > 0 && s[1].dropped == 1);
+        int steps = s[1].steps;
+        pl_bench_run(&b); // nothing is left to time
+        assert_int_equal(s[1].steps, steps);
         assert_int_equal(b.n_left, 1);
         assert_string_equal(b.left[0].name, "first");
         assert_string_equal(b.left[0].why, "step 3");
-        close_cases(&b, c);
+        pl_bench_close(&b);
+        assert_int_equal(s[1].dropped, 1);
     }
 }
 

@@ -61,7 +61,7 @@ above infer/export/export.c infer/eval/eval.h
 above infer/import/import.c infer/command/export.h
 above infer/api.c infer/command/decode.h
 above infer/eval/run.c infer/plan/plan.h
-above infer/bench/kernels.c infer/plan/plan.h
+above infer/bench/ops.c infer/plan/plan.h
 above infer/command/doctor.c infer/plan/plan.h
 above infer/plan/plan.c train/loop/trainer.h
 above train/loop/optim.c train/keys.h
@@ -87,7 +87,7 @@ beside infer/generate/generator.c infer/inspect/inspect.h
 beside infer/export/export.c infer/generate/generate.h
 beside infer/import/import.c infer/export/export.h
 beside infer/api.c infer/generate/generate.h
-beside infer/bench/kernels.c infer/command/decode.h
+beside infer/bench/ops.c infer/command/decode.h
 for folder in head/full sample/coin drafter/lookup verify/match decode/runner; do
     expect "infer/$folder.c" '#include "infer/cli/show.h"' 'includes infer/cli/show.h: what decodes'
 done

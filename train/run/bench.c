@@ -1,8 +1,7 @@
 #include "train/run/bench.h"
 
 #include "data/tokenizer/tokenizer.h"
-#include "infer/bench/parts.h"
-#include "infer/bench/shape.h"
+#include "infer/bench/bench.h"
 #include "infer/cli/show.h"
 #include "infer/model/kv.h"
 #include "kernels/base/json_put.h"
@@ -337,9 +336,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     if (mask & LINEAR) st = pl_bench_put_linear(o, &b, heads.vocab, heads.width, err);
     if (st == PL_OK && (mask & TRAIN)) st = pl_bench_put_train(o, &b, step.seq_len, heads.vocab, heads.width, err);
     if (st == PL_OK && (mask & HEADS)) st = pl_bench_put_heads(o, &b, &heads, err);
-    if (st == PL_OK && (mask & HEADS)) pl_bench_put_reads(o, &b, &heads);
     if (st == PL_OK && (mask & ATTENTION)) st = pl_bench_put_attention(o, &b, heads.width, decode.kv, err);
-    if (st == PL_OK && env->backend->memory && (mask & DRAW)) st = pl_bench_put_draw(o, &b, heads.vocab, err);
+    if (st == PL_OK && env->backend->memory && (mask & DRAW)) pl_bench_put_draw(o, &b, heads.vocab);
     if (st == PL_OK && (mask & DECODE))
         st = shape.name ? pl_bench_put_shape(o, &b, &shape, err) : pl_bench_put_decode(o, &b, &decode, err);
     if (st == PL_OK && (mask & STEP)) st = pl_bench_put_step(o, env, &step, err);

@@ -1,4 +1,4 @@
-// `paceline bench`: kernels, decode steps (infer/bench/parts.h) and training steps against what this machine can do at
+// `paceline bench`: kernels, decode steps (infer/bench/bench.h) and training steps against what this machine can do at
 // most, all taken in one run.
 #ifndef PL_TRAIN_BENCH_H
 #define PL_TRAIN_BENCH_H

@@ -1,6 +1,6 @@
 #include "train/run/bench_step.h"
 
-#include "infer/bench/parts.h"
+#include "infer/bench/bench.h"
 #include "infer/bench/shapes.h"
 #include "infer/model/target.h"
 #include "kernels/base/clock.h"
