@@ -129,27 +129,27 @@ typedef struct states {
 
 static void run_states(pl_ctx *ctx, void *arg) {
     states             *f = arg;
-    const pl_blocks    *k = &f->s->u.blocks;
+    const pl_rows      *r = &f->s->u.rows;
     const pl_pack      *p = &f->s->u.pack;
     const pl_block_view view = {.features = pl_tensor_2d(p->features, ctx->be->real, ROWS, TAPS * D),
                                 .context_pos = p->pos,
-                                .token = k->token,
-                                .pos = k->pos,
-                                .m = k->n * B,
-                                .lo = k->lo,
-                                .hi = k->hi};
+                                .token = r->blocks.token,
+                                .pos = r->blocks.pos,
+                                .m = r->depth[0].n * B,
+                                .lo = r->blocks.lo,
+                                .hi = r->blocks.hi};
     f->hidden = f->s->model->kind->draft(ctx, f->s->model, &view);
 }
 
-static int anchors_are(setup *s) {
-    int32_t        row[ROWS];
-    int            n = (int)pl_blocks_eligible(&s->u.pack, row);
-    const int32_t *want = golden_ints(&s->g, n, "anchor_rows");
-    for (int i = 0; i < n; i++)
-        assert_int_equal(row[i], want[i]);
-    assert_int_equal(n, ANCHORS);
-    pl_blocks_set(&s->u.blocks, s->model, &s->u.pack, row, n);
-    return n;
+static void anchors_are(setup *s) {
+    pl_rows       *r = &s->u.rows;
+    const int32_t *want = golden_ints(&s->g, ANCHORS, "anchor_rows");
+    pl_rows_begin(r, PL_ROWS_SCORE_ALL);
+    assert_true(pl_rows_next(r));
+    assert_int_equal(r->depth[0].n, ANCHORS);
+    for (int i = 0; i < ANCHORS; i++)
+        assert_int_equal(r->depth[0].taken[i], want[i]);
+    assert_false(pl_rows_next(r));
 }
 
 static void check_states(setup *s) {

@@ -38,8 +38,9 @@ static float noise(int what, int64_t i) {
 }
 
 // A drafter over made-up features. d2t: draft ids in steps of two.
-static int top_k; // of HASS's loss in what is made; 0: none
-static int width; // of a drafter with embeddings of its own; 0: the target's
+static int top_k;       // of HASS's loss in what is made; 0: none
+static int learn_steps; // of what is made; 0: all
+static int width;       // of a drafter with embeddings of its own; 0: the target's
 
 static double depth_ratio = 1; // P-EAGLE's
 
@@ -93,6 +94,7 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     pl_unroll_options uo = {.capacity = CAPACITY, .steps = K, .step_decay = 0.8, .token_weight = 1};
     uo.teacher_cap = TEACHER_CAP;
     uo.top_k = top_k;
+    uo.learn_steps = learn_steps;
     uo.top_weight = 0.7;
     uo.depth_ratio = depth_ratio;
     uo.depth_floor = depth_ratio < 1 ? 0.3 : 0;
@@ -235,10 +237,11 @@ static void drawn_depths(void **state) {
             assert_int_equal(drawn.u.student_argmax[c], all.u.student_argmax[c]);
             counted[c / rows] += drawn.u.pack.weight[c] > 0;
         }
-        assert_true(drawn.u.depths.n[0] == rows && drawn.u.depths.cells < K * rows);
-        assert_true(drawn.u.depths.n[1] <= (int64_t)ceil(0.6 * (double)could) && counted[1] > 0);
-        assert_true(drawn.u.depths.n[2] <= (int64_t)ceil(0.36 * (double)could) && counted[2] > 0);
-        assert_true(counted[2] == drawn.u.depths.n[2] && counted[1] <= drawn.u.depths.n[1]);
+        const pl_depth_rows *depth = drawn.u.rows.depth;
+        assert_true(depth[0].n == rows && depth[0].keyed == rows && drawn.u.rows.cells < K * rows);
+        assert_true(depth[1].n <= (int64_t)ceil(0.6 * (double)could) && counted[1] > 0);
+        assert_true(depth[2].n <= (int64_t)ceil(0.36 * (double)could) && counted[2] > 0);
+        assert_true(counted[2] == depth[2].n && counted[1] <= depth[1].n);
         const double *a = drawn.block.grad, *b = all.block.grad;
         double        most = 0;
         for (int64_t k = 0; k < all.block.n; k++) {
@@ -644,8 +647,9 @@ static void fewer_steps(void **state) {
     static setup all, one;
     pl_err       err = {0};
     make_kind(&all, &pl_backbone_eagle1, pl_backend_ref64(), NULL, "full", false, PL_F32);
+    learn_steps = 1;
     make_kind(&one, &pl_backbone_eagle1, pl_backend_ref64(), NULL, "full", false, PL_F32);
-    one.u.opt.learn_steps = 1;
+    learn_steps = 0;
     load_rows(&all);
     load_rows(&one);
     for (int i = 15; i < K * 15; i++) // what remains is step 0

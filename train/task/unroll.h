@@ -19,22 +19,17 @@
 //
 // A head's selector learns beside the divergence, of the same rows with the same weights (train/task/selected.h).
 //
-// Where drafts come all at once from masks (P-EAGLE, infer/drafter/peagle.c) the steps k > 0 consume a mask's token and
-// state instead of tokens and the output before; all else is as above. Only rows that are drawn to learn there or
-// deeper run at a step (train/task/depths.h).
-//
-// A block drafter (infer/drafter/backbone.h) has the K drafts of a block in place of K steps, from rows that are drawn
-// (train/task/blocks.h); results stand where an unroll's do, and rows whose block was not run do not count.
+// Which rows run at which depth is a schedule's (train/task/rows.h): results stand at [k][row of the pack] by any of
+// them, and rows that did not run do not count.
 #ifndef PL_TRAIN_UNROLL_H
 #define PL_TRAIN_UNROLL_H
 
 #include "infer/drafter/backbone.h"
 #include "kernels/op/divergence.h"
 #include "kernels/tape.h"
-#include "train/task/blocks.h"
-#include "train/task/depths.h"
 #include "train/task/pack.h"
 #include "train/task/rescored.h"
+#include "train/task/rows.h"
 #include "train/task/selected.h"
 #include "train/task/topk_loss.h"
 
@@ -59,7 +54,7 @@ typedef struct pl_unroll_options {
     double       pace;
     int          top_k;                    // of HASS's distillation; 0: none
     double       top_weight;               // of it beside the divergence
-    double       depth_ratio, depth_floor; // P-EAGLE: shares of rows that learn at depth k (train/task/depths.h)
+    double       depth_ratio, depth_floor; // P-EAGLE: shares of rows that learn at depth k (train/task/rows_masks.c)
     bool         recompute; // steps are run again in backward instead of kept: less memory, the same bits
 } pl_unroll_options;
 
@@ -67,20 +62,18 @@ typedef struct pl_unroll {
     pl_backbone      *model; // borrowed, bound to a block
     pl_tensor         wt;    // the target's output matrix, row-major; borrowed
     pl_unroll_options opt;
-    pl_pack           pack; // the rows
-    pl_blocks         blocks;
-    pl_depths         depths; // where steps consume masks
-    int32_t          *anchor; // [capacity] rows whose blocks are run, those to come included
+    pl_pack           pack;
+    pl_rows           rows; // of it, those that run
     pl_ctx            ctx;
     pl_tape           tape;
     pl_rescored       own;            // where the head's own distribution is scored
     int               ran;            // steps of the last run
-    pl_arena          arrays;         // of what ops read and give beside tensors: weight, student_argmax, d2t
+    pl_arena          arrays;         // of what ops read beside tensors: weight, d2t
     int32_t          *d2t;            // the head's, where the ops see it; NULL: draft id = target id
     int32_t          *t2d;            // [V] the other way, -1: none; of heads with a selector and a d2t
-    int32_t          *choice;         // [K * rows] what the selector is to choose, see pl_selected
+    int32_t          *choice;         // [cells] what the selector is to choose, see pl_selected
     bool             *listed;         // [K * rows] whether the head's own list has it
-    float            *weight[2];      // [K * rows] of the divergence, of the regression
+    float            *weight[2];      // [cells] of the divergence, of the regression
     int32_t          *student_argmax; // [K * rows] draft ids, -1 where a row does not count; filled by both runs
     float            *accept;         // [K * rows] probability that verification accepts; filled by score
     double           *loss;           // [K * rows] the divergence
