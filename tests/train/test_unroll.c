@@ -103,7 +103,7 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     uo.unmasked = as_it_is;
     uo.js_beta = 0.4;
     uo.lk_decay = 2;
-    if (selected_from) uo.feature_weight = 0.7;
+    if (selected_from) uo.selector_weight = 0.7;
     if (kind->predicts_features) uo.token_weight = 0.1, uo.feature_weight = 1;
     if (pl_unroll_create(&s->u, s->model, wt, &uo, be, pool, &err) != PL_OK) fail_msg("%s", err.msg);
     for (int i = 0; i < 32; i++) {
@@ -429,12 +429,14 @@ static void selects_as_the_head(void **state) {
             make(&s, pl_backend_ref64(), NULL, "full", trimmed, PL_F32);
             s.u.opt.objective = selected_by;
             load_rows(&s);
+            const double *lost = pl_unroll_figure(&s.u, "selector_loss")->value;
+            const double *listed = pl_unroll_figure(&s.u, "candidate_recall")->value;
             for (int learn = 0; learn < 2; learn++) {
                 if ((learn ? pl_unroll_learn : pl_unroll_score)(&s.u, &err) != PL_OK) fail_msg("%s", err.msg);
                 for (int i = 0; i < K * 15; i++) {
-                    if (s.u.choice[i] < 0) continue;
+                    if (listed[i] == 0) continue;
                     counted++;
-                    wrong += !(fabs(s.u.feature_loss[i] - s.u.loss[i]) < 1e-9 * (1 + s.u.loss[i]));
+                    wrong += !(fabs(lost[i] - s.u.loss[i]) < 1e-9 * (1 + s.u.loss[i]));
                 }
             }
             if (wrong || counted < 8) fail_msg("%s: %d of %d", pl_objective_name(o), wrong, counted);
@@ -460,7 +462,7 @@ static void accepted_as_the_head(void **state) {
             if (pl_unroll_score(&s[i].u, &err) != PL_OK) fail_msg("%s", err.msg);
         }
         for (int i = 0; i < K * 15; i++) {
-            if (s[0].u.weight[0][i] == 0) continue;
+            if (s[0].u.pack.weight[i] == 0) continue;
             double none = (double)s[0].u.accept[i];
             assert_true(fabs((double)s[1].u.accept[i] - none) < 1e-6);
             other += fabs((double)s[2].u.accept[i] - none) > 1e-3;
@@ -590,9 +592,10 @@ static void selects_by(void **state) {
         assert_int_equal(pl_param_block_refresh(&s.block, NULL), PL_OK);
         load_rows(&s);
         if (pl_unroll_score(&s.u, &err) != PL_OK) fail_msg("%s", err.msg);
+        const pl_figure *lost = pl_unroll_figure(&s.u, "selector_loss");
         for (int i = 0; i < K * 15; i++) {
-            if (s.u.weight[1][i] == 0) continue;
-            assert_true(fabs(s.u.feature_loss[i] - (1 - (double)s.u.accept[i])) < 1e-6);
+            if (lost->loss->weight[i] == 0) continue;
+            assert_true(fabs(lost->value[i] - (1 - (double)s.u.accept[i])) < 1e-6);
             counted++;
         }
         assert_true(counted > 4);

@@ -108,7 +108,7 @@ void      pl_rows_all(pl_rows *r);
 // 2605.18810), of a block's counted drafts, for losses [cells] that are cross-entropies:
 //   q_k = exp(-loss_k),   s_k = (1 - alpha) q_k + alpha
 //   weight_k = sum over counted m >= k of prod_{i <= m} s_i,   a constant to the gradient
-void      pl_rows_pace(const pl_rows *r, float *weight, const pl_tensor *loss, double alpha);
+void      pl_rows_pace(const pl_rows *r, float *weight, const double *loss, double alpha);
 
 // Where the result of depth k's row i goes in [depths][rows of the pack].
 static inline int64_t pl_rows_place(const pl_rows *r, int k, int64_t i) {

@@ -98,13 +98,13 @@ static bool next_rows(pl_rows *r, bool measuring) {
     return true;
 }
 
-void pl_rows_pace(const pl_rows *r, float *weight, const pl_tensor *loss, double alpha) {
+void pl_rows_pace(const pl_rows *r, float *weight, const double *loss, double alpha) {
     int64_t n = r->depth[0].n;
     for (int64_t i = 0; i < n; i++) {
         double prefix[PL_MAX_UNROLL], product = 1, sum = 0;
         for (int k = 0; k < r->depths; k++) {
             bool counts = weight[k * n + i] > 0;
-            if (counts) product *= (1 - alpha) * exp(-pl_real_at(loss, k * n + i)) + alpha;
+            if (counts) product *= (1 - alpha) * exp(-loss[k * n + i]) + alpha;
             prefix[k] = counts ? product : 0;
         }
         for (int k = r->depths - 1; k >= 0; k--) {
