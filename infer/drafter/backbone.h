@@ -14,7 +14,7 @@
 //
 //   y = draft(blocks, features of the context)           y[a + j], j = 1 .. B - 1: token a + j, anchor at position a
 // or (anchor first) y[a + j], j = 0 .. B - 1, token a + j + 1.
-// Such a backbone has `draft` in place of fuse and step; see infer/drafter/block.c and train/task/blocks.h.
+// Such a backbone has `draft` in place of fuse and step; see infer/drafter/block.c and train/task/rows_blocks.c.
 //
 // P-EAGLE has both: context rows are rows of `step`, each with the token after it, and a block is the last of them with
 // B - 1 masks that attend to all of them and to the masks before themselves. draft runs them in one forward; training
@@ -134,7 +134,7 @@ struct pl_backbone {
     int                     masks;                // rows per block that `draft` gets
 };
 
-// Returns true if the kind learns from blocks (train/task/blocks.h) instead of an unroll.
+// Returns true if the kind learns from blocks (train/task/rows_blocks.c) instead of an unroll.
 bool pl_backbone_in_blocks(const pl_backbone_kind *k);
 
 // Returns the i-th name of recipe key drafter.kind: a backbone's, or an alias that implies a tree. NULL past the last.

@@ -100,9 +100,8 @@ static void setup_init(setup *s, const pl_backend *be, const char *head, double 
     pl_unroll_options uo = {.capacity = ROWS + 3,
                             .steps = drafts,
                             .learn_steps = drafts,
-                            .feature_weight = is_spark(head)    ? 1
-                                              : is_second(head) ? 0.5
-                                                                : 0,
+                            .confidence_weight = 1,
+                            .selector_weight = 0.5,
                             .step_decay = 0.8,
                             .token_weight = 1,
                             .objective = pace > 0 ? PL_OBJ_HARD_CE : PL_OBJ_KL,
@@ -129,27 +128,27 @@ typedef struct states {
 
 static void run_states(pl_ctx *ctx, void *arg) {
     states             *f = arg;
-    const pl_blocks    *k = &f->s->u.blocks;
+    const pl_rows      *r = &f->s->u.rows;
     const pl_pack      *p = &f->s->u.pack;
     const pl_block_view view = {.features = pl_tensor_2d(p->features, ctx->be->real, ROWS, TAPS * D),
                                 .context_pos = p->pos,
-                                .token = k->token,
-                                .pos = k->pos,
-                                .m = k->n * B,
-                                .lo = k->lo,
-                                .hi = k->hi};
+                                .token = r->blocks.token,
+                                .pos = r->blocks.pos,
+                                .m = r->depth[0].n * B,
+                                .lo = r->blocks.lo,
+                                .hi = r->blocks.hi};
     f->hidden = f->s->model->kind->draft(ctx, f->s->model, &view);
 }
 
-static int anchors_are(setup *s) {
-    int32_t        row[ROWS];
-    int            n = (int)pl_blocks_eligible(&s->u.pack, row);
-    const int32_t *want = golden_ints(&s->g, n, "anchor_rows");
-    for (int i = 0; i < n; i++)
-        assert_int_equal(row[i], want[i]);
-    assert_int_equal(n, ANCHORS);
-    pl_blocks_set(&s->u.blocks, s->model, &s->u.pack, row, n);
-    return n;
+static void anchors_are(setup *s) {
+    pl_rows       *r = &s->u.rows;
+    const int32_t *want = golden_ints(&s->g, ANCHORS, "anchor_rows");
+    pl_rows_begin(r, PL_ROWS_SCORE_ALL);
+    assert_true(pl_rows_next(r));
+    assert_int_equal(r->depth[0].n, ANCHORS);
+    for (int i = 0; i < ANCHORS; i++)
+        assert_int_equal(r->depth[0].taken[i], want[i]);
+    assert_false(pl_rows_next(r));
 }
 
 static void check_states(setup *s) {
@@ -203,13 +202,17 @@ static void learn_on(const pl_backend *be, const char *head, double pace) {
     setup_fini(s);
 }
 
+static pl_tensor values_of(const setup *s, const char *figure, int drafts) {
+    return pl_tensor_1d(pl_unroll_figure(&s->u, figure)->value, PL_F64, drafts * ROWS);
+}
+
 // drafted: by what is drafted, or by the head alone, as a step of training reports it.
 static void check_second(setup *s, const char *objective, const char *drafted) {
     char name[2][32];
     snprintf(name[0], sizeof name[0], "%s/loss", objective);
     snprintf(name[1], sizeof name[1], "%s/selector_loss", objective);
     golden_expect_slack(&s->g, s->be, pl_tensor_1d(s->u.loss, PL_F64, DRAFTS * ROWS), 4e-6, name[0]);
-    golden_expect_slack(&s->g, s->be, pl_tensor_1d(s->u.feature_loss, PL_F64, DRAFTS * ROWS), 4e-6, name[1]);
+    golden_expect_slack(&s->g, s->be, values_of(s, "selector_loss", DRAFTS), 4e-6, name[1]);
     const int32_t *best = golden_ints(&s->g, DRAFTS * ROWS, "%s/%s", objective, drafted);
     for (int i = 0; i < DRAFTS * ROWS; i++)
         assert_int_equal(s->u.student_argmax[i], best[i]);
@@ -219,14 +222,15 @@ static void check_second(setup *s, const char *objective, const char *drafted) {
 static void check_accepts(setup *s, const char *objective) {
     const double  *accept = golden_reals(&s->g, DRAFTS * ROWS, "%s/accept", objective);
     const int32_t *best = golden_ints(&s->g, DRAFTS * ROWS, "%s/argmax", objective);
+    const double  *recalled = pl_unroll_figure(&s->u, "candidate_recall")->value;
     int            listed = 0, counted = 0;
     for (int i = 0; i < DRAFTS * ROWS; i++) {
         int32_t row = s->u.pack.teacher_row[i];
         if (!(fabs((double)s->u.accept[i] - accept[i]) <= 1e-5 || s->u.pack.weight[i] == 0))
             fail_msg("overlap %d is %.9g, not %.9g", i, (double)s->u.accept[i], accept[i]);
-        assert_true(!s->u.listed[i] || best[i] >= 0);
-        if (best[i] >= 0 && best[i] == s->u.pack.argmax[row]) assert_true(s->u.listed[i]);
-        listed += s->u.listed[i];
+        assert_true(recalled[i] == 0 || best[i] >= 0);
+        if (best[i] >= 0 && best[i] == s->u.pack.argmax[row]) assert_true(recalled[i] == 1);
+        listed += recalled[i] == 1;
         counted += best[i] >= 0;
     }
     assert_true(listed > 0 && listed < counted);
@@ -264,7 +268,7 @@ static void second(void **state) {
 
 static void check_spark(setup *s) {
     golden_expect_slack(&s->g, s->be, pl_tensor_1d(s->u.loss, PL_F64, SPARKS * ROWS), 4e-6, "loss");
-    golden_expect_slack(&s->g, s->be, pl_tensor_1d(s->u.feature_loss, PL_F64, SPARKS * ROWS), 4e-6, "confidence_loss");
+    golden_expect_slack(&s->g, s->be, values_of(s, "confidence_loss", SPARKS), 4e-6, "confidence_loss");
     const int32_t *best = golden_ints(&s->g, SPARKS * ROWS, "student_argmax");
     for (int i = 0; i < SPARKS * ROWS; i++)
         assert_int_equal(s->u.student_argmax[i], best[i]);

@@ -214,15 +214,14 @@ static pl_llama as_teacher(const pl_llama *m, uint16_t *wt) {
 
 // learn_steps: of the unroll; scoring looks K steps ahead always.
 static pl_unroll_options unroll_options(const pl_backbone *b, int learn_steps) {
-    const pl_head *h = &b->head;
-    bool           confident = h->kind->confidence && pl_hf_head_find(&h->spec, "confidence");
-    bool           beside = b->kind->predicts_features || h->selector.candidates > 0 || confident;
     return (pl_unroll_options){.capacity = ROWS + 1,
                                .steps = b->drafts > 0 ? b->drafts : K,
                                .learn_steps = learn_steps,
                                .step_decay = 0.8,
                                .token_weight = b->kind->predicts_features ? 0.1 : 1,
-                               .feature_weight = beside,
+                               .feature_weight = 1,
+                               .confidence_weight = 1,
+                               .selector_weight = 1,
                                .selector_objective = PL_OBJ_HARD_CE,
                                .anchors = BLOCKS,
                                .depth_ratio = 1};
@@ -307,11 +306,9 @@ static void given_drafter(void **state) {
         pl_hf_config_read(&c, draft, PL_HF_DRAFTER, &err) != PL_OK ||
         pl_prompts_read(&prompts, PACELINE_SOURCE_DIR "/data/prompts/heldout.jsonl", &err) != PL_OK)
         fail_msg("%s", err.msg);
-    pl_backbone_options o = {.head = c.head,
-                             .own_head = !c.target_head,
-                             .bias = c.fc_bias == PL_HF_BIAS_YES,
-                             .selector = c.selector};
-    pl_taps             taps;
+    pl_backbone_options o = {
+        .head = c.head, .own_head = !c.target_head, .bias = c.fc_bias == PL_HF_BIAS_YES, .selector = c.selector};
+    pl_taps taps;
     pl_backbone_like(&o, &c);
     pl_backbone_taps(&taps, &c, m.model.n_layers);
     if (taps.n == 0) taps.n = pl_llama_default_taps(m.model.n_layers, taps.layer); // it reads the last hidden alone

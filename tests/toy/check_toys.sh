@@ -26,6 +26,7 @@ runs run --keys
 has keys '^drafter\.head\.layers: an integer from 0 to 4'
 has keys '^drafter\.kind: one of .*normed'
 has keys '^drafter\.head\.kind: one of .*mixed'
+has keys '^train\.choice_weight: a number from 0'
 runs decode --help
 for name in 'fork:N ' 'repeat\[:N\] ' 'first '; do has 'decode --help' "^  $name"; done
 runs bench heads --vocab 2000 --hidden 64 --quiet
@@ -51,6 +52,7 @@ drafters:
     head: {kind: mixed, layers: 2}
   - name: normed
     kind: normed
+    choice_weight: 0.5
     head: {kind: mixed}
 train: {steps: 4, slots: 1, slot_rows: 64, unroll: 2, warmup: 1, eval_every: 2, checkpoint_every: 2}
 eval:
@@ -72,6 +74,11 @@ for method in mixed normed repeat:3 forked firsts; do
     has results "^$method@T=1 +.* (yes|in distribution) "
     grep -q "$method" "$work/run/report.html" || say "report.html: no $method"
 done
+metrics=$(find "$work/run" -path '*normed*' -name metrics.jsonl)
+for figure in step_choice_loss eval_step_choice_loss; do
+    grep -q "\"$figure\":\[[0-9]" "$metrics" || say "metrics.jsonl: no $figure of the drafter with train.choice_weight"
+done
+! grep -qr choice_loss "$work/run"/drafters/mixed/metrics.jsonl || say "metrics.jsonl: choice_loss of a drafter without"
 ! grep -q '"identical": *false' "$work/run/results.json" || say "results.json: a method's output is not plain decoding's"
 
 # ---- its checkpoints ----
@@ -88,6 +95,7 @@ runs decode --target checkpoints/tiny --drafter "$normed" --tree fork:2 --verify
 refused '"mixed"' decode --target checkpoints/tiny --drafter "$mixed" --prompt 'It was'
 refused 'Normed|normed' decode --target checkpoints/tiny --drafter "$normed" --prompt 'It was'
 refused 'repeat' decode --target checkpoints/tiny --drafter repeat:3 --prompt 'It was'
+refused 'train\.choice_weight: unknown key' run recipes/quickstart.yaml --set train.choice_weight=1 --out "$work/other"
 refused 'drafters\.0\.head\.' run "$work/toys.yaml" --out "$work/other"
 
 [ "$bad" = 0 ] && echo "toys: ok"

@@ -39,8 +39,9 @@ static float noise(int what, int64_t i) {
 }
 
 // A drafter over made-up features. d2t: draft ids in steps of two.
-static int top_k; // of HASS's loss in what is made; 0: none
-static int width; // of a drafter with embeddings of its own; 0: the target's
+static int top_k;       // of HASS's loss in what is made; 0: none
+static int learn_steps; // of what is made; 0: all
+static int width;       // of a drafter with embeddings of its own; 0: the target's
 
 static double depth_ratio = 1; // P-EAGLE's
 
@@ -94,6 +95,7 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     pl_unroll_options uo = {.capacity = CAPACITY, .steps = K, .step_decay = 0.8, .token_weight = 1};
     uo.teacher_cap = TEACHER_CAP;
     uo.top_k = top_k;
+    uo.learn_steps = learn_steps;
     uo.top_weight = 0.7;
     uo.depth_ratio = depth_ratio;
     uo.depth_floor = depth_ratio < 1 ? 0.3 : 0;
@@ -102,7 +104,7 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     uo.unmasked = as_it_is;
     uo.js_beta = 0.4;
     uo.lk_decay = 2;
-    if (selected_from) uo.feature_weight = 0.7;
+    if (selected_from) uo.selector_weight = 0.7;
     if (kind->predicts_features) uo.token_weight = 0.1, uo.feature_weight = 1;
     if (pl_unroll_create(&s->u, s->model, wt, &uo, be, pool, &err) != PL_OK) fail_msg("%s", err.msg);
     for (int i = 0; i < 32; i++) {
@@ -236,10 +238,11 @@ static void drawn_depths(void **state) {
             assert_int_equal(drawn.u.student_argmax[c], all.u.student_argmax[c]);
             counted[c / rows] += drawn.u.pack.weight[c] > 0;
         }
-        assert_true(drawn.u.depths.n[0] == rows && drawn.u.depths.cells < K * rows);
-        assert_true(drawn.u.depths.n[1] <= (int64_t)ceil(0.6 * (double)could) && counted[1] > 0);
-        assert_true(drawn.u.depths.n[2] <= (int64_t)ceil(0.36 * (double)could) && counted[2] > 0);
-        assert_true(counted[2] == drawn.u.depths.n[2] && counted[1] <= drawn.u.depths.n[1]);
+        const pl_depth_rows *depth = drawn.u.rows.depth;
+        assert_true(depth[0].n == rows && depth[0].keyed == rows && drawn.u.rows.cells < K * rows);
+        assert_true(depth[1].n <= (int64_t)ceil(0.6 * (double)could) && counted[1] > 0);
+        assert_true(depth[2].n <= (int64_t)ceil(0.36 * (double)could) && counted[2] > 0);
+        assert_true(counted[2] == depth[2].n && counted[1] <= depth[1].n);
         const double *a = drawn.block.grad, *b = all.block.grad;
         double        most = 0;
         for (int64_t k = 0; k < all.block.n; k++) {
@@ -427,12 +430,14 @@ static void selects_as_the_head(void **state) {
             make(&s, pl_backend_ref64(), NULL, "full", trimmed, PL_F32);
             s.u.opt.objective = selected_by;
             load_rows(&s);
+            const double *lost = pl_unroll_figure(&s.u, "selector_loss")->value;
+            const double *listed = pl_unroll_figure(&s.u, "candidate_recall")->value;
             for (int learn = 0; learn < 2; learn++) {
                 if ((learn ? pl_unroll_learn : pl_unroll_score)(&s.u, &err) != PL_OK) fail_msg("%s", err.msg);
                 for (int i = 0; i < K * 15; i++) {
-                    if (s.u.choice[i] < 0) continue;
+                    if (listed[i] == 0) continue;
                     counted++;
-                    wrong += !(fabs(s.u.feature_loss[i] - s.u.loss[i]) < 1e-9 * (1 + s.u.loss[i]));
+                    wrong += !(fabs(lost[i] - s.u.loss[i]) < 1e-9 * (1 + s.u.loss[i]));
                 }
             }
             if (wrong || counted < 8) fail_msg("%s: %d of %d", pl_objective_name(o), wrong, counted);
@@ -458,7 +463,7 @@ static void accepted_as_the_head(void **state) {
             if (pl_unroll_score(&s[i].u, &err) != PL_OK) fail_msg("%s", err.msg);
         }
         for (int i = 0; i < K * 15; i++) {
-            if (s[0].u.weight[0][i] == 0) continue;
+            if (s[0].u.pack.weight[i] == 0) continue;
             double none = (double)s[0].u.accept[i];
             assert_true(fabs((double)s[1].u.accept[i] - none) < 1e-6);
             other += fabs((double)s[2].u.accept[i] - none) > 1e-3;
@@ -588,9 +593,10 @@ static void selects_by(void **state) {
         assert_int_equal(pl_param_block_refresh(&s.block, NULL), PL_OK);
         load_rows(&s);
         if (pl_unroll_score(&s.u, &err) != PL_OK) fail_msg("%s", err.msg);
+        const pl_figure *lost = pl_unroll_figure(&s.u, "selector_loss");
         for (int i = 0; i < K * 15; i++) {
-            if (s.u.weight[1][i] == 0) continue;
-            assert_true(fabs(s.u.feature_loss[i] - (1 - (double)s.u.accept[i])) < 1e-6);
+            if (lost->loss->weight[i] == 0) continue;
+            assert_true(fabs(lost->value[i] - (1 - (double)s.u.accept[i])) < 1e-6);
             counted++;
         }
         assert_true(counted > 4);
@@ -645,8 +651,9 @@ static void fewer_steps(void **state) {
     static setup all, one;
     pl_err       err = {0};
     make_kind(&all, &pl_backbone_eagle1, pl_backend_ref64(), NULL, "full", false, PL_F32);
+    learn_steps = 1;
     make_kind(&one, &pl_backbone_eagle1, pl_backend_ref64(), NULL, "full", false, PL_F32);
-    one.u.opt.learn_steps = 1;
+    learn_steps = 0;
     load_rows(&all);
     load_rows(&one);
     for (int i = 15; i < K * 15; i++) // what remains is step 0

@@ -11,7 +11,7 @@
 
 #define PL_SLOTS_MAX 4096
 #define PL_SLOT_LEVELS 12
-#define PL_SLOT_SUMS 96 // most scalars besides the gradient
+#define PL_SLOT_SUMS 136 // most scalars besides the gradient
 
 typedef struct pl_slots {
     int              n_slots, next, levels;

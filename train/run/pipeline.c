@@ -19,6 +19,7 @@
 #include "train/source/vocabularies.h"
 #include "train/start/start.h"
 #include "train/task/drafter.h"
+#include "train/task/loss.h"
 #include "train/task/routed.h"
 #include "train/task/traces.h"
 
@@ -56,6 +57,8 @@ const pl_key *const *pl_stage_tables(int *n) {
         tables[(*n)++] = before[i];
     for (int i = 0; pl_head_at(i); i++)
         if (pl_head_at(i)->keys) tables[(*n)++] = pl_head_at(i)->keys;
+    for (int i = 0; pl_loss_at(i); i++)
+        if (pl_loss_at(i)->keys) tables[(*n)++] = pl_loss_at(i)->keys;
     for (size_t i = 0; i < sizeof after / sizeof *after; i++)
         tables[(*n)++] = after[i];
     PL_CHECK(*n <= MOST, "%d tables of keys", *n);

@@ -46,16 +46,15 @@ typedef struct eagle {
     pl_decoded         documents, served; // n 0: not wanted
 } eagle;
 
-// A slot's own sums: for each step of the unroll the counted rows, their divergence, how many agree with the target,
-// their regression loss, how many of the target's choices a selector has on its list.
+// A slot's own sums: for each step of the unroll the counted rows, how many agree with the target, and each figure of
+// the losses.
 enum {
     SUM_COUNT = PL_SUM_OWN,
-    SUM_LOSS = SUM_COUNT + PL_MAX_UNROLL,
-    SUM_AGREE = SUM_LOSS + PL_MAX_UNROLL,
-    SUM_FEATURE = SUM_AGREE + PL_MAX_UNROLL,
-    SUM_LISTED = SUM_FEATURE + PL_MAX_UNROLL
+    SUM_AGREE = SUM_COUNT + PL_MAX_UNROLL,
+    SUM_FIGURE = SUM_AGREE + PL_MAX_UNROLL,
+    SUM_END = SUM_FIGURE + PL_FIGURES * PL_MAX_UNROLL
 };
-_Static_assert(SUM_LISTED + PL_MAX_UNROLL <= PL_SLOT_SUMS, "a slot's scalars");
+_Static_assert((int)SUM_END <= PL_SLOT_SUMS, "a slot's scalars");
 
 // ---- the task
 
@@ -73,10 +72,9 @@ static pl_status slot(pl_task *t, int64_t step, int number, double *sums, pl_err
     sums[PL_SUM_TOKENS] = (double)e->u.pack.rows;
     for (int k = 0; k < e->u.opt.learn_steps; k++) {
         sums[SUM_COUNT + k] = s.count[k];
-        sums[SUM_LOSS + k] = s.step_loss[k];
         sums[SUM_AGREE + k] = s.agree[k];
-        sums[SUM_FEATURE + k] = s.feature_loss[k];
-        sums[SUM_LISTED + k] = s.listed[k];
+        for (int f = 0; f < e->u.n_figures; f++)
+            sums[SUM_FIGURE + f * PL_MAX_UNROLL + k] = s.figure[f][k];
     }
     return PL_OK;
 }
@@ -131,19 +129,6 @@ static void place(pl_task *t, int64_t step, int number, const int64_t *from, con
     if (to[1] > 0) pl_put_int(o, "to_row", to[1]);
 }
 
-static bool selects(const eagle *e) {
-    return e->model->head.selector.candidates > 0;
-}
-
-// What is learned beside the divergence: features, how likely drafts are to be accepted, which of a list to take.
-static const char *regressed(const eagle *e, bool eval) {
-    bool block = pl_backbone_in_blocks(e->model->kind);
-    if (selects(e)) return eval ? "eval_step_selector_loss" : "step_selector_loss";
-    return eval    ? block ? "eval_step_confidence_loss" : "eval_step_feature_loss"
-           : block ? "step_confidence_loss"
-                   : "step_feature_loss";
-}
-
 static void put_steps(pl_metrics *m, const char *key, const double *sum, const double *count, int steps) {
     double mean[PL_MAX_UNROLL];
     for (int k = 0; k < steps; k++)
@@ -151,14 +136,22 @@ static void put_steps(pl_metrics *m, const char *key, const double *sum, const d
     pl_metrics_nums(m, key, mean, steps);
 }
 
+static void put_figure(pl_metrics *m, const char *when, const char *name, const double *sum, const double *count,
+                       int steps) {
+    char key[64];
+    snprintf(key, sizeof key, "%s_%s", when, name);
+    put_steps(m, key, sum, count, steps);
+}
+
 static void report(pl_task *t, const double *sums, pl_metrics *m) {
-    const pl_unroll_options *o = &((eagle *)t)->u.opt;
-    int                      steps = o->learn_steps;
-    pl_metrics_num(m, "rows_counted", sums[SUM_COUNT]);
-    put_steps(m, "step_loss", sums + SUM_LOSS, sums + SUM_COUNT, steps);
-    put_steps(m, "step_accuracy", sums + SUM_AGREE, sums + SUM_COUNT, steps);
-    if (o->feature_weight > 0) put_steps(m, regressed((eagle *)t, false), sums + SUM_FEATURE, sums + SUM_COUNT, steps);
-    if (selects((eagle *)t)) put_steps(m, "step_candidate_recall", sums + SUM_LISTED, sums + SUM_COUNT, steps);
+    const pl_unroll *u = &((eagle *)t)->u;
+    const double    *count = sums + SUM_COUNT, *figure = sums + SUM_FIGURE;
+    int              steps = u->opt.learn_steps;
+    pl_metrics_num(m, "rows_counted", *count);
+    put_figure(m, "step", u->figure[0].name, figure, count, steps);
+    put_steps(m, "step_accuracy", sums + SUM_AGREE, count, steps);
+    for (int f = 1; f < u->n_figures; f++)
+        put_figure(m, "step", u->figure[f].name, figure + f * PL_MAX_UNROLL, count, steps);
 }
 
 static pl_status estimate(eagle *e, int64_t step, pl_metrics *m, double *score, pl_err *err) {
@@ -183,9 +176,8 @@ static pl_status estimate(eagle *e, int64_t step, pl_metrics *m, double *score, 
     pl_metrics_num(m, "eval_loss", loss);
     pl_metrics_num(m, "eval_acceptance_length", greedy);
     pl_metrics_num(m, "eval_acceptance_length_sampled", sampled);
-    put_steps(m, "eval_step_loss", s.step_loss, s.count, steps);
-    if (e->u.opt.feature_weight > 0) put_steps(m, regressed(e, true), s.feature_loss, s.count, steps);
-    if (selects(e)) put_steps(m, "eval_step_candidate_recall", s.listed, s.count, steps);
+    for (int f = 0; f < e->u.n_figures; f++)
+        put_figure(m, "eval_step", e->u.figure[f].name, s.figure[f], s.count, steps);
     put_steps(m, "eval_step_accuracy", s.agree, s.count, steps);
     put_steps(m, "eval_step_acceptance", s.accept, s.count, steps);
     pl_metrics_int(m, "eval_rows", rows);
@@ -499,8 +491,6 @@ static void block_options(pl_unroll_options *o, const eagle *e) {
     o->steps = o->learn_steps = e->model->drafts;
     o->anchors = most > 0 ? most : (o->capacity + e->model->block - 1) / e->model->block;
     o->seed = (uint64_t)pl_generate_recipe_of(e->r)->seed;
-    const pl_head *h = &e->model->head;
-    if (h->kind->confidence && pl_hf_head_find(&h->spec, "confidence")) o->feature_weight = tr->train.confidence_weight;
     o->pace = tr->train.draft_weights == PL_WEIGHTS_PACE ? tr->train.pace_alpha : 0;
 }
 
@@ -516,7 +506,9 @@ static pl_status create_unroll(eagle *e, const pl_env *env, pl_err *err) {
                                                             : 5,
                                    .step_decay = tr->train.step_decay,
                                    .token_weight = regress ? tr->train.token_weight : 1,
-                                   .feature_weight = regress ? tr->train.feature_weight : 0};
+                                   .feature_weight = tr->train.feature_weight,
+                                   .confidence_weight = tr->train.confidence_weight,
+                                   .selector_weight = tr->train.selector_weight};
     o.objective = (pl_objective)tr->train.objective;
     o.recompute = tr->train.recompute;
     o.unmasked = !tr->train.masked_teacher;
@@ -527,7 +519,8 @@ static pl_status create_unroll(eagle *e, const pl_env *env, pl_err *err) {
     o.top_weight = tr->train.top_weight;
     o.steps = look > 0 ? look : 4;
     o.selector_objective = (pl_objective)tr->train.selector_objective;
-    if (selects(e)) o.feature_weight = tr->train.selector_weight;
+    for (int i = 0; pl_loss_at(i); i++)
+        o.own[i] = pl_loss_at(i)->keys ? pl_recipe_struct(r, pl_loss_at(i)->keys) : NULL;
     if (o.steps < o.learn_steps) o.steps = o.learn_steps;
     if (e->model->kind->ahead) {
         o.steps = o.learn_steps = e->model->drafts;

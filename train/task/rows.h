@@ -1,0 +1,118 @@
+// Rows of a training pass: which rows of a pack run at each depth of a drafter, what they consume and what they
+// predict. A schedule is one file with one pl_rows_kind:
+//
+//   rows_unroll.c  every row runs at every depth
+//   rows_masks.c   P-EAGLE (infer/drafter/peagle.c): depths behind 0 consume masks; fewer rows learn the deeper
+//   rows_blocks.c  block drafters (infer/drafter/backbone.h): the blocks behind some of the rows
+//
+// A cell is a row that runs at a depth; cells are counted depth after depth. Lists of cells say what each predicts. A
+// row of the pack may be needed at depth 0 for its key and value without running there, and a teacher is any row of
+// the pack, whether it runs or not: teacher_row counts all rows of the pack.
+//
+//   pl_rows_begin(r, PL_ROWS_LEARN);
+//   while (pl_rows_next(r)) ...    each time the lists of one forward; a cell's result goes to pl_rows_place
+#ifndef PL_TRAIN_ROWS_H
+#define PL_TRAIN_ROWS_H
+
+#include "infer/drafter/backbone.h"
+#include "train/task/pack.h"
+
+typedef enum pl_rows_use {
+    PL_ROWS_LEARN,
+    PL_ROWS_SCORE,    // the rows that a schedule draws, for as many depths as the pack has
+    PL_ROWS_SCORE_ALL // every row, in as many forwards as it takes
+} pl_rows_use;
+
+typedef struct pl_rows_options {
+    int      learn_steps;              // depths of PL_ROWS_LEARN
+    uint64_t seed;                     // of what is drawn
+    int64_t  anchors;                  // blocks of a forward, at most
+    double   depth_ratio, depth_floor; // masks: shares of rows that learn at depth k
+} pl_rows_options;
+
+typedef struct pl_depth_rows {
+    int64_t        n;           // rows that run
+    int64_t        keyed;       // rows that consume a token and a state, since their keys and values are needed
+    const int32_t *taken;       // [n] the pack's rows that run, ascending; NULL: all of them
+    const int32_t *spread;      // [pack's rows] the place of each among those that run, -1: none; with `taken`
+    const int32_t *token, *pos; // [keyed]
+    const int32_t *lo;          // [pack's rows] the first row that each sees, -1: it does not run
+} pl_depth_rows;
+
+typedef struct pl_rows {
+    const struct pl_rows_kind *kind;
+    const pl_backbone         *model; // borrowed
+    pl_pack                   *pack;  // borrowed
+    pl_rows_options            opt;
+    pl_rows_use                use;
+    int64_t                    rows;   // of the pack
+    int64_t                    begun;  // rows of the pack, of blocks anchors, that forwards have taken so far
+    int                        depths; // of this use
+    // The forward's lists.
+    pl_depth_rows              depth[PL_MAX_UNROLL];
+    int64_t                    cells;
+    const int32_t             *before; // [cells] the token before the one that is predicted, -1 past the text's end
+    const int32_t             *teacher_row; // [cells] the pack's, -1: the cell does not count
+    float                     *weight;      // [cells] of what does not count 0
+    // Results of the forward.
+    int32_t                   *argmax;   // [cells] draft ids, -1 where a cell does not count
+    float                     *accepted; // [cells] probability that verification accepts
+    // Lists of a schedule that runs less than the pack's.
+    struct {
+        int32_t *before, *teacher_row; // [cells]
+        float   *weight;
+    } own;
+    struct {
+        bool      thin;                                           // rows are drawn
+        int32_t  *token;                                          // [capacity] masks
+        int32_t  *taken[PL_MAX_UNROLL], *spread[PL_MAX_UNROLL];   // as pl_depth_rows has them
+        int32_t  *lo[PL_MAX_UNROLL], *pos[PL_MAX_UNROLL], *order; // order: [capacity] rows as drawn
+        uint64_t *drawn;                                          // [capacity]
+    } masks;
+    struct {
+        int32_t *anchor;      // [capacity] rows whose blocks run
+        int64_t  n;           // of them
+        int32_t *row;         // [anchors] those of this forward
+        int32_t *token, *pos; // [n, B] of the blocks' rows
+        int32_t *lo, *hi;     // [n] rows of its context
+        int32_t *index;       // [cells] of the blocks' rows those that the head reads
+    } blocks;
+    pl_arena arrays; // of all lists: what ops read
+} pl_rows;
+
+typedef struct pl_rows_kind {
+    // Takes the lists of r->own, r->masks or r->blocks from r->arrays. NULL: none.
+    void (*take)(pl_rows *r);
+    // Cells of the largest forward, whatever it is used for.
+    int64_t (*most)(const pl_rows *r);
+    // Draws what runs of the pack; what does not run weighs 0 in the pack from here on. NULL: all of it.
+    void (*begin)(pl_rows *r);
+    // Sets the lists of the next forward and how many rows it takes; false: none is left. measuring: as many rows as
+    // ever run; the lists' values are not read.
+    bool (*next)(pl_rows *r, bool measuring);
+} pl_rows_kind;
+
+extern const pl_rows_kind pl_rows_unroll, pl_rows_masks, pl_rows_blocks;
+
+// The rows of this pack for this drafter.
+pl_status pl_rows_init(pl_rows *r, const pl_backbone *b, pl_pack *p, const pl_rows_options *o, const pl_backend *be,
+                       pl_err *err);
+void      pl_rows_fini(pl_rows *r);
+void      pl_rows_begin(pl_rows *r, pl_rows_use use);
+bool      pl_rows_next(pl_rows *r);
+// The lists of the largest forward, for a measuring context.
+void      pl_rows_largest(pl_rows *r, pl_rows_use use);
+// Every row at every depth.
+void      pl_rows_all(pl_rows *r);
+// Weights by what the drafter already does instead of weight's [cells], which says what counts (D-PACE, arXiv
+// 2605.18810), of a block's counted drafts, for losses [cells] that are cross-entropies:
+//   q_k = exp(-loss_k),   s_k = (1 - alpha) q_k + alpha
+//   weight_k = sum over counted m >= k of prod_{i <= m} s_i,   a constant to the gradient
+void      pl_rows_pace(const pl_rows *r, float *weight, const double *loss, double alpha);
+
+// Where the result of depth k's row i goes in [depths][rows of the pack].
+static inline int64_t pl_rows_place(const pl_rows *r, int k, int64_t i) {
+    return k * r->rows + (r->depth[k].taken ? r->depth[k].taken[i] : i);
+}
+
+#endif
