@@ -561,15 +561,16 @@ static void test_generate_texts(void **state) {
     // No prompt need be kept back for an evaluation that is none of this command's.
     char whole[128];
     snprintf(whole, sizeof whole, "%s/whole", dir);
-    test_run_json(&j, "generate %s --out %s --texts --json --set eval.holdout=0", recipe, whole);
+    test_run_json(&j, "generate %s --out %s --texts --json --set eval.holdout=0 --set data.prompts=%s", recipe, whole,
+                  prompts);
     pl_json_close(&j);
     char *all = test_get(whole, "texts.jsonl");
     for (n = 0, at = all; (at = strchr(at, '\n')) != NULL; at++)
         n++;
     pl_free(all);
     assert_int_equal(n, 6);
-    test_run_fails(2, "eval.holdout: 0 keeps none of data.prompts", "run %s --out %s-run --set eval.holdout=0", recipe,
-                   whole);
+    test_run_fails(2, "eval.holdout=0: 0 keeps none of data.prompts",
+                   "run %s --out %s-run --set eval.holdout=0 --set data.prompts=%s", recipe, whole, prompts);
     const char *prompt, *answer, *text, *finish;
     at = lines[0];
     for (int i = 0; i < 4; i++) { // two prompts, greedy and sampled
