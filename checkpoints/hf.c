@@ -471,6 +471,10 @@ static pl_status check_place(const char *dir, const char *config, pl_err *err) {
     static const char *const within[] = {"checkpoints/best", "checkpoints/last"};
     if (pl_path_ends(config, ".safetensors"))
         return pl_fail(err, PL_E_INPUT, "%s: holds weights alone; give the folder that it lies in", dir);
+    bool is_folder = pl_path_is_dir(dir);
+    if (!is_folder && pl_path_exists(dir) && !pl_path_ends(dir, ".json"))
+        return pl_fail(err, PL_E_INPUT, "%s: no checkpoint; give the folder that holds its config.json and weights",
+                       dir);
     if (pl_path_exists(config)) return PL_OK;
     for (size_t i = 0; i < sizeof within / sizeof *within; i++) {
         char *folder = pl_path_join(dir, within[i]);
@@ -479,7 +483,15 @@ static pl_status check_place(const char *dir, const char *config, pl_err *err) {
         if (there)
             return pl_fail(err, PL_E_INPUT, "%s: a run's folder; give its checkpoint, %s/%s", dir, dir, within[i]);
     }
-    return pl_hub_refuse(dir, err); // what else is wrong opening it says
+    PL_TRY(pl_hub_refuse(dir, err));
+    char *drafters = pl_path_join(dir, "drafters");
+    bool  several = drafters && pl_path_is_dir(drafters);
+    pl_free(drafters);
+    if (several)
+        return pl_fail(err, PL_E_INPUT, "%s: a run's folder; give a drafter of it, %s/drafters/NAME/checkpoints/best",
+                       dir, dir);
+    if (is_folder) return pl_fail(err, PL_E_INPUT, "%s: no checkpoint and no model: it holds no config.json", dir);
+    return PL_OK; // what else is wrong opening it says
 }
 
 pl_status pl_hf_config_read(pl_hf_config *cfg, const char *dir, pl_hf_role role, pl_err *err) {

@@ -673,13 +673,24 @@ static void test_hub_folder(void **state) {
                 "models--a--b/snapshots/5d0f");
     assert_ok(pl_dir_make(at("models--a--b/snapshots/77aa"), &err));
     assert_says(pl_hf_config_read(&c, at("models--a--b"), PL_HF_TARGET, &err), PL_E_INPUT, &err,
-                "config.json: cannot open");
+                "models--a--b: no checkpoint and no model: it holds no config.json");
     put_text(at("models--a--b/refs/main"), "77aa\n");
     assert_says(pl_hf_config_read(&c, at("models--a--b/"), PL_HF_TARGET, &err), PL_E_INPUT, &err,
                 "a hub's cache folder; give the model's files in it");
     assert_non_null(strstr(err.msg, "models--a--b/snapshots/77aa"));
     assert_says(pl_hf_config_read(&c, "~/model/config.json", PL_HF_TARGET, &err), PL_E_INPUT, &err,
                 "~ is expanded by shells alone");
+    // What else stands where a drafter's checkpoint was expected.
+    assert_ok(pl_dir_make(at("many/drafters"), &err));
+    assert_says(pl_hf_config_read(&c, at("many"), PL_HF_DRAFTER, &err), PL_E_INPUT, &err,
+                "a run's folder; give a drafter of it, ");
+    assert_non_null(strstr(err.msg, "many/drafters/NAME/checkpoints/best"));
+    static const char *const files[] = {"head.gguf", "head.pt", "notes.txt", "drafter"};
+    for (int i = 0; i < 4; i++) {
+        put_text(at(files[i]), "GGUF");
+        assert_says(pl_hf_config_read(&c, at(files[i]), PL_HF_DRAFTER, &err), PL_E_INPUT, &err,
+                    "no checkpoint; give the folder that holds its config.json and weights");
+    }
 }
 
 static void test_drafter_refused(void **state) {
