@@ -153,6 +153,10 @@ pl_status pl_hf_config_check(const pl_hf_config *cfg, const char *where, pl_err 
 // A config with the defaults of config.json: theta 10000, eps 1e-6, no special tokens, F32; all sizes 0.
 void      pl_hf_config_init(pl_hf_config *cfg);
 
+// Names in one warning what a folder's generation_config.json asks of decoding and the runtime does not apply
+// (repetition penalties, suppressed tokens, stop strings...). A path that is no folder has none.
+pl_status pl_hf_warn_generation(const char *dir, pl_err *err);
+
 // Whether a layer sees a window of the text alone.
 bool          pl_hf_windowed(const pl_hf_config *cfg, int layer);
 // Whether a layer has one MLP instead of experts.

@@ -114,6 +114,7 @@ pl_status pl_target_open_over(pl_target *t, const char *path, const char *tokeni
                             "%s: the tokenizer has %d ids, the model %lld: it is another model's tokenizer",
                             tokenizer ? tokenizer : path, pl_tokenizer_vocab_size(t->tok), (long long)t->model.vocab));
     t->n_stop = pl_target_stops(t->stop, &t->model.config, t->tok);
+    PL_TRY_GOTO(st, fail, pl_hf_warn_generation(path, err));
     return PL_OK;
 fail:
     pl_target_close(t);

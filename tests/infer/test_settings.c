@@ -77,6 +77,38 @@ static void *copy_of(const char *name, pl_st_source *as) {
     return data;
 }
 
+// ---- what generation_config.json asks for
+
+static void generation(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *says; // NULL: nothing
+    } cases[] = {
+        {"{\"repetition_penalty\": 1.05, \"do_sample\": true, \"temperature\": 0.7, \"top_p\": 0.8, \"top_k\": 20}",
+         "generation_config.json: repetition_penalty 1.05: not applied here"},
+        {"{\"stop_strings\": [\"User:\"], \"suppress_tokens\": [3], \"begin_suppress_tokens\": [2, 5]}",
+         ": suppress_tokens, begin_suppress_tokens, stop_strings: not applied here"},
+        {"{\"bad_words_ids\": [[7, 8]], \"no_repeat_ngram_size\": 3}", ": no_repeat_ngram_size 3, bad_words_ids: not"},
+        {"{\"forced_eos_token_id\": 2, \"min_new_tokens\": 4}", ": forced_eos_token_id 2, min_new_tokens 4: not"},
+        {"{\"presence_penalty\": 1.5, \"sequence_bias\": [[[4], -1.0]]}", ": presence_penalty 1.5, sequence_bias: not"},
+        {"{\"repetition_penalty\": 1.0, \"no_repeat_ngram_size\": 0, \"bad_words_ids\": null, \"stop_strings\": [], "
+         "\"num_beams\": 1, \"typical_p\": 1.0, \"min_length\": 0, \"max_length\": 20, \"suppress_tokens\": null}",
+         NULL}};
+    char path[300];
+    make("\"tie_word_embeddings\": false");
+    snprintf(path, sizeof path, "%s/generation_config.json", dir);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_err    err = {0};
+        pl_target t;
+        assert_int_equal(pl_file_write_atomic(path, cases[i].text, strlen(cases[i].text), &err), PL_OK);
+        listen();
+        assert_int_equal(pl_target_open(&t, dir, NULL, NULL, PL_WEIGHTS_BF16, pl_backend_cpu(), &err), PL_OK);
+        pl_target_close(&t);
+        const char *line = heard();
+        if (cases[i].says ? !strstr(line, cases[i].says) : *line) fail_msg("%s: \"%s\"", cases[i].text, line);
+    }
+}
+
 // ---- the output matrix
 
 static const char TIED[] = "\"tie_word_embeddings\": true";
@@ -398,9 +430,10 @@ static void engines_reach(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_output_matrix),   cmocka_unit_test(tensors_of_no_part),
-                                       cmocka_unit_test(what_ends_an_answer), cmocka_unit_test(tokens_without_rows),
-                                       cmocka_unit_test(tables_grow),         cmocka_unit_test(engines_reach)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(generation),          cmocka_unit_test(one_output_matrix),
+                                       cmocka_unit_test(tensors_of_no_part),  cmocka_unit_test(what_ends_an_answer),
+                                       cmocka_unit_test(tokens_without_rows), cmocka_unit_test(tables_grow),
+                                       cmocka_unit_test(engines_reach)};
     int                     failed = cmocka_run_group_tests(tests, setup, teardown);
     free(said);
     return failed;

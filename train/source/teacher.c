@@ -75,6 +75,7 @@ static pl_status open_teacher(pl_teacher *t, const char *path, pl_dtype dtype, c
     memcpy(t->model.fingerprint, print, sizeof print);
     PL_TRY_GOTO(st, fail, pl_llama_warn_unclaimed(&t->model, t->src, err));
     if (whole) PL_TRY_GOTO(st, fail, pl_llama_open_over(&t->whole, path, dtype, be, comm, err));
+    if (whole) PL_TRY_GOTO(st, fail, pl_hf_warn_generation(path, err));
     bool lent = whole && !be->memory; // the host reads the whole target's embedding in place
     if (lent) t->model.embed = t->whole.embed;
     for (int i = 0; i < t->model.params.n; i++) {
