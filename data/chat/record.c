@@ -79,7 +79,8 @@ pl_status pl_chat_record_check(const pl_chat_template *t, const pl_json *j, cons
     PL_TRY(check_list(j, NULL, "documents", err));
     PL_TRY(pl_json_opt_object(j, NULL, "chat_template_kwargs", &kwargs, err));
     if (!o->kwargs) return PL_OK;
-    PL_TRY(pl_json_parse(&given, "variables of the chat template", 0, o->kwargs, strlen(o->kwargs), 0, err));
+    PL_TRY(
+        pl_json_parse(&given, "variables of the chat template", 0, o->kwargs, strlen(o->kwargs), PL_JSON_UNIQUE, err));
     pl_status st = cJSON_IsObject(given.root) ? PL_OK : pl_json_fail(&given, given.root, err, "not an object {...}");
     pl_json_close(&given);
     return st;

@@ -67,14 +67,19 @@ static pl_status bytes_of(const pl_json *j, const cJSON *node, const char **s, s
 
 // ---- model
 
-// A repeated piece has the last id, as in `tokenizers`.
-static void prefer_last(pl_vocab *v, const cJSON *vocab) {
+// Gives a piece that stands twice its last id, as `tokenizers` does, and says so.
+static void prefer_last(pl_vocab *v, const pl_json *j, const cJSON *vocab) {
     bool         twice = false;
     size_t       n;
     const cJSON *e;
     for (int32_t i = 0; i < v->n && !twice; i++) {
         const char *s = pl_vocab_piece(v, i, &n);
         twice = v->len[i] >= 0 && pl_vocab_find(v, s, n) != i;
+        if (twice)
+            pl_log_warn_once(
+                "%s: model.vocab: '%.*s' stands there twice, with the ids %d and %d; the last counts, here "
+                "and of others, as in tokenizers",
+                j->where, (int)n, s, pl_vocab_find(v, s, n), i);
     }
     int32_t at = 0;
     cJSON_ArrayForEach(e, vocab) if (twice) pl_vocab_point(v, cJSON_IsNumber(e) ? (int32_t)e->valuedouble : at++);
@@ -97,7 +102,7 @@ pl_status pl_hf_read_vocab(pl_tokenizer *tok, const pl_json *j, const cJSON *voc
     }
     if (h->model.n == 0) return pl_json_fail(j, vocab, err, "no pieces");
     PL_TRY(pl_vocab_index(&h->model, err));
-    prefer_last(&h->model, vocab);
+    prefer_last(&h->model, j, vocab);
     return PL_OK;
 }
 
@@ -197,7 +202,7 @@ static pl_status read_pieces(pl_tokenizer *tok, const pl_json *j, const cJSON *l
         PL_TRY(pl_vocab_set(&tok->vocab, id++, s, n, err));
     }
     PL_TRY(pl_vocab_index(&h->model, err));
-    prefer_last(&h->model, list);
+    prefer_last(&h->model, j, list);
     return PL_OK;
 }
 

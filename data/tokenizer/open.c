@@ -69,7 +69,7 @@ static pl_status open_beside(pl_json *j, const char *path, const char *name, pl_
     char  *file = pl_sprintf("%.*s%s", (int)dir, path, name);
     *j = (pl_json){0};
     if (!file) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-    pl_status st = pl_path_exists(file) ? pl_json_open(j, file, MAX_CONFIG, 0, err) : PL_OK;
+    pl_status st = pl_path_exists(file) ? pl_json_open(j, file, MAX_CONFIG, PL_JSON_UNIQUE, err) : PL_OK;
     pl_free(file);
     return st;
 }

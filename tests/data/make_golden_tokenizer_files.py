@@ -5,7 +5,7 @@ folder, with BOS and EOS; and odd vocabularies (U+0000, empty and double pieces)
 Needs: pip install transformers==5.24.0 tokenizers.
 
 A line is {"name", "files": {name: text}, "texts", "ids", "bos", "eos", "warns"}; warns: the files contradict each
-other, which the program names in a line."""
+other, or a piece stands twice, which the program names in a line."""
 import json
 import os
 import tempfile
@@ -149,7 +149,8 @@ def main():
         for name, text, texts in vocabularies():
             t = Tokenizer.from_str(text)
             out.write(json.dumps({"name": name, "files": {"tokenizer.json": text}, "texts": texts,
-                                  "ids": [t.encode(x).ids for x in texts], "bos": -1, "eos": -1, "warns": False}) + "\n")
+                                  "ids": [t.encode(x).ids for x in texts], "bos": -1, "eos": -1,
+                                  "warns": name.startswith("a piece twice")}) + "\n")
 
 
 if __name__ == "__main__":

@@ -572,6 +572,15 @@ static void test_folder_and_config(void **state) {
     assert_says(pl_tokenizer_open(&tok, at("model"), &err), PL_E_INPUT, &err, "add_bos_token");
     put_text(at("model/tokenizer_config.json"), "{");
     assert_says(pl_tokenizer_open(&tok, at("model"), &err), PL_E_INPUT, &err, "tokenizer_config.json:1:");
+    static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"};
+    put_text(at("model/tokenizer_config.json"), "{}");
+    for (int i = 0; i < 3; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "model/%s", files[i]);
+        put_text(at(name), "{\"eos_token\": 1, \"eos_token\": 2}");
+        assert_says(pl_tokenizer_open(&tok, at("model"), &err), PL_E_INPUT, &err, "eos_token: the key is there twice");
+        put_text(at(name), "{}");
+    }
 }
 
 // The files beside tokenizer.json, and odd vocabularies, as transformers and tokenizers have them
