@@ -41,6 +41,10 @@ typedef struct pl_dataset_attrs {
     int32_t           top;                 // L
 } pl_dataset_attrs;
 
+// The member of `generation` that says how answers stand in later turns: "spelt", with their special tokens. Datasets
+// of builds that left those out lack it.
+#define PL_DATASET_HISTORIES "histories"
+
 pl_columns_shape pl_dataset_shape(const pl_dataset_attrs *a);
 // The document's features become what reading them back from such a dataset would give.
 pl_status        pl_dataset_as_stored(const pl_dataset_attrs *a, pl_columns *doc, pl_err *err);

@@ -133,6 +133,14 @@ static void put_answering(pl_json_out *j, const pl_generator_options *o, pl_dtyp
     if (kv != PL_F32) pl_json_out_key(j, "kv"), pl_json_out_str(j, pl_weights_name(kv));
 }
 
+// True if later turns of the prompts are written behind the target's own answers.
+static bool has_histories(const pl_generate_recipe *gen, const pl_prompts *prompts) {
+    bool later = false;
+    for (int64_t i = 0; prompts && i < prompts->n; i++)
+        later |= prompts->p[i].turns > 1;
+    return later && gen->data.form == PL_FORM_CHAT && gen->data.chat.history == PL_HISTORY_OWN;
+}
+
 static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r, const pl_prompts *prompts,
                                const pl_hf_config *target, const pl_tokenizer *tok, const pl_backend *be, char **text,
                                pl_err *err) {
@@ -160,6 +168,8 @@ static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r
     // Bf16 goes without saying.
     if (weights != PL_BF16) pl_json_out_key(&j, "weights"), pl_json_out_str(&j, pl_weights_name(weights));
     pl_put_chat(&j, r);
+    // Earlier builds left an answer's special tokens out of the turns behind it, and have no such member.
+    if (has_histories(gen, prompts)) pl_put_str(&j, PL_DATASET_HISTORIES, "spelt");
     pl_json_out_close(&j, '}');
     PL_TRY(pl_json_out_end(&j, err));
     *text = j.text;

@@ -18,6 +18,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/json.h"
+#include "kernels/base/log.h"
 #include "kernels/base/rng.h"
 #include "tests/train/small.h"
 #include "train/keys.h"
@@ -361,8 +362,10 @@ static void some_taps(void **state) {
     pl_free(dir);
 }
 
-// The base's dataset again, with some of what it says changed. mask: 0 and 1 for all rows, -1 as it is.
-static void write_changed(const char *name, const char *template, const char *tokenizer, int mask) {
+// Writes the base's dataset again with changed attributes. mask: 0 and 1 for all rows, -1 as it is; turn: of every
+// document, in its conversation.
+static void write_changed(const char *name, const char *template, const char *tokenizer, const char *generation,
+                          int mask, int turn) {
     pl_err             err = {0};
     pl_dataset        *ds;
     pl_dataset_writer *w;
@@ -373,6 +376,7 @@ static void write_changed(const char *name, const char *template, const char *to
     pl_columns_shape shape = pl_dataset_shape(&attrs);
     if (template) attrs.template_name = template;
     if (tokenizer) attrs.tokenizer_fingerprint = tokenizer;
+    if (generation) attrs.generation = generation;
     if (pl_dataset_writer_create(&w, to, &attrs, 1000, &err) != PL_OK) fail_msg("%s", err.msg);
     assert_int_equal(pl_columns_reserve(&doc, &shape, 128, &err), PL_OK);
     for (int64_t i = 0; i < pl_dataset_docs(ds); i++) {
@@ -380,6 +384,7 @@ static void write_changed(const char *name, const char *template, const char *to
         assert_int_equal(pl_dataset_doc(ds, i, &first, &doc.n, &err), PL_OK);
         assert_int_equal(pl_dataset_read_doc(ds, i, &doc, &err), PL_OK);
         if (mask >= 0) memset(doc.loss_mask, mask, (size_t)doc.n);
+        doc.about = &(pl_doc_about){.end = -1, .turn = turn, .back = i < turn ? (int32_t)i : turn};
         assert_int_equal(pl_dataset_append(w, &doc, &err), PL_OK);
     }
     assert_int_equal(pl_dataset_writer_close(w, &err), PL_OK);
@@ -405,10 +410,41 @@ static void refused_datasets(void **state) {
     pl_err err = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char lines[128];
-        write_changed(cases[i].name, cases[i].template, cases[i].tokenizer, cases[i].mask);
+        write_changed(cases[i].name, cases[i].template, cases[i].tokenizer, NULL, cases[i].mask, 0);
         snprintf(lines, sizeof lines, "data.dataset=BASE/%s", cases[i].name);
         assert_int_equal(small_run("refused", lines, 1, NULL, &err), cases[i].says ? PL_E_INPUT : PL_E_INTERRUPTED);
         if (cases[i].says && !strstr(err.msg, cases[i].says)) fail_msg("%s", err.msg);
+    }
+}
+
+// A dataset of conversations whose later turns an earlier build wrote otherwise, which says nothing of them.
+static void old_histories(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *template, *generation;
+        int         turn;
+        bool        says;
+    } cases[] = {{"h1", "chat:0123456789abcdef", "{\"chat_history\":\"own\"}", 1, true},
+                 {"h2", "chat:0123456789abcdef", "{\"chat_history\":\"own\",\"histories\":\"spelt\"}", 1, false},
+                 {"h3", "chat:0123456789abcdef", "{\"chat_history\":\"own\"}", 0, false},
+                 {"h4", "plain", "{}", 1, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_feature_source *train, *held;
+        pl_err             err = {0};
+        char              *dir = pl_path_join(small_base, cases[i].name), *said = NULL;
+        size_t             n;
+        write_changed(cases[i].name, cases[i].template, NULL, cases[i].generation, -1, cases[i].turn);
+        FILE *f = open_memstream(&said, &n);
+        pl_log_to(f);
+        if (pl_offline_sources(&train, &held, dir, NULL, 1, 4, 0, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
+        pl_log_to(NULL);
+        fclose(f);
+        if ((strstr(said, "remove it and generate the dataset again") != NULL) != cases[i].says)
+            fail_msg("%s: said \"%s\"", cases[i].name, said);
+        if (held) held->destroy(held);
+        train->destroy(train);
+        free(said);
+        pl_free(dir);
     }
 }
 
@@ -806,6 +842,7 @@ int main(void) {
         cmocka_unit_test(eagle1_sources),
         cmocka_unit_test(some_taps),
         cmocka_unit_test(refused_datasets),
+        cmocka_unit_test(old_histories),
         cmocka_unit_test(resume_is_bit_for_bit),
         cmocka_unit_test(skipped_steps_name_their_documents),
         cmocka_unit_test(frozen_head),

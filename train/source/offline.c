@@ -275,6 +275,19 @@ static pl_status put_in_order(offline *t, int64_t window, pl_err *err) {
     return pl_doc_order_windows(&t->order, window, pl_dataset_shards(ds), docs_of_shard, ds, err);
 }
 
+// Names a dataset of conversations whose later turns this build would write otherwise.
+static void warn_histories(const store *s, const char *dir) {
+    const pl_dataset_attrs *a = pl_dataset_get_attrs(s->ds);
+    bool                    later = false;
+    for (int64_t i = 0; i < s->survey.docs; i++)
+        later |= s->survey.doc[i].about.turn > 0;
+    if (!later || strncmp(a->template_name, "chat:", 5) != 0 || strstr(a->generation, "\"" PL_DATASET_HISTORIES "\""))
+        return;
+    pl_log_warn("%s: made by an earlier build, which left the special tokens of the target's answers out of the turns "
+                "behind them; if its answers hold such tokens, remove it and generate the dataset again",
+                dir);
+}
+
 static pl_status open_both(offline *t, offline *h, const char *dir, const pl_dataset_attrs *want, uint64_t seed,
                            int64_t every, int64_t window, pl_comm *comm, pl_err *err) {
     pl_dataset_open_options lazy = {.want = want, .lazy = true}; // the survey checks each size, and each shard once
@@ -282,6 +295,7 @@ static pl_status open_both(offline *t, offline *h, const char *dir, const pl_dat
     s->comm = comm;
     PL_TRY(pl_dataset_open(&s->ds, dir, &lazy, err));
     PL_TRY(pl_survey_take(&s->survey, s->ds, dir, seed, every, comm, err));
+    warn_histories(s, dir);
     PL_TRY(begin_side(t, s, want, seed, err));
     PL_TRY(begin_side(h, s, want, seed, err));
     PL_TRY(divide_docs(t, h, dir, every, err));
