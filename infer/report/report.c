@@ -4,6 +4,7 @@
 #include "kernels/base/files.h"
 #include "recipes/folder.h"
 
+#include <math.h>
 #include <string.h>
 
 #define RESULTS_MAX ((size_t)64 << 20) // a thousand methods and prompts have some 10 MB
@@ -97,7 +98,10 @@ static void put_training(pl_page *p, const pl_curves *c) {
         if (!row) {
             row = pl_page_put(p, rows, NULL, cJSON_CreateObject());
             pl_page_put_str(p, row, "series", x->series + skip);
-            pl_page_put_num(p, row, "step", x->x[x->n - 1]);
+            double step = 0; // of all its figures
+            for (int k = i; k < c->n; k++)
+                if (strcmp(c->curve[k].series, x->series) == 0) step = fmax(step, c->curve[k].x[c->curve[k].n - 1]);
+            pl_page_put_num(p, row, "step", step);
         }
         pl_page_put_num(p, row, x->key, x->y[x->n - 1]);
     }
