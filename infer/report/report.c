@@ -109,10 +109,8 @@ static void put_training(pl_page *p, const pl_curves *c) {
 
 // ---- the page ----
 
-// against: the last run is what the others are compared with, and has no section of its own.
-static pl_status put_runs(pl_page *p, const run *r, int n, bool against, const pl_curves *c, pl_err *err) {
-    const run *other = against ? &r[--n] : NULL;
-    cJSON     *runs = pl_page_put(p, p->tree.root, "runs", cJSON_CreateArray());
+static pl_status put_runs(pl_page *p, const run *r, int n, const run *other, const pl_curves *c, pl_err *err) {
+    cJSON *runs = pl_page_put(p, p->tree.root, "runs", cJSON_CreateArray());
     for (int i = 0; i < n; i++) {
         cJSON *section = pl_page_put(p, runs, NULL, cJSON_CreateObject());
         bool   folder = pl_path_is_dir(r[i].path);
@@ -127,20 +125,22 @@ static pl_status put_runs(pl_page *p, const run *r, int n, bool against, const p
     return PL_OK;
 }
 
-static pl_status write_page(const char *path, const char *const *runs, int n_runs, bool against, pl_err *err) {
+// against: a run that the others are compared with, which has no section of its own; NULL: none.
+static pl_status write_page(const char *path, const char *const *runs, int n, const char *against, pl_err *err) {
     pl_curves curves = {0};
     pl_page   page;
-    run      *r = pl_calloc((size_t)n_runs + 1, sizeof *r);
+    run      *r = pl_calloc((size_t)n + 1, sizeof *r), *other = against ? r + n : NULL;
     if (!r) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     pl_status st = pl_page_begin(&page, TITLE, err);
-    for (int i = 0; i < n_runs && st == PL_OK; i++)
+    for (int i = 0; i < n && st == PL_OK; i++)
         st = read_run(&r[i], &curves, runs[i], err);
-    if (st == PL_OK && against && !r[n_runs - 1].results.root)
-        st = pl_fail(err, PL_E_INPUT, "%s: has no results.json to compare with", runs[n_runs - 1]);
-    if (st == PL_OK) st = put_runs(&page, r, n_runs, against, &curves, err);
+    if (st == PL_OK && other) st = read_run(other, &curves, against, err);
+    if (st == PL_OK && other && !other->results.root)
+        st = pl_fail(err, PL_E_INPUT, "%s: has no results.json to compare with", against);
+    if (st == PL_OK) st = put_runs(&page, r, n, other, &curves, err);
     if (st == PL_OK) st = pl_page_write(&page, path, err);
     pl_page_end(&page);
-    for (int i = 0; i < n_runs; i++) {
+    for (int i = 0; i <= n; i++) {
         pl_json_close(&r[i].results);
         pl_free(r[i].path);
     }
@@ -154,7 +154,7 @@ bool pl_report_is(const char *front, size_t n) {
 }
 
 pl_status pl_report_write(const char *path, const char *const *runs, int n_runs, pl_err *err) {
-    return write_page(path, runs, n_runs, false, err);
+    return write_page(path, runs, n_runs, NULL, err);
 }
 
 // ---- the command ----
@@ -168,36 +168,25 @@ static const pl_cli_option options[] = {
 };
 
 static pl_status command(const pl_env *env, const pl_cli_args *a, pl_err *err) {
-    const char  *out = pl_cli_text(a, "out"), *first = a->positional[0], *against = pl_cli_text(a, "against");
-    char        *folder = NULL, *path = NULL;
-    const char **runs = NULL;
-    int          n = a->n_positional;
-    pl_status    st = PL_OK;
-    if (!out && !pl_path_is_dir(first)) { // beside a results.json
-        folder = pl_sprintf("%.*s", (int)(pl_path_name(first) - first), first);
-        if (!folder) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", first);
+    const char *out = pl_cli_text(a, "out"), *first = a->positional[0];
+    int         beside = (int)(pl_path_name(first) - first); // a results.json
+    char       *dir = out || pl_path_is_dir(first) ? pl_strdup(out ? out : first) : pl_sprintf("%.*s", beside, first);
+    char       *path = dir ? pl_path_join(dir, "report.html") : NULL;
+    pl_status   st = path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", first);
+    if (st == PL_OK) st = pl_file_spares(path, pl_report_is, "--out", err);
+    if (st == PL_OK && out) st = pl_dir_make(out, err);
+    if (st == PL_OK) {
+        pl_folder_sweep(dir);
+        st = write_page(path, a->positional, a->n_positional, pl_cli_text(a, "against"), err);
     }
-    const char *dir = out ? out : folder ? folder : first;
-    path = pl_path_join(dir, "report.html");
-    if (!path) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", first));
-    PL_TRY_GOTO(st, done, pl_file_spares(path, pl_report_is, "--out", err));
-    if (out) PL_TRY_GOTO(st, done, pl_dir_make(out, err));
-    pl_folder_sweep(dir);
-    runs = pl_malloc((size_t)(n + 1) * sizeof *runs);
-    if (!runs) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", first));
-    memcpy(runs, a->positional, (size_t)n * sizeof *runs);
-    if (against) runs[n++] = against;
-    PL_TRY_GOTO(st, done, write_page(path, runs, n, against != NULL, err));
-    if (env->json) {
+    if (st == PL_OK && env->json) {
         pl_json_out_key(env->result, "report");
         pl_json_out_str(env->result, path);
-    } else {
+    } else if (st == PL_OK) {
         fprintf(env->text, "%s\n", path);
     }
-done:
-    pl_free(folder);
+    pl_free(dir);
     pl_free(path);
-    pl_free(runs);
     return st;
 }
 
