@@ -141,10 +141,12 @@ static void write_table(const report *r) {
 }
 
 static pl_status plot(const report *r, const char *path, pl_err *err) {
+    pl_page   page;
     pl_strbuf b = {0};
     pl_line  *line = pl_calloc((size_t)r->n, sizeof *line);
     double   *xy = pl_calloc((size_t)r->n * 2 * POINTS, sizeof *xy);
-    pl_status st = line && xy ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    pl_status st = pl_page_begin(&page, TITLE, err);
+    if (st == PL_OK && !(line && xy)) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     for (int i = 0; st == PL_OK && i < r->n; i++) {
         double *x = xy + (int64_t)i * 2 * POINTS, *y = x + POINTS;
         for (int k = 0; k < POINTS; k++) {
@@ -155,15 +157,11 @@ static pl_status plot(const report *r, const char *path, pl_err *err) {
         line[i] = (pl_line){.label = pl_path_name(r->m[i].name), .x = x, .y = y, .n = POINTS, .colour = i};
     }
     if (st == PL_OK) {
-        pl_html_page_begin(&b, TITLE);
-        pl_svg_lines(&b, "share of tokens covered, % (list by frequency)", "% of the vocabulary", line, r->n, true);
-        pl_html_page_end(&b);
-        size_t n = b.n;
-        char  *text = pl_strbuf_take(&b);
-        st = text ? pl_file_write_atomic(path, text, n, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-        pl_free(text);
+        pl_svg_lines(&b, line, r->n, true);
+        pl_page_put_svg(&page, page.tree.root, "coverage", &b);
+        st = pl_page_write(&page, path, err);
     }
-    pl_strbuf_fini(&b);
+    pl_page_end(&page);
     pl_free(line);
     pl_free(xy);
     return st;
@@ -180,7 +178,7 @@ static pl_status rank(report *r, pl_err *err) {
 }
 
 static bool is_page(const char *front, size_t n) {
-    return pl_html_is_page(front, n, TITLE);
+    return pl_page_is(front, n, TITLE);
 }
 
 // What is written is none of the inputs, and was written before or is new.

@@ -1,10 +1,11 @@
 #include "infer/eval/eval.h"
 
+#include "data/benchmarks/score.h"
 #include "infer/eval/batch.h"
 #include "infer/eval/gather.h"
 #include "infer/eval/harness.h"
+#include "infer/eval/questions.h"
 #include "infer/eval/repeated.h"
-#include "infer/eval/scored.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
@@ -419,7 +420,7 @@ static pl_status answer(eval *e, int t, int c, int64_t i, int seed, int repeat, 
     if (x->repeated < 0) return pl_fail(err, PL_E_MEMORY, "answers: out of memory");
     const question *q = &e->question[i];
     bool            chat = e->o->form && e->o->form->chat;
-    return q->turn > 0 ? PL_OK : pl_scored_add(q->prompt, e->o->target->tok, chat, tokens, n, a, x, err);
+    return q->turn > 0 ? PL_OK : pl_question_score(q->prompt, e->o->target->tok, chat, tokens, n, a, x, err);
 }
 
 static void compare(eval *e, int t, int64_t i, int seed) {
@@ -608,7 +609,7 @@ static pl_status gather(eval *e, pl_err *err) {
     for (size_t i = 0; i < n; i++) {
         const question *q = &e->question[i];
         cut[i] = q->cut;
-        sampled[i] = pl_scored_is_code(q->prompt) && q->prompt->reference && q->turn == 0;
+        sampled[i] = q->prompt->scoring == PL_SCORE_CODE && q->prompt->reference && q->turn == 0;
     }
     pl_status st = pl_eval_gather(&p, err);
     r->prompt_tokens = r->truncated = 0;

@@ -1,4 +1,5 @@
-// What an evaluation asks: a file of prompts, what a recipe holds back of its own, or a benchmark.
+// The questions of an evaluation (a file of prompts, the prompts that a recipe holds back, or a benchmark), and their
+// scores.
 #ifndef PL_QUESTIONS_H
 #define PL_QUESTIONS_H
 
@@ -16,5 +17,10 @@ pl_status pl_questions_check(const pl_recipe *r, pl_err *err);
 // Closed in any case.
 pl_status pl_questions_read(pl_questions *q, const pl_recipe *r, const pl_prompt_form *form, pl_err *err);
 void      pl_questions_close(pl_questions *q);
+
+// Scores the tokens of an answer against the prompt's reference, in the prompt's way (data/benchmarks/score.h): right
+// or wrong in *x, or a line for HumanEval's own tool in a->samples. chat: the answer is a chat model's.
+pl_status pl_question_score(const pl_prompt *p, const pl_tokenizer *tok, bool chat, const int32_t *tokens, int64_t n,
+                            pl_method *a, pl_answer *x, pl_err *err);
 
 #endif

@@ -1,15 +1,22 @@
 #include "infer/inspect/acceptance.h"
 
+#include "infer/inspect/parts.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "kernels/base/json_put.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 // The quadrature over the clocks' time, exp(u) for u from -RANGE to RANGE.
 #define RANGE 33.0
 #define NODES 180
+
+#define TRIALS 32 // of a verifier without a closed form, at each position
+#define VERIFIERS 32
+#define DRAFTS (PL_PROPOSE_TOP_ONE + 1)
 
 typedef struct token {
     double ratio, p, q;
@@ -39,17 +46,17 @@ void pl_acceptance_fini(pl_acceptance *a) {
 
 // ---- the bound ------------------------------------------------------------------------------------------------------
 
-static int by_ratio(const void *x, const void *y) {
+static int compare_ratios(const void *x, const void *y) {
     const token *a = x, *b = y;
     return (a->ratio > b->ratio) - (a->ratio < b->ratio);
 }
 
-// Tokens that can be drawn, by p / q; the others only add to p(H). Returns how many.
-static int64_t sort(token *t, const double *p, const double *q, int64_t v) {
+// Sorts the tokens that can be drawn by p / q and returns how many they are; the others only add to p(H).
+static int64_t sort_tokens(token *t, const double *p, const double *q, int64_t v) {
     int64_t n = 0;
     for (int64_t i = 0; i < v; i++)
         if (q[i] > 0) t[n++] = (token){.ratio = p[i] / q[i], .p = p[i], .q = q[i]};
-    qsort(t, (size_t)n, sizeof *t, by_ratio);
+    qsort(t, (size_t)n, sizeof *t, compare_ratios);
     return n;
 }
 
@@ -64,8 +71,8 @@ static void bound_iid(const token *t, int64_t tokens, int n_max, double *bound) 
     }
 }
 
-// 1 - exp(-x), x >= 0
-static double ringing(double x) {
+// Returns the chance 1 - exp(-x) that a clock rings, x >= 0.
+static double find_chance(double x) {
     return x < 1e-8 ? x - x * x / 2 : x > 45 ? 1 : -expm1(-x);
 }
 
@@ -88,8 +95,8 @@ static void bound_wor(const token *t, int64_t tokens, int n_max, double *bound) 
         ph += t[i].p;
         outside = i + 1 < tokens ? fmax(outside - t[i].q, 0) : 0;
         for (int g = 0; g <= NODES; g++) {
-            double rings = ringing(t[i].q * time[g]), weight = h * outside * time[g];
-            double end = weight * (1 - ringing(outside * time[g])), fewer = 0;
+            double rings = find_chance(t[i].q * time[g]), weight = h * outside * time[g];
+            double end = weight * (1 - find_chance(outside * time[g])), fewer = 0;
             for (int n = n_max - 1; n >= 0; n--)
                 ring[g][n] = ring[g][n] * (1 - rings) + (n > 0 ? ring[g][n - 1] * rings : 0);
             for (int n = 0; n < n_max; n++)
@@ -111,29 +118,29 @@ void pl_acceptance_bound(pl_acceptance *a, pl_proposal kind, const double *p, co
     }
     for (int n = 0; n < n_max; n++)
         bound[n] = 1; // H empty
-    int64_t tokens = sort(a->sorted, p, q, a->v);
+    int64_t tokens = sort_tokens(a->sorted, p, q, a->v);
     if (kind == PL_PROPOSE_IID)
         bound_iid(a->sorted, tokens, n_max, bound);
     else
         bound_wor(a->sorted, tokens, n_max, bound);
 }
 
-// ---- what a verifier does -------------------------------------------------------------------------------------------
+// ---- expected acceptance --------------------------------------------------------------------------------------------
 
 typedef struct known_dist {
     const double *p;
     int64_t       v;
 } known_dist;
 
-static bool dist_of(void *arg, int node, double *p) {
+static bool copy_dist(void *arg, int node, double *p) {
     const known_dist *l = arg;
     (void)node;
     memcpy(p, l->p, (size_t)l->v * sizeof *p);
     return true;
 }
 
-// One node drafted and verified: was a child accepted?
-static bool trial(pl_acceptance *a, const pl_verifier *v, const double *p, int n, pl_coin *coin) {
+// Drafts and verifies one node; true if a child was accepted.
+static bool run_trial(pl_acceptance *a, const pl_verifier *v, const double *p, int n, pl_coin *coin) {
     static const pl_sampling all = {.temperature = 1, .top_p = 1};
     int64_t                  size = a->v;
     known_dist               dist = {.p = p, .v = size};
@@ -149,7 +156,7 @@ static bool trial(pl_acceptance *a, const pl_verifier *v, const double *p, int n
                                   .work = &a->dist,
                                   .dist = a->w + 3 * size};
     pl_verify_in             in = {.tree = &a->tree,
-                                   .dist = dist_of,
+                                   .dist = copy_dist,
                                    .arg = &dist,
                                    .v = size,
                                    .coin = coin,
@@ -176,8 +183,126 @@ double pl_acceptance_expected(pl_acceptance *a, const pl_verifier *v, const doub
     for (int64_t i = 0; i < a->v; i++)
         a->logits[i] = (float)log(q[i]);
     for (int i = 0; i < trials; i++)
-        accepted += trial(a, v, p, n, coin);
+        accepted += run_trial(a, v, p, n, coin);
     double share = (double)accepted / trials;
     *variance = share * (1 - share) / (trials - 1);
     return share;
+}
+
+// ---- inspect --acceptance -------------------------------------------------------------------------------------------
+
+// A verifier that samples as plain decoding does and reads the distributions of target and drafter on the way.
+typedef struct recorder {
+    pl_verifier   verifier;
+    pl_acceptance acceptance;
+    int           children;
+    int64_t       positions, most;
+    uint64_t      seed;
+    double        accepted[VERIFIERS][PL_ACCEPTANCE_CHILDREN], variance[VERIFIERS][PL_ACCEPTANCE_CHILDREN];
+    double        bound[DRAFTS][PL_ACCEPTANCE_CHILDREN];
+} recorder;
+
+static bool is_applicable(const pl_verifier *v, int n) {
+    return n == 1 || !v->chain;
+}
+
+static void add_position(recorder *r, const double *p, const double *q) {
+    double bound[PL_ACCEPTANCE_CHILDREN], variance;
+    for (int kind = 0; kind < DRAFTS; kind++) {
+        pl_acceptance_bound(&r->acceptance, (pl_proposal)kind, p, q, r->children, bound);
+        for (int n = 0; n < r->children; n++)
+            r->bound[kind][n] += bound[n];
+    }
+    pl_rng_coin coin;
+    pl_rng_coin_init(&coin, r->seed, PL_STREAM_ACCEPT, 0, r->positions);
+    for (int i = 0; pl_verifier_at(i); i++)
+        for (int n = 1; n <= r->children; n++) {
+            const pl_verifier *v = pl_verifier_at(i);
+            if (!is_applicable(v, n)) continue;
+            r->accepted[i][n - 1] += pl_acceptance_expected(&r->acceptance, v, p, q, n, TRIALS, &coin.base, &variance);
+            r->variance[i][n - 1] += variance;
+        }
+    r->positions++;
+}
+
+static void verify_recorded(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out) {
+    recorder     *r = (recorder *)(uintptr_t)v; // its own verifier; the engine holds it as const
+    const double *q = in->tree->q[0];
+    if (r->positions < r->most && in->dist(in->arg, 0, in->p)) add_position(r, in->p, q);
+    pl_verify_walk(v, in, out);
+}
+
+static const char *const drafts[DRAFTS] = {[PL_PROPOSE_TOP] = "the best",
+                                           [PL_PROPOSE_IID] = "drawn with replacement",
+                                           [PL_PROPOSE_WOR] = "drawn without replacement",
+                                           [PL_PROPOSE_TOP_ONE] = "the best and one drawn"};
+
+static void put_row(pl_json_out *o, const recorder *r, const double *sum, const pl_verifier *v) {
+    for (int n = 1; n <= r->children; n++) {
+        char key[16];
+        snprintf(key, sizeof key, "n=%d", n);
+        pl_put_num(o, key, v && !is_applicable(v, n) ? NAN : round(sum[n - 1] / (double)r->positions * 1e6) / 1e6);
+    }
+}
+
+static void put_acceptance(pl_json_out *o, const recorder *r) {
+    pl_put_int(o, "positions", r->positions);
+    pl_put_array(o, "acceptance");
+    for (int i = 0; pl_verifier_at(i); i++) {
+        const pl_verifier *v = pl_verifier_at(i);
+        double             worst = 0;
+        for (int n = 0; n < r->children; n++)
+            worst = fmax(worst, sqrt(r->variance[i][n]) / (double)r->positions);
+        pl_json_out_object(o);
+        pl_put_str(o, "verifier", v->name);
+        pl_put_bool(o, "lossless", v->lossless);
+        pl_put_str(o, "children", drafts[v->proposal]);
+        put_row(o, r, r->accepted[i], v);
+        pl_put_num(o, "error", worst);
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, ']');
+    pl_put_array(o, "bound");
+    for (int kind = 0; kind < DRAFTS; kind++) {
+        pl_json_out_object(o);
+        pl_put_str(o, "children", drafts[kind]);
+        put_row(o, r, r->bound[kind], NULL);
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, ']');
+}
+
+pl_status pl_inspect_acceptance(pl_json_out *o, const pl_env *env, const char *path,
+                                const pl_inspect_acceptance_options *opt, pl_err *err) {
+    pl_target   target;
+    pl_runner   runner = {0};
+    pl_sampling sampling = {.temperature = opt->temperature, .top_p = 1, .seed = env->seed};
+    pl_status   st = PL_OK;
+    PL_TRY(pl_target_open(&target, path, NULL, opt->pre, PL_WEIGHTS_AUTO, env->backend, err));
+    target.model.shape.kv = opt->kv;
+    recorder *r = pl_calloc(1, sizeof *r);
+    if (!r) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "acceptance: out of memory"));
+    r->verifier = (pl_verifier){
+        .name = "inspect --acceptance", .proposal = PL_PROPOSE_IID, .lossless = true, .verify = verify_recorded};
+    r->children = opt->children;
+    r->most = opt->positions;
+    r->seed = env->seed;
+    PL_TRY_GOTO(st, done, pl_acceptance_init(&r->acceptance, target.model.vocab, err));
+    pl_runner_options ro = {.drafter = opt->drafter, .tree = "chain:1", .verifier = &r->verifier};
+    PL_TRY_GOTO(st, done, pl_runner_open(&runner, env->backend, env->pool, &target, &ro, err));
+    pl_inspect_texts texts = {
+        .target = path, .prompts = opt->prompts, .most = r->most, .tokens = 1, .positions = &r->positions};
+    PL_TRY_GOTO(st, done, pl_inspect_decode(&texts, &runner, &sampling, err));
+    pl_put_str(o, "kind", "acceptance");
+    pl_put_str(o, "drafter", opt->drafter);
+    pl_put_str(o, "prompts", opt->prompts);
+    pl_put_num(o, "temperature", opt->temperature);
+    pl_put_str(o, "kv", pl_weights_name(opt->kv));
+    put_acceptance(o, r);
+done:
+    pl_runner_close(&runner);
+    if (r) pl_acceptance_fini(&r->acceptance);
+    pl_free(r);
+    pl_target_close(&target);
+    return st;
 }

@@ -4,6 +4,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/files.h"
 
+#include <ctype.h>
 #include <float.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -192,6 +193,43 @@ char *test_read(const char *path) {
     pl_err   err;
     if (pl_file_read(path, &data, &n, 1 << 26, &err) != PL_OK) fail_msg("%s", err.msg);
     return (char *)data;
+}
+
+// Every tag is closed in its turn, as an XML parser demands (of the void ones the page has only meta), and every & begins
+// an entity.
+static void assert_nested(const char *html) {
+    char open[64][16], name[16];
+    int  n = 0;
+    for (const char *s = html; (s = strpbrk(s, "<&")) != NULL; s++) {
+        if (*s == '&') {
+            if (strncmp(s, "&amp;", 5) && strncmp(s, "&lt;", 4) && strncmp(s, "&gt;", 4) && strncmp(s, "&quot;", 6))
+                fail_msg("no entity: %.40s", s);
+        } else if (sscanf(s, "</%15[a-z0-9]>", name) == 1) {
+            if (n == 0 || strcmp(open[n - 1], name) != 0) fail_msg("closes %s: %.80s", n ? open[n - 1] : "", s);
+            n--;
+        } else if (sscanf(s, "<%15[a-z0-9]", name) == 1) {
+            const char *end = strchr(s, '>');
+            assert_non_null(end);
+            if (end[-1] == '/' || strcmp(name, "meta") == 0) continue;
+            assert_true(n < 64);
+            strcpy(open[n++], name);
+        } else if (strncmp(s, "<!doctype", 9) != 0) {
+            fail_msg("no tag: %.40s", s);
+        }
+    }
+    assert_int_equal(n, 0);
+}
+
+char *test_read_page(const char *path) {
+    char *html = test_read(path), *to = html;
+    assert_nested(html);
+    for (const char *s = html; *s; s++)
+        if (!isspace((unsigned char)*s))
+            *to++ = *s;
+        else if (to > html && to[-1] != ' ' && to[-1] != '>')
+            *to++ = ' ';
+    *to = 0;
+    return html;
 }
 
 void test_put(const char *dir, const char *name, const char *text) {

@@ -40,6 +40,8 @@ const char *test_scratch(char buf[64]); // a new folder
 void        test_scratch_remove(const char *dir);
 void        test_write(const char *path, const char *text);
 char       *test_read(const char *path); // pl_free
+// A page of HTML with every run of white space as one blank, and none behind a tag. Fails where tags are not nested.
+char       *test_read_page(const char *path);
 // The same of dir/name.
 void        test_put(const char *dir, const char *name, const char *text);
 char       *test_get(const char *dir, const char *name);

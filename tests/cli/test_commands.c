@@ -756,7 +756,7 @@ static void test_eval(void **state) {
                 test_num(&j, row, "oracle") == 1);
     pl_json_close(&j);
     snprintf(file, sizeof file, "%s/run/report.html", scratch);
-    char *html = test_read(file);
+    char *html = test_read_page(file);
     assert_non_null(strstr(html, "<h2>Ceilings of "));
     pl_free(html);
     snprintf(file, sizeof file, "%s/run/results.json", scratch);

@@ -29,7 +29,7 @@ static bool there(const char *name) {
 static bool report_shows(const char *part) {
     char path[128];
     snprintf(path, sizeof path, "%s/run/report.html", scratch);
-    char *html = test_read(path);
+    char *html = test_read_page(path);
     bool  shows = strstr(html, part) != NULL;
     pl_free(html);
     return shows;

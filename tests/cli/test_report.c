@@ -21,7 +21,7 @@ static char *page(const char *args) {
     if (o.code != 0) fail_msg("%s", o.err);
     test_run_fini(&o);
     snprintf(path, sizeof path, "%s/out/report.html", scratch);
-    return test_read(path);
+    return test_read_page(path);
 }
 
 static void says(const char *html, const char *part) {
@@ -39,7 +39,8 @@ static void says(const char *html, const char *part) {
     "\"acceptance_lengths\":{\"total\":2.5,"                                                                           \
     "\"mean_of_steps\":2.625},\"ttft_seconds\":{\"p50\":0.004},\"categories\":[{\"name\":\"qa\",\"prompts\":2,"        \
     "\"speedup\":1.25},{\"name\":\"code\",\"prompts\":3,\"speedup\":1.75,\"speedup_low\":1.5,\"speedup_high\":2}]},"   \
-    "{\"name\":\"lossy\",\"drafter\":\"d\",\"tokens_per_second\":300,\"speedup\":3,\"promise\":\"none\","              \
+    "{\"name\":\"lossy\",\"drafter\":\"d\",\"identical_outputs_reason\":\"\\\"><script>\",\"svg\":\"<script>\","       \
+    "\"tokens_per_second\":300,\"speedup\":3,\"promise\":\"none\","                                                    \
     "\"identical_outputs\":null,\"temperature\":0},{\"name\":\"wrong\",\"drafter\":\"d\",\"tokens_per_second\":400,"   \
     "\"speedup\":4,\"promise\":\"identical\",\"identical_outputs\":false,\"temperature\":0}"
 #define REST                                                                                                           \
@@ -70,17 +71,17 @@ static void one_run(void **state) {
     (void)state;
     char *html = page("");
     // The fastest of those that keep their promise, lossy ones aside.
-    says(html, "<p class=\"headline\"><b>1.50×</b> head &lt;a&gt; over plain decoding at temperature 0 (95 %: "
+    says(html, "<p class=\"headline\"><b>1.50×</b>head &lt;a&gt; over plain decoding at temperature 0 (95 %: "
                "1.40–1.60); 2.50 tokens a step; the same output, token for token</p>");
-    says(html, "Speed-up by task of head &lt;a&gt;");
-    says(html, "<td class=\"n\">1.75 <small>1.50–2.00</small></td>");
+    says(html, "<td>head &lt;a&gt;, code</td><td>3</td><td>–</td><td>1.75 <small>1.50–2.00</small>");
+    says(html, "style=\"--v:1.750;--l:1.500; --h:2.000;--m:4.000\"");
     says(html, "<td class=\"no\">no</td>");
-    says(html, ">lossy</td>");
+    says(html, "<td title=\"&quot;&gt;&lt;script&gt;\">lossy</td>");
     says(html, "<h3>Many prompts at a time</h3>");
-    says(html, "<td class=\"n\">800.0</td>");
-    says(html, "<td class=\"n\">40.00 %</td>");
-    says(html, "<td class=\"n\">2.625</td>");
-    says(html, "<td class=\"n\">4.00</td>"); // TTFT
+    says(html, "<td>800.0</td>");
+    says(html, "<td>40.00 %</td>");
+    says(html, "<td>2.625</td>");
+    says(html, "<td>4.00</td>"); // TTFT
     says(html, "f00d");
     says(html, "head &lt;a&gt;: runs/x/best");
     says(html, "abc123");
@@ -99,9 +100,8 @@ static void two_runs(void **state) {
     char *html = page(args);
     says(html, "<h3>Against ");
     // plain: 100 and 100, prompt by prompt the same; the head: 150 and 120, though each prompt took as long.
-    says(html, "<td class=\"name\">plain</td><td class=\"n\">100.0</td><td class=\"n\">100.0</td><td class=\"n\">1.00"
-               "</td>");
-    says(html, "<td class=\"n\">150.0</td><td class=\"n\">120.0</td><td class=\"n\">1.25</td>");
+    says(html, "<td>plain</td><td>100.0</td><td>100.0</td><td>1.00</td>");
+    says(html, "<td>150.0</td><td>120.0</td><td>1.25</td>");
     says(html, "<td>the same</td>");
     says(html, "<td>others</td>");
     pl_free(html);
@@ -110,14 +110,14 @@ static void two_runs(void **state) {
              "{\"methods\":[{\"name\":\"head <a>\",\"acceptance_length\":2,\"steps_by_prompt\":"
              "[75,75,75,75,76],\"tokens_by_prompt\":[150,150,150,150,150]}]" REST);
     html = page(args);
-    says(html, "<td class=\"n\">2.50</td><td class=\"n\">2.00</td><td class=\"n\">1.25 <small>1.2");
+    says(html, "<td>2.50</td><td>2.00</td><td>1.25 <small>1.2");
     pl_free(html);
     // Other prompts, other seconds: an interval where they were the same ones.
     test_put(scratch, "b/results.json",
              "{\"methods\":[{\"name\":\"plain\",\"tokens_per_second\":50,\"seconds_by_prompt\":"
              "[2,4,2,4,7],\"tokens_by_prompt\":[100,200,100,200,300]}]" REST);
     html = page(args);
-    says(html, "<td class=\"n\">2.00 <small>2.");
+    says(html, "<td>2.00 <small>2.");
     pl_free(html);
     test_put(scratch, "b/results.json", "{\"methods\":[{\"name\":\"else\"}]" REST);
     html = page(args);
