@@ -1,6 +1,7 @@
 // Rules for block drafters: DFlash and DFlash 2 as z-lab publishes them, DSpark as DeepSpec does, all as speculators
 // writes
 // them.
+#include "checkpoints/hf_tensors.h"
 #include "infer/export/look.h"
 
 #include <string.h>
@@ -187,27 +188,29 @@ static pl_check_verdict heads(pl_look *k) {
     return PL_CHECK_HOLDS;
 }
 
-static pl_hf_block_sizes sizes(const pl_look *k) {
+static pl_hf_sizes sizes(const pl_look *k) {
     int64_t layer[PL_HF_TAPS], d = pl_look_int(k, k->layer, "hidden_size"), n = listed(k, layer);
     int64_t rank = dspark(k) ? whole(k, "markov_rank") : 0; // absent, as speculators' class has them: 256, true, true
     bool    sure = dspark(k) && pl_look_flag(k, place(k, "enable_confidence_head"), "enable_confidence_head") != 0;
     bool    both = pl_look_flag(k, place(k, "confidence_head_with_markov"), "confidence_head_with_markov") != 0;
     if (rank < 0) rank = 256;
-    return (pl_hf_block_sizes){.layers = pl_look_int(k, k->layer, "num_hidden_layers"),
-                               .width = d,
-                               .heads = pl_look_int(k, k->layer, "num_attention_heads"),
-                               .kv_heads = pl_look_int(k, k->layer, "num_key_value_heads"),
-                               .head_dim = pl_look_int(k, k->layer, "head_dim"),
-                               .intermediate = pl_look_int(k, k->layer, "intermediate_size"),
-                               .read = (n > 0 ? n : 1) * (k->has_target ? k->target.hidden_size : d),
-                               .vocab = pl_look_vocab(k),
-                               .head_rows = k->rows > 0 ? k->rows : pl_look_vocab(k),
-                               .markov_rank = rank,
-                               .markov_form = form(k),
-                               .confidence_inputs = sure ? d + (both && rank > 0 ? rank : 0) : 0,
-                               .taps = second(k) ? part(k, "conv_kernel_size", 2) : 0,
-                               .group = second(k) ? part(k, "conv_group_size", 16) : 0,
-                               .selector_rank = second(k) ? part(k, "selector_rank", 256) : 0};
+    return (pl_hf_sizes){.backbone = PL_HF_DFLASH,
+                         .layers = pl_look_int(k, k->layer, "num_hidden_layers"),
+                         .width = d,
+                         .heads = pl_look_int(k, k->layer, "num_attention_heads"),
+                         .kv_heads = pl_look_int(k, k->layer, "num_key_value_heads"),
+                         .head_dim = pl_look_int(k, k->layer, "head_dim"),
+                         .intermediate = pl_look_int(k, k->layer, "intermediate_size"),
+                         .taps = n > 0 ? n : 1,
+                         .target_width = k->has_target ? k->target.hidden_size : d,
+                         .vocab = pl_look_vocab(k),
+                         .head_rows = k->rows > 0 ? k->rows : pl_look_vocab(k),
+                         .markov_rank = rank,
+                         .markov_form = form(k),
+                         .confidence_inputs = sure ? d + (both && rank > 0 ? rank : 0) : 0,
+                         .conv_taps = second(k) ? part(k, "conv_kernel_size", 2) : 0,
+                         .conv_group = second(k) ? part(k, "conv_group_size", 16) : 0,
+                         .selector_rank = second(k) ? part(k, "selector_rank", 256) : 0};
 }
 
 static bool is_there(pl_look *k, const char *name) {
@@ -235,11 +238,11 @@ static bool whole_parts(const pl_look *k) {
 static pl_check_verdict names(pl_look *k) {
     static const char *const more[] = {"d2t", "t2d", "embed_tokens.weight", "lm_head.weight"};
     if (!whole_parts(k)) return pl_unseen(k, "the sizes of DFlash 2's parts are missing");
-    pl_hf_block_sizes s = sizes(k);
-    if (!pl_hf_block_tensors(&s, there, k)) return PL_CHECK_BROKEN;
+    pl_hf_sizes s = sizes(k);
+    if (!pl_hf_tensors(&s, there, k)) return PL_CHECK_BROKEN;
     for (int64_t i = 0; i < pl_st_count(k->st); i++) {
         const char *have = pl_st_at(k->st, i)->name;
-        bool        known = !pl_hf_block_tensors(&s, other_than, (void *)(uintptr_t)have);
+        bool        known = !pl_hf_tensors(&s, other_than, (void *)(uintptr_t)have);
         for (int m = 0; m < 4 && !known; m++)
             known = strcmp(have, more[m]) == 0;
         if (!known) return pl_broken(k, "\"%.80s\" is none that the engine knows", have);
@@ -249,8 +252,8 @@ static pl_check_verdict names(pl_look *k) {
 
 static pl_check_verdict shapes(pl_look *k) {
     if (!whole_parts(k)) return pl_unseen(k, "the sizes of DFlash 2's parts are missing");
-    pl_hf_block_sizes s = sizes(k);
-    return pl_hf_block_tensors(&s, right_shape, k) ? PL_CHECK_HOLDS : PL_CHECK_BROKEN;
+    pl_hf_sizes s = sizes(k);
+    return pl_hf_tensors(&s, right_shape, k) ? PL_CHECK_HOLDS : PL_CHECK_BROKEN;
 }
 
 // Embeddings and head are the target's where the file has none: speculators wrote copies until 0.9, which writes the
