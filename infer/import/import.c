@@ -60,7 +60,7 @@ static pl_status choose_numbering(import *m, const pl_import_format *format, boo
     bool                said = c->tap_numbering != PL_HF_TAPS_UNSTATED;
     if (is_block(m) && asked)
         return pl_fail(err, PL_E_USAGE, "--numbering: a block drafter's config.json says how it counts layers");
-    if (is_block(m)) { // blocks.c made it so
+    if (is_block(m)) { // formats.c made it so
         m->told->numbering = "format";
         c->tap_numbering = PL_HF_TAPS_OUTPUT;
         return PL_OK;
