@@ -419,7 +419,7 @@ static pl_check_verdict check_rope_target(pl_look *k) {
 static const pl_check_rule rules[] = {
     {"architecture", "the class by which the engine finds its code", check_architecture, PL_CHECK_FOLDER},
     {"few-layers", "no more draft layers than the engine serves", check_few_layers, PL_CHECK_ALL},
-    {"every-field", "nothing is left to a default", pl_check_every_field, PL_CHECK_FOLDER},
+    {"every-field", "nothing is left to a default", pl_check_every_field, PL_CHECK_ALL},
     {"no-nulls", "no null where a switch is read", pl_check_no_nulls, PL_CHECK_FOLDER},
     {"model-type", "the draft layers are a Llama's, a block drafter's Qwen3's", check_model_type, PL_CHECK_FOLDER},
     {"activation", "silu", pl_check_constants, PL_CHECK_FOLDER},

@@ -260,7 +260,7 @@ static void multiply_rows(pl_ctx *ctx, void *arg) {
         pl_linear(ctx, pl_tensor_2d((void *)p->x, PL_F32, p->n, p->r), pl_tensor_2d((void *)p->w, PL_F32, p->d, p->r));
 }
 
-// up [Vd, r] times down [r, d], products in fp32, rounded once to the checkpoint's type.
+// Adds up [Vd, r] times down [r, d], multiplied in fp32 and rounded once to the checkpoint's type.
 static pl_status merge_head(tensors *ts, const pl_export *e, const pl_env *env, pl_err *err) {
     int64_t        d = e->config.hidden_size, r = pl_hf_head_int(&e->config.head, "rank");
     pl_weight_spec up = {.part = {{"efficient_lm_head.weight", e->rows}}, .n_parts = 1, .rows = e->rows, .cols = r};
@@ -340,7 +340,7 @@ bool pl_export_name(const pl_export_engine *engine, bool block, int64_t layers, 
     return true;
 }
 
-// A copy of the target's embeddings or of its head.
+// Adds a copy of the target's embeddings or of its head.
 static pl_status add_target(tensors *ts, const pl_export *e, bool head, pl_err *err) {
     const char *as = head ? "lm_head.weight" : "embed_tokens.weight";
     if (pl_weight_source_find(e->src, as)) return PL_OK;
@@ -348,7 +348,7 @@ static pl_status add_target(tensors *ts, const pl_export *e, bool head, pl_err *
     return w ? add_tensor(ts, as, w, err) : pl_fail(err, PL_E_INPUT, "%s: has no %s", e->target, as);
 }
 
-// Every tensor of the checkpoint under the engine's name; what no engine knows is refused rather than left out.
+// Lists every tensor of the checkpoint under the engine's name; unknown ones are refused rather than left out.
 static pl_status list_tensors(tensors *ts, tensors *factors, const pl_export *e, const pl_env *env, pl_err *err) {
     bool block = pl_export_is_block(e), marks = e->engine->map->marks;
     for (int64_t i = 0; i < pl_weight_source_count(e->src); i++) {
@@ -433,7 +433,7 @@ static pl_status write_serve(const char *dir, const char *command, pl_err *err) 
     return st;
 }
 
-// What finds it from any folder; the caller's.
+// Writes the absolute path to *out, the caller's.
 static pl_status make_absolute(char **out, const char *path, pl_err *err) {
     char here[4096];
     if (*path != '/' && !getcwd(here, sizeof here))
@@ -442,11 +442,11 @@ static pl_status make_absolute(char **out, const char *path, pl_err *err) {
     return *out ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
 }
 
-// What the engines' folders hold.
+// Files of exports.
 static const char *const written[] = {"config.json", "model.safetensors", "serve.sh", "trtllm.yaml",
                                       "factors/",    "drafter.gguf",      NULL};
 
-// Whether it is what write_serve writes: two lines.
+// Returns true for the two lines of write_serve.
 static bool is_serve(const char *front, size_t n) {
     static const char first[] = "#!/bin/sh\nexec ", last[] = " \"$@\"\n";
     const size_t      head = sizeof first - 1, tail = sizeof last - 1;
@@ -528,7 +528,7 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
     PL_TRY_GOTO(st, done, check_serve(dir, err));
     PL_TRY_GOTO(st, done, pl_atomic_dir_begin(&out, dir, err));
     st = write_files(&e, &ts[0], &ts[1], pl_atomic_dir_path(&out), place, *serve, err);
-    if (st == PL_OK) st = pl_dir_spares(dir, "serve.sh", written, err); // what came meanwhile
+    if (st == PL_OK) st = pl_dir_spares(dir, "serve.sh", written, err); // files that came meanwhile
     if (st == PL_OK)
         st = pl_atomic_dir_commit(&out, err);
     else

@@ -224,7 +224,7 @@ static pl_status write_file(writer *w, const pl_gguf *target, const pl_st_source
     bool block = pl_export_is_block(w->e), map = n > 0 && strcmp(t[n - 1].name, "d2t") == 0;
     pl_gguf_put_text(w->o, "general.architecture", w->e->engine->classes[w->e->sort]);
     pl_gguf_put_text(w->o, "general.type", "model");
-    put_keys(w->o, w->e, block ? dflash : eagle3);
+    put_keys(w->o, w->e, block ? w->e->engine->blocks : w->e->engine->rows);
     put_vocabulary(w->o, target);
     if (block) pl_gguf_put_u32(w->o, MASK, (uint32_t)w->e->config.block.mask_token);
     for (int i = 0; i < n - map; i++)
@@ -282,37 +282,10 @@ static const pl_gguf_value *find_pieces(const pl_gguf *g) {
     return v && v->type == PL_GGUF_ARRAY ? v : NULL;
 }
 
-// The prefix of the drafter's keys.
-static const char *own_arch(const pl_look *k) {
-    return k->engine->classes[k->e.sort];
-}
-
-static int64_t read_own(const pl_look *k, const char *name) {
-    return read_whole(((const file *)k->own)->g, own_arch(k), name);
-}
-
 static pl_check_verdict check_architecture(pl_look *k) {
     const char *arch = ((const file *)k->own)->arch;
-    if (strcmp(arch, own_arch(k)) == 0) return PL_CHECK_HOLDS;
+    if (strcmp(arch, k->engine->classes[k->e.sort]) == 0) return PL_CHECK_HOLDS;
     return pl_broken(k, "general.architecture: %s; expected eagle3 or dflash", *arch ? arch : "missing");
-}
-
-static pl_check_verdict keys_there(pl_look *k, const pl_export_row *rows) {
-    for (const pl_export_row *r = rows; r->key || r->rows; r++) {
-        char             key[64];
-        pl_check_verdict v = r->rows ? keys_there(k, r->rows) : PL_CHECK_HOLDS;
-        if (v != PL_CHECK_HOLDS) return v;
-        if (r->rows || r->need == PL_ROW_FREE) continue;
-        snprintf(key, sizeof key, "%s.%s", own_arch(k), r->key);
-        if (pl_gguf_find(((const file *)k->own)->g, key)) continue;
-        if (r->need == PL_ROW_NEEDED) return pl_broken(k, "%s is missing", key);
-        return pl_unseen(k, "%s is missing: right only if llama.cpp's default is what was trained", key);
-    }
-    return PL_CHECK_HOLDS;
-}
-
-static pl_check_verdict check_every_key(pl_look *k) {
-    return keys_there(k, pl_export_is_block(&k->e) ? dflash : eagle3);
 }
 
 // Block, mask and parts fit; llama.cpp takes for granted that the width is the target's.
@@ -365,7 +338,6 @@ static pl_check_verdict check_vocabulary(pl_look *k) {
 
 static const pl_check_rule rules[] = {
     {"architecture", "the name by which llama.cpp finds its code", check_architecture, PL_CHECK_ALL},
-    {"every-field", "nothing is left to a default", check_every_key, PL_CHECK_ALL},
     {"block", "block, mask and DFlash 2's parts are stated and fit", check_block, PL_CHECK_ALL},
     {"types", "norms in fp32, matrices not quantised", check_types, PL_CHECK_ALL},
     {"vocabulary", "the target's pieces", check_vocabulary, PL_CHECK_ALL},
@@ -389,30 +361,42 @@ static void copy_tensors(pl_look *k, const pl_gguf *g) {
     }
 }
 
-static void take_layers(pl_look *k, const char *key, const pl_gguf_value *v) {
-    bool list = v && v->type == PL_GGUF_ARRAY && (v->item == PL_GGUF_I32 || v->item == PL_GGUF_U32);
-    k->list = key;
-    k->e.n_taps = list && v->n <= PL_HF_TAPS ? (int)v->n : -1;
-    for (int i = 0; i < k->e.n_taps; i++) {
-        int32_t id;
-        memcpy(&id, v->data + 4 * i, sizeof id);
-        k->e.tap[i] = id;
+static cJSON *copy_value(const pl_gguf *g, const char *key, const pl_gguf_value *v) {
+    cJSON  *list;
+    int64_t n;
+    int32_t item;
+    float   f;
+    switch (v->type) {
+    case PL_GGUF_F32: memcpy(&f, v->data, sizeof f); return cJSON_CreateNumber((double)f);
+    case PL_GGUF_BOOL: return cJSON_CreateBool(*v->data != 0);
+    case PL_GGUF_ARRAY:
+        list = cJSON_CreateArray(); // empty for lists of other items, and of more than a drafter reads
+        for (uint64_t i = 0; (v->item == PL_GGUF_I32 || v->item == PL_GGUF_U32) && v->n <= PL_HF_TAPS && i < v->n;
+             i++) {
+            memcpy(&item, v->data + 4 * i, sizeof item);
+            cJSON_AddItemToArray(list, cJSON_CreateNumber(item));
+        }
+        return list;
+    default: return pl_gguf_int(g, key, &n) ? cJSON_CreateNumber((double)n) : cJSON_CreateNull();
     }
 }
 
-static void take_rows(pl_look *k, const pl_gguf *g, const pl_export_row *rows) {
-    for (const pl_export_row *r = rows; r->key || r->rows; r++) {
-        void *at = (char *)&k->e + r->at;
-        char  key[64];
-        if (r->rows) take_rows(k, g, r->rows);
-        if (r->rows) continue;
-        snprintf(key, sizeof key, "%s.%s", own_arch(k), r->key);
-        const pl_gguf_value *v = pl_gguf_find(g, key);
-        if (r->type == PL_ROW_TAPS) take_layers(k, r->key, v);
-        if (r->at && r->type == PL_ROW_INT) *(int *)at = (int)read_own(k, r->key);
-        if (r->at && r->type == PL_ROW_NUM) *(double *)at = read_number(g, own_arch(k), r->key);
-        if (r->at && r->type == PL_ROW_BOOL) *(bool *)at = v && v->type == PL_GGUF_BOOL && *v->data;
+// Makes the architecture's keys the members that the tables name.
+static pl_status copy_keys(pl_look *k, const pl_gguf *g, const char *path, pl_err *err) {
+    const char *arch = k->engine->classes[k->e.sort];
+    size_t      n = strlen(arch);
+    bool        done = (k->j.where = pl_strdup(path)) && (k->j.root = cJSON_CreateObject());
+    for (int64_t i = 0; done && i < pl_gguf_values(g); i++) {
+        const pl_gguf_value *v = pl_gguf_value_at(g, i);
+        char                 key[64];
+        if (v->n_key >= sizeof key || v->n_key < n + 2 || memcmp(v->key, arch, n) != 0 || v->key[n] != '.') continue;
+        snprintf(key, sizeof key, "%.*s", (int)v->n_key, v->key);
+        cJSON *node = copy_value(g, key, v);
+        done = node && cJSON_AddItemToObject(k->j.root, key + n + 1, node);
+        if (!done) cJSON_Delete(node);
     }
+    k->layer = k->j.root;
+    return done ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
 }
 
 static int64_t cols_of(const pl_look *k, const char *name) {
@@ -424,7 +408,7 @@ static int64_t cols_of(const pl_look *k, const char *name) {
 static void take_sizes(pl_look *k, const pl_gguf *g) {
     pl_hf_config        *c = &k->e.config;
     const pl_gguf_value *pieces = find_pieces(g);
-    take_rows(k, g, pl_export_is_block(&k->e) ? dflash : eagle3);
+    pl_look_take_rows(k);
     ((file *)k->own)->vocab = c->vocab_size;
     c->vocab_size = pieces && pieces->n <= PL_HF_VOCAB_MAX ? (int)pieces->n : -1;
     k->s = pl_hf_sizes_of(c, pl_export_is_block(&k->e) ? c->hidden_size : c->target_hidden_size);
@@ -462,6 +446,7 @@ static pl_status look_at_file(pl_look *k, const char *path, const char *target, 
     k->e.sort = strcmp(f->arch, "dflash") == 0 ? PL_EXPORT_DFLASH : PL_EXPORT_EAGLE3;
     k->e.config.backbone = k->e.sort == PL_EXPORT_DFLASH ? PL_HF_DFLASH : PL_HF_EAGLE3;
     copy_tensors(k, f->g);
+    PL_TRY(copy_keys(k, f->g, path, err));
     take_sizes(k, f->g);
     return target ? read_target(k, f, target, err) : PL_OK;
 }
@@ -493,6 +478,8 @@ const pl_export_engine pl_export_gguf = {
     .help = "llama.cpp, draft-eagle3, draft-dflash, draft-dspark; --target is the served .gguf file",
     .classes = {"eagle3", NULL, "dflash", "dflash", "dflash"},
     .norms = PL_HF_NORM_BEFORE_FC | PL_HF_NORM_BEFORE_RESIDUAL,
+    .rows = eagle3,
+    .blocks = dflash,
     .own = PL_EXPORT_OWN_SAME | PL_EXPORT_OWN_WIDTH,
     .block_heads = true,
     .taps = 3,

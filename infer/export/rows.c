@@ -3,6 +3,7 @@
 #include "infer/export/rules.h"
 #include "kernels/base/json_put.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,7 +86,7 @@ const pl_export_row pl_rows_layer[] = {
     {PL_INT("max_position_embeddings", positions), .need = PL_ROW_DEFAULT}, // engines size their tables by them
     {"initializer_range", PL_ROW_NUM, .text = "0.02"},
     {"rope_theta", PL_ROW_PUT, PL_ROW_DEFAULT, .put = put_rope},
-    {"is_causal", PL_ROW_BOOL, .when = pl_export_is_block}, // what vLLM and SGLang read before all else
+    {"is_causal", PL_ROW_BOOL, .when = pl_export_is_block}, // which vLLM and SGLang read first
     {"attention_bias", PL_ROW_BOOL, PL_ROW_DEFAULT, .rule = "no-bias"},
     {"mlp_bias", PL_ROW_BOOL, .rule = "no-bias"},
     {"bias", PL_ROW_BOOL, PL_ROW_FOREIGN, .rule = "no-bias"},
@@ -161,7 +162,9 @@ static pl_check_verdict visit_all(pl_look *k, row_fn fn) {
 
 static pl_check_verdict clear_field(pl_look *k, const pl_export_row *r, const cJSON *node) {
     (void)node;
-    if (r->at && r->type == PL_ROW_INT) *(int *)((char *)&k->e + r->at) = -1;
+    void *at = (char *)&k->e + r->at;
+    if (r->at && r->type == PL_ROW_INT) *(int *)at = -1;
+    if (r->at && r->type == PL_ROW_NUM) *(double *)at = NAN;
     return PL_CHECK_HOLDS;
 }
 
@@ -172,7 +175,7 @@ static void take_layers(pl_look *k, const pl_export_row *r, const cJSON *list) {
     k->list = r->key;
     k->e.n_taps = -1;
     k->shift = r->shift;
-    k->first = r->shift || pl_export_is_block(&k->e) ? 1 : 0;
+    k->first = r->shift || (pl_export_is_block(&k->e) && !k->engine->file) ? 1 : 0;
     for (const cJSON *e = list && cJSON_IsArray(list) ? list->child : NULL; e; e = e->next) {
         int64_t v;
         if (n == PL_HF_TAPS || pl_json_int_of(&k->j, e, r->shift, PL_HF_LAYERS_MAX, &v, NULL) != PL_OK) return;
@@ -187,6 +190,7 @@ static pl_check_verdict take_field(pl_look *k, const pl_export_row *r, const cJS
     if (r->type == PL_ROW_TAPS) take_layers(k, r, node);
     if (!r->at || !node) return PL_CHECK_HOLDS;
     if (r->type == PL_ROW_INT && pl_json_int_of(&k->j, node, 0, INT32_MAX, &v, NULL) == PL_OK) *(int *)at = (int)v;
+    if (r->type == PL_ROW_NUM && cJSON_IsNumber(node)) *(double *)at = node->valuedouble;
     if (r->type == PL_ROW_BOOL && cJSON_IsBool(node)) *(bool *)at = cJSON_IsTrue(node);
     if (r->type == PL_ROW_TEXT && cJSON_IsString(node)) *(const char **)at = node->valuestring;
     return PL_CHECK_HOLDS;

@@ -40,11 +40,10 @@ typedef struct pl_look {
         double  theta;
     } target;
     char         why[PL_CHECK_WHY];
-    // A folder's.
-    pl_json      j;
+    pl_json      j;     // config.json, or the keys of the engine's own file
     const cJSON *layer; // the object with the layers' sizes: the root, or the engine's inner one
-    pl_st       *st;
-    void        *own; // of the engine's own file
+    pl_st       *st;    // of a folder
+    void        *own;   // of the engine's own file
 } pl_look;
 
 // Drafters to which a rule applies: EAGLE-3 and P-EAGLE, blocks, files of another kind. WARNS: an export that breaks

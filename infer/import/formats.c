@@ -41,8 +41,7 @@ static pl_status refuse_other(const pl_json *j, const cJSON *node, const char *n
     return PL_OK;
 }
 
-// What transformers takes for a member that a config of this model_type leaves out: speculators leaves out what equals
-// it.
+// Defaults of transformers for members that a config of this model_type leaves out, as speculators does with equal ones.
 typedef struct fallback {
     const char *key;
     double      number;
@@ -181,7 +180,7 @@ static pl_status make_head(const block_config *b, cJSON **head, pl_err *err) {
     return PL_OK;
 }
 
-// What is put into words of ours here. Whatever else a file says stays, and is refused where it is read.
+// Drops members that are translated here; all others stay, and are refused where they are read.
 static void drop_read(const block_config *b, cJSON *inner) {
     static const char *const read[] = {"mask_token_id",
                                        "target_layer_ids",
@@ -223,7 +222,7 @@ static pl_status check_modes(const block_config *b, pl_err *err) {
     return PL_OK;
 }
 
-// What speculators' form of DFlash 2 leaves out its class has.
+// Fills in members of DFlash 2 that speculators' form leaves to its class.
 static void fill_parts(const block_config *b, cJSON *inner) {
     static const struct {
         const char *key;

@@ -220,7 +220,7 @@ static bool is_real(pl_dtype t) {
     return t == PL_F32 || t == PL_BF16 || t == PL_F16;
 }
 
-// Whether a matrix is the target's, element by element, as far as the coarser of both types tells values apart.
+// Tests if a matrix is the target's, element by element, as far as the coarser of both types tells values apart.
 static pl_status is_targets(const import *m, const pl_weight_entry *w, bool head, bool *same, pl_err *err) {
     const pl_weight_entry *t = target_matrix(m, head);
     *same = false;

@@ -140,7 +140,7 @@ static const breaking cases[] = {
     {0, "layers-written", "eagle3.target_layers", LIST, .n = 2, .list = {2, 4}},
     {0, "last-layer", "eagle3.target_layers", LIST, .n = 3, .list = {2, 4, SERVED_LAYERS}},
     {0, "layers-there", "eagle3.target_layers", LIST, .n = 3, .list = {2, 4, SERVED_LAYERS + 1}},
-    {0, "layers-there", "eagle3.target_layers", LIST, .n = 3, .list = {-1, 2, 4}},
+    {0, "layers-written", "eagle3.target_layers", LIST, .n = 3, .list = {-1, 2, 4}},
     {0, "names", "output_norm.weight", GONE, .n = 0},
     {0, "names", "fc.bias", TENSOR, .n = 1, .list = {48}, .dtype = PL_F32},
     {0, "names", "enc.output_norm.weight", TENSOR, .n = 1, .list = {144}, .dtype = PL_F32},
