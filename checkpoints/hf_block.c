@@ -2,7 +2,6 @@
 
 #include "checkpoints/hf.h"
 
-#include <stdio.h>
 #include <string.h>
 
 // Published files have a member at the top or in dflash_config; the inner one counts.
@@ -133,64 +132,4 @@ int pl_hf_markov_find(const char *name) {
 int pl_hf_markov_of(const pl_hf_head *h) {
     const pl_hf_setting *form = pl_hf_head_find(h, "form");
     return pl_hf_markov_find(form ? form->text : "");
-}
-
-typedef struct tensor {
-    const char *name;
-    int64_t     size[3];
-} tensor;
-
-static bool walk(const tensor *t, size_t n, const char *prefix, pl_hf_tensor_fn fn, void *arg) {
-    bool go = true;
-    for (size_t i = 0; i < n && go; i++) {
-        char name[96];
-        snprintf(name, sizeof name, "%s%s", prefix, t[i].name);
-        go = fn(arg, name, t[i].size);
-    }
-    return go;
-}
-
-bool pl_hf_block_tensors(const pl_hf_block_sizes *s, pl_hf_tensor_fn fn, void *arg) {
-    int64_t      d = s->width, q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim, inter = s->intermediate;
-    const tensor once[] = {{"fc.weight", {d, s->read}}, {"hidden_norm.weight", {d}}, {"norm.weight", {d}}};
-    const tensor layer[] = {{"input_layernorm.weight", {d}},
-                            {"post_attention_layernorm.weight", {d}},
-                            {"self_attn.q_proj.weight", {q, d}},
-                            {"self_attn.k_proj.weight", {kv, d}},
-                            {"self_attn.v_proj.weight", {kv, d}},
-                            {"self_attn.o_proj.weight", {d, q}},
-                            {"self_attn.q_norm.weight", {s->head_dim}},
-                            {"self_attn.k_norm.weight", {s->head_dim}},
-                            {"mlp.gate_proj.weight", {inter, d}},
-                            {"mlp.up_proj.weight", {inter, d}},
-                            {"mlp.down_proj.weight", {d, inter}}};
-    const tensor markov[] = {{"markov_head.markov_w1.weight", {s->vocab, s->markov_rank}},
-                             {"markov_head.markov_w2.weight", {s->head_rows, s->markov_rank}}};
-    int64_t      r = s->markov_rank;
-    const tensor gate[] = {{"markov_head.gate_proj.weight", {r, d + r}}, {"markov_head.gate_proj.bias", {r}}};
-    const tensor joint[] = {{"markov_head.joint_proj.weight", {3 * r, d + 2 * r}},
-                            {"markov_head.joint_proj.bias", {3 * r}}};
-    const tensor confidence[] = {{"confidence_head.proj.weight", {1, s->confidence_inputs}},
-                                 {"confidence_head.proj.bias", {1}}};
-    int64_t      kernels = s->taps > 0 ? 2 * s->taps * (d / s->group) : 0;
-    const tensor conv[] = {{"attention_conv.base_kernel", {2, s->taps, d}},
-                           {"attention_conv.kernel_projection.weight", {kernels, d}},
-                           {"mlp_conv.base_kernel", {2, s->taps, d}},
-                           {"mlp_conv.kernel_projection.weight", {kernels, d}}};
-    const tensor selector[] = {{"candidate_selector.predecessor_codebook", {s->vocab, s->selector_rank}},
-                               {"candidate_selector.successor_codebook", {s->head_rows, s->selector_rank}},
-                               {"candidate_selector.hidden_projection.weight", {s->selector_rank, d}}};
-    bool         go = walk(once, sizeof once / sizeof *once, "", fn, arg);
-    for (int64_t i = 0; i < s->layers && go; i++) {
-        char prefix[32];
-        snprintf(prefix, sizeof prefix, "layers.%lld.", (long long)i);
-        go = walk(layer, sizeof layer / sizeof *layer, prefix, fn, arg);
-        if (go && s->taps > 0) go = walk(conv, sizeof conv / sizeof *conv, prefix, fn, arg);
-    }
-    if (go && s->markov_rank > 0) go = walk(markov, sizeof markov / sizeof *markov, "", fn, arg);
-    if (go && r > 0 && s->markov_form == PL_HF_MARKOV_GATED) go = walk(gate, sizeof gate / sizeof *gate, "", fn, arg);
-    if (go && r > 0 && s->markov_form == PL_HF_MARKOV_RNN) go = walk(joint, sizeof joint / sizeof *joint, "", fn, arg);
-    if (go && s->confidence_inputs > 0) go = walk(confidence, sizeof confidence / sizeof *confidence, "", fn, arg);
-    if (go && s->selector_rank > 0) go = walk(selector, sizeof selector / sizeof *selector, "", fn, arg);
-    return go;
 }

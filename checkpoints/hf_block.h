@@ -34,24 +34,6 @@ const char *pl_hf_markov_name(int form);
 int         pl_hf_markov_find(const char *name); // "": vanilla; -1: none of them
 int         pl_hf_markov_of(const pl_hf_head *h);
 
-// What the tensors of a published block drafter are called, and their sizes: z-lab's names, DSpark's and DFlash 2's
-// beside them. Those that are the target's (embeddings, head) are not among them.
-typedef struct pl_hf_block_sizes {
-    int64_t layers, width, heads, kv_heads, head_dim, intermediate;
-    int64_t read;              // numbers that fc reads
-    int64_t vocab, head_rows;  // of the Markov head's two factors
-    int64_t markov_rank;       // 0: none
-    int     markov_form;       // pl_hf_markov
-    int64_t confidence_inputs; // of the confidence head; 0: none
-    int64_t taps, group;       // of DFlash 2's convolutions; 0: none
-    int64_t selector_rank;     // 0: none
-} pl_hf_block_sizes;
-
-// Sizes one after the other, 0 after the last. False ends the walk.
-typedef bool (*pl_hf_tensor_fn)(void *arg, const char *name, const int64_t size[3]);
-// Whether fn was true for all of them.
-bool pl_hf_block_tensors(const pl_hf_block_sizes *s, pl_hf_tensor_fn fn, void *arg);
-
 struct pl_hf_config;
 // Fills in c->block and the taps, which count outputs, from the whole file. A file that states no head of ours means
 // the target's.

@@ -1,38 +1,13 @@
 // Block drafters' config.json in the two plain forms: DFlash's and DFlash 2's, as z-lab publishes them, with their own
 // members in dflash_config, and DSpark's, as DeepSpec does, with all at the top. Both count the target's layers by
-// their outputs
-// and have the target's head; a DSpark block drafts from its anchor on.
-#include "infer/export/export.h"
+// their outputs and have the target's head; a DSpark block drafts from its anchor on. Then the rules for them, which
+// hold for speculators' form too.
+#include "infer/export/rules.h"
 #include "kernels/base/json_put.h"
 
 #include <string.h>
 
-bool pl_export_is_block(const pl_export *e) {
-    return e->config.backbone == PL_HF_DFLASH;
-}
-
-static bool markov(const pl_export *e) {
-    return strcmp(e->config.head.kind, "markov") == 0;
-}
-
-bool pl_export_is_dspark(const pl_export *e) {
-    return pl_export_is_block(e) && (e->config.block.anchor_first || markov(e));
-}
-
-bool pl_export_is_second(const pl_export *e) {
-    return pl_export_is_block(e) && (e->config.block.taps > 0 || e->config.selector.candidates > 0);
-}
-
-int pl_export_block_tokens(const pl_export *e) {
-    return e->config.block.size - !e->config.block.anchor_first;
-}
-
-void pl_export_put_markov(pl_json_out *o, const pl_export *e) {
-    pl_put_int(o, "markov_rank", markov(e) ? pl_hf_head_int(&e->config.head, "rank") : 0);
-    pl_put_str(o, "markov_head_type", pl_hf_markov_name(pl_hf_markov_of(&e->config.head)));
-    pl_put_bool(o, "enable_confidence_head", markov(e) && pl_hf_head_find(&e->config.head, "confidence"));
-    pl_put_bool(o, "confidence_head_with_markov", true);
-}
+// ---- the table ----
 
 static void put_layer_types(pl_json_out *o, const pl_export *e) {
     pl_put_array(o, "layer_types");
@@ -41,53 +16,113 @@ static void put_layer_types(pl_json_out *o, const pl_export *e) {
     pl_json_out_close(o, ']');
 }
 
-static int target_layers(const pl_export *e) {
-    return e->config.block.target_layers ? e->config.block.target_layers : e->target_config.num_hidden_layers;
+static bool knows_target(const pl_export *e) {
+    return e->target_layers > 0;
 }
 
-void pl_export_put_block(pl_json_out *o, const pl_export *e) {
-    const pl_hf_block *b = &e->config.block;
-    bool               dspark = pl_export_is_dspark(e);
-    pl_put_array(o, "architectures");
-    pl_json_out_str(o, dspark ? "Qwen3DSparkModel" : pl_export_is_second(e) ? "DFlash2DraftModel" : "DFlashDraftModel");
-    pl_json_out_close(o, ']');
-    pl_export_put_layer(o, e);
-    put_layer_types(o, e);
-    pl_put_int(o, "block_size", b->size);
-    if (target_layers(e)) pl_put_int(o, "num_target_layers", target_layers(e));
-    if (!dspark) pl_put_object(o, "dflash_config");
-    pl_put_int(o, "mask_token_id", b->mask_token);
-    pl_export_put_taps(o, "target_layer_ids", e, -1);
-    if (dspark) {
-        pl_export_put_markov(o, e);
-        return;
+static bool is_flash(const pl_export *e) {
+    return !pl_export_is_dspark(e);
+}
+
+const pl_export_row pl_rows_markov[] = {{PL_INT("markov_rank", markov_rank)},
+                                        {PL_TEXT("markov_head_type", markov_form)},
+                                        {PL_BOOL("enable_confidence_head", confidence)},
+                                        {"confidence_head_with_markov", PL_ROW_BOOL, .text = "true"},
+                                        {0}};
+const pl_export_row pl_rows_second[] = {
+    {PL_INT("conv_kernel_size", config.block.taps), .when = pl_export_is_second},
+    {PL_INT("conv_group_size", config.block.group), .when = pl_export_is_second},
+    {PL_INT("selector_rank", config.selector.rank), .when = pl_export_is_second},
+    {PL_INT("selector_top_k", config.selector.candidates), .when = pl_export_is_second},
+    {0}};
+
+static const pl_export_row inner[] = {{PL_INT("mask_token_id", config.block.mask_token)},
+                                      {"target_layer_ids", PL_ROW_TAPS, .shift = -1},
+                                      {0}},
+                           flash[] = {{PL_ROWS(inner)},
+                                      {PL_ROWS(pl_rows_second)},
+                                      {"is_causal", PL_ROW_BOOL, .when = pl_export_is_second},
+                                      {0}};
+
+const pl_export_row pl_rows_block[] = {{PL_ROWS(pl_rows_class)},
+                                       {PL_ROWS(pl_rows_layer)},
+                                       {PL_INT("draft_vocab_size", rows), .need = PL_ROW_FOREIGN},
+                                       {"layer_types", PL_ROW_PUT, .put = put_layer_types},
+                                       {PL_INT("block_size", config.block.size)},
+                                       {PL_INT("num_target_layers", target_layers), .when = knows_target},
+                                       {.key = "dflash_config", PL_ROWS(flash), .when = is_flash},
+                                       {PL_ROWS(inner), .when = pl_export_is_dspark},
+                                       {PL_ROWS(pl_rows_markov), .when = pl_export_is_dspark},
+                                       {0}};
+
+// ---- rules ----
+
+static pl_check_verdict check_block_size(pl_look *k) {
+    int top = (int)pl_look_int(k, NULL, "block_size"), size = k->e.config.block.size;
+    if (size < 2) return pl_broken(k, "block_size is missing, or no block");
+    if (top >= 0 && top != size) return pl_broken(k, "block_size: %d, in dflash_config %d", top, size);
+    return PL_CHECK_HOLDS;
+}
+
+static pl_check_verdict check_depth(pl_look *k) {
+    int n = k->e.target_layers;
+    if (k->engine->inner) return PL_CHECK_HOLDS; // its form has no such member
+    if (n < 0) return pl_unseen(k, "num_target_layers is missing");
+    if (!k->target.given) return pl_unseen(k, "give --target");
+    if (n == k->target.layers) return PL_CHECK_HOLDS;
+    return pl_broken(k, "num_target_layers: %d, the target has %lld", n, (long long)k->target.layers);
+}
+
+static pl_check_verdict check_parts(pl_look *k) {
+    const pl_hf_config *c = &k->e.config;
+    int                 taps = c->block.taps, group = c->block.group, top = c->selector.candidates;
+    const int           n[] = {taps, group, c->selector.rank, top};
+    bool                second = k->e.sort == PL_EXPORT_DFLASH2;
+    for (int i = 0; i < 4; i++) {
+        if (second && n[i] < 1) return pl_broken(k, "%s is missing", pl_rows_second[i].key);
+        if (!second && n[i] >= 0) return pl_broken(k, "%s: the class is not DFlash 2's", pl_rows_second[i].key);
     }
-    pl_hf_block_put_second(o, &e->config);
-    if (pl_export_is_second(e)) pl_put_bool(o, "is_causal", false);
-    pl_json_out_close(o, '}');
+    if (!second) return PL_CHECK_HOLDS;
+    if (taps > c->block.size) return pl_broken(k, "conv_kernel_size: %d, in blocks of %d", taps, c->block.size);
+    if (c->hidden_size > 0 && c->hidden_size % group != 0)
+        return pl_broken(k, "conv_group_size: %d does not divide the width %d", group, c->hidden_size);
+    if (top > c->vocab_size) return pl_broken(k, "selector_top_k: %d, beyond the vocabulary", top);
+    return PL_CHECK_HOLDS;
 }
 
-// Engines' DFlash 2 has both of its parts and neither of DSpark's, and a head of all tokens.
-pl_status pl_export_check_second(const pl_export *e, pl_err *err) {
-    bool conv = e->config.block.taps > 0, selector = e->config.selector.candidates > 0;
-    if (!pl_export_is_second(e)) return PL_OK;
-    if (!conv || !selector)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: %s without %s; engines' DFlash 2 has both (drafter.%s)",
-                       e->checkpoint, conv ? "convolutions" : "a selector", conv ? "a selector" : "convolutions",
-                       conv ? "selector" : "conv");
-    if (pl_export_is_dspark(e))
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: %s, which engines' DFlash 2 has not", e->checkpoint,
-                       markov(e) ? "a markov head" : "blocks that draft from their anchor");
-    int rows = e->config.draft_vocab_size;
-    if (rows == 0 || rows == e->config.vocab_size) return PL_OK;
-    return pl_fail(err, PL_E_UNSUPPORTED, "%s: a head of %d tokens; engines' DFlash 2 has all %d", e->checkpoint, rows,
-                   e->config.vocab_size);
+static pl_check_verdict check_heads(pl_look *k) {
+    if (k->e.sort != PL_EXPORT_DSPARK) return PL_CHECK_HOLDS;
+    if (k->s.markov_form < 0 || !(k->engine->markov & 1U << k->s.markov_form))
+        return pl_broken(k, "markov_head_type: a %.40s Markov head, which %s does not compute", k->e.markov_form,
+                         k->engine->name);
+    if (!(k->engine->markov & PL_EXPORT_NO_MARKOV) && k->e.markov_rank < 1)
+        return pl_broken(k,
+                         "markov_rank is 0 or missing: blocks that draft from their anchor, which %s serves with a "
+                         "Markov head alone",
+                         k->engine->name);
+    return PL_CHECK_HOLDS;
 }
 
-pl_status pl_export_check_block(const pl_export *e, pl_err *err) {
-    if (!pl_export_is_dspark(e) || e->config.block.anchor_first) return PL_OK;
-    return pl_fail(err, PL_E_UNSUPPORTED,
-                   "%s: a markov head whose blocks do not draft from their anchor, which DSpark's form cannot say; "
-                   "export it to speculators, or train with drafter.anchor_first",
-                   e->checkpoint);
+// Before the layers' types vLLM (0.33) reads is_causal beside them, then dflash_config.causal, which it makes of
+// speculators' sliding_window_non_causal, but for DSpark; SGLang reads is_causal alone.
+static pl_check_verdict check_full_attention(pl_look *k) {
+    const cJSON *types = pl_look_member(k, k->layer, "layer_types");
+    const cJSON *in = pl_look_member(k, NULL, "dflash_config");
+    if (pl_look_flag(k, k->layer, "is_causal") == 1 || (in && pl_look_flag(k, in, "is_causal") == 1))
+        return pl_broken(k, "is_causal: true; a block sees itself in both directions");
+    if (in && pl_look_flag(k, in, "causal") == 1)
+        return pl_broken(k, "dflash_config.causal: true; a block sees itself in both directions");
+    for (const cJSON *t = types && cJSON_IsArray(types) ? types->child : NULL; t; t = t->next)
+        if (!cJSON_IsString(t) || strcmp(t->valuestring, "full_attention") != 0)
+            return pl_broken(k, "layer_types: a window, which readers take for causal");
+    return PL_CHECK_HOLDS;
 }
+
+const pl_check_rule pl_check_blocks[] = {
+    {"block-size", "slots of a block, the same wherever they stand", check_block_size, PL_CHECK_ALL},
+    {"depth", "made for a target of so many layers", check_depth, PL_CHECK_ALL | PL_CHECK_WARNS},
+    {"parts", "DFlash 2's convolutions and selector are stated, and fit block, width and vocabulary", check_parts,
+     PL_CHECK_ALL},
+    {"heads", "a Markov head of a form that the engine computes", check_heads, PL_CHECK_ALL},
+    {"both-ways", "the block sees itself in both directions", check_full_attention, PL_CHECK_ALL},
+    {0}};

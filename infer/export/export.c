@@ -1,6 +1,5 @@
-#include "infer/export/export.h"
-
 #include "infer/drafter/backbone.h"
+#include "infer/export/rules.h"
 #include "infer/head/draft_vocab.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
@@ -41,93 +40,6 @@ const pl_export_engine *pl_export_engine_find(const char *name, pl_err *err) {
     return NULL;
 }
 
-// ---- config.json ----
-
-void pl_export_put_dtype(pl_json_out *o, const pl_export *e) {
-    pl_put_str(o, "torch_dtype", pl_hf_dtype_name(e->config.dtype));
-    pl_put_str(o, "dtype", pl_hf_dtype_name(e->config.dtype));
-}
-
-void pl_export_put_layer(pl_json_out *o, const pl_export *e) {
-    const pl_hf_config *c = &e->config;
-    // Engines size their tables by the draft's positions: as many as the target has.
-    int                 positions = c->max_position_embeddings, more = e->target_config.max_position_embeddings;
-    bool                block = pl_export_is_block(e);
-    pl_put_str(o, "model_type", block ? "qwen3" : "llama"); // a block drafter's layers norm queries and keys
-    pl_put_int(o, "vocab_size", c->vocab_size);
-    pl_put_int(o, "hidden_size", c->hidden_size);
-    pl_put_int(o, "intermediate_size", c->intermediate_size);
-    pl_put_int(o, "num_hidden_layers", c->num_hidden_layers);
-    pl_put_int(o, "num_attention_heads", c->num_attention_heads);
-    pl_put_int(o, "num_key_value_heads", c->num_key_value_heads);
-    pl_put_int(o, "head_dim", c->head_dim);
-    pl_put_str(o, "hidden_act", "silu");
-    pl_put_num(o, "rms_norm_eps", c->rms_norm_eps);
-    pl_put_int(o, "max_position_embeddings", more > positions ? more : positions);
-    pl_put_num(o, "initializer_range", 0.02);
-    pl_hf_put_rope(o, &c->rope);
-    pl_put_object(o, "rope_parameters"); // as transformers 5 spells it
-    pl_put_num(o, "rope_theta", c->rope.theta);
-    pl_hf_put_scaling(o, &c->rope);
-    pl_json_out_close(o, '}');
-    if (block) pl_put_bool(o, "is_causal", false); // what vLLM and SGLang read before all else
-    pl_put_bool(o, "attention_bias", false);
-    pl_put_bool(o, "mlp_bias", false);
-    pl_put_bool(o, "tie_word_embeddings", false);
-    pl_hf_put_token(o, "bos_token_id", c->bos_token_id);
-    pl_hf_put_token(o, "eos_token_id", c->n_eos ? c->eos_token_id[0] : -1);
-    pl_hf_put_token(o, "pad_token_id", c->pad_token_id);
-    pl_export_put_dtype(o, e);
-}
-
-void pl_export_put_taps(pl_json_out *o, const char *key, const pl_export *e, int shift) {
-    pl_put_array(o, key);
-    for (int i = 0; i < e->n_taps; i++)
-        pl_json_out_int(o, e->tap[i] + shift);
-    pl_json_out_close(o, ']');
-}
-
-void pl_export_put_norms(pl_json_out *o, const pl_export *e) {
-    for (int i = 0; i < PL_HF_NORMS; i++)
-        pl_put_bool(o, pl_hf_norm_names[i], pl_hf_norms(&e->config) & 1U << i);
-}
-
-void pl_export_put_width(pl_json_out *o, const pl_export *e) {
-    pl_put_int(o, "target_hidden_size", e->config.target_hidden_size);
-}
-
-void pl_export_put_eagle3(pl_json_out *o, const pl_export *e, int shift) {
-    pl_put_int(o, "draft_vocab_size", e->rows);
-    pl_export_put_norms(o, e);
-    pl_put_object(o, "eagle_config");
-    pl_put_bool(o, "use_aux_hidden_state", true);
-    pl_put_bool(o, "use_input_layernorm_in_first_layer", true);
-    pl_put_bool(o, "use_last_layernorm", true);
-    pl_put_bool(o, "use_mtp_layernorm", false);
-    if (e->config.norm_before_fc) pl_put_bool(o, "norm_before_fc", true); // TensorRT-LLM reads it nowhere else
-    pl_export_put_taps(o, "eagle_aux_hidden_state_layer_ids", e, shift);
-    pl_json_out_close(o, '}');
-    pl_put_object(o, "paceline");
-    pl_put_str(o, "tap_numbering", shift ? "output" : "input");
-    pl_json_out_close(o, '}');
-}
-
-void pl_export_put_plain(pl_json_out *o, const pl_export *e, int shift) {
-    pl_put_array(o, "architectures");
-    pl_json_out_str(o, "LlamaForCausalLMEagle3");
-    pl_json_out_close(o, ']');
-    pl_export_put_layer(o, e);
-    pl_export_put_eagle3(o, e, shift);
-}
-
-bool pl_export_is_parallel(const pl_export *e) {
-    return e->config.backbone == PL_HF_PEAGLE;
-}
-
-int pl_export_tokens(const pl_export *e) {
-    return pl_export_is_parallel(e) ? e->config.block.size : PL_EXPORT_TOKENS;
-}
-
 char *pl_export_quote(const char *word) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:,@%";
     pl_strbuf         b = {0};
@@ -142,39 +54,47 @@ char *pl_export_quote(const char *word) {
 
 // ---- what is exported ----
 
+const pl_export_map pl_export_offsets = {.type = PL_I64, .marks = true};
+
+bool pl_export_skips_equal(int64_t layers, int64_t wide, int64_t width) {
+    return layers * wide == width;
+}
+
+bool pl_export_is_block(const pl_export *e) {
+    return e->config.backbone == PL_HF_DFLASH;
+}
+
+bool pl_export_is_parallel(const pl_export *e) {
+    return e->config.backbone == PL_HF_PEAGLE;
+}
+
+static bool has_markov(const pl_export *e) {
+    return strcmp(e->config.head.kind, "markov") == 0;
+}
+
+bool pl_export_is_dspark(const pl_export *e) {
+    return pl_export_is_block(e) && (e->config.block.anchor_first || has_markov(e));
+}
+
+bool pl_export_is_second(const pl_export *e) {
+    return pl_export_is_block(e) && (e->config.block.taps > 0 || e->config.selector.candidates > 0);
+}
+
 static void close_export(pl_export *e) {
     pl_weight_source_close(e->src);
     pl_weight_source_close(e->target_src);
-}
-
-static pl_status open_target(pl_export *e, const pl_export_engine *engine, pl_err *err) {
-    const pl_hf_config *c = &e->config, *t = &e->target_config;
-    PL_TRY(pl_hf_config_read(&e->target_config, e->target, PL_HF_TARGET, err));
-    if (t->vocab_size != c->vocab_size || t->hidden_size != c->target_hidden_size)
-        return pl_fail(err, PL_E_INPUT, "%s: vocabulary %d and width %d, the drafter was made for %d and %d", e->target,
-                       t->vocab_size, t->hidden_size, c->vocab_size, c->target_hidden_size);
-    for (int i = 0; i < e->n_taps; i++) {
-        if (e->tap[i] == t->num_hidden_layers && !engine->last)
-            pl_log_warn(
-                "%s: the drafter reads the last layer's output, before the final norm, which %s is not known to "
-                "capture; if drafts fail there, train with other drafter.taps",
-                e->checkpoint, engine->name);
-        if (e->tap[i] > t->num_hidden_layers)
-            return pl_fail(err, PL_E_INPUT, "%s: has %d layers, the drafter reads the input of layer %d", e->target,
-                           t->num_hidden_layers, e->tap[i]);
-    }
-    return pl_llama_source(&e->target_src, &e->target_config, e->target, err);
+    pl_free(e->served);
 }
 
 static pl_status read_map(pl_export *e, pl_err *err) {
     int32_t *d2t = NULL;
     int64_t  vocab = e->config.vocab_size;
-    e->rows = e->config.draft_vocab_size ? e->config.draft_vocab_size : vocab;
+    e->rows = e->config.draft_vocab_size ? e->config.draft_vocab_size : e->config.vocab_size;
     e->whole = e->rows == vocab;
     if (!pl_weight_source_find(e->src, "d2t"))
         return e->whole ? PL_OK
-                        : pl_fail(err, PL_E_INPUT, "%s: has no d2t, and rows for %lld of %lld tokens", e->checkpoint,
-                                  (long long)e->rows, (long long)vocab);
+                        : pl_fail(err, PL_E_INPUT, "%s: has no d2t, and rows for %d of %lld tokens", e->checkpoint,
+                                  e->rows, (long long)vocab);
     PL_TRY(pl_draft_vocab_read(&d2t, e->src, e->rows, vocab, err));
     for (int64_t i = 0; i < e->rows; i++)
         e->whole &= d2t[i] == i;
@@ -185,18 +105,47 @@ static pl_status read_map(pl_export *e, pl_err *err) {
                    e->checkpoint, (long long)vocab);
 }
 
-static pl_status check_eagle3(const pl_export *e, const pl_export_engine *engine, pl_err *err) {
+// Engines' DFlash 2 has both of its parts and neither of DSpark's, and a head of all tokens.
+static pl_status check_second(const pl_export *e, pl_err *err) {
+    bool conv = e->config.block.taps > 0, selector = e->config.selector.candidates > 0;
+    if (!conv || !selector)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: %s without %s; engines' DFlash 2 has both (drafter.%s)",
+                       e->checkpoint, conv ? "convolutions" : "a selector", conv ? "a selector" : "convolutions",
+                       conv ? "selector" : "conv");
+    if (pl_export_is_dspark(e))
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: %s, which engines' DFlash 2 has not", e->checkpoint,
+                       has_markov(e) ? "a markov head" : "blocks that draft from their anchor");
+    int rows = e->config.draft_vocab_size;
+    if (rows == 0 || rows == e->config.vocab_size) return PL_OK;
+    return pl_fail(err, PL_E_UNSUPPORTED, "%s: a head of %d tokens; engines' DFlash 2 has all %d", e->checkpoint, rows,
+                   e->config.vocab_size);
+}
+
+// Refuses drafters that the engine's form cannot express; all other refusals are rules of `check`.
+static pl_status check_block(const pl_export *e, pl_err *err) {
+    if (!e->targets_head && !e->engine->block_heads)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: a block drafter with a head of its own, where %s takes the target's; export it to "
+                       "speculators",
+                       e->checkpoint, e->engine->name);
+    if (has_markov(e) && !e->config.block.anchor_first && e->engine->blocks == pl_rows_block)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: a markov head whose blocks do not draft from their anchor, which DSpark's form cannot say; "
+                       "export it to speculators, or train with drafter.anchor_first",
+                       e->checkpoint);
+    return pl_export_is_second(e) ? check_second(e, err) : PL_OK;
+}
+
+static pl_status check_eagle3(const pl_export *e, pl_err *err) {
     const pl_hf_config *c = &e->config;
-    int                 most = engine->layers ? engine->layers : 1;
-    if (c->num_hidden_layers > most)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: %d layers, %s serves at most %d", e->checkpoint,
-                       c->num_hidden_layers, engine->name, most);
-    unsigned lost = pl_export_is_parallel(e) ? engine->parallel_norms : 0;
-    for (int i = 0; i < PL_HF_NORMS; i++)
-        if (pl_hf_norms(c) & (~engine->norms | lost) & 1U << i)
-            return pl_fail(err, PL_E_UNSUPPORTED, "%s: trained with %s, which %s does not compute%s", e->checkpoint,
-                           pl_hf_norm_names[i], engine->name,
-                           lost & 1U << i ? " for P-EAGLE where vLLM reads it; export it to vllm" : "");
+    const char         *lost = pl_export_lost_norm(e->engine, e->sort, pl_hf_norms(c));
+    bool                by_vllm = lost && !pl_export_lost_norm(e->engine, PL_EXPORT_EAGLE3, pl_hf_norms(c));
+    if (lost)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: trained with %s, which %s does not compute%s", e->checkpoint, lost,
+                       e->engine->name, by_vllm ? " for P-EAGLE where vLLM reads it; export it to vllm" : "");
+    if (c->selector.candidates > 0)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a selector behind an EAGLE-3 head, which no engine knows",
+                       e->checkpoint);
     if (c->n_taps == 0)
         return pl_fail(err, PL_E_INPUT,
                        "%s: names no layers of its target, which engines understand differently; add "
@@ -210,122 +159,82 @@ static pl_status check_eagle3(const pl_export *e, const pl_export_engine *engine
     return PL_OK;
 }
 
-bool pl_export_skips_fc(const pl_export_engine *engine, int layers, int64_t wide, int64_t width) {
-    return layers < engine->fc_layers || (engine->skips_fc && layers * wide == width);
-}
-
-static pl_status check_layers(const pl_export *e, const pl_export_engine *engine, pl_err *err) {
-    for (int i = 0; i < e->n_taps; i++) {
-        if (engine->outputs && e->tap[i] == 0)
-            return pl_fail(err, PL_E_UNSUPPORTED, "%s: reads the embeddings, which %s does not capture", e->checkpoint,
-                           engine->name);
-        if (engine->rising && i > 0 && e->tap[i] <= e->tap[i - 1])
-            return pl_fail(err, PL_E_UNSUPPORTED,
-                           "%s: reads layer %d after layer %d, and %s captures a set in rising order", e->checkpoint,
-                           e->tap[i], e->tap[i - 1], engine->name);
-    }
-    if (!pl_export_is_block(e) &&
-        pl_export_skips_fc(engine, e->n_taps, e->config.target_hidden_size, e->config.hidden_size))
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: reads %d layer%s of width %d, which %s takes in without fc",
-                       e->checkpoint, e->n_taps, e->n_taps == 1 ? "" : "s", e->config.target_hidden_size, engine->name);
-    return PL_OK;
-}
-
-// Of EAGLE-3 and P-EAGLE, once the weights are open.
-static pl_status check_embeddings(const pl_export *e, const pl_export_engine *engine, pl_err *err) {
-    bool wide = e->config.hidden_size != e->config.target_hidden_size;
-    if (wide && !e->own_embed)
-        return pl_fail(err, PL_E_INPUT, "%s: of width %d for a target of %d, and has no %s", e->checkpoint,
-                       e->config.hidden_size, e->config.target_hidden_size, PL_BACKBONE_EMBED);
-    if (!e->own_embed || engine->own & (wide ? PL_EXPORT_OWN_WIDTH : PL_EXPORT_OWN_SAME)) return PL_OK;
-    if (wide)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: of width %d for a target of %d, where %s takes the target's width",
-                       e->checkpoint, e->config.hidden_size, e->config.target_hidden_size, engine->name);
-    return pl_fail(err, PL_E_UNSUPPORTED, "%s: has embeddings of its own, in whose place %s takes the target's",
-                   e->checkpoint, engine->name);
-}
-
-static pl_status check_blocks(const pl_export *e, const pl_export_engine *engine, pl_err *err) {
-    if (!engine->blocks)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a block drafter, which is not exported to %s", e->checkpoint,
-                       engine->name);
-    if (!e->targets_head && !engine->blocks->own_head)
-        return pl_fail(err, PL_E_UNSUPPORTED,
-                       "%s: a block drafter with a head of its own, where %s takes the target's; export it to "
-                       "speculators",
-                       e->checkpoint, engine->name);
-    if (engine->blocks->plain && pl_export_is_second(e))
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a DFlash 2 drafter, which %s does not serve", e->checkpoint,
-                       engine->name);
-    PL_TRY(pl_export_check_second(e, err));
-    const pl_hf_head *head = &e->config.head;
-    bool              markov = strcmp(head->kind, "markov") == 0;
-    if (engine->blocks->vanilla && markov && pl_hf_markov_of(head) != PL_HF_MARKOV_VANILLA)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a %s Markov head, %s knows the vanilla one", e->checkpoint,
-                       pl_hf_markov_name(pl_hf_markov_of(head)), engine->name);
-    if (engine->blocks->markov && pl_export_is_dspark(e) && !markov)
-        return pl_fail(err, PL_E_UNSUPPORTED,
-                       "%s: blocks that draft from their anchor, which %s serves with a Markov head alone",
-                       e->checkpoint, engine->name);
-    return engine->blocks->check ? engine->blocks->check(e, err) : PL_OK;
-}
-
-static pl_status check_kind(const pl_export *e, const pl_export_engine *engine, pl_err *err) {
-    const pl_hf_config *c = &e->config;
-    const char         *kind = *c->head.kind ? c->head.kind : "full";
-    bool                block = pl_export_is_block(e);
+static pl_status check_kind(pl_export *e, pl_err *err) {
+    static const char *const names[] = {"an EAGLE-3", "a P-EAGLE", "a block", "a DFlash 2", "a DSpark"};
+    const pl_hf_config      *c = &e->config;
+    const char              *kind = *c->head.kind ? c->head.kind : "full";
+    bool                     block = pl_export_is_block(e);
+    e->sort = pl_export_is_parallel(e) ? PL_EXPORT_PEAGLE
+              : !block                 ? PL_EXPORT_EAGLE3
+              : pl_export_is_dspark(e) ? PL_EXPORT_DSPARK
+              : pl_export_is_second(e) ? PL_EXPORT_DFLASH2
+                                       : PL_EXPORT_DFLASH;
     if (c->backbone != PL_HF_EAGLE3 && !pl_export_is_parallel(e) && !block)
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: is an %s drafter; only eagle3, peagle and dflash are exported",
                        e->checkpoint, pl_hf_backbone_name(c));
-    if (pl_export_is_parallel(e) && !engine->parallel)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a P-EAGLE drafter, which %s does not serve", e->checkpoint,
-                       engine->name);
-    if (strcmp(kind, "full") != 0 && strcmp(kind, "lowrank") != 0 && !(block && strcmp(kind, "markov") == 0))
+    if (!e->engine->classes[e->sort])
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: %s drafter, which %s does not serve", e->checkpoint, names[e->sort],
+                       e->engine->name);
+    if (strcmp(kind, "full") != 0 && strcmp(kind, "lowrank") != 0 && !(block && has_markov(e)))
         return pl_fail(err, PL_E_UNSUPPORTED,
                        "%s: a %s head is no one matrix, as engines want it; export a full, trimmed or low-rank one",
                        e->checkpoint, kind);
-    if (!block && c->selector.candidates > 0)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a selector behind an EAGLE-3 head, which no engine knows",
-                       e->checkpoint);
-    PL_TRY(block ? check_blocks(e, engine, err) : check_eagle3(e, engine, err));
-    return check_layers(e, engine, err);
+    return block ? check_block(e, err) : check_eagle3(e, err);
 }
 
-static bool copies_target(const pl_export *e, const pl_export_engine *engine) {
-    return pl_export_is_block(e) ? engine->blocks->copies : engine->embeddings;
-}
-
-static pl_status open_export(pl_export *e, const pl_export_engine *engine, pl_err *err) {
-    PL_TRY(pl_hf_config_read(&e->config, e->checkpoint, PL_HF_DRAFTER, err));
-    const pl_hf_config *c = &e->config;
-    e->targets_head = pl_export_is_block(e) && (!*c->head.kind || strcmp(c->head.kind, "markov") == 0);
-    if (c->target_hidden_size == 0) e->config.target_hidden_size = c->hidden_size;
-    pl_taps taps;
+static void take_fields(pl_export *e) {
+    pl_hf_config       *c = &e->config;
+    const pl_hf_config *t = &e->target_config;
+    bool                block = pl_export_is_block(e);
+    pl_taps             taps;
+    if (c->target_hidden_size == 0) c->target_hidden_size = c->hidden_size;
     pl_backbone_taps(&taps, c, 0);
     e->n_taps = taps.n;
     memcpy(e->tap, taps.layer, sizeof taps.layer[0] * (size_t)taps.n);
-    PL_TRY(check_kind(e, engine, err));
+    e->positions = t->max_position_embeddings > c->max_position_embeddings ? t->max_position_embeddings
+                                                                           : c->max_position_embeddings;
+    e->target_layers = c->block.target_layers ? c->block.target_layers : t->num_hidden_layers;
+    e->tokens = block                      ? c->block.size - !c->block.anchor_first
+                : pl_export_is_parallel(e) ? c->block.size
+                                           : PL_EXPORT_TOKENS;
+    e->markov_rank = has_markov(e) ? pl_hf_head_int(&c->head, "rank") : 0;
+    e->markov_form = pl_hf_markov_name(pl_hf_markov_of(&c->head));
+    e->confidence = has_markov(e) && pl_hf_head_find(&c->head, "confidence");
+    e->dtype = pl_hf_dtype_name(c->dtype);
+}
+
+static pl_status open_export(pl_export *e, pl_err *err) {
+    const pl_export_engine *engine = e->engine;
+    PL_TRY(pl_hf_config_read(&e->config, e->checkpoint, PL_HF_DRAFTER, err));
+    e->targets_head = pl_export_is_block(e) && (!*e->config.head.kind || has_markov(e));
+    PL_TRY(check_kind(e, err));
+    if (!e->target && engine->wants_target)
+        return pl_fail(err, PL_E_USAGE, "--target: is missing; %s", engine->wants_target);
     PL_TRY(pl_weight_source_open(&e->src, e->checkpoint, err));
-    e->own_embed = !pl_export_is_block(e) && pl_weight_source_find(e->src, PL_BACKBONE_EMBED);
-    if (!pl_export_is_block(e)) PL_TRY(check_embeddings(e, engine, err));
     PL_TRY(read_map(e, err));
-    if (e->target && !engine->write) PL_TRY(open_target(e, engine, err));
-    if (!e->target && copies_target(e, engine))
-        return pl_fail(err, PL_E_USAGE, "--target: is missing; %s wants a copy of its embeddings", engine->name);
-    return engine->check && !pl_export_is_block(e) ? engine->check(e, err) : PL_OK;
+    if (e->target && !engine->file) {
+        PL_TRY(pl_hf_config_read(&e->target_config, e->target, PL_HF_TARGET, err));
+        PL_TRY(pl_llama_source(&e->target_src, &e->target_config, e->target, err));
+    }
+    take_fields(e);
+    e->own_embed = !pl_export_is_block(e) && pl_weight_source_find(e->src, PL_BACKBONE_EMBED);
+    if (e->own_embed && e->config.hidden_size == e->config.target_hidden_size && !(engine->own & PL_EXPORT_OWN_SAME))
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: has embeddings of its own, in whose place %s takes the target's",
+                       e->checkpoint, engine->name);
+    return PL_OK;
 }
 
 // ---- tensors ----
 
 typedef struct tensors {
-    pl_st_source t[TENSORS];
-    char         name[TENSORS][128];
+    pl_st_source t[TENSORS + 2]; // two more: a head that is multiplied out, and d2t
+    char         name[TENSORS + 2][128];
     int          n;
     uint8_t     *head; // multiplied out
-    int32_t     *map;  // d2t in 32 bits
+    void        *map;  // d2t, where it is not the checkpoint's
 } tensors;
 
-static pl_status add(tensors *ts, const char *name, const pl_weight_entry *w, pl_err *err) {
+static pl_status add_tensor(tensors *ts, const char *name, const pl_weight_entry *w, pl_err *err) {
     if (ts->n == TENSORS) return pl_fail(err, PL_E_INPUT, "%s: more tensors than a drafter has", w->name);
     if (w->rope_heads) return pl_fail(err, PL_E_UNSUPPORTED, "%s: rows in another order than engines read", w->name);
     pl_st_source *s = &ts->t[ts->n];
@@ -345,14 +254,14 @@ typedef struct product {
     pl_tensor    y;
 } product;
 
-static void multiply(pl_ctx *ctx, void *arg) {
+static void multiply_rows(pl_ctx *ctx, void *arg) {
     product *p = arg;
     p->y =
         pl_linear(ctx, pl_tensor_2d((void *)p->x, PL_F32, p->n, p->r), pl_tensor_2d((void *)p->w, PL_F32, p->d, p->r));
 }
 
-// up [Vd, r] times down [r, d], products in fp32, rounded once to the checkpoint's type.
-static pl_status merge(tensors *ts, const pl_export *e, const pl_env *env, pl_err *err) {
+// Adds up [Vd, r] times down [r, d], multiplied in fp32 and rounded once to the checkpoint's type.
+static pl_status merge_head(tensors *ts, const pl_export *e, const pl_env *env, pl_err *err) {
     int64_t        d = e->config.hidden_size, r = pl_hf_head_int(&e->config.head, "rank");
     pl_weight_spec up = {.part = {{"efficient_lm_head.weight", e->rows}}, .n_parts = 1, .rows = e->rows, .cols = r};
     pl_weight_spec down = {.part = {{"efficient_lm_head_down_proj.weight", r}}, .n_parts = 1, .rows = r, .cols = d};
@@ -372,18 +281,20 @@ static pl_status merge(tensors *ts, const pl_export *e, const pl_env *env, pl_er
         for (int64_t j = 0; j < d; j++)
             across[j * r + i] = wide[i * d + j];
     PL_TRY_GOTO(st, done, pl_ctx_init(&ctx, pl_backend_cpu(), env->pool));
-    PL_TRY_GOTO(st, done, pl_ctx_measure(&ctx, multiply, &p, err));
+    PL_TRY_GOTO(st, done, pl_ctx_measure(&ctx, multiply_rows, &p, err));
     for (int64_t at = 0; at < e->rows; at += MERGED_ROWS) {
         p.n = e->rows - at < MERGED_ROWS ? e->rows - at : MERGED_ROWS;
         PL_TRY_GOTO(st, done, pl_weight_read_rows(e->src, &up, at, p.n, rows, err));
         pl_ctx_begin(&ctx);
-        multiply(&ctx, &p);
+        multiply_rows(&ctx, &p);
         PL_TRY_GOTO(st, done, pl_ctx_sync(&ctx, err));
         pl_from_f32(ts->head + (size_t)(at * d) * pl_dtype_size(e->config.dtype), e->config.dtype, pl_f32(&p.y),
                     (size_t)(p.n * d));
     }
-    ts->t[ts->n++] = (pl_st_source){
-        .name = "lm_head.weight", .dtype = e->config.dtype, .rank = 2, .shape = {e->rows, d}, .data = ts->head};
+    pl_export_name(e->engine, pl_export_is_block(e), 1, "lm_head.weight", ts->name[ts->n], sizeof ts->name[ts->n]);
+    ts->t[ts->n] = (pl_st_source){
+        .name = ts->name[ts->n], .dtype = e->config.dtype, .rank = 2, .shape = {e->rows, d}, .data = ts->head};
+    ts->n++;
 done:
     pl_ctx_fini(&ctx);
     pl_free(rows);
@@ -392,12 +303,21 @@ done:
     return st;
 }
 
-static pl_status add_map32(tensors *ts, const pl_export *e, pl_err *err) {
-    int64_t vocab = e->config.vocab_size;
-    PL_TRY(pl_draft_vocab_read(&ts->map, e->src, e->rows, vocab, err));
-    for (int64_t i = 0; i < e->rows; i++)
-        ts->map[i] -= (int32_t)i; // ids, to offsets
-    ts->t[ts->n++] = (pl_st_source){.name = "d2t", .dtype = PL_I32, .rank = 1, .shape = {e->rows}, .data = ts->map};
+static pl_status add_map(tensors *ts, const pl_export *e, pl_err *err) {
+    const pl_export_map *m = e->engine->map;
+    int32_t             *ids;
+    PL_TRY(pl_draft_vocab_read(&ids, e->src, e->rows, e->config.vocab_size, err));
+    ts->map = pl_malloc(pl_size_mul((size_t)e->rows, sizeof(int64_t), 1));
+    for (int i = 0; ts->map && i < e->rows; i++) {
+        int32_t v = ids[i] - (m->ids ? 0 : i);
+        if (m->type == PL_I32)
+            ((int32_t *)ts->map)[i] = v;
+        else
+            ((int64_t *)ts->map)[i] = v;
+    }
+    pl_free(ids);
+    if (!ts->map) return pl_fail(err, PL_E_MEMORY, "%s: out of memory for d2t", e->checkpoint);
+    ts->t[ts->n++] = (pl_st_source){.name = "d2t", .dtype = m->type, .rank = 1, .shape = {e->rows}, .data = ts->map};
     return PL_OK;
 }
 
@@ -405,61 +325,47 @@ static bool begins(const char *name, const char *with) {
     return strncmp(name, with, strlen(with)) == 0;
 }
 
-// Of several layers: as they are called here, but for what norms the input of those behind the first.
-static bool layers_name(const pl_export_engine *engine, const char *name, char *out, size_t size) {
+bool pl_export_name(const pl_export_engine *engine, bool block, int64_t layers, const char *ours, char *out,
+                    size_t size) {
     static const char norm[] = "input_layernorm.weight";
     int               layer = 0, skip = 0;
-    bool              known = sscanf(name, "layers.%d.%n", &layer, &skip) == 1 && skip > 0;
-    bool              renamed = known && layer > 0 && engine->later_norm && strcmp(name + skip, norm) == 0;
-    snprintf(out, size, "%.*s%s", skip, name, renamed ? engine->later_norm : name + skip);
-    return known;
+    if (engine->file) return engine->file->name(block, ours, out, size);
+    if (!block && layers == 1 && begins(ours, LAYER))
+        snprintf(out, size, "%s%s", engine->layer, ours + strlen(LAYER));
+    else if (!block && sscanf(ours, "layers.%d.%n", &layer, &skip) == 1 && skip > 0 && layer > 0 &&
+             engine->later_norm && strcmp(ours + skip, norm) == 0)
+        snprintf(out, size, "%.*s%s", skip, ours, engine->later_norm);
+    else
+        snprintf(out, size, "%s", ours);
+    return true;
 }
 
-// Under the engine's name; false for what no engine knows.
-static bool engines_name(const pl_export *e, const pl_export_engine *engine, const char *name, char *out, size_t size) {
-    static const char *const        both[] = {"fc.weight", "norm.weight", "lm_head.weight", "embed_tokens.weight"},
-                             *const blocks[] = {"layers.", "hidden_norm.weight", "markov_head.", "confidence_head.",
-                                                "candidate_selector."};
-    bool                            known = strcmp(name, "d2t") == 0 || strcmp(name, "t2d") == 0;
-    snprintf(out, size, "%s", name);
-    for (int i = 0; i < 4; i++)
-        known |= strcmp(name, both[i]) == 0;
-    for (int i = 0; i < 5 && pl_export_is_block(e); i++)
-        known |= begins(name, blocks[i]);
-    if (pl_export_is_block(e)) return known;
-    if (begins(name, "layers.")) return layers_name(engine, name, out, size);
-    if (begins(name, LAYER)) snprintf(out, size, "%s%s", engine->layer, name + strlen(LAYER));
-    return known || begins(name, LAYER) || begins(name, "fc_norm.") || strcmp(name, "input_norm.weight") == 0 ||
-           (pl_export_is_parallel(e) && strcmp(name, "mask_hidden") == 0);
-}
-
-// A copy of the target's embeddings or of its head.
+// Adds a copy of the target's embeddings or of its head.
 static pl_status add_target(tensors *ts, const pl_export *e, bool head, pl_err *err) {
     const char *as = head ? "lm_head.weight" : "embed_tokens.weight";
     if (pl_weight_source_find(e->src, as)) return PL_OK;
     const pl_weight_entry *w = pl_llama_matrix(e->target_src, &e->target_config, head);
-    return w ? add(ts, as, w, err) : pl_fail(err, PL_E_INPUT, "%s: has no %s", e->target, as);
+    return w ? add_tensor(ts, as, w, err) : pl_fail(err, PL_E_INPUT, "%s: has no %s", e->target, as);
 }
 
-// Every tensor of the checkpoint under the engine's name; what no engine knows is refused rather than left out.
-static pl_status list_tensors(tensors *ts, tensors *factors, const pl_export *e, const pl_export_engine *engine,
-                              const pl_env *env, pl_err *err) {
+// Lists every tensor of the checkpoint under the engine's name; unknown ones are refused rather than left out.
+static pl_status list_tensors(tensors *ts, tensors *factors, const pl_export *e, const pl_env *env, pl_err *err) {
+    bool block = pl_export_is_block(e), marks = e->engine->map->marks;
     for (int64_t i = 0; i < pl_weight_source_count(e->src); i++) {
         const pl_weight_entry *w = pl_weight_source_at(e->src, i);
         char                   name[128];
-        bool                   map = strcmp(w->name, "d2t") == 0 || strcmp(w->name, "t2d") == 0;
-        if (map && (e->whole || engine->map32)) continue;
+        if ((strcmp(w->name, "d2t") == 0 || strcmp(w->name, "t2d") == 0) && (e->whole || !marks)) continue;
         if (begins(w->name, "efficient_lm_head"))
-            PL_TRY(add(factors, w->name, w, err));
-        else if (engines_name(e, engine, w->name, name, sizeof name))
-            PL_TRY(add(ts, name, w, err));
+            PL_TRY(add_tensor(factors, w->name, w, err));
+        else if (pl_export_name(e->engine, block, e->config.num_hidden_layers, w->name, name, sizeof name))
+            PL_TRY(add_tensor(ts, name, w, err));
         else
             return pl_fail(err, PL_E_INPUT, "%s: tensor \"%.80s\": none that %s reads", e->checkpoint, w->name,
-                           engine->name);
+                           e->engine->name);
     }
-    if (factors->n) PL_TRY(merge(ts, e, env, err));
-    if (engine->map32 && !e->whole) PL_TRY(add_map32(ts, e, err));
-    if (!copies_target(e, engine)) return PL_OK;
+    if (factors->n) PL_TRY(merge_head(ts, e, env, err));
+    if (!marks && !e->whole) PL_TRY(add_map(ts, e, err));
+    if (!e->engine->copies) return PL_OK;
     PL_TRY(add_target(ts, e, false, err));
     return e->targets_head ? add_target(ts, e, true, err) : PL_OK;
 }
@@ -491,11 +397,11 @@ static pl_status write_factors(const char *dir, const tensors *factors, pl_err *
     return st;
 }
 
-static pl_status write_config(const char *dir, const pl_export *e, const pl_export_engine *engine, pl_err *err) {
+static pl_status write_config(const char *dir, const pl_export *e, pl_err *err) {
     pl_json_out o;
     pl_json_out_begin(&o, 2);
     pl_json_out_object(&o);
-    (pl_export_is_block(e) ? engine->blocks->config : engine->config)(&o, e);
+    pl_export_put_rows(&o, e, pl_export_is_block(e) ? e->engine->blocks : e->engine->rows);
     pl_json_out_close(&o, '}');
     PL_TRY(pl_json_out_end(&o, err));
     pl_status st = write_text(dir, "config.json", o.text, o.len, err);
@@ -503,10 +409,9 @@ static pl_status write_config(const char *dir, const pl_export *e, const pl_expo
     return st;
 }
 
-static pl_status write_more(const char *temp, const char *dir, const pl_export *e, const pl_export_engine *engine,
-                            pl_err *err) {
-    char     *text = engine->more_text(e, dir);
-    pl_status st = text ? write_text(temp, engine->more, text, strlen(text), err)
+static pl_status write_more(const char *temp, const char *dir, const pl_export *e, pl_err *err) {
+    char     *text = e->engine->more_text(e, dir);
+    pl_status st = text ? write_text(temp, e->engine->more, text, strlen(text), err)
                         : pl_fail(err, PL_E_MEMORY, "export: out of memory");
     pl_free(text);
     return st;
@@ -528,8 +433,8 @@ static pl_status write_serve(const char *dir, const char *command, pl_err *err) 
     return st;
 }
 
-// What finds it from any folder; the caller's.
-static pl_status from_root(char **out, const char *path, pl_err *err) {
+// Writes the absolute path to *out, the caller's.
+static pl_status make_absolute(char **out, const char *path, pl_err *err) {
     char here[4096];
     if (*path != '/' && !getcwd(here, sizeof here))
         return pl_fail(err, PL_E_IO, "%s: the folder that it is looked for in: %s", path, strerror(errno));
@@ -537,11 +442,11 @@ static pl_status from_root(char **out, const char *path, pl_err *err) {
     return *out ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
 }
 
-// What the engines' folders hold.
+// Files of exports.
 static const char *const written[] = {"config.json", "model.safetensors", "serve.sh", "trtllm.yaml",
                                       "factors/",    "drafter.gguf",      NULL};
 
-// Whether it is what write_serve writes: two lines.
+// Returns true for the two lines of write_serve.
 static bool is_serve(const char *front, size_t n) {
     static const char first[] = "#!/bin/sh\nexec ", last[] = " \"$@\"\n";
     const size_t      head = sizeof first - 1, tail = sizeof last - 1;
@@ -557,42 +462,73 @@ static pl_status check_serve(const char *dir, pl_err *err) {
     return st;
 }
 
+// The first broken rule.
+typedef struct refusal {
+    const pl_export *e;
+    char             rule[40], why[PL_CHECK_WHY];
+} refusal;
+
+static void note_verdict(void *arg, const pl_check_rule *rule, pl_check_verdict v, const char *why) {
+    refusal *r = arg;
+    bool     warns = rule->of & PL_CHECK_WARNS;
+    if (v == PL_CHECK_HOLDS || (v == PL_CHECK_UNSEEN && !(warns && r->e->target))) return;
+    if (warns) pl_log_warn("%s: %s", r->e->checkpoint, why);
+    if (warns || *r->rule) return;
+    snprintf(r->rule, sizeof r->rule, "%s", rule->name);
+    snprintf(r->why, sizeof r->why, "%s", why);
+}
+
+// Checks the export by the rules for any folder.
+static pl_status keep_rules(const pl_export *e, const char *dir, pl_err *err) {
+    refusal r = {.e = e};
+    PL_TRY(pl_check_each(e->engine, dir, e->target, note_verdict, &r, err));
+    if (!*r.rule) return PL_OK;
+    return pl_fail(err, PL_E_UNSUPPORTED, "%s: %s would not serve it as it was trained: %s: %s", e->checkpoint,
+                   e->engine->name, r.rule, r.why);
+}
+
+// Writes all files into `temp`, which becomes `place`.
+static pl_status write_files(const pl_export *e, const tensors *ts, const tensors *factors, const char *temp,
+                             const char *place, const char *serve, pl_err *err) {
+    if (e->engine->file) {
+        PL_TRY(e->engine->file->write(e, ts->t, ts->n, temp, err));
+    } else {
+        PL_TRY(write_config(temp, e, err));
+        PL_TRY(write_tensors(temp, ts, err));
+    }
+    PL_TRY(keep_rules(e, temp, err));
+    if (factors->n) PL_TRY(write_factors(temp, factors, err));
+    if (e->engine->more) PL_TRY(write_more(temp, place, e, err));
+    return write_serve(temp, serve, err);
+}
+
 pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint, const char *target, const char *dir,
                           bool f32, const pl_env *env, char **serve, pl_err *err) {
-    pl_export     e = {.checkpoint = checkpoint, .target = target, .f32 = f32};
+    pl_export     e = {.engine = engine, .checkpoint = checkpoint, .target = target, .f32 = f32};
     tensors      *ts = pl_calloc(2, sizeof *ts);
     pl_atomic_dir out = {0};
     char         *quoted = NULL, *served = NULL, *place = NULL;
     pl_status     st = ts ? PL_OK : pl_fail(err, PL_E_MEMORY, "export: out of memory");
     *serve = NULL;
     if (st != PL_OK) return st;
-    if (f32 && !engine->write)
+    if (f32 && !engine->file)
         PL_TRY_GOTO(st, done,
                     pl_fail(err, PL_E_USAGE, "--weights fp32: %s takes weights as they are stored", engine->name));
-    PL_TRY_GOTO(st, done, open_export(&e, engine, err));
-    PL_TRY_GOTO(st, done, list_tensors(&ts[0], &ts[1], &e, engine, env, err));
-    PL_TRY_GOTO(st, done, from_root(&place, dir, err));
-    if (target) PL_TRY_GOTO(st, done, from_root(&served, target, err));
+    PL_TRY_GOTO(st, done, open_export(&e, err));
+    PL_TRY_GOTO(st, done, list_tensors(&ts[0], &ts[1], &e, env, err));
+    PL_TRY_GOTO(st, done, make_absolute(&place, dir, err));
+    if (target) PL_TRY_GOTO(st, done, make_absolute(&served, target, err));
     quoted = pl_export_quote(place);
     e.served = pl_export_quote(target ? served : "TARGET");
-    if (quoted && e.served) *serve = (pl_export_is_block(&e) ? engine->blocks->serve : engine->serve)(&e, quoted);
+    if (quoted && e.served) *serve = engine->serve(&e, quoted);
     if (!*serve) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "export: out of memory"));
     if (pl_path_same(dir, checkpoint) || (target && pl_path_same(dir, target)))
         PL_TRY_GOTO(st, done, pl_fail(err, PL_E_INPUT, "--out %s: is what is read; give another folder", dir));
     PL_TRY_GOTO(st, done, pl_dir_spares(dir, "serve.sh", written, err));
     PL_TRY_GOTO(st, done, check_serve(dir, err));
     PL_TRY_GOTO(st, done, pl_atomic_dir_begin(&out, dir, err));
-    const char *temp = pl_atomic_dir_path(&out);
-    if (engine->write) {
-        st = engine->write(&e, ts[0].t, ts[0].n, temp, err);
-    } else {
-        st = write_config(temp, &e, engine, err);
-        if (st == PL_OK) st = write_tensors(temp, &ts[0], err);
-    }
-    if (st == PL_OK && ts[1].n) st = write_factors(temp, &ts[1], err);
-    if (st == PL_OK && engine->more) st = write_more(temp, place, &e, engine, err);
-    if (st == PL_OK) st = write_serve(temp, *serve, err);
-    if (st == PL_OK) st = pl_dir_spares(dir, "serve.sh", written, err); // what came meanwhile
+    st = write_files(&e, &ts[0], &ts[1], pl_atomic_dir_path(&out), place, *serve, err);
+    if (st == PL_OK) st = pl_dir_spares(dir, "serve.sh", written, err); // files that came meanwhile
     if (st == PL_OK)
         st = pl_atomic_dir_commit(&out, err);
     else
@@ -603,7 +539,6 @@ done:
         *serve = NULL;
     }
     close_export(&e);
-    pl_free(e.served);
     pl_free(quoted);
     pl_free(served);
     pl_free(place);

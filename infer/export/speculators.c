@@ -7,33 +7,27 @@
 // the target's width alone. vLLM's reader of this form (its transformers_utils/configs/speculators/algos.py) hands
 // fc_norm on for eagle3 and drops it for peagle.
 #include "infer/drafter/backbone.h"
-#include "infer/export/export.h"
+#include "infer/export/rules.h"
 #include "kernels/base/json_put.h"
-#include "kernels/base/log.h"
 
-static void put_class(pl_json_out *o, const char *class, const char *type, const pl_export *e) {
-    pl_put_array(o, "architectures");
-    pl_json_out_str(o, class);
-    pl_json_out_close(o, ']');
-    pl_put_str(o, "speculators_model_type", type);
-    pl_put_int(o, "draft_vocab_size", e->rows);
-    pl_export_put_width(o, e);
+#include <string.h>
+
+#define LAYER "transformer_layer_config"
+
+static const char *const types[] = {"eagle3", "peagle", "dflash", "dflash2", "dspark"};
+
+static void put_type(pl_json_out *o, const pl_export *e) {
+    pl_put_str(o, "speculators_model_type", types[e->sort]);
 }
 
-static void put_rest(pl_json_out *o, const char *algorithm, int tokens, const pl_export *e) {
-    pl_put_bool(o, "tie_word_embeddings", false);
-    pl_export_put_dtype(o, e);
-    pl_put_object(o, "transformer_layer_config");
-    pl_export_put_layer(o, e);
-    if (!pl_export_is_block(e)) pl_put_int(o, "num_aux_hidden_states", e->n_taps); // which vLLM (0.33) takes for three
-    pl_json_out_close(o, '}');
+static void put_proposal(pl_json_out *o, const pl_export *e) {
     pl_put_object(o, "speculators_config");
-    pl_put_str(o, "algorithm", algorithm);
+    pl_put_str(o, "algorithm", types[e->sort]);
     pl_put_str(o, "default_proposal_method", "greedy");
     pl_put_array(o, "proposal_methods");
     pl_json_out_object(o);
     pl_put_str(o, "proposal_type", "greedy");
-    pl_put_int(o, "speculative_tokens", tokens);
+    pl_put_int(o, "speculative_tokens", e->tokens);
     pl_put_int(o, "verifier_accept_k", 1);
     pl_put_num(o, "accept_tolerance", 0);
     pl_json_out_close(o, '}');
@@ -47,60 +41,136 @@ static void put_rest(pl_json_out *o, const char *algorithm, int tokens, const pl
     pl_json_out_close(o, '}');
 }
 
-static void config(pl_json_out *o, const pl_export *e) {
-    bool        parallel = pl_export_is_parallel(e);
-    const char *type = parallel ? "peagle" : "eagle3";
-    put_class(o, parallel ? "PEagleDraftModel" : "Eagle3DraftModel", type, e);
-    if (parallel) pl_put_int(o, "mask_token_id", e->config.block.mask_token);
-    pl_export_put_norms(o, e);
-    pl_put_bool(o, "embed_requires_grad", e->own_embed);
-    pl_export_put_taps(o, "eagle_aux_hidden_state_layer_ids", e, 0);
-    put_rest(o, type, pl_export_tokens(e), e);
+static bool is_step(const pl_export *e) {
+    return !pl_export_is_block(e);
 }
 
-// Readers disagree on what a missing sample_from_anchor means. sliding_window_non_causal is about layers with a window,
-// of which there are none, but vLLM (0.33) applies it to all layers: false would make them causal.
-static void config_block(pl_json_out *o, const pl_export *e) {
-    bool        dspark = pl_export_is_dspark(e);
-    bool        second = pl_export_is_second(e);
-    const char *type = dspark ? "dspark" : second ? "dflash2" : "dflash";
-    put_class(o, dspark ? "DSparkDraftModel" : second ? "DFlash2DraftModel" : "DFlashDraftModel", type, e);
-    pl_put_int(o, "block_size", e->config.block.size);
-    pl_put_int(o, "mask_token_id", e->config.block.mask_token);
-    pl_export_put_taps(o, "aux_hidden_state_layer_ids", e, 0);
-    pl_put_bool(o, "sample_from_anchor", e->config.block.anchor_first);
-    pl_put_bool(o, "sliding_window_non_causal", true);
-    if (dspark) pl_export_put_markov(o, e);
-    if (second) pl_hf_block_put_second(o, &e->config);
-    put_rest(o, type, pl_export_block_tokens(e), e);
+static const pl_export_row
+    first[] = {{PL_ROWS(pl_rows_class)},
+               {"speculators_model_type", PL_ROW_PUT, .put = put_type},
+               {PL_INT("draft_vocab_size", rows), .need = PL_ROW_NEEDED},
+               {PL_INT("target_hidden_size", config.target_hidden_size)},
+               {0}},
+    layer[] = {{PL_ROWS(pl_rows_layer)},
+               {PL_INT("num_aux_hidden_states", n_taps), .when = is_step}, // which vLLM (0.33) takes for three
+               {0}},
+    rest[] = {{"tie_word_embeddings", PL_ROW_BOOL, .rule = "untied"},
+              {PL_ROWS(pl_rows_dtype)},
+              {.key = LAYER, PL_ROWS(layer)},
+              {"speculators_config", PL_ROW_PUT, .put = put_proposal},
+              {0}},
+    rows[] = {{PL_ROWS(first)},
+              {PL_INT("mask_token_id", config.block.mask_token), .when = pl_export_is_parallel},
+              {PL_ROWS(pl_rows_norms)},
+              {PL_BOOL("embed_requires_grad", own_embed)},
+              {.key = "eagle_aux_hidden_state_layer_ids", .type = PL_ROW_TAPS},
+              {PL_ROWS(rest)},
+              {0}},
+    // Readers disagree on what a missing sample_from_anchor means. sliding_window_non_causal is about layers with a
+    // window, of which there are none, but vLLM (0.33) applies it to all layers: false would make them causal.
+    blocks[] = {{PL_ROWS(first)},
+                {PL_INT("block_size", config.block.size)},
+                {PL_INT("mask_token_id", config.block.mask_token)},
+                {.key = "aux_hidden_state_layer_ids", .type = PL_ROW_TAPS},
+                {PL_BOOL("sample_from_anchor", config.block.anchor_first), .need = PL_ROW_NEEDED},
+                {"sliding_window_non_causal", PL_ROW_BOOL, .text = "true"},
+                {PL_ROWS(pl_rows_markov), .when = pl_export_is_dspark},
+                {PL_ROWS(pl_rows_second)},
+                {PL_ROWS(rest)},
+                {0}};
+
+// ---- rules ----
+
+static pl_check_verdict check_kind(pl_look *k) {
+    const char *type = pl_look_text(k, NULL, "speculators_model_type");
+    if (strcmp(type, types[k->e.sort]) == 0) return PL_CHECK_HOLDS;
+    return pl_broken(k, "speculators_model_type: %s; expected %s", *type ? type : "missing", types[k->e.sort]);
 }
 
-static pl_status check_block(const pl_export *e, pl_err *err) {
-    (void)err;
-    int form = pl_hf_markov_of(&e->config.head);
-    if (form != PL_HF_MARKOV_VANILLA)
-        pl_log_warn("%s: a %s Markov head, which speculators computes and vLLM (0.33) does not", e->checkpoint,
-                    pl_hf_markov_name(form));
-    return PL_OK;
+// Absent, vLLM takes norm_before_residual as true, speculators as false.
+static pl_check_verdict check_norms_stated(pl_look *k) {
+    for (int i = 0; i < PL_HF_NORMS; i++)
+        if (pl_look_flag(k, NULL, pl_hf_norm_names[i]) < 0)
+            return pl_broken(k, "%s is missing, and defaults differ", pl_hf_norm_names[i]);
+    return PL_CHECK_HOLDS;
 }
 
-static const pl_export_blocks blocks = {
-    .copies = true, .own_head = true, .check = check_block, .config = config_block, .serve = pl_export_serve_vllm};
+static int64_t proposed(const pl_look *k) {
+    const cJSON *list = pl_look_member(k, NULL, "speculators_config.proposal_methods");
+    return list && cJSON_IsArray(list) && list->child ? pl_look_int(k, list->child, "speculative_tokens") : -1;
+}
 
-const pl_export_engine pl_export_speculators = {.name = "speculators",
-                                                .help = "the speculators library, whose form vLLM serves",
-                                                .layer = "layers.0.",
-                                                .layers = PL_STEP_LAYERS,
-                                                .norms = ~0U,
-                                                .parallel_norms = PL_HF_FC_NORM | PL_HF_NORM_OUTPUT,
-                                                .parallel = true,
-                                                .own = PL_EXPORT_OWN_SAME,
-                                                .nested = true,
-                                                .list = "eagle_aux_hidden_state_layer_ids",
-                                                .last = true,
-                                                .rising = true,
-                                                .strict = true,
-                                                .embeddings = true,
-                                                .config = config,
-                                                .blocks = &blocks,
-                                                .serve = pl_export_serve_vllm};
+static pl_check_verdict check_proposal(pl_look *k) {
+    if (proposed(k) < 1)
+        return pl_broken(
+            k, "speculators_config.proposal_methods[0].speculative_tokens is missing: how many are drafted by default");
+    if (!*pl_look_text(k, NULL, "speculators_config.verifier.name_or_path"))
+        return pl_broken(k, "speculators_config.verifier.name_or_path is missing: which target is served");
+    return PL_CHECK_HOLDS;
+}
+
+static pl_check_verdict check_tokens(pl_look *k) {
+    const pl_hf_block *b = &k->e.config.block;
+    int64_t            n = proposed(k), drafted = b->size - !b->anchor_first;
+    if (n == drafted || n < 1) return PL_CHECK_HOLDS; // told by proposal
+    return pl_broken(k, "speculative_tokens: %lld, a block drafts %lld", (long long)n, (long long)drafted);
+}
+
+// vLLM (0.33) does not count the list for its fc.
+static pl_check_verdict check_layers_counted(pl_look *k) {
+    int64_t stated = pl_look_int(k, k->layer, "num_aux_hidden_states"); // of the list there is another row
+    if (k->e.n_taps < 0 || stated == k->e.n_taps || (stated < 0 && k->e.n_taps == 3)) return PL_CHECK_HOLDS;
+    return stated < 0
+               ? pl_broken(k, "num_aux_hidden_states is missing, and vLLM takes 3 for the %d layers", k->e.n_taps)
+               : pl_broken(k, "num_aux_hidden_states: %lld, of %d layers", (long long)stated, k->e.n_taps);
+}
+
+static pl_check_verdict check_non_causal(pl_look *k) {
+    int both = pl_look_flag(k, NULL, "sliding_window_non_causal");
+    if (k->e.sort == PL_EXPORT_DSPARK || both == 1 || pl_look_flag(k, k->layer, "is_causal") == 0)
+        return PL_CHECK_HOLDS;
+    return pl_broken(k, both < 0 ? "sliding_window_non_causal is missing, and defaults differ"
+                                 : "sliding_window_non_causal: false, which vLLM takes for causal layers");
+}
+
+static pl_check_verdict check_served_heads(pl_look *k) {
+    if (k->e.sort != PL_EXPORT_DSPARK || k->s.markov_form <= PL_HF_MARKOV_VANILLA) return PL_CHECK_HOLDS;
+    return pl_unseen(k, "a %s Markov head, which speculators computes and vLLM (0.33) does not",
+                     pl_hf_markov_name(k->s.markov_form));
+}
+
+static const pl_check_rule rules[] = {
+    {"kind", "speculators_model_type is the class's", check_kind, PL_CHECK_ALL},
+    {"norms-stated", "EAGLE-3.1's switches are written, since defaults differ", check_norms_stated, PL_CHECK_STEP},
+    {"proposal", "how many tokens are drafted, and for which target", check_proposal, PL_CHECK_ALL},
+    {"tokens", "drafted are as many as a block drafts", check_tokens, PL_CHECK_BLOCK},
+    {"layers-counted", "the engine's fc reads as many layers as are listed", check_layers_counted, PL_CHECK_STEP},
+    {"non-causal", "layers that vLLM does not take for causal", check_non_causal, PL_CHECK_BLOCK},
+    {"served-heads", "a Markov head that vLLM computes too", check_served_heads, PL_CHECK_BLOCK | PL_CHECK_WARNS},
+    {0}};
+
+static const char *const older[] = {"Eagle3Speculator", "DFlashSpeculator", "DSparkSpeculator", NULL};
+
+const pl_export_engine pl_export_speculators = {
+    .name = "speculators",
+    .help = "the speculators library, whose form vLLM serves",
+    .classes = {"Eagle3DraftModel", "PEagleDraftModel", "DFlashDraftModel", "DFlash2DraftModel", "DSparkDraftModel"},
+    .synonyms = older,
+    .rows = rows,
+    .blocks = blocks,
+    .inner = LAYER,
+    .layer = "layers.0.",
+    .layers = PL_STEP_LAYERS,
+    .norms = ~0U,
+    .parallel_norms = ~(unsigned)(PL_HF_FC_NORM | PL_HF_NORM_OUTPUT),
+    .own = PL_EXPORT_OWN_SAME,
+    .markov = ~0U,
+    .block_heads = true,
+    .copies = true,
+    .strict = true,
+    .last = true,
+    .rising = true,
+    .wants_target = "speculators wants a copy of its embeddings",
+    .map = &pl_export_offsets,
+    .rules = rules,
+    .serve = pl_export_serve_vllm};

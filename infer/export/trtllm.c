@@ -6,33 +6,36 @@
 // Its DFlash and DSpark (1.3.0rc27 on: models/modeling_dflash.py, modeling_dspark.py) find the layers' code by
 // model_type, take embeddings and head from the target, capture layers as a set, and drop without a word what they do
 // not know, such as DFlash 2's parts. DSpark's options are looked for under names of its own before the published ones,
-// so trtllm.yaml says them all.
-#include "infer/export/export.h"
+// so trtllm.yaml names them all.
+#include "infer/export/rules.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/strbuf.h"
 
 #include <stdio.h>
 
-static void config(pl_json_out *o, const pl_export *e) {
-    pl_export_put_width(o, e);
-    pl_export_put_plain(o, e, -1);
+static pl_check_verdict check_norm_place(pl_look *k) {
+    if (!(k->s.norms & PL_HF_NORM_BEFORE_FC) || pl_look_member(k, NULL, "eagle_config.norm_before_fc"))
+        return PL_CHECK_HOLDS;
+    return pl_broken(k, "norm_before_fc: true, which the engine reads in eagle_config alone");
 }
+
+static const pl_check_rule rules[] = {
+    {"norm-place", "norm_before_fc stands where the engine reads it", check_norm_place, PL_CHECK_STEP}, {0}};
 
 // The options of one decoding type, up to the list of layers.
-static char *options_of(const pl_export *e) {
+static char *make_options(const pl_export *e) {
     const pl_hf_block *b = &e->config.block;
     if (!pl_export_is_block(e))
-        return pl_sprintf("  decoding_type: Eagle3\n  max_draft_len: %d\n  eagle3_layers_to_capture: ",
-                          PL_EXPORT_TOKENS);
-    if (!pl_export_is_dspark(e))
+        return pl_sprintf("  decoding_type: Eagle3\n  max_draft_len: %d\n  eagle3_layers_to_capture: ", e->tokens);
+    if (e->sort != PL_EXPORT_DSPARK)
         return pl_sprintf("  decoding_type: DFlash\n  max_draft_len: %d\n  mask_token_id: %d\n  target_layer_ids: ",
-                          pl_export_block_tokens(e), b->mask_token);
+                          e->tokens, b->mask_token);
     return pl_sprintf("  decoding_type: DSpark\n  max_draft_len: %d\n  block_size: %d\n  mask_token_id: %d\n"
                       "  target_layer_ids: ",
-                      pl_export_block_tokens(e), b->size, b->mask_token);
+                      e->tokens, b->size, b->mask_token);
 }
 
-static char *yaml(const pl_export *e, const char *dir) {
+static char *make_yaml(const pl_export *e, const char *dir) {
     pl_strbuf   b = {0};
     pl_json_out path; // a JSON string is one of YAML
     char        number[32];
@@ -43,7 +46,7 @@ static char *yaml(const pl_export *e, const char *dir) {
         snprintf(number, sizeof number, "%s%d", i ? ", " : "", e->tap[i] - 1);
         pl_strbuf_add(&b, number, strlen(number));
     }
-    char *layers = pl_strbuf_take(&b), *options = options_of(e);
+    char *layers = pl_strbuf_take(&b), *options = make_options(e);
     char *text = layers && options
                      ? pl_sprintf("speculative_config:\n%s[%s]\n  speculative_model: %s\n", options, layers, path.text)
                      : NULL;
@@ -53,27 +56,33 @@ static char *yaml(const pl_export *e, const char *dir) {
     return text;
 }
 
-static char *serve(const pl_export *e, const char *dir) {
+static char *make_command(const pl_export *e, const char *dir) {
     return pl_sprintf("trtllm-serve %s --extra_llm_api_options %s/trtllm.yaml", e->served, dir);
 }
 
-static const pl_export_blocks blocks = {
-    .vanilla = true, .plain = true, .check = pl_export_check_block, .config = pl_export_put_block, .serve = serve};
+// Features of one layer enter without fc whatever their width.
+static bool skips_fc(int64_t layers, int64_t wide, int64_t width) {
+    return layers < 2 || pl_export_skips_equal(layers, wide, width);
+}
+
+static const pl_export_map map = {.type = PL_I32};
 
 const pl_export_engine pl_export_trtllm = {.name = "trtllm",
                                            .help = "TensorRT-LLM, decoding_type Eagle3, DFlash and DSpark",
+                                           .classes = {[PL_EXPORT_EAGLE3] = "LlamaForCausalLMEagle3",
+                                                       [PL_EXPORT_DFLASH] = "DFlashDraftModel",
+                                                       [PL_EXPORT_DSPARK] = "Qwen3DSparkModel"},
+                                           .rows = pl_rows_plain,
+                                           .blocks = pl_rows_block,
                                            .layer = "midlayer.",
                                            .norms = PL_HF_FC_NORM | PL_HF_NORM_OUTPUT | PL_HF_NORM_BEFORE_FC,
-                                           .list = PL_EXPORT_LIST,
-                                           .strict = true,
-                                           .outputs = true,
-                                           .map32 = true,
                                            .own = PL_EXPORT_OWN_WIDTH,
+                                           .markov = 1U << PL_HF_MARKOV_VANILLA | PL_EXPORT_NO_MARKOV,
+                                           .strict = true,
                                            .rising = true,
-                                           .skips_fc = true,
-                                           .fc_layers = 2,
-                                           .config = config,
-                                           .blocks = &blocks,
+                                           .skips_fc = skips_fc,
+                                           .map = &map,
+                                           .rules = rules,
                                            .more = "trtllm.yaml",
-                                           .more_text = yaml,
-                                           .serve = serve};
+                                           .more_text = make_yaml,
+                                           .serve = make_command};

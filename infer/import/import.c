@@ -1,5 +1,6 @@
 #include "infer/import/import.h"
 
+#include "checkpoints/hf_tensors.h"
 #include "infer/drafter/dflash.h"
 #include "infer/head/draft_vocab.h"
 #include "infer/model/llama.h"
@@ -13,7 +14,7 @@
 #include <string.h>
 
 #define TENSORS 256
-#define HEAD_TENSORS 3 // of them, what check_wanted adds
+#define HEAD_TENSORS 5 // of them, what check_wanted adds
 
 typedef struct import {
     const pl_import_options *o;
@@ -59,7 +60,7 @@ static pl_status choose_numbering(import *m, const pl_import_format *format, boo
     bool                said = c->tap_numbering != PL_HF_TAPS_UNSTATED;
     if (is_block(m) && asked)
         return pl_fail(err, PL_E_USAGE, "--numbering: a block drafter's config.json says how it counts layers");
-    if (is_block(m)) { // blocks.c made it so
+    if (is_block(m)) { // formats.c made it so
         m->told->numbering = "format";
         c->tap_numbering = PL_HF_TAPS_OUTPUT;
         return PL_OK;
@@ -219,7 +220,7 @@ static bool is_real(pl_dtype t) {
     return t == PL_F32 || t == PL_BF16 || t == PL_F16;
 }
 
-// Whether a matrix is the target's, element by element, as far as the coarser of both types tells values apart.
+// Tests if a matrix is the target's, element by element, as far as the coarser of both types tells values apart.
 static pl_status is_targets(const import *m, const pl_weight_entry *w, bool head, bool *same, pl_err *err) {
     const pl_weight_entry *t = target_matrix(m, head);
     *same = false;
@@ -340,82 +341,19 @@ typedef struct wanted_list {
     int    n;
 } wanted_list;
 
-static void want(wanted_list *l, const char *prefix, const char *name, int64_t rows, int64_t cols, how need) {
+static void want(wanted_list *l, const char *name, int64_t rows, int64_t cols, how need) {
     PL_CHECK(l->n < TENSORS, "more tensors than a drafter has");
-    snprintf(l->name[l->n], sizeof l->name[l->n], "%s%s", prefix, name);
+    snprintf(l->name[l->n], sizeof l->name[l->n], "%s", name);
     l->w[l->n] = (wanted){l->name[l->n], {rows, cols}, need};
     l->n++;
 }
 
-static void want_layer(wanted_list *l, const import *m, int number) {
-    const pl_hf_config *c = &m->config;
-    bool                three = eagle3(m);
-    int64_t             d = c->hidden_size, in = three && number == 0 ? 2 * d : d, inter = c->intermediate_size;
-    int64_t q = (int64_t)c->num_attention_heads * c->head_dim, kv = (int64_t)c->num_key_value_heads * c->head_dim;
-    char    layer[32] = "midlayer.";
-    how     norms = three ? NEEDED : NONE;
-    if (!three || c->num_hidden_layers > 1) snprintf(layer, sizeof layer, "layers.%d.", number);
-    want(l, layer, "self_attn.q_proj.weight", q, in, NEEDED);
-    want(l, layer, "self_attn.k_proj.weight", kv, in, NEEDED);
-    want(l, layer, "self_attn.v_proj.weight", kv, in, NEEDED);
-    want(l, layer, "self_attn.o_proj.weight", d, q, NEEDED);
-    want(l, layer, "mlp.gate_proj.weight", inter, d, NEEDED);
-    want(l, layer, "mlp.up_proj.weight", inter, d, NEEDED);
-    want(l, layer, "mlp.down_proj.weight", d, inter, NEEDED);
-    want(l, layer, "post_attention_layernorm.weight", d, 0, NEEDED);
-    want(l, layer, "input_layernorm.weight", d, 0, norms);
-    if (number == 0) want(l, layer, "hidden_norm.weight", d, 0, norms);
-}
-
-static void want_eagle(wanted_list *l, const import *m) {
-    const pl_hf_config *c = &m->config;
-    bool                three = eagle3(m);
-    int64_t             d = c->hidden_size, read = (int64_t)c->n_taps * c->target_hidden_size;
-    how bias = three || c->fc_bias == PL_HF_BIAS_NO ? NONE : c->fc_bias == PL_HF_BIAS_YES ? NEEDED : MAY_BE;
-    want(l, "", "fc.weight", d, three ? read : 2 * d, NEEDED);
-    want(l, "", "fc.bias", d, 0, bias);
-    want(l, "", "norm.weight", d, 0, three ? NEEDED : NONE);
-    want(l, "", "input_norm.weight", read, 0, c->norm_before_fc ? NEEDED : NONE);
-    for (int i = 0; i < c->n_taps && c->fc_norm; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "fc_norm.%d.weight", i);
-        want(l, "", name, c->target_hidden_size, 0, NEEDED);
-    }
-    if (parallel(m)) want(l, "", "mask_hidden", 1, read, NEEDED);
-    if (three) want(l, "", PL_BACKBONE_EMBED, c->vocab_size, d, d != c->target_hidden_size ? NEEDED : MAY_BE);
-    for (int i = 0; i < c->num_hidden_layers; i++)
-        want_layer(l, m, i);
-}
-
-static bool want_of_block(void *arg, const char *name, const int64_t size[3]) {
+static bool want_needed(void *arg, const char *name, const int64_t size[3]) {
     wanted_list *l = arg;
     if (l->n == TENSORS - HEAD_TENSORS) return false;
-    want(l, "", name, size[0], size[1], NEEDED);
+    want(l, name, size[0], size[1], NEEDED);
     l->w[l->n - 1].size[2] = size[2];
     return true;
-}
-
-// False where config.json has more layers than tensors can be listed for.
-static bool want_block(wanted_list *l, const import *m) {
-    const pl_hf_config *c = &m->config;
-    int64_t             rank = strcmp(c->head.kind, "markov") == 0 ? pl_hf_head_int(&c->head, "rank") : 0;
-    bool                sure = rank > 0 && pl_hf_head_find(&c->head, "confidence");
-    pl_hf_block_sizes   s = {.layers = c->num_hidden_layers,
-                             .width = c->hidden_size,
-                             .heads = c->num_attention_heads,
-                             .kv_heads = c->num_key_value_heads,
-                             .head_dim = c->head_dim,
-                             .intermediate = c->intermediate_size,
-                             .read = (int64_t)c->n_taps * m->target.hidden_size,
-                             .vocab = c->vocab_size,
-                             .head_rows = c->vocab_size,
-                             .markov_rank = rank,
-                             .markov_form = pl_hf_markov_of(&c->head),
-                             .confidence_inputs = sure ? c->hidden_size + rank : 0,
-                             .taps = c->block.taps,
-                             .group = c->block.group,
-                             .selector_rank = c->selector.rank};
-    return pl_hf_block_tensors(&s, want_of_block, l);
 }
 
 static bool among(const wanted_list *l, const char *name) {
@@ -428,14 +366,18 @@ static pl_status check_wanted(const import *m, wanted_list *l, pl_err *err) {
     const pl_hf_config *c = &m->config;
     int64_t             d = c->hidden_size, rows = m->told->rows;
     bool                own = !m->rank && own_head(m);
-    if (!is_block(m))
-        want_eagle(l, m);
-    else if (!want_block(l, m))
+    pl_hf_sizes         sizes = pl_hf_sizes_of(c, m->target.hidden_size);
+    how                 bias = eagle3(m) || is_block(m) || c->fc_bias == PL_HF_BIAS_NO ? NONE
+                               : c->fc_bias == PL_HF_BIAS_YES                          ? NEEDED
+                                                                                       : MAY_BE;
+    if (!pl_hf_tensors(&sizes, want_needed, l))
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: config.json has num_hidden_layers %d, more than a drafter has",
                        m->o->dir, c->num_hidden_layers);
-    want(l, "", "lm_head.weight", rows, d, own ? NEEDED : NONE);
-    want(l, "", "efficient_lm_head.weight", rows, m->rank, m->rank ? NEEDED : NONE);
-    want(l, "", "efficient_lm_head_down_proj.weight", m->rank, d, m->rank ? NEEDED : NONE);
+    want(l, "fc.bias", d, 0, bias);
+    want(l, PL_BACKBONE_EMBED, c->vocab_size, d, !eagle3(m) ? NONE : d != c->target_hidden_size ? NEEDED : MAY_BE);
+    want(l, "lm_head.weight", rows, d, own ? NEEDED : NONE);
+    want(l, "efficient_lm_head.weight", rows, m->rank, m->rank ? NEEDED : NONE);
+    want(l, "efficient_lm_head_down_proj.weight", m->rank, d, m->rank ? NEEDED : NONE);
     for (int i = 0; i < l->n; i++)
         PL_TRY(check_one(m, &l->w[i], err));
     for (int i = 0; i < m->n; i++)

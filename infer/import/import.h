@@ -2,7 +2,7 @@
 //
 // Trainers and engines write the same EAGLE-3 (EAGLE-1, DFlash, DSpark) drafter in several ways; each difference is
 // decided here once, and told, so that what is imported drafts what it was trained to draft:
-//   config    which members say what: one row of the table of formats.c for each way (blocks.c: DFlash, DSpark)
+//   config    which members say what: one row of the table of formats.c for each way
 //   layers    which target layers feed fc. Written out as inputs (0-based; L: the last layer's output), whatever they
 //             were counted by: a file that says which ("paceline.tap_numbering") or a caller who knows is believed; a
 //             list of vLLM's and speculators' counts inputs; any other that begins with 1 outputs, that is the usual

@@ -1,6 +1,6 @@
 // A GGUF file: what opens lies in the file, can be copied, and gets a verdict from each rule for served drafters.
 #include "checkpoints/gguf.h"
-#include "infer/export/check.h"
+#include "infer/export/export.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "tests/fuzz/fuzz.h"
@@ -50,8 +50,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     char           text[64];
     const char    *path = pl_fuzz_file("f.gguf", data, n);
     if (!pl_fuzz_result(pl_gguf_open(&g, path, &err), &err, &g)) return 0;
-    pl_check_gguf(path, path, hear, NULL, &count, &err); // without an architecture it is no target: refused
-    pl_check_gguf(path, NULL, hear, NULL, &count, &err);
+    const pl_export_engine *engine = pl_export_engine_find("gguf", &err);
+    pl_check_folder(engine, path, path, hear, NULL, &count, &err); // without an architecture it is no target: refused
+    pl_check_folder(engine, path, NULL, hear, NULL, &count, &err);
     pl_gguf_out *o = pl_gguf_out_new();
     for (int64_t i = 0; i < pl_gguf_values(g); i++) {
         const pl_gguf_value *k = pl_gguf_value_at(g, i);

@@ -46,7 +46,7 @@ static int teardown(void **state) {
 
 static served_told check(const char *path, const char *to) {
     served_told t = served_check("gguf", path, to);
-    assert_int_equal(t.rules, 14);
+    assert_true(t.rules > 14);
     return t;
 }
 
@@ -59,7 +59,7 @@ static void exports_hold(void **state) {
         if (*h.broken || *h.unseen) fail_msg("%s", h.why);
         h = check(w.out, NULL);
         assert_string_equal(h.broken, "");
-        assert_string_equal(h.unseen, "layers-there target-fits vocabulary positions rope-target ");
+        assert_string_equal(h.unseen, "layers-there target-fits positions rope-target vocabulary ");
     }
 }
 
@@ -130,7 +130,7 @@ typedef struct breaking {
 static const breaking cases[] = {
     {0, "architecture", "general.architecture", TEXT, .text = "llama"},
     {0, "architecture", "general.architecture", GONE, .n = 0},
-    {0, "one-layer", "eagle3.block_count", NUMBER, .v = 2},
+    {0, "few-layers", "eagle3.block_count", NUMBER, .v = 2},
     {0, "every-field", "eagle3.attention.layer_norm_rms_epsilon", GONE, .n = 0},
     {0, "every-field", "eagle3.context_length", GONE, .n = 0},
     {0, "?every-field", "eagle3.rope.freq_base", GONE, .n = 0},
@@ -138,9 +138,9 @@ static const breaking cases[] = {
     {0, "layers-written", "eagle3.target_layers", GONE, .n = 0},
     {0, "layers-written", "eagle3.target_layers", NUMBER, .v = 2},
     {0, "layers-written", "eagle3.target_layers", LIST, .n = 2, .list = {2, 4}},
-    {0, "layers-there", "eagle3.target_layers", LIST, .n = 3, .list = {2, 4, SERVED_LAYERS}},
+    {0, "last-layer", "eagle3.target_layers", LIST, .n = 3, .list = {2, 4, SERVED_LAYERS}},
     {0, "layers-there", "eagle3.target_layers", LIST, .n = 3, .list = {2, 4, SERVED_LAYERS + 1}},
-    {0, "layers-there", "eagle3.target_layers", LIST, .n = 3, .list = {-1, 2, 4}},
+    {0, "layers-written", "eagle3.target_layers", LIST, .n = 3, .list = {-1, 2, 4}},
     {0, "names", "output_norm.weight", GONE, .n = 0},
     {0, "names", "fc.bias", TENSOR, .n = 1, .list = {48}, .dtype = PL_F32},
     {0, "names", "enc.output_norm.weight", TENSOR, .n = 1, .list = {144}, .dtype = PL_F32},
@@ -149,13 +149,13 @@ static const breaking cases[] = {
     {0, "shapes", "eagle3.feed_forward_length", NUMBER, .v = 96},
     {0, "shapes", "blk.0.attn_norm.weight", TENSOR, .n = 1, .list = {47}, .dtype = PL_F32},
     {0, "shapes", "fc.weight", TENSOR, .n = 1, .list = {48}, .dtype = PL_F32},
-    {1, "map", "d2t", GONE, .n = 0},
-    {1, "map", "output.weight", GONE, .n = 0},
-    {1, "map", "d2t", MAP, .text = "offsets"},
-    {1, "map", "d2t", MAP, .text = "narrow"},
-    {1, "map", "d2t", MAP, .text = "far"},
-    {0, "map", "d2t", MAP, .text = "short"},
-    {2, "one-layer", "dflash.block_count", NUMBER, .v = 0},
+    {1, "map-there", "d2t", GONE, .n = 0},
+    {1, "map-there", "output.weight", GONE, .n = 0},
+    {1, "map-tokens", "d2t", MAP, .text = "offsets"},
+    {1, "map-type", "d2t", MAP, .text = "narrow"},
+    {1, "map-tokens", "d2t", MAP, .text = "far"},
+    {0, "map-type", "d2t", MAP, .text = "short"},
+    {2, "few-layers", "dflash.block_count", NUMBER, .v = 0},
     {2, "every-field", "dflash.context_length", GONE, .n = 0},
     {2, "?every-field", "dflash.attention.causal", GONE, .n = 0},
     {3, "?every-field", "dflash.sample_from_anchor", GONE, .n = 0},
@@ -169,7 +169,7 @@ static const breaking cases[] = {
     {4, "names", "blk.0.ffn_conv_base", GONE, .n = 0},
     {4, "shapes", "dflash.conv_kernel_size", NUMBER, .v = 3},
     {2, "layers-written", "dflash.target_layers", GONE, .n = 0},
-    {2, "layers-there", "dflash.target_layers", LIST, .n = 3, .list = {2, 4, SERVED_LAYERS}},
+    {2, "last-layer", "dflash.target_layers", LIST, .n = 3, .list = {2, 4, SERVED_LAYERS}},
     {2, "names", "enc.output_norm.weight", GONE, .n = 0},
     {2, "names", "blk.1.attn_k_norm.weight", GONE, .n = 0},
     {2, "names", "blk.2.attn_norm.weight", TENSOR, .n = 1, .list = {48}, .dtype = PL_F32},

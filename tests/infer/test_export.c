@@ -323,7 +323,7 @@ static void layers_by_engine(void **state) {
     write_drafter("full", 0, NULL, turned);
     static const char *const sets[] = {"vllm", "sglang", "speculators", "trtllm"};
     for (int i = 0; i < 4; i++)
-        refuse(sets[i], checkpoint, target, "reads layer 2 after layer 4, and");
+        refuse(sets[i], checkpoint, target, "reads the input of layer 2 after layer 4's, and");
     write_drafter("full", 0, NULL, first);
     refuse("trtllm", checkpoint, target, "reads the embeddings");
     refuse("sglang", checkpoint, target, "reads the embeddings, which sglang does not capture");
@@ -433,12 +433,12 @@ static void gguf(void **state) {
     }
     refuse("gguf", checkpoint, target, "is no .gguf file");
     write_gguf_target(served, LAYERS, TEST_VOCAB + 1);
-    refuse("gguf", checkpoint, served, "vocabulary 98 and width 48, the drafter was made for 97 and 48");
+    refuse("gguf", checkpoint, served, "the drafter was made for a vocabulary of 97, there are 98 pieces");
     write_gguf_target(served, 4, TEST_VOCAB);
-    refuse("gguf", checkpoint, served, "what leaves the last layer");
+    refuse("gguf", checkpoint, served, "the target has 4 layers");
     write_gguf_target(served, LAYERS, TEST_VOCAB);
     write_drafter("full", 0, NULL, last);
-    refuse("gguf", checkpoint, served, "what leaves the last layer, which llama.cpp does not fill");
+    refuse("gguf", checkpoint, served, "what leaves the last layer, before the final norm, which gguf");
     assert_true(pl_export_write(pl_export_engine_find("vllm", NULL), checkpoint, target, out, true, &env, &serve,
                                 &err) == PL_E_USAGE);
 }
@@ -502,7 +502,7 @@ static void gguf_blocks(void **state) {
     pl_backbone_options o = {
         .layers = 1, .block = 4, .anchor_first = true, .head = pl_hf_head_of("markov:rank=7,form=rnn")};
     test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
-    refuse("gguf", checkpoint, served, "a rnn Markov head, llama.cpp knows the vanilla one");
+    refuse("gguf", checkpoint, served, "none that gguf reads");
     o = (pl_backbone_options){
         .layers = 1, .block = 4, .conv_taps = 2, .conv_group = 8, .selector = {.rank = 5, .candidates = 7}};
     test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
@@ -562,7 +562,7 @@ static void refusals(void **state) {
     assert_int_equal(pl_dir_make(other, NULL), PL_OK);
     test_target_sized(&m, other, LAYERS, TEST_VOCAB + 1, 3, PL_BF16);
     pl_llama_fini(&m);
-    refuse("vllm", checkpoint, other, "the drafter was made for 97");
+    refuse("vllm", checkpoint, other, "vocabulary 97, the target has 98");
     test_target(&m, other, 3, 3, PL_BF16);
     pl_llama_fini(&m);
     refuse("vllm", checkpoint, other, "has 3 layers");
@@ -645,7 +645,7 @@ static void markov_heads(void **state) {
     pl_backbone_options o = {.layers = 1, .block = 4, .anchor_first = true, .n_taps = 2, .tap = {3, 6}};
     o.head = pl_hf_head_of("markov:rank=7,form=gated");
     test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
-    refuse("vllm", checkpoint, target, "a gated Markov head, vllm knows the vanilla one");
+    refuse("vllm", checkpoint, target, "a gated Markov head, which vllm does not compute");
     assert_true(warned("speculators", "a gated Markov head, which speculators computes and vLLM (0.33) does not"));
     assert_false(warned("sglang", "warning"));
     o.head = pl_hf_head_make("markov", 7);
@@ -690,7 +690,7 @@ static void block_options(void **state) {
     }
     o.head = pl_hf_head_of("markov:rank=7,form=rnn");
     test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
-    refuse("trtllm", checkpoint, target, "a rnn Markov head, trtllm knows the vanilla one");
+    refuse("trtllm", checkpoint, target, "a rnn Markov head, which trtllm does not compute");
     o = (pl_backbone_options){.layers = 1, .block = 4, .n_taps = 2, .tap = {3, 6}, .conv_taps = 2, .conv_group = 8};
     test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
     refuse("trtllm", checkpoint, target, "a DFlash 2 drafter, which trtllm does not serve");
