@@ -6,15 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#define DECAY 0.995  // of the counts, a step that adds to them
-#define PSEUDO 4.0   // observations that the share one level higher is worth
-#define WINDOW 128   // visits of a row count's running average
-#define DRIFT 8      // visits of any in which all follow the machine's pace
-#define OUTLIER 1.5  // times what was expected: no visit counts as further off
-#define REFUTED 1.25 // times what a larger row count takes: no count is believed to take more
-#define SETTLED 8    // visits that are all forgotten when one takes far less than they did
+#define DECAY 0.995 // of the counts, a step that adds to them
 #define HOPELESS 0.7
-#define EXACT 64 // row counts with a bucket of their own
 #define START 3  // tokens of the chain that looks whether drafting has begun to pay
 #define STALE 16 // observations that all that was learnt before a trial counts
 #define USUAL 64 // steps of the running pace
@@ -29,72 +22,6 @@ void pl_autotuner_init(pl_autotuner *p, const pl_tree_policy *policy) {
 }
 
 // ---- costs ----------------------------------------------------------------------------------------------------------
-
-static int bucket(int rows) {
-    if (rows < EXACT) return rows;
-    int b = EXACT + (int)(8 * log2((double)rows / EXACT));
-    return b < PL_AUTOTUNER_BUCKETS ? b : PL_AUTOTUNER_BUCKETS - 1;
-}
-
-void pl_autotuner_cost_add(pl_autotuner_cost *c, int rows, double seconds) {
-    int b = bucket(rows);
-    if (c->drift == 0) c->drift = 1;
-    if (c->visits[b] == 0) {
-        c->visits[b] = 1;
-        c->rows[b] = rows;
-        c->seconds[b] = seconds / c->drift;
-        return;
-    }
-    if (c->visits[b] < WINDOW) c->visits[b]++;
-    double expected = c->drift * c->seconds[b], r;
-    if (b >= EXACT) expected *= rows / c->rows[b]; // row counts that share a bucket are large: cost is in proportion
-    r = expected > 0 ? seconds / expected : 1;
-    // The first time is often cold, and so are others while pages are touched for the first time: steps may take longer
-    // than they need, never less. What a cold count says of the machine's pace is nothing.
-    bool low = r < 1 / OUTLIER, cold = (c->visits[b] == 2 && r < 1) || (c->visits[b] < SETTLED && low);
-    if (low && c->visits[b] > 2) c->visits[b] /= 2; // nor is what many visits said believed for long then
-    if (cold) {
-        c->seconds[b] *= r;
-        return;
-    }
-    r = fmin(fmax(r, 1 / OUTLIER), OUTLIER);
-    double drift = c->drift * (1 + (r - 1) / DRIFT);
-    c->seconds[b] *= 1 + (r * c->drift / drift - 1) / c->visits[b];
-    c->drift = drift;
-}
-
-void pl_autotuner_cost_read(const pl_autotuner_cost *c, int step, int n, double *at) {
-    double x[PL_AUTOTUNER_BUCKETS], y[PL_AUTOTUNER_BUCKETS], w[PL_AUTOTUNER_BUCKETS];
-    int    m = 0, k = 0;
-    for (int b = 0; b < PL_AUTOTUNER_BUCKETS; b++) {
-        if (c->visits[b] == 0) continue;
-        x[m] = c->rows[b];
-        y[m] = c->seconds[b] * c->drift;
-        w[m++] = c->visits[b];
-    }
-    // A count that took much longer than a larger one was seen when the machine had something else to do, or memory was
-    // new, and not again since: it takes no longer than the larger one. Smaller differences are noise, and pooled.
-    for (int i = m - 2; i >= 0; i--)
-        if (y[i] > REFUTED * y[i + 1]) {
-            y[i] = y[i + 1];
-            w[i] = 1;
-        }
-    pl_shape_rising(y, w, m);
-    double slope = m > 1 ? (y[m - 1] - y[0]) / (x[m - 1] - x[0]) : 0;
-    for (int i = 1; i <= n; i++) {
-        double rows = (double)i * step;
-        while (k < m && x[k] < rows)
-            k++;
-        if (m == 0)
-            at[i] = 0;
-        else if (k == m)
-            at[i] = y[m - 1] + slope * (rows - x[m - 1]);
-        else if (k == 0 || x[k] == rows)
-            at[i] = y[k];
-        else
-            at[i] = y[k - 1] + (y[k] - y[k - 1]) * (rows - x[k - 1]) / (x[k] - x[k - 1]);
-    }
-}
 
 void pl_autotuner_drafted(pl_autotuner_cycle *c, const pl_tree *t) {
     c->sessions += t->notes.levels > 0;
@@ -154,22 +81,6 @@ void pl_autotuner_accepted(pl_autotuner *p, const pl_tree *t, const pl_verdict *
                 found = true;
             }
         }
-    }
-}
-
-const double pl_autotuner_guess[PL_SHAPE_RANKS] = {0.5, 0.12, 0.06, 0.04, 0.03, 0.02, 0.015, 0.01};
-
-void pl_autotuner_acceptance(const pl_autotuner_counts *n, pl_shape_costs *c) {
-    for (int l = 0; l < c->levels; l++) {
-        double falling[PL_SHAPE_RANKS], weight[PL_SHAPE_RANKS]; // by falling rank, which makes them rise
-        for (int r = 0; r < c->ranks; r++) {
-            double above = l ? c->accept[l - 1][r] : pl_autotuner_guess[r];
-            weight[c->ranks - 1 - r] = n->seen[l][r] + PSEUDO;
-            falling[c->ranks - 1 - r] = (n->hit[l][r] + PSEUDO * above) / (n->seen[l][r] + PSEUDO);
-        }
-        pl_shape_rising(falling, weight, c->ranks);
-        for (int r = 0; r < c->ranks; r++)
-            c->accept[l][r] = falling[c->ranks - 1 - r];
     }
 }
 

@@ -11,13 +11,8 @@
 //   first       Seconds of drafting without those: taking in what became final, and level 0; by sessions.
 //   idle        Seconds of taking in where nothing is drafted; by sessions.
 // So a tree of n > 1 nodes costs verify(n) + first + its deeper levels, no tree costs verify(1) + idle.
-// Costs are running averages for each row count, in units of a common drift that every visit moves: when the machine
-// slows down or the context grows, row counts that are not tried now follow those that are, or whatever is in use would
-// look dear or cheap beside figures of another hour. A step may take longer than it needs, on memory that is new or a
-// busy machine, and never less: an average that a visit proves far too high is forgotten, and a row count that took
-// much longer than a larger one is taken for as dear as that one. They are pooled so that they do not fall with the
-// rows, interpolated between row counts that occurred and continued beyond them with the mean slope; steps with prompt
-// rows are left out. With s sessions in flight a tree of n nodes is charged as s n rows and a level of w nodes as s w.
+// Costs are those of cost.h; steps with prompt rows are left out. With s sessions in flight a tree of n nodes is
+// charged as s n rows and a level of w nodes as s w.
 // infer/tree/best.h turns these into the best tree; no tree at all (plain decoding) is a choice among them.
 //
 // Where the policy's drafts may end early (chain:confidence), `own` learns how often paths come true by the drafter's
@@ -47,8 +42,8 @@
 #define PL_AUTOTUNER_H
 
 #include "infer/decode/calibration.h"
+#include "infer/decode/cost.h"
 #include "infer/drafter/drafter.h"
-#include "infer/tree/best.h"
 #include "infer/verify/verify.h"
 
 #define PL_AUTOTUNER_CALIBRATION 12
@@ -59,28 +54,6 @@
 #define PL_AUTOTUNER_REST 1024
 #define PL_AUTOTUNER_REGRET 0.0025
 #define PL_AUTOTUNER_SHARE 0.005
-#define PL_AUTOTUNER_BUCKETS 96
-
-// Seconds by rows; counts up to 64 one by one, larger ones by eighths of an octave.
-typedef struct pl_autotuner_cost {
-    double visits[PL_AUTOTUNER_BUCKETS], rows[PL_AUTOTUNER_BUCKETS],
-        seconds[PL_AUTOTUNER_BUCKETS]; // means, in units of `drift`
-    double drift;
-} pl_autotuner_cost;
-
-void pl_autotuner_cost_add(pl_autotuner_cost *c, int rows, double seconds);
-// at[i], i in 1..n: seconds of i * step rows. Zeros where nothing was measured.
-void pl_autotuner_cost_read(const pl_autotuner_cost *c, int step, int n, double *at);
-
-// Nodes at depth l of accepted paths whose candidate of rank r was looked at, and those where the target agreed.
-typedef struct pl_autotuner_counts {
-    double seen[PL_SHAPE_LEVELS][PL_SHAPE_RANKS], hit[PL_SHAPE_LEVELS][PL_SHAPE_RANKS];
-} pl_autotuner_counts;
-// The share of a candidate by rank, before anything was seen.
-extern const double pl_autotuner_guess[PL_SHAPE_RANKS];
-// c->accept of c->levels levels and c->ranks ranks, not rising with the rank; a level leans on the one above by 4
-// pseudo-observations, the first one on a guess.
-void                pl_autotuner_acceptance(const pl_autotuner_counts *n, pl_shape_costs *c);
 
 // What trials took beyond what they gave, beside all that was decoded.
 typedef struct pl_autotuner_trials {
