@@ -2,7 +2,8 @@
 
 #include <math.h>
 
-#define PSEUDO 4.0   // pseudo-observations by which a level leans on the one above
+#define PSEUDO 4.0   // pseudo-observations: of the level above, of a drafter's own probability
+#define FADE 0.998   // of a cell's counts at each of its observations: they remember some 500
 #define WINDOW 128   // visits that a row count's running average remembers
 #define DRIFT 8      // visits, of any row count, over which the shared speed factor follows a change
 #define OUTLIER 1.5  // a visit counts as at most so many times its expected value off
@@ -10,14 +11,14 @@
 #define SETTLED 8    // an average of fewer visits is replaced by one that is far lower
 #define EXACT 64     // row counts below have a bucket of their own
 
-static int bucket(int rows) {
+static int bucket_of(int rows) {
     if (rows < EXACT) return rows;
     int b = EXACT + (int)(8 * log2((double)rows / EXACT));
     return b < PL_AUTOTUNER_BUCKETS ? b : PL_AUTOTUNER_BUCKETS - 1;
 }
 
 void pl_autotuner_cost_add(pl_autotuner_cost *c, int rows, double seconds) {
-    int b = bucket(rows);
+    int b = bucket_of(rows);
     if (c->drift == 0) c->drift = 1;
     if (c->visits[b] == 0) {
         c->visits[b] = 1;
@@ -90,4 +91,24 @@ void pl_autotuner_acceptance(const pl_autotuner_counts *n, pl_shape_costs *c) {
         for (int r = 0; r < c->ranks; r++)
             c->accept[l][r] = falling[c->ranks - 1 - r];
     }
+}
+
+static int cell_of(double p) {
+    int b = p > 0 ? (int)(-2 * log2(p)) : PL_CALIBRATION_BUCKETS - 1;
+    return b < 0 ? 0 : b < PL_CALIBRATION_BUCKETS ? b : PL_CALIBRATION_BUCKETS - 1;
+}
+
+static int level_of(int depth) {
+    return depth < PL_CALIBRATION_DEPTHS ? depth - 1 : PL_CALIBRATION_DEPTHS - 1;
+}
+
+double pl_calibration_expected(const pl_calibration *c, int depth, double own) {
+    int l = level_of(depth), b = cell_of(own);
+    return (c->hit[l][b] + PSEUDO * own) / (c->seen[l][b] + PSEUDO);
+}
+
+void pl_calibration_observe(pl_calibration *c, int depth, double own, bool right) {
+    int l = level_of(depth), b = cell_of(own);
+    c->seen[l][b] = FADE * c->seen[l][b] + 1;
+    c->hit[l][b] = FADE * c->hit[l][b] + right;
 }

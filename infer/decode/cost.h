@@ -1,4 +1,5 @@
-// Two running measurements of decoding: seconds by rows, and how often a drafter's candidates are the target's token.
+// Running measurements of decoding: seconds by rows, how often a drafter's candidates are the target's token, and how
+// often drafted paths come true by the drafter's own probability of them.
 //
 // Costs are running averages for each row count, divided by one speed factor that all of them share. Every measurement
 // moves the factor, so that averages that are not refreshed follow the machine's present speed and the growing context,
@@ -10,6 +11,7 @@
 #define PL_COST_H
 
 #include "infer/tree/best.h"
+#include <stdbool.h>
 
 #define PL_AUTOTUNER_BUCKETS 96
 
@@ -33,5 +35,17 @@ extern const double pl_autotuner_guess[PL_SHAPE_RANKS];
 // c->accept of c->levels levels and c->ranks ranks, not rising with the rank; a level leans on the one above by 4
 // pseudo-observations, the first one on a guess.
 void                pl_autotuner_acceptance(const pl_autotuner_counts *n, pl_shape_costs *c);
+
+// Drafted paths by depth (depths from PL_CALIBRATION_DEPTHS on are one) and by half octaves of the drafter's own
+// probability, old counts fading; begins as {0}. A path of own probability x is expected to come true as often as those
+// of its cell, which lean on x by 4 pseudo-observations: a drafter that is sure without reason counts for less.
+#define PL_CALIBRATION_DEPTHS 8
+#define PL_CALIBRATION_BUCKETS 12
+typedef struct pl_calibration {
+    double seen[PL_CALIBRATION_DEPTHS][PL_CALIBRATION_BUCKETS], hit[PL_CALIBRATION_DEPTHS][PL_CALIBRATION_BUCKETS];
+} pl_calibration;
+// depth: 1 and up; own: 0..1.
+double pl_calibration_expected(const pl_calibration *c, int depth, double own);
+void   pl_calibration_observe(pl_calibration *c, int depth, double own, bool right);
 
 #endif
