@@ -3,17 +3,14 @@
 #   bash tests/shown.sh [NAME...]      (bash tests/shown.sh --list says which there are)
 #   fuzz [SECONDS] [TARGETS...]: every target for SECONDS (600), two at a time, with clang's libFuzzer; new inputs are
 #   kept in build-fuzz/corpus. valgrind [TESTS...]: CTest programs on the portable kernels under memcheck. soak [SECONDS]: rounds
-#   of generate, train, decode (3600 s). kills [N] [training] [generation] [bounded-run]: N kills of each over ranks (50). tidy [FILES.c...]: clang-tidy. hybrid [SETTING...]: as tiny-T0-b1, stories-T1-b16. benchmarks [TARGET/FOLDER].
+#   of generate, train, decode (3600 s). kills [N] [training] [generation] [bounded-run]: N kills of each over ranks (50). tidy [FILES.c...]: clang-tidy. hybrid [SETTING...]: as tiny-T0, stories-T1. benchmarks [TARGET/FOLDER].
 # PACELINE_TEST_DATA: folder with outside data (needed by goldens, any-target and benchmarks).
 # PACELINE_RUN: a finished run of recipes/quickstart.yaml, whose drafters methods, benchmarks and parity take; without it
 # they train them once.
 # PACELINE_HEADS: where heads keeps (or finds) its run, and plan finds one.
 # PACELINE_TARGET_4K, PACELINE_HEADS_4K: finished runs of recipes/target-4k.yaml and heads-4k.yaml (plan).
-# PACELINE_ROUNDS: pairs that hybrid times in each setting (32), single methods in one of PACELINE_EVERY (8); PACELINE_JSON:
-# a file that gets a line of each setting.
-# PACELINE_BLOCKS: how often plan measures everything anew (5); processes that hybrid's pairs are shared among (8), whose means
-# its intervals are of. PACELINE_TIMED: a command to put before what plan and hybrid time
-# ("taskset -c 2,3").
+# PACELINE_BLOCKS: how often plan measures everything anew (5); processes whose means hybrid's intervals are of (8), see
+# tests/pairs.sh. PACELINE_TIMED: a command to put before what plan and hybrid time ("taskset -c 2,3").
 # PACELINE_LLAMA2C: llama2.c's `run` and a model of the built-in target's shape, as "RUN MODEL" (needed by llama2c).
 set -uo pipefail
 export CUDA_VISIBLE_DEVICES= # what takes no --device means the CPU
@@ -192,33 +189,22 @@ shown_plan() { # on an idle machine, the planner's choice on two targets: heads.
     judge_plan "vocabulary 4096" "$small/checkpoints/last" "$run_4k" recipes/heads-4k.yaml
 }
 
-shown_hybrid() { # free drafts with a trained head's, and with a small model's, between two plain decoders, and single methods: interleaved pieces in several processes, batches of 1, 4, 16
-    local p data=${PACELINE_TEST_DATA:?set it}/models head run name setting target drafter sessions t json t0=$SECONDS
-    json=$(realpath -m "${PACELINE_JSON:-$work/hybrid.json}")
+shown_hybrid() { # a free drafter with a trained head, and with a small model, beside plain decoding and each alone: batches of 1, 4, 16 in several processes
+    local p data=${PACELINE_TEST_DATA:?set it}/models head name target drafter prompts t lost=0 t0=$SECONDS
     p=$(program)
-    [ -x "$root/build/test_hybrid" ] || { fail hybrid "build test_hybrid first"; return; }
     heads || { fail hybrid "training"; return; }
     head=$heads/drafters/eagle3-full
     [ -e "$head/config.json" ] || head=$head/checkpoints/best
-    for run in "tiny|checkpoints/tiny - data/prompts/heldout.jsonl|$head" \
-        "stories|$data/TinyStories-656K - data/prompts/stories.jsonl|tli:$data/stories260K/stories260K.bin:$data/stories260K/tok512.bin"; do
-        IFS='|' read -r name target drafter <<<"$run"
+    while IFS='|' read -r name target prompts drafter; do
         for t in 0 1; do
-            for sessions in 1 4 16; do
-                setting=$name-T$t-b$sessions
-                [ $# = 0 ] || [[ " $* " == *" $setting "* ]] || continue
-                echo "$setting"
-                # shellcheck disable=SC2086
-                (cd "$root" && PACELINE_PAIRS_JSON=$json PACELINE_PAIRS="$target $sessions $t ${PACELINE_BLOCKS:-8} ${PACELINE_ROUNDS:-32} ${PACELINE_EVERY:-8} 0.75 hybrid:suffix:12+$drafter $drafter suffix:12 recycle" \
-                    ${PACELINE_TIMED:-} build/test_hybrid) >"$work/hybrid.log" 2>&1
-                grep -E '^(  |pairs)' "$work/hybrid.log" || tail -n 5 "$work/hybrid.log"
-            done
+            [ $# = 0 ] || [[ " $* " == *" $name-T$t "* ]] || continue
+            echo "$name-T$t"
+            (cd "$root" && bash tests/pairs.sh "$p" "$target" "$prompts" "$t" "hybrid:suffix:12+$drafter" "$drafter" suffix:12 recycle) || lost=$((lost + 1))
         done
-    done | tee "$work/hybrid.all"
-    local all whole best
-    all=$(grep -c '^[a-z]*-T' "$work/hybrid.all") whole=$(grep -c 'asked: yes' "$work/hybrid.all") best=$(grep -c '1 %: yes' "$work/hybrid.all")
-    say hybrid "$((SECONDS - t0)) s; of $all settings without loss $whole, as good as the best single method $best"
-    [ "$whole" = "$all" ] && [ "$best" = "$all" ] || fail hybrid "see above (only an idle machine can tell)"
+    done <<<"tiny|checkpoints/tiny|data/prompts/heldout.jsonl|$head
+stories|$data/TinyStories-656K|data/prompts/stories.jsonl|tli:$data/stories260K/stories260K.bin:$data/stories260K/tok512.bin"
+    say hybrid "$((SECONDS - t0)) s; settings with a loss: $lost"
+    [ "$lost" = 0 ] || fail hybrid "see above (only an idle machine can tell)"
 }
 
 shown_heads() { # every draft head beside the full one: trained once, decoded at temperature 0 and 1, then by domain
@@ -982,7 +968,7 @@ while [ $# -gt 0 ]; do
     fuzz) while [[ "${1:-}" =~ ^([0-9]+|fuzz_.*)$ ]]; do args+=("$1") && shift; done ;;
     valgrind) while [[ "${1:-}" == test_* ]]; do args+=("$1") && shift; done ;;
     benchmarks) [[ "${1:-}" == */* ]] && args=("$1") && shift ;;
-    hybrid) while [[ "${1:-}" =~ ^(tiny|stories)-T[01]-b(1|4|16)$ ]]; do args+=("$1") && shift; done ;;
+    hybrid) while [[ "${1:-}" =~ ^(tiny|stories)-T[01]$ ]]; do args+=("$1") && shift; done ;;
     tidy) while [[ "${1:-}" == *.c ]]; do args+=("$1") && shift; done ;;
     esac
     "shown_${name//-/_}" "${args[@]}"

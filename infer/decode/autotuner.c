@@ -6,21 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-#define DECAY 0.995  // of the counts, a step that adds to them
-#define PSEUDO 4.0   // observations that the share one level higher is worth
-#define WINDOW 128   // visits of a row count's running average
-#define DRIFT 8      // visits of any in which all follow the machine's pace
-#define OUTLIER 1.5  // times what was expected: no visit counts as further off
-#define REFUTED 1.25 // times what a larger row count takes: no count is believed to take more
-#define SETTLED 8    // visits that are all forgotten when one takes far less than they did
-#define HOPELESS 0.7
-#define EXACT 64 // row counts with a bucket of their own
-#define START 3  // tokens of the chain that looks whether drafting has begun to pay
-#define STALE 16 // observations that all that was learnt before a trial counts
-#define USUAL 64 // steps of the running pace
+#define DECAY 0.995 // of acceptance counts at each cycle that adds to them: they remember some 200
 
 void pl_autotuner_init(pl_autotuner *p, const pl_tree_policy *policy) {
-    *p = (pl_autotuner){.adapt = policy && policy->adapt, .trials.pause = PL_AUTOTUNER_PAUSE};
+    *p = (pl_autotuner){.adapt = policy && policy->adapt};
     p->stops = p->adapt && policy->stops;
     if (!policy || !p->adapt) return;
     PL_CHECK(policy->depth_max <= PL_SHAPE_LEVELS && policy->k <= PL_SHAPE_RANKS && policy->width <= PL_SHAPE_WIDTH &&
@@ -29,72 +18,6 @@ void pl_autotuner_init(pl_autotuner *p, const pl_tree_policy *policy) {
 }
 
 // ---- costs ----------------------------------------------------------------------------------------------------------
-
-static int bucket(int rows) {
-    if (rows < EXACT) return rows;
-    int b = EXACT + (int)(8 * log2((double)rows / EXACT));
-    return b < PL_AUTOTUNER_BUCKETS ? b : PL_AUTOTUNER_BUCKETS - 1;
-}
-
-void pl_autotuner_cost_add(pl_autotuner_cost *c, int rows, double seconds) {
-    int b = bucket(rows);
-    if (c->drift == 0) c->drift = 1;
-    if (c->visits[b] == 0) {
-        c->visits[b] = 1;
-        c->rows[b] = rows;
-        c->seconds[b] = seconds / c->drift;
-        return;
-    }
-    if (c->visits[b] < WINDOW) c->visits[b]++;
-    double expected = c->drift * c->seconds[b], r;
-    if (b >= EXACT) expected *= rows / c->rows[b]; // row counts that share a bucket are large: cost is in proportion
-    r = expected > 0 ? seconds / expected : 1;
-    // The first time is often cold, and so are others while pages are touched for the first time: steps may take longer
-    // than they need, never less. What a cold count says of the machine's pace is nothing.
-    bool low = r < 1 / OUTLIER, cold = (c->visits[b] == 2 && r < 1) || (c->visits[b] < SETTLED && low);
-    if (low && c->visits[b] > 2) c->visits[b] /= 2; // nor is what many visits said believed for long then
-    if (cold) {
-        c->seconds[b] *= r;
-        return;
-    }
-    r = fmin(fmax(r, 1 / OUTLIER), OUTLIER);
-    double drift = c->drift * (1 + (r - 1) / DRIFT);
-    c->seconds[b] *= 1 + (r * c->drift / drift - 1) / c->visits[b];
-    c->drift = drift;
-}
-
-void pl_autotuner_cost_read(const pl_autotuner_cost *c, int step, int n, double *at) {
-    double x[PL_AUTOTUNER_BUCKETS], y[PL_AUTOTUNER_BUCKETS], w[PL_AUTOTUNER_BUCKETS];
-    int    m = 0, k = 0;
-    for (int b = 0; b < PL_AUTOTUNER_BUCKETS; b++) {
-        if (c->visits[b] == 0) continue;
-        x[m] = c->rows[b];
-        y[m] = c->seconds[b] * c->drift;
-        w[m++] = c->visits[b];
-    }
-    // A count that took much longer than a larger one was seen when the machine had something else to do, or memory was
-    // new, and not again since: it takes no longer than the larger one. Smaller differences are noise, and pooled.
-    for (int i = m - 2; i >= 0; i--)
-        if (y[i] > REFUTED * y[i + 1]) {
-            y[i] = y[i + 1];
-            w[i] = 1;
-        }
-    pl_shape_rising(y, w, m);
-    double slope = m > 1 ? (y[m - 1] - y[0]) / (x[m - 1] - x[0]) : 0;
-    for (int i = 1; i <= n; i++) {
-        double rows = (double)i * step;
-        while (k < m && x[k] < rows)
-            k++;
-        if (m == 0)
-            at[i] = 0;
-        else if (k == m)
-            at[i] = y[m - 1] + slope * (rows - x[m - 1]);
-        else if (k == 0 || x[k] == rows)
-            at[i] = y[k];
-        else
-            at[i] = y[k - 1] + (y[k] - y[k - 1]) * (rows - x[k - 1]) / (x[k] - x[k - 1]);
-    }
-}
 
 void pl_autotuner_drafted(pl_autotuner_cycle *c, const pl_tree *t) {
     c->sessions += t->notes.levels > 0;
@@ -109,16 +32,17 @@ void pl_autotuner_drafted(pl_autotuner_cycle *c, const pl_tree *t) {
     }
 }
 
-static void learn_costs(pl_autotuner *p, const pl_autotuner_cycle *c) {
+void pl_autotuner_learn(pl_autotuner *p, const pl_autotuner_cycle *c) {
     double deeper = 0;
+    p->since += c->pace.verifying + c->pace.drafting;
     pl_autotuner_cost_add(&p->verify, c->pace.rows, c->pace.verifying);
-    if (c->late) return;
+    if (c->levels == 0 && c->taken == 0) return;
     for (int l = 1; l < c->levels; l++) {
         double seconds = c->level_at[l] - c->level_at[l - 1];
         pl_autotuner_cost_add(&p->draft, c->level_rows[l], seconds);
         deeper += seconds;
     }
-    pl_autotuner_cost_add(c->levels ? &p->first : &p->idle, c->levels ? c->sessions : c->pace.sessions,
+    pl_autotuner_cost_add(c->levels ? &p->first : &p->idle, c->levels ? c->sessions : c->taken,
                           c->pace.drafting - deeper);
 }
 
@@ -154,22 +78,6 @@ void pl_autotuner_accepted(pl_autotuner *p, const pl_tree *t, const pl_verdict *
                 found = true;
             }
         }
-    }
-}
-
-const double pl_autotuner_guess[PL_SHAPE_RANKS] = {0.5, 0.12, 0.06, 0.04, 0.03, 0.02, 0.015, 0.01};
-
-void pl_autotuner_acceptance(const pl_autotuner_counts *n, pl_shape_costs *c) {
-    for (int l = 0; l < c->levels; l++) {
-        double falling[PL_SHAPE_RANKS], weight[PL_SHAPE_RANKS]; // by falling rank, which makes them rise
-        for (int r = 0; r < c->ranks; r++) {
-            double above = l ? c->accept[l - 1][r] : pl_autotuner_guess[r];
-            weight[c->ranks - 1 - r] = n->seen[l][r] + PSEUDO;
-            falling[c->ranks - 1 - r] = (n->hit[l][r] + PSEUDO * above) / (n->seen[l][r] + PSEUDO);
-        }
-        pl_shape_rising(falling, weight, c->ranks);
-        for (int r = 0; r < c->ranks; r++)
-            c->accept[l][r] = falling[c->ranks - 1 - r];
     }
 }
 
@@ -226,21 +134,13 @@ static void learn_by(const pl_autotuner *p, pl_tree_policy *policy) {
 static void choose(pl_autotuner *p, pl_tree_policy *policy, int sessions) {
     double t0 = pl_now();
     pl_autotuner_costs(p, policy, sessions, &p->costs);
+    p->costs.drafts = true;
     pl_shape_best(&p->costs, &p->chosen);
     if (p->stops) set_least(p);
     take_chosen(p, policy);
     p->choices++;
     p->last = pl_now() - t0;
-    p->seconds += p->last;
     p->since = 0;
-}
-
-static void set_chain(pl_tree_policy *policy, int length) {
-    int32_t parent[PL_SHAPE_NODES];
-    if (length > policy->depth_max) length = policy->depth_max;
-    for (int i = 0; i <= length; i++)
-        parent[i] = i - 1;
-    pl_tree_shape_set(policy, length + 1, parent);
 }
 
 // Children by level; whatever passes the policy's limits is left out.
@@ -259,124 +159,12 @@ static void set_levels(pl_tree_policy *policy, const int *by, int levels) {
 }
 
 // Row counts and widths far enough apart to tell what a row costs.
-static void calibrate(const pl_autotuner *p, pl_tree_policy *policy) {
+static void calibrate(const pl_autotuner *p, pl_tree_policy *policy, long which) {
     static const int by[6][8] = {{0}, {1, 1}, {1, 1, 1, 1, 1}, {2, 1, 1, 1}, {3, 2, 1}, {1, 1, 1, 1, 1, 1, 1, 1}};
     static const int levels[6] = {0, 2, 5, 4, 3, 8};
-    int              i = (int)(p->cycles % 6);
+    int              i = (int)(which % 6);
     learn_by(p, policy);
     set_levels(policy, by[i], levels[i]);
-}
-
-// The chosen tree with its best path one node longer.
-static bool explore_deeper(const pl_autotuner *p, pl_tree_policy *policy) {
-    pl_tree_policy *q = policy;
-    pl_tree_shape_set(q, p->chosen.n, p->chosen.parent);
-    int32_t parent[PL_SHAPE_NODES];
-    int     n = q->shape_n, node = 0, depth = 0;
-    while (q->shape_children[node]) {
-        node = q->shape_child[node];
-        depth++;
-    }
-    if (n >= q->max_nodes || depth >= q->depth_max) return false;
-    memcpy(parent, q->shape_parent, (size_t)n * sizeof *parent);
-    parent[n] = node;
-    pl_tree_shape_set(policy, n + 1, parent);
-    return true;
-}
-
-// The best chain where a tree was chosen, the best tree where a chain was.
-static bool explore_rival(const pl_autotuner *p, pl_tree_policy *policy) {
-    pl_shape_costs c = p->costs;
-    pl_shape       rival;
-    c.branching = true;
-    for (int i = 1; i < p->chosen.n; i++)
-        if (p->chosen.parent[i] != i - 1) c.branching = false;
-    if (!c.branching) c.ranks = c.width = 1;
-    if (c.branching && c.ranks == 1) return false;
-    pl_shape_best(&c, &rival);
-    if (rival.n < 2 || rival.emitted * p->chosen.seconds < HOPELESS * p->chosen.emitted * rival.seconds) return false;
-    pl_tree_shape_set(policy, rival.n, rival.parent);
-    return true;
-}
-
-// ---- trials ---------------------------------------------------------------------------------------------------------
-
-static void account(pl_autotuner_trials *t, const pl_draft_pace *c) {
-    double seconds = c->verifying + c->drafting;
-    t->seconds += seconds;
-    if (!t->on) {
-        t->usual_seconds += seconds - t->usual_seconds / USUAL;
-        t->usual_tokens += c->emitted - t->usual_tokens / USUAL;
-    } else {
-        t->last += seconds - (t->usual_tokens > 0 ? c->emitted * t->usual_seconds / t->usual_tokens : seconds);
-    }
-}
-
-bool pl_autotuner_may_try(const pl_autotuner *p) {
-    const pl_autotuner_trials *t = &p->trials;
-    return !t->on && t->idle >= t->pause && t->loss + t->last <= PL_AUTOTUNER_REGRET * t->seconds;
-}
-
-static void begin_trial(pl_autotuner *p, pl_tree_policy *policy) {
-    double most = 0;
-    p->trials.on = true;
-    p->trials.begun++;
-    p->trials.before = p->trials.last;
-    p->trials.last = 0;
-    p->trials.cycles = 0;
-    p->trials.drafted = false;
-    p->detour = PL_AUTOTUNER_PROBE;
-    for (int r = 0; r < PL_SHAPE_RANKS; r++)
-        most = fmax(most, p->counts.seen[0][r]);
-    for (int l = 0; most > STALE && l < PL_SHAPE_LEVELS; l++)
-        for (int r = 0; r < PL_SHAPE_RANKS; r++) {
-            p->counts.seen[l][r] *= STALE / most;
-            p->counts.hit[l][r] *= STALE / most;
-        }
-    learn_by(p, policy);
-    set_chain(policy, START);
-}
-
-// Its verdicts are in, and something was chosen by them. One that has paid so far, but not for long enough to be
-// believed, goes on.
-static void end_trial(pl_autotuner *p, pl_tree_policy *policy) {
-    pl_autotuner_trials *t = &p->trials;
-    if (!t->drafted) { // nobody could: nothing was learnt, nor does it cost the next one its turn
-        t->on = false;
-        t->last = t->before;
-        t->idle = 0;
-        return;
-    }
-    if (p->chosen.n < 2 && t->last < 0 && t->cycles < STALE) {
-        p->detour = PL_AUTOTUNER_PROBE;
-        learn_by(p, policy);
-        set_chain(policy, START);
-        return;
-    }
-    t->on = false;
-    t->last = fmax(t->last + p->last, 0);
-    t->loss += t->last;
-    t->pause = p->chosen.n > 1 ? PL_AUTOTUNER_PAUSE : 2 * t->pause;
-    if (t->pause > PL_AUTOTUNER_REST) t->pause = PL_AUTOTUNER_REST;
-}
-
-bool pl_autotuner_tries(const pl_autotuner *p) {
-    return p->adapt && (p->choices == 0 || (p->trials.on && p->detour > 0));
-}
-
-// No tree: what all is weighed against is the cost of a cycle without drafts. Where every cycle drafts nobody would
-// ever see that it had been told wrong, by a machine that was busy or memory that was new.
-static bool explore_none(pl_tree_policy *policy) {
-    pl_tree_shape_set(policy, 1, &(int32_t){-1});
-    return true;
-}
-
-// Something else for one cycle beside a tree that pays.
-static void explore(pl_autotuner *p, pl_tree_policy *policy) {
-    int what = (int)(p->explored++ % 3);
-    learn_by(p, policy);
-    p->detour = what == 0 ? explore_none(policy) : what == 1 ? explore_deeper(p, policy) : explore_rival(p, policy);
-    if (p->detour == 0) take_chosen(p, policy);
 }
 
 static void forget_slowly(pl_autotuner *p) {
@@ -390,36 +178,17 @@ static void forget_slowly(pl_autotuner *p) {
     p->observed = false; // what was learnt is not forgotten while nothing is drafted
 }
 
-void pl_autotuner_rest(pl_autotuner *p, const pl_draft_pace *c) {
-    pl_autotuner_cost_add(&p->verify, c->rows, c->verifying);
-    if (!p->adapt || p->choices == 0 || p->trials.on) return;
-    account(&p->trials, c);
-    p->trials.idle++;
-}
-
-void pl_autotuner_step(pl_autotuner *p, pl_tree_policy *policy, const pl_autotuner_cycle *c) {
-    if (!p->adapt || c->pace.sessions < 1) return;
-    bool rests = c->levels == 0, tried = p->trials.on && p->detour == 0;
-    p->trials.drafted |= c->levels > 0;
-    bool cold = p->trials.on && p->trials.cycles++ == 0;
+void pl_autotuner_next(pl_autotuner *p, pl_tree_policy *policy, int sessions) {
+    if (!p->adapt) return;
     forget_slowly(p);
-    if (!cold) learn_costs(p, c);
-    if (p->choices > 0) account(&p->trials, &c->pace);
-    p->trials.idle = rests ? p->trials.idle + 1 : 0;
-    p->since += c->pace.verifying + c->pace.drafting;
-    long i = ++p->cycles;
-    if (p->detour > 0 && --p->detour > 0) return;
-    bool reviews = i % PL_AUTOTUNER_REVIEW == 0 && !rests && p->last < PL_AUTOTUNER_SHARE * p->since;
+    long i = p->cycles++;
+    bool reviews = i % PL_AUTOTUNER_REVIEW == 0 && p->last < PL_AUTOTUNER_SHARE * p->since;
     if (i < PL_AUTOTUNER_CALIBRATION)
-        calibrate(p, policy);
-    else if (p->choices == 0 || tried || reviews)
-        choose(p, policy, c->pace.sessions);
+        calibrate(p, policy, i);
+    else if (p->choices == 0 || reviews)
+        choose(p, policy, sessions);
+    else if (i % PL_AUTOTUNER_EXPLORE == PL_AUTOTUNER_EXPLORE / 2)
+        calibrate(p, policy, i / PL_AUTOTUNER_EXPLORE);
     else
         take_chosen(p, policy);
-    if (tried) end_trial(p, policy);
-    if (p->choices == 0 || p->trials.on) return;
-    if (rests && pl_autotuner_may_try(p))
-        begin_trial(p, policy);
-    else if (!rests && p->chosen.n > 1 && i % PL_AUTOTUNER_EXPLORE == PL_AUTOTUNER_EXPLORE / 2)
-        explore(p, policy);
 }

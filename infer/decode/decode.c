@@ -1,8 +1,7 @@
 #include "infer/decode/decode.h"
 
-#include "infer/decode/autotuner.h"
+#include "infer/decode/choose.h"
 #include "infer/decode/session.h"
-#include "infer/decode/tapped.h"
 #include "infer/decode/verification.h"
 #include "infer/drafter/backbone.h"
 #include "kernels/base/check.h"
@@ -28,6 +27,12 @@ typedef struct part {
 
 _Static_assert(PL_TREE_MAX <= PL_TP_PATH_MAX, "a path through a tree can be sent");
 
+// Layers of the target whose outputs are wanted, each once; those of the options come first.
+typedef struct taps {
+    int layer[PL_MAX_TAPS], n, n_options;
+    int options[PL_MAX_TAPS], drafter[PL_MAX_TAPS]; // places of each one's layers among them
+} taps;
+
 struct pl_engine {
     pl_ctx            ctx;
     const pl_llama   *target;
@@ -38,7 +43,7 @@ struct pl_engine {
     void             *on_final_arg;
     pl_cycle_fn       on_cycle;
     void             *on_cycle_arg;
-    pl_autotuner      tuner;
+    pl_choose         choose;
     pl_session       *session;    // [max_sessions]
     int               slots;      // of each cache: max_len + a tree
     int               max_logits; // rows of a step whose logits are computed, at most
@@ -47,7 +52,7 @@ struct pl_engine {
     int               n_parts;
     pl_arena          arrays; // of what ops read and give beside tensors: id, pos, path, logits_index, argmax, row
     int32_t          *id, *pos, *path, *logits_index, *logits_row, *argmax, *final_row;
-    pl_tapped         tapped;
+    taps              taps;
     pl_kvrow         *row; // [layers][max_rows]
     pl_verification   verification;
     pl_draft_item    *item;
@@ -60,17 +65,37 @@ typedef struct forward_out {
     pl_tensor    logits, features, drafter_features;
 } forward_out;
 
-static void forward(pl_engine *e, int rows, int n_logits, bool greedy, int n_draws, forward_out *f) {
+static void add_taps(taps *t, const int *tap, int n, int *place) {
+    for (int i = 0; i < n; i++) {
+        int j = 0;
+        while (j < t->n && t->layer[j] != tap[i])
+            j++;
+        PL_CHECK(j < PL_MAX_TAPS, "more than %d different tap layers", PL_MAX_TAPS);
+        if (j == t->n) t->layer[t->n++] = tap[i];
+        place[i] = j;
+    }
+}
+
+// Returns the features of n of the layers that were tapped.
+static pl_tensor select_features(pl_ctx *ctx, const pl_llama_out *out, const int *place, int n) {
+    pl_llama_out some = {0};
+    for (int i = 0; i < n; i++)
+        some.tap[i] = out->tap[place[i]];
+    return n ? pl_features(ctx, &some, n) : (pl_tensor){0};
+}
+
+// drafted: the drafter's features are wanted, too.
+static void forward(pl_engine *e, int rows, int n_logits, bool greedy, int n_draws, bool drafted, forward_out *f) {
     pl_ctx *ctx = &e->ctx;
     pl_view view = {.pos = e->pos, .cos = e->target->cos, .sin = e->target->sin, .row = e->row, .m = rows};
-    int     n_taps = pl_tapped_view(&e->tapped, &view);
-    pl_llama_forward(ctx, e->target, e->id, rows, &view, e->tapped.layer, n_taps, &f->out);
+    int     n_taps = drafted ? e->taps.n : e->taps.n_options;
+    pl_llama_forward(ctx, e->target, e->id, rows, &view, e->taps.layer, n_taps, &f->out);
     pl_tensor hidden = n_logits == rows ? f->out.hidden : pl_gather(ctx, f->out.hidden, e->logits_index, n_logits);
     f->logits = pl_llama_logits(ctx, e->target, hidden);
     if (greedy) pl_topk(ctx, &(pl_topk_args){.x = f->logits, .id = e->argmax, .k = 1});
     pl_verification_draw(&e->verification, ctx, f->logits, n_draws);
-    f->features = pl_tapped_own(&e->tapped, ctx, &f->out);
-    f->drafter_features = pl_tapped_drafters(&e->tapped, ctx, &f->out);
+    f->features = select_features(ctx, &f->out, e->taps.options, e->opt.n_taps);
+    f->drafter_features = select_features(ctx, &f->out, e->taps.drafter, drafted ? e->drafter->n_taps : 0);
 }
 
 // Whether a step's logits come to the host: where distributions are made of them, or somebody looks on.
@@ -78,23 +103,15 @@ static bool reads_logits(const pl_engine *e, bool sampled) {
     return !e->ctx.be->memory || e->opt.see_logits || (sampled && !e->verification.draws);
 }
 
-// With some rows' features, where that may be asked, and with all rows'.
 static void measure_step(pl_ctx *ctx, void *arg) {
     pl_engine  *e = arg;
     forward_out f;
-    if (e->drafter && e->drafter->kind->reads) {
-        size_t mark = pl_arena_mark(&ctx->frame);
-        pl_tapped_some(&e->tapped, e->opt.max_rows);
-        forward(e, e->opt.max_rows, e->max_logits, true, e->max_logits, &f);
-        pl_arena_release(&ctx->frame, mark);
-    }
-    pl_tapped_all(&e->tapped);
-    forward(e, e->opt.max_rows, e->max_logits, true, e->max_logits, &f);
+    forward(e, e->opt.max_rows, e->max_logits, true, e->max_logits, e->drafter != NULL, &f);
     pl_gather(ctx, f.out.hidden, e->logits_index, e->max_logits); // a smaller step may gather where this one did not
     if (reads_logits(e, true)) pl_ctx_read(ctx, &f.logits);
     if (f.features.data) pl_ctx_read(ctx, &f.features);
     pl_ctx_read(ctx, &f.out.hidden);
-    if (e->drafter) e->drafter->kind->propose(e->drafter, &e->ctx, &(pl_draft_batch){.features = f.drafter_features});
+    pl_choose_draft(&e->choose, &e->ctx, &(pl_draft_batch){.features = f.drafter_features});
 }
 
 // The pages of distributions that are never used are never touched.
@@ -126,7 +143,6 @@ static void take_arrays(void *arg) {
     e->logits_index = pl_arena_alloc(&e->arrays, (size_t)e->max_logits * sizeof *e->logits_index);
     e->argmax = pl_arena_alloc(&e->arrays, (size_t)e->max_logits * sizeof *e->argmax);
     e->row = pl_arena_alloc(&e->arrays, rows * (size_t)e->target->n_layers * sizeof *e->row);
-    e->tapped.row = pl_arena_alloc(&e->arrays, rows * sizeof *e->tapped.row);
     pl_verification_take(&e->verification, &e->arrays, e->max_logits);
 }
 
@@ -137,9 +153,7 @@ static pl_status allocate(pl_engine *e, pl_err *err) {
     e->item = pl_calloc(s, sizeof *e->item);
     e->logits_row = pl_calloc(rows, sizeof *e->logits_row);
     e->final_row = pl_calloc(rows, sizeof *e->final_row);
-    e->tapped.at = pl_calloc(rows, sizeof *e->tapped.at);
-    e->tapped.final = pl_calloc(rows, sizeof *e->tapped.final);
-    if (!e->session || !e->parts || !e->item || !e->logits_row || !e->final_row || !e->tapped.at || !e->tapped.final)
+    if (!e->session || !e->parts || !e->item || !e->logits_row || !e->final_row)
         return pl_fail(err, PL_E_MEMORY, "decode engine of %d rows: out of memory", e->opt.max_rows);
     PL_TRY(pl_arena_init_shared(&e->arrays, "decode engine", e->ctx.be->memory, take_arrays, e, err));
     for (size_t i = 0; i < s; i++) {
@@ -185,10 +199,12 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
     // A session verifies its tree or reads its prompt, of which the last row alone asks for logits: the head's rows,
     // and the memory of logits over a large vocabulary, do not bound how much of a prompt goes at once.
     e->max_logits = o->all_logits ? o->max_rows : o->max_sessions * tree;
-    pl_tapped_init(&e->tapped, o->tap, o->n_taps, drafter);
-    pl_autotuner_init(&e->tuner, drafter ? &drafter->policy : NULL);
+    add_taps(&e->taps, o->tap, o->n_taps, e->taps.options);
+    e->taps.n_options = e->taps.n;
+    if (drafter) add_taps(&e->taps, drafter->tap, drafter->n_taps, e->taps.drafter);
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_ctx_init(&e->ctx, be, pool));
+    PL_TRY_GOTO(st, fail, pl_choose_init(&e->choose, drafter, o->max_sessions, err));
     e->ctx.repeats = !target->comm; // whom it waits for in between is no part of a graph
     PL_TRY_GOTO(st, fail,
                 pl_tp_caches_create(&e->others, target,
@@ -218,9 +234,10 @@ void pl_engine_destroy(pl_engine *e) {
         pl_free(e->session[i].dist);
         pl_free(e->session[i].q);
     }
-    void *owned[] = {e->session, e->parts, e->item, e->logits_row, e->final_row, e->tapped.at, e->tapped.final};
+    void *owned[] = {e->session, e->parts, e->item, e->logits_row, e->final_row};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
+    pl_choose_fini(&e->choose);
     pl_ctx_fini(&e->ctx);
     pl_arena_fini(&e->arrays);
     pl_tp_caches_destroy(e->others);
@@ -264,6 +281,7 @@ pl_status pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_s
         s->live = true;
         s->tree.n = 0;
         if (e->drafter) e->drafter->kind->reset(e->drafter, i);
+        pl_choose_start(&e->choose, i);
         *out = s;
         return PL_OK;
     }
@@ -285,6 +303,7 @@ int pl_engine_free_slots(const pl_engine *e) {
 void pl_engine_end(pl_engine *e, pl_session *s) {
     const pl_drafter *d = e->drafter;
     if (d && d->kind->ended) d->kind->ended(e->drafter, s->slot, s->tokens + s->n_prompt, s->n_tokens - s->n_prompt);
+    pl_choose_end(&e->choose, s->slot);
     s->live = false;
 }
 
@@ -458,16 +477,12 @@ static void count_ranks(pl_session *s, const pl_verdict *v) {
         }
 }
 
-// Someone is asked for drafts, and told what became of them.
-static bool drafts(const pl_engine *e) {
-    return e->drafter && !e->drafter->rests;
-}
-
-// Which rows' features the drafter is to be given in this step.
-static void choose_features(pl_engine *e) {
-    if (!pl_tapped_begin(&e->tapped, drafts(e) ? e->drafter : NULL)) return;
+// True if the model takes in rows of a session in this step.
+static bool taps_drafter(const pl_engine *e) {
+    bool any = false;
     for (int i = 0; i < e->n_parts; i++)
-        pl_tapped_add(&e->tapped, e->drafter, e->parts[i].s->slot, e->parts[i].row0, e->parts[i].rows);
+        any |= pl_choose_attached(&e->choose, e->parts[i].s->slot);
+    return any;
 }
 
 static void commit_decoding(pl_engine *e, part *p) {
@@ -480,8 +495,7 @@ static void commit_decoding(pl_engine *e, part *p) {
     while (go && kept < v->n)
         go = emit(e, s, s->tree.token[v->path[++kept]]);
     if (go) emit(e, s, v->bonus);
-    pl_autotuner_accepted(&e->tuner, &s->tree, v);
-    if (drafts(e) && e->drafter->kind->judged) e->drafter->kind->judged(e->drafter, s->slot, &s->tree, v);
+    pl_choose_verdict(&e->choose, s->slot, &s->tree, v);
     p->emitted = s->n_tokens - n0;
     s->stats.steps++;
     s->stats.emitted += p->emitted;
@@ -548,26 +562,24 @@ static pl_proposing *prepare_drawing(pl_session *s) {
     return &s->proposing;
 }
 
-// Hands final rows to the drafter and asks running, decoding sessions' next trees of it.
+// Hands final rows to the drafters, which propose the next trees of sessions that decode.
 static void draft(pl_engine *e, const forward_out *f) {
-    int n = 0, depth_max = e->drafter ? e->drafter->policy.depth : 0;
+    int n = 0;
     for (int i = 0; i < e->n_parts; i++) {
         part       *p = &e->parts[i];
         pl_session *s = p->s;
         if (s->finish != PL_RUNNING) continue;
         bool decoding = !pl_session_reading(s);
         if (decoding) pl_tree_root(&s->tree, s->tokens[s->n_tokens - 1]);
-        if (!drafts(e)) continue;
         // No deeper than what may still be emitted: the bonus token takes one place.
         int left = s->opt.max_new - (s->n_tokens - s->n_prompt) - 1, room = e->opt.max_len - s->n_tokens - 1;
-        int depth = depth_max < left ? depth_max : left;
-        if (depth > room) depth = room;
+        int depth = left < room ? left : room;
         e->item[n++] = (pl_draft_item){.slot = s->slot,
                                        .tokens = s->tokens,
                                        .n_tokens = s->n_tokens,
                                        .first = p->first,
                                        .count = p->count,
-                                       .feature_row = pl_tapped_rows(&e->tapped, e->final_row, p->row0, p->count),
+                                       .feature_row = e->final_row + p->row0,
                                        .row0 = p->row0,
                                        .rows = p->rows,
                                        .tree = decoding && depth > 0 ? &s->tree : NULL,
@@ -575,32 +587,26 @@ static void draft(pl_engine *e, const forward_out *f) {
                                        .proposing = prepare_drawing(s)};
     }
     if (!n || e->ctx.err.status != PL_OK) return;
-    e->drafter->kind->propose(e->drafter, &e->ctx,
-                              &(pl_draft_batch){.item = e->item,
-                                                .n = n,
-                                                .features = f->drafter_features,
-                                                .token = e->id,
-                                                .logits = f->logits,
-                                                .logits_row = e->logits_row});
-    // An op names tensors that a target has too.
+    pl_choose_draft(&e->choose, &e->ctx,
+                    &(pl_draft_batch){.item = e->item,
+                                      .n = n,
+                                      .features = f->drafter_features,
+                                      .token = e->id,
+                                      .logits = f->logits,
+                                      .logits_row = e->logits_row});
+    // Names the drafter: messages of ops name tensors that a target has too.
     if (e->ctx.err.status != PL_OK)
         pl_fail_at(&e->ctx.err, e->ctx.err.status, "drafter \"%s\"", e->drafter->kind->name);
-    for (int i = 0; i < n; i++)
-        if (e->item[i].tree) pl_tree_finish(&e->drafter->policy, e->item[i].tree);
 }
 
-// Steps that read prompts as well say nothing about the cost of rows.
+// Steps that read prompts as well are no measure of what rows cost.
 static void learn_pace(pl_engine *e, int rows, double verifying, double drafting) {
-    pl_autotuner_cycle c = {
-        .pace = {.sessions = e->n_parts, .rows = rows, .verifying = verifying, .drafting = drafting}};
-    if (!e->drafter) return;
+    pl_draft_pace pace = {.sessions = e->n_parts, .rows = rows, .verifying = verifying, .drafting = drafting};
     for (int i = 0; i < e->n_parts; i++) {
         if (!e->parts[i].decoding) return;
-        c.pace.emitted += e->parts[i].emitted;
-        if (e->tuner.adapt && e->parts[i].s->finish == PL_RUNNING) pl_autotuner_drafted(&c, &e->parts[i].s->tree);
+        pace.emitted += e->parts[i].emitted;
     }
-    if (e->drafter->kind->paced) e->drafter->kind->paced(e->drafter, &c.pace);
-    if (e->tuner.adapt) pl_autotuner_step(&e->tuner, &e->drafter->policy, &c);
+    pl_choose_step(&e->choose, &pace);
 }
 
 pl_status pl_engine_step(pl_engine *e, pl_err *err) {
@@ -621,11 +627,10 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
             sampled = true;
         if (p->decoding || p->last) ask_verdict(e, p);
     }
-    choose_features(e);
     pl_ctx_begin(&e->ctx);
     forward_out f;
     PL_TRY(pl_tp_begin(e->others, err));
-    forward(e, rows, n_logits, greedy && n_logits > 0, e->verification.n_draws, &f);
+    forward(e, rows, n_logits, greedy && n_logits > 0, e->verification.n_draws, taps_drafter(e), &f);
     pl_tp_finish(e->others, &e->ctx);
     verify_job job = {.e = e};
     if (n_logits > 0 && reads_logits(e, sampled)) job.logits = pl_ctx_read(&e->ctx, &f.logits);
@@ -645,12 +650,10 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
     }
     report_final(e, &f, job.logits);
     double t1 = pl_now();
-    if (e->drafter) e->drafter->parts = (pl_draft_parts){0};
     draft(e, &f);
     PL_TRY(pl_ctx_sync(&e->ctx, err));
     double        t2 = pl_now();
-    pl_step_parts parts = {.target = t_target - t0, .verify = t1 - t_target};
-    if (e->drafter) parts.draft = e->drafter->parts;
+    pl_step_parts parts = {.target = t_target - t0, .verify = t1 - t_target, .draft = e->choose.parts};
     for (int i = 0; i < e->n_parts; i++) {
         part *p = &e->parts[i];
         if (!p->decoding) {
@@ -665,13 +668,6 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
 }
 
 void pl_engine_tree(const pl_engine *e, char *text, size_t size) {
-    if (!e->drafter) {
-        snprintf(text, size, "none");
-    } else if (!e->tuner.adapt || e->tuner.chosen.n == 0) {
-        snprintf(text, size, "%s", e->drafter->policy.text);
-    } else {
-        pl_tree_policy p;
-        pl_tree_shape_set(&p, e->tuner.chosen.n, e->tuner.chosen.parent);
-        pl_tree_shape_text(&p, text, size);
-    }
+    if (!pl_choose_tree(&e->choose, text, size))
+        snprintf(text, size, "%s", e->drafter ? e->drafter->policy.text : "none");
 }

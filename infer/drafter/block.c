@@ -446,7 +446,6 @@ pl_status pl_drafter_block_create(pl_drafter **out, const pl_backbone *model, co
     d->kind = kind;
     d->kind.name = pl_backbone_name(model);
     d->base.kind = &d->kind;
-    d->base.waits = true;
     d->base.n_taps = model->n_taps;
     memcpy(d->base.tap, model->tap, sizeof d->base.tap);
     size_t    k = (size_t)policy->k, s = (size_t)o->max_sessions, w = (size_t)policy->width;

@@ -89,6 +89,12 @@ bool pl_drafter_is_folder(const char *what) {
     return !find_named(what, &from);
 }
 
+bool pl_drafter_is_free(const char *what) {
+    const char              *from;
+    const pl_drafter_source *s = named(what, &from);
+    return s && s->free;
+}
+
 pl_status pl_drafter_shape(pl_tree_policy *p, const char *what, const char *tree, pl_err *err) {
     const char              *from = what;
     const pl_drafter_source *s = find_named(what, &from);

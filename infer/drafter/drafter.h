@@ -16,7 +16,6 @@
 typedef struct pl_drafter pl_drafter;
 struct pl_head;
 struct pl_head_rows;
-struct pl_verdict;
 
 // One session's share of a call.
 typedef struct pl_draft_item {
@@ -24,7 +23,7 @@ typedef struct pl_draft_item {
     const int32_t *tokens; // the session's text so far, prompt included
     int32_t        n_tokens;
     int32_t first, count;       // rows first..first+count-1 (positions) became final; row t's next token is tokens[t+1]
-    const int32_t *feature_row; // [count] rows of `features`; -1 in sessions that it does not read
+    const int32_t *feature_row; // [count] rows of `features`
     int32_t        row0, rows;  // this session's rows of the forward, in order, those not final included
     pl_tree       *tree;        // NULL: nothing to propose; else root is set, grow it
     int            depth;       // levels at most (context and answer end are near)
@@ -35,7 +34,7 @@ typedef struct pl_draft_batch {
     pl_draft_item *item;
     int            n;
     // Of the target's forward, by row:
-    pl_tensor      features;   // [rows of sessions that it reads, taps * d]; .data NULL when it wants none
+    pl_tensor      features;   // [rows, taps * d]; .data NULL when it wants none
     const int32_t *token;      // [rows] what was read
     pl_tensor      logits;     // [rows with logits, V]
     const int32_t *logits_row; // [rows] row of logits, -1: none
@@ -50,12 +49,6 @@ struct pl_draft_watch {
     void (*see)(pl_draft_watch *w, pl_ctx *ctx, const struct pl_head *h, const struct pl_head_rows *r);
 };
 
-// What a step in which all sessions decoded took and gave.
-typedef struct pl_draft_pace {
-    int    sessions, rows, emitted; // rows of the target's forward; tokens that its verdicts gave
-    double verifying, drafting;     // seconds before drafting, and of drafting
-} pl_draft_pace;
-
 typedef struct pl_drafter_kind {
     const char *name;
     // Runs on ctx within the current step's frame. On a measuring context it must walk its largest step.
@@ -63,16 +56,8 @@ typedef struct pl_drafter_kind {
     void (*reset)(pl_drafter *d, int slot);    // a new session takes the slot
     double (*step_bytes)(const pl_drafter *d); // what one level of drafting must read
     void (*destroy)(pl_drafter *d);
-    // For those that learn from what becomes of their drafts; NULL: they do not.
-    //   ended   a session leaves its slot with these tokens emitted, a stop token included
-    //   judged  a session's tree was verified: before it is drafted anew
-    //   paced   a step in which all sessions decoded is over, with all its seconds
+    // A session leaves its slot with these tokens emitted, a stop token included; NULL: nothing is learnt from them.
     void (*ended)(pl_drafter *d, int slot, const int32_t *answer, int n);
-    void (*judged)(pl_drafter *d, int slot, const pl_tree *t, const struct pl_verdict *v);
-    void (*paced)(pl_drafter *d, const pl_draft_pace *p);
-    // Of a drafter with taps, whether it reads this session's features, asked before every forward; NULL: all
-    // sessions'. Tapping is not quite free where the target is small.
-    bool (*reads)(const pl_drafter *d, int slot);
     // For those that keep something beyond a session; NULL: they do not.
     //   forget  what is kept becomes what it was when the drafter was opened, between sessions
     //   save    it goes to the file that the drafter was told to keep it in, if any
@@ -103,14 +88,9 @@ struct pl_drafter {
     pl_tree_policy         policy;
     char                   tree[PL_TREE_TEXT];       // what it drafts, in words: --tree's, or its own shape's name
     int                    n_taps, tap[PL_MAX_TAPS]; // features wanted from the target; 0: none
-    // Rows that became final may be handed over later, several calls' at once: it has a cache of its own and reads
-    // nothing of the target's forward but features.
-    bool                   waits;
-    bool                   learns; // from the logits of every step, which it must be shown, drafting or not
-    // Set by `paced`, where nothing was proposed last: nothing will be, nor is anything taken in, until `paced` or
-    // `reset` says otherwise. The decode loop then passes the drafter by. For those that read sessions' texts alone,
-    // which are there later too, and while there is no session whose features are read.
-    bool                   rests;
+    // Of "hybrid:FREE[+MODEL]", which has no `propose`: the drafters that the engine chooses among
+    // (infer/decode/choose.h). NULL: none.
+    pl_drafter            *free, *model;
     unsigned               proposals; // see pl_drafter_proposals
     pl_draft_watch        *watch;     // NULL: nobody. Set before the first measure
     // Largest call the decode loop makes: rows taken in at once and sessions. Set before the first measure.
@@ -150,6 +130,7 @@ typedef struct pl_drafter_source {
     pl_status (*shape)(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *from, const char *tree, pl_err *err);
     // How it can draw, see pl_drafter_proposals; of a drafter that is made of others: a function of them.
     unsigned proposals;
+    bool     free; // it needs no model and reads the text alone, or rows of which it may miss any: FREE of a hybrid
     unsigned (*proposals_of)(const char *from);
     // policy: what `shape` made of o->tree, which is not read again.
     pl_status (*open)(pl_drafter **out, const char *from, const pl_tree_policy *policy, const pl_drafter_options *o,
@@ -169,6 +150,7 @@ unsigned                 pl_drafter_proposals(const char *what);
 const pl_drafter_source *pl_drafter_without_checkpoint(int i);
 // `what` is a checkpoint's folder (which need not exist), not a name.
 bool                     pl_drafter_is_folder(const char *what);
+bool                     pl_drafter_is_free(const char *what); // see pl_drafter_source.free
 pl_status                pl_drafter_forget(pl_drafter *d, pl_err *err);
 pl_status                pl_drafter_save(pl_drafter *d, pl_err *err);
 // "[NODES][,keep[=FILE]]", the arguments of drafters that draft so many nodes and may learn from answers that ended;

@@ -164,4 +164,5 @@ const pl_drafter_source pl_drafter_lookup = {.name = "lookup",
                                              .help = "what followed the last N tokens before, MAX tokens of it",
                                              .shape = shape,
                                              .proposals = 1u << PL_PROPOSE_TOP,
+                                             .free = true,
                                              .open = open};

@@ -202,7 +202,6 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
     recycle *d = pl_calloc(1, sizeof *d);
     if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"recycle\": out of memory");
     d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
-    d->base.learns = true;
     d->vocab = o->target->vocab;
     d->k = d->vocab < K ? (int)d->vocab : K;
     d->keep = keep != NULL;
@@ -230,4 +229,5 @@ const pl_drafter_source pl_drafter_recycle = {
     .help = "what the target found probable after a token before; keep: over answers",
     .shape = shape,
     .proposals = 1u << PL_PROPOSE_TOP,
+    .free = true,
     .open = open};

@@ -142,4 +142,5 @@ const pl_drafter_source pl_drafter_retrieval = {.name = "retrieval",
                                                 .help = "what mostly followed in the texts of PATH (REST)",
                                                 .shape = shape,
                                                 .proposals = 1u << PL_PROPOSE_TOP,
+                                                .free = true,
                                                 .open = open};

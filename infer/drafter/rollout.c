@@ -428,7 +428,6 @@ pl_status pl_drafter_backbone_create(pl_drafter **out, const pl_backbone *model,
     backbone_drafter *d = pl_calloc(1, sizeof *d);
     if (!d) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
-    d->base.waits = true;
     d->model = model;
     pl_status st;
     if (policy->k > d->model->head.vocab)

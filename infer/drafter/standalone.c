@@ -41,7 +41,6 @@ pl_status pl_standalone_open(pl_standalone *d, const pl_drafter_kind *kind, cons
                              const pl_drafter_options *o, pl_err *err) {
     char *path, *tokenizer;
     d->base = (pl_drafter){.kind = kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
-    d->base.waits = true;
     pl_status st = split_paths(&path, &tokenizer, kind->name, args, err);
     if (st == PL_OK) st = open_model(d, path, tokenizer, per_level, drafted, translated, o, err);
     pl_free(path);

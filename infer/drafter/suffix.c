@@ -195,4 +195,5 @@ const pl_drafter_source pl_drafter_suffix = {
     .help = "what mostly followed the longest end of the text that came before; keep: in answers too",
     .shape = shape,
     .proposals = 1u << PL_PROPOSE_TOP,
+    .free = true,
     .open = open};

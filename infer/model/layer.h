@@ -73,9 +73,6 @@ typedef struct pl_view {
     // to its row in this forward, -1: none, and lo is -1 as well. NULL: all rows.
     const int32_t  *taken, *spread;
     int64_t         whole;
-    // Rows [n_tap_rows] whose taps are returned; NULL: all rows'.
-    const int32_t  *tap_row;
-    int64_t         n_tap_rows;
     bool            rerun; // under a tape: backward recomputes a target's layers instead of keeping them
 } pl_view;
 

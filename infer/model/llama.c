@@ -583,18 +583,13 @@ static void end_turn(pl_ctx *ctx, turns *t, bool keep) {
     if (t->n++ == 0) t->second = now;
 }
 
-// Takes the taps of layer input `of`. If only some rows are tapped they are copied to memory allocated before the
-// layers, so that a layer's memory need not be kept for them.
-static bool take_taps(pl_ctx *ctx, const pl_view *view, const int *taps, int n_taps, int of, pl_tensor x,
-                      pl_llama_out *out) {
+// Takes x as the taps of layer `of`; true if there are any.
+static bool take_taps(const int *taps, int n_taps, int of, pl_tensor x, pl_llama_out *out) {
     bool kept = false;
     for (int i = 0; i < n_taps; i++) {
         if (taps[i] != of) continue;
-        if (view->tap_row)
-            pl_gather_to(ctx, out->tap[i], x, view->tap_row);
-        else
-            out->tap[i] = x;
-        kept = !view->tap_row;
+        out->tap[i] = x;
+        kept = true;
     }
     return kept;
 }
@@ -602,9 +597,6 @@ static bool take_taps(pl_ctx *ctx, const pl_view *view, const int *taps, int n_t
 void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t rows, pl_view *view, const int *taps,
                       int n_taps, pl_llama_out *out) {
     PL_CHECK(!view->rerun || n_taps == 0, "%d taps of layers that are not kept", n_taps);
-    PL_CHECK(!view->tap_row || !pl_ctx_recording(ctx), "taps of %lld rows under a tape", (long long)view->n_tap_rows);
-    for (int i = 0; i < n_taps && view->tap_row; i++)
-        out->tap[i] = pl_ctx_out(ctx, view->n_tap_rows, m->shape.d, false);
     pl_tensor  shape = {.dim = {rows, m->shape.d, 1, 1}}, input;
     layer_run  r = {.m = m,
                     .view = view,
@@ -621,7 +613,7 @@ void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t
             run_layer(ctx, &r, o);
         r.h = o[STREAM];
         r.delta = o[DELTA];
-        bool tapped = n_taps > 0 && take_taps(ctx, view, taps, n_taps, r.layer, input, out);
+        bool tapped = n_taps > 0 && take_taps(taps, n_taps, r.layer, input, out);
         if (pass && r.layer == 0)
             pl_ctx_const(ctx, rows, m->shape.d); // this pass makes no stream, but must allocate
                                                  // as much
@@ -630,8 +622,8 @@ void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t
     if (t.n == 2) pl_arena_release(&ctx->frame, t.begin); // the final norm reads the last layer's output alone
     pl_tensor h = r.h;
     out->hidden = pl_rmsnorm_residual(ctx, &h, r.delta, m->norm, m->shape.eps);
-    take_taps(ctx, view, taps, n_taps, m->n_layers, h, out);
-    take_taps(ctx, view, taps, n_taps, PL_TAP_FINAL, out->hidden, out);
+    take_taps(taps, n_taps, m->n_layers, h, out);
+    take_taps(taps, n_taps, PL_TAP_FINAL, out->hidden, out);
 }
 
 pl_tensor pl_llama_logits(pl_ctx *ctx, const pl_llama *m, pl_tensor hidden) {

@@ -86,7 +86,7 @@ const pl_weight_entry *pl_llama_matrix(const pl_weight_source *src, const pl_hf_
 // final norm), the numbering of EAGLE-3's auxiliary layers in engines; PL_TAP_FINAL: `hidden`.
 typedef struct pl_llama_out {
     pl_tensor hidden;           // [M, d] after the final norm: the head's input
-    pl_tensor tap[PL_MAX_TAPS]; // [M, d] each; [n_tap_rows, d] with view->tap_row
+    pl_tensor tap[PL_MAX_TAPS]; // [M, d] each
 } pl_llama_out;
 
 // Runs M rows through all layers. id: [M] tokens. Tensors live in the frame.

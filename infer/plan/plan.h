@@ -26,7 +26,7 @@
 #define PL_PLAN_H
 
 #include "infer/cli/cli.h"
-#include "infer/decode/autotuner.h"
+#include "infer/decode/cost.h"
 #include "infer/drafter/backbone.h"
 
 #define PL_PLAN_CHAIN 15 // longest chain that is planned

@@ -79,11 +79,9 @@ static void walk_list(const pool *p, const pl_shape_costs *c, pl_shape *best) {
     uint8_t parent_of[POOL] = {0}; // true: some child is in the tree
     int     w[PL_SHAPE_LEVELS] = {0};
     double  emitted = 1, drafting = 0, missing = 0; // missing: expected rows that are not drafted
-    bool    branched = false;
     for (int i = 0; i < p->n_order; i++) {
         const node *x = &p->x[p->order[i]];
         int         l = x->depth - 1;
-        branched |= parent_of[x->parent];
         if (!parent_of[x->parent] && l > 0) {
             drafting += (c->draft[w[l] + 1] - c->draft[w[l]]) * (1 - c->ended[l]);
             w[l]++;
@@ -91,7 +89,6 @@ static void walk_list(const pool *p, const pl_shape_costs *c, pl_shape *best) {
         parent_of[x->parent] = 1;
         emitted += x->f;
         missing += c->ended[l];
-        if (c->branching && !branched) continue;
         double rows = i + 2 - missing, seconds = seconds_of(c, rows) + drafting;
         if (best->n == 0 || emitted * best->seconds > best->emitted * seconds)
             take_shape(best, p, i + 2, emitted, seconds, rows);
@@ -104,7 +101,7 @@ void pl_shape_best(const pl_shape_costs *c, pl_shape *best) {
              "%d levels, %d ranks, %d wide, %d nodes", c->levels, c->ranks, c->width, c->nodes);
     pool p;
     *best = (pl_shape){.n = 0};
-    if (!c->branching) *best = (pl_shape){.n = 1, .parent = {-1}, .emitted = 1, .seconds = c->verify[1], .rows = 1};
+    if (!c->drafts) *best = (pl_shape){.n = 1, .parent = {-1}, .emitted = 1, .seconds = c->verify[1], .rows = 1};
     for (int width = 1; width <= c->width && c->nodes > 1; width++) {
         p.x[0] = (node){.f = 1, .parent = -1};
         p.n = p.n_set = 1;

@@ -31,7 +31,7 @@
 typedef struct pl_shape_costs {
     int    levels, ranks, width, nodes;             // upper limits of D, K, W, N, within the constants above; N
                                                     // includes the root
-    bool   branching;                               // trees besides chains are allowed
+    bool   drafts;                                  // trees of two nodes at least; else no tree is a choice, too
     double accept[PL_SHAPE_LEVELS][PL_SHAPE_RANKS]; // 0..1, not increasing with the rank
     double verify[PL_SHAPE_NODES + 1];              // seconds by nodes, [1..nodes]
     double ended[PL_SHAPE_LEVELS];                  // share of the drafts that may be this deep and ended before;

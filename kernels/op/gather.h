@@ -12,5 +12,4 @@ typedef struct pl_gather_args {
 } pl_gather_args;
 
 pl_tensor pl_gather(pl_ctx *ctx, pl_tensor x, const int32_t *index, int64_t n);
-void      pl_gather_to(pl_ctx *ctx, pl_tensor y, pl_tensor x, const int32_t *index); // y is allocated by the caller
 #endif

@@ -38,9 +38,9 @@ static int prompt_of(uint64_t key, int32_t *ids) {
     return n;
 }
 
-static transcript        *record_to;    // by key; set around a run
-static int                perturbed;    // set around runs that invent what rows cost: how often they did, and 1
-static int64_t            drafts_of[2]; // there, sessions' cycles without a draft and with one
+static transcript        *record_to; // by key; set around a run
+static bool               hybrids;   // set around runs of two drafters
+static int64_t            arms[4];   // there, sessions' cycles by pl_arm
 // Set around runs that draw children: the verifier, and what it saw of the drawn trees.
 static const pl_verifier *run_verifier;
 static int                drawn_nodes, merged_nodes;
@@ -78,14 +78,6 @@ static void record(void *arg, const pl_final_rows *r) {
     }
 }
 
-// Rows that are free for some cycles, dear for some others, so that whoever chooses by costs chooses everything.
-static void perturb(pl_drafter *d, int sessions) {
-    bool dear = perturbed++ / 6 % 2;
-    for (int rows = sessions; rows <= sessions * 64; rows *= 2)
-        d->kind->paced(
-            d, &(pl_draft_pace){.sessions = sessions, .rows = rows, .verifying = dear ? rows : 1, .drafting = 1e-9});
-}
-
 // Decodes sessions key0..key0+n-1 side by side.
 static void run(const pl_llama *m, pl_drafter *d, pl_pool *pool, int rows, uint64_t key0, int n, double temperature,
                 int stop, transcript *out) {
@@ -111,11 +103,12 @@ static void run(const pl_llama *m, pl_drafter *d, pl_pool *pool, int rows, uint6
     for (bool running = true; running;) {
         assert_int_equal(pl_engine_step(e, &err), PL_OK);
         running = false;
-        if (perturbed && d) perturb(d, n);
         for (int i = 0; i < n; i++) {
             running |= s[i]->finish == PL_RUNNING;
-            if (perturbed && d) drafts_of[s[i]->tree.n > 1]++;
-            if (!perturbed && run_verifier && d && s[i]->finish == PL_RUNNING) check_drawn(&s[i]->tree, &d->policy);
+            const pl_tree *t = &s[i]->tree;
+            bool           modelled = t->notes.levels > 0;
+            if (hybrids) arms[2 * modelled + (t->n > (modelled ? t->notes.grown : 1))]++;
+            if (!hybrids && run_verifier && d && s[i]->finish == PL_RUNNING) check_drawn(&s[i]->tree, &d->policy);
         }
     }
     for (int i = 0; i < n; i++) {
@@ -441,8 +434,8 @@ static void eagle1_is_lossless(void **state) {
     free(got);
 }
 
-// Free drafts, a model's, both in a tree and none in turn, rows that wait among them: of one session and of eight, and
-// by verifiers that draw, at temperature 0.
+// Free drafts, a model's, both in a tree and none, which take turns (infer/decode/choose.h): of one session and of
+// eight, and by verifiers that draw, at temperature 0.
 static void hybrid_is_lossless(void **state) {
     (void)state;
     static const char *const free_ones[] = {"suffix:12,keep", "recycle:30", "lookup", "suffix:3"};
@@ -464,7 +457,7 @@ static void hybrid_is_lossless(void **state) {
             snprintf(what, sizeof what, "hybrid:%s%s%s%s", free_ones[i / 8], with, *with && whole ? "lm:" : "",
                      *with ? (whole ? dir : draft) : "");
             pl_drafter *d = open_drafter(w, what, tree, n, n * 80);
-            perturbed = 1;
+            hybrids = true;
             if (t == 0 && i / 2 % 2 == 0 && *with) run_verifier = pl_verifier_at(i / 8);
             run(&w->target, d, NULL, n * 80, 0, n, t, -1, got);
             run_verifier = NULL;
@@ -475,10 +468,13 @@ static void hybrid_is_lossless(void **state) {
             }
         }
     }
-    perturbed = 0;
-    print_message("hybrids: %lld tokens accepted, %lld cycles without a draft, %lld with one\n", (long long)accepted,
-                  (long long)drafts_of[0], (long long)drafts_of[1]);
-    assert_true(accepted > 200 && drafts_of[0] > 200 && drafts_of[1] > 200);
+    hybrids = false;
+    print_message(
+        "hybrids: %lld tokens accepted; cycles without a draft %lld, of FREE %lld, of MODEL %lld, of both %lld\n",
+        (long long)accepted, (long long)arms[0], (long long)arms[1], (long long)arms[2], (long long)arms[3]);
+    assert_true(accepted > 200);
+    for (int i = 0; i < 4; i++)
+        assert_true(arms[i] > 100);
     pl_llama_fini(&w->target);
     test_rmdir(dir);
     test_rmdir(draft);

@@ -26,7 +26,7 @@ typedef struct world {
     const char   *way;             // how draft's model drafts ("tli"); NULL: it is a backbone
     pl_tokenizer *tok;             // the target's, where there is a way
     bool          blocks, selects; // its drafter drafts blocks
-    bool          hybrid;          // its drafter takes turns with free drafts
+    bool          hybrid;          // its drafter is one of two among which the engine chooses
     bool          stops;           // drafts end by the drafter's own probability
 } world;
 
@@ -134,20 +134,10 @@ static void harvest(pl_session *s, sample *out) {
         out->drafted[l] += pl_session_statistics(s)->position_drafted[l];
 }
 
-// What cycles take, told in the place of what they took: drafts are worth it for long and then, for half as long, are
-// not, and so the model's, free ones and none all come. Told several times, since few cycles here are without prompts and
-// a hybrid's ways of decoding take turns after many.
-static const pl_drafter_kind *told;
-
-static void tell_pace(pl_drafter *d, const pl_draft_pace *p) {
-    static uint64_t cycles;
-    bool            worth = cycles++ / 128 % 3 < 2;
-    for (int i = 0; i < 48; i++) {
-        int n = SESSIONS << i % 3;
-        told->paced(
-            d,
-            &(pl_draft_pace){
-                .sessions = SESSIONS, .rows = n, .emitted = p->emitted, .verifying = worth ? 1 : n, .drafting = 1e-9});
+// Makes steps without drafts slow, so that drafts pay where there are two drafters; all arms are tried before.
+static void slow_plain(void *arg, const pl_cycle *c) {
+    (void)arg;
+    for (double began = pl_now(); c->tree->n == 1 && pl_now() - began < 1e-4;) {
     }
 }
 
@@ -173,15 +163,13 @@ static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *pol
                    : w->blocks ? pl_drafter_block_open(&d, w->draft, policy, &od, &err)
                                : pl_drafter_backbone_open(&d, w->draft, policy, &od, &err);
     if (st != PL_OK) fail_msg("%s", err.msg);
-    pl_drafter_kind kind = *d->kind;
-    if (w->hybrid) {
-        told = d->kind;
-        kind.paced = tell_pace;
-        d->kind = &kind;
-    }
     pl_engine_options o = {.max_sessions = SESSIONS, .max_rows = rows, .max_len = MAX_LEN, .verifier = v};
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &w->target, d, &o, &err), PL_OK);
+    if (w->hybrid) pl_engine_on_cycle(e, slow_plain, NULL);
     for (int64_t started = 0; started < answers || running > 0;) {
+        bool begins = true;
+        for (int i = 0; i < SESSIONS; i++)
+            begins &= !s[i] || pl_session_finish(s[i]) != PL_RUNNING;
         for (int i = 0; i < SESSIONS; i++) {
             if (s[i] && pl_session_finish(s[i]) != PL_RUNNING) {
                 harvest(s[i], out);
@@ -189,7 +177,8 @@ static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *pol
                 s[i] = NULL;
                 running--;
             }
-            if (s[i] || started == answers) continue;
+            // Where arms take turns after steps without prompts, sessions begin together.
+            if (s[i] || started == answers || (w->hybrid && !begins)) continue;
             pl_session_options so = {.sampling = *sampling, .key = (uint64_t)started++, .max_new = LENGTH};
             assert_int_equal(pl_engine_start(e, prompt, PROMPT, &so, &s[i], &err), PL_OK);
             running++;

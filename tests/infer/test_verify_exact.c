@@ -40,6 +40,7 @@ typedef struct toy {
     look                 look;
     pl_sampling          sampling;
     bool                 argmax_draft; // a control: the drafter's best token passed off as drawn from q
+    bool                 joined;       // a path that is not drawn joins the tree, as a hybrid's do
     int32_t              d2t[V_MAX];
     pl_outside           outside;
     double               p[PREFIXES][V_MAX]; // by prefix of the path: a number in base v behind all shorter prefixes
@@ -202,7 +203,7 @@ static void draft(toy *t, pl_proposal kind, pl_coin *coin) {
     pl_tree_root(&t->tree, 0);
     for (int level = 0; level < t->depth; level++) {
         int to = t->tree.n;
-        for (int node = from; node < to; node++) {
+        for (int node = from; node < to && t->children[level] > 0; node++) {
             int32_t id[PL_TREE_MAX];
             candidates(t, &o, node, t->children[level], id);
             for (int i = 0; i < t->children[level] && id[i] >= 0; i++)
@@ -210,6 +211,8 @@ static void draft(toy *t, pl_proposal kind, pl_coin *coin) {
         }
         from = to;
     }
+    for (int level = 0, node = 0; t->joined && level < t->depth; level++)
+        node = pl_tree_add(&t->tree, node, (level + 1) % t->v, 0);
 }
 
 // Adds `weight` of what the target says after a prefix to all sequences of depth + 1 tokens.
@@ -304,6 +307,33 @@ static void dist_is_exact(void **state) {
                     }
     }
     print_message("%lld cases, %lld outcomes, off by %.2g at most\n", (long long)cases, (long long)runs, worst);
+}
+
+// Two drafters: a path that is not drawn, alone before every verifier and in a tree of the drafter's best tokens before
+// those that match.
+static void joined_paths_are_exact(void **state) {
+    (void)state;
+    double worst = 0, accepted = 0, without = 0;
+    for (int i = 0; pl_verifier_at(i); i++)
+        for (int s = 0; s < SHAPES; s++)
+            for (int l = 0; l < LOOKS; l++)
+                for (uint64_t seed = 0; seed < 9; seed++) {
+                    const pl_verifier *v = pl_verifier_at(i);
+                    bool               matches = pl_verifier_matches(v);
+                    if (!v->lossless) continue;
+                    set(&the_toy, s, (look)l, WHOLE, seed);
+                    if (matches) without += enumerate(&the_toy, v).accepted;
+                    the_toy.joined = true;
+                    if (!matches) memset(the_toy.children, 0, sizeof the_toy.children);
+                    outcome o = enumerate(&the_toy, v);
+                    if (!(o.error < 1e-12))
+                        fail_msg("%s: shape %d, look %d, seed %d: off by %.3g", v->name, s, l, (int)seed, o.error);
+                    worst = fmax(worst, o.error);
+                    if (matches) accepted += o.accepted;
+                    unmake(&the_toy);
+                }
+    print_message("off by %.2g at most; %.3g times as many accepted in the union\n", worst, accepted / without);
+    assert_true(accepted > 1.02 * without);
 }
 
 // One node: enumeration gives the closed form that the verifier states.
@@ -458,6 +488,7 @@ static void edges(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dist_is_exact),
+        cmocka_unit_test(joined_paths_are_exact),
         cmocka_unit_test(acceptance_is_the_closed_form),
         cmocka_unit_test(block_beats_rejection),
         cmocka_unit_test(controls_fail),
