@@ -41,7 +41,7 @@ static pl_status refuse_other(const pl_json *j, const cJSON *node, const char *n
     return PL_OK;
 }
 
-// Defaults of transformers for members that a config of this model_type leaves out, as speculators does with equal ones.
+// Defaults of transformers for members that a config of this model_type leaves out, as speculators does.
 typedef struct fallback {
     const char *key;
     double      number;

@@ -2,9 +2,9 @@
 //
 //   L_i = - sum over j in the K most probable tokens of row i's teacher of p_j log q_j
 //
-// p: the teacher's distribution over its whole vocabulary; q: the drafter's. A trimmed head takes those of the K that it
-// can draft. The loss is composed of existing ops: with c the most probable token, P = sum p_j and z the drafter's
-// logits
+// p: the teacher's distribution over its whole vocabulary; q: the drafter's. A trimmed head takes those of the K that
+// are in its vocabulary. The loss is composed of existing ops: with c the most probable token, P = sum p_j and z the
+// drafter's logits
 //   L_i = P (- log q_c) + sum_j p_j (z_c - z_j)
 // a cross-entropy with c (kernels/op/divergence.h: label), which needs no teacher, and products with K listed rows.
 // Cost: the head's products once more, and one of the teacher's.
