@@ -181,7 +181,7 @@ static pl_status run_plain(measuring *r, bool keep, pl_err *err) {
 
 static pl_status run_round(measuring *r, bool keep, pl_err *err) {
     for (int i = 0; i < r->n; i++) {
-        for (int t = 0; t < r->n_trees; t++)
+        for (int t = 0; t < r->n_trees; t += keep ? 1 : r->n_trees - 1) // to warm up, the first and the last
             PL_TRY(run_tree(r, &r->m[i], t, keep, err));
         PL_TRY(run_plain(r, keep, err));
     }
