@@ -134,7 +134,7 @@ double pl_bench_copied(const pl_bench *b, size_t bytes) {
 pl_status pl_bench_open(pl_bench *b, const pl_env *env, double max_bytes, pl_err *err) {
     *b = (pl_bench){.env = env, .max_bytes = max_bytes, .rounds = PL_BENCH_TRIES};
     PL_TRY(pl_ctx_init(&b->ctx, env->backend, env->pool));
-    pl_status st = pl_ctx_sync(&b->ctx, err); // a device that could not be opened says so here
+    pl_status st = pl_ctx_sync(&b->ctx, err); // fails where a device could not be opened
     if (st == PL_OK && !env->backend->memory) b->peak = pl_backend_peak(env->backend, PL_F32, env->pool);
     if (st == PL_OK && !env->backend->memory) b->peak_bf16 = pl_backend_peak(env->backend, PL_BF16, env->pool);
     for (int i = 0; i < 2 && st == PL_OK && env->backend->memory; i++) {
@@ -253,7 +253,7 @@ static double run_times(pl_bench_case *c, int times) {
     return (pl_now() - t0) / times;
 }
 
-// A sample is the best of TRIES, as a floor is the best of the probe's: what interrupts one try must not count on one
+// A sample is the best of TRIES, as a floor is the best of the probe's: an interrupted try must not count on one
 // side only.
 static double time_case(pl_bench_case *c) {
     double warm = run_times(c, 1), best = INFINITY, t0 = pl_now();

@@ -1,11 +1,11 @@
-// The driver of `paceline bench`: cases that are timed together beside their floors, and the memory that they read.
+// The driver of `paceline bench`: cases that are timed together with their floors, and the memory that they read.
 //
-// A bench runs on any device: what its steps read lies in the backend's memory, and a timing ends when the device has
-// done what was queued. Its floor is sampled beside it: on the host the bandwidth of reading the very memory that a
+// A bench runs on any device: a step reads the backend's memory, and a timing ends when the device has finished
+// all queued work. Its floor is sampled with it: on the host the bandwidth of reading the very memory that a
 // step reads, and the peak of fma; on a device bytes read plus bytes written of large copies within its memory.
 //
 // A bench adds cases (pl_bench_add), each with its step, bytes and flops and the members that describe it, times them
-// and lets their memory go (pl_bench_run), and writes what has figures (pl_bench_put).
+// and frees their memory (pl_bench_run), and writes those that have figures (pl_bench_put).
 #ifndef PL_BENCH_H
 #define PL_BENCH_H
 
@@ -32,12 +32,12 @@ typedef struct pl_bench_case {
     pl_bench_member member[PL_BENCH_MEMBERS];
     int             n_members;
     void (*step)(pl_ctx *ctx, void *arg);
-    void (*drop)(void *arg); // ends what arg holds beside the bench's memory; NULL: nothing
+    void (*drop)(void *arg); // frees what the bench's memory does not hold; NULL: nothing
     void                       *arg;
     struct pl_tape             *tape;         // of a step with gradients; NULL: none
     double                      bytes, flops; // of one step
     pl_dtype                    factors;      // of flops: F32, or BF16
-    const void                 *memory;       // what it mostly reads: on the host its bandwidth is probed right there
+    const void                 *memory;       // most of its reads: on the host the bandwidth is probed right there
     size_t                      memory_bytes; // 0: the floor is that of flops alone, where it is known
     bool                        rated;        // it writes flops_per_second
     const struct pl_bench_case *full;         // it writes speedup_over_full, by this case; NULL: it does not
@@ -54,7 +54,7 @@ typedef struct pl_bench {
     double         peak;       // flops per second, before anything was timed; 0 on a device
     double         peak_bf16;  // the same of factors in bf16
     pl_ctx         ctx;        // fills and copies
-    void          *copy[2];    // on a device: what its copy bandwidth is measured between, copy_bytes each
+    void          *copy[2];    // on a device: the blocks that measure its copy bandwidth, copy_bytes each
     size_t         copy_bytes; // 0 on the host
     double         copy_rate;  // the last sample
     pl_bench_case *c[PL_BENCH_CASES];
@@ -79,14 +79,14 @@ void      pl_bench_close(pl_bench *b);
 // A block in the backend's memory whose values are finite and neither zero nor subnormal, as fp32 and as bf16; on the
 // host written by the threads that will read it. NULL when there is none.
 void     *pl_bench_block(pl_bench *b, size_t bytes);
-void     *pl_bench_shared(pl_bench *b, size_t bytes); // what host and device both see, zeroed
+void     *pl_bench_shared(pl_bench *b, size_t bytes); // visible to host and device, zeroed
 void     *pl_bench_alloc(pl_bench *b, size_t bytes);  // the host's, zeroed
 // Rows of activations: fp32.
 bool      pl_bench_input(pl_bench *b, pl_tensor *x, int64_t m, int64_t k);
-// Refuses what takes more bytes than the host can give, where the backend's blocks lie in its memory.
+// Refuses more bytes than the host can give, where the backend's blocks lie in its memory.
 pl_status pl_bench_room(const pl_bench *b, double bytes, const char *what, const char *mend, pl_err *err);
 // How many copies of weights of so many bytes a step must take in turn so that it does not find them in the device's
-// last cache; 1 on the host, where a footprint's own bandwidth is what it is held against.
+// last cache; 1 on the host, where a step is compared with its footprint's own bandwidth.
 #define PL_BENCH_COPIES 8
 int    pl_bench_copies(const pl_bench *b, size_t bytes);
 // Bytes of these copies; 0 above max_bytes, where the case is left out.

@@ -100,7 +100,7 @@ static pl_status open_engine(pl_cycles *c, const pl_backend *be, pl_pool *pool, 
                             .max_rows = rows > READING ? rows : READING,
                             .verifier = &c->verifier,
                             .caches = o->caches ? o->caches->engine : NULL};
-    // Plain decoding's caches hold what the others' trees take.
+    // Plain decoding's caches have room for the others' trees.
     eo.max_len = o->context + SPARE + (o->policy ? 0 : PL_TREE_MAX);
     if (o->context + SPARE > positions)
         return pl_fail(err, PL_E_INPUT, "a context of %d leaves no room for drafts: the target has %d positions",

@@ -1,6 +1,6 @@
-// Steps of the decode loop, timed part by part at one context: what `plan` and `bench decode` measure.
+// Steps of the decode loop, timed part by part at one context, for `plan` and `bench decode`.
 //
-// A step verifies what the step before it drafted and drafts anew (infer/decode/decode.h). The engine is the one that
+// A step verifies the draft of the step before it and drafts anew (infer/decode/decode.h). The engine is the one that
 // decodes; only the verdict is made up, so that a cycle emits as many tokens as it is asked to. Before each step the
 // sessions are taken back to the context.
 #ifndef PL_BENCH_CYCLE_H

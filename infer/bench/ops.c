@@ -231,7 +231,7 @@ pl_status pl_bench_put_attention(pl_json_out *o, pl_bench *b, int64_t width, pl_
     return PL_OK;
 }
 
-// ---- the target's tokens drawn beside its logits, as decoding on a device has them ----
+// ---- the target's tokens drawn from its logits, as decoding on a device does ----
 
 // A host draws node by node from distributions (infer/decode/verification.h): there is nothing to time there.
 typedef struct drawing {
@@ -298,7 +298,7 @@ void pl_bench_put_draw(pl_json_out *o, pl_bench *b, int64_t vocab) {
 #define HEAD_PARAMS 12
 #define SLACK 1.05 // packing, activations
 
-// What host and device both see.
+// Visible to host and device.
 typedef struct head_row {
     int32_t token[1], group[1], id[1];
 } head_row;
@@ -356,7 +356,7 @@ static void set_footprint(pl_bench_case *c, const pl_params *ps) {
     if ((double)c->memory_bytes > c->bytes) c->memory_bytes = (size_t)c->bytes;
 }
 
-// A head without weights, and what they will take; PL_E_USAGE for one that max_bytes leaves out.
+// Makes a head without weights, and counts their bytes; PL_E_USAGE for one that max_bytes leaves out.
 static pl_status list_copy(pl_bench *b, head_case *h, const pl_head_example *e, int64_t width, pl_dtype t,
                            double *bytes, pl_err *err) {
     pl_head   *head = &h->head[h->n];
@@ -438,7 +438,7 @@ static double head_bytes(pl_bench *b, const pl_head_example *e, int64_t width, p
     return made ? bytes * pl_bench_copies(b, (size_t)bytes) : 0;
 }
 
-// The largest head must fit; the refusal says in rows what would: a head's bytes grow with them.
+// The largest head must fit; the refusal names the rows that would: a head's bytes grow with them.
 static pl_status check_room(pl_bench *b, const pl_bench_heads *o, double largest, pl_err *err) {
     double have = 0;
     bool   lacks;

@@ -1,5 +1,5 @@
 // Models by shape: known sizes with random weights, which are made where they are read. A step's cost does not depend
-// on what the weights say.
+// on the values of weights.
 #ifndef PL_BENCH_SHAPES_H
 #define PL_BENCH_SHAPES_H
 
@@ -14,7 +14,7 @@ typedef struct pl_bench_shape {
     int         layers; // 0: the model's
     int         context, steps, repeats;
     pl_dtype    kv;    // pl_layer_shape
-    const char *block; // a block drafter beside the others: one of pl_bench_block_name; NULL: none
+    const char *block; // a block drafter in addition: one of pl_bench_block_name; NULL: none
 } pl_bench_shape;
 
 // The config of a shape with this many layers (0: its own) and positions.

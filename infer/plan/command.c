@@ -1,4 +1,4 @@
-// `paceline plan`: what is planned, the choice, and what it prints.
+// `paceline plan`: reads the request, opens the heads, chooses among trees and prints.
 #include "infer/bench/shapes.h"
 #include "infer/cli/machine.h"
 #include "infer/cli/show.h"
@@ -63,7 +63,7 @@ typedef struct plan {
     int                n_entries, best; // best: -1 where plain decoding is
 } plan;
 
-// ---- what is asked ----
+// ---- the request ----
 
 static pl_status read_tree(plan *p, pl_err *err) {
     const char    *text = pl_cli_text(p->args, "tree");
@@ -169,7 +169,7 @@ static bool name_taken(const plan *p, const char *name) {
     return false;
 }
 
-// What a drafter is called: in the evaluation, else by its run's folder (NAME/checkpoints/best), else by its own.
+// Names a drafter: as the evaluation does, else by its run's folder (NAME/checkpoints/best), else by its own.
 static void name_drafter(const plan *p, plan_head *h, const char *dir) {
     const char *end = dir + strlen(dir), *start, *inner = strstr(dir, "/checkpoints/");
     while (end > dir + 1 && end[-1] == '/')
@@ -229,7 +229,7 @@ static pl_status draw(plan *p, pl_params *ps, uint64_t seed, pl_err *err) {
     return st;
 }
 
-// A head that nobody has trained: random weights on a backbone of the first drafter's shape that drafts token after
+// Adds a head that was never trained: random weights on a backbone of the first drafter's shape that drafts token after
 // token, EAGLE-3 where none is given.
 static pl_status add_random(plan *p, const pl_head_example *e, pl_err *err) {
     const pl_backbone  *like = NULL;
@@ -269,8 +269,8 @@ static pl_status add_random(plan *p, const pl_head_example *e, pl_err *err) {
     return PL_OK;
 }
 
-// What the kinds of heads offer (a routed one's clusters are equal: what a router finds in real ones is known after
-// training), of which PL_SHAPE_RANKS rows can be drafted at least.
+// Adds the examples of every kind of head that can draft PL_SHAPE_RANKS rows. A routed one's clusters are equal: those
+// of a trained head are only known after training.
 static pl_status add_heads(plan *p, pl_err *err) {
     pl_head_shape   shape = {.vocab = p->target.model.vocab, .d = p->target.model.shape.d};
     pl_head_example e;
@@ -347,7 +347,7 @@ static void choose(plan *p) {
     }
 }
 
-// ---- what it prints ----
+// ---- output ----
 
 // Four digits are more than a timing has.
 static double rounded(double v) {

@@ -3,7 +3,7 @@
 // machine hits all alike; a figure is the median over rounds. The first round warms up and is not counted.
 //
 // A device queues a draft as a whole: its parts have seconds only where each of them is waited for. So a device's first
-// rounds are measured that way, and the parts are then scaled to what drafts take without these waits.
+// rounds are measured that way, and the parts are then scaled to the seconds of drafts without these waits.
 #include "infer/bench/cycle.h"
 #include "infer/plan/plan.h"
 #include "kernels/base/check.h"
@@ -181,7 +181,7 @@ static pl_status run_plain(measuring *r, bool keep, pl_err *err) {
 
 static pl_status run_round(measuring *r, bool keep, pl_err *err) {
     for (int i = 0; i < r->n; i++) {
-        for (int t = 0; t < r->n_trees; t++)
+        for (int t = 0; t < r->n_trees; t += keep ? 1 : r->n_trees - 1) // to warm up, the first and the last
             PL_TRY(run_tree(r, &r->m[i], t, keep, err));
         PL_TRY(run_plain(r, keep, err));
     }
@@ -245,7 +245,7 @@ static void close_all(measuring *r) {
 }
 
 // Seconds of drafts as a device queues them over those with waits between the parts: of the chain of one, which is
-// level 0, and of what the other trees take beyond it.
+// level 0, and of the time of the other trees beyond it.
 static void read_scales(const measuring *r, const measured *m, double *level0, double *deeper) {
     double queued = 0, waited = 0, q0 = median_of(&m->draft[0], 0), w0 = median_of(&m->draft[1], 0);
     *level0 = *deeper = 1;

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define OBSERVED 16                    // offers from which on a rank's acceptance is a figure
-#define ROUNDS 4                       // of choosing a tree with what the last one emits
+#define ROUNDS 4                       // of choosing a tree with the tokens that the last one emits
 #define RESULTS_MAX ((size_t)64 << 20) // bytes of results.json
 #define FILE_MAX ((size_t)256 << 20)   // of metrics.jsonl, whose lines are read one by one
 
@@ -89,7 +89,7 @@ void pl_plan_predict(const pl_plan_costs *c, const pl_plan_acceptance *a, const 
     out->speed = b * out->emitted / out->seconds;
 }
 
-// tree/best.h charges a tree by its rows and widths alone: what depends on the tokens emitted is charged as for
+// tree/best.h charges a tree by its rows and widths alone: costs by emitted tokens are charged as for
 // `emitted`.
 static void shape_costs(const pl_plan_costs *c, const pl_plan_acceptance *a, int nodes, bool chain, double emitted,
                         pl_shape_costs *s) {
@@ -189,7 +189,7 @@ const pl_plan_method *pl_plan_methods_find(const pl_plan_methods *l, const char 
 
 // ---- results.json ----
 
-// Numbers of a list, or of a list of lists (one row of which is `list`); what is not a number ends it.
+// Numbers of a list, or of a list of lists (one row of which is `list`), up to the first entry that is no number.
 static int numbers(const cJSON *list, double *out, int most) {
     int          n = 0;
     const cJSON *x;

@@ -1,4 +1,4 @@
-// The planner: what a draft head, its size, a chain's length or a tree will bring on this machine, from the measured
+// The planner: predicts the speed of draft heads, sizes, chains and trees on this machine, from the measured
 // seconds of each part of the decode loop's cycle (measure.c) and from acceptance.
 //
 // One cycle of B sessions, each with a tree T of n nodes (root included) and w_l expanded nodes at depth l, emits
@@ -11,9 +11,9 @@
 // first, head: candidates at level 0 and deeper, with the router of a routed head; other: the rest of drafting. Speed:
 // B tau / T; plain decoding: B / (target(B) + verify(B) + other(B)).
 //
-// A block drafter (infer/drafter/block.c) computes all of its slots in the forward that takes in what became final, and
+// A block drafter (infer/drafter/block.c) computes all of its slots in the forward that takes in final rows, and
 // a tree deeper than the block ends with it. Its cycle of depth D has that forward in take_in, first(B D) in the place
-// of first and head, and no layer. `first` is measured on chains: what a wider level adds is left out.
+// of first and head, and no layer. `first` is measured on chains: the cost of wider levels is left out.
 //
 // SlimSpec (arXiv 2605.10453, §3.2, eq. 4), a head against the full one with everything else equal (same tree, same
 // batch):
@@ -50,7 +50,7 @@ typedef struct pl_plan_acceptance {
     double accept[PL_SHAPE_LEVELS][PL_SHAPE_RANKS]; // 0..1, not rising with the rank; all levels are filled
 } pl_plan_acceptance;
 
-// Seconds of one cycle by part, and what it emits for each session.
+// Seconds of one cycle by part, and the tokens that it emits for each session.
 typedef struct pl_plan_cycle {
     int    nodes, depth; // nodes with the root; 1: plain decoding
     double emitted;
@@ -71,7 +71,7 @@ void   pl_plan_predict(const pl_plan_costs *c, const pl_plan_acceptance *a, cons
 void   pl_plan_best(const pl_plan_costs *c, const pl_plan_acceptance *a, int nodes, bool chain, pl_shape *best);
 // Seconds of `rows` rows, which need not be whole.
 double pl_plan_seconds(const pl_autotuner_cost *c, double rows);
-// A draft step at level 1 or deeper, of `rows` rows: layer and head. Of a block: what a slot more costs.
+// A draft step at level 1 or deeper, of `rows` rows: layer and head. Of a block: one slot more.
 double pl_plan_step(const pl_plan_costs *c, double rows);
 
 typedef struct pl_plan_slimspec {
@@ -103,7 +103,7 @@ typedef struct pl_plan_measuring {
     int             batch, context; // sessions; committed tokens of each
     double          temperature;
     double          seconds; // of measuring, about; at least three rounds whatever they take
-    const pl_shape *tree;    // measured beside the planner's own trees; NULL: none
+    const pl_shape *tree;    // measured with the planner's own trees; NULL: none
 } pl_plan_measuring;
 
 typedef struct pl_plan_plain {
@@ -120,7 +120,7 @@ pl_status pl_plan_measure(pl_plan_subject *subject, int n, pl_plan_plain *plain,
 
 #define PL_PLAN_MEASURED 64
 
-// What an evaluation's results.json holds of a drafter.
+// A drafter's entry in an evaluation's results.json.
 typedef struct pl_plan_method {
     char               *name, *checkpoint; // owned; the folder as it is found from here
     bool                ranked;            // counts are filled; else rates
