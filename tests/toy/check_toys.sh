@@ -54,7 +54,7 @@ drafters:
     kind: normed
     choice_weight: 0.5
     head: {kind: mixed}
-train: {steps: 4, slots: 1, slot_rows: 64, unroll: 2, warmup: 1, eval_every: 2, checkpoint_every: 2}
+train: {steps: 4, slots: 1, slot_rows: 64, unroll: 2, holdout: 4, warmup: 1, eval_every: 2, checkpoint_every: 2}
 eval:
   prompts: $PWD/data/prompts/heldout.jsonl
   limit: 2
@@ -95,7 +95,7 @@ runs decode --target checkpoints/tiny --drafter "$normed" --tree fork:2 --verify
 refused '"mixed"' decode --target checkpoints/tiny --drafter "$mixed" --prompt 'It was'
 refused 'Normed|normed' decode --target checkpoints/tiny --drafter "$normed" --prompt 'It was'
 refused 'repeat' decode --target checkpoints/tiny --drafter repeat:3 --prompt 'It was'
-refused 'train\.choice_weight: unknown key' run recipes/quickstart.yaml --set train.choice_weight=1 --out "$work/other"
+refused 'choice_weight=1: unknown key' run recipes/quickstart.yaml --set train.choice_weight=1 --out "$work/other"
 refused 'drafters\.0\.head\.' run "$work/toys.yaml" --out "$work/other"
 
 [ "$bad" = 0 ] && echo "toys: ok"

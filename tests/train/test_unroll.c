@@ -209,19 +209,20 @@ static void draw_weights(setup *s) { // away from small initial values
 }
 
 // P-EAGLE: rows that are drawn to learn at a depth are fewer than those before it, as many as the shares say, and the
-// same to the loss and to all gradients as if all rows had run with the others' weights 0. Also run again in backward,
-// and with HASS's loss.
+// same to all losses and to all gradients as if all rows had run with the others' weights 0. Also run again in backward,
+// with HASS's loss, and with a selector.
 static void drawn_depths(void **state) {
     (void)state;
     static setup drawn, all;
     pl_err       err = {0};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         top_k = i == 2 ? 4 : 0;
+        selected_from = i == 3 ? 5 : 0;
         depth_ratio = 0.6;
         make_kind(&drawn, &pl_backbone_peagle, pl_backend_ref64(), NULL, i ? "lowrank" : "full", i, PL_F32);
         depth_ratio = 1;
         make_kind(&all, &pl_backbone_peagle, pl_backend_ref64(), NULL, i ? "lowrank" : "full", i, PL_F32);
-        top_k = 0;
+        top_k = selected_from = 0;
         drawn.u.opt.recompute = i == 1;
         draw_weights(&drawn);
         draw_weights(&all);
@@ -234,7 +235,8 @@ static void drawn_depths(void **state) {
         memcpy(all.u.pack.weight, drawn.u.pack.weight, (size_t)(K * rows) * sizeof *all.u.pack.weight);
         if (pl_unroll_learn(&all.u, &err) != PL_OK) fail_msg("%s", err.msg);
         for (int64_t c = 0; c < K * rows; c++) {
-            assert_true(fabs(drawn.u.loss[c] - all.u.loss[c]) < 1e-12);
+            for (int f = 0; f < all.u.n_figures; f++)
+                assert_true(fabs(drawn.u.figure[f].value[c] - all.u.figure[f].value[c]) < 1e-12);
             assert_int_equal(drawn.u.student_argmax[c], all.u.student_argmax[c]);
             counted[c / rows] += drawn.u.pack.weight[c] > 0;
         }
