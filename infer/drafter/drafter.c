@@ -91,7 +91,7 @@ bool pl_drafter_is_folder(const char *what) {
 
 bool pl_drafter_is_free(const char *what) {
     const char              *from;
-    const pl_drafter_source *s = named(what, &from);
+    const pl_drafter_source *s = find_named(what, &from);
     return s && s->free;
 }
 
