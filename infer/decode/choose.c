@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define FIRST 2    // blocks of each arm before one is preferred: the first one is often slow, on new memory
-#define FEW 4      // blocks from which on the median counts
+#define FEW 4      // blocks from which on there is a middle half
 #define PROBE 4    // cycles after which a block ends early,
 #define HOPELESS 2 // where it takes so many times the best arm's seconds for as many tokens
 #define REFRESH 8  // cycles between two readings of costs, which take some microseconds
@@ -49,13 +49,17 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// Returns the median of an arm's blocks; of few the least, since a step may take longer than it needs, and not less.
+// Returns the mean of the middle half of an arm's blocks, which neither a busy machine nor luck moves far; of few the
+// least, since a step may take longer than it needs, and not less.
 static double ratio_of(const pl_choose_arm *a) {
-    double x[PL_CHOOSE_MEMORY];
+    double x[PL_CHOOSE_MEMORY], sum = 0;
     int    n = a->blocks < PL_CHOOSE_MEMORY ? (int)a->blocks : PL_CHOOSE_MEMORY;
+    if (n < FIRST) return INFINITY;
     memcpy(x, a->x, (size_t)n * sizeof *x);
     qsort(x, (size_t)n, sizeof *x, by_size);
-    return n < FIRST ? INFINITY : x[n < FEW ? 0 : (n - 1) / 2];
+    for (int i = n / 4; i < n - n / 4; i++)
+        sum += x[i];
+    return n < FEW ? x[0] : sum / (n - n / 4 * 2);
 }
 
 // True once the arm has waited so long that playing it loses little, or eight times as long as after the block before,
@@ -90,18 +94,18 @@ static void find_best(pl_choose *c) {
         if (c->arms >> a & 1 && ratio_of(&c->of[a]) < ratio_of(&c->of[c->best])) c->best = a;
 }
 
-// Returns the arm with the fewest blocks of those that lack some; else the one due for longest; else the best.
+// Returns an arm that lacks blocks; else the one due for longest; else the best.
 static pl_arm next_arm(const pl_choose *c) {
-    pl_arm next = PL_ARMS;
+    pl_arm next = may_play(c, c->best) ? c->best : c->free ? PL_ARM_FREE : PL_ARM_NONE;
+    long   longest = -1;
     for (pl_arm a = PL_ARMS; a-- > 0;) {
-        if (!may_play(c, a) || (a == c->best && c->of[a].blocks >= FIRST) || !is_due(c, a)) continue;
-        const pl_choose_arm *x = &c->of[a], *y = next < PL_ARMS ? &c->of[next] : NULL;
-        bool                 untried = x->blocks < FIRST && (!y || x->blocks < y->blocks);
-        if (untried || !y || (y->blocks >= FIRST && x->since > y->since)) next = a;
+        if (!may_play(c, a)) continue;
+        if (c->of[a].blocks < FIRST) return a;
+        if (a == c->best || !is_due(c, a) || c->of[a].since <= longest) continue;
+        longest = c->of[a].since;
+        next = a;
     }
-    if (next < PL_ARMS) return next;
-    if (may_play(c, c->best)) return c->best;
-    return c->free ? PL_ARM_FREE : PL_ARM_NONE;
+    return next;
 }
 
 static void end_block(pl_choose *c) {
@@ -141,8 +145,7 @@ void pl_choose_step(pl_choose *c, const pl_draft_pace *p) {
         c->seconds += p->verifying + p->drafting - unused;
         c->worth += p->emitted * plain;
     }
-    double best = fmin(ratio_of(&c->of[c->best]), 1); // 1: plain decoding's
-    bool   hopeless = c->cycles >= PROBE && c->seconds > HOPELESS * best * c->worth;
+    bool hopeless = c->cycles >= PROBE && c->seconds > HOPELESS * ratio_of(&c->of[c->best]) * c->worth;
     if ((c->cycles >= PL_CHOOSE_BLOCK || hopeless) && c->worth > 0) end_block(c);
     if (c->model && has_model(c->arm)) pl_autotuner_next(&c->tuner, &c->model->policy, p->sessions);
 }
@@ -424,7 +427,9 @@ pl_status pl_choose_init(pl_choose *c, pl_drafter *d, int sessions, pl_err *err)
               (unsigned)(c->free != NULL) << PL_ARM_FREE | (unsigned)(c->model != NULL) << PL_ARM_MODEL |
               (unsigned)(c->free && c->model) << PL_ARM_BOTH;
     for (pl_arm a = 0; a < PL_ARMS; a++)
-        if (c->arms >> a & 1) c->arm = c->best = a;
+        if (c->arms >> a & 1) c->arm = a;
+    // The ratio of plain decoding is 1 until it is measured: short answers need not decode plainly to learn that.
+    c->of[PL_ARM_NONE] = (pl_choose_arm){.blocks = FIRST, .x = {1, 1}};
     // Pages of trees that FREE never grows are never touched.
     c->session = pl_calloc(s, sizeof *c->session);
     c->item = pl_calloc(s, sizeof *c->item);
@@ -447,7 +452,7 @@ void pl_choose_fini(pl_choose *c) {
 bool pl_choose_tree(const pl_choose *c, char *text, size_t size) {
     pl_tree_policy p;
     bool           none = c->best == PL_ARM_NONE;
-    if (c->free || !c->tuner.adapt || (!none && c->tuner.chosen.n == 0)) return false;
+    if (c->free || c->of[PL_ARM_MODEL].blocks < FIRST || c->tuner.chosen.n == 0) return false;
     pl_tree_shape_set(&p, none ? 1 : c->tuner.chosen.n, c->tuner.chosen.parent);
     pl_tree_shape_text(&p, text, size);
     return true;

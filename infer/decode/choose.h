@@ -10,9 +10,10 @@
 //                  that leave MODEL's tree and pay at that rate join it (RASD's union, arXiv 2503.03434), but for trees
 //                  whose nodes are drawn.
 //
-// A bandit plays the arms in blocks of cycles. An arm's ratio is the median over its last blocks of seconds over those
-// that plain decoding would have taken for as many tokens. The arm of the least ratio is played; another one as soon as
-// it waited so many blocks that its loss is a share PL_CHOOSE_REGRET of all time, and on while its blocks are better.
+// A bandit plays the arms in blocks of cycles. An arm's ratio is, of the middle half of its last blocks, the mean of
+// seconds over those that plain decoding would have taken for as many tokens. The arm of the least ratio is played;
+// another one as soon as it waited so many blocks that its loss is a share PL_CHOOSE_REGRET of all time, and on while
+// its blocks are better.
 // A lone drafter of fixed shape always drafts.
 //
 // Beside FREE a session is attached, so that MODEL takes in its rows, or dropped for good. It begins attached while an
@@ -28,7 +29,7 @@
 #include "infer/verify/verify.h"
 
 #define PL_CHOOSE_BLOCK 16      // cycles; tokens of fewer differ too much from block to block
-#define PL_CHOOSE_MEMORY 9      // blocks; a majority of them, 80 cycles, moves the median
+#define PL_CHOOSE_MEMORY 16     // blocks, 256 cycles: beyond them a change of machine or text is forgotten
 #define PL_CHOOSE_REGRET 0.0005 // share of all time that one arm's trials may lose,
 #define PL_CHOOSE_REST 256      // but for one trial in so many blocks, so that changes are noticed
 
@@ -44,7 +45,7 @@ typedef struct pl_choose_session pl_choose_session;
 typedef struct pl_choose {
     pl_drafter        *free, *model; // NULL: none
     unsigned           arms;         // bits of pl_arm
-    pl_arm             arm, best;    // in play; of the least ratio
+    pl_arm             arm, best;    // in play; of the least ratio, PL_ARM_NONE at first
     int                cycles;       // of the block in play; -1: trees of the arm before are still to be verified
     double             seconds, worth;
     pl_choose_arm      of[PL_ARMS];

@@ -209,7 +209,8 @@ static void best_arm_is_played(void **state) {
                       "%ld, %ld\n",
                       m[i].name, rate[0], rate[1], rate[2], rate[3], names[w.c.best], early, late, w.of[0], w.of[1],
                       w.of[2], w.of[3]);
-        assert_int_equal(w.c.best, want[i]);
+        for (pl_arm a = 0; a < PL_ARMS; a++)
+            if (a != want[i]) assert_true(w.of[a] < w.of[want[i]] / 2);
         assert_true(late > 0.97 * best);
     }
 }
