@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define CONFIG_MAX ((size_t)16 << 20)
+#define LAYERS 64 // more than any drafter has
 
 // ---- reading ----
 
@@ -402,7 +403,7 @@ static pl_check_verdict check_target_fits(pl_look *k) {
 static pl_check_verdict check_positions(pl_look *k) {
     if (!k->target.given) return pl_unseen(k, "give --target");
     if (k->e.positions >= k->target.positions) return PL_CHECK_HOLDS;
-    if (k->e.positions < 0) return pl_unseen(k, "the number of positions is missing"); // told by every-field
+    if (k->e.positions < 0) return pl_unseen(k, "the number of positions is missing"); // every-field reports it
     return pl_broken(k, "%d positions, the target is served up to %lld", k->e.positions,
                      (long long)k->target.positions);
 }
@@ -568,7 +569,7 @@ static void list_wanted(pl_look *k) {
     if (s->head_dim < 0 && s->heads > 0) s->head_dim = s->width / s->heads;
     if (!is_sized(k)) return;
     pl_hf_sizes few = *s;
-    if (few.layers > PL_HF_LAYERS_MAX) few.layers = PL_HF_LAYERS_MAX;
+    if (few.layers > LAYERS) few.layers = LAYERS;
     pl_hf_tensors(&few, add_needed, k);
     t = add_wanted(k, "lm_head.weight", (const int64_t[3]){s->head_rows, s->width});
     if (t) t->needed = !k->engine->file && (!block || (k->e.rows > 0 && k->e.rows < s->vocab));

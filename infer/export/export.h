@@ -129,8 +129,8 @@ struct pl_check_rule;
 
 typedef enum pl_check_verdict { PL_CHECK_HOLDS, PL_CHECK_BROKEN, PL_CHECK_UNSEEN } pl_check_verdict;
 
-// Called for each rule that the engine has, in the table's order. why: what is wrong, or why it cannot be told
-// (UNSEEN): no target was given, or the folder leaves something to a default or unsaid that may be right.
+// Called for each rule that the engine has, in the table's order. why: the fault, or why there is no verdict
+// (UNSEEN): no target was given, or the folder leaves something to a default that may be right.
 typedef void (*pl_check_tell)(void *arg, const char *rule, const char *help, pl_check_verdict v, const char *why);
 
 typedef struct pl_check_count {

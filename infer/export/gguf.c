@@ -381,7 +381,7 @@ static cJSON *copy_value(const pl_gguf *g, const char *key, const pl_gguf_value 
     }
 }
 
-// Makes the architecture's keys the members that the tables name.
+// Makes k->j an object of the architecture's keys, without their prefix, as the tables name them.
 static pl_status copy_keys(pl_look *k, const pl_gguf *g, const char *path, pl_err *err) {
     const char *arch = k->engine->classes[k->e.sort];
     size_t      n = strlen(arch);
@@ -430,7 +430,7 @@ static pl_status read_target(pl_look *k, file *f, const char *target, pl_err *er
         if ((*to[i] = read_whole(f->target, f->target_arch, needed[i])) < 0)
             return pl_fail(err, PL_E_INPUT, "%s: has no %s.%s", target, f->target_arch, needed[i]);
     k->target.given = true;
-    k->target.vocab = -1; // told by vocabulary
+    k->target.vocab = -1; // the rule vocabulary compares it
     k->target.theta = read_number(f->target, f->target_arch, "rope.freq_base");
     return PL_OK;
 }

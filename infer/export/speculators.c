@@ -112,7 +112,7 @@ static pl_check_verdict check_proposal(pl_look *k) {
 static pl_check_verdict check_tokens(pl_look *k) {
     const pl_hf_block *b = &k->e.config.block;
     int64_t            n = proposed(k), drafted = b->size - !b->anchor_first;
-    if (n == drafted || n < 1) return PL_CHECK_HOLDS; // told by proposal
+    if (n == drafted || n < 1) return PL_CHECK_HOLDS; // proposal reports it
     return pl_broken(k, "speculative_tokens: %lld, a block drafts %lld", (long long)n, (long long)drafted);
 }
 

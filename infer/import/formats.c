@@ -314,7 +314,7 @@ static pl_status flatten_config(config_copy *e, const pl_json *j, pl_err *err) {
         return pl_json_fail(j, layer, err, "model_type \"%.40s\" is not supported; draft layers are llama or qwen3",
                             type);
     e->o = cJSON_Duplicate(layer, true);
-    if (!e->o) return PL_OK; // told by the caller
+    if (!e->o) return PL_OK; // the caller reports it
     for (; f->key; f++)      // null is no default, but nothing
         if (!cJSON_GetObjectItemCaseSensitive(e->o, f->key)) put_member(e, e->o, f->key, cJSON_CreateNumber(f->number));
     // A draft layer is one whatever the class's default says; several would show among the tensors.

@@ -508,7 +508,7 @@ static pl_status take_factors(import *m, pl_err *err) {
 
 static pl_status find_head(import *m, pl_err *err) {
     if (m->told->head) return PL_OK;
-    m->told->head = *m->config.head.kind ? m->config.head.kind : "target";
+    m->told->head = *m->config.head.kind ? "markov" : "target"; // which outlive the import
     m->told->rows = m->config.vocab_size;
     if (!eagle3(m)) return PL_OK;
     // A full head that is the target's own is not stored: ours is.
