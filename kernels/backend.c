@@ -309,14 +309,3 @@ void pl_run(pl_ctx *ctx, pl_op op, const void *args, size_t args_size) {
     if (ctx->tape && !ctx->measuring && ctx->err.status == PL_OK) pl_flops_count(op, args, false);
     if (record && ctx->err.status == PL_OK) pl_tape_push(ctx, op, args, args_size);
 }
-
-const char *pl_gemm_onednn_version(void); // kernels/cpu/gemm_onednn.c or gemm_onednn_absent.c
-bool        pl_gemm_onednn_wanted(void);
-
-bool pl_backend_onednn_wanted(void) {
-    return pl_gemm_onednn_wanted();
-}
-
-const char *pl_backend_onednn(void) {
-    return pl_gemm_onednn_version();
-}

@@ -103,10 +103,6 @@ pl_status pl_backend_cuda_try(const char *name, pl_err *err);
 // every op is waited for.
 void pl_backend_cuda_pin(bool on);
 
-// "oneDNN 2.6.3" where it is built in for training's matrix products, else NULL.
-const char *pl_backend_onednn(void);
-bool        pl_backend_onednn_wanted(void); // built in and asked for: PACELINE_GEMM=onednn
-
 // Which packed weight was read after which and how long ago, learned as steps repeat: so the end of one product fetches
 // the start of the next, and a product knows whether its weight still lies in a cache. Hints: they change no result,
 // and a stale entry costs a useless prefetch.

@@ -64,8 +64,6 @@ static void put_libraries(pl_json_out *o) {
     put_library(o, "PCRE2", pcre, "libpcre2-8");
     put_library(o, "utf8proc", utf8proc_version(), "libutf8proc");
     put_library(o, "libsodium", sodium_version_string(), "libsodium");
-    const char *onednn = pl_backend_onednn();
-    put_library(o, "oneDNN", onednn ? onednn : "not built in", "libdnnl");
     pl_json_out_close(o, ']');
 }
 
@@ -118,7 +116,6 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_put_str(o, "nccl", nccl);
     pl_comm_describe_mpi(mpi, sizeof mpi);
     pl_put_str(o, "mpi", mpi);
-    pl_put_bool(o, "training_uses_onednn", pl_backend_onednn_wanted());
     put_libraries(o);
     if (m.threads > m.cores && !env->json)
         fprintf(env->text, "note: %d threads on %d cores wait for each other; use --threads %d\n", m.threads, m.cores,

@@ -16,10 +16,6 @@
 // pl_gemm_bf16: the same products of numbers rounded to bf16, as kernels/cpu/panels.h sums them: the bits of packed
 // weights, so that a forward in training is that of decoding, at every level and for any number of threads. A C that is
 // accumulated on is what its sums start from.
-//
-// oneDNN: with PACELINE_GEMM=onednn in the environment, and built in, pl_gemm uses its dnnl_sgemm over fixed blocks of
-// C instead (one OpenMP thread each): other bits, still the same for any number of threads. pl_gemm_serial is always
-// the own one.
 #ifndef PL_CPU_GEMM_H
 #define PL_CPU_GEMM_H
 
@@ -93,13 +89,5 @@ void    pl_gemm_rows(const pl_rows *x, int64_t t0, int64_t t1, const pl_gemm_b *
 size_t pl_gemm_scratch_bytes(int64_t m, int64_t n, int64_t k);
 void   pl_gemm_serial(void *scratch, pl_gemm_kind kind, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
                       const float *b, int64_t ldb, bool accumulate, float *c, int64_t ldc);
-
-// gemm_onednn.c or gemm_onednn_absent.c, compiled once. wanted: asked for by the environment and built in.
-bool        pl_gemm_onednn_wanted(void);
-// "oneDNN 2.6.3", or NULL when not built in.
-const char *pl_gemm_onednn_version(void);
-// One single-threaded product; false: oneDNN refused it and C is untouched.
-bool pl_gemm_onednn(pl_gemm_kind kind, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
-                    int64_t ldb, bool accumulate, float *c, int64_t ldc);
 
 #endif

@@ -235,23 +235,6 @@ void pl_gemm_serial(void *scratch, pl_gemm_kind kind, int64_t m, int64_t n, int6
     if (!trivial(&g)) run(&g, NULL);
 }
 
-// ---- oneDNN: fixed blocks of C, each one call on one thread ----
-
-enum { DNN_ROWS = 256, DNN_COLS = 512 };
-
-static void onednn_part(void *arg, int part, int parts) {
-    (void)parts;
-    const job   *g = arg;
-    int64_t      across = ceil_div(g->n, DNN_COLS);
-    int64_t      i0 = part / across * DNN_ROWS, j0 = part % across * DNN_COLS;
-    int64_t      m = min64(DNN_ROWS, g->m - i0), n = min64(DNN_COLS, g->n - j0);
-    const float *a = g->a + (g->kind == PL_GEMM_TN ? i0 : i0 * g->lda);
-    const float *b = g->b + (g->kind == PL_GEMM_NT ? j0 * g->ldb : j0);
-    bool         done =
-        pl_gemm_onednn(g->kind, m, n, g->k, a, g->lda, b, g->ldb, g->accumulate, g->c + i0 * g->ldc + j0, g->ldc);
-    PL_CHECK(done, "oneDNN refused a product of %lld x %lld x %lld", (long long)m, (long long)n, (long long)g->k);
-}
-
 void pl_gemm(pl_ctx *ctx, pl_gemm_kind kind, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
              const float *b, int64_t ldb, bool accumulate, float *c, int64_t ldc) {
     job g = {.kind = kind, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc, .a = a, .b = b, .c = c};
@@ -267,11 +250,6 @@ void pl_gemm(pl_ctx *ctx, pl_gemm_kind kind, int64_t m, int64_t n, int64_t k, co
     // As much as any split of these threads takes: fewer rows may have fewer parts along them.
     g.apack =
         pl_arena_alloc(&ctx->scratch, (size_t)pl_pool_threads(ctx->pool) * (size_t)g.apack_floats * sizeof(float));
-    if (!ctx->measuring && !trivial(&g)) {
-        if (pl_gemm_onednn_wanted())
-            pl_parallel(ctx->pool, (int)(ceil_div(m, DNN_ROWS) * ceil_div(n, DNN_COLS)), onednn_part, &g);
-        else
-            run(&g, parts > 1 ? ctx->pool : NULL);
-    }
+    if (!ctx->measuring && !trivial(&g)) run(&g, parts > 1 ? ctx->pool : NULL);
     pl_arena_release(&ctx->scratch, mark);
 }

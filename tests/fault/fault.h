@@ -6,7 +6,7 @@
 //              redirects undefined references, so it sees exactly our calls: no return addresses, no guessing. It works
 //              under the sanitizers too, because the real function behind it is theirs.
 //   libraries  fault_libs.c defines the same names in the executable, which dynamic symbol lookup finds before libc: so
-//              the calls of HDF5, cJSON, libyaml, libstdc++ (sentencepiece), oneDNN and of libc itself (realpath,
+//              the calls of HDF5, cJSON, libyaml, libstdc++ (sentencepiece) and of libc itself (realpath,
 //              fopen) arrive there. Calls from inside of one of our own are not counted again. Not built with
 //              sanitizers, which own those names.
 // Hooks in kernels/base (pl_alloc_fail_after, pl_io_fail_after) serve the units' tests; they cannot reach libraries,

@@ -1,5 +1,5 @@
 // The calls of libraries. These definitions stand in the executable, where dynamic symbol lookup finds them before
-// libc's: HDF5, cJSON, libyaml, libstdc++, oneDNN and libc itself call them. Memory goes on to glibc's second names
+// libc's: HDF5, cJSON, libyaml, libstdc++ and libc itself call them. Memory goes on to glibc's second names
 // (looking one up with dlsym would itself allocate), everything else to the next definition.
 #define _GNU_SOURCE 1
 #include "fault.h"

@@ -101,7 +101,7 @@ needed() { # FOLDER
 }
 make_pack() { # DIR
     local dir=$1 from=build-gpu-pack f size
-    build_whole 90 "$from" -DPACELINE_SHARED=ON -DPACELINE_ONEDNN=OFF -DCMAKE_SKIP_BUILD_RPATH=ON ||
+    build_whole 90 "$from" -DPACELINE_SHARED=ON -DCMAKE_SKIP_BUILD_RPATH=ON ||
         { tail -n 5 "$from/program.log"; say "the pack does not build; see $from/program.log"; exit 1; }
     rm -rf "${dir:?}/bin" "${dir:?}/lib"
     mkdir -p "$dir/bin" "$dir/lib"

@@ -682,38 +682,6 @@ static void gemm_elements_independent(void **state) {
     }
 }
 
-static void gemm_onednn(void **state) {
-    (void)state;
-    int g = 0; // any that this processor has: its context carries the threads
-    while (g < GEMMS - 1 && !pl_backend_cpu_isa(gemms[g].isa))
-        g++;
-    for (int kind = PL_GEMM_NT; kind <= PL_GEMM_TN; kind++)
-        for (int accumulate = 0; accumulate < 2; accumulate++) {
-            problem p = problem_create((pl_gemm_kind)kind, 65, 70, 300, accumulate);
-            reset_c(&p);
-            bool done = pl_gemm_onednn(p.kind, p.m, p.n, p.k, p.a, p.lda, p.b, p.ldb, p.accumulate, p.c, p.ldc);
-            assert_int_equal(done, pl_gemm_onednn_version() != NULL);
-            if (done) {
-                check_c(&p, "oneDNN");
-                // Through pl_gemm, in fixed blocks: the same bits for any number of threads.
-                size_t bytes = (size_t)(p.m * p.ldc) * sizeof(float);
-                float *first = pl_malloc(bytes);
-                assert_non_null(first);
-                assert_int_equal(setenv("PACELINE_GEMM", "onednn", 1), 0);
-                assert_true(pl_gemm_onednn_wanted());
-                run_parallel(g, &p, 1);
-                check_c(&p, "oneDNN in blocks");
-                memcpy(first, p.c, bytes);
-                run_parallel(g, &p, 2);
-                assert_memory_equal(p.c, first, bytes);
-                assert_int_equal(unsetenv("PACELINE_GEMM"), 0);
-                pl_free(first);
-            }
-            assert_false(pl_gemm_onednn_wanted());
-            problem_free(&p);
-        }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(panels_any_rows),
@@ -733,7 +701,6 @@ int main(void) {
         cmocka_unit_test(gemm_odd_shapes),
         cmocka_unit_test(gemm_blocks_and_threads),
         cmocka_unit_test(gemm_elements_independent),
-        cmocka_unit_test(gemm_onednn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
