@@ -17,27 +17,27 @@
 typedef struct part {
     pl_session *s;
     int         row0, rows;
-    bool        decoding; // root + tree; else a chunk of the prompt
+    bool        decoding; // the rows of a tree, root included; else a chunk of the prompt
     bool        last;     // the chunk that ends the prompt
     pl_verified verified;
     pl_verdict  verdict;
-    int32_t     first, count; // rows that became final
+    int32_t     first, count; // positions first .. first + count - 1 became final
     int32_t     emitted;
 } part;
 
-_Static_assert(PL_TREE_MAX <= PL_TP_PATH_MAX, "a path through a tree can be sent");
+_Static_assert(PL_TREE_MAX <= PL_TP_PATH_MAX, "a tree path fits in a message of a row");
 
-// Layers of the target whose outputs are wanted, each once; those of the options come first.
+// The union of tapped target layers, without duplicates; those of the options come first.
 typedef struct taps {
     int layer[PL_MAX_TAPS], n, n_options;
-    int options[PL_MAX_TAPS], drafter[PL_MAX_TAPS]; // places of each one's layers among them
+    int options[PL_MAX_TAPS], drafter[PL_MAX_TAPS]; // indices into layer[] of the options' and the drafter's taps
 } taps;
 
 struct pl_engine {
     pl_ctx            ctx;
     const pl_llama   *target;
     pl_drafter       *drafter;
-    pl_tp_caches     *others; // of ranks that hold parts of the target; NULL: it is whole
+    pl_tp_caches     *others; // caches of the tensor-parallel ranks; NULL: one rank
     pl_engine_options opt;
     pl_final_fn       on_final;
     void             *on_final_arg;
@@ -50,15 +50,15 @@ struct pl_engine {
     // one step's rows
     part             *parts;
     int               n_parts;
-    pl_arena          arrays; // of what ops read and give beside tensors: id, pos, path, logits_index, argmax, row
+    pl_arena          arrays; // of op index arrays that devices read: id, pos, path, logits_index, argmax, row
     int32_t          *id, *pos, *path, *logits_index, *logits_row, *argmax, *final_row;
     taps              taps;
-    pl_kvrow         *row; // [layers][max_rows]
+    pl_kvrow         *row; // [layers][rows of the step], capacity max_rows per layer
     pl_verification   verification;
     pl_draft_item    *item;
 };
 
-// ---- sizes and life -------------------------------------------------------------------------------------------------
+// ---- target forward; creation and destruction -----------------------------------------------------------------------
 
 typedef struct forward_out {
     pl_llama_out out;
@@ -76,7 +76,7 @@ static void add_taps(taps *t, const int *tap, int n, int *place) {
     }
 }
 
-// Returns the features of n of the layers that were tapped.
+// Concatenates n of the tapped layers; returns an empty tensor for n = 0.
 static pl_tensor select_features(pl_ctx *ctx, const pl_llama_out *out, const int *place, int n) {
     pl_llama_out some = {0};
     for (int i = 0; i < n; i++)
@@ -84,7 +84,7 @@ static pl_tensor select_features(pl_ctx *ctx, const pl_llama_out *out, const int
     return n ? pl_features(ctx, &some, n) : (pl_tensor){0};
 }
 
-// drafted: the drafter's features are wanted, too.
+// Records the target's forward, head, argmax and draws. drafted: captures the drafter's taps, too.
 static void forward(pl_engine *e, int rows, int n_logits, bool greedy, int n_draws, bool drafted, forward_out *f) {
     pl_ctx *ctx = &e->ctx;
     pl_view view = {.pos = e->pos, .cos = e->target->cos, .sin = e->target->sin, .row = e->row, .m = rows};
@@ -98,11 +98,13 @@ static void forward(pl_engine *e, int rows, int n_logits, bool greedy, int n_dra
     f->drafter_features = select_features(ctx, &f->out, e->taps.drafter, drafted ? e->drafter->n_taps : 0);
 }
 
-// Whether a step's logits come to the host: where distributions are made of them, or somebody looks on.
+// Returns true if the step's logits are read on the host: always on a host backend, else for see_logits or sampling on
+// the host.
 static bool reads_logits(const pl_engine *e, bool sampled) {
     return !e->ctx.be->memory || e->opt.see_logits || (sampled && !e->verification.draws);
 }
 
+// Records the largest step to size the context's memory.
 static void measure_step(pl_ctx *ctx, void *arg) {
     pl_engine  *e = arg;
     forward_out f;
@@ -114,7 +116,7 @@ static void measure_step(pl_ctx *ctx, void *arg) {
     pl_choose_draft(&e->choose, &e->ctx, &(pl_draft_batch){.features = f.drafter_features});
 }
 
-// The pages of distributions that are never used are never touched.
+// Allocates sampling buffers; unused pages take no memory.
 static pl_status allocate_sampling(pl_engine *e, pl_session *x, pl_err *err) {
     size_t v = (size_t)e->target->vocab, nodes = e->drafter ? (size_t)e->drafter->policy.max_nodes : 0;
     PL_TRY(pl_distribution_work_init(&x->work, e->target->vocab, err));
@@ -134,6 +136,7 @@ static pl_status allocate_sampling(pl_engine *e, pl_session *x, pl_err *err) {
     return PL_OK;
 }
 
+// Allocates the step's arrays; the first call measures.
 static void take_arrays(void *arg) {
     pl_engine *e = arg;
     size_t     rows = (size_t)e->opt.max_rows;
@@ -171,6 +174,7 @@ static pl_status allocate(pl_engine *e, pl_err *err) {
     return PL_OK;
 }
 
+// Checks that the verifier takes the drafter's trees and proposals.
 static pl_status check_verifier(const pl_engine *e, pl_err *err) {
     const pl_drafter *d = e->drafter;
     PL_TRY(pl_verifier_takes(e->opt.verifier, &d->policy, err));
@@ -374,7 +378,8 @@ static void add_row(pl_engine *e, int m, int stride, const pl_session *s, int32_
     }
 }
 
-// The root and its tree: node i reads from slot n_read + i.
+// Adds the tree's rows. Node i writes its keys and values to position n_read + i of the cache and attends to the
+// n_read positions before and its path.
 static void add_tree(pl_engine *e, part *p, int m, int stride, int *n_logits) {
     pl_session *s = p->s;
     for (int i = 0; i < s->tree.n; i++, m++) {
@@ -387,6 +392,7 @@ static void add_tree(pl_engine *e, part *p, int m, int stride, int *n_logits) {
     }
 }
 
+// Adds rows of the prompt; only the last needs logits unless all_logits.
 static void add_chunk(pl_engine *e, part *p, int m, int stride, int *n_logits) {
     pl_session *s = p->s;
     for (int i = 0; i < p->rows; i++, m++) {
@@ -396,7 +402,8 @@ static void add_chunk(pl_engine *e, part *p, int m, int stride, int *n_logits) {
     }
 }
 
-// What a part's verdict is about; a prompt's last row is a bare root.
+// Registers a tree for verification. After the prompt's last chunk the tree is its root, and the bonus is the first
+// token.
 static void ask_verdict(pl_engine *e, part *p) {
     int root = p->decoding ? p->row0 : p->row0 + p->rows - 1;
     p->verified = (pl_verified){
@@ -405,7 +412,7 @@ static void ask_verdict(pl_engine *e, part *p) {
     pl_verification_ask(&e->verification, &p->verified);
 }
 
-// Decoding sessions first, then prompts in the rows that are left. Returns the rows.
+// Assigns rows to decoding sessions, then to prompts' chunks; returns how many rows there are.
 static int plan_rows(pl_engine *e) {
     int m = 0, most = e->opt.max_rows;
     e->n_parts = 0;
@@ -438,7 +445,7 @@ typedef struct verify_job {
     const float *logits;
 } verify_job;
 
-// Verdict of one part.
+// Computes the verdict of one part.
 static void verify_part(void *arg, int i, int parts) {
     (void)parts;
     verify_job *j = arg;
@@ -453,7 +460,7 @@ static bool is_stop(const pl_session *s, int32_t token) {
     return false;
 }
 
-// Appends one emitted token; false when the session ends with it.
+// Appends a token; returns false if it ends the session.
 static bool emit(pl_engine *e, pl_session *s, int32_t token) {
     s->tokens[s->n_tokens++] = token;
     pl_verification_said(&e->verification, s, token);
@@ -467,6 +474,7 @@ static bool emit(pl_engine *e, pl_session *s, int32_t token) {
     return s->finish == PL_RUNNING;
 }
 
+// Counts children offered and accepted by depth and rank.
 static void count_ranks(pl_session *s, const pl_verdict *v) {
     const pl_tree *t = &s->tree;
     for (int i = 0; i <= v->n && i < PL_SHAPE_LEVELS; i++)
@@ -477,7 +485,7 @@ static void count_ranks(pl_session *s, const pl_verdict *v) {
         }
 }
 
-// True if the model takes in rows of a session in this step.
+// Returns true if a session of this step is attached to MODEL, which then needs its features.
 static bool taps_drafter(const pl_engine *e) {
     bool any = false;
     for (int i = 0; i < e->n_parts; i++)
@@ -491,7 +499,7 @@ static void commit_decoding(pl_engine *e, part *p) {
     int32_t     n0 = s->n_tokens, slot[PL_TREE_MAX];
     int         kept = 0;
     bool        go = true;
-    // Emission ends inside the block where a stop token or a limit falls.
+    // Emission ends at a stop token or a limit inside the accepted path.
     while (go && kept < v->n)
         go = emit(e, s, s->tree.token[v->path[++kept]]);
     if (go) emit(e, s, v->bonus);
@@ -512,7 +520,7 @@ static void commit_decoding(pl_engine *e, part *p) {
     count_ranks(s, v);
     if (e->on_cycle)
         e->on_cycle(e->on_cycle_arg, &(pl_cycle){.session = s, .tree = &s->tree, .verdict = v, .emitted = p->emitted});
-    // Rows of the root and the accepted nodes become final. (After a stop inside the block there is nothing to keep.)
+    // Keys and values of the root and of the emitted nodes become final; all other rows are discarded.
     p->first = s->n_read;
     p->count = kept + 1;
     for (int i = 0; i <= kept; i++) {
@@ -539,7 +547,7 @@ static void report_final(pl_engine *e, const forward_out *f, const float *logits
     pl_tensor features = f->features, hidden = f->out.hidden;
     if (features.data) features.data = pl_ctx_read(&e->ctx, &f->features);
     hidden.data = pl_ctx_read(&e->ctx, &f->out.hidden);
-    if (e->ctx.err.status != PL_OK) return; // told when the step ends
+    if (e->ctx.err.status != PL_OK) return; // pl_engine_step returns the error when it synchronises
     for (int i = 0; i < e->n_parts; i++) {
         part *p = &e->parts[i];
         e->on_final(e->on_final_arg, &(pl_final_rows){.session = p->s,
@@ -554,7 +562,7 @@ static void report_final(pl_engine *e, const forward_out *f, const float *logits
     }
 }
 
-// How this cycle's candidates are drawn; NULL: they are not.
+// Seeds the drawing of drafts for this cycle; returns NULL for top-k drafting.
 static pl_proposing *prepare_drawing(pl_session *s) {
     if (s->proposing.kind == PL_PROPOSE_TOP || s->opt.sampling.temperature == 0) return NULL;
     s->proposing.q_used = 0;
@@ -562,7 +570,7 @@ static pl_proposing *prepare_drawing(pl_session *s) {
     return &s->proposing;
 }
 
-// Hands final rows to the drafters, which propose the next trees of sessions that decode.
+// Passes final rows to the drafters and grows the next trees. Sessions that read their prompts get no tree.
 static void draft(pl_engine *e, const forward_out *f) {
     int n = 0;
     for (int i = 0; i < e->n_parts; i++) {
@@ -571,7 +579,7 @@ static void draft(pl_engine *e, const forward_out *f) {
         if (s->finish != PL_RUNNING) continue;
         bool decoding = !pl_session_reading(s);
         if (decoding) pl_tree_root(&s->tree, s->tokens[s->n_tokens - 1]);
-        // No deeper than what may still be emitted: the bonus token takes one place.
+        // Limits the depth to the tokens left, less the bonus token.
         int left = s->opt.max_new - (s->n_tokens - s->n_prompt) - 1, room = e->opt.max_len - s->n_tokens - 1;
         int depth = left < room ? left : room;
         e->item[n++] = (pl_draft_item){.slot = s->slot,
@@ -594,12 +602,12 @@ static void draft(pl_engine *e, const forward_out *f) {
                                       .token = e->id,
                                       .logits = f->logits,
                                       .logits_row = e->logits_row});
-    // Names the drafter: messages of ops name tensors that a target has too.
+    // Adds the drafter's name: the target has tensors of the same names.
     if (e->ctx.err.status != PL_OK)
         pl_fail_at(&e->ctx.err, e->ctx.err.status, "drafter \"%s\"", e->drafter->kind->name);
 }
 
-// Steps that read prompts as well are no measure of what rows cost.
+// Reports the step's cost. Steps that also read prompts are skipped: their time is not that of decoding.
 static void learn_pace(pl_engine *e, int rows, double verifying, double drafting) {
     pl_draft_pace pace = {.sessions = e->n_parts, .rows = rows, .verifying = verifying, .drafting = drafting};
     for (int i = 0; i < e->n_parts; i++) {

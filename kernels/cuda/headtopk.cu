@@ -1,17 +1,18 @@
 // The fused head: projection, the k best and the log-sum-exp, no logits in memory.
 //
-// A block goes through its pairs of panels one after the other, each through all slices of K: linear's products and
-// bits (panel.cuh). Threads add a pair's slices in order as they finish. After the last slice a warp for each row of x
-// reduces the 128 results: the k best, merged with the block's best of its earlier pairs, and each panel's share of the
-// log-sum-exp. A second launch, a block for each row, selects the best over the blocks, and adds the shares in an order
-// that depends on the number of panels alone. Results do not depend on the distribution of pairs to blocks: the best
-// are unique, and a share is computed by one warp.
+// A block goes through its pairs of panels one after the other, each through all slices of K. The products equal those
+// of linear bit for bit (panel.cuh). Each thread adds the sums of a pair's slices in ascending order. After the last
+// slice a warp for each row of x reduces the 128 results: the k best, merged with the block's best of its earlier
+// pairs, and each panel's share of the log-sum-exp. A second launch, a block for each row, selects the best over the
+// blocks, and adds the shares in an order that depends on the number of panels alone. Results do not depend on the
+// distribution of pairs to blocks: keys are distinct, so the k best do not depend on the order of merging, and one warp
+// computes a share.
 //
-// Blocks have equal numbers of units (a pair by a slice), so a pair may begin in one block and end in another. Such a
-// pair's sums wait in a slot in memory, slice by slice, and the last block to finish adds them: a block has one slot
-// for the pair that it begins and others end, possibly before it, and one for its other pairs. Results of a pair that
-// it has alone wait in shared memory for up to 8 rows, else in the latter slot. Lists that are too long for a warp
-// (PL_TOPK_MAX) use a key per row of the support in memory instead.
+// Blocks have equal numbers of units (a pair by a slice; to within one), so a pair may span several blocks. The sums of
+// such a pair are in a slot in memory, slice by slice, and the last block to finish, in any order, adds them. Each
+// block has two slots: slot blocks + b for the pair that block b begins and does not finish, slot b for pairs that it
+// computes alone (more than 8 rows of x; with at most 8 these sums are in shared memory). If k exceeds PL_TOPK_MAX, or
+// with by_id, the kernel stores one key per row of x and row of the listed panels instead.
 #include "kernels/cuda/panel.cuh"
 #include "kernels/cuda/select.cuh"
 #include "kernels/cuda/slices.cuh"
@@ -22,11 +23,11 @@ extern "C" {
 namespace {
 constexpr int LIST_THREADS = 1024;
 
-struct share { // one panel's share of a row's sum: of exp(z - max)
+struct share { // the maximum of one panel's logits of a row, and the sum of exp(z - max)
     float max, sum;
 };
 
-typedef unsigned long long panel_rows; // a bit for each row of a panel
+typedef unsigned long long panel_rows; // a bit for each row of a panel that is in the support
 
 struct head {
     typedef pl_panel_source source_type;
@@ -39,18 +40,18 @@ struct head {
     float                  *part;          // slots: [2 blocks, slices, rows, PL_UNIT]
     pl_key                 *best;          // [rows, blocks, k]; k 0: keys [rows, pairs of `most`, PL_UNIT]
     share                  *lse;           // [rows, most] or NULL
-    unsigned               *ticket;
+    unsigned               *ticket;        // [2 blocks] units finished of a slot's pair; zero between launches
     pl_cuda_fault          *fault;
-    int64_t                 N, K, most, panels, row0; // most: panels of w; panels: of the support; row0: for messages
-    int32_t                 rows, k;
+    int64_t  N, K, most, panels, row0; // most: panels of w or of the prefix; panels: of the support; row0: for messages
+    int32_t  rows, k;
     // This block's state, set at its start:
-    uint32_t                first, end, slices; // its units; a pair's slices are consecutive units
-    uint32_t                begun;              // the block that began the first unit's pair
-    mutable uint32_t        kept;               // `best` or `held` has results of this block
-    uint32_t                pad;
-    static constexpr int    HELD = PL_TOPK_MAX / PL_WARP;
-    mutable pl_key          held[HELD]; // a lane's best of the warp's row, for at most 8 rows: written to `best` at the
-                                        // end
+    uint32_t first, end, slices; // its units; a pair's slices are consecutive units
+    uint32_t begun;              // the block that began the first unit's pair
+    mutable uint32_t     kept;   // 1: this thread's warp has processed a pair
+    uint32_t             pad;
+    static constexpr int HELD = PL_TOPK_MAX / PL_WARP;
+    mutable pl_key       held[HELD]; // a lane's best of the warp's row, for at most 8 rows: written to `best` at the
+                                     // end
 
     __device__ __forceinline__ void deal() {
         const int64_t b = blockIdx.x, blocks = gridDim.x;
@@ -60,17 +61,18 @@ struct head {
 #pragma unroll
         for (int o = 0; o < HELD; o++)
             held[o] = 0;
-        // Unit u's block is the last one that begins at u or before.
+        // Unit u belongs to the last block whose first unit is at most u.
         if (first < end) begun = (uint32_t)(((first / slices * slices + 1) * blocks - 1) / units);
     }
+    // Returns the slot of a pair's sums.
     __device__ __forceinline__ uint32_t slot_of(uint32_t pair) const {
         return pair * slices < first ? gridDim.x + begun : blockIdx.x + ((pair + 1) * slices > end ? gridDim.x : 0);
     }
     __device__ __forceinline__ float *slot(uint32_t at, uint32_t slice, int m) const {
         return part + (((int64_t)at * slices + slice) * rows + m) * PL_UNIT;
     }
-    __device__ __forceinline__ int64_t panel_of(uint32_t pair, int group) const { // -1: the last pair has a single
-                                                                                  // panel
+    __device__ __forceinline__ int64_t panel_of(uint32_t pair, int group) const { // -1: an odd last pair has no
+                                                                                  // second panel
         const int64_t at = (int64_t)pair * PL_GROUPS + group;
         return at >= panels ? -1 : list ? list[at] : at;
     }
@@ -84,7 +86,7 @@ struct head {
     }
     __device__ __forceinline__ pl_panel_source source(const unit_type &of, int group) const {
         int64_t panel = panel_of(of.pair, group);
-        if (panel < 0) panel = panel_of(of.pair, 0); // read twice, kept once
+        if (panel < 0) panel = panel_of(of.pair, 0); // loads the first panel again; keep() discards its results
         return pl_panel_source{(const uint4 *)(w + panel * ((K + 1) / 2) * PL_PANEL * 4)};
     }
     // Returns the number of a pair's units that this block has.
@@ -136,8 +138,8 @@ struct head {
                                 : 1); // one call: big code
     }
 
-    // Writes the panels' shares of a row's results of a pair: v[e] of column lane + 32 e (-infinity outside the
-    // support).
+    // Writes each panel's share of a row. v[e]: the logit of row lane + 32 e of the pair, -infinity outside the
+    // support.
     __device__ __forceinline__ void put_shares(int m, const int64_t panel[PL_GROUPS],
                                                const float v[PL_GROUPS * 2]) const {
         for (int g = 0; g < PL_GROUPS; g++) {
@@ -147,11 +149,11 @@ struct head {
             if (threadIdx.x % PL_WARP == 0) lse[m * most + panel[g]] = share{max, sum};
         }
     }
-    // Returns the block's best of a row.
+    // Returns the address of this block's list of row m.
     __device__ __forceinline__ pl_key *best_of(int m) const {
         return best + ((int64_t)m * gridDim.x + blockIdx.x) * k;
     }
-    // Merges a pair's keys into `own`, the row's kept best; returns true if that changed them.
+    // Merges a pair's keys into `own`, the row's kept best; returns false if no key exceeds the k-th best.
     __device__ __forceinline__ bool put_best(pl_key own[HELD], const pl_key of[PL_GROUPS * 2]) const {
         const int    lane = (int)threadIdx.x % PL_WARP;
         pl_key       key[PL_GROUPS * 2 + HELD];
@@ -183,7 +185,7 @@ struct head {
         const int  lane = (int)threadIdx.x % PL_WARP;
         int64_t    panel[PL_GROUPS];
         panel_rows there[PL_GROUPS];
-        if ((int)threadIdx.x / PL_WARP >= rows) { // rows of other warps
+        if ((int)threadIdx.x / PL_WARP >= rows) { // this warp has no row
             kept = 1;
             return;
         }
@@ -280,7 +282,7 @@ struct finish {
     const pl_key     *key;    // [rows, n]
     const share      *part;   // [rows, panels]
     const panel_rows *in;     // [panels] or NULL
-    const int32_t    *listed; // not NULL: the n keys cover this many panels
+    const int32_t    *listed; // not NULL: the keys of the first so many panels are valid; n is the stride
     int64_t           n, panels;
     int32_t           k, by_id;
 };
@@ -288,7 +290,7 @@ struct finish {
 
 constexpr int NEAR_SPANS = 2048;
 
-// Finds, by a block of threads, the panels with rows of the support among the spans, and those rows.
+// Lists the panels that intersect the support and writes each panel's row mask. One block.
 static __global__ void __launch_bounds__(LIST_THREADS)
     support_kernel(int32_t *list, int32_t *listed, panel_rows *in, const pl_span *span, const int32_t *held,
                    int n_spans, int64_t N, int64_t panels) {
@@ -306,7 +308,7 @@ static __global__ void __launch_bounds__(LIST_THREADS)
     for (int64_t p0 = 0; p0 < panels; p0 += LIST_THREADS) {
         const int64_t p = p0 + threadIdx.x, n0 = p * PL_PANEL, n1 = n0 + PL_PANEL < N ? n0 + PL_PANEL : N;
         panel_rows    rows = 0;
-        int           low = 0, high = p < panels ? spans : 0; // the first span that ends past n0: ends ascend
+        int           low = 0, high = p < panels ? spans : 0; // the first span that ends after n0; span ends ascend
         while (low < high) {
             const int middle = (low + high) / 2;
             if ((int64_t)span[middle].first + span[middle].count > n0)
@@ -339,7 +341,7 @@ template <int NB> static __global__ void __launch_bounds__(PL_BLOCK, pl_bound(NB
     }
 }
 
-// The first launch for weights in fp32: whole rows at a time, as one slice.
+// The first launch for fp32 weights; all columns of K form one slice.
 static __global__ void __launch_bounds__(PL_BLOCK) head_chain_kernel(head h) {
     pl_previous_done();
     if (h.list) h.panels = *h.listed;
@@ -362,8 +364,8 @@ static __global__ void __launch_bounds__(PL_BLOCK) head_chain_kernel(head h) {
     h.close<false>();
 }
 
-// Computes a row's log-sum-exp from its panels' shares, the panels dealt to 256 threads in turn. Called by all threads
-// of the block.
+// Computes a row's log-sum-exp. 256 threads add the shares in a fixed order; 1,024 find the maximum, whose order
+// does not matter. All threads of the block call it.
 static __device__ __forceinline__ void put_lse(float *lse, const share *of, const panel_rows *in, int64_t panels) {
     __shared__ float room[PL_WARP];
     float            max = -INFINITY, sum = 0;
@@ -381,7 +383,7 @@ static __device__ __forceinline__ void put_key(const finish &f, int i, pl_key ke
     if (f.value) f.value[(int64_t)blockIdx.x * f.k + i] = pl_key_value(key);
 }
 
-// Up to PL_FEW_BEST: each warp takes out its best, then one warp the best of all.
+// Selects k <= PL_FEW_BEST keys: each warp keeps its k best, then warp 0 selects among these.
 static __global__ void __launch_bounds__(LIST_THREADS) few_kernel(finish f) {
     pl_previous_done();
     constexpr int     EACH = 4, WARPS = LIST_THREADS / PL_WARP, OF = WARPS * PL_FEW_BEST / PL_WARP;
@@ -444,7 +446,7 @@ static __global__ void __launch_bounds__(LIST_THREADS) list_kernel(finish f) {
     if (f.lse) put_lse(f.lse + blockIdx.x, f.part + blockIdx.x * f.panels, f.in, f.panels);
 }
 
-// Returns the blocks of a head of `rows` rows of x: for fp32 weights as many as fit at a time.
+// Returns the size of the grid for `rows` rows of x: resident blocks, at most one per unit (fp32: per pair).
 static int64_t blocks_of(const pl_ctx *ctx, const pl_tensor *w, int64_t rows) {
     const bool    bf16 = w->dtype == PL_BF16;
     const int64_t units = pl_ceil_div(w->dim[0], PL_UNIT) * (bf16 ? pl_ceil_div(w->dim[1], PL_SLICE) : 1);
@@ -452,7 +454,7 @@ static int64_t blocks_of(const pl_ctx *ctx, const pl_tensor *w, int64_t rows) {
     return units < most ? units : most;
 }
 
-// Returns the most blocks times rows, for up to M rows in passes: fewer rows may have more blocks.
+// Returns the maximum of blocks times rows over all passes of up to M rows: fewer rows may have more blocks.
 static size_t places_of(const pl_ctx *ctx, const pl_tensor *w, int64_t M) {
     int64_t most = 0, pass = pl_pass_rows(ctx);
     for (int64_t n = 8; n <= pass; n *= 2) {
@@ -480,7 +482,7 @@ static void queue_head(pl_ctx *ctx, const head &of, const pl_tensor *w) {
     h.rounded = pl_rounded_of(known, h.x, h.rows, h.K);
     auto kernel = nb == 1 ? head_kernel<1> : nb == 2 ? head_kernel<2> : nb == 4 ? head_kernel<4> : head_kernel<8>;
     PL_LAUNCH_EARLY_ROOM(ctx, "headtopk", kernel, pl_grid(blocks), PL_BLOCK, pl_room_bytes(nb), h);
-    if (h.rounded) pl_cuda_state_of(ctx)->rounded = known; // this op wrote elsewhere
+    if (h.rounded) pl_cuda_state_of(ctx)->rounded = known; // x is still rounded: this op does not write it
 }
 
 PL_CUDA_OP(headtopk_fwd) {

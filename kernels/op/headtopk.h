@@ -6,15 +6,16 @@
 // the rest is id -1, value -infinity. An empty support gives lse -infinity. With by_id the same k ids come in ascending
 // order instead, for rescoring (gatherdot). Trees need up to PL_TOPK_MAX, candidate lists up to PL_HEADTOPK_MAX: for
 // more than PL_TOPK_MAX, and by id, a device has a key of 8 bytes per row of x and of W in scratch; otherwise its
-// scratch is 12 bytes per panel and, if lse is requested, 8 per panel and row of x.
+// scratch is 12 bytes per panel, if lse is requested 8 per panel and row of x, and for each block two slots of sums and
+// a list of k keys per row of x of a pass.
 //
 // x [M, K] in be->real; W [N, K]: PL_PANELS or (cpu, ref) PL_SEGMENTS in F32 or BF16, or PL_ROWMAJOR (ref only). NaN is
 // refused as in topk. Bits: values are those of `linear`, so this op, and linear followed by topk, choose the same ids
-// and values. lse is summed by panels in W's order: the same for any M and any number of threads; it differs from
-// topk's by rounding. Cost: 2 M K S flops and S K size(W) bytes for a support of S rows (whole panels are read: up to
-// PL_PANEL - 1 rows more at each end of a span, or, of whole segments, PL_HALF_PANEL - 1 rows more for each). A support
-// computed by an earlier op (held: route) is readable on the device alone. The queued work then depends on the shapes
-// of x and W only, the bytes read on the support.
+// and values. lse is summed in an order fixed by the number of panels, the same for any M and any number of threads; it
+// differs from topk's by rounding. Cost: 2 M K S flops and S K size(W) bytes, on cuda per pass of at most 64 rows of x,
+// for a support of S rows (whole panels are read: up to PL_PANEL - 1 rows more at each end of a span, or, of whole
+// segments, PL_HALF_PANEL - 1 rows more for each). A support computed by an earlier op (held: route) is readable on the
+// device alone. The queued work then depends on the shapes of x and W only, the bytes read on the support.
 #ifndef PL_OP_HEADTOPK_H
 #define PL_OP_HEADTOPK_H
 #include "kernels/backend.h"

@@ -1,10 +1,10 @@
-// Losses of a drafter. What it learns from a forward (train/task/unroll.h) is
+// Losses of a drafter. A forward (train/task/unroll.h) minimises
 //
 //   sum over losses l and cells c of  weight_l weight_c l(c)
 //
 // over the cells of train/task/rows.h, which are any of the pack's rows at any depth. A loss is one file with one
-// pl_loss_kind and one line in losses.def; nothing else names it. Metrics have the mean of l(c) over the cells of each
-// depth as step_NAME, of held-out rows as eval_step_NAME.
+// pl_loss_kind and one line in losses.def; nothing else names it. The divergence is the first line. Metrics have
+// the mean of l(c) over the cells of each depth as step_NAME, of held-out rows as eval_step_NAME.
 #ifndef PL_TRAIN_LOSS_H
 #define PL_TRAIN_LOSS_H
 
@@ -19,18 +19,18 @@ typedef struct pl_unroll pl_unroll;
 
 // A forward over u->rows.
 typedef struct pl_pass {
-    pl_unroll    *u;
-    bool          learn;       // else it is scored
-    pl_tensor     x;           // [cells, d] what the head reads; where a loss reads it (PL_LOSS_READS_X)
-    pl_tensor     out, w;      // [cells, width], [draft ids, width]: their products are the logits
-    pl_tensor     last_hidden; // [rows of the pack, d] of the teacher
+    pl_unroll *u;
+    bool       learn;       // else it is scored
+    pl_tensor  x;           // [cells, d] what the head reads; where a loss reads it (PL_LOSS_READS_X)
+    pl_tensor  out, w;      // [cells, width], [draft ids, width]: their products are the logits
+    pl_tensor  last_hidden; // [rows of the pack, d] of the teacher
     // Set by the divergence: [cells] the acceptance of the head's own distribution, where the host reads it (data NULL:
     // nothing reads it); pl_divergence_args.teacher_stat.
-    pl_tensor     accept, teacher_stat;
-    pl_tensor     step_x[PL_MAX_UNROLL]; // [rows that run, d] of each step: its part of x
+    pl_tensor  accept, teacher_stat;
+    pl_tensor  step_x[PL_MAX_UNROLL]; // [rows that run, d] the head's input at each step, while scoring; not of blocks
     // Arguments of steps and layers, which may run again in backward: queries, keys and values of steps, by layer;
     // blocks.
-    pl_tensor     block[PL_STEP_LAYERS * PL_MAX_UNROLL];
+    pl_tensor  block[PL_STEP_LAYERS * PL_MAX_UNROLL];
     pl_block_view view;
 } pl_pass;
 
@@ -38,7 +38,8 @@ typedef struct pl_loss {
     const struct pl_loss_kind *kind;
     double                     factor; // its weight beside the others
     float                     *weight; // [cells] factor * weight_c: what ops take
-    // Results, where the host reads them: [cells] l(c) without weights; and a share of cells, where its kind has one.
+    // Results on the host, [cells]: l(c) without weights (of a loss without a name in the divergence's units); 0 or 1,
+    // if its kind has a share.
     double                    *value, *share;
 } pl_loss;
 
@@ -51,16 +52,18 @@ typedef struct pl_loss_kind {
     // none.
     const pl_key *keys;
     unsigned      reads;  // of a pass: the bits above
-    bool          scored; // held-out rows have it as well
+    bool          scored; // scoring computes it as well
     size_t        size;   // of its struct, which begins with a pl_loss; 0: it is one
     // Its factor for this drafter; 0: the drafter does not learn by it. own: the struct that its keys filled; NULL: it
     // has none. A loss with keys is left out where no recipe filled them.
     double (*factor)(const pl_unroll *u, const void *own);
-    // Allocates and frees the rest of its struct; NULL: nothing. destroy is called after a failed create, too.
+    // Allocates and frees the rest of its struct; NULL: nothing. destroy must accept a struct that create did not
+    // fill, or filled in part.
     pl_status (*create)(pl_loss *l, const pl_unroll *u, pl_err *err);
     void (*destroy)(pl_loss *l);
     // Adds the loss of step k's cells, which begin at `at`, to the tape, as soon as the step has run. hidden [rows that
-    // run, d]: its output, which the next step consumes. Not called for blocks. NULL: nothing.
+    // run, d]: its output, which the next step consumes unless the backbone has `ahead`. Not called for blocks. NULL:
+    // nothing.
     void (*step)(pl_ctx *ctx, pl_loss *l, pl_pass *p, int k, int64_t at, pl_tensor hidden);
     // Adds the loss of all cells to the tape. NULL: nothing.
     void (*build)(pl_ctx *ctx, pl_loss *l, pl_pass *p);

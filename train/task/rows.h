@@ -2,8 +2,8 @@
 // predict. A schedule is one file with one pl_rows_kind:
 //
 //   rows_unroll.c  every row runs at every depth
-//   rows_masks.c   P-EAGLE (infer/drafter/peagle.c): depths behind 0 consume masks; fewer rows learn the deeper
-//   rows_blocks.c  block drafters (infer/drafter/backbone.h): the blocks behind some of the rows
+//   rows_masks.c   P-EAGLE (infer/drafter/peagle.c): depths > 0 consume masks; deeper depths train fewer rows
+//   rows_blocks.c  block drafters (infer/drafter/backbone.h): blocks whose anchor is token t + 1 of a drawn row t
 //
 // A cell is a row that runs at a depth; cells are counted depth after depth. Lists of cells say what each predicts. A
 // row of the pack may be needed at depth 0 for its key and value without running there, and a teacher is any row of
@@ -46,14 +46,14 @@ typedef struct pl_rows {
     pl_rows_options            opt;
     pl_rows_use                use;
     int64_t                    rows;   // of the pack
-    int64_t                    begun;  // rows of the pack, of blocks anchors, that forwards have taken so far
+    int64_t                    begun;  // rows of the pack (blocks: anchors) that forwards have covered so far
     int                        depths; // of this use
     // The forward's lists.
     pl_depth_rows              depth[PL_MAX_UNROLL];
     int64_t                    cells;
-    const int32_t             *before; // [cells] the token before the one that is predicted, -1 past the text's end
-    const int32_t             *teacher_row; // [cells] the pack's, -1: the cell does not count
-    float                     *weight;      // [cells] of what does not count 0
+    const int32_t             *before;      // [cells] the token before the predicted one, -1 past the text's end
+    const int32_t             *teacher_row; // [cells] row of the pack that teaches, -1: the cell does not count
+    float                     *weight;      // [cells] 0: the cell does not count
     // Results of the forward.
     int32_t                   *argmax;   // [cells] draft ids, -1 where a cell does not count
     float                     *accepted; // [cells] probability that verification accepts
@@ -75,17 +75,17 @@ typedef struct pl_rows {
         int32_t *row;         // [anchors] those of this forward
         int32_t *token, *pos; // [n, B] of the blocks' rows
         int32_t *lo, *hi;     // [n] rows of its context
-        int32_t *index;       // [cells] of the blocks' rows those that the head reads
+        int32_t *index;       // [cells] the block row that each cell reads
     } blocks;
     pl_arena arrays; // of all lists: what ops read
 } pl_rows;
 
 typedef struct pl_rows_kind {
-    // Takes the lists of r->own, r->masks or r->blocks from r->arrays. NULL: none.
+    // Allocates the lists of r->own, r->masks or r->blocks in r->arrays. NULL: none.
     void (*take)(pl_rows *r);
-    // Cells of the largest forward, whatever it is used for.
+    // Returns the cells of the largest forward of any use.
     int64_t (*most)(const pl_rows *r);
-    // Draws what runs of the pack; what does not run weighs 0 in the pack from here on. NULL: all of it.
+    // Draws the rows that run and sets the pack's weights of the others to 0. NULL: all rows run.
     void (*begin)(pl_rows *r);
     // Sets the lists of the next forward and how many rows it takes; false: none is left. measuring: as many rows as
     // ever run; the lists' values are not read.
@@ -94,23 +94,23 @@ typedef struct pl_rows_kind {
 
 extern const pl_rows_kind pl_rows_unroll, pl_rows_masks, pl_rows_blocks;
 
-// The rows of this pack for this drafter.
+// Initialises the schedule of a drafter over a pack.
 pl_status pl_rows_init(pl_rows *r, const pl_backbone *b, pl_pack *p, const pl_rows_options *o, const pl_backend *be,
                        pl_err *err);
 void      pl_rows_fini(pl_rows *r);
 void      pl_rows_begin(pl_rows *r, pl_rows_use use);
 bool      pl_rows_next(pl_rows *r);
-// The lists of the largest forward, for a measuring context.
+// Sets the lists of the largest forward, for a measuring context.
 void      pl_rows_largest(pl_rows *r, pl_rows_use use);
-// Every row at every depth.
+// Sets lists that cover every row at every depth.
 void      pl_rows_all(pl_rows *r);
-// Weights by what the drafter already does instead of weight's [cells], which says what counts (D-PACE, arXiv
-// 2605.18810), of a block's counted drafts, for losses [cells] that are cross-entropies:
+// Replaces the weights of a block's counted drafts (weight [cells] > 0) by D-PACE's (arXiv 2605.18810), for losses
+// [cells] that are cross-entropies:
 //   q_k = exp(-loss_k),   s_k = (1 - alpha) q_k + alpha
 //   weight_k = sum over counted m >= k of prod_{i <= m} s_i,   a constant to the gradient
 void      pl_rows_pace(const pl_rows *r, float *weight, const double *loss, double alpha);
 
-// Where the result of depth k's row i goes in [depths][rows of the pack].
+// Returns the place of depth k's row i in [depths][rows of the pack].
 static inline int64_t pl_rows_place(const pl_rows *r, int k, int64_t i) {
     return k * r->rows + (r->depth[k].taken ? r->depth[k].taken[i] : i);
 }

@@ -11,18 +11,19 @@
 typedef struct unroll_step {
     pl_pass  *p;
     int       k;
-    pl_tensor hidden, x, y; // what it consumes; where what the head reads goes (if anywhere), and its rows
+    pl_tensor hidden, x, y; // input; destinations of the head's input (or empty) and of its output
 } unroll_step;
 
-enum { HIDDEN, KEYS, STEP_OUT = KEYS + PL_STEP_LAYERS }; // keys and values of each layer
+enum { HIDDEN, QKV, STEP_OUT = QKV + PL_STEP_LAYERS }; // queries, keys and values of each layer
 _Static_assert((int)STEP_OUT <= PL_STRETCH_OUT, "results of a step");
 
+// Runs the backbone and the head for one depth. Backward may run it again.
 static void run_step(pl_ctx *ctx, const void *arg, pl_tensor *out) {
     const unroll_step   *s = arg;
     pl_backbone         *b = s->p->u->model;
     const pl_rows       *r = &s->p->u->rows;
     const pl_depth_rows *d = &r->depth[s->k];
-    bool                 identity = !b->head.kind->project; // step writes the head's rows themselves
+    bool                 identity = !b->head.kind->project; // step writes straight to y
     pl_tensor            block[PL_STEP_LAYERS * PL_MAX_UNROLL];
     pl_view              view = {.pos = d->pos,
                                  .cos = b->cos,
@@ -39,20 +40,22 @@ static void run_step(pl_ctx *ctx, const void *arg, pl_tensor *out) {
     pl_tensor x = b->kind->step(ctx, b, d->token, s->hidden, &view, &out[HIDDEN], identity ? s->y : s->x);
     if (!identity) pl_head_project(ctx, &b->head, x, s->y);
     for (int l = 0; l < b->layers; l++)
-        out[KEYS + l] = block[l * PL_MAX_UNROLL + s->k];
+        out[QKV + l] = block[l * PL_MAX_UNROLL + s->k];
     s->p->step_x[s->k] = x;
 }
 
-// Whether scoring is of the head's own distribution instead of the one that it learns.
+// Returns true if scoring uses the head's own distribution instead of the one that it learns. With a selector, drafts do
+// not come from it.
 static bool rescores(const pl_unroll *u) {
     return pl_rescored_wanted(&u->model->head) && u->model->head.selector.candidates == 0;
 }
 
+// Returns true if the loss takes part in this pass.
 static bool is_built(const pl_loss *l, const pl_pass *p) {
     return p->learn || l->kind->scored;
 }
 
-// The blocks of r->blocks: all their drafts at once.
+// Runs the forward of all blocks of r->blocks.
 static void run_blocks(pl_ctx *ctx, pl_pass *p) {
     const pl_unroll   *u = p->u;
     const pl_backbone *b = u->model;
@@ -75,8 +78,8 @@ static void run_blocks(pl_ctx *ctx, pl_pass *p) {
         p->out = pl_head_project(ctx, h, p->x, (pl_tensor){0});
 }
 
-// Depth after depth: a step consumes its row's output of the step before, or a mask's state where the backbone drafts
-// ahead.
+// Runs the steps in order of depth. A step consumes the hidden output of the step before, or for P-EAGLE the masks'
+// state. The rows that run at a depth are among those of the depth before.
 static void run_steps(pl_ctx *ctx, pl_pass *p) {
     const pl_unroll   *u = p->u;
     const pl_backbone *b = u->model;
@@ -96,14 +99,14 @@ static void run_steps(pl_ctx *ctx, pl_pass *p) {
         if (apart) s.x = pl_tensor_slice(&p->x, at, n);
         pl_tensor made[STEP_OUT] = {[HIDDEN] = {.dim = {n, b->shape.d, 1, 1}}};
         for (int l = 0; l < b->layers; l++)
-            made[KEYS + l] = (pl_tensor){.dim = {keyed, (b->shape.nh + 2 * b->shape.nkv) * b->shape.hd, 1, 1}};
+            made[QKV + l] = (pl_tensor){.dim = {keyed, (b->shape.nh + 2 * b->shape.nkv) * b->shape.hd, 1, 1}};
         if (u->opt.recompute)
-            pl_tape_stretch(ctx, run_step, &s, sizeof s, made, KEYS + b->layers);
+            pl_tape_stretch(ctx, run_step, &s, sizeof s, made, QKV + b->layers);
         else
             run_step(ctx, &s, made);
         hidden = made[HIDDEN];
         for (int l = 0; l < b->layers; l++)
-            p->block[l * PL_MAX_UNROLL + k] = made[KEYS + l];
+            p->block[l * PL_MAX_UNROLL + k] = made[QKV + l];
         for (int i = 0; i < u->n_losses; i++)
             if (is_built(u->losses[i], p) && u->losses[i]->kind->step)
                 u->losses[i]->kind->step(ctx, u->losses[i], p, k, at, hidden);
@@ -111,7 +114,7 @@ static void run_steps(pl_ctx *ctx, pl_pass *p) {
     }
 }
 
-// Rows, forward, every loss, backward.
+// Runs the forward, adds every loss, goes backward when learning, then reads results.
 static void run_pass(pl_ctx *ctx, pl_pass *p) {
     pl_unroll *u = p->u;
     p->w = u->model->head.out;
@@ -129,7 +132,7 @@ static void run_pass(pl_ctx *ctx, pl_pass *p) {
 
 // ---- memory
 
-// The larger of scoring and learning.
+// Runs both passes, so that memory suffices for the larger one.
 static void measure(pl_ctx *ctx, void *arg) {
     pl_unroll *u = arg;
     pl_tape   *tape = ctx->tape;
@@ -143,6 +146,7 @@ static void measure(pl_ctx *ctx, void *arg) {
     run_pass(ctx, &learn);
 }
 
+// Allocates what ops read; the first call measures.
 static void take_arrays(void *arg) {
     pl_unroll     *u = arg;
     const pl_head *h = &u->model->head;
@@ -159,6 +163,7 @@ static pl_status create_arrays(pl_unroll *u, pl_err *err) {
     return PL_OK;
 }
 
+// Adds a metric of every row and depth; returns NULL out of memory.
 static double *add_figure(pl_unroll *u, const char *name, const pl_loss *l) {
     PL_CHECK(u->n_figures < PL_FIGURES, "%s: more than %d figures", name, PL_FIGURES);
     double *value = pl_calloc((size_t)u->opt.capacity * (size_t)u->opt.steps, sizeof *value);
@@ -166,6 +171,7 @@ static double *add_figure(pl_unroll *u, const char *name, const pl_loss *l) {
     return value;
 }
 
+// Adds a loss with its figures.
 static pl_status create_loss(pl_unroll *u, const pl_loss_kind *kind, double factor, pl_err *err) {
     size_t   cells = (size_t)u->rows.kind->most(&u->rows);
     pl_loss *l = pl_calloc(1, kind->size > 0 ? kind->size : sizeof *l);
@@ -181,6 +187,7 @@ static pl_status create_loss(pl_unroll *u, const pl_loss_kind *kind, double fact
     return kind->create ? kind->create(l, u, err) : PL_OK;
 }
 
+// Adds the losses by which this drafter learns. losses.def begins with the divergence, so figure 0 is its.
 static pl_status create_losses(pl_unroll *u, pl_err *err) {
     for (int i = 0; pl_loss_at(i); i++) {
         const pl_loss_kind *kind = pl_loss_at(i);
@@ -251,7 +258,7 @@ void pl_unroll_destroy(pl_unroll *u) {
 
 // ---- runs
 
-// Scores the head's own distribution instead of the one that it learns.
+// Replaces acceptance and argmax by those of the head's own distribution. Block drafters have none.
 static pl_status score_own(pl_unroll *u, const pl_pass *p, pl_err *err) {
     pl_rows *r = &u->rows;
     int64_t  at = 0;
@@ -261,7 +268,7 @@ static pl_status score_own(pl_unroll *u, const pl_pass *p, pl_err *err) {
     return PL_OK;
 }
 
-// Adds a loss's values to its figures: one without a name is a part of the first.
+// Adds a loss's values to its figure, or to the first if the loss has no name. A share's figure follows its loss's.
 static void scatter_values(pl_unroll *u, const pl_loss *l) {
     const pl_rows *r = &u->rows;
     int            f = 0;
@@ -276,7 +283,7 @@ static void scatter_values(pl_unroll *u, const pl_loss *l) {
         }
 }
 
-// Results of cells go to [k][row of the pack]; weights too, which D-PACE may have chosen.
+// Copies results of cells to [k][row of the pack], with the weights, which D-PACE may have changed.
 static void scatter_results(pl_unroll *u, const pl_pass *p) {
     const pl_rows *r = &u->rows;
     int64_t        c = 0;
@@ -291,6 +298,7 @@ static void scatter_results(pl_unroll *u, const pl_pass *p) {
         if (is_built(u->losses[i], p)) scatter_values(u, u->losses[i]);
 }
 
+// Runs one forward over the rows that are set.
 static pl_status run_rows(pl_unroll *u, bool learn, pl_err *err) {
     pl_pass p = {.u = u, .learn = learn};
     for (int i = 0; i < u->n_losses; i++)
@@ -305,7 +313,8 @@ static pl_status run_rows(pl_unroll *u, bool learn, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status run(pl_unroll *u, pl_rows_use use, pl_err *err) {
+// Runs all forwards of a use.
+static pl_status run_forwards(pl_unroll *u, pl_rows_use use, pl_err *err) {
     pl_rows *r = &u->rows;
     pl_rows_begin(r, use);
     u->ran = r->depths;
@@ -320,15 +329,15 @@ static pl_status run(pl_unroll *u, pl_rows_use use, pl_err *err) {
 }
 
 pl_status pl_unroll_learn(pl_unroll *u, pl_err *err) {
-    return run(u, PL_ROWS_LEARN, err);
+    return run_forwards(u, PL_ROWS_LEARN, err);
 }
 
 pl_status pl_unroll_score(pl_unroll *u, pl_err *err) {
-    return run(u, PL_ROWS_SCORE, err);
+    return run_forwards(u, PL_ROWS_SCORE, err);
 }
 
 pl_status pl_unroll_score_all(pl_unroll *u, pl_err *err) {
-    return run(u, PL_ROWS_SCORE_ALL, err);
+    return run_forwards(u, PL_ROWS_SCORE_ALL, err);
 }
 
 bool pl_unroll_reads(const pl_unroll *u, unsigned what) {

@@ -4,12 +4,15 @@
 //   step 0   hidden = fuse(features of position t), causal within the document
 //   step k   hidden = the row's own output of step k-1; tokens shifted by k; rope positions t + k; keys and values: the
 //            causal block of step 0 and the row's own entries of steps 1..k
-//   loss     sum over counted rows of step_decay^k (sum of losses, each with its weight)
+//   loss     sum over counted rows of step_decay^k (sum of losses, each with its weight); D-PACE replaces step_decay^k
 //
-// Which rows run at which depth, what they consume and what they predict is a schedule's (train/task/rows.h); what they
-// lose is a list of losses (train/task/loss.h). A forward runs the rows, builds every loss over their cells and, where
-// it learns, goes backward through all of them and through all stored keys and values. A block drafter has the K drafts
-// of a block in place of K steps. Results stand at [k][row of the pack]; rows that did not run do not count.
+// Row t of step k predicts token t + 2 + k and learns from the teacher's row t + 1 + k. These are the steps of
+// rows_unroll.c; P-EAGLE and block drafters differ as rows.h says.
+//
+// A schedule (train/task/rows.h) sets which rows run at which depth, what they consume and what they predict; a list of
+// losses (train/task/loss.h) defines the objective. A forward runs the rows, builds every loss over their cells and,
+// when learning, goes backward through all steps and all stored keys and values. Depth k of a block drafter is the k-th
+// draft of a block. Results are at [k][row of the pack]; rows that did not run do not count.
 //
 // EAGLE-1's own training is K = 1 with token_weight 0.1 and feature_weight 1 (its cross-entropy with the teacher's
 // distribution is KL plus a constant).
@@ -32,8 +35,8 @@ typedef struct pl_unroll_options {
     int          learn_steps; // how many of them are learned from; 0: all. Scoring always looks K steps ahead
     double       step_decay;  // weight of step k is step_decay^k
     bool         recompute;   // steps are run again in backward instead of kept: less memory, the same bits
-    // Weights of losses where the drafter has them: the divergence, the regression of features, a head's confidence,
-    // a selector.
+    // Weights of losses, as far as the drafter has them: the divergence (> 0), the regression of features, a head's
+    // confidence, a selector.
     double       token_weight, feature_weight, confidence_weight, selector_weight;
     // The divergence; js_beta and lk_decay: of the objectives that have them.
     pl_objective objective;
@@ -41,9 +44,10 @@ typedef struct pl_unroll_options {
     double       js_beta, lk_decay;
     pl_objective selector_objective; // what a selector learns by (train/task/selected.h; 0: kl), with the same two
     double       teacher_cap;        // of the target's logits (pl_hf_config.final_softcap); 0: none
-    int          top_k;              // of HASS's distillation; 0: none
-    double       top_weight;         // of it beside the divergence
-    const void  *own[PL_LOSSES_MAX]; // structs of the losses' own keys, by their place in losses.def; NULL: zeros
+    int          top_k;              // tokens of HASS's distillation; 0: none
+    double       top_weight;         // weight of that loss beside the divergence
+    const void  *own[PL_LOSSES_MAX]; // structs of the losses' own keys, by their place in losses.def; borrowed.
+                                     // NULL: no such loss
     // Schedules. Block drafters: blocks of a forward, at most; the seed by which they are drawn; D-PACE's alpha, 0:
     // step_decay weighs. P-EAGLE: shares of rows that learn at depth k.
     int64_t      anchors;
@@ -52,10 +56,10 @@ typedef struct pl_unroll_options {
     double       depth_ratio, depth_floor;
 } pl_unroll_options;
 
-// A mean per step of what metrics tell: a loss without weights, or a share of rows.
+// A metric of every row and depth: the loss without weights, or 0 or 1, whose mean is a share of rows.
 typedef struct pl_figure {
     const char    *name;  // "selector_loss"
-    const pl_loss *loss;  // it adds up to the whole with this weight; NULL: it is a share
+    const pl_loss *loss;  // whose factor weights it in the sum; NULL: it is a share
     double        *value; // [K * rows] of the last run; 0 where a row does not count
 } pl_figure;
 
@@ -64,23 +68,23 @@ typedef struct pl_unroll {
     pl_tensor         wt;    // the target's output matrix, row-major; borrowed
     pl_unroll_options opt;
     pl_pack           pack;
-    pl_rows           rows; // of it, those that run
+    pl_rows           rows; // the schedule over the pack
     pl_ctx            ctx;
     pl_tape           tape;
     pl_rescored       own;                   // where the head's own distribution is scored
     int               ran;                   // steps of the last run
     pl_arena          arrays;                // of what ops read beside tensors: weights, d2t
     int32_t          *d2t;                   // the head's, where the ops see it; NULL: draft id = target id
-    pl_loss          *losses[PL_LOSSES_MAX]; // those that the drafter learns by, the divergence first
+    pl_loss          *losses[PL_LOSSES_MAX]; // the divergence first
     int               n_losses;
-    pl_figure         figure[PL_FIGURES]; // the first is the divergence's, with what is a part of it
+    pl_figure         figure[PL_FIGURES]; // [0]: the divergence and all losses without a name
     int               n_figures;
-    double           *loss;           // its values
-    int32_t          *student_argmax; // [K * rows] draft ids, -1 where a row does not count; filled by both runs
-    float            *accept;         // [K * rows] probability that verification accepts; filled by score
+    double           *loss;           // figure[0].value
+    int32_t          *student_argmax; // [K * rows] draft ids, -1 where a row does not count
+    float            *accept;         // [K * rows] probability that verification accepts; by scoring only
 } pl_unroll;
 
-// Sizes the memory of a step of `capacity` rows: activations, gradients, tape.
+// Creates the training state and sizes its memory for `capacity` rows: activations, gradients, tape.
 pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const pl_unroll_options *o,
                            const pl_backend *be, pl_pool *pool, pl_err *err);
 void      pl_unroll_destroy(pl_unroll *u);
@@ -93,23 +97,23 @@ pl_status pl_unroll_score(pl_unroll *u, pl_err *err);
 // The same for all rows, also of a block drafter, in as many runs as it takes.
 pl_status pl_unroll_score_all(pl_unroll *u, pl_err *err);
 
-// Whether a loss reads this of a pass (PL_LOSS_READS_...).
+// Returns true if a loss reads this of a pass (PL_LOSS_READS_...).
 bool             pl_unroll_reads(const pl_unroll *u, unsigned what);
 // NULL: the drafter has no such figure.
 const pl_figure *pl_unroll_figure(const pl_unroll *u, const char *name);
 
-// What a run says about its rows, added up over runs.
+// Sums over the counted rows of several runs.
 typedef struct pl_unroll_sums {
-    double loss, weight;         // weighted
+    double loss, weight;         // the weighted sum of losses; the sum of weights
     double count[PL_MAX_UNROLL]; // counted rows of each step
     double figure[PL_FIGURES][PL_MAX_UNROLL], agree[PL_MAX_UNROLL], accept[PL_MAX_UNROLL];
     // Rows that count at every step up to this one, and of them: all agreed so far; product of acceptances so far.
     double chain[PL_MAX_UNROLL], chain_agree[PL_MAX_UNROLL], chain_accept[PL_MAX_UNROLL];
 } pl_unroll_sums;
 
-// scored: the last run was pl_unroll_score (else acceptances stay 0).
+// scored: the last run scored (else acceptances stay 0).
 void   pl_unroll_add(const pl_unroll *u, bool scored, pl_unroll_sums *s);
-// Tokens that one verification is expected to give, the bonus token included: 1 + sum over steps of the share of rows
+// Returns the expected tokens of a verification, the bonus token included: 1 + sum over steps of the share of rows
 // whose drafts were right so far (greedy), or of the expected product of acceptance probabilities (sampling).
 double pl_unroll_greedy_length(const pl_unroll_sums *s, int steps);
 double pl_unroll_sampled_length(const pl_unroll_sums *s, int steps);
