@@ -44,8 +44,8 @@ static void run_step(pl_ctx *ctx, const void *arg, pl_tensor *out) {
     s->p->step_x[s->k] = x;
 }
 
-// Returns true if scoring uses the head's own distribution instead of the one that it learns. With a selector, drafts do
-// not come from it.
+// Returns true if scoring uses the head's own distribution instead of the learned one. A selector's drafts do not come
+// from it.
 static bool rescores(const pl_unroll *u) {
     return pl_rescored_wanted(&u->model->head) && u->model->head.selector.candidates == 0;
 }
