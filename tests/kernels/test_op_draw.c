@@ -184,7 +184,7 @@ static void boundaries_between_tokens(void **state) {
     static const int sizes[] = {5, 97, 1000, 16411};
     int              want[MOST_ROWS], told = 0;
     for (int c = 0; c < 4; c++)
-        for (int k = 0; k < (c == 3 ? 3 : 10); k++) {
+        for (int k = 0; k < (c == 3 ? 1 : 10); k++) {
             fill(&d, 1, sizes[c], c == 1 && k % 2 ? 6 : 0, 3);
             d.n = 1;
             dists_of(&d, 31 * c + k);
