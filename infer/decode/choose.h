@@ -4,16 +4,16 @@
 //   PL_ARM_NONE    Nothing is drafted.
 //   PL_ARM_FREE    FREE drafts. The k likeliest nodes of all sessions' drafts are verified, k of the largest goodput
 //                  (SmartSpec, Liu et al. 2024, arXiv 2406.14066): (S + sum f) / V(S + k) tokens per second of S
-//                  sessions, V(rows) the seconds of a forward, f the share of paths alike that came true (cost.h).
+//                  sessions, V(rows) the seconds of a forward, f the acceptance rate of similar paths (cost.h).
 //   PL_ARM_MODEL   MODEL drafts; where its tree adapts, the autotuner's.
 //   PL_ARM_BOTH    FREE drafts, then MODEL for the m sessions that gain most by it, m by goodput again. FREE's paths
 //                  that leave MODEL's tree and pay at that rate join it (RASD's union, arXiv 2503.03434), but for trees
 //                  whose nodes are drawn.
 //
 // A bandit plays the arms in blocks of cycles. An arm's ratio is, of the middle half of its last blocks, the mean of
-// seconds over those that plain decoding would have taken for as many tokens. The arm of the least ratio is played;
-// another one as soon as it waited so many blocks that its loss is a share PL_CHOOSE_REGRET of all time, and on while
-// its blocks are better.
+// seconds over those that plain decoding would have taken for as many tokens. The arm of the least ratio is played.
+// Another arm is retried when its expected loss per block of waiting falls to PL_CHOOSE_REGRET of all time, and goes on
+// while its blocks are better.
 // A lone drafter of fixed shape always drafts.
 //
 // Beside FREE a session is attached, so that MODEL takes in its rows, or dropped for good. It begins attached while an

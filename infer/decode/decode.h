@@ -2,12 +2,12 @@
 //
 // A forward takes rows; a row belongs to a session. One prompt with a draft tree, sixty-four prompts with chains, a
 // prefill chunk beside decoding rows: all are rows of one target forward. Plain decoding is the same loop with trees
-// that are only a root. A row's bits never depend on the other rows (kernels/op/linear.h, attention.h), so what a
-// session emits does not depend on its company, on the drafter, or on the number of threads.
+// that are only a root. A row's bits never depend on the other rows (kernels/op/linear.h, attention.h), so a session's
+// tokens depend neither on the batch nor on the number of threads, and with verifier match not on the drafter.
 //
-// One step:  rows (root + tree of each decoding session, then prompt chunks)  ->  target forward  ->  verify
-//            ->  commit (cache rows moved into place, tokens appended, stop tokens)  ->  drafter takes the final rows
-//            in and proposes the next trees.
+// One step:  rows (the tree of each decoding session, root included, then prompt chunks)  ->  target forward  ->
+//            verify  ->  commit (cache rows moved into place, tokens appended, stop tokens)  ->  the drafter takes in
+//            the final rows and grows the next trees.
 #ifndef PL_DECODE_H
 #define PL_DECODE_H
 
@@ -23,18 +23,19 @@ typedef struct pl_session pl_session;
 typedef struct pl_engine_options {
     int                max_sessions; // sequences in flight
     int                max_rows;     // rows of one target forward; prompts go in chunks of what is left
-    int                chunk;        // 0: all of it; else prompts fill a forward up to so many rows, a quarter at least
+    int                chunk;        // prompts fill a step up to so many rows, and get a quarter of them if there is
+                                     // room; 0: max_rows
     int                max_len;      // positions of a session, prompt included; 0: the target's
     const pl_verifier *verifier;     // NULL: pl_verify_match; one that draws children needs a tree of fixed shape
-    // Capture of the target's features for datasets: the taps (see pl_llama_forward), 0 when not wanted. A drafter's
-    // own are taken besides, of the sessions that it reads (tapped.h).
+    // Capture of the target's features for datasets: the taps (see pl_llama_forward); 0: none. The drafter's own taps
+    // come on top.
     int                n_taps, tap[PL_MAX_TAPS];
     bool               all_logits; // the head runs over every row, also of prompts (datasets store each row's argmax)
-    // A diagnostic: final rows show their logits also where a device must hand them back. Decoding needs them on the
-    // host where verdicts are made by distributions alone (infer/decode/verification.h); comparing devices row by row
-    // needs them all.
+    // A diagnostic: copies logits from a device to the host for final rows, to compare devices row by row. Decoding
+    // itself copies them only if verdicts need distributions (infer/decode/verification.h).
     bool               see_logits;
-    // NULL; else an engine of as many sessions and positions, whose caches of the target are used: the two take turns.
+    // NULL, or an engine of as many sessions and positions whose caches of the target are borrowed. It must outlive
+    // this one, and their steps alternate.
     pl_engine         *caches;
 } pl_engine_options;
 
@@ -46,13 +47,13 @@ typedef struct pl_final_rows {
     const int32_t *row;        // [count] row in the tensors below
     pl_tensor      features;   // [rows, n_taps * d] rounded to bf16, options' taps; .data NULL when none
     pl_tensor      hidden;     // [rows, d] after the final norm
-    const float   *logits;     // [rows, V]: valid for rows that have logits; NULL on a device, but for see_logits
+    const float   *logits;     // [rows with logits, V]; NULL if the step's logits are not on the host
     const int32_t *logits_row; // [rows] row of logits, -1: none
-    const int32_t *argmax;     // [logits rows]
+    const int32_t *argmax;     // [rows with logits] valid for greedy sessions, or with all_logits
 } pl_final_rows;
 typedef void (*pl_final_fn)(void *arg, const pl_final_rows *rows);
 
-// What became of one session's draft, told before the next one is drafted. Borrowed until the callback returns.
+// The outcome of one session's draft, passed before the next draft. Borrowed until the callback returns.
 typedef struct pl_cycle {
     const pl_session *session; // emitted tokens are appended already; statistics' seconds are those of earlier cycles
     const pl_tree    *tree;    // what was verified, the root included
@@ -81,7 +82,7 @@ typedef struct pl_step_parts {
 // What a session has done. Prefill's time and the token it emits are left out of steps, seconds and emitted.
 typedef struct pl_session_stats {
     int64_t       emitted, steps, drafted, accepted;
-    // By depth - 1: steps that drafted so deep, those of them that accepted all before, and so deep.
+    // By depth - 1: steps that drafted to this depth, that accepted all nodes above it, and that accepted it.
     int64_t       position_drafted[PL_TREE_MAX], position_reached[PL_TREE_MAX], position_accepted[PL_TREE_MAX];
     // At the node of depth l of the accepted path: children offered at rank r, and how often that one was accepted.
     int64_t       rank_offered[PL_SHAPE_LEVELS][PL_SHAPE_RANKS], rank_accepted[PL_SHAPE_LEVELS][PL_SHAPE_RANKS];
@@ -93,7 +94,7 @@ typedef struct pl_session_stats {
 pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool, const pl_llama *target,
                            pl_drafter *drafter, const pl_engine_options *o, pl_err *err);
 void      pl_engine_destroy(pl_engine *e);
-void      pl_engine_on_final(pl_engine *e, pl_final_fn fn, void *arg); // NULL: nobody, as at the start
+void      pl_engine_on_final(pl_engine *e, pl_final_fn fn, void *arg); // NULL: no callback, the default
 void      pl_engine_on_cycle(pl_engine *e, pl_cycle_fn fn, void *arg); // the same
 
 // Starts a session in a free slot. The prompt has at least one token, all below the vocabulary, and fits.
@@ -104,8 +105,8 @@ int         pl_engine_free_slots(const pl_engine *e);
 void        pl_engine_end(pl_engine *e, pl_session *s); // frees the slot
 // One step for all running sessions. Sessions that finish stay in their slots until ended.
 pl_status   pl_engine_step(pl_engine *e, pl_err *err);
-// The tree in use: as it was asked for, or, where it adapts, what the last choice settled on ("chain:4", "none" where
-// plain decoding is faster). text: PL_TREE_TEXT bytes hold any.
+// Writes the tree in use: the requested one, or if it adapts the current shape ("chain:4"; "none": plain decoding is
+// faster). text: PL_TREE_TEXT bytes hold any.
 void        pl_engine_tree(const pl_engine *e, char *text, size_t size);
 
 // ---- a session, until it is ended; what is pointed to is its own ----
@@ -113,12 +114,12 @@ void        pl_engine_tree(const pl_engine *e, char *text, size_t size);
 const int32_t *pl_session_tokens(const pl_session *s); // prompt, then what was emitted (the stop token included)
 int32_t        pl_session_length(const pl_session *s); // how many, both together
 int32_t        pl_session_prompt(const pl_session *s); // how many of the prompt
-// Target tokens of the answer: without prompt and without the stop token.
+// Returns the generated tokens without the stop token.
 const int32_t *pl_session_answer(const pl_session *s, int32_t *n);
 bool           pl_session_reading(const pl_session *s); // a part of its prompt is still to be read
 pl_finish      pl_session_finish(const pl_session *s);
-// Takes a decoding session back to its first n tokens, the last of which becomes what its last one is, to measure many
-// steps at one length. n is above the prompt's length.
+// Truncates a decoding session to n tokens and keeps its last token in the last place, to measure many steps at one
+// length. n is above the prompt's length.
 void           pl_session_rewind(pl_session *s, int32_t n);
 uint64_t       pl_session_key(const pl_session *s);
 const pl_session_stats *pl_session_statistics(const pl_session *s);

@@ -1,4 +1,4 @@
-// Inside infer/decode: what a session is made of. Others ask decode.h's functions.
+// A session's state, inside infer/decode. Other folders use decode.h.
 #ifndef PL_SESSION_H
 #define PL_SESSION_H
 
