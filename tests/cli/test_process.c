@@ -3,6 +3,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/files.h"
 #include "tests/cli/program.h"
+#include "tests/port.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -70,12 +71,14 @@ static int teardown(void **state) {
     return 0;
 }
 
-// A command of a table: @ is the scratch folder.
+// A command of a table: @ is the scratch folder, # a free port.
 static void expand(char to[1024], const char *args) {
     size_t n = 0;
     for (const char *s = args; *s; s++) {
         if (*s == '@')
             n += (size_t)snprintf(to + n, 1024 - n, "%s", base);
+        else if (*s == '#')
+            n += (size_t)snprintf(to + n, 1024 - n, "%d", test_free_port());
         else
             to[n++] = *s;
         assert_true(n < 1000);
@@ -418,7 +421,7 @@ static void ended_at_once(void **state) {
         "decode --threads 1 --target " TINY " --prompt Once -n 2000",
         "inspect " TINY " --acceptance --drafter @/run/checkpoints/best --prompts @/prompts.jsonl --threads 1",
         "train @/r.yaml --quiet --out @/ended --set data.dataset=@/run/dataset --rank 0 --world 2 --address "
-        "127.0.0.1:0",
+        "127.0.0.1:#",
     };
     static const int         signals[] = {SIGINT, SIGTERM};
     static const char *const name[] = {"SIGINT", "SIGTERM"};
