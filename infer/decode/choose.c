@@ -452,7 +452,7 @@ void pl_choose_fini(pl_choose *c) {
 bool pl_choose_tree(const pl_choose *c, char *text, size_t size) {
     pl_tree_policy p;
     bool           none = c->best == PL_ARM_NONE && c->of[PL_ARM_MODEL].blocks >= FIRST;
-    if (c->free || c->tuner.chosen.n == 0) return false;
+    if (c->free || !c->tuner.adapt || (!none && c->tuner.chosen.n == 0)) return false;
     pl_tree_shape_set(&p, none ? 1 : c->tuner.chosen.n, c->tuner.chosen.parent);
     pl_tree_shape_text(&p, text, size);
     return true;
