@@ -3,15 +3,8 @@
 
 #include "infer/cli/cli.h"
 #include "infer/cli/machine.h"
-#include "infer/command/check.h"
-#include "infer/command/decode.h"
-#include "infer/command/doctor.h"
-#include "infer/command/export.h"
-#include "infer/command/import.h"
-#include "infer/command/vocab.h"
 #include "infer/eval/eval.h"
 #include "infer/generate/generate.h"
-#include "infer/inspect/inspect.h"
 #include "infer/model/tp.h"
 #include "infer/plan/plan.h"
 #include "infer/report/report.h"
@@ -24,8 +17,6 @@
 #include "kernels/devices.h"
 #include "recipes/folder.h"
 #include "train/keys.h"
-#include "train/plan/command.h"
-#include "train/run/bench.h"
 #include "train/run/device.h"
 #include "train/run/launch.h"
 #include "train/run/pipeline.h"
@@ -293,11 +284,18 @@ STAGE(run, "generate, train and eval in order, skipping what is up to date",
       "made anew: a dataset in the place of the old one; a drafter's last checkpoints are kept as checkpoints.HASH.",
       NULL, true);
 
+#define PL_COMMAND(name) extern const pl_command pl_command_##name;
+#include "infer/cli/commands.def"
+#undef PL_COMMAND
+#define PL_COMMAND(name) &pl_command_##name,
 static const pl_command *const commands[] = {
-    &generate_command,  &train_command,       &eval_command,          &run_command,
-    &pl_command_decode, &pl_command_tokenize, &pl_command_vocab,      &pl_command_inspect,
-    &pl_command_bench,  &pl_command_plan,     &pl_command_plan_train, &pl_command_report,
-    &pl_command_doctor, &pl_command_export,   &pl_command_import,     &pl_command_check};
+    &generate_command,
+    &train_command,
+    &eval_command,
+    &run_command,
+#include "infer/cli/commands.def"
+};
+#undef PL_COMMAND
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 // ---- help ----

@@ -1,5 +1,5 @@
-#include "infer/command/check.h"
-
+// `paceline check`: whether an engine would serve a drafter as it was trained.
+#include "infer/cli/cli.h"
 #include "infer/export/export.h"
 #include "kernels/base/json_put.h"
 

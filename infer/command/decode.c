@@ -1,4 +1,5 @@
-#include "infer/command/decode.h"
+// `paceline decode`: one answer, streamed, with its statistics.
+#include "infer/cli/cli.h"
 #include "infer/command/chat.h"
 
 #include "data/text/plain.h"

@@ -1,5 +1,5 @@
-#include "infer/command/doctor.h"
-
+// `paceline doctor`: what this build and this machine offer.
+#include "infer/cli/cli.h"
 #include "kernels/devices.h"
 
 #include "infer/cli/machine.h"

@@ -1,7 +1,7 @@
-#include "infer/command/export.h"
-
-#include "infer/cli/show.h"
+// `paceline export`: a trained drafter as a serving engine reads it.
 #include "infer/export/export.h"
+#include "infer/cli/cli.h"
+#include "infer/cli/show.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/json_put.h"
 

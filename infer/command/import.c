@@ -1,7 +1,7 @@
-#include "infer/command/import.h"
-
-#include "infer/cli/show.h"
+// `paceline import`: a published drafter as this program holds one.
 #include "infer/import/import.h"
+#include "infer/cli/cli.h"
+#include "infer/cli/show.h"
 #include "kernels/base/json_put.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
+// `paceline tokenize`: ids and texts of tokens.
 #include "data/tokenizer/tokenizer.h"
+#include "infer/cli/cli.h"
 #include "infer/command/chat.h"
-#include "infer/command/decode.h"
 #include "kernels/base/files.h"
 #include "kernels/base/strbuf.h"
 #include "kernels/base/utf8.h"

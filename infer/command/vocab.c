@@ -1,8 +1,8 @@
-#include "infer/command/vocab.h"
-
+// `paceline vocab`: how often tokens occur, which lists of tokens cover how much, and what two vocabularies share.
 #include "data/counts/tally.h"
 #include "data/dataset/dataset.h"
 #include "data/tokenizer/lexicon.h"
+#include "infer/cli/cli.h"
 #include "infer/report/svg.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json_put.h"

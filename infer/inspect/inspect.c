@@ -1,6 +1,6 @@
-#include "infer/inspect/inspect.h"
-
+// `paceline inspect PATH`: what a path holds.
 #include "data/tokenizer/tokenizer.h"
+#include "infer/cli/cli.h"
 #include "infer/cli/show.h"
 #include "infer/inspect/acceptance.h"
 #include "infer/inspect/ceilings.h"

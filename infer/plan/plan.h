@@ -150,6 +150,5 @@ pl_status pl_plan_metrics_read(double rate[PL_SHAPE_LEVELS], int *n, const char 
                                pl_err *err);
 
 // `paceline plan`: which head, size, chain or tree pays on this machine.
-extern const pl_command pl_command_plan;
 
 #endif

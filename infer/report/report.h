@@ -15,8 +15,6 @@ pl_status pl_report_write(const char *path, const char *const *runs, int n_runs,
 // True for the beginning of a report.
 bool      pl_report_is(const char *front, size_t n);
 
-extern const pl_command pl_command_report;
-
 // ---- its parts: members of a run's object in the page's tree ----
 
 // evaluation.c: the methods of a results.json (at most PL_REPORT_METHODS).

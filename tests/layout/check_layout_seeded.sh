@@ -58,8 +58,8 @@ above infer/decode/decode.c infer/generate/generator.h
 above infer/generate/generator.c infer/eval/eval.h
 above infer/inspect/model.c infer/eval/eval.h
 above infer/export/export.c infer/eval/eval.h
-above infer/import/import.c infer/command/export.h
-above infer/api.c infer/command/decode.h
+above infer/import/import.c infer/command/chat.h
+above infer/api.c infer/command/chat.h
 above infer/eval/run.c infer/plan/plan.h
 above infer/bench/ops.c infer/plan/plan.h
 above infer/command/doctor.c infer/plan/plan.h
@@ -83,11 +83,11 @@ beside recipes/recipe.c checkpoints/hf.h
 beside infer/tree/tree.c infer/model/llama.h
 beside infer/head/full.c infer/report/report.h
 beside infer/verify/match.c infer/drafter/drafter.h
-beside infer/generate/generator.c infer/inspect/inspect.h
+beside infer/generate/generator.c infer/inspect/ceilings.h
 beside infer/export/export.c infer/generate/generate.h
 beside infer/import/import.c infer/export/export.h
 beside infer/api.c infer/generate/generate.h
-beside infer/bench/ops.c infer/command/decode.h
+beside infer/bench/ops.c infer/command/chat.h
 for folder in head/full sample/coin drafter/lookup verify/match decode/runner; do
     expect "infer/$folder.c" '#include "infer/cli/show.h"' 'includes infer/cli/show.h: what decodes'
 done

@@ -1,6 +1,7 @@
-#include "train/plan/command.h"
-
+// `paceline plan train`: what training a drafter will take (train/plan/plan.h), for numbers of ranks and ways of
+// getting data.
 #include "infer/bench/shapes.h"
+#include "infer/cli/cli.h"
 #include "infer/cli/show.h"
 #include "kernels/base/json_put.h"
 #include "kernels/comm/comm.h"

@@ -1,7 +1,8 @@
-#include "train/run/bench.h"
-
-#include "data/tokenizer/tokenizer.h"
+// `paceline bench`: kernels, decode steps (infer/bench/bench.h) and training steps against what this machine can do at
+// most, all taken in one run.
 #include "infer/bench/bench.h"
+#include "data/tokenizer/tokenizer.h"
+#include "infer/cli/cli.h"
 #include "infer/cli/show.h"
 #include "infer/model/kv.h"
 #include "kernels/base/json_put.h"
