@@ -13,14 +13,14 @@
 #include <string.h>
 
 #define TRY_SECONDS 0.002
-#define TRIES 4       // of a sample
-#define SLOW 0.1      // seconds of tries after which no further one begins
+#define TRIES 4       // tries of a sample
+#define SLOW 0.1      // seconds of tries after which no further try begins
 #define PATIENCE 60.0 // seconds after which no further round begins
 #define COPY_TIMES 6  // copies of one try
 #define COPY_TRIES 3
 #define COPY_BYTES ((size_t)512 << 20)
-#define CACHE ((size_t)256 << 20) // a device's last cache, several times over
-#define NOISE ((size_t)1 << 20)   // bytes of noise that are repeated, and some: blocks of weights are not all alike
+#define CACHE ((size_t)256 << 20) // several times a device's last-level cache
+#define NOISE ((size_t)1 << 20)   // about the bytes of noise that are repeated to fill a block
 
 // ---- memory ----
 
@@ -36,7 +36,7 @@ static void fill_part(void *arg, int part, int parts) {
     if (hi > lo) memset(f->p + lo, 0x3c, (size_t)(hi - lo)); // 0.0115 as fp32 and as bf16: no zeros, no subnormals
 }
 
-// Of either sign and any mantissa, around 0.01.
+// Fills a device's block with values around 0.01, of both signs and random mantissas.
 static void fill_device(pl_bench *b, uint8_t *p, size_t bytes) {
     size_t    n = NOISE + 4160 < bytes ? NOISE + 4160 : bytes;
     uint16_t *noise = pl_malloc(n + 2);
@@ -134,7 +134,7 @@ double pl_bench_copied(const pl_bench *b, size_t bytes) {
 pl_status pl_bench_open(pl_bench *b, const pl_env *env, double max_bytes, pl_err *err) {
     *b = (pl_bench){.env = env, .max_bytes = max_bytes, .rounds = PL_BENCH_TRIES};
     PL_TRY(pl_ctx_init(&b->ctx, env->backend, env->pool));
-    pl_status st = pl_ctx_sync(&b->ctx, err); // fails where a device could not be opened
+    pl_status st = pl_ctx_sync(&b->ctx, err); // fails if a device could not be opened
     if (st == PL_OK && !env->backend->memory) b->peak = pl_backend_peak(env->backend, PL_F32, env->pool);
     if (st == PL_OK && !env->backend->memory) b->peak_bf16 = pl_backend_peak(env->backend, PL_BF16, env->pool);
     for (int i = 0; i < 2 && st == PL_OK && env->backend->memory; i++) {
@@ -156,12 +156,12 @@ void pl_bench_close(pl_bench *b) {
     *b = (pl_bench){0};
 }
 
-// Of copies of so many bytes, copy_bytes at most, each read and written.
+// Samples the bandwidth of copies of `bytes` bytes, copy_bytes at most, bytes read and written.
 static double copy_rate(pl_bench *b, size_t bytes) {
     double best = 0;
     pl_err err = {0};
     pl_ctx_wait(&b->ctx);
-    for (int i = 0; i <= COPY_TRIES; i++) { // the first warms up
+    for (int i = 0; i <= COPY_TRIES; i++) { // the first try warms up
         double t0 = pl_now();
         for (int k = 0; k < COPY_TIMES; k++)
             pl_ctx_copy(&b->ctx, b->copy[1], b->copy[0], bytes);
@@ -194,7 +194,7 @@ void pl_bench_leave_out(pl_bench *b, const char *name, const pl_err *err) {
     snprintf(b->left[b->n_left++].why, sizeof b->left->why, "%.*s", (int)sizeof b->left->why - 1, err->msg);
 }
 
-// Ends a case; its samples stay.
+// Frees a case's context and memory; its samples stay.
 static void end_case(pl_bench_case *c) {
     if (c->ready) pl_ctx_fini(&c->ctx);
     c->ready = false;
@@ -253,8 +253,8 @@ static double run_times(pl_bench_case *c, int times) {
     return (pl_now() - t0) / times;
 }
 
-// A sample is the best of TRIES, as a floor is the best of the probe's: an interrupted try must not count on one
-// side only.
+// Takes a sample: the best of TRIES, since the floor is the best of the probe's tries too, and an interruption must not
+// distort one of the two alone.
 static double time_case(pl_bench_case *c) {
     double warm = run_times(c, 1), best = INFINITY, t0 = pl_now();
     int    times = warm < TRY_SECONDS ? (int)(TRY_SECONDS / (warm > 1e-8 ? warm : 1e-8)) + 1 : 1;
@@ -342,7 +342,7 @@ void pl_bench_forget(pl_bench *b) {
 
 // ---- bandwidth ----
 
-// On a device copies within its memory, each byte read and written: the footprint is both blocks.
+// On a device it times copies within its memory, counting bytes read and written; the footprint is both blocks.
 void pl_bench_put_bandwidth(pl_json_out *o, pl_bench *b) {
     pl_put_array(o, "bandwidth");
     for (double mb = 1; mb <= 1024 && mb * 1048576 <= b->max_bytes; mb *= 2) {

@@ -2,15 +2,15 @@
 
 #include <string.h>
 
-#define SPARE (2 * PL_SHAPE_LEVELS) // positions that a step may take beyond the context
-#define READING 64                  // rows of a forward that reads the prompts, at least
+#define SPARE (2 * PL_SHAPE_LEVELS) // positions that a step may use beyond the context
+#define READING 64                  // least row limit of a forward, for prefill
 
 // ---- trees that cost nothing ----------------------------------------------------------------------------------------
 
 typedef struct free_drafter {
     pl_drafter base;
     int64_t    vocab;
-    uint64_t   token; // candidates so far: siblings differ, and no embedding is read twice in a row
+    uint64_t   token; // number of candidates so far, from which tokens are made: siblings and consecutive tokens differ
 } free_drafter;
 
 static void offer(void *arg, const pl_tree_policy *p, const pl_tree *t, int node, int32_t *id) {
@@ -67,7 +67,7 @@ static pl_status open_drafter(pl_cycles *c, const pl_cycle_options *o, int rows,
         &c->drafter, o->backbone, pl_backbone_name(o->backbone), o->policy, &of, err);
 }
 
-// Every session reads a prompt as long as the context.
+// Prefills each session with a prompt of the context's length.
 static pl_status read_prompts(pl_cycles *c, const pl_cycle_options *o, pl_err *err) {
     int32_t *prompt = pl_malloc((size_t)o->context * sizeof *prompt);
     if (!prompt) return pl_fail(err, PL_E_MEMORY, "cycles: out of memory");
@@ -80,7 +80,7 @@ static pl_status read_prompts(pl_cycles *c, const pl_cycle_options *o, pl_err *e
             prompt[i] = (int32_t)((7 * (int64_t)(i + s) + 3) % o->target->vocab);
         st = pl_engine_start(c->engine, prompt, o->context, &so, &x, err);
     }
-    // Sessions in front decode while those behind them read: they are taken back too.
+    // The first sessions decode while the later ones prefill: they are rewound too.
     while (st == PL_OK && pl_session_reading(pl_engine_session(c->engine, o->batch - 1))) {
         for (int s = 0; s < o->batch; s++) {
             pl_session *x = pl_engine_session(c->engine, s);
@@ -100,7 +100,7 @@ static pl_status open_engine(pl_cycles *c, const pl_backend *be, pl_pool *pool, 
                             .max_rows = rows > READING ? rows : READING,
                             .verifier = &c->verifier,
                             .caches = o->caches ? o->caches->engine : NULL};
-    // Plain decoding's caches have room for the others' trees.
+    // The caches of plain decoding are shared, so they need room for trees.
     eo.max_len = o->context + SPARE + (o->policy ? 0 : PL_TREE_MAX);
     if (o->context + SPARE > positions)
         return pl_fail(err, PL_E_INPUT, "a context of %d leaves no room for drafts: the target has %d positions",

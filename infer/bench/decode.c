@@ -1,20 +1,20 @@
-// bench: decoding, against the bytes that each step must read.
+// bench: times decoding and compares it with the bytes that each step must read.
 //
-// With a --target: plain in bf16 and fp32 and with a drafter; then its forward by rows.
+// `--target` times plain decoding in bf16 and fp32 and decoding with a drafter, then the target's forward by rows.
 //
-// `--shape`: a model of a known shape with random weights (infer/bench/shapes.h), all by steps of the decode loop at
+// `--shape` times a model of a known shape with random weights (infer/bench/shapes.h) by steps of the decode loop at
 // one context (infer/bench/cycle.h), each with the time of its reads at the bandwidth measured in the same run:
 //   plain    without a drafter
 //   verify   the target's part of a step, over 1 to 60 rows of a tree ten wide
 //   cycle    with an EAGLE-3 drafter by head: the full one, FR-Spec's trimmed to 32k rows (to a quarter where the
 //            vocabulary is no larger), SlimSpec's of rank d/8, DynaSpec's reading clusters of 27k rows (27/128 of the
 //            vocabulary); a chain of 7, EAGLE-2's tree of 60 nodes, ten wide, six deep. Verdicts accept three nodes,
-//            and the speed is that of acceptance lengths of the field: 3.91 for the chain (SGLang's EAGLE-3 on
-//            Llama-3.1-8B), 3.89 for the tree (FR-Spec's EAGLE-2, Llama-3-8B). Where it is asked for, a block drafter
-//            of 5 layers and 7 drafts too, DFlash, DSpark or DFlash 2
-//   draft    of these cycles one level, layer and head, below the first: of the chain by one row, of the tree by ten
-//   parts    of drafting: layer, head's product (timed by itself), softmax and top-k, rest, as shares; FR-Spec's
-//            measurement of EAGLE-2 is 33, 49, 13 and 5 % (arXiv 2502.14856, figure 6)
+//            and the speed is computed for published acceptance lengths: 3.91 for the chain (SGLang's EAGLE-3 on
+//            Llama-3.1-8B), 3.89 for the tree (FR-Spec's EAGLE-2, Llama-3-8B). On request also a block drafter of 5
+//            layers and 7 drafts: DFlash, DSpark or DFlash 2
+//   draft    one level of these cycles below the first, layer and head: one row of the chain, ten of the tree
+//   parts    shares of drafting: layer, head's product (timed by itself), softmax and top-k, rest; FR-Spec measures 33,
+//            49, 13 and 5 % for EAGLE-2 (arXiv 2502.14856, figure 6)
 #include "infer/bench/bench.h"
 #include "infer/bench/cycle.h"
 #include "infer/decode/runner.h"
@@ -34,15 +34,15 @@
 #define GOAL_PLAIN 0.85  // share of the floor
 #define GOAL_DRAFT 1.3   // over the floor
 #define GOAL_CYCLE 6.3e-3
-#define GOAL_SHAPE "llama3-8b" // the cycle's, an H200's
-#define SLOW 0.1               // seconds of tries after which no further one begins
+#define GOAL_SHAPE "llama3-8b" // of the cycle's goal, on an H200
+#define SLOW 0.1               // seconds of tries after which no further try begins
 
 static double median(const double *x, int n) {
     return n ? pl_stats(x, n).median : NAN;
 }
 
-// Adds the columns of a goal: its quantity, the value reached, whether the goal is met. A run does not fail by it. NaN:
-// there is none.
+// Writes the columns of a goal: its quantity, the value reached, and "yes" or "no". A missed goal does not fail the
+// run. goal NaN: none.
 static void put_goal(pl_json_out *o, const char *what, double reached, double goal, bool more) {
     pl_put_str(o, "goal_of", what);
     pl_put_num(o, "reached", reached);
@@ -53,7 +53,7 @@ static void put_goal(pl_json_out *o, const char *what, double reached, double go
                                                             : "no");
 }
 
-// Bytes of the weights' block that a step reads, about.
+// Returns roughly the bytes of the weights' block that a step reads.
 static size_t read_bytes(const pl_llama *target) {
     double step = pl_llama_step_bytes(target, 0);
     return step < (double)target->params.block_bytes ? (size_t)step : target->params.block_bytes;
@@ -63,7 +63,7 @@ static size_t read_bytes(const pl_llama *target) {
 
 enum { ROWS = 60, WIDE = 10, DEEP = ROWS / WIDE, VERIFIED = 7, VERIFY_TRIES = 3 };
 
-// The root, ten nodes below it, and each further one below the one ten before it.
+// Sets a tree of n nodes: the root, ten children, and each further node below the node ten before it.
 static void set_rows(pl_tree_policy *p, int n) {
     int32_t parent[ROWS];
     for (int i = 0; i < n; i++)
@@ -71,8 +71,8 @@ static void set_rows(pl_tree_policy *p, int n) {
     pl_tree_shape_set(p, n, parent);
 }
 
-// The fastest of some steps, as a bandwidth is the best of its tries; slow ones get fewer. The first step verifies the
-// tree before.
+// Returns the seconds of the fastest of several steps, since the bandwidth is the best of its tries too; slow steps get
+// fewer tries. The first step verifies the previous tree.
 static pl_status time_rows(pl_cycles *c, int rows, double *seconds, pl_err *err) {
     pl_cycle_sample s;
     set_rows(&c->drafter->policy, rows);
@@ -87,7 +87,7 @@ static pl_status time_rows(pl_cycles *c, int rows, double *seconds, pl_err *err)
     return PL_OK;
 }
 
-// The array "verify": how each number of rows compares with one.
+// Writes the array "verify": the target's seconds by rows, and over one row.
 static pl_status put_verify(pl_json_out *o, pl_bench *b, const pl_llama *target, int context, int rounds, pl_err *err) {
     static const int rows[VERIFIED] = {1, 2, 4, 8, 16, 32, ROWS};
     double           seconds[VERIFIED][PL_BENCH_TRIES], floor[VERIFIED][PL_BENCH_TRIES];
@@ -131,24 +131,24 @@ typedef struct method {
     const char      *name;
     pl_runner        runner;
     pl_session_stats stats;
-    double           weights; // bytes of one step's weights, the drafter's included
+    double           weights; // bytes that one step reads, the drafter's included
     double           per_token[PL_BENCH_MAX_PAIRS], floor[PL_BENCH_MAX_PAIRS], bandwidth[PL_BENCH_MAX_PAIRS];
     bool             open;
 } method;
 
-// How the bf16 target was opened.
+// Figures of opening the bf16 target.
 typedef struct opening {
     double seconds, bytes, resident, floor;
 } opening;
 
-// Bytes per second of reading a method's own weights, so that no second copy of them is held. A device's is that of
+// Samples the bandwidth in bytes per second of reading a method's own weights, without a second copy; on a device, of
 // copies.
 static double probe(pl_bench *b, const method *m) {
     const pl_params *ps = &m->runner.target->model.params;
     return pl_bench_rate(b, ps->block, m->weights < (double)ps->block_bytes ? (size_t)m->weights : ps->block_bytes);
 }
 
-// Each byte read out of the file's pages and written to its place.
+// Opens the target and times it. The floor reads each byte from the file's pages and writes it to its place.
 static pl_status open_timed(opening *o, pl_target *t, pl_bench *b, const pl_bench_decode *d, pl_err *err) {
     double before = pl_memory_resident(), t0 = pl_now();
     PL_TRY(pl_target_open(t, d->target, NULL, d->pre, PL_WEIGHTS_BF16, b->env->backend, err));
@@ -180,7 +180,7 @@ static pl_status open_all(opening *o, pl_target target[2], method *m, pl_bench *
         if (i == 0) PL_TRY(open_timed(o, t, b, d, err));
         if (i == 1) PL_TRY(pl_target_open(t, d->target, NULL, d->pre, PL_WEIGHTS_FP32, b->env->backend, err));
         t->model.shape.kv = d->kv;
-        if (i < 2) t->n_stop = 0; // every run has the same length
+        if (i < 2) t->n_stop = 0; // no stop tokens: every run has the same length
         int positions = t->model.config.max_position_embeddings;
         if (d->context + d->new_tokens + 1 > positions)
             return pl_fail(err, PL_E_INPUT, "%s: the context holds %d positions; lower --context or --new-tokens",
@@ -197,7 +197,7 @@ static pl_status open_all(opening *o, pl_target target[2], method *m, pl_bench *
     return PL_OK;
 }
 
-// Bytes that one cycle of drafting and verifying reads, averaged over the steps of a run.
+// Returns the mean bytes that one cycle of drafting and verifying reads in a run.
 static double cycle_bytes(const method *m, const pl_session_stats *s, const pl_bench_decode *d) {
     const pl_drafter *drafter = m->runner.drafter;
     double            levels = 0;
@@ -207,7 +207,7 @@ static double cycle_bytes(const method *m, const pl_session_stats *s, const pl_b
     return target + (drafter ? drafter->kind->step_bytes(drafter) : 0) * levels / (double)s->steps;
 }
 
-// Rounds over the methods; each run has its bandwidth sampled right before or, every other round, right after.
+// Runs the methods in rounds, and samples the bandwidth right before each run or, every other round, right after.
 static pl_status run_all(method *m, pl_bench *b, const int32_t *prompt, const pl_bench_decode *d, pl_err *err) {
     pl_sampling greedy = {.top_p = 1};
     for (int k = -1; k < d->repeats; k++) // the first round warms up
@@ -276,38 +276,38 @@ pl_status pl_bench_put_decode(pl_json_out *o, pl_bench *b, const pl_bench_decode
 
 #define HEADS 4
 #define TILED_SEED 7
-#define SPARE 256 // positions beyond the context: of steps, and of a tree
-#define COLD 4    // steps of a run that are not counted
+#define SPARE 256 // positions beyond the context, for a step and a tree
+#define COLD 4    // first steps of a run, not counted
 #define BLOCK 8   // steps between two samples of the bandwidth
-#define APART 4   // steps of a run whose parts a device is waited for
+#define APART 4   // steps of a run on a device that are synchronised after each part
 
 enum { CHAIN, DEEP_TREE, TREES };
 
 typedef struct model_head {
     char           name[48];
     pl_backbone   *backbone;
-    pl_bench_case *product[TREES]; // with the rows of a level; NULL: there is no bare product
+    pl_bench_case *product[TREES]; // with the rows of a level; NULL: the head has no plain product
 } model_head;
 
 typedef struct model {
     pl_llama       target;
     int            context;
-    size_t         read_bytes;  // of the weights' block, which a step reads about
+    size_t         read_bytes;  // of the weights' block that a step reads, roughly
     int32_t       *ids;         // [vocab] 0, 1, 2, ...
-    const char    *tree[TREES]; // as --tree has them
+    const char    *tree[TREES]; // as of --tree
     pl_tree_policy policy[TREES];
     pl_backbone   *block; // a block drafter; NULL: none
     model_head     head[HEADS];
     int            n_heads;
 } model;
 
-// Of one layer's cache.
+// Returns the bytes of one position of one layer's cache.
 static double position_bytes(const model *m) {
     const pl_layer_shape *s = &m->target.shape;
     return 2.0 * s->nkv * s->hd * (double)pl_kv_elem(s, m->target.be->real);
 }
 
-// An EAGLE-3 drafter without weights.
+// Adds an EAGLE-3 drafter without weights.
 static pl_status add_drafter(model *m, const pl_head_example *e, pl_err *err) {
     model_head         *h = &m->head[m->n_heads];
     pl_backbone_options o = {.head = e->spec, .own_head = true};
@@ -338,7 +338,7 @@ const char *pl_bench_block_name(int i) {
     return i < (int)(sizeof block_name / sizeof *block_name) ? block_name[i] : NULL;
 }
 
-// As published ones are: 5 layers, 7 drafts, ranks of 256 where the model is that wide.
+// Adds a block drafter of published sizes: 5 layers, 7 drafts, factors of rank 256, or of the model's width if smaller.
 static pl_status add_block(model *m, const char *name, pl_err *err) {
     int                 rank = m->target.shape.d < 256 ? (int)m->target.shape.d : 256;
     pl_backbone_options o = {.layers = 5, .block = 8, .mask_token = 1};
@@ -361,7 +361,7 @@ static pl_status make_weights(model *m, pl_bench *b, pl_err *err) {
     for (int i = 0; i < m->n_heads; i++)
         values += pl_params_count(&m->head[i].backbone->params);
     if (m->block) values += pl_params_count(&m->block->params);
-    // Loops of the same head have a cache each; the target's are shared.
+    // Each loop of a head has its own draft cache; the target's caches are shared.
     double layers = m->target.n_layers + 2 * m->n_heads + (m->block ? m->block->layers : 0);
     double caches = layers * position_bytes(m) * (m->context + SPARE);
     PL_TRY(pl_bench_shape_room((double)values * (double)pl_dtype_size(PL_BF16) + caches, b->env->backend, err));
@@ -369,7 +369,7 @@ static pl_status make_weights(model *m, pl_bench *b, pl_err *err) {
     m->read_bytes = read_bytes(&m->target);
     for (int i = 0; i < m->n_heads; i++) {
         pl_backbone *e = m->head[i].backbone;
-        e->embed = m->target.embed; // which was not there yet when the drafter was made
+        e->embed = m->target.embed; // made after the drafter
         PL_TRY(pl_params_tile(&e->params, PL_BF16, TILED_SEED + 1 + (uint64_t)i, &b->ctx, err));
     }
     if (!m->block) return PL_OK;
@@ -388,7 +388,7 @@ static void product_step(pl_ctx *ctx, void *arg) {
     pl_linear(ctx, pl_head_project(ctx, p->head, p->x, (pl_tensor){0}), p->head->out);
 }
 
-// A head's product with as many rows as a level has; a routed head's rows are listed, it has none.
+// Adds each head's product with the rows of a level. A routed head reads chosen rows and has no plain product.
 static void add_products(pl_bench *b, model *m) {
     for (int i = 0; i < m->n_heads * TREES; i++) {
         const pl_backbone *e = m->head[i / TREES].backbone;
@@ -448,7 +448,7 @@ typedef struct loop {
     double             bytes, emitted; // of a cycle, mean
     double             seconds[PL_BENCH_MAX_PAIRS], floor[PL_BENCH_MAX_PAIRS], target[PL_BENCH_MAX_PAIRS],
         drafting[PL_BENCH_MAX_PAIRS];
-    // Of steps whose parts are waited for, as shares of the drafting: all layers and heads, a deeper level's.
+    // Shares of drafting, from steps timed part by part: all layers, all heads; layer and head of one deeper level.
     double layer[PL_BENCH_MAX_PAIRS], heads[PL_BENCH_MAX_PAIRS], level_layer[PL_BENCH_MAX_PAIRS],
         level_head[PL_BENCH_MAX_PAIRS];
 } loop;
@@ -484,7 +484,7 @@ static void add_parts(loop *l, const model *m, const pl_cycle_sample *s) {
     l->n_parts++;
 }
 
-// `steps` more samples, in blocks with the bandwidth sampled before or, every other time, after.
+// Takes `steps` more samples, in blocks with the bandwidth sampled before or, every other time, after.
 static pl_status run_loop(loop *l, pl_bench *b, const model *m, int steps, pl_err *err) {
     bool device = b->env->backend->device != NULL;
     for (int i = -COLD; i < steps && l->n < PL_BENCH_MAX_PAIRS;) {
@@ -511,7 +511,7 @@ static pl_status run_loop(loop *l, pl_bench *b, const model *m, int steps, pl_er
     return PL_OK;
 }
 
-// Rounds over all loops; one that fails is left out.
+// Runs all loops in rounds; a loop that fails is left out.
 static pl_status run_loops(loop *l, int n, pl_bench *b, const model *m, const pl_bench_shape *s, pl_err *err) {
     for (int round = 0; round < s->repeats; round++)
         for (int i = 0; i < n; i++) {
@@ -523,7 +523,7 @@ static pl_status run_loops(loop *l, int n, pl_bench *b, const model *m, const pl
                 return st;
             }
             pl_bench_leave_out(b, l[i].name, &why);
-            if (i == 0) return pl_fail(err, st, "%s", why.msg); // its caches are the others'
+            if (i == 0) return pl_fail(err, st, "%s", why.msg); // the other loops use its caches
             pl_cycles_close(l[i].c);
             l[i].c = NULL;
         }
@@ -550,8 +550,8 @@ static void put_plain(pl_json_out *o, const loop *l) {
     pl_json_out_close(o, ']');
 }
 
-// One level of a drafter below the first: its shares of a draft. Of a routed head's floor, the rows of one
-// row's clusters.
+// Writes one level of a drafter below the first: seconds of layer and head, and its floor. A routed head's floor counts
+// the clusters of one row.
 static void put_draft(pl_json_out *o, const loop *l, int n, const model *m) {
     pl_put_array(o, "draft");
     for (int i = 0; i < n; i++) {
@@ -613,7 +613,7 @@ static void put_parts_row(pl_json_out *o, const char *head, const char *tree, do
     pl_json_out_close(o, '}');
 }
 
-// Shares of drafting. A head's time beyond its bare product is softmax and top-k; a routed head is one part.
+// Writes the shares of drafting. A head's time beyond its product is softmax and top-k; a routed head is one part.
 static void put_parts(pl_json_out *o, const loop *l, int n, const model *m) {
     pl_put_array(o, "parts");
     for (int i = 0; i < n; i++) {
@@ -688,7 +688,7 @@ pl_status pl_bench_put_shape(pl_json_out *o, pl_bench *b, const pl_bench_shape *
     model    *m = pl_calloc(1, sizeof *m);
     loop     *l = pl_calloc(LOOPS, sizeof *l);
     pl_status st = m && l ? put_shape(o, b, s, m, l, err) : pl_fail(err, PL_E_MEMORY, "bench: out of memory");
-    for (int i = LOOPS - 1; l && i >= 0; i--) // the first one's caches are the others'
+    for (int i = LOOPS - 1; l && i >= 0; i--) // in reverse, since the others use the first loop's caches
         pl_cycles_close(l[i].c);
     pl_bench_forget(b);
     if (m) drop_model(m);

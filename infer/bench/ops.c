@@ -1,4 +1,4 @@
-// bench: single ops as decoding and training run them, and draft heads.
+// bench: times single ops with the shapes of decoding and training, and draft heads.
 #include "infer/bench/bench.h"
 #include "infer/head/dynaspec.h"
 #include "infer/head/head.h"
@@ -20,9 +20,9 @@
 #define SMALLER "lower --vocab or --hidden, or --max-mb, above which a matrix is left out"
 #define COUNT(x) ((int)(sizeof(x) / sizeof *(x)))
 
-// ---- products with packed weights, as decoding has them ----
+// ---- products with packed weights, as in decoding ----
 
-// Copies of one weight, which a device's steps read in turn.
+// Copies of one weight; a device's steps read them in turn.
 typedef struct weight {
     pl_tensor w[PL_BENCH_COPIES];
     size_t    bytes;
@@ -41,7 +41,7 @@ static void linear_step(pl_ctx *ctx, void *arg) {
     p->turn = (p->turn + 1) % p->w->n;
 }
 
-// NULL: above max_bytes, or no memory.
+// Makes the copies of a weight; NULL: above max_bytes, or out of memory.
 static weight *make_weight(pl_bench *b, int64_t n, int64_t k, pl_dtype t) {
     size_t  bytes = pl_panels_bytes(n, k, t);
     weight *w = (double)bytes > b->max_bytes ? NULL : pl_bench_alloc(b, sizeof *w);
@@ -78,7 +78,7 @@ static void add_product(pl_bench *b, const weight *w, int m) {
 
 pl_status pl_bench_put_linear(pl_json_out *o, pl_bench *b, int64_t vocab, int64_t width, pl_err *err) {
     static const pl_dtype type[] = {PL_F32, PL_BF16};
-    static const int      rows[] = {1, 8, 16, 32, 60}; // on the host the first two
+    static const int      rows[] = {1, 8, 16, 32, 60}; // a host runs the first two
     const int64_t         shape[][2] = {{4096, 4096}, {vocab, width}};
     double                bytes = 0;
     for (int i = 0; i < 4; i++)
@@ -93,11 +93,11 @@ pl_status pl_bench_put_linear(pl_json_out *o, pl_bench *b, int64_t vocab, int64_
     return PL_OK;
 }
 
-// ---- products with gradients, as training has them ----
+// ---- products with gradients, as in training ----
 
 typedef struct training {
     int64_t m, n, k;
-    void   *weight, *half, *grad, *input; // half: the weight's copy that training in bf16 multiplies by
+    void   *weight, *half, *grad, *input; // half: the weight's bf16 copy for training in bf16
     pl_tape tape;
 } training;
 
@@ -130,7 +130,7 @@ static void add_training(pl_bench *b, const int64_t shape[3], bool bf16) {
     c->factors = bf16 ? PL_BF16 : PL_F32;
     c->flops = 6 * mn * (double)k;
     c->bytes = 4 * (2 * mn + 2 * mk + 3 * nk);
-    c->memory_bytes = b->copy_bytes; // the host's floor is that of flops alone
+    c->memory_bytes = b->copy_bytes; // the host's floor counts flops alone
     c->rated = true;
     if (!t || (double)bytes > b->max_bytes || pl_tape_init(&t->tape, 0, NULL) != PL_OK) return;
     c->tape = &t->tape;
@@ -147,14 +147,14 @@ pl_status pl_bench_put_train(pl_json_out *o, pl_bench *b, int64_t rows, int64_t 
     enum { SHAPES = 4 };
     static const int64_t host[SHAPES][3] = {
         {1024, 768, 256}, {1024, 256, 704}, {1024, 4096, 256}, {512, 2048, 2048}}; // M, N, K
-    // On a device a large model's: gate and up, down, attention's input of an EAGLE-3 layer, a trimmed head.
+    // On a device, shapes of a large model: gate and up, down, attention's input of an EAGLE-3 layer, a trimmed head.
     const int64_t there[SHAPES][3] = {{rows, 7 * width, width},
                                       {rows, width, 7 * width / 2},
                                       {rows, 3 * width / 2, 2 * width},
                                       {rows, vocab / 4, width}};
     const int64_t(*shape)[3] = b->copy_bytes ? there : host;
-    const int n = b->copy_bytes ? SHAPES : 2 * SHAPES; // on the host each of them in fp32 and in bf16
-    double    bytes = 0;                               // weight and gradient, input and output with theirs
+    const int n = b->copy_bytes ? SHAPES : 2 * SHAPES; // on the host, each shape in fp32 and in bf16
+    double    bytes = 0;                               // weight, input and output, each with its gradient
     for (int i = 0; i < n; i++) {
         const int64_t *of = shape[i % SHAPES];
         double         nk = 4.0 * (double)of[1] * (double)of[2];
@@ -168,7 +168,7 @@ pl_status pl_bench_put_train(pl_json_out *o, pl_bench *b, int64_t rows, int64_t 
     return PL_OK;
 }
 
-// ---- rows over a cache of keys, as decoding and verifying have them ----
+// ---- attention over a KV cache, as in decoding and verification ----
 
 enum { HEAD_DIM = 128, QUERIES = 4 }; // queries that share a key head
 
@@ -188,7 +188,7 @@ static size_t cache_bytes(int keys, int64_t width, pl_dtype kv) {
     return 2 * (size_t)keys * (size_t)(width / HEAD_DIM / QUERIES * HEAD_DIM) * pl_dtype_size(kv);
 }
 
-// `rows` of a chain whose last one sees `keys` keys.
+// Adds attention of a chain of `rows` rows, whose last row attends to `keys` keys.
 static void add_attention(pl_bench *b, int rows, int keys, int64_t width, pl_dtype kv) {
     int            nh = (int)(width / HEAD_DIM), nkv = nh / QUERIES;
     size_t         bytes = cache_bytes(keys, width, kv);
@@ -231,9 +231,9 @@ pl_status pl_bench_put_attention(pl_json_out *o, pl_bench *b, int64_t width, pl_
     return PL_OK;
 }
 
-// ---- the target's tokens drawn from its logits, as decoding on a device does ----
+// ---- drawing the target's tokens from its logits, as in decoding on a device ----
 
-// A host draws node by node from distributions (infer/decode/verification.h): there is nothing to time there.
+// This runs on devices alone: a host draws node by node from distributions (infer/decode/verification.h).
 typedef struct drawing {
     pl_tensor    x;
     pl_draw_row *row;
@@ -246,7 +246,7 @@ static void draw_step(pl_ctx *ctx, void *arg) {
     pl_draw(ctx, &(pl_draw_args){.x = d->x, .row = d->row, .n = d->n, .id = d->id});
 }
 
-// Logits as spread as a model's: how many tokens a filter looks at twice depends on them.
+// Fills logits with a spread like a model's, since the cost of the filters depends on it.
 static bool fill_logits(pl_bench *b, const drawing *d, int64_t vocab) {
     float *z = pl_bench_alloc(b, (size_t)vocab * sizeof *z);
     for (int64_t v = 0; z && v < vocab; v++)
@@ -292,18 +292,18 @@ void pl_bench_put_draw(pl_json_out *o, pl_bench *b, int64_t vocab) {
 
 // ---- draft heads of every kind with random weights ----
 
-// From a hidden state to the most probable token, each through the interface that decoding uses. One head is in memory
-// at a time: those of large shapes do not fit side by side.
+// A step goes from a hidden state to the most probable token, through the interface of decoding. One head is in memory
+// at a time, since several of a large shape do not fit.
 
 #define HEAD_PARAMS 12
 #define SLACK 1.05 // packing, activations
 
-// Visible to host and device.
+// Token, group and result of the row, which host and device access.
 typedef struct head_row {
     int32_t token[1], group[1], id[1];
 } head_row;
 
-// One head, several times where a device reads its copies in turn.
+// One head, or its copies, which a device reads in turn.
 typedef struct head_case {
     pl_head   head[PL_BENCH_COPIES];
     pl_params params[PL_BENCH_COPIES];
@@ -333,7 +333,7 @@ static bool make_row(pl_bench *b, head_case *h, int64_t width) {
            pl_memory_write(b->env->backend->memory, h->x.data, x, (size_t)width * sizeof *x, NULL) == PL_OK;
 }
 
-// Bytes that a routed head read for this very row: its clusters need not have the mean size.
+// Returns the bytes that a routed head reads for this row, by the sizes of its chosen clusters.
 static double routed_bytes(pl_bench_case *c, head_case *h) {
     const pl_params *ps = &h->params[0];
     const pl_head   *head = &h->head[0];
@@ -346,7 +346,7 @@ static double routed_bytes(pl_bench_case *c, head_case *h) {
     return bytes * (double)pl_dtype_size(c->factors);
 }
 
-// As much memory as the head reads, in one piece: the largest of its matrices has that, or all but some percent of it.
+// Sets the memory where the bandwidth is probed: the head's largest matrix, nearly all of its bytes.
 static void set_footprint(pl_bench_case *c, const pl_params *ps) {
     for (int i = 0; i < ps->n; i++)
         if (ps->p[i].owned_bytes > c->memory_bytes) {
@@ -356,7 +356,7 @@ static void set_footprint(pl_bench_case *c, const pl_params *ps) {
     if ((double)c->memory_bytes > c->bytes) c->memory_bytes = (size_t)c->bytes;
 }
 
-// Makes a head without weights, and counts their bytes; PL_E_USAGE for one that max_bytes leaves out.
+// Makes a head without weights and counts their bytes; PL_E_USAGE above max_bytes.
 static pl_status list_copy(pl_bench *b, head_case *h, const pl_head_example *e, int64_t width, pl_dtype t,
                            double *bytes, pl_err *err) {
     pl_head   *head = &h->head[h->n];
@@ -371,7 +371,7 @@ static pl_status list_copy(pl_bench *b, head_case *h, const pl_head_example *e, 
     return *bytes > b->max_bytes ? PL_E_USAGE : PL_OK;
 }
 
-// Fills the next copy: random values first, then those of the first copy.
+// Fills the next copy: the first one with random values, later ones with the values of the first.
 static pl_status fill_copy(pl_bench *b, pl_params *ps, const pl_params *first, uint64_t seed, pl_dtype t, pl_err *err) {
     if (ps == first) return pl_params_tile(ps, t, seed, &b->ctx, err);
     PL_TRY(pl_params_hold(ps, t, err));
@@ -387,7 +387,7 @@ static pl_status add_copy(pl_bench *b, head_case *h, const pl_head_example *e, i
     return fill_copy(b, &h->params[h->n], h->params, (uint64_t)b->n, t, err);
 }
 
-// The copy after the last one may have been begun.
+// Frees all copies. One more than head_case.n may have been begun.
 static void drop_head(void *arg) {
     head_case *h = arg;
     for (int i = 0; i < PL_BENCH_COPIES; i++) {
@@ -396,7 +396,7 @@ static void drop_head(void *arg) {
     }
 }
 
-// Times one head and frees it. Larger than max_bytes: left out.
+// Times one head and frees it; a head above max_bytes is left out.
 static pl_bench_case *time_head(pl_bench *b, const pl_head_example *e, int64_t width, pl_dtype t) {
     pl_err         err = {0};
     pl_status      st = PL_OK;
@@ -427,7 +427,7 @@ static pl_bench_case *time_head(pl_bench *b, const pl_head_example *e, int64_t w
     return c;
 }
 
-// Bytes of a head that is timed, its copies included.
+// Returns the bytes of a head and its copies.
 static double head_bytes(pl_bench *b, const pl_head_example *e, int64_t width, pl_dtype t) {
     pl_err     err;
     double     bytes = 0;
@@ -438,7 +438,7 @@ static double head_bytes(pl_bench *b, const pl_head_example *e, int64_t width, p
     return made ? bytes * pl_bench_copies(b, (size_t)bytes) : 0;
 }
 
-// The largest head must fit; the refusal names the rows that would: a head's bytes grow with them.
+// Fails if the largest head does not fit; the message has the number of rows that would, as bytes grow with rows.
 static pl_status check_room(pl_bench *b, const pl_bench_heads *o, double largest, pl_err *err) {
     double have = 0;
     bool   lacks;
@@ -465,7 +465,7 @@ pl_status pl_bench_put_heads(pl_json_out *o, pl_bench *b, const pl_bench_heads *
             largest = fmax(largest, head_bytes(b, &e, h->width, type[t]));
     PL_TRY(check_room(b, h, largest, err));
     for (int t = 0; t < 2; t++) {
-        pl_bench_case *full = NULL; // the first one, with which others of its dtype are compared
+        pl_bench_case *full = NULL; // the first head, the reference for others of its dtype
         for (int at = 0; h->dtype[t] && pl_head_next_example(&e, &at, &shape, PL_EXAMPLE_HEADS);) {
             pl_bench_case *c = time_head(b, &e, h->width, type[t]);
             c->full = full = full ? full : c;
@@ -478,22 +478,22 @@ pl_status pl_bench_put_heads(pl_json_out *o, pl_bench *b, const pl_bench_heads *
 
 // ---- two ways to read the rows that a routed head has chosen ----
 
-// From hidden states to the most probable token of each. `spans`: rows sorted by cluster in panels, the fused head over
-// spans (kernels/op/headtopk.h). `listed`: rows as they lie in a row-major matrix, each by its number
-// (kernels/op/gatherdot.h), then the best of the results. Both read the same rows, 27 of 128 clusters of unequal sizes,
-// and are timed in turn; a floor counts those rows once.
+// A step goes from hidden states to the most probable token of each. `spans` runs the fused head over spans of rows
+// sorted by cluster in panels (kernels/op/headtopk.h). `listed` reads each row of a row-major matrix by its index
+// (kernels/op/gatherdot.h) and takes the best of the results. Both read the same rows, 27 of 128 clusters of unequal
+// sizes, and are timed in turn; a floor counts those rows once.
 enum { SPANS, LISTED, WAYS };
 enum { PART = 27, OF = 128 };
 static const char *const way_name[WAYS] = {"spans", "listed"};
 
-// The clusters that are read.
+// The chosen clusters.
 typedef struct reads {
     pl_head  head;
     int64_t  clusters, chosen, listed; // clusters chosen, and their rows
     pl_span *span;                     // shared
 } reads;
 
-// A matrix, several times where a device reads its copies in turn.
+// A matrix, or its copies, which a device reads in turn.
 typedef struct matrix {
     pl_params params[PL_BENCH_COPIES];
     pl_tensor w[PL_BENCH_COPIES];
@@ -522,8 +522,8 @@ static void read_step(pl_ctx *ctx, void *arg) {
     pl_topk(ctx, &(pl_topk_args){.x = z, .name = r->list, .k = 1, .id = r->id});
 }
 
-// A head without weights, for its clusters: of unequal sizes, so that they begin anywhere in a panel. False: there are
-// too few rows for clusters.
+// Chooses clusters of a head without weights. Their sizes are unequal, so that they begin anywhere in a panel. Returns
+// false where there are too few rows for clusters.
 static bool choose_clusters(pl_bench *b, reads *a, const pl_bench_heads *h) {
     pl_head_shape   shape = {.vocab = h->vocab, .d = h->width};
     pl_head_example e;
@@ -597,7 +597,7 @@ static void add_reading(pl_bench *b, const reads *a, const matrix *m, int way, i
     pl_bench_ready(b, c);
 }
 
-// The matrices of one dtype are in memory at a time.
+// Times both ways for one dtype; only its matrices are in memory.
 static void time_reads(pl_bench *b, reads *a, const pl_bench_heads *h, pl_dtype t) {
     static const int rows[] = {1, 10}; // a chain's level, a tree's
     double           bytes = (double)h->vocab * (double)h->width * (double)pl_dtype_size(t);
@@ -619,7 +619,7 @@ static void time_reads(pl_bench *b, reads *a, const pl_bench_heads *h, pl_dtype 
     for (int i = 0; i < WAYS * COUNT(rows); i++)
         add_reading(b, a, &m[i % WAYS], i % WAYS, rows[i / WAYS], h, t);
     pl_bench_run(b);
-    for (int way = 0; way < WAYS; way++) // the copy after the last one may have been begun
+    for (int way = 0; way < WAYS; way++) // one more copy may have been begun
         for (int i = 0; i < PL_BENCH_COPIES; i++)
             pl_params_fini(&m[way].params[i]);
 }

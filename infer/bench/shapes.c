@@ -11,7 +11,7 @@ static const struct shape {
     bool        tied, bias;
     double      theta;
     int         head_dim, experts, of_token, expert; // 0: d / heads; no experts
-    bool        planned;                             // no weights are made for it
+    bool        planned;                             // never with weights
 } shapes[] = {
     {"llama3-8b", 128256, 4096, 32, 32, 8, 14336, false, false, 500000, 0, 0, 0, 0, false},
     {"llama2-7b", 32000, 4096, 32, 32, 32, 11008, false, false, 10000, 0, 0, 0, 0, false},

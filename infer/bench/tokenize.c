@@ -1,4 +1,4 @@
-// bench tokenize: encoding and decoding of a text on one thread.
+// bench tokenize: times encoding and decoding of a text on one thread.
 #include "data/tokenizer/tokenizer.h"
 #include "infer/bench/bench.h"
 #include "kernels/base/clock.h"
@@ -8,9 +8,9 @@
 #include <string.h>
 
 #define MAX_TEXT ((size_t)1 << 30)
-enum { PIECE = 4096 }; // bytes of text that are encoded at once, like a prompt or a short document
+enum { PIECE = 4096 }; // bytes of text encoded in one call, like a prompt or a short document
 
-// Where the piece that begins at `at` ends: behind the first line feed from PIECE bytes on.
+// Returns the end of the piece at `at`: after the first line feed from PIECE bytes on.
 static size_t piece_end(const char *s, size_t n, size_t at) {
     if (n - at <= PIECE) return n;
     const char *end = memchr(s + at + PIECE, '\n', n - at - PIECE);
@@ -22,7 +22,7 @@ typedef struct pass {
     const char         *text;
     size_t              bytes;
     unsigned            flags;
-    bool                decode; // back again; only that is timed
+    bool                decode; // decodes the tokens again and times only that
     int64_t             tokens;
     double              seconds;
 } pass;
@@ -49,7 +49,7 @@ static pl_status run_pass(pass *p, pl_err *err) {
     return PL_OK;
 }
 
-// Every way, interleaved; the first round warms up and is not counted.
+// Times all ways in turn; the first round warms up and is not counted.
 enum { WAYS = 3 };
 static pl_status time_ways(pass way[WAYS], double seconds[WAYS][PL_BENCH_TRIES], pl_err *err) {
     for (int t = -1; t < PL_BENCH_TRIES; t++)
@@ -76,7 +76,7 @@ pl_status pl_bench_put_tokenize(pl_json_out *o, const pl_bench_tokenize *b, pl_e
     pass   way[WAYS] = {p, p, p};
     way[1].flags |= PL_TOK_NO_CACHE;
     way[2].decode = true;
-    // Without the memory of words a SentencePiece model is encoded by the library alone.
+    // Without the cache of words the SentencePiece library alone encodes.
     const char *names[WAYS] = {"encode", spm ? "encode, SentencePiece library alone" : "encode, no memory of words",
                                "decode"};
     PL_TRY_GOTO(st, done, time_ways(way, seconds, err));

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#define DECAY 0.995 // of acceptance counts at each cycle that adds to them: they remember some 200
+#define DECAY 0.995 // of acceptance counts at each cycle that adds to them: a memory of about 200 cycles
 
 void pl_autotuner_init(pl_autotuner *p, const pl_tree_policy *policy) {
     *p = (pl_autotuner){.adapt = policy && policy->adapt};
@@ -48,7 +48,7 @@ void pl_autotuner_learn(pl_autotuner *p, const pl_autotuner_cycle *c) {
 
 // ---- acceptance -----------------------------------------------------------------------------------------------------
 
-// A chain's nodes come first in its tree, one a level.
+// Updates the calibration and the counts of early ends. A chain's nodes come first in its tree, one a level.
 static void learn_confidence(pl_autotuner *p, const pl_tree *t, const pl_verdict *v) {
     const pl_tree_notes *o = &t->notes;
     int                  n = o->levels;
@@ -102,8 +102,8 @@ void pl_autotuner_costs(const pl_autotuner *p, const pl_tree_policy *policy, int
     pl_autotuner_cost_read(&p->draft, sessions, c->width, c->draft);
 }
 
-// The least own log-probability of a path of each depth with which a chain goes on: of buckets from the most probable
-// one down to the first where it does not pay.
+// Sets the threshold of the drafter's log-probability by depth. It walks the calibration's buckets from the most
+// probable one down and stops at the first where one more draft does not pay.
 static void set_least(pl_autotuner *p) {
     const pl_shape_costs *c = &p->costs;
     pl_shape_costs        drafted = {.levels = c->levels, .ranks = c->ranks};
@@ -115,7 +115,7 @@ static void set_least(pl_autotuner *p) {
         double cost = c->draft[1] + c->verify[l + 3] - c->verify[l + 2], token = drafted.accept[l + 1][0], own = 1;
         int    b = 0;
         while (b < PL_CALIBRATION_BUCKETS && token * pl_calibration_expected(&p->own, l + 1, own) >= rate * cost)
-            own = exp2(-0.5 * ++b - 0.25); // the middle of the next one
+            own = exp2(-0.5 * ++b - 0.25); // the middle of the next bucket
         if (b < PL_CALIBRATION_BUCKETS) p->least[l] = (float)(-0.5 * M_LN2 * b);
     }
 }
@@ -125,7 +125,7 @@ static void take_chosen(const pl_autotuner *p, pl_tree_policy *policy) {
     if (p->stops) memcpy(policy->least, p->least, sizeof p->least);
 }
 
-// What is drafted to learn does not end early.
+// Disables early ends, for the drafts of given shapes.
 static void learn_by(const pl_autotuner *p, pl_tree_policy *policy) {
     for (int l = 0; p->stops && l < PL_TREE_MAX; l++)
         policy->least[l] = -INFINITY;
@@ -143,7 +143,7 @@ static void choose(pl_autotuner *p, pl_tree_policy *policy, int sessions) {
     p->since = 0;
 }
 
-// Children by level; whatever passes the policy's limits is left out.
+// Sets the shape from the children of a node by level; nodes beyond the policy's limits are left out.
 static void set_levels(pl_tree_policy *policy, const int *by, int levels) {
     int32_t parent[PL_SHAPE_NODES];
     int     n = 1, first = 0;
@@ -158,7 +158,7 @@ static void set_levels(pl_tree_policy *policy, const int *by, int levels) {
     pl_tree_shape_set(policy, n, parent);
 }
 
-// Row counts and widths far enough apart to tell what a row costs.
+// Sets one of six given shapes. Their row counts and widths are far enough apart to estimate the cost of a row.
 static void calibrate(const pl_autotuner *p, pl_tree_policy *policy, long which) {
     static const int by[6][8] = {{0}, {1, 1}, {1, 1, 1, 1, 1}, {2, 1, 1, 1}, {3, 2, 1}, {1, 1, 1, 1, 1, 1, 1, 1}};
     static const int levels[6] = {0, 2, 5, 4, 3, 8};
@@ -175,7 +175,7 @@ static void forget_slowly(pl_autotuner *p) {
         }
     for (int l = 0; p->observed && l < PL_SHAPE_LEVELS; l++)
         p->left[l] *= DECAY;
-    p->observed = false; // what was learnt is not forgotten while nothing is drafted
+    p->observed = false; // counts do not decay while nothing is drafted
 }
 
 void pl_autotuner_next(pl_autotuner *p, pl_tree_policy *policy, int sessions) {

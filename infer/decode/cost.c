@@ -2,14 +2,14 @@
 
 #include <math.h>
 
-#define PSEUDO 4.0   // pseudo-observations: of the level above, of a drafter's own probability
-#define FADE 0.998   // of a cell's counts at each of its observations: they remember some 500
-#define WINDOW 128   // visits that a row count's running average remembers
-#define DRIFT 8      // visits, of any row count, over which the shared speed factor follows a change
-#define OUTLIER 1.5  // a visit counts as at most so many times its expected value off
-#define REFUTED 1.25 // a row count that took so many times what a larger one took is charged as the larger one
-#define SETTLED 8    // an average of fewer visits is replaced by one that is far lower
-#define EXACT 64     // row counts below have a bucket of their own
+#define PSEUDO 4.0   // weight of a prior (the level above, or the drafter's own probability) in observations
+#define FADE 0.998   // decay of a cell's counts at each of its observations: a memory of about 500
+#define WINDOW 128   // visits over which a row count's average runs
+#define DRIFT 8      // visits of any row count over which the shared speed factor adapts
+#define OUTLIER 1.5  // a measurement's ratio to its expected value is clamped to 1 / OUTLIER .. OUTLIER
+#define REFUTED 1.25 // a row count this many times slower than a larger one is charged as the larger one
+#define SETTLED 8    // an average of fewer visits is replaced by a far lower measurement
+#define EXACT 64     // row counts below have a bucket each
 
 static int bucket_of(int rows) {
     if (rows < EXACT) return rows;
@@ -28,10 +28,10 @@ void pl_autotuner_cost_add(pl_autotuner_cost *c, int rows, double seconds) {
     }
     if (c->visits[b] < WINDOW) c->visits[b]++;
     double expected = c->drift * c->seconds[b], r;
-    if (b >= EXACT) expected *= rows / c->rows[b]; // row counts that share a bucket are large: cost is in proportion
+    if (b >= EXACT) expected *= rows / c->rows[b]; // a shared bucket: cost in proportion to rows
     r = expected > 0 ? seconds / expected : 1;
-    // A first visit is often slow (cold caches, new pages), so a far lower one replaces it and leaves
-    // the factor as it is.
+    // A first visit is often slow (cold caches, new pages), so a far lower one replaces it without a change of the
+    // factor.
     bool low = r < 1 / OUTLIER, cold = (c->visits[b] == 2 && r < 1) || (c->visits[b] < SETTLED && low);
     if (low && c->visits[b] > 2) c->visits[b] /= 2; // halves the weight of an old average
     if (cold) {
@@ -53,8 +53,8 @@ void pl_autotuner_cost_read(const pl_autotuner_cost *c, int step, int n, double 
         y[m] = c->seconds[b] * c->drift;
         w[m++] = c->visits[b];
     }
-    // A count that took much longer than a larger one was measured on a busy machine or new memory. Smaller differences
-    // are noise, and pooled.
+    // A row count much slower than a larger one was measured on a busy machine or on new memory. Smaller differences
+    // are noise and are pooled.
     for (int i = m - 2; i >= 0; i--)
         if (y[i] > REFUTED * y[i + 1]) {
             y[i] = y[i + 1];
@@ -81,7 +81,7 @@ const double pl_autotuner_guess[PL_SHAPE_RANKS] = {0.5, 0.12, 0.06, 0.04, 0.03, 
 
 void pl_autotuner_acceptance(const pl_autotuner_counts *n, pl_shape_costs *c) {
     for (int l = 0; l < c->levels; l++) {
-        double falling[PL_SHAPE_RANKS], weight[PL_SHAPE_RANKS]; // by falling rank, which makes them rise
+        double falling[PL_SHAPE_RANKS], weight[PL_SHAPE_RANKS]; // in order of falling rank, so that values rise
         for (int r = 0; r < c->ranks; r++) {
             double above = l ? c->accept[l - 1][r] : pl_autotuner_guess[r];
             weight[c->ranks - 1 - r] = n->seen[l][r] + PSEUDO;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-// The first line is a prompt's: pl_trace_prompt.
+// The first line is a prompt's (pl_trace_prompt).
 bool pl_trace_is(const char *front, size_t n) {
     static const char first[] = "{\"prompt\":", then[] = ",\"category\":";
     size_t            at = sizeof first - 1;
@@ -23,7 +23,7 @@ pl_status pl_trace_begin(pl_trace *t, const char *path, pl_err *err) {
 static pl_status put_line(pl_trace *t, pl_json_out *line, pl_err *err) {
     pl_json_out_close(line, '}');
     PL_TRY(pl_json_out_end(line, err));
-    line->text[line->len] = '\n'; // in the place of its end
+    line->text[line->len] = '\n'; // in place of the terminating 0
     pl_status st = pl_atomic_file_append(&t->file, line->text, line->len + 1, err);
     pl_free(line->text);
     return st;
@@ -48,7 +48,7 @@ void pl_trace_open(pl_trace *t, const pl_trace_answer *a) {
     t->rows = t->nodes = 0;
 }
 
-// Room for one more row and for n more nodes.
+// Makes room for one more row and n more nodes.
 static bool make_room(pl_trace *t, int64_t n) {
     if (t->rows == t->row_room) {
         int64_t       room = t->row_room ? 2 * t->row_room : 256;
@@ -95,7 +95,7 @@ static bool is_chain(const int32_t *parent, int32_t n) {
     return true;
 }
 
-// after: seconds of the session behind it.
+// after: seconds of the session at the cycle's end.
 static void put_cycle(pl_json_out *o, const pl_trace *t, const pl_trace_row *r, double after) {
     const int32_t *parent = t->node + t->node_room + r->draft;
     pl_json_out_object(o);

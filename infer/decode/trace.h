@@ -1,17 +1,17 @@
-// trace.jsonl: what every method drafted and what became of it, cycle by cycle; acceptance by any formula can be
-// computed from it. One JSON object in a line each:
+// trace.jsonl: the drafts and verdicts of every method, cycle by cycle, from which acceptance by any formula can be
+// computed. Each line is one JSON object:
 //
 //   prompts  {"prompt": i, "category": "..." or null, "ids": [...]}            i counts from 0; a later turn of a
-//            conversation stands before each group of its answers, behind what was said before it
+//            conversation is written again before each group of its answers, with the earlier turns in its ids
 //   answers  {"method": "...", "prompt": i, "seed": s, "repeat": r, "temperature": T, "ids": [...],
 //             "finish": "stop" | "length" | "context", "prefill_seconds": x, "seconds": x, "cycles": [...]}
 //   cycles   {"at": n, "draft": [...], "parents": [...], "accepted": a, "emitted": e, "seconds": x}
 //
-// ids of an answer: the tokens emitted, a stop token included. Its first token is prefill's and of no cycle. at: tokens
-// of prompt and answer before the cycle. draft: drafted tokens, node 1 first; parents: node of each one's parent, 0 the
-// last token before the cycle; left out for chains. accepted: drafted tokens that verification accepted; emitted: what
-// the answer grew by, accepted + 1 unless a stop token or the limit cut it. seconds: of a cycle with the drafting that
-// follows it; those of an answer are without prefill.
+// ids of an answer are the emitted tokens, a stop token included; prefill emits the first one, outside any cycle. at:
+// tokens of prompt and answer before the cycle. draft: drafted tokens, node 1 first. parents: the parent's node of each
+// draft, 0 for the last token before the cycle; left out for chains. accepted: drafted tokens that verification
+// accepted. emitted: tokens added to the answer, accepted + 1 unless a stop token or the limit cut it. seconds: of a
+// cycle and the drafting that follows it; of an answer, without prefill.
 #ifndef PL_TRACE_H
 #define PL_TRACE_H
 
@@ -19,21 +19,21 @@
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 
-// What an answer is to.
+// The method and question of an answer.
 typedef struct pl_trace_answer {
     const char *method; // borrowed until pl_trace_close
     int64_t     prompt, seed, repeat;
     double      temperature;
 } pl_trace_answer;
 
-// One cycle as it is kept until its answer is written.
+// One cycle, kept until its answer is written.
 typedef struct pl_trace_row {
-    int64_t draft; // where its drafts begin among the nodes
+    int64_t draft; // index of its first draft in pl_trace.node
     int32_t drafts, at, accepted, emitted;
-    double  before; // seconds of the session before it
+    double  before; // seconds of the session at its beginning
 } pl_trace_row;
 
-// Cycles are copied while an answer is decoded, which is timed, and become text when it is closed.
+// Cycles are copied during decoding, which is timed, and written as text when the answer is closed.
 typedef struct pl_trace {
     pl_atomic_file  file;
     pl_trace_answer of;
@@ -43,16 +43,16 @@ typedef struct pl_trace {
     bool            failed; // out of memory
 } pl_trace;
 
-// True for the beginning of a trace.
+// True if these bytes are the beginning of a trace.
 bool      pl_trace_is(const char *front, size_t n);
 pl_status pl_trace_begin(pl_trace *t, const char *path, pl_err *err);
 pl_status pl_trace_prompt(pl_trace *t, int64_t i, const char *category, const int32_t *ids, int64_t n, pl_err *err);
-// Between them the engine runs the answer's session, with pl_trace_cycle as its pl_cycle_fn.
+// Begin and end an answer; in between the engine runs its session with pl_trace_cycle as its pl_cycle_fn.
 void      pl_trace_open(pl_trace *t, const pl_trace_answer *a);
 void      pl_trace_cycle(void *trace, const pl_cycle *cycle);
 pl_status pl_trace_close(pl_trace *t, const pl_session *s, pl_err *err);
-// The file appears, whole; ends the life of *t, also on failure.
+// Puts the whole file in place and frees *t, also on failure.
 pl_status pl_trace_commit(pl_trace *t, pl_err *err);
-void      pl_trace_abort(pl_trace *t); // nothing after commit, or of a zeroed one
+void      pl_trace_abort(pl_trace *t); // does nothing after commit or to a zeroed *t
 
 #endif

@@ -83,7 +83,7 @@ static bool dist_of(void *arg, int node, double *p) {
     int32_t        path[PL_TREE_MAX];
     pl_history     h = {.said = l->j->said + (size_t)s->slot * words(l->j), .path = path};
     if (pl_sampling_has_history(&s->opt.sampling)) {
-        int n = pl_tree_path(t, node, path) - 1; // the root is part of the text
+        int n = pl_tree_path(t, node, path) - 1; // without the root, which is part of the text
         for (int i = 0; i < n; i++)
             path[i] = t->token[path[i + 1]];
         h.n_path = n;

@@ -1,12 +1,12 @@
-// The verdicts of a decode step: what a verifier is given of the target, and where that comes from.
-//   greedy    the argmax of each row (topk), on any backend;
-//   drawn     on a device, for verifiers that match: the op draw makes the target's own token of every node beside the
-//             logits, and ids are all that comes to the host;
-//   on the host   else: the distribution of a node is made when a walk comes to it. On a device that takes the step's
-//             logits, 4 V bytes a row, so verifiers that couple (rejection, recursive, kseq, block, transport) and
-//             typical acceptance are slower there by their way over the bus, as are drafters that draw their children.
-// Drawn and on the host are the same draws, by the same uniform numbers of (seed, position), from the same
-// distribution; they differ where its rounding does (kernels/op/draw.h).
+// The verdicts of a decode step. A verifier compares the drafts with the target's tokens or distributions, which are:
+//   greedy    The argmax of each row (topk), on any backend.
+//   drawn     On a device, for verifiers that match: the op draw draws the target's token of every node next to the
+//             logits, and only the ids are copied to the host.
+//   on the host   Otherwise. The distribution of a node is computed when the verifier reaches the node. A device then
+//             copies the step's logits to the host, 4 V bytes a row, which slows down verifiers that couple (rejection,
+//             recursive, kseq, block, transport), typical acceptance, and drafters that draw their children.
+// The last two make the same draws, by the same uniform numbers of (seed, position), from the same distribution; they
+// differ only by its rounding (kernels/op/draw.h).
 #ifndef PL_VERIFICATION_H
 #define PL_VERIFICATION_H
 
@@ -15,41 +15,41 @@
 typedef struct pl_verification {
     const pl_verifier *verifier;
     int64_t            v;
-    bool               draws;    // on the device, where not greedy
-    int                sessions; // at most
-    // The step's, in shared memory, and how many.
+    bool               draws;    // sessions that are not greedy draw on the device
+    int                sessions; // most sessions
+    // The step's draws, in shared memory, and their number.
     pl_draw_row       *draw;
     int32_t           *drawn; // [n_draws]
     int                n_draws;
     uint32_t          *said; // [sessions][pl_said_words(v)] the ids of each session's text, by slot
 } pl_verification;
 
-// What one session's verdict is about: its tree, whose root stands at a position of its text.
+// One session's tree to verify; its root is the token at `position` of the text.
 typedef struct pl_verified {
     pl_session *s;
     int64_t     position;
     int         row;  // of the root among the step's rows of logits; the nodes follow
-    int         draw; // of the root, likewise; -1: not drawn
+    int         draw; // of the root among the step's draws; the nodes follow; -1: not drawn
 } pl_verified;
 
-// drafted: whether there will be trees at all. Without one every lossless verifier only matches.
+// drafted: a drafter is in use; without one every lossless verifier only matches.
 void pl_verification_init(pl_verification *j, const pl_verifier *verifier, bool drafted, int64_t v, int sessions,
                           bool on_device);
-// Takes its arrays, of `rows` draws at most (measured, then for good).
+// Allocates the arrays, for at most `rows` draws. Called to measure the arena, then to allocate.
 void pl_verification_take(pl_verification *j, pl_arena *shared, int rows);
 
-// Whether a session needs the argmax of its rows, and nothing else.
+// True if a session's verdict needs only the argmax of its rows.
 bool pl_verification_greedy(const pl_session *s);
-void pl_verification_begin(pl_verification *j);                // a step
-void pl_verification_ask(pl_verification *j, pl_verified *of); // fills of->draw
+void pl_verification_begin(pl_verification *j);                // begins a step, without draws
+void pl_verification_ask(pl_verification *j, pl_verified *of); // adds a session's draws, fills of->draw
 void pl_verification_draw(const pl_verification *j, pl_ctx *ctx, pl_tensor logits,
-                          int n); // n: pl_verification.n_draws, or to measure
-// logits: the step's, on the host, or NULL where nothing here asks for them; argmax: likewise, where a session is
-// greedy.
+                          int n); // n: pl_verification.n_draws, or the most, to measure
+// Writes the verdict. logits: the step's, on the host; NULL where no verdict of the step needs them. argmax: the
+// step's, read for greedy sessions.
 void pl_verification_verdict(const pl_verification *j, const pl_verified *of, const float *logits,
                              const int32_t *argmax, pl_verdict *out);
 
-// Sets a session's text, and adds to it.
+// Set a session's text in `said` from its tokens, and add one token to it.
 void pl_verification_text(pl_verification *j, const pl_session *s);
 void pl_verification_said(pl_verification *j, const pl_session *s, int32_t token);
 

@@ -27,7 +27,7 @@ void pl_batch_work_fini(pl_batch_work *w) {
     *w = (pl_batch_work){0};
 }
 
-// The session in each slot, and which prompt it answers.
+// A session in progress and the index of its prompt.
 typedef struct slot {
     pl_session *session; // NULL: free
     int64_t     prompt;

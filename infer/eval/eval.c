@@ -14,35 +14,35 @@
 
 #include <string.h>
 
-#define WARM_UP 32 // tokens each method decodes before anything is timed
+#define WARM_UP 32 // tokens that each method decodes before timing
 
 // A prompt, or a turn of a conversation; the turns of one follow each other.
 typedef struct question {
     const pl_prompt *prompt;
     int              turn;
     bool             cut;
-    bool             unasked;   // the template refuses it; of a history of the target's own: until it is asked again
-    bool             unwritten; // whatever was answered before
+    bool             unasked;   // the template refuses it, or its history in this round
+    bool             unwritten; // the template refuses it with any history
 } question;
 
 typedef struct eval {
     const pl_env          *env;
     const pl_eval_options *o;
     pl_results            *r;
-    const pl_target       *target[2]; // bf16, fp32 (NULL: not asked for)
+    const pl_target       *target[2]; // bf16, fp32 (NULL: not requested)
     pl_target              fp32;
     int                    n;                 // methods at one temperature: method m is configuration m % n
     pl_runner             *runner;            // [n]
     question              *question;          // [r->n_prompts]
-    int32_t              **prompt;            // [r->n_prompts] ids; of a later turn: when it was asked last
-    int64_t               *prompt_n, longest; // the longest that any is expected to become
+    int32_t              **prompt;            // [r->n_prompts] ids; of a later turn, in its last round
+    int64_t               *prompt_n, longest; // longest: greatest expected length
     int                    context;           // positions of a runner: the target's, until runners are opened
-    char                 **history;           // [turns] answers in the conversation in hand, as messages; owned
-    int64_t                refused;           // turns not asked, since the template refused the history
+    char                 **history;           // [turns] answers of the current conversation, as messages; owned
+    int64_t                refused;           // turns left out, since the template refused the history
     int                    turns;             // of the longest conversation
-    int32_t              **said;              // [n] answer to the prompt in hand
+    int32_t              **said;              // [n] each configuration's answer to the current prompt
     int64_t               *said_n;
-    pl_results_part        whole; // were the evaluation stopped now
+    pl_results_part        whole; // complete part so far, kept on an interrupt
 } eval;
 
 // ---- prompts ----
@@ -51,19 +51,19 @@ static const char *prompts_name(const eval *e) {
     return e->o->prompts_name ? e->o->prompts_name : "prompts";
 }
 
-// Whether this rank answers question i.
+// True if this rank answers question i.
 static bool is_mine(const eval *e, int64_t i) {
     return pl_eval_owner(e->r, i, e->env->comm) == pl_comm_rank(e->env->comm);
 }
 
-// Takes the ids over as question i.
+// Sets the ids of question i and takes ownership of them.
 static pl_status take_ids(eval *e, int64_t i, int32_t *ids, int64_t n, pl_err *err) {
     const pl_prompt *p = e->question[i].prompt;
     int64_t          room = (int64_t)e->context - e->o->max_new_tokens - 1;
     pl_free(e->prompt[i]);
     e->prompt[i] = ids;
     if (n > room) {
-        pl_prompt_cut(e->o->target->tok, ids, &n, room); // the end of a text is what it is continued from
+        pl_prompt_cut(e->o->target->tok, ids, &n, room); // keeps the end, which the answer continues
         e->r->truncated += !e->question[i].cut;
         e->question[i].cut = true;
     }
@@ -83,7 +83,7 @@ static pl_status encode(eval *e, int64_t i, pl_err *err) {
     return take_ids(e, i, ids, n, err);
 }
 
-// A later turn, behind these answers.
+// Renders and encodes a later turn after these answers.
 static pl_status render_turn(const eval *e, int64_t i, const char *const *answer, int32_t **ids, int64_t *n,
                              pl_err *err) {
     const pl_prompt_form *f = e->o->form;
@@ -96,8 +96,8 @@ static pl_status render_turn(const eval *e, int64_t i, const char *const *answer
     return st == PL_OK ? PL_OK : pl_fail_at(err, st, "%s: line %lld", prompts_name(e), (long long)q->prompt->line);
 }
 
-// How long a later turn is expected to become, with answers of full length that are spelt a little worse. One that
-// becomes longer yet is cut when it is asked.
+// Estimates the length of a later turn: answers of full length, each WORSE tokens longer when encoded again. A longer
+// turn is cut by take_ids.
 static pl_status measure_turn(eval *e, int64_t i, pl_err *err) {
     enum { WORSE = 16 };
     int          turn = e->question[i].turn;
@@ -116,7 +116,7 @@ static pl_status measure_turn(eval *e, int64_t i, pl_err *err) {
     return PL_OK;
 }
 
-// Turns behind one that the template refuses are none, too. *ended, first: conversations that end so.
+// Measures a later turn. Turns after a refused one are left out too. *ended counts such conversations.
 static pl_status measure_later(eval *e, int64_t i, int64_t *ended, pl_err *first, pl_err *err) {
     question *q = &e->question[i];
     pl_err    why = {0};
@@ -130,7 +130,7 @@ static pl_status measure_later(eval *e, int64_t i, int64_t *ended, pl_err *first
     return PL_OK;
 }
 
-// Turns of a prompt that are asked.
+// Returns the number of turns of a prompt.
 static int turns_of(const eval *e, const pl_prompt *p) {
     bool chat = e->o->form && e->o->form->chat && p->record;
     return chat ? p->turns : 1;
@@ -164,7 +164,7 @@ static pl_status list_questions(eval *e, pl_err *err) {
     return PL_OK;
 }
 
-// Leaves e->context as large as the questions need it.
+// Encodes all questions and sets e->context to the positions that they need.
 static pl_status encode_all(eval *e, pl_err *err) {
     int positions = e->o->target->model.config.max_position_embeddings;
     e->context = positions;
@@ -185,8 +185,8 @@ static pl_status encode_all(eval *e, pl_err *err) {
     return PL_OK;
 }
 
-// Question i behind what was said before it. A history that the template refuses leaves it, and those behind it in its
-// conversation, unasked: their answers count nothing.
+// Renders question i after the conversation's answers. If the template refuses the history, this turn and the later
+// ones of the conversation are left out, and their answers stay empty.
 static pl_status ask(eval *e, int64_t i, pl_err *err) {
     question *q = &e->question[i];
     int32_t  *ids;
@@ -202,7 +202,7 @@ static pl_status ask(eval *e, int64_t i, pl_err *err) {
     return PL_OK;
 }
 
-// The answer to question i as it stands before the next turn: that of "plain".
+// Stores the answer of "plain" to question i for the conversation's next turn.
 static pl_status remember(eval *e, int64_t i, pl_err *err) {
     char **message = &e->history[e->question[i].turn];
     if (i + 1 == e->r->n_prompts || e->question[i + 1].turn == 0) return PL_OK;
@@ -212,7 +212,7 @@ static pl_status remember(eval *e, int64_t i, pl_err *err) {
 
 // ---- methods ----
 
-// From what the drafter is: "lookup", "eagle3-lowrank".
+// Fills kind ("lookup", "eagle3-lowrank"), drafter, tree and checkpoint from the opened drafter.
 static pl_status describe_drafter(pl_method *m, const pl_eval_drafter *d, const pl_drafter *drafter, pl_err *err) {
     PL_CHECK(d, "%s was opened, but not asked for", drafter->kind->name);
     pl_hf_config c = {0};
@@ -235,8 +235,8 @@ static bool name_taken(const eval *e, int m) {
     return false;
 }
 
-// Its own name, else its kind, or what was asked for where that says more ("recycle:6"); where that is taken, what it
-// drafts and how it is verified behind it.
+// Names a method: the given name, else a checkpoint's kind or the drafter as requested ("recycle:6"). If that is taken,
+// the tree and then the verifier are appended.
 static pl_status name_drafter(const eval *e, int m, const pl_eval_drafter *d, pl_err *err) {
     pl_method  *a = &e->r->method[m];
     bool        given = d->name && *d->name;
@@ -263,13 +263,13 @@ static pl_status allocate_answers(eval *e, int m, pl_err *err) {
     return PL_OK;
 }
 
-// The drafter of configuration c, NULL: it decodes plainly.
+// Returns the drafter of configuration c; NULL: plain decoding.
 static const pl_eval_drafter *drafter_of(const eval *e, int c) {
     int plain = e->o->plain_fp32 ? 2 : 1;
     return c < plain ? NULL : &e->o->drafter[c - plain];
 }
 
-// A runner for configuration c, and its verifier.
+// Opens a runner for configuration c and returns its verifier in *v.
 static pl_status open_runner(const eval *e, int c, int sessions, pl_runner *run, const pl_verifier **v, pl_err *err) {
     const pl_eval_drafter *d = drafter_of(e, c);
     pl_runner_options      ro = {.max_len = e->context, .sessions = sessions};
@@ -311,7 +311,7 @@ static pl_status open_method(eval *e, int m, pl_err *err) {
     return PL_OK;
 }
 
-// Configuration c again, at another temperature.
+// Copies the method of configuration c for another temperature.
 static pl_status repeat_method(eval *e, int t, int c, pl_err *err) {
     const pl_method *from = &e->r->method[c];
     pl_method       *a = &e->r->method[t * e->n + c];
@@ -353,21 +353,21 @@ static pl_status open_methods(eval *e, pl_err *err) {
     return PL_OK;
 }
 
-// The plain configuration with the weights of configuration c.
+// Returns the plain configuration with the weights of configuration c.
 static int reference(const eval *e, int c) {
     return e->o->plain_fp32 && c == 1 ? 1 : 0;
 }
 
 // ---- running ----
 
-// The same seed everywhere would give all prompts the same draws.
+// Gives each prompt its own seed: with one seed all prompts would have the same draws.
 static pl_sampling sampling_of(const eval *e, int t, int64_t i, int seed) {
     return (pl_sampling){.temperature = e->o->temperature[t],
                          .top_p = 1,
                          .seed = e->o->seed + (uint64_t)i + (uint64_t)seed * (uint64_t)e->r->n_prompts};
 }
 
-// Who looks on while an answer is decoded.
+// The receivers of an answer's cycles.
 typedef struct looking {
     pl_answer *answer;
     pl_trace  *trace; // NULL: none
@@ -393,7 +393,7 @@ static pl_status decode(eval *e, pl_runner *run, const pl_trace_answer *a, pl_an
     return trace ? pl_trace_close(trace, run->session, err) : PL_OK;
 }
 
-// Configuration c at temperature t.
+// Answers question i by configuration c at temperature t and adds the figures.
 static pl_status answer(eval *e, int t, int c, int64_t i, int seed, int repeat, pl_err *err) {
     pl_runner      *run = &e->runner[c];
     pl_method      *a = &e->r->method[t * e->n + c];
@@ -465,7 +465,7 @@ static pl_status run_sessions(eval *e, int t, int sessions, const pl_batch_work 
     pl_results *r = e->r;
     pl_batched *first = r->batched + r->n_batched;
     int         n = 0;
-    for (int c = 0; c < e->n; c++) // fp32's weights are not batched beside their own plain
+    for (int c = 0; c < e->n; c++) // plain-fp32 has no batches
         if (!(e->o->plain_fp32 && c == 1)) first[n++] = (pl_batched){.sessions = sessions, .method = t * e->n + c};
     r->n_batched += n;
     for (int k = 0; k < r->repeats; k++)
@@ -474,7 +474,7 @@ static pl_status run_sessions(eval *e, int t, int sessions, const pl_batch_work 
     return PL_OK;
 }
 
-// The questions as they were asked with the first seed, without those that were not.
+// Lists the questions of the first seed's round, without those left out.
 static void list_asked(const eval *e, int t, pl_batch_work *w) {
     w->max_new = e->o->max_new_tokens;
     for (int64_t i = 0; i < e->r->n_prompts; i++) {
@@ -497,15 +497,15 @@ static pl_status run_batches(eval *e, int t, pl_err *err) {
     return st;
 }
 
-// Every round over the prompts begins with what the drafters were opened with: none finds an answer to the same prompt
-// that it gave in an earlier one, or while warming up.
+// Restores the drafters' state at opening. Each round begins so: no drafter finds its answer to the same prompt from an
+// earlier round or from warming up.
 static pl_status forget(eval *e, pl_err *err) {
     for (int c = 0; c < e->n; c++)
         PL_TRY(pl_runner_forget(&e->runner[c], err));
     return PL_OK;
 }
 
-// Question i by all methods, in round k over the prompts.
+// Answers question i by all methods, in round k over the prompts.
 static pl_status answer_all(eval *e, int t, int64_t i, int k, pl_err *err) {
     int seeds = e->r->method[t * e->n].seeds;
     for (int j = 0; j < e->n; j++)
@@ -514,7 +514,7 @@ static pl_status answer_all(eval *e, int t, int64_t i, int k, pl_err *err) {
     return remember(e, i, err);
 }
 
-// All methods of temperature t, side by side.
+// Runs all methods of temperature t, interleaved prompt by prompt.
 static pl_status run_temperature(eval *e, int t, pl_progress *p, int64_t *done, pl_err *err) {
     pl_results *r = e->r;
     int         seeds = r->method[t * e->n].seeds, rounds = r->repeats * seeds;
@@ -530,7 +530,7 @@ static pl_status run_temperature(eval *e, int t, pl_progress *p, int64_t *done, 
             if (pl_stop_requested() && *done < p->total)
                 return pl_fail(err, PL_E_INTERRUPTED, "stopped after %lld prompts", (long long)*done);
         }
-        if (k == 0) PL_TRY(run_batches(e, t, err)); // while prompts are as the first seed asked them
+        if (k == 0) PL_TRY(run_batches(e, t, err)); // while the prompts are those of the first seed
         if (t == 0 || k + 1 == rounds)
             e->whole = (pl_results_part){r->n_prompts, (t + 1) * e->n, t ? INT32_MAX : k + 1, r->n_batched};
     }
@@ -561,13 +561,13 @@ static pl_status run_all(eval *e, pl_err *err) {
 
 // ---- floors ----
 
-// Asked before and after the run: the better one is what the machine could do.
+// Measures the bandwidth, before and after the run, and keeps the greater figure.
 static void measure_bandwidth(eval *e) {
     for (int m = 0; m < e->n; m++) {
         pl_method *a = &e->r->method[m];
         double     footprint = pl_llama_step_bytes(&e->runner[m].target->model, 0) + a->draft_step_bytes;
         double     rate = 0;
-        for (int k = 0; k < m && rate == 0; k++) // methods with the same weights share a figure of this round
+        for (int k = 0; k < m && rate == 0; k++) // methods with the same weights share a measurement
             if (e->r->method[k].weights == a->weights && e->r->method[k].draft_step_bytes == a->draft_step_bytes)
                 rate = e->r->method[k].bandwidth;
         if (rate == 0) rate = pl_probe_bandwidth(e->env->pool, (size_t)footprint);
@@ -599,7 +599,7 @@ static pl_status finish_figures(eval *e, pl_err *err) {
 
 // ---- the whole ----
 
-// Rank 0 has all answers afterwards.
+// Gathers the answers of all ranks on rank 0.
 static pl_status gather(eval *e, pl_err *err) {
     pl_results  *r = e->r;
     size_t       n = (size_t)r->n_prompts;
@@ -666,7 +666,7 @@ static void close_eval(eval *e) {
     pl_target_close(&e->fp32);
 }
 
-// Leaves what is whole of the results; false: nothing, or other ranks have the rest.
+// Cuts the results to their complete part; false: it is empty, or there are several ranks.
 static bool cut(eval *e) {
     if (pl_comm_ranks(e->env->comm) > 1 || e->whole.prompts == 0) return false;
     for (int64_t i = e->whole.prompts; i < e->r->n_prompts; i++)

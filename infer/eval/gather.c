@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 
-// The host's free memory bounds the sizes that ranks announce, as the length of texts and traces is known nowhere else.
+// The host's free memory bounds the sizes that ranks announce: texts and traces have no other bound.
 static pl_status check_sizes(const uint64_t *size, int ranks, const char *what, size_t *total, pl_err *err) {
     double have;
     bool   lacks = false;
@@ -41,8 +41,8 @@ static pl_status hear_sizes(pl_comm *c, uint64_t mine, const char *what, size_t 
     return pl_comm_rank(c) > 0 ? PL_OK : check_sizes(size, pl_comm_ranks(c), what, total, err);
 }
 
-// Sends n bytes to rank 0, where *all (pl_free) then holds the bytes of all ranks but rank 0, one after the other and a
-// 0 behind them; NULL elsewhere. what: the bytes, for messages.
+// Sends n bytes to rank 0. There *all (pl_free) gets the bytes of all other ranks in order, terminated by a 0;
+// elsewhere NULL. what: a name of the bytes, for messages.
 static pl_status send_first(pl_comm *c, const char *what, const void *mine, size_t n, uint8_t **all, size_t *bytes,
                             pl_err *err) {
     size_t           total = 0, at = 0;
@@ -70,7 +70,7 @@ static bool owns(const pl_eval_part *p, int64_t i, int rank) {
 
 // ---- a rank's part, as bytes: prompts, then of each method stats, answers and samples
 
-// Counts of one rank: those of all ranks together are exact in a double.
+// Greatest count of one rank, so that the sum over all ranks is exact in a double.
 #define COUNT_MAX (((int64_t)1 << 53) / PL_RANKS_MAX)
 #define SECONDS_MAX 1e9 // 31 years
 enum { COUNTS = offsetof(pl_session_stats, seconds) / sizeof(int64_t) };
@@ -134,7 +134,7 @@ static void take_stats(pl_reader *in, pl_session_stats *s) {
     }
 }
 
-// The number of lines of samples of `rank` and a method.
+// Returns the number of lines of samples of `rank` and a method.
 static int64_t count_samples(const pl_eval_part *p, const pl_method *a, int rank) {
     int64_t n = 0;
     for (int64_t i = 0; i < p->r->n_prompts; i++)
@@ -142,7 +142,7 @@ static int64_t count_samples(const pl_eval_part *p, const pl_method *a, int rank
     return n;
 }
 
-// Takes exactly `want` whole lines: merging reads line after line.
+// Returns the samples' text, which must have exactly `want` whole lines: merging reads line after line.
 static const char *take_samples(pl_reader *in, int64_t want) {
     int64_t     n = pl_reader_count(in, "the bytes of samples", INT64_MAX, 1), lines = 0;
     const char *text = (const char *)pl_reader_lend(in, "samples", (size_t)n);
@@ -174,8 +174,8 @@ pl_status pl_eval_part_read(const pl_eval_part *p, int rank, const uint8_t *data
     return pl_reader_end(&in);
 }
 
-// Line by line in the order in which one process would have written them: seed by seed, prompt by prompt.
-// from[rank * methods + m]: the ranks' lines, which it moves through.
+// Merges the samples in the order of one process: seed by seed, prompt by prompt. from[rank * methods + m]: the ranks'
+// lines, advanced line by line.
 static pl_status merge_samples(const pl_eval_part *p, const char **from, pl_err *err) {
     int n = p->r->n_methods;
     for (int m = 0; m < n; m++) {

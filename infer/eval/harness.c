@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-// A mean of what can be said.
+// A mean of the finite values.
 typedef struct mean {
     double sum, n;
 } mean;
@@ -46,7 +46,7 @@ void pl_lengths_of(const pl_results *r, int m, pl_lengths *l) {
                       .drafting = 1 + pl_ratio(accepted, drafting)};
 }
 
-// Percentiles: the smallest value that so large a share of all does not exceed.
+// Percentile p is the sorted values' element at index (n - 1) p / 100, rounded down.
 pl_latency pl_latency_of(double *x, int64_t all) {
     double  sum = 0;
     int64_t n = 0;
@@ -95,7 +95,7 @@ void pl_latency_write(pl_json_out *o, const char *key, const pl_latency *l) {
     pl_json_out_close(o, '}');
 }
 
-// Of the steps that drafted a token at depth i + 1 and accepted all before it, the share that accepted it.
+// Writes, of the steps that drafted a token at depth i + 1 and accepted all before it, the share that accepted it.
 static void write_conditional(pl_json_out *o, const pl_session_stats *s) {
     int depth = pl_stats_depth(s);
     pl_put_array(o, "acceptance_by_position_conditional");

@@ -1,6 +1,6 @@
-// The same answers by the formulas of those who publish acceptance lengths and latencies, so that figures can be set
-// side by side. All of them follow from trace.jsonl. For a method, with step t of answer a accepting k_t drafts and the
-// answer growing by e_t <= k_t + 1 tokens (the last step may be cut by a stop token or the limit):
+// Acceptance lengths and latencies by the formulas of other projects, to compare with published figures. All follow
+// from trace.jsonl. Step t of an answer accepts k_t drafts and emits e_t <= k_t + 1 tokens (a stop token or the limit
+// may cut the last step). For a method:
 //
 //   total            sum e_t / steps                       this program's acceptance length; SGLang's, block efficiency
 //   with_first       (sum e_t + answers) / steps           SpecForge: completion tokens, prefill's token among them
@@ -10,10 +10,11 @@
 //   accepted_only    mean over steps of k_t                llama.cpp, mlx
 //   drafting         1 + sum k_t / steps that drafted      vLLM's mean acceptance length
 //
-//   memory-bound speed-up   total x B / (B + L b): steps that only read their bytes; B of a plain step, b of a level
-//                           of drafting, L levels drafted a step (Jeon et al. 2024, arXiv 2402.14160, MBSU)
+//   memory-bound speed-up   total x B / (B + L b), if steps took only the time to read their bytes: B bytes of a plain
+//                           step, b bytes of a level, L levels drafted a step (Jeon et al. 2024, arXiv 2402.14160,
+// MBSU)
 //   TTFT   seconds to an answer's first token: prefill of target and drafter
-//   TPOT   seconds an answer's later tokens take each; SGLang's, hf-bench's (total - TTFT) / (n - 1)
+//   TPOT   seconds per later token of an answer; SGLang's, hf-bench's (total - TTFT) / (n - 1)
 #ifndef PL_HARNESS_H
 #define PL_HARNESS_H
 
@@ -23,21 +24,21 @@ typedef struct pl_lengths {
     double total, with_first, mean_of_steps, mean_of_turns, mean_of_prompts, accepted_only, drafting;
 } pl_lengths;
 
-// What cannot be said is NaN.
+// Computes the lengths of method m; NaN where undefined.
 void pl_lengths_of(const pl_results *r, int m, pl_lengths *l);
 
-// Of n values, NaN ones left out. Sorts them.
+// Returns the figures of n values without the NaN ones. Sorts x.
 pl_latency pl_latency_of(double *x, int64_t n);
 // Fills the method's ttft and tpot from its answers.
 pl_status  pl_latencies_measure(const pl_results *r, pl_method *m, pl_err *err);
 
 void pl_latency_write(pl_json_out *o, const char *key, const pl_latency *l);
 
-// Levels drafted a step, on average; NaN: no steps.
+// Returns the mean number of levels drafted in a step; NaN: no steps.
 double pl_mean_depth(const pl_session_stats *s);
 double pl_memory_bound_speedup(const pl_method *m);
 
-// Members of an open object.
+// Writes members of an open object.
 void pl_harness_write(pl_json_out *o, const pl_results *r, int m);
 
 #endif

@@ -48,7 +48,7 @@ static pl_status fail_memory(const char *out_dir, pl_err *err) {
     return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
 }
 
-// Names of files, as patterns that nothing else fits; ends with NULL.
+// File names as escaped patterns, which match nothing else; ends with NULL.
 typedef struct names {
     char **at;
 } names;
@@ -72,7 +72,7 @@ static char *pattern_of(const char *method, const char *tail) {
     return out;
 }
 
-// A file for each method of the results that stand there; no name without results.
+// Makes a pattern for each method of out_dir's results.json; none without results.
 static pl_status names_of(names *l, const char *out_dir, const char *tail, pl_err *err) {
     pl_json      j = {0};
     const cJSON *methods = NULL, *m;
@@ -80,7 +80,7 @@ static pl_status names_of(names *l, const char *out_dir, const char *tail, pl_er
     char        *path = pl_path_join(out_dir, "results.json");
     *l = (names){0};
     if (!path) return fail_memory(out_dir, err);
-    // Damaged ones name nothing.
+    // Damaged results give no names.
     pl_status st = pl_path_exists(path) ? pl_json_open(&j, path, RESULTS_MAX, 0, err) : PL_OK;
     if (st == PL_E_INPUT) st = PL_OK;
     pl_free(path);
@@ -110,7 +110,7 @@ static pl_status each_folder(const char *out_dir, int                           
     return st;
 }
 
-// drop: the file goes, unless it is the results.
+// Checks a file; with `drop` removes it, unless it is results.json.
 static pl_status each_file(const char *out_dir, int i, bool drop, pl_err *err) {
     char *path = pl_path_join(out_dir, files[i].name);
     if (!path) return fail_memory(out_dir, err);

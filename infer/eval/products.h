@@ -1,16 +1,16 @@
-// What an evaluation leaves in its folder beside results.json: trace.jsonl, examples.csv, report.html, and the folders
+// The files of an evaluation's folder besides results.json: trace.jsonl, examples.csv, report.html, and the folders
 // samples/ and ceilings/, with a file for each method.
 #ifndef PL_EVAL_PRODUCTS_H
 #define PL_EVAL_PRODUCTS_H
 
 #include "recipes/recipe.h"
 
-// The name of a method's file: "METHOD" without slashes, and `tail`.
+// Writes the name of a method's file: the method's name without slashes, and `tail`.
 void      pl_eval_file(char *out, size_t size, const char *method, const char *tail);
-// PL_OK: what stands in out_dir under these names is an earlier evaluation's, or nothing is, and the recipe's prompts
-// are none of it. Files are known by how they begin, those of the two folders by the methods that results.json names.
+// Fails if a file of these names in out_dir is not an earlier evaluation's, or is the recipe's prompts. A file is
+// recognised by its beginning, a file of the two folders by the methods in results.json.
 pl_status pl_eval_spares(const pl_recipe *r, const char *out_dir, pl_err *err);
-// Removes what an earlier evaluation left beside its results, and refuses what another has made.
+// Removes an earlier evaluation's files except results.json; fails on files of other origin.
 pl_status pl_eval_drop(const char *out_dir, pl_err *err);
 
 #endif

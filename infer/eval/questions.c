@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_NEW 128 // where neither recipe nor benchmark says
+#define MAX_NEW 128 // default without a value in recipe and benchmark
 
 static pl_status refuse(const pl_recipe *r, const char *name, pl_err *err) {
     pl_strbuf b = {0};
@@ -24,7 +24,7 @@ static pl_status refuse(const pl_recipe *r, const char *name, pl_err *err) {
     return st;
 }
 
-// The file of the prompts; *all: none of them are trained on.
+// Finds the prompts' file or benchmark; *all: none of its prompts are training data.
 static pl_status name_prompts(const pl_recipe *r, const char **name, bool *all, pl_err *err) {
     const char *benchmark = pl_eval_recipe_of(r)->eval.benchmark;
     *name = benchmark ? benchmark : pl_split_recipe_of(r)->eval.prompts;
@@ -40,7 +40,7 @@ static pl_status name_prompts(const pl_recipe *r, const char **name, bool *all, 
     return PL_OK;
 }
 
-// The folder of a benchmark's files, which are all there.
+// Finds the folder of a benchmark's files; fails if a file is missing.
 static pl_status find_folder(const char **dir, const pl_recipe *r, const pl_benchmark *b, pl_err *err) {
     const pl_eval_recipe *ev = pl_eval_recipe_of(r);
     *dir = ev->eval.benchmark_data ? ev->eval.benchmark_data : getenv("PACELINE_BENCHMARKS");
@@ -70,7 +70,7 @@ pl_status pl_questions_check(const pl_recipe *r, pl_err *err) {
     return b ? find_folder(&dir, r, b, err) : PL_OK;
 }
 
-// Moves all of `more` behind the questions.
+// Appends all of `more` to the questions.
 static pl_status append(pl_questions *q, pl_prompts *more, pl_err *err) {
     if (!q->prompts) q->prompts = pl_calloc(1, sizeof *q->prompts);
     pl_status st = q->prompts ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", q->name);

@@ -40,17 +40,17 @@ void pl_results_destroy(pl_results *r) {
     pl_free(r);
 }
 
-// The first `rounds` of a method's answers.
+// Keeps the first `rounds` rounds of a method's answers.
 static void cut_rounds(pl_method *a, int64_t prompts, int rounds) {
     int seeds = a->seeds < rounds ? a->seeds : rounds;
-    for (int64_t i = 0; i < prompts; i++) // no answer moves behind its old place
+    for (int64_t i = 0; i < prompts; i++) // answers move only towards the front
         for (int s = 0; s < seeds; s++)
             a->answer[i * seeds + s] = a->answer[i * a->seeds + s];
     a->seeds = seeds;
 }
 
 void pl_results_cut(pl_results *r, const pl_results_part *whole) {
-    int full = whole->rounds / r->method[0].seeds; // repeats of all seeds
+    int full = whole->rounds / r->method[0].seeds; // complete repeats of all seeds
     for (int m = 0; m < r->n_methods; m++)
         if (m < whole->methods)
             cut_rounds(&r->method[m], whole->prompts, whole->rounds);
@@ -106,7 +106,7 @@ static double gain_of(const sums *s) {
     return pl_ratio(acceptance_of(s), pl_ratio(s->base_emitted, s->base_steps));
 }
 
-// of: acceptance_of, or gain_of.
+// Bootstraps the 95 % intervals of the speed-up and of `of` (acceptance_of or gain_of).
 static void bootstrap(uint64_t seed, const picked *p, double (*of)(const sums *), pl_interval *speedup,
                       pl_interval *acceptance) {
     double x[RESAMPLES], y[RESAMPLES];
@@ -209,7 +209,7 @@ int64_t pl_results_correct(const pl_results *r, int m, int64_t *scored) {
 
 // ---- results.json ----
 
-// Resamples that an interval leaves out, where there are any.
+// Writes the number of resamples that an interval leaves out, unless 0.
 static void write_left_out(pl_json_out *o, const char *key, const pl_interval *i) {
     if (i->left_out) pl_put_int(o, key, i->left_out);
 }
@@ -242,7 +242,7 @@ static void write_categories(pl_json_out *o, const pl_results *r, int m) {
     pl_json_out_close(o, ']');
 }
 
-// identical_outputs is a finding where equality is promised, and null with the reason where it is not.
+// Writes identical_outputs: a boolean where the method promises identity, else null with the reason.
 static void write_promise(pl_json_out *o, const pl_method *a, const pl_figures *f) {
     static const char *const names[] = {"identical", "distribution", "none"};
     static const char *const reasons[] = {
@@ -279,7 +279,7 @@ static void write_counts(pl_json_out *o, const char *key, const pl_results *r, c
     pl_json_out_close(o, ']');
 }
 
-// What pairs two methods, or two runs of one, prompt by prompt: all seeds and repeats of each.
+// Writes counts by prompt, over all seeds and repeats, to compare two methods or runs in pairs.
 static void write_by_prompt(pl_json_out *o, const pl_results *r, const pl_method *a) {
     write_counts(o, "tokens_by_prompt", r, a, emitted_of);
     write_counts(o, "steps_by_prompt", r, a, steps_of);
@@ -293,7 +293,7 @@ static void write_by_prompt(pl_json_out *o, const pl_results *r, const pl_method
     pl_json_out_close(o, ']');
 }
 
-// null: plain decoding, or the first drafter itself.
+// Writes over_first; null for plain decoding and the first drafter itself.
 static void write_pair(pl_json_out *o, const pl_results *r, int m) {
     pl_pair p;
     pl_json_out_key(o, "over_first");
@@ -332,7 +332,7 @@ static void write_batched(pl_json_out *o, const pl_results *r, const pl_batched 
     pl_put_num(o, "acceptance_length", pl_stats_acceptance(&b->stats));
     pl_put_int(o, "tokens", b->stats.emitted + b->answers);
     pl_put_num(o, "seconds", b->seconds);
-    pl_json_out_key(o, "identical_outputs"); // to its own answers, one at a time
+    pl_json_out_key(o, "identical_outputs"); // to the method's answers at batch 1
     if (a->promise == PL_PROMISE_IDENTICAL)
         pl_json_out_bool(o, b->different == 0);
     else
@@ -480,7 +480,7 @@ static void add_example(pl_strbuf *b, const pl_results *r, const pl_method *a, i
     snprintf(line, sizeof line, "%g,%lld,%lld,%.4f,", a->temperature, (long long)(i * a->seeds + seed),
              (long long)(x->emitted / r->repeats + 1), 1e3 * x->prefill_seconds / r->repeats);
     pl_strbuf_add(b, line, strlen(line));
-    snprintf(line, sizeof line, ",\n"); // of one token no later one's time is known
+    snprintf(line, sizeof line, ",\n"); // an answer of one token has no later one to time
     if (x->emitted > 0) snprintf(line, sizeof line, "%.4f,%.2f\n", 1e3 * tpot, 1 / tpot);
     pl_strbuf_add(b, line, strlen(line));
 }

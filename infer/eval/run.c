@@ -1,4 +1,4 @@
-// `eval`: from a recipe to results.json.
+// `eval`: evaluates a recipe's drafters and writes results.json.
 #include "infer/cli/show.h"
 #include "infer/eval/eval.h"
 #include "infer/eval/gather.h"
@@ -71,10 +71,10 @@ const pl_key pl_eval_keys[] = {
      .help = "further methods to time beside the run's own drafters", .stages = PL_STAGE_EVAL},
     PL_KEYS_END(pl_eval_recipe)};
 
-// What will be evaluated beside plain decoding.
+// The methods to evaluate besides plain decoding.
 typedef struct chosen {
     pl_eval_drafter d[MAX_DRAFTERS];
-    char           *owned[MAX_DRAFTERS]; // folders found here
+    char           *owned[MAX_DRAFTERS]; // folders found in the run
     int             n, own;              // the first `own` are the run's
 } chosen;
 
@@ -86,7 +86,7 @@ static pl_status add(chosen *c, const pl_eval_drafter *d, const char *tree, pl_e
     return PL_OK;
 }
 
-// A run's checkpoint: best where an evaluation chose one, else last; *dir NULL where it has trained none.
+// Finds a run's checkpoint: best where it exists, else last; *dir NULL: none.
 static pl_status find_checkpoint(char **dir, const char *run, pl_err *err) {
     static const char *const names[] = {"best", "last"};
     *dir = NULL;
@@ -107,15 +107,15 @@ pl_status pl_eval_pretrained(char **path, const char *out_dir, pl_err *err) {
     return find_checkpoint(path, out_dir, err);
 }
 
-// The tree of a checkpoint that names none: eval.tree; with a verifier that judges chains alone, and a recipe that says
-// nothing of trees, the drafter's own chain.
+// Returns the tree of a checkpoint without one: eval.tree; NULL, the drafter's own chain, where the verifier takes
+// chains alone and the recipe does not change eval.tree.
 static const char *tree_of(const pl_recipe *r, const char *verify) {
     const pl_eval_recipe *ev = pl_eval_recipe_of(r);
     const pl_verifier    *v = pl_verifier_find(verify, NULL);
     return v && v->chain && !pl_recipe_differs(r, &ev->eval.tree) ? NULL : ev->eval.tree;
 }
 
-// The run's own: the one trained in out_dir, and those of a list in out_dir/drafters/NAME.
+// Adds a drafter of the run: the one in out_dir, or one of a list in out_dir/drafters/NAME.
 static pl_status choose_own(chosen *c, const pl_recipe *r, const char *out_dir, const pl_eval_own *own, pl_err *err) {
     const pl_eval_recipe *ev = pl_eval_recipe_of(r);
     bool                  given = pl_recipe_given(r, &ev->eval.tree);
@@ -138,7 +138,7 @@ static pl_status choose_own(chosen *c, const pl_recipe *r, const char *out_dir, 
     return st;
 }
 
-// The folder of the run's drafter that eval.drafters[...].drafter names.
+// Finds the folder of the run's drafter of the name eval.drafters[...].drafter.
 static pl_status find_own(const chosen *c, const pl_recipe *r, const pl_eval_drafter_recipe *item, const char **dir,
                           pl_err *err) {
     for (int i = 0; i < c->own; i++) {
@@ -153,7 +153,7 @@ static pl_status find_own(const chosen *c, const pl_recipe *r, const pl_eval_dra
                           item->drafter);
 }
 
-// Which of its keys says what an item of eval.drafters is.
+// Finds the one key of path, kind and drafter that an item of eval.drafters has.
 static pl_status way_of(const pl_recipe *r, const pl_eval_drafter_recipe *item, const char *const **way, pl_err *err) {
     const char *const *const ways[] = {&item->path, &item->kind, &item->drafter};
     *way = NULL;
@@ -166,14 +166,14 @@ static pl_status way_of(const pl_recipe *r, const pl_eval_drafter_recipe *item, 
     return *way ? PL_OK : pl_recipe_require(r, &item->path, err);
 }
 
-// Of an item that says neither: as the run's own, where it has a checkpoint.
+// Returns an item's verifier; without one, eval.verify for a checkpoint, else "match".
 static const char *verify_of(const pl_recipe *r, const pl_eval_drafter_recipe *item, bool trained) {
     if (item->verify && *item->verify) return item->verify;
     return trained ? pl_eval_recipe_of(r)->eval.verify : "match";
 }
 
-// Whether the verifier that the key `verify` or its default names is one, and takes the tree and what is drafted.
-// without: a drafter that has no checkpoint; those with one draw as they are asked to.
+// Fails unless the verifier exists and takes the tree and the drafter's way of drawing. without: a drafter without a
+// checkpoint, NULL for checkpoints, which can draw in every way.
 static pl_status check_verifier(const pl_recipe *r, const void *key, const char *verify, const char *tree,
                                 const char *without, pl_err *err) {
     pl_tree_policy     policy;
@@ -187,8 +187,7 @@ static pl_status check_verifier(const pl_recipe *r, const void *key, const char 
     return st == PL_OK ? PL_OK : pl_recipe_fail(r, key, err, "%s", why.msg);
 }
 
-// Before anything is trained.
-// A method's kind is a drafter without a checkpoint, its path a folder.
+// Checks that a method's kind is a drafter without a checkpoint, and its path a folder. Runs before training.
 static pl_status check_way(const pl_recipe *r, const pl_eval_drafter_recipe *item, const char *const *way,
                            pl_err *err) {
     bool folder = pl_drafter_is_folder(*way);
@@ -207,7 +206,7 @@ static pl_status check_other(const pl_recipe *r, const pl_eval_drafter_recipe *i
     const char *const *way;
     PL_TRY(way_of(r, item, &way, err));
     PL_TRY(check_way(r, item, way, err));
-    // A folder may be one that the run makes.
+    // The run may still make a folder within out_dir.
     if (way == &item->path && !pl_path_within(*way, out_dir) && !pl_path_exists(*way))
         return pl_recipe_fail(r, way, err, "\"%s\": no such folder", *way);
     bool        trained = way == &item->drafter || pl_drafter_is_folder(*way);
@@ -234,14 +233,14 @@ static pl_status choose_other(chosen *c, const pl_recipe *r, const pl_eval_draft
 #define CEILINGS_DEPTH 4
 #define CEILINGS_BEST 4
 
-// Once for each checkpoint, whatever trees and temperatures it was evaluated with.
+// True if an earlier method has the same checkpoint, with another tree or temperature.
 static bool seen_before(const pl_results *r, int m) {
     for (int k = 0; k < m; k++)
         if (r->method[k].checkpoint && strcmp(r->method[k].checkpoint, r->method[m].checkpoint) == 0) return true;
     return false;
 }
 
-// "greedy" holds those of temperature 0, where that is evaluated.
+// Writes the ceilings of temperature 0 as "greedy", if that temperature is evaluated.
 static pl_status put_greedy(pl_json_out *out, const pl_env *env, const pl_eval_options *o,
                             const pl_inspect_ceilings_options *opt, pl_err *err) {
     pl_inspect_ceilings_options cold = *opt;
@@ -282,9 +281,9 @@ static pl_status write_ceilings(const pl_env *env, const pl_eval_options *o, con
     return st;
 }
 
-// dir/METHOD.json (infer/inspect/ceilings.h), with distributions at the first temperature above 0, at which answers are
-// drawn then; where there is none, at 1, along greedy answers. Beside them those of temperature 0, where it is
-// evaluated.
+// Writes dir/METHOD.json (infer/inspect/ceilings.h) for each checkpoint. Distributions and answers are at the first
+// temperature above 0; without one, distributions are at 1 along greedy answers. "greedy" has those of temperature 0,
+// if evaluated.
 static pl_status put_ceilings(const pl_env *env, const pl_eval_options *o, const pl_results *r, const char *dir,
                               int64_t positions, pl_err *err) {
     pl_inspect_ceilings_options opt = {.prompts = o->prompts_name,
@@ -309,7 +308,7 @@ static pl_status put_ceilings(const pl_env *env, const pl_eval_options *o, const
     return st;
 }
 
-// Positions 0: none.
+// Writes the ceilings folder; positions 0: none.
 static pl_status add_ceilings(const pl_env *env, const pl_eval_options *o, const pl_results *r, const char *out_dir,
                               int64_t positions, pl_err *err) {
     if (positions == 0) return PL_OK;
@@ -328,13 +327,13 @@ static pl_status write_report(const char *out_dir, pl_err *err) {
     return st;
 }
 
-// What stands beside results.json was made with it, whenever the process ends: the old goes before the new results
-// come. And hours of measuring are on the disk before anything else is asked for: whatever becomes of the rest, by a
-// signal too, results.json stays, and the report says what there is.
+// Writes all files of the evaluation. Earlier files are removed first, so that the files next to results.json always
+// belong to it, even if the process ends early. results.json, the product of long measurements, is written before the
+// rest: it stays if a later file fails or a signal ends the process, and the report shows the files that exist.
 static pl_status keep_results(const pl_env *env, const pl_eval_options *o, const pl_results *r, const char *out_dir,
                               int64_t positions, pl_err *err) {
     pl_folder_sweep(out_dir);
-    pl_status st = pl_eval_drop(out_dir, err); // what would be taken for these results'
+    pl_status st = pl_eval_drop(out_dir, err); // files that would be read as parts of these results
     PL_TRY(pl_results_save(r, out_dir, st == PL_OK ? err : NULL));
     if (st == PL_OK) st = pl_results_save_examples(r, out_dir, err);
     if (st == PL_OK) st = pl_results_save_samples(r, out_dir, err);
@@ -342,11 +341,11 @@ static pl_status keep_results(const pl_env *env, const pl_eval_options *o, const
     if (st == PL_OK) st = add_ceilings(env, o, r, out_dir, positions, err);
     if (st == PL_OK) return write_report(out_dir, err);
     pl_fail_at(err, st, "results are kept in %s; what stands beside them", out_dir);
-    write_report(out_dir, NULL); // the first failure is the one to tell
+    write_report(out_dir, NULL); // the first failure is the one to report
     return st;
 }
 
-// What eval.limit leaves, evenly chosen: the texts are those of `all`.
+// Selects at most eval.limit prompts at even distances; the texts belong to `all`.
 static pl_status limit_prompts(pl_prompts *view, const pl_prompts *all, int64_t limit, pl_err *err) {
     view->n = limit > 0 && limit < all->n ? limit : all->n;
     view->p = pl_malloc((size_t)view->n * sizeof *view->p);
@@ -470,7 +469,7 @@ pl_status pl_eval_run(const pl_recipe *r, const char *out_dir, const pl_env *env
     const pl_eval_recipe *ev = pl_eval_recipe_of(r);
     chosen                c = {.n = 0};
     const char           *target = pl_generate_recipe_of(r)->target.path;
-    char                 *made = NULL; // the target that the recipe pretrains, timed as it is
+    char                 *made = NULL; // checkpoint of the target that the recipe pretrains
     pl_status             st = PL_OK;
     if (s->pretrained) PL_TRY_GOTO(st, done, pl_eval_pretrained(&made, out_dir, err));
     for (int i = 0; i < s->n && !s->pretrained; i++)

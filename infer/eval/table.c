@@ -1,15 +1,15 @@
-// An evaluation as tables of text.
+// Prints an evaluation as tables of text.
 #include "infer/eval/batch.h"
 #include "infer/eval/harness.h"
 
 #include <math.h>
 #include <string.h>
 
-#define MAX_COLUMNS 32 // categories that have a column
+#define MAX_COLUMNS 32 // most categories with a column
 
 enum { CELL = 32 };
 
-// A figure as text, "-" where there is none.
+// Formats a figure, "-" where it is not finite.
 static const char *put_figure(char cell[CELL], const char *form, double v) {
     if (isfinite(v))
         snprintf(cell, CELL, form, v);
@@ -52,7 +52,7 @@ static void method_line(FILE *f, const pl_results *r, int m, int width) {
             acceptance, accepted, same, share, put_figure(repeated, "%.0f %%", 100 * g.repeated));
 }
 
-// Methods from..to-1 share a temperature; one line per method that drafts, one column per category.
+// Prints a line for each drafter of methods from..to-1, which share a temperature, with a column for each category.
 static void category_lines(FILE *f, const pl_results *r, int from, int to, int width) {
     const char *name;
     pl_share    share;
@@ -84,7 +84,7 @@ static void category_lines(FILE *f, const pl_results *r, int from, int to, int w
     }
 }
 
-// Why the fastest of the methods from..to-1, which share a temperature and the base `from`, is as fast as it is.
+// Prints the parts of the speed-up of the fastest of methods from..to-1, which share a temperature and the base `from`.
 static void why_line(FILE *f, const pl_results *r, int from, int to) {
     pl_share share, best = {0};
     int      b = -1;
@@ -98,7 +98,7 @@ static void why_line(FILE *f, const pl_results *r, int from, int to) {
     }
     if (b < 0) return;
     const pl_session_stats *s = &r->method[b].stats, *plain = &r->method[from].stats;
-    double cycles = (double)s->steps * pl_ratio(plain->seconds, (double)plain->steps); // as plain steps would take them
+    double cycles = (double)s->steps * pl_ratio(plain->seconds, (double)plain->steps); // seconds of as many plain steps
     double draft = s->parts.draft.take_in + s->parts.draft.layer + s->parts.draft.head + s->parts.draft.draw;
     fprintf(f, "temperature %g: ", r->method[b].temperature);
     if (best.speedup > 1)
@@ -110,7 +110,7 @@ static void why_line(FILE *f, const pl_results *r, int from, int to) {
             pl_ratio(s->seconds - s->parts.target - draft, cycles));
 }
 
-// Acceptance lengths as others count them (infer/eval/harness.h).
+// Prints acceptance lengths by other projects' formulas (infer/eval/harness.h).
 static void length_lines(FILE *f, const pl_results *r, int from, int to, int width) {
     bool headed = false;
     for (int m = from; m < to; m++) {
@@ -130,7 +130,7 @@ static void length_lines(FILE *f, const pl_results *r, int from, int to, int wid
     }
 }
 
-// Drafters over the first one, pair by pair.
+// Prints the ratios of each drafter to the first one.
 static void pair_lines(FILE *f, const pl_results *r, int from, int to, int width) {
     bool headed = false;
     for (int m = from; m < to; m++) {
@@ -146,7 +146,7 @@ static void pair_lines(FILE *f, const pl_results *r, int from, int to, int width
     }
 }
 
-// Right answers, of plain decoding and of each drafter side by side.
+// Prints the number of right answers of plain decoding and of each drafter.
 static void accuracy_lines(FILE *f, const pl_results *r, int from, int to, int width) {
     int64_t scored;
     pl_results_correct(r, from, &scored);

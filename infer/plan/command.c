@@ -1,4 +1,4 @@
-// `paceline plan`: reads the request, opens the heads, chooses among trees and prints.
+// `paceline plan`: parses the options, opens the heads, finds the best trees and prints the plan.
 #include "infer/bench/shapes.h"
 #include "infer/cli/machine.h"
 #include "infer/cli/show.h"
@@ -14,20 +14,20 @@
 #include <string.h>
 
 #define CONTEXT 128
-#define SHAPE_POSITIONS 32768 // of a model by shape
+#define SHAPE_POSITIONS 32768 // positions of a model by shape
 #define HEADS 48
-#define HEAD_TREES 2 // planned for each head
+#define HEAD_TREES 2 // trees planned for each head
 
-// Where acceptance comes from.
+// The source of a head's acceptance.
 typedef enum acceptance_source { ASSUMED, GIVEN, TRAINING, EVALUATION } acceptance_source;
 static const char *const sources[] = {"assumed", "given", "training", "evaluation"};
 
 typedef struct plan_head {
     char                  name[64];
     pl_backbone          *backbone;
-    bool                  full; // over the whole vocabulary: others are compared with it
+    bool                  full; // over the whole vocabulary; the reference for other heads
     acceptance_source     from;
-    bool                  as_full; // acceptance is the full head's: an upper bound for smaller ones
+    bool                  as_full; // acceptance is the full head's, an upper bound for smaller heads
     pl_plan_acceptance    accept;
     const pl_plan_method *measured; // NULL: none
 } plan_head;
@@ -49,18 +49,18 @@ typedef struct plan {
     pl_plan_methods    measured;
     const char        *given[HEADS]; // --acceptance
     int                n_given;
-    pl_plan_acceptance assumed; // the one without a name, or the default
+    pl_plan_acceptance assumed; // of --acceptance without a name, or the default
     bool               assumed_given;
     plan_head          head[HEADS];
     pl_plan_subject    subject[HEADS];
-    int                n, reference; // head: rho and lambda refer to it
+    int                n, reference; // reference: the head of rho and lambda
     int32_t           *ids;          // 0, 1, 2, ...: the rows of trimmed heads
-    bool               chain, tree;  // which kinds are looked for; neither: `shape`
+    bool               chain, tree;  // kinds to search for the best; neither: `shape`
     pl_shape           shape;        // of --tree
     pl_plan_plain      plain;
     pl_plan_cycle      plain_cycle;
     plan_entry         entry[HEAD_TREES * HEADS];
-    int                n_entries, best; // best: -1 where plain decoding is
+    int                n_entries, best; // best: -1 where plain decoding is fastest
 } plan;
 
 // ---- the request ----
@@ -129,13 +129,13 @@ static pl_status read_given(plan *p, pl_err *err) {
 
 // ---- heads ----
 
-// The rates of an --acceptance NAME=RATES, NULL where it is another head's.
+// Returns the rates of an --acceptance NAME=RATES, NULL for another head's name.
 static const char *rates_of(const char *given, const char *name) {
     size_t length = (size_t)(strrchr(given, '=') - given);
     return strlen(name) == length && strncmp(name, given, length) == 0 ? given + length + 1 : NULL;
 }
 
-// The acceptance that is known of a head: given by name, evaluated, or from its training; else assumed.
+// Fills a head's acceptance: given by name, evaluated, or from its training; else assumed.
 static pl_status find_acceptance(plan *p, plan_head *h, const char *checkpoint, pl_err *err) {
     double rate[PL_SHAPE_LEVELS];
     int    n = 0;
@@ -169,7 +169,8 @@ static bool name_taken(const plan *p, const char *name) {
     return false;
 }
 
-// Names a drafter: as the evaluation does, else by its run's folder (NAME/checkpoints/best), else by its own.
+// Names a drafter: by its name in the evaluation, else by its run's folder (NAME/checkpoints/best), else by its own
+// folder.
 static void name_drafter(const plan *p, plan_head *h, const char *dir) {
     const char *end = dir + strlen(dir), *start, *inner = strstr(dir, "/checkpoints/");
     while (end > dir + 1 && end[-1] == '/')
@@ -217,7 +218,7 @@ static pl_status add_drafters(plan *p, pl_err *err) {
     return st;
 }
 
-// Random weights: on a device made there, without an upload of gigabytes.
+// Fills the weights with random values, on the device itself where there is one.
 static pl_status draw(plan *p, pl_params *ps, uint64_t seed, pl_err *err) {
     const pl_backend *be = p->env->backend;
     pl_ctx            ctx;
@@ -229,8 +230,8 @@ static pl_status draw(plan *p, pl_params *ps, uint64_t seed, pl_err *err) {
     return st;
 }
 
-// Adds a head that was never trained: random weights on a backbone of the first drafter's shape that drafts token after
-// token, EAGLE-3 where none is given.
+// Adds an untrained head: random weights, on a backbone of the shape of the first drafter that drafts token after
+// token; of EAGLE-3's shape without one.
 static pl_status add_random(plan *p, const pl_head_example *e, pl_err *err) {
     const pl_backbone  *like = NULL;
     pl_backbone_options o = {.head = e->spec, .own_head = true};
@@ -239,7 +240,7 @@ static pl_status add_random(plan *p, const pl_head_example *e, pl_err *err) {
     if (name_taken(p, e->name)) return PL_OK;
     const pl_head_kind *kind = pl_head_find(e->spec.kind, err);
     if (!kind) return PL_E_USAGE;
-    // A drafter of another width has no place for heads that read the target's embeddings or rows.
+    // Heads that read the target's embeddings or rows need a drafter of the target's width.
     if (like && like->d_target != like->shape.d && (kind->routed || kind->shortlisted)) return PL_OK;
     if (p->n == HEADS) return pl_fail(err, PL_E_USAGE, "more than %d heads", HEADS);
     if (e->rows < p->target.model.vocab) {
@@ -269,8 +270,8 @@ static pl_status add_random(plan *p, const pl_head_example *e, pl_err *err) {
     return PL_OK;
 }
 
-// Adds the examples of every kind of head that can draft PL_SHAPE_RANKS rows. A routed one's clusters are equal: those
-// of a trained head are only known after training.
+// Adds the examples of every kind of head that can draft PL_SHAPE_RANKS rows. A routed head's clusters have equal
+// sizes: those of a trained head are known only after training.
 static pl_status add_heads(plan *p, pl_err *err) {
     pl_head_shape   shape = {.vocab = p->target.model.vocab, .d = p->target.model.shape.d};
     pl_head_example e;
@@ -282,8 +283,7 @@ static pl_status add_heads(plan *p, pl_err *err) {
     p->reference = -1;
     for (int i = p->n - 1; i >= 0; i--)
         if (p->head[i].full) p->reference = i;
-    bool first =
-        pl_head_next_example(&e, &at, &shape, PL_EXAMPLE_PLAN); // the full head, with which others are compared
+    bool first = pl_head_next_example(&e, &at, &shape, PL_EXAMPLE_PLAN); // the full head, the reference for the others
     PL_CHECK(first && e.rows == shape.vocab, "the first example is the full head");
     if (p->reference < 0) {
         PL_TRY(add_random(p, &e, err));
@@ -319,7 +319,7 @@ static void add_entry(plan *p, int head, const int32_t *parent, int n) {
     e->slim = pl_plan_compare(&e->full, &e->cycle);
 }
 
-// The best tree may be the best chain.
+// Drops the best tree where it equals the best chain.
 static void drop_twin(plan *p) {
     const plan_entry *e = &p->entry[p->n_entries - 1];
     if (p->n_entries > 1 && e[-1].head == e->head && strcmp(e[-1].tree, e->tree) == 0) p->n_entries--;
@@ -349,7 +349,7 @@ static void choose(plan *p) {
 
 // ---- output ----
 
-// Four digits are more than a timing has.
+// Rounds to four significant digits, beyond the precision of a timing.
 static double rounded(double v) {
     if (!(fabs(v) > 0) || !isfinite(v)) return v;
     double unit = pow(10, floor(log10(fabs(v))) - 3);
@@ -360,14 +360,14 @@ static void put_figure(pl_json_out *o, const plan *p, const char *key, double v)
     pl_put_num(o, key, p->env->json ? v : rounded(v));
 }
 
-// KEY_seconds, or KEY_us for people.
+// Writes KEY_seconds in JSON, KEY_us in a table.
 static void put_seconds(pl_json_out *o, const plan *p, const char *key, double seconds) {
     char name[64];
     snprintf(name, sizeof name, p->env->json ? "%s_seconds" : "%s_us", key);
     put_figure(o, p, name, p->env->json ? seconds : seconds * 1e6);
 }
 
-// whole: the name of all of it.
+// Writes the parts of a cycle and their sum; whole: the sum's key.
 static void put_cycle(pl_json_out *o, const plan *p, const pl_plan_cycle *c, const char *whole) {
     put_seconds(o, p, "target", c->target);
     put_seconds(o, p, "verify", c->verify);
@@ -415,7 +415,7 @@ static void put_heads(pl_json_out *o, const plan *p) {
     pl_json_out_close(o, ']');
 }
 
-// Parts and figures are two tables for people and one list of objects for machines.
+// Writes parts and figures: two tables as text, one list of objects in JSON.
 static void put_plans(pl_json_out *o, const plan *p) {
     for (int table = 0; table < (p->env->json ? 1 : 2); table++) {
         pl_put_array(o, table ? "cycles" : "plans");
@@ -445,7 +445,7 @@ static void put_plans(pl_json_out *o, const plan *p) {
     }
 }
 
-// Every chain: of all heads for machines, of the chosen one (else the full one) for people.
+// Writes the chains of each length: of all heads in JSON, of the chosen head (else the full one) as text.
 static void put_chains(pl_json_out *o, const plan *p) {
     int shown = p->best < 0 ? p->reference : p->entry[p->best].head;
     pl_put_array(o, "chains");
@@ -516,7 +516,7 @@ static pl_status print_plan(const plan *p, pl_err *err) {
 
 // ---- the command ----
 
-// --target, or a model of a --shape with random weights.
+// Opens --target, or makes a model of --shape with random weights.
 static pl_status open_target(plan *p, const char *shape, int layers, pl_err *err) {
     const pl_backend *be = p->env->backend;
     pl_hf_config      c;
@@ -555,7 +555,7 @@ static pl_status prepare(plan *p, pl_err *err) {
     PL_TRY(add_drafters(p, err));
     PL_TRY(add_heads(p, err));
     PL_TRY(check_names(p, err));
-    // Heads of unknown acceptance are taken to be right as often as the full one.
+    // Heads of unknown acceptance are assumed to have the full head's.
     for (int i = 0; i < p->n; i++)
         if (p->head[i].as_full) p->head[i].accept = p->head[p->reference].accept;
     return PL_OK;

@@ -1,9 +1,9 @@
-// Measuring for the planner: steps of the engine that decodes (infer/bench/cycle.h) with trees of several row counts
-// and widths. Rounds go over all drafters and trees, with steps of plain decoding in between, so that drift of the
-// machine hits all alike; a figure is the median over rounds. The first round warms up and is not counted.
+// Measures the planner's costs by steps of the decode loop (infer/bench/cycle.h) with trees of several row counts and
+// widths. Rounds go over all drafters and trees, with steps of plain decoding in between, so that drift of the machine
+// affects all alike; a figure is the median over rounds. The first round warms up and is not counted.
 //
-// A device queues a draft as a whole: its parts have seconds only where each of them is waited for. So a device's first
-// rounds are measured that way, and the parts are then scaled to the seconds of drafts without these waits.
+// A device runs a draft asynchronously: its parts can be timed only with a synchronisation after each. A device's first
+// rounds are measured so, and the parts are then scaled to the seconds of drafts without these synchronisations.
 #include "infer/bench/cycle.h"
 #include "infer/plan/plan.h"
 #include "kernels/base/check.h"
@@ -14,17 +14,17 @@
 #include <string.h>
 
 #define ROUNDS_LEAST 3
-#define ROUNDS_APART 2 // before them on a device, with each part waited for
+#define ROUNDS_APART 2 // first rounds on a device, synchronised after each part
 #define ROUNDS_MOST 200
-#define PLAIN_STEPS 8 // of plain decoding after each drafter's cycles,
-#define PLAIN_COLD 3  // of which the first find caches that others have used
-#define SAMPLES 512   // kept of one part at one number of rows
-#define SIZES 24      // different row counts of one part
+#define PLAIN_STEPS 8 // of plain decoding after each drafter's cycles
+#define PLAIN_COLD 3  // first ones among them, not counted: the caches hold other data
+#define SAMPLES 512   // most samples of one part at one number of rows
+#define SIZES 24      // most row counts of one part
 #define TREES 14
-#define GIVEN 4 // cycles in a row of a tree that is asked for
+#define GIVEN 4 // consecutive cycles of the tree of --tree
 
 typedef struct plan_tree {
-    int     n, levels, children, times; // nodes with the root; of a node at most; cycles of a round
+    int     n, levels, children, times; // n: with the root; children: most of a node; times: cycles of a round
     int32_t parent[PL_SHAPE_NODES];
     int     w[PL_SHAPE_LEVELS]; // expanded nodes by depth
 } plan_tree;
@@ -43,16 +43,16 @@ typedef struct measured {
     pl_plan_subject *s;
     pl_cycles       *cycles;
     part_samples     target, verify, other, take_in, first, layer, head, by_level, router;
-    part_samples     draft[2]; // by tree: as a device queues them, and with each part waited for
+    part_samples     draft[2]; // by tree: asynchronous; synchronised after each part
 } measured;
 
 typedef struct measuring {
     const pl_plan_measuring *o;
     plan_tree                tree[TREES];
-    int                      n_trees, rows, width, levels, children; // the largest
+    int                      n_trees, rows, width, levels, children; // rows to children: maxima over trees
     measured                *m;
     int                      n;
-    bool                     device, parts; // parts: this round's parts are waited for
+    bool                     device, parts; // parts: this round synchronises after each part
     measured                 plain;
 } measuring;
 
@@ -95,7 +95,7 @@ static void add_tree(measuring *r, int n, const int32_t *parent, int times) {
     r->levels = (int)fmax(r->levels, t->levels);
 }
 
-// by[l]: children of each node of level l; 0 ends them.
+// Adds a tree by its levels; by[l]: children of each node of level l, 0 ends them.
 static void add_levels(measuring *r, const int by[3]) {
     int32_t parent[PL_SHAPE_NODES] = {-1};
     int     n = 1, first = 0;
@@ -150,7 +150,7 @@ static void add_cycle(measured *m, const pl_cycle_sample *s) {
     add_sample(&m->verify, s->emitted, s->parts.verify);
 }
 
-// The first step verifies another tree.
+// Runs the cycles of one tree. The first step verifies another tree and is not counted.
 static pl_status run_tree(measuring *r, measured *m, int tree, bool keep, pl_err *err) {
     const plan_tree *t = &r->tree[tree];
     pl_cycles       *c = m->cycles;
@@ -181,7 +181,7 @@ static pl_status run_plain(measuring *r, bool keep, pl_err *err) {
 
 static pl_status run_round(measuring *r, bool keep, pl_err *err) {
     for (int i = 0; i < r->n; i++) {
-        for (int t = 0; t < r->n_trees; t += keep ? 1 : r->n_trees - 1) // to warm up, the first and the last
+        for (int t = 0; t < r->n_trees; t += keep ? 1 : r->n_trees - 1) // a warm-up runs the first and the last alone
             PL_TRY(run_tree(r, &r->m[i], t, keep, err));
         PL_TRY(run_plain(r, keep, err));
     }
@@ -244,8 +244,8 @@ static void close_all(measuring *r) {
     pl_free(r);
 }
 
-// Seconds of drafts as a device queues them over those with waits between the parts: of the chain of one, which is
-// level 0, and of the time of the other trees beyond it.
+// Reads the ratio of a device's asynchronous drafts to those synchronised after each part: for the chain of one, which
+// is level 0, and for the additional seconds of the other trees.
 static void read_scales(const measuring *r, const measured *m, double *level0, double *deeper) {
     double queued = 0, waited = 0, q0 = median_of(&m->draft[0], 0), w0 = median_of(&m->draft[1], 0);
     *level0 = *deeper = 1;
@@ -260,7 +260,7 @@ static void read_scales(const measuring *r, const measured *m, double *level0, d
     if (queued > 0 && waited > 0) *deeper = queued / waited;
 }
 
-// The head's seconds at each level over their mean, where the rows that it reads depend on the level.
+// Reads the head's seconds at each level over their mean, for heads that read fewer rows at deeper levels.
 static void read_levels(const measured *m, pl_plan_costs *c) {
     const pl_head *h = &m->s->backbone->head;
     double         mean = median_of(&m->head, c->batch);

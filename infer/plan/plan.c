@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OBSERVED 16                    // offers from which on a rank's acceptance is a figure
-#define ROUNDS 4                       // of choosing a tree with the tokens that the last one emits
+#define OBSERVED 16                    // least number of offers at the root for a rank's acceptance
+#define ROUNDS 4                       // iterations of choosing a tree: costs depend on its emitted tokens
 #define RESULTS_MAX ((size_t)64 << 20) // bytes of results.json
-#define FILE_MAX ((size_t)256 << 20)   // of metrics.jsonl, whose lines are read one by one
+#define FILE_MAX ((size_t)256 << 20)   // bytes of metrics.jsonl
 
 void pl_plan_acceptance_rates(pl_plan_acceptance *a, const double *rate, int n) {
     PL_CHECK(n >= 1, "%d rates", n);
@@ -64,7 +64,7 @@ void pl_plan_predict(const pl_plan_costs *c, const pl_plan_acceptance *a, const 
         PL_CHECK(p >= 0 && p < i && depth[p] < PL_SHAPE_LEVELS, "node %d: parent %d", i, p);
         int rank = children[p]++;
         depth[i] = depth[p] + 1;
-        if (c->drafts > 0 && depth[i] > c->drafts) { // behind the block
+        if (c->drafts > 0 && depth[i] > c->drafts) { // deeper than the block
             out->nodes--;
             continue;
         }
@@ -89,7 +89,7 @@ void pl_plan_predict(const pl_plan_costs *c, const pl_plan_acceptance *a, const 
     out->speed = b * out->emitted / out->seconds;
 }
 
-// tree/best.h charges a tree by its rows and widths alone: costs by emitted tokens are charged as for
+// Fills the costs of tree/best.h, which depend on rows and widths alone; costs by emitted tokens are those of
 // `emitted`.
 static void shape_costs(const pl_plan_costs *c, const pl_plan_acceptance *a, int nodes, bool chain, double emitted,
                         pl_shape_costs *s) {
@@ -121,7 +121,7 @@ void pl_plan_best(const pl_plan_costs *c, const pl_plan_acceptance *a, int nodes
         pl_shape       tree;
         shape_costs(c, a, nodes, chain, emitted, &s);
         pl_shape_best(&s, &tree);
-        if (tree.n < 2) continue; // drafting does not pay at all: the shortest chain, and the caller sees it
+        if (tree.n < 2) continue; // drafting does not pay: *best stays as it is
         pl_plan_predict(c, a, tree.parent, tree.n, &cycle);
         emitted = cycle.emitted;
         if (cycle.speed <= fastest) continue;
@@ -189,7 +189,7 @@ const pl_plan_method *pl_plan_methods_find(const pl_plan_methods *l, const char 
 
 // ---- results.json ----
 
-// Numbers of a list, or of a list of lists (one row of which is `list`), up to the first entry that is no number.
+// Reads the numbers of a list up to the first entry of another type, and returns their number.
 static int numbers(const cJSON *list, double *out, int most) {
     int          n = 0;
     const cJSON *x;
@@ -222,7 +222,7 @@ static pl_status add_counts(pl_plan_method *m, const pl_json *j, const cJSON *me
     return PL_OK;
 }
 
-// acceptance_by_position counts all tokens before as accepted too: a level's rate is the ratio to the one before.
+// Adds the rates of acceptance_by_position, which are cumulative: a level's rate is the ratio to the level before.
 static pl_status add_positions(pl_plan_method *m, const pl_json *j, const cJSON *method, pl_err *err) {
     const cJSON *list;
     double       at[PL_SHAPE_LEVELS], before = 1;
@@ -236,7 +236,7 @@ static pl_status add_positions(pl_plan_method *m, const pl_json *j, const cJSON 
     return PL_OK;
 }
 
-// As it is written, or inside the run where that is another folder now.
+// Returns `written` where it is a folder, else its end from drafters/ or checkpoints/ on inside `folder`.
 static char *find_checkpoint(const char *folder, const char *written) {
     static const char *const inner[] = {"/drafters/", "/checkpoints/"};
     if (pl_path_is_dir(written)) return pl_strdup(written);
@@ -338,7 +338,7 @@ pl_status pl_plan_metrics_read(double rate[PL_SHAPE_LEVELS], int *n, const char 
     if (pl_path_exists(path)) st = pl_file_read(path, &data, &bytes, FILE_MAX, err);
     for (size_t at = 0; at < bytes && st == PL_OK; line++) {
         const uint8_t *end = memchr(data + at, '\n', bytes - at);
-        if (!end) break; // being written
+        if (!end) break; // an incomplete last line
         size_t       length = (size_t)(end - data) - at;
         pl_json      j = {0};
         const cJSON *list = NULL;

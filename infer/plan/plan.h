@@ -8,20 +8,19 @@
 // and takes
 //   T = target(B n) + verify(B tau) + take_in(B tau) + first(B) + sum_{l >= 1} [layer(B w_l) + head(B w_l)]
 //       + other(B n)
-// first, head: candidates at level 0 and deeper, with the router of a routed head; other: the rest of drafting. Speed:
-// B tau / T; plain decoding: B / (target(B) + verify(B) + other(B)).
+// seconds. first, head: candidates at level 0 and deeper, with the router of a routed head; other: the rest of
+// drafting. The speed is B tau / T; of plain decoding, B / (target(B) + verify(B) + other(B)).
 //
-// A block drafter (infer/drafter/block.c) computes all of its slots in the forward that takes in final rows, and
-// a tree deeper than the block ends with it. Its cycle of depth D has that forward in take_in, first(B D) in the place
-// of first and head, and no layer. `first` is measured on chains: the cost of wider levels is left out.
+// A block drafter (infer/drafter/block.c) computes all of its slots in the forward that takes in final rows, and a tree
+// is cut at the block's depth. take_in includes that forward, first(B D) at depth D replaces first and head, and there
+// is no layer. `first` is measured on chains, without the cost of wider levels.
 //
-// SlimSpec (arXiv 2605.10453, §3.2, eq. 4), a head against the full one with everything else equal (same tree, same
-// batch):
+// SlimSpec (arXiv 2605.10453, §3.2, eq. 4) compares a head with the full one, at the same tree and batch:
 //   rho = tau / tau_full,  lambda = H / H_full,  kappa = H_full / (T_full - H_full)     H: the head's seconds a cycle
 //   speed-up over the full head = rho (1 + kappa) / (1 + lambda kappa)
 //   a gain iff rho > (1 + lambda kappa) / (1 + kappa)
-// It takes the rest of the cycle as independent of the head. Here take_in and verify grow with tau and each head's
-// cycle is measured with its own weights in the caches, so the direct ratio differs a little; `plan` prints both.
+// SlimSpec assumes that the rest of the cycle does not depend on the head. Here take_in and verify grow with tau, and
+// each head is measured with its own weights in the caches, so the direct ratio differs a little; `plan` prints both.
 #ifndef PL_PLAN_H
 #define PL_PLAN_H
 
@@ -33,20 +32,20 @@
 
 typedef struct pl_plan_costs {
     int               batch;
-    int               drafts;        // of a block drafter's blocks; 0: it drafts token after token
+    int               drafts;        // a block drafter's drafts a block; 0: drafts token after token
     pl_autotuner_cost target, other; // seconds by rows of the target's forward
-    pl_autotuner_cost verify;        // by tokens of all sessions
-    pl_autotuner_cost take_in;       // by rows that became final
-    pl_autotuner_cost first;         // by rows of level 0; of a block by rows of all levels
-    pl_autotuner_cost layer, head;   // by rows of a deeper level
-    // Of `head` at depth l: heads whose shortlist shrinks with the depth; 0: 1.
+    pl_autotuner_cost verify;        // seconds by tokens of all sessions
+    pl_autotuner_cost take_in;       // seconds by rows that became final
+    pl_autotuner_cost first;         // seconds by rows of level 0; of a block by rows of all levels
+    pl_autotuner_cost layer, head;   // seconds by rows of a deeper level
+    // Seconds of `head` at depth l over their mean, for heads whose shortlist shrinks with the depth; 0 means 1.
     double            level_share[PL_SHAPE_LEVELS];
-    double router; // the share of head(batch) that a routed head takes to choose its rows, where it begins first
+    double router; // seconds of head(batch) in which a routed head chooses its rows, where that runs before the layer
 } pl_plan_costs;
 
-// How often drafts are right.
+// The acceptance of a drafter by depth and rank.
 typedef struct pl_plan_acceptance {
-    int    ranks;                                   // candidates of a node whose acceptance is known, from 1
+    int    ranks;                                   // candidates of a node with a measured acceptance, 1 and up
     double accept[PL_SHAPE_LEVELS][PL_SHAPE_RANKS]; // 0..1, not rising with the rank; all levels are filled
 } pl_plan_acceptance;
 
@@ -58,20 +57,21 @@ typedef struct pl_plan_cycle {
     double speed;                                                // tokens per second of all sessions
 } pl_plan_cycle;
 
-// From rates of rank 0 by level, each given that all before were accepted; levels beyond n take the last one. n >= 1.
+// Fills the acceptance from rates of rank 0 by level, each conditional on the levels before; levels beyond n take the
+// last rate. n >= 1.
 void pl_plan_acceptance_rates(pl_plan_acceptance *a, const double *rate, int n);
-// From counts; ranks offered fewer than 16 times at the root are left out.
+// Fills the acceptance from counts; ranks offered fewer than 16 times at the root are left out.
 void pl_plan_acceptance_counts(pl_plan_acceptance *a, const pl_autotuner_counts *n);
 
-// The cycle of a tree: parents before children, siblings in order of rank, parent[0] not read, 1 <= n <= 64 nodes, at
-// most PL_SHAPE_LEVELS levels. n = 1: plain decoding, without a drafter.
+// Predicts the cycle of a tree: parents before children, siblings in order of rank, parent[0] not read, 1 <= n <= 64
+// nodes, at most PL_SHAPE_LEVELS levels. n = 1: plain decoding, without a drafter.
 void   pl_plan_predict(const pl_plan_costs *c, const pl_plan_acceptance *a, const int32_t *parent, int n,
                        pl_plan_cycle *out);
-// The fastest tree of at most `nodes` nodes, a chain where `chain`; at least one token is drafted.
+// Finds the fastest tree of at most `nodes` nodes, among chains alone where `chain`; it drafts at least one token.
 void   pl_plan_best(const pl_plan_costs *c, const pl_plan_acceptance *a, int nodes, bool chain, pl_shape *best);
-// Seconds of `rows` rows, which need not be whole.
+// Returns the seconds of `rows` rows, interpolated between whole numbers.
 double pl_plan_seconds(const pl_autotuner_cost *c, double rows);
-// A draft step at level 1 or deeper, of `rows` rows: layer and head. Of a block: one slot more.
+// Returns the seconds of layer and head of `rows` rows at level 1 or deeper; of a block drafter, of one more slot.
 double pl_plan_step(const pl_plan_costs *c, double rows);
 
 typedef struct pl_plan_slimspec {
@@ -79,31 +79,32 @@ typedef struct pl_plan_slimspec {
     double speedup;   // rho (1 + kappa) / (1 + lambda kappa)
     double threshold; // (1 + lambda kappa) / (1 + kappa): the least rho that pays
 } pl_plan_slimspec;
-// full: of the same tree and batch.
+// Compares the cycle of a head with that of the full head, at the same tree and batch.
 pl_plan_slimspec pl_plan_compare(const pl_plan_cycle *full, const pl_plan_cycle *head);
 double           pl_plan_slimspec_speedup(double rho, double lambda, double kappa);
 
+// Returns Omega(alpha, gamma), see above.
 double pl_plan_omega(double alpha, int gamma);
-// alpha of a chain of gamma tokens: of the tokens that were judged, the share that was accepted.
+// Returns alpha of a chain of gamma tokens: accepted drafts over drafts that verification reaches.
 double pl_plan_alpha(const pl_plan_acceptance *a, int gamma);
 
 // ---- measuring: measure.c -------------------------------------------------------------------------------------------
 
 #define PL_PLAN_BATCH 64 // sessions at most
-#define PL_PLAN_NODES 17 // of the largest tree that is measured and can be planned without continuing a line
+#define PL_PLAN_NODES 17 // nodes of the largest tree measured by default; costs beyond it are extrapolated
 
 typedef struct pl_plan_subject {
     const pl_backbone *backbone; // borrowed, with weights
     int                k;        // candidates of a node
-    pl_plan_costs      costs;    // out
+    pl_plan_costs      costs;    // output
 } pl_plan_subject;
 
 typedef struct pl_plan_measuring {
     const pl_llama *target;
     int             batch, context; // sessions; committed tokens of each
     double          temperature;
-    double          seconds; // of measuring, about; at least three rounds whatever they take
-    const pl_shape *tree;    // measured with the planner's own trees; NULL: none
+    double          seconds; // time for measuring, about; at least three rounds run
+    const pl_shape *tree;    // measured in addition to the planner's own trees; NULL: none
 } pl_plan_measuring;
 
 typedef struct pl_plan_plain {
@@ -112,7 +113,7 @@ typedef struct pl_plan_plain {
 } pl_plan_plain;
 
 // Fills subject[i].costs and *plain. PL_E_INPUT where the target's context is too short; PL_E_INTERRUPTED when the
-// process was asked to stop.
+// process was interrupted.
 pl_status pl_plan_measure(pl_plan_subject *subject, int n, pl_plan_plain *plain, const pl_backend *be, pl_pool *pool,
                           const pl_plan_measuring *o, pl_err *err);
 
@@ -122,12 +123,12 @@ pl_status pl_plan_measure(pl_plan_subject *subject, int n, pl_plan_plain *plain,
 
 // A drafter's entry in an evaluation's results.json.
 typedef struct pl_plan_method {
-    char               *name, *checkpoint; // owned; the folder as it is found from here
-    bool                ranked;            // counts are filled; else rates
+    char               *name, *checkpoint; // owned; the folder's path from the working directory
+    bool                ranked;            // counts are filled; else rate
     pl_autotuner_counts counts;
-    double              rate[PL_SHAPE_LEVELS]; // by level, given that all before were accepted
+    double              rate[PL_SHAPE_LEVELS]; // by level, conditional on the levels before
     int                 n_rates;
-    double              tau, speed, plain_speed; // measured, of the fastest tree that was evaluated; NaN: not known
+    double              tau, speed, plain_speed; // measured with the fastest tree evaluated; NaN: unknown
 } pl_plan_method;
 
 typedef struct pl_plan_methods {
@@ -135,20 +136,17 @@ typedef struct pl_plan_methods {
     int            n;
 } pl_plan_methods;
 
-// Methods with a checkpoint, verifier "match" and this temperature, one entry a checkpoint: counts of all its trees are
-// added up. run: a run's folder or its results.json; a checkpoint that is not where the evaluation found it is looked
-// for inside that folder. Entries are added; refused with one line where the file is not an evaluation's, or holds
-// nothing at this temperature.
+// Adds the methods with a checkpoint, verifier "match" and this temperature, one entry a checkpoint with the counts of
+// all its trees. run: a run's folder or its results.json. A checkpoint whose path no longer exists is searched for
+// inside that folder. Fails with one line where the file is not an evaluation's, or has no method at this temperature.
 pl_status             pl_plan_methods_read(pl_plan_methods *l, const char *run, double temperature, pl_err *err);
 void                  pl_plan_methods_fini(pl_plan_methods *l);
-// The entry of a checkpoint's folder, however its path is written; NULL: none.
+// Returns the entry of a checkpoint's folder, by any path to it; NULL: none.
 const pl_plan_method *pl_plan_methods_find(const pl_plan_methods *l, const char *checkpoint);
 
-// The last evaluation in metrics.jsonl of the run that made a checkpoint (DIR/checkpoints/NAME): greedy decoding takes
-// eval_step_accuracy, else eval_step_acceptance, which is sum over tokens of min(p, q). *n 0: there is none.
+// Reads the last evaluation in metrics.jsonl of the run that made a checkpoint (DIR/checkpoints/NAME): for temperature
+// 0 eval_step_accuracy, else eval_step_acceptance, the sum over tokens of min(p, q). *n 0: there is none.
 pl_status pl_plan_metrics_read(double rate[PL_SHAPE_LEVELS], int *n, const char *checkpoint, double temperature,
                                pl_err *err);
-
-// `paceline plan`: which head, size, chain or tree pays on this machine.
 
 #endif

@@ -85,7 +85,7 @@ pl_status pl_curves_read(pl_curves *c, const char *series, const char *path, pl_
     int64_t   number = 1;
     for (size_t at = 0; at < n && st == PL_OK; number++) {
         const uint8_t *end = memchr(data + at, '\n', n - at);
-        if (!end) break; // being written, or cut off by a kill
+        if (!end) break; // an incomplete last line
         size_t len = (size_t)(end - data) - at;
         if (len) st = read_line(c, series, path, (const char *)data + at, len, number, err);
         at += len + 1;

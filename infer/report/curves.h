@@ -1,11 +1,11 @@
-// The figures of metrics.jsonl files as curves over steps.
+// Reads the figures of metrics.jsonl files as curves over steps.
 #ifndef PL_CURVES_H
 #define PL_CURVES_H
 
 #include "kernels/base/status.h"
 
 typedef struct pl_curve {
-    char   *series; // whose: "run", "run / stage"
+    char   *series; // its run, or run and stage: "run", "run / stage"
     char    key[64];
     double *x, *y;
     int     n, capacity;
@@ -16,7 +16,7 @@ typedef struct pl_curves {
     int       n, capacity;
 } pl_curves;
 
-// Every number of every line, by stage and key, in the order of the file. A last line that was cut off is left out.
+// Adds every number of every line, by stage and key, in the order of the file. An incomplete last line is left out.
 pl_status pl_curves_read(pl_curves *c, const char *series, const char *path, pl_err *err);
 void      pl_curves_fini(pl_curves *c);
 

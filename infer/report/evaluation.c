@@ -1,4 +1,4 @@
-// report.html: what an evaluation has measured, alone and beside another one.
+// report.html: the figures of an evaluation, and their comparison with another evaluation.
 #include "infer/report/report.h"
 #include "infer/report/svg.h"
 #include "kernels/base/interval.h"
@@ -22,7 +22,7 @@ static bool is_at(const cJSON *m, double temperature) {
 
 // ---- methods ----
 
-// Returns the fastest drafter of a temperature that keeps its promise and loses nothing.
+// Returns the fastest drafter of a temperature that keeps its promise and is lossless.
 static const cJSON *find_fastest(const cJSON *methods, double temperature) {
     const cJSON *m, *best = NULL;
     cJSON_ArrayForEach(m, methods) {
@@ -34,7 +34,7 @@ static const cJSON *find_fastest(const cJSON *methods, double temperature) {
     return best;
 }
 
-// Puts a text that all methods which have it share.
+// Puts a member's text if it is the same in all methods that have it.
 static void put_shared(pl_page *p, cJSON *shared, const cJSON *methods, const char *key) {
     const char  *first = "";
     const cJSON *m;
@@ -55,8 +55,8 @@ static bool read_numbers(const cJSON *m, const char *key, int n, double *v) {
     return true;
 }
 
-// Puts the ratio of a figure here and there, which is a quotient of tokens and what they took; where both tell these by
-// prompt and the prompts are the same ones, with 95 % of its values when prompts are drawn with replacement.
+// Puts the ratio of a figure of the two evaluations, tokens over `took`. Where both have these by prompt, for the same
+// prompts, it adds the 95 % bootstrap interval over prompts.
 static void put_ratio(pl_page *p, cJSON *row, const cJSON *m, const cJSON *there, const char *figure, const char *took,
                       bool paired) {
     enum { LEAST = 4 };
@@ -129,7 +129,7 @@ static bool is_full(const cJSON *m) {
     return *pl_page_str(m, "checkpoint") && head && strcmp(head, "-full") == 0 && isfinite(find_head_seconds(m));
 }
 
-// True for the full head that others are compared with: the first of those with the largest draft vocabulary.
+// True if m is the reference of its plane: the first method with the largest draft vocabulary.
 static bool is_reference(const cJSON *methods, const cJSON *m) {
     const cJSON *x;
     double       rows = pl_page_num(m, "draft_vocabulary");
@@ -146,7 +146,7 @@ static bool is_reference(const cJSON *methods, const cJSON *m) {
 
 // Puts SlimSpec's (rho, lambda) plane (infer/plan/plan.h) of the heads that are comparable to a full one: rho = ratio
 // of acceptance lengths, lambda = ratio of the head's seconds a level drafted; their speed-up over the full head,
-// rho (1 + kappa) / (1 + lambda kappa), for its measured kappa and for 0.25; and a chart with the line where that is 1.
+// rho (1 + kappa) / (1 + lambda kappa), for its measured kappa and for 0.25; and a chart with the line of speed-up 1.
 static void put_plane(pl_page *p, cJSON *planes, const cJSON *methods, const cJSON *full) {
     double       tau = pl_page_num(full, "acceptance_length"), head = pl_page_num(full, "seconds_by_part.head");
     double       rest = pl_page_num(full, "seconds") - head, kappa = head / rest;
@@ -177,9 +177,9 @@ static void put_plane(pl_page *p, cJSON *planes, const cJSON *methods, const cJS
     pl_page_put_svg(p, plane, "svg", &b);
 }
 
-// ---- all of it ----
+// ---- the section ----
 
-// Puts a row for each method, with the microseconds of a token by part, and the largest of the figures that bars show.
+// Puts a row for each method, with the microseconds of a token by part, and the greatest figures, which scale the bars.
 static void put_methods(pl_page *p, cJSON *run, const cJSON *methods) {
     static const char *const parts[] = {"target", "verify", "take_in", "layer", "head", "draw", "other"};
     double                   speed = 0, speedup = 0, time = 0;
@@ -220,7 +220,7 @@ void pl_report_evaluation(pl_page *p, cJSON *run, const cJSON *results) {
         double t = pl_page_num(m, "temperature");
         if (cJSON_GetArraySize(planes) < MAX_PLANES && is_reference(methods, m)) put_plane(p, planes, methods, m);
         cJSON_ArrayForEach(k, methods) if (k == m || is_same(k, m, "checkpoint")) break;
-        if (k == m && *pl_page_str(m, "checkpoint")) pl_page_put_row(p, drafters, m); // each once
+        if (k == m && *pl_page_str(m, "checkpoint")) pl_page_put_row(p, drafters, m); // each checkpoint once
         cJSON_ArrayForEach(k, methods) if (k == m || is_at(k, t)) break;
         const cJSON *fastest = k == m ? find_fastest(methods, t) : NULL;
         cJSON       *row = fastest ? pl_page_put_row(p, best, fastest) : NULL;

@@ -1,4 +1,4 @@
-// report.html: token lists and ceilings that lie in a run's folder.
+// report.html: token lists and ceilings of a run's folder.
 #include "data/counts/counts.h"
 #include "infer/report/report.h"
 #include "infer/report/svg.h"
@@ -19,12 +19,12 @@ static int is_visible(const struct dirent *d) {
 }
 
 static int compare_names(const struct dirent **a, const struct dirent **b) {
-    return strcmp((*a)->d_name, (*b)->d_name); // of bytes, whatever the locale
+    return strcmp((*a)->d_name, (*b)->d_name); // byte order, independent of the locale
 }
 
 typedef pl_status (*visit_fn)(void *to, const char *path, pl_err *err);
 
-// Visits the entries of dir/name in order until one fails; a folder that is not there has none.
+// Visits the entries of dir/name in order until one fails; a missing folder has none.
 static pl_status visit_entries(const char *dir, const char *name, visit_fn visit, void *to, pl_err *err) {
     struct dirent **entry = NULL;
     bool            there = false;
@@ -54,7 +54,7 @@ static pl_status visit_entries(const char *dir, const char *name, visit_fn visit
 typedef struct metrics {
     pl_curves  *curves;
     const char *series;
-    int         depth; // folders below that are searched
+    int         depth; // levels of folders below to search
 } metrics;
 
 static pl_status read_metrics(void *to, const char *path, pl_err *err) {
@@ -95,7 +95,7 @@ static pl_status read_list(void *to, const char *path, pl_err *err) {
     return PL_OK;
 }
 
-// Puts how much of one corpus each list of the same vocabulary covers, by size.
+// Puts the coverage of one corpus by each list of the same vocabulary, over the list's size.
 static void put_coverage(pl_page *p, cJSON *list, const lists *l, int corpus) {
     const pl_counts *of = &l->counts[corpus];
     pl_line          line[LISTS];
@@ -142,7 +142,7 @@ static pl_status put_depths(pl_page *p, cJSON *to, const pl_json *j, const cJSON
     cJSON_ArrayForEach(at, list) {
         double achieved = pl_page_num(at, "achieved"), most = pl_page_num(at, "ceiling"),
                oracle = pl_page_num(at, "oracle");
-        if (achieved > most + 1e-6 || most > oracle + 1e-6) // written with six digits
+        if (achieved > most + 1e-6 || most > oracle + 1e-6) // figures are written with six digits
             return pl_json_fail(j, at, err, "achieved %g, ceiling %g, oracle %g: they must not fall in this order",
                                 achieved, most, oracle);
     }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const unsigned char pl_page_html[]; // page.html and a 0, by CMakeLists.txt
+extern const unsigned char pl_page_html[]; // page.html with a terminating 0, made by CMakeLists.txt
 
 // ---- the tree ----
 
@@ -89,7 +89,7 @@ void pl_page_text(pl_strbuf *b, const char *s) {
 
 // ---- the template ----
 
-// An object, or a list's element, and the one that it was met in.
+// The current object or list element, and the scope around it.
 typedef struct scope {
     const cJSON        *at;
     const struct scope *up;
@@ -151,7 +151,7 @@ static void put_value(pl_strbuf *b, const scope *s, char *tag) {
 
 static const char *put_section(pl_strbuf *b, const char *text, const scope *s, char *tag, bool on);
 
-// Puts the text up to the end of the section and returns what follows it; with `on` false it is only passed over.
+// Writes the text up to the end of the section, with `on` false nothing, and returns the text after it.
 static const char *put_text(pl_strbuf *b, const char *text, const scope *s, bool on) {
     for (;;) {
         const char *open = strstr(text, "{{"), *close = open ? strstr(open, "}}") : NULL;

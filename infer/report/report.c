@@ -7,13 +7,13 @@
 #include <math.h>
 #include <string.h>
 
-#define RESULTS_MAX ((size_t)64 << 20) // a thousand methods and prompts have some 10 MB
+#define RESULTS_MAX ((size_t)64 << 20) // bytes; a thousand methods and prompts have about 10 MB
 #define TITLE "paceline report"
 #define MAX_LINES 64
 
 typedef struct run {
-    char   *path;    // as given, without trailing slashes
-    pl_json results; // without a root where there are none
+    char   *path;    // as on the command line, without trailing slashes
+    pl_json results; // its root is NULL without results
 } run;
 
 // ---- reading ----
@@ -56,7 +56,7 @@ static pl_status read_run(run *r, pl_curves *c, const char *path, pl_err *err) {
 
 // ---- training ----
 
-// Returns the length of what all series begin with, up to a slash.
+// Returns the length of the common prefix of all series, up to a slash.
 static size_t measure_folder(const pl_curves *c) {
     size_t common = 0;
     for (size_t k = 0; c->n > 1; k++) {
@@ -69,7 +69,7 @@ static size_t measure_folder(const pl_curves *c) {
     return common;
 }
 
-// Puts the curves of one figure; a single point has no course.
+// Puts the curves of one figure; a single point is left out.
 static void put_curves(pl_page *p, cJSON *training, const pl_curves *c, const char *key, size_t skip) {
     pl_line   line[MAX_LINES];
     pl_strbuf b = {0};
@@ -84,7 +84,7 @@ static void put_curves(pl_page *p, cJSON *training, const pl_curves *c, const ch
     pl_page_put_svg(p, training, key, &b);
 }
 
-// Puts three curves and, by series, the last of every figure.
+// Puts the curves of three figures and, by series, the last value of every figure.
 static void put_training(pl_page *p, const pl_curves *c) {
     size_t skip = measure_folder(c);
     cJSON *training = pl_page_put(p, p->tree.root, "training", cJSON_CreateObject()), *row = NULL;
@@ -98,7 +98,7 @@ static void put_training(pl_page *p, const pl_curves *c) {
         if (!row) {
             row = pl_page_put(p, rows, NULL, cJSON_CreateObject());
             pl_page_put_str(p, row, "series", x->series + skip);
-            double step = 0; // of all its figures
+            double step = 0; // greatest step of the series' figures
             for (int k = i; k < c->n; k++)
                 if (strcmp(c->curve[k].series, x->series) == 0) step = fmax(step, c->curve[k].x[c->curve[k].n - 1]);
             pl_page_put_num(p, row, "step", step);
@@ -125,7 +125,7 @@ static pl_status put_runs(pl_page *p, const run *r, int n, const run *other, con
     return PL_OK;
 }
 
-// against: a run that the others are compared with, which has no section of its own; NULL: none.
+// Writes the page. against: a run to compare the others with, without a section of its own; NULL: none.
 static pl_status write_page(const char *path, const char *const *runs, int n, const char *against, pl_err *err) {
     pl_curves curves = {0};
     pl_page   page;
@@ -169,7 +169,7 @@ static const pl_cli_option options[] = {
 
 static pl_status command(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     const char *out = pl_cli_text(a, "out"), *first = a->positional[0];
-    int         beside = (int)(pl_path_name(first) - first); // a results.json
+    int         beside = (int)(pl_path_name(first) - first); // length of the folder of a results.json
     char       *dir = out || pl_path_is_dir(first) ? pl_strdup(out ? out : first) : pl_sprintf("%.*s", beside, first);
     char       *path = dir ? pl_path_join(dir, "report.html") : NULL;
     pl_status   st = path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", first);

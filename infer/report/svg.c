@@ -4,10 +4,10 @@
 #include <stdio.h>
 
 #define COLOURS 8
-#define DASHES 4   // ways to draw lines of one colour
-#define TICKS 20   // of one axis at most
-#define POINTS 500 // of one drawn line; longer curves are drawn by the means of that many stretches
-#define CIRCLES 24 // points of a line that are drawn as such
+#define DASHES 4   // dash patterns of one colour
+#define TICKS 20   // most ticks of an axis
+#define POINTS 500 // most points of a drawn line; longer curves are drawn as the means of this many sections
+#define CIRCLES 24 // most points of a line that get a circle
 
 enum { X, Y };
 static const double first[] = {64, 270}, last[] = {748, 10}; // pixels of the axes' ends
@@ -20,7 +20,7 @@ static double place_value(const frame *f, int axis, double v) {
     return first[axis] + (v - f->min[axis]) / (f->max[axis] - f->min[axis]) * (last[axis] - first[axis]);
 }
 
-// True for the figures of a metric; sums of many and differences of two stay finite.
+// True if both are small enough for sums of many and differences of two to stay finite.
 static bool is_drawable(double x, double y) {
     return fabs(x) <= 1e300 && fabs(y) <= 1e300;
 }
@@ -30,7 +30,7 @@ static void include_value(frame *f, int axis, double v) {
     f->max[axis] = fmax(f->max[axis], v);
 }
 
-// Formats a number as short as it may be.
+// Formats a number in its shortest form.
 static void format_number(char out[32], double v) {
     double a = fabs(v);
     if (a >= 1e6 || (a > 0 && a < 1e-3))
@@ -39,12 +39,12 @@ static void format_number(char out[32], double v) {
         snprintf(out, 32, "%.*f", a >= 100 || v == floor(v) ? 0 : a >= 10 ? 1 : a >= 1 ? 2 : 3, v);
 }
 
-// Draws an axis in steps of 1, 2 or 5 times a power of ten, about n of them. Ticks are counted, not added up: a sum of
-// steps stands still where the numbers are large.
+// Draws an axis in steps of 1, 2 or 5 times a power of ten, about n of them. Each tick is computed from its index: a
+// sum of steps would not grow where the numbers are large.
 static void draw_ticks(pl_strbuf *b, frame *f, int axis, int n) {
     char   number[32];
     double least = 1e-9 * fmax(fabs(f->min[axis]), fabs(f->max[axis])), v;
-    // An empty range, or one so narrow beside its numbers that steps within it would be lost to rounding.
+    // Widens an empty range, or one so narrow for its numbers that steps within it would be lost to rounding.
     if (f->max[axis] - f->min[axis] <= least) f->max[axis] = f->min[axis] + fmax(1, least);
     double raw = (f->max[axis] - f->min[axis]) / n, power = pow(10, floor(log10(raw))), x = raw / power;
     double step = power * (x <= 1 ? 1 : x <= 2 ? 2 : x <= 5 ? 5 : 10), tick = ceil(f->min[axis] / step - 1e-9);
