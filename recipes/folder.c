@@ -12,13 +12,13 @@ void pl_folder_sweep(const char *dir) {
     pl_dir_sweep(dir, written);
 }
 
-// Texts with a '#' are in quotes there.
+// Returns true if a line has a comment; in dumps, texts with a '#' are quoted.
 static bool has_comment(const char *line, size_t n) {
     const char *mark = memchr(line, '#', n), *quote = memchr(line, '"', n);
     return mark && (!quote || mark < quote);
 }
 
-// The name at the end of "train.lr" as the key of some line.
+// Returns true if some line has the last name of "train.lr" as its key.
 static bool has_key(const char *text, const char *path) {
     const char *dot = strrchr(path, '.'), *name = dot ? dot + 1 : path;
     size_t      n = strlen(name);

@@ -1,20 +1,19 @@
-// A run's folder (--out of a command that takes a recipe): the names of what commands make in it, and the recipe that
-// is kept there.
+// A run's folder (--out of a command with a recipe): the names of commands' outputs in it, and the recipe stored there.
 #ifndef PL_FOLDER_H
 #define PL_FOLDER_H
 
 #include "recipes/recipe.h"
 
-// Where the recipe stands that the checkpoints in the folder were begun with; no other stage writes it.
+// The recipe with which the folder's checkpoints were begun; only training writes it.
 #define PL_TRAIN_BEGUN "checkpoints/recipe.yaml"
 
-// Removes what dead processes left of the files that commands write into the folder (pl_dir_sweep).
+// Removes temporary files that dead processes left in the folder (pl_dir_sweep).
 void      pl_folder_sweep(const char *dir);
-// PL_OK where `path` is free for the dump of a recipe: nothing is there, or a dump of this or an earlier build. A dump
-// has every key that has a default and was there in all of them, and no comment. Else PL_E_INPUT, as pl_file_spares.
+// Returns PL_OK if a dump of a recipe may be written to `path`: there is no file, or a dump of this or an earlier
+// build. A dump has all keys with a default that all builds have, and no comment. Else PL_E_INPUT, as pl_file_spares.
 pl_status pl_recipe_spares(const char *path, const pl_key *const tables[], int n_tables, pl_err *err);
-// PL_E_INPUT with the place of the key where the path or file that it names (*field, may be NULL) is `product` or lies
-// in it: what a command reads is not what it writes.
+// Returns PL_E_INPUT with the place of the key if the file that it names (*field, may be NULL) is `product` or is in
+// it: a command must not overwrite its input.
 pl_status pl_recipe_spares_read(const pl_recipe *r, const char *const *field, const char *product, pl_err *err);
 
 #endif

@@ -1,5 +1,4 @@
-// Opening and --set. Values are read in recipe_value.c and recipe_yaml.c, handed out in recipe_fields.c, written in
-// recipe_dump.c.
+// Opening and --set. recipe_value.c and recipe_yaml.c read values, recipe_fields.c fills structs, recipe_dump.c writes.
 #include "recipes/recipe.h"
 
 #include "kernels/base/arena.h"
@@ -90,7 +89,7 @@ static void check_tables(const pl_recipe *r, int nesting) {
 
 // ---- creating ----
 
-// The value of a --set or a default: a scalar as it stands, a list as `a,b` or in YAML flow style.
+// Reads the value of a --set or a default: a scalar verbatim, a list as `a,b` or in YAML flow style.
 static pl_status read_text(pl_recipe_value *v, const pl_recipe *r, const pl_key *row, const char *text,
                            const pl_recipe_place *p, pl_err *err) {
     if (!pl_recipe_type_is_list(row->type)) return pl_recipe_value_scalar(v, row, text, false, p, err);
@@ -142,7 +141,7 @@ static bool same_text(const char *a, const char *b) {
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-// Adds the rows of table t; a key that is there already is one more field for its value.
+// Adds the rows of table t; an existing key gets an additional field for its value.
 static void add_rows(pl_recipe *r, int t) {
     for (const pl_key *row = r->tables[t]; row->path; row++) {
         int there = row->field.form ? pl_recipe_find(r, row->path) : -1;
@@ -166,7 +165,7 @@ static int count_rows(const pl_key *const tables[], int n_tables) {
     return n;
 }
 
-// A recipe with nothing but defaults. name (may be NULL) and at are copied.
+// Creates a recipe with defaults only. Copies name (may be NULL) and at.
 static pl_status create(pl_recipe **out, const pl_key *const tables[], int n_tables, const char *name, const char *at,
                         pl_err *err) {
     pl_status  st = PL_OK;
@@ -204,8 +203,8 @@ done:
     return st;
 }
 
-// The keys that items of an overriding list may give beside their own: checked as text, and for good as the keys that
-// they replace.
+// Makes rows for the keys that items of an overriding list may give besides their own: checked as text here, and
+// finally as the keys that they replace.
 static pl_key *overriding_keys(const pl_recipe *root) {
     pl_key *key = pl_calloc((size_t)root->n + 1, sizeof *key);
     int     n = 0;
@@ -265,7 +264,7 @@ void pl_recipe_destroy(pl_recipe *r) {
 
 static pl_status apply_set(pl_recipe *r, const char *path, const char *value, pl_recipe_place *p, pl_err *err);
 
-// The item that "INDEX.rest" names; an index one past the last appends.
+// Applies a --set to the item that "INDEX.rest" names; an index one past the last appends an item.
 static pl_status apply_set_item(pl_recipe *r, int row_index, const char *tail, const char *value, pl_recipe_place *p,
                                 pl_err *err) {
     const pl_key    *row = r->rows[row_index];
@@ -357,7 +356,7 @@ pl_status pl_recipe_parse(pl_recipe **out, const char *text, size_t n, const cha
                           int n_tables, const char *const sets[], int n_sets, pl_err *err) {
     PL_CHECK(out && n_tables >= 0 && n_sets >= 0, "n_tables %d n_sets %d", n_tables, n_sets);
     *out = NULL;
-    // Numbers are read and written with a decimal point, whatever the program around this library has set.
+    // Numbers are read and written with a decimal point, whatever the locale of the host program.
     locale_t  plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
     locale_t  before = plain ? uselocale(plain) : (locale_t)0;
     pl_status st = parse(out, text, n, name, tables, n_tables, sets, n_sets, err);

@@ -17,7 +17,7 @@ typedef struct writer {
     size_t               n, size;
     bool                 failed; // out of memory; sticks
     unsigned             stages;
-    bool                 hashed;      // without what a hash leaves out
+    bool                 hashed;      // omits keys that a hash omits
     bool                 inline_next; // the next line follows a "- "
     const pl_key *const *tables;      // of help
     int                  n_tables;
@@ -55,8 +55,8 @@ static pl_status finish(writer *w, char **text, pl_err *err) {
     return PL_OK;
 }
 
-// Text that every YAML reader takes as the same string without quotes: it starts like a word or a path and is none of
-// the words that YAML 1.1 gives a meaning.
+// Returns true if every YAML reader reads the text as the same string without quotes: it starts like a word or a path
+// and is none of YAML 1.1's reserved words.
 static bool is_plain(const char *s) {
     static const char *const words[] = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"};
     bool                     path = !strncmp(s, "./", 2) || !strncmp(s, "../", 3);
@@ -68,7 +68,7 @@ static bool is_plain(const char *s) {
     return true;
 }
 
-// In double quotes what a YAML reader would fold, strip or refuse is escaped.
+// Writes a string; in double quotes, escapes characters that a YAML reader would fold, strip or refuse.
 static void put_string(writer *w, const char *s) {
     char   escape[16];
     size_t n = strlen(s);
@@ -129,7 +129,7 @@ static void put_items(writer *w, const pl_recipe_value *v, int indent) {
     }
 }
 
-// What stands behind a key's name, no list of maps.
+// Writes the value of a key, which is no list of maps.
 static void put_value(writer *w, const pl_recipe *r, int i) {
     const pl_recipe_value *v = &r->values[i];
     pl_key_type            type = r->rows[i]->type;
@@ -167,7 +167,7 @@ static bool starts(const char *path, const char *prefix, size_t n) {
     return !strncmp(path, prefix, n);
 }
 
-// The keys below prefix ("" or "train."), each section where its first key stands.
+// Writes the keys below prefix ("" or "train."), each section at the place of its first key.
 static void put_section(writer *w, const pl_recipe *r, const char *prefix, size_t prefix_n, int indent) {
     for (int i = 0; i < r->n; i++) {
         const char *path = r->rows[i]->path, *name = path + prefix_n;
@@ -208,7 +208,7 @@ pl_status pl_recipe_hash(const pl_recipe *r, unsigned stages, char out[17], pl_e
     return PL_OK;
 }
 
-// The value of row i as one line of text, a list of maps as its lines; "" where it does not count.
+// Writes the value of row i as one line of text, a list of maps as its lines; "" if it does not matter to `stages`.
 static pl_status value_text(const pl_recipe *r, int i, unsigned stages, char **text, pl_err *err) {
     writer w = {.stages = stages, .hashed = true};
     if (is_counted(&w, r, i)) {
@@ -239,7 +239,7 @@ pl_status pl_recipe_change(const pl_recipe *was, const pl_recipe *is, unsigned s
     return PL_OK;
 }
 
-// Whether a table before t has the key, which is then told there.
+// Returns true if a table before t has the key, which is then listed there.
 static bool told(const writer *w, int t, const char *path) {
     for (int k = 0; k < t; k++)
         for (const pl_key *row = w->tables[k]; row->path; row++)
@@ -247,7 +247,7 @@ static bool told(const writer *w, int t, const char *path) {
     return false;
 }
 
-// What items of an overriding list may say beside their own keys.
+// Writes the help of the keys that items of an overriding list may give besides their own.
 static void put_overriding(writer *w, const char *at) {
     for (int t = 0; t < w->n_tables; t++)
         for (const pl_key *row = w->tables[t]; row->path; row++) {
@@ -260,7 +260,7 @@ static void put_overriding(writer *w, const char *at) {
         }
 }
 
-// t: the table's number; 0 for a list's items.
+// Writes a table's help. t: the table's number; 0 for a list's items.
 static void put_help(writer *w, const pl_key *table, int t, const char *at) {
     char range[96];
     for (const pl_key *row = table; row->path; row++) {

@@ -1,5 +1,4 @@
-// What a recipe's values are for: structs that they fill, keys named by the fields of these, and recipes of single
-// items.
+// Fills structs from a recipe's values, finds keys by their fields in these structs, and makes recipes of single items.
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/hash.h"
@@ -67,7 +66,7 @@ static pl_status fill_items(const pl_key *row, pl_recipe_value *v, void *to, pl_
     return PL_OK;
 }
 
-// The struct that row i's field is in; NULL: it has none.
+// Returns the struct of row i's field; NULL: it has none.
 static char *base_of(const pl_recipe *r, int i) {
     return r->rows[i]->field.form ? r->structs[r->table_of[i]] : NULL;
 }
@@ -194,7 +193,7 @@ pl_status pl_recipe_fail(const pl_recipe *r, const void *field, pl_err *err, con
     return fail_at(r, must_find_field(r, field), err, why);
 }
 
-// why: behind the key's own help, which tells whose it is.
+// Refuses a key. why: follows the key's own help in the message.
 static pl_status refuse(const pl_recipe *r, int i, const char *why, pl_err *err) {
     char text[sizeof err->msg];
     snprintf(text, sizeof text, "%s (%s)", why, r->rows[i]->help ? r->rows[i]->help : "");
@@ -231,7 +230,7 @@ const char *pl_recipe_short_path(const char *path) {
     return dot ? dot + 1 : path;
 }
 
-// The item of a list whose struct is at `item`; *list: the list's row.
+// Returns the item of a list whose struct is at `item`; *list: the list's row.
 static const pl_recipe *must_find_item(const pl_recipe *r, const void *item, int *list) {
     for (int i = 0; i < r->n; i++)
         for (int k = 0; r->rows[i]->item && k < r->values[i].n; k++)
@@ -243,7 +242,7 @@ static const pl_recipe *must_find_item(const pl_recipe *r, const void *item, int
     return NULL;
 }
 
-// The row of an item by which it overrides root row i; -1: none.
+// Returns the row of an item by which it overrides root row i; -1: none.
 static int overriding_row(const pl_recipe *root, const pl_recipe *item, int i) {
     const char *path = pl_recipe_short_path(root->rows[i]->path);
     for (int k = 0; root->rows[i]->each && k < item->n; k++)
@@ -328,7 +327,7 @@ pl_status pl_recipe_of_item(pl_recipe **out, const pl_recipe *r, const void *ite
     if (st == PL_OK)
         st = pl_recipe_parse(out, text, strlen(text), name, (const pl_key *const *)r->tables, r->n_tables, all,
                              n + n_sets, err);
-    // Neither a line of its text nor a --set of its is the user's.
+    // Its lines and --set arguments are not the user's, so messages must not cite them.
     if (st == PL_OK) (*out)->composed = true;
     for (int i = 0; i < n; i++)
         pl_free(own[i]);

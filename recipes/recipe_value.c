@@ -1,4 +1,4 @@
-// Typed values: how a scalar's text becomes a number, a name or a string, and what is said when it does not.
+// Typed values: converts a scalar's text to a number, a name or a string, and makes the error messages.
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/utf8.h"
@@ -18,7 +18,7 @@
 #define QUOTE_SIZE (4 * QUOTE_BYTES + 8)
 #define SET_BYTES 100
 
-// At most `limit` bytes of text; control characters and stray bytes as \xNN, so that a message stays one line.
+// Writes at most `limit` bytes of text; control characters and invalid bytes as \xNN, so that a message stays one line.
 static void show(const char *text, size_t limit, char *buf, size_t size) {
     size_t n = strlen(text), used = 0, i = 0;
     while (i < n && i < limit && used + 12 < size) {
@@ -67,7 +67,7 @@ pl_status pl_recipe_place_fail(const pl_recipe_place *p, pl_err *err, const char
     return pl_fail(err, PL_E_INPUT, "%s:%d:%d: %s%s", p->name, p->line, p->column, key, why);
 }
 
-// The nearest known key or section so far, and how near.
+// The nearest known key or section so far, and its distance.
 typedef struct nearest {
     char best[PL_RECIPE_MAX_PATH];
     int  score;
@@ -132,7 +132,7 @@ const char *pl_recipe_type_name(pl_key_type t) {
     return "";
 }
 
-// The type of a list's elements; scalars are their own.
+// Returns the type of a list's elements; a scalar's own type.
 static pl_key_type element_type(pl_key_type t) {
     switch (t) {
     case PL_KEY_STRING_LIST: return PL_KEY_STRING;
@@ -142,7 +142,7 @@ static pl_key_type element_type(pl_key_type t) {
     }
 }
 
-// Whole numbers as such, others as the shortest decimal that reads back to the same double.
+// Writes whole numbers without a point, others as the shortest decimal that reads back to the same double.
 static void format_number(double x, char *buf, size_t size) {
     if (floor(x) == x && fabs(x) < 1e16) {
         snprintf(buf, size, "%.0f", x);
@@ -211,15 +211,15 @@ static const char *skip_digits(const char *s) {
     return s;
 }
 
-// [+-] digits
+// Matches [+-] digits.
 static bool is_integer(const char *s) {
     s += *s == '+' || *s == '-';
     const char *end = skip_digits(s);
     return end > s && !*end;
 }
 
-// [+-] digits [. digits] [e [+-] digits], a digit on one side of the point at least. strtod alone would also take hex,
-// inf and nan.
+// Matches [+-] digits [. digits] [e [+-] digits], with a digit on at least one side of the point. strtod alone would
+// also accept hex, inf and nan.
 static bool is_real(const char *s) {
     s += *s == '+' || *s == '-';
     const char *whole = skip_digits(s), *end = whole;
@@ -281,7 +281,7 @@ static pl_status parse_choice(pl_recipe_value *v, const pl_key *row, const char 
     return pl_recipe_mismatch(row, p, more, err);
 }
 
-// The typed value of one scalar into v->i/f/b, its canonical text into *canon (heap).
+// Parses one scalar: the typed value into v->i/f/b, its canonical text into *canon (heap).
 static pl_status parse_scalar(pl_recipe_value *v, const pl_key *row, const char *text, bool quoted,
                               const pl_recipe_place *p, char **canon, pl_err *err) {
     char        number[64];
@@ -318,7 +318,7 @@ pl_status pl_recipe_value_scalar(pl_recipe_value *v, const pl_key *row, const ch
     return PL_OK;
 }
 
-// Room for one more element in *list: the capacity is the next power of two, so it need not be kept.
+// Makes room for one more element in *list. The capacity is the next power of two, so it is not stored.
 static pl_status grow(void **list, int n, size_t size, pl_err *err) {
     if (n > 0 && (n & (n - 1)) != 0) return PL_OK;
     void *more = pl_realloc(*list, pl_size_mul((size_t)(n > 0 ? 2 * n : 1), size, 1));

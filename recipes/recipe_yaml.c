@@ -1,4 +1,4 @@
-// YAML by libyaml's events: every value is typed, and every complaint placed, where the parser stands.
+// Reads YAML by libyaml's events: values are typed while parsing, and errors have the parser's position.
 #include "kernels/base/arena.h"
 #include "kernels/base/utf8.h"
 #include "recipes/recipe_impl.h"
@@ -10,7 +10,7 @@
 typedef struct reader {
     yaml_parser_t   parser;
     yaml_event_t    event; // the current one
-    bool            holds; // event is to be deleted
+    bool            holds; // event must be deleted
     pl_recipe_place place; // of the current event; its `set` and `name` hold for the whole text
     pl_err         *err;
 } reader;
@@ -44,7 +44,7 @@ static pl_status broken(reader *rd) {
                                 problem);
 }
 
-// What recipes leave out of YAML, so that a recipe says what it says where it says it.
+// Refuses YAML features that recipes do not support, so that each value is where its key is.
 static pl_status refuse_extras(reader *rd) {
     const yaml_event_t *e = &rd->event;
     const yaml_char_t  *anchor = NULL, *tag = NULL;
@@ -91,7 +91,7 @@ static bool is_null(const reader *rd) {
     return !*s || !strcmp(s, "~") || !strcmp(s, "null") || !strcmp(s, "Null") || !strcmp(s, "NULL");
 }
 
-// What the current event is, for "expected ..., found ...".
+// Describes the current event, for "expected ..., found ...".
 static const char *found(const reader *rd, char *buf, size_t size) {
     if (is_null(rd)) return "nothing";
     switch (rd->event.type) {
@@ -133,7 +133,7 @@ static pl_status read_list(reader *rd, const pl_recipe *r, const pl_key *row, pl
     }
 }
 
-// The value at the current event.
+// Reads the value at the current event.
 static pl_status read_value(reader *rd, const pl_recipe *r, const pl_key *row, pl_recipe_value *v) {
     char what[256];
     v->line = rd->place.line;
@@ -144,7 +144,7 @@ static pl_status read_value(reader *rd, const pl_recipe *r, const pl_key *row, p
     return pl_recipe_value_scalar(v, row, scalar(rd), is_quoted(rd), &rd->place, rd->err);
 }
 
-// Keys and sections met so far are known ones, each kept once: the list is no longer than the tables.
+// Records a key or section. All are known ones, each recorded once, so the list is no longer than the tables.
 static pl_status note_seen(reader *rd, pl_recipe *r, const char *path) {
     for (int i = 0; i < r->n_seen; i++)
         if (!strcmp(r->seen[i].path, path))
@@ -165,13 +165,13 @@ static pl_status note_seen(reader *rd, pl_recipe *r, const char *path) {
 
 static pl_status read_section(reader *rd, pl_recipe *r, const char *path, int first) {
     char what[256];
-    if (is_null(rd)) return PL_OK; // all its keys commented out
+    if (is_null(rd)) return PL_OK; // a section with all keys commented out
     if (rd->event.type == YAML_MAPPING_START_EVENT) return read_mapping(rd, r, path);
     return pl_recipe_place_fail(&rd->place, rd->err, "expected a section with keys such as %s%s, found %s", r->at,
                                 r->rows[first]->path, found(rd, what, sizeof what));
 }
 
-// Nothing at all behind a key is a slip, null is said.
+// Returns true for an explicit null; a key without any value is an error.
 static bool says_null(const reader *rd) {
     return is_null(rd) && *scalar(rd);
 }
@@ -187,7 +187,7 @@ static pl_status read_leaf(reader *rd, pl_recipe *r, int index) {
     return st;
 }
 
-// One key of a mapping, which the current event is, and its value.
+// Reads a key of a mapping, at the current event, and its value.
 static pl_status read_pair(reader *rd, pl_recipe *r, const char *prefix) {
     char path[PL_RECIPE_MAX_PATH];
     if (rd->event.type != YAML_SCALAR_EVENT) {
@@ -196,7 +196,7 @@ static pl_status read_pair(reader *rd, pl_recipe *r, const char *prefix) {
                                     found(rd, path, sizeof path));
     }
     int n = snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", scalar(rd));
-    if (n >= (int)sizeof path) memcpy(path + sizeof path - 4, "...", 4); // longer than any known one
+    if (n >= (int)sizeof path) memcpy(path + sizeof path - 4, "...", 4); // longer than any known path
     rd->place.path = path;
     int       index = pl_recipe_find(r, path), first = index < 0 ? pl_recipe_section(r, path) : -1;
     pl_status st = index < 0 && first < 0 ? pl_recipe_unknown(r, &rd->place, rd->err) : note_seen(rd, r, path);
@@ -206,7 +206,7 @@ static pl_status read_pair(reader *rd, pl_recipe *r, const char *prefix) {
     return st;
 }
 
-// The pairs of a mapping, whose start is the current event, up to its end.
+// Reads the pairs of a mapping, from its start at the current event to its end.
 static pl_status read_mapping(reader *rd, pl_recipe *r, const char *prefix) {
     for (;;) {
         PL_TRY(next(rd));
@@ -228,7 +228,7 @@ static void end(reader *rd) {
     yaml_parser_delete(&rd->parser);
 }
 
-// Bytes that no recipe holds, found before libyaml, which would not say where.
+// Refuses invalid bytes before libyaml, which would not give their position.
 static pl_status check_bytes(const char *text, size_t n, pl_recipe_place place, pl_err *err) {
     place.line = place.column = 1;
     for (size_t i = 0; i < n;) {
@@ -250,7 +250,7 @@ static pl_status check_bytes(const char *text, size_t n, pl_recipe_place place, 
     return PL_OK;
 }
 
-// The events between a stream's start and its end: no document, or one whose top is a mapping.
+// Reads the events of a stream: no document, or one whose top level is a mapping.
 static pl_status read_stream(reader *rd, pl_recipe *r) {
     char what[256];
     PL_TRY(next(rd)); // stream start
@@ -272,7 +272,7 @@ pl_status pl_recipe_read_document(pl_recipe *r, const char *text, size_t n, pl_e
     reader rd = {.place = {.name = r->name, .at = r->at}};
     if (n > PL_RECIPE_MAX_BYTES)
         return pl_recipe_place_fail(&rd.place, err, "larger than %u bytes; this is no recipe", PL_RECIPE_MAX_BYTES);
-    if (n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) // a byte order mark, which libyaml takes for a column
+    if (n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) // a byte order mark, which libyaml counts as a column
         text += 3, n -= 3;
     PL_TRY(check_bytes(text, n, rd.place, err));
     PL_TRY(begin(&rd, text, n, err));

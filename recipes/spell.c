@@ -9,7 +9,7 @@ static int least(int a, int b) {
 
 int pl_spell_distance(const char *a, const char *b) {
     int  na = (int)strnlen(a, PL_SPELL_MAX), nb = (int)strnlen(b, PL_SPELL_MAX);
-    // Three rows of the edit matrix: a swap looks two rows up.
+    // Three rows of the edit matrix: a swap reads the row before the previous one.
     int  rows[3][PL_SPELL_MAX + 1];
     int *before = rows[0], *above = rows[1], *here = rows[2];
     for (int j = 0; j <= nb; j++)

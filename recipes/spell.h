@@ -1,4 +1,4 @@
-// The nearest known name to one that is not known.
+// Finds the nearest known name to an unknown one.
 #ifndef PL_SPELL_H
 #define PL_SPELL_H
 
@@ -6,11 +6,11 @@
 
 #define PL_SPELL_MAX 128 // bytes compared; longer words are cut
 
-// Damerau-Levenshtein distance in bytes (optimal string alignment: insertion, deletion, substitution and the swap of
-// neighbours cost 1, none is edited twice), letters of either case being equal.
+// Returns the Damerau-Levenshtein distance in bytes (optimal string alignment: insertion, deletion, substitution and a
+// swap of adjacent bytes cost 1, no byte is edited twice), ignoring case.
 int pl_spell_distance(const char *a, const char *b);
 
-// Whether a name at this distance is a likely slip for `word`, rather than merely the nearest there is.
+// Returns true if a name at this distance is a likely misspelling of `word`, not only the nearest one.
 bool pl_spell_close(const char *word, int distance);
 
 #endif

@@ -105,7 +105,7 @@ static pl_status check_value(const pl_cli_option *o, const char *value, pl_err *
 
 // ---- parsing ----
 
-// Room for one more of everything that argv can still give.
+// Reserves room for `more` further options and positional arguments.
 static pl_status reserve(pl_cli_args *a, int more, pl_err *err) {
     size_t        n = (size_t)more + 1;
     pl_cli_given *given = pl_realloc(a->given, pl_size_mul((size_t)a->n_given + n, sizeof *given, 1));
@@ -116,7 +116,7 @@ static pl_status reserve(pl_cli_args *a, int more, pl_err *err) {
     return given && positional ? PL_OK : pl_fail(err, PL_E_MEMORY, "arguments: out of memory");
 }
 
-// argv[*at] is an option; *at moves behind it and its value.
+// Parses the option argv[*at]; advances *at past it and its value.
 static pl_status parse_option(pl_cli_args *a, int argc, char **argv, int *at, pl_err *err) {
     const char          *word = argv[(*at)++], *value = NULL;
     const pl_cli_option *o;
@@ -172,7 +172,7 @@ void pl_cli_args_fini(pl_cli_args *a) {
     *a = (pl_cli_args){0};
 }
 
-// ---- asking ----
+// ---- values of options ----
 
 static const pl_cli_option *known(const pl_cli_args *a, const char *name) {
     const pl_cli_option *o = find_name(a, name, strlen(name));

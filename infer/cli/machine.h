@@ -6,19 +6,19 @@
 #include "kernels/base/probe.h"
 
 typedef struct pl_machine {
-    char        cpu[128], os[160], isa[64];  // processor, system, instruction sets that backends exist for here
+    char        cpu[128], os[160], isa[64];  // processor, system, instruction sets with backends
     const char *backend, *arithmetic;        // of pl_backend
     int         cores, threads;              // threads of this process
-    int         parts;                       // processes that the target lay over (--tensor-parallel); 1: it was whole
+    int         parts;                       // processes of the target (--tensor-parallel)
     double      memory;                      // bytes
-    double      bandwidth_bytes, bandwidth;  // measured at this footprint; 0: not measured
-    double      peak_flops, peak_bf16_flops; // of factors in fp32, in bf16; 0: not measured
+    double      bandwidth_bytes, bandwidth;  // bytes of the measurement's footprint; bytes/s; 0: not measured
+    double      peak_flops, peak_bf16_flops; // flop/s with factors in fp32, in bf16; 0: not measured
 } pl_machine;
 
-void pl_machine_describe(pl_machine *m, const pl_env *env); // measures nothing
-void pl_machine_write(pl_json_out *o, const pl_machine *m); // one object
+void pl_machine_describe(pl_machine *m, const pl_env *env); // does not measure
+void pl_machine_write(pl_json_out *o, const pl_machine *m); // writes one object
 
-// What this program was built from and with. pl_version is in paceline.h.
+// Returns the commit of this build. pl_version is in paceline.h.
 const char *pl_commit(void);
 
 #endif

@@ -65,7 +65,7 @@ static void put_value(char out[CELL], const char *key, const cJSON *v) {
         snprintf(out, CELL, "%.6g", v->valuedouble);
 }
 
-// A text of several lines, as opposed to a word that holds line ends.
+// Returns true for a text of several lines, false for a short string that contains line ends.
 static bool is_text(const cJSON *v) {
     int lines = 0;
     for (const char *s = cJSON_IsString(v) ? v->valuestring : ""; *s; s++)
@@ -77,7 +77,7 @@ static bool is_table(const cJSON *v) {
     return cJSON_IsArray(v) && cJSON_IsObject(v->child);
 }
 
-// Keys of the first row are the columns.
+// Prints a table; the keys of the first row are the columns.
 static void show_table(FILE *f, const char *name, const cJSON *rows, int indent) {
     const char  *key[COLUMNS];
     int          width[COLUMNS], n = 0;

@@ -1,4 +1,4 @@
-// Conversations on the command line: the options that say how they are written, and what these name.
+// Command-line options of conversations: the chat template and its variables.
 #ifndef PL_COMMAND_CHAT_H
 #define PL_COMMAND_CHAT_H
 
@@ -26,10 +26,10 @@ typedef struct pl_chat_cli {
     char            now[32];
 } pl_chat_cli;
 
-// Refuses these options where there is no conversation.
+// Refuses these options if there is no conversation.
 pl_status pl_chat_cli_check(const pl_cli_args *a, bool chat, pl_err *err);
 
-// dir: a model's folder, or its tokenizer's file. Stays where it is: the options point into it.
+// Opens the template. dir: a model's folder, or its tokenizer's file. *c must not move: the options point into it.
 pl_status pl_chat_cli_open(pl_chat_cli *c, const pl_cli_args *a, const char *dir, pl_err *err);
 void      pl_chat_cli_close(pl_chat_cli *c);
 

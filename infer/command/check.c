@@ -19,7 +19,7 @@ static void list_engines(FILE *f) {
         fprintf(f, "  %-14s %s\n", pl_export_engine_at(i)->name, pl_export_engine_at(i)->help);
 }
 
-// The first that is broken makes the message.
+// Output state; the first broken rule becomes the error message.
 typedef struct telling {
     const pl_env *env;
     char          rule[40], why[256];

@@ -114,11 +114,11 @@ static const pl_cli_option options[] = {
 typedef struct decoding {
     const pl_env *env;
     pl_detok      detok;
-    bool          has_text; // there is a tokenizer
+    bool          has_text; // the target has a tokenizer
     bool          chat;     // the prompt was written by the chat template
     int           failed;   // errno of standard output
     pl_strbuf     text;     // with --json
-    double        opened;   // seconds until target and drafter stood ready
+    double        opened;   // seconds to open target and drafter
 } decoding;
 
 static void put(decoding *d, const char *s, size_t n) {
@@ -137,10 +137,10 @@ static bool on_token(void *arg, int32_t token) {
         size_t n = pl_detok_push(&d->detok, token, &s);
         put(d, s, n);
     }
-    return !d->failed; // else nobody listens any more
+    return !d->failed; // a failed output ends decoding
 }
 
-// text[0..n): what the user says, or with --chat-file the conversation itself.
+// Renders and encodes a conversation. text[0..n): the user's message, or with --chat-file the conversation.
 static pl_status encode_chat(const pl_cli_args *a, const pl_target *t, const char *text, size_t n, int32_t **ids,
                              int64_t *n_ids, pl_err *err) {
     const char  *file = pl_cli_text(a, "chat-file"), *model = pl_cli_text(a, "tokenizer");
@@ -189,7 +189,7 @@ static pl_status read_prompt(const pl_cli_args *a, const pl_target *t, int32_t *
     return st;
 }
 
-// A trace is none of what is read, and was one before or is new.
+// Checks that the trace file is none of the inputs, and is new or an earlier trace.
 static pl_status check_trace(const pl_cli_args *a, pl_err *err) {
     static const char *const read[] = {"prompt-file", "chat-file"};
     const char              *trace = pl_cli_text(a, "trace");
@@ -241,7 +241,7 @@ static void list_kinds(FILE *f) {
     }
 }
 
-// The answer as the message that its conversation goes on with.
+// Writes the answer as the conversation's next message.
 static pl_status put_message(pl_json_out *o, const pl_tokenizer *tok, const int32_t *answer, int32_t n, pl_err *err) {
     char *message;
     PL_TRY(pl_chat_answer_message(&message, tok, answer, n, err));
@@ -305,14 +305,14 @@ static void log_stats(const decoding *d, const pl_runner *r, const pl_verifier *
            (long long)t->drafted, 100 * pl_stats_accepted(t), v->name, lossy(v), text, tree);
 }
 
-// A text that begins here has no space in front; one that goes on has what the model put there.
+// Returns true if only special tokens precede the answer: then its leading space is dropped.
 static bool starts_text(const pl_tokenizer *tok, const int32_t *ids, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         if (!pl_tokenizer_is_special(tok, ids[i])) return false;
     return true;
 }
 
-// trace: NULL, or where the answer goes as well.
+// Decodes one answer. trace: also records it there; NULL: no trace.
 static pl_status decode(pl_runner *r, const int32_t *prompt, int64_t n, const pl_sampling *s, int max_new, decoding *d,
                         const char *trace, pl_err *err) {
     if (!trace) return pl_runner_run(r, prompt, n, s, max_new, on_token, d, err);
@@ -366,7 +366,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     }
     PL_TRY_GOTO(st, done, read_prompt(a, &target, &prompt, &n, err));
     pl_runner_options o = {.drafter = pl_cli_text(a, "drafter"), .tree = tree, .verifier = verifier};
-    // No larger a cache than this text can fill; a prompt that alone is too long is told by the run.
+    // The cache is no larger than this text needs; the run reports a prompt that is too long.
     if (n < target.model.config.max_position_embeddings - max_new) o.max_len = (int)n + max_new + 1;
     PL_TRY_GOTO(st, done, pl_runner_open(&r, env->backend, env->pool, &target, &o, err));
     d.opened = pl_now() - begun;

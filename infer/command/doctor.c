@@ -22,7 +22,7 @@
 #include <yaml.h>
 
 typedef struct library {
-    const char *part; // of the file's name
+    const char *part; // of the library's file name
     char        file[256];
 } library;
 
@@ -31,7 +31,7 @@ static int find_library(struct dl_phdr_info *info, size_t size, void *arg) {
     library    *l = arg;
     const char *name = info->dlpi_name;
     if (!name || !strstr(name, l->part)) return 0;
-    char *real = realpath(name, NULL); // the file behind libx.so.0 has the version in its name
+    char *real = realpath(name, NULL); // the target of the link libx.so.0 has the version in its name
     snprintf(l->file, sizeof l->file, "%s", real ? real : name);
     free(real);
     return 1;
@@ -53,7 +53,7 @@ static void put_libraries(pl_json_out *o) {
     if (H5get_libversion(&major, &minor, &release) >= 0) snprintf(hdf5, sizeof hdf5, "%u.%u.%u", major, minor, release);
     unsigned x = XXH_versionNumber();
     snprintf(xx, sizeof xx, "%u.%u.%u", x / 10000, x / 100 % 100, x % 100);
-    // "10.42 2022-12-11", with its end
+    // for example "10.42 2022-12-11"; the size includes the NUL
     if (pcre2_config(PCRE2_CONFIG_VERSION, NULL) <= (int)sizeof pcre) pcre2_config(PCRE2_CONFIG_VERSION, pcre);
     pl_put_array(o, "libraries");
     put_library(o, "HDF5", hdf5, "libhdf5");
@@ -67,7 +67,7 @@ static void put_libraries(pl_json_out *o) {
     pl_json_out_close(o, ']');
 }
 
-// "always [madvise] never": the word in brackets.
+// Writes the word in brackets of "always [madvise] never".
 static void huge_pages(char *out, size_t room) {
     char  line[128] = "";
     FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
@@ -100,7 +100,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_put_int(o, "threads", m.threads);
     pl_put_num(o, "memory_bytes", m.memory);
     pl_put_num(o, "free_memory_bytes", (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE));
-    pl_put_num(o, "usable_memory_bytes", usable); // without the others' share, within limits
+    pl_put_num(o, "usable_memory_bytes", usable); // without other processes' memory, within limits
     if (m.peak_flops > 0) pl_put_num(o, "peak_flops", m.peak_flops);
     if (m.peak_bf16_flops > 0) pl_put_num(o, "peak_bf16_flops", m.peak_bf16_flops);
     pl_put_str(o, "huge_pages", huge);

@@ -49,7 +49,7 @@ static pl_status read_all(int fd, pl_strbuf *b, pl_err *err) {
     return PL_OK;
 }
 
-// JSON holds text alone: what is not UTF-8 shows as U+FFFD there, and then the bytes stand beside it in hexadecimal.
+// Writes text to JSON. Bytes that are not UTF-8 become U+FFFD, and the bytes are added in hexadecimal.
 static pl_status put_text(pl_json_out *o, const char *text, size_t n_text, const char *bytes, size_t n_bytes,
                           pl_err *err) {
     pl_json_out_key(o, "text");
@@ -105,7 +105,7 @@ done:
     return st;
 }
 
-// Ids as a line of text, or as "ids" of the JSON object at hand.
+// Writes ids as a line of text, or as "ids" of the open JSON object.
 static void put_ids(const pl_env *env, pl_strbuf *lines, const int32_t *ids, int64_t n) {
     char number[16];
     if (env->json) {
@@ -150,7 +150,7 @@ static pl_status encode(const pl_env *env, const pl_tokenizer *tok, const pl_cli
     return write_lines(env, &lines, PL_OK, err);
 }
 
-// The rendered text holds BOS where the template puts it: encoding adds none.
+// Writes a conversation. The template has already written BOS: encoding adds none.
 static pl_status put_conversation(const pl_env *env, const pl_tokenizer *tok, const char *text, pl_strbuf *lines,
                                   pl_err *err) {
     int32_t *ids;

@@ -62,7 +62,7 @@ static const pl_cli_option options[] = {
     {.name = "plot", .type = PL_CLI_TEXT, .arg = "FILE", .help = "write the coverage curves as a page"},
     {0}};
 
-// ---- what is said
+// ---- report
 
 typedef struct measured {
     const char *name;
@@ -71,9 +71,9 @@ typedef struct measured {
 
 typedef struct report {
     const pl_env *env;
-    measured     *m; // 0: what the list is made of; then --against
+    measured     *m; // m[0]: the texts of the list; then those of --against
     int           n;
-    int32_t      *rank, *half_rank; // by all of m[0]; by its even documents
+    int32_t      *rank, *half_rank; // token order by all of m[0]; by its even documents
     int32_t       occurred, half_occurred, vocab;
 } report;
 
@@ -82,7 +82,8 @@ static void say_sizes(int32_t vocab, int32_t size[SIZES]) {
         size[i] = vocab >> (i + 1) > 0 ? vocab >> (i + 1) : 1;
 }
 
-// The list of a half is judged by the other half: on what it was counted in, a list flatters itself.
+// Returns the coverage of the first k tokens. The list of one half is measured on the other half: on its own texts the
+// coverage would be biased upward.
 static double coverage(const report *r, int which, int64_t k) {
     const pl_tally *t = &r->m[which].t;
     return which == 0 ? pl_counts_coverage(&t->half[1], r->half_rank, k) : pl_counts_coverage(&t->all, r->rank, k);
@@ -181,7 +182,7 @@ static bool is_page(const char *front, size_t n) {
     return pl_page_is(front, n, TITLE);
 }
 
-// What is written is none of the inputs, and was written before or is new.
+// Checks that the output file is none of the inputs, and is new or an earlier output.
 static pl_status check_written(const pl_cli_args *a, const char *option, pl_ours_fn ours, pl_err *err) {
     const char *path = pl_cli_text(a, option), *tokenizer = pl_cli_text(a, "tokenizer");
     int         n = 0;
@@ -247,12 +248,12 @@ done:
     return st;
 }
 
-// ---- overlap: tokens that stand for the same bytes in both vocabularies
+// ---- overlap: tokens with the same bytes in both vocabularies
 
-// Of the tokens that texts have in one vocabulary, those that the other one has too, and those that it has there.
+// Counts of a vocabulary's tokens in texts: those that the other vocabulary also has, and those that occur there too.
 typedef struct met {
-    int64_t tokens, documents, known, met; // different tokens of a
-    int64_t said, said_known;              // how often they stand there
+    int64_t tokens, documents, known, met; // distinct tokens of vocabulary a
+    int64_t said, said_known;              // their occurrences
 } met;
 
 static pl_status meet(met *m, const pl_tokenizer *x, const pl_tokenizer *y, const pl_cli_args *a, pl_err *err) {
@@ -270,7 +271,7 @@ static pl_status meet(met *m, const pl_tokenizer *x, const pl_tokenizer *y, cons
     PL_TRY_GOTO(st, done, pl_lexicon_map(&to, &lx, &ly, err));
     m->documents = tx.all.documents;
     for (int32_t i = 0; i < tx.all.vocab; i++) {
-        if (tx.all.count[i] == 0 || i == pl_tokenizer_eos_id(x)) continue; // which ends every text
+        if (tx.all.count[i] == 0 || i == pl_tokenizer_eos_id(x)) continue; // EOS ends every text
         m->tokens++;
         m->said += tx.all.count[i];
         m->said_known += to[i] >= 0 ? tx.all.count[i] : 0;
@@ -348,14 +349,14 @@ done:
     return st;
 }
 
-// ---- ways: in how many ways tokens make a token
+// ---- ways: the number of token sequences that spell a token
 
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
 }
 
-// Between the values whose places are nearest.
+// Returns a quantile, interpolated between the two nearest values.
 static double quantile(const double *sorted, int32_t n, double q) {
     double  at = q * (n - 1);
     int32_t i = (int32_t)at;
@@ -383,7 +384,7 @@ static void summarize(double *v, int32_t n, double row[WAYS_ROWS]) {
     memcpy(row, of, sizeof of);
 }
 
-// The shortest tokens, equal lengths in the order of their ids.
+// Lists the shortest tokens, equal lengths in the order of their ids.
 static pl_status shortest(const pl_lexicon *x, int64_t most, double **length, double **ways, int32_t *n, pl_err *err) {
     int32_t left = most > 0 && most < x->n ? (int32_t)most : x->n, vocab = pl_tokenizer_vocab_size(x->tok);
     *n = 0;

@@ -1,7 +1,7 @@
 // Block drafters' config.json in the two plain forms: DFlash's and DFlash 2's, as z-lab publishes them, with their own
-// members in dflash_config, and DSpark's, as DeepSpec does, with all at the top. Both count the target's layers by
-// their outputs and have the target's head; a DSpark block drafts from its anchor on. Then the rules for them, which
-// hold for speculators' form too.
+// members in dflash_config, and DSpark's, as DeepSpec publishes it, with all members at the top. Both number the
+// target's layers by outputs and use the target's head; a DSpark block drafts from its anchor on. The rules of block
+// drafters, which also apply to speculators' form, follow.
 #include "infer/export/rules.h"
 #include "kernels/base/json_put.h"
 
@@ -66,7 +66,7 @@ static pl_check_verdict check_block_size(pl_look *k) {
 
 static pl_check_verdict check_depth(pl_look *k) {
     int n = k->e.target_layers;
-    if (k->engine->inner) return PL_CHECK_HOLDS; // its form has no such member
+    if (k->engine->inner) return PL_CHECK_HOLDS; // this form has no such member
     if (n < 0) return pl_unseen(k, "num_target_layers is missing");
     if (!k->target.given) return pl_unseen(k, "give --target");
     if (n == k->target.layers) return PL_CHECK_HOLDS;
@@ -103,8 +103,8 @@ static pl_check_verdict check_heads(pl_look *k) {
     return PL_CHECK_HOLDS;
 }
 
-// Before the layers' types vLLM (0.33) reads is_causal beside them, then dflash_config.causal, which it makes of
-// speculators' sliding_window_non_causal, but for DSpark; SGLang reads is_causal alone.
+// Checks that attention is full. vLLM (0.33) reads is_causal, then dflash_config.causal, before the layers' types; it
+// derives the latter from speculators' sliding_window_non_causal, except for DSpark. SGLang reads is_causal alone.
 static pl_check_verdict check_full_attention(pl_look *k) {
     const cJSON *types = pl_look_member(k, k->layer, "layer_types");
     const cJSON *in = pl_look_member(k, NULL, "dflash_config");

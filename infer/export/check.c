@@ -124,7 +124,7 @@ static pl_check_verdict check_rope_spelt_alike(pl_look *k) {
                 *old = pl_look_member(k, k->layer, "rope_scaling");
     double theta = pl_look_num(k, k->layer, "rope_theta");
     if (!now) return PL_CHECK_HOLDS;
-    if (isnan(theta) || isnan(pl_look_num(k, now, "rope_theta"))) // transformers 5 writes the second alone
+    if (isnan(theta) || isnan(pl_look_num(k, now, "rope_theta"))) // transformers 5 writes only rope_parameters
         return isnan(theta) && isnan(pl_look_num(k, now, "rope_theta")) ? pl_broken(k, "rope_theta is missing")
                                                                         : PL_CHECK_HOLDS;
     if (pl_look_num(k, now, "rope_theta") != theta)
@@ -165,7 +165,7 @@ static pl_check_verdict check_norms_computed(pl_look *k) {
     return PL_CHECK_HOLDS;
 }
 
-// Masks of P-EAGLE and of blocks are a token.
+// Checks the mask token of P-EAGLE and of blocks.
 static pl_check_verdict check_mask_token(pl_look *k) {
     if (!is_block(k) && k->e.sort != PL_EXPORT_PEAGLE) return PL_CHECK_HOLDS;
     if (k->e.config.block.mask_token < 0) return pl_broken(k, "mask_token_id is missing");
@@ -189,7 +189,7 @@ static pl_check_verdict check_layers_meant(pl_look *k) {
     const char *said = pl_look_text(k, NULL, "paceline.tap_numbering");
     bool        output = strcmp(said, "output") == 0;
     if (k->e.n_taps < 0) return pl_broken(k, "there is no list");
-    if (k->engine->inner) return PL_CHECK_HOLDS; // whose list means inputs and nothing else
+    if (k->engine->inner) return PL_CHECK_HOLDS; // its list is always numbered by inputs
     if (!*said)
         return pl_unseen(k,
                          "the file does not say by what its trainer counted them; %s reads the input of layer %d first",
@@ -209,7 +209,8 @@ static pl_check_verdict check_layers_rise(pl_look *k) {
     return PL_CHECK_HOLDS;
 }
 
-// Engines that tell features from drafts by their width leave fc out where its input is as wide as its output.
+// Checks that fc is applied: engines that distinguish features from drafts by width skip fc if its input is as wide as
+// its output.
 static pl_check_verdict check_layers_joined(pl_look *k) {
     if (k->e.n_taps < 0 || !k->engine->skips_fc || !k->engine->skips_fc(k->e.n_taps, k->s.target_width, k->s.width))
         return PL_CHECK_HOLDS;
@@ -249,7 +250,7 @@ static bool is_sized(const pl_look *k) {
            s->taps > 0 && s->target_width > 0 && s->vocab > 0 && parts;
 }
 
-// Engines skip or refuse what they do not know, and run without what they miss.
+// Checks names: engines skip or refuse unknown tensors, and run without missing ones.
 static pl_check_verdict check_names(pl_look *k) {
     if (!is_sized(k)) return pl_unseen(k, "sizes from which names follow_rules are missing");
     for (int64_t i = 0; i < k->want.n; i++)
@@ -296,7 +297,7 @@ static pl_check_verdict check_draft_vocab(pl_look *k) {
     return PL_CHECK_HOLDS;
 }
 
-// With a whole vocabulary the map has nothing to say, and some loaders refuse one.
+// Checks that the map is there. With a whole vocabulary it is redundant, and some loaders refuse it.
 static pl_check_verdict check_map_there(pl_look *k) {
     const pl_export_map *m = k->engine->map;
     bool                 map = pl_look_find(&k->have, "d2t"), marks = pl_look_find(&k->have, "t2d");
@@ -308,7 +309,7 @@ static pl_check_verdict check_map_there(pl_look *k) {
     return PL_CHECK_HOLDS;
 }
 
-// Returns NULL without a map to look into, which map-there reports.
+// Returns the map, NULL if there is none that can be read, which map-there reports.
 static const pl_look_tensor *find_map(const pl_look *k) {
     return is_trimmed(k) || (k->rows >= 0 && k->engine->map->ids) ? pl_look_find(&k->have, "d2t") : NULL;
 }
@@ -324,7 +325,7 @@ static pl_check_verdict check_map_type(pl_look *k) {
                      (int)pl_dtype_size(k->engine->map->type) * 8);
 }
 
-// Returns the token that row i drafts, or -1 for none of the vocabulary's.
+// Returns the token that row i drafts, or -1 if it is outside the vocabulary.
 static int64_t find_token(const pl_look *k, const pl_look_tensor *t, int64_t i) {
     int64_t v = pl_draft_vocab_entry(t->data, t->dtype, i), V = k->s.vocab;
     if (v > V || v < -V) return -1;
@@ -386,7 +387,7 @@ static pl_check_verdict check_map_marks(pl_look *k) {
     return PL_CHECK_HOLDS;
 }
 
-// ---- rules: beside the target ----
+// ---- rules: the target ----
 
 static pl_check_verdict check_target_fits(pl_look *k) {
     if (!k->target.given) return pl_unseen(k, "give --target");
@@ -399,7 +400,7 @@ static pl_check_verdict check_target_fits(pl_look *k) {
     return PL_CHECK_HOLDS;
 }
 
-// A short table of positions gives low acceptance or reads beyond it.
+// Checks positions: a table that is too short lowers acceptance or is read out of bounds.
 static pl_check_verdict check_positions(pl_look *k) {
     if (!k->target.given) return pl_unseen(k, "give --target");
     if (k->e.positions >= k->target.positions) return PL_CHECK_HOLDS;
@@ -491,14 +492,14 @@ static void take_sizes(pl_look *k) {
     const char   *key[] = {"confidence_head_with_markov", "dflash_config.confidence_head_with_markov"};
     bool          both = pl_look_flag(k, NULL, key[0]) != 0 && pl_look_flag(k, NULL, key[1]) != 0;
     bool          dspark = k->e.sort == PL_EXPORT_DSPARK;
-    k->e.confidence = true; // where nothing is stated
+    k->e.confidence = true; // default
     k->e.markov_form = "";
     pl_look_take_rows(k);
     take_defaults(k);
     c->rope.theta = pl_look_num(k, k->layer, "rope_theta");
     if (isnan(c->rope.theta)) c->rope.theta = pl_look_num(k, k->layer, "rope_scaling.rope_theta");
     if (isnan(c->rope.theta)) c->rope.theta = pl_look_num(k, k->layer, "rope_parameters.rope_theta");
-    if (c->target_hidden_size <= 0) c->target_hidden_size = c->hidden_size; // as engines take it
+    if (c->target_hidden_size <= 0) c->target_hidden_size = c->hidden_size; // the engines' default
     k->s = pl_hf_sizes_of(c, c->target_hidden_size);
     k->s.markov_form = pl_hf_markov_find(k->e.markov_form);
     k->s.markov_rank = !dspark ? 0 : k->e.markov_rank < 0 ? 256 : k->e.markov_rank;
@@ -552,7 +553,7 @@ static pl_look_tensor *add_wanted(pl_look *k, const char *ours, const int64_t si
 
 static bool add_needed(void *arg, const char *name, const int64_t size[3]) {
     pl_look        *k = arg;
-    bool            hidden = strcmp(name, "mask_hidden") == 0; // [1, 1, n] there
+    bool            hidden = strcmp(name, "mask_hidden") == 0; // [1, 1, n] in files
     pl_look_tensor *t = add_wanted(k, name, hidden ? (const int64_t[3]){1, 1, size[1]} : size);
     if (t) t->needed = true;
     return !k->want.failed;

@@ -1,6 +1,6 @@
 // The EAGLE repository's own program (eagle/model/cnets.py): it captures the inputs of layers 2, L/2 and L-3 of its
-// target and no others. It reads the target's embeddings unless config.json has a target_hidden_size, then the file's
-// over them: so that member stands there only where the widths differ.
+// target and no others. It reads the target's embeddings, and with a target_hidden_size in config.json the file's
+// instead: so exports write that member only if the widths differ.
 #include "infer/export/rules.h"
 #include "kernels/base/arena.h"
 
@@ -16,7 +16,7 @@ static const pl_export_row rows[] = {{PL_INT("target_hidden_size", config.target
                                      {PL_ROWS(pl_rows_inputs)},
                                      {0}};
 
-// EAGLE's EConfig.
+// Checks the RoPE settings that EAGLE's EConfig reads.
 static pl_check_verdict check_rope_read(pl_look *k) {
     const cJSON *o = pl_look_member(k, k->layer, "rope_scaling");
     if (!o || cJSON_IsNull(o)) return PL_CHECK_HOLDS;

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define TENSORS 256
-#define MERGED_ROWS 256 // of the product, at a time
+#define MERGED_ROWS 256 // rows of the product computed at a time
 #define LAYER "midlayer."
 
 #define PL_EXPORT_ENGINE(name) extern const pl_export_engine pl_export_##name;
@@ -52,7 +52,7 @@ char *pl_export_quote(const char *word) {
     return pl_strbuf_take(&b);
 }
 
-// ---- what is exported ----
+// ---- the drafter ----
 
 const pl_export_map pl_export_offsets = {.type = PL_I64, .marks = true};
 
@@ -105,7 +105,7 @@ static pl_status read_map(pl_export *e, pl_err *err) {
                    e->checkpoint, (long long)vocab);
 }
 
-// Engines' DFlash 2 has both of its parts and neither of DSpark's, and a head of all tokens.
+// Checks DFlash 2 as engines define it: both of its parts, none of DSpark's, and a head of all tokens.
 static pl_status check_second(const pl_export *e, pl_err *err) {
     bool conv = e->config.block.taps > 0, selector = e->config.selector.candidates > 0;
     if (!conv || !selector)
@@ -231,7 +231,7 @@ typedef struct tensors {
     char         name[TENSORS + 2][128];
     int          n;
     uint8_t     *head; // multiplied out
-    void        *map;  // d2t, where it is not the checkpoint's
+    void        *map;  // d2t if it is not the checkpoint's
 } tensors;
 
 static pl_status add_tensor(tensors *ts, const char *name, const pl_weight_entry *w, pl_err *err) {
@@ -242,7 +242,7 @@ static pl_status add_tensor(tensors *ts, const char *name, const pl_weight_entry
     *s = (pl_st_source){.name = ts->name[ts->n++], .dtype = w->dtype, .rank = w->rank, .data = w->data};
     memcpy(s->shape, w->shape, sizeof s->shape);
     if (strcmp(name, "mask_hidden") != 0) return PL_OK;
-    s->rank = 3; // [1, 1, n] there
+    s->rank = 3; // [1, 1, n] in files
     s->shape[2] = s->shape[1];
     s->shape[1] = 1;
     return PL_OK;
@@ -260,7 +260,7 @@ static void multiply_rows(pl_ctx *ctx, void *arg) {
         pl_linear(ctx, pl_tensor_2d((void *)p->x, PL_F32, p->n, p->r), pl_tensor_2d((void *)p->w, PL_F32, p->d, p->r));
 }
 
-// Adds up [Vd, r] times down [r, d], multiplied in fp32 and rounded once to the checkpoint's type.
+// Adds the head up * down, [Vd, r] * [r, d], multiplied in fp32 and rounded once to the checkpoint's type.
 static pl_status merge_head(tensors *ts, const pl_export *e, const pl_env *env, pl_err *err) {
     int64_t        d = e->config.hidden_size, r = pl_hf_head_int(&e->config.head, "rank");
     pl_weight_spec up = {.part = {{"efficient_lm_head.weight", e->rows}}, .n_parts = 1, .rows = e->rows, .cols = r};
@@ -348,7 +348,7 @@ static pl_status add_target(tensors *ts, const pl_export *e, bool head, pl_err *
     return w ? add_tensor(ts, as, w, err) : pl_fail(err, PL_E_INPUT, "%s: has no %s", e->target, as);
 }
 
-// Lists every tensor of the checkpoint under the engine's name; unknown ones are refused rather than left out.
+// Lists every tensor of the checkpoint under the engine's name; refuses unknown ones.
 static pl_status list_tensors(tensors *ts, tensors *factors, const pl_export *e, const pl_env *env, pl_err *err) {
     bool block = pl_export_is_block(e), marks = e->engine->map->marks;
     for (int64_t i = 0; i < pl_weight_source_count(e->src); i++) {
@@ -381,7 +381,7 @@ static pl_status write_text(const char *dir, const char *name, const char *text,
 }
 
 static pl_status write_tensors(const char *dir, const tensors *ts, pl_err *err) {
-    static const pl_st_pair format = {"format", "pt"}; // without which transformers refuses a file
+    static const pl_st_pair format = {"format", "pt"}; // transformers refuses a file without it
     char                   *path = pl_path_join(dir, "model.safetensors");
     pl_status               st =
         path ? pl_st_write(path, ts->t, ts->n, &format, 1, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
@@ -433,7 +433,7 @@ static pl_status write_serve(const char *dir, const char *command, pl_err *err) 
     return st;
 }
 
-// Writes the absolute path to *out, the caller's.
+// Writes the absolute path to *out, owned by the caller.
 static pl_status make_absolute(char **out, const char *path, pl_err *err) {
     char here[4096];
     if (*path != '/' && !getcwd(here, sizeof here))
@@ -528,7 +528,7 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
     PL_TRY_GOTO(st, done, check_serve(dir, err));
     PL_TRY_GOTO(st, done, pl_atomic_dir_begin(&out, dir, err));
     st = write_files(&e, &ts[0], &ts[1], pl_atomic_dir_path(&out), place, *serve, err);
-    if (st == PL_OK) st = pl_dir_spares(dir, "serve.sh", written, err); // files that came meanwhile
+    if (st == PL_OK) st = pl_dir_spares(dir, "serve.sh", written, err); // files that appeared meanwhile
     if (st == PL_OK)
         st = pl_atomic_dir_commit(&out, err);
     else

@@ -1,13 +1,14 @@
-// llama.cpp's draft-eagle3 (src/models/eagle3.cpp, common/speculative.cpp): one GGUF file. Embeddings in it stand for
-// the target's. It counts layers by their inputs and reads exactly three; the last layer's output is none of them,
-// since its graphs leave that unfilled. d2t holds target ids, rows of queries and keys stand in pairs as Llama's do
-// there, norms are fp32. The draft's vocabulary must be the target's, piece by piece: its keys are copied from the
+// llama.cpp's draft-eagle3 (src/models/eagle3.cpp, common/speculative.cpp): one GGUF file. Embeddings in it replace
+// the target's. It numbers layers by inputs and reads exactly three; the last layer's output is not supported, since
+// its graphs leave it empty. d2t holds target ids, rows of queries and keys are interleaved in pairs as Llama's are in
+// GGUF, norms are fp32. The draft's vocabulary must equal the target's, piece by piece: its keys are copied from the
 // target's own file, which --target names.
 //
-// Blocks are its draft-dflash and draft-dspark (src/models/dflash.cpp), architecture dflash: any layers, as wide as the
-// target; rows of queries and keys in our order; embeddings, and the head where the file has none, are the target's. It
-// knows the vanilla Markov head alone, and DFlash 2 where the width has room for all pairs of candidates. A block is
-// computed as long as the drafts that are asked for, so that only --spec-draft-n-max as trained drafts as trained.
+// Blocks are its draft-dflash and draft-dspark (src/models/dflash.cpp), architecture dflash: any layers, the
+// target's width; rows of queries and keys in this program's order; embeddings, and the head if the file has none, are
+// the target's. It supports only the vanilla Markov head, and DFlash 2 if the width has room for all pairs of
+// candidates. A block has the length of the requested drafts, so that only the trained --spec-draft-n-max drafts as
+// trained.
 #include "checkpoints/gguf.h"
 #include "infer/export/rules.h"
 #include "kernels/base/arena.h"
@@ -18,9 +19,9 @@
 #include <string.h>
 
 #define BUFFERS 1024
-#define MASK "tokenizer.ggml.mask_token_id" // a block drafter's own, the target's is of no use to a drafter
+#define MASK "tokenizer.ggml.mask_token_id" // replaced by a block drafter's own
 
-// A whole number of 31 bits, ARCHITECTURE.NAME; -1: none.
+// Reads ARCHITECTURE.NAME, a whole number of 31 bits; -1: none.
 static int64_t read_whole(const pl_gguf *g, const char *arch, const char *name) {
     char    key[128];
     int64_t v;
@@ -105,7 +106,7 @@ static void put_vocabulary(pl_gguf_out *o, const pl_gguf *target) {
 
 // ---- tensors ----
 
-// Our names and llama.cpp's; of layers, those behind "layers.N." or "midlayer.".
+// This program's names and llama.cpp's; for layers, the part after "layers.N." or "midlayer.".
 typedef struct named {
     const char *ours, *theirs;
 } named;
@@ -164,7 +165,7 @@ static bool name_tensor(bool block, const char *ours, char *theirs, size_t size)
 typedef struct writer {
     const pl_export *e;
     pl_gguf_out     *o;
-    void            *own[BUFFERS]; // converted tensors, until they are written
+    void            *own[BUFFERS]; // converted tensors, kept until they are written
     int              n;
 } writer;
 
@@ -172,13 +173,13 @@ static void *keep_buffer(writer *w, size_t bytes) {
     return w->n < BUFFERS ? w->own[w->n++] = pl_malloc(bytes) : NULL;
 }
 
-// Row `row` of the file's: of each head, element 2i is ours i, element 2i + 1 is ours i + dim/2.
+// Returns the source of the file's row `row`: in each head, row 2i is row i here, row 2i + 1 is row i + dim/2.
 static int64_t find_paired(int64_t row, int64_t dim) {
     int64_t head = row / dim, at = row % dim;
     return head * dim + at / 2 + (at % 2) * (dim / 2);
 }
 
-// Rows of EAGLE-3's queries and keys stand in pairs.
+// Adds a tensor; interleaves the rows of EAGLE-3's queries and keys in pairs.
 static pl_status add_tensor(writer *w, const pl_st_source *s, pl_err *err) {
     bool     pairs = !pl_export_is_block(w->e) && (strstr(s->name, "attn_q.") || strstr(s->name, "attn_k."));
     int64_t  rows = s->rank == 2 ? s->shape[0] : 1, cols = s->rank == 2 ? s->shape[1] : s->shape[0];
@@ -264,7 +265,7 @@ static pl_status write_gguf(const pl_export *given, const pl_st_source *t, int n
 typedef struct file {
     pl_gguf *g, *target; // target NULL: not given
     char     arch[64], target_arch[64];
-    int      vocab; // as stated
+    int      vocab; // as stated in the file
 } file;
 
 static double read_number(const pl_gguf *g, const char *arch, const char *name) {
@@ -288,7 +289,7 @@ static pl_check_verdict check_architecture(pl_look *k) {
     return pl_broken(k, "general.architecture: %s; expected eagle3 or dflash", *arch ? arch : "missing");
 }
 
-// Block, mask and parts fit; llama.cpp takes for granted that the width is the target's.
+// Checks that block, mask and parts agree; llama.cpp assumes the target's width.
 static pl_check_verdict check_block(pl_look *k) {
     const pl_hf_config *c = &k->e.config;
     int                 size = c->block.size, top = c->selector.candidates, rank = c->selector.rank;
@@ -370,7 +371,7 @@ static cJSON *copy_value(const pl_gguf *g, const char *key, const pl_gguf_value 
     case PL_GGUF_F32: memcpy(&f, v->data, sizeof f); return cJSON_CreateNumber((double)f);
     case PL_GGUF_BOOL: return cJSON_CreateBool(*v->data != 0);
     case PL_GGUF_ARRAY:
-        list = cJSON_CreateArray(); // empty for lists of other items, and of more than a drafter reads
+        list = cJSON_CreateArray(); // empty for lists of other types, and for lists longer than PL_HF_TAPS
         for (uint64_t i = 0; (v->item == PL_GGUF_I32 || v->item == PL_GGUF_U32) && v->n <= PL_HF_TAPS && i < v->n;
              i++) {
             memcpy(&item, v->data + 4 * i, sizeof item);
@@ -404,7 +405,7 @@ static int64_t cols_of(const pl_look *k, const char *name) {
     return t && t->rank == 2 ? t->size[1] : t ? 1 : 0;
 }
 
-// Fills in k->s; sizes of heads, which no key states, are those of their tensors.
+// Fills in k->s; sizes of heads, which have no keys, come from their tensors.
 static void take_sizes(pl_look *k, const pl_gguf *g) {
     pl_hf_config        *c = &k->e.config;
     const pl_gguf_value *pieces = find_pieces(g);
@@ -458,7 +459,7 @@ static void close_look(pl_look *k) {
     pl_free(f);
 }
 
-// A block drafts as many tokens as it was trained to.
+// Returns the command; a block drafts the trained number of tokens.
 static char *make_command(const pl_export *e, const char *dir) {
     return pl_sprintf(
         "llama-server --model %s --model-draft %s/drafter.gguf --spec-type draft-%s --spec-draft-n-max %d", e->served,

@@ -1,4 +1,4 @@
-// Tables of config.json that several engines have, the walk that writes them, and the rules that they say.
+// Tables of config.json shared by several engines, the code that writes them, and the rules on their rows.
 #include "infer/drafter/backbone.h"
 #include "infer/export/rules.h"
 #include "kernels/base/json_put.h"
@@ -56,7 +56,7 @@ static void put_model_type(pl_json_out *o, const pl_export *e) {
 
 static void put_rope(pl_json_out *o, const pl_export *e) {
     pl_hf_put_rope(o, &e->config.rope);
-    pl_put_object(o, "rope_parameters"); // as transformers 5 spells it
+    pl_put_object(o, "rope_parameters"); // transformers 5's spelling
     pl_put_num(o, "rope_theta", e->config.rope.theta);
     pl_hf_put_scaling(o, &e->config.rope);
     pl_json_out_close(o, '}');
@@ -83,10 +83,10 @@ const pl_export_row pl_rows_layer[] = {
     {PL_INT("head_dim", config.head_dim), .need = PL_ROW_DEFAULT},
     {"hidden_act", PL_ROW_TEXT, PL_ROW_DEFAULT, .text = "silu", .rule = "activation"},
     {PL_NUM("rms_norm_eps", config.rms_norm_eps), .need = PL_ROW_DEFAULT},
-    {PL_INT("max_position_embeddings", positions), .need = PL_ROW_DEFAULT}, // engines size their tables by them
+    {PL_INT("max_position_embeddings", positions), .need = PL_ROW_DEFAULT}, // engines allocate RoPE tables of this size
     {"initializer_range", PL_ROW_NUM, .text = "0.02"},
     {"rope_theta", PL_ROW_PUT, PL_ROW_DEFAULT, .put = put_rope},
-    {"is_causal", PL_ROW_BOOL, .when = pl_export_is_block}, // which vLLM and SGLang read first
+    {"is_causal", PL_ROW_BOOL, .when = pl_export_is_block}, // vLLM and SGLang read it first
     {"attention_bias", PL_ROW_BOOL, PL_ROW_DEFAULT, .rule = "no-bias"},
     {"mlp_bias", PL_ROW_BOOL, .rule = "no-bias"},
     {"bias", PL_ROW_BOOL, PL_ROW_FOREIGN, .rule = "no-bias"},
@@ -112,7 +112,7 @@ static const pl_export_row
                   {"use_last_layernorm", PL_ROW_BOOL, .text = "true"},
                   {.key = "use_mtp_layernorm", .type = PL_ROW_BOOL},
                   {PL_BOOL("norm_before_fc", config.norm_before_fc),
-                   .when = norms_before_fc}, // which readers take first
+                   .when = norms_before_fc}, // readers prefer this member
                   {0}},
     inputs[] = {{PL_ROWS(switches)}, {.key = "eagle_aux_hidden_state_layer_ids", .type = PL_ROW_TAPS}, {0}},
     outputs[] = {{PL_ROWS(switches)}, {"eagle_aux_hidden_state_layer_ids", PL_ROW_TAPS, .shift = -1}, {0}},
@@ -137,7 +137,7 @@ const pl_export_row pl_rows_plain[] = {{PL_INT("target_hidden_size", config.targ
 // ---- reading, and rules ----
 
 // Calls fn for each row with its member, NULL if there is none, until a verdict is not HOLDS. Members of block drafters
-// stand at the top or in dflash_config, which counts.
+// are at the top or in dflash_config, which has precedence.
 typedef pl_check_verdict (*row_fn)(pl_look *k, const pl_export_row *r, const cJSON *node);
 
 static const cJSON *find_node(const pl_look *k, const char *key, const cJSON *within) {
@@ -168,7 +168,7 @@ static pl_check_verdict clear_field(pl_look *k, const pl_export_row *r, const cJ
     return PL_CHECK_HOLDS;
 }
 
-// The first of several lists counts.
+// Reads the list of layers; the first of several lists has precedence.
 static void take_layers(pl_look *k, const pl_export_row *r, const cJSON *list) {
     int n = 0;
     if (k->list) return;
@@ -219,7 +219,7 @@ static pl_check_verdict is_switch(pl_look *k, const pl_export_row *r, const cJSO
                : PL_CHECK_HOLDS;
 }
 
-// transformers 5 reads configs strictly.
+// Checks that no member is null: transformers 5 reads configs strictly.
 pl_check_verdict pl_check_no_nulls(pl_look *k) {
     return visit_all(k, is_switch);
 }

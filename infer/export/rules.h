@@ -1,4 +1,4 @@
-// The input of the rules of `check`: a drafter as an engine would read it, and the target that it is served with.
+// The input of the rules of `check`: a drafter as the engine reads it, and the target that it is served with.
 #ifndef PL_EXPORT_RULES_H
 #define PL_EXPORT_RULES_H
 
@@ -20,20 +20,20 @@ typedef struct pl_look_tensor {
 typedef struct pl_look_list {
     pl_look_tensor *t; // owned
     int64_t         n, cap;
-    bool            failed; // memory ran out
+    bool            failed; // out of memory
 } pl_look_list;
 
 typedef struct pl_look {
     const pl_export_engine     *engine;
-    const struct pl_check_rule *rule; // that is followed
+    const struct pl_check_rule *rule; // the current rule
     // Values that the file states, in the fields of the engine's rows: -1, NAN, false or "" for missing ones, n_taps -1
     // for a missing list.
     pl_export                   e;
-    pl_hf_sizes                 s;            // from it
-    int64_t                     rows;         // of the head's tensor; -1: it has none
-    const char                 *list;         // the key of the list of layers
-    int                         shift, first; // how the file counts them; the first layer that the engine captures
-    pl_look_list                have, want;   // tensors of the file, and those that the engine reads
+    pl_hf_sizes                 s;    // sizes derived from e
+    int64_t                     rows; // of the head's tensor; -1: no such tensor
+    const char                 *list; // the key of the list of layers
+    int shift, first; // numbering of the file's list, as pl_export_row.shift; the first layer that the engine captures
+    pl_look_list have, want; // tensors of the file, and those that the engine reads
     struct {
         bool    given;
         int64_t vocab, width, layers, positions; // vocab -1: not compared
@@ -42,8 +42,8 @@ typedef struct pl_look {
     char         why[PL_CHECK_WHY];
     pl_json      j;     // config.json, or the keys of the engine's own file
     const cJSON *layer; // the object with the layers' sizes: the root, or the engine's inner one
-    pl_st       *st;    // of a folder
-    void        *own;   // of the engine's own file
+    pl_st       *st;    // tensors of a folder
+    void        *own;   // state of the engine's own file
 } pl_look;
 
 // Drafters to which a rule applies: EAGLE-3 and P-EAGLE, blocks, files of another kind. WARNS: an export that breaks
@@ -75,26 +75,27 @@ pl_status pl_check_each(const pl_export_engine *engine, const char *dir, const c
 
 // Fills in k->e from config.json by the engine's rows (rows.c).
 void             pl_look_take_rows(pl_look *k);
-// Rules that the tables hold.
+// Rules that check the tables' rows.
 pl_check_verdict pl_check_every_field(pl_look *k);
 pl_check_verdict pl_check_no_nulls(pl_look *k);
-pl_check_verdict pl_check_constants(pl_look *k); // rows whose `rule` is this one
+pl_check_verdict pl_check_constants(pl_look *k); // rows whose `rule` is the current rule
 
-extern const pl_check_rule pl_check_blocks[]; // of block drafters' folders (block.c), ended by a name NULL
+extern const pl_check_rule pl_check_blocks[]; // of block drafters' folders (block.c), ended by a NULL name
 
-// Members of o (NULL: of the whole file).
+// Return members of o (NULL: of the whole file).
 const cJSON *pl_look_member(const pl_look *k, const cJSON *o, const char *key);
-int64_t pl_look_int(const pl_look *k, const cJSON *o, const char *key); // of 31 bits: a product of two fits; -1: none
-double  pl_look_num(const pl_look *k, const cJSON *o, const char *key); // NAN: none
-const char *pl_look_text(const pl_look *k, const cJSON *o, const char *key); // "": none
-int         pl_look_flag(const pl_look *k, const cJSON *o, const char *key); // 1, 0, or -1 where it is no switch
-const char *pl_look_architecture(const pl_look *k);                          // "missing": none
+int64_t      pl_look_int(const pl_look *k, const cJSON *o,
+                         const char *key);                                    // below 2^31: products fit; -1: none
+double       pl_look_num(const pl_look *k, const cJSON *o, const char *key);  // NAN: none
+const char  *pl_look_text(const pl_look *k, const cJSON *o, const char *key); // "": none
+int          pl_look_flag(const pl_look *k, const cJSON *o, const char *key); // 1, 0, or -1 if it is not a boolean
+const char  *pl_look_architecture(const pl_look *k);                          // "missing": none
 
 const pl_look_tensor *pl_look_find(const pl_look_list *l, const char *name); // NULL: none
-// Appends a zeroed tensor; returns NULL if memory ran out, which pl_check_each reports.
+// Appends a zeroed tensor; returns NULL if out of memory, which pl_check_each reports.
 pl_look_tensor       *pl_look_add(pl_look_list *l);
 
-// Writes the engine's name of a tensor of ours; returns false if it has none. layers: of the drafter.
+// Writes the engine's name of one of this program's tensors; returns false if it has none. layers: of the drafter.
 bool pl_export_name(const pl_export_engine *engine, bool block, int64_t layers, const char *ours, char *out,
                     size_t size);
 

@@ -1,12 +1,12 @@
-// SGLang's EAGLE3 (models/llama_eagle3.py): names it does not know are skipped in silence. Its targets add one to each
+// SGLang's EAGLE3 (models/llama_eagle3.py): unknown names are silently skipped. Its targets add one to each
 // layer's number (set_eagle3_layers_to_capture in 0.5.23; DeepSeek's and GLM's lite take lists that do not begin with 1
-// as inputs). Of several draft layers it norms the input of those behind the first by what it calls hidden_norm.
-// Embeddings of the target's width are the target's, whatever the file holds (set_embed); of another the file's.
+// as inputs). With several draft layers, the input norm of layers after the first is hidden_norm.
+// Embeddings of the target's width are always the target's (set_embed), those of another width the file's.
 #include "infer/drafter/backbone.h"
 #include "infer/export/export.h"
 #include "kernels/base/arena.h"
 
-// num-draft-tokens counts the root too. Blocks are as long as the checkpoint's.
+// Returns the command. num-draft-tokens includes the root. Blocks have the checkpoint's length.
 static char *make_command(const pl_export *e, const char *dir) {
     if (pl_export_is_block(e))
         return pl_sprintf("python -m sglang.launch_server --model-path %s --speculative-algorithm %s "

@@ -1,11 +1,10 @@
 // The format of vLLM's speculators library (Eagle3DraftModel, DFlashDraftModel, DSparkDraftModel), which vLLM serves
-// too: by the folder alone (`vllm serve DIR`) where the verifier is named as a repository of Hugging Face's and nothing
-// of that name lies in the working directory (0.33), so the command names both. The layer's sizes stand in
-// transformer_layer_config, every one of them, since what is absent is read as a default of the model_type;
-// norm_before_residual has two defaults, so it is always written. Embeddings are a copy of the target's where the
-// drafter has none of its own, and so is a block drafter's head where it is the target's; the library takes drafters of
-// the target's width alone. vLLM's reader of this form (its transformers_utils/configs/speculators/algos.py) hands
-// fc_norm on for eagle3 and drops it for peagle.
+// too. The folder alone (`vllm serve DIR`) suffices only if the verifier is named as a Hugging Face repository and the
+// working directory has no file of that name (0.33), so the command names both. transformer_layer_config has all of the
+// layer's sizes, since a missing one gets a default of the model_type; norm_before_residual has two defaults, so it is
+// always written. Embeddings are a copy of the target's if the drafter has none of its own, and so is a block drafter's
+// head if it is the target's; the library supports only drafters of the target's width. vLLM's reader of this form
+// (transformers_utils/configs/speculators/algos.py) passes fc_norm on for eagle3 and drops it for peagle.
 #include "infer/drafter/backbone.h"
 #include "infer/export/rules.h"
 #include "kernels/base/json_put.h"
@@ -52,7 +51,7 @@ static const pl_export_row
                {PL_INT("target_hidden_size", config.target_hidden_size)},
                {0}},
     layer[] = {{PL_ROWS(pl_rows_layer)},
-               {PL_INT("num_aux_hidden_states", n_taps), .when = is_step}, // which vLLM (0.33) takes for three
+               {PL_INT("num_aux_hidden_states", n_taps), .when = is_step}, // vLLM (0.33) assumes 3 if it is missing
                {0}},
     rest[] = {{"tie_word_embeddings", PL_ROW_BOOL, .rule = "untied"},
               {PL_ROWS(pl_rows_dtype)},
@@ -66,8 +65,8 @@ static const pl_export_row
               {.key = "eagle_aux_hidden_state_layer_ids", .type = PL_ROW_TAPS},
               {PL_ROWS(rest)},
               {0}},
-    // Readers disagree on what a missing sample_from_anchor means. sliding_window_non_causal is about layers with a
-    // window, of which there are none, but vLLM (0.33) applies it to all layers: false would make them causal.
+    // Readers have different defaults for sample_from_anchor. sliding_window_non_causal refers to layers with a window;
+    // there are none, but vLLM (0.33) applies it to all layers: false would make them causal.
     blocks[] = {{PL_ROWS(first)},
                 {PL_INT("block_size", config.block.size)},
                 {PL_INT("mask_token_id", config.block.mask_token)},
@@ -87,7 +86,7 @@ static pl_check_verdict check_kind(pl_look *k) {
     return pl_broken(k, "speculators_model_type: %s; expected %s", *type ? type : "missing", types[k->e.sort]);
 }
 
-// Absent, vLLM takes norm_before_residual as true, speculators as false.
+// Checks that norm_before_residual is stated: its default is true in vLLM, false in speculators.
 static pl_check_verdict check_norms_stated(pl_look *k) {
     for (int i = 0; i < PL_HF_NORMS; i++)
         if (pl_look_flag(k, NULL, pl_hf_norm_names[i]) < 0)
@@ -116,9 +115,9 @@ static pl_check_verdict check_tokens(pl_look *k) {
     return pl_broken(k, "speculative_tokens: %lld, a block drafts %lld", (long long)n, (long long)drafted);
 }
 
-// vLLM (0.33) does not count the list for its fc.
+// Checks the stated number of layers: vLLM (0.33) does not derive fc's width from the list.
 static pl_check_verdict check_layers_counted(pl_look *k) {
-    int64_t stated = pl_look_int(k, k->layer, "num_aux_hidden_states"); // of the list there is another row
+    int64_t stated = pl_look_int(k, k->layer, "num_aux_hidden_states"); // another rule checks the list
     if (k->e.n_taps < 0 || stated == k->e.n_taps || (stated < 0 && k->e.n_taps == 3)) return PL_CHECK_HOLDS;
     return stated < 0
                ? pl_broken(k, "num_aux_hidden_states is missing, and vLLM takes 3 for the %d layers", k->e.n_taps)

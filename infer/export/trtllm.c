@@ -1,12 +1,12 @@
 // TensorRT-LLM's Eagle3 (PyTorch backend, models/modeling_speculative.py): its map is int32, it takes embeddings from
-// the target unless the draft has another width, and an option of the engine, eagle3_layers_to_capture, tells it the
-// layers, by their outputs. That is a set: the draft's features come in rising order whatever the list says. The option
-// stands in trtllm.yaml, and config.json has a copy of the list.
+// the target unless the draft has another width, and an option of the engine, eagle3_layers_to_capture, lists the
+// layers by outputs. It is a set: the draft's features are in ascending order of layers. The option is in trtllm.yaml,
+// and config.json has a copy of the list.
 //
 // Its DFlash and DSpark (1.3.0rc27 on: models/modeling_dflash.py, modeling_dspark.py) find the layers' code by
-// model_type, take embeddings and head from the target, capture layers as a set, and drop without a word what they do
-// not know, such as DFlash 2's parts. DSpark's options are looked for under names of its own before the published ones,
-// so trtllm.yaml names them all.
+// model_type, take embeddings and head from the target, capture layers as a set, and silently ignore unknown
+// tensors, such as DFlash 2's parts. TensorRT-LLM's own names of DSpark's options have precedence over the published
+// ones, so trtllm.yaml has all of them.
 #include "infer/export/rules.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/strbuf.h"
@@ -22,7 +22,7 @@ static pl_check_verdict check_norm_place(pl_look *k) {
 static const pl_check_rule rules[] = {
     {"norm-place", "norm_before_fc stands where the engine reads it", check_norm_place, PL_CHECK_STEP}, {0}};
 
-// The options of one decoding type, up to the list of layers.
+// Returns the options of one decoding type, up to the list of layers.
 static char *make_options(const pl_export *e) {
     const pl_hf_block *b = &e->config.block;
     if (!pl_export_is_block(e))
@@ -37,7 +37,7 @@ static char *make_options(const pl_export *e) {
 
 static char *make_yaml(const pl_export *e, const char *dir) {
     pl_strbuf   b = {0};
-    pl_json_out path; // a JSON string is one of YAML
+    pl_json_out path; // a JSON string is also a YAML string
     char        number[32];
     pl_json_out_begin(&path, 0);
     pl_json_out_str(&path, dir);
@@ -60,7 +60,7 @@ static char *make_command(const pl_export *e, const char *dir) {
     return pl_sprintf("trtllm-serve %s --extra_llm_api_options %s/trtllm.yaml", e->served, dir);
 }
 
-// Features of one layer enter without fc whatever their width.
+// Features of one layer never pass through fc.
 static bool skips_fc(int64_t layers, int64_t wide, int64_t width) {
     return layers < 2 || pl_export_skips_equal(layers, wide, width);
 }

@@ -1,6 +1,6 @@
-// vLLM, methods dflash and dspark as their authors publish drafters, and eagle3 with the plain config
-// (model_executor/models/llama_eagle3.py): names it does not know are errors, embeddings are the target's where the
-// file has none, layers are counted by their inputs.
+// vLLM: methods dflash and dspark in their authors' formats, and eagle3 with the plain config
+// (model_executor/models/llama_eagle3.py). Unknown names are errors, embeddings are the target's if the file has none,
+// layers are numbered by inputs.
 #include "infer/drafter/backbone.h"
 #include "infer/export/rules.h"
 #include "kernels/base/arena.h"
@@ -10,8 +10,8 @@
 
 #define EAGLE3 "LlamaForCausalLMEagle3"
 
-// P-EAGLE's class is EAGLE-3's. vLLM (0.33) puts "Eagle3" before names that have it at neither end, finds nothing by
-// that one, and takes the next that it knows.
+// Writes the classes. P-EAGLE uses EAGLE-3's class: vLLM (0.33) prefixes "Eagle3" to names that neither begin nor end
+// with it, does not find the result, and takes the next known name.
 static void put_classes(pl_json_out *o, const pl_export *e) {
     pl_put_array(o, "architectures");
     if (pl_export_is_parallel(e)) pl_json_out_str(o, "PEagleDraftModel");
@@ -25,7 +25,7 @@ static const pl_export_row rows[] = {
     {.key = "eagle_aux_hidden_state_layer_ids", .type = PL_ROW_TAPS}, // read first; older versions read eagle_config's
     {PL_INT("mask_token_id", config.block.mask_token), .when = pl_export_is_parallel},
     {PL_INT("pard_token", config.block.mask_token), .when = pl_export_is_parallel}, // the name in older versions
-    {PL_INT("num_depths", config.block.size), .when = pl_export_is_parallel},       // ours
+    {PL_INT("num_depths", config.block.size), .when = pl_export_is_parallel},       // this program's member
     {PL_INT("target_hidden_size", config.target_hidden_size)},
     {PL_ROWS(pl_rows_inputs)},
     {0}};
@@ -51,7 +51,7 @@ char *pl_export_serve_vllm(const pl_export *e, const char *dir) {
     const char *more = !pl_export_is_parallel(e) ? ""
                        : *dir == '\''            ? " --speculative-config.parallel_drafting true"
                                                  : ", \"parallel_drafting\": true";
-    // JSON inside a quoted word: a path that needs quotes of its own stands behind an option instead.
+    // The path is in JSON inside a quoted word; a path that itself needs quotes is passed as an option instead.
     if (*dir == '\'')
         return pl_sprintf("vllm serve %s --speculative-config.method %s --speculative-config.model %s "
                           "--speculative-config.num_speculative_tokens %d%s",

@@ -18,7 +18,7 @@
 
 const pl_key pl_generate_keys[] = {
     {PL_KEY_FIELD_PATH(pl_generate_recipe, target.path), .help = "the target: a Hugging Face folder or a llama2.c file",
-     .stages = PL_KEY_NO_STAGE}, // its content counts
+     .stages = PL_KEY_NO_STAGE}, // its contents are hashed instead
     {PL_KEY_FIELD_PATH(pl_generate_recipe, target.tokenizer),
      .help = "its tokenizer, where the folder does not hold one", .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_STRING(pl_generate_recipe, target.pre), .help = PL_TOK_PRE_HELP},
@@ -32,7 +32,7 @@ const pl_key pl_generate_keys[] = {
      .help =
          "a record that is no prompt, or a conversation that the chat template refuses, ends the run; else it is left "
          "out with a warning",
-     .stages = PL_KEY_NO_STAGE}, // the prompts that are left count
+     .stages = PL_KEY_NO_STAGE}, // the remaining prompts are hashed instead
     {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.form), .deflt = "text", .choices = {"text", "chat"},
      .help = "text: prompts are continued; chat: they are conversations, written by the target's chat template"},
     {PL_KEY_FIELD_PATH(pl_generate_recipe, data.chat.template), .help = "another chat template than the target's own"},
@@ -133,7 +133,7 @@ static void put_answering(pl_json_out *j, const pl_generator_options *o, pl_dtyp
     if (kv != PL_F32) pl_json_out_key(j, "kv"), pl_json_out_str(j, pl_weights_name(kv));
 }
 
-// True if later turns of the prompts are written behind the target's own answers.
+// Returns true if later turns of the prompts follow the target's own answers.
 static bool has_histories(const pl_generate_recipe *gen, const pl_prompts *prompts) {
     bool later = false;
     for (int64_t i = 0; prompts && i < prompts->n; i++)
@@ -147,7 +147,7 @@ static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     const pl_dtype            weights = pl_target_dtype(gen);
     const uint64_t            stops = gen->data.hidden_states.path ? 0 : pl_target_stops_hash(target, tok);
-    uint64_t                  of = 0; // what is answered, so that a stopped run does not go on with something else
+    uint64_t                  of = 0; // hash of the prompts or hidden states, so that a run is not resumed with others
     char                      hash[17];
     pl_json_out               j;
     if (gen->data.hidden_states.path)
@@ -165,10 +165,10 @@ static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r
     pl_json_out_key(&j, "of"), pl_json_out_str(&j, hash);
     if (!pl_tokenizer_adds_bos(tok)) pl_json_out_key(&j, "bos"), pl_json_out_bool(&j, false);
     if (stops) pl_hash_hex(hash, stops), pl_json_out_key(&j, "stops"), pl_json_out_str(&j, hash);
-    // Bf16 goes without saying.
+    // Bf16 is the default and not recorded.
     if (weights != PL_BF16) pl_json_out_key(&j, "weights"), pl_json_out_str(&j, pl_weights_name(weights));
     pl_put_chat(&j, r);
-    // Earlier builds left an answer's special tokens out of the turns behind it, and have no such member.
+    // Earlier builds left an answer's special tokens out of later turns, and recorded no such member.
     if (has_histories(gen, prompts)) pl_put_str(&j, PL_DATASET_HISTORIES, "spelt");
     pl_json_out_close(&j, '}');
     PL_TRY(pl_json_out_end(&j, err));
@@ -210,7 +210,7 @@ pl_status pl_data_budget(int64_t *bytes, const pl_recipe *r, pl_err *err) {
     return pl_recipe_fail(r, text, err, "\"%s\" is no size; write 500MB, 20GB or 1.5TiB", *text);
 }
 
-// Names keys that have a value and are not read beside another one.
+// Warns of keys that have a value and that another key makes unread.
 static void warn_unread(const pl_recipe *r) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     const char               *states = gen->data.hidden_states.path ? "data.hidden_states.path is given" : NULL;
@@ -244,7 +244,7 @@ void pl_generate_taps(pl_taps *t, const pl_recipe *r, int n_layers) {
     if (pl_generate_recipe_of(r)->data.taps) t->n = pl_llama_default_taps(n_layers, t->layer);
 }
 
-// What all products begin with: the target, its tokenizer, the prompts to answer (or hidden states instead).
+// Inputs of all products: the target, its tokenizer, the prompts to answer (or hidden states instead).
 typedef struct sources {
     pl_llama       target;
     pl_tokenizer  *tok;
@@ -260,7 +260,7 @@ static void close_sources(sources *s) {
     pl_llama_fini(&s->target);
 }
 
-// To be closed in any case.
+// Opens the sources. Close them even on failure.
 static pl_status open_sources(sources *s, const pl_recipe *r, const pl_env *env, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     *s = (sources){0};
@@ -278,7 +278,7 @@ static pl_status open_sources(sources *s, const pl_recipe *r, const pl_env *env,
     return pl_tokenizer_open_pre(&s->tok, tokenizer ? tokenizer : path, gen->target.pre, err);
 }
 
-// Rank 0 first, which takes in what a stopped run left; nobody writes before all have seen that.
+// Opens the writer, rank 0 first, which recovers the files of a stopped run; no rank writes before all have opened it.
 static pl_status open_writer(pl_dataset_writer **w, const char *dir, const pl_dataset_attrs *attrs, const pl_env *env,
                              pl_err *err) {
     PL_TRY(pl_comm_enter(env->comm, err));
@@ -287,7 +287,7 @@ static pl_status open_writer(pl_dataset_writer **w, const char *dir, const pl_da
     return pl_comm_barrier(env->comm, err);
 }
 
-// The shards that are still to be made. Those that are there hold what the plan says.
+// Lists the missing shards; checks that existing ones agree with the plan.
 static pl_status missing(int64_t **list, int64_t *n, const pl_shard_plan *p, const pl_dataset_writer *w, pl_err *err) {
     int64_t docs = 0;
     *n = 0;
@@ -305,7 +305,7 @@ static pl_status missing(int64_t **list, int64_t *n, const pl_shard_plan *p, con
                    "an older build began it); remove it");
 }
 
-// This rank's share of the shards that are missing.
+// Writes this rank's share of the missing shards.
 static pl_status write_share(pl_dataset_writer *w, const sources *s, const pl_generator_options *options,
                              int64_t rows_per_shard, const pl_env *env, pl_err *err) {
     pl_generator_options o = *options;
@@ -329,14 +329,14 @@ done:
     return st;
 }
 
-// Hidden states come in the order of their files, from one process.
+// Writes the dataset from hidden states, in the order of their files, in one process.
 static pl_status write_states(const char *dir, const pl_dataset_attrs *attrs, const sources *s, const pl_recipe *r,
                               const pl_taps *taps, const pl_env *env, pl_err *err) {
     pl_dataset_writer *w;
     PL_TRY(pl_dataset_writer_create(&w, dir, attrs, pl_generate_recipe_of(r)->data.rows_per_shard, err));
     pl_status st = pl_hidden_states_write(w, r, &s->target, s->tok, taps, env, err);
     if (st == PL_OK) return pl_dataset_writer_close(w, err);
-    pl_dataset_writer_destroy(w); // whole shards stay: the next run goes on from there
+    pl_dataset_writer_destroy(w); // complete shards stay: the next run resumes after them
     return st;
 }
 
@@ -352,7 +352,7 @@ static pl_status write_answers(const char *dir, const pl_dataset_attrs *attrs, c
     }
     if (st == PL_OK) st = pl_comm_barrier(env->comm, err);
     if (st == PL_OK && first) return pl_dataset_writer_close(w, err);
-    pl_dataset_writer_destroy(w); // whole shards stay
+    pl_dataset_writer_destroy(w); // complete shards stay
     return st;
 }
 
@@ -366,7 +366,7 @@ pl_status pl_generate_run(const pl_recipe *r, const pl_taps *taps, const char *o
     pl_dataset_attrs          attrs;
     pl_status                 st;
     bool                      states = gen->data.hidden_states.path;
-    if (states && pl_comm_rank(env->comm) > 0) return PL_OK; // rank 0 reads them
+    if (states && pl_comm_rank(env->comm) > 0) return PL_OK; // rank 0 alone reads them
     PL_TRY_GOTO(st, done, open_sources(&s, r, env, err));
     pl_generate_taps(&own, r, s.target.n_layers);
     if (!taps) taps = &own;
@@ -385,7 +385,7 @@ done:
 
 // ---- texts ----
 
-// One record. ids: of prompt and answer.
+// Writes one record. ids: prompt and answer.
 static pl_status put_text(pl_atomic_file *f, const pl_tokenizer *tok, const pl_generator *g, const int32_t *ids,
                           int64_t n_prompt, int64_t n, const pl_doc_about *about, bool chat, pl_err *err) {
     char       *text = NULL, *before = NULL;
@@ -424,7 +424,7 @@ static pl_status write_texts(pl_atomic_file *f, pl_generator *g, const sources *
     pl_progress_begin(&p, "generate", 0, jobs);
     for (int64_t j = 0; j < jobs && st == PL_OK; j++) {
         PL_TRY_GOTO(st, done, pl_generator_next(g, &doc, err));
-        if (doc.about->finish == PL_ANSWER_UNKNOWN) continue; // a turn that was not asked
+        if (doc.about->finish == PL_ANSWER_UNKNOWN) continue; // a turn without an answer
         int64_t n_prompt = 0, n = doc.n;
         while (n_prompt < doc.n && !doc.loss_mask[n_prompt])
             n_prompt++;
@@ -443,7 +443,7 @@ done:
     return st;
 }
 
-// The members of put_text's record, as far as the front goes.
+// Returns true if the front of a file is a record of put_text.
 static bool is_texts(const char *front, size_t n) {
     static const char *const keys[] = {"{\"prompt\":\"", ",\"answer\":\"", ",\"text\":\"", ",\"finish\":\""};
     size_t                   at = 0;

@@ -11,35 +11,36 @@
 
 #include <string.h>
 
-// A document under construction; jobs in flight or waiting for earlier ones sit in a ring, in the order in which they
-// are answered: turn q of this generator at q % ring_size. Within a range turns are as far apart as jobs.
+// A document under construction. Jobs in flight, or waiting for earlier ones, are in a ring in the order of answering:
+// turn q of this generator at q % ring_size. Within a range, turn numbers and job numbers have the same distances.
 typedef struct job {
     int64_t           number;
-    pl_jobs           range;       // of it; what stands before it is answered for the sake of what follows
-    bool              begun, done; // neither: it waits
+    pl_jobs           range;       // requested range of jobs; earlier turns are answered only for the turns after them
+    bool              begun, done; // both false: waiting
     bool              refused;     // the template refuses its history
-    // While it is answered. Its key does not tell: a job may be in hand twice, to give away and for a later turn.
+    // While it is answered. Its key is not unique: the same job may be in the ring twice, once to return it and once
+    // for a later turn.
     const pl_session *session;
     pl_columns        doc;
     pl_doc_about      about;
-    char             *text; // of a later turn: what it answers; owned
+    char             *text; // prompt of a later turn; owned
     size_t            text_n;
 } job;
 
-// A prompt that is answered, one of those that were given.
+// A prompt that is not skipped.
 typedef struct asked {
     const pl_prompt *prompt;
-    int32_t         *ids; // of the first turn; owned
+    int32_t         *ids; // ids of the first turn; owned
     int64_t          n;
     int              turns;
-    bool             cut; // the beginning of its first turn is left out
+    bool             cut; // the beginning of its first turn is dropped
 } asked;
 
 // A place of a round: a turn of a conversation.
 typedef struct place {
     int64_t asked;
     int32_t turn;
-    int64_t before, next; // places of the conversation's last turn and of its next one; -1: none
+    int64_t before, next; // places of the conversation's previous and next turn; -1: none
 } place;
 
 struct pl_generator {
@@ -47,10 +48,10 @@ struct pl_generator {
     const pl_tokenizer  *tok;
     pl_generator_options opt;
     pl_engine           *engine;
-    int                  len; // tokens of a document at most
+    int                  len; // the most tokens of a document
     asked               *asked;
     int64_t              n_asked;
-    place               *place; // [n_places] of a round
+    place               *place; // [n_places] places of a round
     int64_t              n_places;
     char               **said; // [n_said] answers as messages, turn q's at q % n_said; "": the turn was refused; owned
     int64_t              n_said;
@@ -58,13 +59,13 @@ struct pl_generator {
     int32_t              stop[PL_MAX_STOP];
     job                 *ring;
     int                  ring_size;
-    int64_t              next_start, next_out; // turns: the first that has not begun; the first not given away
-    int64_t              known;                // turns whose job is known
-    pl_jobs              range;                // whose jobs are becoming known; next: the first that is not
+    int64_t              next_start, next_out; // turns: the first that has not begun; the first not returned
+    int64_t              known;                // turns that have a job
+    pl_jobs              range;                // jobs being assigned; next: the first unassigned one
     int64_t              next;
     int64_t              in_out;    // ring index of the document lent to the caller, or -1
-    bool                 asked_for; // all jobs, where nobody says which
-    bool                 failed;    // a job began and will not end
+    bool                 asked_for; // without a pl_generator_work: all jobs have been requested
+    bool                 failed;    // a job began and cannot complete
     int64_t              refused;   // conversations that ended before a turn with a refused history
 };
 
@@ -89,7 +90,7 @@ static job *job_of(const pl_generator *g, const pl_session *s) {
     return at_turn(g, turn);
 }
 
-// Rows that the engine has made final: into the job's buffers, rounded to bf16.
+// Stores final rows of the engine in the job's buffers, rounded to bf16.
 static void on_final(void *arg, const pl_final_rows *r) {
     pl_generator *g = arg;
     pl_columns   *doc = &job_of(g, r->session)->doc;
@@ -106,13 +107,13 @@ static void on_final(void *arg, const pl_final_rows *r) {
     }
 }
 
-// ---- what is asked ----
+// ---- prompts ----
 
 static const char *prompts_path(const pl_generator *g) {
     return g->opt.form && g->opt.form->path ? g->opt.form->path : "data.prompts";
 }
 
-// The place in the file, before what went wrong.
+// Prefixes an error with the prompt's line.
 static pl_status at_line(const pl_prompt *p, pl_status st, pl_err *err) {
     return st == PL_OK ? PL_OK : pl_fail_at(err, st, "data.prompts: line %lld", (long long)p->line);
 }
@@ -123,7 +124,7 @@ static pl_status render(const pl_generator *g, const asked *a, const pl_chat_tur
     return pl_chat_prompt_turn(a->prompt, prompts_path(g), f->chat, &f->options, turn, out, err);
 }
 
-// j: the job that keeps the text; NULL: none does.
+// Renders and encodes a turn. j: the job that keeps the text; NULL: none.
 static pl_status render_ids(const pl_generator *g, const asked *a, const pl_chat_turn *turn, job *j, int32_t **ids,
                             int64_t *n, pl_err *err) {
     pl_jinja_out out;
@@ -138,7 +139,7 @@ static pl_status render_ids(const pl_generator *g, const asked *a, const pl_chat
     return st;
 }
 
-// How many tokens a document of the target's can have.
+// Returns the most tokens of a document.
 static int positions(const pl_generator *g) {
     int context = g->target->config.max_position_embeddings;
     return g->opt.max_len > 0 && g->opt.max_len < context ? g->opt.max_len : context;
@@ -154,7 +155,7 @@ static pl_status check_ids(const pl_generator *g, const int32_t *ids, int64_t n,
     return PL_OK;
 }
 
-// Tokens of a turn.
+// Counts the tokens of a turn.
 static pl_status measure(const pl_generator *g, const asked *a, const pl_chat_turn *turn, int64_t *n, pl_err *err) {
     int32_t *ids;
     PL_TRY(render_ids(g, a, turn, NULL, &ids, n, err));
@@ -162,8 +163,8 @@ static pl_status measure(const pl_generator *g, const asked *a, const pl_chat_tu
     return PL_OK;
 }
 
-// Whether the turn leaves room for an answer, at least without the exchanges before it. *longest: what it can come to,
-// with answers in its history that are as long as they may be and spelt a little worse.
+// Sets *fits if the turn leaves room for an answer, at least without the exchanges before it. *longest: upper bound of
+// its tokens, with answers of full length in its history that re-encode to a few more tokens.
 static pl_status turn_fits(const pl_generator *g, const asked *a, const pl_chat_turn *turn, bool *fits,
                            int64_t *longest, pl_err *err) {
     enum { WORSE = 16 };
@@ -184,7 +185,7 @@ static pl_status turn_fits(const pl_generator *g, const asked *a, const pl_chat_
     return PL_OK;
 }
 
-// How many of its turns can be answered. *refused: the template does not write the one behind them; err says why.
+// Counts the turns that can be answered. *refused: the template refuses the turn after them, for the reason in err.
 static pl_status ask_turns(const pl_generator *g, asked *a, int64_t *longest, bool *refused, pl_err *err) {
     int          turns = a->prompt->turns;
     bool         fits = true;
@@ -202,12 +203,12 @@ static pl_status ask_turns(const pl_generator *g, asked *a, int64_t *longest, bo
     return *refused ? PL_OK : st;
 }
 
-// Prompts that leave no room for an answer are left out, or cut, and counted.
+// Lists the prompts; skips or cuts, and counts, those that leave no room for an answer.
 static pl_status ask(pl_generator *g, const pl_prompts *prompts, int64_t *longest, pl_err *err) {
-    int64_t     limit = positions(g) - 1, room = limit - (int64_t)g->opt.max_new; // before an answer of full length
-    int64_t     too_long = 0, ended = 0, unwritten = 0;
-    pl_err      why = {0}, first = {0};
-    // What bounds them: the target's context, or the recipe.
+    int64_t limit = positions(g) - 1, room = limit - (int64_t)g->opt.max_new; // room left by an answer of full length
+    int64_t too_long = 0, ended = 0, unwritten = 0;
+    pl_err  why = {0}, first = {0};
+    // Their limit: the target's context, or the recipe.
     const char *raise = positions(g) < g->target->config.max_position_embeddings ? "raise data.max_length, " : "";
     g->asked = pl_calloc((size_t)prompts->n, sizeof *g->asked);
     if (!g->asked) return pl_fail(err, PL_E_MEMORY, "%lld prompts: out of memory", (long long)prompts->n);
@@ -224,7 +225,7 @@ static pl_status ask(pl_generator *g, const pl_prompts *prompts, int64_t *longes
             continue;
         }
         *a = (asked){.prompt = p, .ids = ids, .turns = 1};
-        g->n_asked++; // which owns the ids
+        g->n_asked++; // asked[] now owns the ids
         if (n < 1)
             return pl_fail(err, PL_E_INPUT, "data.prompts: line %lld: the prompt has no tokens", (long long)p->line);
         a->cut = n >= limit;
@@ -258,7 +259,8 @@ static pl_status ask(pl_generator *g, const pl_prompts *prompts, int64_t *longes
 
 // ---- the order of a round ----
 
-// Places of the block of conversations [from, to), and how far the first and last turn of one are apart at most.
+// Assigns places to the block of conversations [from, to). *span: the largest distance of a conversation's first and
+// last turn.
 static void order_block(pl_generator *g, int64_t from, int64_t to, int64_t *span) {
     int64_t before[PL_GENERATE_BLOCK], first[PL_GENERATE_BLOCK];
     bool    more = true;
@@ -285,7 +287,7 @@ static pl_status order_round(pl_generator *g, pl_err *err) {
     if (!g->place) return pl_fail(err, PL_E_MEMORY, "%lld turns: out of memory", (long long)places);
     for (int64_t i = 0; i < g->n_asked; i += PL_GENERATE_BLOCK)
         order_block(g, i, i + PL_GENERATE_BLOCK < g->n_asked ? i + PL_GENERATE_BLOCK : g->n_asked, &span);
-    // An answer is wanted until the last turn behind it has begun; meanwhile the ring's jobs may be answered.
+    // An answer is kept until its conversation's last turn has begun; meanwhile all jobs of the ring may be answered.
     g->n_said = span ? span + g->ring_size : 0;
     g->said = pl_calloc((size_t)g->n_said, sizeof *g->said);
     return g->said || !g->n_said ? PL_OK : pl_fail(err, PL_E_MEMORY, "generator: out of memory");
@@ -295,7 +297,7 @@ static const place *place_of(const pl_generator *g, int64_t number) {
     return &g->place[number % g->n_places];
 }
 
-// Job number of the conversation's first turn.
+// Returns the job number of the conversation's first turn.
 static int64_t first_turn(const pl_generator *g, int64_t number) {
     int64_t at = number % g->n_places, back = 0;
     for (; g->place[at].before >= 0; at = g->place[at].before)
@@ -303,7 +305,7 @@ static int64_t first_turn(const pl_generator *g, int64_t number) {
     return number - back;
 }
 
-// Whether a turn of the conversation, this one or one behind it, is given away.
+// Returns true if the range contains this turn of the conversation or a later one.
 static bool wanted(const pl_generator *g, const job *j) {
     int64_t number = j->number, at = number % g->n_places;
     for (;;) {
@@ -318,7 +320,7 @@ static int64_t block_of(const pl_generator *g, int64_t number) {
     return place_of(g, number)->asked / PL_GENERATE_BLOCK;
 }
 
-// The first job that has to be answered so that `number` and what follows can be: earlier turns of its block's
+// Returns the first job to answer so that `number` and later jobs can be answered: a first turn of its block's
 // conversations.
 static int64_t answered_from(const pl_generator *g, int64_t number) {
     int64_t from = number, round = number - number % g->n_places;
@@ -351,7 +353,7 @@ const int32_t *pl_generator_opening(const pl_generator *g, int64_t number, int64
     return a->ids;
 }
 
-// Answers of full length in every place: documents on the host, and caches where the target's memory is.
+// Checks the memory for answers of full length in all places: documents on the host, caches on the target's device.
 static pl_status ask_room(const pl_generator *g, const pl_backend *be, pl_err *err) {
     const pl_llama  *t = g->target;
     pl_columns_shape shape = shape_of(g);
@@ -457,7 +459,7 @@ void pl_generator_forget(pl_generator *g) {
 
 // ---- jobs ----
 
-// The range that follows; false: none.
+// Requests the next range; returns false if there is none.
 static bool next_range(pl_generator *g) {
     pl_jobs *r = &g->range;
     if (g->opt.work.next) {
@@ -471,7 +473,7 @@ static bool next_range(pl_generator *g) {
     return true;
 }
 
-// Gives jobs to the turns that there is room for.
+// Assigns jobs to turns while the ring has room.
 static void look_ahead(pl_generator *g) {
     while (g->known < g->next_out + g->ring_size) {
         if (g->range.end >= 0 && g->next >= g->range.end) {
@@ -500,7 +502,7 @@ static pl_status start_session(pl_generator *g, job *j, const int32_t *ids, int6
     return PL_OK;
 }
 
-// What was said in this round before the turn.
+// Collects the answers of this round before the turn.
 static void find_answers(const pl_generator *g, int64_t turn, const char **answer) {
     for (const place *p = place_of(g, at_turn(g, turn)->number); p->before >= 0; p = &g->place[p->before]) {
         turn -= p - &g->place[p->before];
@@ -508,7 +510,7 @@ static void find_answers(const pl_generator *g, int64_t turn, const char **answe
     }
 }
 
-// The ids of a later turn, with as much of its history as leaves room for an answer of full length.
+// Encodes a later turn, with as much of its history as leaves room for an answer of full length.
 static pl_status write_turn(pl_generator *g, job *j, const char *const *answer, int32_t **ids, int64_t *n,
                             pl_err *err) {
     const place *p = place_of(g, j->number);
@@ -542,7 +544,7 @@ static bool follows_refused(const char *const *answer, int turns) {
     return false;
 }
 
-// The place of a turn that is not asked: the opening prompt, read once, with nothing behind it.
+// Starts a refused turn: the opening prompt alone, without an answer.
 static pl_status start_refused(pl_generator *g, job *j, pl_err *err) {
     const asked *a = &g->asked[place_of(g, j->number)->asked];
     pl_free(j->text);
@@ -552,7 +554,7 @@ static pl_status start_refused(pl_generator *g, job *j, pl_err *err) {
     return start_session(g, j, a->ids, a->n, 1, err);
 }
 
-// What a template says of the target's own answer is no mistake of the run's.
+// Ends the conversation if the template refuses the target's own answer, which is no error of the run.
 static pl_status refuse_turn(pl_generator *g, job *j, const pl_err *why, pl_err *err) {
     if (g->refused++ == 0)
         pl_log_warn("turn %d is not asked, and its conversation ends: %s", place_of(g, j->number)->turn + 1, why->msg);
@@ -596,13 +598,13 @@ static pl_status start_job(pl_generator *g, int64_t turn, pl_err *err) {
                               .turn = p->turn,
                               .back = (int32_t)(j->number - first_turn(g, j->number)),
                               .cut = a->cut && p->turn == 0};
-    // Of what is not given away, only the answers that a later turn needs are made.
+    // Jobs before the range are answered only if a later turn needs them.
     j->done = !wanted(g, j);
     if (j->done) return PL_OK;
     return p->turn > 0 ? start_turn(g, turn, err) : start_session(g, j, a->ids, a->n, g->opt.max_new, err);
 }
 
-// Whether the turn before it, if there is one, has been answered.
+// Returns true if the previous turn, if any, has been answered.
 static bool may_start(const pl_generator *g, int64_t turn) {
     const place *p = place_of(g, at_turn(g, turn)->number);
     if (p->before < 0) return true;
@@ -610,7 +612,7 @@ static bool may_start(const pl_generator *g, int64_t turn) {
     return before < g->next_out || at_turn(g, before)->done;
 }
 
-// As many as there are slots for, the earliest first. The ring's room ends with documents that wait to be given away.
+// Starts as many jobs as there are free slots, the earliest first. Documents that are not yet returned occupy the ring.
 static pl_status start_jobs(pl_generator *g, pl_err *err) {
     look_ahead(g);
     for (int64_t q = g->next_start; q < g->known && pl_engine_free_slots(g->engine) > 0; q++)
@@ -620,7 +622,7 @@ static pl_status start_jobs(pl_generator *g, pl_err *err) {
     return PL_OK;
 }
 
-// The answer as a message, for the turns behind it.
+// Stores the answer as a message for later turns.
 static pl_status keep_answer(pl_generator *g, const job *j, const pl_session *s, pl_err *err) {
     int32_t        n;
     const int32_t *ids = pl_session_answer(s, &n);
@@ -683,6 +685,6 @@ pl_status pl_generator_next(pl_generator *g, pl_columns *doc, pl_err *err) {
     job *j = &g->ring[g->in_out];
     *doc = j->doc;
     doc->about = &j->about;
-    doc->room = 0; // lent
+    doc->room = 0; // borrowed by the caller
     return PL_OK;
 }

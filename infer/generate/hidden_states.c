@@ -17,13 +17,13 @@
 #include <sys/stat.h>
 
 enum {
-    ROWS = 128,       // through the head at a time
-    COMPARED = 128,   // tokens of the first file that the target reads itself
-    MIN_TOKENS = 2,   // a row without a next one teaches nothing
-    MARK_TOKENS = 64, // of a text that begins or ends an answer
+    ROWS = 128,       // rows per run of the head
+    COMPARED = 128,   // tokens of the first file that the target computes itself
+    MIN_TOKENS = 2,   // a row needs a next token to learn
+    MARK_TOKENS = 64, // the most tokens of a begin or end mark
 };
-// Of a layer's states against the target's own, |a - b| / |b|: other kernels in bf16 differ by some percent, the layer
-// next to it by more than its own size would allow.
+// Largest |a - b| / |b| between a layer's states and the target's own: other kernels in bf16 differ by a few percent,
+// adjacent layers by more than this.
 static const double same_layer = 0.15;
 
 typedef struct mark {
@@ -37,17 +37,17 @@ typedef struct reader {
     const pl_llama           *target;
     const pl_env             *env;
     const pl_taps            *taps;
-    int                       place[PL_MAX_TAPS], last; // of the taps and of the last layer's output in the files
-    mark                      begin, end;
-    pl_columns                doc; // owned
-    pl_columns_shape          shape;
-    float                    *row;    // [layers, d]
-    float                    *hidden; // [ROWS, d]
-    pl_arena                  arrays;
-    int32_t                  *argmax; // [ROWS], of arrays: an op writes it
-    int64_t                   rows;   // of the head's batch
-    pl_ctx                    ctx;
-    int64_t                   taken, short_ones, silent, long_ones, whole; // files; whole: nothing but an answer
+    int              place[PL_MAX_TAPS], last; // positions of the taps and of the last layer's output in the files
+    mark             begin, end;
+    pl_columns       doc; // owned
+    pl_columns_shape shape;
+    float           *row;    // [layers, d]
+    float           *hidden; // [ROWS, d]
+    pl_arena         arrays;
+    int32_t         *argmax; // [ROWS] in `arrays`: an op writes it
+    int64_t          rows;   // of the head's batch
+    pl_ctx           ctx;
+    int64_t taken, short_ones, silent, long_ones, whole; // counts of files; whole: all tokens belong to an answer
 } reader;
 
 // ---- the folder
@@ -62,7 +62,7 @@ static int by_name(const struct dirent **a, const struct dirent **b) {
 
 static void free_names(struct dirent **name, int n) {
     for (int i = 0; i < n; i++)
-        free(name[i]); // scandir's
+        free(name[i]); // allocated by scandir
     free(name);
 }
 
@@ -131,7 +131,7 @@ pl_status pl_hidden_states_check(const pl_recipe *r, pl_err *err) {
     return PL_OK;
 }
 
-// Where layer `layer` stands in the files; -1: nowhere.
+// Returns the position of layer `layer` in the files; -1: none.
 static int place_of(const pl_ints *layers, int layer) {
     for (int i = 0; i < layers->n; i++)
         if (layers->at[i] == layer) return i;
@@ -186,7 +186,7 @@ static pl_status find(const pl_st_entry **e, const states *s, const char *name, 
     return PL_OK;
 }
 
-// To be closed in any case.
+// Opens a file. Close it even on failure.
 static pl_status open_states(states *s, const reader *x, const char *name, pl_err *err) {
     int64_t layers = x->gen->data.hidden_states.layers.n, d = x->target->shape.d;
     char   *path = pl_path_join(x->gen->data.hidden_states.path, name);
@@ -258,7 +258,7 @@ static void mask_between(reader *x, int64_t n) {
             inside = false;
             next = t + x->end.n;
         }
-        // The end is the answer's last token, what begins it is not its first.
+        // The end mark belongs to the answer, the begin mark does not.
         x->doc.loss_mask[t] = inside ? t >= next : t < next;
     }
 }
@@ -272,13 +272,13 @@ static void read_mask(reader *x, const states *s) {
     for (int64_t t = 0; t < s->n; t++) {
         const uint8_t *at = size ? (const uint8_t *)s->mask->data + (size_t)t * size : NULL;
         bool           set = size == 0;
-        for (size_t b = 0; b < size; b++) // a number that is not 0 has a byte that is not
+        for (size_t b = 0; b < size; b++) // a number other than 0 has a byte other than 0
             set |= at[b] != 0;
         x->doc.loss_mask[t] = set;
     }
 }
 
-// Row t of every layer, as floats.
+// Reads row t of every layer as floats.
 static pl_status read_row(const reader *x, const states *s, int64_t t, pl_err *err) {
     size_t n = (size_t)(s->hidden->shape[1] * s->hidden->shape[2]), size = pl_dtype_size(s->hidden->dtype);
     pl_to_f32(x->row, (const char *)s->hidden->data + (size_t)t * n * size, s->hidden->dtype, n);
@@ -309,7 +309,7 @@ static void to_bf16(uint16_t *to, const float *from, int64_t n) {
         to[i] = pl_f32_to_bf16(from[i]);
 }
 
-// What the target makes of the rows [from, from + x->rows), whose last layer's output is in x->hidden.
+// Computes final norm and argmax of rows [from, from + x->rows) from the last layer's output in x->hidden.
 static pl_status finish(reader *x, int64_t from, pl_err *err) {
     int64_t d = x->target->shape.d;
     pl_ctx_begin(&x->ctx);
@@ -335,7 +335,7 @@ static pl_status read_states(reader *x, const states *s, pl_err *err) {
     return PL_OK;
 }
 
-// ---- are they the layers that they are said to be?
+// ---- verification of the list of layers
 
 typedef struct own_states {
     float  *at; // [n, taps, d]; owned
@@ -352,7 +352,7 @@ static void take_own(void *arg, const pl_final_rows *r) {
                    (size_t)width * sizeof *o->at);
 }
 
-// The target's own states at some layers, of the first n tokens of x->doc.
+// Computes the target's own states at some layers, of the first n tokens of x->doc.
 static pl_status read_own(own_states *o, reader *x, const int *layer, pl_err *err) {
     pl_engine        *e = NULL;
     pl_session       *s;
@@ -369,8 +369,8 @@ static pl_status read_own(own_states *o, reader *x, const int *layer, pl_err *er
     return st;
 }
 
-// |file - own| / |own| of one layer of the file and one of the target's; the first token is left out, whose states
-// some models blow up.
+// Computes |file - own| / |own| of a layer of the file and one of the target's, without the first token, whose states
+// are very large in some models.
 static pl_status distance(double *far, const reader *x, const states *s, int place, const own_states *o, int tap,
                           pl_err *err) {
     double  apart = 0, size = 0;
@@ -388,7 +388,7 @@ static pl_status distance(double *far, const reader *x, const states *s, int pla
     return PL_OK;
 }
 
-// Which of the target's layers fits best what stands at `place`; -2: none.
+// Finds the target's layer that best matches the states at position `place`; -2: none within same_layer.
 static pl_status find_layer(int *best, reader *x, const states *s, int place, own_states *o, pl_err *err) {
     double least = same_layer;
     *best = -2;
@@ -430,7 +430,7 @@ static pl_status refuse_layer(reader *x, const states *s, int place, double far,
                           path, said, 100 * far);
 }
 
-// By the first document, whose tokens are in x->doc.
+// Checks the layers by the first document, whose tokens are in x->doc.
 static pl_status check_layers(reader *x, const states *s, pl_err *err) {
     const pl_ints *layers = &x->gen->data.hidden_states.layers;
     own_states     o = {.n = s->n < COMPARED ? s->n : COMPARED, .width = x->target->shape.d};
@@ -455,7 +455,7 @@ static pl_status check_layers(reader *x, const states *s, pl_err *err) {
 
 // ---- all files
 
-// Whether it becomes a document; its tokens and mask are read then.
+// Decides whether the file becomes a document; if so, its tokens and mask have been read.
 static pl_status take(reader *x, const states *s, bool *yes, pl_err *err) {
     int64_t answer = 0;
     *yes = s->n >= MIN_TOKENS && s->n <= x->target->config.max_position_embeddings;

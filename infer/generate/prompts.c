@@ -1,4 +1,4 @@
-// The prompts of a recipe: which files, in which form, and how they are split.
+// The prompts of a recipe: their files, form and split.
 #include "data/chat/prompts.h"
 #include "infer/generate/generate.h"
 #include "kernels/base/hash.h"
@@ -12,7 +12,7 @@
 const pl_key pl_split_keys[] = {
     {PL_KEY_FIELD_PATH(pl_split_recipe, eval.prompts),
      .help = "prompts to evaluate on; without it, what eval.holdout keeps back of data.prompts",
-     .stages = PL_STAGE_EVAL}, // which prompts are left to be answered is in a dataset's hash
+     .stages = PL_STAGE_EVAL}, // a dataset's hash includes the remaining prompts
     {PL_KEY_FIELD_INT(pl_split_recipe, eval.holdout), .deflt = "50", .min = 0, .max = 1e9,
      .help = "prompts of data.prompts kept back for evaluation, where eval.prompts is absent; 0: none, for generate",
      .stages = PL_STAGE_EVAL},
@@ -30,7 +30,7 @@ const pl_key pl_split_keys[] = {
      .stages = PL_STAGE_EVAL},
     PL_KEYS_END(pl_split_recipe)};
 
-// Keys of chats where prompts are plain text would be read and do nothing.
+// Refuses keys of chats for plain-text prompts, which do not read them.
 static pl_status check_form(const pl_recipe *r, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     const pl_split_recipe    *c = pl_split_recipe_of(r);
@@ -57,7 +57,7 @@ void pl_prompt_form_close(pl_prompt_form *form) {
     *form = (pl_prompt_form){0};
 }
 
-// What a recipe says of chats: the variables of the template and, NULL for the model's own, the template.
+// A recipe's keys of chats: the template (NULL: the model's own) and its variables.
 typedef struct chat_keys {
     const char *template, *kwargs, *date, *system;
 } chat_keys;
@@ -72,7 +72,7 @@ static pl_status open_form(pl_prompt_form *form, const pl_recipe *r, const chat_
         return pl_fail(err, PL_E_INPUT, "target.path: is missing, and with it the chat template that data.form names");
     form->options = (pl_chat_options){.kwargs = k->kwargs, .date = k->date, .system = k->system};
     PL_TRY(pl_chat_template_open(&form->chat, dir, k->template, err));
-    // All that decides how conversations are written.
+    // All settings that change the rendered conversations.
     const char *const said[] = {form->options.kwargs, form->options.date, form->options.system};
     const char *template = pl_chat_template_hash(form->chat);
     uint64_t h = pl_hash(template, strlen(template));
@@ -108,7 +108,7 @@ pl_status pl_recipe_served_form(pl_prompt_form *form, const pl_recipe *r, pl_err
     return open_form(form, r, &k, err);
 }
 
-// Of a benchmark (w) every question counts.
+// Returns true if the reader skips records and turns that it refuses; a benchmark (w) needs every question.
 static bool is_lenient(const pl_recipe *r, const pl_prompts_rewrite *w) {
     return !w && !pl_generate_recipe_of(r)->data.strict;
 }
@@ -120,7 +120,7 @@ static pl_status read_file(pl_prompts **out, const pl_recipe *r, const pl_prompt
     return pl_chat_prompts_read_as(out, path, form->chat, &form->options, w, lenient, err);
 }
 
-// Conversations in place of which stand their turns, with the history that the file gives.
+// Replaces conversations by their turns, each with the file's own history.
 static pl_status take_given(pl_prompts **prompts, const pl_prompt_form *form, const char *path, bool lenient,
                             pl_err *err) {
     pl_prompts *given;
@@ -152,7 +152,7 @@ void pl_put_chat(pl_json_out *o, const pl_recipe *r) {
     pl_put_str(o, "chat_history", gen->data.chat.history == PL_HISTORY_GIVEN ? "given" : "own");
 }
 
-// data.prompts without eval.holdout of them.
+// Splits data.prompts into training prompts and eval.holdout held-out ones.
 static pl_status split(const pl_recipe *r, const pl_prompts *all, pl_prompts **train, pl_prompts **held, pl_err *err) {
     const pl_split_recipe *c = pl_split_recipe_of(r);
     int64_t                holdout = c->eval.holdout;
@@ -166,7 +166,7 @@ static pl_status split(const pl_recipe *r, const pl_prompts *all, pl_prompts **t
     return pl_recipe_fail(r, &c->eval.holdout, err,
                           "of %lld prompts none can be held out: too many have the same text; bring more prompts, or "
                           "name others in eval.prompts",
-                          (long long)all->n); // equal texts stay on one side
+                          (long long)all->n); // equal texts are on the same side
 }
 
 pl_status pl_recipe_prompts(const pl_recipe *r, const pl_prompt_form *form, pl_prompts **train, pl_prompts **held,

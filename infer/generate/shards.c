@@ -55,8 +55,7 @@ int64_t pl_shard_of(const pl_shard_plan *p, int64_t job) {
 
 // ---- shares
 
-// The end of the unit that begins with entry `at` of the list: shards next to each other between which a conversation
-// goes on.
+// Returns the end of the unit that begins with entry `at` of the list: adjacent shards that a conversation spans.
 static int64_t unit_end(const pl_shard_share *s, int64_t at) {
     int64_t end = at + 1;
     while (end < s->n && s->shard[end] == s->shard[end - 1] + 1 && (!s->group || s->group[end] == s->group[at]) &&
@@ -65,7 +64,7 @@ static int64_t unit_end(const pl_shard_share *s, int64_t at) {
     return end;
 }
 
-// This rank's next unit before `end`, behind *at.
+// Finds this rank's next unit from *at on, before `end`.
 static bool next_unit(const pl_shard_share *s, int64_t *at, int64_t *units, int64_t end, pl_jobs *range) {
     while (*at < end) {
         int64_t from = *at;
@@ -90,7 +89,7 @@ int64_t pl_shard_share_docs(const pl_shard_share *share) {
     return docs;
 }
 
-// What is left of the list before `end` is other ranks', for whose units the generator has perhaps not asked yet.
+// Skips the rest of the list before `end`, units of other ranks that the generator may not have passed yet.
 static void pass(pl_shard_share *s) {
     while (s->made < s->end)
         s->made = unit_end(s, s->made), s->made_units++;
@@ -99,7 +98,7 @@ static void pass(pl_shard_share *s) {
     s->units = s->made_units;
 }
 
-// ---- making them
+// ---- writing
 
 static pl_status append(pl_shard_share *s, pl_generator *g, pl_dataset_writer *w, const pl_columns *doc, pl_err *err) {
     int64_t number = pl_generator_number(g), shard = pl_shard_of(s->plan, number);
@@ -120,7 +119,7 @@ pl_status pl_shards_write(pl_shard_share *s, pl_generator *g, pl_dataset_writer 
         st = pl_generator_next(g, &doc, err);
         if (st != PL_OK) break;
         st = append(s, g, w, &doc, err);
-        tokens++; // the last one, which has no row
+        tokens++; // the last token, which has no row
         for (int64_t t = 0; t < doc.n; t++)
             tokens += doc.loss_mask[t];
         pl_progress_update(&p, ++done, "%lld tokens", (long long)tokens);

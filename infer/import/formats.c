@@ -1,4 +1,4 @@
-// config.json of published drafters, brought into the one form that checkpoints/hf.h reads.
+// Converts config.json of published drafters to the form that checkpoints/hf.h reads.
 #include "infer/import/import.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
@@ -21,7 +21,7 @@ const pl_import_format *pl_import_format_at(int i) {
     return i >= 0 && i < FORMATS ? &formats[i] : NULL;
 }
 
-// Drafters of other kinds, by their architecture or speculators' name for them.
+// Unsupported kinds of drafters, by their architecture or speculators' name.
 static const struct {
     const char *name, *kind;
 } others[] = {{"DominoDraftModel", "Domino"},
@@ -64,7 +64,7 @@ static const fallback qwen3[] = {{"vocab_size", 151936},
 
 // ---- a copy of the config, edited ----
 
-// Memory that runs out sticks: a member that is missing for want of it must not become a default.
+// `failed` is sticky: a member missing for lack of memory must not become a default.
 typedef struct config_copy {
     cJSON *o; // owned
     bool   failed;
@@ -112,7 +112,7 @@ static bool is_block(const char *architecture, const char *kind) {
            is_among(spark, 4, kind);
 }
 
-// A published config and its dflash_config, which may be missing: a member of the inner one counts.
+// A published config and its dflash_config, which may be missing; members of dflash_config have precedence.
 typedef struct block_config {
     config_copy   *e;
     const pl_json *j;
@@ -148,7 +148,7 @@ static pl_status put_layers(const block_config *b, cJSON *into, pl_err *err) {
     return st;
 }
 
-// Our head's settings; none where there is neither a Markov head nor a guess of acceptance.
+// Makes the head's settings; NULL without a Markov head.
 static pl_status make_head(const block_config *b, cJSON **head, pl_err *err) {
     const char *form;
     int64_t     rank;
@@ -180,7 +180,7 @@ static pl_status make_head(const block_config *b, cJSON **head, pl_err *err) {
     return PL_OK;
 }
 
-// Drops members that are translated here; all others stay, and are refused where they are read.
+// Drops members that are translated here; the others stay, and the reader refuses them.
 static void drop_read(const block_config *b, cJSON *inner) {
     static const char *const read[] = {"mask_token_id",
                                        "target_layer_ids",
@@ -222,7 +222,7 @@ static pl_status check_modes(const block_config *b, pl_err *err) {
     return PL_OK;
 }
 
-// Fills in members of DFlash 2 that speculators' form leaves to its class.
+// Fills in members of DFlash 2 that speculators' form omits as class defaults.
 static void fill_parts(const block_config *b, cJSON *inner) {
     static const struct {
         const char *key;
@@ -235,7 +235,7 @@ static void fill_parts(const block_config *b, cJSON *inner) {
     }
 }
 
-// The layers are Qwen3's in all published files, whatever they call them.
+// Sets model_type, architecture and head. The layers are Qwen3's in all published files, whatever their model_type.
 static void name_kind(const block_config *b, cJSON *head, bool second) {
     put_member(b->e, b->e->o, "model_type", cJSON_CreateString("qwen3"));
     put_architecture(b->e, head ? "PacelineDFlash" : second ? "DFlash2DraftModel" : "DFlashDraftModel");
@@ -280,7 +280,7 @@ static pl_status import_block(config_copy *e, const pl_json *j, const char *arch
 
 // ---- EAGLE-3 and P-EAGLE ----
 
-// A list of layers at the top, where vLLM and speculators look for it, to where ours is read.
+// Moves a list of layers from the top, where vLLM and speculators read it, to this program's member.
 static bool move_layers(config_copy *e, const cJSON *from) {
     static const char *const names[] = {"eagle_aux_hidden_state_layer_ids", "aux_hidden_state_layer_ids"};
     for (int i = 0; i < 2; i++) {
@@ -294,7 +294,7 @@ static bool move_layers(config_copy *e, const cJSON *from) {
     return false;
 }
 
-// speculators: the layer in an object of its own, without what equals its class's defaults.
+// Flattens speculators' form: the layer's members are in a separate object, which omits its class's defaults.
 static pl_status flatten_config(config_copy *e, const pl_json *j, pl_err *err) {
     static const char *const own[] = {"draft_vocab_size",
                                       "target_hidden_size",
@@ -315,9 +315,9 @@ static pl_status flatten_config(config_copy *e, const pl_json *j, pl_err *err) {
                             type);
     e->o = cJSON_Duplicate(layer, true);
     if (!e->o) return PL_OK; // the caller reports it
-    for (; f->key; f++)      // null is no default, but nothing
+    for (; f->key; f++)      // null means no value, not the default
         if (!cJSON_GetObjectItemCaseSensitive(e->o, f->key)) put_member(e, e->o, f->key, cJSON_CreateNumber(f->number));
-    // A draft layer is one whatever the class's default says; several would show among the tensors.
+    // Drafters have one layer, whatever the class's default; further layers would appear among the tensors.
     if (!has_member(layer, "num_hidden_layers")) put_member(e, e->o, "num_hidden_layers", cJSON_CreateNumber(1));
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (has_member(j->root, own[i])) copy_member(e, e->o, own[i], j->root, own[i]);
@@ -334,7 +334,7 @@ static pl_status architecture_of(const pl_json *j, const char **name, pl_err *er
     return refuse_other(j, list, *name, err);
 }
 
-// P-EAGLE: as many tokens as its file would have drafted, where it says so.
+// Converts P-EAGLE; it drafts the file's number of tokens if there is one.
 static pl_status import_parallel(config_copy *e, const pl_json *j, pl_err *err) {
     const cJSON *own, *list = NULL;
     int64_t      tokens = 0;
@@ -348,7 +348,7 @@ static pl_status import_parallel(config_copy *e, const pl_json *j, pl_err *err) 
     return PL_OK;
 }
 
-// The plain form of the config.
+// Converts the config to the plain form.
 static pl_status edit_config(config_copy *e, int *format, bool *stated, const pl_json *j, pl_err *err) {
     const char *architecture, *kind;
     if (!cJSON_IsObject(j->root)) return pl_json_fail(j, j->root, err, "expected an object");
@@ -365,7 +365,7 @@ static pl_status edit_config(config_copy *e, int *format, bool *stated, const pl
         PL_TRY(flatten_config(e, j, err));
     else
         e->o = cJSON_Duplicate(j->root, true);
-    if (e->o && strcmp(architecture, "Eagle3LlamaForCausalLM") == 0) // AngelSlim's name for it
+    if (e->o && strcmp(architecture, "Eagle3LlamaForCausalLM") == 0) // AngelSlim's name
         put_architecture(e, "LlamaForCausalLMEagle3");
     if (e->o && parallel) PL_TRY(import_parallel(e, j, err));
     if (e->o && block) {
@@ -402,7 +402,7 @@ pl_status pl_import_config(pl_hf_config *c, const pl_import_format **format, boo
     *stated = false;
     if (st == PL_OK) st = read_copy(c, &f, stated, &j, err);
     *format = &formats[f];
-    // A top-level list is vLLM's, which counts inputs. What the file says by itself comes first.
+    // A top-level list is vLLM's, which counts inputs. An explicit numbering in the file has precedence.
     *stated = *stated && st == PL_OK && c->tap_numbering == PL_HF_TAPS_UNSTATED;
     if (*stated && f == PLAIN) c->tap_numbering = PL_HF_TAPS_INPUT;
     pl_json_close(&j);

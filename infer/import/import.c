@@ -14,13 +14,13 @@
 #include <string.h>
 
 #define TENSORS 256
-#define HEAD_TENSORS 5 // of them, what check_wanted adds
+#define HEAD_TENSORS 5 // of these, tensors that check_wanted adds
 
 typedef struct import {
     const pl_import_options *o;
     pl_import_told          *told;
     pl_hf_config             config, target;
-    pl_weight_source        *src, *target_src, *factors; // factors NULL: none beside it
+    pl_weight_source        *src, *target_src, *factors; // factors NULL: there are none
     pl_st_source             tensor[TENSORS];
     char                     name[TENSORS][128];
     int                      n;
@@ -32,7 +32,7 @@ static bool parallel(const import *m) {
     return m->config.backbone == PL_HF_PEAGLE;
 }
 
-// EAGLE-3 and what is made of it.
+// Returns true for EAGLE-3 and drafters derived from it.
 static bool eagle3(const import *m) {
     return m->config.backbone == PL_HF_EAGLE3 || parallel(m);
 }
@@ -41,14 +41,14 @@ static bool is_block(const import *m) {
     return m->config.backbone == PL_HF_DFLASH;
 }
 
-// Of rows that are not the target's.
+// Returns true if the head has rows of its own, not the target's.
 static bool own_head(const import *m) {
     return !m->config.target_head && strcmp(m->config.head.kind, "markov") != 0;
 }
 
 // ---- config ----
 
-// The list is the one that the paper's three layers make when inputs are counted.
+// Returns true if the list is the paper's three layers, numbered by inputs.
 static bool usual_inputs(const import *m) {
     int usual[PL_HF_TAPS], n = pl_llama_default_taps(m->target.num_hidden_layers, usual);
     return m->config.n_taps == n && memcmp(m->config.tap, usual, (size_t)n * sizeof *usual) == 0;
@@ -60,7 +60,7 @@ static pl_status choose_numbering(import *m, const pl_import_format *format, boo
     bool                said = c->tap_numbering != PL_HF_TAPS_UNSTATED;
     if (is_block(m) && asked)
         return pl_fail(err, PL_E_USAGE, "--numbering: a block drafter's config.json says how it counts layers");
-    if (is_block(m)) { // formats.c made it so
+    if (is_block(m)) { // formats.c has converted it
         m->told->numbering = "format";
         c->tap_numbering = PL_HF_TAPS_OUTPUT;
         return PL_OK;
@@ -71,8 +71,8 @@ static pl_status choose_numbering(import *m, const pl_import_format *format, boo
                        c->tap_numbering == PL_HF_TAPS_INPUT ? "input" : "output");
     if (asked) c->tap_numbering = asked;
     if (asked || said || c->n_taps == 0) return PL_OK;
-    // Both ways are in use for a list that says nothing: output 1 is where everybody's begins who counts outputs, and
-    // the usual inputs are no list of outputs that anybody trains.
+    // Both numberings are in use for a list without one: lists of outputs begin with 1, and the usual inputs are no
+    // list of outputs in use.
     c->tap_numbering = format->numbering;
     if (format->numbering == PL_HF_TAPS_INPUT || c->tap[0] == 1) return PL_OK;
     if (!usual_inputs(m))
@@ -85,12 +85,12 @@ static pl_status choose_numbering(import *m, const pl_import_format *format, boo
     return PL_OK;
 }
 
-// Inputs, whatever they were counted by.
+// Converts the list of layers to inputs.
 static pl_status choose_layers(import *m, pl_err *err) {
     pl_hf_config *c = &m->config;
     int           layers = m->target.num_hidden_layers, shift = c->tap_numbering == PL_HF_TAPS_OUTPUT;
     if (c->n_taps == 0) {
-        m->told->numbering = "default"; // the paper's three, on which all conventions agree
+        m->told->numbering = "default"; // the paper's three layers, which do not depend on the numbering
         shift = 0;
         c->n_taps = pl_llama_default_taps(layers, c->tap);
     }
@@ -110,7 +110,7 @@ static pl_status choose_layers(import *m, pl_err *err) {
     c->tap_numbering = PL_HF_TAPS_INPUT;
     if (!is_block(m)) return PL_OK;
     for (int i = 0; i < c->n_taps; i++)
-        c->tap[i]--; // target_layer_ids are outputs, wherever they are read
+        c->tap[i]--; // target_layer_ids count outputs by definition
     c->tap_numbering = PL_HF_TAPS_UNSTATED;
     return PL_OK;
 }
@@ -130,7 +130,7 @@ static pl_status read_config(import *m, pl_err *err) {
     PL_TRY(pl_import_config(c, &format, &stated, m->o->dir, err));
     PL_TRY(pl_hf_config_read(&m->target, m->o->target, PL_HF_TARGET, err));
     m->told->format = format->name;
-    c->tie_word_embeddings = false; // a head's rows are its own or its target's, whatever was copied into its config
+    c->tie_word_embeddings = false; // copied from the target's config; a head has its own rows or the target's
     if (c->backbone == PL_HF_OTHER || (*c->head.kind && strcmp(format->name, "dflash") != 0))
         return pl_fail(err, PL_E_INPUT, "%s: is this program's own kind of checkpoint already", m->o->dir);
     int most = is_block(m) ? PL_DFLASH_LAYERS : eagle3(m) ? PL_STEP_LAYERS : 1;
@@ -153,7 +153,7 @@ static pl_status read_config(import *m, pl_err *err) {
                        m->o->dir, c->hidden_size, t->hidden_size);
     warn_rope(m);
     if (is_block(m)) {
-        c->target_hidden_size = 0; // is the target's, and no member of z-lab's
+        c->target_hidden_size = 0; // equals the target's; z-lab's config has no such member
         if (c->block.target_layers && c->block.target_layers != t->num_hidden_layers)
             return pl_fail(err, PL_E_INPUT, "%s: made for a target of %d layers, %s has %d", m->o->dir,
                            c->block.target_layers, m->o->target, t->num_hidden_layers);
@@ -178,7 +178,7 @@ static pl_status push(import *m, const char *name, const pl_weight_entry *w, pl_
             return pl_fail(err, PL_E_INPUT, "%s: \"%.80s\" stands there twice, under two names", m->o->dir, name);
     *s = (pl_st_source){.name = m->name[m->n++], .dtype = w->dtype, .rank = w->rank, .data = w->data};
     memcpy(s->shape, w->shape, sizeof s->shape);
-    if (strcmp(name, "mask_hidden") == 0 && s->rank == 3) { // [1, 1, n] there
+    if (strcmp(name, "mask_hidden") == 0 && s->rank == 3) { // [1, 1, n] in files
         s->rank = 2;
         s->shape[0] *= s->shape[1];
         s->shape[1] = s->shape[2];
@@ -187,7 +187,7 @@ static pl_status push(import *m, const char *name, const pl_weight_entry *w, pl_
     return PL_OK;
 }
 
-// Of a drafter of several layers: SGLang calls what norms the input of those behind the first hidden_norm.
+// Renames norms of a drafter of several layers: SGLang names the input norm of layers after the first hidden_norm.
 static void layers_name(const char *given, char *name, size_t size) {
     int  layer = 0, skip = 0;
     bool later = sscanf(given, "layers.%d.%n", &layer, &skip) == 1 && skip > 0 && layer > 0;
@@ -197,7 +197,7 @@ static void layers_name(const char *given, char *name, size_t size) {
         snprintf(name, size, "%s", given);
 }
 
-// The name without what tools put before it, and ours for its layer's part.
+// Strips prefixes that tools add to a tensor's name, and translates the layer's prefix.
 static void plain_name(const import *m, const char *given, char *name, size_t size) {
     static const char model[] = "model.", first[] = "layers.0.", middle[] = "midlayer.";
     bool              several = eagle3(m) && m->config.num_hidden_layers > 1;
@@ -205,7 +205,7 @@ static void plain_name(const import *m, const char *given, char *name, size_t si
     const char *layer = strncmp(given, first, sizeof first - 1) == 0     ? given + sizeof first - 1
                         : strncmp(given, middle, sizeof middle - 1) == 0 ? given + sizeof middle - 1
                                                                          : NULL;
-    if (is_block(m)) layer = NULL; // has several
+    if (is_block(m)) layer = NULL; // blocks have several layers
     if (several && !layer)
         layers_name(given, name, size);
     else
@@ -220,7 +220,7 @@ static bool is_real(pl_dtype t) {
     return t == PL_F32 || t == PL_BF16 || t == PL_F16;
 }
 
-// Tests if a matrix is the target's, element by element, as far as the coarser of both types tells values apart.
+// Compares a matrix with the target's, element by element, rounded to the coarser of both types.
 static pl_status is_targets(const import *m, const pl_weight_entry *w, bool head, bool *same, pl_err *err) {
     const pl_weight_entry *t = target_matrix(m, head);
     *same = false;
@@ -259,7 +259,7 @@ static pl_status take_embeddings(import *m, const pl_weight_entry *w, pl_err *er
                    w->name);
 }
 
-// EAGLE-1 and block drafters have their target's; where the file holds one of its own, it stays.
+// Takes the head's matrix. EAGLE-1 and block drafters use their target's, unless the file holds another one.
 static pl_status take_head(import *m, const pl_weight_entry *w, pl_err *err) {
     bool same = false;
     if (!eagle3(m)) PL_TRY(is_targets(m, w, true, &same, err));
@@ -288,20 +288,20 @@ static pl_status take(import *m, const pl_weight_entry *w, pl_err *err) {
     char                     name[128];
     plain_name(m, w->name, name, sizeof name);
     for (int i = 0; i < 4; i++)
-        if (strcmp(name, left_out[i]) == 0) return PL_OK; // the map is read by itself
+        if (strcmp(name, left_out[i]) == 0) return PL_OK; // the map is read separately
     if (ends(name, ".inv_freq")) return PL_OK;
     if (strcmp(name, PL_BACKBONE_EMBED) == 0) return take_embeddings(m, w, err);
     if (strcmp(name, "lm_head.weight") == 0) return m->factors ? PL_OK : take_head(m, w, err);
     return push(m, name, w, err);
 }
 
-// ---- what must be there ----
+// ---- required tensors ----
 
 typedef enum how { NEEDED, MAY_BE, NONE } how; // NONE: this drafter has no such tensor
 
 typedef struct wanted {
     const char *name;
-    int64_t     size[3]; // one after the other, 0 after the last
+    int64_t     size[3]; // dimensions; 0 after the last
     how         need;
 } wanted;
 
@@ -401,8 +401,8 @@ static pl_status check_tensors(const import *m, pl_err *err) {
 
 // ---- the draft vocabulary ----
 
-// Whether the entries, as offsets or as ids, name tokens of the vocabulary, none of them twice, and those that t2d
-// marks where it is there.
+// Returns true if the entries, read as offsets or as ids, are distinct tokens of the vocabulary, and equal t2d's if
+// there is one.
 static bool names_tokens(const pl_weight_entry *w, const pl_weight_entry *marks, bool offsets, int64_t vocab,
                          uint8_t *seen, int32_t *ids) {
     int64_t marked = 0;
@@ -449,8 +449,8 @@ static pl_status read_map(import *m, pl_err *err) {
     int32_t  *ids = pl_malloc((size_t)rows * sizeof *ids);
     pl_status st = seen && ids ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", m->o->dir);
     if (st == PL_OK) {
-        // Rising ids can pass for offsets, since they then rise faster; offsets for ids only where no two tokens of the
-        // list are neighbours.
+        // Ascending ids are also valid as offsets, since they then rise faster; offsets are valid as ids only if no two
+        // tokens of the list are adjacent.
         bool named = names_tokens(w, marks, false, vocab, seen, ids), offsets = !named;
         if (offsets) named = names_tokens(w, marks, true, vocab, seen, ids);
         m->told->map = offsets ? "offsets" : "ids";
@@ -479,7 +479,7 @@ static pl_status read_map(import *m, pl_err *err) {
 
 // ---- the head ----
 
-// Factors that an export left beside what it multiplied out.
+// Reads the factors that an export stores beside a multiplied-out head.
 static pl_status take_factors(import *m, pl_err *err) {
     char *dir = pl_path_join(m->o->dir, "factors");
     if (!dir) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", m->o->dir);
@@ -508,10 +508,10 @@ static pl_status take_factors(import *m, pl_err *err) {
 
 static pl_status find_head(import *m, pl_err *err) {
     if (m->told->head) return PL_OK;
-    m->told->head = *m->config.head.kind ? "markov" : "target"; // which outlive the import
+    m->told->head = *m->config.head.kind ? "markov" : "target"; // static strings, which outlive the import
     m->told->rows = m->config.vocab_size;
     if (!eagle3(m)) return PL_OK;
-    // A full head that is the target's own is not stored: ours is.
+    // A full head equal to the target's is not in the file: copy the target's.
     const pl_weight_entry *w = target_matrix(m, true);
     if (!w || (m->config.draft_vocab_size && m->config.draft_vocab_size != m->config.vocab_size))
         return pl_fail(err, PL_E_INPUT, "%s: has no lm_head.weight", m->o->dir);
@@ -533,7 +533,7 @@ static pl_status list_tensors(import *m, pl_err *err) {
 // ---- writing ----
 
 static pl_status write(const import *m, const char *dir, pl_err *err) {
-    static const pl_st_pair format = {"format", "pt"}; // without which transformers refuses a file
+    static const pl_st_pair format = {"format", "pt"}; // transformers refuses a file without it
     char                   *config = pl_path_join(dir, "config.json"), *model = pl_path_join(dir, "model.safetensors");
     pl_status               st = config && model ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     if (st == PL_OK) st = pl_hf_config_write(config, &m->config, err);
@@ -558,7 +558,7 @@ pl_status pl_import(const pl_import_options *o, pl_import_told *told, pl_err *er
     PL_TRY_GOTO(st, done, pl_dir_spares(o->out, NULL, NULL, err));
     PL_TRY_GOTO(st, done, pl_atomic_dir_begin(&out, o->out, err));
     st = write(m, pl_atomic_dir_path(&out), err);
-    if (st == PL_OK) st = pl_dir_spares(o->out, NULL, NULL, err); // what came meanwhile
+    if (st == PL_OK) st = pl_dir_spares(o->out, NULL, NULL, err); // files that appeared meanwhile
     if (st == PL_OK)
         st = pl_atomic_dir_commit(&out, err);
     else

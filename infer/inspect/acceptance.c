@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The quadrature over the clocks' time, exp(u) for u from -RANGE to RANGE.
+// Quadrature over the clocks' time exp(u), u from -RANGE to RANGE.
 #define RANGE 33.0
 #define NODES 180
 
-#define TRIALS 32 // of a verifier without a closed form, at each position
+#define TRIALS 32 // per position, for a verifier without a closed form
 #define VERIFIERS 32
 #define DRAFTS (PL_PROPOSE_TOP_ONE + 1)
 
@@ -79,7 +79,7 @@ static double find_chance(double x) {
 // Without replacement the order of draws is that of exponential clocks with rates q: all n come from H unless fewer
 // than n clocks of H ring before the first outside,
 //   1 - Pr = integral of c exp(-c t) P(fewer than n of H ring before t) dt,   c = 1 - q(H),
-// where the number that rings is a sum of independent indicators. With t = exp(u) the trapezoidal rule converges
+// and the number that rings is a sum of independent indicators. With t = exp(u) the trapezoidal rule converges
 // exponentially and covers every scale of c. Adding a token to H updates the first n probabilities of the number.
 static void bound_wor(const token *t, int64_t tokens, int n_max, double *bound) {
     double time[NODES + 1], ring[NODES + 1][PL_ACCEPTANCE_CHILDREN] = {{0}};
@@ -139,7 +139,7 @@ static bool copy_dist(void *arg, int node, double *p) {
     return true;
 }
 
-// Drafts and verifies one node; true if a child was accepted.
+// Drafts and verifies one node; returns true if a child was accepted.
 static bool run_trial(pl_acceptance *a, const pl_verifier *v, const double *p, int n, pl_coin *coin) {
     static const pl_sampling all = {.temperature = 1, .top_p = 1};
     int64_t                  size = a->v;
@@ -191,7 +191,7 @@ double pl_acceptance_expected(pl_acceptance *a, const pl_verifier *v, const doub
 
 // ---- inspect --acceptance -------------------------------------------------------------------------------------------
 
-// A verifier that samples as plain decoding does and reads the distributions of target and drafter on the way.
+// A verifier that samples as plain decoding does and records the distributions of target and drafter.
 typedef struct recorder {
     pl_verifier   verifier;
     pl_acceptance acceptance;

@@ -1,5 +1,5 @@
-// How often a verifier accepts, and how often any could: a diagnostic of one node with the target's distribution p, the
-// drafter's distribution q and n children made from q. Offline: nothing of it runs while decoding.
+// Probability that a verifier accepts, and the upper bound over all lossless verifiers: a diagnostic of one node with
+// the target's distribution p, the drafter's distribution q and n children drafted from q. It does not run in decoding.
 #ifndef PL_ACCEPTANCE_H
 #define PL_ACCEPTANCE_H
 
@@ -21,7 +21,7 @@ typedef struct pl_acceptance {
 pl_status pl_acceptance_init(pl_acceptance *a, int64_t v, pl_err *err);
 void      pl_acceptance_fini(pl_acceptance *a);
 
-// The optimal-transport bound of a draft, for 1..n_max children into bound[n_max]:
+// Computes the optimal-transport bound of a draft for 1..n_max children into bound[n_max]:
 //
 //   alpha* = 1 + min over sets H of tokens ( p(H) - Pr[all children in H] )        (Hu et al. 2025, arXiv 2502.18779)
 //
@@ -34,8 +34,8 @@ void      pl_acceptance_fini(pl_acceptance *a);
 void pl_acceptance_bound(pl_acceptance *a, pl_proposal kind, const double *p, const double *q, int n_max,
                          double *bound);
 
-// The probability that verifier v accepts one of n children (it has to be able to judge them: a chain's are one): its
-// closed form where it states one, *variance 0; else the share of `trials` runs of drafting and verification, and the
+// Returns the probability that verifier v accepts one of n children (n must be 1 for a verifier of chains): its closed
+// form with *variance 0 if it has one; else the accepted share of `trials` runs of drafting and verification, and the
 // variance of that share.
 double pl_acceptance_expected(pl_acceptance *a, const pl_verifier *v, const double *p, const double *q, int n,
                               int trials, pl_coin *coin, double *variance);

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUNDING 1e-9 // of sums of the same numbers in another order
+#define ROUNDING 1e-9 // tolerance for sums of the same numbers in another order
 
 pl_status pl_ceilings_init(pl_ceilings *c, int64_t v, double temperature, int n_best, pl_err *err) {
     PL_CHECK(v > 0 && temperature >= 0 && n_best > 0, "%lld tokens, temperature %g, %d best", (long long)v, temperature,
@@ -32,8 +32,8 @@ void pl_ceilings_fini(pl_ceilings *c) {
     *c = (pl_ceilings){0};
 }
 
-// Writes the softmax of z / T into q, at temperature 0 all of it on the best, the first among equals; false where there
-// is none.
+// Writes the softmax of z / T into q; at temperature 0 all mass is on the best token, the first among equals. Returns
+// false if there is none.
 static bool fill_softmax(const pl_ceilings *c, const float *z, int64_t n, double *q) {
     float   max = -INFINITY;
     double  sum = 0;
@@ -74,7 +74,7 @@ static double sum_best(pl_ceilings *c, const double *p, int64_t k) {
     return sum;
 }
 
-// Adds how much of the whole head's distribution and how many of its best lie in the support. Overwrites c->q.
+// Adds the whole head's mass on the support, and whether its best tokens are in the support. Overwrites c->q.
 static bool add_routed(pl_ceilings *c, const pl_ceiling_row *r, pl_ceiling_sums *s) {
     if (!fill_softmax(c, r->whole, r->vd, c->q)) return false;
     for (int64_t j = 0; j < r->vd; j++)
@@ -95,7 +95,7 @@ static bool add_routed(pl_ceilings *c, const pl_ceiling_row *r, pl_ceiling_sums 
     return true;
 }
 
-// Adds token y of S, to which the proposal gives q.
+// Adds token y of S, which the drafter proposes with probability q.
 static void add_token(const pl_ceilings *c, pl_ceiling_sums *s, const double *p, int64_t y, double q) {
     double mass = get_mass(c, p, y);
     s->achieved += fmin(mass, q);
@@ -104,7 +104,7 @@ static void add_token(const pl_ceilings *c, pl_ceiling_sums *s, const double *p,
     if (y == c->target_best) s->target = 1;
 }
 
-// Adds the row's tokens one by one. Overwrites c->q, and c->sorted where there is an outside.
+// Adds the row's tokens one by one. Overwrites c->q, and c->sorted if the head has an outside.
 static bool add_tokens(pl_ceilings *c, const pl_ceiling_row *r, pl_ceiling_sums *s) {
     if (!fill_softmax(c, r->logits, r->vd, c->q)) return false;
     if (r->outside && c->temperature > 0) { // the best is never outside
@@ -112,7 +112,7 @@ static bool add_tokens(pl_ceilings *c, const pl_ceiling_row *r, pl_ceiling_sums 
         pl_drafted_distribution(&list, c->sorted, c->v, c->q);
         for (int64_t y = 0; y < c->v; y++)
             if (c->sorted[y] > 0) add_token(c, s, r->p, y, c->sorted[y]);
-    } else { // by the list, so that a map that names a token twice breaks the order
+    } else { // adds each list entry, so that a map that names a token twice breaks the order
         for (int64_t j = 0; j < r->vd; j++)
             if (r->logits[j] > -INFINITY) add_token(c, s, r->p, r->d2t ? r->d2t[j] : j, c->q[j]);
     }
@@ -172,16 +172,16 @@ void pl_ceilings_write(const pl_ceilings *c, pl_json_out *o) {
 
 // ---- inspect --ceilings ----
 
-// Observes twice: the head's logits while the drafter drafts, and the target's distributions when the draft is
-// verified, where it also decides which text is written.
+// Observes the head's logits while the drafter drafts, and the target's distributions at verification, where it also
+// chooses the text.
 typedef struct looker {
     pl_draft_watch watch;
     pl_verifier    verifier;
     pl_ceilings    ceilings;
     bool           greedy;
     int64_t        positions, most;
-    pl_err         err; // of the first row that was refused
-    // The draft in hand.
+    pl_err         err; // of the first refused row
+    // The current draft.
     int            levels;
     const pl_head *head;
     bool           routed;
@@ -189,14 +189,14 @@ typedef struct looker {
 } looker;
 
 static looker *get_looker(pl_draft_watch *w) {
-    return (looker *)w; // its first member
+    return (looker *)w; // the observer is its first member
 }
 
 static void keep_logits(pl_draft_watch *w, pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     looker *l = get_looker(w);
     bool    routed = h->kind->support || h->position_aware || h->exact.data;
     pl_head greedy = *h;
-    greedy.selector.law = PL_HF_LAW_LIST; // what is not listed is never the best
+    greedy.selector.law = PL_HF_LAW_LIST; // a token outside the list is never the best
     pl_tensor part = pl_head_logits(ctx, l->ceilings.temperature > 0 ? h : &greedy, r), whole = part;
     if (routed) whole = pl_head_all_logits(ctx, h, r);
     if (!part.data || !whole.data || r->level >= PL_CEILINGS_DEPTH) return;
@@ -220,7 +220,7 @@ static void add_node(looker *l, const pl_verify_in *in, int node) {
     pl_ceilings_add(&l->ceilings, &row, &l->err);
 }
 
-// Accepts the target's best tokens as far as they were drafted.
+// Accepts drafts while they are the target's best tokens.
 static void follow_best(const pl_verify_in *in, pl_verdict *out) {
     int node = 0;
     for (out->n = 0, out->path[0] = 0;; out->path[++out->n] = node) {

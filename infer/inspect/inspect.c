@@ -14,7 +14,7 @@
 
 #define JSON_MAX ((size_t)128 << 20) // Gemma 3's tokenizer.json has 33 MB
 
-#define COLDEST 0.01 // of distributions that are told
+#define COLDEST 0.01 // lowest temperature above 0
 
 static const pl_cli_option options[] = {
     {.name = "full-hash", .type = PL_CLI_FLAG, .help = "reads everything: fingerprint of all bytes, every checksum"},
@@ -116,7 +116,7 @@ static bool ends(const char *s, const char *end) {
     return n >= m && strcmp(s + n - m, end) == 0;
 }
 
-// What a JSON file is, by the members it has.
+// Classifies a JSON file by its members.
 static pl_status classify_json(const char *path, what *w, pl_err *err) {
     pl_json j;
     PL_TRY(pl_json_open(&j, path, JSON_MAX, 0, err));
@@ -262,11 +262,11 @@ static pl_status inspect_mask(const pl_env *env, const pl_cli_args *a, pl_err *e
     return pl_inspect_mask(env, a->positional[0], &opt, err);
 }
 
-// Options of one way to look mean nothing in another.
+// Refuses options that the selected mode does not read.
 static pl_status check_usage(const pl_cli_args *a, pl_err *err) {
     static const struct {
         const char *name;
-        bool        acceptance, ceilings, mask; // of which
+        bool        acceptance, ceilings, mask; // modes that read it
     } of[] = {{"drafter", true, true, false},    {"prompts", true, true, false},   {"children", true, false, false},
               {"positions", true, true, false},  {"depth", false, true, false},    {"temperature", true, true, false},
               {"top", false, true, false},       {"document", false, false, true}, {"count", false, false, true},

@@ -1,4 +1,4 @@
-// inspect --mask: documents as they are learned from, what is supervised set apart from what is only read.
+// inspect --mask: prints documents of a dataset with the supervised tokens marked.
 #include "data/dataset/dataset.h"
 #include "data/tokenizer/tokenizer.h"
 #include "infer/inspect/parts.h"
@@ -9,20 +9,20 @@
 #include <string.h>
 #include <unistd.h>
 
-// Tokens side by side of which all are answers, or none is.
+// Consecutive tokens of an answer, or of none.
 typedef struct span {
     bool      answer;
     int64_t   tokens;
     pl_strbuf text;
 } span;
 
-// Where spans go: printed, or to "spans".
+// The output of spans: printed, or added to "spans".
 typedef struct viewer {
     const pl_env       *env;
     const pl_tokenizer *tok;
     pl_dataset         *ds;
     pl_detok            detok;
-    const char         *begin, *end; // around answers
+    const char         *begin, *end; // marks around answers
     const char         *read, *read_end;
     pl_columns          doc;
     pl_doc_about        about;
@@ -34,7 +34,7 @@ static const char *const finishes[] = {[PL_ANSWER_UNKNOWN] = "unknown",
                                        [PL_ANSWER_LENGTH] = "length",
                                        [PL_ANSWER_CONTEXT] = "context"};
 
-// What still waits for the rest of a character.
+// Writes the bytes of an incomplete character.
 static void flush(viewer *v) {
     const char *text;
     size_t      n = pl_detok_flush(&v->detok, &text);
@@ -64,7 +64,7 @@ static pl_status end_span(viewer *v, pl_err *err) {
     return PL_OK;
 }
 
-// Special tokens as they are spelt, since the template's own are the point.
+// Adds a token; special tokens, such as the template's, are spelt out.
 static pl_status add_token(viewer *v, int32_t id, bool answer, pl_err *err) {
     const char *text;
     if (v->at.tokens > 0 && v->at.answer != answer) PL_TRY(end_span(v, err));
@@ -127,7 +127,7 @@ static pl_status show_document(viewer *v, int64_t number, pl_err *err) {
     pl_status st = PL_OK;
     for (int64_t i = 0; i < v->doc.n && st == PL_OK; i++)
         st = add_token(v, v->doc.tokens[i], v->doc.loss_mask[i], err);
-    // What the answer ended with has no row: it is what the last row is to predict.
+    // The answer's last token has no row; the last row predicts it.
     if (st == PL_OK && v->about.end >= 0) st = add_token(v, v->about.end, true, err);
     if (st == PL_OK) st = end_span(v, err);
     pl_strbuf_fini(&v->at.text);

@@ -12,8 +12,8 @@
 
 #define CONFIG_MAX ((size_t)16 << 20)
 
-// EAGLE-1 heads are published with the config of a Llama of one layer; what tells them from one is their fc. A
-// config.json alone is taken for a drafter's: language models of one layer are rare.
+// Detects an EAGLE-1 head by its fc tensor: such heads have the config of a Llama of one layer. A config.json without
+// weights counts as a drafter's: language models of one layer are rare.
 static pl_status has_fc(const char *path, bool *drafter, pl_err *err) {
     pl_weight_source *src;
     *drafter = true;
@@ -153,7 +153,7 @@ pl_status pl_inspect_model(pl_json_out *o, const char *path, pl_inspect_options 
     pl_hf_config      c;
     pl_weight_source *src = NULL;
     pl_tokenizer     *tok = NULL;
-    bool              whole = pl_path_is_dir(path); // else a config.json alone
+    bool              whole = pl_path_is_dir(path); // false: a config.json alone
     PL_TRY(whole ? pl_llama_source(&src, &c, path, err) : pl_hf_config_read(&c, path, PL_HF_TARGET, err));
     pl_put_str(o, "kind", "model");
     put_config(o, &c);
@@ -211,7 +211,7 @@ pl_status pl_inspect_state(pl_json_out *o, const char *path, pl_err *err) {
     return put_state(o, path, err);
 }
 
-// The layers whose inputs are read, however the config counts them.
+// Writes the tapped layers, numbered by their inputs, whatever the config's numbering.
 static void put_taps(pl_json_out *o, const pl_hf_config *c, pl_hf_tap_numbering numbering) {
     static const char *const as[] = {"not stated", "layer inputs", "layer outputs"};
     pl_taps                  t;
@@ -222,7 +222,7 @@ static void put_taps(pl_json_out *o, const pl_hf_config *c, pl_hf_tap_numbering 
     pl_put_ids(o, "layer_inputs", t.layer, t.n);
 }
 
-// What a head states beside its kind: head_rank, head_clusters, ...
+// Writes a head's settings: head_rank, head_clusters, ...
 static void put_head(pl_json_out *o, const pl_hf_head *h) {
     for (int i = 0; i < h->n; i++) {
         const pl_hf_setting *s = &h->setting[i];

@@ -1,4 +1,4 @@
-// One function per thing that `inspect` knows: members of an open object, "kind" first.
+// One function for each kind of path; it writes members of an open object, "kind" first.
 #ifndef PL_INSPECT_PARTS_H
 #define PL_INSPECT_PARTS_H
 
@@ -13,7 +13,7 @@ typedef struct pl_inspect_options {
 
 // path: a folder with config.json, or a config.json.
 pl_status pl_inspect_is_drafter(const char *path, bool *drafter, pl_err *err);
-bool      pl_inspect_is_llama2c(const char *path); // opens as one
+bool      pl_inspect_is_llama2c(const char *path); // true if the file opens as one
 
 pl_status pl_inspect_model(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err);
 pl_status pl_inspect_drafter(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err);
@@ -30,10 +30,10 @@ pl_status pl_inspect_prompts(pl_json_out *o, const char *path, pl_err *err);
 
 typedef struct pl_inspect_mask_options {
     const char *tokenizer, *pre;
-    int64_t     document, count; // from this one on, so many
+    int64_t     document, count; // the first document, the number of documents
 } pl_inspect_mask_options;
-// path: a dataset. Its documents as text, with what is supervised in colour, or in brackets where the output has none;
-// with --json as members of the open object.
+// Prints the documents of the dataset `path` as text, the supervised parts in colour, or in brackets if the output has
+// no colour; with --json writes them as members of the open object.
 pl_status pl_inspect_mask(const pl_env *env, const char *path, const pl_inspect_mask_options *opt, pl_err *err);
 
 typedef struct pl_inspect_acceptance_options {
@@ -44,36 +44,36 @@ typedef struct pl_inspect_acceptance_options {
     double      temperature; // above 0
     pl_dtype    kv;          // pl_layer_shape
 } pl_inspect_acceptance_options;
-// path: a target. Expected acceptance of one node's children by each verifier, averaged over positions of decoded text,
-// beside the transport bound (infer/inspect/acceptance.h).
+// Writes, for the target `path`, the expected acceptance of one node's children by each verifier, averaged over
+// positions of decoded text, and the transport bound (infer/inspect/acceptance.h).
 pl_status pl_inspect_acceptance(pl_json_out *o, const pl_env *env, const char *path,
                                 const pl_inspect_acceptance_options *opt, pl_err *err);
 
 typedef struct pl_inspect_ceilings_options {
     const char       *drafter, *prompts; // prompts NULL: the target's own text
-    const pl_prompts *texts;             // of `prompts`, where they have been read; NULL
-    uint64_t          seed;              // drawn answers have seeds of their own from it on
-    int64_t           positions;         // drafts looked at
+    const pl_prompts *texts;             // the prompts of `prompts` if they are already read; NULL
+    uint64_t          seed;              // base of the seeds of drawn answers
+    int64_t           positions;         // number of drafts to score
     int               depth;             // tokens drafted at a time, 1..PL_CEILINGS_DEPTH
     int               n_best;
-    double            temperature; // of both distributions; 0: of each its best token
-    bool              sampled;     // answers are drawn at that temperature, which is above 0; else greedy
+    double            temperature; // of both distributions; 0: all mass on the best token
+    bool              sampled;     // draws answers at that temperature, which is above 0; else greedy
 } pl_inspect_ceilings_options;
-// infer/inspect/ceilings.h by depth, over chains of the drafter's best tokens along the answers of the target, whose
-// file is `path`; the drafter's weights are held as the target's are. A row counts at depth d where the d tokens
-// drafted before it are the answer's.
+// Writes infer/inspect/ceilings.h by depth, over chains of the drafter's best tokens along the answers of the target,
+// whose file is `path`; the drafter's weights have the target's type. A row counts at depth d if the d tokens drafted
+// before it equal the answer's.
 pl_status pl_inspect_ceilings(pl_json_out *o, const pl_env *env, const pl_target *target, const char *path,
                               const pl_inspect_ceilings_options *opt, pl_err *err);
 
-// Texts to look on at while a runner decodes them, until `*positions`, which the looking counts, reaches `most`.
+// Texts that a runner decodes under observation, until `*positions`, which the observer counts, reaches `most`.
 typedef struct pl_inspect_texts {
     const char       *target, *prompts; // folder of the target; prompts NULL: its own text from the first token on
-    const pl_prompts *texts;            // what `prompts` names, where it has been read; NULL
+    const pl_prompts *texts;            // the prompts of `prompts` if they are already read; NULL
     int64_t           most;
-    int               tokens; // at most, that are written for each position
+    int               tokens; // the most tokens to decode for each position
     const int64_t    *positions;
 } pl_inspect_texts;
-// Each prompt with a seed of its own: sampling->seed and on. PL_E_INPUT where no position came.
+// Decodes the texts; increments sampling->seed before each. PL_E_INPUT if no position was observed.
 pl_status pl_inspect_decode(const pl_inspect_texts *t, pl_runner *runner, pl_sampling *sampling, pl_err *err);
 
 #endif

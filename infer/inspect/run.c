@@ -149,7 +149,7 @@ static pl_status put_methods(pl_json_out *o, const char *path, pl_err *err) {
             if (known)
                 pl_json_out_bool(o, same);
             else
-                pl_json_out_null(o); // nothing that the verifier promises
+                pl_json_out_null(o); // results of a verifier that does not promise identical outputs
             pl_json_out_close(o, '}');
         }
         pl_json_out_close(o, ']');
@@ -163,7 +163,7 @@ pl_status pl_inspect_results(pl_json_out *o, const char *path, pl_err *err) {
     return put_methods(o, path, err);
 }
 
-// The last value of every curve of metrics.jsonl.
+// Writes the last value of every curve of metrics.jsonl.
 static pl_status put_metrics(pl_json_out *o, const char *path, pl_err *err) {
     pl_curves c = {0};
     pl_status st = pl_curves_read(&c, "metrics", path, err);

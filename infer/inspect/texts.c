@@ -1,12 +1,12 @@
-// The texts that inspect --acceptance and --ceilings look on at.
+// Texts decoded for inspect --acceptance and --ceilings.
 #include "data/text/prompts.h"
 #include "infer/inspect/parts.h"
 
 #include <string.h>
 
-#define PER_PROMPT 16 // tokens decoded after each prompt, where there are prompts enough
+#define PER_PROMPT 16 // tokens decoded after each prompt if there are enough prompts
 
-// A text's share: positions that are enough once it is done.
+// The end of one text, by the number of observed positions.
 typedef struct share {
     const int64_t *positions;
     int64_t        until;
@@ -17,15 +17,15 @@ static bool goes_on(void *arg, int32_t token) {
     return *((share *)arg)->positions < ((share *)arg)->until;
 }
 
-// Until `until` positions or, where that comes first, tokens for `each` of them or the end of the context.
+// Decodes one text up to `until` positions, tokens for `each` positions, or the end of the context.
 static pl_status decode(const pl_inspect_texts *t, pl_runner *runner, const int32_t *ids, int64_t n, int64_t each,
                         int64_t until, pl_sampling *sampling, pl_err *err) {
     share   s = {.positions = t->positions, .until = until};
     int64_t tokens = each * t->tokens, room = runner->max_len - n - 2;
     if (tokens > room) tokens = room;
-    if (tokens < 1) return PL_OK; // a prompt that leaves no room is passed over
+    if (tokens < 1) return PL_OK; // skips a prompt that leaves no room
     sampling->seed++;
-    // The first token comes with the prompt, the last is drafted for no more.
+    // Two more: prefill emits the first token, and no draft follows the last one.
     return pl_runner_run(runner, ids, n, sampling, (int)tokens + 2, t->tokens > 1 ? goes_on : NULL, &s, err);
 }
 
@@ -55,7 +55,7 @@ static pl_status decode_prompts(const pl_inspect_texts *t, pl_runner *runner, pl
     return st;
 }
 
-// The target's own text, from its first token on.
+// Decodes the target's own text from BOS on.
 static pl_status decode_own(const pl_inspect_texts *t, pl_runner *runner, pl_sampling *sampling, pl_err *err) {
     int32_t bos = runner->target->model.config.bos_token_id;
     if (bos < 0) return pl_fail(err, PL_E_USAGE, "--prompts: is missing; the target has no BOS token to start from");

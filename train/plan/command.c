@@ -14,10 +14,10 @@
 
 enum { RANKS_LISTED = 32 };
 
-// Of a frame's bytes on Ethernet what TCP passes: 1,500 less headers and a time stamp, of 1,500 with the frame's own.
+// TCP payload of an Ethernet frame: 1,500 bytes less headers and a time stamp, of 1,500 plus the frame's overhead.
 #define CARRIED (1448.0 / 1538.0)
 
-// Datasheets: products of bf16 without sparsity, memory's bandwidth and size.
+// Datasheet values: bf16 flop/s without sparsity, bandwidth and size of memory.
 static const struct unit {
     const char *name, *source;
     double      flops, bandwidth, memory;
@@ -130,7 +130,7 @@ typedef struct plan {
     int                ranks[RANKS_LISTED], n_ranks;
 } plan;
 
-// ---- what is asked ----
+// ---- input ----
 
 static pl_status read_target(plan *p, pl_err *err) {
     const char *shape;
@@ -156,7 +156,7 @@ static pl_status read_ranks(plan *p, pl_err *err) {
     }
 }
 
-// flop/s of the first drafter's step that bench timed.
+// Reads flop/s of the first drafter's step that bench timed.
 static pl_status read_step(const char *path, double *flops, pl_err *err) {
     pl_json      j;
     const cJSON *item;
@@ -189,7 +189,7 @@ static pl_status read_unit(plan *p, pl_err *err) {
         PL_TRY(read_step(pl_cli_text(a, "step"), &s->flops, err));
         p->rate_from = "measured by bench step";
     } else {
-        s->beside = false; // the datasheets are GPUs'
+        s->beside = false; // sums on GPUs do not overlap; datasheets are of GPUs
     }
     return PL_OK;
 }
@@ -214,9 +214,9 @@ static pl_status read_setup(plan *p, pl_err *err) {
     return read_unit(p, err);
 }
 
-// ---- what is said ----
+// ---- output ----
 
-// Three digits are more than a prediction has.
+// Rounds to three digits; a prediction is less precise.
 static double rounded(const plan *p, double v) {
     if (p->env->json || !(v > 0) || !isfinite(v)) return v;
     double unit = pow(10, floor(log10(v)) - 2);
@@ -300,7 +300,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     PL_TRY(read_setup(&p, err));
     pl_feature_format format = pl_cli_choice(a, "feature-format") == 1 ? PL_FEATURES_INT8 : PL_FEATURES_BF16;
     PL_TRY(pl_train_sizes_of(&p.sizes, &p.target, format, env->backend, err));
-    for (int i = 0; i < p.n_ranks; i++) // what is refused is refused before anything is said
+    for (int i = 0; i < p.n_ranks; i++) // checks all numbers of ranks before any output
         PL_TRY(pl_train_predict(&tried, &p.sizes, &p.setup, PL_TRAIN_OFFLINE, p.ranks[i], err));
     o = pl_show_begin(env, &local);
     put_head(o, &p);

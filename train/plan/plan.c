@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-#define KEPT 1073741824.0     // bytes of logits that are kept
-#define DOC_BYTES (8 + 5 * 4) // of a document: doc_offsets, pl_doc_about
+#define KEPT 1073741824.0     // the most bytes of logits that are kept
+#define DOC_BYTES (8 + 5 * 4) // per document: doc_offsets, pl_doc_about
 #define BF16 2.0
 #define F32 4.0
 
@@ -19,7 +19,7 @@ static double products(const pl_params *ps) {
     return n;
 }
 
-// Of the config alone: what a token reads of a mixture is a part of what the target holds.
+// Computes the target's sizes from the config alone. Of a mixture of experts a token reads a part.
 static void size_target(pl_train_sizes *z, const pl_hf_config *c) {
     double d = c->hidden_size, hd = c->head_dim, expert = 3 * d * c->expert_size;
     z->vocab = c->vocab_size;
@@ -40,7 +40,7 @@ static void size_target(pl_train_sizes *z, const pl_hf_config *c) {
 
 pl_status pl_train_sizes_of(pl_train_sizes *z, const pl_hf_config *config, pl_feature_format format,
                             const pl_backend *be, pl_err *err) {
-    pl_hf_config        one = *config; // tables of positions are not what is asked
+    pl_hf_config        one = *config; // with at most 64 positions: their tables do not count
     pl_llama            target;
     pl_backbone        *b = NULL;
     pl_backbone_options o = {.head = pl_hf_head_make("full", 0)};
@@ -73,13 +73,13 @@ static double slot_flops(const pl_train_sizes *z, const pl_train_setup *s) {
     return flops;
 }
 
-// Of so many seconds of network those that pass while backward of a rank's last slot runs.
+// Returns the seconds of network that overlap with backward of a rank's last slot.
 static double hidden_of(const pl_train_sizes *z, const pl_train_setup *s, double network) {
     double rows = s->slot_rows, head = 4 * s->unroll * z->head * rows / s->flops, rest = 2 * z->fuse * rows;
     if (!s->beside) return 0;
     for (int k = 0; k < s->unroll; k++)
         rest += 4 * (z->products - z->fuse - z->head) * rows + 8 * z->heads * rows * ((s->tokens + 1) / 2 + k);
-    double first = head * fmin(1, s->round / (F32 * z->head)); // until a round of it is there
+    double first = head * fmin(1, s->round / (F32 * z->head)); // until its first round is complete
     return fmin(z->head / z->trained * network, head + rest / s->flops - first);
 }
 
@@ -93,7 +93,7 @@ static double memory_of(const pl_train_sizes *z, const pl_train_setup *s, pl_tra
            F32 * rows * (z->taps + 1) * z->width + fmin(KEPT, kept);
 }
 
-// Seconds of one device for a token of an answer.
+// Returns one device's seconds per token of an answer.
 static double token_seconds(const pl_train_sizes *z, const pl_train_setup *s) {
     double bytes = BF16 * fmin(z->target, z->dense + s->sessions * z->per_token);
     return fmax(2 * (z->dense + z->per_token) / s->flops, bytes / (s->sessions * s->memory_bandwidth));
@@ -105,7 +105,7 @@ static const char *limit_of(const pl_train_plan *p, const pl_train_setup *s) {
     return p->network - p->hidden > p->compute ? "network" : "compute";
 }
 
-// How often one device makes all answers.
+// Returns how often one device makes all answers, possibly a fraction.
 static double making_share(const pl_train_setup *s, pl_train_mode mode, int ranks) {
     return (mode == PL_TRAIN_OFFLINE ? 1 : s->epochs) / ranks;
 }

@@ -148,7 +148,7 @@ static const char *const kinds[] = {"bandwidth", "linear",   "train",     "heads
 
 enum { MATRICES = BANDWIDTH | LINEAR | TRAIN | HEADS | ATTENTION };
 
-// Which benches read an option: on the host, and on a device besides.
+// The benches that read an option: on the host, and on a device too.
 static const struct {
     const char *option;
     unsigned    host, device;
@@ -184,7 +184,7 @@ static void list_kinds(char *text, size_t room, unsigned mask) {
         if (mask & 1u << i) n += (size_t)snprintf(text + n, room - n, "%s%s", n ? ", " : "", kinds[i]);
 }
 
-// An option that no bench of the mask reads.
+// Refuses an option that no bench of the mask reads.
 static pl_status check_read(const pl_cli_args *a, unsigned mask, bool device, pl_err *err) {
     char host[160], there[160];
     for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {

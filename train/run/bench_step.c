@@ -15,14 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEARNING_RATE 1e-5 // small: the same rows are learned again and again
+#define LEARNING_RATE 1e-5 // small: all steps learn from the same rows
 #define STEP_DECAY 0.8
 
-typedef struct kept { // of the steps of one case
+typedef struct kept { // profile of the steps of one case
     pl_profile  profile;
     const char *name;
     pl_dtype    dtype;
-    double      seconds; // of a step while it is profiled
+    double      seconds; // of a profiled step
     int         steps;
 } kept;
 
@@ -33,7 +33,7 @@ typedef struct trial {
     pl_sample_stats saved;
 } trial;
 
-// What is written behind the cases: of two types of weights the target and the drafter.
+// The most results: target and drafter for each of two weight types; trials.
 enum { CASES = 4, TRIALS = 32 };
 typedef struct rest {
     kept *kept[CASES];
@@ -47,13 +47,13 @@ typedef struct bench {
     const pl_env        *env;
     pl_dtype             dtype;
     pl_teacher           teacher;
-    pl_params            random; // of a teacher by shape: embedding and output matrix
+    pl_params            random; // embedding and output matrix of a teacher by shape
     pl_hf_head           head;
-    int64_t              drafted; // tokens that the head has rows for
+    int64_t              drafted; // rows of the head
     int32_t             *ids;     // [seq_len + 1]
 } bench;
 
-// One case. The task comes first: its functions find the rest behind it.
+// One case. The task is the first member: its functions cast it to the case.
 typedef struct target_case {
     pl_task task;
     pl_lm   lm;
@@ -75,7 +75,7 @@ static double matrices(const pl_params *ps) {
     return n;
 }
 
-// Scores and values of one layer over `rows` rows, forward and backward, where the rows see `seen` keys in all.
+// Returns the flops of one layer's attention, forward and backward, whose rows attend to `seen` keys in all.
 static double attention_flops(const pl_layer_shape *s, double seen) {
     return 3 * 4.0 * s->nh * s->hd * seen;
 }
@@ -91,7 +91,7 @@ static double target_flops(const bench *b, const pl_llama *m) {
     return 6 * weights * rows + m->n_layers * attention_flops(&m->shape, causal(b));
 }
 
-// fc learns from features, which are constants; the teacher's logits have no backward.
+// Returns the flops of a step. fc's inputs are constants and have no gradient; the teacher's logits have no backward.
 static double drafter_flops(const bench *b, const pl_backbone *e) {
     double rows = (double)(b->s->batch * b->s->seq_len), flops = 0;
     double fc = (double)pl_tensor_count(e->kind->fuse_only(e));
@@ -148,7 +148,7 @@ static void fill_bf16(uint16_t *x, int64_t n, pl_rng r) {
         x[i] = pl_f32_to_bf16(pl_rng_normal(r, (uint64_t)i));
 }
 
-// A document of random features whose tokens are the bench's, `batch` times.
+// Adds `batch` times a document with the bench's tokens and random features.
 static pl_status fill_pack(pl_pack *p, const bench *b, pl_err *err) {
     int64_t          n = b->s->seq_len;
     pl_columns       doc = {.n = n};
@@ -171,7 +171,7 @@ static pl_status fill_pack(pl_pack *p, const bench *b, pl_err *err) {
     return st;
 }
 
-// "trimmed:ROWS", an example's name ("lowrank-d/8") or a head's settings ("lowrank:rank=64").
+// Reads --head: "trimmed:ROWS", an example's name ("lowrank-d/8") or settings ("lowrank:rank=64").
 static pl_status read_head(bench *b, pl_err *err) {
     static const char trimmed[] = "trimmed:";
     const pl_llama   *target = &b->teacher.model;
@@ -205,8 +205,8 @@ static pl_status read_head(bench *b, pl_err *err) {
     return ok ? PL_OK : pl_fail(err, PL_E_USAGE, "--head %s: %s", text, why.msg);
 }
 
-// Sets initial weights of which a million are drawn for each matrix and then repeated, so that a model of billions
-// starts in seconds.
+// Sets initial weights: draws a million for each matrix and repeats them, so that a model of billions starts in
+// seconds.
 static pl_status fill_block(pl_param_block *b, uint64_t seed, pl_err *err) {
     enum { TILE = 1 << 20 };
     pl_status st = PL_OK;
@@ -255,7 +255,7 @@ static pl_status make_drafter(drafter_case *c, const bench *b, pl_err *err) {
 
 // ---- timing ----
 
-// head: the drafter's, as --head has it; NULL: none.
+// Writes one case. head: the value of --head; NULL: none.
 static void write(pl_json_out *o, const pl_task *t, const bench *b, const char *head, double flops,
                   const double *seconds, const double *floor) {
     pl_sample_stats s = pl_stats(seconds, b->s->repeats);
@@ -284,8 +284,7 @@ static int by_seconds(const void *x, const void *y) {
     return (a->seconds < b->seconds) - (a->seconds > b->seconds);
 }
 
-// Adds members to an open object: seconds of a step while it is profiled, of its ops or launches, and of the device's
-// idle time.
+// Adds members to an open object: seconds of a profiled step, of its ops or launches, and of the device's idle time.
 static void write_sums(pl_json_out *o, const kept *k) {
     double busy = 0, idle = 0;
     for (int i = 0; i < k->profile.n; i++)
@@ -338,11 +337,11 @@ static void write_rest(pl_json_out *o, const pl_bench_step *s, rest *r) {
     pl_json_out_close(o, ']');
 }
 
-typedef struct timed { // a task with what updates its weights
+typedef struct timed { // a task and its optimiser
     pl_task  *task;
     pl_reduce reduce;
     pl_optim  optim;
-    int64_t   step; // of those so far
+    int64_t   step; // steps so far
 } timed;
 
 static pl_status run_step(timed *t, double *seconds, pl_err *err) {
@@ -367,7 +366,7 @@ static pl_status profile_steps(pl_json_out *o, timed *t, const bench *b, pl_err 
     return st;
 }
 
-// One trial in turns with steps as they are: what it saves, over the pairs. saved, base: [repeats].
+// Runs steps with and without one change in turns; computes the saving over the pairs. saved, base: [repeats].
 static pl_status try_change(trial *x, double *saved, double *base, timed *t, int repeats, pl_err *err) {
     for (int k = -1; k < repeats; k++) { // the first pair warms up
         double with = 0, without = 0;
@@ -416,7 +415,7 @@ static pl_status time_task(pl_json_out *o, pl_task *task, const bench *b, const 
         double before = pl_backend_peak_once(task->backend, b->dtype, task->pool), taken = 0;
         st = run_step(&t, &taken, err);
         if (st != PL_OK || k < 0) continue;
-        // A step is long: the peak is what it was around it.
+        // A step is long: the peak is measured before and after it.
         seconds[k] = taken;
         if (host) floor[k] = flops / (0.5 * (before + pl_backend_peak_once(task->backend, b->dtype, task->pool)));
     }
@@ -454,7 +453,7 @@ static pl_status bench_drafter(pl_json_out *o, const bench *b, pl_err *err) {
     return st;
 }
 
-// A teacher of random matrices, made where they are read.
+// Makes a teacher of random matrices in the memory of the backend that reads them.
 static pl_status make_teacher(bench *b, pl_err *err) {
     pl_teacher  *t = &b->teacher;
     pl_ctx       ctx;
@@ -483,7 +482,7 @@ static pl_status make_teacher(bench *b, pl_err *err) {
     return st;
 }
 
-// Both cases with weights of one dtype.
+// Runs both cases with weights of one dtype.
 static pl_status put_cases(pl_json_out *o, bench *b, pl_err *err) {
     const pl_bench_step *s = b->s;
     if (s->shape)
@@ -498,8 +497,8 @@ static pl_status put_cases(pl_json_out *o, bench *b, pl_err *err) {
     b->ids = pl_malloc(((size_t)s->seq_len + 1) * sizeof *b->ids);
     if (!b->ids) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
     for (int64_t i = 0; i <= s->seq_len; i++)
-        b->ids[i] = (int32_t)((7 * i + 3) % b->drafted); // every row's choice is one that the head drafts: all count
-    if (!s->shape) PL_TRY(bench_target(o, b, err));      // a model of billions is another machine's work
+        b->ids[i] = (int32_t)((7 * i + 3) % b->drafted); // the head drafts every token, so all rows count
+    if (!s->shape) PL_TRY(bench_target(o, b, err));      // pretraining a model of billions does not fit
     return bench_drafter(o, b, err);
 }
 

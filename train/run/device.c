@@ -15,7 +15,7 @@ static int all_ranks(const pl_device_wish *w) {
     return pl_comm_ranks(w->comm) * pl_comm_ranks(w->tp);
 }
 
-// Each rank of a host has a GPU of its own, by number. A scheduler that shows each process one GPU calls it 0.
+// Names the GPU of this rank: its index on the host, or 0 if the scheduler shows each process a single GPU.
 static void name_gpu(char name[32], const pl_device_wish *w) {
     int         local = pl_comm_local(w->comm) * pl_comm_ranks(w->tp) + pl_comm_local(w->tp);
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -23,7 +23,7 @@ static void name_gpu(char name[32], const pl_device_wish *w) {
     snprintf(name, 32, "cuda:%d", one ? 0 : local);
 }
 
-// Whether the target runs there; what is wrong with its files is the command's to tell.
+// Returns true if the device can run the target; the command reports errors of its files.
 static bool runs_target(const pl_device_wish *w, const pl_backend *be, pl_err *why) {
     pl_dtype t = w->weights;
     if (!w->target || !pl_path_exists(w->target)) return true;
@@ -32,7 +32,7 @@ static bool runs_target(const pl_device_wish *w, const pl_backend *be, pl_err *w
     return st != PL_E_UNSUPPORTED && st != PL_E_MEMORY;
 }
 
-// *all: every rank can.
+// Sets *all to true if `can` is true on every rank.
 static pl_status agree(bool *all, bool can, const pl_device_wish *w, pl_err *err) {
     double lacks = !can;
     PL_TRY(pl_comm_sum_doubles(w->tp, &lacks, 1, err));
@@ -78,7 +78,7 @@ pl_status pl_device_choose(const pl_backend **be, pl_err *why, const pl_device_w
     return PL_OK;
 }
 
-// ---- what a run began on ----
+// ---- the arithmetic of a run ----
 
 static void read_state(char arithmetic[PL_DEVICE_ARITHMETIC], const char *dir) {
     char       *path = dir ? pl_path_join(dir, "checkpoints/last/training_state") : NULL;
@@ -91,7 +91,7 @@ static void read_state(char arithmetic[PL_DEVICE_ARITHMETIC], const char *dir) {
     pl_free(path);
 }
 
-// manifest.json's attributes.generation is a JSON text of its own.
+// Reads a dataset's arithmetic: attributes.generation in manifest.json is a string of JSON.
 static void read_dataset(char arithmetic[PL_DEVICE_ARITHMETIC], const char *out_dir) {
     char        *path = pl_path_join(out_dir, "dataset/manifest.json");
     pl_json      manifest = {0}, settings = {0};

@@ -17,11 +17,11 @@ typedef struct finder {
     pl_err       *err;
 } finder;
 
-// What one launcher says.
+// One launcher's variables.
 typedef struct source {
     const char *by, *rank_name, *size_name;
-    int         rank, size, local, local_size; // local_size 0: not said
-    bool        one_host;                      // all are of this host, for sure
+    int         rank, size, local, local_size; // local_size 0: not given
+    bool        one_host;                      // all ranks are known to run on this host
 } source;
 
 static const char *get(const finder *f, const char *name) {
@@ -29,7 +29,7 @@ static const char *get(const finder *f, const char *name) {
     return v && *v ? v : NULL;
 }
 
-// A whole number from `least` on; *there: whether it is set.
+// Reads a whole number >= `least`; *there: true if the variable is set.
 static pl_status number(const finder *f, const char *name, int least, int *v, bool *there) {
     const char *text = get(f, name);
     char       *end;
@@ -44,7 +44,8 @@ static pl_status number(const finder *f, const char *name, int least, int *v, bo
     return PL_OK;
 }
 
-// A launcher's pair of variables; size 0: it did not start this process. local, local_size: NULL, or more of them.
+// Reads a launcher's rank and size; size 0: it did not start this process. local, local_size: names of further
+// variables, or NULL.
 static pl_status read_source(const finder *f, source *s, const char *local, const char *local_size) {
     bool rank, size, there;
     PL_TRY(number(f, s->rank_name, 0, &s->rank, &rank));
@@ -61,7 +62,8 @@ static pl_status read_source(const finder *f, source *s, const char *local, cons
     return PL_OK;
 }
 
-// torchrun sets all four; jobs that export two of them for other programs start several runs instead of one.
+// Reads torchrun's variables, of which it sets all four. With only some of them, exported for other programs, each
+// process would start a run of its own.
 static pl_status read_torchrun(const finder *f, source *s) {
     static const char *const all[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"};
     const char              *set = NULL, *unset = NULL;
@@ -83,7 +85,7 @@ static pl_status read_torchrun(const finder *f, source *s) {
     return set ? read_source(f, s, "LOCAL_RANK", "LOCAL_WORLD_SIZE") : PL_OK;
 }
 
-// A step's tasks; the shell of an allocation and a batch script are none, whatever else is set there.
+// Reads a Slurm step's tasks. The shell of an allocation and a batch script are no step.
 static pl_status read_slurm(const finder *f, source *s) {
     const char *step = get(f, "SLURM_STEP_ID");
     *s = (source){.by = "srun",
@@ -97,7 +99,7 @@ static pl_status read_slurm(const finder *f, source *s) {
     return PL_OK;
 }
 
-// Whether `outer` starts one launcher for each host, of which `inner` is one.
+// Returns true if `outer` starts one launcher for each host and `inner` is one of these.
 static bool around(const source *outer, const source *inner) {
     return inner->local_size > 0 && outer->size * inner->local_size == inner->size &&
            inner->rank / inner->local_size == outer->rank;
@@ -124,7 +126,7 @@ static void put_address(pl_launch *l, const char *host, int port) {
     snprintf(l->address, sizeof l->address, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, port);
 }
 
-// Whether HOST:PORT is a loopback address.
+// Returns true if HOST:PORT is a loopback address.
 static bool names_loopback(const char *address) {
     char            host[256];
     struct in_addr  four;
@@ -169,7 +171,7 @@ static pl_status slurm_address(const finder *f, pl_launch *l, const source *s) {
     return PL_OK;
 }
 
-// Ranks of one host meet there; of several, mpirun does not say where the first is.
+// Sets the address of ranks of one host to loopback; for several hosts mpirun does not export rank 0's host.
 static pl_status mpi_address(const finder *f, pl_launch *l, const source *s) {
     const char *job = get(f, "PMIX_NAMESPACE"), *master = get(f, "MASTER_ADDR");
     char        parent[32];
@@ -179,7 +181,7 @@ static pl_status mpi_address(const finder *f, pl_launch *l, const source *s) {
                        "is; give --address HOST:PORT, set MASTER_ADDR, or build with the MPI that started them "
                        "(PACELINE_MPI=ON)",
                        s->size_name, s->size);
-    snprintf(parent, sizeof parent, "%ld", (long)getppid()); // which starts all of them
+    snprintf(parent, sizeof parent, "%ld", (long)getppid()); // mpirun's id, the same for all ranks
     put_address(l, s->local_size == s->size ? "127.0.0.1" : master,
                 port_of(job                        ? job
                         : s->local_size == s->size ? parent
@@ -187,7 +189,7 @@ static pl_status mpi_address(const finder *f, pl_launch *l, const source *s) {
     return PL_OK;
 }
 
-// ---- the decision
+// ---- selection
 
 enum { TORCHRUN, OPEN_MPI, MPICH, SLURM, SOURCES };
 
@@ -210,7 +212,7 @@ static bool agree(const source *a, const source *b) {
     return a->rank == b->rank && a->size == b->size;
 }
 
-// The innermost of those that started several; NULL: none did.
+// Selects the innermost launcher that started several processes; NULL: none did.
 static pl_status pick(const finder *f, const source s[SOURCES], const source **best) {
     *best = NULL;
     for (int i = 0; i < SOURCES; i++) {
@@ -218,10 +220,10 @@ static pl_status pick(const finder *f, const source s[SOURCES], const source **b
         if (*best && !agree(*best, &s[i]) && !around(&s[i], *best)) return contradict(f, *best, &s[i]);
         if (!*best) *best = &s[i];
     }
-    // Slurm sets an MPI's variables for its own tasks, and knows their hosts.
+    // Slurm sets MPI variables for its own tasks; its own variables name their hosts.
     if ((*best == &s[OPEN_MPI] || *best == &s[MPICH]) && s[SLURM].size > 1 && agree(*best, &s[SLURM]))
         *best = &s[SLURM];
-    // A single process of a launcher among several of another: the two count differently.
+    // One launcher counts a single process, another one several: a contradiction.
     for (int i = 0; i < SOURCES && *best; i++)
         if (s[i].size == 1 && i != SLURM && !around(&s[i], *best)) return contradict(f, *best, &s[i]);
     return PL_OK;
@@ -244,7 +246,7 @@ static pl_status by_options(pl_launch *l, const pl_launch_options *o, const sour
     return PL_OK;
 }
 
-// Whether ranks join over MPI.
+// Decides whether ranks join over MPI.
 static pl_status choose_group(const finder *f, pl_launch *l, const pl_launch_options *o, const source s[SOURCES],
                               const source *best) {
     bool asked = o->group && strcmp(o->group, "mpi") == 0, tcp = o->group && strcmp(o->group, "tcp") == 0;
@@ -261,7 +263,7 @@ static pl_status choose_group(const finder *f, pl_launch *l, const pl_launch_opt
                                                     : "nothing started this process as one of several");
     const source *own = o->has_mpi == PL_MPI_OPEN ? &s[OPEN_MPI] : o->has_mpi == PL_MPI_MPICH ? &s[MPICH] : NULL;
     bool          by_own = own && best && own->size > 1 && agree(own, best);
-    // What Slurm sets in MPICH's name does not say that its MPI is this one.
+    // Slurm may set MPICH's variables for tasks of another MPI.
     if (best == &s[SLURM] && own == &s[MPICH]) by_own = false;
     l->mpi = asked || (by_own && !tcp && !o->address && o->rank < 0 && o->world <= 0);
     return PL_OK;

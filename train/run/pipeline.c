@@ -29,7 +29,7 @@
 
 enum { MAX_DRAFTERS = 64 };
 
-// Hours went into checkpoints: they are kept, with what training says beside them.
+// Products that are expensive to train are kept, together with training's logs.
 static const char *const   lines[] = {"metrics.jsonl", "skipped.jsonl", NULL};
 static const pl_stage_keep keep_checkpoints = {"last", lines};
 
@@ -67,15 +67,14 @@ const pl_key *const *pl_stage_tables(int *n) {
 
 // ---- stages ---------------------------------------------------------------------------------------------------------
 
-// What the drafters need of a dataset, and what the target can give.
+// The drafters' requirements of a dataset, and the target's layers.
 typedef struct plan {
-    bool    trains;   // else a dataset is made, and nothing of it
-    int     n_layers; // of the target
-    pl_taps taps;     // to be stored
+    bool    trains;   // false: only makes a dataset
+    int     n_layers; // layers of the target
+    pl_taps taps;     // taps to store
 } plan;
 
-// What the dataset depends on: its keys, the target, the prompts to be answered, taps that are not those of every
-// recipe that names none.
+// Hashes the inputs of the dataset: its keys, the target, the prompts to answer, and taps other than the default ones.
 static pl_status generate_hash(const pl_recipe *r, const plan *p, char out[17], pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     pl_taps                   usual;
@@ -116,7 +115,7 @@ static pl_status generate_hash(const pl_recipe *r, const plan *p, char out[17], 
     return PL_OK;
 }
 
-// Of a dataset, or traces (top -1), that the recipe names.
+// Hashes a dataset, or traces (top -1), that the recipe names.
 static pl_status given_hash(const char *dir, int top, char out[17], pl_err *err) {
     pl_dataset      *ds;
     pl_dataset_attrs any = {.top = top, .A = -1};
@@ -143,8 +142,7 @@ static pl_status generate(const pl_recipe *r, const plan *p, const char *out_dir
     return st;
 }
 
-// ---- the recipe of one drafter of the list
-// ---------------------------------------------------------------------------
+// ---- the recipe of one drafter of the list --------------------------------------------------------------------------
 
 typedef struct sets {
     char *set[128];
@@ -158,7 +156,7 @@ static pl_status append_set(sets *s, char *text, pl_err *err) {
     return PL_OK;
 }
 
-// Where drafter i starts: the checkpoint of a drafter further up the list, or what is no name of one, as it stands.
+// Finds the start of drafter i: the checkpoint of an earlier drafter of the list by name, else `start` as a path.
 static pl_status start_of(const pl_recipe *r, int i, const char *start, const char *out_dir, char **path, pl_err *err) {
     const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
     int                       k = 0, n = pipe->drafters.n;
@@ -175,15 +173,15 @@ static pl_status start_of(const pl_recipe *r, int i, const char *start, const ch
     return *path ? PL_OK : pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
 }
 
-// Of drafter i: what its item says, else what the drafters share.
+// Returns a key's value for drafter i: its item's, else the shared one.
 static const char *said(const pl_recipe *r, int i, const char *const *field) {
     const pl_pipeline_drafter *item = &pl_pipeline_recipe_of(r)->drafters.at[i];
     const char                *own = pl_recipe_override(r, item, field);
     return own || pl_recipe_undone(r, item, field) ? own : *field;
 }
 
-// Where the drafter that item i starts from is traced: one place for all that start there with the same seed, named by
-// the drafter further up the list or, of another checkpoint, by a hash of where it lies.
+// Returns the folder for traces of the drafter that item i starts from. All items with the same start and seed share
+// it; it is named by the earlier drafter of the list or, for another checkpoint, by a hash of its path.
 static char *traces_of(const pl_recipe *r, int i, const char *out_dir) {
     const pl_pipeline_recipe  *pipe = pl_pipeline_recipe_of(r);
     const pl_pipeline_drafter *item = &pipe->drafters.at[i];
@@ -206,8 +204,7 @@ static bool item_routed(const pl_recipe *r, int i) {
     return kind && kind->routed;
 }
 
-// What the drafters share and means nothing to a routed one among them is not in its recipe; what its own item says
-// stays, to be refused.
+// Leaves shared keys that a routed drafter does not read out of its recipe; its item's own keys stay, and are refused.
 static pl_status leave_out_unread(sets *s, const pl_recipe *r, int i, pl_err *err) {
     const void *field;
     for (int k = 0; (field = pl_router_unread(r, k, NULL)); k++) {
@@ -218,7 +215,8 @@ static pl_status leave_out_unread(sets *s, const pl_recipe *r, int i, pl_err *er
     return PL_OK;
 }
 
-// The file of drafter i's token list, NULL: all tokens. A list of this recipe lies in its folder, not in the drafter's.
+// Finds the file of drafter i's token list, NULL: all tokens. A list of this recipe is in the run's folder, not in the
+// drafter's.
 static pl_status vocabulary_of(const pl_recipe *r, int i, const char *out_dir, char **list, pl_err *err) {
     return pl_vocabulary_path(list, r, said(r, i, &pl_head_recipe_of(r)->vocab), out_dir, err);
 }
@@ -244,8 +242,8 @@ static pl_status collect_sets(sets *s, const pl_recipe *r, int i, const char *ou
     return list ? append_set(s, pl_sprintf("drafter.head.vocab=%s", list), err) : PL_OK;
 }
 
-// The recipe of drafter i alone: the whole recipe with the item's values in `drafter`; list: the file of its token
-// list, or NULL where that is named as it stands.
+// Opens the recipe of drafter i alone: the whole recipe with the item's values in `drafter`. list: the file of its
+// token list, or NULL to keep the recipe's name.
 static pl_status drafter_recipe(const pl_recipe *r, int i, const char *out_dir, const char *list, pl_recipe **out,
                                 pl_err *err) {
     const pl_pipeline_drafter *item = &pl_pipeline_recipe_of(r)->drafters.at[i];
@@ -261,7 +259,7 @@ static pl_status drafter_recipe(const pl_recipe *r, int i, const char *out_dir, 
     return st;
 }
 
-// What the list that drafter.head.vocab names holds: a drafter is trained anew when that changes.
+// Hashes the contents of the list that drafter.head.vocab names: a drafter is trained again when they change.
 static pl_status hash_vocabulary(uint64_t *h, const pl_recipe *r, const char *dir, pl_err *err) {
     char  *path;
     pl_map list;
@@ -276,13 +274,14 @@ static pl_status hash_vocabulary(uint64_t *h, const pl_recipe *r, const char *di
     return st;
 }
 
-// Documents that are made meanwhile, and deleted, in dir/bounded: none of other prompts or settings is left.
+// Prepares dir/bounded for documents that are made during training and then deleted: removes those of other prompts or
+// settings.
 static pl_status begin_bounded(const pl_recipe *r, const char *dir, const char *generated, pl_err *err) {
     if (!pl_generate_recipe_of(r)->data.disk_budget) return PL_OK;
     return pl_stage_begin(dir, "bounded", generated, &bounded_product, err);
 }
 
-// The traces that a router learns from, in parent/name; hash: their stamp, which what is trained on them depends on.
+// Captures the traces that a router learns from in parent/name. hash: their stamp, an input of the router's stamp.
 static pl_status trace(const pl_recipe *r, const char *out_dir, const char *parent, const char *name, const pl_env *env,
                        const char *generated, char hash[17], pl_err *err) {
     char keys[17], start[17];
@@ -322,7 +321,7 @@ static pl_status train(const pl_recipe *r, const char *dir, const pl_env *env, c
     return pl_stage_end(dir, "checkpoints", hash, err);
 }
 
-// A dataset that is given holds what the drafter reads.
+// Checks that a given dataset holds the features that the drafter reads.
 static pl_status check_dataset(const char *dir, const pl_taps *t, pl_err *err) {
     pl_dataset      *ds;
     pl_dataset_attrs want = {.A = t->n};
@@ -333,8 +332,8 @@ static pl_status check_dataset(const char *dir, const pl_taps *t, pl_err *err) {
     return PL_OK;
 }
 
-// What the drafter of recipe `one` (name NULL: the only one) reads, into the plan; refused where this run's data will
-// not have it. given: data.dataset of the whole recipe.
+// Adds the features that the drafter of recipe `one` (name NULL: the only one) reads to the plan; refuses features that
+// this run's data will not have. given: data.dataset of the whole recipe.
 static pl_status plan_taps(plan *p, const pl_recipe *one, const char *name, const char *given, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(one);
     pl_taps                   t;
@@ -354,8 +353,8 @@ static pl_status plan_taps(plan *p, const pl_recipe *one, const char *name, cons
     return pl_taps_add(&p->taps, &t, err);
 }
 
-// Whether drafter i is a routed one that learns from traces which are given, or from those of a drafter further up: it
-// reads nothing, or what that one does.
+// Returns true if drafter i is a routed one that learns from given traces, or from traces of an earlier drafter: it
+// needs no features of its own.
 static bool reads_nothing_more(const pl_recipe *r, int i) {
     const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
     const pl_train_recipe    *tr = pl_train_recipe_of(r);
@@ -367,8 +366,8 @@ static bool reads_nothing_more(const pl_recipe *r, int i) {
     return false;
 }
 
-// What can be said of the drafters' recipes before anything is made (token lists may not be there yet), and what they
-// read.
+// Checks the drafters' recipes before anything is made (token lists may not exist yet), and adds the features that they
+// read to the plan.
 static pl_status check_drafters(plan *p, const pl_recipe *r, const char *out_dir, pl_err *err) {
     const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
@@ -438,7 +437,7 @@ static pl_status run_drafter(const pl_recipe *r, int i, const char *out_dir, con
     return st;
 }
 
-// The lists know no document that a drafter holds out by its seed.
+// Counts the lists without the documents that any drafter holds out by its seed.
 static pl_status vocabularies(const pl_recipe *r, const char *out_dir, pl_err *err) {
     const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
@@ -453,7 +452,7 @@ static pl_status vocabularies(const pl_recipe *r, const char *out_dir, pl_err *e
 
 // ---- evaluation -----------------------------------------------------------------------------------------------------
 
-// drafter.kind of drafter i of the list.
+// Returns drafter.kind of drafter i of the list.
 static int kind_of(const pl_recipe *r, int i) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     const char            *own = pl_recipe_override(r, &pl_pipeline_recipe_of(r)->drafters.at[i], &tr->drafter.kind);
@@ -493,7 +492,7 @@ pl_status pl_pipeline_eval(const pl_recipe *r, const char *out_dir, const pl_env
 
 // ---- the whole ------------------------------------------------------------------------------------------------------
 
-// eval.drafters names drafters of this recipe.
+// Checks that eval.drafters names drafters of this recipe.
 static pl_status check_names(const pl_recipe *r, pl_err *err) {
     const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
     const pl_eval_recipe     *ev = pl_eval_recipe_of(r);
@@ -520,7 +519,7 @@ pl_status pl_pipeline_eval_check(const pl_recipe *r, const char *out_dir, pl_err
     return pl_eval_spares(r, out_dir, err);
 }
 
-// A drafter's folder may be written to.
+// Checks that the run may write to a drafter's folder.
 static pl_status check_run(const pl_recipe *r, const char *dir, pl_err *err) {
     PL_TRY(pl_stage_spares(dir, "checkpoints", &checkpoints, err));
     if (pl_generate_recipe_of(r)->data.disk_budget) PL_TRY(pl_stage_spares(dir, "bounded", &bounded_product, err));
@@ -531,7 +530,7 @@ static pl_status check_traces(const char *parent, const char *name, pl_err *err)
     return pl_stage_spares(parent, name, &(pl_stage_product){name, pl_dataset_files, NULL}, err);
 }
 
-// What stands in the run's folder under the names that its stages write is a run's.
+// Checks that files in the run's folder with names of the stages' outputs are a run's products.
 static pl_status check_folder(const pl_recipe *r, const char *out_dir, pl_err *err) {
     const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
     bool made = !pl_train_recipe_of(r)->data.dataset && !pl_data_made_meanwhile(pl_generate_recipe_of(r));
@@ -579,7 +578,7 @@ pl_status pl_pipeline_check(const pl_recipe *r, const char *out_dir, pl_err *err
     return check(&p, r, out_dir, err);
 }
 
-// Whether out_dir's training state goes on with the keys of r, by the recipe that it was begun with (train/run/run.h).
+// Checks that out_dir's training state can be resumed with the keys of r, by the recipe with which it was begun.
 static pl_status check_begun(const pl_recipe *r, const char *out_dir, pl_err *err) {
     int                  n;
     char                 change[256] = "";
@@ -588,7 +587,7 @@ static pl_status check_begun(const pl_recipe *r, const char *out_dir, pl_err *er
     char      *state = pl_path_join(out_dir, "checkpoints/last"), *path = pl_path_join(out_dir, PL_TRAIN_BEGUN);
     pl_recipe *was = NULL;
     pl_status  st = state && path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    // Where there is none, or none that this program can read (an older one's), the state itself will say.
+    // Without such a recipe, or with one of an older program, the trainer compares the state itself.
     if (st == PL_OK && pl_path_exists(state) && pl_recipe_open(&was, path, tables, n, NULL, 0, NULL) == PL_OK)
         st = pl_recipe_change(was, r, target ? PL_STAGE_TARGET : PL_STAGE_DRAFTER, change, sizeof change, err);
     if (st == PL_OK && *change)

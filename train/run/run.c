@@ -35,7 +35,7 @@ static pl_status write_recipe(const pl_recipe *r, const char *out_dir, const cha
     return st;
 }
 
-// The recipe, and with the first checkpoint to come the one that it begins with.
+// Writes the recipe, and before the first checkpoint also the copy with which training begins.
 static pl_status keep_recipes(const pl_recipe *r, const char *out_dir, pl_err *err) {
     char     *dir = pl_path_join(out_dir, "checkpoints"), *last = dir ? pl_path_join(dir, "last") : NULL;
     pl_status st =
@@ -49,7 +49,7 @@ static pl_status keep_recipes(const pl_recipe *r, const char *out_dir, pl_err *e
     return st;
 }
 
-// The head can be made for the target, and its list of tokens is there or will be made.
+// Checks that the head fits the target, and that its list of tokens exists or will be made.
 static pl_status check_head(const pl_recipe *r, pl_err *err) {
     const pl_head_recipe *hd = pl_head_recipe_of(r);
     int64_t               width = pl_train_recipe_of(r)->drafter.width;
@@ -81,7 +81,7 @@ pl_status pl_train_check_alone(const pl_recipe *r, pl_err *err) {
     return pl_recipe_fail(r, &tr->drafter.start, err, "\"%s\": no such checkpoint", tr->drafter.start);
 }
 
-// Of a target: keys that others switch on.
+// Checks a target's keys that others enable.
 static pl_status check_target(const pl_recipe *r, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     bool                   writes = tr->train.unlikelihood.sequences > 0;
@@ -130,18 +130,18 @@ static pl_status train(const pl_recipe *r, const char *out_dir, const pl_env *en
                               : pl_eagle_train(r, out_dir, env, stop_after, err);
 }
 
-// ---- rank 0 and the others ----
+// ---- rank 0 and the other ranks ----
 
 static pl_status name_job(pl_job *j, const pl_recipe *r, const char *out_dir, pl_err *err) {
     pl_hash_hex(j->out_dir, pl_hash(out_dir, strlen(out_dir)));
     return pl_recipe_hash(r, 0, j->recipe, err);
 }
 
-// Has the other ranks do the same work. taps: of generating, else NULL.
+// Assigns the work to the other ranks. taps: for generating, else NULL.
 static pl_status hand_out(const pl_env *env, const pl_recipe *r, const char *out_dir, pl_ranks_work what,
                           const pl_taps *taps, pl_err *err) {
     pl_job j = {.what = (int32_t)what, .n_taps = taps ? taps->n : 0};
-    if (pl_comm_ranks(env->comm) == 1) return PL_OK; // there are no others
+    if (pl_comm_ranks(env->comm) == 1) return PL_OK; // a single rank
     for (int i = 0; i < j.n_taps; i++)
         j.tap[i] = taps->layer[i];
     PL_TRY(name_job(&j, r, out_dir, err));
@@ -152,8 +152,8 @@ int pl_ranks_threads(int threads, int ranks) {
     return threads > ranks ? threads / ranks : 1;
 }
 
-// Rank 0's env while all work: `env` with a pool of its share, which is the caller's to destroy; NULL where the pool
-// of env will do. The others have no more than their share from the start.
+// Makes rank 0's env for shared work: `env` with a pool of its share of threads. *pool is owned by the caller; NULL if
+// env's pool is used. The other ranks have only their share from the start.
 static pl_status share_of(pl_env *out, pl_pool **pool, const pl_env *env, pl_err *err) {
     int ranks = pl_comm_joined(env->comm) ? 1 : pl_comm_ranks(env->comm), all = pl_pool_threads(env->pool);
     *out = *env;
@@ -167,13 +167,13 @@ static pl_status share_of(pl_env *out, pl_pool **pool, const pl_env *env, pl_err
 
 // ---- a run ----
 
-// The first line of open_words.
+// Returns true for the first line that open_words writes.
 static bool is_words(const char *front, size_t n) {
     return n >= 5 && memcmp(front, "rank ", 5) == 0;
 }
 
-// A rank's own words: OUT/rank-R.log on its host. A run does not need them: where they cannot be written, as under a
-// link or behind another's lines, it says nothing, as its messages are rank 0's to give.
+// Opens a rank's log, OUT/rank-R.log on its host. The log is optional: if it cannot be written (a link, or a file with
+// other lines), the rank is silent, since rank 0 reports the messages.
 static FILE *open_words(const char *out_dir, const pl_comm *comm) {
     char  host[256] = "", *path = pl_sprintf("%s/rank-%d.log", out_dir, pl_comm_rank(comm));
     int   fd = -1;
@@ -249,7 +249,7 @@ pl_status pl_ranks_end(const pl_env *env, pl_err *err) {
     return pl_comm_broadcast(env->comm, &(pl_job){0}, sizeof(pl_job), err);
 }
 
-// Receives the next job; check_taps holds its layers against the target.
+// Receives the next job; check_taps compares its layers with the target.
 static pl_status take_job(pl_job *j, const pl_env *env, pl_err *err) {
     pl_job sent = {0};
     PL_TRY(pl_comm_broadcast(env->comm, &sent, sizeof sent, err));
@@ -287,7 +287,7 @@ static pl_status work_on(const pl_recipe *r, const char *out_dir, const pl_job *
     return pl_generate_run(r, &taps, out_dir, env, err);
 }
 
-// Works on the job by a recipe of this rank's own, in a folder of its own.
+// Executes the job with this rank's own recipe and folder.
 static pl_status work_as(const pl_recipe *r, const char *out_dir, const pl_job *j, const pl_env *env,
                          const pl_ranks_own *own, pl_err *err) {
     pl_job here;
@@ -304,7 +304,7 @@ static bool is_folder(const pl_job *j, const char *out_dir) {
     return strcmp(sum, j->out_dir) == 0;
 }
 
-// Works on the job as the drafter of the recipe's list in whose folder rank 0 works; *found: there is one.
+// Executes the job for the drafter of the recipe's list whose folder equals rank 0's; *found: there is one.
 static pl_status work_on_drafter(const pl_job *j, const pl_env *env, const pl_ranks_own *own, bool *found,
                                  pl_err *err) {
     int n = 0;

@@ -11,7 +11,7 @@
 
 enum { LEAST = 32, MOST = 4096 }; // bytes of a secret
 
-// A secret as text may end with a newline that the same one in a variable lacks.
+// Derives the key of a secret, without a final newline, which a file may have and a variable lacks.
 static pl_status make_key(uint8_t key[PL_COMM_KEY], const char *where, const uint8_t *secret, size_t n, pl_err *err) {
     if (n > LEAST && secret[n - 1] == '\n') n--;
     if (n < LEAST)
@@ -42,12 +42,12 @@ static pl_status read_open(int fd, const char *path, uint8_t bytes[MOST + 1], si
     return pl_fail(err, PL_E_USAGE, "%s: is no secret: it has more than %d bytes", path, MOST);
 }
 
-// dir, flags: as openat has them.
+// Reads a secret file and derives its key. dir, flags: as for openat.
 static pl_status read_key(int dir, const char *name, int flags, const char *path, uint8_t key[PL_COMM_KEY],
                           pl_err *err) {
     uint8_t bytes[MOST + 1];
     size_t  n;
-    int     fd = openat(dir, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC | flags); // a FIFO would be waited for
+    int     fd = openat(dir, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC | flags); // O_NONBLOCK: opening a FIFO would block
     if (fd < 0) return pl_fail_errno(err, "%s", path);
     pl_status st = read_open(fd, path, bytes, &n, err);
     close(fd);
@@ -56,7 +56,7 @@ static pl_status read_key(int dir, const char *name, int flags, const char *path
 
 // ---- a drawn secret
 
-// This user's folder of this session, or NULL.
+// Returns the user's runtime folder, or NULL.
 static const char *runtime_folder(void) {
     const char *dir = getenv("XDG_RUNTIME_DIR");
     struct stat is;
@@ -64,7 +64,7 @@ static const char *runtime_folder(void) {
     return own && (is.st_mode & 077) == 0 ? dir : NULL;
 }
 
-// Opens the folder of drawn secrets, which is made where it is missing and must be this user's alone.
+// Opens the folder of drawn secrets; makes it if it is missing. Only this user may have access to it.
 static pl_status open_folder(pl_secret *s, pl_err *err) {
     const char *base = runtime_folder();
     struct stat is;
@@ -91,12 +91,12 @@ static bool write_whole(int fd, const uint8_t *bytes, size_t n) {
     return r == (ssize_t)n;
 }
 
-// Writes the drawn secret in the place of one that is there.
+// Writes the drawn secret, replacing an existing one.
 static pl_status write_drawn(pl_secret *s, pl_err *err) {
     char temp[64], path[320];
     say_path(s, path);
     snprintf(temp, sizeof temp, ".%s.%ld", s->name, (long)getpid());
-    unlinkat(s->dir, temp, 0); // of an earlier process of this number
+    unlinkat(s->dir, temp, 0); // left by an earlier process with this id
     int  fd = openat(s->dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     bool done = fd >= 0 && write_whole(fd, s->drawn, sizeof s->drawn);
     if (fd >= 0 && close(fd) != 0) done = false;
@@ -116,7 +116,7 @@ pl_status pl_secret_open(pl_secret *s, const pl_launch *l, const char *file, con
     uint8_t     key[PL_COMM_KEY];
     const char *colon = strrchr(l->address, ':');
     *s = (pl_secret){.file = given(file), .text = given(text), .first = l->rank == 0, .dir = -1};
-    if (s->file || s->text) return pl_secret_key(s, key, err); // what is wrong with it is said at once
+    if (s->file || s->text) return pl_secret_key(s, key, err); // reports an invalid secret at once
     if (!l->one_host)
         return pl_fail(err, PL_E_USAGE,
                        "ranks of several hosts know each other by a secret: (umask 077; head -c 32 /dev/urandom "

@@ -1,9 +1,9 @@
-// The secret by which the ranks of a run that join over TCP know each other, and where it comes from:
+// The secret by which ranks that join over TCP authenticate each other, and its sources:
 //
 //   --secret-file FILE   its bytes, at least 32, without a newline at the end; readable by its owner alone
 //   PACELINE_SECRET      the same as text
-//   drawn                where all ranks are of one host and none is given: rank 0 writes 32 random bytes into
-//                        ranks-PORT in $XDG_RUNTIME_DIR/paceline or, where this user has no such folder, in
+//   drawn                if all ranks run on one host and none is given: rank 0 writes 32 random bytes into
+//                        ranks-PORT in $XDG_RUNTIME_DIR/paceline or, if this user has no such folder, in
 //                        /tmp/paceline-UID, which ranks of the same user read. A file that an earlier run left there
 //                        is replaced.
 //
@@ -16,21 +16,22 @@
 #include <stdint.h>
 
 typedef struct pl_secret {
-    const char *file, *text; // given: the option's and the variable's, borrowed; both NULL: drawn
-    bool        first;       // rank 0's
+    const char *file, *text; // value of the option and of the variable, borrowed; both NULL: drawn
+    bool        first;       // this is rank 0
     int         dir;         // descriptor of the drawn file's folder, or -1
     bool        written;
     char        folder[256], name[32];
     uint8_t     drawn[32]; // rank 0's
 } pl_secret;
 
-// file, text: NULL or "" where not given; the file counts first. PL_E_USAGE: none is given and the ranks are of several
-// hosts; a secret of fewer than 32 bytes; a file that others may read. PL_E_IO: an unreadable file; a folder for the
-// drawn one that others may write.
+// Opens the secret. file, text: NULL or "" if not given; the file has precedence. PL_E_USAGE: none is given and the
+// ranks are of several hosts; a secret of fewer than 32 bytes; a file that other users may read. PL_E_IO: an unreadable
+// file; a folder for the drawn one that other users may write.
 pl_status pl_secret_open(pl_secret *s, const pl_launch *l, const char *file, const char *text, pl_err *err);
-// The secret's key, a pl_comm_find_key of a pl_secret: rank 0 draws and writes it, the others read it each time anew.
+// Derives the secret's key, a pl_comm_find_key of a pl_secret: rank 0 draws and writes it, the others read it on each
+// call.
 pl_status pl_secret_key(void *secret, uint8_t key[PL_COMM_KEY], pl_err *err);
-// Once the ranks have joined, or failed to: removes a drawn file that is still this run's.
+// Removes a drawn file that is still this run's; call it when the ranks have joined or failed to.
 void      pl_secret_close(pl_secret *s);
 
 #endif

@@ -24,7 +24,7 @@ static pl_status at(const char *out_dir, const char *name, pl_status (*spares)(c
     return st;
 }
 
-// A model that training starts from is no checkpoint that it replaces.
+// Checks that training does not replace a checkpoint that it starts from.
 static pl_status check_read(const pl_recipe *r, const char *out_dir, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     char                  *path = pl_path_join(out_dir, "checkpoints");

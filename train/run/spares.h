@@ -1,11 +1,11 @@
-// What training finds in its folder and may write over.
+// Checks that training may overwrite the files in its folder.
 #ifndef PL_TRAIN_SPARES_H
 #define PL_TRAIN_SPARES_H
 
 #include "recipes/recipe.h"
 
-// Before the first byte. PL_OK: what stands in out_dir under the names that training writes is a run's, of this or an
-// earlier build, and the recipe reads none of it. PL_E_INPUT names the first that is not.
+// Returns PL_OK if all files in out_dir with names that training writes are a run's products, of this or an earlier
+// build, and the recipe reads none of them. PL_E_INPUT names the first other one. Call it before training writes.
 pl_status pl_train_spares(const pl_recipe *r, const char *out_dir, pl_err *err);
 
 #endif

@@ -23,8 +23,8 @@ typedef struct work {
     int32_t         *cluster;   // [n]
     float           *near;      // [n] u . c of its cluster
     int64_t         *size;      // [m]
-    int64_t          at, count; // the block in hand
-    int64_t          bad;       // a row that is not finite, -1: none
+    int64_t          at, count; // the current block
+    int64_t          bad;       // index of a row that is not finite, -1: none
     int32_t         *next;      // [CHUNK] clusters found for the block
 } work;
 
@@ -69,7 +69,7 @@ static void load_part(void *arg, int part, int parts) {
         if (!normed_row(k, k->at + i, k->block + i * k->d)) k->next[i] = -1;
 }
 
-// Rows [at, at + count) to k->block; false: k->bad is not finite.
+// Loads rows [at, at + count) into k->block; returns false if row k->bad is not finite.
 static bool load_block(work *k, int64_t at) {
     k->at = at;
     k->count = k->n - at < CHUNK ? k->n - at : CHUNK;
@@ -109,7 +109,8 @@ static void nearest_part(void *arg, int part, int parts) {
     }
 }
 
-// Columns are shared out, rows walked in order: the bits do not depend on the number of threads.
+// Adds rows to their clusters' sums. Threads split columns and add rows in order: the bits do not depend on their
+// number.
 static void sum_part(void *arg, int part, int parts) {
     work *k = arg;
     long  lo, hi;
@@ -122,7 +123,7 @@ static void sum_part(void *arg, int part, int parts) {
     }
 }
 
-// The row farthest from its centre among those that are not alone.
+// Returns the row farthest from its centre among the rows that are not alone in their cluster.
 static int64_t farthest(const work *k) {
     int64_t at = -1;
     for (int64_t v = 0; v < k->n; v++)
@@ -131,7 +132,8 @@ static int64_t farthest(const work *k) {
     return at;
 }
 
-// Every empty cluster takes a row; that row is at its own centre then. row and *old, *to its clusters: for the sums.
+// Moves a row into every empty cluster; that row becomes its centre. With `sums`, updates the clusters' sums; row:
+// scratch.
 static void fill_empty(work *k, bool sums, float *row) {
     for (int64_t c = 0; c < k->m; c++) {
         if (k->size[c] > 0) continue;
@@ -151,7 +153,7 @@ static void fill_empty(work *k, bool sums, float *row) {
     }
 }
 
-// All rows to their nearest centres; *moved: how many changed. sums: of the clusters, for the next centres.
+// Assigns all rows to their nearest centres; *moved counts the changes. sums: also sums the clusters' rows.
 static pl_status assign(work *k, bool sums, int64_t *moved, pl_err *err) {
     *moved = 0;
     memset(k->size, 0, (size_t)k->m * sizeof *k->size);
@@ -173,7 +175,7 @@ static pl_status assign(work *k, bool sums, int64_t *moved, pl_err *err) {
     return PL_OK;
 }
 
-// A centre whose rows cancel out stays where it was.
+// Sets each centre to the normed sum of its rows; keeps the old centre if the sum is zero.
 static void move_centres(work *k) {
     for (int64_t c = 0; c < k->m; c++) {
         const double *sum = k->sum + c * k->d;
@@ -185,7 +187,7 @@ static void move_centres(work *k) {
     }
 }
 
-// M rows that differ in number; equal rows make clusters that fill_empty sees to.
+// Draws M distinct row indices as centres. Equal rows leave clusters empty, which fill_empty fills.
 static pl_status start(work *k, uint64_t seed, pl_err *err) {
     int64_t *p = pl_malloc(pl_size_mul((size_t)k->n, sizeof *p, 1));
     if (!p) return pl_fail(err, PL_E_MEMORY, "clusters of %lld rows: out of memory", (long long)k->n);
@@ -215,7 +217,7 @@ static pl_status run(work *k, pl_clusters *out, pl_err *err) {
 
 // ---- the result
 
-// number[c]: place of cluster c in the chain.
+// Writes to number[c] the place of cluster c in the chain.
 static void chain(work *k, int32_t *number) {
     int64_t at = 0;
     for (int64_t c = 0; c < k->m; c++) {

@@ -1,21 +1,22 @@
-// Texts that a model goes on with while it is trained: what it then learns from is its own.
+// Continuations that a model in training writes, to learn from its own text.
 //
-// A continuation is a function of the weights as they stand, the sampling and the text's key alone: how many are
-// written at once, on how many threads or ranks, does not matter (infer/decode/decode.h). So those of a run that goes
-// on are those of one that was not stopped.
+// A continuation is a pure function of the current weights, the sampling and the text's key: it does not depend on the
+// batch, the threads or the ranks (infer/decode/decode.h). So a resumed run writes the same continuations as one that
+// was not stopped.
 #ifndef PL_TRAIN_CONTINUATION_H
 #define PL_TRAIN_CONTINUATION_H
 
 #include "infer/decode/decode.h"
 
 typedef struct pl_continuation {
-    int32_t *ids;       // the prompt, then what is written; room for prompt + max_new
-    int32_t  n, prompt; // tokens; of them those of the prompt, at least 1
-    int32_t  max_new;   // at least 1; a stop token, which is written too, ends it before
-    uint64_t key;       // of its draws; none twice in one call
+    int32_t *ids;       // the prompt, then the continuation; room for prompt + max_new
+    int32_t  n, prompt; // all tokens; tokens of the prompt, at least 1
+    int32_t  max_new;   // at least 1; a stop token, which is kept, ends the text earlier
+    uint64_t key;       // of its draws; distinct within a call
 } pl_continuation;
 
-// The engine has no session, and its sessions have room for every text. o: sampling and stop tokens of all of them.
+// Continues n texts. The engine must have no session, and room for every text. o: sampling and stop tokens of all
+// texts.
 pl_status pl_continue(pl_engine *e, pl_continuation *text, int n, const pl_session_options *o, pl_err *err);
 
 #endif

@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOOKED_AT 4    // documents looked at for each one wanted
-#define SHORTEST 2     // tokens of an answer: the first is prefill's
-#define ERRORS 4       // standard errors, and
-#define SHARE 0.02     // this share of the promised length, are no alarm
-#define ROUNDED 0.01   // cycles of the same text that rounding may draft otherwise
-#define REPRODUCED 0.9 // share of greedy answers
-#define FEWER 0.5      // of the greedy answers that there should be
+#define LOOKED_AT 4    // documents examined for each one selected
+#define SHORTEST 2     // the fewest tokens of an answer: prefill emits the first
+#define ERRORS 4       // standard errors of an alarm, plus
+#define SHARE 0.02     // this share of the promised length
+#define ROUNDED 0.01   // share of cycles of the same text whose drafts rounding may change
+#define REPRODUCED 0.9 // share of greedy answers' tokens
+#define FEWER 0.5      // share of the expected greedy answers
 
 // ---- the texts ----
 
@@ -42,7 +42,7 @@ static void add_cycle(pl_cycle_list *l, int64_t at, int64_t accepted) {
     l->accepted[l->n++] = (int32_t)accepted;
 }
 
-// The first answer of a document: tokens [*first, *end).
+// Finds the first answer of a document: tokens [*first, *end).
 static void find_answer(const pl_columns *doc, int64_t *first, int64_t *end) {
     *first = 0;
     while (*first < doc->n && !doc->loss_mask[*first])
@@ -58,7 +58,7 @@ static bool is_greedy(const pl_columns *doc, int64_t first, int64_t end) {
     return true;
 }
 
-// The texts of d whose flag is `keep`, at most `most` of them, evenly spread; the others go.
+// Keeps at most `most` of the texts of d whose flag is `keep`, evenly spread; frees the others.
 static void choose(pl_decoded *d, const bool *flag, bool keep, int most) {
     int of = 0, n = 0, seen = 0;
     for (int i = 0; i < d->n; i++)
@@ -75,7 +75,7 @@ static void choose(pl_decoded *d, const bool *flag, bool keep, int most) {
     d->n = n;
 }
 
-// The i-th of those that are looked at.
+// Returns the i-th document to examine, of *look.
 static int64_t looked_at(const pl_feature_source *held, int most, int64_t i, int64_t *look) {
     *look = (int64_t)most * LOOKED_AT < held->docs ? (int64_t)most * LOOKED_AT : held->docs;
     return *look > 0 ? i * held->docs / *look : 0;
@@ -157,7 +157,7 @@ void pl_decoded_fini(pl_decoded *d) {
 
 // ---- cycles ----
 
-// Drafts that the row before token `at` offers and that are the text's.
+// Returns how many leading drafts of the row before token `at` equal the text's tokens.
 static int64_t agreeing(const pl_unroll *u, const pl_decoded_text *t, int64_t at, int steps) {
     const int32_t *d2t = u->model->head.d2t;
     int64_t        row = at - 2, k = 0;
@@ -172,7 +172,7 @@ pl_status pl_decoded_promise(pl_decoded *d, pl_unroll *u, pl_feature_source *hel
     bool      outside = u->pack.outside;
     pl_status st = PL_OK;
     PL_CHECK(d->steps == u->pack.steps, "drafts of %d tokens, an unroll of %d steps", d->steps, u->pack.steps);
-    u->pack.outside = true; // a token that the head cannot draft ends a draft
+    u->pack.outside = true; // rows without a drafted choice count: such a token ends a draft
     for (int i = 0; i < d->n && st == PL_OK; i++) {
         pl_decoded_text *t = &d->text[i];
         pl_columns       doc;
@@ -240,7 +240,7 @@ pl_status pl_decoded_run(pl_decoded *d, const pl_env *env, const pl_target *targ
 
 // ---- figures ----
 
-// Adds (sign 1) or takes away (-1) the cycles of a text that begin before token `end`; what goes beyond is cut.
+// Adds (sign 1) or subtracts (-1) the cycles of a text that begin before token `end`; clips the last cycle there.
 static void add(pl_cycle_sums *s, const pl_cycle_list *l, int64_t end, int steps, int sign) {
     for (int i = 0; i < l->n && l->at[i] < end; i++) {
         int64_t left = end - l->at[i];
@@ -264,7 +264,7 @@ static void add_text_to(pl_decoded_figures *f, const pl_decoded *d, const pl_dec
     add(&f->decoded, &t->decoded, said, d->steps, sign);
 }
 
-// Which length: of the two sides' texts, or how much the decoded one is above the promised.
+// A length: promised, decoded, or their difference, decoded less promised.
 enum side { PROMISED, DECODED, DIFFERENCE };
 
 static double length(const pl_decoded_figures *f, enum side side) {

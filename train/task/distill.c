@@ -20,10 +20,10 @@
 #include <stdio.h>
 #include <string.h>
 
-// Texts that are written, or read, at a time, and rows of a forward that does so.
+// Texts written at a time, texts read at a time, and the rows of such a forward.
 enum { WRITTEN = 32, READ = 8, FORWARD = 256 };
 
-// A slot's own sums: rows of the drafter's answers, those that count.
+// A slot's additional sum: rows of the drafter's answers that count.
 enum { SUM_OWN_ROWS = PL_SUM_OWN };
 
 typedef struct distill {
@@ -33,19 +33,19 @@ typedef struct distill {
     pl_lm              lm;
     pl_feature_source *train, *held; // held NULL: no evaluation
     int64_t            cursor;       // next document
-    int64_t            longest;      // rows of a document that are learned from, at most
+    int64_t            longest;      // the most rows of a document
     float             *weight;       // [longest]
     pl_tokenizer      *tok;
     const char        *tok_path; // a tokenizer's file or folder; borrowed
-    // The drafter's answers; engines NULL: there are none.
+    // The drafter's answers; engines NULL: off policy alone.
     pl_engine         *writer, *reader;
     pl_session_options drawing;
     pl_continuation   *text; // [capacity]
     int                n_text;
-    int32_t           *ids; // [2 capacity] of all texts
+    int32_t           *ids; // [2 capacity] tokens of all texts
     int64_t            used;
-    uint16_t          *hidden; // [capacity, d'] what the target makes of them
-    int64_t           *at;     // [capacity] first row of each in it
+    uint16_t          *hidden; // [capacity, d'] the target's last hidden states of their rows
+    int64_t           *at;     // [capacity] each text's first row in `hidden`
 } distill;
 
 // ---- documents ------------------------------------------------------------------------------------------------------
@@ -62,7 +62,8 @@ static pl_status check_tokens(const distill *e, const pl_columns *doc, int64_t n
     return PL_OK;
 }
 
-// The first n rows; those count whose next token belongs to the answer. What the last one says ends it.
+// Adds the first n rows. A row counts if its next token belongs to the answer; the document's last row has the mask of
+// its own token.
 static void add_document(distill *e, const pl_columns *doc, int64_t n) {
     for (int64_t t = 0; t < n; t++)
         e->weight[t] = doc->loss_mask[t + 1 < doc->n ? t + 1 : doc->n - 1];
@@ -74,7 +75,8 @@ static bool answers_itself(const distill *e, int64_t number) {
     return e->writer && pl_rng_uniform(rng, (uint64_t)number) < pl_train_recipe_of(e->r)->train.on_policy.share;
 }
 
-// The document's prompt, to be answered in as many rows; false: it has none that leaves room.
+// Queues the document's prompt, to be answered in at most n rows; returns false if it has none, or no row for an
+// answer.
 static bool keep_prompt(distill *e, const pl_columns *doc, int64_t n, int64_t number) {
     int64_t prompt = 0;
     while (prompt < n && !doc->loss_mask[prompt])
@@ -90,8 +92,8 @@ static bool keep_prompt(distill *e, const pl_columns *doc, int64_t n, int64_t nu
     return true;
 }
 
-// Whole documents while they fit, from *cursor on, which moves. end < 0: the source has no end. learning: some of them
-// are prompts alone.
+// Fills a slot with whole documents while they fit, from *cursor on, and advances it. end < 0: the source has no end.
+// learning: some documents are on policy.
 static pl_status fill(distill *e, pl_feature_source *s, int64_t end, int64_t *cursor, bool learning, pl_err *err) {
     int64_t taken = 0, n;
     pl_lm_clear(&e->lm);
@@ -101,7 +103,7 @@ static pl_status fill(distill *e, pl_feature_source *s, int64_t end, int64_t *cu
         pl_columns doc;
         PL_TRY(s->rows(s, *cursor, &n, err));
         n = rows_taken(e, n);
-        if (taken + n > e->lm.capacity) break; // a new slot for it, which may be another rank's
+        if (taken + n > e->lm.capacity) break; // it begins the next slot, possibly another rank's
         PL_TRY(s->get(s, *cursor, &doc, err));
         PL_TRY(check_tokens(e, &doc, n, *cursor, err));
         if (!learning || !answers_itself(e, *cursor) || !keep_prompt(e, &doc, n, *cursor)) add_document(e, &doc, n);
@@ -110,7 +112,7 @@ static pl_status fill(distill *e, pl_feature_source *s, int64_t end, int64_t *cu
     return PL_OK;
 }
 
-// Moves the cursor as a fill would.
+// Advances the cursor as a fill would.
 static pl_status pass_over(distill *e, int64_t *cursor, pl_err *err) {
     for (int64_t taken = 0, n;; ++*cursor) {
         PL_TRY(e->train->rows(e->train, *cursor, &n, err));
@@ -121,7 +123,7 @@ static pl_status pass_over(distill *e, int64_t *cursor, pl_err *err) {
 
 // ---- the drafter's own answers --------------------------------------------------------------------------------------
 
-// What the target made of a text's rows, rounded as documents have it.
+// Stores the target's last hidden states of a text's rows, rounded as documents store them.
 static void keep_hidden(void *arg, const pl_final_rows *r) {
     distill *e = arg;
     int64_t  d = e->teacher.model.shape.d, first = e->at[pl_session_key(r->session)];
@@ -131,7 +133,7 @@ static void keep_hidden(void *arg, const pl_final_rows *r) {
     }
 }
 
-// Each text but its last token, which has no row.
+// Runs the target over each text except its last token, which has no row.
 static pl_status read_texts(distill *e, pl_err *err) {
     int64_t rows = 0;
     for (int i = 0; i < e->n_text; i++) {
@@ -176,7 +178,7 @@ static pl_status slot(pl_task *t, int64_t step, int number, double *sums, pl_err
     distill   *e = (distill *)t;
     pl_lm_sums s;
     double     from = pl_now();
-    (void)step, (void)number; // the cursor says where the data goes on
+    (void)step, (void)number; // the cursor alone determines the documents
     PL_TRY(fill(e, e->train, -1, &e->cursor, true, err));
     t->waited += pl_now() - from;
     PL_TRY(answer(e, &sums[SUM_OWN_ROWS], err));
@@ -187,7 +189,7 @@ static pl_status slot(pl_task *t, int64_t step, int number, double *sums, pl_err
     return PL_OK;
 }
 
-// Which documents the step takes, and each rank of them, for a source that has yet to bring them together.
+// Announces the documents of the step, and each rank's part, to a source that fetches them.
 static pl_status plan_step(distill *e, pl_err *err) {
     int64_t     cursor = e->cursor;
     int         ranks = pl_comm_ranks(e->task.comm);
@@ -237,8 +239,8 @@ static void report(pl_task *t, const double *sums, pl_metrics *m) {
     if (((distill *)t)->writer) pl_metrics_num(m, "rows_on_policy", sums[SUM_OWN_ROWS]);
 }
 
-// Chains of drafts as they begin behind every row: a model that reads the text itself is as sure of its second draft as
-// of its first.
+// Adds chains of drafts that start at each row. The model reads the text itself, so deeper drafts have the acceptance
+// of the following rows.
 static void add_chains(const pl_lm *lm, int steps, pl_unroll_sums *s) {
     for (int64_t i = 0; i < lm->rows; i++) {
         double agreed = 1, accepted = 1;
@@ -363,7 +365,7 @@ pl_status pl_distill_check_other(const pl_recipe *r, pl_err *err) {
     return PL_OK;
 }
 
-// The drafter's tokenizer is the target's.
+// Opens the target's tokenizer, which is also the drafter's.
 static pl_status open_tokenizer(distill *e, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(e->r);
     const char               *start = pl_train_recipe_of(e->r)->drafter.start;
@@ -417,12 +419,12 @@ static pl_status create_model(distill *e, const pl_env *env, char start[17], pl_
     return e->weight ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory");
 }
 
-// What it takes to answer and to read answers.
+// Creates the engines that write the drafter's answers and read them with the target.
 static pl_status create_engines(distill *e, const pl_env *env, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(e->r);
     size_t                 n = (size_t)e->lm.capacity, d = (size_t)e->teacher.model.shape.d;
     pl_engine_options      eo = {.max_sessions = WRITTEN, .max_rows = FORWARD, .max_len = (int)e->longest + 1};
-    // Other draws than those of the target's answers.
+    // A seed of its own: these draws must differ from those of the target's answers.
     uint64_t               seed = (uint64_t)pl_generate_recipe_of(e->r)->seed ^ 0xd1b54a32d192ed03u;
     if (tr->train.on_policy.share == 0) return PL_OK;
     e->text = pl_calloc(n, sizeof *e->text);
@@ -435,7 +437,7 @@ static pl_status create_engines(distill *e, const pl_env *env, pl_err *err) {
         (pl_session_options){.sampling = {.temperature = tr->train.on_policy.temperature, .top_p = 1, .seed = seed}};
     PL_TRY(pl_sampling_check(&e->drawing.sampling, err));
     e->drawing.n_stop = pl_target_stops(e->drawing.stop, &e->teacher.model.config, e->tok);
-    e->lm.model.shape.kv = pl_target_kv(pl_generate_recipe_of(e->r)); // as it will decode
+    e->lm.model.shape.kv = pl_target_kv(pl_generate_recipe_of(e->r)); // as in decoding
     PL_TRY(pl_engine_create(&e->writer, env->backend, env->pool, &e->lm.model, NULL, &eo, err));
     eo.max_sessions = READ;
     PL_TRY(pl_engine_create(&e->reader, env->backend, env->pool, &e->teacher.whole, NULL, &eo, err));
@@ -446,13 +448,13 @@ static pl_status create_engines(distill *e, const pl_env *env, pl_err *err) {
 static pl_status prepare(distill *e, const char *out_dir, const pl_env *env, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(e->r);
     char                   recipe[17], start[17];
-    int                    final = PL_TAP_FINAL; // the last hidden is all it takes
+    int                    final = PL_TAP_FINAL; // only the last hidden is read
     PL_TRY(pl_recipe_hash(e->r, PL_STAGE_DRAFTER, recipe, err));
     PL_TRY(open_tokenizer(e, err));
     PL_TRY(pl_sources_teacher(&e->teacher, e->r, env, err));
     PL_TRY(create_model(e, env, start, err));
     PL_TRY(pl_drafter_sources(&e->train, &e->held, e->r, out_dir, env, &e->teacher, &final, 1, err));
-    int64_t look = tr->train.eval_tokens + e->lm.capacity; // the last slot is filled up
+    int64_t look = tr->train.eval_tokens + e->lm.capacity; // the last slot may exceed eval_tokens
     PL_TRY(pl_decoded_fetch(e->held, look, e->longest, 0, err));
     PL_TRY(create_engines(e, env, err));
     e->task.name = PL_TRAIN_STANDALONE;
@@ -483,7 +485,7 @@ static void destroy(distill *e) {
     pl_engine_destroy(e->writer);
     pl_engine_destroy(e->reader);
     if (e->held) e->held->destroy(e->held);
-    if (e->train) e->train->destroy(e->train); // which it may read from
+    if (e->train) e->train->destroy(e->train); // first: train may read from held
     pl_lm_destroy(&e->lm);
     pl_teacher_close(&e->teacher);
     pl_tokenizer_close(e->tok);

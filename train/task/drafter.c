@@ -34,20 +34,20 @@ typedef struct eagle {
     pl_param_block     block;
     pl_unroll          u;
     pl_feature_source *train, *held; // held NULL: no evaluation
-    int64_t            cursor[2];    // next document, its next row
+    int64_t            cursor[2];    // next document, next row in it
     int64_t            eval_rows;
     pl_dtype           dtype; // of the checkpoint
     pl_feature_noise   noise;
     const pl_env      *env;
     const char        *out_dir;
-    pl_target          target;            // that answers; opened by the first evaluation
-    bool               decodes, opened;   // whether it answers; whether it is open
-    bool               borrowed;          // its model is the teacher's
-    pl_decoded         documents, served; // n 0: not wanted
+    pl_target          target;            // the target of decoded evaluations; the first one opens it
+    bool               decodes, opened;   // evaluations decode; the target is open
+    bool               borrowed;          // `target` uses the teacher's model
+    pl_decoded         documents, served; // n 0: not evaluated
 } eagle;
 
-// A slot's own sums: for each step of the unroll the counted rows, how many agree with the target, and each figure of
-// the losses.
+// A slot's additional sums: for each step of the unroll the rows that count, the rows that agree with the target, and
+// each figure of the losses.
 enum {
     SUM_COUNT = PL_SUM_OWN,
     SUM_AGREE = SUM_COUNT + PL_MAX_UNROLL,
@@ -61,7 +61,7 @@ _Static_assert((int)SUM_END <= PL_SLOT_SUMS, "a slot's scalars");
 static pl_status slot(pl_task *t, int64_t step, int number, double *sums, pl_err *err) {
     eagle         *e = (eagle *)t;
     pl_unroll_sums s = {0};
-    (void)step, (void)number; // the cursor says where the data goes on
+    (void)step, (void)number; // the cursor alone determines the documents
     double from = pl_now();
     PL_TRY(pl_pack_fill(&e->u.pack, e->train, -1, e->cursor, &e->noise, err));
     t->waited += pl_now() - from;
@@ -79,7 +79,7 @@ static pl_status slot(pl_task *t, int64_t step, int number, double *sums, pl_err
     return PL_OK;
 }
 
-// Which documents the step takes, and each rank of them, for a source that has yet to bring them together.
+// Announces the documents of the step, and each rank's part, to a source that fetches them.
 static pl_status plan_step(pl_task *t, pl_err *err) {
     eagle      *e = (eagle *)t;
     int64_t     cursor[2] = {e->cursor[0], e->cursor[1]};
@@ -115,8 +115,8 @@ static pl_status skip(pl_task *t, int64_t step, int number, pl_err *err) {
     return st;
 }
 
-// The documents, by their numbers in the dataset or among the answers that were asked for, and of the first and the
-// last one the rows where they were cut.
+// Writes a slot's documents, by number in the dataset or among the generated answers, and the rows at which the first
+// and last one were cut.
 static void place(pl_task *t, int64_t step, int number, const int64_t *from, const int64_t *to, pl_json_out *o) {
     pl_feature_source *s = ((eagle *)t)->train;
     (void)step, (void)number;
@@ -159,7 +159,7 @@ static pl_status estimate(eagle *e, int64_t step, pl_metrics *m, double *score, 
     int64_t        at[2] = {0}, rows = 0;
     int            steps = e->u.pack.steps;
     bool           outside = e->u.pack.outside;
-    e->u.pack.outside = true; // a token that the head cannot draft ends a draft, whatever training makes of it
+    e->u.pack.outside = true; // as in decoding, a token outside the head's list ends a draft
     while (at[0] < e->held->docs && rows < e->eval_rows) {
         pl_status st = pl_pack_fill(&e->u.pack, e->held, e->held->docs, at, NULL, err);
         if (st == PL_OK) st = pl_unroll_score_all(&e->u, err);
@@ -197,7 +197,7 @@ static pl_status save_model(pl_task *t, const char *dir, pl_err *err) {
     return st;
 }
 
-// ---- held-out acceptance as the decoder has it
+// ---- held-out acceptance, measured by the decoder
 
 static pl_status open_target(eagle *e, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(e->r);
@@ -222,7 +222,7 @@ static void close_target(eagle *e) {
     pl_target_close(&e->target);
 }
 
-// Held-out prompts of the recipe in this form.
+// Selects held-out prompts of the recipe in this form.
 static pl_status served_prompts(eagle *e, const pl_prompt_form *form, const pl_sampling *sampling, int most,
                                 pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(e->r);
@@ -240,7 +240,7 @@ static pl_status served_prompts(eagle *e, const pl_prompt_form *form, const pl_s
     return st;
 }
 
-// Documents to answer again; and prompts, where they are served otherwise than the documents were made.
+// Selects documents to answer again, and prompts if there are none or the served form or temperature differs.
 static pl_status prepare_decoding(eagle *e, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(e->r);
     const pl_eval_recipe     *ev = pl_eval_recipe_of(e->r);
@@ -264,7 +264,7 @@ static pl_status prepare_decoding(eagle *e, pl_err *err) {
     return st;
 }
 
-// The checkpoint as it would be saved now, opened and run by the decoder, and gone again.
+// Writes the current checkpoint to a temporary folder, decodes with it, and removes it.
 static pl_status decode_held_out(eagle *e, pl_err *err) {
     pl_atomic_dir a;
     char         *dir = pl_path_join(e->out_dir, "checkpoints/evaluated");
@@ -357,7 +357,7 @@ static pl_status evaluate(pl_task *t, int64_t step, pl_metrics *m, double *score
 
 // ---- preparation
 
-// The tokens that the head drafts; *d2t NULL: all of them.
+// Reads the list of tokens that the head drafts; *d2t NULL: all tokens.
 static pl_status draft_vocab(int32_t **d2t, int64_t *n, const pl_recipe *r, const char *out_dir, int64_t vocab,
                              pl_err *err) {
     const pl_head_recipe     *hd = pl_head_recipe_of(r);
@@ -377,7 +377,7 @@ static pl_status draft_vocab(int32_t **d2t, int64_t *n, const pl_recipe *r, cons
     return st;
 }
 
-// A drafter that can draft none of the target's stop tokens is wrong at the end of every answer.
+// Warns of a drafter that can draft none of the target's stop tokens: it fails at the end of every answer.
 static pl_status warn_endless(const eagle *e, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(e->r);
     const pl_head            *h = &e->model->head;
@@ -398,11 +398,11 @@ static pl_status warn_endless(const eagle *e, pl_err *err) {
     return PL_OK;
 }
 
-// On which drafted tokens the others hang, of a head that redistributes.
+// Assigns to each token outside a redistributing head's list the drafted token that it depends on.
 static pl_status init_outside(eagle *e, const pl_env *env, pl_err *err) {
     pl_head         *h = &e->model->head;
     const pl_tensor *rows = &e->teacher.host_head;
-    if (h->redistribute == 0 || pl_comm_rank(env->comm) > 0) return PL_OK; // rank 0 writes it down
+    if (h->redistribute == 0 || pl_comm_rank(env->comm) > 0) return PL_OK; // rank 0 alone stores it
     int32_t *on = pl_malloc(pl_size_mul((size_t)rows->dim[0], sizeof *on, 1));
     if (!on) return pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
     pl_status st = pl_nearest_rows(on, rows, h->d2t, h->vocab, pl_start_backend(env), env->pool, err);
@@ -412,7 +412,7 @@ static pl_status init_outside(eagle *e, const pl_env *env, pl_err *err) {
     return st;
 }
 
-// The token that stands in the slots behind an anchor: one that texts do not hold, whose embedding is free to mean it.
+// Selects the mask token of block drafters: a token that does not occur in texts, so its embedding is free.
 static pl_status mask_token(int *out, const pl_recipe *r, const pl_llama *target, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     const pl_train_recipe    *tr = pl_train_recipe_of(r);
@@ -484,7 +484,7 @@ static pl_status create_block(eagle *e, const pl_env *env, pl_err *err) {
     return st;
 }
 
-// What a block drafter has in place of steps.
+// Sets the unroll's options of a block drafter.
 static void block_options(pl_unroll_options *o, const eagle *e) {
     const pl_train_recipe *tr = pl_train_recipe_of(e->r);
     int64_t                most = tr->train.anchors;
@@ -550,7 +550,7 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     PL_TRY(pl_drafter_sources(&e->train, &e->held, r, out_dir, env, &e->teacher, e->model->tap, e->model->n_taps, err));
     pl_start start = {.r = r, .model = e->model, .block = &e->block, .teacher = &e->teacher, .source = e->train};
     PL_TRY(pl_start_weights(&start, env, err));
-    int64_t look = e->eval_rows + tr->train.slot_rows; // the last slot is filled up
+    int64_t look = e->eval_rows + tr->train.slot_rows; // the last slot may exceed eval_rows
     PL_TRY(pl_decoded_fetch(e->held, look, tr->train.slot_rows, (int)tr->train.eval_prompts, err));
     PL_TRY(create_unroll(e, env, err));
     e->task.name = pl_backbone_name(e->model);
@@ -592,7 +592,7 @@ static void destroy(eagle *e) {
     pl_decoded_fini(&e->served);
     close_target(e);
     if (e->held) e->held->destroy(e->held);
-    if (e->train) e->train->destroy(e->train); // which it may read from
+    if (e->train) e->train->destroy(e->train); // first: train may read from held
     pl_unroll_destroy(&e->u);
     pl_param_block_destroy(&e->block);
     pl_backbone_destroy(e->model);

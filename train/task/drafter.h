@@ -9,15 +9,15 @@
 
 #include "infer/cli/env.h"
 
-// Refuses with one line what the head that the recipe describes cannot do: a prefix of rows, or a redistribution, where
-// no list says which tokens come first, or which are outside. Reads the recipe alone.
+// Refuses with one line settings that the recipe's head does not support: a prefix of rows, or a redistribution,
+// without a list that orders the tokens, or that leaves some outside. Reads the recipe alone.
 pl_status pl_eagle_check(const pl_recipe *r, pl_err *err);
 
-// Further, where the drafter is the recipe's only one: keys that nothing about it reads (those that the drafters of a
-// list share may each be read by some).
+// Refuses further, for the only drafter of a recipe, keys that it does not read (of the keys that the drafters of a
+// list share, each may be read by some of them).
 pl_status pl_eagle_check_alone(const pl_recipe *r, pl_err *err);
 
-// stop_after: see pl_train_run_until.
+// Trains the drafter. stop_after: see pl_train_run_until.
 pl_status pl_eagle_train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err);
 
 #endif

@@ -1,10 +1,10 @@
-// What a recipe of a drafter may say: keys go each with the drafters, heads and losses that read them.
+// Checks the keys of a drafter's recipe: each is allowed only with the drafters, heads and losses that read it.
 #include "infer/drafter/eagle3.h"
 #include "kernels/op/divergence.h"
 #include "train/keys.h"
 #include "train/task/drafter.h"
 
-// The first of some keys that a recipe gives is refused.
+// Refuses the first of these keys that the recipe gives.
 static pl_status refuse_keys(const pl_recipe *r, const void *const *key, size_t n, const char *why, pl_err *err) {
     for (size_t i = 0; i < n; i++)
         if (pl_recipe_differs(r, key[i]))
@@ -12,7 +12,7 @@ static pl_status refuse_keys(const pl_recipe *r, const void *const *key, size_t 
     return PL_OK;
 }
 
-// Keys of blocks, of depths and of steps go each with their drafters.
+// Checks the keys of blocks, depths and steps, which different drafters read.
 static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
     const pl_train_recipe  *tr = pl_train_recipe_of(r);
     const pl_backbone_kind *kind = pl_train_backbone(r);
@@ -52,7 +52,7 @@ static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
     return PL_OK;
 }
 
-// Another width than the target's, and embeddings of the drafter's own.
+// Checks the drafter's width and its own embeddings.
 static pl_status check_width(const pl_recipe *r, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     const void *const      keys[] = {&tr->drafter.width, &tr->drafter.own_embeddings};
@@ -60,7 +60,7 @@ static pl_status check_width(const pl_recipe *r, pl_err *err) {
     return refuse_keys(r, keys, sizeof keys / sizeof *keys, "has the target's width and embeddings", err);
 }
 
-// Keys of EAGLE-3 and of what is made of it.
+// Checks the keys of EAGLE-3 and of drafters derived from it.
 static pl_status check_norms(const pl_recipe *r, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     const void *const      norms[] = {&tr->drafter.fc_norm, &tr->drafter.norm_before_fc, &tr->drafter.norm_output,
@@ -142,7 +142,7 @@ pl_status pl_eagle_check(const pl_recipe *r, pl_err *err) {
     PL_TRY(check_width(r, err));
     PL_TRY(check_norms(r, err));
     PL_TRY(check_selector(r, err));
-    if (!kind->listed) return PL_OK; // what other kinds draft is theirs to say
+    if (!kind->listed) return PL_OK; // other kinds define their own tokens
     if (shared && listed)
         return pl_recipe_fail(r, &hd->vocab, err,
                               "the target's own matrix is not trimmed; give drafter.head.frozen: false");

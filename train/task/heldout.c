@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-// Inputs of window w of document doc, 0 past its end. A window of n inputs needs n + 1 tokens.
+// Returns the number of inputs of window w of document doc, 0 past its end. A window of n inputs needs n + 1 tokens.
 static int32_t window_at(const pl_heldout *h, int64_t doc, int64_t w, int64_t *start) {
     int64_t first = h->tokens->doc_offsets[doc], n = h->tokens->doc_offsets[doc + 1] - first;
     int64_t left = n - 1 - w * h->window;
@@ -18,8 +18,8 @@ static int64_t windows_of(const pl_heldout *h, int64_t doc) {
     return n < 2 ? 0 : (n - 2) / h->window + 1;
 }
 
-// The bytes that the labels of the chosen windows spell: documents are decoded from their start, so that a character
-// or a space that spans tokens is counted where it is completed.
+// Counts the bytes of the labels of the selected windows. Documents are decoded from their start, so that a character
+// or space that spans tokens is counted at the token that completes it.
 static pl_status count_bytes(pl_heldout *h, const pl_tokenizer *tok, pl_err *err) {
     int64_t i = 0;
     for (int64_t doc = 0; doc < h->tokens->n_docs && i < h->n; doc++) {

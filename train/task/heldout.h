@@ -1,4 +1,4 @@
-// Bits per byte of held-out text: the measure that does not depend on the tokenizer.
+// Bits per byte of held-out text, a measure that does not depend on the tokenizer.
 //
 //   bits per byte = sum of -log2 p(token | the tokens before it in its window) / bytes of text those tokens spell
 // The windows are fixed: held-out documents cut into windows, of which an even selection of about `tokens` is taken.
@@ -21,11 +21,11 @@ typedef struct pl_heldout_result {
     int64_t tokens, bytes;
 } pl_heldout_result;
 
-// windows of at most `window` inputs. PL_E_INPUT when the documents are too short to hold any.
+// Selects windows of at most `window` inputs. PL_E_INPUT if all documents are too short for one.
 pl_status pl_heldout_init(pl_heldout *h, const pl_tokens *tokens, const pl_tokenizer *tok, int64_t window,
                           int64_t want_tokens, pl_err *err);
 void      pl_heldout_fini(pl_heldout *h);
-// lm's capacity must be at least the window.
+// Scores the windows; lm's capacity must be at least the window.
 pl_status pl_heldout_score(const pl_heldout *h, pl_lm *lm, pl_heldout_result *out, pl_err *err);
 
 #endif

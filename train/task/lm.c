@@ -10,14 +10,14 @@ typedef struct lm_pass {
     pl_lm    *lm;
     int64_t   rows;
     bool      learn;
-    pl_tensor accept; // out, where the host reads it
+    pl_tensor accept; // output in host memory
 } lm_pass;
 
 static bool taught(const pl_lm *lm) {
     return lm->teacher.head.data;
 }
 
-// By labels, or by what the teacher's hidden states say.
+// Sets the divergence's arguments: labels, or the teacher's hidden states.
 static void ask_teacher(pl_ctx *ctx, lm_pass *p, pl_divergence_args *a) {
     pl_lm *lm = p->lm;
     if (!taught(lm) || (p->learn && lm->teacher.objective == PL_OBJ_LABEL)) return;
@@ -34,7 +34,7 @@ static void ask_teacher(pl_ctx *ctx, lm_pass *p, pl_divergence_args *a) {
     a->teacher_argmax = lm->choice;
 }
 
-// What a step does; on a measuring context it only sizes memory.
+// Records a step; a measuring context only sizes memory.
 static pl_tensor pass(pl_ctx *ctx, lm_pass *p) {
     pl_lm       *lm = p->lm;
     pl_llama    *m = &lm->model;
@@ -57,7 +57,7 @@ static pl_tensor pass(pl_ctx *ctx, lm_pass *p) {
     return loss;
 }
 
-// The larger of scoring and learning.
+// Measures the larger of scoring and learning.
 static void measure(pl_ctx *ctx, void *arg) {
     lm_pass  p = *(lm_pass *)arg;
     pl_tape *tape = ctx->tape;
@@ -126,7 +126,7 @@ void pl_lm_clear(pl_lm *lm) {
     lm->rows = 0;
 }
 
-// The next row, of a document that begins at row `first`.
+// Appends a row of a document that begins at row `first`.
 static void add_row(pl_lm *lm, int64_t first, int32_t id, int32_t label, float weight) {
     PL_CHECK(lm->rows < lm->capacity, "more than %lld rows", (long long)lm->capacity);
     int64_t row = lm->rows++, window = lm->model.config.sliding_window;
@@ -139,7 +139,7 @@ static void add_row(pl_lm *lm, int64_t first, int32_t id, int32_t label, float w
 }
 
 void pl_lm_add(pl_lm *lm, const int32_t *ids, const int32_t *doc, int64_t n) {
-    int64_t first = lm->rows; // of the document
+    int64_t first = lm->rows; // the document's first row
     for (int64_t i = 0; i < n; i++) {
         if (i > 0 && doc && doc[i] != doc[i - 1]) first = lm->rows;
         add_row(lm, first, ids[i], ids[i + 1], !doc || doc[i + 1] == doc[i] ? 1 : 0);

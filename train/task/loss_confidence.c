@@ -1,5 +1,5 @@
-// A head that says how sure it is of a draft (infer/head/markov.c) learns it: cross-entropy of its confidence with how
-// likely verification is to accept, which is held constant.
+// Trains the confidence of a head (infer/head/markov.c): cross-entropy of its confidence in a draft with the draft's
+// probability of acceptance, a constant in the gradient.
 #include "kernels/op/classify.h"
 #include "train/task/unroll.h"
 
@@ -18,7 +18,7 @@ static void build_loss(pl_ctx *ctx, pl_loss *l, pl_pass *p) {
     const pl_head *h = &p->u->model->head;
     const pl_rows *r = &p->u->rows;
     pl_head_rows   read = {.x = p->x, .token = r->before, .levels = r->depths};
-    if (!ctx->measuring) pl_loss_weigh(l, r); // by the weights that the divergence may have paced
+    if (!ctx->measuring) pl_loss_weigh(l, r); // after the divergence, which may change the weights (D-PACE)
     ((confidence *)l)->loss = pl_classify(ctx, &(pl_classify_args){.z = h->kind->confidence(ctx, h, &read),
                                                                    .y = r->accepted,
                                                                    .weight = l->weight,

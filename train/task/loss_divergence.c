@@ -1,12 +1,12 @@
 // D(p(. | x_0..x_{t+1+k}), q_k(. | row t)), D an objective of kernels/op/divergence.h: KL(p || q) unless another is
-// chosen. With a trimmed head p is restricted to the draft ids and rows count whose choice is one, or (unmasked) p is
-// the target's own distribution and all rows count. One call takes all cells, so each tile of the teacher is computed
-// once and no [T, V] ever exists.
+// chosen. With a trimmed head p is restricted to the draft ids and only rows whose choice is a draft id count, or
+// (unmasked) p is the target's own distribution and all rows count. One call takes all cells, so each tile of the
+// teacher is computed once and no [T, V] ever exists.
 #include "train/task/unroll.h"
 
 typedef struct divergence {
     pl_loss   base;
-    pl_tensor loss; // [cells]; data NULL: its values have been read
+    pl_tensor loss; // [cells]; data NULL: its values are already read
 } divergence;
 
 static double read_factor(const pl_unroll *u, const void *own) {
@@ -14,7 +14,7 @@ static double read_factor(const pl_unroll *u, const void *own) {
     return u->opt.token_weight;
 }
 
-// D-PACE: the cells weigh by what they lost.
+// D-PACE: weights the cells by their losses.
 static void pace_weights(pl_ctx *ctx, divergence *d, pl_rows *r, double alpha) {
     pl_tensor loss = d->loss;
     loss.data = pl_ctx_read(ctx, &loss);

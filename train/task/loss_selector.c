@@ -1,4 +1,4 @@
-// The loss of a head's selector (train/task/selected.h), beside the divergence and of the same cells. When scoring,
+// The loss of a head's selector (train/task/selected.h), added to the divergence, over the same cells. When scoring,
 // acceptance and choices are the selector's in place of the head's own.
 #include "kernels/base/arena.h"
 #include "train/task/selected.h"
@@ -6,8 +6,8 @@
 
 typedef struct selector {
     pl_loss  base;
-    int32_t *choice; // [cells] pl_selected's
-    int32_t *t2d;    // [V] draft ids, NULL: as they are
+    int32_t *choice; // [cells] pl_selected.choice
+    int32_t *t2d;    // [V] draft id of each target id, NULL: equal
 } selector;
 
 static double read_factor(const pl_unroll *u, const void *own) {
@@ -27,7 +27,7 @@ static void destroy_lists(pl_loss *l) {
     pl_free(((selector *)l)->t2d);
 }
 
-// Sets what each cell is to choose; a cell without a choice weighs nothing.
+// Sets each cell's choice; a cell without one gets weight 0.
 static void set_choices(selector *s, const pl_unroll *u) {
     const pl_rows *r = &u->rows;
     for (int64_t c = 0; c < r->cells; c++) {
@@ -37,7 +37,7 @@ static void set_choices(selector *s, const pl_unroll *u) {
     }
 }
 
-// The overlap of the law that the list is taken from with the target's: the head's, or that of its exact rows.
+// Returns the overlap with the target of the distribution that the list is taken from: the head's, or its exact rows'.
 static pl_tensor find_overlap(pl_ctx *ctx, pl_pass *p, const pl_selected *s) {
     const pl_head *h = s->head;
     if (!h->exact.data || h->selector.law != PL_HF_LAW_FULL) return p->accept;
@@ -53,7 +53,7 @@ static pl_tensor find_overlap(pl_ctx *ctx, pl_pass *p, const pl_selected *s) {
     return a.accept;
 }
 
-// taught: pl_selected_teach has run.
+// Scores the selector's choices and acceptance. taught: pl_selected_teach has run.
 static void score_choices(pl_ctx *ctx, pl_pass *p, const pl_selected *s, bool taught) {
     pl_rows  *r = &p->u->rows;
     pl_tensor score = pl_selected_scores(ctx, s, s->own), whole = find_overlap(ctx, p, s);

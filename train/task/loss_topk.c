@@ -24,9 +24,9 @@ enum { ROWS = 64 }; // of the teacher whose logits over the whole vocabulary are
 
 typedef struct topk {
     pl_loss   base;
-    int32_t  *t2d; // [V] draft ids, -1: none; NULL: as they are
+    int32_t  *t2d; // [V] draft id of each target id, -1: none; NULL: equal
     int       k;
-    // Of the pass in hand: the two parts of L_i, [cells], and what they were weighed by.
+    // For the current pass: the two parts of L_i, [cells], and their weights.
     pl_tensor one, rest;
     float    *one_weight, *rest_weight;
 } topk;

@@ -39,14 +39,14 @@ static pl_status write_tokenizer_config(const pl_lm *lm, const pl_tokenizer *tok
     pl_put_bool(&o, "add_eos_token", false);
     if (bos >= 0) pl_put_str(&o, "bos_token", pl_tokenizer_piece(tok, bos));
     if (eos >= 0) pl_put_str(&o, "eos_token", pl_tokenizer_piece(tok, eos));
-    // In a tokenizer.json where it is an ordinary piece the name would make it a special token.
+    // Naming an ordinary piece of a tokenizer.json as unk_token would make it a special token.
     int32_t unk = pl_tokenizer_find(tok, "<unk>");
     bool piece = strcmp(pl_tokenizer_kind(tok), "huggingface") == 0 && unk >= 0 && !pl_tokenizer_is_special(tok, unk);
     if (unk >= 0 && !piece) pl_put_str(&o, "unk_token", "<unk>");
     pl_put_bool(&o, "clean_up_tokenization_spaces", false);
     pl_put_bool(&o, "legacy", false);
     pl_put_int(&o, "model_max_length", lm->model.config.max_position_embeddings);
-    // The class by which others open it; the SentencePiece kinds are Llama's.
+    // The class by which other programs open it; SentencePiece kinds use Llama's.
     bool llama = strcmp(pl_tokenizer_kind(tok), "sentencepiece") == 0 || strcmp(pl_tokenizer_kind(tok), "llama2c") == 0;
     pl_put_str(&o, "tokenizer_class", llama ? "LlamaTokenizer" : "PreTrainedTokenizerFast");
     pl_tokenizer_put_config(tok, &o);

@@ -75,7 +75,7 @@ void pl_rows_widen(void *to, pl_dtype real, int64_t row, const uint16_t *from, i
         ((double *)to)[at + i] = (double)pl_bf16_to_f32(from[i]);
 }
 
-// Whether row t of a document counts at step k: see the header. `end`: rows of the piece.
+// Returns true if row t of a document counts at step k (see the header). `end`: rows of the piece.
 static bool counts(const pl_pack *p, const pl_columns *doc, int64_t t, int k, int64_t end) {
     int64_t teacher = t + 1 + k, predicted = t + 2 + k;
     if (teacher >= end || predicted >= p->positions) return false;
@@ -90,8 +90,8 @@ void pl_pack_add(pl_pack *p, const pl_columns *doc, int64_t from, int64_t n) {
     int64_t first = p->rows, end = from + n, last_pos = p->positions - p->steps;
     for (int64_t i = 0; i < n; i++) {
         int64_t t = from + i, row = first + i;
-        // A row so late that a step would leave the rope table stands at the last place that does not; such rows and
-        // those that see them do not count.
+        // Clamps positions whose steps would leave the RoPE table; rows at clamped positions and rows that attend to
+        // them do not count.
         p->pos[row] = (int32_t)(t < last_pos ? t : last_pos);
         p->lo[row] = (int32_t)first;
         p->argmax[row] = doc->argmax[t];
@@ -120,7 +120,7 @@ void pl_pack_close(pl_pack *p) {
     }
 }
 
-// Rows [from, from + n) of document `number`, the last n of the pack.
+// Adds noise to rows [from, from + n) of document `number`, the last n of the pack.
 static void add_noise(pl_pack *p, const pl_feature_noise *noise, int64_t number, const pl_columns *doc, int64_t from,
                       int64_t n) {
     pl_rng  rng = pl_rng_make(noise->seed, PL_STREAM_NOISE, (uint64_t)number);
@@ -143,8 +143,8 @@ static pl_status find_rows(pl_feature_source *s, const int64_t cursor[2], int64_
                    (long long)cursor[1], (long long)*rows);
 }
 
-// How much of a document of `rows` rows a pack takes from the cursor on, which moves; `taken`: rows that it has.
-// Nothing where the document waits for a new pack; *full: there is no more room for another one.
+// Returns how many rows of a document of `rows` rows a pack takes from the cursor on, and advances it. `taken`: rows of
+// the pack so far. Returns 0 if the document must begin a new pack; *full: the pack has no room for another document.
 static int64_t take_piece(int64_t rows, int64_t capacity, int64_t taken, int64_t cursor[2], bool *full) {
     int64_t left = rows - cursor[1], room = capacity - taken;
     *full = left > room;
@@ -167,7 +167,7 @@ pl_status pl_pack_fill(pl_pack *p, pl_feature_source *s, int64_t end, int64_t cu
         int64_t    number = cursor[0], from = cursor[1], rows;
         PL_TRY(find_rows(s, cursor, &rows, err));
         int64_t n = take_piece(rows, p->capacity, p->rows, cursor, &full);
-        if (n == 0 && full) break; // a new pack for it, which may be another rank's
+        if (n == 0 && full) break; // it begins the next pack, possibly another rank's
         PL_TRY(s->get(s, number, &doc, err));
         pl_pack_add(p, &doc, from, n);
         if (noise && noise->width > 0) add_noise(p, noise, number, &doc, from, n);

@@ -61,7 +61,7 @@ static pl_status go_on(pl_repetition *r, pl_err *err) {
     return PL_OK;
 }
 
-// Weight 1 for the rows whose labels are in R.
+// Sets weight 1 for the rows whose labels are in R.
 static pl_status mark(pl_repetition *r, pl_err *err) {
     memset(r->weight, 0, (size_t)pl_repetition_rows(&r->o) * sizeof *r->weight);
     r->written = r->repeated = 0;

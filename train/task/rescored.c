@@ -22,7 +22,7 @@ static int64_t shortlisted(const pl_rescored *r) {
 
 // ---- the best of a row ----
 
-// A row without an order (a score is NaN) gets no list: its first id is -1.
+// Lists the best candidates of a row; a row with a NaN score gets no list: its first id is -1.
 static void list_part(void *arg, int part, int parts) {
     pl_rescored   *r = arg;
     const pl_head *h = &r->model->head;
@@ -41,7 +41,7 @@ static void list_part(void *arg, int part, int parts) {
 
 static void put_scores(pl_ctx *ctx, pl_rescored *r) {
     const pl_head *h = &r->model->head;
-    r->exact = pl_gather(ctx, r->x, r->row, r->m); // the rows themselves until they are scored
+    r->exact = pl_gather(ctx, r->x, r->row, r->m); // the gathered rows; the scores replace them below
     r->score = pl_linear(ctx, pl_head_project(ctx, h, r->exact, (pl_tensor){0}), h->out);
     r->score.data = pl_ctx_read(ctx, &r->score);
 }
@@ -66,7 +66,7 @@ static double teacher_logit(const pl_rescored *r, int64_t i) {
     return cap > 0 ? cap * tanh(z / cap) : z;
 }
 
-// accept and argmax of row `part` of the block. Equal logits: the lower id.
+// Computes accept and argmax of row `part` of the block. Of equal logits the lower id wins.
 static void score_row(const pl_rescored *r, int part, int at) {
     int64_t n = shortlisted(r), first = part * n, best = first;
     double  sum = 0, accept = 0;
@@ -114,7 +114,7 @@ pl_status pl_rescored_create(pl_rescored *r, const pl_backbone *model, pl_tensor
                              pl_pool *pool, pl_err *err) {
     pl_status st;
     *r = (pl_rescored){.model = model, .wt = wt, .m = BLOCK};
-    // Of the widths that a call's tensors have; nothing is read while memory is measured.
+    // Shapes of a call's tensors; measuring reads no data.
     r->x = pl_tensor_2d(NULL, be->real, BLOCK, model->head.d);
     r->last_hidden = pl_tensor_2d(NULL, be->real, BLOCK, wt.dim[1]);
     PL_TRY_GOTO(st, fail, pl_ctx_init(&r->ctx, be, pool));

@@ -33,10 +33,10 @@ typedef struct router_task {
     pl_trace_rows    rows;
     pl_ctx           ctx;
     pl_tape          tape;
-    int64_t          cursor[2], eval_rows, top; // top: tokens whose clusters are wanted
+    int64_t          cursor[2], eval_rows, top; // top: best tokens whose clusters are labels
     pl_dtype         dtype;                     // of the checkpoint
-    int32_t         *cluster;                   // [V] of each target id, -1: not drafted
-    pl_arena         arrays;                    // of what ops read: y, weight
+    int32_t         *cluster;                   // [V] cluster of each target id, -1: not drafted
+    pl_arena         arrays;                    // memory of the ops' inputs: y, weight
     float           *y, *weight;                // [capacity, clusters], [capacity]
     int32_t         *best;                      // [clusters]
     uint8_t         *chosen;                    // [clusters]
@@ -75,7 +75,7 @@ typedef struct pass {
     router_task *t;
     int64_t      rows;
     bool         learn;
-    pl_tensor    scores, loss; // where the host reads them
+    pl_tensor    scores, loss; // in host memory
 } pass;
 
 static void forward(pl_ctx *ctx, pass *p) {
@@ -95,7 +95,7 @@ static void forward(pl_ctx *ctx, pass *p) {
     if (!p->learn) p->scores.data = pl_ctx_read(ctx, &p->scores);
 }
 
-// The larger of learning and scoring.
+// Measures the larger of learning and scoring.
 static void measure(pl_ctx *ctx, void *arg) {
     router_task *t = arg;
     pl_tape     *tape = ctx->tape;
@@ -107,7 +107,7 @@ static void measure(pl_ctx *ctx, void *arg) {
     forward(ctx, &learn);
 }
 
-// The rows in hand; *loss: their sum.
+// Runs the current rows; *loss: their summed loss.
 static pl_status run(router_task *t, pass *p, double *loss, pl_err *err) {
     for (int64_t i = 0; i < t->rows.rows; i++)
         label_row(t, i, t->y + i * clusters(t));
@@ -126,7 +126,7 @@ static pl_status run(router_task *t, pass *p, double *loss, pl_err *err) {
 static pl_status slot(pl_task *task, int64_t step, int number, double *sums, pl_err *err) {
     router_task *t = (router_task *)task;
     pass         p = {.learn = true};
-    (void)step, (void)number; // the cursor says where the data goes on
+    (void)step, (void)number; // the cursor alone determines the rows
     PL_TRY(pl_trace_rows_fill(&t->rows, PL_TRACE_TRAIN, t->cursor, err));
     PL_TRY(run(t, &p, &sums[PL_SUM_LOSS], err));
     sums[PL_SUM_WEIGHT] = sums[PL_SUM_TOKENS] = (double)p.rows;
@@ -145,7 +145,7 @@ typedef struct depth_sums {
     double count, first, top, mass, shortlist, read;
 } depth_sums;
 
-// Rows that the fused head reads: clusters lie in panels of their own, the last of which may be half as wide.
+// Returns the rows that the fused head reads: each cluster fills its own panels, the last of which may be half as wide.
 static int64_t rows_read(const int64_t *offset, int64_t n, const uint8_t *chosen) {
     int64_t rows = 0;
     for (int64_t c = 0; c < n; c++)
@@ -250,9 +250,9 @@ static pl_status save_model(pl_task *task, const char *dir, pl_err *err) {
     return st;
 }
 
-// ---- the model: the drafter that it starts from, its head's rows sorted by cluster
+// ---- the model: the starting drafter with its head's rows sorted by cluster
 
-// Target ids of the starting head's rows.
+// Reads the target ids of the starting head's rows.
 static pl_status start_vocab(int32_t **id, int64_t *n, const pl_hf_config *c, const pl_weight_source *src,
                              pl_err *err) {
     *n = c->draft_vocab_size ? c->draft_vocab_size : c->vocab_size;
@@ -285,7 +285,7 @@ static pl_status create_model(router_task *t, const pl_env *env, pl_err *err) {
                              .bias = c.fc_bias == PL_HF_BIAS_YES || pl_weight_source_find(src, "fc.bias"),
                              .selector = c.selector};
     pl_backbone_like(&o, &c);
-    o.own_embed = pl_weight_source_find(src, PL_BACKBONE_EMBED); // which no routed head takes
+    o.own_embed = pl_weight_source_find(src, PL_BACKBONE_EMBED); // a routed head refuses own embeddings
     pl_status st = start_vocab(&id, &o.draft_vocab, &c, src, err);
     o.d2t = id;
     if (st == PL_OK)
@@ -319,7 +319,7 @@ static pl_status make_clusters(router_task *t, const pl_start *start, const pl_e
     double began = pl_now();
     if (st == PL_OK) {
         pl_tensor         w = pl_tensor_2d(rows, PL_F32, h->vocab, h->d);
-        // On the program's own processor, whatever checks gradients in double.
+        // Clusters need fp32, also if the training backend is the double-precision reference.
         const pl_backend *be = pl_start_backend(env)->real == PL_F32 ? pl_start_backend(env) : pl_backend_ref();
         st = pl_clusters_make(&c, &w, NULL, h->vocab, clusters(t), (uint64_t)gen->seed, be, env->pool, err);
     }
@@ -329,7 +329,7 @@ static pl_status make_clusters(router_task *t, const pl_start *start, const pl_e
             sorted[i] = h->d2t[c.order[i]];
         memcpy(h->d2t, sorted, (size_t)h->vocab * sizeof *sorted);
         pl_routed_set_offsets(h, c.offset);
-        c.offset = NULL; // taken over
+        c.offset = NULL; // now owned by the head
     }
     pl_clusters_fini(&c);
     pl_free(sorted);
@@ -337,7 +337,7 @@ static pl_status make_clusters(router_task *t, const pl_start *start, const pl_e
     return st;
 }
 
-// A run that goes on has its clusters already; whether it is this run's checkpoint is for the trainer to say.
+// Reads the clusters of a resumed run from its checkpoint; the trainer checks that the checkpoint is this run's.
 static pl_status read_clusters(router_task *t, const char *dir, pl_err *err) {
     pl_head          *h = &t->model->head;
     pl_weight_source *src;
@@ -357,7 +357,7 @@ static pl_status find_clusters(router_task *t, const pl_start *start, const char
     pl_status st = last ? pl_atomic_dir_recover(last, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
     bool      there = st == PL_OK && pl_path_exists(last);
     if (there) st = read_clusters(t, last, err);
-    // A damaged folder is the trainer's to pass over; clusters are what they were, by seed and start.
+    // The trainer skips a damaged folder; the clusters are recomputed from seed and start.
     if (st == PL_E_INPUT) there = false, st = PL_OK;
     if (st == PL_OK && !there) st = make_clusters(t, start, env, err);
     pl_free(last);
@@ -386,7 +386,7 @@ static pl_status create_block(router_task *t, const pl_env *env, pl_err *err) {
     return st;
 }
 
-// Log-odds of each cluster among the first rows, one row of either kind added.
+// Sets the bias to each cluster's log-odds in the first rows, with one positive and one negative row added.
 static pl_status start_bias(router_task *t, pl_err *err) {
     int64_t   n = clusters(t), rows = 0, at[2] = {0};
     double   *count = pl_calloc((size_t)n, sizeof *count);
@@ -411,7 +411,7 @@ static pl_status start_bias(router_task *t, pl_err *err) {
     return st;
 }
 
-// ---- what the recipe may say
+// ---- keys that a router does not read
 
 #define START "drafter.start's backbone is taken as it is"
 #define HEAD "the head is drafter.start's, its rows sorted by cluster"
@@ -420,7 +420,7 @@ static pl_status start_bias(router_task *t, pl_err *err) {
 
 static const struct unread_key {
     const pl_key *table;
-    size_t        offset; // of its field
+    size_t        offset; // of the key's field
     const char   *why;
 } unread_key[] = {
     {pl_train_keys, offsetof(pl_train_recipe, drafter.taps), START},
@@ -476,7 +476,7 @@ static const void *field_of(const pl_recipe *r, const pl_key *table, size_t offs
     return (const char *)pl_recipe_struct(r, table) + offset;
 }
 
-// After the list: the settings of heads of other kinds.
+// Keys past the table are the settings of heads of other kinds.
 const void *pl_router_unread(const pl_recipe *r, int k, const char **why) {
     if (why) *why = k < UNREAD ? unread_key[k].why : HEAD;
     if (k < UNREAD) return field_of(r, unread_key[k].table, unread_key[k].offset);
@@ -529,7 +529,7 @@ static pl_status open_traces(router_task *t, const char *out_dir, const pl_env *
                              .A = -1,
                              .drafter_fingerprint = drafter,
                              .top = -1};
-    // What a recipe asks of traces holds for given ones too.
+    // Given traces must match the recipe's settings of traces.
     if (pl_recipe_differs(r, &tr->traces.tree)) want.tree = tr->traces.tree;
     if (pl_recipe_differs(r, &tr->traces.top)) want.top = (int32_t)tr->traces.top;
     if (st == PL_OK && given && pl_recipe_differs(r, &tr->traces.rows))
@@ -579,13 +579,13 @@ static pl_status prepare(router_task *t, const char *out_dir, const pl_env *env,
     pl_dtype held = pl_target_dtype(gen);
     PL_TRY(pl_teacher_open(&t->teacher, gen->target.path, held, env->backend, err));
     PL_TRY(create_model(t, env, err));
-    PL_TRY(pl_comm_enter(env->comm, err)); // rank 0 captures them, the others find them
+    PL_TRY(pl_comm_enter(env->comm, err)); // rank 0 captures the traces; the other ranks open them
     PL_TRY(open_traces(t, out_dir, env, err));
     PL_TRY(pl_comm_leave(env->comm, err));
     PL_TRY(make_room(t, env->backend, err));
     PL_TRY(create_block(t, env, err));
     pl_start start = {.r = r, .model = t->model, .block = &t->block, .teacher = &t->teacher};
-    PL_TRY(pl_comm_enter(env->comm, err)); // a checkpoint that a kill left half-swapped is put back once
+    PL_TRY(pl_comm_enter(env->comm, err)); // rank 0 repairs a checkpoint whose swap was interrupted
     PL_TRY(find_clusters(t, &start, out_dir, env, err));
     PL_TRY(pl_comm_leave(env->comm, err));
     PL_TRY(pl_param_block_init(&t->block, (uint64_t)gen->seed, err));

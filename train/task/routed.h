@@ -1,8 +1,8 @@
 // kind: drafter with drafter.head.kind: dynaspec. Turns a trained drafter with a full head (drafter.start) into one
 // with a routed head (infer/head/dynaspec.h): backbone and head rows are copied, the rows sorted by cluster
-// (train/task/clusters.h), and the router alone is trained, on traces (train/task/traces.h; captured where the recipe
-// names none). A selector of that drafter's is copied too, and stands behind the routed head: its candidates come from
-// the chosen clusters, and the best tokens of the traces are those that it proposes.
+// (train/task/clusters.h), and the router alone is trained, on traces (train/task/traces.h; captured if the recipe
+// names none). A selector of that drafter is copied too and selects from the routed head's candidates, which come from
+// the chosen clusters; the best tokens of the traces are then the selector's proposals.
 //
 //   loss of a row = sum over clusters BCE(score, y),  y = 1 where the cluster holds one of the full head's
 //   drafter.head.top best tokens                                                       router mlp (DynaSpec §4.2)
@@ -12,26 +12,25 @@
 //
 // Held-out metrics, by depth at that depth's budget: eval_recall_head_best, how often the chosen clusters hold the full
 // head's best token; eval_recall_head_top, the share of its drafter.head.top best; eval_head_mass, the share of its
-// probability of all traced tokens. All three are against the full head that the router stands in for, not against the
-// target, whose tokens traces do not have: how often a shortlist holds the target's best token is recall_target_best of
-// `inspect --ceilings` (infer/inspect/ceilings.h), which eval.ceilings writes. Further eval_shortlist, rows of the
-// chosen clusters, and eval_shortlist_read, rows of the panels that they fill, which are what the fused head reads.
-// Best is by mean mass. Rows are looked at one by one: the union over the rows of a beam, which decoding reads, holds
-// more.
+// probability of all traced tokens. All three are against the full head that the router replaces, not against the
+// target, whose tokens traces do not hold: recall_target_best of `inspect --ceilings` (infer/inspect/ceilings.h), which
+// eval.ceilings writes, is the share of shortlists that hold the target's best token. eval_shortlist counts the rows of
+// the chosen clusters, eval_shortlist_read the rows of the panels that they fill, which the fused head reads. Best is
+// by mean mass. Rows are scored one by one: decoding reads the union over the rows of a beam, which holds more tokens.
 #ifndef PL_TRAIN_ROUTER_H
 #define PL_TRAIN_ROUTER_H
 
 #include "infer/cli/env.h"
 
-// Keys that no router's run reads, with what stands in their place.
-// The k-th of them by its field, NULL past the last; why may be NULL.
+// Returns the field of the k-th key that a router's run does not read, NULL past the last. *why (why may be NULL): the
+// reason.
 const void *pl_router_unread(const pl_recipe *r, int k, const char **why);
 
-// Refuses with one line a recipe for a router that sets such a key, or one that another of its keys rules out, to
-// something else than its default. Reads the recipe alone.
+// Refuses with one line a router's recipe in which such a key, or a key that another one rules out, differs from its
+// default. Reads the recipe alone.
 pl_status pl_router_check(const pl_recipe *r, pl_err *err);
 
-// stop_after: see pl_train_run_until.
+// Trains the router. stop_after: see pl_train_run_until.
 pl_status pl_router_train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err);
 
 #endif

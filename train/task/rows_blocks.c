@@ -1,8 +1,8 @@
 // Blocks of a block drafter in training (DFlash, arXiv 2602.06036). Row t of the pack is the anchor at position t + 1:
-// its block's context are the rows of its document up to t, its draft k is for token t + 2 + k and its teacher stands
-// at row t + 1 + k, as at step k of an unroll. So the pack's weights and teachers (train/task/pack.h) hold for blocks
-// as they are; exp(-k / gamma) is step_decay^k. Of the rows whose first draft counts so many are drawn as a forward has
-// room for. All drafts of a block come of one forward: its cells are draft after draft.
+// its block's context is the rows of its document up to t; draft k predicts token t + 2 + k and has its teacher at
+// row t + 1 + k, as at step k of an unroll. So the pack's weights and teachers (train/task/pack.h) hold for blocks
+// unchanged; exp(-k / gamma) is step_decay^k. From the rows whose first draft counts, as many anchors are drawn as fit
+// into a forward. One forward computes all drafts of a block; its cells are ordered by draft.
 #include "kernels/base/check.h"
 #include "kernels/base/rng.h"
 #include "train/task/rows.h"
@@ -32,7 +32,7 @@ static void take_lists(pl_rows *r) {
     r->own.weight = pl_arena_alloc(&r->arrays, cells * sizeof *r->own.weight);
 }
 
-// Draws `most` of n rows, a pure function of seed and key; they keep their order. Returns how many are left.
+// Draws `most` of n rows, a pure function of seed and key; they keep their order. Returns the number of drawn rows.
 // Knuth, The Art of Computer Programming, volume 2, 3.4.2, algorithm S.
 static int64_t draw_anchors(int32_t *row, int64_t n, int64_t most, uint64_t seed, uint64_t key) {
     pl_rng  rng = pl_rng_make(seed, PL_STREAM_ANCHOR, key);
@@ -61,7 +61,7 @@ static void choose_anchors(pl_rows *r) {
     }
 }
 
-// The block behind row t, the i-th of n.
+// Sets the rows of the block after row t, the i-th of n blocks.
 static void set_block(pl_rows *r, int32_t t, int64_t i, int64_t n) {
     const pl_pack     *p = r->pack;
     const pl_backbone *b = r->model;

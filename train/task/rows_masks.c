@@ -1,25 +1,25 @@
-// P-EAGLE's conditional drop of tokens (arXiv 2602.01469). Of n rows that could learn at some depth behind 0, at depth
-// k learn, where they weigh there,
+// P-EAGLE's conditional drop of tokens (arXiv 2602.01469). Of the n rows that count at some depth above 0, the
+// following number learns at depth k, if they have a weight there:
 //
-//   ceil(n max(ratio^k, floor))                          at most, the fewer the deeper:
+//   at most ceil(n max(ratio^k, floor))
 //
-// those that a draw puts first, so that a row that learns at one depth has learned, or could have, at those before it.
-// A row's masks are seen by that row alone, so the others do not change where it is left out: a row runs at depth k
-// where it learns there or deeper, and no other does. Depth 0 runs whole: masks see its rows.
+// The rows are the first ones of one random order, so that the learners of a depth are a subset of the candidates of
+// all depths before it. Only the row itself attends to its masks, so dropping a row does not change the others: a row
+// runs at depth k if it learns there or deeper. All rows run at depth 0, since masks attend to them.
 #include "kernels/base/rng.h"
 #include "train/task/rows.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-// Of n rows; depth 0 has all.
+// Returns how many of n rows learn at depth k; all at depth 0.
 static int64_t count_learners(const pl_rows *r, int64_t n, int k) {
     double share = fmax(pow(r->opt.depth_ratio, k), r->opt.depth_floor);
     return share >= 1 ? n : (int64_t)ceil((double)n * share);
 }
 
 static int64_t most_cells(const pl_rows *r) {
-    return r->pack->capacity * r->pack->steps; // scoring runs them all
+    return r->pack->capacity * r->pack->steps; // scoring runs all rows at all depths
 }
 
 static void take_lists(pl_rows *r) {
@@ -45,8 +45,7 @@ static int compare_numbers(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-// Rows that could learn behind depth 0, in the order in which they are drawn: a pure function of seed and the pack's
-// key.
+// Draws the order of the rows that count at some depth above 0, a pure function of seed and the pack's key.
 static int64_t draw_order(pl_rows *r) {
     const pl_pack *p = r->pack;
     pl_rng         rng = pl_rng_make(r->opt.seed, PL_STREAM_ANCHOR, p->key);
@@ -83,7 +82,7 @@ static bool learns_from(const pl_rows *r, int64_t row, int depth) {
     return false;
 }
 
-// Depth k's lists behind depth 0; cells so far: r->cells.
+// Sets the lists of depth k > 0; appends cells from r->cells on.
 static void set_depth(pl_rows *r, int k) {
     const pl_pack *p = r->pack;
     int32_t       *taken = r->masks.taken[k], *spread = r->masks.spread[k], *lo = r->masks.lo[k];

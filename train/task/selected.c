@@ -10,8 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROWS = 64 };   // whose logits over the whole vocabulary are held at once
-#define NOTHING 1e-12 // of p beside the list, where it rounds to none or to less
+enum { ROWS = 64 };   // rows whose logits over the whole vocabulary are in memory at once
+#define NOTHING 1e-12 // lower bound of p's mass outside the list, against rounding
 
 static const pl_tensor *dense(const pl_head *h) {
     return h->exact.data ? &h->exact : &h->out;
@@ -21,7 +21,7 @@ static const pl_tensor *multiplied(const pl_selected *s) {
     return s->head->exact.data ? &s->x : &s->rows;
 }
 
-// The head's best, without a trace on the tape.
+// Lists the head's best tokens, without recording on the tape.
 static void list(pl_ctx *ctx, const pl_selected *s) {
     int     K = s->head->selector.candidates;
     int64_t n = s->x.dim[0];
@@ -80,7 +80,7 @@ bool pl_selected_has(const pl_selected *s, int64_t i) {
     return false;
 }
 
-// The target's logits of the own list [n, K].
+// Returns the target's logits of the head's own list, [n, K].
 static pl_tensor target_logits(pl_ctx *ctx, const pl_selected *s) {
     int64_t  n = s->x.dim[0], K = s->head->selector.candidates;
     int32_t *row = pl_ctx_bytes(ctx, (size_t)n * sizeof *row);
@@ -119,8 +119,8 @@ static pl_tensor unit_matrix(pl_ctx *ctx, int64_t n) {
     return pl_tensor_2d(w, PL_F32, n, n);
 }
 
-// The engine's student is the list's scores, its teacher the target's law with one more id for all that is not on the
-// list: unit matrices for weights.
+// Runs the divergence op with the list's scores as student and the target's law, with one more id for the mass outside
+// the list, as teacher; the output matrices are unit matrices.
 static pl_tensor diverge(pl_ctx *ctx, const pl_selected *s, const pl_divergence_args *d, const float *weight) {
     int64_t            n = s->x.dim[0], K = s->head->selector.candidates;
     int32_t           *row = pl_ctx_bytes(ctx, (size_t)n * sizeof *row);
@@ -151,7 +151,7 @@ double pl_selected_accept(const pl_selected *s, const pl_tensor *score, int64_t 
     int     K = s->head->selector.candidates, at = 0;
     int64_t first = i * K;
     double  sum = 0, share = 0, accept = full ? whole : 0, max;
-    for (int k = 1; k < K; k++) // equal scores: the one that the head likes better
+    for (int k = 1; k < K; k++) // of equal scores the better place in the head's list wins
         if (pl_real_at(score, first + k) > pl_real_at(score, first + at)) at = k;
     max = pl_real_at(score, first + at);
     *best = s->own[first + at];

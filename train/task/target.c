@@ -16,12 +16,12 @@
 
 enum { AUTO_SLOT_ROWS = 2048 }; // train.slots 0: activations of so many rows stay below a gigabyte in small models
 
-// Of continuations: their tokens, and those that were said before.
+// Sums of continuations: written tokens, repeated tokens.
 enum { SUM_WRITTEN = PL_SUM_OWN, SUM_REPEATED };
 
 enum { N_PHASES = 2 }; // short windows, then long ones
 
-// The shape of the steps from one step on: windows of seq_len, `per_slot` of them in a slot.
+// The shape of the steps from first_step on: windows of seq_len, `per_slot` of them in a slot.
 typedef struct phase {
     int64_t          seq_len, batch, per_slot, first_step;
     pl_tokens const *tokens;
@@ -33,7 +33,7 @@ typedef struct pretrain {
     const pl_recipe *r;
     pl_textdata      data;
     pl_lm            lm;
-    int64_t          positions; // of the model
+    int64_t          positions; // of the model's RoPE table
     phase            phase[N_PHASES];
     int              n_phases;
     pl_heldout       held[N_PHASES]; // one per phase
@@ -51,7 +51,7 @@ static const phase *phase_of(const pretrain *p, int64_t step, int *index) {
 
 // ---- the task
 
-// Prefixes of windows in an order of their own: what of each lies in the document in which it ends.
+// Takes prefixes from windows, in a separate order: of each prefix the part in the document in which it ends.
 static void take_prefixes(pretrain *p, int64_t step, int s) {
     pl_repetition *r = &p->repetition;
     int64_t        n = r->o.prefix, room = n + r->o.length;
@@ -92,12 +92,12 @@ static pl_status slot(pl_task *t, int64_t step, int s, double *sums, pl_err *err
     return PL_OK;
 }
 
-// The windows, each by its first token in the stream of training tokens.
+// Writes the slot's windows, each by its first token in the stream of training tokens.
 static void place(pl_task *t, int64_t step, int s, const int64_t *from, const int64_t *to, pl_json_out *o) {
     pretrain    *p = (pretrain *)t;
     int          index;
     const phase *ph = phase_of(p, step, &index);
-    (void)from, (void)to; // windows are drawn by number
+    (void)from, (void)to; // windows are drawn by step and slot
     pl_json_out_key(o, "tokens");
     pl_json_out_array(o);
     for (int64_t i = 0; i < ph->per_slot; i++) {
@@ -141,7 +141,7 @@ static pl_status save_model(pl_task *t, const char *dir, pl_err *err) {
 
 #define NEW(key) offsetof(pl_train_recipe, target.new.key)
 
-// That of the model which target.start names.
+// Reads the config of the model that target.start names.
 static pl_status config_of_start(pl_hf_config *c, const pretrain *p, pl_err *err) {
     const pl_recipe       *r = p->r;
     const pl_train_recipe *tr = pl_train_recipe_of(r);
@@ -196,7 +196,7 @@ static pl_status config_of(pl_hf_config *c, const pretrain *p, pl_err *err) {
     return pl_hf_config_check(c, "target.new", err);
 }
 
-// How many slots: as told, or the fewest (dividing the batch) that keep a slot within AUTO_SLOT_ROWS.
+// Sets the number of slots: the recipe's, or the smallest divisor of the batch that keeps a slot within AUTO_SLOT_ROWS.
 static pl_status slots_of(const pl_recipe *r, int64_t batch, int64_t seq_len, int *slots, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     int64_t                want = tr->train.slots, n = want > 0 ? want : 1;
@@ -250,7 +250,7 @@ static pl_status phases_of(pretrain *p, pl_err *err) {
     return check_phase(p, &tr->train.long_seq_len, b, err);
 }
 
-// What continuations need of a slot: options of the recipe, .sequences 0 where there are none.
+// Reads the recipe's options of continuations; .sequences 0: none.
 static pl_status repetition_of(pl_repetition_options *o, const pretrain *p, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(p->r);
     int64_t                n = tr->train.unlikelihood.sequences;
@@ -276,7 +276,7 @@ static pl_status repetition_of(pl_repetition_options *o, const pretrain *p, pl_e
     return PL_OK;
 }
 
-// The block's weights before the first step; start: the fingerprint of what they are from, "" where they are drawn.
+// Sets the block's initial weights; start: the fingerprint of their source, "" if they are drawn.
 static pl_status start_weights(pretrain *p, char start[17], pl_err *err) {
     const char *dir = pl_train_recipe_of(p->r)->target.start;
     *start = 0;
@@ -303,7 +303,7 @@ static pl_status prepare(pretrain *p, const char *out_dir, const pl_env *env, pl
     pl_repetition_options  ro;
     pl_hf_config           config;
     char                   recipe[17], start[17];
-    PL_TRY(pl_comm_enter(env->comm, err)); // rank 0 makes the files, the others find them
+    PL_TRY(pl_comm_enter(env->comm, err)); // rank 0 writes the files; the other ranks open them
     PL_TRY(pl_textdata_prepare(&p->data, p->r, out_dir, err));
     PL_TRY(pl_comm_leave(env->comm, err));
     PL_TRY(config_of(&config, p, err));

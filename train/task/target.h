@@ -1,15 +1,15 @@
 // kind: target. Pretrains a Llama-family target from text: tokenizer, token files, training.
 //
 // checkpoints/{last,best} are complete Hugging Face model folders: config.json, generation_config.json,
-// model.safetensors (a tied embedding stands there once), tokenizer.model, tokenizer_config.json.
-// A step is `batch` windows of seq_len tokens; the last long_steps steps have windows of long_seq_len and as many
-// tokens, so that all positions of the model have been trained. Best is by bits per byte of held-out text.
+// model.safetensors (which holds a tied embedding once), tokenizer.model, tokenizer_config.json.
+// A step is `batch` windows of seq_len tokens; the last long_steps steps have windows of long_seq_len and the same
+// number of tokens, so that all positions of the model are trained. Best is by bits per byte of held-out text.
 #ifndef PL_TRAIN_PRETRAIN_H
 #define PL_TRAIN_PRETRAIN_H
 
 #include "infer/cli/env.h"
 
-// stop_after: see pl_train_run_until.
+// Trains the target. stop_after: see pl_train_run_until.
 pl_status pl_pretrain(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err);
 
 #endif

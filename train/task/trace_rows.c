@@ -88,7 +88,7 @@ static void widen(const pl_trace_rows *t, void *to, int64_t at, int64_t n) {
             ((float *)to)[at * t->d + i] = pl_bf16_to_f32(from[i]);
 }
 
-// Rows [first, first + n) of the dataset to place `at` of the step.
+// Reads rows [first, first + n) of the dataset to row `at` of the step.
 static pl_status take(pl_trace_rows *t, int64_t at, int64_t first, int64_t n, pl_err *err) {
     pl_columns to = {.tokens = t->tokens + at,
                      .depth = t->depth + at,
@@ -102,7 +102,7 @@ static pl_status take(pl_trace_rows *t, int64_t at, int64_t first, int64_t n, pl
     return PL_OK;
 }
 
-// The next rows for a step of which `taken` are there: *n of them from *first of the dataset. The cursor moves on.
+// Finds the next rows for a step that has `taken` rows: *n rows from *first of the dataset. Advances the cursor.
 static pl_status next_rows(pl_trace_rows *t, int side, int64_t taken, int64_t cursor[2], int64_t *first, int64_t *n,
                            pl_err *err) {
     int64_t rows, room = t->capacity - taken;

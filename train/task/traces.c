@@ -21,18 +21,18 @@
 
 enum { SESSIONS = 8, CHUNK = 64, ROWS = SESSIONS * CHUNK, ROWS_PER_SHARD = 65536 };
 
-// A document that is being drafted along, and the rows traced so far.
+// A document along which the drafter drafts, and its rows traced so far.
 typedef struct session {
-    pl_columns text; // owned: tokens, loss_mask and what the drafter reads
+    pl_columns text; // owned: tokens, loss_mask and the drafter's features
     bool       held;
     int64_t    at;    // tokens committed
-    int64_t    taken; // rows taken in
+    int64_t    taken; // rows that the drafter has read
     pl_tree    tree;
     pl_columns rows; // owned
 } session;
 
 typedef struct capture {
-    pl_draft_watch     watch; // of the drafter; first, so that what it is called with is the capture
+    pl_draft_watch     watch; // the drafter's observer; first member: its address is the capture's
     const pl_recipe   *r;
     pl_teacher         teacher;
     pl_llama           target;     // the teacher's, its head packed; borrowed
@@ -40,24 +40,24 @@ typedef struct capture {
     size_t             head_bytes;
     pl_drafter        *drafter;
     pl_feature_source *train, *held;
-    pl_env             alone; // what rank 0 works with, which captures by itself
+    pl_env             alone; // environment of rank 0, which captures alone
     pl_dataset_writer *writer;
     pl_ctx             ctx;
     session            session[SESSIONS];
-    int                sessions; // documents in hand
+    int                sessions; // current documents
     pl_draft_item      item[SESSIONS];
     int                item_session[SESSIONS], items;
-    int64_t            n_features;  // rows of the items in hand, one item's behind another's
-    pl_arena           arrays;      // of what is sent to the ops: features
+    int64_t            n_features;  // rows of the current items, concatenated
+    pl_arena           arrays;      // memory of the ops' inputs: features
     int32_t           *feature_row; // [ROWS]
     float             *features;    // [ROWS, width]
     int64_t            width, d, top, rows_max, positions;
     int64_t            rows, written;    // rows and documents of the dataset
-    int64_t            next[2], docs[2]; // of either side: next document, how many
-    pl_err             watch_err;        // memory ran out in the watcher
+    int64_t            next[2], docs[2]; // of each side: next document, number of documents
+    pl_err             watch_err;        // the observer ran out of memory
 } capture;
 
-// ---- what the drafter's head reads
+// ---- inputs of the drafter's head
 
 static pl_status grow(const capture *c, session *s, pl_err *err) {
     pl_columns_shape shape = {.d = c->d, .top = c->top};
@@ -65,7 +65,7 @@ static pl_status grow(const capture *c, session *s, pl_err *err) {
     return pl_columns_reserve(&s->rows, &shape, s->rows.room ? 2 * s->rows.room : 256, err);
 }
 
-// A level's rows, where the host reads them.
+// A level's rows in host memory.
 typedef struct level_rows {
     const int32_t *token, *id; // [m], [m, top]
     const float   *hidden, *x; // [m, d]
@@ -114,9 +114,9 @@ static void see(pl_draft_watch *w, pl_ctx *ctx, const pl_head *h, const pl_head_
 
 // ---- documents
 
-// The first position from `at` on whose token the target wrote and that can be drafted; n: none.
+// Returns the first position from `at` on whose token belongs to an answer and can be drafted; n: none.
 static int64_t position(const uint8_t *mask, int64_t n, int64_t at) {
-    if (at < 2) at = 2; // one row is needed to draft from
+    if (at < 2) at = 2; // drafting needs at least one row
     while (at < n && !mask[at])
         at++;
     return at;
@@ -127,7 +127,7 @@ static void drop(session *s) {
     pl_columns_free(&s->rows);
 }
 
-// The next document to draft along; s->text.n 0: there are no more. Sides are mixed in proportion, held-out ones first.
+// Opens the next document with a token to draft; s->text.n 0: no more. Mixes the sides in proportion, held-out first.
 static pl_status next_doc(capture *c, session *s, pl_err *err) {
     while (c->next[0] < c->docs[0] || c->next[1] < c->docs[1]) {
         pl_columns doc;
@@ -149,7 +149,7 @@ static pl_status next_doc(capture *c, session *s, pl_err *err) {
 
 // ---- drafting
 
-// Rows of the session's committed text that the drafter has not seen, CHUNK at most; after the last of them, a tree.
+// Adds rows of the committed text that the drafter has not read, at most CHUNK; with the last of them, grows a tree.
 static void add_item(capture *c, int number) {
     session        *s = &c->session[number];
     int64_t         left = s->at - 1 - s->taken, count = left < CHUNK ? left : CHUNK;
@@ -176,7 +176,7 @@ static void add_item(capture *c, int number) {
     c->item[i].depth = (int)(depth < most ? depth : most);
 }
 
-// Where decoding would go on: after what the tree foresaw and one token more.
+// Advances as decoding would: past the longest path of the tree that agrees with the text, and one more token.
 static void advance(capture *c, int i) {
     session *s = &c->session[c->item_session[i]];
     int64_t  at = s->at;
@@ -212,7 +212,7 @@ static bool enough(const capture *c) {
     return c->rows_max > 0 && c->rows >= c->rows_max;
 }
 
-// One group of documents, written in order. *more false: there are no more, or rows enough.
+// Captures a group of documents and writes them in order. *more false: no more documents, or enough rows.
 static pl_status run_group(capture *c, bool *more, pl_err *err) {
     pl_status st = PL_OK;
     for (c->sessions = 0; c->sessions < SESSIONS && st == PL_OK; c->sessions++) {
@@ -233,15 +233,15 @@ static pl_status run_group(capture *c, bool *more, pl_err *err) {
     return st;
 }
 
-// A measuring context walks the largest step; there are no items yet.
+// Measures the largest step; there are no items yet.
 static void measure(pl_ctx *ctx, void *arg) {
     propose(arg, ctx, ROWS);
 }
 
 // ---- preparation
 
-// The target's matrix as decoding holds it, where the drafter's head is the target's: the whole target's own where it
-// is here anyway.
+// Packs the target's output matrix as decoding does, for a drafter that uses it as head; shares the whole target's
+// packed matrix if the target is loaded.
 static pl_status pack_head(capture *c, pl_err *err) {
     if (c->teacher.whole.be) {
         c->target = c->teacher.whole;
@@ -268,7 +268,7 @@ static pl_status pack_head(capture *c, pl_err *err) {
     return PL_OK;
 }
 
-// Of the rows of a checkpoint's full head and the tokens they stand for.
+// Computes the fingerprint of a full head's rows and their tokens.
 static pl_status head_fingerprint(char out[17], const capture *c, const char *dir, const pl_hf_config *config,
                                   pl_err *err) {
     const char       *name[] = {"lm_head.weight", "d2t"};
@@ -306,7 +306,7 @@ static pl_status open_drafter(capture *c, const char *dir, pl_dtype t, const pl_
                               "\"%s\" changes with measured times; name a tree of a fixed kind, as eagle2:10,2,6",
                               policy.text);
     int64_t vocab = config->draft_vocab_size ? config->draft_vocab_size : c->target.vocab;
-    if (config->selector.candidates) vocab = config->selector.candidates; // it proposes no others
+    if (config->selector.candidates) vocab = config->selector.candidates; // a selector proposes only its candidates
     if (top > vocab)
         return pl_recipe_fail(c->r, &tr->traces.top, err, "%lld best tokens are to be kept of a head of %lld%s",
                               (long long)top, (long long)vocab, config->selector.candidates ? " candidates" : "");
@@ -333,8 +333,8 @@ static pl_status make_room(capture *c, pl_err *err) {
     return c->feature_row ? PL_OK : pl_fail(err, PL_E_MEMORY, "traces: out of memory");
 }
 
-#define LIMIT ", traces.rows "                  // in the dataset's generation, behind what the text is made from
-#define SPLIT ", seed %lld, holdout %lld" LIMIT // which documents are held out
+#define LIMIT ", traces.rows "                  // in the dataset's generation attribute, after the text's settings
+#define SPLIT ", seed %lld, holdout %lld" LIMIT // determines the held-out documents
 
 static pl_status open_writer(capture *c, const char *to, const char *drafter, const char *head, pl_err *err) {
     char generation[192];
@@ -355,7 +355,7 @@ static pl_status open_writer(capture *c, const char *to, const char *drafter, co
     return pl_dataset_writer_create(&c->writer, to, &a, ROWS_PER_SHARD, err);
 }
 
-// A capture that was stopped goes on after the documents that are on disk.
+// Skips the documents that a stopped capture has already written.
 static pl_status skip_docs(capture *c, pl_err *err) {
     c->rows = pl_dataset_writer_rows(c->writer);
     c->written = pl_dataset_writer_docs(c->writer);
@@ -424,7 +424,7 @@ static void fini(capture *c) {
     for (int i = 0; i < SESSIONS; i++)
         drop(&c->session[i]);
     pl_dataset_writer_destroy(c->writer);
-    if (c->held) c->held->destroy(c->held); // first: it may read train's
+    if (c->held) c->held->destroy(c->held); // first: it may read from train
     if (c->train) c->train->destroy(c->train);
     if (c->drafter) pl_drafter_destroy(c->drafter);
     pl_ctx_fini(&c->ctx);
@@ -450,8 +450,8 @@ pl_status pl_traces_check_rows(const char *dir, int64_t rows, pl_err *err) {
         dir, had, (long long)rows, had);
 }
 
-// Traces of a stored dataset are of the one that is read now, divided as it is now. (Others are compared as a capture
-// goes on; what an older build wrote says less.)
+// Checks that the traces of a stored dataset are of the current dataset and split. (Other traces are compared when a
+// capture is resumed; older builds recorded less.)
 static pl_status check_text(const pl_recipe *r, const char *dataset_dir, const char *to, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     const pl_train_recipe    *tr = pl_train_recipe_of(r);
@@ -480,7 +480,7 @@ static pl_status check_text(const pl_recipe *r, const char *dataset_dir, const c
     return st;
 }
 
-// A folder in which a capture has begun.
+// Checks a folder in which a capture has begun.
 static pl_status check_begun(const char *to, int64_t rows, pl_err *err) {
     char *manifest = pl_path_join(to, "manifest.json");
     if (!manifest) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", to);
