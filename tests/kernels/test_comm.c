@@ -24,6 +24,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 // What every rank does.
@@ -556,7 +557,10 @@ static void a_failure_is_told(void **state) {
 
 static pl_status leaves(pl_comm *c, pl_err *err) {
     PL_TRY(pl_comm_barrier(c, err)); // who ends sooner is missed by those that still join
-    if (pl_comm_rank(c) == 1) _exit(0);
+    if (pl_comm_rank(c) == 1) {
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL); // rank 0 is in the next meeting
+        _exit(0);
+    }
     return pl_comm_barrier(c, err);
 }
 
@@ -564,7 +568,7 @@ static void a_rank_that_leaves_is_missed(void **state) {
     (void)state;
     pl_err err;
     assert_int_equal(in_ranks(2, leaves, &err), PL_E_IO);
-    assert_non_null(strstr(err.msg, way != SHARED ? "rank 1: its process on " : "rank 1: process "));
+    if (strncmp(err.msg, "rank 1: ", 8) != 0) fail_msg("%s", err.msg); // by its signs of life or by its connection
 }
 
 // A broken group stays so.
