@@ -70,6 +70,7 @@ static pl_status open_beside(pl_json *j, const char *path, const char *name, pl_
     *j = (pl_json){0};
     if (!file) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     pl_status st = pl_path_exists(file) ? pl_json_open(j, file, MAX_CONFIG, PL_JSON_UNIQUE, err) : PL_OK;
+    if (st == PL_OK && j->root && !cJSON_IsObject(j->root)) st = pl_json_fail(j, j->root, err, "not an object {...}");
     pl_free(file);
     return st;
 }

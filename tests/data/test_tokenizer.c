@@ -579,6 +579,8 @@ static void test_folder_and_config(void **state) {
         snprintf(name, sizeof name, "model/%s", files[i]);
         put_text(at(name), "{\"eos_token\": 1, \"eos_token\": 2}");
         assert_says(pl_tokenizer_open(&tok, at("model"), &err), PL_E_INPUT, &err, "eos_token: the key is there twice");
+        put_text(at(name), "[8]");
+        assert_says(pl_tokenizer_open(&tok, at("model"), &err), PL_E_INPUT, &err, "not an object");
         put_text(at(name), "{}");
     }
 }
