@@ -51,9 +51,11 @@ typedef struct sign {
 
 // ---- time ------------------------------------------------------------------------------------------------------------
 
-static _Atomic double passed; // seconds beside the real ones
-static pthread_t      fuzzer;
-static bool           acting; // the peer, on the fuzzer's thread: its calls are real
+static _Atomic double   passed;   // seconds beside the real ones
+static _Atomic unsigned looked;   // polls of the watcher of signs
+static atomic_bool      watching; // it runs
+static pthread_t        fuzzer;
+static bool             acting; // the peer, on the fuzzer's thread: its calls are real
 
 double __real_pl_now(void);
 double __wrap_pl_now(void);
@@ -68,13 +70,23 @@ double __wrap_pl_now(void) {
     return __real_pl_now() + passed;
 }
 
+// Lets the watcher of signs look before time goes on: a gap in its own time would mean that the process was suspended.
 static void let_pass(double seconds) {
     passed = passed + seconds;
+    for (unsigned before = looked; watching && looked - before < 2;)
+        __real_nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
-// The watcher of signs looks often enough to see each second go by.
+static int poll_as_watcher(struct pollfd *fd, nfds_t n, int ms) {
+    watching = true;
+    int r = __real_poll(fd, n, ms < 0 || ms > 1 ? 1 : ms);
+    looked++;
+    if (fd[0].revents) watching = false; // its end: signs.c
+    return r;
+}
+
 int __wrap_poll(struct pollfd *fd, nfds_t n, int ms) {
-    if (!pthread_equal(pthread_self(), fuzzer)) return __real_poll(fd, n, ms < 0 || ms > 1 ? 1 : ms);
+    if (!pthread_equal(pthread_self(), fuzzer)) return poll_as_watcher(fd, n, ms);
     if (acting) return __real_poll(fd, n, ms);
     while (act())
         ;
