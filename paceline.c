@@ -399,9 +399,8 @@ static pl_status find_wish(pl_device_wish *d, const pl_command *c, const pl_cli_
                            pl_err *err) {
     *d = (pl_device_wish){
         .name = pl_cli_text(a, "device"), .needed = c->devices, .comm = w->comm, .tp = w->tp, .weights = PL_I64};
-    if (strcmp(d->name, "auto") != 0 || !c->devices) return PL_OK;
-    if (c->runs) d->needed = c->runs(a, &d->target);
-    if (!c->recipe) return PL_OK;
+    if (c->runs) d->needed = c->runs(a, &d->target, &d->weights);
+    if (!c->recipe || strcmp(d->name, "auto") != 0) return PL_OK;
     char *out = out_folder(a);
     bool  trains = c == &train_command || c == &run_command, generates = c == &generate_command || c == &run_command;
     pl_status st = out ? pl_pipeline_target(owned, w->recipe, out, c == &eval_command, err)
@@ -422,12 +421,11 @@ typedef struct used_device {
 
 static pl_status find_device(used_device *p, const pl_command *c, const pl_cli_args *a, const crew *w, pl_err *err) {
     pl_device_wish d;
-    const char    *model;
     char          *owned = NULL;
     pl_status      st = find_wish(&d, c, a, w, &owned, err);
     if (st == PL_OK) st = pl_device_choose(&p->backend, &p->why, &d, err);
     pl_free(owned);
-    p->told = c->devices && (!c->runs || c->runs(a, &model));
+    p->told = d.needed;
     if (st != PL_OK || !p->told) return st;
     if (*p->why.msg)
         pl_log_first("device: %s (--device auto: %s)", p->backend->name, p->why.msg);

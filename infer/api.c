@@ -13,7 +13,7 @@
 
 struct pl_decoder {
     char             *model; // the folder or file of the tokenizer, and of the chat template
-    pl_chat_template *chat;  // the target's own, once it was asked for
+    pl_chat_template *chat;  // the target's own, loaded on first use
     pl_pool          *pool;
     pl_target         target;
     pl_runner         runner;
@@ -43,7 +43,7 @@ static pl_status open_decoder(pl_decoder *d, const pl_decoder_options *o, pl_err
     d->model = pl_strdup(o->tokenizer ? o->tokenizer : o->target);
     if (!d->model) return pl_fail(err, PL_E_MEMORY, "decoder: out of memory");
     const pl_backend *be;
-    PL_TRY(pl_device_open(&be, o->device ? o->device : "cpu", NULL, 0, err));
+    PL_TRY(pl_device_open(&be, o->device ? o->device : "cpu", err));
     PL_TRY(pl_pool_create(&d->pool, o->threads, err));
     PL_TRY(pl_target_open(&d->target, o->target, o->tokenizer, o->pre, w, be, err));
     d->target.model.shape.kv = half ? PL_BF16 : PL_F32;

@@ -42,20 +42,18 @@ const char pl_devices_syntax[] = "auto"
 #undef PL_NUMBERED_DEVICE
 #undef PL_DEVICE
 
-static pl_status open_auto(const pl_backend **out, char *note, size_t room, pl_err *err) {
+static pl_status open_auto(const pl_backend **out, pl_err *err) {
     for (int i = 0; i < KINDS; i++) {
         pl_err why = {0};
         *out = kinds[i].open(0, &why);
         if (*out) return PL_OK;
-        snprintf(note, room, "--device auto: the CPU; %.*s", (int)strcspn(why.msg, ";"), why.msg);
     }
     return pl_fail(err, PL_E_UNSUPPORTED, "--device auto: nothing to compute on");
 }
 
-pl_status pl_device_open(const pl_backend **out, const char *name, char *note, size_t room, pl_err *err) {
+pl_status pl_device_open(const pl_backend **out, const char *name, pl_err *err) {
     *out = NULL;
-    if (room) *note = 0;
-    if (strcmp(name, "auto") == 0) return open_auto(out, note, room, err);
+    if (strcmp(name, "auto") == 0) return open_auto(out, err);
     for (int i = 0; i < KINDS; i++) {
         size_t      n = strlen(kinds[i].name);
         const char *rest = name + n;

@@ -7,14 +7,13 @@
 
 extern const char pl_devices_syntax[]; // "auto|cuda[:N]|cpu"
 
-// Opens the device that `name` stands for. "auto": a GPU where one can be used, else the CPU; then `note` says in one
-// line why it is not the GPU (empty otherwise; room: PL_ERR_MAX holds any). Else PL_E_USAGE for a name that is none,
-// and what the backend says where it cannot be opened.
-pl_status pl_device_open(const pl_backend **out, const char *name, char *note, size_t room, pl_err *err);
+// Opens a device by name. "auto": a GPU if one can be used, else the CPU. PL_E_USAGE: an unknown name;
+// PL_E_UNSUPPORTED: the backend cannot be opened, with its error.
+pl_status pl_device_open(const pl_backend **out, const char *name, pl_err *err);
 
 // Returns the bytes that can still be taken of a device's own memory; INFINITY of the host's.
 double pl_device_room(const pl_backend *be);
-// The same of a GPU's backend (kernels/cuda/device_cuda.c).
+// Returns the free bytes of a GPU (kernels/cuda/device_cuda.c).
 double pl_backend_cuda_room(const pl_backend *be);
 
 // Returns the name, without a number, of the device that computes in this arithmetic (pl_backend): the last of the list

@@ -22,8 +22,7 @@ static inline const pl_backend *test_device(void) {
     const char       *name = getenv("PACELINE_TEST_DEVICE");
     const pl_backend *be;
     pl_err            err = {0};
-    char              note[256];
-    if (pl_device_open(&be, name ? name : "emulated", note, sizeof note, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_device_open(&be, name ? name : "emulated", &err) != PL_OK) fail_msg("%s", err.msg);
     assert_non_null(be->memory);
     return be;
 }

@@ -47,9 +47,10 @@ typedef struct pl_command {
     bool        ranks;   // ranks share its work: accepts their options (--ranks, ...)
     bool        parts;   // tensor-parallel target: accepts the same options except --ranks
     bool        devices; // computes on any --device; else only on the CPU
-    // Writes the path of the model that the command runs on the device, NULL if the arguments name none. Returns false
-    // if these arguments run no model. A NULL function: not known beforehand.
-    bool (*runs)(const pl_cli_args *a, const char **model);
+    // Writes the path of the model that the command runs on the device, NULL if the arguments name none, and the type
+    // of its weights if they set one. Returns false if these arguments run no model. A NULL function: not known
+    // beforehand.
+    bool (*runs)(const pl_cli_args *a, const char **model, pl_dtype *weights);
     bool verdict; // prints its result also on failure
     pl_status (*run)(const pl_env *env, const pl_cli_args *a, pl_err *err);
 } pl_command;

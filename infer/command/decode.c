@@ -397,8 +397,10 @@ done:
     return st;
 }
 
-static bool find_model(const pl_cli_args *a, const char **model) {
+static bool find_model(const pl_cli_args *a, const char **model, pl_dtype *weights) {
+    int dtype = pl_cli_choice(a, "dtype");
     *model = pl_cli_text(a, "target");
+    if (dtype >= 0) *weights = dtype == 0 ? PL_BF16 : PL_F32;
     return true;
 }
 

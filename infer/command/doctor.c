@@ -80,14 +80,14 @@ static void huge_pages(char *out, size_t room) {
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     (void)a;
     pl_machine        m;
-    char              huge[32], cuda[512], nccl[256], mpi[64], note[sizeof err->msg];
+    char              huge[32], cuda[512], nccl[256], mpi[64];
     const pl_backend *automatic;
     double            usable;
     PL_TRY(pl_memory_available(&usable, err));
     pl_json_out local, *o = pl_show_begin(env, &local);
     pl_machine_describe(&m, env);
-    m.peak_flops = pl_backend_peak(env->backend, PL_F32, env->pool); // 0 on a device
-    m.peak_bf16_flops = pl_backend_peak(env->backend, PL_BF16, env->pool);
+    m.peak_flops = pl_backend_peak(pl_backend_cpu(), PL_F32, env->pool);
+    m.peak_bf16_flops = pl_backend_peak(pl_backend_cpu(), PL_BF16, env->pool);
     huge_pages(huge, sizeof huge);
     pl_put_str(o, "version", pl_version());
     pl_put_str(o, "commit", pl_commit());
@@ -110,8 +110,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_put_str(o, "cuda_training_products", cuda);
     pl_backend_cuda_attention(cuda, sizeof cuda);
     pl_put_str(o, "cuda_training_attention", cuda);
-    if (pl_device_open(&automatic, "auto", note, sizeof note, err) == PL_OK)
-        pl_put_str(o, "device_auto", automatic->name);
+    if (pl_device_open(&automatic, "auto", err) == PL_OK) pl_put_str(o, "device_auto", automatic->name);
     pl_comm_describe_nccl(nccl, sizeof nccl);
     pl_put_str(o, "nccl", nccl);
     pl_comm_describe_mpi(mpi, sizeof mpi);

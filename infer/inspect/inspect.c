@@ -305,7 +305,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     return st;
 }
 
-static bool find_model(const pl_cli_args *a, const char **model) {
+static bool find_model(const pl_cli_args *a, const char **model, pl_dtype *weights) {
+    (void)weights;
     *model = a->positional[0];
     return pl_cli_has(a, "acceptance") || pl_cli_has(a, "ceilings");
 }

@@ -658,7 +658,8 @@ static const pl_cli_option options[] = {
      .help = "seconds of measuring, about; at least three rounds"},
     {0}};
 
-static bool find_model(const pl_cli_args *a, const char **model) {
+static bool find_model(const pl_cli_args *a, const char **model, pl_dtype *weights) {
+    (void)weights;
     *model = pl_cli_text(a, "target");
     return true;
 }

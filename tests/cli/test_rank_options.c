@@ -330,17 +330,11 @@ static running start_rank(int rank, int port, bool torchrun, const char *out, co
     r.pid = fork();
     assert_true(r.pid >= 0);
     if (r.pid == 0) {
-        const char *argv[16] = {PACELINE_PROGRAM,
-                                rank ? other_command : "train",
-                                path,
-                                "--out",
-                                out,
-                                "--quiet",
-                                "--device=cpu",
-                                "--threads=1",
-                                "--patience=60",
-                                "--set=train.log_every=1"};
-        int         n = 10;
+        const char *argv[16] = {
+            PACELINE_PROGRAM, rank ? other_command : "train", path, "--out", out, "--quiet", "--threads=1",
+            "--patience=60",  "--set=train.log_every=1"};
+        int n = 9;
+        setenv("CUDA_VISIBLE_DEVICES", "", 1); // --device auto is the CPU
         if (torchrun)
             as_torchrun(rank, port);
         else

@@ -309,7 +309,7 @@ static void test_incomplete_recipes(void **state) {
         test_run_fails(2, bad[i][2], "%s %s --out %s/run", bad[i][0], file, out);
         assert_false(pl_path_exists(out));
     }
-    // A whole one is told in a line, behind the device's; what follows from it lies in the run's folder.
+    // A complete recipe prints one line after the device's; recipe.yaml in the run's folder holds the effective settings.
     test_output o;
     test_write(file, "kind: target\ndata: {text: nowhere}\ntrain: {steps: 77}");
     test_run(&o, "train %s --out %s/run", file, out);

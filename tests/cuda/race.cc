@@ -1,6 +1,6 @@
 // A race detector for kernels on the emulated device. The kernels are compiled with -fsanitize=thread, whose calls
 // (__tsan_read4...) come here instead of to the sanitizer's own runtime; barriers, fences, atomics, asynchronous copies
-// and launches are told by the emulation (tests/cuda/emulate/watch.h). Two accesses of one place, one of them a
+// and launches are reported by the emulation (tests/cuda/emulate/watch.h). Two accesses of one place, one of them a
 // write, are a race unless CUDA's rules order them:
 //   in a block        by __syncthreads; within a warp by __syncwarp; shuffles and tensor cores order nothing
 //   between blocks    by an access, a fence, an atomic on one side and, on the other, an atomic on the same place that

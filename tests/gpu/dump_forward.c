@@ -98,7 +98,6 @@ int main(int argc, char **argv) {
     static dump       d;
     pl_err            err = {0};
     const pl_backend *be;
-    char              note[sizeof err.msg];
     int64_t           n_ids;
     pl_ctx            ctx;
     pl_pool          *pool;
@@ -106,7 +105,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "dump_forward: expected DEVICE TARGET DRAFTER IDS STEPS OUT\n");
         return 2;
     }
-    expect(pl_device_open(&be, argv[1], note, sizeof note, &err), &err);
+    expect(pl_device_open(&be, argv[1], &err), &err);
     expect(pl_cli_ids(argv[4], &d.id, &n_ids, &err), &err);
     d.steps = atoi(argv[5]);
     d.n = (int)n_ids - d.steps;

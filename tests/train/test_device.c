@@ -4,12 +4,14 @@
 
 #include "checkpoints/state.h"
 #include "infer/model/target.h"
+#include "kernels/comm/comm.h"
 #include "kernels/devices.h"
 #include "tests/cuda/emulate/device_emulated.h"
 #include "train/run/device.h"
 #include "train/run/pipeline.h"
 
 #include <math.h>
+#include <unistd.h>
 
 #define MIXTRAL                                                                                                        \
     "{\"architectures\":[\"MixtralForCausalLM\"],\"model_type\":\"mixtral\",\"hidden_size\":64,"                       \
@@ -55,7 +57,7 @@ static void fits(void **state) {
 // ---- what a run began on ----
 
 static void put_state(const char *dir, const char *arithmetic) {
-    char          name[PL_DEVICE_ARITHMETIC] = "", path[600];
+    char          name[PL_ARITHMETIC_ROOM] = "", path[600];
     pl_err        err = {0};
     pl_state_item item = {.name = "arithmetic", .dtype = PL_U8, .count = sizeof name, .data = name};
     snprintf(name, sizeof name, "%s", arithmetic);
@@ -75,7 +77,7 @@ static void put_dataset(const char *dir, const char *arithmetic) {
 }
 
 static void began_as(const char *want, const pl_recipe *r, const char *dir, bool trains, bool generates) {
-    char got[PL_DEVICE_ARITHMETIC];
+    char got[PL_ARITHMETIC_ROOM];
     pl_device_began(got, r, dir, trains, generates);
     assert_string_equal(got, want);
 }
@@ -114,8 +116,8 @@ static void chosen(void **state) {
     } cases[] = {{"auto", "", false, NULL, ""},
                  {"cpu", "cuda-emulated-2", true, NULL, ""},
                  {"emulated", "", true, "emulated", ""},
-                 {"auto", "cuda-emulated-2", true, "emulated", "the run that goes on began there"},
-                 {"auto", "avx2-1", true, NULL, "the run that goes on began there"}};
+                 {"auto", "cuda-emulated-2", true, "emulated", "the run in --out began there"},
+                 {"auto", "avx2-1", true, NULL, "the run in --out began there"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         pl_device_wish    w = {.name = cases[i].name, .needed = cases[i].needed};
         const pl_backend *be;
@@ -130,7 +132,48 @@ static void chosen(void **state) {
     assert_string_equal(pl_device_of("avx512-2"), "cpu");
 }
 
+// Chooses as one of two ranks; returns true if it opens the device of that name, NULL: the CPU.
+static bool opens(pl_comm *c, const char *name, const char *began, const char *device) {
+    pl_device_wish    w = {.name = name, .needed = true, .comm = c};
+    const pl_backend *be;
+    pl_err            why, err = {0};
+    snprintf(w.began, sizeof w.began, "%s", began);
+    if (pl_device_choose(&be, &why, &w, &err) == PL_OK && pl_comm_barrier(c, &err) == PL_OK)
+        return strcmp(be->name, device ? device : pl_backend_cpu()->name) == 0;
+    fprintf(stderr, "rank %d: %s\n", pl_comm_rank(c), err.msg);
+    return false;
+}
+
+// Ranks have folders of their own, of which rank 0's alone holds the state, and may be started unlike.
+static void ranks_agree(void **state) {
+    (void)state;
+    static const struct {
+        const char *name[2], *began[2], *opens[2];
+    } cases[] = {{{"auto", "auto"}, {"cuda-emulated-2", ""}, {"emulated", "emulated"}},
+                 {{"auto", "auto"}, {"avx2-1", ""}, {NULL, NULL}},
+                 {{"auto", "auto"}, {"", "cuda-emulated-2"}, {NULL, NULL}},
+                 {{"auto", "auto"}, {"avx2-1", "cuda-emulated-2"}, {NULL, NULL}},
+                 {{"auto", "emulated"}, {"", ""}, {NULL, "emulated"}},
+                 {{"cpu", "auto"}, {"avx2-1", ""}, {NULL, NULL}}};
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_comm *c = NULL;
+        pl_err   err = {0};
+        alarm(60);
+        fflush(NULL);
+        assert_int_equal(pl_comm_fork(&c, 2, &err), PL_OK);
+        int    rank = pl_comm_rank(c);
+        double good = opens(c, cases[i].name[rank], cases[i].began[rank], cases[i].opens[rank]);
+        if (pl_comm_sum_doubles(c, &good, 1, &err) != PL_OK) good = 0;
+        pl_comm_close(c);
+        if (rank > 0) _exit(0);
+        if (good != 2) fail_msg("case %zu: %g of 2 ranks open their device", i, good);
+    }
+    alarm(0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(fits), cmocka_unit_test(began), cmocka_unit_test(chosen)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fits), cmocka_unit_test(began), cmocka_unit_test(chosen),
+                                       cmocka_unit_test(ranks_agree)};
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

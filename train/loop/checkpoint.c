@@ -21,7 +21,6 @@
 #define STATE_FILE "training_state"
 #define CONFIG_MAX ((size_t)1 << 20) // bytes of a config.json
 #define BEGUN_FILE "recipe.yaml"
-#define ARITHMETIC_ROOM 32 // most bytes of pl_backend.arithmetic in a state
 
 // Files of a checkpoint: the model of a drafter or of a target with its tokenizer, and the state.
 static const char *const held[] = {"config.json",
@@ -122,7 +121,7 @@ static pl_status take_parts(const pl_task *t, const void *const part[PL_BLOCK_PA
 static pl_status write_state(const pl_checkpoints *c, const pl_run_state *s, const char *dir, pl_err *err) {
     const pl_task        *t = c->t;
     const pl_param_block *b = t->block;
-    char                  arithmetic[ARITHMETIC_ROOM] = {0};
+    char                  arithmetic[PL_ARITHMETIC_ROOM] = {0};
     stream                from[PL_BLOCK_PARTS];
     char                 *path = pl_path_join(dir, STATE_FILE);
     if (!path) return fail_memory(err);
@@ -357,7 +356,7 @@ static pl_status take_array(const pl_state *s, const char *name, pl_dtype t, int
 
 // Checks that this process computes in the state's arithmetic, or is allowed to continue in another.
 static pl_status check_arithmetic(const pl_checkpoints *c, const pl_state *s, const char *path, pl_err *err) {
-    char        was[ARITHMETIC_ROOM] = "an older one";
+    char        was[PL_ARITHMETIC_ROOM] = "an older one";
     const char *is = c->t->backend->arithmetic;
     if (pl_state_find(s, "arithmetic")) PL_TRY(take_array(s, "arithmetic", PL_U8, sizeof was, was, err));
     was[sizeof was - 1] = 0;
@@ -526,6 +525,21 @@ pl_status pl_checkpoints_resume(pl_checkpoints *c, pl_run_state *s, pl_err *err)
     if (f) pl_state_close(f);
     pl_free(path);
     return st;
+}
+
+void pl_trainer_arithmetic(char arithmetic[PL_ARITHMETIC_ROOM], const char *out_dir) {
+    char     *dir = pl_path_join(out_dir, "checkpoints"), *last = dir ? pl_path_join(dir, "last") : NULL, *path = NULL;
+    pl_state *f = NULL;
+    pl_err    why, err;
+    memset(arithmetic, 0, PL_ARITHMETIC_ROOM);
+    if (last && pl_path_exists(dir) && open_newest(dir, last, &f, &path, &why, &err) == PL_OK && f &&
+        take_array(f, "arithmetic", PL_U8, PL_ARITHMETIC_ROOM, arithmetic, &err) != PL_OK)
+        *arithmetic = 0;
+    arithmetic[PL_ARITHMETIC_ROOM - 1] = 0;
+    if (f) pl_state_close(f);
+    pl_free(dir);
+    pl_free(last);
+    pl_free(path);
 }
 
 pl_status pl_trainer_done_steps(const char *out_dir, int64_t *step, pl_err *err) {

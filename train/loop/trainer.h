@@ -25,6 +25,8 @@
 #include "train/loop/slots.h"
 #include "train/loop/watch.h"
 
+#define PL_ARITHMETIC_ROOM 32 // bytes of a backend's arithmetic (pl_backend) in a state, its end included
+
 // The scalars that every slot adds up; the task's own follow.
 enum { PL_SUM_LOSS, PL_SUM_WEIGHT, PL_SUM_TOKENS, PL_SUM_OWN };
 
@@ -96,6 +98,9 @@ typedef struct pl_step_result {
 pl_status pl_trainer_step(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_guard *guard, int64_t step, double lr,
                           pl_step_result *r, pl_err *err);
 
+// Writes the arithmetic (pl_backend) of the newest whole checkpoint, empty if there is none or none is whole. Changes
+// nothing in the folder.
+void      pl_trainer_arithmetic(char arithmetic[PL_ARITHMETIC_ROOM], const char *out_dir);
 // Returns the step of the newest whole checkpoint; 0 if there is none.
 pl_status pl_trainer_done_steps(const char *out_dir, int64_t *step, pl_err *err);
 

@@ -350,7 +350,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     return st;
 }
 
-static bool find_model(const pl_cli_args *a, const char **model) {
+static bool find_model(const pl_cli_args *a, const char **model, pl_dtype *weights) {
+    (void)weights;
     *model = pl_cli_text(a, "target");
     return a->n_positional != 1 || strcmp(a->positional[0], "tokenize") != 0;
 }

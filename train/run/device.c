@@ -1,6 +1,5 @@
 #include "train/run/device.h"
 
-#include "checkpoints/state.h"
 #include "infer/model/target.h"
 #include "kernels/base/files.h"
 #include "kernels/comm/comm.h"
@@ -42,36 +41,50 @@ static pl_status agree(bool *all, bool can, const pl_device_wish *w, pl_err *err
     return PL_OK;
 }
 
-static pl_status choose_best(const pl_backend **be, pl_err *why, const pl_device_wish *w, pl_err *err) {
+// Replaces began by that of rank 0, where the state is: ranks may have folders of their own.
+static pl_status share_began(char began[PL_ARITHMETIC_ROOM], const pl_device_wish *w, pl_err *err) {
+    if (pl_comm_rank(w->tp) == 0) PL_TRY(pl_comm_broadcast(w->comm, began, PL_ARITHMETIC_ROOM, err));
+    PL_TRY(pl_comm_broadcast(w->tp, began, PL_ARITHMETIC_ROOM, err));
+    began[PL_ARITHMETIC_ROOM - 1] = 0;
+    return PL_OK;
+}
+
+// Opens a GPU if every rank that chooses can use one, else the CPU. Ranks that do not choose meet the others here, so
+// that pl_comm_open can name the ranks that differ; *be stays NULL.
+static pl_status choose_best(const pl_backend **be, pl_err *why, const pl_device_wish *w, bool chooses, pl_err *err) {
     char   gpu[32];
     pl_err no = {0};
-    bool   all;
+    bool   all, can = true;
     name_gpu(gpu, w);
-    bool can = pl_device_open(be, gpu, NULL, 0, &no) == PL_OK && runs_target(w, *be, &no);
+    if (chooses) can = pl_device_open(be, gpu, &no) == PL_OK && runs_target(w, *be, &no);
     PL_TRY(agree(&all, can, w, err));
-    if (all) return PL_OK;
+    if (all || !chooses) return PL_OK;
     if (can) pl_fail(&no, PL_E_UNSUPPORTED, "another rank has no GPU that it can use");
     const char *line = strncmp(no.msg, "--device ", 9) == 0 ? strstr(no.msg, ": ") + 2 : no.msg;
     pl_fail(why, PL_E_UNSUPPORTED, "%.*s", (int)strcspn(line, ";"), line);
-    return pl_device_open(be, "cpu", NULL, 0, err);
+    return pl_device_open(be, "cpu", err);
 }
 
 pl_status pl_device_choose(const pl_backend **be, pl_err *why, const pl_device_wish *w, pl_err *err) {
     const char *name = w->name;
     bool        chooses = strcmp(name, "auto") == 0;
-    char        gpu[32];
+    char        gpu[32], began[PL_ARITHMETIC_ROOM];
     *why = (pl_err){0};
+    *be = NULL;
+    memcpy(began, w->began, sizeof began);
     if (all_ranks(w) > 1 && strncmp(name, "cuda:", 5) == 0)
         return pl_fail(
             err, PL_E_USAGE,
             "--device %s: that is one GPU for %d ranks; use --device cuda, which gives each rank a GPU of its own",
             name, all_ranks(w));
-    if (chooses && w->needed && !*w->began) return choose_best(be, why, w, err);
-    if (chooses) name = w->needed ? pl_device_of(w->began) : "cpu";
-    if (chooses && w->needed) pl_fail(why, PL_E_UNSUPPORTED, "the run that goes on began there");
+    if (w->needed) PL_TRY(share_began(began, w, err));
+    if (w->needed && !*began) PL_TRY(choose_best(be, why, w, chooses, err));
+    if (*be) return PL_OK;
+    if (chooses) name = w->needed ? pl_device_of(began) : "cpu";
+    if (chooses && w->needed) pl_fail(why, PL_E_UNSUPPORTED, "the run in --out began there");
     name_gpu(gpu, w);
     if (strcmp(name, "cuda") == 0 && all_ranks(w) > 1) name = gpu;
-    PL_TRY(pl_device_open(be, name, NULL, 0, err));
+    PL_TRY(pl_device_open(be, name, err));
     if ((*be)->memory && !w->needed)
         return pl_fail(err, PL_E_UNSUPPORTED, "--device %s: this command runs on the CPU alone; leave --device out",
                        name);
@@ -80,19 +93,8 @@ pl_status pl_device_choose(const pl_backend **be, pl_err *why, const pl_device_w
 
 // ---- the arithmetic of a run ----
 
-static void read_state(char arithmetic[PL_DEVICE_ARITHMETIC], const char *dir) {
-    char       *path = dir ? pl_path_join(dir, "checkpoints/last/training_state") : NULL;
-    const void *data;
-    pl_state   *s = NULL;
-    if (path && pl_path_exists(path) && pl_state_open(&s, path, NULL) == PL_OK &&
-        pl_state_get(s, "arithmetic", PL_U8, PL_DEVICE_ARITHMETIC, &data, NULL) == PL_OK)
-        snprintf(arithmetic, PL_DEVICE_ARITHMETIC, "%.*s", PL_DEVICE_ARITHMETIC - 1, (const char *)data);
-    pl_state_close(s);
-    pl_free(path);
-}
-
 // Reads a dataset's arithmetic: attributes.generation in manifest.json is a string of JSON.
-static void read_dataset(char arithmetic[PL_DEVICE_ARITHMETIC], const char *out_dir) {
+static void read_dataset(char arithmetic[PL_ARITHMETIC_ROOM], const char *out_dir) {
     char        *path = pl_path_join(out_dir, "dataset/manifest.json");
     pl_json      manifest = {0}, settings = {0};
     const cJSON *attributes;
@@ -102,20 +104,20 @@ static void read_dataset(char arithmetic[PL_DEVICE_ARITHMETIC], const char *out_
         pl_json_get_str(&manifest, attributes, "generation", &text, NULL) == PL_OK &&
         pl_json_parse(&settings, path, 0, text, strlen(text), 0, NULL) == PL_OK &&
         pl_json_get_str(&settings, NULL, "arithmetic", &name, NULL) == PL_OK)
-        snprintf(arithmetic, PL_DEVICE_ARITHMETIC, "%s", name);
+        snprintf(arithmetic, PL_ARITHMETIC_ROOM, "%s", name);
     pl_json_close(&settings);
     pl_json_close(&manifest);
     pl_free(path);
 }
 
-void pl_device_began(char arithmetic[PL_DEVICE_ARITHMETIC], const pl_recipe *r, const char *out_dir, bool trains,
+void pl_device_began(char arithmetic[PL_ARITHMETIC_ROOM], const pl_recipe *r, const char *out_dir, bool trains,
                      bool generates) {
     int n = trains ? pl_pipeline_recipe_of(r)->drafters.n : 0;
     *arithmetic = 0;
-    if (trains) read_state(arithmetic, out_dir);
+    if (trains) pl_trainer_arithmetic(arithmetic, out_dir);
     for (int i = 0; i < n && !*arithmetic; i++) {
         char *dir = pl_pipeline_drafter_folder(r, i, out_dir);
-        read_state(arithmetic, dir);
+        if (dir) pl_trainer_arithmetic(arithmetic, dir);
         pl_free(dir);
     }
     if (generates && !*arithmetic) read_dataset(arithmetic, out_dir);

@@ -15,7 +15,7 @@ pl_status pl_train_check_alone(const pl_recipe *r, pl_err *err);
 // an earlier call stopped and returns at once if nothing is left to do. Writes the effective recipe to
 // out_dir/recipe.yaml. PL_E_INTERRUPTED: stopped on request with its state saved.
 pl_status pl_train_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
-// The same, but stops as if interrupted once step `stop_after` is done; 0: never. For tests of resuming.
+// Trains as pl_train_run does, and stops as if interrupted after step `stop_after`; 0: never. For tests of resuming.
 pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after,
                              pl_err *err);
 

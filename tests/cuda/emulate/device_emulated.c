@@ -121,11 +121,8 @@ static pl_status open_on(pl_ctx *ctx, const pl_memory *m, pl_err *err) {
     if (!o) return PL_E_MEMORY;
     o->fault = (pl_cuda_fault)PL_NO_FAULTS;
     // Two multiprocessors: enough blocks for work to be split among them, few enough for each to have several pieces.
-    o->state = (pl_cuda_state){.sms = 2,
-                               .room = 227 << 10,
-                               .fault = &o->fault,
-                               .ticket = (unsigned *)(o + 1),
-                               .op = "none"};
+    o->state =
+        (pl_cuda_state){.sms = 2, .room = 227 << 10, .fault = &o->fault, .ticket = (unsigned *)(o + 1), .op = "none"};
     o->state.spare = o->state.ticket + PL_CUDA_TICKETS;
     ctx->state = o;
     return PL_OK;
@@ -316,47 +313,29 @@ static pl_status transfer_plain(const pl_memory *m, void *to, const void *from, 
 static const pl_memory memory = {
     .name = "emulated", .host = true, .create = create, .destroy = destroy, .write = transfer, .read = transfer};
 
+#define DEVICE(opens, closes)                                                                                          \
+    {                                                                                                                  \
+        .open = opens, .close = closes, .upload = copy_out, .download = copy_out, .copy = copy, .zero = zero,          \
+        .wait = wait_for, .fork = PL_CUDA(fork), .back = PL_CUDA(back), .join = PL_CUDA(join)                          \
+    }
+
 const pl_backend *pl_backend_cuda_emulated(void) {
     static const pl_memory plain = {.name = "cuda-emulated",
                                     .create = create_plain,
                                     .destroy = destroy_plain,
                                     .write = transfer_plain,
                                     .read = transfer_plain};
-    static const pl_device device = {.open = open_plain,
-                                     .close = close_plain,
-                                     .upload = copy_out,
-                                     .download = copy_out,
-                                     .copy = copy,
-                                     .zero = zero,
-                                     .wait = wait_for,
-                                     .fork = PL_CUDA(fork),
-                                     .back = PL_CUDA(back),
-                                     .join = PL_CUDA(join)};
-    static pl_backend      be = {.name = "cuda-emulated",
-                                 .arithmetic = "cuda-emulated-2",
-                                 .real = PL_F32,
-                                 .memory = &plain,
-                                 .device = &device};
+    static const pl_device device = DEVICE(open_plain, close_plain);
+    static pl_backend      be = {
+             .name = "cuda-emulated", .arithmetic = "cuda-emulated-2", .real = PL_F32, .memory = &plain, .device = &device};
     PL_CUDA(fill)(&be);
     return &be;
 }
 
 const pl_backend *pl_backend_emulated(void) {
-    static const pl_device device = {.open = open_queued,
-                                     .close = close_queued,
-                                     .upload = copy_out,
-                                     .download = copy_out,
-                                     .copy = copy,
-                                     .zero = zero,
-                                     .wait = wait_for,
-                                     .fork = PL_CUDA(fork),
-                                     .back = PL_CUDA(back),
-                                     .join = PL_CUDA(join)};
-    static pl_backend      be = {.name = "emulated",
-                                 .arithmetic = "cuda-emulated-2",
-                                 .real = PL_F32,
-                                 .memory = &memory,
-                                 .device = &device};
+    static const pl_device device = DEVICE(open_queued, close_queued);
+    static pl_backend      be = {
+             .name = "emulated", .arithmetic = "cuda-emulated-2", .real = PL_F32, .memory = &memory, .device = &device};
     PL_CUDA(fill)(&be);
     return &be;
 }
