@@ -76,9 +76,11 @@ for method in mixed normed repeat:3 forked firsts; do
 done
 metrics=$(find "$work/run" -path '*normed*' -name metrics.jsonl)
 for figure in step_choice_loss eval_step_choice_loss; do
-    grep -q "\"$figure\":\[[0-9]" "$metrics" || say "metrics.jsonl: no $figure of the drafter with train.choice_weight"
+    grep -qE "\"$figure\":\[[0-9.e+-]*[1-9]" "$metrics" || say "metrics.jsonl: no $figure of the drafter with train.choice_weight"
 done
-! grep -qr choice_loss "$work/run"/drafters/mixed/metrics.jsonl || say "metrics.jsonl: choice_loss of a drafter without"
+other=$(find "$work/run" -path '*mixed*' -name metrics.jsonl)
+[ -s "$other" ] && ! grep -q choice_loss "$other" ||
+    say "metrics.jsonl: choice_loss of a drafter without"
 ! grep -q '"identical": *false' "$work/run/results.json" || say "results.json: a method's output is not plain decoding's"
 
 # ---- its checkpoints ----
@@ -96,6 +98,7 @@ refused '"mixed"' decode --target checkpoints/tiny --drafter "$mixed" --prompt '
 refused 'Normed|normed' decode --target checkpoints/tiny --drafter "$normed" --prompt 'It was'
 refused 'repeat' decode --target checkpoints/tiny --drafter repeat:3 --prompt 'It was'
 refused 'choice_weight=1: unknown key' run recipes/quickstart.yaml --set train.choice_weight=1 --out "$work/other"
+program=$toys refused 'no such loss' train recipes/distill.yaml --set train.choice_weight=1 --out "$work/other"
 refused 'drafters\.0\.head\.' run "$work/toys.yaml" --out "$work/other"
 
 [ "$bad" = 0 ] && echo "toys: ok"

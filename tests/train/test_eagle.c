@@ -417,7 +417,7 @@ static void refused_datasets(void **state) {
     }
 }
 
-// A dataset of conversations whose later turns an earlier build wrote otherwise, which says nothing of them.
+// Reads a dataset of conversations of an earlier build, which lacks the member that describes later turns.
 static void old_histories(void **state) {
     (void)state;
     static const struct {

@@ -339,6 +339,10 @@ pl_status pl_distill_check(const pl_recipe *r, pl_err *err) {
     for (size_t i = 0; i < sizeof unread / sizeof *unread; i++)
         if (pl_recipe_differs(r, unread[i]))
             return pl_recipe_fail(r, unread[i], err, "a drafter that is a language model has no such thing");
+    const void *field;
+    for (int k = 0; (field = pl_loss_field(r, k)); k++)
+        if (pl_recipe_differs(r, field))
+            return pl_recipe_fail(r, field, err, "a drafter that is a language model has no such loss");
     for (size_t i = 0; i < sizeof head / sizeof *head; i++)
         if (pl_recipe_differs(r, head[i]))
             return pl_recipe_fail(r, head[i], err, "a drafter that is a language model has its own head");
@@ -485,7 +489,7 @@ static void destroy(distill *e) {
     pl_engine_destroy(e->writer);
     pl_engine_destroy(e->reader);
     if (e->held) e->held->destroy(e->held);
-    if (e->train) e->train->destroy(e->train); // first: train may read from held
+    if (e->train) e->train->destroy(e->train); // after held, which may read from it
     pl_lm_destroy(&e->lm);
     pl_teacher_close(&e->teacher);
     pl_tokenizer_close(e->tok);

@@ -592,7 +592,7 @@ static void destroy(eagle *e) {
     pl_decoded_fini(&e->served);
     close_target(e);
     if (e->held) e->held->destroy(e->held);
-    if (e->train) e->train->destroy(e->train); // first: train may read from held
+    if (e->train) e->train->destroy(e->train); // after held, which may read from it
     pl_unroll_destroy(&e->u);
     pl_param_block_destroy(&e->block);
     pl_backbone_destroy(e->model);

@@ -3,7 +3,8 @@
 //   sum over losses l and cells c of  weight_l weight_c l(c)
 //
 // over the cells of train/task/rows.h, which are any of the pack's rows at any depth. A loss is one file with one
-// pl_loss_kind and one line in losses.def; nothing else names it. The divergence is the first line. Metrics have
+// pl_loss_kind and one line in losses.def; nothing else names it, unless its keys are in
+// train/keys.c (the losses of recipes that keep their hash). The divergence is the first line. Metrics have
 // the mean of l(c) over the cells of each depth as step_NAME, of held-out rows as eval_step_NAME.
 #ifndef PL_TRAIN_LOSS_H
 #define PL_TRAIN_LOSS_H
@@ -11,6 +12,7 @@
 #include "kernels/backend.h"
 #include "kernels/base/key.h"
 #include "kernels/op/divergence.h"
+#include "recipes/recipe.h"
 #include "train/task/rows.h"
 
 #define PL_LOSSES_MAX 16 // lines of losses.def
@@ -46,7 +48,7 @@ typedef struct pl_loss {
 enum { PL_LOSS_READS_X = 1, PL_LOSS_READS_ACCEPT = 2 };
 
 typedef struct pl_loss_kind {
-    const char   *name;  // "feature_loss"; NULL: its values are a part of the divergence's figure and have its weights
+    const char   *name;  // "feature_loss", which needs `scored`; NULL: its values are a part of the divergence's figure
     const char   *share; // of its second figure; NULL: none
     // Keys of recipes that it has beside those of train/keys.h, all late, which fill a struct of the kind's own. NULL:
     // none.
@@ -72,6 +74,9 @@ typedef struct pl_loss_kind {
 } pl_loss_kind;
 
 const pl_loss_kind *pl_loss_at(int i); // NULL past the last
+// Returns the k-th field of a recipe that belongs to the losses' own keys; NULL past the last. Stages without losses
+// refuse these.
+const void         *pl_loss_field(const pl_recipe *r, int k);
 
 // Sets l->weight from the cells' weights.
 void               pl_loss_weigh(pl_loss *l, const pl_rows *r);

@@ -18,7 +18,6 @@ static void build_loss(pl_ctx *ctx, pl_loss *l, pl_pass *p) {
     const pl_head *h = &p->u->model->head;
     const pl_rows *r = &p->u->rows;
     pl_head_rows   read = {.x = p->x, .token = r->before, .levels = r->depths};
-    if (!ctx->measuring) pl_loss_weigh(l, r); // after the divergence, which may change the weights (D-PACE)
     ((confidence *)l)->loss = pl_classify(ctx, &(pl_classify_args){.z = h->kind->confidence(ctx, h, &read),
                                                                    .y = r->accepted,
                                                                    .weight = l->weight,

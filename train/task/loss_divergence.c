@@ -14,16 +14,18 @@ static double read_factor(const pl_unroll *u, const void *own) {
     return u->opt.token_weight;
 }
 
-// D-PACE: weights the cells by their losses.
-static void pace_weights(pl_ctx *ctx, divergence *d, pl_rows *r, double alpha) {
+// D-PACE: weights the cells by their losses, for every loss of the drafter.
+static void pace_weights(pl_ctx *ctx, divergence *d, pl_unroll *u) {
+    pl_rows  *r = &u->rows;
     pl_tensor loss = d->loss;
     loss.data = pl_ctx_read(ctx, &loss);
     d->loss.data = NULL;
     if (!loss.data) return;
     for (int64_t c = 0; c < r->cells; c++)
         d->base.value[c] = pl_real_at(&loss, c);
-    pl_rows_pace(r, r->weight, d->base.value, alpha);
-    pl_loss_weigh(&d->base, r);
+    pl_rows_pace(r, r->weight, d->base.value, u->opt.pace);
+    for (int i = 0; i < u->n_losses; i++)
+        pl_loss_weigh(u->losses[i], r);
 }
 
 static void build_loss(pl_ctx *ctx, pl_loss *l, pl_pass *p) {
@@ -41,7 +43,7 @@ static void build_loss(pl_ctx *ctx, pl_loss *l, pl_pass *p) {
     a.student_argmax = r->argmax;
     d->loss = pl_divergence(ctx, &a);
     p->teacher_stat = a.teacher_stat;
-    if (p->learn && u->opt.pace > 0) pace_weights(ctx, d, r, u->opt.pace);
+    if (p->learn && u->opt.pace > 0) pace_weights(ctx, d, u);
     if (p->accept.data) p->accept.data = pl_ctx_read(ctx, &p->accept);
     for (int64_t c = 0; c < r->cells && p->accept.data; c++)
         r->accepted[c] = (float)pl_real_at(&p->accept, c);

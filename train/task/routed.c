@@ -15,6 +15,7 @@
 #include "train/start/host.h"
 #include "train/start/start_from.h"
 #include "train/task/clusters.h"
+#include "train/task/loss.h"
 #include "train/task/trace_rows.h"
 #include "train/task/traces.h"
 
@@ -476,7 +477,7 @@ static const void *field_of(const pl_recipe *r, const pl_key *table, size_t offs
     return (const char *)pl_recipe_struct(r, table) + offset;
 }
 
-// Keys past the table are the settings of heads of other kinds.
+// Keys past the table are the settings of heads of other kinds, then those of losses.
 const void *pl_router_unread(const pl_recipe *r, int k, const char **why) {
     if (why) *why = k < UNREAD ? unread_key[k].why : HEAD;
     if (k < UNREAD) return field_of(r, unread_key[k].table, unread_key[k].offset);
@@ -486,7 +487,8 @@ const void *pl_router_unread(const pl_recipe *r, int k, const char **why) {
         for (const pl_key *row = kind->keys; row && row->path && !kind->routed; row++)
             if (k-- == 0) return field_of(r, kind->keys, row->field.offset);
     }
-    return NULL;
+    if (why) *why = LOSS;
+    return pl_loss_field(r, k);
 }
 
 static pl_status unread(const pl_recipe *r, const void *field, const char *why, pl_err *err) {

@@ -30,7 +30,6 @@ pl_status pl_rows_init(pl_rows *r, const pl_backbone *b, pl_pack *p, const pl_ro
                    .model = b,
                    .pack = p,
                    .opt = *o};
-    r->masks.thin = b->kind->ahead && fmax(o->depth_ratio, o->depth_floor) < 1;
     return pl_arena_init_shared(&r->arrays, "training rows", be->memory, take_arrays, r, err);
 }
 

@@ -5,9 +5,9 @@
 //   rows_masks.c   P-EAGLE (infer/drafter/peagle.c): depths > 0 consume masks; deeper depths train fewer rows
 //   rows_blocks.c  block drafters (infer/drafter/backbone.h): blocks whose anchor is token t + 1 of a drawn row t
 //
-// A cell is a row that runs at a depth; cells are counted depth after depth. Lists of cells say what each predicts. A
-// row of the pack may be needed at depth 0 for its key and value without running there, and a teacher is any row of
-// the pack, whether it runs or not: teacher_row counts all rows of the pack.
+// A cell is a row that runs at a depth; cells are counted depth after depth, and lists of cells hold their predictions.
+// All rows of a step schedule run at depth 0 (n is keyed). A teacher is any row of the pack, whether it runs or not:
+// teacher_row counts all rows of the pack.
 //
 //   pl_rows_begin(r, PL_ROWS_LEARN);
 //   while (pl_rows_next(r)) ...    each time the lists of one forward; a cell's result goes to pl_rows_place
@@ -77,7 +77,7 @@ typedef struct pl_rows {
         int32_t *lo, *hi;     // [n] rows of its context
         int32_t *index;       // [cells] the block row that each cell reads
     } blocks;
-    pl_arena arrays; // of all lists: what ops read
+    pl_arena arrays; // memory of all lists, readable by ops
 } pl_rows;
 
 typedef struct pl_rows_kind {

@@ -25,6 +25,7 @@ static int64_t most_cells(const pl_rows *r) {
 static void take_lists(pl_rows *r) {
     size_t each = (size_t)r->pack->capacity * sizeof(int32_t), cells = 0;
     r->masks.token = pl_arena_alloc(&r->arrays, each);
+    r->masks.thin = fmax(r->opt.depth_ratio, r->opt.depth_floor) < 1;
     if (!r->masks.thin) return;
     for (int k = 0; k < r->opt.learn_steps; k++) {
         cells += (size_t)count_learners(r, r->pack->capacity, k);
@@ -82,7 +83,8 @@ static bool learns_from(const pl_rows *r, int64_t row, int depth) {
     return false;
 }
 
-// Sets the lists of depth k > 0; appends cells from r->cells on.
+// Sets the lists of a depth and appends its cells from r->cells on. The lists of depth 0, where all rows run, are not
+// used.
 static void set_depth(pl_rows *r, int k) {
     const pl_pack *p = r->pack;
     int32_t       *taken = r->masks.taken[k], *spread = r->masks.spread[k], *lo = r->masks.lo[k];

@@ -165,6 +165,7 @@ static pl_status create_arrays(pl_unroll *u, pl_err *err) {
 
 // Adds a metric of every row and depth; returns NULL out of memory.
 static double *add_figure(pl_unroll *u, const char *name, const pl_loss *l) {
+    PL_CHECK(!l || l->kind->scored, "%s: a figure is also of held-out rows; set `scored`", name);
     PL_CHECK(u->n_figures < PL_FIGURES, "%s: more than %d figures", name, PL_FIGURES);
     double *value = pl_calloc((size_t)u->opt.capacity * (size_t)u->opt.steps, sizeof *value);
     u->figure[u->n_figures++] = (pl_figure){name, l, value};

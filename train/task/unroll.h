@@ -7,7 +7,7 @@
 //   loss     sum over counted rows of step_decay^k (sum of losses, each with its weight); D-PACE replaces step_decay^k
 //
 // Row t of step k predicts token t + 2 + k and learns from the teacher's row t + 1 + k. These are the steps of
-// rows_unroll.c; P-EAGLE and block drafters differ as rows.h says.
+// rows_unroll.c; rows.h has the differences of P-EAGLE and block drafters.
 //
 // A schedule (train/task/rows.h) sets which rows run at which depth, what they consume and what they predict; a list of
 // losses (train/task/loss.h) defines the objective. A forward runs the rows, builds every loss over their cells and,
