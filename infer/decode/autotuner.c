@@ -43,7 +43,7 @@ void pl_autotuner_learn(pl_autotuner *p, const pl_autotuner_cycle *c) {
         deeper += seconds;
     }
     pl_autotuner_cost_add(c->levels ? &p->first : &p->idle, c->levels ? c->sessions : c->taken,
-                          c->pace.drafting - deeper);
+                          c->pace.drafting - c->free - deeper);
 }
 
 // ---- acceptance -----------------------------------------------------------------------------------------------------

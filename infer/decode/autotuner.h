@@ -11,7 +11,7 @@
 // rows are left out. With s sessions in flight a tree of n nodes is charged as s n rows and a level of w nodes as s w.
 // infer/tree/best.h finds the best tree by these figures. choose.h decides whether to draft at all.
 //
-// Where the policy's drafts may end early (chain:confidence), `own` calibrates the drafter's own probability of a path
+// If the policy's drafts may end early (chain:confidence), `own` calibrates the drafter's own probability of a path
 // against the path's acceptance, and a chain continues after a node of depth l while
 //   f(its path) a(l) >= (draft + row) E / C   of the tree in use,
 // where f is the calibrated probability and a(l) the share of level l's drafts accepted behind accepted ones. The rule
@@ -61,6 +61,7 @@ typedef struct pl_autotuner {
 typedef struct pl_autotuner_cycle {
     pl_draft_pace pace;
     int           taken; // sessions whose final rows the drafter took in, in a step without drafts
+    double        free;  // seconds of pace.drafting that FREE and the plan took (choose.h)
     // Set by pl_autotuner_drafted, over all drafted trees:
     int           sessions, levels, level_rows[PL_SHAPE_LEVELS];
     double        level_at[PL_SHAPE_LEVELS]; // earliest time at which a session's candidates were known

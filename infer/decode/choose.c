@@ -1,7 +1,6 @@
 #include "infer/decode/choose.h"
 
 #include "kernels/base/arena.h"
-#include "kernels/base/check.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -150,7 +149,7 @@ void pl_choose_step(pl_choose *c, const pl_draft_pace *p) {
     if (c->model && has_model(c->arm)) pl_autotuner_next(&c->tuner, &c->model->policy, p->sessions);
 }
 
-// ---- what FREE's paths are worth ------------------------------------------------------------------------------------
+// ---- the worth of FREE's paths --------------------------------------------------------------------------------------
 
 // Sets the probabilities of the paths of a draft; by rank where FREE has none.
 static void weigh(const pl_choose *c, pl_choose_session *s) {
@@ -236,7 +235,7 @@ static double plan_free(pl_choose *c, const pl_draft_batch *b, int running) {
 }
 
 // Chooses the sessions that MODEL drafts for: those that gain most by it, as many as pay. best: tokens per second
-// without MODEL. Returns those of the choice.
+// without MODEL. Returns those of the choice; `best` before MODEL's first choice of a shape, when it drafts for all.
 static double plan_model(pl_choose *c, const pl_draft_batch *b, int running, double best) {
     const pl_shape *shape = &c->tuner.chosen;
     int             n = 0, most = 0, width[PL_SHAPE_LEVELS] = {0}, depth[PL_SHAPE_NODES] = {0};
@@ -249,16 +248,16 @@ static double plan_model(pl_choose *c, const pl_draft_batch *b, int running, dou
     }
     for (int i = 0; i < b->n; i++) {
         const pl_choose_session *s = session_of(c, b, i);
-        if (!b->item[i].tree || !s->attached) continue;
-        c->node[n++] = (pl_likely){.f = -s->worth, .item = i};
+        if (!b->item[i].tree) continue;
         rows += s->chosen;
         tokens += s->worth - 1;
+        if (s->attached) c->node[n++] = (pl_likely){.f = -s->worth, .item = i};
     }
     qsort(c->node, (size_t)n, sizeof *c->node, likelier);
     for (int m = 1; m <= n && !unknown; m++) {
         const pl_choose_session *s = session_of(c, b, c->node[m - 1].item);
         rows += shape->rows - 1 - s->chosen;
-        tokens += shape->emitted + s->more - s->worth;
+        tokens += shape->emitted + (b->item[c->node[m - 1].item].proposing ? 0 : s->more) - s->worth;
         double seconds = rows_cost(c, (int)(rows + 0.5)) + c->first_of[m];
         for (int l = 1; l < PL_SHAPE_LEVELS && width[l]; l++)
             seconds += (1 - c->tuner.costs.ended[l]) * c->level_of[m * width[l]];
@@ -335,6 +334,7 @@ static void draft_model(pl_choose *c, pl_ctx *ctx, const pl_draft_batch *b) {
         c->session[c->item[i].slot].of_model = t->n;
     }
     if (c->cycle.levels > 0) return;
+    pl_ctx_wait(ctx); // a device has only queued the rows
     c->cycle.taken = of.n;
     c->taking_in = pl_now() - at;
 }
@@ -391,9 +391,11 @@ void pl_choose_draft(pl_choose *c, pl_ctx *ctx, pl_draft_batch *b) {
         if (c->model) c->model->kind->propose(c->model, ctx, b);
         return;
     }
+    double at = pl_now();
     if (has_free(c->arm)) draft_free(c, ctx, b);
     if (ctx->err.status != PL_OK) return;
     plan(c, b);
+    if (has_free(c->arm)) c->cycle.free = pl_now() - at;
     if (c->model) draft_model(c, ctx, b);
     if (ctx->err.status == PL_OK && has_free(c->arm)) add_free(c, b);
 }
@@ -405,7 +407,7 @@ void pl_choose_start(pl_choose *c, int slot) {
     s->drafted = false;
     s->of_model = 0;
     s->running = true;
-    s->attached = c->model && (!c->free || needs_model(c));
+    s->attached = c->model && (!c->free || has_model(c->arm) || needs_model(c));
 }
 
 void pl_choose_end(pl_choose *c, int slot) {

@@ -17,10 +17,11 @@
 // A lone drafter of fixed shape always drafts.
 //
 // Beside FREE a session is attached, so that MODEL takes in its rows, or dropped for good. It begins attached while an
-// arm with MODEL is the best, untried or due, and such an arm is played while half of the sessions are attached; once
-// none is, all are dropped. So the seconds of taking in rows do not count for arms without MODEL. A lone MODEL has all
-// sessions, and they count. With verifier match no text depends on the choice; verifiers that draw get MODEL's tokens
-// drawn and match FREE's, and the choice depends on the past alone.
+// arm with MODEL is in play, the best, untried or due, and such an arm is played while half of the sessions are
+// attached; once none is, all are dropped. A session that has finished counts until it is ended. The seconds of taking
+// in rows do not count for arms without MODEL. A lone MODEL has all sessions, and they count. With verifier match no
+// text depends on the choice; verifiers that draw get MODEL's tokens drawn and match FREE's, and the choice depends on
+// the past alone.
 #ifndef PL_CHOOSE_H
 #define PL_CHOOSE_H
 

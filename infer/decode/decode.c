@@ -200,8 +200,8 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
     e->slots = e->opt.max_len + tree;
     PL_CHECK(!o->caches || (e->slots <= o->caches->slots && o->max_sessions <= o->caches->opt.max_sessions),
              "an engine's caches are too small for another");
-    // A session verifies its tree or reads its prompt, of which the last row alone asks for logits: the head's rows,
-    // and the memory of logits over a large vocabulary, do not bound how much of a prompt goes at once.
+    // Tree rows and each prompt's last row alone have logits, so the memory of logits over a large vocabulary does not
+    // limit the size of a prompt's chunk.
     e->max_logits = o->all_logits ? o->max_rows : o->max_sessions * tree;
     add_taps(&e->taps, o->tap, o->n_taps, e->taps.options);
     e->taps.n_options = e->taps.n;
@@ -209,7 +209,7 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_ctx_init(&e->ctx, be, pool));
     PL_TRY_GOTO(st, fail, pl_choose_init(&e->choose, drafter, o->max_sessions, err));
-    e->ctx.repeats = !target->comm; // whom it waits for in between is no part of a graph
+    e->ctx.repeats = !target->comm; // a graph cannot hold communication with other ranks
     PL_TRY_GOTO(st, fail,
                 pl_tp_caches_create(&e->others, target,
                                     &(pl_tp_sizes){.sessions = e->opt.max_sessions,

@@ -73,13 +73,13 @@ typedef struct pl_session_options {
 typedef enum pl_finish { PL_RUNNING, PL_STOPPED, PL_LENGTH, PL_CONTEXT } pl_finish;
 const char *pl_finish_name(pl_finish f); // "running", "stop", "length", "context"
 
-// Where a session's seconds went: the target's forward, verdict and commit, and drafting by its own parts.
+// Seconds of a session by part: the target's forward, verdict and commit, and drafting.
 typedef struct pl_step_parts {
     double         target, verify;
     pl_draft_parts draft;
 } pl_step_parts;
 
-// What a session has done. Prefill's time and the token it emits are left out of steps, seconds and emitted.
+// A session's statistics. Prefill's time and its token are left out of steps, seconds and emitted.
 typedef struct pl_session_stats {
     int64_t       emitted, steps, drafted, accepted;
     // By depth - 1: steps that drafted to this depth, that accepted all nodes above it, and that accepted it.

@@ -36,7 +36,7 @@ void        pl_runner_close(pl_runner *r);
 typedef bool (*pl_token_fn)(void *arg, int32_t token);
 
 // Continues the prompt by at most max_new tokens; fn may be NULL. r->session holds the answer and its statistics until
-// the next run. Returns PL_E_INTERRUPTED when the process was interrupted.
+// the next run.
 pl_status pl_runner_run(pl_runner *r, const int32_t *prompt, int64_t n, const pl_sampling *sampling, int max_new,
                         pl_token_fn fn, void *arg, pl_err *err);
 

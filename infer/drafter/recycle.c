@@ -5,7 +5,8 @@
 //   adjacency [V][8]           the target's 8 best tokens after each token, -1 if the token has not been read
 //   drafting                   a tree of fixed shape: node i is candidate rank[i] of its parent's token; a node without
 //                              candidate is left out with its subtree
-//   after each forward         adjacency[token] := top-8 of its row of logits, for every row that has logits, rejected
+//   after each forward (in a hybrid: of steps in which FREE drafts)
+//                              adjacency[token] := top-8 of its row of logits, for every row that has logits, rejected
 //                              drafts included, in row order: the last row of equal tokens stays
 // The shape holds the NODES paths with the largest product of acceptance shares by rank (Chen et al. 2024, Sequoia, its
 // optimum for shares that depend on the rank alone), for the shares below. The paper's own hand-made shape has 80.

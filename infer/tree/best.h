@@ -40,7 +40,7 @@ typedef struct pl_shape_costs {
 } pl_shape_costs;
 
 typedef struct pl_shape {
-    int     n; // 1: drafting does not pay; 0: no tree of the requested kind
+    int     n; // 1: drafting does not pay; 0: a draft is required (drafts) and no node can be accepted
     int32_t parent[PL_SHAPE_NODES];
     double  emitted, seconds; // E and C
     double  rows;             // expected, the root included

@@ -20,8 +20,8 @@ typedef enum pl_proposal {
     PL_PROPOSE_TOP_ONE, // one drawn from q, then the best n-1 tokens, where q is zero (MDSD's greedy draft)
 } pl_proposal;
 
-// Notes of a growing tree for adaptive policies (infer/decode/autotuner.h); written by their `grow`, dropped by
-// pl_tree_prune.
+// Notes of a growing tree for adaptive policies (infer/decode/autotuner.h), written by their `grow`; pl_tree_prune
+// leaves them as they are.
 typedef struct pl_tree_notes {
     int     levels;                   // levels proposed
     int     grown;                    // number of nodes after the last level; others may join later
@@ -89,9 +89,8 @@ typedef struct pl_tree_kind {
     // How a device computes the next frontier, the one that `grow` will return, without synchronising. Set at most one
     // of them; with neither, the drafter synchronises after every level.
     //   ahead     does not depend on scores: writes pick[i] = f * p->k + r for the i-th node, candidate r of the
-    //             frontier's node f < n, assuming full lists; returns the number of nodes. A shorter list removes the
-    // nodes
-    //             of its missing candidates and leaves the others in their order.
+    //             frontier's node f < n, assuming full lists; returns the number of nodes. A shorter list removes
+    //             the nodes of its missing candidates and leaves the others in their order.
     //   by_score  the p->width best candidates by pl_tree.score, which is the parent's plus min(logp, 0), ties in
     //             order (kernels/op/frontier.h).
     int (*ahead)(const pl_tree_policy *p, int level, int n, int32_t *pick);

@@ -183,7 +183,7 @@ static double rate_of(const machine *m, pl_arm a) {
     return w.tokens / w.now;
 }
 
-// Whatever the best arm is, it is found, and what the others are tried for is little.
+// The best arm is found for every machine, and trials of the others cost little.
 static void best_arm_is_played(void **state) {
     (void)state;
     static const machine m[] = {
@@ -263,7 +263,7 @@ static double rate_of_tree(const pl_shape_costs *c, int n, const int32_t *parent
     return emitted / seconds;
 }
 
-// What is chosen is, by the machine's true costs, nearly the best there is, and what it believes of them is so.
+// By the machine's true costs the chosen tree is nearly the best tree, and the learned costs are nearly the true ones.
 static void settles_on_what_pays(void **state) {
     (void)state;
     static const machine m[] = {
@@ -356,8 +356,8 @@ static void trials_are_bounded(void **state) {
     assert_true(w.cycles < 8000);
 }
 
-// A drafter that is right nine times in ten where it says `sure`, two times in ten where it says `unsure`, and one or
-// the other at every token: tokens per second of chains, a step being one second and a level 0.15. `drafted`: a cycle.
+// Decodes with a drafter that is right nine times in ten at probability `sure` and two times in ten at `unsure`, one of
+// the two at every token: tokens per second of chains, a step being one second and a level 0.15. `drafted`: a cycle.
 static double decode_unsure(const char *tree, double sure, double unsure, double *drafted) {
     pl_tree_policy p;
     pl_err         err = {0};

@@ -107,7 +107,7 @@ static void run(const pl_llama *m, pl_drafter *d, pl_pool *pool, int rows, uint6
             running |= s[i]->finish == PL_RUNNING;
             const pl_tree *t = &s[i]->tree;
             bool           modelled = t->notes.levels > 0;
-            if (hybrids) arms[2 * modelled + (t->n > (modelled ? t->notes.grown : 1))]++;
+            if (hybrids && s[i]->finish == PL_RUNNING) arms[2 * modelled + (t->n > (modelled ? t->notes.grown : 1))]++;
             if (!hybrids && run_verifier && d && s[i]->finish == PL_RUNNING) check_drawn(&s[i]->tree, &d->policy);
         }
     }
