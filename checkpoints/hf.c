@@ -491,7 +491,7 @@ static pl_status check_place(const char *dir, const char *config, pl_err *err) {
         return pl_fail(err, PL_E_INPUT, "%s: a run's folder; give a drafter of it, %s/drafters/NAME/checkpoints/best",
                        dir, dir);
     if (is_folder) return pl_fail(err, PL_E_INPUT, "%s: no checkpoint and no model: it holds no config.json", dir);
-    return PL_OK; // what else is wrong opening it says
+    return PL_OK; // the caller's open reports other faults
 }
 
 pl_status pl_hf_config_read(pl_hf_config *cfg, const char *dir, pl_hf_role role, pl_err *err) {

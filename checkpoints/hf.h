@@ -153,7 +153,7 @@ pl_status pl_hf_config_check(const pl_hf_config *cfg, const char *where, pl_err 
 // A config with the defaults of config.json: theta 10000, eps 1e-6, no special tokens, F32; all sizes 0.
 void      pl_hf_config_init(pl_hf_config *cfg);
 
-// Names in one warning what a folder's generation_config.json asks of decoding and the runtime does not apply
+// Names in one warning the members of a folder's generation_config.json that the runtime does not apply to decoding
 // (repetition penalties, suppressed tokens, stop strings...). A path that is no folder has none.
 pl_status pl_hf_warn_generation(const char *dir, pl_err *err);
 

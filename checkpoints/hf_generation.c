@@ -9,9 +9,9 @@
 
 #define GENERATION_MAX ((size_t)4 << 20)
 
-// What transformers' GenerationConfig (5.24) and vLLM's defaults apply to logits or to the end of an answer and this
-// runtime does not, each with the value at which it does nothing. Temperature, top_k, top_p and min_p are none of it:
-// they are the caller's to state.
+// Members that transformers' GenerationConfig (5.24) or vLLM's defaults apply to logits or to the end of an answer, and
+// that this runtime does not apply, each with the value at which it has no effect. Temperature, top_k, top_p and min_p
+// are left out: the caller sets them.
 static const struct {
     const char *name;
     double      neutral;

@@ -1,6 +1,6 @@
-// What the tensors of published drafters are called, and their sizes: EAGLE-1, EAGLE-3 and P-EAGLE by the names of the
-// EAGLE repository, block drafters by z-lab's with DSpark's and DFlash 2's beside them. Embeddings and output matrix,
-// which may be the target's, and the map of a trimmed vocabulary are not among them.
+// Lists the tensors of published drafters, names and sizes: EAGLE-1, EAGLE-3 and P-EAGLE by the names of the EAGLE
+// repository, block drafters by those of z-lab, DSpark and DFlash 2. The lists leave out embeddings and output matrix,
+// which may be the target's, and the map of a trimmed vocabulary.
 #ifndef PL_HF_TENSORS_H
 #define PL_HF_TENSORS_H
 

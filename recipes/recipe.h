@@ -47,7 +47,7 @@ typedef struct pl_recipe pl_recipe;
 // On failure *out is NULL.
 pl_status pl_recipe_open(pl_recipe **out, const char *path, const pl_key *const tables[], int n_tables,
                          const char *const sets[], int n_sets, pl_err *err);
-// The same from bytes in memory (need not end with NUL); messages have `name` in place of the file's path.
+// Reads a recipe from bytes in memory (need not end with NUL); messages have `name` in place of the file's path.
 pl_status pl_recipe_parse(pl_recipe **out, const char *text, size_t n, const char *name, const pl_key *const tables[],
                           int n_tables, const char *const sets[], int n_sets, pl_err *err);
 void      pl_recipe_close(pl_recipe *r); // r may be NULL

@@ -13,7 +13,7 @@
 # tests/pairs.sh. PACELINE_TIMED: a command to put before what plan and hybrid time ("taskset -c 2,3").
 # PACELINE_LLAMA2C: llama2.c's `run` and a model of the built-in target's shape, as "RUN MODEL" (needed by llama2c).
 set -uo pipefail
-export CUDA_VISIBLE_DEVICES= # what takes no --device means the CPU
+export CUDA_VISIBLE_DEVICES= # commands without --device run on the CPU
 root=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

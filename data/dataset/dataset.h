@@ -41,8 +41,8 @@ typedef struct pl_dataset_attrs {
     int32_t           top;                 // L
 } pl_dataset_attrs;
 
-// The member of `generation` that says how answers stand in later turns: "spelt", with their special tokens. Datasets
-// of builds that left those out lack it.
+// The member of `generation` that describes answers in later turns: "spelt", with their special tokens. Datasets of
+// builds that left special tokens out lack it.
 #define PL_DATASET_HISTORIES "histories"
 
 pl_columns_shape pl_dataset_shape(const pl_dataset_attrs *a);

@@ -67,7 +67,7 @@ static pl_status bytes_of(const pl_json *j, const cJSON *node, const char **s, s
 
 // ---- model
 
-// Gives a piece that stands twice its last id, as `tokenizers` does, and says so.
+// Gives a repeated piece its last id, as `tokenizers` does, and warns.
 static void prefer_last(pl_vocab *v, const pl_json *j, const cJSON *vocab) {
     bool         twice = false;
     size_t       n;

@@ -40,10 +40,10 @@ typedef struct pl_draft_batch {
     const int32_t *logits_row; // [rows] row of logits, -1: none
 } pl_draft_batch;
 
-// Looks on while a drafter with a backbone drafts: called with what its head reads, before candidates are chosen,
-// within the step's frame, r->group the items' numbers, it and r->token the host's to read; on a measuring context too,
-// where it may only size memory. Level 0 begins a new draft. On a device a draft that is looked at is waited for level
-// by level.
+// Observer of a drafter with a backbone, called once per level, within the step's frame and before candidates are
+// chosen. `r` holds the head's inputs; r->group (item index) and r->token are readable on the host. Level 0 begins a
+// new draft. Also called on a measuring context, where it may only size memory. A device synchronises after every level
+// of an observed draft.
 typedef struct pl_draft_watch pl_draft_watch;
 struct pl_draft_watch {
     void (*see)(pl_draft_watch *w, pl_ctx *ctx, const struct pl_head *h, const struct pl_head_rows *r);
@@ -54,29 +54,29 @@ typedef struct pl_drafter_kind {
     // Runs on ctx within the current step's frame. On a measuring context it must walk its largest step.
     void (*propose)(pl_drafter *d, pl_ctx *ctx, pl_draft_batch *b);
     void (*reset)(pl_drafter *d, int slot);    // a new session takes the slot
-    double (*step_bytes)(const pl_drafter *d); // what one level of drafting must read
+    double (*step_bytes)(const pl_drafter *d); // bytes that one level of drafting reads
     void (*destroy)(pl_drafter *d);
-    // A session leaves its slot with these tokens emitted, a stop token included; NULL: nothing is learnt from them.
+    // Called when a session leaves its slot, with its emitted tokens, a stop token included. NULL: nothing is learned.
     void (*ended)(pl_drafter *d, int slot, const int32_t *answer, int n);
-    // For those that keep something beyond a session; NULL: they do not.
-    //   forget  what is kept becomes what it was when the drafter was opened, between sessions
-    //   save    it goes to the file that the drafter was told to keep it in, if any
+    // For drafters that keep tokens beyond a session; NULL: nothing is kept.
+    //   forget  restores the state in which the drafter was opened; between sessions
+    //   save    writes the state to the drafter's keep=FILE, if any
     pl_status (*forget)(pl_drafter *d, pl_err *err);
     pl_status (*save)(pl_drafter *d, pl_err *err);
 } pl_drafter_kind;
 
-// Where the seconds of drafting go; the rest of a call is gathering rows and growing trees. A backend that computes
-// behind the caller's back is timed at what it hands back: where a draft is waited for once, `head` holds that wait,
-// all that the device does meanwhile, and the other parts the time to queue it.
+// Seconds of drafting by part; the rest of a call gathers rows and grows trees. On an asynchronous backend that is
+// synchronised once per draft, `head` holds that wait, hence all of the device's work, and the other parts hold the
+// time to queue it.
 typedef struct pl_draft_parts {
     double take_in; // rows that became final: fuse and layer
     double layer;   // embedding and layer of drafted rows
-    double head;    // candidates, or logits where children are drawn
+    double head;    // candidates, or logits if children are drawn
     double router;  // the share of `head` before a layer: a routed head's choice of rows
     double draw;    // drawing children from them
 } pl_draft_parts;
 
-// *part gets the seconds since *at, which becomes now.
+// Adds the seconds since *at to *part and sets *at to now.
 static inline void pl_draft_lap(double *part, double *at) {
     double now = pl_now();
     *part += now - *at;
@@ -86,13 +86,13 @@ static inline void pl_draft_lap(double *part, double *at) {
 struct pl_drafter {
     const pl_drafter_kind *kind;
     pl_tree_policy         policy;
-    char                   tree[PL_TREE_TEXT];       // what it drafts, in words: --tree's, or its own shape's name
+    char                   tree[PL_TREE_TEXT];       // name of the drafted shape: --tree's text, or the drafter's own
     int                    n_taps, tap[PL_MAX_TAPS]; // features wanted from the target; 0: none
-    // Of "hybrid:FREE[+MODEL]", which has no `propose`: the drafters that the engine chooses among
-    // (infer/decode/choose.h). NULL: none.
+    // The drafters among which the engine chooses (infer/decode/choose.h), if this is "hybrid:FREE[+MODEL]", which has
+    // no `propose`. NULL: none.
     pl_drafter            *free, *model;
     unsigned               proposals; // see pl_drafter_proposals
-    pl_draft_watch        *watch;     // NULL: nobody. Set before the first measure
+    pl_draft_watch        *watch;     // NULL: no observer. Set before the first measure
     // Largest call the decode loop makes: rows taken in at once and sessions. Set before the first measure.
     int                    max_sessions, max_rows;
     pl_draft_parts         parts; // of the call in progress: the caller zeroes, `propose` adds; zeros where it is free
@@ -101,7 +101,7 @@ struct pl_drafter {
     pl_draft_parts        *by_level;
 };
 
-// pl_draft_lap behind the synchronisation that pl_drafter.by_level asks of a device.
+// pl_draft_lap, after a synchronisation if pl_drafter.by_level is set.
 static inline void pl_draft_part(const pl_drafter *d, pl_ctx *ctx, double *part, double *at) {
     if (d->by_level) pl_ctx_wait(ctx);
     pl_draft_lap(part, at);
@@ -113,60 +113,61 @@ typedef struct pl_drafter_options {
     const char         *tree;                   // as --tree has it; NULL or "": the drafter's own default
     int                 max_sessions, max_rows; // of a call: see pl_drafter
     int                 slots;                  // positions per session
-    // For drafters that are models of their own: NULL, one thread; NULL, where the target's is not known.
+    // For drafters that are language models. pool NULL: one thread; tok NULL: the target's tokenizer is not known.
     pl_pool            *pool;
     const pl_tokenizer *tok;
 } pl_drafter_options;
 
-// A way to come by a drafter. `from`: the checkpoint's folder or, for drafters that need none, what follows "NAME:"
-// ("" where nothing does).
+// A source of drafters. `from`: the checkpoint's folder or, for drafters without one, the text after "NAME:" ("" if
+// there is none).
 typedef struct pl_drafter_source {
     const char *name;                        // "lookup"
-    const char *syntax;                      // "lookup[:N[,MAX]]"; NULL: it comes from a checkpoint's folder
-    const char *help;                        // one line, where there is a syntax
-    bool (*declared)(const pl_hf_config *c); // checkpoints: whether the folder holds this kind
-    // The tree for --tree's text (NULL or "": the drafter's own shape, named in `name`), refused where it does not fit.
-    // NULL: any tree, auto by default.
+    const char *syntax;                      // "lookup[:N[,MAX]]"; NULL: opened from a checkpoint's folder
+    const char *help;                        // one line; with a syntax
+    bool (*declared)(const pl_hf_config *c); // true if the checkpoint is of this kind
+    // Sets the tree for --tree's text (NULL or "": the drafter's own shape, named in `name`) or refuses it. NULL: any
+    // tree, auto by default.
     pl_status (*shape)(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *from, const char *tree, pl_err *err);
-    // How it can draw, see pl_drafter_proposals; of a drafter that is made of others: a function of them.
+    // Laws by which it can draw (pl_drafter_proposals); proposals_of: of a drafter that is made of others.
     unsigned proposals;
-    bool     free; // it needs no model and reads the text alone, or rows of which it may miss any: FREE of a hybrid
+    bool     free; // needs no model and reads the text alone, or rows of which it may miss any: FREE of a hybrid
     unsigned (*proposals_of)(const char *from);
-    // policy: what `shape` made of o->tree, which is not read again.
+    // policy: set by `shape` from o->tree, which is not read again.
     pl_status (*open)(pl_drafter **out, const char *from, const pl_tree_policy *policy, const pl_drafter_options *o,
                       pl_err *err);
 } pl_drafter_source;
 
-// `what` names a drafter: NAME or NAME:ARGUMENTS of one that needs no checkpoint, else a checkpoint's folder, opened as
-// the drafter it declares itself to be. So that a command means the same in every working directory, a name wins over a
-// folder; a folder of that name is written ./NAME.
+// Opens a drafter. `what`: NAME or NAME:ARGUMENTS of a drafter without a checkpoint, else a checkpoint's folder, whose
+// config.json declares the kind. A name takes precedence over a folder, so that a command means the same in every
+// working directory; a folder of that name is written ./NAME.
 pl_status                pl_drafter_open(pl_drafter **out, const char *what, const pl_drafter_options *o, pl_err *err);
 void                     pl_drafter_destroy(pl_drafter *d);
-// The tree that it would draft, before it is opened.
+// Sets the tree that the drafter would draft, without opening it.
 pl_status                pl_drafter_shape(pl_tree_policy *p, const char *what, const char *tree, pl_err *err);
-// How it can draw, before it is opened. Bit k: it can make pl_proposal k; 0: any, or what verifiers make nothing of.
+// Returns the laws by which the drafter can draw, without opening it. Bit k: pl_proposal k; 0: any, or none that a
+// verifier uses.
 unsigned                 pl_drafter_proposals(const char *what);
-// Those that need no checkpoint, for help; NULL past the last.
+// Returns the i-th drafter without a checkpoint, for help; NULL past the last.
 const pl_drafter_source *pl_drafter_without_checkpoint(int i);
-// `what` is a checkpoint's folder (which need not exist), not a name.
+// Returns true if `what` is a checkpoint's folder (which need not exist), not a name.
 bool                     pl_drafter_is_folder(const char *what);
 bool                     pl_drafter_is_free(const char *what); // see pl_drafter_source.free
 pl_status                pl_drafter_forget(pl_drafter *d, pl_err *err);
 pl_status                pl_drafter_save(pl_drafter *d, pl_err *err);
-// "[NODES][,keep[=FILE]]", the arguments of drafters that draft so many nodes and may learn from answers that ended;
-// `def` nodes where none are named. *keep: NULL, "" (in this process) or the rest of args, FILE.
+// Parses "[NODES][,keep[=FILE]]", the arguments of drafters that draft NODES nodes (def if left out) and may learn from
+// ended answers. *keep: NULL, "" (in this process) or the rest of args, FILE.
 pl_status pl_drafter_nodes(const char *who, int def, const char *args, int *nodes, const char **keep, pl_err *err);
 
-// Drafters with a backbone (infer/drafter/backbone.h): a trained checkpoint. The tree is policy's, o->tree is not read.
+// Opens a drafter with a backbone (infer/drafter/backbone.h) from a trained checkpoint. policy sets the tree; o->tree
+// is not read.
 pl_status pl_drafter_backbone_open(pl_drafter **out, const char *dir, const pl_tree_policy *policy,
                                    const pl_drafter_options *o, pl_err *err);
 
-// The same for a backbone that is there already, with weights in the target's memory, however they are held; borrowed.
-// name: for messages.
+// Creates one over a borrowed backbone with weights in the target's memory, of any dtype. name: for messages.
 struct pl_backbone;
 pl_status pl_drafter_backbone_create(pl_drafter **out, const struct pl_backbone *model, const char *name,
                                      const pl_tree_policy *policy, const pl_drafter_options *o, pl_err *err);
-// Both of a backbone that drafts blocks.
+// Open and create a drafter over a backbone that drafts blocks.
 pl_status pl_drafter_block_open(pl_drafter **out, const char *dir, const pl_tree_policy *policy,
                                 const pl_drafter_options *o, pl_err *err);
 pl_status pl_drafter_block_create(pl_drafter **out, const struct pl_backbone *model, const char *name,

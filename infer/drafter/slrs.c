@@ -10,7 +10,7 @@
 //
 //   "omni:PATH[:TOKENIZER]"
 //
-// The same with OmniDraft's n-gram cache (arXiv 2507.02659; ngrams.h) in place of all strings: it drafts tokens that
+// A variant has OmniDraft's n-gram cache (arXiv 2507.02659; ngrams.h) in place of all strings: it drafts tokens that
 // both vocabularies have, and target tokens that have occurred and that the drafter writes as several. A token then
 // takes one forward unless the drawn token begins a list. The cache grows with every text, prompts included, over all
 // sessions of the process: drafts, and so speed, depend on earlier texts; the text's distribution does not. OmniDraft

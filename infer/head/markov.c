@@ -9,7 +9,7 @@
 //             s' = sigmoid(g) s + (1 - sigmoid(g)) tanh c     the next slot's s; 0 in the first, the anchor's
 //   confidence = sigmoid(wc [h; e] + bc)                      confidence_head.proj.weight [1, d + r], .bias [1]
 // W is the target's, frozen and shared: a block drafter computes W h of all its slots in one product, and goes from
-// slot to slot by W2 m alone. Confidence is learned from the drafts' acceptance (train/task/rows_blocks.c); with
+// slot to slot by W2 m alone. Confidence is learned from the drafts' acceptance (train/task/loss_confidence.c); with
 // min_confidence a draft ends before the first slot below it. Confidence depends on earlier tokens alone, so
 // verification stays lossless.
 #include "checkpoints/hf_block.h"

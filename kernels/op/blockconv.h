@@ -8,8 +8,8 @@
 //   sides: 0 filters the input, 1 the output.
 //   dx[m - o, c] += dy[m, c] (base + kernel);  dbase[side, o, c] += sum_m dy x[m - o, c]  (m ascending; on a GPU in
 //   chunks of 64, chunks ascending);  dkernel[m, ..] += sum over the group's channels, ascending (cpu: in lanes)
-// Blocks are independent: bits do not depend on neighbours. With base 1 at tap 0 and zeros elsewhere y is x. Cost: 2 M
-// H (K + 1) flops.
+// Blocks are independent: bits do not depend on neighbours. With base 1 at tap 0 and zeros elsewhere y is x.
+// Cost: 2 M H (K + 1) flops.
 #ifndef PL_OP_BLOCKCONV_H
 #define PL_OP_BLOCKCONV_H
 #include "kernels/backend.h"

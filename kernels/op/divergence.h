@@ -2,10 +2,10 @@
 // keeps one as far as `keep` has room for it. Walks the vocabulary in tiles of PL_DIV_TILE ids; each teacher tile is
 // computed once per pass and serves all unroll steps.
 //
-// Student row i (K*T of them, [K, T] flattened): logits z_i = W x_i over Vd draft ids; q = softmax(z_i). Teacher row r
-// = teacher_row[i]: logits z'_r = W' x'_r over V ids, softly capped if teacher_cap is set (kernels/op/softcap.h);
-// p^full = softmax(z'_r). d2t[j] (or j itself when NULL) is the target id of draft id j. The effect of a trimmed list
-// on the teacher is part of the objective:
+// Student row i of n, the rows that run, depth after depth: logits z_i = W x_i over Vd draft ids; q = softmax(z_i).
+// Teacher row r = teacher_row[i]: logits z'_r = W' x'_r over V ids, softly capped if teacher_cap is set
+// (kernels/op/softcap.h); p^full = softmax(z'_r). d2t[j] (or j itself when NULL) is the target id of draft id j. The
+// effect of a trimmed list on the teacher is part of the objective:
 //   masked    p = p^full restricted to the draft ids and renormalised (EAGLE-3's training, SlimSpec's eq. for
 //             truncated vocabularies); its mass m = sum_j p_j = 1
 //   unmasked  p = p^full on the draft ids, not renormalised, m <= 1: the mass outside is lost
@@ -24,9 +24,9 @@
 //               complement; Leviathan et al. 2023, arXiv 2211.17192, corollary 3.6)
 //   tvd++       the value of tv                                dz_k = q_k (R - r_k) / sqrt(R (1 - R))
 //               Goel et al. 2024, arXiv 2403.00858: grad tv = -E_{x~q}[r(x) grad log q(x)] with the reward replaced by
-//               the advantage (r - mean) / deviation. The paper does not state over which tokens mean and deviation are
-//               estimated; here they are the row's own and exact, R and sqrt(R (1 - R)) under q. No row's value has
-//               this gradient: between changes of r it is that of -2 asin(sqrt(R)).
+//               the advantage (r - mean) / deviation. The tokens over which the paper estimates mean and deviation
+//               could not be established; here they are the row's own and exact, R and sqrt(R (1 - R)) under q. No
+//               row's value has this gradient: between changes of r it is that of -2 asin(sqrt(R)).
 //   reverse-kl  sum_j q_j (log q_j - log p_j)                  dz_k = q_k (log q_k - log p_k - loss)
 //               DistillSpec (Zhou et al. 2023, arXiv 2310.08461); unmasked: more by the constant -log m of the masked
 //   js          b KL(p || M) + (1 - b) KL(q || M), M = b p + (1 - b) q, with b = js_beta

@@ -18,7 +18,7 @@ void pl_headtopk_fwd_ref32(pl_ctx *ctx, const void *args);
 
 enum {
     ROWS_MAX = 96,      // rows whose packed x is kept at once
-    KEYS_MAX = 2 << 20, // bytes of keys over all threads
+    KEYS_MAX = 2 << 20, // keys over all threads
 };
 
 // A panel that the support touches; bit j of mask: row first + j of W is in it.

@@ -2,7 +2,8 @@
 #include "kernels/base/check.h"
 #include <string.h>
 
-// Of C clusters at most every other one begins a span.
+// Returns the most spans that the chosen clusters can form: adjacent clusters share a span, so at most every other one
+// begins one.
 static int most_spans(int64_t rows, int64_t clusters, int64_t k) {
     int64_t apart = (clusters + 1) / 2, chosen = rows * (k < clusters ? k : clusters);
     return (int)(chosen < apart ? chosen : apart);

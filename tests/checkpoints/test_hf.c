@@ -680,7 +680,7 @@ static void test_hub_folder(void **state) {
     assert_non_null(strstr(err.msg, "models--a--b/snapshots/77aa"));
     assert_says(pl_hf_config_read(&c, "~/model/config.json", PL_HF_TARGET, &err), PL_E_INPUT, &err,
                 "~ is expanded by shells alone");
-    // What else stands where a drafter's checkpoint was expected.
+    // Other files and folders in a drafter's place.
     assert_ok(pl_dir_make(at("many/drafters"), &err));
     assert_says(pl_hf_config_read(&c, at("many"), PL_HF_DRAFTER, &err), PL_E_INPUT, &err,
                 "a run's folder; give a drafter of it, ");

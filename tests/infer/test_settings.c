@@ -77,7 +77,7 @@ static void *copy_of(const char *name, pl_st_source *as) {
     return data;
 }
 
-// ---- what generation_config.json asks for
+// ---- members of generation_config.json that are not applied
 
 static void generation(void **state) {
     (void)state;

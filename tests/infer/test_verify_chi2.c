@@ -177,7 +177,7 @@ static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *pol
                 s[i] = NULL;
                 running--;
             }
-            // Where arms take turns after steps without prompts, sessions begin together.
+            // Blocks of arms count steps without prompts alone, so sessions begin together.
             if (s[i] || started == answers || (w->hybrid && !begins)) continue;
             pl_session_options so = {.sampling = *sampling, .key = (uint64_t)started++, .max_new = LENGTH};
             assert_int_equal(pl_engine_start(e, prompt, PROMPT, &so, &s[i], &err), PL_OK);

@@ -110,7 +110,7 @@ static pl_status add_entry(pl_doc_share *s, int64_t at, int owner, pl_err *err) 
     return PL_OK;
 }
 
-static pl_status answer_unit(pl_doc_share *s, int64_t at, pl_err *err) {
+static pl_status answer_document(pl_doc_share *s, int64_t at, pl_err *err) {
     pl_columns doc;
     entry     *e = &s->entry[at - s->base];
     PL_TRY(pl_generator_next(s->g, &doc, err));
@@ -161,7 +161,7 @@ static pl_status answer_more(pl_doc_share *s, pl_err *err) {
         int     owner = step_unit(s, &w, &unit);
         for (int64_t j = unit.first; j < unit.end; j++) {
             PL_TRY(add_entry(s, j, owner, err));
-            if (owner == rank_of(s)) PL_TRY(answer_unit(s, j, err));
+            if (owner == rank_of(s)) PL_TRY(answer_document(s, j, err));
         }
     }
     PL_TRY(share_lengths(s, from, w.job, err));
