@@ -146,13 +146,21 @@ static const cJSON *find_node(const pl_look *k, const char *key, const cJSON *wi
     return node ? node : cJSON_GetObjectItemCaseSensitive(within, key);
 }
 
+// Returns the object of nested rows, NULL if it is missing. Readers of the layers' sizes and of dflash_config then read
+// the enclosing object.
+static const cJSON *find_object(const pl_look *k, const pl_export_row *r, const cJSON *within) {
+    if (!r->key) return within;
+    const cJSON *o = cJSON_GetObjectItemCaseSensitive(within, r->key);
+    if (o && cJSON_IsObject(o)) return o;
+    bool optional = strcmp(r->key, "dflash_config") == 0 || (k->engine->inner && strcmp(r->key, k->engine->inner) == 0);
+    return optional ? within : NULL;
+}
+
 static pl_check_verdict visit_rows(pl_look *k, const pl_export_row *rows, const cJSON *within, row_fn fn) {
     pl_check_verdict v = PL_CHECK_HOLDS;
-    for (const pl_export_row *r = rows; is_row(r) && v == PL_CHECK_HOLDS; r++) {
-        const cJSON *o = r->type == PL_ROW_ROWS && r->key ? pl_look_member(k, within, r->key) : within;
-        v = r->type == PL_ROW_ROWS ? visit_rows(k, r->rows, o && cJSON_IsObject(o) ? o : within, fn)
+    for (const pl_export_row *r = rows; is_row(r) && v == PL_CHECK_HOLDS; r++)
+        v = r->type == PL_ROW_ROWS ? visit_rows(k, r->rows, find_object(k, r, within), fn)
                                    : fn(k, r, find_node(k, r->key, within));
-    }
     return v;
 }
 
