@@ -101,8 +101,8 @@ static pl_check_verdict check_few_layers(pl_look *k) {
 
 static pl_check_verdict check_model_type(pl_look *k) {
     const char *type = pl_look_text(k, k->layer, "model_type"), *want = is_block(k) ? "qwen3" : "llama";
-    if (!*type || strcmp(type, want) == 0) return PL_CHECK_HOLDS;
-    return pl_broken(k, "model_type: %s; expected %s", type, want);
+    if (strcmp(type, want) == 0) return PL_CHECK_HOLDS;
+    return pl_broken(k, "model_type: %s; expected %s", *type ? type : "missing", want);
 }
 
 static pl_check_verdict check_types_agree(pl_look *k) {

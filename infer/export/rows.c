@@ -233,8 +233,8 @@ pl_check_verdict pl_check_no_nulls(pl_look *k) {
 }
 
 static pl_check_verdict is_constant(pl_look *k, const pl_export_row *r, const cJSON *node) {
-    const char *found = node && cJSON_IsString(node) ? node->valuestring : "no text";
-    if (!r->rule || !node || strcmp(r->rule, k->rule->name) != 0) return PL_CHECK_HOLDS;
+    const char *found = node && cJSON_IsString(node) ? node->valuestring : node ? "no text" : "missing";
+    if (!r->rule || strcmp(r->rule, k->rule->name) != 0) return PL_CHECK_HOLDS;
     if (r->type == PL_ROW_BOOL)
         return cJSON_IsTrue(node) ? pl_broken(k, "%s: true; expected false", r->key) : PL_CHECK_HOLDS;
     return strcmp(found, r->text) == 0 ? PL_CHECK_HOLDS
