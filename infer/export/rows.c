@@ -209,9 +209,23 @@ void pl_look_take_rows(pl_look *k) {
     visit_all(k, take_field);
 }
 
+// Returns what the row's value must be, NULL if node is of its type. Sizes are at least 1.
+static const char *find_wrong_type(const pl_look *k, const pl_export_row *r, const cJSON *node) {
+    int64_t v;
+    switch (r->type) {
+    case PL_ROW_INT:
+        return pl_json_int_of(&k->j, node, 1, INT32_MAX, &v, NULL) == PL_OK ? NULL : "a whole number of at least 1";
+    case PL_ROW_NUM: return cJSON_IsNumber(node) ? NULL : "a number";
+    case PL_ROW_BOOL: return cJSON_IsBool(node) ? NULL : "true or false";
+    default: return NULL;
+    }
+}
+
 static pl_check_verdict is_there(pl_look *k, const pl_export_row *r, const cJSON *node) {
-    if ((node && !cJSON_IsNull(node)) || r->when || r->need == PL_ROW_FREE || r->need == PL_ROW_FOREIGN)
-        return PL_CHECK_HOLDS;
+    bool        there = node && !cJSON_IsNull(node);
+    const char *want = there && r->need == PL_ROW_NEEDED ? find_wrong_type(k, r, node) : NULL;
+    if (want) return pl_broken(k, "%s must be %s", r->key, want);
+    if (there || r->when || r->need == PL_ROW_FREE || r->need == PL_ROW_FOREIGN) return PL_CHECK_HOLDS;
     if (r->need == PL_ROW_NEEDED) return pl_broken(k, "%s is missing", r->key);
     if (k->engine->strict) return pl_broken(k, "%s is missing, and the engine's default is not the trainer's", r->key);
     return pl_unseen(k, "%s is missing: right only if the engine's default is what was trained", r->key);
