@@ -82,11 +82,9 @@ static bool is_trimmed(const pl_look *k) {
 // ---- rules: config.json ----
 
 static pl_check_verdict check_architecture(pl_look *k) {
-    const char        *name = pl_look_architecture(k), *want = k->engine->classes[k->e.sort];
-    const char *const *other = k->engine->synonyms;
-    while (other && *other && strcmp(*other, name) != 0)
-        other++;
-    if ((other && *other) || (want && strcmp(want, name) == 0)) return PL_CHECK_HOLDS;
+    const char *name = pl_look_architecture(k), *want = k->engine->classes[k->e.sort];
+    const char *synonym = k->engine->synonyms[k->e.sort];
+    if ((want && strcmp(want, name) == 0) || (synonym && strcmp(synonym, name) == 0)) return PL_CHECK_HOLDS;
     if (!want) return pl_broken(k, "architectures: %s, which %s does not serve", name, k->engine->name);
     return pl_broken(k, "architectures: %s; expected %s", name, want);
 }

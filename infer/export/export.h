@@ -160,10 +160,10 @@ typedef struct pl_export_map {
 // One engine: a file of this folder and a line in engines.def.
 typedef struct pl_export_engine {
     const char          *name, *help;
-    const char          *classes[PL_EXPORT_SORTS]; // class names in `architectures`; NULL: not served
-    const char *const   *synonyms;                 // of class names of other trainers, ended by NULL; NULL: none
-    const pl_export_row *rows, *blocks;            // config.json; of block drafters
-    const char          *inner;                    // the member with the layers' sizes; NULL: the top level
+    const char          *classes[PL_EXPORT_SORTS];  // class names in `architectures`; NULL: not served
+    const char          *synonyms[PL_EXPORT_SORTS]; // class names that other trainers write; NULL: none
+    const pl_export_row *rows, *blocks;             // config.json; of block drafters
+    const char          *inner;                     // the member with the layers' sizes; NULL: the top level
     const char          *layer;                 // prefix of a single layer's tensors; several layers have "layers.N."
     int                  layers;                // the most layers of a drafter; 0: one
     const char          *later_norm;            // input norm of layers after the first; NULL: input_layernorm

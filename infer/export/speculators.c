@@ -148,13 +148,13 @@ static const pl_check_rule rules[] = {
     {"served-heads", "a Markov head that vLLM computes too", check_served_heads, PL_CHECK_BLOCK | PL_CHECK_WARNS},
     {0}};
 
-static const char *const older[] = {"Eagle3Speculator", "DFlashSpeculator", "DSparkSpeculator", NULL};
-
 const pl_export_engine pl_export_speculators = {
     .name = "speculators",
     .help = "the speculators library, whose form vLLM serves",
     .classes = {"Eagle3DraftModel", "PEagleDraftModel", "DFlashDraftModel", "DFlash2DraftModel", "DSparkDraftModel"},
-    .synonyms = older,
+    .synonyms = {[PL_EXPORT_EAGLE3] = "Eagle3Speculator",
+                 [PL_EXPORT_DFLASH] = "DFlashSpeculator",
+                 [PL_EXPORT_DSPARK] = "DSparkSpeculator"},
     .rows = rows,
     .blocks = blocks,
     .inner = LAYER,

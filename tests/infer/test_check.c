@@ -76,6 +76,8 @@ static const breaking cases[] = {
     {"speculators", 0, EDIT, "\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"eagle\"", "kind"},
     {"speculators", 0, DROP, "speculators_model_type", NULL, "kind"},
     {"sglang", 0, EDIT, "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 9", "few-layers"},
+    {"speculators", 0, EDIT, "Eagle3DraftModel", "DSparkSpeculator", "architecture"},
+    {"speculators", 2, EDIT, "DFlashDraftModel", "Eagle3Speculator", "architecture"},
     {"vllm", 0, DROP, "hidden_act", NULL, "?every-field"},
     {"vllm", 0, DROP, "hidden_act", NULL, "activation"},
     {"sglang", 2, DROP, "hidden_act", NULL, "activation"},
@@ -339,6 +341,23 @@ static void no_width(void **state) {
     assert_non_null(strstr(h.why, "where speculators takes the target's width"));
 }
 
+// Class names of older versions of speculators.
+static void older_classes(void **state) {
+    (void)state;
+    static const struct {
+        int         which;
+        const char *now, *older;
+    } cases[] = {{0, "Eagle3DraftModel", "Eagle3Speculator"},
+                 {SERVED_FLASH, "DFlashDraftModel", "DFlashSpeculator"},
+                 {SERVED_SPARK, "DSparkDraftModel", "DSparkSpeculator"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        served_export(&w, "speculators", cases[i].which, w.target, false);
+        served_edit(w.out, cases[i].now, cases[i].older);
+        served_told h = check("speculators", w.target);
+        if (*h.broken || *h.unseen) fail_msg("%s: %s", cases[i].older, h.why);
+    }
+}
+
 static void replace_map(const char *what) {
     int64_t wide[SERVED_ROWS];
     int32_t narrow[SERVED_ROWS];
@@ -406,9 +425,10 @@ static void broken_by_name(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exports_hold),     cmocka_unit_test(broken_by_name), cmocka_unit_test(no_blocks),
-        cmocka_unit_test(no_width),         cmocka_unit_test(causal_layers),  cmocka_unit_test(norm_of_fc),
-        cmocka_unit_test(other_than_three), cmocka_unit_test(last_layer),     cmocka_unit_test(no_copies)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_hold),     cmocka_unit_test(broken_by_name),
+                                       cmocka_unit_test(no_blocks),        cmocka_unit_test(no_width),
+                                       cmocka_unit_test(causal_layers),    cmocka_unit_test(norm_of_fc),
+                                       cmocka_unit_test(other_than_three), cmocka_unit_test(last_layer),
+                                       cmocka_unit_test(no_copies),        cmocka_unit_test(older_classes)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
