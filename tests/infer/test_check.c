@@ -347,14 +347,14 @@ static void older_classes(void **state) {
     static const struct {
         int         which;
         const char *now, *older;
-    } cases[] = {{0, "Eagle3DraftModel", "Eagle3Speculator"},
+    } names[] = {{0, "Eagle3DraftModel", "Eagle3Speculator"},
                  {SERVED_FLASH, "DFlashDraftModel", "DFlashSpeculator"},
                  {SERVED_SPARK, "DSparkDraftModel", "DSparkSpeculator"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        served_export(&w, "speculators", cases[i].which, w.target, false);
-        served_edit(w.out, cases[i].now, cases[i].older);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        served_export(&w, "speculators", names[i].which, w.target, false);
+        served_edit(w.out, names[i].now, names[i].older);
         served_told h = check("speculators", w.target);
-        if (*h.broken || *h.unseen) fail_msg("%s: %s", cases[i].older, h.why);
+        if (*h.broken || *h.unseen) fail_msg("%s: %s", names[i].older, h.why);
     }
 }
 
