@@ -240,7 +240,7 @@ static pl_check_verdict check_last_layer(pl_look *k) {
 
 // ---- rules: tensors ----
 
-// Returns true if all sizes that names and shapes of tensors follow_rules from are stated.
+// Returns true if all sizes that determine names and shapes of tensors are stated.
 static bool is_sized(const pl_look *k) {
     const pl_hf_sizes *s = &k->s;
     bool               parts = s->conv_taps > 0 ? s->conv_group > 0 : s->conv_taps == 0;
@@ -250,7 +250,7 @@ static bool is_sized(const pl_look *k) {
 
 // Checks names: engines skip or refuse unknown tensors, and run without missing ones.
 static pl_check_verdict check_names(pl_look *k) {
-    if (!is_sized(k)) return pl_unseen(k, "sizes from which names follow_rules are missing");
+    if (!is_sized(k)) return pl_unseen(k, "sizes that determine the names are missing");
     for (int64_t i = 0; i < k->want.n; i++)
         if (k->want.t[i].needed && !pl_look_find(&k->have, k->want.t[i].name))
             return pl_broken(k, "%s is missing", k->want.t[i].name);
@@ -261,7 +261,7 @@ static pl_check_verdict check_names(pl_look *k) {
 }
 
 static pl_check_verdict check_shapes(pl_look *k) {
-    if (!is_sized(k)) return pl_unseen(k, "sizes from which shapes follow_rules are missing");
+    if (!is_sized(k)) return pl_unseen(k, "sizes that determine the shapes are missing");
     for (int64_t i = 0; i < k->want.n; i++) {
         const pl_look_tensor *w = &k->want.t[i], *h = pl_look_find(&k->have, w->name);
         char                  found[PL_ST_SHAPE_TEXT], expected[PL_ST_SHAPE_TEXT];
