@@ -216,6 +216,15 @@ static pl_check_verdict check_layers_joined(pl_look *k) {
                      k->e.n_taps == 1 ? "" : "s", (long long)k->s.target_width, k->engine->name);
 }
 
+// Checks the stated number of layers, by which vLLM (0.33) sizes fc in speculators' form, and not by the list.
+static pl_check_verdict check_layers_counted(pl_look *k) {
+    int64_t stated = pl_look_int(k, k->layer, "num_aux_hidden_states");
+    if (k->e.n_taps < 0 || stated == k->e.n_taps) return PL_CHECK_HOLDS; // layers-written reports a missing list
+    if (stated >= 0) return pl_broken(k, "num_aux_hidden_states: %lld, of %d layers", (long long)stated, k->e.n_taps);
+    if (!k->engine->inner || k->e.n_taps == 3) return PL_CHECK_HOLDS;
+    return pl_broken(k, "num_aux_hidden_states is missing, and vLLM takes 3 for the %d layers", k->e.n_taps);
+}
+
 static pl_check_verdict check_layers_there(pl_look *k) {
     for (int i = 0; i < k->e.n_taps; i++)
         if (k->e.tap[i] < k->first)
@@ -434,6 +443,7 @@ static const pl_check_rule rules[] = {
     {"layers-meant", "they count as the engine counts", check_layers_meant, PL_CHECK_STEP},
     {"layers-rise", "they come in rising order, where a set of them is captured", check_layers_rise, PL_CHECK_ALL},
     {"layers-joined", "the engine joins them by fc", check_layers_joined, PL_CHECK_STEP},
+    {"layers-counted", "the engine's fc reads as many layers as are listed", check_layers_counted, PL_CHECK_STEP},
     {"layers-there", "the target has them, and embeddings are not read where they are not captured", check_layers_there,
      PL_CHECK_ALL},
     {"last-layer", "what leaves the last layer is not read where it is not captured", check_last_layer,

@@ -128,6 +128,8 @@ static const breaking cases[] = {
      "layers-written"},
     {"trtllm", 0, EDIT, "\"eagle_config\": {", "\"eagle_aux_hidden_state_layer_ids\": [1, 3, 4], \"other\": {",
      "layers-written"},
+    {"vllm", 0, EDIT, "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 1, \"num_aux_hidden_states\": 2",
+     "layers-counted"},
     {"vllm", 0, EDIT, "\"tap_numbering\": \"input\"", "\"tap_numbering\": \"output\"", "layers-meant"},
     {"sglang", 0, EDIT, "\"tap_numbering\": \"output\"", "\"tap_numbering\": \"input\"", "layers-meant"},
     {"sglang", 0, EDIT,
