@@ -41,7 +41,5 @@ pl_status pl_hf_block_read(struct pl_hf_config *c, const pl_json *j, pl_err *err
 // A list of layers, appended to the taps.
 pl_status pl_hf_taps_read(struct pl_hf_config *c, const pl_json *j, const cJSON *layers, pl_err *err);
 void      pl_hf_block_put(pl_json_out *o, const struct pl_hf_config *c); // members of the open top object
-// Of it DFlash 2's own members, into the open object.
-void      pl_hf_block_put_second(pl_json_out *o, const struct pl_hf_config *c);
 
 #endif

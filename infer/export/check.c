@@ -46,7 +46,8 @@ int pl_look_flag(const pl_look *k, const cJSON *o, const char *key) {
     return pl_json_get_bool(&k->j, o, key, &b, NULL) == PL_OK ? b : -1;
 }
 
-const char *pl_look_architecture(const pl_look *k) {
+// Returns "missing" for a file without a class.
+static const char *read_architecture(const pl_look *k) {
     const cJSON *list = pl_look_member(k, NULL, "architectures");
     return list && cJSON_IsArray(list) && list->child && cJSON_IsString(list->child) ? list->child->valuestring
                                                                                      : "missing";
@@ -82,7 +83,7 @@ static bool is_trimmed(const pl_look *k) {
 // ---- rules: config.json ----
 
 static pl_check_verdict check_architecture(pl_look *k) {
-    const char *name = pl_look_architecture(k), *want = k->engine->classes[k->e.sort];
+    const char *name = read_architecture(k), *want = k->engine->classes[k->e.sort];
     const char *synonym = k->engine->synonyms[k->e.sort];
     if ((want && strcmp(want, name) == 0) || (synonym && strcmp(synonym, name) == 0)) return PL_CHECK_HOLDS;
     if (!want) return pl_broken(k, "architectures: %s, which %s does not serve", name, k->engine->name);
@@ -477,7 +478,7 @@ static void copy_tensors(pl_look *k) {
 }
 
 static void find_sort(pl_look *k) {
-    const char *name = pl_look_architecture(k);
+    const char *name = read_architecture(k);
     bool        block = pl_json_find(&k->j, NULL, "block_size") || pl_json_find(&k->j, NULL, "dflash_config");
     k->e.config.backbone = block ? PL_HF_DFLASH : strstr(name, "PEagle") ? PL_HF_PEAGLE : PL_HF_EAGLE3;
     k->e.sort = !block                    ? strstr(name, "PEagle") ? PL_EXPORT_PEAGLE : PL_EXPORT_EAGLE3

@@ -89,7 +89,6 @@ int64_t      pl_look_int(const pl_look *k, const cJSON *o,
 double       pl_look_num(const pl_look *k, const cJSON *o, const char *key);  // NAN: none
 const char  *pl_look_text(const pl_look *k, const cJSON *o, const char *key); // "": none
 int          pl_look_flag(const pl_look *k, const cJSON *o, const char *key); // 1, 0, or -1 if it is not a boolean
-const char  *pl_look_architecture(const pl_look *k);                          // "missing": none
 
 const pl_look_tensor *pl_look_find(const pl_look_list *l, const char *name); // NULL: none
 // Appends a zeroed tensor; returns NULL if out of memory, which pl_check_each reports.
