@@ -1,6 +1,6 @@
-// What the tensors of published drafters are called, and their sizes: EAGLE-1, EAGLE-3 and P-EAGLE by the names of the
-// EAGLE repository, block drafters by z-lab's with DSpark's and DFlash 2's beside them. Embeddings and output matrix,
-// which may be the target's, and the map of a trimmed vocabulary are not among them.
+// Names and sizes of the tensors of published drafters: EAGLE-1, EAGLE-3 and P-EAGLE by the names of the EAGLE
+// repository, block drafters by z-lab's, with DSpark's and DFlash 2's additions. The list omits embeddings and output
+// matrix, which may be the target's, and the map of a trimmed vocabulary.
 #ifndef PL_HF_TENSORS_H
 #define PL_HF_TENSORS_H
 
@@ -21,7 +21,7 @@ typedef struct pl_hf_sizes {
 // Sizes of a drafter whose head has all rows, as its config states them.
 pl_hf_sizes pl_hf_sizes_of(const pl_hf_config *c, int64_t target_width);
 
-// Sizes one after the other, 0 after the last. False ends the walk.
+// Receives a tensor's sizes, with 0 after the last; returns false to stop.
 typedef bool (*pl_hf_tensor_fn)(void *arg, const char *name, const int64_t size[3]);
 // Calls fn for each tensor until it returns false; returns true if it never did.
 bool pl_hf_tensors(const pl_hf_sizes *s, pl_hf_tensor_fn fn, void *arg);

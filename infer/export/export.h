@@ -12,8 +12,8 @@
 //   d2t      int64 offsets, with t2d (trtllm: int32 offsets alone); omitted if draft ids equal target ids
 //   embeddings  a drafter's own are in the file, for engines that read them; some engines use the target's even so, if
 //            the widths are equal
-// One table of rows for each engine writes config.json (or the keys of a GGUF file) and checks it. An export satisfies
-// all rules of `check`; otherwise it is not written.
+// One table of rows for each engine writes config.json (or the keys of a GGUF file) and checks it. An export that
+// breaks a rule of `check` is not written; some rules only warn.
 #ifndef PL_EXPORT_H
 #define PL_EXPORT_H
 
@@ -196,7 +196,8 @@ const pl_export_engine *pl_export_engine_find(const char *name, pl_err *err);
 // Reads checkpoint and target (which may be NULL unless the engine has wants_target), writes dir atomically:
 // config.json, model.safetensors, for a low-rank head factors/model.safetensors, the engine's own file, and serve.sh,
 // whose command is *serve (owned by the caller, pl_free). Refuses with one line: drafters of other kinds, heads that
-// are not one matrix (except DSpark's), and exports that break a rule of pl_check_folder.
+// are not one matrix (except DSpark's), a target that does not fit, and exports that break a rule of pl_check_folder,
+// unless the rule only warns.
 // f32: writes matrices in fp32, for engines with their own file; else in their stored type.
 pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint, const char *target, const char *dir,
                           bool f32, const pl_env *env, char **serve, pl_err *err);

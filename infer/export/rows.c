@@ -241,7 +241,7 @@ static pl_check_verdict is_switch(pl_look *k, const pl_export_row *r, const cJSO
                : PL_CHECK_HOLDS;
 }
 
-// Checks that no member is null: transformers 5 reads configs strictly.
+// Checks that no boolean is null: transformers 5 reads configs strictly.
 pl_check_verdict pl_check_no_nulls(pl_look *k) {
     return visit_all(k, is_switch);
 }

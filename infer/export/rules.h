@@ -26,8 +26,8 @@ typedef struct pl_look_list {
 typedef struct pl_look {
     const pl_export_engine     *engine;
     const struct pl_check_rule *rule; // the current rule
-    // Values that the file states, in the fields of the engine's rows: -1, NAN, false or "" for missing ones, n_taps -1
-    // for a missing list.
+    // Values that the file states, in the fields of the engine's rows: -1 or NAN for missing numbers, n_taps -1 for a
+    // missing list, the engine's default for members that have one.
     pl_export                   e;
     pl_hf_sizes                 s;    // sizes derived from e
     int64_t                     rows; // of the head's tensor; -1: no such tensor

@@ -287,7 +287,7 @@ static void no_copies(void **state) {
     }
 }
 
-// What leaves the last layer: vLLM captures it, and speculators' hidden states are vLLM's.
+// vLLM captures the last layer's output, and speculators takes its hidden states from vLLM; others do not capture it.
 static void last_layer(void **state) {
     (void)state;
     static const char *const engines[] = {"vllm", "speculators", "sglang", "trtllm"};
@@ -302,7 +302,7 @@ static void last_layer(void **state) {
     }
 }
 
-// vLLM does not count speculators' list, and takes three where nothing else is said.
+// vLLM does not count speculators' list: it assumes three layers if their number is missing.
 static void other_than_three(void **state) {
     (void)state;
     for (int n = 2; n < 5; n++) {
@@ -317,7 +317,7 @@ static void other_than_three(void **state) {
     }
 }
 
-// What speculators writes by itself: vLLM makes layers causal of it, and DSpark's not.
+// Without is_causal, sliding_window_non_causal must be true: otherwise vLLM takes layers for causal, except DSpark's.
 static void causal_layers(void **state) {
     (void)state;
     for (int which = SERVED_FLASH; which <= SERVED_SPARK; which++)
