@@ -137,9 +137,26 @@ static void refused(void **state) {
                    scratch);
 }
 
+// Curves of different stages are in different charts.
+static void stages(void **state) {
+    (void)state;
+    char path[160];
+    test_put(scratch, "a/metrics.jsonl",
+             "{\"stage\":\"target\",\"step\":1,\"loss\":4}\n{\"stage\":\"target\",\"step\":2,\"loss\":3}\n"
+             "{\"stage\":\"eagle3\",\"step\":1,\"loss\":2}\n{\"stage\":\"eagle3\",\"step\":2,\"loss\":1}\n");
+    char *html = page("");
+    says(html, "<figcaption>Training loss, target <small>by step</small></figcaption><svg");
+    says(html, "<figcaption>Training loss, eagle3 <small>by step</small></figcaption><svg");
+    assert_null(strstr(strstr(html, "<h2>Training</h2>"), "class=\"s1 ")); // a second curve of one chart
+    pl_free(html);
+    snprintf(path, sizeof path, "%s/a/metrics.jsonl", scratch);
+    remove(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_run),
+        cmocka_unit_test(stages),
         cmocka_unit_test(two_runs),
         cmocka_unit_test(refused),
     };
