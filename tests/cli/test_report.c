@@ -45,7 +45,9 @@ static void says(const char *html, const char *part) {
     "\"speedup\":4,\"promise\":\"identical\",\"identical_outputs\":false,\"temperature\":0}"
 #define REST                                                                                                           \
     ",\"batched\":[{\"batch\":8,\"name\":\"plain\",\"temperature\":0,\"tokens_per_second\":800,\"speedup\":1,"         \
-    "\"identical_outputs\":true}],\"machine\":{\"cpu\":\"some processor\",\"threads\":2},\"commit\":\"abc123\","       \
+    "\"identical_outputs\":true},{\"batch\":8,\"name\":\"lossy\",\"temperature\":0,\"identical_outputs\":null},"       \
+    "{\"batch\":8,\"name\":\"wrong\",\"temperature\":0,\"identical_outputs\":false}],"                                 \
+    "\"machine\":{\"cpu\":\"some processor\",\"threads\":2},\"commit\":\"abc123\","                                    \
     "\"settings\":{\"target\":\"models/t\",\"target_fingerprint\":\"f00d\",\"prompts\":\"gsm8k\",\"n_prompts\":5}}"
 
 static int setup(void **state) {
@@ -78,7 +80,9 @@ static void one_run(void **state) {
     says(html, "<td class=\"no\">no</td>");
     says(html, "<td title=\"&quot;&gt;&lt;script&gt;\">lossy</td>");
     says(html, "<h3>Many prompts at a time</h3>");
-    says(html, "<td>800.0</td>");
+    says(html, "<td>plain</td><td>8</td><td>0</td><td>800.0</td><td>1.00</td><td>–</td><td class=\"yes\">yes</td>");
+    says(html, "<td>lossy</td><td>8</td><td>0</td><td>–</td><td>–</td><td>–</td><td>lossy</td>");
+    says(html, "<td>wrong</td><td>8</td><td>0</td><td>–</td><td>–</td><td>–</td><td class=\"no\">no</td>");
     says(html, "<td>40.00 %</td>");
     says(html, "<td>2.625</td>");
     says(html, "<td>4.00</td>"); // TTFT
