@@ -230,17 +230,17 @@ static pl_check_verdict check_layers_there(pl_look *k) {
     for (int i = 0; i < k->e.n_taps; i++)
         if (k->e.tap[i] < k->first)
             return pl_broken(k, "reads the embeddings, which %s does not capture", k->engine->name);
-    if (!k->target.given) return pl_unseen(k, "give --target");
+    if (!k->target) return pl_unseen(k, "give --target");
     for (int i = 0; i < k->e.n_taps; i++)
-        if (k->e.tap[i] < 0 || k->e.tap[i] > k->target.layers)
-            return pl_broken(k, "reads the input of layer %d, the target has %lld layers", k->e.tap[i],
-                             (long long)k->target.layers);
+        if (k->e.tap[i] < 0 || k->e.tap[i] > k->target->num_hidden_layers)
+            return pl_broken(k, "reads the input of layer %d, the target has %d layers", k->e.tap[i],
+                             k->target->num_hidden_layers);
     return PL_CHECK_HOLDS;
 }
 
 static pl_check_verdict check_last_layer(pl_look *k) {
-    for (int i = 0; i < k->e.n_taps && k->target.given && !k->engine->last; i++)
-        if (k->e.tap[i] == k->target.layers)
+    for (int i = 0; i < k->e.n_taps && k->target && !k->engine->last; i++)
+        if (k->e.tap[i] == k->target->num_hidden_layers)
             return pl_broken(k,
                              "reads what leaves the last layer, before the final norm, which %s is not known to "
                              "capture; if drafts fail there, train with other drafter.taps",
@@ -398,32 +398,32 @@ static pl_check_verdict check_map_marks(pl_look *k) {
 // ---- rules: the target ----
 
 static pl_check_verdict check_target_fits(pl_look *k) {
-    if (!k->target.given) return pl_unseen(k, "give --target");
-    if (k->target.vocab >= 0 && k->s.vocab != k->target.vocab)
-        return pl_broken(k, "vocabulary %lld, the target has %lld; the drafter was made for another",
-                         (long long)k->s.vocab, (long long)k->target.vocab);
-    if (k->s.target_width != k->target.width)
-        return pl_broken(k, "reads layers of width %lld, the target has %lld", (long long)k->s.target_width,
-                         (long long)k->target.width);
+    if (!k->target) return pl_unseen(k, "give --target");
+    if (!k->engine->file && k->s.vocab != k->target->vocab_size)
+        return pl_broken(k, "vocabulary %lld, the target has %d; the drafter was made for another",
+                         (long long)k->s.vocab, k->target->vocab_size);
+    if (k->s.target_width != k->target->hidden_size)
+        return pl_broken(k, "reads layers of width %lld, the target has %d", (long long)k->s.target_width,
+                         k->target->hidden_size);
     return PL_CHECK_HOLDS;
 }
 
 // Checks positions: a table that is too short lowers acceptance or is read out of bounds.
 static pl_check_verdict check_positions(pl_look *k) {
-    if (!k->target.given) return pl_unseen(k, "give --target");
-    if (k->e.positions >= k->target.positions) return PL_CHECK_HOLDS;
+    if (!k->target) return pl_unseen(k, "give --target");
+    if (k->e.positions >= k->target->max_position_embeddings) return PL_CHECK_HOLDS;
     if (k->e.positions < 0) return pl_unseen(k, "the number of positions is missing"); // every-field reports it
-    return pl_broken(k, "%d positions, the target is served up to %lld", k->e.positions,
-                     (long long)k->target.positions);
+    return pl_broken(k, "%d positions, the target is served up to %d", k->e.positions,
+                     k->target->max_position_embeddings);
 }
 
 static pl_check_verdict check_rope_target(pl_look *k) {
-    if (!k->target.given) return pl_unseen(k, "give --target");
-    if (isnan(k->e.config.rope.theta) || isnan(k->target.theta))
+    if (!k->target) return pl_unseen(k, "give --target");
+    if (isnan(k->e.config.rope.theta) || isnan(k->target->rope.theta))
         return pl_unseen(k, "RoPE's base is missing%s", isnan(k->e.config.rope.theta) ? "" : " in the target");
-    if (k->e.config.rope.theta == k->target.theta) return PL_CHECK_HOLDS;
+    if (k->e.config.rope.theta == k->target->rope.theta) return PL_CHECK_HOLDS;
     return pl_broken(k, "RoPE's base %g, the target's is %g: right only if it was trained so", k->e.config.rope.theta,
-                     k->target.theta);
+                     k->target->rope.theta);
 }
 
 static const pl_check_rule rules[] = {
@@ -532,19 +532,7 @@ static pl_status look_at_folder(pl_look *k, const char *dir, const char *target,
                        k->engine->name);
     copy_tensors(k);
     take_sizes(k);
-    if (!target) return PL_OK;
-    pl_hf_config *t = pl_calloc(1, sizeof *t);
-    st = t ? pl_hf_config_read(t, target, PL_HF_TARGET, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", target);
-    if (st == PL_OK) {
-        k->target.given = true;
-        k->target.vocab = t->vocab_size;
-        k->target.width = t->hidden_size;
-        k->target.layers = t->num_hidden_layers;
-        k->target.positions = t->max_position_embeddings;
-        k->target.theta = t->rope.theta;
-    }
-    pl_free(t);
-    return st;
+    return target ? pl_hf_config_read(&k->e.target_config, target, PL_HF_TARGET, err) : PL_OK;
 }
 
 // ---- the tensors that the engine reads ----
@@ -614,6 +602,7 @@ pl_status pl_check_each(const pl_export_engine *engine, const char *dir, const c
     k->engine = engine;
     st = engine->file ? engine->file->look(k, dir, target, err) : look_at_folder(k, dir, target, err);
     if (st == PL_OK) {
+        k->target = target ? &k->e.target_config : NULL;
         find_rows(k);
         list_wanted(k);
         if (k->have.failed || k->want.failed) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);

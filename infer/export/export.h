@@ -145,7 +145,9 @@ typedef struct pl_export_file {
     pl_status (*write)(const pl_export *e, const pl_st_source *t, int n, const char *dir, pl_err *err);
     // Writes the file's name of one of this program's tensors; returns false if it has none.
     bool (*name)(bool block, const char *ours, char *theirs, size_t size);
-    // Fills in k (infer/export/rules.h); `close` frees k->own.
+    // Fills in vocabulary, width, layers, positions and RoPE's base of the served target.
+    pl_status (*read_target)(pl_hf_config *target, const char *path, pl_err *err);
+    // Fills in k (infer/export/rules.h), k->e.target_config included; `close` frees k->own.
     pl_status (*look)(struct pl_look *k, const char *path, const char *target, pl_err *err);
     void (*close)(struct pl_look *k);
 } pl_export_file;

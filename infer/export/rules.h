@@ -33,17 +33,13 @@ typedef struct pl_look {
     int64_t                     rows; // of the head's tensor; -1: no such tensor
     const char                 *list; // the key of the list of layers
     int shift, first; // numbering of the file's list, as pl_export_row.shift; the first layer that the engine captures
-    pl_look_list have, want; // tensors of the file, and those that the engine reads
-    struct {
-        bool    given;
-        int64_t vocab, width, layers, positions; // vocab -1: not compared
-        double  theta;
-    } target;
-    char         why[PL_CHECK_WHY];
-    pl_json      j;     // config.json, or the keys of the engine's own file
-    const cJSON *layer; // the object with the layers' sizes: the root, or the engine's inner one
-    pl_st       *st;    // tensors of a folder
-    void        *own;   // state of the engine's own file
+    pl_look_list        have, want; // tensors of the file, and those that the engine reads
+    const pl_hf_config *target;     // e.target_config, or NULL: not given
+    char                why[PL_CHECK_WHY];
+    pl_json             j;     // config.json, or the keys of the engine's own file
+    const cJSON        *layer; // the object with the layers' sizes: the root, or the engine's inner one
+    pl_st              *st;    // tensors of a folder
+    void               *own;   // state of the engine's own file
 } pl_look;
 
 // Drafters to which a rule applies: EAGLE-3 and P-EAGLE, blocks, files of another kind. WARNS: an export that breaks

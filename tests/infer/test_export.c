@@ -433,9 +433,9 @@ static void gguf(void **state) {
     }
     refuse("gguf", checkpoint, target, "is no .gguf file");
     write_gguf_target(served, LAYERS, TEST_VOCAB + 1);
-    refuse("gguf", checkpoint, served, "the drafter was made for a vocabulary of 97, there are 98 pieces");
+    refuse("gguf", checkpoint, served, "vocabulary 98 and width 48, the drafter was made for 97 and 48");
     write_gguf_target(served, 4, TEST_VOCAB);
-    refuse("gguf", checkpoint, served, "the target has 4 layers");
+    refuse("gguf", checkpoint, served, "has 4 layers, the drafter reads the input of layer 5");
     write_gguf_target(served, LAYERS, TEST_VOCAB);
     write_drafter("full", 0, NULL, last);
     refuse("gguf", checkpoint, served, "what leaves the last layer, before the final norm, which gguf");
@@ -562,10 +562,10 @@ static void refusals(void **state) {
     assert_int_equal(pl_dir_make(other, NULL), PL_OK);
     test_target_sized(&m, other, LAYERS, TEST_VOCAB + 1, 3, PL_BF16);
     pl_llama_fini(&m);
-    refuse("vllm", checkpoint, other, "vocabulary 97, the target has 98");
+    refuse("vllm", checkpoint, other, "vocabulary 98 and width 48, the drafter was made for 97 and 48");
     test_target(&m, other, 3, 3, PL_BF16);
     pl_llama_fini(&m);
-    refuse("vllm", checkpoint, other, "has 3 layers");
+    refuse("vllm", checkpoint, other, "has 3 layers, the drafter reads the input of layer 4");
     routed.n_taps = 3;
     memcpy(routed.tap, taps, sizeof taps);
     test_backbone_write(checkpoint, &model, &pl_backbone_eagle3, &routed, 5);
