@@ -68,6 +68,7 @@ static void hear(void *arg, const char *rule, const char *help, pl_check_verdict
     served_told *t = arg;
     char        *to = v == PL_CHECK_BROKEN ? t->broken : t->unseen;
     assert_true(*help && (v == PL_CHECK_HOLDS) == !*why);
+    t->rules++;
     if (v == PL_CHECK_HOLDS) return;
     snprintf(to + strlen(to), sizeof t->broken - strlen(to), "%s ", rule);
     snprintf(t->why + strlen(t->why), sizeof t->why - strlen(t->why), "%s: %s; ", rule, why);
@@ -80,7 +81,7 @@ served_told served_check(const char *engine, const char *path, const char *targe
     if (pl_check_folder(pl_export_engine_find(engine, &err), path, target, hear, &t, &n, &err) != PL_OK)
         fail_msg("%s", err.msg);
     assert_int_equal(n.broken > 0, *t.broken != 0);
-    t.rules = n.rules;
+    assert_true(n.rules > 0 && n.rules == t.rules);
     return t;
 }
 

@@ -27,9 +27,7 @@ static int teardown(void **state) {
 }
 
 static served_told check(const char *engine, const char *to) {
-    served_told t = served_check(engine, w.out, to);
-    assert_true(t.rules > 20);
-    return t;
+    return served_check(engine, w.out, to);
 }
 
 static void exports_hold(void **state) {
