@@ -1,5 +1,6 @@
 #include "tests/infer/served.h"
 
+#include "checkpoints/gguf.h"
 #include "infer/drafter/dflash.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
@@ -52,6 +53,22 @@ void served_other(served_world *w, const pl_backbone_kind *kind, const pl_backbo
 void served_end(served_world *w) {
     pl_llama_fini(&w->model);
     test_rmdir(w->base);
+}
+
+void served_gguf(const char *path, int layers, int tokens) {
+    pl_err       err = {0};
+    pl_gguf_out *o = pl_gguf_out_new();
+    int32_t     *ids = pl_calloc((size_t)tokens, sizeof *ids);
+    pl_gguf_put_text(o, "general.architecture", "llama");
+    pl_gguf_put_u32(o, "llama.block_count", (uint32_t)layers);
+    pl_gguf_put_u32(o, "llama.embedding_length", 48);
+    pl_gguf_put_u32(o, "llama.context_length", 512);
+    pl_gguf_put_f32(o, "llama.rope.freq_base", 10000);
+    pl_gguf_put_text(o, "tokenizer.ggml.model", "llama");
+    pl_gguf_put_i32s(o, "tokenizer.ggml.tokens", ids, (uint64_t)tokens);
+    if (pl_gguf_write(o, path, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_gguf_out_free(o);
+    pl_free(ids);
 }
 
 void served_export(const served_world *w, const char *engine, int which, const char *target, bool f32) {
