@@ -95,18 +95,7 @@ pl_status pl_hf_taps_read(pl_hf_config *c, const pl_json *j, const cJSON *layers
     return PL_OK;
 }
 
-void pl_hf_block_put(pl_json_out *o, const pl_hf_config *c) {
-    pl_put_int(o, "block_size", c->block.size);
-    if (c->block.target_layers > 0) pl_put_int(o, "num_target_layers", c->block.target_layers);
-    pl_put_object(o, "dflash_config");
-    pl_put_int(o, "mask_token_id", c->block.mask_token);
-    if (c->block.anchor_first) pl_put_bool(o, "sample_from_anchor", true);
-    pl_put_ids(o, "target_layer_ids", c->tap, c->n_taps);
-    pl_hf_block_put_second(o, c);
-    pl_json_out_close(o, '}');
-}
-
-void pl_hf_block_put_second(pl_json_out *o, const pl_hf_config *c) {
+static void put_second(pl_json_out *o, const pl_hf_config *c) {
     if (c->block.taps > 0) {
         pl_put_int(o, "conv_kernel_size", c->block.taps);
         pl_put_int(o, "conv_group_size", c->block.group);
@@ -114,6 +103,17 @@ void pl_hf_block_put_second(pl_json_out *o, const pl_hf_config *c) {
     if (c->selector.candidates == 0) return;
     pl_put_int(o, "selector_rank", c->selector.rank);
     pl_put_int(o, "selector_top_k", c->selector.candidates);
+}
+
+void pl_hf_block_put(pl_json_out *o, const pl_hf_config *c) {
+    pl_put_int(o, "block_size", c->block.size);
+    if (c->block.target_layers > 0) pl_put_int(o, "num_target_layers", c->block.target_layers);
+    pl_put_object(o, "dflash_config");
+    pl_put_int(o, "mask_token_id", c->block.mask_token);
+    if (c->block.anchor_first) pl_put_bool(o, "sample_from_anchor", true);
+    pl_put_ids(o, "target_layer_ids", c->tap, c->n_taps);
+    put_second(o, c);
+    pl_json_out_close(o, '}');
 }
 
 const char *pl_hf_markov_name(int form) {

@@ -1,13 +1,11 @@
-// What the config.json of a block drafter says beside a decoder's own (DFlash, arXiv 2602.06036, as z-lab publishes
-// it):
+// Members of a block drafter's config.json beside a decoder's own (DFlash, arXiv 2602.06036, as z-lab publishes it):
 //
-//   block_size                       slots of a block, the anchor's included; here or in dflash_config
-//   dflash_config.mask_token_id      what stands in the slots behind the anchor
-//   dflash_config.target_layer_ids   0-based target layers whose outputs are read
-//   sample_from_anchor               absent: false; here or in dflash_config: the anchor's own slot drafts too, each
-//   slot
-//                                    the token behind its own (DSpark, arXiv 2607.05147)
-//   num_target_layers                of the target
+//   block_size                       slots of a block, including the anchor's; here or in dflash_config
+//   dflash_config.mask_token_id      the token in the slots after the anchor
+//   dflash_config.target_layer_ids   0-based target layers whose outputs the drafter reads
+//   sample_from_anchor               every slot, the anchor's too, drafts the token after its own (DSpark, arXiv
+//                                    2607.05147); here or in dflash_config; absent: false
+//   num_target_layers                the target's number of layers
 //   conv_kernel_size, conv_group_size, selector_rank, selector_top_k
 //                                    DFlash 2's convolutions and selector; here or in dflash_config; absent: none
 #ifndef PL_HF_BLOCK_H
@@ -17,7 +15,7 @@
 #include "kernels/base/json.h"
 #include "kernels/base/json_put.h"
 
-#define PL_HF_BLOCK_MAX 17 // slots: so many that drafts of a block fit an unroll (kernels/op/attention.h)
+#define PL_HF_BLOCK_MAX 17 // most slots: the drafts of a block fit an unroll (kernels/op/attention.h)
 
 typedef struct pl_hf_block {
     int  size; // 0: not a block drafter
@@ -27,21 +25,18 @@ typedef struct pl_hf_block {
     int  taps, group;   // of the convolutions around each sublayer (kernels/op/blockconv.h); 0: none
 } pl_hf_block;
 
-// What becomes of the token before in DSpark's Markov head (infer/head/markov.c's forms), by its published name; NULL
-// past the last.
+// Forms of DSpark's Markov head (infer/head/markov.c).
 typedef enum pl_hf_markov { PL_HF_MARKOV_VANILLA, PL_HF_MARKOV_GATED, PL_HF_MARKOV_RNN } pl_hf_markov;
-const char *pl_hf_markov_name(int form);
-int         pl_hf_markov_find(const char *name); // "": vanilla; -1: none of them
+const char *pl_hf_markov_name(int form);         // as published; NULL past the last
+int         pl_hf_markov_find(const char *name); // "": vanilla; -1: unknown
 int         pl_hf_markov_of(const pl_hf_head *h);
 
 struct pl_hf_config;
-// Fills in c->block and the taps, which count outputs, from the whole file. A file that states no head of ours means
-// the target's.
+// Fills in c->block and the taps, numbered by outputs, from the whole file. A file without a head of this program's
+// uses the target's.
 pl_status pl_hf_block_read(struct pl_hf_config *c, const pl_json *j, pl_err *err);
-// A list of layers, appended to the taps.
+// Appends a list of layers to the taps.
 pl_status pl_hf_taps_read(struct pl_hf_config *c, const pl_json *j, const cJSON *layers, pl_err *err);
-void      pl_hf_block_put(pl_json_out *o, const struct pl_hf_config *c); // members of the open top object
-// Of it DFlash 2's own members, into the open object.
-void      pl_hf_block_put_second(pl_json_out *o, const struct pl_hf_config *c);
+void      pl_hf_block_put(pl_json_out *o, const struct pl_hf_config *c); // writes members of the open top object
 
 #endif

@@ -11,8 +11,8 @@
 //   drafting         1 + sum k_t / steps that drafted      vLLM's mean acceptance length
 //
 //   memory-bound speed-up   total x B / (B + L b), if steps took only the time to read their bytes: B bytes of a plain
-//                           step, b bytes of a level, L levels drafted a step (Jeon et al. 2024, arXiv 2402.14160,
-// MBSU)
+//                           step, b bytes of a level, L levels drafted a step (Jeon et al. 2024, arXiv
+//                           2402.14160, MBSU)
 //   TTFT   seconds to an answer's first token: prefill of target and drafter
 //   TPOT   seconds per later token of an answer; SGLang's, hf-bench's (total - TTFT) / (n - 1)
 #ifndef PL_HARNESS_H

@@ -68,9 +68,9 @@ static pl_check_verdict check_depth(pl_look *k) {
     int n = k->e.target_layers;
     if (k->engine->inner) return PL_CHECK_HOLDS; // this form has no such member
     if (n < 0) return pl_unseen(k, "num_target_layers is missing");
-    if (!k->target.given) return pl_unseen(k, "give --target");
-    if (n == k->target.layers) return PL_CHECK_HOLDS;
-    return pl_broken(k, "num_target_layers: %d, the target has %lld", n, (long long)k->target.layers);
+    if (!k->target) return pl_unseen(k, "give --target");
+    if (n == k->target->num_hidden_layers) return PL_CHECK_HOLDS;
+    return pl_broken(k, "num_target_layers: %d, the target has %d", n, k->target->num_hidden_layers);
 }
 
 static pl_check_verdict check_parts(pl_look *k) {

@@ -46,7 +46,8 @@ int pl_look_flag(const pl_look *k, const cJSON *o, const char *key) {
     return pl_json_get_bool(&k->j, o, key, &b, NULL) == PL_OK ? b : -1;
 }
 
-const char *pl_look_architecture(const pl_look *k) {
+// Returns "missing" for a file without a class.
+static const char *read_architecture(const pl_look *k) {
     const cJSON *list = pl_look_member(k, NULL, "architectures");
     return list && cJSON_IsArray(list) && list->child && cJSON_IsString(list->child) ? list->child->valuestring
                                                                                      : "missing";
@@ -82,11 +83,9 @@ static bool is_trimmed(const pl_look *k) {
 // ---- rules: config.json ----
 
 static pl_check_verdict check_architecture(pl_look *k) {
-    const char        *name = pl_look_architecture(k), *want = k->engine->classes[k->e.sort];
-    const char *const *other = k->engine->synonyms;
-    while (other && *other && strcmp(*other, name) != 0)
-        other++;
-    if ((other && *other) || (want && strcmp(want, name) == 0)) return PL_CHECK_HOLDS;
+    const char *name = read_architecture(k), *want = k->engine->classes[k->e.sort];
+    const char *synonym = k->engine->synonyms[k->e.sort];
+    if ((want && strcmp(want, name) == 0) || (synonym && strcmp(synonym, name) == 0)) return PL_CHECK_HOLDS;
     if (!want) return pl_broken(k, "architectures: %s, which %s does not serve", name, k->engine->name);
     return pl_broken(k, "architectures: %s; expected %s", name, want);
 }
@@ -101,8 +100,8 @@ static pl_check_verdict check_few_layers(pl_look *k) {
 
 static pl_check_verdict check_model_type(pl_look *k) {
     const char *type = pl_look_text(k, k->layer, "model_type"), *want = is_block(k) ? "qwen3" : "llama";
-    if (!*type || strcmp(type, want) == 0) return PL_CHECK_HOLDS;
-    return pl_broken(k, "model_type: %s; expected %s", type, want);
+    if (strcmp(type, want) == 0) return PL_CHECK_HOLDS;
+    return pl_broken(k, "model_type: %s; expected %s", *type ? type : "missing", want);
 }
 
 static pl_check_verdict check_types_agree(pl_look *k) {
@@ -218,21 +217,30 @@ static pl_check_verdict check_layers_joined(pl_look *k) {
                      k->e.n_taps == 1 ? "" : "s", (long long)k->s.target_width, k->engine->name);
 }
 
+// Checks the stated number of layers, by which vLLM (0.33) sizes fc in speculators' form, and not by the list.
+static pl_check_verdict check_layers_counted(pl_look *k) {
+    int64_t stated = pl_look_int(k, k->layer, "num_aux_hidden_states");
+    if (k->e.n_taps < 0 || stated == k->e.n_taps) return PL_CHECK_HOLDS; // layers-written reports a missing list
+    if (stated >= 0) return pl_broken(k, "num_aux_hidden_states: %lld, of %d layers", (long long)stated, k->e.n_taps);
+    if (!k->engine->inner || k->e.n_taps == 3) return PL_CHECK_HOLDS;
+    return pl_broken(k, "num_aux_hidden_states is missing, and vLLM takes 3 for the %d layers", k->e.n_taps);
+}
+
 static pl_check_verdict check_layers_there(pl_look *k) {
     for (int i = 0; i < k->e.n_taps; i++)
         if (k->e.tap[i] < k->first)
             return pl_broken(k, "reads the embeddings, which %s does not capture", k->engine->name);
-    if (!k->target.given) return pl_unseen(k, "give --target");
+    if (!k->target) return pl_unseen(k, "give --target");
     for (int i = 0; i < k->e.n_taps; i++)
-        if (k->e.tap[i] < 0 || k->e.tap[i] > k->target.layers)
-            return pl_broken(k, "reads the input of layer %d, the target has %lld layers", k->e.tap[i],
-                             (long long)k->target.layers);
+        if (k->e.tap[i] < 0 || k->e.tap[i] > k->target->num_hidden_layers)
+            return pl_broken(k, "reads the input of layer %d, the target has %d layers", k->e.tap[i],
+                             k->target->num_hidden_layers);
     return PL_CHECK_HOLDS;
 }
 
 static pl_check_verdict check_last_layer(pl_look *k) {
-    for (int i = 0; i < k->e.n_taps && k->target.given && !k->engine->last; i++)
-        if (k->e.tap[i] == k->target.layers)
+    for (int i = 0; i < k->e.n_taps && k->target && !k->engine->last; i++)
+        if (k->e.tap[i] == k->target->num_hidden_layers)
             return pl_broken(k,
                              "reads what leaves the last layer, before the final norm, which %s is not known to "
                              "capture; if drafts fail there, train with other drafter.taps",
@@ -242,7 +250,7 @@ static pl_check_verdict check_last_layer(pl_look *k) {
 
 // ---- rules: tensors ----
 
-// Returns true if all sizes that names and shapes of tensors follow_rules from are stated.
+// Returns true if all sizes that determine names and shapes of tensors are stated.
 static bool is_sized(const pl_look *k) {
     const pl_hf_sizes *s = &k->s;
     bool               parts = s->conv_taps > 0 ? s->conv_group > 0 : s->conv_taps == 0;
@@ -252,7 +260,7 @@ static bool is_sized(const pl_look *k) {
 
 // Checks names: engines skip or refuse unknown tensors, and run without missing ones.
 static pl_check_verdict check_names(pl_look *k) {
-    if (!is_sized(k)) return pl_unseen(k, "sizes from which names follow_rules are missing");
+    if (!is_sized(k)) return pl_unseen(k, "sizes that determine the names are missing");
     for (int64_t i = 0; i < k->want.n; i++)
         if (k->want.t[i].needed && !pl_look_find(&k->have, k->want.t[i].name))
             return pl_broken(k, "%s is missing", k->want.t[i].name);
@@ -263,7 +271,7 @@ static pl_check_verdict check_names(pl_look *k) {
 }
 
 static pl_check_verdict check_shapes(pl_look *k) {
-    if (!is_sized(k)) return pl_unseen(k, "sizes from which shapes follow_rules are missing");
+    if (!is_sized(k)) return pl_unseen(k, "sizes that determine the shapes are missing");
     for (int64_t i = 0; i < k->want.n; i++) {
         const pl_look_tensor *w = &k->want.t[i], *h = pl_look_find(&k->have, w->name);
         char                  found[PL_ST_SHAPE_TEXT], expected[PL_ST_SHAPE_TEXT];
@@ -390,32 +398,32 @@ static pl_check_verdict check_map_marks(pl_look *k) {
 // ---- rules: the target ----
 
 static pl_check_verdict check_target_fits(pl_look *k) {
-    if (!k->target.given) return pl_unseen(k, "give --target");
-    if (k->target.vocab >= 0 && k->s.vocab != k->target.vocab)
-        return pl_broken(k, "vocabulary %lld, the target has %lld; the drafter was made for another",
-                         (long long)k->s.vocab, (long long)k->target.vocab);
-    if (k->s.target_width != k->target.width)
-        return pl_broken(k, "reads layers of width %lld, the target has %lld", (long long)k->s.target_width,
-                         (long long)k->target.width);
+    if (!k->target) return pl_unseen(k, "give --target");
+    if (!k->engine->file && k->s.vocab != k->target->vocab_size)
+        return pl_broken(k, "vocabulary %lld, the target has %d; the drafter was made for another",
+                         (long long)k->s.vocab, k->target->vocab_size);
+    if (k->s.target_width != k->target->hidden_size)
+        return pl_broken(k, "reads layers of width %lld, the target has %d", (long long)k->s.target_width,
+                         k->target->hidden_size);
     return PL_CHECK_HOLDS;
 }
 
 // Checks positions: a table that is too short lowers acceptance or is read out of bounds.
 static pl_check_verdict check_positions(pl_look *k) {
-    if (!k->target.given) return pl_unseen(k, "give --target");
-    if (k->e.positions >= k->target.positions) return PL_CHECK_HOLDS;
+    if (!k->target) return pl_unseen(k, "give --target");
+    if (k->e.positions >= k->target->max_position_embeddings) return PL_CHECK_HOLDS;
     if (k->e.positions < 0) return pl_unseen(k, "the number of positions is missing"); // every-field reports it
-    return pl_broken(k, "%d positions, the target is served up to %lld", k->e.positions,
-                     (long long)k->target.positions);
+    return pl_broken(k, "%d positions, the target is served up to %d", k->e.positions,
+                     k->target->max_position_embeddings);
 }
 
 static pl_check_verdict check_rope_target(pl_look *k) {
-    if (!k->target.given) return pl_unseen(k, "give --target");
-    if (isnan(k->e.config.rope.theta) || isnan(k->target.theta))
+    if (!k->target) return pl_unseen(k, "give --target");
+    if (isnan(k->e.config.rope.theta) || isnan(k->target->rope.theta))
         return pl_unseen(k, "RoPE's base is missing%s", isnan(k->e.config.rope.theta) ? "" : " in the target");
-    if (k->e.config.rope.theta == k->target.theta) return PL_CHECK_HOLDS;
+    if (k->e.config.rope.theta == k->target->rope.theta) return PL_CHECK_HOLDS;
     return pl_broken(k, "RoPE's base %g, the target's is %g: right only if it was trained so", k->e.config.rope.theta,
-                     k->target.theta);
+                     k->target->rope.theta);
 }
 
 static const pl_check_rule rules[] = {
@@ -436,6 +444,7 @@ static const pl_check_rule rules[] = {
     {"layers-meant", "they count as the engine counts", check_layers_meant, PL_CHECK_STEP},
     {"layers-rise", "they come in rising order, where a set of them is captured", check_layers_rise, PL_CHECK_ALL},
     {"layers-joined", "the engine joins them by fc", check_layers_joined, PL_CHECK_STEP},
+    {"layers-counted", "the engine's fc reads as many layers as are listed", check_layers_counted, PL_CHECK_STEP},
     {"layers-there", "the target has them, and embeddings are not read where they are not captured", check_layers_there,
      PL_CHECK_ALL},
     {"last-layer", "what leaves the last layer is not read where it is not captured", check_last_layer,
@@ -469,7 +478,7 @@ static void copy_tensors(pl_look *k) {
 }
 
 static void find_sort(pl_look *k) {
-    const char *name = pl_look_architecture(k);
+    const char *name = read_architecture(k);
     bool        block = pl_json_find(&k->j, NULL, "block_size") || pl_json_find(&k->j, NULL, "dflash_config");
     k->e.config.backbone = block ? PL_HF_DFLASH : strstr(name, "PEagle") ? PL_HF_PEAGLE : PL_HF_EAGLE3;
     k->e.sort = !block                    ? strstr(name, "PEagle") ? PL_EXPORT_PEAGLE : PL_EXPORT_EAGLE3
@@ -523,19 +532,7 @@ static pl_status look_at_folder(pl_look *k, const char *dir, const char *target,
                        k->engine->name);
     copy_tensors(k);
     take_sizes(k);
-    if (!target) return PL_OK;
-    pl_hf_config *t = pl_calloc(1, sizeof *t);
-    st = t ? pl_hf_config_read(t, target, PL_HF_TARGET, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", target);
-    if (st == PL_OK) {
-        k->target.given = true;
-        k->target.vocab = t->vocab_size;
-        k->target.width = t->hidden_size;
-        k->target.layers = t->num_hidden_layers;
-        k->target.positions = t->max_position_embeddings;
-        k->target.theta = t->rope.theta;
-    }
-    pl_free(t);
-    return st;
+    return target ? pl_hf_config_read(&k->e.target_config, target, PL_HF_TARGET, err) : PL_OK;
 }
 
 // ---- the tensors that the engine reads ----
@@ -605,6 +602,7 @@ pl_status pl_check_each(const pl_export_engine *engine, const char *dir, const c
     k->engine = engine;
     st = engine->file ? engine->file->look(k, dir, target, err) : look_at_folder(k, dir, target, err);
     if (st == PL_OK) {
+        k->target = target ? &k->e.target_config : NULL;
         find_rows(k);
         list_wanted(k);
         if (k->have.failed || k->want.failed) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);

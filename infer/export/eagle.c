@@ -28,13 +28,13 @@ static pl_check_verdict check_rope_read(pl_look *k) {
 }
 
 static pl_check_verdict check_layers_own(pl_look *k) {
-    int64_t depth = k->target.layers;
-    if (!k->target.given) return pl_unseen(k, "give --target");
+    if (!k->target) return pl_unseen(k, "give --target");
+    int depth = k->target->num_hidden_layers;
     if (k->e.n_taps == 3 && k->e.tap[0] == 2 && k->e.tap[1] == depth / 2 && k->e.tap[2] == depth - 3)
         return PL_CHECK_HOLDS;
     return pl_broken(
-        k, "the program captures the inputs of layers 2, %lld and %lld and no others; train with drafter.taps of these",
-        (long long)(depth / 2), (long long)(depth - 3));
+        k, "the program captures the inputs of layers 2, %d and %d and no others; train with drafter.taps of these",
+        depth / 2, depth - 3);
 }
 
 static pl_check_verdict check_embeddings_read(pl_look *k) {

@@ -203,6 +203,25 @@ static void take_fields(pl_export *e) {
     e->dtype = pl_hf_dtype_name(c->dtype);
 }
 
+static pl_status read_target(pl_export *e, pl_err *err) {
+    const pl_export_file *file = e->engine->file;
+    return file ? file->read_target(&e->target_config, e->target, err)
+                : pl_hf_config_read(&e->target_config, e->target, PL_HF_TARGET, err);
+}
+
+// Refuses a wrong target before tensors are read: the rules look at what is written.
+static pl_status check_target(const pl_export *e, pl_err *err) {
+    const pl_hf_config *c = &e->config, *t = &e->target_config;
+    if (t->vocab_size != c->vocab_size || t->hidden_size != c->target_hidden_size)
+        return pl_fail(err, PL_E_INPUT, "%s: vocabulary %d and width %d, the drafter was made for %d and %d", e->target,
+                       t->vocab_size, t->hidden_size, c->vocab_size, c->target_hidden_size);
+    for (int i = 0; i < e->n_taps; i++)
+        if (e->tap[i] > t->num_hidden_layers)
+            return pl_fail(err, PL_E_INPUT, "%s: has %d layers, the drafter reads the input of layer %d", e->target,
+                           t->num_hidden_layers, e->tap[i]);
+    return PL_OK;
+}
+
 static pl_status open_export(pl_export *e, pl_err *err) {
     const pl_export_engine *engine = e->engine;
     PL_TRY(pl_hf_config_read(&e->config, e->checkpoint, PL_HF_DRAFTER, err));
@@ -212,11 +231,10 @@ static pl_status open_export(pl_export *e, pl_err *err) {
         return pl_fail(err, PL_E_USAGE, "--target: is missing; %s", engine->wants_target);
     PL_TRY(pl_weight_source_open(&e->src, e->checkpoint, err));
     PL_TRY(read_map(e, err));
-    if (e->target && !engine->file) {
-        PL_TRY(pl_hf_config_read(&e->target_config, e->target, PL_HF_TARGET, err));
-        PL_TRY(pl_llama_source(&e->target_src, &e->target_config, e->target, err));
-    }
+    if (e->target) PL_TRY(read_target(e, err));
     take_fields(e);
+    if (e->target) PL_TRY(check_target(e, err));
+    if (e->target && !engine->file) PL_TRY(pl_llama_source(&e->target_src, &e->target_config, e->target, err));
     e->own_embed = !pl_export_is_block(e) && pl_weight_source_find(e->src, PL_BACKBONE_EMBED);
     if (e->own_embed && e->config.hidden_size == e->config.target_hidden_size && !(engine->own & PL_EXPORT_OWN_SAME))
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: has embeddings of its own, in whose place %s takes the target's",

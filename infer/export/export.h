@@ -12,8 +12,8 @@
 //   d2t      int64 offsets, with t2d (trtllm: int32 offsets alone); omitted if draft ids equal target ids
 //   embeddings  a drafter's own are in the file, for engines that read them; some engines use the target's even so, if
 //            the widths are equal
-// One table of rows for each engine writes config.json (or the keys of a GGUF file) and checks it. An export satisfies
-// all rules of `check`; otherwise it is not written.
+// One table of rows for each engine writes config.json (or the keys of a GGUF file) and checks it. An export that
+// breaks a rule of `check` is not written; some rules only warn.
 #ifndef PL_EXPORT_H
 #define PL_EXPORT_H
 
@@ -145,7 +145,9 @@ typedef struct pl_export_file {
     pl_status (*write)(const pl_export *e, const pl_st_source *t, int n, const char *dir, pl_err *err);
     // Writes the file's name of one of this program's tensors; returns false if it has none.
     bool (*name)(bool block, const char *ours, char *theirs, size_t size);
-    // Fills in k (infer/export/rules.h); `close` frees k->own.
+    // Fills in vocabulary, width, layers, positions and RoPE's base of the served target.
+    pl_status (*read_target)(pl_hf_config *target, const char *path, pl_err *err);
+    // Fills in k (infer/export/rules.h), k->e.target_config included; `close` frees k->own.
     pl_status (*look)(struct pl_look *k, const char *path, const char *target, pl_err *err);
     void (*close)(struct pl_look *k);
 } pl_export_file;
@@ -160,10 +162,10 @@ typedef struct pl_export_map {
 // One engine: a file of this folder and a line in engines.def.
 typedef struct pl_export_engine {
     const char          *name, *help;
-    const char          *classes[PL_EXPORT_SORTS]; // class names in `architectures`; NULL: not served
-    const char *const   *synonyms;                 // of class names of other trainers, ended by NULL; NULL: none
-    const pl_export_row *rows, *blocks;            // config.json; of block drafters
-    const char          *inner;                    // the member with the layers' sizes; NULL: the top level
+    const char          *classes[PL_EXPORT_SORTS];  // class names in `architectures`; NULL: not served
+    const char          *synonyms[PL_EXPORT_SORTS]; // class names that other trainers write; NULL: none
+    const pl_export_row *rows, *blocks;             // config.json; of block drafters
+    const char          *inner;                     // the member with the layers' sizes; NULL: the top level
     const char          *layer;                 // prefix of a single layer's tensors; several layers have "layers.N."
     int                  layers;                // the most layers of a drafter; 0: one
     const char          *later_norm;            // input norm of layers after the first; NULL: input_layernorm
@@ -196,7 +198,8 @@ const pl_export_engine *pl_export_engine_find(const char *name, pl_err *err);
 // Reads checkpoint and target (which may be NULL unless the engine has wants_target), writes dir atomically:
 // config.json, model.safetensors, for a low-rank head factors/model.safetensors, the engine's own file, and serve.sh,
 // whose command is *serve (owned by the caller, pl_free). Refuses with one line: drafters of other kinds, heads that
-// are not one matrix (except DSpark's), and exports that break a rule of pl_check_folder.
+// are not one matrix (except DSpark's), a target that does not fit, and exports that break a rule of pl_check_folder,
+// unless the rule only warns.
 // f32: writes matrices in fp32, for engines with their own file; else in their stored type.
 pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint, const char *target, const char *dir,
                           bool f32, const pl_env *env, char **serve, pl_err *err);

@@ -29,9 +29,47 @@ static int64_t read_whole(const pl_gguf *g, const char *arch, const char *name) 
     return pl_gguf_int(g, key, &v) && v >= 0 && v <= INT32_MAX ? v : -1;
 }
 
+static double read_number(const pl_gguf *g, const char *arch, const char *name) {
+    char  key[128];
+    float f;
+    snprintf(key, sizeof key, "%s.%s", arch, name);
+    const pl_gguf_value *v = pl_gguf_find(g, key);
+    if (!v || v->type != PL_GGUF_F32) return NAN;
+    memcpy(&f, v->data, sizeof f);
+    return (double)f;
+}
+
+static const pl_gguf_value *find_pieces(const pl_gguf *g) {
+    const pl_gguf_value *v = pl_gguf_find(g, "tokenizer.ggml.tokens");
+    return v && v->type == PL_GGUF_ARRAY ? v : NULL;
+}
+
 static pl_status open_served(pl_gguf **g, const char *target, pl_err *err) {
     if (pl_path_ends(target, ".gguf")) return pl_gguf_open(g, target, err);
     return pl_fail(err, PL_E_USAGE, "--target: %s is no .gguf file; gguf needs the one that is served", target);
+}
+
+static pl_status take_target(pl_hf_config *t, const pl_gguf *g, const char *path, pl_err *err) {
+    static const char *const needed[] = {"block_count", "embedding_length", "context_length"};
+    int *const               to[] = {&t->num_hidden_layers, &t->hidden_size, &t->max_position_embeddings};
+    const pl_gguf_value     *pieces = find_pieces(g);
+    char                     arch[64];
+    if (!pl_gguf_text(g, "general.architecture", arch, sizeof arch))
+        return pl_fail(err, PL_E_INPUT, "%s: has no general.architecture", path);
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if ((*to[i] = (int)read_whole(g, arch, needed[i])) < 0)
+            return pl_fail(err, PL_E_INPUT, "%s: has no %s.%s", path, arch, needed[i]);
+    t->vocab_size = pieces && pieces->n <= PL_HF_VOCAB_MAX ? (int)pieces->n : 0;
+    t->rope.theta = read_number(g, arch, "rope.freq_base");
+    return PL_OK;
+}
+
+static pl_status read_target(pl_hf_config *t, const char *path, pl_err *err) {
+    pl_gguf *g;
+    PL_TRY(open_served(&g, path, err));
+    pl_status st = take_target(t, g, path, err);
+    pl_gguf_close(g);
+    return st;
 }
 
 // ---- keys ----
@@ -238,19 +276,14 @@ static pl_status write_file(writer *w, const pl_gguf *target, const pl_st_source
     return st;
 }
 
-static pl_status write_gguf(const pl_export *given, const pl_st_source *t, int n, const char *dir, pl_err *err) {
-    pl_export     e = *given;
-    writer        w = {.e = &e};
+static pl_status write_gguf(const pl_export *e, const pl_st_source *t, int n, const char *dir, pl_err *err) {
+    writer        w = {.e = e};
     pl_gguf      *target = NULL;
-    char          arch[64] = "";
-    pl_hf_scaling scaling = e.config.rope.scaling;
+    pl_hf_scaling scaling = e->config.rope.scaling;
     if (scaling == PL_HF_ROPE_YARN || scaling == PL_HF_ROPE_LONG)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: RoPE scaled by %s is not exported to GGUF", e.checkpoint,
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: RoPE scaled by %s is not exported to GGUF", e->checkpoint,
                        scaling == PL_HF_ROPE_YARN ? "YaRN" : "longrope");
-    PL_TRY(open_served(&target, e.target, err));
-    pl_gguf_text(target, "general.architecture", arch, sizeof arch);
-    int64_t more = read_whole(target, arch, "context_length");
-    if (more > e.positions) e.positions = (int)more;
+    PL_TRY(open_served(&target, e->target, err));
     w.o = pl_gguf_out_new();
     pl_status st = w.o ? write_file(&w, target, t, n, dir, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     pl_gguf_close(target);
@@ -264,24 +297,9 @@ static pl_status write_gguf(const pl_export *given, const pl_st_source *t, int n
 
 typedef struct file {
     pl_gguf *g, *target; // target NULL: not given
-    char     arch[64], target_arch[64];
+    char     arch[64];
     int      vocab; // as stated in the file
 } file;
-
-static double read_number(const pl_gguf *g, const char *arch, const char *name) {
-    char  key[128];
-    float f;
-    snprintf(key, sizeof key, "%s.%s", arch, name);
-    const pl_gguf_value *v = pl_gguf_find(g, key);
-    if (!v || v->type != PL_GGUF_F32) return NAN;
-    memcpy(&f, v->data, sizeof f);
-    return (double)f;
-}
-
-static const pl_gguf_value *find_pieces(const pl_gguf *g) {
-    const pl_gguf_value *v = pl_gguf_find(g, "tokenizer.ggml.tokens");
-    return v && v->type == PL_GGUF_ARRAY ? v : NULL;
-}
 
 static pl_check_verdict check_architecture(pl_look *k) {
     const char *arch = ((const file *)k->own)->arch;
@@ -421,21 +439,6 @@ static void take_sizes(pl_look *k, const pl_gguf *g) {
     if (angles) *angles = (pl_look_tensor){.name = "rope_freqs.weight", .rank = 1, .size = {c->head_dim / 2}};
 }
 
-static pl_status read_target(pl_look *k, file *f, const char *target, pl_err *err) {
-    static const char *const needed[] = {"block_count", "embedding_length", "context_length"};
-    int64_t *const           to[] = {&k->target.layers, &k->target.width, &k->target.positions};
-    PL_TRY(open_served(&f->target, target, err));
-    if (!pl_gguf_text(f->target, "general.architecture", f->target_arch, sizeof f->target_arch))
-        return pl_fail(err, PL_E_INPUT, "%s: has no general.architecture", target);
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-        if ((*to[i] = read_whole(f->target, f->target_arch, needed[i])) < 0)
-            return pl_fail(err, PL_E_INPUT, "%s: has no %s.%s", target, f->target_arch, needed[i]);
-    k->target.given = true;
-    k->target.vocab = -1; // the rule vocabulary compares it
-    k->target.theta = read_number(f->target, f->target_arch, "rope.freq_base");
-    return PL_OK;
-}
-
 static pl_status look_at_file(pl_look *k, const char *path, const char *target, pl_err *err) {
     file     *f = k->own = pl_calloc(1, sizeof *f);
     char     *inside = pl_path_ends(path, ".gguf") ? pl_strdup(path) : pl_path_join(path, "drafter.gguf");
@@ -449,7 +452,9 @@ static pl_status look_at_file(pl_look *k, const char *path, const char *target, 
     copy_tensors(k, f->g);
     PL_TRY(copy_keys(k, f->g, path, err));
     take_sizes(k, f->g);
-    return target ? read_target(k, f, target, err) : PL_OK;
+    if (!target) return PL_OK;
+    PL_TRY(open_served(&f->target, target, err));
+    return take_target(&k->e.target_config, f->target, target, err);
 }
 
 static void close_look(pl_look *k) {
@@ -471,7 +476,7 @@ static char *make_command(const pl_export *e, const char *dir) {
 }
 
 static const pl_export_file gguf_file = {
-    .write = write_gguf, .name = name_tensor, .look = look_at_file, .close = close_look};
+    .write = write_gguf, .name = name_tensor, .read_target = read_target, .look = look_at_file, .close = close_look};
 static const pl_export_map map = {.type = PL_I64, .ids = true};
 
 const pl_export_engine pl_export_gguf = {

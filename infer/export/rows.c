@@ -146,13 +146,21 @@ static const cJSON *find_node(const pl_look *k, const char *key, const cJSON *wi
     return node ? node : cJSON_GetObjectItemCaseSensitive(within, key);
 }
 
+// Returns the object of nested rows, NULL if it is missing. Readers of the layers' sizes and of dflash_config then read
+// the enclosing object.
+static const cJSON *find_object(const pl_look *k, const pl_export_row *r, const cJSON *within) {
+    if (!r->key) return within;
+    const cJSON *o = cJSON_GetObjectItemCaseSensitive(within, r->key);
+    if (o && cJSON_IsObject(o)) return o;
+    bool optional = strcmp(r->key, "dflash_config") == 0 || (k->engine->inner && strcmp(r->key, k->engine->inner) == 0);
+    return optional ? within : NULL;
+}
+
 static pl_check_verdict visit_rows(pl_look *k, const pl_export_row *rows, const cJSON *within, row_fn fn) {
     pl_check_verdict v = PL_CHECK_HOLDS;
-    for (const pl_export_row *r = rows; is_row(r) && v == PL_CHECK_HOLDS; r++) {
-        const cJSON *o = r->type == PL_ROW_ROWS && r->key ? pl_look_member(k, within, r->key) : within;
-        v = r->type == PL_ROW_ROWS ? visit_rows(k, r->rows, o && cJSON_IsObject(o) ? o : within, fn)
+    for (const pl_export_row *r = rows; is_row(r) && v == PL_CHECK_HOLDS; r++)
+        v = r->type == PL_ROW_ROWS ? visit_rows(k, r->rows, find_object(k, r, within), fn)
                                    : fn(k, r, find_node(k, r->key, within));
-    }
     return v;
 }
 
@@ -201,9 +209,23 @@ void pl_look_take_rows(pl_look *k) {
     visit_all(k, take_field);
 }
 
+// Returns what the row's value must be, NULL if node is of its type. Sizes are at least 1.
+static const char *find_wrong_type(const pl_look *k, const pl_export_row *r, const cJSON *node) {
+    int64_t v;
+    switch (r->type) {
+    case PL_ROW_INT:
+        return pl_json_int_of(&k->j, node, 1, INT32_MAX, &v, NULL) == PL_OK ? NULL : "a whole number of at least 1";
+    case PL_ROW_NUM: return cJSON_IsNumber(node) ? NULL : "a number";
+    case PL_ROW_BOOL: return cJSON_IsBool(node) ? NULL : "true or false";
+    default: return NULL;
+    }
+}
+
 static pl_check_verdict is_there(pl_look *k, const pl_export_row *r, const cJSON *node) {
-    if ((node && !cJSON_IsNull(node)) || r->when || r->need == PL_ROW_FREE || r->need == PL_ROW_FOREIGN)
-        return PL_CHECK_HOLDS;
+    bool        there = node && !cJSON_IsNull(node);
+    const char *want = there && r->need == PL_ROW_NEEDED ? find_wrong_type(k, r, node) : NULL;
+    if (want) return pl_broken(k, "%s must be %s", r->key, want);
+    if (there || r->when || r->need == PL_ROW_FREE || r->need == PL_ROW_FOREIGN) return PL_CHECK_HOLDS;
     if (r->need == PL_ROW_NEEDED) return pl_broken(k, "%s is missing", r->key);
     if (k->engine->strict) return pl_broken(k, "%s is missing, and the engine's default is not the trainer's", r->key);
     return pl_unseen(k, "%s is missing: right only if the engine's default is what was trained", r->key);
@@ -219,14 +241,14 @@ static pl_check_verdict is_switch(pl_look *k, const pl_export_row *r, const cJSO
                : PL_CHECK_HOLDS;
 }
 
-// Checks that no member is null: transformers 5 reads configs strictly.
+// Checks that no boolean is null: transformers 5 reads configs strictly.
 pl_check_verdict pl_check_no_nulls(pl_look *k) {
     return visit_all(k, is_switch);
 }
 
 static pl_check_verdict is_constant(pl_look *k, const pl_export_row *r, const cJSON *node) {
-    const char *found = node && cJSON_IsString(node) ? node->valuestring : "no text";
-    if (!r->rule || !node || strcmp(r->rule, k->rule->name) != 0) return PL_CHECK_HOLDS;
+    const char *found = node && cJSON_IsString(node) ? node->valuestring : node ? "no text" : "missing";
+    if (!r->rule || strcmp(r->rule, k->rule->name) != 0) return PL_CHECK_HOLDS;
     if (r->type == PL_ROW_BOOL)
         return cJSON_IsTrue(node) ? pl_broken(k, "%s: true; expected false", r->key) : PL_CHECK_HOLDS;
     return strcmp(found, r->text) == 0 ? PL_CHECK_HOLDS

@@ -26,24 +26,20 @@ typedef struct pl_look_list {
 typedef struct pl_look {
     const pl_export_engine     *engine;
     const struct pl_check_rule *rule; // the current rule
-    // Values that the file states, in the fields of the engine's rows: -1, NAN, false or "" for missing ones, n_taps -1
-    // for a missing list.
+    // Values that the file states, in the fields of the engine's rows: -1 or NAN for missing numbers, n_taps -1 for a
+    // missing list, the engine's default for members that have one.
     pl_export                   e;
     pl_hf_sizes                 s;    // sizes derived from e
     int64_t                     rows; // of the head's tensor; -1: no such tensor
     const char                 *list; // the key of the list of layers
     int shift, first; // numbering of the file's list, as pl_export_row.shift; the first layer that the engine captures
-    pl_look_list have, want; // tensors of the file, and those that the engine reads
-    struct {
-        bool    given;
-        int64_t vocab, width, layers, positions; // vocab -1: not compared
-        double  theta;
-    } target;
-    char         why[PL_CHECK_WHY];
-    pl_json      j;     // config.json, or the keys of the engine's own file
-    const cJSON *layer; // the object with the layers' sizes: the root, or the engine's inner one
-    pl_st       *st;    // tensors of a folder
-    void        *own;   // state of the engine's own file
+    pl_look_list        have, want; // tensors of the file, and those that the engine reads
+    const pl_hf_config *target;     // e.target_config, or NULL: not given
+    char                why[PL_CHECK_WHY];
+    pl_json             j;     // config.json, or the keys of the engine's own file
+    const cJSON        *layer; // the object with the layers' sizes: the root, or the engine's inner one
+    pl_st              *st;    // tensors of a folder
+    void               *own;   // state of the engine's own file
 } pl_look;
 
 // Drafters to which a rule applies: EAGLE-3 and P-EAGLE, blocks, files of another kind. WARNS: an export that breaks
@@ -89,7 +85,6 @@ int64_t      pl_look_int(const pl_look *k, const cJSON *o,
 double       pl_look_num(const pl_look *k, const cJSON *o, const char *key);  // NAN: none
 const char  *pl_look_text(const pl_look *k, const cJSON *o, const char *key); // "": none
 int          pl_look_flag(const pl_look *k, const cJSON *o, const char *key); // 1, 0, or -1 if it is not a boolean
-const char  *pl_look_architecture(const pl_look *k);                          // "missing": none
 
 const pl_look_tensor *pl_look_find(const pl_look_list *l, const char *name); // NULL: none
 // Appends a zeroed tensor; returns NULL if out of memory, which pl_check_each reports.

@@ -115,15 +115,6 @@ static pl_check_verdict check_tokens(pl_look *k) {
     return pl_broken(k, "speculative_tokens: %lld, a block drafts %lld", (long long)n, (long long)drafted);
 }
 
-// Checks the stated number of layers: vLLM (0.33) does not derive fc's width from the list.
-static pl_check_verdict check_layers_counted(pl_look *k) {
-    int64_t stated = pl_look_int(k, k->layer, "num_aux_hidden_states"); // another rule checks the list
-    if (k->e.n_taps < 0 || stated == k->e.n_taps || (stated < 0 && k->e.n_taps == 3)) return PL_CHECK_HOLDS;
-    return stated < 0
-               ? pl_broken(k, "num_aux_hidden_states is missing, and vLLM takes 3 for the %d layers", k->e.n_taps)
-               : pl_broken(k, "num_aux_hidden_states: %lld, of %d layers", (long long)stated, k->e.n_taps);
-}
-
 static pl_check_verdict check_non_causal(pl_look *k) {
     int both = pl_look_flag(k, NULL, "sliding_window_non_causal");
     if (k->e.sort == PL_EXPORT_DSPARK || both == 1 || pl_look_flag(k, k->layer, "is_causal") == 0)
@@ -143,18 +134,17 @@ static const pl_check_rule rules[] = {
     {"norms-stated", "EAGLE-3.1's switches are written, since defaults differ", check_norms_stated, PL_CHECK_STEP},
     {"proposal", "how many tokens are drafted, and for which target", check_proposal, PL_CHECK_ALL},
     {"tokens", "drafted are as many as a block drafts", check_tokens, PL_CHECK_BLOCK},
-    {"layers-counted", "the engine's fc reads as many layers as are listed", check_layers_counted, PL_CHECK_STEP},
     {"non-causal", "layers that vLLM does not take for causal", check_non_causal, PL_CHECK_BLOCK},
     {"served-heads", "a Markov head that vLLM computes too", check_served_heads, PL_CHECK_BLOCK | PL_CHECK_WARNS},
     {0}};
-
-static const char *const older[] = {"Eagle3Speculator", "DFlashSpeculator", "DSparkSpeculator", NULL};
 
 const pl_export_engine pl_export_speculators = {
     .name = "speculators",
     .help = "the speculators library, whose form vLLM serves",
     .classes = {"Eagle3DraftModel", "PEagleDraftModel", "DFlashDraftModel", "DFlash2DraftModel", "DSparkDraftModel"},
-    .synonyms = older,
+    .synonyms = {[PL_EXPORT_EAGLE3] = "Eagle3Speculator",
+                 [PL_EXPORT_DFLASH] = "DFlashSpeculator",
+                 [PL_EXPORT_DSPARK] = "DSparkSpeculator"},
     .rows = rows,
     .blocks = blocks,
     .inner = LAYER,

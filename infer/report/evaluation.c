@@ -205,11 +205,23 @@ static void put_methods(pl_page *p, cJSON *run, const cJSON *methods) {
     pl_page_put_num(p, run, "most_time", time);
 }
 
+// Puts the rows of several prompts at a time, with the promise of their method.
+static void put_batched(pl_page *p, cJSON *run, const cJSON *results, const cJSON *methods) {
+    const cJSON *b, *m;
+    cJSON       *rows = pl_page_put(p, run, "batched", cJSON_CreateArray());
+    cJSON_ArrayForEach(b, pl_json_find(NULL, results, "batched")) {
+        cJSON *row = pl_page_put_row(p, rows, b);
+        cJSON_ArrayForEach(m, methods) if (is_same(m, b, "name") && is_at(m, pl_page_num(b, "temperature"))) break;
+        pl_page_put_str(p, row, "promise", pl_page_str(m, "promise"));
+    }
+}
+
 void pl_report_evaluation(pl_page *p, cJSON *run, const cJSON *results) {
     static const char *const texts[] = {"weights", "kv", "tree", "verify"};
     const cJSON             *methods = pl_json_find(NULL, results, "methods"), *m, *k;
     pl_page_put_seen(p, run, "results", results);
     put_methods(p, run, methods);
+    put_batched(p, run, results, methods);
     cJSON *shared = pl_page_put(p, run, "shared", cJSON_CreateObject());
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         put_shared(p, shared, methods, texts[i]);

@@ -49,6 +49,12 @@ static pl_status visit_entries(const char *dir, const char *name, visit_fn visit
     return st;
 }
 
+// Returns the name of a .json file without the suffix, owned by the caller; NULL if out of memory.
+static char *make_name(const char *path) {
+    const char *name = pl_path_name(path);
+    return pl_sprintf("%.*s", (int)(strlen(name) - strlen(".json")), name);
+}
+
 // ---- metrics ----
 
 typedef struct metrics {
@@ -88,7 +94,7 @@ static pl_status read_list(void *to, const char *path, pl_err *err) {
     if (l->n == LISTS || !pl_path_ends(path, ".json")) return PL_OK;
     PL_TRY(pl_counts_read(&l->counts[l->n], path, err));
     const pl_counts *c = &l->counts[l->n];
-    l->name[l->n] = pl_strdup(pl_path_name(path));
+    l->name[l->n] = make_name(path);
     l->rank[l->n] = pl_malloc((size_t)c->vocab * sizeof **l->rank);
     if (!l->name[l->n] || !l->rank[l->n++]) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     pl_counts_rank(c, l->rank[l->n - 1]);
@@ -102,6 +108,7 @@ static void put_coverage(pl_page *p, cJSON *list, const lists *l, int corpus) {
     pl_strbuf        b = {0};
     int              lines = 0;
     double           x[POINTS], y[LISTS][POINTS];
+    char            *own = pl_sprintf("%s (counted here)", l->name[corpus]);
     for (int i = 0; i < l->n; i++) {
         if (l->counts[i].vocab != of->vocab || strcmp(l->counts[i].tokenizer, of->tokenizer) != 0) continue;
         for (int k = 0; k < POINTS; k++) {
@@ -109,9 +116,12 @@ static void put_coverage(pl_page *p, cJSON *list, const lists *l, int corpus) {
             x[k] = 100 * (double)size / of->vocab;
             y[i][k] = 100 * pl_counts_coverage(of, l->rank[i], size);
         }
-        line[lines++] = (pl_line){.label = l->name[i], .x = x, .y = y[i], .n = POINTS, .colour = i};
+        line[lines++] =
+            (pl_line){.label = i == corpus && own ? own : l->name[i], .x = x, .y = y[i], .n = POINTS, .colour = i};
     }
     pl_svg_lines(&b, line, lines, true);
+    p->failed |= !own;
+    pl_free(own);
     pl_page_put_str(p, list, "name", l->name[corpus]);
     pl_page_put_svg(p, list, "svg", &b);
 }
@@ -173,7 +183,10 @@ static pl_status put_ceilings(void *to, const char *path, pl_err *err) {
     cJSON       *head = pl_page_put(p, ((heads *)to)->list, NULL, cJSON_CreateObject());
     const cJSON *greedy = pl_json_find(&j, NULL, "greedy");
     const char  *name = pl_page_str(j.root, "name");
-    pl_page_put_str(p, head, "name", *name ? name : pl_path_name(path));
+    char        *file = make_name(path);
+    pl_page_put_str(p, head, "name", *name || !file ? name : file);
+    p->failed |= !file;
+    pl_free(file);
     pl_page_put_num(p, head, "temperature", pl_page_num(j.root, "temperature"));
     pl_status st = put_depths(p, head, &j, NULL, err);
     if (st == PL_OK && greedy)

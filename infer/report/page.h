@@ -1,10 +1,11 @@
 // Writes pages by the template page.html from a tree of figures and texts.
 //
-//   {{key}}         a member of the current object: a text (escaped), a number, or a chart (pl_page_put_svg)
-//   {{key 2}}       a number with two digits; "–" where there is none. 2% and 2m: times 100 and 1000; 1G: billions;
+//   {{key}}         a member of the current object: a text (escaped) or a chart (pl_page_put_svg)
+//   {{key 2}}       a number with two decimals; "–" if there is none. 2%: in percent; 2m: times 1000; 1G: in billions;
 //                   g: four significant digits; 2~: with its interval, from key_low to key_high
 //   {{#key}} {{/}}  the text between, for each element of a list, or for the object, as the current object
-//   {{?key}} {{/}}  the text between if the member exists, {{^key}}: if it does not; {{?key=text}}: if it is this text
+//   {{?key}} {{/}}  the text between if the member exists and is not empty, {{^key}}: if not; {{?key=text}}: if it is
+//                   this text, true or false
 // Keys are "a.b" for a member of a member, "../a" for a member of the enclosing object, "." for the element itself and
 // "a.*.b" for the first b of an element of the list a.
 //

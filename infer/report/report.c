@@ -69,22 +69,40 @@ static size_t measure_folder(const pl_curves *c) {
     return common;
 }
 
-// Puts the curves of one figure; a single point is left out.
-static void put_curves(pl_page *p, cJSON *training, const pl_curves *c, const char *key, size_t skip) {
+// Returns the stage of a curve's series, "" if it has none.
+static const char *find_stage(const pl_curve *x) {
+    const char *at = strstr(x->series, " / ");
+    return at ? at + 3 : "";
+}
+
+// Puts the chart of one figure in one stage; a single point is left out.
+static void put_chart(pl_page *p, cJSON *charts, const pl_curves *c, const char *key, const char *stage, size_t skip) {
     pl_line   line[MAX_LINES];
     pl_strbuf b = {0};
     int       n = 0;
     for (int i = 0; i < c->n && n < MAX_LINES; i++) {
         const pl_curve *x = &c->curve[i];
-        if (strcmp(x->key, key) != 0 || x->n < 2) continue;
+        if (strcmp(x->key, key) != 0 || strcmp(find_stage(x), stage) != 0 || x->n < 2) continue;
         line[n] = (pl_line){.label = x->series + skip, .x = x->x, .y = x->y, .n = x->n, .colour = n};
         n++;
     }
     pl_svg_lines(&b, line, n, false);
-    pl_page_put_svg(p, training, key, &b);
+    cJSON *chart = pl_page_put(p, charts, NULL, cJSON_CreateObject());
+    pl_page_put_str(p, chart, "stage", stage);
+    pl_page_put_svg(p, chart, "svg", &b);
 }
 
-// Puts the curves of three figures and, by series, the last value of every figure.
+// Puts a chart of one figure for each stage.
+static void put_curves(pl_page *p, cJSON *training, const pl_curves *c, const char *key, size_t skip) {
+    cJSON *charts = pl_page_put(p, training, key, cJSON_CreateArray()), *chart;
+    for (int i = 0; i < c->n; i++) {
+        const char *stage = find_stage(&c->curve[i]);
+        cJSON_ArrayForEach(chart, charts) if (strcmp(pl_page_str(chart, "stage"), stage) == 0) break;
+        if (!chart && strcmp(c->curve[i].key, key) == 0) put_chart(p, charts, c, key, stage, skip);
+    }
+}
+
+// Puts the charts of three figures and, by series, the last value of every figure.
 static void put_training(pl_page *p, const pl_curves *c) {
     size_t skip = measure_folder(c);
     cJSON *training = pl_page_put(p, p->tree.root, "training", cJSON_CreateObject()), *row = NULL;

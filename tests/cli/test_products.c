@@ -431,13 +431,14 @@ static void test_head_charts(void **state) {
     assert_null(strstr(html, "<slim>"));
     // 2 s for 400 tokens, of them 1 for the target's forward.
     assert_non_null(strstr(html, "<td>all</td><td>5000</td><td>2500</td>"));
-    assert_non_null(strstr(html, "Tokens of books.json that a list covers"));
-    assert_non_null(strstr(html, "<td>slim.json, temperature 1</td><td>1</td><td>30.0 %</td><td>35.0 %</td>"));
+    assert_non_null(strstr(html, "Tokens of books that a list covers"));
+    assert_non_null(strstr(html, "books (counted here)</li>"));
+    assert_non_null(strstr(html, "<td>slim, temperature 1</td><td>1</td><td>30.0 %</td><td>35.0 %</td>"));
     // Means over the 3 and 1 rows: achieved, ceiling, oracle, what lies between them, and what is not known.
     assert_non_null(strstr(html,
                            "<td>45.0 %</td><td>65.0 %</td><td>77.5 %</td><td>20.0 %</td><td>12.5 %</td><td>87.5 %</td>"
                            "<td>–</td><td>–</td><td>35.0 %</td><td>25.0 %</td><td>62.5 %</td></tr>"));
-    assert_non_null(strstr(html, "<td>slim.json, greedy</td><td>0</td><td>25.0 %</td>"));
+    assert_non_null(strstr(html, "<td>slim, greedy</td><td>0</td><td>25.0 %</td>"));
     static const char *const outside[] = {"http:", "https:", "<script", "url(", "src=", "nan", "inf"};
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
         if (strstr(html, outside[i])) fail_msg("report.html holds \"%s\"", outside[i]);

@@ -45,7 +45,9 @@ static void says(const char *html, const char *part) {
     "\"speedup\":4,\"promise\":\"identical\",\"identical_outputs\":false,\"temperature\":0}"
 #define REST                                                                                                           \
     ",\"batched\":[{\"batch\":8,\"name\":\"plain\",\"temperature\":0,\"tokens_per_second\":800,\"speedup\":1,"         \
-    "\"identical_outputs\":true}],\"machine\":{\"cpu\":\"some processor\",\"threads\":2},\"commit\":\"abc123\","       \
+    "\"identical_outputs\":true},{\"batch\":8,\"name\":\"lossy\",\"temperature\":0,\"identical_outputs\":null},"       \
+    "{\"batch\":8,\"name\":\"wrong\",\"temperature\":0,\"identical_outputs\":false}],"                                 \
+    "\"machine\":{\"cpu\":\"some processor\",\"threads\":2},\"commit\":\"abc123\","                                    \
     "\"settings\":{\"target\":\"models/t\",\"target_fingerprint\":\"f00d\",\"prompts\":\"gsm8k\",\"n_prompts\":5}}"
 
 static int setup(void **state) {
@@ -78,7 +80,9 @@ static void one_run(void **state) {
     says(html, "<td class=\"no\">no</td>");
     says(html, "<td title=\"&quot;&gt;&lt;script&gt;\">lossy</td>");
     says(html, "<h3>Many prompts at a time</h3>");
-    says(html, "<td>800.0</td>");
+    says(html, "<td>plain</td><td>8</td><td>0</td><td>800.0</td><td>1.00</td><td>–</td><td class=\"yes\">yes</td>");
+    says(html, "<td>lossy</td><td>8</td><td>0</td><td>–</td><td>–</td><td>–</td><td>lossy</td>");
+    says(html, "<td>wrong</td><td>8</td><td>0</td><td>–</td><td>–</td><td>–</td><td class=\"no\">no</td>");
     says(html, "<td>40.00 %</td>");
     says(html, "<td>2.625</td>");
     says(html, "<td>4.00</td>"); // TTFT
@@ -137,9 +141,26 @@ static void refused(void **state) {
                    scratch);
 }
 
+// Curves of different stages are in different charts.
+static void stages(void **state) {
+    (void)state;
+    char path[160];
+    test_put(scratch, "a/metrics.jsonl",
+             "{\"stage\":\"target\",\"step\":1,\"loss\":4}\n{\"stage\":\"target\",\"step\":2,\"loss\":3}\n"
+             "{\"stage\":\"eagle3\",\"step\":1,\"loss\":2}\n{\"stage\":\"eagle3\",\"step\":2,\"loss\":1}\n");
+    char *html = page("");
+    says(html, "<figcaption>Training loss, target <small>by step</small></figcaption><svg");
+    says(html, "<figcaption>Training loss, eagle3 <small>by step</small></figcaption><svg");
+    assert_null(strstr(strstr(html, "<h2>Training</h2>"), "class=\"s1 ")); // a second curve of one chart
+    pl_free(html);
+    snprintf(path, sizeof path, "%s/a/metrics.jsonl", scratch);
+    remove(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_run),
+        cmocka_unit_test(stages),
         cmocka_unit_test(two_runs),
         cmocka_unit_test(refused),
     };

@@ -1,5 +1,6 @@
 #include "tests/infer/served.h"
 
+#include "checkpoints/gguf.h"
 #include "infer/drafter/dflash.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
@@ -54,6 +55,22 @@ void served_end(served_world *w) {
     test_rmdir(w->base);
 }
 
+void served_gguf(const char *path, int layers, int tokens) {
+    pl_err       err = {0};
+    pl_gguf_out *o = pl_gguf_out_new();
+    int32_t     *ids = pl_calloc((size_t)tokens, sizeof *ids);
+    pl_gguf_put_text(o, "general.architecture", "llama");
+    pl_gguf_put_u32(o, "llama.block_count", (uint32_t)layers);
+    pl_gguf_put_u32(o, "llama.embedding_length", 48);
+    pl_gguf_put_u32(o, "llama.context_length", 512);
+    pl_gguf_put_f32(o, "llama.rope.freq_base", 10000);
+    pl_gguf_put_text(o, "tokenizer.ggml.model", "llama");
+    pl_gguf_put_i32s(o, "tokenizer.ggml.tokens", ids, (uint64_t)tokens);
+    if (pl_gguf_write(o, path, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_gguf_out_free(o);
+    pl_free(ids);
+}
+
 void served_export(const served_world *w, const char *engine, int which, const char *target, bool f32) {
     static const pl_env env;
     pl_err              err = {0};
@@ -68,6 +85,7 @@ static void hear(void *arg, const char *rule, const char *help, pl_check_verdict
     served_told *t = arg;
     char        *to = v == PL_CHECK_BROKEN ? t->broken : t->unseen;
     assert_true(*help && (v == PL_CHECK_HOLDS) == !*why);
+    t->rules++;
     if (v == PL_CHECK_HOLDS) return;
     snprintf(to + strlen(to), sizeof t->broken - strlen(to), "%s ", rule);
     snprintf(t->why + strlen(t->why), sizeof t->why - strlen(t->why), "%s: %s; ", rule, why);
@@ -80,7 +98,7 @@ served_told served_check(const char *engine, const char *path, const char *targe
     if (pl_check_folder(pl_export_engine_find(engine, &err), path, target, hear, &t, &n, &err) != PL_OK)
         fail_msg("%s", err.msg);
     assert_int_equal(n.broken > 0, *t.broken != 0);
-    t.rules = n.rules;
+    assert_true(n.rules > 0 && n.rules == t.rules);
     return t;
 }
 

@@ -36,6 +36,8 @@ void served_make(served_world *w);
 void served_end(served_world *w);
 // Writes another drafter in the place of checkpoint[SERVED_OTHER].
 void served_other(served_world *w, const pl_backbone_kind *kind, const pl_backbone_options *o);
+// Writes the members of a target's .gguf file that exports and checks read.
+void served_gguf(const char *path, int layers, int tokens);
 // Exports checkpoint[which] to w->out.
 void served_export(const served_world *w, const char *engine, int which, const char *target, bool f32);
 

@@ -27,9 +27,7 @@ static int teardown(void **state) {
 }
 
 static served_told check(const char *engine, const char *to) {
-    served_told t = served_check(engine, w.out, to);
-    assert_true(t.rules > 20);
-    return t;
+    return served_check(engine, w.out, to);
 }
 
 static void exports_hold(void **state) {
@@ -76,7 +74,18 @@ static const breaking cases[] = {
     {"speculators", 0, EDIT, "\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"eagle\"", "kind"},
     {"speculators", 0, DROP, "speculators_model_type", NULL, "kind"},
     {"sglang", 0, EDIT, "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 9", "few-layers"},
+    {"speculators", 0, EDIT, "Eagle3DraftModel", "DSparkSpeculator", "architecture"},
+    {"speculators", 2, EDIT, "DFlashDraftModel", "Eagle3Speculator", "architecture"},
     {"vllm", 0, DROP, "hidden_act", NULL, "?every-field"},
+    {"vllm", 0, DROP, "hidden_act", NULL, "activation"},
+    {"sglang", 2, DROP, "hidden_act", NULL, "activation"},
+    {"eagle", 0, DROP, "model_type", NULL, "model-type"},
+    {"sglang", 2, DROP, "model_type", NULL, "model-type"},
+    {"sglang", 0, EDIT, "\"hidden_size\": 48", "\"hidden_size\": \"48\"", "every-field"},
+    {"vllm", 1, EDIT, "\"draft_vocab_size\": 31", "\"draft_vocab_size\": \"512\"", "every-field"},
+    {"vllm", 1, EDIT, "\"draft_vocab_size\": 31", "\"draft_vocab_size\": -5", "every-field"},
+    {"vllm", 1, EDIT, "\"draft_vocab_size\": 31", "\"draft_vocab_size\": 0", "every-field"},
+    {"speculators", 3, EDIT, "\"sample_from_anchor\": true", "\"sample_from_anchor\": \"yes\"", "every-field"},
     {"vllm", 0, DROP, "intermediate_size", NULL, "every-field"},
     {"trtllm", 0, DROP, "head_dim", NULL, "every-field"},
     {"speculators", 0, DROP, "transformer_layer_config.intermediate_size", NULL, "every-field"},
@@ -113,6 +122,12 @@ static const breaking cases[] = {
     {"speculators", 0, EDIT, "\"speculative_tokens\": 3", "\"speculative_tokens\": 0", "proposal"},
     {"vllm", 0, DROP, "eagle_aux_hidden_state_layer_ids", NULL, "layers-written"},
     {"sglang", 0, DROP, "eagle_config.eagle_aux_hidden_state_layer_ids", NULL, "layers-written"},
+    {"sglang", 0, EDIT, "\"eagle_config\": {", "\"eagle_aux_hidden_state_layer_ids\": [1, 3, 4], \"other\": {",
+     "layers-written"},
+    {"trtllm", 0, EDIT, "\"eagle_config\": {", "\"eagle_aux_hidden_state_layer_ids\": [1, 3, 4], \"other\": {",
+     "layers-written"},
+    {"vllm", 0, EDIT, "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 1, \"num_aux_hidden_states\": 2",
+     "layers-counted"},
     {"vllm", 0, EDIT, "\"tap_numbering\": \"input\"", "\"tap_numbering\": \"output\"", "layers-meant"},
     {"sglang", 0, EDIT, "\"tap_numbering\": \"output\"", "\"tap_numbering\": \"input\"", "layers-meant"},
     {"sglang", 0, EDIT,
@@ -270,7 +285,7 @@ static void no_copies(void **state) {
     }
 }
 
-// What leaves the last layer: vLLM captures it, and speculators' hidden states are vLLM's.
+// vLLM captures the last layer's output, and speculators takes its hidden states from vLLM; others do not capture it.
 static void last_layer(void **state) {
     (void)state;
     static const char *const engines[] = {"vllm", "speculators", "sglang", "trtllm"};
@@ -285,7 +300,7 @@ static void last_layer(void **state) {
     }
 }
 
-// vLLM does not count speculators' list, and takes three where nothing else is said.
+// vLLM does not count speculators' list: it assumes three layers if their number is missing.
 static void other_than_three(void **state) {
     (void)state;
     for (int n = 2; n < 5; n++) {
@@ -300,7 +315,7 @@ static void other_than_three(void **state) {
     }
 }
 
-// What speculators writes by itself: vLLM makes layers causal of it, and DSpark's not.
+// Without is_causal, sliding_window_non_causal must be true: otherwise vLLM takes layers for causal, except DSpark's.
 static void causal_layers(void **state) {
     (void)state;
     for (int which = SERVED_FLASH; which <= SERVED_SPARK; which++)
@@ -324,6 +339,23 @@ static void no_width(void **state) {
     served_told h = check("speculators", NULL);
     assert_non_null(strstr(h.broken, "embeddings "));
     assert_non_null(strstr(h.why, "where speculators takes the target's width"));
+}
+
+// Class names of older versions of speculators.
+static void older_classes(void **state) {
+    (void)state;
+    static const struct {
+        int         which;
+        const char *now, *older;
+    } names[] = {{0, "Eagle3DraftModel", "Eagle3Speculator"},
+                 {SERVED_FLASH, "DFlashDraftModel", "DFlashSpeculator"},
+                 {SERVED_SPARK, "DSparkDraftModel", "DSparkSpeculator"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        served_export(&w, "speculators", names[i].which, w.target, false);
+        served_edit(w.out, names[i].now, names[i].older);
+        served_told h = check("speculators", w.target);
+        if (*h.broken || *h.unseen) fail_msg("%s: %s", names[i].older, h.why);
+    }
 }
 
 static void replace_map(const char *what) {
@@ -393,9 +425,10 @@ static void broken_by_name(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exports_hold),     cmocka_unit_test(broken_by_name), cmocka_unit_test(no_blocks),
-        cmocka_unit_test(no_width),         cmocka_unit_test(causal_layers),  cmocka_unit_test(norm_of_fc),
-        cmocka_unit_test(other_than_three), cmocka_unit_test(last_layer),     cmocka_unit_test(no_copies)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_hold),     cmocka_unit_test(broken_by_name),
+                                       cmocka_unit_test(no_blocks),        cmocka_unit_test(no_width),
+                                       cmocka_unit_test(causal_layers),    cmocka_unit_test(norm_of_fc),
+                                       cmocka_unit_test(other_than_three), cmocka_unit_test(last_layer),
+                                       cmocka_unit_test(no_copies),        cmocka_unit_test(older_classes)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

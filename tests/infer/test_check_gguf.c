@@ -15,26 +15,12 @@
 static served_world w;
 static char         served[96], file[96];
 
-static void write_served(void) {
-    pl_err       err = {0};
-    int32_t      ids[TEST_VOCAB] = {0};
-    pl_gguf_out *o = pl_gguf_out_new();
-    pl_gguf_put_text(o, "general.architecture", "llama");
-    pl_gguf_put_u32(o, "llama.block_count", SERVED_LAYERS);
-    pl_gguf_put_u32(o, "llama.embedding_length", 48);
-    pl_gguf_put_u32(o, "llama.context_length", 512);
-    pl_gguf_put_f32(o, "llama.rope.freq_base", 10000);
-    pl_gguf_put_i32s(o, "tokenizer.ggml.tokens", ids, TEST_VOCAB);
-    if (pl_gguf_write(o, served, &err) != PL_OK) fail_msg("%s", err.msg);
-    pl_gguf_out_free(o);
-}
-
 static int setup(void **state) {
     (void)state;
     served_make(&w);
     snprintf(served, sizeof served, "%s/served.gguf", w.base);
     snprintf(file, sizeof file, "%s/drafter.gguf", w.out);
-    write_served();
+    served_gguf(served, SERVED_LAYERS, TEST_VOCAB);
     return 0;
 }
 
@@ -45,9 +31,7 @@ static int teardown(void **state) {
 }
 
 static served_told check(const char *path, const char *to) {
-    served_told t = served_check("gguf", path, to);
-    assert_true(t.rules > 14);
-    return t;
+    return served_check("gguf", path, to);
 }
 
 static void exports_hold(void **state) {

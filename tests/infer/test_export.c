@@ -331,22 +331,6 @@ static void layers_by_engine(void **state) {
 
 // ---- GGUF ----
 
-// As much of a served target as an export reads: its depth, its width, its vocabulary.
-static void write_gguf_target(const char *path, int layers, int tokens) {
-    pl_err       err = {0};
-    pl_gguf_out *o = pl_gguf_out_new();
-    int32_t     *ids = pl_calloc((size_t)tokens, sizeof *ids);
-    pl_gguf_put_text(o, "general.architecture", "llama");
-    pl_gguf_put_u32(o, "llama.block_count", (uint32_t)layers);
-    pl_gguf_put_u32(o, "llama.embedding_length", 48);
-    pl_gguf_put_u32(o, "llama.context_length", 512);
-    pl_gguf_put_text(o, "tokenizer.ggml.model", "llama");
-    pl_gguf_put_i32s(o, "tokenizer.ggml.tokens", ids, (uint64_t)tokens);
-    if (pl_gguf_write(o, path, &err) != PL_OK) fail_msg("%s", err.msg);
-    pl_gguf_out_free(o);
-    pl_free(ids);
-}
-
 static float value_at(const pl_gguf_tensor *t, int64_t i) {
     float    f;
     uint16_t h;
@@ -404,7 +388,7 @@ static void gguf(void **state) {
         d2t[i] = (i * 37 + 11) % TEST_VOCAB;
     snprintf(served, sizeof served, "%s/served.gguf", base);
     snprintf(path, sizeof path, "%s/drafter.gguf", out);
-    write_gguf_target(served, LAYERS, TEST_VOCAB);
+    served_gguf(served, LAYERS, TEST_VOCAB);
     for (int pass = 0; pass < 3; pass++) { // all rows, a trimmed head, and in fp32
         write_drafter("full", 0, pass ? d2t : NULL, taps);
         if (pl_export_write(engine, checkpoint, served, out, pass == 2, &env, &serve, &err) != PL_OK)
@@ -432,11 +416,11 @@ static void gguf(void **state) {
         pl_gguf_close(g);
     }
     refuse("gguf", checkpoint, target, "is no .gguf file");
-    write_gguf_target(served, LAYERS, TEST_VOCAB + 1);
-    refuse("gguf", checkpoint, served, "the drafter was made for a vocabulary of 97, there are 98 pieces");
-    write_gguf_target(served, 4, TEST_VOCAB);
-    refuse("gguf", checkpoint, served, "the target has 4 layers");
-    write_gguf_target(served, LAYERS, TEST_VOCAB);
+    served_gguf(served, LAYERS, TEST_VOCAB + 1);
+    refuse("gguf", checkpoint, served, "vocabulary 98 and width 48, the drafter was made for 97 and 48");
+    served_gguf(served, 4, TEST_VOCAB);
+    refuse("gguf", checkpoint, served, "has 4 layers, the drafter reads the input of layer 5");
+    served_gguf(served, LAYERS, TEST_VOCAB);
     write_drafter("full", 0, NULL, last);
     refuse("gguf", checkpoint, served, "what leaves the last layer, before the final norm, which gguf");
     assert_true(pl_export_write(pl_export_engine_find("vllm", NULL), checkpoint, target, out, true, &env, &serve,
@@ -471,7 +455,7 @@ static void gguf_blocks(void **state) {
     pl_gguf                 *g;
     snprintf(served, sizeof served, "%s/served.gguf", base);
     snprintf(path, sizeof path, "%s/drafter.gguf", out);
-    write_gguf_target(served, LAYERS, TEST_VOCAB);
+    served_gguf(served, LAYERS, TEST_VOCAB);
     for (int pass = 0; pass < 3; pass++) { // DFlash, DSpark, and from the anchor on without a Markov head
         bool                spark = pass == 1;
         pl_backbone_options o = {
@@ -562,10 +546,10 @@ static void refusals(void **state) {
     assert_int_equal(pl_dir_make(other, NULL), PL_OK);
     test_target_sized(&m, other, LAYERS, TEST_VOCAB + 1, 3, PL_BF16);
     pl_llama_fini(&m);
-    refuse("vllm", checkpoint, other, "vocabulary 97, the target has 98");
+    refuse("vllm", checkpoint, other, "vocabulary 98 and width 48, the drafter was made for 97 and 48");
     test_target(&m, other, 3, 3, PL_BF16);
     pl_llama_fini(&m);
-    refuse("vllm", checkpoint, other, "has 3 layers");
+    refuse("vllm", checkpoint, other, "has 3 layers, the drafter reads the input of layer 4");
     routed.n_taps = 3;
     memcpy(routed.tap, taps, sizeof taps);
     test_backbone_write(checkpoint, &model, &pl_backbone_eagle3, &routed, 5);
