@@ -1,4 +1,4 @@
-// The door: the table of commands, what they have in common, and how a failure leaves the program.
+// The program: its table of commands, their common options, ranks and device, and its exit codes.
 #include "paceline.h"
 
 #include "infer/cli/cli.h"
@@ -124,7 +124,7 @@ static const pl_cli_option rank_options[] = {
      .help = "for all ranks to come"},
     {0}};
 
-// All of them, those behind --ranks, or none.
+// Returns all common options, those from --ranks on, or none.
 static const pl_cli_option *ranks_of(const pl_command *c) {
     return c->ranks ? rank_options : c->parts ? rank_options + 1 : NULL;
 }
@@ -154,7 +154,7 @@ static char *out_folder(const pl_cli_args *a) {
     return pl_sprintf("runs/%.*s", dot && dot > name ? (int)(dot - name) : (int)strlen(name), name);
 }
 
-// The effective recipe is kept in the run's folder; where, and its hash, are told.
+// Writes the effective recipe into the run's folder and reports its path and hash.
 static pl_status keep_recipe(const pl_recipe *r, const char *out, pl_err *err) {
     char *text = NULL, *path = NULL, hash[17];
     PL_TRY(pl_recipe_hash(r, 0, hash, err));
@@ -168,7 +168,7 @@ static pl_status keep_recipe(const pl_recipe *r, const char *out, pl_err *err) {
     return st;
 }
 
-// Before it is kept: no file is there that a user wrote, as the recipe that is read.
+// Refuses to overwrite a file that a user wrote, such as the recipe that is being read.
 static pl_status spare_recipe(const pl_env *env, const char *out, pl_err *err) {
     char *path = pl_path_join(out, "recipe.yaml");
     if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out);
@@ -177,7 +177,7 @@ static pl_status spare_recipe(const pl_env *env, const char *out, pl_err *err) {
     return st;
 }
 
-// The recipe that was kept there before; text NULL: none.
+// Reads the recipe of an earlier run; text NULL: none.
 static void read_kept(const char *out, uint8_t **text, size_t *n) {
     char *path = pl_path_join(out, "recipe.yaml");
     *text = NULL;
@@ -185,17 +185,17 @@ static void read_kept(const char *out, uint8_t **text, size_t *n) {
     pl_free(path);
 }
 
-// What stands in the folder was made from that one, and the new one was refused.
+// Restores the recipe from which the folder's products were made, after a new one was refused.
 static void put_back(const char *out, const uint8_t *text, size_t n) {
     char *path = pl_path_join(out, "recipe.yaml");
     if (path) pl_file_write_atomic(path, text, n, NULL);
     pl_free(path);
 }
 
-// What can be refused by the recipe alone is refused before anything is printed or made.
+// Checks a recipe by itself, before anything is printed or written.
 typedef pl_status (*check_fn)(const pl_recipe *r, const char *out_dir, pl_err *err);
 
-// goes_on: the stage goes on with what is there, and refuses another recipe's.
+// goes_on: the stage resumes the folder's products, and refuses another recipe's.
 static pl_status run_stage(const pl_env *env, const pl_cli_args *a, check_fn check, pl_stage_fn stage, bool goes_on,
                            pl_err *err) {
     const pl_recipe *r = env->recipe;
@@ -329,7 +329,7 @@ static void print_version(bool json) {
 
 // ---- one command ----
 
-// A command's name has one word or two (plan train): the longer one is looked for first. *at moves past it.
+// Finds a command by one word or two (plan train), the longer first, and moves *at past it.
 static const pl_command *find_command(int argc, char **argv, int *at, pl_err *err) {
     const char *names[COMMANDS], *name = argv[*at], *second = *at + 1 < argc ? argv[*at + 1] : "";
     size_t      n = strlen(name);
@@ -361,7 +361,7 @@ static pl_status check_positional(const pl_command *c, const pl_cli_args *a, pl_
     return PL_OK;
 }
 
-// The processes of a command: `comm`, which share its work, and of each those that its target lies over, `tp`. NULL: one.
+// Groups of processes of a command: `comm` shares its work; `tp` holds the target of each. NULL: one process.
 typedef struct crew {
     pl_comm   *comm, *tp;
     pl_recipe *recipe; // of the command, owned; NULL: the command has none
@@ -388,13 +388,13 @@ static void tell_all(const crew *w, const pl_err *why) {
     pl_comm_fail(w->tp, why);
 }
 
-// A follower has its leader's `comm` in its memory, and no part in it.
+// A follower inherits its leader's `comm` and is no member of it.
 static void dismiss(const crew *w) {
     pl_comm_close(w->tp);
     if (!follows(w)) pl_comm_close(w->comm);
 }
 
-// Collects what decides on which device a command computes. The wish borrows *owned.
+// Collects the inputs of the device's choice. The wish borrows *owned.
 static pl_status find_wish(pl_device_wish *d, const pl_command *c, const pl_cli_args *a, const crew *w, char **owned,
                            pl_err *err) {
     *d = (pl_device_wish){
@@ -465,7 +465,7 @@ static pl_status write_out(const char *text, size_t n, pl_err *err) {
     return PL_OK;
 }
 
-// Everything written must have arrived: a full disk behind standard output is a failure like any other.
+// Flushes standard output: a full disk behind it is a failure.
 static pl_status finish_output(pl_json_out *json, pl_err *err) {
     if (json) {
         pl_json_out_close(json, '}');
@@ -484,14 +484,15 @@ static pl_status finish_output(pl_json_out *json, pl_err *err) {
     return PL_OK;
 }
 
-// Of a process that shares its machine with others of its kind: cores that a launcher bound it to are its own.
+// Returns the number of cores for a process with `neighbours` processes on its machine. Cores to which a launcher has
+// bound it are its own.
 static int own_cores(int neighbours) {
     cpu_set_t set;
     bool      bound = sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < sysconf(_SC_NPROCESSORS_ONLN);
     return bound ? pl_cores() : pl_ranks_threads(pl_cores(), neighbours);
 }
 
-// Ranks that were started one by one were given the same recipe.
+// Refuses ranks that were started with different recipes.
 static pl_status same_recipe(const pl_env *env, const pl_cli_args *a, const pl_recipe *r, pl_err *err) {
     char own[17], first[17];
     PL_TRY(pl_recipe_hash(r, 0, own, err));
@@ -504,7 +505,7 @@ static pl_status same_recipe(const pl_env *env, const pl_cli_args *a, const pl_r
                    a->positional[0], own, theirs);
 }
 
-// What the ranks of a target have held and sent, told as they end.
+// Reports at the end the memory and traffic of a target's ranks.
 static pl_status end_parts(const pl_env *env, pl_err *err) {
     pl_tp_use use[PL_RANKS_MAX];
     int       ranks = pl_comm_ranks(env->tp);
@@ -534,7 +535,7 @@ static int own_threads(const crew *w, int asked) {
     return pl_ranks_threads(all, is_first(w) ? pl_comm_ranks(w->tp) : all_ranks(w));
 }
 
-// The work of each command that reads a recipe, for the ranks that share it.
+// The function by which a rank other than 0 takes part in a command that reads a recipe.
 static const struct {
     const pl_command *command;
     unsigned          works;
@@ -543,7 +544,7 @@ static const struct {
               {&eval_command, PL_RANKS_EVAL},
               {&run_command, PL_RANKS_GENERATE | PL_RANKS_TRAIN | PL_RANKS_EVAL}};
 
-// A rank that holds a part of the target: of its own, as its own command line names it.
+// Serves a part of the target until its leader ends; opens the target by its own command line.
 static pl_status follow(const pl_command *c, const pl_cli_args *a, const crew *w, const pl_env *env, const char *out,
                         pl_err *err) {
     char *made = NULL;
@@ -554,7 +555,7 @@ static pl_status follow(const pl_command *c, const pl_cli_args *a, const crew *w
     return st;
 }
 
-// A rank other than the first: it works until rank 0, or its group's, ends it.
+// Runs a rank other than 0 until its leader ends it.
 static pl_status serve(const pl_command *c, const pl_cli_args *a, const crew *w, const pl_env *env, pl_err *err) {
     char        *out = c->recipe ? out_folder(a) : NULL;
     pl_ranks_own own = {.recipe = w->recipe, .out_dir = out, .drafters = c == &run_command};
@@ -571,7 +572,7 @@ static pl_status serve(const pl_command *c, const pl_cli_args *a, const crew *w,
     return st;
 }
 
-// The command, once its ranks run.
+// Runs the command after its ranks have joined.
 static pl_status on_rank(const pl_command *c, const pl_cli_args *a, crew *w, pl_err *err) {
     pl_json_out json = {0};
     bool        first = is_first(w);
@@ -617,7 +618,7 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, crew *w, pl_
     if (st == PL_OK && env.tp) st = end_parts(&env, err);
     if (st == PL_OK) st = finish_output(env.result, err);
     if (st == PL_OK) pl_log_first_now();
-    // A verdict is told though it is a failure, once all of it is there.
+    // A complete verdict is printed although it is a failure.
     if (st != PL_OK && c->verdict && env.json && json.depth == 1 && !json.first) finish_output(&json, NULL);
     fflush(stdout); // text that was streamed before a failure
     pl_free(json.text);
@@ -630,7 +631,7 @@ static const char *environment(void *arg, const char *name) {
     return getenv(name);
 }
 
-// Ranks that a launcher or a person started, each by itself.
+// Joins ranks that were started one by one, by a launcher or by hand.
 static pl_status join(pl_comm **comm, const pl_cli_args *a, const pl_launch *l, pl_err *err) {
     char      identity[128];
     pl_secret secret = {.dir = -1};
@@ -658,7 +659,7 @@ static pl_status join(pl_comm **comm, const pl_cli_args *a, const pl_launch *l, 
     return st;
 }
 
-// Reads the recipe first, as a pipe can be read once alone.
+// Reads the recipe before forking: a pipe can be read only once.
 static pl_status fork_ranks(crew *w, const pl_command *c, const pl_cli_args *a, pl_comm **comm, int ranks,
                             pl_err *err) {
     if (c->recipe && !w->recipe) PL_TRY(open_recipe(&w->recipe, a, err));
@@ -666,7 +667,8 @@ static pl_status fork_ranks(crew *w, const pl_command *c, const pl_cli_args *a, 
     return pl_comm_fork(comm, ranks, err);
 }
 
-// A target over ranks: all that were started, or as many as are asked for, for each of those that share the work.
+// Forms the groups of a tensor-parallel target: all started ranks, or --tensor-parallel of them for each member of
+// `comm`.
 static pl_status find_parts(crew *w, const pl_command *c, const pl_cli_args *a, const pl_launch *l, int parts,
                             int ranks, pl_err *err) {
     if (!l->by && ranks > 1) PL_TRY(fork_ranks(w, c, a, &w->comm, ranks, err));
@@ -684,7 +686,7 @@ static bool given(const pl_command *c, const pl_cli_args *a, const char *name) {
     return (c->ranks || c->parts) && pl_cli_has(a, name);
 }
 
-// What is one process's work.
+// Refuses several processes for a command that runs in one.
 static pl_status refuse_others(const pl_command *c, const pl_cli_args *a, const pl_launch *l, pl_err *err) {
     if (l->ranks > 1)
         return pl_fail(err, PL_E_USAGE, "%s: is one process's work, and %s started %d; start it by itself%s", c->name,
@@ -717,12 +719,12 @@ static pl_status find_ranks(crew *w, const pl_command *c, const pl_cli_args *a, 
                        "--ranks %d: %s has started %d processes already, of which this is one; leave it out", ranks,
                        l.by, l.ranks);
     if (l.by) return join(&w->comm, a, &l, err);
-    // Who names a transport gets it also for a single rank.
+    // An explicit --transport holds for a single rank too.
     if (ranks > 1 || pl_cli_has(a, "transport")) return fork_ranks(w, c, a, &w->comm, ranks, err);
     return PL_OK;
 }
 
-// *told: the failure is another process's to tell.
+// *told: another process reports the failure.
 static pl_status carry_out(const pl_command *c, const pl_cli_args *a, bool *told, pl_err *err) {
     crew w = {0};
     PL_TRY(check_positional(c, a, err));
@@ -736,7 +738,7 @@ static pl_status carry_out(const pl_command *c, const pl_cli_args *a, bool *told
     return st;
 }
 
-// Parses everything; *c is the command as soon as it is known, for messages.
+// Parses the command line; sets *c as soon as the command is known, for messages.
 static pl_status work(int argc, char **argv, pl_cli_args *a, const pl_command **c, bool *told, pl_err *err) {
     int at = 1;
     a->table[0] = common_options;
@@ -769,9 +771,9 @@ static pl_status work(int argc, char **argv, pl_cli_args *a, const pl_command **
     return carry_out(*c, a, told, err);
 }
 
-// What the shell that started the program need not have set up. A descriptor 0, 1 or 2 that is closed would be given to
-// the first file that is opened, into which messages or results would then go. Beyond `ulimit -f` a write fails as on a
-// full disk, where the signal would end the process before its temporaries are removed.
+// Opens descriptors 0, 1 and 2 where they are closed: the first opened file would get the number, and messages or
+// results would go into it. Ignores SIGXFSZ: a write beyond `ulimit -f` fails as on a full disk, and temporaries are
+// removed.
 static void settle_process(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != fd) _exit(1);

@@ -104,26 +104,26 @@ static inline const pl_train_recipe *pl_train_recipe_of(const pl_recipe *r) {
     return pl_recipe_struct(r, pl_train_keys);
 }
 
-// drafter.kind: the model, which EAGLE-2 shares with EAGLE-1; NULL: a language model that drafts for another.
+// Returns the backbone of drafter.kind (EAGLE-2 has EAGLE-1's); NULL: a language model that drafts for another.
 const pl_backbone_kind *pl_train_backbone(const pl_recipe *r);
-// Whether it is that one, which is trained by a task of its own (train/task/distill.h).
+// Returns true if drafter.kind is that language model, whose task is train/task/distill.h.
 bool                    pl_train_standalone(const pl_recipe *r);
-// Whether the head is taken as it is; "auto": a full head whose backbone was made for the target's.
+// Returns true if the head's weights are not trained; "auto": a full head whose backbone uses the target's.
 bool                    pl_train_freezes_head(const pl_recipe *r);
-// Its name as drafter.kind, and as drafters that need no checkpoint have it (infer/drafter/drafter.h).
+// The language model's name as drafter.kind and as --drafter (infer/drafter/drafter.h).
 #define PL_TRAIN_STANDALONE "lm"
 const char                         *pl_train_drafter_choice(int i); // drafter.kind; NULL past the last
-// drafter.head.*, beside the kind's own keys.
+// Returns the fields of drafter.head.* other than the kind's own keys.
 static inline const pl_head_recipe *pl_head_recipe_of(const pl_recipe *r) {
     return pl_recipe_struct(r, pl_head_keys);
 }
 const pl_head_kind *pl_train_head_kind(const pl_recipe *r);
-// Whether drafter.head.kind is a routed head, which is trained by a task of its own (train/task/routed.h).
+// Returns true if drafter.head.kind is a routed head, whose task is train/task/routed.h.
 bool                pl_train_routed(const pl_recipe *r);
-// drafter.head.
+// Returns drafter.head as a checkpoint stores it.
 pl_hf_head          pl_train_head_read(const pl_recipe *r);
 
-// What this rank holds of masters and moments, by train.shard.
+// Returns this rank's part of masters and moments by train.shard.
 pl_shard pl_train_shard(const pl_recipe *r, const pl_comm *comm);
 
 // The parts of a recipe that every kind of training shares.

@@ -306,10 +306,8 @@ static cudaError_t launch_on(const pl_ctx *ctx, const pl_cuda_launch *l) {
 }
 
 void PL_CUDA(submit)(pl_ctx *ctx, const pl_cuda_launch *l) {
-    enum {
-        OWED = 32 << 10
-    };  // shared memory that a kernel gets without a request: 48 KB, which include its static
-        // memory
+    // Bytes of dynamic shared memory that need no request: 48 KB less room for static shared memory.
+    enum { OWED = 32 << 10 };
     char        doing[96];
     cudaError_t e = cudaSuccess;
     if (l->room > OWED) e = cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)l->room);

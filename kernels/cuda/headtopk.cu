@@ -132,10 +132,8 @@ struct head {
             __syncthreads();
             if (!last) return;
         }
-        keep<NB == 1>(pair, alone ? sums : NULL, slot_of(pair),
-                      !alone    ? slices
-                      : NB == 1 ? 0
-                                : 1); // one call: big code
+        // One call: the function is large.
+        keep<NB == 1>(pair, alone ? sums : NULL, slot_of(pair), alone ? NB != 1 : slices);
     }
 
     // Writes each panel's share of a row. v[e]: the logit of row lane + 32 e of the pair, -infinity outside the

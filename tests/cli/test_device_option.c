@@ -86,6 +86,11 @@ static void choosing(void **state) {
     if (!gpu) assert_non_null(strstr(o.err, "(--device auto: no CUDA: "));
     if (gpu) assert_string_equal(o.err, "device: cuda:0\n");
     test_run_fini(&o);
+    test_run_json(&j, "doctor --json --device auto");
+    assert_int_equal(pl_json_get_str(&j, NULL, "device", &name, NULL), PL_OK);
+    assert_true(strncmp(name, gpu ? "cuda" : "cpu-", 4) == 0);
+    assert_int_equal(pl_json_get_str(&j, NULL, "device_why", &name, NULL) == PL_OK, !gpu);
+    pl_json_close(&j);
     test_run(&o, "doctor --device auto --quiet");
     assert_int_equal(o.err_bytes, 0);
     test_run_fini(&o);

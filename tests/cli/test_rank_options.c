@@ -334,7 +334,6 @@ static running start_rank(int rank, int port, bool torchrun, const char *out, co
             PACELINE_PROGRAM, rank ? other_command : "train", path, "--out", out, "--quiet", "--threads=1",
             "--patience=60",  "--set=train.log_every=1"};
         int n = 9;
-        setenv("CUDA_VISIBLE_DEVICES", "", 1); // --device auto is the CPU
         if (torchrun)
             as_torchrun(rank, port);
         else

@@ -3,7 +3,6 @@
 # recipe, evaluated, planned, timed, inspected and reported by paceline_toys; the plain program refuses them by name.
 #   bash tests/toy/check_toys.sh PROGRAM
 set -uo pipefail
-export CUDA_VISIBLE_DEVICES= # what takes no --device means the CPU
 program=$(realpath "$1")
 toys=$(dirname "$program")/paceline_toys
 cd "$(dirname "$0")/../.." || exit 1

@@ -155,7 +155,6 @@ static void ranks_agree(void **state) {
                  {{"auto", "auto"}, {"avx2-1", "cuda-emulated-2"}, {NULL, NULL}},
                  {{"auto", "emulated"}, {"", ""}, {NULL, "emulated"}},
                  {{"cpu", "auto"}, {"avx2-1", ""}, {NULL, NULL}}};
-    setenv("CUDA_VISIBLE_DEVICES", "", 1);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         pl_comm *c = NULL;
         pl_err   err = {0};
