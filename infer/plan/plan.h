@@ -112,8 +112,7 @@ typedef struct pl_plan_plain {
     int           rounds;
 } pl_plan_plain;
 
-// Fills subject[i].costs and *plain. PL_E_INPUT where the target's context is too short; PL_E_INTERRUPTED when the
-// process was interrupted.
+// Fills the outputs of subject[i] and *plain. PL_E_INPUT where the target's context is too short.
 pl_status pl_plan_measure(pl_plan_subject *subject, int n, pl_plan_plain *plain, const pl_backend *be, pl_pool *pool,
                           const pl_plan_measuring *o, pl_err *err);
 
