@@ -120,6 +120,7 @@ static pl_head_rows begin_rows(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidde
     if (d->base.by_level) pl_ctx_wait(ctx);
     double at = pl_now(), spent = 0;
     pl_head_begin(ctx, &d->model->head, &r);
+    if (!r.foreseen) return r;
     if (d->base.by_level) pl_ctx_join(ctx); // else a branch runs beside the layer
     pl_draft_part(&d->base, ctx, &spent, &at);
     d->base.parts.router += spent;
