@@ -1,6 +1,6 @@
 // Measures the planner's costs by steps of the decode loop (infer/bench/cycle.h) with trees of several row counts and
 // widths. Rounds go over all drafters and trees, with steps of plain decoding in between, so that drift of the machine
-// affects all alike; a figure is the median over rounds. The first round warms up and is not counted.
+// affects all alike; a figure is the median over the last samples. The first round warms up and is not counted.
 //
 // A device runs a draft asynchronously: its parts can be timed only with a synchronisation after each. A device's first
 // rounds are measured so, and the parts are then scaled to the seconds of drafts without these synchronisations.
@@ -31,7 +31,7 @@ typedef struct plan_tree {
 
 // Samples of one part at one number of rows.
 typedef struct series {
-    int    rows, n;
+    int    rows, n; // n: all that were taken; a sample beyond SAMPLES replaces the oldest
     double x[SAMPLES];
 } series;
 typedef struct part_samples {
@@ -49,7 +49,7 @@ typedef struct measured {
 typedef struct measuring {
     const pl_plan_measuring *o;
     plan_tree                tree[TREES];
-    int                      n_trees, rows, width, levels, children; // rows to children: maxima over trees
+    int                      n_trees, rows, width, levels; // rows to levels: maxima over trees
     measured                *m;
     int                      n;
     bool                     device, parts; // parts: this round synchronises after each part
@@ -62,20 +62,23 @@ static void add_sample(part_samples *p, int rows, double seconds) {
         i++;
     if (i == SIZES) return;
     if (i == p->n) p->size[p->n++].rows = rows;
-    series *s = &p->size[i];
-    if (s->n < SAMPLES) s->x[s->n++] = seconds;
+    p->size[i].x[p->size[i].n++ % SAMPLES] = seconds;
+}
+
+static double median(const series *s) {
+    return pl_stats(s->x, s->n < SAMPLES ? s->n : SAMPLES).median;
 }
 
 static double median_of(const part_samples *p, int rows) {
     for (int i = 0; i < p->n; i++)
-        if (p->size[i].rows == rows) return pl_stats(p->size[i].x, p->size[i].n).median;
+        if (p->size[i].rows == rows) return median(&p->size[i]);
     return 0;
 }
 
 static void read_samples(const part_samples *p, double scale, pl_autotuner_cost *c) {
     *c = (pl_autotuner_cost){0};
     for (int i = 0; i < p->n; i++)
-        pl_autotuner_cost_add(c, p->size[i].rows, scale * pl_stats(p->size[i].x, p->size[i].n).median);
+        pl_autotuner_cost_add(c, p->size[i].rows, scale * median(&p->size[i]));
 }
 
 // ---- trees ----------------------------------------------------------------------------------------------------------
