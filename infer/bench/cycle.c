@@ -1,9 +1,8 @@
 #include "infer/bench/cycle.h"
 
-#include <string.h>
-
-#define SPARE (2 * PL_SHAPE_LEVELS) // positions that a step may use beyond the context
-#define READING 64                  // least row limit of a forward, for prefill
+#define READING 64 // least row limit of a forward, for prefill
+#define COLD 3     // first steps of a run; a device launches a step's graph from its third repetition on
+#define SLOW 0.1   // seconds after which no further cold step begins
 
 // ---- trees that cost nothing ----------------------------------------------------------------------------------------
 
@@ -58,9 +57,9 @@ void pl_cycle_policy(pl_tree_policy *p, int nodes, int k, int width, int depth) 
     pl_tree_shape_set(p, 2, (int32_t[]){-1, 0});
 }
 
-static pl_status open_drafter(pl_cycles *c, const pl_cycle_options *o, int rows, pl_err *err) {
+static pl_status open_drafter(pl_cycles *c, const pl_cycle_options *o, const pl_engine_options *eo, pl_err *err) {
     pl_drafter_options of = {
-        .target = o->target, .max_sessions = o->batch, .max_rows = rows, .slots = o->context + SPARE};
+        .target = o->target, .max_sessions = o->batch, .max_rows = eo->max_rows, .slots = eo->max_len};
     if (!o->policy) return PL_OK;
     if (!o->backbone) return create_free(&c->drafter, o, err);
     return (o->backbone->kind->draft ? pl_drafter_block_create : pl_drafter_backbone_create)(
@@ -94,18 +93,17 @@ static pl_status read_prompts(pl_cycles *c, const pl_cycle_options *o, pl_err *e
 
 static pl_status open_engine(pl_cycles *c, const pl_backend *be, pl_pool *pool, const pl_cycle_options *o,
                              pl_err *err) {
-    int               tree = o->policy ? o->policy->max_nodes : 1, rows = o->batch * tree;
+    int               tree = o->policy ? o->policy->max_nodes : 0, rows = o->batch * tree;
     int               positions = o->target->config.max_position_embeddings;
     pl_engine_options eo = {.max_sessions = o->batch,
                             .max_rows = rows > READING ? rows : READING,
                             .verifier = &c->verifier,
                             .caches = o->caches ? o->caches->engine : NULL};
-    // The caches of plain decoding are shared, so they need room for trees.
-    eo.max_len = o->context + SPARE + (o->policy ? 0 : PL_TREE_MAX);
-    if (o->context + SPARE > positions)
+    eo.max_len = o->context + PL_CYCLE_SPARE - tree; // the caches of plain decoding are shared and hold any tree
+    if (o->context + PL_CYCLE_SPARE > positions)
         return pl_fail(err, PL_E_INPUT, "a context of %d leaves no room for drafts: the target has %d positions",
                        o->context, positions);
-    PL_TRY(open_drafter(c, o, eo.max_rows, err));
+    PL_TRY(open_drafter(c, o, &eo, err));
     PL_TRY(pl_engine_create(&c->engine, be, pool, o->target, c->drafter, &eo, err));
     return read_prompts(c, o, err);
 }
@@ -116,6 +114,7 @@ pl_status pl_cycles_open(pl_cycles **out, const pl_backend *be, pl_pool *pool, c
     if (!c) return pl_fail(err, PL_E_MEMORY, "cycles: out of memory");
     c->batch = o->batch;
     c->context = o->context;
+    c->device = be->device != NULL;
     c->verifier = pl_verify_match;
     c->verifier.accepts = &c->accepts;
     pl_status st = open_engine(c, be, pool, o, err);
@@ -155,5 +154,22 @@ pl_status pl_cycles_step(pl_cycles *c, pl_cycle_sample *s, pl_err *err) {
     s->parts = (pl_step_parts){.target = of->parts.target - before.target, .verify = of->parts.verify - before.verify};
     if (c->drafter) s->parts.draft = c->drafter->parts;
     s->draft = s->seconds - s->parts.target - s->parts.verify;
+    return PL_OK;
+}
+
+pl_status pl_cycles_run(pl_cycles *c, int steps, bool apart, void (*add)(void *arg, const pl_cycle_sample *s),
+                        void *arg, pl_err *err) {
+    pl_cycle_sample s;
+    double          t0 = pl_now();
+    if (c->drafter) {
+        c->accepts = c->drafter->policy.depth / 2;
+        c->drafter->by_level = apart || !c->device ? c->level : NULL;
+    }
+    for (int i = 0; i < COLD && (i == 0 || pl_now() - t0 < SLOW); i++)
+        PL_TRY(pl_cycles_step(c, &s, err));
+    for (int i = 0; i < steps; i++) {
+        PL_TRY(pl_cycles_step(c, &s, err));
+        add(arg, &s);
+    }
     return PL_OK;
 }

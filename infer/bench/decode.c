@@ -8,10 +8,10 @@
 //   verify   the target's part of a step, over 1 to 60 rows of a tree ten wide
 //   cycle    with an EAGLE-3 drafter by head: the full one, FR-Spec's trimmed to 32k rows (to a quarter where the
 //            vocabulary is no larger), SlimSpec's of rank d/8, DynaSpec's reading clusters of 27k rows (27/128 of the
-//            vocabulary); a chain of 7, EAGLE-2's tree of 60 nodes, ten wide, six deep. Verdicts accept three nodes,
-//            and the speed is computed for published acceptance lengths: 3.91 for the chain (SGLang's EAGLE-3 on
-//            Llama-3.1-8B), 3.89 for the tree (FR-Spec's EAGLE-2, Llama-3-8B). On request also a block drafter of 5
-//            layers and 7 drafts: DFlash, DSpark or DFlash 2
+//            vocabulary); a chain of 7, EAGLE-2's tree of 60 nodes, ten wide, six deep. Verdicts accept half of the
+//            depth, three nodes, and the speed is computed for published acceptance lengths: 3.91 for the chain
+//            (SGLang's EAGLE-3 on Llama-3.1-8B), 3.89 for the tree (FR-Spec's EAGLE-2, Llama-3-8B). On request also a
+//            block drafter of 5 layers and 7 drafts: DFlash, DSpark or DFlash 2
 //   draft    one level of these cycles below the first, layer and head: one row of the chain, ten of the tree
 //   parts    shares of drafting: layer, head's product (timed by itself), softmax and top-k, rest; FR-Spec measures 33,
 //            49, 13 and 5 % for EAGLE-2 (arXiv 2502.14856, figure 6)
@@ -276,10 +276,7 @@ pl_status pl_bench_put_decode(pl_json_out *o, pl_bench *b, const pl_bench_decode
 
 #define HEADS 4
 #define TILED_SEED 7
-#define SPARE 256 // positions beyond the context, for a step and a tree
-#define COLD 4    // first steps of a run, not counted
-#define BLOCK 8   // steps between two samples of the bandwidth
-#define APART 4   // steps of a run on a device that are synchronised after each part
+#define APART 3 // steps of a run on a device that are synchronised after each part
 
 enum { CHAIN, DEEP_TREE, TREES };
 
@@ -292,7 +289,6 @@ typedef struct model_head {
 typedef struct model {
     pl_llama       target;
     int            context;
-    size_t         read_bytes;  // of the weights' block that a step reads, roughly
     int32_t       *ids;         // [vocab] 0, 1, 2, ...
     const char    *tree[TREES]; // as of --tree
     pl_tree_policy policy[TREES];
@@ -363,10 +359,9 @@ static pl_status make_weights(model *m, pl_bench *b, pl_err *err) {
     if (m->block) values += pl_params_count(&m->block->params);
     // Each loop of a head has its own draft cache; the target's caches are shared.
     double layers = m->target.n_layers + 2 * m->n_heads + (m->block ? m->block->layers : 0);
-    double caches = layers * position_bytes(m) * (m->context + SPARE);
+    double caches = layers * position_bytes(m) * (m->context + PL_CYCLE_SPARE);
     PL_TRY(pl_bench_shape_room((double)values * (double)pl_dtype_size(PL_BF16) + caches, b->env->backend, err));
     PL_TRY(pl_params_tile(&m->target.params, PL_BF16, TILED_SEED, &b->ctx, err));
-    m->read_bytes = read_bytes(&m->target);
     for (int i = 0; i < m->n_heads; i++) {
         pl_backbone *e = m->head[i].backbone;
         e->embed = m->target.embed; // made after the drafter
@@ -411,7 +406,7 @@ static void add_products(pl_bench *b, model *m) {
 static pl_status make_model(model *m, pl_bench *b, const pl_bench_shape *s, pl_err *err) {
     pl_hf_config c;
     m->context = s->context;
-    PL_TRY(pl_bench_shape_find(&c, s->name, s->layers, m->context + SPARE, err));
+    PL_TRY(pl_bench_shape_find(&c, s->name, s->layers, m->context + PL_CYCLE_SPARE, err));
     m->tree[CHAIN] = "chain:7";
     m->tree[DEEP_TREE] = c.vocab_size < 1000 ? "eagle2:12,4,3" : "eagle2:60,10,6";
     for (int i = 0; i < TREES; i++)
@@ -446,6 +441,7 @@ typedef struct loop {
     pl_cycles         *c;
     int                n, n_parts;
     double             bytes, emitted; // of a cycle, mean
+    double             rate;           // bytes per second, sampled in this round
     double             seconds[PL_BENCH_MAX_PAIRS], floor[PL_BENCH_MAX_PAIRS], target[PL_BENCH_MAX_PAIRS],
         drafting[PL_BENCH_MAX_PAIRS];
     // Shares of drafting, from steps timed part by part: all layers, all heads; layer and head of one deeper level.
@@ -462,21 +458,15 @@ static pl_status open_loop(loop *l, pl_bench *b, const model *m, pl_cycles *plai
     }
     PL_TRY(pl_cycles_open(&l->c, b->env->backend, b->env->pool, &o, err));
     if (l->backbone) l->bytes += o.policy->depth * l->c->drafter->kind->step_bytes(l->c->drafter);
-    l->c->accepts = l->backbone ? (int)lround(l->tau) - 1 : 0;
     return PL_OK;
 }
 
-static void add_step(loop *l, const pl_cycle_sample *s) {
-    l->seconds[l->n] = s->seconds;
-    l->target[l->n] = s->parts.target;
-    l->drafting[l->n] = s->draft;
-    l->emitted += (s->emitted - l->emitted) / ++l->n;
-}
-
-static void add_parts(loop *l, const model *m, const pl_cycle_sample *s) {
+static void add_parts(void *arg, const pl_cycle_sample *s) {
+    loop                 *l = arg;
     const pl_draft_parts *level = l->c->level;
-    int                   last = m->policy[l->tree].depth - 1, k = l->n_parts;
+    int                   k = l->n_parts;
     if (!l->head || k == PL_BENCH_MAX_PAIRS) return;
+    int last = l->c->drafter->policy.depth - 1;
     l->layer[k] = s->parts.draft.layer / s->draft;
     l->heads[k] = s->parts.draft.head / s->draft;
     l->level_layer[k] = (level[last].layer - level[0].layer) / last / s->draft;
@@ -484,49 +474,36 @@ static void add_parts(loop *l, const model *m, const pl_cycle_sample *s) {
     l->n_parts++;
 }
 
-// Takes `steps` more samples, in blocks with the bandwidth sampled before or, every other time, after.
-static pl_status run_loop(loop *l, pl_bench *b, const model *m, int steps, pl_err *err) {
-    bool device = b->env->backend->device != NULL;
-    for (int i = -COLD; i < steps && l->n < PL_BENCH_MAX_PAIRS;) {
-        int    first = l->n;
-        double rate = i >= 0 && i / BLOCK % 2 == 0 ? pl_bench_rate(b, m->target.params.block, m->read_bytes) : 0;
-        if (l->c->drafter) l->c->drafter->by_level = device ? NULL : l->c->level;
-        for (int k = 0; k < (i < 0 ? COLD : BLOCK) && i < steps && l->n < PL_BENCH_MAX_PAIRS; k++, i++) {
-            pl_cycle_sample s;
-            PL_TRY(pl_cycles_step(l->c, &s, err));
-            if (i < 0) continue;
-            if (!device) add_parts(l, m, &s);
-            add_step(l, &s);
-        }
-        if (rate == 0 && l->n > first) rate = pl_bench_rate(b, m->target.params.block, m->read_bytes);
-        for (int k = first; k < l->n; k++)
-            l->floor[k] = l->bytes / rate;
-    }
-    for (int i = 0; device && l->head && i < APART; i++) {
-        pl_cycle_sample s;
-        l->c->drafter->by_level = l->c->level;
-        PL_TRY(pl_cycles_step(l->c, &s, err));
-        if (i > 0) add_parts(l, m, &s);
-    }
-    return PL_OK;
+static void add_step(void *arg, const pl_cycle_sample *s) {
+    loop *l = arg;
+    if (!l->c->device) add_parts(l, s);
+    l->seconds[l->n] = s->seconds;
+    l->target[l->n] = s->parts.target;
+    l->drafting[l->n] = s->draft;
+    l->floor[l->n] = l->bytes / l->rate;
+    l->emitted += (s->emitted - l->emitted) / ++l->n;
 }
 
-// Runs all loops in rounds; a loop that fails is left out.
+// Takes `steps` more samples.
+static pl_status run_loop(loop *l, int steps, pl_err *err) {
+    int room = PL_BENCH_MAX_PAIRS - l->n;
+    PL_TRY(pl_cycles_run(l->c, steps < room ? steps : room, false, add_step, l, err));
+    return l->c->device && l->head ? pl_cycles_run(l->c, APART, true, add_parts, l, err) : PL_OK;
+}
+
+// Runs all loops in rounds, each after one sample of the bandwidth; a loop that fails is left out.
 static pl_status run_loops(loop *l, int n, pl_bench *b, const model *m, const pl_bench_shape *s, pl_err *err) {
-    for (int round = 0; round < s->repeats; round++)
+    for (int round = 0; round < s->repeats; round++) {
+        double rate = pl_bench_rate(b, m->target.params.block, read_bytes(&m->target));
         for (int i = 0; i < n; i++) {
-            pl_err    why = {0};
-            pl_status st = l[i].c ? run_loop(&l[i], b, m, s->steps, &why) : PL_OK;
-            if (st == PL_OK) continue;
-            if (st == PL_E_INTERRUPTED) {
-                *err = why;
-                return st;
-            }
-            pl_bench_leave_out(b, l[i].name, &why);
-            if (i == 0) return pl_fail(err, st, "%s", why.msg); // the other loops use its caches
+            l[i].rate = rate;
+            if (!l[i].c || run_loop(&l[i], s->steps, err) == PL_OK) continue;
+            if (i == 0) return err->status; // the other loops use its caches
+            pl_bench_leave_out(b, l[i].name, err);
             pl_cycles_close(l[i].c);
             l[i].c = NULL;
         }
+    }
     return PL_OK;
 }
 

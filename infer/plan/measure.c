@@ -16,15 +16,14 @@
 #define ROUNDS_LEAST 3
 #define ROUNDS_APART 2 // first rounds on a device, synchronised after each part
 #define ROUNDS_MOST 200
-#define PLAIN_STEPS 8 // of plain decoding after each drafter's cycles
-#define PLAIN_COLD 3  // first ones among them, not counted: the caches hold other data
-#define SAMPLES 512   // most samples of one part at one number of rows
+#define PLAIN_STEPS 5 // of plain decoding after each drafter's cycles
+#define SAMPLES 512   // last samples of one part at one number of rows
 #define SIZES 24      // most row counts of one part
 #define TREES 14
 #define GIVEN 4 // consecutive cycles of the tree of --tree
 
 typedef struct plan_tree {
-    int     n, levels, children, times; // n: with the root; children: most of a node; times: cycles of a round
+    int     n, levels, children, times; // n: with the root; children: most of a node; times: counted cycles of a round
     int32_t parent[PL_SHAPE_NODES];
     int     w[PL_SHAPE_LEVELS]; // expanded nodes by depth
 } plan_tree;
@@ -40,10 +39,12 @@ typedef struct part_samples {
 } part_samples;
 
 typedef struct measured {
-    pl_plan_subject *s;
-    pl_cycles       *cycles;
-    part_samples     target, verify, other, take_in, first, layer, head, by_level, router;
-    part_samples     draft[2]; // by tree: asynchronous; synchronised after each part
+    const struct measuring *r;
+    pl_plan_subject        *s;
+    pl_cycles              *cycles;
+    int                     tree; // of the run in progress
+    part_samples            target, verify, other, take_in, first, layer, head, by_level, router;
+    part_samples            draft[2]; // by tree: asynchronous; synchronised after each part
 } measured;
 
 typedef struct measuring {
@@ -124,11 +125,12 @@ static void make_trees(measuring *r) {
 
 // ---- cycles ---------------------------------------------------------------------------------------------------------
 
-static void add_draft(const measuring *r, measured *m, int tree, const pl_cycle_sample *s) {
-    const plan_tree      *t = &r->tree[tree];
+static void add_draft(measured *m, const pl_cycle_sample *s) {
+    const measuring      *r = m->r;
+    const plan_tree      *t = &r->tree[m->tree];
     const pl_draft_parts *p = &s->parts.draft, *level = m->cycles->level;
     int                   b = r->o->batch;
-    add_sample(&m->draft[r->parts], tree, s->draft);
+    add_sample(&m->draft[r->parts], m->tree, s->draft);
     if (r->device && !r->parts) return;
     bool   block = m->s->costs.drafts > 0;
     double head = block ? p->head + p->draw : level[t->levels - 1].head;
@@ -148,47 +150,32 @@ static void add_draft(const measuring *r, measured *m, int tree, const pl_cycle_
     }
 }
 
-static void add_cycle(measured *m, const pl_cycle_sample *s) {
+static void add_cycle(void *arg, const pl_cycle_sample *s) {
+    measured *m = arg;
     add_sample(&m->target, s->rows, s->parts.target);
     add_sample(&m->verify, s->emitted, s->parts.verify);
+    if (m->cycles->drafter)
+        add_draft(m, s);
+    else
+        add_sample(&m->other, s->rows, s->draft);
 }
 
-// Runs the cycles of one tree. The first step verifies another tree and is not counted.
 static pl_status run_tree(measuring *r, measured *m, int tree, bool keep, pl_err *err) {
     const plan_tree *t = &r->tree[tree];
-    pl_cycles       *c = m->cycles;
     if (t->children > m->s->k || (m->s->costs.drafts && t->levels > m->s->costs.drafts)) return PL_OK;
-    c->accepts = t->levels / 2;
-    c->drafter->by_level = r->parts || !r->device ? c->level : NULL;
-    pl_tree_shape_set(&c->drafter->policy, t->n, t->parent);
-    for (int i = 0; i <= t->times; i++) {
-        pl_cycle_sample s;
-        PL_TRY(pl_cycles_step(c, &s, err));
-        if (!keep || i == 0) continue;
-        add_cycle(m, &s);
-        add_draft(r, m, tree, &s);
-    }
-    return PL_OK;
-}
-
-static pl_status run_plain(measuring *r, bool keep, pl_err *err) {
-    for (int i = 0; i < PLAIN_STEPS; i++) {
-        pl_cycle_sample s;
-        PL_TRY(pl_cycles_step(r->plain.cycles, &s, err));
-        if (!keep || i < PLAIN_COLD) continue;
-        add_cycle(&r->plain, &s);
-        add_sample(&r->plain.other, s.rows, s.draft);
-    }
-    return PL_OK;
+    m->tree = tree;
+    pl_tree_shape_set(&m->cycles->drafter->policy, t->n, t->parent);
+    return pl_cycles_run(m->cycles, keep ? t->times : 0, r->parts, add_cycle, m, err);
 }
 
 static pl_status run_round(measuring *r, bool keep, pl_err *err) {
-    for (int i = 0; i < r->n; i++) {
-        for (int t = 0; t < r->n_trees; t += keep ? 1 : r->n_trees - 1) // a warm-up runs the first and the last alone
+    for (int i = 0; i == 0 || i < r->n; i++) {
+        int trees = r->n ? r->n_trees : 0;
+        for (int t = 0; t < trees; t += keep ? 1 : trees - 1) // a warm-up runs the first and the last alone
             PL_TRY(run_tree(r, &r->m[i], t, keep, err));
-        PL_TRY(run_plain(r, keep, err));
+        PL_TRY(pl_cycles_run(r->plain.cycles, keep ? PLAIN_STEPS : 0, false, add_cycle, &r->plain, err));
     }
-    return r->n ? PL_OK : run_plain(r, keep, err);
+    return PL_OK;
 }
 
 static pl_status run_rounds(measuring *r, int *rounds, pl_err *err) {
@@ -233,6 +220,7 @@ static pl_status open_all(measuring *r, pl_plan_subject *subject, const pl_backe
     if (!r->m) return pl_fail(err, PL_E_MEMORY, "plan: out of memory");
     PL_TRY(pl_cycles_open(&r->plain.cycles, be, pool, &o, err));
     for (int i = 0; i < r->n; i++) {
+        r->m[i].r = r;
         r->m[i].s = &subject[i];
         PL_TRY(open_subject(r, &r->m[i], be, pool, err));
     }
