@@ -57,6 +57,7 @@ typedef struct plan {
     int32_t           *ids;          // 0, 1, 2, ...: the rows of trimmed heads
     bool               chain, tree;  // kinds to search for the best; neither: `shape`
     pl_shape           shape;        // of --tree
+    int                k;            // most children of a node
     pl_plan_plain      plain;
     pl_plan_cycle      plain_cycle;
     plan_entry         entry[HEAD_TREES * HEADS];
@@ -70,6 +71,7 @@ static pl_status read_tree(plan *p, pl_err *err) {
     pl_tree_policy policy;
     p->chain = strcmp(text, "all") == 0 || strcmp(text, "chain:auto") == 0;
     p->tree = strcmp(text, "all") == 0 || strcmp(text, "auto") == 0;
+    p->k = p->tree ? PL_SHAPE_RANKS : 1;
     if (p->chain || p->tree) return PL_OK;
     PL_TRY(pl_tree_policy_parse(&policy, text, err));
     bool chain = policy.kind->fixed_shape && policy.width == 1 && policy.k == 1;
@@ -82,6 +84,7 @@ static pl_status read_tree(plan *p, pl_err *err) {
     if (n > PL_SHAPE_NODES || policy.depth > PL_SHAPE_LEVELS || policy.k > PL_SHAPE_RANKS)
         return pl_fail(err, PL_E_USAGE, "--tree %s: plan takes at most %d nodes, %d levels and %d children", text,
                        PL_SHAPE_NODES, PL_SHAPE_LEVELS, PL_SHAPE_RANKS);
+    p->k = policy.k;
     p->shape.n = n;
     for (int i = 0; i < n; i++)
         p->shape.parent[i] = chain ? i - 1 : policy.shape_parent[i];
@@ -422,6 +425,7 @@ static void put_plans(pl_json_out *o, const plan *p) {
         for (int i = 0; i < p->n_entries; i++) {
             const plan_entry *e = &p->entry[i];
             const plan_head  *h = &p->head[e->head];
+            double            step = p->subject[e->head].step;
             pl_json_out_object(o);
             pl_put_str(o, "name", h->name);
             pl_put_str(o, "tree", e->tree);
@@ -437,6 +441,7 @@ static void put_plans(pl_json_out *o, const plan *p) {
                 pl_put_int(o, "nodes", e->cycle.nodes);
                 pl_put_int(o, "depth", e->cycle.depth);
                 put_figure(o, p, "measured_speedup", h->measured ? h->measured->speed / h->measured->plain_speed : NAN);
+                put_seconds(o, p, "measured_cycle", step > 0 ? step : NAN);
             }
             if (table == 1 || p->env->json) put_cycle(o, p, &e->cycle, "cycle");
             pl_json_out_close(o, '}');
@@ -568,11 +573,10 @@ static pl_status measure(plan *p, pl_err *err) {
                            .temperature = p->temperature,
                            .seconds = pl_cli_real(p->args, "seconds"),
                            .tree = p->shape.n ? &p->shape : NULL};
-    bool              chains = p->chain && !p->tree;
     for (int i = 0; i < p->n; i++) {
         int64_t vocab = p->head[i].backbone->head.vocab;
         p->subject[i].backbone = p->head[i].backbone;
-        p->subject[i].k = chains ? 1 : vocab < PL_SHAPE_RANKS ? (int)vocab : PL_SHAPE_RANKS;
+        p->subject[i].k = vocab < p->k ? (int)vocab : p->k;
     }
     return pl_plan_measure(p->subject, p->n, &p->plain, p->env->backend, p->env->pool, &o, err);
 }
@@ -678,7 +682,8 @@ const pl_command pl_command_plan = {
         "share of its acceptance length they must keep to be faster. A draft step takes core + router + head, where\n"
         "a device that runs a routed head's router beside the layer shares it out in proportion. Block drafters\n"
         "(drafts above 1): core is the forward of a block, head_first the head's part of a block that is drafted to\n"
-        "its end, and draft_step both over its drafts.\n"
+        "its end, and draft_step both over its drafts. Of a --tree, measured_cycle is the median of whole cycles\n"
+        "that accept half of its depth; cycle is the sum of the parts at the tree's tau.\n"
         "\n"
         "For the same tree: rho = tau / tau of the full head, tau: tokens per cycle; lambda = seconds of the\n"
         "head / of the full head; kappa = the full head's seconds / those of the rest of its cycle;\n"

@@ -45,6 +45,7 @@ typedef struct measured {
     int                     tree; // of the run in progress
     part_samples            target, verify, other, take_in, first, layer, head, by_level, router;
     part_samples            draft[2]; // by tree: asynchronous; synchronised after each part
+    part_samples            whole;    // steps by tree, asynchronous
 } measured;
 
 typedef struct measuring {
@@ -131,6 +132,7 @@ static void add_draft(measured *m, const pl_cycle_sample *s) {
     const pl_draft_parts *p = &s->parts.draft, *level = m->cycles->level;
     int                   b = r->o->batch;
     add_sample(&m->draft[r->parts], m->tree, s->draft);
+    if (!r->parts) add_sample(&m->whole, m->tree, s->seconds);
     if (r->device && !r->parts) return;
     bool   block = m->s->costs.drafts > 0;
     double head = block ? p->head + p->draw : level[t->levels - 1].head;
@@ -273,6 +275,7 @@ static void read_costs(const measuring *r, const measured *m, pl_plan_costs *c) 
     read_samples(&m->layer, deeper, &c->layer);
     read_samples(&m->head, deeper, &c->head);
     c->router = deeper * median_of(&m->router, c->batch);
+    m->s->step = r->o->tree ? median_of(&m->whole, r->n_trees - 1) : 0;
     if (!c->drafts) read_levels(m, c);
 }
 

@@ -97,6 +97,7 @@ typedef struct pl_plan_subject {
     const pl_backbone *backbone; // borrowed, with weights
     int                k;        // candidates of a node
     pl_plan_costs      costs;    // output
+    double             step;     // output: median seconds of whole steps with the given tree; 0: not run
 } pl_plan_subject;
 
 typedef struct pl_plan_measuring {

@@ -93,6 +93,7 @@ static void test_figures(void **state) {
     assert_int_equal(cJSON_GetArraySize(test_array(&j, NULL, "plans")), 1);
     assert_string_equal(test_str(&j, test_array(&j, NULL, "plans")->child, "tree"), "static:2x2");
     assert_true(test_num(&j, test_array(&j, NULL, "plans")->child, "nodes") == 7);
+    assert_true(test_num(&j, test_array(&j, NULL, "plans")->child, "measured_cycle_seconds") > 0);
     pl_json_close(&j);
 
     test_output o;

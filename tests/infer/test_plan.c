@@ -259,6 +259,7 @@ static void test_measuring(void **state) {
         assert_true(plain.rounds >= 3 && pl_plan_seconds(&plain.costs.target, batch) > 0);
         assert_true(pl_plan_seconds(&plain.costs.verify, batch) > 0 && plain.costs.batch == batch);
         for (int i = 0; i < 4; i++) {
+            assert_true((s[i].step > 0) == (s[i].k >= 3)); // the given tree has three children of a node
             const pl_autotuner_cost *part[] = {&s[i].costs.target, &s[i].costs.take_in, &s[i].costs.layer,
                                                &s[i].costs.first, &s[i].costs.head};
             for (int k = 0; k < 5; k++) {
