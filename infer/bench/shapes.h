@@ -8,6 +8,7 @@
 
 #define PL_SHAPE_NAMES "llama3-8b, llama2-7b, llama3.2-1b, qwen2-7b, tiny (for tests)"
 #define PL_SHAPE_PLANNED ", llama3-70b, qwen3-30b-a3b" // without weights: for `plan train` alone
+#define PL_SHAPE_CONTEXT 128                           // default of --context
 
 typedef struct pl_bench_shape {
     const char *name;

@@ -1,4 +1,5 @@
 // `paceline plan`: parses the options, opens the heads, finds the best trees and prints the plan.
+#include "infer/bench/cycle.h"
 #include "infer/bench/shapes.h"
 #include "infer/cli/machine.h"
 #include "infer/cli/show.h"
@@ -13,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONTEXT 128
 #define SHAPE_POSITIONS 32768 // positions of a model by shape
 #define HEADS 48
 #define HEAD_TREES 2 // trees planned for each head
@@ -551,8 +551,9 @@ static pl_status prepare(plan *p, pl_err *err) {
     PL_TRY(read_given(p, err));
     if (results) PL_TRY(pl_plan_methods_read(&p->measured, results, p->temperature, err));
     PL_TRY(open_target(p, shape, layers, err));
-    int room = p->target.model.config.max_position_embeddings - 2 * PL_SHAPE_NODES;
-    p->context = pl_cli_has(a, "context") ? (int)pl_cli_int(a, "context") : room < CONTEXT ? room : CONTEXT;
+    int room = p->target.model.config.max_position_embeddings - PL_CYCLE_SPARE;
+    p->context = room < PL_SHAPE_CONTEXT ? room : PL_SHAPE_CONTEXT;
+    if (pl_cli_has(a, "context")) p->context = (int)pl_cli_int(a, "context");
     if (p->context < PL_SHAPE_LEVELS || p->context > room)
         return pl_fail(err, PL_E_INPUT, "%s: has %d positions; plan needs a --context of %d to %d there", p->model,
                        p->target.model.config.max_position_embeddings, PL_SHAPE_LEVELS,
@@ -646,7 +647,7 @@ static const pl_cli_option options[] = {
      .arg = "N",
      .min = PL_SHAPE_LEVELS,
      .max = 1 << 24,
-     .help = "tokens of each session [128]"},
+     .help = "tokens of each session [128, or as many as fit]"},
     {.name = "kv", .type = PL_CLI_CHOICE, .arg = "fp32|bf16", .deflt = "fp32", .help = PL_KV_HELP},
     {.name = "tree",
      .type = PL_CLI_TEXT,

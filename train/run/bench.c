@@ -39,17 +39,16 @@ static const pl_cli_option options[] = {
     {.name = "context",
      .type = PL_CLI_INT,
      .arg = "N",
-     .deflt = "32",
      .min = 1,
      .max = 1 << 24,
-     .help = "decode: tokens of the prompt"},
+     .help = "decode: tokens of the prompt [32, of a --shape 128]"},
     {.name = "new-tokens",
      .type = PL_CLI_INT,
      .arg = "N",
      .deflt = "64",
      .min = 2,
      .max = 1 << 24,
-     .help = "decode: tokens after it"},
+     .help = "decode: tokens after it; of a --shape, steps of a run, each behind the prompt"},
     {.name = "repeats",
      .type = PL_CLI_INT,
      .arg = "N",
@@ -298,11 +297,13 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
         return pl_fail(err, PL_E_USAGE,
                        "draw: times a GPU's draws; give --device (the CPU draws from distributions, "
                        "one tree node at a time)");
+    int context = pl_cli_has(a, "shape") ? PL_SHAPE_CONTEXT : 32;
+    if (pl_cli_has(a, "context")) context = (int)pl_cli_int(a, "context");
     pl_bench_decode   decode = {.target = pl_cli_text(a, "target"),
                                 .pre = pl_cli_text(a, "pre"),
                                 .drafter = pl_cli_text(a, "drafter"),
                                 .tree = pl_cli_text(a, "tree"),
-                                .context = (int)pl_cli_int(a, "context"),
+                                .context = context,
                                 .new_tokens = (int)pl_cli_int(a, "new-tokens"),
                                 .repeats = (int)pl_cli_int(a, "repeats"),
                                 .kv = pl_kv_chosen(pl_cli_choice(a, "kv"))};
