@@ -178,10 +178,14 @@ double pl_bench_rate(pl_bench *b, const void *p, size_t bytes) {
     return copy_rate(b, b->copy_bytes);
 }
 
+double pl_bench_floor(double bytes, double rate, double flops, double peak) {
+    return fmax(rate > 0 ? bytes / rate : 0, peak > 0 ? flops / peak : 0);
+}
+
 static double floor_of(pl_bench *b, const pl_bench_case *c) {
     double rate = c->memory_bytes ? pl_bench_rate(b, c->memory, c->memory_bytes) : 0;
     double peak = pl_backend_peak_once(b->env->backend, c->factors, b->env->pool);
-    return fmax(rate > 0 ? c->bytes / rate : 0, peak > 0 ? c->flops / peak : 0);
+    return pl_bench_floor(c->bytes, rate, c->flops, peak);
 }
 
 // ---- timing ----

@@ -118,6 +118,9 @@ void           pl_bench_leave_out(pl_bench *b, const char *name, const pl_err *e
 
 // Samples the bandwidth once, in bytes per second: of reading p (host), of copies of copy_bytes (device). 0: unknown.
 double pl_bench_rate(pl_bench *b, const void *p, size_t bytes);
+// Returns the least seconds of a step, max(bytes / rate, flops / peak), without an unknown limit (0). Over weights in
+// bf16 a row's flops are the bytes read: a product and a sum for each value of two bytes.
+double pl_bench_floor(double bytes, double rate, double flops, double peak);
 
 // Pairs of a timing and its floor, sampled together. The limits of a shared machine change from minute to minute, so a
 // share of the floor is the median over pairs, not the ratio of two medians.

@@ -72,7 +72,15 @@ static void room(void **state) {
     assert_int_equal(pl_bench_shape_room((int64_t)1 << 50, pl_backend_emulated(), &err), PL_E_MEMORY);
 }
 
+// Bytes over bandwidth or operations over peak, whichever takes longer; 0 stands for an unknown limit.
+static void least_seconds(void **state) {
+    (void)state;
+    assert_true(pl_bench_floor(60, 10, 60, 20) == 6 && pl_bench_floor(60, 10, 240, 20) == 12);
+    assert_true(pl_bench_floor(60, 0, 240, 20) == 12 && pl_bench_floor(60, 10, 240, 0) == 6);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(timing), cmocka_unit_test(room)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(timing), cmocka_unit_test(room),
+                                       cmocka_unit_test(least_seconds)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
