@@ -331,10 +331,11 @@ run_shapes() {
 }
 run_profile() {
     command -v ncu >/dev/null || { row profile "not built here" 0 0; return; }
+    # A prompt of one chunk: the launches that are profiled reach the decode steps.
     local t0=$SECONDS
     if PACELINE_GRAPHS=0 own ncu --metrics gpu__time_duration.sum,dram__bytes_read.sum --cache-control none \
         --clock-control none --csv --page raw -c 2500 "$whole/paceline" bench decode --shape llama3-8b --layers 1 \
-        --context 1000 --new-tokens 8 --repeats 1 --device "$device" --json --quiet >"$out/ncu.csv" 2>"$out/ncu.err" &&
+        --context 64 --new-tokens 8 --repeats 1 --device "$device" --json --quiet >"$out/ncu.csv" 2>"$out/ncu.err" &&
         python3 tests/gpu/ncu_table.py "$out/ncu.csv" >"$out/profile.md"; then
         cat "$out/profile.md"
         row profile passed "$(grep -c . "$out/profile.md")" "$((SECONDS - t0))"
