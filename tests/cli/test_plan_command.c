@@ -66,7 +66,7 @@ static void check_cycles(const pl_json *j, int batch) {
         assert_true(
             near(test_num(j, e, "tokens_per_second"), batch * test_num(j, e, "tau") / test_num(j, e, "cycle_seconds")));
     }
-    // What is recommended is the fastest of what is known.
+    // The recommended head is the fastest one of known acceptance.
     if (best <= speed) {
         assert_null(pl_json_find(j, NULL, "recommended_head"));
         return;
@@ -142,7 +142,7 @@ static void test_measured(void **state) {
     test_run_fails(2, "has no drafter with a checkpoint", "plan --target " TARGET " --results %s --temperature 2",
                    path);
 
-    // Without an evaluation, what the training saw.
+    // Without an evaluation, acceptance is read from the training's metrics.
     snprintf(path, sizeof path, "%s/drafters/small/metrics.jsonl", scratch);
     test_write(path, "{\"step\":1,\"eval_step_accuracy\":[0.1]}\n{\"step\":2,\"loss\":1}\n"
                      "{\"step\":3,\"eval_step_accuracy\":[0.5,0.25],\"eval_step_acceptance\":[0.6]}\n{\"step\":");
@@ -152,7 +152,7 @@ static void test_measured(void **state) {
     assert_int_equal(pl_json_get_array(&j, h, "acceptance_by_depth", &depth, NULL), PL_OK);
     assert_true(depth->child->valuedouble == 0.5 && depth->child->next->valuedouble == 0.25);
     pl_json_close(&j);
-    // What is given by name counts most.
+    // --acceptance by name has precedence.
     test_run_json(&j, "plan --target " TARGET " --drafter %s --heads none --seconds 0 --acceptance small=0.75 --json",
                   dir);
     h = find(&j, "heads", "small", NULL);

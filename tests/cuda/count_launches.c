@@ -1,6 +1,6 @@
-// What small steps ask of a GPU, counted on the emulated device: launches of a decode step, of a pass over a tree and of
-// a training step; that decoding's launches may start early; that copies of weights take each byte once, in whole lines
-// (an H100's memory gives 0.62 of its rate to copies that take parts of lines).
+// Counts the launches of small steps on the emulated device: of a decode step, of a pass over a tree and of a training
+// step. Launches of decoding may start early, and copies of weights read each byte once, in whole lines (an H100 reaches
+// 0.62 of its bandwidth where copies read parts of lines).
 #include "infer/bench/cycle.h"
 #include "infer/bench/shapes.h"
 #include "kernels/backend.h"
@@ -21,10 +21,10 @@
 #include <cmocka.h>
 
 enum { LAYERS = 2, CONTEXT = 40, ROWS = 60 };
-// Of a layer: two norms, products of q, k, v, of the output, of gate and up, of down, biases, rope, attention (so few keys
-// are one part), swiglu. Beside them: embed, the last norm, the head, the sum of its slices, two of topk.
+// A layer launches two norms, products of q, k, v, of the output, of gate and up, of down, biases, rope, attention (one
+// part for this few keys) and swiglu. A step adds embed, the last norm, the head, the sum of its slices and two of topk.
 enum { A_LAYER = 10, BESIDE = 6 };
-// Of a training step: one depth with what comes once, and each further depth.
+// Launches of a training step of one depth, and of each further depth.
 enum { FIRST_DEPTH = 71, A_DEPTH = 42 };
 
 static const pl_env env = {.quiet = true};

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What tests/gpu/run.sh does on a GPU, at toy sizes on the CPU and on the emulated device, so that it is known to work:
-# results as tables and lines, and, where python3 has PyTorch, the comparisons with it.
+# Runs the parts of tests/gpu/run.sh at toy sizes on the CPU and on the emulated device: results as tables and lines
+# and, where python3 has PyTorch, the comparisons with it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 program=$1 emulated=$(dirname "$1")/paceline_emulated dump=$(dirname "$1")/dump_forward work=$(mktemp -d)

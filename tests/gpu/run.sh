@@ -322,7 +322,7 @@ run_shapes() {
     done
     bench shape-llama3-8b-bf16-kv decode --shape llama3-8b --context 1000 --kv bf16 --new-tokens 24 --repeats 3
     bench shape-llama3-8b-long decode --shape llama3-8b --context 8000 --kv bf16 --new-tokens 24 --repeats 3
-    # What each of the switches brings shows with 8 layers, in a quarter of the time.
+    # The switches are compared with 8 layers, in a quarter of the time.
     set -- decode --shape llama3-8b --layers 8 --context 1000 --new-tokens 16 --repeats 2
     bench shape-8-layers "$@"
     PACELINE_EARLY_LAUNCH=0 bench shape-8-layers-in-turn "$@"

@@ -1,4 +1,4 @@
-// What benches share: timing, memory that there must be room for.
+// The driver of `paceline bench` (infer/bench/bench.h): it times cases, reports failing ones and checks free memory.
 #include "infer/bench/bench.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ static void free_counted(void *arg) {
     ((counted *)arg)->dropped++;
 }
 
-// One that fails is told and leaves the others their figures.
+// A case that fails is reported, and the others keep their figures.
 static void timing(void **state) {
     (void)state;
     for (int device = 0; device < 2; device++) {
