@@ -8,30 +8,40 @@ constexpr int TILE = PL_ATTN_TILE;
 struct blocks {
     pl_attention_args a;
     pl_attn_spans     span;
-    int64_t           M, width;
 };
 
 // One warp per tile.
-static __global__ void spans_kernel(pl_attn_spans to, const int32_t *lo, int64_t M) {
-    int64_t m0 = (int64_t)blockIdx.x * TILE, least = M;
-    for (int64_t m = m0 + threadIdx.x; m < M && m < m0 + TILE; m += PL_WARP) {
-        int32_t own = lo[m];
+static __global__ void spans_kernel(pl_attn_spans to, pl_attention_args a) {
+    int64_t m0 = (int64_t)blockIdx.x * TILE, end = m0 + TILE < to.M ? m0 + TILE : to.M, least = INT32_MAX;
+    for (int64_t m = m0 + threadIdx.x; m < end; m += PL_WARP) {
+        int32_t own = a.lo[m];
         to.lo[m] = own;
         if (own >= 0 && own < least) least = own;
+        for (int j = 0; j < a.n_blocks && to.row; j++)
+            to.row[j * to.M + m] = j == 0 ? a.at[m] : a.place[j] ? a.place[j][a.at[m]] : (int32_t)m;
     }
     for (int s = PL_WARP / 2; s > 0; s >>= 1) {
         int64_t other = __shfl_xor_sync(PL_FULL, least, s);
         if (other < least) least = other;
     }
-    if (threadIdx.x == 0) to.tile_lo[blockIdx.x] = (int32_t)least;
+    if (threadIdx.x != 0) return;
+    to.tile_lo[blockIdx.x] = (int32_t)least;
+    to.tile_last[blockIdx.x] = a.at ? a.at[end - 1] : (int32_t)(end - 1);
 }
 
-pl_attn_spans PL_CUDA(attention_spans)(pl_ctx *ctx, const char *op, const int32_t *lo, int64_t M) {
-    int64_t       tiles = pl_ceil_div(M, TILE);
-    pl_attn_spans s;
-    s.lo = (int32_t *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)M, sizeof *s.lo, 1));
-    s.tile_lo = (int32_t *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)tiles, sizeof *s.tile_lo, 1));
-    if (!ctx->measuring) PL_LAUNCH(ctx, op, spans_kernel, pl_grid(tiles), PL_WARP, s, lo, M);
+static int32_t *ints(pl_ctx *ctx, int64_t n, int64_t each) {
+    return (int32_t *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)n, (size_t)each, sizeof(int32_t)));
+}
+
+pl_attn_spans PL_CUDA(attention_spans)(pl_ctx *ctx, const char *op, const pl_attention_args *a) {
+    pl_attn_spans s = {};
+    s.M = a->qkv.dim[0];
+    int64_t tiles = pl_ceil_div(s.M, TILE);
+    s.lo = ints(ctx, s.M, 1);
+    s.tile_lo = ints(ctx, tiles, 1);
+    s.tile_last = ints(ctx, tiles, 1);
+    if (a->at) s.row = ints(ctx, s.M, a->n_blocks);
+    if (!ctx->measuring) PL_LAUNCH(ctx, op, spans_kernel, pl_grid(tiles), PL_WARP, s, *a);
     return s;
 }
 
@@ -77,21 +87,23 @@ template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK, CHUNKS 
     alignas(16) __shared__ pl_attn_room room;
     const pl_attention_args            &a = b.a;
     int                                 h = (int)blockIdx.x, row = pl_attn_row(), column = pl_attn_column();
-    int64_t tile = (int64_t)gridDim.y - 1 - blockIdx.y, m0 = tile * TILE, end = m0 + TILE < b.M ? m0 + TILE : b.M;
-    int64_t keys_at = (int64_t)(a.nh + h / (a.nh / a.nkv)) * a.hd, kv = (int64_t)a.nkv * a.hd;
-    const pl_tensor &last = a.block[a.n_blocks - 1];
-    pl_attn_rows q(last.data, b.width, (int64_t)h * a.hd, b.M, a.hd), k(a.block[0].data, b.width, keys_at, b.M, a.hd);
-    pl_attn_rows v(a.block[0].data, b.width, keys_at + kv, b.M, a.hd);
-    float        scale = (float)a.scale;
-    int32_t      lo[2];
-    running<CHUNKS> r = {};
+    int64_t                             tile = (int64_t)gridDim.y - 1 - blockIdx.y, m0 = tile * TILE, M = b.span.M;
+    int64_t                             head = h / (a.nh / a.nkv), kv = (int64_t)a.nkv * a.hd;
+    pl_attn_rows                        q(a.qkv.data, a.qkv.dim[1], (int64_t)h * a.hd, M, a.hd);
+    pl_attn_rows                        k = pl_attn_keys(a, head, false), v = pl_attn_keys(a, head, true);
+    float                               scale = (float)a.scale;
+    int32_t                             lo[2];
+    int64_t                             at[2];
+    running<CHUNKS>                     r = {};
     q.at(m0);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        lo[i] = m0 + row + 8 * i < b.M ? b.span.lo[m0 + row + 8 * i] : -1;
+        int64_t m = m0 + row + 8 * i;
+        lo[i] = m < M ? b.span.lo[m] : -1;
+        at[i] = b.span.row_of(0, m < M ? m : M - 1);
         r.max[i] = -INFINITY;
     }
-    for (int64_t j0 = b.span.tile_lo[tile] / TILE * TILE; j0 < end; j0 += TILE) {
+    for (int64_t j0 = b.span.tile_lo[tile] / TILE * TILE; j0 <= b.span.tile_last[tile]; j0 += TILE) {
         float s[4][4] = {}, most[2] = {-INFINITY, -INFINITY};
         k.at(j0);
         v.at(j0);
@@ -100,7 +112,7 @@ template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK, CHUNKS 
         for (int n = 0; n < 4; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                bool sees = pl_attn_sees(m0 + row + e / 2 * 8, b.M, lo[e / 2], j0 + column + 8 * n + e % 2);
+                bool sees = pl_attn_sees(lo[e / 2], at[e / 2], j0 + column + 8 * n + e % 2);
                 s[n][e] = sees ? scale * s[n][e] : -INFINITY;
                 most[e / 2] = fmaxf(most[e / 2], s[n][e]);
             }
@@ -120,10 +132,10 @@ template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK, CHUNKS 
     over_rows<true>(r.sum, room);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        int64_t m = m0 + row + 8 * i, at = m < b.M ? m : b.M - 1; // all threads of a row take the same branch
+        int64_t m = m0 + row + 8 * i, of = m < M ? m : M - 1; // all threads of a row take the same branch
         for (int block = 1; block < a.n_blocks; block++) {
-            const float *key = (const float *)a.block[block].data + at * b.width + keys_at;
-            float        score = scale * pl_attn_row_dot(q.row(at), key, a.hd);
+            const float *key = (const float *)a.block[block].data + pl_attn_diagonal_at(a, b.span, block, of, head);
+            float        score = scale * pl_attn_row_dot(q.row(of), key, a.hd);
             r.raise(i, fmaxf(r.max[i], score));
             float p = expf(score - r.max[i]);
             r.sum[i] += p;
@@ -135,7 +147,7 @@ template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK, CHUNKS 
                     if (d < a.hd) r.o[c][n / 2][e] = fmaf(p, key[kv + d], r.o[c][n / 2][e]);
                 }
         }
-        if (m >= b.M) continue;
+        if (m >= M) continue;
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++)
 #pragma unroll
@@ -150,17 +162,17 @@ template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK, CHUNKS 
 
 void PL_CUDA(attention_blocks)(pl_ctx *ctx, const pl_attention_args *a) {
     const char *op = "attention";
-    blocks      b = {*a, {}, a->block[0].dim[0], a->block[0].dim[1]};
+    blocks      b = {*a, {}};
     if (a->hd > PL_ATTN_MOST_HD) {
         pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op attention: heads of %d; the CUDA backend takes %d", a->hd,
                     PL_ATTN_MOST_HD);
         return;
     }
     size_t mark = pl_arena_mark(&ctx->scratch);
-    b.span = PL_CUDA(attention_spans)(ctx, op, a->lo, b.M);
+    b.span = PL_CUDA(attention_spans)(ctx, op, a);
     auto    kernel = PL_ATTN_BY_WIDTH(a->hd, forward_kernel);
-    pl_grid grid(a->nh, pl_ceil_div(b.M, TILE));
-    bool    taken = PL_CUDA(cudnn_forward)(ctx, a, b.span.lo);
+    pl_grid grid(a->nh, pl_ceil_div(b.span.M, TILE));
+    bool    taken = PL_CUDA(cudnn_forward)(ctx, a, &b.span);
     if (!ctx->measuring && !taken) PL_LAUNCH(ctx, op, kernel, grid, PL_BLOCK, b);
     pl_arena_release(&ctx->scratch, mark);
 }

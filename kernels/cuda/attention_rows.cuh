@@ -77,8 +77,8 @@ static __device__ __forceinline__ pl_attn_pair pl_attn_weigh(const pl_attention_
 
 // The causal block by cuDNN if cudnn_attention.h selects it (kernels/cuda/cudnn_rows.cu): o and lse of all blocks; or
 // the gradients of the queries (all blocks' shares) and of block 0's keys and values. Returns false if own kernels must
-// compute it, always so on a measuring context, where it sizes scratch. lo: the op's, in device memory.
-bool PL_CUDA(cudnn_forward)(pl_ctx *ctx, const pl_attention_args *a, const int32_t *lo);
-bool PL_CUDA(cudnn_backward)(pl_ctx *ctx, const pl_attention_args *a, const int32_t *lo, const float *mean);
+// compute it, always so on a measuring context, where it sizes scratch.
+bool PL_CUDA(cudnn_forward)(pl_ctx *ctx, const pl_attention_args *a, const pl_attn_spans *span);
+bool PL_CUDA(cudnn_backward)(pl_ctx *ctx, const pl_attention_args *a, const pl_attn_spans *span, const float *mean);
 
 #endif

@@ -23,12 +23,23 @@ constexpr int PL_ATTN_MOST_HD = 256;
 // Forward over blocks: kernels/cuda/attention_blocks.cu.
 void PL_CUDA(attention_blocks)(pl_ctx *ctx, const pl_attention_args *a);
 
-// Visible keys of the rows of a tile, in device memory.
+// Visible keys of the queries of a tile, in device memory.
 struct pl_attn_spans {
-    int32_t *lo;      // [M] the op's
-    int32_t *tile_lo; // [tiles] the least lo of a tile's rows, padding excluded; M if there are none
+    int64_t                            M;         // queries
+    int32_t                           *lo;        // [M] the op's
+    int32_t                           *row;       // [n_blocks, M] the row of each block; NULL: the query's number
+    int32_t                           *tile_lo;   // [tiles] the least lo of a tile's queries, padding excluded
+    int32_t                           *tile_last; // [tiles] the last row of block 0 that they see
+    // Returns the row of block j that belongs to query m.
+    __device__ __forceinline__ int64_t row_of(int j, int64_t m) const { return row ? row[j * M + m] : m; }
 };
-pl_attn_spans PL_CUDA(attention_spans)(pl_ctx *ctx, const char *op, const int32_t *lo, int64_t M);
+pl_attn_spans PL_CUDA(attention_spans)(pl_ctx *ctx, const char *op, const pl_attention_args *a);
+
+// Returns the first column of a key head's keys in a block's row; its values are nkv hd columns further.
+static __host__ __device__ __forceinline__ int64_t pl_attn_column_of(const pl_attention_args &a, const pl_tensor &block,
+                                                                     int64_t head) {
+    return block.dim[1] - (2 * a.nkv - head) * a.hd;
+}
 
 // One head's part of M rows, and within it the tile selected by `at`.
 struct pl_attn_rows {
@@ -59,6 +70,20 @@ struct pl_attn_rows {
             if (d + e < hd) v[e] = p[e];
     }
 };
+
+// Returns the keys, or the values, of a key head in block 0.
+static __device__ __forceinline__ pl_attn_rows pl_attn_keys(const pl_attention_args &a, int64_t head, bool values) {
+    const pl_tensor &b = a.block[0];
+    int64_t          at = pl_attn_column_of(a, b, head) + (values ? (int64_t)a.nkv * a.hd : 0);
+    return pl_attn_rows(b.data, b.dim[1], at, b.dim[0], a.hd);
+}
+
+// Returns the element of a block at which the keys of query m's row begin.
+static __device__ __forceinline__ int64_t pl_attn_diagonal_at(const pl_attention_args &a, const pl_attn_spans &span,
+                                                              int block, int64_t m, int64_t head) {
+    const pl_tensor &b = a.block[block];
+    return span.row_of(block, m) * b.dim[1] + pl_attn_column_of(a, b, head);
+}
 
 // A tile of a factor: hi and lo.
 struct pl_attn_factor {
@@ -199,9 +224,9 @@ static __device__ __forceinline__ float pl_attn_row_dot(const float *x, const fl
     return pl_attn_four_sum(sum);
 }
 
-// Returns true if row m (of M) sees key j of the causal block, given its lo.
-static __device__ __forceinline__ bool pl_attn_sees(int64_t m, int64_t M, int32_t lo, int64_t j) {
-    return m < M && lo >= 0 && j >= lo && j <= m;
+// Returns true if a query sees key j of the causal block, given its lo (-1: no query) and its row.
+static __device__ __forceinline__ bool pl_attn_sees(int32_t lo, int64_t row, int64_t j) {
+    return lo >= 0 && j >= lo && j <= row;
 }
 
 // PL_ATTN_BY_WIDTH(hd, kernel): the kernel's instance for heads of hd elements, in pieces of 64.

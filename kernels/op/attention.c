@@ -4,10 +4,10 @@
 
 static pl_attention_args start(const pl_ctx *ctx, const pl_tensor *qkv, int nh, int nkv, int hd, double scale) {
     PL_CHECK(hd > 0 && nkv > 0 && nh > 0 && nh % nkv == 0, "attention: %d query heads on %d of %d", nh, nkv, hd);
-    PL_CHECK(qkv->rank == 2 && qkv->dim[1] == (int64_t)(nh + 2 * nkv) * hd && qkv->dtype == ctx->be->real,
+    PL_CHECK(qkv->rank == 2 && qkv->dim[1] >= (int64_t)nh * hd && qkv->dtype == ctx->be->real,
              "attention: %d/%d heads of %d in a row of %lld %s", nh, nkv, hd, (long long)qkv->dim[1],
              pl_dtype_name(qkv->dtype));
-    return (pl_attention_args){.nh = nh, .nkv = nkv, .hd = hd, .scale = scale > 0 ? scale : 1 / sqrt(hd)};
+    return (pl_attention_args){.nh = nh, .nkv = nkv, .hd = hd, .scale = scale > 0 ? scale : 1 / sqrt(hd), .qkv = *qkv};
 }
 
 pl_tensor pl_attention_cached(pl_ctx *ctx, pl_tensor qkv, const pl_kvrow *row, int nh, int nkv, int hd) {
@@ -27,33 +27,41 @@ pl_tensor pl_attention_ruled(pl_ctx *ctx, pl_tensor qkv, const pl_kvrow *row, in
         if (ctx->be->memory) pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "attention sinks on backend %s", ctx->be->name);
         a.sink = pl_f32(&rule->sink);
     }
-    a.qkv = qkv;
     a.row = row;
     a.o = pl_ctx_const(ctx, qkv.dim[0], (int64_t)nh * hd);
     pl_run(ctx, PL_OP_ATTENTION, &a, sizeof a);
     return a.o;
 }
 
-pl_tensor pl_attention_blocks_in(pl_ctx *ctx, pl_dtype numbers, double scale, const pl_tensor *block, int n_blocks,
-                                 const int32_t *lo, int nh, int nkv, int hd) {
+pl_tensor pl_attention_some(pl_ctx *ctx, pl_dtype numbers, double scale, const pl_attention_part *part,
+                            const pl_tensor *block, int n_blocks, const int32_t *lo, int nh, int nkv, int hd) {
     PL_CHECK(n_blocks >= 1 && n_blocks <= PL_MAX_UNROLL && lo, "attention: %d blocks", n_blocks);
     PL_CHECK(numbers == PL_F32 || numbers == PL_BF16, "attention in %s", pl_dtype_name(numbers));
-    pl_attention_args a = start(ctx, &block[0], nh, nkv, hd, scale);
-    bool              grad = false;
+    pl_attention_args a = start(ctx, part ? &part->q : &block[n_blocks - 1], nh, nkv, hd, scale);
+    int64_t           rows = a.qkv.dim[0];
+    bool              grad = a.qkv.grad != NULL;
     for (int j = 0; j < n_blocks; j++) {
-        PL_CHECK(block[j].dim[0] == block[0].dim[0] && block[j].dim[1] == block[0].dim[1] &&
-                     block[j].dtype == block[0].dtype,
-                 "attention: block %d is [%lld, %lld]", j, (long long)block[j].dim[0], (long long)block[j].dim[1]);
+        PL_CHECK((part && (j == 0 || part->place[j]) ? block[j].dim[0] >= rows : block[j].dim[0] == rows) &&
+                     block[j].dim[1] >= 2 * (int64_t)nkv * hd && block[j].dtype == a.qkv.dtype,
+                 "attention: block %d is [%lld, %lld], %lld queries", j, (long long)block[j].dim[0],
+                 (long long)block[j].dim[1], (long long)rows);
         a.block[j] = block[j];
+        if (part) a.place[j] = part->place[j];
         grad |= block[j].grad != NULL;
     }
     a.n_blocks = n_blocks;
     a.lo = lo;
+    a.at = part ? part->at : NULL;
     a.numbers = numbers;
-    a.o = pl_ctx_out(ctx, block[0].dim[0], (int64_t)nh * hd, grad);
-    a.lse = pl_ctx_const(ctx, block[0].dim[0], nh);
+    a.o = pl_ctx_out(ctx, rows, (int64_t)nh * hd, grad);
+    a.lse = pl_ctx_const(ctx, rows, nh);
     pl_run(ctx, PL_OP_ATTENTION, &a, sizeof a);
     return a.o;
+}
+
+pl_tensor pl_attention_blocks_in(pl_ctx *ctx, pl_dtype numbers, double scale, const pl_tensor *block, int n_blocks,
+                                 const int32_t *lo, int nh, int nkv, int hd) {
+    return pl_attention_some(ctx, numbers, scale, NULL, block, n_blocks, lo, nh, nkv, hd);
 }
 
 pl_tensor pl_attention_blocks(pl_ctx *ctx, const pl_tensor *block, int n_blocks, const int32_t *lo, int nh, int nkv,

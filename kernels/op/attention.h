@@ -21,6 +21,9 @@
 //            of block j only (the diagonals of training-time test, EAGLE-3 §3; exact, merged by log-sum-exp, O(M)
 //            memory). Queries come from block n_blocks-1. Gradients flow into queries, keys and values of all blocks.
 //            lo[m] < 0: the row is padding, its output is zero. A sliding window is a lo that rises with m.
+//            With fewer queries than block 0 has rows (pl_attention_part) query m is row at[m] of block 0, sees its
+//            rows lo[m]..at[m], and of block j the row place[j][at[m]]. Keys and values are the last columns of a
+//            block's row, queries the first of q's.
 //            If the caller allows bf16 (its weights are bf16), a GPU may round queries, keys, values, probabilities,
 //            gradients and the block's o to it (kernels/cuda/lib/cudnn_attention.h).
 // On a GPU a number enters a product as the sum of two bf16 numbers, within 2^-16 of the product, in both views
@@ -65,12 +68,14 @@ typedef struct pl_attention_args {
     double          cap;    // 0: none
     int             window; // 0: none
     const float    *sink;   // [nh] or NULL
-    pl_tensor       qkv;    // [M, (nh + 2 nkv) hd]: queries are read from here (cached)
+    pl_tensor       qkv;    // [M, >= nh hd]: queries are the first columns
     const pl_kvrow *row;    // [M] or NULL
     // blocks
     int             n_blocks;
-    pl_tensor       block[PL_MAX_UNROLL]; // each [M, (nh + 2 nkv) hd]; [0] the causal block, last = the queries' own
+    pl_tensor       block[PL_MAX_UNROLL]; // keys and values are the last 2 nkv hd columns; [0] the causal block
     const int32_t  *lo;                   // [M]
+    const int32_t  *at;                   // [M] row of block 0, ascending; NULL: row m of all blocks is query m's
+    const int32_t  *place[PL_MAX_UNROLL]; // [rows of block 0] with `at`: row of block j; NULL: query m's is row m
     pl_dtype        numbers;              // PL_BF16: may be rounded to it; PL_F32
 } pl_attention_args;
 
@@ -82,6 +87,24 @@ pl_tensor pl_attention_blocks(pl_ctx *ctx, const pl_tensor *block, int n_blocks,
 // pl_attention_blocks with numbers that may be rounded, PL_BF16 or PL_F32 as above, and with a scale (0: 1/sqrt(hd)).
 pl_tensor pl_attention_blocks_in(pl_ctx *ctx, pl_dtype numbers, double scale, const pl_tensor *block, int n_blocks,
                                  const int32_t *lo, int nh, int nkv, int hd);
+// Queries of some of block 0's rows; borrowed until replay.
+typedef struct pl_attention_part {
+    pl_tensor             q;     // [M, >= nh hd]
+    const int32_t        *at;    // [M]
+    const int32_t *const *place; // [n_blocks] entry 0 is not read
+} pl_attention_part;
+// pl_attention_blocks_in for such queries; part NULL: for all.
+pl_tensor             pl_attention_some(pl_ctx *ctx, pl_dtype numbers, double scale, const pl_attention_part *part,
+                                        const pl_tensor *block, int n_blocks, const int32_t *lo, int nh, int nkv, int hd);
+// Returns the row of block j that belongs to query m.
+static inline int64_t pl_attention_row(const pl_attention_args *a, int j, int64_t m) {
+    if (!a->at) return m;
+    return j == 0 ? a->at[m] : a->place[j] ? a->place[j][a->at[m]] : m;
+}
+// Returns the first column of key head g's keys in a block; its values are nkv hd columns further.
+static inline int64_t pl_attention_column(const pl_attention_args *a, const pl_tensor *block, int g) {
+    return pl_tensor_cols(block) - (int64_t)(2 * a->nkv - g) * a->hd;
+}
 // Returns the dtype of the caches of a call's n rows; they all have the same.
 static inline pl_dtype pl_kvrow_dtype(const pl_kvrow *row, int64_t n) {
     for (int64_t m = 1; m < n; m++)

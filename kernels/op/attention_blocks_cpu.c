@@ -15,13 +15,14 @@ enum { TQ = 32, TK = 64 };
 
 typedef struct tiles_job {
     const pl_attention_args *a;
-    int64_t                  rows, padded_rows, width; // width of a qkv row
-    int64_t                  hp;                       // padded head width
-    int32_t                 *tile_lo, *tile_hi;        // of each query tile: least and greatest lo of its real rows
-    float                   *kt, *vt, *k, *v;          // per key head
-    float                   *qt, *q, *dot, *d_o, *dq;  // per query head; q is scaled
-    float                   *lse, *mean;               // per query head; mean = do . o
-    uint8_t                 *part;                     // per part: working tiles
+    int64_t                  rows, padded_rows;       // of block 0
+    int64_t                  queries, padded_queries; // padded to whole key tiles, both
+    int64_t                  hp;                      // padded head width
+    int32_t                 *tile_lo, *tile_hi;       // of each query tile: least and greatest lo of its real rows
+    float                   *kt, *vt, *k, *v;         // per key head
+    float                   *qt, *q, *dot, *d_o, *dq; // per query head; q is scaled
+    float                   *lse, *mean;              // per query head; mean = do . o
+    uint8_t                 *part;                    // per part: working tiles
     size_t                   part_bytes;
     bool                     backward;
     bool                     want_dq, want_dkv;
@@ -129,18 +130,21 @@ static int64_t min64(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
+static const float *query_at(const pl_attention_args *a, int64_t m, int h) {
+    return pl_f32(&a->qkv) + m * pl_tensor_cols(&a->qkv) + (int64_t)h * a->hd;
+}
+
 static void pack_queries(const tiles_job *j, int64_t r0) {
     const pl_attention_args *a = j->a;
-    const float             *q = pl_f32(&a->block[a->n_blocks - 1]);
-    int64_t                  have = min64(TQ, j->rows - r0), o_width = (int64_t)a->nh * a->hd;
+    int64_t width = pl_tensor_cols(&a->qkv), have = min64(TQ, j->queries - r0), o_width = (int64_t)a->nh * a->hd;
     if (have < 0) have = 0;
     for (int h = 0; h < a->nh; h++) {
-        int64_t      at = (int64_t)h * j->padded_rows + r0;
+        int64_t      at = (int64_t)h * j->padded_queries + r0;
         const float *d_o = (const float *)a->o.grad + r0 * o_width + (int64_t)h * a->hd;
         const float *o = pl_f32(&a->o) + r0 * o_width + (int64_t)h * a->hd;
-        const float *qh = q + r0 * j->width + (int64_t)h * a->hd;
-        pack_rows(j->q + at * j->hp, TQ, qh, j->width, have, a->hd, j->hp, (float)a->scale);
-        pack_transposed(j->qt + at * a->hd, TQ, qh, j->width, have, a->hd, (float)a->scale);
+        const float *qh = query_at(a, r0, h);
+        pack_rows(j->q + at * j->hp, TQ, qh, width, have, a->hd, j->hp, (float)a->scale);
+        pack_transposed(j->qt + at * a->hd, TQ, qh, width, have, a->hd, (float)a->scale);
         pack_rows(j->d_o + at * j->hp, TQ, d_o, o_width, have, a->hd, j->hp, 1.0f);
         pack_transposed(j->dot + at * a->hd, TQ, d_o, o_width, have, a->hd, 1.0f);
         memset(j->dq + at * j->hp, 0, TQ * (size_t)j->hp * sizeof(float));
@@ -158,53 +162,60 @@ static void pack_queries(const tiles_job *j, int64_t r0) {
     }
 }
 
-// One part: tiles of TK rows.
+// One part: tiles of TK rows of block 0, and of queries.
 static void pack_part(void *arg, int part, int parts) {
     const tiles_job         *j = arg;
     const pl_attention_args *a = j->a;
+    int64_t                  width = pl_tensor_cols(&a->block[0]);
     long                     lo, hi;
     pl_range(j->padded_rows, TK, part, parts, &lo, &hi);
     for (int64_t r0 = lo; r0 < hi; r0 += TK) {
         int64_t have = min64(TK, j->rows - r0);
         for (int g = 0; g < a->nkv; g++) {
             int64_t      at = (int64_t)g * j->padded_rows + r0;
-            const float *k = pl_f32(&a->block[0]) + r0 * j->width + (int64_t)(a->nh + g) * a->hd;
+            const float *k = pl_f32(&a->block[0]) + r0 * width + pl_attention_column(a, &a->block[0], g);
             const float *v = k + (int64_t)a->nkv * a->hd;
-            pack_transposed(j->kt + at * a->hd, TK, k, j->width, have, a->hd, 1.0f);
+            pack_transposed(j->kt + at * a->hd, TK, k, width, have, a->hd, 1.0f);
             if (j->backward) {
-                pack_rows(j->k + at * j->hp, TK, k, j->width, have, a->hd, j->hp, 1.0f);
-                pack_transposed(j->vt + at * a->hd, TK, v, j->width, have, a->hd, 1.0f);
+                pack_rows(j->k + at * j->hp, TK, k, width, have, a->hd, j->hp, 1.0f);
+                pack_transposed(j->vt + at * a->hd, TK, v, width, have, a->hd, 1.0f);
             } else {
-                pack_rows(j->v + at * j->hp, TK, v, j->width, have, a->hd, j->hp, 1.0f);
+                pack_rows(j->v + at * j->hp, TK, v, width, have, a->hd, j->hp, 1.0f);
             }
         }
-        for (int64_t q0 = r0; q0 < r0 + TK; q0 += TQ) {
-            int32_t least = INT32_MAX, most = -1;
-            for (int64_t m = q0; m < min64(q0 + TQ, j->rows); m++) {
-                if (a->lo[m] < 0) continue;
-                least = a->lo[m] < least ? a->lo[m] : least;
-                most = a->lo[m] > most ? a->lo[m] : most;
-            }
-            j->tile_lo[q0 / TQ] = least;
-            j->tile_hi[q0 / TQ] = most;
-            if (j->backward) pack_queries(j, q0);
+    }
+    pl_range(j->padded_queries, TK, part, parts, &lo, &hi);
+    for (int64_t q0 = lo; q0 < hi; q0 += TQ) {
+        int32_t least = INT32_MAX, most = -1;
+        for (int64_t m = q0; m < min64(q0 + TQ, j->queries); m++) {
+            if (a->lo[m] < 0) continue;
+            least = a->lo[m] < least ? a->lo[m] : least;
+            most = a->lo[m] > most ? a->lo[m] : most;
         }
+        j->tile_lo[q0 / TQ] = least;
+        j->tile_hi[q0 / TQ] = most;
+        if (j->backward) pack_queries(j, q0);
     }
 }
 
 // ---- masks ----
 
+// Returns the last row of block 0 that a query tile sees.
+static int64_t last_key(const tiles_job *j, int64_t q0) {
+    return pl_attention_row(j->a, 0, min64(q0 + TQ, j->queries) - 1);
+}
+
 // Returns true if every real row of the query tile sees every key of [k0, k0 + n).
 static bool all_visible(const tiles_job *j, int64_t q0, int64_t k0, int64_t n) {
-    return j->tile_hi[q0 / TQ] <= k0 && k0 + n - 1 <= q0;
+    return j->tile_hi[q0 / TQ] <= k0 && k0 + n - 1 <= pl_attention_row(j->a, 0, q0);
 }
 
 // Sets the scores of keys that row m does not see to -inf; n scores, keys from k0 on.
 static void mask_row(const tiles_job *j, int64_t m, int64_t k0, float *s, int64_t n) {
     static const float lane[PL_VL] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    int64_t            lo = m < j->rows ? j->a->lo[m] : -1;
+    int64_t            lo = m < j->queries ? j->a->lo[m] : -1;
     pl_vf              none = pl_vf_set1(-INFINITY), first = pl_vf_set1((float)(lo - k0));
-    pl_vf              last = pl_vf_set1((float)(lo < 0 ? -1 : m - k0));
+    pl_vf              last = pl_vf_set1((float)(lo < 0 ? -1 : pl_attention_row(j->a, 0, m) - k0));
     for (int64_t i = 0; i < n; i += PL_VL) {
         pl_vf col = pl_vf_add(pl_vf_loadu(lane), pl_vf_set1((float)i)), x = pl_vf_load(s + i);
         x = pl_vf_select_gt(first, col, none, x);
@@ -213,8 +224,8 @@ static void mask_row(const tiles_job *j, int64_t m, int64_t k0, float *s, int64_
 }
 
 // Returns the number of keys of tile k0 that a query tile needs, rounded up to whole vectors.
-static int64_t tile_keys(int64_t q0, int64_t k0) {
-    return min64(TK, (q0 + TQ - k0 + PL_VL - 1) / PL_VL * PL_VL);
+static int64_t tile_keys(const tiles_job *j, int64_t q0, int64_t k0) {
+    return min64(TK, (last_key(j, q0) + 1 - k0 + PL_VL - 1) / PL_VL * PL_VL);
 }
 
 PL_INLINE float dot_head(const float *x, const float *y, int hd) {
@@ -261,13 +272,18 @@ static void softmax_tile(softmax_state *st, float *s, float *o, int64_t hp, int6
     }
 }
 
-// Adds the keys of blocks 1, 2, ... in row m, one each.
+// Returns the element of a block at which the keys of query m's row for query head h begin.
+static int64_t diagonal_at(const pl_attention_args *a, int b, int64_t m, int h) {
+    return pl_attention_row(a, b, m) * pl_tensor_cols(&a->block[b]) +
+           pl_attention_column(a, &a->block[b], h / (a->nh / a->nkv));
+}
+
+// Adds the keys of blocks 1, 2, ... in query m's row, one each.
 static void fwd_diagonals(const pl_attention_args *a, int64_t m, int h, float *max, float *sum, float *o) {
-    int64_t      width = pl_tensor_cols(&a->block[0]), key = (int64_t)(a->nh + h / (a->nh / a->nkv)) * a->hd;
-    const float *q = pl_f32(&a->block[a->n_blocks - 1]) + m * width + (int64_t)h * a->hd;
+    const float *q = query_at(a, m, h);
     float        s[PL_MAX_UNROLL], top = *max;
     for (int b = 1; b < a->n_blocks; b++) {
-        s[b] = dot_head(q, pl_f32(&a->block[b]) + m * width + key, a->hd) * (float)a->scale;
+        s[b] = dot_head(q, pl_f32(&a->block[b]) + diagonal_at(a, b, m, h), a->hd) * (float)a->scale;
         top = s[b] > top ? s[b] : top;
     }
     pl_vf fade = pl_attention_exp(pl_vf_set1(*max - top));
@@ -276,7 +292,7 @@ static void fwd_diagonals(const pl_attention_args *a, int64_t m, int h, float *m
     for (int c = 0; c < a->hd; c += PL_VL)
         pl_vf_store(o + c, pl_vf_mul(pl_vf_load(o + c), fade));
     for (int b = 1; b < a->n_blocks; b++) {
-        const float *v = pl_f32(&a->block[b]) + m * width + key + (int64_t)a->nkv * a->hd;
+        const float *v = pl_f32(&a->block[b]) + diagonal_at(a, b, m, h) + (int64_t)a->nkv * a->hd;
         pl_vf        p = pl_attention_exp(pl_vf_set1(s[b] - top));
         *sum += p.p[0][0];
         for (int c = 0; c < a->hd; c += PL_VL)
@@ -287,17 +303,16 @@ static void fwd_diagonals(const pl_attention_args *a, int64_t m, int h, float *m
 static void fwd_tile(const tiles_job *j, uint8_t *scratch, int h, int64_t q0) {
     const pl_attention_args *a = j->a;
     float                   *s = (float *)scratch, *o = s + TQ * TK, *qt = o + TQ * j->hp;
-    int64_t                  head = (int64_t)(h / (a->nh / a->nkv)) * j->padded_rows, have = min64(TQ, j->rows - q0);
+    int64_t                  head = (int64_t)(h / (a->nh / a->nkv)) * j->padded_rows, have = min64(TQ, j->queries - q0);
     softmax_state            st;
     for (int r = 0; r < TQ; r++) {
         st.max[r] = -INFINITY;
         st.sum[r] = 0.0f;
     }
     memset(o, 0, TQ * (size_t)j->hp * sizeof(float));
-    pack_transposed(qt, TQ, pl_f32(&a->block[a->n_blocks - 1]) + q0 * j->width + (int64_t)h * a->hd, j->width, have,
-                    a->hd, (float)a->scale);
-    for (int64_t k0 = j->tile_lo[q0 / TQ] / TK * TK; k0 < q0 + TQ; k0 += TK) {
-        int64_t n = tile_keys(q0, k0), at = head + k0;
+    pack_transposed(qt, TQ, query_at(a, q0, h), pl_tensor_cols(&a->qkv), have, a->hd, (float)a->scale);
+    for (int64_t k0 = j->tile_lo[q0 / TQ] / TK * TK; k0 <= last_key(j, q0); k0 += TK) {
+        int64_t n = tile_keys(j, q0, k0), at = head + k0;
         mul_t(TQ, n, a->hd, qt, TQ, j->kt + at * a->hd, TK, s, TK, false);
         if (!all_visible(j, q0, k0, n))
             for (int r = 0; r < TQ; r++)
@@ -322,7 +337,7 @@ static void fwd_tile(const tiles_job *j, uint8_t *scratch, int h, int64_t q0) {
 // Items are (query tile, head), dealt round robin: later tiles of a document see more keys.
 static void fwd_part(void *arg, int part, int parts) {
     const tiles_job *j = arg;
-    int64_t          items = (j->rows + TQ - 1) / TQ * j->a->nh;
+    int64_t          items = (j->queries + TQ - 1) / TQ * j->a->nh;
     for (int64_t i = part; i < items; i += parts) {
         int64_t q0 = i / j->a->nh * TQ;
         fwd_tile(j, j->part + (size_t)part * j->part_bytes, (int)(i % j->a->nh), q0);
@@ -330,8 +345,9 @@ static void fwd_part(void *arg, int part, int parts) {
 }
 
 static tiles_job start(const pl_attention_args *a) {
-    tiles_job j = {.a = a, .rows = pl_tensor_rows(&a->block[0]), .width = pl_tensor_cols(&a->block[0])};
+    tiles_job j = {.a = a, .rows = pl_tensor_rows(&a->block[0]), .queries = pl_tensor_rows(&a->qkv)};
     j.padded_rows = (j.rows + TK - 1) / TK * TK;
+    j.padded_queries = (j.queries + TK - 1) / TK * TK;
     j.hp = (a->hd + PL_VL - 1) / PL_VL * PL_VL;
     return j;
 }
@@ -342,22 +358,22 @@ static float *floats(pl_ctx *ctx, int64_t a, int64_t b, int64_t c) {
 
 // Work of a call with documents of unknown length; only whether it is small matters.
 static int parts_for(const pl_ctx *ctx, const tiles_job *j, int64_t items) {
-    return pl_cpu_parts(ctx, items, 64.0 * (double)j->rows * (double)j->width);
+    return pl_cpu_parts(ctx, items, 64.0 * (double)j->queries * (double)(j->a->nh + 2 * j->a->nkv) * j->a->hd);
 }
 
 void PL_CPU(attention_blocks_fwd)(pl_ctx *ctx, const pl_attention_args *a) {
     tiles_job j = start(a);
     int       threads = pl_pool_threads(ctx->pool);
     size_t    mark = pl_arena_mark(&ctx->scratch);
-    j.tile_lo = (int32_t *)floats(ctx, j.padded_rows, 1, 1);
-    j.tile_hi = (int32_t *)floats(ctx, j.padded_rows, 1, 1);
+    j.tile_lo = (int32_t *)floats(ctx, j.padded_queries, 1, 1);
+    j.tile_hi = (int32_t *)floats(ctx, j.padded_queries, 1, 1);
     j.kt = floats(ctx, a->nkv, j.padded_rows, a->hd);
     j.v = floats(ctx, a->nkv, j.padded_rows, j.hp);
     j.part_bytes = (size_t)(TQ * TK + 2 * TQ * j.hp) * sizeof(float);
     j.part = pl_arena_alloc(&ctx->scratch, (size_t)threads * j.part_bytes);
     if (!ctx->measuring) {
         pl_parallel(ctx->pool, parts_for(ctx, &j, j.padded_rows / TK), pack_part, &j);
-        pl_parallel(ctx->pool, parts_for(ctx, &j, (j.rows + TQ - 1) / TQ * a->nh), fwd_part, &j);
+        pl_parallel(ctx->pool, parts_for(ctx, &j, (j.queries + TQ - 1) / TQ * a->nh), fwd_part, &j);
     }
     pl_arena_release(&ctx->scratch, mark);
 }
@@ -367,8 +383,8 @@ void PL_CPU(attention_blocks_fwd)(pl_ctx *ctx, const pl_attention_args *a) {
 // Adds one pair of tiles to dq of the query tile and to dk, dv of the key tile, if not NULL.
 static void bwd_tile(const tiles_job *j, float *s, int h, int64_t q0, int64_t k0, float *dq, float *dk, float *dv) {
     const pl_attention_args *a = j->a;
-    int64_t                  at_k = (int64_t)(h / (a->nh / a->nkv)) * j->padded_rows + k0, n = tile_keys(q0, k0);
-    int64_t                  at_q = (int64_t)h * j->padded_rows + q0;
+    int64_t                  at_k = (int64_t)(h / (a->nh / a->nkv)) * j->padded_rows + k0, n = tile_keys(j, q0, k0);
+    int64_t                  at_q = (int64_t)h * j->padded_queries + q0;
     float                   *ds = s + TQ * TK;
     mul_t(TQ, n, a->hd, j->qt + at_q * a->hd, TQ, j->kt + at_k * a->hd, TK, s, TK, false);
     mul_t(TQ, n, a->hd, j->dot + at_q * a->hd, TQ, j->vt + at_k * a->hd, TK, ds, TK, false);
@@ -390,12 +406,13 @@ static void bwd_tile(const tiles_job *j, float *s, int h, int64_t q0, int64_t k0
     if (dq) mul_s(TQ, j->hp, n, ds, j->k + at_k * j->hp, j->hp, dq, j->hp, true);
 }
 
+// Returns true if a real row of the query tile sees a key of the key tile.
 static bool tiles_meet(const tiles_job *j, int64_t q0, int64_t k0) {
-    return j->tile_lo[q0 / TQ] < k0 + TK; // false if the query tile has no real row; the caller ensures q0 + TQ > k0
+    return q0 < j->queries && j->tile_lo[q0 / TQ] < k0 + TK && last_key(j, q0) >= k0;
 }
 
 static float *dq_of(const tiles_job *j, int h, int64_t q0) {
-    return j->dq + ((int64_t)h * j->padded_rows + q0) * j->hp;
+    return j->dq + ((int64_t)h * j->padded_queries + q0) * j->hp;
 }
 
 // Computes dk and dv of one key tile, and, with_dq, dq of the query tiles that see it.
@@ -405,12 +422,13 @@ static void bwd_key_tile(const tiles_job *j, uint8_t *scratch, int g, int64_t k0
     int                      share = a->nh / a->nkv;
     memset(dk, 0, 2 * TK * (size_t)j->hp * sizeof(float));
     for (int h = g * share; h < (g + 1) * share; h++)
-        for (int64_t q0 = k0; q0 < j->padded_rows; q0 += TQ)
+        for (int64_t q0 = a->at ? 0 : k0; q0 < j->queries; q0 += TQ)
             if (tiles_meet(j, q0, k0))
                 bwd_tile(j, s, h, q0, k0, with_dq ? dq_of(j, h, q0) : NULL, j->want_dkv ? dk : NULL, dv);
     if (!j->want_dkv) return;
     for (int64_t m = k0; m < min64(k0 + TK, j->rows); m++, dk += j->hp, dv += j->hp) {
-        float *gk = (float *)a->block[0].grad + m * j->width + (int64_t)(a->nh + g) * a->hd;
+        float *gk =
+            (float *)a->block[0].grad + m * pl_tensor_cols(&a->block[0]) + pl_attention_column(a, &a->block[0], g);
         float *gv = gk + (int64_t)a->nkv * a->hd;
         for (int c = 0; c < a->hd; c++) {
             gk[c] += dk[c];
@@ -437,26 +455,27 @@ static void bwd_keys_part(void *arg, int part, int parts) {
 
 static void bwd_queries_part(void *arg, int part, int parts) {
     const tiles_job *j = arg;
-    int64_t          items = j->padded_rows / TQ * j->a->nh;
+    int64_t          items = j->padded_queries / TQ * j->a->nh;
     for (int64_t i = part; i < items; i += parts) {
         int     h = (int)(i % j->a->nh);
         int64_t q0 = i / j->a->nh * TQ;
         float  *s = (float *)(j->part + (size_t)part * j->part_bytes);
-        for (int64_t k0 = 0; k0 < q0 + TQ; k0 += TK)
+        for (int64_t k0 = 0; k0 < j->rows; k0 += TK)
             if (tiles_meet(j, q0, k0)) bwd_tile(j, s, h, q0, k0, dq_of(j, h, q0), NULL, NULL);
     }
 }
 
-// Row m: adds dq to its gradient (times the scale), and the diagonals' share of all gradients.
+// Query m: adds dq to its gradient (times the scale), and the diagonals' share of all gradients.
 static void bwd_row(const tiles_job *j, int64_t m, int h) {
     const pl_attention_args *a = j->a;
     int                      hd = a->hd;
-    int64_t                  at = (int64_t)h * j->padded_rows + m, key = (int64_t)(a->nh + h / (a->nh / a->nkv)) * hd;
+    int64_t                  at = (int64_t)h * j->padded_queries + m;
     const float             *q = j->q + at * j->hp, *d_o = j->d_o + at * j->hp;
-    float                   *dq = j->dq + at * j->hp, *grad = a->block[a->n_blocks - 1].grad;
+    float                   *dq = j->dq + at * j->hp, *grad = a->qkv.grad;
     for (int b = 1; b < a->n_blocks; b++) {
-        const float *k = pl_f32(&a->block[b]) + m * j->width + key, *v = k + (int64_t)a->nkv * hd;
-        float       *dk = a->block[b].grad ? (float *)a->block[b].grad + m * j->width + key : NULL;
+        int64_t      key = diagonal_at(a, b, m, h);
+        const float *k = pl_f32(&a->block[b]) + key, *v = k + (int64_t)a->nkv * hd;
+        float       *dk = a->block[b].grad ? (float *)a->block[b].grad + key : NULL;
         pl_vf        p = pl_attention_exp(pl_vf_set1(dot_head(q, k, hd) - j->lse[at]));
         pl_vf        ds = pl_vf_mul(p, pl_vf_set1(dot_head(d_o, v, hd) - j->mean[at]));
         for (int c = 0; c < hd; c += PL_VL) {
@@ -469,7 +488,7 @@ static void bwd_row(const tiles_job *j, int64_t m, int h) {
         }
     }
     if (!grad) return;
-    grad += m * j->width + (int64_t)h * hd;
+    grad += m * pl_tensor_cols(&a->qkv) + (int64_t)h * hd;
     for (int c = 0; c < hd; c++)
         grad[c] += dq[c] * (float)a->scale;
 }
@@ -477,7 +496,7 @@ static void bwd_row(const tiles_job *j, int64_t m, int h) {
 static void bwd_rows_part(void *arg, int part, int parts) {
     const tiles_job *j = arg;
     long             lo, hi;
-    pl_range(j->rows, 1, part, parts, &lo, &hi);
+    pl_range(j->queries, 1, part, parts, &lo, &hi);
     for (int64_t m = lo; m < hi; m++)
         for (int h = 0; h < j->a->nh && j->a->lo[m] >= 0; h++)
             bwd_row(j, m, h);
@@ -490,19 +509,19 @@ void PL_CPU(attention_blocks_bwd)(pl_ctx *ctx, const pl_attention_args *a) {
     if (!a->o.grad) return;
     j.backward = true;
     j.want_dkv = a->block[0].grad != NULL;
-    j.want_dq = a->block[a->n_blocks - 1].grad != NULL;
-    j.tile_lo = (int32_t *)floats(ctx, j.padded_rows, 1, 1);
-    j.tile_hi = (int32_t *)floats(ctx, j.padded_rows, 1, 1);
+    j.want_dq = a->qkv.grad != NULL;
+    j.tile_lo = (int32_t *)floats(ctx, j.padded_queries, 1, 1);
+    j.tile_hi = (int32_t *)floats(ctx, j.padded_queries, 1, 1);
     j.kt = floats(ctx, a->nkv, j.padded_rows, a->hd);
     j.vt = floats(ctx, a->nkv, j.padded_rows, a->hd);
     j.k = floats(ctx, a->nkv, j.padded_rows, j.hp);
-    j.qt = floats(ctx, a->nh, j.padded_rows, a->hd);
-    j.q = floats(ctx, a->nh, j.padded_rows, j.hp);
-    j.dot = floats(ctx, a->nh, j.padded_rows, a->hd);
-    j.d_o = floats(ctx, a->nh, j.padded_rows, j.hp);
-    j.dq = floats(ctx, a->nh, j.padded_rows, j.hp);
-    j.lse = floats(ctx, a->nh, j.padded_rows, 1);
-    j.mean = floats(ctx, a->nh, j.padded_rows, 1);
+    j.qt = floats(ctx, a->nh, j.padded_queries, a->hd);
+    j.q = floats(ctx, a->nh, j.padded_queries, j.hp);
+    j.dot = floats(ctx, a->nh, j.padded_queries, a->hd);
+    j.d_o = floats(ctx, a->nh, j.padded_queries, j.hp);
+    j.dq = floats(ctx, a->nh, j.padded_queries, j.hp);
+    j.lse = floats(ctx, a->nh, j.padded_queries, 1);
+    j.mean = floats(ctx, a->nh, j.padded_queries, 1);
     j.part_bytes = (size_t)(2 * TQ * TK + 2 * TK * j.hp) * sizeof(float);
     j.part = pl_arena_alloc(&ctx->scratch, (size_t)threads * j.part_bytes);
     if (!ctx->measuring) {
@@ -512,9 +531,10 @@ void PL_CPU(attention_blocks_bwd)(pl_ctx *ctx, const pl_attention_args *a) {
             pl_parallel(ctx->pool, parts_for(ctx, &j, a->nkv), bwd_heads_part, &j);
         } else {
             if (j.want_dkv) pl_parallel(ctx->pool, parts_for(ctx, &j, tiles * a->nkv), bwd_keys_part, &j);
-            if (j.want_dq) pl_parallel(ctx->pool, parts_for(ctx, &j, 2 * tiles * a->nh), bwd_queries_part, &j);
+            if (j.want_dq)
+                pl_parallel(ctx->pool, parts_for(ctx, &j, j.padded_queries / TQ * a->nh), bwd_queries_part, &j);
         }
-        pl_parallel(ctx->pool, parts_for(ctx, &j, j.rows), bwd_rows_part, &j);
+        pl_parallel(ctx->pool, parts_for(ctx, &j, j.queries), bwd_rows_part, &j);
     }
     pl_arena_release(&ctx->scratch, mark);
 }

@@ -6,7 +6,7 @@ static int64_t n_keys(const pl_attention_args *a, int64_t m) {
         int32_t all = a->row[m].n_ctx + a->row[m].n_path;
         return all - pl_attention_first(all, a->window);
     }
-    return a->lo[m] < 0 ? 0 : m - a->lo[m] + 1 + a->n_blocks - 1;
+    return a->lo[m] < 0 ? 0 : pl_attention_row(a, 0, m) - a->lo[m] + 1 + a->n_blocks - 1;
 }
 
 // Returns a cached key, widened from bf16 if necessary.
@@ -27,9 +27,10 @@ static key key_at(const attending *r, int64_t i) {
         i += pl_attention_first(row->n_ctx + row->n_path, a->window);
         return cached_key(r, row, (i < row->n_ctx || !row->path ? i : row->path[i - row->n_ctx]) * kv + head);
     }
-    int64_t          own = m - a->lo[m] + 1; // keys of the causal block; the diagonals follow
-    const pl_tensor *b = &a->block[i < own ? 0 : i - own + 1];
-    return key_in(b, (i < own ? a->lo[m] + i : m) * b->dim[1] + (int64_t)a->nh * a->hd + head, kv);
+    int64_t          own = pl_attention_row(a, 0, m) - a->lo[m] + 1; // keys of the causal block; the diagonals follow
+    int              j = i < own ? 0 : (int)(i - own + 1);
+    const pl_tensor *b = &a->block[j];
+    return key_in(b, (i < own ? a->lo[m] + i : pl_attention_row(a, j, m)) * b->dim[1] + b->dim[1] - 2 * kv + head, kv);
 }
 
 static void each(const pl_attention_args *a, pl_real *room, void (*fn)(const attending *)) {
@@ -40,7 +41,7 @@ static void each(const pl_attention_args *a, pl_real *room, void (*fn)(const att
                    .scale = (pl_real)a->scale,
                    .cap = (pl_real)a->cap,
                    .sink = a->sink,
-                   .q = a->row ? &a->qkv : &a->block[a->n_blocks - 1],
+                   .q = &a->qkv,
                    .o = &a->o,
                    .lse = &a->lse,
                    .room = room};

@@ -385,6 +385,100 @@ static void unrolled(op_run *r, const void *arg) {
     }
 }
 
+// Queries of some rows: block 0 holds keys and values alone, odd blocks have more rows than there are queries.
+typedef struct part_shape {
+    block_shape b;
+    int         out_of, kept; // rows m with m % out_of < kept have a query
+} part_shape;
+
+static bool has_query(const part_shape *s, int m) {
+    return m % s->out_of < s->kept && block_lo(&s->b, m) >= 0;
+}
+
+// Rows of an odd block: those with a query, and every third.
+static bool in_block(const part_shape *s, int m) {
+    return has_query(s, m) || m % 3 == 0;
+}
+
+static void parts(op_run *r, const void *arg) {
+    const part_shape *s = arg;
+    const heads      *h = &s->b.h;
+    pl_tensor         block[PL_MAX_UNROLL];
+    const int32_t    *place[PL_MAX_UNROLL] = {0};
+    int32_t          *at = op_bytes(r, (size_t)s->b.rows * sizeof *at);
+    int32_t          *lo = op_bytes(r, (size_t)s->b.rows * sizeof *lo);
+    int32_t          *there = op_bytes(r, (size_t)s->b.rows * sizeof *there);
+    int               n = 0, more = 0;
+    for (int m = 0; m < s->b.rows; m++) {
+        there[m] = in_block(s, m) ? more++ : -1;
+        if (!has_query(s, m)) continue;
+        at[n] = m;
+        lo[n++] = block_lo(&s->b, m);
+    }
+    block[0] = op_leaf(r, s->b.rows, 2 * (int64_t)h->nkv * h->hd, 0, 1);
+    for (int j = 1; j < s->b.n_blocks; j++) {
+        place[j] = j % 2 ? there : NULL;
+        block[j] = op_leaf(r, j % 2 ? more : n, width(*h), 0, 1);
+    }
+    bool apart = s->b.n_blocks == 1 || s->b.n_blocks % 2 == 0; // else the last block's rows are the queries'
+    pl_attention_part p = {apart ? op_leaf(r, n, (int64_t)h->nh * h->hd, 0, 1) : block[s->b.n_blocks - 1], at, place};
+    op_out(r, pl_attention_some(op_ctx(r), PL_F32, 0, &p, block, s->b.n_blocks, lo, h->nh, h->nkv, h->hd));
+}
+
+static const part_shape part_shapes[] = {
+    {{{1, 1, 3}, 5, 1, 5, 0}, 2, 1},      {{{2, 1, 5}, 7, 3, 3, 0}, 3, 2},      {{{4, 2, 8}, 70, 4, 23, 0}, 5, 1},
+    {{{3, 1, 64}, 200, 2, 90, 0}, 64, 9}, {{{9, 3, 16}, 131, 5, 131, 0}, 1, 1}, {{{4, 2, 16}, 140, 2, 100, 7}, 70, 33},
+};
+
+static void parts_all_backends(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof part_shapes / sizeof *part_shapes; i++)
+        op_check(parts, &part_shapes[i], OP_BF16_PAIRS, "block attention of some rows, case %zu", i);
+}
+
+// A query's output has the same bits whichever other rows have one.
+static void whole(op_run *r, const void *arg) {
+    const part_shape *s = arg;
+    pl_tensor         all = op_constant(r, s->b.rows, width(s->b.h), 1);
+    int32_t          *lo = op_bytes(r, (size_t)s->b.rows * sizeof *lo);
+    for (int m = 0; m < s->b.rows; m++)
+        lo[m] = block_lo(&s->b, m);
+    op_out(r, pl_attention_blocks(op_ctx(r), &all, 1, lo, s->b.h.nh, s->b.h.nkv, s->b.h.hd));
+}
+
+static void some(op_run *r, const void *arg) {
+    const part_shape *s = arg;
+    pl_tensor         all = op_constant(r, s->b.rows, width(s->b.h), 1);
+    const int32_t    *place[1] = {0};
+    int32_t          *at = op_bytes(r, (size_t)s->b.rows * sizeof *at);
+    int32_t          *lo = op_bytes(r, (size_t)s->b.rows * sizeof *lo);
+    int               n = 0;
+    for (int m = 0; m < s->b.rows; m++)
+        if (has_query(s, m)) lo[n] = block_lo(&s->b, m), at[n++] = m;
+    pl_attention_part p = {pl_gather(op_ctx(r), all, at, n), at, place};
+    op_out(r, pl_attention_some(op_ctx(r), PL_F32, 0, &p, &all, 1, lo, s->b.h.nh, s->b.h.nkv, s->b.h.hd));
+}
+
+static void bits_depend_on_no_other_query(void **state) {
+    (void)state;
+    const pl_backend *be;
+    for (int b = 0; (be = op_backend(b)); b++)
+        for (size_t i = 0; i < sizeof part_shapes / sizeof *part_shapes; i++) {
+            const part_shape *s = &part_shapes[i];
+            op_run           *all = op_run_once(whole, s, be, 1, 0), *few = op_run_once(some, s, be, 1, 0);
+            int64_t           n = 0, o = (int64_t)s->b.h.nh * s->b.h.hd;
+            for (int m = 0; m < s->b.rows; m++) {
+                if (!has_query(s, m)) continue;
+                for (int64_t c = 0; c < o; c++)
+                    assert_true(op_value(few, 0, n * o + c) == op_value(all, 0, m * o + c));
+                n++;
+            }
+            assert_true(n > 0);
+            op_run_free(all);
+            op_run_free(few);
+        }
+}
+
 // The first block is a constant (a frozen layer below): gradients flow into the others only.
 static void partly_constant(op_run *r, const void *arg) {
     const block_shape *s = arg;
@@ -410,6 +504,8 @@ int main(void) {
         cmocka_unit_test(blocks_all_backends),
         cmocka_unit_test(blocks_values),
         cmocka_unit_test(blocks_composed),
+        cmocka_unit_test(parts_all_backends),
+        cmocka_unit_test(bits_depend_on_no_other_query),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
