@@ -63,12 +63,13 @@ static inline int64_t pl_tensor_cols(const pl_tensor *t) {
     return t->dim[t->rank > 0 ? t->rank - 1 : 0];
 }
 
-// Rows [at, at + n) of a row-major matrix, with their gradient.
+// Rows [at, at + n) of a row-major matrix, with their gradient and bf16 values.
 static inline pl_tensor pl_tensor_slice(const pl_tensor *t, int64_t at, int64_t n) {
     pl_tensor s = *t;
     size_t    bytes = (size_t)(at * t->dim[1]) * pl_dtype_size(t->dtype);
     s.data = (uint8_t *)t->data + bytes;
     if (t->grad) s.grad = (uint8_t *)t->grad + bytes;
+    if (t->bf16) s.bf16 = t->bf16 + at * t->dim[1];
     s.dim[0] = n;
     return s;
 }

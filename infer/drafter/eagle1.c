@@ -64,6 +64,7 @@ static pl_tensor step(pl_ctx *ctx, const pl_backbone *b, const int32_t *token, p
     pl_tensor        h = pl_linear(ctx, pl_concat(ctx, pl_embed(ctx, b->embed, token, m), hidden), e->fc);
     if (e->fc_bias.data) h = pl_bias(ctx, h, e->fc_bias);
     pl_tensor delta = pl_layer_attention(ctx, &b->shape, &e->layer, h, view, 0);
+    h = pl_layer_running(ctx, view, 0, h);
     pl_tensor z = pl_rmsnorm_residual(ctx, &h, delta, e->layer.norm_mlp, b->shape.eps);
     delta = pl_layer_mlp(ctx, &e->layer, z);
     *hidden_out = pl_add(ctx, h, delta, y);

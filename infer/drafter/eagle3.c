@@ -152,6 +152,7 @@ pl_tensor pl_eagle3_step(pl_ctx *ctx, const pl_backbone *b, const int32_t *token
         const pl_layer *w = &e->layer[l];
         if (l > 0) x = pl_rmsnorm_residual(ctx, &h, delta, w->norm_attn, eps);
         delta = pl_layer_attention(ctx, &b->shape, w, x, view, l);
+        h = pl_layer_running(ctx, view, l, h);
         x = pl_rmsnorm_residual(ctx, &h, delta, w->norm_mlp, eps);
         delta = pl_layer_mlp(ctx, w, x);
     }

@@ -12,37 +12,69 @@
 #include "kernels/op/rope.h"
 #include "kernels/op/swiglu.h"
 
-pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_layer *w, pl_tensor x, pl_view *view,
-                             int layer) {
-    pl_tensor qkv = pl_linear(ctx, x, w->wqkv);
-    if (w->bqkv.data) qkv = pl_bias(ctx, qkv, w->bqkv);
-    if (w->norm_q.data) qkv = pl_headnorm(ctx, qkv, w->norm_q, w->norm_k, s->nh, s->nkv, s->eps);
-    const pl_kvrow *row = view->row ? view->row + (int64_t)layer * view->m : NULL;
-    pl_rope(ctx, &(pl_rope_args){.qkv = qkv,
+enum { QUERIES = 1, KEYS = 2 }; // keys: with values
+
+// Returns queries, keys and values of rows at pos, rotated; or only some of them.
+static pl_tensor project_heads(pl_ctx *ctx, const pl_layer_shape *s, const pl_layer *w, pl_tensor x,
+                               const pl_view *view, const int32_t *pos, const pl_kvrow *row, unsigned which) {
+    int       nq = which & QUERIES ? s->nh : 0, nk = which & KEYS ? s->nkv : 0;
+    int64_t   first = which & QUERIES ? 0 : (int64_t)s->nh * s->hd, n = (int64_t)(nq + 2 * nk) * s->hd;
+    pl_tensor weight = which == (QUERIES | KEYS) ? w->wqkv : pl_tensor_slice(&w->wqkv, first, n);
+    pl_tensor heads = pl_linear(ctx, x, weight);
+    if (w->bqkv.data) heads = pl_bias(ctx, heads, pl_tensor_slice(&w->bqkv, first, n));
+    if (w->norm_q.data) heads = pl_headnorm(ctx, heads, w->norm_q, w->norm_k, nq, nk, s->eps);
+    pl_rope(ctx, &(pl_rope_args){.qkv = heads,
                                  .cos = w->cos.data ? w->cos : view->cos,
                                  .sin = w->cos.data ? w->sin : view->sin,
-                                 .pos = view->pos,
-                                 .n_rot = s->nh + s->nkv,
+                                 .pos = pos,
+                                 .n_rot = nq + nk,
                                  .hd = s->hd,
                                  .offset = view->offset,
                                  .row = row});
+    return heads;
+}
+
+// Returns true in the layer of block 0's forward from which only the rows that run continue.
+static bool is_thinned(const pl_view *view, int layer) {
+    return view->run && view->n_blocks == 0 && layer == view->run->last;
+}
+
+pl_tensor pl_layer_running(pl_ctx *ctx, const pl_view *view, int layer, pl_tensor h) {
+    return is_thinned(view, layer) ? pl_gather(ctx, h, view->run->at, view->run->n) : h;
+}
+
+// Attention over the blocks of an unroll; appends this forward's.
+static pl_tensor attend_blocks(pl_ctx *ctx, const pl_layer_shape *s, const pl_layer *w, pl_tensor x, pl_view *view,
+                               int layer, pl_dtype numbers) {
+    pl_tensor        *block = view->block + (int64_t)layer * PL_MAX_UNROLL;
+    const pl_running *run = view->run;
+    int               n = view->n_blocks + 1;
+    bool              thin = is_thinned(view, layer);
+    const int32_t    *lo = thin ? run->lo : view->lo;
+    pl_attention_part part = {0};
+    PL_CHECK(n <= PL_MAX_UNROLL, "%d unroll steps, at most %d", n, PL_MAX_UNROLL);
+    block[n - 1] = project_heads(ctx, s, w, x, view, view->pos, NULL, thin ? KEYS : QUERIES | KEYS);
+    if (run) part = (pl_attention_part){block[n - 1], run->at, run->place};
+    if (thin) part.q = project_heads(ctx, s, w, pl_gather(ctx, x, run->at, run->n), view, run->pos, NULL, QUERIES);
+    return pl_attention_some(ctx, numbers, w->rule.scale, thin || (run && n > 1) ? &part : NULL, block, n, lo, s->nh,
+                             s->nkv, s->hd);
+}
+
+pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_layer *w, pl_tensor x, pl_view *view,
+                             int layer) {
+    const pl_kvrow *row = view->row ? view->row + (int64_t)layer * view->m : NULL;
     // Queries and keys are products of bf16 factors if the weight's values are bf16.
-    pl_dtype       numbers = w->wqkv.bf16 || w->wqkv.dtype == PL_BF16 ? PL_BF16 : PL_F32;
-    pl_tensor      o;
-    const int32_t *lo = w->rule.window > 0 ? view->lo_window : view->lo;
+    pl_dtype        numbers = w->wqkv.bf16 || w->wqkv.dtype == PL_BF16 ? PL_BF16 : PL_F32;
+    pl_tensor       o;
+    const int32_t  *lo = w->rule.window > 0 ? view->lo_window : view->lo;
     PL_CHECK(row || (lo && w->rule.cap == 0 && !w->rule.sink.data), "layer %d without a cache: cap %g, window %d",
              layer, w->rule.cap, w->rule.window);
-    if (row) {
-        o = pl_attention_ruled(ctx, qkv, row, s->nh, s->nkv, s->hd, &w->rule);
-    } else if (view->block) {
-        pl_tensor *block = view->block + (int64_t)layer * PL_MAX_UNROLL;
-        int        n = view->n_blocks + 1;
-        PL_CHECK(n <= PL_MAX_UNROLL, "%d unroll steps, at most %d", n, PL_MAX_UNROLL);
-        block[n - 1] = view->taken ? pl_gather(ctx, qkv, view->spread, view->whole) : qkv;
-        o = pl_attention_blocks_in(ctx, numbers, w->rule.scale, block, n, lo, s->nh, s->nkv, s->hd);
-        if (view->taken) o = pl_gather(ctx, o, view->taken, x.dim[0]);
+    if (view->block && !row) {
+        o = attend_blocks(ctx, s, w, x, view, layer, numbers);
     } else {
-        o = pl_attention_blocks_in(ctx, numbers, w->rule.scale, &qkv, 1, lo, s->nh, s->nkv, s->hd);
+        pl_tensor qkv = project_heads(ctx, s, w, x, view, view->pos, row, QUERIES | KEYS);
+        o = row ? pl_attention_ruled(ctx, qkv, row, s->nh, s->nkv, s->hd, &w->rule)
+                : pl_attention_blocks_in(ctx, numbers, w->rule.scale, &qkv, 1, lo, s->nh, s->nkv, s->hd);
     }
     o = pl_linear(ctx, pl_tp_all(ctx, w->comm, o, w->wo.dim[1]), w->wo);
     return pl_tp_all(ctx, w->comm, w->bo.data ? pl_bias(ctx, o, w->bo) : o, s->d);

@@ -56,28 +56,39 @@ typedef struct pl_layer {
     pl_comm          *comm;     // the ranks that share the layer (infer/model/tp.h); NULL: it is whole
 } pl_layer;
 
+// Rows that run, if those are not all rows of block 0: keys and values are needed of all rows, queries and all that
+// follows only of those that run. The forward of block 0 has all rows up to the last layer's attention, which returns
+// the rows that run (pl_layer_running gives the caller's other values of these); later forwards have only those.
+typedef struct pl_running {
+    int64_t               n;
+    const int32_t        *at;       // [n] their rows in block 0, ascending
+    const int32_t        *pos, *lo; // [n] as pl_view has them
+    const int32_t *const *place;    // [n_blocks + 1] as pl_attention_part has them
+    int                   last;     // the last layer
+} pl_running;
+
 // Positions and visibility of a forward's rows. Exactly one of row (inference) and lo (training) is set.
 typedef struct pl_view {
-    const int32_t  *pos;       // [M]
-    pl_tensor       cos, sin;  // rope tables
-    int             offset;    // added to pos: the unroll step
-    const pl_kvrow *row;       // cached: [layers][M], layer-major
-    int64_t         m;         // rows, the stride of `row`
-    const int32_t  *lo;        // blocks: [M] first row of the document
-    const int32_t  *lo_window; // blocks: the same in layers with a window: the first visible row
+    const int32_t    *pos;       // [M]
+    pl_tensor         cos, sin;  // rope tables
+    int               offset;    // added to pos: the unroll step
+    const pl_kvrow   *row;       // cached: [layers][M], layer-major
+    int64_t           m;         // rows, the stride of `row`
+    const int32_t    *lo;        // blocks: [M] first row of the document
+    const int32_t    *lo_window; // blocks: the same in layers with a window: the first visible row
     // blocks: queries/keys/values of unroll steps [layers][PL_MAX_UNROLL], layer-major; NULL: a single step. n_blocks
     // of them belong to earlier steps, pl_layer_attention appends the current one.
-    pl_tensor      *block;
-    int             n_blocks;
-    // blocks: this forward's rows are `taken` [M] of `whole` rows of the blocks and of lo; `spread` [whole] maps each
-    // to its row in this forward, -1: none, and lo is -1 as well. NULL: all rows.
-    const int32_t  *taken, *spread;
-    int64_t         whole;
-    bool            rerun; // under a tape: backward recomputes a target's layers instead of keeping them
+    pl_tensor        *block;
+    int               n_blocks;
+    const pl_running *run;   // blocks: NULL: all rows run
+    bool              rerun; // under a tape: backward recomputes a target's layers instead of keeping them
 } pl_view;
 
 pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_layer *w, pl_tensor x, pl_view *view,
                              int layer);
+// Returns h's rows that continue after this layer's attention: those that run in the last layer of block 0's forward,
+// else h. To be called after pl_layer_attention.
+pl_tensor pl_layer_running(pl_ctx *ctx, const pl_view *view, int layer, pl_tensor h);
 pl_tensor pl_layer_mlp(pl_ctx *ctx, const pl_layer *w, pl_tensor x);
 
 #endif

@@ -44,6 +44,8 @@ static int learn_steps; // of what is made; 0: all
 static int width;       // of a drafter with embeddings of its own; 0: the target's
 
 static double depth_ratio = 1; // P-EAGLE's
+static bool   supervised;      // what is made leaves out rows that nothing learns from
+static int    layers;          // of what is made; 0: the kind's default
 
 // Of a selector behind the head; 0: none. What it learns by, and whether the head's divergence takes the teacher as it is.
 static int          selected_from;
@@ -75,6 +77,7 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     pl_backbone_options o = {.head = *head, .bias = true, .n_taps = TAPS, .tap = {1, 3}};
     o.own_embed = width;
     o.width = width;
+    o.layers = layers;
     o.selector = (pl_hf_selector){.rank = selected_from ? 3 : 0, .candidates = selected_from, .law = selected_law};
     if (kind->ahead) o.block = K, o.mask_token = 2;
     if (pl_backbone_create(&s->model, kind, &s->target, &o, be, &err) != PL_OK) fail_msg("%s", err.msg);
@@ -96,6 +99,7 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     uo.teacher_cap = TEACHER_CAP;
     uo.top_k = top_k;
     uo.learn_steps = learn_steps;
+    uo.supervised = supervised;
     uo.top_weight = 0.7;
     uo.depth_ratio = depth_ratio;
     uo.depth_floor = depth_ratio < 1 ? 0.3 : 0;
@@ -253,6 +257,100 @@ static void drawn_depths(void **state) {
         }
         assert_true(most > 1e-3);
         destroy(&drawn);
+        destroy(&all);
+    }
+}
+
+// Answer tokens: at starts, at ends, alternating, one, all, none.
+enum { MASKS = 6 };
+static bool is_answer(int mask, int i) {
+    const bool answer[MASKS] = {i % 12 >= 2 && i % 12 < 5, i % 12 >= 7 || i >= 16, i % 2 == 1, i == 6, true, false};
+    return answer[mask];
+}
+
+static void load_masked(setup *s, int mask, bool piece) {
+    for (int i = 0; i < 32; i++)
+        s->loss_mask[i] = is_answer(mask, i);
+    if (!piece) {
+        load_rows(s);
+        return;
+    }
+    pl_columns doc = doc_at(s, 0, 31);
+    pl_pack_clear(&s->u.pack);
+    pl_pack_add(&s->u.pack, &doc, 4, CAPACITY);
+    pl_pack_close(&s->u.pack);
+}
+
+// Losses and choices of the rows that run are those of a pass of all rows, to the bit, and gradients are the same sums.
+static void compare_running(setup *some, setup *all, const char *what) {
+    pl_err         err = {0};
+    pl_unroll_sums sums[2] = {0};
+    double         most = 0;
+    setup         *both[2] = {some, all};
+    for (int i = 0; i < 2; i++) {
+        memset(both[i]->block.grad, 0, (size_t)both[i]->block.n * sizeof(double));
+        if (pl_unroll_learn(&both[i]->u, &err) != PL_OK) fail_msg("%s: %s", what, err.msg);
+        pl_unroll_add(&both[i]->u, false, &sums[i]);
+    }
+    if (memcmp(&sums[0], &sums[1], sizeof *sums)) fail_msg("%s: loss %.17g, %.17g", what, sums[0].loss, sums[1].loss);
+    const double *a = some->block.grad, *b = all->block.grad;
+    for (int64_t k = 0; k < all->block.n; k++)
+        most = fmax(most, fabs(b[k]));
+    assert_true((most > 0) == (sums[1].weight > 0));
+    for (int64_t k = 0; k < all->block.n; k++)
+        if (fabs(a[k] - b[k]) > 1e-13 * fmax(most, 1))
+            fail_msg("%s: gradient %lld: %.17g, %.17g", what, (long long)k, a[k], b[k]);
+}
+
+static void running_rows(void **state) {
+    (void)state;
+    static setup some, all;
+    static const struct {
+        const pl_backbone_kind *kind;
+        const char             *head;
+        int                     layers, top_k, selected_from;
+        double                  depth_ratio;
+        bool                    trimmed, recompute;
+    } cases[] = {
+        {&pl_backbone_eagle3, "full", 1, 0, 0, 1, false, false},
+        {&pl_backbone_eagle3, "lowrank", 3, 0, 0, 1, true, false},
+        {&pl_backbone_eagle3, "lowrank", 3, 4, 0, 1, false, true},
+        {&pl_backbone_eagle3, "full", 1, 0, 5, 1, true, true},
+        {&pl_backbone_eagle1, "lowrank", 0, 0, 0, 1, false, false},
+        {&pl_backbone_eagle1, "full", 0, 3, 0, 1, true, true},
+        {&pl_backbone_peagle, "full", 2, 0, 0, 1, false, false},
+        {&pl_backbone_peagle, "lowrank", 1, 4, 0, 0.6, true, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        top_k = cases[i].top_k;
+        selected_from = cases[i].selected_from;
+        depth_ratio = cases[i].depth_ratio;
+        layers = cases[i].layers;
+        make_kind(&all, cases[i].kind, pl_backend_ref64(), NULL, cases[i].head, cases[i].trimmed, PL_F32);
+        supervised = true;
+        make_kind(&some, cases[i].kind, pl_backend_ref64(), NULL, cases[i].head, cases[i].trimmed, PL_F32);
+        supervised = false;
+        top_k = selected_from = layers = 0;
+        depth_ratio = 1;
+        some.u.opt.recompute = cases[i].recompute;
+        draw_weights(&some);
+        draw_weights(&all);
+        for (int mask = 0; mask < 2 * MASKS; mask++) {
+            char what[64];
+            snprintf(what, sizeof what, "case %zu, mask %d", i, mask);
+            load_masked(&some, mask / 2, mask % 2);
+            load_masked(&all, mask / 2, mask % 2);
+            compare_running(&some, &all, what);
+            int64_t rows = all.u.pack.rows, n = some.u.rows.depth[0].n, want = 0;
+            for (int64_t row = 0; row < rows; row++) {
+                bool learns = false;
+                for (int k = 0; k < K; k++)
+                    learns |= all.u.pack.weight[k * rows + row] > 0;
+                want += learns;
+            }
+            if (want > 0 && n != want) fail_msg("%s: %lld rows run of %lld", what, (long long)n, (long long)want);
+        }
+        destroy(&some);
         destroy(&all);
     }
 }
@@ -1103,6 +1201,7 @@ int main(void) {
         cmocka_unit_test(selects_by),
         cmocka_unit_test(pieces),
         cmocka_unit_test(drawn_depths),
+        cmocka_unit_test(running_rows),
         cmocka_unit_test(gradient_lowrank),
         cmocka_unit_test(gradient_full),
         cmocka_unit_test(gradient_trimmed),

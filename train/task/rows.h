@@ -1,13 +1,16 @@
 // Rows of a training pass: which rows of a pack run at each depth of a drafter, what they consume and what they
 // predict. A schedule is one file with one pl_rows_kind:
 //
-//   rows_unroll.c  every row runs at every depth
+//   rows_unroll.c  the same rows run at every depth
 //   rows_masks.c   P-EAGLE (infer/drafter/peagle.c): depths > 0 consume masks; deeper depths train fewer rows
 //   rows_blocks.c  block drafters (infer/drafter/backbone.h): blocks whose anchor is token t + 1 of a drawn row t
 //
+// Learning can leave out the rows that no depth has a weight for (`supervised`). This is exact: such a row acts on
+// others only by its key and value of depth 0, which are computed for all rows (pl_running); all its other gradients
+// are zero. Forward values do not change; sums over rows are grouped otherwise.
+//
 // A cell is a row that runs at a depth; cells are counted depth after depth, and lists of cells hold their predictions.
-// All rows of a step schedule run at depth 0 (n is keyed). A teacher is any row of the pack, whether it runs or not:
-// teacher_row counts all rows of the pack.
+// A teacher is any row of the pack, whether it runs or not: teacher_row counts all rows of the pack.
 //
 //   pl_rows_begin(r, PL_ROWS_LEARN);
 //   while (pl_rows_next(r)) ...    each time the lists of one forward; a cell's result goes to pl_rows_place
@@ -25,18 +28,19 @@ typedef enum pl_rows_use {
 
 typedef struct pl_rows_options {
     int      learn_steps;              // depths of PL_ROWS_LEARN
+    bool     supervised;               // PL_ROWS_LEARN runs only rows with a weight at some depth
     uint64_t seed;                     // of what is drawn
     int64_t  anchors;                  // blocks of a forward, at most
     double   depth_ratio, depth_floor; // masks: shares of rows that learn at depth k
 } pl_rows_options;
 
 typedef struct pl_depth_rows {
-    int64_t        n;           // rows that run
-    int64_t        keyed;       // rows that consume a token and a state, since their keys and values are needed
-    const int32_t *taken;       // [n] the pack's rows that run, ascending; NULL: all of them
-    const int32_t *spread;      // [pack's rows] the place of each among those that run, -1: none; with `taken`
-    const int32_t *token, *pos; // [keyed]
-    const int32_t *lo;          // [pack's rows] the first row that each sees, -1: it does not run
+    int64_t        n;                // rows that run
+    int64_t        keyed;            // rows that consume a token and a state: at depth 0 all, else those that run
+    const int32_t *taken;            // [n] the pack's rows that run, ascending; NULL: all of them
+    const int32_t *place;            // [pack's rows] with `taken`: the place of each that runs; NULL: depth k's is k's
+    const int32_t *run_pos, *run_lo; // [n] with `taken`
+    const int32_t *token, *pos, *lo; // [keyed] lo: the first row that each sees
 } pl_depth_rows;
 
 typedef struct pl_rows {
@@ -62,12 +66,15 @@ typedef struct pl_rows {
         int32_t *before, *teacher_row; // [cells]
         float   *weight;
     } own;
+    struct { // of depths, [capacity]: as pl_depth_rows has them
+        int32_t *taken[PL_MAX_UNROLL], *place[PL_MAX_UNROLL], *token[PL_MAX_UNROLL];
+        int32_t *pos[PL_MAX_UNROLL], *lo[PL_MAX_UNROLL];
+    } some;
     struct {
-        bool      thin;                                           // rows are drawn
-        int32_t  *token;                                          // [capacity] masks
-        int32_t  *taken[PL_MAX_UNROLL], *spread[PL_MAX_UNROLL];   // as pl_depth_rows has them
-        int32_t  *lo[PL_MAX_UNROLL], *pos[PL_MAX_UNROLL], *order; // order: [capacity] rows as drawn
-        uint64_t *drawn;                                          // [capacity]
+        bool      thin;  // rows are drawn
+        int32_t  *token; // [capacity] masks
+        int32_t  *order; // [capacity] rows as drawn
+        uint64_t *drawn; // [capacity]
     } masks;
     struct {
         int32_t *anchor;      // [capacity] rows whose blocks run
@@ -81,7 +88,7 @@ typedef struct pl_rows {
 } pl_rows;
 
 typedef struct pl_rows_kind {
-    // Allocates the lists of r->own, r->masks or r->blocks in r->arrays. NULL: none.
+    // Allocates the lists of r->own, r->some, r->masks or r->blocks in r->arrays. NULL: none.
     void (*take)(pl_rows *r);
     // Returns the cells of the largest forward of any use.
     int64_t (*most)(const pl_rows *r);
@@ -102,13 +109,20 @@ void      pl_rows_begin(pl_rows *r, pl_rows_use use);
 bool      pl_rows_next(pl_rows *r);
 // Sets the lists of the largest forward, for a measuring context.
 void      pl_rows_largest(pl_rows *r, pl_rows_use use);
-// Sets lists that cover every row at every depth.
+// For schedules. Sets lists that cover every row at every depth.
 void      pl_rows_all(pl_rows *r);
+// Allocates r->some and r->own for n[k] rows at depth k.
+void      pl_rows_take_some(pl_rows *r, const int64_t *n);
+// Sets r->some to the rows that run at each depth, which are among those of the depth before, and the forward's lists
+// to them. measuring: n[k] rows.
+void pl_rows_some(pl_rows *r, bool (*runs)(const pl_rows *r, int64_t row, int k), const int64_t *n, bool measuring);
+// Returns true if a row has a weight at this depth or a deeper one.
+bool pl_rows_learn_from(const pl_rows *r, int64_t row, int depth);
 // Replaces the weights of a block's counted drafts (weight [cells] > 0) by D-PACE's (arXiv 2605.18810), for losses
 // [cells] that are cross-entropies:
 //   q_k = exp(-loss_k),   s_k = (1 - alpha) q_k + alpha
 //   weight_k = sum over counted m >= k of prod_{i <= m} s_i,   a constant to the gradient
-void      pl_rows_pace(const pl_rows *r, float *weight, const double *loss, double alpha);
+void pl_rows_pace(const pl_rows *r, float *weight, const double *loss, double alpha);
 
 // Returns the place of depth k's row i in [depths][rows of the pack].
 static inline int64_t pl_rows_place(const pl_rows *r, int k, int64_t i) {

@@ -4,11 +4,31 @@ static int64_t most_cells(const pl_rows *r) {
     return r->pack->capacity * r->pack->steps;
 }
 
-static bool next_rows(pl_rows *r, bool measuring) {
-    (void)measuring;
-    if (r->begun == r->rows) return false;
-    pl_rows_all(r);
-    return true;
+static void take_lists(pl_rows *r) {
+    int64_t n[PL_MAX_UNROLL];
+    for (int k = 0; k < r->opt.learn_steps; k++)
+        n[k] = r->pack->capacity;
+    if (r->opt.supervised) pl_rows_take_some(r, n);
 }
 
-const pl_rows_kind pl_rows_unroll = {.most = most_cells, .next = next_rows};
+// One set for all depths.
+static bool row_runs(const pl_rows *r, int64_t row, int k) {
+    (void)k;
+    return pl_rows_learn_from(r, row, 0);
+}
+
+static bool next_rows(pl_rows *r, bool measuring) {
+    int64_t n[PL_MAX_UNROLL];
+    if (r->begun == r->rows) return false;
+    pl_rows_all(r);
+    if (!r->opt.supervised || r->use != PL_ROWS_LEARN) return true;
+    for (int k = 0; k < r->depths; k++)
+        n[k] = r->rows;
+    pl_rows_some(r, row_runs, n, measuring);
+    for (int k = 0; k < r->depths; k++)
+        r->depth[k].place = NULL;
+    if (r->depth[0].n == r->rows && !measuring) pl_rows_all(r);
+    return r->cells > 0;
+}
+
+const pl_rows_kind pl_rows_unroll = {.take = take_lists, .most = most_cells, .next = next_rows};

@@ -24,17 +24,20 @@ static void run_step(pl_ctx *ctx, const void *arg, pl_tensor *out) {
     const pl_rows       *r = &s->p->u->rows;
     const pl_depth_rows *d = &r->depth[s->k];
     bool                 identity = !b->head.kind->project; // step writes straight to y
-    pl_tensor            block[PL_STEP_LAYERS * PL_MAX_UNROLL];
-    pl_view              view = {.pos = d->pos,
-                                 .cos = b->cos,
-                                 .sin = b->sin,
-                                 .lo = d->lo,
-                                 .block = block,
-                                 .n_blocks = s->k,
-                                 .offset = s->k,
-                                 .taken = d->taken,
-                                 .spread = d->spread,
-                                 .whole = r->depth[0].keyed};
+    const int32_t       *place[PL_MAX_UNROLL] = {0};
+    pl_running           run = {
+                  .n = d->n, .at = d->taken, .pos = d->run_pos, .lo = d->run_lo, .place = place, .last = b->layers - 1};
+    pl_tensor block[PL_STEP_LAYERS * PL_MAX_UNROLL];
+    pl_view   view = {.pos = d->pos,
+                      .cos = b->cos,
+                      .sin = b->sin,
+                      .lo = d->lo,
+                      .block = block,
+                      .n_blocks = s->k,
+                      .offset = s->k,
+                      .run = d->taken ? &run : NULL};
+    for (int j = 1; j < s->k; j++)
+        place[j] = r->depth[j].place;
     for (int l = 0; l < b->layers; l++)
         memcpy(block + l * PL_MAX_UNROLL, s->p->block + l * PL_MAX_UNROLL, (size_t)s->k * sizeof *block);
     pl_tensor x = b->kind->step(ctx, b, d->token, s->hidden, &view, &out[HIDDEN], identity ? s->y : s->x);
@@ -84,22 +87,24 @@ static void run_steps(pl_ctx *ctx, pl_pass *p) {
     const pl_unroll   *u = p->u;
     const pl_backbone *b = u->model;
     const pl_rows     *r = &u->rows;
-    int64_t            keyed = r->depth[0].keyed, at = 0;
+    int64_t            at = 0, q = (int64_t)b->shape.nh * b->shape.hd, kv = 2 * (int64_t)b->shape.nkv * b->shape.hd;
     pl_tensor          masks = {0};
-    pl_tensor          hidden = b->kind->fuse(ctx, b, pl_ctx_write(ctx, u->pack.features, keyed, u->pack.width));
+    pl_tensor          hidden = b->kind->fuse(ctx, b, pl_ctx_write(ctx, u->pack.features, r->rows, u->pack.width));
     bool               apart = b->head.kind->project && pl_unroll_reads(u, PL_LOSS_READS_X);
     p->last_hidden = pl_ctx_write(ctx, u->pack.last_hidden, r->rows, u->pack.d);
     p->x = p->out = pl_ctx_tensor(ctx, r->cells, b->head.rank);
     if (apart) p->x = pl_ctx_tensor(ctx, r->cells, b->head.d);
-    if (b->kind->ahead) masks = b->kind->ahead(ctx, b, keyed);
+    if (b->kind->ahead && r->depths > 1 && r->depth[1].n > 0) masks = b->kind->ahead(ctx, b, r->depth[1].n);
     for (int k = 0; k < r->depths && r->depth[k].n > 0; k++) {
         int64_t     n = r->depth[k].n;
         unroll_step s = {.p = p, .k = k, .hidden = hidden, .y = pl_tensor_slice(&p->out, at, n)};
         if (k > 0 && b->kind->ahead) s.hidden = pl_tensor_slice(&masks, 0, n);
         if (apart) s.x = pl_tensor_slice(&p->x, at, n);
         pl_tensor made[STEP_OUT] = {[HIDDEN] = {.dim = {n, b->shape.d, 1, 1}}};
-        for (int l = 0; l < b->layers; l++)
-            made[QKV + l] = (pl_tensor){.dim = {keyed, (b->shape.nh + 2 * b->shape.nkv) * b->shape.hd, 1, 1}};
+        for (int l = 0; l < b->layers; l++) {
+            bool keys = k == 0 && r->depth[k].taken && l == b->layers - 1; // pl_running
+            made[QKV + l] = (pl_tensor){.dim = {r->depth[k].keyed, keys ? kv : q + kv, 1, 1}};
+        }
         if (u->opt.recompute)
             pl_tape_stretch(ctx, run_step, &s, sizeof s, made, QKV + b->layers);
         else
@@ -208,6 +213,7 @@ pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const
     PL_CHECK(o->objective != PL_OBJ_LABEL && o->selector_objective != PL_OBJ_LABEL,
              "a drafter learns from a teacher, not from labels");
     pl_rows_options ro = {.learn_steps = u->opt.learn_steps,
+                          .supervised = o->supervised,
                           .seed = o->seed,
                           .anchors = o->anchors,
                           .depth_ratio = o->depth_ratio,

@@ -56,6 +56,7 @@ static pl_tensor step(pl_ctx *ctx, const pl_backbone *b, const int32_t *token, p
     int64_t       m = pl_tensor_rows(&hidden);
     pl_tensor     h = pl_linear(ctx, pl_concat(ctx, pl_embed(ctx, b->embed, token, m), hidden), e->fc);
     pl_tensor     delta = pl_layer_attention(ctx, &b->shape, &e->layer, h, view, 0);
+    h = pl_layer_running(ctx, view, 0, h);
     pl_tensor     z = pl_rmsnorm_residual(ctx, &h, delta, e->layer.norm_mlp, eps);
     delta = pl_layer_mlp(ctx, &e->layer, z);
     if (y.data)
