@@ -187,6 +187,11 @@ const pl_key pl_train_keys[] = {
      .help = "layers (kind: target) or steps of the unroll (drafter), and logits, are computed again in backward "
              "instead of kept: less memory, more time, the same weights",
      .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_ENUM(pl_train_recipe, train.rows), .deflt = "supervised", .choices = {"supervised", "all"},
+     .late = true,
+     .help = "eagle3, eagle1, peagle: rows that no step learns from run for their keys and values alone, or as all "
+             "others: the same gradient, summed in another order",
+     .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.unroll), .each = true, .deflt = "0", .min = 0, .max = PL_MAX_UNROLL,
      .help = "kind: drafter: steps of training-time test; 0: eagle3 5, eagle1 1 (more: on its own features too)",
      .stages = PL_STAGE_DRAFTER},
@@ -299,8 +304,9 @@ const pl_key pl_train_keys[] = {
              "more",
      .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_ENUM(pl_train_recipe, train.resume), .deflt = "same", .choices = {"same", "any"},
-     .help = "go on only in the arithmetic that a run began in, or in any (another device, a processor without fused "
-             "multiply-add): then its bits are neither's",
+     .help =
+         "go on only in the arithmetic (and train.rows) that a run began in, or in any (another device, a processor "
+         "without fused multiply-add): then its bits are neither's",
      .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_ENUM(pl_train_recipe, train.shard), .deflt = "none", .choices = {"none", "optimizer"},
      .help = "optimizer: each rank holds its share of masters and moments, for less memory; the weights are the same, "

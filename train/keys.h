@@ -16,6 +16,7 @@ enum { PL_FREEZE_NONE, PL_FREEZE_BACKBONE };     // drafter.freeze
 enum { PL_TRAIN_BF16, PL_TRAIN_F32 };            // train.dtype
 enum { PL_WEIGHTS_DECAY, PL_WEIGHTS_PACE };      // train.draft_weights
 enum { PL_RESUME_SAME, PL_RESUME_ANY };          // train.resume
+enum { PL_ROWS_SUPERVISED, PL_ROWS_WHOLE };      // train.rows
 enum { PL_SHARD_NONE, PL_SHARD_OPTIMIZER };      // train.shard
 typedef struct pl_train_recipe {
     int kind;
@@ -84,7 +85,7 @@ typedef struct pl_train_recipe {
         double  weight_decay;
         bool    decay_embeddings;
         double  beta1, beta2, eps, clip;
-        int     dtype, resume, shard;
+        int     dtype, resume, shard, rows;
         int64_t eval_every, eval_tokens, eval_prompts, checkpoint_every;
         double  checkpoint_minutes;
         int64_t keep, log_every;

@@ -471,6 +471,31 @@ static void resume_is_bit_for_bit(void **state) {
     pl_pool_destroy(pool);
 }
 
+// A run goes on with the rows that it began with, also where the recipe leaves them to the default, as those of older
+// builds do.
+static void a_run_keeps_its_rows(void **state) {
+    (void)state;
+    pl_err err = {0};
+    double loss[2], supervised, tokens;
+#define STEPS "train.eval_steps=3\n"
+    assert_int_equal(small_run("all", STEPS "train.rows=all", 0, NULL, &err), PL_OK);
+    assert_int_equal(small_run("parts-all", STEPS "train.rows=all", 7, NULL, &err), PL_E_INTERRUPTED);
+    assert_int_equal(small_run("parts-all", STEPS, 0, NULL, &err), PL_OK);
+    small_same("all", "parts-all", "checkpoints/last/training_state");
+    small_same("all", "parts-all", "checkpoints/last/model.safetensors");
+    assert_int_equal(small_run("parts-some", STEPS, 7, NULL, &err), PL_E_INTERRUPTED);
+    assert_int_equal(small_run("parts-some", STEPS "train.rows=all", 0, NULL, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "trained with train.rows=supervised, this run has all"));
+    assert_int_equal(small_run("parts-some", STEPS "train.rows=all\ntrain.resume=any", 0, NULL, &err), PL_OK);
+#undef STEPS
+    small_metric("all", "loss", &loss[0], &loss[0]);
+    small_metric("full", "loss", &loss[1], &loss[1]);
+    assert_true(fabs(loss[0] - loss[1]) < 0.05 * loss[0]);
+    small_metric("full", "supervised_tokens_per_second", &supervised, &supervised);
+    small_metric("full", "tokens_per_second", &tokens, &tokens);
+    assert_true(supervised > 0 && supervised < tokens);
+}
+
 // Half of what is usual is a spike to this guard: the third and the fourth step do not count, and the file names their
 // documents.
 static void skipped_steps_name_their_documents(void **state) {
@@ -844,6 +869,7 @@ int main(void) {
         cmocka_unit_test(refused_datasets),
         cmocka_unit_test(old_histories),
         cmocka_unit_test(resume_is_bit_for_bit),
+        cmocka_unit_test(a_run_keeps_its_rows),
         cmocka_unit_test(skipped_steps_name_their_documents),
         cmocka_unit_test(frozen_head),
         cmocka_unit_test(sources),

@@ -122,6 +122,7 @@ static pl_status write_state(const pl_checkpoints *c, const pl_run_state *s, con
     const pl_task        *t = c->t;
     const pl_param_block *b = t->block;
     char                  arithmetic[PL_ARITHMETIC_ROOM] = {0};
+    uint8_t               supervised = t->supervised && *t->supervised;
     stream                from[PL_BLOCK_PARTS];
     char                 *path = pl_path_join(dir, STATE_FILE);
     if (!path) return fail_memory(err);
@@ -129,6 +130,7 @@ static pl_status write_state(const pl_checkpoints *c, const pl_run_state *s, con
     pl_state_item item[] = {
         {.name = "identity", .dtype = PL_U8, .count = (int64_t)sizeof t->identity, .data = t->identity},
         {.name = "arithmetic", .dtype = PL_U8, .count = sizeof arithmetic, .data = arithmetic},
+        {.name = "supervised", .dtype = PL_U8, .count = 1, .data = &supervised},
         {.name = "step", .dtype = PL_I64, .count = 1, .data = &s->step},
         {.name = "best_score", .dtype = PL_F64, .count = 1, .data = &s->best_score},
         {.name = "best_step", .dtype = PL_I64, .count = 1, .data = &s->best_step},
@@ -370,6 +372,28 @@ static pl_status check_arithmetic(const pl_checkpoints *c, const pl_state *s, co
     return PL_OK;
 }
 
+// Sets which rows run to the state's, older states' to all; or keeps this run's, if that is allowed.
+static pl_status take_rows(const pl_checkpoints *c, const pl_state *s, const char *path, pl_err *err) {
+    bool   *is = c->t->supervised;
+    uint8_t was = 0;
+    if (!is) return PL_OK;
+    if (pl_state_find(s, "supervised")) PL_TRY(take_array(s, "supervised", PL_U8, 1, &was, err));
+    if ((was != 0) == *is) return PL_OK;
+    if (c->any_arithmetic) {
+        pl_log_warn("%s: goes on with %s rows; the bits of its sums are neither's", path, *is ? "supervised" : "all");
+        return PL_OK;
+    }
+    if (was)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: trained with train.rows=supervised, this run has all, whose sums have other bits; continue "
+                       "as it began, or set train.resume=any",
+                       path);
+    pl_log("%s: goes on with all rows, as it began; train.resume=any would leave out those that nothing learns from",
+           path);
+    *is = false;
+    return PL_OK;
+}
+
 static pl_status check_identity(const pl_task *t, const pl_state *s, const char *path, pl_err *err) {
     char identity[sizeof t->identity];
     PL_TRY(take_array(s, "identity", PL_U8, (int64_t)sizeof identity, identity, err));
@@ -387,6 +411,7 @@ static pl_status read_state(const pl_checkpoints *c, const pl_state *f, const ch
     pl_task *t = c->t;
     PL_TRY(check_identity(t, f, path, err));
     PL_TRY(check_arithmetic(c, f, path, err));
+    PL_TRY(take_rows(c, f, path, err));
     PL_TRY(take_array(f, "step", PL_I64, 1, &s->step, err));
     PL_TRY(take_array(f, "best_score", PL_F64, 1, &s->best_score, err));
     PL_TRY(take_array(f, "best_step", PL_I64, 1, &s->best_step, err));
@@ -467,6 +492,11 @@ static pl_status share_state(pl_checkpoints *c, pl_run_state *s, const void *con
     PL_TRY(share_ints(t, &c->saved, 1, -1, err));
     if (c->saved < 0) return PL_OK; // a new run: all ranks begin alike
     s->step = c->saved;
+    if (t->supervised) {
+        uint8_t is = *t->supervised;
+        PL_TRY(pl_comm_broadcast(t->comm, &is, sizeof is, err));
+        *t->supervised = is != 0;
+    }
     PL_TRY(share_ints(t, t->cursor, t->n_cursor, 0, err));
     PL_TRY(pl_comm_broadcast(t->comm, s->guard.state, (size_t)s->guard.n * sizeof *s->guard.state, err));
     PL_TRY(pl_guard_check(&s->guard, err));

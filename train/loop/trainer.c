@@ -122,8 +122,8 @@ static pl_status open_lines(const loop *l, pl_metrics *m, const char *name, pl_e
     return st;
 }
 
-static double rate_of(const pl_step_result *r) {
-    return r->seconds > 0 ? r->tokens / r->seconds : 0;
+static double rate_of(const pl_step_result *r, int sum) {
+    return r->seconds > 0 ? r->sums[sum] / r->seconds : 0;
 }
 
 static bool line_due(const loop *l) {
@@ -132,7 +132,7 @@ static bool line_due(const loop *l) {
 
 // Every rank counts; rank 0 shows progress, the others log to their own destination (pl_log_to).
 static pl_status watch_step(loop *l, const pl_step_result *r, pl_err *err) {
-    pl_progress_update(&l->progress, l->at.step, "loss %.4f, %.0f tokens/s", r->loss, rate_of(r));
+    pl_progress_update(&l->progress, l->at.step, "loss %.4f, %.0f tokens/s", r->loss, rate_of(r, PL_SUM_TOKENS));
     pl_watch_step(&l->watch, r->own);
     return line_due(l) ? pl_watch_collect(&l->watch, err) : PL_OK;
 }
@@ -144,7 +144,8 @@ static pl_status log_step(loop *l, const pl_step_result *r, pl_err *err) {
     pl_metrics_num(&l->metrics, "lr", r->lr);
     pl_metrics_num(&l->metrics, "grad_norm", r->grad_norm);
     pl_metrics_num(&l->metrics, "tokens", r->tokens);
-    pl_metrics_num(&l->metrics, "tokens_per_second", rate_of(r));
+    pl_metrics_num(&l->metrics, "tokens_per_second", rate_of(r, PL_SUM_TOKENS));
+    if (l->t->supervised) pl_metrics_num(&l->metrics, "supervised_tokens_per_second", rate_of(r, PL_SUM_SUPERVISED));
     pl_watch_report(&l->watch, &l->metrics);
     if (pl_guard_skipped(&l->at.guard) > 0) pl_metrics_int(&l->metrics, "skipped", pl_guard_skipped(&l->at.guard));
     if (l->t->report) l->t->report(l->t, r->sums, &l->metrics);

@@ -28,7 +28,7 @@
 #define PL_ARITHMETIC_ROOM 32 // bytes of a backend's arithmetic (pl_backend) in a state, its end included
 
 // The scalars that every slot adds up; the task's own follow.
-enum { PL_SUM_LOSS, PL_SUM_WEIGHT, PL_SUM_TOKENS, PL_SUM_OWN };
+enum { PL_SUM_LOSS, PL_SUM_WEIGHT, PL_SUM_TOKENS, PL_SUM_SUPERVISED, PL_SUM_OWN };
 
 typedef struct pl_task pl_task;
 struct pl_task {
@@ -43,6 +43,8 @@ struct pl_task {
     // then be sent to the other ranks while the rest of it runs. NULL: several, or none.
     pl_tape          *tape;
     double            waited; // seconds so far in which a slot waited for data to be read or generated
+    // Rows that nothing learns from are left out. A state has it, and a run continues as it began. NULL: not this task's.
+    bool             *supervised;
     int64_t          *cursor; // position in the data, unless the step determines it; saved and restored
     int               n_cursor;
 
@@ -50,7 +52,8 @@ struct pl_task {
     pl_status (*begin)(pl_task *t, int64_t step, pl_err *err);
     // One slot of a step (step counts from 1, slot from 0): forward and backward, gradients accumulated into the
     // block's (zero at call). sums[PL_SUM_LOSS]: loss summed with the weights whose sum is sums[PL_SUM_WEIGHT];
-    // sums[PL_SUM_TOKENS]: rows worked on; sums[PL_SUM_OWN...]: the task's own. All zero at call.
+    // sums[PL_SUM_TOKENS]: rows worked on; sums[PL_SUM_SUPERVISED]: those that a task with `supervised` learns from;
+    // sums[PL_SUM_OWN...]: the task's own. All zero at call.
     pl_status (*slot)(pl_task *t, int64_t step, int slot, double *sums, pl_err *err);
     // Moves the cursor as that slot would, and does nothing else: another rank runs the slot. NULL: nothing to move.
     pl_status (*skip)(pl_task *t, int64_t step, int slot, pl_err *err);

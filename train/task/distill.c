@@ -313,6 +313,7 @@ pl_status pl_distill_check(const pl_recipe *r, pl_err *err) {
                                        &tr->drafter.bias,
                                        &tr->drafter.freeze,
                                        &tr->train.unroll,
+                                       &tr->train.rows,
                                        &tr->train.anchors,
                                        &tr->train.draft_weights,
                                        &tr->train.pace_alpha,

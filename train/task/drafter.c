@@ -70,6 +70,7 @@ static pl_status slot(pl_task *t, int64_t step, int number, double *sums, pl_err
     sums[PL_SUM_LOSS] = s.loss;
     sums[PL_SUM_WEIGHT] = s.weight;
     sums[PL_SUM_TOKENS] = (double)e->u.pack.rows;
+    sums[PL_SUM_SUPERVISED] = s.count[0];
     for (int k = 0; k < e->u.opt.learn_steps; k++) {
         sums[SUM_COUNT + k] = s.count[k];
         sums[SUM_AGREE + k] = s.agree[k];
@@ -511,6 +512,7 @@ static pl_status create_unroll(eagle *e, const pl_env *env, pl_err *err) {
                                    .selector_weight = tr->train.selector_weight};
     o.objective = (pl_objective)tr->train.objective;
     o.recompute = tr->train.recompute;
+    o.supervised = tr->train.rows == PL_ROWS_SUPERVISED && !pl_backbone_in_blocks(e->model->kind);
     o.unmasked = !tr->train.masked_teacher;
     o.js_beta = tr->train.js_beta;
     o.lk_decay = tr->train.lk_decay;
@@ -559,6 +561,7 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     e->task.pool = env->pool;
     e->task.comm = env->comm;
     e->task.n_slots = slots > 0 ? (int)slots : 1;
+    if (!pl_backbone_in_blocks(e->model->kind)) e->task.supervised = &e->u.rows.opt.supervised;
     e->task.cursor = e->cursor;
     e->task.n_cursor = 2;
     e->task.begin = begin;

@@ -470,6 +470,7 @@ static const struct unread_key {
     {pl_train_keys, offsetof(pl_train_recipe, train.depth_floor), LOSS},
     {pl_train_keys, offsetof(pl_train_recipe, train.confidence_weight), LOSS},
     {pl_train_keys, offsetof(pl_train_recipe, train.decay_embeddings), "a router has no embeddings"},
+    {pl_train_keys, offsetof(pl_train_recipe, train.rows), LOSS},
     {pl_train_keys, offsetof(pl_train_recipe, train.recompute), "a router is too shallow to be computed again"}};
 enum { UNREAD = sizeof unread_key / sizeof *unread_key };
 
