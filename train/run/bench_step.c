@@ -33,8 +33,8 @@ typedef struct trial {
     pl_sample_stats saved;
 } trial;
 
-// The most results: target and drafter for each of two weight types; trials.
-enum { CASES = 4, TRIALS = 32 };
+// The most results: target, and drafter with all and with supervised rows, for each of two weight types; trials.
+enum { CASES = 6, TRIALS = 32 };
 typedef struct rest {
     kept *kept[CASES];
     trial tried[TRIALS];
@@ -91,14 +91,52 @@ static double target_flops(const bench *b, const pl_llama *m) {
     return 6 * weights * rows + m->n_layers * attention_flops(&m->shape, causal(b));
 }
 
-// Returns the flops of a step. fc's inputs are constants and have no gradient; the teacher's logits have no backward.
-static double drafter_flops(const bench *b, const pl_backbone *e) {
-    double rows = (double)(b->s->batch * b->s->seq_len), flops = 0;
-    double fc = (double)pl_tensor_count(e->kind->fuse_only(e));
-    double teacher = (double)pl_tensor_count(&b->teacher.head);
-    for (int k = 0; k < b->s->unroll; k++)
-        flops += 6 * (matrices(&e->params) - fc) * rows + attention_flops(&e->shape, causal(b) + k * rows);
-    return flops + 4 * fc * rows + 2 * teacher * rows;
+// Rows of a pack: all, those that some step learns from (running) and are some step's teacher, each step's; and keys
+// that the first two see.
+typedef struct row_counts {
+    double all, running, teachers, learned[PL_MAX_UNROLL], seen, running_seen;
+} row_counts;
+
+static row_counts count_rows(const pl_pack *p) {
+    row_counts c = {.all = (double)p->rows};
+    for (int64_t row = 0; row < p->rows; row++) {
+        bool   runs = false, teaches = false;
+        double keys = (double)(row - p->lo[row] + 1);
+        for (int k = 0; k < p->steps; k++) {
+            bool learns = p->weight[k * p->rows + row] > 0;
+            c.learned[k] += learns;
+            runs |= learns;
+            teaches |= row > k && p->teacher_row[k * p->rows + row - 1 - k] == row;
+        }
+        c.seen += keys;
+        c.running += runs;
+        c.running_seen += runs ? keys : 0;
+        c.teachers += teaches;
+    }
+    return c;
+}
+
+// Returns the flops of a step in which all rows run, or (supervised) those that a step learns from, of the others only
+// fc, keys and values of depth 0. fc's inputs are constants and have no gradient; the teacher's logits have no
+// backward. On a CPU the head takes the rows that learn alone.
+static double drafter_flops(const bench *b, const drafter_case *d, bool supervised) {
+    const pl_backbone    *e = d->model;
+    const pl_layer_shape *s = &e->shape;
+    row_counts            c = count_rows(&d->u.pack);
+    double                fc = (double)pl_tensor_count(e->kind->fuse_only(e)), flops = 4 * fc * c.all;
+    double                head = 0, keys = 2.0 * s->nkv * s->hd * (double)s->d_attn;
+    double                n = supervised ? c.running : c.all, seen = supervised ? c.running_seen : c.seen;
+    bool                  host = !b->env->backend->memory;
+    for (int i = e->head_param; i < e->params.n; i++)
+        if (e->params.p[i].kind == PL_PARAM_MATRIX)
+            head += (double)e->params.p[i].spec.rows * (double)e->params.p[i].spec.cols;
+    double layer = matrices(&e->params) - fc - head;
+    for (int k = 0; k < b->s->unroll; k++) {
+        double keyed = k == 0 ? c.all : n;
+        flops += 6 * ((layer - keys) * n + keys * keyed + head * (host ? c.learned[k] : n));
+        flops += attention_flops(s, seen + k * n);
+    }
+    return flops + 2 * (double)pl_tensor_count(&b->teacher.head) * (host || supervised ? c.teachers : c.all);
 }
 
 // ---- the target ----
@@ -231,6 +269,7 @@ static pl_status make_drafter(drafter_case *c, const bench *b, pl_err *err) {
     int32_t             *d2t = NULL;
     pl_unroll_options    uo = {
            .capacity = s->batch * s->seq_len, .steps = s->unroll, .step_decay = STEP_DECAY, .token_weight = 1};
+    uo.supervised = s->supervised < 1;
     pl_param_block_options bo = {.backend = b->env->backend, .round_to = b->dtype};
     if (b->drafted < b->teacher.model.vocab) {
         o.draft_vocab = b->drafted;
@@ -255,9 +294,18 @@ static pl_status make_drafter(drafter_case *c, const bench *b, pl_err *err) {
 
 // ---- timing ----
 
-// Writes one case. head: the value of --head; NULL: none.
-static void write(pl_json_out *o, const pl_task *t, const bench *b, const char *head, double flops,
-                  const double *seconds, const double *floor) {
+// What a task is timed with.
+typedef struct way {
+    const char *head; // the value of --head; NULL: none
+    const char *rows; // "all", "supervised"; NULL: no choice
+    double      flops;
+    double     *seconds, *floor; // [repeats]
+} way;
+
+// Writes one case.
+static void write(pl_json_out *o, const pl_task *t, const bench *b, const way *w) {
+    const char     *head = w->head;
+    const double   *seconds = w->seconds, *floor = w->floor, flops = w->flops;
     pl_sample_stats s = pl_stats(seconds, b->s->repeats);
     double          tokens = (double)(b->s->batch * b->s->seq_len);
     pl_json_out_object(o);
@@ -273,6 +321,7 @@ static void write(pl_json_out *o, const pl_task *t, const bench *b, const char *
     pl_put_num(o, "flops", flops);
     pl_put_num(o, "flops_per_second", flops / s.median);
     if (head) pl_put_num(o, "supervised", b->s->supervised);
+    if (w->rows) pl_put_str(o, "rows", w->rows);
     if (!b->env->backend->memory) // a device's peak is not known
         pl_bench_write_pairs(o, &(pl_bench_pairs){seconds, floor, b->s->repeats});
 }
@@ -399,35 +448,56 @@ static pl_status try_changes(timed *t, const bench *b, pl_err *err) {
     return st;
 }
 
-static pl_status time_task(pl_json_out *o, pl_task *task, const bench *b, const char *head, double flops, pl_err *err) {
+// Writes by how much rows per second rise if only supervised rows run, and by how much operations fall.
+static void write_rise(pl_json_out *o, const way *w, int n, double *rise) {
+    for (int k = 0; k < n; k++)
+        rise[k] = w[0].seconds[k] / w[1].seconds[k];
+    pl_sample_stats s = pl_stats(rise, n);
+    pl_put_num(o, "rise", s.median);
+    pl_put_num(o, "rise_p10", s.p10);
+    pl_put_num(o, "rise_p90", s.p90);
+    pl_put_num(o, "rise_of_operations", w[0].flops / w[1].flops);
+}
+
+// Times a task's `ways` (at most 2) in turns. rows: with two, whether only supervised rows run.
+static pl_status time_task(pl_json_out *o, pl_task *task, const bench *b, way *w, int ways, bool *rows, pl_err *err) {
     pl_optim_options adam = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1};
     timed            t = {.task = task};
     int              n = b->s->repeats;
-    double          *seconds = pl_calloc(2 * (size_t)n, sizeof *seconds), *floor = seconds ? seconds + n : NULL;
+    double          *room = pl_calloc(5 * (size_t)n, sizeof *room);
     bool             host = !b->env->backend->memory;
-    pl_status        st = seconds ? PL_OK : pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+    pl_status        st = room ? PL_OK : pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+    for (int i = 0; i < ways && room; i++) {
+        w[i].seconds = room + 2 * i * n;
+        w[i].floor = w[i].seconds + n;
+    }
     task->backend = b->env->backend;
     task->pool = b->env->pool;
     task->n_slots = 1;
     if (st == PL_OK) st = pl_optim_init(&t.optim, task->backend, task->pool, task->block, &adam, err);
     if (st == PL_OK) st = pl_reduce_init(&t.reduce, 1, task->block, NULL, NULL, task->backend, err);
-    for (int k = -1; k < n && st == PL_OK; k++) { // the first step warms up
+    for (int k = -ways; k < n * ways && st == PL_OK; k++) { // the first step of each warms up
+        way   *of = &w[(k + ways) % ways];
         double before = pl_backend_peak_once(task->backend, b->dtype, task->pool), taken = 0;
+        if (ways > 1) *rows = of == w + 1;
         st = run_step(&t, &taken, err);
         if (st != PL_OK || k < 0) continue;
         // A step is long: the peak is measured before and after it.
-        seconds[k] = taken;
-        if (host) floor[k] = flops / (0.5 * (before + pl_backend_peak_once(task->backend, b->dtype, task->pool)));
+        of->seconds[k / ways] = taken;
+        double peak = 0.5 * (before + pl_backend_peak_once(task->backend, b->dtype, task->pool));
+        if (host) of->floor[k / ways] = of->flops / peak;
     }
-    if (st == PL_OK) {
-        write(o, task, b, head, flops, seconds, floor);
+    for (int i = 0; i < ways && st == PL_OK; i++) {
+        if (ways > 1) *rows = i == 1;
+        write(o, task, b, &w[i]);
+        if (i == 1) write_rise(o, w, n, room + 4 * n);
         if (b->s->launches) st = profile_steps(o, &t, b, err);
-        if (st == PL_OK && head && b->s->trials) st = try_changes(&t, b, err);
+        if (st == PL_OK && w[i].head && b->s->trials) st = try_changes(&t, b, err);
         pl_json_out_close(o, '}');
     }
     pl_reduce_fini(&t.reduce);
     pl_optim_fini(&t.optim);
-    pl_free(seconds);
+    pl_free(room);
     return st;
 }
 
@@ -435,7 +505,10 @@ static pl_status bench_target(pl_json_out *o, const bench *b, pl_err *err) {
     target_case *c = pl_calloc(1, sizeof *c);
     if (!c) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
     pl_status st = make_target(c, b, err);
-    if (st == PL_OK) st = time_task(o, &c->task, b, NULL, target_flops(b, &c->lm.model), err);
+    if (st == PL_OK) {
+        way w = {.flops = target_flops(b, &c->lm.model)};
+        st = time_task(o, &c->task, b, &w, 1, NULL, err);
+    }
     pl_lm_destroy(&c->lm);
     pl_free(c);
     return st;
@@ -445,7 +518,12 @@ static pl_status bench_drafter(pl_json_out *o, const bench *b, pl_err *err) {
     drafter_case *c = pl_calloc(1, sizeof *c);
     if (!c) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
     pl_status st = make_drafter(c, b, err);
-    if (st == PL_OK) st = time_task(o, &c->task, b, b->s->head, drafter_flops(b, c->model), err);
+    bool      thins = b->s->supervised < 1;
+    if (st == PL_OK) {
+        way w[2] = {{.head = b->s->head, .rows = thins ? "all" : NULL, .flops = drafter_flops(b, c, false)},
+                    {.head = b->s->head, .rows = "supervised", .flops = drafter_flops(b, c, true)}};
+        st = time_task(o, &c->task, b, w, thins ? 2 : 1, &c->u.rows.opt.supervised, err);
+    }
     pl_unroll_destroy(&c->u);
     pl_param_block_destroy(&c->block);
     pl_backbone_destroy(c->model);
