@@ -94,8 +94,9 @@ typedef struct pl_attention_part {
     const int32_t *const *place; // [n_blocks] entry 0 is not read
 } pl_attention_part;
 // pl_attention_blocks_in for such queries; part NULL: for all.
-pl_tensor             pl_attention_some(pl_ctx *ctx, pl_dtype numbers, double scale, const pl_attention_part *part,
-                                        const pl_tensor *block, int n_blocks, const int32_t *lo, int nh, int nkv, int hd);
+pl_tensor pl_attention_some(pl_ctx *ctx, pl_dtype numbers, double scale, const pl_attention_part *part,
+                            const pl_tensor *block, int n_blocks, const int32_t *lo, int nh, int nkv, int hd);
+
 // Returns the row of block j that belongs to query m.
 static inline int64_t pl_attention_row(const pl_attention_args *a, int j, int64_t m) {
     if (!a->at) return m;

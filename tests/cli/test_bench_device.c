@@ -173,8 +173,12 @@ static void training(void **state) {
     double       step = test_num(&j, x, "profiled_seconds"), busy = 0;
     unsigned     phases = 0;
     assert_true(test_num(&j, x, "supervised") == 0.5 && test_num(&j, x, "lines_lost") == 0);
+    assert_string_equal(test_str(&j, x, "rows"), "all");
+    assert_string_equal(test_str(&j, x->next, "rows"), "supervised");
+    assert_true(test_num(&j, x->next, "rise_of_operations") > 1.2);
     cJSON_ArrayForEach(line, test_array(&j, NULL, "launches")) {
         const char *phase = test_str(&j, line, "phase");
+        if (strcmp(test_str(&j, line, "rows"), "all") != 0) continue;
         phases |= strcmp(phase, "forward") == 0 ? 1 : strcmp(phase, "backward") == 0 ? 2 : 4;
         if (strcmp(test_str(&j, line, "op"), "linear") == 0) assert_true(test_num(&j, line, "flops_per_second") > 0);
         busy += test_num(&j, line, "seconds");

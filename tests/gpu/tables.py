@@ -79,9 +79,13 @@ def predicted():
         return {r["group"]: float(r["ms"]) for r in csv.DictReader(f)}
 
 
+def rows_of(r):
+    return f", {r['rows']} rows run" if "rows" in r else ""
+
+
 def step(j, r, full):
     name = f"training step, {r['name']}, head {r.get('head', '-')}, {r['tokens']:.0f} rows, " \
-           f"supervised {r.get('supervised', 1):g}"
+           f"supervised {r.get('supervised', 1):g}{rows_of(r)}"
     table(name, [r], [("tokens/s", "tokens_per_second"), ("ms", lambda r: f"{r['seconds'] * 1e3:.2f}"),
                       ("p10", lambda r: f"{r['p10'] * 1e3:.2f}"), ("p90", lambda r: f"{r['p90'] * 1e3:.2f}"),
                       ("TFLOP/s", lambda r: f"{r['flops_per_second'] / 1e12:.1f}")])
@@ -143,7 +147,8 @@ def lines(j):
         for r in j.get(key) or []:
             yield f"bench {key} {r['name']}", r.get("m", r.get("rows", 1)), r
     for r in j.get("step") or []:
-        yield f"bench step {r['name']} {r.get('head', '')} supervised {r.get('supervised', 1):g}", int(r["tokens"]), r
+        name = f"bench step {r['name']} {r.get('head', '')} supervised {r.get('supervised', 1):g}{rows_of(r)}"
+        yield name, int(r["tokens"]), r
     if "model" not in j:
         return
     name = j["model"]["shape"]

@@ -43,7 +43,7 @@ struct pl_task {
     // then be sent to the other ranks while the rest of it runs. NULL: several, or none.
     pl_tape          *tape;
     double            waited; // seconds so far in which a slot waited for data to be read or generated
-    // Rows that nothing learns from are left out. A state has it, and a run continues as it began. NULL: not this task's.
+    // Rows that nothing learns from are left out. A state has it, and a run goes on as it began. NULL: no such choice.
     bool             *supervised;
     int64_t          *cursor; // position in the data, unless the step determines it; saved and restored
     int               n_cursor;

@@ -20,7 +20,7 @@
 
 typedef struct kept { // profile of the steps of one case
     pl_profile  profile;
-    const char *name;
+    const char *name, *rows; // rows: way's
     pl_dtype    dtype;
     double      seconds; // of a profiled step
     int         steps;
@@ -351,6 +351,7 @@ static void write_launches(pl_json_out *o, kept *k) {
         const pl_profile_line *x = &p->line[i];
         pl_json_out_object(o);
         pl_put_str(o, "step", k->name);
+        if (k->rows) pl_put_str(o, "rows", k->rows);
         pl_put_str(o, "weights", pl_weights_name(k->dtype));
         pl_put_str(o, "phase", x->phase);
         pl_put_str(o, "op", x->op);
@@ -400,12 +401,12 @@ static pl_status run_step(timed *t, double *seconds, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status profile_steps(pl_json_out *o, timed *t, const bench *b, pl_err *err) {
+static pl_status profile_steps(pl_json_out *o, timed *t, const bench *b, const char *rows, pl_err *err) {
     kept  *k = pl_calloc(1, sizeof *k);
     double seconds = 0;
     if (!k) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
     b->rest->kept[b->rest->n++] = k;
-    *k = (kept){.name = t->task->name, .dtype = b->dtype, .steps = b->s->repeats};
+    *k = (kept){.name = t->task->name, .rows = rows, .dtype = b->dtype, .steps = b->s->repeats};
     pl_status st = PL_OK;
     pl_profile_begin(&k->profile);
     for (int i = 0; i < k->steps && st == PL_OK; i++, k->seconds += seconds / k->steps)
@@ -491,7 +492,7 @@ static pl_status time_task(pl_json_out *o, pl_task *task, const bench *b, way *w
         if (ways > 1) *rows = i == 1;
         write(o, task, b, &w[i]);
         if (i == 1) write_rise(o, w, n, room + 4 * n);
-        if (b->s->launches) st = profile_steps(o, &t, b, err);
+        if (b->s->launches) st = profile_steps(o, &t, b, w[i].rows, err);
         if (st == PL_OK && w[i].head && b->s->trials) st = try_changes(&t, b, err);
         pl_json_out_close(o, '}');
     }
