@@ -570,6 +570,7 @@ typedef struct slot {
     pl_dtype numbers;
     bool     falling; // a later row begins before an earlier one
     bool     frozen;  // block 0 is a constant
+    int      every;   // rows m with m % every > 1 have no query (pl_attention_part); 0: all have one
 } slot;
 
 static int slot_lo(const slot *s, int m) {
@@ -590,25 +591,43 @@ static void blocks(op_run *r, const void *arg) {
     op_out(r, pl_attention_blocks_in(op_ctx(r), s->numbers, 0, block, s->n_blocks, lo, s->nh, s->nkv, s->hd));
 }
 
+// Queries of some rows; block 0 holds keys and values alone.
+static void some(op_run *r, const void *arg) {
+    const slot    *s = arg;
+    pl_tensor      block[PL_MAX_UNROLL];
+    const int32_t *place[PL_MAX_UNROLL] = {0};
+    int            width = (s->nh + 2 * s->nkv) * s->hd, n = 0;
+    int32_t       *lo = op_bytes(r, (size_t)s->rows * sizeof *lo), *at = op_bytes(r, (size_t)s->rows * sizeof *at);
+    for (int m = 0; m < s->rows; m++)
+        if (m % s->every <= 1 && slot_lo(s, m) >= 0) lo[n] = slot_lo(s, m), at[n++] = m;
+    block[0] = op_leaf(r, s->rows, 2 * s->nkv * s->hd, 0, 1);
+    for (int j = 1; j < s->n_blocks; j++)
+        block[j] = op_leaf(r, n, width, 0, 1);
+    pl_attention_part p = {op_leaf(r, n, s->nh * s->hd, 0, 1), at, place};
+    op_out(r, pl_attention_some(op_ctx(r), s->numbers, 0, &p, block, s->n_blocks, lo, s->nh, s->nkv, s->hd));
+}
+
 enum { FLAGS = OP_NO_DIFFERENCES | OP_BF16_INSIDE };
 
 static void check(const slot *s, bool taken, const char *what) {
     memset(fake.runs, 0, sizeof fake.runs);
-    op_check(blocks, s, FLAGS, "attention through the library, %s: %d rows, documents of %d, %d blocks, %d/%d of %d",
-             what, s->rows, s->document, s->n_blocks, s->nh, s->nkv, s->hd);
+    op_check(s->every ? some : blocks, s, FLAGS,
+             "attention through the library, %s: %d rows, documents of %d, %d blocks, %d/%d of %d", what, s->rows,
+             s->document, s->n_blocks, s->nh, s->nkv, s->hd);
     assert_int_equal(fake.runs[0], fake.runs[1]);
     if (op_device_runs() == 0) return; // on a GPU it was the installed library
     if ((fake.runs[0] > 0) != taken) fail_msg("%s: %d runs of the library", what, fake.runs[0]);
 }
 
 // Documents within a slot, padding, groups of query heads, unrolled steps; rows that are no multiple of anything.
-static const slot plain = {2, 2, 64, 256, 1, 256, PL_BF16, false, false};
-static const slot grouped = {4, 2, 64, 256, 1, 256, PL_BF16, false, false};
-static const slot documents = {2, 2, 64, 256, 1, 140, PL_BF16, false, false};
-static const slot steps = {1, 1, 64, 256, PL_MAX_UNROLL, 256, PL_BF16, false, false};
-static const slot all_of_it = {4, 2, 64, 256, 3, 150, PL_BF16, false, false};
-static const slot odd_rows = {2, 1, 128, 261, 2, 120, PL_BF16, false, false};
-static const slot frozen = {2, 1, 64, 256, 2, 140, PL_BF16, false, true};
+static const slot plain = {2, 2, 64, 256, 1, 256, PL_BF16, false, false, 0};
+static const slot grouped = {4, 2, 64, 256, 1, 256, PL_BF16, false, false, 0};
+static const slot documents = {2, 2, 64, 256, 1, 140, PL_BF16, false, false, 0};
+static const slot steps = {1, 1, 64, 256, PL_MAX_UNROLL, 256, PL_BF16, false, false, 0};
+static const slot all_of_it = {4, 2, 64, 256, 3, 150, PL_BF16, false, false, 0};
+static const slot odd_rows = {2, 1, 128, 261, 2, 120, PL_BF16, false, false, 0};
+static const slot frozen = {2, 1, 64, 256, 2, 140, PL_BF16, false, true, 0};
+static const slot of_some_rows = {2, 1, 64, 261, 3, 150, PL_BF16, false, false, 3};
 
 static void taken(void **state) {
     const slot *s = *state;
@@ -624,18 +643,18 @@ static void at_home(void **state) {
     const struct {
         slot        s;
         const char *why;
-    } home[] = {{{2, 1, 64, 255, 2, 255, PL_BF16, false, false}, "too few rows"},
-                {{2, 1, 32, 256, 1, 256, PL_BF16, false, false}, "heads of 32"},
-                {{2, 1, 64, 256, 1, 256, PL_F32, false, false}, "in fp32"},
-                {{2, 1, 64, 256, 1, 40, PL_BF16, false, false}, "short documents"},
-                {{2, 1, 64, 260, 1, 130, PL_BF16, true, false}, "out of order"}};
+    } home[] = {{{2, 1, 64, 255, 2, 255, PL_BF16, false, false, 0}, "too few rows"},
+                {{2, 1, 32, 256, 1, 256, PL_BF16, false, false, 0}, "heads of 32"},
+                {{2, 1, 64, 256, 1, 256, PL_F32, false, false, 0}, "in fp32"},
+                {{2, 1, 64, 256, 1, 40, PL_BF16, false, false, 0}, "short documents"},
+                {{2, 1, 64, 260, 1, 130, PL_BF16, true, false, 0}, "out of order"}};
     for (int i = 0; i < 5; i++)
         check(&home[i].s, false, home[i].why);
 }
 
 static void refused(void **state) {
     (void)state;
-    const slot s = {2, 1, 64, 256, 2, 200, PL_BF16, false, false};
+    const slot s = {2, 1, 64, 256, 2, 200, PL_BF16, false, false, 0};
     fake.refuses = true;
     check(&s, false, "no engine");
     pl_cudnn_use_emulated(&stand_in); // forgets
@@ -690,6 +709,7 @@ int main(void) {
         {"taken: all of it", taken, NULL, NULL, (void *)&all_of_it},
         {"taken: odd rows", taken, NULL, NULL, (void *)&odd_rows},
         {"taken: frozen", taken, NULL, NULL, (void *)&frozen},
+        {"taken: of some rows", taken, NULL, NULL, (void *)&of_some_rows},
         cmocka_unit_test_setup_teardown(at_home, begin, end),
         cmocka_unit_test_setup_teardown(refused, begin, end),
         cmocka_unit_test_setup_teardown(failed, begin, end),
