@@ -11,6 +11,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/op/classify.h"
 #include "kernels/op/divergence.h"
+#include "kernels/op/gather.h"
 #include "kernels/op/gatherdot.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/softcap.h"
@@ -45,27 +46,44 @@ static void destroy_lists(pl_loss *l) {
     pl_free(((topk *)l)->t2d);
 }
 
-// The teacher's most probable tokens and their logits [T, K], and the log-sum-exp of all logits [T].
+// The most probable tokens of the teachers that cells refer to, and their logits [n, K], and the log-sum-exp of all
+// logits [n].
 typedef struct teacher_list {
+    int32_t *number; // [T] each row's place, -1: not referred to
+    int32_t *row;    // [n]
+    int64_t  n;
     int32_t *id;
     float   *value, *lse;
 } teacher_list;
 
+// Lists the teachers of cells with a weight, in order; all rows on a measuring context.
+static void list_rows(pl_ctx *ctx, const pl_loss *l, const pl_rows *r, teacher_list *t, int64_t T) {
+    for (int64_t row = 0; row < T && !ctx->measuring; row++)
+        t->number[row] = -1;
+    for (int64_t c = 0; c < r->cells && !ctx->measuring; c++)
+        if (l->weight[c] > 0 && r->teacher_row[c] >= 0) t->number[r->teacher_row[c]] = 0;
+    if (ctx->measuring) t->n = T;
+    for (int64_t row = 0; row < T && !ctx->measuring; row++) {
+        if (t->number[row] < 0) continue;
+        t->row[t->n] = (int32_t)row;
+        t->number[row] = (int32_t)t->n++;
+    }
+}
+
 static teacher_list list_teacher(pl_ctx *ctx, const topk *t, const pl_pass *p) {
-    pl_tensor    last = p->last_hidden;
     double       cap = p->u->opt.teacher_cap;
-    int64_t      T = last.dim[0], K = t->k;
+    int64_t      T = p->last_hidden.dim[0], K = t->k;
     bool         before = ctx->no_grad;
-    teacher_list l = {.id = pl_ctx_bytes(ctx, (size_t)(T * K) * sizeof *l.id),
+    teacher_list l = {.number = pl_ctx_bytes(ctx, (size_t)T * sizeof *l.number),
+                      .row = pl_ctx_bytes(ctx, (size_t)T * sizeof *l.row),
+                      .id = pl_ctx_bytes(ctx, (size_t)(T * K) * sizeof *l.id),
                       .value = pl_ctx_bytes(ctx, (size_t)(T * K) * sizeof *l.value),
                       .lse = pl_ctx_bytes(ctx, (size_t)T * sizeof *l.lse)};
+    list_rows(ctx, &t->base, &p->u->rows, &l, T);
     ctx->no_grad = true;
-    for (int64_t at = 0; at < T; at += ROWS) {
+    for (int64_t at = 0; at < l.n; at += ROWS) {
         size_t    mark = pl_arena_mark(&ctx->frame);
-        pl_tensor some = last;
-        some.data = (uint8_t *)some.data + (size_t)(at * some.dim[1]) * pl_dtype_size(some.dtype);
-        some.dim[0] = T - at < ROWS ? T - at : ROWS;
-        some.grad = NULL;
+        pl_tensor some = pl_gather(ctx, p->last_hidden, l.row + at, l.n - at < ROWS ? l.n - at : ROWS);
         pl_tensor z = pl_linear(ctx, some, p->u->wt);
         if (cap > 0) pl_softcap(ctx, z, cap);
         pl_topk(ctx,
@@ -76,7 +94,7 @@ static teacher_list list_teacher(pl_ctx *ctx, const topk *t, const pl_pass *p) {
     return l;
 }
 
-// Sets a row's list in draft ids, the most probable first (an id that is not drafted gives way to that one, with factor
+// Sets the list of the r-th teacher in draft ids, the most probable first (an id that is not drafted gives way to that one, with factor
 // 0), the factor of each entry's logit, and P. Returns false if no entry is drafted.
 static bool set_row(const topk *t, const teacher_list *l, int64_t r, int32_t *id, float *y, float *share) {
     double sum = 0, others = 0;
@@ -118,7 +136,7 @@ static void build_loss(pl_ctx *ctx, pl_loss *base, pl_pass *p) {
         double weight = u->opt.top_weight * (double)base->weight[i];
         float  share = 0;
         bool   counts = base->weight[i] > 0 && r->teacher_row[i] >= 0 &&
-                      set_row(t, &l, r->teacher_row[i], id + i * K, y + i * K, &share);
+                      set_row(t, &l, l.number[r->teacher_row[i]], id + i * K, y + i * K, &share);
         if (!counts) {
             memset(id + i * K, 0, (size_t)K * sizeof *id);
             memset(y + i * K, 0, (size_t)K * sizeof *y);
