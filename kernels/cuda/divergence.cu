@@ -99,10 +99,11 @@ static __global__ void teacher_stat_kernel(pl_divergence_args a, work w) {
     stat[0] = stat[1] = stat[2] = stat[3] = 0;
     if (a.teacher_argmax) a.teacher_argmax[r] = -1;
     if (!w.wanted[r]) return;
-    int32_t best = pl_key_id(w.full[r].best), choice = pl_key_id(w.draft[r].best);
-    bool    outside = (a.d2t ? a.d2t[choice] : choice) != best;
-    stat[0] = pl_key_value(w.full[r].best);
-    stat[1] = lse_of(w.full[r]);
+    const running full = a.whole ? w.full[r] : w.draft[r];
+    int32_t       best = pl_key_id(full.best), choice = pl_key_id(w.draft[r].best);
+    bool          outside = a.whole && (a.d2t ? a.d2t[choice] : choice) != best;
+    stat[0] = pl_key_value(full.best);
+    stat[1] = lse_of(full);
     stat[2] = lse_of(w.draft[r]);
     stat[3] = (float)(outside ? -1 - choice : 1 + choice);
     if (a.teacher_argmax) a.teacher_argmax[r] = best;
@@ -147,7 +148,7 @@ static __global__ void sums_kernel(pl_divergence_args a, work w, int64_t first, 
     sums         s = {};
     bool         one_id = a.objective == PL_OBJ_LABEL || a.objective == PL_OBJ_HARD_CE;
     running      student = w.student[i], full = {}, draft = {};
-    if (taught(a)) full = w.full[f.teacher], draft = w.draft[f.teacher];
+    if (taught(a)) draft = w.draft[f.teacher], full = a.whole ? w.full[f.teacher] : draft;
     float z_max = pl_key_value(student.best), t_max = pl_key_value(full.best), d_max = pl_key_value(draft.best);
     for (int j = (int)threadIdx.x; j < width; j += PL_BLOCK) {
         float log_q = z[j] - f.lse;
@@ -351,7 +352,7 @@ PL_CUDA_OP(divergence_fwd) {
     pl_ctx_zero(ctx, w.sum, (size_t)n * sizeof *w.sum);
     pl_ctx_zero(ctx, w.wanted, (size_t)teachers * sizeof *w.wanted);
     if (run && teach) PL_LAUNCH(ctx, op, want_kernel, rows, PL_BLOCK, w.wanted, *a);
-    for (int64_t v = 0; v < V; v += w.tile) {
+    for (int64_t v = 0; v < V && a->whole; v += w.tile) {
         int width = tile_width(&w, V, v);
         teacher_tile(ctx, a, &w, NULL, v, width);
         if (run) PL_LAUNCH(ctx, op, pass_kernel, pl_grid(teachers), PL_BLOCK, w.full, w.t, w.tile, v, width);

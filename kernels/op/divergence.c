@@ -36,6 +36,14 @@ static pl_tensor room_for_logits(pl_ctx *ctx, const pl_divergence_args *a, bool 
     return pl_ctx_const_1d(ctx, all < most ? all : most);
 }
 
+// Returns true if an output or the objective needs the teacher's distribution over all ids. An overlap is summed
+// together with that of acceptance.
+static bool needs_whole(const pl_divergence_args *a) {
+    return a->whole || a->unmasked || a->accept.data || a->teacher_argmax || a->objective == PL_OBJ_TV ||
+           a->objective == PL_OBJ_TVDPP || a->objective == PL_OBJ_JS || a->objective == PL_OBJ_LK_ALPHA ||
+           a->objective == PL_OBJ_LK_LAMBDA;
+}
+
 pl_tensor pl_divergence(pl_ctx *ctx, pl_divergence_args *a) {
     int64_t n = a->x.dim[0];
     PL_CHECK(a->objective < PL_OBJECTIVES, "divergence: objective %d", (int)a->objective);
@@ -55,6 +63,7 @@ pl_tensor pl_divergence(pl_ctx *ctx, pl_divergence_args *a) {
         PL_CHECK(a->w.dim[0] <= a->wt.dim[0] && a->w.dim[0] < 1 << 24, "divergence: %lld draft ids of %lld",
                  (long long)a->w.dim[0], (long long)a->wt.dim[0]);
     }
+    a->whole = needs_whole(a);
     if (!a->loss.data) a->loss = pl_ctx_const_1d(ctx, n);
     if (!a->stat.data) a->stat = pl_ctx_const(ctx, n, 4);
     if (taught && !a->teacher_stat.data) a->teacher_stat = pl_ctx_const(ctx, a->xt.dim[0], 4);

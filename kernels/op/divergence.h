@@ -85,7 +85,10 @@ typedef enum pl_objective {
 
 typedef struct pl_divergence_args {
     pl_objective   objective;
-    bool           unmasked;       // p is p^full on the draft ids, not renormalised
+    bool           unmasked; // p is p^full on the draft ids, not renormalised
+    // The caller reads teacher_stat of all ids. pl_divergence sets it where the op itself needs p^full: accept,
+    // teacher_argmax, unmasked, objectives with an overlap. Else the teacher has the draft ids alone, as teacher_stat.
+    bool           whole;
     double         js_beta;        // js: in (0, 1)
     double         lk_decay;       // lk-lambda: > 0
     pl_tensor      x;              // [n, d] student rows, n = K*T

@@ -496,11 +496,13 @@ static void compute_fwd(div_job *j) {
         j->keep_exp = true;
         draft_walk(j, g, WALK_FIRST);
         if (!j->taught) continue;
-        // The draft ids are the first Vd target ids, so their sums are the start of the full ones.
-        if (!j->a->d2t) memcpy(j->full + j->t0, j->draft + j->t0, (size_t)j->tn * sizeof(running));
+        // Without d2t the draft ids are the first Vd target ids, so their sums are the start of the full ones.
+        if (!j->a->d2t || !j->a->whole) memcpy(j->full + j->t0, j->draft + j->t0, (size_t)j->tn * sizeof(running));
+        for (int64_t r = j->t0; r < j->t0 + j->tn && j->a->d2t && !j->a->whole; r++)
+            j->full[r].id = j->a->d2t[j->full[r].id];
         j->teacher_state = j->full;
         j->keep_exp = false;
-        teacher_walk(j, g, j->a->d2t ? 0 : j->Vd);
+        if (j->a->whole) teacher_walk(j, g, j->a->d2t ? 0 : j->Vd);
         for (int64_t r = j->t0; r < j->t0 + j->tn; r++) {
             j->lse_v[r] = (float)lse(&j->full[r]);
             j->lse_p[r] = j->a->unmasked ? j->lse_v[r] : (float)lse(&j->draft[r]);

@@ -156,13 +156,17 @@ static int64_t target_id(const pl_divergence_args *a, int64_t j) {
     return a->d2t ? a->d2t[j] : j;
 }
 
-static void logits(pl_real *z, const pl_tensor *x, int64_t row, const pl_tensor *w) {
+static pl_real logit(const pl_tensor *x, int64_t row, const pl_tensor *w, int64_t j) {
     const pl_real *v = (const pl_real *)x->data + row * x->dim[1];
-    for (int64_t j = 0; j < w->dim[0]; j++) {
-        z[j] = 0;
-        for (int64_t k = 0; k < w->dim[1]; k++)
-            z[j] += v[k] * pl_ref_weight(w, j, k);
-    }
+    pl_real        z = 0;
+    for (int64_t k = 0; k < w->dim[1]; k++)
+        z += v[k] * pl_ref_weight(w, j, k);
+    return z;
+}
+
+static void logits(pl_real *z, const pl_tensor *x, int64_t row, const pl_tensor *w) {
+    for (int64_t j = 0; j < w->dim[0]; j++)
+        z[j] = logit(x, row, w, j);
 }
 
 static int64_t argmax(const pl_real *z, int64_t n) {
@@ -195,10 +199,15 @@ static dists read_row(const pl_divergence_args *a, const rows *s, int64_t i, pl_
     for (int64_t j = 0; j < Vd; j++)
         s->z[j] -= lse;
     if (!taught(a)) return r;
-    logits(s->t, &a->xt, a->teacher_row[i], &a->wt);
+    for (int64_t j = 0; j < a->wt.dim[0]; j++)
+        s->t[j] = -INFINITY;
+    for (int64_t j = 0; j < (a->whole ? a->wt.dim[0] : Vd); j++) {
+        int64_t id = a->whole ? j : target_id(a, j);
+        s->t[id] = logit(&a->xt, a->teacher_row[i], &a->wt, id);
+    }
     pl_real cap = (pl_real)a->teacher_cap;
     for (int64_t j = 0; j < a->wt.dim[0] && cap > 0; j++)
-        s->t[j] = cap * tanh(s->t[j] / cap);
+        if (s->t[j] > -INFINITY) s->t[j] = cap * tanh(s->t[j] / cap);
     for (int64_t j = 0; j < Vd; j++)
         s->log_p[j] = s->t[target_id(a, j)];
     int64_t best = argmax(s->t, a->wt.dim[0]), choice = argmax(s->log_p, Vd);

@@ -59,6 +59,8 @@ static bool counts(const shape *s, int i) {
 
 enum { LOSS, ACCEPT, STUDENT, TEACHER, X, XT }; // outputs
 
+static bool bare; // nothing reads the teacher's distribution over all ids
+
 static pl_divergence_args arguments(pl_objective o, bool unmasked) {
     return (pl_divergence_args){.objective = o, .unmasked = unmasked, .js_beta = 0.3, .lk_decay = 3};
 }
@@ -82,7 +84,7 @@ static void build(op_run *r, const void *arg) {
     if (taught) {
         a.xt = op_constant(r, s->rows_t, s->dt, s->scale);
         a.wt = op_weight(r, s->V, s->dt, s->wt, PL_ROWMAJOR, 1 / sqrt(s->dt));
-        a.teacher_argmax = op_bytes(r, (size_t)s->rows_t * 4);
+        if (!bare) a.teacher_argmax = op_bytes(r, (size_t)s->rows_t * 4);
     }
     for (int i = 0; i < s->n; i++) {
         weight[i] = weight_of(s, i);
@@ -96,9 +98,10 @@ static void build(op_run *r, const void *arg) {
     a.teacher_row = taught ? teacher_row : NULL;
     a.label = taught ? NULL : label;
     a.d2t = s->trimmed ? d2t : NULL;
-    a.accept = op_place(r, s->n, 1);
+    if (!bare) a.accept = op_place(r, s->n, 1);
     a.student_argmax = op_bytes(r, (size_t)s->n * 4);
     op_out_loss(r, pl_divergence(ctx, &a), coeff);
+    if (bare) return;
     op_out(r, a.accept);
     op_out_i32(r, a.student_argmax, s->n);
     op_out_i32(r, taught ? a.teacher_argmax : a.student_argmax, taught ? s->rows_t : s->n);
@@ -125,6 +128,34 @@ static void all_backends(void **state) {
     (void)state;
     for (int i = 0; i < SHAPES; i++)
         check(&shapes[i]);
+}
+
+// Losses have the same bits if the teacher is computed at the draft ids alone, and gradients are those of ref64.
+static void at_the_draft_ids(void **state) {
+    (void)state;
+    static const pl_objective objectives[] = {PL_OBJ_KL, PL_OBJ_SOFT_CE, PL_OBJ_HARD_CE, PL_OBJ_REVERSE_KL};
+    const pl_backend         *be;
+    for (int i = 0; i < SHAPES; i++) {
+        shape s = shapes[i];
+        if (s.unmasked || s.objective == PL_OBJ_LABEL) continue;
+        s.objective = objectives[i % 4];
+        bare = true;
+        unsigned narrow = s.working || s.w == PL_BF16 || s.wt == PL_BF16 ? OP_NARROW | OP_BF16_GRADS : 0;
+        op_check(build, &s, narrow | (s.working ? OP_NO_DIFFERENCES : 0), "divergence at the draft ids, case %d", i);
+        for (int b = 0; (be = op_backend(b)); b++) {
+            bare = true;
+            op_run *some = op_run_once(build, &s, be, 1, 0);
+            bare = false;
+            op_run *all = op_run_once(build, &s, be, 1, 0);
+            for (int k = 0; k < s.n; k++)
+                if (op_value(some, LOSS, k) != op_value(all, LOSS, k))
+                    fail_msg("%s, case %d, row %d: %.9g, of the whole %.9g", be->name, i, k, op_value(some, LOSS, k),
+                             op_value(all, LOSS, k));
+            op_run_free(some);
+            op_run_free(all);
+        }
+    }
+    bare = false;
 }
 
 // Every other objective, masked and not, over the shapes of one tile that KL has.
@@ -351,8 +382,8 @@ static void own_teacher(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_backends),       cmocka_unit_test(all_objectives), cmocka_unit_test(values),
-        cmocka_unit_test(skipped_and_labels), cmocka_unit_test(own_teacher),
+        cmocka_unit_test(all_backends), cmocka_unit_test(at_the_draft_ids),   cmocka_unit_test(all_objectives),
+        cmocka_unit_test(values),       cmocka_unit_test(skipped_and_labels), cmocka_unit_test(own_teacher),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

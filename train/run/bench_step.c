@@ -136,7 +136,9 @@ static double drafter_flops(const bench *b, const drafter_case *d, bool supervis
         flops += 6 * ((layer - keys) * n + keys * keyed + head * (host ? c.learned[k] : n));
         flops += attention_flops(s, seen + k * n);
     }
-    return flops + 2 * (double)pl_tensor_count(&b->teacher.head) * (host || supervised ? c.teachers : c.all);
+    // The teacher's logits at the draft ids.
+    double teacher = (double)b->drafted * (double)pl_tensor_cols(&b->teacher.head);
+    return flops + 2 * teacher * (host || supervised ? c.teachers : c.all);
 }
 
 // ---- the target ----

@@ -40,6 +40,7 @@ static void build_loss(pl_ctx *ctx, pl_loss *l, pl_pass *p) {
     a.teacher_row = r->teacher_row;
     a.weight = l->weight;
     a.accept = p->accept;
+    a.whole = u->model->head.selector.candidates > 0; // its own loss reads teacher_stat
     a.student_argmax = r->argmax;
     d->loss = pl_divergence(ctx, &a);
     p->teacher_stat = a.teacher_stat;
