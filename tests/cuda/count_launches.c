@@ -25,7 +25,7 @@ enum { LAYERS = 2, CONTEXT = 40, ROWS = 60 };
 // part for this few keys) and swiglu. A step adds embed, the last norm, the head, the sum of its slices and two of topk.
 enum { A_LAYER = 10, BESIDE = 6 };
 // Launches of a training step of one depth, and of each further depth.
-enum { FIRST_DEPTH = 71, A_DEPTH = 42 };
+enum { FIRST_DEPTH = 67, A_DEPTH = 42 };
 
 static const pl_env env = {.quiet = true};
 

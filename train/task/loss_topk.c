@@ -94,8 +94,8 @@ static teacher_list list_teacher(pl_ctx *ctx, const topk *t, const pl_pass *p) {
     return l;
 }
 
-// Sets the list of the r-th teacher in draft ids, the most probable first (an id that is not drafted gives way to that one, with factor
-// 0), the factor of each entry's logit, and P. Returns false if no entry is drafted.
+// Sets the list of the r-th teacher in draft ids, the most probable first (an id that is not drafted gives way to that
+// one, with factor 0), the factor of each entry's logit, and P. Returns false if no entry is drafted.
 static bool set_row(const topk *t, const teacher_list *l, int64_t r, int32_t *id, float *y, float *share) {
     double sum = 0, others = 0;
     int    best = -1;
