@@ -215,9 +215,29 @@ static void the_document_is_what_is_printed(void **state) {
     pl_free(document);
 }
 
+// Of rows that nothing learns from both count the same operations; answers stand at the end, where they see more keys.
+static void supervised(void **state) {
+    (void)state;
+    pl_json step, plan;
+    test_run_json(&step,
+                  "bench step --json --quiet --device cpu --target checkpoints/tiny --batch 1 --seq-len 384 --unroll 3 "
+                  "--repeats 1 --supervised 0.25 --weights bf16");
+    test_run_json(&plan,
+                  "plan train --json --target checkpoints/tiny --slots 1 --slot-rows 384 --tokens 384 --unroll 3 "
+                  "--ranks 1 --flops 1 --supervised 0.25");
+    const cJSON *rows = test_array(&step, NULL, "step")->child;
+    while (!cJSON_GetObjectItem(rows, "rows") || strcmp(test_str(&step, rows, "rows"), "supervised") != 0)
+        rows = rows->next;
+    near("operations", 1e12 * test_num(&plan, entry(&plan, "steps", 0), "compute_seconds"),
+         test_num(&step, rows, "flops"), 0.05);
+    pl_json_close(&step);
+    pl_json_close(&plan);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_small_run_is_as_planned),
+        cmocka_unit_test(supervised),
         cmocka_unit_test(a_small_dataset_is_as_planned),
         cmocka_unit_test(shapes_are_counted),
         cmocka_unit_test(sums_beside_backward),

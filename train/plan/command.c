@@ -59,6 +59,13 @@ static const pl_cli_option options[] = {
      .max = 1 << 20,
      .help = "tokens of a slot (train.slot_rows)"},
     {.name = "unroll", .type = PL_CLI_INT, .arg = "K", .deflt = "5", .min = 1, .max = 16, .help = "train.unroll"},
+    {.name = "supervised",
+     .type = PL_CLI_REAL,
+     .arg = "SHARE",
+     .deflt = "1",
+     .min = 0.001,
+     .max = 1,
+     .help = "of the rows, those of answers, which steps learn from"},
     {.name = "sessions",
      .type = PL_CLI_INT,
      .arg = "P",
@@ -200,6 +207,7 @@ static pl_status read_setup(plan *p, pl_err *err) {
     p->setup = (pl_train_setup){.samples = pl_cli_real(a, "samples"),
                                 .tokens = pl_cli_real(a, "tokens"),
                                 .epochs = pl_cli_real(a, "epochs"),
+                                .supervised = pl_cli_real(a, "supervised"),
                                 .window = pl_cli_real(a, "window"),
                                 .slots = (int)pl_cli_int(a, "slots"),
                                 .slot_rows = (int)pl_cli_int(a, "slot-rows"),
@@ -236,6 +244,7 @@ static void put_head(pl_json_out *o, const plan *p) {
     put(o, p, "samples", p->setup.samples);
     put(o, p, "tokens", p->setup.tokens);
     put(o, p, "rows_of_a_step", (double)p->setup.slots * p->setup.slot_rows);
+    if (p->setup.supervised < 1) put(o, p, "supervised", p->setup.supervised);
     put(o, p, "flops_per_second", p->setup.flops);
     pl_put_str(o, "flops_from", p->rate_from);
     put(o, p, "memory_bytes_per_second", p->setup.memory_bandwidth);

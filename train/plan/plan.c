@@ -66,19 +66,27 @@ pl_status pl_train_sizes_of(pl_train_sizes *z, const pl_hf_config *config, pl_fe
     return st;
 }
 
+// Returns the elements of the products that rows need at depth k if nothing learns from them: of keys and values.
+static double keys_of(const pl_train_sizes *z, int k) {
+    return k == 0 ? 2 * z->kv * 2 * z->width : 0;
+}
+
 static double slot_flops(const pl_train_sizes *z, const pl_train_setup *s) {
-    double rows = s->slot_rows, flops = 4 * z->fuse * rows + 2 * z->head * rows;
+    double rows = s->slot_rows, runs = s->supervised * rows, flops = 4 * z->fuse * rows + 2 * z->head * runs;
     for (int k = 0; k < s->unroll; k++)
-        flops += 6 * (z->products - z->fuse) * rows + 12 * z->heads * rows * ((s->tokens + 1) / 2 + k);
+        flops += 6 * ((z->products - z->fuse) * runs + keys_of(z, k) * (rows - runs)) +
+                 12 * z->heads * runs * ((s->tokens + 1) / 2 + k);
     return flops;
 }
 
 // Returns the seconds of network that overlap with backward of a rank's last slot.
 static double hidden_of(const pl_train_sizes *z, const pl_train_setup *s, double network) {
-    double rows = s->slot_rows, head = 4 * s->unroll * z->head * rows / s->flops, rest = 2 * z->fuse * rows;
+    double rows = s->slot_rows, runs = s->supervised * rows;
+    double head = 4 * s->unroll * z->head * runs / s->flops, rest = 2 * z->fuse * rows;
     if (!s->beside) return 0;
     for (int k = 0; k < s->unroll; k++)
-        rest += 4 * (z->products - z->fuse - z->head) * rows + 8 * z->heads * rows * ((s->tokens + 1) / 2 + k);
+        rest += 4 * ((z->products - z->fuse - z->head) * runs + keys_of(z, k) * (rows - runs)) +
+                8 * z->heads * runs * ((s->tokens + 1) / 2 + k);
     double first = head * fmin(1, s->round / (F32 * z->head)); // until its first round is complete
     return fmin(z->head / z->trained * network, head + rest / s->flops - first);
 }

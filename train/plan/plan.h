@@ -8,9 +8,9 @@
 //   K      steps of the training-time test (train/task/unroll.h)
 //
 //   steps    = ceil(E M L / (S B))
-//   flops    = B (6 K (N_m - N_f) + 4 N_f + 2 V d) + 12 nh hd sum_k (B (L + 1) / 2 + k B)             of a slot
-//              each product once forward, twice backward; fc's features and the teacher are constants: bench step's
-//              count (train/run/bench_step.c)
+//   flops    = Q (6 K (N_m - N_f) + 2 V d) + 4 B N_f + 24 (B - Q) nkv hd d + 12 nh hd sum_k (Q (L + 1) / 2 + k Q)
+//              of a slot, of whose rows Q = share B are learned from (train/task/rows.h): each product once forward,
+//              twice backward; fc's features and the teacher are constants: bench step's count
 //   compute  = s flops / F                            F: flop/s that a step reaches, measured or assumed
 //   sent     = 2 (R - 1) / R 4 N                      bytes of a rank and step: kernels/comm/comm.h
 //   network  = sent / (c bandwidth) + 2 ceil(4 N / round) latency  a round of the transport is summed in two exchanges;
@@ -60,6 +60,7 @@ pl_status pl_train_sizes_of(pl_train_sizes *s, const pl_hf_config *target, pl_fe
 
 typedef struct pl_train_setup {
     double samples, tokens, epochs, window; // M, L, E; window: samples on disk at a time (bounded)
+    double supervised;                      // share of rows that steps learn from
     int    slots, slot_rows, unroll, sessions;
     bool   beside;  // sums overlap with the backward of a rank's last slot
     bool   sharded; // masters and moments are sharded over ranks: 3 / R for 3 in `memory`, the same bytes are sent
