@@ -33,6 +33,58 @@ shown_quickstart() { # a clean clone, from nothing to the table
     say quickstart "$((SECONDS - t0)) s, identical_outputs: $(grep -o '"identical_outputs": *[a-z]*' "$work/clone/runs/quickstart/results.json" | sort | uniq -c | tr '\n' ' ')"
 }
 
+rows_prompts() { # KIND: stories; chat: instructions with their inputs; retrieval: a beginning behind twelve passages
+    case $1 in
+    stories) cat "$root/data/prompts/train.jsonl" ;;
+    chat) python3 -c 'import json, sys
+for line in open(sys.argv[1]):
+    x = json.loads(line)
+    print(json.dumps({"prompt": x["instruction"] + "\n" + x["instances"][0]["input"]}))' \
+        "${PACELINE_TEST_DATA:?set it}/chat/user_oriented_instructions.jsonl" ;;
+    retrieval) python3 -c 'import json, sys
+text = [json.loads(line)["prompt"] for line in open(sys.argv[1])]
+for i in range(192):
+    print(json.dumps({"prompt": "\n".join(text[(7 * i + 61 * j) % len(text)] for j in range(13))}))' \
+        "$root/data/prompts/stories.jsonl" ;;
+    esac
+}
+
+rows_figures() { # FOLDER: of its runs all-N and supervised-N
+    python3 -c 'import json, statistics, sys
+def of(rows, turn, key):
+    lines = [json.loads(x) for x in open(f"{sys.argv[1]}/{rows}-{turn}/metrics.jsonl")]
+    return [x[key] for x in lines if key in x]
+speed = {r: [statistics.median(of(r, t, "tokens_per_second")) for t in (1, 2, 3)] for r in ("all", "supervised")}
+share = sum(of("all", 1, "rows_counted")) / sum(of("all", 1, "tokens"))
+rise = [b / a for a, b in zip(speed["all"], speed["supervised"])]
+loss = [of(r, 1, "eval_loss")[-1] for r in ("all", "supervised")]
+print(f"{100 * share:.0f} % of rows count; rows/s " + ", ".join(f"{r} {min(v):.0f}..{max(v):.0f}" for r, v in speed.items())
+      + f"; {min(rise):.2f}..{max(rise):.2f} times; held-out loss {loss[0]:.4f}, {loss[1]:.4f}")' "$1"
+}
+
+shown_rows() { # training on three kinds of data: all rows and supervised rows, in three turns
+    local p kind turn rows new
+    p=$(program)
+    for kind in stories chat retrieval; do
+        [ "$kind" = retrieval ] && new=48 || new=128
+        rows_prompts "$kind" >"$work/$kind.jsonl" || { fail rows "$kind: no prompts"; continue; }
+        (cd "$root" && "$p" generate recipes/quickstart.yaml --quiet --set data.prompts="$work/$kind.jsonl" \
+            --set data.max_new_tokens="$new" --set data.samples=0 --out "$work/$kind") >"$work/rows.log" 2>&1 ||
+            { tail -n 3 "$work/rows.log"; fail rows "$kind"; continue; }
+        for turn in 1 2 3; do
+            for rows in all supervised; do
+                (cd "$root" && "$p" train recipes/quickstart.yaml --quiet --set drafters=null --set train.rows="$rows" \
+                    --set data.prompts="$work/$kind.jsonl" --set data.max_new_tokens="$new" --set data.samples=0 \
+                    --set data.dataset="$work/$kind/dataset" --set train.steps=100 --set train.warmup=10 \
+                    --set train.slot_rows=1024 --set train.eval_every=0 --set train.eval_prompts=0 --set train.log_every=1 \
+                    --out "$work/$kind/$rows-$turn") >"$work/rows.log" 2>&1 ||
+                    { tail -n 3 "$work/rows.log"; fail rows "$kind, $rows"; continue 3; }
+            done
+        done
+        say rows "$kind: $(rows_figures "$work/$kind")"
+    done
+}
+
 shown_goldens() {
     local data=${PACELINE_TEST_DATA:?set it} p
     p=$(program)
