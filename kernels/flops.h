@@ -7,8 +7,8 @@
 //                   anything before it learns; its
 //                   form for training alone
 //   blockattention  the same
-//   divergence      2 d for each student row that counts and draft id, 2 d' for each teacher row and id of the target;
-//                   backward as linear for the student's
+//   divergence      2 d for each student row that counts and draft id, 2 d' for each teacher row and id that it is
+//                   computed at (pl_divergence_args.whole); backward as linear for the student's
 //   gatherdot       2 K for each entry, as much again for each of x and W that learns
 // Walks that an implementation makes twice are counted once; a stretch that is computed again (kernels/tape.h) runs
 // again and counts again.

@@ -1,4 +1,4 @@
-// A drafter's backbone: the layers between the target's features and the draft head. One row in, one row out:
+// A drafter's backbone: the layers between the target's features and the draft head. One row in, one row out (but see step):
 //
 //   hidden_0 = fuse(features_t)                          once for each position whose features are known
 //   (y, hidden') = step(token_{t+1}, hidden_t)           logits = head(y): token t+2
@@ -93,7 +93,8 @@ typedef struct pl_backbone_kind {
     // features [M, n_taps * d_target] -> hidden [M, d].
     pl_tensor (*fuse)(pl_ctx *ctx, const pl_backbone *b, pl_tensor features);
     // Runs one step for M rows: returns the head's input [M, d] and sets *hidden_out, the input of the next step. If
-    // y.data is not NULL the result is written there (a slice of a larger tensor).
+    // y.data is not NULL the result is written there (a slice of a larger tensor). With view->run fewer rows continue
+    // after the last layer's attention: pl_layer_running selects those of the residual, and the result has as many.
     pl_tensor (*step)(pl_ctx *ctx, const pl_backbone *b, const int32_t *token, pl_tensor hidden, pl_view *view,
                       pl_tensor *hidden_out, pl_tensor y);
     // Block drafters, instead of fuse and step: returns the head's input for the blocks' rows [M, d]. NULL: the kind

@@ -17,6 +17,8 @@ pl_tensor pl_attention_cached(pl_ctx *ctx, pl_tensor qkv, const pl_kvrow *row, i
 pl_tensor pl_attention_ruled(pl_ctx *ctx, pl_tensor qkv, const pl_kvrow *row, int nh, int nkv, int hd,
                              const pl_attention_rule *rule) {
     PL_CHECK(row && !pl_ctx_recording(ctx), "attention over a cache has no gradient: row %p", (const void *)row);
+    PL_CHECK(qkv.dim[1] == (int64_t)(nh + 2 * nkv) * hd, "attention: %d/%d heads of %d in a row of %lld", nh, nkv, hd,
+             (long long)qkv.dim[1]);
     PL_CHECK(rule->cap >= 0 && rule->window >= 0, "attention: cap %g, window %d", rule->cap, rule->window);
     pl_attention_args a = start(ctx, &qkv, nh, nkv, hd, rule->scale);
     a.cap = rule->cap;
@@ -35,7 +37,7 @@ pl_tensor pl_attention_ruled(pl_ctx *ctx, pl_tensor qkv, const pl_kvrow *row, in
 
 pl_tensor pl_attention_some(pl_ctx *ctx, pl_dtype numbers, double scale, const pl_attention_part *part,
                             const pl_tensor *block, int n_blocks, const int32_t *lo, int nh, int nkv, int hd) {
-    PL_CHECK(n_blocks >= 1 && n_blocks <= PL_MAX_UNROLL && lo, "attention: %d blocks", n_blocks);
+    PL_CHECK(n_blocks >= 1 && n_blocks <= PL_MAX_UNROLL && lo && (!part || part->at), "attention: %d blocks", n_blocks);
     PL_CHECK(numbers == PL_F32 || numbers == PL_BF16, "attention in %s", pl_dtype_name(numbers));
     pl_attention_args a = start(ctx, part ? &part->q : &block[n_blocks - 1], nh, nkv, hd, scale);
     int64_t           rows = a.qkv.dim[0];

@@ -91,7 +91,7 @@ pl_tensor pl_attention_blocks_in(pl_ctx *ctx, pl_dtype numbers, double scale, co
 typedef struct pl_attention_part {
     pl_tensor             q;     // [M, >= nh hd]
     const int32_t        *at;    // [M]
-    const int32_t *const *place; // [n_blocks] entry 0 is not read
+    const int32_t *const *place; // [n_blocks] for blocks 1, 2, ...
 } pl_attention_part;
 // pl_attention_blocks_in for such queries; part NULL: for all.
 pl_tensor pl_attention_some(pl_ctx *ctx, pl_dtype numbers, double scale, const pl_attention_part *part,

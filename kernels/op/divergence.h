@@ -86,8 +86,8 @@ typedef enum pl_objective {
 typedef struct pl_divergence_args {
     pl_objective   objective;
     bool           unmasked; // p is p^full on the draft ids, not renormalised
-    // The caller reads teacher_stat of all ids. pl_divergence sets it where the op itself needs p^full: accept,
-    // teacher_argmax, unmasked, objectives with an overlap. Else the teacher has the draft ids alone, as teacher_stat.
+    // Set if the caller reads teacher_stat of all ids. pl_divergence sets it where the op itself needs p^full: accept,
+    // teacher_argmax, unmasked, objectives with an overlap. If false the teacher is computed at the draft ids alone.
     bool           whole;
     double         js_beta;        // js: in (0, 1)
     double         lk_decay;       // lk-lambda: > 0
@@ -108,7 +108,7 @@ typedef struct pl_divergence_args {
     // Op-private: the logits of the first tiles, each [n + T', PL_DIV_TILE] be->real, as many as `keep` allows.
     pl_tensor      kept;
     // [T', 4] be->real, kept for backward: max; lse over V; lse over draft ids; 1 + the best draft id, negative if the
-    // best of all ids is another (0: no row refers to this one)
+    // best of all ids is another (0: no row refers to this one). Without `whole` V is the draft ids.
     pl_tensor      teacher_stat;
 } pl_divergence_args;
 

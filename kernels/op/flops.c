@@ -33,7 +33,8 @@ static double seen(const pl_tensor *o, int nh, int hd, double pairs, bool backwa
 static double attention(const pl_attention_args *a, bool backward) {
     double pairs = 0;
     for (int64_t m = 0; a->lo && m < a->o.dim[0]; m++)
-        if (a->lo[m] >= 0) pairs += (double)(m - a->lo[m] + a->n_blocks); // lo .. m, and one key of each further block
+        if (a->lo[m] >= 0) // from lo to its row, and one key of each further block
+            pairs += (double)(pl_attention_row(a, 0, m) - a->lo[m] + a->n_blocks);
     return seen(&a->o, a->nh, a->hd, pairs, backward);
 }
 
@@ -51,7 +52,9 @@ static double divergence(const pl_divergence_args *a, bool backward) {
     for (int64_t i = 0; i < a->x.dim[0]; i++)
         rows += a->weight[i] != 0 && (label ? a->label[i] : a->teacher_row[i]) >= 0;
     double student = product(rows, &a->x, &a->w, backward);
-    return backward || label ? student : student + product((double)pl_tensor_rows(&a->xt), &a->xt, &a->wt, false);
+    if (backward || label) return student;
+    double ids = (double)(a->whole ? a->wt : a->w).dim[0];
+    return student + 2 * (double)pl_tensor_count(&a->xt) * ids;
 }
 
 static double gatherdot(const pl_gatherdot_args *a, bool backward) {

@@ -454,6 +454,11 @@ static void flops_of_ops(void **state) {
     assert_flops(PL_OP_ATTENTION, &a, 4 * 8 * (3 + 4 + 4), 0); // nothing before it learns
     a.o.grad = g;
     assert_flops(PL_OP_ATTENTION, &a, 4 * 8 * (3 + 4 + 4), 8 * 8 * (3 + 4 + 4));
+    // Queries at rows 1 and 3 of block 0, the second in a document that begins at row 2.
+    static const int32_t at[] = {1, 3}, begins[] = {0, 2};
+    pl_attention_args    some = {
+           .o = pl_tensor_2d(g, PL_F64, 2, 8), .nh = 2, .hd = 4, .n_blocks = 2, .lo = begins, .at = at};
+    assert_flops(PL_OP_ATTENTION, &some, 4 * 8 * (3 + 3), 0);
     pl_blockattention_args b = {.o = pl_tensor_2d(g, PL_F64, 4, 8), .lo = from, .hi = hi, .block = 2, .nh = 2, .hd = 4};
     assert_flops(PL_OP_BLOCKATTENTION, &b, 4 * 8 * 2 * (2 + 2), 0);
     b.o.grad = g;
@@ -465,7 +470,9 @@ static void flops_of_ops(void **state) {
                             .teacher_row = row,
                             .weight = weight};
     d.x.grad = g;
-    assert_flops(PL_OP_DIVERGENCE, &d, 2 * 2 * 15 + 2 * 2 * 24, 2 * 2 * 15); // the head is frozen
+    assert_flops(PL_OP_DIVERGENCE, &d, 2 * 2 * 15 + 2 * 2 * 20, 2 * 2 * 15); // the head is frozen
+    d.whole = true;
+    assert_flops(PL_OP_DIVERGENCE, &d, 2 * 2 * 15 + 2 * 2 * 24, 2 * 2 * 15);
     pl_gatherdot_args l = {
         .y = pl_tensor_2d(g, PL_F64, 1, 3), .x = pl_tensor_2d(g, PL_F64, 1, 4), .w = pl_tensor_2d(g, PL_F64, 9, 4)};
     l.x.grad = l.w.grad = g;

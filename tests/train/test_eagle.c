@@ -488,6 +488,12 @@ static void a_run_keeps_its_rows(void **state) {
     assert_non_null(strstr(err.msg, "trained with train.rows=supervised, this run has all"));
     assert_int_equal(small_run("parts-some", STEPS "train.rows=all\ntrain.resume=any", 0, NULL, &err), PL_OK);
 #undef STEPS
+    // P-EAGLE without drawn depths runs all rows at all of them.
+    assert_int_equal(small_run("peagle-whole", PEAGLE "train.depth_ratio=1\ntrain.rows=all", 0, NULL, &err), PL_OK);
+    assert_int_equal(small_run("parts-whole", PEAGLE "train.depth_ratio=1\ntrain.rows=all", 7, NULL, &err),
+                     PL_E_INTERRUPTED);
+    assert_int_equal(small_run("parts-whole", PEAGLE "train.depth_ratio=1\n", 0, NULL, &err), PL_OK);
+    small_same("peagle-whole", "parts-whole", "checkpoints/last/training_state");
     small_metric("all", "loss", &loss[0], &loss[0]);
     small_metric("full", "loss", &loss[1], &loss[1]);
     assert_true(fabs(loss[0] - loss[1]) < 0.05 * loss[0]);

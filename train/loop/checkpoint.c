@@ -380,7 +380,8 @@ static pl_status take_rows(const pl_checkpoints *c, const pl_state *s, const cha
     if (pl_state_find(s, "supervised")) PL_TRY(take_array(s, "supervised", PL_U8, 1, &was, err));
     if ((was != 0) == *is) return PL_OK;
     if (c->any_arithmetic) {
-        pl_log_warn("%s: goes on with %s rows; the bits of its sums are neither's", path, *is ? "supervised" : "all");
+        pl_log_warn("%s: goes on with %s rows, began with %s: its bits are neither run's", path,
+                    *is ? "supervised" : "all", *is ? "all" : "supervised");
         return PL_OK;
     }
     if (was)

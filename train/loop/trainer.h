@@ -43,7 +43,7 @@ struct pl_task {
     // then be sent to the other ranks while the rest of it runs. NULL: several, or none.
     pl_tape          *tape;
     double            waited; // seconds so far in which a slot waited for data to be read or generated
-    // Rows that nothing learns from are left out. A state has it, and a run goes on as it began. NULL: no such choice.
+    // Whether rows that nothing learns from are left out; saved in states, and restored. NULL: no such choice.
     bool             *supervised;
     int64_t          *cursor; // position in the data, unless the step determines it; saved and restored
     int               n_cursor;
@@ -52,8 +52,8 @@ struct pl_task {
     pl_status (*begin)(pl_task *t, int64_t step, pl_err *err);
     // One slot of a step (step counts from 1, slot from 0): forward and backward, gradients accumulated into the
     // block's (zero at call). sums[PL_SUM_LOSS]: loss summed with the weights whose sum is sums[PL_SUM_WEIGHT];
-    // sums[PL_SUM_TOKENS]: rows worked on; sums[PL_SUM_SUPERVISED]: those that a task with `supervised` learns from;
-    // sums[PL_SUM_OWN...]: the task's own. All zero at call.
+    // sums[PL_SUM_TOKENS]: rows worked on; sums[PL_SUM_SUPERVISED]: those with a weight at some step, of tasks with
+    // `supervised`; sums[PL_SUM_OWN...]: the task's own. All zero at call.
     pl_status (*slot)(pl_task *t, int64_t step, int slot, double *sums, pl_err *err);
     // Moves the cursor as that slot would, and does nothing else: another rank runs the slot. NULL: nothing to move.
     pl_status (*skip)(pl_task *t, int64_t step, int slot, pl_err *err);

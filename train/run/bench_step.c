@@ -28,13 +28,14 @@ typedef struct kept { // profile of the steps of one case
 
 typedef struct trial {
     char            name[32];
+    const char     *rows; // way's
     pl_dtype        dtype;
     double          base; // seconds of a step without the change
     pl_sample_stats saved;
 } trial;
 
 // The most results: target, and drafter with all and with supervised rows, for each of two weight types; trials.
-enum { CASES = 6, TRIALS = 32 };
+enum { CASES = 6, TRIALS = 64 };
 typedef struct rest {
     kept *kept[CASES];
     trial tried[TRIALS];
@@ -91,8 +92,8 @@ static double target_flops(const bench *b, const pl_llama *m) {
     return 6 * weights * rows + m->n_layers * attention_flops(&m->shape, causal(b));
 }
 
-// Rows of a pack: all, those that some step learns from (running) and are some step's teacher, each step's; and keys
-// that the first two see.
+// Counts of a pack: all rows, rows that some step learns from (running), rows that teach, rows that each step learns
+// from, and keys that all rows and running rows see.
 typedef struct row_counts {
     double all, running, teachers, learned[PL_MAX_UNROLL], seen, running_seen;
 } row_counts;
@@ -138,7 +139,7 @@ static double drafter_flops(const bench *b, const drafter_case *d, bool supervis
     }
     // The teacher's logits at the draft ids.
     double teacher = (double)b->drafted * (double)pl_tensor_cols(&b->teacher.head);
-    return flops + 2 * teacher * (host || supervised ? c.teachers : c.all);
+    return flops + 2 * teacher * (host ? c.teachers : c.all);
 }
 
 // ---- the target ----
@@ -379,6 +380,7 @@ static void write_rest(pl_json_out *o, const pl_bench_step *s, rest *r) {
     for (int i = 0; i < r->n_tried; i++) {
         pl_json_out_object(o);
         pl_put_str(o, "name", r->tried[i].name);
+        if (r->tried[i].rows) pl_put_str(o, "rows", r->tried[i].rows);
         pl_put_str(o, "weights", pl_weights_name(r->tried[i].dtype));
         pl_put_num(o, "base_seconds", r->tried[i].base);
         pl_put_num(o, "saved_seconds", r->tried[i].saved.median);
@@ -434,16 +436,16 @@ static pl_status try_change(trial *x, double *saved, double *base, timed *t, int
     return PL_OK;
 }
 
-static pl_status try_changes(timed *t, const bench *b, pl_err *err) {
+static pl_status try_changes(timed *t, const bench *b, const char *rows, pl_err *err) {
     int       n = b->s->repeats;
     double   *saved = pl_malloc(2 * (size_t)n * sizeof *saved);
     pl_status st = saved ? PL_OK : pl_fail(err, PL_E_MEMORY, "bench: out of memory");
     for (const char *at = b->s->trials; st == PL_OK && *at; at += strspn(at, ",")) {
         size_t length = strcspn(at, ",");
-        trial  x = {.dtype = b->dtype};
+        trial  x = {.rows = rows, .dtype = b->dtype};
         snprintf(x.name, sizeof x.name, "%.*s", (int)length, at);
         at += length;
-        if (b->rest->n_tried == TRIALS) st = pl_fail(err, PL_E_USAGE, "--try: at most %d names", TRIALS / 2);
+        if (b->rest->n_tried == TRIALS) st = pl_fail(err, PL_E_USAGE, "--try: at most %d names", TRIALS / 4);
         if (st == PL_OK) st = try_change(&x, saved, saved + n, t, n, err);
         if (st == PL_OK) b->rest->tried[b->rest->n_tried++] = x;
     }
@@ -495,7 +497,7 @@ static pl_status time_task(pl_json_out *o, pl_task *task, const bench *b, way *w
         write(o, task, b, &w[i]);
         if (i == 1) write_rise(o, w, n, room + 4 * n);
         if (b->s->launches) st = profile_steps(o, &t, b, w[i].rows, err);
-        if (st == PL_OK && w[i].head && b->s->trials) st = try_changes(&t, b, err);
+        if (st == PL_OK && w[i].head && b->s->trials) st = try_changes(&t, b, w[i].rows, err);
         pl_json_out_close(o, '}');
     }
     pl_reduce_fini(&t.reduce);

@@ -70,7 +70,7 @@ static pl_status slot(pl_task *t, int64_t step, int number, double *sums, pl_err
     sums[PL_SUM_LOSS] = s.loss;
     sums[PL_SUM_WEIGHT] = s.weight;
     sums[PL_SUM_TOKENS] = (double)e->u.pack.rows;
-    sums[PL_SUM_SUPERVISED] = s.count[0];
+    sums[PL_SUM_SUPERVISED] = (double)e->u.rows.learners;
     for (int k = 0; k < e->u.opt.learn_steps; k++) {
         sums[SUM_COUNT + k] = s.count[k];
         sums[SUM_AGREE + k] = s.agree[k];

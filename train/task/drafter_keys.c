@@ -19,7 +19,6 @@ static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
     const void *const       both[] = {&tr->drafter.block, &tr->drafter.mask_token};
     const void *const       depths[] = {&tr->train.depth_ratio, &tr->train.depth_floor};
     const void *const       steps[] = {&tr->train.unroll, &tr->train.eval_steps};
-    const void *const       rows[] = {&tr->train.rows};
     const void *const       unrolled[] = {&tr->train.top_k, &tr->train.top_weight};
     const void *const blocks[] = {&tr->drafter.conv.taps,      &tr->drafter.conv.group,  &tr->drafter.anchor_first,
                                   &tr->train.anchors,          &tr->train.draft_weights, &tr->train.pace_alpha,
@@ -45,7 +44,6 @@ static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
         return PL_OK;
     }
     PL_TRY(refuse_keys(r, unrolled, 2, "learns from blocks, without HASS's top-K loss", err));
-    PL_TRY(refuse_keys(r, rows, 1, "learns from drawn blocks", err));
     if (!pace && pl_recipe_differs(r, &tr->train.pace_alpha))
         return pl_recipe_fail(r, &tr->train.pace_alpha, err, "is of train.draft_weights: d-pace");
     if (pace && tr->train.objective != PL_OBJ_HARD_CE && tr->train.objective != PL_OBJ_SOFT_CE)

@@ -97,13 +97,17 @@ void pl_rows_fini(pl_rows *r) {
 static void set_use(pl_rows *r, pl_rows_use use, int64_t rows) {
     r->use = use;
     r->rows = rows;
-    r->begun = r->cells = 0;
+    r->begun = r->cells = r->learners = 0;
+    r->lean = false;
     r->depths = use == PL_ROWS_LEARN ? r->opt.learn_steps : r->pack->steps;
 }
 
 void pl_rows_begin(pl_rows *r, pl_rows_use use) {
     set_use(r, use, r->pack->rows);
     if (r->kind->begin) r->kind->begin(r);
+    for (int64_t row = 0; row < r->rows && use == PL_ROWS_LEARN; row++)
+        r->learners += pl_rows_learn_from(r, row, 0);
+    r->lean = use == PL_ROWS_LEARN && r->opt.supervised && PL_ROWS_LEAN * (r->rows - r->learners) >= r->rows;
 }
 
 bool pl_rows_next(pl_rows *r) {
@@ -112,5 +116,6 @@ bool pl_rows_next(pl_rows *r) {
 
 void pl_rows_largest(pl_rows *r, pl_rows_use use) {
     set_use(r, use, r->pack->capacity);
+    r->lean = use == PL_ROWS_LEARN && r->opt.supervised; // with lists for all rows: the most memory
     r->kind->next(r, true);
 }

@@ -7,7 +7,8 @@
 //
 // Learning can leave out the rows that no depth has a weight for (`supervised`). This is exact: such a row acts on
 // others only by its key and value of depth 0, which are computed for all rows (pl_running); all its other gradients
-// are zero. Forward values do not change; sums over rows are grouped otherwise.
+// are zero. Forward values do not change (on a GPU another kernel may compute attention); sums over rows are grouped
+// otherwise. Where fewer than 1 in PL_ROWS_LEAN rows would be left out all run: the lists' copies would cost as much.
 //
 // A cell is a row that runs at a depth; cells are counted depth after depth, and lists of cells hold their predictions.
 // A teacher is any row of the pack, whether it runs or not: teacher_row counts all rows of the pack.
@@ -19,6 +20,8 @@
 
 #include "infer/drafter/backbone.h"
 #include "train/task/pack.h"
+
+#define PL_ROWS_LEAN 16
 
 typedef enum pl_rows_use {
     PL_ROWS_LEARN,
@@ -38,7 +41,8 @@ typedef struct pl_depth_rows {
     int64_t        n;                // rows that run
     int64_t        keyed;            // rows that consume a token and a state: at depth 0 all, else those that run
     const int32_t *taken;            // [n] the pack's rows that run, ascending; NULL: all of them
-    const int32_t *place;            // [pack's rows] with `taken`: the place of each that runs; NULL: depth k's is k's
+    const int32_t *place;            // [pack's rows] with `taken`: the place of each that runs; NULL: the same rows run
+                                     // at all depths
     const int32_t *run_pos, *run_lo; // [n] with `taken`
     const int32_t *token, *pos, *lo; // [keyed] lo: the first row that each sees
 } pl_depth_rows;
@@ -49,9 +53,11 @@ typedef struct pl_rows {
     pl_pack                   *pack;  // borrowed
     pl_rows_options            opt;
     pl_rows_use                use;
-    int64_t                    rows;   // of the pack
-    int64_t                    begun;  // rows of the pack (blocks: anchors) that forwards have covered so far
-    int                        depths; // of this use
+    int64_t                    rows;     // of the pack
+    int64_t                    learners; // PL_ROWS_LEARN: rows of the pack with a weight at some depth
+    bool                       lean;     // the others do not run
+    int64_t                    begun;    // rows of the pack (blocks: anchors) that forwards have covered so far
+    int                        depths;   // of this use
     // The forward's lists.
     pl_depth_rows              depth[PL_MAX_UNROLL];
     int64_t                    cells;

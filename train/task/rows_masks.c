@@ -73,17 +73,17 @@ static void draw_learners(pl_rows *r) {
 }
 
 static bool row_runs(const pl_rows *r, int64_t row, int k) {
-    return (k == 0 && !r->opt.supervised) || pl_rows_learn_from(r, row, k);
+    return (k == 0 && !r->lean) || pl_rows_learn_from(r, row, k);
 }
 
 static bool next_rows(pl_rows *r, bool measuring) {
     int64_t n[PL_MAX_UNROLL];
     if (r->begun == r->rows) return false;
     pl_rows_all(r);
-    if (r->use == PL_ROWS_LEARN && r->some.taken[0]) {
+    if (r->use == PL_ROWS_LEARN && (r->masks.thin || r->lean)) {
         count_rows(r, n, r->rows);
         pl_rows_some(r, row_runs, n, measuring);
-        if (r->depth[0].n == r->rows && (!measuring || !r->opt.supervised)) r->depth[0].taken = NULL;
+        if (!r->lean) r->depth[0].taken = NULL; // all
     }
     for (int k = 1; k < r->depths; k++)
         r->depth[k].token = r->masks.token;

@@ -21,13 +21,12 @@ static bool next_rows(pl_rows *r, bool measuring) {
     int64_t n[PL_MAX_UNROLL];
     if (r->begun == r->rows) return false;
     pl_rows_all(r);
-    if (!r->opt.supervised || r->use != PL_ROWS_LEARN) return true;
+    if (!r->lean) return true;
     for (int k = 0; k < r->depths; k++)
         n[k] = r->rows;
     pl_rows_some(r, row_runs, n, measuring);
     for (int k = 0; k < r->depths; k++)
         r->depth[k].place = NULL;
-    if (r->depth[0].n == r->rows && !measuring) pl_rows_all(r);
     return r->cells > 0;
 }
 
