@@ -1,4 +1,5 @@
-// A drafter's backbone: the layers between the target's features and the draft head. One row in, one row out (but see step):
+// A drafter's backbone: the layers between the target's features and the draft head. One row in, one row out (but see
+// step):
 //
 //   hidden_0 = fuse(features_t)                          once for each position whose features are known
 //   (y, hidden') = step(token_{t+1}, hidden_t)           logits = head(y): token t+2
