@@ -13,8 +13,7 @@
 #include "train/run/job.h"
 #include "train/run/pipeline.h"
 #include "train/run/run.h"
-#include "train/source/carry.h"
-#include "train/source/survey.h"
+#include "train/source/ranks.h"
 
 #include <string.h>
 

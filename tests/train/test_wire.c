@@ -21,9 +21,8 @@
 #include "tests/malformed.h"
 #include "train/run/job.h"
 #include "train/run/run.h"
-#include "train/source/carry.h"
-#include "train/source/share.h"
-#include "train/source/survey.h"
+#include "train/source/ranks.h"
+#include "train/source/sources.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -278,31 +277,18 @@ static pl_status send_lengths(pl_comm *c, const edit *e, pl_err *err) {
 }
 
 static pl_status take_lengths(pl_comm *c, const edit *e, pl_err *err) {
-    pl_recipe           *r = small_recipe(small_data_lines);
-    pl_env               env = small_env(NULL);
-    const char          *path = pl_generate_recipe_of(r)->target.path;
-    pl_prompt_form       form;
-    pl_prompts          *prompts, *held;
-    pl_tokenizer        *tok;
-    pl_llama             target;
-    pl_doc_share        *s;
-    pl_generator_options o;
-    int64_t              n;
+    pl_recipe         *r = small_recipe(small_data_lines);
+    pl_env             env = small_env(NULL);
+    pl_llama           target;
+    pl_feature_source *train, *held;
+    int64_t            n;
     (void)e;
     env.comm = c;
-    PL_TRY(pl_llama_open(&target, path, PL_F32, env.backend, err));
-    PL_TRY(pl_tokenizer_open(&tok, path, err));
-    PL_TRY(pl_recipe_form(&form, r, err));
-    PL_TRY(pl_recipe_prompts(r, &form, &prompts, &held, err));
-    pl_generator_options_from(&o, r, &form, (const int[]){1}, 1);
-    o.samples = -1;
-    PL_TRY(pl_doc_share_create(&s, &env, &target, tok, prompts, &o, err));
-    pl_status st = pl_doc_share_rows(s, 0, &n, err);
-    pl_doc_share_destroy(s);
-    pl_prompts_destroy(prompts);
-    pl_prompts_destroy(held);
-    pl_prompt_form_close(&form);
-    pl_tokenizer_close(tok);
+    PL_TRY(pl_llama_open(&target, pl_generate_recipe_of(r)->target.path, PL_F32, env.backend, err));
+    PL_TRY(pl_online_sources(&train, &held, r, &env, &target, (const int[]){1}, 1, err));
+    pl_status st = train->rows(train, 0, &n, err);
+    if (held) held->destroy(held);
+    train->destroy(train);
     pl_llama_fini(&target);
     pl_recipe_close(r);
     return st;

@@ -13,7 +13,7 @@
 #include "train/run/job.h"
 #include "train/run/pipeline.h"
 #include "train/run/spares.h"
-#include "train/source/bounded.h"
+#include "train/source/sources.h"
 #include "train/source/vocabularies.h"
 #include "train/task/distill.h"
 #include "train/task/drafter.h"

@@ -1,33 +1,47 @@
-#include "train/source/bounded.h"
-
+// Offline data larger than the disk (data.disk_budget): generation and training alternate.
+//
+// The dataset is the one that `generate` would write, shard for shard (infer/generate/shards.h), in OUT/bounded. All
+// ranks make shards, in shares, when the order (train/source/order.h, data.window) comes to their window, and delete
+// them when new ones need their room, first those that are used again last. A deleted shard is made again when it is
+// needed, in a later epoch or by a resumed run, and must get the same bytes as before. As many windows are made at a
+// time as fit, and while their last answers are generated the first of the next window have begun
+// (shard_queue below), so that the target always answers full batches. Since documents and their order depend on
+// none of this, a bounded run is the run over the whole dataset with the same window, bit for bit.
+//
+// Prompts decide which documents are held out, so no document is made for that; held-out documents are made when an
+// evaluation first needs them, and stay in memory.
+//
+// Shard sizes are estimated beforehand, with answers of full length; so the files of OUT/bounded never exceed the
+// budget (plus the manifest's few hundred bytes a shard).
 #include "infer/generate/generate.h"
 #include "infer/generate/shards.h"
-#include "kernels/base/check.h"
+#include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
 #include "kernels/comm/reader.h"
 #include "train/keys.h"
+#include "train/source/answers.h"
 #include "train/source/order.h"
-#include "train/source/queue.h"
+#include "train/source/sources.h"
 
 #include <string.h>
 
-// Inputs of answers, shared by training and held-out documents.
-typedef struct sources {
-    const pl_env        *env;
-    const pl_llama      *target; // borrowed
-    pl_tokenizer        *tok;
-    pl_prompts          *prompts;
-    pl_prompt_form       form;
-    pl_generator_options opt;
-    pl_dataset_attrs     attrs;
-    char                *settings;
-} sources;
+// Queue of shards to make next: the missing shards of one window after the other, in training's order. A window's turn
+// is its position in that order, over all epochs. A function of the set of existing shards alone, so that all ranks
+// that fill it at the same moments have the same queue.
+typedef struct shard_queue {
+    int64_t  n, cap;       // entries
+    int64_t *shard, *turn; // [n] owned; turns ascend, and shards within a turn
+    int64_t  next;         // the turn to check next
+    int64_t  epoch, *of;   // scratch: turns of an epoch; -1: none
+} shard_queue;
 
 typedef struct bounded {
     pl_feature_source  base;
-    sources            s;
+    pl_answers         s;
+    pl_dataset_attrs   attrs;
+    char              *settings; // its text
     pl_generator      *g;
     pl_shard_plan      plan;
     pl_shard_share     share;
@@ -39,7 +53,7 @@ typedef struct bounded {
     int64_t            made, again;           // shards; those that had been made before
     int64_t           *there;                 // [plan.n] bytes on disk, 0: missing
     int64_t           *list;                  // [plan.n] scratch: shards to delete
-    pl_shard_queue     queue;                 // shards to make
+    shard_queue        queue;                 // shards to make
     bool              *pinned;                // [order.windows] needed by the current step
     int64_t           *far;                   // [order.windows] scratch: turns until the next use
     bool               stepping;              // begin announces the needed windows
@@ -47,85 +61,64 @@ typedef struct bounded {
     pl_columns         doc;
 } bounded;
 
-// Held-out documents, made on first use.
-typedef struct held_out {
-    pl_feature_source base;
-    sources          *s;      // the training source's, which lives longer
-    int64_t          *number; // [base.docs] jobs
-    pl_columns       *kept;   // [base.docs]; n 0: not made yet
-    pl_generator     *g;
-    int64_t           from, end; // range requested of the generator
-} held_out;
+// ---- the queue
 
-static void close_sources(sources *s) {
-    pl_prompts_destroy(s->prompts);
-    pl_prompt_form_close(&s->form);
-    pl_tokenizer_close(s->tok);
-    pl_free(s->settings);
+// Returns the window of a turn.
+static int64_t window_of(bounded *b, int64_t turn) {
+    shard_queue *q = &b->queue;
+    int64_t      epoch = turn / b->order.windows;
+    if (epoch != q->epoch) pl_doc_order_turns(&b->order, epoch, q->of);
+    q->epoch = epoch;
+    return q->of[turn % b->order.windows];
 }
 
-// ---- the held-out side
-
-static bool next_held(void *arg, pl_jobs *range) {
-    held_out *h = arg;
-    while (h->from < h->end && h->kept[h->from].n > 0)
-        h->from++;
-    if (h->from >= h->end) return false;
-    *range = (pl_jobs){h->number[h->from], h->number[h->from] + 1};
-    h->from++;
-    return true;
-}
-
-// Sequential readers: generates a full batch of `sessions` documents at once.
-static pl_status make_held(held_out *h, int64_t at, pl_err *err) {
-    pl_columns_shape shape = {.d = h->base.d, .taps = h->base.taps};
-    pl_columns       doc;
-    bool             follows = at > 0 && h->kept[at - 1].n > 0;
-    h->from = at;
-    h->end = follows || at == 0 ? at + h->s->opt.sessions : at + 1;
-    if (h->end > h->base.docs) h->end = h->base.docs;
-    if (!h->g) {
-        pl_generator_options o = h->s->opt;
-        o.work = (pl_generator_work){next_held, h};
-        PL_TRY(pl_generator_create(&h->g, h->s->env, h->s->target, h->s->tok, h->s->prompts, &o, err));
+static pl_status push_shard(shard_queue *q, int64_t shard, int64_t turn, pl_err *err) {
+    if (q->n == q->cap) {
+        int64_t  cap = q->cap ? 2 * q->cap : 64;
+        int64_t *p = pl_realloc(q->shard, (size_t)cap * sizeof *p);
+        if (p) q->shard = p;
+        int64_t *t = p ? pl_realloc(q->turn, (size_t)cap * sizeof *t) : NULL;
+        if (!t) return pl_fail(err, PL_E_MEMORY, "dataset: out of memory for %lld shards", (long long)cap);
+        q->turn = t;
+        q->cap = cap;
     }
-    for (int64_t i = at; i < h->end; i++) {
-        if (h->kept[i].n > 0) continue;
-        PL_TRY(pl_generator_next(h->g, &doc, err));
-        PL_CHECK(doc.n > 0 && pl_generator_number(h->g) == h->number[i], "job %lld is not the held-out one",
-                 (long long)h->number[i]);
-        PL_TRY(pl_columns_copy(&h->kept[i], &doc, &shape, doc.n, err));
-        h->kept[i].about = NULL;
-        PL_TRY(pl_dataset_as_stored(&h->s->attrs, &h->kept[i], err));
-    }
+    q->shard[q->n] = shard;
+    q->turn[q->n++] = turn;
     return PL_OK;
 }
 
-static pl_status get_held(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *err) {
-    held_out *h = (held_out *)s;
-    PL_CHECK(at >= 0 && at < s->docs, "document %lld of %lld", (long long)at, (long long)s->docs);
-    if (h->kept[at].n == 0) PL_TRY(make_held(h, at, err));
-    *doc = h->kept[at];
-    doc->room = 0; // lent
+static bool is_queued(const shard_queue *q, int64_t shard) {
+    for (int64_t i = 0; i < q->n; i++)
+        if (q->shard[i] == shard) return true;
+    return false;
+}
+
+// Checks one more window and appends its missing shards, unless they are queued already. An empty queue begins with
+// turn `now`; *more false: an epoch's windows from there on have been checked.
+static pl_status look_further(bounded *b, int64_t now, bool *more, pl_err *err) {
+    shard_queue *q = &b->queue;
+    if (q->n == 0) q->next = now;
+    *more = q->next < now + b->order.windows;
+    if (!*more) return PL_OK;
+    int64_t turn = q->next++, w = window_of(b, turn);
+    for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++)
+        if (b->there[k] == 0 && !is_queued(q, k)) PL_TRY(push_shard(q, k, turn, err));
     return PL_OK;
 }
 
-static pl_status rows_held(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err) {
-    pl_columns doc;
-    PL_TRY(get_held(s, at, &doc, err));
-    *n = doc.n;
-    return PL_OK;
+// Returns the index after the last entry of entry i's turn.
+static int64_t turn_end(const shard_queue *q, int64_t i) {
+    int64_t end = i;
+    while (end < q->n && q->turn[end] == q->turn[i])
+        end++;
+    return end;
 }
 
-static void destroy_held(pl_feature_source *s) {
-    held_out *h = (held_out *)s;
-    if (!h) return;
-    pl_generator_destroy(h->g);
-    for (int64_t i = 0; h->kept && i < s->docs; i++)
-        pl_columns_free(&h->kept[i]);
-    pl_free(h->kept);
-    pl_free(h->number);
-    pl_free(h);
+// Removes the first n entries.
+static void drop_entries(shard_queue *q, int64_t n) {
+    q->n -= n;
+    memmove(q->shard, q->shard + n, (size_t)q->n * sizeof *q->shard);
+    memmove(q->turn, q->turn + n, (size_t)q->n * sizeof *q->turn);
 }
 
 // ---- room
@@ -133,14 +126,14 @@ static void destroy_held(pl_feature_source *s) {
 // Returns shard k's size, estimated before it is made.
 static int64_t room_of(const bounded *b, int64_t k) {
     int64_t known = pl_dataset_shard_bytes(b->ds, k), docs = b->plan.first[k + 1] - b->plan.first[k];
-    return known ? known : pl_dataset_shard_room(&b->s.attrs, b->plan.rows[k], docs);
+    return known ? known : pl_dataset_shard_room(&b->attrs, b->plan.rows[k], docs);
 }
 
 // Measures the turns from `now` until each window's next use.
 static void measure_turns(bounded *b, int64_t now) {
     int64_t n = b->order.windows;
     for (int64_t turn = (now / n + 2) * n - 1; turn >= now; turn--)
-        b->far[pl_shard_queue_window(&b->queue, turn)] = turn - now;
+        b->far[window_of(b, turn)] = turn - now;
 }
 
 // Returns the bytes of the window's shards on disk.
@@ -221,15 +214,15 @@ static int64_t room_of_entries(const bounded *b, int64_t from, int64_t end) {
 // Queues the shards of window w, of turn `now`, and those of later turns that fit without deleting a window that is
 // used before them: entries [0, *end) of the queue.
 static pl_status choose_shards(bounded *b, int64_t w, int64_t now, int64_t *end, int64_t *gone, pl_err *err) {
-    pl_shard_queue *q = &b->queue;
-    bool            more = true;
-    int64_t         need = 0;
+    shard_queue *q = &b->queue;
+    bool         more = true;
+    int64_t      need = 0;
     *end = 0;
     while (more) {
         while (more && q->n == *end)
-            PL_TRY(pl_shard_queue_look(q, b->there, now, &more, err));
+            PL_TRY(look_further(b, now, &more, err));
         if (q->n == *end) break;
-        int64_t next = pl_shard_queue_end(q, *end), room = need + room_of_entries(b, *end, next);
+        int64_t next = turn_end(q, *end), room = need + room_of_entries(b, *end, next);
         int64_t far = *end == 0 ? 0 : q->next - now;
         if (*end > 0 && (!b->stepping || b->present + room - may_be_freed(b, far) > b->budget)) break;
         PL_TRY(make_room(b, w, room, far, gone, err));
@@ -241,14 +234,14 @@ static pl_status choose_shards(bounded *b, int64_t w, int64_t now, int64_t *end,
 
 // Queues further shards for the generators to continue with: as many documents as all of them process at a time.
 static pl_status look_ahead(bounded *b, int64_t now, int64_t end, pl_err *err) {
-    pl_shard_queue *q = &b->queue;
-    int64_t         docs = 0, want = 2 * (int64_t)b->s.opt.sessions * b->share.ranks;
-    bool            more = b->stepping;
+    shard_queue *q = &b->queue;
+    int64_t      docs = 0, want = 2 * (int64_t)b->s.opt.sessions * b->share.ranks;
+    bool         more = b->stepping;
     while (more) {
         for (; end < q->n; end++)
             docs += b->plan.first[q->shard[end] + 1] - b->plan.first[q->shard[end]];
         if (docs >= want) break;
-        PL_TRY(pl_shard_queue_look(q, b->there, now, &more, err));
+        PL_TRY(look_further(b, now, &more, err));
     }
     return PL_OK;
 }
@@ -261,7 +254,7 @@ static pl_status write_share(bounded *b, int64_t end, pl_err *err) {
     b->share.group = b->queue.turn;
     b->share.n = b->queue.n;
     b->share.end = end;
-    if (rank > 0) PL_TRY(pl_dataset_writer_open(&w, b->dir, &b->s.attrs, rank, true, err));
+    if (rank > 0) PL_TRY(pl_dataset_writer_open(&w, b->dir, &b->attrs, rank, true, err));
     PL_TRY(pl_comm_barrier(comm, err)); // all ranks have read the manifest
     pl_status st = pl_shards_write(&b->share, b->g, w, comm, 0, err);
     if (rank > 0 && st == PL_OK) return pl_dataset_writer_close(w, err);
@@ -282,7 +275,7 @@ static pl_status drop_made(bounded *b, int64_t end, pl_err *err) {
         b->present += b->there[k];
     }
     if (b->present > b->most) b->most = b->present;
-    pl_shard_queue_drop(&b->queue, end);
+    drop_entries(&b->queue, end);
     b->share.at -= end;
     b->share.made -= end;
     return PL_OK;
@@ -384,7 +377,6 @@ static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *
 
 static void destroy(pl_feature_source *s) {
     bounded *b = (bounded *)s;
-    if (!b) return;
     if (b->w && b->made > 0)
         pl_log("bounded data: %.1f MB on disk at most, %.1f MB allowed; %lld shards made, %lld of them again",
                (double)b->most / 1e6, (double)b->budget / 1e6, (long long)b->made, (long long)b->again);
@@ -394,13 +386,16 @@ static void destroy(pl_feature_source *s) {
     pl_shard_plan_fini(&b->plan);
     pl_doc_order_fini(&b->order);
     pl_columns_free(&b->doc);
-    close_sources(&b->s);
+    pl_answers_close(&b->s);
     pl_free(b->dir);
     pl_free(b->there);
     pl_free(b->list);
     pl_free(b->pinned);
     pl_free(b->far);
-    pl_shard_queue_fini(&b->queue);
+    pl_free(b->queue.shard);
+    pl_free(b->queue.turn);
+    pl_free(b->queue.of);
+    pl_free(b->settings);
     pl_free(b);
 }
 
@@ -420,62 +415,44 @@ pl_status pl_bounded_check(const pl_recipe *r, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status open_answering(sources *s, const pl_recipe *r, const pl_env *env, const pl_llama *target,
-                                const int *taps, int n_taps, pl_err *err) {
-    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
-    const char               *path = gen->target.path, *tokenizer = gen->target.tokenizer;
-    pl_prompts               *held = NULL;
-    *s = (sources){.env = env, .target = target};
-    PL_TRY(pl_recipe_form(&s->form, r, err));
-    pl_status st = pl_recipe_prompts(r, &s->form, &s->prompts, &held, err);
-    pl_prompts_destroy(held); // kept for the evaluation of decoding
-    PL_TRY(st);
-    PL_TRY(pl_tokenizer_open_pre(&s->tok, tokenizer ? tokenizer : path, gen->target.pre, err));
-    pl_generator_options_from(&s->opt, r, &s->form, taps, n_taps);
-    return pl_generate_describe(&s->attrs, &s->settings, r, target, s->tok, s->prompts, &s->opt, env->backend, err);
-}
-
 static int64_t docs_of_shard(void *plan, int64_t k) {
     const pl_shard_plan *p = plan;
     return p->first[k + 1] - p->first[k];
 }
 
 // Documents are held out by the hash of their prompts; no answer is needed.
-static pl_status divide_prompts(bounded *b, held_out *h, uint64_t seed, int64_t every, pl_err *err) {
-    int64_t  jobs = pl_generator_jobs(b->g), longest = 0, n;
-    uint8_t *mask;
+static pl_status divide_prompts(bounded *b, pl_feature_source **held, uint64_t seed, int64_t every, pl_err *err) {
+    int64_t jobs = pl_generator_jobs(b->g), longest = 0, held_docs = 0, n;
     PL_TRY(pl_doc_order_init(&b->order, seed, jobs, err));
-    h->number = pl_calloc((size_t)jobs + 1, sizeof *h->number);
     for (int64_t j = 0; j < jobs; j++) {
         pl_generator_opening(b->g, j, &n);
         if (n > longest) longest = n;
     }
-    mask = pl_calloc((size_t)longest + 1, 1);
-    if (!h->number || !mask) {
-        pl_free(mask);
-        return pl_fail(err, PL_E_MEMORY, "held-out documents: out of memory");
-    }
-    for (int64_t j = 0; j < jobs; j++) {
+    int64_t *number = pl_calloc((size_t)jobs + 1, sizeof *number);
+    uint8_t *mask = pl_calloc((size_t)longest + 1, 1);
+    for (int64_t j = 0; j < jobs && number && mask; j++) {
         const int32_t *ids = pl_generator_opening(b->g, j, &n);
         if (pl_dataset_held_out(ids, mask, n, seed, every))
-            h->number[h->base.docs++] = j;
+            number[held_docs++] = j;
         else
             b->order.member[b->order.docs++] = j;
     }
-    pl_free(mask);
+    pl_status st = number && mask ? PL_OK : pl_fail(err, PL_E_MEMORY, "held-out documents: out of memory");
     b->base.docs = b->order.docs;
-    if (b->base.docs == 0)
-        return pl_fail(err, PL_E_INPUT, "data.prompts: all %lld documents are held out; make train.holdout larger",
-                       (long long)jobs);
-    if (every > 0 && h->base.docs == 0)
+    if (st == PL_OK && b->base.docs == 0)
+        st = pl_fail(err, PL_E_INPUT, "data.prompts: all %lld documents are held out; make train.holdout larger",
+                     (long long)jobs);
+    if (st == PL_OK && every > 0 && held_docs == 0)
         pl_log_warn("none of %lld documents is held out, acceptance is not estimated; make train.holdout smaller",
                     (long long)jobs);
-    h->kept = pl_calloc((size_t)h->base.docs + 1, sizeof *h->kept);
-    return h->kept ? PL_OK : pl_fail(err, PL_E_MEMORY, "held-out documents: out of memory");
+    pl_free(mask);
+    if (st == PL_OK && held_docs > 0) return pl_answers_hold(held, &b->s, number, held_docs, &b->attrs, err);
+    pl_free(number);
+    return st;
 }
 
 static void set_identity(bounded *b) {
-    const pl_dataset_attrs *a = &b->s.attrs;
+    const pl_dataset_attrs *a = &b->attrs;
     uint64_t                h = pl_prompts_hash(b->s.prompts, pl_hash(a->target_fingerprint, 16));
     h = pl_hash_more(h, a->tokenizer_fingerprint, strlen(a->tokenizer_fingerprint));
     h = pl_hash_more(h, a->template_name, strlen(a->template_name));
@@ -494,8 +471,9 @@ static pl_status find_present(bounded *b, pl_err *err) {
     b->list = pl_calloc(n, sizeof *b->list);
     b->pinned = pl_calloc((size_t)b->order.windows + 1, sizeof *b->pinned);
     b->far = pl_calloc((size_t)b->order.windows + 1, sizeof *b->far);
-    PL_TRY(pl_shard_queue_init(&b->queue, &b->order, err));
-    if (!b->there || !b->list || !b->pinned || !b->far) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", b->dir);
+    b->queue = (shard_queue){.epoch = -1, .of = pl_calloc((size_t)b->order.windows + 1, sizeof *b->queue.of)};
+    if (!b->there || !b->list || !b->pinned || !b->far || !b->queue.of)
+        return pl_fail(err, PL_E_MEMORY, "%s: out of memory", b->dir);
     for (int64_t k = 0; b->w && k < b->plan.n; k++)
         b->there[k] = pl_dataset_writer_has(b->w, k);
     PL_TRY(pl_comm_broadcast(comm, b->there, n * sizeof *b->there, err));
@@ -512,9 +490,9 @@ static pl_status open_folder(bounded *b, const char *out_dir, pl_err *err) {
     b->dir = pl_path_join(out_dir, "bounded");
     if (!b->dir) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
     PL_TRY(pl_comm_enter(comm, err));
-    if (pl_comm_rank(comm) == 0) PL_TRY(pl_dataset_writer_open(&b->w, b->dir, &b->s.attrs, 0, true, err));
+    if (pl_comm_rank(comm) == 0) PL_TRY(pl_dataset_writer_open(&b->w, b->dir, &b->attrs, 0, true, err));
     PL_TRY(pl_comm_leave(comm, err));
-    return pl_dataset_open_planned(&b->ds, b->dir, &b->s.attrs, b->plan.first, b->plan.n, err);
+    return pl_dataset_open_planned(&b->ds, b->dir, &b->attrs, b->plan.first, b->plan.n, err);
 }
 
 // A step may pass from one window to any other: checks that two fit before anything is made.
@@ -537,13 +515,16 @@ static pl_status check_windows(const bounded *b, pl_err *err) {
                    b->order.windows == 1 ? "0 and large ones: all documents" : "whole shards");
 }
 
-static pl_status open_all(bounded *b, held_out *h, const pl_recipe *r, const char *out_dir, const pl_env *env,
-                          const pl_llama *target, const int *taps, int n_taps, pl_err *err) {
+static pl_status open_all(bounded *b, pl_feature_source **held, const pl_recipe *r, const char *out_dir,
+                          const pl_env *env, const pl_llama *target, const int *taps, int n_taps, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     const pl_train_recipe    *tr = pl_train_recipe_of(r);
     pl_comm                  *comm = env->comm;
     PL_TRY(pl_data_budget(&b->budget, r, err));
-    PL_TRY(open_answering(&b->s, r, env, target, taps, n_taps, err));
+    PL_TRY(pl_answers_open(&b->s, r, env, target, taps, n_taps, err));
+    PL_TRY(
+        pl_generate_describe(&b->attrs, &b->settings, r, target, b->s.tok, b->s.prompts, &b->s.opt, env->backend, err));
+    pl_answers_describe(&b->base, &b->s);
     b->share =
         (pl_shard_share){.plan = &b->plan, .rank = pl_comm_rank(comm), .ranks = pl_comm_ranks(comm), .through = true};
     pl_generator_options o = b->s.opt;
@@ -551,45 +532,34 @@ static pl_status open_all(bounded *b, held_out *h, const pl_recipe *r, const cha
     PL_TRY(pl_generator_create(&b->g, env, target, b->s.tok, b->s.prompts, &o, err));
     b->share.g = b->g;
     PL_TRY(pl_shard_plan_make(&b->plan, b->g, gen->data.rows_per_shard, err));
-    b->base.d = h->base.d = target->shape.d;
-    b->base.taps = h->base.taps = n_taps;
-    PL_TRY(pl_source_read_sampling(&b->base, b->s.settings, err));
-    h->base.greedy_share = b->base.greedy_share;
-    h->base.temperature = b->base.temperature;
-    h->base.top_p = b->base.top_p;
-    PL_TRY(divide_prompts(b, h, (uint64_t)gen->seed, tr->train.holdout, err));
+    PL_TRY(divide_prompts(b, held, (uint64_t)gen->seed, tr->train.holdout, err));
     PL_TRY(pl_doc_order_windows(&b->order, tr->data.window, b->plan.n, docs_of_shard, &b->plan, err));
     set_identity(b);
     PL_TRY(open_folder(b, out_dir, err));
     PL_TRY(find_present(b, err));
     PL_TRY(check_windows(b, err));
     pl_log("bounded data: %lld training documents in %lld shards and %lld windows; %lld documents held out",
-           (long long)b->base.docs, (long long)b->plan.n, (long long)b->order.windows, (long long)h->base.docs);
+           (long long)b->base.docs, (long long)b->plan.n, (long long)b->order.windows,
+           (long long)(*held ? (*held)->docs : 0));
     return PL_OK;
 }
 
 pl_status pl_bounded_sources(pl_feature_source **train, pl_feature_source **held, const pl_recipe *r,
                              const char *out_dir, const pl_env *env, const pl_llama *target, const int *taps,
                              int n_taps, pl_err *err) {
-    bounded  *b = pl_calloc(1, sizeof *b);
-    held_out *h = pl_calloc(1, sizeof *h);
+    bounded *b = pl_calloc(1, sizeof *b);
     *train = *held = NULL;
-    pl_status st = b && h ? PL_OK : pl_fail(err, PL_E_MEMORY, "bounded data: out of memory");
+    if (!b) return pl_fail(err, PL_E_MEMORY, "bounded data: out of memory");
+    *b = (bounded){
+        .base = {.get = get, .rows = rows, .number = number, .begin = begin, .gather = gather, .destroy = destroy},
+        .at = -1};
+    pl_status st = open_all(b, held, r, out_dir, env, target, taps, n_taps, err);
     if (st == PL_OK) {
-        b->base = (pl_feature_source){
-            .get = get, .rows = rows, .number = number, .begin = begin, .gather = gather, .destroy = destroy};
-        b->at = -1;
-        h->base = (pl_feature_source){.get = get_held, .rows = rows_held, .destroy = destroy_held};
-        h->s = &b->s;
-        st = open_all(b, h, r, out_dir, env, target, taps, n_taps, err);
-    }
-    if (st == PL_OK && h->base.docs > 0)
-        *held = &h->base;
-    else
-        destroy_held(h ? &h->base : NULL);
-    if (st == PL_OK)
         *train = &b->base;
-    else
-        destroy(b ? &b->base : NULL);
+        return PL_OK;
+    }
+    if (*held) (*held)->destroy(*held);
+    *held = NULL;
+    destroy(&b->base);
     return st;
 }

@@ -4,9 +4,8 @@
 #include "kernels/base/check.h"
 #include "kernels/base/json.h"
 #include "kernels/base/log.h"
-#include "train/source/carry.h"
 #include "train/source/order.h"
-#include "train/source/survey.h"
+#include "train/source/ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +31,7 @@ typedef struct offline {
     bool              once; // each document once, in the dataset's order
     int64_t           at;   // current document, -1: none
     pl_columns        doc;  // document `at`
-    kept_doc         *kept; // [n_kept] ascending
+    kept_doc         *kept; // [n_kept]
     int64_t           n_kept, cap_kept;
     pl_doc_span       gathered; // documents available without the other ranks
 } offline;
@@ -95,41 +94,32 @@ static bool is_elsewhere(offline *o, int64_t at) {
     return sender(o, at, pl_comm_rank(o->s->comm)) >= 0;
 }
 
-static int by_document(const void *at, const void *kept) {
-    int64_t a = *(const int64_t *)at, b = ((const kept_doc *)kept)->at;
-    return (a > b) - (a < b);
-}
-
 static kept_doc *find_kept(const offline *o, int64_t at) {
-    return o->n_kept ? bsearch(&at, o->kept, (size_t)o->n_kept, sizeof *o->kept, by_document) : NULL;
-}
-
-static pl_status expect_docs(offline *o, const pl_doc_span *span, pl_err *err) {
-    for (int64_t at = span->first; at < span->end; at++) {
-        if (!is_elsewhere(o, at)) continue;
-        if (o->n_kept == o->cap_kept) {
-            int64_t   cap = o->cap_kept ? 2 * o->cap_kept : 64;
-            kept_doc *p = pl_realloc(o->kept, (size_t)cap * sizeof *p);
-            if (!p) return pl_fail(err, PL_E_MEMORY, "documents of other ranks: out of memory");
-            o->kept = p;
-            o->cap_kept = cap;
-        }
-        o->kept[o->n_kept++] = (kept_doc){.at = at};
-    }
-    return PL_OK;
+    for (int64_t i = 0; i < o->n_kept; i++)
+        if (o->kept[i].at == at) return &o->kept[i];
+    return NULL;
 }
 
 static pl_status take(void *arg, int64_t at, pl_columns *room, pl_err *err) {
-    offline  *o = arg;
-    kept_doc *k = find_kept(o, at);
+    offline *o = arg;
+    if (o->n_kept == o->cap_kept) {
+        int64_t   cap = o->cap_kept ? 2 * o->cap_kept : 64;
+        kept_doc *p = pl_realloc(o->kept, (size_t)cap * sizeof *p);
+        if (!p) return pl_fail(err, PL_E_MEMORY, "documents of other ranks: out of memory");
+        o->kept = p;
+        o->cap_kept = cap;
+    }
+    kept_doc *k = &o->kept[o->n_kept++];
+    *k = (kept_doc){.at = at};
     PL_TRY(make_room(o, &k->doc, rows_of(o, at), err));
     k->doc.n = rows_of(o, at);
     *room = k->doc;
     return PL_OK;
 }
 
-static pl_status read_here(offline *o, int64_t at, pl_columns *doc, pl_err *err) {
-    int64_t n = rows_of(o, at);
+static pl_status read_here(void *arg, int64_t at, pl_columns *doc, pl_err *err) {
+    offline *o = arg;
+    int64_t  n = rows_of(o, at);
     if (at != o->at) {
         o->at = -1;
         PL_TRY(make_room(o, &o->doc, n, err));
@@ -142,10 +132,6 @@ static pl_status read_here(offline *o, int64_t at, pl_columns *doc, pl_err *err)
     return PL_OK;
 }
 
-static pl_status give(void *arg, int64_t at, pl_columns *doc, pl_err *err) {
-    return read_here(arg, at, doc, err);
-}
-
 static pl_status carry_docs(offline *o, const pl_doc_span *rank, pl_err *err) {
     pl_doc_carry c = {.comm = o->s->comm,
                       .shape = {.d = o->base.d, .taps = o->base.taps},
@@ -153,9 +139,8 @@ static pl_status carry_docs(offline *o, const pl_doc_span *rank, pl_err *err) {
                       .arg = o,
                       .rows = rows_of,
                       .sender = sender,
-                      .give = give,
+                      .give = read_here,
                       .take = take};
-    PL_TRY(expect_docs(o, &rank[pl_comm_rank(o->s->comm)], err));
     return pl_doc_carry_out(&c, rank, err);
 }
 
@@ -169,9 +154,7 @@ static pl_status gather(pl_feature_source *s, const pl_doc_span *rank, pl_err *e
     offline *o = (offline *)s;
     forget_kept(o);
     PL_TRY(carry_docs(o, rank, err));
-    o->gathered = rank[0];
-    for (int r = 1; r < pl_comm_ranks(o->s->comm); r++)
-        if (rank[r].end > o->gathered.end) o->gathered.end = rank[r].end;
+    o->gathered = pl_doc_span_all(rank, pl_comm_ranks(o->s->comm));
     return PL_OK;
 }
 
@@ -182,12 +165,7 @@ static pl_status fetch(pl_feature_source *s, int64_t from, int64_t to, pl_err *e
 
 static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *err) {
     offline *o = (offline *)s;
-    if (s->gather && (at < o->gathered.first || at >= o->gathered.end)) { // collective: all ranks call it
-        pl_doc_span all[PL_RANKS_MAX];
-        for (int r = 0; r < pl_comm_ranks(o->s->comm); r++)
-            all[r] = (pl_doc_span){at, at + 1};
-        PL_TRY(gather(s, all, err));
-    }
+    if (s->gather) PL_TRY(pl_source_gather_one(s, &o->gathered, at, o->s->comm, err));
     if (!is_elsewhere(o, at)) return read_here(o, at, doc, err);
     const kept_doc *k = find_kept(o, at);
     PL_CHECK(k && k->doc.n > 0, "document %lld lies elsewhere", (long long)at);
@@ -199,7 +177,7 @@ static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *
 // ---- opening
 
 // Reads how the dataset's sampled documents were drawn, as far as it states that.
-pl_status pl_source_read_sampling(pl_feature_source *s, const char *text, pl_err *err) {
+static pl_status read_sampling(pl_feature_source *s, const char *text, pl_err *err) {
     pl_json j;
     s->temperature = s->top_p = 1;
     if (!text || !*text) return PL_OK;
@@ -231,7 +209,7 @@ static pl_status begin_side(offline *o, store *s, const pl_dataset_attrs *want, 
     o->base.d = shape.d;
     o->base.taps = want && want->A < 0 ? 0 : shape.taps;
     PL_TRY(pl_doc_order_init(&o->order, seed, pl_dataset_docs(s->ds), err));
-    return pl_source_read_sampling(&o->base, pl_dataset_get_attrs(s->ds)->generation, err);
+    return read_sampling(&o->base, pl_dataset_get_attrs(s->ds)->generation, err);
 }
 
 static pl_status divide_docs(offline *train, offline *held, const char *dir, int64_t every, pl_err *err) {

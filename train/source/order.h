@@ -3,7 +3,7 @@
 //
 // window 0: each epoch is a permutation of all documents. Otherwise shards, in the dataset's order, form windows, each
 // of the fewest whole shards with at least `window` documents; an epoch is a permutation of the windows, and within
-// each a permutation of its documents. So only one window's shards must be on disk at a time (train/source/bounded.h).
+// each a permutation of its documents. So only one window's shards must be on disk at a time (train/source/bounded.c).
 #ifndef PL_TRAIN_ORDER_H
 #define PL_TRAIN_ORDER_H
 

@@ -45,14 +45,12 @@ struct pl_feature_source {
 // Opens training and held-out documents of a dataset folder. A document is held out if its prompt (its tokens up to the
 // first answer token) hashes, with the seed, to 0 modulo `every` (0: none is): answers to one prompt stay together.
 // `want` is as in pl_dataset_open_options; want->A < 0: no features are needed, and none are read. comm: ranks whose
-// folders hold the same manifest, and each all shards or some (train/source/survey.h): collective; NULL: a single rank
+// folders hold the same manifest, and each all shards or some (train/source/ranks.h): collective; NULL: a single rank
 // with all shards. train: in the order of train/source/order.h, without end; lives longer than held. held: `docs`
 // documents in the dataset's order, NULL if none is held out (with a warning if some should have been). PL_E_INPUT when
 // no token of the training documents is marked as an answer.
 pl_status pl_offline_sources(pl_feature_source **train, pl_feature_source **held, const char *dir,
                              const pl_dataset_attrs *want, uint64_t seed, int64_t every, int64_t window, pl_comm *comm,
                              pl_err *err);
-// Reads greedy_share, temperature and top_p from a dataset's generation settings.
-pl_status pl_source_read_sampling(pl_feature_source *s, const char *generation, pl_err *err);
 
 #endif

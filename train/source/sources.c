@@ -4,8 +4,6 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "train/keys.h"
-#include "train/source/bounded.h"
-#include "train/source/online.h"
 
 #include <string.h>
 
@@ -45,7 +43,7 @@ pl_status pl_drafter_sources(pl_feature_source **train, pl_feature_source **held
         return pl_recipe_fail(r, &gen->data.feature_format, err, "data.mode: online stores nothing; leave it out");
     if (gen->data.disk_budget) return pl_bounded_sources(train, held, r, out_dir, env, &teacher->whole, tap, taps, err);
     if (gen->data.mode == PL_DATA_ONLINE)
-        return pl_online_sources(train, held, r, env, &teacher->whole, tap, taps, every, err);
+        return pl_online_sources(train, held, r, env, &teacher->whole, tap, taps, err);
     const char    *target = gen->target.path;
     pl_tokenizer  *tok;
     pl_prompt_form form;

@@ -16,4 +16,15 @@ pl_status pl_drafter_sources(pl_feature_source **train, pl_feature_source **held
 // or reads the drafter's text (train.on_policy): it is loaded once.
 pl_status pl_sources_teacher(pl_teacher *t, const pl_recipe *r, const pl_env *env, pl_err *err);
 
+// As pl_drafter_sources, for data.mode: online and for data.disk_budget. Both borrow the target. taps: the drafter's.
+// Held-out answers are rank 0's, which evaluates, and stay in memory.
+pl_status pl_online_sources(pl_feature_source **train, pl_feature_source **held, const pl_recipe *r, const pl_env *env,
+                            const pl_llama *target, const int *taps, int n_taps, pl_err *err);
+// Collective. PL_E_INPUT: a window that does not fit the budget, with values that would.
+pl_status pl_bounded_sources(pl_feature_source **train, pl_feature_source **held, const pl_recipe *r,
+                             const char *out_dir, const pl_env *env, const pl_llama *target, const int *taps,
+                             int n_taps, pl_err *err);
+// Checks that need the recipe alone, of one with data.disk_budget.
+pl_status pl_bounded_check(const pl_recipe *r, pl_err *err);
+
 #endif

@@ -1,4 +1,4 @@
-#include "train/source/survey.h"
+#include "train/source/ranks.h"
 
 #include "kernels/base/arena.h"
 #include "kernels/comm/reader.h"
@@ -110,18 +110,6 @@ static pl_status read_own(survey *s, int rank, pl_err *err) {
 
 _Static_assert(sizeof(pl_doc_said) == 2 * sizeof(int64_t) + 6 * sizeof(int32_t), "sent member by member");
 
-// Copies the documents of `rank`'s shards into `list` (NULL: only counts them) and returns their number.
-static int64_t list_own(const survey *s, int rank, pl_doc_said *list) {
-    int64_t at = 0, n = 0;
-    for (int64_t k = 0; k < s->v->shards; k++) {
-        int64_t docs = pl_dataset_shard_docs(s->ds, k);
-        if (s->v->owner[k] == rank && list) memcpy(list + n, s->v->doc + at, (size_t)docs * sizeof *list);
-        if (s->v->owner[k] == rank) n += docs;
-        at += docs;
-    }
-    return n;
-}
-
 // Reads the document of number `at`, of at most `most` rows.
 static void take_doc(pl_reader *in, pl_doc_said *doc, int64_t at, int64_t most, int32_t vocab) {
     int32_t before = at < INT32_MAX ? (int32_t)at : INT32_MAX;
@@ -156,10 +144,15 @@ static pl_status take_docs(survey *s, int rank, const uint8_t *data, size_t n, p
 static pl_status share_docs(survey *s, pl_comm *comm, pl_err *err) {
     size_t       bytes[PL_RANKS_MAX];
     uint8_t     *all = NULL, *from;
-    int64_t      n = list_own(s, pl_comm_rank(comm), NULL);
-    pl_doc_said *mine = pl_calloc((size_t)n + 1, sizeof *mine);
+    int64_t      n = 0;
+    pl_doc_said *mine = pl_calloc((size_t)s->v->docs + 1, sizeof *mine);
     if (!mine) return pl_fail(err, PL_E_MEMORY, "dataset: out of memory");
-    list_own(s, pl_comm_rank(comm), mine);
+    for (int64_t k = 0, at = 0, docs; k < s->v->shards; k++, at += docs) {
+        docs = pl_dataset_shard_docs(s->ds, k);
+        if (s->v->owner[k] != pl_comm_rank(comm)) continue;
+        memcpy(mine + n, s->v->doc + at, (size_t)docs * sizeof *mine);
+        n += docs;
+    }
     pl_status st =
         pl_comm_gather(comm, mine, (size_t)n * sizeof *mine, (size_t)s->v->docs * sizeof *mine, &all, bytes, err);
     pl_free(mine);
@@ -214,4 +207,94 @@ pl_status pl_survey_take(pl_survey *v, pl_dataset *ds, const char *dir, uint64_t
     pl_free(s.doc.tokens);
     pl_free(s.doc.loss_mask);
     return st;
+}
+
+// ---- documents on their way
+
+// Returns the bytes of the documents that `from` sends to `to`, in one parcel.
+static size_t parcel_bytes(const pl_doc_carry *c, const pl_doc_span *span, int from, int to) {
+    size_t n = 0;
+    for (int64_t at = span->first; at < span->end; at++)
+        if (c->sender(c->arg, at, to) == from) n += (size_t)c->rows(c->arg, at) * pl_columns_row_bytes(&c->shape);
+    return n;
+}
+
+// Copies column by column from the parcel (put: into it).
+static void copy_columns(const pl_doc_carry *c, const pl_columns *doc, int64_t rows, uint8_t **at, bool put) {
+    for (pl_column k = 0; k < PL_COLUMNS; k++) {
+        size_t bytes = (size_t)rows * pl_column_width(k, &c->shape) * pl_element_size(pl_column_element(k));
+        if (bytes == 0) continue;
+        void *column = pl_columns_at(doc, k);
+        memcpy(put ? *at : column, put ? column : *at, bytes);
+        *at += bytes;
+    }
+}
+
+static pl_status pack_parcel(const pl_doc_carry *c, const pl_doc_span *span, int to, uint8_t *parcel, pl_err *err) {
+    for (int64_t at = span->first; at < span->end; at++) {
+        pl_columns doc;
+        if (c->sender(c->arg, at, to) != pl_comm_rank(c->comm)) continue;
+        PL_TRY(c->give(c->arg, at, &doc, err));
+        copy_columns(c, &doc, c->rows(c->arg, at), &parcel, true);
+    }
+    return PL_OK;
+}
+
+static pl_status unpack_parcel(const pl_doc_carry *c, const pl_doc_span *span, int from, uint8_t *parcel, pl_err *err) {
+    for (int64_t at = span->first; at < span->end; at++) {
+        pl_columns room;
+        if (c->sender(c->arg, at, pl_comm_rank(c->comm)) != from) continue;
+        PL_TRY(c->take(c->arg, at, &room, err));
+        copy_columns(c, &room, c->rows(c->arg, at), &parcel, false);
+        const char *bad = pl_columns_broken(&room, &c->shape, 0, c->rows(c->arg, at), c->vocab);
+        if (bad)
+            return pl_fail(err, PL_E_IO, "rank %d sent document %lld: %s is out of range", from, (long long)at, bad);
+    }
+    return PL_OK;
+}
+
+static pl_status exchange_parcels(const pl_doc_carry *c, const pl_doc_span *rank, pl_comm_parcels *p, pl_err *err) {
+    int me = pl_comm_rank(c->comm), n = pl_comm_ranks(c->comm);
+    for (int r = 0; r < n; r++) {
+        if (r == me) continue;
+        p->out_bytes[r] = parcel_bytes(c, &rank[r], me, r);
+        p->in_bytes[r] = parcel_bytes(c, &rank[me], r, me);
+        uint8_t *out = pl_malloc(p->out_bytes[r] + 1);
+        p->out[r] = out;
+        p->in[r] = pl_malloc(p->in_bytes[r] + 1);
+        if (!out || !p->in[r]) return pl_fail(err, PL_E_MEMORY, "documents of other ranks: out of memory");
+        PL_TRY(pack_parcel(c, &rank[r], r, out, err));
+    }
+    PL_TRY(pl_comm_exchange(c->comm, p, err));
+    for (int r = 0; r < n; r++)
+        if (r != me) PL_TRY(unpack_parcel(c, &rank[me], r, p->in[r], err));
+    return PL_OK;
+}
+
+pl_status pl_doc_carry_out(const pl_doc_carry *c, const pl_doc_span *rank, pl_err *err) {
+    pl_comm_parcels *p = pl_calloc(1, sizeof *p);
+    if (!p) return pl_fail(err, PL_E_MEMORY, "documents of other ranks: out of memory");
+    pl_status st = exchange_parcels(c, rank, p, err);
+    for (int r = 0; r < pl_comm_ranks(c->comm); r++) {
+        pl_free((void *)(uintptr_t)p->out[r]);
+        pl_free(p->in[r]);
+    }
+    pl_free(p);
+    return st;
+}
+
+pl_status pl_source_gather_one(pl_feature_source *s, const pl_doc_span *gathered, int64_t at, pl_comm *comm,
+                               pl_err *err) {
+    pl_doc_span all[PL_RANKS_MAX];
+    if (at >= gathered->first && at < gathered->end) return PL_OK;
+    for (int r = 0; r < pl_comm_ranks(comm); r++)
+        all[r] = (pl_doc_span){at, at + 1};
+    return s->gather(s, all, err);
+}
+
+pl_doc_span pl_doc_span_all(const pl_doc_span *rank, int ranks) {
+    pl_doc_span all = rank[0];
+    for (int r = 1; r < ranks; r++)
+        if (rank[r].end > all.end) all.end = rank[r].end;
+    return all;
 }
