@@ -130,4 +130,12 @@ pl_shard pl_train_shard(const pl_recipe *r, const pl_comm *comm);
 // The parts of a recipe that every kind of training shares.
 pl_status pl_train_options_read(pl_trainer_options *o, const pl_recipe *r, const char *out_dir, pl_err *err);
 
+// A kind of training: what makes a task of a recipe. train/run/run.c allocates its struct, whose first member is the
+// task, zeroed but for backend, pool, comm and n_slots (train.slots, at least 1).
+typedef struct pl_training {
+    size_t size;
+    pl_status (*prepare)(pl_task *t, const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
+    void (*destroy)(pl_task *t); // also of one that prepare has left unfinished
+} pl_training;
+
 #endif

@@ -466,13 +466,13 @@ static void refused(void **state) {
         assert_int_not_equal(small_run("bad", lines, 0, NULL, &err), PL_OK);
         if (!strstr(err.msg, bad[i][1])) fail_msg("%s", err.msg);
     }
-    // Keys that could not matter; the last of other kinds of heads: lowrank's, specvocab's two, markov's four.
+    // Values of keys that could not matter; the last are of other heads: lowrank's, specvocab's two, markov's four.
     static const char *const other[] = {
-        "0,1",   "40",  "40",     "true", "true",   "backbone", "3",       "true",  "true", "true", "true",
-        "4",     "5",   "true",   "2",    "4",      "8",        "8",       "list",  "0.5",  "kl",   "100",
-        "true",  "50",  "random", "true", "3",      "3",        "hard-ce", "false", "0.3",  "2.5",  "1",
-        "0.5",   "0.1", "0.9",    "7",    "d-pace", "0.3",      "5",       "3",     "0.5",  "0.5",  "2",
-        "false", "all", "true",   "8",    "8",      "8",        "8",       "gated", "true", "100"};
+        "false", "true",    "0,1",   "40",     "40",  "true", "3",   "true",  "true", "true",     "true",
+        "4",     "5",       "true",  "2",      "4",   "8",    "8",   "list",  "true", "backbone", "all",
+        "3",     "3",       "7",     "d-pace", "5",   "3",    "0.5", "0.5",   "0.3",  "2",        "0.5",
+        "kl",    "hard-ce", "false", "0.3",    "2.5", "1",    "0.5", "0.1",   "0.9",  "100",      "true",
+        "50",    "random",  "true",  "8",      "8",   "8",    "8",   "gated", "true", "100"};
     for (int i = 0;; i++) {
         pl_err      err = {0};
         char        lines[2048], line[200];

@@ -47,12 +47,16 @@ static pl_status run_slots(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_gu
                            pl_err *err) {
     int first, n;
     pl_slots_share(t->n_slots, pl_comm_rank(t->comm), pl_comm_ranks(t->comm), &first, &n);
+    double from = pl_now();
     if (t->begin) PL_TRY(t->begin(t, step, err));
+    t->waited += pl_now() - from;
     pl_reduce_begin(reduce);
     for (int s = 0; s < t->n_slots; s++) {
         note_slot(g, t, s);
         if (s < first || s >= first + n) {
+            from = pl_now();
             if (t->skip) PL_TRY(t->skip(t, step, s, err));
+            t->waited += pl_now() - from;
             continue;
         }
         memset(sums, 0, PL_SLOT_SUMS * sizeof *sums);

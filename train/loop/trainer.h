@@ -42,7 +42,7 @@ struct pl_task {
     // The tape of a slot's backward, if that runs once and is all that changes the block's gradients: complete ones can
     // then be sent to the other ranks while the rest of it runs. NULL: several, or none.
     pl_tape          *tape;
-    double            waited; // seconds so far in which a slot waited for data to be read or generated
+    double            waited; // seconds so far of begin and skip, and in which a slot waited for data
     // Whether rows that nothing learns from are left out; saved in states, and restored. NULL: no such choice.
     bool             *supervised;
     int64_t          *cursor; // position in the data, unless the step determines it; saved and restored

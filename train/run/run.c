@@ -124,10 +124,25 @@ pl_status pl_train_check(const pl_recipe *r, pl_err *err) {
 }
 
 static pl_status train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err) {
-    if (pl_train_recipe_of(r)->kind == PL_KIND_TARGET) return pl_pretrain(r, out_dir, env, stop_after, err);
-    if (pl_train_standalone(r)) return pl_distill_train(r, out_dir, env, stop_after, err);
-    return pl_train_routed(r) ? pl_router_train(r, out_dir, env, stop_after, err)
-                              : pl_eagle_train(r, out_dir, env, stop_after, err);
+    const pl_training *kind = pl_train_recipe_of(r)->kind == PL_KIND_TARGET ? &pl_training_target
+                              : pl_train_standalone(r)                      ? &pl_training_lm
+                              : pl_train_routed(r)                          ? &pl_training_router
+                                                                            : &pl_training_drafter;
+    pl_trainer_options o;
+    PL_TRY(pl_train_options_read(&o, r, out_dir, err));
+    o.stop_after = stop_after;
+    pl_task *t = pl_calloc(1, kind->size);
+    if (!t) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
+    int64_t slots = pl_train_recipe_of(r)->train.slots;
+    t->backend = env->backend;
+    t->pool = env->pool;
+    t->comm = env->comm;
+    t->n_slots = slots > 0 ? (int)slots : 1;
+    pl_status st = kind->prepare(t, r, out_dir, env, err);
+    if (st == PL_OK) st = pl_trainer_run(t, &o, err);
+    kind->destroy(t);
+    pl_free(t);
+    return st;
 }
 
 // ---- rank 0 and the other ranks ----
@@ -135,17 +150,6 @@ static pl_status train(const pl_recipe *r, const char *out_dir, const pl_env *en
 static pl_status name_job(pl_job *j, const pl_recipe *r, const char *out_dir, pl_err *err) {
     pl_hash_hex(j->out_dir, pl_hash(out_dir, strlen(out_dir)));
     return pl_recipe_hash(r, 0, j->recipe, err);
-}
-
-// Assigns the work to the other ranks. taps: for generating, else NULL.
-static pl_status hand_out(const pl_env *env, const pl_recipe *r, const char *out_dir, pl_ranks_work what,
-                          const pl_taps *taps, pl_err *err) {
-    pl_job j = {.what = (int32_t)what, .n_taps = taps ? taps->n : 0};
-    if (pl_comm_ranks(env->comm) == 1) return PL_OK; // a single rank
-    for (int i = 0; i < j.n_taps; i++)
-        j.tap[i] = taps->layer[i];
-    PL_TRY(name_job(&j, r, out_dir, err));
-    return pl_comm_broadcast(env->comm, &j, sizeof j, err);
 }
 
 int pl_ranks_threads(int threads, int ranks) {
@@ -201,20 +205,44 @@ static pl_status train_with_words(const pl_recipe *r, const char *out_dir, const
     return st;
 }
 
+// Executes a job's work, on any rank.
+static pl_status work_on(const pl_recipe *r, const char *out_dir, const pl_job *j, const pl_env *env,
+                         int64_t stop_after, pl_err *err) {
+    pl_taps taps = {.n = j->n_taps};
+    if (j->what == PL_RANKS_EVAL) return pl_pipeline_eval(r, out_dir, env, err);
+    if (j->what == PL_RANKS_TRAIN)
+        return (pl_comm_rank(env->comm) > 0 ? train_with_words : train)(r, out_dir, env, stop_after, err);
+    for (int i = 0; i < taps.n; i++)
+        taps.layer[i] = j->tap[i];
+    return pl_generate_run(r, &taps, out_dir, env, err);
+}
+
+// Assigns the work to all ranks. taps: for generating, else NULL.
+static pl_status hand_out(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_ranks_work what,
+                          const pl_taps *taps, int64_t stop_after, pl_err *err) {
+    pl_job   j = {.what = (int32_t)what, .n_taps = taps ? taps->n : 0};
+    pl_env   share;
+    pl_pool *pool;
+    for (int i = 0; i < j.n_taps; i++)
+        j.tap[i] = taps->layer[i];
+    if (pl_comm_ranks(env->comm) > 1) {
+        PL_TRY(name_job(&j, r, out_dir, err));
+        PL_TRY(pl_comm_broadcast(env->comm, &j, sizeof j, err));
+    }
+    PL_TRY(share_of(&share, &pool, env, err));
+    pl_status st = work_on(r, out_dir, &j, &share, stop_after, err);
+    pl_pool_destroy(pool);
+    return st;
+}
+
 pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after,
                              pl_err *err) {
     if (pl_comm_rank(env->comm) > 0) return train_with_words(r, out_dir, env, stop_after, err);
-    pl_env   share;
-    pl_pool *pool;
     PL_TRY(pl_train_check(r, err));
     PL_TRY(pl_train_spares(r, out_dir, err));
     PL_TRY(pl_dir_make(out_dir, err));
     PL_TRY(keep_recipes(r, out_dir, err));
-    PL_TRY(hand_out(env, r, out_dir, PL_RANKS_TRAIN, NULL, err));
-    PL_TRY(share_of(&share, &pool, env, err));
-    pl_status st = train(r, out_dir, &share, stop_after, err);
-    pl_pool_destroy(pool);
-    return st;
+    return hand_out(r, out_dir, env, PL_RANKS_TRAIN, NULL, stop_after, err);
 }
 
 pl_status pl_train_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
@@ -223,24 +251,12 @@ pl_status pl_train_run(const pl_recipe *r, const char *out_dir, const pl_env *en
 
 pl_status pl_ranks_generate(const pl_recipe *r, const pl_taps *taps, const char *out_dir, const pl_env *env,
                             pl_err *err) {
-    pl_env   share;
-    pl_pool *pool;
-    PL_TRY(hand_out(env, r, out_dir, PL_RANKS_GENERATE, taps, err));
-    PL_TRY(share_of(&share, &pool, env, err));
-    pl_status st = pl_generate_run(r, taps, out_dir, &share, err);
-    pl_pool_destroy(pool);
-    return st;
+    return hand_out(r, out_dir, env, PL_RANKS_GENERATE, taps, 0, err);
 }
 
 pl_status pl_ranks_eval(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
-    pl_env   share;
-    pl_pool *pool;
     PL_TRY(pl_eval_check_ranks(r, env->comm, err));
-    PL_TRY(hand_out(env, r, out_dir, PL_RANKS_EVAL, NULL, err));
-    PL_TRY(share_of(&share, &pool, env, err));
-    pl_status st = pl_pipeline_eval(r, out_dir, &share, err);
-    pl_pool_destroy(pool);
-    return st;
+    return hand_out(r, out_dir, env, PL_RANKS_EVAL, NULL, 0, err);
 }
 
 // ---- the other ranks ----
@@ -265,26 +281,17 @@ static pl_status take_job(pl_job *j, const pl_env *env, pl_err *err) {
     return in.status;
 }
 
-static pl_status check_taps(const pl_taps *t, const pl_recipe *r, pl_err *err) {
+// Compares a job's layers with the target.
+static pl_status check_taps(const pl_job *j, const pl_recipe *r, pl_err *err) {
     pl_hf_config target;
+    if (j->what != PL_RANKS_GENERATE) return PL_OK;
     PL_TRY(pl_generate_check(r, err));
     PL_TRY(pl_llama_config(&target, pl_generate_recipe_of(r)->target.path, err));
-    for (int i = 0; i < t->n; i++)
-        if (t->layer[i] > target.num_hidden_layers)
-            return pl_fail(err, PL_E_IO, "rank 0 sent a job: layer %d to store, the target has %d", t->layer[i],
+    for (int i = 0; i < j->n_taps; i++)
+        if (j->tap[i] > target.num_hidden_layers)
+            return pl_fail(err, PL_E_IO, "rank 0 sent a job: layer %d to store, the target has %d", j->tap[i],
                            target.num_hidden_layers);
     return PL_OK;
-}
-
-static pl_status work_on(const pl_recipe *r, const char *out_dir, const pl_job *j, const pl_env *env,
-                         int64_t stop_after, pl_err *err) {
-    pl_taps taps = {.n = j->n_taps};
-    if (j->what == PL_RANKS_EVAL) return pl_pipeline_eval(r, out_dir, env, err);
-    if (j->what == PL_RANKS_TRAIN) return pl_train_run_until(r, out_dir, env, stop_after, err);
-    for (int i = 0; i < taps.n; i++)
-        taps.layer[i] = j->tap[i];
-    PL_TRY(check_taps(&taps, r, err));
-    return pl_generate_run(r, &taps, out_dir, env, err);
 }
 
 // Executes the job with this rank's own recipe and folder.
@@ -292,10 +299,12 @@ static pl_status work_as(const pl_recipe *r, const char *out_dir, const pl_job *
                          const pl_ranks_own *own, pl_err *err) {
     pl_job here;
     PL_TRY(name_job(&here, r, out_dir, err));
-    if (strcmp(here.recipe, j->recipe) == 0) return work_on(r, out_dir, j, env, own->stop_after, err);
-    return pl_fail(err, PL_E_USAGE,
-                   "%s: the recipe of rank 0 has the hash %s, this rank's %s; start all ranks with one recipe", out_dir,
-                   j->recipe, here.recipe);
+    if (strcmp(here.recipe, j->recipe) != 0)
+        return pl_fail(err, PL_E_USAGE,
+                       "%s: the recipe of rank 0 has the hash %s, this rank's %s; start all ranks with one recipe",
+                       out_dir, j->recipe, here.recipe);
+    PL_TRY(check_taps(j, r, err));
+    return work_on(r, out_dir, j, env, own->stop_after, err);
 }
 
 static bool is_folder(const pl_job *j, const char *out_dir) {

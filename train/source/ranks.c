@@ -298,3 +298,31 @@ pl_doc_span pl_doc_span_all(const pl_doc_span *rank, int ranks) {
         if (rank[r].end > all.end) all.end = rank[r].end;
     return all;
 }
+
+// ---- a task's documents
+
+pl_status pl_source_begin(pl_feature_source *s, pl_task *t, int64_t step, pl_err *err) {
+    int64_t     from[2] = {t->cursor[0], t->cursor[t->n_cursor - 1]};
+    int         ranks = pl_comm_ranks(t->comm);
+    pl_doc_span span[PL_RANKS_MAX];
+    if (!s->begin) return PL_OK;
+    PL_TRY(s->begin(s, from[0], err));
+    for (int r = 0; r < ranks; r++) {
+        int first, n;
+        pl_slots_share(t->n_slots, r, ranks, &first, &n);
+        span[r].first = t->cursor[0];
+        for (int i = 0; i < n; i++)
+            PL_TRY(t->skip(t, step, first + i, err));
+        span[r].end = t->cursor[0] + (t->n_cursor > 1 && t->cursor[1] > 0);
+    }
+    memcpy(t->cursor, from, (size_t)t->n_cursor * sizeof *from);
+    return s->gather(s, span, err);
+}
+
+void pl_source_place(pl_feature_source *s, int64_t from, int64_t end, pl_json_out *o) {
+    pl_json_out_key(o, "documents");
+    pl_json_out_array(o);
+    for (int64_t at = from; at < end; at++)
+        pl_json_out_int(o, s->number ? s->number(s, at) : at);
+    pl_json_out_close(o, ']');
+}

@@ -7,6 +7,7 @@
 #ifndef PL_TRAIN_SOURCE_RANKS_H
 #define PL_TRAIN_SOURCE_RANKS_H
 
+#include "train/loop/trainer.h"
 #include "train/source/source.h"
 
 typedef struct pl_doc_said {
@@ -58,5 +59,12 @@ pl_status   pl_source_gather_one(pl_feature_source *s, const pl_doc_span *gather
                                  pl_err *err);
 // Returns the documents of all ranks' ranges, which follow each other.
 pl_doc_span pl_doc_span_all(const pl_doc_span *rank, int ranks);
+
+// For tasks that read a source from a document, cursor[0], and its row, cursor[1] (n_cursor 2).
+
+// Announces the documents of a step, and each rank's part, to a source that fetches them. A pl_task's begin.
+pl_status pl_source_begin(pl_feature_source *s, pl_task *t, int64_t step, pl_err *err);
+// Writes the documents [from, end), by number in the dataset or among the generated answers. Of a pl_task's place.
+void      pl_source_place(pl_feature_source *s, int64_t from, int64_t end, pl_json_out *o);
 
 #endif

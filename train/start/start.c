@@ -1,76 +1,301 @@
 #include "train/start/start.h"
 
 #include "checkpoints/fingerprint.h"
+#include "infer/head/draft_vocab.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "kernels/base/log.h"
 #include "train/keys.h"
 #include "train/start/embed.h"
-#include "train/start/host.h"
 #include "train/start/lowrank.h"
-#include "train/start/start_from.h"
 
 #include <math.h>
+#include <string.h>
 
-static pl_status set_param(pl_start *s, const pl_tensor *which, const float *values, pl_err *err) {
-    return pl_param_block_set(s->block, pl_params_find(&s->model->params, which), values, err);
+const pl_backend *pl_start_backend(const pl_env *env) {
+    return env->backend->memory ? pl_backend_cpu() : env->backend;
 }
 
-// The rows of the target's output matrix that the head has, into one of its matrices.
-static pl_status head_from_target(pl_start *s, const pl_tensor *to, pl_err *err) {
-    const pl_head   *h = &s->model->head;
-    const pl_tensor *from = &s->teacher->host_head;
-    int64_t          d = from->dim[1];
-    float           *rows = pl_malloc(pl_size_mul((size_t)h->vocab, (size_t)d, sizeof *rows));
-    if (!rows) return pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
-    for (int64_t j = 0; j < h->vocab; j++) {
-        int64_t id = h->d2t ? h->d2t[j] : j;
-        pl_to_f32(rows + j * d, (const uint8_t *)from->data + (size_t)(id * d) * pl_dtype_size(from->dtype),
-                  from->dtype, (size_t)d);
-    }
-    pl_status st = set_param(s, to, rows, err);
-    pl_free(rows);
-    return st;
-}
-
-static pl_status factors_from_target(pl_start *s, int up_at, int down_at, const pl_env *env, pl_err *err) {
-    const pl_head *h = &s->model->head;
-    float         *up = pl_malloc(pl_size_mul((size_t)h->vocab, (size_t)h->rank, sizeof *up));
-    float         *down = pl_malloc(pl_size_mul((size_t)h->rank, (size_t)h->d, sizeof *down));
-    pl_status      st = up && down ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
-    if (st == PL_OK)
-        st = pl_lowrank_factors(up, down, &s->teacher->host_head, h->d2t, h->vocab, h->rank,
-                                (uint64_t)pl_generate_recipe_of(s->r)->seed, pl_start_backend(env), env->pool, err);
-    if (st == PL_OK) st = pl_param_block_set(s->block, up_at, up, err);
-    if (st == PL_OK) st = pl_param_block_set(s->block, down_at, down, err);
-    pl_free(up);
-    pl_free(down);
-    return st;
-}
-
-int pl_start_param(const pl_backbone *b, pl_param_start what, bool fixed) {
+// Returns the parameter of the head that starts so; -1: it has none.
+static int find_param(const pl_backbone *b, pl_param_start what, bool fixed) {
     for (int i = b->head_param; i < b->params.n; i++)
         if (b->params.p[i].start == what && b->params.p[i].fixed == fixed) return i;
     return -1;
 }
+
+// ---- from a checkpoint
+
+typedef struct origin {
+    const char         *dir;
+    pl_hf_config        config;
+    const pl_head_kind *head;
+    pl_weight_source   *src;
+    int64_t             rows; // of its head
+    int32_t            *row;  // [V] the head's row of each target id, -1: none
+} origin;
+
+static void origin_close(origin *o) {
+    pl_weight_source_close(o->src);
+    pl_free(o->row);
+}
+
+static pl_status map_rows(origin *o, int64_t vocab, pl_err *err) {
+    int32_t *d2t = NULL;
+    o->rows = o->config.draft_vocab_size ? o->config.draft_vocab_size : vocab;
+    o->row = pl_malloc(pl_size_mul((size_t)vocab, sizeof *o->row, 1));
+    if (!o->row) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", o->dir);
+    bool listed = o->rows < vocab || (!o->config.target_head && pl_weight_source_find(o->src, "d2t"));
+    if (listed) PL_TRY(pl_draft_vocab_read(&d2t, o->src, o->rows, vocab, err));
+    for (int64_t v = 0; v < vocab; v++)
+        o->row[v] = d2t ? -1 : (int32_t)v;
+    for (int64_t i = 0; d2t && i < o->rows; i++)
+        o->row[d2t[i]] = (int32_t)i;
+    pl_free(d2t);
+    return PL_OK;
+}
+
+static pl_status origin_open(origin *o, const char *dir, const pl_backbone *b, pl_err *err) {
+    *o = (origin){.dir = dir};
+    pl_status st;
+    PL_TRY_GOTO(st, fail, pl_hf_config_read(&o->config, dir, PL_HF_DRAFTER, err));
+    PL_TRY_GOTO(st, fail, pl_weight_source_open(&o->src, dir, err));
+    const pl_hf_config *c = &o->config, *mine = &b->config;
+    o->head = pl_head_find(*c->head.kind ? c->head.kind : "full", err);
+    if (!o->head) PL_TRY_GOTO(st, fail, PL_E_INPUT);
+    if (c->backbone != mine->backbone)
+        PL_TRY_GOTO(st, fail,
+                    pl_fail(err, PL_E_INPUT, "%s: is an %s drafter, drafter.kind asks for %s", dir,
+                            pl_hf_backbone_name(c), pl_backbone_name(b)));
+    if (c->hidden_size != mine->hidden_size || c->vocab_size != mine->vocab_size)
+        PL_TRY_GOTO(st, fail,
+                    pl_fail(err, PL_E_INPUT, "%s: width %d and vocabulary %d, this drafter has %d and %d; %s", dir,
+                            c->hidden_size, c->vocab_size, mine->hidden_size, mine->vocab_size,
+                            c->vocab_size == mine->vocab_size ? "give its drafter.width"
+                                                              : "start from one for this vocabulary"));
+    bool own = b->kind->embeds && pl_weight_source_find(o->src, PL_BACKBONE_EMBED);
+    if (own != b->own_embed)
+        PL_TRY_GOTO(st, fail,
+                    pl_fail(err, PL_E_INPUT,
+                            "%s: was trained %s embeddings of its own; give drafter.own_embeddings: %s", dir,
+                            own ? "with" : "without", own ? "true" : "false"));
+    if (c->n_taps != mine->n_taps || memcmp(c->tap, mine->tap, (size_t)c->n_taps * sizeof *c->tap) != 0)
+        PL_TRY_GOTO(st, fail,
+                    pl_fail(err, PL_E_INPUT,
+                            "%s: its taps are other layers of the target; give them as "
+                            "drafter.taps",
+                            dir));
+    if (c->num_hidden_layers != mine->num_hidden_layers)
+        PL_TRY_GOTO(
+            st, fail,
+            pl_fail(err, PL_E_INPUT, "%s: has %d layers; give them as drafter.layers", dir, c->num_hidden_layers));
+    for (int i = 0; i < PL_HF_NORMS; i++)
+        if ((pl_hf_norms(c) ^ pl_hf_norms(mine)) & 1U << i)
+            PL_TRY_GOTO(st, fail,
+                        pl_fail(err, PL_E_INPUT, "%s: was trained %s %s; give drafter.%s", dir,
+                                pl_hf_norms(c) & 1U << i ? "with" : "without", pl_hf_norm_names[i],
+                                pl_hf_norm_names[i]));
+    if (c->block.taps && (c->block.taps != mine->block.taps || c->block.group != mine->block.group))
+        PL_TRY_GOTO(st, fail,
+                    pl_fail(err, PL_E_INPUT,
+                            "%s: trained with convolutions; give drafter.conv.taps %d, drafter.conv.group %d", dir,
+                            c->block.taps, c->block.group));
+    if (c->block.size &&
+        (c->block.mask_token != mine->block.mask_token || c->block.anchor_first != mine->block.anchor_first))
+        PL_TRY_GOTO(st, fail,
+                    pl_fail(err, PL_E_INPUT, "%s: give its drafter.mask_token %d, drafter.anchor_first %s", dir,
+                            c->block.mask_token, c->block.anchor_first ? "true" : "false"));
+    PL_TRY_GOTO(st, fail, map_rows(o, c->vocab_size, err));
+    return PL_OK;
+fail:
+    origin_close(o);
+    return st;
+}
+
+static pl_status missing(const origin *o, int64_t id, pl_err *err) {
+    return pl_fail(err, PL_E_INPUT, "%s: its head has no row for token %lld; start from a head of all tokens", o->dir,
+                   (long long)id);
+}
+
+// Rows of a matrix of the checkpoint, for target ids.
+static pl_status copy_rows(float *to, const origin *o, const char *name, const int32_t *id, int64_t n, int64_t width,
+                           pl_err *err) {
+    pl_weight_spec spec = {.part = {{.name = name, .rows = o->rows}}, .n_parts = 1, .rows = o->rows, .cols = width};
+    PL_TRY(pl_weight_source_check(o->src, &spec, 1, err));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t target = id ? id[i] : i;
+        int32_t row = o->row[target];
+        if (row < 0) return missing(o, target, err);
+        PL_TRY(pl_weight_read_rows(o->src, &spec, row, 1, to + i * width, err));
+    }
+    return PL_OK;
+}
+
+// o NULL, or a checkpoint with the target's head: the rows of the target's output matrix.
+static pl_status full_rows(float *to, const origin *o, const pl_start *s, const int32_t *id, int64_t n, int64_t d,
+                           pl_err *err) {
+    const pl_tensor *w = &s->teacher->host_head;
+    if (o && !o->config.target_head) {
+        if (!o->head->dense)
+            return pl_fail(err, PL_E_INPUT, "%s: its head is of kind %s; start from a full head", o->dir,
+                           o->head->name);
+        return copy_rows(to, o, o->head->dense, id, n, d, err);
+    }
+    for (int64_t i = 0; i < n; i++)
+        pl_to_f32(to + i * d, (const uint8_t *)w->data + (size_t)((id ? id[i] : i) * d) * pl_dtype_size(w->dtype),
+                  w->dtype, (size_t)d);
+    return PL_OK;
+}
+
+pl_status pl_start_head_rows(float *rows, const pl_start *s, const char *dir, const int32_t *id, int64_t n, int64_t d,
+                             pl_err *err) {
+    origin o;
+    PL_TRY(origin_open(&o, dir, s->model, err));
+    pl_status st = full_rows(rows, &o, s, id, n, d, err);
+    origin_close(&o);
+    return st;
+}
+
+static pl_status dense_head(pl_start *s, const origin *o, int at, pl_err *err) {
+    const pl_head *h = &s->model->head;
+    float         *rows = pl_malloc(pl_size_mul((size_t)h->vocab, (size_t)h->d, sizeof *rows));
+    if (!rows) return pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
+    pl_status st = full_rows(rows, o, s, h->d2t, h->vocab, h->d, err);
+    if (st == PL_OK) st = pl_param_block_set(s->block, at, rows, err);
+    pl_free(rows);
+    return st;
+}
+
+// Copies the factors of a checkpoint's head of the same rank, or computes the best ones of its rows. o NULL: of the
+// target's.
+static pl_status factored_head(pl_start *s, const origin *o, int up_at, int down_at, const pl_env *env, pl_err *err) {
+    const pl_head  *h = &s->model->head;
+    const pl_param *p = s->model->params.p;
+    bool            same = o && o->head->factored && pl_hf_head_int(&o->config.head, "rank") == h->rank;
+    size_t          n = (size_t)h->vocab, r = (size_t)h->rank, d = (size_t)h->d;
+    float          *up = pl_malloc(pl_size_mul(n, r, sizeof *up)), *down = pl_malloc(pl_size_mul(r, d, sizeof *down));
+    float          *rows = same || !o ? NULL : pl_malloc(pl_size_mul(n, d, sizeof *rows));
+    pl_tensor       w = o ? pl_tensor_2d(rows, PL_F32, h->vocab, h->d) : s->teacher->host_head;
+    pl_status st = up && down && (same || !o || rows) ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory");
+    if (st == PL_OK && same) {
+        pl_weight_spec spec = pl_param_spec(&p[down_at]);
+        st = copy_rows(up, o, p[up_at].name[0], h->d2t, h->vocab, h->rank, err);
+        if (st == PL_OK) st = pl_weight_source_check(o->src, &spec, 1, err);
+        if (st == PL_OK) st = pl_weight_read_f32(o->src, &spec, down, err);
+    } else if (st == PL_OK) {
+        if (o) st = full_rows(rows, o, s, h->d2t, h->vocab, h->d, err);
+        if (st == PL_OK)
+            st = pl_lowrank_factors(up, down, &w, o ? NULL : h->d2t, h->vocab, h->rank,
+                                    (uint64_t)pl_generate_recipe_of(s->r)->seed, pl_start_backend(env), env->pool, err);
+    }
+    if (st == PL_OK) st = pl_param_block_set(s->block, up_at, up, err);
+    if (st == PL_OK) st = pl_param_block_set(s->block, down_at, down, err);
+    pl_free(up);
+    pl_free(down);
+    pl_free(rows);
+    return st;
+}
+
+// A parameter as the checkpoint has it; one that may be missing (the check says which may) is zeros then.
+static pl_status same_param(pl_start *s, const origin *o, int i, pl_err *err) {
+    const pl_param *p = &s->model->params.p[i];
+    pl_weight_spec  spec = pl_param_spec(p);
+    PL_TRY(pl_weight_source_check(o->src, &spec, 1, err));
+    float *w = pl_calloc((size_t)pl_param_block_count(s->block, i), sizeof *w);
+    if (!w) return pl_fail(err, PL_E_MEMORY, "training: out of memory for %s", p->name[0]);
+    pl_status st = PL_OK;
+    if (pl_weight_has(o->src, &spec)) st = pl_weight_read_f32(o->src, &spec, w, err);
+    if (st == PL_OK) st = pl_param_block_set(s->block, i, w, err);
+    pl_free(w);
+    return st;
+}
+
+static pl_status backbone(pl_start *s, const origin *o, pl_err *err) {
+    const pl_params *ps = &s->model->params;
+    for (int i = 0; i < s->model->head_param; i++) {
+        pl_weight_spec spec = pl_param_spec(&ps->p[i]);
+        if (!ps->p[i].neutral || pl_weight_has(o->src, &spec)) PL_TRY(same_param(s, o, i, err));
+    }
+    return PL_OK;
+}
+
+// What a head has beside rows of tokens (DSpark's logits of the token before, its confidence), as it is; of other sizes
+// it begins anew. A router goes with its clusters and is trained by itself.
+static pl_status beside_rows(pl_start *s, const origin *o, pl_err *err) {
+    const pl_backbone *b = s->model;
+    if (o->head != b->head.kind || b->head.kind->routed) return PL_OK;
+    for (int i = b->head_param; i < b->selector_param; i++) {
+        const pl_param *p = &b->params.p[i];
+        pl_weight_spec  spec = pl_param_spec(p);
+        if (p->start != PL_START_DRAWN) continue;
+        if (pl_weight_has(o->src, &spec) && pl_weight_source_check(o->src, &spec, 1, NULL) == PL_OK)
+            PL_TRY(same_param(s, o, i, err));
+        else
+            pl_log("%s: has no %s of this size, which begins anew", o->dir, p->name[0]);
+    }
+    return PL_OK;
+}
+
+// A selector of the same rank as it is: rows of target ids, then of those that this head drafts; another begins anew.
+static pl_status selector(pl_start *s, const origin *o, pl_err *err) {
+    const pl_backbone *b = s->model;
+    const pl_selector *own = &b->head.selector;
+    if (o->config.selector.candidates && (own->candidates == 0 || o->config.selector.rank != own->rank))
+        pl_log("%s: its selector of rank %d is not taken over; drafter.selector.candidates %d and rank %d would",
+               o->dir, o->config.selector.rank, o->config.selector.candidates, o->config.selector.rank);
+    if (own->candidates == 0 || o->config.selector.rank != own->rank) return PL_OK;
+    for (int i = b->selector_param; i < b->params.n; i++) {
+        const pl_param *p = &b->params.p[i];
+        if (p->tensor != &own->after) {
+            PL_TRY(same_param(s, o, i, err));
+            continue;
+        }
+        float *w = pl_malloc(pl_size_mul((size_t)pl_param_block_count(s->block, i), sizeof *w, 1));
+        if (!w) return pl_fail(err, PL_E_MEMORY, "training: out of memory for %s", p->name[0]);
+        pl_status st = copy_rows(w, o, p->name[0], b->head.d2t, b->head.vocab, own->rank, err);
+        if (st == PL_OK) st = pl_param_block_set(s->block, i, w, err);
+        pl_free(w);
+        PL_TRY(st);
+    }
+    return PL_OK;
+}
+
+pl_status pl_start_from(pl_start *s, const char *dir, const pl_env *env, pl_err *err) {
+    const pl_backbone *b = s->model;
+    bool               inherits = !b->head.shared && pl_head_recipe_of(s->r)->init == PL_INIT_AUTO;
+    int                fixed = find_param(b, PL_START_DENSE, true), dense = find_param(b, PL_START_DENSE, false);
+    int                up = find_param(b, PL_START_UP, false), down = find_param(b, PL_START_DOWN, false);
+    origin             o;
+    PL_TRY(origin_open(&o, dir, b, err));
+    pl_status st = backbone(s, &o, err);
+    if (st == PL_OK) st = selector(s, &o, err);
+    if (st == PL_OK && pl_head_recipe_of(s->r)->init == PL_INIT_AUTO) st = beside_rows(s, &o, err);
+    if (st == PL_OK && fixed >= 0) st = dense_head(s, &o, fixed, err);
+    if (st == PL_OK && inherits && dense >= 0) st = dense_head(s, &o, dense, err);
+    if (st == PL_OK && inherits && up >= 0 && down >= 0) st = factored_head(s, &o, up, down, env, err);
+    origin_close(&o);
+    return st;
+}
+
+// ---- from the target
 
 // What is never trained starts as the target's, whatever the recipe says of the rest.
 static pl_status start_head(pl_start *s, const pl_env *env, pl_err *err) {
     const pl_backbone    *b = s->model;
     const pl_head_recipe *hd = pl_head_recipe_of(s->r);
     bool                  fits = b->head.d == s->teacher->head.dim[1];
-    int fixed = pl_start_param(b, PL_START_DENSE, true), dense = pl_start_param(b, PL_START_DENSE, false);
-    int up = pl_start_param(b, PL_START_UP, false), down = pl_start_param(b, PL_START_DOWN, false);
+    int                   fixed = find_param(b, PL_START_DENSE, true), dense = find_param(b, PL_START_DENSE, false);
+    int                   up = find_param(b, PL_START_UP, false), down = find_param(b, PL_START_DOWN, false);
     if (b->head.shared) return PL_OK;
-    if (fixed >= 0 && fits) PL_TRY(head_from_target(s, b->params.p[fixed].tensor, err));
+    if (fixed >= 0 && fits) PL_TRY(dense_head(s, NULL, fixed, err));
     if (hd->init == PL_INIT_RANDOM) return PL_OK;
-    if (fits && dense >= 0) return head_from_target(s, b->params.p[dense].tensor, err);
-    if (fits && up >= 0 && down >= 0) return factors_from_target(s, up, down, env, err);
+    if (fits && dense >= 0) return dense_head(s, NULL, dense, err);
+    if (fits && up >= 0 && down >= 0) return factored_head(s, NULL, up, down, env, err);
     if (hd->init == PL_INIT_AUTO) return PL_OK;
     return pl_recipe_fail(s->r, &hd->init, err, "a head of this kind or width cannot start from the target");
 }
 
 // The final norm starts as the target's, whose output its head is made for.
-static pl_status norm_from_target(pl_start *s, const pl_tensor *norm, pl_err *err) {
+static pl_status norm_from_target(pl_start *s, int at, pl_err *err) {
     const pl_params *ps = &s->teacher->model.params;
     int              i = pl_params_find(ps, &s->teacher->model.norm);
     pl_weight_spec   spec = ps->p[i].spec;
@@ -80,7 +305,7 @@ static pl_status norm_from_target(pl_start *s, const pl_tensor *norm, pl_err *er
     pl_status st = pl_weight_read_f32(s->teacher->src, &spec, gain, err);
     for (int64_t k = 0; k < spec.rows && st == PL_OK; k++)
         gain[k] += ps->p[i].offset;
-    if (st == PL_OK) st = set_param(s, norm, gain, err);
+    if (st == PL_OK) st = pl_param_block_set(s->block, at, gain, err);
     pl_free(gain);
     return st;
 }
@@ -143,7 +368,7 @@ static pl_status start_backbone(pl_start *s, const pl_columns *doc, const pl_env
         rms.tap[i] = rms_of(doc->features + i * d, doc->n, b->n_taps * d, d);
     for (int i = 0; i < b->head_param; i++) {
         const pl_param *p = &b->params.p[i];
-        if (p->start == PL_START_FINAL_NORM && b->shape.d == d) PL_TRY(norm_from_target(s, p->tensor, err));
+        if (p->start == PL_START_FINAL_NORM && b->shape.d == d) PL_TRY(norm_from_target(s, i, err));
         if (p->start == PL_START_EMBED) PL_TRY(start_embeddings(s, i, env, err));
         if (p->start != PL_START_FEATURES) continue;
         PL_CHECK(p->spec.cols <= (PL_MAX_TAPS + 1) * d, "%lld columns", (long long)p->spec.cols);

@@ -9,11 +9,13 @@
 #include "kernels/base/rng.h"
 #include "train/keys.h"
 #include "train/loop/trainer.h"
+#include "train/source/ranks.h"
 #include "train/source/sources.h"
 #include "train/source/teacher.h"
 #include "train/start/start.h"
 #include "train/task/continuation.h"
 #include "train/task/decoded.h"
+#include "train/task/drafter.h"
 #include "train/task/model_files.h"
 #include "train/task/unroll.h"
 
@@ -112,15 +114,6 @@ static pl_status fill(distill *e, pl_feature_source *s, int64_t end, int64_t *cu
     return PL_OK;
 }
 
-// Advances the cursor as a fill would.
-static pl_status pass_over(distill *e, int64_t *cursor, pl_err *err) {
-    for (int64_t taken = 0, n;; ++*cursor) {
-        PL_TRY(e->train->rows(e->train, *cursor, &n, err));
-        taken += rows_taken(e, n);
-        if (taken > e->lm.capacity) return PL_OK;
-    }
-}
-
 // ---- the drafter's own answers --------------------------------------------------------------------------------------
 
 // Stores the target's last hidden states of a text's rows, rounded as documents store them.
@@ -189,49 +182,24 @@ static pl_status slot(pl_task *t, int64_t step, int number, double *sums, pl_err
     return PL_OK;
 }
 
-// Announces the documents of the step, and each rank's part, to a source that fetches them.
-static pl_status plan_step(distill *e, pl_err *err) {
-    int64_t     cursor = e->cursor;
-    int         ranks = pl_comm_ranks(e->task.comm);
-    pl_doc_span span[PL_RANKS_MAX];
-    if (!e->train->begin) return PL_OK;
-    PL_TRY(e->train->begin(e->train, cursor, err));
-    for (int r = 0; r < ranks; r++) {
-        int first, n;
-        pl_slots_share(e->task.n_slots, r, ranks, &first, &n);
-        span[r].first = cursor;
-        for (int s = 0; s < n; s++)
-            PL_TRY(pass_over(e, &cursor, err));
-        span[r].end = cursor;
-    }
-    return e->train->gather(e->train, span, err);
-}
-
 static pl_status begin(pl_task *t, int64_t step, pl_err *err) {
-    double    from = pl_now();
-    pl_status st = plan_step((distill *)t, err);
-    (void)step;
-    t->waited += pl_now() - from;
-    return st;
+    return pl_source_begin(((distill *)t)->train, t, step, err);
 }
 
+// Advances the cursor as a fill would.
 static pl_status skip(pl_task *t, int64_t step, int number, pl_err *err) {
     distill *e = (distill *)t;
-    double   from = pl_now();
     (void)step, (void)number;
-    pl_status st = pass_over(e, &e->cursor, err);
-    t->waited += pl_now() - from;
-    return st;
+    for (int64_t taken = 0, n;; e->cursor++) {
+        PL_TRY(e->train->rows(e->train, e->cursor, &n, err));
+        taken += rows_taken(e, n);
+        if (taken > e->lm.capacity) return PL_OK;
+    }
 }
 
 static void place(pl_task *t, int64_t step, int number, const int64_t *from, const int64_t *to, pl_json_out *o) {
-    pl_feature_source *s = ((distill *)t)->train;
     (void)step, (void)number;
-    pl_json_out_key(o, "documents");
-    pl_json_out_array(o);
-    for (int64_t at = *from; at < *to; at++)
-        pl_json_out_int(o, s->number ? s->number(s, at) : at);
-    pl_json_out_close(o, ']');
+    pl_source_place(((distill *)t)->train, *from, *to, o);
 }
 
 static void report(pl_task *t, const double *sums, pl_metrics *m) {
@@ -297,56 +265,16 @@ static pl_status save_model(pl_task *t, const char *dir, pl_err *err) {
 
 pl_status pl_distill_check(const pl_recipe *r, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
-    const pl_head_recipe  *hd = pl_head_recipe_of(r);
-    const void *const      unread[] = {&tr->drafter.taps,
-                                       &tr->drafter.intermediate,
-                                       &tr->drafter.width,
-                                       &tr->drafter.own_embeddings,
-                                       &tr->drafter.layers,
-                                       &tr->drafter.norm_output,
-                                       &tr->drafter.fc_norm,
-                                       &tr->drafter.norm_before_fc,
-                                       &tr->drafter.norm_before_residual,
-                                       &tr->drafter.block,
-                                       &tr->drafter.mask_token,
-                                       &tr->drafter.anchor_first,
-                                       &tr->drafter.bias,
-                                       &tr->drafter.freeze,
-                                       &tr->train.unroll,
-                                       &tr->train.rows,
-                                       &tr->train.anchors,
-                                       &tr->train.draft_weights,
-                                       &tr->train.pace_alpha,
-                                       &tr->train.top_k,
-                                       &tr->train.top_weight,
-                                       &tr->train.depth_ratio,
-                                       &tr->train.depth_floor,
-                                       &tr->train.masked_teacher,
-                                       &tr->train.token_weight,
-                                       &tr->train.feature_weight,
-                                       &tr->train.noise,
-                                       &tr->train.step_decay,
-                                       &tr->train.eval_prompts,
-                                       &tr->train.confidence_weight,
-                                       &tr->drafter.conv.taps,
-                                       &tr->drafter.conv.group,
-                                       &tr->drafter.selector.rank,
-                                       &tr->drafter.selector.candidates,
-                                       &tr->drafter.selector.law,
-                                       &tr->train.selector_weight,
-                                       &tr->train.selector_objective};
-    const void *const      head[] = {&hd->kind,         &hd->vocab, &hd->vocab_size, &hd->position_aware,
-                                     &hd->redistribute, &hd->init,  &hd->frozen};
-    for (size_t i = 0; i < sizeof unread / sizeof *unread; i++)
-        if (pl_recipe_differs(r, unread[i]))
-            return pl_recipe_fail(r, unread[i], err, "a drafter that is a language model has no such thing");
-    const void *field;
-    for (int k = 0; (field = pl_loss_field(r, k)); k++)
-        if (pl_recipe_differs(r, field))
-            return pl_recipe_fail(r, field, err, "a drafter that is a language model has no such loss");
-    for (size_t i = 0; i < sizeof head / sizeof *head; i++)
-        if (pl_recipe_differs(r, head[i]))
-            return pl_recipe_fail(r, head[i], err, "a drafter that is a language model has its own head");
+    const void *const read[] = {&tr->train.eval_steps, &tr->train.objective, &tr->train.js_beta, &tr->train.lk_decay};
+    const void       *field;
+    PL_TRY(pl_recipe_refuse_table(r, pl_head_keys, NULL, "a drafter that is a language model has its own head", err));
+    for (int k = 0; (field = k > 0 ? pl_drafter_field(r, k - 1) : &tr->train.eval_prompts); k++) {
+        bool is_read = strncmp(pl_recipe_path(r, field), "drafter.head.", 13) == 0; // of lists with several kinds
+        for (size_t i = 0; i < sizeof read / sizeof *read; i++)
+            is_read |= field == read[i];
+        if (!is_read && pl_recipe_differs(r, field))
+            return pl_recipe_fail(r, field, err, "a drafter that is a language model has no such thing");
+    }
     if (tr->train.on_policy.share == 0 && pl_recipe_differs(r, &tr->train.on_policy.temperature))
         return pl_recipe_fail(r, &tr->train.on_policy.temperature, err, "nothing is drawn; give train.on_policy.share");
     if (tr->train.on_policy.share > 0 && tr->train.objective == PL_OBJ_LABEL)
@@ -450,11 +378,13 @@ static pl_status create_engines(distill *e, const pl_env *env, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status prepare(distill *e, const char *out_dir, const pl_env *env, pl_err *err) {
-    const pl_train_recipe *tr = pl_train_recipe_of(e->r);
+static pl_status prepare(pl_task *t, const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
+    distill               *e = (distill *)t;
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
     char                   recipe[17], start[17];
     int                    final = PL_TAP_FINAL; // only the last hidden is read
-    PL_TRY(pl_recipe_hash(e->r, PL_STAGE_DRAFTER, recipe, err));
+    e->r = r;
+    PL_TRY(pl_recipe_hash(r, PL_STAGE_DRAFTER, recipe, err));
     PL_TRY(open_tokenizer(e, err));
     PL_TRY(pl_sources_teacher(&e->teacher, e->r, env, err));
     PL_TRY(create_model(e, env, start, err));
@@ -464,10 +394,6 @@ static pl_status prepare(distill *e, const char *out_dir, const pl_env *env, pl_
     PL_TRY(create_engines(e, env, err));
     e->task.name = PL_TRAIN_STANDALONE;
     e->task.block = &e->lm.block;
-    e->task.backend = env->backend;
-    e->task.pool = env->pool;
-    e->task.comm = env->comm;
-    e->task.n_slots = tr->train.slots > 0 ? (int)tr->train.slots : 1;
     e->task.cursor = &e->cursor;
     e->task.n_cursor = 1;
     e->task.begin = begin;
@@ -486,7 +412,8 @@ static pl_status prepare(distill *e, const char *out_dir, const pl_env *env, pl_
     return PL_OK;
 }
 
-static void destroy(distill *e) {
+static void destroy(pl_task *t) {
+    distill *e = (distill *)t;
     pl_engine_destroy(e->writer);
     pl_engine_destroy(e->reader);
     if (e->held) e->held->destroy(e->held);
@@ -494,21 +421,9 @@ static void destroy(distill *e) {
     pl_lm_destroy(&e->lm);
     pl_teacher_close(&e->teacher);
     pl_tokenizer_close(e->tok);
-    void *owned[] = {e->weight, e->text, e->ids, e->at, e->hidden, e};
+    void *owned[] = {e->weight, e->text, e->ids, e->at, e->hidden};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
 }
 
-pl_status pl_distill_train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after,
-                           pl_err *err) {
-    pl_trainer_options o;
-    PL_TRY(pl_train_options_read(&o, r, out_dir, err));
-    o.stop_after = stop_after;
-    distill *e = pl_calloc(1, sizeof *e);
-    if (!e) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
-    e->r = r;
-    pl_status st = prepare(e, out_dir, env, err);
-    if (st == PL_OK) st = pl_trainer_run(&e->task, &o, err);
-    destroy(e);
-    return st;
-}
+const pl_training pl_training_lm = {sizeof(distill), prepare, destroy};

@@ -20,14 +20,13 @@
 #ifndef PL_TRAIN_DISTILL_H
 #define PL_TRAIN_DISTILL_H
 
-#include "infer/cli/env.h"
+#include "train/keys.h"
 
 // Refuses keys that such a drafter does not read, and a recipe without drafter.start.
 pl_status pl_distill_check(const pl_recipe *r, pl_err *err);
 // Refuses keys that only such a drafter reads, in a recipe of another kind.
 pl_status pl_distill_check_other(const pl_recipe *r, pl_err *err);
 
-// Trains the model. stop_after: see pl_train_run_until.
-pl_status pl_distill_train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err);
+extern const pl_training pl_training_lm;
 
 #endif

@@ -13,10 +13,10 @@
 #include "kernels/base/log.h"
 #include "train/keys.h"
 #include "train/loop/trainer.h"
+#include "train/source/ranks.h"
 #include "train/source/sources.h"
 #include "train/source/teacher.h"
 #include "train/source/vocabularies.h"
-#include "train/start/host.h"
 #include "train/start/nearest.h"
 #include "train/start/start.h"
 #include "train/task/decoded.h"
@@ -80,52 +80,20 @@ static pl_status slot(pl_task *t, int64_t step, int number, double *sums, pl_err
     return PL_OK;
 }
 
-// Announces the documents of the step, and each rank's part, to a source that fetches them.
-static pl_status plan_step(pl_task *t, pl_err *err) {
-    eagle      *e = (eagle *)t;
-    int64_t     cursor[2] = {e->cursor[0], e->cursor[1]};
-    int         ranks = pl_comm_ranks(t->comm);
-    pl_doc_span span[PL_RANKS_MAX];
-    if (!e->train->begin) return PL_OK;
-    PL_TRY(e->train->begin(e->train, cursor[0], err));
-    for (int r = 0; r < ranks; r++) {
-        int first, n;
-        pl_slots_share(t->n_slots, r, ranks, &first, &n);
-        span[r].first = cursor[0];
-        for (int s = 0; s < n; s++)
-            PL_TRY(pl_pack_skip(&e->u.pack, e->train, cursor, err));
-        span[r].end = cursor[0] + (cursor[1] > 0);
-    }
-    return e->train->gather(e->train, span, err);
-}
-
 static pl_status begin(pl_task *t, int64_t step, pl_err *err) {
-    double    from = pl_now();
-    pl_status st = plan_step(t, err);
-    (void)step;
-    t->waited += pl_now() - from;
-    return st;
+    return pl_source_begin(((eagle *)t)->train, t, step, err);
 }
 
 static pl_status skip(pl_task *t, int64_t step, int number, pl_err *err) {
-    eagle    *e = (eagle *)t;
-    double    from = pl_now();
-    pl_status st = pl_pack_skip(&e->u.pack, e->train, e->cursor, err);
+    eagle *e = (eagle *)t;
     (void)step, (void)number;
-    t->waited += pl_now() - from;
-    return st;
+    return pl_pack_skip(&e->u.pack, e->train, e->cursor, err);
 }
 
-// Writes a slot's documents, by number in the dataset or among the generated answers, and the rows at which the first
-// and last one were cut.
+// Writes a slot's documents, and the rows at which the first and last one were cut.
 static void place(pl_task *t, int64_t step, int number, const int64_t *from, const int64_t *to, pl_json_out *o) {
-    pl_feature_source *s = ((eagle *)t)->train;
     (void)step, (void)number;
-    pl_json_out_key(o, "documents");
-    pl_json_out_array(o);
-    for (int64_t at = from[0]; at < to[0] + (to[1] > 0); at++)
-        pl_json_out_int(o, s->number ? s->number(s, at) : at);
-    pl_json_out_close(o, ']');
+    pl_source_place(((eagle *)t)->train, from[0], to[0] + (to[1] > 0), o);
     if (from[1] > 0) pl_put_int(o, "from_row", from[1]);
     if (to[1] > 0) pl_put_int(o, "to_row", to[1]);
 }
@@ -535,12 +503,12 @@ static pl_status create_unroll(eagle *e, const pl_env *env, pl_err *err) {
     return pl_unroll_create(&e->u, e->model, e->teacher.head, &o, env->backend, env->pool, err);
 }
 
-static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_err *err) {
-    const pl_recipe          *r = e->r;
+static pl_status prepare(pl_task *t, const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
+    eagle                    *e = (eagle *)t;
     const pl_train_recipe    *tr = pl_train_recipe_of(r);
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     char                      recipe[17], start_id[17];
-    int64_t                   slots = tr->train.slots;
+    e->r = r;
     PL_TRY(pl_recipe_require(r, &gen->target.path, err));
     PL_TRY(pl_recipe_hash(r, PL_STAGE_DRAFTER, recipe, err));
     PL_TRY(pl_start_identity(start_id, r, err));
@@ -557,10 +525,6 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     PL_TRY(create_unroll(e, env, err));
     e->task.name = pl_backbone_name(e->model);
     e->task.block = &e->block;
-    e->task.backend = env->backend;
-    e->task.pool = env->pool;
-    e->task.comm = env->comm;
-    e->task.n_slots = slots > 0 ? (int)slots : 1;
     if (!pl_backbone_in_blocks(e->model->kind)) e->task.supervised = &e->u.rows.opt.supervised;
     e->task.cursor = e->cursor;
     e->task.n_cursor = 2;
@@ -590,7 +554,8 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     return PL_OK;
 }
 
-static void destroy(eagle *e) {
+static void destroy(pl_task *t) {
+    eagle *e = (eagle *)t;
     pl_decoded_fini(&e->documents);
     pl_decoded_fini(&e->served);
     close_target(e);
@@ -600,18 +565,6 @@ static void destroy(eagle *e) {
     pl_param_block_destroy(&e->block);
     pl_backbone_destroy(e->model);
     pl_teacher_close(&e->teacher);
-    pl_free(e);
 }
 
-pl_status pl_eagle_train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err) {
-    pl_trainer_options o;
-    PL_TRY(pl_train_options_read(&o, r, out_dir, err));
-    o.stop_after = stop_after;
-    eagle *e = pl_calloc(1, sizeof *e);
-    if (!e) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
-    e->r = r;
-    pl_status st = prepare(e, out_dir, env, err);
-    if (st == PL_OK) st = pl_trainer_run(&e->task, &o, err);
-    destroy(e);
-    return st;
-}
+const pl_training pl_training_drafter = {sizeof(eagle), prepare, destroy};

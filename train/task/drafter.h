@@ -7,7 +7,7 @@
 #ifndef PL_TRAIN_EAGLE_H
 #define PL_TRAIN_EAGLE_H
 
-#include "infer/cli/env.h"
+#include "train/keys.h"
 
 // Refuses with one line settings that the recipe's head does not support: a prefix of rows, or a redistribution,
 // without a list that orders the tokens, or that leaves some outside. Reads the recipe alone.
@@ -17,7 +17,11 @@ pl_status pl_eagle_check(const pl_recipe *r, pl_err *err);
 // list share, each may be read by some of them).
 pl_status pl_eagle_check_alone(const pl_recipe *r, pl_err *err);
 
-// Trains the drafter. stop_after: see pl_train_run_until.
-pl_status pl_eagle_train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err);
+// Returns the k-th field of a recipe that only drafters with a backbone and a trained head read, NULL past the last:
+// the keys that change a drafter alone, except those of every kind of drafter; the settings of heads, except routed
+// ones; those of losses.
+const void *pl_drafter_field(const pl_recipe *r, int k);
+
+extern const pl_training pl_training_drafter;
 
 #endif

@@ -3,6 +3,9 @@
 #include "kernels/op/divergence.h"
 #include "train/keys.h"
 #include "train/task/drafter.h"
+#include "train/task/loss.h"
+
+#include <string.h>
 
 // Refuses the first of these keys that the recipe gives.
 static pl_status refuse_keys(const pl_recipe *r, const void *const *key, size_t n, const char *why, pl_err *err) {
@@ -157,4 +160,30 @@ pl_status pl_eagle_check(const pl_recipe *r, pl_err *err) {
         return pl_recipe_fail(r, &hd->redistribute, err, "%s%s",
                               shared ? "the target's own matrix drafts all tokens" : "all tokens are drafted", mend);
     return PL_OK;
+}
+
+// Returns row k of a table of keys, of a head's kind or a loss, as a field; NULL past the last, with *k less its rows.
+static const void *field_at(const pl_recipe *r, const pl_key *table, int *k) {
+    for (const pl_key *row = table; row && row->path; row++)
+        if ((*k)-- == 0) return (const char *)pl_recipe_struct(r, table) + row->field.offset;
+    return NULL;
+}
+
+const void *pl_drafter_field(const pl_recipe *r, int k) {
+    static const char *const every[] = {"data.window",     "drafter.kind",          "drafter.head.kind",
+                                        "train.slot_rows", "train.on_policy.share", "train.on_policy.temperature"};
+    const pl_key *const      tables[] = {pl_train_keys, pl_head_keys};
+    const void              *field = NULL;
+    for (int t = 0; t < 2; t++)
+        for (const pl_key *row = tables[t]; row->path; row++) {
+            bool own = row->stages == PL_STAGE_DRAFTER || strcmp(row->path, "train.rows") == 0;
+            for (size_t i = 0; i < sizeof every / sizeof *every; i++)
+                own = own && strcmp(row->path, every[i]) != 0;
+            if (own && k-- == 0) return (const char *)pl_recipe_struct(r, tables[t]) + row->field.offset;
+        }
+    for (int i = 0; !field && pl_head_at(i); i++)
+        if (!pl_head_at(i)->routed) field = field_at(r, pl_head_at(i)->keys, &k);
+    for (int i = 0; !field && pl_loss_at(i); i++)
+        field = field_at(r, pl_loss_at(i)->keys, &k);
+    return field;
 }

@@ -18,13 +18,6 @@ const pl_loss_kind *pl_loss_at(int i) {
     return i < KINDS ? kinds[i] : NULL;
 }
 
-const void *pl_loss_field(const pl_recipe *r, int k) {
-    for (int i = 0; pl_loss_at(i); i++)
-        for (const pl_key *row = pl_loss_at(i)->keys; row && row->path; row++)
-            if (k-- == 0) return (const char *)pl_recipe_struct(r, pl_loss_at(i)->keys) + row->field.offset;
-    return NULL;
-}
-
 void pl_loss_weigh(pl_loss *l, const pl_rows *r) {
     for (int64_t c = 0; c < r->cells; c++)
         l->weight[c] = (float)(l->factor * (double)r->weight[c]);

@@ -74,9 +74,6 @@ typedef struct pl_loss_kind {
 } pl_loss_kind;
 
 const pl_loss_kind *pl_loss_at(int i); // NULL past the last
-// Returns the k-th field of a recipe that belongs to the losses' own keys; NULL past the last. Stages without losses
-// refuse these.
-const void         *pl_loss_field(const pl_recipe *r, int k);
 
 // Sets l->weight from the cells' weights.
 void               pl_loss_weigh(pl_loss *l, const pl_rows *r);

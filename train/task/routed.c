@@ -12,10 +12,9 @@
 #include "kernels/tape.h"
 #include "train/keys.h"
 #include "train/loop/trainer.h"
-#include "train/start/host.h"
-#include "train/start/start_from.h"
+#include "train/start/start.h"
 #include "train/task/clusters.h"
-#include "train/task/loss.h"
+#include "train/task/drafter.h"
 #include "train/task/trace_rows.h"
 #include "train/task/traces.h"
 
@@ -414,82 +413,30 @@ static pl_status start_bias(router_task *t, pl_err *err) {
 
 // ---- keys that a router does not read
 
-#define START "drafter.start's backbone is taken as it is"
-#define HEAD "the head is drafter.start's, its rows sorted by cluster"
-#define SELECTOR "the selector is drafter.start's"
-#define LOSS "a router learns which clusters hold the best traced tokens, by a loss of its own"
-
-static const struct unread_key {
-    const pl_key *table;
-    size_t        offset; // of the key's field
-    const char   *why;
-} unread_key[] = {
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.taps), START},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.intermediate), START},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.width), START},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.own_embeddings), START},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.bias), START},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.freeze), "all but the router is frozen"},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.layers), START},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.norm_output), START},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.fc_norm), START},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.norm_before_fc), START},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.norm_before_residual), START},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.block), START},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.mask_token), START},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.anchor_first), START},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.conv.taps), START},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.conv.group), START},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.selector.candidates), SELECTOR},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.selector.rank), SELECTOR},
-    {pl_train_keys, offsetof(pl_train_recipe, drafter.selector.law), SELECTOR},
-    {pl_train_keys, offsetof(pl_train_recipe, train.selector_weight), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.selector_objective), LOSS},
-    {pl_head_keys, offsetof(pl_head_recipe, vocab_size), HEAD},
-    {pl_head_keys, offsetof(pl_head_recipe, position_aware),
-     "drafter.head.k0, k1 and kmin say what is read at each depth"},
-    {pl_head_keys, offsetof(pl_head_recipe, redistribute), HEAD},
-    {pl_head_keys, offsetof(pl_head_recipe, init), HEAD},
-    {pl_head_keys, offsetof(pl_head_recipe, frozen), "all but the router is frozen"},
-    {pl_train_keys, offsetof(pl_train_recipe, train.unroll), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.eval_steps), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.objective), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.masked_teacher), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.js_beta), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.lk_decay), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.token_weight), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.feature_weight), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.noise), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.step_decay), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.anchors), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.draft_weights), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.pace_alpha), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.top_k), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.top_weight), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.depth_ratio), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.depth_floor), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.confidence_weight), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.decay_embeddings), "a router has no embeddings"},
-    {pl_train_keys, offsetof(pl_train_recipe, train.rows), LOSS},
-    {pl_train_keys, offsetof(pl_train_recipe, train.recompute), "a router is too shallow to be computed again"}};
-enum { UNREAD = sizeof unread_key / sizeof *unread_key };
-
-static const void *field_of(const pl_recipe *r, const pl_key *table, size_t offset) {
-    return (const char *)pl_recipe_struct(r, table) + offset;
+static const char *why_unread(const char *path) {
+    static const struct {
+        const char *front, *why;
+    } rows[] = {{"drafter.freeze", "all but the router is frozen"},
+                {"drafter.selector.", "the selector is drafter.start's"},
+                {"drafter.head.frozen", "all but the router is frozen"},
+                {"drafter.head.position_aware", "drafter.head.k0, k1 and kmin say what is read at each depth"},
+                {"drafter.head.", "the head is drafter.start's, its rows sorted by cluster"},
+                {"drafter.", "drafter.start's backbone is taken as it is"},
+                {"train.decay_embeddings", "a router has no embeddings"},
+                {"train.recompute", "a router is too shallow to be computed again"},
+                {"", "a router learns which clusters hold the best traced tokens, by a loss of its own"}};
+    int i = 0;
+    while (strncmp(path, rows[i].front, strlen(rows[i].front)) != 0)
+        i++;
+    return rows[i].why;
 }
 
-// Keys past the table are the settings of heads of other kinds, then those of losses.
 const void *pl_router_unread(const pl_recipe *r, int k, const char **why) {
-    if (why) *why = k < UNREAD ? unread_key[k].why : HEAD;
-    if (k < UNREAD) return field_of(r, unread_key[k].table, unread_key[k].offset);
-    k -= UNREAD;
-    for (int i = 0; pl_head_at(i); i++) {
-        const pl_head_kind *kind = pl_head_at(i);
-        for (const pl_key *row = kind->keys; row && row->path && !kind->routed; row++)
-            if (k-- == 0) return field_of(r, kind->keys, row->field.offset);
-    }
-    if (why) *why = LOSS;
-    return pl_loss_field(r, k);
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    const void *const      own[] = {&tr->train.decay_embeddings, &tr->train.recompute};
+    const void            *field = k < 2 ? own[k] : pl_drafter_field(r, k - 2);
+    if (field && why) *why = why_unread(pl_recipe_path(r, field));
+    return field;
 }
 
 static pl_status unread(const pl_recipe *r, const void *field, const char *why, pl_err *err) {
@@ -565,12 +512,13 @@ static pl_status make_room(router_task *t, const pl_backend *be, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status prepare(router_task *t, const char *out_dir, const pl_env *env, pl_err *err) {
-    const pl_recipe          *r = t->r;
+static pl_status prepare(pl_task *task, const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
+    router_task              *t = (router_task *)task;
     const pl_train_recipe    *tr = pl_train_recipe_of(r);
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     char                      recipe[17], start_id[17];
-    int64_t                   slots = tr->train.slots, done;
+    int64_t                   done;
+    t->r = r;
     PL_TRY(pl_recipe_require(r, &gen->target.path, err));
     PL_TRY(pl_recipe_require(r, &tr->drafter.start, err));
     PL_TRY(pl_router_check(r, err));
@@ -601,10 +549,6 @@ static pl_status prepare(router_task *t, const char *out_dir, const pl_env *env,
     PL_TRY(pl_ctx_measure(&t->ctx, measure, t, err));
     t->task.name = "router";
     t->task.block = &t->block;
-    t->task.backend = env->backend;
-    t->task.pool = env->pool;
-    t->task.comm = env->comm;
-    t->task.n_slots = slots > 0 ? (int)slots : 1;
     t->task.cursor = t->cursor;
     t->task.n_cursor = 2;
     t->task.tape = &t->tape;
@@ -619,8 +563,9 @@ static pl_status prepare(router_task *t, const char *out_dir, const pl_env *env,
     return PL_OK;
 }
 
-static void destroy(router_task *t) {
-    void *owned[] = {t->cluster, t->best, t->chosen, t->span};
+static void destroy(pl_task *task) {
+    router_task *t = (router_task *)task;
+    void        *owned[] = {t->cluster, t->best, t->chosen, t->span};
     pl_ctx_fini(&t->ctx);
     pl_arena_fini(&t->arrays);
     pl_tape_fini(&t->tape);
@@ -630,18 +575,6 @@ static void destroy(router_task *t) {
     pl_teacher_close(&t->teacher);
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
-    pl_free(t);
 }
 
-pl_status pl_router_train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err) {
-    pl_trainer_options o;
-    PL_TRY(pl_train_options_read(&o, r, out_dir, err));
-    o.stop_after = stop_after;
-    router_task *t = pl_calloc(1, sizeof *t);
-    if (!t) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
-    t->r = r;
-    pl_status st = prepare(t, out_dir, env, err);
-    if (st == PL_OK) st = pl_trainer_run(&t->task, &o, err);
-    destroy(t);
-    return st;
-}
+const pl_training pl_training_router = {sizeof(router_task), prepare, destroy};

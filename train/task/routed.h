@@ -20,7 +20,7 @@
 #ifndef PL_TRAIN_ROUTER_H
 #define PL_TRAIN_ROUTER_H
 
-#include "infer/cli/env.h"
+#include "train/keys.h"
 
 // Returns the field of the k-th key that a router's run does not read, NULL past the last. *why (why may be NULL): the
 // reason.
@@ -30,7 +30,6 @@ const void *pl_router_unread(const pl_recipe *r, int k, const char **why);
 // default. Reads the recipe alone.
 pl_status pl_router_check(const pl_recipe *r, pl_err *err);
 
-// Trains the router. stop_after: see pl_train_run_until.
-pl_status pl_router_train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err);
+extern const pl_training pl_training_router;
 
 #endif

@@ -298,11 +298,16 @@ static pl_status take_windows(pretrain *p, pl_err *err) {
     return p->ids && p->doc ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory for a window");
 }
 
-static pl_status prepare(pretrain *p, const char *out_dir, const pl_env *env, pl_err *err) {
-    const pl_train_recipe *tr = pl_train_recipe_of(p->r);
+static pl_status prepare(pl_task *t, const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
+    pretrain              *p = (pretrain *)t;
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
     pl_repetition_options  ro;
     pl_hf_config           config;
     char                   recipe[17], start[17];
+    p->r = r;
+    if (env->tp)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "--tensor-parallel: a target is trained whole, on ranks that share its steps: --ranks");
     PL_TRY(pl_comm_enter(env->comm, err)); // rank 0 writes the files; the other ranks open them
     PL_TRY(pl_textdata_prepare(&p->data, p->r, out_dir, err));
     PL_TRY(pl_comm_leave(env->comm, err));
@@ -326,9 +331,6 @@ static pl_status prepare(pretrain *p, const char *out_dir, const pl_env *env, pl
 
     p->task.name = "target";
     p->task.block = &p->lm.block;
-    p->task.backend = env->backend;
-    p->task.pool = env->pool;
-    p->task.comm = env->comm;
     p->task.tape = &p->lm.tape;
     p->task.slot = slot;
     p->task.place = place;
@@ -343,18 +345,8 @@ static pl_status prepare(pretrain *p, const char *out_dir, const pl_env *env, pl
     return PL_OK;
 }
 
-pl_status pl_pretrain(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err) {
-    pl_trainer_options o;
-    if (env->tp)
-        return pl_fail(err, PL_E_UNSUPPORTED,
-                       "--tensor-parallel: a target is trained whole, on ranks that share its steps: --ranks");
-    PL_TRY(pl_train_options_read(&o, r, out_dir, err));
-    o.stop_after = stop_after;
-    pretrain *p = pl_calloc(1, sizeof *p);
-    if (!p) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
-    p->r = r;
-    pl_status st = prepare(p, out_dir, env, err);
-    if (st == PL_OK) st = pl_trainer_run(&p->task, &o, err);
+static void destroy(pl_task *t) {
+    pretrain *p = (pretrain *)t;
     for (int i = 0; i < N_PHASES; i++)
         pl_heldout_fini(&p->held[i]);
     pl_repetition_fini(&p->repetition);
@@ -362,6 +354,6 @@ pl_status pl_pretrain(const pl_recipe *r, const char *out_dir, const pl_env *env
     pl_textdata_close(&p->data);
     pl_free(p->ids);
     pl_free(p->doc);
-    pl_free(p);
-    return st;
 }
+
+const pl_training pl_training_target = {sizeof(pretrain), prepare, destroy};

@@ -7,9 +7,8 @@
 #ifndef PL_TRAIN_PRETRAIN_H
 #define PL_TRAIN_PRETRAIN_H
 
-#include "infer/cli/env.h"
+#include "train/keys.h"
 
-// Trains the target. stop_after: see pl_train_run_until.
-pl_status pl_pretrain(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err);
+extern const pl_training pl_training_target;
 
 #endif

@@ -4,6 +4,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
 #include "kernels/base/rng.h"
+#include "train/task/pack.h"
 
 static pl_status divide(pl_trace_rows *t, const char *dir, pl_err *err) {
     int64_t docs = pl_dataset_docs(t->ds);
@@ -79,15 +80,6 @@ static int64_t document(pl_trace_rows *t, int side, int64_t at) {
     return t->member[side][t->order[at % docs]];
 }
 
-static void widen(const pl_trace_rows *t, void *to, int64_t at, int64_t n) {
-    const uint16_t *from = t->bf16;
-    for (int64_t i = 0; i < n * t->d; i++)
-        if (t->real == PL_F64)
-            ((double *)to)[at * t->d + i] = (double)pl_bf16_to_f32(from[i]);
-        else
-            ((float *)to)[at * t->d + i] = pl_bf16_to_f32(from[i]);
-}
-
 // Reads rows [first, first + n) of the dataset to row `at` of the step.
 static pl_status take(pl_trace_rows *t, int64_t at, int64_t first, int64_t n, pl_err *err) {
     pl_columns to = {.tokens = t->tokens + at,
@@ -96,9 +88,9 @@ static pl_status take(pl_trace_rows *t, int64_t at, int64_t first, int64_t n, pl
                      .top_prob = t->top_prob + at * t->top,
                      .hidden = t->bf16};
     PL_TRY(pl_dataset_read(t->ds, first, n, &to, err));
-    widen(t, t->hidden, at, n);
+    pl_rows_widen(t->hidden, t->real, at, t->bf16, n, t->d);
     PL_TRY(pl_dataset_read(t->ds, first, n, &(pl_columns){.output = t->bf16}, err));
-    widen(t, t->output, at, n);
+    pl_rows_widen(t->output, t->real, at, t->bf16, n, t->d);
     return PL_OK;
 }
 
