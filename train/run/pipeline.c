@@ -156,11 +156,10 @@ static pl_status append_set(sets *s, char *text, pl_err *err) {
     return PL_OK;
 }
 
-// Finds the start of drafter i: the checkpoint of an earlier drafter of the list by name, else `start` as a path.
-static pl_status start_of(const pl_recipe *r, int i, const char *start, const char *out_dir, char **path, pl_err *err) {
+// Sets the start of drafter i: the checkpoint of an earlier drafter of the list by name, else `start` as a path.
+static pl_status set_start(sets *s, const pl_recipe *r, int i, const char *start, const char *out_dir, pl_err *err) {
     const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
     int                       k = 0, n = pipe->drafters.n;
-    *path = NULL;
     while (k < n && !(pipe->drafters.at[k].name && strcmp(pipe->drafters.at[k].name, start) == 0))
         k++;
     const void *item = &pipe->drafters.at[i], *field = &pl_train_recipe_of(r)->drafter.start;
@@ -169,8 +168,10 @@ static pl_status start_of(const pl_recipe *r, int i, const char *start, const ch
     if (k == n && !pl_path_exists(start))
         return pl_recipe_fail_override(r, item, field, err, "\"%s\" is neither a drafter of the list nor a checkpoint",
                                        start);
-    *path = k < n ? pl_sprintf("%s/drafters/%s/checkpoints/best", out_dir, start) : pl_strdup(start);
-    return *path ? PL_OK : pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
+    return append_set(s,
+                      k < n ? pl_sprintf("drafter.start=%s/drafters/%s/checkpoints/best", out_dir, start)
+                            : pl_sprintf("drafter.start=%s", start),
+                      err);
 }
 
 // Returns a key's value for drafter i: its item's, else the shared one.
@@ -180,9 +181,9 @@ static const char *said(const pl_recipe *r, int i, const char *const *field) {
     return own || pl_recipe_undone(r, item, field) ? own : *field;
 }
 
-// Returns the folder for traces of the drafter that item i starts from. All items with the same start and seed share
-// it; it is named by the earlier drafter of the list or, for another checkpoint, by a hash of its path.
-static char *traces_of(const pl_recipe *r, int i, const char *out_dir) {
+// Sets the folder for traces of the drafter that item i starts from. All items with the same start and seed share it;
+// it is named by the earlier drafter of the list or, for another checkpoint, by a hash of its path.
+static pl_status set_traces(sets *s, const pl_recipe *r, int i, const char *out_dir, pl_err *err) {
     const pl_pipeline_recipe  *pipe = pl_pipeline_recipe_of(r);
     const pl_pipeline_drafter *item = &pipe->drafters.at[i];
     const char                *own = pl_recipe_override(r, item, &pl_train_recipe_of(r)->drafter.start);
@@ -194,7 +195,9 @@ static char *traces_of(const pl_recipe *r, int i, const char *out_dir) {
     for (int k = 0; k < i && own && start; k++)
         if (strcmp(pipe->drafters.at[k].name, start) == 0) name[0] = 0;
     snprintf(shared, sizeof shared, "%lld", (long long)pl_generate_recipe_of(r)->seed);
-    return pl_sprintf("%s/traces/%s.%s", out_dir, *name || !start ? name : start, seed ? seed : shared);
+    return append_set(
+        s, pl_sprintf("traces.path=%s/traces/%s.%s", out_dir, *name || !start ? name : start, seed ? seed : shared),
+        err);
 }
 
 static bool item_routed(const pl_recipe *r, int i) {
@@ -215,29 +218,12 @@ static pl_status leave_out_unread(sets *s, const pl_recipe *r, int i, pl_err *er
     return PL_OK;
 }
 
-// Finds the file of drafter i's token list, NULL: all tokens. A list of this recipe is in the run's folder, not in the
-// drafter's.
-static pl_status vocabulary_of(const pl_recipe *r, int i, const char *out_dir, char **list, pl_err *err) {
-    return pl_vocabulary_path(list, r, said(r, i, &pl_head_recipe_of(r)->vocab), out_dir, err);
-}
-
 static pl_status collect_sets(sets *s, const pl_recipe *r, int i, const char *out_dir, const char *list, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     const char            *own = pl_recipe_override(r, &pl_pipeline_recipe_of(r)->drafters.at[i], &tr->drafter.start);
     if (!tr->data.dataset) PL_TRY(append_set(s, pl_sprintf("data.dataset=%s/dataset", out_dir), err));
-    if (!tr->traces.path) {
-        char     *traces = traces_of(r, i, out_dir);
-        pl_status st = append_set(s, traces ? pl_sprintf("traces.path=%s", traces) : NULL, err);
-        pl_free(traces);
-        PL_TRY(st);
-    }
-    if (own) {
-        char *start;
-        PL_TRY(start_of(r, i, own, out_dir, &start, err));
-        pl_status st = append_set(s, pl_sprintf("drafter.start=%s", start), err);
-        pl_free(start);
-        PL_TRY(st);
-    }
+    if (!tr->traces.path) PL_TRY(set_traces(s, r, i, out_dir, err));
+    if (own) PL_TRY(set_start(s, r, i, own, out_dir, err));
     if (item_routed(r, i)) PL_TRY(leave_out_unread(s, r, i, err));
     return list ? append_set(s, pl_sprintf("drafter.head.vocab=%s", list), err) : PL_OK;
 }
@@ -407,30 +393,36 @@ char *pl_pipeline_drafter_folder(const pl_recipe *r, int i, const char *out_dir)
 }
 
 pl_status pl_pipeline_drafter_recipe(pl_recipe **one, const pl_recipe *r, int i, const char *out_dir, pl_err *err) {
-    char *vocabulary;
+    char *vocabulary; // a list of this recipe is in the run's folder, not in the drafter's
     *one = NULL;
-    PL_TRY(vocabulary_of(r, i, out_dir, &vocabulary, err));
+    PL_TRY(pl_vocabulary_path(&vocabulary, r, said(r, i, &pl_head_recipe_of(r)->vocab), out_dir, err));
     pl_status st = drafter_recipe(r, i, out_dir, vocabulary, one, err);
     pl_free(vocabulary);
     return st;
 }
 
+// Trains the drafter of a recipe in dir; a routed one after its traces, in parent/name. given: traces.path of the whole
+// recipe.
+static pl_status run_one(const pl_recipe *one, const char *given, const char *out_dir, const char *dir,
+                         const char *parent, const char *name, const pl_env *env, const char *generated, pl_err *err) {
+    char hash[17];
+    memcpy(hash, generated, sizeof hash);
+    if (pl_train_routed(one))
+        PL_TRY(given ? given_hash(given, -1, hash, err) : trace(one, out_dir, parent, name, env, generated, hash, err));
+    return train(one, dir, env, hash, err);
+}
+
 static pl_status run_drafter(const pl_recipe *r, int i, const char *out_dir, const pl_env *env, const char *generated,
                              pl_err *err) {
-    const char *name = pl_pipeline_recipe_of(r)->drafters.at[i].name;
+    const char *name = pl_pipeline_recipe_of(r)->drafters.at[i].name, *given = pl_train_recipe_of(r)->traces.path;
     pl_recipe  *one = NULL;
-    char       *dir = pl_pipeline_drafter_folder(r, i, out_dir), *parent = pl_path_join(out_dir, "traces"), hash[17];
-    memcpy(hash, generated, sizeof hash);
-    pl_status st = dir && parent ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    char       *dir = pl_pipeline_drafter_folder(r, i, out_dir), *parent = pl_path_join(out_dir, "traces");
+    pl_status   st = dir && parent ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
     if (st == PL_OK) st = pl_pipeline_drafter_recipe(&one, r, i, out_dir, err);
     pl_log("drafter %d of %d: %s", i + 1, pl_pipeline_recipe_of(r)->drafters.n, name);
-    if (st == PL_OK && pl_train_routed(one)) {
-        const char *path = pl_train_recipe_of(one)->traces.path;
-        st = pl_train_recipe_of(r)->traces.path
-                 ? given_hash(path, -1, hash, err)
-                 : trace(one, out_dir, parent, strrchr(path, '/') + 1, env, generated, hash, err);
-    }
-    if (st == PL_OK) st = train(one, dir, env, hash, err);
+    if (st == PL_OK)
+        st = run_one(one, given, out_dir, dir, parent, pl_path_name(pl_train_recipe_of(one)->traces.path), env,
+                     generated, err);
     pl_recipe_close(one);
     pl_free(parent);
     pl_free(dir);
@@ -659,11 +651,6 @@ pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env 
     PL_TRY(vocabularies(r, out_dir, err));
     for (int i = 0; i < n; i++)
         PL_TRY(run_drafter(r, i, out_dir, env, generated, err));
-    if (n == 0) {
-        if (pl_train_routed(r) && tr->traces.path) PL_TRY(given_hash(tr->traces.path, -1, generated, err));
-        if (pl_train_routed(r) && !tr->traces.path)
-            PL_TRY(trace(r, out_dir, out_dir, "traces", env, generated, generated, err));
-        PL_TRY(train(r, out_dir, env, generated, err));
-    }
+    if (n == 0) PL_TRY(run_one(r, tr->traces.path, out_dir, out_dir, out_dir, "traces", env, generated, err));
     return pl_ranks_eval(r, out_dir, env, err);
 }

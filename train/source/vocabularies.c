@@ -50,30 +50,15 @@ const pl_key pl_vocabularies_keys[] = {
 
 // ---- sources
 
-// Files of glob patterns, each pattern's in order.
-typedef struct paths {
-    glob_t g;
-    bool   filled;
-} paths;
-
-static pl_status find_paths(paths *p, const pl_recipe *r, const pl_strings *list, pl_err *err) {
-    *p = (paths){0};
+// Finds the files of glob patterns, each pattern's in order. g: zeroed; end it with globfree.
+static pl_status find_paths(glob_t *g, const pl_recipe *r, const pl_strings *list, pl_err *err) {
     for (int i = 0; i < list->n; i++) {
-        int rc = glob(list->at[i], p->filled ? GLOB_APPEND : 0, NULL, &p->g);
-        p->filled = true;
+        int rc = glob(list->at[i], i > 0 ? GLOB_APPEND : 0, NULL, g);
         if (rc == GLOB_NOMATCH) return pl_recipe_fail(r, list, err, "\"%s\" matches no file", list->at[i]);
         if (rc == GLOB_NOSPACE) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", list->at[i]);
         if (rc != 0) return pl_fail(err, PL_E_IO, "%s: cannot be listed", list->at[i]);
     }
     return PL_OK;
-}
-
-static void drop_paths(paths *p) {
-    if (p->filled) globfree(&p->g);
-}
-
-static size_t count_paths(const paths *p) {
-    return p->filled ? p->g.gl_pathc : 0;
 }
 
 static pl_status dataset_path(char **path, const pl_recipe *r, const pl_vocabulary_recipe *item, const char *out_dir,
@@ -91,7 +76,7 @@ typedef struct sources {
     const pl_vocabulary_recipe *item;
     const pl_tokenizer         *tok;
     const pl_hf_config         *target;
-    paths                       text, jsonl;
+    glob_t                      text, jsonl;
     char                       *dataset; // NULL: not counted
     pl_tally_held               held;    // held-out documents of it
 } sources;
@@ -117,8 +102,8 @@ static pl_status find_sources(sources *s, const char *out_dir, pl_err *err) {
 }
 
 static void drop_sources(sources *s) {
-    drop_paths(&s->text);
-    drop_paths(&s->jsonl);
+    globfree(&s->text);
+    globfree(&s->jsonl);
     pl_free(s->dataset);
 }
 
@@ -157,10 +142,10 @@ static pl_status hash_sources(const sources *s, char out[17], pl_err *err) {
     h = pl_hash_more(h, counting, sizeof counting);
     h = pl_hash_more(h, stop, (size_t)n_stop * sizeof *stop);
     h = pl_hash_more(h, pl_tokenizer_fingerprint(s->tok), 16);
-    for (size_t i = 0; i < count_paths(&s->text); i++)
-        PL_TRY(hash_text(&h, s->text.g.gl_pathv[i], err));
-    for (size_t i = 0; i < count_paths(&s->jsonl); i++)
-        PL_TRY(hash_file(&h, s->jsonl.g.gl_pathv[i], err));
+    for (size_t i = 0; i < s->text.gl_pathc; i++)
+        PL_TRY(hash_text(&h, s->text.gl_pathv[i], err));
+    for (size_t i = 0; i < s->jsonl.gl_pathc; i++)
+        PL_TRY(hash_file(&h, s->jsonl.gl_pathv[i], err));
     if (s->dataset) {
         pl_dataset *ds;
         PL_TRY(pl_dataset_open(&ds, s->dataset, &(pl_dataset_open_options){.lazy = true}, err));
@@ -175,10 +160,10 @@ static pl_status hash_sources(const sources *s, char out[17], pl_err *err) {
 
 static pl_status count_sources(const sources *s, pl_tally *t, pl_err *err) {
     t->n_stop = pl_target_stops(t->stop, s->target, s->tok);
-    for (size_t i = 0; i < count_paths(&s->text); i++)
-        PL_TRY(pl_tally_text(t, s->tok, s->text.g.gl_pathv[i], err));
-    for (size_t i = 0; i < count_paths(&s->jsonl); i++)
-        PL_TRY(pl_tally_records(t, s->tok, s->jsonl.g.gl_pathv[i], s->item->field, err));
+    for (size_t i = 0; i < s->text.gl_pathc; i++)
+        PL_TRY(pl_tally_text(t, s->tok, s->text.gl_pathv[i], err));
+    for (size_t i = 0; i < s->jsonl.gl_pathc; i++)
+        PL_TRY(pl_tally_records(t, s->tok, s->jsonl.gl_pathv[i], s->item->field, err));
     return s->dataset ? pl_tally_dataset(t, s->tok, s->dataset, &s->held, err) : PL_OK;
 }
 
