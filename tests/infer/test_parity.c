@@ -91,7 +91,8 @@ static void train(pl_unroll *u, pl_param_block *b, text *t) {
         load(u, t);
         assert_int_equal(pl_unroll_learn(u, &err), PL_OK);
         pl_unroll_add(u, false, &s);
-        assert_int_equal(pl_optim_step(&op, 3e-3, 1 / s.weight, step, &norm, &err), PL_OK);
+        assert_int_equal(pl_optim_norm(&op, 1 / s.weight, &norm, &err), PL_OK);
+        assert_int_equal(pl_optim_update(&op, 3e-3, 1 / s.weight, norm, step, &err), PL_OK);
     }
     pl_optim_fini(&op);
 }

@@ -41,7 +41,7 @@ static void widen(pl_lm *lm) {
     double *w = lm->block.w;
     for (int64_t i = 0; i < lm->block.n; i++)
         w[i] *= 6;
-    assert_int_equal(pl_param_block_refresh(&lm->block, NULL), PL_OK);
+    assert_int_equal(pl_param_block_put(&lm->block, PL_BLOCK_W, 0, lm->block.n, lm->block.w, NULL), PL_OK);
 }
 
 static const int32_t ids_a[] = {1, 5, 7, 2, 1, 9, 3, 18, 4};

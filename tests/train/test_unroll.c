@@ -209,7 +209,7 @@ static void draw_weights(setup *s) { // away from small initial values
     double *w = s->block.w;
     for (int64_t i = 0; i < s->block.n; i++)
         w[i] = 5 * w[i];
-    assert_int_equal(pl_param_block_refresh(&s->block, NULL), PL_OK);
+    assert_int_equal(pl_param_block_put(&s->block, PL_BLOCK_W, 0, s->block.n, s->block.w, NULL), PL_OK);
 }
 
 // P-EAGLE: rows that are drawn to learn at a depth are fewer than those before it, as many as the shares say, and the
@@ -403,7 +403,7 @@ static void gradient_by(const pl_backbone_kind *kind, const char *head, bool tri
     for (int64_t i = 0; i < s.block.n; i++) // away from small initial values and from biases of 0
         w[i] = (kind == &pl_backbone_eagle3 ? 5 : 1) * w[i] +
                (kind != &pl_backbone_eagle3 || selected_from ? 0.1 * (double)noise(5, i) : 0);
-    assert_int_equal(pl_param_block_refresh(&s.block, NULL), PL_OK);
+    assert_int_equal(pl_param_block_put(&s.block, PL_BLOCK_W, 0, s.block.n, s.block.w, NULL), PL_OK);
     load_rows(&s);
     if (pl_unroll_learn(&s.u, &err) != PL_OK) fail_msg("%s", err.msg);
     double *work = s.block.work, *grad = calloc((size_t)s.block.n, sizeof *grad);
@@ -657,7 +657,7 @@ static void promises_what_is_drawn(void **state) {
             float *w = s.block.w;
             for (int64_t i = 0; i < s.block.n; i++)
                 w[i] = 3 * w[i] + 0.3F * noise(5, i);
-            assert_int_equal(pl_param_block_refresh(&s.block, NULL), PL_OK);
+            assert_int_equal(pl_param_block_put(&s.block, PL_BLOCK_W, 0, s.block.n, s.block.w, NULL), PL_OK);
             assert_int_equal(pl_ctx_init(&ctx, pl_backend_cpu(), NULL), PL_OK);
             if (pl_ctx_measure(&ctx, compare_acceptance, &o, &err) != PL_OK) fail_msg("%s", err.msg);
             pl_ctx_begin(&ctx);
@@ -690,7 +690,7 @@ static void selects_by(void **state) {
         double *w = s.block.w;
         for (int64_t i = 0; i < s.block.n; i++) // also what begins as zeros
             w[i] += 0.1 * (double)noise(5, i);
-        assert_int_equal(pl_param_block_refresh(&s.block, NULL), PL_OK);
+        assert_int_equal(pl_param_block_put(&s.block, PL_BLOCK_W, 0, s.block.n, s.block.w, NULL), PL_OK);
         load_rows(&s);
         if (pl_unroll_score(&s.u, &err) != PL_OK) fail_msg("%s", err.msg);
         const pl_figure *lost = pl_unroll_figure(&s.u, "selector_loss");
@@ -846,7 +846,7 @@ static void second_opinion(const char *head) {
     double *w = s.block.w;
     for (int64_t i = 0; i < s.block.n; i++)
         w[i] *= 5;
-    assert_int_equal(pl_param_block_refresh(&s.block, NULL), PL_OK);
+    assert_int_equal(pl_param_block_put(&s.block, PL_BLOCK_W, 0, s.block.n, s.block.w, NULL), PL_OK);
     load_rows(&s);
     if (pl_unroll_learn(&s.u, &err) != PL_OK) fail_msg("%s", err.msg);
     double *mine = pl_calloc((size_t)s.block.n, sizeof *mine), *tape = s.block.grad;

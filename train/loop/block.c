@@ -225,16 +225,6 @@ pl_status pl_param_block_set(pl_param_block *b, int i, const float *values, pl_e
     return fill_end(b, i, &f, err);
 }
 
-pl_status pl_param_block_get(const pl_param_block *b, int i, float *values, pl_err *err) {
-    int64_t     n = pl_param_block_count(b, i);
-    const void *from = element_at(b, b->frozen[i] ? b->work : b->w, b->at[i]);
-    PL_CHECK(b->held == b->n, "masters that other ranks hold");
-    if (b->real == PL_F32) return pl_memory_read(b->memory, values, from, bytes_of(b, n), err);
-    for (int64_t j = 0; j < n; j++) // only the host's reals may be doubles
-        values[j] = (float)get_real(b, from, j);
-    return PL_OK;
-}
-
 pl_status pl_param_block_read(pl_param_block *b, const pl_weight_source *src, pl_err *err) {
     for (int i = 0; i < b->params->n; i++) {
         pl_weight_spec spec = b->params->p[i].spec;
@@ -249,20 +239,6 @@ pl_status pl_param_block_read(pl_param_block *b, const pl_weight_source *src, pl
         if (st != PL_OK) return st;
     }
     return PL_OK;
-}
-
-pl_status pl_param_block_refresh(pl_param_block *b, pl_err *err) {
-    size_t bytes = bytes_of(b, b->n);
-    void  *work = pl_memory_stage(b->memory, b->work, bytes);
-    PL_CHECK(b->held == b->n, "masters that other ranks hold");
-    pl_status st = work || b->n == 0 ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory for the weights");
-    // On the host `work` is the block itself; a device's masters are copied into it and rounded there.
-    if (st == PL_OK && b->memory) st = pl_memory_read(b->memory, work, b->w, bytes, err);
-    const void *master = b->memory ? work : b->w;
-    for (int64_t j = 0; j < b->n && st == PL_OK; j++)
-        put_real(b, work, j, round_master(b, get_real(b, master, j)));
-    if (st == PL_OK) st = put_halves(b, 0, work, b->n, err);
-    return pl_memory_put(b->memory, b->work, work, bytes, st, err);
 }
 
 enum { ZERO_PARTS = 64 };

@@ -56,14 +56,10 @@ int64_t pl_param_block_count(const pl_param_block *b, int i); // elements of par
 pl_status pl_param_block_init(pl_param_block *b, uint64_t seed, pl_err *err);
 // Returns those values for parameter i, as floats.
 void      pl_param_block_draw(const pl_param_block *b, int i, uint64_t seed, float *values);
-// Sets parameter i, with its working copy, from row-major floats; and reads back its masters (frozen: its working copy)
-// from a block that holds them all.
+// Sets parameter i, with its working copy, from row-major floats.
 pl_status pl_param_block_set(pl_param_block *b, int i, const float *values, pl_err *err);
-pl_status pl_param_block_get(const pl_param_block *b, int i, float *values, pl_err *err);
 // Sets all parameters from a checkpoint, which must have them in their shapes.
 pl_status pl_param_block_read(pl_param_block *b, const pl_weight_source *src, pl_err *err);
-// Recomputes the working copy of trained parameters from the masters, in a block that holds them all.
-pl_status pl_param_block_refresh(pl_param_block *b, pl_err *err);
 
 // Ordered with the ops of ctx; host memory is cleared by its threads (ctx NULL: by one).
 void pl_param_block_zero_grad(pl_param_block *b, pl_ctx *ctx);

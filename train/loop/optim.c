@@ -121,11 +121,3 @@ pl_status pl_optim_update(pl_optim *op, double lr, double grad_scale, double siz
                                .round_to = op->block->round_to});
     return send_piece(op, err);
 }
-
-pl_status pl_optim_step(pl_optim *op, double lr, double grad_scale, int64_t step, double *grad_norm, pl_err *err) {
-    PL_TRY(pl_optim_norm(op, grad_scale, grad_norm, err));
-    if (!isfinite(*grad_norm))
-        return pl_fail(err, PL_E_INPUT, "step %lld: the gradient is not finite; lower train.lr or raise train.warmup",
-                       (long long)step);
-    return pl_optim_update(op, lr, grad_scale, *grad_norm, step, err);
-}

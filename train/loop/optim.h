@@ -32,7 +32,5 @@ void      pl_optim_fini(pl_optim *op);
 pl_status pl_optim_norm(pl_optim *op, double grad_scale, double *norm, pl_err *err);
 // Updates with that norm. step counts updates from 1.
 pl_status pl_optim_update(pl_optim *op, double lr, double grad_scale, double norm, int64_t step, pl_err *err);
-// Does both. A gradient that is not finite is PL_E_INPUT and changes nothing.
-pl_status pl_optim_step(pl_optim *op, double lr, double grad_scale, int64_t step, double *grad_norm, pl_err *err);
 
 #endif
