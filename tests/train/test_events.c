@@ -38,7 +38,7 @@ static void write_steps(const char *dir, int64_t keep, int64_t first, int64_t la
     char      *path = pl_path_join(dir, "metrics.jsonl");
     assert_int_equal(pl_dir_make(dir, &err), PL_OK);
     assert_int_equal(pl_metrics_open(&m, path, "eagle3", keep, &err), PL_OK);
-    pl_metrics_watch(&m);
+    pl_metrics_watch(&m, dir);
     for (int64_t s = first; s <= last; s++) {
         pl_metrics_begin(&m, s);
         pl_metrics_num(&m, "loss", 1.0 / (double)s);

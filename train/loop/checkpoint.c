@@ -1,4 +1,4 @@
-#define _GNU_SOURCE 1 // lstat
+#define _GNU_SOURCE 1 // lstat, scandir
 #include "train/loop/checkpoint.h"
 
 #include "checkpoints/state.h"
@@ -178,41 +178,29 @@ static int64_t step_of(const char *name) {
     return *end || errno ? -1 : n;
 }
 
-static int newest_first(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x < y) - (x > y);
+static int is_step(const struct dirent *d) {
+    return step_of(d->d_name) >= 0;
 }
 
-static bool add_step(int64_t **list, int *n, int64_t step) {
-    bool     full = (*n & (*n - 1)) == 0; // the array has room for the next power of two
-    int64_t *more = full ? pl_realloc(*list, (size_t)(*n ? 2 * *n : 1) * sizeof *more) : *list;
-    if (!more) return false;
-    *list = more;
-    more[(*n)++] = step;
-    return true;
+static int newest_first(const struct dirent **a, const struct dirent **b) {
+    int64_t x = step_of((*a)->d_name), y = step_of((*b)->d_name);
+    return (x < y) - (x > y);
 }
 
 // Lists their steps, the newest first; the caller frees *list.
 static pl_status list_steps(const char *dir, int64_t **list, int *n, pl_err *err) {
-    DIR      *d = opendir(dir);
-    pl_status st = PL_OK;
+    struct dirent **name;
+    int             found = scandir(dir, &name, is_step, newest_first);
     *list = NULL;
     *n = 0;
-    if (!d) return errno == ENOENT ? PL_OK : pl_fail_errno(err, "%s", dir);
-    for (struct dirent *e; st == PL_OK;) {
-        errno = 0;
-        e = readdir(d);
-        if (!e && errno) st = pl_fail_errno(err, "%s", dir);
-        if (!e) break;
-        int64_t step = step_of(e->d_name);
-        if (step >= 0 && !add_step(list, n, step)) st = fail_memory(err);
+    if (found < 0) return errno == ENOENT ? PL_OK : pl_fail_errno(err, "%s", dir);
+    *list = pl_calloc((size_t)found + 1, sizeof **list);
+    for (int i = 0; i < found; i++) {
+        if (*list) (*list)[(*n)++] = step_of(name[i]->d_name);
+        free(name[i]); // allocated by scandir
     }
-    closedir(d);
-    if (st == PL_OK && *n > 0) qsort(*list, (size_t)*n, sizeof **list, newest_first);
-    if (st == PL_OK) return PL_OK;
-    pl_free(*list);
-    *list = NULL;
-    return st;
+    free(name);
+    return *list ? PL_OK : fail_memory(err);
 }
 
 static char *step_folder(const char *dir, int64_t step) {
@@ -558,29 +546,17 @@ pl_status pl_checkpoints_resume(pl_checkpoints *c, pl_run_state *s, pl_err *err)
     return st;
 }
 
-void pl_trainer_arithmetic(char arithmetic[PL_ARITHMETIC_ROOM], const char *out_dir) {
-    char     *dir = pl_path_join(out_dir, "checkpoints"), *last = dir ? pl_path_join(dir, "last") : NULL, *path = NULL;
-    pl_state *f = NULL;
-    pl_err    why, err;
-    memset(arithmetic, 0, PL_ARITHMETIC_ROOM);
-    if (last && pl_path_exists(dir) && open_newest(dir, last, &f, &path, &why, &err) == PL_OK && f &&
-        take_array(f, "arithmetic", PL_U8, PL_ARITHMETIC_ROOM, arithmetic, &err) != PL_OK)
-        *arithmetic = 0;
-    arithmetic[PL_ARITHMETIC_ROOM - 1] = 0;
-    if (f) pl_state_close(f);
-    pl_free(dir);
-    pl_free(last);
-    pl_free(path);
-}
-
-pl_status pl_trainer_done_steps(const char *out_dir, int64_t *step, pl_err *err) {
+// Reads one member of the newest whole state of a run's folder; without one nothing changes. mend: as
+// pl_atomic_dir_recover.
+static pl_status peek_state(const char *out_dir, bool mend, const char *name, pl_dtype t, int64_t n, void *to,
+                            pl_err *err) {
     char     *dir = pl_path_join(out_dir, "checkpoints"), *last = dir ? pl_path_join(dir, "last") : NULL, *path = NULL;
     pl_state *f = NULL;
     pl_err    why;
-    *step = 0;
-    pl_status st = last ? pl_atomic_dir_recover(last, err) : fail_memory(err);
+    pl_status st = last ? PL_OK : fail_memory(err);
+    if (st == PL_OK && mend) st = pl_atomic_dir_recover(last, err);
     if (st == PL_OK) st = open_newest(dir, last, &f, &path, &why, err);
-    if (f) st = take_array(f, "step", PL_I64, 1, step, err);
+    if (f) st = take_array(f, name, t, n, to, err);
     if (f) pl_state_close(f);
     pl_free(dir);
     pl_free(last);
@@ -588,21 +564,31 @@ pl_status pl_trainer_done_steps(const char *out_dir, int64_t *step, pl_err *err)
     return st;
 }
 
+void pl_trainer_arithmetic(char arithmetic[PL_ARITHMETIC_ROOM], const char *out_dir) {
+    memset(arithmetic, 0, PL_ARITHMETIC_ROOM);
+    if (peek_state(out_dir, false, "arithmetic", PL_U8, PL_ARITHMETIC_ROOM, arithmetic, NULL) != PL_OK) *arithmetic = 0;
+    arithmetic[PL_ARITHMETIC_ROOM - 1] = 0;
+}
+
+pl_status pl_trainer_done_steps(const char *out_dir, int64_t *step, pl_err *err) {
+    *step = 0;
+    return peek_state(out_dir, true, "step", PL_I64, 1, step, err);
+}
+
 // ---- create and destroy ----
 
 pl_status pl_checkpoints_init(pl_checkpoints *c, pl_task *t, const pl_trainer_options *o, pl_err *err) {
     *c = (pl_checkpoints){.t = t, .keep = o->keep, .any_arithmetic = o->any_arithmetic, .saved = -1};
-    c->out = pl_strdup(o->out_dir);
+    c->out = o->out_dir;
     c->dir = pl_path_join(o->out_dir, "checkpoints");
     if (c->dir) c->last = pl_path_join(c->dir, "last");
     if (c->dir) c->best = pl_path_join(c->dir, "best");
-    if (c->out && c->last && c->best) return PL_OK;
+    if (c->last && c->best) return PL_OK;
     pl_checkpoints_fini(c);
     return fail_memory(err);
 }
 
 void pl_checkpoints_fini(pl_checkpoints *c) {
-    pl_free(c->out);
     pl_free(c->dir);
     pl_free(c->last);
     pl_free(c->best);

@@ -24,12 +24,13 @@ typedef struct pl_run_state {
 } pl_run_state;
 
 typedef struct pl_checkpoints {
-    pl_task *t;
-    char    *out, *dir, *last, *best;
-    int64_t  keep;
-    bool     any_arithmetic;
-    int64_t  saved;   // step of the newest whole checkpoint; -1: none
-    bool     damaged; // last/ is damaged
+    pl_task    *t;
+    const char *out; // borrowed
+    char       *dir, *last, *best;
+    int64_t     keep;
+    bool        any_arithmetic;
+    int64_t     saved;   // step of the newest whole checkpoint; -1: none
+    bool        damaged; // last/ is damaged
 } pl_checkpoints;
 
 pl_status pl_checkpoints_init(pl_checkpoints *c, pl_task *t, const pl_trainer_options *o, pl_err *err);

@@ -139,19 +139,6 @@ static int is_events(const struct dirent *d) {
     return strncmp(d->d_name, PREFIX, sizeof PREFIX - 1) == 0;
 }
 
-// Lists the event files: heap memory, each entry to be freed. Returns 0 if the folder cannot be read.
-static int list_files(const char *dir, struct dirent ***names) {
-    *names = NULL;
-    int n = scandir(dir, names, is_events, NULL);
-    return n > 0 ? n : 0;
-}
-
-static void free_list(struct dirent **names, int n) {
-    for (int i = 0; i < n; i++)
-        free(names[i]); // allocated by scandir
-    free(names);
-}
-
 // TensorBoard reads a folder's files in order of their names, and does not return to one that it has read to its end: a
 // new name sorts after all others.
 static char *new_path(const char *dir, struct dirent **names, int n, double now) {
@@ -285,9 +272,9 @@ static pl_status write_list(const char *dir, const char *path, struct dirent **n
 
 // The list is written before the file, so that an existing file is always listed, whenever the process ends.
 pl_status pl_events_open(pl_events *e, const char *dir, const char *lines, size_t n, pl_err *err) {
-    struct dirent **names;
+    struct dirent **names = NULL;
     double          now = pl_unix_time();
-    int             older = list_files(dir, &names);
+    int             older = scandir(dir, &names, is_events, NULL); // -1: the folder cannot be read
     char           *listed = NULL, *path = pl_path_join(dir, LIST);
     *e = (pl_events){.fd = -1, .path = new_path(dir, names, older, now)};
     pl_status st = e->path && path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
@@ -298,7 +285,9 @@ pl_status pl_events_open(pl_events *e, const char *dir, const char *lines, size_
     if (st == PL_OK) st = pl_file_open(e->path, O_WRONLY | O_APPEND, &e->fd, err);
     for (int i = 0; i < older && st == PL_OK; i++)
         st = empty_file(dir, names[i]->d_name, err);
-    free_list(names, older);
+    for (int i = 0; i < older; i++)
+        free(names[i]); // allocated by scandir
+    free(names);
     pl_free(listed);
     pl_free(path);
     if (st != PL_OK) pl_events_close(e);

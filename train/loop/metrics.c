@@ -36,10 +36,6 @@ static bool is_cut_line(const char *tail, size_t n) {
     return tail[0] == 0 || memcmp(tail, begins, n < sizeof begins - 1 ? n : sizeof begins - 1) == 0;
 }
 
-static bool may_be_lines(const char *front, size_t n) {
-    return is_cut_line(front, n);
-}
-
 // *keep: bytes of the lines that stay.
 static pl_status check_lines(const char *path, const char *stage, int64_t keep_step, const uint8_t *data, size_t n,
                              size_t *keep, pl_err *err) {
@@ -68,7 +64,7 @@ static pl_status read_lines(const char *path, const char *stage, int64_t keep_st
                             pl_err *err) {
     uint8_t *data;
     *keep = *n = 0;
-    PL_TRY(pl_file_spares(path, may_be_lines, "--out", err));
+    PL_TRY(pl_file_spares(path, is_cut_line, "--out", err));
     if (!pl_path_exists(path)) return PL_OK;
     PL_TRY(pl_file_read(path, &data, n, METRICS_MAX, err));
     pl_status st = check_lines(path, stage, keep_step, data, *n, keep, err);
@@ -81,18 +77,14 @@ pl_status pl_metrics_spares(const char *path, pl_err *err) {
     return read_lines(path, NULL, 0, &keep, &n, err);
 }
 
-static pl_status cut_lines(pl_metrics *m, int64_t keep_step, pl_err *err) {
-    size_t keep, n;
-    PL_TRY(read_lines(m->path, m->stage, keep_step, &keep, &n, err));
-    if (keep < n && ftruncate(m->fd, (off_t)keep) != 0) return pl_fail_errno(err, "%s: cutting back", m->path);
-    return PL_OK;
-}
-
 pl_status pl_metrics_open(pl_metrics *m, const char *path, const char *stage, int64_t keep_step, pl_err *err) {
+    size_t keep, n;
     *m = (pl_metrics){.stage = stage, .fd = -1, .path = pl_strdup(path), .events = {.fd = -1}};
     pl_status st = m->path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     if (st == PL_OK) st = pl_file_open(path, O_WRONLY | O_CREAT | O_APPEND, &m->fd, err);
-    if (st == PL_OK) st = cut_lines(m, keep_step, err);
+    if (st == PL_OK) st = read_lines(path, stage, keep_step, &keep, &n, err);
+    if (st == PL_OK && keep < n && ftruncate(m->fd, (off_t)keep) != 0)
+        st = pl_fail_errno(err, "%s: cutting back", path);
     if (st != PL_OK) pl_metrics_close(m);
     return st;
 }
@@ -105,8 +97,8 @@ void pl_metrics_close(pl_metrics *m) {
     *m = (pl_metrics){.fd = -1};
 }
 
-void pl_metrics_watch(pl_metrics *m) {
-    m->watched = true;
+void pl_metrics_watch(pl_metrics *m, const char *dir) {
+    m->watched = dir;
 }
 
 void pl_metrics_begin(pl_metrics *m, int64_t step) {
@@ -137,17 +129,13 @@ void pl_metrics_nums(pl_metrics *m, const char *key, const double *v, int n) {
     pl_json_out_close(&m->line, ']');
 }
 
-// Begins TensorBoard's file in the same folder, with all lines of this one.
+// Begins TensorBoard's file, with all lines of this one.
 static pl_status begin_events(pl_metrics *m, pl_err *err) {
-    uint8_t *data = NULL;
-    size_t   n = 0;
-    char    *dir = pl_strdup(m->path), *slash = dir ? strrchr(dir, '/') : NULL;
-    if (slash) *slash = 0;
-    pl_status st = dir ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", m->path);
-    if (st == PL_OK) st = pl_file_read(m->path, &data, &n, METRICS_MAX, err);
-    if (st == PL_OK) st = pl_events_open(&m->events, slash ? dir : ".", (const char *)data, n, err);
+    uint8_t *data;
+    size_t   n;
+    PL_TRY(pl_file_read(m->path, &data, &n, METRICS_MAX, err));
+    pl_status st = pl_events_open(&m->events, m->watched, (const char *)data, n, err);
     pl_free(data);
-    pl_free(dir);
     return st;
 }
 

@@ -10,11 +10,10 @@
 
 typedef struct pl_metrics {
     char       *path;
-    const char *stage; // borrowed
+    const char *stage, *watched; // borrowed; watched: the folder of `events`, NULL: none
     int         fd;
     pl_json_out line;
     bool        open; // a line has been begun
-    bool        watched;
     pl_events   events;
 } pl_metrics;
 
@@ -25,9 +24,9 @@ pl_status pl_metrics_spares(const char *path, pl_err *err);
 // pl_metrics_spares.
 pl_status pl_metrics_open(pl_metrics *m, const char *path, const char *stage, int64_t keep_step, pl_err *err);
 void      pl_metrics_close(pl_metrics *m);
-// Copies lines to TensorBoard's event file too (train/loop/events.h), which is created with the first of them: a
-// process that has nothing left to do leaves the files unchanged.
-void      pl_metrics_watch(pl_metrics *m);
+// Copies lines to a TensorBoard event file in dir too (train/loop/events.h), which is created with the first of them: a
+// process that has nothing left to do leaves the files unchanged. Borrows dir.
+void      pl_metrics_watch(pl_metrics *m, const char *dir);
 
 void      pl_metrics_begin(pl_metrics *m, int64_t step);
 void      pl_metrics_num(pl_metrics *m, const char *key, double v);

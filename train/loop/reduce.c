@@ -63,10 +63,6 @@ void pl_reduce_fini(pl_reduce *r) {
     *r = (pl_reduce){0};
 }
 
-void pl_reduce_begin(pl_reduce *r) {
-    pl_slots_begin(&r->slots);
-}
-
 static bool is_last(const pl_reduce *r) {
     return r->slots.next == r->slots.n_slots - 1;
 }

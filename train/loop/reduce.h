@@ -26,10 +26,10 @@ pl_status pl_reduce_init(pl_reduce *r, int n_slots, pl_param_block *block, pl_co
                          const pl_backend *be, pl_err *err);
 void      pl_reduce_fini(pl_reduce *r);
 
-void      pl_reduce_begin(pl_reduce *r); // begins a step
-// Call open before each slot of this rank, with zero gradients, and add after it: `slot` is its status, which is
-// returned. After the last one the block's gradient is the sum over all slots of all ranks (in a sharded block this
-// rank's piece of it), and `sums` those over this rank's slots. Ordered with the ops of ctx.
+// Begin a step with pl_slots_begin(&r->slots). Call open before each slot of this rank, with zero gradients, and add
+// after it: `slot` is its status, which is returned. After the last one the block's gradient is the sum over all slots
+// of all ranks (in a sharded block this rank's piece of it), and `sums` those over this rank's slots. Ordered with the
+// ops of ctx.
 void      pl_reduce_open(pl_reduce *r);
 pl_status pl_reduce_add(pl_reduce *r, pl_ctx *ctx, double *sums, pl_status slot, pl_err *err);
 

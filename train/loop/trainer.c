@@ -50,7 +50,7 @@ static pl_status run_slots(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_gu
     double from = pl_now();
     if (t->begin) PL_TRY(t->begin(t, step, err));
     t->waited += pl_now() - from;
-    pl_reduce_begin(reduce);
+    pl_slots_begin(&reduce->slots);
     for (int s = 0; s < t->n_slots; s++) {
         note_slot(g, t, s);
         if (s < first || s >= first + n) {
@@ -197,12 +197,6 @@ static pl_status save_state(loop *l, bool wanted, pl_err *err) {
 
 // ---- steps that do not count
 
-// Collects each slot's loss and weight from the rank that worked on it.
-static pl_status collect_slots(loop *l, pl_err *err) {
-    PL_TRY(pl_comm_sum_doubles(l->t->comm, l->at.guard.loss, l->t->n_slots, err));
-    return pl_comm_sum_doubles(l->t->comm, l->at.guard.weight, l->t->n_slots, err);
-}
-
 static void put_cursor(pl_json_out *o, const char *key, const int64_t *at, int n) {
     pl_json_out_key(o, key);
     pl_json_out_array(o);
@@ -247,7 +241,9 @@ static pl_status write_skipped(loop *l, const pl_step_result *r, pl_err *err) {
 // All ranks, after a step that did not count.
 static pl_status tell_skipped(loop *l, const pl_step_result *r, pl_err *err) {
     const pl_guard *g = &l->at.guard;
-    PL_TRY(collect_slots(l, err));
+    // Each slot's loss and weight, from the rank that worked on it.
+    PL_TRY(pl_comm_sum_doubles(l->t->comm, l->at.guard.loss, l->t->n_slots, err));
+    PL_TRY(pl_comm_sum_doubles(l->t->comm, l->at.guard.weight, l->t->n_slots, err));
     if (pl_comm_rank(l->t->comm) == 0) PL_TRY(write_skipped(l, r, err));
     if (g->o.in_a_row == 0 || pl_guard_in_a_row(g) < g->o.in_a_row) return PL_OK;
     return pl_fail(err, PL_E_INPUT,
@@ -381,7 +377,7 @@ static pl_status open_files(loop *l, pl_err *err) {
     pl_free(path);
     if (there) PL_TRY(open_lines(l, &l->skipped, SKIPPED_FILE, err));
     PL_TRY(open_lines(l, &l->metrics, "metrics.jsonl", err));
-    pl_metrics_watch(&l->metrics);
+    pl_metrics_watch(&l->metrics, l->o->out_dir);
     return PL_OK;
 }
 

@@ -37,18 +37,14 @@ pl_status pl_watch_collect(pl_watch *w, pl_err *err) {
     return pl_comm_sum_doubles(w->comm, w->all, ranks * FIGURES, err);
 }
 
-static void put_most(const pl_watch *w, pl_metrics *m, const char *key, int figure) {
-    double most = 0;
-    for (int r = 0; r < pl_comm_ranks(w->comm); r++)
+// Writes the largest of the ranks' figures; of flops their sum.
+static void put_one(const pl_watch *w, pl_metrics *m, const char *key, int figure) {
+    double most = 0, sum = 0;
+    for (int r = 0; r < pl_comm_ranks(w->comm); r++) {
         most = fmax(most, w->all[r * FIGURES + figure]);
-    pl_metrics_num(m, key, most);
-}
-
-static void put_sum(const pl_watch *w, pl_metrics *m, const char *key, int figure) {
-    double sum = 0;
-    for (int r = 0; r < pl_comm_ranks(w->comm); r++)
-        sum += w->all[r * PL_WATCH_FIGURES + figure];
-    pl_metrics_num(m, key, sum);
+        sum += w->all[r * FIGURES + figure];
+    }
+    pl_metrics_num(m, key, figure == PL_WATCH_FLOPS ? sum : most);
 }
 
 static void put_ranks(const pl_watch *w, pl_metrics *m, const char *key, int figure) {
@@ -63,13 +59,13 @@ static void put_ranks(const pl_watch *w, pl_metrics *m, const char *key, int fig
 }
 
 void pl_watch_report(const pl_watch *w, pl_metrics *m) {
-    put_most(w, m, "step_seconds", PL_WATCH_SECONDS);
-    put_most(w, m, "wait_data_seconds", PL_WATCH_DATA);
-    put_sum(w, m, "step_flops", PL_WATCH_FLOPS);
-    put_most(w, m, "memory_bytes", PL_WATCH_MEMORY);
+    put_one(w, m, "step_seconds", PL_WATCH_SECONDS);
+    put_one(w, m, "wait_data_seconds", PL_WATCH_DATA);
+    put_one(w, m, "step_flops", PL_WATCH_FLOPS);
+    put_one(w, m, "memory_bytes", PL_WATCH_MEMORY);
     if (pl_comm_ranks(w->comm) == 1) return;
-    put_most(w, m, "wait_ranks_seconds", PL_WATCH_RANKS);
-    put_most(w, m, "sent_bytes", PL_WATCH_SENT);
+    put_one(w, m, "wait_ranks_seconds", PL_WATCH_RANKS);
+    put_one(w, m, "sent_bytes", PL_WATCH_SENT);
     put_ranks(w, m, "rank_tokens_per_second", PL_WATCH_TOKENS);
     put_ranks(w, m, "rank_wait_data_seconds", PL_WATCH_DATA);
     put_ranks(w, m, "rank_wait_ranks_seconds", PL_WATCH_RANKS);
