@@ -165,7 +165,8 @@ static bool same_answer(const answer *a, const answer *b) {
 static bool teacher_ties(const char *what) {
     pl_err     err = {0};
     pl_teacher t;
-    if (pl_teacher_open(&t, dir, PL_BF16, pl_backend_cpu(), &err) != PL_OK) fail_msg("%s: %s", what, err.msg);
+    if (pl_teacher_open(&t, dir, PL_BF16, pl_backend_cpu(), false, NULL, &err) != PL_OK)
+        fail_msg("%s: %s", what, err.msg);
     bool tied = memcmp(t.host_head.data, t.host_embed.data, (size_t)TEST_VOCAB * WIDTH * 2) == 0;
     assert_true(tied || !t.model.config.tie_word_embeddings);
     pl_teacher_close(&t);

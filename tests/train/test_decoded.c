@@ -79,7 +79,7 @@ static void open_rig(rig *r) {
     pl_unroll_options   uo = {.capacity = 200, .steps = STEPS, .step_decay = 1, .token_weight = 1};
     *r = (rig){.env = small_env(NULL), .folder = base("good/checkpoints/last")};
     must(pl_target_open(&r->target, target, NULL, NULL, PL_WEIGHTS_BF16, be, &err));
-    must(pl_teacher_open(&r->teacher, target, PL_BF16, be, &err));
+    must(pl_teacher_open(&r->teacher, target, PL_BF16, be, false, NULL, &err));
     must(pl_backbone_create(&r->model, &pl_backbone_eagle3, &r->teacher.model, &o, be, &err));
     pl_param_block_options bo = {.backend = be, .round_to = PL_BF16};
     must(pl_param_block_create(&r->block, &r->model->params, &bo, &err));

@@ -543,7 +543,7 @@ static void frozen_head(void **state) {
     const void       *rows;
     pl_dtype          stored;
     assert_int_equal(pl_weight_source_open(&src, dir, &err), PL_OK);
-    assert_int_equal(pl_teacher_open(&t, from, PL_BF16, pl_backend_cpu(), &err), PL_OK);
+    assert_int_equal(pl_teacher_open(&t, from, PL_BF16, pl_backend_cpu(), false, NULL, &err), PL_OK);
     pl_weight_spec spec = {.part = {{.name = "lm_head.weight", .rows = 380}}, .n_parts = 1, .rows = 380, .cols = 32};
     assert_true(pl_weight_view(src, &spec, &rows, &stored));
     assert_int_equal(stored, PL_BF16);

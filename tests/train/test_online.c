@@ -82,8 +82,8 @@ static void one_embedding(void **state) {
     char      *path = pl_path_join(small_base, "target/checkpoints/last");
     pl_err     err = {0};
     pl_teacher whole, apart;
-    assert_int_equal(pl_teacher_open_whole(&whole, path, PL_F32, pl_backend_cpu(), NULL, &err), PL_OK);
-    assert_int_equal(pl_teacher_open(&apart, path, PL_F32, pl_backend_cpu(), &err), PL_OK);
+    assert_int_equal(pl_teacher_open(&whole, path, PL_F32, pl_backend_cpu(), true, NULL, &err), PL_OK);
+    assert_int_equal(pl_teacher_open(&apart, path, PL_F32, pl_backend_cpu(), false, NULL, &err), PL_OK);
     assert_ptr_equal(whole.model.embed.data, whole.whole.embed.data);
     assert_ptr_equal(whole.head.data, whole.whole.embed.data);
     assert_true(!whole.block[0] && !whole.block[1] && apart.block[0] && !apart.whole.be);
@@ -96,8 +96,8 @@ static void one_embedding(void **state) {
 
     // On a device the host still reads the file's.
     const pl_backend *be = test_device();
-    assert_int_equal(pl_teacher_open_whole(&whole, path, PL_F32, be, NULL, &err), PL_OK);
-    assert_int_equal(pl_teacher_open(&apart, path, PL_F32, be, &err), PL_OK);
+    assert_int_equal(pl_teacher_open(&whole, path, PL_F32, be, true, NULL, &err), PL_OK);
+    assert_int_equal(pl_teacher_open(&apart, path, PL_F32, be, false, NULL, &err), PL_OK);
     assert_ptr_equal(whole.model.embed.data, whole.whole.embed.data);
     assert_true(!whole.there[0] && apart.there[0]);
     assert_memory_equal(whole.host_embed.data, apart.host_embed.data, bytes);

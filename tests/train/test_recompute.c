@@ -151,7 +151,7 @@ static void less_memory(void **state) {
     pl_teacher teacher;
     char       path[128];
     snprintf(path, sizeof path, "%s/target/checkpoints/last", small_base);
-    assert_int_equal(pl_teacher_open(&teacher, path, PL_F32, pl_backend_cpu(), &err), PL_OK);
+    assert_int_equal(pl_teacher_open(&teacher, path, PL_F32, pl_backend_cpu(), false, NULL, &err), PL_OK);
     static const pl_backbone_kind *const kinds[] = {&pl_backbone_eagle3, &pl_backbone_eagle1};
     for (int i = 0; i < 3; i++) {
         size_t few[2], many[2];

@@ -571,7 +571,7 @@ static pl_status put_cases(pl_json_out *o, bench *b, pl_err *err) {
     if (s->shape)
         PL_TRY(make_teacher(b, err));
     else
-        PL_TRY(pl_teacher_open(&b->teacher, s->target, b->dtype, b->env->backend, err));
+        PL_TRY(pl_teacher_open(&b->teacher, s->target, b->dtype, b->env->backend, false, NULL, err));
     PL_TRY(read_head(b, err));
     const pl_hf_config *config = &b->teacher.model.config;
     if (s->seq_len + s->unroll > config->max_position_embeddings)

@@ -31,8 +31,8 @@
 // is its position in that order, over all epochs. A function of the set of existing shards alone, so that all ranks
 // that fill it at the same moments have the same queue.
 typedef struct shard_queue {
-    int64_t  n, cap;       // entries
-    int64_t *shard, *turn; // [n] owned; turns ascend, and shards within a turn
+    int64_t  n;            // entries
+    int64_t *shard, *turn; // [n] of room for all shards; owned; turns ascend, and shards within a turn
     int64_t  next;         // the turn to check next
     int64_t  epoch, *of;   // scratch: turns of an epoch; -1: none
 } shard_queue;
@@ -52,7 +52,6 @@ typedef struct bounded {
     int64_t            budget, present, most; // bytes: allowed, on disk, most on disk so far
     int64_t            made, again;           // shards; those that had been made before
     int64_t           *there;                 // [plan.n] bytes on disk, 0: missing
-    int64_t           *list;                  // [plan.n] scratch: shards to delete
     shard_queue        queue;                 // shards to make
     bool              *pinned;                // [order.windows] needed by the current step
     int64_t           *far;                   // [order.windows] scratch: turns until the next use
@@ -72,21 +71,6 @@ static int64_t window_of(bounded *b, int64_t turn) {
     return q->of[turn % b->order.windows];
 }
 
-static pl_status push_shard(shard_queue *q, int64_t shard, int64_t turn, pl_err *err) {
-    if (q->n == q->cap) {
-        int64_t  cap = q->cap ? 2 * q->cap : 64;
-        int64_t *p = pl_realloc(q->shard, (size_t)cap * sizeof *p);
-        if (p) q->shard = p;
-        int64_t *t = p ? pl_realloc(q->turn, (size_t)cap * sizeof *t) : NULL;
-        if (!t) return pl_fail(err, PL_E_MEMORY, "dataset: out of memory for %lld shards", (long long)cap);
-        q->turn = t;
-        q->cap = cap;
-    }
-    q->shard[q->n] = shard;
-    q->turn[q->n++] = turn;
-    return PL_OK;
-}
-
 static bool is_queued(const shard_queue *q, int64_t shard) {
     for (int64_t i = 0; i < q->n; i++)
         if (q->shard[i] == shard) return true;
@@ -94,16 +78,18 @@ static bool is_queued(const shard_queue *q, int64_t shard) {
 }
 
 // Checks one more window and appends its missing shards, unless they are queued already. An empty queue begins with
-// turn `now`; *more false: an epoch's windows from there on have been checked.
-static pl_status look_further(bounded *b, int64_t now, bool *more, pl_err *err) {
+// turn `now`. Returns false if an epoch's windows from there on have been checked.
+static bool look_further(bounded *b, int64_t now) {
     shard_queue *q = &b->queue;
     if (q->n == 0) q->next = now;
-    *more = q->next < now + b->order.windows;
-    if (!*more) return PL_OK;
+    if (q->next >= now + b->order.windows) return false;
     int64_t turn = q->next++, w = window_of(b, turn);
-    for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++)
-        if (b->there[k] == 0 && !is_queued(q, k)) PL_TRY(push_shard(q, k, turn, err));
-    return PL_OK;
+    for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++) {
+        if (b->there[k] > 0 || is_queued(q, k)) continue;
+        q->shard[q->n] = k;
+        q->turn[q->n++] = turn;
+    }
+    return true;
 }
 
 // Returns the index after the last entry of entry i's turn.
@@ -178,27 +164,20 @@ static pl_status does_not_fit(const bounded *b, int64_t w, int64_t need, pl_err 
                    (double)b->budget / 1e6, (long long)docs, (double)need / 1e6, (double)b->present / 1e6);
 }
 
-// Selects shards to delete until `need` bytes have room; drop_gone deletes their files. *gone receives their number.
-static pl_status make_room(bounded *b, int64_t w, int64_t need, int64_t far, int64_t *gone, pl_err *err) {
+// Deletes windows until `need` bytes have room for window w. Rank 0 deletes files, once no rank has them open.
+static pl_status make_room(bounded *b, int64_t w, int64_t need, int64_t far, pl_err *err) {
     while (b->present + need > b->budget) {
         int64_t last = wanted_last(b, far);
         if (last < 0) return does_not_fit(b, w, need, err);
+        for (int64_t k = b->order.shard[last]; k < b->order.shard[last + 1]; k++)
+            if (b->there[k] > 0) pl_dataset_forget(b->ds, k);
+        PL_TRY(pl_comm_barrier(b->s.env->comm, err));
         for (int64_t k = b->order.shard[last]; k < b->order.shard[last + 1]; k++) {
-            if (b->there[k] == 0) continue;
-            pl_dataset_forget(b->ds, k);
+            if (b->there[k] > 0 && b->w) PL_TRY(pl_dataset_writer_drop(b->w, k, err));
             b->present -= b->there[k];
             b->there[k] = 0;
-            b->list[(*gone)++] = k;
         }
     }
-    return PL_OK;
-}
-
-// Rank 0 deletes, once no rank has a file open.
-static pl_status drop_gone(bounded *b, int64_t gone, pl_err *err) {
-    PL_TRY(pl_comm_barrier(b->s.env->comm, err));
-    for (int64_t i = 0; i < gone && b->w; i++)
-        PL_TRY(pl_dataset_writer_drop(b->w, b->list[i], err));
     return PL_OK;
 }
 
@@ -213,19 +192,19 @@ static int64_t room_of_entries(const bounded *b, int64_t from, int64_t end) {
 
 // Queues the shards of window w, of turn `now`, and those of later turns that fit without deleting a window that is
 // used before them: entries [0, *end) of the queue.
-static pl_status choose_shards(bounded *b, int64_t w, int64_t now, int64_t *end, int64_t *gone, pl_err *err) {
+static pl_status choose_shards(bounded *b, int64_t w, int64_t now, int64_t *end, pl_err *err) {
     shard_queue *q = &b->queue;
     bool         more = true;
     int64_t      need = 0;
     *end = 0;
     while (more) {
         while (more && q->n == *end)
-            PL_TRY(look_further(b, now, &more, err));
+            more = look_further(b, now);
         if (q->n == *end) break;
         int64_t next = turn_end(q, *end), room = need + room_of_entries(b, *end, next);
         int64_t far = *end == 0 ? 0 : q->next - now;
         if (*end > 0 && (!b->stepping || b->present + room - may_be_freed(b, far) > b->budget)) break;
-        PL_TRY(make_room(b, w, room, far, gone, err));
+        PL_TRY(make_room(b, w, room, far, err));
         need = room;
         *end = next;
     }
@@ -233,7 +212,7 @@ static pl_status choose_shards(bounded *b, int64_t w, int64_t now, int64_t *end,
 }
 
 // Queues further shards for the generators to continue with: as many documents as all of them process at a time.
-static pl_status look_ahead(bounded *b, int64_t now, int64_t end, pl_err *err) {
+static void look_ahead(bounded *b, int64_t now, int64_t end) {
     shard_queue *q = &b->queue;
     int64_t      docs = 0, want = 2 * (int64_t)b->s.opt.sessions * b->share.ranks;
     bool         more = b->stepping;
@@ -241,9 +220,8 @@ static pl_status look_ahead(bounded *b, int64_t now, int64_t end, pl_err *err) {
         for (; end < q->n; end++)
             docs += b->plan.first[q->shard[end] + 1] - b->plan.first[q->shard[end]];
         if (docs >= want) break;
-        PL_TRY(look_further(b, now, &more, err));
+        more = look_further(b, now);
     }
-    return PL_OK;
 }
 
 static pl_status write_share(bounded *b, int64_t end, pl_err *err) {
@@ -305,16 +283,12 @@ static void begin_anew(bounded *b) {
 
 // Makes window w available; the same on all ranks.
 static pl_status make_window(bounded *b, int64_t w, int64_t now, pl_err *err) {
-    int64_t end = 0, gone = 0;
+    int64_t end = 0;
     measure_turns(b, now);
-    if (!is_missing(b, w)) { // the budget may have been lowered
-        PL_TRY(make_room(b, w, 0, 0, &gone, err));
-        return drop_gone(b, gone, err);
-    }
+    if (!is_missing(b, w)) return make_room(b, w, 0, 0, err); // the budget may have been lowered
     if (b->queue.n > 0 && b->queue.turn[0] != now) begin_anew(b);
-    PL_TRY(choose_shards(b, w, now, &end, &gone, err));
-    PL_TRY(look_ahead(b, now, end, err));
-    PL_TRY(drop_gone(b, gone, err));
+    PL_TRY(choose_shards(b, w, now, &end, err));
+    look_ahead(b, now, end);
     return make_shards(b, end, err);
 }
 
@@ -338,12 +312,6 @@ static pl_status begin(pl_feature_source *s, int64_t at, pl_err *err) {
     (void)at, (void)err;
     b->stepping = true;
     memset(b->pinned, 0, (size_t)b->order.windows * sizeof *b->pinned);
-    return PL_OK;
-}
-
-// Planning has made the step's documents.
-static pl_status gather(pl_feature_source *s, const pl_doc_span *rank, pl_err *err) {
-    (void)s, (void)rank, (void)err;
     return PL_OK;
 }
 
@@ -389,7 +357,6 @@ static void destroy(pl_feature_source *s) {
     pl_answers_close(&b->s);
     pl_free(b->dir);
     pl_free(b->there);
-    pl_free(b->list);
     pl_free(b->pinned);
     pl_free(b->far);
     pl_free(b->queue.shard);
@@ -468,11 +435,13 @@ static pl_status find_present(bounded *b, pl_err *err) {
     pl_comm *comm = b->s.env->comm;
     size_t   n = (size_t)b->plan.n + 1;
     b->there = pl_calloc(n, sizeof *b->there);
-    b->list = pl_calloc(n, sizeof *b->list);
     b->pinned = pl_calloc((size_t)b->order.windows + 1, sizeof *b->pinned);
     b->far = pl_calloc((size_t)b->order.windows + 1, sizeof *b->far);
-    b->queue = (shard_queue){.epoch = -1, .of = pl_calloc((size_t)b->order.windows + 1, sizeof *b->queue.of)};
-    if (!b->there || !b->list || !b->pinned || !b->far || !b->queue.of)
+    b->queue = (shard_queue){.epoch = -1,
+                             .shard = pl_calloc(n, sizeof *b->queue.shard),
+                             .turn = pl_calloc(n, sizeof *b->queue.turn),
+                             .of = pl_calloc((size_t)b->order.windows + 1, sizeof *b->queue.of)};
+    if (!b->there || !b->pinned || !b->far || !b->queue.shard || !b->queue.turn || !b->queue.of)
         return pl_fail(err, PL_E_MEMORY, "%s: out of memory", b->dir);
     for (int64_t k = 0; b->w && k < b->plan.n; k++)
         b->there[k] = pl_dataset_writer_has(b->w, k);
@@ -550,9 +519,7 @@ pl_status pl_bounded_sources(pl_feature_source **train, pl_feature_source **held
     bounded *b = pl_calloc(1, sizeof *b);
     *train = *held = NULL;
     if (!b) return pl_fail(err, PL_E_MEMORY, "bounded data: out of memory");
-    *b = (bounded){
-        .base = {.get = get, .rows = rows, .number = number, .begin = begin, .gather = gather, .destroy = destroy},
-        .at = -1};
+    *b = (bounded){.base = {.get = get, .rows = rows, .number = number, .begin = begin, .destroy = destroy}, .at = -1};
     pl_status st = open_all(b, held, r, out_dir, env, target, taps, n_taps, err);
     if (st == PL_OK) {
         *train = &b->base;

@@ -44,7 +44,6 @@ static void forget_kept(offline *o) {
 
 static void destroy(pl_feature_source *s) {
     offline *o = (offline *)s;
-    if (!o) return;
     forget_kept(o);
     pl_free(o->kept);
     if (o->own.ds) pl_dataset_close(o->own.ds);
@@ -88,10 +87,6 @@ static int sender(void *arg, int64_t at, int to) {
     const pl_survey *v = &o->s->survey;
     int64_t          shard = pl_dataset_shard_of(o->s->ds, number_of(o, at));
     return pl_survey_has(v, to, shard) ? -1 : v->owner[shard];
-}
-
-static bool is_elsewhere(offline *o, int64_t at) {
-    return sender(o, at, pl_comm_rank(o->s->comm)) >= 0;
 }
 
 static kept_doc *find_kept(const offline *o, int64_t at) {
@@ -166,7 +161,7 @@ static pl_status fetch(pl_feature_source *s, int64_t from, int64_t to, pl_err *e
 static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *err) {
     offline *o = (offline *)s;
     if (s->gather) PL_TRY(pl_source_gather_one(s, &o->gathered, at, o->s->comm, err));
-    if (!is_elsewhere(o, at)) return read_here(o, at, doc, err);
+    if (sender(o, at, pl_comm_rank(o->s->comm)) < 0) return read_here(o, at, doc, err);
     const kept_doc *k = find_kept(o, at);
     PL_CHECK(k && k->doc.n > 0, "document %lld lies elsewhere", (long long)at);
     *doc = k->doc;
@@ -193,17 +188,7 @@ static pl_status read_sampling(pl_feature_source *s, const char *text, pl_err *e
     return st;
 }
 
-static offline *new_side(const char *dir, pl_err *err) {
-    offline *o = pl_calloc(1, sizeof *o);
-    if (o)
-        *o =
-            (offline){.base = {.get = get, .rows = rows, .number = number, .destroy = destroy}, .once = true, .at = -1};
-    else
-        pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    return o;
-}
-
-static pl_status begin_side(offline *o, store *s, const pl_dataset_attrs *want, uint64_t seed, pl_err *err) {
+static pl_status open_side(offline *o, store *s, const pl_dataset_attrs *want, uint64_t seed, pl_err *err) {
     pl_columns_shape shape = pl_dataset_read_shape(s->ds);
     o->s = s;
     o->base.d = shape.d;
@@ -246,13 +231,6 @@ static int64_t docs_of_shard(void *ds, int64_t k) {
     return pl_dataset_shard_docs(ds, k);
 }
 
-static pl_status put_in_order(offline *t, int64_t window, pl_err *err) {
-    pl_dataset *ds = t->s->ds;
-    t->once = false;
-    t->order.docs = t->base.docs;
-    return pl_doc_order_windows(&t->order, window, pl_dataset_shards(ds), docs_of_shard, ds, err);
-}
-
 // Names a dataset of conversations whose later turns this build would write otherwise.
 static void warn_histories(const store *s, const char *dir) {
     const pl_dataset_attrs *a = pl_dataset_get_attrs(s->ds);
@@ -274,10 +252,12 @@ static pl_status open_both(offline *t, offline *h, const char *dir, const pl_dat
     PL_TRY(pl_dataset_open(&s->ds, dir, &lazy, err));
     PL_TRY(pl_survey_take(&s->survey, s->ds, dir, seed, every, comm, err));
     warn_histories(s, dir);
-    PL_TRY(begin_side(t, s, want, seed, err));
-    PL_TRY(begin_side(h, s, want, seed, err));
+    PL_TRY(open_side(t, s, want, seed, err));
+    PL_TRY(open_side(h, s, want, seed, err));
     PL_TRY(divide_docs(t, h, dir, every, err));
-    PL_TRY(put_in_order(t, window, err));
+    h->once = true;
+    t->order.docs = t->base.docs;
+    PL_TRY(pl_doc_order_windows(&t->order, window, pl_dataset_shards(s->ds), docs_of_shard, s->ds, err));
     snprintf(t->base.identity, sizeof t->base.identity, "%s", pl_dataset_fingerprint(s->ds));
     if (s->survey.everywhere) return PL_OK;
     t->base.begin = begin;
@@ -289,16 +269,18 @@ static pl_status open_both(offline *t, offline *h, const char *dir, const pl_dat
 pl_status pl_offline_sources(pl_feature_source **train, pl_feature_source **held, const char *dir,
                              const pl_dataset_attrs *want, uint64_t seed, int64_t every, int64_t window, pl_comm *comm,
                              pl_err *err) {
-    offline *t = new_side(dir, err), *h = new_side(dir, err);
-    *train = *held = NULL;
-    pl_status st = t && h ? open_both(t, h, dir, want, seed, every, window, comm, err) : PL_E_MEMORY;
-    if (st == PL_OK && h->base.docs > 0)
-        *held = &h->base;
-    else
-        destroy(h ? &h->base : NULL);
-    if (st == PL_OK)
-        *train = &t->base;
-    else
-        destroy(t ? &t->base : NULL);
+    offline  *side[2];
+    pl_status st = PL_OK;
+    for (int i = 0; i < 2; i++) {
+        side[i] = pl_calloc(1, sizeof *side[i]);
+        if (!side[i]) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+        if (side[i])
+            *side[i] = (offline){.base = {.get = get, .rows = rows, .number = number, .destroy = destroy}, .at = -1};
+    }
+    if (st == PL_OK) st = open_both(side[0], side[1], dir, want, seed, every, window, comm, err);
+    *train = st == PL_OK ? &side[0]->base : NULL;
+    *held = st == PL_OK && side[1]->base.docs > 0 ? &side[1]->base : NULL;
+    if (side[1] && !*held) destroy(&side[1]->base);
+    if (side[0] && !*train) destroy(&side[0]->base);
     return st;
 }

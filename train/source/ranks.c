@@ -71,24 +71,15 @@ typedef struct survey {
     uint64_t    seed;
     int64_t     every;
     pl_columns  doc; // tokens and marks of one document
-    int64_t     room;
 } survey;
-
-static pl_status make_room(survey *s, int64_t n, pl_err *err) {
-    if (n <= s->room) return PL_OK;
-    pl_free(s->doc.tokens);
-    pl_free(s->doc.loss_mask);
-    s->doc.tokens = pl_malloc(pl_size_mul((size_t)n, sizeof *s->doc.tokens, 1));
-    s->doc.loss_mask = pl_malloc((size_t)n);
-    s->room = s->doc.tokens && s->doc.loss_mask ? n : 0;
-    return s->room ? PL_OK : pl_fail(err, PL_E_MEMORY, "dataset: out of memory");
-}
 
 static pl_status read_one(survey *s, int64_t i, pl_doc_said *said, pl_err *err) {
     int64_t first, n;
     PL_TRY(pl_dataset_doc(s->ds, i, &first, &n, err));
     PL_TRY(pl_dataset_doc_about(s->ds, i, &said->about, err));
-    PL_TRY(make_room(s, n, err));
+    PL_TRY(pl_columns_reserve(&s->doc, &(pl_columns_shape){0}, n, err));
+    pl_free(s->doc.argmax);
+    s->doc.argmax = NULL; // not read
     PL_TRY(pl_dataset_read_doc(s->ds, i, &s->doc, err));
     said->rows = n;
     for (int64_t t = 0; t < n; t++)
@@ -204,8 +195,7 @@ pl_status pl_survey_take(pl_survey *v, pl_dataset *ds, const char *dir, uint64_t
     if (st == PL_OK) st = read_own(&s, pl_comm_rank(comm), err);
     if (st == PL_OK) st = share_docs(&s, comm, err);
     if (st == PL_OK) st = take_others(&s, pl_comm_rank(comm), err);
-    pl_free(s.doc.tokens);
-    pl_free(s.doc.loss_mask);
+    pl_columns_free(&s.doc);
     return st;
 }
 
@@ -316,7 +306,7 @@ pl_status pl_source_begin(pl_feature_source *s, pl_task *t, int64_t step, pl_err
         span[r].end = t->cursor[0] + (t->n_cursor > 1 && t->cursor[1] > 0);
     }
     memcpy(t->cursor, from, (size_t)t->n_cursor * sizeof *from);
-    return s->gather(s, span, err);
+    return s->gather ? s->gather(s, span, err) : PL_OK;
 }
 
 void pl_source_place(pl_feature_source *s, int64_t from, int64_t end, pl_json_out *o) {

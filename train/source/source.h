@@ -29,7 +29,7 @@ struct pl_feature_source {
     pl_status (*rows)(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err);
     // Returns the number in the dataset of document `at`; NULL: documents are made from prompts, in order.
     int64_t (*number)(pl_feature_source *s, int64_t at);
-    // For sources whose documents are made during training, or lie in several ranks' folders; both NULL: nothing to do.
+    // For sources whose documents are made during training, or lie in several ranks' folders; NULL: nothing to do.
     // Before a step all ranks call begin with its first document (earlier ones are not requested again), then rows of
     // all documents of the step, in order, then gather with each rank's range: documents [rank[r].first, rank[r].end).
     // The step then gets only these, each rank independently. Outside of steps, and during planning, rows and get are

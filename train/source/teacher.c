@@ -63,8 +63,8 @@ static pl_status place_both(pl_teacher *t, bool tied, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status open_teacher(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, bool whole,
-                              pl_comm *comm, pl_err *err) {
+pl_status pl_teacher_open(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, bool whole,
+                          pl_comm *tp, pl_err *err) {
     pl_hf_config config;
     char         print[17];
     pl_status    st;
@@ -74,7 +74,7 @@ static pl_status open_teacher(pl_teacher *t, const char *path, pl_dtype dtype, c
     PL_TRY_GOTO(st, fail, pl_llama_init(&t->model, &config, be, false, err));
     memcpy(t->model.fingerprint, print, sizeof print);
     PL_TRY_GOTO(st, fail, pl_llama_warn_unclaimed(&t->model, t->src, err));
-    if (whole) PL_TRY_GOTO(st, fail, pl_llama_open_over(&t->whole, path, dtype, be, comm, err));
+    if (whole) PL_TRY_GOTO(st, fail, pl_llama_open_over(&t->whole, path, dtype, be, tp, err));
     if (whole) PL_TRY_GOTO(st, fail, pl_hf_warn_generation(path, err));
     bool lent = whole && !be->memory; // the host reads the whole target's embedding in place
     if (lent) t->model.embed = t->whole.embed;
@@ -92,15 +92,6 @@ static pl_status open_teacher(pl_teacher *t, const char *path, pl_dtype dtype, c
 fail:
     pl_teacher_close(t);
     return st;
-}
-
-pl_status pl_teacher_open(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, pl_err *err) {
-    return open_teacher(t, path, dtype, be, false, NULL, err);
-}
-
-pl_status pl_teacher_open_whole(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, pl_comm *comm,
-                                pl_err *err) {
-    return open_teacher(t, path, dtype, be, true, comm, err);
 }
 
 void pl_teacher_close(pl_teacher *t) {

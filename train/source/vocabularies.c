@@ -101,12 +101,6 @@ static pl_status find_sources(sources *s, const char *out_dir, pl_err *err) {
     return s->item->dataset ? dataset_path(&s->dataset, s->r, s->item, out_dir, err) : PL_OK;
 }
 
-static void drop_sources(sources *s) {
-    globfree(&s->text);
-    globfree(&s->jsonl);
-    pl_free(s->dataset);
-}
-
 static pl_status hash_file(uint64_t *h, const char *path, pl_err *err) {
     pl_map m;
     PL_TRY(pl_map_open(&m, path, err));
@@ -259,7 +253,9 @@ pl_status pl_vocabularies_run(const pl_recipe *r, const uint64_t *seeds, int n_s
         if (!path || !file || !stamp) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
         if (st == PL_OK) st = find_sources(&s, out_dir, err);
         if (st == PL_OK) st = make_list(&s, out_dir, file, path, stamp, err);
-        drop_sources(&s);
+        globfree(&s.text);
+        globfree(&s.jsonl);
+        pl_free(s.dataset);
         pl_free(path);
         pl_free(file);
         pl_free(stamp);

@@ -54,60 +54,50 @@ static pl_status map_rows(origin *o, int64_t vocab, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status origin_open(origin *o, const char *dir, const pl_backbone *b, pl_err *err) {
-    *o = (origin){.dir = dir};
-    pl_status st;
-    PL_TRY_GOTO(st, fail, pl_hf_config_read(&o->config, dir, PL_HF_DRAFTER, err));
-    PL_TRY_GOTO(st, fail, pl_weight_source_open(&o->src, dir, err));
+// Checks that the checkpoint's backbone is this drafter's.
+static pl_status check_origin(const origin *o, const pl_backbone *b, pl_err *err) {
     const pl_hf_config *c = &o->config, *mine = &b->config;
-    o->head = pl_head_find(*c->head.kind ? c->head.kind : "full", err);
-    if (!o->head) PL_TRY_GOTO(st, fail, PL_E_INPUT);
+    const char         *dir = o->dir;
+    bool                own = b->kind->embeds && pl_weight_source_find(o->src, PL_BACKBONE_EMBED);
     if (c->backbone != mine->backbone)
-        PL_TRY_GOTO(st, fail,
-                    pl_fail(err, PL_E_INPUT, "%s: is an %s drafter, drafter.kind asks for %s", dir,
-                            pl_hf_backbone_name(c), pl_backbone_name(b)));
+        return pl_fail(err, PL_E_INPUT, "%s: is an %s drafter, drafter.kind asks for %s", dir, pl_hf_backbone_name(c),
+                       pl_backbone_name(b));
     if (c->hidden_size != mine->hidden_size || c->vocab_size != mine->vocab_size)
-        PL_TRY_GOTO(st, fail,
-                    pl_fail(err, PL_E_INPUT, "%s: width %d and vocabulary %d, this drafter has %d and %d; %s", dir,
-                            c->hidden_size, c->vocab_size, mine->hidden_size, mine->vocab_size,
-                            c->vocab_size == mine->vocab_size ? "give its drafter.width"
-                                                              : "start from one for this vocabulary"));
-    bool own = b->kind->embeds && pl_weight_source_find(o->src, PL_BACKBONE_EMBED);
+        return pl_fail(err, PL_E_INPUT, "%s: width %d and vocabulary %d, this drafter has %d and %d; %s", dir,
+                       c->hidden_size, c->vocab_size, mine->hidden_size, mine->vocab_size,
+                       c->vocab_size == mine->vocab_size ? "give its drafter.width"
+                                                         : "start from one for this vocabulary");
     if (own != b->own_embed)
-        PL_TRY_GOTO(st, fail,
-                    pl_fail(err, PL_E_INPUT,
-                            "%s: was trained %s embeddings of its own; give drafter.own_embeddings: %s", dir,
-                            own ? "with" : "without", own ? "true" : "false"));
+        return pl_fail(err, PL_E_INPUT, "%s: was trained %s embeddings of its own; give drafter.own_embeddings: %s",
+                       dir, own ? "with" : "without", own ? "true" : "false");
     if (c->n_taps != mine->n_taps || memcmp(c->tap, mine->tap, (size_t)c->n_taps * sizeof *c->tap) != 0)
-        PL_TRY_GOTO(st, fail,
-                    pl_fail(err, PL_E_INPUT,
-                            "%s: its taps are other layers of the target; give them as "
-                            "drafter.taps",
-                            dir));
+        return pl_fail(err, PL_E_INPUT, "%s: its taps are other layers of the target; give them as drafter.taps", dir);
     if (c->num_hidden_layers != mine->num_hidden_layers)
-        PL_TRY_GOTO(
-            st, fail,
-            pl_fail(err, PL_E_INPUT, "%s: has %d layers; give them as drafter.layers", dir, c->num_hidden_layers));
+        return pl_fail(err, PL_E_INPUT, "%s: has %d layers; give them as drafter.layers", dir, c->num_hidden_layers);
     for (int i = 0; i < PL_HF_NORMS; i++)
         if ((pl_hf_norms(c) ^ pl_hf_norms(mine)) & 1U << i)
-            PL_TRY_GOTO(st, fail,
-                        pl_fail(err, PL_E_INPUT, "%s: was trained %s %s; give drafter.%s", dir,
-                                pl_hf_norms(c) & 1U << i ? "with" : "without", pl_hf_norm_names[i],
-                                pl_hf_norm_names[i]));
+            return pl_fail(err, PL_E_INPUT, "%s: was trained %s %s; give drafter.%s", dir,
+                           pl_hf_norms(c) & 1U << i ? "with" : "without", pl_hf_norm_names[i], pl_hf_norm_names[i]);
     if (c->block.taps && (c->block.taps != mine->block.taps || c->block.group != mine->block.group))
-        PL_TRY_GOTO(st, fail,
-                    pl_fail(err, PL_E_INPUT,
-                            "%s: trained with convolutions; give drafter.conv.taps %d, drafter.conv.group %d", dir,
-                            c->block.taps, c->block.group));
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: trained with convolutions; give drafter.conv.taps %d, drafter.conv.group %d", dir,
+                       c->block.taps, c->block.group);
     if (c->block.size &&
         (c->block.mask_token != mine->block.mask_token || c->block.anchor_first != mine->block.anchor_first))
-        PL_TRY_GOTO(st, fail,
-                    pl_fail(err, PL_E_INPUT, "%s: give its drafter.mask_token %d, drafter.anchor_first %s", dir,
-                            c->block.mask_token, c->block.anchor_first ? "true" : "false"));
-    PL_TRY_GOTO(st, fail, map_rows(o, c->vocab_size, err));
+        return pl_fail(err, PL_E_INPUT, "%s: give its drafter.mask_token %d, drafter.anchor_first %s", dir,
+                       c->block.mask_token, c->block.anchor_first ? "true" : "false");
     return PL_OK;
-fail:
-    origin_close(o);
+}
+
+static pl_status origin_open(origin *o, const char *dir, const pl_backbone *b, pl_err *err) {
+    *o = (origin){.dir = dir};
+    PL_TRY(pl_hf_config_read(&o->config, dir, PL_HF_DRAFTER, err));
+    o->head = pl_head_find(*o->config.head.kind ? o->config.head.kind : "full", err);
+    if (!o->head) return PL_E_INPUT;
+    PL_TRY(pl_weight_source_open(&o->src, dir, err));
+    pl_status st = check_origin(o, b, err);
+    if (st == PL_OK) st = map_rows(o, o->config.vocab_size, err);
+    if (st != PL_OK) origin_close(o);
     return st;
 }
 

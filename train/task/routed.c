@@ -15,7 +15,6 @@
 #include "train/start/start.h"
 #include "train/task/clusters.h"
 #include "train/task/drafter.h"
-#include "train/task/trace_rows.h"
 #include "train/task/traces.h"
 
 #include <math.h>
@@ -528,7 +527,7 @@ static pl_status prepare(pl_task *task, const pl_recipe *r, const char *out_dir,
     t->eval_rows = tr->train.eval_tokens;
     t->top = ((const pl_dynaspec *)pl_recipe_struct(r, pl_dynaspec_keys))->top;
     pl_dtype held = pl_target_dtype(gen);
-    PL_TRY(pl_teacher_open(&t->teacher, gen->target.path, held, env->backend, err));
+    PL_TRY(pl_teacher_open(&t->teacher, gen->target.path, held, env->backend, false, NULL, err));
     PL_TRY(create_model(t, env, err));
     PL_TRY(pl_comm_enter(env->comm, err)); // rank 0 captures the traces; the other ranks open them
     PL_TRY(open_traces(t, out_dir, env, err));

@@ -13,6 +13,7 @@
 #include "train/source/sources.h"
 #include "train/source/stamp.h"
 #include "train/start/start.h"
+#include "train/task/pack.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -438,6 +439,11 @@ static void fini(capture *c) {
 pl_status pl_traces_check_rows(const char *dir, int64_t rows, pl_err *err) {
     pl_dataset      *ds;
     pl_dataset_attrs any = {.top = -1, .A = -1};
+    char            *manifest = pl_path_join(dir, "manifest.json");
+    bool             begun = manifest && pl_path_exists(manifest);
+    if (!manifest) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_free(manifest);
+    if (!begun) return PL_OK;
     PL_TRY(pl_dataset_open(&ds, dir, &(pl_dataset_open_options){.want = &any, .lazy = true, .incomplete = true}, err));
     const char *at = strstr(pl_dataset_get_attrs(ds)->generation, LIMIT);
     long long   had = at ? strtoll(at + strlen(LIMIT), NULL, 10) : rows;
@@ -480,22 +486,13 @@ static pl_status check_text(const pl_recipe *r, const char *dataset_dir, const c
     return st;
 }
 
-// Checks a folder in which a capture has begun.
-static pl_status check_begun(const char *to, int64_t rows, pl_err *err) {
-    char *manifest = pl_path_join(to, "manifest.json");
-    if (!manifest) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", to);
-    bool begun = pl_path_exists(manifest);
-    pl_free(manifest);
-    return begun ? pl_traces_check_rows(to, rows, err) : PL_OK;
-}
-
 pl_status pl_traces_capture(const pl_recipe *r, const char *dataset_dir, const char *to, const pl_env *env,
                             pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     bool                   whole;
     pl_dataset_attrs       want = {.A = -1, .tree = tr->traces.tree, .top = (int32_t)tr->traces.top};
     PL_TRY(pl_stage_dataset(to, &want, &whole, err));
-    PL_TRY(check_begun(to, pl_train_recipe_of(r)->traces.rows, err));
+    PL_TRY(pl_traces_check_rows(to, tr->traces.rows, err));
     if (whole) return check_text(r, dataset_dir, to, err);
     capture *c = pl_calloc(1, sizeof *c);
     if (!c) return pl_fail(err, PL_E_MEMORY, "traces: out of memory");
@@ -510,4 +507,125 @@ pl_status pl_traces_capture(const pl_recipe *r, const char *dataset_dir, const c
     }
     fini(c);
     return st;
+}
+
+// ---- rows for a step
+
+static int64_t count_docs(void *docs, int64_t k) {
+    (void)k; // one shard: an epoch is a shuffle of all documents
+    return *(const int64_t *)docs;
+}
+
+static pl_status divide_docs(pl_trace_rows *t, const char *dir, uint64_t seed, pl_err *err) {
+    int64_t docs = pl_dataset_docs(t->ds);
+    PL_TRY(pl_doc_order_init(&t->order, seed, docs, err));
+    t->held = pl_calloc((size_t)docs + 1, sizeof *t->held);
+    if (!t->held) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    for (int64_t i = 0; i < docs; i++) {
+        int64_t first, n;
+        uint8_t held;
+        PL_TRY(pl_dataset_doc(t->ds, i, &first, &n, err));
+        PL_TRY(pl_dataset_read(t->ds, first, 1, &(pl_columns){.held_out = &held}, err));
+        (held ? t->held : t->order.member)[t->docs[held]++] = i;
+    }
+    if (t->docs[PL_TRACE_TRAIN] == 0) return pl_fail(err, PL_E_INPUT, "%s: no document is for training", dir);
+    if (t->docs[PL_TRACE_HELD] == 0)
+        pl_log_warn("%s: no document is held out, so that it is not measured what the router's shortlists hold", dir);
+    t->order.docs = t->docs[PL_TRACE_TRAIN];
+    return pl_doc_order_windows(&t->order, 0, 1, count_docs, &docs, err);
+}
+
+static void take_row_arrays(void *arg) {
+    pl_trace_rows *t = arg;
+    size_t         n = (size_t)t->capacity, reals = pl_size_mul(n, (size_t)t->d, pl_dtype_size(t->real));
+    t->tokens = pl_arena_alloc(&t->arrays, n * sizeof *t->tokens);
+    t->hidden = pl_arena_alloc(&t->arrays, reals);
+    t->output = pl_arena_alloc(&t->arrays, reals);
+}
+
+static pl_status make_row_room(pl_trace_rows *t, const char *dir, const pl_backend *be, pl_err *err) {
+    size_t n = (size_t)t->capacity, top = (size_t)t->top;
+    PL_TRY(pl_arena_init_shared(&t->arrays, "trace rows", be->memory, take_row_arrays, t, err));
+    t->depth = pl_calloc(n, 1);
+    t->top_id = pl_calloc(n, top * sizeof *t->top_id);
+    t->top_prob = pl_calloc(n, top * sizeof *t->top_prob);
+    t->bf16 = pl_calloc(n, (size_t)t->d * sizeof *t->bf16);
+    return t->depth && t->top_id && t->top_prob && t->bf16
+               ? PL_OK
+               : pl_fail(err, PL_E_MEMORY, "%s: out of memory for %lld rows", dir, (long long)t->capacity);
+}
+
+pl_status pl_trace_rows_open(pl_trace_rows *t, const char *dir, const pl_dataset_attrs *want, uint64_t seed,
+                             int64_t capacity, const pl_backend *be, pl_err *err) {
+    *t = (pl_trace_rows){.capacity = capacity, .real = be->real};
+    pl_status st = pl_dataset_open(&t->ds, dir, &(pl_dataset_open_options){.want = want}, err);
+    if (st == PL_OK) {
+        t->d = pl_dataset_get_attrs(t->ds)->d;
+        t->top = pl_dataset_get_attrs(t->ds)->top;
+        st = divide_docs(t, dir, seed, err);
+    }
+    if (st == PL_OK) st = make_row_room(t, dir, be, err);
+    if (st != PL_OK) pl_trace_rows_close(t);
+    return st;
+}
+
+void pl_trace_rows_close(pl_trace_rows *t) {
+    void *owned[] = {t->held, t->depth, t->top_id, t->top_prob, t->bf16};
+    if (t->ds) pl_dataset_close(t->ds);
+    pl_doc_order_fini(&t->order);
+    pl_arena_fini(&t->arrays);
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        pl_free(owned[i]);
+    *t = (pl_trace_rows){0};
+}
+
+// Reads rows [first, first + n) of the dataset to row `at` of the step.
+static pl_status take_rows(pl_trace_rows *t, int64_t at, int64_t first, int64_t n, pl_err *err) {
+    pl_columns to = {.tokens = t->tokens + at,
+                     .depth = t->depth + at,
+                     .top_id = t->top_id + at * t->top,
+                     .top_prob = t->top_prob + at * t->top,
+                     .hidden = t->bf16};
+    PL_TRY(pl_dataset_read(t->ds, first, n, &to, err));
+    pl_rows_widen(t->hidden, t->real, at, t->bf16, n, t->d);
+    PL_TRY(pl_dataset_read(t->ds, first, n, &(pl_columns){.output = t->bf16}, err));
+    pl_rows_widen(t->output, t->real, at, t->bf16, n, t->d);
+    return PL_OK;
+}
+
+// Finds the next rows for a step that has `taken` rows: *n rows from *first of the dataset. Advances the cursor.
+static pl_status next_rows(pl_trace_rows *t, int side, int64_t taken, int64_t cursor[2], int64_t *first, int64_t *n,
+                           pl_err *err) {
+    int64_t rows, room = t->capacity - taken;
+    int64_t doc = side == PL_TRACE_HELD ? t->held[cursor[0]] : pl_doc_order_number(&t->order, cursor[0]);
+    PL_TRY(pl_dataset_doc(t->ds, doc, first, &rows, err));
+    if (cursor[1] < 0 || cursor[1] >= rows)
+        return pl_fail(err, PL_E_INPUT, "the run stands at row %lld of a document of %lld; give another --out",
+                       (long long)cursor[1], (long long)rows);
+    *n = rows - cursor[1] < room ? rows - cursor[1] : room;
+    *first += cursor[1];
+    cursor[1] += *n;
+    if (cursor[1] == rows) {
+        cursor[0]++;
+        cursor[1] = 0;
+    }
+    return PL_OK;
+}
+
+pl_status pl_trace_rows_fill(pl_trace_rows *t, int side, int64_t cursor[2], pl_err *err) {
+    int64_t first, n;
+    t->rows = 0;
+    while (t->rows < t->capacity && (side == PL_TRACE_TRAIN || cursor[0] < t->docs[side])) {
+        PL_TRY(next_rows(t, side, t->rows, cursor, &first, &n, err));
+        PL_TRY(take_rows(t, t->rows, first, n, err));
+        t->rows += n;
+    }
+    return PL_OK;
+}
+
+pl_status pl_trace_rows_skip(pl_trace_rows *t, int64_t cursor[2], pl_err *err) {
+    int64_t first, n;
+    for (int64_t taken = 0; taken < t->capacity; taken += n)
+        PL_TRY(next_rows(t, PL_TRACE_TRAIN, taken, cursor, &first, &n, err));
+    return PL_OK;
 }
