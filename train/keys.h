@@ -137,5 +137,7 @@ typedef struct pl_training {
     pl_status (*prepare)(pl_task *t, const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
     void (*destroy)(pl_task *t); // also of one that prepare has left unfinished
 } pl_training;
+// In train/task: drafter.c, distill.c, routed.c, target.c.
+extern const pl_training pl_training_drafter, pl_training_lm, pl_training_router, pl_training_target;
 
 #endif

@@ -10,7 +10,6 @@
 #include "tests/fuzz/dataset_seed.h"
 #include "tests/infer/fixture.h"
 #include "train/loop/guard.h"
-#include "train/run/job.h"
 #include "train/run/pipeline.h"
 #include "train/run/run.h"
 #include "train/source/ranks.h"
@@ -381,7 +380,7 @@ static void seed_serve(pl_strbuf *b) {
     pl_recipe               *r = make_recipe();
     pl_err                   err;
     for (int i = 0; i < 2; i++) {
-        pl_job j = {.what = PL_RANKS_GENERATE, .n_taps = 1, .tap = {1}}, end = {0};
+        pl_job j = {.what = PL_RANKS_GENERATE, .taps = {.n = 1, .layer = {1}}}, end = {0};
         pl_fuzz_must(pl_recipe_hash(r, 0, j.recipe, &err), &err);
         pl_hash_hex(j.out_dir, pl_hash(folders[i], strlen(folders[i])));
         begin(b, SERVE);

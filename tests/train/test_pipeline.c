@@ -349,11 +349,10 @@ static const char *kept_as(char name[64], const char *of) {
 // them again.
 static void old_ones_are_kept(void **state) {
     (void)state;
-    static const char *const   beside[] = {"metrics.jsonl", "skipped.jsonl", NULL};
-    static const pl_stage_keep keep = {"last", beside};
-    const pl_stage_product     product = {"checkpoints", pl_checkpoint_kinds, &keep};
-    pl_err                     err = {0};
-    char                       a[64], b[64], *dir = pl_path_join(small_base, "kept");
+    static const char *const beside[] = {"metrics.jsonl", "skipped.jsonl", NULL};
+    const pl_stage_product   product = {"checkpoints", pl_checkpoint_kinds, "last", beside};
+    pl_err                   err = {0};
+    char                     a[64], b[64], *dir = pl_path_join(small_base, "kept");
     run_small("first", SMALL_TRAIN);
     run_small("second", ANOTHER);
     kept_as(a, "first"), kept_as(b, "second");
@@ -410,7 +409,7 @@ static void removed_is_made_again(void **state) {
     pl_err err = {0};
     char  *dir = pl_path_join(small_base, "gone");
     assert_int_equal(pl_stage_begin(dir, "dataset", "0123456789abcdef",
-                                    &(pl_stage_product){"dataset", pl_dataset_files, NULL}, &err),
+                                    &(pl_stage_product){.path = "dataset", .holds = pl_dataset_files}, &err),
                      PL_OK);
     assert_false(small_exists("gone/dataset"));
     run_small("gone", SMALL_TRAIN);

@@ -53,7 +53,7 @@ static void write(pl_repetition *r) {
     pl_err err = {0};
     for (int i = 0; i < SEQUENCES; i++) {
         memcpy(r->ids + (int64_t)i * ROOM, text[i], sizeof text[i]);
-        r->prompt[i] = prompt[i];
+        r->text[i].prompt = prompt[i];
     }
     if (pl_repetition_write(r, &err) != PL_OK) fail_msg("%s", err.msg);
 }
@@ -71,13 +71,13 @@ static void greedily(const pl_backend *be, pl_dtype round_to) {
             const int32_t *ids = r.ids + (int64_t)i * ROOM;
             const float   *weight = r.weight + (int64_t)i * ROOM;
             bool           again[LENGTH];
-            assert_int_equal(r.n[i], prompt[i] + LENGTH);
+            assert_int_equal(r.text[i].n, prompt[i] + LENGTH);
             assert_memory_equal(ids, text[i], (size_t)prompt[i] * sizeof *ids);
             pl_lm_clear(&lm);
-            pl_lm_add(&lm, ids, NULL, r.n[i] - 1);
+            pl_lm_add(&lm, ids, NULL, r.text[i].n - 1);
             assert_int_equal(pl_lm_score(&lm, &sums, NULL), PL_OK);
             repeated += pl_repeated_tokens(ids + prompt[i], LENGTH, again);
-            for (int t = 0; t < r.n[i] - 1; t++) {
+            for (int t = 0; t < r.text[i].n - 1; t++) {
                 int token = t + 1 - prompt[i];
                 if (token >= 0) assert_int_equal(lm.argmax[t], ids[t + 1]);
                 if (token < 0 || !again[token]) {

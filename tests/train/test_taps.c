@@ -12,7 +12,7 @@
 #include "kernels/base/files.h"
 #include "tests/train/small.h"
 #include "train/run/pipeline.h"
-#include "train/source/taps.h"
+#include "train/run/taps.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -19,7 +19,6 @@
 #include "kernels/base/log.h"
 #include "kernels/base/strbuf.h"
 #include "tests/malformed.h"
-#include "train/run/job.h"
 #include "train/run/run.h"
 #include "train/source/ranks.h"
 #include "train/source/sources.h"
@@ -498,7 +497,7 @@ static void use_of_memory(void **state) {
 
 static pl_status send_job(pl_comm *c, const edit *e, pl_err *err) {
     pl_recipe *r = small_recipe(small_data_lines);
-    pl_job     j = {.what = PL_RANKS_GENERATE, .n_taps = 1, .tap = {1}};
+    pl_job     j = {.what = PL_RANKS_GENERATE, .taps = {.n = 1, .layer = {1}}};
     pl_strbuf  b = {0};
     PL_TRY(pl_recipe_hash(r, 0, j.recipe, err));
     pl_hash_hex(j.out_dir, pl_hash("made", 4));
@@ -521,10 +520,10 @@ static pl_status serve(pl_comm *c, const edit *e, pl_err *err) {
 static void jobs(void **state) {
     static const edit edits[] = {{"its kind is 77, not 0 to 4", PUT(JOB(what), 4, 77)},
                                  {"its kind is 3", PUT(JOB(what), 4, 3)},
-                                 {"the number of layers to store is 1000000, not 0 to 8", PUT(JOB(n_taps), 4, 1000000)},
-                                 {"the number of layers to store is -1, not 0 to 8", PUT(JOB(n_taps), 4, -1)},
-                                 {"a layer to store is -7, not 0 to", PUT(JOB(tap), 4, -7)},
-                                 {"layer 99 to store, the target has 3", PUT(JOB(tap), 4, 99)},
+                                 {"the number of layers to store is 1000000, not 0 to 8", PUT(JOB(taps.n), 4, 1000000)},
+                                 {"the number of layers to store is -1, not 0 to 8", PUT(JOB(taps.n), 4, -1)},
+                                 {"a layer to store is -7, not 0 to", PUT(JOB(taps.layer), 4, -7)},
+                                 {"layer 99 to store, the target has 3", PUT(JOB(taps.layer), 4, 99)},
                                  {"the hash of its recipe has no end", PUT(JOB(recipe) + 16, 1, 'x')},
                                  {"the hash of its recipe has a control character", PUT(JOB(recipe) + 3, 1, 27)},
                                  {"the hash of its folder has no end", PUT(JOB(out_dir) + 16, 1, 'x')}};

@@ -13,9 +13,8 @@
 #include "train/keys.h"
 #include "train/loop/checkpoint.h"
 #include "train/run/run.h"
-#include "train/run/spares.h"
+#include "train/run/taps.h"
 #include "train/source/stamp.h"
-#include "train/source/taps.h"
 #include "train/source/vocabularies.h"
 #include "train/start/start.h"
 #include "train/task/drafter.h"
@@ -30,12 +29,11 @@
 enum { MAX_DRAFTERS = 64 };
 
 // Products that are expensive to train are kept, together with training's logs.
-static const char *const   lines[] = {"metrics.jsonl", "skipped.jsonl", NULL};
-static const pl_stage_keep keep_checkpoints = {"last", lines};
+static const char *const lines[] = {"metrics.jsonl", "skipped.jsonl", NULL};
 
-static const pl_stage_product checkpoints = {"checkpoints", pl_checkpoint_kinds, &keep_checkpoints};
-static const pl_stage_product dataset_product = {"dataset", pl_dataset_files, NULL};
-static const pl_stage_product bounded_product = {"bounded", pl_dataset_files, NULL};
+static const pl_stage_product checkpoints = {"checkpoints", pl_checkpoint_kinds, "last", lines};
+static const pl_stage_product dataset_product = {.path = "dataset", .holds = pl_dataset_files};
+static const pl_stage_product bounded_product = {.path = "bounded", .holds = pl_dataset_files};
 
 static const pl_key drafter_keys[] = {
     {PL_KEY_FIELD_STRING(pl_pipeline_drafter, name), .help = "name of the drafter's folder and of its line in the "
@@ -278,7 +276,8 @@ static pl_status trace(const pl_recipe *r, const char *out_dir, const char *pare
     char     *to = pl_path_join(parent, name);
     pl_status st = to ? pl_dir_make(parent, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", parent);
     if (st == PL_OK) st = begin_bounded(r, out_dir, generated, err);
-    if (st == PL_OK) st = pl_stage_begin(parent, name, hash, &(pl_stage_product){name, pl_dataset_files, NULL}, err);
+    if (st == PL_OK)
+        st = pl_stage_begin(parent, name, hash, &(pl_stage_product){.path = name, .holds = pl_dataset_files}, err);
     if (st == PL_OK && pl_stage_ended(parent, name, hash, name)) {
         pl_log("%s: up to date", to);
     } else if (st == PL_OK) {
@@ -360,9 +359,6 @@ static pl_status check_drafters(plan *p, const pl_recipe *r, const char *out_dir
     const pl_train_recipe    *tr = pl_train_recipe_of(r);
     pl_hf_config              target;
     bool                      only = pipe->drafters.n == 0;
-    if (pipe->drafters.n > MAX_DRAFTERS)
-        return pl_recipe_fail(r, &pipe->drafters, err, "%d drafters, at most %d in one run", pipe->drafters.n,
-                              MAX_DRAFTERS);
     if (only && p->trains) PL_TRY(pl_train_check(r, err));
     if (only && p->trains) PL_TRY(pl_train_check_alone(r, err));
     PL_TRY(pl_stage_names(r, pipe->drafters.at, pipe->drafters.n, sizeof *pipe->drafters.at, err));
@@ -473,9 +469,6 @@ pl_status pl_pipeline_eval(const pl_recipe *r, const char *out_dir, const pl_env
     const pl_train_recipe    *tr = pl_train_recipe_of(r);
     pl_eval_own               own[MAX_DRAFTERS + 1] = {{0}};
     pl_eval_subject           s = {.pretrained = tr->kind == PL_KIND_TARGET, .own = own};
-    if (pipe->drafters.n > MAX_DRAFTERS)
-        return pl_recipe_fail(r, &pipe->drafters, err, "%d drafters, at most %d in one run", pipe->drafters.n,
-                              MAX_DRAFTERS);
     own[s.n++] = eval_own(NULL, tr->drafter.kind);
     for (int i = 0; i < pipe->drafters.n; i++)
         own[s.n++] = eval_own(pipe->drafters.at[i].name, kind_of(r, i));
@@ -484,10 +477,13 @@ pl_status pl_pipeline_eval(const pl_recipe *r, const char *out_dir, const pl_env
 
 // ---- the whole ------------------------------------------------------------------------------------------------------
 
-// Checks that eval.drafters names drafters of this recipe.
+// Checks the number of drafters, and that eval.drafters names drafters of this recipe.
 static pl_status check_names(const pl_recipe *r, pl_err *err) {
     const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
     const pl_eval_recipe     *ev = pl_eval_recipe_of(r);
+    if (pipe->drafters.n > MAX_DRAFTERS)
+        return pl_recipe_fail(r, &pipe->drafters, err, "%d drafters, at most %d in one run", pipe->drafters.n,
+                              MAX_DRAFTERS);
     for (int i = 0; i < ev->eval.drafters.n; i++) {
         const char *name = ev->eval.drafters.at[i].drafter;
         bool        known = !name || strcmp(name, "drafter") == 0;
@@ -519,7 +515,7 @@ static pl_status check_run(const pl_recipe *r, const char *dir, pl_err *err) {
 }
 
 static pl_status check_traces(const char *parent, const char *name, pl_err *err) {
-    return pl_stage_spares(parent, name, &(pl_stage_product){name, pl_dataset_files, NULL}, err);
+    return pl_stage_spares(parent, name, &(pl_stage_product){.path = name, .holds = pl_dataset_files}, err);
 }
 
 // Checks that files in the run's folder with names of the stages' outputs are a run's products.

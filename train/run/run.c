@@ -1,6 +1,7 @@
 #define _GNU_SOURCE 1 // gethostname, fdopen
 #include "train/run/run.h"
 
+#include "data/dataset/dataset.h"
 #include "infer/eval/eval.h"
 #include "infer/generate/generate.h"
 #include "kernels/base/arena.h"
@@ -10,20 +11,62 @@
 #include "kernels/comm/reader.h"
 #include "recipes/folder.h"
 #include "train/keys.h"
-#include "train/run/job.h"
+#include "train/loop/checkpoint.h"
+#include "train/loop/metrics.h"
 #include "train/run/pipeline.h"
-#include "train/run/spares.h"
 #include "train/source/sources.h"
 #include "train/source/vocabularies.h"
 #include "train/task/distill.h"
 #include "train/task/drafter.h"
 #include "train/task/routed.h"
-#include "train/task/target.h"
+#include "train/task/textdata.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+// ---- files in the folder
+
+static pl_status spare_recipe(const char *path, pl_err *err) {
+    int                  n;
+    const pl_key *const *tables = pl_stage_tables(&n);
+    return pl_recipe_spares(path, tables, n, err);
+}
+
+static pl_status check_file(const char *out_dir, const char *name, pl_status (*spares)(const char *, pl_err *),
+                            pl_err *err) {
+    char     *path = pl_path_join(out_dir, name);
+    pl_status st = path ? spares(path, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    pl_free(path);
+    return st;
+}
+
+// Checks that training does not replace a checkpoint that it starts from.
+static pl_status check_read(const pl_recipe *r, const char *out_dir, pl_err *err) {
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    char                  *path = pl_path_join(out_dir, "checkpoints");
+    if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    pl_status st = pl_recipe_spares_read(r, &tr->drafter.start, path, err);
+    if (st == PL_OK) st = pl_recipe_spares_read(r, &tr->target.start, path, err);
+    pl_free(path);
+    return st;
+}
+
+pl_status pl_train_spares(const pl_recipe *r, const char *out_dir, pl_err *err) {
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    bool                   target = tr->kind == PL_KIND_TARGET;
+    PL_TRY(pl_checkpoints_spare(out_dir, err));
+    PL_TRY(check_file(out_dir, PL_TRAIN_BEGUN, spare_recipe, err));
+    PL_TRY(check_file(out_dir, "recipe.yaml", spare_recipe, err));
+    PL_TRY(check_file(out_dir, "metrics.jsonl", pl_metrics_spares, err));
+    PL_TRY(check_file(out_dir, "skipped.jsonl", pl_metrics_spares, err));
+    PL_TRY(check_read(r, out_dir, err));
+    if (target) return pl_textdata_spares(r, out_dir, err);
+    if (pl_generate_recipe_of(r)->data.disk_budget) PL_TRY(check_file(out_dir, "bounded", pl_dataset_spares, err));
+    if (pl_train_routed(r) && !tr->traces.path) PL_TRY(check_file(out_dir, "traces", pl_dataset_spares, err));
+    return PL_OK;
+}
 
 static pl_status write_recipe(const pl_recipe *r, const char *out_dir, const char *name, pl_err *err) {
     char *text, *path = pl_path_join(out_dir, name);
@@ -48,6 +91,8 @@ static pl_status keep_recipes(const pl_recipe *r, const char *out_dir, pl_err *e
     pl_free(dir);
     return st;
 }
+
+// ---- keys
 
 // Checks that the head fits the target, and that its list of tokens exists or will be made.
 static pl_status check_head(const pl_recipe *r, pl_err *err) {
@@ -208,23 +253,19 @@ static pl_status train_with_words(const pl_recipe *r, const char *out_dir, const
 // Executes a job's work, on any rank.
 static pl_status work_on(const pl_recipe *r, const char *out_dir, const pl_job *j, const pl_env *env,
                          int64_t stop_after, pl_err *err) {
-    pl_taps taps = {.n = j->n_taps};
     if (j->what == PL_RANKS_EVAL) return pl_pipeline_eval(r, out_dir, env, err);
     if (j->what == PL_RANKS_TRAIN)
         return (pl_comm_rank(env->comm) > 0 ? train_with_words : train)(r, out_dir, env, stop_after, err);
-    for (int i = 0; i < taps.n; i++)
-        taps.layer[i] = j->tap[i];
-    return pl_generate_run(r, &taps, out_dir, env, err);
+    return pl_generate_run(r, &j->taps, out_dir, env, err);
 }
 
 // Assigns the work to all ranks. taps: for generating, else NULL.
 static pl_status hand_out(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_ranks_work what,
                           const pl_taps *taps, int64_t stop_after, pl_err *err) {
-    pl_job   j = {.what = (int32_t)what, .n_taps = taps ? taps->n : 0};
+    pl_job   j = {.what = (int32_t)what};
     pl_env   share;
     pl_pool *pool;
-    for (int i = 0; i < j.n_taps; i++)
-        j.tap[i] = taps->layer[i];
+    if (taps) j.taps = *taps;
     if (pl_comm_ranks(env->comm) > 1) {
         PL_TRY(name_job(&j, r, out_dir, err));
         PL_TRY(pl_comm_broadcast(env->comm, &j, sizeof j, err));
@@ -273,9 +314,9 @@ static pl_status take_job(pl_job *j, const pl_env *env, pl_err *err) {
     *j = (pl_job){.what = pl_reader_int32(&in, "its kind", 0, PL_RANKS_EVAL)};
     if (j->what != 0 && j->what != PL_RANKS_TRAIN && j->what != PL_RANKS_GENERATE && j->what != PL_RANKS_EVAL)
         pl_reader_refuse(&in, "its kind is %d", j->what);
-    j->n_taps = pl_reader_int32(&in, "the number of layers to store", 0, PL_MAX_TAPS);
+    j->taps.n = pl_reader_int32(&in, "the number of layers to store", 0, PL_MAX_TAPS);
     for (int i = 0; i < PL_MAX_TAPS; i++)
-        j->tap[i] = pl_reader_int32(&in, "a layer to store", 0, INT32_MAX);
+        j->taps.layer[i] = pl_reader_int32(&in, "a layer to store", 0, INT32_MAX);
     snprintf(j->recipe, sizeof j->recipe, "%s", pl_reader_text(&in, "the hash of its recipe", sizeof j->recipe));
     snprintf(j->out_dir, sizeof j->out_dir, "%s", pl_reader_text(&in, "the hash of its folder", sizeof j->out_dir));
     return in.status;
@@ -287,9 +328,9 @@ static pl_status check_taps(const pl_job *j, const pl_recipe *r, pl_err *err) {
     if (j->what != PL_RANKS_GENERATE) return PL_OK;
     PL_TRY(pl_generate_check(r, err));
     PL_TRY(pl_llama_config(&target, pl_generate_recipe_of(r)->target.path, err));
-    for (int i = 0; i < j->n_taps; i++)
-        if (j->tap[i] > target.num_hidden_layers)
-            return pl_fail(err, PL_E_IO, "rank 0 sent a job: layer %d to store, the target has %d", j->tap[i],
+    for (int i = 0; i < j->taps.n; i++)
+        if (j->taps.layer[i] > target.num_hidden_layers)
+            return pl_fail(err, PL_E_IO, "rank 0 sent a job: layer %d to store, the target has %d", j->taps.layer[i],
                            target.num_hidden_layers);
     return PL_OK;
 }

@@ -11,7 +11,10 @@ pl_status pl_train_check(const pl_recipe *r, pl_err *err);
 // Refuses further, for the only drafter of a recipe: shared keys of other kinds of heads, and a missing start (the run
 // may make the starts of a list).
 pl_status pl_train_check_alone(const pl_recipe *r, pl_err *err);
-// Trains by `kind` into out_dir (see train/loop/trainer.h, train/task/target.h, train/task/drafter.h); continues where
+// Returns PL_OK if all files in out_dir with names that training writes are a run's products, of this or an earlier
+// build, and the recipe reads none of them. PL_E_INPUT names the first other one. Call it before training writes.
+pl_status pl_train_spares(const pl_recipe *r, const char *out_dir, pl_err *err);
+// Trains by `kind` into out_dir (see train/loop/trainer.h, train/task/target.c, train/task/drafter.h); continues where
 // an earlier call stopped and returns at once if nothing is left to do. Writes the effective recipe to
 // out_dir/recipe.yaml. PL_E_INTERRUPTED: stopped on request with its state saved.
 pl_status pl_train_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
@@ -35,6 +38,13 @@ pl_status pl_ranks_eval(const pl_recipe *r, const char *out_dir, const pl_env *e
 pl_status pl_ranks_end(const pl_env *env, pl_err *err);
 // Kinds of work, as bits.
 typedef enum pl_ranks_work { PL_RANKS_TRAIN = 1, PL_RANKS_GENERATE = 2, PL_RANKS_EVAL = 4 } pl_ranks_work;
+// The message by which rank 0 assigns work to the other ranks. They take recipe and folder from their own command lines
+// and compare these hashes: no rank runs, opens or writes text from another one.
+typedef struct pl_job {
+    int32_t what;                    // one pl_ranks_work; 0: no more work
+    pl_taps taps;                    // of a dataset
+    char    recipe[17], out_dir[17]; // pl_recipe_hash of all keys; the hash of the folder's path
+} pl_job;
 // The command line of a rank.
 typedef struct pl_ranks_own {
     unsigned         works;    // bits of pl_ranks_work: the kinds of work in its command

@@ -114,7 +114,7 @@ typedef struct room {
 
 // Removes a kept product for good, if path is one; refuses one that holds other files too.
 static pl_status remove_kept(const room *m, const char *path, pl_err *err) {
-    return pl_dir_drop(path, m->of->keep->if_holds, m->of->holds, err);
+    return pl_dir_drop(path, m->of->if_holds, m->of->holds, err);
 }
 
 // Removes the kept products except those of two hashes; other folders stay.
@@ -140,7 +140,7 @@ static pl_status prune_kept(const room *m, pl_err *err) {
 static pl_status put_back(const room *m, pl_err *err) {
     PL_TRY(pl_path_rename(m->mine, m->path, err));
     pl_log("%s: made by this recipe before, and back", m->path);
-    return move_beside(m->out_dir, m->path, m->of->keep->beside, false, err);
+    return move_beside(m->out_dir, m->path, m->of->beside, false, err);
 }
 
 // If the process ends after any step, the next begin repairs it: a stamp always describes the product under its name,
@@ -148,7 +148,7 @@ static pl_status put_back(const room *m, pl_err *err) {
 static pl_status keep_product(const room *m, pl_err *err) {
     bool back = pl_path_exists(m->mine);
     PL_TRY(remove_kept(m, m->kept, err));
-    PL_TRY(move_beside(m->out_dir, m->path, m->of->keep->beside, true, err));
+    PL_TRY(move_beside(m->out_dir, m->path, m->of->beside, true, err));
     PL_TRY(pl_path_rename(m->path, m->kept, err));
     PL_TRY(prune_kept(m, err));
     PL_TRY(set_stamp(m->out_dir, m->name, "", m->hash, err));
@@ -158,7 +158,7 @@ static pl_status keep_product(const room *m, pl_err *err) {
 
 // Returns true if the product is worth keeping.
 static bool is_worthy(const room *m) {
-    char *held = m->of->keep ? pl_path_join(m->path, m->of->keep->if_holds) : NULL;
+    char *held = m->of->if_holds ? pl_path_join(m->path, m->of->if_holds) : NULL;
     bool  yes = held && pl_path_exists(held);
     pl_free(held);
     return yes;
@@ -166,10 +166,10 @@ static bool is_worthy(const room *m) {
 
 // Removes it for good, with the files that belong to it.
 static pl_status discard_product(const room *m, pl_err *err) {
-    bool back = m->of->keep && pl_path_exists(m->mine);
+    bool back = m->of->if_holds && pl_path_exists(m->mine);
     pl_log("%s: made from another recipe%s", m->path, back ? "" : ", making it anew");
     if (m->of->holds) PL_TRY(pl_dir_spares(m->path, NULL, m->of->holds, err));
-    if (m->of->keep) PL_TRY(remove_beside(m->out_dir, m->of->keep->beside, err));
+    if (m->of->if_holds) PL_TRY(remove_beside(m->out_dir, m->of->beside, err));
     PL_TRY(m->of->holds ? pl_dir_drop(m->path, NULL, m->of->holds, err) : pl_tree_remove(m->path, err));
     PL_TRY(set_stamp(m->out_dir, m->name, "", m->hash, err));
     return back ? put_back(m, err) : PL_OK;
@@ -203,12 +203,11 @@ static pl_status make_room(room *m, pl_err *err) {
 
 static pl_status begin_product(room *m, pl_err *err) {
     bool stamped = pl_stage_stamped(m->out_dir, m->name, m->hash), there = pl_path_exists(m->path);
-    if (stamped && there)
-        return m->of->keep ? move_beside(m->out_dir, m->path, m->of->keep->beside, false, err) : PL_OK;
+    if (stamped && there) return m->of->if_holds ? move_beside(m->out_dir, m->path, m->of->beside, false, err) : PL_OK;
     PL_TRY(set_stamp(m->out_dir, m->name, DONE, NULL, err)); // first of all: a product that is half removed is not done
     if (there) return make_room(m, err);
     PL_TRY(set_stamp(m->out_dir, m->name, "", m->hash, err));
-    return m->of->keep && pl_path_exists(m->mine) ? put_back(m, err) : PL_OK;
+    return m->of->if_holds && pl_path_exists(m->mine) ? put_back(m, err) : PL_OK;
 }
 
 pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const pl_stage_product *product,

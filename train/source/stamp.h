@@ -8,25 +8,19 @@
 #include "data/dataset/dataset.h"
 #include "recipes/recipe.h"
 
-bool      pl_stage_stamped(const char *out_dir, const char *name, const char *hash);
-pl_status pl_stage_stamp(const char *out_dir, const char *name, const char *hash, pl_err *err);
-// How another recipe's product is kept.
-typedef struct pl_stage_keep {
-    const char        *if_holds; // a product is kept only if it contains this name
-    const char *const *beside;   // files of OUT that belong to it and move with it; ends with NULL
-} pl_stage_keep;
-
+bool pl_stage_stamped(const char *out_dir, const char *name, const char *hash);
 // The product of a stage.
 typedef struct pl_stage_product {
-    const char          *path;  // below OUT
-    const char *const   *holds; // its files (pl_dir_spares); NULL: it is a file
-    const pl_stage_keep *keep;  // NULL: another recipe's product is not kept
+    const char        *path;     // below OUT
+    const char *const *holds;    // its files (pl_dir_spares); NULL: it is a file
+    const char        *if_holds; // another recipe's product is kept if it contains this name; NULL: it is not kept
+    const char *const *beside;   // files of OUT that belong to it and move with a kept one; ends with NULL
 } pl_stage_product;
 
 // Checks before the hash is known: PL_E_INPUT if the product exists without a stamp, as it may not be a run's.
 pl_status pl_stage_spares(const char *out_dir, const char *name, const pl_stage_product *product, pl_err *err);
 // Writes the stamp of a product that is about to be made. A product of other inputs is moved away first: deleted or, if
-// `keep` applies, renamed to OUT/PRODUCT.HASH, replacing earlier kept ones; if OUT/PRODUCT.HASH holds the wanted
+// it is one to keep, renamed to OUT/PRODUCT.HASH, replacing earlier kept ones; if OUT/PRODUCT.HASH holds the wanted
 // product it is renamed back. Refuses what pl_stage_spares refuses, and a product to be deleted that holds other files.
 // Removes leftovers of dead processes beside and in it.
 pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const pl_stage_product *product,

@@ -27,6 +27,4 @@ pl_status pl_distill_check(const pl_recipe *r, pl_err *err);
 // Refuses keys that only such a drafter reads, in a recipe of another kind.
 pl_status pl_distill_check_other(const pl_recipe *r, pl_err *err);
 
-extern const pl_training pl_training_lm;
-
 #endif

@@ -186,11 +186,6 @@ static pl_status open_target(eagle *e, pl_err *err) {
     return PL_OK;
 }
 
-static void close_target(eagle *e) {
-    if (e->borrowed) e->target.model = (pl_llama){0};
-    pl_target_close(&e->target);
-}
-
 // Selects held-out prompts of the recipe in this form.
 static pl_status served_prompts(eagle *e, const pl_prompt_form *form, const pl_sampling *sampling, int most,
                                 pl_err *err) {
@@ -558,7 +553,8 @@ static void destroy(pl_task *t) {
     eagle *e = (eagle *)t;
     pl_decoded_fini(&e->documents);
     pl_decoded_fini(&e->served);
-    close_target(e);
+    if (e->borrowed) e->target.model = (pl_llama){0};
+    pl_target_close(&e->target);
     if (e->held) e->held->destroy(e->held);
     if (e->train) e->train->destroy(e->train); // after held, which may read from it
     pl_unroll_destroy(&e->u);

@@ -22,6 +22,4 @@ pl_status pl_eagle_check_alone(const pl_recipe *r, pl_err *err);
 // ones; those of losses.
 const void *pl_drafter_field(const pl_recipe *r, int k);
 
-extern const pl_training pl_training_drafter;
-
 #endif

@@ -25,11 +25,9 @@ pl_status pl_repetition_init(pl_repetition *r, const pl_repetition_options *o, p
     size_t n = (size_t)pl_repetition_rows(o), sequences = (size_t)o->sequences;
     r->ids = pl_calloc(n, sizeof *r->ids);
     r->weight = pl_calloc(n, sizeof *r->weight);
-    r->n = pl_calloc(sequences, sizeof *r->n);
-    r->prompt = pl_calloc(sequences, sizeof *r->prompt);
     r->again = pl_calloc((size_t)o->length, sizeof *r->again);
     r->text = pl_calloc(sequences, sizeof *r->text);
-    if (!r->ids || !r->weight || !r->n || !r->prompt || !r->again || !r->text)
+    if (!r->ids || !r->weight || !r->again || !r->text)
         return pl_fail(err, PL_E_MEMORY, "training: out of memory for continuations");
     pl_engine_options eo = {
         .max_sessions = o->sequences, .max_rows = o->sequences > 64 ? o->sequences : 64, .max_len = (int)room(o)};
@@ -40,8 +38,6 @@ void pl_repetition_fini(pl_repetition *r) {
     pl_engine_destroy(r->engine);
     pl_free(r->ids);
     pl_free(r->weight);
-    pl_free(r->n);
-    pl_free(r->prompt);
     pl_free(r->again);
     pl_free(r->text);
     *r = (pl_repetition){0};
@@ -54,11 +50,8 @@ static pl_status go_on(pl_repetition *r, pl_err *err) {
         so.stop[so.n_stop] = c->eos_token_id[so.n_stop];
     for (int i = 0; i < r->o.sequences; i++)
         r->text[i] = (pl_continuation){
-            .ids = r->ids + i * room(&r->o), .prompt = r->prompt[i], .max_new = r->o.length, .key = (uint64_t)i};
-    PL_TRY(pl_continue(r->engine, r->text, r->o.sequences, &so, err));
-    for (int i = 0; i < r->o.sequences; i++)
-        r->n[i] = r->text[i].n;
-    return PL_OK;
+            .ids = r->ids + i * room(&r->o), .prompt = r->text[i].prompt, .max_new = r->o.length, .key = (uint64_t)i};
+    return pl_continue(r->engine, r->text, r->o.sequences, &so, err);
 }
 
 // Sets weight 1 for the rows whose labels are in R.
@@ -66,7 +59,7 @@ static pl_status mark(pl_repetition *r, pl_err *err) {
     memset(r->weight, 0, (size_t)pl_repetition_rows(&r->o) * sizeof *r->weight);
     r->written = r->repeated = 0;
     for (int i = 0; i < r->o.sequences; i++) {
-        int32_t prompt = r->prompt[i], n = r->n[i] - prompt;
+        int32_t prompt = r->text[i].prompt, n = r->text[i].n - prompt;
         float  *weight = r->weight + i * room(&r->o) + prompt - 1;
         int64_t repeated = pl_repeated_tokens(r->ids + i * room(&r->o) + prompt, n, r->again);
         if (repeated < 0) return pl_fail(err, PL_E_MEMORY, "training: out of memory for continuations");
@@ -79,7 +72,7 @@ static pl_status mark(pl_repetition *r, pl_err *err) {
 }
 
 static bool repeats(const pl_repetition *r, int i) {
-    for (int32_t t = 0; t < r->n[i] - 1; t++)
+    for (int32_t t = 0; t < r->text[i].n - 1; t++)
         if (r->weight[i * room(&r->o) + t] != 0) return true;
     return false;
 }
@@ -94,7 +87,7 @@ pl_status pl_repetition_write(pl_repetition *r, pl_err *err) {
     const double *loss = r->lm->loss;
     for (int i = 0; i < r->o.sequences; i++) {
         if (!repeats(r, i)) continue;
-        for (int32_t t = 0; t < r->n[i] - 1; t++, loss++) {
+        for (int32_t t = 0; t < r->text[i].n - 1; t++, loss++) {
             double p = exp(-*loss);
             float *w = r->weight + i * room(&r->o) + t;
             if (*w != 0) *w = (float)(-r->o.weight * p / fmax(1 - p, PL_UNLIKELY_MIN));
@@ -107,5 +100,5 @@ pl_status pl_repetition_write(pl_repetition *r, pl_err *err) {
 void pl_repetition_add(const pl_repetition *r) {
     for (int i = 0; i < r->o.sequences; i++)
         if (repeats(r, i))
-            pl_lm_add_weighted(r->lm, r->ids + i * room(&r->o), r->weight + i * room(&r->o), r->n[i] - 1);
+            pl_lm_add_weighted(r->lm, r->ids + i * room(&r->o), r->weight + i * room(&r->o), r->text[i].n - 1);
 }

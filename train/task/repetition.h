@@ -27,11 +27,9 @@ typedef struct pl_repetition {
     pl_lm                *lm; // borrowed: the model that writes and learns
     pl_engine            *engine;
     int32_t              *ids;               // [sequences, prefix + length]
-    int32_t              *n;                 // [sequences] tokens of each
-    int32_t              *prompt;            // [sequences] of these, tokens of text
     float                *weight;            // [sequences, prefix + length] weight of each row's label
     bool                 *again;             // [length]
-    pl_continuation      *text;              // [sequences]
+    pl_continuation      *text;              // [sequences] of `ids`; prompt: tokens of text
     int64_t               written, repeated; // tokens of the last continuations; of these, tokens in R
 } pl_repetition;
 
@@ -44,8 +42,8 @@ pl_status pl_repetition_init(pl_repetition *r, const pl_repetition_options *o, p
                              pl_pool *pool, pl_err *err);
 void      pl_repetition_fini(pl_repetition *r);
 
-// Continues prefix i, ids[i * (prefix + length)], of prompt[i] >= 1 tokens each, which the caller has filled in, and
-// sets the weights of repeated tokens. Clears the rows of lm: call this first, then add the rows of text, then call
+// Continues prefix i, ids[i * (prefix + length)], of text[i].prompt >= 1 tokens each, which the caller has filled in,
+// and sets the weights of repeated tokens. Clears the rows of lm: call this first, then add the rows of text, then call
 // pl_repetition_add.
 pl_status pl_repetition_write(pl_repetition *r, pl_err *err);
 // Adds the sequences that have repeated tokens to the rows of lm.

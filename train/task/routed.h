@@ -30,6 +30,4 @@ const void *pl_router_unread(const pl_recipe *r, int k, const char **why);
 // default. Reads the recipe alone.
 pl_status pl_router_check(const pl_recipe *r, pl_err *err);
 
-extern const pl_training pl_training_router;
-
 #endif

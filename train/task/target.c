@@ -1,14 +1,18 @@
-#include "train/task/target.h"
-
+// kind: target. Pretrains a Llama-family target from text: tokenizer, token files, training.
+//
+// checkpoints/{last,best} are complete Hugging Face model folders: config.json, generation_config.json,
+// model.safetensors (which holds a tied embedding once), tokenizer.model, tokenizer_config.json.
+// A step is `batch` windows of seq_len tokens; the last long_steps steps have windows of long_seq_len and the same
+// number of tokens, so that all positions of the model are trained. Best is by bits per byte of held-out text.
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
 #include "train/keys.h"
 #include "train/loop/trainer.h"
-#include "train/source/textdata.h"
 #include "train/task/heldout.h"
 #include "train/task/lm.h"
 #include "train/task/model_files.h"
 #include "train/task/repetition.h"
+#include "train/task/textdata.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -61,7 +65,7 @@ static void take_prefixes(pretrain *p, int64_t step, int s) {
                          p->doc);
         for (int64_t k = 1; k < n; k++)
             if (p->doc[k] != p->doc[k - 1]) first = k;
-        r->prompt[i] = (int32_t)(n - first);
+        r->text[i].prompt = (int32_t)(n - first);
         memcpy(r->ids + i * room, p->ids + first, (size_t)(n - first) * sizeof *r->ids);
     }
 }
@@ -276,14 +280,6 @@ static pl_status repetition_of(pl_repetition_options *o, const pretrain *p, pl_e
     return PL_OK;
 }
 
-// Sets the block's initial weights; start: the fingerprint of their source, "" if they are drawn.
-static pl_status start_weights(pretrain *p, char start[17], pl_err *err) {
-    const char *dir = pl_train_recipe_of(p->r)->target.start;
-    *start = 0;
-    if (dir) return pl_model_files_weights(&p->lm, dir, start, err);
-    return pl_param_block_init(&p->lm.block, (uint64_t)pl_generate_recipe_of(p->r)->seed, err);
-}
-
 static pl_status take_windows(pretrain *p, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(p->r);
     int64_t                window = p->repetition.o.prefix;
@@ -325,7 +321,11 @@ static pl_status prepare(pl_task *t, const pl_recipe *r, const char *out_dir, co
                        .decay_embed = tr->train.decay_embeddings,
                        .recompute = tr->train.recompute};
     PL_TRY(pl_lm_create(&p->lm, &config, &o, err));
-    PL_TRY(start_weights(p, start, err));
+    *start = 0; // the fingerprint of the model that it starts from
+    if (tr->target.start)
+        PL_TRY(pl_model_files_weights(&p->lm, tr->target.start, start, err));
+    else
+        PL_TRY(pl_param_block_init(&p->lm.block, (uint64_t)pl_generate_recipe_of(r)->seed, err));
     if (ro.sequences > 0) PL_TRY(pl_repetition_init(&p->repetition, &ro, &p->lm, env->backend, env->pool, err));
     PL_TRY(take_windows(p, err));
 

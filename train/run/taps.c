@@ -1,4 +1,4 @@
-#include "train/source/taps.h"
+#include "train/run/taps.h"
 
 #include "train/keys.h"
 

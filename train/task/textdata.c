@@ -1,4 +1,4 @@
-#include "train/source/textdata.h"
+#include "train/task/textdata.h"
 
 #include "data/text/text.h"
 #include "data/tokenizer/spm_train.h"
