@@ -16,6 +16,7 @@
 #include "train/task/continuation.h"
 #include "train/task/decoded.h"
 #include "train/task/drafter.h"
+#include "train/task/loss.h"
 #include "train/task/model_files.h"
 #include "train/task/unroll.h"
 
@@ -268,6 +269,9 @@ pl_status pl_distill_check(const pl_recipe *r, pl_err *err) {
     const void *const read[] = {&tr->train.eval_steps, &tr->train.objective, &tr->train.js_beta, &tr->train.lk_decay};
     const void       *field;
     PL_TRY(pl_recipe_refuse_table(r, pl_head_keys, NULL, "a drafter that is a language model has its own head", err));
+    for (int i = 0; pl_loss_at(i); i++)
+        PL_TRY(pl_recipe_refuse_table(r, pl_loss_at(i)->keys, NULL,
+                                      "a drafter that is a language model has no such loss", err));
     for (int k = 0; (field = k > 0 ? pl_drafter_field(r, k - 1) : &tr->train.eval_prompts); k++) {
         bool is_read = strncmp(pl_recipe_path(r, field), "drafter.head.", 13) == 0; // of lists with several kinds
         for (size_t i = 0; i < sizeof read / sizeof *read; i++)
