@@ -5,7 +5,7 @@
 #include "infer/eval/products.h"
 #include "infer/eval/questions.h"
 #include "infer/generate/generate.h"
-#include "infer/inspect/parts.h"
+#include "infer/inspect/ceilings.h"
 #include "infer/report/report.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"

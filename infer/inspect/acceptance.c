@@ -1,6 +1,8 @@
 #include "infer/inspect/acceptance.h"
 
+#include "data/text/prompts.h"
 #include "infer/inspect/parts.h"
+#include "infer/model/kv.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/json_put.h"
@@ -14,7 +16,8 @@
 #define RANGE 33.0
 #define NODES 180
 
-#define TRIALS 32 // per position, for a verifier without a closed form
+#define PER_PROMPT 16 // tokens decoded after each prompt if there are enough prompts
+#define TRIALS 32     // per position, for a verifier without a closed form
 #define VERIFIERS 32
 #define DRAFTS (PL_PROPOSE_TOP_ONE + 1)
 
@@ -189,6 +192,77 @@ double pl_acceptance_expected(pl_acceptance *a, const pl_verifier *v, const doub
     return share;
 }
 
+// ---- texts of inspect --acceptance and --ceilings -------------------------------------------------------------------
+
+// The end of one text, by the number of observed positions.
+typedef struct share {
+    const int64_t *positions;
+    int64_t        until;
+} share;
+
+static bool goes_on(void *arg, int32_t id) {
+    (void)id;
+    return *((share *)arg)->positions < ((share *)arg)->until;
+}
+
+// Decodes one text up to `until` positions, tokens for `each` positions, or the end of the context.
+static pl_status decode(const pl_inspect_texts *t, pl_runner *runner, const int32_t *ids, int64_t n, int64_t each,
+                        int64_t until, pl_sampling *sampling, pl_err *err) {
+    share   s = {.positions = t->positions, .until = until};
+    int64_t tokens = each * t->tokens, room = runner->max_len - n - 2;
+    if (tokens > room) tokens = room;
+    if (tokens < 1) return PL_OK; // skips a prompt that leaves no room
+    sampling->seed++;
+    // Two more: prefill emits the first token, and no draft follows the last one.
+    return pl_runner_run(runner, ids, n, sampling, (int)tokens + 2, t->tokens > 1 ? goes_on : NULL, &s, err);
+}
+
+static pl_status decode_prompts(const pl_inspect_texts *t, pl_runner *runner, pl_sampling *sampling, pl_err *err) {
+    const pl_tokenizer *tok = runner->target->tok;
+    const pl_prompts   *p = t->texts;
+    pl_prompts         *read = NULL;
+    if (!tok)
+        return pl_fail(err, PL_E_USAGE, "--prompts: the target has no tokenizer; leave it out to use its own text");
+    if (!p) {
+        PL_TRY(pl_prompts_read(&read, t->prompts, err));
+        p = read;
+    }
+    int64_t   wanted = (t->most + PER_PROMPT - 1) / PER_PROMPT, n = wanted < p->n ? wanted : p->n;
+    int64_t   each = (t->most + n - 1) / n;
+    pl_status st = PL_OK;
+    for (int64_t i = 0; i < n && st == PL_OK; i++) {
+        const pl_prompt *x = &p->p[i * p->n / n];
+        int32_t         *ids;
+        int64_t          len;
+        st = pl_prompt_encode(tok, x, &ids, &len, err);
+        if (st != PL_OK) break;
+        if (len > 0) st = decode(t, runner, ids, len, each, t->most * (i + 1) / n, sampling, err);
+        pl_free(ids);
+    }
+    pl_prompts_destroy(read);
+    return st;
+}
+
+// Decodes the target's own text from BOS on.
+static pl_status decode_own(const pl_inspect_texts *t, pl_runner *runner, pl_sampling *sampling, pl_err *err) {
+    int32_t bos = runner->target->model.config.bos_token_id;
+    if (bos < 0) return pl_fail(err, PL_E_USAGE, "--prompts: is missing; the target has no BOS token to start from");
+    int64_t before = -1;
+    while (*t->positions<t->most && * t->positions> before) {
+        int64_t left = t->most - *t->positions, room = runner->max_len - 3;
+        before = *t->positions;
+        PL_TRY(decode(t, runner, &bos, 1, left < room ? left : room, t->most, sampling, err));
+    }
+    return PL_OK;
+}
+
+pl_status pl_inspect_decode(const pl_inspect_texts *t, pl_runner *runner, pl_sampling *sampling, pl_err *err) {
+    PL_TRY(t->prompts ? decode_prompts(t, runner, sampling, err) : decode_own(t, runner, sampling, err));
+    if (*t->positions > 0) return PL_OK;
+    return pl_fail(err, PL_E_INPUT, "%s: no position was decoded: prompts are too long or texts end at once",
+                   t->prompts ? t->prompts : t->target);
+}
+
 // ---- inspect --acceptance -------------------------------------------------------------------------------------------
 
 // A verifier that samples as plain decoding does and records the distributions of target and drafter.
@@ -272,32 +346,33 @@ static void put_acceptance(pl_json_out *o, const recorder *r) {
     pl_json_out_close(o, ']');
 }
 
-pl_status pl_inspect_acceptance(pl_json_out *o, const pl_env *env, const char *path,
-                                const pl_inspect_acceptance_options *opt, pl_err *err) {
+pl_status pl_inspect_acceptance(pl_json_out *o, const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    const char *path = a->positional[0], *drafter = pl_cli_text(a, "drafter"), *prompts = pl_cli_text(a, "prompts");
     pl_target   target;
     pl_runner   runner = {0};
-    pl_sampling sampling = {.temperature = opt->temperature, .top_p = 1, .seed = env->seed};
+    pl_sampling sampling = {.temperature = pl_cli_real(a, "temperature"), .top_p = 1, .seed = env->seed};
     pl_status   st = PL_OK;
-    PL_TRY(pl_target_open(&target, path, NULL, opt->pre, PL_WEIGHTS_AUTO, env->backend, err));
-    target.model.shape.kv = opt->kv;
+    if (!drafter) return pl_fail(err, PL_E_USAGE, "--acceptance: needs a --drafter");
+    PL_TRY(pl_target_open(&target, path, NULL, pl_cli_text(a, "pre"), PL_WEIGHTS_AUTO, env->backend, err));
+    target.model.shape.kv = pl_kv_chosen(pl_cli_choice(a, "kv"));
     recorder *r = pl_calloc(1, sizeof *r);
     if (!r) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "acceptance: out of memory"));
     r->verifier = (pl_verifier){
         .name = "inspect --acceptance", .proposal = PL_PROPOSE_IID, .lossless = true, .verify = verify_recorded};
-    r->children = opt->children;
-    r->most = opt->positions;
+    r->children = (int)pl_cli_int(a, "children");
+    r->most = pl_cli_int(a, "positions");
     r->seed = env->seed;
     PL_TRY_GOTO(st, done, pl_acceptance_init(&r->acceptance, target.model.vocab, err));
-    pl_runner_options ro = {.drafter = opt->drafter, .tree = "chain:1", .verifier = &r->verifier};
+    pl_runner_options ro = {.drafter = drafter, .tree = "chain:1", .verifier = &r->verifier};
     PL_TRY_GOTO(st, done, pl_runner_open(&runner, env->backend, env->pool, &target, &ro, err));
     pl_inspect_texts texts = {
-        .target = path, .prompts = opt->prompts, .most = r->most, .tokens = 1, .positions = &r->positions};
+        .target = path, .prompts = prompts, .most = r->most, .tokens = 1, .positions = &r->positions};
     PL_TRY_GOTO(st, done, pl_inspect_decode(&texts, &runner, &sampling, err));
     pl_put_str(o, "kind", "acceptance");
-    pl_put_str(o, "drafter", opt->drafter);
-    pl_put_str(o, "prompts", opt->prompts);
-    pl_put_num(o, "temperature", opt->temperature);
-    pl_put_str(o, "kv", pl_weights_name(opt->kv));
+    pl_put_str(o, "drafter", drafter);
+    pl_put_str(o, "prompts", prompts);
+    pl_put_num(o, "temperature", sampling.temperature);
+    pl_put_str(o, "kv", pl_weights_name(target.model.shape.kv));
     put_acceptance(o, r);
 done:
     pl_runner_close(&runner);

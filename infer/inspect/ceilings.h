@@ -20,8 +20,10 @@
 #ifndef PL_CEILINGS_H
 #define PL_CEILINGS_H
 
+#include "data/chat/prompts.h"
+#include "infer/cli/env.h"
 #include "infer/head/outside.h"
-#include "kernels/base/json.h"
+#include "infer/model/target.h"
 
 #define PL_CEILINGS_DEPTH 32
 
@@ -60,5 +62,21 @@ void      pl_ceilings_fini(pl_ceilings *c);
 pl_status pl_ceilings_add(pl_ceilings *c, const pl_ceiling_row *r, pl_err *err);
 // Adds the member "ceilings" to an open object: one object for each depth that has rows.
 void      pl_ceilings_write(const pl_ceilings *c, pl_json_out *o);
+
+typedef struct pl_inspect_ceilings_options {
+    const char       *drafter, *prompts; // prompts NULL: the target's own text
+    const pl_prompts *texts;             // the prompts of `prompts` if they are already read; NULL
+    uint64_t          seed;              // base of the seeds of drawn answers
+    int64_t           positions;         // number of drafts to score
+    int               depth;             // tokens drafted at a time, 1..PL_CEILINGS_DEPTH
+    int               n_best;
+    double            temperature; // of both distributions; 0: all mass on the best token
+    bool              sampled;     // draws answers at that temperature, which is above 0; else greedy
+} pl_inspect_ceilings_options;
+// Writes the ceilings by depth, over chains of the drafter's best tokens along the answers of the target, whose file is
+// `path`; the drafter's weights have the target's type. A row counts at depth d if the d tokens drafted before it equal
+// the answer's.
+pl_status pl_inspect_ceilings(pl_json_out *o, const pl_env *env, const pl_target *target, const char *path,
+                              const pl_inspect_ceilings_options *opt, pl_err *err);
 
 #endif

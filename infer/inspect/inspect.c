@@ -1,6 +1,4 @@
 // `paceline inspect PATH`: what a path holds.
-#include "data/tokenizer/tokenizer.h"
-#include "infer/cli/cli.h"
 #include "infer/cli/show.h"
 #include "infer/inspect/acceptance.h"
 #include "infer/inspect/ceilings.h"
@@ -95,142 +93,98 @@ static const pl_cli_option options[] = {
              "given and above 0, the answers are drawn at it too, else they are greedy"},
     {0}};
 
-typedef enum what {
-    NOTHING,
-    MODEL,
-    DRAFTER,
-    LLAMA2C,
-    SAFETENSORS,
-    DATASET,
-    TOKENS,
-    TOKENIZER,
-    RECIPE,
-    STATE,
-    RUN,
-    RESULTS,
-    PROMPTS
-} what;
-
-static bool ends(const char *s, const char *end) {
-    size_t n = strlen(s), m = strlen(end);
-    return n >= m && strcmp(s + n - m, end) == 0;
-}
-
-// Classifies a JSON file by its members.
-static pl_status classify_json(const char *path, what *w, pl_err *err) {
+// Finds how a JSON file is shown, by its members; *show NULL: it is of no known kind.
+static pl_status classify_json(const char *path, pl_inspect_fn **show, pl_err *err) {
     pl_json j;
     PL_TRY(pl_json_open(&j, path, JSON_MAX, 0, err));
-    const cJSON *model = cJSON_GetObjectItemCaseSensitive(j.root, "model");
     if (cJSON_HasObjectItem(j.root, "methods"))
-        *w = RESULTS;
+        *show = pl_inspect_results;
     else if (cJSON_HasObjectItem(j.root, "weight_map"))
-        *w = SAFETENSORS;
+        *show = pl_inspect_safetensors;
     else if (cJSON_HasObjectItem(j.root, "hidden_size"))
-        *w = MODEL;
-    else if (cJSON_IsObject(model))
-        *w = TOKENIZER;
+        *show = pl_inspect_model;
+    else if (cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(j.root, "model")))
+        *show = pl_inspect_tokenizer;
     else if (cJSON_IsArray(j.root))
-        *w = PROMPTS;
+        *show = pl_inspect_prompts;
     pl_json_close(&j);
     return PL_OK;
 }
 
-static pl_status classify_file(const char *path, what *w, pl_err *err) {
+static pl_status classify_file(const char *path, pl_inspect_fn **show, pl_err *err) {
     static const struct {
-        const char *bytes;
-        size_t      n;
-        what        w;
-    } magic[] = {{"PLSTATE1", 8, STATE}, {"PLTOKENS", 8, TOKENS}, {"\x89HDF\r\n\x1a\n", 8, DATASET}};
+        const char    *bytes;
+        pl_inspect_fn *show;
+    } magic[] = {
+        {"PLSTATE1", pl_inspect_state}, {"PLTOKENS", pl_inspect_tokens}, {"\x89HDF\r\n\x1a\n", pl_inspect_dataset}};
     static const struct {
-        const char *end;
-        what        w;
-    } names[] = {
-        {".safetensors", SAFETENSORS}, {".yaml", RECIPE},         {".yml", RECIPE},          {".model", TOKENIZER},
-        {".tiktoken", TOKENIZER},      {"vocab.json", TOKENIZER}, {"merges.txt", TOKENIZER}, {".gguf", TOKENIZER},
-        {".jsonl", PROMPTS},           {".txt", PROMPTS}};
+        const char    *end;
+        pl_inspect_fn *show;
+    } names[] = {{".safetensors", pl_inspect_safetensors},
+                 {".yaml", pl_inspect_recipe},
+                 {".yml", pl_inspect_recipe},
+                 {".model", pl_inspect_tokenizer},
+                 {".tiktoken", pl_inspect_tokenizer},
+                 {"vocab.json", pl_inspect_tokenizer},
+                 {"merges.txt", pl_inspect_tokenizer},
+                 {".gguf", pl_inspect_tokenizer},
+                 {".jsonl", pl_inspect_prompts},
+                 {".txt", pl_inspect_prompts},
+                 {".bin", pl_inspect_bin}};
     char head[8] = {0};
     if (pl_path_is_special(path)) return pl_fail(err, PL_E_INPUT, "%s: not a regular file", path);
     FILE *f = fopen(path, "rbe");
     if (!f) return pl_fail_errno(err, "%s", path);
     size_t n = fread(head, 1, sizeof head, f);
     fclose(f);
-    *w = NOTHING;
-    for (size_t i = 0; i < sizeof magic / sizeof *magic; i++)
-        if (n >= magic[i].n && memcmp(head, magic[i].bytes, magic[i].n) == 0) *w = magic[i].w;
-    for (size_t i = 0; i < sizeof names / sizeof *names && *w == NOTHING; i++)
-        if (ends(path, names[i].end)) *w = names[i].w;
-    if (*w == NOTHING && ends(path, ".json")) return classify_json(path, w, err);
-    if (*w == NOTHING && ends(path, ".bin")) *w = pl_inspect_is_llama2c(path) ? LLAMA2C : TOKENIZER;
-    return PL_OK;
+    for (size_t i = 0; i < sizeof magic / sizeof *magic && n == sizeof head; i++)
+        if (memcmp(head, magic[i].bytes, sizeof head) == 0) *show = magic[i].show;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !*show; i++)
+        if (pl_path_ends(path, names[i].end)) *show = names[i].show;
+    return !*show && pl_path_ends(path, ".json") ? classify_json(path, show, err) : PL_OK;
 }
 
-static pl_status classify(const char *path, what *w, pl_err *err) {
+static pl_status classify(const char *path, pl_inspect_fn **show, pl_err *err) {
     static const struct {
-        const char *name;
-        what        w;
-    } sign[] = {{"manifest.json", DATASET},
-                {"config.json", MODEL},
-                {"recipe.yaml", RUN},
-                {"results.json", RUN},
-                {"metrics.jsonl", RUN},
-                {"checkpoints", RUN},
-                {"tokenizer.model", TOKENIZER},
-                {"tokenizer.json", TOKENIZER},
-                {"vocab.json", TOKENIZER},
-                {"tokenizer.bin", TOKENIZER},
-                {"tokenizer.gguf", TOKENIZER},
-                {"model.safetensors", SAFETENSORS},
-                {"model.safetensors.index.json", SAFETENSORS}};
-    *w = NOTHING;
+        const char    *name;
+        pl_inspect_fn *show;
+    } sign[] = {{"manifest.json", pl_inspect_dataset},
+                {"config.json", pl_inspect_model},
+                {"recipe.yaml", pl_inspect_run},
+                {"results.json", pl_inspect_run},
+                {"metrics.jsonl", pl_inspect_run},
+                {"checkpoints", pl_inspect_run},
+                {"tokenizer.model", pl_inspect_tokenizer},
+                {"tokenizer.json", pl_inspect_tokenizer},
+                {"vocab.json", pl_inspect_tokenizer},
+                {"tokenizer.bin", pl_inspect_tokenizer},
+                {"tokenizer.gguf", pl_inspect_tokenizer},
+                {"model.safetensors", pl_inspect_safetensors},
+                {"model.safetensors.index.json", pl_inspect_safetensors}};
+    *show = NULL;
     if (!pl_path_exists(path)) return pl_fail(err, PL_E_INPUT, "%s: no such file or folder", path);
-    if (!pl_path_is_dir(path)) return classify_file(path, w, err);
-    for (size_t i = 0; i < sizeof sign / sizeof *sign && *w == NOTHING; i++) {
+    if (!pl_path_is_dir(path)) return classify_file(path, show, err);
+    for (size_t i = 0; i < sizeof sign / sizeof *sign && !*show; i++) {
         char *file = pl_path_join(path, sign[i].name);
         if (!file) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-        if (pl_path_exists(file)) *w = sign[i].w;
+        if (pl_path_exists(file)) *show = sign[i].show;
         pl_free(file);
     }
     return PL_OK;
 }
 
-static pl_status inspect(pl_json_out *o, const pl_env *env, const char *path, pl_inspect_options opt, pl_err *err) {
-    what w;
-    PL_TRY(classify(path, &w, err));
-    if (w == MODEL) {
-        bool drafter;
-        PL_TRY(pl_inspect_is_drafter(path, &drafter, err));
-        if (drafter) w = DRAFTER;
-    }
-    switch (w) {
-    case MODEL: return pl_inspect_model(o, path, opt, err);
-    case DRAFTER: return pl_inspect_drafter(o, path, opt, err);
-    case LLAMA2C: return pl_inspect_llama2c(o, path, opt, err);
-    case SAFETENSORS: return pl_inspect_safetensors(o, path, opt, err);
-    case DATASET: return pl_inspect_dataset(o, path, opt, err);
-    case TOKENS: return pl_inspect_tokens(o, path, err);
-    case TOKENIZER: return pl_inspect_tokenizer(o, path, opt, err);
-    case RECIPE: return pl_inspect_recipe(o, env, path, err);
-    case STATE: return pl_inspect_state(o, path, err);
-    case RUN: return pl_inspect_run(o, path, err);
-    case RESULTS: return pl_inspect_results(o, path, err);
-    case PROMPTS: return pl_inspect_prompts(o, path, err);
-    case NOTHING: break;
-    }
+static pl_status inspect(pl_json_out *o, const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    const char        *path = a->positional[0];
+    pl_inspect_fn     *show;
+    pl_inspect_options opt = {.env = env,
+                              .full_hash = pl_cli_has(a, "full-hash"),
+                              .tensors = pl_cli_has(a, "tensors"),
+                              .pre = pl_cli_text(a, "pre")};
+    PL_TRY(classify(path, &show, err));
+    if (show) return show(o, path, &opt, err);
     return pl_fail(err, PL_E_INPUT,
                    "%s: holds nothing known: no model, checkpoint, dataset, tokenizer, recipe, state, run or prompts",
                    path);
-}
-
-static pl_status inspect_acceptance(pl_json_out *o, const pl_env *env, const pl_cli_args *a, pl_err *err) {
-    pl_inspect_acceptance_options opt = {.drafter = pl_cli_text(a, "drafter"),
-                                         .prompts = pl_cli_text(a, "prompts"),
-                                         .pre = pl_cli_text(a, "pre"),
-                                         .children = (int)pl_cli_int(a, "children"),
-                                         .positions = pl_cli_int(a, "positions"),
-                                         .temperature = pl_cli_real(a, "temperature"),
-                                         .kv = pl_kv_chosen(pl_cli_choice(a, "kv"))};
-    if (!opt.drafter) return pl_fail(err, PL_E_USAGE, "--acceptance: needs a --drafter");
-    return pl_inspect_acceptance(o, env, a->positional[0], &opt, err);
 }
 
 static pl_status inspect_ceilings(pl_json_out *o, const pl_env *env, const pl_cli_args *a, pl_err *err) {
@@ -252,38 +206,26 @@ static pl_status inspect_ceilings(pl_json_out *o, const pl_env *env, const pl_cl
     return st;
 }
 
-static pl_status inspect_mask(const pl_env *env, const pl_cli_args *a, pl_err *err) {
-    pl_inspect_mask_options opt = {.tokenizer = pl_cli_text(a, "tokenizer"),
-                                   .pre = pl_cli_text(a, "pre"),
-                                   .document = pl_cli_int(a, "document"),
-                                   .count = pl_cli_int(a, "count")};
-    if (!opt.tokenizer) return pl_fail(err, PL_E_USAGE, "--mask: needs --tokenizer, the target's folder");
-    if (env->json) pl_put_str(env->result, "path", a->positional[0]);
-    return pl_inspect_mask(env, a->positional[0], &opt, err);
-}
-
 // Refuses options that the selected mode does not read.
 static pl_status check_usage(const pl_cli_args *a, pl_err *err) {
-    static const struct {
-        const char *name;
-        bool        acceptance, ceilings, mask; // modes that read it
-    } of[] = {{"drafter", true, true, false},    {"prompts", true, true, false},   {"children", true, false, false},
-              {"positions", true, true, false},  {"depth", false, true, false},    {"temperature", true, true, false},
-              {"top", false, true, false},       {"document", false, false, true}, {"count", false, false, true},
-              {"tokenizer", false, false, true}, {"kv", true, true, false}};
-    bool   acceptance = pl_cli_has(a, "acceptance"), ceilings = pl_cli_has(a, "ceilings"), mask = pl_cli_has(a, "mask");
-    double t = pl_cli_real(a, "temperature");
-    if (acceptance + ceilings + mask > 1)
-        return pl_fail(err, PL_E_USAGE, "--acceptance, --ceilings and --mask: one at a time");
+    static const char *const modes[] = {"--acceptance", "--ceilings", "--mask"}, both[] = "--acceptance or --ceilings";
+    const struct {
+        const char *name, *modes; // modes that read it
+    } of[] = {
+        {"drafter", both},     {"prompts", both}, {"children", modes[0]}, {"positions", both}, {"depth", modes[1]},
+        {"temperature", both}, {"top", modes[1]}, {"document", modes[2]}, {"count", modes[2]}, {"tokenizer", modes[2]},
+        {"kv", both}};
+    const char *mode = NULL;
+    double      t = pl_cli_real(a, "temperature");
+    for (int i = 0; i < 3; i++) {
+        if (!pl_cli_has(a, modes[i] + 2)) continue;
+        if (mode) return pl_fail(err, PL_E_USAGE, "--acceptance, --ceilings and --mask: one at a time");
+        mode = modes[i];
+    }
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
-        if (pl_cli_has(a, of[i].name) && !(acceptance && of[i].acceptance) && !(ceilings && of[i].ceilings) &&
-            !(mask && of[i].mask))
-            return pl_fail(err, PL_E_USAGE, "--%s: needs %s%s%s", of[i].name,
-                           of[i].acceptance ? "--acceptance"
-                           : of[i].mask     ? "--mask"
-                                            : "",
-                           of[i].acceptance && of[i].ceilings ? " or " : "", of[i].ceilings ? "--ceilings" : "");
-    if (acceptance && t < COLDEST)
+        if (pl_cli_has(a, of[i].name) && !(mode && strstr(of[i].modes, mode)))
+            return pl_fail(err, PL_E_USAGE, "--%s: needs %s", of[i].name, of[i].modes);
+    if (mode == modes[0] && t < COLDEST)
         return pl_fail(err, PL_E_USAGE, "--temperature %g: --acceptance needs at least %g", t, COLDEST);
     if (t != 0 && t < COLDEST)
         return pl_fail(err, PL_E_USAGE, "--temperature %g: must be 0 (greedy) or at least %g", t, COLDEST);
@@ -292,14 +234,12 @@ static pl_status check_usage(const pl_cli_args *a, pl_err *err) {
 
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     PL_TRY(check_usage(a, err));
-    if (pl_cli_has(a, "mask")) return inspect_mask(env, a, err);
-    pl_json_out        local, *o = pl_show_begin(env, &local);
-    pl_inspect_options opt = {
-        .full_hash = pl_cli_has(a, "full-hash"), .tensors = pl_cli_has(a, "tensors"), .pre = pl_cli_text(a, "pre")};
+    if (pl_cli_has(a, "mask")) return pl_inspect_mask(env, a, err);
+    pl_json_out local, *o = pl_show_begin(env, &local);
     pl_put_str(o, "path", a->positional[0]);
-    pl_status st = pl_cli_has(a, "acceptance") ? inspect_acceptance(o, env, a, err)
+    pl_status st = pl_cli_has(a, "acceptance") ? pl_inspect_acceptance(o, env, a, err)
                    : pl_cli_has(a, "ceilings") ? inspect_ceilings(o, env, a, err)
-                                               : inspect(o, env, a->positional[0], opt, err);
+                                               : inspect(o, env, a, err);
     if (st == PL_OK) return pl_show_end(env, &local, err);
     pl_show_abort(&local);
     return st;

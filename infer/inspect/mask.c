@@ -141,7 +141,7 @@ static pl_status show_document(viewer *v, int64_t number, pl_err *err) {
     return st;
 }
 
-static pl_status check(const viewer *v, const char *path, const pl_inspect_mask_options *opt, pl_err *err) {
+static pl_status check_document(const viewer *v, const char *path, int64_t document, pl_err *err) {
     const pl_dataset_attrs *a = pl_dataset_get_attrs(v->ds);
     const char             *own = pl_tokenizer_fingerprint(v->tok);
     int64_t                 docs = pl_dataset_docs(v->ds);
@@ -149,37 +149,40 @@ static pl_status check(const viewer *v, const char *path, const pl_inspect_mask_
     if (a->tokenizer_fingerprint && *a->tokenizer_fingerprint && strcmp(a->tokenizer_fingerprint, own) != 0)
         return pl_fail(err, PL_E_INPUT, "%s: was made with tokenizer %s, --tokenizer is %s", path,
                        a->tokenizer_fingerprint, own);
-    if (opt->document < docs) return PL_OK;
-    return pl_fail(err, PL_E_USAGE, "--document %lld: %s has %lld documents, counted from 0", (long long)opt->document,
-                   path, (long long)docs);
+    if (document < docs) return PL_OK;
+    return pl_fail(err, PL_E_USAGE, "--document %lld: %s has %lld documents, counted from 0", (long long)document, path,
+                   (long long)docs);
 }
 
-static pl_status show(viewer *v, const char *path, const pl_inspect_mask_options *opt, pl_err *err) {
+static pl_status show_documents(viewer *v, const pl_cli_args *a, pl_err *err) {
     pl_dataset_open_options oo = {.lazy = true, .incomplete = true};
-    PL_TRY(pl_dataset_open(&v->ds, path, &oo, err));
-    PL_TRY(check(v, path, opt, err));
+    int64_t                 first = pl_cli_int(a, "document"), end = first + pl_cli_int(a, "count");
+    PL_TRY(pl_dataset_open(&v->ds, a->positional[0], &oo, err));
+    PL_TRY(check_document(v, a->positional[0], first, err));
     PL_TRY(pl_detok_init(&v->detok, v->tok, false, err));
-    int64_t docs = pl_dataset_docs(v->ds), end = opt->document + opt->count;
     if (v->env->json) pl_put_str(v->env->result, "template", pl_dataset_get_attrs(v->ds)->template_name);
     if (v->env->json) pl_put_array(v->env->result, "documents");
     pl_status st = PL_OK;
-    for (int64_t i = opt->document; i < end && i < docs && st == PL_OK; i++)
+    for (int64_t i = first; i < end && i < pl_dataset_docs(v->ds) && st == PL_OK; i++)
         st = show_document(v, i, err);
     if (v->env->json) pl_json_out_close(v->env->result, ']');
     return st;
 }
 
-pl_status pl_inspect_mask(const pl_env *env, const char *path, const pl_inspect_mask_options *opt, pl_err *err) {
+pl_status pl_inspect_mask(const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    const char   *tokenizer = pl_cli_text(a, "tokenizer");
     pl_tokenizer *tok;
     bool          colour = !env->json && isatty(fileno(env->text)) && !getenv("NO_COLOR");
-    PL_TRY(pl_tokenizer_open_pre(&tok, opt->tokenizer, opt->pre, err));
+    if (!tokenizer) return pl_fail(err, PL_E_USAGE, "--mask: needs --tokenizer, the target's folder");
+    if (env->json) pl_put_str(env->result, "path", a->positional[0]);
+    PL_TRY(pl_tokenizer_open_pre(&tok, tokenizer, pl_cli_text(a, "pre"), err));
     viewer    v = {.env = env,
                    .tok = tok,
                    .begin = colour ? "\033[1;32m" : "\xE2\x9F\xA6", // white square brackets
                    .end = colour ? "\033[0m" : "\xE2\x9F\xA7",
                    .read = colour ? "\033[2m" : "",
                    .read_end = colour ? "\033[0m" : ""};
-    pl_status st = show(&v, path, opt, err);
+    pl_status st = show_documents(&v, a, err);
     pl_detok_fini(&v.detok);
     pl_columns_free(&v.doc);
     pl_dataset_close(v.ds);

@@ -41,21 +41,7 @@ pl_status pl_inspect_is_drafter(const char *path, bool *drafter, pl_err *err) {
     return one_layer ? has_fc(path, drafter, err) : PL_OK;
 }
 
-bool pl_inspect_is_llama2c(const char *path) {
-    pl_weight_source *src;
-    if (pl_llama2c_open(&src, NULL, path, NULL) != PL_OK) return false;
-    pl_weight_source_close(src);
-    return true;
-}
-
-static void put_shape(char *out, size_t room, const int64_t *shape, int rank) {
-    size_t n = (size_t)snprintf(out, room, "[");
-    for (int i = 0; i < rank && n < room; i++)
-        n += (size_t)snprintf(out + n, room - n, "%s%lld", i ? ", " : "", (long long)shape[i]);
-    if (n < room) snprintf(out + n, room - n, "]");
-}
-
-static int64_t count(const int64_t *shape, int rank) {
+static int64_t count_elements(const int64_t *shape, int rank) {
     int64_t n = 1;
     for (int i = 0; i < rank; i++)
         n *= shape[i];
@@ -63,24 +49,23 @@ static int64_t count(const int64_t *shape, int rank) {
 }
 
 static void put_tensor(pl_json_out *o, const char *name, pl_dtype t, const int64_t *shape, int rank, size_t bytes) {
-    char text[128];
-    put_shape(text, sizeof text, shape, rank);
+    char text[PL_ST_SHAPE_TEXT];
     pl_json_out_object(o);
     pl_put_str(o, "name", name);
     pl_put_str(o, "dtype", pl_dtype_name(t));
-    pl_put_str(o, "shape", text);
+    pl_put_str(o, "shape", pl_st_shape_text(text, shape, rank));
     pl_put_int(o, "bytes", (int64_t)bytes);
     pl_json_out_close(o, '}');
 }
 
-static pl_status put_source(pl_json_out *o, const pl_weight_source *src, const pl_hf_config *c, pl_inspect_options opt,
-                            pl_err *err) {
+static pl_status put_source(pl_json_out *o, const pl_weight_source *src, const pl_hf_config *c,
+                            const pl_inspect_options *opt, pl_err *err) {
     int64_t elements = 0, n = pl_weight_source_count(src);
     double  bytes = 0;
     char    print[17];
     for (int64_t i = 0; i < n; i++) {
         const pl_weight_entry *e = pl_weight_source_at(src, i);
-        elements += count(e->shape, e->rank);
+        elements += count_elements(e->shape, e->rank);
         bytes += (double)e->bytes;
     }
     pl_put_int(o, "parameters", elements);
@@ -89,11 +74,11 @@ static pl_status put_source(pl_json_out *o, const pl_weight_source *src, const p
     pl_put_str(o, "stored_as", pl_dtype_name(pl_weight_source_stored_dtype(src, NULL, 0)));
     PL_TRY(pl_fingerprint(print, src, c, false, err));
     pl_put_str(o, "fingerprint", print);
-    if (opt.full_hash) {
+    if (opt->full_hash) {
         PL_TRY(pl_fingerprint(print, src, c, true, err));
         pl_put_str(o, "full_hash", print);
     }
-    if (!opt.tensors) return PL_OK;
+    if (!opt->tensors) return PL_OK;
     pl_put_array(o, "tensor_list");
     for (int64_t i = 0; i < n; i++) {
         const pl_weight_entry *e = pl_weight_source_at(src, i);
@@ -149,33 +134,10 @@ static void put_tokenizer(pl_json_out *o, const pl_tokenizer *tok) {
     pl_put_str(o, "fingerprint", pl_tokenizer_fingerprint(tok));
 }
 
-pl_status pl_inspect_model(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err) {
-    pl_hf_config      c;
-    pl_weight_source *src = NULL;
-    pl_tokenizer     *tok = NULL;
-    bool              whole = pl_path_is_dir(path); // false: a config.json alone
-    PL_TRY(whole ? pl_llama_source(&src, &c, path, err) : pl_hf_config_read(&c, path, PL_HF_TARGET, err));
-    pl_put_str(o, "kind", "model");
-    put_config(o, &c);
-    if (!whole) return PL_OK;
-    pl_status st = put_source(o, src, &c, opt, err);
-    pl_weight_source_close(src);
-    int tap[PL_MAX_TAPS], taps = pl_llama_default_taps(c.num_hidden_layers, tap);
-    pl_put_ids(o, "eagle3_taps", tap, taps);
-    if (st == PL_OK) st = pl_target_tokenizer(&tok, path, NULL, opt.pre, err);
-    if (st == PL_OK && tok) {
-        pl_put_object(o, "tokenizer");
-        put_tokenizer(o, tok);
-        pl_json_out_close(o, '}');
-    }
-    pl_tokenizer_close(tok);
-    return st;
-}
-
-pl_status pl_inspect_llama2c(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err) {
+pl_status pl_inspect_bin(pl_json_out *o, const char *path, const pl_inspect_options *opt, pl_err *err) {
     pl_hf_config      c;
     pl_weight_source *src;
-    PL_TRY(pl_llama2c_open(&src, &c, path, err));
+    if (pl_llama2c_open(&src, &c, path, NULL) != PL_OK) return pl_inspect_tokenizer(o, path, opt, err);
     pl_put_str(o, "kind", "llama2.c model");
     put_config(o, &c);
     pl_status st = put_source(o, src, &c, opt, err);
@@ -206,7 +168,8 @@ static pl_status put_state(pl_json_out *o, const char *path, pl_err *err) {
     return PL_OK;
 }
 
-pl_status pl_inspect_state(pl_json_out *o, const char *path, pl_err *err) {
+pl_status pl_inspect_state(pl_json_out *o, const char *path, const pl_inspect_options *opt, pl_err *err) {
+    (void)opt;
     pl_put_str(o, "kind", "training state");
     return put_state(o, path, err);
 }
@@ -234,7 +197,7 @@ static void put_head(pl_json_out *o, const pl_hf_head *h) {
     }
 }
 
-pl_status pl_inspect_drafter(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err) {
+static pl_status put_drafter(pl_json_out *o, const char *path, const pl_inspect_options *opt, pl_err *err) {
     pl_hf_config      c;
     pl_weight_source *src = NULL;
     PL_TRY(pl_hf_config_read(&c, path, PL_HF_DRAFTER, err));
@@ -273,14 +236,39 @@ pl_status pl_inspect_drafter(pl_json_out *o, const char *path, pl_inspect_option
     return st;
 }
 
-pl_status pl_inspect_safetensors(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err) {
+pl_status pl_inspect_model(pl_json_out *o, const char *path, const pl_inspect_options *opt, pl_err *err) {
+    pl_hf_config      c;
+    pl_weight_source *src = NULL;
+    pl_tokenizer     *tok = NULL;
+    bool              drafter, whole = pl_path_is_dir(path); // false: a config.json alone
+    PL_TRY(pl_inspect_is_drafter(path, &drafter, err));
+    if (drafter) return put_drafter(o, path, opt, err);
+    PL_TRY(whole ? pl_llama_source(&src, &c, path, err) : pl_hf_config_read(&c, path, PL_HF_TARGET, err));
+    pl_put_str(o, "kind", "model");
+    put_config(o, &c);
+    if (!whole) return PL_OK;
+    pl_status st = put_source(o, src, &c, opt, err);
+    pl_weight_source_close(src);
+    int tap[PL_MAX_TAPS], taps = pl_llama_default_taps(c.num_hidden_layers, tap);
+    pl_put_ids(o, "eagle3_taps", tap, taps);
+    if (st == PL_OK) st = pl_target_tokenizer(&tok, path, NULL, opt->pre, err);
+    if (st == PL_OK && tok) {
+        pl_put_object(o, "tokenizer");
+        put_tokenizer(o, tok);
+        pl_json_out_close(o, '}');
+    }
+    pl_tokenizer_close(tok);
+    return st;
+}
+
+pl_status pl_inspect_safetensors(pl_json_out *o, const char *path, const pl_inspect_options *opt, pl_err *err) {
     pl_st *st;
     PL_TRY(pl_st_open(&st, path, err));
     int64_t elements = 0, n = pl_st_count(st);
     double  bytes = 0;
     for (int64_t i = 0; i < n; i++) {
         const pl_st_entry *e = pl_st_at(st, i);
-        elements += count(e->shape, e->rank);
+        elements += count_elements(e->shape, e->rank);
         bytes += (double)e->bytes;
     }
     pl_put_str(o, "kind", "safetensors");
@@ -294,7 +282,7 @@ pl_status pl_inspect_safetensors(pl_json_out *o, const char *path, pl_inspect_op
     }
     pl_json_out_close(o, ']');
     pl_st_close(st);
-    if (!opt.full_hash) return PL_OK;
+    if (!opt->full_hash) return PL_OK;
     pl_weight_source *src;
     char              print[17];
     PL_TRY(pl_weight_source_open(&src, path, err));
@@ -304,9 +292,9 @@ pl_status pl_inspect_safetensors(pl_json_out *o, const char *path, pl_inspect_op
     return hashed;
 }
 
-pl_status pl_inspect_tokenizer(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err) {
+pl_status pl_inspect_tokenizer(pl_json_out *o, const char *path, const pl_inspect_options *opt, pl_err *err) {
     pl_tokenizer *tok;
-    PL_TRY(pl_tokenizer_open_pre(&tok, path, opt.pre, err));
+    PL_TRY(pl_tokenizer_open_pre(&tok, path, opt->pre, err));
     pl_put_str(o, "kind", "tokenizer");
     pl_put_object(o, "tokenizer");
     put_tokenizer(o, tok);

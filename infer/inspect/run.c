@@ -51,20 +51,21 @@ static void put_dataset(pl_json_out *o, pl_dataset *ds) {
     pl_put_str(o, "tap_numbering", "layer inputs");
 }
 
-pl_status pl_inspect_dataset(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err) {
+pl_status pl_inspect_dataset(pl_json_out *o, const char *path, const pl_inspect_options *opt, pl_err *err) {
     if (!pl_path_is_dir(path)) return pl_fail(err, PL_E_INPUT, "%s: one shard of a dataset; inspect its folder", path);
     pl_dataset             *ds;
-    pl_dataset_open_options oo = {.lazy = !opt.full_hash, .incomplete = true};
+    pl_dataset_open_options oo = {.lazy = !opt->full_hash, .incomplete = true};
     PL_TRY(pl_dataset_open(&ds, path, &oo, err));
     pl_put_str(o, "kind", "dataset");
     put_dataset(o, ds);
     pl_status st = put_folder_bytes(o, path, err);
-    pl_put_bool(o, "checksums_verified", opt.full_hash);
+    pl_put_bool(o, "checksums_verified", opt->full_hash);
     pl_dataset_close(ds);
     return st;
 }
 
-pl_status pl_inspect_tokens(pl_json_out *o, const char *path, pl_err *err) {
+pl_status pl_inspect_tokens(pl_json_out *o, const char *path, const pl_inspect_options *opt, pl_err *err) {
+    (void)opt;
     pl_tokens *t;
     PL_TRY(pl_tokens_open(&t, path, NULL, err));
     pl_put_str(o, "kind", "token file");
@@ -88,8 +89,9 @@ static pl_status put_recipe(pl_json_out *o, const pl_recipe *r, pl_err *err) {
     return PL_OK;
 }
 
-pl_status pl_inspect_recipe(pl_json_out *o, const pl_env *env, const char *path, pl_err *err) {
-    pl_recipe *r;
+pl_status pl_inspect_recipe(pl_json_out *o, const char *path, const pl_inspect_options *opt, pl_err *err) {
+    const pl_env *env = opt->env;
+    pl_recipe    *r;
     PL_TRY(pl_recipe_open(&r, path, env->keys, env->n_keys, NULL, 0, err));
     pl_put_str(o, "kind", "recipe");
     pl_status st = put_recipe(o, r, err);
@@ -97,7 +99,8 @@ pl_status pl_inspect_recipe(pl_json_out *o, const pl_env *env, const char *path,
     return st;
 }
 
-pl_status pl_inspect_prompts(pl_json_out *o, const char *path, pl_err *err) {
+pl_status pl_inspect_prompts(pl_json_out *o, const char *path, const pl_inspect_options *opt, pl_err *err) {
+    (void)opt;
     pl_prompts *p;
     PL_TRY(pl_prompts_read(&p, path, err));
     int64_t bytes = 0, longest = 0, categories = 0;
@@ -158,7 +161,8 @@ static pl_status put_methods(pl_json_out *o, const char *path, pl_err *err) {
     return st;
 }
 
-pl_status pl_inspect_results(pl_json_out *o, const char *path, pl_err *err) {
+pl_status pl_inspect_results(pl_json_out *o, const char *path, const pl_inspect_options *opt, pl_err *err) {
+    (void)opt;
     pl_put_str(o, "kind", "results");
     return put_methods(o, path, err);
 }
@@ -224,7 +228,8 @@ static pl_status put_run_dataset(pl_json_out *o, const char *path, pl_err *err) 
     return PL_OK;
 }
 
-pl_status pl_inspect_run(pl_json_out *o, const char *path, pl_err *err) {
+pl_status pl_inspect_run(pl_json_out *o, const char *path, const pl_inspect_options *opt, pl_err *err) {
+    (void)opt;
     static const struct {
         const char *name;
         pl_status (*put)(pl_json_out *o, const char *path, pl_err *err);

@@ -1,7 +1,6 @@
 // Ceilings of acceptance: the lemmas against all supports of a small vocabulary, the order that is asserted, recall and
 // retained mass by hand; then whole inspections of random models with trimmed and position-aware heads.
 #include "infer/inspect/ceilings.h"
-#include "infer/inspect/parts.h"
 #include "kernels/base/files.h"
 #include "tests/infer/fixture.h"
 
