@@ -16,6 +16,7 @@
 #include "kernels/comm/reader.h"
 #include "kernels/devices.h"
 #include "recipes/folder.h"
+#include "recipes/spell.h"
 #include "train/keys.h"
 #include "train/run/device.h"
 #include "train/run/launch.h"
@@ -33,99 +34,51 @@
 #include <string.h>
 #include <unistd.h>
 
-static const pl_cli_option common_options[] = {
-    {.name = "device",
-     .type = PL_CLI_TEXT,
-     .arg = pl_devices_syntax,
-     .deflt = "auto",
+static const pl_key common_options[] = {
+    {PL_OPTION_TEXT("device", pl_devices_syntax), .deflt = "auto",
      .help = "where to compute; auto: a GPU that runs the target and holds its weights, else the CPU"},
-    {.name = "threads",
-     .type = PL_CLI_INT,
-     .arg = "N",
-     .min = 1,
-     .max = 1024,
-     .help = "threads [PACELINE_THREADS, else all cores]"},
-    {.name = "seed",
-     .type = PL_CLI_INT,
-     .arg = "N",
-     .min = 0,
-     .max = 9e15,
-     .help = "seed of random draws [1, or the recipe's]"},
-    {.name = "json", .type = PL_CLI_FLAG, .help = "one JSON document on standard output and nothing else"},
-    {.name = "quiet", .letter = 'q', .type = PL_CLI_FLAG, .help = "nothing on standard error but warnings and errors"},
-    {.name = "help", .letter = 'h', .type = PL_CLI_FLAG, .help = "this text"},
-    {.name = "version", .type = PL_CLI_FLAG, .help = "the version"},
+    {PL_OPTION_INT("threads", "N"), .min = 1, .max = 1024, .help = "threads [PACELINE_THREADS, else all cores]"},
+    {PL_OPTION_INT("seed", "N"), .min = 0, .max = 9e15, .help = "seed of random draws [1, or the recipe's]"},
+    {PL_OPTION_FLAG("json"), .help = "one JSON document on standard output and nothing else"},
+    {PL_OPTION_FLAG("quiet"), .letter = 'q', .help = "nothing on standard error but warnings and errors"},
+    {PL_OPTION_FLAG("help"), .letter = 'h', .help = "this text"},
+    {PL_OPTION_FLAG("version"), .help = "the version"},
     {0}};
 
-static const pl_cli_option recipe_options[] = {
-    {.name = "set", .type = PL_CLI_TEXT, .arg = "KEY=VALUE", .many = true, .help = "overrides a key of the recipe"},
-    {.name = "out",
-     .letter = 'o',
-     .type = PL_CLI_TEXT,
-     .arg = "DIR",
-     .help = "the run's folder [runs/NAME of the recipe]"},
-    {.name = "keys", .type = PL_CLI_FLAG, .help = "lists every key with type, default and range"},
+static const pl_key recipe_options[] = {
+    {PL_OPTION_TEXTS("set", "KEY=VALUE"), .help = "overrides a key of the recipe"},
+    {PL_OPTION_TEXT("out", "DIR"), .letter = 'o', .help = "the run's folder [runs/NAME of the recipe]"},
+    {PL_OPTION_FLAG("keys"), .help = "lists every key with type, default and range"},
     {0}};
 
-static const pl_cli_option rank_options[] = {
-    {.name = "ranks",
-     .type = PL_CLI_INT,
-     .arg = "N",
-     .deflt = "1",
-     .min = 1,
-     .max = PL_RANKS_MAX,
+static const pl_key rank_options[] = {
+    {PL_OPTION_INT("ranks", "N"), .deflt = "1", .min = 1, .max = PL_RANKS_MAX,
      .help = "processes that share the work, the slots (train.slots) of each training step, the shards of a dataset or "
              "the prompts "
              "of an evaluation, "
              "and the threads; with --device cuda each has a GPU of its own"},
-    {.name = "tensor-parallel",
-     .type = PL_CLI_INT,
-     .arg = "N",
-     .deflt = "1",
-     .min = 1,
-     .max = PL_RANKS_MAX,
+    {PL_OPTION_INT("tensor-parallel", "N"), .deflt = "1", .min = 1, .max = PL_RANKS_MAX,
      .help =
          "processes over which the target's weights and caches are divided, as it is too large for one; logits keep "
          "their bits"},
-    {.name = "transport",
-     .type = PL_CLI_TEXT,
-     .arg = PL_TRANSPORTS_SYNTAX,
-     .deflt = "auto",
+    {PL_OPTION_TEXT("transport", PL_TRANSPORTS_SYNTAX), .deflt = "auto",
      .help = "how ranks exchange tensors: through the hosts' memory, or by NCCL between GPUs"},
-    {.name = "rank",
-     .type = PL_CLI_INT,
-     .arg = "R",
-     .min = 0,
-     .max = PL_RANKS_MAX - 1,
+    {PL_OPTION_INT("rank", "R"), .min = 0, .max = PL_RANKS_MAX - 1,
      .help = "this process is rank R of --world; torchrun, srun and mpirun say so themselves"},
-    {.name = "world", .type = PL_CLI_INT, .arg = "N", .min = 1, .max = PL_RANKS_MAX, .help = "ranks of all machines"},
-    {.name = "address",
-     .type = PL_CLI_TEXT,
-     .arg = "HOST:PORT",
-     .help = "where rank 0 listens for the others [a launcher's]"},
-    {.name = "secret-file",
-     .type = PL_CLI_TEXT,
-     .arg = "FILE",
+    {PL_OPTION_INT("world", "N"), .min = 1, .max = PL_RANKS_MAX, .help = "ranks of all machines"},
+    {PL_OPTION_TEXT("address", "HOST:PORT"), .help = "where rank 0 listens for the others [a launcher's]"},
+    {PL_OPTION_TEXT("secret-file", "FILE"),
      .help =
          "by which ranks know each other over TCP: at least 32 random bytes, the same for all, readable by its owner "
          "alone [PACELINE_SECRET, else one that rank 0 draws where all are of one host]"},
-    {.name = "group",
-     .type = PL_CLI_TEXT,
-     .arg = PL_GROUPS_SYNTAX,
-     .deflt = "auto",
+    {PL_OPTION_TEXT("group", PL_GROUPS_SYNTAX), .deflt = "auto",
      .help = "how ranks that were started one by one join: over MPI where mpirun started them, this build has its MPI "
              "and no --address is given, else over TCP"},
-    {.name = "patience",
-     .type = PL_CLI_REAL,
-     .arg = "SECONDS",
-     .min = 1,
-     .max = 86400,
-     .deflt = "300",
-     .help = "for all ranks to come"},
+    {PL_OPTION_REAL("patience", "SECONDS"), .deflt = "300", .min = 1, .max = 86400, .help = "for all ranks to come"},
     {0}};
 
 // Returns all common options, those from --ranks on, or none.
-static const pl_cli_option *ranks_of(const pl_command *c) {
+static const pl_key *ranks_of(const pl_command *c) {
     return c->ranks ? rank_options : c->parts ? rank_options + 1 : NULL;
 }
 
@@ -227,9 +180,8 @@ done:
     return st;
 }
 
-static const pl_cli_option generate_options[] = {
-    {.name = "texts",
-     .type = PL_CLI_FLAG,
+static const pl_key generate_options[] = {
+    {PL_OPTION_FLAG("texts"),
      .help = "instead of the dataset OUT/texts.jsonl, a line for each answer: prompt, answer, both as text; what "
              "data.text of a target reads"},
     {0}};
@@ -344,7 +296,7 @@ static const pl_command *find_command(int argc, char **argv, int *at, pl_err *er
         *at += 1;
         return commands[i];
     }
-    const char *near = pl_cli_nearest(name, names, COMMANDS);
+    const char *near = pl_spell_nearest(name, names, COMMANDS);
     if (near)
         pl_fail(err, PL_E_USAGE, "%s: unknown command; did you mean %s?", name, near);
     else

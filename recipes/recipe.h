@@ -52,6 +52,11 @@ pl_status pl_recipe_parse(pl_recipe **out, const char *text, size_t n, const cha
                           int n_tables, const char *const sets[], int n_sets, pl_err *err);
 void      pl_recipe_close(pl_recipe *r); // r may be NULL
 
+// Parses the text of a command-line option, or of one of its values if it is a list, as a key's value is parsed: INT
+// and ENUM (its index) into *i, INT and REAL into *f. Allocates nothing. PL_E_USAGE with one line that begins with the
+// option.
+pl_status pl_option_parse(const pl_key *row, const char *text, int64_t *i, double *f, pl_err *err);
+
 // Returns the struct of a table's keys, borrowed until the recipe is closed; NULL: opened without that table.
 const void *pl_recipe_struct(const pl_recipe *r, const pl_key *table);
 

@@ -5,8 +5,9 @@
 #include "kernels/base/status.h"
 #include "recipes/recipe.h"
 
-// The place of a value or an error: in a --set, in a file, or (neither) in a table's default.
+// The place of a value or an error: in an option, in a --set, in a file, or (none of them) in a table's default.
 typedef struct pl_recipe_place {
+    const char *option;       // the option's name; NULL: none
     const char *set;          // the --set argument; NULL: none
     const char *name;         // the file; NULL: a default
     int         line, column; // in the file, from 1; 0: the file as a whole

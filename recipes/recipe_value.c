@@ -17,6 +17,7 @@
 #define QUOTE_BYTES 48
 #define QUOTE_SIZE (4 * QUOTE_BYTES + 8)
 #define SET_BYTES 100
+#define NUMBER 64 // bytes of a number in canonical form
 
 // Writes at most `limit` bytes of text; control characters and invalid bytes as \xNN, so that a message stays one line.
 static void show(const char *text, size_t limit, char *buf, size_t size) {
@@ -51,6 +52,7 @@ pl_status pl_recipe_place_fail(const pl_recipe_place *p, pl_err *err, const char
     va_start(args, fmt);
     vsnprintf(why, sizeof why, fmt, args);
     va_end(args);
+    if (p->option) return pl_fail(err, PL_E_USAGE, "--%s: %s", p->option, why);
     if (p->set) {
         char set[4 * SET_BYTES + 16];
         show(p->set, SET_BYTES, set, sizeof set);
@@ -265,37 +267,35 @@ static pl_status parse_real(pl_recipe_value *v, const pl_key *row, const char *t
 
 static pl_status parse_choice(pl_recipe_value *v, const pl_key *row, const char *text, const pl_recipe_place *p,
                               pl_err *err) {
-    int best = -1, distance = INT32_MAX;
-    for (int i = 0; pl_key_choice(row, i); i++) {
-        if (!strcmp(pl_key_choice(row, i), text)) {
-            v->i = i;
-            return PL_OK;
-        }
-        int d = pl_spell_distance(text, pl_key_choice(row, i));
-        if (d < distance) best = i, distance = d;
+    const char *names[PL_KEY_MAX_CHOICES];
+    int         n = 0;
+    for (; n < PL_KEY_MAX_CHOICES && pl_key_choice(row, n); n++) {
+        names[n] = pl_key_choice(row, n);
+        if (strcmp(names[n], text) != 0) continue;
+        v->i = n;
+        return PL_OK;
     }
-    char what[QUOTE_SIZE], more[QUOTE_SIZE + 64];
+    const char *near = pl_spell_nearest(text, names, n);
+    char        what[QUOTE_SIZE], more[QUOTE_SIZE + 64];
     pl_recipe_quote(text, what, sizeof what);
-    if (best < 0 || !pl_spell_close(text, distance)) return pl_recipe_mismatch(row, p, what, err);
-    snprintf(more, sizeof more, "%s; did you mean %s?", what, pl_key_choice(row, best));
+    snprintf(more, sizeof more, "%s%s%s%s", what, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
     return pl_recipe_mismatch(row, p, more, err);
 }
 
-// Parses one scalar: the typed value into v->i/f/b, its canonical text into *canon (heap).
+// Parses one scalar: the typed value into v->i/f/b; *canon: its canonical text, which is `text` or in `number`.
 static pl_status parse_scalar(pl_recipe_value *v, const pl_key *row, const char *text, bool quoted,
-                              const pl_recipe_place *p, char **canon, pl_err *err) {
-    char        number[64];
-    const char *from = text;
+                              const pl_recipe_place *p, char number[NUMBER], const char **canon, pl_err *err) {
+    *canon = text;
     switch (element_type(row->type)) {
     case PL_KEY_INT:
         if (quoted || !is_integer(text)) return scalar_mismatch(row, p, text, quoted, err);
-        PL_TRY(parse_int(v, row, text, p, number, sizeof number, err));
-        from = number;
+        PL_TRY(parse_int(v, row, text, p, number, NUMBER, err));
+        *canon = number;
         break;
     case PL_KEY_REAL:
         if (quoted || !is_real(text)) return scalar_mismatch(row, p, text, quoted, err);
-        PL_TRY(parse_real(v, row, text, p, number, sizeof number, err));
-        from = number;
+        PL_TRY(parse_real(v, row, text, p, number, NUMBER, err));
+        *canon = number;
         break;
     case PL_KEY_BOOL:
         v->b = !strcmp(text, "true");
@@ -307,13 +307,32 @@ static pl_status parse_scalar(pl_recipe_value *v, const pl_key *row, const char 
         break;
     default: break;
     }
+    return PL_OK;
+}
+
+// Does the same; *canon is the caller's (pl_free).
+static pl_status take_scalar(pl_recipe_value *v, const pl_key *row, const char *text, bool quoted,
+                             const pl_recipe_place *p, char **canon, pl_err *err) {
+    char        number[NUMBER];
+    const char *from;
+    PL_TRY(parse_scalar(v, row, text, quoted, p, number, &from, err));
     *canon = pl_strdup(from);
     return *canon ? PL_OK : pl_fail(err, PL_E_MEMORY, "out of memory while reading a recipe");
 }
 
+pl_status pl_option_parse(const pl_key *row, const char *text, int64_t *i, double *f, pl_err *err) {
+    pl_recipe_value v = {0};
+    char            number[NUMBER];
+    const char     *canon;
+    PL_TRY(parse_scalar(&v, row, text, false, &(pl_recipe_place){.option = row->path}, number, &canon, err));
+    *i = v.i;
+    *f = v.f;
+    return PL_OK;
+}
+
 pl_status pl_recipe_value_scalar(pl_recipe_value *v, const pl_key *row, const char *text, bool quoted,
                                  const pl_recipe_place *p, pl_err *err) {
-    PL_TRY(parse_scalar(v, row, text, quoted, p, &v->text, err));
+    PL_TRY(take_scalar(v, row, text, quoted, p, &v->text, err));
     v->present = true;
     return PL_OK;
 }
@@ -337,7 +356,7 @@ pl_status pl_recipe_value_append(pl_recipe_value *v, const pl_key *row, const ch
     v->ints = (int64_t *)ints;
     PL_TRY(grow(&reals, v->n, sizeof *v->reals, err));
     v->reals = (double *)reals;
-    PL_TRY(parse_scalar(v, row, text, quoted, p, &v->texts[v->n], err));
+    PL_TRY(take_scalar(v, row, text, quoted, p, &v->texts[v->n], err));
     v->ints[v->n] = v->i;
     v->reals[v->n] = v->f;
     v->n++;

@@ -1,6 +1,8 @@
 #include "recipes/spell.h"
 
 #include <ctype.h>
+#include <limits.h>
+#include <stddef.h>
 #include <string.h>
 
 static int least(int a, int b) {
@@ -34,4 +36,16 @@ int pl_spell_distance(const char *a, const char *b) {
 
 bool pl_spell_close(const char *word, int distance) {
     return distance <= 1 + (int)strnlen(word, PL_SPELL_MAX) / 4;
+}
+
+const char *pl_spell_nearest(const char *word, const char *const *names, int n) {
+    const char *best = NULL;
+    int         distance = INT_MAX;
+    for (int i = 0; i < n; i++) {
+        int d = pl_spell_distance(word, names[i]);
+        if (d >= distance) continue;
+        distance = d;
+        best = names[i];
+    }
+    return best && pl_spell_close(word, distance) ? best : NULL;
 }

@@ -13,4 +13,7 @@ int pl_spell_distance(const char *a, const char *b);
 // Returns true if a name at this distance is a likely misspelling of `word`, not only the nearest one.
 bool pl_spell_close(const char *word, int distance);
 
+// Returns the nearest of names[0..n) to a word if it is close enough, else NULL.
+const char *pl_spell_nearest(const char *word, const char *const *names, int n);
+
 #endif

@@ -4,106 +4,50 @@
 #include "kernels/base/check.h"
 #include "recipes/spell.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_NAMES 96
+#define ARG 64 // bytes of the placeholder of a value
 
 // ---- finding ----
 
-static const pl_cli_option *find_name(const pl_cli_args *a, const char *name, size_t n) {
+static const pl_key *find_name(const pl_cli_args *a, const char *name, size_t n) {
     for (int t = 0; t < PL_CLI_TABLES; t++)
-        for (const pl_cli_option *o = a->table[t]; o && o->name; o++)
-            if (strlen(o->name) == n && memcmp(o->name, name, n) == 0) return o;
+        for (const pl_key *o = a->table[t]; o && o->path; o++)
+            if (strlen(o->path) == n && memcmp(o->path, name, n) == 0) return o;
     return NULL;
 }
 
-static const pl_cli_option *find_letter(const pl_cli_args *a, char letter) {
+static const pl_key *find_letter(const pl_cli_args *a, char letter) {
     for (int t = 0; t < PL_CLI_TABLES; t++)
-        for (const pl_cli_option *o = a->table[t]; o && o->name; o++)
+        for (const pl_key *o = a->table[t]; o && o->path; o++)
             if (o->letter == letter) return o;
     return NULL;
-}
-
-const char *pl_cli_nearest(const char *word, const char *const *names, int n) {
-    const char *best = NULL;
-    int         least = INT_MAX;
-    for (int i = 0; i < n; i++) {
-        int d = pl_spell_distance(word, names[i]);
-        if (d >= least) continue;
-        least = d;
-        best = names[i];
-    }
-    return best && pl_spell_close(word, least) ? best : NULL;
 }
 
 static pl_status unknown(const pl_cli_args *a, const char *given, const char *name, pl_err *err) {
     const char *names[MAX_NAMES];
     int         n = 0;
     for (int t = 0; t < PL_CLI_TABLES; t++)
-        for (const pl_cli_option *o = a->table[t]; o && o->name && n < MAX_NAMES; o++)
-            names[n++] = o->name;
-    const char *near = pl_cli_nearest(name, names, n);
+        for (const pl_key *o = a->table[t]; o && o->path && n < MAX_NAMES; o++)
+            names[n++] = o->path;
+    const char *near = pl_spell_nearest(name, names, n);
     if (near) return pl_fail(err, PL_E_USAGE, "%s: unknown option; did you mean --%s?", given, near);
     return pl_fail(err, PL_E_USAGE, "%s: unknown option; --help lists the known ones", given);
 }
 
-// ---- values ----
-
-static bool parse_int(const char *s, int64_t *out) {
-    char *end;
-    errno = 0;
-    long long v = strtoll(s, &end, 10);
-    *out = v;
-    return end != s && !*end && errno == 0;
-}
-
-static bool parse_real(const char *s, double *out) {
-    char *end;
-    *out = strtod(s, &end);
-    return end != s && !*end && isfinite(*out);
-}
-
-static int find_choice(const char *choices, const char *value) {
-    size_t n = strlen(value);
-    for (int i = 0; choices; i++) {
-        const char *bar = strchr(choices, '|');
-        size_t      len = bar ? (size_t)(bar - choices) : strlen(choices);
-        if (len == n && memcmp(choices, value, n) == 0) return i;
-        choices = bar ? bar + 1 : NULL;
-    }
-    return -1;
-}
-
-static pl_status check_range(const pl_cli_option *o, const char *value, double v, pl_err *err) {
-    if (v >= o->min && v <= o->max) return PL_OK;
-    if (isinf(o->max)) return pl_fail(err, PL_E_USAGE, "--%s %s: must be at least %g", o->name, value, o->min);
-    return pl_fail(err, PL_E_USAGE, "--%s %s: must be between %.15g and %.15g", o->name, value, o->min, o->max);
-}
-
-static pl_status check_value(const pl_cli_option *o, const char *value, pl_err *err) {
-    int64_t i;
-    double  r;
-    switch (o->type) {
-    case PL_CLI_FLAG:
-    case PL_CLI_TEXT: return PL_OK;
-    case PL_CLI_INT:
-        if (!parse_int(value, &i)) return pl_fail(err, PL_E_USAGE, "--%s %s: expected an integer", o->name, value);
-        return check_range(o, value, (double)i, err);
-    case PL_CLI_REAL:
-        if (!parse_real(value, &r)) return pl_fail(err, PL_E_USAGE, "--%s %s: expected a number", o->name, value);
-        return check_range(o, value, r, err);
-    case PL_CLI_CHOICE:
-        if (find_choice(o->arg, value) >= 0) return PL_OK;
-        return pl_fail(err, PL_E_USAGE, "--%s %s: expected one of %s", o->name, value, o->arg);
-    }
-    return PL_OK;
-}
-
 // ---- parsing ----
+
+// Returns the placeholder of an option's value: "N", or its choices, "bf16|fp32".
+static const char *name_value(const pl_key *o, char out[ARG]) {
+    size_t n = 0;
+    if (o->type != PL_KEY_ENUM) return o->arg;
+    for (int i = 0; pl_key_choice(o, i) && n < ARG; i++)
+        n += (size_t)snprintf(out + n, ARG - n, "%s%s", i ? "|" : "", pl_key_choice(o, i));
+    return out;
+}
 
 // Reserves room for `more` further options and positional arguments.
 static pl_status reserve(pl_cli_args *a, int more, pl_err *err) {
@@ -118,8 +62,8 @@ static pl_status reserve(pl_cli_args *a, int more, pl_err *err) {
 
 // Parses the option argv[*at]; advances *at past it and its value.
 static pl_status parse_option(pl_cli_args *a, int argc, char **argv, int *at, pl_err *err) {
-    const char          *word = argv[(*at)++], *value = NULL;
-    const pl_cli_option *o;
+    const char   *word = argv[(*at)++], *value = NULL;
+    const pl_key *o;
     if (word[1] == '-') {
         const char *equals = strchr(word, '=');
         size_t      n = equals ? (size_t)(equals - word) - 2 : strlen(word) - 2;
@@ -135,16 +79,19 @@ static pl_status parse_option(pl_cli_args *a, int argc, char **argv, int *at, pl
         if (!o) return unknown(a, word, word + 1, err);
         if (word[2]) value = word + 2;
     }
-    if (o->type == PL_CLI_FLAG) {
-        if (value) return pl_fail(err, PL_E_USAGE, "%s: --%s takes no value", word, o->name);
+    char arg[ARG];
+    if (o->type == PL_KEY_BOOL) {
+        if (value) return pl_fail(err, PL_E_USAGE, "%s: --%s takes no value", word, o->path);
     } else if (!value) {
         // "-5" may be meant as a number, "--threads" can only be a forgotten value.
         if (*at >= argc || (argv[*at][0] == '-' && argv[*at][1] == '-'))
-            return pl_fail(err, PL_E_USAGE, "--%s: needs a value, %s", o->name, o->arg);
+            return pl_fail(err, PL_E_USAGE, "--%s: needs a value, %s", o->path, name_value(o, arg));
         value = argv[(*at)++];
     }
     a->given[a->n_given++] = (pl_cli_given){.option = o, .value = value};
-    return check_value(o, value, err);
+    int64_t i;
+    double  f;
+    return value ? pl_option_parse(o, value, &i, &f, err) : PL_OK;
 }
 
 pl_status pl_cli_parse(pl_cli_args *a, int argc, char **argv, int *at, bool stop, pl_err *err) {
@@ -174,47 +121,54 @@ void pl_cli_args_fini(pl_cli_args *a) {
 
 // ---- values of options ----
 
-static const pl_cli_option *known(const pl_cli_args *a, const char *name) {
-    const pl_cli_option *o = find_name(a, name, strlen(name));
+static const pl_key *known(const pl_cli_args *a, const char *name) {
+    const pl_key *o = find_name(a, name, strlen(name));
     PL_CHECK(o, "no option --%s in this command's tables", name);
     return o;
 }
 
 bool pl_cli_has(const pl_cli_args *a, const char *name) {
-    const pl_cli_option *o = known(a, name);
+    const pl_key *o = known(a, name);
     for (int i = 0; i < a->n_given; i++)
         if (a->given[i].option == o) return true;
     return false;
 }
 
 const char *pl_cli_text(const pl_cli_args *a, const char *name) {
-    const pl_cli_option *o = known(a, name);
+    const pl_key *o = known(a, name);
     for (int i = a->n_given - 1; i >= 0; i--)
         if (a->given[i].option == o) return a->given[i].value;
     return o->deflt;
 }
 
+// Parses an option's value, as pl_cli_parse has checked it, or its default.
+static int64_t parse_value(const pl_cli_args *a, const char *name, const char *text, double *f) {
+    int64_t i;
+    pl_err  err = {0};
+    PL_CHECK(text && pl_option_parse(known(a, name), text, &i, f, &err) == PL_OK, "--%s has no value: %s", name,
+             err.msg);
+    return i;
+}
+
 int64_t pl_cli_int(const pl_cli_args *a, const char *name) {
-    int64_t     v = 0;
-    const char *s = pl_cli_text(a, name);
-    PL_CHECK(s && parse_int(s, &v), "--%s has no integer value", name);
-    return v;
+    double f;
+    return parse_value(a, name, pl_cli_text(a, name), &f);
 }
 
 double pl_cli_real(const pl_cli_args *a, const char *name) {
-    double      v = 0;
-    const char *s = pl_cli_text(a, name);
-    PL_CHECK(s && parse_real(s, &v), "--%s has no number", name);
-    return v;
+    double f;
+    parse_value(a, name, pl_cli_text(a, name), &f);
+    return f;
 }
 
 int pl_cli_choice(const pl_cli_args *a, const char *name) {
     const char *s = pl_cli_text(a, name);
-    return s ? find_choice(known(a, name)->arg, s) : -1;
+    double      f;
+    return s ? (int)parse_value(a, name, s, &f) : -1;
 }
 
 void pl_cli_list(const pl_cli_args *a, const char *name, const char **out, int *n) {
-    const pl_cli_option *o = known(a, name);
+    const pl_key *o = known(a, name);
     *n = 0;
     for (int i = 0; i < a->n_given; i++)
         if (a->given[i].option == o) out[(*n)++] = a->given[i].value;
@@ -243,26 +197,25 @@ pl_status pl_cli_ids(const char *text, int32_t **ids, int64_t *n, pl_err *err) {
 
 // ---- help ----
 
-static void help_option(FILE *f, const pl_cli_option *o) {
-    char left[64];
-    int  n = o->letter ? snprintf(left, sizeof left, "-%c, --%s", o->letter, o->name)
-                       : snprintf(left, sizeof left, "--%s", o->name);
-    if (o->type != PL_CLI_FLAG && n > 0 && (size_t)n < sizeof left)
-        snprintf(left + n, sizeof left - (size_t)n, " %s", o->arg);
+static void help_option(FILE *f, const pl_key *o) {
+    char left[64], arg[ARG];
+    int  n = o->letter ? snprintf(left, sizeof left, "-%c, --%s", o->letter, o->path)
+                       : snprintf(left, sizeof left, "--%s", o->path);
+    if (o->type != PL_KEY_BOOL && n > 0 && (size_t)n < sizeof left)
+        snprintf(left + n, sizeof left - (size_t)n, " %s", name_value(o, arg));
     fprintf(f, "  %-27s %s%s", left, strlen(left) > 27 ? "\n                              " : "", o->help);
     if (o->deflt) fprintf(f, " [%s]", o->deflt);
     fprintf(f, "\n");
 }
 
-static void help_table(FILE *f, const char *title, const pl_cli_option *table) {
-    if (!table || !table->name) return;
+static void help_table(FILE *f, const char *title, const pl_key *table) {
+    if (!table || !table->path) return;
     fprintf(f, "\n%s:\n", title);
-    for (const pl_cli_option *o = table; o->name; o++)
+    for (const pl_key *o = table; o->path; o++)
         help_option(f, o);
 }
 
-void pl_cli_help(FILE *f, const pl_command *c, const pl_cli_option *recipe, const pl_cli_option *ranks,
-                 const pl_cli_option *common) {
+void pl_cli_help(FILE *f, const pl_command *c, const pl_key *recipe, const pl_key *ranks, const pl_key *common) {
     fprintf(f, "paceline %s: %s\n\nUsage: paceline %s%s%s [OPTIONS]\n", c->name, c->summary, c->name,
             c->positional ? " " : "", c->positional ? c->positional : "");
     if (c->about) fprintf(f, "\n%s\n", c->about);

@@ -1,4 +1,5 @@
-// Command lines: each command has a table of options; parsing, checking, defaults and help derive from it.
+// Command lines: each command has a table of options, rows as keys of recipes have (kernels/base/key.h); parsing,
+// checking, defaults and help derive from it.
 //
 //   --name VALUE, --name=VALUE, -x VALUE, flags without a value, -- ends the options. An argument that does not start
 // with '-' (or is "-") is positional, before or after options. A value that looks like an option must be given with
@@ -8,40 +9,42 @@
 
 #include "infer/cli/env.h"
 
-typedef enum pl_cli_type { PL_CLI_FLAG, PL_CLI_TEXT, PL_CLI_INT, PL_CLI_REAL, PL_CLI_CHOICE } pl_cli_type;
-
-typedef struct pl_cli_option {
-    const char *name;   // without dashes; NULL ends a table
-    char        letter; // 0: none
-    pl_cli_type type;
-    const char *arg;      // placeholder of the value in help; CHOICE: the choices, "bf16|fp32"
-    const char *deflt;    // default, as on the command line; NULL: none
-    double      min, max; // INT, REAL: inclusive
-    bool        many;     // may be repeated; otherwise the last value counts
-    const char *help;     // one line
-} pl_cli_option;
+// Rows of a table of options, and options that several commands have. name: without dashes; arg: the placeholder of the
+// value in help. TEXTS may be repeated; of the others the last value counts.
+#define PL_OPTION_FLAG(name) .path = (name), .type = PL_KEY_BOOL
+#define PL_OPTION_INT(name, arg_) .path = (name), .type = PL_KEY_INT, .arg = (arg_)
+#define PL_OPTION_REAL(name, arg_) .path = (name), .type = PL_KEY_REAL, .arg = (arg_)
+#define PL_OPTION_TEXT(name, arg_) .path = (name), .type = PL_KEY_STRING, .arg = (arg_)
+#define PL_OPTION_TEXTS(name, arg_) .path = (name), .type = PL_KEY_STRING_LIST, .arg = (arg_)
+#define PL_OPTION_CHOICE(name, ...) .path = (name), .type = PL_KEY_ENUM, .choices = {__VA_ARGS__}
+// The tokenizer's, data/tokenizer/tokenizer.h.
+#define PL_OPTION_PRE                                                                                                  \
+    { PL_OPTION_TEXT("pre", "NAME"), .help = PL_TOK_PRE_HELP }
+// Of caches, infer/model/kv.h. of: what reads it, "decode: ".
+#define PL_OPTION_KV(of)                                                                                               \
+    { PL_OPTION_CHOICE("kv", "fp32", "bf16"), .deflt = "fp32", .help = of PL_KV_HELP }
 
 #define PL_CLI_TABLES 4
 
 typedef struct pl_cli_given {
-    const pl_cli_option *option;
-    const char          *value; // NULL: a flag
+    const pl_key *option;
+    const char   *value; // NULL: a flag
 } pl_cli_given;
 
 typedef struct pl_cli_args {
-    const pl_cli_option *table[PL_CLI_TABLES]; // borrowed; NULL: fewer tables
-    pl_cli_given        *given;
-    const char         **positional;
-    int                  n_given, n_positional;
+    const pl_key *table[PL_CLI_TABLES]; // borrowed; NULL: fewer tables
+    pl_cli_given *given;
+    const char  **positional;
+    int           n_given, n_positional;
 } pl_cli_args;
 
 typedef struct pl_command {
-    const char          *name, *summary;
-    const char          *positional; // "RECIPE", "[RUN...]"; NULL: none
-    int                  min_positional, max_positional;
-    const pl_cli_option *options; // NULL: none of its own
-    const char          *about;   // a paragraph for --help
-    void (*lists)(FILE *f);       // prints the names that an option accepts, after the options; NULL: none
+    const char   *name, *summary;
+    const char   *positional; // "RECIPE", "[RUN...]"; NULL: none
+    int           min_positional, max_positional;
+    const pl_key *options;  // NULL: none of its own
+    const char   *about;    // a paragraph for --help
+    void (*lists)(FILE *f); // prints the names that an option accepts, after the options; NULL: none
     const char *example;
     bool        recipe;  // accepts the options of recipes (--set, --out)
     bool        ranks;   // ranks share its work: accepts their options (--ranks, ...)
@@ -74,9 +77,6 @@ void        pl_cli_list(const pl_cli_args *a, const char *name, const char **out
 pl_status pl_cli_ids(const char *text, int32_t **ids, int64_t *n, pl_err *err);
 
 // Prints the text of `paceline COMMAND --help`.
-void        pl_cli_help(FILE *f, const pl_command *c, const pl_cli_option *recipe, const pl_cli_option *ranks,
-                        const pl_cli_option *common);
-// Returns the nearest of names[0..n) to a word if it is close enough, else NULL.
-const char *pl_cli_nearest(const char *word, const char *const *names, int n);
+void pl_cli_help(FILE *f, const pl_command *c, const pl_key *recipe, const pl_key *ranks, const pl_key *common);
 
 #endif

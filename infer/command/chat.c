@@ -3,9 +3,9 @@
 #include <time.h>
 
 pl_status pl_chat_cli_check(const pl_cli_args *a, bool chat, pl_err *err) {
-    static const pl_cli_option own[] = {PL_CHAT_CLI_OPTIONS, {0}};
-    for (const pl_cli_option *o = own; o->name; o++)
-        if (!chat && pl_cli_has(a, o->name)) return pl_fail(err, PL_E_USAGE, "--%s: needs --chat", o->name);
+    static const pl_key own[] = {PL_CHAT_CLI_OPTIONS, {0}};
+    for (const pl_key *o = own; o->path; o++)
+        if (!chat && pl_cli_has(a, o->path)) return pl_fail(err, PL_E_USAGE, "--%s: needs --chat", o->path);
     return PL_OK;
 }
 

@@ -7,17 +7,10 @@
 
 // Rows of a table of options.
 #define PL_CHAT_CLI_OPTIONS                                                                                            \
-    {.name = "chat-template",                                                                                          \
-     .type = PL_CLI_TEXT,                                                                                              \
-     .arg = "FILE",                                                                                                    \
-     .help = "another chat template than the model's own"},                                                            \
-        {.name = "chat-kwargs",                                                                                        \
-         .type = PL_CLI_TEXT,                                                                                          \
-         .arg = "JSON",                                                                                                \
-         .help = "variables of the template: {\"enable_thinking\": false}"},                                           \
-    {                                                                                                                  \
-        .name = "date", .type = PL_CLI_TEXT, .arg = "DATE",                                                            \
-        .help = "what the template takes for now, YYYY-MM-DD or YYYY-MM-DD HH:MM:SS [now]"                             \
+    {PL_OPTION_TEXT("chat-template", "FILE"), .help = "another chat template than the model's own"},                   \
+        {PL_OPTION_TEXT("chat-kwargs", "JSON"), .help = "variables of the template: {\"enable_thinking\": false}"}, {  \
+        PL_OPTION_TEXT("date", "DATE"),                                                                                \
+            .help = "what the template takes for now, YYYY-MM-DD or YYYY-MM-DD HH:MM:SS [now]"                         \
     }
 
 typedef struct pl_chat_cli {

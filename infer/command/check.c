@@ -5,11 +5,9 @@
 
 #include <string.h>
 
-static const pl_cli_option options[] = {
-    {.name = "for", .type = PL_CLI_TEXT, .arg = "ENGINE", .help = "what is to serve it: a name of the list below"},
-    {.name = "target",
-     .type = PL_CLI_TEXT,
-     .arg = "DIR",
+static const pl_key options[] = {
+    {PL_OPTION_TEXT("for", "ENGINE"), .help = "what is to serve it: a name of the list below"},
+    {PL_OPTION_TEXT("target", "DIR"),
      .help = "the target that it is served with (gguf: its .gguf file); without it some rules cannot be told"},
     {0}};
 

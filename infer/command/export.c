@@ -7,21 +7,13 @@
 
 #include <string.h>
 
-static const pl_cli_option options[] = {
-    {.name = "to", .type = PL_CLI_TEXT, .arg = "ENGINE", .help = "what is to serve it: a name of the list below"},
-    {.name = "out",
-     .letter = 'o',
-     .type = PL_CLI_TEXT,
-     .arg = "DIR",
+static const pl_key options[] = {
+    {PL_OPTION_TEXT("to", "ENGINE"), .help = "what is to serve it: a name of the list below"},
+    {PL_OPTION_TEXT("out", "DIR"), .letter = 'o',
      .help = "the folder to write: a new or an empty one, or an earlier export"},
-    {.name = "weights",
-     .type = PL_CLI_CHOICE,
-     .arg = "stored|fp32",
-     .deflt = "stored",
+    {PL_OPTION_CHOICE("weights", "stored", "fp32"), .deflt = "stored",
      .help = "gguf: matrices as the checkpoint has them, or in fp32"},
-    {.name = "target",
-     .type = PL_CLI_TEXT,
-     .arg = "DIR",
+    {PL_OPTION_TEXT("target", "DIR"),
      .help =
          "its target: checked against it, named in the command that serves both; speculators copies its embeddings"},
     {0}};

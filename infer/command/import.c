@@ -6,19 +6,10 @@
 
 #include <string.h>
 
-static const pl_cli_option options[] = {
-    {.name = "target",
-     .type = PL_CLI_TEXT,
-     .arg = "DIR",
-     .help = "the target that it was trained for; checked against it"},
-    {.name = "out",
-     .letter = 'o',
-     .type = PL_CLI_TEXT,
-     .arg = "CKPT",
-     .help = "the checkpoint to write: a new or an empty folder"},
-    {.name = "numbering",
-     .type = PL_CLI_CHOICE,
-     .arg = "input|output",
+static const pl_key options[] = {
+    {PL_OPTION_TEXT("target", "DIR"), .help = "the target that it was trained for; checked against it"},
+    {PL_OPTION_TEXT("out", "CKPT"), .letter = 'o', .help = "the checkpoint to write: a new or an empty folder"},
+    {PL_OPTION_CHOICE("numbering", "input", "output"),
      .help = "how its config.json counts the target's layers, where that is known better than by its format"},
     {0}};
 

@@ -12,28 +12,17 @@
 
 #define FILE_MAX_BYTES ((size_t)4 << 30)
 
-static const pl_cli_option options[] = {
-    {.name = "tokenizer",
-     .type = PL_CLI_TEXT,
-     .arg = "PATH",
-     .help = "tokenizer file, or a model folder that holds one"},
-    {.name = "pre", .type = PL_CLI_TEXT, .arg = "NAME", .help = PL_TOK_PRE_HELP},
-    {.name = "text", .letter = 't', .type = PL_CLI_TEXT, .arg = "T", .help = "text to encode"},
-    {.name = "file", .letter = 'f', .type = PL_CLI_TEXT, .arg = "F", .help = "text from a file or pipe, as it is"},
-    {.name = "no-special",
-     .type = PL_CLI_FLAG,
-     .help = "no BOS in front, and special tokens in the text are plain text"},
-    {.name = "decode",
-     .letter = 'd',
-     .type = PL_CLI_TEXT,
-     .arg = "IDS",
+static const pl_key options[] = {
+    {PL_OPTION_TEXT("tokenizer", "PATH"), .help = "tokenizer file, or a model folder that holds one"},
+    PL_OPTION_PRE,
+    {PL_OPTION_TEXT("text", "T"), .letter = 't', .help = "text to encode"},
+    {PL_OPTION_TEXT("file", "F"), .letter = 'f', .help = "text from a file or pipe, as it is"},
+    {PL_OPTION_FLAG("no-special"), .help = "no BOS in front, and special tokens in the text are plain text"},
+    {PL_OPTION_TEXT("decode", "IDS"), .letter = 'd',
      .help = "ids to text instead: 1,2,3 (or with blanks); - reads them from standard input"},
-    {.name = "chat",
-     .type = PL_CLI_TEXT,
-     .arg = "F.jsonl",
+    {PL_OPTION_TEXT("chat", "F.jsonl"),
      .help = "conversations by the model's chat template, one a line: \"messages\" or ShareGPT's \"conversations\""},
-    {.name = "add-generation-prompt",
-     .type = PL_CLI_FLAG,
+    {PL_OPTION_FLAG("add-generation-prompt"),
      .help = "with --chat: the beginning of the assistant's next turn behind each"},
     PL_CHAT_CLI_OPTIONS,
     {0}};

@@ -179,9 +179,9 @@ pl_status pl_report_write(const char *path, const char *const *runs, int n_runs,
 
 #define OUT "folder for report.html [the first run's]"
 #define AGAINST "another run: speeds and acceptance of methods that both have"
-static const pl_cli_option options[] = {
-    {.name = "out", .letter = 'o', .type = PL_CLI_TEXT, .arg = "DIR", .help = OUT},
-    {.name = "against", .type = PL_CLI_TEXT, .arg = "RUN", .help = AGAINST},
+static const pl_key options[] = {
+    {PL_OPTION_TEXT("out", "DIR"), .letter = 'o', .help = OUT},
+    {PL_OPTION_TEXT("against", "RUN"), .help = AGAINST},
     {0},
 };
 

@@ -1,6 +1,6 @@
-// Keys: named, typed settings, each bound to a field of a struct. A table of keys says everything that is known of a
-// setting: its name, type, default, range, help, and where its value goes. Whoever reads text (a recipe, recipes/
-// recipe.h) fills the struct from it; who uses the settings sees the struct alone.
+// Keys: named, typed settings. A row of a table has a setting's name, type, default, range and help: of a key of
+// recipes, with the field of a struct that its value goes to (recipes/recipe.h), or of a command-line option
+// (infer/cli/cli.h). Both are parsed and checked alike.
 //
 //     typedef struct pl_train_recipe {
 //         struct { int64_t steps; double lr; int schedule; } train;
@@ -79,7 +79,7 @@ typedef struct pl_field {
 } pl_field;
 
 typedef struct pl_key {
-    const char *path; // "train.steps"; NULL ends a table
+    const char *path; // "train.steps"; of an option its name without dashes; NULL ends a table
     pl_key_type type;
     const char *deflt;    // as --set would write it ("300", "1e-4", "a,b", "[]"); NULL: none
     double      min, max; // inclusive; both 0: unlimited; -INFINITY or INFINITY: unlimited on that side
@@ -98,7 +98,9 @@ typedef struct pl_key {
     bool                 each;
     bool                 unstored; // of keys that a checkpoint states as well: how it is trained, which none states
     pl_field             field;
-    size_t               size; // of the struct, in the row that ends a table
+    size_t               size;   // of the struct, in the row that ends a table
+    const char          *arg;    // of an option: its value's placeholder in help; an ENUM's are its choices
+    char                 letter; // of an option: its short form; 0: none
 } pl_key;
 
 // The fields of a row. S: the struct; f: the field, which is also the key's path.

@@ -199,10 +199,10 @@ static void test_usage(void **state) {
         {"--target " TARGET " --acceptance ''", "shares from 0 to 1"},
         {"--target " TARGET " --acceptance nobody=0.5", "no head of that name"},
         {"--target " TARGET " --assume nan", "shares from 0 to 1"},
-        {"--target " TARGET " --batch 0", "between 1 and 64"},
+        {"--target " TARGET " --batch 0", "from 1 to 64, found 0"},
         {"--target " TARGET " --context 100000", "positions"},
-        {"--target " TARGET " --heads some", "one of all|none"},
-        {"--target " TARGET " --temperature -1", "between 0 and 1000"}};
+        {"--target " TARGET " --heads some", "one of all, none"},
+        {"--target " TARGET " --temperature -1", "from 0 to 1000, found -1"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         test_run_fails(2, bad[i][1], "plan %s", bad[i][0]);
 }

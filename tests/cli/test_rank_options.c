@@ -112,10 +112,10 @@ static void same_weights(void **state) {
 static void refusals(void **state) {
     (void)state;
 #define TRAIN "train %s/r.yaml --out %s/bad --quiet "
-    test_run_fails(2, "--ranks 0: must be between 1 and 512", TRAIN "--ranks 0", base, base);
-    test_run_fails(2, "--ranks -1: must be between", TRAIN "--ranks=-1", base, base);
-    test_run_fails(2, "--ranks 513: must be between", TRAIN "--ranks 513", base, base);
-    test_run_fails(2, "--ranks two: expected an integer", TRAIN "--ranks two", base, base);
+    test_run_fails(2, "--ranks: expected an integer from 1 to 512, found 0", TRAIN "--ranks 0", base, base);
+    test_run_fails(2, "--ranks: expected an integer from 1 to 512, found -1", TRAIN "--ranks=-1", base, base);
+    test_run_fails(2, "--ranks: expected an integer from 1 to 512, found 513", TRAIN "--ranks 513", base, base);
+    test_run_fails(2, "--ranks: expected an integer, found \"two\"", TRAIN "--ranks two", base, base);
     test_run_fails(2, "--ranks 5: a step has 4 slots, shared in powers of two: 1 to a rank, none for 1 of them",
                    TRAIN "--ranks 5", base, base);
     test_run_fails(2, "use --ranks 2 or train.slots: 6", TRAIN "--ranks 3", base, base);

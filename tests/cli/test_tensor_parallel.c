@@ -223,7 +223,7 @@ static void measurements(void **state) {
 static void refusals(void **state) {
     (void)state;
 #define DECODE "decode --target " TARGET " " PROMPT "--quiet "
-    test_run_fails(2, "--tensor-parallel 0: must be between 1 and 512", DECODE "--tensor-parallel 0");
+    test_run_fails(2, "--tensor-parallel: expected an integer from 1 to 512, found 0", DECODE "--tensor-parallel 0");
     test_run_fails(2, "--tensor-parallel 4: the target's 2 key/value heads do not divide by it",
                    DECODE "--tensor-parallel 4");
     test_run_fails(2, "--transport: there is one process", DECODE "--transport host");

@@ -17,19 +17,12 @@
 
 // ---- the parser ----
 
-static const pl_cli_option table[] = {
-    {.name = "count",
-     .letter = 'c',
-     .type = PL_CLI_INT,
-     .arg = "N",
-     .deflt = "7",
-     .min = 1,
-     .max = 9,
-     .help = "a number"},
-    {.name = "share", .type = PL_CLI_REAL, .arg = "X", .min = 0, .max = 1, .help = "a share"},
-    {.name = "kind", .type = PL_CLI_CHOICE, .arg = "red|green", .help = "a choice"},
-    {.name = "set", .type = PL_CLI_TEXT, .arg = "K=V", .many = true, .help = "settings"},
-    {.name = "quick", .letter = 'q', .type = PL_CLI_FLAG, .help = "a flag"},
+static const pl_key table[] = {
+    {PL_OPTION_INT("count", "N"), .letter = 'c', .deflt = "7", .min = 1, .max = 9, .help = "a number"},
+    {PL_OPTION_REAL("share", "X"), .min = 0, .max = 1, .help = "a share"},
+    {PL_OPTION_CHOICE("kind", "red", "green"), .help = "a choice"},
+    {PL_OPTION_TEXTS("set", "K=V"), .help = "settings"},
+    {PL_OPTION_FLAG("quick"), .letter = 'q', .help = "a flag"},
     {0}};
 
 static pl_status parse(pl_cli_args *a, pl_err *err, bool stop, int *at, ...) {
@@ -82,14 +75,25 @@ static void test_bad_values(void **state) {
     (void)state;
     static const struct {
         const char *first, *second, *part;
-    } bad[] = {{"--count", "0", "between 1 and 9"},       {"--count", "10", "between 1 and 9"},
-               {"--count", "3x", "expected an integer"},  {"--count", "99999999999999999999", "expected an integer"},
-               {"--count", "", "expected an integer"},    {"--share", "nan", "expected a number"},
-               {"--share", "1e400", "expected a number"}, {"--share", "-0.5", "between 0 and 1"},
-               {"--kind", "gree", "one of red|green"},    {"--count", "--quick", "needs a value"},
-               {"--count", NULL, "needs a value"},        {"--quick=yes", NULL, "takes no value"},
-               {"--cuont", "3", "did you mean --count?"}, {"--cuont=3", NULL, "did you mean --count?"},
-               {"--zebra", NULL, "unknown option"},       {"-z", NULL, "unknown option"}};
+    } bad[] = {{"--count", "0", "--count: expected an integer from 1 to 9, found 0"},
+               {"--count", "10", "from 1 to 9, found 10"},
+               {"--count", "3x", "--count: expected an integer, found \"3x\""},
+               {"--count", "99999999999999999999", "does not fit into 64 bits"},
+               {"--count", "", "expected an integer"},
+               {"--share", "nan", "expected a number"},
+               {"--share", "0x1", "expected a number"},
+               {"--share", "1e400", "too large for a number"},
+               {"--share", "-0.5", "--share: expected a number from 0 to 1, found -0.5"},
+               {"--kind", "blue", "--kind: expected one of red, green, found \"blue\""},
+               {"--kind", "gree", "did you mean green?"},
+               {"--kind", NULL, "needs a value, red|green"},
+               {"--count", "--quick", "needs a value"},
+               {"--count", NULL, "needs a value"},
+               {"--quick=yes", NULL, "takes no value"},
+               {"--cuont", "3", "did you mean --count?"},
+               {"--cuont=3", NULL, "did you mean --count?"},
+               {"--zebra", NULL, "unknown option"},
+               {"-z", NULL, "unknown option"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         pl_cli_args a;
         pl_err      err;
@@ -172,10 +176,11 @@ static void test_wrong_usage(void **state) {
     test_run_fails(2, "--prompt: is missing", "decode --target nowhere");
     test_run_fails(2, "exclude each other", "decode --target nowhere --prompt a --prompt-ids 1");
     test_run_fails(2, "needs a --drafter", "decode --target nowhere --prompt a --tree chain:3");
-    test_run_fails(2, "--max-new-tokens 0", "decode --target nowhere --prompt a --max-new-tokens 0 --json");
+    test_run_fails(2, "--max-new-tokens: expected an integer from 1",
+                   "decode --target nowhere --prompt a --max-new-tokens 0 --json");
     test_run_fails(2, "--top-p: must lie in", "decode --target nowhere --prompt a --temperature 1 --top-p 0");
     test_run_fails(2, "nowhere: no such file", "decode --target nowhere --prompt a --json");
-    test_run_fails(2, "--threads 0", "doctor --threads 0");
+    test_run_fails(2, "--threads: expected an integer from 1 to 1024, found 0", "doctor --threads 0");
     test_run_fails(1, "--device cuda:99: ", "--device cuda:99 doctor");
     test_run_fails(2, "one argument too many", "doctor more");
     test_run_fails(2, "exactly one", "tokenize --tokenizer x");

@@ -30,7 +30,8 @@ static void test_names(void **state) {
     test_run_fails(2, "--drafter: needs --acceptance or --ceilings", "inspect nowhere --drafter x");
     test_run_fails(2, "--children: needs --acceptance", "inspect nowhere --children 2");
     test_run_fails(2, "--acceptance: needs a --drafter", "inspect nowhere --acceptance");
-    test_run_fails(2, "--children 9", "inspect nowhere --acceptance --drafter x --children 9");
+    test_run_fails(2, "--children: expected an integer from 1 to 8, found 9",
+                   "inspect nowhere --acceptance --drafter x --children 9");
     test_run_fails(2, "nowhere", "inspect nowhere --acceptance --drafter x --json");
 }
 
