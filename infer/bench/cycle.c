@@ -25,21 +25,12 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
         if (b->item[i].tree) pl_tree_draft(&base->policy, b->item[i].tree, b->item[i].depth, offer, base);
 }
 
-static void reset(pl_drafter *base, int slot) {
-    (void)base, (void)slot;
-}
-
 static double step_bytes(const pl_drafter *base) {
     (void)base;
     return 0;
 }
 
-static void destroy(pl_drafter *base) {
-    pl_free(base);
-}
-
-static const pl_drafter_kind kind = {
-    .name = "free", .propose = propose, .reset = reset, .step_bytes = step_bytes, .destroy = destroy};
+static const pl_drafter_kind kind = {.name = "free", .propose = propose, .step_bytes = step_bytes};
 
 static pl_status create_free(pl_drafter **out, const pl_cycle_options *o, pl_err *err) {
     free_drafter *d = pl_calloc(1, sizeof *d);
@@ -62,8 +53,7 @@ static pl_status open_drafter(pl_cycles *c, const pl_cycle_options *o, const pl_
         .target = o->target, .max_sessions = o->batch, .max_rows = eo->max_rows, .slots = eo->max_len};
     if (!o->policy) return PL_OK;
     if (!o->backbone) return create_free(&c->drafter, o, err);
-    return (o->backbone->kind->draft ? pl_drafter_block_create : pl_drafter_backbone_create)(
-        &c->drafter, o->backbone, pl_backbone_name(o->backbone), o->policy, &of, err);
+    return pl_drafter_over(&c->drafter, o->backbone, o->policy, &of, err);
 }
 
 // Prefills each session with a prompt of the context's length.

@@ -284,7 +284,7 @@ pl_status pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_s
         s->stats = (pl_session_stats){0};
         s->live = true;
         s->tree.n = 0;
-        if (e->drafter) e->drafter->kind->reset(e->drafter, i);
+        if (e->drafter) pl_drafter_reset(e->drafter, i);
         pl_choose_start(&e->choose, i);
         *out = s;
         return PL_OK;

@@ -406,10 +406,6 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
 
 // ---- create and destroy ---------------------------------------------------------------------------------------------
 
-static void reset(pl_drafter *base, int slot) {
-    (void)base, (void)slot;
-} // rows are overwritten in order
-
 // Layers and head are read once for all levels.
 static double step_bytes(const pl_drafter *base) {
     const pl_backbone *m = ((const block_drafter *)base)->model;
@@ -425,31 +421,25 @@ static void destroy(pl_drafter *base) {
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
     pl_backbone_destroy(d->owned);
-    pl_free(d);
 }
 
-static const pl_drafter_kind kind = {
-    .name = "block", .propose = propose, .reset = reset, .step_bytes = step_bytes, .destroy = destroy};
+static const pl_drafter_kind kind = {.name = "block", .propose = propose, .step_bytes = step_bytes, .destroy = destroy};
 
-pl_status pl_drafter_block_create(pl_drafter **out, const pl_backbone *model, const char *dir,
-                                  const pl_tree_policy *policy, const pl_drafter_options *o, pl_err *err) {
-    const pl_backend *be = o->target->be;
-    *out = NULL;
+static pl_status init(pl_drafter *base, const char *dir, const pl_drafter_options *o, pl_err *err) {
+    block_drafter        *d = (block_drafter *)base;
+    const pl_tree_policy *policy = &base->policy;
+    if (!o->model) PL_TRY(pl_backbone_open(&d->owned, dir, o->target, o->dtype, err));
+    const pl_backbone *model = d->model = o->model ? o->model : d->owned;
     PL_CHECK(model->kind->draft, "%s: \"%s\" drafts token after token", dir, pl_backbone_name(model));
     if (policy->k > model->head.vocab)
         return pl_fail(err, PL_E_USAGE, "tree \"%s\" wants %d candidates a node, the draft vocabulary of %s has %lld",
                        policy->text, policy->k, dir, (long long)model->head.vocab);
-    block_drafter *d = pl_calloc(1, sizeof *d);
-    if (!d) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    d->base = (pl_drafter){.policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
-    d->model = model;
     d->kind = kind;
     d->kind.name = pl_backbone_name(model);
     d->base.kind = &d->kind;
     d->base.n_taps = model->n_taps;
     memcpy(d->base.tap, model->tap, sizeof d->base.tap);
-    size_t    k = (size_t)policy->k, s = (size_t)o->max_sessions, w = (size_t)policy->width;
-    pl_status st = PL_OK;
+    size_t k = (size_t)policy->k, s = (size_t)o->max_sessions, w = (size_t)policy->width;
     d->kv = pl_calloc(s, sizeof *d->kv);
     d->which = pl_calloc(s, sizeof *d->which);
     d->node_id = pl_calloc(w * k, sizeof *d->node_id);
@@ -459,32 +449,16 @@ pl_status pl_drafter_block_create(pl_drafter **out, const pl_backbone *model, co
     d->next = pl_calloc(w, sizeof *d->next);
     d->row = pl_calloc(s, PL_TREE_GROWN * sizeof *d->row);
     if (!d->kv || !d->which || !d->node_id || !d->node_logp || !d->frontier || !d->n_frontier || !d->next || !d->row)
-        PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir));
-    PL_TRY_GOTO(st, fail, pl_backbone_reach(model, o->slots + model->block, err));
+        return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    PL_TRY(pl_backbone_reach(model, o->slots + model->block, err));
     for (int i = 0; i < o->max_sessions; i++)
-        PL_TRY_GOTO(st, fail, pl_kv_create(&d->kv[i], model->layers, o->slots + model->block, &model->shape, be, err));
-    *out = &d->base;
+        PL_TRY(pl_kv_create(&d->kv[i], model->layers, o->slots + model->block, &model->shape, o->target->be, err));
     return PL_OK;
-fail:
-    destroy(&d->base);
-    return st;
-}
-
-pl_status pl_drafter_block_open(pl_drafter **out, const char *dir, const pl_tree_policy *policy,
-                                const pl_drafter_options *o, pl_err *err) {
-    pl_backbone *model;
-    *out = NULL;
-    PL_TRY(pl_backbone_open(&model, dir, o->target, o->dtype, err));
-    pl_status st = pl_drafter_block_create(out, model, dir, policy, o, err);
-    if (st == PL_OK)
-        ((block_drafter *)*out)->owned = model;
-    else
-        pl_backbone_destroy(model);
-    return st;
 }
 
 static bool declared(const pl_hf_config *c) {
     return c->block.size > 0;
 }
 
-const pl_drafter_source pl_drafter_block = {.name = "block", .declared = declared, .open = pl_drafter_block_open};
+const pl_drafter_source pl_drafter_block = {
+    .name = "block", .declared = declared, .kind = &kind, .size = sizeof(block_drafter), .init = init};

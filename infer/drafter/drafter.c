@@ -1,5 +1,8 @@
 #include "infer/drafter/drafter.h"
 
+#include "infer/drafter/backbone.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
 #include "kernels/base/files.h"
 
 #include <stdio.h>
@@ -34,6 +37,13 @@ const pl_drafter_source *pl_drafter_without_checkpoint(int i) {
     return NULL;
 }
 
+// Returns the source of drafters whose checkpoints have this config; NULL: none.
+static const pl_drafter_source *find_declared(const pl_hf_config *c) {
+    for (int i = 0; i < SOURCES; i++)
+        if (sources[i]->declared && sources[i]->declared(c)) return sources[i];
+    return NULL;
+}
+
 // Fails for a text that is neither a folder nor a drafter's name.
 static pl_status fail_unknown(const char *what, pl_err *err) {
     char                     known[256] = "";
@@ -52,8 +62,7 @@ static pl_status find_source(const pl_drafter_source **out, const char *what, co
     *from = what;
     if (!pl_path_exists(what)) return fail_unknown(what, err);
     PL_TRY(pl_hf_config_read(&c, what, PL_HF_DRAFTER, err));
-    for (int i = 0; i < SOURCES && !*out; i++)
-        if (sources[i]->declared && sources[i]->declared(&c)) *out = sources[i];
+    *out = find_declared(&c);
     if (*out) return PL_OK;
     return pl_fail(err, PL_E_UNSUPPORTED, "%s: \"%s\" is no drafter that is known here", what, c.architecture);
 }
@@ -62,7 +71,7 @@ static pl_status shape(const pl_drafter_source *s, pl_tree_policy *p, char name[
                        const char *tree, pl_err *err) {
     if (s && s->shape) {
         snprintf(name, PL_TREE_TEXT, "%s", tree ? tree : "");
-        return s->shape(p, name, from, tree, err);
+        return s->shape(p, name, s->name, from, tree, err);
     }
     snprintf(name, PL_TREE_TEXT, "%s", tree && *tree ? tree : "auto");
     return pl_tree_policy_parse(p, tree, err);
@@ -112,6 +121,23 @@ unsigned pl_drafter_proposals(const char *what) {
     return s ? proposals(s, from) : 0;
 }
 
+static pl_status open_source(pl_drafter **out, const pl_drafter_source *s, const char *from,
+                             const pl_tree_policy *policy, const pl_drafter_options *o, pl_err *err) {
+    pl_drafter *d = pl_calloc(1, s->size);
+    if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"%s\": out of memory", s->name);
+    *d = (pl_drafter){.kind = s->kind,
+                      .policy = *policy,
+                      .proposals = proposals(s, from),
+                      .max_sessions = o->max_sessions,
+                      .max_rows = o->max_rows};
+    pl_status st = s->init ? s->init(d, from, o, err) : PL_OK;
+    if (st == PL_OK)
+        *out = d;
+    else
+        pl_drafter_destroy(d);
+    return st;
+}
+
 pl_status pl_drafter_open(pl_drafter **out, const char *what, const pl_drafter_options *o, pl_err *err) {
     const pl_drafter_source *s;
     const char              *from;
@@ -120,10 +146,23 @@ pl_status pl_drafter_open(pl_drafter **out, const char *what, const pl_drafter_o
     *out = NULL;
     PL_TRY(find_source(&s, what, &from, err));
     PL_TRY(shape(s, &policy, name, from, o->tree, err));
-    PL_TRY(s->open(out, from, &policy, o, err));
+    PL_TRY(open_source(out, s, from, &policy, o, err));
     memcpy((*out)->tree, name, sizeof name);
-    (*out)->proposals = proposals(s, from);
     return PL_OK;
+}
+
+pl_status pl_drafter_over(pl_drafter **out, const pl_backbone *model, const pl_tree_policy *policy,
+                          const pl_drafter_options *o, pl_err *err) {
+    const pl_drafter_source *s = find_declared(&model->config);
+    pl_drafter_options       of = *o;
+    *out = NULL;
+    PL_CHECK(s, "no drafter is declared by a backbone of kind \"%s\"", pl_backbone_name(model));
+    of.model = model;
+    return open_source(out, s, pl_backbone_name(model), policy, &of, err);
+}
+
+void pl_drafter_reset(pl_drafter *d, int slot) {
+    if (d->kind->reset) d->kind->reset(d, slot);
 }
 
 pl_status pl_drafter_forget(pl_drafter *d, pl_err *err) {
@@ -135,5 +174,6 @@ pl_status pl_drafter_save(pl_drafter *d, pl_err *err) {
 }
 
 void pl_drafter_destroy(pl_drafter *d) {
-    if (d) d->kind->destroy(d);
+    if (d && d->kind->destroy) d->kind->destroy(d);
+    pl_free(d);
 }

@@ -53,9 +53,9 @@ typedef struct pl_drafter_kind {
     const char *name;
     // Runs on ctx within the current step's frame. On a measuring context it must walk its largest step.
     void (*propose)(pl_drafter *d, pl_ctx *ctx, pl_draft_batch *b);
-    void (*reset)(pl_drafter *d, int slot);    // a new session takes the slot
+    void (*reset)(pl_drafter *d, int slot);    // a new session takes the slot; NULL: nothing depends on it
     double (*step_bytes)(const pl_drafter *d); // bytes that one level of drafting reads
-    void (*destroy)(pl_drafter *d);
+    void (*destroy)(pl_drafter *d);            // frees what the drafter owns, not itself; NULL: nothing
     // Called when a session leaves its slot, with its emitted tokens, a stop token included. NULL: nothing is learned.
     void (*ended)(pl_drafter *d, int slot, const int32_t *answer, int n);
     // For drafters that keep tokens beyond a session; NULL: nothing is kept.
@@ -108,14 +108,15 @@ static inline void pl_draft_part(const pl_drafter *d, pl_ctx *ctx, double *part,
 }
 
 typedef struct pl_drafter_options {
-    const pl_llama     *target;                 // outlives the drafter
-    pl_dtype            dtype;                  // how its own weights are held: PL_F32 or PL_BF16
-    const char         *tree;                   // as --tree has it; NULL or "": the drafter's own default
-    int                 max_sessions, max_rows; // of a call: see pl_drafter
-    int                 slots;                  // positions per session
+    const pl_llama           *target;                 // outlives the drafter
+    pl_dtype                  dtype;                  // how its own weights are held: PL_F32 or PL_BF16
+    const char               *tree;                   // as --tree has it; NULL or "": the drafter's own default
+    int                       max_sessions, max_rows; // of a call: see pl_drafter
+    int                       slots;                  // positions per session
+    const struct pl_backbone *model; // see pl_drafter_over; NULL: a drafter with a backbone opens its own
     // For drafters that are language models. pool NULL: one thread; tok NULL: the target's tokenizer is not known.
-    pl_pool            *pool;
-    const pl_tokenizer *tok;
+    pl_pool                  *pool;
+    const pl_tokenizer       *tok;
 } pl_drafter_options;
 
 // A source of drafters. `from`: the checkpoint's folder or, for drafters without one, the text after "NAME:" ("" if
@@ -125,16 +126,19 @@ typedef struct pl_drafter_source {
     const char *syntax;                      // "lookup[:N[,MAX]]"; NULL: opened from a checkpoint's folder
     const char *help;                        // one line; with a syntax
     bool (*declared)(const pl_hf_config *c); // true if the checkpoint is of this kind
-    // Sets the tree for --tree's text (NULL or "": the drafter's own shape, named in `name`) or refuses it. NULL: any
-    // tree, auto by default.
-    pl_status (*shape)(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *from, const char *tree, pl_err *err);
+    // Sets the tree for --tree's text (NULL or "": the drafter's own shape, named in `name`) or refuses it. who: the
+    // source's name. NULL: any tree, auto by default.
+    pl_status (*shape)(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *who, const char *from, const char *tree,
+                       pl_err *err);
     // Laws by which it can draw (pl_drafter_proposals); proposals_of: of a drafter that is made of others.
     unsigned proposals;
     bool     free; // needs no model and reads the text alone, or rows of which it may miss any: FREE of a hybrid
     unsigned (*proposals_of)(const char *from);
-    // policy: set by `shape` from o->tree, which is not read again.
-    pl_status (*open)(pl_drafter **out, const char *from, const pl_tree_policy *policy, const pl_drafter_options *o,
-                      pl_err *err);
+    const pl_drafter_kind *kind;
+    size_t                 size; // of the drafter's own struct, which begins with a pl_drafter
+    // Prepares a zeroed drafter whose kind, policy (by `shape` from o->tree, which is not read again) and limits are
+    // set. On failure it is destroyed. NULL: nothing is to be prepared.
+    pl_status (*init)(pl_drafter *d, const char *from, const pl_drafter_options *o, pl_err *err);
 } pl_drafter_source;
 
 // Opens a drafter. `what`: NAME or NAME:ARGUMENTS of a drafter without a checkpoint, else a checkpoint's folder, whose
@@ -142,6 +146,7 @@ typedef struct pl_drafter_source {
 // working directory; a folder of that name is written ./NAME.
 pl_status                pl_drafter_open(pl_drafter **out, const char *what, const pl_drafter_options *o, pl_err *err);
 void                     pl_drafter_destroy(pl_drafter *d);
+void                     pl_drafter_reset(pl_drafter *d, int slot); // see pl_drafter_kind.reset
 // Sets the tree that the drafter would draft, without opening it.
 pl_status                pl_drafter_shape(pl_tree_policy *p, const char *what, const char *tree, pl_err *err);
 // Returns the laws by which the drafter can draw, without opening it. Bit k: pl_proposal k; 0: any, or none that a
@@ -158,19 +163,9 @@ pl_status                pl_drafter_save(pl_drafter *d, pl_err *err);
 // ended answers. *keep: NULL, "" (in this process) or the rest of args, FILE.
 pl_status pl_drafter_nodes(const char *who, int def, const char *args, int *nodes, const char **keep, pl_err *err);
 
-// Opens a drafter with a backbone (infer/drafter/backbone.h) from a trained checkpoint. policy sets the tree; o->tree
-// is not read.
-pl_status pl_drafter_backbone_open(pl_drafter **out, const char *dir, const pl_tree_policy *policy,
-                                   const pl_drafter_options *o, pl_err *err);
-
-// Creates one over a borrowed backbone with weights in the target's memory, of any dtype. name: for messages.
-struct pl_backbone;
-pl_status pl_drafter_backbone_create(pl_drafter **out, const struct pl_backbone *model, const char *name,
-                                     const pl_tree_policy *policy, const pl_drafter_options *o, pl_err *err);
-// Open and create a drafter over a backbone that drafts blocks.
-pl_status pl_drafter_block_open(pl_drafter **out, const char *dir, const pl_tree_policy *policy,
-                                const pl_drafter_options *o, pl_err *err);
-pl_status pl_drafter_block_create(pl_drafter **out, const struct pl_backbone *model, const char *name,
-                                  const pl_tree_policy *policy, const pl_drafter_options *o, pl_err *err);
+// Opens a drafter over a borrowed backbone (infer/drafter/backbone.h) with weights in the target's memory, of any
+// dtype. policy sets the tree; o->tree is not read.
+pl_status pl_drafter_over(pl_drafter **out, const struct pl_backbone *model, const pl_tree_policy *policy,
+                          const pl_drafter_options *o, pl_err *err);
 
 #endif

@@ -69,8 +69,10 @@ static pl_status take_apart(parts *x, const char *args, const char *tree, pl_err
 }
 
 // The limits of both.
-static pl_status shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err) {
+static pl_status shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *who, const char *args, const char *tree,
+                       pl_err *err) {
     parts x;
+    (void)who;
     PL_TRY(take_apart(&x, args, tree, err));
     *p = x.model ? x.of_model : x.of_free;
     p->adapt = false; // MODEL's does
@@ -89,8 +91,8 @@ static unsigned proposals(const char *args) {
 }
 
 static void reset(pl_drafter *d, int slot) {
-    d->free->kind->reset(d->free, slot);
-    if (d->model) d->model->kind->reset(d->model, slot);
+    pl_drafter_reset(d->free, slot);
+    if (d->model) pl_drafter_reset(d->model, slot);
 }
 
 static void ended(pl_drafter *d, int slot, const int32_t *answer, int n) {
@@ -116,7 +118,6 @@ static double step_bytes(const pl_drafter *d) {
 static void destroy(pl_drafter *d) {
     pl_drafter_destroy(d->free);
     pl_drafter_destroy(d->model);
-    pl_free(d);
 }
 
 static const pl_drafter_kind kind = {.name = "hybrid",
@@ -127,7 +128,7 @@ static const pl_drafter_kind kind = {.name = "hybrid",
                                      .forget = forget,
                                      .save = save};
 
-static pl_status open_both(pl_drafter *d, const char *args, const pl_drafter_options *o, pl_err *err) {
+static pl_status init(pl_drafter *d, const char *args, const pl_drafter_options *o, pl_err *err) {
     parts              x;
     pl_drafter_options of = *o;
     PL_TRY(take_apart(&x, args, o->tree, err));
@@ -141,23 +142,11 @@ static pl_status open_both(pl_drafter *d, const char *args, const pl_drafter_opt
     return PL_OK;
 }
 
-static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
-                      pl_err *err) {
-    *out = NULL;
-    pl_drafter *d = pl_calloc(1, sizeof *d);
-    if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"hybrid\": out of memory");
-    *d = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
-    pl_status st = open_both(d, args, o, err);
-    if (st == PL_OK)
-        *out = d;
-    else
-        destroy(d);
-    return st;
-}
-
 const pl_drafter_source pl_drafter_hybrid = {.name = "hybrid",
                                              .syntax = "hybrid:FREE[+MODEL]",
                                              .help = "free drafts where they pay, a model's otherwise, or none",
                                              .shape = shape,
                                              .proposals_of = proposals,
-                                             .open = open};
+                                             .kind = &kind,
+                                             .size = sizeof(pl_drafter),
+                                             .init = init};

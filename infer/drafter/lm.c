@@ -165,7 +165,6 @@ static void destroy(pl_drafter *base) {
     void *owned[] = {d->compact, d->dist, d->frontier, d->n_frontier, d->next, d->row, d->id, d->logp};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
-    pl_free(d);
 }
 
 static pl_status allocate_trees(lm *d, const pl_drafter_options *o, pl_err *err) {
@@ -203,61 +202,34 @@ static pl_status allocate_trees(lm *d, const pl_drafter_options *o, pl_err *err)
     }
 static const pl_drafter_kind lm_kind = KIND("lm"), tli_kind = KIND("tli"), union_kind = KIND("union");
 
-static pl_status open_kind(pl_drafter **out, const pl_drafter_kind *kind, const char *args,
-                           const pl_tree_policy *policy, const pl_drafter_options *o, pl_err *err) {
-    *out = NULL;
-    lm *d = pl_calloc(1, sizeof *d);
-    if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"%s\": out of memory", kind->name);
-    d->breaks_off = kind == &union_kind;
-    pl_status st = pl_standalone_open(&d->own, kind, args, policy, policy->width, policy->width * policy->depth_max,
-                                      kind != &lm_kind, o, err);
-    if (st == PL_OK) st = allocate_trees(d, o, err);
-    if (st == PL_OK)
-        *out = &d->own.base;
-    else
-        destroy(&d->own.base);
-    return st;
-}
-
-static pl_status open_lm(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
-                         pl_err *err) {
-    return open_kind(out, &lm_kind, args, policy, o, err);
-}
-
-static pl_status open_tli(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
-                          pl_err *err) {
-    return open_kind(out, &tli_kind, args, policy, o, err);
-}
-
-static pl_status open_union(pl_drafter **out, const char *args, const pl_tree_policy *policy,
-                            const pl_drafter_options *o, pl_err *err) {
-    return open_kind(out, &union_kind, args, policy, o, err);
-}
-
-static pl_status any_tree(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err) {
-    (void)args;
-    return pl_standalone_tree(p, name, tree, err);
-}
-
-static pl_status chains(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err) {
-    (void)args;
-    return pl_standalone_chain(p, name, "union", tree, true, err);
+static pl_status init(pl_drafter *base, const char *args, const pl_drafter_options *o, pl_err *err) {
+    lm                   *d = (lm *)base;
+    const pl_tree_policy *p = &base->policy;
+    d->breaks_off = base->kind == &union_kind;
+    PL_TRY(pl_standalone_open(&d->own, args, p->width, p->width * p->depth_max, base->kind != &lm_kind, o, err));
+    return allocate_trees(d, o, err);
 }
 
 const pl_drafter_source pl_drafter_lm = {.name = "lm",
                                          .syntax = "lm:PATH[:TOKENIZER]",
                                          .help = "another model, of the same vocabulary",
-                                         .shape = any_tree,
-                                         .open = open_lm};
+                                         .shape = pl_standalone_tree,
+                                         .kind = &lm_kind,
+                                         .size = sizeof(lm),
+                                         .init = init};
 const pl_drafter_source pl_drafter_tli = {.name = "tli",
                                           .syntax = "tli:PATH[:TOKENIZER]",
                                           .help = "a model of another vocabulary: tokens that are in both (TLI)",
-                                          .shape = any_tree,
-                                          .open = open_tli};
+                                          .shape = pl_standalone_tree,
+                                          .kind = &tli_kind,
+                                          .size = sizeof(lm),
+                                          .init = init};
 const pl_drafter_source pl_drafter_union = {.name = "union",
                                             .syntax = "union:PATH[:TOKENIZER]",
                                             .help =
                                                 "the same, but breaks off at tokens that the target lacks: a baseline",
-                                            .shape = chains,
+                                            .shape = pl_standalone_scored_chain,
                                             .proposals = 1u << PL_PROPOSE_TOP | 1u << PL_PROPOSE_IID,
-                                            .open = open_union};
+                                            .kind = &union_kind,
+                                            .size = sizeof(lm),
+                                            .init = init};

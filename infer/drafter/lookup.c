@@ -101,7 +101,6 @@ static void destroy(pl_drafter *base) {
     lookup *d = (lookup *)base;
     pl_free(d->table);
     pl_free(d->indexed);
-    pl_free(d);
 }
 
 static const pl_drafter_kind kind = {
@@ -126,23 +125,20 @@ static pl_status parse_args(const char *args, int *gram, int *length, pl_err *er
     return PL_OK;
 }
 
-static pl_status shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err) {
+static pl_status shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *who, const char *args, const char *tree,
+                       pl_err *err) {
     int gram, length;
     PL_TRY(parse_args(args, &gram, &length, err));
     if (!tree || !*tree) snprintf(name, PL_TREE_TEXT, length ? "chain:%d" : "chain:auto", length);
     PL_TRY(pl_tree_policy_parse(p, tree && *tree ? tree : name, err));
     if (p->width == 1 && p->k == 1 && !p->needs_logp) return PL_OK;
-    return pl_fail(err, PL_E_USAGE, "drafter \"lookup\" drafts chains, not the tree \"%s\": take chain:LENGTH", tree);
+    return pl_fail(err, PL_E_USAGE, "drafter \"%s\" drafts chains, not the tree \"%s\": take chain:LENGTH", who, tree);
 }
 
-static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
-                      pl_err *err) {
-    int gram, length;
-    *out = NULL;
+static pl_status init(pl_drafter *base, const char *args, const pl_drafter_options *o, pl_err *err) {
+    lookup *d = (lookup *)base;
+    int     gram, length;
     PL_TRY(parse_args(args, &gram, &length, err));
-    lookup *d = pl_calloc(1, sizeof *d);
-    if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"lookup\": out of memory");
-    d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
     d->gram = gram;
     d->length = length ? length : LENGTH_MAX;
     d->positions = o->slots;
@@ -151,11 +147,7 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
         d->size *= 2;
     d->table = pl_calloc(pl_size_mul((size_t)o->max_sessions, (size_t)gram, (size_t)d->size), sizeof *d->table);
     d->indexed = pl_calloc((size_t)o->max_sessions, sizeof *d->indexed);
-    if (d->table && d->indexed) {
-        *out = &d->base;
-        return PL_OK;
-    }
-    destroy(&d->base);
+    if (d->table && d->indexed) return PL_OK;
     return pl_fail(err, PL_E_MEMORY, "drafter \"lookup\": an index of %d positions: out of memory", o->slots);
 }
 
@@ -165,4 +157,6 @@ const pl_drafter_source pl_drafter_lookup = {.name = "lookup",
                                              .shape = shape,
                                              .proposals = 1u << PL_PROPOSE_TOP,
                                              .free = true,
-                                             .open = open};
+                                             .kind = &kind,
+                                             .size = sizeof(lookup),
+                                             .init = init};

@@ -152,7 +152,6 @@ static void destroy(pl_drafter *base) {
     pl_free(d->adjacency);
     pl_free(d->file);
     pl_free(d->opened);
-    pl_free(d);
 }
 
 static const pl_drafter_kind kind = {.name = "recycle",
@@ -165,10 +164,11 @@ static const pl_drafter_kind kind = {.name = "recycle",
 
 // ---- opening --------------------------------------------------------------------------------------------------------
 
-static pl_status shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err) {
+static pl_status shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *who, const char *args, const char *tree,
+                       pl_err *err) {
     int         nodes;
     const char *keep;
-    PL_TRY(pl_drafter_nodes("recycle", NODES, args, &nodes, &keep, err));
+    PL_TRY(pl_drafter_nodes(who, NODES, args, &nodes, &keep, err));
     if (!tree || !*tree) {
         snprintf(name, PL_TREE_TEXT, "%d nodes", nodes);
         return own_policy(p, nodes, err);
@@ -176,9 +176,9 @@ static pl_status shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *a
     PL_TRY(pl_tree_policy_parse(p, tree, err));
     if (!p->needs_logp && p->k <= K) return PL_OK;
     return pl_fail(err, PL_E_USAGE,
-                   "drafter \"recycle\" drafts chains and trees of a given shape with at most %d children, not \"%s\"; "
+                   "drafter \"%s\" drafts chains and trees of a given shape with at most %d children, not \"%s\"; "
                    "leave --tree out for its own",
-                   K, tree);
+                   who, K, tree);
 }
 
 static pl_status open_file(recycle *d, const pl_drafter_options *o, const char *path, pl_err *err) {
@@ -194,34 +194,23 @@ static pl_status open_file(recycle *d, const pl_drafter_options *o, const char *
     return forget(&d->base, err);
 }
 
-static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
-                      pl_err *err) {
+static pl_status init(pl_drafter *base, const char *args, const pl_drafter_options *o, pl_err *err) {
+    recycle    *d = (recycle *)base;
     int         nodes;
     const char *keep;
-    *out = NULL;
     PL_TRY(pl_drafter_nodes("recycle", NODES, args, &nodes, &keep, err));
-    recycle *d = pl_calloc(1, sizeof *d);
-    if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"recycle\": out of memory");
-    d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
     d->vocab = o->target->vocab;
     d->k = d->vocab < K ? (int)d->vocab : K;
     d->keep = keep != NULL;
     d->rows = o->max_rows;
     int matrices = keep ? 1 : o->max_sessions;
     d->adjacency = pl_calloc(pl_size_mul((size_t)matrices, (size_t)d->vocab, K), sizeof *d->adjacency);
-    if (!d->adjacency) {
-        destroy(&d->base);
+    if (!d->adjacency)
         return pl_fail(err, PL_E_MEMORY, "drafter \"recycle\": %d matrices of %lld x %d: out of memory", matrices,
                        (long long)d->vocab, K);
-    }
     for (int s = 0; s < matrices; s++)
         clear_matrix(d, s);
-    pl_status st = keep && *keep ? open_file(d, o, keep, err) : PL_OK;
-    if (st == PL_OK)
-        *out = &d->base;
-    else
-        destroy(&d->base);
-    return st;
+    return keep && *keep ? open_file(d, o, keep, err) : PL_OK;
 }
 
 const pl_drafter_source pl_drafter_recycle = {
@@ -231,4 +220,6 @@ const pl_drafter_source pl_drafter_recycle = {
     .shape = shape,
     .proposals = 1u << PL_PROPOSE_TOP,
     .free = true,
-    .open = open};
+    .kind = &kind,
+    .size = sizeof(recycle),
+    .init = init};

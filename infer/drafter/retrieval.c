@@ -39,23 +39,17 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     }
 }
 
-static void reset(pl_drafter *base, int slot) {
-    (void)base, (void)slot;
-}
-
 // Counts and edges of a few nodes.
 static double step_bytes(const pl_drafter *base) {
     return 64.0 * base->policy.max_nodes;
 }
 
 static void destroy(pl_drafter *base) {
-    retrieval *d = (retrieval *)base;
-    pl_automaton_destroy(d->store);
-    pl_free(d);
+    pl_automaton_destroy(((retrieval *)base)->store);
 }
 
 static const pl_drafter_kind kind = {
-    .name = "retrieval", .propose = propose, .reset = reset, .step_bytes = step_bytes, .destroy = destroy};
+    .name = "retrieval", .propose = propose, .step_bytes = step_bytes, .destroy = destroy};
 
 // ---- opening --------------------------------------------------------------------------------------------------------
 
@@ -106,10 +100,10 @@ static pl_status encode_texts(retrieval *d, const pl_corpus *c, const pl_tokeniz
     return st;
 }
 
-static pl_status shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err) {
-    if (!*args)
-        return pl_fail(err, PL_E_USAGE, "drafter \"retrieval\": expected retrieval:PATH, PATH a text or *.jsonl");
-    return pl_automaton_shape(p, name, "retrieval", NODES, tree, err);
+static pl_status shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *who, const char *args, const char *tree,
+                       pl_err *err) {
+    if (!*args) return pl_fail(err, PL_E_USAGE, "drafter \"%s\": expected retrieval:PATH, PATH a text or *.jsonl", who);
+    return pl_automaton_shape(p, name, who, NODES, tree, err);
 }
 
 static pl_status open_texts(retrieval *d, const char *path, const pl_drafter_options *o, pl_err *err) {
@@ -122,19 +116,10 @@ static pl_status open_texts(retrieval *d, const char *path, const pl_drafter_opt
     return st;
 }
 
-static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
-                      pl_err *err) {
-    *out = NULL;
-    retrieval *d = pl_calloc(1, sizeof *d);
-    if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"retrieval\": out of memory");
-    d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
+static pl_status init(pl_drafter *base, const char *args, const pl_drafter_options *o, pl_err *err) {
+    retrieval *d = (retrieval *)base;
     d->given = o->tree && *o->tree;
-    pl_status st = pl_state_is(args) ? open_kept(d, args, o, err) : open_texts(d, args, o, err);
-    if (st == PL_OK)
-        *out = &d->base;
-    else
-        destroy(&d->base);
-    return st;
+    return pl_state_is(args) ? open_kept(d, args, o, err) : open_texts(d, args, o, err);
 }
 
 const pl_drafter_source pl_drafter_retrieval = {.name = "retrieval",
@@ -143,4 +128,6 @@ const pl_drafter_source pl_drafter_retrieval = {.name = "retrieval",
                                                 .shape = shape,
                                                 .proposals = 1u << PL_PROPOSE_TOP,
                                                 .free = true,
-                                                .open = open};
+                                                .kind = &kind,
+                                                .size = sizeof(retrieval),
+                                                .init = init};

@@ -367,9 +367,6 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     if (d->ahead) grow_all(d, ctx, b, levels, began);
 }
 
-static void reset(pl_drafter *base, int slot) {
-    (void)base, (void)slot;
-} // rows are overwritten in order
 static double step_bytes(const pl_drafter *base) {
     return pl_backbone_step_bytes(((const backbone_drafter *)base)->model, base->policy.depth);
 }
@@ -383,24 +380,10 @@ static void destroy(pl_drafter *base) {
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
     pl_backbone_destroy(d->owned);
-    pl_free(d);
 }
 
 static const pl_drafter_kind kind = {
-    .name = "backbone", .propose = propose, .reset = reset, .step_bytes = step_bytes, .destroy = destroy};
-
-pl_status pl_drafter_backbone_open(pl_drafter **out, const char *dir, const pl_tree_policy *policy,
-                                   const pl_drafter_options *o, pl_err *err) {
-    pl_backbone *model;
-    *out = NULL;
-    PL_TRY(pl_backbone_open(&model, dir, o->target, o->dtype, err));
-    pl_status st = pl_drafter_backbone_create(out, model, dir, policy, o, err);
-    if (st == PL_OK)
-        ((backbone_drafter *)*out)->owned = model;
-    else
-        pl_backbone_destroy(model);
-    return st;
-}
+    .name = "backbone", .propose = propose, .step_bytes = step_bytes, .destroy = destroy};
 
 // Divides a draft's device time among its levels by the bytes that each must read.
 static void share_by_bytes(backbone_drafter *d) {
@@ -421,21 +404,16 @@ static pl_status share_ids(backbone_drafter *d, const pl_backend *be, pl_err *er
     return d->d2t ? pl_memory_write(be->memory, d->d2t, h->d2t, bytes, err) : PL_E_MEMORY;
 }
 
-pl_status pl_drafter_backbone_create(pl_drafter **out, const pl_backbone *model, const char *dir,
-                                     const pl_tree_policy *policy, const pl_drafter_options *o, pl_err *err) {
-    const pl_backend *be = o->target->be;
-    *out = NULL;
-    PL_CHECK(model->kind->step, "%s: \"%s\" drafts blocks", dir, pl_backbone_name(model));
-    backbone_drafter *d = pl_calloc(1, sizeof *d);
-    if (!d) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
-    d->model = model;
-    pl_status st;
+static pl_status init(pl_drafter *base, const char *dir, const pl_drafter_options *o, pl_err *err) {
+    backbone_drafter     *d = (backbone_drafter *)base;
+    const pl_tree_policy *policy = &base->policy;
+    const pl_backend     *be = o->target->be;
+    if (!o->model) PL_TRY(pl_backbone_open(&d->owned, dir, o->target, o->dtype, err));
+    d->model = o->model ? o->model : d->owned;
+    PL_CHECK(d->model->kind->step, "%s: \"%s\" drafts blocks", dir, pl_backbone_name(d->model));
     if (policy->k > d->model->head.vocab)
-        PL_TRY_GOTO(st, fail,
-                    pl_fail(err, PL_E_USAGE,
-                            "tree \"%s\" wants %d candidates a node, the draft vocabulary of %s has %lld", policy->text,
-                            policy->k, dir, (long long)d->model->head.vocab));
+        return pl_fail(err, PL_E_USAGE, "tree \"%s\" wants %d candidates a node, the draft vocabulary of %s has %lld",
+                       policy->text, policy->k, dir, (long long)d->model->head.vocab);
     d->kind = kind;
     d->kind.name = pl_backbone_name(d->model);
     d->base.kind = &d->kind;
@@ -455,20 +433,16 @@ pl_status pl_drafter_backbone_create(pl_drafter **out, const pl_backbone *model,
     d->share = pl_calloc(l, sizeof *d->share);
     if (!d->kv || !d->level || !d->of || !d->logp || !d->frontier || !d->next || !d->n_frontier || !d->used ||
         !d->place || !d->share)
-        PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir));
+        return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     for (size_t i = 0; i < l; i++)
         d->level[i].of = d->of + i * s;
     share_by_bytes(d);
-    PL_TRY_GOTO(st, fail, share_ids(d, be, err));
+    PL_TRY(share_ids(d, be, err));
     int slots = o->slots + policy->width * policy->depth_max;
-    PL_TRY_GOTO(st, fail, pl_backbone_reach(model, slots, err));
+    PL_TRY(pl_backbone_reach(d->model, slots, err));
     for (int i = 0; i < o->max_sessions; i++)
-        PL_TRY_GOTO(st, fail, pl_kv_create(&d->kv[i], model->layers, slots, &model->shape, be, err));
-    *out = &d->base;
+        PL_TRY(pl_kv_create(&d->kv[i], d->model->layers, slots, &d->model->shape, be, err));
     return PL_OK;
-fail:
-    destroy(&d->base);
-    return st;
 }
 
 static bool declared(const pl_hf_config *c) {
@@ -476,4 +450,4 @@ static bool declared(const pl_hf_config *c) {
 }
 
 const pl_drafter_source pl_drafter_rollout = {
-    .name = "backbone", .declared = declared, .open = pl_drafter_backbone_open};
+    .name = "backbone", .declared = declared, .kind = &kind, .size = sizeof(backbone_drafter), .init = init};

@@ -112,7 +112,6 @@ static void destroy(pl_drafter *base) {
     slem *d = (slem *)base;
     pl_standalone_close(&d->own);
     pl_free(d->w);
-    pl_free(d);
 }
 
 static const pl_drafter_kind kind = {.name = "slem",
@@ -121,31 +120,20 @@ static const pl_drafter_kind kind = {.name = "slem",
                                      .step_bytes = pl_standalone_step_bytes,
                                      .destroy = destroy};
 
-static pl_status shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err) {
-    (void)args;
-    return pl_standalone_chain(p, name, "slem", tree, false, err);
-}
-
-static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
-                      pl_err *err) {
-    *out = NULL;
-    slem *d = pl_calloc(1, sizeof *d);
-    if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"slem\": out of memory");
-    pl_status st = pl_standalone_open(&d->own, &kind, args, policy, 1, WRITTEN, true, o, err);
+static pl_status init(pl_drafter *base, const char *args, const pl_drafter_options *o, pl_err *err) {
+    slem *d = (slem *)base;
+    PL_TRY(pl_standalone_open(&d->own, args, 1, WRITTEN, true, o, err));
     d->w = pl_calloc((size_t)o->max_sessions, sizeof *d->w);
-    if (st == PL_OK && !d->w) st = pl_fail(err, PL_E_MEMORY, "drafter \"slem\": out of memory");
-    if (st == PL_OK) st = pl_draft_model_chooses(&d->own.model, 1, false, NULL, d->own.tr.vd, err);
-    if (st == PL_OK)
-        *out = &d->own.base;
-    else
-        destroy(&d->own.base);
-    return st;
+    if (!d->w) return pl_fail(err, PL_E_MEMORY, "drafter \"slem\": out of memory");
+    return pl_draft_model_chooses(&d->own.model, 1, false, NULL, d->own.tr.vd, err);
 }
 
 const pl_drafter_source pl_drafter_slem = {.name = "slem",
                                            .syntax = "slem:PATH[:TOKENIZER]",
                                            .help = "a model of another vocabulary: its text, read by the target's "
                                                    "tokenizer (SLEM)",
-                                           .shape = shape,
+                                           .shape = pl_standalone_chain,
                                            .proposals = 1u << PL_PROPOSE_TOP,
-                                           .open = open};
+                                           .kind = &kind,
+                                           .size = sizeof(slem),
+                                           .init = init};

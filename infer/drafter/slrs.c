@@ -174,7 +174,6 @@ static void destroy(pl_drafter *base) {
     pl_free(d->said);
     pl_free(d->at);
     pl_free(d->dist);
-    pl_free(d);
 }
 
 static pl_status out_of_memory(const slrs *d, pl_err *err) {
@@ -221,50 +220,24 @@ static const pl_drafter_kind omni_kind = {.name = "omni",
                                           .destroy = destroy,
                                           .forget = forget};
 
-static pl_status open_kind(pl_drafter **out, const pl_drafter_kind *kind, const char *args,
-                           const pl_tree_policy *policy, const pl_drafter_options *o, pl_err *err) {
-    *out = NULL;
-    slrs *d = pl_calloc(1, sizeof *d);
-    if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"%s\": out of memory", kind->name);
-    d->cached = kind == &omni_kind;
-    pl_status st = pl_standalone_open(&d->own, kind, args, policy, LEVEL, CAP * LEVEL, true, o, err);
-    if (st == PL_OK) st = allocate_law(d, o, err);
-    if (st == PL_OK)
-        *out = &d->own.base;
-    else
-        destroy(&d->own.base);
-    return st;
-}
-
-static pl_status open_slrs(pl_drafter **out, const char *args, const pl_tree_policy *policy,
-                           const pl_drafter_options *o, pl_err *err) {
-    return open_kind(out, &slrs_kind, args, policy, o, err);
-}
-
-static pl_status open_omni(pl_drafter **out, const char *args, const pl_tree_policy *policy,
-                           const pl_drafter_options *o, pl_err *err) {
-    return open_kind(out, &omni_kind, args, policy, o, err);
-}
-
-static pl_status slrs_chain(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree,
-                            pl_err *err) {
-    (void)args;
-    return pl_standalone_chain(p, name, "slrs", tree, false, err);
-}
-
-static pl_status omni_chain(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree,
-                            pl_err *err) {
-    (void)args;
-    return pl_standalone_chain(p, name, "omni", tree, false, err);
+static pl_status init(pl_drafter *base, const char *args, const pl_drafter_options *o, pl_err *err) {
+    slrs *d = (slrs *)base;
+    d->cached = base->kind == &omni_kind;
+    PL_TRY(pl_standalone_open(&d->own, args, LEVEL, CAP * LEVEL, true, o, err));
+    return allocate_law(d, o, err);
 }
 
 const pl_drafter_source pl_drafter_slrs = {.name = "slrs",
                                            .syntax = "slrs:PATH[:TOKENIZER]",
                                            .help = "the same, drawn from the law of its strings (SLRS)",
-                                           .shape = slrs_chain,
-                                           .open = open_slrs};
+                                           .shape = pl_standalone_chain,
+                                           .kind = &slrs_kind,
+                                           .size = sizeof(slrs),
+                                           .init = init};
 const pl_drafter_source pl_drafter_omni = {.name = "omni",
                                            .syntax = "omni:PATH[:TOKENIZER]",
                                            .help = "the same, of tokens in both and of those that the target has said",
-                                           .shape = omni_chain,
-                                           .open = open_omni};
+                                           .shape = pl_standalone_chain,
+                                           .kind = &omni_kind,
+                                           .size = sizeof(slrs),
+                                           .init = init};

@@ -36,16 +36,13 @@ static pl_status open_model(pl_standalone *d, const char *path, const char *toke
     return translated ? pl_translation_open(&d->tr, &d->model, name, o, err) : check_same(d, path, o, err);
 }
 
-pl_status pl_standalone_open(pl_standalone *d, const pl_drafter_kind *kind, const char *args,
-                             const pl_tree_policy *policy, int per_level, int drafted, bool translated,
+pl_status pl_standalone_open(pl_standalone *d, const char *args, int per_level, int drafted, bool translated,
                              const pl_drafter_options *o, pl_err *err) {
-    char *path, *tokenizer;
-    d->base = (pl_drafter){.kind = kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
-    pl_status st = split_paths(&path, &tokenizer, kind->name, args, err);
+    char     *path, *tokenizer;
+    pl_status st = split_paths(&path, &tokenizer, d->base.kind->name, args, err);
     if (st == PL_OK) st = open_model(d, path, tokenizer, per_level, drafted, translated, o, err);
     pl_free(path);
     pl_free(tokenizer);
-    if (st != PL_OK) pl_standalone_close(d);
     return st;
 }
 
@@ -76,17 +73,25 @@ bool pl_standalone_take_in(pl_standalone *d, pl_ctx *ctx, const pl_draft_item *i
     return pl_draft_model_context(&d->model, it->slot, ids, n, it->tree) && it->tree;
 }
 
-pl_status pl_standalone_tree(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *tree, pl_err *err) {
+pl_status pl_standalone_tree(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *who, const char *args,
+                             const char *tree, pl_err *err) {
+    (void)who, (void)args;
     if (!tree || !*tree) snprintf(name, PL_TREE_TEXT, "chain:auto");
     return pl_tree_policy_parse(p, tree && *tree ? tree : name, err);
 }
 
-pl_status pl_standalone_chain(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *who, const char *tree,
-                              bool scored, pl_err *err) {
-    PL_TRY(pl_standalone_tree(p, name, tree, err));
-    if (p->stops && !scored)
-        return pl_fail(err, PL_E_USAGE,
-                       "drafter \"%s\" has no probabilities of what it drafts for \"%s\": take chain:auto", who, tree);
+pl_status pl_standalone_scored_chain(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *who, const char *args,
+                                     const char *tree, pl_err *err) {
+    PL_TRY(pl_standalone_tree(p, name, who, args, tree, err));
     if (p->width == 1 && p->k == 1) return PL_OK;
     return pl_fail(err, PL_E_USAGE, "drafter \"%s\" drafts chains, not the tree \"%s\": take chain:LENGTH", who, tree);
+}
+
+pl_status pl_standalone_chain(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *who, const char *args,
+                              const char *tree, pl_err *err) {
+    PL_TRY(pl_standalone_tree(p, name, who, args, tree, err));
+    if (p->stops)
+        return pl_fail(err, PL_E_USAGE,
+                       "drafter \"%s\" has no probabilities of what it drafts for \"%s\": take chain:auto", who, tree);
+    return pl_standalone_scored_chain(p, name, who, args, tree, err);
 }

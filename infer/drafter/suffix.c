@@ -129,7 +129,6 @@ static void destroy(pl_drafter *base) {
         pl_automaton_destroy(d->kept[i]);
     pl_free(d->file);
     pl_free(d->opened);
-    pl_free(d);
 }
 
 static const pl_drafter_kind kind = {.name = "suffix",
@@ -143,11 +142,12 @@ static const pl_drafter_kind kind = {.name = "suffix",
 
 // ---- opening --------------------------------------------------------------------------------------------------------
 
-static pl_status shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *args, const char *tree, pl_err *err) {
+static pl_status shape(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *who, const char *args, const char *tree,
+                       pl_err *err) {
     int         nodes;
     const char *keep;
-    PL_TRY(pl_drafter_nodes("suffix", NODES, args, &nodes, &keep, err));
-    return pl_automaton_shape(p, name, "suffix", nodes, tree, err);
+    PL_TRY(pl_drafter_nodes(who, NODES, args, &nodes, &keep, err));
+    return pl_automaton_shape(p, name, who, nodes, tree, err);
 }
 
 static pl_status open_file(suffix *d, const pl_drafter_options *o, const char *path, pl_err *err) {
@@ -170,23 +170,12 @@ static pl_status fill_texts(suffix *d, const pl_drafter_options *o, const char *
     return keep && *keep ? open_file(d, o, keep, err) : PL_OK;
 }
 
-static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
-                      pl_err *err) {
-    int         nodes;
+static pl_status init(pl_drafter *base, const char *args, const pl_drafter_options *o, pl_err *err) {
+    suffix     *d = (suffix *)base;
     const char *keep;
-    *out = NULL;
-    PL_TRY(pl_drafter_nodes("suffix", NODES, args, &nodes, &keep, err));
-    suffix *d = pl_calloc(1, sizeof *d);
-    if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"suffix\": out of memory");
-    d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
+    PL_TRY(pl_drafter_nodes("suffix", NODES, args, &d->nodes, &keep, err));
     d->given = o->tree && *o->tree;
-    d->nodes = nodes;
-    pl_status st = fill_texts(d, o, keep, err);
-    if (st == PL_OK)
-        *out = &d->base;
-    else
-        destroy(&d->base);
-    return st;
+    return fill_texts(d, o, keep, err);
 }
 
 const pl_drafter_source pl_drafter_suffix = {
@@ -196,4 +185,6 @@ const pl_drafter_source pl_drafter_suffix = {
     .shape = shape,
     .proposals = 1u << PL_PROPOSE_TOP,
     .free = true,
-    .open = open};
+    .kind = &kind,
+    .size = sizeof(suffix),
+    .init = init};

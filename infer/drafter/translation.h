@@ -45,10 +45,9 @@ typedef struct pl_standalone {
     pl_translation tr; // zeros if the vocabulary is the target's
 } pl_standalone;
 
-// d: zeroed, of the drafter's own struct. args: "PATH[:TOKENIZER]". For per_level and drafted see pl_draft_model_open.
-// translated: opens tr; else the vocabulary must be the target's. On failure d is closed.
-pl_status pl_standalone_open(pl_standalone *d, const pl_drafter_kind *kind, const char *args,
-                             const pl_tree_policy *policy, int per_level, int drafted, bool translated,
+// Opens the model. args: "PATH[:TOKENIZER]". For per_level and drafted see pl_draft_model_open. translated: opens tr;
+// else the vocabulary must be the target's. Close it even on failure.
+pl_status pl_standalone_open(pl_standalone *d, const char *args, int per_level, int drafted, bool translated,
                              const pl_drafter_options *o, pl_err *err);
 void      pl_standalone_close(pl_standalone *d);
 // Functions of pl_drafter_kind that all of them share.
@@ -57,9 +56,13 @@ double    pl_standalone_step_bytes(const pl_drafter *d);
 // Queues a session's text as the drafter's context, for the next pl_draft_model_run, which returns its logits if there
 // is a tree to grow. Returns false if nothing can be drafted for it.
 bool      pl_standalone_take_in(pl_standalone *d, pl_ctx *ctx, const pl_draft_item *it);
-// Parses the tree: chains alone, chain:auto by default; or any. scored: the drafter returns its own probabilities.
-pl_status pl_standalone_chain(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *who, const char *tree,
-                              bool scored, pl_err *err);
-pl_status pl_standalone_tree(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *tree, pl_err *err);
+// Functions of pl_drafter_source, chain:auto by default: any tree; chains alone, with or without the drafter's own
+// probabilities.
+pl_status pl_standalone_tree(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *who, const char *args,
+                             const char *tree, pl_err *err);
+pl_status pl_standalone_scored_chain(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *who, const char *args,
+                                     const char *tree, pl_err *err);
+pl_status pl_standalone_chain(pl_tree_policy *p, char name[PL_TREE_TEXT], const char *who, const char *args,
+                              const char *tree, pl_err *err);
 
 #endif

@@ -274,17 +274,10 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     }
 }
 
-static void reset(pl_drafter *d, int slot) {
-    (void)d, (void)slot;
-}
 static double step_bytes(const pl_drafter *d) {
     return d->max_rows;
 }
-static void destroy(pl_drafter *d) {
-    (void)d;
-}
-static const pl_drafter_kind oracle_kind = {
-    .name = "oracle", .propose = propose, .reset = reset, .step_bytes = step_bytes, .destroy = destroy};
+static const pl_drafter_kind oracle_kind = {.name = "oracle", .propose = propose, .step_bytes = step_bytes};
 
 void test_oracle_init(test_oracle *o, test_oracle_mode mode, const char *tree, int max_nodes, int sessions) {
     pl_err err = {0};

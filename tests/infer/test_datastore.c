@@ -14,7 +14,7 @@ static pl_drafter *open_drafter(const char *what) {
     pl_err             err = {0};
     pl_drafter_options o = {.target = &target, .dtype = PL_F32, .max_sessions = 1, .max_rows = 8, .slots = 64};
     if (pl_drafter_open(&d, what, &o, &err) != PL_OK) fail_msg("%s: %s", what, err.msg);
-    d->kind->reset(d, 0);
+    pl_drafter_reset(d, 0);
     return d;
 }
 
@@ -25,7 +25,7 @@ static const pl_tree *drafted(pl_drafter *d, const int32_t *text, int n) {
     pl_draft_batch b = {.item = &it, .n = 1};
     pl_tree_root(&t, text[n - 1]);
     d->kind->propose(d, &ctx, &b);
-    d->kind->reset(d, 0);
+    pl_drafter_reset(d, 0);
     return &t;
 }
 

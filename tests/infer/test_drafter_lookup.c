@@ -65,7 +65,7 @@ static void equals_naive_search(void **state) {
         for (int round = 0; round < 2; round++) { // the second finds nothing of the first
             int n[SLOTS] = {0};
             for (int s = 0; s < SLOTS; s++)
-                d->kind->reset(d, s);
+                pl_drafter_reset(d, s);
             for (int step = 0; step < 400; step++) {
                 pl_rng  r = pl_rng_make(9, PL_STREAM_TEST, (uint64_t)(1000 * round + step));
                 int     s = (int)pl_rng_below(r, 0, SLOTS), more = 1 + (int)pl_rng_below(r, 1, step ? 5 : 60);

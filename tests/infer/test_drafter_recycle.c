@@ -93,7 +93,7 @@ static void equals_matrix_by_hand(void **state) {
         for (int step = 0; step < 60; step++) {
             if (step % 20 == 0) {
                 int slot = step / 20 % SLOTS;
-                d->kind->reset(d, slot);
+                pl_drafter_reset(d, slot);
                 if (c < 2) memset(matrix[slot], 0xff, sizeof matrix[slot]);
             }
             make_forward(&f, (uint64_t)step);

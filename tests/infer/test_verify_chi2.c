@@ -23,11 +23,11 @@ enum { PROMPT = 2 };
 typedef struct world {
     char          dir[64], draft[64];
     pl_llama      target;
-    const char   *way;             // how draft's model drafts ("tli"); NULL: it is a backbone
-    pl_tokenizer *tok;             // the target's, where there is a way
-    bool          blocks, selects; // its drafter drafts blocks
-    bool          hybrid;          // its drafter is one of two among which the engine chooses
-    bool          stops;           // drafts end by the drafter's own probability
+    const char   *way;     // how draft's model drafts ("tli"); NULL: it is a backbone
+    pl_tokenizer *tok;     // the target's, where there is a way
+    bool          selects; // its head has a selector
+    bool          hybrid;  // its drafter is one of two among which the engine chooses
+    bool          stops;   // drafts end by the drafter's own probability
 } world;
 
 // ---- a static tree: k children of every node ------------------------------------------------------------------------
@@ -159,9 +159,10 @@ static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *pol
     char               what[96];
     snprintf(what, sizeof what, "%s%s%s", w->way ? w->way : "", w->hybrid ? "+" : ":", w->draft);
     if (w->hybrid) od.tree = "chain:auto";
-    pl_status st = w->way      ? pl_drafter_open(&d, what, &od, &err)
-                   : w->blocks ? pl_drafter_block_open(&d, w->draft, policy, &od, &err)
-                               : pl_drafter_backbone_open(&d, w->draft, policy, &od, &err);
+    pl_backbone *model = NULL;
+    pl_status    st =
+        w->way ? pl_drafter_open(&d, what, &od, &err) : pl_backbone_open(&model, w->draft, &w->target, PL_BF16, &err);
+    if (st == PL_OK && model) st = pl_drafter_over(&d, model, policy, &od, &err);
     if (st != PL_OK) fail_msg("%s", err.msg);
     pl_engine_options o = {.max_sessions = SESSIONS, .max_rows = rows, .max_len = MAX_LEN, .verifier = v};
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &w->target, d, &o, &err), PL_OK);
@@ -187,6 +188,7 @@ static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *pol
     }
     pl_engine_destroy(e);
     pl_drafter_destroy(d);
+    pl_backbone_destroy(model);
 }
 
 // How far a G-test's statistic lies above what chance gives, in standard deviations (Wilson and Hilferty 1931). Cells
@@ -254,7 +256,7 @@ static double check(const world *w, const pl_verifier *v, int k, const pl_sampli
 }
 
 static void open_kind(world *w, const pl_backbone_kind *kind, const pl_backbone_options *o) {
-    *w = (world){.blocks = o->block > 0, .selects = o->selector.candidates > 0};
+    *w = (world){.selects = o->selector.candidates > 0};
     test_target_sized(&w->target, test_mkdir(w->dir), 4, V, 23, PL_BF16);
     test_backbone_write(test_mkdir(w->draft), &w->target, kind, o, 29);
 }

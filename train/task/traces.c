@@ -312,9 +312,13 @@ static pl_status open_drafter(capture *c, const char *dir, pl_dtype t, const pl_
         return pl_recipe_fail(c->r, &tr->traces.top, err, "%lld best tokens are to be kept of a head of %lld%s",
                               (long long)top, (long long)vocab, config->selector.candidates ? " candidates" : "");
     c->positions = positions < PL_TRACES_LONGEST ? positions : PL_TRACES_LONGEST;
-    pl_drafter_options o = {
-        .target = &c->target, .dtype = t, .max_sessions = SESSIONS, .max_rows = ROWS, .slots = (int)c->positions};
-    PL_TRY(pl_drafter_backbone_open(&c->drafter, dir, &policy, &o, err));
+    pl_drafter_options o = {.target = &c->target,
+                            .dtype = t,
+                            .tree = tr->traces.tree,
+                            .max_sessions = SESSIONS,
+                            .max_rows = ROWS,
+                            .slots = (int)c->positions};
+    PL_TRY(pl_drafter_open(&c->drafter, dir, &o, err));
     c->watch.see = see;
     c->drafter->watch = &c->watch;
     c->top = top;
