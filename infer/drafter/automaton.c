@@ -247,8 +247,8 @@ static void look_behind(grown *g, int node, int k) {
         g->p[node][r] = share_of(count[r], all, g->at[node].length);
 }
 
-static double best_first(grown *g, int nodes, int depth, pl_tree *t) {
-    double f[PL_TREE_MAX] = {1}, sum = 0;
+static void grow_best_first(grown *g, int nodes, int depth, pl_tree *t) {
+    double f[PL_TREE_MAX] = {1};
     int    taken[PL_TREE_MAX] = {0};
     look_behind(g, 0, CHILDREN);
     for (int i = 1; i <= nodes; i++) {
@@ -263,11 +263,9 @@ static double best_first(grown *g, int nodes, int depth, pl_tree *t) {
         int32_t token = g->token[best][taken[best]++];
         int     node = pl_tree_add(t, best, token, (float)log(most));
         f[node] = most;
-        sum += most;
         g->at[node] = pl_automaton_on(g->a, g->at[best], token);
         look_behind(g, node, CHILDREN);
     }
-    return sum;
 }
 
 // Candidates for pl_tree_draft, which requests each node after its parent.
@@ -279,24 +277,19 @@ static void give_candidates(void *arg, const pl_tree_policy *p, const pl_tree *t
         id[r] = r < g->n[node] ? g->token[node][r] : -1;
 }
 
-static double as_given(grown *g, const pl_tree_policy *policy, int depth, pl_tree *t) {
-    double sum = 0;
-    pl_tree_draft(policy, t, depth, give_candidates, g);
-    for (int i = 1; i < t->n; i++) {
-        t->score[i] = t->score[t->parent[i]] + (float)log(g->p[t->parent[i]][t->rank[i]]);
-        sum += exp((double)t->score[i]);
-    }
-    return sum;
-}
-
-double pl_automaton_draft(const pl_automaton *a, pl_suffix s, const pl_tree_policy *policy, int nodes, int depth,
-                          pl_tree *t) {
+void pl_automaton_draft(const pl_automaton *a, pl_suffix s, const pl_tree_policy *policy, int nodes, int depth,
+                        pl_tree *t) {
     grown g;
     PL_CHECK(nodes < PL_TREE_MAX, "%d nodes", nodes);
-    if (s.length == 0) return 0;
+    if (s.length == 0) return;
     g.a = a;
     g.at[0] = s;
-    return policy ? as_given(&g, policy, depth, t) : best_first(&g, nodes, depth, t);
+    if (policy)
+        pl_tree_draft(policy, t, depth, give_candidates, &g);
+    else
+        grow_best_first(&g, nodes, depth, t);
+    for (int i = 1; i < t->n && policy; i++)
+        t->score[i] = t->score[t->parent[i]] + (float)log(g.p[t->parent[i]][t->rank[i]]);
 }
 
 // Only names the shape: pl_automaton_draft builds such trees whole.

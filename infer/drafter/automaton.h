@@ -51,12 +51,12 @@ pl_suffix pl_automaton_on(const pl_automaton *a, pl_suffix s, int32_t token);
 #define PL_AUTOMATON_DOUBT 2.0
 
 // Grows the tree from the continuations of s and sets scores to the log of the path's probability (the product of the
-// estimates above). Returns the sum of the paths' probabilities; 0: nothing follows s.
+// estimates above).
 //   policy NULL  best first: the at most `nodes` most probable nodes, no path below PL_AUTOMATON_LEAST
 //   policy given as that policy grows it
 #define PL_AUTOMATON_LEAST 0.05
-double pl_automaton_draft(const pl_automaton *a, pl_suffix s, const pl_tree_policy *policy, int nodes, int depth,
-                          pl_tree *t);
+void pl_automaton_draft(const pl_automaton *a, pl_suffix s, const pl_tree_policy *policy, int nodes, int depth,
+                        pl_tree *t);
 
 // Parses the tree of a drafter that uses this automaton: its own shape of at most `nodes` tokens, or --tree's, which
 // must be one that grows from candidates of each node.
