@@ -16,7 +16,6 @@
 #include "kernels/base/hash.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define GRAM 3
@@ -108,20 +107,12 @@ static const pl_drafter_kind kind = {
 
 // *length is 0 if MAX is not given.
 static pl_status parse_args(const char *args, int *gram, int *length, pl_err *err) {
-    long  v[2] = {GRAM, 0}, max[2] = {GRAM_MAX, LENGTH_MAX};
-    char *end = (char *)args;
-    bool  good = true;
-    for (int i = 0; i < 2 && *args && good; i++) {
-        const char *from = i ? end + 1 : args;
-        if (i && !*end) break;
-        v[i] = strtol(from, &end, 10);
-        good = end != from && v[i] >= 1 && v[i] <= max[i] && (!*end || (i == 0 && *end == ','));
-    }
-    if (!good)
+    int32_t v[2] = {GRAM, 0};
+    if (*args && (pl_tree_numbers(args, ',', 1, LENGTH_MAX, v, 2) < 0 || v[0] > GRAM_MAX))
         return pl_fail(err, PL_E_USAGE, "drafter \"lookup:%s\": expected lookup[:N[,MAX]], N in 1..%d, MAX in 1..%d",
                        args, GRAM_MAX, LENGTH_MAX);
-    *gram = (int)v[0];
-    *length = (int)v[1];
+    *gram = v[0];
+    *length = v[1];
     return PL_OK;
 }
 

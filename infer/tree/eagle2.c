@@ -4,22 +4,11 @@
 #include "kernels/base/check.h"
 #include "kernels/op/topk.h"
 
-#include <stdlib.h>
+#include <stdint.h>
 
 static pl_status parse(pl_tree_policy *p, const char *args, pl_err *err) {
-    long        x[3];
-    const char *at = args;
-    int         n = 0;
-    for (char *end; n < 3; at = end + 1) {
-        x[n] = strtol(at, &end, 10);
-        if (end == at || *at < '0' || *at > '9') break;
-        n++;
-        if (*end != ',' || n == 3) {
-            at = end;
-            break;
-        }
-    }
-    if (n < 3 || *at)
+    int32_t x[3];
+    if (pl_tree_numbers(args, ',', 0, INT32_MAX, x, 3) != 3)
         return pl_fail(err, PL_E_USAGE, "tree \"eagle2:%s\": expected eagle2:NODES,WIDTH,DEPTH, as eagle2:60,10,6",
                        args);
     long nodes = x[0], width = x[1], depth = x[2];

@@ -104,8 +104,7 @@ int pl_tree_shape_ahead(const pl_tree_policy *p, int level, int n, int32_t *pick
     return m;
 }
 
-// Parses numbers in low..high, separated by `sep`; returns their number, -1: not such a list.
-static int parse_numbers(const char *text, char sep, long low, long high, int32_t *out, int max) {
+int pl_tree_numbers(const char *text, char sep, long low, long high, int32_t *out, int max) {
     int n = 0;
     for (;;) {
         char *end;
@@ -119,7 +118,7 @@ static int parse_numbers(const char *text, char sep, long low, long high, int32_
 }
 
 static pl_status parse_parents(int32_t *parent, int *n, const char *args, pl_err *err) {
-    int count = parse_numbers(args, ',', 0, PL_TREE_MAX - 1, parent + 1, PL_TREE_MAX - 1);
+    int count = pl_tree_numbers(args, ',', 0, PL_TREE_MAX - 1, parent + 1, PL_TREE_MAX - 1);
     if (count < 0)
         return pl_fail(err, PL_E_USAGE, "tree \"static:%s\": expected the parents of at most %d nodes, as 0,0,1", args,
                        PL_TREE_MAX - 1);
@@ -134,7 +133,7 @@ static pl_status parse_parents(int32_t *parent, int *n, const char *args, pl_err
 
 static pl_status parse_levels(int32_t *parent, int *n, const char *args, pl_err *err) {
     int32_t by[PL_TREE_MAX];
-    int     levels = parse_numbers(args, 'x', 1, PL_TREE_MAX - 1, by, PL_TREE_MAX - 1);
+    int     levels = pl_tree_numbers(args, 'x', 1, PL_TREE_MAX - 1, by, PL_TREE_MAX - 1);
     if (levels < 0)
         return pl_fail(err, PL_E_USAGE,
                        "tree \"static:%s\": expected children by level, as 4x2x1, or parents, as 0,0,1", args);

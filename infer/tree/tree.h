@@ -157,6 +157,8 @@ int  pl_tree_shape_grow(const pl_tree_policy *p, pl_tree *t, int level, const in
                         const float *logp, int *next);
 // `ahead` of a shape.
 int  pl_tree_shape_ahead(const pl_tree_policy *p, int level, int n, int32_t *pick);
+// Parses numbers in low..high, separated by `sep`, into out[0..max). Returns how many there are, -1: not such a list.
+int  pl_tree_numbers(const char *text, char sep, long low, long high, int32_t *out, int max);
 
 // ---- kinds ----------------------------------------------------------------------------------------------------------
 
