@@ -28,6 +28,7 @@ typedef struct question {
 typedef struct eval {
     const pl_env          *env;
     const pl_eval_options *o;
+    const pl_eval_recipe  *keys;
     pl_results            *r;
     const pl_target       *target[2]; // bf16, fp32 (NULL: not requested)
     pl_target              fp32;
@@ -47,10 +48,6 @@ typedef struct eval {
 
 // ---- prompts ----
 
-static const char *prompts_name(const eval *e) {
-    return e->o->prompts_name ? e->o->prompts_name : "prompts";
-}
-
 // True if this rank answers question i.
 static bool is_mine(const eval *e, int64_t i) {
     return pl_eval_owner(e->r, i, e->env->comm) == pl_comm_rank(e->env->comm);
@@ -68,7 +65,8 @@ static pl_status take_ids(eval *e, int64_t i, int32_t *ids, int64_t n, pl_err *e
         e->question[i].cut = true;
     }
     if (n < 1)
-        return pl_fail(err, PL_E_INPUT, "%s: line %lld: the prompt has no tokens", prompts_name(e), (long long)p->line);
+        return pl_fail(err, PL_E_INPUT, "%s: line %lld: the prompt has no tokens", e->o->prompts_name,
+                       (long long)p->line);
     e->r->prompt_tokens += n - e->prompt_n[i];
     e->prompt_n[i] = n;
     return e->o->trace && is_mine(e, i) ? pl_trace_prompt(e->o->trace, i, p->category, ids, n, err) : PL_OK;
@@ -79,7 +77,7 @@ static pl_status encode(eval *e, int64_t i, pl_err *err) {
     int32_t         *ids;
     int64_t          n;
     pl_status        st = pl_prompt_encode(e->o->target->tok, p, &ids, &n, err);
-    if (st != PL_OK) return pl_fail_at(err, st, "%s: line %lld", prompts_name(e), (long long)p->line);
+    if (st != PL_OK) return pl_fail_at(err, st, "%s: line %lld", e->o->prompts_name, (long long)p->line);
     return take_ids(e, i, ids, n, err);
 }
 
@@ -90,10 +88,10 @@ static pl_status render_turn(const eval *e, int64_t i, const char *const *answer
     const question       *q = &e->question[i];
     pl_chat_turn          turn = {.number = q->turn, .answer = answer};
     pl_jinja_out          out = {0};
-    PL_TRY(pl_chat_prompt_turn(q->prompt, prompts_name(e), f->chat, &f->options, &turn, &out, err));
+    PL_TRY(pl_chat_prompt_turn(q->prompt, e->o->prompts_name, f->chat, &f->options, &turn, &out, err));
     pl_status st = pl_chat_encode(e->o->target->tok, out.text, out.n, ids, n, err);
     pl_jinja_out_fini(&out);
-    return st == PL_OK ? PL_OK : pl_fail_at(err, st, "%s: line %lld", prompts_name(e), (long long)q->prompt->line);
+    return st == PL_OK ? PL_OK : pl_fail_at(err, st, "%s: line %lld", e->o->prompts_name, (long long)q->prompt->line);
 }
 
 // Estimates the length of a later turn: answers of full length, each WORSE tokens longer when encoded again. A longer
@@ -132,8 +130,7 @@ static pl_status measure_later(eval *e, int64_t i, int64_t *ended, pl_err *first
 
 // Returns the number of turns of a prompt.
 static int turns_of(const eval *e, const pl_prompt *p) {
-    bool chat = e->o->form && e->o->form->chat && p->record;
-    return chat ? p->turns : 1;
+    return e->o->form->chat && p->record ? p->turns : 1;
 }
 
 static pl_status list_questions(eval *e, pl_err *err) {
@@ -265,7 +262,7 @@ static pl_status allocate_answers(eval *e, int m, pl_err *err) {
 
 // Returns the drafter of configuration c; NULL: plain decoding.
 static const pl_eval_drafter *drafter_of(const eval *e, int c) {
-    int plain = e->o->plain_fp32 ? 2 : 1;
+    int plain = e->keys->eval.plain_fp32 ? 2 : 1;
     return c < plain ? NULL : &e->o->drafter[c - plain];
 }
 
@@ -281,12 +278,12 @@ static pl_status open_runner(const eval *e, int c, int sessions, pl_runner *run,
         ro.tree = d->tree;
         ro.verifier = *v;
     }
-    return pl_runner_open(run, e->env->backend, e->env->pool, e->target[e->o->plain_fp32 && c == 1], &ro, err);
+    return pl_runner_open(run, e->env->backend, e->env->pool, e->target[e->keys->eval.plain_fp32 && c == 1], &ro, err);
 }
 
 static pl_status open_method(eval *e, int m, pl_err *err) {
     const pl_eval_drafter *d = drafter_of(e, m);
-    bool                   fp32 = e->o->plain_fp32 && m == 1;
+    bool                   fp32 = e->keys->eval.plain_fp32 && m == 1;
     pl_method             *a = &e->r->method[m];
     const pl_target       *t = e->target[fp32];
     const pl_verifier     *v;
@@ -306,8 +303,8 @@ static pl_status open_method(eval *e, int m, pl_err *err) {
         a->draft_step_bytes = drafter->kind->step_bytes(drafter);
         if (a->checkpoint) a->weight_bytes += a->draft_step_bytes;
     }
-    for (int t0 = 0; t0 < e->o->n_temperatures; t0++)
-        e->r->method[t0 * e->n + m].promise = promise_of(v, e->o->temperature[t0]);
+    for (int t0 = 0; t0 < e->keys->eval.temperatures.n; t0++)
+        e->r->method[t0 * e->n + m].promise = promise_of(v, e->keys->eval.temperatures.at[t0]);
     return PL_OK;
 }
 
@@ -324,15 +321,15 @@ static pl_status repeat_method(eval *e, int t, int c, pl_err *err) {
     a->checkpoint = from->checkpoint ? pl_strdup(from->checkpoint) : NULL;
     a->tree = from->tree ? pl_strdup(from->tree) : NULL;
     size_t n = strnlen(a->name, sizeof a->name - 16);
-    snprintf(a->name + n, sizeof a->name - n, "@T=%.4g", e->o->temperature[t]);
+    snprintf(a->name + n, sizeof a->name - n, "@T=%.4g", e->keys->eval.temperatures.at[t]);
     if (!a->drafter == !from->drafter && !a->checkpoint == !from->checkpoint && !a->tree == !from->tree) return PL_OK;
     return pl_fail(err, PL_E_MEMORY, "methods: out of memory");
 }
 
 static pl_status open_methods(eval *e, pl_err *err) {
     pl_results *r = e->r;
-    int         plain = e->o->plain_fp32 ? 2 : 1;
-    size_t      n = (size_t)plain + (size_t)e->o->n_drafters, all = n * (size_t)e->o->n_temperatures;
+    int         plain = e->keys->eval.plain_fp32 ? 2 : 1;
+    size_t      n = (size_t)plain + (size_t)e->o->n_drafters, all = n * (size_t)e->keys->eval.temperatures.n;
     r->method = pl_calloc(all, sizeof *r->method);
     e->runner = pl_calloc(n, sizeof *e->runner);
     e->said = pl_calloc(n, sizeof *e->said);
@@ -345,8 +342,8 @@ static pl_status open_methods(eval *e, pl_err *err) {
     for (int m = 0; m < r->n_methods; m++) {
         int t = m / e->n;
         if (t > 0) PL_TRY(repeat_method(e, t, m % e->n, err));
-        r->method[m].temperature = e->o->temperature[t];
-        r->method[m].seeds = e->o->temperature[t] > 0 ? e->o->seeds : 1;
+        r->method[m].temperature = e->keys->eval.temperatures.at[t];
+        r->method[m].seeds = e->keys->eval.temperatures.at[t] > 0 ? (int)e->keys->eval.seeds : 1;
         r->method[m].base = t * e->n;
         PL_TRY(allocate_answers(e, m, err));
     }
@@ -355,16 +352,16 @@ static pl_status open_methods(eval *e, pl_err *err) {
 
 // Returns the plain configuration with the weights of configuration c.
 static int reference(const eval *e, int c) {
-    return e->o->plain_fp32 && c == 1 ? 1 : 0;
+    return e->keys->eval.plain_fp32 && c == 1 ? 1 : 0;
 }
 
 // ---- running ----
 
 // Gives each prompt its own seed: with one seed all prompts would have the same draws.
 static pl_sampling sampling_of(const eval *e, int t, int64_t i, int seed) {
-    return (pl_sampling){.temperature = e->o->temperature[t],
+    return (pl_sampling){.temperature = e->keys->eval.temperatures.at[t],
                          .top_p = 1,
-                         .seed = e->o->seed + (uint64_t)i + (uint64_t)seed * (uint64_t)e->r->n_prompts};
+                         .seed = e->r->seed + (uint64_t)i + (uint64_t)seed * (uint64_t)e->r->n_prompts};
 }
 
 // The receivers of an answer's cycles.
@@ -419,7 +416,7 @@ static pl_status answer(eval *e, int t, int c, int64_t i, int seed, int repeat, 
     x->hash = pl_hash(tokens, (size_t)n * sizeof *tokens);
     if (x->repeated < 0) return pl_fail(err, PL_E_MEMORY, "answers: out of memory");
     const question *q = &e->question[i];
-    bool            chat = e->o->form && e->o->form->chat;
+    bool            chat = e->o->form->chat;
     return q->turn > 0 ? PL_OK : pl_question_score(q->prompt, e->o->target->tok, chat, tokens, n, a, x, err);
 }
 
@@ -466,7 +463,8 @@ static pl_status run_sessions(eval *e, int t, int sessions, const pl_batch_work 
     pl_batched *first = r->batched + r->n_batched;
     int         n = 0;
     for (int c = 0; c < e->n; c++) // plain-fp32 has no batches
-        if (!(e->o->plain_fp32 && c == 1)) first[n++] = (pl_batched){.sessions = sessions, .method = t * e->n + c};
+        if (!(e->keys->eval.plain_fp32 && c == 1))
+            first[n++] = (pl_batched){.sessions = sessions, .method = t * e->n + c};
     r->n_batched += n;
     for (int k = 0; k < r->repeats; k++)
         for (int c = 0; c < n; c++)
@@ -488,21 +486,13 @@ static void list_asked(const eval *e, int t, pl_batch_work *w) {
 
 static pl_status run_batches(eval *e, int t, pl_err *err) {
     pl_batch_work w;
-    if (e->o->n_batches == 0) return PL_OK;
+    if (e->keys->eval.batches.n == 0) return PL_OK;
     pl_status st = pl_batch_work_init(&w, e->r->n_prompts, err);
     if (st == PL_OK) list_asked(e, t, &w);
-    for (int b = 0; b < e->o->n_batches && st == PL_OK; b++)
-        st = run_sessions(e, t, (int)e->o->batch[b], &w, err);
+    for (int b = 0; b < e->keys->eval.batches.n && st == PL_OK; b++)
+        st = run_sessions(e, t, (int)e->keys->eval.batches.at[b], &w, err);
     pl_batch_work_fini(&w);
     return st;
-}
-
-// Restores the drafters' state at opening. Each round begins so: no drafter finds its answer to the same prompt from an
-// earlier round or from warming up.
-static pl_status forget(eval *e, pl_err *err) {
-    for (int c = 0; c < e->n; c++)
-        PL_TRY(pl_runner_forget(&e->runner[c], err));
-    return PL_OK;
 }
 
 // Answers question i by all methods, in round k over the prompts.
@@ -520,7 +510,9 @@ static pl_status run_temperature(eval *e, int t, pl_progress *p, int64_t *done, 
     int         seeds = r->method[t * e->n].seeds, rounds = r->repeats * seeds;
     PL_TRY(warm_up(e, t, err));
     for (int k = 0; k < rounds; k++) {
-        PL_TRY(forget(e, err));
+        // No drafter finds its answer to the same prompt from an earlier round or from warming up.
+        for (int c = 0; c < e->n; c++)
+            PL_TRY(pl_runner_forget(&e->runner[c], err));
         for (int64_t i = 0; i < r->n_prompts; i++) {
             if (!is_mine(e, i)) continue;
             PL_TRY(ask(e, i, err));
@@ -543,19 +535,20 @@ static pl_status run_all(eval *e, pl_err *err) {
     int64_t     done = 0, rounds = 0, mine = 0;
     for (int64_t i = 0; i < e->r->n_prompts; i++)
         mine += is_mine(e, i);
-    for (int t = 0; t < e->o->n_temperatures; t++)
+    for (int t = 0; t < e->keys->eval.temperatures.n; t++)
         rounds += e->r->method[t * e->n].seeds;
-    e->r->batched = pl_calloc((size_t)(e->o->n_temperatures * e->o->n_batches * e->n + 1), sizeof *e->r->batched);
+    e->r->batched =
+        pl_calloc((size_t)(e->keys->eval.temperatures.n * e->keys->eval.batches.n * e->n + 1), sizeof *e->r->batched);
     if (!e->r->batched) return pl_fail(err, PL_E_MEMORY, "batches: out of memory");
     pl_stop_hold();
     pl_progress_begin(&p, "eval", 0, mine * e->r->repeats * rounds);
-    for (int t = 0; t < e->o->n_temperatures && st == PL_OK; t++)
+    for (int t = 0; t < e->keys->eval.temperatures.n && st == PL_OK; t++)
         st = run_temperature(e, t, &p, &done, err);
     pl_progress_end(&p);
     pl_stop_release();
     if (e->refused > 1)
         pl_log_warn("%s: %lld times in all a turn behind an answer that the chat template refuses was not asked",
-                    prompts_name(e), (long long)e->refused);
+                    e->o->prompts_name, (long long)e->refused);
     return st;
 }
 
@@ -624,9 +617,10 @@ static pl_status gather(eval *e, pl_err *err) {
 static pl_status open_targets(eval *e, pl_err *err) {
     const pl_eval_options *o = e->o;
     e->target[0] = o->target;
-    if (!o->plain_fp32) return PL_OK;
-    PL_TRY(pl_target_open_over(&e->fp32, o->path, o->tokenizer, o->pre, PL_WEIGHTS_FP32, e->env->backend, e->env->tp,
-                               err));
+    if (!e->keys->eval.plain_fp32) return PL_OK;
+    const pl_generate_recipe *gen = pl_generate_recipe_of(o->recipe);
+    PL_TRY(pl_target_open_over(&e->fp32, o->path, gen->target.tokenizer, gen->target.pre, PL_WEIGHTS_FP32,
+                               e->env->backend, e->env->tp, err));
     e->fp32.model.shape.kv = o->target->model.shape.kv;
     e->target[1] = &e->fp32;
     return PL_OK;
@@ -635,15 +629,15 @@ static pl_status open_targets(eval *e, pl_err *err) {
 static pl_status describe(eval *e, pl_err *err) {
     pl_results *r = e->r;
     pl_machine_describe(&r->machine, e->env);
-    r->repeats = e->o->repeats;
+    r->repeats = (int)e->keys->eval.repeats;
     r->ranks = pl_comm_ranks(e->env->comm);
     r->max_new_tokens = e->o->max_new_tokens;
-    r->seed = e->o->seed;
-    snprintf(r->recipe_hash, sizeof r->recipe_hash, "%s", e->o->recipe_hash ? e->o->recipe_hash : "");
+    r->seed = (uint64_t)pl_generate_recipe_of(e->o->recipe)->seed;
+    PL_TRY(pl_recipe_hash(e->o->recipe, 0, r->recipe_hash, err));
     snprintf(r->fingerprint, sizeof r->fingerprint, "%s", e->o->target->model.fingerprint);
     r->target = pl_strdup(e->o->path);
-    r->prompts = pl_strdup(e->o->prompts_name ? e->o->prompts_name : "");
-    r->form = pl_strdup(e->o->form ? e->o->form->name : "plain");
+    r->prompts = pl_strdup(e->o->prompts_name);
+    r->form = pl_strdup(e->o->form->name);
     return r->target && r->prompts && r->form ? PL_OK : pl_fail(err, PL_E_MEMORY, "results: out of memory");
 }
 
@@ -677,7 +671,7 @@ static bool cut(eval *e) {
 
 pl_status pl_eval(pl_results **out, const pl_env *env, const pl_eval_options *o, pl_err *err) {
     *out = NULL;
-    eval      e = {.env = env, .o = o, .r = pl_calloc(1, sizeof *e.r)};
+    eval      e = {.env = env, .o = o, .keys = pl_eval_recipe_of(o->recipe), .r = pl_calloc(1, sizeof *e.r)};
     pl_status st = PL_OK, stopped = PL_OK;
     if (!e.r) return pl_fail(err, PL_E_MEMORY, "results: out of memory");
     PL_TRY_GOTO(st, done, open_targets(&e, err));

@@ -47,23 +47,16 @@ typedef struct pl_eval_drafter {
 } pl_eval_drafter;
 
 typedef struct pl_eval_options {
-    const pl_target       *target;                 // bf16, with a tokenizer; borrowed
-    const char            *path, *tokenizer, *pre; // of its opening, for plain-fp32 and results.json
+    const pl_recipe       *recipe; // its keys eval.*, target.* and seed
+    const pl_target       *target; // bf16, with a tokenizer; borrowed
+    const char            *path;   // of its opening
     const pl_eval_drafter *drafter;
     int                    n_drafters;
-    bool                   plain_fp32;
     const pl_prompts      *prompts;      // conversations run turn by turn if the form has a template
     const char            *prompts_name; // for results.json
-    const pl_prompt_form  *form;         // form of the prompts; NULL: plain text
-    int                    max_new_tokens, repeats;
-    const double          *temperature; // [n_temperatures]; names at the first have no "@T="
-    int                    n_temperatures;
-    const int64_t         *batch; // [n_batches] batch sizes above 1 (pl_batched)
-    int                    n_batches;
-    int                    seeds; // decodings of each prompt where the temperature is above 0
-    uint64_t               seed;
-    const char            *recipe_hash; // NULL: none
-    pl_trace              *trace;       // receives every prompt and answer; NULL: none
+    const pl_prompt_form  *form;         // form of the prompts
+    int                    max_new_tokens;
+    pl_trace              *trace; // receives every prompt and answer; NULL: none
 } pl_eval_options;
 
 // Runs the evaluation; the caller frees *out (pl_results_destroy). A prompt that leaves no room for max_new_tokens is

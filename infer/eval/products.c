@@ -20,6 +20,14 @@ void pl_eval_file(char *out, size_t size, const char *method, const char *tail) 
         if (*c == '/') *c = '-';
 }
 
+pl_status pl_eval_save(const char *dir, const char *name, const char *text, size_t n, pl_err *err) {
+    char     *path = pl_path_join(dir, name);
+    pl_status st =
+        path ? pl_file_write_atomic(path, text, n, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_free(path);
+    return st;
+}
+
 static bool begins(const char *front, size_t n, const char *text) {
     return n >= strlen(text) && memcmp(front, text, strlen(text)) == 0;
 }
@@ -48,16 +56,11 @@ static pl_status fail_memory(const char *out_dir, pl_err *err) {
     return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
 }
 
-// File names as escaped patterns, which match nothing else; ends with NULL.
-typedef struct names {
-    char **at;
-} names;
-
-static void names_fini(names *l) {
-    for (int i = 0; l->at && l->at[i]; i++)
-        pl_free(l->at[i]);
-    pl_free(l->at);
-    *l = (names){0};
+// Frees a list of names that ends with NULL.
+static void free_names(char **names) {
+    for (int i = 0; names && names[i]; i++)
+        pl_free(names[i]);
+    pl_free(names);
 }
 
 static char *pattern_of(const char *method, const char *tail) {
@@ -72,40 +75,39 @@ static char *pattern_of(const char *method, const char *tail) {
     return out;
 }
 
-// Makes a pattern for each method of out_dir's results.json; none without results.
-static pl_status names_of(names *l, const char *out_dir, const char *tail, pl_err *err) {
+// Lists a file name for each method of out_dir's results.json, none without results, as escaped patterns, which match
+// nothing else. The caller frees *names, also on failure.
+static pl_status list_names(char ***names, const char *out_dir, const char *tail, pl_err *err) {
     pl_json      j = {0};
     const cJSON *methods = NULL, *m;
     int          n = 0;
     char        *path = pl_path_join(out_dir, "results.json");
-    *l = (names){0};
+    *names = NULL;
     if (!path) return fail_memory(out_dir, err);
     // Damaged results give no names.
     pl_status st = pl_path_exists(path) ? pl_json_open(&j, path, RESULTS_MAX, 0, err) : PL_OK;
     if (st == PL_E_INPUT) st = PL_OK;
     pl_free(path);
     if (st == PL_OK && j.root) pl_json_get_array(&j, NULL, "methods", &methods, NULL);
-    if (st == PL_OK) l->at = pl_calloc((size_t)(methods ? cJSON_GetArraySize(methods) : 0) + 1, sizeof *l->at);
-    if (st == PL_OK && !l->at) st = fail_memory(out_dir, err);
+    if (st == PL_OK) *names = pl_calloc((size_t)(methods ? cJSON_GetArraySize(methods) : 0) + 1, sizeof **names);
+    if (st == PL_OK && !*names) st = fail_memory(out_dir, err);
     cJSON_ArrayForEach(m, methods) {
         const cJSON *name = cJSON_GetObjectItem(m, "name");
         if (st != PL_OK || !cJSON_IsString(name)) continue;
-        l->at[n++] = pattern_of(name->valuestring, tail);
-        if (!l->at[n - 1]) st = fail_memory(out_dir, err);
+        (*names)[n] = pattern_of(name->valuestring, tail);
+        if (!(*names)[n++]) st = fail_memory(out_dir, err);
     }
     pl_json_close(&j);
-    if (st != PL_OK) names_fini(l);
     return st;
 }
 
 static pl_status each_folder(const char *out_dir, int                                                            i,
                              pl_status (*fn)(const char *, const char *, const char *const *, pl_err *), pl_err *err) {
-    names l;
-    char *path = pl_path_join(out_dir, folders[i].name);
+    char **names, *path = pl_path_join(out_dir, folders[i].name);
     if (!path) return fail_memory(out_dir, err);
-    pl_status st = names_of(&l, out_dir, folders[i].tail, err);
-    if (st == PL_OK) st = fn(path, NULL, (const char *const *)l.at, err);
-    names_fini(&l);
+    pl_status st = list_names(&names, out_dir, folders[i].tail, err);
+    if (st == PL_OK) st = fn(path, NULL, (const char *const *)names, err);
+    free_names(names);
     pl_free(path);
     return st;
 }

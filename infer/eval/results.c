@@ -11,6 +11,7 @@
 #include "kernels/base/room.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #define RESAMPLES 1000
@@ -209,21 +210,22 @@ int64_t pl_results_correct(const pl_results *r, int m, int64_t *scored) {
 
 // ---- results.json ----
 
-// Writes the number of resamples that an interval leaves out, unless 0.
-static void write_left_out(pl_json_out *o, const char *key, const pl_interval *i) {
-    if (i->left_out) pl_put_int(o, key, i->left_out);
+// Writes a figure as `key`, and its interval as key_low and key_high.
+static void write_figure(pl_json_out *o, const char *key, double v, const pl_interval *i) {
+    char low[40], high[40];
+    snprintf(low, sizeof low, "%s_low", key);
+    snprintf(high, sizeof high, "%s_high", key);
+    pl_put_num(o, key, v);
+    pl_put_num(o, low, i->low);
+    pl_put_num(o, high, i->high);
 }
 
 static void write_share(pl_json_out *o, const pl_share *f) {
     pl_put_num(o, "tokens_per_second", f->speed);
-    pl_put_num(o, "speedup", f->speedup);
-    pl_put_num(o, "speedup_low", f->speedup_95.low);
-    pl_put_num(o, "speedup_high", f->speedup_95.high);
-    pl_put_num(o, "acceptance_length", f->acceptance);
-    pl_put_num(o, "acceptance_length_low", f->acceptance_95.low);
-    pl_put_num(o, "acceptance_length_high", f->acceptance_95.high);
-    write_left_out(o, "speedup_resamples_left_out", &f->speedup_95);
-    write_left_out(o, "acceptance_length_resamples_left_out", &f->acceptance_95);
+    write_figure(o, "speedup", f->speedup, &f->speedup_95);
+    write_figure(o, "acceptance_length", f->acceptance, &f->acceptance_95);
+    if (f->speedup_95.left_out) pl_put_int(o, "speedup_resamples_left_out", f->speedup_95.left_out);
+    if (f->acceptance_95.left_out) pl_put_int(o, "acceptance_length_resamples_left_out", f->acceptance_95.left_out);
 }
 
 static void write_categories(pl_json_out *o, const pl_results *r, int m) {
@@ -259,30 +261,19 @@ static void write_promise(pl_json_out *o, const pl_method *a, const pl_figures *
     pl_put_int(o, "different_outputs", f->different);
 }
 
-static int64_t emitted_of(const pl_answer *a) {
-    return a->emitted;
-}
-
-static int64_t steps_of(const pl_answer *a) {
-    return a->steps;
-}
-
-static void write_counts(pl_json_out *o, const char *key, const pl_results *r, const pl_method *a,
-                         int64_t (*of)(const pl_answer *)) {
+// Writes a count of answers, int64_t at `offset`, summed by prompt over all seeds and repeats.
+static void write_by_prompt(pl_json_out *o, const char *key, const pl_results *r, const pl_method *a, size_t offset) {
     pl_put_array(o, key);
     for (int64_t i = 0; i < r->n_prompts; i++) {
         int64_t sum = 0;
         for (int k = 0; k < a->seeds; k++)
-            sum += of(&a->answer[i * a->seeds + k]);
+            sum += *(const int64_t *)(const void *)((const char *)&a->answer[i * a->seeds + k] + offset);
         pl_json_out_int(o, sum);
     }
     pl_json_out_close(o, ']');
 }
 
-// Writes counts by prompt, over all seeds and repeats, to compare two methods or runs in pairs.
-static void write_by_prompt(pl_json_out *o, const pl_results *r, const pl_method *a) {
-    write_counts(o, "tokens_by_prompt", r, a, emitted_of);
-    write_counts(o, "steps_by_prompt", r, a, steps_of);
+static void write_seconds(pl_json_out *o, const pl_results *r, const pl_method *a) {
     pl_put_array(o, "seconds_by_prompt");
     for (int64_t i = 0; i < r->n_prompts; i++) {
         double seconds = 0;
@@ -303,20 +294,9 @@ static void write_pair(pl_json_out *o, const pl_results *r, int m) {
     }
     pl_json_out_object(o);
     pl_put_str(o, "first", r->method[p.first].name);
-    pl_put_num(o, "acceptance", p.acceptance);
-    pl_put_num(o, "acceptance_low", p.acceptance_95.low);
-    pl_put_num(o, "acceptance_high", p.acceptance_95.high);
-    pl_put_num(o, "speed", p.speed);
-    pl_put_num(o, "speed_low", p.speed_95.low);
-    pl_put_num(o, "speed_high", p.speed_95.high);
+    write_figure(o, "acceptance", p.acceptance, &p.acceptance_95);
+    write_figure(o, "speed", p.speed, &p.speed_95);
     pl_json_out_close(o, '}');
-}
-
-static void write_accuracy(pl_json_out *o, const pl_results *r, int m) {
-    int64_t scored, correct = pl_results_correct(r, m, &scored);
-    pl_put_int(o, "scored", scored);
-    pl_put_int(o, "correct", correct);
-    pl_put_num(o, "accuracy", pl_ratio((double)correct, (double)scored));
 }
 
 static void write_batched(pl_json_out *o, const pl_results *r, const pl_batched *b) {
@@ -348,6 +328,7 @@ static void write_method(pl_json_out *o, const pl_results *r, int m) {
     const pl_session_stats *s = &a->stats;
     pl_figures              f;
     char                    hash[17];
+    int64_t                 scored, correct = pl_results_correct(r, m, &scored);
     pl_results_figures(r, m, &f);
     pl_hash_hex(hash, a->hash);
     pl_json_out_object(o);
@@ -379,7 +360,9 @@ static void write_method(pl_json_out *o, const pl_results *r, int m) {
     pl_put_num(o, "prefill_tokens_per_second",
                pl_ratio((double)(r->prompt_tokens * r->repeats * a->seeds), s->prefill_seconds));
     pl_put_num(o, "repeated_4gram_share", f.repeated);
-    write_accuracy(o, r, m);
+    pl_put_int(o, "scored", scored);
+    pl_put_int(o, "correct", correct);
+    pl_put_num(o, "accuracy", pl_ratio((double)correct, (double)scored));
     pl_put_num(o, "cycle_bytes", cycle_bytes(a));
     pl_put_num(o, "bandwidth_bytes_per_second", a->bandwidth);
     pl_put_num(o, "floor_tokens_per_second", f.floor);
@@ -387,7 +370,9 @@ static void write_method(pl_json_out *o, const pl_results *r, int m) {
     pl_put_num(o, "weight_bytes", a->weight_bytes);
     pl_put_str(o, "answers_hash", hash);
     write_pair(o, r, m);
-    write_by_prompt(o, r, a);
+    write_by_prompt(o, "tokens_by_prompt", r, a, offsetof(pl_answer, emitted));
+    write_by_prompt(o, "steps_by_prompt", r, a, offsetof(pl_answer, steps));
+    write_seconds(o, r, a);
     write_categories(o, r, m);
     pl_json_out_close(o, '}');
 }
@@ -435,14 +420,6 @@ void pl_results_write(pl_json_out *o, const pl_results *r) {
 
 // ---- files ----
 
-static pl_status save(const char *dir, const char *name, const char *text, size_t n, pl_err *err) {
-    char     *path = pl_path_join(dir, name);
-    pl_status st =
-        path ? pl_file_write_atomic(path, text, n, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    pl_free(path);
-    return st;
-}
-
 pl_status pl_results_save(const pl_results *r, const char *dir, pl_err *err) {
     pl_json_out o;
     pl_json_out_begin(&o, 1);
@@ -450,7 +427,7 @@ pl_status pl_results_save(const pl_results *r, const char *dir, pl_err *err) {
     pl_results_write(&o, r);
     pl_json_out_close(&o, '}');
     PL_TRY(pl_json_out_end(&o, err));
-    pl_status st = save(dir, "results.json", o.text, o.len, err);
+    pl_status st = pl_eval_save(dir, "results.json", o.text, o.len, err);
     pl_free(o.text);
     return st;
 }
@@ -495,7 +472,7 @@ pl_status pl_results_save_examples(const pl_results *r, const char *dir, pl_err 
     size_t n = b.n;
     char  *text = pl_strbuf_take(&b);
     if (!text) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    pl_status st = save(dir, "examples.csv", text, n, err);
+    pl_status st = pl_eval_save(dir, "examples.csv", text, n, err);
     pl_free(text);
     return st;
 }
@@ -509,7 +486,7 @@ pl_status pl_results_save_samples(const pl_results *r, const char *dir, pl_err *
         if (s->n == 0) continue;
         pl_eval_file(name, sizeof name, r->method[m].name, ".jsonl");
         st = pl_dir_make(folder, err);
-        if (st == PL_OK) st = save(folder, name, s->s, s->n, err);
+        if (st == PL_OK) st = pl_eval_save(folder, name, s->s, s->n, err);
     }
     pl_free(folder);
     return st;

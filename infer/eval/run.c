@@ -247,8 +247,9 @@ static pl_status put_greedy(pl_json_out *out, const pl_env *env, const pl_eval_o
     bool                        asked = false;
     cold.temperature = 0;
     cold.sampled = false;
-    for (int i = 0; i < o->n_temperatures; i++)
-        if (o->temperature[i] == 0) asked = true;
+    const pl_reals *t = &pl_eval_recipe_of(o->recipe)->eval.temperatures;
+    for (int i = 0; i < t->n; i++)
+        if (t->at[i] == 0) asked = true;
     if (!asked) return PL_OK;
     pl_put_object(out, "greedy");
     PL_TRY(pl_inspect_ceilings(out, env, o->target, o->path, &cold, err));
@@ -273,10 +274,7 @@ static pl_status write_ceilings(const pl_env *env, const pl_eval_options *o, con
     PL_TRY(pl_json_out_end(&out, err));
     char name[128];
     pl_eval_file(name, sizeof name, m->name, ".json");
-    char *path = pl_path_join(dir, name);
-    st =
-        path ? pl_file_write_atomic(path, out.text, out.len, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    pl_free(path);
+    st = pl_eval_save(dir, name, out.text, out.len, err);
     pl_free(out.text);
     return st;
 }
@@ -288,16 +286,17 @@ static pl_status put_ceilings(const pl_env *env, const pl_eval_options *o, const
                               int64_t positions, pl_err *err) {
     pl_inspect_ceilings_options opt = {.prompts = o->prompts_name,
                                        .texts = o->prompts,
-                                       .seed = o->seed,
+                                       .seed = r->seed,
                                        .positions = positions,
                                        .depth = CEILINGS_DEPTH,
                                        .n_best = CEILINGS_BEST,
                                        .temperature = 1};
     pl_progress                 p;
     pl_status                   st = PL_OK;
-    for (int i = 0; i < o->n_temperatures && !opt.sampled; i++) {
-        opt.sampled = o->temperature[i] > 0;
-        if (opt.sampled) opt.temperature = o->temperature[i];
+    const pl_reals             *t = &pl_eval_recipe_of(o->recipe)->eval.temperatures;
+    for (int i = 0; i < t->n && !opt.sampled; i++) {
+        opt.sampled = t->at[i] > 0;
+        if (opt.sampled) opt.temperature = t->at[i];
     }
     pl_progress_begin(&p, "ceilings", 0, r->n_methods);
     for (int m = 0; m < r->n_methods && st == PL_OK; m++) {
@@ -355,10 +354,13 @@ static pl_status limit_prompts(pl_prompts *view, const pl_prompts *all, int64_t 
     return PL_OK;
 }
 
-static pl_status open_target(pl_target *t, const pl_eval_options *o, const pl_env *env, pl_err *err) {
-    PL_TRY(pl_target_open_over(t, o->path, o->tokenizer, o->pre, PL_WEIGHTS_BF16, env->backend, env->tp, err));
+static pl_status open_target(pl_target *t, const char *path, const pl_generate_recipe *gen, const pl_env *env,
+                             pl_err *err) {
+    PL_TRY(pl_target_open_over(t, path, gen->target.tokenizer, gen->target.pre, PL_WEIGHTS_BF16, env->backend, env->tp,
+                               err));
+    t->model.shape.kv = pl_target_kv(gen);
     if (t->tok) return PL_OK;
-    return pl_fail(err, PL_E_INPUT, "%s: brings no tokenizer; give target.tokenizer", o->path);
+    return pl_fail(err, PL_E_INPUT, "%s: brings no tokenizer; give target.tokenizer", path);
 }
 
 static pl_status begin_trace(pl_trace *t, const char *out_dir, pl_err *err) {
@@ -370,46 +372,27 @@ static pl_status begin_trace(pl_trace *t, const char *out_dir, pl_err *err) {
 
 static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env *env, const char *path, const chosen *c,
                           pl_err *err) {
-    const pl_eval_recipe     *ev = pl_eval_recipe_of(r);
-    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
-    pl_questions              q = {0};
-    pl_prompts                prompts = {0};
-    pl_target                 target = {0};
-    pl_results               *results = NULL;
-    pl_trace                  trace = {0};
-    char                      hash[17];
-    pl_prompt_form            form;
-    pl_status                 st = PL_OK;
-    PL_TRY(pl_recipe_hash(r, 0, hash, err));
-    st = pl_recipe_served_form(&form, r, err);
-    if (st == PL_OK) st = pl_questions_read(&q, r, &form, err);
-    if (st != PL_OK) {
-        pl_questions_close(&q);
-        pl_prompt_form_close(&form);
-        return st;
-    }
-    pl_eval_options o = {.target = &target,
-                         .path = path,
-                         .tokenizer = gen->target.tokenizer,
-                         .pre = gen->target.pre,
-                         .drafter = c->d,
-                         .n_drafters = c->n,
-                         .plain_fp32 = ev->eval.plain_fp32,
-                         .prompts = &prompts,
-                         .prompts_name = q.name,
-                         .form = &form,
-                         .max_new_tokens = q.max_new,
-                         .batch = ev->eval.batches.at,
-                         .n_batches = ev->eval.batches.n,
-                         .temperature = ev->eval.temperatures.at,
-                         .n_temperatures = ev->eval.temperatures.n,
-                         .repeats = (int)ev->eval.repeats,
-                         .seeds = (int)ev->eval.seeds,
-                         .seed = (uint64_t)gen->seed,
-                         .recipe_hash = hash};
+    const pl_eval_recipe *ev = pl_eval_recipe_of(r);
+    pl_questions          q = {0};
+    pl_prompts            prompts = {0};
+    pl_target             target = {0};
+    pl_results           *results = NULL;
+    pl_trace              trace = {0};
+    pl_prompt_form        form;
+    pl_eval_options       o = {.recipe = r,
+                               .target = &target,
+                               .path = path,
+                               .drafter = c->d,
+                               .n_drafters = c->n,
+                               .prompts = &prompts,
+                               .form = &form};
+    pl_status             st;
+    PL_TRY_GOTO(st, done, pl_recipe_served_form(&form, r, err));
+    PL_TRY_GOTO(st, done, pl_questions_read(&q, r, &form, err));
+    o.prompts_name = q.name;
+    o.max_new_tokens = q.max_new;
     PL_TRY_GOTO(st, done, limit_prompts(&prompts, q.prompts, ev->eval.limit, err));
-    PL_TRY_GOTO(st, done, open_target(&target, &o, env, err));
-    target.model.shape.kv = pl_target_kv(gen);
+    PL_TRY_GOTO(st, done, open_target(&target, path, pl_generate_recipe_of(r), env, err));
     if (ev->eval.trace) {
         PL_TRY_GOTO(st, done, begin_trace(&trace, out_dir, err));
         o.trace = &trace;
