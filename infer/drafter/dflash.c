@@ -101,12 +101,6 @@ static void taps(pl_taps *t, const pl_hf_config *c, int n_layers) {
 
 // ---- weights --------------------------------------------------------------------------------------------------------
 
-static void add_norm(pl_params *ps, pl_tensor *t, const char *prefix, const char *name, int64_t n) {
-    char whole[96];
-    snprintf(whole, sizeof whole, "%s%s.weight", prefix, name);
-    pl_params_add(ps, &(pl_param_args){.tensor = t, .kind = PL_PARAM_NORM, .part = {{whole, n}}});
-}
-
 // Adds a matrix of rows[0] and rows[1] rows. It starts at the scale that keeps its input's variance, times `share`.
 static void add_matrix(pl_params *ps, pl_tensor *t, const char *prefix, const char *const name[2],
                        const int64_t rows[2], int64_t cols, double share) {
@@ -131,11 +125,8 @@ static void add_conv(pl_params *ps, pl_dflash_layer *l, int which, const pl_hf_b
                                        .part = {{base, 2 * k->taps * d}},
                                        .inner = {k->taps, d},
                                        .neutral = true});
-    pl_params_add(ps, &(pl_param_args){.tensor = &l->conv[which].kernel,
-                                       .kind = PL_PARAM_MATRIX,
-                                       .part = {{kernel, 2 * k->taps * (d / k->group)}},
-                                       .cols = d,
-                                       .neutral = true});
+    pl_params_weight(ps, &l->conv[which].kernel, PL_PARAM_MATRIX, kernel, 2 * k->taps * (d / k->group), d, 0)->neutral =
+        true;
 }
 
 static void add_layer(pl_params *ps, pl_dflash_layer *l, const pl_hf_block *k, const pl_layer_shape *s, int number,
@@ -146,13 +137,13 @@ static void add_layer(pl_params *ps, pl_dflash_layer *l, const pl_hf_block *k, c
     snprintf(prefix, sizeof prefix, "layers.%d.", number);
 #define ONE(name) ((const char *const[2]){name, NULL})
 #define TWO(a, b) ((const char *const[2]){a, b})
-    add_norm(ps, &l->base.norm_attn, prefix, "input_layernorm", s->d);
+    pl_params_norm(ps, &l->base.norm_attn, prefix, "input_layernorm", s->d);
     add_matrix(ps, &l->wq, prefix, ONE("self_attn.q_proj"), (int64_t[2]){q, 0}, s->d, 1);
     add_matrix(ps, &l->wkv, prefix, TWO("self_attn.k_proj", "self_attn.v_proj"), (int64_t[2]){kv, kv}, s->d, 1);
-    add_norm(ps, &l->base.norm_q, prefix, "self_attn.q_norm", s->hd);
-    add_norm(ps, &l->base.norm_k, prefix, "self_attn.k_norm", s->hd);
+    pl_params_norm(ps, &l->base.norm_q, prefix, "self_attn.q_norm", s->hd);
+    pl_params_norm(ps, &l->base.norm_k, prefix, "self_attn.k_norm", s->hd);
     add_matrix(ps, &l->base.wo, prefix, ONE("self_attn.o_proj"), (int64_t[2]){s->d, 0}, q, out);
-    add_norm(ps, &l->base.norm_mlp, prefix, "post_attention_layernorm", s->d);
+    pl_params_norm(ps, &l->base.norm_mlp, prefix, "post_attention_layernorm", s->d);
     add_matrix(ps, &l->base.wgu, prefix, TWO("mlp.gate_proj", "mlp.up_proj"), (int64_t[2]){s->inter, s->inter}, s->d,
                1);
     ps->p[pl_params_find(ps, &l->base.wgu)].gated = true;
@@ -171,18 +162,12 @@ static void init(pl_backbone *b) {
     taps(&t, &b->config, 0);
     b->n_taps = t.n;
     memcpy(b->tap, t.layer, sizeof t.layer);
-    pl_params_add(ps, &(pl_param_args){.tensor = &f->fc,
-                                       .kind = PL_PARAM_MATRIX,
-                                       .part = {{"fc.weight", d}},
-                                       .cols = b->n_taps * b->d_target,
-                                       .init_std = 1 / sqrt((double)b->n_taps * (double)b->d_target),
-                                       .start = PL_START_FEATURES});
-    add_norm(ps, &f->hidden_norm, "", "hidden_norm", d);
+    int64_t in = b->n_taps * b->d_target;
+    pl_params_weight(ps, &f->fc, PL_PARAM_MATRIX, "fc.weight", d, in, 1 / sqrt((double)in))->start = PL_START_FEATURES;
+    pl_params_norm(ps, &f->hidden_norm, "", "hidden_norm", d);
     for (int l = 0; l < b->layers; l++)
         add_layer(ps, &f->layer[l], &b->config.block, &b->shape, l, b->layers);
-    pl_params_add(
-        ps, &(pl_param_args){
-                .tensor = &f->norm, .kind = PL_PARAM_NORM, .part = {{"norm.weight", d}}, .start = PL_START_FINAL_NORM});
+    pl_params_norm(ps, &f->norm, "", "norm", d)->start = PL_START_FINAL_NORM;
 }
 
 // Taps are residual streams of very different sizes; each is scaled to unit variance (as in eagle3.c).

@@ -1,5 +1,6 @@
 #include "infer/drafter/eagle1.h"
 
+#include "kernels/base/files.h"
 #include "kernels/op/add.h"
 #include "kernels/op/bias.h"
 #include "kernels/op/concat.h"
@@ -33,23 +34,15 @@ static void init(pl_backbone *b) {
     b->n_taps = 1;
     b->tap[0] = PL_TAP_FINAL;
     int first = ps->n;
-    pl_params_add(ps, &(pl_param_args){.tensor = &e->fc,
-                                       .kind = PL_PARAM_MATRIX,
-                                       .part = {{"fc.weight", d}},
-                                       .cols = 2 * d,
-                                       .start = PL_START_FEATURES});
+    pl_params_weight(ps, &e->fc, PL_PARAM_MATRIX, "fc.weight", d, 2 * d, 0)->start = PL_START_FEATURES;
     pl_layer_params(ps, &e->layer, &b->shape, "layers.0.", 1);
     for (int i = first; i < ps->n; i++)
         ps->p[i].init_std = 1 / sqrt((double)ps->p[i].spec.cols);
-    pl_params_add(ps, &(pl_param_args){.tensor = &e->layer.norm_mlp,
-                                       .kind = PL_PARAM_NORM,
-                                       .part = {{"layers.0.post_attention_layernorm.weight", d}}});
+    pl_params_norm(ps, &e->layer.norm_mlp, "layers.0.", "post_attention_layernorm", d);
     // If config.json does not state the bias (published files do not), the weights decide.
     if (b->config.fc_bias != PL_HF_BIAS_NO)
-        pl_params_add(ps, &(pl_param_args){.tensor = &e->fc_bias,
-                                           .kind = PL_PARAM_BIAS,
-                                           .part = {{"fc.bias", d}},
-                                           .optional = b->config.fc_bias == PL_HF_BIAS_UNSTATED});
+        pl_params_weight(ps, &e->fc_bias, PL_PARAM_BIAS, "fc.bias", d, 0, 0)->spec.optional =
+            b->config.fc_bias == PL_HF_BIAS_UNSTATED;
 }
 
 static pl_tensor fuse(pl_ctx *ctx, const pl_backbone *b, pl_tensor features) {
@@ -81,10 +74,8 @@ static void gains(const pl_backbone *b, const pl_feature_rms *in, double *gain) 
 
 // Ignores the copy of the target's embedding, and a buffer that old versions of transformers save.
 static bool ignores(const char *name) {
-    static const char buffer[] = "rotary_emb.inv_freq";
-    size_t            n = strlen(name), m = sizeof buffer - 1;
     return strcmp(name, "embed_tokens.weight") == 0 || strcmp(name, "d2t") == 0 || strcmp(name, "t2d") == 0 ||
-           (n >= m && strcmp(name + n - m, buffer) == 0);
+           pl_path_ends(name, "rotary_emb.inv_freq");
 }
 
 const pl_backbone_kind pl_backbone_eagle1 = {.name = "eagle1",

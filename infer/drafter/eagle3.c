@@ -48,22 +48,15 @@ void pl_eagle3_taps(pl_taps *t, const pl_hf_config *c, int n_layers) {
                                                                                        // layer i + 1
 }
 
-static void add_norm(pl_params *ps, pl_tensor *t, const char *prefix, const char *name, int64_t n,
-                     pl_param_start start) {
-    char whole[96];
-    snprintf(whole, sizeof whole, "%s%s.weight", prefix, name);
-    pl_params_add(ps, &(pl_param_args){.tensor = t, .kind = PL_PARAM_NORM, .part = {{whole, n}}, .start = start});
-}
-
 // Adds the norms before fc that the config has.
 static void add_input_norms(pl_eagle3 *e) {
     const pl_backbone *b = &e->base;
     if (b->config.norm_before_fc)
-        add_norm(&e->base.params, &e->input_norm, "", "input_norm", b->n_taps * b->d_target, PL_START_DRAWN);
+        pl_params_norm(&e->base.params, &e->input_norm, "", "input_norm", b->n_taps * b->d_target);
     for (int i = 0; i < b->n_taps && b->config.fc_norm; i++) {
         char name[32];
         snprintf(name, sizeof name, "fc_norm.%d", i);
-        add_norm(&e->base.params, &e->tap_norm[i], "", name, b->d_target, PL_START_DRAWN);
+        pl_params_norm(&e->base.params, &e->tap_norm[i], "", name, b->d_target);
     }
 }
 
@@ -83,9 +76,9 @@ static void add_layer(pl_eagle3 *e, int number) {
         bool adds = ps->p[i].tensor == &l->wo || ps->p[i].tensor == &l->wdown;
         ps->p[i].init_std = 1 / sqrt((double)ps->p[i].spec.cols * (adds ? e->base.layers : 1));
     }
-    if (number == 0) add_norm(ps, &e->hidden_norm, prefix, "hidden_norm", d, PL_START_DRAWN);
-    add_norm(ps, &l->norm_attn, prefix, "input_layernorm", d, PL_START_DRAWN);
-    add_norm(ps, &l->norm_mlp, prefix, "post_attention_layernorm", d, PL_START_DRAWN);
+    if (number == 0) pl_params_norm(ps, &e->hidden_norm, prefix, "hidden_norm", d);
+    pl_params_norm(ps, &l->norm_attn, prefix, "input_layernorm", d);
+    pl_params_norm(ps, &l->norm_mlp, prefix, "post_attention_layernorm", d);
 }
 
 void pl_eagle3_init(pl_backbone *b) {
@@ -97,23 +90,15 @@ void pl_eagle3_init(pl_backbone *b) {
     pl_eagle3_taps(&t, &b->config, 0); // pl_eagle3_check has already filled in the taps
     b->n_taps = t.n;
     memcpy(b->tap, t.layer, sizeof t.layer);
-    pl_params_add(ps, &(pl_param_args){.tensor = &e->fc,
-                                       .kind = PL_PARAM_MATRIX,
-                                       .part = {{"fc.weight", d}},
-                                       .cols = b->n_taps * b->d_target,
-                                       .init_std = 1 / sqrt((double)b->n_taps * (double)b->d_target),
-                                       .start = PL_START_FEATURES});
+    int64_t in = b->n_taps * b->d_target;
+    pl_params_weight(ps, &e->fc, PL_PARAM_MATRIX, "fc.weight", d, in, 1 / sqrt((double)in))->start = PL_START_FEATURES;
     add_input_norms(e);
     for (int l = 0; l < b->layers; l++)
         add_layer(e, l);
-    add_norm(ps, &e->norm, "", "norm", d, PL_START_FINAL_NORM);
+    pl_params_norm(ps, &e->norm, "", "norm", d)->start = PL_START_FINAL_NORM;
     if (!b->own_embed) return;
-    pl_params_add(ps, &(pl_param_args){.tensor = &b->embed,
-                                       .kind = PL_PARAM_EMBED,
-                                       .part = {{PL_BACKBONE_EMBED, b->config.vocab_size}},
-                                       .cols = d,
-                                       .init_std = 1,
-                                       .start = PL_START_EMBED});
+    pl_params_weight(ps, &b->embed, PL_PARAM_EMBED, PL_BACKBONE_EMBED, b->config.vocab_size, d, 1)->start =
+        PL_START_EMBED;
 }
 
 // Norms each tap with its own weights and concatenates them again.

@@ -47,11 +47,8 @@ static pl_status check(pl_hf_config *c, const pl_llama *target, const char *wher
 
 static void init(pl_backbone *b) {
     pl_eagle3_init(b);
-    pl_params_add(&b->params, &(pl_param_args){.tensor = &((pl_peagle *)b)->mask_hidden,
-                                               .kind = PL_PARAM_EMBED,
-                                               .part = {{"mask_hidden", 1}},
-                                               .cols = b->n_taps * b->d_target,
-                                               .init_std = 1});
+    pl_params_weight(&b->params, &((pl_peagle *)b)->mask_hidden, PL_PARAM_EMBED, "mask_hidden", 1,
+                     b->n_taps * b->d_target, 1);
 }
 
 // Returns the state [1, d] that all masks share.

@@ -5,12 +5,7 @@
 
 static void params(pl_head *h, pl_params *ps) {
     if (h->shared) return;
-    pl_params_add(ps, &(pl_param_args){.tensor = &h->out,
-                                       .kind = PL_PARAM_MATRIX,
-                                       .part = {{"lm_head.weight", h->vocab}},
-                                       .cols = h->d,
-                                       .init_std = 0.02,
-                                       .start = PL_START_DENSE});
+    pl_params_weight(ps, &h->out, PL_PARAM_MATRIX, "lm_head.weight", h->vocab, h->d, 0.02)->start = PL_START_DENSE;
 }
 
 // Examples: all rows, a half to a sixteenth of them; FR-Spec's share of 128k (arXiv 2502.14856); a half, with fewer

@@ -28,18 +28,11 @@ static pl_status init(pl_head *h, pl_err *err) {
 }
 
 static void params(pl_head *h, pl_params *ps) {
-    pl_params_add(ps, &(pl_param_args){.tensor = &h->down,
-                                       .kind = PL_PARAM_MATRIX,
-                                       .part = {{"efficient_lm_head_down_proj.weight", h->rank}},
-                                       .cols = h->d,
-                                       .init_std = 1 / sqrt((double)h->d),
-                                       .start = PL_START_DOWN});
-    pl_params_add(ps, &(pl_param_args){.tensor = &h->out,
-                                       .kind = PL_PARAM_MATRIX,
-                                       .part = {{"efficient_lm_head.weight", h->vocab}},
-                                       .cols = h->rank,
-                                       .init_std = 0.02,
-                                       .start = PL_START_UP});
+    pl_params_weight(ps, &h->down, PL_PARAM_MATRIX, "efficient_lm_head_down_proj.weight", h->rank, h->d,
+                     1 / sqrt((double)h->d))
+        ->start = PL_START_DOWN;
+    pl_params_weight(ps, &h->out, PL_PARAM_MATRIX, "efficient_lm_head.weight", h->vocab, h->rank, 0.02)->start =
+        PL_START_UP;
 }
 
 static pl_tensor project(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y) {

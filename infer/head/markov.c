@@ -70,29 +70,24 @@ static void fini(pl_head *h) {
     pl_free(h->state);
 }
 
-static void add_weight(pl_params *ps, pl_tensor *t, pl_param_kind kind, const char *name, int64_t rows, int64_t cols,
-                       double init_std) {
-    pl_params_add(
-        ps, &(pl_param_args){.tensor = t, .kind = kind, .part = {{name, rows}}, .cols = cols, .init_std = init_std});
-}
-
 static void params(pl_head *h, pl_params *ps) {
     const markov *own = h->own;
     weights      *w = h->state;
     int64_t       r = own->rank, both = h->d + r;
-    add_weight(ps, &w->w1, PL_PARAM_EMBED, "markov_head.markov_w1.weight", h->vocab, r, 0.01);
-    add_weight(ps, &w->w2, PL_PARAM_MATRIX, "markov_head.markov_w2.weight", h->vocab, r, 1 / sqrt((double)r));
+    pl_params_weight(ps, &w->w1, PL_PARAM_EMBED, "markov_head.markov_w1.weight", h->vocab, r, 0.01);
+    pl_params_weight(ps, &w->w2, PL_PARAM_MATRIX, "markov_head.markov_w2.weight", h->vocab, r, 1 / sqrt((double)r));
     double std = 1 / sqrt(3 * (double)both);
     if (own->form == PL_HF_MARKOV_GATED) {
-        add_weight(ps, &w->mix, PL_PARAM_MATRIX, "markov_head.gate_proj.weight", r, both, std);
-        add_weight(ps, &w->mix_bias, PL_PARAM_BIAS, "markov_head.gate_proj.bias", r, 0, 0);
+        pl_params_weight(ps, &w->mix, PL_PARAM_MATRIX, "markov_head.gate_proj.weight", r, both, std);
+        pl_params_weight(ps, &w->mix_bias, PL_PARAM_BIAS, "markov_head.gate_proj.bias", r, 0, 0);
     } else if (own->form == PL_HF_MARKOV_RNN) {
-        add_weight(ps, &w->mix, PL_PARAM_MATRIX, "markov_head.joint_proj.weight", 3 * r, both + r, std);
-        add_weight(ps, &w->mix_bias, PL_PARAM_BIAS, "markov_head.joint_proj.bias", 3 * r, 0, 0);
+        pl_params_weight(ps, &w->mix, PL_PARAM_MATRIX, "markov_head.joint_proj.weight", 3 * r, both + r, std);
+        pl_params_weight(ps, &w->mix_bias, PL_PARAM_BIAS, "markov_head.joint_proj.bias", 3 * r, 0, 0);
     }
     if (!own->confidence) return;
-    add_weight(ps, &w->sure, PL_PARAM_MATRIX, "confidence_head.proj.weight", 1, both, 0); // starts at 0: no preference
-    add_weight(ps, &w->sure_bias, PL_PARAM_BIAS, "confidence_head.proj.bias", 1, 0, 0);
+    pl_params_weight(ps, &w->sure, PL_PARAM_MATRIX, "confidence_head.proj.weight", 1, both,
+                     0); // starts at 0: no preference
+    pl_params_weight(ps, &w->sure_bias, PL_PARAM_BIAS, "confidence_head.proj.bias", 1, 0, 0);
 }
 
 static pl_tensor embed_before(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {

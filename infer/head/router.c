@@ -20,27 +20,14 @@ const char *pl_router_name(int kind) {
 void pl_router_params(pl_router *r, pl_params *ps) {
     bool    mlp = r->kind == PL_ROUTER_MLP;
     int64_t in = mlp ? 2 * r->d : r->d;
-    pl_params_add(ps, &(pl_param_args){.tensor = &r->w1,
-                                       .kind = PL_PARAM_MATRIX,
-                                       .part = {{"router.fc1.weight", r->width}},
-                                       .cols = in,
-                                       .init_std = 1 / sqrt((double)in)});
-    pl_params_add(ps, &(pl_param_args){.tensor = &r->w2,
-                                       .kind = PL_PARAM_MATRIX,
-                                       .part = {{"router.fc2.weight", r->clusters}},
-                                       .cols = r->width,
-                                       .init_std = 1 / sqrt((double)r->width)});
+    pl_params_weight(ps, &r->w1, PL_PARAM_MATRIX, "router.fc1.weight", r->width, in, 1 / sqrt((double)in));
+    pl_params_weight(ps, &r->w2, PL_PARAM_MATRIX, "router.fc2.weight", r->clusters, r->width,
+                     1 / sqrt((double)r->width));
     if (!mlp) return;
-    pl_params_add(ps, &(pl_param_args){.tensor = &r->norm_embed,
-                                       .kind = PL_PARAM_NORM,
-                                       .part = {{"router.embed_norm.weight", r->d}}});
-    pl_params_add(ps, &(pl_param_args){.tensor = &r->norm_hidden,
-                                       .kind = PL_PARAM_NORM,
-                                       .part = {{"router.hidden_norm.weight", r->d}}});
-    pl_params_add(ps,
-                  &(pl_param_args){.tensor = &r->b1, .kind = PL_PARAM_BIAS, .part = {{"router.fc1.bias", r->width}}});
-    pl_params_add(
-        ps, &(pl_param_args){.tensor = &r->b2, .kind = PL_PARAM_BIAS, .part = {{"router.fc2.bias", r->clusters}}});
+    pl_params_norm(ps, &r->norm_embed, "router.", "embed_norm", r->d);
+    pl_params_norm(ps, &r->norm_hidden, "router.", "hidden_norm", r->d);
+    pl_params_weight(ps, &r->b1, PL_PARAM_BIAS, "router.fc1.bias", r->width, 0, 0);
+    pl_params_weight(ps, &r->b2, PL_PARAM_BIAS, "router.fc2.bias", r->clusters, 0, 0);
 }
 
 pl_tensor pl_router_scores(pl_ctx *ctx, const pl_router *r, pl_tensor embed, pl_tensor hidden, pl_tensor output) {

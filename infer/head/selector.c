@@ -27,20 +27,15 @@ pl_status pl_selector_init(pl_selector *s, const pl_hf_selector *spec, int64_t d
     return PL_OK;
 }
 
-static void add_weight(pl_params *ps, pl_tensor *t, pl_param_kind kind, const char *name, int64_t rows, int64_t cols,
-                       double init_std) {
-    pl_params_add(
-        ps,
-        &(pl_param_args){
-            .tensor = t, .kind = kind, .part = {{name, rows}}, .cols = cols, .init_std = init_std, .neutral = true});
-}
-
 void pl_selector_params(pl_selector *s, pl_params *ps, int64_t d, int64_t vocab, int64_t draft_vocab) {
     if (s->candidates == 0) return;
-    add_weight(ps, &s->before, PL_PARAM_EMBED, "candidate_selector.predecessor_codebook", vocab, s->rank, 0.02);
-    add_weight(ps, &s->after, PL_PARAM_EMBED, "candidate_selector.successor_codebook", draft_vocab, s->rank, 0);
-    add_weight(ps, &s->hidden, PL_PARAM_MATRIX, "candidate_selector.hidden_projection.weight", s->rank, d,
-               1 / sqrt((double)d));
+    int first = ps->n;
+    pl_params_weight(ps, &s->before, PL_PARAM_EMBED, "candidate_selector.predecessor_codebook", vocab, s->rank, 0.02);
+    pl_params_weight(ps, &s->after, PL_PARAM_EMBED, "candidate_selector.successor_codebook", draft_vocab, s->rank, 0);
+    pl_params_weight(ps, &s->hidden, PL_PARAM_MATRIX, "candidate_selector.hidden_projection.weight", s->rank, d,
+                     1 / sqrt((double)d));
+    for (int i = first; i < ps->n; i++)
+        ps->p[i].neutral = true;
 }
 
 pl_tensor pl_selector_adds(pl_ctx *ctx, const pl_selector *s, pl_tensor hidden, const int32_t *before,

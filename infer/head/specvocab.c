@@ -46,13 +46,9 @@ static pl_status init(pl_head *h, pl_err *err) {
 
 static void params(pl_head *h, pl_params *ps) {
     pl_head_lowrank.params(h, ps);
-    pl_params_add(ps, &(pl_param_args){.tensor = &h->exact,
-                                       .kind = PL_PARAM_EMBED,
-                                       .part = {{"lm_head.weight", h->vocab}},
-                                       .cols = h->d,
-                                       .init_std = 0.02,
-                                       .start = PL_START_DENSE,
-                                       .fixed = true});
+    pl_param *p = pl_params_weight(ps, &h->exact, PL_PARAM_EMBED, "lm_head.weight", h->vocab, h->d, 0.02);
+    p->start = PL_START_DENSE;
+    p->fixed = true;
 }
 
 static pl_tensor project(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y) {

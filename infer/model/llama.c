@@ -175,12 +175,7 @@ static void add_mixture(pl_params *ps, pl_mixture *w, const pl_layer_shape *s, i
                         double out_scale) {
     char name[96];
     snprintf(name, sizeof name, "%smlp.gate.weight", prefix);
-    pl_params_add(ps, &(pl_param_args){.tensor = &w->router,
-                                       .kind = PL_PARAM_MATRIX,
-                                       .part = {{name, w->n}},
-                                       .cols = s->d,
-                                       .init_std = 0.02,
-                                       .fp32 = true});
+    pl_params_weight(ps, &w->router, PL_PARAM_MATRIX, name, w->n, s->d, 0.02)->fp32 = true;
     for (int e = 0; e < w->n; e++) {
         snprintf(name, sizeof name, "mlp.experts.%d", e);
         add_mlp(ps, NULL, &w->wgu[e], &w->wdown[e], s, width, prefix, name, false, out_scale);
@@ -201,18 +196,8 @@ static void add_biases(pl_params *ps, pl_layer *w, const pl_layer_shape *s, cons
 // Adds the gains of the norms of queries' and keys' heads.
 static void add_head_norms(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix, float offset) {
     pl_tensor *norm[2] = {&w->norm_q, &w->norm_k};
-    for (int i = 0; i < 2; i++) {
-        char name[96];
-        snprintf(name, sizeof name, "%sself_attn.%c_norm.weight", prefix, "qk"[i]);
-        pl_params_add(
-            ps, &(pl_param_args){.tensor = norm[i], .kind = PL_PARAM_NORM, .part = {{name, s->hd}}, .offset = offset});
-    }
-}
-
-static void add_norm(pl_params *ps, pl_tensor *norm, int64_t d, const char *prefix, const char *name, float offset) {
-    char whole[96];
-    snprintf(whole, sizeof whole, "%s%s.weight", prefix, name);
-    pl_params_add(ps, &(pl_param_args){.tensor = norm, .kind = PL_PARAM_NORM, .part = {{whole, d}}, .offset = offset});
+    for (int i = 0; i < 2; i++)
+        pl_params_norm(ps, norm[i], prefix, i ? "self_attn.k_norm" : "self_attn.q_norm", s->hd)->offset = offset;
 }
 
 // post_attention_layernorm is the norm before the MLP; in layers that norm their outputs it is that of attention's
@@ -221,7 +206,7 @@ static void add_layer(pl_llama *m, pl_layer *w, const char *prefix, double out_s
     pl_params *ps = &m->params;
     int64_t    d = m->shape.d;
     bool       post = m->config.post_norms;
-    add_norm(ps, &w->norm_attn, d, prefix, "input_layernorm", offset);
+    pl_params_norm(ps, &w->norm_attn, prefix, "input_layernorm", d)->offset = offset;
     add_attention(ps, w, &m->shape, prefix, out_scale);
     if (w->mixture.n > 0)
         add_mixture(ps, &w->mixture, &m->shape, m->config.expert_size, prefix, out_scale);
@@ -233,21 +218,18 @@ static void add_layer(pl_llama *m, pl_layer *w, const char *prefix, double out_s
     if (m->config.sinks) add_bias(ps, w->comm, &w->rule.sink, prefix, "self_attn.sinks", m->shape.nh);
     if (m->config.qkv_bias) add_biases(ps, w, &m->shape, prefix);
     if (m->config.qk_norm) add_head_norms(ps, w, &m->shape, prefix, offset);
-    if (post) add_norm(ps, &w->norm_attn_out, d, prefix, "post_attention_layernorm", offset);
-    add_norm(ps, &w->norm_mlp, d, prefix, post ? "pre_feedforward_layernorm" : "post_attention_layernorm", offset);
-    if (post) add_norm(ps, &w->norm_mlp_out, d, prefix, "post_feedforward_layernorm", offset);
+    if (post) pl_params_norm(ps, &w->norm_attn_out, prefix, "post_attention_layernorm", d)->offset = offset;
+    pl_params_norm(ps, &w->norm_mlp, prefix, post ? "pre_feedforward_layernorm" : "post_attention_layernorm", d)
+        ->offset = offset;
+    if (post) pl_params_norm(ps, &w->norm_mlp_out, prefix, "post_feedforward_layernorm", d)->offset = offset;
 }
 
 static void list_params(pl_llama *m, bool packed) {
     pl_params *ps = &m->params;
     int64_t    d = m->shape.d;
     bool       tied = m->config.tie_word_embeddings; // files hold the matrix under either name
-    pl_params_add(ps, &(pl_param_args){.tensor = &m->embed,
-                                       .kind = PL_PARAM_EMBED,
-                                       .part = {{"model.embed_tokens.weight", m->vocab}},
-                                       .cols = d,
-                                       .init_std = 0.02,
-                                       .alias = tied ? "lm_head.weight" : NULL});
+    pl_params_weight(ps, &m->embed, PL_PARAM_EMBED, "model.embed_tokens.weight", m->vocab, d, 0.02)->spec.alias =
+        tied ? "lm_head.weight" : NULL;
     // GPT-2's scaling of the layers' outputs keeps the variance of the residual stream bounded with depth.
     double out_scale = 1 / sqrt(2.0 * m->n_layers);
     float  offset = m->config.norm_plus_one ? 1 : 0;
@@ -256,7 +238,7 @@ static void list_params(pl_llama *m, bool packed) {
         snprintf(prefix, sizeof prefix, "model.layers.%d.", l);
         add_layer(m, &m->layer[l], prefix, out_scale, offset);
     }
-    add_norm(ps, &m->norm, d, "model.", "norm", offset);
+    pl_params_norm(ps, &m->norm, "model.", "norm", d)->offset = offset;
     if (tied && !packed) return;
     pl_params_add(ps, &(pl_param_args){.tensor = &m->head,
                                        .kind = PL_PARAM_MATRIX,

@@ -46,6 +46,19 @@ void pl_params_add(pl_params *ps, const pl_param_args *a) {
     }
 }
 
+pl_param *pl_params_weight(pl_params *ps, pl_tensor *t, pl_param_kind kind, const char *name, int64_t rows,
+                           int64_t cols, double init_std) {
+    pl_params_add(
+        ps, &(pl_param_args){.tensor = t, .kind = kind, .part = {{name, rows}}, .cols = cols, .init_std = init_std});
+    return &ps->p[ps->n - 1];
+}
+
+pl_param *pl_params_norm(pl_params *ps, pl_tensor *t, const char *prefix, const char *name, int64_t n) {
+    char whole[96];
+    snprintf(whole, sizeof whole, "%s%s.weight", prefix, name);
+    return pl_params_weight(ps, t, PL_PARAM_NORM, whole, n, 0, 0);
+}
+
 int pl_params_find(const pl_params *ps, const pl_tensor *tensor) {
     int i = 0;
     while (i < ps->n && ps->p[i].tensor != tensor)

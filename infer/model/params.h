@@ -74,7 +74,12 @@ typedef struct pl_param_args {
     bool               gated;
     float              offset; // see pl_param
 } pl_param_args;
-void pl_params_add(pl_params *ps, const pl_param_args *a);
+void      pl_params_add(pl_params *ps, const pl_param_args *a);
+// Add a weight of one tensor: of rows and columns (0: a vector), or a norm <prefix><name>.weight of n. Return its
+// entry, for fields that are not 0.
+pl_param *pl_params_weight(pl_params *ps, pl_tensor *t, pl_param_kind kind, const char *name, int64_t rows,
+                           int64_t cols, double init_std);
+pl_param *pl_params_norm(pl_params *ps, pl_tensor *t, const char *prefix, const char *name, int64_t n);
 
 // Returns the index in ps->p of a tensor of the module; the tensor must have an entry.
 int pl_params_find(const pl_params *ps, const pl_tensor *tensor);

@@ -28,20 +28,12 @@ static void init(pl_backbone *b) {
     int64_t    d = b->shape.d;
     b->n_taps = 1;
     b->tap[0] = PL_TAP_FINAL;
-    pl_params_add(ps, &(pl_param_args){.tensor = &e->fc,
-                                       .kind = PL_PARAM_MATRIX,
-                                       .part = {{"fc.weight", d}},
-                                       .cols = 2 * d,
-                                       .start = PL_START_FEATURES});
+    pl_params_weight(ps, &e->fc, PL_PARAM_MATRIX, "fc.weight", d, 2 * d, 0)->start = PL_START_FEATURES;
     pl_layer_params(ps, &e->layer, &b->shape, "layers.0.", 1);
     for (int i = 0; i < ps->n; i++)
         ps->p[i].init_std = 1 / sqrt((double)ps->p[i].spec.cols);
-    pl_params_add(ps, &(pl_param_args){.tensor = &e->layer.norm_mlp,
-                                       .kind = PL_PARAM_NORM,
-                                       .part = {{"layers.0.norm_mlp.weight", d}}});
-    pl_params_add(
-        ps, &(pl_param_args){
-                .tensor = &e->norm, .kind = PL_PARAM_NORM, .part = {{"norm.weight", d}}, .start = PL_START_FINAL_NORM});
+    pl_params_norm(ps, &e->layer.norm_mlp, "layers.0.", "norm_mlp", d);
+    pl_params_norm(ps, &e->norm, "", "norm", d)->start = PL_START_FINAL_NORM;
 }
 
 static pl_tensor fuse(pl_ctx *ctx, const pl_backbone *b, pl_tensor features) {
@@ -57,7 +49,7 @@ static pl_tensor step(pl_ctx *ctx, const pl_backbone *b, const int32_t *token, p
     pl_tensor     h = pl_linear(ctx, pl_concat(ctx, pl_embed(ctx, b->embed, token, m), hidden), e->fc);
     pl_tensor     delta = pl_layer_attention(ctx, &b->shape, &e->layer, h, view, 0);
     h = pl_layer_running(ctx, view, 0, h);
-    pl_tensor     z = pl_rmsnorm_residual(ctx, &h, delta, e->layer.norm_mlp, eps);
+    pl_tensor z = pl_rmsnorm_residual(ctx, &h, delta, e->layer.norm_mlp, eps);
     delta = pl_layer_mlp(ctx, &e->layer, z);
     if (y.data)
         pl_rmsnorm_residual_into(ctx, y, &h, delta, e->norm, eps);

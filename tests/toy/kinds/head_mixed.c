@@ -29,11 +29,7 @@ static pl_status init(pl_head *h, pl_err *err) {
 }
 
 static void params(pl_head *h, pl_params *ps) {
-    pl_params_add(ps, &(pl_param_args){.tensor = &h->down,
-                                       .kind = PL_PARAM_MATRIX,
-                                       .part = {{"head_mix.weight", h->d}},
-                                       .cols = h->d,
-                                       .init_std = 1 / sqrt((double)h->d)});
+    pl_params_weight(ps, &h->down, PL_PARAM_MATRIX, "head_mix.weight", h->d, h->d, 1 / sqrt((double)h->d));
     pl_head_full.params(h, ps); // W starts as the target's rows, or another drafter's
 }
 
