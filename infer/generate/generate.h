@@ -14,19 +14,24 @@ enum { PL_FORM_TEXT, PL_FORM_CHAT };       // data.form
 enum { PL_HISTORY_OWN, PL_HISTORY_GIVEN }; // data.chat.history
 enum { PL_STORE_BF16, PL_STORE_INT8 };     // data.feature_format
 enum { PL_LONG_SKIP, PL_LONG_CUT };        // data.long_prompts
+
+// Keys of the form of conversations: the template (NULL: the model's own), its variables, and the answers before later
+// turns (PL_HISTORY_*).
+typedef struct pl_chat_recipe {
+    const char *template, *kwargs, *date, *system;
+    int history;
+} pl_chat_recipe;
+
 typedef struct pl_generate_recipe {
     struct {
         const char *path, *tokenizer, *pre;
         int         dtype, kv;
     } target;
     struct {
-        const char *prompts;
-        bool        strict;
-        int         form;
-        struct {
-            const char *template, *kwargs, *date, *system;
-            int history;
-        } chat;
+        const char    *prompts;
+        bool           strict;
+        int            form;
+        pl_chat_recipe chat;
         struct {
             const char *path;
             pl_ints     layers;
@@ -55,12 +60,9 @@ static inline const pl_generate_recipe *pl_generate_recipe_of(const pl_recipe *r
 // data.chat's.
 typedef struct pl_split_recipe {
     struct {
-        const char *prompts;
-        int64_t     holdout;
-        struct {
-            const char *template, *kwargs, *date, *system;
-            int history;
-        } chat;
+        const char    *prompts;
+        int64_t        holdout;
+        pl_chat_recipe chat;
     } eval;
 } pl_split_recipe;
 extern const pl_key                  pl_split_keys[];

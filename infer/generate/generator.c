@@ -113,23 +113,14 @@ static const char *prompts_path(const pl_generator *g) {
     return g->opt.form && g->opt.form->path ? g->opt.form->path : "data.prompts";
 }
 
-// Prefixes an error with the prompt's line.
-static pl_status at_line(const pl_prompt *p, pl_status st, pl_err *err) {
-    return st == PL_OK ? PL_OK : pl_fail_at(err, st, "data.prompts: line %lld", (long long)p->line);
-}
-
-static pl_status render(const pl_generator *g, const asked *a, const pl_chat_turn *turn, pl_jinja_out *out,
-                        pl_err *err) {
-    const pl_prompt_form *f = g->opt.form;
-    return pl_chat_prompt_turn(a->prompt, prompts_path(g), f->chat, &f->options, turn, out, err);
-}
-
 // Renders and encodes a turn. j: the job that keeps the text; NULL: none.
 static pl_status render_ids(const pl_generator *g, const asked *a, const pl_chat_turn *turn, job *j, int32_t **ids,
                             int64_t *n, pl_err *err) {
-    pl_jinja_out out;
-    PL_TRY(render(g, a, turn, &out, err));
-    pl_status st = at_line(a->prompt, pl_chat_encode(g->tok, out.text, out.n, ids, n, err), err);
+    const pl_prompt_form *f = g->opt.form;
+    pl_jinja_out          out;
+    PL_TRY(pl_chat_prompt_turn(a->prompt, prompts_path(g), f->chat, &f->options, turn, &out, err));
+    pl_status st = pl_chat_encode(g->tok, out.text, out.n, ids, n, err);
+    if (st != PL_OK) pl_fail_at(err, st, "data.prompts: line %lld", (long long)a->prompt->line);
     if (st == PL_OK && j) {
         j->text = out.text;
         j->text_n = out.n;

@@ -33,22 +33,14 @@ const pl_key pl_split_keys[] = {
 // Refuses keys of chats for plain-text prompts, which do not read them.
 static pl_status check_form(const pl_recipe *r, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
-    const pl_split_recipe    *c = pl_split_recipe_of(r);
-    const struct {
-        const void *key;
-        bool        given;
-    } of[] = {{&gen->data.chat.template, gen->data.chat.template},
-              {&gen->data.chat.kwargs, gen->data.chat.kwargs},
-              {&gen->data.chat.date, gen->data.chat.date},
-              {&gen->data.chat.system, gen->data.chat.system},
-              {&gen->data.chat.history, gen->data.chat.history != PL_HISTORY_OWN},
-              {&c->eval.chat.template, c->eval.chat.template},
-              {&c->eval.chat.kwargs, c->eval.chat.kwargs},
-              {&c->eval.chat.date, c->eval.chat.date},
-              {&c->eval.chat.system, c->eval.chat.system},
-              {&c->eval.chat.history, c->eval.chat.history != PL_HISTORY_OWN}};
-    for (size_t i = 0; i < sizeof of / sizeof *of && gen->data.form != PL_FORM_CHAT; i++)
-        if (of[i].given) return pl_recipe_fail(r, of[i].key, err, "needs data.form: chat");
+    const pl_chat_recipe     *both[] = {&gen->data.chat, &pl_split_recipe_of(r)->eval.chat};
+    for (int k = 0; k < 2 && gen->data.form != PL_FORM_CHAT; k++) {
+        const pl_chat_recipe *c = both[k];
+        const char *const    *of[] = {&c->template, &c->kwargs, &c->date, &c->system};
+        for (int i = 0; i < 4; i++)
+            if (*of[i]) return pl_recipe_fail(r, of[i], err, "needs data.form: chat");
+        if (c->history != PL_HISTORY_OWN) return pl_recipe_fail(r, &c->history, err, "needs data.form: chat");
+    }
     return PL_OK;
 }
 
@@ -57,12 +49,7 @@ void pl_prompt_form_close(pl_prompt_form *form) {
     *form = (pl_prompt_form){0};
 }
 
-// A recipe's keys of chats: the template (NULL: the model's own) and its variables.
-typedef struct chat_keys {
-    const char *template, *kwargs, *date, *system;
-} chat_keys;
-
-static pl_status open_form(pl_prompt_form *form, const pl_recipe *r, const chat_keys *k, pl_err *err) {
+static pl_status open_form(pl_prompt_form *form, const pl_recipe *r, const pl_chat_recipe *k, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     const char               *dir = gen->target.tokenizer ? gen->target.tokenizer : gen->target.path;
     *form = (pl_prompt_form){.name = "plain", .path = gen->data.prompts};
@@ -85,26 +72,17 @@ static pl_status open_form(pl_prompt_form *form, const pl_recipe *r, const chat_
     return PL_OK;
 }
 
-static chat_keys trained_with(const pl_recipe *r) {
-    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
-    return (chat_keys){.template = gen->data.chat.template,
-                       .kwargs = gen->data.chat.kwargs,
-                       .date = gen->data.chat.date,
-                       .system = gen->data.chat.system};
-}
-
 pl_status pl_recipe_form(pl_prompt_form *form, const pl_recipe *r, pl_err *err) {
-    chat_keys k = trained_with(r);
-    return open_form(form, r, &k, err);
+    return open_form(form, r, &pl_generate_recipe_of(r)->data.chat, err);
 }
 
 pl_status pl_recipe_served_form(pl_prompt_form *form, const pl_recipe *r, pl_err *err) {
-    const pl_split_recipe *c = pl_split_recipe_of(r);
-    chat_keys              k = trained_with(r);
-    if (c->eval.chat.template) k.template = c->eval.chat.template;
-    if (c->eval.chat.kwargs) k.kwargs = c->eval.chat.kwargs;
-    if (c->eval.chat.date) k.date = c->eval.chat.date;
-    if (c->eval.chat.system) k.system = c->eval.chat.system;
+    const pl_chat_recipe *c = &pl_split_recipe_of(r)->eval.chat;
+    pl_chat_recipe        k = pl_generate_recipe_of(r)->data.chat;
+    if (c->template) k.template = c->template;
+    if (c->kwargs) k.kwargs = c->kwargs;
+    if (c->date) k.date = c->date;
+    if (c->system) k.system = c->system;
     return open_form(form, r, &k, err);
 }
 
