@@ -1,6 +1,7 @@
 #include "infer/cli/show.h"
 
 #include "kernels/base/arena.h"
+#include "kernels/base/files.h"
 
 #include <math.h>
 #include <string.h>
@@ -19,11 +20,6 @@ pl_json_out *pl_show_begin(const pl_env *env, pl_json_out *local) {
 void pl_show_abort(pl_json_out *local) {
     pl_free(local->text);
     *local = (pl_json_out){0};
-}
-
-static bool ends(const char *s, const char *end) {
-    size_t n = strlen(s), m = strlen(end);
-    return n >= m && strcmp(s + n - m, end) == 0;
 }
 
 static void put_bytes(char out[CELL], double v) {
@@ -57,7 +53,7 @@ static void put_value(char out[CELL], const char *key, const cJSON *v) {
         snprintf(out, CELL, "%s", cJSON_IsTrue(v) ? "yes" : "no");
     else if (!cJSON_IsNumber(v))
         snprintf(out, CELL, "-");
-    else if (ends(key, "bytes"))
+    else if (pl_path_ends(key, "bytes"))
         put_bytes(out, v->valuedouble);
     else if (v->valuedouble == floor(v->valuedouble) && fabs(v->valuedouble) < 1e15)
         snprintf(out, CELL, "%.0f", v->valuedouble);

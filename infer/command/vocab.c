@@ -49,7 +49,7 @@ typedef struct report {
     measured     *m; // m[0]: the texts of the list; then those of --against
     int           n;
     int32_t      *rank, *half_rank; // token order by all of m[0]; by its even documents
-    int32_t       occurred, half_occurred, vocab;
+    int32_t       occurred, vocab;
 } report;
 
 static void say_sizes(int32_t vocab, int32_t size[SIZES]) {
@@ -149,7 +149,7 @@ static pl_status rank(report *r, pl_err *err) {
     r->half_rank = pl_malloc((size_t)r->vocab * sizeof *r->half_rank);
     if (!r->rank || !r->half_rank) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
     r->occurred = pl_counts_rank(&r->m[0].t.all, r->rank);
-    r->half_occurred = pl_counts_rank(&r->m[0].t.half[0], r->half_rank);
+    pl_counts_rank(&r->m[0].t.half[0], r->half_rank);
     return PL_OK;
 }
 

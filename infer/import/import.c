@@ -48,12 +48,6 @@ static bool own_head(const import *m) {
 
 // ---- config ----
 
-// Returns true if the list is the paper's three layers, numbered by inputs.
-static bool usual_inputs(const import *m) {
-    int usual[PL_HF_TAPS], n = pl_llama_default_taps(m->target.num_hidden_layers, usual);
-    return m->config.n_taps == n && memcmp(m->config.tap, usual, (size_t)n * sizeof *usual) == 0;
-}
-
 static pl_status choose_numbering(import *m, const pl_import_format *format, bool stated, pl_err *err) {
     pl_hf_config       *c = &m->config;
     pl_hf_tap_numbering asked = m->o->numbering;
@@ -75,7 +69,8 @@ static pl_status choose_numbering(import *m, const pl_import_format *format, boo
     // list of outputs in use.
     c->tap_numbering = format->numbering;
     if (format->numbering == PL_HF_TAPS_INPUT || c->tap[0] == 1) return PL_OK;
-    if (!usual_inputs(m))
+    int usual[PL_HF_TAPS], n = pl_llama_default_taps(m->target.num_hidden_layers, usual); // the paper's, by inputs
+    if (c->n_taps != n || memcmp(c->tap, usual, (size_t)n * sizeof *usual) != 0)
         return pl_fail(
             err, PL_E_INPUT,
             "%s: does not say whether its layers (%d, ...) are counted by input or by output, and both are in "
@@ -278,18 +273,13 @@ static pl_status take_head(import *m, const pl_weight_entry *w, pl_err *err) {
     return push(m, "lm_head.weight", w, err);
 }
 
-static bool ends(const char *s, const char *tail) {
-    size_t n = strlen(s), k = strlen(tail);
-    return n >= k && strcmp(s + n - k, tail) == 0;
-}
-
 static pl_status take(import *m, const pl_weight_entry *w, pl_err *err) {
     static const char *const left_out[] = {"t2d", "d2t", "verifier_lm_head.weight", "verifier_norm.weight"};
     char                     name[128];
     plain_name(m, w->name, name, sizeof name);
     for (int i = 0; i < 4; i++)
         if (strcmp(name, left_out[i]) == 0) return PL_OK; // the map is read separately
-    if (ends(name, ".inv_freq")) return PL_OK;
+    if (pl_path_ends(name, ".inv_freq")) return PL_OK;
     if (strcmp(name, PL_BACKBONE_EMBED) == 0) return take_embeddings(m, w, err);
     if (strcmp(name, "lm_head.weight") == 0) return m->factors ? PL_OK : take_head(m, w, err);
     return push(m, name, w, err);
