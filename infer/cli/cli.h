@@ -20,9 +20,14 @@
 // The tokenizer's, data/tokenizer/tokenizer.h.
 #define PL_OPTION_PRE                                                                                                  \
     { PL_OPTION_TEXT("pre", "NAME"), .help = PL_TOK_PRE_HELP }
-// Of caches, infer/model/kv.h. of: what reads it, "decode: ".
+#define PL_OPTION_TEMPERATURE                                                                                          \
+    { PL_OPTION_REAL("temperature", "T"), .deflt = "0", .min = 0, .max = 1000, .help = "0: greedy" }
+// Of a model of random weights. more: the end of its help.
+#define PL_OPTION_LAYERS(more)                                                                                         \
+    { PL_OPTION_INT("layers", "N"), .min = 1, .max = 1024, .help = "of --shape [the model's]" more }
+// Of caches, infer/model/kv.h. of: the beginning of its help, "decode: ".
 #define PL_OPTION_KV(of)                                                                                               \
-    { PL_OPTION_CHOICE("kv", "fp32", "bf16"), .deflt = "fp32", .help = of PL_KV_HELP }
+    { PL_OPTION_CHOICE("kv", PL_KV_CHOICES), .deflt = "fp32", .help = of PL_KV_HELP }
 
 #define PL_CLI_TABLES 4
 

@@ -24,7 +24,7 @@ const pl_key pl_generate_keys[] = {
     {PL_KEY_FIELD_STRING(pl_generate_recipe, target.pre), .help = PL_TOK_PRE_HELP},
     {PL_KEY_FIELD_ENUM(pl_generate_recipe, target.dtype), .deflt = "bf16", .choices = {"bf16", "fp32"},
      .help = "how the target's weights are held"},
-    {PL_KEY_FIELD_ENUM(pl_generate_recipe, target.kv), .deflt = "fp32", .choices = {"fp32", "bf16"}, .late = true,
+    {PL_KEY_FIELD_ENUM(pl_generate_recipe, target.kv), .deflt = "fp32", .choices = {PL_KV_CHOICES}, .late = true,
      .help = PL_KV_HELP},
     {PL_KEY_FIELD_PATH(pl_generate_recipe, data.prompts), .help = "prompts: JSONL, a JSON list or paragraphs of text",
      .stages = PL_KEY_NO_STAGE},

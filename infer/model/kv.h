@@ -17,7 +17,8 @@ typedef struct pl_kv {
     const pl_memory *memory; // of the block
 } pl_kv;
 
-// The option of all commands: "fp32|bf16", in this order.
+// The option of all commands and the recipes' key.
+#define PL_KV_CHOICES "fp32", "bf16"
 #define PL_KV_HELP "how caches hold keys and values, a drafter's too"
 static inline pl_dtype pl_kv_chosen(int choice) {
     return choice == 1 ? PL_BF16 : PL_F32;

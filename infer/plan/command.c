@@ -606,7 +606,7 @@ static const pl_key options[] = {
     {PL_OPTION_TEXT("target", "DIR|FILE"), .help = "the model"},
     {PL_OPTION_TEXT("shape", "NAME"),
      .help = "instead of --target, a model of this shape with random weights: " PL_SHAPE_NAMES},
-    {PL_OPTION_INT("layers", "N"), .min = 1, .max = 1024, .help = "of --shape [the model's]"},
+    PL_OPTION_LAYERS(""),
     {PL_OPTION_TEXTS("drafter", "DIR"), .help = "a trained draft head; may be given again [those of --results]"},
     {PL_OPTION_TEXT("results", "RUN"),
      .help = "an evaluation (a run's folder or its results.json) to take acceptance from"},
@@ -617,7 +617,7 @@ static const pl_key options[] = {
     {PL_OPTION_CHOICE("heads", "all", "none"), .deflt = "all",
      .help = "all: beside the drafters, heads with random weights are planned too: trimmed and low-rank ones by size, "
              "specvocab, dynaspec"},
-    {PL_OPTION_REAL("temperature", "T"), .deflt = "0", .min = 0, .max = 1000, .help = "0: greedy"},
+    PL_OPTION_TEMPERATURE,
     {PL_OPTION_INT("batch", "B"), .deflt = "1", .min = 1, .max = PL_PLAN_BATCH, .help = "sessions at once"},
     {PL_OPTION_INT("context", "N"), .min = PL_SHAPE_LEVELS, .max = 1 << 24,
      .help = "tokens of each session [128, or as many as fit]"},

@@ -30,7 +30,7 @@ static const struct unit {
 static const pl_key options[] = {
     {PL_OPTION_TEXT("target", "DIR"), .help = "the model: a folder that has config.json"},
     {PL_OPTION_TEXT("shape", "NAME"), .help = "instead of --target, a known shape: " PL_SHAPE_NAMES PL_SHAPE_PLANNED},
-    {PL_OPTION_INT("layers", "N"), .min = 1, .max = 1024, .help = "of --shape [the model's]"},
+    PL_OPTION_LAYERS(""),
     {PL_OPTION_REAL("samples", "M"), .deflt = "500000", .min = 1, .max = 1e12, .help = "documents"},
     {PL_OPTION_REAL("tokens", "L"), .deflt = "1024", .min = 1, .max = 1e6, .help = "of each"},
     {PL_OPTION_REAL("epochs", "E"), .deflt = "1", .min = 0, .max = 1e4, .help = "of training"},
