@@ -190,11 +190,6 @@ pl_status pl_tally_text(pl_tally *t, const pl_tokenizer *tok, const char *path, 
     return st;
 }
 
-static bool ends_in(const char *s, const char *tail) {
-    size_t n = strlen(s), m = strlen(tail);
-    return n >= m && strcmp(s + n - m, tail) == 0;
-}
-
 static bool is_dataset(const char *path) {
     char *manifest = pl_path_join(path, "manifest.json");
     bool  is = manifest && pl_path_exists(manifest);
@@ -207,6 +202,6 @@ pl_status pl_tally_input(pl_tally *t, const pl_tokenizer *tok, const char *path,
     if (is_dataset(path)) return pl_tally_dataset(t, tok, path, held, err);
     if (!tok && !pl_path_exists(path)) return pl_fail(err, PL_E_INPUT, "%s: no such file or folder", path);
     if (!tok) return pl_fail(err, PL_E_USAGE, "--tokenizer: is missing; it names a tokenizer file or a model folder");
-    if (ends_in(path, ".json") || ends_in(path, ".jsonl")) return pl_tally_records(t, tok, path, field, err);
+    if (pl_path_ends(path, ".json") || pl_path_ends(path, ".jsonl")) return pl_tally_records(t, tok, path, field, err);
     return pl_tally_text(t, tok, path, err);
 }

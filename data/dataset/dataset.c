@@ -4,7 +4,6 @@
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
-#include <string.h>
 
 enum { OPEN_SHARDS = 4 }; // HDF5 files kept open; the least recently used gives way
 

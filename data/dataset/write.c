@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
-#include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
 

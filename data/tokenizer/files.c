@@ -45,11 +45,6 @@ static char *with_end(const char *path, const char *from, const char *to) {
     return pl_sprintf("%.*s%s", (int)(strlen(path) - strlen(from)), path, to);
 }
 
-static bool ends_in(const char *path, const char *end) {
-    size_t n = strlen(path), m = strlen(end);
-    return n >= m && strcmp(path + n - m, end) == 0;
-}
-
 pl_status pl_tokenizer_find_files(pl_tokenizer_files *f, const char *path, pl_err *err) {
     *f = (pl_tokenizer_files){0};
     pl_status st = PL_OK;
@@ -57,7 +52,7 @@ pl_status pl_tokenizer_find_files(pl_tokenizer_files *f, const char *path, pl_er
         st = find_in_folder(f, path, err);
     } else {
         // Also with a prefix: gpt2-vocab.json and gpt2-merges.txt.
-        bool vocab = ends_in(path, "vocab.json"), merges = ends_in(path, "merges.txt");
+        bool vocab = pl_path_ends(path, "vocab.json"), merges = pl_path_ends(path, "merges.txt");
         f->path = merges ? with_end(path, "merges.txt", "vocab.json") : pl_strdup(path);
         if (vocab) f->merges = with_end(path, "vocab.json", "merges.txt");
         if (merges) f->merges = pl_strdup(path);

@@ -3,8 +3,6 @@
 #include "data/tokenizer/impl.h"
 #include "kernels/base/check.h"
 
-#include <string.h>
-
 #define BEHIND 4 // tokens before the end that may still change
 #define WORD 64  // and at most so many more, to reach the beginning of a word
 

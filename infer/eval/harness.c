@@ -81,11 +81,6 @@ double pl_mean_depth(const pl_session_stats *s) {
     return pl_ratio(levels, (double)s->steps);
 }
 
-double pl_memory_bound_speedup(const pl_method *m) {
-    double depth = pl_mean_depth(&m->stats), level = isnan(depth) ? 0 : depth * m->draft_step_bytes;
-    return pl_stats_acceptance(&m->stats) * pl_ratio(m->step_bytes, m->step_bytes + level);
-}
-
 void pl_latency_write(pl_json_out *o, const char *key, const pl_latency *l) {
     pl_put_object(o, key);
     pl_put_num(o, "mean", l->mean);
@@ -118,7 +113,9 @@ void pl_harness_write(pl_json_out *o, const pl_results *r, int m) {
     pl_put_num(o, "drafting", l.drafting);
     pl_json_out_close(o, '}');
     write_conditional(o, &a->stats);
-    pl_put_num(o, "memory_bound_speedup", pl_memory_bound_speedup(a));
+    double depth = pl_mean_depth(&a->stats), level = isnan(depth) ? 0 : depth * a->draft_step_bytes;
+    pl_put_num(o, "memory_bound_speedup",
+               pl_stats_acceptance(&a->stats) * pl_ratio(a->step_bytes, a->step_bytes + level));
     pl_latency_write(o, "ttft_seconds", &a->ttft);
     pl_latency_write(o, "tpot_seconds", &a->tpot);
     double answers = (double)(r->n_prompts * a->seeds * r->repeats);

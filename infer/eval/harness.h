@@ -36,7 +36,6 @@ void pl_latency_write(pl_json_out *o, const char *key, const pl_latency *l);
 
 // Returns the mean number of levels drafted in a step; NaN: no steps.
 double pl_mean_depth(const pl_session_stats *s);
-double pl_memory_bound_speedup(const pl_method *m);
 
 // Writes members of an open object.
 void pl_harness_write(pl_json_out *o, const pl_results *r, int m);

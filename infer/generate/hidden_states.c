@@ -304,18 +304,13 @@ static void finish_rows(pl_ctx *ctx, void *arg) {
     if (!ctx->measuring && got) memcpy(x->hidden, got, (size_t)(x->rows * d) * sizeof *got);
 }
 
-static void to_bf16(uint16_t *to, const float *from, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        to[i] = pl_f32_to_bf16(from[i]);
-}
-
 // Computes final norm and argmax of rows [from, from + x->rows) from the last layer's output in x->hidden.
 static pl_status finish(reader *x, int64_t from, pl_err *err) {
     int64_t d = x->target->shape.d;
     pl_ctx_begin(&x->ctx);
     finish_rows(&x->ctx, x);
     PL_TRY(pl_ctx_sync(&x->ctx, err));
-    to_bf16(x->doc.last_hidden + from * d, x->hidden, x->rows * d);
+    pl_from_f32(x->doc.last_hidden + from * d, PL_BF16, x->hidden, (size_t)(x->rows * d));
     memcpy(x->doc.argmax + from, x->argmax, (size_t)x->rows * sizeof *x->argmax);
     return PL_OK;
 }
@@ -327,7 +322,7 @@ static pl_status read_states(reader *x, const states *s, pl_err *err) {
         for (int64_t t = 0; t < x->rows; t++) {
             PL_TRY(read_row(x, s, from + t, err));
             for (int i = 0; i < x->taps->n; i++)
-                to_bf16(x->doc.features + (from + t) * w + i * d, x->row + x->place[i] * d, d);
+                pl_from_f32(x->doc.features + (from + t) * w + i * d, PL_BF16, x->row + x->place[i] * d, (size_t)d);
             memcpy(x->hidden + t * d, x->row + x->last * d, (size_t)d * sizeof *x->hidden);
         }
         PL_TRY(finish(x, from, err));
