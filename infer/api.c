@@ -1,12 +1,11 @@
 // The public API (paceline.h) over the inner one.
 #include "data/chat/prompts.h"
-#include "infer/cli/machine.h"
 #include "infer/decode/runner.h"
 #include "kernels/devices.h"
 #include "paceline.h"
 
-#include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MAX_NEW 256

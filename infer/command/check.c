@@ -3,8 +3,6 @@
 #include "infer/export/export.h"
 #include "kernels/base/json_put.h"
 
-#include <string.h>
-
 static const pl_key options[] = {
     {PL_OPTION_TEXT("for", "ENGINE"), .help = "what is to serve it: a name of the list below"},
     {PL_OPTION_TEXT("target", "DIR"),

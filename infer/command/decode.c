@@ -3,7 +3,6 @@
 #include "infer/command/chat.h"
 
 #include "data/text/plain.h"
-#include "infer/cli/machine.h"
 #include "infer/decode/runner.h"
 #include "infer/decode/trace.h"
 #include "infer/model/kv.h"
@@ -38,7 +37,7 @@ static const pl_key options[] = {
     PL_CHAT_CLI_OPTIONS,
     {PL_OPTION_INT("max-new-tokens", "N"), .letter = 'n', .deflt = "256", .min = 1, .max = NEW_MAX,
      .help = "longest answer"},
-    {PL_OPTION_REAL("temperature", "T"), .deflt = "0", .min = 0, .max = 1000, .help = "0: greedy"},
+    PL_OPTION_TEMPERATURE,
     {PL_OPTION_INT("top-k", "K"), .deflt = "0", .min = 0, .max = 1 << 30,
      .help = "sample from the K most probable tokens; 0: from all"},
     {PL_OPTION_REAL("top-p", "P"), .deflt = "1", .min = 0, .max = 1,

@@ -23,7 +23,6 @@
 #include "kernels/op/topk.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define K 8

@@ -16,11 +16,9 @@
 #include "infer/drafter/automaton.h"
 #include "infer/drafter/datastore.h"
 #include "kernels/base/arena.h"
-#include "kernels/base/check.h"
 #include "kernels/base/files.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define NODES 12

@@ -1,9 +1,7 @@
 #include "infer/drafter/translation.h"
 
-#include "kernels/base/files.h"
 #include "kernels/base/log.h"
 
-#include <stdio.h>
 #include <string.h>
 
 // ---- equal tokens ---------------------------------------------------------------------------------------------------

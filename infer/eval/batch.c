@@ -3,8 +3,6 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
 
-#include <math.h>
-
 pl_status pl_batch_work_init(pl_batch_work *w, int64_t room, pl_err *err) {
     size_t n = (size_t)room;
     *w = (pl_batch_work){.question = pl_malloc(n * sizeof *w->question),

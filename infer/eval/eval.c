@@ -7,9 +7,7 @@
 #include "infer/eval/questions.h"
 #include "infer/eval/repeated.h"
 #include "kernels/base/check.h"
-#include "kernels/base/files.h"
 #include "kernels/base/hash.h"
-#include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
 
 #include <string.h>

@@ -4,8 +4,6 @@
 #include "infer/drafter/backbone.h"
 #include "infer/model/kv.h"
 #include "kernels/base/check.h"
-#include "kernels/base/files.h"
-#include "kernels/base/json.h"
 #include "kernels/base/log.h"
 #include "kernels/base/room.h"
 
@@ -73,11 +71,6 @@ static pl_columns_shape shape_of(const pl_generator *g) {
     return (pl_columns_shape){.d = g->target->shape.d, .taps = g->opt.n_taps};
 }
 
-static void to_bf16(uint16_t *dst, const float *src, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = pl_f32_to_bf16(src[i]);
-}
-
 static job *at_turn(const pl_generator *g, int64_t turn) {
     return &g->ring[turn % g->ring_size];
 }
@@ -101,8 +94,8 @@ static void on_final(void *arg, const pl_final_rows *r) {
         doc->tokens[t] = pl_session_tokens(r->session)[t];
         doc->loss_mask[t] = t >= pl_session_prompt(r->session);
         doc->argmax[t] = r->argmax[r->logits_row[row]];
-        if (w) to_bf16(doc->features + t * w, pl_f32(&r->features) + row * w, w);
-        to_bf16(doc->last_hidden + t * d, pl_f32(&r->hidden) + row * d, d);
+        if (w) pl_from_f32(doc->features + t * w, PL_BF16, pl_f32(&r->features) + row * w, (size_t)w);
+        pl_from_f32(doc->last_hidden + t * d, PL_BF16, pl_f32(&r->hidden) + row * d, (size_t)d);
         doc->n++;
     }
 }

@@ -13,7 +13,6 @@
 #include "infer/head/head.h"
 
 #include "kernels/op/gatherdot.h"
-#include "kernels/op/linear.h"
 
 #include <math.h>
 #include <stdio.h>

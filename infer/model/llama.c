@@ -7,7 +7,6 @@
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
 #include "kernels/op/embed.h"
-#include "kernels/op/gather.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/rmsnorm.h"
 #include "kernels/op/rope.h"

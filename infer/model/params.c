@@ -2,12 +2,11 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/room.h"
-#include "kernels/op/linear.h"
+#include "kernels/panels.h"
 #include "kernels/segments.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 pl_status pl_params_init(pl_params *ps, int capacity, pl_err *err) {
     *ps = (pl_params){.capacity = capacity};

@@ -2,8 +2,6 @@
 
 #include "kernels/base/check.h"
 
-#include <string.h>
-
 #define POOL (1 + PL_SHAPE_LEVELS * PL_SHAPE_WIDTH * PL_SHAPE_RANKS)
 
 typedef struct node {
