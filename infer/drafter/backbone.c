@@ -4,8 +4,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
-#include "kernels/op/concat.h"
-#include "kernels/op/round.h"
+#include "kernels/op/elementwise.h"
 
 #include <stdio.h>
 #include <string.h>

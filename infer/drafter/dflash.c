@@ -1,11 +1,9 @@
 #include "infer/drafter/dflash.h"
 
 #include "kernels/base/check.h"
-#include "kernels/op/add.h"
 #include "kernels/op/blockattention.h"
 #include "kernels/op/blockconv.h"
-#include "kernels/op/concat.h"
-#include "kernels/op/embed.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/headnorm.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/rmsnorm.h"

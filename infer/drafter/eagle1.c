@@ -1,9 +1,6 @@
 #include "infer/drafter/eagle1.h"
 
-#include "kernels/op/add.h"
-#include "kernels/op/bias.h"
-#include "kernels/op/concat.h"
-#include "kernels/op/embed.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/rmsnorm.h"
 

@@ -2,10 +2,8 @@
 
 #include "infer/model/tp.h"
 #include "kernels/base/check.h"
-#include "kernels/op/bias.h"
-#include "kernels/op/combine.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/experts.h"
-#include "kernels/op/gather.h"
 #include "kernels/op/grouped.h"
 #include "kernels/op/headnorm.h"
 #include "kernels/op/linear.h"

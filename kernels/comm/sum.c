@@ -2,7 +2,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/comm/impl.h"
-#include "kernels/op/add.h"
+#include "kernels/op/elementwise.h"
 
 enum { GRAIN = 64 }; // bytes: alignment of pieces
 

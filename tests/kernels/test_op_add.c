@@ -1,6 +1,4 @@
-#include "kernels/op/add.h"
-#include "kernels/op/bias.h"
-#include "kernels/op/mul.h"
+#include "kernels/op/elementwise.h"
 #include "tests/kernels/op_harness.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "kernels/op/combine.h"
+#include "kernels/op/elementwise.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-#include "kernels/op/gather.h"
+#include "kernels/op/elementwise.h"
 #include "tests/kernels/op_harness.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
+#include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/round.h"
 #include "tests/kernels/op_harness.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,4 @@
-#include "kernels/op/gather.h"
-#include "kernels/op/softcap.h"
+#include "kernels/op/elementwise.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>
 #include <setjmp.h>

@@ -8,7 +8,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
 #include "kernels/op/classify.h"
-#include "kernels/op/embed.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/tape.h"
 #include "train/keys.h"
 #include "train/loop/trainer.h"

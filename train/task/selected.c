@@ -1,8 +1,7 @@
 #include "train/task/selected.h"
 
-#include "kernels/op/add.h"
 #include "kernels/op/classify.h"
-#include "kernels/op/gather.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/gatherdot.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/topk.h"

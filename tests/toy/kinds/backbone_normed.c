@@ -1,7 +1,6 @@
 // A backbone in one file: EAGLE-1's layer, with the target's final norm between it and the head.
 #include "infer/drafter/backbone.h"
-#include "kernels/op/concat.h"
-#include "kernels/op/embed.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/rmsnorm.h"
 

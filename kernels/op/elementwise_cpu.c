@@ -1,6 +1,6 @@
 // Soft cap on vectors; the tail of the last one runs the same arithmetic on padded lanes.
 #include "kernels/cpu/rows.h"
-#include "kernels/op/softcap.h"
+#include "kernels/op/elementwise.h"
 
 enum { TANH_FLOPS = 30 };
 
