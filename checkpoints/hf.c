@@ -8,7 +8,6 @@
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
-#include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
 #include <limits.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 #include "checkpoints/hf_experts.h"
 #include "kernels/base/check.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 bool pl_hf_dense(const pl_hf_config *c, int layer) {
     PL_CHECK(layer >= 0 && layer < PL_HF_LAYERS_MAX, "layer %d", layer);

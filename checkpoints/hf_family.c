@@ -1,7 +1,7 @@
 #include "checkpoints/hf_family.h"
 #include "checkpoints/hf_experts.h"
 #include "kernels/base/check.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/op/swiglu.h"
 #include <stdio.h>
 #include <string.h>

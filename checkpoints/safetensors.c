@@ -6,7 +6,6 @@
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 #include "kernels/base/log.h"
-#include "kernels/base/sniff.h"
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>

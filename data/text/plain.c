@@ -2,7 +2,6 @@
 #include "data/text/text.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
-#include "kernels/base/sniff.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 // The bytes of a file of at most `max`, 0-terminated (pl_free): a byte order mark is dropped, "\r\n" and lone "\r"
-// become "\n". Refused with how to mend it: UTF-16, gzip, zip, Parquet, HTML, a Git LFS pointer (kernels/base/sniff.h).
+// become "\n". Refused with how to mend it: UTF-16, gzip, zip, Parquet, HTML, a Git LFS pointer (pl_sniff).
 // The rest is not judged: it need not be UTF-8.
 pl_status pl_plain_read(char **text, size_t *n, const char *path, size_t max, pl_err *err);
 // The same of an input that a user may pipe in.

@@ -9,7 +9,7 @@
 #include "infer/model/kv.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/files.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/base/log.h"
 #include "kernels/base/room.h"
 #include "kernels/base/strbuf.h"

@@ -1,6 +1,6 @@
 #include "infer/decode/runner.h"
 
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 #include <math.h>
 

@@ -9,7 +9,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/base/log.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "infer/inspect/parts.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 #include <math.h>
 #include <stdio.h>

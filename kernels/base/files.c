@@ -2,7 +2,6 @@
 #include "kernels/base/files.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
-#include "kernels/base/sniff.h"
 #include "kernels/base/sweep.h"
 #include <dirent.h>
 #include <errno.h>

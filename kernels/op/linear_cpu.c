@@ -12,7 +12,7 @@
 // With a gate (gatedlinear) sums of a group of panels have their own memory too, in the thread's caches, and end there:
 // a panel has the gate and up of its outputs, so that no sum goes to another core. Few rows end many panels at a time,
 // as the stream of weights waits meanwhile.
-#include "kernels/base/ahead.h"
+#include "kernels/base/probe.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pairs.h"
 #include "kernels/op/linear.h"

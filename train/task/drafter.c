@@ -9,7 +9,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/base/log.h"
 #include "train/keys.h"
 #include "train/loop/trainer.h"
