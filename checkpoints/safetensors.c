@@ -444,11 +444,6 @@ const char *pl_st_path(const pl_st *st) {
     return st->path;
 }
 
-void pl_st_drop(const pl_st *st, const pl_st_entry *e) {
-    PL_CHECK(e >= st->entries && e < st->entries + st->count, "an entry of another set");
-    pl_map_drop(e->data, e->bytes);
-}
-
 // ---- writing ----
 
 static size_t source_bytes(const pl_st_source *e) {

@@ -316,8 +316,9 @@ static const char *name_of(const pl_hf_norm *r) {
     return r->kind == PL_NORM_FORM ? forms[r->form] : kinds[r->kind];
 }
 
-pl_status pl_hf_normalize(const pl_hf *h, pl_matcher *m, const char *s, size_t n, size_t most, pl_strbuf *out,
-                          pl_err *err) {
+// PL_E_INPUT names the normalizer that makes more than `most` bytes.
+static pl_status normalize(const pl_hf *h, pl_matcher *m, const char *s, size_t n, size_t most, pl_strbuf *out,
+                           pl_err *err) {
     pl_strbuf now = {0};
     pl_strbuf_add(&now, s, n);
     for (int i = 0; i < h->n_norm; i++) {
@@ -359,7 +360,7 @@ static pl_status encode_raw(work *w, span s, bool first, pl_err *err) {
         as_is = is_normal(&h->norm[i], s.s, s.n);
     if (as_is) return cut_added(w, s, first, true, pre_tokenize, err);
     pl_strbuf b = {0};
-    PL_TRY(pl_hf_normalize(h, &w->matcher, s.s, s.n, w->room, &b, err));
+    PL_TRY(normalize(h, &w->matcher, s.s, s.n, w->room, &b, err));
     w->room -= b.n;
     pl_status st = cut_added(w, (span){b.s, b.n}, first, true, pre_tokenize, err);
     pl_strbuf_fini(&b);
@@ -434,7 +435,7 @@ pl_status pl_hf_added_set(pl_hf *h, pl_hf_added *a, const char *content, size_t 
         if (s) memcpy(s, content, n), s[n] = 0;
     } else {
         pl_strbuf b = {0};
-        PL_TRY(pl_hf_normalize(h, &h->reader, content, n, PL_HF_NORM_ROOM(n), &b, err));
+        PL_TRY(normalize(h, &h->reader, content, n, PL_HF_NORM_ROOM(n), &b, err));
         n = b.n;
         s = pl_strbuf_take(&b);
     }

@@ -87,20 +87,14 @@ typedef struct pl_hf {
     int          decode_strip;
 } pl_hf;
 
-extern const pl_tokenizer_vt pl_hf_vt; // of tokenizer.json
-void                         pl_hf_close(pl_tokenizer *tok);
+void pl_hf_close(pl_tokenizer *tok);
 
 // Reserves room for so many merges. PL_E_MEMORY.
 pl_status pl_hf_merges_reserve(pl_hf *h, size_t count, pl_err *err);
-// Fails, without a file position, if a, b or their concatenation is no piece of the (indexed) model.
-pl_status pl_hf_merge_pieces(pl_hf *h, const char *a, size_t na, const char *b, size_t nb, int32_t rank, pl_err *err);
 // Adds a line of merges: two pieces separated by one space.
 pl_status pl_hf_merge_line(pl_hf *h, const char *line, size_t n, int32_t rank, pl_err *err);
 // Returns false if the pair was present.
 bool      pl_hf_merge_add(pl_hf *h, int32_t a, int32_t b, int32_t rank, int32_t merged);
-// PL_E_INPUT names the normalizer that makes more than `most` bytes.
-pl_status pl_hf_normalize(const pl_hf *h, pl_matcher *m, const char *s, size_t n, size_t most, pl_strbuf *out,
-                          pl_err *err);
 pl_status pl_hf_encode(const pl_tokenizer *tok, const char *text, size_t n_bytes, unsigned flags, int32_t **ids,
                        int64_t *n, pl_err *err);
 

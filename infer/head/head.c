@@ -25,7 +25,7 @@ const pl_head_kind *pl_head_at(int i) {
     return i < KINDS ? kinds[i] : NULL;
 }
 
-const char *pl_head_name(int i) {
+static const char *head_name(int i) {
     return i < KINDS ? kinds[i]->name : NULL;
 }
 
@@ -59,7 +59,7 @@ bool pl_head_next_example(pl_head_example *e, int *at, const pl_head_shape *s, u
 // ---- settings
 
 const pl_key pl_head_keys[] = {
-    {PL_KEY_AS_ENUM("drafter.head.kind", pl_head_recipe, kind), .each = true, .deflt = "full", .names = pl_head_name,
+    {PL_KEY_AS_ENUM("drafter.head.kind", pl_head_recipe, kind), .each = true, .deflt = "full", .names = head_name,
      .help = "how the head chooses among the tokens", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_PATH("drafter.head.vocab", pl_head_recipe, vocab), .each = true,
      .help = "draft only the tokens of this list, most frequent first: a name of `vocabularies` or a file of paceline "
@@ -188,7 +188,10 @@ void pl_head_share(pl_head *h, pl_tensor out) {
     h->out.grad = NULL;
 }
 
-int64_t pl_head_budget(const pl_head *h, int level) {
+// Returns the number of rows of out that a position-aware head (arXiv 2510.13847, appendix A.1: FR-Spec with a budget
+// by depth) reads at this depth: all Vd at depths 0 and 1, then floor(Vd / (t + 1)), at least 1. Rows are in order of
+// frequency, so these are the most frequent. Other heads read all Vd.
+static int64_t row_budget(const pl_head *h, int level) {
     if (!h->position_aware || level < 2) return h->vocab;
     int64_t rows = h->vocab / (level + 1);
     return rows > 0 ? rows : 1;
@@ -217,7 +220,7 @@ static pl_head_support prefix_support(pl_ctx *ctx, const pl_head *h, int64_t row
     if (ctx->measuring) return (pl_head_support){0};
     s->row[0] = 0;
     s->row[1] = (int)rows;
-    s->span = (pl_span){.count = (int32_t)pl_head_budget(h, level)};
+    s->span = (pl_span){.count = (int32_t)row_budget(h, level)};
     return (pl_head_support){.row = s->row, .spans = {.span = &s->span, .groups = 1, .most = 1}};
 }
 
@@ -342,7 +345,7 @@ static void own_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k
 
 // Returns true if the logits are complete as computed; otherwise the host sets -infinity outside the support.
 static bool reads_all(const pl_head *h, const pl_head_rows *r) {
-    return !h->kind->logits && !h->kind->support && pl_head_budget(h, r->level) == h->vocab;
+    return !h->kind->logits && !h->kind->support && row_budget(h, r->level) == h->vocab;
 }
 
 // The head's logits without its selector.
@@ -497,7 +500,7 @@ void pl_head_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, i
 double pl_head_step_bytes(const pl_head *h, int level) {
     double more = pl_selector_bytes(&h->selector);
     if (h->kind->step_bytes) return more + h->kind->step_bytes(h, level);
-    double bytes = more + (double)pl_head_budget(h, level) * (double)h->rank * (double)pl_dtype_size(h->out.dtype);
+    double bytes = more + (double)row_budget(h, level) * (double)h->rank * (double)pl_dtype_size(h->out.dtype);
     if (!h->down.data) return bytes;
     return bytes + (double)h->rank * (double)h->d * (double)pl_dtype_size(h->down.dtype);
 }

@@ -161,7 +161,6 @@ bool pl_head_next_example(pl_head_example *e, int *at, const pl_head_shape *s, u
 
 // Returns the i-th kind of heads.def; NULL past the last.
 const pl_head_kind *pl_head_at(int i);
-const char         *pl_head_name(int i);
 // Finds a kind by name; otherwise NULL, and one line with the known kinds.
 const pl_head_kind *pl_head_find(const char *name, pl_err *err);
 
@@ -189,10 +188,6 @@ void                pl_head_share(pl_head *h, pl_tensor out);
 // Projects [M, d] -> [M, width of out] as the kind does; y as for pl_head_kind.project.
 pl_tensor pl_head_project(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y);
 
-// Returns the number of rows of out that a position-aware head (arXiv 2510.13847, appendix A.1: FR-Spec with a budget
-// by depth) reads at this depth: all Vd at depths 0 and 1, then floor(Vd / (t + 1)), at least 1. Rows are in order of
-// frequency, so these are the most frequent. Other heads read all Vd.
-int64_t    pl_head_budget(const pl_head *h, int level);
 // Returns the tokens of its logits.
 pl_drafted pl_head_drafted(const pl_head *h);
 

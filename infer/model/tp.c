@@ -15,13 +15,14 @@ pl_status pl_tp_check(const pl_hf_config *c, int ranks, pl_err *err) {
     return PL_OK;
 }
 
-int64_t pl_tp_first(const pl_comm *c, int64_t n, int rank) {
+// Returns the first element of a width that rank r has: its part is [first_of(n, r), first_of(n, r + 1)).
+static int64_t first_of(const pl_comm *c, int64_t n, int rank) {
     return n * rank / pl_comm_ranks(c);
 }
 
 int64_t pl_tp_own(const pl_comm *c, int64_t n) {
     int rank = pl_comm_rank(c);
-    return pl_tp_first(c, n, rank + 1) - pl_tp_first(c, n, rank);
+    return first_of(c, n, rank + 1) - first_of(c, n, rank);
 }
 
 pl_weight_part pl_tp_part(const pl_comm *c, const char *name, int64_t rows) {
@@ -30,14 +31,14 @@ pl_weight_part pl_tp_part(const pl_comm *c, const char *name, int64_t rows) {
 
 pl_weight_part pl_tp_run(const pl_comm *c, const char *name, int64_t first, int64_t rows, int64_t of) {
     return (pl_weight_part){
-        .name = name, .rows = pl_tp_own(c, rows), .first = first + pl_tp_first(c, rows, pl_comm_rank(c)), .of = of};
+        .name = name, .rows = pl_tp_own(c, rows), .first = first + first_of(c, rows, pl_comm_rank(c)), .of = of};
 }
 
 static pl_tensor gather_columns(pl_ctx *ctx, pl_comm *c, pl_tensor x, int64_t width, int to) {
     int64_t own[PL_RANKS_MAX];
     if (!c) return x;
     for (int r = 0; r < pl_comm_ranks(c); r++)
-        own[r] = pl_tp_first(c, width, r + 1) - pl_tp_first(c, width, r);
+        own[r] = first_of(c, width, r + 1) - first_of(c, width, r);
     PL_CHECK(!pl_ctx_recording(ctx), "a target that lies over %d ranks is not trained", pl_comm_ranks(c));
     return pl_comm_columns(c, ctx, x, own, to);
 }

@@ -31,8 +31,6 @@ struct pl_llama;
 
 // Refuses, by name, a config that cannot be divided among so many ranks.
 pl_status      pl_tp_check(const pl_hf_config *c, int ranks, pl_err *err);
-// Returns the first element of a width that rank r has: its part is [pl_tp_first(n, r), pl_tp_first(n, r + 1)).
-int64_t        pl_tp_first(const pl_comm *c, int64_t n, int rank);
 int64_t        pl_tp_own(const pl_comm *c, int64_t n);
 // Returns this rank's piece of a file's tensor of `rows` rows, or of its rows [first, first + rows) of `of`. c NULL:
 // all.

@@ -14,13 +14,6 @@ const char *pl_objective_name(int objective) {
     return objective < PL_OBJECTIVES ? names[objective] : NULL;
 }
 
-pl_objective pl_objective_named(const char *name) {
-    int o = 0;
-    while (o < PL_OBJECTIVES && strcmp(names[o], name) != 0)
-        o++;
-    return (pl_objective)o;
-}
-
 static void check_logits(const pl_ctx *ctx, const char *who, const pl_tensor *x, const pl_tensor *w) {
     PL_CHECK(x->rank == 2 && w->rank == 2 && x->dim[1] == w->dim[1] && w->layout == PL_ROWMAJOR,
              "divergence: %s x [%lld, %lld], W [%lld, %lld], layout %d", who, (long long)x->dim[0],

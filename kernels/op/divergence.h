@@ -115,7 +115,6 @@ typedef struct pl_divergence_args {
 // Allocates loss, stat, teacher_stat (frame) if .data is NULL, and runs. Returns loss.
 pl_tensor pl_divergence(pl_ctx *ctx, pl_divergence_args *args);
 
-// Names in recipes: "kl"...; pl_objective_named returns PL_OBJECTIVES for an unknown one.
-const char  *pl_objective_name(int objective); // NULL past the last
-pl_objective pl_objective_named(const char *name);
+// Names in recipes: "kl"...; NULL past the last.
+const char *pl_objective_name(int objective); // NULL past the last
 #endif

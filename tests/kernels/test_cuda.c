@@ -602,7 +602,7 @@ static void rounded_beside(op_run *r, const void *arg) {
     }
     made[0] = pl_rmsnorm(ctx, x, g, 1e-5);
     y[0] = pl_linear(ctx, made[0], w);
-    made[1] = pl_swiglu(ctx, gu);
+    made[1] = pl_gated(ctx, gu, PL_GATE_SILU);
     y[1] = pl_linear(ctx, made[1], w);
     made[2] = pl_attention_cached(ctx, qkv, row, s->heads, 1, hd);
     y[2] = pl_linear(ctx, made[2], w);

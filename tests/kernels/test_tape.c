@@ -119,7 +119,7 @@ static void constants_stay_constant(void **state) {
     pl_tensor g = pl_tensor_1d(gain, PL_F32, 2);
     pl_tensor e = pl_embed(&ctx, pl_tensor_2d(table, PL_F32, 2, 2), id, 1);
     assert_null(e.grad);
-    pl_tensor s = pl_swiglu(&ctx, e), h = e;
+    pl_tensor s = pl_gated(&ctx, e, PL_GATE_SILU), h = e;
     assert_null(s.grad);
     pl_tensor n = pl_rmsnorm_residual(&ctx, &h, e, g, 1e-5);
     assert_null(n.grad);
@@ -170,7 +170,7 @@ static void layer(pl_ctx *ctx, const void *arg, pl_tensor *out) {
         layer(ctx, &in, out);
         return;
     }
-    out[0] = pl_swiglu(ctx, pl_linear(ctx, p->x, w));
+    out[0] = pl_gated(ctx, pl_linear(ctx, p->x, w), PL_GATE_SILU);
     if (p->y.data) out[0] = pl_add(ctx, out[0], p->x, p->y);
 }
 
