@@ -4,9 +4,8 @@
 #include "kernels/op/blockattention.h"
 #include "kernels/op/blockconv.h"
 #include "kernels/op/elementwise.h"
-#include "kernels/op/headnorm.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/rmsnorm.h"
+#include "kernels/op/norm.h"
 #include "kernels/op/rope.h"
 #include "kernels/tape.h"
 

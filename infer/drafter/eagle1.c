@@ -2,7 +2,7 @@
 
 #include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/rmsnorm.h"
+#include "kernels/op/norm.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "kernels/best.h"
 #include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/rmsnorm.h"
+#include "kernels/op/norm.h"
 
 #include <math.h>
 

@@ -4,9 +4,8 @@
 #include "kernels/base/check.h"
 #include "kernels/op/elementwise.h"
 #include "kernels/op/experts.h"
-#include "kernels/op/grouped.h"
-#include "kernels/op/headnorm.h"
 #include "kernels/op/linear.h"
+#include "kernels/op/norm.h"
 #include "kernels/op/rope.h"
 #include "kernels/op/swiglu.h"
 

@@ -8,7 +8,7 @@
 #include "kernels/base/log.h"
 #include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/rmsnorm.h"
+#include "kernels/op/norm.h"
 #include "kernels/op/rope.h"
 #include "kernels/tape.h"
 

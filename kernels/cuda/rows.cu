@@ -4,11 +4,9 @@
 #include "kernels/cuda/rounded.cuh"
 #include "kernels/cuda/slices.cuh"
 extern "C" {
-#include "kernels/op/classify.h"
 #include "kernels/op/elementwise.h"
-#include "kernels/op/headnorm.h"
-#include "kernels/op/rmsnorm.h"
-#include "kernels/op/smoothl1.h"
+#include "kernels/op/norm.h"
+#include "kernels/op/rowloss.h"
 }
 
 // ---- rows by index --------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // Row-wise and element-wise ops of the cpu backends: a row's bits do not depend on the rows beside it, ends of vectors,
 // chunks and blocks, special values.
 #include "kernels/op/adamw.h"
-#include "kernels/op/rmsnorm.h"
+#include "kernels/op/norm.h"
 #include "kernels/op/swiglu.h"
 #include "kernels/op/topk.h"
 #include "tests/kernels/op_harness.h"

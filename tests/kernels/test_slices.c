@@ -5,7 +5,7 @@
 #include "kernels/cuda/state.h"
 #include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/rmsnorm.h"
+#include "kernels/op/norm.h"
 #include "kernels/op/rope.h"
 #include "kernels/op/swiglu.h"
 #include <math.h>

@@ -5,7 +5,7 @@
 #include "kernels/op/elementwise.h"
 #include "kernels/op/gatherdot.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/rmsnorm.h"
+#include "kernels/op/norm.h"
 #include "kernels/op/swiglu.h"
 #include "kernels/op/topk.h"
 #include "kernels/tape.h"

@@ -13,7 +13,7 @@
 #include "kernels/op/elementwise.h"
 #include "kernels/op/gatherdot.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/classify.h"
+#include "kernels/op/rowloss.h"
 #include "kernels/op/topk.h"
 #include "train/task/unroll.h"
 
