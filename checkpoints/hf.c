@@ -1,8 +1,6 @@
 #include "checkpoints/hf.h"
 #include "checkpoints/hf_block.h"
-#include "checkpoints/hf_experts.h"
 #include "checkpoints/hf_family.h"
-#include "checkpoints/hf_rope.h"
 #include "checkpoints/hub.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"

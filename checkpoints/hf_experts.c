@@ -1,4 +1,4 @@
-#include "checkpoints/hf_experts.h"
+#include "checkpoints/hf_family.h"
 #include "kernels/base/check.h"
 #include "kernels/base/json.h"
 

@@ -1,5 +1,4 @@
 #include "checkpoints/hf_family.h"
-#include "checkpoints/hf_experts.h"
 #include "kernels/base/check.h"
 #include "kernels/base/json.h"
 #include "kernels/op/swiglu.h"

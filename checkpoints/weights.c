@@ -1,5 +1,4 @@
 #include "checkpoints/weights.h"
-#include "checkpoints/mixture.h"
 #include "checkpoints/names.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"

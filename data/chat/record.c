@@ -327,7 +327,7 @@ static pl_chat_value read_message(pl_region *r, pl_chat_conversation *c, const c
     return to;
 }
 
-// Returns a message with the target's own answer (data/chat/answer.h).
+// Returns a message with the target's own answer (data/chat/prompts.h).
 static pl_chat_value read_answer(pl_region *r, pl_chat_conversation *c, const char *answer) {
     pl_chat_value  m = pl_chat_from_json(r, answer, strlen(answer)), to = pl_chat_dict_new(r);
     pl_chat_value *reasoning = find_reasoning(r, m);

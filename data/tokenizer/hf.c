@@ -4,7 +4,7 @@
 // `normalized` are cut out of the raw text; each piece between them is normalised; `normalized` added tokens are cut
 // out of that; the rest goes through the pre-tokenizer and the model.
 #include "data/tokenizer/hf.h"
-#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/impl.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/log.h"
 #include "kernels/base/strbuf.h"

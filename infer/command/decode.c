@@ -2,7 +2,7 @@
 #include "infer/cli/cli.h"
 #include "infer/command/chat.h"
 
-#include "data/text/plain.h"
+#include "data/text/text.h"
 #include "infer/cli/machine.h"
 #include "infer/decode/runner.h"
 #include "infer/decode/trace.h"
