@@ -167,10 +167,6 @@ static bool switched(const pl_hf_family *f) {
     return f->windows == PL_HF_WINDOWS_SWITCHED || f->windows == PL_HF_WINDOWS_SWITCHED_ALL;
 }
 
-static bool every(const pl_hf_family *f) {
-    return f->windows == PL_HF_WINDOWS_ALL || f->windows == PL_HF_WINDOWS_SWITCHED_ALL;
-}
-
 static void set_windowed(pl_hf_config *c, int layer) {
     c->windowed[layer / 8] |= (uint8_t)(1 << layer % 8);
 }
@@ -188,7 +184,8 @@ static pl_status read_layer_types(pl_hf_config *c, const pl_json *j, const pl_hf
                                 f->windows == PL_HF_WINDOWS_NONE ? "" : " and sliding_attention");
         if (sliding && c->sliding_window == 0)
             return pl_json_fail(j, t, err, "sliding_attention, but there is no sliding_window");
-        if (!sliding && every(f) && c->sliding_window > 0)
+        if (!sliding && (f->windows == PL_HF_WINDOWS_ALL || f->windows == PL_HF_WINDOWS_SWITCHED_ALL) &&
+            c->sliding_window > 0)
             return pl_json_fail(j, t, err, "full_attention, but %s gives each layer its sliding_window",
                                 c->architecture);
         if (sliding && n < PL_HF_LAYERS_MAX) set_windowed(c, n);

@@ -140,10 +140,6 @@ static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, boo
 
 // ---- pre-tokenizer
 
-static bool starts_with(span s, const char *with, size_t n) {
-    return s.n >= n && memcmp(s.s, with, n) == 0;
-}
-
 static pl_status take_word(void *ctx, const char *s, size_t n, pl_err *err) {
     work *b = ctx;
     return pl_words_one(b->memory, s, n, encode_word, b->h, b->o, err);
@@ -161,7 +157,8 @@ static pl_status pre_tokenize(work *w, span s, bool first, pl_err *err) {
     pl_strbuf b = {0};
     pl_status st = PL_OK;
     // The test for a leading mark comes after spaces have become marks.
-    if (prepend && s.n > 0 && s.s[0] != ' ' && !starts_with(s, h->mark, m)) pl_strbuf_add(&b, h->mark, m);
+    if (prepend && s.n > 0 && s.s[0] != ' ' && !(s.n >= m && memcmp(s.s, h->mark, m) == 0))
+        pl_strbuf_add(&b, h->mark, m);
     pl_tokenizer_replace(&b, s.s, s.n, " ", 1, h->mark, m);
     if (b.failed)
         st = out_of_memory(err);

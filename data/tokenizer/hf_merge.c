@@ -5,6 +5,7 @@
 #include "data/tokenizer/hf.h"
 #include "data/tokenizer/open.h"
 #include "kernels/base/arena.h"
+#include "kernels/base/files.h"
 #include "kernels/base/log.h"
 #include <stdlib.h>
 #include <string.h>
@@ -160,11 +161,6 @@ static pl_status merge_used(merge *m, const pl_json *j, const cJSON *node, bool 
     return set_flags(m, place, &flags, err);
 }
 
-static bool ends_with(const char *s, const char *tail) {
-    size_t n = strlen(s), k = strlen(tail);
-    return n >= k && strcmp(s + n - k, tail) == 0;
-}
-
 static bool is_text(const cJSON *e) {
     return cJSON_IsString(e);
 }
@@ -181,7 +177,7 @@ static pl_status merge_models(merge *m, const pl_json *j, bool (*form)(const cJS
         bool usual = false;
         for (int i = 0; pl_tokenizer_uses[i]; i++)
             usual |= strcmp(e->string, pl_tokenizer_uses[i]) == 0;
-        if (usual || !ends_with(e->string, "_token") || !form(e)) continue;
+        if (usual || !pl_path_ends(e->string, "_token") || !form(e)) continue;
         *found = true;
         PL_TRY(merge_used(m, j, e, true, err));
     }

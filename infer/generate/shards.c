@@ -41,7 +41,7 @@ pl_status pl_shard_plan_make(pl_shard_plan *p, const pl_generator *g, int64_t ro
     return PL_OK;
 }
 
-int64_t pl_shard_of(const pl_shard_plan *p, int64_t job) {
+static int64_t shard_of(const pl_shard_plan *p, int64_t job) {
     int64_t lo = 0, hi = p->n;
     while (hi - lo > 1) {
         int64_t mid = lo + (hi - lo) / 2;
@@ -81,7 +81,8 @@ bool pl_shard_share_next(void *share, pl_jobs *range) {
     return next_unit(s, &s->at, &s->units, s->n, range);
 }
 
-int64_t pl_shard_share_docs(const pl_shard_share *share) {
+// Returns the number of documents that this rank has yet to write.
+static int64_t docs_left(const pl_shard_share *share) {
     pl_jobs r;
     int64_t docs = 0, at = share->made, units = share->made_units;
     while (next_unit(share, &at, &units, share->end, &r))
@@ -101,7 +102,7 @@ static void pass(pl_shard_share *s) {
 // ---- writing
 
 static pl_status append(pl_shard_share *s, pl_generator *g, pl_dataset_writer *w, const pl_columns *doc, pl_err *err) {
-    int64_t number = pl_generator_number(g), shard = pl_shard_of(s->plan, number);
+    int64_t number = pl_generator_number(g), shard = shard_of(s->plan, number);
     if (number == s->plan->first[shard]) PL_TRY(pl_dataset_writer_shard(w, shard, err));
     return pl_dataset_append(w, doc, err);
 }
@@ -110,7 +111,7 @@ pl_status pl_shards_write(pl_shard_share *s, pl_generator *g, pl_dataset_writer 
                           pl_err *err) {
     pl_progress p;
     pl_columns  doc;
-    int64_t     left = pl_shard_share_docs(s), all = done + left, tokens = 0;
+    int64_t     left = docs_left(s), all = done + left, tokens = 0;
     pl_status   st = PL_OK;
     pl_dataset_writer_expect(w, s->plan->n);
     pl_stop_hold();

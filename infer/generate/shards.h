@@ -22,7 +22,6 @@ typedef struct pl_shard_plan {
 // Plans the shards of all jobs of the generator, which must not be endless.
 pl_status pl_shard_plan_make(pl_shard_plan *p, const pl_generator *g, int64_t rows_per_shard, pl_err *err);
 void      pl_shard_plan_fini(pl_shard_plan *p);
-int64_t   pl_shard_of(const pl_shard_plan *p, int64_t job);
 
 // One rank's share of a list of shards: the work of a generator. The generator may look ahead beyond the current
 // shards: it then computes their last answers together with the first ones of later shards, which it keeps until their
@@ -39,9 +38,7 @@ typedef struct pl_shard_share {
 } pl_shard_share;
 
 // Returns the next unit of this rank; a pl_generator_work's `next`, with the share as its argument.
-bool    pl_shard_share_next(void *share, pl_jobs *range);
-// Returns the number of documents that this rank has yet to write.
-int64_t pl_shard_share_docs(const pl_shard_share *share);
+bool pl_shard_share_next(void *share, pl_jobs *range);
 
 // Writes the documents of the list up to `end`, from the generator, whose work is `share`. done: documents that existed
 // before, for progress messages. Returns PL_E_INTERRUPTED after a request to stop, or another rank's failure.
