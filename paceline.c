@@ -213,10 +213,7 @@ static pl_status run_stage(const pl_env *env, const pl_cli_args *a, check_fn che
     pl_folder_sweep(out);
     if (goes_on) read_kept(out, &before, &before_n);
     PL_TRY_GOTO(st, done, keep_recipe(r, out, err));
-    if (env->json) {
-        pl_json_out_key(env->result, "out");
-        pl_json_out_str(env->result, out);
-    }
+    if (env->json) pl_put_str(env->result, "out", out);
     PL_TRY_GOTO(st, done, stage(r, out, env, err));
     pl_log("done: %s", out);
 done:

@@ -262,16 +262,9 @@ void pl_hf_family_put(pl_json_out *o, const pl_hf_config *c) {
     if (c->rope.partial > 0) pl_put_num(o, "partial_rotary_factor", c->rope.partial);
     if (c->sliding_window == 0 && f->windows == PL_HF_WINDOWS_PATTERN) pl_put_str(o, "sliding_window", NULL);
     if (c->sliding_window == 0 && f->windows != PL_HF_WINDOWS_PATTERN) return;
-    if (c->sliding_window > 0) {
-        pl_json_out_key(o, "sliding_window");
-        pl_json_out_int(o, c->sliding_window);
-    }
-    if (switched(f)) {
-        pl_json_out_key(o, "use_sliding_window");
-        pl_json_out_bool(o, true);
-    }
-    pl_json_out_key(o, "layer_types");
-    pl_json_out_array(o);
+    if (c->sliding_window > 0) pl_put_int(o, "sliding_window", c->sliding_window);
+    if (switched(f)) pl_put_bool(o, "use_sliding_window", true);
+    pl_put_array(o, "layer_types");
     for (int l = 0; l < c->num_hidden_layers; l++)
         pl_json_out_str(o, pl_hf_windowed(c, l) ? "sliding_attention" : "full_attention");
     pl_json_out_close(o, ']');

@@ -109,8 +109,7 @@ done:
 static void put_ids(const pl_env *env, pl_strbuf *lines, const int32_t *ids, int64_t n) {
     char number[16];
     if (env->json) {
-        pl_json_out_key(env->result, "ids");
-        pl_json_out_array(env->result);
+        pl_put_array(env->result, "ids");
         for (int64_t i = 0; i < n; i++)
             pl_json_out_int(env->result, ids[i]);
         pl_json_out_close(env->result, ']');
@@ -158,8 +157,7 @@ static pl_status put_conversation(const pl_env *env, const pl_tokenizer *tok, co
     PL_TRY(pl_chat_encode(tok, text, strlen(text), &ids, &n, err));
     if (env->json) {
         pl_json_out_object(env->result);
-        pl_json_out_key(env->result, "text");
-        pl_json_out_str(env->result, text);
+        pl_put_str(env->result, "text", text);
     }
     put_ids(env, lines, ids, n);
     if (env->json) pl_json_out_close(env->result, '}');
@@ -176,10 +174,8 @@ static pl_status encode_chat(const pl_env *env, const pl_tokenizer *tok, const p
     c.options.add_generation_prompt = pl_cli_has(a, "add-generation-prompt");
     if (st == PL_OK) st = pl_chat_texts_read(&texts, file, c.template, &c.options, err);
     if (st == PL_OK && env->json) {
-        pl_json_out_key(env->result, "chat_template");
-        pl_json_out_str(env->result, pl_chat_template_hash(c.template));
-        pl_json_out_key(env->result, "conversations");
-        pl_json_out_array(env->result);
+        pl_put_str(env->result, "chat_template", pl_chat_template_hash(c.template));
+        pl_put_array(env->result, "conversations");
     }
     for (int64_t i = 0; st == PL_OK && i < texts->n; i++) {
         st = put_conversation(env, tok, texts->p[i].text, &lines, err);

@@ -227,8 +227,7 @@ static pl_status skip(pl_task *t, int64_t step, int number, pl_err *err) {
 static void place(pl_task *t, int64_t step, int number, const int64_t *from, const int64_t *to, pl_json_out *o) {
     pl_feature_source *s = ((distill *)t)->train;
     (void)step, (void)number;
-    pl_json_out_key(o, "documents");
-    pl_json_out_array(o);
+    pl_put_array(o, "documents");
     for (int64_t at = *from; at < *to; at++)
         pl_json_out_int(o, s->number ? s->number(s, at) : at);
     pl_json_out_close(o, ']');
