@@ -6,8 +6,6 @@
 #include "infer/eval/eval.h"
 #include "infer/generate/generate.h"
 #include "infer/model/tp.h"
-#include "infer/plan/plan.h"
-#include "infer/report/report.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 #include "kernels/base/log.h"
@@ -25,8 +23,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <math.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -7,8 +7,6 @@
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 #include "kernels/base/log.h"
-#include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
 #include "kernels/devices.h"
 #include "paceline.h"
 
-#include <limits.h>
 #include <math.h>
 #include <string.h>
 

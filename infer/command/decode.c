@@ -3,7 +3,6 @@
 #include "infer/command/chat.h"
 
 #include "data/text/text.h"
-#include "infer/cli/machine.h"
 #include "infer/decode/runner.h"
 #include "infer/decode/trace.h"
 #include "infer/model/kv.h"

@@ -7,7 +7,6 @@
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 #include "kernels/op/elementwise.h"
-#include "kernels/op/linear.h"
 #include "kernels/op/topk.h"
 
 #include <stdio.h>

@@ -2,8 +2,6 @@
 
 #include "kernels/base/json.h"
 
-#include <math.h>
-
 #define CHUNK 256 // rows of a prefill chunk
 
 const char *pl_runner_tree(const char *tree, const pl_verifier *v) {

@@ -2,7 +2,6 @@
 
 #include "infer/head/draft_vocab.h"
 
-#include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/op/elementwise.h"
 

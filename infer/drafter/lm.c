@@ -15,7 +15,6 @@
 // Context of the last two: the session's text in the drafter's own tokens (data/tokenizer/transcript.h).
 #include "infer/drafter/translation.h"
 #include "kernels/base/arena.h"
-#include "kernels/base/check.h"
 
 #include <math.h>
 #include <string.h>

@@ -16,7 +16,6 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/log.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define NODES 12

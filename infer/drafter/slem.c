@@ -14,7 +14,6 @@
 // tokens times the ratio of both so far in this text.
 #include "infer/drafter/translation.h"
 #include "kernels/base/arena.h"
-#include "kernels/base/check.h"
 
 #include <math.h>
 #include <string.h>

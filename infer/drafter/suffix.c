@@ -16,7 +16,6 @@
 #include "infer/drafter/automaton.h"
 #include "infer/drafter/datastore.h"
 #include "kernels/base/arena.h"
-#include "kernels/base/check.h"
 #include "kernels/base/files.h"
 
 #include <stdio.h>

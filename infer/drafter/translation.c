@@ -3,7 +3,6 @@
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
 
-#include <stdio.h>
 #include <string.h>
 
 // ---- equal tokens ---------------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@
 #include "kernels/op/topk.h"
 
 #include <math.h>
-#include <stdio.h>
 
 typedef struct markov {
     int  rank, form; // form: pl_hf_markov

@@ -13,9 +13,7 @@
 #include "infer/head/head.h"
 
 #include "kernels/op/gatherdot.h"
-#include "kernels/op/linear.h"
 
-#include <math.h>
 #include <stdio.h>
 
 typedef struct specvocab {

@@ -3,8 +3,6 @@
 #include "kernels/base/check.h"
 #include "kernels/base/room.h"
 
-#include <string.h>
-
 pl_status pl_kv_create(pl_kv *kv, int layers, int slots, const pl_layer_shape *s, const pl_backend *be, pl_err *err) {
     *kv = (pl_kv){.layers = layers,
                   .slots = slots,

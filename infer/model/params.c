@@ -2,7 +2,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/room.h"
-#include "kernels/op/linear.h"
+#include "kernels/panels.h"
 #include "kernels/segments.h"
 
 #include <math.h>

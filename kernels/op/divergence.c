@@ -1,8 +1,6 @@
 #include "kernels/op/divergence.h"
 #include "kernels/base/check.h"
 
-#include <string.h>
-
 static const char *const names[PL_OBJECTIVES] = {
     [PL_OBJ_KL] = "kl",       [PL_OBJ_SOFT_CE] = "ce",        [PL_OBJ_HARD_CE] = "hard-ce",
     [PL_OBJ_TV] = "tv",       [PL_OBJ_TVDPP] = "tvd++",       [PL_OBJ_REVERSE_KL] = "reverse-kl",

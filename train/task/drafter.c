@@ -5,7 +5,6 @@
 #include "infer/head/draft_vocab.h"
 #include "infer/model/target.h"
 #include "kernels/base/arena.h"
-#include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"

@@ -3,7 +3,6 @@
 #include "infer/head/draft_vocab.h"
 #include "infer/head/dynaspec.h"
 #include "kernels/base/arena.h"
-#include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"

@@ -1,6 +1,5 @@
 #include "train/task/target.h"
 
-#include "kernels/base/check.h"
 #include "kernels/base/log.h"
 #include "train/keys.h"
 #include "train/loop/trainer.h"

@@ -1,7 +1,6 @@
 #include "train/task/trace_rows.h"
 
 #include "kernels/base/arena.h"
-#include "kernels/base/check.h"
 #include "kernels/base/log.h"
 #include "kernels/base/rng.h"
 
