@@ -47,8 +47,9 @@ pl_status pl_hf_family_read(pl_hf_config *c, const pl_json *j, const pl_hf_famil
 // The same as members of an open object, beside hidden_act; nothing for a Llama.
 void      pl_hf_family_put(pl_json_out *o, const pl_hf_config *c);
 
-// num_local_experts or num_experts, num_experts_per_tok, moe_intermediate_size, norm_topk_prob, decoder_sparse_step and
-// mlp_only_layers into c, whose sizes are read already. A family without experts takes none of them, and says so.
+// Reads num_local_experts or num_experts, num_experts_per_tok, moe_intermediate_size, norm_topk_prob,
+// decoder_sparse_step and mlp_only_layers into c, whose sizes are read already. A family without experts
+// takes none of them, and says so.
 pl_status pl_hf_experts_read(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, pl_err *err);
 pl_status pl_hf_experts_check(const pl_hf_config *c, const char *where, pl_err *err);
 // The same as members of an open object; nothing where there are none.

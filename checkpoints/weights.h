@@ -116,7 +116,7 @@ typedef struct pl_weight_list {
     size_t           text; // bytes of names
 } pl_weight_list;
 
-// A tensor of a set. name: its own in a decoder (without what wraps it).
+// Adds a tensor of a set. name: its own in a decoder (without what wraps it).
 void pl_weight_list_add(pl_weight_list *l, const pl_st *set, const pl_st_entry *e, const char *name);
 
 #endif

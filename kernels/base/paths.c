@@ -52,7 +52,7 @@ bool pl_path_same(const char *a, const char *b) {
     return stat(a, &s) == 0 && stat(b, &t) == 0 && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
 }
 
-// From the root, without "." and "..", in PATH_MAX bytes; false: longer.
+// Writes the path from the root, without "." and "..", in PATH_MAX bytes; false: it is longer.
 static bool full_name(char *to, const char *path) {
     size_t n = 0;
     if (*path != '/') {
@@ -121,12 +121,12 @@ static bool is_html(const uint8_t *s, size_t n) {
     return false;
 }
 
-// The length of a JSON object, in 8 bytes, and the object.
+// Returns true for the length of a JSON object, in 8 bytes, and the object.
 static bool is_safetensors(const uint8_t *s, size_t n) {
     return n >= 9 && s[8] == '{' && s[5] == 0 && s[6] == 0 && s[7] == 0;
 }
 
-// Text without a mark in front whose every second byte is zero.
+// Returns true for text without a mark in front whose every second byte is zero.
 static bool is_wide(const uint8_t *s, size_t n) {
     return n >= 4 && ((s[0] && !s[1] && s[2] && !s[3]) || (!s[0] && s[1] && !s[2] && s[3]));
 }
@@ -147,7 +147,7 @@ const char *pl_sniff_path(const char *path) {
 
 // ---- what dead processes left
 
-// Whether `ours` (files.h) lists the name; dir: of a folder.
+// Returns true if `ours` (files.h) lists the name; dir: of a folder.
 static bool is_listed(const char *const *ours, const char *name, bool dir) {
     for (; ours && *ours; ours++) {
         size_t n = strlen(*ours);
@@ -161,10 +161,10 @@ static bool is_listed(const char *const *ours, const char *name, bool dir) {
     return false;
 }
 
-// Seconds in which whoever made a temporary has locked it, by far.
+// Seconds after which the maker of a temporary has locked it, by far.
 enum { SETTLED = 60 };
 
-// The process of ".NAME.KIND-PID", KIND "tmp" or "old", and the product's NAME; 0 if entry is no such name.
+// Returns the process of ".NAME.KIND-PID", KIND "tmp" or "old", and the product's NAME; 0 if entry is no such name.
 static pid_t temp_pid(const char *entry, const char *kind, char name[NAME_MAX + 1]) {
     const char *dash = strrchr(entry, '-');
     size_t      k = strlen(kind), n = dash ? (size_t)(dash - entry) : 0;
@@ -178,7 +178,7 @@ static pid_t temp_pid(const char *entry, const char *kind, char name[NAME_MAX + 
     return (pid_t)pid;
 }
 
-// Whether the entry is a temporary of some product, or one set aside: the product's name, into `name`.
+// Returns true if the entry is a temporary of some product, or one set aside; writes the product's name.
 static bool is_temporary(const char *entry, char name[NAME_MAX + 1]) {
     return temp_pid(entry, "tmp", name) || temp_pid(entry, "old", name);
 }
@@ -194,7 +194,7 @@ static bool settled(int dir, const char *name) {
     return fstatat(dir, name, &s, AT_SYMLINK_NOFOLLOW) == 0 && time(NULL) - s.st_ctim.tv_sec > SETTLED;
 }
 
-// Nobody holds the lock. Where a file system has no locks nothing counts as left behind.
+// Returns true if no process holds the lock; false where the file system has no locks.
 static bool unlocked(int dir, const char *name) {
     int fd = openat(dir, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return false;
