@@ -6,13 +6,11 @@
 #include "infer/eval/eval.h"
 #include "infer/generate/generate.h"
 #include "infer/model/tp.h"
-#include "infer/plan/plan.h"
-#include "infer/report/report.h"
 #include "kernels/base/files.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/base/log.h"
+#include "kernels/base/parallel.h"
 #include "kernels/base/room.h"
-#include "kernels/base/thread.h"
 #include "kernels/comm/reader.h"
 #include "kernels/devices.h"
 #include "recipes/folder.h"
@@ -26,8 +24,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <math.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -166,10 +162,7 @@ static pl_status run_stage(const pl_env *env, const pl_cli_args *a, check_fn che
     pl_folder_sweep(out);
     if (goes_on) read_kept(out, &before, &before_n);
     PL_TRY_GOTO(st, done, keep_recipe(r, out, err));
-    if (env->json) {
-        pl_json_out_key(env->result, "out");
-        pl_json_out_str(env->result, out);
-    }
+    if (env->json) pl_put_str(env->result, "out", out);
     PL_TRY_GOTO(st, done, stage(r, out, env, err));
     pl_log("done: %s", out);
 done:

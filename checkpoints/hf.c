@@ -1,17 +1,12 @@
 #include "checkpoints/hf.h"
 #include "checkpoints/hf_block.h"
-#include "checkpoints/hf_experts.h"
 #include "checkpoints/hf_family.h"
-#include "checkpoints/hf_rope.h"
 #include "checkpoints/hub.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
-#include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
-#include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -536,11 +531,6 @@ pl_status pl_hf_config_parse(pl_hf_config *cfg, const char *where, const char *t
 
 // ---- writing ----
 
-static void put_int(pl_json_out *o, const char *key, int v) {
-    pl_json_out_key(o, key);
-    pl_json_out_int(o, v);
-}
-
 const char *pl_hf_dtype_name(pl_dtype t) {
     return t == PL_BF16 ? "bfloat16" : t == PL_F16 ? "float16" : "float32";
 }
@@ -563,19 +553,19 @@ void pl_hf_put_scaling(pl_json_out *o, const pl_hf_rope *r) {
         pl_put_nums(o, "short_factor", r->short_factor, r->n_divisors);
         pl_put_nums(o, "long_factor", r->long_factor, r->n_divisors);
         pl_put_num(o, "attention_factor", r->attention_factor);
-        put_int(o, "original_max_position_embeddings", r->original_max_position_embeddings);
+        pl_put_int(o, "original_max_position_embeddings", r->original_max_position_embeddings);
     }
     if (yarn) {
         pl_put_num(o, "beta_fast", r->beta_fast);
         pl_put_num(o, "beta_slow", r->beta_slow);
         pl_put_num(o, "attention_factor", r->attention_factor);
         pl_put_bool(o, "truncate", r->truncate);
-        put_int(o, "original_max_position_embeddings", r->original_max_position_embeddings);
+        pl_put_int(o, "original_max_position_embeddings", r->original_max_position_embeddings);
     }
     if (!llama3) return;
     pl_put_num(o, "low_freq_factor", r->low_freq_factor);
     pl_put_num(o, "high_freq_factor", r->high_freq_factor);
-    put_int(o, "original_max_position_embeddings", r->original_max_position_embeddings);
+    pl_put_int(o, "original_max_position_embeddings", r->original_max_position_embeddings);
 }
 
 void pl_hf_put_rope(pl_json_out *o, const pl_hf_rope *r) {
@@ -590,8 +580,8 @@ void pl_hf_put_rope(pl_json_out *o, const pl_hf_rope *r) {
 }
 
 static void put_drafter(pl_json_out *o, const pl_hf_config *c) {
-    if (c->draft_vocab_size > 0) put_int(o, "draft_vocab_size", c->draft_vocab_size);
-    if (c->target_hidden_size > 0) put_int(o, "target_hidden_size", c->target_hidden_size);
+    if (c->draft_vocab_size > 0) pl_put_int(o, "draft_vocab_size", c->draft_vocab_size);
+    if (c->target_hidden_size > 0) pl_put_int(o, "target_hidden_size", c->target_hidden_size);
     if (c->backbone == PL_HF_EAGLE1) {
         if (c->fc_bias != PL_HF_BIAS_UNSTATED) pl_put_bool(o, "bias", c->fc_bias == PL_HF_BIAS_YES);
     } else if (c->backbone != PL_HF_DFLASH) {
@@ -601,8 +591,8 @@ static void put_drafter(pl_json_out *o, const pl_hf_config *c) {
         pl_put_bool(o, "norm_before_residual", c->norm_before_residual);
     }
     if (c->backbone == PL_HF_PEAGLE) {
-        put_int(o, "mask_token_id", c->block.mask_token);
-        put_int(o, "num_depths", c->block.size);
+        pl_put_int(o, "mask_token_id", c->block.mask_token);
+        pl_put_int(o, "num_depths", c->block.size);
     }
     if (c->backbone == PL_HF_DFLASH) {
         pl_hf_block_put(o, c);
@@ -624,8 +614,8 @@ static void put_drafter(pl_json_out *o, const pl_hf_config *c) {
     }
     if (selects) {
         pl_put_object(o, "selector");
-        if (sized) put_int(o, "rank", c->selector.rank);
-        if (sized) put_int(o, "candidates", c->selector.candidates);
+        if (sized) pl_put_int(o, "rank", c->selector.rank);
+        if (sized) pl_put_int(o, "candidates", c->selector.candidates);
         if (listed) pl_put_str(o, "law", pl_hf_law_name(c->selector.law));
         pl_json_out_close(o, '}');
     }
@@ -643,19 +633,18 @@ pl_status pl_hf_config_write(const char *path, const pl_hf_config *c, pl_err *er
     pl_json_out o;
     pl_json_out_begin(&o, 2);
     pl_json_out_object(&o);
-    pl_json_out_key(&o, "architectures");
-    pl_json_out_array(&o);
+    pl_put_array(&o, "architectures");
     pl_json_out_str(&o, c->architecture);
     pl_json_out_close(&o, ']');
     pl_put_str(&o, "model_type", *c->model_type ? c->model_type : "llama");
-    put_int(&o, "hidden_size", c->hidden_size);
-    put_int(&o, "intermediate_size", c->intermediate_size);
-    put_int(&o, "num_hidden_layers", c->num_hidden_layers);
-    put_int(&o, "num_attention_heads", c->num_attention_heads);
-    put_int(&o, "num_key_value_heads", c->num_key_value_heads);
-    put_int(&o, "head_dim", c->head_dim);
-    put_int(&o, "vocab_size", c->vocab_size);
-    put_int(&o, "max_position_embeddings", c->max_position_embeddings);
+    pl_put_int(&o, "hidden_size", c->hidden_size);
+    pl_put_int(&o, "intermediate_size", c->intermediate_size);
+    pl_put_int(&o, "num_hidden_layers", c->num_hidden_layers);
+    pl_put_int(&o, "num_attention_heads", c->num_attention_heads);
+    pl_put_int(&o, "num_key_value_heads", c->num_key_value_heads);
+    pl_put_int(&o, "head_dim", c->head_dim);
+    pl_put_int(&o, "vocab_size", c->vocab_size);
+    pl_put_int(&o, "max_position_embeddings", c->max_position_embeddings);
     pl_put_str(&o, "hidden_act", c->activation == PL_HF_GELU_TANH ? "gelu_pytorch_tanh" : "silu");
     pl_hf_family_put(&o, c);
     pl_put_num(&o, "rms_norm_eps", c->rms_norm_eps);

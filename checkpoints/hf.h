@@ -88,7 +88,7 @@ typedef struct pl_hf_config {
     pl_hf_rope       rope;
     bool             tie_word_embeddings;
     bool             qkv_bias; // Qwen2's: queries, keys and values have biases
-    bool             qk_norm;  // Qwen3's: each head of queries and keys is normed (kernels/op/headnorm.h)
+    bool             qk_norm;  // Qwen3's: each head of queries and keys is normed (kernels/op/norm.h)
     // Beside these a target may differ from Llama in:
     pl_hf_activation activation;
     bool             fused;             // Phi-3's files: qkv_proj and gate_up_proj are one tensor each

@@ -13,7 +13,6 @@
 
 #include "checkpoints/hf_head.h"
 #include "kernels/base/json.h"
-#include "kernels/base/json_put.h"
 
 #define PL_HF_BLOCK_MAX 17 // most slots: the drafts of a block fit an unroll (kernels/op/attention.h)
 

@@ -1,6 +1,6 @@
-#include "checkpoints/hf_experts.h"
+#include "checkpoints/hf_family.h"
 #include "kernels/base/check.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 bool pl_hf_dense(const pl_hf_config *c, int layer) {
     PL_CHECK(layer >= 0 && layer < PL_HF_LAYERS_MAX, "layer %d", layer);
@@ -72,8 +72,7 @@ void pl_hf_experts_put(pl_json_out *o, const pl_hf_config *c, const pl_hf_family
     if (f->expert_size == 0) return;
     pl_put_int(o, "moe_intermediate_size", c->expert_size);
     pl_put_bool(o, "norm_topk_prob", c->expert_norm);
-    pl_json_out_key(o, "mlp_only_layers");
-    pl_json_out_array(o);
+    pl_put_array(o, "mlp_only_layers");
     for (int l = 0; l < c->num_hidden_layers; l++)
         if (pl_hf_dense(c, l)) pl_json_out_int(o, l);
     pl_json_out_close(o, ']');

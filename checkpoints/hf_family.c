@@ -1,7 +1,6 @@
 #include "checkpoints/hf_family.h"
-#include "checkpoints/hf_experts.h"
 #include "kernels/base/check.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/op/swiglu.h"
 #include <stdio.h>
 #include <string.h>
@@ -168,10 +167,6 @@ static bool switched(const pl_hf_family *f) {
     return f->windows == PL_HF_WINDOWS_SWITCHED || f->windows == PL_HF_WINDOWS_SWITCHED_ALL;
 }
 
-static bool every(const pl_hf_family *f) {
-    return f->windows == PL_HF_WINDOWS_ALL || f->windows == PL_HF_WINDOWS_SWITCHED_ALL;
-}
-
 static void set_windowed(pl_hf_config *c, int layer) {
     c->windowed[layer / 8] |= (uint8_t)(1 << layer % 8);
 }
@@ -189,7 +184,8 @@ static pl_status read_layer_types(pl_hf_config *c, const pl_json *j, const pl_hf
                                 f->windows == PL_HF_WINDOWS_NONE ? "" : " and sliding_attention");
         if (sliding && c->sliding_window == 0)
             return pl_json_fail(j, t, err, "sliding_attention, but there is no sliding_window");
-        if (!sliding && every(f) && c->sliding_window > 0)
+        if (!sliding && (f->windows == PL_HF_WINDOWS_ALL || f->windows == PL_HF_WINDOWS_SWITCHED_ALL) &&
+            c->sliding_window > 0)
             return pl_json_fail(j, t, err, "full_attention, but %s gives each layer its sliding_window",
                                 c->architecture);
         if (sliding && n < PL_HF_LAYERS_MAX) set_windowed(c, n);
@@ -266,16 +262,9 @@ void pl_hf_family_put(pl_json_out *o, const pl_hf_config *c) {
     if (c->rope.partial > 0) pl_put_num(o, "partial_rotary_factor", c->rope.partial);
     if (c->sliding_window == 0 && f->windows == PL_HF_WINDOWS_PATTERN) pl_put_str(o, "sliding_window", NULL);
     if (c->sliding_window == 0 && f->windows != PL_HF_WINDOWS_PATTERN) return;
-    if (c->sliding_window > 0) {
-        pl_json_out_key(o, "sliding_window");
-        pl_json_out_int(o, c->sliding_window);
-    }
-    if (switched(f)) {
-        pl_json_out_key(o, "use_sliding_window");
-        pl_json_out_bool(o, true);
-    }
-    pl_json_out_key(o, "layer_types");
-    pl_json_out_array(o);
+    if (c->sliding_window > 0) pl_put_int(o, "sliding_window", c->sliding_window);
+    if (switched(f)) pl_put_bool(o, "use_sliding_window", true);
+    pl_put_array(o, "layer_types");
     for (int l = 0; l < c->num_hidden_layers; l++)
         pl_json_out_str(o, pl_hf_windowed(c, l) ? "sliding_attention" : "full_attention");
     pl_json_out_close(o, ']');

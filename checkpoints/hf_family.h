@@ -47,4 +47,19 @@ pl_status pl_hf_family_read(pl_hf_config *c, const pl_json *j, const pl_hf_famil
 // The same as members of an open object, beside hidden_act; nothing for a Llama.
 void      pl_hf_family_put(pl_json_out *o, const pl_hf_config *c);
 
+// Reads num_local_experts or num_experts, num_experts_per_tok, moe_intermediate_size, norm_topk_prob,
+// decoder_sparse_step and mlp_only_layers into c, whose sizes are read already. A family without experts
+// takes none of them, and says so.
+pl_status pl_hf_experts_read(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, pl_err *err);
+pl_status pl_hf_experts_check(const pl_hf_config *c, const char *where, pl_err *err);
+// The same as members of an open object; nothing where there are none.
+void      pl_hf_experts_put(pl_json_out *o, const pl_hf_config *c, const pl_hf_family *f);
+
+// Reads the rotary embedding of a config.json: from rope_scaling or, where that is missing or empty, rope_parameters,
+// and from the top for members that neither has, as transformers 5 does (original_max_position_embeddings counts at the
+// top first). A warning names a place that contradicts.
+//
+// Into c->rope and c->local_theta; c's positions are read already. What is not computed here is PL_E_INPUT, by name.
+pl_status pl_hf_rope_read(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, pl_err *err);
+
 #endif

@@ -178,8 +178,7 @@ pl_status pl_hf_head_read(pl_hf_head *h, const pl_json *j, const cJSON *object, 
 }
 
 void pl_hf_head_put(pl_json_out *o, const pl_hf_head *h) {
-    pl_json_out_key(o, "kind");
-    pl_json_out_str(o, h->kind);
+    pl_put_str(o, "kind", h->kind);
     for (int i = 0; i < h->n; i++) {
         const pl_hf_setting *s = &h->setting[i];
         pl_json_out_key(o, s->name);

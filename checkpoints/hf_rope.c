@@ -1,4 +1,4 @@
-#include "checkpoints/hf_rope.h"
+#include "checkpoints/hf_family.h"
 #include "kernels/base/log.h"
 #include <math.h>
 #include <string.h>

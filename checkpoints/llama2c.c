@@ -1,7 +1,6 @@
 #include "checkpoints/llama2c.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
-#include "kernels/base/sniff.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

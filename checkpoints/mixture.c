@@ -1,5 +1,5 @@
-#include "checkpoints/mixture.h"
 #include "checkpoints/hf.h"
+#include "checkpoints/weights.h"
 #include <stdio.h>
 #include <string.h>
 

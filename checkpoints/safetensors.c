@@ -6,7 +6,6 @@
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 #include "kernels/base/log.h"
-#include "kernels/base/sniff.h"
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -445,11 +444,6 @@ const char *pl_st_path(const pl_st *st) {
     return st->path;
 }
 
-void pl_st_drop(const pl_st *st, const pl_st_entry *e) {
-    PL_CHECK(e >= st->entries && e < st->entries + st->count, "an entry of another set");
-    pl_map_drop(e->data, e->bytes);
-}
-
 // ---- writing ----
 
 static size_t source_bytes(const pl_st_source *e) {
@@ -477,28 +471,21 @@ static pl_status make_header(pl_json_out *o, const pl_st_source *entries, const 
     pl_json_out_begin(o, 0);
     pl_json_out_object(o);
     if (n_metadata > 0) {
-        pl_json_out_key(o, METADATA);
-        pl_json_out_object(o);
-        for (int64_t i = 0; i < n_metadata; i++) {
-            pl_json_out_key(o, metadata[i].key);
-            pl_json_out_str(o, metadata[i].value);
-        }
+        pl_put_object(o, METADATA);
+        for (int64_t i = 0; i < n_metadata; i++)
+            pl_put_str(o, metadata[i].key, metadata[i].value);
         pl_json_out_close(o, '}');
     }
     int64_t at = 0;
     for (int64_t i = 0; i < n; i++) {
         const pl_st_source *e = &entries[order[i]];
-        pl_json_out_key(o, e->name);
-        pl_json_out_object(o);
-        pl_json_out_key(o, "dtype");
-        pl_json_out_str(o, pl_dtype_name(e->dtype));
-        pl_json_out_key(o, "shape");
-        pl_json_out_array(o);
+        pl_put_object(o, e->name);
+        pl_put_str(o, "dtype", pl_dtype_name(e->dtype));
+        pl_put_array(o, "shape");
         for (int d = 0; d < e->rank; d++)
             pl_json_out_int(o, e->shape[d]);
         pl_json_out_close(o, ']');
-        pl_json_out_key(o, "data_offsets");
-        pl_json_out_array(o);
+        pl_put_array(o, "data_offsets");
         pl_json_out_int(o, at);
         at += (int64_t)source_bytes(e);
         PL_CHECK(at <= PL_JSON_INT_MAX, "%" PRId64 " bytes in one file", at);

@@ -42,8 +42,6 @@ const char        *pl_st_path(const pl_st *st); // for messages
 // "[2, 3]", of at most so many bytes.
 #define PL_ST_SHAPE_TEXT 192
 const char *pl_st_shape_text(char out[PL_ST_SHAPE_TEXT], const int64_t *shape, int rank);
-// The entry's pages are not needed any more (they are read again when touched).
-void        pl_st_drop(const pl_st *st, const pl_st_entry *e);
 
 // ---- writing ----
 

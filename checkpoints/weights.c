@@ -1,5 +1,4 @@
 #include "checkpoints/weights.h"
-#include "checkpoints/mixture.h"
 #include "checkpoints/names.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
@@ -251,11 +250,6 @@ pl_status pl_weight_source_unclaimed(const pl_weight_source *src, const pl_weigh
     return PL_OK;
 }
 
-// The type that all entries of one kind share: PL_DTYPE_COUNT while none was seen, PL_F32 when they differ.
-static pl_dtype join(pl_dtype a, pl_dtype b) {
-    return a == PL_DTYPE_COUNT || a == b ? b : PL_F32;
-}
-
 pl_dtype pl_weight_source_stored_dtype(const pl_weight_source *src, const pl_weight_spec *specs, int64_t n) {
     pl_dtype matrix = PL_DTYPE_COUNT, vector = PL_DTYPE_COUNT;
     int64_t  items = specs ? n : src->count;
@@ -264,7 +258,7 @@ pl_dtype pl_weight_source_stored_dtype(const pl_weight_source *src, const pl_wei
             const pl_weight_entry *e = specs ? part_of(src, &specs[i], p) : &src->entries[i];
             if (!e || !is_float(e->dtype)) continue;
             pl_dtype *kind = e->rank >= 2 ? &matrix : &vector;
-            *kind = join(*kind, e->dtype);
+            *kind = *kind == PL_DTYPE_COUNT || *kind == e->dtype ? e->dtype : PL_F32;
         }
     return matrix != PL_DTYPE_COUNT ? matrix : vector != PL_DTYPE_COUNT ? vector : PL_F32;
 }

@@ -106,4 +106,17 @@ pl_status pl_weights_write(const char *path, const pl_weight_spec *specs, int64_
                            pl_dtype dtype, const pl_st_source *extra, int64_t n_extra, const pl_st_pair *metadata,
                            int64_t n_metadata, pl_err *err);
 
+// ---- tensors of files as entries of a source: a mixture's under one set of names, whatever the file calls them
+
+// Filled twice: without room it counts.
+typedef struct pl_weight_list {
+    pl_weight_entry *entry; // NULL: only n and text are wanted
+    char            *names; // where the entries' names go, one after another
+    int64_t          n;
+    size_t           text; // bytes of names
+} pl_weight_list;
+
+// Adds a tensor of a set. name: its own in a decoder (without what wraps it).
+void pl_weight_list_add(pl_weight_list *l, const pl_st *set, const pl_st_entry *e, const char *name);
+
 #endif

@@ -131,12 +131,8 @@ bool pl_ctx_wait(pl_ctx *ctx) {
     return ctx->err.status == PL_OK;
 }
 
-bool pl_backend_branches(const pl_backend *be) {
-    return be->device && be->device->fork;
-}
-
 static bool branches(const pl_ctx *ctx) {
-    return pl_backend_branches(ctx->be);
+    return ctx->be->device && ctx->be->device->fork;
 }
 
 static void swap_scratch(pl_ctx *ctx) {
@@ -277,12 +273,6 @@ pl_tensor pl_ctx_const_1d(pl_ctx *ctx, int64_t n) {
 pl_tensor pl_ctx_tensor(pl_ctx *ctx, int64_t rows, int64_t cols) {
     pl_tensor t = pl_ctx_const(ctx, rows, cols);
     t.grad = zeroed_grad(ctx, rows, cols);
-    return t;
-}
-
-pl_tensor pl_ctx_tensor_1d(pl_ctx *ctx, int64_t n) {
-    pl_tensor t = pl_ctx_const_1d(ctx, n);
-    t.grad = zeroed_grad(ctx, n, 1);
     return t;
 }
 

@@ -159,8 +159,6 @@ void      pl_ctx_fail(pl_ctx *ctx, pl_status status, const char *fmt, ...) PL_PR
 void pl_ctx_fork(pl_ctx *ctx);
 void pl_ctx_back(pl_ctx *ctx);
 void pl_ctx_join(pl_ctx *ctx);
-// Whether contexts of this backend run a branch beside the rest.
-bool pl_backend_branches(const pl_backend *be);
 
 // Copies in order with the ops. On host backends: memcpy, memset. A failed context copies nothing; then download
 // leaves `to` as it was.
@@ -181,7 +179,6 @@ pl_tensor pl_ctx_write(pl_ctx *ctx, const void *from, int64_t rows, int64_t cols
 
 // A new activation in the frame, dtype be->real; with a recording tape it gets a zeroed gradient.
 pl_tensor          pl_ctx_tensor(pl_ctx *ctx, int64_t rows, int64_t cols);
-pl_tensor          pl_ctx_tensor_1d(pl_ctx *ctx, int64_t n);
 // The same without a gradient (statistics, constants).
 pl_tensor          pl_ctx_const(pl_ctx *ctx, int64_t rows, int64_t cols);
 pl_tensor          pl_ctx_const_1d(pl_ctx *ctx, int64_t n);

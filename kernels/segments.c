@@ -4,14 +4,10 @@
 #include "kernels/base/check.h"
 #include "kernels/panels.h"
 
-static int64_t units(int64_t rows) {
-    return (rows + PL_HALF_PANEL - 1) / PL_HALF_PANEL;
-}
-
 void pl_segments_place(int64_t *unit, const int64_t *row, int64_t n) {
     unit[0] = 0;
     for (int64_t i = 0; i < n; i++)
-        unit[i + 1] = unit[i] + units(row[i + 1] - row[i]);
+        unit[i + 1] = unit[i] + (row[i + 1] - row[i] + PL_HALF_PANEL - 1) / PL_HALF_PANEL;
 }
 
 size_t pl_segments_bytes(const pl_segments *s, int64_t k, pl_dtype t) {

@@ -1,7 +1,6 @@
 // Fills structs from a recipe's values, finds keys by their fields in these structs, and makes recipes of single items.
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
-#include "kernels/base/hash.h"
 #include "kernels/base/strbuf.h"
 #include "recipes/recipe_impl.h"
 

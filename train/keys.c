@@ -7,7 +7,6 @@
 #include "kernels/op/divergence.h"
 #include "kernels/op/topk.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define TRAIN (PL_STAGE_TARGET | PL_STAGE_DRAFTER)

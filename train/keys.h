@@ -6,7 +6,7 @@
 #include "checkpoints/hf_head.h"
 #include "infer/drafter/backbone.h"
 #include "infer/generate/generate.h"
-#include "kernels/base/stages.h"
+#include "kernels/base/key.h"
 #include "recipes/recipe.h"
 #include "train/loop/trainer.h"
 

@@ -1,7 +1,7 @@
 #include "data/benchmarks/benchmark.h"
 
 #include "kernels/base/files.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/base/strbuf.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "data/chat/answer.h"
+#include "data/chat/prompts.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/json.h"
 #include "kernels/base/strbuf.h"

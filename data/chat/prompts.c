@@ -23,8 +23,7 @@ static char *take_text(pl_jinja_out *out) {
 
 static void put_message(pl_json_out *o, const char *role, const char *content, size_t n) {
     pl_json_out_object(o);
-    pl_json_out_key(o, "role");
-    pl_json_out_str(o, role);
+    pl_put_str(o, "role", role);
     pl_json_out_key(o, "content");
     if (content)
         pl_json_out_strn(o, content, n);
@@ -38,8 +37,7 @@ static void begin_record(pl_json_out *o, const pl_json *j) {
     const char *system = j ? pl_record_system(j) : NULL;
     pl_json_out_begin(o, 0);
     pl_json_out_object(o);
-    pl_json_out_key(o, "messages");
-    pl_json_out_array(o);
+    pl_put_array(o, "messages");
     if (system) put_message(o, "system", system, strlen(system));
 }
 

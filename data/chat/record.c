@@ -327,7 +327,7 @@ static pl_chat_value read_message(pl_region *r, pl_chat_conversation *c, const c
     return to;
 }
 
-// Returns a message with the target's own answer (data/chat/answer.h).
+// Returns a message with the target's own answer (data/chat/prompts.h).
 static pl_chat_value read_answer(pl_region *r, pl_chat_conversation *c, const char *answer) {
     pl_chat_value  m = pl_chat_from_json(r, answer, strlen(answer)), to = pl_chat_dict_new(r);
     pl_chat_value *reasoning = find_reasoning(r, m);
@@ -338,14 +338,10 @@ static pl_chat_value read_answer(pl_region *r, pl_chat_conversation *c, const ch
     return to;
 }
 
-static pl_role role_at(const pl_json *j, const cJSON *e) {
-    return e ? pl_message_role(j, e) : PL_ROLE_UNKNOWN;
-}
-
 // Adds the system message of the record, of the options, or none.
 static void push_system(pl_region *r, pl_chat_conversation *c, pl_chat_value list, const cJSON *first) {
     const char *beside = pl_record_system(c->j);
-    if (role_at(c->j, first) == PL_ROLE_SYSTEM) {
+    if (first && pl_message_role(c->j, first) == PL_ROLE_SYSTEM) {
         if (beside) c->notes |= PL_CHAT_NOTE_SYSTEM;
         return;
     }

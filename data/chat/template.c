@@ -64,8 +64,7 @@ static void put_special(const pl_json *j, pl_json_out *o) {
         const cJSON *node = pl_json_find(j, NULL, names[i]);
         if (node && cJSON_IsObject(node)) node = pl_json_find(j, node, "content");
         if (!node || !cJSON_IsString(node)) continue;
-        pl_json_out_key(o, names[i]);
-        pl_json_out_str(o, node->valuestring);
+        pl_put_str(o, names[i], node->valuestring);
     }
 }
 
@@ -119,8 +118,7 @@ static pl_status put_token(pl_json_out *o, const pl_gguf *g, const char *path, c
         token = pl_gguf_next_string(&at, &n);
     char *text = pl_sprintf("%.*s", (int)n, token);
     if (!text) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-    pl_json_out_key(o, name);
-    pl_json_out_str(o, text);
+    pl_put_str(o, name, text);
     pl_free(text);
     return PL_OK;
 }

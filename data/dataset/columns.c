@@ -64,10 +64,6 @@ void *pl_columns_at(const pl_columns *doc, pl_column c) {
     return p;
 }
 
-static void set_column(pl_columns *doc, pl_column c, void *p) {
-    memcpy((char *)doc + columns[c].at, &p, sizeof p);
-}
-
 static size_t row_bytes(pl_column c, const pl_columns_shape *s) {
     return pl_column_width(c, s) * pl_element_size(columns[c].element);
 }
@@ -76,7 +72,7 @@ static pl_status grow(pl_columns *doc, pl_column c, size_t row, int64_t rows, pl
     if (row == 0) return PL_OK;
     void *p = pl_realloc(pl_columns_at(doc, c), pl_size_mul((size_t)rows, row, 1));
     if (!p) return pl_fail(err, PL_E_MEMORY, "document of %lld rows: out of memory", (long long)rows);
-    set_column(doc, c, p);
+    memcpy((char *)doc + columns[c].at, &p, sizeof p);
     return PL_OK;
 }
 

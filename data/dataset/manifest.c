@@ -207,8 +207,7 @@ done:
 // ---- writing
 
 static void put_attributes(pl_json_out *o, const pl_dataset_attrs *a) {
-    pl_json_out_key(o, "attributes");
-    pl_json_out_object(o);
+    pl_put_object(o, "attributes");
     const char *text[][2] = {{"target_fingerprint", a->target_fingerprint},
                              {"tokenizer_fingerprint", a->tokenizer_fingerprint},
                              {"template", a->template_name},
@@ -216,27 +215,14 @@ static void put_attributes(pl_json_out *o, const pl_dataset_attrs *a) {
                              {"drafter_fingerprint", a->drafter_fingerprint},
                              {"head_fingerprint", a->head_fingerprint},
                              {"tree", a->tree}};
-    for (size_t i = 0; i < sizeof text / sizeof *text && text[i][1]; i++) {
-        pl_json_out_key(o, text[i][0]);
-        pl_json_out_str(o, text[i][1]);
-    }
-    if (a->top) {
-        pl_json_out_key(o, "top");
-        pl_json_out_int(o, a->top);
-    }
-    pl_json_out_key(o, "vocab_size");
-    pl_json_out_int(o, a->vocab_size);
-    pl_json_out_key(o, "d");
-    pl_json_out_int(o, a->d);
-    if (a->feature_format == PL_FEATURES_INT8) {
-        pl_json_out_key(o, "feature_format");
-        pl_json_out_str(o, pl_dataset_format_name(a->feature_format));
-    }
-    pl_json_out_key(o, "tap_layer_ids");
-    pl_json_out_array(o);
-    for (int32_t i = 0; i < a->A; i++)
-        pl_json_out_int(o, a->tap_layer_ids[i]);
-    pl_json_out_close(o, ']');
+    for (size_t i = 0; i < sizeof text / sizeof *text && text[i][1]; i++)
+        pl_put_str(o, text[i][0], text[i][1]);
+    if (a->top) pl_put_int(o, "top", a->top);
+    pl_put_int(o, "vocab_size", a->vocab_size);
+    pl_put_int(o, "d", a->d);
+    if (a->feature_format == PL_FEATURES_INT8)
+        pl_put_str(o, "feature_format", pl_dataset_format_name(a->feature_format));
+    pl_put_ids(o, "tap_layer_ids", a->tap_layer_ids, a->A);
     pl_json_out_close(o, '}');
 }
 
@@ -245,16 +231,11 @@ static void put_shard(pl_json_out *o, const pl_manifest_shard *s) {
     snprintf(name, sizeof name, "shard-%05" PRId64 ".h5", s->index);
     pl_hash_hex(hex, s->hash);
     pl_json_out_object(o);
-    pl_json_out_key(o, "name");
-    pl_json_out_str(o, name);
-    pl_json_out_key(o, "rows");
-    pl_json_out_int(o, s->rows);
-    pl_json_out_key(o, "docs");
-    pl_json_out_int(o, s->docs);
-    pl_json_out_key(o, "bytes");
-    pl_json_out_int(o, s->bytes);
-    pl_json_out_key(o, "xxhash64");
-    pl_json_out_str(o, hex);
+    pl_put_str(o, "name", name);
+    pl_put_int(o, "rows", s->rows);
+    pl_put_int(o, "docs", s->docs);
+    pl_put_int(o, "bytes", s->bytes);
+    pl_put_str(o, "xxhash64", hex);
     pl_json_out_close(o, '}');
 }
 
@@ -264,19 +245,13 @@ pl_status pl_manifest_write(const pl_manifest *m, const char *dir, int part, pl_
     pl_json_out o;
     pl_json_out_begin(&o, 1);
     pl_json_out_object(&o);
-    pl_json_out_key(&o, "kind");
-    pl_json_out_str(&o, pl_dataset_kind_name(&m->attrs.a));
-    pl_json_out_key(&o, "schema_version");
-    pl_json_out_int(&o, PL_DATASET_VERSION);
-    pl_json_out_key(&o, "complete");
-    pl_json_out_bool(&o, m->complete);
-    pl_json_out_key(&o, "rows");
-    pl_json_out_int(&o, m->rows);
-    pl_json_out_key(&o, "docs");
-    pl_json_out_int(&o, m->docs);
+    pl_put_str(&o, "kind", pl_dataset_kind_name(&m->attrs.a));
+    pl_put_int(&o, "schema_version", PL_DATASET_VERSION);
+    pl_put_bool(&o, "complete", m->complete);
+    pl_put_int(&o, "rows", m->rows);
+    pl_put_int(&o, "docs", m->docs);
     put_attributes(&o, &m->attrs.a);
-    pl_json_out_key(&o, "shards");
-    pl_json_out_array(&o);
+    pl_put_array(&o, "shards");
     for (int64_t i = 0; i < m->n; i++)
         put_shard(&o, &m->shards[i]);
     pl_json_out_close(&o, ']');

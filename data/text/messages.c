@@ -87,7 +87,9 @@ const char *pl_record_system(const pl_json *j) {
 
 // ---- content
 
-const char *pl_part_text(const pl_json *j, const cJSON *part) {
+// Returns the text of a part of a content list: a string, or "text" under "type": "text", "input_text" or
+// "output_text"; NULL: the part has none.
+static const char *part_text(const pl_json *j, const cJSON *part) {
     static const char *const types[] = {"text", "input_text", "output_text"};
     if (cJSON_IsString(part)) return part->valuestring;
     if (!cJSON_IsObject(part)) return NULL;
@@ -98,18 +100,11 @@ const char *pl_part_text(const pl_json *j, const cJSON *part) {
     return known && text && cJSON_IsString(text) ? text->valuestring : NULL;
 }
 
-bool pl_content_is_text_parts(const pl_json *j, const cJSON *content) {
-    const cJSON *e;
-    if (!content || !cJSON_IsArray(content) || !content->child) return false;
-    cJSON_ArrayForEach(e, content) if (!pl_part_text(j, e)) return false;
-    return true;
-}
-
 pl_status pl_content_check_parts(const pl_json *j, const cJSON *content, pl_err *err) {
     const cJSON *e;
     if (!cJSON_IsArray(content)) return PL_OK;
     cJSON_ArrayForEach(e, content) {
-        if (pl_part_text(j, e)) continue;
+        if (part_text(j, e)) continue;
         const cJSON *type = cJSON_IsObject(e) ? pl_json_find(j, e, "type") : NULL;
         if (type && cJSON_IsString(type))
             return pl_json_fail(j, e, err, "a part of the type \"%s\"; parts of text alone are read",
@@ -136,6 +131,6 @@ pl_status pl_message_text(const pl_json *j, const cJSON *message, pl_strbuf *b, 
         return PL_OK;
     }
     PL_TRY(pl_content_check_parts(j, content, err));
-    cJSON_ArrayForEach(e, content) add_line(b, from, pl_part_text(j, e));
+    cJSON_ArrayForEach(e, content) add_line(b, from, part_text(j, e));
     return PL_OK;
 }

@@ -37,14 +37,9 @@ bool                pl_record_is_sharegpt(const pl_json *j, const struct cJSON *
 // The system message beside a conversation or prompt, "system" or "system_prompt"; NULL: none.
 const char *pl_record_system(const pl_json *j);
 
-// A part of a content list: text as a string or in "text", under "type": "text", "input_text" or "output_text".
-// NULL: the part is none, and PL_E_INPUT by its type is the reader's to say.
-const char *pl_part_text(const pl_json *j, const struct cJSON *part);
-// True if the content is a non-empty list of which every item is a part of text.
-bool        pl_content_is_text_parts(const pl_json *j, const struct cJSON *content);
 // Refuses a content list with a part that is no text by the part's type.
-pl_status   pl_content_check_parts(const pl_json *j, const struct cJSON *content, pl_err *err);
+pl_status pl_content_check_parts(const pl_json *j, const struct cJSON *content, pl_err *err);
 // Appends a message's content: a string; parts, joined by "\n" as vLLM joins them; nothing for null or no content.
-pl_status   pl_message_text(const pl_json *j, const struct cJSON *message, pl_strbuf *b, pl_err *err);
+pl_status pl_message_text(const pl_json *j, const struct cJSON *message, pl_strbuf *b, pl_err *err);
 
 #endif

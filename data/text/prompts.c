@@ -1,6 +1,6 @@
 #include "data/text/prompts.h"
 #include "data/text/messages.h"
-#include "data/text/plain.h"
+#include "data/text/text.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"

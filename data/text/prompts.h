@@ -41,7 +41,7 @@ typedef struct pl_prompts {
 //   "conversations"/"messages"  the user's first words, up to the first answer to them, joined by "\n": items with
 //                             "from"/"role" and "value"/"content" (ShareGPT); roles: data/text/messages.h. "prompt"
 //                             and "text" may be such lists, too
-// The file is read as data/text/plain.h has it. A file without prompts, and a member given twice, are errors. Errors
+// The file is read as pl_plain_read does it. A file without prompts, and a member given twice, are errors. Errors
 // name file and line.
 pl_status pl_prompts_read(pl_prompts **out, const char *path, pl_err *err);
 // The same, but the text of a record is its member `field`: a string, a list of strings, or a conversation with all

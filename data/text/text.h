@@ -59,4 +59,13 @@ pl_status pl_corpus_split_names(const pl_corpus *c, const char *const *names, in
 // Every n-th document (index % every == every - 1) is held out; every >= 2. Chunk first for an even split of books.
 pl_status pl_corpus_split_every(const pl_corpus *c, int64_t every, pl_corpus **train, pl_corpus **held, pl_err *err);
 
+// ---- files of text, read alike wherever text or lines of JSON are taken from a file
+
+// Reads a file of at most `max` bytes, 0-terminated (pl_free): a byte order mark is dropped, "\r\n" and lone "\r"
+// become "\n". UTF-16, gzip, zip, Parquet, HTML and Git LFS pointers are refused with how to mend it (pl_sniff); the
+// rest need not be UTF-8.
+pl_status pl_plain_read(char **text, size_t *n, const char *path, size_t max, pl_err *err);
+// The same of an input that a user may pipe in.
+pl_status pl_plain_stream(char **text, size_t *n, const char *path, size_t max, pl_err *err);
+
 #endif

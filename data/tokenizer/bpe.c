@@ -1,4 +1,4 @@
-#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/impl.h"
 #include "kernels/base/arena.h"
 
 typedef struct candidate {

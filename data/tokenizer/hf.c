@@ -4,7 +4,7 @@
 // `normalized` are cut out of the raw text; each piece between them is normalised; `normalized` added tokens are cut
 // out of that; the rest goes through the pre-tokenizer and the model.
 #include "data/tokenizer/hf.h"
-#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/impl.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/log.h"
 #include "kernels/base/strbuf.h"
@@ -140,10 +140,6 @@ static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, boo
 
 // ---- pre-tokenizer
 
-static bool starts_with(span s, const char *with, size_t n) {
-    return s.n >= n && memcmp(s.s, with, n) == 0;
-}
-
 static pl_status take_word(void *ctx, const char *s, size_t n, pl_err *err) {
     work *b = ctx;
     return pl_words_one(b->memory, s, n, encode_word, b->h, b->o, err);
@@ -161,7 +157,8 @@ static pl_status pre_tokenize(work *w, span s, bool first, pl_err *err) {
     pl_strbuf b = {0};
     pl_status st = PL_OK;
     // The test for a leading mark comes after spaces have become marks.
-    if (prepend && s.n > 0 && s.s[0] != ' ' && !starts_with(s, h->mark, m)) pl_strbuf_add(&b, h->mark, m);
+    if (prepend && s.n > 0 && s.s[0] != ' ' && !(s.n >= m && memcmp(s.s, h->mark, m) == 0))
+        pl_strbuf_add(&b, h->mark, m);
     pl_tokenizer_replace(&b, s.s, s.n, " ", 1, h->mark, m);
     if (b.failed)
         st = out_of_memory(err);
@@ -316,8 +313,9 @@ static const char *name_of(const pl_hf_norm *r) {
     return r->kind == PL_NORM_FORM ? forms[r->form] : kinds[r->kind];
 }
 
-pl_status pl_hf_normalize(const pl_hf *h, pl_matcher *m, const char *s, size_t n, size_t most, pl_strbuf *out,
-                          pl_err *err) {
+// PL_E_INPUT names the normalizer that makes more than `most` bytes.
+static pl_status normalize(const pl_hf *h, pl_matcher *m, const char *s, size_t n, size_t most, pl_strbuf *out,
+                           pl_err *err) {
     pl_strbuf now = {0};
     pl_strbuf_add(&now, s, n);
     for (int i = 0; i < h->n_norm; i++) {
@@ -359,7 +357,7 @@ static pl_status encode_raw(work *w, span s, bool first, pl_err *err) {
         as_is = is_normal(&h->norm[i], s.s, s.n);
     if (as_is) return cut_added(w, s, first, true, pre_tokenize, err);
     pl_strbuf b = {0};
-    PL_TRY(pl_hf_normalize(h, &w->matcher, s.s, s.n, w->room, &b, err));
+    PL_TRY(normalize(h, &w->matcher, s.s, s.n, w->room, &b, err));
     w->room -= b.n;
     pl_status st = cut_added(w, (span){b.s, b.n}, first, true, pre_tokenize, err);
     pl_strbuf_fini(&b);
@@ -434,7 +432,7 @@ pl_status pl_hf_added_set(pl_hf *h, pl_hf_added *a, const char *content, size_t 
         if (s) memcpy(s, content, n), s[n] = 0;
     } else {
         pl_strbuf b = {0};
-        PL_TRY(pl_hf_normalize(h, &h->reader, content, n, PL_HF_NORM_ROOM(n), &b, err));
+        PL_TRY(normalize(h, &h->reader, content, n, PL_HF_NORM_ROOM(n), &b, err));
         n = b.n;
         s = pl_strbuf_take(&b);
     }

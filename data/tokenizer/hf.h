@@ -6,7 +6,7 @@
 #include "data/tokenizer/impl.h"
 #include "data/tokenizer/pretok.h"
 #include "data/tokenizer/unicode.h"
-#include "data/tokenizer/unigram.h"
+#include "data/tokenizer/vocab.h"
 #include "data/tokenizer/words.h"
 #include "kernels/base/json.h"
 
@@ -17,6 +17,28 @@
 // spaces that become marks.
 #define PL_HF_NORM_ROOM(n) (64 * ((size_t)(n) + 16))
 #define PL_HF_MAX_ID (PL_VOCAB_MAX - 1)
+
+// ---- unigram.c
+
+// Unigram language models (Kudo, arXiv 1804.10959) of Hugging Face's `tokenizers`: of all segmentations of a text into
+// pieces, the one with the largest sum of scores (log probabilities), found by Viterbi's algorithm. A character that is
+// no piece by itself is unknown, at the lowest score less 10; adjacent unknown characters are one.
+typedef struct pl_unigram {
+    const pl_vocab *vocab;   // borrowed; indexed
+    double         *score;   // [vocab->n] owned
+    double          unknown; // score of an unknown character
+    int32_t         unk;
+    const int32_t  *byte_id; // [256] borrowed: unknown characters are spelled in these if all exist; NULL: never
+    size_t          longest; // bytes of a piece
+} pl_unigram;
+
+void      pl_unigram_fini(pl_unigram *u);
+// Computes encoding's data from the scores; call it once they are set.
+void      pl_unigram_index(pl_unigram *u);
+// Appends the ids of s[0..n), valid UTF-8.
+pl_status pl_unigram_encode(const pl_unigram *u, const char *s, size_t n, pl_ids *o, pl_err *err);
+
+// ---- both
 
 typedef struct pl_hf_merge {
     int32_t left, right, rank, merged; // merged < 0: an empty slot
@@ -87,20 +109,14 @@ typedef struct pl_hf {
     int          decode_strip;
 } pl_hf;
 
-extern const pl_tokenizer_vt pl_hf_vt; // of tokenizer.json
-void                         pl_hf_close(pl_tokenizer *tok);
+void pl_hf_close(pl_tokenizer *tok);
 
 // Reserves room for so many merges. PL_E_MEMORY.
 pl_status pl_hf_merges_reserve(pl_hf *h, size_t count, pl_err *err);
-// Fails, without a file position, if a, b or their concatenation is no piece of the (indexed) model.
-pl_status pl_hf_merge_pieces(pl_hf *h, const char *a, size_t na, const char *b, size_t nb, int32_t rank, pl_err *err);
 // Adds a line of merges: two pieces separated by one space.
 pl_status pl_hf_merge_line(pl_hf *h, const char *line, size_t n, int32_t rank, pl_err *err);
 // Returns false if the pair was present.
 bool      pl_hf_merge_add(pl_hf *h, int32_t a, int32_t b, int32_t rank, int32_t merged);
-// PL_E_INPUT names the normalizer that makes more than `most` bytes.
-pl_status pl_hf_normalize(const pl_hf *h, pl_matcher *m, const char *s, size_t n, size_t most, pl_strbuf *out,
-                          pl_err *err);
 pl_status pl_hf_encode(const pl_tokenizer *tok, const char *text, size_t n_bytes, unsigned flags, int32_t **ids,
                        int64_t *n, pl_err *err);
 

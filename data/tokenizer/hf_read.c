@@ -37,7 +37,7 @@ void pl_hf_close(pl_tokenizer *tok) {
     pl_free(h);
 }
 
-const pl_tokenizer_vt pl_hf_vt = {"huggingface", pl_hf_encode, pl_hf_close};
+static const pl_tokenizer_vt hf_vt = {"huggingface", pl_hf_encode, pl_hf_close};
 
 static pl_status out_of_memory(const pl_json *j, pl_err *err) {
     return pl_fail(err, PL_E_MEMORY, "%s: out of memory", j->where);
@@ -106,7 +106,8 @@ pl_status pl_hf_read_vocab(pl_tokenizer *tok, const pl_json *j, const cJSON *voc
     return PL_OK;
 }
 
-pl_status pl_hf_merge_pieces(pl_hf *h, const char *a, size_t na, const char *b, size_t nb, int32_t rank, pl_err *err) {
+// Fails, without a file position, if a, b or their concatenation is no piece of the (indexed) model.
+static pl_status merge_pieces(pl_hf *h, const char *a, size_t na, const char *b, size_t nb, int32_t rank, pl_err *err) {
     int32_t left = pl_vocab_find(&h->model, a, na), right = pl_vocab_find(&h->model, b, nb);
     if (left < 0 || right < 0)
         return pl_fail(err, PL_E_INPUT, "'%.*s' of the merge is not in the vocabulary", (int)(left < 0 ? na : nb),
@@ -121,7 +122,7 @@ pl_status pl_hf_merge_line(pl_hf *h, const char *line, size_t n, int32_t rank, p
     const char *space = memchr(line, ' ', n), *end = line + n;
     if (!space || memchr(space + 1, ' ', (size_t)(end - space - 1)))
         return pl_fail(err, PL_E_INPUT, "a merge is two pieces around one space");
-    return pl_hf_merge_pieces(h, line, (size_t)(space - line), space + 1, (size_t)(end - space - 1), rank, err);
+    return merge_pieces(h, line, (size_t)(space - line), space + 1, (size_t)(end - space - 1), rank, err);
 }
 
 // A merge is "a b" or ["a", "b"].
@@ -134,7 +135,7 @@ static pl_status read_merge(pl_hf *h, const pl_json *j, const cJSON *e, int32_t 
         if (cJSON_GetArraySize(e) != 2) return pl_json_fail(j, e, err, "a merge has two parts");
         PL_TRY(bytes_of(j, e->child, &a, &na, err));
         PL_TRY(bytes_of(j, e->child->next, &b, &nb, err));
-        st = pl_hf_merge_pieces(h, a, na, b, nb, rank, &why);
+        st = merge_pieces(h, a, na, b, nb, rank, &why);
     } else {
         PL_TRY(bytes_of(j, e, &a, &na, err));
         st = pl_hf_merge_line(h, a, na, rank, &why);
@@ -615,7 +616,7 @@ static pl_status read_parts(pl_tokenizer *tok, const pl_json *j, const char *pre
 }
 
 bool pl_hf_is_file(const pl_tokenizer *tok) {
-    return tok->vt == &pl_hf_vt;
+    return tok->vt == &hf_vt;
 }
 
 pl_status pl_tokenizer_open_hf(pl_tokenizer *tok, const char *path, const char *pre, const pl_tokenizer_beside *beside,
@@ -625,7 +626,7 @@ pl_status pl_tokenizer_open_hf(pl_tokenizer *tok, const char *path, const char *
                               err));
     pl_hf    *h = tok->impl = pl_calloc(1, sizeof *h);
     pl_status st = h ? PL_OK : out_of_memory(&j, err);
-    tok->vt = &pl_hf_vt;
+    tok->vt = &hf_vt;
     if (st == PL_OK) st = read_parts(tok, &j, pre, beside, err);
     pl_json_close(&j);
     return st;

@@ -47,4 +47,12 @@ int  pl_tokenizer_byte_piece(const char *s, size_t n);
 
 #define PL_SPACE_MARK "\xE2\x96\x81" // U+2581, SentencePiece's spelling of a space
 
+// ---- bpe.c: byte-pair merging in O(n log n), by a linked list of symbols and a heap of candidate pairs
+
+// Returns true if left and right merge, with the merged piece and its cost (never NaN).
+typedef bool (*pl_bpe_pair)(const void *ctx, int32_t left, int32_t right, double *cost, int32_t *merged);
+
+// Merges neighbours in ids[0..*n) in place, cheapest pair first, leftmost among equals, until none is left.
+pl_status pl_bpe_merge(int32_t *ids, int64_t *n, pl_bpe_pair pair, const void *ctx, pl_err *err);
+
 #endif

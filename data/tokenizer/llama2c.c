@@ -2,7 +2,7 @@
 // pieces is not stored: the file ends with the last one. Ids are those of a SentencePiece BPE model: 0 unknown, 1 BOS,
 // 2 EOS, 3..258 the bytes. A small vocabulary may end before that, or have other pieces there: then a text that needs
 // such a byte is refused.
-#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/impl.h"
 #include "data/tokenizer/open.h"
 #include "data/tokenizer/words.h"
 #include "kernels/base/arena.h"

@@ -6,7 +6,6 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/json.h"
 #include "kernels/base/log.h"
-#include "kernels/base/sniff.h"
 #include <string.h>
 
 #define MAX_FILE ((size_t)256 << 20)

@@ -144,26 +144,18 @@ void pl_tokenizer_put_config(const pl_tokenizer *tok, pl_json_out *o) {
     if (tok->vt->encode != pl_hf_encode) return;
     const pl_hf *h = tok->impl;
     if (!h->pre && !h->merged) return;
-    if (h->pre) {
-        pl_json_out_key(o, "paceline_pre");
-        pl_json_out_str(o, h->pre);
-    }
-    pl_json_out_key(o, "added_tokens_decoder");
-    pl_json_out_object(o);
+    if (h->pre) pl_put_str(o, "paceline_pre", h->pre);
+    pl_put_object(o, "added_tokens_decoder");
     for (int32_t i = 0; i < h->n_added; i++) {
         const pl_hf_added       *a = &h->added[i];
         const bool               flag[] = {a->special, a->normalized, a->lstrip, a->rstrip, a->single_word};
         static const char *const name[] = {"special", "normalized", "lstrip", "rstrip", "single_word"};
         char                     id[16];
         snprintf(id, sizeof id, "%d", a->id);
-        pl_json_out_key(o, id);
-        pl_json_out_object(o);
-        pl_json_out_key(o, "content");
-        pl_json_out_str(o, pl_vocab_piece(&tok->vocab, a->id, NULL));
-        for (int k = 0; k < 5; k++) {
-            pl_json_out_key(o, name[k]);
-            pl_json_out_bool(o, flag[k]);
-        }
+        pl_put_object(o, id);
+        pl_put_str(o, "content", pl_vocab_piece(&tok->vocab, a->id, NULL));
+        for (int k = 0; k < 5; k++)
+            pl_put_bool(o, name[k], flag[k]);
         pl_json_out_close(o, '}');
     }
     pl_json_out_close(o, '}');

@@ -1,4 +1,4 @@
-#include "data/tokenizer/pretok_scan.h"
+#include "data/tokenizer/pretok.h"
 #include "data/tokenizer/unicode.h"
 #include "kernels/base/utf8.h"
 #include <string.h>

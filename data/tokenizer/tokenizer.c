@@ -1,7 +1,6 @@
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/impl.h"
 #include "kernels/base/arena.h"
-#include "kernels/base/check.h"
 #include "kernels/base/strbuf.h"
 #include "kernels/base/utf8.h"
 #include <string.h>

@@ -35,7 +35,8 @@ void pl_transcript_clear(pl_transcript *t) {
     t->full = false;
 }
 
-int32_t pl_transcript_special(const pl_lexicon *from, const pl_lexicon *to, int32_t id) {
+// Returns the token of `to` for a special one of `from`, -1: none.
+static int32_t special_of(const pl_lexicon *from, const pl_lexicon *to, int32_t id) {
     const pl_tokenizer *a = from->tok, *b = to->tok;
     if (id < 0 || id >= a->vocab.n) return -1;
     if (id == a->eos) return b->eos;
@@ -109,7 +110,7 @@ static void add_bytes(pl_transcript *t, int32_t id) {
 
 static pl_status say_token(pl_transcript *t, int32_t token, pl_err *err) {
     if (pl_tokenizer_is_special(t->from->tok, token)) {
-        int32_t id = pl_transcript_special(t->from, t->to, token), bos = t->to->tok->bos;
+        int32_t id = special_of(t->from, t->to, token), bos = t->to->tok->bos;
         PL_TRY(settle_text(t, err));
         if (id >= 0 && !(id == bos && t->n > 0 && t->ids[t->n - 1] == id)) add_id(t, id, t->n_said, t->text.n);
     } else {

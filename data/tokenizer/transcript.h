@@ -37,7 +37,5 @@ pl_status   pl_transcript_add(pl_transcript *t, int32_t token, pl_err *err);
 // Returns the end of the text, from the beginning of a word some tokens back, for pl_lexicon_continue: *n bytes,
 // borrowed.
 const char *pl_transcript_tail(const pl_transcript *t, size_t *n);
-// Returns the token of `to` for a special one of `from`, -1: none.
-int32_t     pl_transcript_special(const pl_lexicon *from, const pl_lexicon *to, int32_t id);
 
 #endif

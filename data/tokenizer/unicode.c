@@ -48,14 +48,8 @@ bool pl_unicode_is_word(uint32_t cp) {
 
 // ---- normalisation
 
-// Returns the first byte from which on a form may change a character: below U+0300 nothing composes, U+00A0 has a
-// compatibility decomposition, U+00C0 a canonical one.
-static uint8_t quiet_below(pl_unicode_form form) {
-    return form == PL_NFC ? 0xcc : form == PL_NFD ? 0xc3 : 0xc2;
-}
-
 bool pl_unicode_is_normal(pl_unicode_form form, const char *s, size_t n) {
-    uint8_t below = quiet_below(form);
+    uint8_t below = form == PL_NFC ? 0xcc : form == PL_NFD ? 0xc3 : 0xc2;
     for (size_t i = 0; i < n; i++)
         if ((uint8_t)s[i] >= below) return false;
     return true;

@@ -1,4 +1,4 @@
-#include "data/tokenizer/unigram.h"
+#include "data/tokenizer/hf.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/utf8.h"
 

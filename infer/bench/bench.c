@@ -2,7 +2,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/base/log.h"
 #include "kernels/base/room.h"
 

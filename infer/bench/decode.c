@@ -22,7 +22,7 @@
 #include "infer/model/kv.h"
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/base/room.h"
 #include "kernels/op/linear.h"
 

@@ -3,7 +3,7 @@
 #include "infer/head/dynaspec.h"
 #include "infer/head/head.h"
 #include "infer/model/target.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/base/rng.h"
 #include "kernels/base/room.h"
 #include "kernels/op/attention.h"

@@ -3,7 +3,7 @@
 #include "infer/bench/bench.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/files.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 #include "infer/cli/machine.h"
 
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 #include <stdio.h>
 #include <string.h>

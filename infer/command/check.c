@@ -1,7 +1,7 @@
 // `paceline check`: whether an engine would serve a drafter as it was trained.
 #include "infer/cli/cli.h"
 #include "infer/export/export.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 static const pl_key options[] = {
     {PL_OPTION_TEXT("for", "ENGINE"), .help = "what is to serve it: a name of the list below"},

@@ -4,7 +4,7 @@
 
 #include "infer/cli/machine.h"
 #include "infer/cli/show.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/base/room.h"
 #include "paceline.h"
 

@@ -3,7 +3,7 @@
 #include "infer/cli/cli.h"
 #include "infer/cli/show.h"
 #include "kernels/base/arena.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #include "infer/import/import.h"
 #include "infer/cli/cli.h"
 #include "infer/cli/show.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 #include <string.h>
 

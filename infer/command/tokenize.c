@@ -3,7 +3,7 @@
 #include "infer/cli/cli.h"
 #include "infer/command/chat.h"
 #include "kernels/base/files.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/base/strbuf.h"
 #include "kernels/base/utf8.h"
 

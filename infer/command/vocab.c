@@ -5,7 +5,7 @@
 #include "infer/cli/cli.h"
 #include "infer/report/svg.h"
 #include "kernels/base/files.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/base/log.h"
 #include "kernels/base/strbuf.h"
 

@@ -6,8 +6,7 @@
 #include "infer/drafter/backbone.h"
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
-#include "kernels/op/gather.h"
-#include "kernels/op/linear.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/topk.h"
 
 #include <stdio.h>

@@ -1,8 +1,6 @@
 #include "infer/decode/runner.h"
 
-#include "kernels/base/json_put.h"
-
-#include <math.h>
+#include "kernels/base/json.h"
 
 #define CHUNK 256 // rows of a prefill chunk
 

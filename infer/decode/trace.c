@@ -1,7 +1,7 @@
 #include "infer/decode/trace.h"
 
 #include "kernels/base/arena.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 #include <string.h>
 

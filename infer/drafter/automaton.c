@@ -129,7 +129,8 @@ static pl_suffix shorten_to(const pl_automaton *a, pl_suffix s, int32_t most) {
     return find_holder(a, s);
 }
 
-pl_suffix pl_automaton_on(const pl_automaton *a, pl_suffix s, int32_t token) {
+// Returns the string extended by `token`, which must be one of its followers.
+static pl_suffix extend(const pl_automaton *a, pl_suffix s, int32_t token) {
     const edge *e = edge_of(a, find_holder(a, s).state, token);
     PL_CHECK(e, "token %d does not follow", token);
     return (pl_suffix){.state = e->to, .length = s.length + 1};
@@ -165,7 +166,7 @@ void pl_automaton_add(pl_automaton *a, int32_t token) {
     if (p >= 0)
         a->state[now].link = a->state[p].len + 1 == a->state[e->to].len ? e->to : split_state(a, p, token, e->to);
     a->last = now;
-    a->end = shorten_to(a, pl_automaton_on(a, a->end, token), LONGEST);
+    a->end = shorten_to(a, extend(a, a->end, token), LONGEST);
     for (int32_t s = a->end.state; s > 0; s = a->state[s].link)
         a->state[s].count++;
 }
@@ -192,11 +193,6 @@ pl_suffix pl_automaton_find(const pl_automaton *a, const int32_t *tokens, int64_
         if (e) s = (pl_suffix){.state = e->to, .length = s.length + 1};
     }
     return find_holder(a, s);
-}
-
-int32_t pl_automaton_count(const pl_automaton *a, pl_suffix s) {
-    PL_CHECK(s.length <= LONGEST, "%d tokens", s.length);
-    return a->state[find_holder(a, s).state].count;
 }
 
 int pl_automaton_next(const pl_automaton *a, pl_suffix *s, int k, int32_t *token, int32_t *count, int64_t *all) {
@@ -263,7 +259,7 @@ static void grow_best_first(grown *g, int nodes, int depth, pl_tree *t) {
         int32_t token = g->token[best][taken[best]++];
         int     node = pl_tree_add(t, best, token, (float)log(most));
         f[node] = most;
-        g->at[node] = pl_automaton_on(g->a, g->at[best], token);
+        g->at[node] = extend(g->a, g->at[best], token);
         look_behind(g, node, CHILDREN);
     }
 }
@@ -271,7 +267,7 @@ static void grow_best_first(grown *g, int nodes, int depth, pl_tree *t) {
 // Candidates for pl_tree_draft, which requests each node after its parent.
 static void give_candidates(void *arg, const pl_tree_policy *p, const pl_tree *t, int node, int32_t *id) {
     grown *g = arg;
-    if (node > 0) g->at[node] = pl_automaton_on(g->a, g->at[t->parent[node]], t->token[node]);
+    if (node > 0) g->at[node] = extend(g->a, g->at[t->parent[node]], t->token[node]);
     look_behind(g, node, p->k);
     for (int r = 0; r < p->k; r++)
         id[r] = r < g->n[node] ? g->token[node][r] : -1;

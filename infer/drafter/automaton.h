@@ -35,14 +35,10 @@ void           pl_automaton_add(pl_automaton *a, int32_t token); // requires roo
 pl_suffix      pl_automaton_repeated(const pl_automaton *a);
 // Returns the longest suffix of tokens[0..n) that occurs in the text.
 pl_suffix      pl_automaton_find(const pl_automaton *a, const int32_t *tokens, int64_t n);
-// Returns the number of occurrences of a string of at most PL_AUTOMATON_LONGEST tokens.
-int32_t        pl_automaton_count(const pl_automaton *a, pl_suffix s);
 // Returns the k most frequent tokens after the string s, the most frequent first (ties: the most recent first), with
 // their counts; *all receives the count of all followers. If nothing follows s, *s is shortened to its longest suffix
 // that has a follower. Returns the number of tokens; 0: the string has become empty.
-int       pl_automaton_next(const pl_automaton *a, pl_suffix *s, int k, int32_t *token, int32_t *count, int64_t *all);
-// Returns the string extended by `token`, which must be one of its followers.
-pl_suffix pl_automaton_on(const pl_automaton *a, pl_suffix s, int32_t token);
+int pl_automaton_next(const pl_automaton *a, pl_suffix *s, int k, int32_t *token, int32_t *count, int64_t *all);
 
 // ---- drafting -------------------------------------------------------------------------------------------------------
 

@@ -3,8 +3,7 @@
 #include "infer/head/draft_vocab.h"
 
 #include "kernels/base/files.h"
-#include "kernels/op/concat.h"
-#include "kernels/op/round.h"
+#include "kernels/op/elementwise.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 #include "infer/drafter/drafter.h"
 #include "infer/model/kv.h"
 #include "kernels/base/check.h"
-#include "kernels/op/gather.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
 
 #include <math.h>

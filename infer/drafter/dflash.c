@@ -1,14 +1,11 @@
 #include "infer/drafter/dflash.h"
 
 #include "kernels/base/check.h"
-#include "kernels/op/add.h"
 #include "kernels/op/blockattention.h"
 #include "kernels/op/blockconv.h"
-#include "kernels/op/concat.h"
-#include "kernels/op/embed.h"
-#include "kernels/op/headnorm.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/rmsnorm.h"
+#include "kernels/op/norm.h"
 #include "kernels/op/rope.h"
 #include "kernels/tape.h"
 

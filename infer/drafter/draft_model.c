@@ -1,8 +1,7 @@
 #include "infer/drafter/draft_model.h"
 
 #include "kernels/base/check.h"
-#include "kernels/op/bias.h"
-#include "kernels/op/gather.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/headtopk.h"
 
 #include <math.h>

@@ -1,10 +1,8 @@
 #include "infer/drafter/eagle3.h"
 
-#include "kernels/op/concat.h"
-#include "kernels/op/embed.h"
-#include "kernels/op/gather.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/rmsnorm.h"
+#include "kernels/op/norm.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -9,9 +9,7 @@
 // embeddings, in which the mask token's row serves masks alone.
 #include "infer/drafter/eagle3.h"
 
-#include "kernels/op/add.h"
-#include "kernels/op/embed.h"
-#include "kernels/op/gather.h"
+#include "kernels/op/elementwise.h"
 
 #include <stdio.h>
 

@@ -15,8 +15,8 @@
 #include "infer/drafter/drafter.h"
 #include "infer/model/kv.h"
 #include "kernels/base/check.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/frontier.h"
-#include "kernels/op/gather.h"
 
 #include <string.h>
 

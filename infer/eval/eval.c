@@ -8,6 +8,7 @@
 #include "infer/eval/repeated.h"
 #include "kernels/base/check.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/json.h"
 #include "kernels/base/log.h"
 
 #include <string.h>

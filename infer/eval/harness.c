@@ -1,6 +1,6 @@
 #include "infer/eval/harness.h"
 
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 #include <math.h>
 #include <stdlib.h>

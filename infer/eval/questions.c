@@ -2,7 +2,7 @@
 
 #include "data/benchmarks/score.h"
 #include "kernels/base/files.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/base/strbuf.h"
 
 #include <stdlib.h>

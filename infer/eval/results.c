@@ -6,7 +6,7 @@
 #include "infer/eval/harness.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/base/rng.h"
 #include "kernels/base/room.h"
 

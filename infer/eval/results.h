@@ -12,7 +12,7 @@
 
 #include "infer/cli/machine.h"
 #include "infer/decode/runner.h"
-#include "kernels/base/interval.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/strbuf.h"
 
 // One method's answer to one prompt with one seed: sums over all repeats; tokens, repeated and hash of the first

@@ -9,9 +9,9 @@
 #include "infer/report/report.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
+#include "kernels/base/key.h"
 #include "kernels/base/log.h"
-#include "kernels/base/stages.h"
 #include "recipes/folder.h"
 
 #include <string.h>

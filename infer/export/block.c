@@ -3,7 +3,7 @@
 // target's layers by outputs and use the target's head; a DSpark block drafts from its anchor on. The rules of block
 // drafters, which also apply to speculators' form, follow.
 #include "infer/export/rules.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 #include <string.h>
 

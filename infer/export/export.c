@@ -3,7 +3,7 @@
 #include "infer/head/draft_vocab.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/base/log.h"
 #include "kernels/base/strbuf.h"
 #include "kernels/op/linear.h"

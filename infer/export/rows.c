@@ -1,7 +1,7 @@
 // Tables of config.json shared by several engines, the code that writes them, and the rules on their rows.
 #include "infer/drafter/backbone.h"
 #include "infer/export/rules.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 #include <math.h>
 #include <stdlib.h>

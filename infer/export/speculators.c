@@ -7,7 +7,7 @@
 // (transformers_utils/configs/speculators/algos.py) passes fc_norm on for eagle3 and drops it for peagle.
 #include "infer/drafter/backbone.h"
 #include "infer/export/rules.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 #include <string.h>
 

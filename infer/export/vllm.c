@@ -4,7 +4,7 @@
 #include "infer/drafter/backbone.h"
 #include "infer/export/rules.h"
 #include "kernels/base/arena.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 // greedy; all others are sampled, each keyed by (seed, j). So a stopped run resumes with the next job, and online
 // training (endless rounds) reads the same text as offline training.
 //
-// The chat template renders each turn with the earlier answers of the same round as messages (data/chat/answer.h). So a
+// The chat template renders each turn with the earlier answers of the same round as messages (data/chat/prompts.h). A
 // document is a whole prompt followed by one answer, and only the ids of the answer are supervised, as the target
 // emitted them. A history that leaves no room for an answer of full length loses its oldest exchanges. A history that
 // the template refuses ends its conversation; to keep the numbering of documents, each further turn of it becomes the

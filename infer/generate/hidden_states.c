@@ -6,7 +6,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
-#include "kernels/op/rmsnorm.h"
+#include "kernels/op/norm.h"
 #include "kernels/op/topk.h"
 
 #include <dirent.h>

@@ -2,9 +2,9 @@
 #include "data/chat/prompts.h"
 #include "infer/generate/generate.h"
 #include "kernels/base/hash.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
+#include "kernels/base/key.h"
 #include "kernels/base/log.h"
-#include "kernels/base/stages.h"
 
 #include <stdio.h>
 #include <string.h>

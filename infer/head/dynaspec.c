@@ -3,7 +3,7 @@
 #include "data/dataset/dataset.h"
 #include "infer/head/settings.h"
 #include "kernels/base/check.h"
-#include "kernels/op/embed.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/route.h"
 #include "kernels/segments.h"
 

@@ -2,7 +2,7 @@
 
 #include "infer/head/settings.h"
 #include "kernels/base/check.h"
-#include "kernels/op/add.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/gatherdot.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/topk.h"

@@ -15,13 +15,8 @@
 #include "checkpoints/hf_block.h"
 #include "infer/head/head.h"
 
-#include "kernels/op/add.h"
-#include "kernels/op/bias.h"
-#include "kernels/op/concat.h"
-#include "kernels/op/embed.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/mul.h"
-#include "kernels/op/squash.h"
 #include "kernels/op/topk.h"
 
 #include <math.h>

@@ -1,12 +1,9 @@
 #include "infer/head/router.h"
 
 #include "kernels/best.h"
-#include "kernels/op/add.h"
-#include "kernels/op/bias.h"
-#include "kernels/op/concat.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/rmsnorm.h"
-#include "kernels/op/silu.h"
+#include "kernels/op/norm.h"
 
 #include <math.h>
 

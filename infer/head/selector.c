@@ -1,8 +1,7 @@
 #include "infer/head/selector.h"
 
-#include "kernels/op/embed.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/gatherdot.h"
-#include "kernels/op/mul.h"
 #include "kernels/op/topk.h"
 
 #include <math.h>

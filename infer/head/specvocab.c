@@ -14,7 +14,6 @@
 
 #include "kernels/op/gatherdot.h"
 
-#include <math.h>
 #include <stdio.h>
 
 typedef struct specvocab {

@@ -9,7 +9,6 @@
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include "infer/model/kv.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 #include <math.h>
 #include <stdio.h>

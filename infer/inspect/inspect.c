@@ -5,7 +5,7 @@
 #include "infer/inspect/parts.h"
 #include "infer/model/kv.h"
 #include "kernels/base/files.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "data/dataset/dataset.h"
 #include "data/tokenizer/tokenizer.h"
 #include "infer/inspect/parts.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/base/strbuf.h"
 
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "infer/inspect/parts.h"
 #include "infer/model/target.h"
 #include "kernels/base/files.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 #include <string.h>
 

@@ -2,13 +2,10 @@
 
 #include "infer/model/tp.h"
 #include "kernels/base/check.h"
-#include "kernels/op/bias.h"
-#include "kernels/op/combine.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/experts.h"
-#include "kernels/op/gather.h"
-#include "kernels/op/grouped.h"
-#include "kernels/op/headnorm.h"
 #include "kernels/op/linear.h"
+#include "kernels/op/norm.h"
 #include "kernels/op/rope.h"
 #include "kernels/op/swiglu.h"
 

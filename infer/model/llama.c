@@ -6,11 +6,10 @@
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
-#include "kernels/op/embed.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/rmsnorm.h"
+#include "kernels/op/norm.h"
 #include "kernels/op/rope.h"
-#include "kernels/op/softcap.h"
 #include "kernels/tape.h"
 
 #include <math.h>

@@ -4,7 +4,6 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
 #include "kernels/base/room.h"
-#include "kernels/base/sniff.h"
 
 pl_status pl_target_tokenizer(pl_tokenizer **out, const char *path, const char *tokenizer, const char *pre,
                               pl_err *err) {

@@ -4,7 +4,7 @@
 #include "infer/model/tp_orders.h"
 #include "kernels/base/room.h"
 #include "kernels/comm/reader.h"
-#include "kernels/op/gather.h"
+#include "kernels/op/elementwise.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 #include "infer/model/target.h"
 #include "infer/plan/plan.h"
 #include "kernels/base/check.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // report.html: the figures of an evaluation, and their comparison with another evaluation.
 #include "infer/report/report.h"
 #include "infer/report/svg.h"
-#include "kernels/base/interval.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/rng.h"
 
 #include <math.h>

@@ -198,8 +198,7 @@ static pl_status command(const pl_env *env, const pl_cli_args *a, pl_err *err) {
         st = write_page(path, a->positional, a->n_positional, pl_cli_text(a, "against"), err);
     }
     if (st == PL_OK && env->json) {
-        pl_json_out_key(env->result, "report");
-        pl_json_out_str(env->result, path);
+        pl_put_str(env->result, "report", path);
     } else if (st == PL_OK) {
         fprintf(env->text, "%s\n", path);
     }

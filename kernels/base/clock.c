@@ -1,7 +1,9 @@
 #define _GNU_SOURCE 1 // clock_gettime
 #include "kernels/base/clock.h"
 #include "kernels/base/check.h"
+#include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -65,4 +67,19 @@ pl_sample_stats pl_stats(const double *x, int n) {
     s.p10 = quantile(x, n, 0.1);
     s.p90 = quantile(x, n, 0.9);
     return s;
+}
+
+int pl_by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+pl_interval pl_interval_95(double *x, int n) {
+    int finite = 0;
+    for (int i = 0; i < n; i++)
+        if (isfinite(x[i])) x[finite++] = x[i];
+    if (finite == 0) return (pl_interval){NAN, NAN, n};
+    int cut = (int)((long long)finite * 25 / 1000);
+    qsort(x, (size_t)finite, sizeof *x, pl_by_value);
+    return (pl_interval){x[cut], x[finite - 1 - cut], n - finite};
 }

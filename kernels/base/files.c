@@ -2,12 +2,10 @@
 #include "kernels/base/files.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
-#include "kernels/base/sniff.h"
 #include "kernels/base/sweep.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -48,17 +46,12 @@ static bool due(atomic_uint_fast64_t *left) {
     return false;
 }
 
-// Every change of the disk passes here first. False: fail with errno, as the call itself would.
 bool pl_io_admit(void) {
     atomic_fetch_add(&steps, 1);
     if (due(&kill_in)) raise(SIGKILL);
     if (!due(&fail_in)) return true;
     errno = EIO;
     return false;
-}
-
-static bool admit(void) {
-    return pl_io_admit();
 }
 
 // A name that is not there, or not of the kind asked for, is the user's slip; all else is the machine's.
@@ -94,7 +87,7 @@ pl_status pl_dir_make(const char *path, pl_err *err) {
         *end = 0;
         // An existing folder may lie where one may not create: look before making.
         if (!pl_path_is_dir(p)) {
-            int rc = admit() ? mkdir(p, 0777) : -1;
+            int rc = pl_io_admit() ? mkdir(p, 0777) : -1;
             if (rc != 0 && !(errno == EEXIST && pl_path_is_dir(p))) {
                 if (errno == EEXIST) errno = ENOTDIR;
                 st = fail_path(err, p, "make the folder");
@@ -159,7 +152,7 @@ int pl_remove_at(int dir, const char *name) {
         if (close_keep(fd, each_entry(fd, pl_remove_at)) != 0) return -1;
         flags = AT_REMOVEDIR;
     }
-    return admit() ? unlinkat(dir, name, flags) : -1;
+    return pl_io_admit() ? unlinkat(dir, name, flags) : -1;
 }
 
 int pl_remove_within(int dir) {
@@ -187,7 +180,7 @@ void pl_dir_unlock(int fd) {
 }
 
 pl_status pl_path_rename(const char *from, const char *to, pl_err *err) {
-    if (admit() && rename(from, to) == 0) return PL_OK;
+    if (pl_io_admit() && rename(from, to) == 0) return PL_OK;
     return pl_fail_errno(err, "%s: cannot rename it to %s", from, to);
 }
 
@@ -196,7 +189,7 @@ pl_status pl_tree_remove(const char *path, pl_err *err) {
 }
 
 static int sync_fd(int fd) {
-    return admit() ? fsync(fd) : -1;
+    return pl_io_admit() ? fsync(fd) : -1;
 }
 
 static int sync_at(int dir, const char *name) {
@@ -403,7 +396,7 @@ pl_status pl_atomic_file_begin(pl_atomic_file *a, const char *path, pl_err *err)
         goto fail;
     }
     pl_sweep(p.parent, pl_path_name(p.path), NULL, true);
-    p.fd = admit() ? open(p.temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
+    p.fd = pl_io_admit() ? open(p.temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
     if (p.fd < 0) {
         st = fail_taken(err, &p);
         goto fail;
@@ -422,7 +415,7 @@ pl_status pl_atomic_file_append(pl_atomic_file *a, const void *data, size_t n, p
     PL_CHECK(a->temp, "append without begin");
     const uint8_t *p = data;
     while (n > 0) {
-        ssize_t put = admit() ? write(a->fd, p, n < (size_t)1 << 30 ? n : (size_t)1 << 30) : -1;
+        ssize_t put = pl_io_admit() ? write(a->fd, p, n < (size_t)1 << 30 ? n : (size_t)1 << 30) : -1;
         if (put < 0 && errno == EINTR) continue;
         if (put < 0) return pl_fail_errno(err, "%s: cannot write", a->path);
         p += put;
@@ -447,7 +440,7 @@ pl_status pl_atomic_file_commit(pl_atomic_file *a, pl_err *err) {
     }
     // The folder's fsync only decides whether a power cut right now shows the old file: after the rename both are
     // whole.
-    if (sync_fd(a->fd) != 0 || !admit() || rename(a->temp, a->path) != 0) {
+    if (sync_fd(a->fd) != 0 || !pl_io_admit() || rename(a->temp, a->path) != 0) {
         st = pl_fail_errno(err, "%s: cannot finish", a->path);
         goto done;
     }
@@ -510,7 +503,7 @@ pl_status pl_atomic_dir_begin(pl_atomic_dir *a, const char *path, pl_err *err) {
         st = pl_fail(err, PL_E_INPUT, "%s: is there and is not a folder; choose another place or remove it", path);
         goto fail;
     }
-    if (!admit() || mkdir(p.temp, 0777) != 0) {
+    if (!pl_io_admit() || mkdir(p.temp, 0777) != 0) {
         st = fail_taken(err, &p);
         goto fail;
     }
@@ -541,14 +534,14 @@ static int exchange(const char *a, const char *b) {
         errno = EINVAL;
         return -1;
     }
-    return admit() ? renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) : -1;
+    return pl_io_admit() ? renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) : -1;
 }
 
 // The new product takes the name. Afterwards *aside says where the old one is (heap, NULL if there was none).
 static int swap_in(const pl_atomic_dir *a, const char *parent, char **aside) {
     struct stat s;
     *aside = NULL;
-    if (lstat(a->path, &s) != 0) return errno == ENOENT && admit() ? rename(a->temp, a->path) : -1;
+    if (lstat(a->path, &s) != 0) return errno == ENOENT && pl_io_admit() ? rename(a->temp, a->path) : -1;
     char *temp = pl_strdup(a->temp), *old = pl_sprintf("%s/.%s.old-%ld", parent, pl_path_name(a->path), (long)getpid());
     int   rc = -1;
     if (!temp || !old) {
@@ -556,8 +549,9 @@ static int swap_in(const pl_atomic_dir *a, const char *parent, char **aside) {
     } else if (exchange(a->temp, a->path) == 0) {
         *aside = temp;
         rc = 0;
-    } else if ((errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) && admit() && rename(a->path, old) == 0) {
-        if (admit() && rename(a->temp, a->path) == 0) {
+    } else if ((errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) && pl_io_admit() &&
+               rename(a->path, old) == 0) {
+        if (pl_io_admit() && rename(a->temp, a->path) == 0) {
             *aside = old;
             rc = 0;
         } else {
@@ -615,11 +609,11 @@ done:
 // 0 when `path` is called `as`, and what was called so `old`.
 static int succeed(const char *path, const char *as, const char *old) {
     struct stat s;
-    if (lstat(as, &s) != 0) return errno == ENOENT && admit() ? rename(path, as) : -1;
-    if (exchange(path, as) == 0) return admit() ? rename(path, old) : -1;
+    if (lstat(as, &s) != 0) return errno == ENOENT && pl_io_admit() ? rename(path, as) : -1;
+    if (exchange(path, as) == 0) return pl_io_admit() ? rename(path, old) : -1;
     if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) return -1;
-    if (!admit() || rename(as, old) != 0) return -1;
-    return admit() ? rename(path, as) : -1;
+    if (!pl_io_admit() || rename(as, old) != 0) return -1;
+    return pl_io_admit() ? rename(path, as) : -1;
 }
 
 pl_status pl_path_succeed(const char *path, const char *as, const char *old, pl_err *err) {

@@ -36,6 +36,13 @@ bool        pl_path_within(const char *path, const char *dir);
 // As pl_path_is_dir, for those who would leave something out where the answer is no: a look that fails is told.
 pl_status   pl_path_look_dir(const char *path, bool *is_dir, pl_err *err);
 
+// Returns what a file's first bytes are of (a pointer of Git LFS, a page of HTML, Parquet, UTF-16, gzip, zip, GGUF,
+// safetensors), with how to mend it, for the line that refuses the file; NULL: none of these.
+const char *pl_sniff(const void *data, size_t n);
+// Returns "; ..." to append to a message that a path is not there, if it begins with "~/", which shells alone expand,
+// not in quotes, not in recipes; else "".
+const char *pl_sniff_path(const char *path);
+
 // mkdir -p. A folder that is already there is no error.
 pl_status pl_dir_make(const char *path, pl_err *err);
 // Takes the folder for this process: two runs in one folder would undo each other's work. *fd holds the lock (on the

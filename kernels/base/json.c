@@ -3,7 +3,6 @@
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
-#include "kernels/base/sniff.h"
 #include "kernels/base/utf8.h"
 #include <float.h>
 #include <inttypes.h>

@@ -3,7 +3,6 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/sweep.h"
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>

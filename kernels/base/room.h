@@ -6,6 +6,11 @@
 #include "kernels/base/status.h"
 #include <stdbool.h>
 
+// Writes the path of this process's control group, where limits of cores and memory are found, below the root of its
+// hierarchy: "" for the root and where there is none. controller NULL: of cgroup v2; else a version 1 controller's
+// ("memory"). Every ancestor may hold a limit of its own: cut at the last '/' to reach it.
+void pl_cgroup(char *group, size_t room, const char *controller);
+
 // For help: the environment's variable that limits what may be used.
 #define PL_MEMORY_HELP "PACELINE_MEMORY=BYTES (or 500M, 20G): the memory that may be used, where the machine has more"
 

@@ -1,9 +1,8 @@
-// Inside files.c, maps.c, sweep.c and spares.c: what they share.
+// Inside files.c, maps.c and paths.c: what they share.
 #ifndef PL_SWEEP_H
 #define PL_SWEEP_H
 
 #include "kernels/base/status.h"
-#include <limits.h>
 #include <stdbool.h>
 #include <sys/stat.h>
 
@@ -19,10 +18,6 @@ bool pl_io_admit(void);
 int  pl_remove_at(int dir, const char *name);
 // The same of all entries of an open folder, which stays.
 int  pl_remove_within(int dir);
-// Whether `ours` (kernels/base/files.h) lists the name; dir: of a folder.
-bool pl_is_listed(const char *const *ours, const char *name, bool dir);
-// Whether the entry is a temporary of some product, or one set aside: whose, into `name`.
-bool pl_is_temporary(const char *entry, char name[NAME_MAX + 1]);
 // Of temporaries for the name, or (NULL) for what `ours` lists, in the folder `parent`: puts back an old product that
 // was set aside by a process that died before the new one took its name, and, with `all`, removes what dead processes
 // left. Best effort: what cannot be cleaned harms nothing.

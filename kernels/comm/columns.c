@@ -2,7 +2,7 @@
 // backend's concat.
 #include "kernels/base/check.h"
 #include "kernels/comm/impl.h"
-#include "kernels/op/concat.h"
+#include "kernels/op/elementwise.h"
 
 typedef struct gathering {
     pl_tensor part[PL_RANKS_MAX]; // each rank's part, on ranks that receive it

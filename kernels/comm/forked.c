@@ -57,10 +57,6 @@ static front *window_of(const pl_comm *c, unsigned turn, int rank) {
     return (front *)(shared_of(c)->window + ((size_t)(turn % TURNS) * (size_t)c->ranks + (size_t)rank) * WINDOW);
 }
 
-static void sleep_for(double seconds) {
-    nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
-}
-
 // ---- failures
 
 static void wake_all(shared *s) {
@@ -234,7 +230,7 @@ static void await_children(pl_comm *c, double seconds) {
             pid_t got = waitpid(child[r], NULL, WNOHANG);
             if (got > 0 || (got < 0 && errno != EINTR)) child[r] = 0;
             if (got == 0 && pl_now() > until) return;
-            if (got == 0) sleep_for(1e-3);
+            if (got == 0) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         }
 }
 

@@ -89,10 +89,6 @@ int pl_signs_wake(const pl_signs *s) {
     return s->wake[0];
 }
 
-bool pl_signs_failed(pl_signs *s) {
-    return pl_comm_failed(&s->failure);
-}
-
 pl_status pl_signs_check(pl_signs *s, pl_comm *c, pl_err *err) {
     return pl_comm_failed(&s->failure) ? pl_comm_failure_told(c, &s->failure, err) : PL_OK;
 }

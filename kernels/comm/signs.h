@@ -27,7 +27,6 @@ void        pl_signs_own_host(char host[PL_HOST_BYTES]);
 pl_status pl_signs_start(pl_signs *s, pl_err *err);
 // Returns a descriptor for poll, readable as soon as a rank has failed.
 int       pl_signs_wake(const pl_signs *s);
-bool      pl_signs_failed(pl_signs *s);
 // Returns PL_OK, or a failure as "rank N: ...", after which the ranks are no longer in step.
 pl_status pl_signs_check(pl_signs *s, pl_comm *c, pl_err *err);
 // Reports a rank's failure, perhaps this one's, to the others.

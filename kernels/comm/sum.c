@@ -2,7 +2,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/comm/impl.h"
-#include "kernels/op/add.h"
+#include "kernels/op/elementwise.h"
 
 enum { GRAIN = 64 }; // bytes: alignment of pieces
 
@@ -62,10 +62,6 @@ pl_status pl_comm_give_round(pl_comm *c, pl_ctx *ctx, const pl_comm_round *r, pl
         take.in_bytes[i] = r->bytes[i];
     }
     return pl_comm_travel(c, ctx, &take, err);
-}
-
-static pl_status settle_transport(pl_comm *c, pl_ctx *ctx, pl_err *err) {
-    return c->transport->settle ? pl_comm_settle(c, ctx, err) : pl_ctx_sync(ctx, err);
 }
 
 pl_status pl_comm_make_room(pl_comm *c, pl_ctx *ctx, pl_err *err) {
@@ -131,7 +127,7 @@ static pl_status by_rounds(pl_comm *c, pl_ctx *ctx, void *x, size_t bytes, size_
         if (sum) PL_TRY(pl_comm_sum_round(c, ctx, &r, err));
         if (give) PL_TRY(pl_comm_give_round(c, ctx, &r, err));
     }
-    return settle_transport(c, ctx, err);
+    return c->transport->settle ? pl_comm_settle(c, ctx, err) : pl_ctx_sync(ctx, err);
 }
 
 pl_status pl_comm_sum(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, pl_err *err) {

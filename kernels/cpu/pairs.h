@@ -7,7 +7,7 @@
 #ifndef PL_CPU_PAIRS_H
 #define PL_CPU_PAIRS_H
 
-#include "kernels/base/ahead.h"
+#include "kernels/base/probe.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/tiles.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/base/ahead.h"
+#include "kernels/base/probe.h"
 #include "kernels/cpu/panels.h"
 
 #include <string.h>

@@ -23,7 +23,6 @@
 #define PL_CUDA_ATTENTION_GROUP_CUH
 
 #include "kernels/cuda/attention_tiles.cuh"
-#include "kernels/cuda/softcap.cuh"
 
 static_assert(PL_ATTN_GROUP == PL_WARP, "four lanes of eight keys for each query");
 constexpr int PL_GROUP_QUERIES = 16;

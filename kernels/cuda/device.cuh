@@ -187,4 +187,9 @@ static __device__ __forceinline__ float pl_narrowed(float f) {
     return pl_widen(pl_pack_bf16(f, 0) & 0xffffu);
 }
 
+// Caps a score or a logit (pl_softcap, kernels/op/elementwise.h).
+static __device__ __forceinline__ float pl_softcapped(float x, float cap) {
+    return cap * tanhf(x / cap);
+}
+
 #endif

@@ -4,7 +4,6 @@
 // every sum is fixed by the tile, so runs repeat to the bit.
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/select.cuh"
-#include "kernels/cuda/softcap.cuh"
 extern "C" {
 #include "kernels/op/divergence.h"
 }

@@ -1,18 +1,11 @@
-// Element-wise ops: add, mul, bias (its gradient sums rows), concat, round, silu, softcap, swiglu, rope. One thread per
-// element.
+// Element-wise ops: add, mul, bias (its gradient sums rows), concat, round, silu, squash, softcap, swiglu, rope. One
+// thread per element.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/rounded.cuh"
 #include "kernels/cuda/slices.cuh"
-#include "kernels/cuda/softcap.cuh"
 extern "C" {
-#include "kernels/op/add.h"
-#include "kernels/op/bias.h"
-#include "kernels/op/concat.h"
-#include "kernels/op/mul.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/rope.h"
-#include "kernels/op/round.h"
-#include "kernels/op/silu.h"
-#include "kernels/op/softcap.h"
 #include "kernels/op/swiglu.h"
 }
 
@@ -48,14 +41,14 @@ static void accumulate(pl_ctx *ctx, const char *op, void *to, const void *from, 
 }
 
 PL_CUDA_OP(add_fwd) {
-    const pl_add_args *s = (const pl_add_args *)args;
+    const pl_binary_args *s = (const pl_binary_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     int64_t n = pl_tensor_count(&s->y);
     PL_LAUNCH_EARLY(ctx, "add", add_kernel, grid_of(n), PL_BLOCK, pl_f32(&s->y), pl_f32(&s->a), pl_f32(&s->b), n);
 }
 
 PL_CUDA_OP(add_bwd) {
-    const pl_add_args *s = (const pl_add_args *)args;
+    const pl_binary_args *s = (const pl_binary_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     if (!s->y.grad) return;
     accumulate(ctx, "add backward", s->a.grad, s->y.grad, pl_tensor_count(&s->y));
@@ -63,14 +56,14 @@ PL_CUDA_OP(add_bwd) {
 }
 
 PL_CUDA_OP(round_fwd) {
-    const pl_round_args *a = (const pl_round_args *)args;
+    const pl_unary_args *a = (const pl_unary_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     int64_t n = pl_tensor_count(&a->x);
     PL_LAUNCH(ctx, "round", round_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->x), n);
 }
 
 PL_CUDA_OP(round_bwd) {
-    const pl_round_args *a = (const pl_round_args *)args;
+    const pl_unary_args *a = (const pl_unary_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     if (a->y.grad) accumulate(ctx, "round backward", a->x.grad, a->y.grad, pl_tensor_count(&a->x));
 }
@@ -92,14 +85,14 @@ static __global__ void mul_bwd_kernel(float *da, float *db, const float *dy, con
 }
 
 PL_CUDA_OP(mul_fwd) {
-    const pl_mul_args *s = (const pl_mul_args *)args;
+    const pl_binary_args *s = (const pl_binary_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     int64_t n = pl_tensor_count(&s->y);
     PL_LAUNCH_EARLY(ctx, "mul", mul_kernel, grid_of(n), PL_BLOCK, pl_f32(&s->y), pl_f32(&s->a), pl_f32(&s->b), n);
 }
 
 PL_CUDA_OP(mul_bwd) {
-    const pl_mul_args *s = (const pl_mul_args *)args;
+    const pl_binary_args *s = (const pl_binary_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     if (!s->y.grad) return;
     int64_t n = pl_tensor_count(&s->y);
@@ -121,18 +114,18 @@ struct row_of {
 };
 
 PL_CUDA_OP(bias_fwd) {
-    const pl_bias_args *a = (const pl_bias_args *)args;
+    const pl_binary_args *a = (const pl_binary_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     int64_t n = pl_tensor_count(&a->y);
-    PL_LAUNCH(ctx, "bias", bias_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->x), pl_f32(&a->b), n,
+    PL_LAUNCH(ctx, "bias", bias_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->a), pl_f32(&a->b), n,
               a->y.dim[1]);
 }
 
 PL_CUDA_OP(bias_bwd) {
-    const pl_bias_args *a = (const pl_bias_args *)args;
-    const char         *op = "bias backward";
+    const pl_binary_args *a = (const pl_binary_args *)args;
+    const char           *op = "bias backward";
     if (!a->y.grad) return;
-    if (!ctx->measuring) accumulate(ctx, op, a->x.grad, a->y.grad, pl_tensor_count(&a->y));
+    if (!ctx->measuring) accumulate(ctx, op, a->a.grad, a->y.grad, pl_tensor_count(&a->y));
     if (a->b.grad)
         pl_column_sums(ctx, op, pl_grad_f32(&a->b), row_of{pl_grad_f32(&a->y), a->y.dim[1]}, a->y.dim[0], a->y.dim[1]);
 }
@@ -160,7 +153,7 @@ static __global__ void split_kernel(float *da, float *db, const float *dy, int64
 }
 
 PL_CUDA_OP(concat_fwd) {
-    const pl_concat_args *a = (const pl_concat_args *)args;
+    const pl_binary_args *a = (const pl_binary_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     int64_t n = pl_tensor_count(&a->y);
     PL_LAUNCH_EARLY(ctx, "concat", concat_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), a->a.data, a->a.dtype == PL_BF16,
@@ -168,7 +161,7 @@ PL_CUDA_OP(concat_fwd) {
 }
 
 PL_CUDA_OP(concat_bwd) {
-    const pl_concat_args *a = (const pl_concat_args *)args;
+    const pl_binary_args *a = (const pl_binary_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     int64_t n = pl_tensor_count(&a->y);
     if (a->y.grad)
@@ -191,19 +184,60 @@ static __global__ void silu_bwd_kernel(float *dx, const float *dy, const float *
 }
 
 PL_CUDA_OP(silu_fwd) {
-    const pl_silu_args *a = (const pl_silu_args *)args;
+    const pl_unary_args *a = (const pl_unary_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     int64_t n = pl_tensor_count(&a->x);
     PL_LAUNCH(ctx, "silu", silu_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->x), n);
 }
 
 PL_CUDA_OP(silu_bwd) {
-    const pl_silu_args *a = (const pl_silu_args *)args;
+    const pl_unary_args *a = (const pl_unary_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     if (!a->y.grad || !a->x.grad) return;
     int64_t n = pl_tensor_count(&a->x);
     PL_LAUNCH(ctx, "silu backward", silu_bwd_kernel, grid_of(n), PL_BLOCK, pl_grad_f32(&a->x), pl_grad_f32(&a->y),
               pl_f32(&a->x), n);
+}
+
+// ---- squash ---------------------------------------------------------------------------------------------------------
+
+struct squash {
+    float       *y;
+    const float *x;
+    int64_t      count, n, all, from, kind;
+};
+
+static __global__ void squash_kernel(squash a) {
+    pl_previous_done();
+    int64_t i = own_element();
+    if (i >= a.count) return;
+    float x = a.x[i / a.n * a.all + a.from + i % a.n];
+    a.y[i] = a.kind == PL_SQUASH_TANH ? tanhf(x) : 1 / (1 + expf(a.kind == PL_SQUASH_SIGMOID ? -x : x));
+}
+
+static __global__ void squash_bwd_kernel(squash a, float *dx, const float *dy) {
+    int64_t i = own_element();
+    if (i >= a.count) return;
+    float y = a.y[i], f = a.kind == PL_SQUASH_TANH ? 1 - y * y : y * (1 - y);
+    dx[i / a.n * a.all + a.from + i % a.n] += a.kind == PL_SQUASH_REMAINDER ? -dy[i] * f : dy[i] * f;
+}
+
+static squash squash_of(const pl_squash_args *a) {
+    return {pl_f32(&a->y), pl_f32(&a->x), pl_tensor_count(&a->y), a->y.dim[1], a->x.dim[1], a->from, a->kind};
+}
+
+PL_CUDA_OP(squash_fwd) {
+    const squash s = squash_of((const pl_squash_args *)args);
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    PL_LAUNCH_EARLY(ctx, "squash", squash_kernel, grid_of(s.count), PL_BLOCK, s);
+}
+
+PL_CUDA_OP(squash_bwd) {
+    const pl_squash_args *a = (const pl_squash_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    if (!a->y.grad || !a->x.grad) return;
+    PL_LAUNCH(ctx, "squash backward", squash_bwd_kernel, grid_of(pl_tensor_count(&a->y)), PL_BLOCK, squash_of(a),
+              pl_grad_f32(&a->x), pl_grad_f32(&a->y));
 }
 
 // ---- softcap --------------------------------------------------------------------------------------------------------

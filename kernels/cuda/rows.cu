@@ -4,12 +4,9 @@
 #include "kernels/cuda/rounded.cuh"
 #include "kernels/cuda/slices.cuh"
 extern "C" {
-#include "kernels/op/classify.h"
-#include "kernels/op/embed.h"
-#include "kernels/op/gather.h"
-#include "kernels/op/headnorm.h"
-#include "kernels/op/rmsnorm.h"
-#include "kernels/op/smoothl1.h"
+#include "kernels/op/elementwise.h"
+#include "kernels/op/norm.h"
+#include "kernels/op/rowloss.h"
 }
 
 // ---- rows by index --------------------------------------------------------------------------------------------------
@@ -44,52 +41,46 @@ static __global__ void add_rows_kernel(float *dw, const float *dy, const int32_t
     }
 }
 
-static void take_rows(pl_ctx *ctx, const char *op, const pl_tensor *y, const pl_tensor *w, const int32_t *id,
-                      double scale) {
-    int64_t n = pl_tensor_count(y);
-    if (w->dtype != PL_F32 && w->dtype != PL_BF16) {
-        pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op %s: no %s on backend %s", op, pl_dtype_name(w->dtype), ctx->be->name);
+static void take_rows(pl_ctx *ctx, const char *op, const pl_rows_args *a) {
+    int64_t n = pl_tensor_count(&a->y);
+    if (a->x.dtype != PL_F32 && a->x.dtype != PL_BF16) {
+        pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op %s: no %s on backend %s", op, pl_dtype_name(a->x.dtype), ctx->be->name);
         return;
     }
-    PL_LAUNCH_EARLY(ctx, op, take_rows_kernel, pl_grid(pl_ceil_div(n, PL_BLOCK)), PL_BLOCK, pl_f32(y), w->data,
-                    w->dtype == PL_BF16, pl_index(ctx, id, y->dim[0]), n, y->dim[1], w->dim[0], (float)scale,
-                    pl_cuda_state_of(ctx)->fault);
+    PL_LAUNCH_EARLY(ctx, op, take_rows_kernel, pl_grid(pl_ceil_div(n, PL_BLOCK)), PL_BLOCK, pl_f32(&a->y), a->x.data,
+                    a->x.dtype == PL_BF16, pl_index(ctx, a->index, a->y.dim[0]), n, a->y.dim[1], a->x.dim[0],
+                    (float)a->scale, pl_cuda_state_of(ctx)->fault);
 }
 
-// Several kernels read all ids, so they read a copy in device memory.
-static void add_rows(pl_ctx *ctx, const char *op, const pl_tensor *y, const pl_tensor *w, const int32_t *id,
-                     double scale) {
-    if (!y->grad || !w->grad) return;
-    size_t   bytes = pl_size_mul((size_t)y->dim[0], sizeof *id, 1), mark = pl_arena_mark(&ctx->scratch);
+// Several kernels read all indices, so they read a copy in device memory.
+static void add_rows(pl_ctx *ctx, const char *op, const pl_rows_args *a) {
+    if (!a->y.grad || !a->x.grad) return;
+    size_t   bytes = pl_size_mul((size_t)a->y.dim[0], sizeof *a->index, 1), mark = pl_arena_mark(&ctx->scratch);
     int32_t *own = (int32_t *)pl_arena_alloc(&ctx->scratch, bytes);
-    pl_ctx_copy(ctx, own, id, bytes);
-    pl_by_row by = pl_by_row_of(ctx, op, own, y->dim[0], w->dim[0]);
+    pl_ctx_copy(ctx, own, a->index, bytes);
+    pl_by_row by = pl_by_row_of(ctx, op, own, a->y.dim[0], a->x.dim[0]);
     if (!ctx->measuring)
-        PL_LAUNCH(ctx, op, add_rows_kernel, pl_grid(y->dim[0]), PL_BLOCK, pl_grad_f32(w), pl_grad_f32(y), own, by,
-                  w->dim[0], y->dim[1], (float)scale);
+        PL_LAUNCH(ctx, op, add_rows_kernel, pl_grid(a->y.dim[0]), PL_BLOCK, pl_grad_f32(&a->x), pl_grad_f32(&a->y), own,
+                  by, a->x.dim[0], a->y.dim[1], (float)a->scale);
     pl_arena_release(&ctx->scratch, mark);
 }
 
 PL_CUDA_OP(embed_fwd) {
-    const pl_embed_args *a = (const pl_embed_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
-    take_rows(ctx, "embed", &a->y, &a->w, a->id, a->scale);
+    take_rows(ctx, "embed", (const pl_rows_args *)args);
 }
 
 PL_CUDA_OP(embed_bwd) {
-    const pl_embed_args *a = (const pl_embed_args *)args;
-    add_rows(ctx, "embed backward", &a->y, &a->w, a->id, a->scale);
+    add_rows(ctx, "embed backward", (const pl_rows_args *)args);
 }
 
 PL_CUDA_OP(gather_fwd) {
-    const pl_gather_args *a = (const pl_gather_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
-    take_rows(ctx, "gather", &a->y, &a->x, a->index, 1);
+    take_rows(ctx, "gather", (const pl_rows_args *)args);
 }
 
 PL_CUDA_OP(gather_bwd) {
-    const pl_gather_args *a = (const pl_gather_args *)args;
-    add_rows(ctx, "gather backward", &a->y, &a->x, a->index, 1);
+    add_rows(ctx, "gather backward", (const pl_rows_args *)args);
 }
 
 // ---- rmsnorm: one block per row -------------------------------------------------------------------------------------

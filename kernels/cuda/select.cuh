@@ -43,27 +43,6 @@ static __device__ __forceinline__ void pl_sort_keys(pl_key *key, int n) {
     __syncthreads();
 }
 
-// Sorts 64 keys of a warp, two per lane (elements lane and lane + 32), largest first.
-static __device__ __forceinline__ void pl_sort_pair(pl_key key[2]) {
-    int lane = (int)threadIdx.x % PL_WARP;
-    for (int size = 2; size <= 64; size *= 2)
-        for (int stride = size / 2; stride > 0; stride /= 2) {
-            if (stride == 32) { // both are in one lane; the last round, descending
-                if (key[0] < key[1]) {
-                    pl_key a = key[0];
-                    key[0] = key[1], key[1] = a;
-                }
-                continue;
-            }
-            for (int j = 0; j < 2; j++) {
-                int    e = lane + 32 * j;
-                pl_key other = __shfl_xor_sync(PL_FULL, key[j], stride);
-                bool   first = !(e & stride), falling = !(e & size); // of a pair that is sorted descending: the larger
-                key[j] = (first == falling) == (key[j] > other) ? key[j] : other;
-            }
-        }
-}
-
 // Names of ids: name [rows, n]; NULL: the ids themselves.
 struct pl_names {
     const int32_t                     *name;

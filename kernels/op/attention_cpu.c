@@ -262,10 +262,6 @@ static bool begins_alike(const group *few, const group *g) {
 static bool same_keys(const group *a, const group *b) {
     return begins_alike(a, b) && a->count == b->count;
 }
-static bool is_packed(const packed *p, const group *g) {
-    return p->from && begins_alike(g, p->from);
-}
-
 static void pack_group(packed *p, const group *g, int64_t at, int hd, int64_t padded, pl_dtype held) {
     for (int j = 0; j < g->count; j++)
         for (int i = 0; i < hd; i += PL_VL) {
@@ -384,7 +380,7 @@ static void run_item(const cached_job *job, const item *it, uint8_t *scratch) {
                     before = NULL;
                     continue;
                 }
-                if (pack && !is_packed(&copy, s)) {
+                if (pack && !(copy.from && begins_alike(s, copy.from))) {
                     step_crowd(job, &together); // over the currently packed keys
                     pack_group(&copy, s, at, a->hd, job->padded, job->held);
                 }

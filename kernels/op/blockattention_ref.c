@@ -1,10 +1,6 @@
 #include "kernels/op/attention_ref.h"
 #include "kernels/op/blockattention.h"
 
-static int64_t n_keys(const pl_blockattention_args *a, int64_t g) {
-    return a->lo[g] < 0 ? 0 : a->hi[g] - a->lo[g] + a->block;
-}
-
 // Returns the i-th visible key of row m's block: the context's, then the block's own.
 static key key_at(const attending *r, int64_t i) {
     const pl_blockattention_args *a = r->args;
@@ -26,7 +22,7 @@ static void each(const pl_blockattention_args *a, void (*fn)(const attending *))
                    .lse = &a->lse};
     int64_t   blocks = a->qkv.dim[0] / a->block;
     for (int64_t g = 0; g < blocks; g++) {
-        r.n = n_keys(a, g);
+        r.n = a->lo[g] < 0 ? 0 : a->hi[g] - a->lo[g] + a->block;
         for (r.h = 0; r.h < a->nh; r.h++)
             for (r.m = g * a->block; r.m < (g + 1) * a->block; r.m++)
                 fn(&r);

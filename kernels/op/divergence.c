@@ -1,8 +1,6 @@
 #include "kernels/op/divergence.h"
 #include "kernels/base/check.h"
 
-#include <string.h>
-
 static const char *const names[PL_OBJECTIVES] = {
     [PL_OBJ_KL] = "kl",       [PL_OBJ_SOFT_CE] = "ce",        [PL_OBJ_HARD_CE] = "hard-ce",
     [PL_OBJ_TV] = "tv",       [PL_OBJ_TVDPP] = "tvd++",       [PL_OBJ_REVERSE_KL] = "reverse-kl",
@@ -12,13 +10,6 @@ static const char *const names[PL_OBJECTIVES] = {
 
 const char *pl_objective_name(int objective) {
     return objective < PL_OBJECTIVES ? names[objective] : NULL;
-}
-
-pl_objective pl_objective_named(const char *name) {
-    int o = 0;
-    while (o < PL_OBJECTIVES && strcmp(names[o], name) != 0)
-        o++;
-    return (pl_objective)o;
 }
 
 static void check_logits(const pl_ctx *ctx, const char *who, const pl_tensor *x, const pl_tensor *w) {

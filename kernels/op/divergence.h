@@ -4,8 +4,8 @@
 //
 // Student row i of n, the rows that run, depth after depth: logits z_i = W x_i over Vd draft ids; q = softmax(z_i).
 // Teacher row r = teacher_row[i]: logits z'_r = W' x'_r over V ids, softly capped if teacher_cap is set
-// (kernels/op/softcap.h); p^full = softmax(z'_r). d2t[j] (or j itself when NULL) is the target id of draft id j. The
-// effect of a trimmed list on the teacher is part of the objective:
+// (pl_softcap); p^full = softmax(z'_r). d2t[j] (or j itself when NULL) is the target id of draft id j. The effect of a
+// trimmed list on the teacher is part of the objective:
 //   masked    p = p^full restricted to the draft ids and renormalised (EAGLE-3's training, SlimSpec's eq. for
 //             truncated vocabularies); its mass m = sum_j p_j = 1
 //   unmasked  p = p^full on the draft ids, not renormalised, m <= 1: the mass outside is lost
@@ -115,7 +115,6 @@ typedef struct pl_divergence_args {
 // Allocates loss, stat, teacher_stat (frame) if .data is NULL, and runs. Returns loss.
 pl_tensor pl_divergence(pl_ctx *ctx, pl_divergence_args *args);
 
-// Names in recipes: "kl"...; pl_objective_named returns PL_OBJECTIVES for an unknown one.
-const char  *pl_objective_name(int objective); // NULL past the last
-pl_objective pl_objective_named(const char *name);
+// Names in recipes: "kl"...; NULL past the last.
+const char *pl_objective_name(int objective); // NULL past the last
 #endif

@@ -9,7 +9,7 @@
 // tiles of a group, as rows (z = x W^T) and as columns (dW = dz^T x).
 //
 // Sums run online, with their maximum subtracted as it grows: within a tile in fp32 lanes, across tiles in double.
-#include "kernels/op/divergence_rows_cpu.h"
+#include "kernels/op/divergence_cpu.h"
 #include "kernels/tape.h"
 
 // ---- scratch ----

@@ -3,7 +3,7 @@
 // before the next one.
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/rows.h"
-#include "kernels/op/grouped.h"
+#include "kernels/op/experts.h"
 #include "kernels/panels.h"
 
 void PL_CPU(grouped_fwd)(pl_ctx *ctx, const void *args);

@@ -2,9 +2,8 @@
 // that enter the row's list of the k best, and the panel's maximum and sum of exponentials.
 //   rows of one tile  one pass a panel
 //   more rows         a panel is read again for each tile of rows, from L2, which holds a panel of K rows of 64
-// A row's list is kept in order while k is small, else as a bag of keys (kernels/cpu/keys.h). Results do not depend on
+// A row's list is kept in order while k is small, else as a bag of keys (see below). Results do not depend on
 // the thread that takes a panel: lists are merged by (value, row of W), sums panel by panel in order.
-#include "kernels/cpu/keys.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/op/best_cpu.h"
 #include "kernels/op/headtopk.h"
@@ -12,6 +11,118 @@
 #include "kernels/segments.h"
 #include <math.h>
 #include <string.h>
+
+// ---- keys
+
+// The k best of a long stream of (value, id), for k too large for an ordered list: values and ids in 64-bit keys whose
+// order is the tie rule (larger value first, then lower id), gathered in a buffer and cut back to about k when 2k are
+// in it. Ids come in ascending order and stay in it, so nothing is sorted until an order by value is asked for.
+
+#define KEYS_SPARE 64 // keys beyond 2k that a buffer has room for: as many as are added at once
+
+typedef struct key_bag {
+    uint64_t *key; // [2k + KEYS_SPARE]
+    int       n, k;
+    float     least; // at least k that are held reach it: only larger values can enter
+    bool      full;
+} key_bag;
+
+// -0 counts as 0, as in comparisons.
+static uint64_t key_of(float v, int32_t id) {
+    uint32_t u;
+    v += 0.0f;
+    memcpy(&u, &v, sizeof u);
+    u = u >> 31 ? ~u : u | 0x80000000u;
+    return (uint64_t)u << 32 | (uint32_t)~id;
+}
+
+static int32_t id_of(uint64_t key) {
+    return (int32_t) ~(uint32_t)key;
+}
+
+static float value_of(uint64_t key) {
+    uint32_t u = (uint32_t)(key >> 32);
+    float    v;
+    u = u >> 31 ? u & 0x7fffffffu : ~u;
+    memcpy(&v, &u, sizeof v);
+    return v;
+}
+
+// A bound that at least k and at most k + slack of n > k distinct keys reach. Halving the range and counting anew each
+// time is faster than to partition: counting runs in vectors, and a bound with some slack takes few counts.
+static uint64_t keys_bound(const uint64_t *key, int n, int k, int slack) {
+    uint64_t low = key[0], high = key[0]; // k or more reach low, fewer than k exceed high
+    for (int i = 1; i < n; i++) {
+        low = key[i] < low ? key[i] : low;
+        high = key[i] > high ? key[i] : high;
+    }
+    for (int reach = n; reach > k + slack;) {
+        uint64_t middle = low + (high - low) / 2 + 1, count = 0;
+        for (int i = 0; i < n; i++)
+            count += key[i] >= middle;
+        if ((int)count < k) {
+            high = middle - 1;
+        } else {
+            low = middle;
+            reach = (int)count;
+        }
+    }
+    return low;
+}
+
+// Cuts n > k keys to the k best and at most slack more, which keep their order. Returns how many are left.
+static int keys_cut(uint64_t *key, int n, int k, int slack, uint64_t *bound) {
+    int kept = 0;
+    *bound = keys_bound(key, n, k, slack);
+    for (int i = 0; i < n; i++) {
+        uint64_t v = key[i];
+        key[kept] = v;
+        kept += v >= *bound;
+    }
+    return kept;
+}
+
+static void keys_begin(key_bag *s, uint64_t *key, int k) {
+    *s = (key_bag){.key = key, .k = k, .least = -INFINITY};
+}
+
+// Takes the values z[j] of the bits j of `places`, id first + j; those at or below `least` the caller has left out.
+static void keys_add(key_bag *s, const float *z, uint64_t places, int32_t first) {
+    for (; places; places &= places - 1) {
+        int j = __builtin_ctzll(places);
+        s->key[s->n++] = key_of(z[j], first + j);
+    }
+    if (s->n < 2 * s->k) return;
+    uint64_t bound;
+    s->n = keys_cut(s->key, s->n, s->k, s->k / 4, &bound);
+    s->least = value_of(bound);
+    s->full = true;
+}
+
+// At most k are left, the best.
+static void keys_end(key_bag *s) {
+    uint64_t bound;
+    if (s->n > s->k) s->n = keys_cut(s->key, s->n, s->k, 0, &bound);
+}
+
+// By value, largest first; equal values stay in order. tmp [n].
+static void keys_sort(uint64_t *key, int n, uint64_t *tmp) {
+    for (int shift = 32; shift < 64; shift += 8) {
+        int at[256] = {0}, sum = 0;
+        for (int i = 0; i < n; i++)
+            at[key[i] >> shift & 255]++;
+        for (int d = 255; d >= 0; d--) {
+            int count = at[d];
+            at[d] = sum;
+            sum += count;
+        }
+        for (int i = 0; i < n; i++)
+            tmp[at[key[i] >> shift & 255]++] = key[i];
+        memcpy(key, tmp, (size_t)n * sizeof *key);
+    }
+}
+
+// ---- the op
 
 void PL_CPU(headtopk_fwd)(pl_ctx *ctx, const void *args);
 void pl_headtopk_fwd_ref32(pl_ctx *ctx, const void *args);
@@ -39,7 +150,7 @@ typedef struct sum {
 typedef struct list {
     int64_t  nan;  // row of W with a NaN, -1
     pl_best *best; // NULL: keys
-    pl_keys  keys;
+    key_bag  keys;
 } list;
 
 typedef struct job {
@@ -59,7 +170,7 @@ typedef struct job {
 } job;
 
 static int64_t keys_room(int64_t top) {
-    return 2 * top + PL_KEYS_SPARE;
+    return 2 * top + KEYS_SPARE;
 }
 
 // Returns the positions of a panel whose logit exceeds a bound.
@@ -77,7 +188,7 @@ static void list_take(list *l, int k, const float *z, float top, const item *it)
     uint64_t left = it->mask;
     if (full && !(top > least)) return;
     if (full) left &= above(z, least);
-    if (!b) pl_keys_add(&l->keys, z, left, it->first);
+    if (!b) keys_add(&l->keys, z, left, it->first);
     for (; b && left; left &= left - 1) {
         int v = __builtin_ctzll(left);
         if (b->held < k || z[v] > b->value[k - 1]) pl_best_insert(b, k, z[v], it->first + v);
@@ -137,7 +248,7 @@ static void items_part(void *arg, int part, int parts) {
         if (j->best)
             j->best[at].held = 0;
         else
-            pl_keys_begin(&l[r].keys, j->key + at * keys_room(top), (int)top);
+            keys_begin(&l[r].keys, j->key + at * keys_room(top), (int)top);
     }
     uint64_t mode = pl_panels_begin(bf16);
     for (int64_t i = lo; i < hi; i++) {
@@ -166,7 +277,7 @@ static void items_part(void *arg, int part, int parts) {
     pl_panels_end(bf16, mode);
     // Here, where threads run in parallel, rather than in merging.
     for (int64_t r = 0; r < j->rows && !j->best; r++)
-        pl_keys_end(&l[r].keys);
+        keys_end(&l[r].keys);
 }
 
 static void write_best(const pl_headtopk_args *a, int64_t m, const pl_best *b) {
@@ -178,8 +289,8 @@ static void write_best(const pl_headtopk_args *a, int64_t m, const pl_best *b) {
 
 static void write_keys(const pl_headtopk_args *a, int64_t m, const uint64_t *key, int held) {
     for (int i = 0; i < a->k; i++) {
-        a->id[m * a->k + i] = i < held ? pl_key_id(key[i]) : -1;
-        if (a->value) a->value[m * a->k + i] = i < held ? pl_key_value(key[i]) : -INFINITY;
+        a->id[m * a->k + i] = i < held ? id_of(key[i]) : -1;
+        if (a->value) a->value[m * a->k + i] = i < held ? value_of(key[i]) : -INFINITY;
     }
 }
 
@@ -207,8 +318,8 @@ static void merge_part(void *arg, int part, int parts) {
             write_best(j->a, j->first_row + r, best);
             continue;
         }
-        if (n > top) n = pl_keys_cut(key, n, top, 0, &bound);
-        if (!j->a->by_id) pl_keys_sort(key, n, tmp);
+        if (n > top) n = keys_cut(key, n, top, 0, &bound);
+        if (!j->a->by_id) keys_sort(key, n, tmp);
         write_keys(j->a, j->first_row + r, key, n);
     }
 }

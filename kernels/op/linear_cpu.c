@@ -12,7 +12,7 @@
 // With a gate (gatedlinear) sums of a group of panels have their own memory too, in the thread's caches, and end there:
 // a panel has the gate and up of its outputs, so that no sum goes to another core. Few rows end many panels at a time,
 // as the stream of weights waits meanwhile.
-#include "kernels/base/ahead.h"
+#include "kernels/base/probe.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pairs.h"
 #include "kernels/op/linear.h"
@@ -132,9 +132,6 @@ static int64_t gated_group(bool once, int64_t rows) {
 
 // ---- on a matrix unit, more rows than one of its tiles ----
 
-static bool by_tiles(bool bf16, int64_t rows) {
-    return bf16 && PL_TILE_ROWS_MOST > 0 && rows > PL_TILE_ROWS;
-}
 static int64_t tiles_chunk(int64_t k) {
     return k <= TILES_WHOLE ? k : TILES_CHUNK;
 }
@@ -279,7 +276,7 @@ static job product_of(pl_ctx *ctx, const pl_tensor *w, const pl_gate *gate, int6
     job     j = {.n = n, .k = k, .ldy = gate ? n / 2 : n, .w = w->data, .bf16 = w->dtype == PL_BF16};
     if (gate) j.gate = *gate;
     j.gated = gate != NULL;
-    j.tiles = by_tiles(j.bf16, most);
+    j.tiles = j.bf16 && PL_TILE_ROWS_MOST > 0 && most > PL_TILE_ROWS;
     j.rest_floats = j.tiles ? most * PL_PANEL * tiles_group(most, k) : 0;
     if (gate) j.rest_floats += SUMS + most * GATED_LD;
     j.rest = pl_arena_alloc(&ctx->scratch, (size_t)(j.rest_floats * pl_pool_threads(ctx->pool)) * sizeof(float));

@@ -1,6 +1,5 @@
 #include "kernels/op/route.h"
 #include "kernels/base/check.h"
-#include <string.h>
 
 // Returns the most spans that the chosen clusters can form: adjacent clusters share a span, so at most every other one
 // begins one.

@@ -1,10 +1,6 @@
 #include "kernels/op/swiglu.h"
 #include "kernels/base/check.h"
 
-pl_tensor pl_swiglu(pl_ctx *ctx, pl_tensor gu) {
-    return pl_gated(ctx, gu, PL_GATE_SILU);
-}
-
 pl_tensor pl_gated(pl_ctx *ctx, pl_tensor gu, pl_gate gate) {
     PL_CHECK(gu.rank == 2 && gu.dim[1] % 2 == 0 && gu.dtype == ctx->be->real, "swiglu: [%lld, %lld] %s",
              (long long)gu.dim[0], (long long)gu.dim[1], pl_dtype_name(gu.dtype));

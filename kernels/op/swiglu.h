@@ -24,6 +24,5 @@ typedef struct pl_swiglu_args {
     pl_gate   gate;
 } pl_swiglu_args;
 
-pl_tensor pl_swiglu(pl_ctx *ctx, pl_tensor gu);
 pl_tensor pl_gated(pl_ctx *ctx, pl_tensor gu, pl_gate gate);
 #endif

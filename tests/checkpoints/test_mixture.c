@@ -1,6 +1,6 @@
 // A mixture's tensors as a source has them: names, stacks of experts, MXFP4.
 #include "checkpoints/fingerprint.h"
-#include "checkpoints/mixture.h"
+#include "checkpoints/weights.h"
 #include "scratch.h"
 #include <math.h>
 

@@ -46,7 +46,6 @@ static void test_good(void **state) {
     assert_null(pl_st_find(st, "c"));
     assert_string_equal(pl_st_metadata(st, "format"), "pt");
     assert_null(pl_st_metadata(st, "other"));
-    pl_st_drop(st, b);
     assert_int_equal(((const uint8_t *)b->data)[11], 15);
     pl_st_close(st);
     put_st(at("g"), "{}", 0);

@@ -4,7 +4,7 @@
 #include "infer/bench/cycle.h"
 #include "infer/bench/shapes.h"
 #include "kernels/backend.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/op/linear.h"
 #include "kernels/panels.h"
 #include "tests/cuda/counter.h"

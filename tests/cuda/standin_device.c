@@ -7,8 +7,7 @@
 
 #include "kernels/base/rng.h"
 #include "kernels/cuda/state.h"
-#include "kernels/op/add.h"
-#include "kernels/op/embed.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
 #include "kernels/profile.h"
 #include "tests/cuda/emulate/device_emulated.h"

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "infer/head/router.h"
-#include "kernels/op/classify.h"
+#include "kernels/op/rowloss.h"
 #include "kernels/tape.h"
 #include <math.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "kernels/op/attention.h"
 #include "kernels/op/headtopk.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/rmsnorm.h"
+#include "kernels/op/norm.h"
 #include "kernels/tape.h"
 #include "tests/cuda/emulate/device_emulated.h"
 #include <stdio.h>

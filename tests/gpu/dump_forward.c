@@ -9,7 +9,7 @@
 #include "infer/drafter/backbone.h"
 #include "infer/model/kv.h"
 #include "kernels/devices.h"
-#include "kernels/op/gather.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #include "infer/bench/cycle.h"
 #include "infer/cli/cli.h"
 #include "kernels/base/check.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
 
 #include "infer/decode/session.h"
 #include "kernels/base/hash.h"
-#include "kernels/op/gather.h"
+#include "kernels/op/elementwise.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -9,7 +9,7 @@
 #include "infer/head/dynaspec.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/rng.h"
-#include "kernels/op/embed.h"
+#include "kernels/op/elementwise.h"
 #include "tests/infer/fixture.h"
 #include "tests/infer/lossless.h"
 #include <math.h>

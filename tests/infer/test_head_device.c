@@ -4,8 +4,7 @@
 #include "infer/head/dynaspec.h"
 #include "kernels/base/rng.h"
 #include "kernels/cuda/state.h"
-#include "kernels/op/add.h"
-#include "kernels/op/embed.h"
+#include "kernels/op/elementwise.h"
 #include "tests/infer/fixture.h"
 #include <math.h>
 #include <setjmp.h>

@@ -12,7 +12,6 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/hash.h"
-#include "kernels/base/interval.h"
 #include "kernels/base/log.h"
 #include "kernels/base/parallel.h"
 #include "kernels/base/rng.h"

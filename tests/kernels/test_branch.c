@@ -2,7 +2,7 @@
 // a branch's launches until the join; PACELINE_TEST_DEVICE names a GPU.
 #include "kernels/base/rng.h"
 #include "kernels/cuda/state.h"
-#include "kernels/op/add.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
 #include <math.h>
 #include <setjmp.h>

@@ -3,19 +3,15 @@
 #define PL_CUDA_SUFFIX emulated
 #include "kernels/base/rng.h"
 #include "kernels/cuda/state.h"
-#include "kernels/op/add.h"
 #include "kernels/op/attention.h"
 #include "kernels/op/blockconv.h"
-#include "kernels/op/embed.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/frontier.h"
-#include "kernels/op/gather.h"
 #include "kernels/op/gatherdot.h"
-#include "kernels/op/headnorm.h"
 #include "kernels/op/headtopk.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/rmsnorm.h"
+#include "kernels/op/norm.h"
 #include "kernels/op/rope.h"
-#include "kernels/op/squash.h"
 #include "kernels/op/swiglu.h"
 #include "kernels/panels.h"
 #include "tests/cuda/emulate/device_emulated.h"
@@ -605,7 +601,7 @@ static void rounded_beside(op_run *r, const void *arg) {
     }
     made[0] = pl_rmsnorm(ctx, x, g, 1e-5);
     y[0] = pl_linear(ctx, made[0], w);
-    made[1] = pl_swiglu(ctx, gu);
+    made[1] = pl_gated(ctx, gu, PL_GATE_SILU);
     y[1] = pl_linear(ctx, made[1], w);
     made[2] = pl_attention_cached(ctx, qkv, row, s->heads, 1, hd);
     y[2] = pl_linear(ctx, made[2], w);

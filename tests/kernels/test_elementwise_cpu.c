@@ -1,7 +1,7 @@
 // Row-wise and element-wise ops of the cpu backends: a row's bits do not depend on the rows beside it, ends of vectors,
 // chunks and blocks, special values.
 #include "kernels/op/adamw.h"
-#include "kernels/op/rmsnorm.h"
+#include "kernels/op/norm.h"
 #include "kernels/op/swiglu.h"
 #include "kernels/op/topk.h"
 #include "tests/kernels/op_harness.h"
@@ -37,7 +37,7 @@ static void in_company(op_run *r, const void *arg) {
     const company *c = arg;
     pl_tensor      x = filled(r, c->rows, c->op == 2 ? 2 * c->cols : c->cols, 1000 - c->row), y;
     if (c->op == 2) {
-        y = pl_swiglu(op_ctx(r), x);
+        y = pl_gated(op_ctx(r), x, PL_GATE_SILU);
     } else {
         pl_tensor g = filled(r, 1, c->cols, 5);
         g = pl_tensor_1d(g.data, PL_F32, c->cols);
@@ -84,7 +84,7 @@ static void norm_chain(op_run *r, const void *arg) {
 
 static void swiglu(op_run *r, const void *arg) {
     const grid *s = arg;
-    op_out(r, pl_swiglu(op_ctx(r), op_leaf(r, s->rows, 2 * s->cols, 0, 3)));
+    op_out(r, pl_gated(op_ctx(r), op_leaf(r, s->rows, 2 * s->cols, 0, 3), PL_GATE_SILU));
 }
 
 static void splits(void **state) {
@@ -104,7 +104,8 @@ static void far_out(op_run *r, const void *arg) {
         gu[i] = gate[i];
         gu[11 + i] = 2.0f;
     }
-    pl_tensor y = pl_swiglu(op_ctx(r), pl_tensor_2d((void *)(uintptr_t)op_floats_from(r, gu, 22), PL_F32, 1, 22));
+    pl_tensor y =
+        pl_gated(op_ctx(r), pl_tensor_2d((void *)(uintptr_t)op_floats_from(r, gu, 22), PL_F32, 1, 22), PL_GATE_SILU);
     op_out_f32(r, pl_f32(&y), 11);
 }
 

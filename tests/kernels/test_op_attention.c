@@ -1,5 +1,5 @@
 #include "kernels/op/attention.h"
-#include "kernels/op/gather.h"
+#include "kernels/op/elementwise.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>
 #include <setjmp.h>

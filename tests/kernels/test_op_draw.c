@@ -2,7 +2,7 @@
 // boundary between two tokens' shares, or to a filter's cut, a backend may be wrong.
 #include "kernels/base/rng.h"
 #include "kernels/op/draw.h"
-#include "kernels/op/embed.h"
+#include "kernels/op/elementwise.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 // The choice of experts against its definition.
 #include "kernels/base/rng.h"
-#include "kernels/op/embed.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/experts.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>

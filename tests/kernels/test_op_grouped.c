@@ -1,6 +1,6 @@
 // Products of groups of rows: against ref, and the bits that `linear` gives a row by itself.
-#include "kernels/op/gather.h"
-#include "kernels/op/grouped.h"
+#include "kernels/op/elementwise.h"
+#include "kernels/op/experts.h"
 #include "kernels/op/linear.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>

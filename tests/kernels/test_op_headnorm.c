@@ -1,4 +1,4 @@
-#include "kernels/op/headnorm.h"
+#include "kernels/op/norm.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>
 #include <setjmp.h>
@@ -12,8 +12,9 @@ typedef struct shape {
     int rows, nq, nk, nv, hd;
 } shape;
 
-static const shape shapes[] = {{1, 1, 1, 1, 1},  {1, 2, 1, 1, 3},   {3, 4, 2, 2, 16},  {31, 2, 1, 1, 33}, {5, 8, 2, 2, 64},
-                               {65, 3, 3, 0, 7}, {2, 16, 8, 8, 128}, {4, 2, 0, 1, 50}, {70, 0, 2, 2, 18}};
+static const shape shapes[] = {{1, 1, 1, 1, 1},    {1, 2, 1, 1, 3},  {3, 4, 2, 2, 16},
+                               {31, 2, 1, 1, 33},  {5, 8, 2, 2, 64}, {65, 3, 3, 0, 7},
+                               {2, 16, 8, 8, 128}, {4, 2, 0, 1, 50}, {70, 0, 2, 2, 18}};
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 static const double EPS = 1e-5;
 

@@ -1,6 +1,5 @@
 // The fused head against projection followed by top-k: the same ids and values bit for bit, over any support.
-#include "kernels/op/embed.h"
-#include "kernels/op/gather.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/headtopk.h"
 #include "kernels/op/linear.h"
 #include "tests/kernels/op_harness.h"

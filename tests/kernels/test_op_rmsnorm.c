@@ -1,4 +1,4 @@
-#include "kernels/op/rmsnorm.h"
+#include "kernels/op/norm.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-#include "kernels/op/gather.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/rope.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>

@@ -1,6 +1,6 @@
 // The choice of a routed head's rows against its definition, and what the fused head makes of it.
 #include "kernels/base/rng.h"
-#include "kernels/op/embed.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/route.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "kernels/op/smoothl1.h"
+#include "kernels/op/rowloss.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>
 #include <setjmp.h>

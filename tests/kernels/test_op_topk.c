@@ -1,5 +1,5 @@
 #include "kernels/base/rng.h"
-#include "kernels/op/embed.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/topk.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>

@@ -3,9 +3,9 @@
 #define PL_CUDA_SUFFIX emulated
 #include "kernels/base/rng.h"
 #include "kernels/cuda/state.h"
-#include "kernels/op/add.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/rmsnorm.h"
+#include "kernels/op/norm.h"
 #include "kernels/op/rope.h"
 #include "kernels/op/swiglu.h"
 #include <math.h>

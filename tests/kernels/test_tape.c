@@ -1,12 +1,11 @@
 #include "kernels/flops.h"
-#include "kernels/op/add.h"
 #include "kernels/op/attention.h"
 #include "kernels/op/blockattention.h"
 #include "kernels/op/divergence.h"
-#include "kernels/op/embed.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/gatherdot.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/rmsnorm.h"
+#include "kernels/op/norm.h"
 #include "kernels/op/swiglu.h"
 #include "kernels/op/topk.h"
 #include "kernels/tape.h"
@@ -120,7 +119,7 @@ static void constants_stay_constant(void **state) {
     pl_tensor g = pl_tensor_1d(gain, PL_F32, 2);
     pl_tensor e = pl_embed(&ctx, pl_tensor_2d(table, PL_F32, 2, 2), id, 1);
     assert_null(e.grad);
-    pl_tensor s = pl_swiglu(&ctx, e), h = e;
+    pl_tensor s = pl_gated(&ctx, e, PL_GATE_SILU), h = e;
     assert_null(s.grad);
     pl_tensor n = pl_rmsnorm_residual(&ctx, &h, e, g, 1e-5);
     assert_null(n.grad);
@@ -171,7 +170,7 @@ static void layer(pl_ctx *ctx, const void *arg, pl_tensor *out) {
         layer(ctx, &in, out);
         return;
     }
-    out[0] = pl_swiglu(ctx, pl_linear(ctx, p->x, w));
+    out[0] = pl_gated(ctx, pl_linear(ctx, p->x, w), PL_GATE_SILU);
     if (p->y.data) out[0] = pl_add(ctx, out[0], p->x, p->y);
 }
 

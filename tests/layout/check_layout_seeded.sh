@@ -31,7 +31,7 @@ beside() { expect "$1" "#include \"$2\"" "includes $2, which stands beside it"; 
 check >/dev/null || { echo "the copy as it is:" && check && exit 1; }
 
 above kernels/base/arena.c kernels/tensor.h
-above kernels/tape.c kernels/op/add.h
+above kernels/tape.c kernels/op/elementwise.h
 above kernels/cpu/gemm_cpu.c kernels/op/linear.h
 above kernels/op/linear.c kernels/comm/comm.h
 above kernels/comm/comm.c kernels/cuda/table.h

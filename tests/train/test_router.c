@@ -13,7 +13,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
-#include "kernels/op/embed.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/topk.h"
 #include "tests/train/small.h"
 #include "train/keys.h"

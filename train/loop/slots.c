@@ -2,7 +2,7 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
-#include "kernels/op/add.h"
+#include "kernels/op/elementwise.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include "infer/bench/shapes.h"
 #include "infer/cli/cli.h"
 #include "infer/cli/show.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/comm/comm.h"
 #include "train/loop/slots.h"
 #include "train/plan/plan.h"

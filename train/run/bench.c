@@ -5,7 +5,7 @@
 #include "infer/cli/cli.h"
 #include "infer/cli/show.h"
 #include "infer/model/kv.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/base/room.h"
 #include "kernels/op/attention.h"
 #include "recipes/spell.h"

@@ -4,7 +4,7 @@
 #include "infer/bench/shapes.h"
 #include "infer/model/target.h"
 #include "kernels/base/clock.h"
-#include "kernels/base/json_put.h"
+#include "kernels/base/json.h"
 #include "kernels/base/rng.h"
 #include "kernels/profile.h"
 #include "train/loop/trainer.h"

@@ -1,6 +1,6 @@
 // Trains the confidence of a head (infer/head/markov.c): cross-entropy of its confidence in a draft with the draft's
 // probability of acceptance, a constant in the gradient.
-#include "kernels/op/classify.h"
+#include "kernels/op/rowloss.h"
 #include "train/task/unroll.h"
 
 typedef struct confidence {

@@ -1,6 +1,6 @@
 // EAGLE-1's regression (arXiv 2401.15077): SmoothL1(hidden_{k+1}, f_{t+1+k}), f the target's last hidden after its
 // final norm. For backbones that predict hidden states.
-#include "kernels/op/smoothl1.h"
+#include "kernels/op/rowloss.h"
 #include "train/task/unroll.h"
 
 typedef struct feature {

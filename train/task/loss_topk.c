@@ -9,12 +9,11 @@
 // a cross-entropy with c (kernels/op/divergence.h: label), which needs no teacher, and products with K listed rows.
 // Cost: the head's products once more, and one of the teacher's.
 #include "kernels/base/arena.h"
-#include "kernels/op/classify.h"
 #include "kernels/op/divergence.h"
-#include "kernels/op/gather.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/gatherdot.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/softcap.h"
+#include "kernels/op/rowloss.h"
 #include "kernels/op/topk.h"
 #include "train/task/unroll.h"
 

@@ -4,7 +4,6 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
-#include "kernels/base/json_put.h"
 
 #include <string.h>
 

@@ -62,7 +62,7 @@ void pl_pack_fini(pl_pack *p) {
 }
 
 void pl_pack_clear(pl_pack *p) {
-    p->rows = p->docs = 0;
+    p->rows = 0;
 }
 
 void pl_rows_widen(void *to, pl_dtype real, int64_t row, const uint16_t *from, int64_t n, int64_t cols) {
@@ -108,7 +108,6 @@ void pl_pack_add(pl_pack *p, const pl_columns *doc, int64_t from, int64_t n) {
     pl_rows_widen(p->features, p->real, first, features + from * p->width, n, p->width);
     pl_rows_widen(p->last_hidden, p->real, first, doc->last_hidden + from * p->d, n, p->d);
     p->rows += n;
-    p->docs++;
 }
 
 void pl_pack_close(pl_pack *p) {

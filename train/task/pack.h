@@ -13,10 +13,10 @@
 #include "train/source/source.h"
 
 typedef struct pl_pack {
-    int64_t  capacity, rows, docs; // the most rows, the current rows; current documents or pieces
-    int      steps;                // K
-    int64_t  d, width;             // width of a last hidden state, of a row's features
-    int64_t  positions;            // rows of the RoPE table
+    int64_t  capacity, rows; // the most rows, the current rows
+    int      steps;          // K
+    int64_t  d, width;       // width of a last hidden state, of a row's features
+    int64_t  positions;      // rows of the RoPE table
     pl_dtype real;
     uint64_t key;       // identifies the rows of a fill: a pure function of its cursor
     bool     from_last; // `features` are the last hidden states instead of the taps

@@ -3,7 +3,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/parallel.h"
 #include "kernels/best.h"
-#include "kernels/op/gather.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/gatherdot.h"
 #include "kernels/op/linear.h"
 

@@ -1,7 +1,5 @@
 #include "train/task/rows.h"
 
-#include <math.h>
-
 void pl_rows_all(pl_rows *r) {
     pl_pack *p = r->pack;
     r->cells = r->depths * r->rows;

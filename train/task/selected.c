@@ -1,10 +1,9 @@
 #include "train/task/selected.h"
 
-#include "kernels/op/add.h"
-#include "kernels/op/classify.h"
-#include "kernels/op/gather.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/gatherdot.h"
 #include "kernels/op/linear.h"
+#include "kernels/op/rowloss.h"
 #include "kernels/op/topk.h"
 
 #include <math.h>

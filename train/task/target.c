@@ -102,15 +102,13 @@ static void place(pl_task *t, int64_t step, int s, const int64_t *from, const in
     int          index;
     const phase *ph = phase_of(p, step, &index);
     (void)from, (void)to; // windows are drawn by step and slot
-    pl_json_out_key(o, "tokens");
-    pl_json_out_array(o);
+    pl_put_array(o, "tokens");
     for (int64_t i = 0; i < ph->per_slot; i++) {
         int64_t position = (step - ph->first_step) * ph->batch + s * ph->per_slot + i;
         pl_json_out_int(o, pl_tokens_window(ph->tokens, ph->seq_len, ph->seed, position, p->ids, NULL).start);
     }
     pl_json_out_close(o, ']');
-    pl_json_out_key(o, "each");
-    pl_json_out_int(o, ph->seq_len);
+    pl_put_int(o, "each", ph->seq_len);
 }
 
 static void report(pl_task *t, const double *sums, pl_metrics *m) {

@@ -1,7 +1,7 @@
 #include "train/task/unroll.h"
 
 #include "kernels/base/check.h"
-#include "kernels/op/gather.h"
+#include "kernels/op/elementwise.h"
 
 #include <string.h>
 

@@ -1,9 +1,8 @@
 // A backbone in one file: EAGLE-1's layer, with the target's final norm between it and the head.
 #include "infer/drafter/backbone.h"
-#include "kernels/op/concat.h"
-#include "kernels/op/embed.h"
+#include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/rmsnorm.h"
+#include "kernels/op/norm.h"
 
 #include <math.h>
 
