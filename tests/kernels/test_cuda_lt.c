@@ -329,7 +329,7 @@ static void many_shapes(void **state) {
 static void engine(op_run *r, const void *arg) {
     enum { ROWS = 130, TEACHERS = 128, D = 136, V = 300, VD = 150 };
     (void)arg;
-    pl_divergence_args a = {.objective = PL_OBJ_KL};
+    pl_divergence_args a = {.objective = PL_OBJ_KL, .whole = true};
     float             *weight = op_bytes(r, ROWS * 4);
     int32_t           *row = op_bytes(r, ROWS * 4), *d2t = op_bytes(r, VD * 4);
     a.x = op_leaf(r, ROWS, D, 0, 1);
