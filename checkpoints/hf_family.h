@@ -41,18 +41,18 @@ extern const pl_hf_family pl_hf_drafter_family;
 // Refuses a name that is none, with those that are. list: the node that has it.
 pl_status                 pl_hf_family_fail(const pl_json *j, const cJSON *list, const char *name, pl_err *err);
 
-// Activation, windows, soft caps, experts and the scale of scores into c, whose sizes are read already. What is not
-// computed here is PL_E_INPUT, by name.
+// Reads activation, windows, soft caps, experts and the scale of scores into c, whose sizes are read already.
+// PL_E_INPUT names a setting that is not computed here.
 pl_status pl_hf_family_read(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, pl_err *err);
-// The same as members of an open object, beside hidden_act; nothing for a Llama.
+// Writes them as members of an open object, beside hidden_act; nothing for a Llama.
 void      pl_hf_family_put(pl_json_out *o, const pl_hf_config *c);
 
 // Reads num_local_experts or num_experts, num_experts_per_tok, moe_intermediate_size, norm_topk_prob,
 // decoder_sparse_step and mlp_only_layers into c, whose sizes are read already. A family without experts
-// takes none of them, and says so.
+// refuses them, with their names.
 pl_status pl_hf_experts_read(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, pl_err *err);
 pl_status pl_hf_experts_check(const pl_hf_config *c, const char *where, pl_err *err);
-// The same as members of an open object; nothing where there are none.
+// Writes them as members of an open object; nothing if the model has no experts.
 void      pl_hf_experts_put(pl_json_out *o, const pl_hf_config *c, const pl_hf_family *f);
 
 // Reads the rotary embedding of a config.json: from rope_scaling or, where that is missing or empty, rope_parameters,

@@ -17,15 +17,15 @@
 #define PL_OPTION_TEXT(name, arg_) .path = (name), .type = PL_KEY_STRING, .arg = (arg_)
 #define PL_OPTION_TEXTS(name, arg_) .path = (name), .type = PL_KEY_STRING_LIST, .arg = (arg_)
 #define PL_OPTION_CHOICE(name, ...) .path = (name), .type = PL_KEY_ENUM, .choices = {__VA_ARGS__}
-// The tokenizer's, data/tokenizer/tokenizer.h.
+// Names a tokenizer's splitting rule (data/tokenizer/tokenizer.h).
 #define PL_OPTION_PRE                                                                                                  \
     { PL_OPTION_TEXT("pre", "NAME"), .help = PL_TOK_PRE_HELP }
 #define PL_OPTION_TEMPERATURE                                                                                          \
     { PL_OPTION_REAL("temperature", "T"), .deflt = "0", .min = 0, .max = 1000, .help = "0: greedy" }
-// Of a model of random weights. more: the end of its help.
+// Sets the number of layers of a --shape, a model of random weights. more: appended to the help.
 #define PL_OPTION_LAYERS(more)                                                                                         \
     { PL_OPTION_INT("layers", "N"), .min = 1, .max = 1024, .help = "of --shape [the model's]" more }
-// Of caches, infer/model/kv.h. of: the beginning of its help, "decode: ".
+// Sets the type of cached keys and values (infer/model/kv.h). of: the beginning of the help, "decode: ".
 #define PL_OPTION_KV(of)                                                                                               \
     { PL_OPTION_CHOICE("kv", PL_KV_CHOICES), .deflt = "fp32", .help = of PL_KV_HELP }
 

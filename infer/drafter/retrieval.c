@@ -16,8 +16,6 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/log.h"
 
-#include <string.h>
-
 #define NODES 12
 #define LEAST 2 // least tokens of a hit: the continuations of a single token depend too little on this text
 

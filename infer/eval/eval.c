@@ -8,7 +8,6 @@
 #include "infer/eval/repeated.h"
 #include "kernels/base/check.h"
 #include "kernels/base/hash.h"
-#include "kernels/base/json.h"
 #include "kernels/base/log.h"
 
 #include <string.h>

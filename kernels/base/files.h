@@ -62,7 +62,7 @@ pl_status pl_tree_remove(const char *path, pl_err *err);
 // The whole of a regular file of at most max_bytes, on the heap (pl_free) with a 0 byte behind it that *n leaves out.
 // FIFOs, sockets and devices are refused (PL_E_INPUT), here and in all that opens a file to read it.
 pl_status pl_file_read(const char *path, uint8_t **data, size_t *n, size_t max_bytes, pl_err *err);
-// The same of an input that a user may pipe in (/dev/stdin, a shell's <(...)): a pipe or device is read to its end.
+// Reads likewise an input that a user may pipe in (/dev/stdin, a shell's <(...)): a pipe or device is read to its end.
 pl_status pl_stream_read(const char *path, uint8_t **data, size_t *n, size_t max_bytes, pl_err *err);
 // A regular file with exactly these bytes under this name, or the file that was there before. A link is refused.
 pl_status pl_file_write_atomic(const char *path, const void *data, size_t n, pl_err *err);

@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// The products of a recipe's stages, a bit each: pl_key.stages says by them whose bytes depend on a key, pl_recipe_hash
+// The products of a recipe's stages, a bit each: pl_key.stages has those whose bytes depend on a key, pl_recipe_hash
 // hashes the keys of one. A key without any matters to all of them: those of the target and of its answers. Bit 31 is
 // PL_KEY_NO_STAGE.
 enum {

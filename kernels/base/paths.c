@@ -1,4 +1,4 @@
-// What files.h says of names, of what stands under them, and of what dead processes left.
+// Implements the parts of files.h about paths, folders' contents, and files that ended processes left behind.
 #define _GNU_SOURCE 1 // flock, O_NOFOLLOW, O_DIRECTORY
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"

@@ -193,7 +193,7 @@ static bool is_intel(void) {
 }
 #endif
 
-// known: the answer, asked once.
+// known: the result of the first call.
 static bool answer(_Atomic int *known, bool (*better_without)(void)) {
     enum { UNKNOWN, NO, YES };
     int is = atomic_load_explicit(known, memory_order_relaxed);

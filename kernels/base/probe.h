@@ -26,7 +26,7 @@ double pl_probe_flops_once(pl_pool *pool);
 // without them, Zen 5 up to 1.4 times as fast with them. PACELINE_FETCH_AHEAD=0|1 in the environment overrides it, for
 // measuring. Changes no bit.
 bool pl_fetch_ahead(void);
-// The same of passes with fma over one or two rows, where weights come from memory rather than out of a cache: Intel's
+// Returns the same for passes with fma over one or two rows whose weights come from memory rather than a cache: Intel's
 // processors (one with AMX was measured) read them 1.15 times as fast without.
 bool pl_fetch_ahead_far(void);
 

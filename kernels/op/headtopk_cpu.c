@@ -16,7 +16,7 @@
 
 // The k best of a long stream of (value, id), for k too large for an ordered list: values and ids in 64-bit keys whose
 // order is the tie rule (larger value first, then lower id), gathered in a buffer and cut back to about k when 2k are
-// in it. Ids come in ascending order and stay in it, so nothing is sorted until an order by value is asked for.
+// in it. Ids come in ascending order and stay in it, so only an order by value needs a sort.
 
 #define KEYS_SPARE 64 // keys beyond 2k that a buffer has room for: as many as are added at once
 

@@ -215,7 +215,8 @@ static void the_document_is_what_is_printed(void **state) {
     pl_free(document);
 }
 
-// Of rows that nothing learns from both count the same operations; answers stand at the end, where they see more keys.
+// `plan train` and `bench step` count the same operations where some rows are not learned from, but for attention:
+// bench's answers are the last rows, which see more keys.
 static void supervised(void **state) {
     (void)state;
     pl_json step, plan;

@@ -43,7 +43,7 @@ struct pl_task {
     // then be sent to the other ranks while the rest of it runs. NULL: several, or none.
     pl_tape          *tape;
     double            waited; // seconds so far of begin and skip, and in which a slot waited for data
-    // Whether rows that nothing learns from are left out; saved in states, and restored. NULL: no such choice.
+    // True: rows without a weight are left out. States save and restore it. NULL: the task has no such choice.
     bool             *supervised;
     int64_t          *cursor; // position in the data, unless the step determines it; saved and restored
     int               n_cursor;

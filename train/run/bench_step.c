@@ -297,7 +297,7 @@ static pl_status make_drafter(drafter_case *c, const bench *b, pl_err *err) {
 
 // ---- timing ----
 
-// What a task is timed with.
+// A way of running a task, with its operations and its times.
 typedef struct way {
     const char *head; // the value of --head; NULL: none
     const char *rows; // "all", "supervised"; NULL: no choice

@@ -185,7 +185,7 @@ static pl_status factored_head(pl_start *s, const origin *o, int up_at, int down
     return st;
 }
 
-// A parameter as the checkpoint has it; one that may be missing (the check says which may) is zeros then.
+// Copies a parameter from the checkpoint; sets zeros if it is missing and may be.
 static pl_status same_param(pl_start *s, const origin *o, int i, pl_err *err) {
     const pl_param *p = &s->model->params.p[i];
     pl_weight_spec  spec = pl_param_spec(p);
@@ -208,8 +208,8 @@ static pl_status backbone(pl_start *s, const origin *o, pl_err *err) {
     return PL_OK;
 }
 
-// What a head has beside rows of tokens (DSpark's logits of the token before, its confidence), as it is; of other sizes
-// it begins anew. A router goes with its clusters and is trained by itself.
+// Copies a head's parameters other than rows of tokens (DSpark's logits of the token before, its confidence); those of
+// another size keep their initial values. Leaves out routers, which are trained with their clusters.
 static pl_status beside_rows(pl_start *s, const origin *o, pl_err *err) {
     const pl_backbone *b = s->model;
     if (o->head != b->head.kind || b->head.kind->routed) return PL_OK;

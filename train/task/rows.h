@@ -8,7 +8,8 @@
 // Learning can leave out the rows that no depth has a weight for (`supervised`). This is exact: such a row acts on
 // others only by its key and value of depth 0, which are computed for all rows (pl_running); all its other gradients
 // are zero. Forward values do not change (on a GPU another kernel may compute attention); sums over rows are grouped
-// otherwise. Where fewer than 1 in PL_ROWS_LEAN rows would be left out all run: the lists' copies would cost as much.
+// otherwise. If fewer than 1 in PL_ROWS_LEAN rows would be left out, all run: the lists' copies cost some 3 % of a step
+// (`bench step --supervised 0.92`: operations fall by 4.8 %, rows per second rise by 2.2 %).
 //
 // A cell is a row that runs at a depth; cells are counted depth after depth, and lists of cells hold their predictions.
 // A teacher is any row of the pack, whether it runs or not: teacher_row counts all rows of the pack.
