@@ -98,8 +98,8 @@ static uint64_t hash_config(uint64_t h, const pl_hf_config *c) {
 // From an entry's first byte to its last, whatever lies between.
 static size_t span_of(const pl_weight_entry *e) {
     int64_t cols = e->rank == 2 ? e->shape[1] : 1, past = (e->shape[0] - 1) * e->row_stride;
+    if (e->code) return e->code->span(e);
     if (e->row_stride == 0) return e->bytes;
-    if (e->scale) return (size_t)((past + 1) * (cols / 2));
     return (size_t)(past + (cols - 1) * e->column_stride + 1) * pl_dtype_size(e->dtype);
 }
 
@@ -110,7 +110,7 @@ static uint64_t hash_tensor(uint64_t h, const pl_weight_entry *e, bool full) {
     for (int i = 0; i < e->rank; i++)
         h = hash_int(h, e->shape[i]);
     h = hash_int(h, e->rope_heads);
-    if (e->scale) h = pl_hash_more(h, e->scale, (size_t)(((e->shape[0] - 1) * e->row_stride + 1) * (e->shape[1] / 32)));
+    if (e->code) h = e->code->hash(e, h);
     const uint8_t *p = e->data;
     size_t         n = span_of(e), block = PL_FINGERPRINT_BLOCK;
     if (full || n <= 3 * block) {

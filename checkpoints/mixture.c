@@ -85,6 +85,7 @@ static bool lay_out(const stack *k, const pl_st *set, const pl_st_entry *s, pl_w
     one->column_stride = all;
     one->shape[1] = k->packed ? s->shape[2] * 32 : s->shape[1];
     if (!k->packed) return true;
+    one->code = &pl_weight_mxfp4;
     one->scale = scales_of(set, s);
     one->dtype = PL_BF16;
     return one->scale && s->dtype == PL_U8 && s->shape[3] == 16;

@@ -4,7 +4,6 @@
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -279,23 +278,7 @@ static int64_t stored_row(const pl_weight_entry *e, int64_t r) {
 }
 
 static bool is_plain(const pl_weight_entry *e) {
-    return e->rope_heads == 0 && e->row_stride == 0 && !e->scale;
-}
-
-// A row of MXFP4, E2M1 by E8M0: blocks of 32 with one power of two, whose sixteen products are made once.
-static void read_mxfp4(const pl_weight_entry *e, int64_t row, int64_t cols, float *dst) {
-    static const float value[16] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6, -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
-    int64_t            at = row * e->row_stride;
-    const uint8_t     *pair = (const uint8_t *)e->data + at * (cols / 2), *scale = e->scale + at * (cols / 32);
-    for (int64_t b = 0; b < cols / 32; b++, pair += 16, dst += 32) {
-        float by = scale[b] == 255 ? NAN : ldexpf(1, scale[b] - 127), scaled[16];
-        for (int i = 0; i < 16; i++)
-            scaled[i] = value[i] * by;
-        for (int i = 0; i < 16; i++) {
-            dst[2 * i] = scaled[pair[i] & 15];
-            dst[2 * i + 1] = scaled[pair[i] >> 4];
-        }
-    }
+    return e->rope_heads == 0 && e->row_stride == 0 && !e->code;
 }
 
 // Rows that are columns of what is stored, or every other one: some rows of a column lie close together.
@@ -315,16 +298,19 @@ static void read_strided(const pl_weight_entry *e, int64_t row0, int64_t n, int6
 }
 
 static void read_part(const pl_weight_entry *e, int64_t row0, int64_t n, int64_t cols, float *dst) {
-    for (int64_t r = 0; r < n && e->scale; r++)
-        read_mxfp4(e, row0 + r, cols, dst + r * cols);
-    if (!e->scale && e->row_stride > 0) read_strided(e, row0, n, cols, dst);
-    if (e->scale || e->row_stride > 0) return;
+    if (!e->code && e->row_stride > 0) {
+        read_strided(e, row0, n, cols, dst);
+        return;
+    }
     size_t row_bytes = (size_t)cols * pl_dtype_size(e->dtype);
     for (int64_t r = 0; r < n;) {
         // Whole runs where rows lie in order.
-        int64_t        run = e->rope_heads ? 1 : n - r;
-        const uint8_t *from = (const uint8_t *)e->data + (size_t)stored_row(e, row0 + r) * row_bytes;
-        pl_to_f32(dst + r * cols, from, e->dtype, (size_t)(run * cols));
+        int64_t run = e->rope_heads ? 1 : n - r, from = stored_row(e, row0 + r);
+        if (e->code)
+            e->code->read(e, from, run, dst + r * cols);
+        else
+            pl_to_f32(dst + r * cols, (const uint8_t *)e->data + (size_t)from * row_bytes, e->dtype,
+                      (size_t)(run * cols));
         r += run;
     }
 }
@@ -381,7 +367,7 @@ void pl_weight_drop_rows(const pl_weight_source *src, const pl_weight_spec *spec
     for (int p = 0; p < spec->n_parts; top += spec->part[p++].rows) {
         const pl_weight_entry *e = part_of(src, spec, p);
         int64_t end = top + spec->part[p].rows, lo = row0 > top ? row0 : top, hi = row0 + n < end ? row0 + n : end;
-        if (!e || lo >= hi || e->row_stride > 0) continue; // others' rows lie between
+        if (!e || lo >= hi || e->row_stride > 0 || e->code) continue; // others' rows lie between
         size_t row = (size_t)width(spec) * pl_dtype_size(e->dtype);
         pl_map_drop((const uint8_t *)e->data + (size_t)(spec->part[p].first + lo - top) * row, (size_t)(hi - lo) * row);
     }

@@ -32,23 +32,38 @@ typedef struct pl_weight_spec {
 
 // A tensor of a source.
 typedef struct pl_weight_entry {
-    const char    *name;
-    pl_dtype       dtype;
-    int            rank;
-    int64_t        shape[PL_ST_RANK];
-    const void    *data;  // mapped
-    size_t         bytes; // of its elements, and their scales
+    const char                  *name;
+    pl_dtype                     dtype;
+    int                          rank;
+    int64_t                      shape[PL_ST_RANK];
+    const void                  *data;  // mapped
+    size_t                       bytes; // of its elements, and their scales
     // 0: rows are as Hugging Face has them (rotate-half RoPE: element i pairs with i + head_dim/2).
     // Else: shape[0] = rope_heads * head_dim rows whose RoPE pairs are neighbours (2i, 2i+1); reading reorders them.
-    int64_t        rope_heads;
+    int64_t                      rope_heads;
     // 0: columns one after another, and rows. Else element (r, c) lies r * row_stride + c * column_stride elements into
     // the data (of MXFP4 whole rows are row_stride rows apart).
-    int64_t        row_stride, column_stride;
-    // Not NULL: the data are MXFP4 (Open Compute Project, Microscaling Formats 1.0): two E2M1 a byte, the lower half
-    // first; of each 32 columns of a row one E8M0 scale, as far apart as rows are. dtype is PL_BF16, which holds every
-    // product of the two.
-    const uint8_t *scale;
+    int64_t                      row_stride, column_stride;
+    // Not NULL: the data are encoded (quantised). dtype is then the type in which a model is opened that does not ask
+    // for another.
+    const struct pl_weight_code *code;
+    const void                  *scale; // of the code: scales or parameters; lives as long as the source
 } pl_weight_entry;
+
+// An encoding of matrices. One file with one pl_weight_code for each.
+typedef struct pl_weight_code {
+    const char *name;
+    // Decodes rows [row0, row0 + n) of the tensor as stored, all columns, to [n, shape[1]] floats.
+    void (*read)(const pl_weight_entry *e, int64_t row0, int64_t n, float *dst);
+    // Returns the bytes from e->data on that hold the tensor.
+    size_t (*span)(const pl_weight_entry *e);
+    // Extends a hash by all that read uses beside those bytes.
+    uint64_t (*hash)(const pl_weight_entry *e, uint64_t h);
+} pl_weight_code;
+
+// MXFP4 (Open Compute Project, Microscaling Formats 1.0): two E2M1 a byte, the lower half first; of each 32 columns of
+// a row one E8M0 scale, as far apart as rows are. BF16 holds every product of the two.
+extern const pl_weight_code pl_weight_mxfp4;
 
 typedef struct pl_weight_source pl_weight_source;
 
