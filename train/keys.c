@@ -191,6 +191,10 @@ const pl_key pl_train_keys[] = {
      .help = "eagle3, eagle1, peagle: rows that no step learns from run for their keys and values alone, or as all "
              "others: the same gradient, summed in another order",
      .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_INT(pl_train_recipe, train.learn_rows), .deflt = "0", .min = 0, .max = 1 << 20, .late = true,
+     .help = "rows that are learned from at a time, at most: bounds the memory of large slots of which few rows are "
+             "answers; a slot with more takes several passes, each over the keys of all its rows; 0: slot_rows",
+     .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.unroll), .each = true, .deflt = "0", .min = 0, .max = PL_MAX_UNROLL,
      .help = "kind: drafter: steps of training-time test; 0: eagle3 5, eagle1 1 (more: on its own features too)",
      .stages = PL_STAGE_DRAFTER},

@@ -67,7 +67,7 @@ typedef struct pl_train_recipe {
         int64_t     top, rows;
     } traces;
     struct {
-        int64_t steps, batch, seq_len, long_seq_len, long_steps, slots, slot_rows;
+        int64_t steps, batch, seq_len, long_seq_len, long_steps, slots, slot_rows, learn_rows;
         bool    recompute;
         int64_t unroll, eval_steps, anchors, top_k;
         int     objective, selector_objective, draft_weights;

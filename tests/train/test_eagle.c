@@ -67,9 +67,9 @@ static void learns_lowrank(void **state) {
            "lowrank");
 }
 
-#define DEEP "drafter.layers=2\ndrafter.fc_norm=true\ndrafter.norm_output=true\n"
+#define DEEP "drafter.layers=2\ndrafter.fc_norm=true\ndrafter.norm_output=true\ntrain.learn_rows=70\n"
 
-// Several layers; EAGLE-3.1's norms.
+// Several layers; EAGLE-3.1's norms; slots that are learned from in several passes.
 static void learns_deep(void **state) {
     (void)state;
     pl_err err = {0};
@@ -641,6 +641,8 @@ static void refusals(void **state) {
         {"drafter.taps=0,1", "layers [1,2,3], wanted are [0,1], 0 is not among them"},
         {"drafter.taps=9", "drafter.taps"},
         {"train.holdout=1", "train.holdout"},
+        {"train.learn_rows=64\ntrain.rows=all", "train.learn_rows=64: is of train.rows: supervised"},
+        {DFLASH "train.learn_rows=64", "dflash drafts blocks, whose number train.anchors bounds"},
         {"data.dataset=BASE/nowhere", "nowhere"},
         {"target.path=BASE/nowhere", "nowhere"},
     };

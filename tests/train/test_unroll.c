@@ -45,6 +45,7 @@ static int width;       // of a drafter with embeddings of its own; 0: the targe
 
 static double depth_ratio = 1; // P-EAGLE's
 static bool   supervised;      // what is made leaves out rows that nothing learns from
+static int    learn_rows;      // and runs so many at a time; 0: all
 static int    layers;          // of what is made; 0: the kind's default
 
 // Of a selector behind the head; 0: none. What it learns by, and whether the head's divergence takes the teacher as it is.
@@ -100,6 +101,7 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     uo.top_k = top_k;
     uo.learn_steps = learn_steps;
     uo.supervised = supervised;
+    uo.learn_rows = learn_rows;
     uo.top_weight = 0.7;
     uo.depth_ratio = depth_ratio;
     uo.depth_floor = depth_ratio < 1 ? 0.3 : 0;
@@ -281,18 +283,25 @@ static void load_masked(setup *s, int mask, bool piece) {
     pl_pack_close(&s->u.pack);
 }
 
-// Losses and choices of the rows that run are those of a pass of all rows, to the bit, and gradients are the same sums.
+// Losses and choices of the rows that run, learned from and scored, are those of a pass of all rows, to the bit, and
+// gradients are the same sums.
 static void compare_running(setup *some, setup *all, const char *what) {
     pl_err         err = {0};
-    pl_unroll_sums sums[2] = {0};
+    pl_unroll_sums learned[2] = {0}, scored[2] = {0};
     double         most = 0;
     setup         *both[2] = {some, all};
     for (int i = 0; i < 2; i++) {
         memset(both[i]->block.grad, 0, (size_t)both[i]->block.n * sizeof(double));
         if (pl_unroll_learn(&both[i]->u, &err) != PL_OK) fail_msg("%s: %s", what, err.msg);
-        pl_unroll_add(&both[i]->u, false, &sums[i]);
+        pl_unroll_add(&both[i]->u, false, &learned[i]);
+        if (pl_unroll_score(&both[i]->u, &err) != PL_OK) fail_msg("%s: %s", what, err.msg);
+        pl_unroll_add(&both[i]->u, true, &scored[i]);
     }
-    if (memcmp(&sums[0], &sums[1], sizeof *sums)) fail_msg("%s: loss %.17g, %.17g", what, sums[0].loss, sums[1].loss);
+    if (memcmp(&learned[0], &learned[1], sizeof *learned))
+        fail_msg("%s: loss %.17g, %.17g", what, learned[0].loss, learned[1].loss);
+    if (memcmp(&scored[0], &scored[1], sizeof *scored))
+        fail_msg("%s: scored %.17g, %.17g", what, scored[0].loss, scored[1].loss);
+    pl_unroll_sums *sums = learned;
     const double *a = some->block.grad, *b = all->block.grad;
     for (int64_t k = 0; k < all->block.n; k++)
         most = fmax(most, fabs(b[k]));
@@ -321,23 +330,27 @@ static void running_rows(void **state) {
         {&pl_backbone_peagle, "full", 2, 0, 0, 1, false, false},
         {&pl_backbone_peagle, "lowrank", 1, 4, 0, 0.6, true, true},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t c = 0; c < 2 * sizeof cases / sizeof *cases; c++) {
+        size_t i = c / 2;
+        int    at_once = c % 2 ? 4 : 0;
         top_k = cases[i].top_k;
         selected_from = cases[i].selected_from;
         depth_ratio = cases[i].depth_ratio;
         layers = cases[i].layers;
         make_kind(&all, cases[i].kind, pl_backend_ref64(), NULL, cases[i].head, cases[i].trimmed, PL_F32);
         supervised = true;
+        learn_rows = at_once;
         make_kind(&some, cases[i].kind, pl_backend_ref64(), NULL, cases[i].head, cases[i].trimmed, PL_F32);
         supervised = false;
-        top_k = selected_from = layers = 0;
+        top_k = selected_from = layers = learn_rows = 0;
+        assert_true(at_once == 0 || some.u.ctx.frame.size < all.u.ctx.frame.size);
         depth_ratio = 1;
         some.u.opt.recompute = cases[i].recompute;
         draw_weights(&some);
         draw_weights(&all);
         for (int mask = 0; mask < 2 * MASKS; mask++) {
             char what[64];
-            snprintf(what, sizeof what, "case %zu, mask %d", i, mask);
+            snprintf(what, sizeof what, "case %zu, mask %d, %d at once", i, mask, at_once);
             load_masked(&some, mask / 2, mask % 2);
             load_masked(&all, mask / 2, mask % 2);
             compare_running(&some, &all, what);
@@ -348,7 +361,9 @@ static void running_rows(void **state) {
                     learns |= all.u.pack.weight[k * rows + row] > 0;
                 want += learns;
             }
-            if (want > 0 && n != want) fail_msg("%s: %lld rows run of %lld", what, (long long)n, (long long)want);
+            if (want > 0 && at_once == 0 && n != want)
+                fail_msg("%s: %lld rows run of %lld", what, (long long)n, (long long)want);
+            assert_true(want == 0 || at_once == 0 || (n > 0 && n <= at_once));
         }
         destroy(&some);
         destroy(&all);
@@ -1162,6 +1177,17 @@ static void rescored_dist(void **state) {
         for (int i = 0; i < K * p->rows; i++) {
             assert_int_equal(cpu.u.student_argmax[i], s.u.student_argmax[i]);
             assert_true(fabs((double)cpu.u.accept[i] - (double)s.u.accept[i]) < 1e-4);
+        }
+        destroy(&cpu);
+        // A few rows at a time, without those that do not count.
+        supervised = true;
+        learn_rows = 4;
+        make_specvocab(&cpu, pl_backend_ref64(), listed, trimmed);
+        supervised = false;
+        learn_rows = 0;
+        for (int i = 0; i < K * p->rows; i++) {
+            assert_int_equal(cpu.u.student_argmax[i], s.u.student_argmax[i]);
+            assert_true(p->weight[i] == 0 || cpu.u.accept[i] == s.u.accept[i]);
         }
         destroy(&cpu);
         destroy(&s);

@@ -475,6 +475,7 @@ static pl_status create_unroll(eagle *e, const pl_env *env, pl_err *err) {
     o.objective = (pl_objective)tr->train.objective;
     o.recompute = tr->train.recompute;
     o.supervised = tr->train.rows == PL_ROWS_SUPERVISED && !pl_backbone_in_blocks(e->model->kind);
+    o.learn_rows = tr->train.learn_rows;
     o.unmasked = !tr->train.masked_teacher;
     o.js_beta = tr->train.js_beta;
     o.lk_decay = tr->train.lk_decay;
@@ -523,7 +524,7 @@ static pl_status prepare(pl_task *t, const pl_recipe *r, const char *out_dir, co
     e->task.cursor = e->cursor;
     e->task.n_cursor = 2;
     e->task.begin = begin;
-    e->task.tape = &e->u.tape;
+    if (e->u.opt.learn_rows == 0) e->task.tape = &e->u.tape; // else a slot may go backward several times
     e->task.slot = slot;
     e->task.skip = skip;
     e->task.place = place;

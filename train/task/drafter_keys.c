@@ -23,6 +23,7 @@ static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
     const void *const       depths[] = {&tr->train.depth_ratio, &tr->train.depth_floor};
     const void *const       steps[] = {&tr->train.unroll, &tr->train.eval_steps};
     const void *const       unrolled[] = {&tr->train.top_k, &tr->train.top_weight};
+    const void *const       bound[] = {&tr->train.learn_rows};
     const void *const blocks[] = {&tr->drafter.conv.taps,      &tr->drafter.conv.group,  &tr->drafter.anchor_first,
                                   &tr->train.anchors,          &tr->train.draft_weights, &tr->train.pace_alpha,
                                   &tr->train.confidence_weight};
@@ -37,6 +38,9 @@ static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
                            "drafts blocks and does not unroll; leave it out (train.unroll: null), drafter.block says "
                            "how many tokens it drafts",
                            err));
+    if (kind->draft) PL_TRY(refuse_keys(r, bound, 1, "drafts blocks, whose number train.anchors bounds", err));
+    if (tr->train.learn_rows > 0 && tr->train.rows == PL_ROWS_WHOLE)
+        return pl_recipe_fail(r, &tr->train.learn_rows, err, "is of train.rows: supervised");
     if (tr->train.top_k == 0 && pl_recipe_differs(r, &tr->train.top_weight))
         return pl_recipe_fail(r, &tr->train.top_weight, err, "is of train.top_k");
     if (!pl_backbone_in_blocks(kind)) {

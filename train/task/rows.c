@@ -3,6 +3,7 @@
 void pl_rows_all(pl_rows *r) {
     pl_pack *p = r->pack;
     r->cells = r->depths * r->rows;
+    r->first = 0;
     r->begun = r->rows;
     r->before = p->token;
     r->teacher_row = p->teacher_row;
@@ -12,9 +13,20 @@ void pl_rows_all(pl_rows *r) {
             .n = r->rows, .keyed = r->rows, .token = p->token + k * r->rows, .pos = p->pos, .lo = p->lo};
 }
 
+int64_t pl_rows_at_once(const pl_rows *r, int64_t n) {
+    return r->opt.most > 0 && r->opt.most < n ? r->opt.most : n;
+}
+
+void pl_rows_advance(pl_rows *r) {
+    int64_t left = pl_rows_at_once(r, r->rows);
+    r->first = r->begun;
+    for (; r->begun < r->rows; r->begun++)
+        if (pl_rows_learn_from(r, r->begun, 0) && left-- == 0) break;
+}
+
 void pl_rows_take_some(pl_rows *r, const int64_t *n) {
     size_t cells = 0, each = (size_t)r->pack->capacity * sizeof(int32_t);
-    for (int k = 0; k < r->opt.learn_steps; k++) {
+    for (int k = 0; k < r->pack->steps; k++) {
         int32_t **lists[] = {r->some.taken, r->some.token, r->some.pos, r->some.lo, r->some.place};
         for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
             lists[i][k] = pl_arena_alloc(&r->arrays, each);
@@ -50,7 +62,7 @@ void pl_rows_some(pl_rows *r, bool (*runs)(const pl_rows *r, int64_t row, int k)
     for (int k = 0; k < r->depths; k++) {
         pl_depth_rows *d = &r->depth[k];
         d->n = 0;
-        for (int64_t row = 0; row < r->rows && !measuring; row++)
+        for (int64_t row = r->first; row < r->begun && !measuring; row++)
             if (runs(r, row, k)) append_row(r, k, row, d->n++);
         if (measuring) r->cells += d->n = n[k];
         d->taken = r->some.taken[k];
@@ -95,7 +107,7 @@ void pl_rows_fini(pl_rows *r) {
 static void set_use(pl_rows *r, pl_rows_use use, int64_t rows) {
     r->use = use;
     r->rows = rows;
-    r->begun = r->cells = r->learners = 0;
+    r->first = r->begun = r->cells = r->learners = 0;
     r->lean = false;
     r->depths = use == PL_ROWS_LEARN ? r->opt.learn_steps : r->pack->steps;
 }
@@ -103,9 +115,10 @@ static void set_use(pl_rows *r, pl_rows_use use, int64_t rows) {
 void pl_rows_begin(pl_rows *r, pl_rows_use use) {
     set_use(r, use, r->pack->rows);
     if (r->kind->begin) r->kind->begin(r);
-    for (int64_t row = 0; row < r->rows && use == PL_ROWS_LEARN; row++)
+    for (int64_t row = 0; row < r->rows; row++)
         r->learners += pl_rows_learn_from(r, row, 0);
-    r->lean = use == PL_ROWS_LEARN && r->opt.supervised && PL_ROWS_LEAN * (r->rows - r->learners) >= r->rows;
+    bool worth = r->opt.most > 0 || PL_ROWS_LEAN * (r->rows - r->learners) >= r->rows;
+    r->lean = r->opt.supervised && worth;
 }
 
 bool pl_rows_next(pl_rows *r) {
@@ -114,6 +127,6 @@ bool pl_rows_next(pl_rows *r) {
 
 void pl_rows_largest(pl_rows *r, pl_rows_use use) {
     set_use(r, use, r->pack->capacity);
-    r->lean = use == PL_ROWS_LEARN && r->opt.supervised; // with lists for all rows: the most memory
+    r->lean = r->opt.supervised; // the lists take memory
     r->kind->next(r, true);
 }

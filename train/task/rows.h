@@ -5,11 +5,13 @@
 //   rows_masks.c   P-EAGLE (infer/drafter/peagle.c): depths > 0 consume masks; deeper depths train fewer rows
 //   rows_blocks.c  block drafters (infer/drafter/backbone.h): blocks whose anchor is token t + 1 of a drawn row t
 //
-// Learning can leave out the rows that no depth has a weight for (`supervised`). This is exact: such a row acts on
-// others only by its key and value of depth 0, which are computed for all rows (pl_running); all its other gradients
-// are zero. Forward values do not change (on a GPU another kernel may compute attention); sums over rows are grouped
-// otherwise. If fewer than 1 in PL_ROWS_LEAN rows would be left out, all run: the lists' copies cost some 3 % of a step
-// (`bench step --supervised 0.92`: operations fall by 4.8 %, rows per second rise by 2.2 %).
+// Rows that no depth has a weight for can be left out (`supervised`). This is exact: such a row acts on others only by
+// its key and value of depth 0, which are computed for all rows (pl_running); all its other gradients are zero. Forward
+// values do not change (on a GPU another kernel may compute attention); sums over rows are grouped otherwise. If fewer
+// than 1 in PL_ROWS_LEAN rows would be left out, all run: the lists' copies cost some 3 % of a step (`bench step
+// --supervised 0.92`: operations fall by 4.8 %, rows per second rise by 2.2 %).
+// `most` bounds memory by the rows that run: a pack in which more do takes several forwards, each with the keys and
+// values of all rows, whose gradients add up.
 //
 // A cell is a row that runs at a depth; cells are counted depth after depth, and lists of cells hold their predictions.
 // A teacher is any row of the pack, whether it runs or not: teacher_row counts all rows of the pack.
@@ -32,7 +34,8 @@ typedef enum pl_rows_use {
 
 typedef struct pl_rows_options {
     int      learn_steps;              // depths of PL_ROWS_LEARN
-    bool     supervised;               // PL_ROWS_LEARN runs only rows with a weight at some depth
+    bool     supervised;               // only rows with a weight at some depth run
+    int64_t  most;                     // with `supervised`: rows that run in one forward, at most; 0: all
     uint64_t seed;                     // of what is drawn
     int64_t  anchors;                  // blocks of a forward, at most
     double   depth_ratio, depth_floor; // masks: shares of rows that learn at depth k
@@ -55,8 +58,9 @@ typedef struct pl_rows {
     pl_rows_options            opt;
     pl_rows_use                use;
     int64_t                    rows;     // of the pack
-    int64_t                    learners; // PL_ROWS_LEARN: rows of the pack with a weight at some depth
+    int64_t                    learners; // rows of the pack with a weight at some depth
     bool                       lean;     // the others do not run
+    int64_t                    first;    // rows of the pack [first, begun) are this forward's
     int64_t                    begun;    // rows of the pack (blocks: anchors) that forwards have covered so far
     int                        depths;   // of this use
     // The forward's lists.
@@ -118,10 +122,14 @@ bool      pl_rows_next(pl_rows *r);
 void      pl_rows_largest(pl_rows *r, pl_rows_use use);
 // For schedules. Sets lists that cover every row at every depth.
 void      pl_rows_all(pl_rows *r);
+// Advances [first, begun) by the rows whose learners one forward takes.
+void      pl_rows_advance(pl_rows *r);
+// Returns how many of n rows run in one forward, at most.
+int64_t   pl_rows_at_once(const pl_rows *r, int64_t n);
 // Allocates r->some and r->own for n[k] rows at depth k.
 void      pl_rows_take_some(pl_rows *r, const int64_t *n);
-// Sets r->some to the rows that run at each depth, which are among those of the depth before, and the forward's lists
-// to them. measuring: n[k] rows.
+// Sets r->some to the rows of [first, begun) that run at each depth, which are among those of the depth before, and the
+// forward's lists to them. measuring: n[k] rows.
 void pl_rows_some(pl_rows *r, bool (*runs)(const pl_rows *r, int64_t row, int k), const int64_t *n, bool measuring);
 // Returns true if a row has a weight at this depth or a deeper one.
 bool pl_rows_learn_from(const pl_rows *r, int64_t row, int depth);

@@ -19,13 +19,13 @@ static int64_t count_learners(const pl_rows *r, int64_t n, int k) {
 }
 
 static int64_t most_cells(const pl_rows *r) {
-    return r->pack->capacity * r->pack->steps; // scoring runs all rows at all depths
+    return pl_rows_at_once(r, r->pack->capacity) * r->pack->steps; // scoring draws none
 }
 
 // Sets the most rows of each depth.
-static void count_rows(const pl_rows *r, int64_t n[PL_MAX_UNROLL], int64_t rows) {
-    for (int k = 0; k < r->opt.learn_steps; k++)
-        n[k] = count_learners(r, rows, k);
+static void count_rows(const pl_rows *r, int64_t n[PL_MAX_UNROLL], int64_t rows, bool drawn) {
+    for (int k = 0; k < r->pack->steps; k++)
+        n[k] = pl_rows_at_once(r, drawn ? count_learners(r, rows, k) : rows);
 }
 
 static void take_lists(pl_rows *r) {
@@ -33,7 +33,7 @@ static void take_lists(pl_rows *r) {
     int64_t n[PL_MAX_UNROLL];
     r->masks.token = pl_arena_alloc(&r->arrays, each);
     r->masks.thin = fmax(r->opt.depth_ratio, r->opt.depth_floor) < 1;
-    count_rows(r, n, r->pack->capacity);
+    count_rows(r, n, r->pack->capacity, !r->opt.supervised);
     if (r->masks.thin || r->opt.supervised) pl_rows_take_some(r, n);
     if (!r->masks.thin) return;
     r->masks.order = pl_arena_alloc(&r->arrays, each);
@@ -77,11 +77,14 @@ static bool row_runs(const pl_rows *r, int64_t row, int k) {
 }
 
 static bool next_rows(pl_rows *r, bool measuring) {
-    int64_t n[PL_MAX_UNROLL];
-    if (r->begun == r->rows) return false;
+    int64_t n[PL_MAX_UNROLL], begun = r->begun;
+    bool    drawn = r->use == PL_ROWS_LEARN;
+    if (begun == r->rows) return false;
     pl_rows_all(r);
-    if (r->use == PL_ROWS_LEARN && (r->masks.thin || r->lean)) {
-        count_rows(r, n, r->rows);
+    if (r->lean) r->begun = begun;
+    if (r->lean && !measuring) pl_rows_advance(r);
+    if (r->lean || (drawn && r->masks.thin)) {
+        count_rows(r, n, r->rows, drawn);
         pl_rows_some(r, row_runs, n, measuring);
         if (!r->lean) r->depth[0].taken = NULL; // all
     }

@@ -1,13 +1,18 @@
 #include "train/task/rows.h"
 
 static int64_t most_cells(const pl_rows *r) {
-    return r->pack->capacity * r->pack->steps;
+    return pl_rows_at_once(r, r->pack->capacity) * r->pack->steps;
+}
+
+// Sets the most rows of each depth.
+static void count_rows(const pl_rows *r, int64_t n[PL_MAX_UNROLL], int64_t rows) {
+    for (int k = 0; k < r->pack->steps; k++)
+        n[k] = pl_rows_at_once(r, rows);
 }
 
 static void take_lists(pl_rows *r) {
     int64_t n[PL_MAX_UNROLL];
-    for (int k = 0; k < r->opt.learn_steps; k++)
-        n[k] = r->pack->capacity;
+    count_rows(r, n, r->pack->capacity);
     if (r->opt.supervised) pl_rows_take_some(r, n);
 }
 
@@ -18,12 +23,13 @@ static bool row_runs(const pl_rows *r, int64_t row, int k) {
 }
 
 static bool next_rows(pl_rows *r, bool measuring) {
-    int64_t n[PL_MAX_UNROLL];
-    if (r->begun == r->rows) return false;
+    int64_t n[PL_MAX_UNROLL], begun = r->begun;
+    if (begun == r->rows) return false;
     pl_rows_all(r);
     if (!r->lean) return true;
-    for (int k = 0; k < r->depths; k++)
-        n[k] = r->rows;
+    r->begun = begun;
+    if (!measuring) pl_rows_advance(r);
+    count_rows(r, n, r->rows);
     pl_rows_some(r, row_runs, n, measuring);
     for (int k = 0; k < r->depths; k++)
         r->depth[k].place = NULL;

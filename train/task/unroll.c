@@ -214,6 +214,7 @@ pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const
              "a drafter learns from a teacher, not from labels");
     pl_rows_options ro = {.learn_steps = u->opt.learn_steps,
                           .supervised = o->supervised,
+                          .most = o->supervised ? o->learn_rows : 0,
                           .seed = o->seed,
                           .anchors = o->anchors,
                           .depth_ratio = o->depth_ratio,

@@ -34,7 +34,8 @@ typedef struct pl_unroll_options {
     int          steps;       // K
     int          learn_steps; // how many of them are learned from; 0: all. Scoring always looks K steps ahead
     double       step_decay;  // weight of step k is step_decay^k
-    bool         supervised;  // learning leaves out rows that no step learns from
+    bool         supervised;  // rows that no step has a weight for are left out
+    int64_t      learn_rows;  // with `supervised`: rows that run at a time, at most; 0: all
     bool         recompute;   // steps are run again in backward instead of kept: less memory, the same bits
     // Weights of losses, as far as the drafter has them: the divergence (> 0), the regression of features, a head's
     // confidence, a selector.
