@@ -15,7 +15,8 @@
 #define COLDEST 0.01 // lowest temperature above 0
 
 static const pl_key options[] = {
-    {PL_OPTION_FLAG("full-hash"), .help = "reads everything: fingerprint of all bytes, every checksum"},
+    {PL_OPTION_FLAG("full-hash"),
+     .help = "reads everything: fingerprint of all bytes, every checksum, how many rows of a dataset are answers"},
     {PL_OPTION_FLAG("tensors"), .help = "lists a model's tensors too"},
     PL_OPTION_PRE,
     {PL_OPTION_FLAG("mask"),

@@ -51,6 +51,21 @@ static void put_dataset(pl_json_out *o, pl_dataset *ds) {
     pl_put_str(o, "tap_numbering", "layer inputs");
 }
 
+// Writes how many rows are answers, which a drafter learns from.
+static pl_status put_answers(pl_json_out *o, pl_dataset *ds, pl_err *err) {
+    enum { AT_ONCE = 1 << 16 };
+    static uint8_t mask[AT_ONCE];
+    int64_t        rows = pl_dataset_rows(ds), answers = 0;
+    for (int64_t at = 0; at < rows; at += AT_ONCE) {
+        int64_t n = rows - at < AT_ONCE ? rows - at : AT_ONCE;
+        PL_TRY(pl_dataset_read(ds, at, n, &(pl_columns){.loss_mask = mask}, err));
+        for (int64_t i = 0; i < n; i++)
+            answers += mask[i];
+    }
+    pl_put_int(o, "answer_rows", answers);
+    return PL_OK;
+}
+
 pl_status pl_inspect_dataset(pl_json_out *o, const char *path, const pl_inspect_options *opt, pl_err *err) {
     if (!pl_path_is_dir(path)) return pl_fail(err, PL_E_INPUT, "%s: one shard of a dataset; inspect its folder", path);
     pl_dataset             *ds;
@@ -60,6 +75,7 @@ pl_status pl_inspect_dataset(pl_json_out *o, const char *path, const pl_inspect_
     put_dataset(o, ds);
     pl_status st = put_folder_bytes(o, path, err);
     pl_put_bool(o, "checksums_verified", opt->full_hash);
+    if (st == PL_OK && opt->full_hash) st = put_answers(o, ds, err);
     pl_dataset_close(ds);
     return st;
 }

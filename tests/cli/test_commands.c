@@ -168,6 +168,7 @@ static void check_masks(const char *dir) {
     test_output  o;
     const cJSON *docs, *d, *s;
     int          later = 0;
+    double       answers = 0;
     test_run_json(&j, "inspect %s/made/dataset --mask --tokenizer checkpoints/tiny --count 9 --json", dir);
     docs = pl_json_find(&j, NULL, "documents");
     assert_int_equal(cJSON_GetArraySize(docs), 3);
@@ -184,8 +185,12 @@ static void check_masks(const char *dir) {
         assert_non_null(strstr(test_str(&j, spans->child, "text"), "[system] Be good [user] "));
         assert_true(tokens == test_num(&j, d, "rows") + 1); // the end has no row
         later += test_num(&j, d, "turn") > 0;
+        answers += test_num(&j, d, "answer_rows");
     }
     assert_int_equal(later, 1);
+    pl_json_close(&j);
+    test_run_json(&j, "inspect %s/made/dataset --full-hash --json", dir);
+    assert_true(answers > 0 && test_num(&j, NULL, "answer_rows") == answers);
     pl_json_close(&j);
     test_run(&o, "inspect %s/made/dataset --mask --tokenizer checkpoints/tiny", dir);
     const char *open = strstr(o.out, "[assistant]\xE2\x9F\xA6");
