@@ -163,9 +163,11 @@ static void sampled_documents(void **state) {
         char   run[64], lines[512];
         double first, alarm, promised, decoded, error;
         snprintf(run, sizeof run, "seed-%d", seed);
-        snprintf(lines, sizeof lines,
-                 TRAIN "seed=%d\neval.temperatures=[1]\ntrain.eval_every=0\ndata.dataset=BASE/seed-%d/dataset\n", seed,
-                 seed);
+        snprintf(
+            lines, sizeof lines,
+            TRAIN
+            "train.steps=60\nseed=%d\neval.temperatures=[1]\ntrain.eval_every=0\ndata.dataset=BASE/seed-%d/dataset\n",
+            seed, seed);
         generate(run, seed, NULL);
         must(small_run(run, lines, 0, NULL, &err));
         small_metric(run, "alarm", &first, &alarm);
