@@ -322,7 +322,7 @@ static pl_status add_drafter(model *m, const pl_head_example *e, pl_err *err) {
     PL_TRY(pl_backbone_create(&h->backbone, pl_backbone_at(0), &m->target, &o, m->target.be, err));
     m->n_heads++;
     const pl_head_kind *kind = h->backbone->head.kind;
-    return kind->draw_table ? kind->draw_table(&h->backbone->head, e->uneven, err) : PL_OK;
+    return kind->table ? kind->table->draw(&h->backbone->head, e->uneven, err) : PL_OK;
 }
 
 static pl_status add_drafters(model *m, pl_err *err) {

@@ -383,7 +383,7 @@ static pl_status add_copy(pl_bench *b, head_case *h, const pl_head_example *e, i
     pl_head *head = &h->head[h->n];
     double   bytes;
     PL_TRY(list_copy(b, h, e, width, t, &bytes, err));
-    if (head->kind->draw_table) PL_TRY(head->kind->draw_table(head, e->uneven, err));
+    if (head->kind->table) PL_TRY(head->kind->table->draw(head, e->uneven, err));
     return fill_copy(b, &h->params[h->n], h->params, (uint64_t)b->n, t, err);
 }
 
@@ -534,7 +534,7 @@ static bool choose_clusters(pl_bench *b, reads *a, const pl_bench_heads *h) {
         found = pl_head_find(e.spec.kind, NULL)->routed && e.uneven;
     if (!found) return false;
     if (pl_head_init(&a->head, &e.spec, h->width, h->vocab, &err) != PL_OK ||
-        a->head.kind->draw_table(&a->head, true, &err) != PL_OK) {
+        a->head.kind->table->draw(&a->head, true, &err) != PL_OK) {
         pl_bench_leave_out(b, "routed_reads", &err);
         return false;
     }

@@ -280,7 +280,7 @@ static pl_status check_fits(const pl_hf_config *c, const pl_llama *target, const
 
 // Returns true for tensors that this head stores beside its weights.
 static bool head_has(const pl_head *h, const char *tensor) {
-    const char *table = h->kind->table_name;
+    const char *table = h->kind->table ? h->kind->table->name : NULL;
     return (table && strcmp(tensor, table) == 0) || (h->redistribute > 0 && strcmp(tensor, PL_OUTSIDE_TENSOR) == 0);
 }
 
@@ -302,7 +302,7 @@ static pl_status check_claimed(const pl_backbone *b, const pl_weight_source *src
 
 // A list of all tokens counts as a list: it gives the order of the head's rows.
 static bool has_list(const pl_backbone *b, const pl_weight_source *src, const pl_llama *target) {
-    return b->head.vocab < target->vocab || b->head.kind->read_table ||
+    return b->head.vocab < target->vocab || b->head.kind->table ||
            (!b->head.shared && pl_weight_source_find(src, "d2t"));
 }
 
@@ -332,7 +332,7 @@ pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *t
     bool own = kind->embeds && (c.hidden_size != target->shape.d || pl_weight_source_find(src, PL_BACKBONE_EMBED));
     PL_TRY_GOTO(st, fail, init_backbone(&b, kind, &c, own, target, target->be, err));
     PL_TRY_GOTO(st, fail, check_claimed(b, src, dir, err));
-    if (b->head.kind->read_table) PL_TRY_GOTO(st, fail, b->head.kind->read_table(&b->head, src, err));
+    if (b->head.kind->table) PL_TRY_GOTO(st, fail, b->head.kind->table->read(&b->head, src, err));
     if (has_list(b, src, target))
         PL_TRY_GOTO(st, fail, pl_draft_vocab_read(&b->head.d2t, src, b->head.vocab, target->vocab, err));
     if (b->head.position_aware && !b->head.d2t)
@@ -375,7 +375,7 @@ pl_status pl_backbone_write(const pl_backbone *b, const char *dir, const float *
     for (int i = 0; i < 2 && b->head.d2t; i++)
         extra[n_extra++] = map.tensor[i];
     if (b->head.outside.on) extra[n_extra++] = pl_outside_tensor(&b->head.outside);
-    if (b->head.kind->table) extra[n_extra++] = b->head.kind->table(&b->head);
+    if (b->head.kind->table) extra[n_extra++] = b->head.kind->table->stored(&b->head);
     if (st == PL_OK) st = pl_params_write(&b->params, model, data, t, extra, n_extra, err);
     pl_draft_vocab_tensors_fini(&map);
     pl_free(config);

@@ -307,15 +307,16 @@ static pl_head_rows rows_of_nodes(block_drafter *d, pl_ctx *ctx, const pl_draft_
 
 // Returns [rows] logits of the head's confidence; NULL if drafts are not cut by it.
 static const float *read_confidence(const block_drafter *d, pl_ctx *ctx, const pl_head_rows *r) {
-    const pl_head *h = &d->model->head;
-    if (!h->kind->least_confidence || h->kind->least_confidence(h) <= 0) return NULL;
-    pl_tensor c = h->kind->confidence(ctx, h, r);
+    const pl_head          *h = &d->model->head;
+    const pl_head_sequence *s = h->kind->sequence;
+    if (!s || s->least_confidence(h) <= 0) return NULL;
+    pl_tensor c = s->confidence(ctx, h, r);
     c.data = pl_ctx_read(ctx, &c);
     return c.data ? pl_f32(&c) : NULL;
 }
 
 static void offer_level(block_drafter *d, pl_draft_batch *b, int level, const float *sure, const float *logits) {
-    double least = sure ? d->model->head.kind->least_confidence(&d->model->head) : 0;
+    double least = sure ? d->model->head.kind->sequence->least_confidence(&d->model->head) : 0;
     for (int i = 0, row = 0; i < d->n; i++) {
         pl_draft_item *it = &b->item[d->which[i]];
         if (!goes_on(d, it, i, level)) continue;

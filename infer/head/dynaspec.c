@@ -254,6 +254,8 @@ static bool example(pl_head_example *e, int i, const pl_head_shape *s) {
     return true;
 }
 
+static const pl_head_table offsets_table = {.name = OFFSETS, .read = read_table, .stored = table, .draw = draw_table};
+
 const pl_head_kind pl_head_dynaspec = {.name = "dynaspec",
                                        .keys = pl_dynaspec_keys,
                                        .settle = settle,
@@ -262,11 +264,8 @@ const pl_head_kind pl_head_dynaspec = {.name = "dynaspec",
                                        .init = init,
                                        .fini = fini,
                                        .params = params,
-                                       .table_name = OFFSETS,
-                                       .read_table = read_table,
-                                       .table = table,
+                                       .table = &offsets_table,
                                        .foresees = foresees,
                                        .support = support,
                                        .example = example,
-                                       .draw_table = draw_table,
                                        .step_bytes = step_bytes};

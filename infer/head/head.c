@@ -233,7 +233,7 @@ void pl_head_begin(pl_ctx *ctx, const pl_head *h, pl_head_rows *r) {
 }
 
 void pl_head_carry(pl_ctx *ctx, const pl_head *h, pl_head_rows *r) {
-    if (h->kind->carry) h->kind->carry(ctx, h, r);
+    if (h->kind->sequence) h->kind->sequence->carry(ctx, h, r);
 }
 
 static pl_head_support find_support(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {

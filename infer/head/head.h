@@ -64,7 +64,7 @@ typedef struct pl_head_example {
     pl_hf_head spec;
     int64_t    rows;   // of its vocabulary; 0: the kind has no head for this shape
     int        level;  // draft depth at which it is measured
-    bool       uneven; // its table (pl_head_kind.draw_table) is uneven
+    bool       uneven; // its table (pl_head_table.draw) is uneven
     unsigned   in;     // commands that measure it: bits of the above
 } pl_head_example;
 
@@ -74,6 +74,31 @@ typedef struct pl_head_shape {
     const int64_t *rank; // requested ranks; NULL: the usual ones
     int            n_ranks;
 } pl_head_shape;
+
+// Optional groups of a kind's functions; a kind without them has a NULL pointer.
+
+// A table stored in the checkpoint besides the weights. A head with a table stores its d2t too.
+typedef struct pl_head_table {
+    const char *name; // of its tensor
+    // Refuses a missing or broken one.
+    pl_status (*read)(pl_head *h, const pl_weight_source *src, pl_err *err);
+    pl_st_source (*stored)(const pl_head *h); // the tensor to write, borrowed from h
+    // Gives an untrained head a table.
+    pl_status (*draw)(pl_head *h, bool uneven, pl_err *err);
+} pl_head_table;
+
+// Logits that depend on the tokens before.
+typedef struct pl_head_sequence {
+    // Training: returns rows [M, n] and a matrix [Vd, n] whose products are the logits, instead of project(x) and out.
+    void (*teach)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, pl_tensor *x, pl_tensor *w);
+    // Fills in r->mixed and r->after.
+    void (*carry)(pl_ctx *ctx, const pl_head *h, pl_head_rows *r);
+    // Returns the logit of each row's acceptance probability [M, 1], which depends on earlier tokens alone; .data NULL:
+    // this head predicts none.
+    pl_tensor (*confidence)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
+    // Returns the confidence below which drafting ends; 0: it never ends early.
+    double (*least_confidence)(const pl_head *h);
+} pl_head_sequence;
 
 typedef struct pl_head_kind {
     const char   *name; // "full", "lowrank": recipe key drafter.head.kind and config paceline.head.kind
@@ -101,11 +126,6 @@ typedef struct pl_head_kind {
     void (*fini)(pl_head *h);
     // Adds the head's weights (as engines name them: lm_head.weight; efficient_lm_head*.weight) to the drafter's list.
     void (*params)(pl_head *h, pl_params *ps);
-    // A table stored in the checkpoint besides the weights: its tensor's name, its reader (which refuses a missing or
-    // broken one) and the tensor to write (borrowed from h). A head with a table stores its d2t too. NULL: none.
-    const char *table_name;
-    pl_status (*read_table)(pl_head *h, const pl_weight_source *src, pl_err *err);
-    pl_st_source (*table)(const pl_head *h);
     // [M, d] -> [M, width of out]; y.data NULL: a new tensor. Rows are independent. NULL: the identity (the step then
     // writes x to y directly).
     pl_tensor (*project)(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y);
@@ -121,21 +141,12 @@ typedef struct pl_head_kind {
     // Held-out acceptance is then that of the softmax over them (train/task/rescored.h). NULL: proposes by the logits
     // of `out`.
     int64_t (*shortlisted)(const pl_head *h);
-    // Training: returns rows [M, n] and a matrix [Vd, n] whose products are the logits. NULL: project(x) and out.
-    void (*teach)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, pl_tensor *x, pl_tensor *w);
-    // Fills in r->mixed and r->after. NULL: the kind has no state.
-    void (*carry)(pl_ctx *ctx, const pl_head *h, pl_head_rows *r);
-    // Returns the logit of each row's acceptance probability [M, 1], which depends on earlier tokens alone; .data NULL:
-    // this head predicts none. NULL: no head of the kind does.
-    pl_tensor (*confidence)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
-    // Returns the confidence below which drafting ends; 0: it never ends early.
-    double (*least_confidence)(const pl_head *h);
     // Fills in example i, from 0; false past the last.
     bool (*example)(pl_head_example *e, int i, const pl_head_shape *s);
-    // Gives an untrained head a table. NULL: it has none.
-    pl_status (*draw_table)(pl_head *h, bool uneven, pl_err *err);
     // Returns the bytes that one draft step at this depth must read; NULL: out's rows and down.
     double (*step_bytes)(const pl_head *h, int level);
+    const pl_head_table    *table;
+    const pl_head_sequence *sequence;
 } pl_head_kind;
 
 struct pl_head {

@@ -185,6 +185,9 @@ static double step_bytes(const pl_head *h, int level) {
     return each * own->rank + mix * (double)pl_dtype_size(h->out.dtype) + (level == 0 ? each * (double)h->d : 0);
 }
 
+static const pl_head_sequence sequence = {
+    .teach = teach, .carry = carry, .confidence = confidence, .least_confidence = least_confidence};
+
 const pl_head_kind pl_head_markov = {.name = "markov",
                                      .keys = keys,
                                      .reads_inputs = true,
@@ -194,8 +197,5 @@ const pl_head_kind pl_head_markov = {.name = "markov",
                                      .params = params,
                                      .topk = topk,
                                      .logits = logits,
-                                     .teach = teach,
-                                     .carry = carry,
-                                     .confidence = confidence,
-                                     .least_confidence = least_confidence,
+                                     .sequence = &sequence,
                                      .step_bytes = step_bytes};

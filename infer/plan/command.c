@@ -265,7 +265,7 @@ static pl_status add_random(plan *p, const pl_head_example *e, pl_err *err) {
         return PL_OK;
     }
     p->n++;
-    if (kind->draw_table) PL_TRY(kind->draw_table(&h->backbone->head, e->uneven, err));
+    if (kind->table) PL_TRY(kind->table->draw(&h->backbone->head, e->uneven, err));
     PL_TRY(draw(p, &h->backbone->params, (uint64_t)p->n, err));
     h->full = is_full(h->backbone, &p->target);
     PL_TRY(find_acceptance(p, h, NULL, err));

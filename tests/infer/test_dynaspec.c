@@ -242,7 +242,7 @@ static void examples(void **state) {
             int64_t         v = vocabs[i], least = v, most = 0;
             assert_int_equal(e.rows, v);
             if (pl_head_init(&h, &e.spec, 64, v, &err) != PL_OK) fail_msg("%s", err.msg);
-            assert_int_equal(h.kind->draw_table(&h, e.uneven, &err), PL_OK);
+            assert_int_equal(h.kind->table->draw(&h, e.uneven, &err), PL_OK);
             const int64_t *o = pl_routed_of(&h)->offset, clusters = pl_routed_of(&h)->own->clusters;
             assert_true(o[0] == 0 && o[clusters] == v);
             for (int64_t c = 0; c < clusters; c++) {

@@ -170,7 +170,7 @@ static pl_backbone *routed_backbone(const pl_llama *target, const char *router, 
     pl_backbone_options o = {.head = pl_hf_head_of("dynaspec:clusters=12,width=20,k0=4,k1=4")};
     pl_hf_head_set_text(&o.head, "router", router);
     if (pl_backbone_create(&b, &pl_backbone_eagle3, target, &o, be, &err) != PL_OK) fail_msg("%s", err.msg);
-    assert_int_equal(b->head.kind->draw_table(&b->head, false, &err), PL_OK);
+    assert_int_equal(b->head.kind->table->draw(&b->head, false, &err), PL_OK);
     assert_int_equal(pl_params_draw(&b->params, PL_BF16, 7, pool, &err), PL_OK);
     return b;
 }

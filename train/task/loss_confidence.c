@@ -11,14 +11,14 @@ typedef struct confidence {
 static double read_factor(const pl_unroll *u, const void *own) {
     const pl_head *h = &u->model->head;
     (void)own;
-    return h->kind->confidence && pl_hf_head_find(&h->spec, "confidence") ? u->opt.confidence_weight : 0;
+    return h->kind->sequence && pl_hf_head_find(&h->spec, "confidence") ? u->opt.confidence_weight : 0;
 }
 
 static void build_loss(pl_ctx *ctx, pl_loss *l, pl_pass *p) {
     const pl_head *h = &p->u->model->head;
     const pl_rows *r = &p->u->rows;
     pl_head_rows   read = {.x = p->x, .token = r->before, .levels = r->depths};
-    ((confidence *)l)->loss = pl_classify(ctx, &(pl_classify_args){.z = h->kind->confidence(ctx, h, &read),
+    ((confidence *)l)->loss = pl_classify(ctx, &(pl_classify_args){.z = h->kind->sequence->confidence(ctx, h, &read),
                                                                    .y = r->accepted,
                                                                    .weight = l->weight,
                                                                    .kind = PL_CLASSIFY_BCE});

@@ -341,7 +341,7 @@ static pl_status read_clusters(router_task *t, const char *dir, pl_err *err) {
     pl_weight_source *src;
     int32_t          *d2t = NULL;
     PL_TRY(pl_weight_source_open(&src, dir, err));
-    pl_status st = h->kind->read_table(h, src, err);
+    pl_status st = h->kind->table->read(h, src, err);
     if (st == PL_OK) st = pl_draft_vocab_read(&d2t, src, h->vocab, t->teacher.model.vocab, err);
     if (st == PL_OK) memcpy(h->d2t, d2t, (size_t)h->vocab * sizeof *d2t);
     pl_free(d2t);

@@ -75,8 +75,8 @@ static void run_blocks(pl_ctx *ctx, pl_pass *p) {
     p->last_hidden = pl_ctx_write(ctx, u->pack.last_hidden, r->rows, u->pack.d);
     p->x = pl_gather(ctx, b->kind->draft(ctx, b, &p->view), r->blocks.index, r->cells);
     pl_head_rows read = {.x = p->x, .token = r->before, .levels = r->depths};
-    if (h->kind->teach)
-        h->kind->teach(ctx, h, &read, &p->out, &p->w);
+    if (h->kind->sequence)
+        h->kind->sequence->teach(ctx, h, &read, &p->out, &p->w);
     else
         p->out = pl_head_project(ctx, h, p->x, (pl_tensor){0});
 }
