@@ -39,9 +39,16 @@ typedef struct world {
     double     now, tokens;
     long       cycles, of[PL_ARMS], taken; // cycles of each arm; sessions' cycles whose rows MODEL took in
     int        life;                       // cycles of a session
+    bool       attached[SESSIONS];         // before the cycle
+    long       beside;                     // cycles in which some sessions are attached and others dropped
 } world;
 
 static world w;
+
+double __wrap_pl_now(void);
+double __wrap_pl_now(void) {
+    return w.now;
+}
 
 static double uniform(void) {
     return (double)pl_rng_below(w.dice, w.at++, 1000000) / 1e6;
@@ -132,6 +139,19 @@ static void judge(const pl_tree *t, pl_verdict *v) {
     }
 }
 
+// A dropped session stays dropped to its end, and no arm with MODEL is played while fewer than half are attached.
+static void check_attached(void) {
+    int n = 0;
+    for (int s = 0; s < w.m.sessions; s++) {
+        bool is = pl_choose_attached(&w.c, s), began = (w.cycles + s * w.life / w.m.sessions) % w.life == 0;
+        assert_true(!is || w.attached[s] || began || w.cycles == 0);
+        w.attached[s] = is;
+        n += is;
+    }
+    w.beside += n > 0 && n < w.m.sessions;
+    assert_true(w.c.arm < PL_ARM_MODEL || 2 * n >= w.m.sessions);
+}
+
 // One step of an engine; verifying: its seconds, 0: the machine's.
 static void cycle(double verifying) {
     pl_ctx        ctx = {.be = pl_backend_cpu()};
@@ -153,6 +173,7 @@ static void cycle(double verifying) {
     w.now += p.verifying;
     double began = w.now;
     w.of[w.c.arm]++;
+    check_attached();
     pl_choose_draft(&w.c, &ctx, &(pl_draft_batch){.item = item, .n = w.m.sessions});
     p.drafting = w.now - began;
     w.tokens += p.emitted;
@@ -226,10 +247,28 @@ static void drops_sessions(void **state) {
     print_message("a model that does not pay: %.2f %% lost, %.2f %% of rows taken in\n", 100 * lost,
                   100 * (double)w.taken / SESSIONS / (double)w.cycles);
     assert_true(lost < 0.03 && w.taken < w.cycles * SESSIONS / 20);
+    assert_true(w.beside > 0);
     w.m.accept[0] = 1;
     run(20000);
     print_message("then it is always right: %s is the best arm\n", names[w.c.best]);
     assert_true(w.c.best >= PL_ARM_MODEL);
+}
+
+// The seconds in which MODEL takes in rows, here five times a forward's, do not count for arms that do without it:
+// while a trial is due, new sessions are attached beside dropped ones.
+static void taking_in_is_the_models(void **state) {
+    (void)state;
+    static const machine m = {"", {0.02, 0.01, 0.01}, 1, 1, 0.02, 16, 0.1, 0.01, 25, 16, 0.02, 0.05};
+    open_world(&m, "chain:auto", true);
+    double most = 0;
+    for (int i = 0; i < 20000; i++) {
+        const pl_choose_arm *none = &w.c.of[PL_ARM_NONE];
+        cycle(0);
+        if (none->blocks > 0) most = fmax(most, none->x[(none->blocks - 1) % PL_CHOOSE_MEMORY]);
+    }
+    print_message("without drafts at most %.3f of plain decoding's time; %ld cycles with some sessions attached\n",
+                  most, w.beside);
+    assert_true(w.beside > 0 && most < 1.1);
 }
 
 // ---- a model alone --------------------------------------------------------------------------------------------------
@@ -450,9 +489,15 @@ static void refuses(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(best_arm_is_played), cmocka_unit_test(drops_sessions),  cmocka_unit_test(settles_on_what_pays),
-        cmocka_unit_test(finds_plain_again),  cmocka_unit_test(follows_changes), cmocka_unit_test(trials_are_bounded),
-        cmocka_unit_test(confidence_pays),    cmocka_unit_test(refuses),
+        cmocka_unit_test(best_arm_is_played),
+        cmocka_unit_test(drops_sessions),
+        cmocka_unit_test(taking_in_is_the_models),
+        cmocka_unit_test(settles_on_what_pays),
+        cmocka_unit_test(finds_plain_again),
+        cmocka_unit_test(follows_changes),
+        cmocka_unit_test(trials_are_bounded),
+        cmocka_unit_test(confidence_pays),
+        cmocka_unit_test(refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
