@@ -153,6 +153,7 @@ static pl_status place(pl_gguf *g, pl_gguf_tensor *t, size_t data, uint64_t offs
     if (!fits)
         return pl_fail(err, PL_E_INPUT, "%s: tensor %.*s does not lie in the file", g->path, (int)t->n_name, t->name);
     t->data = g->map.data + data + offset;
+    t->room = room - (size_t)offset;
     return PL_OK;
 }
 
@@ -216,6 +217,14 @@ static pl_status read_all(pl_gguf *g, pl_err *err) {
     pl_free(offset);
     if (st == PL_OK) st = check_names(g, false, err);
     return st == PL_OK ? check_names(g, true, err) : st;
+}
+
+bool pl_gguf_is(const char *path) {
+    char  magic[4] = "";
+    FILE *f = pl_path_is_dir(path) ? NULL : fopen(path, "rb");
+    bool  is = f && fread(magic, 1, sizeof magic, f) == sizeof magic && memcmp(magic, MAGIC, sizeof magic) == 0;
+    if (f) fclose(f);
+    return is;
 }
 
 pl_status pl_gguf_open(pl_gguf **out, const char *path, pl_err *err) {

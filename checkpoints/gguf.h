@@ -46,10 +46,13 @@ typedef struct pl_gguf_tensor {
     int64_t        shape[PL_GGUF_RANK]; // fastest first: a matrix [rows, cols] is {cols, rows}
     uint32_t       type;                // ggml's number for it: 0 F32, 1 F16, 26 I32, 27 I64, 30 BF16, others
     const uint8_t *data;
+    size_t         room; // bytes from data to the end of the file
 } pl_gguf_tensor;
 
 typedef struct pl_gguf pl_gguf;
 
+// Whether a file begins as GGUF files do, whatever its name.
+bool                  pl_gguf_is(const char *path);
 // PL_E_INPUT for anything wrong with the content, with the place.
 pl_status             pl_gguf_open(pl_gguf **out, const char *path, pl_err *err);
 void                  pl_gguf_close(pl_gguf *g); // NULL is allowed

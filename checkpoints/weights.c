@@ -38,7 +38,7 @@ pl_status pl_weight_source_create(pl_weight_source **out, const char *path, cons
     }
     for (int64_t i = 0; i < n; i++) {
         const pl_weight_entry *e = &entries[i];
-        PL_CHECK(e->rope_heads == 0 || (e->rank == 2 && e->shape[0] % (2 * e->rope_heads) == 0),
+        PL_CHECK(e->rope_heads == 0 || (e->rank <= 2 && e->shape[0] % (2 * e->rope_heads) == 0),
                  "%s: %" PRId64 " rows in %" PRId64 " heads", e->name, e->shape[0], e->rope_heads);
         int64_t added = pl_names_add(&src->names, e->name);
         if (added == -1) st = pl_fail(err, PL_E_INPUT, "%s: two tensors named %s", path, e->name);

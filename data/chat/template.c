@@ -1,5 +1,5 @@
 #include "data/chat/template.h"
-#include "checkpoints/gguf.h"
+#include "checkpoints/gguf_model.h"
 #include "data/chat/impl.h"
 #include "data/text/prompts.h"
 #include "kernels/base/files.h"
@@ -181,7 +181,11 @@ static pl_status read_folder(pl_chat_template *t, const char *dir, const char *f
     if (st != PL_OK || t->usual) return st;
     path = pl_path_join(dir, "tokenizer.gguf");
     if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    if (pl_path_exists(path)) st = read_gguf(t, path, true, err);
+    if (!pl_path_exists(path)) {
+        pl_free(path);
+        PL_TRY(pl_gguf_model_find(&path, dir, err));
+    }
+    if (path) st = read_gguf(t, path, true, err);
     pl_free(path);
     return st;
 }
@@ -205,7 +209,7 @@ pl_status pl_chat_template_open(pl_chat_template **out, const char *dir, const c
     size_t            folder = pl_path_is_dir(dir) ? strlen(dir) : (size_t)(pl_path_name(dir) - dir);
     char             *in = folder ? pl_sprintf("%.*s", (int)folder, dir) : pl_strdup(".");
     pl_chat_template *t = pl_calloc(1, sizeof *t);
-    const char       *gguf = pl_path_ends(dir, ".gguf") ? dir : NULL;
+    const char       *gguf = pl_path_ends(dir, ".gguf") || pl_gguf_is(dir) ? dir : NULL;
     *out = NULL;
     pl_status st =
         in && t ? read_template(t, in, gguf, file, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);

@@ -1,5 +1,6 @@
 // Finds the files of a tokenizer, and copies them.
 #include "kernels/base/files.h"
+#include "checkpoints/gguf_model.h"
 #include "checkpoints/hub.h"
 #include "data/tokenizer/open.h"
 #include "kernels/base/arena.h"
@@ -32,6 +33,7 @@ static pl_status find_in_folder(pl_tokenizer_files *f, const char *dir, pl_err *
     if (f->path || st != PL_OK) return st;
     if ((f->path = there(dir, "tokenizer.bin", &st, err)) || st != PL_OK) return st;
     if ((f->path = there(dir, "tokenizer.gguf", &st, err)) || st != PL_OK) return st;
+    if ((st = pl_gguf_model_find(&f->path, dir, err)) != PL_OK || f->path) return st;
     PL_TRY(pl_hub_refuse(dir, err));
     return pl_fail(
         err, PL_E_INPUT,
@@ -62,16 +64,30 @@ pl_status pl_tokenizer_find_files(pl_tokenizer_files *f, const char *path, pl_er
     return st;
 }
 
-pl_status pl_tokenizer_in_folder(bool *yes, const char *dir, pl_err *err) {
+static bool is_gguf(const char *path) {
+    return pl_path_ends(path, ".gguf") || pl_gguf_is(path);
+}
+
+static pl_status has_vocabulary(bool *yes, const char *path, pl_err *err) {
+    pl_gguf *g;
+    PL_TRY(pl_gguf_open(&g, path, err));
+    *yes = pl_gguf_find(g, "tokenizer.ggml.tokens") != NULL;
+    pl_gguf_close(g);
+    return PL_OK;
+}
+
+pl_status pl_tokenizer_brought(bool *yes, const char *model, pl_err *err) {
     pl_tokenizer_files f;
     pl_err             why = {0};
     *yes = false;
-    if (!pl_path_is_dir(dir)) return PL_OK;
-    pl_status st = pl_tokenizer_find_files(&f, dir, &why);
+    if (!pl_path_is_dir(model) && !pl_gguf_is(model)) return PL_OK;
+    pl_status st = pl_tokenizer_find_files(&f, model, &why);
     if (st == PL_E_MEMORY) return pl_fail(err, st, "%s", why.msg);
-    *yes = st == PL_OK;
-    if (*yes) pl_tokenizer_files_fini(&f);
-    return PL_OK;
+    if (st != PL_OK) return PL_OK;
+    st = is_gguf(f.path) ? has_vocabulary(yes, f.path, err) : PL_OK;
+    *yes |= !is_gguf(f.path);
+    pl_tokenizer_files_fini(&f);
+    return st;
 }
 
 static pl_status copy(const char *from, const char *dir, const char *name, pl_err *err) {
@@ -101,7 +117,7 @@ pl_status pl_tokenizer_copy(const pl_tokenizer *tok, const char *path, const cha
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(tok->vt->kind, names[i][0]) == 0) name = names[i][1];
     PL_TRY(pl_tokenizer_find_files(&f, path, err));
-    pl_status st = pl_path_ends(f.path, ".gguf") ? copy_gguf(f.path, dir, err) : copy(f.path, dir, name, err);
+    pl_status st = is_gguf(f.path) ? copy_gguf(f.path, dir, err) : copy(f.path, dir, name, err);
     if (st == PL_OK && f.merges) st = copy(f.merges, dir, "merges.txt", err);
     pl_tokenizer_files_fini(&f);
     return st;

@@ -177,35 +177,26 @@ static pl_status read_added(pl_tokenizer *tok, const source *s, pl_err *err) {
     return PL_OK;
 }
 
-// Maps llama.cpp's names (tokenizer.ggml.pre) to families of pre.c.
-static const char *family_of(const char *pre) {
-    static const char *const names[][2] = {{"gpt-2", "gpt-2"},    {"llama-bpe", "llama-3"},
-                                           {"llama3", "llama-3"}, {"llama-v3", "llama-3"},
-                                           {"qwen2", "qwen2"},    {"deepseek-r1-qwen", "qwen2"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(pre, names[i][0]) == 0) return names[i][1];
-    return NULL;
-}
-
 static pl_status open_gpt2(pl_tokenizer *tok, const source *s, const char *pre, pl_err *err) {
     char own[64] = "default";
     bool named = pl_gguf_text(s->g, KEY "pre", own, sizeof own) && strcmp(own, "default") != 0;
     if (named && pre)
         return pl_fail(err, PL_E_INPUT, "%s: names its own pre-tokenizer; leave out the one given (%s)", s->path, pre);
-    if (named && !(pre = family_of(own)))
+    if (named && !pl_pre_row_of(own))
         return pl_fail(err, PL_E_UNSUPPORTED,
-                       "%s: the pre-tokenizer '%s' (%spre) is not supported; known are "
-                       "gpt-2, llama-bpe, qwen2",
-                       s->path, own, KEY);
+                       "%s: the pre-tokenizer '%s' (%spre) is not supported; known are those of llama.cpp", s->path,
+                       own, KEY);
+    if (named) pre = own;
     PL_TRY(pl_hf_begin_pieces(tok, s->path, err));
     pl_hf *h = tok->impl;
     PL_TRY(read_pieces(tok, s, err));
     PL_TRY(pl_hf_index_bytes(h, s->path, err));
     PL_TRY(read_merges(h, s, err));
     PL_TRY(pl_pre_choose(tok, s->path, pre, err));
-    h->ignore_merges = strcmp(h->pre, "llama-3") == 0; // a word that equals a piece becomes that piece
+    const pl_pre_row *row = pl_pre_row_of(h->pre);
+    h->ignore_merges = row->ignore_merges;
     PL_TRY(read_added(tok, s, err));
-    PL_TRY(read_ends(tok, s, strcmp(h->pre, "llama-3") == 0, err));
+    PL_TRY(read_ends(tok, s, row->add_bos, err));
     return pl_hf_finish(tok, s->path, err);
 }
 

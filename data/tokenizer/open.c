@@ -1,5 +1,6 @@
 // Opens a tokenizer from the file or files of a path, and from the files beside them.
 #include "data/tokenizer/open.h"
+#include "checkpoints/gguf.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
@@ -122,7 +123,8 @@ static pl_status open_files(pl_tokenizer *tok, const pl_tokenizer_files *f, cons
     uint8_t            *data = NULL;
     size_t              n = 0;
     pl_status           st = PL_OK;
-    if (pl_path_ends(f->path, ".gguf")) return pl_tokenizer_open_gguf(tok, f->path, pre, err); // complete alone
+    if (pl_path_ends(f->path, ".gguf") || pl_gguf_is(f->path))
+        return pl_tokenizer_open_gguf(tok, f->path, pre, err); // complete alone
     PL_TRY(pl_file_read(f->path, &data, &n, MAX_FILE, err));
     if (n == 0) {
         st = pl_fail(err, PL_E_INPUT, "%s: the tokenizer's file is empty", f->path);

@@ -3,11 +3,9 @@
 #include "kernels/base/hash.h"
 #include <stdio.h>
 
-// Families. A vocabulary is identified by a hash over pieces, ids and merges.
+// Known vocabularies. One is identified by a hash over pieces, ids and merges.
 typedef struct family {
-    const char *name; // also of its scan
-    bool        nfc;
-    bool        add_bos;
+    const char *name; // of its pre-tokenizer
     const char *bos, *eos;
     uint64_t    identity;
     // Tokens after the vocabulary (or in it), NULL-terminated; then reserved tokens, numbered from 2, up to `tokens` in
@@ -24,7 +22,6 @@ static const family families[] = {
      .identity = 0x6d7330f97aaa3336,
      .special = {"<|endoftext|>"}},
     {.name = "llama-3",
-     .add_bos = true,
      .bos = "<|begin_of_text|>",
      .eos = "<|end_of_text|>",
      .identity = 0x9a078acc50360e12,
@@ -33,7 +30,6 @@ static const family families[] = {
                  "<|eot_id|>", "<|python_tag|>", "<|image|>"},
      .tokens = 256},
     {.name = "qwen2",
-     .nfc = true,
      .eos = "<|endoftext|>",
      .identity = 0x47d77b7a929a5120,
      .special = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}},
@@ -60,25 +56,35 @@ static const family *by_name(const char *name) {
     return NULL;
 }
 
+#define KNOWN "gpt-2, llama-3, qwen2 and llama.cpp's names (tokenizer.ggml.pre)"
+
+static pl_status find_row(const pl_pre_row **row, const pl_hf *h, const char *where, const char *pre, pl_err *err) {
+    const family *f = pre ? NULL : by_identity(h);
+    char          hex[17];
+    *row = pre ? pl_pre_row_of(pre) : f ? pl_pre_row_of(f->name) : NULL;
+    if (*row && (*row)->refused)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: the pre-tokenizer '%s' is not supported: %s", where, pre,
+                       (*row)->refused);
+    if (*row) return PL_OK;
+    if (pre) return pl_fail(err, PL_E_INPUT, "%s: unknown pre-tokenizer '%s'; known are " KNOWN, where, pre);
+    pl_hash_hex(hex, identity_of(h));
+    return pl_fail(err, PL_E_INPUT,
+                   "%s: names no pre-tokenizer, and the vocabulary (%s) is none of those that are known; name it "
+                   "(--pre or target.pre): " KNOWN,
+                   where, hex);
+}
+
 pl_status pl_pre_choose(pl_tokenizer *tok, const char *where, const char *pre, pl_err *err) {
-    pl_hf        *h = tok->impl;
-    const family *f = pre ? by_name(pre) : by_identity(h);
-    if (!f && pre)
-        return pl_fail(err, PL_E_INPUT, "%s: unknown pre-tokenizer '%s'; known are gpt-2, llama-3, qwen2", where, pre);
-    if (!f) {
-        char hex[17];
-        pl_hash_hex(hex, identity_of(h));
-        return pl_fail(err, PL_E_INPUT,
-                       "%s: names no pre-tokenizer, and the vocabulary (%s) is none of those that are known; name it "
-                       "(--pre or target.pre): gpt-2, llama-3, qwen2",
-                       where, hex);
-    }
-    h->pre = f->name;
-    if (f->nfc) {
-        if (h->n_norm > 0) return pl_fail(err, PL_E_INPUT, "%s: '%s' brings its own normalizer", where, f->name);
+    pl_hf            *h = tok->impl;
+    const pl_pre_row *row;
+    PL_TRY(find_row(&row, h, where, pre, err));
+    h->pre = row->name;
+    if (row->nfc) {
+        if (h->n_norm > 0) return pl_fail(err, PL_E_INPUT, "%s: '%s' brings its own normalizer", where, row->name);
         h->norm[h->n_norm++] = (pl_hf_norm){.kind = PL_NORM_FORM, .form = PL_NFC};
     }
-    PL_TRY(pl_pretok_add_scan(&h->pretok, pl_scan_of_name(f->name), err));
+    for (int i = 0; i < PL_PRE_SPLITS && row->split[i]; i++)
+        PL_TRY(pl_pretok_add_split(&h->pretok, row->split[i], true, PL_ISOLATED, false, err));
     h->pretok.bytes = false; // add_byte_level sets it again
     return pl_pretok_add_byte_level(&h->pretok, false, false, err);
 }
@@ -134,9 +140,9 @@ pl_status pl_pre_added(pl_tokenizer *tok, const pl_json *config, pl_err *err) {
         PL_TRY(read_decoder_tokens(tok, config, tokens, err));
     else if (known)
         PL_TRY(add_family(tok, known, err));
-    tok->bos = find_token(tok, f->bos);
-    tok->eos = find_token(tok, f->eos);
-    tok->add_bos = f->add_bos;
+    tok->bos = find_token(tok, f ? f->bos : NULL);
+    tok->eos = find_token(tok, f ? f->eos : NULL);
+    tok->add_bos = pl_pre_row_of(((pl_hf *)tok->impl)->pre)->add_bos;
     return PL_OK;
 }
 

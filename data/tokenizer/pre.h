@@ -5,6 +5,18 @@
 
 #include "data/tokenizer/hf.h"
 
+// A pre-tokenizer: each expression cuts the words of the one before, its matches being words of their own.
+#define PL_PRE_SPLITS 6
+typedef struct pl_pre_row {
+    const char *name;
+    const char *also; // further names, separated by spaces
+    const char *split[PL_PRE_SPLITS];
+    bool        nfc, add_bos, ignore_merges; // BOS unless the file says otherwise; a word that is a piece is not merged
+    const char *refused;                     // why it is not supported; NULL: it is
+} pl_pre_row;
+// NULL: no such name.
+const pl_pre_row *pl_pre_row_of(const char *name);
+
 // Sets normaliser and pre-tokenizer of a byte-level model (h->model indexed, merges read): `pre` by name, or, NULL, by
 // the fingerprint of the vocabulary. where: the file, for messages. Refuses others by name.
 pl_status pl_pre_choose(pl_tokenizer *tok, const char *where, const char *pre, pl_err *err);

@@ -22,6 +22,11 @@ typedef struct pl_scan {
     pl_scan_fn  next;
 } pl_scan;
 
+#define PL_SPLIT_CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define PL_SPLIT_BEHIND_NUMBERS "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define PL_SPLIT_GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define PL_SPLIT_LLAMA3 PL_SPLIT_CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" PL_SPLIT_BEHIND_NUMBERS
+#define PL_SPLIT_QWEN2 PL_SPLIT_CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" PL_SPLIT_BEHIND_NUMBERS
 extern const pl_scan pl_scans[3];
 // Finds a scan by pattern or by name; NULL if there is none.
 const pl_scan       *pl_scan_of_pattern(const char *pattern);

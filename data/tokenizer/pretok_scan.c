@@ -96,13 +96,8 @@ static size_t qwen2(const char *s, size_t n, size_t at) {
     return llama(s, n, at, 1);
 }
 
-#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define BEHIND_NUMBERS "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 const pl_scan pl_scans[3] = {
-    {"gpt-2", "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", gpt2},
-    {"llama-3", CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" BEHIND_NUMBERS, llama3},
-    {"qwen2", CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" BEHIND_NUMBERS, qwen2},
-};
+    {"gpt-2", PL_SPLIT_GPT2, gpt2}, {"llama-3", PL_SPLIT_LLAMA3, llama3}, {"qwen2", PL_SPLIT_QWEN2, qwen2}};
 
 const pl_scan *pl_scan_of_pattern(const char *pattern) {
     for (size_t i = 0; i < sizeof pl_scans / sizeof *pl_scans; i++)

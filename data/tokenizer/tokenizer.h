@@ -50,8 +50,8 @@ enum {
 pl_status pl_tokenizer_open_pre(pl_tokenizer **out, const char *path, const char *pre, pl_err *err);
 pl_status pl_tokenizer_open(pl_tokenizer **out, const char *path, pl_err *err); // with pre NULL
 void      pl_tokenizer_close(pl_tokenizer *tok);                                // NULL is allowed
-// Sets *yes if a folder holds a tokenizer's file by that rule.
-pl_status pl_tokenizer_in_folder(bool *yes, const char *dir, pl_err *err);
+// Sets *yes if a model's folder holds a tokenizer's file by that rule, or its GGUF file a vocabulary.
+pl_status pl_tokenizer_brought(bool *yes, const char *model, pl_err *err);
 // Copies the file or files of `path` (tok was opened from it) into a folder, under the names above.
 pl_status pl_tokenizer_copy(const pl_tokenizer *tok, const char *path, const char *dir, pl_err *err);
 

@@ -1,6 +1,7 @@
 #include "infer/model/llama.h"
 
 #include "checkpoints/fingerprint.h"
+#include "checkpoints/gguf_model.h"
 #include "checkpoints/llama2c.h"
 #include "infer/model/kv.h"
 #include "kernels/base/check.h"
@@ -372,6 +373,13 @@ static pl_status settle_tie(pl_hf_config *c, const pl_weight_source *src, pl_err
 }
 
 pl_status pl_llama_source(pl_weight_source **src, pl_hf_config *config, const char *path, pl_err *err) {
+    char *gguf;
+    PL_TRY(pl_gguf_model_find(&gguf, path, err));
+    if (gguf) {
+        pl_status opened = pl_gguf_model_open(src, config, gguf, err);
+        pl_free(gguf);
+        return opened;
+    }
     if (!pl_path_is_dir(path)) return pl_llama2c_open(src, config, path, err);
     PL_TRY(pl_hf_config_read(config, path, PL_HF_TARGET, err));
     PL_TRY(pl_weight_source_open(src, path, err));
@@ -388,11 +396,14 @@ const pl_weight_entry *pl_llama_matrix(const pl_weight_source *src, const pl_hf_
 }
 
 pl_status pl_llama_config(pl_hf_config *config, const char *path, pl_err *err) {
-    if (pl_path_is_dir(path)) return pl_hf_config_read(config, path, PL_HF_TARGET, err);
     pl_weight_source *src;
-    PL_TRY(pl_llama2c_open(&src, config, path, err));
-    pl_weight_source_close(src);
-    return PL_OK;
+    char             *gguf;
+    PL_TRY(pl_gguf_model_find(&gguf, path, err));
+    if (!gguf && pl_path_is_dir(path)) return pl_hf_config_read(config, path, PL_HF_TARGET, err);
+    pl_status st = gguf ? pl_gguf_model_open(&src, config, gguf, err) : pl_llama2c_open(&src, config, path, err);
+    pl_free(gguf);
+    if (st == PL_OK) pl_weight_source_close(src);
+    return st;
 }
 
 pl_status pl_llama_fingerprint(char out[17], const char *path, pl_err *err) {

@@ -1,5 +1,7 @@
 #include "infer/model/target.h"
 
+#include "checkpoints/gguf_model.h"
+#include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
@@ -9,22 +11,38 @@ pl_status pl_target_tokenizer(pl_tokenizer **out, const char *path, const char *
                               pl_err *err) {
     *out = NULL;
     bool brings = false;
-    if (!tokenizer) PL_TRY(pl_tokenizer_in_folder(&brings, path, err));
+    if (!tokenizer) PL_TRY(pl_tokenizer_brought(&brings, path, err));
     if (brings) tokenizer = path;
     if (tokenizer) return pl_tokenizer_open_pre(out, tokenizer, pre, err);
     if (pre) return pl_fail(err, PL_E_INPUT, "%s: has no tokenizer for the pre-tokenizer given (%s)", path, pre);
     return PL_OK;
 }
+
+// Whether most of a GGUF file's matrices are exact in bf16, or are opened so because they are quantised. Others of its
+// matrices are in fp32 whatever the file's type is (routers).
+static bool is_mostly_bf16(const pl_weight_source *src) {
+    int64_t n[2] = {0};
+    for (int64_t i = 0; i < pl_weight_source_count(src); i++) {
+        const pl_weight_entry *e = pl_weight_source_at(src, i);
+        if (e->rank == 2) n[e->dtype == PL_BF16] += e->shape[0] * e->shape[1];
+    }
+    return n[1] > n[0];
+}
+
 pl_status pl_target_stored(pl_dtype *out, const char *path, pl_err *err) {
-    bool folder;
+    bool  folder;
+    char *gguf;
     *out = PL_F32;
     PL_TRY(pl_path_look_dir(path, &folder, err));
-    if (!folder) return PL_OK; // llama2.c files are fp32
+    PL_TRY(pl_gguf_model_find(&gguf, path, err));
+    if (!gguf && !folder) return PL_OK; // llama2.c files are fp32
     pl_weight_source *src;
-    PL_TRY(pl_weight_source_open(&src, path, err));
-    if (pl_weight_source_stored_dtype(src, NULL, 0) == PL_BF16) *out = PL_BF16;
-    pl_weight_source_close(src);
-    return PL_OK;
+    pl_status         st = gguf ? pl_gguf_model_open(&src, NULL, gguf, err) : pl_weight_source_open(&src, path, err);
+    if (st == PL_OK && (gguf ? is_mostly_bf16(src) : pl_weight_source_stored_dtype(src, NULL, 0) == PL_BF16))
+        *out = PL_BF16;
+    if (st == PL_OK) pl_weight_source_close(src);
+    pl_free(gguf);
+    return st;
 }
 
 pl_status pl_target_fits(const char *path, pl_dtype t, int parts, const pl_backend *be, double room, pl_err *err) {
