@@ -401,13 +401,19 @@ static void read_tokens(const reading *r) {
 
 // ----
 
+const pl_gguf_family *pl_gguf_family_of(const pl_gguf *g) {
+    char name[64];
+    for (int i = 0; pl_gguf_text(g, "general.architecture", name, sizeof name) && i < FAMILIES; i++)
+        if (strcmp(families[i].name, name) == 0) return &families[i];
+    return NULL;
+}
+
 static pl_status find_family(reading *r, pl_err *err) {
     char   name[64], known[160] = "";
     size_t n = 0;
     if (!pl_gguf_text(r->g, "general.architecture", name, sizeof name))
         return pl_fail(err, PL_E_INPUT, "%s: has no general.architecture: it holds no model", r->path);
-    for (int i = 0; i < FAMILIES && !r->f; i++)
-        if (strcmp(families[i].name, name) == 0) r->f = &families[i];
+    r->f = pl_gguf_family_of(r->g);
     for (int i = 0; i < FAMILIES; i++)
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", families[i].name);
     if (!r->f)

@@ -360,6 +360,15 @@ static pl_status list_tensors(model *m, const pl_hf_config *c, const pl_gguf_fam
     return PL_OK;
 }
 
+bool pl_gguf_model_is(const char *file) {
+    pl_gguf *g;
+    if (pl_gguf_open(&g, file, NULL) != PL_OK) return false;
+    bool is = pl_gguf_family_of(g) && pl_gguf_find_tensor(g, "token_embd.weight");
+    is |= pl_gguf_family_of(g) && pl_gguf_find(g, "split.count");
+    pl_gguf_close(g);
+    return is;
+}
+
 pl_status pl_gguf_model_open(pl_weight_source **out, pl_hf_config *cfg, const char *file, pl_err *err) {
     pl_hf_config          c;
     const pl_gguf_family *f;

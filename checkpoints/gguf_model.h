@@ -15,6 +15,9 @@
 // part of one) in a folder without safetensors; NULL: path is something else. PL_E_INPUT: a folder of several models.
 pl_status pl_gguf_model_find(char **file, const char *path, pl_err *err);
 
+// Whether a GGUF file holds tensors of an architecture that is a target here: no vocabulary alone, no drafter.
+bool pl_gguf_model_is(const char *file);
+
 // file: a GGUF file, of a split one the first. PL_E_UNSUPPORTED names an architecture, a type of tensor or a setting
 // that is not computed here. Norms hold their gains in full (norm_plus_one is false); EOS are eos, eot and eom tokens
 // by key or, as llama.cpp does, by name. Both outputs are zeroed on failure; cfg may be NULL.
@@ -43,6 +46,8 @@ typedef struct pl_gguf_family {
     int         narrow;              // layers of the model whose scores are scaled by hidden size / heads
 } pl_gguf_family;
 
+// NULL: the architecture is none of them.
+const pl_gguf_family *pl_gguf_family_of(const pl_gguf *g);
 pl_status pl_gguf_config(pl_hf_config *c, const pl_gguf_family **family, const pl_gguf_parts *p, pl_err *err);
 
 #endif
