@@ -1,6 +1,7 @@
 #include "infer/drafter/backbone.h"
 #include "infer/export/rules.h"
 #include "infer/head/draft_vocab.h"
+#include "infer/model/llama.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 
@@ -532,7 +533,7 @@ static pl_status look_at_folder(pl_look *k, const char *dir, const char *target,
                        k->engine->name);
     copy_tensors(k);
     take_sizes(k);
-    return target ? pl_hf_config_read(&k->e.target_config, target, PL_HF_TARGET, err) : PL_OK;
+    return target ? pl_llama_config(&k->e.target_config, target, err) : PL_OK;
 }
 
 // ---- the tensors that the engine reads ----

@@ -122,7 +122,7 @@ static pl_status read_config(import *m, pl_err *err) {
     const pl_hf_config     *t = &m->target;
     bool                    stated;
     PL_TRY(pl_import_config(c, &format, &stated, m->o->dir, err));
-    PL_TRY(pl_hf_config_read(&m->target, m->o->target, PL_HF_TARGET, err));
+    PL_TRY(pl_llama_config(&m->target, m->o->target, err));
     m->told->format = format->name;
     c->tie_word_embeddings = false; // copied from the target's config; a head has its own rows or the target's
     if (c->backbone == PL_HF_OTHER || (*c->head.kind && strcmp(format->name, "dflash") != 0))

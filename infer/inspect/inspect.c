@@ -1,4 +1,5 @@
 // `paceline inspect PATH`: what a path holds.
+#include "checkpoints/gguf_model.h"
 #include "infer/cli/show.h"
 #include "infer/inspect/acceptance.h"
 #include "infer/inspect/ceilings.h"
@@ -79,7 +80,7 @@ static pl_status classify_file(const char *path, pl_inspect_fn **show, pl_err *e
                  {".tiktoken", pl_inspect_tokenizer},
                  {"vocab.json", pl_inspect_tokenizer},
                  {"merges.txt", pl_inspect_tokenizer},
-                 {".gguf", pl_inspect_tokenizer},
+                 {".gguf", pl_inspect_gguf},
                  {".jsonl", pl_inspect_prompts},
                  {".txt", pl_inspect_prompts},
                  {".bin", pl_inspect_bin}};
@@ -122,6 +123,11 @@ static pl_status classify(const char *path, pl_inspect_fn **show, pl_err *err) {
         if (pl_path_exists(file)) *show = sign[i].show;
         pl_free(file);
     }
+    if (*show) return PL_OK;
+    char *model;
+    PL_TRY(pl_gguf_model_find(&model, path, err));
+    if (model) *show = pl_inspect_gguf;
+    pl_free(model);
     return PL_OK;
 }
 

@@ -16,6 +16,7 @@ typedef struct pl_inspect_options {
 typedef pl_status pl_inspect_fn(pl_json_out *o, const char *path, const pl_inspect_options *opt, pl_err *err);
 pl_inspect_fn     pl_inspect_model; // a target or a drafter: a folder with config.json, or a config.json
 pl_inspect_fn     pl_inspect_bin;   // a llama2.c model, else its tokenizer
+pl_inspect_fn     pl_inspect_gguf;  // a model in a GGUF file or a folder of one, else its vocabulary
 pl_inspect_fn pl_inspect_safetensors, pl_inspect_dataset, pl_inspect_tokens, pl_inspect_tokenizer, pl_inspect_recipe;
 pl_inspect_fn pl_inspect_state, pl_inspect_run, pl_inspect_results, pl_inspect_prompts;
 

@@ -282,8 +282,10 @@ static void set_layers(pl_llama *m) {
 }
 
 pl_status pl_llama_trainable(const pl_hf_config *c, const char *where, pl_err *err) {
-    const char *what = c->experts > 0                                     ? "experts"
-                       : c->norm_plus_one                                 ? "norms whose files hold their gain less 1"
+    const char *what = c->experts > 0 ? "experts"
+                       : c->qkv_bias && strcmp(c->architecture, "LlamaForCausalLM") == 0
+                           ? "biases, which no config.json of its states"
+                       : c->post_norms                                    ? "norms whose files hold their gain less 1"
                        : c->attention_softcap > 0 || c->final_softcap > 0 ? "soft caps"
                                                                           : NULL;
     return what ? pl_fail(err, PL_E_INPUT, "%s: %s is decoded and learned from, not trained: it has %s", where,
@@ -399,7 +401,8 @@ pl_status pl_llama_config(pl_hf_config *config, const char *path, pl_err *err) {
     pl_weight_source *src;
     char             *gguf;
     PL_TRY(pl_gguf_model_find(&gguf, path, err));
-    if (!gguf && pl_path_is_dir(path)) return pl_hf_config_read(config, path, PL_HF_TARGET, err);
+    if (!gguf && (pl_path_is_dir(path) || pl_path_ends(path, ".json")))
+        return pl_hf_config_read(config, path, PL_HF_TARGET, err);
     pl_status st = gguf ? pl_gguf_model_open(&src, config, gguf, err) : pl_llama2c_open(&src, config, path, err);
     pl_free(gguf);
     if (st == PL_OK) pl_weight_source_close(src);

@@ -67,7 +67,8 @@ pl_status pl_llama_open_over(pl_llama *m, const char *path, pl_dtype t, const pl
 pl_status pl_llama_open_part(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_comm *comm,
                              pl_err *err);
 void      pl_llama_fini(pl_llama *m);
-// Reads fingerprint and config alone, without the weights; tie_word_embeddings is as config.json has it.
+// Reads fingerprint and config alone, without the weights; tie_word_embeddings is as config.json has it. A config also
+// of a config.json itself.
 pl_status pl_llama_fingerprint(char out[17], const char *path, pl_err *err);
 pl_status pl_llama_config(pl_hf_config *config, const char *path, pl_err *err);
 

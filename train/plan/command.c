@@ -3,6 +3,7 @@
 #include "infer/bench/shapes.h"
 #include "infer/cli/cli.h"
 #include "infer/cli/show.h"
+#include "infer/model/llama.h"
 #include "kernels/base/json.h"
 #include "kernels/comm/comm.h"
 #include "train/loop/slots.h"
@@ -85,7 +86,7 @@ static pl_status read_target(plan *p, pl_err *err) {
     p->name = shape ? shape : pl_cli_text(p->args, "target");
     if (!p->name) return pl_fail(err, PL_E_USAGE, "--target: is missing; give a model's folder, or --shape");
     if (shape) return pl_bench_shape_find(&p->target, shape, layers, 64, err);
-    return pl_hf_config_read(&p->target, p->name, PL_HF_TARGET, err);
+    return pl_llama_config(&p->target, p->name, err);
 }
 
 static pl_status read_ranks(plan *p, pl_err *err) {

@@ -82,7 +82,8 @@ pl_status pl_model_files_config(pl_hf_config *c, const char *dir, pl_dtype dtype
 
 pl_status pl_model_files_weights(pl_lm *lm, const char *dir, char print[17], pl_err *err) {
     pl_weight_source *src;
-    PL_TRY(pl_weight_source_open(&src, dir, err));
+    pl_hf_config      c;
+    PL_TRY(pl_llama_source(&src, &c, dir, err));
     pl_status st = pl_fingerprint(print, src, &lm->model.config, true, err);
     if (st == PL_OK) st = pl_param_block_read(&lm->block, src, err);
     pl_weight_source_close(src);
