@@ -23,12 +23,17 @@
 
 // Letters with case, as DeepSeek's first tokenizer lists them.
 #define LETTERS                                                                                                        \
-    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-Ⴥ"                  \
-    "Ꭰ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝ"                    \
-    "Ὗ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ"                  \
-    "ΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯ"                      \
-    "ꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲"                   \
-    "𑢠-𑣟𞤀-𞥃"
+    "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373"          \
+    "\u0376\u0377\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481"                  \
+    "\u048a-\u052f\u0531-\u0556\u10a0-\u10c5\u13a0-\u13f5\u13f8-\u13fd\u1c90-\u1cba\u1cbd-\u1cbf\u1d00-\u1d2b"         \
+    "\u1d6b-\u1d77\u1d79-\u1d9a\u1e00-\u1f15\u1f18-\u1f1d\u1f20-\u1f45\u1f48-\u1f4d\u1f50-\u1f57\u1f59\u1f5b"          \
+    "\u1f5d\u1f5f-\u1f7d\u1f80-\u1fb4\u1fb6-\u1fbc\u1fbe\u1fc2-\u1fc4\u1fc6-\u1fcc\u1fd0-\u1fd3\u1fd6-\u1fdb"          \
+    "\u1fe0-\u1fec\u1ff2-\u1ff4\u1ff6-\u1ffc\u2102\u2107\u210a-\u2113\u2115\u2119-\u211d\u2124\u2126\u2128"            \
+    "\u212a-\u212d\u212f-\u2134\u2139\u213c-\u213f\u2145-\u2149\u214e\u2183\u2184\u2c00-\u2c7b\u2c7e-\u2ce4"           \
+    "\u2ceb-\u2cee\u2cf2\u2cf3\ua640-\ua66d\ua680-\ua69b\ua722-\ua76f\ua771-\ua787\ua78b-\ua78e\uab70-\uabbf"          \
+    "\ufb00-\ufb06\ufb13-\ufb17\uff21-\uff3a\uff41-\uff5a\U00010400-\U0001044f\U000104b0-\U000104d3"                   \
+    "\U000104d8-\U000104fb\U00010c80-\U00010cb2\U00010cc0-\U00010cf2\U000118a0-\U000118df"                             \
+    "\U0001e900-\U0001e943"
 
 static const pl_pre_row rows[] = {
     {"gpt-2",
@@ -39,11 +44,11 @@ static const pl_pre_row rows[] = {
      .split = {PL_SPLIT_LLAMA3}, .add_bos = true, .ignore_merges = true},
     {"qwen2", "deepseek-r1-qwen", .split = {PL_SPLIT_QWEN2}, .nfc = true},
     {"stablelm2", "hunyuan solar-open kormo f2llmv2 megrez grok-2", .split = {PL_SPLIT_QWEN2}},
-    {"dbrx", "smaug-bpe glm4 chatglm-bpe", .split = {PL_SPLIT_LLAMA3}},
+    {"dbrx", "smaug-bpe chatglm-bpe", .split = {PL_SPLIT_LLAMA3}},
+    {"glm4", "glm5", .split = {PL_SPLIT_LLAMA3}, .ignore_merges = true},
     {"smollm", "starcoder refact command-r codeshell exaone minerva-7b mellum2", .split = {"\\p{N}", PL_SPLIT_GPT2}},
     {"qwen35", NULL,
-     .split = {PL_SPLIT_CONTRACTIONS "|" FRONT "[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" SPACES},
-     .nfc = true},
+     .split = {PL_SPLIT_CONTRACTIONS "|" FRONT "[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" SPACES}},
     {"gpt-4o", "llama4 kanana2 talkie minimax-m2", .split = {CASED_ENGLISH "|\\p{N}{1,3}" SYMBOLS "[\\r\\n/]*" SPACES}},
     {"granite-embed-multi-97m", NULL, .split = {CASED_ENGLISH "|\\p{N}{1,3}" SYMBOLS "[\\r\\n/]*" SPACES},
      .ignore_merges = true},
@@ -80,8 +85,7 @@ static const pl_pre_row rows[] = {
                "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", "\\p{N}+"}},
     {"deepseek-coder", NULL,
      .split = {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", "\\p{N}"}},
-    {"afmoe", NULL,
-     .split = {"\\p{Nd}{1,3}(?=(?:\\p{Nd}{3})*(?!\\p{Nd}))", ASIAN "ᇿ]+", DEEPSEEK_WORDS "[\\r\\n]*" SPACES}},
+    {"afmoe", NULL, .split = {"\\p{Nd}{1,3}(?=(?:\\p{Nd}{3})*(?!\\p{Nd}))", ASIAN, DEEPSEEK_WORDS "[\\r\\n]*" SPACES}},
     {"falcon", NULL, .split = {"[\\p{P}\\$\\+<=>\\^~\\|`]+", PL_SPLIT_GPT2, "[0-9][0-9][0-9]"}},
     {"poro-chat", "bloom gpt3-finnish", .split = {" ?[^(\\s|.,!?…。，、।۔،)]+"}},
     {"viking", NULL, .split = {" ?[^(\\s|.,!?…。，、।۔،)]+", "\\p{N}"}},

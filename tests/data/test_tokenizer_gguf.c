@@ -191,6 +191,119 @@ static void test_gpt2(void **state) {
     pl_tokenizer_close(b);
 }
 
+// llama.cpp's names. Each cuts the whole text: its bytes come back.
+static const char *const pre_names[] = {
+    "gpt-2",
+    "phi-2",
+    "jina-es",
+    "jina-de",
+    "gigachat",
+    "jina-v2-es",
+    "jina-v2-de",
+    "a.x-4.0",
+    "mellum",
+    "modern-bert",
+    "exaone4",
+    "mpt",
+    "olmo",
+    "jais",
+    "trillion",
+    "granite-docling",
+    "llama3",
+    "llama-v3",
+    "llama-bpe",
+    "falcon3",
+    "falcon-h1",
+    "pixtral",
+    "midm-2.0",
+    "lfm2",
+    "jina-v5-nano",
+    "qwen2",
+    "deepseek-r1-qwen",
+    "stablelm2",
+    "hunyuan",
+    "solar-open",
+    "kormo",
+    "f2llmv2",
+    "megrez",
+    "grok-2",
+    "dbrx",
+    "smaug-bpe",
+    "glm4",
+    "glm5",
+    "chatglm-bpe",
+    "smollm",
+    "starcoder",
+    "refact",
+    "command-r",
+    "codeshell",
+    "exaone",
+    "minerva-7b",
+    "mellum2",
+    "qwen35",
+    "gpt-4o",
+    "llama4",
+    "kanana2",
+    "talkie",
+    "minimax-m2",
+    "granite-embed-multi-97m",
+    "tekken",
+    "tiny_aya",
+    "cohere2moe",
+    "youtu",
+    "minicpm5",
+    "ufakzeka",
+    "laguna",
+    "seed-coder",
+    "bailingmoe",
+    "bailingmoe2",
+    "llada-moe",
+    "exaone-moe",
+    "jais-2",
+    "deepseek-v3",
+    "hunyuan-dense",
+    "joyai-llm",
+    "hy_v4",
+    "spark2_5",
+    "deepseek-llm",
+    "deepseek-coder",
+    "afmoe",
+    "falcon",
+    "poro-chat",
+    "bloom",
+    "gpt3-finnish",
+    "viking",
+    "superbpe",
+    "chameleon",
+    "kimi-k2",
+};
+
+static void test_names(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof pre_names / sizeof *pre_names; i++) {
+        pl_gguf_out *o = byte_level();
+        pl_gguf_put_text(o, "tokenizer.ggml.model", "gpt2");
+        pl_gguf_put_text(o, "tokenizer.ggml.pre", pre_names[i]);
+        put_merges(o);
+        write_file(o, at("named.gguf"));
+        pl_tokenizer *tok = open_path(at("named.gguf"), NULL);
+        for (int k = 0; k < TEXTS - 1; k++) {
+            pl_err   err;
+            int32_t *ids;
+            int64_t  n;
+            char    *back;
+            size_t   bytes;
+            assert_ok(pl_tokenizer_encode(tok, texts[k], strlen(texts[k]), 0, &ids, &n, &err));
+            assert_ok(pl_tokenizer_decode(tok, ids, n, &back, &bytes, &err));
+            if (bytes != strlen(texts[k]) || memcmp(back, texts[k], bytes) != 0)
+                fail_msg("%s: text %d", pre_names[i], k);
+            pl_free(back);
+            pl_free(ids);
+        }
+        pl_tokenizer_close(tok);
+    }
+}
+
 // ---- what is wrong with a file
 
 static void refused(pl_gguf_out *o, const char *pre, pl_status want, const char *why) {
@@ -233,13 +346,17 @@ static void test_refused(void **state) {
     refused(named("bert", NULL), NULL, PL_E_UNSUPPORTED, "of the kind 'bert' is not supported");
     refused(named("llama", NULL), NULL, PL_E_INPUT, "has no tokenizer.ggml.scores");
     refused(named("llama", NULL), "gpt-2", PL_E_INPUT, "leave out the one given (gpt-2)");
-    refused(named("gpt2", "tekken"), NULL, PL_E_UNSUPPORTED, "the pre-tokenizer 'tekken'");
+    refused(named("gpt2", "unheard-of"), NULL, PL_E_UNSUPPORTED, "the pre-tokenizer 'unheard-of'");
     refused(named("gpt2", "gpt-2"), "gpt-2", PL_E_INPUT, "names its own pre-tokenizer");
     refused(named("gpt2", "gpt-2"), NULL, PL_E_INPUT, "has no tokenizer.ggml.merges");
 
     o = named("gpt2", NULL);
     put_merges(o);
     refused(o, NULL, PL_E_INPUT, "names no pre-tokenizer");
+
+    o = named("gpt2", "gemma4");
+    put_merges(o);
+    refused(o, NULL, PL_E_UNSUPPORTED, "'gemma4' is not supported: its pieces are text, not bytes");
 
     o = named("gpt2", "gpt-2");
     gguf_text(&a, "th", 2);
@@ -300,10 +417,8 @@ static void test_llama2(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_llama2),
+        cmocka_unit_test(test_llama),   cmocka_unit_test(test_gpt2),   cmocka_unit_test(test_names),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_llama2),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
