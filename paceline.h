@@ -27,7 +27,7 @@ const char *pl_version(void); // "0.1.0"
 typedef struct pl_decoder pl_decoder;
 
 typedef struct pl_decoder_options {
-    const char *target;    // Hugging Face folder or llama2.c file
+    const char *target;    // Hugging Face folder, GGUF file or llama2.c file
     const char *tokenizer; // NULL: the target's own; without one, prompts and answers are ids alone
     const char *drafter;   // draft head's checkpoint, or "lookup", "recycle"; NULL: plain decoding
     const char *tree; // how it drafts: "chain:5", "eagle2:60,10,6", ...; NULL: the drafter's own, auto for checkpoints

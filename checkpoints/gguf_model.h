@@ -1,5 +1,5 @@
-// A model in llama.cpp's form as a source of weights: a GGUF file, or all parts of a split one (NAME-00001-of-00003.gguf,
-// keys split.no, split.count and split.tensors.count).
+// A model in llama.cpp's form as a source of weights: a GGUF file, or all parts of a split one
+// (NAME-00001-of-00003.gguf, keys split.no, split.count and split.tensors.count).
 //
 // Keys become the config that the architecture has in Hugging Face's form, tensors have Hugging Face's names; what
 // llama.cpp derives from the architecture's name (windows, scale of scores, local RoPE base) is derived alike

@@ -20,7 +20,8 @@
 // pre_tokenizer). Then it is, in this order: the one named by the caller, the "paceline_pre" of tokenizer_config.json,
 // that of a vocabulary with a known fingerprint (GPT-2; Llama-3, 3.1, 3.2, 3.3; Qwen2, 2.5, 3), which also gives the
 // publisher's special tokens. Otherwise the file is refused. Names: gpt-2, llama-3, qwen2 (the latter normalises to
-// NFC, as Qwen's tokenizer does). A name for a file that has its own pre-tokenizer, or needs none, is refused.
+// NFC, as Qwen's tokenizer does) and those of llama.cpp (data/tokenizer/pre_rows.c). A name
+// for a file that has its own pre-tokenizer, or needs none, is refused.
 #ifndef PL_TOKENIZER_H
 #define PL_TOKENIZER_H
 
@@ -43,7 +44,8 @@ enum {
 
 // For options and recipe keys that name a pre-tokenizer.
 #define PL_TOK_PRE_HELP                                                                                                \
-    "pre-tokenizer of a tokenizer that names none: gpt-2, llama-3, qwen2; default: that of a known vocabulary"
+    "pre-tokenizer of a tokenizer that names none: gpt-2, llama-3, qwen2 or a name of llama.cpp's; default: that of "  \
+    "a known vocabulary"
 
 // path: a file or a folder, see above. pre: the pre-tokenizer's name, or NULL. PL_E_INPUT for a broken file,
 // PL_E_UNSUPPORTED for one that needs an unsupported feature, PL_E_IO if unreadable.

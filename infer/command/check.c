@@ -5,7 +5,7 @@
 
 static const pl_key options[] = {
     {PL_OPTION_TEXT("for", "ENGINE"), .help = "what is to serve it: a name of the list below"},
-    {PL_OPTION_TEXT("target", "DIR"),
+    {PL_OPTION_TEXT("target", "DIR|FILE"),
      .help = "the target that it is served with (gguf: its .gguf file); without it some rules cannot be told"},
     {0}};
 

@@ -20,7 +20,7 @@
 #define NEW_MAX (1 << 24)
 
 static const pl_key options[] = {
-    {PL_OPTION_TEXT("target", "DIR|FILE"), .help = "the model: a Hugging Face folder or a llama2.c file"},
+    {PL_OPTION_TEXT("target", "DIR|FILE"), .help = "the model: a Hugging Face folder, a GGUF file or a llama2.c file"},
     {PL_OPTION_TEXT("tokenizer", "PATH"), .help = "its tokenizer, where the target brings none"},
     PL_OPTION_PRE,
     {PL_OPTION_TEXT("drafter", "DIR|NAME"),

@@ -13,7 +13,7 @@ static const pl_key options[] = {
      .help = "the folder to write: a new or an empty one, or an earlier export"},
     {PL_OPTION_CHOICE("weights", "stored", "fp32"), .deflt = "stored",
      .help = "gguf: matrices as the checkpoint has them, or in fp32"},
-    {PL_OPTION_TEXT("target", "DIR"),
+    {PL_OPTION_TEXT("target", "DIR|FILE"),
      .help =
          "its target: checked against it, named in the command that serves both; speculators copies its embeddings"},
     {0}};

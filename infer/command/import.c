@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const pl_key options[] = {
-    {PL_OPTION_TEXT("target", "DIR"), .help = "the target that it was trained for; checked against it"},
+    {PL_OPTION_TEXT("target", "DIR|FILE"), .help = "the target that it was trained for; checked against it"},
     {PL_OPTION_TEXT("out", "CKPT"), .letter = 'o', .help = "the checkpoint to write: a new or an empty folder"},
     {PL_OPTION_CHOICE("numbering", "input", "output"),
      .help = "how its config.json counts the target's layers, where that is known better than by its format"},

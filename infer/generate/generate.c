@@ -17,7 +17,8 @@
 #define ANSWERS "mask", "all", "between" // in the order of PL_ANSWERS_*
 
 const pl_key pl_generate_keys[] = {
-    {PL_KEY_FIELD_PATH(pl_generate_recipe, target.path), .help = "the target: a Hugging Face folder or a llama2.c file",
+    {PL_KEY_FIELD_PATH(pl_generate_recipe, target.path),
+     .help = "the target: a Hugging Face folder, a GGUF file or a llama2.c file",
      .stages = PL_KEY_NO_STAGE}, // its contents are hashed instead
     {PL_KEY_FIELD_PATH(pl_generate_recipe, target.tokenizer),
      .help = "its tokenizer, where the folder does not hold one", .stages = PL_KEY_NO_STAGE},

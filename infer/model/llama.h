@@ -55,9 +55,9 @@ typedef struct pl_llama {
 // loads them, a trainer binds its own. packed: the head becomes a separate parameter even when tied (panels in addition
 // to the embedding's rows).
 pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backend *be, bool packed, pl_err *err);
-// Opens a Hugging Face directory, a GGUF file (checkpoints/gguf_model.h) or a llama2.c file, with weights as t (PL_F32 or PL_BF16) for inference on be, whose
-// reals are PL_F32. Drafters of the model lie in the same memory. Returns PL_E_UNSUPPORTED if the backend lacks an op
-// that the layers need (experts, on a device).
+// Opens a Hugging Face directory, a GGUF file (checkpoints/gguf_model.h) or a llama2.c file, with weights as t (PL_F32
+// or PL_BF16) for inference on be, whose reals are PL_F32. Drafters of the model lie in the same memory. Returns
+// PL_E_UNSUPPORTED if the backend lacks an op that the layers need (experts, on a device).
 pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err);
 // Opens it over ranks, called by rank 0; the others follow it (pl_tp_follow) and open their own parts. comm NULL:
 // pl_llama_open. PL_E_USAGE, PL_E_UNSUPPORTED: it cannot be divided among so many.

@@ -17,8 +17,8 @@ typedef struct pl_target {
     int32_t       stop[PL_MAX_STOP]; // pl_target_stops
 } pl_target;
 
-// path: a model directory or a llama2.c file. tokenizer: NULL takes the directory's own; a directory without one and a
-// llama2.c file leave tok NULL. AUTO: bf16 if the file stores bf16, else fp32.
+// path: a model directory, a GGUF or a llama2.c file. tokenizer: NULL takes the model's own; a model without one and a
+// llama2.c file leave tok NULL. AUTO: bf16 if the file stores bf16 or quantised weights, else fp32.
 pl_status pl_target_open(pl_target *t, const char *path, const char *tokenizer, const char *pre, pl_weights weights,
                          const pl_backend *be, pl_err *err);
 // Opens it over ranks: see pl_llama_open_over.
@@ -39,7 +39,8 @@ uint64_t    pl_target_stops_hash(const pl_hf_config *c, const pl_tokenizer *tok)
 // its weights, held in t, and a quarter more for caches and a drafter exceed `room` bytes; one line gives the reason.
 // Reads the config alone.
 pl_status   pl_target_fits(const char *path, pl_dtype t, int parts, const pl_backend *be, double room, pl_err *err);
-// Returns the dtype in which the target's file stores its matrices, PL_BF16 or (everything else) PL_F32.
+// Returns the dtype in which the target's file stores its matrices, PL_BF16 (of a GGUF file most of them, or
+// quantised) or (everything else) PL_F32.
 pl_status   pl_target_stored(pl_dtype *out, const char *path, pl_err *err);
 const char *pl_weights_name(pl_dtype t); // "bf16" or "fp32"
 

@@ -16,8 +16,8 @@ typedef struct pl_teacher {
     void             *there[2]; // copies in the backend's memory, if that is not the host's
 } pl_teacher;
 
-// Opens a teacher for be. path: a Hugging Face folder or a llama2.c file. dtype: PL_F32 or PL_BF16, that of the target
-// when it computed the features. model.fingerprint is the target's. whole: with the target's layers too, if it answers
+// Opens a teacher for be. path: a Hugging Face folder, a GGUF or llama2.c file. dtype: PL_F32 or PL_BF16, that of the
+// target when it computed the features. model.fingerprint is the target's. whole: with the target's layers too, if it answers
 // during training: t->whole is the target as pl_llama_open_over opens it on tp, and model.embed is its embedding.
 pl_status pl_teacher_open(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, bool whole,
                           pl_comm *tp, pl_err *err);
