@@ -17,8 +17,9 @@ typedef struct pl_teacher {
 } pl_teacher;
 
 // Opens a teacher for be. path: a Hugging Face folder, a GGUF or llama2.c file. dtype: PL_F32 or PL_BF16, that of the
-// target when it computed the features. model.fingerprint is the target's. whole: with the target's layers too, if it answers
-// during training: t->whole is the target as pl_llama_open_over opens it on tp, and model.embed is its embedding.
+// target when it computed the features. model.fingerprint is the target's. whole: with the target's layers too, if it
+// answers during training: t->whole is the target as pl_llama_open_over opens it on tp, and model.embed is its
+// embedding.
 pl_status pl_teacher_open(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, bool whole,
                           pl_comm *tp, pl_err *err);
 void      pl_teacher_close(pl_teacher *t);
