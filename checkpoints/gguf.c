@@ -221,7 +221,7 @@ static pl_status read_all(pl_gguf *g, pl_err *err) {
 
 bool pl_gguf_is(const char *path) {
     char  magic[4] = "";
-    FILE *f = pl_path_is_dir(path) ? NULL : fopen(path, "rb");
+    FILE *f = pl_path_is_dir(path) || pl_path_is_special(path) ? NULL : fopen(path, "rbe");
     bool  is = f && fread(magic, 1, sizeof magic, f) == sizeof magic && memcmp(magic, MAGIC, sizeof magic) == 0;
     if (f) fclose(f);
     return is;

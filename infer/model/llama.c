@@ -401,7 +401,7 @@ pl_status pl_llama_config(pl_hf_config *config, const char *path, pl_err *err) {
     pl_weight_source *src;
     char             *gguf;
     PL_TRY(pl_gguf_model_find(&gguf, path, err));
-    if (!gguf && (pl_path_is_dir(path) || pl_path_ends(path, ".json")))
+    if (!gguf && (pl_path_is_dir(path) || pl_path_ends(path, ".json") || !pl_path_exists(path)))
         return pl_hf_config_read(config, path, PL_HF_TARGET, err);
     pl_status st = gguf ? pl_gguf_model_open(&src, config, gguf, err) : pl_llama2c_open(&src, config, path, err);
     pl_free(gguf);
