@@ -183,6 +183,10 @@ static pl_status read_architecture(pl_hf_config *c, const pl_json *j, pl_hf_role
     bool                known = role == PL_HF_TARGET ? !draft && family : c->backbone != PL_HF_NO_BACKBONE;
     if (!known && role == PL_HF_TARGET && (eagle3 || eagle1 || dflash || peagle || draft))
         return pl_json_fail(j, list, err, "%.60s here is a draft head, not a target; give it as the drafter", name);
+    if (!known && role == PL_HF_TARGET && strlen(name) < sizeof c->architecture) {
+        family = pl_json_find(j, NULL, "text_config") ? &pl_hf_foreign_wrapped : &pl_hf_foreign_family;
+        c->foreign = known = true;
+    }
     if (!known && role == PL_HF_TARGET) return pl_hf_family_fail(j, list, name, err);
     if (!known && family)
         return pl_json_fail(j, list, err, "%s without draft_vocab_size is a target, not a draft head", name);
@@ -412,10 +416,14 @@ static pl_status read_sizes(pl_hf_config *c, const pl_json *j, const pl_hf_famil
 
 // The decoder's own: the whole file, or the text_config of one that wraps it.
 static pl_status read_decoder(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, pl_err *err) {
-    PL_TRY(refuse_unknown_math(j, f, err));
-    PL_TRY(read_sizes(c, j, f, err));
-    PL_TRY(pl_hf_family_read(c, j, f, err));
-    PL_TRY(pl_hf_rope_read(c, j, f, err));
+    if (!c->foreign) PL_TRY(refuse_unknown_math(j, f, err));
+    pl_status st = read_sizes(c, j, f, err);
+    if (st == PL_E_INPUT && c->foreign)
+        return pl_hf_family_fail(j, pl_json_find(j, NULL, "architectures"), c->architecture, err);
+    PL_TRY(st);
+    if (c->foreign) PL_TRY(pl_hf_foreign_read(c, j, err));
+    if (!c->foreign) PL_TRY(pl_hf_family_read(c, j, f, err));
+    if (!c->foreign) PL_TRY(pl_hf_rope_read(c, j, f, err));
     return read_eos(c, j, err);
 }
 
@@ -426,7 +434,7 @@ static pl_status read_wrapped(pl_hf_config *c, const pl_json *j, const pl_hf_fam
     PL_TRY(pl_json_get_object(j, NULL, "text_config", &text, err));
     snprintf(where, sizeof where, "%s: text_config", j->where);
     pl_json inner = {.where = where, .root = (cJSON *)(uintptr_t)text};
-    PL_TRY(refuse_unknown_math(j, f, err));
+    if (!c->foreign) PL_TRY(refuse_unknown_math(j, f, err));
     PL_TRY(read_dtype(c, pl_json_find(j, NULL, "dtype") || pl_json_find(j, NULL, "torch_dtype") ? j : &inner, err));
     PL_TRY(opt_token(pl_json_find(j, NULL, "bos_token_id") ? j : &inner, "bos_token_id", &c->bos_token_id, err));
     PL_TRY(opt_token(pl_json_find(j, NULL, "pad_token_id") ? j : &inner, "pad_token_id", &c->pad_token_id, err));

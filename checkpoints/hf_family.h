@@ -47,6 +47,12 @@ pl_status pl_hf_family_read(pl_hf_config *c, const pl_json *j, const pl_hf_famil
 // Writes them as members of an open object, beside hidden_act; nothing for a Llama.
 void      pl_hf_family_put(pl_json_out *o, const pl_hf_config *c);
 
+// A target of an architecture that is not computed here (pl_hf_config.foreign), and of one in text_config.
+extern const pl_hf_family pl_hf_foreign_family, pl_hf_foreign_wrapped;
+// Reads into c, whose sizes are read already, what a drafter of such a target needs beside them: the final norm, a soft
+// cap of the logits, the base of RoPE. PL_E_INPUT: its logits are no output matrix times an RMS norm.
+pl_status                 pl_hf_foreign_read(pl_hf_config *c, const pl_json *j, pl_err *err);
+
 // Reads num_local_experts or num_experts, num_experts_per_tok, moe_intermediate_size, norm_topk_prob,
 // decoder_sparse_step and mlp_only_layers into c, whose sizes are read already. A family without experts
 // refuses them, with their names.

@@ -273,7 +273,10 @@ static pl_status open_sources(sources *s, const pl_recipe *r, const pl_env *env,
         return pl_recipe_fail(r, &gen->data.hidden_states.path, err,
                               "ask the target for nothing but its head, which one process reads; leave "
                               "--tensor-parallel out");
-    PL_TRY(pl_llama_open_over(&s->target, path, pl_target_dtype(gen), env->backend, env->tp, err));
+    if (gen->data.hidden_states.path)
+        PL_TRY(pl_llama_open_ends(&s->target, path, pl_target_dtype(gen), env->backend, err));
+    else
+        PL_TRY(pl_llama_open_over(&s->target, path, pl_target_dtype(gen), env->backend, env->tp, err));
     if (!gen->data.hidden_states.path) PL_TRY(pl_hf_warn_generation(path, err));
     s->target.shape.kv = pl_target_kv(gen);
     return pl_tokenizer_open_pre(&s->tok, tokenizer ? tokenizer : path, gen->target.pre, err);

@@ -25,6 +25,9 @@ enum {
 // Largest |a - b| / |b| between a layer's states and the target's own: other kernels in bf16 differ by a few percent,
 // adjacent layers by more than this.
 static const double same_layer = 0.15;
+// Least share of answers' tokens that are the target's first choice: sampling at temperature 1 has about half, another
+// final norm, output matrix or last layer next to none.
+static const double least_first_choices = 0.1;
 
 typedef struct mark {
     int32_t *id; // owned
@@ -48,6 +51,7 @@ typedef struct reader {
     int64_t          rows;   // of the head's batch
     pl_ctx           ctx;
     int64_t taken, short_ones, silent, long_ones, whole; // counts of files; whole: all tokens belong to an answer
+    int64_t answered, first_choices;                     // tokens of answers; those that are the target's first choice
 } reader;
 
 // ---- the folder
@@ -315,6 +319,13 @@ static pl_status finish(reader *x, int64_t from, pl_err *err) {
     return PL_OK;
 }
 
+static void count_first_choices(reader *x, int64_t n) {
+    for (int64_t t = 1; t < n; t++) {
+        x->answered += x->doc.loss_mask[t];
+        x->first_choices += x->doc.loss_mask[t] && x->doc.tokens[t] == x->doc.argmax[t - 1];
+    }
+}
+
 static pl_status read_states(reader *x, const states *s, pl_err *err) {
     int64_t d = x->target->shape.d, w = x->taps->n * d;
     for (int64_t from = 0; from < s->n; from += x->rows) {
@@ -327,6 +338,7 @@ static pl_status read_states(reader *x, const states *s, pl_err *err) {
         }
         PL_TRY(finish(x, from, err));
     }
+    count_first_choices(x, s->n);
     return PL_OK;
 }
 
@@ -473,7 +485,7 @@ static pl_status write_file(reader *x, pl_dataset_writer *w, int64_t done, const
     bool      yes = false;
     pl_status st = open_states(&s, x, name, err);
     if (st == PL_OK) st = take(x, &s, &yes, err);
-    if (st == PL_OK && yes && x->taken == 0) st = check_layers(x, &s, err);
+    if (st == PL_OK && yes && x->taken == 0 && !x->target->config.foreign) st = check_layers(x, &s, err);
     if (st == PL_OK && yes && x->taken++ >= done) {
         st = read_states(x, &s, err);
         x->doc.n = s.n;
@@ -482,6 +494,21 @@ static pl_status write_file(reader *x, pl_dataset_writer *w, int64_t done, const
     }
     pl_st_close(s.file);
     return st;
+}
+
+// The check of a target whose layers are not computed here.
+static pl_status check_first_choices(const reader *x, pl_err *err) {
+    double share = x->answered > 0 ? (double)x->first_choices / (double)x->answered : 1;
+    if (!x->target->config.foreign) return PL_OK;
+    if (share < least_first_choices)
+        return pl_recipe_fail(x->r, &x->gen->data.hidden_states.layers, err,
+                              "of %lld tokens of answers only %.1f %% are the first choice of the target's output "
+                              "matrix on the last layer's states: the files are of another model, or the list of "
+                              "layers is wrong, or the final norm of %s is another than is known here",
+                              (long long)x->answered, 100 * share, x->target->config.architecture);
+    pl_log("%s is not computed here: layers are as the recipe says; %.1f %% of answers' tokens are its first choice",
+           x->target->config.architecture, 100 * share);
+    return PL_OK;
 }
 
 static pl_status tell(const reader *x, int files, pl_err *err) {
@@ -521,7 +548,8 @@ static pl_status write_files(reader *x, pl_dataset_writer *w, pl_err *err) {
     pl_progress_end(&p);
     pl_stop_release();
     free_names(name, n);
-    return st == PL_OK ? tell(x, n, err) : st;
+    if (st == PL_OK) st = tell(x, n, err);
+    return st == PL_OK ? check_first_choices(x, err) : st;
 }
 
 pl_status pl_hidden_states_write(pl_dataset_writer *w, const pl_recipe *r, const pl_llama *target,

@@ -159,6 +159,7 @@ static void put_config(pl_json_out *o, const pl_hf_config *c) {
                                           [PL_HF_ROPE_YARN] = "yarn",
                                           [PL_HF_ROPE_LONG] = "longrope"};
     pl_put_str(o, "architecture", c->architecture);
+    if (c->foreign) pl_put_bool(o, "computed_here", false);
     pl_put_int(o, "hidden_size", c->hidden_size);
     pl_put_int(o, "intermediate_size", c->intermediate_size);
     pl_put_int(o, "layers", c->num_hidden_layers);

@@ -232,7 +232,7 @@ static void list_params(pl_llama *m, bool packed) {
     // GPT-2's scaling of the layers' outputs keeps the variance of the residual stream bounded with depth.
     double out_scale = 1 / sqrt(2.0 * m->n_layers);
     float  offset = m->config.norm_plus_one ? 1 : 0;
-    for (int l = 0; l < m->n_layers; l++) {
+    for (int l = 0; l < m->n_layers && !m->config.foreign; l++) {
         char prefix[48];
         snprintf(prefix, sizeof prefix, "model.layers.%d.", l);
         add_layer(m, &m->layer[l], prefix, out_scale, offset);
@@ -282,7 +282,8 @@ static void set_layers(pl_llama *m) {
 }
 
 pl_status pl_llama_trainable(const pl_hf_config *c, const char *where, pl_err *err) {
-    const char *what = c->experts > 0 ? "experts"
+    const char *what = c->foreign       ? "layers that are not computed here"
+                       : c->experts > 0 ? "experts"
                        : c->qkv_bias && strcmp(c->architecture, "LlamaForCausalLM") == 0
                            ? "biases, which no config.json of its states"
                        : c->post_norms                                    ? "norms whose files hold their gain less 1"
@@ -385,6 +386,8 @@ pl_status pl_llama_source(pl_weight_source **src, pl_hf_config *config, const ch
     if (!pl_path_is_dir(path)) return pl_llama2c_open(src, config, path, err);
     PL_TRY(pl_hf_config_read(config, path, PL_HF_TARGET, err));
     PL_TRY(pl_weight_source_open(src, path, err));
+    // Where such a config is silent about the tie, the file decides.
+    if (config->foreign && !pl_weight_source_find(*src, HEAD)) config->tie_word_embeddings = true;
     pl_status st = settle_tie(config, *src, err);
     if (st == PL_OK) return PL_OK;
     pl_weight_source_close(*src);
@@ -432,7 +435,8 @@ pl_status pl_llama_warn_unclaimed(const pl_llama *m, const pl_weight_source *src
     char         list[NAMED * 100] = "", more[40] = "";
     const char **name = pl_malloc((size_t)(pl_weight_source_count(src) + 1) * sizeof *name);
     pl_status    st = name ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", pl_weight_source_path(src));
-    if (st == PL_OK) st = pl_params_unclaimed(&m->params, src, name, pl_weight_source_count(src), &n, err);
+    if (st == PL_OK && !m->config.foreign)
+        st = pl_params_unclaimed(&m->params, src, name, pl_weight_source_count(src), &n, err);
     for (int64_t i = 0; st == PL_OK && i < n; i++) {
         // In a tied model a separate output matrix has been compared with the embeddings already.
         if (is_carried(name[i]) || (m->config.tie_word_embeddings && strcmp(name[i], HEAD) == 0)) continue;
@@ -458,14 +462,24 @@ pl_status pl_llama_computable(const pl_hf_config *c, const pl_backend *be, pl_er
     return PL_OK;
 }
 
-pl_status pl_llama_open_part(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_comm *comm,
-                             pl_err *err) {
+static pl_status refuse_foreign(const pl_hf_config *c, const char *path, pl_err *err) {
+    if (!c->foreign) return PL_OK;
+    return pl_fail(err, PL_E_UNSUPPORTED,
+                   "%s: %s is not computed here; a drafter for it learns from hidden states that an engine took "
+                   "(data.hidden_states.path), and is exported to that engine",
+                   path, c->architecture);
+}
+
+// foreign: a target whose layers are not computed here is opened without them.
+static pl_status open_model(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_comm *comm,
+                            bool foreign, pl_err *err) {
     *m = (pl_llama){0};
     pl_hf_config      config;
     pl_weight_source *src = NULL;
     char              print[17];
     pl_status         st;
     PL_TRY(pl_llama_source(&src, &config, path, err));
+    if (!foreign) PL_TRY_GOTO(st, fail, refuse_foreign(&config, path, err));
     PL_TRY_GOTO(st, fail, pl_llama_computable(&config, be, err));
     PL_TRY_GOTO(st, fail, pl_tp_check(&config, pl_comm_ranks(comm), err));
     PL_TRY_GOTO(st, fail, pl_fingerprint(print, src, &config, false, err));
@@ -483,6 +497,15 @@ pl_status pl_llama_open_part(pl_llama *m, const char *path, pl_dtype t, const pl
 fail:
     pl_weight_source_close(src);
     return st;
+}
+
+pl_status pl_llama_open_part(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_comm *comm,
+                             pl_err *err) {
+    return open_model(m, path, t, be, comm, false, err);
+}
+
+pl_status pl_llama_open_ends(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err) {
+    return open_model(m, path, t, be, NULL, true, err);
 }
 
 pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err) {

@@ -57,7 +57,8 @@ typedef struct pl_llama {
 pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backend *be, bool packed, pl_err *err);
 // Opens a Hugging Face directory, a GGUF file (checkpoints/gguf_model.h) or a llama2.c file, with weights as t (PL_F32
 // or PL_BF16) for inference on be, whose reals are PL_F32. Drafters of the model lie in the same memory. Returns
-// PL_E_UNSUPPORTED if the backend lacks an op that the layers need (experts, on a device).
+// PL_E_UNSUPPORTED if the backend lacks an op that the layers need (experts, on a device), or the architecture is not
+// computed here.
 pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err);
 // Opens it over ranks, called by rank 0; the others follow it (pl_tp_follow) and open their own parts. comm NULL:
 // pl_llama_open. PL_E_USAGE, PL_E_UNSUPPORTED: it cannot be divided among so many.
@@ -66,6 +67,9 @@ pl_status pl_llama_open_over(pl_llama *m, const char *path, pl_dtype t, const pl
 // Opens this rank's part without messages to the others; used by pl_tp_follow.
 pl_status pl_llama_open_part(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_comm *comm,
                              pl_err *err);
+// pl_llama_open, but a target that is not computed here (pl_hf_config.foreign) is opened all the same: embedding, final
+// norm and output matrix alone.
+pl_status pl_llama_open_ends(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err);
 void      pl_llama_fini(pl_llama *m);
 // Reads fingerprint and config alone, without the weights; tie_word_embeddings is as config.json has it. A config also
 // of a config.json itself.

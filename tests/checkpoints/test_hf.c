@@ -372,6 +372,11 @@ static const struct {
     {"architectures", "\"architectures\":[]", "architectures: empty"},
     {"architectures", "\"architectures\":[5]", "architectures[0]: expected a string, found 5"},
     {"architectures", "\"architectures\":[\"GPT2LMHeadModel\"]",
+     "rms_norm_eps: missing; \"GPT2LMHeadModel\" is not computed here"},
+    {"architectures",
+     "\"architectures\":[\"CohereForCausalLM\"],\"rms_norm_eps\":1e-5,\"logit_scale\":0.0625",
+     "logit_scale: logits with a factor are not supported in an architecture that is not computed here"},
+    {"architectures", "\"architectures\":[\"GPT2LMHeadModel\"],\"head_dim\":0",
      "\"GPT2LMHeadModel\" is not supported; targets are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, "
      "Qwen3ForCausalLM, Phi3ForCausalLM, MixtralForCausalLM, Qwen3MoeForCausalLM, GptOssForCausalLM, "
      "Gemma2ForCausalLM, Gemma3ForCausalLM or Gemma3ForConditionalGeneration"},

@@ -16,6 +16,7 @@
 #include "tests/train/small.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { D = 32, LAYERS = 3, FILES = 6, ROOM = 96 };
@@ -279,8 +280,57 @@ static void refuses_layers(void **state) {
     for (int64_t t = 0; t < other.n; t++)
         for (int k = 0; k < D; k++)
             other.features[(t * LAYERS + 2) * D + k] = own[0].features[(t * LAYERS + 2) * D + (k + 1) % D];
-    write_states("foreign", "a.safetensors", &other, &(file){.mask = true});
-    refused("foreign", IN_ORDER, "the files are of another model");
+    write_states("foreign-states", "a.safetensors", &other, &(file){.mask = true});
+    refused("foreign-states", IN_ORDER, "the files are of another model");
+}
+
+static void shell(const char *line) {
+    char command[1024];
+    snprintf(command, sizeof command, "cd %s && %s", small_base, line);
+    assert_int_equal(system(command), 0);
+}
+
+static pl_status generate_foreign(const char *out, const char *dir, pl_err *err) {
+    return generate(out, dir, IN_ORDER "target.path=BASE/foreign\n", err);
+}
+
+// Of a target whose architecture is not computed here its ends are enough: the same dataset, the same drafter.
+static void an_architecture_that_is_not_computed(void **state) {
+    (void)state;
+    static document got[2][FILES];
+    pl_err          err = {0};
+    shell("cp -r target/checkpoints/last foreign && chmod -R u+w foreign && "
+          "sed -i s/LlamaForCausalLM/OtherForCausalLM/ foreign/config.json");
+    if (generate_foreign("other", "files", &err) != PL_OK) fail_msg("%s", err.msg);
+    read_documents(got[0], "taken/dataset", FILES);
+    read_documents(got[1], "other/dataset", FILES);
+    assert_memory_equal(got[0], got[1], sizeof got[0]);
+    assert_int_equal(generate_foreign("bad", "foreign-states", &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "% are the first choice of the target's output matrix on the last layer's states"));
+    if (small_run("known", "data.dataset=BASE/taken/dataset\ntrain.steps=20\ntrain.eval_prompts=0\n", 0, NULL, &err) !=
+        PL_OK)
+        fail_msg("%s", err.msg);
+    if (small_run("unknown",
+                  "data.dataset=BASE/other/dataset\ntrain.steps=20\ntrain.eval_prompts=2\ntarget.path=BASE/foreign\n",
+                  0, NULL, &err) != PL_OK)
+        fail_msg("%s", err.msg);
+    small_same("known", "unknown", "checkpoints/last/model.safetensors");
+    small_same("known", "unknown", "checkpoints/last/config.json");
+    assert_int_equal(small_run("online", "data.mode=online\ntarget.path=BASE/foreign\n", 0, NULL, &err),
+                     PL_E_UNSUPPORTED);
+    assert_non_null(
+        strstr(err.msg, "OtherForCausalLM is not computed here; a drafter for it learns from hidden states"));
+    // A whole pipeline ends with the drafter.
+    char more[1024];
+    snprintf(more, sizeof more,
+             "data.hidden_states.path: %s/files\ndata.hidden_states.layers: [1, 2, 3]\n" SMALL_TRAIN
+             "drafters:\n  - {name: a}\n",
+             small_base);
+    shell("mv target/checkpoints/last known-target && cp -r foreign target/checkpoints/last");
+    if (small_pipeline("unevaluated", more, &err) != PL_OK) fail_msg("%s", err.msg);
+    shell("rm -r target/checkpoints/last && mv known-target target/checkpoints/last");
+    assert_true(small_exists("unevaluated/drafters/a/checkpoints/best/model.safetensors"));
+    assert_false(small_exists("unevaluated/results.json"));
 }
 
 static int setup(void **state) {
@@ -291,6 +341,7 @@ static int setup(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(states_become_documents), cmocka_unit_test(answers_between),
-                                       cmocka_unit_test(refuses_files), cmocka_unit_test(refuses_layers)};
+                                       cmocka_unit_test(refuses_files), cmocka_unit_test(refuses_layers),
+                                       cmocka_unit_test(an_architecture_that_is_not_computed)};
     return cmocka_run_group_tests(tests, setup, small_teardown);
 }

@@ -68,6 +68,7 @@ const pl_key *const *pl_stage_tables(int *n) {
 // The drafters' requirements of a dataset, and the target's layers.
 typedef struct plan {
     bool    trains;   // false: only makes a dataset
+    bool    foreign;  // the target is not computed here: nothing is evaluated
     int     n_layers; // layers of the target
     pl_taps taps;     // taps to store
 } plan;
@@ -364,6 +365,7 @@ static pl_status check_drafters(plan *p, const pl_recipe *r, const char *out_dir
     PL_TRY(pl_stage_names(r, pipe->drafters.at, pipe->drafters.n, sizeof *pipe->drafters.at, err));
     PL_TRY(pl_llama_config(&target, gen->target.path, err));
     p->n_layers = target.num_hidden_layers;
+    p->foreign = target.foreign;
     if (only && !(pl_train_routed(r) && tr->traces.path)) PL_TRY(plan_taps(p, r, NULL, tr->data.dataset, err));
     for (int i = 0; i < pipe->drafters.n; i++) {
         pl_recipe *one;
@@ -557,7 +559,7 @@ static pl_status check(plan *p, const pl_recipe *r, const char *out_dir, pl_err 
     PL_TRY(pl_generate_check(r, err));
     PL_TRY(pl_stage_names(r, voc->vocabularies.at, voc->vocabularies.n, sizeof *voc->vocabularies.at, err));
     PL_TRY(check_drafters(p, r, out_dir, err));
-    PL_TRY(pl_pipeline_eval_check(r, out_dir, err));
+    if (!p->foreign) PL_TRY(pl_pipeline_eval_check(r, out_dir, err));
     return check_folder(r, out_dir, err);
 }
 
@@ -635,7 +637,7 @@ pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env 
     plan                   p = {.trains = true};
     char                   generated[17];
     PL_TRY(check(&p, r, out_dir, err));
-    if (tr->kind != PL_KIND_TARGET) PL_TRY(pl_eval_check_ranks(r, env->comm, err));
+    if (tr->kind != PL_KIND_TARGET && !p.foreign) PL_TRY(pl_eval_check_ranks(r, env->comm, err));
     PL_TRY(pl_dir_make(out_dir, err));
     if (tr->kind == PL_KIND_TARGET) return pl_train_run(r, out_dir, env, err);
     if (tr->data.dataset && !pl_data_made_meanwhile(pl_generate_recipe_of(r))) {
@@ -648,5 +650,8 @@ pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env 
     for (int i = 0; i < n; i++)
         PL_TRY(run_drafter(r, i, out_dir, env, generated, err));
     if (n == 0) PL_TRY(run_one(r, tr->traces.path, out_dir, out_dir, out_dir, "traces", env, generated, err));
-    return pl_ranks_eval(r, out_dir, env, err);
+    if (!p.foreign) return pl_ranks_eval(r, out_dir, env, err);
+    pl_log(
+        "the target is not computed here: its drafters are not evaluated; `paceline export` writes them for engines");
+    return PL_OK;
 }

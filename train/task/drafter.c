@@ -533,7 +533,7 @@ static pl_status prepare(pl_task *t, const pl_recipe *r, const char *out_dir, co
     if (e->held) e->task.evaluate = evaluate;
     e->env = env;
     e->out_dir = out_dir;
-    e->decodes = tr->train.eval_prompts > 0;
+    e->decodes = tr->train.eval_prompts > 0 && !e->teacher.model.config.foreign;
     char vocabulary[32] = "";
     if (e->model->head.d2t)
         snprintf(vocabulary, sizeof vocabulary, " vocab %016llx",
