@@ -59,6 +59,9 @@ typedef struct pl_weight_code {
     size_t (*span)(const pl_weight_entry *e);
     // Extends a hash by all that read uses beside those bytes.
     uint64_t (*hash)(const pl_weight_entry *e, uint64_t h);
+    // Refuses numbers that no writer meant (a scale that is not finite) in a tensor of the source of that path. NULL:
+    // any are good.
+    pl_status (*check)(const pl_weight_entry *e, const char *path, pl_err *err);
 } pl_weight_code;
 
 // MXFP4 (Open Compute Project, Microscaling Formats 1.0): two E2M1 a byte, the lower half first; of each 32 columns of
@@ -68,6 +71,8 @@ extern const pl_weight_code pl_weight_mxfp4;
 typedef struct pl_weight_source pl_weight_source;
 
 // A safetensors file, index or folder (pl_st_open). llama2.c files: pl_llama2c_open.
+// In a folder whose config says that it is quantised, each matrix and its companions are one tensor under the name
+// that it has in a plain folder (quant.h).
 // Of a model that wraps a language model (images beside it; tensors under language_model.model. as published, or under
 // model.language_model. as transformers 5 writes them) the source has the language model's tensors alone, under the
 // names that they have without the wrapping: model.layers.0..., lm_head.weight.
@@ -113,6 +118,9 @@ int64_t   pl_weight_rows_view(const pl_weight_source *src, const pl_weight_spec 
 void      pl_weight_drop_rows(const pl_weight_source *src, const pl_weight_spec *spec, int64_t row0, int64_t n);
 // Of all of it.
 void      pl_weight_drop(const pl_weight_source *src, const pl_weight_spec *spec);
+// Makes s, but for its name, a copy of an entry of a source, which must be checked and outlive it: in the entry's
+// type, decoded.
+void      pl_weight_copy(pl_st_source *s, const pl_weight_entry *e);
 
 // Writes a safetensors file atomically: specs taken apart into their parts, data[i] of rows * max(cols, 1) floats
 // converted to dtype (PL_BF16: to nearest even; or PL_F32). data[i] may be NULL for an optional spec, which is then
@@ -125,13 +133,16 @@ pl_status pl_weights_write(const char *path, const pl_weight_spec *specs, int64_
 
 // Filled twice: without room it counts.
 typedef struct pl_weight_list {
-    pl_weight_entry *entry; // NULL: only n and text are wanted
-    char            *names; // where the entries' names go, one after another
-    int64_t          n;
-    size_t           text; // bytes of names
+    pl_weight_entry        *entry;  // NULL: only n, text and n_matrices are wanted
+    char                   *names;  // where the entries' names go, one after another
+    struct pl_quant_matrix *matrix; // where those of quantised matrices go
+    int64_t                 n, n_matrices;
+    size_t                  text; // bytes of names
 } pl_weight_list;
 
 // Adds a tensor of a set. name: its own in a decoder (without what wraps it).
 void pl_weight_list_add(pl_weight_list *l, const pl_st *set, const pl_st_entry *e, const char *name);
+// Adds a quantised matrix, under such a name.
+void pl_weight_list_add_matrix(pl_weight_list *l, const pl_weight_entry *e, const char *name);
 
 #endif

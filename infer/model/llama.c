@@ -346,8 +346,8 @@ static pl_status same_matrix(bool *same, const pl_weight_source *src, const pl_w
                              const pl_weight_entry *b, pl_err *err) {
     const pl_weight_entry *of[2] = {a, b};
     *same = a->rank == 2 && b->rank == 2 && a->shape[0] == b->shape[0] && a->shape[1] == b->shape[1];
-    if (!*same || (a->dtype == b->dtype && a->bytes == b->bytes && memcmp(a->data, b->data, a->bytes) == 0))
-        return PL_OK;
+    bool plain = !a->code && !b->code && a->dtype == b->dtype && a->bytes == b->bytes;
+    if (!*same || (plain && memcmp(a->data, b->data, a->bytes) == 0)) return PL_OK;
     float    *rows = pl_malloc(pl_size_mul((size_t)a->shape[1], 2 * sizeof *rows, 1));
     pl_status st = rows ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", pl_weight_source_path(src));
     for (int64_t i = 0; i < a->shape[0] && *same && st == PL_OK; i++)
