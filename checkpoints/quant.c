@@ -341,8 +341,8 @@ pl_status pl_quant_join(pl_quant_role *role, pl_weight_entry *e, pl_quant_matrix
     if (companion_of(set, t->name, &alone) >= 0) {
         *role = PL_QUANT_COMPANION;
         if (!alone) return PL_OK;
-        return pl_fail(err, PL_E_INPUT, "%s: %s: belongs to a quantised matrix that is not there", pl_st_path(set),
-                       t->name);
+        return pl_fail(err, PL_E_INPUT, "%s: %s: belongs to a matrix that is not there, or is not quantised",
+                       pl_st_path(set), t->name);
     }
     for (int f = 0; f < FORMS; f++) {
         *module = before(t->name, forms[f].elements);
