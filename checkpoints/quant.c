@@ -15,9 +15,9 @@ typedef struct form {
 } form;
 
 static const form forms[] = {
-    {PL_QUANT_BYTES, PL_F8_E4M3, ".weight", ".weight_scale_inv", .code = &pl_weight_bytes},
-    {PL_QUANT_BYTES, PL_F8_E4M3, ".weight", ".weight_scale", .code = &pl_weight_bytes},
-    {PL_QUANT_BYTES, PL_I8, ".weight", ".weight_scale", ".weight_zero_point", .code = &pl_weight_bytes},
+    {PL_QUANT_BYTES, PL_F8_E4M3, ".weight", ".weight_scale_inv", .code = &pl_weight_fp8},
+    {PL_QUANT_BYTES, PL_F8_E4M3, ".weight", ".weight_scale", .code = &pl_weight_fp8},
+    {PL_QUANT_BYTES, PL_I8, ".weight", ".weight_scale", ".weight_zero_point", .code = &pl_weight_int8},
     {PL_QUANT_PACKED, PL_I32, ".weight_packed", ".weight_scale", ".weight_zero_point", ".weight_g_idx", ".weight_shape",
      .code = &pl_weight_packed},
     {PL_QUANT_NVFP4, PL_U8, ".weight_packed", ".weight_scale", .factor = ".weight_global_scale", .divides = true,
@@ -369,6 +369,11 @@ uint64_t pl_quant_hash(const pl_weight_entry *e, uint64_t h) {
     for (int i = 0; i < 3; i++)
         if (of[i]) h = pl_hash_more(h, of[i]->data, of[i]->bytes);
     return h;
+}
+
+pl_weight_grain pl_quant_grain(const pl_weight_entry *e) {
+    const pl_quant_matrix *m = e->scale;
+    return (pl_weight_grain){.bits = m->bits, .rows = m->group_rows, .cols = m->group_cols};
 }
 
 pl_status pl_quant_check(const pl_weight_entry *e, const char *path, pl_err *err) {

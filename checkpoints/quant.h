@@ -72,7 +72,8 @@ pl_status pl_quant_join(pl_quant_role *role, pl_weight_entry *e, pl_quant_matrix
 
 // ---- for the codes ----
 
-extern const pl_weight_code pl_weight_bytes, pl_weight_packed, pl_weight_nvfp4, pl_weight_awq, pl_weight_gptq;
+extern const pl_weight_code pl_weight_fp8, pl_weight_int8, pl_weight_packed, pl_weight_nvfp4, pl_weight_awq,
+    pl_weight_gptq;
 
 // Scale i of a tensor of scales; U8 is E8M0.
 static inline float pl_quant_scale(const pl_st_entry *scale, int64_t i) {
@@ -97,9 +98,10 @@ static inline uint32_t pl_quant_field(const uint8_t *words, int64_t step, int64_
     return (uint32_t)(w >> shift) & ((1U << bits) - 1);
 }
 
-// A code's span, hash and check (weights.h).
-size_t    pl_quant_span(const pl_weight_entry *e);
-uint64_t  pl_quant_hash(const pl_weight_entry *e, uint64_t h);
-pl_status pl_quant_check(const pl_weight_entry *e, const char *path, pl_err *err);
+// A code's span, hash, check and grain (weights.h). Scales that are not finite are refused, any others are carried.
+size_t          pl_quant_span(const pl_weight_entry *e);
+uint64_t        pl_quant_hash(const pl_weight_entry *e, uint64_t h);
+pl_status       pl_quant_check(const pl_weight_entry *e, const char *path, pl_err *err);
+pl_weight_grain pl_quant_grain(const pl_weight_entry *e);
 
 #endif

@@ -50,6 +50,12 @@ typedef struct pl_weight_entry {
     const void                  *scale; // of the code: scales or parameters; lives as long as the source
 } pl_weight_entry;
 
+// How finely a matrix is quantised.
+typedef struct pl_weight_grain {
+    int     bits;       // of an element
+    int64_t rows, cols; // that share a scale
+} pl_weight_grain;
+
 // An encoding of matrices. One file with one pl_weight_code for each.
 typedef struct pl_weight_code {
     const char *name;
@@ -62,6 +68,7 @@ typedef struct pl_weight_code {
     // Refuses numbers that no writer meant (a scale that is not finite) in a tensor of the source of that path. NULL:
     // any are good.
     pl_status (*check)(const pl_weight_entry *e, const char *path, pl_err *err);
+    pl_weight_grain (*grain)(const pl_weight_entry *e);
 } pl_weight_code;
 
 // MXFP4 (Open Compute Project, Microscaling Formats 1.0): two E2M1 a byte, the lower half first; of each 32 columns of

@@ -26,5 +26,16 @@ static void read_rows(const pl_weight_entry *e, int64_t row0, int64_t n, float *
         read_row(e, m, value, row0 + r, dst + r * e->shape[1]);
 }
 
-const pl_weight_code pl_weight_bytes = {
-    .name = "bytes", .read = read_rows, .span = pl_quant_span, .hash = pl_quant_hash, .check = pl_quant_check};
+const pl_weight_code pl_weight_fp8 = {.name = "fp8",
+                                      .read = read_rows,
+                                      .span = pl_quant_span,
+                                      .hash = pl_quant_hash,
+                                      .check = pl_quant_check,
+                                      .grain = pl_quant_grain};
+
+const pl_weight_code pl_weight_int8 = {.name = "int8",
+                                       .read = read_rows,
+                                       .span = pl_quant_span,
+                                       .hash = pl_quant_hash,
+                                       .check = pl_quant_check,
+                                       .grain = pl_quant_grain};

@@ -35,5 +35,9 @@ static void read_rows(const pl_weight_entry *e, int64_t row0, int64_t n, float *
         read_band(e, row0 + r, n - r < BAND ? n - r : BAND, dst + r * e->shape[1]);
 }
 
-const pl_weight_code pl_weight_gptq = {
-    .name = "gptq", .read = read_rows, .span = pl_quant_span, .hash = pl_quant_hash, .check = pl_quant_check};
+const pl_weight_code pl_weight_gptq = {.name = "gptq",
+                                       .read = read_rows,
+                                       .span = pl_quant_span,
+                                       .hash = pl_quant_hash,
+                                       .check = pl_quant_check,
+                                       .grain = pl_quant_grain};

@@ -248,6 +248,7 @@ pl_status pl_inspect_model(pl_json_out *o, const char *path, const pl_inspect_op
     put_config(o, &c);
     if (!whole) return PL_OK;
     pl_status st = put_source(o, src, &c, opt, err);
+    if (st == PL_OK) st = pl_inspect_quantised(o, path, src, opt->full_hash, err);
     pl_weight_source_close(src);
     int tap[PL_MAX_TAPS], taps = pl_llama_default_taps(c.num_hidden_layers, tap);
     pl_put_ids(o, "eagle3_taps", tap, taps);

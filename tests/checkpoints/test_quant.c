@@ -405,7 +405,7 @@ static void test_schemes(void **state) {
     add_case(&m, "float channel", "model.layers.0.mlp.up_proj");
     src = opened(&m);
     assert_int_equal(pl_weight_source_count(src), 3);
-    assert_ptr_equal(pl_weight_source_find(src, "model.layers.0.mlp.up_proj.weight")->code, &pl_weight_bytes);
+    assert_ptr_equal(pl_weight_source_find(src, "model.layers.0.mlp.up_proj.weight")->code, &pl_weight_fp8);
     assert_ptr_equal(pl_weight_source_find(src, MODULE ".weight")->code, &pl_weight_packed);
     pl_weight_source_close(src);
 }
