@@ -1,6 +1,8 @@
 #include "checkpoints/quant.h"
 
-enum { BAND = 64 }; // rows of a pass: 32 bytes of each of the file's rows, which are columns here
+// A pass decodes 64 rows, 32 bytes of each of the file's rows, which are columns here; tile by tile, so that rows that
+// lie a power of two apart are not written in turns.
+enum { BAND = 64, TILE = 32 };
 
 // Where each row's field lies in a row of words: of eight rows in a word, even ones are in its lower half.
 typedef struct band {
@@ -30,12 +32,16 @@ static void read_band(const pl_weight_entry *e, int64_t row0, int64_t n, float *
     const pl_quant_matrix *m = e->scale;
     int64_t                rows = e->shape[0], cols = e->shape[1];
     const uint8_t         *words = e->data;
+    float                  tile[BAND][TILE];
     band                   b;
     place_band(&b, row0, n);
     for (int64_t c = 0; c < cols; c++, words += 4 * (rows / 8)) {
+        int64_t at = c % TILE;
         if (c % m->group_cols == 0) load_group(&b, m, rows, row0, c / m->group_cols);
         for (int64_t i = 0; i < n; i++)
-            dst[i * cols + c] = ((float)(pl_quant_word(words, b.word[i]) >> b.shift[i] & 15) - b.zero[i]) * b.scale[i];
+            tile[i][at] = ((float)(pl_quant_word(words, b.word[i]) >> b.shift[i] & 15) - b.zero[i]) * b.scale[i];
+        for (int64_t i = 0; i < n && (at == TILE - 1 || c == cols - 1); i++)
+            memcpy(dst + i * cols + c - at, tile[i], (size_t)(at + 1) * sizeof **tile);
     }
 }
 

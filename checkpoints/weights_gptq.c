@@ -1,6 +1,8 @@
 #include "checkpoints/quant.h"
 
-enum { BAND = 64 }; // rows of a pass: 256 bytes of each of the file's rows, which are words of a few columns here
+// A pass decodes 64 rows, 256 bytes of each of the file's rows, which are words of a few columns here; tile by tile, so
+// that rows that lie a power of two apart are not written in turns.
+enum { BAND = 64, TILE = 32 };
 
 typedef struct band {
     float scale[BAND], zero[BAND];
@@ -20,13 +22,16 @@ static void read_band(const pl_weight_entry *e, int64_t row0, int64_t n, float *
     const pl_quant_matrix *m = e->scale;
     int64_t                rows = e->shape[0], cols = e->shape[1], have = -1;
     const uint8_t         *fields = (const uint8_t *)e->data + 4 * row0;
+    float                  tile[BAND][TILE];
     band                   b;
     for (int64_t c = 0; c < cols; c++) {
-        int64_t g = m->index ? (int64_t)pl_quant_word(m->index->data, c) : c / m->group_cols;
+        int64_t g = m->index ? (int64_t)pl_quant_word(m->index->data, c) : c / m->group_cols, at = c % TILE;
         if (g != have) load_group(&b, m, rows, row0, n, g);
         have = g;
         for (int64_t i = 0; i < n; i++)
-            dst[i * cols + c] = ((float)pl_quant_field(fields + 4 * i, rows, c, m->bits) - b.zero[i]) * b.scale[i];
+            tile[i][at] = ((float)pl_quant_field(fields + 4 * i, rows, c, m->bits) - b.zero[i]) * b.scale[i];
+        for (int64_t i = 0; i < n && (at == TILE - 1 || c == cols - 1); i++)
+            memcpy(dst + i * cols + c - at, tile[i], (size_t)(at + 1) * sizeof **tile);
     }
 }
 

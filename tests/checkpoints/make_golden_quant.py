@@ -10,8 +10,8 @@ the sources of autoawq 0.2.9 and gptqmodel 7.7.0, which do not install without a
 
 Of a case the file has tensors "case|.weight_packed", ... and two metadata: "case", the config's text, and "case.hash",
 "ROWS COLS HASH": XXH64 of the values plus 0 (ModelOpt's table has no -0), row after row. Elements are random bits,
-scales random numbers that the format can hold: any bits are somebody's matrix. Values are computed from scales that were
-turned to float32 first, where a library would round products to the scales' type."""
+scales random numbers that the format can hold: any bits are somebody's matrix. Values are computed from scales that
+were turned to float32 first, where a library would round products to the scales' type."""
 import ast
 import json
 import pathlib
@@ -177,15 +177,16 @@ case("awq", {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gem
 
 
 def gptq(name, bits, version, rows=32, cols=64, group=32, order=None):
-    groups = -(-cols // group) if group > 0 else 1
+    group = group if group > 0 else cols
+    groups = -(-cols // group)
     q, z = words(cols * bits // 32, rows), words(groups, rows * bits // 32)
-    s, g = scales(groups, rows, dtype=torch.float16), torch.arange(cols, dtype=torch.int32) // (group if group > 0 else cols)
+    s, g = scales(groups, rows, dtype=torch.float16), torch.arange(cols, dtype=torch.int32) // group
     if order is not None:
         g = g[torch.from_numpy(rng.permutation(cols))]
     zeros = unpack_cols(correct_v1(z, bits) if version == "gptq" else z, bits)
     values = (unpack_rows(q, bits).float() - zeros.float()[g.long()]) * s.float()[g.long()]
-    case(name, {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": order is not None, "sym": False,
-                "checkpoint_format": version}, values.T, qweight=q, qzeros=z, scales=s, g_idx=g)
+    case(name, {"quant_method": "gptq", "bits": bits, "group_size": -1 if group == cols else group,
+                "desc_act": order is not None, "sym": False, "checkpoint_format": version}, values.T, qweight=q, qzeros=z, scales=s, g_idx=g)
 
 
 gptq("gptq 4", 4, "gptq")
@@ -208,5 +209,11 @@ case("modelopt nvfp4", {"producer": {"name": "modelopt", "version": "0.47.0"},
      weight=q, weight_scale=s, weight_scale_2=g, input_scale=scales())
 
 metadata["cases"] = "\n".join(k for k in metadata if not k.endswith(".hash"))
-save_file(tensors, HERE / "golden_quant.safetensors", metadata)
+file = HERE / "golden_quant.safetensors"
+save_file(tensors, file, metadata)
+whole = file.read_bytes()  # the library's metadata are in another order each time
+size = int.from_bytes(whole[:8], "little")
+header = json.dumps(json.loads(whole[8:8 + size]), sort_keys=True, separators=(",", ":")).encode()
+header += b" " * (-len(header) % 8)
+file.write_bytes(len(header).to_bytes(8, "little") + header + whole[8 + size:])
 print(len(metadata) // 2, "cases")
