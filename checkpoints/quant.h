@@ -64,8 +64,8 @@ typedef struct pl_quant_matrix {
 
 typedef enum pl_quant_role { PL_QUANT_PLAIN, PL_QUANT_COMPANION, PL_QUANT_ELEMENTS } pl_quant_role;
 
-// What a tensor of a set is under q. ELEMENTS: *e (but for its name, which is `module` bytes of t's, then ".weight") and
-// *m are the matrix, checked so that reading stays within its tensors. COMPANION: belongs to a matrix, or to
+// What a tensor of a set is under q. ELEMENTS: *e (but for its name, which is `module` bytes of t's, then ".weight")
+// and *m are the matrix, checked so that reading stays within its tensors. COMPANION: belongs to a matrix, or to
 // activations and caches.
 pl_status pl_quant_join(pl_quant_role *role, pl_weight_entry *e, pl_quant_matrix *m, int *module, const pl_quant *q,
                         const pl_st *set, const pl_st_entry *t, pl_err *err);

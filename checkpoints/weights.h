@@ -104,8 +104,8 @@ pl_status pl_weight_source_check(const pl_weight_source *src, const pl_weight_sp
 // Tensors that no spec claims (part or alias). *count is their number; the first min(count, cap) names go to names.
 pl_status pl_weight_source_unclaimed(const pl_weight_source *src, const pl_weight_spec *specs, int64_t n,
                                      const char **names, int64_t cap, int64_t *count, pl_err *err);
-// The type in which the matrices of the specs (NULL: of the whole source) are stored: the one they share, else PL_F32.
-// Vectors count only where there is no matrix.
+// The type in which the matrices of the specs (NULL: of the whole source) are stored: the one they share, else PL_F32;
+// where one is encoded, the type in which it is opened. Vectors count only where there is no matrix.
 pl_dtype  pl_weight_source_stored_dtype(const pl_weight_source *src, const pl_weight_spec *specs, int64_t n);
 
 bool      pl_weight_has(const pl_weight_source *src, const pl_weight_spec *spec); // all parts are there

@@ -1,6 +1,6 @@
 #include "checkpoints/quant.h"
 
-// Two E2M1 a byte, the lower half first; a scale for 16 columns of a row. The sixteen products of a scale are made once.
+// Two E2M1 a byte, the lower half first; a scale for 16 columns of a row, whose sixteen products are made once.
 static void read_row(const pl_weight_entry *e, const pl_quant_matrix *m, int64_t row, float *dst) {
     static const float value[16] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6, -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
     const uint8_t     *pair = (const uint8_t *)e->data + row * (e->shape[1] / 2);

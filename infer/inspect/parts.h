@@ -20,9 +20,9 @@ pl_inspect_fn     pl_inspect_bin;   // a llama2.c model, else its tokenizer
 pl_inspect_fn pl_inspect_safetensors, pl_inspect_dataset, pl_inspect_tokens, pl_inspect_tokenizer, pl_inspect_recipe;
 pl_inspect_fn pl_inspect_state, pl_inspect_run, pl_inspect_results, pl_inspect_prompts;
 
-// Writes an object `quantised` for a target's folder that is: its format; bits and group of its matrices by encoding; how
-// many are plain; the root mean square of what rounding to bf16 changes, over that of the weights, from 16 rows of each
-// matrix (all: from all); what engines quantise beside weights.
+// Writes an object `quantised` for a target's folder that is: its format; bits and group of its matrices by encoding;
+// how many are plain; the root mean square of what rounding to bf16 changes, over that of the weights, from 16 rows of
+// each matrix (all: from all); what engines quantise beside weights.
 pl_status pl_inspect_quantised(pl_json_out *o, const char *path, const pl_weight_source *src, bool all, pl_err *err);
 
 // path: a folder with config.json, or a config.json.

@@ -104,8 +104,8 @@ pl_status pl_inspect_quantised(pl_json_out *o, const char *path, const pl_weight
         PL_TRY(measure(&t, src, e, all, err));
     }
     if (t.quantised == 0) return PL_OK;
-    PL_TRY(pl_quant_read(&q, &config, path, err));
-    put_quantised(o, &t, &q);
+    pl_status st = pl_quant_read(&q, &config, path, err);
+    if (st == PL_OK) put_quantised(o, &t, &q);
     pl_json_close(&config);
-    return PL_OK;
+    return st;
 }

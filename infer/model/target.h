@@ -18,7 +18,8 @@ typedef struct pl_target {
 } pl_target;
 
 // path: a model directory or a llama2.c file. tokenizer: NULL takes the directory's own; a directory without one and a
-// llama2.c file leave tok NULL. AUTO: bf16 if the file stores bf16, else fp32.
+// llama2.c file leave tok NULL. AUTO: bf16 if the file stores bf16 or is quantised, else
+// fp32.
 pl_status pl_target_open(pl_target *t, const char *path, const char *tokenizer, const char *pre, pl_weights weights,
                          const pl_backend *be, pl_err *err);
 // Opens it over ranks: see pl_llama_open_over.

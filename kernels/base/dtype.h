@@ -49,7 +49,7 @@ float pl_f16_to_f32(uint16_t h);
 float pl_f8_e4m3_to_f32(uint8_t b);
 float pl_f8_e8m0_to_f32(uint8_t b);
 
-// n elements of any float type (F32, BF16, F16, F64, F8_E4M3, F8_E8M0) to float. src need not be aligned (mapped files).
+// n elements of any float type (F32, BF16, F16, F64, F8_E4M3, F8_E8M0) to float. src need not be aligned (a map).
 void pl_to_f32(float *dst, const void *src, pl_dtype t, size_t n);
 // n floats to F32, BF16 or F64.
 void pl_from_f32(void *dst, pl_dtype t, const float *src, size_t n);

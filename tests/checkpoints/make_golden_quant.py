@@ -186,7 +186,8 @@ def gptq(name, bits, version, rows=32, cols=64, group=32, order=None):
     zeros = unpack_cols(correct_v1(z, bits) if version == "gptq" else z, bits)
     values = (unpack_rows(q, bits).float() - zeros.float()[g.long()]) * s.float()[g.long()]
     case(name, {"quant_method": "gptq", "bits": bits, "group_size": -1 if group == cols else group,
-                "desc_act": order is not None, "sym": False, "checkpoint_format": version}, values.T, qweight=q, qzeros=z, scales=s, g_idx=g)
+                "desc_act": order is not None, "sym": False, "checkpoint_format": version}, values.T, qweight=q, qzeros=z,
+         scales=s, g_idx=g)
 
 
 gptq("gptq 4", 4, "gptq")
