@@ -239,8 +239,9 @@ static pl_status check_part(const pl_weight_source *src, const pl_weight_spec *s
                        src->path, e->name, expected, pl_st_shape_text(found, e->shape, e->rank));
     }
     if (!is_float(e->dtype))
-        return pl_fail(err, PL_E_INPUT, "%s: %s: expected F32, BF16, F16 or F64, found %s", src->path, e->name,
-                       pl_dtype_name(e->dtype));
+        return pl_fail(err, PL_E_INPUT, "%s: %s: expected F32, BF16, F16 or F64, found %s%s", src->path, e->name,
+                       pl_dtype_name(e->dtype),
+                       e->dtype == PL_F8_E4M3 || e->dtype == PL_I8 ? "; config.json has no quantization_config" : "");
     return PL_OK;
 }
 

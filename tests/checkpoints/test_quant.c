@@ -39,7 +39,9 @@ static void add(folder *f, const char *name, pl_dtype t, int rank, const int64_t
     assert_true(f->n < TENSORS);
     snprintf(f->name[f->n], sizeof f->name[0], "%s", name);
     f->tensor[f->n] = (pl_st_source){.dtype = t, .rank = rank, .data = data};
-    memcpy(f->tensor[f->n++].shape, shape, (size_t)rank * sizeof *shape);
+    for (int i = 0; i < rank; i++)
+        f->tensor[f->n].shape[i] = shape[i];
+    f->n++;
 }
 
 // The tensors of a case under a module's name.
@@ -388,7 +390,7 @@ static void test_bad(void **state) {
     }
 }
 
-// A config that promises what no tensor is, and one of several schemes.
+// Without a config, or with one that promises what no tensor is; with several schemes.
 static void test_schemes(void **state) {
     (void)state;
     pl_err            err;
@@ -397,6 +399,13 @@ static void test_schemes(void **state) {
     while (f.n > 1)
         drop(&f, f.name[0]);
     assert_refused(open_folder(&src, &f, &err), &err, "no tensor is quantised, and the config says fp8");
+    folder         p = load("fp8 tensor");
+    pl_weight_spec spec = matrix(&p);
+    snprintf(p.config, sizeof p.config, "null");
+    src = opened(&p);
+    assert_refused(pl_weight_source_check(src, &spec, 1, &err), &err,
+                   "F8_E4M3; config.json has no quantization_config");
+    pl_weight_source_close(src);
     folder m = load("pack 4");
     edit(&m, "\"config_groups\": {",
          "\"config_groups\": {\"a\": {\"targets\": [\"re:.*up\"], \"format\": "
