@@ -248,6 +248,47 @@ static pl_status read_gptq(pl_quant *q, const pl_json *j, const cJSON *c, pl_err
     return add_scheme(q, j, c, s, err);
 }
 
+// ---- AutoRound: GPTQ's and AWQ's layouts under names of its own ----
+
+// Layers with numbers of their own: those of 16 bits and more are left out, which the file says as well.
+static pl_status refuse_extra(const pl_json *j, const cJSON *c, int64_t bits, int64_t group, pl_err *err) {
+    const cJSON *extra;
+    int64_t      own_bits, own_group;
+    PL_TRY(pl_json_opt_object(j, c, "extra_config", &extra, err));
+    for (const cJSON *l = extra ? extra->child : NULL; l; l = l->next) {
+        if (!cJSON_IsObject(l)) return pl_json_fail(j, l, err, "expected an object");
+        PL_TRY(pl_json_opt_int(j, l, "bits", 1, 64, bits, &own_bits, err));
+        PL_TRY(read_group(j, l, "group_size", group, &own_group, err));
+        if (own_bits < 16 && (own_bits != bits || own_group != group))
+            return pl_json_fail(j, l, err, "bits or groups by layer are not supported");
+    }
+    return PL_OK;
+}
+
+static pl_status read_autoround(pl_quant *q, const pl_json *j, const cJSON *c, pl_err *err) {
+    pl_quant_scheme s = {.kind = PL_QUANT_GPTQ};
+    const char     *packing, *type;
+    int64_t         bits, activations;
+    PL_TRY(pl_json_get_str(j, c, "packing_format", &packing, err));
+    PL_TRY(pl_json_opt_str(j, c, "data_type", "int", &type, err));
+    PL_TRY(pl_json_get_int(j, c, "bits", 1, 16, &bits, err));
+    PL_TRY(read_group(j, c, "group_size", 128, &s.group_cols, err));
+    PL_TRY(pl_json_opt_int(j, c, "act_bits", 1, 64, 16, &activations, err));
+    PL_TRY(refuse_extra(j, c, bits, s.group_cols, err));
+    bool awq = strcmp(packing, "auto_round:auto_awq") == 0, first = strcmp(packing, "auto_round:auto_gptq") == 0;
+    if (!awq && !first && strcmp(packing, "auto_round:gptqmodel") != 0 && strcmp(packing, "auto_round") != 0)
+        return pl_json_fail(j, pl_json_find(j, c, "packing_format"), err,
+                            "\"%.40s\" is not supported; export as auto_gptq, auto_awq or llm_compressor", packing);
+    if (strcmp(type, "int") != 0 || (bits != 4 && (awq || (bits != 2 && bits != 3 && bits != 8))))
+        return pl_json_fail(j, c, err, "\"%.20s\" of %d bits is not supported in this packing", type, (int)bits);
+    if (awq) s.kind = PL_QUANT_AWQ;
+    s.bits = (int)bits;
+    q->zero_shift = first;
+    q->activations = activations < 16;
+    set_name(q, "auto-round", packing);
+    return add_scheme(q, j, c, s, err);
+}
+
 // ---- ModelOpt ----
 
 static pl_status read_algorithm(pl_quant *q, const pl_json *j, const cJSON *c, pl_err *err) {
@@ -316,8 +357,8 @@ static const struct {
      "load it with transformers, dequantize() and save it, or take the model that it was made of"},
     {"hqq", NULL, "load it with transformers, dequantise and save it, or take the model that it was made of"},
     {"torchao", NULL, "take the model that it was made of, which torchao quantises while loading"},
-    {"auto-round", NULL, "export it by AutoRound as auto_gptq, auto_awq or llm_compressor"},
-    {"intel/auto-round", NULL, "export it by AutoRound as auto_gptq, auto_awq or llm_compressor"},
+    {"auto-round", read_autoround, NULL},
+    {"intel/auto-round", read_autoround, NULL},
 };
 
 pl_status pl_quant_parse(pl_quant *q, const pl_json *j, const cJSON *config, pl_err *err) {
@@ -337,7 +378,7 @@ pl_status pl_quant_parse(pl_quant *q, const pl_json *j, const cJSON *config, pl_
     }
     return pl_json_fail(
         j, at, err,
-        "\"%.40s\" is not supported; known are fp8, fbgemm_fp8, compressed-tensors, awq, gptq, modelopt "
+        "\"%.40s\" is not supported; known are fp8, fbgemm_fp8, compressed-tensors, awq, gptq, auto-round, modelopt "
         "and, of GPT-OSS, mxfp4",
         method);
 }

@@ -166,8 +166,8 @@ static void check_copy(const pl_weight_source *src, const folder *f, const float
     free(got);
 }
 
-static void check_case(const char *name) {
-    folder            f = load(name);
+static void check_folder(const char *name, folder *of) {
+    folder            f = *of;
     pl_weight_source *src = opened(&f);
     char              hash[17];
     assert_int_equal(pl_weight_source_count(src), 2); // the matrix and the embeddings
@@ -183,6 +183,28 @@ static void check_case(const char *name) {
                  (double)v[2]);
     free(v);
     pl_weight_source_close(src);
+}
+
+static void check_case(const char *name) {
+    folder f = load(name);
+    check_folder(name, &f);
+}
+
+// The layouts of GPTQ and AWQ under AutoRound's names.
+static void test_autoround(void **state) {
+    (void)state;
+    static const char *const as[][3] = {
+        {"gptq 4", "\"gptq\", \"bits\"", "auto_round:auto_gptq\", \"extra_config\": {\"a\": {\"bits\": 16}}, \"bits\""},
+        {"gptq 3 v2", "\"gptq\", \"bits\"", "auto_round:gptqmodel\", \"bits\""},
+        {"gptq 4 v2 in another order", "\"gptq\", \"bits\"", "auto_round\", \"bits\""},
+        {"awq", "\"awq\", \"bits\"", "auto_round:auto_awq\", \"bits\""}};
+    for (size_t i = 0; i < sizeof as / sizeof *as; i++) {
+        char   to[160];
+        folder f = load(as[i][0]);
+        snprintf(to, sizeof to, "\"auto-round\", \"packing_format\": \"%s", as[i][2]);
+        edit(&f, as[i][1], to);
+        check_folder(as[i][0], &f);
+    }
 }
 
 static void test_values(void **state) {
@@ -352,7 +374,14 @@ static const struct bad {
     {"modelopt fp8", ADD, "int channel", NULL, "other.weight: is of I8, which is not in the config's schemes"},
     {"gptq 4", EDIT, "\"gptq\", \"bits\"", "\"bitsandbytes\", \"bits\"", "\"bitsandbytes\" is not supported; load it"},
     {"gptq 4", EDIT, "\"gptq\", \"bits\"", "\"torchao\", \"bits\"", "\"torchao\" is not supported; take the model"},
-    {"gptq 4", EDIT, "\"gptq\", \"bits\"", "\"auto-round\", \"bits\"", "\"auto-round\" is not supported; export it"},
+    {"gptq 4", EDIT, "\"gptq\", \"bits\"", "\"auto-round\", \"bits\"", "packing_format: missing"},
+    {"gptq 4", EDIT, "\"gptq\", \"bits\"", "\"auto-round\", \"packing_format\": \"auto_round:fp8\", \"bits\"",
+     "packing_format: \"auto_round:fp8\" is not supported; export as auto_gptq"},
+    {"gptq 4", EDIT, "\"gptq\", \"bits\"",
+     "\"auto-round\", \"packing_format\": \"auto_round\", \"extra_config\": {\"a\": {\"bits\": 8}}, \"bits\"",
+     "extra_config.a: bits or groups by layer are not supported"},
+    {"awq", EDIT, "\"awq\", \"bits\": 4", "\"auto-round\", \"packing_format\": \"auto_round:auto_awq\", \"bits\": 8",
+     "\"int\" of 8 bits is not supported in this packing"},
     {"gptq 4", EDIT, "\"gptq\", \"bits\"", "\"quark\", \"bits\"", "\"quark\" is not supported; known are fp8"},
 };
 
@@ -421,8 +450,8 @@ static void test_schemes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values), cmocka_unit_test(test_names),   cmocka_unit_test(test_prints),
-        cmocka_unit_test(test_bad),    cmocka_unit_test(test_schemes),
+        cmocka_unit_test(test_values), cmocka_unit_test(test_autoround), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_prints), cmocka_unit_test(test_bad),       cmocka_unit_test(test_schemes),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
