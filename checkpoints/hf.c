@@ -2,6 +2,7 @@
 #include "checkpoints/hf_block.h"
 #include "checkpoints/hf_family.h"
 #include "checkpoints/hub.h"
+#include "checkpoints/quant.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
@@ -222,27 +223,30 @@ static pl_status read_bias(pl_hf_config *c, const pl_json *j, pl_err *err) {
     return PL_OK;
 }
 
-// All but GPT-OSS's own.
-static pl_status refuse_quantised(const pl_json *j, pl_err *err) {
-    const cJSON *quantised;
+// GPT-OSS is quantised its own way; a target in ways that quant.h lists; a draft head in none.
+static pl_status check_quantised(const pl_json *j, const pl_hf_family *f, pl_err *err) {
+    const cJSON *config = pl_json_find(j, NULL, "quantization_config");
     const char  *method;
-    PL_TRY(pl_json_opt_object(j, NULL, "quantization_config", &quantised, err));
-    if (!quantised) return PL_OK;
-    PL_TRY(pl_json_opt_str(j, quantised, "quant_method", "", &method, err));
-    if (strcmp(method, "mxfp4") == 0) return PL_OK;
-    return pl_json_fail(j, quantised, err, "\"%.40s\" is not supported, only mxfp4", method);
+    pl_quant     q;
+    if (!config) return PL_OK;
+    if (f == &pl_hf_drafter_family)
+        return pl_json_fail(j, config, err,
+                            "draft heads with quantised weights are not supported; use the F32, BF16 "
+                            "or F16 head");
+    if (!cJSON_IsObject(config)) return pl_json_fail(j, config, err, "expected an object");
+    PL_TRY(pl_json_opt_str(j, config, "quant_method", "", &method, err));
+    bool mxfp4 = strcmp(method, "mxfp4") == 0;
+    if (f->oss) return mxfp4 ? PL_OK : pl_json_fail(j, config, err, "\"%.40s\" is not supported, only mxfp4", method);
+    if (mxfp4) return pl_json_fail(j, config, err, "mxfp4 is supported for GPT-OSS alone");
+    return pl_quant_parse(&q, j, config, err);
 }
 
 static pl_status refuse_unknown_math(const pl_json *j, const pl_hf_family *f, pl_err *err) {
-    const cJSON *node;
     PL_TRY(must_be(j, NULL, "attention_bias", f->oss, err));
     PL_TRY(must_be(j, NULL, "mlp_bias", false, err));
     PL_TRY(must_be(j, NULL, "use_qk_norm", false, err));
     PL_TRY(must_be(j, NULL, "use_bidirectional_attention", false, err));
-    if (f->oss) return refuse_quantised(j, err);
-    if ((node = pl_json_find(j, NULL, "quantization_config")) != NULL)
-        return pl_json_fail(j, node, err, "quantised weights are not supported; use the F32, BF16 or F16 model");
-    return PL_OK;
+    return check_quantised(j, f, err);
 }
 
 static pl_status read_dtype(pl_hf_config *c, const pl_json *j, pl_err *err) {

@@ -138,7 +138,7 @@ typedef enum pl_hf_role { PL_HF_TARGET, PL_HF_DRAFTER } pl_hf_role;
 // dir: a folder with config.json (and generation_config.json), or a config.json itself.
 //   PL_HF_TARGET:  LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM,
 //   MixtralForCausalLM, Qwen3MoeForCausalLM, GptOssForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM,
-//   Gemma3ForConditionalGeneration (its text_config; images are not read)
+//   Gemma3ForConditionalGeneration (its text_config; images are not read); quantised as quant.h lists, or GPT-OSS's way
 //   PL_HF_DRAFTER: LlamaForCausalLMEagle3, PacelineEagle3, LlamaForCausalLM with draft_vocab_size (published EAGLE-3
 //   heads); LlamaForCausalLMEagle, EagleLlamaForCausalLM, PacelineEagle, LlamaForCausalLM of one layer without
 //   draft_vocab_size (published EAGLE-1 and EAGLE-2 heads; their folders hold fc.weight); DFlashDraftModel

@@ -130,6 +130,9 @@ static bool add_router(pl_weight_list *l, const pl_weight_entry *e, const char *
 void pl_weight_list_add(pl_weight_list *l, const pl_st *set, const pl_st_entry *s, const char *name) {
     pl_weight_entry e = {.dtype = s->dtype, .rank = s->rank, .data = s->data, .bytes = s->bytes};
     memcpy(e.shape, s->shape, sizeof s->shape);
-    if (add_mixtral(l, &e, name) || add_stack(l, set, s, name) || add_router(l, &e, name)) return;
-    add(l, &e, 0, "", name);
+    if (!add_stack(l, set, s, name)) pl_weight_list_add_matrix(l, &e, name);
+}
+
+void pl_weight_list_add_matrix(pl_weight_list *l, const pl_weight_entry *e, const char *name) {
+    if (!add_mixtral(l, e, name) && !add_router(l, e, name)) add(l, e, 0, "", name);
 }

@@ -49,8 +49,9 @@ static pl_status read_dtype(const pl_json *j, const cJSON *tensor, pl_dtype *out
             *out = (pl_dtype)t;
             return PL_OK;
         }
-    return pl_json_fail(j, pl_json_find(j, tensor, "dtype"), err,
-                        "\"%.40s\" is not supported; use F32, BF16, F16, F64, I64, I32, U8 or BOOL", name);
+    return pl_json_fail(
+        j, pl_json_find(j, tensor, "dtype"), err,
+        "\"%.40s\" is not supported; use F32, BF16, F16, F64, F8_E4M3, F8_E8M0, I64, I32, I8, U8 or BOOL", name);
 }
 
 // One member of the header. *begin: offset in the data.

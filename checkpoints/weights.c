@@ -1,5 +1,6 @@
 #include "checkpoints/weights.h"
 #include "checkpoints/names.h"
+#include "checkpoints/quant.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
@@ -53,16 +54,18 @@ done:
     return st;
 }
 
-// A file set, and its tensors' names.
+// A file set, its tensors' names, and its quantised matrices.
 typedef struct opened {
-    pl_st *set;
-    char  *names;
+    pl_st           *set;
+    char            *names;
+    pl_quant_matrix *matrix;
 } opened;
 
 static void release_st(void *owner) {
     opened *o = owner;
     pl_st_close(o->set);
     pl_free(o->names);
+    pl_free(o->matrix);
     pl_free(o);
 }
 
@@ -83,45 +86,75 @@ static const struct wrapping *wrapping_of(const pl_st *set) {
     return NULL;
 }
 
+// The decoder's name of a tensor, within `name` or the tensor's own; NULL: it is not the decoder's.
+static const char *decoder_name(const struct wrapping *w, const char *given, char name[512]) {
+    for (int k = 0; k < 2 && w; k++) {
+        size_t n = strlen(w->from[k]);
+        if (strncmp(given, w->from[k], n) != 0 || strlen(given) >= 512) continue;
+        sprintf(name, "%s%s", w->to[k], given + n); // never longer than it was
+        return name;
+    }
+    return w ? NULL : given;
+}
+
+static pl_status list_quantised(pl_weight_list *l, const pl_quant *q, const pl_st *set, const pl_st_entry *t,
+                                const char *name, pl_err *err) {
+    pl_quant_role   role;
+    pl_weight_entry e;
+    pl_quant_matrix counted, *m = l->matrix ? &l->matrix[l->n_matrices] : &counted;
+    char            plain[512];
+    int             module;
+    PL_TRY(pl_quant_join(&role, &e, m, &module, q, set, t, err));
+    if (role == PL_QUANT_PLAIN) pl_weight_list_add(l, set, t, name);
+    if (role != PL_QUANT_ELEMENTS) return PL_OK;
+    int cut = (int)(strlen(t->name) - (size_t)module); // of the decoder's name too
+    snprintf(plain, sizeof plain, "%.*s.weight", (int)strlen(name) - cut, name);
+    pl_weight_list_add_matrix(l, &e, plain);
+    l->n_matrices++;
+    return PL_OK;
+}
+
 // The tensors of the file that are the decoder's, into a list.
-static void list_tensors(const pl_st *set, pl_weight_list *l) {
+static pl_status list_tensors(pl_weight_list *l, const pl_quant *q, const pl_st *set, pl_err *err) {
     const struct wrapping *w = wrapping_of(set);
     for (int64_t i = 0; i < pl_st_count(set); i++) {
         const pl_st_entry *e = pl_st_at(set, i);
-        char               name[512];
-        if (!w) pl_weight_list_add(l, set, e, e->name);
-        for (int k = 0; k < 2 && w; k++) {
-            size_t n = strlen(w->from[k]);
-            if (strncmp(e->name, w->from[k], n) != 0 || strlen(e->name) >= sizeof name) continue;
-            sprintf(name, "%s%s", w->to[k], e->name + n); // never longer than it was
-            pl_weight_list_add(l, set, e, name);
-            break;
-        }
+        char               text[512];
+        const char        *name = decoder_name(w, e->name, text);
+        if (name && q->n == 0) pl_weight_list_add(l, set, e, name);
+        if (name && q->n > 0) PL_TRY(list_quantised(l, q, set, e, name, err));
     }
+    if (q->n == 0 || l->n_matrices > 0) return PL_OK;
+    return pl_fail(err, PL_E_INPUT, "%s: no tensor is quantised, and the config says %s", pl_st_path(set), q->name);
+}
+
+// Lists, makes room, and lists again.
+static pl_status list_all(pl_weight_list *l, opened *o, const pl_quant *q, pl_err *err) {
+    PL_TRY(list_tensors(l, q, o->set, err));
+    o->names = pl_malloc(l->text + 1);
+    o->matrix = pl_calloc((size_t)l->n_matrices + 1, sizeof *o->matrix);
+    *l = (pl_weight_list){
+        .entry = pl_calloc((size_t)l->n + 1, sizeof *l->entry), .names = o->names, .matrix = o->matrix};
+    if (!l->entry || !o->names || !o->matrix) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", pl_st_path(o->set));
+    return list_tensors(l, q, o->set, err);
 }
 
 pl_status pl_weight_source_open(pl_weight_source **out, const char *path, pl_err *err) {
     *out = NULL;
-    opened *o = pl_calloc(1, sizeof *o);
-    if (!o) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-    pl_status st = pl_st_open(&o->set, path, err);
-    if (st != PL_OK) {
-        pl_free(o);
-        return st;
-    }
     pl_weight_list list = {0};
-    list_tensors(o->set, &list);
-    list =
-        (pl_weight_list){.entry = pl_calloc((size_t)list.n + 1, sizeof *list.entry), .names = pl_malloc(list.text + 1)};
-    o->names = list.names;
-    if (!list.entry || !list.names) {
-        pl_free(list.entry);
+    pl_quant       quant;
+    pl_json        config = {0};
+    opened        *o = pl_calloc(1, sizeof *o);
+    if (!o) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    pl_status st = pl_quant_read(&quant, &config, path, err);
+    if (st == PL_OK) st = pl_st_open(&o->set, path, err);
+    if (st == PL_OK) st = list_all(&list, o, &quant, err);
+    if (st == PL_OK)
+        st = pl_weight_source_create(out, pl_st_path(o->set), list.entry, list.n, release_st, o, err);
+    else
         release_st(o);
-        return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-    }
-    list_tensors(o->set, &list);
-    st = pl_weight_source_create(out, pl_st_path(o->set), list.entry, list.n, release_st, o, err);
     pl_free(list.entry);
+    pl_json_close(&config);
     return st;
 }
 
@@ -206,14 +239,23 @@ static pl_status check_part(const pl_weight_source *src, const pl_weight_spec *s
                        src->path, e->name, expected, pl_st_shape_text(found, e->shape, e->rank));
     }
     if (!is_float(e->dtype))
-        return pl_fail(err, PL_E_INPUT, "%s: %s: expected F32, BF16, F16 or F64, found %s", src->path, e->name,
-                       pl_dtype_name(e->dtype));
+        return pl_fail(err, PL_E_INPUT, "%s: %s: expected F32, BF16, F16 or F64, found %s%s", src->path, e->name,
+                       pl_dtype_name(e->dtype),
+                       e->dtype == PL_F8_E4M3 || e->dtype == PL_I8 ? "; config.json has no quantization_config" : "");
     return PL_OK;
 }
 
 static pl_status check_parts(const pl_weight_source *src, const pl_weight_spec *s, pl_err *err) {
     for (int p = 0; p < s->n_parts; p++)
         PL_TRY(check_part(src, s, p, err));
+    return PL_OK;
+}
+
+static pl_status check_codes(const pl_weight_source *src, const pl_weight_spec *s, pl_err *err) {
+    for (int p = 0; p < s->n_parts; p++) {
+        const pl_weight_entry *e = part_of(src, s, p);
+        if (e->code && e->code->check) PL_TRY(e->code->check(e, src->path, err));
+    }
     return PL_OK;
 }
 
@@ -224,7 +266,9 @@ pl_status pl_weight_source_check(const pl_weight_source *src, const pl_weight_sp
         bool any = false;
         for (int p = 0; p < s->n_parts; p++)
             any = any || part_of(src, s, p);
-        if (any || !s->optional) PL_TRY(check_parts(src, s, err));
+        if (!any && s->optional) continue;
+        PL_TRY(check_parts(src, s, err));
+        PL_TRY(check_codes(src, s, err));
     }
     return PL_OK;
 }
@@ -256,6 +300,7 @@ pl_dtype pl_weight_source_stored_dtype(const pl_weight_source *src, const pl_wei
         for (int p = 0; p < (specs ? specs[i].n_parts : 1); p++) {
             const pl_weight_entry *e = specs ? part_of(src, &specs[i], p) : &src->entries[i];
             if (!e || !is_float(e->dtype)) continue;
+            if (e->code) return e->dtype;
             pl_dtype *kind = e->rank >= 2 ? &matrix : &vector;
             *kind = *kind == PL_DTYPE_COUNT || *kind == e->dtype ? e->dtype : PL_F32;
         }
@@ -367,7 +412,11 @@ void pl_weight_drop_rows(const pl_weight_source *src, const pl_weight_spec *spec
     for (int p = 0; p < spec->n_parts; top += spec->part[p++].rows) {
         const pl_weight_entry *e = part_of(src, spec, p);
         int64_t end = top + spec->part[p].rows, lo = row0 > top ? row0 : top, hi = row0 + n < end ? row0 + n : end;
-        if (!e || lo >= hi || e->row_stride > 0 || e->code) continue; // others' rows lie between
+        if (!e || lo >= hi || e->row_stride > 0) continue; // others' rows lie between
+        if (e->code) {                                     // whose rows may lie in each other
+            if (hi - lo == e->shape[0]) pl_map_drop(e->data, e->code->span(e));
+            continue;
+        }
         size_t row = (size_t)width(spec) * pl_dtype_size(e->dtype);
         pl_map_drop((const uint8_t *)e->data + (size_t)(spec->part[p].first + lo - top) * row, (size_t)(hi - lo) * row);
     }
@@ -375,6 +424,31 @@ void pl_weight_drop_rows(const pl_weight_source *src, const pl_weight_spec *spec
 
 void pl_weight_drop(const pl_weight_source *src, const pl_weight_spec *spec) {
     pl_weight_drop_rows(src, spec, 0, spec->rows);
+}
+
+// ---- copies ----
+
+// Elements [offset, offset + n) of a quantised matrix, from the rows that hold them.
+static pl_status copy_decoded(void *arg, size_t offset, void *buf, size_t n, pl_err *err) {
+    const pl_weight_entry *e = arg;
+    size_t                 size = pl_dtype_size(e->dtype);
+    int64_t                cols = e->shape[1], first = (int64_t)(offset / size), count = (int64_t)(n / size);
+    int64_t                row = first / cols, rows = (first + count - 1) / cols + 1 - row;
+    float                 *values = pl_malloc(pl_size_mul((size_t)rows, (size_t)cols, sizeof *values));
+    if (!values) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", e->name);
+    read_part(e, row, rows, cols, values);
+    pl_from_f32(buf, e->dtype, values + (first - row * cols), (size_t)count);
+    pl_free(values);
+    return PL_OK;
+}
+
+void pl_weight_copy(pl_st_source *s, const pl_weight_entry *e) {
+    s->dtype = e->dtype;
+    s->rank = e->rank;
+    memcpy(s->shape, e->shape, sizeof s->shape);
+    s->data = e->code ? NULL : e->data;
+    s->fill = e->code ? copy_decoded : NULL;
+    s->arg = (void *)(uintptr_t)e;
 }
 
 // ---- writing ----

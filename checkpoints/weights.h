@@ -50,6 +50,12 @@ typedef struct pl_weight_entry {
     const void                  *scale; // of the code: scales or parameters; lives as long as the source
 } pl_weight_entry;
 
+// How finely a matrix is quantised.
+typedef struct pl_weight_grain {
+    int     bits;       // of an element
+    int64_t rows, cols; // that share a scale
+} pl_weight_grain;
+
 // An encoding of matrices. One file with one pl_weight_code for each.
 typedef struct pl_weight_code {
     const char *name;
@@ -59,6 +65,10 @@ typedef struct pl_weight_code {
     size_t (*span)(const pl_weight_entry *e);
     // Extends a hash by all that read uses beside those bytes.
     uint64_t (*hash)(const pl_weight_entry *e, uint64_t h);
+    // Refuses numbers that no writer meant (a scale that is not finite) in a tensor of the source of that path. NULL:
+    // any are good.
+    pl_status (*check)(const pl_weight_entry *e, const char *path, pl_err *err);
+    pl_weight_grain (*grain)(const pl_weight_entry *e);
 } pl_weight_code;
 
 // MXFP4 (Open Compute Project, Microscaling Formats 1.0): two E2M1 a byte, the lower half first; of each 32 columns of
@@ -68,6 +78,8 @@ extern const pl_weight_code pl_weight_mxfp4;
 typedef struct pl_weight_source pl_weight_source;
 
 // A safetensors file, index or folder (pl_st_open). llama2.c files: pl_llama2c_open.
+// In a folder whose config says that it is quantised, each matrix and its companions are one tensor under the name
+// that it has in a plain folder (quant.h).
 // Of a model that wraps a language model (images beside it; tensors under language_model.model. as published, or under
 // model.language_model. as transformers 5 writes them) the source has the language model's tensors alone, under the
 // names that they have without the wrapping: model.layers.0..., lm_head.weight.
@@ -92,8 +104,8 @@ pl_status pl_weight_source_check(const pl_weight_source *src, const pl_weight_sp
 // Tensors that no spec claims (part or alias). *count is their number; the first min(count, cap) names go to names.
 pl_status pl_weight_source_unclaimed(const pl_weight_source *src, const pl_weight_spec *specs, int64_t n,
                                      const char **names, int64_t cap, int64_t *count, pl_err *err);
-// The type in which the matrices of the specs (NULL: of the whole source) are stored: the one they share, else PL_F32.
-// Vectors count only where there is no matrix.
+// The type in which the matrices of the specs (NULL: of the whole source) are stored: the one they share, else PL_F32;
+// where one is encoded, the type in which it is opened. Vectors count only where there is no matrix.
 pl_dtype  pl_weight_source_stored_dtype(const pl_weight_source *src, const pl_weight_spec *specs, int64_t n);
 
 bool      pl_weight_has(const pl_weight_source *src, const pl_weight_spec *spec); // all parts are there
@@ -113,6 +125,9 @@ int64_t   pl_weight_rows_view(const pl_weight_source *src, const pl_weight_spec 
 void      pl_weight_drop_rows(const pl_weight_source *src, const pl_weight_spec *spec, int64_t row0, int64_t n);
 // Of all of it.
 void      pl_weight_drop(const pl_weight_source *src, const pl_weight_spec *spec);
+// Makes s, but for its name, a copy of an entry of a source, which must be checked and outlive it: in the entry's
+// type, decoded.
+void      pl_weight_copy(pl_st_source *s, const pl_weight_entry *e);
 
 // Writes a safetensors file atomically: specs taken apart into their parts, data[i] of rows * max(cols, 1) floats
 // converted to dtype (PL_BF16: to nearest even; or PL_F32). data[i] may be NULL for an optional spec, which is then
@@ -125,13 +140,16 @@ pl_status pl_weights_write(const char *path, const pl_weight_spec *specs, int64_
 
 // Filled twice: without room it counts.
 typedef struct pl_weight_list {
-    pl_weight_entry *entry; // NULL: only n and text are wanted
-    char            *names; // where the entries' names go, one after another
-    int64_t          n;
-    size_t           text; // bytes of names
+    pl_weight_entry        *entry;  // NULL: only n, text and n_matrices are wanted
+    char                   *names;  // where the entries' names go, one after another
+    struct pl_quant_matrix *matrix; // where those of quantised matrices go
+    int64_t                 n, n_matrices;
+    size_t                  text; // bytes of names
 } pl_weight_list;
 
 // Adds a tensor of a set. name: its own in a decoder (without what wraps it).
 void pl_weight_list_add(pl_weight_list *l, const pl_st *set, const pl_st_entry *e, const char *name);
+// Adds a quantised matrix, under such a name.
+void pl_weight_list_add_matrix(pl_weight_list *l, const pl_weight_entry *e, const char *name);
 
 #endif

@@ -170,6 +170,7 @@ static void read_iq4_xs(const uint8_t *b, float *y) {
 typedef struct kind {
     pl_weight_code code; // first: the code of an entry is a kind's
     pl_ggml_type   type;
+    int            bits, group; // of an element; elements that share a scale
     void (*read)(const uint8_t *block, float *y);
 } kind;
 
@@ -194,6 +195,11 @@ static uint64_t hash_name(const pl_weight_entry *e, uint64_t h) {
     return pl_hash_more(h, e->code->name, strlen(e->code->name));
 }
 
+static pl_weight_grain grain_of(const pl_weight_entry *e) {
+    const kind *k = (const kind *)e->code;
+    return (pl_weight_grain){.bits = k->bits, .rows = 1, .cols = k->group};
+}
+
 #define PLAIN(text, t, size)                                                                                           \
     {                                                                                                                  \
         .type = {.name = (text), .dtype = (t), .block = 1, .bytes = (size) }                                           \
@@ -202,36 +208,38 @@ static uint64_t hash_name(const pl_weight_entry *e, uint64_t h) {
     {                                                                                                                  \
         .type = {.name = (text) }                                                                                      \
     } // not supported
-#define ENCODED(number, text, of, size, reader)                                                                        \
+#define ENCODED(number, text, of, size, depth, share, reader)                                                          \
     [number] = {                                                                                                       \
-        .code = {.name = (text), .read = read_rows, .span = span_of, .hash = hash_name},                               \
+        .code = {.name = (text), .read = read_rows, .span = span_of, .hash = hash_name, .grain = grain_of},            \
         .type = {.name = (text), .dtype = PL_BF16, .block = (of), .bytes = (size), .code = &kinds[number].code},       \
+        .bits = (depth),                                                                                               \
+        .group = (share),                                                                                              \
         .read = (reader)}
 
 // By ggml's numbers.
 static const kind kinds[] = {
     [0] = PLAIN("F32", PL_F32, 4),
     [1] = PLAIN("F16", PL_F16, 2),
-    ENCODED(2, "Q4_0", SMALL, 18, read_q4_0),
-    ENCODED(3, "Q4_1", SMALL, 20, read_q4_1),
-    ENCODED(6, "Q5_0", SMALL, 22, read_q5_0),
-    ENCODED(7, "Q5_1", SMALL, 24, read_q5_1),
-    ENCODED(8, "Q8_0", SMALL, 34, read_q8_0),
+    ENCODED(2, "Q4_0", SMALL, 18, 4, 32, read_q4_0),
+    ENCODED(3, "Q4_1", SMALL, 20, 4, 32, read_q4_1),
+    ENCODED(6, "Q5_0", SMALL, 22, 5, 32, read_q5_0),
+    ENCODED(7, "Q5_1", SMALL, 24, 5, 32, read_q5_1),
+    ENCODED(8, "Q8_0", SMALL, 34, 8, 32, read_q8_0),
     [9] = OTHER("Q8_1"),
-    ENCODED(10, "Q2_K", LARGE, 84, read_q2_k),
-    ENCODED(11, "Q3_K", LARGE, 110, read_q3_k),
-    ENCODED(12, "Q4_K", LARGE, 144, read_q4_k),
-    ENCODED(13, "Q5_K", LARGE, 176, read_q5_k),
-    ENCODED(14, "Q6_K", LARGE, 210, read_q6_k),
+    ENCODED(10, "Q2_K", LARGE, 84, 2, 16, read_q2_k),
+    ENCODED(11, "Q3_K", LARGE, 110, 3, 16, read_q3_k),
+    ENCODED(12, "Q4_K", LARGE, 144, 4, 32, read_q4_k),
+    ENCODED(13, "Q5_K", LARGE, 176, 5, 32, read_q5_k),
+    ENCODED(14, "Q6_K", LARGE, 210, 6, 16, read_q6_k),
     [15] = OTHER("Q8_K"),
     [16] = OTHER("IQ2_XXS"),
     [17] = OTHER("IQ2_XS"),
     [18] = OTHER("IQ3_XXS"),
     [19] = OTHER("IQ1_S"),
-    ENCODED(20, "IQ4_NL", SMALL, 18, read_iq4_nl),
+    ENCODED(20, "IQ4_NL", SMALL, 18, 4, 32, read_iq4_nl),
     [21] = OTHER("IQ3_S"),
     [22] = OTHER("IQ2_S"),
-    ENCODED(23, "IQ4_XS", LARGE, 136, read_iq4_xs),
+    ENCODED(23, "IQ4_XS", LARGE, 136, 4, 32, read_iq4_xs),
     [24] = OTHER("I8"),
     [25] = OTHER("I16"),
     [26] = OTHER("I32"),
@@ -241,7 +249,7 @@ static const kind kinds[] = {
     [30] = PLAIN("BF16", PL_BF16, 2),
     [34] = OTHER("TQ1_0"),
     [35] = OTHER("TQ2_0"),
-    ENCODED(39, "MXFP4", SMALL, 17, read_mxfp4),
+    ENCODED(39, "MXFP4", SMALL, 17, 4, 32, read_mxfp4),
     [40] = OTHER("NVFP4"),
     [41] = OTHER("Q1_0"),
 };

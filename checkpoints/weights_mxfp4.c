@@ -38,4 +38,10 @@ static uint64_t hash_scales(const pl_weight_entry *e, uint64_t h) {
     return pl_hash_more(h, e->scale, (size_t)(rows_between(e) * (e->shape[1] / 32)));
 }
 
-const pl_weight_code pl_weight_mxfp4 = {.name = "mxfp4", .read = read_rows, .span = span_of, .hash = hash_scales};
+static pl_weight_grain grain_of(const pl_weight_entry *e) {
+    (void)e;
+    return (pl_weight_grain){.bits = 4, .rows = 1, .cols = 32};
+}
+
+const pl_weight_code pl_weight_mxfp4 = {
+    .name = "mxfp4", .read = read_rows, .span = span_of, .hash = hash_scales, .grain = grain_of};

@@ -259,8 +259,8 @@ static pl_status add_tensor(tensors *ts, const char *name, const pl_weight_entry
     if (w->rope_heads) return pl_fail(err, PL_E_UNSUPPORTED, "%s: rows in another order than engines read", w->name);
     pl_st_source *s = &ts->t[ts->n];
     snprintf(ts->name[ts->n], sizeof ts->name[ts->n], "%s", name);
-    *s = (pl_st_source){.name = ts->name[ts->n++], .dtype = w->dtype, .rank = w->rank, .data = w->data};
-    memcpy(s->shape, w->shape, sizeof s->shape);
+    *s = (pl_st_source){.name = ts->name[ts->n++]};
+    pl_weight_copy(s, w);
     if (strcmp(name, "mask_hidden") != 0) return PL_OK;
     s->rank = 3; // [1, 1, n] in files
     s->shape[2] = s->shape[1];

@@ -170,8 +170,8 @@ static pl_status push(import *m, const char *name, const pl_weight_entry *w, pl_
     for (int i = 0; i < m->n; i++)
         if (strcmp(m->name[i], name) == 0)
             return pl_fail(err, PL_E_INPUT, "%s: \"%.80s\" stands there twice, under two names", m->o->dir, name);
-    *s = (pl_st_source){.name = m->name[m->n++], .dtype = w->dtype, .rank = w->rank, .data = w->data};
-    memcpy(s->shape, w->shape, sizeof s->shape);
+    *s = (pl_st_source){.name = m->name[m->n++]};
+    pl_weight_copy(s, w);
     if (strcmp(name, "mask_hidden") == 0 && s->rank == 3) { // [1, 1, n] in files
         s->rank = 2;
         s->shape[0] *= s->shape[1];

@@ -10,7 +10,6 @@
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 
-#include <math.h>
 #include <string.h>
 
 #define CONFIG_MAX ((size_t)16 << 20)
@@ -62,61 +61,6 @@ static void put_tensor(pl_json_out *o, const char *name, const char *type, const
     pl_json_out_close(o, '}');
 }
 
-static bool is_encoded(const pl_weight_source *src) {
-    for (int64_t i = 0; i < pl_weight_source_count(src); i++)
-        if (pl_weight_source_at(src, i)->code) return true;
-    return false;
-}
-
-// Writes how many of the model's tensors are of each type.
-static void put_types(pl_json_out *o, const pl_weight_source *src) {
-    enum { MOST = 32 };
-    const char *name[MOST];
-    int64_t     count[MOST] = {0};
-    int         n = 0;
-    for (int64_t i = 0; i < pl_weight_source_count(src); i++) {
-        const char *type = pl_ggml_type_name(pl_weight_source_at(src, i));
-        int         k = 0;
-        while (k < n && strcmp(name[k], type) != 0)
-            k++;
-        if (k == MOST) continue;
-        name[k] = type;
-        count[k]++;
-        if (k == n) n++;
-    }
-    pl_put_object(o, "types");
-    for (int k = 0; k < n; k++)
-        pl_put_int(o, name[k], count[k]);
-    pl_json_out_close(o, '}');
-}
-
-// Adds the squares of a matrix's elements and of their errors in bf16, of at most SAMPLED rows.
-static pl_status add_errors(const pl_weight_entry *e, double sum[2], pl_err *err) {
-    enum { SAMPLED = 64 };
-    int64_t step = e->shape[0] / SAMPLED + 1, cols = e->shape[1];
-    float  *row = pl_malloc(pl_size_mul((size_t)cols, sizeof *row, 1));
-    if (!row) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", e->name);
-    for (int64_t r = 0; r < e->shape[0]; r += step) {
-        e->code->read(e, r, 1, row);
-        for (int64_t c = 0; c < cols; c++) {
-            double x = (double)row[c], d = (double)pl_round_bf16(row[c]) - x;
-            sum[0] += d * d;
-            sum[1] += x * x;
-        }
-    }
-    pl_free(row);
-    return PL_OK;
-}
-
-// Writes the root of the mean square error that rounding to bf16 makes of quantised weights, relative to theirs.
-static pl_status put_rounding(pl_json_out *o, const pl_weight_source *src, pl_err *err) {
-    double sum[2] = {0};
-    for (int64_t i = 0; i < pl_weight_source_count(src); i++)
-        if (pl_weight_source_at(src, i)->code) PL_TRY(add_errors(pl_weight_source_at(src, i), sum, err));
-    pl_put_num(o, "bf16_rms_error", sum[1] > 0 ? sqrt(sum[0] / sum[1]) : 0);
-    return PL_OK;
-}
-
 static pl_status put_source(pl_json_out *o, const pl_weight_source *src, const pl_hf_config *c,
                             const pl_inspect_options *opt, pl_err *err) {
     int64_t elements = 0, n = pl_weight_source_count(src);
@@ -130,12 +74,7 @@ static pl_status put_source(pl_json_out *o, const pl_weight_source *src, const p
     pl_put_int(o, "parameters", elements);
     pl_put_int(o, "tensors", n);
     pl_put_num(o, "bytes", bytes);
-    if (is_encoded(src)) {
-        put_types(o, src);
-        PL_TRY(put_rounding(o, src, err));
-    } else {
-        pl_put_str(o, "stored_as", pl_dtype_name(pl_weight_source_stored_dtype(src, NULL, 0)));
-    }
+    pl_put_str(o, "stored_as", pl_dtype_name(pl_weight_source_stored_dtype(src, NULL, 0)));
     PL_TRY(pl_fingerprint(print, src, c, false, err));
     pl_put_str(o, "fingerprint", print);
     if (opt->full_hash) {
@@ -308,7 +247,8 @@ static pl_status put_model(pl_json_out *o, const char *path, const pl_weight_sou
     put_config(o, c);
     if (!src) return PL_OK;
     pl_status st = put_source(o, src, c, opt, err);
-    int       tap[PL_MAX_TAPS], taps = pl_llama_default_taps(c->num_hidden_layers, tap);
+    if (st == PL_OK) st = pl_inspect_quantised(o, path, src, opt->full_hash, err);
+    int tap[PL_MAX_TAPS], taps = pl_llama_default_taps(c->num_hidden_layers, tap);
     pl_put_ids(o, "eagle3_taps", tap, taps);
     if (st == PL_OK) st = pl_target_tokenizer(&tok, path, NULL, opt->pre, err);
     if (st == PL_OK && tok) {

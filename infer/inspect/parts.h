@@ -2,6 +2,7 @@
 #ifndef PL_INSPECT_PARTS_H
 #define PL_INSPECT_PARTS_H
 
+#include "checkpoints/weights.h"
 #include "data/chat/prompts.h"
 #include "infer/cli/cli.h"
 #include "infer/decode/runner.h"
@@ -19,6 +20,11 @@ pl_inspect_fn     pl_inspect_bin;   // a llama2.c model, else its tokenizer
 pl_inspect_fn     pl_inspect_gguf;  // a model in a GGUF file or a folder of one, else its vocabulary
 pl_inspect_fn pl_inspect_safetensors, pl_inspect_dataset, pl_inspect_tokens, pl_inspect_tokenizer, pl_inspect_recipe;
 pl_inspect_fn pl_inspect_state, pl_inspect_run, pl_inspect_results, pl_inspect_prompts;
+
+// Writes an object `quantised` for a target's folder that is: its format; bits and group of its matrices by encoding;
+// how many are plain; the root mean square of what rounding to bf16 changes, over that of the weights, from 16 rows of
+// each matrix (all: from all); what engines quantise beside weights.
+pl_status pl_inspect_quantised(pl_json_out *o, const char *path, const pl_weight_source *src, bool all, pl_err *err);
 
 // path: a folder with config.json, or a config.json.
 pl_status pl_inspect_is_drafter(const char *path, bool *drafter, pl_err *err);

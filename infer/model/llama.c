@@ -350,8 +350,8 @@ static pl_status same_matrix(bool *same, const pl_weight_source *src, const pl_w
                              const pl_weight_entry *b, pl_err *err) {
     const pl_weight_entry *of[2] = {a, b};
     *same = a->rank == 2 && b->rank == 2 && a->shape[0] == b->shape[0] && a->shape[1] == b->shape[1];
-    if (!*same || (a->dtype == b->dtype && a->bytes == b->bytes && memcmp(a->data, b->data, a->bytes) == 0))
-        return PL_OK;
+    bool plain = !a->code && !b->code && a->dtype == b->dtype && a->bytes == b->bytes;
+    if (!*same || (plain && memcmp(a->data, b->data, a->bytes) == 0)) return PL_OK;
     float    *rows = pl_malloc(pl_size_mul((size_t)a->shape[1], 2 * sizeof *rows, 1));
     pl_status st = rows ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", pl_weight_source_path(src));
     for (int64_t i = 0; i < a->shape[0] && *same && st == PL_OK; i++)
@@ -429,6 +429,16 @@ static bool is_carried(const char *name) {
     return false;
 }
 
+// Returns whether a tensor is a bias of zeros, which quantisers write for layers that have none.
+static bool is_zero_bias(const pl_weight_source *src, const char *name) {
+    const pl_weight_entry *e = pl_weight_source_find(src, name);
+    size_t                 n = strlen(name);
+    if (n < 5 || strcmp(name + n - 5, ".bias") != 0 || e->rank != 1 || e->row_stride > 0) return false;
+    for (size_t i = 0; i < e->bytes; i++)
+        if (((const uint8_t *)e->data)[i]) return false;
+    return true;
+}
+
 pl_status pl_llama_warn_unclaimed(const pl_llama *m, const pl_weight_source *src, pl_err *err) {
     enum { NAMED = 3 };
     int64_t      n = 0, left = 0;
@@ -439,7 +449,8 @@ pl_status pl_llama_warn_unclaimed(const pl_llama *m, const pl_weight_source *src
         st = pl_params_unclaimed(&m->params, src, name, pl_weight_source_count(src), &n, err);
     for (int64_t i = 0; st == PL_OK && i < n; i++) {
         // In a tied model a separate output matrix has been compared with the embeddings already.
-        if (is_carried(name[i]) || (m->config.tie_word_embeddings && strcmp(name[i], HEAD) == 0)) continue;
+        bool tied = m->config.tie_word_embeddings && strcmp(name[i], HEAD) == 0;
+        if (tied || is_carried(name[i]) || is_zero_bias(src, name[i])) continue;
         size_t at = strlen(list);
         if (left++ < NAMED) snprintf(list + at, sizeof list - at, "%s%.80s", at ? ", " : "", name[i]);
     }

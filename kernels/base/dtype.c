@@ -1,12 +1,15 @@
 #include "kernels/base/dtype.h"
 #include "kernels/base/check.h"
 
+#include <math.h>
+
 static const struct {
     const char *name;
     size_t      size;
 } types[PL_DTYPE_COUNT] = {
-    [PL_F32] = {"F32", 4}, [PL_BF16] = {"BF16", 2}, [PL_F64] = {"F64", 8}, [PL_F16] = {"F16", 2},
-    [PL_I32] = {"I32", 4}, [PL_I64] = {"I64", 8},   [PL_U8] = {"U8", 1},   [PL_BOOL] = {"BOOL", 1},
+    [PL_F32] = {"F32", 4}, [PL_BF16] = {"BF16", 2},       [PL_F64] = {"F64", 8},         [PL_F16] = {"F16", 2},
+    [PL_I32] = {"I32", 4}, [PL_I64] = {"I64", 8},         [PL_U8] = {"U8", 1},           [PL_BOOL] = {"BOOL", 1},
+    [PL_I8] = {"I8", 1},   [PL_F8_E4M3] = {"F8_E4M3", 1}, [PL_F8_E8M0] = {"F8_E8M0", 1},
 };
 
 size_t pl_dtype_size(pl_dtype t) {
@@ -37,6 +40,16 @@ float pl_f16_to_f32(uint16_t h) {
     return f;
 }
 
+float pl_f8_e4m3_to_f32(uint8_t b) {
+    uint32_t exp = b >> 3 & 15u, man = b & 7u;
+    float f = exp == 15 && man == 7 ? NAN : exp == 0 ? ldexpf((float)man, -9) : ldexpf((float)(8 + man), (int)exp - 10);
+    return b & 0x80u ? -f : f;
+}
+
+float pl_f8_e8m0_to_f32(uint8_t b) {
+    return b == 255 ? NAN : ldexpf(1, b - 127);
+}
+
 void pl_to_f32(float *dst, const void *src, pl_dtype t, size_t n) {
     const uint8_t *s = src;
     if (n == 0) return;
@@ -62,6 +75,14 @@ void pl_to_f32(float *dst, const void *src, pl_dtype t, size_t n) {
             memcpy(&d, s + 8 * i, 8);
             dst[i] = (float)d;
         }
+        return;
+    case PL_F8_E4M3:
+        for (size_t i = 0; i < n; i++)
+            dst[i] = pl_f8_e4m3_to_f32(s[i]);
+        return;
+    case PL_F8_E8M0:
+        for (size_t i = 0; i < n; i++)
+            dst[i] = pl_f8_e8m0_to_f32(s[i]);
         return;
     default: PL_CHECK(0, "no conversion from dtype %d to F32", (int)t);
     }

@@ -173,8 +173,8 @@ static void check_aborts(void **state) {
 
 static void dtype_names(void **state) {
     (void)state;
-    const char  *names[] = {"F32", "BF16", "F64", "F16", "I32", "I64", "U8", "BOOL"};
-    const size_t sizes[] = {4, 2, 8, 2, 4, 8, 1, 1};
+    const char  *names[] = {"F32", "BF16", "F64", "F16", "I32", "I64", "U8", "BOOL", "I8", "F8_E4M3", "F8_E8M0"};
+    const size_t sizes[] = {4, 2, 8, 2, 4, 8, 1, 1, 1, 1, 1};
     assert_int_equal(COUNT(names), PL_DTYPE_COUNT);
     for (int t = 0; t < PL_DTYPE_COUNT; t++) {
         assert_string_equal(pl_dtype_name((pl_dtype)t), names[t]);

@@ -23,16 +23,17 @@ static pl_status take_matrix(pl_teacher *t, int i, pl_tensor *to, const pl_param
     if (!t->block[i]) return PL_E_MEMORY;
     *to = pl_tensor_2d(t->block[i], dtype, spec.rows, spec.cols);
     if (dtype == PL_F32) return pl_weight_read_f32(t->src, &spec, t->block[i], err);
-    float *row = pl_malloc((size_t)spec.cols * sizeof *row);
-    if (!row) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", p->name[0]);
+    float *rows = pl_malloc(pl_size_mul(PL_PANEL, (size_t)spec.cols, sizeof *rows));
+    if (!rows) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", p->name[0]);
     pl_status st = PL_OK;
-    for (int64_t r = 0; r < spec.rows && st == PL_OK; r++) {
-        st = pl_weight_read_rows(t->src, &spec, r, 1, row, err);
+    for (int64_t r = 0, most; r < spec.rows && st == PL_OK; r += most) {
+        most = spec.rows - r < PL_PANEL ? spec.rows - r : PL_PANEL;
+        st = pl_weight_read_rows(t->src, &spec, r, most, rows, err);
         if (st == PL_OK)
-            pl_from_f32((uint8_t *)t->block[i] + (size_t)(r * spec.cols) * pl_dtype_size(dtype), dtype, row,
-                        (size_t)spec.cols);
+            pl_from_f32((uint8_t *)t->block[i] + (size_t)(r * spec.cols) * pl_dtype_size(dtype), dtype, rows,
+                        (size_t)(most * spec.cols));
     }
-    pl_free(row);
+    pl_free(rows);
     return st;
 }
 
