@@ -2,6 +2,7 @@
 #include "checkpoints/quant.h"
 #include "infer/inspect/parts.h"
 #include "kernels/base/arena.h"
+#include "kernels/base/files.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -104,7 +105,7 @@ pl_status pl_inspect_quantised(pl_json_out *o, const char *path, const pl_weight
         PL_TRY(measure(&t, src, e, all, err));
     }
     if (t.quantised == 0) return PL_OK;
-    pl_status st = pl_quant_read(&q, &config, path, err);
+    pl_status st = pl_path_is_dir(path) ? pl_quant_read(&q, &config, path, err) : PL_OK;
     if (st == PL_OK) put_quantised(o, &t, &q);
     pl_json_close(&config);
     return st;
