@@ -223,6 +223,7 @@ static void test_refusals(void **state) {
         {{{"llama.rope.scaling.type", 't', 0, "dynamic"}}, PL_E_UNSUPPORTED, "RoPE scaled by dynamic"},
         {{{"llama.rope.scaling.attn_factor", 'f', .value = 2}}, PL_E_INPUT, "belongs to yarn and longrope"},
         {{{"llama.expert_count", 'i', .value = 4}}, PL_E_INPUT, "llama.expert_used_count is missing"},
+        {{{"blk.0.ffn_up_exps.weight", 'v', .value = 3}}, PL_E_INPUT, "is not one for each expert"},
         {{{"rope_freqs.weight", 'v', .value = 3}}, PL_E_INPUT, "rope_freqs.weight is no list of 4 divisors in F32"},
         {{{"rope_freqs.weight", 'v', .value = 4}}, PL_E_INPUT, "rope_freqs.weight: a divisor of -0.28125"},
         {{{"general.architecture", 't', 0, "gpt-oss"}}, PL_E_INPUT, "gpt-oss.expert_count is missing"},
