@@ -359,6 +359,7 @@ static void find_endings(const pl_gguf_value *tokens, int64_t id[ENDINGS]) {
     for (uint64_t k = 0; k < tokens->n; k++) {
         size_t      n;
         const char *s = pl_gguf_next_string(&at, &n);
+        if (n == 0 || !strchr("<[_", *s)) continue; // as they all begin
         for (int i = 0; i < ENDINGS; i++)
             if (n == strlen(endings[i]) && memcmp(s, endings[i], n) == 0) id[i] = (int64_t)k;
     }

@@ -248,10 +248,10 @@ static pl_status fail_shape(const listing *l, const char *what, pl_err *err) {
 // Experts lie one after another.
 static pl_status add_experts(const listing *l, int layer, const char *ours, pl_err *err) {
     const pl_gguf_tensor *t = l->t;
-    int64_t n = t->shape[t->rank - 1], rows = t->shape[t->rank - 2], cols = t->rank == 3 ? t->shape[0] : 0;
-    bool    bias = strstr(ours, ".bias") != NULL;
-    if (t->rank != (bias ? 2 : 3) || n != l->c->experts || (bias && l->type->code))
+    bool                  bias = strstr(ours, ".bias") != NULL;
+    if (t->rank != (bias ? 2 : 3) || t->shape[t->rank - 1] != l->c->experts || (bias && l->type->code))
         return fail_shape(l, "is not one for each expert", err);
+    int64_t n = l->c->experts, rows = t->shape[t->rank - 2], cols = bias ? 0 : t->shape[0];
     for (int64_t i = 0; i < n; i++) {
         pl_weight_entry e = take_rows(l, i * rows, rows, cols);
         PL_TRY(add(l, &e, err, "model.layers.%d.mlp.experts.%d.%s", layer, (int)i, ours));

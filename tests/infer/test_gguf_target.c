@@ -5,6 +5,7 @@
 #include "infer/model/target.h"
 #include "paceline.h"
 #include "tests/checkpoints/scratch.h"
+#include "tests/gguf_texts.h"
 
 #define GOLDEN PACELINE_SOURCE_DIR "/tests/infer/gguf/"
 
@@ -223,6 +224,7 @@ static void test_refusals(void **state) {
         {{{"llama.rope.scaling.type", 't', 0, "dynamic"}}, PL_E_UNSUPPORTED, "RoPE scaled by dynamic"},
         {{{"llama.rope.scaling.attn_factor", 'f', .value = 2}}, PL_E_INPUT, "belongs to yarn and longrope"},
         {{{"llama.expert_count", 'i', .value = 4}}, PL_E_INPUT, "llama.expert_used_count is missing"},
+        {{{"blk.0.ffn_up_exps.weight", 'v', .value = 3}}, PL_E_INPUT, "is not one for each expert"},
         {{{"rope_freqs.weight", 'v', .value = 3}}, PL_E_INPUT, "rope_freqs.weight is no list of 4 divisors in F32"},
         {{{"rope_freqs.weight", 'v', .value = 4}}, PL_E_INPUT, "rope_freqs.weight: a divisor of -0.28125"},
         {{{"general.architecture", 't', 0, "gpt-oss"}}, PL_E_INPUT, "gpt-oss.expert_count is missing"},
@@ -376,10 +378,44 @@ static void test_config(void **state) {
     assert_says(pl_llama_trainable(&c, "x", &err), PL_E_INPUT, &err, "biases");
 }
 
+// Answers end at eos, eot and eom, by key or by name; GPT-OSS's <|end|> ends a message alone.
+static void test_ends(void **state) {
+    (void)state;
+    static const struct {
+        int         id;
+        const char *name;
+    } named[] = {{5, "<|im_end|>"}, {6, "<|return|>"}, {7, "<|call|>"}, {8, "<|end|>"}};
+    pl_err       err;
+    pl_hf_config c;
+    gguf_array   tokens = {0};
+    pl_gguf_out *o = pl_gguf_out_new();
+    for (int i = 0; i < VOCAB; i++) {
+        char        text[16];
+        const char *name = text;
+        snprintf(text, sizeof text, "t%d", i);
+        for (size_t k = 0; k < sizeof named / sizeof *named; k++)
+            if (named[k].id == i) name = named[k].name;
+        gguf_text(&tokens, name, strlen(name));
+    }
+    put_keys(o, NULL);
+    gguf_put_array(o, "tokenizer.ggml.tokens", &tokens);
+    pl_gguf_put_u32(o, "tokenizer.ggml.bos_token_id", 1);
+    pl_gguf_put_u32(o, "tokenizer.ggml.eos_token_id", 3);
+    pl_gguf_put_u32(o, "tokenizer.ggml.eot_token_id", 9);
+    pl_gguf_put_u32(o, "tokenizer.ggml.eom_token_id", 1000); // outside the vocabulary
+    put_tensors(o, NULL, true, true);
+    assert_ok(pl_gguf_write(o, at("ends.gguf"), &err));
+    pl_gguf_out_free(o);
+    assert_ok(pl_llama_config(&c, at("ends.gguf"), &err));
+    assert_int_equal(c.bos_token_id, 1);
+    assert_int_equal(c.n_eos, 5);
+    assert_memory_equal(c.eos_token_id, ((const int[]){3, 9, 5, 6, 7}), 5 * sizeof(int));
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tokens),       cmocka_unit_test(test_types),
-                                       cmocka_unit_test(test_refusals),     cmocka_unit_test(test_cut),
-                                       cmocka_unit_test(test_parts),        cmocka_unit_test(test_folders),
-                                       cmocka_unit_test(test_fingerprints), cmocka_unit_test(test_config)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tokens),       cmocka_unit_test(test_types),  cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_cut),          cmocka_unit_test(test_parts),  cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_fingerprints), cmocka_unit_test(test_config), cmocka_unit_test(test_ends)};
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
