@@ -4,8 +4,8 @@
 //
 // A matrix [rows, cols] is a tensor of elements and its companions (scales, zeros, groups of columns), as the formats'
 // own libraries write them: fp8 (transformers), compressed-tensors 0.20, AutoAWQ 0.2.9 (gemm), GPTQModel 7.7 (gptq,
-// gptq_v2), AutoRound 0.16 (in either's layout), NVIDIA ModelOpt 0.47. Libraries that compute in the scales' fp16 or bf16 round a product to it; here the
-// exact product is rounded once, to the type in which the target is opened.
+// gptq_v2), AutoRound 0.16 (in the layouts of those two), NVIDIA ModelOpt 0.47. Libraries that compute in the scales'
+// fp16 or bf16 round a product to it; here the exact one is rounded once, to the type in which the target is opened.
 // The tensors of a file decide what is quantised, whatever lists of ignored modules say; each quantised matrix must be
 // of one of the config's schemes. Quantised activations and caches are not imitated.
 #ifndef PL_QUANT_H
