@@ -81,8 +81,8 @@ typedef struct pl_hf_config {
     char architecture[64]; // architectures[0]
     char model_type[32];
 
-    // The architecture is not computed here; sizes, embeddings, final norm and output matrix are known. Drafters of such
-    // a target learn from hidden states that an engine took (infer/generate/hidden_states.h).
+    // The architecture is not computed here; sizes, embeddings, final norm and output matrix are known. Drafters of
+    // such a target learn from hidden states that an engine took (infer/generate/hidden_states.h).
     bool             foreign;
     int              hidden_size, intermediate_size, num_hidden_layers;
     int              num_attention_heads, num_key_value_heads, head_dim;
