@@ -198,7 +198,7 @@ static void order(void **state) {
     pl_generator_options o = {
         .form = &f, .max_new = 4, .greedy = true, .samples = 1, .temperature = 1, .top_p = 1, .sessions = 5};
     run                 *all = generate(p, &o), *endless;
-    static const int64_t from[] = {1, 66, 162, 163, 300, 325};
+    static const int64_t from[] = {66, 163, 325};
     assert_int_equal(all->n, 2 * 163);
     o.sessions = 24;
     run *other = generate(p, &o);
