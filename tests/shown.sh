@@ -62,10 +62,11 @@ print(f"{100 * share:.0f} % of rows count; rows/s " + ", ".join(f"{r} {min(v):.0
       + f"; {min(rise):.2f}..{max(rise):.2f} times; held-out loss {loss[0]:.4f}, {loss[1]:.4f}")' "$1"
 }
 
-shown_rows() { # training on three kinds of data: all rows and supervised rows, in three turns
+shown_rows() { # training on three kinds of data (or those named): all rows and supervised rows, in three turns
     local p kind turn rows new
     p=$(program)
-    for kind in stories chat retrieval; do
+    [ $# -gt 0 ] || set -- stories chat retrieval
+    for kind in "$@"; do
         [ "$kind" = retrieval ] && new=48 || new=128
         rows_prompts "$kind" >"$work/$kind.jsonl" || { fail rows "$kind: no prompts"; continue; }
         (cd "$root" && "$p" generate recipes/quickstart.yaml --quiet --set data.prompts="$work/$kind.jsonl" \
