@@ -179,7 +179,8 @@ def own_step(a, head):
         used.start()
     r = subprocess.run([a.paceline, "bench", "step", "--json", "--quiet", "--device", a.device, "--shape", a.shape,
                         "--batch", "1", "--seq-len", str(a.rows), "--unroll", str(a.unroll), "--repeats",
-                        str(a.repeats), "--head", head, "--max-mb", "16"], env=env, stdout=subprocess.PIPE, text=True)
+                        str(a.repeats), "--head", head] + ([] if a.device == "cpu" else ["--max-mb", "16"]),
+                       env=env, stdout=subprocess.PIPE, text=True)
     if used:
         used.done = True
         used.join()
