@@ -80,7 +80,7 @@ static void put_quantised(pl_json_out *o, const tally *t, const pl_quant *q) {
                        : q->cache                 ? "caches"
                                                   : NULL;
     pl_put_object(o, "quantised");
-    pl_put_str(o, "format", *q->name ? q->name : t->group[0].code);
+    pl_put_str(o, "format", *q->name ? q->name : t->n == 1 ? t->group[0].code : "mixed");
     put_groups(o, t);
     pl_put_int(o, "quantised_matrices", t->quantised);
     pl_put_int(o, "plain_matrices", t->plain);
