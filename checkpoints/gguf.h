@@ -51,7 +51,7 @@ typedef struct pl_gguf_tensor {
 
 typedef struct pl_gguf pl_gguf;
 
-// Whether a file begins as GGUF files do, whatever its name.
+// Returns true if a file begins with GGUF's magic; its name does not matter.
 bool                  pl_gguf_is(const char *path);
 // PL_E_INPUT for anything wrong with the content, with the place.
 pl_status             pl_gguf_open(pl_gguf **out, const char *path, pl_err *err);

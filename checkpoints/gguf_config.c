@@ -91,7 +91,7 @@ static pl_status get_num(const reading *r, const char *name, double least, doubl
     return pl_fail(err, PL_E_INPUT, "%s: %s is %g, expected %g to %g", r->path, key, *to, least, most);
 }
 
-// What llama.cpp would compute otherwise.
+// Refuses a setting that llama.cpp computes and that has no counterpart here, unless it is neutral.
 static pl_status refuse_other(const reading *r, const char *name, double neutral, pl_err *err) {
     double v;
     PL_TRY(get_num(r, name, -1e30, 1e30, neutral, &v, err));

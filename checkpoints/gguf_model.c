@@ -198,7 +198,7 @@ static const char *find_name(const named *list, size_t count, const char *theirs
     return NULL;
 }
 
-// What is being listed.
+// A tensor of the file while its entries are added.
 typedef struct listing {
     model                *m;
     const pl_hf_config   *c;

@@ -15,7 +15,7 @@
 // part of one) in a folder without safetensors; NULL: path is something else. PL_E_INPUT: a folder of several models.
 pl_status pl_gguf_model_find(char **file, const char *path, pl_err *err);
 
-// Whether a GGUF file holds tensors of an architecture that is a target here: no vocabulary alone, no drafter.
+// Returns true if a GGUF file holds tensors of an architecture of targets; false: a vocabulary alone, or a drafter.
 bool pl_gguf_model_is(const char *file);
 
 // file: a GGUF file, of a split one the first. PL_E_UNSUPPORTED names an architecture, a type of tensor or a setting
@@ -34,7 +34,7 @@ typedef struct pl_gguf_parts {
 // NULL: no part has it.
 const pl_gguf_tensor *pl_gguf_parts_find(const pl_gguf_parts *p, const char *name);
 
-// What a file's architecture is here, and how its tensors are laid out.
+// An architecture of GGUF files: its counterpart in Hugging Face's form and the layout of its tensors.
 typedef struct pl_gguf_family {
     const char *name;                // general.architecture
     const char *architecture, *type; // Hugging Face's

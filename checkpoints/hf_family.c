@@ -108,7 +108,7 @@ bool pl_hf_windowed(const pl_hf_config *c, int layer) {
 }
 
 void pl_hf_config_plain(pl_hf_config *c) {
-    c->qkv_bias = c->qk_norm = c->fused = c->norm_plus_one = c->post_norms = c->embedding_scaled = false;
+    c->foreign = c->qkv_bias = c->qk_norm = c->fused = c->norm_plus_one = c->post_norms = c->embedding_scaled = false;
     c->activation = PL_HF_SILU;
     c->query_scalar = c->attention_softcap = c->final_softcap = c->local_theta = 0;
     c->sliding_window = 0;

@@ -29,7 +29,7 @@ static const form forms[] = {
 };
 enum { FORMS = sizeof forms / sizeof *forms };
 
-// Of activations and caches, which are not imitated.
+// Suffixes of tensors for quantised activations and caches, which are not imitated.
 static const char *const of_engines[] = {
     ".input_scale",      ".input_zero_point", ".input_global_scale", ".input_scale_ub",
     ".activation_scale", ".output_scale",     ".output_zero_point",  ".q_scale",

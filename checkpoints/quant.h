@@ -46,7 +46,7 @@ typedef struct pl_quant {
 } pl_quant;
 
 // Reads a config (quantization_config of config.json). MXFP4 of GPT-OSS, which needs none of this, leaves *q empty.
-// What is not supported is refused by name: PL_E_INPUT.
+// PL_E_INPUT names a method or a setting that is not supported.
 pl_status pl_quant_parse(pl_quant *q, const pl_json *j, const cJSON *config, pl_err *err);
 // Reads that of a folder: config.json's, its text_config's, or hf_quant_config.json. *j: the file, which the caller
 // closes; zeroed where there is none.
@@ -64,9 +64,9 @@ typedef struct pl_quant_matrix {
 
 typedef enum pl_quant_role { PL_QUANT_PLAIN, PL_QUANT_COMPANION, PL_QUANT_ELEMENTS } pl_quant_role;
 
-// What a tensor of a set is under q. ELEMENTS: *e (but for its name, which is `module` bytes of t's, then ".weight")
-// and *m are the matrix, checked so that reading stays within its tensors. COMPANION: belongs to a matrix, or to
-// activations and caches.
+// Sets the role of a tensor of a set under q. ELEMENTS: *e (but for its name, which is `module` bytes of t's, then
+// ".weight") and *m are the matrix, checked so that reading stays within its tensors. COMPANION: belongs to a
+// matrix, or to activations and caches.
 pl_status pl_quant_join(pl_quant_role *role, pl_weight_entry *e, pl_quant_matrix *m, int *module, const pl_quant *q,
                         const pl_st *set, const pl_st_entry *t, pl_err *err);
 
@@ -96,6 +96,18 @@ static inline uint32_t pl_quant_field(const uint8_t *words, int64_t step, int64_
     uint64_t w = pl_quant_word(words, at * step);
     if (shift + bits > 32) w |= (uint64_t)pl_quant_word(words, (at + 1) * step) << 32;
     return (uint32_t)(w >> shift) & ((1U << bits) - 1);
+}
+
+// Decodes n bytes of two E2M1 each, the lower half first, times a scale, whose sixteen products are made once.
+static inline void pl_quant_halves(float *dst, const uint8_t *pair, int n, float by) {
+    static const float value[16] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6, -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
+    float              scaled[16];
+    for (int i = 0; i < 16; i++)
+        scaled[i] = value[i] * by;
+    for (int i = 0; i < n; i++) {
+        dst[2 * i] = scaled[pair[i] & 15];
+        dst[2 * i + 1] = scaled[pair[i] >> 4];
+    }
 }
 
 // A code's span, hash, check and grain (weights.h). Scales that are not finite are refused, any others are carried.

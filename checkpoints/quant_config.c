@@ -118,7 +118,7 @@ static pl_status read_strategy(pl_quant_scheme *s, const pl_json *j, const cJSON
     return PL_OK;
 }
 
-// What a format's files hold, whatever the numbers beside its name.
+// Checks that a scheme's numbers are those of its format's files.
 static pl_status check_scheme(const pl_quant_scheme *s, const pl_json *j, const cJSON *w, int group, bool real,
                               pl_err *err) {
     bool four = s->kind == PL_QUANT_NVFP4 || s->kind == PL_QUANT_MXFP4;

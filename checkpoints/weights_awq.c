@@ -4,7 +4,7 @@
 // lie a power of two apart are not written in turns.
 enum { BAND = 64, TILE = 32 };
 
-// Where each row's field lies in a row of words: of eight rows in a word, even ones are in its lower half.
+// The place of each row's field in a row of words: of eight rows in a word, even ones are in its lower half.
 typedef struct band {
     int64_t n, word[BAND];
     int     shift[BAND];

@@ -1,23 +1,14 @@
-#include "checkpoints/weights.h"
+#include "checkpoints/quant.h"
 #include "kernels/base/hash.h"
 
 #include <math.h>
 
-// The sixteen products of a block's scale are made once.
 static void read_row(const pl_weight_entry *e, int64_t row, float *dst) {
-    static const float value[16] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6, -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
-    int64_t            cols = e->shape[1], at = row * e->row_stride;
-    const uint8_t     *pair = (const uint8_t *)e->data + at * (cols / 2),
-                  *scale = (const uint8_t *)e->scale + at * (cols / 32);
-    for (int64_t b = 0; b < cols / 32; b++, pair += 16, dst += 32) {
-        float by = scale[b] == 255 ? NAN : ldexpf(1, scale[b] - 127), scaled[16];
-        for (int i = 0; i < 16; i++)
-            scaled[i] = value[i] * by;
-        for (int i = 0; i < 16; i++) {
-            dst[2 * i] = scaled[pair[i] & 15];
-            dst[2 * i + 1] = scaled[pair[i] >> 4];
-        }
-    }
+    int64_t        cols = e->shape[1], at = row * e->row_stride;
+    const uint8_t *pair = (const uint8_t *)e->data + at * (cols / 2);
+    const uint8_t *scale = (const uint8_t *)e->scale + at * (cols / 32);
+    for (int64_t b = 0; b < cols / 32; b++)
+        pl_quant_halves(dst + 32 * b, pair + 16 * b, 16, scale[b] == 255 ? NAN : ldexpf(1, scale[b] - 127));
 }
 
 static void read_rows(const pl_weight_entry *e, int64_t row0, int64_t n, float *dst) {

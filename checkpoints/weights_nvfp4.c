@@ -1,18 +1,11 @@
 #include "checkpoints/quant.h"
 
-// Two E2M1 a byte, the lower half first; a scale for 16 columns of a row, whose sixteen products are made once.
+// A scale for 16 columns of a row.
 static void read_row(const pl_weight_entry *e, const pl_quant_matrix *m, int64_t row, float *dst) {
-    static const float value[16] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6, -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
-    const uint8_t     *pair = (const uint8_t *)e->data + row * (e->shape[1] / 2);
-    for (int64_t g = 0; g < m->groups; g++, pair += 8, dst += 16) {
-        float s = pl_quant_scale(m->scale, row * m->groups + g), scaled[16];
-        s = m->divides ? s / m->factor : s * m->factor;
-        for (int i = 0; i < 16; i++)
-            scaled[i] = value[i] * s;
-        for (int i = 0; i < 8; i++) {
-            dst[2 * i] = scaled[pair[i] & 15];
-            dst[2 * i + 1] = scaled[pair[i] >> 4];
-        }
+    const uint8_t *pair = (const uint8_t *)e->data + row * (e->shape[1] / 2);
+    for (int64_t g = 0; g < m->groups; g++) {
+        float s = pl_quant_scale(m->scale, row * m->groups + g);
+        pl_quant_halves(dst + 16 * g, pair + 8 * g, 8, m->divides ? s / m->factor : s * m->factor);
     }
 }
 

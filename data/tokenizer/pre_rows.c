@@ -101,7 +101,7 @@ static const pl_pre_row rows[] = {
     {"jina-v1-en", "jina-v2-code roberta-bpe", .refused = "it puts a separator behind texts"},
 };
 
-// Whether a list of names, between spaces, holds one of n bytes.
+// Returns true if a list of names, separated by spaces, holds a name of n bytes.
 static bool is_listed(const char *list, const char *name, size_t n) {
     while (list && *list) {
         size_t length = strcspn(list, " ");

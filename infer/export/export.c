@@ -249,9 +249,8 @@ typedef struct tensors {
     pl_st_source t[TENSORS + 2]; // two more: a head that is multiplied out, and d2t
     char         name[TENSORS + 2][128];
     int          n;
-    uint8_t     *head;       // multiplied out
-    void        *map;        // d2t if it is not the checkpoint's
-    void        *decoded[2]; // the target's embeddings and head where its file has them encoded
+    uint8_t     *head; // multiplied out
+    void        *map;  // d2t if it is not the checkpoint's
 } tensors;
 
 static pl_status add_tensor(tensors *ts, const char *name, const pl_weight_entry *w, pl_err *err) {
@@ -360,33 +359,12 @@ bool pl_export_name(const pl_export_engine *engine, bool block, int64_t layers, 
     return true;
 }
 
-// Replaces an encoded matrix by one of plain elements of its type.
-static pl_status decode_matrix(pl_weight_entry *w, void **to, const pl_weight_source *src, pl_err *err) {
-    int64_t        rows = w->shape[0], cols = w->shape[1];
-    size_t         row_bytes = (size_t)cols * pl_dtype_size(w->dtype);
-    pl_weight_spec spec = {.part = {{w->name, rows}}, .n_parts = 1, .rows = rows, .cols = cols};
-    float         *row = pl_malloc(pl_size_mul((size_t)cols, sizeof *row, 1));
-    *to = pl_malloc(pl_size_mul((size_t)rows, row_bytes, 1));
-    pl_status st = row && *to ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", w->name);
-    for (int64_t i = 0; i < rows && st == PL_OK; i++) {
-        st = pl_weight_read_rows(src, &spec, i, 1, row, err);
-        if (st == PL_OK) pl_from_f32((uint8_t *)*to + (size_t)i * row_bytes, w->dtype, row, (size_t)cols);
-    }
-    pl_free(row);
-    w->data = *to;
-    w->code = NULL;
-    return st;
-}
-
 // Adds a copy of the target's embeddings or of its head.
 static pl_status add_target(tensors *ts, const pl_export *e, bool head, pl_err *err) {
     const char *as = head ? "lm_head.weight" : "embed_tokens.weight";
     if (pl_weight_source_find(e->src, as)) return PL_OK;
     const pl_weight_entry *w = pl_llama_matrix(e->target_src, &e->target_config, head);
-    if (!w) return pl_fail(err, PL_E_INPUT, "%s: has no %s", e->target, as);
-    pl_weight_entry plain = *w;
-    if (w->code) PL_TRY(decode_matrix(&plain, &ts->decoded[head], e->target_src, err));
-    return add_tensor(ts, as, &plain, err);
+    return w ? add_tensor(ts, as, w, err) : pl_fail(err, PL_E_INPUT, "%s: has no %s", e->target, as);
 }
 
 // Lists every tensor of the checkpoint under the engine's name; refuses unknown ones.
@@ -584,8 +562,6 @@ done:
     pl_free(served);
     pl_free(place);
     pl_free(ts[0].head);
-    pl_free(ts[0].decoded[0]);
-    pl_free(ts[0].decoded[1]);
     pl_free(ts[0].map);
     pl_free(ts);
     return st;

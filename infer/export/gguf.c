@@ -223,17 +223,20 @@ static pl_status add_tensor(writer *w, const pl_st_source *s, pl_err *err) {
     int64_t  rows = s->rank == 2 ? s->shape[0] : 1, cols = s->rank == 2 ? s->shape[1] : s->shape[0];
     pl_dtype to = s->rank != 2 || w->e->f32 ? PL_F32 : s->dtype;
     if (s->rank == 3) cols *= s->shape[1] * s->shape[2];
-    size_t   each = pl_size_mul((size_t)cols, pl_dtype_size(to), 1), from = (size_t)cols * pl_dtype_size(s->dtype);
-    uint8_t *data = keep_buffer(w, pl_size_mul((size_t)rows, each, 1));
-    float   *row = pl_malloc((size_t)cols * sizeof *row);
-    bool     room = data && row;
-    for (int64_t i = 0; room && i < rows; i++) {
-        int64_t k = pairs ? find_paired(i, w->e->config.head_dim) : i;
-        pl_to_f32(row, (const uint8_t *)s->data + (size_t)k * from, s->dtype, (size_t)cols);
+    size_t    each = pl_size_mul((size_t)cols, pl_dtype_size(to), 1), from = (size_t)cols * pl_dtype_size(s->dtype);
+    uint8_t  *data = keep_buffer(w, pl_size_mul((size_t)rows, each, 1));
+    float    *row = pl_malloc((size_t)cols * sizeof *row);
+    void     *stored = pl_malloc(from); // a row of a source without data
+    pl_status st = data && row && stored ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", s->name);
+    for (int64_t i = 0; st == PL_OK && i < rows; i++) {
+        size_t at = (size_t)(pairs ? find_paired(i, w->e->config.head_dim) : i) * from;
+        if (s->fill) st = s->fill(s->arg, at, stored, from, err);
+        pl_to_f32(row, s->fill ? stored : (const uint8_t *)s->data + at, s->dtype, (size_t)cols);
         pl_from_f32(data + (size_t)i * each, to, row, (size_t)cols);
     }
     pl_free(row);
-    if (!room) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", s->name);
+    pl_free(stored);
+    PL_TRY(st);
     pl_gguf_put_tensor(w->o, s->name, to, s->rank, s->shape, data);
     return PL_OK;
 }

@@ -498,8 +498,8 @@ static pl_status write_file(reader *x, pl_dataset_writer *w, int64_t done, const
 
 // The check of a target whose layers are not computed here.
 static pl_status check_first_choices(const reader *x, pl_err *err) {
-    double share = x->answered > 0 ? (double)x->first_choices / (double)x->answered : 1;
-    if (!x->target->config.foreign) return PL_OK;
+    double share = (double)x->first_choices / (double)x->answered;
+    if (!x->target->config.foreign || x->answered == 0) return PL_OK; // 0: all documents were there already
     if (share < least_first_choices)
         return pl_recipe_fail(x->r, &x->gen->data.hidden_states.layers, err,
                               "of %lld tokens of answers only %.1f %% are the first choice of the target's output "

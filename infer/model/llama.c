@@ -386,7 +386,7 @@ pl_status pl_llama_source(pl_weight_source **src, pl_hf_config *config, const ch
     if (!pl_path_is_dir(path)) return pl_llama2c_open(src, config, path, err);
     PL_TRY(pl_hf_config_read(config, path, PL_HF_TARGET, err));
     PL_TRY(pl_weight_source_open(src, path, err));
-    // Where such a config is silent about the tie, the file decides.
+    // A foreign config may leave out tie_word_embeddings: a file without an output matrix is tied.
     if (config->foreign && !pl_weight_source_find(*src, HEAD)) config->tie_word_embeddings = true;
     pl_status st = settle_tie(config, *src, err);
     if (st == PL_OK) return PL_OK;

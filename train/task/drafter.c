@@ -534,6 +534,9 @@ static pl_status prepare(pl_task *t, const pl_recipe *r, const char *out_dir, co
     e->env = env;
     e->out_dir = out_dir;
     e->decodes = tr->train.eval_prompts > 0 && !e->teacher.model.config.foreign;
+    if (tr->train.eval_prompts > 0 && !e->decodes)
+        pl_log("%s is not computed here: held-out prompts are not decoded (train.eval_prompts)",
+               e->teacher.model.config.architecture);
     char vocabulary[32] = "";
     if (e->model->head.d2t)
         snprintf(vocabulary, sizeof vocabulary, " vocab %016llx",

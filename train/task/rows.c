@@ -3,8 +3,6 @@
 void pl_rows_all(pl_rows *r) {
     pl_pack *p = r->pack;
     r->cells = r->depths * r->rows;
-    r->first = 0;
-    r->begun = r->rows;
     r->before = p->token;
     r->teacher_row = p->teacher_row;
     r->weight = p->weight;
@@ -17,9 +15,10 @@ int64_t pl_rows_at_once(const pl_rows *r, int64_t n) {
     return r->opt.most > 0 && r->opt.most < n ? r->opt.most : n;
 }
 
-void pl_rows_advance(pl_rows *r) {
+void pl_rows_advance(pl_rows *r, bool measuring) {
     int64_t left = pl_rows_at_once(r, r->rows);
     r->first = r->begun;
+    if (!r->lean || measuring) r->begun = r->rows;
     for (; r->begun < r->rows; r->begun++)
         if (pl_rows_learn_from(r, r->begun, 0) && left-- == 0) break;
 }

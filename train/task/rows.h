@@ -122,8 +122,8 @@ bool      pl_rows_next(pl_rows *r);
 void      pl_rows_largest(pl_rows *r, pl_rows_use use);
 // For schedules. Sets lists that cover every row at every depth.
 void      pl_rows_all(pl_rows *r);
-// Advances [first, begun) by the rows whose learners one forward takes.
-void      pl_rows_advance(pl_rows *r);
+// Advances [first, begun) by the rows whose learners one forward takes; all that are left if none are left out.
+void      pl_rows_advance(pl_rows *r, bool measuring);
 // Returns how many of n rows run in one forward, at most.
 int64_t   pl_rows_at_once(const pl_rows *r, int64_t n);
 // Allocates r->some and r->own for n[k] rows at depth k.

@@ -77,12 +77,11 @@ static bool row_runs(const pl_rows *r, int64_t row, int k) {
 }
 
 static bool next_rows(pl_rows *r, bool measuring) {
-    int64_t n[PL_MAX_UNROLL], begun = r->begun;
+    int64_t n[PL_MAX_UNROLL];
     bool    drawn = r->use == PL_ROWS_LEARN;
-    if (begun == r->rows) return false;
+    if (r->begun == r->rows) return false;
     pl_rows_all(r);
-    if (r->lean) r->begun = begun;
-    if (r->lean && !measuring) pl_rows_advance(r);
+    pl_rows_advance(r, measuring);
     if (r->lean || (drawn && r->masks.thin)) {
         count_rows(r, n, r->rows, drawn);
         pl_rows_some(r, row_runs, n, measuring);

@@ -23,12 +23,11 @@ static bool row_runs(const pl_rows *r, int64_t row, int k) {
 }
 
 static bool next_rows(pl_rows *r, bool measuring) {
-    int64_t n[PL_MAX_UNROLL], begun = r->begun;
-    if (begun == r->rows) return false;
+    int64_t n[PL_MAX_UNROLL];
+    if (r->begun == r->rows) return false;
     pl_rows_all(r);
+    pl_rows_advance(r, measuring);
     if (!r->lean) return true;
-    r->begun = begun;
-    if (!measuring) pl_rows_advance(r);
     count_rows(r, n, r->rows);
     pl_rows_some(r, row_runs, n, measuring);
     for (int k = 0; k < r->depths; k++)
