@@ -382,6 +382,24 @@ pl_status pl_weight_read_f32(const pl_weight_source *src, const pl_weight_spec *
     return pl_weight_read_rows(src, spec, 0, spec->rows, dst, err);
 }
 
+pl_code pl_weight_form(const pl_weight_source *src, const pl_weight_spec *spec) {
+    pl_code form = PL_CODE_NONE;
+    for (int p = 0; p < spec->n_parts; p++) {
+        const pl_weight_entry *e = part_of(src, spec, p);
+        if (!e->code || !e->code->codes || (p > 0 && e->code->form != form)) return PL_CODE_NONE;
+        form = e->code->form;
+    }
+    return form;
+}
+
+void pl_weight_read_codes(const pl_weight_source *src, const pl_weight_spec *spec, int64_t row, pl_code_row *to) {
+    int p = 0;
+    for (; row >= spec->part[p].rows; p++)
+        row -= spec->part[p].rows;
+    const pl_weight_entry *e = part_of(src, spec, p);
+    e->code->codes(e, stored_row(e, spec->part[p].first + row), to);
+}
+
 bool pl_weight_view(const pl_weight_source *src, const pl_weight_spec *spec, const void **data, pl_dtype *dtype) {
     check_spec(spec);
     if (spec->n_parts != 1 || check_parts(src, spec, NULL) != PL_OK) return false;

@@ -8,6 +8,7 @@
 #define PL_WEIGHTS_H
 
 #include "checkpoints/safetensors.h"
+#include "kernels/codes.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/status.h"
 #include <stdbool.h>
@@ -69,6 +70,10 @@ typedef struct pl_weight_code {
     // any are good.
     pl_status (*check)(const pl_weight_entry *e, const char *path, pl_err *err);
     pl_weight_grain (*grain)(const pl_weight_entry *e);
+    // The form of codes that holds what read decodes, rounded to bf16, and one row as stored in it (shape[1] / 32);
+    // PL_CODE_NONE: no form does.
+    pl_code form;
+    void (*codes)(const pl_weight_entry *e, int64_t row, pl_code_row *to);
 } pl_weight_code;
 
 // MXFP4 (Open Compute Project, Microscaling Formats 1.0): two E2M1 a byte, the lower half first; of each 32 columns of
@@ -114,6 +119,10 @@ pl_status pl_weight_read_f32(const pl_weight_source *src, const pl_weight_spec *
 // Rows [row0, row0 + n) of the stack.
 pl_status pl_weight_read_rows(const pl_weight_source *src, const pl_weight_spec *spec, int64_t row0, int64_t n,
                               float *dst, pl_err *err);
+// The form of codes that holds a matrix, if it is one for all parts, and row `row` of the stack in it (cols / 32). The
+// source was checked.
+pl_code   pl_weight_form(const pl_weight_source *src, const pl_weight_spec *spec);
+void      pl_weight_read_codes(const pl_weight_source *src, const pl_weight_spec *spec, int64_t row, pl_code_row *to);
 // The mapped bytes of a spec of one part, if they are in order and aligned to their element; false otherwise (then
 // read).
 bool      pl_weight_view(const pl_weight_source *src, const pl_weight_spec *spec, const void **data, pl_dtype *dtype);

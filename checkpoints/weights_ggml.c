@@ -144,13 +144,17 @@ static void read_q5_k(const uint8_t *b, float *y) {
     read_with_minima(b, b + 16, b + 48, y);
 }
 
+static int six_bits(const uint8_t *low, const uint8_t *high, int i) {
+    int byte = low[i / 128 * 64 + i % 64]; // of each 128 elements the first 64 in the lower halves
+    return (i % 128 < 64 ? byte & 15 : byte >> 4) | two_bits(high, i) << 4;
+}
+
 static void read_q6_k(const uint8_t *b, float *y) {
     const uint8_t *low = b, *high = b + 128, *scale = b + 192;
     float          d = half_at(b + 208);
     for (int i = 0; i < LARGE; i++) {
-        int   byte = low[i / 128 * 64 + i % 64]; // of each 128 elements the first 64 in the lower halves
         float by = d * (float)(int8_t)scale[i / 16];
-        y[i] = by * (float)(((i % 128 < 64 ? byte & 15 : byte >> 4) | two_bits(high, i) << 4) - 32);
+        y[i] = by * (float)(six_bits(low, high, i) - 32);
     }
 }
 
@@ -165,6 +169,58 @@ static void read_iq4_xs(const uint8_t *b, float *y) {
     }
 }
 
+// ---- blocks as codes: columns 32 * part .. of a block
+
+static void signed_halves(const uint8_t *b, pl_code_row *to) {
+    to->scale[0] = half_at(b);
+    to->minimum = 0;
+}
+
+static void take_q4_0(const uint8_t *b, int part, pl_code_row *to) {
+    (void)part;
+    signed_halves(b, to);
+    for (int i = 0; i < SMALL; i++)
+        to->u[i] = (uint8_t)nibble(b + 2, i);
+}
+
+static void take_q4_1(const uint8_t *b, int part, pl_code_row *to) {
+    (void)part;
+    to->scale[0] = half_at(b);
+    to->minimum = half_at(b + 2);
+    for (int i = 0; i < SMALL; i++)
+        to->u[i] = (uint8_t)nibble(b + 4, i);
+}
+
+static void take_q5_0(const uint8_t *b, int part, pl_code_row *to) {
+    (void)part;
+    signed_halves(b, to);
+    for (int i = 0; i < SMALL; i++)
+        to->u[i] = (uint8_t)(five_bits(b + 2, b + 6, i) - 16 + 128);
+}
+
+static void take_q8_0(const uint8_t *b, int part, pl_code_row *to) {
+    (void)part;
+    signed_halves(b, to);
+    for (int i = 0; i < SMALL; i++)
+        to->u[i] = (uint8_t)(b[2 + i] + 128);
+}
+
+static void take_q4_k(const uint8_t *b, int part, pl_code_row *to) {
+    int scale, minimum;
+    scale_and_minimum(b + 4, part, &scale, &minimum);
+    to->scale[0] = half_at(b) * (float)scale;
+    to->minimum = -(half_at(b + 2) * (float)minimum);
+    for (int i = 0; i < 32; i++)
+        to->u[i] = (uint8_t)four_bits(b + 16, 32 * part + i);
+}
+
+static void take_q6_k(const uint8_t *b, int part, pl_code_row *to) {
+    for (int i = 0; i < 2; i++)
+        to->scale[i] = half_at(b + 208) * (float)(int8_t)b[192 + 2 * part + i];
+    for (int i = 0; i < 32; i++)
+        to->u[i] = (uint8_t)(six_bits(b, b + 128, 32 * part + i) - 32 + 128);
+}
+
 // ---- types
 
 typedef struct kind {
@@ -172,6 +228,7 @@ typedef struct kind {
     pl_ggml_type   type;
     int            bits, group; // of an element; elements that share a scale
     void (*read)(const uint8_t *block, float *y);
+    void (*take)(const uint8_t *block, int part, pl_code_row *to); // NULL: no codes
 } kind;
 
 static size_t row_bytes(const pl_weight_entry *e) {
@@ -185,6 +242,14 @@ static void read_rows(const pl_weight_entry *e, int64_t row0, int64_t n, float *
     const uint8_t *b = (const uint8_t *)e->data + (size_t)row0 * row, *end = b + (size_t)n * row;
     for (; b < end; b += k->type.bytes, dst += k->type.block)
         k->read(b, dst);
+}
+
+static void read_codes(const pl_weight_entry *e, int64_t row, pl_code_row *to) {
+    const kind    *k = (const kind *)e->code;
+    const uint8_t *b = (const uint8_t *)e->data + (size_t)row * row_bytes(e), *end = b + row_bytes(e);
+    for (; b < end; b += k->type.bytes)
+        for (int part = 0; part < k->type.block / PL_CODE_BLOCK; part++)
+            k->take(b, part, to++);
 }
 
 static size_t span_of(const pl_weight_entry *e) {
@@ -215,22 +280,40 @@ static pl_weight_grain grain_of(const pl_weight_entry *e) {
         .bits = (depth),                                                                                               \
         .group = (share),                                                                                              \
         .read = (reader)}
+// The same with codes, of a form.
+#define PACKED(number, text, of, size, depth, share, reader, as, taker)                                                \
+    [number] = {.code = {.name = (text),                                                                               \
+                         .read = read_rows,                                                                            \
+                         .span = span_of,                                                                              \
+                         .hash = hash_name,                                                                            \
+                         .grain = grain_of,                                                                            \
+                         .form = (as),                                                                                 \
+                         .codes = read_codes},                                                                         \
+                .type = {.name = (text),                                                                               \
+                         .dtype = PL_BF16,                                                                             \
+                         .block = (of),                                                                                \
+                         .bytes = (size),                                                                              \
+                         .code = &kinds[number].code},                                                                 \
+                .bits = (depth),                                                                                       \
+                .group = (share),                                                                                      \
+                .read = (reader),                                                                                      \
+                .take = (taker)}
 
 // By ggml's numbers.
 static const kind kinds[] = {
     [0] = PLAIN("F32", PL_F32, 4),
     [1] = PLAIN("F16", PL_F16, 2),
-    ENCODED(2, "Q4_0", SMALL, 18, 4, 32, read_q4_0),
-    ENCODED(3, "Q4_1", SMALL, 20, 4, 32, read_q4_1),
-    ENCODED(6, "Q5_0", SMALL, 22, 5, 32, read_q5_0),
+    PACKED(2, "Q4_0", SMALL, 18, 4, 32, read_q4_0, PL_CODE_4, take_q4_0),
+    PACKED(3, "Q4_1", SMALL, 20, 4, 32, read_q4_1, PL_CODE_4_MINIMA, take_q4_1),
+    PACKED(6, "Q5_0", SMALL, 22, 5, 32, read_q5_0, PL_CODE_8, take_q5_0),
     ENCODED(7, "Q5_1", SMALL, 24, 5, 32, read_q5_1),
-    ENCODED(8, "Q8_0", SMALL, 34, 8, 32, read_q8_0),
+    PACKED(8, "Q8_0", SMALL, 34, 8, 32, read_q8_0, PL_CODE_8, take_q8_0),
     [9] = OTHER("Q8_1"),
     ENCODED(10, "Q2_K", LARGE, 84, 2, 16, read_q2_k),
     ENCODED(11, "Q3_K", LARGE, 110, 3, 16, read_q3_k),
-    ENCODED(12, "Q4_K", LARGE, 144, 4, 32, read_q4_k),
+    PACKED(12, "Q4_K", LARGE, 144, 4, 32, read_q4_k, PL_CODE_4_WIDE, take_q4_k),
     ENCODED(13, "Q5_K", LARGE, 176, 5, 32, read_q5_k),
-    ENCODED(14, "Q6_K", LARGE, 210, 6, 16, read_q6_k),
+    PACKED(14, "Q6_K", LARGE, 210, 6, 16, read_q6_k, PL_CODE_8_WIDE, take_q6_k),
     [15] = OTHER("Q8_K"),
     [16] = OTHER("IQ2_XXS"),
     [17] = OTHER("IQ2_XS"),

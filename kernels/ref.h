@@ -6,6 +6,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/base/check.h"
+#include "kernels/codes.h"
 #include "kernels/panels.h"
 #include "kernels/segments.h"
 
@@ -46,10 +47,11 @@ static inline pl_real pl_ref_weight(const pl_tensor *w, int64_t n, int64_t k) {
     if (w->layout == PL_SEGMENTS) {
         int64_t  segment = 0;
         pl_panel p = pl_panel_of(w, n, &segment);
-        size_t   at = p.at + pl_panel_place(w->dtype, n - p.first, k, p.width);
-        return pl_ref_load(w->data, w->dtype, (int64_t)at);
+        return pl_ref_load((const char *)w->data + p.at, w->dtype,
+                           (int64_t)pl_panel_place(w->dtype, n - p.first, k, p.width));
     }
     if (w->layout == PL_GATED) n = pl_gated_place(n, w->dim[0]);
+    if (w->code) return (pl_real)pl_codes_at(w->data, w->code, n, k, w->dim[1]);
     if (w->layout == PL_PANELS || w->layout == PL_GATED)
         return (pl_real)pl_panels_at(w->data, w->dtype, n, k, w->dim[1]);
     return pl_ref_load(w->data, w->dtype, n * w->dim[1] + k);

@@ -14,7 +14,7 @@ size_t pl_segments_bytes(const pl_segments *s, int64_t k, pl_dtype t);
 void   pl_segments_pack(void *dst, pl_dtype t, const pl_segments *s, int64_t n0, int64_t count, int64_t k,
                         const float *src);
 
-// A panel: rows first .. first + rows - 1 of W, at element `at`; it has room for `width` rows.
+// A panel: rows first .. first + rows - 1 of W, at byte `at`; it has room for `width` rows.
 typedef struct pl_panel {
     size_t  at;
     int64_t first;

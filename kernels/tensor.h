@@ -23,6 +23,8 @@
 // panel p is rows 32 p .. of the gate, the second the same of up, so that who has multiplied a panel has both of 32
 // outputs at hand. As many bytes as PL_PANELS; rows past I are zero in both halves of the last panel.
 typedef enum pl_layout { PL_ROWMAJOR, PL_PANELS, PL_SEGMENTS, PL_GATED } pl_layout;
+// Panels of BF16 may be held as the codes of a quantised file; kernels/codes.h.
+typedef enum pl_code { PL_CODE_NONE, PL_CODE_4, PL_CODE_4_MINIMA, PL_CODE_4_WIDE, PL_CODE_8, PL_CODE_8_WIDE } pl_code;
 #define PL_PANEL 64
 #define PL_HALF_PANEL (PL_PANEL / 2)
 
@@ -42,6 +44,7 @@ typedef struct pl_tensor {
     int                rank;
     pl_dtype           dtype;
     pl_layout          layout;
+    pl_code            code;     // PL_PANELS and PL_GATED of BF16 on the host
     const uint16_t    *bf16;     // an F32 weight whose every value is one of BF16: the same in BF16; or NULL; borrowed
     const pl_segments *segments; // PL_SEGMENTS: where they lie; borrowed
 } pl_tensor;

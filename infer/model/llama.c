@@ -673,7 +673,7 @@ int pl_llama_default_taps(int n_layers, int taps[PL_MAX_TAPS]) {
 }
 
 static double packed_bytes(const pl_tensor *w) {
-    return (double)pl_panels_bytes(w->dim[0], w->dim[1], w->dtype);
+    return (double)pl_packed_bytes(w);
 }
 
 double pl_llama_step_bytes(const pl_llama *m, int64_t context) {

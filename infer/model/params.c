@@ -2,6 +2,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/room.h"
+#include "kernels/codes.h"
 #include "kernels/panels.h"
 #include "kernels/segments.h"
 
@@ -107,6 +108,7 @@ static size_t held_bytes(const pl_params *ps, const pl_param *p, pl_dtype t) {
     const pl_weight_spec *s = &p->spec;
     const pl_segments    *g = segments_of(ps, p);
     t = held_type(p, t);
+    if (p->code) return pl_codes_bytes(s->rows, s->cols, p->code);
     if (is_vector(p)) return pl_size_mul((size_t)s->rows, sizeof(float), 1);
     if (p->kind != PL_PARAM_MATRIX) return pl_size_mul((size_t)s->rows, (size_t)s->cols, pl_dtype_size(t));
     return g ? pl_segments_bytes(g, s->cols, t) : pl_panels_bytes(s->rows, s->cols, t);
@@ -116,6 +118,7 @@ static pl_tensor held_tensor(const pl_params *ps, const pl_param *p, pl_dtype t)
     if (is_vector(p)) return pl_tensor_1d(p->owned, PL_F32, p->spec.rows);
     pl_tensor w = pl_tensor_2d(p->owned, held_type(p, t), p->spec.rows, p->spec.cols);
     if (p->kind != PL_PARAM_MATRIX) return w;
+    w.code = p->code;
     w.segments = segments_of(ps, p);
     w.layout = w.segments ? PL_SEGMENTS : p->gated && !ps->memory ? PL_GATED : PL_PANELS;
     return w;
@@ -188,6 +191,12 @@ static pl_status load_vector(const pl_params *ps, const pl_param *p, const pl_we
     return put_stage(ps, p, stage, st, err);
 }
 
+// A matrix of this list that is held as the codes of its file.
+static pl_code code_of(const pl_params *ps, const pl_param *p, const pl_weight_spec *spec, pl_dtype t) {
+    bool panels = p->kind == PL_PARAM_MATRIX && held_type(p, t) == PL_BF16 && !ps->memory && !p->segments;
+    return panels && spec->cols % PL_CODE_BLOCK == 0 ? pl_weight_form(ps->src, spec) : PL_CODE_NONE;
+}
+
 typedef struct loading {
     const pl_weight_source *src;
     const pl_param         *p;
@@ -207,6 +216,18 @@ static int64_t pack_mapped(const loading *l, int64_t r, int64_t end) {
     return n;
 }
 
+// Puts rows [r, end) as the file's codes. Returns their number.
+static int64_t pack_codes(const loading *l, int64_t r, int64_t end, pl_code_row *row) {
+    const pl_tensor *w = l->p->tensor;
+    for (int64_t i = r; i < end; i++) {
+        int64_t place = w->layout == PL_GATED ? pl_gated_place(i, w->dim[0]) : i;
+        pl_weight_read_codes(l->src, l->spec, i, row);
+        for (int64_t b = 0; b < w->dim[1] / PL_CODE_BLOCK; b++)
+            pl_codes_put(l->stage, w->code, place, b, w->dim[1], &row[b]);
+    }
+    return end - r;
+}
+
 // Packs panel by panel, so that a matrix is never held twice; mapped pages are dropped once read.
 static void load_part(void *arg, int part, int parts) {
     loading              *l = arg;
@@ -218,7 +239,7 @@ static void load_part(void *arg, int part, int parts) {
     dropped = lo;
     for (int64_t r = lo, n; r < hi; r += n) {
         int64_t end = r / PL_PANEL * PL_PANEL + PL_PANEL < hi ? r / PL_PANEL * PL_PANEL + PL_PANEL : hi;
-        n = pack_mapped(l, r, end);
+        n = l->p->code ? pack_codes(l, r, end, (pl_code_row *)(void *)rows) : pack_mapped(l, r, end);
         if (n == 0) {
             n = end - r;
             pl_status st = pl_weight_read_rows(l->src, spec, r, n, rows, NULL);
@@ -262,6 +283,7 @@ static pl_status load_all(pl_params *ps, const pl_weight_spec *specs, bool *held
         const void *mapped;
         pl_dtype    stored;
         held[i] = !p->spec.optional || pl_weight_has(ps->src, &specs[i]);
+        p->code = held[i] ? code_of(ps, p, &specs[i], t) : PL_CODE_NONE;
         if (!held[i] || p->kind != PL_PARAM_EMBED || ps->memory) continue;
         if (!pl_weight_view(ps->src, &specs[i], &mapped, &stored) || stored != t) continue;
         held[i] = false;

@@ -36,6 +36,7 @@ typedef struct pl_param {
     void              *owned;    // its part of the list's block when loaded (NULL: bound, or a view of the mapped file)
     size_t             owned_bytes;
     const pl_segments *segments; // borrowed, filled in before load or draw; NULL: none
+    pl_code            code;     // of a matrix that is held as the file's codes, set by load
     pl_param_start     start;
     bool               fixed;   // never trained
     bool               neutral; // an identity at the start: a drafter may start from one that lacks it
@@ -91,7 +92,8 @@ double pl_param_begins(const pl_param *p, int64_t j);
 pl_weight_spec pl_param_spec(const pl_param *p);
 
 // Loads for inference: checks all parameters against the source, then reads and packs tensor by tensor (matrices in
-// dtype t, F32 or BF16; norms in fp32; embeddings stay in the mapped file if stored as t, else are copied row-major). A
+// dtype t, F32 or BF16, of which the host holds quantised ones as their codes where a form does (kernels/codes.h);
+// norms in fp32; embeddings stay in the mapped file if stored as t, else are copied row-major). A
 // device's memory gets copies of all, one tensor at a time. Takes ownership of the source, also on failure.
 pl_status pl_params_load(pl_params *ps, pl_weight_source *src, pl_dtype t, pl_err *err);
 // Draws random values instead of loading, for benches and plans: the same memory in the same layouts, matrices uniform

@@ -24,7 +24,7 @@ enum {
     PL_FMA_ROWS = 0,
     PL_DOT_ROWS = 30,
 #else
-    PL_FMA_ROWS = PL_MR_BF16,
+    PL_FMA_ROWS = PL_PASS_ROWS,
     PL_DOT_ROWS = 0,
 #endif
 #ifdef PL_TILES
@@ -35,7 +35,6 @@ enum {
     PL_FEW_ROWS = PL_FMA_ROWS > PL_DOT_ROWS ? PL_FMA_ROWS : PL_DOT_ROWS, // without tiles
     PL_MOST_ROWS = PL_TILE_ROWS_MOST > 0 ? PL_TILE_ROWS_MOST : PL_FEW_ROWS,
 };
-_Static_assert(PL_MR_BF16 <= 12, "the list of passes in pairs_cpu.c");
 _Static_assert(PL_MOST_ROWS <= PL_PASS_ROWS && PL_MR_PANEL <= PL_PASS_ROWS, "what callers have room for");
 
 #define pl_dots_pass PL_CPU(dots_pass)
@@ -49,14 +48,9 @@ enum { PL_TRIES = 3 };
 static const int64_t pl_ahead_near[PL_TRIES] = {PL_PANELS_AHEAD, 17408, 10240};
 static const int64_t pl_ahead_once[1] = {16384};
 
-// How often a line is asked for.
-PL_INLINE int pl_tries(bool near) {
-    return !pl_fetch_ahead() ? 0 : near ? PL_TRIES : 1;
-}
-
 // What the tries of a block at w fetch, `left` bytes before the end of the panel: past that end it is what comes after.
-PL_INLINE void pl_find_ahead(const char *from[PL_TRIES], int tries, const int64_t *ahead, const pl_pass *p,
-                             const char *w, int64_t left) {
+PL_INLINE void pl_find_ahead(const char **from, int tries, const int64_t *ahead, const pl_pass *p, const char *w,
+                             int64_t left) {
     for (int t = 0; t < tries; t++) {
         bool past = p->after && ahead[t] >= left;
         from[t] = (const char *)((uintptr_t)(past ? p->after : w) + (uintptr_t)(past ? ahead[t] - left : ahead[t]));

@@ -220,7 +220,7 @@ static const pass_fn halves[FETCHES][ROWS + 1] = {PASSES(HALF_OF)};
 
 void pl_dots_pass(int rows, int width, const pl_pass *p) {
     int  groups = (rows + ROWS - 1) / ROWS, highest = (rows + groups - 1) / groups;
-    bool half = width == PL_HALF_PANEL, near = !half && !p->far;
+    bool half = width == PL_HALF_PANEL, near = !half && !p->far && !p->here;
     int  fetch = pl_fetch_ahead() ? (near ? NEAR : ONCE) : highest > FEW ? DEEP : NOTHING;
     (half ? halves : passes)[fetch][highest](rows, p);
 }

@@ -31,6 +31,8 @@ typedef struct pl_pass {
     bool        resume; // sums start from y rather than zero
     const char *after;  // what this thread reads after these panels, if that lies elsewhere; NULL: what follows them
     bool        far;    // they come from memory rather than out of a cache: prefetched otherwise
+    bool        here;   // they are in a near cache: not prefetched
+    pl_code     code;   // (BF16, a whole panel) what they are held as; kernels/codes.h
     // (a matrix unit) lines to fetch into the second-level cache meanwhile, for passes to come
     const char *soon;
     int64_t     soon_lines;
@@ -42,6 +44,8 @@ typedef struct pl_pass {
 #define pl_panels_end PL_CPU(panels_end)
 #define pl_pairs_pass PL_CPU(pairs_pass)
 #define pl_unit_run PL_CPU(unit_run)
+#define pl_codes_pass PL_CPU(codes_pass)
+#define pl_codes_open PL_CPU(codes_open)
 #define pl_rows_begin PL_CPU(rows_begin)
 #define pl_rows_bytes PL_CPU(rows_bytes)
 #define pl_rows_apart PL_CPU(rows_apart)
@@ -49,6 +53,7 @@ typedef struct pl_pass {
 #define pl_rows_pack PL_CPU(rows_pack)
 #define pl_rows_pack_some PL_CPU(rows_pack_some)
 #define pl_rows_at PL_CPU(rows_at)
+#define pl_rows_on PL_CPU(rows_on)
 
 // A thread's passes stand between these two: what it had set of its processor comes back.
 uint64_t pl_panels_begin(bool bf16);
@@ -63,6 +68,10 @@ void pl_panels_pass(bool bf16, int rows, int panels, const pl_pass *p);
 void pl_panels_half_pass(bool bf16, int rows, const pl_pass *p);
 // The BF16 ones: a panel of PL_PANEL or PL_HALF_PANEL rows.
 void pl_pairs_pass(int rows, int width, const pl_pass *p);
+// The same over a panel of codes: p->code is one.
+void pl_codes_pass(int rows, const pl_pass *p);
+// Writes `columns` columns (a multiple of PL_PANEL_BLOCK) of a panel of codes as a panel in BF16.
+void pl_codes_open(pl_code code, const char *codes, int64_t columns, char *to);
 
 // Rows of x as passes take them: in tiles of near-equal height, each packed for a pass over it (rows_cpu.c). F32:
 // k-slow; a single row is x itself. BF16: rounded, and laid out for whoever multiplies.
@@ -93,7 +102,7 @@ void   pl_rows_apart(pl_rows *r, bool bf16, const float *x, int64_t rows, int64_
 extern const int PL_ROWS_TILE;
 // Rows of x that are best packed at once: a matrix unit asks for weights so much faster that they must serve more.
 #define PL_ROWS_BLOCK PL_CPU(rows_block)
-extern const int      PL_ROWS_BLOCK;
+extern const int   PL_ROWS_BLOCK;
 // (Whole tiles) No few rows go before the others to fetch weights: somebody else does. Before any tile is packed.
 static inline void pl_rows_even(pl_rows *r) {
     if (r->high == 0) return;
@@ -107,5 +116,7 @@ static inline int64_t pl_rows_first(const pl_rows *r, int64_t tile) {
 }
 // A tile from column k on (BF16: a multiple of PL_PANEL_BLOCK).
 const void *pl_rows_at(const pl_rows *r, int64_t tile, int64_t k);
+// The same of a tile of BF16 that lies at x: `rows` rows, among others.
+const void *pl_rows_on(const void *x, int64_t rows, bool among, int64_t k);
 
 #endif

@@ -145,7 +145,10 @@ static const pass_fn halves[2][7] = {HALVES(HALF_ENTRY, 0) HALVES(HALF_ENTRY, 1)
 
 void pl_panels_pass(bool bf16, int rows, int panels, const pl_pass *p) {
     if (bf16) {
-        pl_pairs_pass(rows, PL_PANEL, p);
+        if (p->code)
+            pl_codes_pass(rows, p);
+        else
+            pl_pairs_pass(rows, PL_PANEL, p);
         return;
     }
     bool near = panels == 1 && rows <= 3 && !p->far;

@@ -152,13 +152,18 @@ static void round_floats(float *x, int64_t n) {
         x[i] = pl_round_bf16(x[i]);
 }
 
+// Columns of any number of rows, k-slow. The last rows first: what is written past them are rows that follow.
+static void pack_slow(float *to, const float *x, int64_t ld, int64_t rows, int64_t count) {
+    for (int64_t r = (rows - 1) / PL_VN_LANES * PL_VN_LANES; r >= 0; r -= PL_VN_LANES)
+        pl_pack_transposed(to + r, rows, x + r * ld, ld, rows - r < PL_VN_LANES ? rows - r : PL_VN_LANES, count);
+}
+
 // Columns of which there are more: those that follow may have been packed by another thread.
 static void pack_piece(float *to, const float *x, int64_t ld, int64_t rows, int64_t count) {
-    enum { ROWS = PL_MR_BF16 > PL_MR_PANEL ? PL_MR_BF16 : PL_MR_PANEL };
-    float own[BLOCK * ROWS + PL_PACK_SLACK];
+    float own[BLOCK * PL_PASS_ROWS + PL_PACK_SLACK];
     for (int64_t k = 0, n; k < count; k += n) {
         n = count - k < BLOCK ? count - k : BLOCK;
-        pl_pack_transposed(own, rows, x + k, ld, rows, n);
+        pack_slow(own, x + k, ld, rows, n);
         memcpy(to + k * rows, own, (size_t)(n * rows) * sizeof *own);
     }
 }
@@ -175,7 +180,7 @@ static void pack_floats(const pl_rows *r, float *to, const float *x, int64_t row
     else if (k0 + count < r->k)
         pack_piece(to, x, r->ld, rows, count);
     else
-        pl_pack_transposed(to, rows, x, r->ld, rows, count);
+        pack_slow(to, x, r->ld, rows, count);
     if (!r->bf16) return;
     round_floats(to, rows * count);
     for (int64_t i = rows * count; k0 + count == r->k && i < rows * (pl_panel_columns(PL_BF16, r->k) - k0); i++)
@@ -201,7 +206,10 @@ const void *pl_rows_at(const pl_rows *r, int64_t tile, int64_t k) {
     const char *packed = r->packed + (size_t)tile * r->tile_bytes;
     int64_t     rows = pl_rows_first(r, tile + 1) - pl_rows_first(r, tile);
     if (!r->packed) return r->x + pl_rows_first(r, tile) * r->k + k;
-    int64_t lines = r->bf16 ? lines_of(rows, r->tiles > 1) : 0;
-    if (lines > 0) return packed + (size_t)(k * lines) * sizeof(uint16_t);
-    return packed + (size_t)(k * rows) * sizeof(float);
+    return r->bf16 ? pl_rows_on(packed, rows, r->tiles > 1, k) : packed + (size_t)(k * rows) * sizeof(float);
+}
+
+const void *pl_rows_on(const void *x, int64_t rows, bool among, int64_t k) {
+    int64_t lines = lines_of(rows, among);
+    return (const char *)x + (lines > 0 ? (size_t)(k * lines) * sizeof(uint16_t) : (size_t)(k * rows) * sizeof(float));
 }

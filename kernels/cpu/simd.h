@@ -10,6 +10,8 @@
 #ifndef PL_CPU_SIMD_H
 #define PL_CPU_SIMD_H
 
+#include "kernels/base/dtype.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -30,13 +32,12 @@
 // The machine vector pl_vn, its integer twin, and the register blocking that its register file allows:
 //   PL_MR_PANEL  rows of x that one pass over a weight panel in fp32 serves; R rows by G panels are in registers
 //                together while R * G <= PL_MR_PANEL
-//   PL_MR_BF16   rows of a pass over a panel in bf16 with fma; PL_CHAINS sums are in registers there
+//   PL_CHAINS    sums of a pass over a panel in bf16 with fma that are in registers together
 //   PL_MR, PL_NV rows and pl_vn columns of the training GEMM's micro-tile
 #if defined(__AVX512F__)
 #define PL_VN_LANES 16
 #define PL_VF_PARTS 1
 #define PL_MR_PANEL 6
-#define PL_MR_BF16 12
 #define PL_CHAINS 24
 #define PL_MR 14
 #define PL_NV 2
@@ -44,7 +45,6 @@
 #define PL_VN_LANES 8
 #define PL_VF_PARTS 2
 #define PL_MR_PANEL 1
-#define PL_MR_BF16 6
 #define PL_CHAINS 12
 #define PL_MR 6
 #define PL_NV 2
@@ -52,7 +52,6 @@
 #define PL_VN_LANES 4
 #define PL_VF_PARTS 4
 #define PL_MR_PANEL 1
-#define PL_MR_BF16 4
 #define PL_CHAINS 8
 #define PL_MR 4
 #define PL_NV 3
@@ -96,6 +95,19 @@ PL_INLINE void pl_vn_storeu(float *p, pl_vn v) {
     memcpy(p, &v, sizeof v);
 }
 
+// So many numbers in fp16, from any address.
+PL_INLINE pl_vn pl_vn_from_f16(const char *p) {
+#if defined(__AVX512F__)
+    return (pl_vn)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+#elif defined(__AVX2__)
+    return (pl_vn)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+#else
+    float t[PL_VN_LANES];
+    pl_to_f32(t, p, PL_F16, PL_VN_LANES);
+    return pl_vn_loadu(t);
+#endif
+}
+
 // a * b + c, one rounding wherever the ISA has it (elsewhere as the target contracts it).
 PL_INLINE pl_vn pl_vn_fma(pl_vn a, pl_vn b, pl_vn c) {
 #if defined(__AVX512F__)
@@ -105,6 +117,20 @@ PL_INLINE pl_vn pl_vn_fma(pl_vn a, pl_vn b, pl_vn c) {
 #else
     return a * b + c;
 #endif
+}
+
+// The same vector, which the compiler takes for another: a product that is used so becomes no part of an fma.
+PL_INLINE pl_vn pl_vn_opaque(pl_vn a) {
+#if defined(__AVX512F__)
+    __asm__("" : "+v"(a));
+#elif defined(__SSE__)
+    __asm__("" : "+x"(a));
+#elif defined(__aarch64__)
+    __asm__("" : "+w"(a));
+#else
+    __asm__("" : "+m"(a));
+#endif
+    return a;
 }
 
 // As vmaxps/vminps: the second operand where either is NaN.

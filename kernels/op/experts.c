@@ -21,8 +21,8 @@ pl_tensor pl_grouped(pl_ctx *ctx, pl_tensor x, const pl_tensor *w, const pl_tens
     PL_CHECK(n >= 1 && x.rank == 2 && x.dtype == ctx->be->real && x.layout == PL_ROWMAJOR,
              "grouped: %lld weights, x of rank %d, %s", (long long)n, x.rank, pl_dtype_name(x.dtype));
     for (int64_t e = 0; e < n; e++) {
-        PL_CHECK(w[e].rank == 2 && w[e].layout == PL_PANELS && w[e].dtype == w->dtype && w[e].dim[0] == w->dim[0] &&
-                     w[e].dim[1] == x.dim[1],
+        PL_CHECK(w[e].rank == 2 && w[e].layout == PL_PANELS && w[e].dtype == w->dtype && w[e].code == w->code &&
+                     w[e].dim[0] == w->dim[0] && w[e].dim[1] == x.dim[1],
                  "grouped: weight %lld %s [%lld, %lld] for x [%lld, %lld]", (long long)e, pl_dtype_name(w[e].dtype),
                  (long long)w[e].dim[0], (long long)w[e].dim[1], (long long)x.dim[0], (long long)x.dim[1]);
         PL_CHECK(!b || (b[e].dim[0] == w->dim[0] && b[e].dtype == PL_F32), "grouped: bias %lld %s [%lld]", (long long)e,

@@ -165,11 +165,12 @@ static void panels_part(void *arg, int part, int parts) {
             panel = pl_panel_of(&j->a->w, v, &segment);
             pl_pass p = {.kc = j->k,
                          .x = pl_rows_at(&j->x, row, 0),
-                         .w = (const char *)j->a->w.data + panel.at * (bf16 ? 2 : 4),
+                         .w = (const char *)j->a->w.data + panel.at,
                          .y = z,
                          .ldy = PL_PANEL,
                          .cols = panel.width,
-                         .far = true};
+                         .far = true,
+                         .code = j->a->w.code};
             if (panel.width == PL_HALF_PANEL)
                 pl_panels_half_pass(bf16, 1, &p);
             else

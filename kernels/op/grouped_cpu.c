@@ -1,6 +1,7 @@
 // Products of groups of rows: the panels of all weights that have rows are one list, which threads share, so that a
 // single row's few small experts occupy as many threads as one large weight. A panel is taken for all rows of its group
 // before the next one.
+#include "kernels/codes.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/op/experts.h"
@@ -47,7 +48,7 @@ static void add_bias(float *y, int64_t ldy, int64_t rows, int64_t cols, const fl
 
 static void panels_part(void *arg, int part, int parts) {
     const job *j = arg;
-    size_t     panel_bytes = pl_panels_bytes(PL_PANEL, j->k, j->bf16 ? PL_BF16 : PL_F32);
+    size_t     panel_bytes = pl_packed_panel(j->a->w);
     long       lo, hi;
     pl_range((long)(j->groups * j->panels), 1, part, parts, &lo, &hi);
     uint64_t mode = pl_panels_begin(j->bf16);
@@ -64,7 +65,8 @@ static void panels_part(void *arg, int part, int parts) {
                          .y = pl_f32(&j->a->y) + (at + r0) * j->n + p * PL_PANEL,
                          .ldy = j->n,
                          .cols = j->n - p * PL_PANEL < PL_PANEL ? j->n - p * PL_PANEL : PL_PANEL,
-                         .far = t == 0};
+                         .far = t == 0,
+                         .code = j->a->w->code};
             pl_panels_pass(j->bf16, (int)rows, 1, &a);
             if (j->a->b) add_bias(a.y, a.ldy, rows, a.cols, pl_f32(&j->a->b[g->e]) + p * PL_PANEL);
         }

@@ -4,6 +4,7 @@
 //   more rows         a panel is read again for each tile of rows, from L2, which holds a panel of K rows of 64
 // A row's list is kept in order while k is small, else as a bag of keys (see below). Results do not depend on
 // the thread that takes a panel: lists are merged by (value, row of W), sums panel by panel in order.
+#include "kernels/codes.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/op/best_cpu.h"
 #include "kernels/op/headtopk.h"
@@ -167,6 +168,8 @@ typedef struct job {
     uint64_t               *key;  // [parts][rows][keys_room]
     uint64_t               *tmp;  // [parts][2 parts top]
     sum                    *sum;  // [rows][n_items]; NULL: not wanted
+    char                   *open; // (codes, more rows than a tile) a thread's opened panel, open_bytes for each
+    size_t                  open_bytes;
 } job;
 
 static int64_t keys_room(int64_t top) {
@@ -255,17 +258,24 @@ static void items_part(void *arg, int part, int parts) {
         const item *it = &j->items[i];
         // Prefetching past a panel's end fetches the next one, wherever it is.
         const char *after = i + 1 < hi ? it[1].w : NULL;
+        const bool  open = j->open != NULL;
+        char       *opened = open ? j->open + (size_t)part * j->open_bytes : NULL;
+        if (open) pl_codes_open(j->a->w.code, it->w, j->k, opened);
         for (int64_t t = 0; t < j->x.tiles; t++) {
             int64_t r0 = pl_rows_first(&j->x, t), rows = pl_rows_first(&j->x, t + 1) - r0;
             pl_pass p = {.kc = j->k,
                          .x = pl_rows_at(&j->x, t, 0),
                          .among = j->x.tiles > 1,
-                         .w = it->w,
+                         .w = open ? opened : it->w,
                          .y = z,
                          .ldy = PL_PANEL,
                          .cols = it->half ? PL_HALF_PANEL : PL_PANEL, // padding rows are there too, as zeros
-                         .after = t + 1 < j->x.tiles ? it->w : after,
-                         .far = j->far};
+                         .after = open                 ? NULL
+                                  : t + 1 < j->x.tiles ? it->w
+                                                       : after,
+                         .far = j->far && !open,
+                         .here = open,
+                         .code = open ? PL_CODE_NONE : j->a->w.code};
             if (it->half)
                 pl_panels_half_pass(bf16, (int)rows, &p);
             else
@@ -362,7 +372,7 @@ static void list_items(job *j, item *to, const pl_headtopk_args *a) {
                 to[n - 1].mask |= mask;
                 continue;
             }
-            to[n++] = (item){.w = (const char *)a->w.data + p.at * pl_dtype_size(a->w.dtype),
+            to[n++] = (item){.w = (const char *)a->w.data + p.at,
                              .mask = mask,
                              .first = (int32_t)p.first,
                              .before = (int32_t)before,
@@ -391,7 +401,7 @@ void PL_CPU(headtopk_fwd)(pl_ctx *ctx, const void *args) {
     // Scratch for the largest support and, of fewer rows than were measured, never more than for all of them.
     bool bf16 = a->w.dtype == PL_BF16;
     job  j = {.a = a, .k = k, .parts = parts};
-    j.far = pl_panels_bytes(panels * PL_PANEL, k, a->w.dtype) > ctx->trail.cache;
+    j.far = (size_t)panels * pl_packed_panel(&a->w) > ctx->trail.cache;
     size_t mark = pl_arena_mark(&ctx->scratch);
     item  *items = pl_arena_alloc(&ctx->scratch, (size_t)panels * sizeof *items);
     j.list = pl_arena_alloc(&ctx->scratch, (size_t)(parts * block) * sizeof *j.list);
@@ -403,6 +413,10 @@ void PL_CPU(headtopk_fwd)(pl_ctx *ctx, const void *args) {
     }
     if (a->lse) j.sum = pl_arena_alloc(&ctx->scratch, (size_t)(block * panels) * sizeof *j.sum);
     void *packed = pl_arena_alloc(&ctx->scratch, pl_rows_bytes(bf16, block, k));
+    if (a->w.code && block > PL_ROWS_TILE) {
+        j.open_bytes = pl_panels_bytes(PL_PANEL, k, PL_BF16);
+        j.open = pl_arena_alloc(&ctx->scratch, (size_t)parts * j.open_bytes);
+    }
     j.items = items;
     if (!ctx->measuring) list_items(&j, items, a);
     for (int64_t r0 = 0; r0 < m && !ctx->measuring; r0 += block) {

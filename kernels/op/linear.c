@@ -1,5 +1,6 @@
 #include "kernels/op/linear.h"
 #include "kernels/base/check.h"
+#include "kernels/codes.h"
 
 static void check_shapes(const pl_ctx *ctx, const pl_tensor *x, const pl_tensor *w) {
     PL_CHECK(x->rank == 2 && w->rank == 2 && x->dim[1] == w->dim[1], "linear: x [%lld, %lld], W [%lld, %lld]",
@@ -38,7 +39,9 @@ void pl_linear_into(pl_ctx *ctx, pl_tensor y, pl_tensor x, pl_tensor w) {
 
 pl_cost pl_linear_cost(int64_t m, const pl_tensor *w) {
     double n = (double)w->dim[0], k = (double)w->dim[1], rows = (double)m;
-    return (pl_cost){.bytes = n * k * (double)pl_dtype_size(w->dtype) + rows * (k + n) * 4, .flops = 2 * rows * n * k};
+    double weights = w->code ? (double)pl_codes_bytes(w->dim[0], w->dim[1], w->code)
+                             : n * k * (double)pl_dtype_size(w->dtype);
+    return (pl_cost){.bytes = weights + rows * (k + n) * 4, .flops = 2 * rows * n * k};
 }
 
 // Returns true if the product of a packed weight and its gate are one op on this backend.

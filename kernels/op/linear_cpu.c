@@ -13,6 +13,7 @@
 // a panel has the gate and up of its outputs, so that no sum goes to another core. Few rows end many panels at a time,
 // as the stream of weights waits meanwhile.
 #include "kernels/base/probe.h"
+#include "kernels/codes.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pairs.h"
 #include "kernels/op/linear.h"
@@ -35,11 +36,12 @@ enum {
     TILES_GROUP = 4,    // panels at a time where x is long and high
     TILES_LONG = 2048,  // k and rows above which x is that
     TILES_HIGH = 64,
-    X_AHEAD = 16384,  // bytes of x prefetched at the start of a part
-    PACK_BIG = 65536, // floats of x above which packing it is worth a parallel region
-    SHARED = 5,       // tiles of x from which cached weights are prefetched too
-    SUMS = 1 << 15,   // floats of sums, of few rows, that pass a gate together
-    SOON = 1 << 18    // bytes of the next weight that a waiting thread prefetches: a part of its second-level cache
+    X_AHEAD = 16384,                   // bytes of x prefetched at the start of a part
+    PACK_BIG = 65536,                  // floats of x above which packing it is worth a parallel region
+    SHARED = 5,                        // tiles of x from which cached weights are prefetched too
+    SUMS = 1 << 15,                    // floats of sums, of few rows, that pass a gate together
+    OPEN = TILES_WHOLE * PL_PANEL * 2, // bytes of an opened chunk at most
+    SOON = 1 << 18 // bytes of the next weight that a waiting thread prefetches: a part of its second-level cache
 };
 
 // ---- the product ----
@@ -55,12 +57,17 @@ typedef struct job {
     // (with a gate) NULL, or the rows of the next product, in tiles like x's: packed there instead of y
     const pl_rows *left;
     const char    *w;
-    const char    *next;           // the weight that is likely read after this one, or NULL
-    int64_t        next_n, next_k; // its shape
-    bool           bf16, next_bf16;
+    size_t         panel_bytes;
+    pl_code        code;
+    const char    *next; // the weight that is likely read after this one, or NULL
+    int64_t        next_panels;
+    size_t         next_panel_bytes;
+    bool           bf16;
     bool           far;  // w is likely in no cache
     float         *rest; // (a matrix unit, gates) sums of a thread, rest_floats for each
     int64_t        rest_floats;
+    char          *open; // (codes, more rows than a tile) a thread's opened chunks of panels, open_bytes for each
+    int64_t        open_bytes;
 } job;
 
 static int64_t min64(int64_t a, int64_t b) {
@@ -81,11 +88,19 @@ static void pack_part(void *arg, int part, int parts) {
 // Returns the start of a part of the next weight, NULL if there is none.
 static const char *next_part(const job *j, int part, int parts, size_t *bytes) {
     if (!j->next) return NULL;
-    long   lo, hi;
-    size_t panel_bytes = pl_panels_bytes(PL_PANEL, j->next_k, j->next_bf16 ? PL_BF16 : PL_F32);
-    pl_range((long)ceil_div(j->next_n, PL_PANEL), 1, part, parts, &lo, &hi);
-    *bytes = (size_t)(hi - lo) * panel_bytes;
-    return j->next + (size_t)lo * panel_bytes;
+    long lo, hi;
+    pl_range((long)j->next_panels, 1, part, parts, &lo, &hi);
+    *bytes = (size_t)(hi - lo) * j->next_panel_bytes;
+    return j->next + (size_t)lo * j->next_panel_bytes;
+}
+
+// Panel p of a weight in bf16 from column k0 on: of codes opened, in the i-th place of the thread's room.
+static const char *open_chunk(const job *j, int part, int64_t i, int64_t p, int64_t k0, int64_t kc) {
+    const char *panel = j->w + (size_t)p * j->panel_bytes;
+    if (!j->code) return panel + k0 * PL_PANEL * 2;
+    char *room = j->open + part * j->open_bytes + i * OPEN;
+    pl_codes_open(j->code, panel + (size_t)(k0 / PL_CODE_BLOCK) * pl_code_block_bytes(j->code), kc, room);
+    return room;
 }
 
 // ---- the end ----
@@ -159,12 +174,15 @@ static void leave_rows(float *y, int64_t ldy, const float *from, int64_t rows, i
     }
 }
 
-static void multiply_chunk(const job *j, uint64_t mode, float *rest, int64_t p0, int64_t k0, int64_t end) {
-    const int64_t panel_bytes = (int64_t)pl_panels_bytes(PL_PANEL, j->k, PL_BF16),
-                  kc = min64(tiles_chunk(j->k), j->k - k0);
+static void multiply_chunk(const job *j, uint64_t mode, int part, int64_t p0, int64_t k0, int64_t end) {
+    float        *rest = j->rest + part * j->rest_floats;
+    const char   *w[TILES_GROUP];
+    const int64_t kc = min64(tiles_chunk(j->k), j->k - k0);
     const int64_t group = tiles_group(j->x.rows, j->k);
     const bool    direct = kc == j->k && !j->far && !j->gated; // small products: y is in a cache
     const int64_t wide = j->gated ? PL_HALF_PANEL : PL_PANEL;  // columns of y per panel
+    for (int64_t p = p0; p < min64(p0 + group, end); p++)
+        w[p - p0] = open_chunk(j, part, p - p0, p, k0, kc);
     for (int64_t t = 0; t < j->x.tiles; t++) {
         int64_t r0 = pl_rows_first(&j->x, t), rows = pl_rows_first(&j->x, t + 1) - r0;
         for (int64_t p = p0; p < min64(p0 + group, end); p++) {
@@ -172,14 +190,15 @@ static void multiply_chunk(const job *j, uint64_t mode, float *rest, int64_t p0,
             pl_pass a = {.kc = kc,
                          .x = pl_rows_at(&j->x, t, k0),
                          .among = j->x.tiles > 1,
-                         .w = j->w + p * panel_bytes + k0 * PL_PANEL * 2,
-                         .panel_bytes = (size_t)panel_bytes,
+                         .w = w[p - p0],
+                         .panel_bytes = j->panel_bytes,
                          .y = direct ? y : sums,
                          .ldy = direct ? j->ldy : PL_PANEL,
                          .cols = j->gated ? PL_PANEL : min64(PL_PANEL, j->n - p * PL_PANEL),
                          .resume = k0 > 0,
-                         .far = j->far};
-            share_next(&a, j, t, p, end, group, k0);
+                         .far = j->far && !j->code,
+                         .here = j->code != PL_CODE_NONE};
+            if (!j->code) share_next(&a, j, t, p, end, group, k0);
             pl_panels_pass(true, (int)rows, 1, &a);
             if (direct || k0 + kc < j->k) continue;
             if (j->gated) end_panel(j, mode, sums - r0 * PL_PANEL, PL_PANEL, t, t + 1, p);
@@ -192,15 +211,14 @@ static void multiply_chunk(const job *j, uint64_t mode, float *rest, int64_t p0,
 static void tiles_part(void *arg, int part, int parts) {
     const job     j = *(const job *)arg;
     const int64_t group = tiles_group(j.x.rows, j.k), chunk = tiles_chunk(j.k);
-    const int64_t panel_bytes = (int64_t)pl_panels_bytes(PL_PANEL, j.k, PL_BF16);
     long          lo, hi;
     pl_range((long)ceil_div(j.n, PL_PANEL), 1, part, parts, &lo, &hi);
-    for (int64_t p = lo; p < min64(lo + group, hi) && j.far; p++)
-        pl_soon(j.w + p * panel_bytes, (size_t)(chunk * PL_PANEL * 2));
+    for (int64_t p = lo; p < min64(lo + group, hi) && j.far && !j.code; p++)
+        pl_soon(j.w + (size_t)p * j.panel_bytes, (size_t)(chunk * PL_PANEL * 2));
     uint64_t mode = pl_panels_begin(true);
     for (int64_t p0 = lo; p0 < hi; p0 += group)
         for (int64_t k0 = 0; k0 < j.k; k0 += chunk)
-            multiply_chunk(&j, mode, j.rest + part * j.rest_floats, p0, k0, hi);
+            multiply_chunk(&j, mode, part, p0, k0, hi);
     pl_panels_end(true, mode);
     pl_stream_end();
 }
@@ -209,12 +227,11 @@ static void tiles_part(void *arg, int part, int parts) {
 
 static void panels_part(void *arg, int part, int parts) {
     const job   j = *(const job *)arg;
-    pl_dtype    dtype = j.bf16 ? PL_BF16 : PL_F32;
     size_t      after_bytes = 0;
     const char *after = next_part(&j, part, parts, &after_bytes);
     long        lo, hi;
     pl_range((long)ceil_div(j.n, PL_PANEL), 1, part, parts, &lo, &hi);
-    size_t      step = PL_PANEL * (j.bf16 ? 2 : 4), panel_bytes = pl_panels_bytes(PL_PANEL, j.k, dtype);
+    size_t      step = PL_PANEL * (j.bf16 ? 2 : 4);
     bool        once = j.x.tiles == 1;
     int64_t     chunk = once ? j.k : K_CHUNK, group = j.gated ? gated_group(once, j.x.rows) : once ? hi - lo : GROUP;
     int64_t     x_bytes = j.x.packed ? (int64_t)j.x.tile_bytes : j.x.rows * j.k * (int64_t)sizeof(float);
@@ -226,7 +243,11 @@ static void panels_part(void *arg, int part, int parts) {
     uint64_t mode = pl_panels_begin(j.bf16);
     for (int64_t p0 = lo; p0 < hi; p0 += group) {
         int64_t p1 = min64(p0 + group, hi);
-        for (int64_t k0 = 0; k0 < j.k; k0 += chunk)
+        for (int64_t k0 = 0; k0 < j.k; k0 += chunk) {
+            const char *opened[GROUP];
+            const bool  open = j.code && !once;
+            for (int64_t p = p0; p < p1 && open; p++)
+                opened[p - p0] = open_chunk(&j, part, p - p0, p, k0, min64(chunk, j.k - k0));
             for (int64_t t = 0; t < j.x.tiles; t++) {
                 int64_t r0 = pl_rows_first(&j.x, t), rows = pl_rows_first(&j.x, t + 1) - r0;
                 for (int64_t p = p0, g; p < p1; p += g) {
@@ -236,14 +257,16 @@ static void panels_part(void *arg, int part, int parts) {
                     pl_pass a = {.kc = min64(chunk, j.k - k0),
                                  .x = pl_rows_at(&j.x, t, k0),
                                  .among = j.x.tiles > 1,
-                                 .w = j.w + (size_t)p * panel_bytes + (size_t)k0 * step,
-                                 .panel_bytes = panel_bytes,
+                                 .w = open ? opened[p - p0] : j.w + (size_t)p * j.panel_bytes + (size_t)k0 * step,
+                                 .panel_bytes = j.panel_bytes,
                                  .y = j.y + r0 * j.n + p * PL_PANEL,
                                  .ldy = j.n,
                                  .cols = min64(PL_PANEL * g, j.n - p * PL_PANEL),
                                  .resume = k0 > 0,
                                  .after = p + g == hi && once ? after : NULL,
-                                 .far = j.far};
+                                 .far = j.far && !open,
+                                 .here = open,
+                                 .code = open ? PL_CODE_NONE : j.code};
                     if (j.gated) {
                         a.y = gated_sums(&j, rest, p - p0) + r0 * GATED_LD;
                         a.ldy = GATED_LD;
@@ -252,6 +275,7 @@ static void panels_part(void *arg, int part, int parts) {
                     pl_panels_pass(j.bf16, (int)rows, (int)g, &a);
                 }
             }
+        }
         if (j.gated) end_group(&j, mode, rest, p0, p1);
     }
     pl_panels_end(j.bf16, mode);
@@ -262,24 +286,33 @@ static void panels_part(void *arg, int part, int parts) {
 
 // Records that the weight is read now; finds how long ago it was last read, and which weight followed.
 static void follow_trail(pl_trail *t, job *j, const pl_tensor *w) {
-    j->far = pl_trail_read(t, w, pl_panels_bytes(j->n, j->k, w->dtype));
+    j->far = pl_trail_read(t, w, pl_packed_bytes(w));
     const pl_tensor next = pl_trail_next(t);
     j->next = next.data;
-    j->next_n = next.dim[0];
-    j->next_k = next.dim[1];
-    j->next_bf16 = next.dtype == PL_BF16;
+    if (!next.data) return;
+    j->next_panels = ceil_div(next.dim[0], PL_PANEL);
+    j->next_panel_bytes = pl_packed_panel(&next);
 }
 
 // Sets up a product with w in blocks of up to `most` rows, and its scratch. gate: NULL, or the gate that follows.
 static job product_of(pl_ctx *ctx, const pl_tensor *w, const pl_gate *gate, int64_t most) {
     int64_t n = w->dim[0], k = w->dim[1];
-    job     j = {.n = n, .k = k, .ldy = gate ? n / 2 : n, .w = w->data, .bf16 = w->dtype == PL_BF16};
+    job     j = {.n = n,
+                 .k = k,
+                 .ldy = gate ? n / 2 : n,
+                 .w = w->data,
+                 .bf16 = w->dtype == PL_BF16,
+                 .panel_bytes = pl_packed_panel(w),
+                 .code = w->code};
     if (gate) j.gate = *gate;
     j.gated = gate != NULL;
     j.tiles = j.bf16 && PL_TILE_ROWS_MOST > 0 && most > PL_TILE_ROWS;
     j.rest_floats = j.tiles ? most * PL_PANEL * tiles_group(most, k) : 0;
     if (gate) j.rest_floats += SUMS + most * GATED_LD;
     j.rest = pl_arena_alloc(&ctx->scratch, (size_t)(j.rest_floats * pl_pool_threads(ctx->pool)) * sizeof(float));
+    if (!j.code) return j;
+    j.open_bytes = OPEN * (j.tiles ? tiles_group(most, k) : GROUP);
+    j.open = pl_arena_alloc(&ctx->scratch, (size_t)(j.open_bytes * pl_pool_threads(ctx->pool)));
     return j;
 }
 

@@ -4,7 +4,7 @@
 #include "checkpoints/ggml.h"
 #include "scratch.h"
 
-enum { COLS = 256, TYPES = 13 };
+enum { COLS = 256, TYPES = 13, CODED = 6 };
 
 static uint32_t take_u32(const uint8_t **at) {
     uint32_t v;
@@ -13,12 +13,25 @@ static uint32_t take_u32(const uint8_t **at) {
     return v;
 }
 
+// What codes hold is what read decodes, in bf16.
+static void check_codes(const pl_weight_entry *e, const float *want) {
+    uint8_t     panel[COLS / PL_CODE_BLOCK * 64 * 40]; // as large as any form's
+    pl_code_row row[COLS / PL_CODE_BLOCK];
+    assert_true(pl_codes_bytes(1, COLS, e->code->form) <= sizeof panel);
+    e->code->codes(e, 1, row);
+    for (int b = 0; b < COLS / PL_CODE_BLOCK; b++)
+        pl_codes_put(panel, e->code->form, 5, b, COLS, &row[b]);
+    for (int k = 0; k < COLS; k++)
+        if (pl_codes_at(panel, e->code->form, 5, k, COLS) != pl_round_bf16(want[k]))
+            fail_msg("%s: column %d has another value as a code", e->code->name, k);
+}
+
 static void test_values(void **state) {
     (void)state;
     pl_err   err;
     uint8_t *data;
     size_t   n;
-    int      types = 0;
+    int      types = 0, coded = 0;
     assert_ok(pl_file_read(PACELINE_SOURCE_DIR "/tests/checkpoints/golden_ggml.bin", &data, &n, 1 << 20, &err));
     for (const uint8_t *at = data; at < data + n; types++) {
         const pl_ggml_type *t = pl_ggml_type_of(take_u32(&at));
@@ -37,10 +50,15 @@ static void test_values(void **state) {
         t->code->read(&e, 0, 1, got[0]);
         for (int r = 0; r < 2; r++)
             if (memcmp(got[r], want, sizeof want) != 0) fail_msg("%s: row %d has other values", t->name, r);
+        if (t->code->codes) {
+            check_codes(&e, want);
+            coded++;
+        }
         assert_int_equal(t->code->span(&e), 2 * (size_t)bytes);
         assert_string_equal(pl_ggml_type_name(&e), t->name);
     }
     assert_int_equal(types, TYPES);
+    assert_int_equal(coded, CODED);
     pl_free(data);
 }
 

@@ -2,7 +2,9 @@
 // transformers does on their values; split files, folders, and files that are refused.
 #include "checkpoints/fingerprint.h"
 #include "checkpoints/gguf_model.h"
+#include "infer/model/llama.h"
 #include "infer/model/target.h"
+#include "kernels/codes.h"
 #include "paceline.h"
 #include "tests/checkpoints/scratch.h"
 #include "tests/gguf_texts.h"
@@ -62,6 +64,24 @@ static void test_tokens(void **state) {
             if (a.id[k] != want) fail_msg("%s: token %d is %d, transformers has %d", names[i], k, a.id[k], want);
         }
         fclose(f);
+    }
+}
+
+// Where all parts of a matrix have one type with a form of codes it is held so, of bf16 alone.
+static void test_codes(void **state) {
+    (void)state;
+    for (int fp32 = 0; fp32 < 2; fp32++) {
+        pl_err   err;
+        pl_llama m;
+        int      codes = 0;
+        assert_ok(pl_llama_open(&m, golden("llama_linear", "gguf"), fp32 ? PL_F32 : PL_BF16, pl_backend_ref(), &err));
+        for (int i = 0; i < m.params.n; i++) {
+            const pl_tensor *w = m.params.p[i].tensor;
+            if (w->code) assert_int_equal(m.params.p[i].owned_bytes, pl_packed_bytes(w));
+            codes += w->code != PL_CODE_NONE;
+        }
+        assert_true(fp32 ? codes == 0 : codes > 0);
+        pl_llama_fini(&m);
     }
 }
 
@@ -413,9 +433,10 @@ static void test_ends(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tokens),       cmocka_unit_test(test_types),  cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_cut),          cmocka_unit_test(test_parts),  cmocka_unit_test(test_folders),
-        cmocka_unit_test(test_fingerprints), cmocka_unit_test(test_config), cmocka_unit_test(test_ends)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tokens),  cmocka_unit_test(test_codes),
+                                       cmocka_unit_test(test_types),   cmocka_unit_test(test_refusals),
+                                       cmocka_unit_test(test_cut),     cmocka_unit_test(test_parts),
+                                       cmocka_unit_test(test_folders), cmocka_unit_test(test_fingerprints),
+                                       cmocka_unit_test(test_config),  cmocka_unit_test(test_ends)};
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

@@ -56,9 +56,9 @@ static void places(void **state) {
             for (int s = 0; s < N; s++)
                 if (rows[s] <= row && row < rows[s + 1]) from = rows[s];
             assert_true(p.first >= from && p.first + p.rows <= rows[segment + 1] && rows[segment] == from);
-            assert_true(p.at + (size_t)p.width * K <= end);
+            assert_true(p.at / sizeof(float) + (size_t)p.width * K <= end);
             for (int k = 0; k < K && step == 1; k++) // no element lies where another one does
-                assert_int_equal(taken[p.at + pl_panel_place(PL_F32, row - p.first, k, p.width)]++, 0);
+                assert_int_equal(taken[p.at / sizeof(float) + pl_panel_place(PL_F32, row - p.first, k, p.width)]++, 0);
         }
     }
 }
