@@ -2,11 +2,13 @@
 """Decoding with a target by paceline and by llama.cpp (llama-cpp-python), in turns in one run. Development only.
 
     python tests/peers/decode_llamacpp.py --target checkpoints/tiny
+    python tests/peers/decode_llamacpp.py --target model.gguf --prompts questions.jsonl [--chat]
 
-Writes the target as GGUF (with the gguf package), in bf16 and in fp32, and tells of both programs: plain greedy
-decoding, forwards over 1 to 60 rows of one session, and whether the greedy tokens are the same up to the first place
-where llama.cpp's two best logits are closer than 1e-3. Medians over rounds; both sides include the choice of the best
-token.
+Writes the target as GGUF (with the gguf package), in bf16 and in fp32, or takes a GGUF file as it is, and prints for
+both programs: plain greedy decoding, forwards over 1 to 60 rows of one session, and whether the greedy tokens are the
+same up to the first place where llama.cpp's two best logits are closer than 1e-3, of a quantised file 0.02: there
+llama.cpp rounds activations to 8 bits, which may part the two before. Medians over rounds; both sides include the
+choice of the best token.
 """
 import argparse
 import ctypes
@@ -174,17 +176,50 @@ def paceline(a, *args):
     return json.loads(out.stdout)
 
 
+def compare(a, peer, prompt, args, gap):
+    """Greedy tokens of both programs; returns whether they are the same up to the first close choice, and says where."""
+    out = paceline(a, "decode", "--target", a.target, "-n", str(a.new_tokens), *args)
+    ours, prompt = out["tokens"], prompt or out["prompt_tokens"]
+    tokens, gaps, _ = peer.decode(prompt, a.new_tokens)
+    n = min(len(ours), len(tokens))
+    differ = next((i for i in range(n) if ours[i] != tokens[i]), n)
+    close = next((i for i in range(n) if gaps[i] < gap), n)
+    if differ < close:
+        print(f"  tokens part at {differ} of {n}, where llama.cpp's gap is {gaps[differ]:.3f}")
+    return differ, n, close
+
+
+def compare_file(a, peer):
+    questions = [json.loads(x) for x in open(a.prompts)][:a.count]
+    text = lambda q: q.get("prompt") or q.get("question") or q["turns"][0]
+    same = early = whole = 0
+    for q in questions:
+        differ, n, close = compare(a, peer, None, ["--prompt", text(q)] + (["--chat"] if a.chat else []), 0.02)
+        whole += differ == n
+        same += differ >= close
+    print(f"greedy tokens of {len(questions)} prompts, {a.new_tokens} each: {whole} equal to the end, {same} up to the first "
+          f"gap below 0.02, {len(questions) - same} part before it")
+
+
 def main():
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--paceline", default=os.path.join(here, "build", "paceline"))
-    ap.add_argument("--target", required=True, help="a Llama folder with tokenizer.model and one model.safetensors")
+    ap.add_argument("--target", required=True, help="a Llama folder with tokenizer.model and one model.safetensors, or a GGUF file")
+    ap.add_argument("--prompts", help="of a GGUF target: JSON lines with turns, question or prompt")
+    ap.add_argument("--count", type=int, default=20)
+    ap.add_argument("--chat", action="store_true")
     ap.add_argument("--context", type=int, default=32)
     ap.add_argument("--new-tokens", type=int, default=64)
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     a = ap.parse_args()
-    c = json.load(open(os.path.join(a.target, "config.json")))
+    whole_file = a.target.endswith(".gguf")
+    if whole_file:
+        reader = gguf.GGUFReader(a.target)
+        c = {"vocab_size": len(reader.get_field("tokenizer.ggml.tokens").data)}
+    else:
+        c = json.load(open(os.path.join(a.target, "config.json")))
     prompt = [(7 * i + 3) % c["vocab_size"] for i in range(a.context)]  # as paceline bench decode has it
     llama_cpp.llama_log_set(ctypes.cast(None, llama_cpp.llama_log_callback), ctypes.c_void_p(0))
     print(f"llama-cpp-python {llama_cpp.__version__}, {a.threads} threads; {a.target}, {a.context} tokens of prompt, "
@@ -192,16 +227,16 @@ def main():
     same = True
     with tempfile.TemporaryDirectory() as work:
         peers = {}
-        for weights in ("bf16", "fp32"):
+        if whole_file:
+            peers["bf16"] = Peer(a.target, c["vocab_size"], 2048, a.threads)
+            if a.prompts:
+                compare_file(a, peers["bf16"])
+        for weights in () if whole_file else ("bf16", "fp32"):
             path = os.path.join(work, weights + ".gguf")
             write_gguf(path, a.target, c, weights == "bf16")
             peers[weights] = Peer(path, c["vocab_size"], a.context + max(a.new_tokens, ROWS[-1]), a.threads)
-            tokens, gaps, _ = peers[weights].decode(prompt, a.new_tokens)
-            ours = paceline(a, "decode", "--target", a.target, "--prompt-ids", ",".join(map(str, prompt)), "-n",
-                            str(a.new_tokens), "--dtype", weights)["tokens"]
-            n = min(len(ours), len(tokens))
-            differ = next((i for i in range(n) if ours[i] != tokens[i]), n)
-            close = next((i for i in range(n) if gaps[i] < GAP), n)
+            differ, n, close = compare(a, peers[weights], prompt, ["--prompt-ids", ",".join(map(str, prompt)), "--dtype",
+                                                                   weights], GAP)
             same &= differ >= close
             print(f"{weights}: greedy tokens equal up to {differ} of {n}; first gap below {GAP} at "
                   f"{close if close < n else 'none'}: {'same' if differ >= close else 'DIFFERENT'}", flush=True)
@@ -211,7 +246,8 @@ def main():
             out = paceline(a, "bench", "decode", "--target", a.target, "--context", str(a.context), "--new-tokens",
                            str(a.new_tokens), "--repeats", "3")
             for m in out["decode"]:
-                speed["paceline", m["weights"]].append(m["tokens_per_second"])
+                if m["weights"] in peers:
+                    speed["paceline", m["weights"]].append(m["tokens_per_second"])
             for r in out["verify"]:
                 rows["paceline", r["rows"]].append(r["seconds"])
             for w, peer in peers.items():

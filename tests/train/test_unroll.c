@@ -1213,8 +1213,31 @@ static void rescored_nan(void **state) {
     destroy(&s);
 }
 
+// The frame is what the slot's rows take, and as much again for each row that runs at a time.
+static void memory_grows_with_the_rows_that_run(void **state) {
+    (void)state;
+    static setup s;
+    enum { SIZES = 4, STEP = CAPACITY / SIZES };
+    int64_t size[SIZES + 1];
+    for (int i = 0; i <= SIZES; i++) { // the last: all at once
+        supervised = true;
+        learn_rows = i < SIZES ? (i + 1) * STEP : 0;
+        make(&s, pl_backend_cpu(), NULL, "full", false, PL_F32);
+        supervised = false;
+        learn_rows = 0;
+        size[i] = (int64_t)s.u.ctx.frame.size;
+        destroy(&s);
+    }
+    const int64_t each = size[1] - size[0], kept = size[0] - each;
+    assert_true(each > 0 && kept > 0);
+    for (int i = 0; i < SIZES; i++) // to the rounding of arenas
+        assert_true(llabs(size[i] - kept - (i + 1) * each) <= size[SIZES] / 50);
+    assert_int_equal(size[SIZES - 1], size[SIZES]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_grows_with_the_rows_that_run),
         cmocka_unit_test(what_counts),
         cmocka_unit_test(trimmed_vocabulary),
         cmocka_unit_test(gradient_objectives),
