@@ -8,6 +8,7 @@
 enum {
     ROWS = 3,    // of a group at most
     COLUMNS = 4, // vectors of columns of a group at most
+    DIRECT = 8,  // rows whose sums are in y: more, powers of two apart, would share the sets of a cache
 };
 
 uint64_t pl_panels_begin(bool bf16) {
@@ -114,7 +115,7 @@ static void fma_pass(int rows, int width, const pl_pass *p) {
     const int    high = rows - groups * (most - 1); // groups of `most` rows; the others have one less
     const bool   ahead = pl_fetch_ahead() && !p->here && (rows > 2 || !p->far || pl_fetch_ahead_far());
     const size_t step = (size_t)width * 4; // bytes of a pair of k
-    const bool   whole = p->cols == width;
+    const bool   whole = p->cols == width && rows <= DIRECT;
     float        edge[PL_PASS_ROWS * PL_PANEL];
     float       *to = whole ? p->y : edge;
     const float *x = p->x;
