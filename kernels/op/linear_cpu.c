@@ -27,8 +27,9 @@ void pl_linear_fwd_ref32(pl_ctx *ctx, const void *args);
 void pl_linear_bwd_ref32(pl_ctx *ctx, const void *args);
 
 enum {
-    ROWS_MAX = 96, // rows of a block in fp32: its x chunk stays in L2 (bf16: PL_ROWS_BLOCK)
-    K_CHUNK = 512, // GROUP * K_CHUNK * 256 bytes of fp32 weights: 256 KiB; blocks of bf16 are whole in it
+    ROWS_MAX = 96,      // rows of a block in fp32: its x chunk stays in L2 (bf16: PL_ROWS_BLOCK)
+    K_CHUNK = 512,      // GROUP * K_CHUNK * 256 bytes of fp32 weights: 256 KiB
+    K_CHUNK_BF16 = 768, // 192 KiB of weights beside 96 rows of x, 288 KiB
     GROUP = PL_PASS_PANELS,
     SMALL = 30000,      // multiply-adds below which a parallel region costs more than it saves
     TILES_WHOLE = 1024, // (a matrix unit) largest k for which a panel is taken whole
@@ -225,6 +226,12 @@ static void tiles_part(void *arg, int part, int parts) {
 
 // ---- any other product ----
 
+// Near-equal chunks of k: sums of many rows go to y and back between them.
+static int64_t chunk_of(bool bf16, int64_t k) {
+    int64_t chunks = ceil_div(k, bf16 ? K_CHUNK_BF16 : K_CHUNK);
+    return ceil_div(ceil_div(k, chunks), PL_CODE_BLOCK) * PL_CODE_BLOCK;
+}
+
 static void panels_part(void *arg, int part, int parts) {
     const job   j = *(const job *)arg;
     size_t      after_bytes = 0;
@@ -233,7 +240,9 @@ static void panels_part(void *arg, int part, int parts) {
     pl_range((long)ceil_div(j.n, PL_PANEL), 1, part, parts, &lo, &hi);
     size_t      step = PL_PANEL * (j.bf16 ? 2 : 4);
     bool        once = j.x.tiles == 1;
-    int64_t     chunk = once ? j.k : K_CHUNK, group = j.gated ? gated_group(once, j.x.rows) : once ? hi - lo : GROUP;
+    int64_t     chunk = once ? j.k : chunk_of(j.bf16, j.k), group = j.gated ? gated_group(once, j.x.rows)
+                                                                    : once  ? hi - lo
+                                                                            : GROUP;
     int64_t     x_bytes = j.x.packed ? (int64_t)j.x.tile_bytes : j.x.rows * j.k * (int64_t)sizeof(float);
     const char *x = pl_rows_at(&j.x, 0, 0);
     float      *rest = j.rest + part * j.rest_floats;

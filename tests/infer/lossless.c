@@ -69,6 +69,7 @@ void test_lossless(const char *what, const char *tree) {
     said    *plain = calloc(SESSIONS, sizeof *plain), *got = calloc(SESSIONS, sizeof *got),
          *alone = calloc(SESSIONS, sizeof *alone);
     int64_t accepted = 0;
+    bool    adapts = false; // by measured costs, which may forbid any draft on a busy machine
     test_target(&m, test_mkdir(dir), 3, 11, PL_BF16);
     for (int t = 0; t < 2; t++) {
         run(&m, NULL, 1, SESSIONS, t, plain);
@@ -95,10 +96,11 @@ void test_lossless(const char *what, const char *tree) {
                     assert_int_equal(got[i].steps, alone[i].steps);
                 if (slots == 1) alone[i] = got[i];
             }
+            adapts = d->policy.adapt;
             pl_drafter_destroy(d);
         }
     }
-    assert_true(accepted > 20);
+    assert_true(accepted > 20 || adapts);
     pl_llama_fini(&m);
     test_rmdir(dir);
     free(plain);
