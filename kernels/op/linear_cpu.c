@@ -320,7 +320,7 @@ static job product_of(pl_ctx *ctx, const pl_tensor *w, const pl_gate *gate, int6
     if (gate) j.rest_floats += SUMS + most * GATED_LD;
     j.rest = pl_arena_alloc(&ctx->scratch, (size_t)(j.rest_floats * pl_pool_threads(ctx->pool)) * sizeof(float));
     if (!j.code) return j;
-    j.open_bytes = OPEN * (j.tiles ? tiles_group(most, k) : GROUP);
+    j.open_bytes = OPEN * (PL_TILE_ROWS_MOST > 0 ? TILES_GROUP : GROUP); // for fewer rows than were measured too
     j.open = pl_arena_alloc(&ctx->scratch, (size_t)(j.open_bytes * pl_pool_threads(ctx->pool)));
     return j;
 }
