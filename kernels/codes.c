@@ -42,7 +42,7 @@ size_t pl_packed_bytes(const pl_tensor *w) {
     return w->code ? pl_codes_bytes(w->dim[0], w->dim[1], w->code) : pl_panels_bytes(w->dim[0], w->dim[1], w->dtype);
 }
 
-// Where the block of a row lies, and its place there.
+// Returns the byte at which a row's block begins; *row: the row's number within its panel.
 static size_t block_at(pl_code code, int64_t place, int64_t block, int64_t cols, int64_t *row) {
     *row = place % PL_PANEL;
     return (size_t)(place / PL_PANEL * (cols / PL_CODE_BLOCK) + block) * pl_code_block_bytes(code);

@@ -1,5 +1,5 @@
-// Panels of bf16 weights that are held as the codes of a quantised file (pl_tensor.code): a third to a half of the
-// bytes, and the same values, so that every product has the bits of plain panels.
+// Panels of bf16 weights that are held as the codes of a quantised file (pl_tensor.code): 0.28 (PL_CODE_4) to 0.63
+// (PL_CODE_8_WIDE) of the bytes, and the same values, so that every product has the bits of plain panels.
 //
 //   W[n, k] = bf16(scale * u + minimum)     u: the code, 0 .. 2^bits - 1
 //

@@ -14,8 +14,6 @@
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 #include "kernels/base/log.h"
-#include "kernels/base/strbuf.h"
-#include "kernels/base/utf8.h"
 
 #include <ctype.h>
 #include <fcntl.h>
@@ -24,7 +22,7 @@
 
 #define FILE_MAX_BYTES ((size_t)4 << 30)
 #define MARK "THE-MESSAGE-ITSELF"
-enum { PATIENCE = 8 }; // samples for each prompt that is wanted, after which a target repeats itself
+enum { PATIENCE = 8 }; // samples per missing prompt; a target that needs more repeats itself
 
 static const pl_key options[] = {
     {PL_OPTION_TEXT("target", "MODEL"), .help = "the model that asks: a folder or a .gguf file"},
@@ -48,8 +46,9 @@ typedef struct asking {
     pl_chat_cli chat;
     bool        base;
     char       *before; // the text in front of the message; "": BOS alone
-    // The file, its prompts in one spelling, and how many samples it took.
-    char       *path, *settings_path, *settings;
+    // The file, its prompts in one spelling, and the number of samples up to its last line.
+    const char *path; // borrowed
+    char       *settings_path, *settings;
     int         fd;
     pl_names    seen;
     char      **text; // [seen.count], owned
@@ -116,7 +115,7 @@ static pl_status find_before(asking *k, const pl_cli_args *a, pl_err *err) {
 
 // ---- the file
 
-// What decides its lines.
+// Writes the settings that determine the file's lines.
 static pl_status describe(asking *k, const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_json_out o;
     pl_json_out_begin(&o, 1);
@@ -180,7 +179,7 @@ static pl_status take_lines(asking *k, pl_err *err) {
     while (whole > 0 && data[whole - 1] != '\n')
         whole--;
     pl_free(data);
-    if (whole < n && truncate(k->path, (off_t)whole) != 0) return pl_fail_errno(err, k->path);
+    if (whole < n && truncate(k->path, (off_t)whole) != 0) return pl_fail_errno(err, "%s", k->path);
     if (whole == 0) return PL_OK;
     PL_TRY(pl_prompts_read(&there, k->path, err));
     pl_status st = PL_OK;
@@ -229,12 +228,8 @@ static pl_status put_line(const asking *k, const char *text, size_t n, int64_t i
     pl_put_int(&o, "id", id);
     pl_json_out_close(&o, '}');
     PL_TRY(pl_json_out_end(&o, err));
-    pl_strbuf line = {0};
-    pl_strbuf_add(&line, o.text, o.len);
-    pl_strbuf_add(&line, "\n", 1);
-    pl_status st = line.failed ? pl_fail(err, PL_E_MEMORY, "prompts: out of memory")
-                               : pl_fd_write(k->fd, k->path, line.s, line.n, err);
-    pl_strbuf_fini(&line);
+    pl_status st = pl_fd_write(k->fd, k->path, o.text, o.len, err);
+    if (st == PL_OK) st = pl_fd_write(k->fd, k->path, "\n", 1, err);
     pl_free(o.text);
     return st;
 }
@@ -299,6 +294,17 @@ static pl_status sample(asking *k, pl_generator *g, int64_t count, int64_t least
     return st;
 }
 
+// Refuses a text before the message that fills the target's context.
+static pl_status check_room(const asking *k, const pl_prompt *before, pl_err *err) {
+    int32_t *ids;
+    int64_t  n, room = k->target.model.config.max_position_embeddings;
+    PL_TRY(pl_prompt_encode(k->target.tok, before, &ids, &n, err));
+    pl_free(ids);
+    if (n < room - 1) return PL_OK;
+    return pl_fail(err, PL_E_INPUT, "the text before a message has %lld tokens of a context of %lld; shorten --system",
+                   (long long)n, (long long)room);
+}
+
 static pl_status ask(asking *k, const pl_env *env, const pl_cli_args *a, pl_err *err) {
     int64_t    count = pl_cli_int(a, "count");
     pl_prompts one = {0};
@@ -316,7 +322,8 @@ static pl_status ask(asking *k, const pl_env *env, const pl_cli_args *a, pl_err 
                               .seed = env->seed,
                               .first_job = k->sampled};
     pl_generator        *g = NULL;
-    pl_status            st = pl_generator_create(&g, env, &k->target.model, k->target.tok, &one, &o, err);
+    pl_status            st = check_room(k, &one.p[0], err);
+    if (st == PL_OK) st = pl_generator_create(&g, env, &k->target.model, k->target.tok, &one, &o, err);
     if (st == PL_OK) st = sample(k, g, count, pl_cli_int(a, "min-tokens"), err);
     pl_generator_destroy(g);
     pl_prompt_fini(&one.p[0]);
@@ -332,7 +339,7 @@ static pl_status ask(asking *k, const pl_env *env, const pl_cli_args *a, pl_err 
 
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     asking k = {.fd = -1};
-    k.path = (char *)(uintptr_t)pl_cli_text(a, "out");
+    k.path = pl_cli_text(a, "out");
     if (!pl_cli_has(a, "target")) return pl_fail(err, PL_E_USAGE, "--target: is missing; it names the model that asks");
     if (!k.path) return pl_fail(err, PL_E_USAGE, "--out: is missing; it names the file of prompts");
     pl_status st = look_at_file(&k, err);

@@ -32,7 +32,7 @@ PL_INLINE pl_vn take_scale(const form f, const char *scales, int i, int v) {
     return pl_vn_from_f16(from);
 }
 
-// What goes with codes j of a vector of rows.
+// The factors and minima of code j in a vector of rows. by: scale * 2^(-bits j).
 typedef struct scales {
     pl_vn scale, by, minimum;
 } scales;

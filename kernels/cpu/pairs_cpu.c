@@ -1,8 +1,8 @@
 // Passes over panels of bf16, by whichever way the level has for so many rows; here that with fma.
 //
-// Of a block of 32 k, 4 KB of a panel, up to three rows by as many vectors of columns as registers have room for: their
-// even and odd chains are as many as fma takes to finish, and of two operands loaded more than two products are made.
-// All rows of a pass take a block while it is in the first-level cache; y, there too, takes their sums once a block.
+// A pass multiplies a block of 32 k (4 KB of a panel) by all of its rows while the block is in the first-level cache,
+// and adds the sums to y once a block. A group is up to three rows by as many vectors of columns as registers hold: it
+// has enough even and odd chains to hide fma's latency, and makes more products than it loads operands.
 #include "kernels/cpu/pairs.h"
 
 enum {
@@ -32,7 +32,7 @@ typedef struct block {
     int64_t      ld;
     int          pairs;
     bool         first; // sums start from zero
-    const char  *next;  // what to fetch meanwhile, as much
+    const char  *next;  // the block to fetch meanwhile; unset without
 } block;
 
 // One step of the chains of one kind.
@@ -69,9 +69,9 @@ PL_INLINE void run_rows(const int R, const int C, const int W, const bool ahead,
             for (int c = 0; c < C; c++)
                 even[r][c] = odd[r][c] = pl_vn_set1(0.0f);
         for (int q = 0; q < b->pairs; q++, w += step, x += ldx) {
-            const char *next = b->next + (size_t)(v0 / C * PL_BLOCK_PAIRS + q) * share;
+            const size_t next = (size_t)(v0 / C * PL_BLOCK_PAIRS + q) * share;
             for (size_t line = 0; line < share && ahead; line += 64)
-                __builtin_prefetch(next + line);
+                __builtin_prefetch(b->next + next + line);
             add_half(even, R, C, false, w, x);
             if (2 * R * C >= PL_CHAINS) __asm__ volatile("" ::: "memory");
             add_half(odd, R, C, true, w, x + ldx / 2);

@@ -102,7 +102,7 @@ void pl_tiles_pass(int rows, int width, const pl_pass *p) {
     const size_t       step = (size_t)width * 4;
     _Alignas(64) char  tail[PL_BLOCK_PAIRS * PL_PANEL * 4];
     _Alignas(64) float own[4][PL_TILE_ROWS * PL_TILE_ROWS];
-    const bool         ahead = pl_fetch_ahead() && rows <= PL_TILE_ROWS && !p->soon;
+    const bool         ahead = pl_fetch_ahead() && rows <= PL_TILE_ROWS && !p->soon && !p->here;
     place              sums[4];
     const int          high = rows < PL_TILE_ROWS && !p->among ? rows : PL_TILE_ROWS;
     // Of `soon` so many lines with each block. What 32 rows multiply has been brought to the second-level cache so, or

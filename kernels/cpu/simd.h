@@ -119,7 +119,7 @@ PL_INLINE pl_vn pl_vn_fma(pl_vn a, pl_vn b, pl_vn c) {
 #endif
 }
 
-// The same vector, which the compiler takes for another: a product that is used so becomes no part of an fma.
+// Returns the vector and hides its origin from the compiler, which then contracts no product into an fma.
 PL_INLINE pl_vn pl_vn_opaque(pl_vn a) {
 #if defined(__AVX512F__)
     __asm__("" : "+v"(a));

@@ -13,7 +13,7 @@ static uint32_t take_u32(const uint8_t **at) {
     return v;
 }
 
-// What codes hold is what read decodes, in bf16.
+// Codes hold the values that read decodes, rounded to bf16.
 static void check_codes(const pl_weight_entry *e, const float *want) {
     uint8_t     panel[COLS / PL_CODE_BLOCK * 64 * 40]; // as large as any form's
     pl_code_row row[COLS / PL_CODE_BLOCK];

@@ -109,7 +109,16 @@ static void refusals(void **state) {
     test_run_fails(2, "not of this command", ASK "mine.jsonl --count 1", scratch);
     test_run_json(&j, ASK "warm.jsonl --count 1 --json", scratch);
     pl_json_close(&j);
+    char        system[7001];
     test_output o;
+    for (int i = 0; i < 7000; i++)
+        system[i] = i % 4 == 3 ? ' ' : 'a';
+    system[7000] = 0;
+    test_put(scratch, "chat.jinja", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}");
+    test_run(&o, ASK "long.jsonl --chat-template %s/chat.jinja --system '%s'", scratch, scratch, system);
+    assert_int_equal(o.code, 2);
+    assert_non_null(strstr(o.err, "the text before a message has "));
+    test_run_fini(&o);
     test_run(&o, ASK "warm.jsonl --count 2 --temperature 0.5", scratch);
     assert_int_equal(o.code, 2);
     assert_non_null(strstr(o.err, "was made with other settings"));

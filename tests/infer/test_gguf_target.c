@@ -5,6 +5,7 @@
 #include "infer/model/llama.h"
 #include "infer/model/target.h"
 #include "kernels/codes.h"
+#include "kernels/panels.h"
 #include "paceline.h"
 #include "tests/checkpoints/scratch.h"
 #include "tests/gguf_texts.h"
@@ -67,22 +68,33 @@ static void test_tokens(void **state) {
     }
 }
 
-// Where all parts of a matrix have one type with a form of codes it is held so, of bf16 alone.
+// A bf16 target holds a matrix as codes if all parts of it have a type with a form, and the codes have the values of the
+// same target in fp32, which holds none, at the same places.
 static void test_codes(void **state) {
     (void)state;
-    for (int fp32 = 0; fp32 < 2; fp32++) {
-        pl_err   err;
-        pl_llama m;
-        int      codes = 0;
-        assert_ok(pl_llama_open(&m, golden("llama_linear", "gguf"), fp32 ? PL_F32 : PL_BF16, pl_backend_ref(), &err));
-        for (int i = 0; i < m.params.n; i++) {
-            const pl_tensor *w = m.params.p[i].tensor;
-            if (w->code) assert_int_equal(m.params.p[i].owned_bytes, pl_packed_bytes(w));
-            codes += w->code != PL_CODE_NONE;
-        }
-        assert_true(fp32 ? codes == 0 : codes > 0);
-        pl_llama_fini(&m);
+    pl_err   err;
+    pl_llama m, exact;
+    int      codes = 0, gated = 0;
+    assert_ok(pl_llama_open(&m, golden("llama_linear", "gguf"), PL_BF16, pl_backend_ref(), &err));
+    assert_ok(pl_llama_open(&exact, golden("llama_linear", "gguf"), PL_F32, pl_backend_ref(), &err));
+    for (int i = 0; i < m.params.n; i++) {
+        const pl_tensor *w = m.params.p[i].tensor, *of = exact.params.p[i].tensor;
+        assert_int_equal(of->code, PL_CODE_NONE);
+        if (!w->code) continue;
+        codes++;
+        gated += w->layout == PL_GATED;
+        assert_int_equal(m.params.p[i].owned_bytes, pl_packed_bytes(w));
+        for (int64_t n = 0; n < w->dim[0]; n++)
+            for (int64_t k = 0; k < w->dim[1]; k++) {
+                int64_t place = w->layout == PL_GATED ? pl_gated_place(n, w->dim[0]) : n;
+                float   want = pl_round_bf16(pl_panels_at(of->data, PL_F32, place, k, w->dim[1]));
+                if (pl_codes_at(w->data, w->code, place, k, w->dim[1]) != want)
+                    fail_msg("%s: row %d, column %d has another value", m.params.p[i].name[0], (int)n, (int)k);
+            }
     }
+    assert_true(codes > gated && gated == m.n_layers);
+    pl_llama_fini(&m);
+    pl_llama_fini(&exact);
 }
 
 // The same values as a folder has, and quantised ones are in bf16 unless fp32 is asked for.

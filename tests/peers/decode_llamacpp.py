@@ -177,7 +177,8 @@ def paceline(a, *args):
 
 
 def compare(a, peer, prompt, args, gap):
-    """Greedy tokens of both programs; returns whether they are the same up to the first close choice, and says where."""
+    """Returns the first position where the greedy tokens of both programs differ, their number, and the position of the
+    first gap below `gap`."""
     out = paceline(a, "decode", "--target", a.target, "-n", str(a.new_tokens), *args)
     ours, prompt = out["tokens"], prompt or out["prompt_tokens"]
     tokens, gaps, _ = peer.decode(prompt, a.new_tokens)
@@ -192,7 +193,7 @@ def compare(a, peer, prompt, args, gap):
 def compare_file(a, peer):
     questions = [json.loads(x) for x in open(a.prompts)][:a.count]
     text = lambda q: q.get("prompt") or q.get("question") or q["turns"][0]
-    same = early = whole = 0
+    same = whole = 0
     for q in questions:
         differ, n, close = compare(a, peer, None, ["--prompt", text(q)] + (["--chat"] if a.chat else []), 0.02)
         whole += differ == n
