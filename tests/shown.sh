@@ -1022,6 +1022,7 @@ while [ $# -gt 0 ]; do
     valgrind) while [[ "${1:-}" == test_* ]]; do args+=("$1") && shift; done ;;
     benchmarks) [[ "${1:-}" == */* ]] && args=("$1") && shift ;;
     hybrid) while [[ "${1:-}" =~ ^(tiny|stories)-T[01]$ ]]; do args+=("$1") && shift; done ;;
+    rows) while [[ "${1:-}" =~ ^(stories|chat|retrieval)$ ]]; do args+=("$1") && shift; done ;;
     tidy) while [[ "${1:-}" == *.c ]]; do args+=("$1") && shift; done ;;
     esac
     "shown_${name//-/_}" "${args[@]}"
