@@ -11,11 +11,11 @@ table='
 levels   kernels < checkpoints recipes < data < infer < train
 kernels  base < . < cpu < op < comm < cuda
 data     text < benchmarks tokenizer < chat < dataset < counts
-infer    model tree cli < head report < sample < drafter verify < decode < generate inspect export import . < eval bench command < plan
+infer    model tree cli grammar < head report < sample < drafter verify < decode < generate inspect export import . < eval bench command < plan
 train    loop < . < source < start < task < run plan
 checkpoints .
 recipes  .
-never    infer/model infer/tree infer/head infer/sample infer/drafter infer/verify infer/decode : infer/cli recipes
+never    infer/model infer/tree infer/grammar infer/head infer/sample infer/drafter infer/verify infer/decode : infer/cli recipes
 '
 mapfile -t files < <(find kernels data checkpoints recipes infer train -type f \
     \( -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.def' -o -name '*.cu' -o -name '*.cuh' \) | LC_ALL=C sort)

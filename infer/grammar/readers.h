@@ -1,0 +1,18 @@
+// The readers of grammars, each a file: text to nodes, with the root set.
+#ifndef PL_GRAMMAR_READERS_H
+#define PL_GRAMMAR_READERS_H
+
+#include "infer/grammar/nodes.h"
+
+#define PL_GRAMMAR_DEPTH 64 // of groups within groups, and of schemas within schemas
+
+pl_status pl_gbnf_read(pl_nodes *g, const char *text, size_t n, pl_err *err);
+// The regular expression as a node. in_json: of the characters of a JSON string as they are written there, escapes
+// included, for a pattern that is searched for (without anchors it may stand anywhere).
+pl_status pl_regex_node(int32_t *node, pl_nodes *g, const char *text, size_t n, bool in_json, pl_err *err);
+// text NULL: any JSON value.
+pl_status pl_schema_read(pl_nodes *g, const char *text, size_t n, pl_err *err);
+// Characters of a JSON string, as they are written there: those of the ranges.
+int32_t   pl_json_chars(pl_nodes *g, const pl_char_range *range, int n);
+
+#endif
