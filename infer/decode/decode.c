@@ -310,51 +310,6 @@ void pl_engine_end(pl_engine *e, pl_session *s) {
     s->live = false;
 }
 
-const int32_t *pl_session_tokens(const pl_session *s) {
-    return s->tokens;
-}
-
-int32_t pl_session_length(const pl_session *s) {
-    return s->n_tokens;
-}
-
-int32_t pl_session_prompt(const pl_session *s) {
-    return s->n_prompt;
-}
-
-const int32_t *pl_session_answer(const pl_session *s, int32_t *n) {
-    *n = s->n_tokens - s->n_prompt - (s->finish == PL_STOPPED ? 1 : 0);
-    return s->tokens + s->n_prompt;
-}
-
-bool pl_session_reading(const pl_session *s) {
-    return s->n_read < s->n_prompt;
-}
-
-pl_finish pl_session_finish(const pl_session *s) {
-    return s->finish;
-}
-
-const char *pl_finish_name(pl_finish f) {
-    static const char *const name[] = {"running", "stop", "length", "context"};
-    return name[f];
-}
-
-void pl_session_rewind(pl_session *s, int32_t n) {
-    PL_CHECK(n > s->n_prompt && n <= s->n_tokens, "back to %d of %d tokens", n, s->n_tokens);
-    s->tokens[n - 1] = s->tokens[s->n_tokens - 1];
-    s->n_tokens = n;
-    s->n_read = n - 1;
-}
-
-uint64_t pl_session_key(const pl_session *s) {
-    return s->opt.key;
-}
-
-const pl_session_stats *pl_session_statistics(const pl_session *s) {
-    return &s->stats;
-}
-
 // ---- one step -------------------------------------------------------------------------------------------------------
 
 static void add_row(pl_engine *e, int m, int stride, const pl_session *s, int32_t token, int32_t pos, int32_t n_ctx,
@@ -453,17 +408,11 @@ static void verify_part(void *arg, int i, int parts) {
         pl_verification_verdict(&j->e->verification, &p->verified, j->logits, j->e->argmax, &p->verdict);
 }
 
-static bool is_stop(const pl_session *s, int32_t token) {
-    for (int i = 0; i < s->opt.n_stop; i++)
-        if (s->opt.stop[i] == token) return true;
-    return false;
-}
-
 // Appends a token; returns false if it ends the session.
 static bool emit(pl_engine *e, pl_session *s, int32_t token) {
     s->tokens[s->n_tokens++] = token;
     pl_verification_said(&e->verification, s, token);
-    if (is_stop(s, token)) {
+    if (pl_session_stops(s, token)) {
         s->finish = PL_STOPPED;
     } else if (s->n_tokens - s->n_prompt >= s->opt.max_new) {
         s->finish = PL_LENGTH;
@@ -471,17 +420,6 @@ static bool emit(pl_engine *e, pl_session *s, int32_t token) {
         s->finish = PL_CONTEXT;
     }
     return s->finish == PL_RUNNING;
-}
-
-// Counts children offered and accepted by depth and rank.
-static void count_ranks(pl_session *s, const pl_verdict *v) {
-    const pl_tree *t = &s->tree;
-    for (int i = 0; i <= v->n && i < PL_SHAPE_LEVELS; i++)
-        for (int child = t->first[v->path[i]]; child >= 0; child = t->sibling[child]) {
-            if (t->rank[child] >= PL_SHAPE_RANKS) continue;
-            s->stats.rank_offered[i][t->rank[child]]++;
-            s->stats.rank_accepted[i][t->rank[child]] += i < v->n && child == v->path[i + 1];
-        }
 }
 
 // Returns true if a session of this step is attached to MODEL, which then needs its features.
@@ -504,19 +442,7 @@ static void commit_decoding(pl_engine *e, part *p) {
     if (go) emit(e, s, v->bonus);
     pl_choose_verdict(&e->choose, s->slot, &s->tree, v);
     p->emitted = s->n_tokens - n0;
-    s->stats.steps++;
-    s->stats.emitted += p->emitted;
-    s->stats.accepted += kept;
-    s->stats.drafted += s->tree.n - 1;
-    int depth = 0;
-    for (int i = 1; i < s->tree.n; i++)
-        if (s->tree.depth[i] > depth) depth = s->tree.depth[i];
-    for (int i = 0; i < depth; i++) {
-        s->stats.position_drafted[i]++;
-        s->stats.position_reached[i] += i <= v->n;
-        s->stats.position_accepted[i] += i < v->n;
-    }
-    count_ranks(s, v);
+    pl_session_count(s, v, p->emitted, kept);
     if (e->on_cycle)
         e->on_cycle(e->on_cycle_arg, &(pl_cycle){.session = s, .tree = &s->tree, .verdict = v, .emitted = p->emitted});
     // Keys and values of the root and of the emitted nodes become final; all other rows are discarded.

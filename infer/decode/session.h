@@ -23,4 +23,9 @@ struct pl_session {
     pl_proposing         proposing;
 };
 
+// Returns true if the token ends the session's answer.
+bool pl_session_stops(const pl_session *s, int32_t token);
+// Counts a step in the statistics, from its tree and verdict; accepted: the drafted tokens among the emitted ones.
+void pl_session_count(pl_session *s, const pl_verdict *v, int emitted, int accepted);
+
 #endif

@@ -1,0 +1,81 @@
+#include "infer/decode/session.h"
+
+#include "kernels/base/check.h"
+
+const int32_t *pl_session_tokens(const pl_session *s) {
+    return s->tokens;
+}
+
+int32_t pl_session_length(const pl_session *s) {
+    return s->n_tokens;
+}
+
+int32_t pl_session_prompt(const pl_session *s) {
+    return s->n_prompt;
+}
+
+const int32_t *pl_session_answer(const pl_session *s, int32_t *n) {
+    *n = s->n_tokens - s->n_prompt - (s->finish == PL_STOPPED ? 1 : 0);
+    return s->tokens + s->n_prompt;
+}
+
+bool pl_session_reading(const pl_session *s) {
+    return s->n_read < s->n_prompt;
+}
+
+pl_finish pl_session_finish(const pl_session *s) {
+    return s->finish;
+}
+
+const char *pl_finish_name(pl_finish f) {
+    static const char *const name[] = {"running", "stop", "length", "context"};
+    return name[f];
+}
+
+void pl_session_rewind(pl_session *s, int32_t n) {
+    PL_CHECK(n > s->n_prompt && n <= s->n_tokens, "back to %d of %d tokens", n, s->n_tokens);
+    s->tokens[n - 1] = s->tokens[s->n_tokens - 1];
+    s->n_tokens = n;
+    s->n_read = n - 1;
+}
+
+uint64_t pl_session_key(const pl_session *s) {
+    return s->opt.key;
+}
+
+const pl_session_stats *pl_session_statistics(const pl_session *s) {
+    return &s->stats;
+}
+
+bool pl_session_stops(const pl_session *s, int32_t token) {
+    for (int i = 0; i < s->opt.n_stop; i++)
+        if (s->opt.stop[i] == token) return true;
+    return false;
+}
+
+// Counts children offered and accepted by depth and rank.
+static void count_ranks(pl_session *s, const pl_verdict *v) {
+    const pl_tree *t = &s->tree;
+    for (int i = 0; i <= v->n && i < PL_SHAPE_LEVELS; i++)
+        for (int child = t->first[v->path[i]]; child >= 0; child = t->sibling[child]) {
+            if (t->rank[child] >= PL_SHAPE_RANKS) continue;
+            s->stats.rank_offered[i][t->rank[child]]++;
+            s->stats.rank_accepted[i][t->rank[child]] += i < v->n && child == v->path[i + 1];
+        }
+}
+
+void pl_session_count(pl_session *s, const pl_verdict *v, int emitted, int accepted) {
+    s->stats.steps++;
+    s->stats.emitted += emitted;
+    s->stats.accepted += accepted;
+    s->stats.drafted += s->tree.n - 1;
+    int depth = 0;
+    for (int i = 1; i < s->tree.n; i++)
+        if (s->tree.depth[i] > depth) depth = s->tree.depth[i];
+    for (int i = 0; i < depth; i++) {
+        s->stats.position_drafted[i]++;
+        s->stats.position_reached[i] += i <= v->n;
+        s->stats.position_accepted[i] += i < v->n;
+    }
+    count_ranks(s, v);
+}
