@@ -37,7 +37,8 @@
 
 // Seconds and rows of a step without prompt rows.
 typedef struct pl_draft_pace {
-    int    sessions, rows, emitted; // rows of the target's forward; tokens of its verdicts
+    int    sessions, plain;     // sessions, and those of them that get no drafts by request
+    int    rows, emitted;       // rows of the target's forward; tokens of its verdicts
     double verifying, drafting;     // seconds before drafting; seconds of drafting
 } pl_draft_pace;
 

@@ -138,6 +138,7 @@ void pl_choose_step(pl_choose *c, const pl_draft_pace *p) {
     c->cycle.pace = *p;
     pl_autotuner_learn(&c->tuner, &c->cycle);
     if (c->steps++ % REFRESH == 0 || c->steps < REFRESH) read_costs(c);
+    if (p->plain == p->sessions) return;
     double plain = c->at_rows[p->sessions] / p->sessions; // seconds of a token
     double unused = c->free && !has_model(c->arm) ? c->taking_in : 0;
     if (c->cycles++ >= 0) {
@@ -146,7 +147,7 @@ void pl_choose_step(pl_choose *c, const pl_draft_pace *p) {
     }
     bool hopeless = c->cycles >= PROBE && c->seconds > HOPELESS * ratio_of(&c->of[c->best]) * c->worth;
     if ((c->cycles >= PL_CHOOSE_BLOCK || hopeless) && c->worth > 0) end_block(c);
-    if (c->model && has_model(c->arm)) pl_autotuner_next(&c->tuner, &c->model->policy, p->sessions);
+    if (c->model && has_model(c->arm)) pl_autotuner_next(&c->tuner, &c->model->policy, p->sessions - p->plain);
 }
 
 // ---- the worth of FREE's paths --------------------------------------------------------------------------------------
@@ -209,18 +210,17 @@ static int likelier(const void *a, const void *b) {
 // Chooses the likeliest nodes of all of FREE's drafts, as many as pay. Worth does not rise along a path, so that they
 // are trees. Returns tokens per second.
 static double plan_free(pl_choose *c, const pl_draft_batch *b, int running) {
-    double idle = has_model(c->arm) ? c->idle_of[running] : 0, tokens = running,
-           best = running / (rows_cost(c, running) + idle);
-    int n = 0, most = 0;
+    int    rows = running + c->plain, n = 0, most = 0;
+    double idle = has_model(c->arm) ? c->idle_of[running] : 0, tokens = rows, best = rows / (rows_cost(c, rows) + idle);
     for (int i = 0; i < b->n; i++) {
         const pl_choose_session *s = session_of(c, b, i);
         for (int x = 1; s->drafted && x < s->free.n; x++)
             c->node[n++] = (pl_likely){.f = s->f[x], .item = i};
     }
     qsort(c->node, (size_t)n, sizeof *c->node, likelier);
-    for (int k = 1; k <= n && running + k <= c->most_rows; k++) {
+    for (int k = 1; k <= n && rows + k <= c->most_rows; k++) {
         tokens += c->node[k - 1].f;
-        double rate = tokens / (rows_cost(c, running + k) + idle);
+        double rate = tokens / (rows_cost(c, rows + k) + idle);
         if (rate > best) {
             best = rate;
             most = k;
@@ -240,7 +240,7 @@ static double plan_model(pl_choose *c, const pl_draft_batch *b, int running, dou
     const pl_shape *shape = &c->tuner.chosen;
     int             n = 0, most = 0, width[PL_SHAPE_LEVELS] = {0}, depth[PL_SHAPE_NODES] = {0};
     bool            expanded[PL_SHAPE_NODES] = {false}, unknown = shape->n < 2;
-    double          tokens = running, rows = running;
+    double          tokens = running + c->plain, rows = tokens;
     for (int i = 1; i < shape->n; i++) {
         depth[i] = depth[shape->parent[i]] + 1;
         if (!expanded[shape->parent[i]]) width[depth[i] - 1]++;
@@ -366,7 +366,7 @@ static void join_free(const pl_choose *c, const pl_choose_session *s, pl_tree *t
 }
 
 static void add_free(const pl_choose *c, const pl_draft_batch *b) {
-    int rows = 0;
+    int rows = c->plain;
     for (int i = 0; i < b->n; i++) {
         const pl_choose_session *s = session_of(c, b, i);
         if (b->item[i].tree) rows += s->of_model ? s->of_model : 1 + s->chosen;
@@ -382,7 +382,8 @@ static void add_free(const pl_choose *c, const pl_draft_batch *b) {
     }
 }
 
-void pl_choose_draft(pl_choose *c, pl_ctx *ctx, pl_draft_batch *b) {
+void pl_choose_draft(pl_choose *c, pl_ctx *ctx, pl_draft_batch *b, int plain) {
+    c->plain = plain;
     c->cycle = (pl_autotuner_cycle){0};
     c->parts = (pl_draft_parts){0};
     c->taking_in = 0;
@@ -391,6 +392,7 @@ void pl_choose_draft(pl_choose *c, pl_ctx *ctx, pl_draft_batch *b) {
         if (c->model) c->model->kind->propose(c->model, ctx, b);
         return;
     }
+    if (b->n == 0) return;
     double at = pl_now();
     if (has_free(c->arm)) draft_free(c, ctx, b);
     if (ctx->err.status != PL_OK) return;
@@ -402,12 +404,12 @@ void pl_choose_draft(pl_choose *c, pl_ctx *ctx, pl_draft_batch *b) {
 
 // ---- sessions and life ----------------------------------------------------------------------------------------------
 
-void pl_choose_start(pl_choose *c, int slot) {
+void pl_choose_start(pl_choose *c, int slot, bool plain) {
     pl_choose_session *s = &c->session[slot];
     s->drafted = false;
     s->of_model = 0;
-    s->running = true;
-    s->attached = c->model && (!c->free || has_model(c->arm) || needs_model(c));
+    s->running = !plain; // so that plain ones count neither as attached nor as dropped
+    s->attached = !plain && c->model && (!c->free || has_model(c->arm) || needs_model(c));
 }
 
 void pl_choose_end(pl_choose *c, int slot) {

@@ -22,6 +22,10 @@
 // in rows do not count for arms without MODEL. A lone MODEL has all sessions, and they count. With verifier match no
 // text depends on the choice; verifiers that draw get MODEL's tokens drawn and match FREE's, and the choice depends on
 // the past alone.
+//
+// Plain sessions (pl_session_options.plain) are neither drafted for nor attached. Beside others each is a row and a
+// token of the step's goodput; a step of plain sessions alone says nothing about an arm and teaches the cost of its rows
+// only. Acceptance is counted by level, of the levels that were drafted, so a limited depth does not lower it.
 #ifndef PL_CHOOSE_H
 #define PL_CHOOSE_H
 
@@ -60,6 +64,7 @@ typedef struct pl_choose {
     pl_draft_item     *item;                                    // [sessions] of a call of one drafter
     double            *at_rows, *first_of, *idle_of, *level_of; // seconds by rows, sessions and a level's rows
     long               steps;
+    int                plain;     // plain sessions of the step
     double             rate;      // expected tokens per second of the plan
     double             taking_in; // seconds that MODEL took for sessions when none was drafted for
     pl_draft_parts     parts;     // of the last draft
@@ -68,15 +73,16 @@ typedef struct pl_choose {
 // drafter: NULL, or as pl_drafter_open gave it; borrowed. fini: also of {0}.
 pl_status pl_choose_init(pl_choose *c, pl_drafter *drafter, int sessions, pl_err *err);
 void      pl_choose_fini(pl_choose *c);
-void      pl_choose_start(pl_choose *c, int slot); // a session takes the slot
+void      pl_choose_start(pl_choose *c, int slot, bool plain); // a session takes the slot
 void      pl_choose_end(pl_choose *c, int slot);
 // True if MODEL takes in the session's rows.
 bool      pl_choose_attached(const pl_choose *c, int slot);
 // Learns from a tree's verdict, before the tree is grown anew.
 void      pl_choose_verdict(pl_choose *c, int slot, const pl_tree *t, const pl_verdict *v);
-// Hands final rows to the drafters and grows the items' trees; an item's depth is what its session has room for. On a
-// measuring context it walks the largest step, for which the batch needs features alone.
-void      pl_choose_draft(pl_choose *c, pl_ctx *ctx, pl_draft_batch *b);
+// Hands final rows to the drafters and grows the items' trees; an item's depth is what its session has room for. plain:
+// plain sessions that decode beside the items'. On a measuring context it walks the largest step, for which the batch
+// needs features alone.
+void      pl_choose_draft(pl_choose *c, pl_ctx *ctx, pl_draft_batch *b, int plain);
 // Ends a step in which all sessions decoded.
 void      pl_choose_step(pl_choose *c, const pl_draft_pace *p);
 // Writes the adapting shape in use, "none" while plain decoding is the best arm; false: there is none to write.

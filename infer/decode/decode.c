@@ -112,7 +112,7 @@ static void measure_step(pl_ctx *ctx, void *arg) {
     if (reads_logits(e, true)) pl_ctx_read(ctx, &f.logits);
     if (f.features.data) pl_ctx_read(ctx, &f.features);
     pl_ctx_read(ctx, &f.out.hidden);
-    pl_choose_draft(&e->choose, &e->ctx, &(pl_draft_batch){.features = f.drafter_features});
+    pl_choose_draft(&e->choose, &e->ctx, &(pl_draft_batch){.features = f.drafter_features}, 0);
 }
 
 // Allocates sampling buffers; unused pages take no memory.
@@ -270,7 +270,7 @@ pl_status pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_s
         if (prompt[i] < 0 || prompt[i] >= e->target->vocab)
             return pl_fail(err, PL_E_INPUT, "prompt token %d is %d, outside the vocabulary of %lld", i, prompt[i],
                            (long long)e->target->vocab);
-    PL_CHECK(o->max_new >= 1, "max_new %d", o->max_new);
+    PL_CHECK(o->max_new >= 1 && o->draft_depth >= 0, "max_new %d, draft_depth %d", o->max_new, o->draft_depth);
     for (int i = 0; i < e->opt.max_sessions; i++) {
         pl_session *s = &e->session[i];
         if (s->live) continue;
@@ -284,7 +284,7 @@ pl_status pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_s
         s->live = true;
         s->tree.n = 0;
         if (e->drafter) pl_drafter_reset(e->drafter, i);
-        pl_choose_start(&e->choose, i);
+        pl_choose_start(&e->choose, i, o->plain);
         *out = s;
         return PL_OK;
     }
@@ -304,7 +304,7 @@ int pl_engine_free_slots(const pl_engine *e) {
 }
 
 void pl_engine_end(pl_engine *e, pl_session *s) {
-    const pl_drafter *d = e->drafter;
+    const pl_drafter *d = s->opt.plain ? NULL : e->drafter;
     if (d && d->kind->ended) d->kind->ended(e->drafter, s->slot, s->tokens + s->n_prompt, s->n_tokens - s->n_prompt);
     pl_choose_end(&e->choose, s->slot);
     s->live = false;
@@ -495,18 +495,27 @@ static pl_proposing *prepare_drawing(pl_session *s) {
     return &s->proposing;
 }
 
+// Returns the most levels of a session's draft, by its limit and by the tokens left, less the bonus token.
+static int draft_depth(const pl_engine *e, const pl_session *s) {
+    int left = s->opt.max_new - (s->n_tokens - s->n_prompt) - 1, room = e->opt.max_len - s->n_tokens - 1;
+    int depth = left < room ? left : room;
+    return s->opt.draft_depth > 0 && s->opt.draft_depth < depth ? s->opt.draft_depth : depth;
+}
+
 // Passes final rows to the drafters and grows the next trees. Sessions that read their prompts get no tree.
 static void draft(pl_engine *e, const forward_out *f) {
-    int n = 0;
+    int n = 0, plain = 0;
     for (int i = 0; i < e->n_parts; i++) {
         part       *p = &e->parts[i];
         pl_session *s = p->s;
         if (s->finish != PL_RUNNING) continue;
         bool decoding = !pl_session_reading(s);
         if (decoding) pl_tree_root(&s->tree, s->tokens[s->n_tokens - 1]);
-        // Limits the depth to the tokens left, less the bonus token.
-        int left = s->opt.max_new - (s->n_tokens - s->n_prompt) - 1, room = e->opt.max_len - s->n_tokens - 1;
-        int depth = left < room ? left : room;
+        if (s->opt.plain) {
+            plain += decoding;
+            continue;
+        }
+        int depth = draft_depth(e, s);
         e->item[n++] = (pl_draft_item){.slot = s->slot,
                                        .tokens = s->tokens,
                                        .n_tokens = s->n_tokens,
@@ -519,14 +528,15 @@ static void draft(pl_engine *e, const forward_out *f) {
                                        .depth = depth,
                                        .proposing = prepare_drawing(s)};
     }
-    if (!n || e->ctx.err.status != PL_OK) return;
+    if (e->ctx.err.status != PL_OK) return;
     pl_choose_draft(&e->choose, &e->ctx,
                     &(pl_draft_batch){.item = e->item,
                                       .n = n,
                                       .features = f->drafter_features,
                                       .token = e->id,
                                       .logits = f->logits,
-                                      .logits_row = e->logits_row});
+                                      .logits_row = e->logits_row},
+                    plain);
     // Adds the drafter's name: the target has tensors of the same names.
     if (e->ctx.err.status != PL_OK)
         pl_fail_at(&e->ctx.err, e->ctx.err.status, "drafter \"%s\"", e->drafter->kind->name);
@@ -538,6 +548,7 @@ static void learn_pace(pl_engine *e, int rows, double verifying, double drafting
     for (int i = 0; i < e->n_parts; i++) {
         if (!e->parts[i].decoding) return;
         pace.emitted += e->parts[i].emitted;
+        pace.plain += e->parts[i].s->opt.plain;
     }
     pl_choose_step(&e->choose, &pace);
 }

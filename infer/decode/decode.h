@@ -66,6 +66,9 @@ typedef struct pl_session_options {
     pl_sampling sampling;
     uint64_t    key; // distinguishes sessions of one seed
     int         max_new;
+    // The session decodes plainly: it gets no drafts, and the drafter neither takes in its rows nor learns its answer.
+    bool        plain;
+    int         draft_depth; // most levels of its drafts; 0: as many as the tree has
     int         n_stop;
     int32_t     stop[PL_MAX_STOP];
 } pl_session_options;

@@ -121,7 +121,7 @@ static void open_world(const machine *m, const char *tree, bool free) {
     assert_int_equal(pl_choose_init(&w.c, free ? &w.hybrid : &w.model, m->sessions, &err), PL_OK);
     for (int s = 0; s < m->sessions; s++) {
         pl_tree_root(&w.t[s], -7);
-        pl_choose_start(&w.c, s);
+        pl_choose_start(&w.c, s, false);
     }
 }
 
@@ -167,14 +167,14 @@ static void cycle(double verifying) {
         item[s] = (pl_draft_item){.slot = s, .tree = &w.t[s], .depth = 100};
         if ((w.cycles + s * w.life / w.m.sessions) % w.life) continue;
         pl_choose_end(&w.c, s); // another one begins
-        pl_choose_start(&w.c, s);
+        pl_choose_start(&w.c, s, false);
     }
     p.verifying = verifying > 0 ? verifying : verify_cost(p.rows) * (0.95 + 0.1 * uniform());
     w.now += p.verifying;
     double began = w.now;
     w.of[w.c.arm]++;
     check_attached();
-    pl_choose_draft(&w.c, &ctx, &(pl_draft_batch){.item = item, .n = w.m.sessions});
+    pl_choose_draft(&w.c, &ctx, &(pl_draft_batch){.item = item, .n = w.m.sessions}, 0);
     p.drafting = w.now - began;
     w.tokens += p.emitted;
     w.cycles++;
