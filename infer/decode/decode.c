@@ -97,10 +97,14 @@ static void forward(pl_engine *e, int rows, int n_logits, bool greedy, int n_dra
     f->drafter_features = select_features(ctx, &f->out, e->taps.drafter, drafted ? e->drafter->n_taps : 0);
 }
 
-// Returns true if the step's logits are read on the host: always on a host backend, else for see_logits or sampling on
-// the host.
-static bool reads_logits(const pl_engine *e, bool sampled) {
-    return !e->ctx.be->memory || e->opt.see_logits || (sampled && !e->verification.draws);
+// Returns true if all steps' logits are read on the host.
+static bool reads_logits(const pl_engine *e) {
+    return !e->ctx.be->memory || e->opt.see_logits;
+}
+
+// Returns true if there is room for reading them in any step.
+static bool may_read_logits(const pl_engine *e) {
+    return reads_logits(e) || e->opt.host_logits || !e->verification.draws;
 }
 
 // Records the largest step to size the context's memory.
@@ -109,7 +113,7 @@ static void measure_step(pl_ctx *ctx, void *arg) {
     forward_out f;
     forward(e, e->opt.max_rows, e->max_logits, true, e->max_logits, e->drafter != NULL, &f);
     pl_gather(ctx, f.out.hidden, e->logits_index, e->max_logits); // a smaller step may gather where this one did not
-    if (reads_logits(e, true)) pl_ctx_read(ctx, &f.logits);
+    if (may_read_logits(e)) pl_ctx_read(ctx, &f.logits);
     if (f.features.data) pl_ctx_read(ctx, &f.features);
     pl_ctx_read(ctx, &f.out.hidden);
     pl_choose_draft(&e->choose, &e->ctx, &(pl_draft_batch){.features = f.drafter_features}, 0);
@@ -259,9 +263,9 @@ void pl_engine_on_cycle(pl_engine *e, pl_cycle_fn fn, void *arg) {
 
 // ---- sessions -------------------------------------------------------------------------------------------------------
 
-pl_status pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_session_options *o, pl_session **out,
-                          pl_err *err) {
-    *out = NULL;
+// Refuses a prompt that does not fit, and tokens outside the vocabulary.
+static pl_status check_start(const pl_engine *e, const int32_t *prompt, int n, const pl_session_options *o,
+                             pl_err *err) {
     if (n < 1) return pl_fail(err, PL_E_INPUT, "the prompt is empty: give at least one token");
     if (n >= e->opt.max_len)
         return pl_fail(err, PL_E_INPUT, "the prompt has %d tokens, the context holds %d; shorten it", n,
@@ -270,6 +274,21 @@ pl_status pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_s
         if (prompt[i] < 0 || prompt[i] >= e->target->vocab)
             return pl_fail(err, PL_E_INPUT, "prompt token %d is %d, outside the vocabulary of %lld", i, prompt[i],
                            (long long)e->target->vocab);
+    for (int i = 0; i < o->sampling.n_bias; i++)
+        if (o->sampling.bias[i].id < 0 || o->sampling.bias[i].id >= e->target->vocab)
+            return pl_fail(err, PL_E_INPUT, "logit_bias: token %d is outside the vocabulary of %lld",
+                           o->sampling.bias[i].id, (long long)e->target->vocab);
+    if (pl_sampling_on_host(&o->sampling) && !may_read_logits(e))
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "logit_bias, presence and frequency penalties need logits on the host; give the engine room for "
+                       "them (host_logits)");
+    return PL_OK;
+}
+
+pl_status pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_session_options *o, pl_session **out,
+                          pl_err *err) {
+    *out = NULL;
+    PL_TRY(check_start(e, prompt, n, o, err));
     PL_CHECK(o->max_new >= 1 && o->draft_depth >= 0, "max_new %d, draft_depth %d", o->max_new, o->draft_depth);
     for (int i = 0; i < e->opt.max_sessions; i++) {
         pl_session *s = &e->session[i];
@@ -557,7 +576,7 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
     double t0 = pl_now();
     int    rows = plan_rows(e), n_logits = 0;
     if (rows == 0) return PL_OK;
-    bool greedy = e->opt.all_logits, sampled = false;
+    bool greedy = e->opt.all_logits, on_host = false;
     pl_verification_begin(&e->verification);
     for (int i = 0; i < e->n_parts; i++) {
         part *p = &e->parts[i];
@@ -565,11 +584,10 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
             add_tree(e, p, p->row0, rows, &n_logits);
         else
             add_chunk(e, p, p->row0, rows, &n_logits);
-        if (pl_verification_greedy(p->s))
-            greedy = true;
-        else
-            sampled = true;
-        if (p->decoding || p->last) ask_verdict(e, p);
+        greedy |= pl_verification_greedy(p->s);
+        if (!p->decoding && !p->last) continue;
+        on_host |= pl_verification_on_host(&e->verification, &p->s->opt.sampling);
+        ask_verdict(e, p);
     }
     pl_ctx_begin(&e->ctx);
     forward_out f;
@@ -577,11 +595,10 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
     forward(e, rows, n_logits, greedy && n_logits > 0, e->verification.n_draws, taps_drafter(e), &f);
     pl_tp_finish(e->others, &e->ctx);
     verify_job job = {.e = e};
-    if (n_logits > 0 && reads_logits(e, sampled)) job.logits = pl_ctx_read(&e->ctx, &f.logits);
+    if (n_logits > 0 && (on_host || reads_logits(e))) job.logits = pl_ctx_read(&e->ctx, &f.logits);
     PL_TRY(pl_ctx_sync(&e->ctx, err));
     double t_target = pl_now();
-    pl_parallel(sampled && !e->verification.draws && e->n_parts > 1 ? e->ctx.pool : NULL, e->n_parts, verify_part,
-                &job);
+    pl_parallel(on_host && e->n_parts > 1 ? e->ctx.pool : NULL, e->n_parts, verify_part, &job);
     for (int i = 0; i < e->n_parts; i++) {
         part *p = &e->parts[i];
         if ((p->decoding || p->last) && p->verdict.bonus < 0)

@@ -34,6 +34,9 @@ typedef struct pl_engine_options {
     // A diagnostic: copies logits from a device to the host for final rows, to compare devices row by row. Decoding
     // itself copies them only if verdicts need distributions (infer/decode/verification.h).
     bool               see_logits;
+    // Devices only: room for a step's logits on the host, 4 V bytes a row with logits, which sessions with prompt_logits
+    // or with processors that a device lacks (pl_sampling_on_host) need. Nothing is copied in a step without any.
+    bool               host_logits;
     // NULL, or an engine of as many sessions and positions whose caches of the target are borrowed. It must outlive
     // this one, and their steps alternate.
     pl_engine         *caches;

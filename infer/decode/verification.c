@@ -24,8 +24,16 @@ void pl_verification_take(pl_verification *j, pl_arena *shared, int rows) {
     j->drawn = pl_arena_alloc(shared, (size_t)rows * sizeof *j->drawn);
 }
 
+static bool is_greedy(const pl_sampling *s) {
+    return s->temperature == 0 && !pl_sampling_changes_logits(s);
+}
+
 bool pl_verification_greedy(const pl_session *s) {
-    return s->opt.sampling.temperature == 0 && !pl_sampling_has_history(&s->opt.sampling);
+    return is_greedy(&s->opt.sampling);
+}
+
+bool pl_verification_on_host(const pl_verification *j, const pl_sampling *s) {
+    return !is_greedy(s) && (!j->draws || pl_sampling_on_host(s));
 }
 
 void pl_verification_begin(pl_verification *j) {
@@ -42,7 +50,7 @@ void pl_verification_ask(pl_verification *j, pl_verified *of) {
     const pl_tree     *t = &of->s->tree;
     const pl_sampling *l = &of->s->opt.sampling;
     of->draw = -1;
-    if (!j->draws || pl_verification_greedy(of->s)) return;
+    if (is_greedy(l) || pl_verification_on_host(j, l)) return;
     pl_rng_coin coin = coin_of(of);
     of->draw = j->n_draws;
     for (int i = 0; i < t->n; i++)
@@ -81,7 +89,10 @@ static bool dist_of(void *arg, int node, double *p) {
     pl_session    *s = l->of->s;
     const pl_tree *t = &s->tree;
     int32_t        path[PL_TREE_MAX];
-    pl_history     h = {.said = l->j->said + (size_t)s->slot * words(l->j), .path = path};
+    pl_history     h = {.said = l->j->said + (size_t)s->slot * words(l->j),
+                        .answer = s->tokens + s->n_prompt,
+                        .n_answer = s->n_tokens - s->n_prompt,
+                        .path = path};
     if (pl_sampling_has_history(&s->opt.sampling)) {
         int n = pl_tree_path(t, node, path) - 1; // without the root, which is part of the text
         for (int i = 0; i < n; i++)

@@ -1,10 +1,11 @@
 // The verdicts of a decode step. A verifier compares the drafts with the target's tokens or distributions, which are:
-//   greedy    The argmax of each row (topk), on any backend.
+//   greedy    The argmax of each row (topk), on any backend; not of logits that are processed.
 //   drawn     On a device, for verifiers that match: the op draw draws the target's token of every node next to the
 //             logits, and only the ids are copied to the host.
 //   on the host   Otherwise. The distribution of a node is computed when the verifier reaches the node. A device then
 //             copies the step's logits to the host, 4 V bytes a row, which slows down verifiers that couple (rejection,
-//             recursive, kseq, block, transport), typical acceptance, and drafters that draw their children.
+//             recursive, kseq, block, transport), typical acceptance, drafters that draw their children, and sessions
+//             with logit_bias, presence or frequency penalty, which the op draw lacks.
 // The last two make the same draws, by the same uniform numbers of (seed, position), from the same distribution; they
 // differ only by its rounding (kernels/op/draw.h).
 #ifndef PL_VERIFICATION_H
@@ -15,7 +16,7 @@
 typedef struct pl_verification {
     const pl_verifier *verifier;
     int64_t            v;
-    bool               draws;    // sessions that are not greedy draw on the device
+    bool               draws;    // sessions draw on the device, unless greedy or pl_sampling_on_host
     int                sessions; // most sessions
     // The step's draws, in shared memory, and their number.
     pl_draw_row       *draw;
@@ -40,6 +41,8 @@ void pl_verification_take(pl_verification *j, pl_arena *shared, int rows);
 
 // True if a session's verdict needs only the argmax of its rows.
 bool pl_verification_greedy(const pl_session *s);
+// True if it needs the logits of its rows on the host.
+bool pl_verification_on_host(const pl_verification *j, const pl_sampling *s);
 void pl_verification_begin(pl_verification *j);                // begins a step, without draws
 void pl_verification_ask(pl_verification *j, pl_verified *of); // adds a session's draws, fills of->draw
 void pl_verification_draw(const pl_verification *j, pl_ctx *ctx, pl_tensor logits,

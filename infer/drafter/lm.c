@@ -60,9 +60,8 @@ static void copy_best(const lm *d, const pl_draft_best *b, int row, int32_t *id,
 static void draw_or_break_off(lm *d, pl_draft_item *it, int node, const float *logits, int32_t *id, float *logp) {
     pl_proposing         *o = it->proposing;
     const pl_translation *tr = &d->own.tr;
-    pl_sampling           s = *o->sampling;
+    pl_sampling           s = pl_sampling_bare(o->sampling);
     double               *q = pl_propose_row(o);
-    s.repetition_penalty = 1;
     id[0] = -1;
     logp[0] = -INFINITY;
     if (!pl_distribution(d->dist, logits, tr->vd, &s, &(pl_history){0}, &d->work)) return;

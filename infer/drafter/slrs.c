@@ -59,8 +59,7 @@ typedef struct slrs {
 // Computes the drafter's distribution after a state, as the session samples, or its best token.
 static bool find_next(slrs *d, const pl_draft_item *it, const float *logits) {
     pl_sampling s = {.top_p = 1};
-    if (it->proposing) s = *it->proposing->sampling;
-    s.repetition_penalty = 1;
+    if (it->proposing) s = pl_sampling_bare(it->proposing->sampling);
     return pl_distribution(d->dist, logits, d->own.tr.vd, &s, &(pl_history){0}, &d->work);
 }
 

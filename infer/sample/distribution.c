@@ -13,11 +13,42 @@ pl_status pl_sampling_check(const pl_sampling *s, pl_err *err) {
     if (!(s->min_p >= 0 && s->min_p <= 1)) return pl_fail(err, PL_E_USAGE, "--min-p: must lie in 0..1");
     if (!(s->repetition_penalty >= 0 && s->repetition_penalty <= 100))
         return pl_fail(err, PL_E_USAGE, "--repetition-penalty: must lie above 0 and within 100 (1 is off)");
+    if (!(fabs(s->presence_penalty) <= 2)) return pl_fail(err, PL_E_USAGE, "presence_penalty: must lie in -2..2");
+    if (!(fabs(s->frequency_penalty) <= 2)) return pl_fail(err, PL_E_USAGE, "frequency_penalty: must lie in -2..2");
+    for (int i = 0; i < s->n_bias; i++)
+        if (!(fabsf(s->bias[i].value) <= PL_BIAS_MOST))
+            return pl_fail(err, PL_E_USAGE, "logit_bias: %g for token %d must lie in -%d..%d", (double)s->bias[i].value,
+                           s->bias[i].id, PL_BIAS_MOST, PL_BIAS_MOST);
     return PL_OK;
 }
 
-bool pl_sampling_has_history(const pl_sampling *s) {
+static bool counts_tokens(const pl_sampling *s) {
+    return s->presence_penalty != 0 || s->frequency_penalty != 0;
+}
+
+static bool penalises_text(const pl_sampling *s) {
     return s->repetition_penalty > 0 && s->repetition_penalty != 1;
+}
+
+bool pl_sampling_has_history(const pl_sampling *s) {
+    return penalises_text(s) || counts_tokens(s);
+}
+
+bool pl_sampling_changes_logits(const pl_sampling *s) {
+    return pl_sampling_has_history(s) || s->n_bias > 0;
+}
+
+bool pl_sampling_on_host(const pl_sampling *s) {
+    return counts_tokens(s) || s->n_bias > 0;
+}
+
+pl_sampling pl_sampling_bare(const pl_sampling *s) {
+    pl_sampling bare = *s;
+    bare.repetition_penalty = 1;
+    bare.presence_penalty = bare.frequency_penalty = 0;
+    bare.n_bias = 0;
+    bare.bias = NULL;
+    return bare;
 }
 
 pl_status pl_distribution_work_init(pl_distribution_work *k, int64_t v, pl_err *err) {
@@ -51,6 +82,33 @@ static void penalise_tokens(float *w, int64_t v, float penalty, const pl_history
             before++;
         if (before == i && !(h->said && pl_said_has(h->said, t))) penalise_one(w, t, penalty);
     }
+}
+
+// Subtracts the penalties of the tokens that the answer and the path hold, by how often they do. count: [v] scratch.
+static void penalise_counts(float *w, const pl_sampling *s, const pl_history *h, int32_t *count) {
+    const int32_t *part[2] = {h->answer, h->path};
+    const int64_t  n[2] = {h->n_answer, h->n_path};
+    for (int pass = 0; pass < 3; pass++) // only the counts of these tokens are cleared, not all v
+        for (int k = 0; k < 2; k++)
+            for (int64_t i = 0; i < n[k]; i++) {
+                int32_t t = part[k][i];
+                if (pass < 2) {
+                    count[t] = pass ? count[t] + 1 : 0;
+                } else if (count[t] > 0) {
+                    w[t] = (float)((double)w[t] - count[t] * s->frequency_penalty - s->presence_penalty);
+                    count[t] = 0;
+                }
+            }
+}
+
+// Copies the logits to k->w and processes them there.
+static void process_logits(const float *logits, int64_t v, const pl_sampling *s, const pl_history *h,
+                           pl_distribution_work *k) {
+    memcpy(k->w, logits, (size_t)v * sizeof *k->w);
+    for (int i = 0; i < s->n_bias; i++)
+        k->w[s->bias[i].id] += s->bias[i].value;
+    if (penalises_text(s)) penalise_tokens(k->w, v, (float)s->repetition_penalty, h);
+    if (counts_tokens(s)) penalise_counts(k->w, s, h, k->id);
 }
 
 static inline bool is_better(const float *w, int32_t a, int32_t b) {
@@ -124,9 +182,8 @@ static int64_t find_support(const pl_sampling *s, const float *w, int32_t *id, i
 bool pl_distribution(double *p, const float *logits, int64_t v, const pl_sampling *s, const pl_history *h,
                      pl_distribution_work *k) {
     const float *x = logits;
-    if (pl_sampling_has_history(s)) {
-        memcpy(k->w, logits, (size_t)v * sizeof *k->w);
-        penalise_tokens(k->w, v, (float)s->repetition_penalty, h);
+    if (pl_sampling_changes_logits(s)) {
+        process_logits(logits, v, s, h, k);
         x = k->w;
     }
     float top;

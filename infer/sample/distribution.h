@@ -1,11 +1,15 @@
 // The distribution of the next token: logits after the processors, as probabilities.
 //
-// The processors apply once, in this order (that of Hugging Face's generate), before verification and to every path
-// alike: repetition penalty (Keskar et al. 2019, CTRL: the logit of a token that occurred is divided by the penalty
-// where positive, multiplied where negative), temperature, top-k, top-p, min-p; after each the support is renormalised.
+// The processors apply once, in this order, before verification and to every path alike:
+//   bias         added to the logits of listed tokens (OpenAI's logit_bias)
+//   repetition   z / penalty where z > 0, else z * penalty, for tokens of the text (Keskar et al. 2019, CTRL)
+//   counts       z - count * frequency - (count > 0) * presence, count: occurrences in the answer (OpenAI's)
+//   temperature, top-k, top-p, min-p (as in Hugging Face's generate); after each the support is renormalised.
+// The first three hold for greedy decoding too. In a tree the drafted tokens on a node's path are part of text and answer.
 // Plain decoding draws from this distribution and every verifier couples with it, so none of them can skip a processor.
 // On a device the op draw (kernels/op/draw.h) draws from it, with its own implementation;
-// tests/infer/test_distribution.c's device_and_host_sample_the_same_distribution compares the two.
+// tests/infer/test_distribution.c's device_and_host_sample_the_same_distribution compares the two. It has neither bias
+// nor counts: such sessions draw on the host (pl_sampling_on_host).
 #ifndef PL_DISTRIBUTION_H
 #define PL_DISTRIBUTION_H
 
@@ -16,6 +20,12 @@
 #include <stdint.h>
 
 #define PL_COLDEST 1e-6 // 1 / temperature must be finite in fp32, and so must its products
+#define PL_BIAS_MOST 100 // largest logit_bias, of either sign: -100 bans a token in effect
+
+typedef struct pl_logit_bias {
+    int32_t id;
+    float   value;
+} pl_logit_bias;
 
 typedef struct pl_sampling {
     double   temperature;        // 0: greedy, the lowest id among equal maxima; else PL_COLDEST..1000
@@ -23,12 +33,22 @@ typedef struct pl_sampling {
     double   top_p;              // the shortest prefix, best first, that holds this share, never empty; 1: all
     double   min_p;              // minimum share of the best token's probability; 0: all
     double   repetition_penalty; // 1: none; 0 means unset, which is 1
+    double   presence_penalty, frequency_penalty; // -2..2; 0: none
+    int      n_bias;
     uint64_t seed;
+    // [n_bias] of tokens of the vocabulary; borrowed until the session ends. Values of an id that is listed twice add up.
+    const pl_logit_bias *bias;
 } pl_sampling;
 
-pl_status pl_sampling_check(const pl_sampling *s, pl_err *err); // Checks the ranges; fails with one line.
+pl_status   pl_sampling_check(const pl_sampling *s, pl_err *err); // Checks the ranges; fails with one line.
 // Returns true if the distribution depends on earlier tokens, not on the logits alone.
-bool      pl_sampling_has_history(const pl_sampling *s);
+bool        pl_sampling_has_history(const pl_sampling *s);
+// Returns true if logits are processed before the temperature, so that the argmax is not that of the logits.
+bool        pl_sampling_changes_logits(const pl_sampling *s);
+// Returns true if a device's op draw lacks a processor.
+bool        pl_sampling_on_host(const pl_sampling *s);
+// Returns the same without bias and history, for a drafter's own distribution.
+pl_sampling pl_sampling_bare(const pl_sampling *s);
 
 // Scratch for distributions over v tokens, one per thread of use.
 typedef struct pl_distribution_work {
@@ -39,12 +59,12 @@ typedef struct pl_distribution_work {
 pl_status pl_distribution_work_init(pl_distribution_work *k, int64_t v, pl_err *err);
 void      pl_distribution_work_fini(pl_distribution_work *k);
 
-// The tokens before a token: the session's text as a set (pl_said_add) and, in a tree, the drafted tokens on its path.
-// Read only if pl_sampling_has_history.
+// The tokens before a token: the session's text as a set (pl_said_add), the part of it that was emitted and, in a tree,
+// the drafted tokens on its path. Read only if pl_sampling_has_history.
 typedef struct pl_history {
     const uint32_t *said; // [pl_said_words(v)]; NULL: nothing
-    const int32_t  *path;
-    int64_t         n_path;
+    const int32_t  *answer, *path;
+    int64_t         n_answer, n_path;
 } pl_history;
 
 // Computes p[v], which sums to 1 (one token of probability 1 at temperature 0). Returns false if a logit is not a

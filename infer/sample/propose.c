@@ -76,11 +76,10 @@ void pl_propose_from(pl_proposing *o, pl_tree *t, int node, double *q, int k, in
 
 void pl_propose_draw(pl_proposing *o, pl_tree *t, int node, const float *logits, const pl_drafted *drafted, int k,
                      int32_t *id, float *logp) {
-    pl_sampling s = *o->sampling;
-    s.repetition_penalty = 1;
-    double *q = pl_propose_row(o);
-    bool    all = drafted->n == o->vocab && !drafted->d2t;
-    bool    good = pl_distribution(all ? q : o->dist, logits, drafted->n, &s, &(pl_history){0}, o->work);
+    pl_sampling s = pl_sampling_bare(o->sampling);
+    double     *q = pl_propose_row(o);
+    bool        all = drafted->n == o->vocab && !drafted->d2t;
+    bool        good = pl_distribution(all ? q : o->dist, logits, drafted->n, &s, &(pl_history){0}, o->work);
     if (good && !all) pl_drafted_distribution(drafted, q, o->vocab, o->dist);
     pl_propose_from(o, t, node, good ? q : NULL, k, id, logp);
 }

@@ -8,7 +8,7 @@
 #include "infer/tree/tree.h"
 
 // How a session draws its candidates. For sampled proposals the drafter's distribution q is its softmax under the
-// session's own temperature, top-k, top-p and min-p (without history), zero outside the draft vocabulary unless the
+// session's own temperature, top-k, top-p and min-p (pl_sampling_bare), zero outside the draft vocabulary unless the
 // head redistributes (infer/head/outside.h). Verification divides by exactly the numbers that were drawn from.
 typedef struct pl_proposing {
     pl_proposal           kind;
