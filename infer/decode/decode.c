@@ -205,7 +205,8 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
              "an engine's caches are too small for another");
     // Tree rows and each prompt's last row alone have logits, so the memory of logits over a large vocabulary does not
     // limit the size of a prompt's chunk.
-    e->max_logits = o->all_logits ? o->max_rows : o->max_sessions * tree;
+    e->max_logits = o->max_logits > o->max_sessions * tree ? o->max_logits : o->max_sessions * tree;
+    if (o->all_logits || e->max_logits > o->max_rows) e->max_logits = o->max_rows;
     add_taps(&e->taps, o->tap, o->n_taps, e->taps.options);
     e->taps.n_options = e->taps.n;
     if (drafter) add_taps(&e->taps, drafter->tap, drafter->n_taps, e->taps.drafter);
@@ -278,10 +279,10 @@ static pl_status check_start(const pl_engine *e, const int32_t *prompt, int n, c
         if (o->sampling.bias[i].id < 0 || o->sampling.bias[i].id >= e->target->vocab)
             return pl_fail(err, PL_E_INPUT, "logit_bias: token %d is outside the vocabulary of %lld",
                            o->sampling.bias[i].id, (long long)e->target->vocab);
-    if (pl_sampling_on_host(&o->sampling) && !may_read_logits(e))
+    if ((o->prompt_logits || pl_sampling_on_host(&o->sampling)) && !may_read_logits(e))
         return pl_fail(err, PL_E_UNSUPPORTED,
-                       "logit_bias, presence and frequency penalties need logits on the host; give the engine room for "
-                       "them (host_logits)");
+                       "a prompt's logits, logit_bias, presence and frequency penalties need logits on the host; give "
+                       "the engine room for them (host_logits)");
     return PL_OK;
 }
 
@@ -365,12 +366,12 @@ static void add_tree(pl_engine *e, part *p, int m, int stride, int *n_logits) {
     }
 }
 
-// Adds rows of the prompt; only the last needs logits unless all_logits.
+// Adds rows of the prompt; only the last needs logits unless all are requested.
 static void add_chunk(pl_engine *e, part *p, int m, int stride, int *n_logits) {
     pl_session *s = p->s;
     for (int i = 0; i < p->rows; i++, m++) {
         int32_t t = s->n_read + i;
-        bool    logits = e->opt.all_logits || (p->last && i == p->rows - 1);
+        bool    logits = e->opt.all_logits || s->opt.prompt_logits || (p->last && i == p->rows - 1);
         add_row(e, m, stride, s, s->tokens[t], t, s->n_read, NULL, i + 1, t, logits, n_logits);
     }
 }
@@ -385,9 +386,21 @@ static void ask_verdict(pl_engine *e, part *p) {
     pl_verification_ask(&e->verification, &p->verified);
 }
 
+static bool is_running(const pl_session *s) {
+    return s->live && s->finish == PL_RUNNING;
+}
+
+// Returns the rows with logits that remain when each prompt has one, for its last row.
+static int spare_logits(const pl_engine *e) {
+    int n = e->max_logits;
+    for (int i = 0; i < e->opt.max_sessions; i++)
+        n -= is_running(&e->session[i]) && pl_session_reading(&e->session[i]);
+    return n;
+}
+
 // Assigns rows to decoding sessions, then to prompts' chunks; returns how many rows there are.
 static int plan_rows(pl_engine *e) {
-    int m = 0, most = e->opt.max_rows;
+    int m = 0, most = e->opt.max_rows, logits = spare_logits(e);
     e->n_parts = 0;
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1 && e->opt.chunk) {
@@ -396,12 +409,14 @@ static int plan_rows(pl_engine *e) {
         }
         for (int i = 0; i < e->opt.max_sessions; i++) {
             pl_session *s = &e->session[i];
-            if (!s->live || s->finish != PL_RUNNING) continue;
-            bool decoding = !pl_session_reading(s);
+            if (!is_running(s)) continue;
+            bool decoding = !pl_session_reading(s), all = !decoding && s->opt.prompt_logits && !e->opt.all_logits;
             if (decoding != (pass == 0)) continue;
             int left = most - m, want = decoding ? s->tree.n : s->n_prompt - s->n_read;
             if (want > left) want = left;
+            if (all && want > logits + 1) want = logits + 1;
             if (want == 0) continue;
+            if (decoding || all) logits -= want - all;
             e->parts[e->n_parts++] = (part){.s = s,
                                             .row0 = m,
                                             .rows = want,
@@ -585,6 +600,7 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
         else
             add_chunk(e, p, p->row0, rows, &n_logits);
         greedy |= pl_verification_greedy(p->s);
+        on_host |= !p->decoding && p->s->opt.prompt_logits;
         if (!p->decoding && !p->last) continue;
         on_host |= pl_verification_on_host(&e->verification, &p->s->opt.sampling);
         ask_verdict(e, p);

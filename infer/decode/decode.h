@@ -31,6 +31,8 @@ typedef struct pl_engine_options {
     // come on top.
     int                n_taps, tap[PL_MAX_TAPS];
     bool               all_logits; // the head runs over every row, also of prompts (datasets store each row's argmax)
+    int                max_logits; // rows of a step with logits, at most; what trees leave of them are for sessions with
+                                   // prompt_logits. Never less than one tree a session, which 0 means
     // A diagnostic: copies logits from a device to the host for final rows, to compare devices row by row. Decoding
     // itself copies them only if verdicts need distributions (infer/decode/verification.h).
     bool               see_logits;
@@ -72,6 +74,9 @@ typedef struct pl_session_options {
     // The session decodes plainly: it gets no drafts, and the drafter neither takes in its rows nor learns its answer.
     bool        plain;
     int         draft_depth; // most levels of its drafts; 0: as many as the tree has
+    // All rows of the prompt have logits, on the host, for pl_engine_on_final: a row's logits are those of the next
+    // token. A step reads no more of the prompt than max_logits leaves. On a device the engine needs host_logits.
+    bool        prompt_logits;
     int         n_stop;
     int32_t     stop[PL_MAX_STOP];
 } pl_session_options;
