@@ -46,6 +46,7 @@ struct pl_engine {
     pl_session       *session;    // [max_sessions]
     int               slots;      // of each cache: max_len + a tree
     int               max_logits; // rows of a step whose logits are computed, at most
+    uint64_t          ends;       // sessions that ended and left a prefix
     // one step's rows
     part             *parts;
     int               n_parts;
@@ -203,6 +204,7 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
     e->slots = e->opt.max_len + tree;
     PL_CHECK(!o->caches || (e->slots <= o->caches->slots && o->max_sessions <= o->caches->opt.max_sessions),
              "an engine's caches are too small for another");
+    PL_CHECK(!o->caches || !(o->keep_prefixes || o->caches->opt.keep_prefixes), "prefixes in caches of two engines");
     // Tree rows and each prompt's last row alone have logits, so the memory of logits over a large vocabulary does not
     // limit the size of a prompt's chunk.
     e->max_logits = o->max_logits > o->max_sessions * tree ? o->max_logits : o->max_sessions * tree;
@@ -286,30 +288,54 @@ static pl_status check_start(const pl_engine *e, const int32_t *prompt, int n, c
     return PL_OK;
 }
 
+// See pl_engine_start. NULL: none is free.
+static pl_session *choose_slot(const pl_engine *e, const int32_t *prompt, int n) {
+    pl_session *oldest = NULL, *best = NULL;
+    int32_t     longest = 0;
+    for (int i = 0; i < e->opt.max_sessions; i++) {
+        pl_session *s = &e->session[i];
+        if (s->live) continue;
+        int32_t shared = pl_session_shared(s, prompt, n);
+        if (!oldest || s->ended < oldest->ended) oldest = s;
+        if (shared <= longest || 2 * shared < s->n_read) continue;
+        longest = shared;
+        best = s;
+    }
+    return best ? best : oldest;
+}
+
+// Prepares the slot's caches for a prompt. Returns the position from which it is read: at least one is, and from where
+// an attached drafter lacks rows, which need the target's features.
+static int32_t reuse_prefix(pl_engine *e, pl_session *s, const int32_t *prompt, int n, const pl_session_options *o) {
+    int32_t shared = pl_session_shared(s, prompt, n), first = shared < n ? shared : n - 1;
+    int32_t kept = e->drafter ? pl_drafter_keep(e->drafter, s->slot, shared) : 0;
+    if (o->prompt_logits) first = 0;
+    if (s->n_taken > kept) s->n_taken = kept;
+    if (!pl_choose_attached(&e->choose, s->slot)) return first;
+    if (first > s->n_taken) first = s->n_taken;
+    s->n_taken = first;
+    return first;
+}
+
 pl_status pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_session_options *o, pl_session **out,
                           pl_err *err) {
     *out = NULL;
     PL_TRY(check_start(e, prompt, n, o, err));
     PL_CHECK(o->max_new >= 1 && o->draft_depth >= 0, "max_new %d, draft_depth %d", o->max_new, o->draft_depth);
-    for (int i = 0; i < e->opt.max_sessions; i++) {
-        pl_session *s = &e->session[i];
-        if (s->live) continue;
-        memcpy(s->tokens, prompt, (size_t)n * sizeof *prompt);
-        s->n_tokens = s->n_prompt = n;
-        pl_verification_text(&e->verification, s);
-        s->n_read = 0;
-        s->finish = PL_RUNNING;
-        s->opt = *o;
-        s->stats = (pl_session_stats){0};
-        s->live = true;
-        s->tree.n = 0;
-        if (e->drafter) pl_drafter_reset(e->drafter, i);
-        pl_choose_start(&e->choose, i, o->plain);
-        *out = s;
-        return PL_OK;
-    }
-    PL_CHECK(false, "no free slot among %d", e->opt.max_sessions);
-    return PL_E_USAGE;
+    pl_session *s = choose_slot(e, prompt, n);
+    PL_CHECK(s, "no free slot among %d", e->opt.max_sessions);
+    pl_choose_start(&e->choose, s->slot, o->plain);
+    s->n_reused = s->n_read = reuse_prefix(e, s, prompt, n, o);
+    memcpy(s->tokens, prompt, (size_t)n * sizeof *prompt);
+    s->n_tokens = s->n_prompt = n;
+    pl_verification_text(&e->verification, s);
+    s->finish = PL_RUNNING;
+    s->opt = *o;
+    s->stats = (pl_session_stats){0};
+    s->live = true;
+    s->tree.n = 0;
+    *out = s;
+    return PL_OK;
 }
 
 pl_session *pl_engine_session(pl_engine *e, int slot) {
@@ -328,6 +354,10 @@ void pl_engine_end(pl_engine *e, pl_session *s) {
     if (d && d->kind->ended) d->kind->ended(e->drafter, s->slot, s->tokens + s->n_prompt, s->n_tokens - s->n_prompt);
     pl_choose_end(&e->choose, s->slot);
     s->live = false;
+    if (e->opt.keep_prefixes)
+        s->ended = ++e->ends;
+    else
+        s->n_read = 0;
 }
 
 // ---- one step -------------------------------------------------------------------------------------------------------
@@ -549,6 +579,7 @@ static void draft(pl_engine *e, const forward_out *f) {
             plain += decoding;
             continue;
         }
+        if (pl_choose_attached(&e->choose, s->slot)) s->n_taken = p->first + p->count;
         int depth = draft_depth(e, s);
         e->item[n++] = (pl_draft_item){.slot = s->slot,
                                        .tokens = s->tokens,

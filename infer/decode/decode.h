@@ -39,6 +39,9 @@ typedef struct pl_engine_options {
     // Devices only: room for a step's logits on the host, 4 V bytes a row with logits, which sessions with prompt_logits
     // or with processors that a device lacks (pl_sampling_on_host) need. Nothing is copied in a step without any.
     bool               host_logits;
+    // A session that ends leaves its keys and values, and the drafter's, in its slot; a new one continues from the prefix
+    // that its prompt shares with them. No text depends on it. Not beside `caches`, lent or borrowed.
+    bool               keep_prefixes;
     // NULL, or an engine of as many sessions and positions whose caches of the target are borrowed. It must outlive
     // this one, and their steps alternate.
     pl_engine         *caches;
@@ -108,12 +111,15 @@ void      pl_engine_destroy(pl_engine *e);
 void      pl_engine_on_final(pl_engine *e, pl_final_fn fn, void *arg); // NULL: no callback, the default
 void      pl_engine_on_cycle(pl_engine *e, pl_cycle_fn fn, void *arg); // the same
 
-// Starts a session in a free slot. The prompt has at least one token, all below the vocabulary, and fits.
+// Starts a session in a free slot. The prompt has at least one token, all below the vocabulary, and fits. With
+// keep_prefixes it is the slot that shares the longest prefix, unless that is less than half of what the slot keeps, which
+// is then left to the conversation that it belongs to; else the slot that ended longest ago.
 pl_status   pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_session_options *o, pl_session **out,
                             pl_err *err);
 pl_session *pl_engine_session(pl_engine *e, int slot); // NULL when the slot is free
 int         pl_engine_free_slots(const pl_engine *e);
-void        pl_engine_end(pl_engine *e, pl_session *s); // frees the slot
+// Frees the slot, between any two steps: the session may be reading its prompt, decoding or finished.
+void        pl_engine_end(pl_engine *e, pl_session *s);
 // One step for all running sessions. Sessions that finish stay in their slots until ended.
 pl_status   pl_engine_step(pl_engine *e, pl_err *err);
 // Writes the tree in use: the requested one, or if it adapts the current shape ("chain:4"; "none": plain decoding is
@@ -125,6 +131,7 @@ void        pl_engine_tree(const pl_engine *e, char *text, size_t size);
 const int32_t *pl_session_tokens(const pl_session *s); // prompt, then what was emitted (the stop token included)
 int32_t        pl_session_length(const pl_session *s); // how many, both together
 int32_t        pl_session_prompt(const pl_session *s); // how many of the prompt
+int32_t        pl_session_reused(const pl_session *s); // how many of these were not read: a kept prefix has them
 // Returns the generated tokens without the stop token.
 const int32_t *pl_session_answer(const pl_session *s, int32_t *n);
 bool           pl_session_reading(const pl_session *s); // a part of its prompt is still to be read

@@ -14,6 +14,10 @@ int32_t pl_session_prompt(const pl_session *s) {
     return s->n_prompt;
 }
 
+int32_t pl_session_reused(const pl_session *s) {
+    return s->n_reused;
+}
+
 const int32_t *pl_session_answer(const pl_session *s, int32_t *n) {
     *n = s->n_tokens - s->n_prompt - (s->finish == PL_STOPPED ? 1 : 0);
     return s->tokens + s->n_prompt;
@@ -37,6 +41,7 @@ void pl_session_rewind(pl_session *s, int32_t n) {
     s->tokens[n - 1] = s->tokens[s->n_tokens - 1];
     s->n_tokens = n;
     s->n_read = n - 1;
+    if (s->n_taken > s->n_read) s->n_taken = s->n_read;
 }
 
 uint64_t pl_session_key(const pl_session *s) {
@@ -45,6 +50,13 @@ uint64_t pl_session_key(const pl_session *s) {
 
 const pl_session_stats *pl_session_statistics(const pl_session *s) {
     return &s->stats;
+}
+
+int32_t pl_session_shared(const pl_session *s, const int32_t *prompt, int32_t n) {
+    int32_t i = 0;
+    while (i < n && i < s->n_read && s->tokens[i] == prompt[i])
+        i++;
+    return i;
 }
 
 bool pl_session_stops(const pl_session *s, int32_t token) {

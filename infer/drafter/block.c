@@ -407,6 +407,12 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
 
 // ---- create and destroy ---------------------------------------------------------------------------------------------
 
+// A context row is its position's features alone, or (`ahead`) reads the token after it.
+static int keep(pl_drafter *d, int slot, int n) {
+    (void)slot;
+    return ((const block_drafter *)d)->model->kind->ahead ? n - 1 : n;
+}
+
 // Layers and head are read once for all levels.
 static double step_bytes(const pl_drafter *base) {
     const pl_backbone *m = ((const block_drafter *)base)->model;
@@ -424,7 +430,8 @@ static void destroy(pl_drafter *base) {
     pl_backbone_destroy(d->owned);
 }
 
-static const pl_drafter_kind kind = {.name = "block", .propose = propose, .step_bytes = step_bytes, .destroy = destroy};
+static const pl_drafter_kind kind = {
+    .name = "block", .propose = propose, .keep = keep, .step_bytes = step_bytes, .destroy = destroy};
 
 static pl_status init(pl_drafter *base, const char *dir, const pl_drafter_options *o, pl_err *err) {
     block_drafter        *d = (block_drafter *)base;

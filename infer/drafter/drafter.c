@@ -165,6 +165,17 @@ void pl_drafter_reset(pl_drafter *d, int slot) {
     if (d->kind->reset) d->kind->reset(d, slot);
 }
 
+int pl_drafter_keep(pl_drafter *d, int slot, int n) {
+    if (n > 0 && d->kind->keep) return d->kind->keep(d, slot, n);
+    pl_drafter_reset(d, slot);
+    return 0;
+}
+
+int pl_drafter_keep_text(pl_drafter *d, int slot, int n) {
+    pl_drafter_reset(d, slot);
+    return n;
+}
+
 pl_status pl_drafter_forget(pl_drafter *d, pl_err *err) {
     return d && d->kind->forget ? d->kind->forget(d, err) : PL_OK;
 }

@@ -54,6 +54,10 @@ typedef struct pl_drafter_kind {
     // Runs on ctx within the current step's frame. On a measuring context it must walk its largest step.
     void (*propose)(pl_drafter *d, pl_ctx *ctx, pl_draft_batch *b);
     void (*reset)(pl_drafter *d, int slot);    // a new session takes the slot; NULL: nothing depends on it
+    // In place of reset: a new session takes the slot whose first n tokens are those of the last one, n > 0. Returns the
+    // number of rows, from position 0 on, that need not be handed over again, of those that were: n where row t depends
+    // on tokens 0..t, n - 1 where it reads token t+1 too. NULL: none; the session's prompt is read from its beginning.
+    int (*keep)(pl_drafter *d, int slot, int n);
     double (*step_bytes)(const pl_drafter *d); // bytes that one level of drafting reads
     void (*destroy)(pl_drafter *d);            // frees what the drafter owns, not itself; NULL: nothing
     // Called when a session leaves its slot, with its emitted tokens, a stop token included. NULL: nothing is learned.
@@ -147,6 +151,10 @@ typedef struct pl_drafter_source {
 pl_status                pl_drafter_open(pl_drafter **out, const char *what, const pl_drafter_options *o, pl_err *err);
 void                     pl_drafter_destroy(pl_drafter *d);
 void                     pl_drafter_reset(pl_drafter *d, int slot); // see pl_drafter_kind.reset
+// Calls `keep`, or `reset` where there is none or n is 0.
+int                      pl_drafter_keep(pl_drafter *d, int slot, int n);
+// `keep` of drafters that read a session's text alone: resets the slot and returns n.
+int                      pl_drafter_keep_text(pl_drafter *d, int slot, int n);
 // Sets the tree that the drafter would draft, without opening it.
 pl_status                pl_drafter_shape(pl_tree_policy *p, const char *what, const char *tree, pl_err *err);
 // Returns the laws by which the drafter can draw, without opening it. Bit k: pl_proposal k; 0: any, or none that a

@@ -95,6 +95,12 @@ static void reset(pl_drafter *d, int slot) {
     if (d->model) pl_drafter_reset(d->model, slot);
 }
 
+// FREE may miss any row.
+static int keep(pl_drafter *d, int slot, int n) {
+    pl_drafter_reset(d->free, slot);
+    return d->model ? pl_drafter_keep(d->model, slot, n) : n;
+}
+
 static void ended(pl_drafter *d, int slot, const int32_t *answer, int n) {
     if (d->free->kind->ended) d->free->kind->ended(d->free, slot, answer, n);
     if (d->model && d->model->kind->ended) d->model->kind->ended(d->model, slot, answer, n);
@@ -122,6 +128,7 @@ static void destroy(pl_drafter *d) {
 
 static const pl_drafter_kind kind = {.name = "hybrid",
                                      .reset = reset,
+                                     .keep = keep,
                                      .step_bytes = step_bytes,
                                      .destroy = destroy,
                                      .ended = ended,

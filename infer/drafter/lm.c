@@ -195,8 +195,8 @@ static pl_status allocate_trees(lm *d, const pl_drafter_options *o, pl_err *err)
 
 #define KIND(kind_name)                                                                                                \
     {                                                                                                                  \
-        .name = kind_name, .propose = propose, .reset = pl_standalone_reset, .step_bytes = pl_standalone_step_bytes,   \
-        .destroy = destroy                                                                                             \
+        .name = kind_name, .propose = propose, .reset = pl_standalone_reset, .keep = pl_standalone_keep,               \
+        .step_bytes = pl_standalone_step_bytes, .destroy = destroy                                                     \
     }
 static const pl_drafter_kind lm_kind = KIND("lm"), tli_kind = KIND("tli"), union_kind = KIND("union");
 

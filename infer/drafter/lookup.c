@@ -102,8 +102,12 @@ static void destroy(pl_drafter *base) {
     pl_free(d->indexed);
 }
 
-static const pl_drafter_kind kind = {
-    .name = "lookup", .propose = propose, .reset = reset, .step_bytes = step_bytes, .destroy = destroy};
+static const pl_drafter_kind kind = {.name = "lookup",
+                                     .propose = propose,
+                                     .reset = reset,
+                                     .keep = pl_drafter_keep_text,
+                                     .step_bytes = step_bytes,
+                                     .destroy = destroy};
 
 // *length is 0 if MAX is not given.
 static pl_status parse_args(const char *args, int *gram, int *length, pl_err *err) {

@@ -156,6 +156,7 @@ static void destroy(pl_drafter *base) {
 static const pl_drafter_kind kind = {.name = "recycle",
                                      .propose = propose,
                                      .reset = reset,
+                                     .keep = pl_drafter_keep_text, // of a prompt it reads the last row alone
                                      .step_bytes = step_bytes,
                                      .destroy = destroy,
                                      .forget = forget,

@@ -46,7 +46,7 @@ static void destroy(pl_drafter *base) {
 }
 
 static const pl_drafter_kind kind = {
-    .name = "retrieval", .propose = propose, .step_bytes = step_bytes, .destroy = destroy};
+    .name = "retrieval", .propose = propose, .keep = pl_drafter_keep_text, .step_bytes = step_bytes, .destroy = destroy};
 
 // ---- opening --------------------------------------------------------------------------------------------------------
 

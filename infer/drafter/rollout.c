@@ -367,6 +367,12 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     if (d->ahead) grow_all(d, ctx, b, levels, began);
 }
 
+// A row reads the token after it.
+static int keep(pl_drafter *d, int slot, int n) {
+    (void)d, (void)slot;
+    return n - 1;
+}
+
 static double step_bytes(const pl_drafter *base) {
     return pl_backbone_step_bytes(((const backbone_drafter *)base)->model, base->policy.depth);
 }
@@ -383,7 +389,7 @@ static void destroy(pl_drafter *base) {
 }
 
 static const pl_drafter_kind kind = {
-    .name = "backbone", .propose = propose, .step_bytes = step_bytes, .destroy = destroy};
+    .name = "backbone", .propose = propose, .keep = keep, .step_bytes = step_bytes, .destroy = destroy};
 
 // Divides a draft's device time among its levels by the bytes that each must read.
 static void share_by_bytes(backbone_drafter *d) {

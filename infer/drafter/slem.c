@@ -116,6 +116,7 @@ static void destroy(pl_drafter *base) {
 static const pl_drafter_kind kind = {.name = "slem",
                                      .propose = propose,
                                      .reset = pl_standalone_reset,
+                                     .keep = pl_standalone_keep,
                                      .step_bytes = pl_standalone_step_bytes,
                                      .destroy = destroy};
 

@@ -202,6 +202,11 @@ static void reset(pl_drafter *base, int slot) {
     ((slrs *)base)->learned[slot] = 0;
 }
 
+static int keep(pl_drafter *base, int slot, int n) {
+    ((slrs *)base)->learned[slot] = 0;
+    return pl_standalone_keep(base, slot, n);
+}
+
 static pl_status forget(pl_drafter *base, pl_err *err) {
     slrs *d = (slrs *)base;
     (void)err;
@@ -210,11 +215,16 @@ static pl_status forget(pl_drafter *base, pl_err *err) {
     return PL_OK;
 }
 
-static const pl_drafter_kind slrs_kind = {
-    .name = "slrs", .propose = propose, .reset = reset, .step_bytes = pl_standalone_step_bytes, .destroy = destroy};
+static const pl_drafter_kind slrs_kind = {.name = "slrs",
+                                          .propose = propose,
+                                          .reset = reset,
+                                          .keep = keep,
+                                          .step_bytes = pl_standalone_step_bytes,
+                                          .destroy = destroy};
 static const pl_drafter_kind omni_kind = {.name = "omni",
                                           .propose = propose,
                                           .reset = reset,
+                                          .keep = keep,
                                           .step_bytes = pl_standalone_step_bytes,
                                           .destroy = destroy,
                                           .forget = forget};

@@ -57,6 +57,13 @@ void pl_standalone_reset(pl_drafter *base, int slot) {
     if (d->tr.text) pl_transcript_clear(&d->tr.text[slot]);
 }
 
+// The model's context finds its rows of the same tokens itself.
+int pl_standalone_keep(pl_drafter *base, int slot, int n) {
+    pl_standalone *d = (pl_standalone *)base;
+    if (d->tr.text) pl_transcript_clear(&d->tr.text[slot]);
+    return n;
+}
+
 double pl_standalone_step_bytes(const pl_drafter *base) {
     return pl_draft_model_bytes(&((const pl_standalone *)base)->model);
 }

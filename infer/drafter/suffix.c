@@ -132,6 +132,7 @@ static void destroy(pl_drafter *base) {
 static const pl_drafter_kind kind = {.name = "suffix",
                                      .propose = propose,
                                      .reset = reset,
+                                     .keep = pl_drafter_keep_text,
                                      .step_bytes = step_bytes,
                                      .destroy = destroy,
                                      .ended = ended,

@@ -52,6 +52,7 @@ pl_status pl_standalone_open(pl_standalone *d, const char *args, int per_level, 
 void      pl_standalone_close(pl_standalone *d);
 // Functions of pl_drafter_kind that all of them share.
 void      pl_standalone_reset(pl_drafter *d, int slot);
+int       pl_standalone_keep(pl_drafter *d, int slot, int n);
 double    pl_standalone_step_bytes(const pl_drafter *d);
 // Queues a session's text as the drafter's context, for the next pl_draft_model_run, which returns its logits if there
 // is a tree to grow. Returns false if nothing can be drafted for it.
