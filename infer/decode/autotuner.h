@@ -37,9 +37,9 @@
 
 // Seconds and rows of a step without prompt rows.
 typedef struct pl_draft_pace {
-    int    sessions, plain;     // sessions, and those of them that get no drafts by request
+    int    sessions, plain;     // sessions; those of them that are plain (pl_session_options)
     int    rows, emitted;       // rows of the target's forward; tokens of its verdicts
-    double verifying, drafting;     // seconds before drafting; seconds of drafting
+    double verifying, drafting; // seconds before drafting; seconds of drafting
 } pl_draft_pace;
 
 typedef struct pl_autotuner {

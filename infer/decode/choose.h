@@ -24,8 +24,8 @@
 // the past alone.
 //
 // Plain sessions (pl_session_options.plain) are neither drafted for nor attached. Beside others each is a row and a
-// token of the step's goodput; a step of plain sessions alone says nothing about an arm and teaches the cost of its rows
-// only. Acceptance is counted by level, of the levels that were drafted, so a limited depth does not lower it.
+// token of the step's goodput. A step of plain sessions alone teaches the cost of its rows and counts for no arm.
+// Acceptance is counted by level, of the levels that were drafted, so that a limited depth does not lower it.
 #ifndef PL_CHOOSE_H
 #define PL_CHOOSE_H
 

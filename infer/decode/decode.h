@@ -31,16 +31,18 @@ typedef struct pl_engine_options {
     // come on top.
     int                n_taps, tap[PL_MAX_TAPS];
     bool               all_logits; // the head runs over every row, also of prompts (datasets store each row's argmax)
-    int                max_logits; // rows of a step with logits, at most; what trees leave of them are for sessions with
-                                   // prompt_logits. Never less than one tree a session, which 0 means
+    int                max_logits; // most rows of a step that have logits, at least a tree for each session (0: that);
+                                   // prompts of sessions with prompt_logits get those that trees leave
     // A diagnostic: copies logits from a device to the host for final rows, to compare devices row by row. Decoding
     // itself copies them only if verdicts need distributions (infer/decode/verification.h).
     bool               see_logits;
-    // Devices only: room for a step's logits on the host, 4 V bytes a row with logits, which sessions with prompt_logits
-    // or with processors that a device lacks (pl_sampling_on_host) need. Nothing is copied in a step without any.
+    // Devices only: room for a step's logits on the host, 4 V bytes for each row with logits. Sessions with
+    // prompt_logits or with processors that a device lacks (pl_sampling_on_host) need it; steps without such a session
+    // copy nothing.
     bool               host_logits;
-    // A session that ends leaves its keys and values, and the drafter's, in its slot; a new one continues from the prefix
-    // that its prompt shares with them. No text depends on it. Not beside `caches`, lent or borrowed.
+    // A session that ends leaves its keys and values, and the drafter's, in its slot, and a new one continues from the
+    // prefix that its prompt shares with them. Texts do not depend on it; on_final does not get the rows of the prefix.
+    // Not with `caches`, lent or borrowed.
     bool               keep_prefixes;
     // NULL, or an engine of as many sessions and positions whose caches of the target are borrowed. It must outlive
     // this one, and their steps alternate.
@@ -77,8 +79,8 @@ typedef struct pl_session_options {
     // The session decodes plainly: it gets no drafts, and the drafter neither takes in its rows nor learns its answer.
     bool        plain;
     int         draft_depth; // most levels of its drafts; 0: as many as the tree has
-    // All rows of the prompt have logits, on the host, for pl_engine_on_final: a row's logits are those of the next
-    // token. A step reads no more of the prompt than max_logits leaves. On a device the engine needs host_logits.
+    // All rows of the prompt have logits on the host, for pl_engine_on_final; no prefix is reused. A step reads as many
+    // rows of the prompt as may have logits (max_logits). On a device the engine needs host_logits.
     bool        prompt_logits;
     int         n_stop;
     int32_t     stop[PL_MAX_STOP];
@@ -112,8 +114,8 @@ void      pl_engine_on_final(pl_engine *e, pl_final_fn fn, void *arg); // NULL: 
 void      pl_engine_on_cycle(pl_engine *e, pl_cycle_fn fn, void *arg); // the same
 
 // Starts a session in a free slot. The prompt has at least one token, all below the vocabulary, and fits. With
-// keep_prefixes it is the slot that shares the longest prefix, unless that is less than half of what the slot keeps, which
-// is then left to the conversation that it belongs to; else the slot that ended longest ago.
+// keep_prefixes it takes the slot that shares the longest prefix, if that is at least half of the slot's tokens (else
+// they are another conversation's), otherwise the slot that ended longest ago.
 pl_status   pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_session_options *o, pl_session **out,
                             pl_err *err);
 pl_session *pl_engine_session(pl_engine *e, int slot); // NULL when the slot is free

@@ -9,7 +9,7 @@ struct pl_session {
     int32_t             *tokens;                     // prompt, then what was emitted (the stop token included)
     int32_t              n_tokens, n_prompt, n_read; // n_read: positions the target has in its cache; 0 in a free slot
                                                      // that keeps no prefix
-    int32_t              n_taken; // positions whose rows the drafter has, of these tokens
+    int32_t              n_taken;                    // positions whose rows the drafter has, of these tokens
     int32_t              n_reused;
     uint64_t             ended; // order of the ends of slots that keep prefixes; 0: none yet
     int                  slot;
@@ -30,8 +30,8 @@ struct pl_session {
 // Returns the length of the prefix that the positions in the cache share with a prompt.
 int32_t pl_session_shared(const pl_session *s, const int32_t *prompt, int32_t n);
 // Returns true if the token ends the session's answer.
-bool pl_session_stops(const pl_session *s, int32_t token);
+bool    pl_session_stops(const pl_session *s, int32_t token);
 // Counts a step in the statistics, from its tree and verdict; accepted: the drafted tokens among the emitted ones.
-void pl_session_count(pl_session *s, const pl_verdict *v, int emitted, int accepted);
+void    pl_session_count(pl_session *s, const pl_verdict *v, int emitted, int accepted);
 
 #endif

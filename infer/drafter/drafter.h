@@ -53,10 +53,10 @@ typedef struct pl_drafter_kind {
     const char *name;
     // Runs on ctx within the current step's frame. On a measuring context it must walk its largest step.
     void (*propose)(pl_drafter *d, pl_ctx *ctx, pl_draft_batch *b);
-    void (*reset)(pl_drafter *d, int slot);    // a new session takes the slot; NULL: nothing depends on it
-    // In place of reset: a new session takes the slot whose first n tokens are those of the last one, n > 0. Returns the
-    // number of rows, from position 0 on, that need not be handed over again, of those that were: n where row t depends
-    // on tokens 0..t, n - 1 where it reads token t+1 too. NULL: none; the session's prompt is read from its beginning.
+    void (*reset)(pl_drafter *d, int slot); // a new session takes the slot; NULL: nothing depends on it
+    // In place of reset: a new session takes the slot, whose first n > 0 tokens are those of the last one. Returns how
+    // many rows that were handed over, from position 0 on, stay valid: n if row t depends on tokens 0..t, n - 1 if it
+    // reads token t+1 too. The decode loop hands over the others. NULL: all are handed over again.
     int (*keep)(pl_drafter *d, int slot, int n);
     double (*step_bytes)(const pl_drafter *d); // bytes that one level of drafting reads
     void (*destroy)(pl_drafter *d);            // frees what the drafter owns, not itself; NULL: nothing

@@ -45,8 +45,11 @@ static void destroy(pl_drafter *base) {
     pl_automaton_destroy(((retrieval *)base)->store);
 }
 
-static const pl_drafter_kind kind = {
-    .name = "retrieval", .propose = propose, .keep = pl_drafter_keep_text, .step_bytes = step_bytes, .destroy = destroy};
+static const pl_drafter_kind kind = {.name = "retrieval",
+                                     .propose = propose,
+                                     .keep = pl_drafter_keep_text,
+                                     .step_bytes = step_bytes,
+                                     .destroy = destroy};
 
 // ---- opening --------------------------------------------------------------------------------------------------------
 

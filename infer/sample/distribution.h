@@ -5,7 +5,7 @@
 //   repetition   z / penalty where z > 0, else z * penalty, for tokens of the text (Keskar et al. 2019, CTRL)
 //   counts       z - count * frequency - (count > 0) * presence, count: occurrences in the answer (OpenAI's)
 //   temperature, top-k, top-p, min-p (as in Hugging Face's generate); after each the support is renormalised.
-// The first three hold for greedy decoding too. In a tree the drafted tokens on a node's path are part of text and answer.
+// The first three hold for greedy decoding too. The drafted tokens on a node's path belong to its text and its answer.
 // Plain decoding draws from this distribution and every verifier couples with it, so none of them can skip a processor.
 // On a device the op draw (kernels/op/draw.h) draws from it, with its own implementation;
 // tests/infer/test_distribution.c's device_and_host_sample_the_same_distribution compares the two. It has neither bias
@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PL_COLDEST 1e-6 // 1 / temperature must be finite in fp32, and so must its products
+#define PL_COLDEST 1e-6  // 1 / temperature must be finite in fp32, and so must its products
 #define PL_BIAS_MOST 100 // largest logit_bias, of either sign: -100 bans a token in effect
 
 typedef struct pl_logit_bias {
@@ -28,15 +28,16 @@ typedef struct pl_logit_bias {
 } pl_logit_bias;
 
 typedef struct pl_sampling {
-    double   temperature;        // 0: greedy, the lowest id among equal maxima; else PL_COLDEST..1000
-    int      top_k;              // the k most probable tokens; 0: all
-    double   top_p;              // the shortest prefix, best first, that holds this share, never empty; 1: all
-    double   min_p;              // minimum share of the best token's probability; 0: all
-    double   repetition_penalty; // 1: none; 0 means unset, which is 1
-    double   presence_penalty, frequency_penalty; // -2..2; 0: none
-    int      n_bias;
-    uint64_t seed;
-    // [n_bias] of tokens of the vocabulary; borrowed until the session ends. Values of an id that is listed twice add up.
+    double               temperature; // 0: greedy, the lowest id among equal maxima; else PL_COLDEST..1000
+    int                  top_k;       // the k most probable tokens; 0: all
+    double               top_p;       // the shortest prefix, best first, that holds this share, never empty; 1: all
+    double               min_p;       // minimum share of the best token's probability; 0: all
+    double               repetition_penalty;                  // 1: none; 0 means unset, which is 1
+    double               presence_penalty, frequency_penalty; // -2..2; 0: none
+    int                  n_bias;
+    uint64_t             seed;
+    // [n_bias] of the vocabulary's tokens, borrowed until the session ends. Values of an id that is listed twice are
+    // added both.
     const pl_logit_bias *bias;
 } pl_sampling;
 

@@ -40,6 +40,7 @@ typedef struct world {
     long       cycles, of[PL_ARMS], taken; // cycles of each arm; sessions' cycles whose rows MODEL took in
     int        life;                       // cycles of a session
     bool       attached[SESSIONS];         // before the cycle
+    int        plain;                      // the first sessions, which decode plainly
     long       beside;                     // cycles in which some sessions are attached and others dropped
 } world;
 
@@ -148,23 +149,23 @@ static void check_attached(void) {
         w.attached[s] = is;
         n += is;
     }
-    w.beside += n > 0 && n < w.m.sessions;
-    assert_true(w.c.arm < PL_ARM_MODEL || 2 * n >= w.m.sessions);
+    w.beside += n > 0 && n < w.m.sessions - w.plain;
+    assert_true(w.c.arm < PL_ARM_MODEL || w.plain == w.m.sessions || 2 * n >= w.m.sessions - w.plain);
 }
 
 // One step of an engine; verifying: its seconds, 0: the machine's.
 static void cycle(double verifying) {
     pl_ctx        ctx = {.be = pl_backend_cpu()};
-    pl_draft_pace p = {.sessions = w.m.sessions};
+    pl_draft_pace p = {.sessions = w.m.sessions, .plain = w.plain, .rows = w.plain, .emitted = w.plain};
     pl_draft_item item[SESSIONS];
-    for (int s = 0; s < w.m.sessions; s++) {
+    for (int s = w.plain; s < w.m.sessions; s++) {
         pl_verdict v;
         judge(&w.t[s], &v);
         pl_choose_verdict(&w.c, s, &w.t[s], &v);
         p.rows += w.t[s].n;
         p.emitted += v.n + 1;
         pl_tree_root(&w.t[s], -7);
-        item[s] = (pl_draft_item){.slot = s, .tree = &w.t[s], .depth = 100};
+        item[s - w.plain] = (pl_draft_item){.slot = s, .tree = &w.t[s], .depth = 100};
         if ((w.cycles + s * w.life / w.m.sessions) % w.life) continue;
         pl_choose_end(&w.c, s); // another one begins
         pl_choose_start(&w.c, s, false);
@@ -174,7 +175,7 @@ static void cycle(double verifying) {
     double began = w.now;
     w.of[w.c.arm]++;
     check_attached();
-    pl_choose_draft(&w.c, &ctx, &(pl_draft_batch){.item = item, .n = w.m.sessions}, 0);
+    pl_choose_draft(&w.c, &ctx, &(pl_draft_batch){.item = item, .n = w.m.sessions - w.plain}, w.plain);
     p.drafting = w.now - began;
     w.tokens += p.emitted;
     w.cycles++;
@@ -269,6 +270,61 @@ static void taking_in_is_the_models(void **state) {
     print_message("without drafts at most %.3f of plain decoding's time; %ld cycles with some sessions attached\n",
                   most, w.beside);
     assert_true(w.beside > 0 && most < 1.1);
+}
+
+static void set_plain(int n) {
+    for (int s = 0; s < w.m.sessions; s++) {
+        pl_choose_end(&w.c, s);
+        pl_choose_start(&w.c, s, s < n);
+        pl_tree_root(&w.t[s], -7);
+        w.attached[s] = true; // all begin
+    }
+    w.plain = n;
+}
+
+// Half of the sessions are plain: the same arms are the best, and what is known of drafts is that of the others.
+static void plain_sessions_beside(void **state) {
+    (void)state;
+    static const machine m[] = {
+        {"nothing pays", {0.02, 0.01, 0.01}, 1, 1, 0.1, 16, 0.1, 0.01, 0.5, 16, 0.02, 0.05},
+        {"free drafts pay", {0.05, 0.02, 0.01}, 1, 1, 0.01, 16, 0.1, 0.01, 0.5, 16, 0.7, 0.02},
+        {"a model's pay", {0.8, 0.05, 0.02}, 1, 1, 0.01, 16, 0.03, 0.001, 0.1, 16, 0.01, 0.2},
+    };
+    static const pl_arm want[] = {PL_ARM_NONE, PL_ARM_FREE, PL_ARM_MODEL};
+    for (size_t i = 0; i < sizeof m / sizeof *m; i++) {
+        open_world(&m[i], "chain:auto", true);
+        set_plain(8);
+        run(6000);
+        for (pl_arm a = 0; a < PL_ARMS; a++)
+            if (a != want[i]) assert_true(w.of[a] < w.of[want[i]] / 2);
+        if (want[i] != PL_ARM_MODEL) continue;
+        pl_shape_costs known;
+        pl_autotuner_costs(&w.c.tuner, &w.model.policy, 8, &known);
+        assert_true(fabs(known.accept[0][0] - 0.8) < 0.1);
+    }
+}
+
+// Steps of plain sessions alone: no arm is judged by them, none is left for them, and no tree's acceptance changes.
+static void plain_sessions_teach_nothing(void **state) {
+    (void)state;
+    static const machine m = {"", {0.8, 0.05, 0.02}, 1, 1, 0.01, 16, 0.03, 0.001, 0.1, 4, 0.01, 0.2};
+    for (int free = 0; free < 2; free++) {
+        static pl_choose_arm of[PL_ARMS];
+        open_world(&m, "chain:auto", free);
+        run(3000);
+        set_plain(4);
+        memcpy(of, w.c.of, sizeof of);
+        pl_arm              arm = w.c.arm, best = w.c.best;
+        pl_autotuner_counts counts = w.c.tuner.counts;
+        run(2000);
+        assert_memory_equal(of, w.c.of, sizeof of);
+        assert_memory_equal(&counts, &w.c.tuner.counts, sizeof counts);
+        assert_true(arm == w.c.arm && best == w.c.best && best == PL_ARM_MODEL);
+        set_plain(0);
+        w.of[PL_ARM_MODEL] = 0;
+        run(500);
+        assert_true(w.of[PL_ARM_MODEL] > 350);
+    }
 }
 
 // ---- a model alone --------------------------------------------------------------------------------------------------
@@ -492,6 +548,8 @@ int main(void) {
         cmocka_unit_test(best_arm_is_played),
         cmocka_unit_test(drops_sessions),
         cmocka_unit_test(taking_in_is_the_models),
+        cmocka_unit_test(plain_sessions_beside),
+        cmocka_unit_test(plain_sessions_teach_nothing),
         cmocka_unit_test(settles_on_what_pays),
         cmocka_unit_test(finds_plain_again),
         cmocka_unit_test(follows_changes),

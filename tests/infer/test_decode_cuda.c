@@ -32,6 +32,7 @@ typedef struct transcript {
     int32_t  tokens[MAX_LEN + 1];
     int32_t  n;
     int64_t  drafted, accepted;
+    int      reused;
     uint64_t bits[MAX_LEN]; // hash of the logits that position p's successor was taken from; 0: none
 } transcript;
 
@@ -41,6 +42,7 @@ static float             *logits_to; // [MAX_LEN, TEST_VOCAB] by position; NULL:
 static const pl_sampling *dist;      // NULL: by temperature alone
 static bool               unseen;    // nobody looks at final rows
 static pl_tokenizer      *tok;       // the target's, NULL: not known
+static bool               hosted;    // engines have room for logits on the host
 static int                cold = -1; // the session that is greedy whatever the others are
 
 static void record(void *arg, const pl_final_rows *r) {
@@ -66,10 +68,14 @@ static int prompt_of(uint64_t key, int32_t *ids) {
 static void run(const pl_llama *m, pl_drafter *d, int rows, uint64_t key0, int n, double temperature, transcript *out) {
     pl_err            err = {0};
     pl_engine        *e;
-    pl_engine_options o = {
-        .max_sessions = n, .max_rows = rows, .max_len = MAX_LEN, .verifier = verifier, .see_logits = !unseen};
-    pl_session *s[SESSIONS];
-    int32_t     ids[MAX_LEN];
+    pl_engine_options o = {.max_sessions = n,
+                           .max_rows = rows,
+                           .max_len = MAX_LEN,
+                           .verifier = verifier,
+                           .see_logits = !unseen,
+                           .host_logits = hosted};
+    pl_session       *s[SESSIONS];
+    int32_t           ids[MAX_LEN];
     if (d) d->max_rows = rows;
     if (pl_engine_create(&e, m->be, NULL, m, d, &o, &err) != PL_OK) fail_msg("%s", err.msg);
     record_to = out;
@@ -334,6 +340,117 @@ static void nothing_comes_back(void **state) {
     test_rmdir(dir);
 }
 
+// Processors that the op draw lacks: such sessions bring their steps' logits to the host, where the engine has room for
+// them, and drafts change nothing; the others' steps bring none.
+static void processors_on_the_host(void **state) {
+    (void)state;
+    static transcript          plain[SESSIONS], got[SESSIONS];
+    static const pl_logit_bias bias[] = {{5, 3}, {17, -100}};
+    static const pl_sampling   dists[] = {{.top_p = 1, .frequency_penalty = 0.9, .presence_penalty = 0.3},
+                                          {.temperature = 0.8, .top_p = 0.9, .bias = bias, .n_bias = 2, .seed = 6}};
+    char                       dir[64];
+    pl_err                     err = {0};
+    pl_engine                 *e;
+    pl_session                *s;
+    pl_llama                   m;
+    test_target(&m, test_mkdir(dir), 2, 11, PL_BF16);
+    pl_llama_fini(&m);
+    open_on(&m, dir, PL_BF16, counting());
+    unseen = hosted = true;
+    for (int i = 0; i < 2; i++) {
+        dist = NULL;
+        downloads = 0;
+        run(&m, NULL, 16, 0, 1, i, plain);
+        assert_int_equal(downloads, 0);
+        dist = &dists[i];
+        for (uint64_t key = 0; key < SESSIONS; key++)
+            run(&m, NULL, 16, key, 1, 0, plain);
+        assert_true(downloads > 0);
+        assert_true(drafted(&m, plain, TEST_MIXED, "chain:6", 40, 0, got, "processed") > 0);
+    }
+    unseen = hosted = false;
+    pl_engine_options o = {.max_sessions = 1, .max_rows = 8, .max_len = 32};
+    assert_int_equal(pl_engine_create(&e, m.be, NULL, &m, NULL, &o, &err), PL_OK);
+    for (int i = 0; i < 3; i++) {
+        pl_session_options so = {.max_new = 1, .prompt_logits = i == 2};
+        so.sampling = i < 2 ? dists[i] : (pl_sampling){.top_p = 1};
+        assert_int_equal(pl_engine_start(e, (int32_t[]){1}, 1, &so, &s, &err), PL_E_UNSUPPORTED);
+        assert_non_null(strstr(err.msg, "host_logits"));
+    }
+    pl_engine_destroy(e);
+    dist = NULL;
+    pl_llama_fini(&m);
+    test_rmdir(dir);
+}
+
+static void serve(pl_engine *e, const int32_t *ids, int n, const pl_session_options *o, transcript *to) {
+    pl_err      err = {0};
+    pl_session *s;
+    if (pl_engine_start(e, ids, n, o, &s, &err) != PL_OK) fail_msg("%s", err.msg);
+    while (pl_session_finish(s) == PL_RUNNING)
+        if (pl_engine_step(e, &err) != PL_OK) fail_msg("%s", err.msg);
+    to->n = pl_session_length(s);
+    memcpy(to->tokens, pl_session_tokens(s), (size_t)to->n * sizeof *to->tokens);
+    to->accepted = pl_session_statistics(s)->accepted;
+    to->reused = pl_session_reused(s);
+    pl_engine_end(e, s);
+}
+
+// After a kept prefix a text and its logits are those behind a prompt that was read, bit for bit; and so are the logits
+// of a prompt's rows, read in chunks.
+static void prefixes_on_a_device(void **state) {
+    (void)state;
+    enum { PROMPT = 48, OTHER = 40 };
+    static transcript  of[2][2], all[1];
+    char               dir[64], draft[64];
+    pl_err             err = {0};
+    pl_engine         *e;
+    pl_llama           m;
+    int32_t            ids[MAX_LEN];
+    pl_session_options so = {.sampling = {.top_p = 1}, .max_new = MAX_NEW};
+    test_target(&m, test_mkdir(dir), 4, 11, PL_BF16);
+    pl_llama_fini(&m);
+    open_on(&m, dir, PL_BF16, test_device());
+    test_drafter_write(test_mkdir(draft), &m, "full", 0, 9);
+    for (int kept = 0; kept < 2; kept++) {
+        pl_drafter        *d;
+        pl_drafter_options od = {
+            .target = &m, .dtype = PL_BF16, .tree = "chain:3", .max_sessions = 1, .max_rows = 40, .slots = MAX_LEN};
+        pl_engine_options o = {
+            .max_sessions = 1, .max_rows = 40, .max_len = MAX_LEN, .see_logits = true, .keep_prefixes = kept};
+        if (pl_drafter_open(&d, draft, &od, &err) != PL_OK) fail_msg("%s", err.msg);
+        if (pl_engine_create(&e, m.be, NULL, &m, d, &o, &err) != PL_OK) fail_msg("%s", err.msg);
+        pl_engine_on_final(e, record, NULL);
+        record_to = of[kept];
+        for (so.key = 0; so.key < 2; so.key++) {
+            prompt_of(3, ids);
+            for (int i = OTHER; i < PROMPT && so.key == 0; i++)
+                ids[i] = (ids[i] + 1) % TEST_VOCAB;
+            serve(e, ids, PROMPT, &so, &of[kept][so.key]);
+        }
+        assert_int_equal(of[kept][1].reused, kept ? OTHER - 1 : 0); // a row of the drafter reads the token after it
+        pl_engine_destroy(e);
+        pl_drafter_destroy(d);
+    }
+    for (int key = 0; key < 2; key++) {
+        same(&of[0][key], &of[1][key], "kept prefix", key);
+        assert_int_equal(of[0][key].accepted, of[1][key].accepted);
+    }
+    pl_engine_options o = {.max_sessions = 1, .max_rows = 40, .max_len = MAX_LEN, .host_logits = true, .max_logits = 7};
+    if (pl_engine_create(&e, m.be, NULL, &m, NULL, &o, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_engine_on_final(e, record, NULL);
+    record_to = all;
+    so = (pl_session_options){.sampling = {.top_p = 1}, .max_new = 1, .prompt_logits = true};
+    serve(e, of[0][1].tokens, of[0][1].n - 1, &so, all);
+    same(&of[0][1], all, "a prompt's logits", 1);
+    for (int p = 0; p < of[0][1].n - 1; p++)
+        assert_true(all[0].bits[p] != 0);
+    pl_engine_destroy(e);
+    pl_llama_fini(&m);
+    test_rmdir(dir);
+    test_rmdir(draft);
+}
+
 // A tokenizer of TEST_VOCAB pieces: letters, and pairs of them, `step` apart.
 static void write_tokenizer(const char *dir, int step) {
     enum { LETTERS = 26 };
@@ -538,6 +655,8 @@ int main(void) {
         cmocka_unit_test(drawn),
         cmocka_unit_test(like_the_cpu),
         cmocka_unit_test(nothing_comes_back),
+        cmocka_unit_test(processors_on_the_host),
+        cmocka_unit_test(prefixes_on_a_device),
         cmocka_unit_test(drawn_from_the_dist),
         cmocka_unit_test(models_choose_there),
     };

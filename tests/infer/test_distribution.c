@@ -395,12 +395,82 @@ static void ranges(void **state) {
     pl_distribution_work_fini(&work);
 }
 
+// Bias, repetition and counts by hand, in this order, of an answer and of drafted tokens on a path.
+static void processors_by_hand(void **state) {
+    (void)state;
+    enum { V = 6 };
+    static const float         x[V] = {2, 1.5F, -1, 3, 0.5F, 2.5F};
+    static const int32_t       answer[] = {3, 1, 3, 3, 2}, path[] = {5, 1};
+    static const pl_logit_bias bias[] = {{0, 1}, {2, 2}, {4, -100}, {0, 0.5F}};
+    const uint32_t             said[1] = {1u << 0 | 1u << 1 | 1u << 2 | 1u << 3}; // 0: of the prompt alone
+    const pl_history           h = {.said = said, .answer = answer, .n_answer = 5, .path = path, .n_path = 2};
+    static const struct {
+        pl_sampling s;
+        double      z[V];
+        bool        history, on_host;
+    } cases[] = {
+        {{.presence_penalty = 0.5}, {2, 1, -1.5, 2.5, 0.5, 2}, true, true},
+        {{.frequency_penalty = 0.25}, {2, 1, -1.25, 2.25, 0.5, 2.25}, true, true},
+        {{.presence_penalty = -2, .frequency_penalty = 2}, {2, -0.5, -1, -1, 0.5, 2.5}, true, true},
+        {{.bias = bias, .n_bias = 4}, {3.5, 1.5, 1, 3, -99.5, 2.5}, false, true},
+        {{.repetition_penalty = 2}, {1, 0.75, -2, 1.5, 0.5, 1.25}, true, false},
+        {{.bias = bias, .n_bias = 4, .repetition_penalty = 2}, {1.75, 0.75, 0.5, 1.5, -99.5, 1.25}, true, true},
+        {{.bias = bias, .n_bias = 4, .repetition_penalty = 2, .presence_penalty = 1, .frequency_penalty = 0.5},
+         {1.75, -1.25, -1, -1, -99.5, -0.25},
+         true,
+         true}};
+    pl_distribution_work k;
+    double               p[V];
+    assert_int_equal(pl_distribution_work_init(&k, V, NULL), PL_OK);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+        for (int t = 0; t < 2; t++) {
+            pl_sampling s = cases[c].s;
+            double      sum = 0;
+            int         best = 0;
+            s.temperature = t;
+            s.top_p = 1;
+            assert_int_equal(pl_sampling_check(&s, NULL), PL_OK);
+            assert_int_equal(pl_sampling_has_history(&s), cases[c].history);
+            assert_int_equal(pl_sampling_on_host(&s), cases[c].on_host);
+            assert_true(pl_sampling_changes_logits(&s));
+            assert_true(pl_distribution(p, x, V, &s, &h, &k));
+            for (int i = 0; i < V; i++) {
+                sum += exp(cases[c].z[i]);
+                if (cases[c].z[i] > cases[c].z[best]) best = i;
+            }
+            for (int i = 0; i < V; i++)
+                if (fabs(p[i] - (t ? exp(cases[c].z[i]) / sum : i == best)) > 1e-6)
+                    fail_msg("case %zu at temperature %d: %g for token %d", c, t, p[i], i);
+            pl_sampling bare = pl_sampling_bare(&s);
+            assert_true(!pl_sampling_changes_logits(&bare) && bare.temperature == t && bare.top_p == 1);
+        }
+    pl_distribution_work_fini(&k);
+}
+
+static void processors_have_ranges(void **state) {
+    (void)state;
+    static const double        bad[] = {-2.1, 2.1, NAN};
+    static const pl_logit_bias wrong[] = {{1, 100.5F}, {1, -101}, {1, NAN}};
+    pl_err                     err = {0};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(pl_sampling_check(&(pl_sampling){.top_p = 1, .presence_penalty = bad[i]}, &err), PL_E_USAGE);
+        assert_non_null(strstr(err.msg, "presence_penalty: must lie in -2..2"));
+        assert_int_equal(pl_sampling_check(&(pl_sampling){.top_p = 1, .frequency_penalty = bad[i]}, &err), PL_E_USAGE);
+        assert_non_null(strstr(err.msg, "frequency_penalty: must lie in -2..2"));
+        assert_int_equal(pl_sampling_check(&(pl_sampling){.top_p = 1, .bias = &wrong[i], .n_bias = 1}, &err),
+                         PL_E_USAGE);
+        assert_non_null(strstr(err.msg, "must lie in -100..100"));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranges),
         cmocka_unit_test(draws),
         cmocka_unit_test(residuals),
         cmocka_unit_test(dists),
+        cmocka_unit_test(processors_by_hand),
+        cmocka_unit_test(processors_have_ranges),
         cmocka_unit_test(op_draws_from_the_dist),
         cmocka_unit_test(device_and_host_sample_the_same_distribution),
     };

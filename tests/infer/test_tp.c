@@ -200,6 +200,58 @@ static void texts_and_logits_are_those_of_one_process(void **state) {
     check_family("Llama", PL_BF16, PL_BF16);
 }
 
+// Texts one after the other that share beginnings, in two slots. kept: with what the slots keep.
+static void decode_turns(const pl_llama *m, const char *draft, bool kept, int32_t out[5][120]) {
+    pl_err             err = {0};
+    pl_engine         *e;
+    pl_drafter        *d;
+    pl_engine_options  o = {.max_sessions = 2, .max_rows = ROWS, .chunk = 9, .max_len = 120, .keep_prefixes = kept};
+    pl_drafter_options of = {
+        .target = m, .dtype = PL_BF16, .tree = "chain:3", .max_sessions = 2, .max_rows = ROWS, .slots = 121};
+    int reused = 0;
+    if (pl_drafter_open(&d, draft, &of, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_engine_create(&e, pl_backend_cpu(), NULL, m, d, &o, &err) != PL_OK) fail_msg("%s", err.msg);
+    for (int turn = 0; turn < 5; turn++) {
+        int32_t            ids[64];
+        pl_session        *s;
+        pl_session_options so = {.sampling = {.temperature = turn % 2, .top_p = 1, .seed = 3}, .max_new = 20};
+        for (int k = 0; k < 64; k++)
+            ids[k] = k < 30 ? k * 11 % 23 : (k * 5 + turn / 2) % 29;
+        if (pl_engine_start(e, ids, turn == 4 ? 20 : 40 + 6 * turn, &so, &s, &err) != PL_OK) fail_msg("%s", err.msg);
+        for (int n = 0; pl_session_finish(s) == PL_RUNNING && (turn != 1 || n < 9); n++)
+            if (pl_engine_step(e, &err) != PL_OK) fail_msg("%s", err.msg);
+        memcpy(out[turn], pl_session_tokens(s), 120 * sizeof(int32_t));
+        memset(out[turn] + pl_session_length(s), 0, (size_t)(120 - pl_session_length(s)) * sizeof(int32_t));
+        if (turn == 1) memset(out[turn] + 46, 0, 74 * sizeof(int32_t)); // ended early, not always after as many tokens
+        reused += pl_session_reused(s);
+        pl_engine_end(e, s);
+    }
+    assert_true(kept ? reused > 80 : reused == 0);
+    pl_engine_destroy(e);
+    pl_drafter_destroy(d);
+}
+
+static void prefixes_are_kept_on_every_rank(void **state) {
+    static int32_t one[5][120], got[5][120];
+    char           dir[64], head[64];
+    pl_llama       m;
+    (void)state;
+    test_target_heads(&m, their_target = test_mkdir(dir), "Llama", 8, 4, LAYERS, 5, PL_BF16);
+    test_drafter_write(test_mkdir(head), &m, "full", 0, 9);
+    decode_turns(&m, head, false, one);
+    pl_llama_fini(&m);
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        pl_comm *c = lead(ranks);
+        open_over(&m, dir, PL_BF16, c);
+        decode_turns(&m, head, true, got);
+        assert_memory_equal(one, got, sizeof one);
+        pl_llama_fini(&m);
+        leave(c);
+    }
+    test_rmdir(head);
+    test_rmdir(dir);
+}
+
 static void and_over_tcp(void **state) {
     (void)state;
     over_tcp = true;
@@ -376,6 +428,7 @@ static void a_rank_that_ends_ends_all(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_and_logits_are_those_of_one_process),
+        cmocka_unit_test(prefixes_are_kept_on_every_rank),
         cmocka_unit_test(and_over_tcp),
         cmocka_unit_test(bytes_are_those_of_the_formula),
         cmocka_unit_test(memory_is_a_part),

@@ -39,6 +39,9 @@ typedef struct toy {
     bool                 spread;                         // and what it leaves out is drafted too
     look                 look;
     pl_sampling          sampling;
+    uint32_t             said[1];   // the text before the tree
+    int32_t              answer[3]; // the part of it that was emitted
+    int                  n_answer;
     bool                 argmax_draft; // a control: the drafter's best token passed off as drawn from q
     bool                 joined;       // a path that is not drawn joins the tree, as a hybrid's do
     int32_t              d2t[V_MAX];
@@ -104,6 +107,16 @@ static void select_at(const toy *t, uint64_t seed, int x, float *drafter) {
         drafter[list[k]] += (float)log(of_head / of_scores);
 }
 
+// The tokens of the path to a prefix, in order; returns how many.
+static int tokens_of(const toy *t, int prefix, int32_t *token) {
+    int n = 0;
+    for (int at = prefix; at > 0; at = (at - 1) / t->v)
+        n++;
+    for (int at = prefix, i = n; at > 0; at = (at - 1) / t->v)
+        token[--i] = (at - 1) % t->v;
+    return n;
+}
+
 static void make(toy *t, uint64_t seed) {
     pl_err err = {0};
     assert_int_equal(pl_distribution_work_init(&t->work, t->v, &err), PL_OK);
@@ -137,7 +150,10 @@ static void make(toy *t, uint64_t seed) {
             if (t->look == DISJOINT) *(i % 2 ? &target[i] : &drafter[i]) = -INFINITY;
         }
         if (t->look >= SELECTED) select_at(t, seed, x, drafter);
-        assert_true(pl_distribution(t->p[x], target, t->v, &t->sampling, &(pl_history){0}, &t->work));
+        int32_t    path[LEVELS + 1];
+        pl_history h = {.said = t->said, .answer = t->answer, .n_answer = t->n_answer, .path = path};
+        h.n_path = tokens_of(t, x, path);
+        assert_true(pl_distribution(t->p[x], target, t->v, &t->sampling, &h, &t->work));
         float copy[V_MAX];
         memcpy(copy, drafter, sizeof copy);
         for (int i = 0; i < t->vd; i++)
@@ -149,7 +165,8 @@ static void make(toy *t, uint64_t seed) {
 static void drafter_dist(toy *t, int prefix, double *q) {
     double dist[V_MAX];
     memset(q, 0, (size_t)t->v * sizeof *q);
-    if (!pl_distribution(dist, t->logits[prefix], t->vd, &t->sampling, &(pl_history){0}, &t->work)) return;
+    pl_sampling s = pl_sampling_bare(&t->sampling);
+    if (!pl_distribution(dist, t->logits[prefix], t->vd, &s, &(pl_history){0}, &t->work)) return;
     pl_drafted d = drafted(t);
     pl_drafted_distribution(&d, q, t->v, dist);
 }
@@ -267,7 +284,7 @@ static bool is_chain(int shape) {
 
 enum { WHOLE, TRIMMED, SPREAD }; // the drafter's vocabulary; spread: trimmed, and its mass redistributed
 
-static void set(toy *t, int shape, look l, int list, uint64_t seed) {
+static void shape_toy(toy *t, int shape, look l, int list) {
     memset(t, 0, sizeof *t);
     t->v = shapes[shape].v;
     t->vd = t->v - (list != WHOLE);
@@ -275,6 +292,10 @@ static void set(toy *t, int shape, look l, int list, uint64_t seed) {
     t->depth = shapes[shape].depth;
     memcpy(t->children, shapes[shape].children, sizeof t->children);
     t->look = l;
+}
+
+static void set(toy *t, int shape, look l, int list, uint64_t seed) {
+    shape_toy(t, shape, l, list);
     t->sampling = (pl_sampling){.temperature = 1, .top_p = 1};
     if (seed % 3 == 1) t->sampling = (pl_sampling){.temperature = 0.7, .top_p = 0.8};
     if (seed % 3 == 2) t->sampling = (pl_sampling){.temperature = 1.3, .top_p = 1, .top_k = 3, .min_p = 0.1};
@@ -307,6 +328,42 @@ static void dist_is_exact(void **state) {
                     }
     }
     print_message("%lld cases, %lld outcomes, off by %.2g at most\n", (long long)cases, (long long)runs, worst);
+}
+
+// Bias and penalties, which make each node's distribution another by the tokens on its path: drafts come from the
+// drafter's distribution without them.
+static void processed_dist_is_exact(void **state) {
+    (void)state;
+    static const pl_logit_bias bias[] = {{0, 1.5F}, {2, -100}, {1, -0.5F}};
+    static const pl_sampling   samplings[] = {
+          {.temperature = 1, .top_p = 1, .frequency_penalty = 1.2, .presence_penalty = 0.6},
+          {.temperature = 0.8, .top_p = 0.9, .bias = bias, .n_bias = 3},
+          {.temperature = 1, .top_p = 1, .presence_penalty = 1, .repetition_penalty = 1.5, .bias = bias, .n_bias = 1},
+          {.temperature = 1.2, .top_p = 1, .top_k = 3, .frequency_penalty = -1.1},
+          {.temperature = 0, .top_p = 1, .frequency_penalty = 0.8, .bias = bias, .n_bias = 3}};
+    int64_t cases = 0;
+    double  worst = 0;
+    for (int i = 0; pl_verifier_at(i); i++)
+        for (int s = 0; s < SHAPES; s++)
+            for (int l = 0; l < SELECTED; l++)
+                for (uint64_t seed = 0; seed < 10; seed++) {
+                    const pl_verifier *v = pl_verifier_at(i);
+                    if (!v->lossless || (v->chain && !is_chain(s))) continue;
+                    shape_toy(&the_toy, s, (look)l, seed % 2 ? TRIMMED : WHOLE);
+                    the_toy.sampling = samplings[seed % 5];
+                    the_toy.said[0] = 1u << 1 | 1u << 2;
+                    the_toy.answer[0] = the_toy.answer[1] = 1;
+                    the_toy.n_answer = 2;
+                    make(&the_toy, seed);
+                    outcome o = enumerate(&the_toy, v);
+                    if (!(o.error < 1e-12))
+                        fail_msg("%s: shape %d, look %d, seed %d: off by %.3g", v->name, s, l, (int)seed, o.error);
+                    worst = fmax(worst, o.error);
+                    cases++;
+                    unmake(&the_toy);
+                }
+    print_message("%lld processed cases, off by %.2g at most\n", (long long)cases, worst);
+    assert_true(cases > 2000);
 }
 
 // Two drafters: a path that is not drawn, alone before every verifier and in a tree of the drafter's best tokens before
@@ -488,6 +545,7 @@ static void edges(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dist_is_exact),
+        cmocka_unit_test(processed_dist_is_exact),
         cmocka_unit_test(joined_paths_are_exact),
         cmocka_unit_test(acceptance_is_the_closed_form),
         cmocka_unit_test(block_beats_rejection),
