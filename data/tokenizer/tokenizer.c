@@ -252,6 +252,17 @@ bool pl_tokenizer_is_special(const pl_tokenizer *tok, int32_t id) {
     return id >= 0 && id < tok->vocab.n && tok->special[id];
 }
 
+bool pl_tokenizer_all_special(const pl_tokenizer *tok, const int32_t *ids, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (!pl_tokenizer_is_special(tok, ids[i])) return false;
+    return true;
+}
+
+const char *pl_tokenizer_bytes(const pl_tokenizer *tok, int32_t id, size_t *n) {
+    *n = 0;
+    return id >= 0 && id < tok->surface.n ? pl_vocab_piece(&tok->surface, id, n) : "";
+}
+
 const char *pl_tokenizer_piece(const pl_tokenizer *tok, int32_t id) {
     return pl_vocab_piece(&tok->vocab, id, NULL);
 }

@@ -89,9 +89,14 @@ int32_t     pl_tokenizer_eos_id(const pl_tokenizer *tok);     // -1 if none
 bool        pl_tokenizer_states_eos(const pl_tokenizer *tok);
 bool        pl_tokenizer_adds_bos(const pl_tokenizer *tok);               // the effect of PL_TOK_ADD_BOS
 bool        pl_tokenizer_is_special(const pl_tokenizer *tok, int32_t id); // decodes to nothing: BOS, EOS, control, pad
-bool        pl_tokenizer_is_added(const pl_tokenizer *tok, int32_t id);   // not in the model's own vocabulary
+// Returns true if all ids are such: the text of what follows them begins a text (pl_detok_init).
+bool        pl_tokenizer_all_special(const pl_tokenizer *tok, const int32_t *ids, int64_t n);
+bool        pl_tokenizer_is_added(const pl_tokenizer *tok, int32_t id); // not in the model's own vocabulary
 // As spelled in the file (bytes of a rank file in GPT-2's byte alphabet); "" for a hole; borrowed.
 const char *pl_tokenizer_piece(const pl_tokenizer *tok, int32_t id);
+// Returns the *n bytes that an id appends to a text (a dummy space included); none for special tokens and ids outside
+// the vocabulary. Not terminated; borrowed.
+const char *pl_tokenizer_bytes(const pl_tokenizer *tok, int32_t id, size_t *n);
 int32_t     pl_tokenizer_find(const pl_tokenizer *tok, const char *piece); // id of a piece, -1 if there is none
 // Returns the number of tokens, special ones left out, that stand for the same bytes in both, and so can be translated.
 int64_t     pl_tokenizer_shared(const pl_tokenizer *a, const pl_tokenizer *b, pl_err *err);

@@ -249,13 +249,6 @@ static void log_stats(const decoding *d, const pl_runner *r, const pl_verifier *
            (long long)t->drafted, 100 * pl_stats_accepted(t), v->name, lossy(v), text, tree);
 }
 
-// Returns true if only special tokens precede the answer: then its leading space is dropped.
-static bool starts_text(const pl_tokenizer *tok, const int32_t *ids, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        if (!pl_tokenizer_is_special(tok, ids[i])) return false;
-    return true;
-}
-
 // Decodes one answer. trace: also records it there; NULL: no trace.
 static pl_status decode(pl_runner *r, const int32_t *prompt, int64_t n, const pl_sampling *s, int max_new, decoding *d,
                         const char *trace, pl_err *err) {
@@ -316,7 +309,9 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     d.opened = pl_now() - begun;
     d.has_text = target.tok != NULL;
     d.chat = pl_cli_has(a, "chat") || pl_cli_has(a, "chat-file");
-    if (d.has_text) PL_TRY_GOTO(st, done, pl_detok_init(&d.detok, target.tok, starts_text(target.tok, prompt, n), err));
+    if (d.has_text)
+        PL_TRY_GOTO(st, done,
+                    pl_detok_init(&d.detok, target.tok, pl_tokenizer_all_special(target.tok, prompt, n), err));
     st = decode(&r, prompt, n, &sampling, max_new, &d, pl_cli_text(a, "trace"), err);
     if (d.has_text) {
         const char *s;

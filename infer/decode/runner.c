@@ -31,9 +31,15 @@ pl_status pl_runner_open(pl_runner *r, const pl_backend *be, pl_pool *pool, cons
                             .tok = target->tok};
     if (o->drafter) PL_TRY(pl_drafter_open(&r->drafter, o->drafter, &d, err));
     if (r->drafter) r->drafter->watch = o->watch;
-    pl_engine_options eo = {
-        .max_sessions = sessions, .max_rows = rows, .chunk = CHUNK, .max_len = r->max_len, .verifier = o->verifier};
-    pl_status st = pl_engine_create(&r->engine, be, pool, &target->model, r->drafter, &eo, err);
+    pl_engine_options eo = {.max_sessions = sessions,
+                            .max_rows = rows,
+                            .chunk = CHUNK,
+                            .max_len = r->max_len,
+                            .verifier = o->verifier,
+                            .see_logits = o->see_logits,
+                            .host_logits = o->host_logits,
+                            .keep_prefixes = o->keep_prefixes};
+    pl_status         st = pl_engine_create(&r->engine, be, pool, &target->model, r->drafter, &eo, err);
     if (st != PL_OK) pl_runner_close(r);
     return st;
 }

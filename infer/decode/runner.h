@@ -23,6 +23,7 @@ typedef struct pl_runner_options {
     pl_draft_watch    *watch;    // observes the drafter; NULL: none
     int                max_len;  // positions; 0 or more than the target's: the target's
     int                sessions; // of the engine, for callers that step it themselves (infer/eval/batch.h); 0: one
+    bool               see_logits, host_logits, keep_prefixes; // the engine's
 } pl_runner_options;
 
 // Returns `tree`; "chain:auto" where it is NULL or "" and the verifier takes chains alone.
