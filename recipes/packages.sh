@@ -4,7 +4,7 @@
 # gigabytes large, and 11.8, which knows no sm_100; NVIDIA's own packages need their repository. The same holds for NCCL
 # (libnccl-dev) and cuDNN (libcudnn9-dev-cuda-13): built in where their headers are found, loaded where they are.
 PL_BUILD_PACKAGES="build-essential cmake ninja-build pkg-config libhdf5-dev libsentencepiece-dev libcjson-dev libyaml-dev libxxhash-dev libpcre2-dev libutf8proc-dev libsodium-dev"
-PL_OPTIONAL_PACKAGES="libopenmpi-dev openmpi-bin"
+PL_OPTIONAL_PACKAGES="libopenmpi-dev openmpi-bin libmicrohttpd-dev"
 PL_TEST_PACKAGES="libcmocka-dev"
 PL_FUZZ_PACKAGES="clang-14 libclang-rt-14-dev"
 

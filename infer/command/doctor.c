@@ -4,6 +4,7 @@
 
 #include "infer/cli/machine.h"
 #include "infer/cli/show.h"
+#include "infer/serve/http.h"
 #include "kernels/base/json.h"
 #include "kernels/base/room.h"
 #include "paceline.h"
@@ -80,7 +81,7 @@ static void huge_pages(char *out, size_t room) {
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     (void)a;
     pl_machine        m;
-    char              huge[32], cuda[512], nccl[256], mpi[64];
+    char              huge[32], cuda[512], nccl[256], mpi[64], server[96];
     const pl_backend *automatic;
     double            usable;
     PL_TRY(pl_memory_available(&usable, err));
@@ -115,6 +116,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_put_str(o, "nccl", nccl);
     pl_comm_describe_mpi(mpi, sizeof mpi);
     pl_put_str(o, "mpi", mpi);
+    pl_http_describe(server, sizeof server);
+    pl_put_str(o, "server", server);
     put_libraries(o);
     if (m.threads > m.cores && !env->json)
         fprintf(env->text, "note: %d threads on %d cores wait for each other; use --threads %d\n", m.threads, m.cores,

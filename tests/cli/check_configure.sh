@@ -17,10 +17,11 @@ if ! said=$(configure); then echo "$said" && echo "does not configure without cm
 if said=$(configure -DPACELINE_TESTS=ON); then echo "PACELINE_TESTS=ON without cmocka configures" && bad=1; fi
 grep -q 'PACELINE_TESTS=ON, but cmocka (libcmocka-dev) was not found' <<<"$said" || { echo "$said" && bad=1; }
 
-if ! said=$(configure -DPACELINE_TESTS=OFF); then echo "$said" && echo "PACELINE_TESTS=OFF fails" && bad=1; fi
+if ! said=$(configure -DPACELINE_TESTS=OFF -DPACELINE_SERVER=OFF); then echo "$said" && echo "PACELINE_TESTS=OFF fails" && bad=1; fi
 ! grep -q cmocka <<<"$said" || { echo "$said" && echo "PACELINE_TESTS=OFF speaks of cmocka" && bad=1; }
 built=$build/compile_commands.json
 grep -q PL_ISA=avx2 "$built" || [ "$(uname -m)" != x86_64 ] || { echo "PACELINE_TESTS=OFF builds no kernels" && bad=1; }
+grep -q serve/http_absent.c "$built" || { echo "PACELINE_SERVER=OFF builds a server" && bad=1; }
 grep -q PL_REF_SUFFIX=ref32 "$built" || { echo "PACELINE_TESTS=OFF builds no reference" && bad=1; }
 for word in PL_ISA=units_emulated PL_REF_SUFFIX=ref64 PL_CUDA_SUFFIX=emulated /tests/; do
     ! grep -q -- "$word" "$built" || { echo "PACELINE_TESTS=OFF builds $word" && bad=1; }

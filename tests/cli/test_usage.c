@@ -126,9 +126,9 @@ static void test_id_lists(void **state) {
 
 // ---- the program ----
 
-static const char *const commands[] = {"generate", "train",    "eval",    "run",    "decode",
-                                       "prompts",  "tokenize", "inspect", "bench",  "plan",
-                                       "report",   "doctor",   "export",  "import", "check"};
+static const char *const commands[] = {"generate", "train",   "eval",  "run",  "decode", "prompts",
+                                       "tokenize", "inspect", "bench", "plan", "report", "doctor",
+                                       "export",   "import",  "check", "serve"};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static void test_help(void **state) {

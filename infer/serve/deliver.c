@@ -1,0 +1,179 @@
+// How a job's text reaches its client.
+#include "infer/serve/job.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/clock.h"
+
+static pl_answer describe_job(const pl_job *j, const pl_job_server *s) {
+    return (pl_answer){.tok = s->target->tok,
+                       .id = j->id,
+                       .model = s->model,
+                       .created = j->created,
+                       .chat = j->chat,
+                       .chunk = j->stream};
+}
+
+// ---- what a session emitted -----------------------------------------------------------------------------------------
+
+static void end_text(pl_choice *c, const char *why, int64_t tokens) {
+    pl_delta_end(&c->delta);
+    c->finish = c->delta.stopped ? "stop" : why;
+    c->tokens = tokens;
+}
+
+bool pl_choice_take(pl_choice *c) {
+    int32_t        n;
+    const int32_t *answer = pl_session_answer(c->session, &n);
+    pl_finish      finish = pl_session_finish(c->session);
+    int64_t        emitted = pl_session_length(c->session) - pl_session_prompt(c->session);
+    if (emitted > 0 && c->first == 0) c->first = pl_now();
+    if (c->job->max_tokens == 0) n = 0, emitted = 0; // the prompt alone was asked for
+    while (c->told < n && !c->finish)
+        if (!pl_delta_push(&c->delta, answer[c->told++])) end_text(c, "stop", c->told);
+    if (!c->finish && finish != PL_RUNNING) end_text(c, finish == PL_STOPPED ? "stop" : "length", emitted);
+    return !c->delta.text.failed;
+}
+
+// ---- streams --------------------------------------------------------------------------------------------------------
+
+// Sends an object as an event; begun by pl_answer_begin.
+static bool send_object(pl_job *j, pl_json_out *o, const pl_answer_usage *usage) {
+    static const char head[] = "data: ", tail[] = "\n\n";
+    pl_answer_end(o, usage, j->include_usage);
+    if (pl_json_out_end(o, NULL) != PL_OK) return false;
+    bool sent = pl_exchange_write(j->x, head, sizeof head - 1) && pl_exchange_write(j->x, o->text, o->len) &&
+                pl_exchange_write(j->x, tail, sizeof tail - 1);
+    pl_free(o->text);
+    return sent;
+}
+
+static bool send_choice(pl_job *j, const pl_job_server *s, const pl_answer_choice *part) {
+    pl_json_out o;
+    pl_answer   a = describe_job(j, s);
+    pl_answer_begin(&o, &a);
+    pl_answer_put_choice(&o, &a, part);
+    return send_object(j, &o, NULL);
+}
+
+static size_t count_token(const pl_job_server *s, int32_t token) {
+    size_t      n;
+    const char *text = pl_tokenizer_bytes(s->target->tok, token, &n);
+    return pl_count_characters(text, n);
+}
+
+// Describes tokens from..to of a choice, which follow those of the call before, with their log-probabilities.
+static void set_logprobs(pl_answer_choice *part, pl_choice *c, const pl_job_server *s, int from, int to) {
+    const pl_job_prompt *p = &c->job->prompt[c->prompt];
+    if (c->job->logprobs < 0) return;
+    part->logprobs = &c->logprobs;
+    part->from = from;
+    part->to = to;
+    part->lead = p->echo && from == 0 ? p->ids : NULL;
+    part->offset = c->offset;
+    if (part->lead) c->offset += count_token(s, *p->ids);
+    for (int i = from; i < to; i++)
+        c->offset += count_token(s, pl_logprobs_at(&c->logprobs, i)->token);
+}
+
+// Returns the log-probabilities that the tokens told so far have.
+static int count_logprobs(const pl_choice *c) {
+    const pl_job_prompt *p = &c->job->prompt[c->prompt];
+    return c->told + (p->echo ? (int)p->n - 1 : 0);
+}
+
+// Sends the chunk that begins a choice: of a chat the role, of a completion the prompt that it echoes.
+static bool send_begin(pl_choice *c, const pl_job_server *s) {
+    const pl_job_prompt *p = &c->job->prompt[c->prompt];
+    pl_answer_choice     part = {.index = c->index, .text = "", .first = true};
+    c->begun = true;
+    if (p->echo) {
+        part.text = p->echo;
+        part.bytes = strlen(p->echo);
+        c->sent = (int32_t)p->n - 1;
+        set_logprobs(&part, c, s, 0, c->sent);
+    }
+    return (!c->job->chat && !p->echo) || send_choice(c->job, s, &part);
+}
+
+bool pl_choice_send(pl_choice *c, const pl_job_server *s) {
+    pl_answer_choice part = {.index = c->index};
+    int              tokens = count_logprobs(c);
+    if (c->first == 0 && !c->finish) return true; // its prompt is being read
+    if (!c->begun && !send_begin(c, s)) return false;
+    part.text = pl_delta_take(&c->delta, &part.bytes);
+    if (part.bytes > 0 || (c->finish && tokens > c->sent && c->job->logprobs >= 0)) {
+        set_logprobs(&part, c, s, c->sent, tokens);
+        c->sent = tokens;
+        if (!send_choice(c->job, s, &part)) return false;
+    }
+    if (!c->finish) return true;
+    return send_choice(c->job, s, &(pl_answer_choice){.index = c->index, .text = "", .finish = c->finish});
+}
+
+// ---- the end --------------------------------------------------------------------------------------------------------
+
+static pl_answer_usage count_usage(const pl_job *j, const pl_job_server *s) {
+    pl_answer_usage u = {.completion = j->completion, .cached = j->cached, .stats = s->drafts ? &j->stats : NULL};
+    for (int i = 0; i < j->n_prompts; i++)
+        u.prompt += j->prompt[i].n;
+    return u;
+}
+
+static bool end_stream(pl_job *j, const pl_job_server *s) {
+    static const char done[] = "data: [DONE]\n\n";
+    pl_json_out       o;
+    pl_answer         a = describe_job(j, s);
+    pl_answer_usage   u = count_usage(j, s);
+    bool              sent = true;
+    if (j->include_usage) {
+        pl_answer_begin(&o, &a);
+        sent = send_object(j, &o, &u);
+    }
+    sent = sent && pl_exchange_write(j->x, done, sizeof done - 1);
+    pl_exchange_end(j->x);
+    return sent;
+}
+
+// Adds a whole choice, behind the prompt that it echoes.
+static void put_whole(pl_json_out *o, const pl_answer *a, pl_choice *c, const pl_job_server *s) {
+    const char      *echo = c->job->prompt[c->prompt].echo;
+    pl_strbuf        text = {0};
+    pl_answer_choice whole = {.index = c->index, .finish = c->finish};
+    if (echo) pl_strbuf_add(&text, echo, strlen(echo));
+    if (c->delta.text.n) pl_strbuf_add(&text, c->delta.text.s, c->delta.text.n);
+    whole.text = text.s ? text.s : "";
+    whole.bytes = text.n;
+    set_logprobs(&whole, c, s, 0, count_logprobs(c));
+    pl_answer_put_choice(o, a, &whole);
+    o->failed |= text.failed;
+    pl_strbuf_fini(&text);
+}
+
+static void answer_whole(pl_job *j, const pl_job_server *s) {
+    pl_json_out     o;
+    pl_answer       a = describe_job(j, s);
+    pl_answer_usage u = count_usage(j, s);
+    pl_answer_begin(&o, &a);
+    for (int i = 0; i < j->n; i++)
+        put_whole(&o, &a, &j->choice[i], s);
+    pl_answer_end(&o, &u, false);
+    bool made = pl_json_out_end(&o, NULL) == PL_OK;
+    pl_exchange_answer(j->x, 200, "application/json", made ? o.text : NULL, made ? o.len : 0);
+}
+
+bool pl_job_finish(pl_job *j, const pl_job_server *s) {
+    if (j->stream) return end_stream(j, s);
+    answer_whole(j, s);
+    return true;
+}
+
+void pl_job_fail(pl_job *j, int status, const char *message) {
+    if (!j->stream) {
+        pl_exchange_fail(j->x, status, message, NULL, NULL);
+        return;
+    }
+    char *text = pl_error_text(status, message, NULL, NULL);
+    if (text && pl_exchange_write(j->x, "data: ", 6) && pl_exchange_write(j->x, text, strlen(text)))
+        pl_exchange_write(j->x, "\n\n", 2);
+    pl_free(text);
+    pl_exchange_end(j->x);
+}

@@ -1,0 +1,194 @@
+#include "infer/serve/job.h"
+#include "data/chat/prompts.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/clock.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <time.h>
+
+// ---- prompts --------------------------------------------------------------------------------------------------------
+
+static pl_status encode_chat(const pl_job_server *s, const pl_request *r, const pl_strbuf *body, int32_t **ids,
+                             int64_t *n, pl_err *err) {
+    char            now[32];
+    time_t          at = time(NULL);
+    struct tm       local;
+    unsigned        notes = 0;
+    pl_jinja_out    out = {0};
+    pl_chat_options o = s->chat_options;
+    if (!s->chat) return pl_fail(err, PL_E_UNSUPPORTED, "messages: %s", s->no_chat);
+    localtime_r(&at, &local);
+    strftime(now, sizeof now, "%Y-%m-%d %H:%M:%S", &local);
+    if (!s->dated) o.date = now;
+    o.add_generation_prompt = r->add_generation_prompt;
+    o.notes = &notes;
+    // The record is the body: the template reads "messages" and "chat_template_kwargs" of it.
+    PL_TRY(pl_chat_template_render(s->chat, "body", 0, body->s, body->n, &o, &out, err));
+    pl_status st = pl_chat_encode(s->target->tok, out.text, out.n, ids, n, err);
+    pl_jinja_out_fini(&out);
+    if (st == PL_OK) pl_chat_warn_notes(notes, "requests");
+    return st;
+}
+
+static pl_status copy_ids(const pl_request_prompt *p, int32_t **ids, int64_t *n, pl_err *err) {
+    *n = p->n_ids;
+    *ids = pl_malloc(((size_t)*n + 1) * sizeof **ids);
+    if (!*ids) return pl_fail(err, PL_E_MEMORY, "prompt: out of memory");
+    memcpy(*ids, p->ids, (size_t)*n * sizeof **ids);
+    return PL_OK;
+}
+
+pl_status pl_request_encode(const pl_job_server *s, const pl_request *r, const pl_strbuf *body, int i, int32_t **ids,
+                            int64_t *n, pl_err *err) {
+    *ids = NULL;
+    if (r->messages) return encode_chat(s, r, body, ids, n, err);
+    const pl_request_prompt *p = &r->prompt[i];
+    if (!p->text) return copy_ids(p, ids, n, err);
+    return pl_tokenizer_encode(s->target->tok, p->text, strlen(p->text), r->add_special ? PL_TOK_ADD_BOS : 0, ids, n,
+                               err);
+}
+
+static pl_status check_ids(const pl_job_server *s, const int32_t *ids, int64_t n, pl_err *err) {
+    long long vocab = s->target->model.vocab;
+    if (n < 1) return pl_fail(err, PL_E_INPUT, "the prompt is empty: give at least one token");
+    if (n >= s->max_len)
+        return pl_fail(err, PL_E_INPUT, "the prompt has %lld tokens, the context holds %d; shorten it", (long long)n,
+                       s->max_len);
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= vocab)
+            return pl_fail(err, PL_E_INPUT, "prompt token %lld is %d, outside the vocabulary of %lld", (long long)i,
+                           ids[i], vocab);
+    return PL_OK;
+}
+
+static uint64_t draw_number(void) {
+    uint64_t x;
+    randombytes_buf(&x, sizeof x);
+    return x >> 11; // a double holds it
+}
+
+static pl_status add_prompt(pl_job *j, const pl_job_server *s, const pl_request *r, int i, pl_err *err) {
+    pl_job_prompt *p = &j->prompt[i];
+    size_t         bytes;
+    PL_TRY(pl_request_encode(s, r, &j->x->body, i, &p->ids, &p->n, err));
+    PL_TRY(check_ids(s, p->ids, p->n, err));
+    p->seed = r->has_seed ? r->sampling.seed : s->has_seed ? s->seed : draw_number();
+    if (!r->echo) return PL_OK;
+    const char *text = r->prompt[i].text;
+    if (!text) return pl_tokenizer_decode(s->target->tok, p->ids, p->n, &p->echo, &bytes, err);
+    p->echo = pl_strdup(text);
+    return p->echo ? PL_OK : pl_fail(err, PL_E_MEMORY, "prompt: out of memory");
+}
+
+// ---- jobs -----------------------------------------------------------------------------------------------------------
+
+static pl_status copy_stops(pl_job *j, const pl_job_server *s, const pl_request *r, pl_err *err) {
+    const pl_target *t = s->target;
+    for (; j->n_stop < r->n_stop; j->n_stop++) {
+        j->stop[j->n_stop] = pl_strdup(r->stop[j->n_stop]);
+        if (!j->stop[j->n_stop]) return pl_fail(err, PL_E_MEMORY, "stop: out of memory");
+    }
+    for (int i = 0; i < r->n_stop_ids; i++)
+        j->stop_id[j->n_stop_ids++] = r->stop_id[i];
+    if (!r->ignore_eos && t->n_stop + j->n_stop_ids > PL_MAX_STOP)
+        return pl_fail(err, PL_E_INPUT, "stop_token_ids: at most %d beside the model's own", PL_MAX_STOP - t->n_stop);
+    for (int i = 0; i < t->n_stop && !r->ignore_eos; i++)
+        j->stop_id[j->n_stop_ids++] = t->stop[i];
+    return PL_OK;
+}
+
+static pl_status check_bias(const pl_job *j, const pl_job_server *s, pl_err *err) {
+    for (int i = 0; i < j->sampling.n_bias; i++)
+        if (j->bias[i].id >= s->target->model.vocab)
+            return pl_fail(err, PL_E_INPUT, "logit_bias: token %d is outside the vocabulary of %lld", j->bias[i].id,
+                           (long long)s->target->model.vocab);
+    return PL_OK;
+}
+
+static pl_status fill_job(pl_job *j, const pl_job_server *s, const pl_request *r, pl_err *err) {
+    const pl_tokenizer *tok = s->target->tok;
+    int                 prompts = r->messages ? 1 : r->n_prompts;
+    j->prompt = pl_calloc((size_t)prompts, sizeof *j->prompt);
+    j->choice = pl_calloc((size_t)prompts * (size_t)r->n, sizeof *j->choice);
+    if (!j->prompt || !j->choice) return pl_fail(err, PL_E_MEMORY, "request: out of memory");
+    j->n_prompts = prompts;
+    for (int i = 0; i < prompts; i++)
+        PL_TRY(add_prompt(j, s, r, i, err));
+    PL_TRY(copy_stops(j, s, r, err));
+    PL_TRY(check_bias(j, s, err));
+    for (; j->n < prompts * r->n; j->n++) {
+        pl_choice           *c = &j->choice[j->n];
+        const pl_job_prompt *p = &j->prompt[j->n / r->n];
+        *c = (pl_choice){.job = j, .prompt = j->n / r->n, .index = j->n, .logprobs = {.top = r->logprobs}};
+        PL_TRY(pl_delta_init(&c->delta, tok, pl_tokenizer_all_special(tok, p->ids, p->n), (const char *const *)j->stop,
+                             j->n_stop, err));
+    }
+    return PL_OK;
+}
+
+pl_status pl_job_create(pl_job **out, const pl_job_server *s, pl_request *r, pl_exchange *x, pl_err *err) {
+    pl_job *j = pl_calloc(1, sizeof *j);
+    *out = NULL;
+    if (!j) return pl_fail(err, PL_E_MEMORY, "request: out of memory");
+    *j = (pl_job){.x = x,
+                  .created = time(NULL),
+                  .arrived = pl_now(),
+                  .chat = r->ask == PL_ASK_CHAT,
+                  .stream = r->stream,
+                  .include_usage = r->include_usage,
+                  .logprobs = r->logprobs,
+                  .max_tokens = r->max_tokens,
+                  .plain = r->plain,
+                  .draft_depth = r->draft_depth,
+                  .sampling = r->sampling,
+                  .bias = r->bias};
+    r->bias = NULL; // the job's from here on
+    snprintf(j->id, sizeof j->id, "%s-%014llx%014llx", j->chat ? "chatcmpl" : "cmpl", (unsigned long long)draw_number(),
+             (unsigned long long)draw_number());
+    pl_status st = fill_job(j, s, r, err);
+    if (st != PL_OK) {
+        if (st == PL_E_INPUT || st == PL_E_UNSUPPORTED)
+            snprintf(r->param, sizeof r->param, "%s", r->messages ? "messages" : "prompt");
+        pl_job_free(j);
+        return st;
+    }
+    *out = j;
+    return PL_OK;
+}
+
+void pl_job_free(pl_job *j) {
+    if (!j) return;
+    for (int i = 0; i < j->n; i++) {
+        pl_delta_fini(&j->choice[i].delta);
+        pl_logprobs_fini(&j->choice[i].logprobs);
+    }
+    for (int i = 0; j->prompt && i < j->n_prompts; i++) {
+        pl_free(j->prompt[i].ids);
+        pl_free(j->prompt[i].echo);
+    }
+    for (int i = 0; i < j->n_stop; i++)
+        pl_free(j->stop[i]);
+    pl_free(j->bias);
+    pl_free(j->prompt);
+    pl_free(j->choice);
+    pl_free(j);
+}
+
+pl_session_options pl_choice_options(const pl_choice *c, const pl_job_server *s) {
+    const pl_job        *j = c->job;
+    const pl_job_prompt *p = &j->prompt[c->prompt];
+    int64_t              room = s->max_len - p->n;
+    pl_session_options   o = {.sampling = j->sampling,
+                              .key = (uint64_t)(c->index % (j->n / j->n_prompts)), // a prompt's first choice has key 0
+                              .max_new = (int)(j->max_tokens >= 0 && j->max_tokens < room ? j->max_tokens : room),
+                              .plain = j->plain,
+                              .draft_depth = j->draft_depth,
+                              .prompt_logits = p->echo && j->logprobs >= 0,
+                              .n_stop = j->n_stop_ids};
+    // A prompt's log-probabilities alone take a step, whose token is left out.
+    if (o.max_new == 0 && o.prompt_logits) o.max_new = 1;
+    o.sampling.seed = p->seed;
+    memcpy(o.stop, j->stop_id, sizeof o.stop);
+    return o;
+}

@@ -1,0 +1,447 @@
+#include "infer/serve/request.h"
+#include "kernels/base/arena.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Which bodies have a field.
+enum {
+    CHAT = 1 << PL_ASK_CHAT,
+    TEXT = 1 << PL_ASK_COMPLETION,
+    IDS = 1 << PL_ASK_TOKENIZE,
+    BACK = 1 << PL_ASK_DETOKENIZE,
+    BOTH = CHAT | TEXT,
+};
+
+typedef struct field field;
+typedef pl_status (*read_fn)(pl_request *r, const field *f, const cJSON *v, pl_err *err);
+struct field {
+    const char *name;
+    unsigned    asks;
+    read_fn     read; // NULL: without effect
+    size_t      at;   // of the member of pl_request
+    double      min, max;
+};
+
+// ---- values ---------------------------------------------------------------------------------------------------------
+
+static pl_status read_real(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    if (!cJSON_IsNumber(v) || !(v->valuedouble >= f->min && v->valuedouble <= f->max))
+        return pl_json_fail(&r->body, v, err, "expected a number from %g to %g", f->min, f->max);
+    *(double *)((char *)r + f->at) = v->valuedouble;
+    return PL_OK;
+}
+
+static pl_status read_int(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    int64_t x;
+    PL_TRY(pl_json_int_of(&r->body, v, (int64_t)f->min, (int64_t)f->max, &x, err));
+    *(int *)((char *)r + f->at) = (int)x;
+    return PL_OK;
+}
+
+static pl_status read_bool(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    if (!cJSON_IsBool(v)) return pl_json_fail(&r->body, v, err, "expected true or false");
+    *(bool *)((char *)r + f->at) = cJSON_IsTrue(v);
+    return PL_OK;
+}
+
+static pl_status read_text(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    return pl_json_str_of(&r->body, v, (const char **)((char *)r + f->at), err);
+}
+
+static pl_status fail_unsupported(pl_request *r, const cJSON *v, const char *why, pl_err *err) {
+    return pl_fail(err, PL_E_UNSUPPORTED, "%s: %s: %s", r->body.where, v->string, why);
+}
+
+// Takes the one value that asks for nothing: a number, or 0 and 1 for false and true.
+static pl_status read_neutral(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    double x = cJSON_IsBool(v) ? cJSON_IsTrue(v) : cJSON_IsNumber(v) ? v->valuedouble : NAN;
+    return x == f->min ? PL_OK : fail_unsupported(r, v, "is not supported here; leave it out", err);
+}
+
+// Takes an empty list, object or string alone.
+static pl_status read_empty(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    (void)f;
+    bool holds =
+        cJSON_IsString(v) ? *v->valuestring != 0 : v->child != NULL || !(cJSON_IsArray(v) || cJSON_IsObject(v));
+    return holds ? fail_unsupported(r, v, "is not supported here; leave it out", err) : PL_OK;
+}
+
+static pl_status read_refused(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    (void)f;
+    return fail_unsupported(r, v, "is not supported here; leave it out", err);
+}
+
+// ---- fields ---------------------------------------------------------------------------------------------------------
+
+static pl_status read_max_tokens(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    int64_t x;
+    bool    newer = strcmp(f->name, "max_completion_tokens") == 0;
+    PL_TRY(pl_json_int_of(&r->body, v, 0, INT32_MAX, &x, err));
+    const cJSON *other = newer ? NULL : pl_json_find(&r->body, NULL, "max_completion_tokens");
+    if (!other) r->max_tokens = x;
+    return PL_OK;
+}
+
+static pl_status read_top_k(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    PL_TRY(read_int(r, f, v, err));
+    if (r->sampling.top_k < 0) r->sampling.top_k = 0; // vLLM's -1: all
+    return PL_OK;
+}
+
+static pl_status read_seed(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    int64_t x;
+    (void)f;
+    PL_TRY(pl_json_int_of(&r->body, v, -PL_JSON_INT_MAX, PL_JSON_INT_MAX, &x, err));
+    r->sampling.seed = (uint64_t)x;
+    r->has_seed = true;
+    return PL_OK;
+}
+
+static pl_status add_stop(pl_request *r, const cJSON *v, pl_err *err) {
+    const char *text;
+    PL_TRY(pl_json_str_of(&r->body, v, &text, err));
+    size_t n = strlen(text);
+    if (n == 0 || n > PL_REQUEST_STOP_BYTES)
+        return pl_json_fail(&r->body, v, err, "a stop string has 1 to %d bytes", PL_REQUEST_STOP_BYTES);
+    if (r->n_stop == PL_REQUEST_STOPS)
+        return pl_json_fail(&r->body, v, err, "more than %d stop strings", PL_REQUEST_STOPS);
+    r->stop[r->n_stop++] = text;
+    return PL_OK;
+}
+
+static pl_status read_stop(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    const cJSON *e;
+    (void)f;
+    if (!cJSON_IsArray(v)) return add_stop(r, v, err);
+    cJSON_ArrayForEach(e, v) PL_TRY(add_stop(r, e, err));
+    return PL_OK;
+}
+
+// {"50256": -100}: ids and what is added to their logits.
+static pl_status read_bias(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    const cJSON *e;
+    (void)f;
+    if (!cJSON_IsObject(v)) return pl_json_fail(&r->body, v, err, "expected an object of token ids and numbers");
+    int n = cJSON_GetArraySize(v);
+    if (n > PL_REQUEST_BIASES) return pl_json_fail(&r->body, v, err, "%d tokens, %d at most", n, PL_REQUEST_BIASES);
+    r->bias = pl_malloc(((size_t)n + 1) * sizeof *r->bias);
+    if (!r->bias) return pl_fail(err, PL_E_MEMORY, "logit_bias: out of memory");
+    cJSON_ArrayForEach(e, v) {
+        char *end;
+        long  id = strtol(e->string, &end, 10);
+        if (*e->string < '0' || *e->string > '9' || *end || id > INT32_MAX)
+            return pl_json_fail(&r->body, e, err, "the name of a bias is a token id");
+        if (!cJSON_IsNumber(e) || !(fabs(e->valuedouble) <= PL_BIAS_MOST))
+            return pl_json_fail(&r->body, e, err, "expected a number from -%d to %d", PL_BIAS_MOST, PL_BIAS_MOST);
+        r->bias[r->sampling.n_bias++] = (pl_logit_bias){(int32_t)id, (float)e->valuedouble};
+    }
+    r->sampling.bias = r->bias;
+    return PL_OK;
+}
+
+// Limits the drafts of one request; 0 tokens are none.
+static pl_status read_draft_depth(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    int64_t depth;
+    (void)f;
+    PL_TRY(pl_json_int_of(&r->body, v, 0, INT32_MAX, &depth, err));
+    r->plain |= depth == 0;
+    r->draft_depth = (int)depth;
+    return PL_OK;
+}
+
+static pl_status read_speculative(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    const cJSON *e;
+    if (!cJSON_IsObject(v)) return pl_json_fail(&r->body, v, err, "expected an object {...}");
+    cJSON_ArrayForEach(e, v) {
+        if (strcmp(e->string, "max_tokens") == 0) {
+            PL_TRY(read_draft_depth(r, f, e, err));
+        } else if (strcmp(e->string, "off") == 0 && cJSON_IsBool(e)) {
+            r->plain |= cJSON_IsTrue(e);
+        } else {
+            return pl_json_fail(&r->body, e, err, "expected {\"off\": true or false, \"max_tokens\": N}");
+        }
+    }
+    return PL_OK;
+}
+
+static pl_status read_stop_ids(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    const cJSON *e;
+    (void)f;
+    if (!cJSON_IsArray(v)) return pl_json_fail(&r->body, v, err, "expected a list of token ids");
+    cJSON_ArrayForEach(e, v) {
+        int64_t id;
+        if (r->n_stop_ids == PL_MAX_STOP) return pl_json_fail(&r->body, e, err, "more than %d ids", PL_MAX_STOP);
+        PL_TRY(pl_json_int_of(&r->body, e, 0, INT32_MAX, &id, err));
+        r->stop_id[r->n_stop_ids++] = (int32_t)id;
+    }
+    return PL_OK;
+}
+
+// Chat's is a bool, with top_logprobs beside it; a completion's is the number.
+static pl_status read_logprobs(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    if (r->ask == PL_ASK_COMPLETION) return read_int(r, f, v, err);
+    if (!cJSON_IsBool(v)) return pl_json_fail(&r->body, v, err, "expected true or false");
+    if (cJSON_IsTrue(v) && r->logprobs < 0) r->logprobs = 0;
+    return PL_OK;
+}
+
+static pl_status read_top_logprobs(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    const cJSON *on = pl_json_find(&r->body, NULL, "logprobs");
+    int          before = r->logprobs;
+    PL_TRY(read_int(r, f, v, err));
+    if (on && cJSON_IsTrue(on)) return PL_OK;
+    if (r->logprobs > 0) return pl_json_fail(&r->body, v, err, "needs \"logprobs\": true");
+    r->logprobs = before;
+    return PL_OK;
+}
+
+static pl_status read_stream_options(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    const cJSON *e;
+    (void)f;
+    if (!cJSON_IsObject(v)) return pl_json_fail(&r->body, v, err, "expected an object {...}");
+    cJSON_ArrayForEach(e, v) {
+        const field usage = {.at = offsetof(pl_request, include_usage)};
+        bool        off = cJSON_IsFalse(e) || cJSON_IsNull(e);
+        if (strcmp(e->string, "include_usage") == 0)
+            PL_TRY(read_bool(r, &usage, e, err));
+        else if (strcmp(e->string, "include_obfuscation") != 0 && !off) // padding against eavesdroppers
+            return pl_json_fail(&r->body, e, err, "is not supported here; leave it out");
+    }
+    return PL_OK;
+}
+
+static pl_status read_response_format(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    const char *type;
+    (void)f;
+    if (!cJSON_IsObject(v)) return pl_json_fail(&r->body, v, err, "expected an object {...}");
+    PL_TRY(pl_json_get_str(&r->body, v, "type", &type, err));
+    if (strcmp(type, "text") == 0) return PL_OK;
+    return fail_unsupported(r, v, "only {\"type\": \"text\"} is supported here", err);
+}
+
+static pl_status read_tool_choice(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    (void)f;
+    bool none = cJSON_IsString(v) && (strcmp(v->valuestring, "none") == 0 || strcmp(v->valuestring, "auto") == 0);
+    return none ? PL_OK : fail_unsupported(r, v, "tool calls are not supported here", err);
+}
+
+static pl_status read_modalities(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    const cJSON *e;
+    (void)f;
+    if (!cJSON_IsArray(v)) return pl_json_fail(&r->body, v, err, "expected a list");
+    cJSON_ArrayForEach(e, v) if (!cJSON_IsString(e) || strcmp(e->valuestring, "text") != 0) return fail_unsupported(
+        r, v, "only [\"text\"] is supported here", err);
+    return PL_OK;
+}
+
+static pl_status read_messages(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    (void)f;
+    if (!cJSON_IsArray(v) || !v->child) return pl_json_fail(&r->body, v, err, "expected a list of messages");
+    r->messages = true;
+    return PL_OK;
+}
+
+static pl_status read_object(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    (void)f;
+    return cJSON_IsObject(v) ? PL_OK : pl_json_fail(&r->body, v, err, "expected an object {...}");
+}
+
+// ---- prompts --------------------------------------------------------------------------------------------------------
+
+static pl_status add_ids(pl_request *r, const cJSON *list, pl_err *err) {
+    pl_request_prompt *p = &r->prompt[r->n_prompts++];
+    const cJSON       *e;
+    p->ids = pl_malloc(((size_t)cJSON_GetArraySize(list) + 1) * sizeof *p->ids);
+    if (!p->ids) return pl_fail(err, PL_E_MEMORY, "prompt: out of memory");
+    cJSON_ArrayForEach(e, list) {
+        int64_t id;
+        PL_TRY(pl_json_int_of(&r->body, e, 0, INT32_MAX, &id, err));
+        p->ids[p->n_ids++] = (int32_t)id;
+    }
+    return PL_OK;
+}
+
+static pl_status add_prompt(pl_request *r, const cJSON *v, pl_err *err) {
+    if (cJSON_IsArray(v)) return add_ids(r, v, err);
+    return pl_json_str_of(&r->body, v, &r->prompt[r->n_prompts++].text, err);
+}
+
+// A text, a list of ids, or a list of either.
+static pl_status read_prompt(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    const cJSON *e;
+    bool         list = cJSON_IsArray(v), many = list && v->child && !cJSON_IsNumber(v->child);
+    int          n = many ? cJSON_GetArraySize(v) : 1, most = (int)f->max;
+    if (r->prompt) return pl_json_fail(&r->body, v, err, "a second prompt; give one of the two");
+    if (list && !v->child && most > 1) return pl_json_fail(&r->body, v, err, "an empty list; expected a prompt");
+    if (n > most) return pl_json_fail(&r->body, v, err, "%d prompts, %d at most", n, most);
+    r->prompt = pl_calloc((size_t)n, sizeof *r->prompt);
+    if (!r->prompt) return pl_fail(err, PL_E_MEMORY, "prompt: out of memory");
+    if (!many) return add_prompt(r, v, err);
+    cJSON_ArrayForEach(e, v) PL_TRY(add_prompt(r, e, err));
+    return PL_OK;
+}
+
+// Tokenizing takes a text alone, detokenizing ids alone.
+static pl_status read_content(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    if (!cJSON_IsString(v)) return pl_json_fail(&r->body, v, err, "expected a text");
+    return read_prompt(r, f, v, err);
+}
+
+static pl_status read_tokens(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    if (!cJSON_IsArray(v) || (v->child && !cJSON_IsNumber(v->child)))
+        return pl_json_fail(&r->body, v, err, "expected a list of token ids");
+    return read_prompt(r, f, v, err);
+}
+
+// ---- the table ------------------------------------------------------------------------------------------------------
+
+#define AT(member) offsetof(pl_request, member)
+static const field fields[] = {
+    {"model", BOTH | IDS | BACK, read_text, AT(model), 0, 0},
+    {"messages", CHAT | IDS, read_messages, 0, 0, 0},
+    {"chat_template_kwargs", CHAT | IDS, read_object, 0, 0, 0},
+    {"add_generation_prompt", CHAT | IDS, read_bool, AT(add_generation_prompt), 0, 0},
+    {"prompt", TEXT, read_prompt, 0, 1, PL_REQUEST_PROMPTS},
+    {"prompt", IDS, read_content, 0, 1, 1},
+    {"content", IDS, read_content, 0, 1, 1},
+    {"tokens", BACK, read_tokens, 0, 1, 1},
+    {"add_special_tokens", TEXT | IDS, read_bool, AT(add_special), 0, 0},
+    {"add_special", IDS, read_bool, AT(add_special), 0, 0},
+    {"return_token_strs", IDS, read_bool, AT(pieces), 0, 0},
+    {"echo", TEXT, read_bool, AT(echo), 0, 0},
+    {"n", BOTH, read_int, AT(n), 1, PL_REQUEST_CHOICES},
+    {"stream", BOTH, read_bool, AT(stream), 0, 0},
+    {"stream_options", BOTH, read_stream_options, 0, 0, 0},
+    {"max_tokens", BOTH, read_max_tokens, 0, 0, 0},
+    {"max_completion_tokens", CHAT, read_max_tokens, 0, 0, 0},
+    {"temperature", BOTH, read_real, AT(sampling.temperature), 0, 1000},
+    {"top_p", BOTH, read_real, AT(sampling.top_p), 1e-6, 1},
+    {"top_k", BOTH, read_top_k, AT(sampling.top_k), -1, 1 << 30},
+    {"min_p", BOTH, read_real, AT(sampling.min_p), 0, 1},
+    {"repetition_penalty", BOTH, read_real, AT(sampling.repetition_penalty), 0.01, 100},
+    {"presence_penalty", BOTH, read_real, AT(sampling.presence_penalty), -2, 2},
+    {"frequency_penalty", BOTH, read_real, AT(sampling.frequency_penalty), -2, 2},
+    {"logit_bias", BOTH, read_bias, 0, 0, 0},
+    {"speculative", BOTH, read_speculative, 0, 0, 0},
+    {"speculative.n_max", BOTH, read_draft_depth, 0, 0, 0}, // llama.cpp's
+    {"seed", BOTH, read_seed, 0, 0, 0},
+    {"stop", BOTH, read_stop, 0, 0, 0},
+    {"stop_token_ids", BOTH, read_stop_ids, 0, 0, 0},
+    {"ignore_eos", BOTH, read_bool, AT(ignore_eos), 0, 0},
+    {"logprobs", BOTH, read_logprobs, AT(logprobs), 0, PL_REQUEST_TOP_LOGPROBS},
+    {"top_logprobs", CHAT, read_top_logprobs, AT(logprobs), 0, PL_REQUEST_TOP_LOGPROBS},
+    // What asks for nothing is accepted, all else refused.
+    {"response_format", BOTH, read_response_format, 0, 0, 0},
+    {"tools", CHAT | IDS, read_empty, 0, 0, 0},
+    {"tool_choice", CHAT, read_tool_choice, 0, 0, 0},
+    {"functions", CHAT, read_empty, 0, 0, 0},
+    {"modalities", CHAT, read_modalities, 0, 0, 0},
+    {"suffix", TEXT, read_empty, 0, 0, 0},
+    {"min_tokens", BOTH, read_neutral, 0, 0, 0},
+    {"use_beam_search", BOTH, read_neutral, 0, 0, 0},
+    {"length_penalty", BOTH, read_neutral, 0, 1, 0},
+    {"skip_special_tokens", BOTH, read_neutral, 0, 1, 0},
+    {"include_stop_str_in_output", BOTH, read_neutral, 0, 0, 0},
+    {"continue_final_message", CHAT | IDS, read_neutral, 0, 0, 0},
+    {"best_of", TEXT, read_neutral, 0, 1, 0},
+    {"grammar", BOTH, read_refused, 0, 0, 0},
+    {"audio", CHAT, read_refused, 0, 0, 0},
+    {"web_search_options", CHAT, read_refused, 0, 0, 0},
+    {"reasoning_effort", CHAT, read_refused, 0, 0, 0}, // templates that know it take it in chat_template_kwargs
+    // Without effect.
+    {"user", BOTH, NULL, 0, 0, 0},
+    {"metadata", BOTH, NULL, 0, 0, 0},
+    {"store", BOTH, NULL, 0, 0, 0},
+    {"service_tier", BOTH, NULL, 0, 0, 0},
+    {"safety_identifier", BOTH, NULL, 0, 0, 0},
+    {"prompt_cache_key", BOTH, NULL, 0, 0, 0},
+    {"prompt_cache_retention", BOTH, NULL, 0, 0, 0},
+    {"cache_prompt", BOTH, NULL, 0, 0, 0},
+    {"parallel_tool_calls", CHAT, NULL, 0, 0, 0},
+    {"prediction", CHAT, NULL, 0, 0, 0}, // of the answer: it would change speed alone
+    {"spaces_between_special_tokens", BOTH, NULL, 0, 0, 0},
+};
+
+static const field *find_field(pl_ask ask, const char *name) {
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if ((fields[i].asks >> ask & 1) && strcmp(fields[i].name, name) == 0) return &fields[i];
+    return NULL;
+}
+
+static void add_ignored(pl_request *r, const char *name) {
+    size_t n = strlen(r->ignored);
+    snprintf(r->ignored + n, sizeof r->ignored - n, "%s%s", n ? ", " : "", name);
+}
+
+static pl_status read_member(pl_request *r, const cJSON *v, pl_err *err) {
+    const field *f = find_field(r->ask, v->string);
+    if (cJSON_IsNull(v)) return PL_OK;
+    if (!f) return fail_unsupported(r, v, "this server has no such field; leave it out", err);
+    if (f->read) return f->read(r, f, v, err);
+    add_ignored(r, f->name);
+    return PL_OK;
+}
+
+static pl_status fail_member(pl_request *r, const char *name, const char *why, pl_err *err) {
+    snprintf(r->param, sizeof r->param, "%s", name);
+    return pl_fail(err, PL_E_INPUT, "%s: %s: %s", r->body.where, name, why);
+}
+
+// Checks what belongs together.
+static pl_status check_members(pl_request *r, pl_err *err) {
+    bool chat = r->ask == PL_ASK_CHAT, ids = r->ask == PL_ASK_TOKENIZE;
+    if (chat && !r->messages) return fail_member(r, "messages", "is missing; expected a list of messages", err);
+    if (ids && r->messages && r->prompt) return fail_member(r, "messages", "beside a prompt; give one of the two", err);
+    if (!chat && !r->messages && !r->prompt)
+        return fail_member(r, r->ask == PL_ASK_DETOKENIZE ? "tokens" : "prompt", "is missing", err);
+    if (r->max_tokens == 0 && !r->echo) return fail_member(r, "max_tokens", "expected 1 or more", err);
+    if (pl_json_find(&r->body, NULL, "stream_options") && !r->stream)
+        return fail_member(r, "stream_options", "needs \"stream\": true", err);
+    if (pl_sampling_check(&r->sampling, NULL) != PL_OK) // the table has checked the others
+        return fail_member(r, "temperature", "expected 0 (greedy) or a number from 1e-06 to 1000", err);
+    if (ids && pl_json_find(&r->body, NULL, "content") && !pl_json_find(&r->body, NULL, "add_special"))
+        r->add_special = false; // llama.cpp's default
+    return PL_OK;
+}
+
+static pl_status read_members(pl_request *r, pl_err *err) {
+    const cJSON *v;
+    if (!cJSON_IsObject(r->body.root)) return pl_json_fail(&r->body, r->body.root, err, "expected an object {...}");
+    cJSON_ArrayForEach(v, r->body.root) {
+        pl_status st = read_member(r, v, err);
+        if (st == PL_OK) continue;
+        snprintf(r->param, sizeof r->param, "%s", v->string);
+        return st;
+    }
+    return check_members(r, err);
+}
+
+pl_status pl_request_read(pl_request *r, pl_ask ask, const char *body, size_t n, pl_err *err) {
+    *r = (pl_request){.ask = ask,
+                      .n = 1,
+                      .max_tokens = -1,
+                      .logprobs = -1,
+                      .add_special = true,
+                      .add_generation_prompt = true,
+                      .sampling = {.temperature = 1, .top_p = 1}};
+    pl_status st = pl_json_parse(&r->body, "body", 0, body, n, PL_JSON_UNIQUE, err);
+    if (st == PL_OK) st = read_members(r, err);
+    if (st == PL_OK) return PL_OK;
+    pl_request failed = *r;
+    pl_request_fini(r);
+    memcpy(r->param, failed.param, sizeof r->param);
+    return st;
+}
+
+void pl_request_fini(pl_request *r) {
+    for (int i = 0; i < r->n_prompts; i++)
+        pl_free(r->prompt[i].ids);
+    pl_free(r->prompt);
+    pl_free(r->bias);
+    pl_json_close(&r->body);
+    *r = (pl_request){0};
+}

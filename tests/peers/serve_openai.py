@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""The client package `openai` against `paceline serve` (development only; pip install openai):
+
+    python3 tests/peers/serve_openai.py build/paceline [TARGET [--drafter NAME ...]]
+
+Starts the server on a free port with a key and a chat template, and goes through models, chat, completions, streams,
+log-probabilities, lists, errors and a client that leaves. Prints one line for each and ends with 1 where one fails.
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+import openai
+
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+HI = [{"role": "user", "content": "Hi"}]
+failed = 0
+
+
+def check(name, ok, shown=""):
+    global failed
+    failed += not ok
+    print(f"{'ok  ' if ok else 'FAIL'} {name} {shown}")
+
+
+def raises(name, kind, call, param=None):
+    try:
+        call()
+        check(name, False, "no error")
+    except kind as e:
+        check(name, param is None or e.param == param, f"{e.status_code} {e.message[:90]}")
+
+
+def whole_and_streamed(name, make, text_of, part_of):
+    whole = make(stream=False)
+    text, usage, finish = "", None, None
+    for chunk in make(stream=True, stream_options={"include_usage": True}):
+        if chunk.usage:
+            usage = chunk.usage
+        for c in chunk.choices:
+            text += part_of(c) or ""
+            finish = c.finish_reason or finish
+    check(f"{name}: streamed = whole", text == text_of(whole), repr(text[:40]))
+    check(f"{name}: usage", usage == whole.usage or usage.completion_tokens == whole.usage.completion_tokens, usage)
+    check(f"{name}: finish", finish == whole.choices[0].finish_reason, finish)
+
+
+def run(client, program, target):
+    models = client.models.list().data
+    model = models[0].id
+    check("models", len(models) == 1 and client.models.retrieve(model).id == model, model)
+    raises("models.retrieve of another", openai.NotFoundError, lambda: client.models.retrieve("gpt-4"))
+
+    common = dict(model=model, temperature=0, max_tokens=24)
+    whole_and_streamed(
+        "chat",
+        lambda **k: client.chat.completions.create(messages=HI, **common, **k),
+        lambda r: r.choices[0].message.content,
+        lambda c: c.delta.content,
+    )
+    whole_and_streamed(
+        "completion",
+        lambda **k: client.completions.create(prompt="Once upon a time", **common, **k),
+        lambda r: r.choices[0].text,
+        lambda c: c.text,
+    )
+    want = subprocess.run(
+        [program, "decode", "--quiet", "--target", target, "-p", "Once upon a time", "-n", "24"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout[:-1]
+    got = client.completions.create(prompt="Once upon a time", **common).choices[0].text
+    check("completion = paceline decode", got == want, repr(got[:40]))
+    for extra in ({"off": True}, {"max_tokens": 1}):
+        r = client.completions.create(prompt="Once upon a time", **common, extra_body={"speculative": extra})
+        check(f"speculative {extra}", r.choices[0].text == want, getattr(r.usage, "speculative_decoding", None))
+
+    r = client.chat.completions.create(messages=HI, **common, n=3, logprobs=True, top_logprobs=2)
+    entries = r.choices[0].logprobs.content
+    check("n and logprobs", len(r.choices) == 3 and len(entries) == r.usage.completion_tokens // 3, len(entries))
+    check("top_logprobs", all(e.top_logprobs[0].logprob >= e.logprob and len(e.top_logprobs) == 2 for e in entries))
+    check("bytes", bytes(b for e in entries for b in e.bytes).decode().strip() == r.choices[0].message.content.strip())
+    r = client.completions.create(model=model, prompt=["One day", "The dog"], echo=True, max_tokens=0, logprobs=1)
+    check("echo of prompts", [c.text for c in r.choices] == ["One day", "The dog"])
+    check("log-probabilities of prompts", r.choices[1].logprobs.token_logprobs[0] is None)
+    ids = client.completions.create(model=model, prompt=[1, 5460, 730], max_tokens=4, temperature=0)
+    check("prompt of ids", len(ids.choices[0].text) > 0 and ids.usage.prompt_tokens == 3, ids.usage.total_tokens)
+    stop = got[8:14]
+    r = client.completions.create(prompt="Once upon a time", **common, stop=[stop])
+    check("stop", r.choices[0].text == got[: got.index(stop)] and r.choices[0].finish_reason == "stop", repr(stop))
+    a, b = (client.completions.create(model=model, prompt="One", seed=4, max_tokens=20).choices[0].text for _ in "ab")
+    check("seed", a == b, repr(a[:40]))
+    r = client.completions.create(model=model, prompt="One", max_tokens=8, temperature=0, logit_bias={"2": -100},
+                                  presence_penalty=1, frequency_penalty=0.5, top_p=0.9, user="someone")
+    check("penalties, bias, user", len(r.choices[0].text) > 0)
+    raw = client.completions.with_raw_response.create(model=model, prompt="One", max_tokens=1, user="someone")
+    check("fields without effect are named", raw.headers["x-paceline-ignored"] == "user")
+
+    chat = client.chat.completions.create
+    raises("bad temperature", openai.BadRequestError, lambda: chat(model=model, messages=HI, temperature=-1), "temperature")
+    raises("tools", openai.BadRequestError, lambda: chat(model=model, messages=HI, tools=[
+        {"type": "function", "function": {"name": "f", "parameters": {}}}]), "tools")
+    raises("response_format", openai.BadRequestError, lambda: chat(
+        model=model, messages=HI, response_format={"type": "json_object"}), "response_format")
+    raises("unknown field", openai.BadRequestError, lambda: chat(model=model, messages=HI, extra_body={"mood": 1}), "mood")
+    raises("another model", openai.NotFoundError, lambda: chat(model="gpt-4", messages=HI), "model")
+    raises("no messages", openai.BadRequestError, lambda: chat(model=model, messages=[]), "messages")
+    raises("long prompt", openai.BadRequestError, lambda: client.completions.create(model=model, prompt=[1] * 5000))
+    raises("wrong key", openai.AuthenticationError, lambda: client.with_options(api_key="sk-other").models.list())
+
+    stream = client.completions.create(model=model, prompt="One", max_tokens=1500, stream=True,
+                                       extra_body={"ignore_eos": True})
+    next(iter(stream))
+    stream.close()
+    check("a client that leaves", client.completions.create(prompt="Once upon a time", **common).choices[0].text == want)
+
+
+def main():
+    program = sys.argv[1]
+    target = sys.argv[2] if len(sys.argv) > 2 else "checkpoints/tiny"
+    with tempfile.TemporaryDirectory() as folder:
+        template, keys = os.path.join(folder, "chat.jinja"), os.path.join(folder, "keys")
+        with open(template, "w") as f:
+            f.write(TEMPLATE)
+        with os.fdopen(os.open(keys, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
+            f.write("sk-test\n")
+        server = subprocess.Popen(
+            [program, "serve", "--quiet", "--target", target, "--port", "0", "--api-key-file", keys,
+             "--chat-template", template, *sys.argv[3:]],
+            stdout=subprocess.PIPE, text=True)
+        try:
+            url = re.search(r"http://\S+", server.stdout.readline()).group(0)
+            began = time.monotonic()
+            run(openai.OpenAI(base_url=url + "/v1", api_key="sk-test", max_retries=0), program, target)
+            print(f"openai {openai.__version__}: {time.monotonic() - began:.1f} s")
+        finally:
+            server.terminate()
+        check("ends well", server.wait(30) == 0)
+    sys.exit(failed > 0)
+
+
+main()
