@@ -126,6 +126,9 @@ printf '%s' '{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{
 small="--set data.max_new_tokens=16 --set data.samples=0 --set train.steps=2 --set train.warmup=0 --set train.eval_every=0 --set train.checkpoint_every=0"
 small+=" --set train.slot_rows=64 --set train.slots=4 --set train.unroll=2 --set eval.holdout=4 --set eval.limit=2 --set eval.max_new_tokens=8"
 
+served=0 server=
+"$program" doctor --json | grep -q '"server":"libmicrohttpd' && served=1
+trap 'kill $server 2>/dev/null; rm -rf "$work"' EXIT
 sanitized=0
 nm "$built/libpaceline.a" >"$work/symbols" 2>/dev/null
 grep -qE '__(asan_init|tsan_init|ubsan_handle|gcov_init)' "$work/symbols" && sanitized=1
@@ -180,6 +183,18 @@ run() { # DOCUMENT COMMAND: as a user would, in the clone, but small
         [[ "$line" == *train.unroll=null* ]] && what=${what/--set train.unroll=2 /}
         [[ "$line" == *target*.yaml* && "$line" != *any-target.yaml* ]] && what=$(sed -E 's/--set train.(slot_rows|unroll)=[0-9]+ //g' <<<"$what")
         line+=" $what" ;;
+    *' serve '*) # in the background, at a free port, for the commands that ask it
+        [ "$served" = 1 ] || return 0
+        (cd "$work/clone" && eval "exec $line --port 0 --max-len 128") >"$work/serve" 2>"$work/err" </dev/null &
+        server=$!
+        for _ in $(seq 600); do [ ! -s "$work/serve" ] || break; sleep 0.05; done
+        port=$(sed -n 's/.*:\([0-9]*\)$/\1/p' "$work/serve")
+        [ -n "$port" ] || say "$d: $2: does not begin to serve"
+        return ;;
+    'curl '*)
+        [ "$served" = 1 ] && command -v curl >/dev/null || return 0
+        line=${line/:8000/:$port}
+        line="curl --noproxy '*' --silent --show-error --fail ${line#curl }" ;;
     *' decode '*) line+=" --max-new-tokens 8" ;;
     *' --mask '*) ;;
     *' inspect '*) line+=" --positions 8" ;;
