@@ -236,6 +236,8 @@ static const char *read_role(pl_chat_conversation *c, const cJSON *e, bool share
     pl_role     role = pl_role_of(written);
     const char *plain = pl_role_name(role);
     if (!plain || strcmp(plain, written) == 0) return written;
+    if (c->o->developer_is_system && strcmp(written, "developer") == 0 && !pl_chat_template_has(c->t, written, true))
+        return plain;
     if (sharegpt || role == PL_ROLE_CALL) return plain;
     bool keep = role == PL_ROLE_TOOL || role == PL_ROLE_SYSTEM || pl_chat_template_has(c->t, written, true);
     if (keep) c->seen |= PL_CHAT_PLAIN_ROLES;

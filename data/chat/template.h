@@ -56,6 +56,7 @@ typedef struct pl_chat_options {
     const char         *system;                // a system message before conversations that begin without one, or NULL
     const pl_chat_turn *turn;                  // the messages to render; NULL: all
     unsigned           *notes;                 // PL_CHAT_NOTE_* are added to it; NULL: not noted
+    bool                developer_is_system;   // the role "developer" is "system" unless the template names it
 } pl_chat_options;
 
 // record[0..n): a JSON object with one of

@@ -23,6 +23,7 @@ static pl_status encode_chat(const pl_job_server *s, const pl_request *r, const 
     if (!s->dated) o.date = now;
     o.add_generation_prompt = r->add_generation_prompt;
     o.notes = &notes;
+    o.developer_is_system = true;
     // The record is the body: the template reads "messages" and "chat_template_kwargs" of it.
     PL_TRY(pl_chat_template_render(s->chat, "body", 0, body->s, body->n, &o, &out, err));
     pl_status st = pl_chat_encode(s->target->tok, out.text, out.n, ids, n, err);

@@ -77,7 +77,7 @@ static void stops(void **state) {
     char out[256], part[64];
     for (size_t from = 0; from < strlen(TEXT); from++)
         for (size_t n = 1; n <= 9 && from + n <= strlen(TEXT); n++) {
-            memcpy(part, TEXT + from, n);
+            memcpy(part, &TEXT[from], n);
             part[n] = 0;
             if (pl_utf8_valid(part, n) != n) continue;
             size_t at = (size_t)(strstr(TEXT, part) - TEXT);
