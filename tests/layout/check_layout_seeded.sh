@@ -59,6 +59,7 @@ above infer/generate/generator.c infer/eval/eval.h
 above infer/inspect/model.c infer/eval/eval.h
 above infer/export/export.c infer/eval/eval.h
 above infer/import/import.c infer/command/chat.h
+above infer/serve/serve.c infer/command/chat.h
 above infer/api.c infer/command/chat.h
 above infer/eval/run.c infer/plan/plan.h
 above infer/bench/ops.c infer/plan/plan.h
