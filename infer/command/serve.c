@@ -155,10 +155,11 @@ static pl_status open_all(serving *v, const pl_env *env, const pl_cli_args *a, p
 // Writes what was served.
 static void write_done(const pl_env *env, const char *model, const pl_metrics *m) {
     pl_json_out *o = env->result;
-    pl_log("served %lld answers, %lld tokens", (long long)(m->stopped + m->lengthy), (long long)m->generated);
+    int64_t      answers = m->stopped + m->lengthy;
+    pl_log("served %lld answers, %lld tokens", (long long)answers, (long long)m->generated);
     if (!o) return;
     pl_put_str(o, "model", model);
-    pl_put_int(o, "answers", m->stopped + m->lengthy);
+    pl_put_int(o, "answers", answers);
     pl_put_int(o, "left", m->broken); // whose clients left before their end
     pl_put_int(o, "generated_tokens", m->generated);
     pl_put_object(o, "stats");

@@ -420,7 +420,7 @@ static int port_of(int fd) {
 }
 
 pl_status pl_http_open(pl_http **out, const pl_http_options *o, pl_err *err) {
-    int      fd;
+    int      fd = -1;
     pl_http *h = pl_calloc(1, sizeof *h);
     *out = NULL;
     if (!h) return pl_fail(err, PL_E_MEMORY, "serve: out of memory");

@@ -52,7 +52,7 @@ pl_status pl_request_encode(const pl_job_server *s, const pl_request *r, const p
 
 static pl_status check_ids(const pl_job_server *s, const int32_t *ids, int64_t n, pl_err *err) {
     long long vocab = s->target->model.vocab;
-    if (n < 1) return pl_fail(err, PL_E_INPUT, "the prompt is empty: give at least one token");
+    if (!ids || n < 1) return pl_fail(err, PL_E_INPUT, "the prompt is empty: give at least one token");
     if (n >= s->max_len)
         return pl_fail(err, PL_E_INPUT, "the prompt has %lld tokens, the context holds %d; shorten it", (long long)n,
                        s->max_len);

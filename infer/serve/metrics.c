@@ -22,7 +22,9 @@ static void set_label(page *p, const char *model) {
     size_t n = (size_t)snprintf(p->label, sizeof p->label, "model_name=\"");
     for (; *model && n + 4 < sizeof p->label; model++) {
         if (*model == '"' || *model == '\\') p->label[n++] = '\\';
-        p->label[n++] = *model == '\n' ? ' ' : *model;
+        p->label[n] = *model;
+        if (p->label[n] == '\n') p->label[n] = ' ';
+        n++;
     }
     snprintf(p->label + n, sizeof p->label - n, "\"");
 }
