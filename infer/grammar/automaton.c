@@ -288,7 +288,7 @@ static void walk_strings(pl_grammar *g, const pl_token_text *t, int32_t from, ui
 // Returns the mask of a state, owned by the caller; NULL on failure.
 static uint32_t *compute_mask(pl_grammar *g, const pl_token_text *t, int32_t at, size_t bytes) {
     uint8_t  *allowed = pl_calloc((size_t)t->lexicon.n + 1, 1);
-    uint32_t *mask = pl_calloc(1, bytes + 4);
+    uint32_t *mask = pl_calloc(1, bytes + 1);
     if (allowed && mask) walk_strings(g, t, at, allowed);
     for (int32_t id = 0; allowed && mask && id < t->vocab; id++)
         if (t->string[id] >= 0 && allowed[t->string[id]]) mask[id / 32] |= 1U << id % 32;
@@ -302,7 +302,7 @@ static uint32_t *compute_mask(pl_grammar *g, const pl_token_text *t, int32_t at,
 }
 
 const uint32_t *pl_grammar_mask(pl_grammar *g, const pl_token_text *t, int32_t at) {
-    size_t bytes = ((size_t)t->vocab + 31) / 32 * 4;
+    size_t bytes = (size_t)pl_grammar_words(t) * sizeof(uint32_t);
     if (at < 0 || g->failed) return NULL;
     while (at >= g->cap_masks) {
         int32_t before = g->cap_masks;

@@ -32,6 +32,7 @@ typedef enum pl_grammar_kind {
 // Bytes that each token appends to a text.
 pl_status pl_token_text_open(pl_token_text **out, const pl_tokenizer *tok, pl_err *err);
 void      pl_token_text_close(pl_token_text *t);
+int32_t   pl_grammar_words(const pl_token_text *t); // of a mask
 
 // text is not kept. PL_E_INPUT names what is malformed or too large, PL_E_UNSUPPORTED what is valid and not supported.
 pl_status pl_grammar_open(pl_grammar **out, pl_grammar_kind kind, const char *text, size_t n, pl_err *err);

@@ -67,3 +67,7 @@ void pl_token_text_close(pl_token_text *t) {
     pl_free(t->string);
     pl_free(t);
 }
+
+int32_t pl_grammar_words(const pl_token_text *t) {
+    return (t->vocab + 31) / 32;
+}

@@ -31,7 +31,7 @@ static bool penalises_text(const pl_sampling *s) {
 }
 
 bool pl_sampling_has_history(const pl_sampling *s) {
-    return penalises_text(s) || counts_tokens(s);
+    return penalises_text(s) || counts_tokens(s) || s->constraint;
 }
 
 bool pl_sampling_changes_logits(const pl_sampling *s) {
@@ -39,7 +39,7 @@ bool pl_sampling_changes_logits(const pl_sampling *s) {
 }
 
 bool pl_sampling_on_host(const pl_sampling *s) {
-    return counts_tokens(s) || s->n_bias > 0;
+    return counts_tokens(s) || s->n_bias > 0 || s->constraint;
 }
 
 pl_sampling pl_sampling_bare(const pl_sampling *s) {
@@ -48,6 +48,7 @@ pl_sampling pl_sampling_bare(const pl_sampling *s) {
     bare.presence_penalty = bare.frequency_penalty = 0;
     bare.n_bias = 0;
     bare.bias = NULL;
+    bare.constraint = NULL;
     return bare;
 }
 
@@ -101,10 +102,17 @@ static void penalise_counts(float *w, const pl_sampling *s, const pl_history *h,
             }
 }
 
+static void constrain(float *w, int64_t v, const pl_sampling *s, const pl_history *h) {
+    const uint32_t *may = s->constraint->allowed(s->constraint, h->answer, h->n_answer, h->path, h->n_path);
+    for (int64_t i = 0; i < v; i++)
+        if (!(may[i / 32] >> i % 32 & 1)) w[i] = -INFINITY;
+}
+
 // Copies the logits to k->w and processes them there.
 static void process_logits(const float *logits, int64_t v, const pl_sampling *s, const pl_history *h,
                            pl_distribution_work *k) {
     memcpy(k->w, logits, (size_t)v * sizeof *k->w);
+    if (s->constraint) constrain(k->w, v, s, h);
     for (int i = 0; i < s->n_bias; i++)
         k->w[s->bias[i].id] += s->bias[i].value;
     if (penalises_text(s)) penalise_tokens(k->w, v, (float)s->repetition_penalty, h);

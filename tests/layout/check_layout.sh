@@ -11,7 +11,7 @@ table='
 levels   kernels < checkpoints recipes < data < infer < train
 kernels  base < . < cpu < op < comm < cuda
 data     text < benchmarks tokenizer < chat < dataset < counts
-infer    model tree cli grammar < head report < sample < drafter verify < decode < generate inspect export import serve . < eval bench command < plan
+infer    model tree cli < head report < sample < drafter verify grammar < decode < generate inspect export import serve . < eval bench command < plan
 train    loop < . < source < start < task < run plan
 checkpoints .
 recipes  .
