@@ -23,7 +23,7 @@ typedef struct state {
     int32_t *next; // [256] state after each byte, UNKNOWN where it has not been computed; NULL: of none
 } state;
 
-enum { UNKNOWN = -2, FRAMES_MAX = 1 << 22 };
+enum { UNKNOWN = -2, FRAMES_MAX = 1 << 20 };
 
 // A hash table of numbers into an array of its owner; -1: free.
 typedef struct table {

@@ -67,6 +67,7 @@ static pl_status read_name(reader *r, name **out) {
             *out = &r->names[i];
             return PL_OK;
         }
+    if (r->n_names == PL_GRAMMAR_RULES) return refuse(r, "has more than 4096 rules");
     if (r->n_names == r->cap_names) {
         int   cap = r->cap_names ? 2 * r->cap_names : 32;
         name *p = pl_realloc(r->names, (size_t)cap * sizeof *p);

@@ -16,8 +16,8 @@
 #include <stdint.h>
 
 #define PL_GRAMMAR_DEAD (-1)
-#define PL_GRAMMAR_STATES (1 << 18)         // states that one grammar may reach: 270 MB
-#define PL_GRAMMAR_MASKS ((size_t)64 << 20) // bytes of masks that are kept
+#define PL_GRAMMAR_STATES (1 << 16)         // states that one grammar may reach: 67 MB
+#define PL_GRAMMAR_MASKS ((size_t)16 << 20) // bytes of masks that are kept
 
 typedef struct pl_grammar    pl_grammar;    // not for several threads at once
 typedef struct pl_token_text pl_token_text; // read by any number of grammars

@@ -4,7 +4,8 @@
 
 #include "infer/grammar/nodes.h"
 
-#define PL_GRAMMAR_DEPTH 64 // of groups within groups, and of schemas within schemas
+#define PL_GRAMMAR_DEPTH 64   // of groups within groups
+#define PL_GRAMMAR_RULES 4096 // rules, referenced schemas and properties of a schema at most: they are searched in turn
 
 pl_status pl_gbnf_read(pl_nodes *g, const char *text, size_t n, pl_err *err);
 // The regular expression as a node. in_json: of the characters of a JSON string as they are written there, escapes

@@ -280,6 +280,8 @@ static pl_status rule_of(reader *r, const cJSON *s, int32_t *out) {
             *out = r->rules[i].rule;
             return PL_OK;
         }
+    if (r->n_rules == PL_GRAMMAR_RULES)
+        return pl_json_fail(r->json, s, r->err, "more than 4096 schemas are referenced");
     if (r->n_rules == r->cap_rules) {
         int    cap = r->cap_rules ? 2 * r->cap_rules : 16;
         named *p = pl_realloc(r->rules, (size_t)cap * sizeof *p);
@@ -371,8 +373,10 @@ static pl_status members(reader *r, const cJSON *properties, const cJSON *requir
     pl_nodes    *g = r->g;
     int32_t      first = pl_node_empty(g), later = first;
     const cJSON *x = properties->child;
-    while (x && x->next)
-        x = x->next;
+    int          n = 1;
+    for (; x->next; x = x->next)
+        n++;
+    if (n > PL_GRAMMAR_RULES) return pl_json_fail(r->json, properties, r->err, "more than 4096 properties");
     for (; x; x = x == properties->child ? NULL : x->prev) {
         int32_t key = 0, value = 0;
         PL_TRY(key_of(r, x->string, &key));
