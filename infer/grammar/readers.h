@@ -15,5 +15,6 @@ pl_status pl_regex_node(int32_t *node, pl_nodes *g, const char *text, size_t n, 
 pl_status pl_schema_read(pl_nodes *g, const char *text, size_t n, pl_err *err);
 // Characters of a JSON string, as they are written there: those of the ranges.
 int32_t   pl_json_chars(pl_nodes *g, const pl_char_range *range, int n);
+int32_t   pl_json_any_char(pl_nodes *g); // any of them, also by an escape that it does not need
 
 #endif

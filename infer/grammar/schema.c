@@ -4,12 +4,12 @@
 //              allOf of one
 //   object     properties, in their order, required, additionalProperties, minProperties and maxProperties of maps
 //   array      items, prefixItems, minItems, maxItems
-//   string     minLength, maxLength, or pattern, or format: date, time, date-time, uuid, ipv4, email
+//   string     minLength, maxLength, or pattern, or format: date, time, date-time, uuid, ipv4, uri, email
 //   integer    minimum, maximum, exclusiveMinimum, exclusiveMaximum; of a number where they are whole
 //
 // The texts are some of the valid ones: properties beyond the named ones are not written where some are named, numbers
-// have 16 digits at most, and between tokens stands at most a blank or a line end with 20 blanks of indent. Titles,
-// descriptions and the like are passed over; any other keyword is refused by name.
+// have 16 digits at most, and between tokens stands at most a blank or a line end with 20 blanks of indent. Other
+// keywords that limit values are refused by name.
 #include "infer/grammar/readers.h"
 
 #include "infer/grammar/numbers.h"
@@ -50,60 +50,6 @@ static int32_t text(pl_nodes *g, const char *s) {
 
 static int32_t optional(pl_nodes *g, int32_t node) {
     return pl_node_repeat(g, node, 0, 1);
-}
-
-static int32_t hex_digit(pl_nodes *g) {
-    static const pl_char_range hex[] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}};
-    return pl_node_chars(g, hex, 3);
-}
-
-// A character below U+0020 as \n and the like, or as \u00XX.
-static void add_control(pl_nodes *g, int32_t alt, uint32_t c) {
-    static const char code[] = "\b\t\n\f\r", letter[] = "btnfr", hex[] = "0123456789abcdef";
-    const char       *known = c ? strchr(code, (int)c) : NULL;
-    char              s[7] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15], 0};
-    if (known) {
-        s[1] = letter[known - code];
-        s[2] = 0;
-    }
-    pl_node_add(g, alt, text(g, s));
-}
-
-int32_t pl_json_chars(pl_nodes *g, const pl_char_range *range, int n) {
-    static const pl_char_range plain[] = {{' ', '!'}, {'#', '['}, {']', 0x10FFFF}}; // without " and the backslash
-    int32_t                    alt = pl_node_list(g, PL_NODE_ALT);
-    for (int i = 0; i < n; i++) {
-        for (int k = 0; k < 3; k++) {
-            pl_char_range part = {range[i].lo > plain[k].lo ? range[i].lo : plain[k].lo,
-                                  range[i].hi < plain[k].hi ? range[i].hi : plain[k].hi};
-            if (part.lo <= part.hi) pl_node_add(g, alt, pl_node_chars(g, &part, 1));
-        }
-        for (uint32_t c = range[i].lo; c < ' ' && c <= range[i].hi; c++)
-            add_control(g, alt, c);
-        if (range[i].lo <= '"' && '"' <= range[i].hi) pl_node_add(g, alt, text(g, "\\\""));
-        if (range[i].lo <= '\\' && '\\' <= range[i].hi) pl_node_add(g, alt, text(g, "\\\\"));
-    }
-    return alt;
-}
-
-// A character of any string: also with an escape that it does not need, but for surrogates.
-static int32_t any_char(pl_nodes *g) {
-    static const pl_char_range any = {0, 0x10FFFF},
-                               high[] = {{'0', '9'}, {'A', 'C'}, {'E', 'F'}, {'a', 'c'}, {'e', 'f'}};
-    static const pl_char_range d[] = {{'D', 'D'}, {'d', 'd'}};
-    int32_t                    alt = pl_node_list(g, PL_NODE_ALT), low = pl_node_list(g, PL_NODE_SEQ);
-    int32_t rest = pl_node_list(g, PL_NODE_SEQ), four = pl_node_list(g, PL_NODE_ALT), hex = hex_digit(g);
-    pl_node_add(g, low, pl_node_chars(g, d, 2));
-    pl_node_add(g, low, pl_node_byte(g, '0', '7'));
-    pl_node_add(g, low, pl_node_repeat(g, hex, 2, 2));
-    pl_node_add(g, rest, pl_node_chars(g, high, 5));
-    pl_node_add(g, rest, pl_node_repeat(g, hex, 3, 3));
-    pl_node_add(g, four, low);
-    pl_node_add(g, four, rest);
-    pl_node_add(g, alt, pl_json_chars(g, &any, 1));
-    pl_node_add(g, alt, text(g, "\\/"));
-    pl_node_add(g, alt, pl_node_pair(g, PL_NODE_SEQ, text(g, "\\u"), four));
-    return alt;
 }
 
 // "open" inner "close", with space inside the brackets where there is something.
@@ -165,7 +111,7 @@ static void make_parts(reader *r) {
     int32_t   line = pl_node_pair(g, PL_NODE_SEQ, text(g, "\n"), pl_node_repeat(g, blank, 0, 20));
     r->space = optional(g, pl_node_pair(g, PL_NODE_ALT, text(g, " "), line));
     pl_node_add(g, seq, text(g, "\""));
-    pl_node_add(g, seq, pl_node_repeat(g, any_char(g), 0, PL_GRAMMAR_MANY));
+    pl_node_add(g, seq, pl_node_repeat(g, pl_json_any_char(g), 0, PL_GRAMMAR_MANY));
     pl_node_add(g, seq, text(g, "\""));
     r->string = seq;
     r->value = pl_node_rule(g);
@@ -210,10 +156,30 @@ static const struct {
               {"allOf", 0},
               {"$ref", 0}};
 
-static bool is_passed_over(const char *key) {
-    static const char *const name[] = {"$schema",     "$id",      "$comment",    "$anchor", "$defs",
-                                       "definitions", "title",    "description", "default", "examples",
-                                       "deprecated",  "readOnly", "writeOnly",   "type"};
+// Keywords of any draft that limit values and are not supported. Others have no effect on validity.
+static bool is_refused(const char *key) {
+    static const char *const name[] = {"multipleOf",
+                                       "uniqueItems",
+                                       "contains",
+                                       "minContains",
+                                       "maxContains",
+                                       "patternProperties",
+                                       "propertyNames",
+                                       "unevaluatedProperties",
+                                       "not",
+                                       "if",
+                                       "then",
+                                       "else",
+                                       "additionalItems",
+                                       "unevaluatedItems",
+                                       "$dynamicRef",
+                                       "$recursiveRef",
+                                       "dependencies",
+                                       "dependentRequired",
+                                       "dependentSchemas",
+                                       "divisibleBy",
+                                       "disallow",
+                                       "extends"};
     for (size_t i = 0; i < sizeof name / sizeof *name; i++)
         if (strcmp(key, name[i]) == 0) return true;
     return false;
@@ -229,7 +195,7 @@ static pl_status look_at_keywords(const reader *r, const cJSON *s, int *of, cons
         while (i < sizeof limits / sizeof *limits && strcmp(limits[i].name, x->string) != 0)
             i++;
         if (i == sizeof limits / sizeof *limits) {
-            if (!is_passed_over(x->string)) return unsupported(r, x, "this keyword cannot constrain a text here");
+            if (is_refused(x->string)) return unsupported(r, x, "this keyword cannot constrain a text here");
         } else if (limits[i].types) {
             *of |= limits[i].types;
         } else if (*whole) {
@@ -322,21 +288,55 @@ static pl_status follow(reader *r, const cJSON *x, int32_t *out) {
 
 // ---- the types ------------------------------------------------------------------------------------------------------
 
-// A value as its compact text; the printer's memory is cJSON's.
+// cJSON's own printer rounds numbers to 15 digits.
+static void put_value(pl_json_out *o, const cJSON *x) {
+    const cJSON *e;
+    if (cJSON_IsObject(x) || cJSON_IsArray(x)) {
+        bool object = cJSON_IsObject(x);
+        (object ? pl_json_out_object : pl_json_out_array)(o);
+        cJSON_ArrayForEach(e, x) {
+            if (object) pl_json_out_key(o, e->string);
+            put_value(o, e);
+        }
+        pl_json_out_close(o, object ? '}' : ']');
+    } else if (cJSON_IsNumber(x) && x->valuedouble == floor(x->valuedouble) &&
+               fabs(x->valuedouble) <= (double)PL_JSON_INT_MAX) {
+        pl_json_out_int(o, (int64_t)x->valuedouble);
+    } else if (cJSON_IsNumber(x)) {
+        pl_json_out_num(o, x->valuedouble);
+    } else if (cJSON_IsString(x)) {
+        pl_json_out_str(o, x->valuestring);
+    } else {
+        pl_json_out_raw(o, cJSON_IsNull(x) ? "null" : cJSON_IsTrue(x) ? "true" : "false");
+    }
+}
+
+// A value as its compact text.
 static pl_status literal(const reader *r, const cJSON *x, int32_t *out) {
-    char *s = cJSON_PrintUnformatted(x);
-    if (!s) return pl_fail(r->err, PL_E_MEMORY, "schema: out of memory");
-    *out = text(r->g, s);
-    cJSON_free(s);
+    pl_json_out o;
+    pl_json_out_begin(&o, 0);
+    put_value(&o, x);
+    PL_TRY(pl_json_out_end(&o, r->err));
+    *out = pl_node_text(r->g, o.text, o.len);
+    pl_free(o.text);
     return PL_OK;
 }
 
-static pl_status literals(const reader *r, const cJSON *list, int32_t *out) {
-    const cJSON *x;
-    if (!cJSON_IsArray(list)) return pl_json_fail(r->json, list, r->err, "expected an array");
+static int type_of(const cJSON *x) {
+    return cJSON_IsObject(x)   ? OBJECT
+           : cJSON_IsArray(x)  ? ARRAY
+           : cJSON_IsString(x) ? STRING
+           : cJSON_IsBool(x)   ? BOOLEAN
+           : cJSON_IsNull(x)   ? NIL
+                               : NUMBER | (x->valuedouble == floor(x->valuedouble) ? INTEGER : 0);
+}
+
+// Adds the values of these types; a schema's `type` beside them holds too.
+static pl_status add_literals(const reader *r, const cJSON *first, bool list, int mine, int32_t *out) {
     *out = pl_node_list(r->g, PL_NODE_ALT);
-    cJSON_ArrayForEach(x, list) {
+    for (const cJSON *x = first; x; x = list ? x->next : NULL) {
         int32_t one = 0;
+        if (!(type_of(x) & mine)) continue;
         PL_TRY(literal(r, x, &one));
         pl_node_add(r->g, *out, one);
     }
@@ -354,41 +354,46 @@ static bool is_required(const cJSON *required, const char *name) {
     return false;
 }
 
-// Every required name is a property.
-static pl_status check_required(const reader *r, const cJSON *required, const cJSON *properties) {
-    const cJSON *x;
-    if (required && !cJSON_IsArray(required)) return pl_json_fail(r->json, required, r->err, "expected an array");
-    cJSON_ArrayForEach(x, required) {
-        const char *name;
-        PL_TRY(pl_json_str_of(r->json, x, &name, r->err));
-        if (!cJSON_GetObjectItemCaseSensitive(properties, name))
-            return unsupported(r, x, "is required and not among the properties");
-    }
+// Members in their order, built from the last one: `first` where none stands before it, `later` where one does.
+typedef struct chain {
+    int32_t first, later;
+    int     n;
+} chain;
+
+static pl_status add_member(reader *r, chain *c, const char *name, int32_t value, bool must) {
+    pl_nodes *g = r->g;
+    int32_t   key = 0;
+    PL_TRY(key_of(r, name, &key));
+    int32_t one = member(r, key, value);
+    int32_t a = pl_node_pair(g, PL_NODE_SEQ, one, c->later);
+    int32_t b = pl_node_pair(g, PL_NODE_SEQ, behind_comma(r, one), c->later);
+    c->first = must ? a : pl_node_pair(g, PL_NODE_ALT, a, c->first);
+    c->later = must ? b : pl_node_pair(g, PL_NODE_ALT, b, c->later);
+    c->n++;
     return PL_OK;
 }
 
-// Members in the order of the properties, built from the last one: `first` where none stands before it, `later` where
-// one does.
-static pl_status members(reader *r, const cJSON *properties, const cJSON *required, int32_t *out) {
-    pl_nodes    *g = r->g;
-    int32_t      first = pl_node_empty(g), later = first;
-    const cJSON *x = properties->child;
-    int          n = 1;
-    for (; x->next; x = x->next)
-        n++;
-    if (n > PL_GRAMMAR_RULES) return pl_json_fail(r->json, properties, r->err, "more than 4096 properties");
-    for (; x; x = x == properties->child ? NULL : x->prev) {
-        int32_t key = 0, value = 0;
-        PL_TRY(key_of(r, x->string, &key));
-        PL_TRY(node_of(r, x, &value));
-        int32_t one = member(r, key, value);
-        int32_t a = pl_node_pair(g, PL_NODE_SEQ, one, later),
-                b = pl_node_pair(g, PL_NODE_SEQ, behind_comma(r, one), later);
-        bool must = is_required(required, x->string);
-        first = must ? a : pl_node_pair(g, PL_NODE_ALT, a, first);
-        later = must ? b : pl_node_pair(g, PL_NODE_ALT, b, later);
+// The properties, and behind them what is required beside them, of the value `more`.
+static pl_status members(reader *r, const cJSON *properties, const cJSON *required, int32_t more, int32_t *out) {
+    chain        c = {.first = pl_node_empty(r->g)};
+    const cJSON *x, *last = properties ? properties->child : NULL;
+    c.later = c.first;
+    cJSON_ArrayForEach(x, required) {
+        const char *name;
+        PL_TRY(pl_json_str_of(r->json, x, &name, r->err));
+        if (cJSON_GetObjectItemCaseSensitive(properties, name)) continue;
+        if (more < 0) return unsupported(r, x, "is required and not among the properties");
+        PL_TRY(add_member(r, &c, name, more, true));
     }
-    *out = first;
+    while (last && last->next)
+        last = last->next;
+    for (x = last; x; x = x == properties->child ? NULL : x->prev) {
+        int32_t value = 0;
+        PL_TRY(node_of(r, x, &value));
+        PL_TRY(add_member(r, &c, x->string, value, is_required(required, x->string)));
+    }
+    if (c.n > PL_GRAMMAR_RULES) return pl_json_fail(r->json, properties, r->err, "more than 4096 properties");
+    *out = c.first;
     return PL_OK;
 }
 
@@ -401,16 +406,17 @@ static pl_status object_node(reader *r, const cJSON *s, int32_t *out) {
     int32_t      inner = 0, value = r->value, min, max;
     if (properties && !cJSON_IsObject(properties))
         return pl_json_fail(r->json, properties, r->err, "expected an object");
-    PL_TRY(check_required(r, required, properties));
+    if (required && !cJSON_IsArray(required)) return pl_json_fail(r->json, required, r->err, "expected an array");
     PL_TRY(count_of(r, s, "minProperties", 0, &min));
     PL_TRY(count_of(r, s, "maxProperties", PL_GRAMMAR_NODES, &max));
-    if (properties && properties->child) {
+    if (more && !cJSON_IsFalse(more)) PL_TRY(node_of(r, more, &value));
+    if ((properties && properties->child) || (required && required->child)) {
         if (least || most) return unsupported(r, least ? least : most, "stands beside named properties");
-        PL_TRY(members(r, properties, required, &inner));
+        PL_TRY(members(r, properties, required, cJSON_IsFalse(more) ? -1 : value, &inner));
     } else if (cJSON_IsFalse(more)) {
+        if (min > 0) return pl_json_fail(r->json, least, r->err, "no property is allowed");
         inner = pl_node_empty(r->g);
     } else {
-        if (more) PL_TRY(node_of(r, more, &value));
         if (max < min) return pl_json_fail(r->json, most, r->err, "is below minProperties");
         inner = listing(r, member(r, r->string, value), min, most ? max : PL_GRAMMAR_MANY);
     }
@@ -459,6 +465,7 @@ static const struct {
     {"date-time", "^" DATE "T" TIME "$"},
     {"uuid", "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"},
     {"ipv4", "^(?:" BYTE "\\.){3}" BYTE "$"},
+    {"uri", "^https?://[A-Za-z0-9]{1,30}(?:[.-][A-Za-z0-9]{1,30}){0,4}(?:/[A-Za-z0-9._~-]{0,40}){0,8}$"},
     {"email", "^[A-Za-z0-9]{1,30}(?:[._-][A-Za-z0-9]{1,30}){0,3}@[A-Za-z0-9]{1,30}(?:[.-][A-Za-z0-9]{1,30}){0,3}"
               "\\.[A-Za-z]{2,8}$"}};
 
@@ -499,7 +506,7 @@ static pl_status string_node(const reader *r, const cJSON *s, int32_t *out) {
         if (st == PL_E_MEMORY) return pl_fail(r->err, st, "schema: out of memory");
         if (st != PL_OK) return unsupported(r, pattern, why.msg);
     } else {
-        inner = pl_node_repeat(g, any_char(g), min, max);
+        inner = pl_node_repeat(g, pl_json_any_char(g), min, max);
     }
     *out = pl_node_list(g, PL_NODE_SEQ);
     pl_node_add(g, *out, text(g, "\""));
@@ -589,11 +596,14 @@ static pl_status alternatives(reader *r, const cJSON *list, int32_t *out) {
     return PL_OK;
 }
 
-static pl_status whole_node(reader *r, const cJSON *x, int32_t *out) {
-    if (strcmp(x->string, "$ref") == 0) return follow(r, x, out);
-    if (strcmp(x->string, "const") == 0) return literal(r, x, out);
-    if (strcmp(x->string, "enum") == 0) return literals(r, x, out);
-    return alternatives(r, x, out);
+static pl_status whole_node(reader *r, const cJSON *s, const cJSON *x, int32_t *out) {
+    int  mine = 0;
+    bool list = strcmp(x->string, "enum") == 0;
+    PL_TRY(read_types(r, s, 0, &mine));
+    if (list && !cJSON_IsArray(x)) return pl_json_fail(r->json, x, r->err, "expected an array");
+    if (list || strcmp(x->string, "const") == 0) return add_literals(r, list ? x->child : x, list, mine, out);
+    if (mine != ALL) return unsupported(r, x, "stands beside a type");
+    return strcmp(x->string, "$ref") == 0 ? follow(r, x, out) : alternatives(r, x, out);
 }
 
 static pl_status node_of(reader *r, const cJSON *s, int32_t *out) {
@@ -604,7 +614,7 @@ static pl_status node_of(reader *r, const cJSON *s, int32_t *out) {
     if (!cJSON_IsObject(s)) return pl_json_fail(r->json, s, r->err, "expected a schema");
     PL_TRY(look_at_keywords(r, s, &of, &whole));
     if (whole && of) return unsupported(r, whole, "stands beside limits of the value");
-    if (whole) return whole_node(r, whole, out);
+    if (whole) return whole_node(r, s, whole, out);
     PL_TRY(read_types(r, s, of, &mine));
     if (mine == ALL && !of) return PL_OK; // *out is any value
     *out = pl_node_list(r->g, PL_NODE_ALT);

@@ -183,7 +183,8 @@ static const struct {
     {PL_GRAMMAR_SCHEMA, "{\"not\":{}}", "not: this keyword"},
     {PL_GRAMMAR_SCHEMA, "{\"type\":\"array\",\"uniqueItems\":true}", "uniqueItems"},
     {PL_GRAMMAR_SCHEMA, "{\"properties\":{\"a\":{\"patternProperties\":{}}}}", "properties.a.patternProperties"},
-    {PL_GRAMMAR_SCHEMA, "{\"properties\":{\"a\":{}},\"required\":[\"b\"]}", "not among the properties"},
+    {PL_GRAMMAR_SCHEMA, "{\"properties\":{\"a\":{}},\"required\":[\"b\"],\"additionalProperties\":false}",
+     "not among the properties"},
     {PL_GRAMMAR_SCHEMA, "{\"$ref\":\"#/$defs/x\"}", "is not in the schema"},
     {PL_GRAMMAR_SCHEMA, "{\"$ref\":\"http://x/y\"}", "leads out"},
     {PL_GRAMMAR_SCHEMA, "{\"$ref\":\"#\"}", "matches no text"},
@@ -197,6 +198,8 @@ static const struct {
     {PL_GRAMMAR_SCHEMA, "{\"type\":\"object\",\"properties\":{\"self\":{\"$ref\":\"#\"}},\"required\":[\"self\"]}",
      "matches no text"},
     {PL_GRAMMAR_SCHEMA, "{\"const\":1,\"minimum\":2}", "beside limits"},
+    {PL_GRAMMAR_SCHEMA, "{\"enum\":[\"a\",1.5],\"type\":[\"object\",\"integer\"]}", "matches no text"},
+    {PL_GRAMMAR_SCHEMA, "{\"anyOf\":[{}],\"type\":\"null\"}", "beside a type"},
 };
 
 static void malformed_grammars(void **state) {
