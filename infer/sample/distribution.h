@@ -6,7 +6,8 @@
 //   repetition   z / penalty where z > 0, else z * penalty, for tokens of the text (Keskar et al. 2019, CTRL)
 //   counts       z - count * frequency - (count > 0) * presence, count: occurrences in the answer (OpenAI's)
 //   temperature, top-k, top-p, min-p (as in Hugging Face's generate); after each the support is renormalised.
-// All before the temperature hold for greedy decoding too. The drafted tokens on a node's path belong to its text and its answer.
+// All before the temperature hold for greedy decoding too. The drafted tokens on a node's path belong to its text and
+// its answer.
 // Plain decoding draws from this distribution and every verifier couples with it, so none of them can skip a processor.
 // On a device the op draw (kernels/op/draw.h) draws from it, with its own implementation;
 // tests/infer/test_distribution.c's device_and_host_sample_the_same_distribution compares the two. It has no
