@@ -33,20 +33,21 @@ typedef struct table {
 } table;
 
 struct pl_grammar {
-    pl_nodes   nodes;
-    frame     *frame;
-    state     *state;
-    int32_t   *member;
-    int32_t    n_frames, cap_frames, n_states, cap_states, n_members, cap_members;
-    table      frames, states;
-    int32_t    start;
+    pl_nodes             nodes;
+    const pl_token_text *tokens;
+    frame               *frame;
+    state               *state;
+    int32_t             *member;
+    int32_t              n_frames, cap_frames, n_states, cap_states, n_members, cap_members;
+    table                frames, states;
+    int32_t              start;
     // Scratch of one step: frames to expand, those seen, leaves found.
-    int32_t   *work, *leaf, *seen;
-    int32_t    n_work, cap_work, n_leaf, cap_leaf, cap_seen, stamp;
-    bool       ends, failed;
-    uint32_t **mask; // [cap_states] of states, NULL: not computed
-    int32_t    cap_masks;
-    size_t     mask_bytes;
+    int32_t             *work, *leaf, *seen;
+    int32_t              n_work, cap_work, n_leaf, cap_leaf, cap_seen, stamp;
+    bool                 ends, failed;
+    uint32_t           **mask; // [cap_states] of states, NULL: not computed
+    int32_t              cap_masks;
+    size_t               mask_bytes;
 };
 
 static bool grow(pl_grammar *g, void *array, int32_t n, int32_t *cap, size_t each, int32_t most) {
@@ -238,8 +239,9 @@ int32_t pl_grammar_byte(pl_grammar *g, int32_t from, uint8_t byte) {
     return g->state[from].next[byte] = to;
 }
 
-int32_t pl_grammar_token(pl_grammar *g, const pl_token_text *t, int32_t from, int32_t token) {
-    int32_t string = token >= 0 && token < t->vocab ? t->string[token] : -1;
+int32_t pl_grammar_token(pl_grammar *g, int32_t from, int32_t token) {
+    const pl_token_text *t = g->tokens;
+    int32_t              string = token >= 0 && token < t->vocab ? t->string[token] : -1;
     if (string < 0) return PL_GRAMMAR_DEAD;
     for (int32_t i = 0; i < t->lexicon.len[string] && from >= 0; i++)
         from = pl_grammar_byte(g, from, t->lexicon.s[string][i]);
@@ -270,9 +272,10 @@ static void forget_masks(pl_grammar *g) {
 
 // Walks the strings in their order: path[i] is the state after the first i bytes of the current one, of which the next
 // shares the beginning. Strings that share a dead beginning are passed over. Sets allowed[i] of those that are whole.
-static void walk_strings(pl_grammar *g, const pl_token_text *t, int32_t from, uint8_t *allowed) {
-    int32_t path[PL_TOKEN_TEXT_BYTES + 1] = {from};
-    int32_t alive = 0; // bytes of the last string that lead to a state
+static void walk_strings(pl_grammar *g, int32_t from, uint8_t *allowed) {
+    const pl_token_text *t = g->tokens;
+    int32_t              path[PL_TOKEN_TEXT_BYTES + 1] = {from};
+    int32_t              alive = 0; // bytes of the last string that lead to a state
     for (int32_t i = 0; i < t->lexicon.n && !g->failed; i++) {
         int32_t n = t->lexicon.len[i], shared = t->shared[i];
         if (shared > alive) continue; // the byte behind `alive` is dead and shared
@@ -286,10 +289,11 @@ static void walk_strings(pl_grammar *g, const pl_token_text *t, int32_t from, ui
 }
 
 // Returns the mask of a state, owned by the caller; NULL on failure.
-static uint32_t *compute_mask(pl_grammar *g, const pl_token_text *t, int32_t at, size_t bytes) {
-    uint8_t  *allowed = pl_calloc((size_t)t->lexicon.n + 1, 1);
-    uint32_t *mask = pl_calloc(1, bytes + 1);
-    if (allowed && mask) walk_strings(g, t, at, allowed);
+static uint32_t *compute_mask(pl_grammar *g, int32_t at, size_t bytes) {
+    const pl_token_text *t = g->tokens;
+    uint8_t             *allowed = pl_calloc((size_t)t->lexicon.n + 1, 1);
+    uint32_t            *mask = pl_calloc(1, bytes + 1);
+    if (allowed && mask) walk_strings(g, at, allowed);
     for (int32_t id = 0; allowed && mask && id < t->vocab; id++)
         if (t->string[id] >= 0 && allowed[t->string[id]]) mask[id / 32] |= 1U << id % 32;
     if (!allowed || !mask) g->failed = true;
@@ -301,8 +305,12 @@ static uint32_t *compute_mask(pl_grammar *g, const pl_token_text *t, int32_t at,
     return mask;
 }
 
-const uint32_t *pl_grammar_mask(pl_grammar *g, const pl_token_text *t, int32_t at) {
-    size_t bytes = (size_t)pl_grammar_words(t) * sizeof(uint32_t);
+int32_t pl_grammar_words(const pl_grammar *g) {
+    return (g->tokens->vocab + 31) / 32;
+}
+
+const uint32_t *pl_grammar_mask(pl_grammar *g, int32_t at) {
+    size_t bytes = (size_t)pl_grammar_words(g) * sizeof(uint32_t);
     if (at < 0 || g->failed) return NULL;
     while (at >= g->cap_masks) {
         int32_t before = g->cap_masks;
@@ -311,7 +319,7 @@ const uint32_t *pl_grammar_mask(pl_grammar *g, const pl_token_text *t, int32_t a
     }
     if (g->mask[at]) return g->mask[at];
     if (g->mask_bytes + bytes > PL_GRAMMAR_MASKS) forget_masks(g);
-    uint32_t *mask = compute_mask(g, t, at, bytes);
+    uint32_t *mask = compute_mask(g, at, bytes);
     if (!mask) return NULL;
     g->mask[at] = mask;
     g->mask_bytes += bytes;
@@ -320,24 +328,30 @@ const uint32_t *pl_grammar_mask(pl_grammar *g, const pl_token_text *t, int32_t a
 
 // ---- opening --------------------------------------------------------------------------------------------------------
 
-static pl_status read_nodes(pl_nodes *n, pl_grammar_kind kind, const char *text, size_t size, pl_err *err) {
-    static const char *const name[] = {"JSON", "JSON schema", "regular expression", "grammar"};
+static pl_status read_nodes(pl_nodes *n, pl_grammar_kind kind, const char *text, size_t size, const pl_token_text *t,
+                            pl_err *err) {
+    static const char *const name[] = {"JSON schema", "regular expression", "grammar"};
+    bool                     spelt[256];
     pl_status                st = PL_OK;
+    for (int b = 0; b < 256; b++)
+        spelt[b] = !t || t->spelt[b];
     if (kind == PL_GRAMMAR_REGEX)
         st = pl_regex_node(&n->root, n, text, size, false, err);
     else if (kind == PL_GRAMMAR_GBNF)
         st = pl_gbnf_read(n, text, size, err);
     else
-        st = pl_schema_read(n, kind == PL_GRAMMAR_JSON ? NULL : text, size, err);
-    if (st == PL_OK || n->failed) st = pl_nodes_check(n, err); // a reader that ran out of room may say anything
+        st = pl_schema_read(n, text, size, err);
+    if (st == PL_OK || n->failed) st = pl_nodes_check(n, spelt, err); // a reader that ran out of room may say anything
     return st == PL_OK ? PL_OK : pl_fail_at(err, st, "%s", name[kind]);
 }
 
-pl_status pl_grammar_open(pl_grammar **out, pl_grammar_kind kind, const char *text, size_t n, pl_err *err) {
+pl_status pl_grammar_open(pl_grammar **out, pl_grammar_kind kind, const char *text, size_t n, const pl_token_text *t,
+                          pl_err *err) {
     pl_grammar *g = pl_calloc(1, sizeof *g);
     *out = NULL;
     if (!g) return pl_fail(err, PL_E_MEMORY, "grammar: out of memory");
-    pl_status st = read_nodes(&g->nodes, kind, text, n, err);
+    g->tokens = t;
+    pl_status st = read_nodes(&g->nodes, kind, text, n, t, err);
     if (st == PL_OK) {
         begin_step(g);
         add_node(g, g->nodes.root, -1);

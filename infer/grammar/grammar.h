@@ -5,7 +5,7 @@
 // leads to an end: parts that match no text are never entered.
 //
 // A token is allowed if its bytes lead to a state; a stop token where the text may end, another special token nowhere.
-// A vocabulary without a token for every byte could be led into a text that it cannot go on with; opening refuses it.
+// Bytes without a token of their own are left out of the grammar, so that no text is entered that cannot be spelt.
 #ifndef PL_GRAMMAR_H
 #define PL_GRAMMAR_H
 
@@ -23,8 +23,7 @@ typedef struct pl_grammar    pl_grammar;    // not for several threads at once
 typedef struct pl_token_text pl_token_text; // read by any number of grammars
 
 typedef enum pl_grammar_kind {
-    PL_GRAMMAR_JSON,   // any JSON value; no text
-    PL_GRAMMAR_SCHEMA, // JSON values of a JSON schema (schema.c has what is supported)
+    PL_GRAMMAR_SCHEMA, // JSON values of a JSON schema (schema.c); "true": any value
     PL_GRAMMAR_REGEX,  // the whole text matches (regex.c)
     PL_GRAMMAR_GBNF    // llama.cpp's grammars, from the rule root (gbnf.c)
 } pl_grammar_kind;
@@ -32,21 +31,23 @@ typedef enum pl_grammar_kind {
 // Bytes that each token appends to a text.
 pl_status pl_token_text_open(pl_token_text **out, const pl_tokenizer *tok, pl_err *err);
 void      pl_token_text_close(pl_token_text *t);
-int32_t   pl_grammar_words(const pl_token_text *t); // of a mask
 
 // text is not kept. PL_E_INPUT names what is malformed or too large, PL_E_UNSUPPORTED what is valid and not supported.
-pl_status pl_grammar_open(pl_grammar **out, pl_grammar_kind kind, const char *text, size_t n, pl_err *err);
+// t is borrowed; NULL: of any bytes, without tokens.
+pl_status pl_grammar_open(pl_grammar **out, pl_grammar_kind kind, const char *text, size_t n, const pl_token_text *t,
+                          pl_err *err);
 void      pl_grammar_close(pl_grammar *g);
 
 int32_t         pl_grammar_start(const pl_grammar *g);
 // Returns the state after a byte or a token; PL_GRAMMAR_DEAD if none of the grammar's texts goes on so. state may be
 // dead.
 int32_t         pl_grammar_byte(pl_grammar *g, int32_t state, uint8_t byte);
-int32_t         pl_grammar_token(pl_grammar *g, const pl_token_text *t, int32_t state, int32_t token);
+int32_t         pl_grammar_token(pl_grammar *g, int32_t state, int32_t token);
 bool            pl_grammar_may_end(const pl_grammar *g, int32_t state); // the text so far is a whole one
+int32_t         pl_grammar_words(const pl_grammar *g);                  // of a mask
 // Returns a bit for each token that may follow, bit i of word i / 32, without stop tokens; it is valid until the next
 // call. NULL: no memory or PL_GRAMMAR_STATES is reached, as pl_grammar_failed says.
-const uint32_t *pl_grammar_mask(pl_grammar *g, const pl_token_text *t, int32_t state);
+const uint32_t *pl_grammar_mask(pl_grammar *g, int32_t state);
 // Running out of memory or states sticks: states are dead from then on.
 bool            pl_grammar_failed(const pl_grammar *g);
 

@@ -164,9 +164,10 @@ int pl_char_ranges_merge(pl_char_range *range, int n, bool negate) {
 // ---- what a grammar must be -----------------------------------------------------------------------------------------
 
 // Sets a node's properties from those of its items; returns true if they changed. They only ever become true.
-static bool update(pl_nodes *g, pl_node *x) {
-    bool nullable = x->kind == PL_NODE_EMPTY || x->kind == PL_NODE_SEQ,
-         productive = nullable || x->kind == PL_NODE_BYTE;
+static bool update(pl_nodes *g, pl_node *x, const bool *spelt) {
+    bool nullable = x->kind == PL_NODE_EMPTY || x->kind == PL_NODE_SEQ, productive = nullable;
+    for (int b = x->lo; x->kind == PL_NODE_BYTE && b <= x->hi && !productive; b++)
+        productive = spelt[b];
     if (x->kind == PL_NODE_SEQ || x->kind == PL_NODE_ALT) {
         for (int32_t i = x->item; i >= 0; i = g->item[i].next) {
             const pl_node *of = &g->node[g->item[i].node];
@@ -244,13 +245,13 @@ static pl_status check_left(const pl_nodes *g, pl_err *err) {
     return st;
 }
 
-pl_status pl_nodes_check(pl_nodes *g, pl_err *err) {
+pl_status pl_nodes_check(pl_nodes *g, const bool spelt[256], pl_err *err) {
     if (g->full) return pl_fail(err, PL_E_INPUT, "is too large: more than %d parts", PL_GRAMMAR_NODES);
     if (g->failed) return pl_fail(err, PL_E_MEMORY, "grammar: out of memory");
     for (bool changed = true; changed;) { // items mostly stand before the nodes that hold them
         changed = false;
         for (int32_t i = 0; i < g->n; i++)
-            changed |= update(g, &g->node[i]);
+            changed |= update(g, &g->node[i], spelt);
     }
     if (!g->node[g->root].productive) return pl_fail(err, PL_E_INPUT, "matches no text at all");
     for (int32_t i = 0; i < g->n; i++) {

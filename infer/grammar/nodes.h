@@ -69,8 +69,8 @@ void    pl_node_define(pl_nodes *g, int32_t rule, int32_t node);
 // one more.
 int pl_char_ranges_merge(pl_char_range *range, int n, bool negate);
 
-// Computes nullable and productive. Refuses a left-recursive grammar, one that matches no text, and a long repeat of
-// what may be empty.
-pl_status pl_nodes_check(pl_nodes *g, pl_err *err);
+// Computes nullable and productive, for texts of bytes b with spelt[b]. Refuses a left-recursive grammar, one that
+// matches no text, and a long repeat of what may be empty.
+pl_status pl_nodes_check(pl_nodes *g, const bool spelt[256], pl_err *err);
 
 #endif

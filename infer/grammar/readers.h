@@ -11,7 +11,6 @@ pl_status pl_gbnf_read(pl_nodes *g, const char *text, size_t n, pl_err *err);
 // The regular expression as a node. in_json: of the characters of a JSON string as they are written there, escapes
 // included, for a pattern that is searched for (without anchors it may stand anywhere).
 pl_status pl_regex_node(int32_t *node, pl_nodes *g, const char *text, size_t n, bool in_json, pl_err *err);
-// text NULL: any JSON value.
 pl_status pl_schema_read(pl_nodes *g, const char *text, size_t n, pl_err *err);
 // Characters of a JSON string, as they are written there: those of the ranges.
 int32_t   pl_json_chars(pl_nodes *g, const pl_char_range *range, int n);

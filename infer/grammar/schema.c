@@ -288,34 +288,11 @@ static pl_status follow(reader *r, const cJSON *x, int32_t *out) {
 
 // ---- the types ------------------------------------------------------------------------------------------------------
 
-// cJSON's own printer rounds numbers to 15 digits.
-static void put_value(pl_json_out *o, const cJSON *x) {
-    const cJSON *e;
-    if (cJSON_IsObject(x) || cJSON_IsArray(x)) {
-        bool object = cJSON_IsObject(x);
-        (object ? pl_json_out_object : pl_json_out_array)(o);
-        cJSON_ArrayForEach(e, x) {
-            if (object) pl_json_out_key(o, e->string);
-            put_value(o, e);
-        }
-        pl_json_out_close(o, object ? '}' : ']');
-    } else if (cJSON_IsNumber(x) && x->valuedouble == floor(x->valuedouble) &&
-               fabs(x->valuedouble) <= (double)PL_JSON_INT_MAX) {
-        pl_json_out_int(o, (int64_t)x->valuedouble);
-    } else if (cJSON_IsNumber(x)) {
-        pl_json_out_num(o, x->valuedouble);
-    } else if (cJSON_IsString(x)) {
-        pl_json_out_str(o, x->valuestring);
-    } else {
-        pl_json_out_raw(o, cJSON_IsNull(x) ? "null" : cJSON_IsTrue(x) ? "true" : "false");
-    }
-}
-
 // A value as its compact text.
 static pl_status literal(const reader *r, const cJSON *x, int32_t *out) {
     pl_json_out o;
     pl_json_out_begin(&o, 0);
-    put_value(&o, x);
+    pl_json_out_node(&o, x);
     PL_TRY(pl_json_out_end(&o, r->err));
     *out = pl_node_text(r->g, o.text, o.len);
     pl_free(o.text);
@@ -640,10 +617,6 @@ pl_status pl_schema_read(pl_nodes *g, const char *data, size_t n, pl_err *err) {
     pl_json json = {0};
     reader  r = {.g = g, .json = &json, .err = err};
     make_parts(&r);
-    if (!data) {
-        g->root = r.value;
-        return PL_OK;
-    }
     PL_TRY(pl_json_parse(&json, "schema", 0, data, n, PL_JSON_UNIQUE, err));
     pl_status st = rule_of(&r, json.root, &g->root);
     if (st == PL_OK) st = define_rules(&r);

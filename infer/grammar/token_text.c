@@ -12,19 +12,6 @@ static int32_t shared_bytes(const pl_lexicon *x, int32_t i) {
     return n;
 }
 
-// Bytes that no UTF-8 text holds need no token.
-static pl_status check_bytes(const pl_lexicon *x, pl_err *err) {
-    for (int b = 0; b < 256; b++) {
-        char one = (char)b;
-        if (b == 0xC0 || b == 0xC1 || b > 0xF4 || pl_lexicon_find(x, &one, 1) >= 0) continue;
-        return pl_fail(err, PL_E_UNSUPPORTED,
-                       "the tokenizer has no token for the byte 0x%02X, so a grammar could lead into a text that it "
-                       "cannot spell",
-                       (unsigned)b);
-    }
-    return PL_OK;
-}
-
 static pl_status fill(pl_token_text *t, pl_err *err) {
     const pl_lexicon *x = &t->lexicon;
     t->shared = pl_malloc(((size_t)x->n + 1) * sizeof *t->shared);
@@ -43,7 +30,11 @@ static pl_status fill(pl_token_text *t, pl_err *err) {
         t->string[id] = same < 0 ? -1 : of[same];
     }
     pl_free(of);
-    return check_bytes(x, err);
+    for (int b = 0; b < 256; b++) {
+        char one = (char)b;
+        t->spelt[b] = pl_lexicon_find(x, &one, 1) >= 0;
+    }
+    return PL_OK;
 }
 
 pl_status pl_token_text_open(pl_token_text **out, const pl_tokenizer *tok, pl_err *err) {
@@ -66,8 +57,4 @@ void pl_token_text_close(pl_token_text *t) {
     pl_free(t->shared);
     pl_free(t->string);
     pl_free(t);
-}
-
-int32_t pl_grammar_words(const pl_token_text *t) {
-    return (t->vocab + 31) / 32;
 }

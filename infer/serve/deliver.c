@@ -29,7 +29,9 @@ bool pl_choice_take(pl_choice *c) {
     if (c->job->max_tokens == 0) n = 0, emitted = 0; // the prompt alone was asked for
     while (c->told < n && !c->finish)
         if (!pl_delta_push(&c->delta, answer[c->told++])) end_text(c, "stop", c->told);
-    if (!c->finish && finish != PL_RUNNING) end_text(c, finish == PL_STOPPED ? "stop" : "length", emitted);
+    // A grammar that ran out of states ends its answer anywhere.
+    bool whole = !c->constraint.grammar || pl_grammar_constraint_met(&c->constraint, answer, n);
+    if (!c->finish && finish != PL_RUNNING) end_text(c, finish == PL_STOPPED && whole ? "stop" : "length", emitted);
     return !c->delta.text.failed;
 }
 

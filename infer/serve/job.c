@@ -107,7 +107,20 @@ static pl_status check_bias(const pl_job *j, const pl_job_server *s, pl_err *err
     return PL_OK;
 }
 
-static pl_status fill_job(pl_job *j, const pl_job_server *s, const pl_request *r, pl_err *err) {
+// Each choice walks a grammar of its own.
+static pl_status hold_choice(pl_choice *c, pl_job_server *s, pl_request *r, pl_err *err) {
+    pl_grammar *g;
+    if (!r->grammar) return PL_OK;
+    snprintf(r->param, sizeof r->param, "%s", r->grammar_field);
+    if (!s->tokens) PL_TRY(pl_token_text_open(&s->tokens, s->target->tok, err));
+    PL_TRY(pl_grammar_open(&g, r->grammar_kind, r->grammar, strlen(r->grammar), s->tokens, err));
+    PL_TRY(pl_grammar_constraint_init(&c->constraint, g, s->target->model.vocab, c->job->stop_id, c->job->n_stop_ids,
+                                      err));
+    *r->param = 0;
+    return PL_OK;
+}
+
+static pl_status fill_job(pl_job *j, pl_job_server *s, pl_request *r, pl_err *err) {
     const pl_tokenizer *tok = s->target->tok;
     int                 prompts = r->messages ? 1 : r->n_prompts;
     j->prompt = pl_calloc((size_t)prompts, sizeof *j->prompt);
@@ -118,17 +131,19 @@ static pl_status fill_job(pl_job *j, const pl_job_server *s, const pl_request *r
         PL_TRY(add_prompt(j, s, r, i, err));
     PL_TRY(copy_stops(j, s, r, err));
     PL_TRY(check_bias(j, s, err));
-    for (; j->n < prompts * r->n; j->n++) {
+    while (j->n < prompts * r->n) {
         pl_choice           *c = &j->choice[j->n];
         const pl_job_prompt *p = &j->prompt[j->n / r->n];
         *c = (pl_choice){.job = j, .prompt = j->n / r->n, .index = j->n, .logprobs = {.top = r->logprobs}};
         PL_TRY(pl_delta_init(&c->delta, tok, pl_tokenizer_all_special(tok, p->ids, p->n), (const char *const *)j->stop,
                              j->n_stop, err));
+        j->n++;
+        PL_TRY(hold_choice(c, s, r, err));
     }
     return PL_OK;
 }
 
-pl_status pl_job_create(pl_job **out, const pl_job_server *s, pl_request *r, pl_exchange *x, pl_err *err) {
+pl_status pl_job_create(pl_job **out, pl_job_server *s, pl_request *r, pl_exchange *x, pl_err *err) {
     pl_job *j = pl_calloc(1, sizeof *j);
     *out = NULL;
     if (!j) return pl_fail(err, PL_E_MEMORY, "request: out of memory");
@@ -149,7 +164,7 @@ pl_status pl_job_create(pl_job **out, const pl_job_server *s, pl_request *r, pl_
              (unsigned long long)draw_number());
     pl_status st = fill_job(j, s, r, err);
     if (st != PL_OK) {
-        if (st == PL_E_INPUT || st == PL_E_UNSUPPORTED)
+        if (!*r->param && (st == PL_E_INPUT || st == PL_E_UNSUPPORTED))
             snprintf(r->param, sizeof r->param, "%s", r->messages ? "messages" : "prompt");
         pl_job_free(j);
         return st;
@@ -161,6 +176,7 @@ pl_status pl_job_create(pl_job **out, const pl_job_server *s, pl_request *r, pl_
 void pl_job_free(pl_job *j) {
     if (!j) return;
     for (int i = 0; i < j->n; i++) {
+        pl_grammar_constraint_fini(&j->choice[i].constraint);
         pl_delta_fini(&j->choice[i].delta);
         pl_logprobs_fini(&j->choice[i].logprobs);
     }
@@ -176,7 +192,7 @@ void pl_job_free(pl_job *j) {
     pl_free(j);
 }
 
-pl_session_options pl_choice_options(const pl_choice *c, const pl_job_server *s) {
+pl_session_options pl_choice_options(pl_choice *c, const pl_job_server *s) {
     const pl_job        *j = c->job;
     const pl_job_prompt *p = &j->prompt[c->prompt];
     int64_t              room = s->max_len - p->n;
@@ -190,6 +206,7 @@ pl_session_options pl_choice_options(const pl_choice *c, const pl_job_server *s)
     // A prompt's log-probabilities alone take a step, whose token is left out.
     if (o.max_new == 0 && o.prompt_logits) o.max_new = 1;
     o.sampling.seed = p->seed;
+    if (c->constraint.grammar) o.sampling.constraint = &c->constraint.base;
     memcpy(o.stop, j->stop_id, sizeof o.stop);
     return o;
 }

@@ -4,6 +4,7 @@
 #define PL_JOB_H
 
 #include "data/chat/template.h"
+#include "infer/grammar/constraint.h"
 #include "infer/serve/answer.h"
 #include "infer/serve/delta.h"
 #include "infer/serve/request.h"
@@ -12,10 +13,11 @@ typedef struct pl_job pl_job;
 
 // One answer of a request.
 typedef struct pl_choice {
-    pl_job     *job;
-    int         prompt, index; // of the job's
-    pl_session *session;       // NULL: it waits, or has ended
-    pl_delta    delta;
+    pl_job               *job;
+    int                   prompt, index; // of the job's
+    pl_session           *session;       // NULL: it waits, or has ended
+    pl_grammar_constraint constraint;    // its grammar is NULL: none
+    pl_delta              delta;
     pl_logprobs logprobs; // of the answer's tokens; where the prompt is echoed, of its tokens from the second on first
     int32_t     told, sent; // tokens taken into the text; those whose log-probabilities were sent
     int64_t     tokens;     // of the answer, a stop token included; set when it ends
@@ -58,6 +60,7 @@ struct pl_job {
 // Of the server, for all jobs; borrowed.
 typedef struct pl_job_server {
     const pl_target        *target;
+    pl_token_text          *tokens;  // owned; NULL: no grammar has been asked for yet
     const pl_chat_template *chat;    // NULL: none
     const char             *no_chat; // why
     pl_chat_options         chat_options;
@@ -75,10 +78,10 @@ pl_status pl_request_encode(const pl_job_server *s, const pl_request *r, const p
 
 // Makes the job of a request, whose fields it copies. On failure r->param names the field. PL_E_INPUT: a prompt is
 // empty, too long or holds an unknown id.
-pl_status          pl_job_create(pl_job **out, const pl_job_server *s, pl_request *r, pl_exchange *x, pl_err *err);
+pl_status          pl_job_create(pl_job **out, pl_job_server *s, pl_request *r, pl_exchange *x, pl_err *err);
 void               pl_job_free(pl_job *j); // NULL is allowed; its sessions have ended
 // Returns the options of a choice's session.
-pl_session_options pl_choice_options(const pl_choice *c, const pl_job_server *s);
+pl_session_options pl_choice_options(pl_choice *c, const pl_job_server *s);
 
 // Takes in the tokens that a choice's session has emitted, and sets c->finish when it ends. Returns false when memory
 // runs out.

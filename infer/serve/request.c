@@ -214,13 +214,45 @@ static pl_status read_stream_options(pl_request *r, const field *f, const cJSON 
     return PL_OK;
 }
 
+// Holds the answer to a grammar. text: owned from here on.
+static pl_status hold(pl_request *r, const field *f, pl_grammar_kind kind, char *text, const cJSON *v, pl_err *err) {
+    bool second = r->grammar;
+    if (second) pl_free(r->grammar);
+    r->grammar = text;
+    r->grammar_kind = kind;
+    r->grammar_field = f->name;
+    if (!text) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", f->name);
+    return second ? pl_json_fail(&r->body, v, err, "a second grammar; give one of the two") : PL_OK;
+}
+
+static pl_status hold_to_schema(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    pl_json_out o;
+    pl_json_out_begin(&o, 0);
+    pl_json_out_node(&o, v);
+    PL_TRY(pl_json_out_end(&o, err));
+    return hold(r, f, PL_GRAMMAR_SCHEMA, o.text, v, err);
+}
+
+// at: the kind.
+static pl_status read_grammar(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    const char *text;
+    if (f->at == PL_GRAMMAR_SCHEMA) return hold_to_schema(r, f, v, err);
+    PL_TRY(pl_json_str_of(&r->body, v, &text, err));
+    return hold(r, f, (pl_grammar_kind)f->at, pl_strdup(text), v, err);
+}
+
 static pl_status read_response_format(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
-    const char *type;
-    (void)f;
+    const char  *type;
+    const cJSON *schema;
     if (!cJSON_IsObject(v)) return pl_json_fail(&r->body, v, err, "expected an object {...}");
     PL_TRY(pl_json_get_str(&r->body, v, "type", &type, err));
     if (strcmp(type, "text") == 0) return PL_OK;
-    return fail_unsupported(r, v, "only {\"type\": \"text\"} is supported here", err);
+    if (strcmp(type, "json_object") == 0)
+        return hold(r, f, PL_GRAMMAR_SCHEMA, pl_strdup("{\"type\":\"object\"}"), v, err);
+    if (strcmp(type, "json_schema") != 0)
+        return fail_unsupported(r, v, "type is text, json_object or json_schema here", err);
+    PL_TRY(pl_json_get_object(&r->body, v, "json_schema.schema", &schema, err));
+    return hold_to_schema(r, f, schema, err);
 }
 
 static pl_status read_tool_choice(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
@@ -334,8 +366,11 @@ static const field fields[] = {
     {"ignore_eos", BOTH, read_bool, AT(ignore_eos), 0, 0},
     {"logprobs", BOTH, read_logprobs, AT(logprobs), 0, PL_REQUEST_TOP_LOGPROBS},
     {"top_logprobs", CHAT, read_top_logprobs, AT(logprobs), 0, PL_REQUEST_TOP_LOGPROBS},
-    // What asks for nothing is accepted, all else refused.
     {"response_format", BOTH, read_response_format, 0, 0, 0},
+    {"json_schema", BOTH, read_grammar, PL_GRAMMAR_SCHEMA, 0, 0}, // llama.cpp's
+    {"grammar", BOTH, read_grammar, PL_GRAMMAR_GBNF, 0, 0},
+    {"regex", BOTH, read_grammar, PL_GRAMMAR_REGEX, 0, 0},
+    // What asks for nothing is accepted, all else refused.
     {"tools", CHAT | IDS, read_empty, 0, 0, 0},
     {"tool_choice", CHAT, read_tool_choice, 0, 0, 0},
     {"functions", CHAT, read_empty, 0, 0, 0},
@@ -348,7 +383,6 @@ static const field fields[] = {
     {"include_stop_str_in_output", BOTH, read_neutral, 0, 0, 0},
     {"continue_final_message", CHAT | IDS, read_neutral, 0, 0, 0},
     {"best_of", TEXT, read_neutral, 0, 1, 0},
-    {"grammar", BOTH, read_refused, 0, 0, 0},
     {"audio", CHAT, read_refused, 0, 0, 0},
     {"web_search_options", CHAT, read_refused, 0, 0, 0},
     {"reasoning_effort", CHAT, read_refused, 0, 0, 0}, // templates that know it take it in chat_template_kwargs
@@ -405,6 +439,8 @@ static pl_status check_members(pl_request *r, pl_err *err) {
         return fail_member(r, "temperature", "expected 0 (greedy) or a number from 1e-06 to 1000", err);
     if (ids && pl_json_find(&r->body, NULL, "content") && !pl_json_find(&r->body, NULL, "add_special"))
         r->add_special = false; // llama.cpp's default
+    if (r->grammar && r->ignore_eos)
+        return fail_member(r, "ignore_eos", "beside a grammar, whose texts end with such a token", err);
     return PL_OK;
 }
 
@@ -442,6 +478,7 @@ void pl_request_fini(pl_request *r) {
         pl_free(r->prompt[i].ids);
     pl_free(r->prompt);
     pl_free(r->bias);
+    pl_free(r->grammar);
     pl_json_close(&r->body);
     *r = (pl_request){0};
 }

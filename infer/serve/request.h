@@ -5,6 +5,7 @@
 #ifndef PL_REQUEST_H
 #define PL_REQUEST_H
 
+#include "infer/grammar/grammar.h"
 #include "infer/model/target.h"
 #include "infer/sample/distribution.h"
 #include "kernels/base/json.h"
@@ -43,6 +44,9 @@ typedef struct pl_request {
     int                draft_depth; // most levels of a draft; 0: as many as the tree has
     pl_sampling        sampling;    // its bias is `bias`
     pl_logit_bias     *bias;        // owned
+    char              *grammar;     // text of the grammar that the answer is held to, owned; NULL: none
+    pl_grammar_kind    grammar_kind;
+    const char        *grammar_field; // that asks for it
     bool               has_seed;
     int                n_stop, n_stop_ids;
     const char        *stop[PL_REQUEST_STOPS];

@@ -108,6 +108,7 @@ void      pl_json_out_num(pl_json_out *o, double v); // shortest that reads back
 void      pl_json_out_bool(pl_json_out *o, bool v);
 void      pl_json_out_null(pl_json_out *o);
 void      pl_json_out_raw(pl_json_out *o, const char *json); // a value that is JSON text already, on one line
+void      pl_json_out_node(pl_json_out *o, const cJSON *node);      // a tree; its numbers exactly
 // PL_OK, or PL_E_MEMORY (then text is NULL). On PL_OK the caller owns o->text (pl_free) of o->len bytes.
 pl_status pl_json_out_end(pl_json_out *o, pl_err *err);
 

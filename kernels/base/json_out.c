@@ -156,6 +156,29 @@ void pl_json_out_raw(pl_json_out *o, const char *json) {
     put_word(o, json);
 }
 
+// cJSON's own printer rounds numbers to 15 digits.
+void pl_json_out_node(pl_json_out *o, const cJSON *x) {
+    const cJSON *e;
+    if (cJSON_IsObject(x) || cJSON_IsArray(x)) {
+        bool object = cJSON_IsObject(x);
+        (object ? pl_json_out_object : pl_json_out_array)(o);
+        cJSON_ArrayForEach(e, x) {
+            if (object) pl_json_out_key(o, e->string);
+            pl_json_out_node(o, e);
+        }
+        pl_json_out_close(o, object ? '}' : ']');
+    } else if (cJSON_IsNumber(x) && x->valuedouble == floor(x->valuedouble) &&
+               fabs(x->valuedouble) <= (double)PL_JSON_INT_MAX) {
+        pl_json_out_int(o, (int64_t)x->valuedouble);
+    } else if (cJSON_IsNumber(x)) {
+        pl_json_out_num(o, x->valuedouble);
+    } else if (cJSON_IsString(x)) {
+        pl_json_out_str(o, x->valuestring);
+    } else {
+        pl_json_out_raw(o, cJSON_IsNull(x) ? "null" : cJSON_IsTrue(x) ? "true" : "false");
+    }
+}
+
 pl_status pl_json_out_end(pl_json_out *o, pl_err *err) {
     PL_CHECK(o->depth == 0 && !o->after_key, "depth %d", o->depth);
     if (o->indent) put(o, "\n", 1);

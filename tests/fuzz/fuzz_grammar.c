@@ -45,14 +45,13 @@ static const char *const words[] = {"\"type\":",
 const pl_fuzz_target pl_fuzz = {.name = "grammar", .seeds = seeds, .words = words, .runs = 8000, .max_len = 1 << 12};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-    pl_grammar_kind kind = n == 0           ? PL_GRAMMAR_JSON
-                           : data[0] == 's' ? PL_GRAMMAR_SCHEMA
-                           : data[0] == 'r' ? PL_GRAMMAR_REGEX
-                                            : PL_GRAMMAR_GBNF;
+    pl_grammar_kind kind = n > 0 && data[0] == 's'   ? PL_GRAMMAR_SCHEMA
+                           : n > 0 && data[0] == 'r' ? PL_GRAMMAR_REGEX
+                                                     : PL_GRAMMAR_GBNF;
     pl_grammar     *g;
     pl_err          err = {0};
     if (n == 0) return 0;
-    if (!pl_fuzz_result(pl_grammar_open(&g, kind, (const char *)data + 1, n - 1, &err), &err, &g)) return 0;
+    if (!pl_fuzz_result(pl_grammar_open(&g, kind, (const char *)data + 1, n - 1, NULL, &err), &err, &g)) return 0;
     int32_t at = pl_grammar_start(g);
     for (int step = 0; step < 64 && at >= 0; step++) { // of the bytes that go on, one that the input chooses
         int32_t to = PL_GRAMMAR_DEAD;

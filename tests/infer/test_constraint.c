@@ -67,9 +67,8 @@ static void run(const char *drafter, const char *tree, const pl_verifier *v, dou
         if (i < 2) {
             pl_grammar *g;
             assert_ok(pl_grammar_open(&g, grammars[grammar].kind, grammars[grammar].text,
-                                      strlen(grammars[grammar].text), &err));
-            assert_ok(
-                pl_grammar_constraint_init(&c[i], g, tokens, target.model.vocab, target.stop, target.n_stop, &err));
+                                      strlen(grammars[grammar].text), tokens, &err));
+            assert_ok(pl_grammar_constraint_init(&c[i], g, target.model.vocab, target.stop, target.n_stop, &err));
             sampling.constraint = &c[i].base;
         }
         start(e, sampling, i, &s[i]);

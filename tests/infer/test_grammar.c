@@ -7,10 +7,13 @@
 
 #define TINY PACELINE_SOURCE_DIR "/checkpoints/tiny"
 
+static pl_tokenizer  *tok;
+static pl_token_text *tokens;
+
 static pl_grammar *open(pl_grammar_kind kind, const char *text) {
     pl_err      err = {0};
     pl_grammar *g;
-    if (pl_grammar_open(&g, kind, text, text ? strlen(text) : 0, &err) != PL_OK) fail_msg("%s: %s", text, err.msg);
+    if (pl_grammar_open(&g, kind, text, strlen(text), tokens, &err) != PL_OK) fail_msg("%s: %s", text, err.msg);
     return g;
 }
 
@@ -43,8 +46,8 @@ static const language languages[] = {
      {"a\n\xC3\xA9q", "zz", "zzz"},
      {"a\n\xC3", "a\nqx", "z"}},
     {PL_GRAMMAR_GBNF, "root ::= \"\\u00e9\\U0001F600\"?", {"", "\xC3\xA9\xF0\x9F\x98\x80"}, {"\xC3\xA9"}},
-    {PL_GRAMMAR_JSON,
-     NULL,
+    {PL_GRAMMAR_SCHEMA,
+     "true",
      {"{}", "[1,-2.5e+3,null]", "\"a\\n\\u00e9\"", "{\"a\": [true, {\"b\":\n  false}]}", "0"},
      {"{,}", "01", "[1,]", "\"\n\"", "\"\\ud800\"", "nul", "{\"a\"}", "[1  ,2]"}},
     {PL_GRAMMAR_SCHEMA,
@@ -207,7 +210,7 @@ static void malformed_grammars(void **state) {
     for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
         pl_err      err = {0};
         pl_grammar *g = NULL;
-        pl_status   st = pl_grammar_open(&g, malformed[i].kind, malformed[i].text, strlen(malformed[i].text), &err);
+        pl_status st = pl_grammar_open(&g, malformed[i].kind, malformed[i].text, strlen(malformed[i].text), NULL, &err);
         if (st == PL_OK || !strstr(err.msg, malformed[i].why))
             fail_msg("%s: %s", malformed[i].text, st ? err.msg : "taken");
         assert_null(g);
@@ -219,18 +222,15 @@ static void malformed_grammars(void **state) {
         n += sprintf(big + n, "%s[^b]", i ? "|" : "");
     pl_err      err = {0};
     pl_grammar *g;
-    assert_refused(pl_grammar_open(&g, PL_GRAMMAR_REGEX, big, (size_t)n, &err), &err, "too large");
+    assert_refused(pl_grammar_open(&g, PL_GRAMMAR_REGEX, big, (size_t)n, NULL, &err), &err, "too large");
     pl_free(big);
 }
 
 // ---- tokens ---------------------------------------------------------------------------------------------------------
 
-static pl_tokenizer  *tok;
-static pl_token_text *tokens;
-
 // A token that may follow, drawn; -1: the text ends.
 static int32_t draw(pl_grammar *g, int32_t at, pl_rng r, uint64_t *u) {
-    const uint32_t *mask = pl_grammar_mask(g, tokens, at);
+    const uint32_t *mask = pl_grammar_mask(g, at);
     int32_t         id[1 << 15], n = 0, vocab = pl_tokenizer_vocab_size(tok);
     assert_non_null(mask);
     for (int32_t i = 0; i < vocab; i++)
@@ -250,15 +250,15 @@ static void masks_are_the_tokens_that_go_on(void **state) {
         uint64_t    u = 0;
         int32_t     at = pl_grammar_start(g);
         for (int step = 0; step < 12 && at >= 0; step++) {
-            const uint32_t *mask = pl_grammar_mask(g, tokens, at);
+            const uint32_t *mask = pl_grammar_mask(g, at);
             for (int32_t id = 0; id < pl_tokenizer_vocab_size(tok); id++) {
-                bool goes_on = pl_grammar_token(g, tokens, at, id) >= 0;
+                bool goes_on = pl_grammar_token(g, at, id) >= 0;
                 if ((mask[id / 32] >> id % 32 & 1) != goes_on)
                     fail_msg("grammar %d, step %d: token %d", which[i], step, id);
                 if (pl_tokenizer_is_special(tok, id)) assert_false(goes_on);
             }
             int32_t one = draw(g, at, r, &u);
-            at = one < 0 ? -1 : pl_grammar_token(g, tokens, at, one);
+            at = one < 0 ? -1 : pl_grammar_token(g, at, one);
         }
         pl_grammar_close(g);
     }
@@ -276,7 +276,7 @@ static void drawn_texts_are_json(void **state) {
             uint64_t u = 0;
             int32_t  at = pl_grammar_start(g), ids[300], n = 0, one = 0;
             while (n < 300 && (one = draw(g, at, r, &u)) >= 0)
-                at = pl_grammar_token(g, tokens, at, ids[n++] = one);
+                at = pl_grammar_token(g, at, ids[n++] = one);
             if (one >= 0) continue; // too long: a string without end
             char   *text;
             size_t  bytes;

@@ -6,6 +6,7 @@
 Starts the server on a free port with a key and a chat template, and goes through models, chat, completions, streams,
 log-probabilities, lists, errors and a client that leaves. Prints one line for each and ends with 1 where one fails.
 """
+import json
 import os
 import re
 import subprocess
@@ -107,8 +108,20 @@ def run(client, program, target):
     raises("bad temperature", openai.BadRequestError, lambda: chat(model=model, messages=HI, temperature=-1), "temperature")
     raises("tools", openai.BadRequestError, lambda: chat(model=model, messages=HI, tools=[
         {"type": "function", "function": {"name": "f", "parameters": {}}}]), "tools")
+    schema = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 1, "maximum": 99},
+                                               "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3}},
+              "required": ["age", "tags"], "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": "person", "schema": schema}}
+    for temperature in (0, 1):
+        r = chat(model=model, messages=HI, response_format=form, max_tokens=200, temperature=temperature)
+        got = json.loads(r.choices[0].message.content)
+        check("json_schema", 1 <= got["age"] <= 99 and set(got["tags"]) <= {"a", "b"}, got)
+    r = chat(model=model, messages=HI, extra_body={"regex": "(yes|no)!"}, temperature=0)
+    check("regex", r.choices[0].message.content in ("yes!", "no!"), r.choices[0].message.content)
     raises("response_format", openai.BadRequestError, lambda: chat(
-        model=model, messages=HI, response_format={"type": "json_object"}), "response_format")
+        model=model, messages=HI, response_format={"type": "xml"}), "response_format")
+    raises("schema", openai.BadRequestError, lambda: chat(model=model, messages=HI, response_format={
+        "type": "json_schema", "json_schema": {"name": "n", "schema": {"uniqueItems": True}}}), "response_format")
     raises("unknown field", openai.BadRequestError, lambda: chat(model=model, messages=HI, extra_body={"mood": 1}), "mood")
     raises("another model", openai.NotFoundError, lambda: chat(model="gpt-4", messages=HI), "model")
     raises("no messages", openai.BadRequestError, lambda: chat(model=model, messages=[]), "messages")

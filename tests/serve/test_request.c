@@ -60,6 +60,23 @@ static void chat(void **state) {
     pl_request_fini(&r);
 }
 
+static void grammars(void **state) {
+    (void)state;
+    read_ok(PL_ASK_CHAT,
+            "{\"messages\": [{}], \"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"n\", "
+            "\"schema\": {\"enum\": [1, 2.5, \"\\u00e9\"]}}}}");
+    assert_true(r.grammar_kind == PL_GRAMMAR_SCHEMA);
+    assert_string_equal(r.grammar, "{\"enum\":[1,2.5,\"\xC3\xA9\"]}");
+    pl_request_fini(&r);
+    read_ok(PL_ASK_CHAT, "{\"messages\": [{}], \"response_format\": {\"type\": \"json_object\"}}");
+    assert_string_equal(r.grammar, "{\"type\":\"object\"}");
+    pl_request_fini(&r);
+    read_ok(PL_ASK_COMPLETION, "{\"prompt\": \"a\", \"regex\": \"[0-9]+\"}");
+    assert_true(r.grammar_kind == PL_GRAMMAR_REGEX);
+    assert_string_equal(r.grammar, "[0-9]+");
+    pl_request_fini(&r);
+}
+
 static void prompts(void **state) {
     (void)state;
     read_ok(PL_ASK_COMPLETION, "{\"prompt\": \"Once\", \"logprobs\": 0, \"speculative.n_max\": 0}");
@@ -106,10 +123,13 @@ static const struct {
     {PL_ASK_CHAT, "{\"messages\": [{}], \"n\": 1, \"n\": 2}", "", "the key is there twice"},
     {PL_ASK_CHAT, "{\"messages\": [{}], \"tools\": [{\"type\": \"function\"}]}", "tools", "tools: is not supported"},
     {PL_ASK_CHAT, "{\"messages\": [{}], \"tool_choice\": \"required\"}", "tool_choice", "tool calls are not"},
-    {PL_ASK_CHAT, "{\"messages\": [{}], \"response_format\": {\"type\": \"json_object\"}}", "response_format",
-     "only {\"type\": \"text\"}"},
+    {PL_ASK_CHAT, "{\"messages\": [{}], \"response_format\": {\"type\": \"xml\"}}", "response_format", "type is text"},
+    {PL_ASK_CHAT, "{\"messages\": [{}], \"response_format\": {\"type\": \"json_schema\"}}", "response_format",
+     "json_schema.schema: missing"},
     {PL_ASK_CHAT, "{\"messages\": [{}], \"response_format\": {}}", "response_format", "response_format.type: missing"},
-    {PL_ASK_CHAT, "{\"messages\": [{}], \"grammar\": \"root ::= x\"}", "grammar", "grammar: is not supported"},
+    {PL_ASK_CHAT, "{\"messages\": [{}], \"grammar\": \"root ::= x\", \"regex\": \"a\"}", "regex", "a second grammar"},
+    {PL_ASK_CHAT, "{\"messages\": [{}], \"regex\": \"a\", \"ignore_eos\": true}", "ignore_eos", "beside a grammar"},
+    {PL_ASK_CHAT, "{\"messages\": [{}], \"regex\": 3}", "regex", "expected a string"},
     {PL_ASK_CHAT, "{\"messages\": [{}], \"top_logprobs\": 2}", "top_logprobs", "needs \"logprobs\""},
     {PL_ASK_CHAT, "{\"messages\": [{}], \"logprobs\": 2}", "logprobs", "expected true or false"},
     {PL_ASK_CHAT, "{\"messages\": [{}], \"logit_bias\": {\"x\": 1}}", "logit_bias", "is a token id"},
@@ -156,8 +176,8 @@ static void refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults), cmocka_unit_test(chat),    cmocka_unit_test(prompts),
-        cmocka_unit_test(tokens),   cmocka_unit_test(refused),
+        cmocka_unit_test(defaults), cmocka_unit_test(chat),   cmocka_unit_test(prompts),
+        cmocka_unit_test(grammars), cmocka_unit_test(tokens), cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
