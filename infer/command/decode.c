@@ -5,6 +5,7 @@
 #include "data/text/text.h"
 #include "infer/decode/runner.h"
 #include "infer/decode/trace.h"
+#include "infer/grammar/constraint.h"
 #include "infer/model/kv.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/files.h"
@@ -17,6 +18,7 @@
 #include <string.h>
 
 #define PROMPT_MAX ((size_t)256 << 20) // bytes of a prompt file
+#define GRAMMAR_MAX ((size_t)16 << 20)
 #define NEW_MAX (1 << 24)
 
 static const pl_key options[] = {
@@ -46,6 +48,9 @@ static const pl_key options[] = {
      .help = "sample from tokens at least P times as probable as the best"},
     {PL_OPTION_REAL("repetition-penalty", "R"), .deflt = "1", .min = 0.01, .max = 100,
      .help = "above 1: tokens that occurred become less probable"},
+    {PL_OPTION_TEXT("json-schema", "F"), .help = "the answer is JSON of the schema in this file"},
+    {PL_OPTION_TEXT("regex", "RE"), .help = "the answer matches this regular expression as a whole"},
+    {PL_OPTION_TEXT("grammar", "F"), .help = "the answer is of the grammar in this file (llama.cpp's GBNF)"},
     {PL_OPTION_TEXT("verify", "VERIFIER"), .deflt = "match",
      .help = "how drafted tokens are accepted: a name of the list below"},
     {PL_OPTION_TEXT("tree", "TREE"),
@@ -157,6 +162,8 @@ static pl_status check_usage(const pl_cli_args *a, pl_err *err) {
     if (pl_cli_has(a, "system") && (!pl_cli_has(a, "chat") || file))
         return pl_fail(err, PL_E_USAGE, "--system: needs --chat; a --chat-file has its own");
     PL_TRY(pl_chat_cli_check(a, chat, err));
+    if (pl_cli_has(a, "json-schema") + pl_cli_has(a, "regex") + pl_cli_has(a, "grammar") > 1)
+        return pl_fail(err, PL_E_USAGE, "--json-schema, --regex and --grammar exclude each other");
     if (!pl_cli_has(a, "drafter") && pl_cli_has(a, "tree"))
         return pl_fail(err, PL_E_USAGE, "--tree: needs a --drafter");
     if (!pl_cli_has(a, "drafter") && pl_cli_has(a, "verify"))
@@ -249,6 +256,39 @@ static void log_stats(const decoding *d, const pl_runner *r, const pl_verifier *
            (long long)t->drafted, 100 * pl_stats_accepted(t), v->name, lossy(v), text, tree);
 }
 
+// What an answer is held to; the sampling borrows it.
+typedef struct held {
+    pl_token_text        *tokens;
+    pl_grammar_constraint constraint;
+} held;
+
+static void held_close(held *h) {
+    pl_grammar_constraint_fini(&h->constraint);
+    pl_token_text_close(h->tokens);
+}
+
+// Opens the grammar that the options name, if they do.
+static pl_status open_grammar(held *h, const pl_cli_args *a, const pl_target *t, pl_sampling *s, pl_err *err) {
+    static const char *const name[] = {
+        [PL_GRAMMAR_SCHEMA] = "json-schema", [PL_GRAMMAR_REGEX] = "regex", [PL_GRAMMAR_GBNF] = "grammar"};
+    int kind = 0;
+    while (kind <= PL_GRAMMAR_GBNF && !pl_cli_has(a, name[kind]))
+        kind++;
+    if (kind > PL_GRAMMAR_GBNF) return PL_OK;
+    if (!t->tok) return pl_fail(err, PL_E_USAGE, "--%s: needs a tokenizer; give --tokenizer", name[kind]);
+    const char *text = pl_cli_text(a, name[kind]);
+    char       *data = NULL;
+    size_t      n = strlen(text);
+    if (kind != PL_GRAMMAR_REGEX) PL_TRY(pl_plain_stream(&data, &n, text, GRAMMAR_MAX, err));
+    pl_grammar *g = NULL;
+    pl_status   st = pl_token_text_open(&h->tokens, t->tok, err);
+    if (st == PL_OK) st = pl_grammar_open(&g, (pl_grammar_kind)kind, data ? data : text, n, h->tokens, err);
+    if (st == PL_OK) st = pl_grammar_constraint_init(&h->constraint, g, t->model.vocab, t->stop, t->n_stop, err);
+    pl_free(data);
+    s->constraint = &h->constraint.base;
+    return st == PL_OK ? PL_OK : pl_fail_at(err, st, "--%s", name[kind]);
+}
+
 // Decodes one answer. trace: also records it there; NULL: no trace.
 static pl_status decode(pl_runner *r, const int32_t *prompt, int64_t n, const pl_sampling *s, int max_new, decoding *d,
                         const char *trace, pl_err *err) {
@@ -274,6 +314,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_target          target = {0};
     pl_runner          r = {0};
     decoding           d = {.env = env};
+    held               h = {0};
     int32_t           *prompt = NULL;
     int64_t            n = 0;
     pl_status          st = PL_OK;
@@ -302,7 +343,11 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
         goto done;
     }
     PL_TRY_GOTO(st, done, read_prompt(a, &target, &prompt, &n, err));
-    pl_runner_options o = {.drafter = pl_cli_text(a, "drafter"), .tree = tree, .verifier = verifier};
+    PL_TRY_GOTO(st, done, open_grammar(&h, a, &target, &sampling, err));
+    pl_runner_options o = {.drafter = pl_cli_text(a, "drafter"),
+                           .tree = tree,
+                           .verifier = verifier,
+                           .host_logits = sampling.constraint != NULL};
     // The cache is no larger than this text needs; the run reports a prompt that is too long.
     if (n < target.model.config.max_position_embeddings - max_new) o.max_len = (int)n + max_new + 1;
     PL_TRY_GOTO(st, done, pl_runner_open(&r, env->backend, env->pool, &target, &o, err));
@@ -331,6 +376,7 @@ done:
     if (d.has_text) pl_detok_fini(&d.detok);
     pl_strbuf_fini(&d.text);
     pl_runner_close(&r);
+    held_close(&h);
     pl_target_close(&target);
     pl_free(prompt);
     return st;
