@@ -177,7 +177,7 @@ run() { # DOCUMENT COMMAND: as a user would, in the clone, but small
         bash -n recipes/quickstart.sh || say "$d: $2"
         what=$(sed -n 's/^build\/paceline \(run recipes.*\) "\$@"$/\1/p' recipes/quickstart.sh)
         [ -n "$what" ] || say "recipes/quickstart.sh: where is its run?"
-        line="build/paceline $what $small --set data.prompts=$work/prompts.jsonl" ;;
+        line="build/paceline $what $small --set drafters.2.steps=1 --set drafters.2.warmup=0 --set data.prompts=$work/prompts.jsonl" ;;
     *recipes/*.yaml*) # each with the keys that its kind reads
         what=$small
         [[ "$line" == *train.unroll=null* ]] && what=${what/--set train.unroll=2 /}
