@@ -9,10 +9,11 @@
 //   where no further byte can change its first token, at a token that ends the answer, after `cap` tokens,
 //   and where its probability falls below `least`: F is then the longest token so far.
 // The last rule makes psi cheap: of the exponentially many strings (Lemma 3.1) at most 1 / least are extended per
-// token, so one forward of the drafter a level gives psi of all tokens; psi is the q of infer/verify/rejection.c. (The
-// paper computes psi of the drafted token only and redraws on rejection, with forwards that cannot be planned.) Strings
-// that begin with no target token are left out, and psi is renormalised. Beyond the forwards, a walk through both
-// vocabularies visits the tokens that can change F; the others keep it and share the remaining probability.
+// token, so one forward of the drafter a level gives psi of all tokens, which Algorithm 3 needs: it accepts t with
+// min(1, p(t) / psi(t)) and on rejection draws from p - min(p, psi), renormalised (lines 6 to 8), as
+// infer/verify/rejection.c does with psi as its q. Strings that begin with no target token are left out, and psi is
+// renormalised. Beyond the forwards, a walk through both vocabularies visits the tokens that can change F; the others
+// keep it and share the remaining probability.
 //
 // With n-grams (ngrams.h) F is the target token of the longest cached list that the string begins with, or of a single
 // token that both have; a string ends where no longer list begins with it.

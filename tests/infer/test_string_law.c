@@ -1,5 +1,5 @@
-// The law of the target's first token in what a drafter writes, against every string that it can write, one by one; and
-// Algorithm 3 of arXiv 2502.05202 step by step with it (strings drawn, accepted or thinned): the target's law.
+// The law of the target's first token in a drafter's text, against every string that it can write, one by one; and
+// Algorithm 3 of arXiv 2502.05202 step by step with it (strings drawn, accepted or rejected): the target's law.
 #include "infer/drafter/drafter.h"
 #include "infer/drafter/string_law.h"
 #include "kernels/base/rng.h"
@@ -162,8 +162,8 @@ static void psi_is_the_sum_over_all_strings(void **state) {
     assert_true(strings > 2000);
 }
 
-// Theorem 3.2. Algorithm 3 as it is written: a string, its first token t accepted with probability min(1, p(t)/psi(t)),
-// else tokens drawn from p until one is kept, with probability max(0, 1 - psi/p): what comes is p. With the law of
+// Theorem 3.2. Algorithm 3: a string is drawn, its first token t is accepted with probability min(1, p(t) / psi(t)), else
+// the token is drawn from (p - min(p, psi)) / (1 - sum min(p, psi)), line 8: the law of the result is p. With the law of
 // another rule (one token written) in the place of psi it is not.
 static void algorithm_3_is_exact(void **state) {
     (void)state;
@@ -180,15 +180,15 @@ static void algorithm_3_is_exact(void **state) {
             by_the_law(seed, rules[r].cap, rules[r].least, psi[0]);
             by_the_law(seed, 1, 1, psi[1]);
             for (int which = 0; which < 2; which++) {
-                double out[VT], kept[VT], all = 0, rejected = 1, error = 0;
+                double out[VT], rest[VT], all = 0, rejected = 1, error = 0;
                 for (int i = 0; i < VT; i++) {
                     double share = p[i] / sum;
                     out[i] = b.psi[i] / (1 - b.lost) * fmin(1, psi[which][i] > 0 ? share / psi[which][i] : 1);
                     rejected -= out[i];
-                    all += kept[i] = share * fmax(0, 1 - psi[which][i] / share);
+                    all += rest[i] = share - fmin(share, psi[which][i]);
                 }
                 for (int i = 0; i < VT; i++)
-                    error = fmax(error, fabs(out[i] + (all > 0 ? rejected * kept[i] / all : 0) - p[i] / sum));
+                    error = fmax(error, fabs(out[i] + (all > 0 ? rejected * rest[i] / all : 0) - p[i] / sum));
                 if (which == 0) assert_true(error < 1e-14);
                 wrong = fmax(wrong, which ? error : 0);
             }
