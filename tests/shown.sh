@@ -232,12 +232,13 @@ shown_plan() { # on an idle machine, the planner's choice on two targets: heads.
     small=$(realpath -m "${PACELINE_TARGET_4K:-$work/target-4k}") run=$(realpath -m "${PACELINE_HEADS:-$work/heads-run}")
     run_4k=$(realpath -m "${PACELINE_HEADS_4K:-$work/heads-4k}")
     p=$(program)
-    [ -d "$run/drafters" ] || (cd "$root" && "$p" run recipes/heads.yaml --out "$run") >"$work/heads.log" 2>&1 ||
+    [ -d "$run/drafters" ] || (cd "$root" && "$p" run recipes/heads.yaml --set "vocabularies.0.text=[$data/text/gutenberg]" --out "$run") >"$work/heads.log" 2>&1 ||
         { tail -n 3 "$work/heads.log"; fail plan "training"; return; }
     judge_plan "vocabulary 16384" checkpoints/tiny "$run" recipes/heads.yaml
     [ -d "$small/checkpoints/last" ] || (cd "$root" && "$p" train recipes/target-4k.yaml --set "data.text=[$data/text/gutenberg]" --out "$small") \
         >"$work/target-4k.log" 2>&1 || { tail -n 3 "$work/target-4k.log"; fail plan "training a target"; return; }
-    [ -d "$run_4k/drafters" ] || (cd "$root" && "$p" run recipes/heads-4k.yaml --set "target.path=$small/checkpoints/last" --out "$run_4k") \
+    [ -d "$run_4k/drafters" ] || (cd "$root" && "$p" run recipes/heads-4k.yaml --set "target.path=$small/checkpoints/last" \
+        --set "vocabularies.0.text=[$data/text/gutenberg]" --out "$run_4k") \
         >"$work/heads-4k.log" 2>&1 || { tail -n 3 "$work/heads-4k.log"; fail plan "training"; return; }
     judge_plan "vocabulary 4096" "$small/checkpoints/last" "$run_4k" recipes/heads-4k.yaml
 }

@@ -2,6 +2,7 @@
 
 #include "data/counts/counts.h"
 #include "kernels/base/arena.h"
+#include "kernels/base/log.h"
 
 #include <string.h>
 
@@ -29,6 +30,9 @@ pl_status pl_draft_vocab_from_list(int32_t **d2t, int64_t *n, const char *path, 
     if (!id) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", path));
     int64_t seen = pl_counts_rank(&c, id);
     if (seen == 0) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_INPUT, "%s: lists no token", path));
+    if (size > seen)
+        pl_log_warn("%s: lists %lld tokens, drafter.head.vocab_size is %lld; count more text, or make it smaller", path,
+                    (long long)seen, (long long)size);
     if (size == 0) size = c.size;
     *n = size > 0 && size < seen ? size : seen;
     *d2t = id;

@@ -5,6 +5,7 @@
 #include "data/counts/counts.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
+#include "kernels/base/log.h"
 #include "tests/infer/fixture.h"
 
 #include <setjmp.h>
@@ -50,6 +51,33 @@ static void from_list(void **state) {
     assert_int_equal(pl_draft_vocab_from_list(&d2t, &n, path, 2, TEST_VOCAB - 1, NULL, &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "vocabulary of 97"));
     assert_null(d2t);
+    test_rmdir(dir);
+}
+
+// A list that is shorter than the requested size is named with both numbers, in one line; no other list is.
+static void short_lists(void **state) {
+    (void)state;
+    char   dir[64], path[96], want[256];
+    pl_err err = {0};
+    snprintf(path, sizeof path, "%s/list.json", test_mkdir(dir));
+    snprintf(want, sizeof want,
+             "paceline: warning: %s: lists 4 tokens, drafter.head.vocab_size is 5; count more text, or make it smaller\n",
+             path);
+    write_list(path, TEST_VOCAB);
+    for (int64_t size = 0, n; size <= 5; size++) {
+        int32_t *d2t;
+        char    *said = NULL;
+        size_t   bytes;
+        FILE    *f = open_memstream(&said, &bytes);
+        pl_log_to(f);
+        assert_int_equal(pl_draft_vocab_from_list(&d2t, &n, path, size, TEST_VOCAB, NULL, &err), PL_OK);
+        pl_log_to(NULL);
+        fclose(f);
+        assert_string_equal(said, size > 4 ? want : "");
+        assert_int_equal(n, size == 0 || size > 4 ? 4 : size);
+        free(said);
+        pl_free(d2t);
+    }
     test_rmdir(dir);
 }
 
@@ -224,7 +252,7 @@ static void refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(from_list),
+        cmocka_unit_test(from_list), cmocka_unit_test(short_lists),
         cmocka_unit_test(through_a_checkpoint),
         cmocka_unit_test(by_position),
         cmocka_unit_test(refused),
