@@ -69,13 +69,13 @@ const pl_key pl_dynaspec_keys[] = {
     {PL_KEY_AS_INT("drafter.head.width", pl_dynaspec, width), .each = true, .deflt = "128", .min = 1, .max = 1 << 20,
      .help = "dynaspec: hidden units of the router mlp", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_INT("drafter.head.k0", pl_dynaspec, k0), .each = true, .deflt = "0", .min = 0, .max = 1 << 22,
-     .help = "dynaspec: clusters read for the first drafted token; 0: an eighth of them", .stages = PL_STAGE_DRAFTER},
+     .help = "dynaspec: clusters read for the first drafted token; 0: a quarter of them, fixed an eighth",
+     .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_INT("drafter.head.k1", pl_dynaspec, k1), .each = true, .deflt = "0", .min = 0, .max = 1 << 22,
-     .help = "dynaspec: clusters read for the second, floor((k1+t)/(2t)) at depth t; 0: k0",
+     .help = "dynaspec: clusters read for the second, floor((k1+t)/(2t)) at depth t; 0: half of k0",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_INT("drafter.head.kmin", pl_dynaspec, kmin), .each = true, .deflt = "0", .min = 0, .max = 1 << 22,
-     .help = "dynaspec: least number of clusters read at any depth; 0: k0, or half of k1 where that is given",
-     .stages = PL_STAGE_DRAFTER},
+     .help = "dynaspec: least number of clusters read at any depth; 0: 1", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_BOOL("drafter.head.fixed", pl_dynaspec, fixed), .each = true, .deflt = "false",
      .help = "dynaspec: k0 clusters at every depth", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_BOOL("drafter.head.floored", pl_dynaspec, floored), .each = true, .deflt = "false",
@@ -87,19 +87,23 @@ const pl_key pl_dynaspec_keys[] = {
      .stages = PL_STAGE_DRAFTER},
     PL_KEYS_END(pl_dynaspec)};
 
-// Fills in settings that a recipe leaves open, from the number of clusters, by the results of
-// recipes/dynaspec-sweep.yaml. Settings that the other ones exclude stay unset.
+static int share_of(int n, int part) {
+    return n > part ? n / part : 1;
+}
+
+// Fills in settings that a recipe leaves open: the paper's position-aware budget, k0 > k1 and down to 1 cluster, of the
+// sizes of recipes/dynaspec-sweep.yaml. Settings that the other ones exclude stay unset.
 static void settle(void *own) {
     pl_dynaspec *s = own;
-    if (s->k0 == 0) s->k0 = s->clusters > 8 ? s->clusters / 8 : 1;
+    if (s->k0 == 0) s->k0 = share_of(s->clusters, s->fixed ? 8 : 4);
     if (s->router != PL_ROUTER_MLP) s->width = 0;
     if (s->fixed) {
         s->k1 = s->kmin = 0;
         s->floored = false;
         return;
     }
-    if (s->kmin == 0) s->kmin = s->k1 == 0 ? s->k0 : s->k1 > 2 ? s->k1 / 2 : 1;
-    if (s->k1 == 0) s->k1 = s->k0;
+    if (s->k1 == 0) s->k1 = share_of(s->k0, 2);
+    if (s->kmin == 0) s->kmin = 1;
 }
 
 static pl_status check_settings(const pl_head *h, const pl_dynaspec *s, pl_err *err) {

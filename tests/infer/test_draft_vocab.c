@@ -60,9 +60,10 @@ static void short_lists(void **state) {
     char   dir[64], path[96], want[256];
     pl_err err = {0};
     snprintf(path, sizeof path, "%s/list.json", test_mkdir(dir));
-    snprintf(want, sizeof want,
-             "paceline: warning: %s: lists 4 tokens, drafter.head.vocab_size is 5; count more text, or make it smaller\n",
-             path);
+    snprintf(
+        want, sizeof want,
+        "paceline: warning: %s: lists 4 tokens, drafter.head.vocab_size is 5; count more text, or make it smaller\n",
+        path);
     write_list(path, TEST_VOCAB);
     for (int64_t size = 0, n; size <= 5; size++) {
         int32_t *d2t;
@@ -252,10 +253,8 @@ static void refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(from_list), cmocka_unit_test(short_lists),
-        cmocka_unit_test(through_a_checkpoint),
-        cmocka_unit_test(by_position),
-        cmocka_unit_test(refused),
+        cmocka_unit_test(from_list),   cmocka_unit_test(short_lists), cmocka_unit_test(through_a_checkpoint),
+        cmocka_unit_test(by_position), cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,6 +37,29 @@ static void budgets(void **state) {
     assert_int_equal(pl_routed_budget(&s, 5), 7);
 }
 
+// A checkpoint has the budget that it names, whatever a recipe that names none has: one at every depth, as recipes
+// without k1 once wrote it, and the paper's.
+static void budgets_of_checkpoints(void **state) {
+    (void)state;
+    static const struct {
+        const char *spec;
+        int         k[5];
+    } cases[] = {{"dynaspec:clusters=64,width=4,k0=8,k1=8,kmin=8", {8, 8, 8, 8, 8}},
+                 {"dynaspec:clusters=64,width=4,k0=16,k1=8,kmin=4", {16, 8, 4, 4, 4}},
+                 {"dynaspec:clusters=64,width=4,k0=16,k1=8,kmin=1", {16, 8, 2, 1, 1}},
+                 {"dynaspec:clusters=64,width=4,k0=16,k1=8", {16, 8, 2, 1, 1}},
+                 {"dynaspec:clusters=64,width=4,k0=8,fixed", {8, 8, 8, 8, 8}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_head    h;
+        pl_err     err = {0};
+        pl_hf_head spec = pl_hf_head_of(cases[i].spec);
+        if (pl_head_init(&h, &spec, 16, 96, &err) != PL_OK) fail_msg("%s: %s", cases[i].spec, err.msg);
+        for (int t = 0; t < 5; t++)
+            assert_int_equal(pl_routed_budget(pl_routed_of(&h)->own, t), cases[i].k[t]);
+        pl_head_fini(&h);
+    }
+}
+
 static void choosing(void **state) {
     (void)state;
     enum { C = 40 };
@@ -391,6 +414,7 @@ static void lossless(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(budgets),
+        cmocka_unit_test(budgets_of_checkpoints),
         cmocka_unit_test(choosing),
         cmocka_unit_test(spans),
         cmocka_unit_test(supports),

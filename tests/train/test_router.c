@@ -275,18 +275,19 @@ static void opens(const char *out, pl_router_kind kind) {
     pl_free(dir), pl_free(best), pl_free(target);
 }
 
-// What a recipe leaves open: as many clusters at every depth, fewer only where k1 says so.
+// A recipe without a budget has the paper's, k0 > k1 and down to 1 cluster; a setting that it names stays.
 static void budgets_left_open(void **state) {
     (void)state;
     static const struct {
         const char *lines;
         int         k0, k1, kmin;
-    } cases[] = {{"", 32, 32, 32},
+    } cases[] = {{"", 64, 32, 1},
                  {"drafter.head.clusters=7\n", 1, 1, 1},
-                 {"drafter.head.k0=64\n", 64, 64, 64},
-                 {"drafter.head.k0=64\ndrafter.head.k1=16\n", 64, 16, 8},
-                 {"drafter.head.k1=1\n", 32, 1, 1},
-                 {"drafter.head.kmin=4\n", 32, 32, 4}};
+                 {"drafter.head.k0=20\n", 20, 10, 1},
+                 {"drafter.head.k0=64\ndrafter.head.k1=16\n", 64, 16, 1},
+                 {"drafter.head.k1=1\n", 64, 1, 1},
+                 {"drafter.head.kmin=4\n", 64, 32, 4},
+                 {"drafter.head.fixed=true\n", 32, 0, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char lines[2048];
         snprintf(lines, sizeof lines, "%sdrafter.head.kind=dynaspec\n%s", small_data_lines, cases[i].lines);
