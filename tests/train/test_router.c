@@ -300,6 +300,18 @@ static void budgets_left_open(void **state) {
     }
 }
 
+// Traces come from EAGLE-2's own beams unless a recipe names others.
+static void traced_by_eagle2(void **state) {
+    (void)state;
+    const char *tree = NULL;
+    for (int i = 0; pl_backbone_choice(i); i++)
+        if (strcmp(pl_backbone_choice(i), "eagle2") == 0) tree = pl_backbone_tree(i);
+    pl_recipe *r = small_recipe("drafter.head.kind=dynaspec\n");
+    assert_non_null(tree);
+    assert_string_equal(pl_train_recipe_of(r)->traces.tree, tree);
+    pl_recipe_close(r);
+}
+
 // It beats the shares that clusters have of rows by far, and the losses fall.
 static void learns(void **state) {
     (void)state;
@@ -516,11 +528,17 @@ static void refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(traces_hold),           cmocka_unit_test(traces_again),
-        cmocka_unit_test(budgets_left_open),     cmocka_unit_test(learns),
-        cmocka_unit_test(learns_coral),          cmocka_unit_test(learns_eagle1),
-        cmocka_unit_test(resume_is_bit_for_bit), cmocka_unit_test(inherits_selector),
-        cmocka_unit_test(other_clusters),        cmocka_unit_test(refused),
+        cmocka_unit_test(traces_hold),
+        cmocka_unit_test(traces_again),
+        cmocka_unit_test(budgets_left_open),
+        cmocka_unit_test(traced_by_eagle2),
+        cmocka_unit_test(learns),
+        cmocka_unit_test(learns_coral),
+        cmocka_unit_test(learns_eagle1),
+        cmocka_unit_test(resume_is_bit_for_bit),
+        cmocka_unit_test(inherits_selector),
+        cmocka_unit_test(other_clusters),
+        cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, setup, small_teardown);
 }

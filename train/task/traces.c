@@ -301,7 +301,7 @@ static pl_status open_drafter(capture *c, const char *dir, pl_dtype t, const pl_
     PL_TRY(pl_tree_policy_parse(&policy, tr->traces.tree, err));
     if (policy.adapt)
         return pl_recipe_fail(c->r, &tr->traces.tree, err,
-                              "\"%s\" changes with measured times; name a tree of a fixed kind, as eagle2:10,2,6",
+                              "\"%s\" changes with measured times; name a tree of a fixed kind, as eagle2:60,10,6",
                               policy.text);
     int64_t vocab = config->draft_vocab_size ? config->draft_vocab_size : c->target.vocab;
     if (config->selector.candidates) vocab = config->selector.candidates; // a selector proposes only its candidates
