@@ -149,7 +149,8 @@ const pl_key pl_train_keys[] = {
     {PL_KEY_FIELD_PATH(pl_train_recipe, traces.path),
      .help = "dynaspec: traces to learn from; absent: captured into the run's directory", .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_STRING(pl_train_recipe, traces.tree), .deflt = "eagle2:60,10,6",
-     .help = "dynaspec: how the full head drafts while it is traced; EAGLE-2's own beams unless given", .stages = PL_STAGE_TRACES},
+     .help = "dynaspec: how the full head drafts while it is traced; EAGLE-2's own beams unless given",
+     .stages = PL_STAGE_TRACES},
     {PL_KEY_FIELD_INT(pl_train_recipe, traces.top), .deflt = "16", .min = 1, .max = PL_TOPK_MAX,
      .help = "dynaspec: the full head's best tokens that are kept of each row", .stages = PL_STAGE_TRACES},
     {PL_KEY_FIELD_INT(pl_train_recipe, traces.rows), .deflt = "200000", .min = 0, .max = BIG,
@@ -246,8 +247,13 @@ const pl_key pl_train_keys[] = {
     {PL_KEY_FIELD_REAL(pl_train_recipe, train.on_policy.temperature), .each = true, .late = true, .deflt = "1",
      .min = 0, .max = 1000, .help = "at which it draws them; 0: greedily", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_BOOL(pl_train_recipe, train.masked_teacher), .each = true, .deflt = "true",
-     .help = "trimmed heads: the target's distribution is restricted to the draft ids and rows count whose choice is "
-             "one; false: it stays as it is and all rows count",
+     .help = "trimmed heads: the target's distribution is restricted to the draft ids (train.masked_rows: and which "
+             "rows count); false: it stays as it is and all rows count",
+     .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_ENUM(pl_train_recipe, train.masked_rows), .each = true, .late = true, .deflt = "drafted",
+     .choices = {"drafted", "all"},
+     .help = "of a masked teacher: rows count whose choice is a draft id, as EAGLE-3 has it, or all, as SlimSpec's "
+             "section 4.2 has it",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_REAL(pl_train_recipe, train.js_beta), .deflt = "0.5", .min = 1e-3, .max = 0.999,
      .help = "objective js: the target's share of the mixture", .stages = PL_STAGE_DRAFTER},

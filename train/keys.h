@@ -15,6 +15,7 @@ enum { PL_TOKENIZER_BPE, PL_TOKENIZER_UNIGRAM }; // data.tokenizer.type
 enum { PL_FREEZE_NONE, PL_FREEZE_BACKBONE };     // drafter.freeze
 enum { PL_TRAIN_BF16, PL_TRAIN_F32 };            // train.dtype
 enum { PL_WEIGHTS_DECAY, PL_WEIGHTS_PACE };      // train.draft_weights
+enum { PL_MASKED_DRAFTED, PL_MASKED_ALL };       // train.masked_rows
 enum { PL_RESUME_SAME, PL_RESUME_ANY };          // train.resume
 enum { PL_ROWS_SUPERVISED, PL_ROWS_WHOLE };      // train.rows
 enum { PL_SHARD_NONE, PL_SHARD_OPTIMIZER };      // train.shard
@@ -76,6 +77,7 @@ typedef struct pl_train_recipe {
         } on_policy;
         double  top_weight, depth_ratio, depth_floor, pace_alpha, confidence_weight, selector_weight;
         bool    masked_teacher;
+        int     masked_rows;
         double  js_beta, lk_decay, token_weight, feature_weight, noise;
         int64_t holdout;
         double  step_decay, lr;

@@ -52,6 +52,7 @@ static int    layers;          // of what is made; 0: the kind's default
 static int          selected_from;
 static pl_objective selected_by;
 static bool         as_it_is;
+static bool         all_rows; // a masked teacher's rows whose choice is not drafted count too
 static pl_hf_law    selected_law;
 
 static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *be, pl_pool *pool,
@@ -108,6 +109,7 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     uo.seed = 4;
     uo.selector_objective = selected_by;
     uo.unmasked = as_it_is;
+    uo.all_rows = all_rows;
     uo.js_beta = 0.4;
     uo.lk_decay = 2;
     if (selected_from) uo.selector_weight = 0.7;
@@ -214,6 +216,36 @@ static void draw_weights(setup *s) { // away from small initial values
     assert_int_equal(pl_param_block_put(&s->block, PL_BLOCK_W, 0, s->block.n, s->block.w, NULL), PL_OK);
 }
 
+// With all_rows, rows whose choice is no draft id count too, and the teacher stays restricted: the loss of a row that
+// counts either way is the same, to the bit, and that of every other row is a divergence of two distributions, at least
+// 0, which the unmasked teacher's with its lost mass is not.
+static void all_rows_of_a_masked_teacher(void **state) {
+    (void)state;
+    static setup drafted, all;
+    make(&drafted, pl_backend_ref64(), NULL, "full", true, PL_F32);
+    all_rows = true;
+    make(&all, pl_backend_ref64(), NULL, "full", true, PL_F32);
+    all_rows = false;
+    setup *both[2] = {&drafted, &all};
+    int    count[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        draw_weights(both[i]);
+        load_rows(both[i]);
+        assert_true(loss_of(both[i]) > 0);
+    }
+    const pl_pack *p = &drafted.u.pack, *q = &all.u.pack;
+    for (int i = 0; i < K * 15; i++) {
+        count[0] += p->weight[i] > 0;
+        count[1] += q->weight[i] > 0;
+        if (p->weight[i] > 0) assert_true(q->weight[i] == p->weight[i] && all.u.loss[i] == drafted.u.loss[i]);
+        if (q->weight[i] > 0) assert_true(all.u.loss[i] >= 0 && all.u.student_argmax[i] >= 0);
+        if (q->weight[i] > 0 && p->weight[i] == 0) assert_int_equal(q->argmax[q->teacher_row[i]] % 2, 0);
+    }
+    assert_true(count[0] > 3 && count[1] > count[0]);
+    destroy(&drafted);
+    destroy(&all);
+}
+
 // P-EAGLE: rows that are drawn to learn at a depth are fewer than those before it, as many as the shares say, and the
 // same to all losses and to all gradients as if all rows had run with the others' weights 0. Also run again in backward,
 // with HASS's loss, and with a selector.
@@ -302,7 +334,7 @@ static void compare_running(setup *some, setup *all, const char *what) {
     if (memcmp(&scored[0], &scored[1], sizeof *scored))
         fail_msg("%s: scored %.17g, %.17g", what, scored[0].loss, scored[1].loss);
     pl_unroll_sums *sums = learned;
-    const double *a = some->block.grad, *b = all->block.grad;
+    const double   *a = some->block.grad, *b = all->block.grad;
     for (int64_t k = 0; k < all->block.n; k++)
         most = fmax(most, fabs(b[k]));
     assert_true((most > 0) == (sums[1].weight > 0));
@@ -1240,6 +1272,7 @@ int main(void) {
         cmocka_unit_test(memory_grows_with_the_rows_that_run),
         cmocka_unit_test(what_counts),
         cmocka_unit_test(trimmed_vocabulary),
+        cmocka_unit_test(all_rows_of_a_masked_teacher),
         cmocka_unit_test(gradient_objectives),
         cmocka_unit_test(objectives_by_name),
         cmocka_unit_test(top_k_loss),

@@ -477,6 +477,7 @@ static pl_status create_unroll(eagle *e, const pl_env *env, pl_err *err) {
     o.supervised = tr->train.rows == PL_ROWS_SUPERVISED && !pl_backbone_in_blocks(e->model->kind);
     o.learn_rows = tr->train.learn_rows;
     o.unmasked = !tr->train.masked_teacher;
+    o.all_rows = tr->train.masked_rows == PL_MASKED_ALL;
     o.js_beta = tr->train.js_beta;
     o.lk_decay = tr->train.lk_decay;
     o.teacher_cap = e->teacher.model.config.final_softcap;

@@ -140,6 +140,18 @@ static pl_status check_selector(const pl_recipe *r, pl_err *err) {
     return PL_OK;
 }
 
+// Checks the rows of a masked teacher, of which only a trimmed head has one.
+static pl_status check_masked(const pl_recipe *r, pl_err *err) {
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    if (tr->train.masked_rows == PL_MASKED_DRAFTED) return PL_OK;
+    if (!tr->train.masked_teacher)
+        return pl_recipe_fail(r, &tr->train.masked_rows, err, "is of train.masked_teacher: true; else all rows count");
+    if (!pl_head_recipe_of(r)->vocab)
+        return pl_recipe_fail(r, &tr->train.masked_rows, err,
+                              "all tokens are drafted and all rows count; give drafter.head.vocab, or leave it out");
+    return PL_OK;
+}
+
 pl_status pl_eagle_check(const pl_recipe *r, pl_err *err) {
     const pl_head_recipe *hd = pl_head_recipe_of(r);
     const pl_head_kind   *kind = pl_train_head_kind(r);
@@ -149,6 +161,7 @@ pl_status pl_eagle_check(const pl_recipe *r, pl_err *err) {
     PL_TRY(check_width(r, err));
     PL_TRY(check_norms(r, err));
     PL_TRY(check_selector(r, err));
+    PL_TRY(check_masked(r, err));
     if (!kind->listed) return PL_OK; // other kinds define their own tokens
     if (shared && listed)
         return pl_recipe_fail(r, &hd->vocab, err,

@@ -3,7 +3,8 @@
 // Row t of a document at unroll step k consumes token t+1+k and predicts token t+2+k; its teacher is the target's
 // distribution at position t+1+k. It counts when that position is in the document (and its piece), the predicted token
 // is an answer token (past the document's end: the last token is one), and the target's choice is among the draft ids
-// (with `outside` the last condition is dropped: the objective then takes the target's whole distribution).
+// (with `outside` the last condition is dropped: the objective then takes the target's whole distribution, or the
+// restricted one of every row).
 // A row that does not count has weight 0 and teacher row -1. A step that would read past the document reads token -1,
 // a row of zeros.
 #ifndef PL_TRAIN_PACK_H

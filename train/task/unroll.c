@@ -224,7 +224,7 @@ pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const
     PL_TRY_GOTO(st, fail, pl_ctx_init(&u->ctx, be, pool));
     PL_TRY_GOTO(st, fail, pl_pack_init(&u->pack, model, o->capacity, o->steps, o->step_decay, be, err));
     PL_TRY_GOTO(st, fail, pl_backbone_reach(model, o->capacity + o->steps + model->block, err));
-    u->pack.outside = o->unmasked;
+    u->pack.outside = o->unmasked || o->all_rows;
     PL_TRY_GOTO(st, fail, pl_rows_init(&u->rows, model, &u->pack, &ro, be, err));
     PL_TRY_GOTO(st, fail, create_losses(u, err));
     PL_TRY_GOTO(st, fail, create_arrays(u, err));

@@ -43,6 +43,7 @@ typedef struct pl_unroll_options {
     // The divergence; js_beta and lk_decay: of the objectives that have them.
     pl_objective objective;
     bool         unmasked;
+    bool         all_rows; // a masked teacher's rows count whose choice is outside the draft ids too
     double       js_beta, lk_decay;
     pl_objective selector_objective; // what a selector learns by (train/task/selected.h; 0: kl), with the same two
     double       teacher_cap;        // of the target's logits (pl_hf_config.final_softcap); 0: none
