@@ -716,6 +716,38 @@ static float *head_rows(const char *out) {
     return w;
 }
 
+// Returns the root mean square of the rows of a low-rank head that made no step.
+static double rms_of_start(const char *out, const char *init) {
+    char              lines[256];
+    float             w[380 * 8];
+    double            sum = 0;
+    pl_weight_source *src;
+    pl_err            err = {0};
+    pl_weight_spec    spec = {
+           .part = {{.name = "efficient_lm_head.weight", .rows = 380}}, .n_parts = 1, .rows = 380, .cols = 8};
+    snprintf(lines, sizeof lines,
+             "drafter.head.kind=lowrank\ndrafter.head.rank=8\ndrafter.head.init=%s\ntrain.steps=0\ntrain.warmup=0",
+             init);
+    if (small_run(out, lines, 0, NULL, &err) != PL_OK) fail_msg("%s: %s", out, err.msg);
+    char *dir = pl_sprintf("%s/%s/checkpoints/last", small_base, out);
+    assert_int_equal(pl_weight_source_open(&src, dir, &err), PL_OK);
+    assert_int_equal(pl_weight_read_f32(src, &spec, w, &err), PL_OK);
+    for (int i = 0; i < 380 * 8; i++)
+        sum += (double)w[i] * (double)w[i];
+    pl_weight_source_close(src);
+    pl_free(dir);
+    return sqrt(sum / (380 * 8));
+}
+
+// A low-rank head starts from the best factors of the target's matrix or, where the recipe says so, from random ones of
+// the deviation that its kind states.
+static void random_start(void **state) {
+    (void)state;
+    double random = rms_of_start("random-start", "random"), best = rms_of_start("best-start", "target");
+    assert_true(fabs(random - 0.02) < 0.001);
+    assert_true(fabs(best - 0.02) > 0.005);
+}
+
 // A list may hold every token: what starts from such a drafter finds each token's row where the list put it.
 static void list_of_all_tokens(void **state) {
     (void)state;
@@ -890,6 +922,7 @@ int main(void) {
         cmocka_unit_test(refusals),
         cmocka_unit_test(refused_before_anything),
         cmocka_unit_test(list_of_all_tokens),
+        cmocka_unit_test(random_start),
         cmocka_unit_test(eagle2_brings_its_tree),
     };
     return cmocka_run_group_tests(tests, small_setup, small_teardown);
