@@ -46,7 +46,7 @@ static const pl_drafter_source *find_declared(const pl_hf_config *c) {
 
 // Fails for a text that is neither a folder nor a drafter's name.
 static pl_status fail_unknown(const char *what, pl_err *err) {
-    char                     known[256] = "";
+    char                     known[512] = "";
     const pl_drafter_source *s;
     for (int i = 0; (s = pl_drafter_without_checkpoint(i)); i++) {
         size_t used = strlen(known);

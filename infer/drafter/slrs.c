@@ -1,14 +1,17 @@
 // String-level rejection sampling (arXiv 2502.05202, Algorithm 3): a model of another vocabulary drafts the target's
 // tokens from the distribution of its own strings (string_law.h); any verifier handles them as drawn tokens.
 //
-//   "slrs:PATH[:TOKENIZER]"
+//   "slrs:PATH[:TOKENIZER][,strings=N]"
+//
+// A string is extended while its probability is at least 1 / N (16 unless given), so at most N strings a level: target
+// tokens that only rarer strings reach have psi 0 and are never drafted. N bounds the rows of a forward.
 //
 // The paper drafts one token a cycle, as the rest of a string after its first token has no known distribution. Here the
 // drafter reads the text with t_1 appended, in its own tokens, and the distribution of its next strings is computed
 // anew: a distribution of t_2 given t_1, which is all that verification needs, so chains of any length are drafted.
 // Rows that the new text shares with the written one are not read again (draft_model.h).
 //
-//   "omni:PATH[:TOKENIZER]"
+//   "omni:PATH[:TOKENIZER][,strings=N]"
 //
 // A variant has OmniDraft's n-gram cache (arXiv 2507.02659; ngrams.h) in place of all strings: it drafts tokens that
 // both vocabularies have, and target tokens that have occurred and that the drafter writes as several. A token then
@@ -25,13 +28,15 @@
 #include "infer/drafter/translation.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "kernels/base/files.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define CAP 8    // most drafter tokens of one target token
-#define LEVEL 16 // most strings of a level: strings less probable than LEAST are not extended
-#define LEAST (1.0 / LEVEL)
+#define CAP 8 // most drafter tokens of one target token
+#define STRINGS 16
+#define STRINGS_MAX 1024
 
 enum { NO_PLACE = -2 };
 
@@ -40,8 +45,8 @@ typedef struct drafting {
     int           node, level;
     int           state; // the next state whose row of logits arrives
     double       *psi;
-    double       *best;                 // [vt] psi if nothing is drawn
-    int           row[1 + CAP * LEVEL]; // drafted row of a state
+    double       *best; // [vt] psi if nothing is drawn
+    int          *row;  // [law.most] drafted row of a state
     pl_string_law law;
 } drafting;
 
@@ -49,6 +54,7 @@ typedef struct slrs {
     pl_standalone        own;
     pl_ngrams            grams;   // omni
     bool                 cached;  // omni
+    int                  strings; // most strings of a level
     int32_t             *learned; // [sessions] tokens of the text that the cache has learned
     float               *said;    // [vd] logits of the tokens that may come first
     drafting            *at;      // [sessions], by item
@@ -165,6 +171,7 @@ static void destroy(pl_drafter *base) {
     for (int i = 0; d->at && i < base->max_sessions; i++) {
         pl_string_law_fini(&d->at[i].law);
         pl_free(d->at[i].best);
+        pl_free(d->at[i].row);
     }
     pl_standalone_close(&d->own);
     pl_distribution_work_fini(&d->work);
@@ -188,11 +195,13 @@ static pl_status allocate_law(slrs *d, const pl_drafter_options *o, pl_err *err)
     if (!d->at || !d->dist || !d->learned || !d->said) return out_of_memory(d, err);
     if (d->cached) PL_TRY(pl_ngrams_open(&d->grams, &tr->target, tr->vt, &tr->draft, tr->vd, tr->to_draft, err));
     for (int i = 0; i < o->max_sessions; i++) {
-        d->at[i].best = pl_calloc((size_t)tr->vt, sizeof *d->at[i].best);
-        if (!d->at[i].best) return out_of_memory(d, err);
-        PL_TRY(pl_string_law_init(&d->at[i].law, &tr->target, tr->vt, &tr->draft, tr->vd, CAP, LEAST, err));
-        if (d->cached) pl_string_law_use(&d->at[i].law, &d->grams, tr->to_target);
-        PL_CHECK(d->at[i].law.most <= 1 + CAP * LEVEL, "%d states", d->at[i].law.most);
+        drafting *a = &d->at[i];
+        PL_TRY(pl_string_law_init(&a->law, &tr->target, tr->vt, &tr->draft, tr->vd, CAP, 1.0 / d->strings, err));
+        if (d->cached) pl_string_law_use(&a->law, &d->grams, tr->to_target);
+        PL_CHECK(a->law.most <= 1 + CAP * d->strings, "%d states", a->law.most);
+        a->best = pl_calloc((size_t)tr->vt, sizeof *a->best);
+        a->row = pl_calloc((size_t)a->law.most, sizeof *a->row);
+        if (!a->best || !a->row) return out_of_memory(d, err);
     }
     return pl_distribution_work_init(&d->work, tr->vd, err);
 }
@@ -229,22 +238,38 @@ static const pl_drafter_kind omni_kind = {.name = "omni",
                                           .destroy = destroy,
                                           .forget = forget};
 
+// Splits off ",strings=N". A path may hold it: an existing path is not split. *path becomes the caller's.
+static pl_status read_strings(char **path, int *strings, const char *name, const char *args, pl_err *err) {
+    static const char key[] = ",strings=";
+    const char       *at = pl_path_exists(args) ? NULL : strstr(args, key);
+    char             *end = (char *)args + strlen(args);
+    long              n = at ? strtol(at + strlen(key), &end, 10) : STRINGS;
+    if (n < 1 || n > STRINGS_MAX || *end)
+        return pl_fail(err, PL_E_USAGE, "drafter \"%s:%s\": expected strings=N, N in 1..%d", name, args, STRINGS_MAX);
+    *strings = (int)n;
+    *path = pl_sprintf("%.*s", (int)(at ? (size_t)(at - args) : strlen(args)), args);
+    return *path ? PL_OK : pl_fail(err, PL_E_MEMORY, "drafter \"%s\": out of memory", name);
+}
+
 static pl_status init(pl_drafter *base, const char *args, const pl_drafter_options *o, pl_err *err) {
     slrs *d = (slrs *)base;
+    char *path;
     d->cached = base->kind == &omni_kind;
-    PL_TRY(pl_standalone_open(&d->own, args, LEVEL, CAP * LEVEL, true, o, err));
-    return allocate_law(d, o, err);
+    PL_TRY(read_strings(&path, &d->strings, base->kind->name, args, err));
+    pl_status st = pl_standalone_open(&d->own, path, d->strings, CAP * d->strings, true, o, err);
+    pl_free(path);
+    return st == PL_OK ? allocate_law(d, o, err) : st;
 }
 
 const pl_drafter_source pl_drafter_slrs = {.name = "slrs",
-                                           .syntax = "slrs:PATH[:TOKENIZER]",
+                                           .syntax = "slrs:PATH[:TOKENIZER][,strings=N]",
                                            .help = "the same, drawn from the law of its strings (SLRS)",
                                            .shape = pl_standalone_chain,
                                            .kind = &slrs_kind,
                                            .size = sizeof(slrs),
                                            .init = init};
 const pl_drafter_source pl_drafter_omni = {.name = "omni",
-                                           .syntax = "omni:PATH[:TOKENIZER]",
+                                           .syntax = "omni:PATH[:TOKENIZER][,strings=N]",
                                            .help = "the same, of tokens in both and of those that the target has said",
                                            .shape = pl_standalone_chain,
                                            .kind = &omni_kind,

@@ -380,6 +380,40 @@ static void cache_draws_what_was_said(void **state) {
     pl_drafter_destroy(strings);
 }
 
+// A law of fewer strings is another one, and as exact; 16 is the number that a drafter has by itself.
+static void fewer_strings_are_exact(void **state) {
+    (void)state;
+    static const char *const names[] = {"slrs", "omni"};
+    static const char *const strings[] = {"1", "16", "1024"};
+    set(&samplings[0], 1);
+    for (int k = 0; k < 2; k++) {
+        double any[3];
+        for (int i = 0; i < 3; i++) {
+            char what[96];
+            snprintf(what, sizeof what, "%s,strings=%s", w.draft, strings[i]);
+            pl_drafter *d = open_drafter(names[k], what, "chain:1");
+            outcome     o = enumerate(d, &pl_verify_rejection);
+            print_message("%s, %s strings a level: accepts %.4f\n", names[k], strings[i], o.any);
+            assert_true(o.error < EXACT);
+            any[i] = o.any;
+            pl_drafter_destroy(d);
+        }
+        pl_drafter *d = open_drafter(names[k], w.draft, "chain:1");
+        assert_true(enumerate(d, &pl_verify_rejection).any == any[1] && fabs(any[0] - any[2]) > 1e-3);
+        pl_drafter_destroy(d);
+    }
+    for (int i = 0; i < 4; i++) {
+        static const char *const bad[] = {"0", "1025", "", "4x"};
+        char                     what[96];
+        pl_drafter              *d;
+        pl_err                   err = {0};
+        pl_drafter_options       o = options("chain:1");
+        snprintf(what, sizeof what, "slrs:%s,strings=%s", w.draft, bad[i]);
+        assert_int_equal(pl_drafter_open(&d, what, &o, &err), PL_E_USAGE);
+        assert_non_null(strstr(err.msg, "expected strings=N, N in 1..1024"));
+    }
+}
+
 // Theorem 3.1, q = p: a draw that is matched is accepted with probability sum p^2, one that is tested always. Where p
 // is one token both are 1, against the theorem's words.
 static void matching_accepts_less(void **state) {
@@ -402,9 +436,10 @@ static void matching_accepts_less(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dist_is_exact),         cmocka_unit_test(nothing_in_common),
-        cmocka_unit_test(controls_fail),         cmocka_unit_test(intersection_beats_union),
-        cmocka_unit_test(matching_accepts_less), cmocka_unit_test(cache_draws_what_was_said),
+        cmocka_unit_test(dist_is_exact),           cmocka_unit_test(nothing_in_common),
+        cmocka_unit_test(controls_fail),           cmocka_unit_test(intersection_beats_union),
+        cmocka_unit_test(matching_accepts_less),   cmocka_unit_test(cache_draws_what_was_said),
+        cmocka_unit_test(fewer_strings_are_exact),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
