@@ -551,9 +551,9 @@ static void report_final(pl_engine *e, const forward_out *f, const float *logits
     }
 }
 
-// Seeds the drawing of drafts for this cycle; returns NULL for top-k drafting.
+// Seeds the drawing of drafts for this cycle; returns NULL for greedy sessions.
 static pl_proposing *prepare_drawing(pl_session *s) {
-    if (s->proposing.kind == PL_PROPOSE_TOP || s->opt.sampling.temperature == 0) return NULL;
+    if (s->opt.sampling.temperature == 0) return NULL;
     s->proposing.q_used = 0;
     pl_rng_coin_init(&s->draft_coin, s->opt.sampling.seed, PL_STREAM_DRAFT, s->opt.key, s->n_tokens - 1);
     return &s->proposing;
@@ -580,7 +580,8 @@ static void draft(pl_engine *e, const forward_out *f) {
             continue;
         }
         if (pl_choose_attached(&e->choose, s->slot)) s->n_taken = p->first + p->count;
-        int depth = draft_depth(e, s);
+        int           depth = draft_depth(e, s);
+        pl_proposing *drawing = prepare_drawing(s);
         e->item[n++] = (pl_draft_item){.slot = s->slot,
                                        .tokens = s->tokens,
                                        .n_tokens = s->n_tokens,
@@ -591,7 +592,8 @@ static void draft(pl_engine *e, const forward_out *f) {
                                        .rows = p->rows,
                                        .tree = decoding && depth > 0 ? &s->tree : NULL,
                                        .depth = depth,
-                                       .proposing = prepare_drawing(s)};
+                                       .proposing = s->proposing.kind == PL_PROPOSE_TOP ? NULL : drawing,
+                                       .writing = drawing};
     }
     if (e->ctx.err.status != PL_OK) return;
     pl_choose_draft(&e->choose, &e->ctx,

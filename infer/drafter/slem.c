@@ -4,9 +4,9 @@
 //
 //   "slem:PATH[:TOKENIZER]"
 //
-// Drafted tokens are the drafter's best at every temperature. The paper draws them, and accepts a token t with
-// probability p(t) psi(t) summed over t (psi: the distribution of the first token of the drafter's strings); a fixed
-// string accepts with p(t) of one t, which is more wherever the drafter's most probable token is also the target's.
+// The drafter draws its tokens as the session samples (line 5), with coins of its own, and writes its best ones in a
+// greedy session. The first token t is then accepted with probability sum over t of p(t) psi(t), psi the distribution of
+// the first token of the drafter's strings (Table 3).
 //
 // Borders. The draft is encoded together with the words before it, and counts from the border on (pl_lexicon_continue),
 // so the target's text is never re-encoded. Its last token may be an artefact of where the draft was cut; it is drafted
@@ -28,8 +28,10 @@ typedef struct writing {
 } writing;
 
 typedef struct slem {
-    pl_standalone own;
-    writing      *w; // [sessions]
+    pl_standalone        own;
+    writing             *w;    // [sessions]
+    double              *dist; // [vd] the drafter's distribution of a token
+    pl_distribution_work work;
 } slem;
 
 static int levels_of(const slem *d, const pl_draft_item *it) {
@@ -42,6 +44,16 @@ static int count_wanted(const slem *d, const pl_draft_item *it, int depth) {
     int                  n = (int)ceil((double)depth * t->n / (t->n_said > 0 ? t->n_said : 1));
     n = n < depth ? depth : n;
     return n < WRITTEN ? n : WRITTEN;
+}
+
+// Returns the next token of an item's text from a row of results; -1: its logits are not numbers.
+static int32_t choose_token(slem *d, const pl_draft_item *it, const pl_draft_best *best, int row) {
+    int64_t vd = d->own.tr.vd;
+    if (!it->writing) return best->id[row];
+    pl_sampling s = *it->writing->sampling;
+    s.repetition_penalty = 1;
+    if (!pl_distribution(d->dist, best->logits + row * vd, vd, &s, &(pl_history){0}, &d->work)) return -1;
+    return (int32_t)it->writing->coin->draw(it->writing->coin, d->dist, vd, -1);
 }
 
 // Appends one token; returns false when the text is complete.
@@ -80,22 +92,25 @@ static void read_chain(slem *d, pl_ctx *ctx, const writing *w, pl_draft_item *it
 static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     slem  *d = (slem *)base;
     double began = pl_now(), at = began;
+    bool   draws = false;
     if (ctx->measuring) return; // its model runs its own steps
     for (int i = 0; i < b->n; i++) {
         pl_draft_item *it = &b->item[i];
-        bool           drafts = pl_standalone_take_in(&d->own, ctx, it);
+        draws |= it->writing != NULL;
+        bool drafts = pl_standalone_take_in(&d->own, ctx, it);
         d->w[i] = (writing){.row = -1, .left = drafts ? count_wanted(d, it, levels_of(d, it)) : 0};
     }
     pl_draft_best best;
-    bool          more = pl_draft_model_best(&d->own.model, false, &best);
+    bool          more = pl_draft_model_best(&d->own.model, draws, &best);
     pl_draft_lap(&base->parts.take_in, &at);
     while (more) {
         for (int i = 0, row = 0; i < b->n; i++) {
             if (d->w[i].left == 0) continue;
-            if (!write_token(d, &d->w[i], &b->item[i], best.id[row++])) d->w[i].left = 0;
+            int32_t id = choose_token(d, &b->item[i], &best, row++);
+            if (!write_token(d, &d->w[i], &b->item[i], id)) d->w[i].left = 0;
         }
         pl_draft_lap(&base->parts.head, &at);
-        more = pl_draft_model_best(&d->own.model, false, &best);
+        more = pl_draft_model_best(&d->own.model, draws, &best);
         pl_draft_lap(&base->parts.layer, &at);
     }
     for (int i = 0; i < b->n; i++) {
@@ -110,7 +125,9 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
 static void destroy(pl_drafter *base) {
     slem *d = (slem *)base;
     pl_standalone_close(&d->own);
+    pl_distribution_work_fini(&d->work);
     pl_free(d->w);
+    pl_free(d->dist);
 }
 
 static const pl_drafter_kind kind = {.name = "slem",
@@ -124,7 +141,9 @@ static pl_status init(pl_drafter *base, const char *args, const pl_drafter_optio
     slem *d = (slem *)base;
     PL_TRY(pl_standalone_open(&d->own, args, 1, WRITTEN, true, o, err));
     d->w = pl_calloc((size_t)o->max_sessions, sizeof *d->w);
-    if (!d->w) return pl_fail(err, PL_E_MEMORY, "drafter \"slem\": out of memory");
+    d->dist = pl_calloc((size_t)d->own.tr.vd, sizeof *d->dist);
+    if (!d->w || !d->dist) return pl_fail(err, PL_E_MEMORY, "drafter \"slem\": out of memory");
+    PL_TRY(pl_distribution_work_init(&d->work, d->own.tr.vd, err));
     return pl_draft_model_chooses(&d->own.model, 1, false, NULL, d->own.tr.vd, err);
 }
 

@@ -166,7 +166,8 @@ static void draft(pl_drafter *d, pl_proposal kind, pl_coin *coin) {
                          .count = PROMPT - 1,
                          .tree = &t.tree,
                          .depth = d->policy.depth,
-                         .proposing = kind == PL_PROPOSE_TOP || t.sampling.temperature == 0 ? NULL : &o};
+                         .proposing = kind == PL_PROPOSE_TOP || t.sampling.temperature == 0 ? NULL : &o,
+                         .writing = t.sampling.temperature == 0 ? NULL : &o};
     pl_draft_batch b = {.item = &it, .n = 1};
     pl_tree_root(&t.tree, prompt[PROMPT - 1]);
     d->kind->propose(d, &ctx, &b);
@@ -380,6 +381,31 @@ static void cache_draws_what_was_said(void **state) {
     pl_drafter_destroy(strings);
 }
 
+// A text is drawn: several first tokens are drafted, each with the weight of its draws, and accepted by the target's own
+// draw, which is independent of them: sum of p psi (Table 3).
+static void texts_are_drawn(void **state) {
+    (void)state;
+    pl_drafter *d = open_drafter("slem", w.draft, "chain:1");
+    for (int s = 0; s < SAMPLINGS; s++) {
+        double     psi[V] = {0}, accepted = 0;
+        int        tokens = 0;
+        test_every e;
+        set(&samplings[s], 1);
+        for (test_every_begin(&e); test_every_next(&e);) {
+            draft(d, PL_PROPOSE_TOP, &e.coin);
+            if (t.tree.n > 1) psi[t.tree.token[1]] += e.probability;
+        }
+        for (int i = 0; i < V; i++) {
+            tokens += psi[i] > 0;
+            accepted += t.p[0][i] * psi[i];
+        }
+        outcome o = enumerate(d, &pl_verify_match);
+        print_message("sampling %d: %d first tokens, accepts %.4f\n", s, tokens, o.any);
+        assert_true(tokens > 1 && fabs(o.any - accepted) < 1e-12 && o.error < EXACT);
+    }
+    pl_drafter_destroy(d);
+}
+
 // A law of fewer strings is another one, and as exact; 16 is the number that a drafter has by itself.
 static void fewer_strings_are_exact(void **state) {
     (void)state;
@@ -439,7 +465,7 @@ int main(void) {
         cmocka_unit_test(dist_is_exact),           cmocka_unit_test(nothing_in_common),
         cmocka_unit_test(controls_fail),           cmocka_unit_test(intersection_beats_union),
         cmocka_unit_test(matching_accepts_less),   cmocka_unit_test(cache_draws_what_was_said),
-        cmocka_unit_test(fewer_strings_are_exact),
+        cmocka_unit_test(fewer_strings_are_exact), cmocka_unit_test(texts_are_drawn),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
