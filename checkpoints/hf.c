@@ -354,6 +354,14 @@ static pl_status read_depths(pl_hf_config *c, const pl_json *j, pl_err *err) {
     return PL_OK;
 }
 
+// Drafts of a block of another drafter that drafts blocks.
+static pl_status read_drafts(pl_hf_config *c, const pl_json *j, pl_err *err) {
+    int64_t drafts;
+    PL_TRY(pl_json_opt_int(j, NULL, "num_depths", 1, PL_HF_BLOCK_MAX - 1, 0, &drafts, err));
+    if (drafts > 0) c->block = (pl_hf_block){.size = (int)drafts, .anchor_first = true};
+    return PL_OK;
+}
+
 // What an engine would compute otherwise.
 static pl_status refuse_drafter_math(const pl_json *j, pl_err *err) {
     double scale;
@@ -379,6 +387,7 @@ static pl_status read_drafter(pl_hf_config *c, const pl_json *j, pl_err *err) {
     PL_TRY(read_own(c, j, err));
     if (c->backbone == PL_HF_DFLASH) return pl_hf_block_read(c, j, err);
     if (c->backbone == PL_HF_PEAGLE) PL_TRY(read_depths(c, j, err));
+    if (c->backbone == PL_HF_OTHER) PL_TRY(read_drafts(c, j, err));
     if (!eagle) return PL_OK;
     PL_TRY(pl_json_opt_bool(j, eagle, "return_hidden_post_norm", false, &post_norm, err));
     c->norm_output |= post_norm; // TensorRT-LLM's name
@@ -606,6 +615,7 @@ static void put_drafter(pl_json_out *o, const pl_hf_config *c) {
         pl_put_int(o, "mask_token_id", c->block.mask_token);
         pl_put_int(o, "num_depths", c->block.size);
     }
+    if (c->backbone == PL_HF_OTHER && c->block.size > 0) pl_put_int(o, "num_depths", c->block.size);
     if (c->backbone == PL_HF_DFLASH) {
         pl_hf_block_put(o, c);
     } else if (c->n_taps > 0) {

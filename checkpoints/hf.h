@@ -145,7 +145,7 @@ typedef enum pl_hf_role { PL_HF_TARGET, PL_HF_DRAFTER } pl_hf_role;
 //   and DFlash2DraftModel, whose output matrix is the target's, and PacelineDFlash, whose head may be another or
 // whose slots draft otherwise; PEagleDraftModel (P-EAGLE: EAGLE-3's members, mask_token_id, and num_depths, 8 where
 //   it is silent: how many tokens are drafted at once) and PacelinePEagle, whose head may be another;
-//   PacelineDrafter, whose backbone is the one that paceline.backbone names
+//   PacelineDrafter, whose backbone is the one that paceline.backbone names (num_depths: the drafts of its blocks)
 // *cfg is zeroed on failure.
 pl_status pl_hf_config_read(pl_hf_config *cfg, const char *dir, pl_hf_role role, pl_err *err);
 // The same of a config.json's text. where: for messages.

@@ -116,7 +116,9 @@ const pl_key pl_train_keys[] = {
      .help = "eagle3, peagle: the first layer adds to the normed state instead of the raw one",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, drafter.block), .each = true, .deflt = "0", .min = 0, .max = PL_HF_BLOCK_MAX,
-     .help = "dflash: slots of a block, which drafts one token less; peagle: tokens drafted at once; 0: 8",
+     .help =
+         "dflash: slots of a block, which drafts one token less; peagle: tokens drafted at once; 0: 8; medusa: heads; "
+         "0: 5",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, drafter.mask_token), .each = true, .deflt = "-1", .min = -1, .max = 1 << 22,
      .help = "dflash, peagle: the token in the slots behind the anchor, one that texts do not hold; -1: the target's "
@@ -204,11 +206,13 @@ const pl_key pl_train_keys[] = {
              "at least 4",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.anchors), .each = true, .deflt = "0", .min = 0, .max = 1 << 20,
-     .help = "dflash: rows of a slot, drawn, that blocks stand behind; 0: so many that blocks have slot_rows rows",
+     .help = "dflash, medusa: rows of a slot, drawn, that blocks stand behind; 0: so many that blocks have slot_rows "
+             "rows, of medusa all that learn",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_ENUM(pl_train_recipe, train.draft_weights), .each = true, .deflt = "decay",
      .choices = {"decay", "d-pace"},
-     .help = "dflash: what the drafts of a block weigh: draft k step_decay^k, or by how likely the drafter makes those "
+     .help = "dflash, medusa: what the drafts of a block weigh: draft k step_decay^k, or by how likely the drafter "
+             "makes those "
              "before it (D-PACE)",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.top_k), .each = true, .deflt = "0", .min = 0, .max = PL_TOPK_MAX,

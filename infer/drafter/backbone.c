@@ -16,7 +16,7 @@ static const pl_backbone_kind *const kinds[] = {
 #include "infer/drafter/backbones.def"
 };
 #undef PL_BACKBONE
-enum { KINDS = sizeof kinds / sizeof *kinds, MAX_PARAMS = 32, LAYER_PARAMS = 16 };
+enum { KINDS = sizeof kinds / sizeof *kinds, MAX_PARAMS = 32, LAYER_PARAMS = 16, DRAFT_PARAMS = 4 };
 
 // Returns choice i: kind names first, then aliases (EAGLE-2 is EAGLE-1's model with its own tree).
 static const pl_backbone_kind *choice_at(int i, bool *alias) {
@@ -106,6 +106,25 @@ pl_status pl_backbone_reach(const pl_backbone *b, int64_t positions, pl_err *err
     return pl_rope_reach(&grown->cos, &grown->sin, &grown->rope, &c, positions, b->real, b->params.memory, err);
 }
 
+// Adds the heads of all drafts but the first. Their tensors have the first head's names behind their number.
+static pl_status add_heads(pl_backbone *b, int64_t vd, pl_err *err) {
+    pl_params *ps = &b->params;
+    b->more = pl_calloc((size_t)b->drafts, sizeof *b->more);
+    if (!b->more) return pl_fail(err, PL_E_MEMORY, "drafter: out of memory");
+    for (int k = 1; k < b->drafts; k++) {
+        pl_head *h = &b->more[k - 1];
+        PL_TRY(pl_head_init(h, &b->config.head, b->shape.d, vd, err));
+        int first = ps->n;
+        h->kind->params(h, ps);
+        for (int i = first; i < ps->n; i++) {
+            char name[64];
+            snprintf(name, sizeof name, "%.63s", ps->p[i].name[0]);
+            snprintf(ps->p[i].name[0], sizeof ps->p[i].name[0], "heads.%d.%s", k, name);
+        }
+    }
+    return PL_OK;
+}
+
 static pl_status init_backbone(pl_backbone **out, const pl_backbone_kind *kind, const pl_hf_config *c, bool own_embed,
                                const pl_llama *target, const pl_backend *be, pl_err *err) {
     *out = NULL;
@@ -131,11 +150,13 @@ static pl_status init_backbone(pl_backbone **out, const pl_backbone_kind *kind, 
     PL_TRY_GOTO(st, fail, check_own_embed(b, err));
     PL_TRY_GOTO(st, fail, init_selector(b, vd, err));
     if (c->target_head || b->head.kind->over_target) PL_TRY_GOTO(st, fail, share_target(b, target, err));
-    PL_TRY_GOTO(st, fail, pl_params_init(&b->params, MAX_PARAMS + LAYER_PARAMS * b->layers, err));
+    PL_TRY_GOTO(st, fail,
+                pl_params_init(&b->params, MAX_PARAMS + LAYER_PARAMS * b->layers + DRAFT_PARAMS * b->block, err));
     b->params.memory = be->memory;
     kind->init(b);
     b->head_param = b->params.n;
     b->head.kind->params(&b->head, &b->params);
+    if (kind->own_heads) PL_TRY_GOTO(st, fail, add_heads(b, vd, err));
     b->selector_param = b->params.n;
     pl_selector_params(&b->head.selector, &b->params, b->shape.d, c->vocab_size, vd);
     PL_TRY_GOTO(st, fail, pl_backbone_reach(b, 1, err));
@@ -358,6 +379,9 @@ void pl_backbone_destroy(pl_backbone *b) {
     pl_rope_fini(&b->rope, b->params.memory);
     pl_params_fini(&b->params);
     pl_head_fini(&b->head);
+    for (int k = 1; b->more && k < b->drafts; k++)
+        pl_head_fini(&b->more[k - 1]);
+    pl_free(b->more);
     pl_free(b);
 }
 

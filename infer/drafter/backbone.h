@@ -20,6 +20,8 @@
 // P-EAGLE has both: context rows are rows of `step`, each with the token after it, and a block is the last of them with
 // B - 1 masks that attend to all of them and to the masks before themselves. draft runs them in one forward; training
 // runs step with the output of `ahead` in place of a row's own output. y has B rows a block, and all of them draft.
+//
+// Medusa's blocks have neither masks nor cache: each draft is a head of its own over the anchor row's features.
 #ifndef PL_BACKBONE_H
 #define PL_BACKBONE_H
 
@@ -58,7 +60,7 @@ typedef struct pl_block_view {
     pl_tensor       features;      // [T, n_taps * d_target] new context rows
     const int32_t  *context_pos;   // [T]
     const int32_t  *context_token; // [T] kinds with `ahead`: the token after each row; else NULL
-    const int32_t  *anchor;        // [M / masks] kinds with `ahead`: the context row that each block begins with
+    const int32_t  *anchor;        // [M / masks] the context row that each block begins with
     const int32_t  *token, *pos;   // [M] the blocks' rows, block after block
     int64_t         m;             // 0: the context is cached and nothing is drafted
     // Cache rows, each [layers] layer-major: where context rows are written; where the blocks' rows are written and
@@ -103,6 +105,9 @@ typedef struct pl_backbone_kind {
     pl_tensor (*draft)(pl_ctx *ctx, const pl_backbone *b, const pl_block_view *view);
     // In addition to both: returns the input of a mask's step, for M rows [M, d].
     pl_tensor (*ahead)(pl_ctx *ctx, const pl_backbone *b, int64_t m);
+    // Each draft of a block has a head of its own and reads the features of the block's anchor row alone: no masks,
+    // layers or cache.
+    bool own_heads;
     // Returns true for a checkpoint tensor that may stay unread; other unknown tensors are refused. NULL: none may.
     bool (*ignores)(const char *name);
     // Sets the factors that scale the columns of its PL_START_FEATURES weight before training: one gain per d_target
@@ -123,7 +128,8 @@ struct pl_backbone {
     pl_tensor               embed;     // [V, d] the target's, borrowed
     bool                    own_embed; // embed is a parameter of the drafter
     pl_head                 head;
-    pl_tensor               cos, sin;  // rotary tables, grown with the target's
+    pl_head                *more;     // [drafts - 1] kinds with own_heads: the heads of the other drafts; d2t is head's
+    pl_tensor               cos, sin; // rotary tables, grown with the target's
     int                     positions; // of the tables: the target's if the drafter's config states fewer
     pl_dtype                real;      // of the tables
     pl_rope_blocks          rope;
@@ -135,6 +141,11 @@ struct pl_backbone {
                                                   // zeros
     int                     masks;                // rows per block that `draft` gets
 };
+
+// Returns the head of a draft, from 0; kinds without own_heads have one for all.
+static inline const pl_head *pl_backbone_head(const pl_backbone *b, int draft) {
+    return b->more && draft > 0 ? &b->more[draft - 1] : &b->head;
+}
 
 // Returns true if the kind learns from blocks (train/task/rows_blocks.c) instead of an unroll.
 bool pl_backbone_in_blocks(const pl_backbone_kind *k);
@@ -175,6 +186,7 @@ void      pl_backbone_taps(pl_taps *t, const pl_hf_config *c, int n_layers);
 // Checks that a target of n_layers has every tap.
 pl_status pl_backbone_check_taps(const int *tap, int n, int n_layers, const char *where, pl_err *err);
 
-extern const pl_backbone_kind pl_backbone_eagle1, pl_backbone_eagle3, pl_backbone_dflash, pl_backbone_peagle;
+extern const pl_backbone_kind pl_backbone_eagle1, pl_backbone_eagle3, pl_backbone_dflash, pl_backbone_peagle,
+    pl_backbone_medusa;
 
 #endif

@@ -81,7 +81,8 @@ static row_arrays context_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_bat
     a.pos = pl_ctx_bytes(ctx, all * sizeof *a.pos);
     a.token = ahead ? pl_ctx_bytes(ctx, all * sizeof *a.token) : NULL;
     a.row = pl_ctx_bytes(ctx, all * (size_t)d->model->layers * sizeof *a.row);
-    for (int i = 0, m = 0; i < b->n; i++) {
+    int32_t *last = pl_ctx_bytes(ctx, (size_t)d->n * sizeof *last);
+    for (int i = 0, m = 0, s = 0; i < b->n; i++) {
         const pl_draft_item *it = &b->item[i];
         for (int j = 0; j < it->count; j++, m++) {
             feature[m] = it->feature_row[j];
@@ -89,24 +90,21 @@ static row_arrays context_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_bat
             if (ahead) a.token[m] = it->tokens[a.pos[m] + 1];
             pl_kv_row(&d->kv[it->slot], a.row + m, a.all, it->first, NULL, j + 1, a.pos[m]);
         }
+        if (!ctx->measuring && s < d->n && d->which[s] == i) last[s++] = m - 1;
     }
     v->features = pl_gather(ctx, b->features, feature, a.n);
     v->context_pos = a.pos;
     v->context_token = a.token;
     v->context_row = a.row;
+    v->anchor = last;
     return a;
 }
 
 // Adds the masks of each drafting session, which attend to its rows up to the last known one and to earlier masks.
-static void mask_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, const row_arrays *a, pl_block_view *v) {
-    int      masks = d->model->masks;
-    int32_t *last = pl_ctx_bytes(ctx, (size_t)d->n * sizeof *last);
-    v->anchor = last;
-    for (int i = 0, at = 0, s = 0; i < b->n && s < d->n && !ctx->measuring; i++) {
-        const pl_draft_item *it = &b->item[i];
-        at += it->count;
-        if (d->which[s] != i) continue;
-        last[s] = at - 1;
+static void mask_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, const row_arrays *a) {
+    int masks = d->model->masks;
+    for (int s = 0; s < d->n && !ctx->measuring; s++) {
+        const pl_draft_item *it = &b->item[d->which[s]];
         for (int j = 1; j <= masks; j++) {
             int     m = a->n + s * masks + j - 1;
             int32_t slot = it->n_tokens - 2 + j;
@@ -114,7 +112,6 @@ static void mask_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, co
             a->pos[m] = clamp_position(d, slot);
             pl_kv_row(&d->kv[it->slot], a->row + m, a->all, it->first, NULL, it->count + j, slot);
         }
-        s++;
     }
 }
 
@@ -153,10 +150,10 @@ static pl_head_rows rows_of_levels(block_drafter *d, pl_ctx *ctx, const pl_draft
     return (pl_head_rows){.x = pl_gather(ctx, y, index, rows), .level = from, .token = token, .group = group};
 }
 
-// Chooses the best candidates of levels [from, to).
-static void choose_best(block_drafter *d, pl_ctx *ctx, const pl_head_rows *r, int from) {
+// Chooses the best candidates of levels [from, to) by head h.
+static void choose_best(block_drafter *d, pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int from) {
     int k = d->base.policy.k, at = from * d->n;
-    pl_head_topk(ctx, &d->model->head, r, k, d->id + (size_t)at * (size_t)k, d->value + (size_t)at * (size_t)k,
+    pl_head_topk(ctx, h, r, k, d->id + (size_t)at * (size_t)k, d->value + (size_t)at * (size_t)k,
                  d->base.policy.needs_logp ? d->lse + at : NULL);
 }
 
@@ -167,12 +164,12 @@ static bool any_item(const block_drafter *d, const pl_ctx *ctx, const pl_draft_b
     return ctx->measuring;
 }
 
-// Computes the candidates of all levels, in as few head calls as its budgets allow; returns logits [levels * n, Vd] if
+// Computes the candidates of all levels, in as few head calls as their heads and budgets allow; returns logits [levels * n, Vd] if
 // children are drawn.
 static const float *find_candidates(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, pl_tensor y) {
     const pl_head *h = &d->model->head;
     size_t         rows = (size_t)(d->levels * d->n), k = (size_t)d->base.policy.k;
-    int            step = h->position_aware || d->base.watch ? 1 : d->levels;
+    int            step = h->position_aware || d->base.watch || d->model->more ? 1 : d->levels;
     float         *logits = NULL;
     bool           chooses = any_item(d, ctx, b, false), draws = any_item(d, ctx, b, true);
     d->id = pl_ctx_bytes(ctx, rows * k * sizeof *d->id);
@@ -181,8 +178,9 @@ static const float *find_candidates(block_drafter *d, pl_ctx *ctx, const pl_draf
     if (draws && step < d->levels) logits = pl_ctx_bytes(ctx, rows * (size_t)h->vocab * sizeof *logits);
     for (int level = 0; level < d->levels; level += step) {
         pl_head_rows r = rows_of_levels(d, ctx, b, y, level, level + step);
+        h = pl_backbone_head(d->model, level);
         if (d->base.watch) d->base.watch->see(d->base.watch, ctx, h, &r);
-        if (chooses) choose_best(d, ctx, &r, level);
+        if (chooses) choose_best(d, ctx, h, &r, level);
         if (!draws) continue;
         pl_tensor z = pl_head_logits(ctx, h, &r);
         size_t    n = (size_t)(step * d->n) * (size_t)h->vocab;
@@ -354,7 +352,7 @@ static void draft_stepwise(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_
         d->value = pl_ctx_bytes(ctx, most * k * sizeof *d->value);
         d->lse = pl_ctx_bytes(ctx, most * sizeof *d->lse);
         if (d->base.watch) d->base.watch->see(d->base.watch, ctx, h, &r);
-        if (chooses) choose_best(d, ctx, &r, 0);
+        if (chooses) choose_best(d, ctx, h, &r, 0);
         pl_tensor    z = draws ? pl_head_logits(ctx, h, &r) : (pl_tensor){0};
         const float *sure = read_confidence(d, ctx, &r);
         bool         there = pl_ctx_wait(ctx);
@@ -387,7 +385,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     row_arrays context = context_rows(d, ctx, b, &v);
     v.m = d->n * d->model->masks;
     if (d->n > 0 && d->model->kind->ahead)
-        mask_rows(d, ctx, b, &context, &v);
+        mask_rows(d, ctx, b, &context);
     else if (d->n > 0)
         block_rows(d, ctx, b, &v);
     pl_tensor y = d->model->kind->draft(ctx, d->model, &v);
@@ -413,11 +411,12 @@ static int keep(pl_drafter *d, int slot, int n) {
     return ((const block_drafter *)d)->model->kind->ahead ? n - 1 : n;
 }
 
-// Layers and head are read once for all levels.
+// Layers and a head for all drafts are read once for all levels.
 static double step_bytes(const pl_drafter *base) {
     const pl_backbone *m = ((const block_drafter *)base)->model;
     int                levels = base->policy.depth < m->drafts ? base->policy.depth : m->drafts;
-    return pl_backbone_step_bytes(m, 1) / (levels > 1 ? levels : 1);
+    double             head = m->more ? pl_head_step_bytes(&m->head, 0) : 0;
+    return head + (pl_backbone_step_bytes(m, 1) - head) / (levels > 1 ? levels : 1);
 }
 
 static void destroy(pl_drafter *base) {

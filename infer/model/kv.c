@@ -10,6 +10,7 @@ pl_status pl_kv_create(pl_kv *kv, int layers, int slots, const pl_layer_shape *s
                   .elem = pl_kv_elem(s, be->real),
                   .dtype = s->kv,
                   .memory = be->memory};
+    if (layers == 0) return PL_OK; // a drafter without layers
     kv->bytes = pl_size_mul(pl_size_mul((size_t)layers, (size_t)slots, 2), (size_t)kv->width, kv->elem);
     if (!kv->memory)
         PL_TRY(pl_memory_room((double)kv->bytes, "the cache of keys and values",

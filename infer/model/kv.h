@@ -28,6 +28,7 @@ static inline size_t pl_kv_elem(const pl_layer_shape *s, pl_dtype real) {
     return pl_dtype_size(s->kv == PL_BF16 ? PL_BF16 : real);
 }
 
+// layers 0: no memory.
 pl_status pl_kv_create(pl_kv *kv, int layers, int slots, const pl_layer_shape *s, const pl_backend *be, pl_err *err);
 void      pl_kv_destroy(pl_kv *kv);
 void     *pl_kv_k(const pl_kv *kv, int layer);

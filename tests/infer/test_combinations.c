@@ -18,7 +18,7 @@ static const char *const trees[] = {"chain:3", "static:2x1", "eagle2:12,3,3", "c
 enum { TREES = sizeof trees / sizeof *trees };
 
 typedef struct world {
-    char          dir[64], eagle3[64], eagle1[64], dflash[64], peagle[64], texts[96];
+    char          dir[64], eagle3[64], eagle1[64], dflash[64], peagle[64], medusa[64], texts[96];
     pl_llama      target;
     pl_tokenizer *tok;
 } world;
@@ -35,6 +35,7 @@ static void open_world(world *w) {
                         &(pl_backbone_options){.layers = 1, .block = 4, .mask_token = 3}, 5);
     test_backbone_write(test_mkdir(w->peagle), &w->target, &pl_backbone_peagle,
                         &(pl_backbone_options){.block = 4, .mask_token = 3}, 6);
+    test_backbone_write(test_mkdir(w->medusa), &w->target, &pl_backbone_medusa, &(pl_backbone_options){.block = 4}, 7);
     snprintf(w->texts, sizeof w->texts, "%s/texts.txt", w->dir);
     FILE *f = fopen(w->texts, "w");
     assert_non_null(f);
@@ -103,6 +104,7 @@ static void table_is_the_codes(void **state) {
                {"EAGLE-1", "", w.eagle1},
                {"DFlash", "", w.dflash},
                {"P-EAGLE", "", w.peagle},
+               {"Medusa", "", w.medusa},
                {"`lookup`", "lookup", ""},
                {"`recycle`", "recycle", ""},
                {"`suffix`", "suffix", ""},
@@ -135,6 +137,7 @@ static void table_is_the_codes(void **state) {
     test_rmdir(w.eagle1);
     test_rmdir(w.dflash);
     test_rmdir(w.peagle);
+    test_rmdir(w.medusa);
 }
 
 int main(void) {

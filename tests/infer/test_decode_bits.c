@@ -585,6 +585,20 @@ static void peagle_is_lossless(void **state) {
     blocks_are_lossless(&pl_backbone_peagle, kinds, sizeof kinds / sizeof *kinds);
 }
 
+// Medusa's heads: whole, low-rank, on a list, one alone; its drafts need no cache.
+static void medusa_is_lossless(void **state) {
+    (void)state;
+    static const int32_t      list[] = {7, 90, 4, 33, 2, 61, 8, 15, 16, 42, 77, 23};
+    const pl_backbone_options kinds[] = {{.block = 4},
+                                         {.block = 6, .head = pl_hf_head_of("lowrank:rank=12")},
+                                         {.block = 1},
+                                         {.block = 5,
+                                          .head = pl_hf_head_of("full:position_aware"),
+                                          .d2t = list,
+                                          .draft_vocab = sizeof list / sizeof *list}};
+    blocks_are_lossless(&pl_backbone_medusa, kinds, sizeof kinds / sizeof *kinds);
+}
+
 // Targets of other families than Llama, greedy and sampled, with chains and trees and an EAGLE-3 drafter that is told
 // to fit them.
 static void families_are_lossless(void **state) {
@@ -711,6 +725,7 @@ static void drawn_children(void **state) {
              &(pl_backbone_options){.head = pl_hf_head_of("dynaspec:clusters=12,width=20,k0=6,k1=6"),
                                     .selector = {.rank = 6, .candidates = 40}});
     drawn_by(&pl_backbone_peagle, &(pl_backbone_options){.layers = 2, .block = 4, .mask_token = 3});
+    drawn_by(&pl_backbone_medusa, &(pl_backbone_options){.block = 4});
 }
 
 // As they begin, convolutions and selector change nothing: candidates, their logits, and the logits of all that is
@@ -901,6 +916,7 @@ int main(void) {
         cmocka_unit_test(eagle1_is_lossless),
         cmocka_unit_test(dflash_is_lossless),
         cmocka_unit_test(peagle_is_lossless),
+        cmocka_unit_test(medusa_is_lossless),
         cmocka_unit_test(families_are_lossless),
         cmocka_unit_test(no_allocation),
     };

@@ -191,6 +191,7 @@ static const drafting draftings[] = {
     {&pl_backbone_eagle3, "dynaspec:clusters=24,width=20,k0=2,k1=1,kmin=1", "selected", .tree = "static:3x2",
      .selector = {.rank = 5, .candidates = 9}},
     {&pl_backbone_eagle3, "full", "of a list", .tree = "static:3x2", .selector = {5, 9, PL_HF_LAW_LIST}},
+    {&pl_backbone_medusa, "lowrank:rank=8", "medusa", .tree = "static:3x2"},
     {.what = "lookup", .tree = "chain:4"},
     {.what = "recycle"},
 };

@@ -242,7 +242,7 @@ static void parity(const char *name, const pl_backbone_kind *kind, const pl_back
     pl_backbone_options o = *given;
     pl_taps             taps;
     taps.n = pl_llama_default_taps(LAYERS, taps.layer);
-    if (!kind->predicts_features) {
+    if (kind->taps) {
         o.n_taps = taps.n;
         memcpy(o.tap, taps.layer, sizeof o.tap);
     }
@@ -414,6 +414,13 @@ static void peagle(void **state) {
     parity("peagle", &pl_backbone_peagle, &(pl_backbone_options){.block = K, .mask_token = 3}, 0);
 }
 
+static void medusa(void **state) {
+    (void)state;
+    parity("medusa", &pl_backbone_medusa, &(pl_backbone_options){.block = K}, 0);
+    parity("medusa, low-rank heads", &pl_backbone_medusa,
+           &(pl_backbone_options){.block = K, .head = pl_hf_head_of("lowrank:rank=16")}, 0);
+}
+
 static void dflash(void **state) {
     (void)state;
     parity("dflash", &pl_backbone_dflash, &(pl_backbone_options){.layers = 2, .block = K + 1, .mask_token = 3}, 0);
@@ -450,7 +457,8 @@ int main(void) {
         cmocka_unit_test(eagle1_lowrank),  cmocka_unit_test(eagle3_of_two_layers),
         cmocka_unit_test(eagle3_selector), cmocka_unit_test(peagle),
         cmocka_unit_test(dflash),          cmocka_unit_test(dspark),
-        cmocka_unit_test(dflash2),         cmocka_unit_test(given_drafter),
+        cmocka_unit_test(medusa),          cmocka_unit_test(dflash2),
+        cmocka_unit_test(given_drafter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -337,6 +337,11 @@ static void dist_of_peagle(void **state) {
     dist_at_once(&pl_backbone_peagle);
 }
 
+static void dist_of_medusa(void **state) {
+    (void)state;
+    dist_at_once(&pl_backbone_medusa);
+}
+
 // Slot by slot, each by the token before it, and no further than the head is sure.
 static void dist_of_sparks(void **state) {
     (void)state;
@@ -537,19 +542,13 @@ static void told_drafts_change_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dist_is_the_targets),
-        cmocka_unit_test(dist_with_candidates),
-        cmocka_unit_test(dist_redistributed),
-        cmocka_unit_test(dist_of_blocks),
-        cmocka_unit_test(dist_of_peagle),
-        cmocka_unit_test(dist_of_sparks),
-        cmocka_unit_test(dist_of_selectors),
-        cmocka_unit_test(dist_of_lists),
-        cmocka_unit_test(dist_of_other_vocabularies),
-        cmocka_unit_test(dist_of_hybrids),
-        cmocka_unit_test(dist_of_ended_drafts),
-        cmocka_unit_test(controls_fail),
-        cmocka_unit_test(told_drafts_change_nothing),
+        cmocka_unit_test(dist_is_the_targets), cmocka_unit_test(dist_with_candidates),
+        cmocka_unit_test(dist_redistributed),  cmocka_unit_test(dist_of_blocks),
+        cmocka_unit_test(dist_of_peagle),      cmocka_unit_test(dist_of_medusa),
+        cmocka_unit_test(dist_of_sparks),      cmocka_unit_test(dist_of_selectors),
+        cmocka_unit_test(dist_of_lists),       cmocka_unit_test(dist_of_other_vocabularies),
+        cmocka_unit_test(dist_of_hybrids),     cmocka_unit_test(dist_of_ended_drafts),
+        cmocka_unit_test(controls_fail),       cmocka_unit_test(told_drafts_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -230,6 +230,18 @@ static void starts_as(const char *out, const char *of, const char *extra) {
     pl_free(from), pl_free(to);
 }
 
+#define MEDUSA "drafter.kind=medusa\ndrafter.block=4\ntrain.unroll=0\n"
+
+// Heads on the last hidden state, that start as the target's.
+static void learns_medusa(void **state) {
+    (void)state;
+    learns("medusa", MEDUSA "train.steps=120\n", &pl_backbone_medusa, "full");
+    learns("medusa-lowrank", MEDUSA "train.steps=120\ndrafter.head.kind=lowrank\ndrafter.head.rank=16\n",
+           &pl_backbone_medusa, "lowrank");
+    starts_as("medusa-again", "medusa", MEDUSA);
+    starts_as("medusa-lowrank-again", "medusa-lowrank", MEDUSA "drafter.head.kind=lowrank\ndrafter.head.rank=16\n");
+}
+
 #define DSPARK DFLASH "drafter.block=3\ndrafter.head.kind=markov\ndrafter.head.rank=16\n"
 #define RNN "drafter.anchor_first=true\ndrafter.head.form=rnn\ndrafter.head.confidence=true\n"
 
@@ -643,6 +655,7 @@ static void refusals(void **state) {
         {"train.holdout=1", "train.holdout"},
         {"train.learn_rows=64\ntrain.rows=all", "train.learn_rows=64: is of train.rows: supervised"},
         {DFLASH "train.learn_rows=64", "dflash drafts blocks, whose number train.anchors bounds"},
+        {MEDUSA "drafter.head.kind=markov\ndrafter.head.rank=4", "medusa has no heads of kind \"markov\""},
         {"data.dataset=BASE/nowhere", "nowhere"},
         {"target.path=BASE/nowhere", "nowhere"},
     };
@@ -670,6 +683,12 @@ static void refused_before_anything(void **state) {
         {"drafter.head.redistribute=50", "drafter.head.redistribute=50: all tokens are drafted"},
         {"drafter.kind=dflash\ntrain.unroll=3", ": dflash drafts blocks and does not unroll; leave it out"},
         {"drafter.block=4", "drafter.block=4: eagle3 drafts no blocks"},
+        {MEDUSA "drafter.taps=1", "medusa has heads on the target's last hidden state, without masks, layers or taps"},
+        {MEDUSA "drafter.mask_token=3", "drafter.mask_token=3: medusa has heads on"},
+        {MEDUSA "drafter.selector.candidates=4", "medusa's heads do not read the token before"},
+        {MEDUSA "drafter.width=16", "medusa has the target's width and embeddings"},
+        {MEDUSA "train.top_k=4", "medusa learns from blocks, without HASS's top-K loss"},
+        {MEDUSA "train.learn_rows=64", "medusa drafts blocks, whose number train.anchors bounds"},
         {"train.masked_rows=all", "train.masked_rows=all: all tokens are drafted and all rows count; give"},
         {"train.masked_rows=all\ntrain.masked_teacher=false\ndrafter.head.vocab=BASE/text.txt",
          "train.masked_rows=all: is of train.masked_teacher: true"},
@@ -903,6 +922,7 @@ int main(void) {
         cmocka_unit_test(learns_dflash),
         cmocka_unit_test(learns_dspark),
         cmocka_unit_test(learns_peagle),
+        cmocka_unit_test(learns_medusa),
         cmocka_unit_test(learns_dflash2),
         cmocka_unit_test(starts_from_itself),
         cmocka_unit_test(held_out_rows_all_count),

@@ -17,6 +17,7 @@
 #include "train/task/selected.h"
 #include "train/task/unroll.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,17 +82,21 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     o.width = width;
     o.layers = layers;
     o.selector = (pl_hf_selector){.rank = selected_from ? 3 : 0, .candidates = selected_from, .law = selected_law};
-    if (kind->ahead) o.block = K, o.mask_token = 2;
+    if (kind->draft) o.block = K, o.mask_token = 2;
+    if (kind->own_heads) o.n_taps = 0;
     if (pl_backbone_create(&s->model, kind, &s->target, &o, be, &err) != PL_OK) fail_msg("%s", err.msg);
     if (trimmed) {
         s->model->head.d2t = pl_calloc(VOCAB, sizeof(int32_t));
         s->model->head.vocab = VOCAB / 2;
         for (int j = 0; j < VOCAB / 2; j++)
             s->model->head.d2t[j] = 2 * j + 1;
+        for (int k = 1; s->model->more && k < s->model->drafts; k++)
+            s->model->more[k - 1].vocab = VOCAB / 2;
         for (int i = 0; i < s->model->params.n; i++)
-            if (s->model->params.p[i].tensor == &s->model->head.out ||
-                s->model->params.p[i].tensor == &s->model->head.exact)
-                s->model->params.p[i].spec.rows = s->model->params.p[i].spec.part[0].rows = VOCAB / 2;
+            for (int k = 0; k < K; k++)
+                if (s->model->params.p[i].tensor == &pl_backbone_head(s->model, k)->out ||
+                    s->model->params.p[i].tensor == &s->model->head.exact)
+                    s->model->params.p[i].spec.rows = s->model->params.p[i].spec.part[0].rows = VOCAB / 2;
     }
     pl_param_block_options bo = {.backend = be, .round_to = round_to};
     assert_int_equal(pl_param_block_create(&s->block, &s->model->params, &bo, &err), PL_OK);
@@ -104,6 +109,7 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     uo.supervised = supervised;
     uo.learn_rows = learn_rows;
     uo.top_weight = 0.7;
+    uo.anchors = CAPACITY;
     uo.depth_ratio = depth_ratio;
     uo.depth_floor = depth_ratio < 1 ? 0.3 : 0;
     uo.seed = 4;
@@ -474,6 +480,78 @@ static void gradient_by(const pl_backbone_kind *kind, const char *head, bool tri
 
 static void gradient(const pl_backbone_kind *kind, const char *head, bool trimmed) {
     gradient_by(kind, head, trimmed, PL_OBJ_KL, false);
+}
+
+// Medusa's heads, each with a matrix of its own.
+static void gradient_medusa(void **state) {
+    (void)state;
+    gradient(&pl_backbone_medusa, "full", false);
+    gradient(&pl_backbone_medusa, "lowrank", true);
+    gradient_by(&pl_backbone_medusa, "full", true, PL_OBJ_TV, true);
+}
+
+static const double *weights_of(const setup *s, const char *name) {
+    for (int p = 0; p < s->model->params.n; p++)
+        if (strcmp(s->model->params.p[p].name[0], name) == 0) return (double *)s->block.work + s->block.at[p];
+    fail_msg("no %s", name);
+    return NULL;
+}
+
+// Turns logits into log-probabilities.
+static void normalise_logits(double *z) {
+    double sum = 0;
+    for (int v = 0; v < VOCAB; v++)
+        sum += exp(z[v]);
+    for (int v = 0; v < VOCAB; v++)
+        z[v] -= log(sum);
+}
+
+// Every loss by the paper's formula: y = h + SiLU(W h + b), a matrix for each head, the teacher of row t + 1 + k.
+static void medusa_by_hand(void **state) {
+    (void)state;
+    static setup s;
+    make_kind(&s, &pl_backbone_medusa, pl_backend_ref64(), NULL, "full", false, PL_F32);
+    double *w = s.block.w;
+    for (int64_t i = 0; i < s.block.n; i++)
+        w[i] += 0.1 * (double)noise(5, i);
+    assert_int_equal(pl_param_block_put(&s.block, PL_BLOCK_W, 0, s.block.n, s.block.w, NULL), PL_OK);
+    load_rows(&s);
+    assert_true(loss_of(&s) > 0);
+    int counted = 0;
+    for (int k = 0; k < K; k++) {
+        char block[64], bias[64], head[64];
+        snprintf(block, sizeof block, "blocks.%d.layers.0.weight", k);
+        snprintf(bias, sizeof bias, "blocks.%d.layers.0.bias", k);
+        snprintf(head, sizeof head, k ? "heads.%d.lm_head.weight" : "lm_head.weight", k);
+        const double *wk = weights_of(&s, block), *bk = weights_of(&s, bias), *out = weights_of(&s, head);
+        for (int row = 0; row < 15; row++) {
+            int     i = k * 15 + row, teacher = s.u.pack.teacher_row[i];
+            double  y[D], q[VOCAB] = {0}, p[VOCAB] = {0}, kl = 0;
+            double *last = s.u.pack.last_hidden, *h = last + row * D;
+            if (!(s.u.pack.weight[i] > 0)) continue;
+            for (int j = 0; j < D; j++) {
+                double z = bk[j];
+                for (int m = 0; m < D; m++)
+                    z += wk[j * D + m] * h[m];
+                y[j] = h[j] + z / (1 + exp(-z));
+            }
+            for (int v = 0; v < VOCAB; v++) {
+                for (int j = 0; j < D; j++) {
+                    q[v] += out[v * D + j] * y[j];
+                    p[v] += (double)s.head[v * D + j] * last[teacher * D + j];
+                }
+                p[v] = TEACHER_CAP * tanh(p[v] / TEACHER_CAP);
+            }
+            normalise_logits(q);
+            normalise_logits(p);
+            for (int v = 0; v < VOCAB; v++)
+                kl += exp(p[v]) * (p[v] - q[v]);
+            if (fabs(kl - s.u.loss[i]) > 1e-10) fail_msg("head %d, row %d: %.15g, %.15g", k, row, s.u.loss[i], kl);
+            counted++;
+        }
+    }
+    assert_true(counted > 20);
+    destroy(&s);
 }
 
 // Losses of a pass that learns, [K * 15].
@@ -1273,6 +1351,8 @@ int main(void) {
         cmocka_unit_test(what_counts),
         cmocka_unit_test(trimmed_vocabulary),
         cmocka_unit_test(all_rows_of_a_masked_teacher),
+        cmocka_unit_test(gradient_medusa),
+        cmocka_unit_test(medusa_by_hand),
         cmocka_unit_test(gradient_objectives),
         cmocka_unit_test(objectives_by_name),
         cmocka_unit_test(top_k_loss),

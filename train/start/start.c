@@ -16,10 +16,11 @@ const pl_backend *pl_start_backend(const pl_env *env) {
     return env->backend->memory ? pl_backend_cpu() : env->backend;
 }
 
-// Returns the parameter of the head that starts so; -1: it has none.
-static int find_param(const pl_backbone *b, pl_param_start what, bool fixed) {
+// Returns the nth parameter of the heads that starts so, from 0; -1: there is none. A drafter with several heads has one
+// of each.
+static int find_param(const pl_backbone *b, pl_param_start what, bool fixed, int nth) {
     for (int i = b->head_param; i < b->params.n; i++)
-        if (b->params.p[i].start == what && b->params.p[i].fixed == fixed) return i;
+        if (b->params.p[i].start == what && b->params.p[i].fixed == fixed && nth-- == 0) return i;
     return -1;
 }
 
@@ -120,15 +121,17 @@ static pl_status copy_rows(float *to, const origin *o, const char *name, const i
     return PL_OK;
 }
 
-// o NULL, or a checkpoint with the target's head: the rows of the target's output matrix.
-static pl_status full_rows(float *to, const origin *o, const pl_start *s, const int32_t *id, int64_t n, int64_t d,
-                           pl_err *err) {
+// o NULL, or a checkpoint with the target's head: the rows of the target's output matrix. name: of the checkpoint's rows,
+// where it has them by this name.
+static pl_status full_rows(float *to, const origin *o, const char *name, const pl_start *s, const int32_t *id,
+                           int64_t n, int64_t d, pl_err *err) {
     const pl_tensor *w = &s->teacher->host_head;
     if (o && !o->config.target_head) {
         if (!o->head->dense)
             return pl_fail(err, PL_E_INPUT, "%s: its head is of kind %s; start from a full head", o->dir,
                            o->head->name);
-        return copy_rows(to, o, o->head->dense, id, n, d, err);
+        bool named = name && pl_weight_source_find(o->src, name);
+        return copy_rows(to, o, named ? name : o->head->dense, id, n, d, err);
     }
     for (int64_t i = 0; i < n; i++)
         pl_to_f32(to + i * d, (const uint8_t *)w->data + (size_t)((id ? id[i] : i) * d) * pl_dtype_size(w->dtype),
@@ -140,7 +143,7 @@ pl_status pl_start_head_rows(float *rows, const pl_start *s, const char *dir, co
                              pl_err *err) {
     origin o;
     PL_TRY(origin_open(&o, dir, s->model, err));
-    pl_status st = full_rows(rows, &o, s, id, n, d, err);
+    pl_status st = full_rows(rows, &o, NULL, s, id, n, d, err);
     origin_close(&o);
     return st;
 }
@@ -149,7 +152,7 @@ static pl_status dense_head(pl_start *s, const origin *o, int at, pl_err *err) {
     const pl_head *h = &s->model->head;
     float         *rows = pl_malloc(pl_size_mul((size_t)h->vocab, (size_t)h->d, sizeof *rows));
     if (!rows) return pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
-    pl_status st = full_rows(rows, o, s, h->d2t, h->vocab, h->d, err);
+    pl_status st = full_rows(rows, o, s->model->params.p[at].name[0], s, h->d2t, h->vocab, h->d, err);
     if (st == PL_OK) st = pl_param_block_set(s->block, at, rows, err);
     pl_free(rows);
     return st;
@@ -172,7 +175,7 @@ static pl_status factored_head(pl_start *s, const origin *o, int up_at, int down
         if (st == PL_OK) st = pl_weight_source_check(o->src, &spec, 1, err);
         if (st == PL_OK) st = pl_weight_read_f32(o->src, &spec, down, err);
     } else if (st == PL_OK) {
-        if (o) st = full_rows(rows, o, s, h->d2t, h->vocab, h->d, err);
+        if (o) st = full_rows(rows, o, NULL, s, h->d2t, h->vocab, h->d, err);
         if (st == PL_OK)
             st = pl_lowrank_factors(up, down, &w, o ? NULL : h->d2t, h->vocab, h->rank,
                                     (uint64_t)pl_generate_recipe_of(s->r)->seed, pl_start_backend(env), env->pool, err);
@@ -183,6 +186,18 @@ static pl_status factored_head(pl_start *s, const origin *o, int up_at, int down
     pl_free(down);
     pl_free(rows);
     return st;
+}
+
+static pl_status dense_heads(pl_start *s, const origin *o, bool fixed, pl_err *err) {
+    for (int k = 0, at; (at = find_param(s->model, PL_START_DENSE, fixed, k)) >= 0; k++)
+        PL_TRY(dense_head(s, o, at, err));
+    return PL_OK;
+}
+
+static pl_status factored_heads(pl_start *s, const origin *o, const pl_env *env, pl_err *err) {
+    for (int k = 0, up; (up = find_param(s->model, PL_START_UP, false, k)) >= 0; k++)
+        PL_TRY(factored_head(s, o, up, find_param(s->model, PL_START_DOWN, false, k), env, err));
+    return PL_OK;
 }
 
 // Copies a parameter from the checkpoint; sets zeros if it is missing and may be.
@@ -252,16 +267,14 @@ static pl_status selector(pl_start *s, const origin *o, pl_err *err) {
 pl_status pl_start_from(pl_start *s, const char *dir, const pl_env *env, pl_err *err) {
     const pl_backbone *b = s->model;
     bool               inherits = !b->head.shared && pl_head_recipe_of(s->r)->init == PL_INIT_AUTO;
-    int                fixed = find_param(b, PL_START_DENSE, true), dense = find_param(b, PL_START_DENSE, false);
-    int                up = find_param(b, PL_START_UP, false), down = find_param(b, PL_START_DOWN, false);
     origin             o;
     PL_TRY(origin_open(&o, dir, b, err));
     pl_status st = backbone(s, &o, err);
     if (st == PL_OK) st = selector(s, &o, err);
     if (st == PL_OK && pl_head_recipe_of(s->r)->init == PL_INIT_AUTO) st = beside_rows(s, &o, err);
-    if (st == PL_OK && fixed >= 0) st = dense_head(s, &o, fixed, err);
-    if (st == PL_OK && inherits && dense >= 0) st = dense_head(s, &o, dense, err);
-    if (st == PL_OK && inherits && up >= 0 && down >= 0) st = factored_head(s, &o, up, down, env, err);
+    if (st == PL_OK) st = dense_heads(s, &o, true, err);
+    if (st == PL_OK && inherits) st = dense_heads(s, &o, false, err);
+    if (st == PL_OK && inherits) st = factored_heads(s, &o, env, err);
     origin_close(&o);
     return st;
 }
@@ -273,13 +286,13 @@ static pl_status start_head(pl_start *s, const pl_env *env, pl_err *err) {
     const pl_backbone    *b = s->model;
     const pl_head_recipe *hd = pl_head_recipe_of(s->r);
     bool                  fits = b->head.d == s->teacher->head.dim[1];
-    int                   fixed = find_param(b, PL_START_DENSE, true), dense = find_param(b, PL_START_DENSE, false);
-    int                   up = find_param(b, PL_START_UP, false), down = find_param(b, PL_START_DOWN, false);
+    bool                  dense = find_param(b, PL_START_DENSE, false, 0) >= 0;
+    bool                  factored = find_param(b, PL_START_UP, false, 0) >= 0;
     if (b->head.shared) return PL_OK;
-    if (fixed >= 0 && fits) PL_TRY(dense_head(s, NULL, fixed, err));
+    if (fits) PL_TRY(dense_heads(s, NULL, true, err));
     if (hd->init == PL_INIT_RANDOM) return PL_OK;
-    if (fits && dense >= 0) return dense_head(s, NULL, dense, err);
-    if (fits && up >= 0 && down >= 0) return factored_head(s, NULL, up, down, env, err);
+    if (fits && dense) return dense_heads(s, NULL, false, err);
+    if (fits && factored) return factored_heads(s, NULL, env, err);
     if (hd->init == PL_INIT_AUTO) return PL_OK;
     return pl_recipe_fail(s->r, &hd->init, err, "a head of this kind or width cannot start from the target");
 }

@@ -414,7 +414,8 @@ static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl
                                 .norm_before_fc = tr->drafter.norm_before_fc,
                                 .norm_output = tr->drafter.norm_output,
                                 .norm_before_residual = tr->drafter.norm_before_residual};
-    if (pl_train_backbone(r)->draft) PL_TRY(mask_token(&o.mask_token, r, &e->teacher.model, err));
+    if (pl_train_backbone(r)->draft && !pl_train_backbone(r)->own_heads)
+        PL_TRY(mask_token(&o.mask_token, r, &e->teacher.model, err));
     if (tr->drafter.taps.n > PL_MAX_TAPS)
         return pl_recipe_fail(r, &tr->drafter.taps, err, "%d layers, at most %d", tr->drafter.taps.n, PL_MAX_TAPS);
     for (o.n_taps = 0; o.n_taps < tr->drafter.taps.n; o.n_taps++)
@@ -452,7 +453,9 @@ static void block_options(pl_unroll_options *o, const eagle *e) {
     const pl_train_recipe *tr = pl_train_recipe_of(e->r);
     int64_t                most = tr->train.anchors;
     o->steps = o->learn_steps = e->model->drafts;
-    o->anchors = most > 0 ? most : (o->capacity + e->model->block - 1) / e->model->block;
+    o->anchors = most > 0                    ? most
+                 : e->model->kind->own_heads ? o->capacity
+                                             : (o->capacity + e->model->block - 1) / e->model->block;
     o->seed = (uint64_t)pl_generate_recipe_of(e->r)->seed;
     o->pace = tr->train.draft_weights == PL_WEIGHTS_PACE ? tr->train.pace_alpha : 0;
 }

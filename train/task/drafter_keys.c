@@ -27,12 +27,18 @@ static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
     const void *const blocks[] = {&tr->drafter.conv.taps,      &tr->drafter.conv.group,  &tr->drafter.anchor_first,
                                   &tr->train.anchors,          &tr->train.draft_weights, &tr->train.pace_alpha,
                                   &tr->train.confidence_weight};
+    const void *const masks[] = {&tr->drafter.mask_token,     &tr->drafter.conv.taps,    &tr->drafter.conv.group,
+                                 &tr->drafter.anchor_first,   &tr->drafter.intermediate, &tr->drafter.taps,
+                                 &tr->train.confidence_weight};
     bool              pace = tr->train.draft_weights == PL_WEIGHTS_PACE;
     int               most = kind->layers ? kind->layers : 1;
     if (tr->drafter.layers > most)
         return pl_recipe_fail(r, &tr->drafter.layers, err, "an %s drafter has at most %d", kind->name, most);
     if (!kind->draft) PL_TRY(refuse_keys(r, both, sizeof both / sizeof *both, "drafts no blocks", err));
     if (!kind->ahead) PL_TRY(refuse_keys(r, depths, 2, "has no depths; this is peagle's", err));
+    if (kind->own_heads)
+        PL_TRY(refuse_keys(r, masks, sizeof masks / sizeof *masks,
+                           "has heads on the target's last hidden state, without masks, layers or taps", err));
     if (kind->draft)
         PL_TRY(refuse_keys(r, steps, 2,
                            "drafts blocks and does not unroll; leave it out (train.unroll: null), drafter.block says "
@@ -130,6 +136,10 @@ static pl_status check_selector(const pl_recipe *r, pl_err *err) {
     if (on && pl_train_backbone(r)->ahead)
         return pl_recipe_fail(r, &tr->drafter.selector.candidates, err,
                               "%s drafts without; a selector is for eagle3 and dflash", pl_train_backbone(r)->name);
+    if (on && pl_train_backbone(r)->own_heads)
+        return pl_recipe_fail(r, &tr->drafter.selector.candidates, err,
+                              "%s's heads do not read the token before; a selector is for eagle3 and dflash",
+                              pl_train_backbone(r)->name);
     if (on && pl_train_head_kind(r)->over_target)
         return pl_recipe_fail(r, &tr->drafter.selector.candidates, err,
                               "a head of kind %s reads the token before itself; take another head",

@@ -24,7 +24,8 @@ typedef struct pl_pass {
     pl_unroll *u;
     bool       learn;       // else it is scored
     pl_tensor  x;           // [cells, d] what the head reads; where a loss reads it (PL_LOSS_READS_X)
-    pl_tensor  out, w;      // [cells, width], [draft ids, width]: their products are the logits
+    pl_tensor  out, w;      // [cells, width], [draft ids, width]: their products are the logits; w: of the first draft
+                            // where each has a head of its own, which the divergence alone learns by
     pl_tensor  last_hidden; // [rows of the pack, d] of the teacher
     // Set by the divergence: [cells] the acceptance of the head's own distribution, where the host reads it (data NULL:
     // nothing reads it); pl_divergence_args.teacher_stat.

@@ -58,6 +58,16 @@ static bool is_built(const pl_loss *l, const pl_pass *p) {
     return p->learn || l->kind->scored;
 }
 
+// Projects the cells as their heads do, draft after draft.
+static pl_tensor project_cells(pl_ctx *ctx, const pl_backbone *b, pl_tensor x, int drafts) {
+    if (!b->more || !b->head.kind->project) return pl_head_project(ctx, &b->head, x, (pl_tensor){0});
+    int64_t   n = pl_tensor_rows(&x) / drafts;
+    pl_tensor y = pl_ctx_tensor(ctx, n * drafts, b->head.rank);
+    for (int k = 0; k < drafts; k++)
+        pl_head_project(ctx, pl_backbone_head(b, k), pl_tensor_slice(&x, k * n, n), pl_tensor_slice(&y, k * n, n));
+    return y;
+}
+
 // Runs the forward of all blocks of r->blocks.
 static void run_blocks(pl_ctx *ctx, pl_pass *p) {
     const pl_unroll   *u = p->u;
@@ -66,6 +76,7 @@ static void run_blocks(pl_ctx *ctx, pl_pass *p) {
     const pl_rows     *r = &u->rows;
     p->view = (pl_block_view){.features = pl_ctx_write(ctx, u->pack.features, r->rows, u->pack.width),
                               .context_pos = u->pack.pos,
+                              .anchor = r->blocks.row,
                               .token = r->blocks.token,
                               .pos = r->blocks.pos,
                               .m = r->depth[0].n * b->block,
@@ -78,7 +89,7 @@ static void run_blocks(pl_ctx *ctx, pl_pass *p) {
     if (h->kind->sequence)
         h->kind->sequence->teach(ctx, h, &read, &p->out, &p->w);
     else
-        p->out = pl_head_project(ctx, h, p->x, (pl_tensor){0});
+        p->out = project_cells(ctx, b, p->x, r->depths);
 }
 
 // Runs the steps in order of depth. A step consumes the hidden output of the step before, or for P-EAGLE the masks'
@@ -198,6 +209,9 @@ static pl_status create_losses(pl_unroll *u, pl_err *err) {
     for (int i = 0; pl_loss_at(i); i++) {
         const pl_loss_kind *kind = pl_loss_at(i);
         double              factor = kind->keys && !u->opt.own[i] ? 0 : kind->factor(u, u->opt.own[i]);
+        if (factor > 0 && u->model->more && u->n_losses > 0)
+            return pl_fail(err, PL_E_UNSUPPORTED, "%s learns by a divergence alone, not by %s besides",
+                           pl_backbone_name(u->model), kind->name ? kind->name : "another loss");
         if (factor > 0) PL_TRY(create_loss(u, kind, factor, err));
     }
     u->loss = u->figure[0].value;
