@@ -1,4 +1,4 @@
-// Drafters with a vocabulary of their own, the real ones on toy models and toy tokenizers, enumerated: over all draws
+// Drafters with a vocabulary of their own, the real ones on toy models and toy tokenizers, and Medusa's heads, enumerated: over all draws
 // of the draft and all coins of verification, what is emitted (continued by the target where verification stopped early)
 // follows the target's joint distribution within 1e-14. Biased controls must fail. What each accepts is what the paper
 // says (arXiv 2502.05202, Table 3, Theorems 3.1 and 4.1).
@@ -34,10 +34,12 @@ static const char *const other_merges[] = {"x y", "y x", "xy x", "y y", NULL};
 static const int32_t prompt[PROMPT] = {0, 3, 2};
 
 typedef struct world {
-    char           dir[64], draft[64], same[64], other[64];
+    char           dir[64], draft[64], same[64], other[64], medusa[64];
     pl_llama       target;
     pl_tokenizer  *tok;
-    pl_draft_model p; // the target once more, for its logits behind any text
+    pl_draft_model p;        // the target once more, for its logits behind any text
+    pl_ctx         ctx;      // of a drafter that reads the target's features,
+    float         *features; // which may be any: [PROMPT, d]
 } world;
 
 static world w;
@@ -67,6 +69,10 @@ static int setup(void **state) {
     write_model(w.draft, 6, 29, draft_pieces, draft_merges);
     write_model(w.same, V, 31, target_pieces, target_merges);
     write_model(w.other, 6, 37, other_pieces, other_merges);
+    test_backbone_write(test_mkdir(w.medusa), &w.target, &pl_backbone_medusa, &(pl_backbone_options){.block = 2}, 41);
+    w.features = calloc((size_t)(PROMPT * w.target.shape.d), sizeof *w.features);
+    for (int64_t i = 0; i < PROMPT * w.target.shape.d; i++)
+        w.features[i] = pl_rng_normal(pl_rng_make(3, PL_STREAM_TEST, 0), (uint64_t)i);
     pl_drafter_options o = options("chain:1");
     if (pl_tokenizer_open(&w.tok, w.dir, &err) != PL_OK) return -1;
     return pl_draft_model_open(&w.p, w.dir, NULL, SLOTS, 1, 1, &o, &err) == PL_OK ? 0 : -1;
@@ -81,6 +87,9 @@ static int teardown(void **state) {
     test_rmdir(w.draft);
     test_rmdir(w.same);
     test_rmdir(w.other);
+    test_rmdir(w.medusa);
+    pl_ctx_fini(&w.ctx);
+    free(w.features);
     return 0;
 }
 
@@ -150,8 +159,17 @@ typedef struct outcome {
     int64_t runs;
 } outcome;
 
+static pl_tensor features(void) {
+    return pl_tensor_2d(w.features, PL_F32, PROMPT, w.target.shape.d);
+}
+
+static void size_drafter(pl_ctx *ctx, void *arg) {
+    pl_drafter *d = arg;
+    d->kind->propose(d, ctx, &(pl_draft_batch){.features = features()});
+}
+
 static void draft(pl_drafter *d, pl_proposal kind, pl_coin *coin) {
-    pl_ctx         ctx = {.be = pl_backend_cpu()};
+    pl_ctx         plain = {.be = pl_backend_cpu()}, *ctx = d->n_taps ? &w.ctx : &plain;
     pl_proposing   o = {.kind = kind,
                         .sampling = &t.sampling,
                         .coin = coin,
@@ -164,14 +182,16 @@ static void draft(pl_drafter *d, pl_proposal kind, pl_coin *coin) {
                          .n_tokens = PROMPT,
                          .first = 0,
                          .count = PROMPT - 1,
+                         .feature_row = (const int32_t[]){0, 1},
                          .tree = &t.tree,
                          .depth = d->policy.depth,
                          .proposing = kind == PL_PROPOSE_TOP || t.sampling.temperature == 0 ? NULL : &o,
                          .writing = t.sampling.temperature == 0 ? NULL : &o};
-    pl_draft_batch b = {.item = &it, .n = 1};
+    pl_draft_batch b = {.item = &it, .n = 1, .features = features()};
     pl_tree_root(&t.tree, prompt[PROMPT - 1]);
-    d->kind->propose(d, &ctx, &b);
-    assert_int_equal(ctx.err.status, PL_OK);
+    if (d->n_taps) pl_ctx_begin(ctx);
+    d->kind->propose(d, ctx, &b);
+    assert_int_equal(ctx->err.status, PL_OK);
     pl_tree_finish(&d->policy, &t.tree);
 }
 
@@ -210,8 +230,13 @@ static pl_drafter *open_drafter(const char *name, const char *dir, const char *t
     pl_drafter        *d;
     pl_err             err = {0};
     pl_drafter_options o = options(tree);
-    snprintf(what, sizeof what, "%s:%s", name, dir);
+    bool               folder = strcmp(name, "medusa") == 0;
+    snprintf(what, sizeof what, "%s%s%s", folder ? "" : name, folder ? "" : ":", dir);
     if (pl_drafter_open(&d, what, &o, &err) != PL_OK) fail_msg("%s: %s", what, err.msg);
+    if (!folder) return d;
+    pl_ctx_fini(&w.ctx);
+    assert_int_equal(pl_ctx_init(&w.ctx, pl_backend_cpu(), NULL), PL_OK);
+    assert_int_equal(pl_ctx_measure(&w.ctx, size_drafter, d, &err), PL_OK);
     return d;
 }
 
@@ -229,15 +254,18 @@ static bool takes(const pl_drafter *d, const pl_verifier *v) {
 static const struct {
     const char *name, *tree;
     int         verifiers;
-} ways[] = {{"lm", "chain:2", 7},    {"lm", "static:2x1", 5}, {"tli", "chain:2", 7},  {"tli", "static:2x1", 5},
-            {"union", "chain:2", 5}, {"slem", "chain:2", 1},  {"slrs", "chain:2", 7}, {"omni", "chain:2", 7}};
+} ways[] = {{"lm", "chain:2", 7},     {"lm", "static:2x1", 5},    {"tli", "chain:2", 7},  {"tli", "static:2x1", 5},
+            {"union", "chain:2", 5},  {"slem", "chain:2", 1},     {"slrs", "chain:2", 7}, {"omni", "chain:2", 7},
+            {"medusa", "chain:2", 7}, {"medusa", "static:2x1", 5}};
 
 static void dist_is_exact(void **state) {
     (void)state;
     int64_t cases = 0, runs = 0;
     double  worst = 0;
     for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
-        pl_drafter *d = open_drafter(ways[k].name, strcmp(ways[k].name, "lm") == 0 ? w.same : w.draft, ways[k].tree);
+        const char *name = ways[k].name;
+        const char *dir = strcmp(name, "lm") == 0 ? w.same : strcmp(name, "medusa") == 0 ? w.medusa : w.draft;
+        pl_drafter *d = open_drafter(name, dir, ways[k].tree);
         int         verifiers = 0;
         for (int i = 0; pl_verifier_at(i); i++) {
             const pl_verifier *v = pl_verifier_at(i);
@@ -282,13 +310,15 @@ static void controls_fail(void **state) {
     const struct {
         const char        *name;
         const pl_verifier *v;
-    } control[] = {{"tli", &test_biased_no_residual},   {"slrs", &test_biased_no_residual},
-                   {"union", &test_biased_no_residual}, {"union", &test_biased_no_miss},
-                   {"tli", &test_biased_fresh},         {"slrs", &test_biased_fresh},
-                   {"omni", &test_biased_no_residual},  {"omni", &test_biased_fresh}};
+    } control[] = {{"medusa", &test_biased_no_residual}, {"medusa", &test_biased_fresh},
+                   {"tli", &test_biased_no_residual},    {"slrs", &test_biased_no_residual},
+                   {"union", &test_biased_no_residual},  {"union", &test_biased_no_miss},
+                   {"tli", &test_biased_fresh},          {"slrs", &test_biased_fresh},
+                   {"omni", &test_biased_no_residual},   {"omni", &test_biased_fresh}};
     set(&samplings[0], 1);
     for (size_t k = 0; k < sizeof control / sizeof *control; k++) {
-        pl_drafter *d = open_drafter(control[k].name, w.draft, "chain:1");
+        bool        medusa = strcmp(control[k].name, "medusa") == 0;
+        pl_drafter *d = open_drafter(control[k].name, medusa ? w.medusa : w.draft, "chain:1");
         outcome     o = enumerate(d, control[k].v);
         print_message("%s, %s: off by %.3f\n", control[k].name, control[k].v->name, o.error);
         assert_true(o.error > 0.01);
