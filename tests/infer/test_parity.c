@@ -417,8 +417,6 @@ static void peagle(void **state) {
 static void medusa(void **state) {
     (void)state;
     parity("medusa", &pl_backbone_medusa, &(pl_backbone_options){.block = K}, 0);
-    parity("medusa, low-rank heads", &pl_backbone_medusa,
-           &(pl_backbone_options){.block = K, .head = pl_hf_head_of("lowrank:rank=16")}, 0);
 }
 
 static void dflash(void **state) {

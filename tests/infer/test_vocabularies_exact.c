@@ -455,7 +455,8 @@ static void fewer_strings_are_exact(void **state) {
             pl_drafter_destroy(d);
         }
         pl_drafter *d = open_drafter(names[k], w.draft, "chain:1");
-        assert_true(enumerate(d, &pl_verify_rejection).any == any[1] && fabs(any[0] - any[2]) > 1e-3);
+        assert_true(enumerate(d, &pl_verify_rejection).any == any[1]);
+        if (k == 0) assert_true(any[1] > any[0] + 0.01 && any[2] > any[1] + 0.01); // pruning costs here
         pl_drafter_destroy(d);
     }
     for (int i = 0; i < 4; i++) {

@@ -239,6 +239,10 @@ static void learns_medusa(void **state) {
     learns("medusa-lowrank", MEDUSA "train.steps=120\ndrafter.head.kind=lowrank\ndrafter.head.rank=16\n",
            &pl_backbone_medusa, "lowrank");
     starts_as("medusa-again", "medusa", MEDUSA);
+    pl_err err = {0};
+    assert_int_equal(small_run("medusa-markov", MEDUSA "drafter.head.kind=markov\ndrafter.head.rank=4", 0, NULL, &err),
+                     PL_E_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "medusa has no heads of kind \"markov\"; take full or lowrank"));
     starts_as("medusa-lowrank-again", "medusa-lowrank", MEDUSA "drafter.head.kind=lowrank\ndrafter.head.rank=16\n");
 }
 
@@ -655,7 +659,6 @@ static void refusals(void **state) {
         {"train.holdout=1", "train.holdout"},
         {"train.learn_rows=64\ntrain.rows=all", "train.learn_rows=64: is of train.rows: supervised"},
         {DFLASH "train.learn_rows=64", "dflash drafts blocks, whose number train.anchors bounds"},
-        {MEDUSA "drafter.head.kind=markov\ndrafter.head.rank=4", "medusa has no heads of kind \"markov\""},
         {"data.dataset=BASE/nowhere", "nowhere"},
         {"target.path=BASE/nowhere", "nowhere"},
     };

@@ -481,11 +481,11 @@ static void refused(void **state) {
     }
     // Values of keys that could not matter; the last are of other heads: lowrank's, specvocab's two, markov's four.
     static const char *const other[] = {
-        "false", "true", "0,1",     "40",    "40",     "true", "3", "true", "true",  "true",     "true",
-        "4",     "5",    "true",    "2",     "4",      "8",    "8", "list", "true",  "backbone", "all",
-        "40",    "3",    "3",       "7",     "d-pace", "5",    "3", "0.5",  "0.5",   "0.3",      "2",
-        "0.5",   "kl",   "hard-ce", "false", "0.3",    "2.5",  "1", "0.5",  "0.1",   "0.9",      "100",
-        "true",  "50",   "random",  "true",  "8",      "8",    "8", "8",    "gated", "true",     "100"};
+        "false", "true", "0,1",    "40",  "40", "true",  "3",    "true", "true",     "true", "true", "4",
+        "5",     "true", "2",      "4",   "8",  "8",     "list", "true", "backbone", "all",  "40",   "3",
+        "3",     "7",    "d-pace", "5",   "3",  "0.5",   "0.5",  "0.3",  "2",        "0.5",  "kl",   "hard-ce",
+        "false", "all",  "0.3",    "2.5", "1",  "0.5",   "0.1",  "0.9",  "100",      "true", "50",   "random",
+        "true",  "8",    "8",      "8",   "8",  "gated", "true", "100"};
     for (int i = 0;; i++) {
         pl_err      err = {0};
         char        lines[2048], line[200];
