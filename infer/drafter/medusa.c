@@ -4,9 +4,9 @@
 //   y_k = h_t + SiLU(W_k h_t + b_k),   logits_k = head_k(y_k): token t + 2 + k          k = 0 .. K - 1
 //   blocks.K.layers.0.weight [d, d], .bias [d]     W and b, which start at 0: each head starts as the target's own
 // head_k is any kind that reads y alone: a matrix of all tokens that starts as the target's, a trimmed or a low-rank
-// one; its tensors are named heads.K.NAME, the first head's NAME. No head reads token t + 1 or a draft, so every node of
-// a level has the same candidates and any tree is a product of the heads' best tokens (infer/drafter/block.c). Draft k
-// of row t learns from the teacher's row t + 1 + k with the weight step_decay^k, the paper's lambda_k = 0.8^k
+// one; its tensors are named heads.K.NAME, the first head's NAME. No head reads token t + 1 or a draft, so every node
+// of a level has the same candidates and any tree is a product of the heads' best tokens (infer/drafter/block.c). Draft
+// k of row t learns from the teacher's row t + 1 + k with the weight step_decay^k, the paper's lambda_k = 0.8^k
 // (train/task/rows_blocks.c). There is no cache: a draft reads one row of features.
 #include "infer/drafter/backbone.h"
 

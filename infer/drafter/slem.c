@@ -5,8 +5,8 @@
 //   "slem:PATH[:TOKENIZER]"
 //
 // The drafter draws its tokens as the session samples (line 5), with coins of its own, and writes its best ones in a
-// greedy session. The first token t is then accepted with probability sum over t of p(t) psi(t), psi the distribution of
-// the first token of the drafter's strings (Table 3).
+// greedy session. The first token t is then accepted with probability sum over t of p(t) psi(t), psi the distribution
+// of the first token of the drafter's strings (Table 3).
 //
 // Borders. The draft is encoded together with the words before it, and counts from the border on (pl_lexicon_continue),
 // so the target's text is never re-encoded. Its last token may be an artefact of where the draft was cut; it is drafted

@@ -10,8 +10,8 @@
 #include "checkpoints/weights.h"
 
 // Reads the first `size` ids of a list that `paceline vocab --list` wrote (0: as many as it states, or all); *n is
-// smaller, with a warning, if the list is shorter. *d2t becomes the caller's. tokenizer: fingerprint that the list must have been
-// counted with, NULL: not known. Refuses a list of another vocabulary and an empty one.
+// smaller, with a warning, if the list is shorter. *d2t becomes the caller's. tokenizer: fingerprint that the list must
+// have been counted with, NULL: not known. Refuses a list of another vocabulary and an empty one.
 pl_status pl_draft_vocab_from_list(int32_t **d2t, int64_t *n, const char *path, int64_t size, int64_t vocab,
                                    const char *tokenizer, pl_err *err);
 

@@ -16,8 +16,8 @@ const pl_backend *pl_start_backend(const pl_env *env) {
     return env->backend->memory ? pl_backend_cpu() : env->backend;
 }
 
-// Returns the nth parameter of the heads that starts so, from 0; -1: there is none. A drafter with several heads has one
-// of each.
+// Returns the nth parameter of the heads that starts so, from 0; -1: there is none. A drafter with several heads has
+// one of each.
 static int find_param(const pl_backbone *b, pl_param_start what, bool fixed, int nth) {
     for (int i = b->head_param; i < b->params.n; i++)
         if (b->params.p[i].start == what && b->params.p[i].fixed == fixed && nth-- == 0) return i;
@@ -121,8 +121,8 @@ static pl_status copy_rows(float *to, const origin *o, const char *name, const i
     return PL_OK;
 }
 
-// o NULL, or a checkpoint with the target's head: the rows of the target's output matrix. name: of the checkpoint's rows,
-// where it has them by this name.
+// o NULL, or a checkpoint with the target's head: the rows of the target's output matrix. name: of the checkpoint's
+// rows, where it has them by this name.
 static pl_status full_rows(float *to, const origin *o, const char *name, const pl_start *s, const int32_t *id,
                            int64_t n, int64_t d, pl_err *err) {
     const pl_tensor *w = &s->teacher->host_head;

@@ -1,6 +1,6 @@
 // D(p(. | x_0..x_{t+1+k}), q_k(. | row t)), D an objective of kernels/op/divergence.h: KL(p || q) unless another is
-// chosen. With a trimmed head p is restricted to the draft ids and rows whose choice is a draft id count (all_rows: all),
-// or (unmasked) p is the target's own distribution and all rows count. One call takes all cells of a head, so each tile
+// chosen. With a trimmed head p is restricted to the draft ids and rows whose choice is one count (all_rows: all), or
+// (unmasked) p is the target's own distribution and all rows count. One call takes all cells of a head, so each tile
 // of the teacher is computed once for it and no [T, V] ever exists.
 #include "train/task/unroll.h"
 
