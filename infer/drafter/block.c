@@ -164,8 +164,8 @@ static bool any_item(const block_drafter *d, const pl_ctx *ctx, const pl_draft_b
     return ctx->measuring;
 }
 
-// Computes the candidates of all levels, in as few head calls as heads and budgets allow; returns logits [levels * n, Vd]
-// if children are drawn.
+// Computes the candidates of all levels, in as few head calls as heads and budgets allow; returns logits
+// [levels * n, Vd] if children are drawn.
 static const float *find_candidates(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, pl_tensor y) {
     const pl_head *h = &d->model->head;
     size_t         rows = (size_t)(d->levels * d->n), k = (size_t)d->base.policy.k;
