@@ -93,10 +93,9 @@ void              pl_backend_cuda_attention(char *out, size_t room);
 
 // Measurements: what one change to the device would bring, tried in the process that also runs without it
 // (`bench step --try`). NULL or "": none. PL_E_USAGE names those that there are.
-//   ids-device   index arrays of a recording context are copied to the device and not read over the bus
 //   no-upload    uploads of 1 MiB and more are left out: what stood there before is read (a diagnostic)
 //   early        launches of a recording context may start before the one before them is done
-#define PL_CUDA_TRIALS_SYNTAX "ids-device|no-upload|early"
+#define PL_CUDA_TRIALS_SYNTAX "no-upload|early"
 pl_status pl_backend_cuda_try(const char *name, pl_err *err);
 
 // Tests: PL_LOCAL memory that is created from now on is pinned host memory, so that the host may look into tensors, and

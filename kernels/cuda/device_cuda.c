@@ -560,7 +560,7 @@ double pl_backend_cuda_room(const pl_backend *be) {
 }
 
 pl_status pl_backend_cuda_try(const char *name, pl_err *err) {
-    static const char *const names[] = {"ids-device", "no-upload", "early"}; // in the order of the bits
+    static const char *const names[] = {"no-upload", "early"}; // in the order of the bits
     PL_CUDA(trial) = 0;
     if (!name || !*name) return PL_OK;
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)

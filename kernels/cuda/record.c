@@ -250,15 +250,10 @@ void PL_CUDA(record_waited)(pl_record *r) {
 }
 
 const void *PL_CUDA(index)(pl_ctx *ctx, const void *p, size_t bytes) {
-    bool tried = PL_CUDA(trial) & PL_TRY_IDS && ctx->tape;
-    if (!p || !(PL_CUDA(records)(ctx) || tried)) return p;
+    const bool later = PL_CUDA(records)(ctx); // with the launches
     pl_record *r = pl_cuda_state_of(ctx)->record;
-    void      *to = PL_CUDA(twin)(ctx, p, bytes);
+    void      *to = p && r && (later || ctx->tape) ? PL_CUDA(twin)(ctx, p, bytes) : NULL;
     if (!to) return p;
-    if (tried) {
-        PL_CUDA(send)(ctx, &(pl_cuda_array){.from = p, .to = to, .bytes = bytes}, 1);
-        return to;
-    }
     for (int i = r->n_arrays - 1; i >= 0; i--) {
         const pl_cuda_array *a = &r->array[i];
         const uint8_t       *from = a->from;
@@ -266,5 +261,8 @@ const void *PL_CUDA(index)(pl_ctx *ctx, const void *p, size_t bytes) {
     }
     if (r->n_arrays == PL_RECORD_ARRAYS) return p; // read over the bus instead
     r->array[r->n_arrays++] = (pl_cuda_array){.from = p, .to = to, .bytes = bytes};
+    if (later) return to;
+    PL_CUDA(send)(ctx, r->array + r->n_sent, r->n_arrays - r->n_sent);
+    r->n_sent = r->n_arrays;
     return to;
 }

@@ -48,6 +48,8 @@ uint64_t queued(const void *, const pl_cuda_launch *l) {
     std::lock_guard<std::mutex> held(lock);
     all.launches++;
     all.late += !l->early;
+    for (int i = 0; i < l->n_args; i++)
+        all.shared += l->size[i] == sizeof(void *) && pl_emu_shared(*(void **)l->arg[i]);
     return 0;
 }
 void block(uint32_t, int n, const void *, size_t, const void *, size_t) {

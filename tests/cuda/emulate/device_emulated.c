@@ -100,6 +100,15 @@ bool pl_emu_reachable(const void *p) {
     return found;
 }
 
+bool pl_emu_shared(const void *p) {
+    bool found = false;
+    pthread_mutex_lock(&walls);
+    for (const block *b = blocks; b && !found; b = b->next)
+        found = b->place == PL_SHARED && (const uint8_t *)p >= b->p && (const uint8_t *)p < b->p + b->bytes;
+    pthread_mutex_unlock(&walls);
+    return found;
+}
+
 bool pl_emu_of_host(const void *p) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)p;
     if (at >> 46 == 0 || at >> 47 != 0 || pl_emu_reachable(p)) return false;

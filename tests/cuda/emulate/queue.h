@@ -20,6 +20,7 @@ void  pl_emu_zero(void *queue, void *to, size_t bytes);
 extern void (*pl_emu_on_launch)(const pl_cuda_launch *l);
 // Whether p lies in (or right behind) a block of the strict device.
 bool pl_emu_reachable(const void *p);
+bool pl_emu_shared(const void *p); // in PL_SHARED memory itself, not in its copy on the device
 // Whether p is an address of mapped memory outside all of them, above 64 TiB, where programs and heaps lie: two small
 // numbers side by side look like an address lower down, and sanitizers map all of that.
 bool pl_emu_of_host(const void *p);
