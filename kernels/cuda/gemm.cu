@@ -267,6 +267,10 @@ static pl_lt_factor factor_of(const pl_operand &o) {
     return pl_lt_factor{o.data, o.col == 1 ? o.row : o.col, o.col != 1};
 }
 
+bool PL_CUDA(narrows)(pl_ctx *ctx, int64_t M, int64_t N, int64_t K) {
+    return N > NARROW_FROM || PL_CUDA(lt_takes)(ctx, M, N, K);
+}
+
 void PL_CUDA(gemm)(pl_ctx *ctx, const char *op, float *c, int64_t c_row, const pl_operand &a, const pl_operand &b,
                    int64_t M, int64_t N, int64_t K, int flags) {
     int add = flags & PL_GEMM_ADD;

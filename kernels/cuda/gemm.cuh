@@ -40,6 +40,9 @@ void PL_CUDA(gemm)(pl_ctx *ctx, const char *op, float *c, int64_t c_row, const p
 // releases.
 pl_operand PL_CUDA(narrowed)(pl_ctx *ctx, const char *op, const pl_operand &from, int64_t rows, int64_t K);
 
+// Returns true if a bf16 product of this shape reads fp32 A [M, K] through such a copy.
+bool PL_CUDA(narrows)(pl_ctx *ctx, int64_t M, int64_t N, int64_t K);
+
 static inline int pl_gemm_kind(const pl_tensor *weight) {
     return weight->dtype == PL_BF16 || weight->bf16 ? PL_GEMM_BF16 : 0;
 }

@@ -232,12 +232,18 @@ PL_CUDA_OP(linear_fwd) {
 PL_CUDA_OP(linear_bwd) {
     const pl_linear_args *a = (const pl_linear_args *)args;
     if (!a->y.grad) return;
-    int64_t M = a->x.dim[0], K = a->w.dim[1], N = a->w.dim[0];
-    int     how = pl_gemm_kind(&a->w) | PL_GEMM_ADD;
+    const char *op = "linear backward";
+    int64_t     M = a->x.dim[0], K = a->w.dim[1], N = a->w.dim[0];
+    int         how = pl_gemm_kind(&a->w) | PL_GEMM_ADD;
+    size_t      mark = pl_arena_mark(&ctx->scratch);
+    pl_operand  dy = pl_rows_of(a->y.grad, N, PL_F32);
+    // Rounded once for both products.
+    if (a->x.grad && a->w.grad && how & PL_GEMM_BF16 && PL_CUDA(narrows)(ctx, M, K, N))
+        dy = PL_CUDA(narrowed)(ctx, op, dy, M, N);
+    const pl_operand across = {dy.data, 1, dy.row, dy.bf16, NULL};
     if (a->x.grad) PL_CUDA(gemm)
-    (ctx, "linear backward", pl_grad_f32(&a->x), K, pl_rows_of(a->y.grad, N, PL_F32), pl_weight_columns(&a->w, 0), M, K,
-     N, how);
+    (ctx, op, pl_grad_f32(&a->x), K, dy, pl_weight_columns(&a->w, 0), M, K, N, how);
     if (a->w.grad) PL_CUDA(gemm)
-    (ctx, "linear backward", pl_grad_f32(&a->w), K, pl_columns_of(a->y.grad, N, PL_F32),
-     pl_columns_of(a->x.data, K, PL_F32), N, K, M, how);
+    (ctx, op, pl_grad_f32(&a->w), K, across, pl_columns_of(a->x.data, K, PL_F32), N, K, M, how);
+    pl_arena_release(&ctx->scratch, mark);
 }

@@ -6,6 +6,7 @@
 #include "kernels/op/divergence.h"
 #include "kernels/op/linear.h"
 #include "tests/cuda/emulate/device_emulated.h"
+#include "tests/cuda/emulate/queue.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>
 #include <setjmp.h>
@@ -276,6 +277,26 @@ static void products(void **state) {
     assert_int_equal(fake.products, 0);
 }
 
+static int launches;
+
+static void count_launch(const pl_cuda_launch *l) {
+    (void)l;
+    launches++;
+}
+
+// Each factor is rounded once a pass, dy for both of its products; a weight of bf16 rows is read where it is.
+static void rounded_once(void **state) {
+    (void)state;
+    const shape s = {136, 200, 144};
+    pl_emu_on_launch = count_launch;
+    for (int taped = 0; taped < 2; taped++) {
+        launches = 0;
+        op_run_free(op_run_once(working, &s, pl_backend_cuda_emulated(), 1, taped ? 0 : OP_NO_TAPE));
+        assert_int_equal(launches, taped ? 3 : 1); // x; then dy and x again
+    }
+    pl_emu_on_launch = NULL;
+}
+
 // The library has no algorithm: the own kernel computes it.
 static void refused(void **state) {
     (void)state;
@@ -359,6 +380,7 @@ int main(void) {
         cmocka_unit_test(installed),
         cmocka_unit_test(missing),
         cmocka_unit_test_setup_teardown(products, begin, end),
+        cmocka_unit_test_setup_teardown(rounded_once, begin, end),
         cmocka_unit_test_setup_teardown(refused, begin, end),
         cmocka_unit_test_setup_teardown(failed, begin, end),
         cmocka_unit_test_setup_teardown(many_shapes, begin, end),
