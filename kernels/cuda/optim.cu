@@ -46,20 +46,14 @@ static __global__ void chunk_kernel(double *sum, const float *x, int64_t n) {
     if (threadIdx.x == 0) sum[blockIdx.x] = s;
 }
 
-// The binary tree over chunks as a binary counter, as in adamw_ref.c.
-static __global__ void tree_kernel(double *out, const double *sum, int64_t chunks) {
-    if (threadIdx.x > 0) return;
-    double level[64], total = 0;
-    for (int64_t c = 0; c < chunks; c++) {
-        double s = sum[c];
-        int    b = 0;
-        for (; c >> b & 1; b++)
-            s = level[b] + s;
-        level[b] = s;
+// pl_sumsq_tree by one block.
+static __global__ void tree_kernel(double *out, double *sum, int64_t chunks) {
+    for (int64_t step = 1; step < chunks; step *= 2) {
+        for (int64_t c = 2 * step * threadIdx.x; c + step < chunks; c += 2 * step * blockDim.x)
+            sum[c] += sum[c + step];
+        __syncthreads();
     }
-    for (int b = 0; b < 63; b++)
-        if (chunks >> b & 1) total = level[b] + total;
-    *out = total;
+    if (threadIdx.x == 0) *out = chunks ? sum[0] : 0;
 }
 
 PL_CUDA_OP(sumsq_fwd) {
@@ -70,7 +64,7 @@ PL_CUDA_OP(sumsq_fwd) {
     if (!sum) sum = (double *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)chunks, sizeof *sum, 1));
     if (!ctx->measuring) {
         PL_LAUNCH(ctx, "sumsq", chunk_kernel, pl_grid(chunks), PL_BLOCK, sum, (const float *)a->x, a->n);
-        if (!a->chunks) PL_LAUNCH(ctx, "sumsq", tree_kernel, pl_grid(1), PL_WARP, a->out, sum, chunks);
+        if (!a->chunks) PL_LAUNCH(ctx, "sumsq", tree_kernel, pl_grid(1), PL_BLOCK, a->out, sum, chunks);
     }
     pl_arena_release(&ctx->scratch, mark);
 }
