@@ -228,7 +228,7 @@ PL_CUDA_OP(rmsnorm_bwd) {
     if (a->g.grad)
         pl_column_sums(ctx, op, pl_grad_f32(&a->g), scaled_row{pl_grad_f32(&a->y), pl_f32(h), pl_f32(&a->rstd), d},
                        rows, d);
-    if (!ctx->measuring)
+    if ((a->x.grad || a->r.grad) && !ctx->measuring)
         PL_LAUNCH(ctx, op, rmsnorm_bwd_kernel, pl_grid(rows), PL_BLOCK, pl_grad_f32(&a->x), pl_grad_f32(&a->r),
                   pl_grad_f32(&a->y), a->r.data ? pl_grad_f32(&a->h) : NULL, pl_f32(h), pl_f32(&a->g), pl_f32(&a->rstd),
                   d);
