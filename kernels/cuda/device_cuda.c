@@ -532,7 +532,7 @@ static pl_status open_gpu(gpu *g, int n, pl_err *err) {
     g->memory =
         (pl_memory){.name = g->name, .create = create, .destroy = destroy, .write = write_block, .read = read_block};
     g->be =
-        (pl_backend){.name = g->name, .arithmetic = "cuda-2", .real = PL_F32, .memory = &g->memory, .device = &device};
+        (pl_backend){.name = g->name, .arithmetic = "cuda-3", .real = PL_F32, .memory = &g->memory, .device = &device};
     PL_CUDA(fill)(&g->be);
     g->open = true;
     return PL_OK;

@@ -1,16 +1,21 @@
-// Divergence (kernels/op/divergence.h): the vocabulary in tiles of PL_DIV_TILE ids, logits of a tile from the tiled
-// product, nothing of size [rows, V] held. Forward walks the ids twice: first maxima, sums and best ids, then losses,
-// which need the finished sums. Backward walks the draft ids once. One block per row in all row kernels; the order of
-// every sum is fixed by the tile, so runs repeat to the bit.
+// Divergence (kernels/op/divergence.h) on whole rows of logits. A product computes the logits of a chunk of student
+// rows; then a block has a row: its first walk finds the maximum and the sum, a later one, which finds the logits in
+// the L2, adds up the loss and overwrites them with dz; a product each adds the chunk's dx and dW. The teacher's logits
+// at the draft ids are held for all chunks. If the weights are settled, forward does all of it and backward nothing.
+// The order of every sum depends on the row's length alone, so runs repeat to the bit.
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/select.cuh"
 extern "C" {
 #include "kernels/op/divergence.h"
 }
 
-struct running { // of a row, accumulated over its ids
-    pl_key best; // largest logit and its lowest id
-    float  sum;  // of exp(z - best)
+constexpr int    THREADS = 1024;                 // most that a row has
+constexpr int    WAVES = 64;                     // rows of a chunk for each multiprocessor
+constexpr size_t ROOM_LEAST = (size_t)256 << 20; // bytes for the logits of a chunk, or `keep` where that is more
+
+struct softmax {      // of a row of logits
+    float   max, sum; // sum of exp(z - max)
+    int32_t best;     // the lowest id with the maximum
 };
 
 struct sums { // of a row over the draft ids; the objective gives their meaning
@@ -19,21 +24,14 @@ struct sums { // of a row over the draft ids; the objective gives their meaning
 
 // Scratch of one call.
 struct work {
-    float     *z, *t;                  // [n, tile] student's, [T', tile] teacher's logits
-    running   *student, *full, *draft; // [n], [T'], [T']
-    sums      *sum;                    // [n]
-    int32_t   *wanted;                 // [T']: a row with weight refers to it
-    // For weights with bf16 values: the model's rows in bf16, and backward's dz [n, tile].
-    pl_operand x, xt;
-    uint16_t  *dz;
-    int64_t    tile; // ids
+    float     *z, *t;        // logits at the draft ids, `line` apart: of a chunk's rows, then their dz; of all teachers
+    softmax   *full, *draft; // [T'] the teacher's over all ids (a.whole) and over the draft ids
+    int32_t   *wanted;       // [T']: a row with weight refers to it
+    pl_operand x;            // the student's rows in the numbers of its products
+    int64_t    line, chunk;  // floats; rows
+    bool       loses, learns; // losses are wanted, dz is
+    bool       half;          // dz is bf16: the weight's values are
 };
-
-// Wide tiles give products enough blocks for a GPU; few rows do not need that scratch.
-static int64_t tile_for(const pl_divergence_args *a) {
-    int64_t rows = a->x.dim[0];
-    return rows < 128 ? PL_DIV_TILE : 4 * PL_DIV_TILE;
-}
 
 static __host__ __device__ __forceinline__ bool taught(const pl_divergence_args &a) {
     return a.objective != PL_OBJ_LABEL;
@@ -48,85 +46,104 @@ static __global__ void want_kernel(int32_t *wanted, pl_divergence_args a) {
     if (i < a.x.dim[0] && takes_part(a, i)) pl_store_alike(&wanted[a.teacher_row[i]], 1);
 }
 
-// Adds a tile's logits of row blockIdx.x to its running figures; ids first, first + 1, ...
-static __global__ void pass_kernel(running *rows, const float *z, int64_t tile, int64_t first, int width) {
+// Calls fn(id, z, t) for a thread's share of a row, ids ascending. Rows are padded to whole fours; t may be NULL.
+template <typename F>
+static __device__ __forceinline__ void each_id(const float *z, const float *t, int64_t ids, const F &fn) {
+    for (int64_t j = 4 * (int64_t)threadIdx.x; j < ids; j += 4 * (int64_t)blockDim.x) {
+        const float4 v = *(const float4 *)(z + j), u = t ? *(const float4 *)(t + j) : float4{0, 0, 0, 0};
+        fn(j, v.x, u.x);
+        if (j + 1 < ids) fn(j + 1, v.y, u.y);
+        if (j + 2 < ids) fn(j + 2, v.z, u.z);
+        if (j + 3 < ids) fn(j + 3, v.w, u.w);
+    }
+}
+
+// Returns the softmax of a block's row to all of its threads.
+static __device__ __forceinline__ softmax softmax_of(const float *z, int64_t ids) {
     __shared__ float  room[PL_WARP];
-    __shared__ pl_key best[PL_BLOCK];
-    running           r = rows[blockIdx.x];
-    z += blockIdx.x * tile;
-    pl_key own = r.best;
-    for (int j = (int)threadIdx.x; j < width; j += PL_BLOCK) {
-        pl_key k = pl_key_of(z[j], (uint32_t)(first + j));
-        if (k > own) own = k;
-    }
-    best[threadIdx.x] = own;
+    __shared__ pl_key best[PL_WARP];
+    const int         lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
+    pl_key            own[1] = {};
+    float             max = -INFINITY, sum = 0;
+    each_id(z, NULL, ids, [&](int64_t j, float v, float) {
+        const pl_key k = pl_key_of(v, (uint32_t)j);
+        if (k > own[0]) own[0] = k, sum *= expf(max - v), max = v;
+        sum += expf(v - max);
+    });
+    pl_key top = pl_take_best(own);
+    if (lane == 0) best[warp] = top;
     __syncthreads();
-    for (int s = PL_BLOCK / 2; s > 0; s /= 2) {
-        if ((int)threadIdx.x < s && best[threadIdx.x + s] > best[threadIdx.x])
-            best[threadIdx.x] = best[threadIdx.x + s];
-        __syncthreads();
+    own[0] = lane < (int)blockDim.x / PL_WARP ? best[lane] : 0;
+    top = pl_take_best(own);
+    const float of_all = pl_key_value(top);
+    // The sum's barriers come before the next call writes `best`.
+    return softmax{of_all, pl_block_sum(sum * expf(max - of_all), room), pl_key_id(top)};
+}
+
+static __device__ __forceinline__ float lse_of(const softmax &s) {
+    return s.max + logf(s.sum);
+}
+
+// Teacher row first + blockIdx.x: its logits at `ids` ids are in z, which is t if those are the draft ids.
+static __global__ void __launch_bounds__(THREADS)
+    teacher_kernel(pl_divergence_args a, work w, float *z, int64_t line, int64_t ids, int64_t first) {
+    const int64_t r = first + blockIdx.x, Vd = a.w.dim[0];
+    float        *t = w.t + r * w.line, *stat = (float *)a.teacher_stat.data + r * 4;
+    z += blockIdx.x * line;
+    if (!w.wanted[r]) {
+        if (threadIdx.x > 0 || !w.loses) return;
+        stat[0] = stat[1] = stat[2] = stat[3] = 0;
+        if (a.teacher_argmax) a.teacher_argmax[r] = -1;
+        return;
     }
-    float max = pl_key_value(best[0]), sum = 0;
-    for (int j = (int)threadIdx.x; j < width; j += PL_BLOCK)
-        sum += expf(z[j] - max);
-    sum = pl_block_sum(sum, room);
+    for (int64_t j = threadIdx.x; j < ids && a.teacher_cap > 0; j += blockDim.x)
+        z[j] = pl_softcapped(z[j], (float)a.teacher_cap);
+    __syncthreads();
+    softmax full = softmax_of(z, ids), draft = full;
+    if (z != t) {
+        for (int64_t j = threadIdx.x; j < Vd; j += blockDim.x)
+            t[j] = z[a.d2t ? a.d2t[j] : j];
+        __syncthreads();
+        draft = softmax_of(t, Vd);
+    } else if (a.whole) { // backward: forward has left it
+        full = softmax{stat[0], expf(stat[1] - stat[0]), 0};
+    }
     if (threadIdx.x > 0) return;
-    sum += r.best ? r.sum * expf(pl_key_value(r.best) - max) : 0;
-    rows[blockIdx.x] = running{best[0], sum};
-}
-
-static __device__ __forceinline__ float lse_of(const running &r) {
-    return pl_key_value(r.best) + logf(r.sum);
-}
-
-// Writes row i's values for backward: {log-sum-exp, above, below, alpha}, with the row's loss (reverse-kl) or sum_j q_j
-// log(q_j / M_j) (js) in place of `above`.
-static __global__ void student_stat_kernel(pl_divergence_args a, work w) {
-    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= a.x.dim[0]) return;
-    bool   in = takes_part(a, i);
-    float *stat = (float *)a.stat.data + i * 4;
-    stat[0] = in ? lse_of(w.student[i]) : 0;
-    stat[1] = stat[2] = stat[3] = 0;
-    if (a.student_argmax) a.student_argmax[i] = in ? pl_key_id(w.student[i].best) : -1;
-}
-
-static __global__ void teacher_stat_kernel(pl_divergence_args a, work w) {
-    int64_t r = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (r >= a.xt.dim[0]) return;
-    float *stat = (float *)a.teacher_stat.data + r * 4;
-    stat[0] = stat[1] = stat[2] = stat[3] = 0;
-    if (a.teacher_argmax) a.teacher_argmax[r] = -1;
-    if (!w.wanted[r]) return;
-    const running full = a.whole ? w.full[r] : w.draft[r];
-    int32_t       best = pl_key_id(full.best), choice = pl_key_id(w.draft[r].best);
-    bool          outside = a.whole && (a.d2t ? a.d2t[choice] : choice) != best;
-    stat[0] = pl_key_value(full.best);
+    w.full[r] = full, w.draft[r] = draft;
+    if (!w.loses) return;
+    const bool outside = a.whole && (a.d2t ? a.d2t[draft.best] : draft.best) != full.best;
+    stat[0] = full.max;
     stat[1] = lse_of(full);
-    stat[2] = lse_of(w.draft[r]);
-    stat[3] = (float)(outside ? -1 - choice : 1 + choice);
-    if (a.teacher_argmax) a.teacher_argmax[r] = best;
+    stat[2] = lse_of(draft);
+    stat[3] = (float)(outside ? -1 - draft.best : 1 + draft.best);
+    if (a.teacher_argmax) a.teacher_argmax[r] = full.best;
 }
 
-// A row's inputs to its objective besides the two distributions.
+// A student row's inputs to its objective besides the logits.
 struct row_facts {
-    int64_t teacher, choice; // choice: draft id of the label or the teacher's choice, -1: outside
-    float   lse, lse_t;      // student's; teacher's, over the ids that normalise its p
-    float   mass;            // of p
+    softmax      q, p, full; // the student's; the teacher's that normalises p; the teacher's over all ids
+    float        lse, lse_p; // of q and p
+    float        mass;       // of p
+    int64_t      choice;     // draft id of the label or the teacher's choice, -1: outside
+    const float *t;          // the teacher's logits; NULL: no teacher
 };
 
-static __device__ __forceinline__ row_facts facts_of(const pl_divergence_args &a, int64_t i) {
-    row_facts f = {0, 0, ((const float *)a.stat.data)[i * 4], 0, 1};
+static __device__ __forceinline__ row_facts facts_of(const pl_divergence_args &a, const work &w, int64_t i,
+                                                     const softmax &q) {
+    row_facts f = {};
+    f.q = q, f.lse = lse_of(q), f.mass = 1;
     if (!taught(a)) {
         f.choice = a.label[i];
         return f;
     }
-    f.teacher = a.teacher_row[i];
-    const float *stat = (const float *)a.teacher_stat.data + f.teacher * 4;
-    int64_t      choice = (int64_t)fabsf(stat[3]) - 1;
-    f.choice = a.unmasked && stat[3] < 0 ? -1 : choice;
-    f.lse_t = a.unmasked ? stat[1] : stat[2];
-    if (a.unmasked) f.mass = expf(stat[2] - stat[1]);
+    const int64_t r = a.teacher_row[i];
+    const softmax draft = w.draft[r];
+    const float   best = ((const float *)a.teacher_stat.data)[r * 4 + 3];
+    f.full = w.full[r], f.p = a.unmasked ? f.full : draft;
+    f.lse_p = lse_of(f.p);
+    f.choice = a.unmasked && best < 0 ? -1 : (int64_t)fabsf(best) - 1;
+    if (a.unmasked) f.mass = expf(lse_of(draft) - lse_of(f.full));
+    f.t = w.t + r * w.line;
     return f;
 }
 
@@ -136,125 +153,146 @@ static __device__ __forceinline__ float log_mixture(float log_p, float log_q, fl
     return fmaxf(x, y) + log1pf(expf(-fabsf(x - y)));
 }
 
-// Computes a tile's share of row blockIdx.x's sums. Probabilities come from maximum and sum, not from the log-sum-exp,
-// whose rounding grows with the logits.
-static __global__ void sums_kernel(pl_divergence_args a, work w, int64_t first, int width) {
-    __shared__ double room[PL_WARP];
-    int64_t           i = blockIdx.x;
-    if (!takes_part(a, i)) return;
-    row_facts    f = facts_of(a, i);
-    const float *z = w.z + i * w.tile, *t = w.t + f.teacher * w.tile;
-    sums         s = {};
-    bool         one_id = a.objective == PL_OBJ_LABEL || a.objective == PL_OBJ_HARD_CE;
-    running      student = w.student[i], full = {}, draft = {};
-    if (taught(a)) draft = w.draft[f.teacher], full = a.whole ? w.full[f.teacher] : draft;
-    float z_max = pl_key_value(student.best), t_max = pl_key_value(full.best), d_max = pl_key_value(draft.best);
-    for (int j = (int)threadIdx.x; j < width; j += PL_BLOCK) {
-        float log_q = z[j] - f.lse;
-        if (one_id && first + j == f.choice) s.loss -= log_q;
-        if (!taught(a)) continue;
-        float q = expf(z[j] - z_max) / student.sum, whole = expf(t[j] - t_max) / full.sum, log_p = t[j] - f.lse_t;
-        float p = a.unmasked ? whole : expf(t[j] - d_max) / draft.sum;
-        s.accept += fminf(whole, q);
-        s.alpha += fminf(p, q);
-        s.tv += fmaxf(q - p, 0);
-        if (p > q)
-            s.above += q;
-        else
-            s.below += q;
-        if (a.objective == PL_OBJ_KL || a.objective == PL_OBJ_LK_LAMBDA) s.loss += p * (log_p - log_q);
-        if (a.objective == PL_OBJ_SOFT_CE) s.loss -= p * log_q;
-        if (a.objective == PL_OBJ_REVERSE_KL) s.loss += q * (log_q - log_p);
-        if (a.objective == PL_OBJ_JS) {
-            float m = log_mixture(log_p, log_q, (float)a.js_beta);
-            s.loss += p * (log_p - m);
-            s.from_q += q * (log_q - m);
-        }
-    }
-    s.accept = pl_block_sum(s.accept, room);
-    s.loss = pl_block_sum(s.loss, room);
-    s.alpha = pl_block_sum(s.alpha, room);
-    s.tv = pl_block_sum(s.tv, room);
-    s.above = pl_block_sum(s.above, room);
-    s.below = pl_block_sum(s.below, room);
-    s.from_q = pl_block_sum(s.from_q, room);
-    if (threadIdx.x > 0) return;
-    sums *to = &w.sum[i];
-    to->accept += s.accept, to->loss += s.loss, to->alpha += s.alpha, to->tv += s.tv;
-    to->above += s.above, to->below += s.below, to->from_q += s.from_q;
+static __host__ __device__ __forceinline__ bool overlaps(const pl_divergence_args &a) {
+    return a.objective == PL_OBJ_TV || a.objective == PL_OBJ_TVDPP || a.objective == PL_OBJ_LK_ALPHA ||
+           a.objective == PL_OBJ_LK_LAMBDA;
 }
 
-// Computes losses from finished sums.
-static __global__ void loss_kernel(pl_divergence_args a, work w) {
-    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= a.x.dim[0]) return;
-    bool   in = takes_part(a, i);
-    sums   s = w.sum[i]; // zero for skipped rows
-    double loss = s.loss, alpha = fmax(s.alpha, PL_DIV_MIN_OVERLAP), beta = a.js_beta;
-    float *stat = (float *)a.stat.data + i * 4;
-    stat[1] = (float)s.above, stat[2] = (float)s.below, stat[3] = (float)s.alpha;
-    if (in) switch (a.objective) {
-        case PL_OBJ_TV:
-        case PL_OBJ_TVDPP: loss = s.tv; break;
-        case PL_OBJ_LK_ALPHA: loss = s.tv < 0.5 ? -log1p(-s.tv) : -log(alpha); break;
-        case PL_OBJ_LK_LAMBDA: {
-            double lambda = exp(-a.lk_decay * s.alpha);
-            loss = lambda * s.loss + (1 - lambda) * s.tv;
-            break;
-        }
-        case PL_OBJ_REVERSE_KL: stat[1] = (float)s.loss; break;
-        case PL_OBJ_JS:
-            stat[1] = (float)s.from_q;
-            loss = beta * (s.loss - (1 - (double)facts_of(a, i).mass) * log(beta)) + (1 - beta) * s.from_q;
-            break;
-        default: break;
-        }
-    ((float *)a.loss.data)[i] = (float)loss;
-    if (a.accept.data) ((float *)a.accept.data)[i] = taught(a) ? (float)s.accept : in ? (float)exp(-loss) : 0;
+// Returns true if dz of an id needs sums over all of them: the instances FIRST below.
+static bool sums_first(const pl_divergence_args &a) {
+    return overlaps(a) || a.objective == PL_OBJ_REVERSE_KL || a.objective == PL_OBJ_JS;
+}
+
+// Adds one id's terms. Probabilities come from maximum and sum, not from the log-sum-exp, whose rounding grows with the
+// logits.
+template <bool FIRST>
+static __device__ __forceinline__ void add_terms(sums &s, const pl_divergence_args &a, const row_facts &f, int64_t id,
+                                                 float z, float t) {
+    const float log_q = z - f.lse, log_p = t - f.lse_p;
+    const bool  one_id = a.objective == PL_OBJ_LABEL || a.objective == PL_OBJ_HARD_CE;
+    if (one_id && id == f.choice) s.loss -= log_q;
+    if (!taught(a) || (one_id && !a.accept.data)) return;
+    const float q = expf(z - f.q.max) / f.q.sum, p = expf(t - f.p.max) / f.p.sum;
+    if (a.accept.data) s.accept += fminf(expf(t - f.full.max) / f.full.sum, q);
+    if (a.objective == PL_OBJ_KL || a.objective == PL_OBJ_LK_LAMBDA) s.loss += p * (log_p - log_q);
+    if (a.objective == PL_OBJ_SOFT_CE) s.loss -= p * log_q;
+    if (!FIRST) return;
+    if (overlaps(a)) {
+        s.alpha += fminf(p, q);
+        s.tv += fmaxf(q - p, 0);
+        s.above += p > q ? q : 0;
+        s.below += p > q ? 0 : q;
+    }
+    if (a.objective == PL_OBJ_REVERSE_KL) s.loss += q * (log_q - log_p);
+    if (a.objective == PL_OBJ_JS) {
+        float m = log_mixture(log_p, log_q, (float)a.js_beta);
+        s.loss += p * (log_p - m);
+        s.from_q += q * (log_q - m);
+    }
+}
+
+// Returns the block's sums to all of its threads.
+template <bool FIRST> static __device__ __forceinline__ sums sum_up(const pl_divergence_args &a, const sums &own) {
+    __shared__ double room[PL_WARP];
+    sums              s = {};
+    s.loss = pl_block_sum(own.loss, room);
+    if (a.accept.data) s.accept = pl_block_sum(own.accept, room);
+    if (FIRST && a.objective == PL_OBJ_JS) s.from_q = pl_block_sum(own.from_q, room);
+    if (!FIRST || !overlaps(a)) return s;
+    s.alpha = pl_block_sum(own.alpha, room);
+    s.tv = pl_block_sum(own.tv, room);
+    s.above = pl_block_sum(own.above, room);
+    s.below = pl_block_sum(own.below, room);
+    return s;
+}
+
+static __device__ __forceinline__ double loss_of(const pl_divergence_args &a, const row_facts &f, const sums &s) {
+    const double beta = a.js_beta, lambda = exp(-a.lk_decay * s.alpha);
+    switch (a.objective) {
+    case PL_OBJ_TV:
+    case PL_OBJ_TVDPP: return s.tv;
+    case PL_OBJ_LK_ALPHA: return s.tv < 0.5 ? -log1p(-s.tv) : -log(fmax(s.alpha, PL_DIV_MIN_OVERLAP));
+    case PL_OBJ_LK_LAMBDA: return lambda * s.loss + (1 - lambda) * s.tv;
+    case PL_OBJ_JS: return beta * (s.loss - (1 - (double)f.mass) * log(beta)) + (1 - beta) * s.from_q;
+    default: return s.loss;
+    }
 }
 
 // Total variation's gradient at one id.
-static __device__ __forceinline__ float tv_slope(float p, float q, const float stat[4]) {
-    return q * (p > q ? -stat[2] : stat[1]);
+static __device__ __forceinline__ float tv_slope(float p, float q, const sums &s) {
+    return q * (p > q ? -(float)s.below : (float)s.above);
 }
 
-// dz of one draft id; stat: as student_stat_kernel writes it.
-static __device__ __forceinline__ float slope(const pl_divergence_args &a, const row_facts &f, const float stat[4],
+// dz of one draft id.
+template <bool FIRST>
+static __device__ __forceinline__ float slope(const pl_divergence_args &a, const row_facts &f, const sums &s,
                                               int64_t id, float z, float t) {
-    float log_q = z - f.lse, q = expf(log_q), log_p = t - f.lse_t;
+    float log_q = z - f.lse, q = expf(log_q), log_p = t - f.lse_p;
     if (!taught(a) || a.objective == PL_OBJ_HARD_CE) return f.choice < 0 ? 0 : q - (id == f.choice);
-    float p = expf(log_p), alpha = fmaxf(stat[3], (float)PL_DIV_MIN_OVERLAP);
+    float p = expf(log_p);
+    if (!FIRST) return f.mass * q - p;
+    float beta = (float)a.js_beta, above = (float)s.above, below = (float)s.below;
     switch (a.objective) {
-    case PL_OBJ_TV: return tv_slope(p, q, stat);
-    case PL_OBJ_TVDPP: return tv_slope(p, q, stat) / sqrtf(fmaxf(stat[1] * stat[2], (float)PL_DIV_MIN_VARIANCE));
-    case PL_OBJ_LK_ALPHA: return tv_slope(p, q, stat) / alpha;
+    case PL_OBJ_TV: return tv_slope(p, q, s);
+    case PL_OBJ_TVDPP: return tv_slope(p, q, s) / sqrtf(fmaxf(above * below, (float)PL_DIV_MIN_VARIANCE));
+    case PL_OBJ_LK_ALPHA: return tv_slope(p, q, s) / fmaxf((float)s.alpha, (float)PL_DIV_MIN_OVERLAP);
     case PL_OBJ_LK_LAMBDA: {
-        float lambda = expf(-(float)a.lk_decay * stat[3]);
-        return lambda * (f.mass * q - p) + (1 - lambda) * tv_slope(p, q, stat);
+        float lambda = expf(-(float)a.lk_decay * (float)s.alpha);
+        return lambda * (f.mass * q - p) + (1 - lambda) * tv_slope(p, q, s);
     }
-    case PL_OBJ_REVERSE_KL: return q * (log_q - log_p - stat[1]);
-    case PL_OBJ_JS: return (1 - (float)a.js_beta) * q * (log_q - log_mixture(log_p, log_q, (float)a.js_beta) - stat[1]);
-    default: return f.mass * q - p;
+    case PL_OBJ_REVERSE_KL: return q * (log_q - log_p - (float)s.loss);
+    default: return (1 - beta) * q * (log_q - log_mixture(log_p, log_q, beta) - (float)s.from_q); // js
     }
 }
 
-// dz of a tile: overwrites its logits, or goes to bf16 if the products with it are in bf16.
-static __global__ void dz_kernel(pl_divergence_args a, work w, int64_t first, int width) {
-    int64_t      i = blockIdx.x;
-    bool         in = takes_part(a, i);
-    float       *z = w.z + i * w.tile;
-    const float *stat = (const float *)a.stat.data + i * 4;
-    row_facts    f = {};
-    if (in) f = facts_of(a, i);
-    for (int j = (int)threadIdx.x; j < width; j += PL_BLOCK) {
-        float t = in && taught(a) ? w.t[f.teacher * w.tile + j] : 0;
-        float dz = in ? a.weight[i] * slope(a, f, stat, first + j, z[j], t) : 0;
-        if (w.dz)
-            w.dz[i * w.tile + j] = (uint16_t)pl_pack_bf16(dz, 0);
-        else
-            z[j] = dz;
-    }
+static __device__ __forceinline__ void put_results(const pl_divergence_args &a, int64_t i, bool in, const row_facts &f,
+                                                   const sums &s) {
+    const double loss = in ? loss_of(a, f, s) : 0;
+    ((float *)a.loss.data)[i] = (float)loss;
+    if (a.student_argmax) a.student_argmax[i] = in ? f.q.best : -1;
+    if (a.accept.data) ((float *)a.accept.data)[i] = taught(a) ? (float)s.accept : in ? (float)exp(-loss) : 0;
 }
+
+// Student row first + blockIdx.x. In bf16 dz takes the front half of its row's place: a turn's logits lie behind what
+// it writes, but for the first turn's own, so all are read before any is overwritten.
+template <bool FIRST>
+static __global__ void __launch_bounds__(THREADS) student_kernel(pl_divergence_args a, work w, int64_t first) {
+    const int64_t i = first + blockIdx.x, ids = a.w.dim[0], turn = 4 * (int64_t)blockDim.x;
+    float *const  z = w.z + blockIdx.x * w.line;
+    const float   weight = a.weight[i];
+    const bool    in = takes_part(a, i), ahead = FIRST || !w.learns;
+    row_facts     f = {};
+    sums          own = {}, s = {};
+    if (in) f = facts_of(a, w, i, softmax_of(z, ids));
+    if (in && ahead) {
+        each_id(z, f.t, ids, [&](int64_t j, float v, float t) { add_terms<FIRST>(own, a, f, j, v, t); });
+        s = sum_up<FIRST>(a, own);
+    }
+    for (int64_t from = 0; from < w.line && w.learns; from += turn) {
+        const int64_t j = from + 4 * (int64_t)threadIdx.x;
+        float4        v = {0, 0, 0, 0}, u = {0, 0, 0, 0};
+        if (in && j < ids) v = *(const float4 *)(z + j);
+        if (in && j < ids && f.t) u = *(const float4 *)(f.t + j);
+        float dz[4] = {v.x, v.y, v.z, v.w}, t[4] = {u.x, u.y, u.z, u.w};
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const bool counts = in && j + e < ids;
+            if (counts && !ahead && w.loses) add_terms<FIRST>(own, a, f, j + e, dz[e], t[e]);
+            dz[e] = counts ? weight * slope<FIRST>(a, f, s, j + e, dz[e], t[e]) : 0;
+        }
+        if (w.half) __syncthreads();
+        if (j >= w.line) continue;
+        if (w.half)
+            *(uint2 *)((uint16_t *)z + j) = uint2{pl_pack_bf16(dz[0], dz[1]), pl_pack_bf16(dz[2], dz[3])};
+        else
+            *(float4 *)(z + j) = float4{dz[0], dz[1], dz[2], dz[3]};
+    }
+    if (!w.loses) return;
+    if (in && !ahead) s = sum_up<FIRST>(a, own);
+    if (threadIdx.x == 0) put_results(a, i, in, f, s);
+}
+
+// ---- launches
 
 static void *room_for(pl_ctx *ctx, int64_t n, size_t each) {
     return pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)n, each, 1));
@@ -284,113 +322,97 @@ static pl_operand rows_for(pl_ctx *ctx, const char *op, const pl_tensor *x, cons
     return pl_gemm_kind(w) ? PL_CUDA(narrowed)(ctx, op, rows, x->dim[0], x->dim[1]) : rows;
 }
 
-static work take_work(pl_ctx *ctx, const char *op, const pl_divergence_args *a) {
-    int64_t n = a->x.dim[0], teachers = taught(*a) ? a->xt.dim[0] : 0;
-    work    w = {};
-    w.tile = tile_for(a);
-    w.z = (float *)room_for(ctx, n, (size_t)w.tile * sizeof(float));
-    w.t = (float *)room_for(ctx, teachers, (size_t)w.tile * sizeof(float));
-    w.student = (running *)room_for(ctx, n, sizeof(running));
-    w.full = (running *)room_for(ctx, teachers, sizeof(running));
-    w.draft = (running *)room_for(ctx, teachers, sizeof(running));
-    w.sum = (sums *)room_for(ctx, n, sizeof(sums));
-    w.wanted = (int32_t *)room_for(ctx, teachers, sizeof(int32_t));
+static pl_operand rows_from(pl_operand rows, int64_t first) {
+    rows.data = (const char *)rows.data + first * rows.row * (rows.bf16 ? 2 : 4);
+    return rows;
+}
+
+// Whole pieces of bf16 in dz too.
+static int64_t line_of(int64_t ids) {
+    return pl_ceil_div(ids, 8) * 8;
+}
+
+// By the draft ids alone, so that a softmax over them has the same bits whatever else its kernel does.
+static int threads_of(int64_t ids) {
+    int64_t n = pl_ceil_div(ids, 8 * PL_WARP) * PL_WARP;
+    return (int)(n < THREADS ? n : THREADS);
+}
+
+// Returns how many rows of so many logits go together. It grows with the rows, so that a measured step has room for
+// fewer.
+static int64_t chunk_of(const pl_ctx *ctx, const pl_divergence_args *a, int64_t rows, int64_t ids) {
+    const size_t bytes = a->keep > ROOM_LEAST ? a->keep : ROOM_LEAST;
+    int64_t      most = (int64_t)(bytes / sizeof(float)) / line_of(ids), wave = WAVES * pl_cuda_state_of(ctx)->sms;
+    if (most > wave) most = wave;
+    if (most < 1) most = 1;
+    return rows < most ? rows : most;
+}
+
+// Computes the teacher's logits at the draft ids, and the softmaxes of its rows: from the logits at all ids where
+// forward needs those.
+static void teach(pl_ctx *ctx, const char *op, const pl_divergence_args *a, work *w) {
+    const int64_t rows = a->xt.dim[0], n = a->x.dim[0];
+    const bool    whole = a->whole && w->loses, run = !ctx->measuring;
+    const int64_t ids = whole ? a->wt.dim[0] : a->w.dim[0], line = line_of(ids);
+    const int64_t chunk = whole ? chunk_of(ctx, a, rows, ids) : rows;
+    w->t = (float *)room_for(ctx, rows, (size_t)w->line * sizeof(float));
+    w->full = (softmax *)room_for(ctx, rows, sizeof(softmax));
+    w->draft = (softmax *)room_for(ctx, rows, sizeof(softmax));
+    w->wanted = (int32_t *)room_for(ctx, rows, sizeof(int32_t));
+    pl_ctx_zero(ctx, w->wanted, (size_t)rows * sizeof *w->wanted);
+    if (run) PL_LAUNCH(ctx, op, want_kernel, pl_grid(pl_ceil_div(n, PL_BLOCK)), PL_BLOCK, w->wanted, *a);
+    size_t     mark = pl_arena_mark(&ctx->scratch);
+    pl_operand x = rows_for(ctx, op, &a->xt, &a->wt), of = pl_weight_rows(&a->wt, 0);
+    float     *z = whole ? (float *)room_for(ctx, chunk, (size_t)line * sizeof(float)) : w->t;
+    if (!whole) of.map = a->d2t;
+    for (int64_t i = 0; i < rows; i += chunk) {
+        const int64_t m = rows - i < chunk ? rows - i : chunk;
+        PL_CUDA(gemm)(ctx, op, z, line, rows_from(x, i), of, m, ids, a->wt.dim[1], pl_gemm_kind(&a->wt));
+        if (run) PL_LAUNCH(ctx, op, teacher_kernel, pl_grid(m), threads_of(a->w.dim[0]), *a, *w, z, line, ids, i);
+    }
+    pl_arena_release(&ctx->scratch, mark);
+}
+
+// Adds dx and dW of the rows from `first` on, whose dz is in w->z.
+static void add_gradients(pl_ctx *ctx, const char *op, const pl_divergence_args *a, const work *w, int64_t first,
+                          int64_t rows) {
+    const int64_t    Vd = a->w.dim[0], d = a->w.dim[1], line = w->half ? 2 * w->line : w->line;
+    const pl_dtype   dtype = w->half ? PL_BF16 : PL_F32;
+    const pl_operand x = rows_from(w->x, first), across = {x.data, 1, x.row, x.bf16, NULL};
+    const int        how = pl_gemm_kind(&a->w) | PL_GEMM_ADD;
+    if (a->x.grad) PL_CUDA(gemm)
+    (ctx, op, pl_grad_f32(&a->x) + first * d, d, pl_rows_of(w->z, line, dtype), pl_weight_columns(&a->w, 0), rows, d,
+     Vd, how);
+    if (a->w.grad) PL_CUDA(gemm)
+    (ctx, op, pl_grad_f32(&a->w), d, pl_columns_of(w->z, line, dtype), across, Vd, d, rows, how);
+}
+
+static void walk_rows(pl_ctx *ctx, const char *op, const pl_divergence_args *args, bool loses, bool learns) {
+    size_t                   mark = pl_arena_mark(&ctx->scratch);
+    const pl_divergence_args own = with_copies(ctx, args), *a = &own;
+    const int64_t            n = a->x.dim[0], Vd = a->w.dim[0], d = a->w.dim[1];
+    const auto               kernel = sums_first(*a) ? student_kernel<true> : student_kernel<false>;
+    work                     w = {};
+    w.line = line_of(Vd), w.chunk = chunk_of(ctx, a, n, Vd);
+    w.loses = loses, w.learns = learns, w.half = pl_gemm_kind(&a->w) != 0;
+    if (taught(*a)) teach(ctx, op, a, &w);
     w.x = rows_for(ctx, op, &a->x, &a->w);
-    if (taught(*a)) w.xt = rows_for(ctx, op, &a->xt, &a->wt);
-    return w;
-}
-
-// Returns ids of a model's weights from `first` on, mapped by `map`.
-static pl_operand ids_of(const pl_tensor *w, const int32_t *map, int64_t first) {
-    pl_operand ids = pl_weight_rows(w, map ? 0 : first);
-    if (map) ids.map = map + first;
-    return ids;
-}
-
-static int tile_width(const work *w, int64_t ids, int64_t first) {
-    return (int)(ids - first < w->tile ? ids - first : w->tile);
-}
-
-static __global__ void cap_kernel(float *t, int64_t tile, int width, float cap) {
-    t += blockIdx.x * tile;
-    for (int j = (int)threadIdx.x; j < width; j += PL_BLOCK)
-        t[j] = pl_softcapped(t[j], cap);
-}
-
-// Computes the teacher's logits of a tile of ids.
-static void teacher_tile(pl_ctx *ctx, const pl_divergence_args *a, const work *w, const int32_t *map, int64_t first,
-                         int width) {
-    const char *op = "divergence";
-    PL_CUDA(gemm)
-    (ctx, op, w->t, w->tile, w->xt, ids_of(&a->wt, map, first), a->xt.dim[0], width, a->wt.dim[1],
-     pl_gemm_kind(&a->wt));
-    if (a->teacher_cap > 0 && !ctx->measuring)
-        PL_LAUNCH(ctx, op, cap_kernel, pl_grid(a->xt.dim[0]), PL_BLOCK, w->t, w->tile, width, (float)a->teacher_cap);
-}
-
-// Computes both models' logits of a tile of draft ids.
-static void draft_tile(pl_ctx *ctx, const pl_divergence_args *a, const work *w, int64_t first, int width) {
-    PL_CUDA(gemm)
-    (ctx, "divergence", w->z, w->tile, w->x, ids_of(&a->w, NULL, first), a->x.dim[0], width, a->w.dim[1],
-     pl_gemm_kind(&a->w));
-    if (taught(*a)) teacher_tile(ctx, a, w, a->d2t, first, width);
+    w.z = (float *)room_for(ctx, w.chunk, (size_t)w.line * sizeof(float));
+    for (int64_t i = 0; i < n; i += w.chunk) {
+        const int64_t m = n - i < w.chunk ? n - i : w.chunk;
+        PL_CUDA(gemm)(ctx, op, w.z, w.line, rows_from(w.x, i), pl_weight_rows(&a->w, 0), m, Vd, d, pl_gemm_kind(&a->w));
+        if (!ctx->measuring) PL_LAUNCH(ctx, op, kernel, pl_grid(m), threads_of(Vd), *a, w, i);
+        if (learns) add_gradients(ctx, op, a, &w, i, m);
+    }
+    pl_arena_release(&ctx->scratch, mark);
 }
 
 PL_CUDA_OP(divergence_fwd) {
-    const char              *op = "divergence";
-    size_t                   mark = pl_arena_mark(&ctx->scratch);
-    const pl_divergence_args own = with_copies(ctx, (const pl_divergence_args *)args), *a = &own;
-    work                     w = take_work(ctx, op, a);
-    int64_t                  n = a->x.dim[0], Vd = a->w.dim[0], teach = taught(*a);
-    int64_t                  teachers = teach ? a->xt.dim[0] : 0, V = teach ? a->wt.dim[0] : 0;
-    pl_grid                  rows(pl_ceil_div(n, PL_BLOCK)), teacher_rows(pl_ceil_div(teachers, PL_BLOCK));
-    bool                     run = !ctx->measuring;
-    pl_ctx_zero(ctx, w.student, (size_t)n * sizeof *w.student);
-    pl_ctx_zero(ctx, w.full, (size_t)teachers * sizeof *w.full);
-    pl_ctx_zero(ctx, w.draft, (size_t)teachers * sizeof *w.draft);
-    pl_ctx_zero(ctx, w.sum, (size_t)n * sizeof *w.sum);
-    pl_ctx_zero(ctx, w.wanted, (size_t)teachers * sizeof *w.wanted);
-    if (run && teach) PL_LAUNCH(ctx, op, want_kernel, rows, PL_BLOCK, w.wanted, *a);
-    for (int64_t v = 0; v < V && a->whole; v += w.tile) {
-        int width = tile_width(&w, V, v);
-        teacher_tile(ctx, a, &w, NULL, v, width);
-        if (run) PL_LAUNCH(ctx, op, pass_kernel, pl_grid(teachers), PL_BLOCK, w.full, w.t, w.tile, v, width);
-    }
-    for (int64_t j = 0; j < Vd; j += w.tile) {
-        int width = tile_width(&w, Vd, j);
-        draft_tile(ctx, a, &w, j, width);
-        if (run) PL_LAUNCH(ctx, op, pass_kernel, pl_grid(n), PL_BLOCK, w.student, w.z, w.tile, j, width);
-        if (run && teach) PL_LAUNCH(ctx, op, pass_kernel, pl_grid(teachers), PL_BLOCK, w.draft, w.t, w.tile, j, width);
-    }
-    if (run) PL_LAUNCH(ctx, op, student_stat_kernel, rows, PL_BLOCK, *a, w);
-    if (run && teach) PL_LAUNCH(ctx, op, teacher_stat_kernel, teacher_rows, PL_BLOCK, *a, w);
-    for (int64_t j = 0; j < Vd && run; j += w.tile) {
-        draft_tile(ctx, a, &w, j, tile_width(&w, Vd, j));
-        PL_LAUNCH(ctx, op, sums_kernel, pl_grid(n), PL_BLOCK, *a, w, j, tile_width(&w, Vd, j));
-    }
-    if (run) PL_LAUNCH(ctx, op, loss_kernel, rows, PL_BLOCK, *a, w);
-    pl_arena_release(&ctx->scratch, mark);
+    const pl_divergence_args *a = (const pl_divergence_args *)args;
+    walk_rows(ctx, "divergence", a, true, a->settled);
 }
 
 PL_CUDA_OP(divergence_bwd) {
-    const char              *op = "divergence backward";
-    size_t                   mark = pl_arena_mark(&ctx->scratch);
-    const pl_divergence_args own = with_copies(ctx, (const pl_divergence_args *)args), *a = &own;
-    work                     w = take_work(ctx, op, a);
-    int64_t                  n = a->x.dim[0], Vd = a->w.dim[0], d = a->w.dim[1];
-    int                      how = pl_gemm_kind(&a->w) | PL_GEMM_ADD;
-    if (pl_gemm_kind(&a->w)) w.dz = (uint16_t *)room_for(ctx, n, (size_t)w.tile * sizeof *w.dz);
-    const void *dz = w.dz ? (const void *)w.dz : w.z;
-    pl_dtype    in = w.dz ? PL_BF16 : PL_F32;
-    pl_operand  across = pl_columns_of(w.x.data, w.x.row, w.x.bf16 ? PL_BF16 : PL_F32); // x^T
-    for (int64_t j = 0; j < Vd; j += w.tile) {
-        int width = tile_width(&w, Vd, j);
-        draft_tile(ctx, a, &w, j, width);
-        if (!ctx->measuring) PL_LAUNCH(ctx, op, dz_kernel, pl_grid(n), PL_BLOCK, *a, w, j, width);
-        if (a->x.grad) PL_CUDA(gemm)
-        (ctx, op, pl_grad_f32(&a->x), d, pl_rows_of(dz, w.tile, in), pl_weight_columns(&a->w, j), n, d, width, how);
-        if (a->w.grad) PL_CUDA(gemm)
-        (ctx, op, pl_grad_f32(&a->w) + j * d, d, pl_columns_of(dz, w.tile, in), across, width, d, n, how);
-    }
-    pl_arena_release(&ctx->scratch, mark);
+    const pl_divergence_args *a = (const pl_divergence_args *)args;
+    if (!a->settled) walk_rows(ctx, "divergence backward", a, false, true);
 }

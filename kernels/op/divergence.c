@@ -55,6 +55,7 @@ pl_tensor pl_divergence(pl_ctx *ctx, pl_divergence_args *a) {
                  (long long)a->w.dim[0], (long long)a->wt.dim[0]);
     }
     a->whole = needs_whole(a);
+    a->settled = a->settled && pl_ctx_recording(ctx) && (a->x.grad || a->w.grad);
     if (!a->loss.data) a->loss = pl_ctx_const_1d(ctx, n);
     if (!a->stat.data) a->stat = pl_ctx_const(ctx, n, 4);
     if (taught && !a->teacher_stat.data) a->teacher_stat = pl_ctx_const(ctx, a->xt.dim[0], 4);

@@ -1,6 +1,6 @@
 // Divergence of a teacher's and a drafter's distribution over the vocabulary, as a loss. Needs no [rows, V] matrix, and
-// keeps one as far as `keep` has room for it. Walks the vocabulary in tiles of PL_DIV_TILE ids; each teacher tile is
-// computed once per pass and serves all unroll steps.
+// keeps one as far as `keep` has room for it. The CPU walks the vocabulary in tiles of PL_DIV_TILE ids, a GPU the rows
+// in chunks; each of the teacher's logits is computed once per pass and serves all unroll steps.
 //
 // Student row i of n, the rows that run, depth after depth: logits z_i = W x_i over Vd draft ids; q = softmax(z_i).
 // Teacher row r = teacher_row[i]: logits z'_r = W' x'_r over V ids, softly capped if teacher_cap is set
@@ -56,7 +56,8 @@
 // backward: dx_i += weight_i dz_i W;  dW += sum_i weight_i dz_i x_i^T. Teacher tensors never get a gradient. Cost:
 // forward 2 (K T Vd d + T V d') flops; 2 (K T Vd d + T Vd d') more if sums need both softmaxes (accept; tv, tvd++, js,
 // lk-*); backward 2 (3 K T Vd d + T Vd d'). For tiles whose logits are kept (`keep`) the second walk does no product
-// and backward takes 2 (2 K T Vd d); the bits are the same.
+// and backward takes 2 (2 K T Vd d); the bits are the same. A GPU multiplies once a pass, and once for both passes if
+// `settled`.
 #ifndef PL_OP_DIVERGENCE_H
 #define PL_OP_DIVERGENCE_H
 #include "kernels/backend.h"
@@ -89,17 +90,20 @@ typedef struct pl_divergence_args {
     // Set if the caller reads teacher_stat of all ids. pl_divergence sets it where the op itself needs p^full: accept,
     // teacher_argmax, unmasked, objectives with an overlap. If false the teacher is computed at the draft ids alone.
     bool           whole;
-    double         js_beta;        // js: in (0, 1)
-    double         lk_decay;       // lk-lambda: > 0
-    pl_tensor      x;              // [n, d] student rows, n = K*T
-    pl_tensor      w;              // [Vd, d] row-major
-    pl_tensor      xt, wt;         // [T', d'], [V, d'] teacher; wt row-major F32/BF16/F64, no gradient (not for label)
-    double         teacher_cap;    // of the teacher's logits; 0: none
-    const int32_t *teacher_row;    // [n] (not for label)
-    const int32_t *label;          // [n] draft ids (label)
-    const float   *weight;         // [n]
-    const int32_t *d2t;            // [Vd] absolute target ids or NULL
-    size_t         keep;           // most bytes of logits that a tape may hold from forward to backward
+    double         js_beta;     // js: in (0, 1)
+    double         lk_decay;    // lk-lambda: > 0
+    pl_tensor      x;           // [n, d] student rows, n = K*T
+    pl_tensor      w;           // [Vd, d] row-major
+    pl_tensor      xt, wt;      // [T', d'], [V, d'] teacher; wt row-major F32/BF16/F64, no gradient (not for label)
+    double         teacher_cap; // of the teacher's logits; 0: none
+    const int32_t *teacher_row; // [n] (not for label)
+    const int32_t *label;       // [n] draft ids (label)
+    const float   *weight;      // [n]
+    const int32_t *d2t;         // [Vd] absolute target ids or NULL
+    // Set if the weights will not change between forward and backward, and forward is not run again: it may then leave
+    // the gradient as well. pl_divergence clears it where nothing is recorded.
+    bool           settled;
+    size_t         keep;           // most bytes of logits: on a tape from forward to backward, of a GPU's chunk of rows
     pl_tensor      loss;           // [n] be->real
     pl_tensor      accept;         // [n] be->real or .data NULL
     int32_t       *student_argmax; // [n] or NULL

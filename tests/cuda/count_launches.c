@@ -25,7 +25,7 @@ enum { LAYERS = 2, CONTEXT = 40, ROWS = 60 };
 // part for this few keys) and swiglu. A step adds embed, the last norm, the head, the sum of its slices and two of topk.
 enum { A_LAYER = 10, BESIDE = 6 };
 // Launches of a training step of one depth, and of each further depth.
-enum { FIRST_DEPTH = 66, A_DEPTH = 41 };
+enum { FIRST_DEPTH = 55, A_DEPTH = 41 };
 // Pointers across the bus: the words for faults of embed and of rope, forward and backward; of a step also the norm. No
 // index array.
 enum { SHARED_A_DEPTH = 3, FIRST_SHARED = SHARED_A_DEPTH + 1 };

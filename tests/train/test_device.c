@@ -92,17 +92,17 @@ static void began(void **state) {
     put_text(at("r.yaml"), "kind: drafter\ndrafters:\n  - {name: first}\n  - {name: second}\n");
     assert_int_equal(pl_recipe_open(&r, at("r.yaml"), tables, n, NULL, 0, &err), PL_OK);
     began_as("", r, dir, true, true);
-    put_dataset(dir, "cuda-2");
-    began_as("cuda-2", r, dir, true, true);
-    began_as("cuda-2", r, dir, false, true);
+    put_dataset(dir, "cuda-3");
+    began_as("cuda-3", r, dir, true, true);
+    began_as("cuda-3", r, dir, false, true);
     began_as("", r, dir, true, false); // training may go elsewhere than the dataset was made
-    put_state(at("run/drafters/second"), "cuda-emulated-2");
-    began_as("cuda-emulated-2", r, dir, true, true); // a state stands behind a whole dataset
-    began_as("cuda-2", r, dir, false, true);
+    put_state(at("run/drafters/second"), "cuda-emulated-3");
+    began_as("cuda-emulated-3", r, dir, true, true); // a state stands behind a whole dataset
+    began_as("cuda-3", r, dir, false, true);
     put_state(at("run/drafters/first"), "avx2-1");
     began_as("avx2-1", r, dir, true, false);
     put_text(at("run/drafters/first/checkpoints/last/training_state"), "no state");
-    began_as("cuda-emulated-2", r, dir, true, false);
+    began_as("cuda-emulated-3", r, dir, true, false);
     began_as("", r, dir, false, false);
     pl_recipe_close(r);
 }
@@ -114,9 +114,9 @@ static void chosen(void **state) {
         bool        needed;
         const char *opens, *why;
     } cases[] = {{"auto", "", false, NULL, ""},
-                 {"cpu", "cuda-emulated-2", true, NULL, ""},
+                 {"cpu", "cuda-emulated-3", true, NULL, ""},
                  {"emulated", "", true, "emulated", ""},
-                 {"auto", "cuda-emulated-2", true, "emulated", "the run in --out began there"},
+                 {"auto", "cuda-emulated-3", true, "emulated", "the run in --out began there"},
                  {"auto", "avx2-1", true, NULL, "the run in --out began there"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         pl_device_wish    w = {.name = cases[i].name, .needed = cases[i].needed};
@@ -127,8 +127,8 @@ static void chosen(void **state) {
         assert_string_equal(be->name, cases[i].opens ? cases[i].opens : pl_backend_cpu()->name);
         assert_string_equal(why.msg, cases[i].why);
     }
-    assert_string_equal(pl_device_of("cuda-2"), "cuda");
-    assert_string_equal(pl_device_of("cuda-emulated-2"), "emulated");
+    assert_string_equal(pl_device_of("cuda-3"), "cuda");
+    assert_string_equal(pl_device_of("cuda-emulated-3"), "emulated");
     assert_string_equal(pl_device_of("avx512-2"), "cpu");
 }
 
@@ -149,10 +149,10 @@ static void ranks_agree(void **state) {
     (void)state;
     static const struct {
         const char *name[2], *began[2], *opens[2];
-    } cases[] = {{{"auto", "auto"}, {"cuda-emulated-2", ""}, {"emulated", "emulated"}},
+    } cases[] = {{{"auto", "auto"}, {"cuda-emulated-3", ""}, {"emulated", "emulated"}},
                  {{"auto", "auto"}, {"avx2-1", ""}, {NULL, NULL}},
-                 {{"auto", "auto"}, {"", "cuda-emulated-2"}, {NULL, NULL}},
-                 {{"auto", "auto"}, {"avx2-1", "cuda-emulated-2"}, {NULL, NULL}},
+                 {{"auto", "auto"}, {"", "cuda-emulated-3"}, {NULL, NULL}},
+                 {{"auto", "auto"}, {"avx2-1", "cuda-emulated-3"}, {NULL, NULL}},
                  {{"auto", "emulated"}, {"", ""}, {NULL, "emulated"}},
                  {{"cpu", "auto"}, {"avx2-1", ""}, {NULL, NULL}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

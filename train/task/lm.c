@@ -47,6 +47,7 @@ static pl_tensor pass(pl_ctx *ctx, lm_pass *p) {
                             .w = m->head,
                             .label = lm->label,
                             .weight = lm->weight,
+                            .settled = true,
                             .keep = lm->recompute ? 0 : PL_DIV_KEEP,
                             .student_argmax = p->learn ? NULL : lm->argmax};
     ask_teacher(ctx, p, &a);

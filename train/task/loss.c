@@ -37,6 +37,7 @@ pl_divergence_args pl_loss_objective(const pl_unroll *u) {
                                 .w = u->model->head.out,
                                 .wt = u->wt,
                                 .teacher_cap = u->opt.teacher_cap,
+                                .settled = u->opt.pace == 0, // else the losses change the weights
                                 .keep = u->opt.recompute ? 0 : PL_DIV_KEEP,
                                 .d2t = u->d2t};
 }

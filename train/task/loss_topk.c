@@ -153,6 +153,7 @@ static void build_loss(pl_ctx *ctx, pl_loss *base, pl_pass *p) {
                                                       .w = p->w,
                                                       .label = label,
                                                       .weight = t->one_weight,
+                                                      .settled = true,
                                                       .keep = pl_loss_objective(u).keep});
     t->one.data = pl_ctx_read(ctx, &t->one);
     t->rest.data = pl_ctx_read(ctx, &t->rest);

@@ -336,7 +336,7 @@ const pl_backend *pl_backend_cuda_emulated(void) {
                                     .read = transfer_plain};
     static const pl_device device = DEVICE(open_plain, close_plain);
     static pl_backend      be = {
-             .name = "cuda-emulated", .arithmetic = "cuda-emulated-2", .real = PL_F32, .memory = &plain, .device = &device};
+             .name = "cuda-emulated", .arithmetic = "cuda-emulated-3", .real = PL_F32, .memory = &plain, .device = &device};
     PL_CUDA(fill)(&be);
     return &be;
 }
@@ -344,7 +344,7 @@ const pl_backend *pl_backend_cuda_emulated(void) {
 const pl_backend *pl_backend_emulated(void) {
     static const pl_device device = DEVICE(open_queued, close_queued);
     static pl_backend      be = {
-             .name = "emulated", .arithmetic = "cuda-emulated-2", .real = PL_F32, .memory = &memory, .device = &device};
+             .name = "emulated", .arithmetic = "cuda-emulated-3", .real = PL_F32, .memory = &memory, .device = &device};
     PL_CUDA(fill)(&be);
     return &be;
 }
