@@ -93,9 +93,10 @@ void              pl_backend_cuda_attention(char *out, size_t room);
 
 // Measurements: what one change to the device would bring, tried in the process that also runs without it
 // (`bench step --try`). NULL or "": none. PL_E_USAGE names those that there are.
-//   no-upload    uploads of 1 MiB and more are left out: what stood there before is read (a diagnostic)
-//   early        launches of a recording context may start before the one before them is done
-#define PL_CUDA_TRIALS_SYNTAX "no-upload|early"
+//   early        launches of a recording context may start before the one before them is done, as those of contexts
+//                that repeat do: a kernel begins while the last blocks of the one before it run, and reads what no
+//                kernel writes
+#define PL_CUDA_TRIALS_SYNTAX "early"
 pl_status pl_backend_cuda_try(const char *name, pl_err *err);
 
 // Tests: PL_LOCAL memory that is created from now on is pinned host memory, so that the host may look into tensors, and

@@ -424,7 +424,6 @@ static void upload(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
     if (!PL_CUDA(enter)(ctx)) return;
     pl_cuda_state_of(ctx)->rounded.of = NULL;
     PL_CUDA(record_flush)(ctx);
-    if (PL_CUDA(trial) & PL_TRY_NO_UPLOAD && bytes >= 1 << 20) return;
     cudaError_t e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_of(ctx));
     pl_timeline_behind(ctx, NULL, "upload", (double)bytes);
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
@@ -560,7 +559,7 @@ double pl_backend_cuda_room(const pl_backend *be) {
 }
 
 pl_status pl_backend_cuda_try(const char *name, pl_err *err) {
-    static const char *const names[] = {"no-upload", "early"}; // in the order of the bits
+    static const char *const names[] = {"early"}; // in the order of the bits
     PL_CUDA(trial) = 0;
     if (!name || !*name) return PL_OK;
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)

@@ -67,7 +67,7 @@ typedef struct pl_cuda_state {
 } pl_cuda_state;
 
 // Bits of pl_backend_cuda_try.
-enum { PL_TRY_NO_UPLOAD = 1, PL_TRY_EARLY = 2 };
+enum { PL_TRY_EARLY = 1 };
 extern unsigned PL_CUDA(trial);
 
 static inline pl_cuda_state *pl_cuda_state_of(const pl_ctx *ctx) {

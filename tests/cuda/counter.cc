@@ -61,14 +61,18 @@ void copy_begins(void *to, const void *from, size_t bytes, bool there) {
     if (bytes == WIDE && there) of[pl_emu.thread.x].push_back({(uintptr_t)to, (uintptr_t)from});
 }
 void of_queue(const void *) {}
+void waited(const void *) {
+    std::lock_guard<std::mutex> held(lock);
+    all.waits++;
+}
 void launch(uint64_t, const pl_cuda_launch *) {}
 void barrier(pl_emu_way) {}
 void nothing() {}
 void atomic(void *, size_t) {}
 void copy_ends(void *, size_t) {}
 
-const pl_emu_watcher watcher = {queued,  of_queue, of_queue, of_queue, launch,      end_block, block,
-                                barrier, nothing,  atomic,   nothing,  copy_begins, copy_ends};
+const pl_emu_watcher watcher = {queued,  of_queue, of_queue, waited,  launch,      end_block, block,
+                                barrier, nothing,  atomic,   nothing, copy_begins, copy_ends};
 
 struct here {
     here() { pl_emu_watch = &watcher; }

@@ -19,6 +19,7 @@
 
 typedef struct standin_counts {
     uint64_t calls, kernels, early, copies, captures, graphs, blocks; // blocks: of memory, not freed
+    uint64_t sent;                                                    // bytes of copies from the host
     uint32_t opened;                                                  // devices, a bit each
     bool     failed;                                                  // standin_fail's call has come
 } standin_counts;

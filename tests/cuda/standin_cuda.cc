@@ -338,6 +338,7 @@ cudaError_t cudaFreeHost(void *p) {
 static cudaError_t copy_on(CUstream_st *s, void *to, const void *from, size_t n, enum cudaMemcpyKind kind) {
     standin_seen.copies++;
     const bool to_device = block_of(to, 0), from_device = block_of(from, 0);
+    if (to_device && !from_device) standin_seen.sent += n;
     if (kind != cudaMemcpyDefault &&
         (to_device != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) ||
          from_device != (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice)))

@@ -1,16 +1,20 @@
 // device_cuda.c over a CUDA runtime that is none (standin.h): a step with index arrays of two blocks, a branch and a
 // product in slices gives the emulated device's bits whatever order is drawn; each call of CUDA that fails, and each
-// kernel, is one line, and nothing is held afterwards; a step of training has the emulated device's bits.
+// kernel, is one line, and nothing is held afterwards; a step of training has the emulated device's bits, and sends its
+// rows as they are stored.
 #include "tests/train/small.h"
 
 #include "tests/cuda/standin.h"
 
+#include "infer/bench/shapes.h"
+#include "kernels/base/json.h"
 #include "kernels/base/rng.h"
 #include "kernels/cuda/state.h"
 #include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
 #include "kernels/profile.h"
 #include "tests/cuda/emulate/device_emulated.h"
+#include "train/run/bench_step.h"
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,6 +26,7 @@
 
 #include "tests/device.h"
 
+enum { SEQUENCE = 64 };
 enum { M = 3, K = 1100, N = 32, V = 40, STEPS = 4, TURNS = 3 }; // two slices of K; ids differ from turn to turn
 enum { OUT_OF_MEMORY = 2, ILLEGAL_ADDRESS = 700, UNKNOWN = 999 };
 
@@ -360,6 +365,42 @@ static void launches_are_traced(void **state) {
 
 // ---- training
 
+// Returns the bytes that so many steps of EAGLE-3's training send to the device.
+static uint64_t sent_by(int repeats, int *width) {
+    pl_bench_step  s = {.shape = "tiny",
+                        .layers = 2,
+                        .head = "trimmed:150",
+                        .batch = 1,
+                        .seq_len = SEQUENCE,
+                        .unroll = 2,
+                        .dtype = {true, false},
+                        .repeats = repeats,
+                        .supervised = 1};
+    const pl_env   env = {.quiet = true, .backend = device(0), .seed = 1};
+    const uint64_t before = standin_seen.sent;
+    pl_hf_config   shape;
+    pl_json_out    o = {0};
+    pl_err         err = {0};
+    must(pl_bench_shape_find(&shape, s.shape, s.layers, 256, &err), &err);
+    *width = shape.hidden_size;
+    pl_json_out_begin(&o, 0);
+    pl_json_out_object(&o);
+    must(pl_bench_put_step(&o, &env, &s, &err), &err);
+    pl_free(o.text);
+    return standin_seen.sent - before;
+}
+
+// Features of three layers and last hidden states cross the bus as they are stored, in bf16; the lists of a step are
+// small beside them.
+static void rows_go_as_stored(void **state) {
+    (void)state;
+    int            width;
+    const uint64_t one = sent_by(1, &width), step = (sent_by(3, &width) - one) / 2;
+    const uint64_t rows = (uint64_t)(SEQUENCE * (3 + 1) * width) * 2;
+    print_message("a step sends %llu bytes, %llu of them rows\n", (unsigned long long)step, (unsigned long long)rows);
+    assert_true(step > rows / 2 && step < rows + rows / 8); // rows that teach no other are left out
+}
+
 static void train(const char *out, const pl_backend *be) {
     pl_err err = {0};
     small_backend = be;
@@ -380,15 +421,11 @@ static void training_has_the_emulated_bits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(freeing_opens_no_other),
-        cmocka_unit_test(closing_opens_no_other),
-        cmocka_unit_test(same_bits_in_any_order),
-        cmocka_unit_test(settings_are_the_same),
-        cmocka_unit_test(faults_are_told_once),
-        cmocka_unit_test(each_call_fails),
-        cmocka_unit_test(each_kernel_breaks),
-        cmocka_unit_test(launches_are_traced),
-        cmocka_unit_test(training_has_the_emulated_bits),
+        cmocka_unit_test(freeing_opens_no_other), cmocka_unit_test(closing_opens_no_other),
+        cmocka_unit_test(same_bits_in_any_order), cmocka_unit_test(settings_are_the_same),
+        cmocka_unit_test(faults_are_told_once),   cmocka_unit_test(each_call_fails),
+        cmocka_unit_test(each_kernel_breaks),     cmocka_unit_test(launches_are_traced),
+        cmocka_unit_test(rows_go_as_stored),      cmocka_unit_test(training_has_the_emulated_bits),
     };
     return cmocka_run_group_tests(tests, compute_expected, small_teardown);
 }

@@ -396,7 +396,7 @@ run_products() {
 }
 run_step() {
     if [ "$real" = 1 ]; then
-        step step --repeats 5 --launches --try no-upload,early
+        step step --repeats 5 --launches --try early
     else
         step step --repeats 1 --launches
     fi

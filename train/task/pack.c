@@ -4,6 +4,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/rng.h"
+#include "kernels/op/elementwise.h"
 
 #include <string.h>
 
@@ -22,22 +23,23 @@ static void take_arrays(void *arg) {
     p->pos = pl_arena_alloc(&p->arrays, n * sizeof *p->pos);
     p->lo = pl_arena_alloc(&p->arrays, n * sizeof *p->lo);
     // Uploaded for each slot: a GPU takes them from here without a staged copy.
-    size_t e = pl_dtype_size(p->real);
-    p->features = pl_arena_alloc(&p->arrays, pl_size_mul(n, (size_t)p->width, e));
-    p->last_hidden = pl_arena_alloc(&p->arrays, pl_size_mul(n, (size_t)p->d, e));
+    p->features = pl_arena_alloc(&p->arrays, pl_size_mul(n, (size_t)p->width, pl_dtype_size(p->features_in)));
+    p->last_hidden = pl_arena_alloc(&p->arrays, pl_size_mul(n, (size_t)p->d, pl_dtype_size(p->last_in)));
 }
 
 pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int steps, double step_decay,
                        const pl_backend *be, pl_err *err) {
     PL_CHECK(capacity >= 1 && capacity * steps <= INT32_MAX && steps >= 1 && steps <= PL_MAX_UNROLL,
              "%lld rows, %d steps", (long long)capacity, steps);
+    bool stored = be->device != NULL;
     *p = (pl_pack){.capacity = capacity,
                    .steps = steps,
                    .d = b->d_target,
                    .width = b->n_taps * b->d_target,
                    .positions = b->config.max_position_embeddings,
                    .from_last = b->tap[0] == PL_TAP_FINAL,
-                   .real = be->real};
+                   .features_in = stored && !b->kind->predicts_features ? PL_BF16 : be->real,
+                   .last_in = stored ? PL_BF16 : be->real};
     double w = 1;
     for (int k = 0; k < steps; k++, w *= step_decay)
         p->step_weight[k] = (float)w;
@@ -67,12 +69,35 @@ void pl_pack_clear(pl_pack *p) {
 
 void pl_rows_widen(void *to, pl_dtype real, int64_t row, const uint16_t *from, int64_t n, int64_t cols) {
     size_t at = (size_t)(row * cols), count = (size_t)(n * cols);
+    if (real == PL_BF16) {
+        memcpy((uint16_t *)to + at, from, count * sizeof *from);
+        return;
+    }
     if (real == PL_F32) {
         pl_to_f32((float *)to + at, from, PL_BF16, count);
         return;
     }
     for (size_t i = 0; i < count; i++)
         ((double *)to)[at + i] = (double)pl_bf16_to_f32(from[i]);
+}
+
+static pl_tensor write_rows(pl_ctx *ctx, const void *from, pl_dtype dtype, int64_t rows, int64_t cols) {
+    if (dtype != PL_BF16) return pl_ctx_write(ctx, from, rows, cols);
+    size_t    bytes = pl_size_mul((size_t)rows, (size_t)cols, sizeof(uint16_t));
+    pl_tensor half = pl_tensor_2d(pl_ctx_const_1d(ctx, (rows * cols + 1) / 2).data, PL_BF16, rows, cols);
+    int32_t  *own = pl_ctx_bytes(ctx, (size_t)rows * sizeof *own); // each row's number
+    for (int64_t i = 0; i < rows && !ctx->measuring; i++)
+        own[i] = (int32_t)i;
+    pl_ctx_copy(ctx, half.data, from, bytes); // without a wait: the pack stays as it is until the step ends
+    return pl_embed(ctx, half, own, rows);
+}
+
+pl_tensor pl_pack_features(pl_ctx *ctx, const pl_pack *p, int64_t rows) {
+    return write_rows(ctx, p->features, p->features_in, rows, p->width);
+}
+
+pl_tensor pl_pack_last_hidden(pl_ctx *ctx, const pl_pack *p, int64_t rows) {
+    return write_rows(ctx, p->last_hidden, p->last_in, rows, p->d);
 }
 
 // Returns true if row t of a document counts at step k (see the header). `end`: rows of the piece.
@@ -105,8 +130,8 @@ void pl_pack_add(pl_pack *p, const pl_columns *doc, int64_t from, int64_t n) {
     }
     const uint16_t *features = p->from_last ? doc->last_hidden : doc->features;
     PL_CHECK(features, "a document without the drafter's features, %lld wide", (long long)p->width);
-    pl_rows_widen(p->features, p->real, first, features + from * p->width, n, p->width);
-    pl_rows_widen(p->last_hidden, p->real, first, doc->last_hidden + from * p->d, n, p->d);
+    pl_rows_widen(p->features, p->features_in, first, features + from * p->width, n, p->width);
+    pl_rows_widen(p->last_hidden, p->last_in, first, doc->last_hidden + from * p->d, n, p->d);
     p->rows += n;
 }
 
@@ -125,9 +150,10 @@ static void add_noise(pl_pack *p, const pl_feature_noise *noise, int64_t number,
     pl_rng  rng = pl_rng_make(noise->seed, PL_STREAM_NOISE, (uint64_t)number);
     double  width = noise->width * 512 / (double)doc->n;
     int64_t at = (p->rows - n) * p->width;
+    PL_CHECK(p->features_in != PL_BF16, "noise on features as stored, %lld wide", (long long)p->width);
     for (int64_t i = 0; i < n * p->width; i++) {
         double e = width * (pl_rng_uniform(rng, (uint64_t)(from * p->width + i)) - 0.5);
-        if (p->real == PL_F64)
+        if (p->features_in == PL_F64)
             ((double *)p->features)[at + i] += e;
         else
             ((float *)p->features)[at + i] += (float)e;

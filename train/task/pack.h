@@ -14,13 +14,13 @@
 #include "train/source/source.h"
 
 typedef struct pl_pack {
-    int64_t  capacity, rows; // the most rows, the current rows
-    int      steps;          // K
-    int64_t  d, width;       // width of a last hidden state, of a row's features
-    int64_t  positions;      // rows of the RoPE table
-    pl_dtype real;
-    uint64_t key;       // identifies the rows of a fill: a pure function of its cursor
-    bool     from_last; // `features` are the last hidden states instead of the taps
+    int64_t  capacity, rows;       // the most rows, the current rows
+    int      steps;                // K
+    int64_t  d, width;             // width of a last hidden state, of a row's features
+    int64_t  positions;            // rows of the RoPE table
+    pl_dtype features_in, last_in; // dtypes of features and last_hidden
+    uint64_t key;                  // identifies the rows of a fill: a pure function of its cursor
+    bool     from_last;            // `features` are the last hidden states instead of the taps
     float    step_weight[PL_MAX_UNROLL];
     bool     outside;                // rows whose choice is no draft id count too; set before a fill
     uint8_t *drafted;                // [vocab] 1: the target id is a draft id; NULL: all are
@@ -29,7 +29,8 @@ typedef struct pl_pack {
     float   *weight;                 // [K][rows]
     int32_t *argmax;                 // [capacity] the target's choice at each row
     int32_t *pos, *lo;               // [capacity]
-    void    *features, *last_hidden; // [capacity, width] inputs of the drafter, [capacity, d]; reals of the host
+    void    *features, *last_hidden; // [capacity, width] inputs of the drafter, [capacity, d]: reals on the host; for a
+                                     // device bf16 as they are stored, but for features that get noise
     pl_arena arrays;                 // memory of the ops' inputs: token, teacher_row, weight, pos, lo
 } pl_pack;
 
@@ -56,8 +57,12 @@ void      pl_pack_close(pl_pack *p);
 // with nothing left rows is 0. Clears before, closes after. noise: NULL or width 0: none.
 pl_status pl_pack_fill(pl_pack *p, pl_feature_source *s, int64_t end, int64_t cursor[2], const pl_feature_noise *noise,
                        pl_err *err);
-// Converts n rows of bf16, `cols` wide, to reals of the host; writes them to `to` from row `row` on.
+// Converts n rows of bf16, `cols` wide, to reals of the host (PL_BF16: copies them); writes them to `to` from row `row`
+// on.
 void      pl_rows_widen(void *to, pl_dtype real, int64_t row, const uint16_t *from, int64_t n, int64_t cols);
+// The pack's rows as constants of a step; a device widens them itself.
+pl_tensor pl_pack_features(pl_ctx *ctx, const pl_pack *p, int64_t rows);
+pl_tensor pl_pack_last_hidden(pl_ctx *ctx, const pl_pack *p, int64_t rows);
 // Advances the cursor of an endless source as a fill would.
 pl_status pl_pack_skip(const pl_pack *p, pl_feature_source *s, int64_t cursor[2], pl_err *err);
 

@@ -74,7 +74,7 @@ static void run_blocks(pl_ctx *ctx, pl_pass *p) {
     const pl_backbone *b = u->model;
     const pl_head     *h = &b->head;
     const pl_rows     *r = &u->rows;
-    p->view = (pl_block_view){.features = pl_ctx_write(ctx, u->pack.features, r->rows, u->pack.width),
+    p->view = (pl_block_view){.features = pl_pack_features(ctx, &u->pack, r->rows),
                               .context_pos = u->pack.pos,
                               .anchor = r->blocks.row,
                               .token = r->blocks.token,
@@ -83,7 +83,7 @@ static void run_blocks(pl_ctx *ctx, pl_pass *p) {
                               .lo = r->blocks.lo,
                               .hi = r->blocks.hi,
                               .rerun = u->opt.recompute && p->learn};
-    p->last_hidden = pl_ctx_write(ctx, u->pack.last_hidden, r->rows, u->pack.d);
+    p->last_hidden = pl_pack_last_hidden(ctx, &u->pack, r->rows);
     p->x = pl_gather(ctx, b->kind->draft(ctx, b, &p->view), r->blocks.index, r->cells);
     pl_head_rows read = {.x = p->x, .token = r->before, .levels = r->depths};
     if (h->kind->sequence)
@@ -100,9 +100,9 @@ static void run_steps(pl_ctx *ctx, pl_pass *p) {
     const pl_rows     *r = &u->rows;
     int64_t            at = 0, q = (int64_t)b->shape.nh * b->shape.hd, kv = 2 * (int64_t)b->shape.nkv * b->shape.hd;
     pl_tensor          masks = {0};
-    pl_tensor          hidden = b->kind->fuse(ctx, b, pl_ctx_write(ctx, u->pack.features, r->rows, u->pack.width));
+    pl_tensor          hidden = b->kind->fuse(ctx, b, pl_pack_features(ctx, &u->pack, r->rows));
     bool               apart = b->head.kind->project && pl_unroll_reads(u, PL_LOSS_READS_X);
-    p->last_hidden = pl_ctx_write(ctx, u->pack.last_hidden, r->rows, u->pack.d);
+    p->last_hidden = pl_pack_last_hidden(ctx, &u->pack, r->rows);
     p->x = p->out = pl_ctx_tensor(ctx, r->cells, b->head.rank);
     if (apart) p->x = pl_ctx_tensor(ctx, r->cells, b->head.d);
     if (b->kind->ahead && r->depths > 1 && r->depth[1].n > 0) masks = b->kind->ahead(ctx, b, r->depth[1].n);
