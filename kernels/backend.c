@@ -257,8 +257,12 @@ static void *reals(pl_ctx *ctx, int64_t rows, int64_t cols) {
 
 static void *zeroed_grad(pl_ctx *ctx, int64_t rows, int64_t cols) {
     if (!pl_ctx_recording(ctx)) return NULL;
-    void *g = reals(ctx, rows, cols);
-    pl_ctx_zero(ctx, g, (size_t)rows * (size_t)cols * pl_dtype_size(ctx->be->real));
+    void  *g = reals(ctx, rows, cols);
+    size_t bytes = (size_t)rows * (size_t)cols * pl_dtype_size(ctx->be->real);
+    if (ctx->be->device)
+        pl_tape_leave(ctx, g, bytes);
+    else
+        pl_ctx_zero(ctx, g, bytes);
     return g;
 }
 

@@ -37,11 +37,13 @@ pl_status pl_tape_init(pl_tape *t, int capacity, pl_err *err) {
 void pl_tape_fini(pl_tape *t) {
     pl_free(t->entry);
     pl_free(t->args);
+    pl_free(t->fresh);
     *t = (pl_tape){0};
 }
 
 void pl_tape_clear(pl_tape *t) {
     t->count = 0;
+    t->n_fresh = 0;
     t->used = 0;
     for (int i = 0; t->ready && i < t->ready->n; i++)
         t->ready->part[i] = (struct pl_tape_part){.first = INT_MAX};
@@ -121,6 +123,81 @@ void pl_tape_push(pl_ctx *ctx, pl_op op, const void *args, size_t args_size) {
     push_entry(ctx, (int)op, args, args_size);
 }
 
+// ---- zeros that are not written yet
+
+// Ops whose backward on a device calls pl_tape_settle and pl_tape_first itself.
+static const bool writes_first[PL_OP_COUNT] = {
+    [PL_OP_LINEAR] = true, [PL_OP_RMSNORM] = true,    [PL_OP_SWIGLU] = true,
+    [PL_OP_CONCAT] = true, [PL_OP_DIVERGENCE] = true,
+};
+
+void pl_tape_leave(pl_ctx *ctx, void *grad, size_t bytes) {
+    pl_tape *t = ctx->tape;
+    if (bytes == 0) return;
+    if (t->n_fresh == t->fresh_room && ctx->measuring) { // a steady step must not allocate
+        int                   room = t->fresh_room ? 2 * t->fresh_room : 64;
+        struct pl_tape_fresh *p = pl_realloc(t->fresh, pl_size_mul((size_t)room, sizeof *p, 1));
+        if (p) t->fresh = p, t->fresh_room = room;
+    }
+    if (t->n_fresh < t->fresh_room)
+        t->fresh[t->n_fresh++] = (struct pl_tape_fresh){grad, (uint8_t *)grad + bytes};
+    else
+        pl_ctx_zero(ctx, grad, bytes);
+}
+
+// Takes [from, to) out of range i; what is left before and behind it stays.
+static void take_out(pl_ctx *ctx, int i, uint8_t *from, uint8_t *to) {
+    pl_tape                   *t = ctx->tape;
+    const struct pl_tape_fresh whole = t->fresh[i];
+    t->fresh[i] = t->fresh[--t->n_fresh];
+    if (whole.from < from) pl_tape_leave(ctx, whole.from, (size_t)(from - whole.from));
+    if (to < whole.to) pl_tape_leave(ctx, to, (size_t)(whole.to - to));
+}
+
+void pl_tape_settle(pl_ctx *ctx, const void *grad, size_t bytes) {
+    pl_tape *t = ctx->tape;
+    uint8_t *from = (uint8_t *)(uintptr_t)grad, *to = from + bytes;
+    for (int i = t && !ctx->measuring ? t->n_fresh - 1 : -1; i >= 0; i--) {
+        uint8_t *lo = t->fresh[i].from > from ? t->fresh[i].from : from,
+                *hi = t->fresh[i].to < to ? t->fresh[i].to : to;
+        if (lo >= hi) continue;
+        take_out(ctx, i, lo, hi);
+        pl_ctx_zero(ctx, lo, (size_t)(hi - lo));
+    }
+}
+
+bool pl_tape_first(pl_ctx *ctx, void *grad, size_t bytes) {
+    pl_tape *t = ctx->tape;
+    uint8_t *from = grad, *to = from + bytes;
+    for (int i = 0; t && !ctx->measuring && grad && i < t->n_fresh; i++)
+        if (from >= t->fresh[i].from && to <= t->fresh[i].to) {
+            take_out(ctx, i, from, to);
+            return true;
+        }
+    pl_tape_settle(ctx, grad, bytes);
+    return false;
+}
+
+// Writes the zeros of every gradient to which a word of args points.
+static void settle_args(pl_ctx *ctx, const uint8_t *args, size_t size) {
+    const pl_tape *t = ctx->tape;
+    for (size_t at = 0; at + sizeof(uintptr_t) <= size && t->n_fresh > 0; at += sizeof(uintptr_t)) {
+        uintptr_t word;
+        memcpy(&word, args + at, sizeof word);
+        for (int i = t->n_fresh - 1; i >= 0; i--) {
+            struct pl_tape_fresh f = t->fresh[i];
+            if (word >= (uintptr_t)f.from && word < (uintptr_t)f.to)
+                pl_tape_settle(ctx, f.from, (size_t)(f.to - f.from));
+        }
+    }
+}
+
+// Forgets zeros of memory from `from` on, which is released.
+static void forget_fresh(pl_tape *t, const uint8_t *from) {
+    for (int i = t->n_fresh - 1; i >= 0; i--)
+        if (t->fresh[i].from >= from) t->fresh[i] = t->fresh[--t->n_fresh];
+}
+
 // ---- stretchs
 
 typedef struct stretch {
@@ -169,6 +246,7 @@ void pl_tape_stretch(pl_ctx *ctx, pl_stretch_fn fn, const void *arg, size_t arg_
         if (!out[i].grad) s.out[i].grad = NULL;
     }
     cut_entries(ctx->tape, count);
+    forget_fresh(ctx->tape, inside);
     pl_arena_release(&ctx->frame, mark);
     memcpy(out, s.out, (size_t)n * sizeof *out);
     if (ctx->err.status == PL_OK) push_entry(ctx, STRETCH, &s, sizeof s);
@@ -182,18 +260,24 @@ static void rerun_stretch(pl_ctx *ctx, int at) {
     pl_tensor out[PL_STRETCH_OUT];
     int       count = ctx->tape->count;
     size_t    mark = pl_arena_mark(&ctx->frame);
+    uint8_t  *inside = pl_arena_alloc(&ctx->frame, 0);
     memcpy(&s, ctx->tape->args + ctx->tape->entry[at].at, sizeof s);
     memcpy(out, s.out, sizeof out);
     s.fn(ctx, s.arg, out);
     for (int i = 0; i < s.n; i++)
-        if (out[i].grad && out[i].data != s.out[i].data)
+        if (out[i].grad && out[i].data != s.out[i].data) {
+            pl_tape_settle(ctx, s.out[i].grad, bytes_of(&out[i]));
+            pl_tape_first(ctx, out[i].grad, bytes_of(&out[i]));
             pl_ctx_copy(ctx, out[i].grad, s.out[i].grad, bytes_of(&out[i]));
+        }
     replay_entries(ctx, count);
     cut_entries(ctx->tape, count);
+    forget_fresh(ctx->tape, inside);
     pl_arena_release(&ctx->frame, mark);
 }
 
-static void run_backward(pl_ctx *ctx, pl_op op, const void *args) {
+static void run_backward(pl_ctx *ctx, pl_op op, const void *args, size_t size) {
+    if (!writes_first[op] && !ctx->measuring) settle_args(ctx, args, size);
     if (!ctx->be->device && !ctx->measuring && pl_profile_current())
         pl_profile_run(ctx->be->bwd[op], ctx, op, args, true);
     else
@@ -209,7 +293,8 @@ static void replay_entries(pl_ctx *ctx, int first) {
         if (t->entry[i].op == STRETCH)
             rerun_stretch(ctx, i);
         else
-            run_backward(ctx, (pl_op)t->entry[i].op, t->args + t->entry[i].at);
+            run_backward(ctx, (pl_op)t->entry[i].op, t->args + t->entry[i].at,
+                         (i + 1 < t->count ? t->entry[i + 1].at : t->used) - t->entry[i].at);
         t->at = i; // a stretch has changed it
         tell_complete(ctx, i);
     }

@@ -2,8 +2,9 @@
 // runs the backwards newest first. No lazy graph, no broadcasting, no dtype promotion, no views.
 //
 // Invariants: no op on a tape overwrites data that an earlier entry saved (rope rotates in place and undoes itself);
-// gradients start at zero (pl_ctx_tensor zeroes them; parameters' gradients are zeroed by their owner) and backward
-// always accumulates, so a weight used at several unroll steps collects all of them.
+// gradients start at zero (pl_ctx_tensor's here; parameters' gradients are zeroed by their owner) and backward
+// always accumulates, so a weight used at several unroll steps collects all of them. On a device the zeros of
+// pl_ctx_tensor are written late: an op's backward that writes a whole gradient may take their place (pl_tape_first).
 //
 // Recomputation (gradient checkpointing: Chen et al. 2016, arXiv 1604.06174): of a stretch of ops only the results are
 // kept, and backward runs its forward again. Forward and backward see the same values in the same order, so gradients
@@ -42,9 +43,13 @@ struct pl_tape {
         int    op; // a pl_op, or an entry type of tape.c
         size_t at; // offset of the copy of its args in `args`
     } * entry;
-    uint8_t       *args;
-    size_t         used, size; // bytes of args
-    int            count, capacity;
+    uint8_t *args;
+    size_t   used, size; // bytes of args
+    int      count, capacity;
+    struct pl_tape_fresh {
+        uint8_t *from, *to;
+    } * fresh; // zeros of a device that are not written yet
+    int            n_fresh, fresh_room;
     pl_tape_ready *ready; // borrowed; NULL: not watched
     int            at;    // the entry whose backward runs
 };
@@ -67,6 +72,13 @@ void pl_tape_stretch(pl_ctx *ctx, pl_stretch_fn fn, const void *arg, size_t arg_
 // Runs all backwards, newest first. The caller has seeded the gradients of the outputs (or the last op seeds itself:
 // divergence does). Does nothing once the context has failed.
 void pl_tape_backward(pl_ctx *ctx);
+// Declares a device's gradient in the frame zero.
+void pl_tape_leave(pl_ctx *ctx, void *grad, size_t bytes);
+// Writes the zeros that a gradient still lacks; call before it is read or added to.
+void pl_tape_settle(pl_ctx *ctx, const void *grad, size_t bytes);
+// Returns true if a gradient consists of such zeros alone: the caller then writes all of it instead of adding to it.
+// Otherwise settles it. For the ops in tape.c's list; before others the tape settles every gradient in their arguments.
+bool pl_tape_first(pl_ctx *ctx, void *grad, size_t bytes);
 // For an op's backward: declares the first `bytes` of the gradient at `grad` complete; it adds nothing more to them.
 void pl_tape_done_to(pl_ctx *ctx, const void *grad, size_t bytes);
 

@@ -1,12 +1,28 @@
-// Sums over the rows of a matrix, one per column, for gradients of parameters that all rows share (a norm's scale, a
-// bias): chunks of PL_COLUMN_ROWS rows, rows ascending, then chunks ascending. The order depends on the number of rows
-// alone.
+// Gradients: whether they are written or added to, and sums over the rows of a matrix, one per column, for parameters
+// that all rows share (a norm's scale, a bias): chunks of PL_COLUMN_ROWS rows, rows ascending, then chunks ascending.
+// The order depends on the number of rows alone.
 #ifndef PL_CUDA_COLUMNS_CUH
 #define PL_CUDA_COLUMNS_CUH
 
 #include "kernels/cuda/launch.cuh"
+extern "C" {
+#include "kernels/tape.h"
+}
 
 constexpr int PL_COLUMN_ROWS = 64;
+
+// Returns true if a tensor has a gradient to which nothing has been added: all of it is to be written (pl_tape_first).
+static inline bool pl_is_first(pl_ctx *ctx, const pl_tensor *t) {
+    return t->grad && pl_tape_first(ctx, t->grad, (size_t)pl_tensor_count(t) * sizeof(float));
+}
+// Makes an output's gradient readable.
+static inline void pl_settle(pl_ctx *ctx, const pl_tensor *y) {
+    if (y->grad) pl_tape_settle(ctx, y->grad, (size_t)pl_tensor_count(y) * sizeof(float));
+}
+
+static __device__ __forceinline__ void pl_put_or_add(float *to, float v, bool first) {
+    *to = first ? v : *to + v;
+}
 
 // One thread per column and chunk. value(m, i): row m's contribution to column i.
 template <typename V> static __global__ void pl_column_chunks_kernel(float *part, V value, int64_t rows, int64_t cols) {

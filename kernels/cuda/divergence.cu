@@ -3,6 +3,7 @@
 // the L2, adds up the loss and overwrites them with dz; a product each adds the chunk's dx and dW. The teacher's logits
 // at the draft ids are held for all chunks. If the weights are settled, forward does all of it and backward nothing.
 // The order of every sum depends on the row's length alone, so runs repeat to the bit.
+#include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/select.cuh"
 extern "C" {
@@ -379,12 +380,14 @@ static void add_gradients(pl_ctx *ctx, const char *op, const pl_divergence_args 
     const int64_t    Vd = a->w.dim[0], d = a->w.dim[1], line = w->half ? 2 * w->line : w->line;
     const pl_dtype   dtype = w->half ? PL_BF16 : PL_F32;
     const pl_operand x = rows_from(w->x, first), across = {x.data, 1, x.row, x.bf16, NULL};
-    const int        how = pl_gemm_kind(&a->w) | PL_GEMM_ADD;
-    if (a->x.grad) PL_CUDA(gemm)
-    (ctx, op, pl_grad_f32(&a->x) + first * d, d, pl_rows_of(w->z, line, dtype), pl_weight_columns(&a->w, 0), rows, d,
-     Vd, how);
+    const int        how = pl_gemm_kind(&a->w);
+    float *const     dx = a->x.grad ? pl_grad_f32(&a->x) + first * d : NULL;
+    if (dx) PL_CUDA(gemm)
+    (ctx, op, dx, d, pl_rows_of(w->z, line, dtype), pl_weight_columns(&a->w, 0), rows, d, Vd,
+     how | (pl_tape_first(ctx, dx, (size_t)(rows * d) * sizeof *dx) ? 0 : PL_GEMM_ADD));
     if (a->w.grad) PL_CUDA(gemm)
-    (ctx, op, pl_grad_f32(&a->w), d, pl_columns_of(w->z, line, dtype), across, Vd, d, rows, how);
+    (ctx, op, pl_grad_f32(&a->w), d, pl_columns_of(w->z, line, dtype), across, Vd, d, rows,
+     how | (pl_is_first(ctx, &a->w) ? 0 : PL_GEMM_ADD));
 }
 
 static void walk_rows(pl_ctx *ctx, const char *op, const pl_divergence_args *args, bool loses, bool learns) {

@@ -144,12 +144,13 @@ static __global__ void concat_kernel(float *y, const void *a, int bf16, const fl
         y[i] = bf16 ? pl_widen(((const uint16_t *)a)[m * ca + at]) : ((const float *)a)[m * ca + at];
 }
 
-static __global__ void split_kernel(float *da, float *db, const float *dy, int64_t n, int64_t ca, int64_t cb) {
+static __global__ void split_kernel(float *da, float *db, const float *dy, int64_t n, int64_t ca, int64_t cb,
+                                    bool first_a, bool first_b) {
     int64_t i = own_element();
     if (i >= n) return;
     int64_t m = i / (ca + cb), at = i % (ca + cb);
-    if (at < ca && da) da[m * ca + at] += dy[i];
-    if (at >= ca && db) db[m * cb + at - ca] += dy[i];
+    if (at < ca && da) pl_put_or_add(&da[m * ca + at], dy[i], first_a);
+    if (at >= ca && db) pl_put_or_add(&db[m * cb + at - ca], dy[i], first_b);
 }
 
 PL_CUDA_OP(concat_fwd) {
@@ -164,9 +165,11 @@ PL_CUDA_OP(concat_bwd) {
     const pl_binary_args *a = (const pl_binary_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     int64_t n = pl_tensor_count(&a->y);
-    if (a->y.grad)
-        PL_LAUNCH(ctx, "concat backward", split_kernel, grid_of(n), PL_BLOCK, pl_grad_f32(&a->a), pl_grad_f32(&a->b),
-                  pl_grad_f32(&a->y), n, a->a.dim[1], a->b.dim[1]);
+    if (!a->y.grad) return;
+    pl_settle(ctx, &a->y);
+    bool first_a = pl_is_first(ctx, &a->a), first_b = pl_is_first(ctx, &a->b);
+    PL_LAUNCH(ctx, "concat backward", split_kernel, grid_of(n), PL_BLOCK, pl_grad_f32(&a->a), pl_grad_f32(&a->b),
+              pl_grad_f32(&a->y), n, a->a.dim[1], a->b.dim[1], first_a, first_b);
 }
 
 // ---- silu -----------------------------------------------------------------------------------------------------------
@@ -295,17 +298,15 @@ static __global__ void swiglu_slices_kernel(float *y, float *gu, pl_slices slice
 }
 
 static __global__ void swiglu_bwd_kernel(float *dgu, const float *dy, const float *gu, int64_t n, int64_t width,
-                                         pl_gate gate) {
+                                         pl_gate gate, bool first) {
     int64_t i = own_element();
     if (i >= n) return;
     int64_t at = i / width * 2 * width + i % width;
     float   g = gu[at], u = gu[at + width], s = gate_factor(gate, g);
     float   angle = (float)PL_GELU_TANH_TWICE * (1 + 3 * (float)PL_GELU_TANH_CUBE * g * g);
-    if (gate == PL_GATE_SILU)
-        dgu[at] += dy[i] * u * s * (1 + g * (1 - s));
-    else
-        dgu[at] += dy[i] * u * s * (1 + g * (1 - s) * angle);
-    dgu[at + width] += dy[i] * g * s;
+    float   bend = gate == PL_GATE_SILU ? g * (1 - s) : g * (1 - s) * angle;
+    pl_put_or_add(&dgu[at], dy[i] * u * s * (1 + bend), first);
+    pl_put_or_add(&dgu[at + width], dy[i] * g * s, first);
 }
 
 PL_CUDA_OP(swiglu_fwd) {
@@ -330,8 +331,9 @@ PL_CUDA_OP(swiglu_bwd) {
     PL_OP_SKIP_IF_MEASURING(ctx);
     if (!a->y.grad || !a->gu.grad) return;
     int64_t n = pl_tensor_count(&a->y);
+    pl_settle(ctx, &a->y);
     PL_LAUNCH(ctx, "swiglu backward", swiglu_bwd_kernel, grid_of(n), PL_BLOCK, pl_grad_f32(&a->gu), pl_grad_f32(&a->y),
-              pl_f32(&a->gu), n, a->y.dim[1], a->gate);
+              pl_f32(&a->gu), n, a->y.dim[1], a->gate, pl_is_first(ctx, &a->gu));
 }
 
 // ---- rope -----------------------------------------------------------------------------------------------------------

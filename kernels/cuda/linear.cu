@@ -1,3 +1,4 @@
+#include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/panel.cuh"
 #include "kernels/cuda/slices.cuh"
@@ -234,16 +235,19 @@ PL_CUDA_OP(linear_bwd) {
     if (!a->y.grad) return;
     const char *op = "linear backward";
     int64_t     M = a->x.dim[0], K = a->w.dim[1], N = a->w.dim[0];
-    int         how = pl_gemm_kind(&a->w) | PL_GEMM_ADD;
+    int         how = pl_gemm_kind(&a->w);
     size_t      mark = pl_arena_mark(&ctx->scratch);
     pl_operand  dy = pl_rows_of(a->y.grad, N, PL_F32);
+    pl_settle(ctx, &a->y);
     // Rounded once for both products.
     if (a->x.grad && a->w.grad && how & PL_GEMM_BF16 && PL_CUDA(narrows)(ctx, M, K, N))
         dy = PL_CUDA(narrowed)(ctx, op, dy, M, N);
     const pl_operand across = {dy.data, 1, dy.row, dy.bf16, NULL};
     if (a->x.grad) PL_CUDA(gemm)
-    (ctx, op, pl_grad_f32(&a->x), K, dy, pl_weight_columns(&a->w, 0), M, K, N, how);
+    (ctx, op, pl_grad_f32(&a->x), K, dy, pl_weight_columns(&a->w, 0), M, K, N,
+     how | (pl_is_first(ctx, &a->x) ? 0 : PL_GEMM_ADD));
     if (a->w.grad) PL_CUDA(gemm)
-    (ctx, op, pl_grad_f32(&a->w), K, across, pl_columns_of(a->x.data, K, PL_F32), N, K, M, how);
+    (ctx, op, pl_grad_f32(&a->w), K, across, pl_columns_of(a->x.data, K, PL_F32), N, K, M,
+     how | (pl_is_first(ctx, &a->w) ? 0 : PL_GEMM_ADD));
     pl_arena_release(&ctx->scratch, mark);
 }

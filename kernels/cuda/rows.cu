@@ -177,7 +177,7 @@ static __global__ void __launch_bounds__(NORM_THREADS)
 }
 
 static __global__ void rmsnorm_bwd_kernel(float *dx, float *dr, const float *dy, const float *dh, const float *h,
-                                          const float *g, const float *rstd, int64_t d) {
+                                          const float *g, const float *rstd, int64_t d, bool first_x, bool first_r) {
     __shared__ float room[PL_WARP];
     int64_t          at = (int64_t)blockIdx.x * d;
     float            dot = 0, s = rstd[blockIdx.x];
@@ -186,8 +186,8 @@ static __global__ void rmsnorm_bwd_kernel(float *dx, float *dr, const float *dy,
     float c = pl_block_sum(dot, room) / (float)d * s * s;
     for (int64_t i = threadIdx.x; i < d; i += blockDim.x) {
         float v = s * (dy[at + i] * g[i] - h[at + i] * c) + (dh ? dh[at + i] : 0);
-        if (dx) dx[at + i] += v;
-        if (dr) dr[at + i] += v;
+        if (dx) pl_put_or_add(&dx[at + i], v, first_x);
+        if (dr) pl_put_or_add(&dr[at + i], v, first_r);
     }
 }
 
@@ -224,14 +224,18 @@ PL_CUDA_OP(rmsnorm_bwd) {
     if (!a->y.grad) return;
     const pl_tensor *h = a->r.data ? &a->h : &a->x;
     int64_t          rows = h->dim[0], d = h->dim[1];
+    pl_settle(ctx, &a->y);
+    pl_settle(ctx, &a->g);
+    if (a->r.data) pl_settle(ctx, &a->h);
     // dg first: it reads x and the incoming gradient of h before other kernels add to them.
     if (a->g.grad)
         pl_column_sums(ctx, op, pl_grad_f32(&a->g), scaled_row{pl_grad_f32(&a->y), pl_f32(h), pl_f32(&a->rstd), d},
                        rows, d);
-    if ((a->x.grad || a->r.grad) && !ctx->measuring)
-        PL_LAUNCH(ctx, op, rmsnorm_bwd_kernel, pl_grid(rows), PL_BLOCK, pl_grad_f32(&a->x), pl_grad_f32(&a->r),
-                  pl_grad_f32(&a->y), a->r.data ? pl_grad_f32(&a->h) : NULL, pl_f32(h), pl_f32(&a->g), pl_f32(&a->rstd),
-                  d);
+    if ((!a->x.grad && !a->r.grad) || ctx->measuring) return;
+    bool first_x = pl_is_first(ctx, &a->x), first_r = pl_is_first(ctx, &a->r);
+    PL_LAUNCH(ctx, op, rmsnorm_bwd_kernel, pl_grid(rows), PL_BLOCK, pl_grad_f32(&a->x), pl_grad_f32(&a->r),
+              pl_grad_f32(&a->y), a->r.data ? pl_grad_f32(&a->h) : NULL, pl_f32(h), pl_f32(&a->g), pl_f32(&a->rstd), d,
+              first_x, first_r);
 }
 
 // ---- headnorm: one block per head of a row --------------------------------------------------------------------------

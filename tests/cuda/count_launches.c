@@ -31,6 +31,8 @@ enum { FIRST_DEPTH = 57, A_DEPTH = 41 };
 enum { SHARED_A_DEPTH = 3, FIRST_SHARED = SHARED_A_DEPTH + 3 };
 // None of them for rows that are sent.
 enum { WAITS = 6 };
+// Gradients that are not assigned: of queries, keys and values, which attention adds to.
+enum { SEQUENCE = 16, ZEROS_A_DEPTH = SEQUENCE * 128 * sizeof(float) };
 
 static const pl_env env = {.quiet = true};
 
@@ -124,7 +126,7 @@ static counted count_steps(int unroll, int repeats) {
                        .layers = LAYERS,
                        .head = "trimmed:150",
                        .batch = 1,
-                       .seq_len = 16,
+                       .seq_len = SEQUENCE,
                        .unroll = unroll,
                        .dtype = {true, false},
                        .repeats = repeats,
@@ -149,14 +151,18 @@ static void training(void **state) {
         counted three = count_steps(k + 1, 3), one = count_steps(k + 1, 1);
         step[k].launches = (three.launches - one.launches) / 2;
         step[k].shared = (three.shared - one.shared) / 2;
+        step[k].zeroed = (three.zeroed - one.zeroed) / 2;
         step[k].waits = (three.waits - one.waits) / 2;
-        print_message("a step of depth %d: %lld launches with %lld pointers across the bus, %lld waits\n", k + 1,
-                      (long long)step[k].launches, (long long)step[k].shared, (long long)step[k].waits);
+        print_message("a step of depth %d: %lld launches with %lld pointers across the bus, %lld waits, %lld bytes of "
+                      "zeros\n",
+                      k + 1, (long long)step[k].launches, (long long)step[k].shared, (long long)step[k].waits,
+                      (long long)step[k].zeroed);
     }
     for (int k = 0; k < 3; k++) {
         assert_int_equal(step[k].launches, FIRST_DEPTH + k * A_DEPTH);
         assert_int_equal(step[k].shared, FIRST_SHARED + k * SHARED_A_DEPTH);
         assert_int_equal(step[k].waits, WAITS);
+        assert_int_equal(step[k].zeroed - step[0].zeroed, k * ZEROS_A_DEPTH);
     }
 }
 

@@ -82,5 +82,6 @@ struct here {
 counted count_end(void) {
     end_block();
     std::lock_guard<std::mutex> held(lock);
+    all.zeroed = (int64_t)std::exchange(pl_emu_zeroed, 0);
     return std::exchange(all, {});
 }

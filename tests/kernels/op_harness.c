@@ -290,6 +290,7 @@ void op_out(op_run *r, pl_tensor y) {
     for (int64_t i = 0; o && i < o->n; i++)
         o->value[i] = get_real(r, y.data, i);
     if (!o || !y.grad) return;
+    pl_tape_settle(&r->ctx, y.grad, (size_t)pl_tensor_count(&y) * pl_dtype_size(y.dtype));
     add_to_loss(r, o, NULL);
     for (int64_t i = 0; i < o->n; i++)
         put_real(r, y.grad, i, get_real(r, y.grad, i) + o->coeff[i]);

@@ -9,6 +9,7 @@
 #include "kernels/op/swiglu.h"
 #include "kernels/op/topk.h"
 #include "kernels/tape.h"
+#include "tests/kernels/op_harness.h"
 #include "tests/ref64.h"
 #include <math.h>
 #include <setjmp.h>
@@ -134,6 +135,30 @@ static void constants_stay_constant(void **state) {
     assert_int_equal(pl_ctx_sync(&ctx, NULL), PL_OK);
     assert_true(dgain[0] == pl_f32(&n)[0] && dgain[1] == 0); // gain 1: d y / d g is y
     close_ctx(&ctx);
+}
+
+// ---- first contributions
+
+// readers: a bit for each of h's readers: a norm and a gate, a product, a norm that also takes another gradient.
+static void read_often(op_run *r, const void *arg) {
+    enum { ROWS = 5, IN = 8, WIDTH = 12 };
+    int       readers = *(const int *)arg;
+    pl_ctx   *ctx = op_ctx(r);
+    pl_tensor x = op_leaf(r, ROWS, IN, 0, 1), w = op_leaf(r, WIDTH, IN, 0, 1), v = op_leaf(r, 3, WIDTH, 0, 1);
+    pl_tensor g = op_leaf_1d(r, WIDTH, 1, 0.1), h = pl_linear(ctx, x, w), other = pl_linear(ctx, x, w);
+    op_out(r, pl_linear(ctx, other, v));
+    if (readers & 1) op_out(r, pl_concat(ctx, pl_rmsnorm(ctx, h, g, 1e-5), pl_gated(ctx, h, PL_GATE_SILU)));
+    if (readers & 2) op_out(r, pl_linear(ctx, h, v));
+    if (readers & 4) op_out(r, pl_rmsnorm_residual(ctx, &h, other, g, 1e-5));
+    if (readers & 4) op_out(r, h);
+}
+
+// A gradient's first contribution may take the place of its zeros, whichever op makes it; a gradient without any is
+// zero.
+static void first_contributions(void **state) {
+    (void)state;
+    for (int readers = 0; readers < 8; readers++)
+        op_check(read_often, &readers, 0, "a gradient of readers %d", readers);
 }
 
 // ---- stretches
@@ -487,6 +512,7 @@ int main(void) {
         cmocka_unit_test(flops_of_ops),
         cmocka_unit_test(no_grad),
         cmocka_unit_test(constants_stay_constant),
+        cmocka_unit_test(first_contributions),
         cmocka_unit_test(stretches),
         cmocka_unit_test(full_tape),
         cmocka_unit_test(out_of_memory),

@@ -99,7 +99,12 @@ extern "C" void pl_emu_send(void *q, void *to, const void *from, size_t bytes) {
     });
 }
 
+extern "C" {
+uint64_t pl_emu_zeroed;
+}
+
 extern "C" void pl_emu_zero(void *q, void *to, size_t bytes) {
+    if (q) pl_emu_zeroed += bytes;
     if (!q) {
         if (pl_emu_watch) pl_emu_watch->copied(q);
         memset(to, 0, bytes);

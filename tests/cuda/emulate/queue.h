@@ -16,6 +16,7 @@ void  pl_emu_copy(void *queue, void *to, const void *from, size_t bytes, size_t 
 // A copy of what the host has written and does not change before it is made: stops where it has.
 void  pl_emu_send(void *queue, void *to, const void *from, size_t bytes);
 void  pl_emu_zero(void *queue, void *to, size_t bytes);
+extern uint64_t pl_emu_zeroed; // bytes, by queues
 // Told of each launch as its launcher describes it (tests/cuda/standin_cuda.cc); NULL: nobody is.
 extern void (*pl_emu_on_launch)(const pl_cuda_launch *l);
 // Whether p lies in (or right behind) a block of the strict device.
