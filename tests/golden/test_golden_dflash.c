@@ -130,7 +130,7 @@ static void run_states(pl_ctx *ctx, void *arg) {
     states             *f = arg;
     const pl_rows      *r = &f->s->u.rows;
     const pl_pack      *p = &f->s->u.pack;
-    const pl_block_view view = {.features = pl_tensor_2d(p->features, ctx->be->real, ROWS, TAPS * D),
+    const pl_block_view view = {.features = pl_pack_features(ctx, p, ROWS),
                                 .context_pos = p->pos,
                                 .token = r->blocks.token,
                                 .pos = r->blocks.pos,

@@ -177,7 +177,7 @@ static void run_steps(pl_ctx *ctx, void *arg) {
     pl_pack     *p = &f->s->u.pack;
     pl_tensor    block[PL_MAX_UNROLL];
     pl_view      view = {.pos = p->pos, .cos = e->cos, .sin = e->sin, .lo = p->lo, .block = block};
-    f->fused = e->kind->fuse(ctx, e, pl_tensor_2d(p->features, ctx->be->real, ROWS, TAPS * D));
+    f->fused = e->kind->fuse(ctx, e, pl_pack_features(ctx, p, ROWS));
     for (int k = 0; k < K; k++) {
         view.offset = view.n_blocks = k;
         pl_tensor y = e->kind->step(ctx, e, p->token + k * ROWS, k ? f->hidden[k - 1] : f->fused, &view, &f->hidden[k],
