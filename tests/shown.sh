@@ -5,7 +5,7 @@
 #   kept in build-fuzz/corpus. valgrind [TESTS...]: CTest programs on the portable kernels under memcheck. soak [SECONDS]: rounds
 #   of generate, train, decode (3600 s). kills [N] [training] [generation] [bounded-run]: N kills of each over ranks (50). tidy [FILES.c...]: clang-tidy. hybrid [SETTING...]: as tiny-T0, stories-T1. benchmarks [TARGET/FOLDER].
 # PACELINE_TEST_DATA: folder with outside data (needed by goldens, any-target and benchmarks).
-# PACELINE_RUN: a finished run of recipes/quickstart.yaml, whose drafters methods, benchmarks and parity take; without it
+# PACELINE_RUN: a finished run of recipes/quickstart.yaml, whose drafters benchmarks, hybrid and parity take; without it
 # they train them once.
 # PACELINE_HEADS: where heads keeps (or finds) its run, and plan finds one.
 # PACELINE_TARGET_4K, PACELINE_HEADS_4K: finished runs of recipes/target-4k.yaml and heads-4k.yaml (plan).
@@ -116,8 +116,6 @@ heads() { # the folder of a run that has the quickstart's drafters
 shown_methods() { # the full comparison, trained drafters and others, temperature 0 and 1
     local p t0
     p=$(program)
-    heads || { fail methods "training"; return; }
-    cp -r "$heads" "$work/methods" # what it lacks (EAGLE-1) is trained there
     t0=$SECONDS
     (cd "$root" && "$p" run recipes/methods.yaml --out "$work/methods") >"$work/methods.log" 2>&1 || { tail -n 3 "$work/methods.log"; fail methods "see above"; return; }
     sed -n '/^method/,$p' "$work/methods.log"
