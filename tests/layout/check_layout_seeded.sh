@@ -49,7 +49,7 @@ above recipes/recipe.c data/tokenizer/tokenizer.h
 above infer/model/llama.c infer/head/head.h
 above infer/tree/tree.h infer/report/report.h
 above infer/cli/cli.c infer/report/report.h
-above infer/grammar/regex.c infer/head/head.h
+above infer/grammar/regex.c infer/decode/decode.h
 above infer/head/full.c infer/sample/coin.h
 above infer/report/svg.c infer/sample/coin.h
 above infer/sample/propose.c infer/drafter/drafter.h
