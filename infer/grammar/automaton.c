@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What is still to be matched: a node, or the items of a list from one on, or a repeat whose item has matched `count`
-// times; then what its parent says. Frames are numbers, equal for equal contents.
+// The rest of a match: a node, the items of a list from one on, or a repeat whose item has matched `count` times; then
+// the parent. Frames are numbers, equal for equal contents.
 typedef struct frame {
     int32_t node, item, count; // item: of a list, -1: the node as a whole
     int32_t parent;            // -1: then the text ends
@@ -45,7 +45,8 @@ struct pl_grammar {
     int32_t             *work, *leaf, *seen;
     int32_t              n_work, cap_work, n_leaf, cap_leaf, cap_seen, stamp;
     bool                 ends, failed;
-    uint32_t           **mask; // [cap_states] of states, NULL: not computed
+    int64_t              spent; // frames that were expanded
+    uint32_t           **mask;  // [cap_states] of states, NULL: not computed
     int32_t              cap_masks;
     size_t               mask_bytes;
 };
@@ -120,7 +121,7 @@ static void add_work(pl_grammar *g, int32_t f) {
     if (grow(g, &g->work, g->n_work, &g->cap_work, sizeof *g->work, FRAMES_MAX)) g->work[g->n_work++] = f;
 }
 
-// Adds what comes behind a frame.
+// Adds the continuation behind a frame.
 static void add_parent(pl_grammar *g, int32_t parent) {
     if (parent < 0)
         g->ends = true;
@@ -193,6 +194,7 @@ static bool same_state(const pl_grammar *g, const state *s) {
 static int32_t end_step(pl_grammar *g) {
     for (int32_t i = 0; i < g->n_work && !g->failed; i++)
         expand(g, g->work[i]);
+    g->spent += g->n_work;
     if (g->failed || (g->n_leaf == 0 && !g->ends)) return PL_GRAMMAR_DEAD;
     if (g->n_leaf > 0) qsort(g->leaf, (size_t)g->n_leaf, sizeof *g->leaf, compare_ints);
     if (!table_room(g, &g->states, hash_state)) return PL_GRAMMAR_DEAD;

@@ -18,6 +18,7 @@
 #define PL_GRAMMAR_DEAD (-1)
 #define PL_GRAMMAR_STATES (1 << 16)         // states that one grammar may reach: 67 MB
 #define PL_GRAMMAR_MASKS ((size_t)16 << 20) // bytes of masks that are kept
+#define PL_GRAMMAR_WORK ((int64_t)1 << 23)  // frames that one mask may expand: half a second
 
 typedef struct pl_grammar    pl_grammar;    // not for several threads at once
 typedef struct pl_token_text pl_token_text; // read by any number of grammars
@@ -46,9 +47,9 @@ int32_t         pl_grammar_token(pl_grammar *g, int32_t state, int32_t token);
 bool            pl_grammar_may_end(const pl_grammar *g, int32_t state); // the text so far is a whole one
 int32_t         pl_grammar_words(const pl_grammar *g);                  // of a mask
 // Returns a bit for each token that may follow, bit i of word i / 32, without stop tokens; it is valid until the next
-// call. NULL: no memory or PL_GRAMMAR_STATES is reached, as pl_grammar_failed says.
+// call. NULL: no memory, or a bound is reached, as pl_grammar_failed says.
 const uint32_t *pl_grammar_mask(pl_grammar *g, int32_t state);
-// Running out of memory or states sticks: states are dead from then on.
+// Running out of memory, states or work sticks: states are dead from then on.
 bool            pl_grammar_failed(const pl_grammar *g);
 
 #endif

@@ -87,7 +87,7 @@ int32_t pl_node_text(pl_nodes *g, const char *s, size_t n) {
 
 // ---- characters as bytes --------------------------------------------------------------------------------------------
 
-// Adds the characters lo..hi, whose encodings have n bytes and differ in the last `free` of them at most.
+// Adds the characters lo..hi of n bytes, whose encodings are the products of the ranges of their bytes.
 static void add_bytes(pl_nodes *g, int32_t alt, uint32_t lo, uint32_t hi, int n) {
     char    a[4], b[4];
     int32_t seq = pl_node_list(g, PL_NODE_SEQ);
@@ -161,7 +161,7 @@ int pl_char_ranges_merge(pl_char_range *range, int n, bool negate) {
     return out;
 }
 
-// ---- what a grammar must be -----------------------------------------------------------------------------------------
+// ---- checks ---------------------------------------------------------------------------------------------------------
 
 // Sets a node's properties from those of its items; returns true if they changed. They only ever become true.
 static bool update(pl_nodes *g, pl_node *x, const bool *spelt) {

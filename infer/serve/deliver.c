@@ -27,9 +27,9 @@ bool pl_choice_take(pl_choice *c) {
     int64_t        emitted = pl_session_length(c->session) - pl_session_prompt(c->session);
     if (emitted > 0 && c->first == 0) c->first = pl_now();
     if (c->job->max_tokens == 0) n = 0, emitted = 0; // the prompt alone was asked for
-    while (c->told < n && !c->finish)
-        if (!pl_delta_push(&c->delta, answer[c->told++])) end_text(c, "stop", c->told);
-    // A grammar that ran out of states ends its answer anywhere.
+    while (c->taken < n && !c->finish)
+        if (!pl_delta_push(&c->delta, answer[c->taken++])) end_text(c, "stop", c->taken);
+    // A grammar without room for more states allows the end anywhere.
     bool whole = !c->constraint.grammar || pl_grammar_constraint_met(&c->constraint, answer, n);
     if (!c->finish && finish != PL_RUNNING) end_text(c, finish == PL_STOPPED && whole ? "stop" : "length", emitted);
     return !c->delta.text.failed;
@@ -76,10 +76,10 @@ static void set_logprobs(pl_answer_choice *part, pl_choice *c, const pl_job_serv
         c->offset += count_token(s, pl_logprobs_at(&c->logprobs, i)->token);
 }
 
-// Returns the log-probabilities that the tokens told so far have.
+// Returns the log-probabilities that the tokens taken so far have.
 static int count_logprobs(const pl_choice *c) {
     const pl_job_prompt *p = &c->job->prompt[c->prompt];
-    return c->told + (p->echo ? (int)p->n - 1 : 0);
+    return c->taken + (p->echo ? (int)p->n - 1 : 0);
 }
 
 // Sends the chunk that begins a choice: of a chat the role, of a completion the prompt that it echoes.

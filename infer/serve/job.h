@@ -19,12 +19,12 @@ typedef struct pl_choice {
     pl_grammar_constraint constraint;    // its grammar is NULL: none
     pl_delta              delta;
     pl_logprobs logprobs; // of the answer's tokens; where the prompt is echoed, of its tokens from the second on first
-    int32_t     told, sent; // tokens taken into the text; those whose log-probabilities were sent
-    int64_t     tokens;     // of the answer, a stop token included; set when it ends
-    size_t      offset;     // characters of the tokens that were sent
-    bool        begun;      // its first chunk was sent
-    const char *finish;     // NULL: it has not ended
-    double      first;      // when its first token was there; 0: not yet
+    int32_t     taken, sent; // tokens taken into the text; those whose log-probabilities were sent
+    int64_t     tokens;      // of the answer, a stop token included; set when it ends
+    size_t      offset;      // characters of the tokens that were sent
+    bool        begun;       // its first chunk was sent
+    const char *finish;      // NULL: it has not ended
+    double      first;       // when its first token was there; 0: not yet
 } pl_choice;
 
 typedef struct pl_job_prompt {

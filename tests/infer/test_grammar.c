@@ -226,6 +226,17 @@ static void malformed_grammars(void **state) {
     pl_free(big);
 }
 
+// Twice as many stacks with each byte: the grammar fails in bounded time, and its texts are dead.
+static void ambiguous_grammars_fail(void **state) {
+    (void)state;
+    pl_grammar *g = open(PL_GRAMMAR_GBNF, "root ::= \"a\" root \"b\" | \"a\" root \"c\" | \"a\" root \"d\" | \"a\"");
+    assert_true(walk(g, "aaab") >= 0);
+    assert_int_equal(walk(g, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"), PL_GRAMMAR_DEAD);
+    assert_true(pl_grammar_failed(g));
+    assert_null(pl_grammar_mask(g, pl_grammar_start(g)));
+    pl_grammar_close(g);
+}
+
 // ---- tokens ---------------------------------------------------------------------------------------------------------
 
 // A token that may follow, drawn; -1: the text ends.
@@ -315,8 +326,11 @@ static int close_tokens(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(languages_by_table),   cmocka_unit_test(ranges_of_integers),
-        cmocka_unit_test(malformed_grammars),   cmocka_unit_test(masks_are_the_tokens_that_go_on),
+        cmocka_unit_test(languages_by_table),
+        cmocka_unit_test(ranges_of_integers),
+        cmocka_unit_test(malformed_grammars),
+        cmocka_unit_test(ambiguous_grammars_fail),
+        cmocka_unit_test(masks_are_the_tokens_that_go_on),
         cmocka_unit_test(drawn_texts_are_json),
     };
     return cmocka_run_group_tests(tests, open_tokens, close_tokens);
