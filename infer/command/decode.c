@@ -256,7 +256,7 @@ static void log_stats(const decoding *d, const pl_runner *r, const pl_verifier *
            (long long)t->drafted, 100 * pl_stats_accepted(t), v->name, lossy(v), text, tree);
 }
 
-// What an answer is held to; the sampling borrows it.
+// The constraint of an answer; the sampling borrows it.
 typedef struct held {
     pl_token_text        *tokens;
     pl_grammar_constraint constraint;

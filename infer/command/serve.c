@@ -42,7 +42,7 @@ static const pl_key options[] = {
     PL_OPTION_KV(""),
     {0}};
 
-// What a server is made of.
+// The parts of a server.
 typedef struct serving {
     pl_target    target;
     pl_runner    runner;

@@ -16,4 +16,10 @@ pl_status pl_schema_read(pl_nodes *g, const char *text, size_t n, pl_err *err);
 int32_t   pl_json_chars(pl_nodes *g, const pl_char_range *range, int n);
 int32_t   pl_json_any_char(pl_nodes *g); // any of them, also by an escape that it does not need
 
+// Parts of both notations, read from text[*at] on. They return NULL, or what is wrong.
+//   hex    so many digits of a character's number
+//   times  one of * + ? {m} {m,} {m,n}, which begins at *at
+const char *pl_scan_hex(const char *text, size_t *at, size_t end, int digits, uint32_t *out);
+const char *pl_scan_times(const char *text, size_t *at, size_t end, int32_t *min, int32_t *max);
+
 #endif

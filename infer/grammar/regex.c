@@ -59,14 +59,8 @@ static bool add_class(char c, pl_char_range *range, int *n) {
 }
 
 static pl_status read_hex(reader *r, int digits, uint32_t *out) {
-    *out = 0;
-    for (int i = 0; i < digits; i++, r->at++) {
-        char c = look(r);
-        int  v = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
-        if (v < 0) return refuse(r, "expected a hexadecimal digit");
-        *out = *out * 16 + (uint32_t)v;
-    }
-    return *out >= 0xD800 && *out <= 0xDFFF ? refuse(r, "is no character") : PL_OK;
+    const char *why = pl_scan_hex(r->text, &r->at, r->end, digits, out);
+    return why ? refuse(r, why) : PL_OK;
 }
 
 // Reads one character; behind a backslash one that stands for itself or is known by a letter.
@@ -172,32 +166,10 @@ static pl_status read_item(reader *r, int32_t *out) {
     return PL_OK;
 }
 
-static pl_status read_number(reader *r, int32_t *out) {
-    int64_t v = 0;
-    if (!(look(r) >= '0' && look(r) <= '9')) return refuse(r, "expected a number");
-    while (look(r) >= '0' && look(r) <= '9' && v <= 1 << 20)
-        v = v * 10 + (r->text[r->at++] - '0');
-    if (v > 1 << 20) return refuse(r, "repeats more than a million times");
-    *out = (int32_t)v;
-    return PL_OK;
-}
-
 static pl_status read_times(reader *r, int32_t *item) {
-    char    c = look(r);
-    int32_t min = c == '+', max = c == '?' ? 1 : PL_GRAMMAR_MANY;
-    r->at++;
-    if (c == '{') {
-        PL_TRY(read_number(r, &min));
-        max = min;
-        if (look(r) == ',') {
-            r->at++;
-            max = PL_GRAMMAR_MANY;
-            if (look(r) != '}') PL_TRY(read_number(r, &max));
-        }
-        if (look(r) != '}') return refuse(r, "expected }");
-        r->at++;
-        if (max < min) return refuse(r, "a repeat that runs backwards");
-    }
+    int32_t     min, max;
+    const char *why = pl_scan_times(r->text, &r->at, r->end, &min, &max);
+    if (why) return refuse(r, why);
     if (look(r) == '+') return refuse_feature(r, "a possessive repeat");
     if (look(r) == '?') r->at++; // lazy: the same texts
     *item = pl_node_repeat(r->g, *item, min, max);

@@ -18,7 +18,7 @@ int   pl_status_http(pl_status st);
 // Returns the characters of UTF-8 text.
 size_t pl_count_characters(const char *text, size_t n);
 
-// What all objects of one answer share; borrowed.
+// The members that all objects of one answer share; borrowed.
 typedef struct pl_answer {
     const pl_tokenizer *tok;
     const char         *id, *model;

@@ -57,7 +57,7 @@ struct pl_job {
     pl_job          *before, *after;
 };
 
-// Of the server, for all jobs; borrowed.
+// The parts of the server that all jobs read; borrowed, but for the tokens' texts.
 typedef struct pl_job_server {
     const pl_target        *target;
     pl_token_text          *tokens;  // owned; NULL: no grammar has been asked for yet

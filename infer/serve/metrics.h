@@ -1,4 +1,4 @@
-// What a server has done, as Prometheus reads it (text format 0.0.4), under the names of vLLM and llama.cpp.
+// Counts of a server's work in Prometheus' text format 0.0.4, under the names of vLLM and llama.cpp.
 #ifndef PL_METRICS_H
 #define PL_METRICS_H
 

@@ -370,7 +370,7 @@ static const field fields[] = {
     {"json_schema", BOTH, read_grammar, PL_GRAMMAR_SCHEMA, 0, 0}, // llama.cpp's
     {"grammar", BOTH, read_grammar, PL_GRAMMAR_GBNF, 0, 0},
     {"regex", BOTH, read_grammar, PL_GRAMMAR_REGEX, 0, 0},
-    // What asks for nothing is accepted, all else refused.
+    // Fields that are not supported: values without effect are accepted, others refused.
     {"tools", CHAT | IDS, read_empty, 0, 0, 0},
     {"tool_choice", CHAT, read_tool_choice, 0, 0, 0},
     {"functions", CHAT, read_empty, 0, 0, 0},

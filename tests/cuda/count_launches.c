@@ -120,7 +120,7 @@ static void weights_by_whole_lines(void **state) {
     pl_ctx_fini(&ctx);
 }
 
-// What so many steps of EAGLE-3's training count.
+// Counts launches and bytes of so many steps of EAGLE-3's training.
 static counted count_steps(int unroll, int repeats) {
     pl_bench_step s = {.shape = "tiny",
                        .layers = LAYERS,

@@ -99,9 +99,9 @@ static void drafts_change_nothing(void **state) {
         const char        *drafter, *tree;
         const pl_verifier *v;
         double             temperature;
-    } with[] = {{"lookup", NULL, &pl_verify_match, 0},
+    } with[] = {{"lookup", "chain:4", &pl_verify_match, 0},
                 {"recycle:8", NULL, &pl_verify_match, 0},
-                {"lookup", NULL, &pl_verify_match, 1},
+                {"lookup", "chain:4", &pl_verify_match, 1},
                 {"suffix:8", NULL, &pl_verify_match, 0.8}};
     static answer plain[SLOTS], got[SLOTS];
     int64_t       accepted = 0, stopped = 0;
