@@ -5,6 +5,7 @@
 #include "infer/cli/machine.h"
 #include "infer/eval/eval.h"
 #include "infer/generate/generate.h"
+#include "infer/generate/own_prompts.h"
 #include "infer/model/tp.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
@@ -80,27 +81,55 @@ static const pl_key *ranks_of(const pl_command *c) {
 
 // ---- stages of a recipe ----
 
-static pl_status open_recipe(pl_recipe **r, const pl_cli_args *a, pl_err *err) {
-    char                 seed[48];
-    int                  n, n_keys;
-    const pl_key *const *keys = pl_stage_tables(&n_keys);
-    const char         **sets = pl_calloc((size_t)a->n_given + 1, sizeof *sets);
-    if (!sets) return pl_fail(err, PL_E_MEMORY, "arguments: out of memory");
-    pl_cli_list(a, "set", sets, &n);
-    if (pl_cli_has(a, "seed")) {
-        snprintf(seed, sizeof seed, "seed=%llu", (unsigned long long)pl_cli_int(a, "seed"));
-        sets[n++] = seed;
-    }
-    pl_status st = pl_recipe_open(r, a->positional[0], keys, n_keys, sets, n, err);
-    pl_free(sets);
-    return st;
-}
+// Groups of processes of a command: `comm` shares its work; `tp` holds the target of each. NULL: one process.
+typedef struct crew {
+    pl_comm   *comm, *tp;
+    pl_recipe *recipe;      // of the command, owned; NULL: the command has none
+    int64_t    own_prompts; // of the recipe, see pl_env
+} crew;
 
 // --out, or runs/NAME for .../NAME.yaml.
 static char *out_folder(const pl_cli_args *a) {
     const char *out = pl_cli_text(a, "out"), *name = pl_path_name(a->positional[0]), *dot = strrchr(name, '.');
     if (out) return pl_strdup(out);
     return pl_sprintf("runs/%.*s", dot && dot > name ? (int)(dot - name) : (int)strlen(name), name);
+}
+
+// Opens the recipe; data.prompts: self:N becomes the file OUT/prompts.jsonl and *own_prompts N, which is 0 otherwise.
+// sets: n, with room for one more.
+static pl_status open_with(pl_recipe **r, int64_t *own_prompts, const pl_cli_args *a, const char **sets, int n,
+                           pl_err *err) {
+    int                  n_keys;
+    const pl_key *const *keys = pl_stage_tables(&n_keys);
+    *own_prompts = 0;
+    PL_TRY(pl_recipe_open(r, a->positional[0], keys, n_keys, sets, n, err));
+    if (!pl_own_prompts_wanted(*r)) return PL_OK;
+    pl_status st = pl_own_prompts_count(own_prompts, *r, err);
+    pl_recipe_close(*r);
+    *r = NULL;
+    PL_TRY(st);
+    char *out = out_folder(a), *file = out ? pl_sprintf("data.prompts=%s/prompts.jsonl", out) : NULL;
+    sets[n] = file;
+    st = file ? pl_recipe_open(r, a->positional[0], keys, n_keys, sets, n + 1, err)
+              : pl_fail(err, PL_E_MEMORY, "arguments: out of memory");
+    pl_free(file);
+    pl_free(out);
+    return st;
+}
+
+static pl_status open_recipe(crew *w, const pl_cli_args *a, pl_err *err) {
+    char         seed[48];
+    int          n;
+    const char **sets = pl_calloc((size_t)a->n_given + 2, sizeof *sets);
+    if (!sets) return pl_fail(err, PL_E_MEMORY, "arguments: out of memory");
+    pl_cli_list(a, "set", sets, &n);
+    if (pl_cli_has(a, "seed")) {
+        snprintf(seed, sizeof seed, "seed=%llu", (unsigned long long)pl_cli_int(a, "seed"));
+        sets[n++] = seed;
+    }
+    pl_status st = open_with(&w->recipe, &w->own_prompts, a, sets, n, err);
+    pl_free(sets);
+    return st;
 }
 
 // Writes the effective recipe into the run's folder and reports its path and hash.
@@ -144,6 +173,19 @@ static void put_back(const char *out, const uint8_t *text, size_t n) {
 // Checks a recipe by itself, before anything is printed or written.
 typedef pl_status (*check_fn)(const pl_recipe *r, const char *out_dir, pl_err *err);
 
+static pl_status lock_folder(const pl_env *env, const char *out, int *lock, pl_err *err) {
+    PL_TRY(spare_recipe(env, out, err));
+    PL_TRY(pl_dir_make(out, err));
+    return pl_dir_lock(out, lock, err);
+}
+
+// Returns true if the stage begins with prompts that the target writes. Training and evaluation read those of the
+// folder's dataset, whatever device made them.
+static bool writes_prompts(const pl_env *env, pl_stage_fn stage) {
+    const char *path = pl_generate_recipe_of(env->recipe)->data.prompts;
+    return env->own_prompts > 0 && stage != pl_ranks_eval && !(stage == pl_train_run && pl_path_exists(path));
+}
+
 // goes_on: the stage resumes the folder's products, and refuses another recipe's.
 static pl_status run_stage(const pl_env *env, const pl_cli_args *a, check_fn check, pl_stage_fn stage, bool goes_on,
                            pl_err *err) {
@@ -155,10 +197,12 @@ static pl_status run_stage(const pl_env *env, const pl_cli_args *a, check_fn che
     pl_status        st = PL_OK;
     out = out_folder(a);
     if (!out) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "arguments: out of memory"));
+    if (writes_prompts(env, stage)) {
+        PL_TRY_GOTO(st, done, lock_folder(env, out, &lock, err));
+        PL_TRY_GOTO(st, done, pl_own_prompts_of_recipe(r, env->own_prompts, env, err));
+    }
     PL_TRY_GOTO(st, done, check(r, out, err));
-    PL_TRY_GOTO(st, done, spare_recipe(env, out, err));
-    PL_TRY_GOTO(st, done, pl_dir_make(out, err));
-    PL_TRY_GOTO(st, done, pl_dir_lock(out, &lock, err));
+    if (lock < 0) PL_TRY_GOTO(st, done, lock_folder(env, out, &lock, err));
     pl_folder_sweep(out);
     if (goes_on) read_kept(out, &before, &before_n);
     PL_TRY_GOTO(st, done, keep_recipe(r, out, err));
@@ -305,12 +349,6 @@ static pl_status check_positional(const pl_command *c, const pl_cli_args *a, pl_
                        a->positional[c->max_positional], c->name);
     return PL_OK;
 }
-
-// Groups of processes of a command: `comm` shares its work; `tp` holds the target of each. NULL: one process.
-typedef struct crew {
-    pl_comm   *comm, *tp;
-    pl_recipe *recipe; // of the command, owned; NULL: the command has none
-} crew;
 
 static int all_ranks(const crew *w) {
     return pl_comm_ranks(w->comm) * pl_comm_ranks(w->tp);
@@ -533,7 +571,7 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, crew *w, pl_
     env.keys = pl_stage_tables(&env.n_keys);
     pl_log_set(!first ? PL_LOG_MUTE : env.quiet ? PL_LOG_QUIET : PL_LOG_NORMAL);
     if (!first && joined(w)) pl_stop_hold(); // rank 0 ends the work, which every rank's request reaches
-    if (c->recipe && !w->recipe) PL_TRY(open_recipe(&w->recipe, a, err));
+    if (c->recipe && !w->recipe) PL_TRY(open_recipe(w, a, err));
     PL_TRY(find_device(&device, c, a, w, err));
     env.backend = device.backend;
     if (env.comm) PL_TRY(pl_comm_open(env.comm, pl_cli_text(a, "transport"), env.backend, err));
@@ -544,6 +582,7 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, crew *w, pl_
     env.threads = pl_pool_threads(env.pool);
     pl_status same = c->recipe && pl_comm_joined(env.comm) ? same_recipe(&env, a, w->recipe, err) : PL_OK;
     env.recipe = w->recipe;
+    env.own_prompts = w->own_prompts;
     if (!first || same != PL_OK) {
         pl_status st = same;
         if (st == PL_OK) st = serve(c, a, w, &env, err);
@@ -607,7 +646,7 @@ static pl_status join(pl_comm **comm, const pl_cli_args *a, const pl_launch *l, 
 // Reads the recipe before forking: a pipe can be read only once.
 static pl_status fork_ranks(crew *w, const pl_command *c, const pl_cli_args *a, pl_comm **comm, int ranks,
                             pl_err *err) {
-    if (c->recipe && !w->recipe) PL_TRY(open_recipe(&w->recipe, a, err));
+    if (c->recipe && !w->recipe) PL_TRY(open_recipe(w, a, err));
     pl_memory_divide(ranks, 2.0 * ranks * (double)PL_COMM_ROUND); // each shows the others its pieces in two windows
     return pl_comm_fork(comm, ranks, err);
 }

@@ -21,9 +21,10 @@ typedef struct pl_env {
     // All tables of recipe keys, for pl_recipe_open.
     const pl_key *const *keys;
     int                  n_keys;
-    const pl_recipe     *recipe;   // the command's recipe; NULL: none
-    uint64_t             seed;     // --seed, else 1; a recipe's key `seed`
-    bool                 has_seed; // --seed was given
+    const pl_recipe     *recipe;      // the command's recipe; NULL: none
+    int64_t              own_prompts; // prompts that its target writes first (data.prompts: self:N); 0: none
+    uint64_t             seed;        // --seed, else 1; a recipe's key `seed`
+    bool                 has_seed;    // --seed was given
 } pl_env;
 
 // A stage of a recipe: pl_generate_run, pl_eval_run, pl_run. The main program has opened the recipe and made out_dir.

@@ -9,14 +9,18 @@ pl_status pl_chat_cli_check(const pl_cli_args *a, bool chat, pl_err *err) {
     return PL_OK;
 }
 
-pl_status pl_chat_cli_open(pl_chat_cli *c, const pl_cli_args *a, const char *dir, pl_err *err) {
+const char *pl_chat_cli_date(const pl_cli_args *a, char now[PL_CHAT_NOW]) {
     time_t    at = time(NULL);
-    struct tm now;
+    struct tm local;
+    localtime_r(&at, &local);
+    strftime(now, PL_CHAT_NOW, "%Y-%m-%d %H:%M:%S", &local);
+    return pl_cli_has(a, "date") ? pl_cli_text(a, "date") : now;
+}
+
+pl_status pl_chat_cli_open(pl_chat_cli *c, const pl_cli_args *a, const char *dir, pl_err *err) {
     memset(c, 0, sizeof *c);
-    localtime_r(&at, &now);
-    strftime(c->now, sizeof c->now, "%Y-%m-%d %H:%M:%S", &now);
     c->options.kwargs = pl_cli_text(a, "chat-kwargs");
-    c->options.date = pl_cli_has(a, "date") ? pl_cli_text(a, "date") : c->now;
+    c->options.date = pl_chat_cli_date(a, c->now);
     return pl_chat_template_open(&c->template, dir, pl_cli_text(a, "chat-template"), err);
 }
 

@@ -13,11 +13,16 @@
             .help = "what the template takes for now, YYYY-MM-DD or YYYY-MM-DD HH:MM:SS [now]"                         \
     }
 
+#define PL_CHAT_NOW 32 // bytes of a date and time
+
 typedef struct pl_chat_cli {
     pl_chat_template *template; // owned
     pl_chat_options options;
-    char            now[32];
+    char            now[PL_CHAT_NOW];
 } pl_chat_cli;
+
+// Returns --date, or the present time, written to now.
+const char *pl_chat_cli_date(const pl_cli_args *a, char now[PL_CHAT_NOW]);
 
 // Refuses these options if there is no conversation.
 pl_status pl_chat_cli_check(const pl_cli_args *a, bool chat, pl_err *err);

@@ -27,8 +27,19 @@ const pl_key pl_generate_keys[] = {
      .help = "how the target's weights are held"},
     {PL_KEY_FIELD_ENUM(pl_generate_recipe, target.kv), .deflt = "fp32", .choices = {PL_KV_CHOICES}, .late = true,
      .help = PL_KV_HELP},
-    {PL_KEY_FIELD_PATH(pl_generate_recipe, data.prompts), .help = "prompts: JSONL, a JSON list or paragraphs of text",
+    {PL_KEY_FIELD_PATH(pl_generate_recipe, data.prompts),
+     .help =
+         "prompts: JSONL, a JSON list or paragraphs of text; self:N: N prompts that the target writes (Magpie), a file "
+         "in the run's folder",
      .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_REAL(pl_generate_recipe, data.own.temperature), .deflt = "1", .min = 0.01, .max = 100, .late = true,
+     .help = "of prompts that the target writes", .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_REAL(pl_generate_recipe, data.own.top_p), .deflt = "0.99", .min = 0.01, .max = 1, .late = true,
+     .help = "of prompts that the target writes", .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_INT(pl_generate_recipe, data.own.min_tokens), .deflt = "4", .min = 1, .max = 1000000, .late = true,
+     .help = "shorter ones are left out", .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_INT(pl_generate_recipe, data.own.max_tokens), .deflt = "256", .min = 1, .max = 1000000, .late = true,
+     .help = "longer ones are left out; a base model's are cut there", .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_BOOL(pl_generate_recipe, data.strict), .deflt = "false", .late = true,
      .help =
          "a record that is no prompt, or a conversation that the chat template refuses, ends the run; else it is left "

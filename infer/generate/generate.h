@@ -28,7 +28,11 @@ typedef struct pl_generate_recipe {
         int         dtype, kv;
     } target;
     struct {
-        const char    *prompts;
+        const char *prompts;
+        struct {
+            double  temperature, top_p;
+            int64_t min_tokens, max_tokens;
+        } own; // prompts that the target writes
         bool           strict;
         int            form;
         pl_chat_recipe chat;

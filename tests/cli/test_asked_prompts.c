@@ -125,11 +125,61 @@ static void refusals(void **state) {
     test_run_fini(&o);
 }
 
+#define OWN                                                                                                            \
+    "recipes/quickstart.yaml --set drafters=null --set data.prompts=self:%d --set data.max_new_tokens=4 "              \
+    "--set data.samples=0 --set data.own.max_tokens=24 --set data.sessions=4"
+
+// A recipe's prompts that the target writes are those of the command with the same settings, and are kept.
+static void of_a_recipe(void **state) {
+    (void)state;
+    pl_json     j;
+    test_output o;
+    test_run_json(&j, "generate " OWN " --out %s/own --json", 3, scratch);
+    pl_json_close(&j);
+    char *own = test_get(scratch, "own/prompts.jsonl");
+    assert_int_equal(lines_of(own), 3);
+    test_run_json(
+        &j,
+        "prompts --target checkpoints/tiny --base --max-tokens 24 --sessions 4 --count 3 --json --out %s/three.jsonl",
+        scratch);
+    pl_json_close(&j);
+    char *three = test_get(scratch, "three.jsonl");
+    assert_string_equal(own, three);
+    pl_free(three);
+    // More of them: other answers, so that a dataset begins anew, or is refused in a line.
+    test_run(&o, "generate " OWN " --out %s/own", 5, scratch);
+    test_run_fini(&o);
+    char *more = test_get(scratch, "own/prompts.jsonl");
+    assert_int_equal(lines_of(more), 5);
+    assert_memory_equal(more, own, strlen(own));
+    pl_free(more);
+    pl_free(own);
+    test_run(&o, "generate " OWN " --set data.own.temperature=0.5 --out %s/own", 5, scratch);
+    assert_int_equal(o.code, 2);
+    assert_non_null(strstr(o.err, "was made with other settings"));
+    test_run_fini(&o);
+    test_run(&o, "generate recipes/quickstart.yaml --set data.prompts=self:many --out %s/many", scratch);
+    assert_int_equal(o.code, 2);
+    assert_non_null(strstr(o.err, "\"self:many\": expected the number of prompts"));
+    test_run_fini(&o);
+}
+
+// Two ranks share one file of the first.
+static void of_ranks(void **state) {
+    (void)state;
+    pl_json j;
+    test_run_json(&j, "generate " OWN " --ranks 2 --out %s/ranks --json", 3, scratch);
+    pl_json_close(&j);
+    char *own = test_get(scratch, "own/prompts.jsonl"), *ranks = test_get(scratch, "ranks/prompts.jsonl");
+    assert_memory_equal(own, ranks, strlen(ranks));
+    pl_free(own);
+    pl_free(ranks);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(goes_on),
-        cmocka_unit_test(template_is_opened),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(goes_on),  cmocka_unit_test(template_is_opened), cmocka_unit_test(of_a_recipe),
+        cmocka_unit_test(of_ranks), cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
