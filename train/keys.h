@@ -13,6 +13,7 @@
 enum { PL_KIND_DRAFTER, PL_KIND_TARGET };        // kind
 enum { PL_TOKENIZER_BPE, PL_TOKENIZER_UNIGRAM }; // data.tokenizer.type
 enum { PL_FREEZE_NONE, PL_FREEZE_BACKBONE };     // drafter.freeze
+enum { PL_LAYER_DRAWN, PL_LAYER_TARGET };        // drafter.layer
 enum { PL_TRAIN_BF16, PL_TRAIN_F32 };            // train.dtype
 enum { PL_WEIGHTS_DECAY, PL_WEIGHTS_PACE };      // train.draft_weights
 enum { PL_MASKED_DRAFTED, PL_MASKED_ALL };       // train.masked_rows
@@ -61,7 +62,7 @@ typedef struct pl_train_recipe {
             int     law;
         } selector;
         const char *start;
-        int         freeze;
+        int         freeze, layer;
     } drafter;
     struct {
         const char *path, *tree;

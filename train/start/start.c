@@ -7,6 +7,7 @@
 #include "kernels/base/log.h"
 #include "train/keys.h"
 #include "train/start/embed.h"
+#include "train/start/layer.h"
 #include "train/start/lowrank.h"
 
 #include <math.h>
@@ -378,6 +379,8 @@ static pl_status start_backbone(pl_start *s, const pl_columns *doc, const pl_env
         b->kind->gains(b, &rms, gain);
         PL_TRY(scale_columns(s, i, gain, d, err));
     }
+    if (pl_train_recipe_of(s->r)->drafter.layer == PL_LAYER_TARGET)
+        return pl_start_layer(s, rms.tap[b->n_taps - 1], err);
     return PL_OK;
 }
 

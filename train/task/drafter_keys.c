@@ -80,6 +80,10 @@ static pl_status check_norms(const pl_recipe *r, pl_err *err) {
                                       &tr->drafter.norm_before_residual};
     bool                   eagle3 = pl_train_backbone(r)->step == pl_eagle3_step;
     if (!eagle3) PL_TRY(refuse_keys(r, norms, sizeof norms / sizeof *norms, "has no norms of EAGLE-3.1", err));
+    bool one = tr->drafter.layers <= 1 && tr->drafter.width == 0 && !tr->drafter.start;
+    if (tr->drafter.layer == PL_LAYER_TARGET && (!eagle3 || pl_train_backbone(r)->ahead || !one))
+        return pl_recipe_fail(r, &tr->drafter.layer, err,
+                              "is of eagle3 with one layer of the target's width that starts from no other drafter");
     if (pl_train_backbone(r)->ahead && tr->drafter.norm_output)
         return pl_recipe_fail(r, &tr->drafter.norm_output, err, "peagle hands nothing on");
     if (tr->drafter.fc_norm && tr->drafter.norm_before_fc)
