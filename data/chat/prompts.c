@@ -179,6 +179,7 @@ static pl_status add_turns(const chat_reader *c, pl_prompts *to, const pl_json *
 static pl_status add_conversation(const pl_prompts_reader *r, pl_prompts *to, const pl_json *j, int64_t line,
                                   const char *text, size_t n, pl_err *err) {
     const cJSON *list = pl_chat_messages(j), *said = pl_prompts_member(j, "turns");
+    if (pl_prompts_is_served(j)) return pl_prompts_add_served(to, j, line, err);
     if (!list && cJSON_GetArraySize(said) > 1 && cJSON_IsArray(said)) return add_turns(r->arg, to, j, line, said, err);
     if (!list) return add_text(r->arg, to, j, line, err);
     if (!cJSON_IsArray(list)) return pl_json_fail(j, list, err, "expected an array of messages");
@@ -299,7 +300,10 @@ static pl_status add_turn(pl_prompts *to, const pl_prompt *p, int k, const char 
 
 static pl_status add_given(pl_prompts *to, const pl_prompt *p, const char *path, const pl_chat_template *t,
                            const pl_chat_options *o, pl_err *err) {
-    int n;
+    int       n;
+    pl_prompt copy;
+    if (p->ids && !pl_prompt_copy(&copy, p)) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    if (p->ids) return pl_prompts_push(to, copy, path, err);
     PL_TRY(count_answered(p, path, &n, err));
     for (int k = 0; k < n; k++)
         PL_TRY(add_turn(to, p, k, path, t, o, err));
@@ -356,6 +360,13 @@ pl_status pl_chat_encode(const pl_tokenizer *tok, const char *text, size_t bytes
 }
 
 pl_status pl_prompt_encode(const pl_tokenizer *tok, const pl_prompt *p, int32_t **ids, int64_t *n, pl_err *err) {
+    if (p->ids) {
+        *n = p->n_prompt;
+        *ids = pl_malloc((size_t)*n * sizeof **ids);
+        if (!*ids) return pl_fail(err, PL_E_MEMORY, "prompts: out of memory");
+        memcpy(*ids, p->ids, (size_t)*n * sizeof **ids);
+        return PL_OK;
+    }
     if (p->rendered) return pl_chat_encode(tok, p->text, strlen(p->text), ids, n, err);
     return pl_tokenizer_encode(tok, p->text, strlen(p->text), PL_TOK_ADD_BOS, ids, n, err);
 }

@@ -43,7 +43,8 @@ pl_status pl_chat_texts_read(pl_prompts **out, const char *path, const pl_chat_t
 pl_status pl_chat_said(const pl_chat_template *t, const char *where, int64_t line, const char *said, size_t n,
                        const pl_chat_options *o, pl_jinja_out *out, pl_err *err);
 
-// Encodes a prompt of either kind: with BOS if the tokenizer adds it, unless a template wrote the text.
+// Encodes a prompt of any kind: with BOS if the tokenizer adds it, unless a template wrote the text; of a conversation
+// that was served, copies the prompt's ids.
 pl_status pl_prompt_encode(const pl_tokenizer *tok, const pl_prompt *p, int32_t **ids, int64_t *n, pl_err *err);
 
 // Cuts a prompt to its last `room` tokens, but keeps BOS in front. room >= 2.

@@ -26,7 +26,9 @@ void pl_prompt_fini(pl_prompt *p) {
     pl_free(p->category);
     pl_free(p->record);
     pl_free(p->reference);
+    pl_free(p->ids);
     p->text = p->category = p->record = p->reference = NULL;
+    p->ids = NULL;
 }
 
 static char *dup_or_null(const char *s, bool *ok) {
@@ -42,6 +44,9 @@ bool pl_prompt_copy(pl_prompt *to, const pl_prompt *p) {
     to->category = dup_or_null(p->category, &ok);
     to->record = dup_or_null(p->record, &ok); // without it, a conversation would be its first turn alone
     to->reference = dup_or_null(p->reference, &ok);
+    to->ids = p->ids ? pl_malloc((size_t)p->n_ids * sizeof *p->ids) : NULL;
+    if (to->ids) memcpy(to->ids, p->ids, (size_t)p->n_ids * sizeof *p->ids);
+    ok = ok && !p->ids == !to->ids;
     if (!ok) pl_prompt_fini(to);
     return ok;
 }
@@ -211,8 +216,9 @@ static pl_status read_record(pl_prompts *list, const char *path, const pl_prompt
 static pl_status add_text(const pl_prompts_reader *r, pl_prompts *to, const pl_json *j, int64_t line, const char *text,
                           size_t n, pl_err *err) {
     pl_strbuf b = {0};
-    pl_status st = r->arg ? field_text(j, r->arg, &b, err) : pl_prompts_text(j, false, &b, err);
     (void)text, (void)n;
+    if (!r->arg && pl_prompts_is_served(j)) return pl_prompts_add_served(to, j, line, err);
+    pl_status st = r->arg ? field_text(j, r->arg, &b, err) : pl_prompts_text(j, false, &b, err);
     if (st == PL_OK) st = pl_prompts_add(to, j, line, (pl_prompt){.text = pl_strbuf_take(&b)}, err);
     pl_strbuf_fini(&b);
     return st;
@@ -445,6 +451,7 @@ uint64_t pl_prompts_hash(const pl_prompts *p, uint64_t h) {
         h = pl_hash_more(h, text, strlen(text) + 1);
         if (record) h = pl_hash_more(h, record, strlen(record) + 1);
         if (p->p[i].anew) h = pl_hash_more(h, "anew", 4);
+        if (p->p[i].ids) h = pl_hash_more(h, p->p[i].ids, (size_t)p->p[i].n_ids * sizeof *p->p[i].ids);
     }
     return h;
 }

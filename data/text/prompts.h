@@ -10,21 +10,27 @@
 #define PL_PROMPT_VALUES ((int64_t)4 << 20)
 
 typedef struct pl_prompt {
-    char   *text;     // UTF-8, NUL-terminated, never empty; owned
-    char   *category; // "category" of the record, "" if it has none; owned
-    int64_t id;       // "question_id", "id", or the number ending "task_id"/"id" ("HumanEval/12"); else the index
-    int64_t line;     // where the record starts, counted from 1
-    bool    rendered; // by a chat template: all tokens that the model is to see, BOS among them
+    char    *text;     // UTF-8, NUL-terminated, never empty; owned
+    char    *category; // "category" of the record, "" if it has none; owned
+    int64_t  id;       // "question_id", "id", or the number ending "task_id"/"id" ("HumanEval/12"); else the index
+    int64_t  line;     // where the record starts, counted from 1
+    bool     rendered; // by a chat template: all tokens that the model is to see, BOS among them
     // A conversation: the JSON object that its turns are written from (pl_chat_prompt_turn); owned. `text` then is what
     // the assistant answers first, and `turns` how many answers it gives in all. NULL and 1: there is but the text.
-    char   *record;
-    int32_t turns;
+    char    *record;
+    int32_t  turns;
     // A conversation whose later turns earlier builds wrote otherwise (null members, roles, ...): its hash is
     // another, so that no dataset of theirs goes on with it.
-    bool    anew;
+    bool     anew;
+    // A conversation that was served (infer/serve/record.h): ids of the prompt and, behind them, of the target's own
+    // answer, to be learned from as they are. `text` then spells the prompt's ids. Owned; NULL: none.
+    int32_t *ids;
+    int64_t  n_ids, n_prompt;
+    bool     stopped;    // the target ended the answer
+    char     target[17]; // fingerprint of the model that answered
     // What an answer is held against: "reference" of the record, of a list the first; NULL: nothing. Owned.
-    char   *reference;
-    int32_t scoring; // how: pl_scoring (data/benchmarks/score.h), 0 where nobody said
+    char    *reference;
+    int32_t  scoring; // how: pl_scoring (data/benchmarks/score.h), 0 where nobody said
 } pl_prompt;
 
 typedef struct pl_prompts {
@@ -41,6 +47,7 @@ typedef struct pl_prompts {
 //   "conversations"/"messages"  the user's first words, up to the first answer to them, joined by "\n": items with
 //                             "from"/"role" and "value"/"content" (ShareGPT); roles: data/text/messages.h. "prompt"
 //                             and "text" may be such lists, too
+//   "answer_ids"              a conversation that was served: "prompt_ids", "answer_ids", "target", "finish"
 // The file is read as pl_plain_read does it. A file without prompts, and a member given twice, are errors. Errors
 // name file and line.
 pl_status pl_prompts_read(pl_prompts **out, const char *path, pl_err *err);
@@ -80,6 +87,9 @@ pl_status pl_prompts_read_as(pl_prompts **out, const char *path, const pl_prompt
 // Adds a prompt of the record in j: category, id, line and reference come from there. Takes text and record (pl_malloc)
 // over, also on failure; a text of NULL is out of memory, "" is refused.
 pl_status pl_prompts_add(pl_prompts *to, const pl_json *j, int64_t line, pl_prompt p, pl_err *err);
+// A record of a served conversation, and its prompt.
+bool      pl_prompts_is_served(const pl_json *j);
+pl_status pl_prompts_add_served(pl_prompts *to, const pl_json *j, int64_t line, pl_err *err);
 // Adds a prompt with all that it has; its strings are taken over, also on failure, and NULL is out of memory.
 pl_status pl_prompts_push(pl_prompts *to, pl_prompt p, const char *where, pl_err *err);
 // A member of the record in j, its name in any case ("Prompt", "INSTRUCTION"); NULL: none.

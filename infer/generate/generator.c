@@ -1,5 +1,7 @@
 #include "infer/generate/generator.h"
 
+#include "infer/generate/questions.h"
+
 #include "infer/decode/decode.h"
 #include "infer/drafter/backbone.h"
 #include "infer/model/kv.h"
@@ -19,24 +21,16 @@ typedef struct job {
     // While it is answered. Its key is not unique: the same job may be in the ring twice, once to return it and once
     // for a later turn.
     const pl_session *session;
+    int64_t           answer; // where the answer begins
     pl_columns        doc;
     pl_doc_about      about;
     char             *text; // prompt of a later turn; owned
     size_t            text_n;
 } job;
 
-// A prompt that is not skipped.
-typedef struct asked {
-    const pl_prompt *prompt;
-    int32_t         *ids; // ids of the first turn; owned
-    int64_t          n;
-    int              turns;
-    bool             cut; // the beginning of its first turn is dropped
-} asked;
-
 // A place of a round: a turn of a conversation.
 typedef struct place {
-    int64_t asked;
+    int64_t question;
     int32_t turn;
     int64_t before, next; // places of the conversation's previous and next turn; -1: none
 } place;
@@ -47,8 +41,7 @@ struct pl_generator {
     pl_generator_options opt;
     pl_engine           *engine;
     int                  len; // the most tokens of a document
-    asked               *asked;
-    int64_t              n_asked;
+    pl_questions         questions;
     place               *place; // [n_places] places of a round
     int64_t              n_places;
     char               **said; // [n_said] answers as messages, turn q's at q % n_said; "": the turn was refused; owned
@@ -86,159 +79,19 @@ static job *job_of(const pl_generator *g, const pl_session *s) {
 // Stores final rows of the engine in the job's buffers, rounded to bf16.
 static void on_final(void *arg, const pl_final_rows *r) {
     pl_generator *g = arg;
-    pl_columns   *doc = &job_of(g, r->session)->doc;
+    job          *j = job_of(g, r->session);
+    pl_columns   *doc = &j->doc;
     int64_t       d = g->target->shape.d, w = g->opt.n_taps * d;
     for (int i = 0; i < r->count; i++) {
         int64_t t = r->first + i, row = r->row[i];
         PL_CHECK(t < doc->room && t == doc->n, "row %lld of a document of %lld", (long long)t, (long long)doc->n);
         doc->tokens[t] = pl_session_tokens(r->session)[t];
-        doc->loss_mask[t] = t >= pl_session_prompt(r->session);
+        doc->loss_mask[t] = t >= j->answer;
         doc->argmax[t] = r->argmax[r->logits_row[row]];
         if (w) pl_from_f32(doc->features + t * w, PL_BF16, pl_f32(&r->features) + row * w, (size_t)w);
         pl_from_f32(doc->last_hidden + t * d, PL_BF16, pl_f32(&r->hidden) + row * d, (size_t)d);
         doc->n++;
     }
-}
-
-// ---- prompts ----
-
-static const char *prompts_path(const pl_generator *g) {
-    return g->opt.form && g->opt.form->path ? g->opt.form->path : "data.prompts";
-}
-
-// Renders and encodes a turn. j: the job that keeps the text; NULL: none.
-static pl_status render_ids(const pl_generator *g, const asked *a, const pl_chat_turn *turn, job *j, int32_t **ids,
-                            int64_t *n, pl_err *err) {
-    const pl_prompt_form *f = g->opt.form;
-    pl_jinja_out          out;
-    PL_TRY(pl_chat_prompt_turn(a->prompt, prompts_path(g), f->chat, &f->options, turn, &out, err));
-    pl_status st = pl_chat_encode(g->tok, out.text, out.n, ids, n, err);
-    if (st != PL_OK) pl_fail_at(err, st, "data.prompts: line %lld", (long long)a->prompt->line);
-    if (st == PL_OK && j) {
-        j->text = out.text;
-        j->text_n = out.n;
-        out.text = NULL;
-    }
-    pl_jinja_out_fini(&out);
-    return st;
-}
-
-// Returns the most tokens of a document.
-static int positions(const pl_generator *g) {
-    int context = g->target->config.max_position_embeddings;
-    return g->opt.max_len > 0 && g->opt.max_len < context ? g->opt.max_len : context;
-}
-
-static pl_status check_ids(const pl_generator *g, const int32_t *ids, int64_t n, pl_err *err) {
-    for (int64_t k = 0; k < n; k++)
-        if (ids[k] < 0 || ids[k] >= g->target->vocab)
-            return pl_fail(err, PL_E_INPUT,
-                           "target.tokenizer: id %d lies outside the target's vocabulary of %lld; "
-                           "give the target's own tokenizer",
-                           ids[k], (long long)g->target->vocab);
-    return PL_OK;
-}
-
-// Counts the tokens of a turn.
-static pl_status measure(const pl_generator *g, const asked *a, const pl_chat_turn *turn, int64_t *n, pl_err *err) {
-    int32_t *ids;
-    PL_TRY(render_ids(g, a, turn, NULL, &ids, n, err));
-    pl_free(ids);
-    return PL_OK;
-}
-
-// Sets *fits if the turn leaves room for an answer, at least without the exchanges before it. *longest: upper bound of
-// its tokens, with answers of full length in its history that re-encode to a few more tokens.
-static pl_status turn_fits(const pl_generator *g, const asked *a, const pl_chat_turn *turn, bool *fits,
-                           int64_t *longest, pl_err *err) {
-    enum { WORSE = 16 };
-    int     exchanges;
-    int64_t n, limit = positions(g) - 1;
-    PL_TRY(measure(g, a, turn, &n, err));
-    n += (int64_t)turn->number * (g->opt.max_new + WORSE);
-    *fits = n < limit;
-    if (!*fits) {
-        int64_t      least;
-        pl_chat_turn alone = *turn;
-        PL_TRY(pl_chat_prompt_exchanges(a->prompt, prompts_path(g), turn->number, &exchanges, err));
-        alone.skip = exchanges - 1;
-        PL_TRY(measure(g, a, &alone, &least, err));
-        *fits = least < limit;
-    }
-    if ((*fits || g->opt.cut) && n > *longest) *longest = n;
-    return PL_OK;
-}
-
-// Counts the turns that can be answered. *refused: the template refuses the turn after them, for the reason in err.
-static pl_status ask_turns(const pl_generator *g, asked *a, int64_t *longest, bool *refused, pl_err *err) {
-    int          turns = a->prompt->turns;
-    bool         fits = true;
-    const char **stand_in = pl_malloc((size_t)turns * sizeof *stand_in);
-    pl_status    st = stand_in ? PL_OK : pl_fail(err, PL_E_MEMORY, "a conversation of %d turns: out of memory", turns);
-    for (int k = 0; k < turns && st == PL_OK; k++)
-        stand_in[k] = PL_CHAT_STAND_IN;
-    while (st == PL_OK && fits && a->turns < turns) {
-        st = turn_fits(g, a, &(pl_chat_turn){.number = a->turns, .answer = stand_in}, &fits, longest, err);
-        fits = fits || g->opt.cut;
-        a->turns += st == PL_OK && fits;
-    }
-    pl_free(stand_in);
-    *refused = st == PL_E_INPUT && !g->opt.strict;
-    return *refused ? PL_OK : st;
-}
-
-// Lists the prompts; skips or cuts, and counts, those that leave no room for an answer.
-static pl_status ask(pl_generator *g, const pl_prompts *prompts, int64_t *longest, pl_err *err) {
-    int64_t limit = positions(g) - 1, room = limit - (int64_t)g->opt.max_new; // room left by an answer of full length
-    int64_t too_long = 0, ended = 0, unwritten = 0;
-    pl_err  why = {0}, first = {0};
-    // Their limit: the target's context, or the recipe.
-    const char *raise = positions(g) < g->target->config.max_position_embeddings ? "raise data.max_length, " : "";
-    g->asked = pl_calloc((size_t)prompts->n, sizeof *g->asked);
-    if (!g->asked) return pl_fail(err, PL_E_MEMORY, "%lld prompts: out of memory", (long long)prompts->n);
-    *longest = 0;
-    for (int64_t i = 0; i < prompts->n; i++) {
-        const pl_prompt *p = &prompts->p[i];
-        asked           *a = &g->asked[g->n_asked];
-        int32_t         *ids;
-        int64_t          n;
-        PL_TRY(pl_prompt_encode(g->tok, p, &ids, &n, err));
-        too_long += n >= limit;
-        if (n >= limit && !g->opt.cut) {
-            pl_free(ids);
-            continue;
-        }
-        *a = (asked){.prompt = p, .ids = ids, .turns = 1};
-        g->n_asked++; // asked[] now owns the ids
-        if (n < 1)
-            return pl_fail(err, PL_E_INPUT, "data.prompts: line %lld: the prompt has no tokens", (long long)p->line);
-        a->cut = n >= limit;
-        if (a->cut) pl_prompt_cut(g->tok, ids, &n, room > 2 ? room : 2);
-        a->n = n;
-        PL_TRY(check_ids(g, ids, n, err));
-        if (n > *longest) *longest = n;
-        bool      refused = false;
-        pl_status st = p->turns > 1 ? ask_turns(g, a, longest, &refused, &why) : PL_OK;
-        if (st != PL_OK) return pl_fail(err, st, "%s", why.msg);
-        if (refused && unwritten++ == 0) first = why;
-        ended += a->turns < p->turns && !refused;
-    }
-    if (g->n_asked == 0)
-        return pl_fail(
-            err, PL_E_INPUT,
-            "data.prompts: all %lld prompts have more tokens than there is room for, %lld; shorten them, %sor "
-            "set data.long_prompts=cut",
-            (long long)prompts->n, (long long)limit - 1, raise);
-    if (too_long)
-        pl_log_warn("data.prompts: %lld of %lld prompts have more tokens than there is room for, %lld: %s%s",
-                    (long long)too_long, (long long)prompts->n, (long long)limit - 1, g->opt.cut ? "cut" : "left out",
-                    *raise ? " (data.max_length)" : "");
-    if (ended)
-        pl_log_warn("data.prompts: %lld of %lld conversations end before a turn with more tokens than there is room "
-                    "for, %lld",
-                    (long long)ended, (long long)prompts->n, (long long)limit - 1);
-    if (unwritten) pl_chat_warn_ended(unwritten, first.msg);
-    return PL_OK;
 }
 
 // ---- the order of a round ----
@@ -251,26 +104,26 @@ static void order_block(pl_generator *g, int64_t from, int64_t to, int64_t *span
     for (int t = 0; more; t++) {
         more = false;
         for (int64_t i = from; i < to; i++) {
-            if (t >= g->asked[i].turns) continue;
+            if (t >= g->questions.q[i].turns) continue;
             int64_t at = g->n_places++, k = i - from;
-            g->place[at] = (place){.asked = i, .turn = t, .before = t ? before[k] : -1, .next = -1};
+            g->place[at] = (place){.question = i, .turn = t, .before = t ? before[k] : -1, .next = -1};
             if (t == 0) first[k] = at;
             if (t > 0) g->place[before[k]].next = at;
             before[k] = at;
             if (at - first[k] > *span) *span = at - first[k];
-            more |= t + 1 < g->asked[i].turns;
+            more |= t + 1 < g->questions.q[i].turns;
         }
     }
 }
 
 static pl_status order_round(pl_generator *g, pl_err *err) {
     int64_t places = 0, span = 0;
-    for (int64_t i = 0; i < g->n_asked; i++)
-        places += g->asked[i].turns;
+    for (int64_t i = 0; i < g->questions.n; i++)
+        places += g->questions.q[i].turns;
     g->place = pl_calloc((size_t)places, sizeof *g->place);
     if (!g->place) return pl_fail(err, PL_E_MEMORY, "%lld turns: out of memory", (long long)places);
-    for (int64_t i = 0; i < g->n_asked; i += PL_GENERATE_BLOCK)
-        order_block(g, i, i + PL_GENERATE_BLOCK < g->n_asked ? i + PL_GENERATE_BLOCK : g->n_asked, &span);
+    for (int64_t i = 0; i < g->questions.n; i += PL_GENERATE_BLOCK)
+        order_block(g, i, i + PL_GENERATE_BLOCK < g->questions.n ? i + PL_GENERATE_BLOCK : g->questions.n, &span);
     // An answer is kept until its conversation's last turn has begun; meanwhile all jobs of the ring may be answered.
     g->n_said = span ? span + g->ring_size : 0;
     g->said = pl_calloc((size_t)g->n_said, sizeof *g->said);
@@ -283,10 +136,10 @@ static const place *place_of(const pl_generator *g, int64_t number) {
 
 // Returns the job number of the conversation's first turn.
 static int64_t first_turn(const pl_generator *g, int64_t number) {
-    int64_t at = number % g->n_places, back = 0;
-    for (; g->place[at].before >= 0; at = g->place[at].before)
-        back += at - g->place[at].before;
-    return number - back;
+    int64_t at = number % g->n_places, first = at;
+    while (g->place[first].before >= 0)
+        first = g->place[first].before;
+    return number - (at - first);
 }
 
 // Returns true if the range contains this turn of the conversation or a later one.
@@ -301,7 +154,7 @@ static bool wanted(const pl_generator *g, const job *j) {
 }
 
 static int64_t block_of(const pl_generator *g, int64_t number) {
-    return place_of(g, number)->asked / PL_GENERATE_BLOCK;
+    return place_of(g, number)->question / PL_GENERATE_BLOCK;
 }
 
 // Returns the first job to answer so that `number` and later jobs can be answered: a first turn of its block's
@@ -315,8 +168,9 @@ static int64_t answered_from(const pl_generator *g, int64_t number) {
 }
 
 int64_t pl_generator_rows(const pl_generator *g, int64_t number) {
-    const place *p = place_of(g, number);
-    int64_t      n = g->asked[p->asked].n + g->opt.max_new;
+    const place       *p = place_of(g, number);
+    const pl_question *a = &g->questions.q[p->question];
+    int64_t            n = a->n + g->opt.max_new + pl_question_longer(&g->questions, a);
     return p->turn > 0 || n > g->len ? g->len : n;
 }
 
@@ -332,7 +186,7 @@ int64_t pl_generator_unit_end(const pl_generator *g, int64_t number) {
 }
 
 const int32_t *pl_generator_opening(const pl_generator *g, int64_t number, int64_t *n) {
-    const asked *a = &g->asked[place_of(g, number)->asked];
+    const pl_question *a = &g->questions.q[place_of(g, number)->question];
     *n = a->n;
     return a->ids;
 }
@@ -361,12 +215,12 @@ pl_status pl_generator_create(pl_generator **out, const pl_env *env, const pl_ll
     // Twice as many documents as sessions: short answers may run ahead of a long one that is due first.
     g->ring_size = 2 * o->sessions;
     pl_status st;
-    int64_t   longest = 0;
-    PL_TRY_GOTO(st, fail, ask(g, prompts, &longest, err));
+    g->questions = (pl_questions){.target = target, .tok = tok, .opt = &g->opt};
+    PL_TRY_GOTO(st, fail, pl_questions_list(&g->questions, prompts, err));
     PL_TRY_GOTO(st, fail, order_round(g, err));
     pl_columns_shape shape = shape_of(g);
-    int64_t          len = longest + o->max_new + 1;
-    g->len = len > positions(g) ? positions(g) : (int)len;
+    int64_t          len = g->questions.longest + o->max_new + 1;
+    g->len = len > pl_questions_positions(&g->questions) ? pl_questions_positions(&g->questions) : (int)len;
     PL_TRY_GOTO(st, fail, ask_room(g, env->backend, err));
     g->ring = pl_calloc((size_t)g->ring_size, sizeof *g->ring);
     if (!g->ring) PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "generator: out of memory"));
@@ -396,8 +250,7 @@ void pl_generator_destroy(pl_generator *g) {
             "refuses",
             (long long)g->refused);
     pl_engine_destroy(g->engine);
-    for (int64_t i = 0; i < g->n_asked; i++)
-        pl_free(g->asked[i].ids);
+    pl_questions_fini(&g->questions);
     for (int i = 0; g->ring && i < g->ring_size; i++) {
         pl_columns_free(&g->ring[i].doc);
         pl_free(g->ring[i].text);
@@ -405,7 +258,6 @@ void pl_generator_destroy(pl_generator *g) {
     for (int64_t i = 0; g->said && i < g->n_said; i++)
         pl_free(g->said[i]);
     pl_free(g->said);
-    pl_free(g->asked);
     pl_free(g->place);
     pl_free(g->ring);
     pl_free(g);
@@ -414,7 +266,7 @@ void pl_generator_destroy(pl_generator *g) {
 const char *pl_generator_prompt(const pl_generator *g, size_t *n) {
     PL_CHECK(g->in_out >= 0, "no document is lent");
     const job  *j = &g->ring[g->in_out];
-    const char *text = j->text ? j->text : g->asked[place_of(g, j->number)->asked].prompt->text;
+    const char *text = j->text ? j->text : g->questions.q[place_of(g, j->number)->question].prompt->text;
     *n = j->text ? j->text_n : strlen(text);
     return text;
 }
@@ -471,7 +323,9 @@ static void look_ahead(pl_generator *g) {
     }
 }
 
-static pl_status start_session(pl_generator *g, job *j, const int32_t *ids, int64_t n, int max_new, pl_err *err) {
+// answer: where it begins.
+static pl_status start_session(pl_generator *g, job *j, const int32_t *ids, int64_t n, int64_t answer, int max_new,
+                               pl_err *err) {
     bool               greedy = g->opt.greedy && j->number / g->n_places == 0;
     pl_session_options so = {.sampling = {.temperature = greedy ? 0 : g->opt.temperature,
                                           .top_p = greedy ? 1 : g->opt.top_p,
@@ -483,7 +337,14 @@ static pl_status start_session(pl_generator *g, job *j, const int32_t *ids, int6
     memcpy(so.stop, g->stop, sizeof so.stop);
     PL_TRY(pl_engine_start(g->engine, ids, (int)n, &so, &s, err));
     j->session = s;
+    j->answer = answer;
     return PL_OK;
+}
+
+// Returns true if the job's answer is the one that its prompt brings, in the round of greedy answers.
+static bool is_given(const pl_generator *g, const job *j) {
+    return g->questions.q[place_of(g, j->number)->question].n_given > 0 && g->opt.greedy &&
+           j->number / g->n_places == 0;
 }
 
 // Collects the answers of this round before the turn.
@@ -497,14 +358,14 @@ static void find_answers(const pl_generator *g, int64_t turn, const char **answe
 // Encodes a later turn, with as much of its history as leaves room for an answer of full length.
 static pl_status write_turn(pl_generator *g, job *j, const char *const *answer, int32_t **ids, int64_t *n,
                             pl_err *err) {
-    const place *p = place_of(g, j->number);
-    const asked *a = &g->asked[p->asked];
-    int64_t      room = g->len - g->opt.max_new - 1, limit = g->len - 1;
-    int          exchanges;
-    pl_chat_turn turn = {.number = p->turn, .answer = answer};
-    PL_TRY(pl_chat_prompt_exchanges(a->prompt, prompts_path(g), p->turn, &exchanges, err));
+    const place       *p = place_of(g, j->number);
+    const pl_question *a = &g->questions.q[p->question];
+    int64_t            room = g->len - g->opt.max_new - 1, limit = g->len - 1;
+    int                exchanges;
+    pl_chat_turn       turn = {.number = p->turn, .answer = answer};
+    PL_TRY(pl_chat_prompt_exchanges(a->prompt, pl_questions_path(&g->questions), p->turn, &exchanges, err));
     for (;; turn.skip++) {
-        PL_TRY(render_ids(g, a, &turn, j, ids, n, err));
+        PL_TRY(pl_question_render(&g->questions, a, &turn, &j->text, &j->text_n, ids, n, err));
         if (*n <= room || turn.skip + 1 >= exchanges) break;
         pl_free(*ids);
         pl_free(j->text);
@@ -519,7 +380,7 @@ static pl_status write_turn(pl_generator *g, job *j, const char *const *answer, 
     if (*n < 1)
         return pl_fail(err, PL_E_INPUT, "data.prompts: line %lld: turn %d has no tokens", (long long)a->prompt->line,
                        p->turn + 1);
-    return check_ids(g, *ids, *n, err);
+    return pl_questions_check_ids(&g->questions, *ids, *n, err);
 }
 
 static bool follows_refused(const char *const *answer, int turns) {
@@ -530,12 +391,12 @@ static bool follows_refused(const char *const *answer, int turns) {
 
 // Starts a refused turn: the opening prompt alone, without an answer.
 static pl_status start_refused(pl_generator *g, job *j, pl_err *err) {
-    const asked *a = &g->asked[place_of(g, j->number)->asked];
+    const pl_question *a = &g->questions.q[place_of(g, j->number)->question];
     pl_free(j->text);
     j->text = NULL;
     j->refused = true;
     j->about.cut = a->cut;
-    return start_session(g, j, a->ids, a->n, 1, err);
+    return start_session(g, j, a->ids, a->n, a->n, 1, err);
 }
 
 // Ends the conversation if the template refuses the target's own answer, which is no error of the run.
@@ -557,7 +418,7 @@ static pl_status start_turn(pl_generator *g, int64_t turn, pl_err *err) {
     bool      known = follows_refused(answer, p->turn);
     pl_status st = known ? PL_E_INPUT : write_turn(g, j, answer, &ids, &n, &why);
     if (st == PL_OK)
-        st = start_session(g, j, ids, n, g->opt.max_new, err);
+        st = start_session(g, j, ids, n, n, g->opt.max_new, err);
     else if (known)
         st = start_refused(g, j, err);
     else if (st == PL_E_INPUT || st == PL_E_UNSUPPORTED)
@@ -570,9 +431,9 @@ static pl_status start_turn(pl_generator *g, int64_t turn, pl_err *err) {
 }
 
 static pl_status start_job(pl_generator *g, int64_t turn, pl_err *err) {
-    job         *j = at_turn(g, turn);
-    const place *p = place_of(g, j->number);
-    const asked *a = &g->asked[p->asked];
+    job               *j = at_turn(g, turn);
+    const place       *p = place_of(g, j->number);
+    const pl_question *a = &g->questions.q[p->question];
     pl_free(j->text);
     j->text = NULL;
     j->begun = true;
@@ -585,7 +446,10 @@ static pl_status start_job(pl_generator *g, int64_t turn, pl_err *err) {
     // Jobs before the range are answered only if a later turn needs them.
     j->done = !wanted(g, j);
     if (j->done) return PL_OK;
-    return p->turn > 0 ? start_turn(g, turn, err) : start_session(g, j, a->ids, a->n, g->opt.max_new, err);
+    // The target reads such a conversation but for its last token; the token that it emits then is dropped.
+    const pl_prompt *said = a->prompt;
+    if (is_given(g, j)) return start_session(g, j, said->ids, said->n_ids - 1, said->n_prompt, 1, err);
+    return p->turn > 0 ? start_turn(g, turn, err) : start_session(g, j, a->ids, a->n, a->n, g->opt.max_new, err);
 }
 
 // Returns true if the previous turn, if any, has been answered.
@@ -631,6 +495,9 @@ static pl_status finish_job(pl_generator *g, job *j, const pl_session *s, pl_err
     PL_CHECK(n - j->doc.n <= 1, "%lld tokens, %lld rows", (long long)n, (long long)j->doc.n);
     if (j->doc.n < n && !j->refused) j->about.end = pl_session_tokens(s)[n - 1];
     j->about.finish = (int32_t)(j->refused ? PL_ANSWER_UNKNOWN : why[pl_session_finish(s)]);
+    const pl_prompt *p = g->questions.q[place_of(g, j->number)->question].prompt;
+    if (is_given(g, j)) j->about.end = p->ids[p->n_ids - 1];
+    if (is_given(g, j)) j->about.finish = p->stopped ? PL_ANSWER_STOP : PL_ANSWER_LENGTH;
     j->done = true;
     j->session = NULL;
     return keep_answer(g, j, s, err);

@@ -13,6 +13,9 @@
 // the template refuses ends its conversation; to keep the numbering of documents, each further turn of it becomes the
 // conversation's opening prompt without an answer (PL_ANSWER_UNKNOWN).
 //
+// A conversation that was served (pl_prompt.ids) brings its answer, which stands in the round of greedy answers for the
+// target's; sampled rounds answer its prompt anew.
+//
 // A document is a function of its number (a later turn also depends on the answers before it, which a generator that
 // begins there computes again), so that any rank can make any part of the jobs, in any order, with the same bits.
 #ifndef PL_GENERATOR_H
