@@ -89,6 +89,11 @@ pl_status pl_runner_forget(pl_runner *r, pl_err *err) {
     return pl_drafter_forget(r->drafter, err);
 }
 
+pl_status pl_runner_retake(pl_runner *r, const char *dir, pl_err *err) {
+    if (!r->drafter) return pl_fail(err, PL_E_UNSUPPORTED, "%s: there is no drafter in use", dir);
+    return pl_drafter_retake(r->drafter, dir, &r->target->model, r->target->dtype, err);
+}
+
 void pl_stats_add(pl_session_stats *to, const pl_session_stats *s) {
     to->emitted += s->emitted;
     to->steps += s->steps;

@@ -46,6 +46,9 @@ pl_status pl_runner_run(pl_runner *r, const int32_t *prompt, int64_t n, const pl
 pl_status pl_runner_save(pl_runner *r, pl_err *err);
 pl_status pl_runner_forget(pl_runner *r, pl_err *err);
 
+// Replaces the drafter's weights between two steps: pl_drafter_retake.
+pl_status pl_runner_retake(pl_runner *r, const char *dir, pl_err *err);
+
 // Returns a / b, NaN unless b > 0.
 static inline double pl_ratio(double a, double b) {
     return b > 0 ? a / b : NAN;

@@ -374,6 +374,57 @@ fail:
     return st;
 }
 
+// Returns what of another checkpoint's drafter differs beside its weights; NULL: nothing.
+static const char *differs(const pl_backbone *a, const pl_backbone *b) {
+    const pl_head *g = &a->head, *h = &b->head;
+    size_t         list = (size_t)g->vocab * sizeof *g->d2t;
+    if (memcmp(&a->config, &b->config, sizeof a->config) != 0 || a->params.block_bytes != b->params.block_bytes)
+        return "its config.json";
+    if (!g->d2t != !h->d2t || (g->d2t && memcmp(g->d2t, h->d2t, list) != 0)) return "the list of tokens that it drafts";
+    if (g->outside.on || h->outside.on) return "what it redistributes";
+    if (!g->kind->table) return NULL;
+    pl_st_source x = g->kind->table->stored(g), y = h->kind->table->stored(h);
+    size_t       bytes = pl_dtype_size(x.dtype);
+    for (int i = 0; i < x.rank; i++)
+        bytes *= (size_t)x.shape[i];
+    bool same = memcmp(x.shape, y.shape, sizeof x.shape) == 0 && memcmp(x.data, y.data, bytes) == 0;
+    return same ? NULL : g->kind->table->name;
+}
+
+static pl_status copy_block(pl_params *to, const pl_params *from, pl_err *err) {
+    uint8_t *host = pl_malloc(from->block_bytes);
+    if (!host) return pl_fail(err, PL_E_MEMORY, "a drafter's weights: out of memory");
+    pl_status st = pl_memory_read(from->memory, host, from->block, from->block_bytes, err);
+    if (st == PL_OK) st = pl_memory_write(to->memory, to->block, host, to->block_bytes, err);
+    pl_free(host);
+    return st;
+}
+
+// Exchanges the files, and the embeddings that are views of them.
+static void swap_views(pl_params *a, pl_params *b) {
+    pl_weight_source *src = a->src;
+    a->src = b->src;
+    b->src = src;
+    for (int i = 0; i < a->n; i++) {
+        if (a->p[i].owned || b->p[i].owned) continue;
+        pl_tensor view = *a->p[i].tensor;
+        *a->p[i].tensor = *b->p[i].tensor;
+        *b->p[i].tensor = view;
+    }
+}
+
+pl_status pl_backbone_retake(pl_backbone *b, const char *dir, const pl_llama *target, pl_dtype t, pl_err *err) {
+    pl_backbone *other;
+    PL_TRY(pl_backbone_open(&other, dir, target, t, err));
+    const char *what = differs(b, other);
+    pl_status   st = what ? pl_fail(err, PL_E_INPUT,
+                                    "%s: %s differs from the drafter's, whose weights alone can be replaced", dir, what)
+                          : copy_block(&b->params, &other->params, err);
+    if (st == PL_OK) swap_views(&b->params, &other->params);
+    pl_backbone_destroy(other);
+    return st;
+}
+
 void pl_backbone_destroy(pl_backbone *b) {
     if (!b) return;
     pl_rope_fini(&b->rope, b->params.memory);

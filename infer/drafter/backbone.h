@@ -164,6 +164,10 @@ const char             *pl_backbone_name(const pl_backbone *b); // "eagle3": rec
 // Sets the options that give a new drafter the layers and blocks of this config.
 void pl_backbone_like(pl_backbone_options *o, const pl_hf_config *c);
 
+// Replaces the weights by those of another checkpoint of the same shape, in place: no call may be in flight. PL_E_INPUT
+// if it is another drafter (config, list of tokens, table), and then nothing has changed.
+pl_status pl_backbone_retake(pl_backbone *b, const char *dir, const pl_llama *target, pl_dtype t, pl_err *err);
+
 // Creates a new drafter for a target, on be, with shapes and a parameter list but no weights (a trainer binds them).
 pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, const pl_llama *target,
                              const pl_backbone_options *o, const pl_backend *be, pl_err *err);

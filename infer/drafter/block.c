@@ -429,8 +429,14 @@ static void destroy(pl_drafter *base) {
     pl_backbone_destroy(d->owned);
 }
 
+static pl_status retake(pl_drafter *base, const char *dir, const pl_llama *target, pl_dtype t, pl_err *err) {
+    block_drafter *d = (block_drafter *)base;
+    PL_CHECK(d->owned, "%s: the backbone is another's", dir);
+    return pl_backbone_retake(d->owned, dir, target, t, err);
+}
+
 static const pl_drafter_kind kind = {
-    .name = "block", .propose = propose, .keep = keep, .step_bytes = step_bytes, .destroy = destroy};
+    .name = "block", .propose = propose, .keep = keep, .step_bytes = step_bytes, .destroy = destroy, .retake = retake};
 
 static pl_status init(pl_drafter *base, const char *dir, const pl_drafter_options *o, pl_err *err) {
     block_drafter        *d = (block_drafter *)base;

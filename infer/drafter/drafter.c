@@ -180,6 +180,13 @@ pl_status pl_drafter_forget(pl_drafter *d, pl_err *err) {
     return d && d->kind->forget ? d->kind->forget(d, err) : PL_OK;
 }
 
+pl_status pl_drafter_retake(pl_drafter *d, const char *dir, const pl_llama *target, pl_dtype t, pl_err *err) {
+    if (!d->kind->retake)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: the drafter in use (%s) has no weights to replace", dir,
+                       d->kind->name);
+    return d->kind->retake(d, dir, target, t, err);
+}
+
 pl_status pl_drafter_save(pl_drafter *d, pl_err *err) {
     return d && d->kind->save ? d->kind->save(d, err) : PL_OK;
 }

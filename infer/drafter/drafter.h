@@ -63,6 +63,8 @@ typedef struct pl_drafter_kind {
     void (*destroy)(pl_drafter *d);            // frees what the drafter owns, not itself; NULL: nothing
     // Called when a session leaves its slot, with its emitted tokens, a stop token included. NULL: nothing is learned.
     void (*ended)(pl_drafter *d, int slot, const int32_t *answer, int n);
+    // Replaces the weights by those of another checkpoint (pl_drafter_retake). NULL: it has none.
+    pl_status (*retake)(pl_drafter *d, const char *dir, const pl_llama *target, pl_dtype t, pl_err *err);
     // For drafters that keep tokens beyond a session; NULL: nothing is kept.
     //   forget  restores the state in which the drafter was opened; between sessions
     //   save    writes the state to the drafter's keep=FILE, if any
@@ -168,6 +170,11 @@ bool                     pl_drafter_is_folder(const char *what);
 bool                     pl_drafter_is_free(const char *what); // see pl_drafter_source.free
 pl_status                pl_drafter_forget(pl_drafter *d, pl_err *err);
 pl_status                pl_drafter_save(pl_drafter *d, pl_err *err);
+// Replaces the weights of a drafter by those of a checkpoint of the same shape, between two steps. What it remembers of
+// running sessions stays, so that their next drafts may be worse; their texts do not change. t: dtype of the weights in
+// memory, as at opening. PL_E_INPUT if the checkpoint is another drafter's, PL_E_UNSUPPORTED if this one has no weights of its own;
+// nothing has changed then.
+pl_status pl_drafter_retake(pl_drafter *d, const char *dir, const pl_llama *target, pl_dtype t, pl_err *err);
 // Parses "[NODES][,keep[=FILE]]", the arguments of drafters that draft NODES nodes (def if left out) and may learn from
 // ended answers. *keep: NULL, "" (in this process) or the rest of args, FILE.
 pl_status pl_drafter_nodes(const char *who, int def, const char *args, int *nodes, const char **keep, pl_err *err);

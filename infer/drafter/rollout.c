@@ -388,8 +388,18 @@ static void destroy(pl_drafter *base) {
     pl_backbone_destroy(d->owned);
 }
 
-static const pl_drafter_kind kind = {
-    .name = "backbone", .propose = propose, .keep = keep, .step_bytes = step_bytes, .destroy = destroy};
+static pl_status retake(pl_drafter *base, const char *dir, const pl_llama *target, pl_dtype t, pl_err *err) {
+    backbone_drafter *d = (backbone_drafter *)base;
+    PL_CHECK(d->owned, "%s: the backbone is another's", dir);
+    return pl_backbone_retake(d->owned, dir, target, t, err);
+}
+
+static const pl_drafter_kind kind = {.name = "backbone",
+                                     .propose = propose,
+                                     .keep = keep,
+                                     .step_bytes = step_bytes,
+                                     .destroy = destroy,
+                                     .retake = retake};
 
 // Divides a draft's device time among its levels by the bytes that each must read.
 static void share_by_bytes(backbone_drafter *d) {

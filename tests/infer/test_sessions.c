@@ -659,13 +659,79 @@ static void ends_between_any_steps(void **state) {
     close_world(&w);
 }
 
+// ---- other weights --------------------------------------------------------------------------------------------------
+
+static void answer(pl_engine *e, int retake_at, pl_drafter *d, const world *w, const char *dir, text *out) {
+    static const pl_session_options o = {.sampling = {.top_p = 1}, .max_new = 60};
+    pl_err                          err = {0};
+    int32_t                         ids[12];
+    random_ids(ids, 12, 7);
+    pl_session *s = start(e, ids, 12, &o);
+    for (int i = 0; pl_session_finish(s) == PL_RUNNING; i++) {
+        if (i == retake_at && pl_drafter_retake(d, dir, &w->target, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
+        step(e);
+    }
+    take(s, out);
+    pl_engine_end(e, s);
+}
+
+// A drafter whose weights are replaced in the middle of a text does not change it, drafts from then on as one that was
+// opened with them, and refuses those of another shape.
+static void weights_are_replaced(void **state) {
+    (void)state;
+    static const pl_backbone_kind *const kind[BACKBONES] = {&pl_backbone_eagle3, &pl_backbone_eagle1,
+                                                            &pl_backbone_dflash, &pl_backbone_peagle};
+    static const pl_backbone_options     o[BACKBONES] = {
+            {.layers = 2}, {.bias = true}, {.layers = 2, .block = 6, .mask_token = 1}, {.block = 4, .mask_token = 3}};
+    world w;
+    open_world(&w);
+    for (int i = 0; i < BACKBONES; i++) {
+        char   other[64];
+        text   plain, first, middle, later, again, alone;
+        pl_err err = {0};
+        test_backbone_write(test_mkdir(other), &w.target, kind[i], &o[i], 35);
+        pl_engine *e = open_engine(&w, NULL, (pl_engine_options){0});
+        answer(e, -1, NULL, &w, NULL, &plain);
+        pl_engine_destroy(e);
+        pl_drafter *d = open_drafter(&w, w.draft[i], "chain:4");
+        e = open_engine(&w, d, (pl_engine_options){0});
+        answer(e, -1, d, &w, NULL, &first);
+        answer(e, 4, d, &w, other, &middle);
+        answer(e, -1, d, &w, NULL, &later);
+        assert_int_equal(pl_drafter_retake(d, w.draft[(i + 1) % BACKBONES], &w.target, PL_BF16, &err), PL_E_INPUT);
+        assert_non_null(strstr(err.msg, "its config.json differs from the drafter's"));
+        assert_int_equal(pl_drafter_retake(d, "nowhere", &w.target, PL_BF16, &err), PL_E_INPUT);
+        answer(e, -1, d, &w, NULL, &again);
+        pl_engine_destroy(e);
+        pl_drafter_destroy(d);
+        d = open_drafter(&w, other, "chain:4");
+        e = open_engine(&w, d, (pl_engine_options){0});
+        answer(e, -1, d, &w, NULL, &alone);
+        pl_engine_destroy(e);
+        pl_drafter_destroy(d);
+        same(&plain, &first, "first weights", i);
+        same(&plain, &middle, "replaced in the middle", i);
+        same(&plain, &later, "other weights", i);
+        assert_true(later.steps == alone.steps && later.accepted == alone.accepted);
+        assert_true(again.steps == alone.steps && again.accepted == alone.accepted);
+        // Their drafts differ, or nothing was replaced.
+        assert_true(i != EAGLE3 || first.accepted != later.accepted);
+        test_rmdir(other);
+    }
+    pl_drafter *d = open_drafter(&w, "lookup", "chain:4");
+    pl_err      err = {0};
+    assert_int_equal(pl_drafter_retake(d, w.draft[0], &w.target, PL_BF16, &err), PL_E_UNSUPPORTED);
+    pl_drafter_destroy(d);
+    close_world(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(drafter_sees_no_plain_session), cmocka_unit_test(sessions_choose_their_drafts),
         cmocka_unit_test(drafts_are_processed),          cmocka_unit_test(bad_bias_is_refused),
         cmocka_unit_test(prompts_have_logits),           cmocka_unit_test(kept_prefixes_change_nothing),
         cmocka_unit_test(kinds_keep_their_rows),         cmocka_unit_test(conversations_keep_their_slots),
-        cmocka_unit_test(ends_between_any_steps),
+        cmocka_unit_test(ends_between_any_steps),        cmocka_unit_test(weights_are_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
