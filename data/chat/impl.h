@@ -15,9 +15,6 @@ struct pl_chat_template {
     char      hash[17];
 };
 
-// Returns true if a template's source contains the word; quoted: as a string literal.
-bool pl_chat_template_has(const pl_chat_template *t, const char *word, bool quoted);
-
 // ---- turns.c: a conversation's structure, from its roles
 
 bool         pl_chat_asks(const pl_json *j, const cJSON *list, const cJSON *e); // the assistant must answer after e

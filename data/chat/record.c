@@ -398,7 +398,7 @@ void pl_chat_record_fill(pl_region *r, pl_chat_value vars, const void *arg) {
     put_value(r, vars, "messages", read_messages(r, c, record));
     put_value(r, vars, "add_generation_prompt", pl_chat_bool(c->o->add_generation_prompt));
     for (int i = 0; i < 2; i++) {
-        pl_chat_value *v = pl_chat_member(r, record, members[i]);
+        pl_chat_value *v = i == 0 && c->o->no_tools ? NULL : pl_chat_member(r, record, members[i]);
         put_value(r, vars, members[i], v ? read_text(r, *v, PL_CHAT_LIST) : pl_chat_none());
     }
     if (c->o->kwargs) pl_chat_merge(r, vars, c->o->kwargs, strlen(c->o->kwargs));

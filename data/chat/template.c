@@ -267,7 +267,7 @@ void pl_chat_warn_notes(unsigned notes, const char *where) {
 }
 
 static pl_status render_reading(pl_chat_conversation *c, pl_jinja_out *out, pl_err *err) {
-    bool tools = c->t->with_tools && pl_json_find(c->j, NULL, "tools");
+    bool tools = c->t->with_tools && !c->o->no_tools && pl_json_find(c->j, NULL, "tools");
     c->seen = c->notes = 0;
     memset(c->odd, 0, (size_t)cJSON_GetArraySize(pl_chat_messages(c->j)));
     return pl_jinja_render_filled(tools ? c->t->with_tools : c->t->usual, pl_chat_record_fill, &c, c->o->date, out,

@@ -22,6 +22,8 @@ pl_status   pl_chat_template_open(pl_chat_template **out, const char *dir, const
 void        pl_chat_template_close(pl_chat_template *t); // NULL is allowed
 // 16 hex digits over the templates and the special tokens.
 const char *pl_chat_template_hash(const pl_chat_template *t);
+// Returns true if a template's source contains the word; quoted: as a string literal.
+bool        pl_chat_template_has(const pl_chat_template *t, const char *word, bool quoted);
 
 // The conversation before an answer of the assistant. An exchange begins with a user's message; an answer that is
 // followed by a tool's result always stays the record's, since the result belongs to it.
@@ -57,6 +59,7 @@ typedef struct pl_chat_options {
     const pl_chat_turn *turn;                  // the messages to render; NULL: all
     unsigned           *notes;                 // PL_CHAT_NOTE_* are added to it; NULL: not noted
     bool                developer_is_system;   // the role "developer" is "system" unless the template names it
+    bool                no_tools;              // the record's "tools" are left out
 } pl_chat_options;
 
 // record[0..n): a JSON object with one of

@@ -243,8 +243,9 @@ int32_t pl_grammar_byte(pl_grammar *g, int32_t from, uint8_t byte) {
 
 int32_t pl_grammar_token(pl_grammar *g, int32_t from, int32_t token) {
     const pl_token_text *t = g->tokens;
-    int32_t              string = token >= 0 && token < t->vocab ? t->string[token] : -1;
-    if (string < 0) return PL_GRAMMAR_DEAD;
+    int32_t              string = token >= 0 && token < t->vocab ? t->string[token] : PL_NO_TEXT;
+    if (string == PL_NO_TEXT) return PL_GRAMMAR_DEAD;
+    if (string < 0) return pl_grammar_byte(g, from, (uint8_t)(PL_MARK_BYTE + PL_NO_TEXT - 1 - string));
     for (int32_t i = 0; i < t->lexicon.len[string] && from >= 0; i++)
         from = pl_grammar_byte(g, from, t->lexicon.s[string][i]);
     return from;
@@ -298,6 +299,9 @@ static uint32_t *compute_mask(pl_grammar *g, int32_t at, size_t bytes) {
     if (allowed && mask) walk_strings(g, at, allowed);
     for (int32_t id = 0; allowed && mask && id < t->vocab; id++)
         if (t->string[id] >= 0 && allowed[t->string[id]]) mask[id / 32] |= 1U << id % 32;
+    for (int i = 0; i < PL_MARKS && mask; i++)
+        if (t->mark[i] >= 0 && pl_grammar_byte(g, at, (uint8_t)(PL_MARK_BYTE + i)) >= 0)
+            mask[t->mark[i] / 32] |= 1U << t->mark[i] % 32;
     if (!allowed || !mask) g->failed = true;
     if (g->failed) {
         pl_free(mask);
@@ -332,15 +336,17 @@ const uint32_t *pl_grammar_mask(pl_grammar *g, int32_t at) {
 
 static pl_status read_nodes(pl_nodes *n, pl_grammar_kind kind, const char *text, size_t size, const pl_token_text *t,
                             pl_err *err) {
-    static const char *const name[] = {"JSON schema", "regular expression", "grammar"};
+    static const char *const name[] = {"JSON schema", "regular expression", "grammar", "tool calls"};
     bool                     spelt[256];
     pl_status                st = PL_OK;
     for (int b = 0; b < 256; b++)
-        spelt[b] = !t || t->spelt[b];
+        spelt[b] = t ? t->spelt[b] : b < PL_MARK_BYTE;
     if (kind == PL_GRAMMAR_REGEX)
         st = pl_regex_node(&n->root, n, text, size, false, err);
     else if (kind == PL_GRAMMAR_GBNF)
         st = pl_gbnf_read(n, text, size, err);
+    else if (kind == PL_GRAMMAR_CALLS)
+        st = pl_calls_read(n, text, size, spelt, err);
     else
         st = pl_schema_read(n, text, size, err);
     if (st == PL_OK || n->failed) st = pl_nodes_check(n, spelt, err); // a reader that ran out of room may say anything

@@ -4,7 +4,8 @@
 // number, the same for the same set, so a decode tree forks by copying it and going back costs nothing. Every state
 // leads to an end: parts that match no text are never entered.
 //
-// A token is allowed if its bytes lead to a state; a stop token where the text may end, another special token nowhere.
+// A token is allowed if its bytes lead to a state; a stop token where the text may end, a mark of tool calls (calls.h)
+// where it is due, another special token nowhere.
 // Bytes without a token of their own are left out of the grammar, so that no text is entered that cannot be spelt.
 #ifndef PL_GRAMMAR_H
 #define PL_GRAMMAR_H
@@ -26,7 +27,8 @@ typedef struct pl_token_text pl_token_text; // read by any number of grammars
 typedef enum pl_grammar_kind {
     PL_GRAMMAR_SCHEMA, // JSON values of a JSON schema (schema.c); "true": any value
     PL_GRAMMAR_REGEX,  // the whole text matches (regex.c)
-    PL_GRAMMAR_GBNF    // llama.cpp's grammars, from the rule root (gbnf.c)
+    PL_GRAMMAR_GBNF,   // llama.cpp's grammars, from the rule root (gbnf.c)
+    PL_GRAMMAR_CALLS   // answers that call a tool, a text of pl_calls_write (calls.h)
 } pl_grammar_kind;
 
 // Bytes that each token appends to a text.

@@ -26,12 +26,13 @@ typedef struct named {
 } named;
 
 typedef struct reader {
-    pl_nodes *g;
-    pl_json  *json;
-    named    *rules; // schemas that are rules of their own; those from n_done on are not defined yet
-    int       n_rules, n_done, cap_rules;
-    int32_t   space, string, value;
-    pl_err   *err;
+    pl_nodes      *g;
+    const pl_json *json;
+    const cJSON   *root;  // the schema that references start at; NULL: any object
+    named         *rules; // schemas that are rules of their own; those from n_done on are not defined yet
+    int            n_rules, n_done, cap_rules;
+    int32_t        space, string, value;
+    pl_err        *err;
 } reader;
 
 static pl_status node_of(reader *r, const cJSON *s, int32_t *out);
@@ -91,11 +92,15 @@ static int32_t member(const reader *r, int32_t key, int32_t value) {
     return seq;
 }
 
+static int32_t any_object(const reader *r) {
+    return enclose(r, "{", listing(r, member(r, r->string, r->value), 0, PL_GRAMMAR_MANY), "}");
+}
+
 // Any JSON value; recursive.
-static void define_value(reader *r) {
+static void define_value(const reader *r) {
     pl_nodes *g = r->g;
     int32_t   alt = pl_node_list(g, PL_NODE_ALT);
-    pl_node_add(g, alt, enclose(r, "{", listing(r, member(r, r->string, r->value), 0, PL_GRAMMAR_MANY), "}"));
+    pl_node_add(g, alt, any_object(r));
     pl_node_add(g, alt, enclose(r, "[", listing(r, r->value, 0, PL_GRAMMAR_MANY), "]"));
     pl_node_add(g, alt, r->string);
     pl_node_add(g, alt, pl_json_number(g));
@@ -273,7 +278,7 @@ static const char *pointer_part(const char *p, char *to, size_t room) {
 }
 
 static pl_status follow(reader *r, const cJSON *x, int32_t *out) {
-    const cJSON *at = r->json->root;
+    const cJSON *at = r->root;
     const char  *p;
     char         part[256];
     PL_TRY(pl_json_str_of(r->json, x, &p, r->err));
@@ -613,14 +618,23 @@ static pl_status define_rules(reader *r) {
     return PL_OK;
 }
 
+pl_status pl_schema_node(int32_t *node, pl_nodes *g, const pl_json *json, const cJSON *schema, pl_err *err) {
+    reader r = {.g = g, .json = json, .root = schema, .err = err};
+    make_parts(&r);
+    if (!schema) {
+        *node = any_object(&r);
+        return PL_OK;
+    }
+    pl_status st = rule_of(&r, schema, node);
+    if (st == PL_OK) st = define_rules(&r);
+    pl_free(r.rules);
+    return st;
+}
+
 pl_status pl_schema_read(pl_nodes *g, const char *data, size_t n, pl_err *err) {
     pl_json json = {0};
-    reader  r = {.g = g, .json = &json, .err = err};
-    make_parts(&r);
     PL_TRY(pl_json_parse(&json, "schema", 0, data, n, PL_JSON_UNIQUE, err));
-    pl_status st = rule_of(&r, json.root, &g->root);
-    if (st == PL_OK) st = define_rules(&r);
+    pl_status st = pl_schema_node(&g->root, g, &json, json.root, err);
     pl_json_close(&json);
-    pl_free(r.rules);
     return st;
 }

@@ -12,6 +12,22 @@ static int32_t shared_bytes(const pl_lexicon *x, int32_t i) {
     return n;
 }
 
+// Returns true if the bytes hold one that stands for a mark, which no UTF-8 does.
+static bool holds_mark(const char *s, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if ((uint8_t)s[i] >= PL_MARK_BYTE) return true;
+    return false;
+}
+
+static void find_marks(pl_token_text *t, const pl_tokenizer *tok) {
+    for (int i = 0; i < PL_MARKS; i++) {
+        int32_t id = pl_tokenizer_find(tok, pl_mark_text[i]);
+        t->mark[i] = pl_tokenizer_is_special(tok, id) ? id : -1;
+        t->spelt[PL_MARK_BYTE + i] = t->mark[i] >= 0;
+        if (t->mark[i] >= 0) t->string[id] = PL_NO_TEXT - 1 - i;
+    }
+}
+
 static pl_status fill(pl_token_text *t, pl_err *err) {
     const pl_lexicon *x = &t->lexicon;
     t->shared = pl_malloc(((size_t)x->n + 1) * sizeof *t->shared);
@@ -26,14 +42,15 @@ static pl_status fill(pl_token_text *t, pl_err *err) {
     for (int32_t id = 0; id < t->vocab; id++) {
         size_t      n;
         const char *s = pl_lexicon_bytes(x, id, &n);
-        int32_t     same = n > 0 && n <= PL_TOKEN_TEXT_BYTES ? pl_lexicon_find(x, s, n) : -1;
-        t->string[id] = same < 0 ? -1 : of[same];
+        int32_t     same = n > 0 && n <= PL_TOKEN_TEXT_BYTES && !holds_mark(s, n) ? pl_lexicon_find(x, s, n) : -1;
+        t->string[id] = same < 0 ? PL_NO_TEXT : of[same];
     }
     pl_free(of);
     for (int b = 0; b < 256; b++) {
         char one = (char)b;
         t->spelt[b] = pl_lexicon_find(x, &one, 1) >= 0;
     }
+    find_marks(t, x->tok);
     return PL_OK;
 }
 

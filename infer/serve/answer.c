@@ -170,17 +170,53 @@ void pl_answer_begin(pl_json_out *o, const pl_answer *a) {
     pl_put_array(o, "choices");
 }
 
+static void put_calls(pl_json_out *o, const pl_answer *a, const pl_answer_choice *c) {
+    if (c->call_from == c->call_to) return;
+    pl_put_array(o, "tool_calls");
+    for (int i = c->call_from; i < c->call_to; i++) {
+        pl_json_out_object(o);
+        if (a->chunk) pl_put_int(o, "index", i);
+        pl_put_str(o, "id", c->call[i].id);
+        pl_put_str(o, "type", "function");
+        pl_put_object(o, "function");
+        pl_put_str(o, "name", c->call[i].name);
+        pl_put_str(o, "arguments", c->call[i].arguments);
+        pl_json_out_close(o, '}');
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, ']');
+}
+
+// Writes the members of a chat's message, or what a chunk adds to it. A call without words has no content.
+static void put_message(pl_json_out *o, const pl_answer *a, const pl_answer_choice *c) {
+    bool calls = c->call_to > c->call_from;
+    pl_put_object(o, a->chunk ? "delta" : "message");
+    if (c->first || !a->chunk) pl_put_str(o, "role", "assistant");
+    if (c->reasoning_bytes > 0) {
+        pl_json_out_key(o, "reasoning_content");
+        pl_json_out_strn(o, c->reasoning, c->reasoning_bytes);
+    }
+    if (c->first || c->bytes > 0 || !a->chunk) {
+        pl_json_out_key(o, "content");
+        if (calls && c->bytes == 0)
+            pl_json_out_null(o);
+        else
+            pl_json_out_strn(o, c->text, c->bytes);
+    }
+    put_calls(o, a, c);
+    if (!a->chunk) pl_put_str(o, "refusal", NULL);
+    pl_json_out_close(o, '}');
+}
+
 void pl_answer_put_choice(pl_json_out *o, const pl_answer *a, const pl_answer_choice *c) {
     pl_json_out_object(o);
     pl_put_int(o, "index", c->index);
-    if (a->chat) pl_put_object(o, a->chunk ? "delta" : "message");
-    if (a->chat && (c->first || !a->chunk)) pl_put_str(o, "role", "assistant");
-    if (!a->chat || c->first || c->bytes > 0 || !a->chunk) {
-        pl_json_out_key(o, a->chat ? "content" : "text");
+    if (a->chat) {
+        put_message(o, a, c);
+    } else {
+        pl_json_out_key(o, "text");
         pl_json_out_strn(o, c->text, c->bytes);
     }
-    if (a->chat && !a->chunk) pl_put_str(o, "refusal", NULL);
-    if (a->chat) pl_json_out_close(o, '}');
     put_logprobs(o, a, c);
     pl_put_str(o, "finish_reason", c->finish);
     pl_json_out_close(o, '}');

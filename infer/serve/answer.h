@@ -6,6 +6,7 @@
 #include "infer/decode/decode.h"
 #include "infer/serve/http.h"
 #include "infer/serve/logprobs.h"
+#include "infer/serve/parts.h"
 #include "kernels/base/json.h"
 
 // Returns the body of an error, NULL when out of memory (pl_free). param, code: NULL: none.
@@ -28,15 +29,19 @@ typedef struct pl_answer {
 
 // A choice, or a part of one.
 typedef struct pl_answer_choice {
-    int                index;
-    const char        *text; // [bytes]
-    size_t             bytes;
-    bool               first;    // the chunk that begins the choice; it names the role
-    const char        *finish;   // "stop", "length"; NULL: it goes on
-    const pl_logprobs *logprobs; // NULL: not asked for; of them tokens from..to-1
-    int                from, to;
-    const int32_t     *lead;   // a completion's: the first token of an echoed prompt, which has none; NULL: none
-    size_t             offset; // of the text in the choice's, for text_offset
+    int                 index;
+    const char         *text; // [bytes]
+    size_t              bytes;
+    const char         *reasoning; // [reasoning_bytes] of a chat
+    size_t              reasoning_bytes;
+    const pl_tool_call *call; // [call_to] of a chat, of which call_from.. are written
+    int                 call_from, call_to;
+    bool                first;    // the chunk that begins the choice; it names the role
+    const char         *finish;   // "stop", "length", "tool_calls"; NULL: it goes on
+    const pl_logprobs  *logprobs; // NULL: not asked for; of them tokens from..to-1
+    int                 from, to;
+    const int32_t      *lead;   // a completion's: the first token of an echoed prompt, which has none; NULL: none
+    size_t              offset; // of the text in the choice's, for text_offset
 } pl_answer_choice;
 
 typedef struct pl_answer_usage {

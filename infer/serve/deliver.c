@@ -14,10 +14,27 @@ static pl_answer describe_job(const pl_job *j, const pl_job_server *s) {
 
 // ---- what a session emitted -----------------------------------------------------------------------------------------
 
+// Divides the text that can be given out.
+static void divide_text(pl_choice *c) {
+    size_t      n;
+    const char *text = pl_delta_take(&c->delta, &n);
+    pl_parts_push(&c->parts, text, n);
+}
+
 static void end_text(pl_choice *c, const char *why, int64_t tokens) {
     pl_delta_end(&c->delta);
+    divide_text(c);
+    pl_parts_end(&c->parts);
     c->finish = c->delta.stopped ? "stop" : why;
     c->tokens = tokens;
+    if (c->parts.n_calls > 0 && strcmp(c->finish, "stop") == 0) c->finish = "tool_calls";
+}
+
+// Takes in a token; returns false if it ends the answer.
+static bool take_token(pl_choice *c, int32_t token) {
+    bool more = pl_delta_push(&c->delta, token);
+    divide_text(c);
+    return more && !(c->job->one_call && c->parts.n_calls > 0);
 }
 
 bool pl_choice_take(pl_choice *c) {
@@ -28,11 +45,11 @@ bool pl_choice_take(pl_choice *c) {
     if (emitted > 0 && c->first == 0) c->first = pl_now();
     if (c->job->max_tokens == 0) n = 0, emitted = 0; // the prompt alone was asked for
     while (c->taken < n && !c->finish)
-        if (!pl_delta_push(&c->delta, answer[c->taken++])) end_text(c, "stop", c->taken);
+        if (!take_token(c, answer[c->taken++])) end_text(c, "stop", c->taken);
     // A grammar without room for more states allows the end anywhere.
     bool whole = !c->constraint.grammar || pl_grammar_constraint_met(&c->constraint, answer, n);
     if (!c->finish && finish != PL_RUNNING) end_text(c, finish == PL_STOPPED && whole ? "stop" : "length", emitted);
-    return !c->delta.text.failed;
+    return !c->delta.text.failed && !c->parts.failed;
 }
 
 // ---- streams --------------------------------------------------------------------------------------------------------
@@ -96,13 +113,30 @@ static bool send_begin(pl_choice *c, const pl_job_server *s) {
     return (!c->job->chat && !p->echo) || send_choice(c->job, s, &part);
 }
 
+// Sets the text that has not been sent, and counts it as sent.
+static const char *take_part(const pl_part *p, size_t *given, size_t *n) {
+    *n = p->text.n - *given;
+    *given = p->text.n;
+    return *n ? p->text.s + p->text.n - *n : "";
+}
+
+static void take_parts(pl_answer_choice *part, pl_choice *c) {
+    part->reasoning = take_part(&c->parts.reasoning, &c->given[0], &part->reasoning_bytes);
+    part->text = take_part(&c->parts.content, &c->given[1], &part->bytes);
+    part->call = c->parts.call;
+    part->call_from = c->given_calls;
+    part->call_to = c->job->one_call && c->parts.n_calls > 1 ? 1 : c->parts.n_calls;
+    c->given_calls = part->call_to;
+}
+
 bool pl_choice_send(pl_choice *c, const pl_job_server *s) {
     pl_answer_choice part = {.index = c->index};
     int              tokens = count_logprobs(c);
     if (c->first == 0 && !c->finish) return true; // its prompt is being read
     if (!c->begun && !send_begin(c, s)) return false;
-    part.text = pl_delta_take(&c->delta, &part.bytes);
-    if (part.bytes > 0 || (c->finish && tokens > c->sent && c->job->logprobs >= 0)) {
+    take_parts(&part, c);
+    bool more = part.bytes > 0 || part.reasoning_bytes > 0 || part.call_to > part.call_from;
+    if (more || (c->finish && tokens > c->sent && c->job->logprobs >= 0)) {
         set_logprobs(&part, c, s, c->sent, tokens);
         c->sent = tokens;
         if (!send_choice(c->job, s, &part)) return false;
@@ -140,8 +174,9 @@ static void put_whole(pl_json_out *o, const pl_answer *a, pl_choice *c, const pl
     const char      *echo = c->job->prompt[c->prompt].echo;
     pl_strbuf        text = {0};
     pl_answer_choice whole = {.index = c->index, .finish = c->finish};
+    take_parts(&whole, c);
     if (echo) pl_strbuf_add(&text, echo, strlen(echo));
-    if (c->delta.text.n) pl_strbuf_add(&text, c->delta.text.s, c->delta.text.n);
+    if (whole.bytes) pl_strbuf_add(&text, whole.text, whole.bytes);
     whole.text = text.s ? text.s : "";
     whole.bytes = text.n;
     set_logprobs(&whole, c, s, 0, count_logprobs(c));

@@ -34,10 +34,21 @@ static void add_text(pl_delta *d, const char *text, size_t n) {
     find_stop(d, before);
 }
 
+static bool is_mark(const pl_delta *d, int32_t token) {
+    for (int i = 0; i < d->n_marks; i++)
+        if (d->mark[i] == token) return true;
+    return false;
+}
+
 bool pl_delta_push(pl_delta *d, int32_t token) {
     const char *text;
-    size_t      n = pl_detok_push(&d->detok, token, &text);
+    bool        mark = is_mark(d, token);
+    size_t      n = mark ? pl_detok_flush(&d->detok, &text) : pl_detok_push(&d->detok, token, &text);
     if (!d->stopped) add_text(d, text, n);
+    if (mark && !d->stopped) {
+        text = pl_tokenizer_piece(d->detok.tok, token);
+        add_text(d, text, strlen(text));
+    }
     return !d->stopped;
 }
 

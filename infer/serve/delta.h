@@ -11,9 +11,11 @@ typedef struct pl_delta {
     pl_strbuf          text;  // all so far, without a stop string
     size_t             taken; // bytes of it that were given out
     const char *const *stop;  // borrowed
-    int                n_stop;
-    size_t             longest; // bytes of a stop string
-    bool               stopped, ended;
+    const int32_t *mark; // [n_marks] special tokens that are text here, as they are spelt; borrowed, set by the owner
+    int            n_marks;
+    int            n_stop;
+    size_t         longest; // bytes of a stop string
+    bool           stopped, ended;
 } pl_delta;
 
 // at_start: as pl_detok_init's. stop[0..n_stop) are not empty.

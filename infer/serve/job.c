@@ -9,8 +9,23 @@
 
 // ---- prompts --------------------------------------------------------------------------------------------------------
 
-static pl_status encode_chat(const pl_job_server *s, const pl_request *r, const pl_strbuf *body, int32_t **ids,
-                             int64_t *n, pl_err *err) {
+static bool ends_with(const char *s, size_t n, const char *with) {
+    size_t m = strlen(with);
+    return n >= m && memcmp(s + n - m, with, m) == 0;
+}
+
+// Returns whether an answer behind this prompt may reason: in a block that the prompt has begun, or not where it has
+// closed one.
+static pl_reasoning find_reasoning(const char *s, size_t n) {
+    while (n > 0 && (s[n - 1] == '\n' || s[n - 1] == ' '))
+        n--;
+    return ends_with(s, n, "<think>")    ? PL_REASONING_BEGUN
+           : ends_with(s, n, "</think>") ? PL_REASONING_NONE
+                                         : PL_REASONING_MAY;
+}
+
+static pl_status encode_chat(const pl_job_server *s, pl_request *r, const pl_strbuf *body, int32_t **ids, int64_t *n,
+                             pl_err *err) {
     char            now[32];
     time_t          at = time(NULL);
     struct tm       local;
@@ -18,14 +33,18 @@ static pl_status encode_chat(const pl_job_server *s, const pl_request *r, const 
     pl_jinja_out    out = {0};
     pl_chat_options o = s->chat_options;
     if (!s->chat) return pl_fail(err, PL_E_UNSUPPORTED, "messages: %s", s->no_chat);
+    if (r->n_tools > 0 && !pl_chat_template_has(s->chat, "tools", false))
+        return pl_fail(err, PL_E_UNSUPPORTED, "tools: the model's chat template does not write them");
     localtime_r(&at, &local);
     strftime(now, sizeof now, "%Y-%m-%d %H:%M:%S", &local);
     if (!s->dated) o.date = now;
     o.add_generation_prompt = r->add_generation_prompt;
     o.notes = &notes;
     o.developer_is_system = true;
+    o.no_tools = r->tool_choice == PL_TOOLS_NONE;
     // The record is the body: the template reads "messages" and "chat_template_kwargs" of it.
     PL_TRY(pl_chat_template_render(s->chat, "body", 0, body->s, body->n, &o, &out, err));
+    r->reasoning = s->thinks ? find_reasoning(out.text, out.n) : PL_REASONING_NONE;
     pl_status st = pl_chat_encode(s->target->tok, out.text, out.n, ids, n, err);
     pl_jinja_out_fini(&out);
     if (st == PL_OK) pl_chat_warn_notes(notes, "requests");
@@ -40,7 +59,7 @@ static pl_status copy_ids(const pl_request_prompt *p, int32_t **ids, int64_t *n,
     return PL_OK;
 }
 
-pl_status pl_request_encode(const pl_job_server *s, const pl_request *r, const pl_strbuf *body, int i, int32_t **ids,
+pl_status pl_request_encode(const pl_job_server *s, pl_request *r, const pl_strbuf *body, int i, int32_t **ids,
                             int64_t *n, pl_err *err) {
     *ids = NULL;
     if (r->messages) return encode_chat(s, r, body, ids, n, err);
@@ -69,7 +88,7 @@ static uint64_t draw_number(void) {
     return x >> 11; // a double holds it
 }
 
-static pl_status add_prompt(pl_job *j, const pl_job_server *s, const pl_request *r, int i, pl_err *err) {
+static pl_status add_prompt(pl_job *j, const pl_job_server *s, pl_request *r, int i, pl_err *err) {
     pl_job_prompt *p = &j->prompt[i];
     size_t         bytes;
     PL_TRY(pl_request_encode(s, r, &j->x->body, i, &p->ids, &p->n, err));
@@ -107,6 +126,52 @@ static pl_status check_bias(const pl_job *j, const pl_job_server *s, pl_err *err
     return PL_OK;
 }
 
+// ---- answers of chats -----------------------------------------------------------------------------------------------
+
+void pl_job_server_look(pl_job_server *s) {
+    static const char *const thinking[] = {"<think>", "</think>"};
+    if (!s->chat) return;
+    s->form = pl_parts_form(s->chat);
+    s->thinks = pl_chat_template_has(s->chat, thinking[1], false);
+    for (int i = 0; i < PL_MARKS + 2; i++) {
+        int32_t id = pl_tokenizer_find(s->target->tok, i < PL_MARKS ? pl_mark_text[i] : thinking[i - PL_MARKS]);
+        if (pl_tokenizer_is_special(s->target->tok, id)) s->mark[s->n_marks++] = id;
+    }
+}
+
+// Divides a chat's answer, unless it is held to a grammar of the request: that is all content.
+static void divide_choice(pl_choice *c, const pl_job_server *s, const pl_request *r) {
+    bool divided = r->ask == PL_ASK_CHAT && (!r->grammar || r->grammar_kind == PL_GRAMMAR_CALLS);
+    bool calls = divided && r->n_tools > 0 && r->tool_choice != PL_TOOLS_NONE;
+    pl_parts_init(&c->parts, divided ? s->form : PL_CALLS_NONE, calls, divided ? r->reasoning : PL_REASONING_NONE,
+                  draw_number());
+    if (!divided || (s->form == PL_CALLS_NONE && !s->thinks)) return;
+    c->delta.mark = s->mark;
+    c->delta.n_marks = s->n_marks;
+}
+
+// Holds the answers to calls of the tools, or of the named one, where the request requires them.
+static pl_status require_call(const pl_job_server *s, pl_request *r, pl_err *err) {
+    pl_calls c = {.form = s->form, .reasoning = r->reasoning, .many = r->parallel_calls};
+    if (r->tool_choice != PL_TOOLS_REQUIRED && r->tool_choice != PL_TOOLS_NAMED) return PL_OK;
+    r->grammar_field = "tool_choice";
+    snprintf(r->param, sizeof r->param, "%s", r->grammar_field);
+    if (s->form == PL_CALLS_NONE)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "tool_choice: the form of calls in the model's chat template is unknown here; use auto or none");
+    c.functions = r->tool;
+    c.n = r->n_tools;
+    for (int i = 0; i < r->n_tools && r->tool_name; i++)
+        if (strcmp(pl_json_find(&r->body, r->tool[i], "name")->valuestring, r->tool_name) == 0) {
+            c.functions = &r->tool[i];
+            c.n = 1;
+        }
+    r->grammar = pl_calls_write(&c);
+    r->grammar_kind = PL_GRAMMAR_CALLS;
+    *r->param = 0;
+    return r->grammar ? PL_OK : pl_fail(err, PL_E_MEMORY, "tool_choice: out of memory");
+}
+
 // Each choice walks a grammar of its own.
 static pl_status hold_choice(pl_choice *c, pl_job_server *s, pl_request *r, pl_err *err) {
     pl_grammar *g;
@@ -131,6 +196,7 @@ static pl_status fill_job(pl_job *j, pl_job_server *s, pl_request *r, pl_err *er
         PL_TRY(add_prompt(j, s, r, i, err));
     PL_TRY(copy_stops(j, s, r, err));
     PL_TRY(check_bias(j, s, err));
+    PL_TRY(require_call(s, r, err));
     while (j->n < prompts * r->n) {
         pl_choice           *c = &j->choice[j->n];
         const pl_job_prompt *p = &j->prompt[j->n / r->n];
@@ -138,6 +204,7 @@ static pl_status fill_job(pl_job *j, pl_job_server *s, pl_request *r, pl_err *er
         PL_TRY(pl_delta_init(&c->delta, tok, pl_tokenizer_all_special(tok, p->ids, p->n), (const char *const *)j->stop,
                              j->n_stop, err));
         j->n++;
+        divide_choice(c, s, r);
         PL_TRY(hold_choice(c, s, r, err));
     }
     return PL_OK;
@@ -157,6 +224,7 @@ pl_status pl_job_create(pl_job **out, pl_job_server *s, pl_request *r, pl_exchan
                   .max_tokens = r->max_tokens,
                   .plain = r->plain,
                   .draft_depth = r->draft_depth,
+                  .one_call = !r->parallel_calls,
                   .sampling = r->sampling,
                   .bias = r->bias};
     r->bias = NULL; // the job's from here on
@@ -178,6 +246,7 @@ void pl_job_free(pl_job *j) {
     for (int i = 0; i < j->n; i++) {
         pl_grammar_constraint_fini(&j->choice[i].constraint);
         pl_delta_fini(&j->choice[i].delta);
+        pl_parts_fini(&j->choice[i].parts);
         pl_logprobs_fini(&j->choice[i].logprobs);
     }
     for (int i = 0; j->prompt && i < j->n_prompts; i++) {

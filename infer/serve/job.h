@@ -18,6 +18,9 @@ typedef struct pl_choice {
     pl_session           *session;       // NULL: it waits, or has ended
     pl_grammar_constraint constraint;    // its grammar is NULL: none
     pl_delta              delta;
+    pl_parts              parts;    // of delta's text
+    size_t                given[2]; // bytes of reasoning and content that were sent
+    int                   given_calls;
     pl_logprobs logprobs; // of the answer's tokens; where the prompt is echoed, of its tokens from the second on first
     int32_t     taken, sent; // tokens taken into the text; those whose log-probabilities were sent
     int64_t     tokens;      // of the answer, a stop token included; set when it ends
@@ -44,6 +47,7 @@ struct pl_job {
     int64_t          max_tokens;
     bool             plain;
     int              draft_depth;
+    bool             one_call; // an answer ends behind its first call
     pl_sampling      sampling; // its bias is `bias`
     pl_logit_bias   *bias;
     int              n_stop, n_stop_ids;
@@ -60,9 +64,13 @@ struct pl_job {
 // The parts of the server that all jobs read; borrowed, but for the tokens' texts.
 typedef struct pl_job_server {
     const pl_target        *target;
-    pl_token_text          *tokens;  // owned; NULL: no grammar has been asked for yet
-    const pl_chat_template *chat;    // NULL: none
-    const char             *no_chat; // why
+    pl_token_text          *tokens;             // owned; NULL: no grammar has been asked for yet
+    const pl_chat_template *chat;               // NULL: none
+    const char             *no_chat;            // why
+    pl_call_form            form;               // of calls in its answers
+    bool                    thinks;             // they may begin with <think>
+    int32_t                 mark[PL_MARKS + 2]; // [n_marks] special tokens that are text of such answers
+    int                     n_marks;
     pl_chat_options         chat_options;
     bool                    dated; // the date of chat_options is kept; else each request takes the time of its arrival
     const char             *model; // name
@@ -73,8 +81,11 @@ typedef struct pl_job_server {
 } pl_job_server;
 
 // Encodes prompt i of a request, or its conversation: *ids is owned by the caller.
-pl_status pl_request_encode(const pl_job_server *s, const pl_request *r, const pl_strbuf *body, int i, int32_t **ids,
+pl_status pl_request_encode(const pl_job_server *s, pl_request *r, const pl_strbuf *body, int i, int32_t **ids,
                             int64_t *n, pl_err *err);
+
+// Sets what the chat template says of its answers.
+void pl_job_server_look(pl_job_server *s);
 
 // Makes the job of a request, whose fields it copies. On failure r->param names the field. PL_E_INPUT: a prompt is
 // empty, too long or holds an unknown id.

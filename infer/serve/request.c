@@ -255,10 +255,57 @@ static pl_status read_response_format(pl_request *r, const field *f, const cJSON
     return hold_to_schema(r, f, schema, err);
 }
 
-static pl_status read_tool_choice(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+// A name is written into templates, grammars and headers of channels.
+static bool is_tool_name(const char *s) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    size_t            n = strspn(s, letters);
+    return n > 0 && n <= 64 && s[n] == 0;
+}
+
+static pl_status add_tool(pl_request *r, const cJSON *v, pl_err *err) {
+    const char  *type, *name;
+    const cJSON *function, *schema;
+    PL_TRY(pl_json_opt_str(&r->body, v, "type", "function", &type, err));
+    if (strcmp(type, "function") != 0)
+        return pl_json_fail(&r->body, v, err, "only tools of type function are supported");
+    PL_TRY(pl_json_get_object(&r->body, v, "function", &function, err));
+    PL_TRY(pl_json_get_str(&r->body, function, "name", &name, err));
+    if (!is_tool_name(name))
+        return pl_json_fail(&r->body, function, err, "a name has 1 to 64 letters, digits, points, _ and -");
+    PL_TRY(pl_json_opt_object(&r->body, function, "parameters", &schema, err));
+    const cJSON *of = schema ? pl_json_find(&r->body, schema, "type") : NULL;
+    if (of && !(cJSON_IsString(of) && strcmp(of->valuestring, "object") == 0))
+        return pl_json_fail(&r->body, schema, err, "parameters are a schema of an object");
+    if (r->n_tools == PL_REQUEST_TOOLS) return pl_json_fail(&r->body, v, err, "more than %d tools", PL_REQUEST_TOOLS);
+    r->tool[r->n_tools++] = function;
+    return PL_OK;
+}
+
+static pl_status read_tools(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    const cJSON *e;
     (void)f;
-    bool none = cJSON_IsString(v) && (strcmp(v->valuestring, "none") == 0 || strcmp(v->valuestring, "auto") == 0);
-    return none ? PL_OK : fail_unsupported(r, v, "tool calls are not supported here", err);
+    if (!cJSON_IsArray(v)) return pl_json_fail(&r->body, v, err, "expected a list of tools");
+    cJSON_ArrayForEach(e, v) {
+        if (!cJSON_IsObject(e)) return pl_json_fail(&r->body, e, err, "expected an object {...}");
+        PL_TRY(add_tool(r, e, err));
+    }
+    return PL_OK;
+}
+
+static pl_status read_tool_choice(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    static const char *const name[] = {
+        [PL_TOOLS_AUTO] = "auto", [PL_TOOLS_NONE] = "none", [PL_TOOLS_REQUIRED] = "required"};
+    (void)f;
+    for (int i = 0; cJSON_IsString(v) && i < 3; i++)
+        if (strcmp(v->valuestring, name[i]) == 0) {
+            r->tool_choice = (pl_tool_choice)i;
+            return PL_OK;
+        }
+    if (!cJSON_IsObject(v))
+        return pl_json_fail(&r->body, v, err,
+                            "expected auto, none, required or {\"type\": \"function\", \"function\": ...}");
+    r->tool_choice = PL_TOOLS_NAMED;
+    return pl_json_get_str(&r->body, v, "function.name", &r->tool_name, err);
 }
 
 static pl_status read_modalities(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
@@ -370,9 +417,10 @@ static const field fields[] = {
     {"json_schema", BOTH, read_grammar, PL_GRAMMAR_SCHEMA, 0, 0}, // llama.cpp's
     {"grammar", BOTH, read_grammar, PL_GRAMMAR_GBNF, 0, 0},
     {"regex", BOTH, read_grammar, PL_GRAMMAR_REGEX, 0, 0},
-    // Fields that are not supported: values without effect are accepted, others refused.
-    {"tools", CHAT | IDS, read_empty, 0, 0, 0},
+    {"tools", CHAT | IDS, read_tools, 0, 0, 0},
     {"tool_choice", CHAT, read_tool_choice, 0, 0, 0},
+    {"parallel_tool_calls", CHAT, read_bool, AT(parallel_calls), 0, 0},
+    // Fields that are not supported: values without effect are accepted, others refused.
     {"functions", CHAT, read_empty, 0, 0, 0},
     {"modalities", CHAT, read_modalities, 0, 0, 0},
     {"suffix", TEXT, read_empty, 0, 0, 0},
@@ -395,7 +443,6 @@ static const field fields[] = {
     {"prompt_cache_key", BOTH, NULL, 0, 0, 0},
     {"prompt_cache_retention", BOTH, NULL, 0, 0, 0},
     {"cache_prompt", BOTH, NULL, 0, 0, 0},
-    {"parallel_tool_calls", CHAT, NULL, 0, 0, 0},
     {"prediction", CHAT, NULL, 0, 0, 0}, // of the answer: it would change speed alone
     {"spaces_between_special_tokens", BOTH, NULL, 0, 0, 0},
 };
@@ -425,6 +472,17 @@ static pl_status fail_member(pl_request *r, const char *name, const char *why, p
     return pl_fail(err, PL_E_INPUT, "%s: %s: %s", r->body.where, name, why);
 }
 
+static pl_status check_tools(pl_request *r, pl_err *err) {
+    bool forced = r->tool_choice == PL_TOOLS_REQUIRED || r->tool_choice == PL_TOOLS_NAMED, there = false;
+    if (forced && r->n_tools == 0) return fail_member(r, "tool_choice", "there are no tools", err);
+    if (forced && r->grammar) return fail_member(r, "tool_choice", "a second grammar; give one of the two", err);
+    if (forced && r->ignore_eos) return fail_member(r, "ignore_eos", "beside a call that ends with such a token", err);
+    if (r->tool_choice != PL_TOOLS_NAMED) return PL_OK;
+    for (int i = 0; i < r->n_tools; i++)
+        there |= strcmp(pl_json_find(&r->body, r->tool[i], "name")->valuestring, r->tool_name) == 0;
+    return there ? PL_OK : fail_member(r, "tool_choice", "none of the tools has this name", err);
+}
+
 // Checks what belongs together.
 static pl_status check_members(pl_request *r, pl_err *err) {
     bool chat = r->ask == PL_ASK_CHAT, ids = r->ask == PL_ASK_TOKENIZE;
@@ -441,7 +499,7 @@ static pl_status check_members(pl_request *r, pl_err *err) {
         r->add_special = false; // llama.cpp's default
     if (r->grammar && r->ignore_eos)
         return fail_member(r, "ignore_eos", "beside a grammar, whose texts end with such a token", err);
-    return PL_OK;
+    return check_tools(r, err);
 }
 
 static pl_status read_members(pl_request *r, pl_err *err) {
@@ -463,6 +521,7 @@ pl_status pl_request_read(pl_request *r, pl_ask ask, const char *body, size_t n,
                       .logprobs = -1,
                       .add_special = true,
                       .add_generation_prompt = true,
+                      .parallel_calls = true,
                       .sampling = {.temperature = 1, .top_p = 1}};
     pl_status st = pl_json_parse(&r->body, "body", 0, body, n, PL_JSON_UNIQUE, err);
     if (st == PL_OK) st = read_members(r, err);

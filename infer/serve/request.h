@@ -5,6 +5,7 @@
 #ifndef PL_REQUEST_H
 #define PL_REQUEST_H
 
+#include "infer/grammar/calls.h"
 #include "infer/grammar/grammar.h"
 #include "infer/model/target.h"
 #include "infer/sample/distribution.h"
@@ -17,7 +18,10 @@ enum {
     PL_REQUEST_PROMPTS = 1024,    // of one request
     PL_REQUEST_TOP_LOGPROBS = 20, // tokens besides the one that was taken
     PL_REQUEST_BIASES = 1024,     // of logit_bias
+    PL_REQUEST_TOOLS = 128,
 };
+
+typedef enum pl_tool_choice { PL_TOOLS_AUTO, PL_TOOLS_NONE, PL_TOOLS_REQUIRED, PL_TOOLS_NAMED } pl_tool_choice;
 
 typedef enum pl_ask { PL_ASK_CHAT, PL_ASK_COMPLETION, PL_ASK_TOKENIZE, PL_ASK_DETOKENIZE } pl_ask;
 
@@ -47,6 +51,12 @@ typedef struct pl_request {
     char              *grammar;     // text of the grammar that the answer is held to, owned; NULL: none
     pl_grammar_kind    grammar_kind;
     const char        *grammar_field; // that asks for it
+    int                n_tools;
+    const cJSON       *tool[PL_REQUEST_TOOLS]; // their "function", with a name
+    pl_tool_choice     tool_choice;
+    const char        *tool_name;      // of the named one
+    bool               parallel_calls; // an answer may have several
+    pl_reasoning       reasoning;      // how the prompt begins the answer; set by pl_request_encode
     bool               has_seed;
     int                n_stop, n_stop_ids;
     const char        *stop[PL_REQUEST_STOPS];

@@ -50,7 +50,7 @@ static void end_session(pl_server *s, pl_choice *c, bool broken) {
         s->metrics.broken++;
         return;
     }
-    bool stopped = strcmp(c->finish, "stop") == 0;
+    bool stopped = strcmp(c->finish, "length") != 0;
     s->metrics.stopped += stopped;
     s->metrics.lengthy += !stopped;
     s->metrics.n_answers++;
@@ -229,6 +229,7 @@ pl_status pl_serve(const pl_serve_options *o, pl_metrics *done, pl_err *err) {
                            .has_seed = o->has_seed},
                    .begun = (int64_t)pl_unix_time()};
     s.metrics.drafts = s.job.drafts;
+    pl_job_server_look(&s.job);
     PL_CHECK(s.job.target->tok, "a server needs a tokenizer");
     if (sodium_init() < 0) return pl_fail(err, PL_E_IO, "serve: libsodium finds no random numbers");
     s.running = pl_calloc((size_t)o->sessions, sizeof(pl_choice *));

@@ -30,9 +30,15 @@ typedef struct server {
     int        port;
 } server;
 
-// One without a drafter, and one with a drafter, one session, a key and pages of one origin.
-static server plain, guarded;
+// One without a drafter; one with a drafter, one session, a key and pages of one origin; one whose template has tools.
+static server plain, guarded, calling;
 static char   base[64], template[96];
+
+#define TOOLS                                                                                                          \
+    "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"look\", \"parameters\": {\"type\": \"object\", "  \
+    "\"properties\": {\"at\": {\"enum\": [\"sea\", \"sky\"]}, \"n\": {\"type\": \"integer\", \"minimum\": 1, "         \
+    "\"maximum\": "                                                                                                    \
+    "9}}, \"required\": [\"at\"]}}}, {\"type\": \"function\", \"function\": {\"name\": \"wait\"}}]"
 
 // ---- a client -------------------------------------------------------------------------------------------------------
 
@@ -174,6 +180,129 @@ static char *decoded(const char *options) {
     char *text = pl_strdup(test_str(&j, NULL, "text"));
     pl_json_close(&j);
     return text;
+}
+
+// ---- tools and reasoning --------------------------------------------------------------------------------------------
+
+// Appends the parts of a message, or of a chunk's delta, each to its own text.
+static void add_parts(const pl_json *j, const cJSON *m, pl_strbuf part[3]) {
+    static const char *const name[] = {"reasoning_content", "content"};
+    const cJSON             *call;
+    for (int i = 0; i < 2; i++) {
+        const cJSON *text = pl_json_find(j, m, name[i]);
+        if (text) pl_strbuf_add(&part[i], text->valuestring, strlen(text->valuestring));
+    }
+    cJSON_ArrayForEach(call, pl_json_find(j, m, "tool_calls")) {
+        assert_string_equal(test_str(j, call, "type"), "function");
+        assert_int_equal(strncmp(test_str(j, call, "id"), "call_", 5), 0);
+        char *line = pl_sprintf("%s %s|", test_str(j, call, "function.name"), test_str(j, call, "function.arguments"));
+        pl_strbuf_add(&part[2], line, strlen(line));
+        pl_free(line);
+    }
+}
+
+// Asks whole and streamed, which have the same parts. part[i].s may be NULL: empty.
+static void ask_parts(const char *fields, pl_strbuf part[3], char finish[16]) {
+    pl_json j;
+    char *head, *events, *body = pl_sprintf("{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], %s}", fields);
+    pl_strbuf joined[3] = {{0}};
+    ask_json(&j, &calling, "/v1/chat/completions", body);
+    add_parts(&j, pl_json_find(&j, choice(&j, 0), "message"), part);
+    snprintf(finish, 16, "%s", test_str(&j, choice(&j, 0), "finish_reason"));
+    pl_json_close(&j);
+    pl_free(body);
+    body = pl_sprintf("{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"stream\": true, %s}", fields);
+    assert_int_equal(ask_with(&calling, "POST", "/v1/chat/completions", JSON, body, &head, &events), 200);
+    for (char *at = events, *end; strncmp(at, "data: [DONE]", 12) != 0; at = end + 2) {
+        end = strstr(at, "\n\n");
+        *end = 0;
+        assert_int_equal(pl_json_parse(&j, "event", 0, at + 6, strlen(at + 6), 0, NULL), PL_OK);
+        add_parts(&j, pl_json_find(&j, choice(&j, 0), "delta"), joined);
+        pl_json_close(&j);
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(part[i].n, joined[i].n);
+        if (part[i].n) assert_memory_equal(part[i].s, joined[i].s, part[i].n);
+        pl_strbuf_add(&part[i], "", 1);
+        pl_strbuf_fini(&joined[i]);
+    }
+    pl_free(head);
+    pl_free(body);
+}
+
+static void free_parts(pl_strbuf part[3]) {
+    for (int i = 0; i < 3; i++)
+        pl_strbuf_fini(&part[i]);
+}
+
+static void tool_calls(void **state) {
+    (void)state;
+    static const char *const choices[] = {"\"required\"",
+                                          "{\"type\": \"function\", \"function\": {\"name\": \"look\"}}"};
+    char                     fields[1024], finish[16];
+    for (int k = 0; k < 6; k++) {
+        pl_strbuf part[3] = {{0}};
+        snprintf(fields, sizeof fields,
+                 TOOLS ", \"tool_choice\": %s, \"parallel_tool_calls\": false, \"seed\": %d, \"temperature\": %d, "
+                       "\"chat_template_kwargs\": {\"think\": false}",
+                 choices[k % 2], k, k / 2);
+        ask_parts(fields, part, finish);
+        assert_string_equal(finish, "tool_calls");
+        assert_string_equal(part[0].s, "");
+        assert_string_equal(part[1].s, "");
+        bool look = strncmp(part[2].s, "look {", 6) == 0;
+        assert_true(look || (k % 2 == 0 && strncmp(part[2].s, "wait {", 6) == 0));
+        if (look) assert_true(strstr(part[2].s, "\"sea\"") || strstr(part[2].s, "\"sky\""));
+        assert_ptr_equal(strchr(part[2].s, '|') + 1, part[2].s + strlen(part[2].s)); // one call
+        free_parts(part);
+    }
+}
+
+// The prompt has begun <think>, which this model does not close; one that has closed it has content alone.
+static void reasoning(void **state) {
+    (void)state;
+    char finish[16];
+    for (int k = 0; k < 2; k++) {
+        pl_strbuf part[3] = {{0}};
+        ask_parts(k ? "\"max_tokens\": 12, \"temperature\": 0, \"chat_template_kwargs\": {\"think\": false}"
+                    : "\"max_tokens\": 12, \"temperature\": 0, \"chat_template_kwargs\": {\"think\": true}",
+                  part, finish);
+        assert_string_equal(finish, "length");
+        assert_true(strlen(part[k].s) > 5);
+        assert_string_equal(part[!k].s, "");
+        free_parts(part);
+    }
+}
+
+// What the template writes of tools, calls and results is what is tokenized.
+static void templates_take_tools(void **state) {
+    (void)state;
+    pl_json a, b;
+    ask_json(
+        &a, &calling, "/tokenize",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", \"content\": null, "
+        "\"tool_calls\": [{\"id\": \"c\", \"type\": \"function\", \"function\": {\"name\": \"wait\", \"arguments\": "
+        "\"{\\\"n\\\": 1}\"}}]}, {\"role\": \"tool\", \"tool_call_id\": \"c\", \"content\": \"done\"}], \"tools\": "
+        "[{\"type\": \"function\", \"function\": {\"name\": \"wait\"}}]}");
+    ask_json(&b, &calling, "/tokenize",
+             "{\"prompt\": \"wait in <tool_call>.\\nuser: Hi\\nassistant: <tool_call>\\n{\\\"name\\\": \\\"wait\\\", "
+             "\\\"arguments\\\": {\\\"n\\\": 1}}\\n</tool_call>\\ntool: done\\nassistant:\", \"add_special_tokens\": "
+             "false}");
+    assert_true(cJSON_Compare(test_array(&a, NULL, "tokens"), test_array(&b, NULL, "tokens"), true));
+    pl_json_close(&a);
+    pl_json_close(&b);
+    double tokens[2];
+    for (int k = 0; k < 2; k++) { // none: the tools are not written
+        char body[1024];
+        snprintf(body, sizeof body,
+                 "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], " TOOLS ", \"tool_choice\": \"%s\", "
+                 "\"max_tokens\": 1}",
+                 k ? "none" : "auto");
+        ask_json(&a, &calling, "/v1/chat/completions", body);
+        tokens[k] = test_num(&a, NULL, "usage.prompt_tokens");
+        pl_json_close(&a);
+    }
+    assert_true(tokens[1] < tokens[0]);
 }
 
 static double metric(const server *s, const char *sample) {
@@ -412,7 +541,7 @@ static void speculation(void **state) {
 // ---- errors ---------------------------------------------------------------------------------------------------------
 
 static const struct {
-    int         server; // 0: plain, 1: guarded
+    int         server; // 0: plain, 1: guarded, 2: calling
     const char *method, *path, *headers, *body;
     int         status;
     const char *says;
@@ -435,6 +564,12 @@ static const struct {
     {0, "POST", "/v1/chat/completions", JSON, "{\"messages\": [{\"role\": \"user\"}, 1]}", 400, "messages"},
     {0, "POST", "/v1/chat/completions", JSON,
      "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]}", 400, "messages"},
+    {0, "POST", "/v1/chat/completions", JSON, "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], " TOOLS "}",
+     400, "does not write them"},
+    {2, "POST", "/v1/chat/completions", JSON,
+     "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"tools\": [{\"function\": {\"name\": \"f\", "
+     "\"parameters\": {\"not\": {}}}}], \"tool_choice\": \"required\"}",
+     400, "tools[0].parameters.not: this keyword"},
     {1, "POST", "/v1/chat/completions", JSON "Authorization: Bearer sk-test\r\n",
      "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}", 400, "has no chat template"},
     {1, "POST", "/v1/completions", JSON, "{\"prompt\": \"a\"}", 401, "invalid_api_key"},
@@ -448,8 +583,10 @@ static void errors(void **state) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char   *head, *body;
         pl_json j;
-        int     status = ask_with(wrong[i].server ? &guarded : &plain, wrong[i].method, wrong[i].path, wrong[i].headers,
-                              wrong[i].body, &head, &body);
+        int     status = ask_with(wrong[i].server == 0   ? &plain
+                                  : wrong[i].server == 1 ? &guarded
+                                                         : &calling,
+                              wrong[i].method, wrong[i].path, wrong[i].headers, wrong[i].body, &head, &body);
         if (status != wrong[i].status || !strstr(body, wrong[i].says))
             fail_msg("%s %s: %d %s", wrong[i].path, wrong[i].body, status, body);
         assert_int_equal(pl_json_parse(&j, "error", 0, body, strlen(body), 0, NULL), PL_OK);
@@ -565,10 +702,13 @@ static void ends_gracefully(void **state) {
     test_end(&guarded.child, 30, &o);
     assert_int_equal(o.code, 0);
     test_run_fini(&o);
-    kill(plain.child.pid, SIGINT);
-    test_end(&plain.child, 30, &o);
-    assert_int_equal(o.code, 0);
-    test_run_fini(&o);
+    for (int i = 0; i < 2; i++) {
+        test_child *c = i ? &calling.child : &plain.child;
+        kill(c->pid, SIGINT);
+        test_end(c, 30, &o);
+        assert_int_equal(o.code, 0);
+        test_run_fini(&o);
+    }
 }
 
 static void wrong_usage(void **state) {
@@ -604,6 +744,15 @@ static int setup(void **state) {
              "--sessions 1 --queue 7 --drafter lookup --tree chain:4 --api-key-file %s --cors http://page.example",
              keys);
     start_server(&guarded, options);
+    snprintf(keys, sizeof keys, "%s/tools.jinja", base);
+    test_write(keys,
+               "{% for t in tools or [] %}{{ t.function.name }} in <tool_call>.\n{% endfor %}{% for m in messages %}"
+               "{{ m.role }}: {{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>\n{\"name\": "
+               "\"{{ c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}\n</tool_call>"
+               "{% endfor %}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}assistant:{% if think is defined %}"
+               "<think>\n{% if not think %}\n</think>\n\n{% endif %}{% endif %}{% endif %}");
+    snprintf(options, sizeof options, "--sessions 2 --drafter lookup --tree chain:4 --chat-template %s", keys);
+    start_server(&calling, options);
     return 0;
 }
 
@@ -622,6 +771,9 @@ int main(void) {
         cmocka_unit_test(many_at_once),
         cmocka_unit_test(log_probabilities),
         cmocka_unit_test(speculation),
+        cmocka_unit_test(tool_calls),
+        cmocka_unit_test(reasoning),
+        cmocka_unit_test(templates_take_tools),
         cmocka_unit_test(errors),
         cmocka_unit_test(heads),
         cmocka_unit_test(lists_models),

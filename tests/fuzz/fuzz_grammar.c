@@ -11,6 +11,9 @@ static void seeds(void) {
     pl_fuzz_seed_text(
         "s{\"anyOf\":[{\"type\":\"string\",\"pattern\":\"^[a-c]+x?$\"},{\"type\":\"number\",\"exclusiveMaximum\":3},"
         "{\"type\":\"string\",\"format\":\"date-time\"},{\"oneOf\":[{\"type\":\"null\"},{\"$ref\":\"#\"}]}]}");
+    pl_fuzz_seed_text("c{\"form\":4,\"reasoning\":1,\"many\":true,\"tools\":[{\"name\":\"f\",\"parameters\":{\"type\":"
+                      "\"object\",\"properties\":"
+                      "{\"a\":{\"$ref\":\"#/$defs/x\"}},\"$defs\":{\"x\":{\"type\":\"boolean\"}}}},{\"name\":\"g\"}]}");
     pl_fuzz_seed_text("r^(?:a|[^\\d-]{2,3}|\\u00e9\\.)*x+?$");
     pl_fuzz_seed_text(
         "groot ::= term (\"+\" term)* # c\nterm ::= [0-9]{1,3} | \"(\" root \")\" | .\n  | \"\\x41\\u00e9\"");
@@ -47,6 +50,7 @@ const pl_fuzz_target pl_fuzz = {.name = "grammar", .seeds = seeds, .words = word
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     pl_grammar_kind kind = n > 0 && data[0] == 's'   ? PL_GRAMMAR_SCHEMA
                            : n > 0 && data[0] == 'r' ? PL_GRAMMAR_REGEX
+                           : n > 0 && data[0] == 'c' ? PL_GRAMMAR_CALLS
                                                      : PL_GRAMMAR_GBNF;
     pl_grammar     *g;
     pl_err          err = {0};

@@ -13,6 +13,9 @@ static void seeds(void) {
                       "\"speculative\": {\"off\": false, \"max_tokens\": 3}, \"stop_token_ids\": [1, 2]}");
     pl_fuzz_seed_text("1{\"prompt\": [1, 2, 3], \"response_format\": {\"type\": \"text\"}, \"min_p\": 0.1, "
                       "\"speculative.n_max\": 2, \"presence_penalty\": 1, \"ignore_eos\": true}");
+    pl_fuzz_seed_text("0{\"messages\": [{\"role\": \"tool\"}], \"tools\": [{\"type\": \"function\", \"function\": "
+                      "{\"name\": \"f\", \"parameters\": {\"type\": \"object\"}}}], \"tool_choice\": {\"type\": "
+                      "\"function\", \"function\": {\"name\": \"f\"}}, \"parallel_tool_calls\": false}");
     pl_fuzz_seed_text("2{\"content\": \"caf\\u00e9\", \"add_special\": true, \"return_token_strs\": true}");
     pl_fuzz_seed_text("3{\"tokens\": [1, 2, 3]}");
 }

@@ -4,7 +4,7 @@
     python3 tests/peers/serve_openai.py build/paceline [TARGET [--drafter NAME ...]]
 
 Starts the server on a free port with a key and a chat template, and goes through models, chat, completions, streams,
-log-probabilities, lists, errors and a client that leaves. Prints one line for each and ends with 1 where one fails.
+log-probabilities, lists, tools, errors and a client that leaves. Prints one line for each and ends with 1 where one fails.
 """
 import json
 import os
@@ -17,7 +17,9 @@ import time
 import openai
 
 TEMPLATE = (
-    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% for t in tools or [] %}{{ t | tojson }} in <tool_call>\n{% endfor %}"
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>"
+    "{{ c.function | tojson }}</tool_call>{% endfor %}{{ '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
 HI = [{"role": "user", "content": "Hi"}]
@@ -50,6 +52,29 @@ def whole_and_streamed(name, make, text_of, part_of):
     check(f"{name}: streamed = whole", text == text_of(whole), repr(text[:40]))
     check(f"{name}: usage", usage == whole.usage or usage.completion_tokens == whole.usage.completion_tokens, usage)
     check(f"{name}: finish", finish == whole.choices[0].finish_reason, finish)
+
+
+def tools(chat, model):
+    look = {"type": "object", "properties": {"at": {"enum": ["sea", "sky"]}}, "required": ["at"]}
+    offered = [{"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": look}}]
+    common = dict(model=model, tools=offered, temperature=1, seed=3, parallel_tool_calls=False)
+    for choice in ("required", {"type": "function", "function": {"name": "look"}}):
+        r = chat(messages=HI, tool_choice=choice, **common).choices[0]
+        calls = r.message.tool_calls or []
+        ok = all(c.function.name == "look" and json.loads(c.function.arguments)["at"] in ("sea", "sky") for c in calls)
+        check("tool calls", ok and calls and r.finish_reason == "tool_calls" and not r.message.content, len(calls))
+        got = {}
+        for chunk in chat(messages=HI, tool_choice=choice, stream=True, **common):
+            for c in chunk.choices[0].delta.tool_calls or []:
+                part = got.setdefault(c.index, [c.function.name, ""])
+                part[1] += c.function.arguments or ""
+        want = [[c.function.name, c.function.arguments] for c in calls]
+        check("tool calls: streamed = whole", [got[i] for i in sorted(got)] == want)
+    said = [*HI, r.message, {"role": "tool", "tool_call_id": calls[0].id, "content": "blue"}]
+    r = chat(messages=said, tool_choice="auto", max_tokens=8, **common)
+    check("a tool's result", r.usage.completion_tokens > 0, r.usage.prompt_tokens)
+    raises("a tool that is not there", openai.BadRequestError, lambda: chat(
+        messages=HI, tool_choice={"type": "function", "function": {"name": "g"}}, **common), "tool_choice")
 
 
 def run(client, program, target):
@@ -106,8 +131,7 @@ def run(client, program, target):
 
     chat = client.chat.completions.create
     raises("bad temperature", openai.BadRequestError, lambda: chat(model=model, messages=HI, temperature=-1), "temperature")
-    raises("tools", openai.BadRequestError, lambda: chat(model=model, messages=HI, tools=[
-        {"type": "function", "function": {"name": "f", "parameters": {}}}]), "tools")
+    tools(chat, model)
     schema = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 1, "maximum": 99},
                                                "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3}},
               "required": ["age", "tags"], "additionalProperties": False}

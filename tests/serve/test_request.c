@@ -77,6 +77,22 @@ static void grammars(void **state) {
     pl_request_fini(&r);
 }
 
+static void tools(void **state) {
+    (void)state;
+    read_ok(PL_ASK_CHAT,
+            "{\"messages\": [{}], \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", "
+            "\"parameters\": {\"type\": \"object\"}}}, {\"function\": {\"name\": \"g\"}}], \"tool_choice\": "
+            "{\"type\": \"function\", \"function\": {\"name\": \"g\"}}, \"parallel_tool_calls\": false}");
+    assert_int_equal(r.n_tools, 2);
+    assert_string_equal(pl_json_find(&r.body, r.tool[1], "name")->valuestring, "g");
+    assert_true(r.tool_choice == PL_TOOLS_NAMED && !r.parallel_calls);
+    assert_string_equal(r.tool_name, "g");
+    pl_request_fini(&r);
+    read_ok(PL_ASK_CHAT, "{\"messages\": [{}], \"tools\": [], \"tool_choice\": \"auto\"}");
+    assert_true(r.n_tools == 0 && r.tool_choice == PL_TOOLS_AUTO && r.parallel_calls);
+    pl_request_fini(&r);
+}
+
 static void prompts(void **state) {
     (void)state;
     read_ok(PL_ASK_COMPLETION, "{\"prompt\": \"Once\", \"logprobs\": 0, \"speculative.n_max\": 0}");
@@ -121,8 +137,27 @@ static const struct {
     {PL_ASK_CHAT, "{\"messages\": [{}], \"prompt\": \"a\"}", "prompt", "no such field"},
     {PL_ASK_CHAT, "{\"messages\": [{}], \"tempreature\": 1}", "tempreature", "no such field"},
     {PL_ASK_CHAT, "{\"messages\": [{}], \"n\": 1, \"n\": 2}", "", "the key is there twice"},
-    {PL_ASK_CHAT, "{\"messages\": [{}], \"tools\": [{\"type\": \"function\"}]}", "tools", "tools: is not supported"},
-    {PL_ASK_CHAT, "{\"messages\": [{}], \"tool_choice\": \"required\"}", "tool_choice", "tool calls are not"},
+    {PL_ASK_CHAT, "{\"messages\": [{}], \"tools\": {}}", "tools", "a list of tools"},
+    {PL_ASK_CHAT, "{\"messages\": [{}], \"tools\": [1]}", "tools", "tools[0]: expected an object"},
+    {PL_ASK_CHAT, "{\"messages\": [{}], \"tools\": [{\"type\": \"function\"}]}", "tools", "tools[0].function: missing"},
+    {PL_ASK_CHAT, "{\"messages\": [{}], \"tools\": [{\"type\": \"custom\"}]}", "tools", "only tools of type function"},
+    {PL_ASK_CHAT, "{\"messages\": [{}], \"tools\": [{\"function\": {\"name\": \"a b\"}}]}", "tools",
+     "a name has 1 to 64"},
+    {PL_ASK_CHAT,
+     "{\"messages\": [{}], \"tools\": [{\"function\": {\"name\": \"f\", \"parameters\": {\"type\": \"array\"}}}]}",
+     "tools", "a schema of an object"},
+    {PL_ASK_CHAT, "{\"messages\": [{}], \"tool_choice\": \"required\"}", "tool_choice", "there are no tools"},
+    {PL_ASK_CHAT, "{\"messages\": [{}], \"tool_choice\": \"any\"}", "tool_choice", "expected auto, none, required"},
+    {PL_ASK_CHAT, "{\"messages\": [{}], \"tool_choice\": {\"type\": \"function\"}}", "tool_choice",
+     "function.name: missing"},
+    {PL_ASK_CHAT,
+     "{\"messages\": [{}], \"tools\": [{\"function\": {\"name\": \"f\"}}], \"tool_choice\": {\"function\": "
+     "{\"name\": \"g\"}}}",
+     "tool_choice", "none of the tools"},
+    {PL_ASK_CHAT,
+     "{\"messages\": [{}], \"tools\": [{\"function\": {\"name\": \"f\"}}], \"tool_choice\": \"required\", "
+     "\"regex\": \"a\"}",
+     "tool_choice", "a second grammar"},
     {PL_ASK_CHAT, "{\"messages\": [{}], \"response_format\": {\"type\": \"xml\"}}", "response_format", "type is text"},
     {PL_ASK_CHAT, "{\"messages\": [{}], \"response_format\": {\"type\": \"json_schema\"}}", "response_format",
      "json_schema.schema: missing"},
@@ -176,8 +211,8 @@ static void refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults), cmocka_unit_test(chat),   cmocka_unit_test(prompts),
-        cmocka_unit_test(grammars), cmocka_unit_test(tokens), cmocka_unit_test(refused),
+        cmocka_unit_test(defaults), cmocka_unit_test(chat),  cmocka_unit_test(prompts), cmocka_unit_test(grammars),
+        cmocka_unit_test(tokens),   cmocka_unit_test(tools), cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
