@@ -216,15 +216,15 @@ const pl_command pl_command_serve = {
     .summary = "answers requests of OpenAI's API over HTTP",
     .options = options,
     .about =
-        "Serves /v1/models, /v1/chat/completions, /v1/completions, /tokenize, /detokenize, /health and /metrics until\n"
-        "SIGINT or SIGTERM: answers that are being decoded end, new requests get 503. Requests are decoded together; "
-        "an\n"
-        "answer's text does not depend on the others. As in OpenAI's API a request without \"temperature\" is sampled "
-        "at\n"
-        "1; without \"max_tokens\" an answer ends with the context. \"speculative\": {\"off\": true} or "
-        "{\"max_tokens\":\n"
-        "N} decodes one request without drafts, or with drafts of at most N tokens in depth. --seed is for requests\n"
-        "without \"seed\", which else draw one. There is no TLS: put a proxy before it.",
+        "Serves /v1/models, /v1/chat/completions, /v1/completions, llama.cpp's /completion, /tokenize, /detokenize,\n"
+        "/health and /metrics until SIGINT or SIGTERM: answers that are being decoded end, new requests get 503.\n"
+        "Requests are decoded together; an answer's text does not depend on the others. As in OpenAI's API a request\n"
+        "without \"temperature\" is sampled at 1; without \"max_tokens\" an answer ends with the context.\n"
+        "\"speculative\": {\"off\": true} or {\"max_tokens\": N} decodes one request without drafts, or with drafts "
+        "of\n"
+        "at most N tokens in depth. --seed is for requests without \"seed\", which else draw one. There is no TLS: put "
+        "a\n"
+        "proxy before it.",
     .example = "paceline serve --target checkpoints/tiny --drafter lookup",
     .devices = true,
     .runs = find_model,

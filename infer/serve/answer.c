@@ -73,6 +73,7 @@ static void put_token(pl_json_out *o, const pl_answer *a, int32_t token, bool ke
 static void put_chat_token(pl_json_out *o, const pl_answer *a, const pl_logprob *l) {
     size_t      n;
     const char *s = pl_tokenizer_bytes(a->tok, l->token, &n);
+    if (a->ids) pl_put_int(o, "id", l->token);
     pl_json_out_key(o, "token");
     put_token(o, a, l->token, false);
     pl_put_num(o, "logprob", l->logprob);
@@ -82,14 +83,15 @@ static void put_chat_token(pl_json_out *o, const pl_answer *a, const pl_logprob 
     pl_json_out_close(o, ']');
 }
 
-static void put_chat_logprobs(pl_json_out *o, const pl_answer *a, const pl_answer_choice *c) {
-    pl_put_array(o, "content");
-    for (int i = c->from; i < c->to; i++) {
-        const pl_logprob *l = pl_logprobs_at(c->logprobs, i);
+void pl_answer_put_tokens(pl_json_out *o, const pl_answer *a, const char *name, const pl_logprobs *p, int from,
+                          int to) {
+    pl_put_array(o, name);
+    for (int i = from; i < to; i++) {
+        const pl_logprob *l = pl_logprobs_at(p, i);
         pl_json_out_object(o);
         put_chat_token(o, a, l);
         pl_put_array(o, "top_logprobs");
-        for (int k = 1; k <= c->logprobs->top; k++) {
+        for (int k = 1; k <= p->top; k++) {
             pl_json_out_object(o);
             put_chat_token(o, a, l + k);
             pl_json_out_close(o, '}');
@@ -149,7 +151,7 @@ static void put_logprobs(pl_json_out *o, const pl_answer *a, const pl_answer_cho
     }
     pl_json_out_object(o);
     if (a->chat)
-        put_chat_logprobs(o, a, c);
+        pl_answer_put_tokens(o, a, "content", c->logprobs, c->from, c->to);
     else
         put_text_logprobs(o, a, c);
     pl_json_out_close(o, '}');

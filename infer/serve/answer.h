@@ -25,6 +25,7 @@ typedef struct pl_answer {
     const char         *id, *model;
     int64_t             created; // seconds since 1970
     bool                chat, chunk;
+    bool                ids; // tokens have their ids (pl_answer_put_tokens)
 } pl_answer;
 
 // A choice, or a part of one.
@@ -53,6 +54,8 @@ typedef struct pl_answer_usage {
 // usage NULL: none. nulls: a stream with usage, whose other chunks have "usage": null.
 void pl_answer_begin(pl_json_out *o, const pl_answer *a);
 void pl_answer_put_choice(pl_json_out *o, const pl_answer *a, const pl_answer_choice *c);
+// Writes tokens from..to-1 with their log-probabilities as a member, as chats have them.
+void pl_answer_put_tokens(pl_json_out *o, const pl_answer *a, const char *name, const pl_logprobs *l, int from, int to);
 void pl_answer_end(pl_json_out *o, const pl_answer_usage *usage, bool nulls);
 
 #endif

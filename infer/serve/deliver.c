@@ -1,5 +1,6 @@
 // How a job's text reaches its client.
 #include "infer/serve/job.h"
+#include "infer/serve/native.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/clock.h"
 
@@ -33,6 +34,7 @@ static void end_text(pl_choice *c, const char *why, int64_t tokens) {
 // Takes in a token; returns false if it ends the answer.
 static bool take_token(pl_choice *c, int32_t token) {
     bool more = pl_delta_push(&c->delta, token);
+    if (c->job->native) pl_strbuf_add(&c->ids, (const char *)&token, sizeof token);
     divide_text(c);
     return more && !(c->job->one_call && c->parts.n_calls > 0);
 }
@@ -49,20 +51,25 @@ bool pl_choice_take(pl_choice *c) {
     // A grammar without room for more states allows the end anywhere.
     bool whole = !c->constraint.grammar || pl_grammar_constraint_met(&c->constraint, answer, n);
     if (!c->finish && finish != PL_RUNNING) end_text(c, finish == PL_STOPPED && whole ? "stop" : "length", emitted);
-    return !c->delta.text.failed && !c->parts.failed;
+    return !c->delta.text.failed && !c->parts.failed && !c->ids.failed;
 }
 
 // ---- streams --------------------------------------------------------------------------------------------------------
 
-// Sends an object as an event; begun by pl_answer_begin.
-static bool send_object(pl_job *j, pl_json_out *o, const pl_answer_usage *usage) {
+// Sends an object as an event.
+static bool send_event(pl_job *j, pl_json_out *o) {
     static const char head[] = "data: ", tail[] = "\n\n";
-    pl_answer_end(o, usage, j->include_usage);
     if (pl_json_out_end(o, NULL) != PL_OK) return false;
     bool sent = pl_exchange_write(j->x, head, sizeof head - 1) && pl_exchange_write(j->x, o->text, o->len) &&
                 pl_exchange_write(j->x, tail, sizeof tail - 1);
     pl_free(o->text);
     return sent;
+}
+
+// Sends an object begun by pl_answer_begin.
+static bool send_object(pl_job *j, pl_json_out *o, const pl_answer_usage *usage) {
+    pl_answer_end(o, usage, j->include_usage);
+    return send_event(j, o);
 }
 
 static bool send_choice(pl_job *j, const pl_job_server *s, const pl_answer_choice *part) {
@@ -129,7 +136,24 @@ static void take_parts(pl_answer_choice *part, pl_choice *c) {
     c->given_calls = part->call_to;
 }
 
+static bool send_native_part(pl_choice *c, const pl_job_server *s, const pl_native_part *part) {
+    pl_json_out o;
+    pl_json_out_begin(&o, 0);
+    pl_native_put(&o, c, s, part);
+    c->sent = part->to;
+    return send_event(c->job, &o);
+}
+
+static bool send_native(pl_choice *c, const pl_job_server *s) {
+    pl_native_part part = {.from = c->sent, .to = c->taken};
+    part.text = take_part(&c->parts.content, &c->given[1], &part.bytes);
+    if (part.bytes > 0 && !send_native_part(c, s, &part)) return false;
+    return !c->finish ||
+           send_native_part(c, s, &(pl_native_part){.text = "", .from = c->sent, .to = c->taken, .last = true});
+}
+
 bool pl_choice_send(pl_choice *c, const pl_job_server *s) {
+    if (c->job->native) return send_native(c, s);
     pl_answer_choice part = {.index = c->index};
     int              tokens = count_logprobs(c);
     if (c->first == 0 && !c->finish) return true; // its prompt is being read
@@ -164,7 +188,7 @@ static bool end_stream(pl_job *j, const pl_job_server *s) {
         pl_answer_begin(&o, &a);
         sent = send_object(j, &o, &u);
     }
-    sent = sent && pl_exchange_write(j->x, done, sizeof done - 1);
+    if (!j->native) sent = sent && pl_exchange_write(j->x, done, sizeof done - 1);
     pl_exchange_end(j->x);
     return sent;
 }
@@ -185,14 +209,34 @@ static void put_whole(pl_json_out *o, const pl_answer *a, pl_choice *c, const pl
     pl_strbuf_fini(&text);
 }
 
-static void answer_whole(pl_job *j, const pl_job_server *s) {
-    pl_json_out     o;
+// One object, or a list of several.
+static void put_native(pl_json_out *o, pl_job *j, const pl_job_server *s) {
+    pl_json_out_begin(o, 0);
+    if (j->n > 1) pl_json_out_array(o);
+    for (int i = 0; i < j->n; i++) {
+        pl_choice     *c = &j->choice[i];
+        pl_native_part whole = {.to = c->taken, .last = true};
+        whole.text = take_part(&c->parts.content, &c->given[1], &whole.bytes);
+        pl_native_put(o, c, s, &whole);
+    }
+    if (j->n > 1) pl_json_out_close(o, ']');
+}
+
+static void put_answer(pl_json_out *o, pl_job *j, const pl_job_server *s) {
     pl_answer       a = describe_job(j, s);
     pl_answer_usage u = count_usage(j, s);
-    pl_answer_begin(&o, &a);
+    pl_answer_begin(o, &a);
     for (int i = 0; i < j->n; i++)
-        put_whole(&o, &a, &j->choice[i], s);
-    pl_answer_end(&o, &u, false);
+        put_whole(o, &a, &j->choice[i], s);
+    pl_answer_end(o, &u, false);
+}
+
+static void answer_whole(pl_job *j, const pl_job_server *s) {
+    pl_json_out o;
+    if (j->native)
+        put_native(&o, j, s);
+    else
+        put_answer(&o, j, s);
     bool made = pl_json_out_end(&o, NULL) == PL_OK;
     pl_exchange_answer(j->x, 200, "application/json", made ? o.text : NULL, made ? o.len : 0);
 }

@@ -21,7 +21,9 @@ static void find_stop(pl_delta *d, size_t from) {
     if (d->n_stop == 0 || d->text.n == from) return;
     for (int i = 0; i < d->n_stop; i++) {
         const char *at = memmem(d->text.s + begin, d->text.n - begin, d->stop[i], strlen(d->stop[i]));
-        if (at && (!first || at < first)) first = at;
+        if (!at || (first && at >= first)) continue;
+        first = at;
+        d->found = i;
     }
     if (!first) return;
     d->text.n = (size_t)(first - d->text.s);

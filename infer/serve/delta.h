@@ -15,6 +15,7 @@ typedef struct pl_delta {
     int            n_marks;
     int            n_stop;
     size_t         longest; // bytes of a stop string
+    int            found;   // which of them ended the text, where it is stopped
     bool           stopped, ended;
 } pl_delta;
 

@@ -118,6 +118,30 @@ static pl_status copy_stops(pl_job *j, const pl_job_server *s, const pl_request 
     return PL_OK;
 }
 
+static pl_status fail_bias(pl_request *r, pl_status st, const char *why, pl_err *err) {
+    snprintf(r->param, sizeof r->param, "logit_bias");
+    return pl_fail(err, st, "logit_bias: %s", why);
+}
+
+// Adds the biases of texts to those of ids: each token of a text gets its own.
+static pl_status spell_bias(pl_job *j, const pl_job_server *s, pl_request *r, pl_err *err) {
+    for (int i = 0; i < r->n_text_bias; i++) {
+        const char *text = r->text_bias[i].text;
+        int32_t    *ids;
+        int64_t     n, before = j->sampling.n_bias;
+        PL_TRY(pl_tokenizer_encode(s->target->tok, text, strlen(text), 0, &ids, &n, err));
+        bool  fits = before + n <= PL_REQUEST_BIASES;
+        void *more = fits ? pl_realloc(j->bias, (size_t)(before + n + 1) * sizeof *j->bias) : NULL;
+        if (more) j->sampling.bias = j->bias = more;
+        for (int64_t k = 0; k < n && more; k++)
+            j->bias[j->sampling.n_bias++] = (pl_logit_bias){ids[k], r->text_bias[i].value};
+        pl_free(ids);
+        if (!fits) return fail_bias(r, PL_E_INPUT, "its texts have more than 1024 tokens", err);
+        if (!more) return fail_bias(r, PL_E_MEMORY, "out of memory", err);
+    }
+    return PL_OK;
+}
+
 static pl_status check_bias(const pl_job *j, const pl_job_server *s, pl_err *err) {
     for (int i = 0; i < j->sampling.n_bias; i++)
         if (j->bias[i].id >= s->target->model.vocab)
@@ -195,6 +219,7 @@ static pl_status fill_job(pl_job *j, pl_job_server *s, pl_request *r, pl_err *er
     for (int i = 0; i < prompts; i++)
         PL_TRY(add_prompt(j, s, r, i, err));
     PL_TRY(copy_stops(j, s, r, err));
+    PL_TRY(spell_bias(j, s, r, err));
     PL_TRY(check_bias(j, s, err));
     PL_TRY(require_call(s, r, err));
     while (j->n < prompts * r->n) {
@@ -218,6 +243,8 @@ pl_status pl_job_create(pl_job **out, pl_job_server *s, pl_request *r, pl_exchan
                   .created = time(NULL),
                   .arrived = pl_now(),
                   .chat = r->ask == PL_ASK_CHAT,
+                  .native = r->ask == PL_ASK_NATIVE,
+                  .return_tokens = r->return_tokens,
                   .stream = r->stream,
                   .include_usage = r->include_usage,
                   .logprobs = r->logprobs,
@@ -248,6 +275,7 @@ void pl_job_free(pl_job *j) {
         pl_delta_fini(&j->choice[i].delta);
         pl_parts_fini(&j->choice[i].parts);
         pl_logprobs_fini(&j->choice[i].logprobs);
+        pl_strbuf_fini(&j->choice[i].ids);
     }
     for (int i = 0; j->prompt && i < j->n_prompts; i++) {
         pl_free(j->prompt[i].ids);

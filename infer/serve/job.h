@@ -11,6 +11,13 @@
 
 typedef struct pl_job pl_job;
 
+// Of a session that has ended.
+typedef struct pl_session_counts {
+    int32_t reused;
+    int64_t drafted, accepted;
+    double  prefill_seconds, seconds;
+} pl_session_counts;
+
 // One answer of a request.
 typedef struct pl_choice {
     pl_job               *job;
@@ -22,12 +29,14 @@ typedef struct pl_choice {
     size_t                given[2]; // bytes of reasoning and content that were sent
     int                   given_calls;
     pl_logprobs logprobs; // of the answer's tokens; where the prompt is echoed, of its tokens from the second on first
-    int32_t     taken, sent; // tokens taken into the text; those whose log-probabilities were sent
-    int64_t     tokens;      // of the answer, a stop token included; set when it ends
-    size_t      offset;      // characters of the tokens that were sent
-    bool        begun;       // its first chunk was sent
-    const char *finish;      // NULL: it has not ended
-    double      first;       // when its first token was there; 0: not yet
+    pl_strbuf   ids;      // native: of its tokens
+    int32_t     taken, sent;  // tokens taken into the text; those whose log-probabilities were sent
+    int64_t     tokens;       // of the answer, a stop token included; set when it ends
+    size_t      offset;       // characters of the tokens that were sent
+    bool        begun;        // its first chunk was sent
+    const char *finish;       // NULL: it has not ended
+    pl_session_counts counts; // once its session has ended
+    double            first;  // when its first token was there; 0: not yet
 } pl_choice;
 
 typedef struct pl_job_prompt {
@@ -42,7 +51,8 @@ struct pl_job {
     char             id[48];
     int64_t          created; // seconds since 1970
     double           arrived; // pl_now
-    bool             chat, stream, include_usage;
+    bool             chat, native, stream, include_usage;
+    bool             return_tokens;
     int              logprobs;
     int64_t          max_tokens;
     bool             plain;

@@ -11,9 +11,11 @@
 enum {
     CHAT = 1 << PL_ASK_CHAT,
     TEXT = 1 << PL_ASK_COMPLETION,
+    OWN = 1 << PL_ASK_NATIVE,
     IDS = 1 << PL_ASK_TOKENIZE,
     BACK = 1 << PL_ASK_DETOKENIZE,
     BOTH = CHAT | TEXT,
+    ALL = BOTH | OWN,
 };
 
 typedef struct field field;
@@ -39,6 +41,14 @@ static pl_status read_int(pl_request *r, const field *f, const cJSON *v, pl_err 
     int64_t x;
     PL_TRY(pl_json_int_of(&r->body, v, (int64_t)f->min, (int64_t)f->max, &x, err));
     *(int *)((char *)r + f->at) = (int)x;
+    return PL_OK;
+}
+
+static pl_status read_signed(pl_request *r, const field *f, const cJSON *v, int *out, pl_err *err) {
+    if (!cJSON_IsNumber(v) || v->valuedouble != floor(v->valuedouble) ||
+        !(v->valuedouble >= f->min && v->valuedouble <= f->max))
+        return pl_json_fail(&r->body, v, err, "expected a whole number from %g to %g", f->min, f->max);
+    *out = (int)v->valuedouble;
     return PL_OK;
 }
 
@@ -86,6 +96,18 @@ static pl_status read_max_tokens(pl_request *r, const field *f, const cJSON *v, 
     return PL_OK;
 }
 
+// -1: until a stop; -2: as far as the context goes.
+static pl_status read_n_predict(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    int n = 0;
+    PL_TRY(read_signed(r, f, v, &n, err));
+    r->max_tokens = n < 0 ? -1 : n;
+    return PL_OK;
+}
+
+static pl_status read_last_n(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    return read_signed(r, f, v, &r->repeat_last_n, err);
+}
+
 static pl_status read_top_k(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
     PL_TRY(read_int(r, f, v, err));
     if (r->sampling.top_k < 0) r->sampling.top_k = 0; // vLLM's -1: all
@@ -96,6 +118,7 @@ static pl_status read_seed(pl_request *r, const field *f, const cJSON *v, pl_err
     int64_t x;
     (void)f;
     PL_TRY(pl_json_int_of(&r->body, v, -PL_JSON_INT_MAX, PL_JSON_INT_MAX, &x, err));
+    if (r->ask == PL_ASK_NATIVE && (x == -1 || x == UINT32_MAX)) return PL_OK; // a random one
     r->sampling.seed = (uint64_t)x;
     r->has_seed = true;
     return PL_OK;
@@ -143,6 +166,62 @@ static pl_status read_bias(pl_request *r, const field *f, const cJSON *v, pl_err
     return PL_OK;
 }
 
+// llama.cpp's: false bans a token.
+static pl_status read_bias_value(pl_request *r, const cJSON *v, float *out, pl_err *err) {
+    double x = cJSON_IsFalse(v) ? -PL_BIAS_MOST : cJSON_IsNumber(v) ? v->valuedouble : NAN;
+    if (!(fabs(x) <= PL_BIAS_MOST))
+        return pl_json_fail(&r->body, v, err, "expected false or a number from -%d to %d", PL_BIAS_MOST, PL_BIAS_MOST);
+    *out = (float)x;
+    return PL_OK;
+}
+
+static bool is_number(const char *s) {
+    return *s && strspn(s, "0123456789") == strlen(s);
+}
+
+// One bias of a token's id, as a number or text, or of the tokens of a text.
+static pl_status add_native_bias(pl_request *r, const cJSON *id, const char *name, const cJSON *v, pl_err *err) {
+    float       value = 0;
+    int64_t     n;
+    const char *text = name;
+    PL_TRY(read_bias_value(r, v, &value, err));
+    if (id && cJSON_IsNumber(id)) {
+        PL_TRY(pl_json_int_of(&r->body, id, 0, INT32_MAX, &n, err));
+        r->bias[r->sampling.n_bias++] = (pl_logit_bias){(int32_t)n, value};
+        return PL_OK;
+    }
+    if (id) PL_TRY(pl_json_str_of(&r->body, id, &text, err));
+    if (is_number(text) && strlen(text) < 10)
+        r->bias[r->sampling.n_bias++] = (pl_logit_bias){(int32_t)strtol(text, NULL, 10), value};
+    else
+        r->text_bias[r->n_text_bias++] = (pl_text_bias){text, value};
+    return PL_OK;
+}
+
+// [[id or text, bias], ...] or {"id or text": bias, ...}
+static pl_status read_native_bias(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    const cJSON *e;
+    int          n = cJSON_GetArraySize(v);
+    (void)f;
+    if (!cJSON_IsObject(v) && !cJSON_IsArray(v))
+        return pl_json_fail(&r->body, v, err, "expected a list of [token, bias] or an object");
+    if (n > PL_REQUEST_BIASES) return pl_json_fail(&r->body, v, err, "%d tokens, %d at most", n, PL_REQUEST_BIASES);
+    r->bias = pl_malloc(((size_t)n + 1) * sizeof *r->bias);
+    r->text_bias = pl_malloc(((size_t)n + 1) * sizeof *r->text_bias);
+    if (!r->bias || !r->text_bias) return pl_fail(err, PL_E_MEMORY, "logit_bias: out of memory");
+    cJSON_ArrayForEach(e, v) {
+        if (cJSON_IsObject(v)) {
+            PL_TRY(add_native_bias(r, NULL, e->string, e, err));
+            continue;
+        }
+        if (!cJSON_IsArray(e) || cJSON_GetArraySize(e) != 2)
+            return pl_json_fail(&r->body, e, err, "expected [token, bias]");
+        PL_TRY(add_native_bias(r, e->child, NULL, e->child->next, err));
+    }
+    r->sampling.bias = r->bias;
+    return PL_OK;
+}
+
 // Limits the drafts of one request; 0 tokens are none.
 static pl_status read_draft_depth(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
     int64_t depth;
@@ -183,9 +262,16 @@ static pl_status read_stop_ids(pl_request *r, const field *f, const cJSON *v, pl
 
 // Chat's is a bool, with top_logprobs beside it; a completion's is the number.
 static pl_status read_logprobs(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
-    if (r->ask == PL_ASK_COMPLETION) return read_int(r, f, v, err);
+    if (r->ask != PL_ASK_CHAT) return read_int(r, f, v, err);
     if (!cJSON_IsBool(v)) return pl_json_fail(&r->body, v, err, "expected true or false");
     if (cJSON_IsTrue(v) && r->logprobs < 0) r->logprobs = 0;
+    return PL_OK;
+}
+
+// 0: none.
+static pl_status read_n_probs(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
+    PL_TRY(read_int(r, f, v, err));
+    if (r->logprobs == 0) r->logprobs = -1;
     return PL_OK;
 }
 
@@ -380,11 +466,11 @@ static pl_status read_tokens(pl_request *r, const field *f, const cJSON *v, pl_e
 
 #define AT(member) offsetof(pl_request, member)
 static const field fields[] = {
-    {"model", BOTH | IDS | BACK, read_text, AT(model), 0, 0},
+    {"model", ALL | IDS | BACK, read_text, AT(model), 0, 0},
     {"messages", CHAT | IDS, read_messages, 0, 0, 0},
     {"chat_template_kwargs", CHAT | IDS, read_object, 0, 0, 0},
     {"add_generation_prompt", CHAT | IDS, read_bool, AT(add_generation_prompt), 0, 0},
-    {"prompt", TEXT, read_prompt, 0, 1, PL_REQUEST_PROMPTS},
+    {"prompt", TEXT | OWN, read_prompt, 0, 1, PL_REQUEST_PROMPTS},
     {"prompt", IDS, read_content, 0, 1, 1},
     {"content", IDS, read_content, 0, 1, 1},
     {"tokens", BACK, read_tokens, 0, 1, 1},
@@ -393,29 +479,36 @@ static const field fields[] = {
     {"return_token_strs", IDS, read_bool, AT(pieces), 0, 0},
     {"echo", TEXT, read_bool, AT(echo), 0, 0},
     {"n", BOTH, read_int, AT(n), 1, PL_REQUEST_CHOICES},
-    {"stream", BOTH, read_bool, AT(stream), 0, 0},
+    {"n_cmpl", OWN, read_int, AT(n), 1, PL_REQUEST_CHOICES},
+    {"stream", ALL, read_bool, AT(stream), 0, 0},
     {"stream_options", BOTH, read_stream_options, 0, 0, 0},
     {"max_tokens", BOTH, read_max_tokens, 0, 0, 0},
+    {"n_predict", OWN, read_n_predict, 0, -2, INT32_MAX},
     {"max_completion_tokens", CHAT, read_max_tokens, 0, 0, 0},
-    {"temperature", BOTH, read_real, AT(sampling.temperature), 0, 1000},
-    {"top_p", BOTH, read_real, AT(sampling.top_p), 1e-6, 1},
-    {"top_k", BOTH, read_top_k, AT(sampling.top_k), -1, 1 << 30},
-    {"min_p", BOTH, read_real, AT(sampling.min_p), 0, 1},
+    {"temperature", ALL, read_real, AT(sampling.temperature), 0, 1000},
+    {"top_p", ALL, read_real, AT(sampling.top_p), 1e-6, 1},
+    {"top_k", ALL, read_top_k, AT(sampling.top_k), -1, 1 << 30},
+    {"min_p", ALL, read_real, AT(sampling.min_p), 0, 1},
     {"repetition_penalty", BOTH, read_real, AT(sampling.repetition_penalty), 0.01, 100},
+    {"repeat_penalty", OWN, read_real, AT(sampling.repetition_penalty), 0.01, 100},
+    {"repeat_last_n", OWN, read_last_n, 0, -1, INT32_MAX},
     {"presence_penalty", BOTH, read_real, AT(sampling.presence_penalty), -2, 2},
     {"frequency_penalty", BOTH, read_real, AT(sampling.frequency_penalty), -2, 2},
     {"logit_bias", BOTH, read_bias, 0, 0, 0},
-    {"speculative", BOTH, read_speculative, 0, 0, 0},
-    {"speculative.n_max", BOTH, read_draft_depth, 0, 0, 0}, // llama.cpp's
-    {"seed", BOTH, read_seed, 0, 0, 0},
-    {"stop", BOTH, read_stop, 0, 0, 0},
+    {"logit_bias", OWN, read_native_bias, 0, 0, 0},
+    {"speculative", ALL, read_speculative, 0, 0, 0},
+    {"speculative.n_max", ALL, read_draft_depth, 0, 0, 0}, // llama.cpp's
+    {"seed", ALL, read_seed, 0, 0, 0},
+    {"stop", ALL, read_stop, 0, 0, 0},
     {"stop_token_ids", BOTH, read_stop_ids, 0, 0, 0},
-    {"ignore_eos", BOTH, read_bool, AT(ignore_eos), 0, 0},
+    {"ignore_eos", ALL, read_bool, AT(ignore_eos), 0, 0},
     {"logprobs", BOTH, read_logprobs, AT(logprobs), 0, PL_REQUEST_TOP_LOGPROBS},
+    {"n_probs", OWN, read_n_probs, AT(logprobs), 0, PL_REQUEST_TOP_LOGPROBS},
+    {"return_tokens", OWN, read_bool, AT(return_tokens), 0, 0},
     {"top_logprobs", CHAT, read_top_logprobs, AT(logprobs), 0, PL_REQUEST_TOP_LOGPROBS},
     {"response_format", BOTH, read_response_format, 0, 0, 0},
-    {"json_schema", BOTH, read_grammar, PL_GRAMMAR_SCHEMA, 0, 0}, // llama.cpp's
-    {"grammar", BOTH, read_grammar, PL_GRAMMAR_GBNF, 0, 0},
+    {"json_schema", ALL, read_grammar, PL_GRAMMAR_SCHEMA, 0, 0}, // llama.cpp's
+    {"grammar", ALL, read_grammar, PL_GRAMMAR_GBNF, 0, 0},
     {"regex", BOTH, read_grammar, PL_GRAMMAR_REGEX, 0, 0},
     {"tools", CHAT | IDS, read_tools, 0, 0, 0},
     {"tool_choice", CHAT, read_tool_choice, 0, 0, 0},
@@ -424,6 +517,21 @@ static const field fields[] = {
     {"functions", CHAT, read_empty, 0, 0, 0},
     {"modalities", CHAT, read_modalities, 0, 0, 0},
     {"suffix", TEXT, read_empty, 0, 0, 0},
+    {"presence_penalty", OWN, read_neutral, 0, 0, 0}, // llama.cpp's count the prompt's tokens too
+    {"frequency_penalty", OWN, read_neutral, 0, 0, 0},
+    {"dynatemp_range", OWN, read_neutral, 0, 0, 0},
+    {"typical_p", OWN, read_neutral, 0, 1, 0},
+    {"top_n_sigma", OWN, read_neutral, 0, -1, 0},
+    {"xtc_probability", OWN, read_neutral, 0, 0, 0},
+    {"dry_multiplier", OWN, read_neutral, 0, 0, 0},
+    {"mirostat", OWN, read_neutral, 0, 0, 0},
+    {"min_keep", OWN, read_neutral, 0, 0, 0},
+    {"n_indent", OWN, read_neutral, 0, 0, 0},
+    {"t_max_predict_ms", OWN, read_neutral, 0, 0, 0},
+    {"post_sampling_probs", OWN, read_neutral, 0, 0, 0},
+    {"samplers", OWN, read_refused, 0, 0, 0}, // infer/sample/distribution.h has the order
+    {"response_fields", OWN, read_empty, 0, 0, 0},
+    {"lora", OWN, read_empty, 0, 0, 0},
     {"min_tokens", BOTH, read_neutral, 0, 0, 0},
     {"use_beam_search", BOTH, read_neutral, 0, 0, 0},
     {"length_penalty", BOTH, read_neutral, 0, 1, 0},
@@ -442,7 +550,23 @@ static const field fields[] = {
     {"safety_identifier", BOTH, NULL, 0, 0, 0},
     {"prompt_cache_key", BOTH, NULL, 0, 0, 0},
     {"prompt_cache_retention", BOTH, NULL, 0, 0, 0},
-    {"cache_prompt", BOTH, NULL, 0, 0, 0},
+    {"cache_prompt", ALL, NULL, 0, 0, 0},
+    {"id_slot", OWN, NULL, 0, 0, 0},
+    {"n_keep", OWN, NULL, 0, 0, 0}, // no text is shifted out of the context
+    {"n_cache_reuse", OWN, NULL, 0, 0, 0},
+    {"timings_per_token", OWN, NULL, 0, 0, 0},
+    {"return_progress", OWN, NULL, 0, 0, 0},
+    {"speculative.n_min", OWN, NULL, 0, 0, 0},
+    {"speculative.p_min", OWN, NULL, 0, 0, 0},
+    // Of what is refused above.
+    {"dynatemp_exponent", OWN, NULL, 0, 0, 0},
+    {"xtc_threshold", OWN, NULL, 0, 0, 0},
+    {"dry_base", OWN, NULL, 0, 0, 0},
+    {"dry_allowed_length", OWN, NULL, 0, 0, 0},
+    {"dry_penalty_last_n", OWN, NULL, 0, 0, 0},
+    {"dry_sequence_breakers", OWN, NULL, 0, 0, 0},
+    {"mirostat_tau", OWN, NULL, 0, 0, 0},
+    {"mirostat_eta", OWN, NULL, 0, 0, 0},
     {"prediction", CHAT, NULL, 0, 0, 0}, // of the answer: it would change speed alone
     {"spaces_between_special_tokens", BOTH, NULL, 0, 0, 0},
 };
@@ -490,7 +614,8 @@ static pl_status check_members(pl_request *r, pl_err *err) {
     if (ids && r->messages && r->prompt) return fail_member(r, "messages", "beside a prompt; give one of the two", err);
     if (!chat && !r->messages && !r->prompt)
         return fail_member(r, r->ask == PL_ASK_DETOKENIZE ? "tokens" : "prompt", "is missing", err);
-    if (r->max_tokens == 0 && !r->echo) return fail_member(r, "max_tokens", "expected 1 or more", err);
+    if (r->max_tokens == 0 && !r->echo && r->ask != PL_ASK_NATIVE)
+        return fail_member(r, "max_tokens", "expected 1 or more", err);
     if (pl_json_find(&r->body, NULL, "stream_options") && !r->stream)
         return fail_member(r, "stream_options", "needs \"stream\": true", err);
     if (pl_sampling_check(&r->sampling, NULL) != PL_OK) // the table has checked the others
@@ -499,6 +624,10 @@ static pl_status check_members(pl_request *r, pl_err *err) {
         r->add_special = false; // llama.cpp's default
     if (r->grammar && r->ignore_eos)
         return fail_member(r, "ignore_eos", "beside a grammar, whose texts end with such a token", err);
+    double penalty = r->sampling.repetition_penalty;
+    if (r->ask == PL_ASK_NATIVE && penalty != 0 && penalty != 1 && r->repeat_last_n != -1)
+        return fail_member(r, "repeat_penalty", "looks at the whole text here; give \"repeat_last_n\": -1 with it",
+                           err);
     return check_tools(r, err);
 }
 
@@ -522,7 +651,10 @@ pl_status pl_request_read(pl_request *r, pl_ask ask, const char *body, size_t n,
                       .add_special = true,
                       .add_generation_prompt = true,
                       .parallel_calls = true,
+                      .repeat_last_n = 64,
                       .sampling = {.temperature = 1, .top_p = 1}};
+    if (ask == PL_ASK_NATIVE) // llama.cpp's defaults
+        r->sampling = (pl_sampling){.temperature = 0.8, .top_k = 40, .top_p = 0.95, .min_p = 0.05};
     pl_status st = pl_json_parse(&r->body, "body", 0, body, n, PL_JSON_UNIQUE, err);
     if (st == PL_OK) st = read_members(r, err);
     if (st == PL_OK) return PL_OK;
@@ -537,6 +669,7 @@ void pl_request_fini(pl_request *r) {
         pl_free(r->prompt[i].ids);
     pl_free(r->prompt);
     pl_free(r->bias);
+    pl_free(r->text_bias);
     pl_free(r->grammar);
     pl_json_close(&r->body);
     *r = (pl_request){0};

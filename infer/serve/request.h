@@ -23,7 +23,14 @@ enum {
 
 typedef enum pl_tool_choice { PL_TOOLS_AUTO, PL_TOOLS_NONE, PL_TOOLS_REQUIRED, PL_TOOLS_NAMED } pl_tool_choice;
 
-typedef enum pl_ask { PL_ASK_CHAT, PL_ASK_COMPLETION, PL_ASK_TOKENIZE, PL_ASK_DETOKENIZE } pl_ask;
+// native: llama.cpp's own /completion, whose fields have its names and defaults.
+typedef enum pl_ask { PL_ASK_CHAT, PL_ASK_COMPLETION, PL_ASK_NATIVE, PL_ASK_TOKENIZE, PL_ASK_DETOKENIZE } pl_ask;
+
+// A logit_bias for each token of a text (borrowed from the body).
+typedef struct pl_text_bias {
+    const char *text;
+    float       value;
+} pl_text_bias;
 
 // A prompt as text (borrowed from the body) or as ids (owned).
 typedef struct pl_request_prompt {
@@ -48,7 +55,11 @@ typedef struct pl_request {
     int                draft_depth; // most levels of a draft; 0: as many as the tree has
     pl_sampling        sampling;    // its bias is `bias`
     pl_logit_bias     *bias;        // owned
-    char              *grammar;     // text of the grammar that the answer is held to, owned; NULL: none
+    pl_text_bias      *text_bias;   // owned
+    int                n_text_bias;
+    bool               return_tokens;
+    int                repeat_last_n; // native: tokens that repetition_penalty looks at; -1: all
+    char              *grammar;       // text of the grammar that the answer is held to, owned; NULL: none
     pl_grammar_kind    grammar_kind;
     const char        *grammar_field; // that asks for it
     int                n_tools;

@@ -85,6 +85,10 @@ static void answer_completion(void *s, pl_exchange *x) {
     answer_request(s, x, PL_ASK_COMPLETION);
 }
 
+static void answer_native(void *s, pl_exchange *x) {
+    answer_request(s, x, PL_ASK_NATIVE);
+}
+
 // ---- tokens ---------------------------------------------------------------------------------------------------------
 
 static void put_tokens(pl_json_out *o, const pl_server *s, const pl_request *r, const int32_t *ids, int64_t n) {
@@ -204,6 +208,8 @@ const pl_route pl_routes[] = {{.method = "GET", .path = "/health", .open = true,
                               {.method = "GET", .path = "/v1/models/", .tail = true, .fn = show_model},
                               {.method = "POST", .path = "/v1/chat/completions", .fn = answer_chat},
                               {.method = "POST", .path = "/v1/completions", .fn = answer_completion},
+                              {.method = "POST", .path = "/completion", .fn = answer_native},
+                              {.method = "POST", .path = "/completions", .fn = answer_native},
                               {.method = "POST", .path = "/tokenize", .fn = answer_tokens},
                               {.method = "POST", .path = "/detokenize", .fn = answer_text},
                               {0}};

@@ -42,6 +42,12 @@ static void end_session(pl_server *s, pl_choice *c, bool broken) {
         i++;
     s->running[i] = s->running[--s->metrics.running];
     c->session = NULL;
+    const pl_session_stats *stats = pl_session_statistics(x);
+    c->counts = (pl_session_counts){.reused = pl_session_reused(x),
+                                    .drafted = stats->drafted,
+                                    .accepted = stats->accepted,
+                                    .prefill_seconds = stats->prefill_seconds,
+                                    .seconds = stats->seconds};
     pl_stats_add(&s->metrics.stats, pl_session_statistics(x));
     pl_stats_add(&c->job->stats, pl_session_statistics(x));
     s->metrics.generated += pl_session_length(x) - pl_session_prompt(x);

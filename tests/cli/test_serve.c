@@ -515,6 +515,75 @@ static void log_probabilities(void **state) {
     pl_json_close(&a);
 }
 
+// llama.cpp's endpoint: whole and streamed the text of `decode`, the same tokens, and why it ended.
+static void native_whole(cJSON **tokens, const char *want) {
+    pl_json j;
+    ask_json(&j, &guarded, "/completion",
+             "{\"prompt\": \"Once upon a time\", \"temperature\": 0, \"n_predict\": 24, \"return_tokens\": true, "
+             "\"n_probs\": 2}");
+    assert_string_equal(test_str(&j, NULL, "content"), want);
+    assert_string_equal(test_str(&j, NULL, "stop_type"), "limit");
+    assert_true(test_num(&j, NULL, "tokens_predicted") == 24 && test_num(&j, NULL, "timings.predicted_n") == 24);
+    assert_true(test_num(&j, NULL, "tokens_evaluated") == 5 && test_num(&j, NULL, "generation_settings.top_k") == 40);
+    *tokens = cJSON_Duplicate(test_array(&j, NULL, "tokens"), true);
+    const cJSON *probs = test_array(&j, NULL, "completion_probabilities");
+    assert_int_equal(cJSON_GetArraySize(*tokens), 24);
+    assert_int_equal(cJSON_GetArraySize(probs), 24);
+    assert_true(test_num(&j, probs->child, "id") == (*tokens)->child->valuedouble);
+    assert_int_equal(cJSON_GetArraySize(test_array(&j, probs->child, "top_logprobs")), 2);
+    pl_json_close(&j);
+}
+
+static void native_stream(cJSON *tokens, pl_strbuf *text) {
+    pl_json     j;
+    bool        stop = false;
+    const char *body = "{\"prompt\": \"Once upon a time\", \"temperature\": 0, \"n_predict\": 24, \"stream\": true}";
+    char       *head, *events;
+    assert_int_equal(ask_with(&plain, "POST", "/completions", JSON, body, &head, &events), 200);
+    for (char *at = events, *end; *at; at = end + 2) {
+        const cJSON *e;
+        assert_false(stop);
+        end = strstr(at, "\n\n");
+        *end = 0;
+        assert_int_equal(pl_json_parse(&j, "event", 0, at + 6, strlen(at + 6), 0, NULL), PL_OK);
+        pl_strbuf_add(text, test_str(&j, NULL, "content"), strlen(test_str(&j, NULL, "content")));
+        cJSON_ArrayForEach(e, test_array(&j, NULL, "tokens"))
+            cJSON_AddItemToArray(tokens, cJSON_CreateNumber(e->valueint));
+        stop = cJSON_IsTrue(pl_json_find(&j, NULL, "stop"));
+        assert_true(stop == (pl_json_find(&j, NULL, "timings") != NULL));
+        pl_json_close(&j);
+    }
+    assert_true(stop);
+    pl_strbuf_add(text, "", 1);
+    pl_free(head);
+}
+
+static void native_completion(void **state) {
+    (void)state;
+    pl_json   j;
+    cJSON    *whole, *streamed = cJSON_CreateArray();
+    char     *want = decoded("-p 'Once upon a time' -n 24");
+    pl_strbuf text = {0};
+    native_whole(&whole, want);
+    native_stream(streamed, &text);
+    assert_string_equal(text.s, want);
+    assert_true(cJSON_Compare(streamed, whole, true));
+    cJSON_Delete(streamed);
+    cJSON_Delete(whole);
+    pl_strbuf_fini(&text);
+    pl_free(want);
+    ask_json(&j, &plain, "/completion",
+             "{\"prompt\": [\"One\", [1, 5460]], \"temperature\": 0, \"n_predict\": 30, \"stop\": [\"zzz\", \"e\"], "
+             "\"logit_bias\": "
+             "[[\" day\", false]]}");
+    const cJSON *first = j.root->child;
+    assert_int_equal(cJSON_GetArraySize(j.root), 2);
+    assert_string_equal(test_str(&j, first, "stop_type"), "word");
+    assert_string_equal(test_str(&j, first, "stopping_word"), "e");
+    assert_null(strstr(test_str(&j, first, "content"), " day"));
+    pl_json_close(&j);
+}
+
 static void speculation(void **state) {
     (void)state;
     pl_json     j;
@@ -552,6 +621,8 @@ static const struct {
     {0, "POST", "/v1/completions", JSON, "{\"prompt\": [70000]}", 400, "outside the vocabulary"},
     {0, "POST", "/v1/completions", JSON, "{\"prompt\": [1], \"logit_bias\": {\"70000\": 1}}", 400, "logit_bias"},
     {0, "POST", "/v1/completions", JSON, "{\"prompt\": [1], \"n\": 99}", 400, "fewer slots"},
+    {0, "POST", "/completion", JSON, "{\"prompt\": [1], \"logit_bias\": [[70000, 1]]}", 400, "logit_bias"},
+    {0, "POST", "/completion", JSON, "{\"prompt\": [1], \"top_k\": \"x\"}", 400, "\"param\":\"top_k\""},
     {0, "POST", "/v1/completions", JSON, "{", 400, "body:1:"},
     {0, "POST", "/v1/completions", JSON, "{\"prompt\": \"a\", \"model\": \"gpt\"}", 404, "model_not_found"},
     {0, "POST", "/v1/completions", "", "{}", 415, "application/json"},
@@ -770,6 +841,7 @@ int main(void) {
         cmocka_unit_test(stop_strings),
         cmocka_unit_test(many_at_once),
         cmocka_unit_test(log_probabilities),
+        cmocka_unit_test(native_completion),
         cmocka_unit_test(speculation),
         cmocka_unit_test(tool_calls),
         cmocka_unit_test(reasoning),

@@ -16,8 +16,11 @@ static void seeds(void) {
     pl_fuzz_seed_text("0{\"messages\": [{\"role\": \"tool\"}], \"tools\": [{\"type\": \"function\", \"function\": "
                       "{\"name\": \"f\", \"parameters\": {\"type\": \"object\"}}}], \"tool_choice\": {\"type\": "
                       "\"function\", \"function\": {\"name\": \"f\"}}, \"parallel_tool_calls\": false}");
-    pl_fuzz_seed_text("2{\"content\": \"caf\\u00e9\", \"add_special\": true, \"return_token_strs\": true}");
-    pl_fuzz_seed_text("3{\"tokens\": [1, 2, 3]}");
+    pl_fuzz_seed_text("2{\"prompt\": \"a\", \"n_predict\": -1, \"seed\": -1, \"n_probs\": 2, \"repeat_penalty\": 1.1, "
+                      "\"repeat_last_n\": -1, \"logit_bias\": [[1, false], [\"a b\", 0.5]], \"samplers\": null, "
+                      "\"cache_prompt\": true, \"typical_p\": 1.0}");
+    pl_fuzz_seed_text("3{\"content\": \"caf\\u00e9\", \"add_special\": true, \"return_token_strs\": true}");
+    pl_fuzz_seed_text("4{\"tokens\": [1, 2, 3]}");
 }
 
 static const char *const words[] = {"\"messages\": ",
@@ -48,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     pl_request r;
     pl_err     err = {0};
     if (n == 0) return 0;
-    pl_ask ask = (pl_ask)(*data % 4);
+    pl_ask ask = (pl_ask)((uint8_t)(*data - '0') % 5);
     if (!pl_fuzz_result(pl_request_read(&r, ask, (const char *)data + 1, n - 1, &err), &err, NULL)) return 0;
     for (int i = 0; i < r.n_prompts; i++) {
         if (r.prompt[i].text) pl_fuzz_touch(r.prompt[i].text, strlen(r.prompt[i].text));

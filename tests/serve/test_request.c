@@ -112,6 +112,29 @@ static void prompts(void **state) {
     pl_request_fini(&r);
 }
 
+static void native(void **state) {
+    (void)state;
+    read_ok(PL_ASK_NATIVE,
+            "{\"prompt\": [1, 2], \"seed\": -1, \"n_predict\": -1, \"cache_prompt\": true, \"typical_p\": 1.0}");
+    assert_true(r.sampling.temperature == 0.8 && r.sampling.top_k == 40 && r.sampling.top_p == 0.95);
+    assert_true(r.sampling.min_p == 0.05 && !r.has_seed && r.max_tokens == -1 && r.logprobs == -1);
+    assert_string_equal(r.ignored, "cache_prompt");
+    pl_request_fini(&r);
+    read_ok(PL_ASK_NATIVE,
+            "{\"prompt\": [\"a\", [1]], \"n_predict\": 5, \"n_probs\": 3, \"n_cmpl\": 2, \"return_tokens\": true, "
+            "\"repeat_penalty\": 1.1, \"repeat_last_n\": -1, \"logit_bias\": [[5, 1.5], [\"17\", false], "
+            "[\" word\", -2]], \"json_schema\": {}}");
+    assert_true(r.n_prompts == 2 && r.n == 2 && r.max_tokens == 5 && r.logprobs == 3 && r.return_tokens);
+    assert_true(r.sampling.n_bias == 2 && r.bias[0].id == 5 && r.bias[0].value == 1.5f && r.bias[1].id == 17);
+    assert_true(r.bias[1].value == -100 && r.n_text_bias == 1 && r.text_bias[0].value == -2);
+    assert_string_equal(r.text_bias[0].text, " word");
+    assert_string_equal(r.grammar, "{}");
+    pl_request_fini(&r);
+    read_ok(PL_ASK_NATIVE, "{\"prompt\": \"a\", \"n_predict\": 0, \"logit_bias\": {\"3\": -1, \"b\": 1}}");
+    assert_true(r.max_tokens == 0 && r.sampling.n_bias == 1 && r.n_text_bias == 1);
+    pl_request_fini(&r);
+}
+
 static void tokens(void **state) {
     (void)state;
     read_ok(PL_ASK_TOKENIZE, "{\"prompt\": \"Once\"}");
@@ -189,6 +212,17 @@ static const struct {
     {PL_ASK_COMPLETION, "{\"prompt\": \"a\", \"stop\": [\"b\", 1]}", "stop", "stop[1]: expected a string"},
     {PL_ASK_COMPLETION, "{\"prompt\": \"a\", \"stop_token_ids\": 3}", "stop_token_ids", "a list of token ids"},
     {PL_ASK_COMPLETION, "{\"prompt\": \"a\\u0000b\"}", "", "U+0000"},
+    {PL_ASK_NATIVE, "{\"prompt\": \"a\", \"n\": 1}", "n", "no such field"},
+    {PL_ASK_NATIVE, "{\"prompt\": \"a\", \"n_predict\": -3}", "n_predict", "from -2"},
+    {PL_ASK_NATIVE, "{\"prompt\": \"a\", \"mirostat\": 2}", "mirostat", "is not supported"},
+    {PL_ASK_NATIVE, "{\"prompt\": \"a\", \"dry_multiplier\": 0.8}", "dry_multiplier", "is not supported"},
+    {PL_ASK_NATIVE, "{\"prompt\": \"a\", \"samplers\": [\"top_k\"]}", "samplers", "is not supported"},
+    {PL_ASK_NATIVE, "{\"prompt\": \"a\", \"presence_penalty\": 1}", "presence_penalty", "is not supported"},
+    {PL_ASK_NATIVE, "{\"prompt\": \"a\", \"repeat_penalty\": 1.1}", "repeat_penalty", "\"repeat_last_n\": -1"},
+    {PL_ASK_NATIVE, "{\"prompt\": \"a\", \"logit_bias\": [[1]]}", "logit_bias", "expected [token, bias]"},
+    {PL_ASK_NATIVE, "{\"prompt\": \"a\", \"logit_bias\": [[1, true]]}", "logit_bias", "expected false or a number"},
+    {PL_ASK_NATIVE, "{\"prompt\": \"a\", \"logit_bias\": [[-1, 1]]}", "logit_bias", "non-negative"},
+    {PL_ASK_NATIVE, "{\"prompt\": \"a\", \"logit_bias\": 3}", "logit_bias", "a list of [token, bias]"},
     {PL_ASK_TOKENIZE, "{\"prompt\": [1]}", "prompt", "expected a text"},
     {PL_ASK_TOKENIZE, "{\"prompt\": \"a\", \"content\": \"b\"}", "content", "a second prompt"},
     {PL_ASK_TOKENIZE, "{\"prompt\": \"a\", \"messages\": [{}]}", "messages", "beside a prompt"},
@@ -204,7 +238,7 @@ static void refused(void **state) {
         if (st != PL_E_INPUT && st != PL_E_UNSUPPORTED) fail_msg("%s: status %d", bad[i].body, st);
         if (!strstr(err.msg, bad[i].says)) fail_msg("%s: says \"%s\", not \"%s\"", bad[i].body, err.msg, bad[i].says);
         assert_string_equal(r.param, bad[i].param);
-        assert_true(!r.prompt && !r.bias && !r.body.root);
+        assert_true(!r.prompt && !r.bias && !r.text_bias && !r.body.root);
         malformed_seen();
     }
 }
@@ -212,7 +246,7 @@ static void refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults), cmocka_unit_test(chat),  cmocka_unit_test(prompts), cmocka_unit_test(grammars),
-        cmocka_unit_test(tokens),   cmocka_unit_test(tools), cmocka_unit_test(refused),
+        cmocka_unit_test(tokens),   cmocka_unit_test(tools), cmocka_unit_test(native),  cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
