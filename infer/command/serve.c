@@ -174,6 +174,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     if (st == PL_OK) {
         address          at = {.env = env, .model = v.name, .host = pl_cli_text(a, "host")};
         pl_serve_options o = {.runner = &v.runner,
+                              .drafter = pl_cli_text(a, "drafter"),
+                              .verify = pl_cli_text(a, "verify"),
                               .sessions = (int)pl_cli_int(a, "sessions"),
                               .queue = (int)pl_cli_int(a, "queue"),
                               .chat = v.chat.template,
@@ -220,11 +222,9 @@ const pl_command pl_command_serve = {
         "/health and /metrics until SIGINT or SIGTERM: answers that are being decoded end, new requests get 503.\n"
         "Requests are decoded together; an answer's text does not depend on the others. As in OpenAI's API a request\n"
         "without \"temperature\" is sampled at 1; without \"max_tokens\" an answer ends with the context.\n"
-        "\"speculative\": {\"off\": true} or {\"max_tokens\": N} decodes one request without drafts, or with drafts "
-        "of\n"
-        "at most N tokens in depth. --seed is for requests without \"seed\", which else draw one. There is no TLS: put "
-        "a\n"
-        "proxy before it.",
+        "\"speculative\": {\"off\": true} or {\"max_tokens\": N} decodes one request without drafts, or with drafts\n"
+        "of at most N tokens in depth; its method, tree and verify are refused unless they are the server's. --seed\n"
+        "is for requests without \"seed\", which else draw one. There is no TLS: put a proxy before it.",
     .example = "paceline serve --target checkpoints/tiny --drafter lookup",
     .devices = true,
     .runs = find_model,

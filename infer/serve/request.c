@@ -232,17 +232,27 @@ static pl_status read_draft_depth(pl_request *r, const field *f, const cJSON *v,
     return PL_OK;
 }
 
+// One member of "speculative".
+static pl_status read_drafting(pl_request *r, const field *f, const cJSON *e, pl_err *err) {
+    if (cJSON_IsNull(e)) return PL_OK;
+    if (strcmp(e->string, "max_tokens") == 0) return read_draft_depth(r, f, e, err);
+    if (strcmp(e->string, "method") == 0) return pl_json_str_of(&r->body, e, &r->method, err);
+    if (strcmp(e->string, "tree") == 0) return pl_json_str_of(&r->body, e, &r->tree, err);
+    if (strcmp(e->string, "verify") == 0) return pl_json_str_of(&r->body, e, &r->verify, err);
+    if (strcmp(e->string, "off") != 0 || !cJSON_IsBool(e))
+        return pl_json_fail(&r->body, e, err,
+                            "expected \"off\": true or false, \"max_tokens\", \"method\", \"tree\" or \"verify\"");
+    r->plain |= cJSON_IsTrue(e);
+    return PL_OK;
+}
+
 static pl_status read_speculative(pl_request *r, const field *f, const cJSON *v, pl_err *err) {
     const cJSON *e;
     if (!cJSON_IsObject(v)) return pl_json_fail(&r->body, v, err, "expected an object {...}");
-    cJSON_ArrayForEach(e, v) {
-        if (strcmp(e->string, "max_tokens") == 0) {
-            PL_TRY(read_draft_depth(r, f, e, err));
-        } else if (strcmp(e->string, "off") == 0 && cJSON_IsBool(e)) {
-            r->plain |= cJSON_IsTrue(e);
-        } else {
-            return pl_json_fail(&r->body, e, err, "expected {\"off\": true or false, \"max_tokens\": N}");
-        }
+    cJSON_ArrayForEach(e, v) PL_TRY(read_drafting(r, f, e, err));
+    if (r->method && strcmp(r->method, "off") == 0) {
+        r->plain = true;
+        r->method = NULL;
     }
     return PL_OK;
 }

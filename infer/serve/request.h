@@ -53,9 +53,10 @@ typedef struct pl_request {
     int                logprobs;    // -1: none; else how many of the best tokens besides the one that was taken
     bool               plain;       // no drafts
     int                draft_depth; // most levels of a draft; 0: as many as the tree has
-    pl_sampling        sampling;    // its bias is `bias`
-    pl_logit_bias     *bias;        // owned
-    pl_text_bias      *text_bias;   // owned
+    const char        *method, *tree, *verify; // that its drafts are to have; NULL: the server's
+    pl_sampling        sampling;               // its bias is `bias`
+    pl_logit_bias     *bias;                   // owned
+    pl_text_bias      *text_bias;              // owned
     int                n_text_bias;
     bool               return_tokens;
     int                repeat_last_n; // native: tokens that repetition_penalty looks at; -1: all

@@ -51,6 +51,36 @@ static const char *refuse_load(const pl_server *s, const pl_request *r, int *sta
     return NULL;
 }
 
+// Returns true if a method is the drafter that the server was started with, or the last part of its path.
+static bool is_drafter(const char *drafter, const char *method) {
+    size_t n = strlen(drafter), m = strlen(method);
+    while (n > 1 && drafter[n - 1] == '/')
+        n--;
+    return m <= n && memcmp(drafter + n - m, method, m) == 0 && (m == n || drafter[n - m - 1] == '/');
+}
+
+// Sessions of a step share drafter, tree and verifier. Returns true, having answered, if a request names others.
+static bool refuse_drafting(const pl_server *s, pl_exchange *x, const pl_request *r) {
+    const pl_drafter *d = s->o->runner->drafter;
+    const char       *asked[] = {r->method, r->tree, r->verify}, *name[] = {"method", "tree", "verify"};
+    const char       *own[] = {s->o->drafter, d ? d->tree : NULL, s->o->verify};
+    for (int i = 0; i < 3; i++) {
+        char why[512];
+        if (!asked[i] || (d && (i == 0 ? is_drafter(own[i], asked[i]) : strcmp(own[i], asked[i]) == 0))) continue;
+        if (d)
+            snprintf(
+                why, sizeof why,
+                "speculative.%s: all requests share the server's \"%.200s\"; give that, or limit the drafts by off "
+                "or max_tokens",
+                name[i], own[i]);
+        else
+            snprintf(why, sizeof why, "speculative.%s: the server was started without a --drafter", name[i]);
+        pl_exchange_fail(x, 400, why, "speculative", NULL);
+        return true;
+    }
+    return false;
+}
+
 // Returns true, having answered with 503, once the server is to stop.
 static bool refuse_stopping(const pl_server *s, pl_exchange *x) {
     if (!s->stopping && !pl_stop_requested()) return false;
@@ -64,6 +94,10 @@ static void answer_request(pl_server *s, pl_exchange *x, pl_ask ask) {
     pl_err     err = {0};
     int        status;
     if (refuse_stopping(s, x) || !read_body(s, x, ask, &r)) return;
+    if (refuse_drafting(s, x, &r)) {
+        pl_request_fini(&r);
+        return;
+    }
     const char *why = refuse_load(s, &r, &status);
     pl_status   st = why ? PL_OK : pl_job_create(&j, &s->job, &r, x, &err);
     if (why) {

@@ -12,9 +12,10 @@
 #include "infer/serve/metrics.h"
 
 typedef struct pl_serve_options {
-    pl_runner              *runner;          // with `sessions` slots; its target has a tokenizer
-    int                     sessions, queue; // queue: choices that wait for a slot, at most
-    const pl_chat_template *chat;            // NULL: chat is refused with the line no_chat
+    pl_runner              *runner;           // with `sessions` slots; its target has a tokenizer
+    const char             *drafter, *verify; // as they were chosen at the start; drafter NULL: none
+    int                     sessions, queue;  // queue: choices that wait for a slot, at most
+    const pl_chat_template *chat;             // NULL: chat is refused with the line no_chat
     const char             *no_chat;
     pl_chat_options         chat_options;
     bool                    dated;    // chat_options has a date; else each request takes the time of its arrival

@@ -592,8 +592,8 @@ static void speculation(void **state) {
     for (int i = 0; i < 3; i++) {
         char asked[256];
         snprintf(asked, sizeof asked, body,
-                 i == 0   ? ""
-                 : i == 1 ? ", \"speculative\": {\"off\": true}"
+                 i == 0   ? ", \"speculative\": {\"method\": \"lookup\", \"tree\": \"chain:4\", \"verify\": \"match\"}"
+                 : i == 1 ? ", \"speculative\": {\"method\": \"off\"}"
                           : ", \"speculative.n_max\": 1");
         ask_json(&j, &guarded, "/v1/completions", asked);
         snprintf(text[i], sizeof text[i], "%s", text_of(&j, 0));
@@ -621,6 +621,12 @@ static const struct {
     {0, "POST", "/v1/completions", JSON, "{\"prompt\": [70000]}", 400, "outside the vocabulary"},
     {0, "POST", "/v1/completions", JSON, "{\"prompt\": [1], \"logit_bias\": {\"70000\": 1}}", 400, "logit_bias"},
     {0, "POST", "/v1/completions", JSON, "{\"prompt\": [1], \"n\": 99}", 400, "fewer slots"},
+    {0, "POST", "/completion", JSON, "{\"prompt\": [1], \"speculative\": {\"method\": \"lookup\"}}", 400,
+     "without a --drafter"},
+    {2, "POST", "/completion", JSON, "{\"prompt\": [1], \"speculative\": {\"method\": \"kup\"}}", 400,
+     "share the server's \\\"lookup"},
+    {2, "POST", "/completion", JSON, "{\"prompt\": [1], \"speculative\": {\"tree\": \"chain:2\"}}", 400, "chain:4"},
+    {2, "POST", "/completion", JSON, "{\"prompt\": [1], \"speculative\": {\"verify\": \"typical\"}}", 400, "match"},
     {0, "POST", "/completion", JSON, "{\"prompt\": [1], \"logit_bias\": [[70000, 1]]}", 400, "logit_bias"},
     {0, "POST", "/completion", JSON, "{\"prompt\": [1], \"top_k\": \"x\"}", 400, "\"param\":\"top_k\""},
     {0, "POST", "/v1/completions", JSON, "{", 400, "body:1:"},
