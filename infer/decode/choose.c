@@ -184,6 +184,18 @@ static void learn_free(pl_choose *c, const pl_choose_session *s, const pl_tree *
     }
 }
 
+void pl_choose_drop(pl_choose *c, int slot, pl_tree *t, const bool *keep) {
+    int to[PL_TREE_GROWN], n = 0, of_model = c->session[slot].of_model, kept = 0;
+    for (int i = 0; i < t->n; i++) {
+        to[i] = i == 0 || keep[i] ? n++ : -1;
+        if (i < of_model) kept = n;
+    }
+    pl_tree_prune(t, keep);
+    c->session[slot].of_model = kept;
+    for (int e = 0; e < t->notes.n; e++)
+        t->notes.node[e] = to[t->notes.node[e]];
+}
+
 void pl_choose_verdict(pl_choose *c, int slot, const pl_tree *t, const pl_verdict *v) {
     pl_choose_session *s = &c->session[slot];
     if (s->drafted) learn_free(c, s, t, v);
@@ -196,6 +208,11 @@ void pl_choose_verdict(pl_choose *c, int slot, const pl_tree *t, const pl_verdic
 
 static pl_choose_session *session_of(const pl_choose *c, const pl_draft_batch *b, int item) {
     return &c->session[b->item[item].slot];
+}
+
+// Returns true if the tree's children are drawn.
+static bool is_drawn(const pl_draft_item *it) {
+    return it->proposing && it->proposing->kind != PL_PROPOSE_TOP;
 }
 
 static double rows_cost(const pl_choose *c, int rows) {
@@ -257,7 +274,7 @@ static double plan_model(pl_choose *c, const pl_draft_batch *b, int running, dou
     for (int m = 1; m <= n && !unknown; m++) {
         const pl_choose_session *s = session_of(c, b, c->node[m - 1].item);
         rows += shape->rows - 1 - s->chosen;
-        tokens += shape->emitted + (b->item[c->node[m - 1].item].proposing ? 0 : s->more) - s->worth;
+        tokens += shape->emitted + (is_drawn(&b->item[c->node[m - 1].item]) ? 0 : s->more) - s->worth;
         double seconds = rows_cost(c, (int)(rows + 0.5)) + c->first_of[m];
         for (int l = 1; l < PL_SHAPE_LEVELS && width[l]; l++)
             seconds += (1 - c->tuner.costs.ended[l]) * c->level_of[m * width[l]];
@@ -377,7 +394,7 @@ static void add_free(const pl_choose *c, const pl_draft_batch *b) {
         if (!it->tree || !s->drafted) continue;
         if (!s->of_model)
             take_free(s, it->tree);
-        else if (!it->proposing)
+        else if (!is_drawn(it))
             join_free(c, s, it->tree, rows);
     }
 }

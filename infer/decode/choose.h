@@ -77,6 +77,8 @@ void      pl_choose_start(pl_choose *c, int slot, bool plain); // a session take
 void      pl_choose_end(pl_choose *c, int slot);
 // True if MODEL takes in the session's rows.
 bool      pl_choose_attached(const pl_choose *c, int slot);
+// Drops nodes of a session's tree as pl_tree_prune does, after the draft.
+void      pl_choose_drop(pl_choose *c, int slot, pl_tree *t, const bool *keep);
 // Learns from a tree's verdict, before the tree is grown anew.
 void      pl_choose_verdict(pl_choose *c, int slot, const pl_tree *t, const pl_verdict *v);
 // Hands final rows to the drafters and grows the items' trees; an item's depth is what its session has room for. plain:

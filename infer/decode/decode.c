@@ -125,12 +125,13 @@ static pl_status allocate_sampling(pl_engine *e, pl_session *x, pl_err *err) {
     size_t v = (size_t)e->target->vocab, nodes = e->drafter ? (size_t)e->drafter->policy.max_nodes : 0;
     PL_TRY(pl_distribution_work_init(&x->work, e->target->vocab, err));
     x->dist = pl_calloc(pl_size_mul(4, v, 1), sizeof *x->dist);
-    if (e->opt.verifier->proposal == PL_PROPOSE_TOP) nodes = 0;
+    if (e->drafter && e->opt.verifier->proposal == PL_PROPOSE_TOP) nodes = 1;
     if (nodes) x->q = pl_calloc(pl_size_mul(nodes, v, 1), sizeof *x->q);
-    if (!x->dist || (nodes && !x->q))
+    if (nodes) x->mask = pl_calloc((v + 31) / 32, sizeof *x->mask);
+    if (!x->dist || (nodes && (!x->q || !x->mask)))
         return pl_fail(err, PL_E_MEMORY, "sampling over %lld tokens: out of memory", (long long)e->target->vocab);
-    x->proposing = (pl_proposing){.kind = e->opt.verifier->proposal,
-                                  .sampling = &x->opt.sampling,
+    x->proposing = (pl_proposing){.sampling = &x->opt.sampling,
+                                  .mask = x->mask,
                                   .coin = &x->draft_coin.base,
                                   .q = x->q,
                                   .q_rows = (int)nodes,
@@ -243,6 +244,7 @@ void pl_engine_destroy(pl_engine *e) {
         pl_distribution_work_fini(&e->session[i].work);
         pl_free(e->session[i].dist);
         pl_free(e->session[i].q);
+        pl_free(e->session[i].mask);
     }
     void *owned[] = {e->session, e->parts, e->item, e->logits_row, e->final_row};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
@@ -551,12 +553,27 @@ static void report_final(pl_engine *e, const forward_out *f, const float *logits
     }
 }
 
-// Seeds the drawing of drafts for this cycle; returns NULL for greedy sessions.
-static pl_proposing *prepare_drawing(pl_session *s) {
-    if (s->opt.sampling.temperature == 0) return NULL;
-    s->proposing.q_used = 0;
-    pl_rng_coin_init(&s->draft_coin, s->opt.sampling.seed, PL_STREAM_DRAFT, s->opt.key, s->n_tokens - 1);
-    return &s->proposing;
+// Sets how this cycle's drafts are drawn or, under a constraint, chosen.
+static void prepare_drawing(const pl_engine *e, pl_session *s, pl_draft_item *it) {
+    bool          sampled = s->opt.sampling.temperature > 0;
+    pl_proposing *o = &s->proposing;
+    o->kind = sampled ? e->opt.verifier->proposal : PL_PROPOSE_TOP;
+    o->q_used = 0;
+    o->answer = s->tokens + s->n_prompt;
+    o->n_answer = s->n_tokens - s->n_prompt;
+    if (sampled) pl_rng_coin_init(&s->draft_coin, s->opt.sampling.seed, PL_STREAM_DRAFT, s->opt.key, s->n_tokens - 1);
+    it->writing = sampled ? o : NULL;
+    it->proposing = o->kind != PL_PROPOSE_TOP || s->opt.sampling.constraint ? o : NULL;
+}
+
+// Drops what constraints forbid in drafts that were not drawn.
+static void drop_forbidden(pl_engine *e, int n) {
+    for (int i = 0; i < n; i++) {
+        pl_session *s = &e->session[e->item[i].slot];
+        bool        keep[PL_TREE_GROWN];
+        if (e->item[i].tree && s->opt.sampling.constraint && pl_session_forbids(s, keep))
+            pl_choose_drop(&e->choose, s->slot, &s->tree, keep);
+    }
 }
 
 // Returns the most levels of a session's draft, by its limit and by the tokens left, less the bonus token.
@@ -580,20 +597,18 @@ static void draft(pl_engine *e, const forward_out *f) {
             continue;
         }
         if (pl_choose_attached(&e->choose, s->slot)) s->n_taken = p->first + p->count;
-        int           depth = draft_depth(e, s);
-        pl_proposing *drawing = prepare_drawing(s);
-        e->item[n++] = (pl_draft_item){.slot = s->slot,
-                                       .tokens = s->tokens,
-                                       .n_tokens = s->n_tokens,
-                                       .first = p->first,
-                                       .count = p->count,
-                                       .feature_row = e->final_row + p->row0,
-                                       .row0 = p->row0,
-                                       .rows = p->rows,
-                                       .tree = decoding && depth > 0 ? &s->tree : NULL,
-                                       .depth = depth,
-                                       .proposing = s->proposing.kind == PL_PROPOSE_TOP ? NULL : drawing,
-                                       .writing = drawing};
+        int depth = draft_depth(e, s);
+        e->item[n] = (pl_draft_item){.slot = s->slot,
+                                     .tokens = s->tokens,
+                                     .n_tokens = s->n_tokens,
+                                     .first = p->first,
+                                     .count = p->count,
+                                     .feature_row = e->final_row + p->row0,
+                                     .row0 = p->row0,
+                                     .rows = p->rows,
+                                     .tree = decoding && depth > 0 ? &s->tree : NULL,
+                                     .depth = depth};
+        prepare_drawing(e, s, &e->item[n++]);
     }
     if (e->ctx.err.status != PL_OK) return;
     pl_choose_draft(&e->choose, &e->ctx,
@@ -604,6 +619,7 @@ static void draft(pl_engine *e, const forward_out *f) {
                                       .logits = f->logits,
                                       .logits_row = e->logits_row},
                     plain);
+    if (e->ctx.err.status == PL_OK) drop_forbidden(e, n);
     // Adds the drafter's name: the target has tensors of the same names.
     if (e->ctx.err.status != PL_OK)
         pl_fail_at(&e->ctx.err, e->ctx.err.status, "drafter \"%s\"", e->drafter->kind->name);

@@ -65,6 +65,33 @@ bool pl_session_stops(const pl_session *s, int32_t token) {
     return false;
 }
 
+// Returns the mask of what may stand behind a node.
+static const uint32_t *allowed_after(const pl_session *s, int node) {
+    pl_constraint *c = s->opt.sampling.constraint;
+    int32_t        path[PL_TREE_MAX];
+    int            n = pl_tree_path(&s->tree, node, path) - 1; // without the root, which is part of the answer
+    for (int i = 0; i < n; i++)
+        path[i] = s->tree.token[path[i + 1]];
+    return c->allowed(c, s->tokens + s->n_prompt, s->n_tokens - s->n_prompt, path, n);
+}
+
+bool pl_session_forbids(const pl_session *s, bool *keep) {
+    const pl_tree *t = &s->tree;
+    bool           any = false;
+    for (int i = 0; i < t->n; i++)
+        keep[i] = true;
+    for (int p = 0; p < t->n; p++) { // parents precede children
+        bool            looks = keep[p] && t->first[p] >= 0 && t->kind[p] == PL_PROPOSE_TOP;
+        bool            ended = looks && p > 0 && pl_session_stops(s, t->token[p]);
+        const uint32_t *may = looks && !ended ? allowed_after(s, p) : NULL;
+        for (int x = t->first[p]; x >= 0; x = t->sibling[x]) {
+            keep[x] = keep[p] && !ended && (!may || may[t->token[x] / 32] >> t->token[x] % 32 & 1);
+            any |= !keep[x];
+        }
+    }
+    return any;
+}
+
 // Counts children offered and accepted by depth and rank.
 static void count_ranks(pl_session *s, const pl_verdict *v) {
     const pl_tree *t = &s->tree;

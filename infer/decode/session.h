@@ -22,13 +22,17 @@ struct pl_session {
     // Sampling: scratch, and the distributions that the tree's children were drawn from.
     pl_distribution_work work;
     double              *dist; // [4][V]: p, q, r of verification, the drafter's
-    double              *q;    // [nodes][V]
+    double              *q;    // [nodes][V], at least one
+    uint32_t            *mask; // scratch of constrained drafts
     pl_rng_coin          draft_coin;
     pl_proposing         proposing;
 };
 
 // Returns the length of the prefix that the positions in the cache share with a prompt.
 int32_t pl_session_shared(const pl_session *s, const int32_t *prompt, int32_t n);
+// Sets keep[i] false for drafted tokens that the session's constraint forbids, and for what follows them or the end;
+// drawn ones stay, since their law is the verifier's. Returns true if there are any.
+bool    pl_session_forbids(const pl_session *s, bool *keep);
 // Returns true if the token ends the session's answer.
 bool    pl_session_stops(const pl_session *s, int32_t token);
 // Counts a step in the statistics, from its tree and verdict; accepted: the drafted tokens among the emitted ones.

@@ -27,7 +27,7 @@ typedef struct pl_draft_item {
     int32_t        row0, rows;  // this session's rows of the forward, in order, those not final included
     pl_tree       *tree;        // NULL: nothing to propose; else root is set, grow it
     int            depth;       // levels at most (context and answer end are near)
-    pl_proposing  *proposing;   // how to draw candidates; NULL: take the best
+    pl_proposing  *proposing;   // how to draw candidates, or to choose allowed ones; NULL: take the best
     pl_proposing  *writing;     // sampling and coin of a text that is matched afterwards; NULL: write the best tokens
 } pl_draft_item;
 

@@ -68,6 +68,10 @@ static void draw_or_break_off(lm *d, pl_draft_item *it, int node, const float *l
     memset(q, 0, (size_t)o->vocab * sizeof *q);
     for (int64_t i = 0; i < tr->n_shared; i++)
         q[tr->shared_as[i]] = d->dist[tr->shared[i]];
+    if (o->kind == PL_PROPOSE_TOP) { // of a constrained session
+        pl_propose_from(o, it->tree, node, q, 1, id, logp);
+        return;
+    }
     it->tree->kind[node] = PL_PROPOSE_IID;
     it->tree->q[node] = q;
     int64_t x = o->coin->draw(o->coin, d->dist, tr->vd, -1);

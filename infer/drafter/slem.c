@@ -50,8 +50,7 @@ static int count_wanted(const slem *d, const pl_draft_item *it, int depth) {
 static int32_t choose_token(slem *d, const pl_draft_item *it, const pl_draft_best *best, int row) {
     int64_t vd = d->own.tr.vd;
     if (!it->writing) return best->id[row];
-    pl_sampling s = *it->writing->sampling;
-    s.repetition_penalty = 1;
+    pl_sampling s = pl_sampling_bare(it->writing->sampling);
     if (!pl_distribution(d->dist, best->logits + row * vd, vd, &s, &(pl_history){0}, &d->work)) return -1;
     return (int32_t)it->writing->coin->draw(it->writing->coin, d->dist, vd, -1);
 }

@@ -179,6 +179,13 @@ static int prefix_of(const toy *t, int node) {
     return x;
 }
 
+static bool may_follow(const toy *t, int node, int32_t token) {
+    int32_t        path[LEVELS + 1];
+    int            n = tokens_of(t, prefix_of(t, node), path);
+    pl_constraint *c = t->sampling.constraint;
+    return c->allowed(c, t->answer, t->n_answer, path, n)[0] >> token & 1;
+}
+
 static bool dist_of(void *arg, int node, double *p) {
     toy *t = arg;
     memcpy(p, t->p[prefix_of(t, node)], (size_t)t->v * sizeof *p);
@@ -190,7 +197,7 @@ static void candidates(toy *t, pl_proposing *o, int node, int k, int32_t *id) {
     int    x = prefix_of(t, node);
     float  logp[PL_TREE_MAX];
     double q[V_MAX];
-    if (o->kind != PL_PROPOSE_TOP && !t->argmax_draft) {
+    if ((o->kind != PL_PROPOSE_TOP || t->sampling.constraint) && !t->argmax_draft) {
         pl_drafted d = drafted(t);
         pl_propose_draw(o, &t->tree, node, t->logits[x], &d, k, id, logp);
         return;
@@ -208,7 +215,11 @@ static void candidates(toy *t, pl_proposing *o, int node, int k, int32_t *id) {
 }
 
 static void draft(toy *t, pl_proposal kind, pl_coin *coin) {
+    uint32_t     mask[1];
     pl_proposing o = {.kind = kind,
+                      .answer = t->answer,
+                      .n_answer = t->n_answer,
+                      .mask = mask,
                       .sampling = &t->sampling,
                       .coin = coin,
                       .q = &t->q[0][0],
@@ -223,8 +234,10 @@ static void draft(toy *t, pl_proposal kind, pl_coin *coin) {
         for (int node = from; node < to && t->children[level] > 0; node++) {
             int32_t id[PL_TREE_MAX];
             candidates(t, &o, node, t->children[level], id);
-            for (int i = 0; i < t->children[level] && id[i] >= 0; i++)
+            for (int i = 0; i < t->children[level] && id[i] >= 0; i++) {
+                if (t->sampling.constraint && !t->spread) assert_true(may_follow(t, node, id[i]));
                 pl_tree_add(&t->tree, node, id[i], 0);
+            }
         }
         from = to;
     }
@@ -341,7 +354,7 @@ static const uint32_t *not_again(pl_constraint *c, const int32_t *answer, int64_
 }
 
 // Constraint, bias and penalties, which make each node's distribution another by the tokens on its path: drafts come
-// from the drafter's distribution without them.
+// from the drafter's distribution under the constraint, without the others.
 static void processed_dist_is_exact(void **state) {
     (void)state;
     static const pl_logit_bias bias[] = {{0, 1.5F}, {2, -100}, {1, -0.5F}};
@@ -363,7 +376,8 @@ static void processed_dist_is_exact(void **state) {
                     if (!v->lossless || (v->chain && !is_chain(s))) continue;
                     shape_toy(&the_toy, s, (look)l, seed % 2 ? TRIMMED : WHOLE);
                     the_toy.sampling = samplings[seed % 6];
-                    if (the_toy.sampling.constraint && (l == DISJOINT || l == TARGET_ZEROS)) continue; // could leave none
+                    if (the_toy.sampling.constraint && (l == DISJOINT || l == TARGET_ZEROS))
+                        continue; // could leave none
                     the_toy.said[0] = 1u << 1 | 1u << 2;
                     the_toy.answer[0] = the_toy.answer[1] = 1;
                     the_toy.n_answer = 2;
