@@ -6,6 +6,7 @@
 #include "infer/model/kv.h"
 #include "infer/serve/http.h"
 #include "infer/serve/serve.h"
+#include "infer/serve/weights.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
@@ -36,6 +37,13 @@ static const pl_key options[] = {
     {PL_OPTION_FLAG("no-prefix-cache"), .help = "read every prompt anew"},
     {PL_OPTION_FLAG("logprobs"), .help = "with a GPU: answers may ask for log-probabilities, which costs every step"},
     {PL_OPTION_TEXT("api-key-file", "FILE"), .help = "keys, one a line, of which clients must send one [none needed]"},
+    {PL_OPTION_TEXT("record", "F.jsonl"),
+     .help = "appends the ids of prompts and answers to this file, for data.prompts of a recipe [nothing is kept]"},
+    {PL_OPTION_REAL("record-share", "P"), .deflt = "1", .min = 0, .max = 1, .help = "of the answers, drawn for each"},
+    {PL_OPTION_INT("record-max", "MB"), .deflt = "1024", .min = 1, .max = 1 << 24,
+     .help = "of the file; then recording ends"},
+    {PL_OPTION_TEXTS("swap", "NAME=DIR"),
+     .help = "a checkpoint with which POST /v1/drafter may replace the drafter's weights; may be repeated"},
     {PL_OPTION_TEXT("cors", "ORIGIN"), .help = "web pages of this origin may call the server; *: of any"},
     PL_CHAT_CLI_OPTIONS,
     {PL_OPTION_CHOICE("dtype", "bf16", "fp32"), .help = "of the weights in memory [as the file stores them]"},
@@ -44,13 +52,17 @@ static const pl_key options[] = {
 
 // The parts of a server.
 typedef struct serving {
-    pl_target    target;
-    pl_runner    runner;
-    pl_chat_cli  chat;
-    pl_access    access;
-    const char **hosts;
-    char        *name;
-    pl_err       no_chat;
+    pl_target         target;
+    pl_runner         runner;
+    pl_chat_cli       chat;
+    pl_access         access;
+    const char      **hosts;
+    char             *name;
+    pl_err            no_chat;
+    pl_record        *record;
+    int               n_weights;
+    // [n_weights]
+    pl_serve_weights *weights;
 } serving;
 
 // Refuses caches that the host's memory does not hold, before they are filled.
@@ -133,8 +145,34 @@ static pl_status check_usage(const pl_cli_args *a, pl_err *err) {
     if (!pl_cli_has(a, "target")) return pl_fail(err, PL_E_USAGE, "--target: is missing; it names the model");
     if (!pl_cli_has(a, "drafter") && pl_cli_has(a, "tree"))
         return pl_fail(err, PL_E_USAGE, "--tree: needs a --drafter");
+    if (!pl_cli_has(a, "drafter") && pl_cli_has(a, "swap"))
+        return pl_fail(err, PL_E_USAGE, "--swap: needs a --drafter, whose weights are replaced");
+    for (int i = 0; i < 2 && !pl_cli_has(a, "record"); i++)
+        if (pl_cli_has(a, i ? "record-max" : "record-share"))
+            return pl_fail(err, PL_E_USAGE, "--%s: needs --record", i ? "record-max" : "record-share");
     if (!pl_cli_has(a, "drafter") && pl_cli_has(a, "verify"))
         return pl_fail(err, PL_E_USAGE, "--verify: needs a --drafter");
+    return PL_OK;
+}
+
+// Opens the parts of learning from what is served: the record, and the names of weights.
+static pl_status open_learning(serving *v, const pl_cli_args *a, pl_err *err) {
+    const char **swap = pl_calloc((size_t)a->n_given + 1, sizeof *swap);
+    v->weights = pl_calloc((size_t)a->n_given + 1, sizeof *v->weights);
+    pl_status st = swap && v->weights ? PL_OK : pl_fail(err, PL_E_MEMORY, "serve: out of memory");
+    if (st == PL_OK) {
+        pl_cli_list(a, "swap", swap, &v->n_weights);
+        st = pl_weights_read(v->weights, v->n_weights, swap, err);
+    }
+    pl_free(swap);
+    PL_TRY(st);
+    pl_record_options o = {.path = pl_cli_text(a, "record"),
+                           .target = v->target.model.fingerprint,
+                           .share = pl_cli_real(a, "record-share"),
+                           .max_bytes = pl_cli_int(a, "record-max") * 1000000};
+    if (!o.path) return PL_OK;
+    PL_TRY(pl_record_open(&v->record, &o, err));
+    pl_log_first("prompts and answers are kept in %s", o.path);
     return PL_OK;
 }
 
@@ -149,6 +187,7 @@ static pl_status open_all(serving *v, const pl_env *env, const pl_cli_args *a, p
     v->access.host = v->hosts;
     if (pl_cli_has(a, "api-key-file")) PL_TRY(pl_access_read_keys(&v->access, pl_cli_text(a, "api-key-file"), err));
     PL_TRY(open_model(v, env, a, verifier, err));
+    PL_TRY(open_learning(v, a, err));
     return open_chat(v, a, err);
 }
 
@@ -162,6 +201,7 @@ static void write_done(const pl_env *env, const char *model, const pl_metrics *m
     pl_put_int(o, "answers", answers);
     pl_put_int(o, "left", m->broken); // whose clients left before their end
     pl_put_int(o, "generated_tokens", m->generated);
+    pl_put_int(o, "recorded", m->recorded);
     pl_put_object(o, "stats");
     pl_stats_write(o, &m->stats, m->prompt);
     pl_json_out_close(o, '}');
@@ -189,6 +229,9 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
                               .host = at.host,
                               .port = (int)pl_cli_int(a, "port"),
                               .access = &v.access,
+                              .record = v.record,
+                              .weights = v.weights,
+                              .n_weights = v.n_weights,
                               .origin = pl_cli_text(a, "cors"),
                               .ready = say_ready,
                               .arg = &at};
@@ -200,6 +243,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_runner_close(&v.runner);
     pl_chat_cli_close(&v.chat);
     pl_access_fini(&v.access);
+    pl_record_close(v.record);
+    pl_free(v.weights);
     pl_target_close(&v.target);
     pl_free(v.hosts);
     pl_free(v.name);

@@ -172,8 +172,8 @@ pl_status                pl_drafter_forget(pl_drafter *d, pl_err *err);
 pl_status                pl_drafter_save(pl_drafter *d, pl_err *err);
 // Replaces the weights of a drafter by those of a checkpoint of the same shape, between two steps. What it remembers of
 // running sessions stays, so that their next drafts may be worse; their texts do not change. t: dtype of the weights in
-// memory, as at opening. PL_E_INPUT if the checkpoint is another drafter's, PL_E_UNSUPPORTED if this one has no weights of its own;
-// nothing has changed then.
+// memory, as at opening. PL_E_INPUT if the checkpoint is another drafter's, PL_E_UNSUPPORTED if this one has no weights
+// of its own; nothing has changed then.
 pl_status pl_drafter_retake(pl_drafter *d, const char *dir, const pl_llama *target, pl_dtype t, pl_err *err);
 // Parses "[NODES][,keep[=FILE]]", the arguments of drafters that draft NODES nodes (def if left out) and may learn from
 // ended answers. *keep: NULL, "" (in this process) or the rest of args, FILE.

@@ -15,6 +15,7 @@ typedef struct pl_metrics {
     int64_t          n_answers;
     double           whole; // seconds of all answers, from arrival to end
     bool             drafts;
+    int64_t          swaps, recorded; // of the drafter's weights; answers
 } pl_metrics;
 
 // Appends the text. model: the label of each sample.

@@ -1,5 +1,5 @@
-// Served conversations as training data: a file of JSON lines, which data.prompts of a recipe reads (data/text/prompts.h)
-// and whose answers a drafter learns from as they are.
+// Served conversations as training data: a file of JSON lines, which data.prompts of a recipe reads
+// (data/text/prompts.h) and whose answers a drafter learns from as they are.
 //
 //   {"prompt_ids":[...],"answer_ids":[...],"target":"16 hex digits","finish":"stop"}
 // The ids are exact, so the target that reads them again has the features that it had when it answered, bit for bit.

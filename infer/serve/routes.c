@@ -1,4 +1,5 @@
 #include "infer/serve/routes.h"
+#include "infer/serve/weights.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/log.h"
 
@@ -240,6 +241,8 @@ const pl_route pl_routes[] = {{.method = "GET", .path = "/health", .open = true,
                               {.method = "GET", .path = "/metrics", .fn = show_metrics},
                               {.method = "GET", .path = "/v1/models", .fn = list_models},
                               {.method = "GET", .path = "/v1/models/", .tail = true, .fn = show_model},
+                              {.method = "GET", .path = "/v1/drafter", .fn = pl_weights_show},
+                              {.method = "POST", .path = "/v1/drafter", .fn = pl_weights_replace},
                               {.method = "POST", .path = "/v1/chat/completions", .fn = answer_chat},
                               {.method = "POST", .path = "/v1/completions", .fn = answer_completion},
                               {.method = "POST", .path = "/completion", .fn = answer_native},

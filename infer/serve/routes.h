@@ -15,6 +15,7 @@ typedef struct pl_server {
     pl_job                 *jobs, *last; // in the order of arrival
     pl_metrics              metrics;
     int64_t                 begun;    // seconds since 1970
+    const pl_serve_weights *weights;  // in use; NULL: those of the start
     double                  busy;     // when there was a job (pl_now)
     bool                    stopping; // a stop was requested
 } pl_server;

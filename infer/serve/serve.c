@@ -123,6 +123,15 @@ static pl_status fill_slots(pl_server *s, pl_err *err) {
     return PL_OK;
 }
 
+static void record_answer(pl_server *s, const pl_choice *c) {
+    const pl_session *x = c->session;
+    int32_t           prompt = pl_session_prompt(x), n = pl_session_length(x) - prompt;
+    const int32_t    *ids = pl_session_tokens(x);
+    if (!s->o->record) return;
+    pl_record_answer(s->o->record, ids, prompt, ids + prompt, n, pl_session_finish(x) == PL_STOPPED);
+    s->metrics.recorded = pl_record_written(s->o->record);
+}
+
 // Takes in and sends what a choice's session emitted in this step.
 static void deliver_tokens(pl_server *s, pl_choice *c) {
     pl_job *j = c->job;
@@ -131,6 +140,7 @@ static void deliver_tokens(pl_server *s, pl_choice *c) {
         return;
     }
     if (c->finish) {
+        record_answer(s, c);
         end_session(s, c, false);
         j->ended++;
         j->completion += c->tokens;

@@ -10,6 +10,13 @@
 #include "infer/decode/runner.h"
 #include "infer/serve/access.h"
 #include "infer/serve/metrics.h"
+#include "infer/serve/record.h"
+
+// A checkpoint whose weights may replace the drafter's (infer/serve/weights.h).
+typedef struct pl_serve_weights {
+    char        name[64];
+    const char *dir;
+} pl_serve_weights;
 
 typedef struct pl_serve_options {
     pl_runner              *runner;           // with `sessions` slots; its target has a tokenizer
@@ -26,6 +33,9 @@ typedef struct pl_serve_options {
     const char             *host;
     int                     port; // 0: any
     const pl_access        *access;
+    pl_record              *record; // answers are written to it; NULL: none
+    const pl_serve_weights *weights;
+    int                     n_weights;
     const char             *origin;     // see pl_http_options
     void (*ready)(void *arg, int port); // called when clients can connect
     void *arg;
