@@ -259,6 +259,61 @@ stories|$data/TinyStories-656K|data/prompts/stories.jsonl|tli:$data/stories260K/
     [ "$lost" = 0 ] || fail hybrid "see above (only an idle machine can tell)"
 }
 
+online_traffic() { # FILE FIRST COUNT: asks the server at $url for answers to these prompts, eight clients at a time
+    sed -n "$2,$(($2 + $3 - 1))p" "$1" | python3 -c 'import concurrent.futures, http.client, json, sys
+host, key = sys.argv[1:]
+def ask(line):
+    c = http.client.HTTPConnection(host)
+    body = {"prompt": json.loads(line)["prompt"], "max_tokens": 128, "temperature": 0}
+    c.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json", "Authorization": "Bearer " + key})
+    r = c.getresponse()
+    text = r.read()
+    assert r.status == 200, text
+with concurrent.futures.ThreadPoolExecutor(8) as pool:
+    list(pool.map(ask, sys.stdin))' "${url#http://}" a-key-of-this-proof
+}
+
+online_acceptance() { # NAME DRAFTER: acceptance lengths in chains of three, by kind of prompt
+    local kind tau line="$1"
+    for kind in own stories; do
+        rm -rf "$work/online-eval"
+        (cd "$root" && "$p" eval recipes/any-target.yaml --set target.path=checkpoints/tiny --set "eval.prompts=$work/$kind.jsonl" \
+            --set eval.max_new_tokens=128 --set 'eval.temperatures=[0]' --set eval.plain_fp32=false --set eval.trace=false \
+            --set "eval.drafters=[{path: $2, tree: \"chain:3\", name: d}]" --out "$work/online-eval") >"$work/online.log" 2>&1 ||
+            { tail -n 2 "$work/online.log"; return 1; }
+        tau=$(python3 -c 'import json, sys
+m = [x for x in json.load(open(sys.argv[1]))["methods"] if x["name"] == "d"][0]
+print("%.3f (identical: %s)" % (m["acceptance_length"], m["identical_outputs"]))' "$work/online-eval/results.json")
+        line="$line  $kind $tau"
+    done
+    say online "$line"
+}
+
+shown_online() { # two kinds of traffic in turn, recorded and learned from while it is served (recipes/online.sh)
+    local p url server drafter t0=$SECONDS keys=$work/online-keys run=$work/online-run record=$work/online.jsonl
+    p=$(program)
+    heads || { fail online "training"; return; }
+    drafter=$heads/drafters/eagle3-lowrank/checkpoints/best
+    head -n 24 "$root/data/prompts/heldout.jsonl" >"$work/own.jsonl"
+    sed -n 701,724p "$root/data/prompts/stories.jsonl" >"$work/stories.jsonl"
+    (umask 077 && echo a-key-of-this-proof >"$keys")
+    "$p" serve --target "$root/checkpoints/tiny" --drafter "$drafter" --port 0 --record "$record" --swap "learned=$run/learned" \
+        --api-key-file "$keys" >"$work/online.out" 2>"$work/serve.log" &
+    server=$!
+    while kill -0 $server 2>/dev/null && ! url=$(grep -o 'http://.*' "$work/online.out"); do sleep 0.1; done
+    online_acceptance "at the start:    " "$drafter" || fail online "evaluation"
+    for kind in stories own; do
+        if [ $kind = stories ]; then online_traffic "$root/data/prompts/stories.jsonl" 1 160; else online_traffic "$root/data/prompts/train.jsonl" 1 160; fi ||
+            { fail online "traffic"; break; }
+        PACELINE=$p bash "$root/recipes/online.sh" "$root/recipes/any-target.yaml" "$root/checkpoints/tiny" "$drafter" "$record" "$run" \
+            "$url" "$keys" drafter.head.kind=lowrank drafter.head.rank=64 train.steps=200 train.lr=1e-3 train.warmup=20 \
+            train.eval_every=100 >"$work/online.log" 2>&1 || { tail -n 3 "$work/online.log"; fail online "learning"; break; }
+        online_acceptance "after 160 $kind:" "$run/learned" || fail online "evaluation"
+    done
+    kill -TERM $server && wait $server
+    say online "$((SECONDS - t0)) s"
+}
+
 shown_heads() { # every draft head beside the full one: trained once, decoded at temperature 0 and 1, then by domain
     local data=${PACELINE_TEST_DATA:?set it} p t0=$SECONDS d out
     out=$(realpath -m "${PACELINE_HEADS:-$work/heads-run}")
