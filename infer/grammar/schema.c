@@ -1,7 +1,7 @@
 // JSON schemas (2020-12, and draft 7's definitions and exclusive bounds) as grammars of the texts that are valid.
 //
-//   any type   true, {}, type (one or a list), const, enum, $ref within the schema, anyOf, oneOf of different types,
-//              allOf of one
+//   any type   true, {}, type (one or a list), const, enum, $ref within the schema, anyOf, allOf of one, oneOf of
+//              different types or of objects that a required property's const or enum tells apart
 //   object     properties, in their order, required, additionalProperties, minProperties and maxProperties of maps
 //   array      items, prefixItems, minItems, maxItems
 //   string     minLength, maxLength, or pattern, or format: date, time, date-time, uuid, ipv4, uri, email
@@ -277,7 +277,8 @@ static const char *pointer_part(const char *p, char *to, size_t room) {
     return p;
 }
 
-static pl_status follow(reader *r, const cJSON *x, int32_t *out) {
+// Finds the schema that a reference names.
+static pl_status find_schema(const reader *r, const cJSON *x, const cJSON **out) {
     const cJSON *at = r->root;
     const char  *p;
     char         part[256];
@@ -288,6 +289,13 @@ static pl_status follow(reader *r, const cJSON *x, int32_t *out) {
         at = cJSON_IsArray(at) ? cJSON_GetArrayItem(at, atoi(part)) : cJSON_GetObjectItemCaseSensitive(at, part);
     }
     if (!at || *p) return pl_json_fail(r->json, x, r->err, "\"%.100s\" is not in the schema", x->valuestring);
+    *out = at;
+    return PL_OK;
+}
+
+static pl_status follow(reader *r, const cJSON *x, int32_t *out) {
+    const cJSON *at;
+    PL_TRY(find_schema(r, x, &at));
     return rule_of(r, at, out);
 }
 
@@ -549,16 +557,67 @@ static pl_status type_node(reader *r, const cJSON *s, int type, int32_t *out) {
     }
 }
 
-// Alternatives of oneOf must not overlap: each names types that the others do not.
-static pl_status check_apart(const reader *r, const cJSON *list) {
+// ---- alternatives of which one is valid -----------------------------------------------------------------------------
+
+enum { ALTERNATIVES = 64, VALUES = 64 }; // each is compared with all others
+
+// Returns the const of a property, or the first of its enum; NULL: it has neither. *list: the others follow.
+static const cJSON *values_of(const cJSON *s, const char *key, bool *list) {
+    const cJSON *of = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(s, "properties"), key);
+    const cJSON *all = cJSON_GetObjectItemCaseSensitive(of, "enum");
+    *list = all && cJSON_IsArray(all) && cJSON_GetArraySize(all) <= VALUES;
+    return *list ? all->child : cJSON_GetObjectItemCaseSensitive(of, "const");
+}
+
+static bool requires(const cJSON *s, const char *key) {
     const cJSON *x;
-    int          seen = 0;
+    cJSON_ArrayForEach(x, cJSON_GetObjectItemCaseSensitive(s, "required")) {
+        if (cJSON_IsString(x) && strcmp(x->valuestring, key) == 0) return true;
+    }
+    return false;
+}
+
+// Returns true if no object is valid for both: they give different values to a property that one of them requires.
+static bool are_told_apart(const cJSON *a, const cJSON *b) {
+    const cJSON *key;
+    cJSON_ArrayForEach(key, cJSON_GetObjectItemCaseSensitive(a, "properties")) {
+        bool         list_a, list_b, meet = false;
+        const cJSON *x = values_of(a, key->string, &list_a), *first = values_of(b, key->string, &list_b);
+        if (!x || !first || !(requires(a, key->string) || requires(b, key->string))) continue;
+        for (; x && !meet; x = list_a ? x->next : NULL)
+            for (const cJSON *y = first; y && !meet; y = list_b ? y->next : NULL)
+                meet = cJSON_Compare(x, y, true);
+        if (!meet) return true;
+    }
+    return false;
+}
+
+// Finds what an alternative, or the schema that it names, says of types.
+static pl_status read_alternative(const reader *r, const cJSON *x, const cJSON **schema, int *types_of) {
+    const cJSON *ref = cJSON_GetObjectItemCaseSensitive(x, "$ref"), *whole;
+    int          of;
+    *schema = x;
+    *types_of = ALL;
+    if (ref) PL_TRY(find_schema(r, ref, schema));
+    if (!cJSON_IsObject(*schema)) return PL_OK;
+    PL_TRY(look_at_keywords(r, *schema, &of, &whole));
+    PL_TRY(read_types(r, *schema, of, types_of));
+    if (*types_of & NUMBER) *types_of |= INTEGER;
+    return PL_OK;
+}
+
+// Alternatives of oneOf must not overlap.
+static pl_status check_apart(const reader *r, const cJSON *list) {
+    const cJSON *x, *schema[ALTERNATIVES];
+    int          of[ALTERNATIVES], n = 0;
     cJSON_ArrayForEach(x, list) {
-        int of = 0, mine = 0;
-        if (cJSON_IsObject(x)) PL_TRY(read_types(r, x, of, &mine));
-        if (mine & NUMBER) mine |= INTEGER;
-        if (mine & seen || mine == 0) return unsupported(r, list, "has alternatives that are not of different types");
-        seen |= mine;
+        if (n == ALTERNATIVES) return unsupported(r, list, "has more than 64 alternatives");
+        PL_TRY(read_alternative(r, x, &schema[n], &of[n]));
+        for (int i = 0; i < n; i++)
+            if (of[i] & of[n] && !((of[i] & of[n]) == OBJECT && are_told_apart(schema[i], schema[n])))
+                return unsupported(r, list,
+                                   "has alternatives that differ neither in type nor in a required property's const");
+        n++;
     }
     return PL_OK;
 }

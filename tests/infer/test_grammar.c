@@ -113,6 +113,14 @@ static const language languages[] = {
      "{\"oneOf\":[{\"type\":\"string\",\"maxLength\":1},{\"type\":\"integer\"}]}",
      {"\"a\"", "7"},
      {"\"ab\"", "7.0"}},
+    {PL_GRAMMAR_SCHEMA,
+     "{\"oneOf\":[{\"$ref\":\"#/$defs/"
+     "dot\"},{\"type\":\"object\",\"properties\":{\"kind\":{\"enum\":[\"line\",\"ray\"]},\"to\":"
+     "{\"type\":\"integer\"}},\"required\":[\"kind\",\"to\"]},{\"type\":\"null\"}],\"$defs\":{\"dot\":{\"type\":"
+     "\"object\","
+     "\"properties\":{\"kind\":{\"const\":\"dot\"}},\"required\":[\"kind\"]}}}",
+     {"{\"kind\":\"dot\"}", "{\"kind\":\"ray\",\"to\":3}", "null"},
+     {"{\"kind\":\"line\"}", "{\"kind\":\"dot\",\"to\":1}", "{}"}},
 };
 
 static void languages_by_table(void **state) {
@@ -192,7 +200,19 @@ static const struct {
     {PL_GRAMMAR_SCHEMA, "{\"$ref\":\"http://x/y\"}", "leads out"},
     {PL_GRAMMAR_SCHEMA, "{\"$ref\":\"#\"}", "matches no text"},
     {PL_GRAMMAR_SCHEMA, "{\"allOf\":[{},{}]}", "more than one schema"},
-    {PL_GRAMMAR_SCHEMA, "{\"oneOf\":[{\"type\":\"number\"},{\"type\":\"integer\"}]}", "different types"},
+    {PL_GRAMMAR_SCHEMA, "{\"oneOf\":[{\"type\":\"number\"},{\"type\":\"integer\"}]}", "differ neither in type"},
+    {PL_GRAMMAR_SCHEMA, "{\"oneOf\":[{\"properties\":{\"k\":{\"const\":1}}},{\"properties\":{\"k\":{\"const\":2}}}]}",
+     "differ neither in type"},
+    {PL_GRAMMAR_SCHEMA,
+     "{\"oneOf\":[{\"properties\":{\"k\":{\"const\":1}},\"required\":[\"k\"]},{\"properties\":{\"k\":{\"enum\":[2,1]}}}"
+     "]}",
+     "differ neither in type"},
+    {PL_GRAMMAR_SCHEMA,
+     "{\"oneOf\":[{\"properties\":{\"k\":{\"const\":1}},\"required\":[\"k\"],\"type\":[\"object\",\"null\"]},{"
+     "\"properties\":"
+     "{\"k\":{\"const\":2}},\"required\":[\"k\"],\"type\":[\"object\",\"null\"]}]}",
+     "differ neither in type"},
+    {PL_GRAMMAR_SCHEMA, "{\"oneOf\":[{\"$ref\":\"#/x\"},{\"type\":\"null\"}]}", "is not in the schema"},
     {PL_GRAMMAR_SCHEMA, "{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}", "between the bounds"},
     {PL_GRAMMAR_SCHEMA, "{\"type\":\"number\",\"minimum\":0.5}", "not whole"},
     {PL_GRAMMAR_SCHEMA, "{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", "below minLength"},
