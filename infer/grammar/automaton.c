@@ -32,8 +32,15 @@ typedef struct table {
     int32_t  n;
 } table;
 
+// What walks share; it is only read.
+typedef struct compiled {
+    pl_nodes nodes;
+    int      users;
+} compiled;
+
 struct pl_grammar {
-    pl_nodes             nodes;
+    compiled            *of;
+    const pl_nodes      *nodes; // of it
     const pl_token_text *tokens;
     frame               *frame;
     state               *state;
@@ -130,21 +137,22 @@ static void add_parent(pl_grammar *g, int32_t parent) {
 }
 
 static void add_node(pl_grammar *g, int32_t node, int32_t parent) {
-    if (g->nodes.node[node].productive) add_work(g, find_frame(g, (frame){.node = node, .item = -1, .parent = parent}));
+    if (g->nodes->node[node].productive)
+        add_work(g, find_frame(g, (frame){.node = node, .item = -1, .parent = parent}));
 }
 
 // A list from an item on: the item, and behind it the others.
 static void expand_items(pl_grammar *g, const frame *f, int32_t item) {
-    const pl_node_item *x = &g->nodes.item[item];
+    const pl_node_item *x = &g->nodes->item[item];
     int32_t             parent = f->parent;
     if (x->next >= 0) parent = find_frame(g, (frame){.node = f->node, .item = x->next, .parent = f->parent});
     if (!g->failed) add_node(g, x->node, parent);
 }
 
 static void expand_repeat(pl_grammar *g, const frame *f, const pl_node *x) {
-    bool empty = g->nodes.node[x->item].nullable;
+    bool empty = g->nodes->node[x->item].nullable;
     if (f->count >= x->min || empty) add_parent(g, f->parent);
-    if (f->count >= x->max || !g->nodes.node[x->item].productive) return;
+    if (f->count >= x->max || !g->nodes->node[x->item].productive) return;
     // Without an end the count stays at min, so that there are finitely many frames.
     int32_t count = x->max == PL_GRAMMAR_MANY && f->count >= x->min ? f->count : f->count + 1;
     int32_t parent = find_frame(g, (frame){.node = f->node, .item = -1, .count = count, .parent = f->parent});
@@ -153,7 +161,7 @@ static void expand_repeat(pl_grammar *g, const frame *f, const pl_node *x) {
 
 static void expand(pl_grammar *g, int32_t i) {
     frame          f = g->frame[i]; // a copy: the array may move
-    const pl_node *x = &g->nodes.node[f.node];
+    const pl_node *x = &g->nodes->node[f.node];
     switch ((pl_node_kind)x->kind) {
     case PL_NODE_EMPTY: add_parent(g, f.parent); return;
     case PL_NODE_BYTE:
@@ -166,8 +174,8 @@ static void expand(pl_grammar *g, int32_t i) {
             expand_items(g, &f, f.item < 0 ? x->item : f.item);
         return;
     case PL_NODE_ALT:
-        for (int32_t k = x->item; k >= 0; k = g->nodes.item[k].next)
-            add_node(g, g->nodes.item[k].node, f.parent);
+        for (int32_t k = x->item; k >= 0; k = g->nodes->item[k].next)
+            add_node(g, g->nodes->item[k].node, f.parent);
         return;
     case PL_NODE_REPEAT: expand_repeat(g, &f, x); return;
     case PL_NODE_RULE: add_node(g, x->item, f.parent); return;
@@ -219,7 +227,7 @@ static int32_t compute_next(pl_grammar *g, int32_t from, uint8_t byte) {
     begin_step(g);
     for (int32_t i = 0; i < s->n; i++) {
         const frame   *f = &g->frame[g->member[s->first + i]];
-        const pl_node *x = &g->nodes.node[f->node];
+        const pl_node *x = &g->nodes->node[f->node];
         if (x->lo <= byte && byte <= x->hi) add_parent(g, f->parent);
     }
     return end_step(g);
@@ -353,24 +361,47 @@ static pl_status read_nodes(pl_nodes *n, pl_grammar_kind kind, const char *text,
     return st == PL_OK ? PL_OK : pl_fail_at(err, st, "%s", name[kind]);
 }
 
-pl_status pl_grammar_open(pl_grammar **out, pl_grammar_kind kind, const char *text, size_t n, const pl_token_text *t,
-                          pl_err *err) {
+// Begins a walk over what is compiled, which it keeps.
+static pl_status begin_walk(pl_grammar **out, compiled *of, const pl_token_text *t, pl_err *err) {
     pl_grammar *g = pl_calloc(1, sizeof *g);
     *out = NULL;
     if (!g) return pl_fail(err, PL_E_MEMORY, "grammar: out of memory");
     g->tokens = t;
-    pl_status st = read_nodes(&g->nodes, kind, text, n, t, err);
-    if (st == PL_OK) {
-        begin_step(g);
-        add_node(g, g->nodes.root, -1);
-        g->start = end_step(g);
-        if (g->failed) st = pl_fail(err, PL_E_MEMORY, "grammar: out of memory");
-    }
-    if (st == PL_OK)
+    g->of = of;
+    g->nodes = &of->nodes;
+    of->users++;
+    begin_step(g);
+    add_node(g, of->nodes.root, -1);
+    g->start = end_step(g);
+    if (!g->failed) {
         *out = g;
-    else
-        pl_grammar_close(g);
+        return PL_OK;
+    }
+    pl_grammar_close(g);
+    return pl_fail(err, PL_E_MEMORY, "grammar: out of memory");
+}
+
+static void release(compiled *of) {
+    if (of->users > 0) return;
+    pl_nodes_fini(&of->nodes);
+    pl_free(of);
+}
+
+pl_status pl_grammar_open(pl_grammar **out, pl_grammar_kind kind, const char *text, size_t n, const pl_token_text *t,
+                          pl_err *err) {
+    compiled *of = pl_calloc(1, sizeof *of);
+    *out = NULL;
+    if (!of) return pl_fail(err, PL_E_MEMORY, "grammar: out of memory");
+    of->users = 1; // this call
+    pl_status st = read_nodes(&of->nodes, kind, text, n, t, err);
+    if (st == PL_OK) st = begin_walk(out, of, t, err);
+    of->users--;
+    release(of);
     return st;
+}
+
+pl_status pl_grammar_copy(pl_grammar **out, const pl_grammar *from, pl_err *err) {
+    return begin_walk(out, from->of, from->tokens, err);
 }
 
 void pl_grammar_close(pl_grammar *g) {
@@ -381,6 +412,7 @@ void pl_grammar_close(pl_grammar *g) {
     void *owned[] = {g->frame, g->state, g->member, g->frames.slot, g->states.slot, g->work, g->leaf, g->seen, g->mask};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
-    pl_nodes_fini(&g->nodes);
+    g->of->users--;
+    release(g->of);
     pl_free(g);
 }

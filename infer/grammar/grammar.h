@@ -39,6 +39,9 @@ void      pl_token_text_close(pl_token_text *t);
 // t is borrowed; NULL: of any bytes, without tokens.
 pl_status pl_grammar_open(pl_grammar **out, pl_grammar_kind kind, const char *text, size_t n, const pl_token_text *t,
                           pl_err *err);
+// Opens another walk over a compiled grammar. Each walk may have a thread of its own; one thread opens, copies and
+// closes them.
+pl_status pl_grammar_copy(pl_grammar **out, const pl_grammar *of, pl_err *err);
 void      pl_grammar_close(pl_grammar *g);
 
 int32_t         pl_grammar_start(const pl_grammar *g);

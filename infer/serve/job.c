@@ -202,7 +202,7 @@ static pl_status hold_choice(pl_choice *c, pl_job_server *s, pl_request *r, pl_e
     if (!r->grammar) return PL_OK;
     snprintf(r->param, sizeof r->param, "%s", r->grammar_field);
     if (!s->tokens) PL_TRY(pl_token_text_open(&s->tokens, s->target->tok, err));
-    PL_TRY(pl_grammar_open(&g, r->grammar_kind, r->grammar, strlen(r->grammar), s->tokens, err));
+    PL_TRY(pl_grammar_cached(&s->grammars, &g, r->grammar_kind, r->grammar, strlen(r->grammar), s->tokens, err));
     PL_TRY(pl_grammar_constraint_init(&c->constraint, g, s->target->model.vocab, c->job->stop_id, c->job->n_stop_ids,
                                       err));
     *r->param = 0;

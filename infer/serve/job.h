@@ -4,6 +4,7 @@
 #define PL_JOB_H
 
 #include "data/chat/template.h"
+#include "infer/grammar/cache.h"
 #include "infer/grammar/constraint.h"
 #include "infer/serve/answer.h"
 #include "infer/serve/delta.h"
@@ -74,7 +75,8 @@ struct pl_job {
 // The parts of the server that all jobs read; borrowed, but for the tokens' texts.
 typedef struct pl_job_server {
     const pl_target        *target;
-    pl_token_text          *tokens;             // owned; NULL: no grammar has been asked for yet
+    pl_token_text          *tokens; // owned; NULL: no grammar has been asked for yet
+    pl_grammar_cache        grammars;
     const pl_chat_template *chat;               // NULL: none
     const char             *no_chat;            // why
     pl_call_form            form;               // of calls in its answers

@@ -267,6 +267,7 @@ pl_status pl_serve(const pl_serve_options *o, pl_metrics *done, pl_err *err) {
     pl_http_close(s.http);
     pl_engine_on_final(o->runner->engine, NULL, NULL);
     pl_stop_release();
+    pl_grammar_cache_fini(&s.job.grammars);
     pl_token_text_close(s.job.tokens);
     pl_free(s.running);
     *done = s.metrics;

@@ -1,6 +1,6 @@
 // Grammars: which texts are theirs, by table; masks beside every token tried by itself; drawn texts that the JSON
 // reader takes; what is refused, and why.
-#include "infer/grammar/grammar.h"
+#include "infer/grammar/cache.h"
 #include "kernels/base/json.h"
 #include "kernels/base/rng.h"
 #include "tests/checkpoints/scratch.h"
@@ -329,6 +329,35 @@ static void drawn_texts_are_json(void **state) {
     assert_true(whole > 60);
 }
 
+// Kept grammars are walked by copies, which outlive them; more texts than are kept take turns.
+static void kept_grammars(void **state) {
+    (void)state;
+    pl_grammar_cache c = {0};
+    pl_grammar      *g[3 * PL_GRAMMAR_KEPT], *bad;
+    pl_err           err = {0};
+    enum { N = sizeof g / sizeof *g };
+    for (int i = 0; i < N; i++) {
+        char text[16];
+        int  n = snprintf(text, sizeof text, "a{%d}b", i % (PL_GRAMMAR_KEPT + 1));
+        assert_ok(pl_grammar_cached(&c, &g[i], PL_GRAMMAR_REGEX, text, (size_t)n, tokens, &err));
+        if (i % 3) assert_ok(pl_grammar_cached(&c, &bad, PL_GRAMMAR_REGEX, text, (size_t)n, tokens, &err));
+        if (i % 3) pl_grammar_close(bad);
+        assert_refused(pl_grammar_cached(&c, &bad, PL_GRAMMAR_GBNF, text, (size_t)n, tokens, &err), &err, "line 1");
+        assert_null(bad);
+    }
+    pl_grammar_cache_fini(&c);
+    for (int i = 0; i < N; i++) {
+        int32_t at = pl_grammar_start(g[i]);
+        for (int k = 0; k < i % (PL_GRAMMAR_KEPT + 1); k++) {
+            assert_true(pl_grammar_byte(g[i], at, 'b') < 0);
+            at = pl_grammar_byte(g[i], at, 'a');
+        }
+        assert_true(pl_grammar_may_end(g[i], pl_grammar_byte(g[i], at, 'b')));
+        assert_non_null(pl_grammar_mask(g[i], at));
+        pl_grammar_close(g[i]);
+    }
+}
+
 static int open_tokens(void **state) {
     (void)state;
     pl_err err;
@@ -346,11 +375,9 @@ static int close_tokens(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(languages_by_table),
-        cmocka_unit_test(ranges_of_integers),
-        cmocka_unit_test(malformed_grammars),
-        cmocka_unit_test(ambiguous_grammars_fail),
-        cmocka_unit_test(masks_are_the_tokens_that_go_on),
+        cmocka_unit_test(languages_by_table),      cmocka_unit_test(ranges_of_integers),
+        cmocka_unit_test(kept_grammars),           cmocka_unit_test(malformed_grammars),
+        cmocka_unit_test(ambiguous_grammars_fail), cmocka_unit_test(masks_are_the_tokens_that_go_on),
         cmocka_unit_test(drawn_texts_are_json),
     };
     return cmocka_run_group_tests(tests, open_tokens, close_tokens);
