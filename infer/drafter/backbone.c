@@ -147,6 +147,7 @@ static pl_status init_backbone(pl_backbone **out, const pl_backbone_kind *kind, 
     PL_TRY_GOTO(st, fail, pl_layer_shape_from_config(&b->shape, c, err));
     b->shape.kv = target->shape.kv;
     PL_TRY_GOTO(st, fail, pl_head_init(&b->head, &c->head, b->shape.d, vd, err));
+    b->head.slots = b->block;
     PL_TRY_GOTO(st, fail, check_own_embed(b, err));
     PL_TRY_GOTO(st, fail, init_selector(b, vd, err));
     if (c->target_head || b->head.kind->over_target) PL_TRY_GOTO(st, fail, share_target(b, target, err));

@@ -14,6 +14,7 @@
 #include "kernels/base/check.h"
 #include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
+#include "kernels/op/topk.h"
 
 #include <math.h>
 
@@ -282,6 +283,7 @@ static pl_head_rows rows_of_nodes(block_drafter *d, pl_ctx *ctx, const pl_draft_
     size_t   most = (size_t)d->n * (size_t)d->base.policy.width;
     int32_t *index = pl_ctx_bytes(ctx, most * sizeof *index), *token = pl_ctx_bytes(ctx, most * sizeof *token);
     int32_t *group = pl_ctx_bytes(ctx, most * sizeof *group), *parent = pl_ctx_bytes(ctx, most * sizeof *parent);
+    int32_t *block = pl_ctx_bytes(ctx, most * sizeof *block);
     *rows = ctx->measuring ? (int)most : 0;
     for (int i = 0; i < d->n && !ctx->measuring; i++) {
         const pl_draft_item *it = &b->item[d->which[i]];
@@ -291,12 +293,18 @@ static pl_head_rows rows_of_nodes(block_drafter *d, pl_ctx *ctx, const pl_draft_
             index[*rows] = level * d->n + i;
             token[*rows] = it->tree->token[node];
             group[*rows] = d->which[i];
+            block[*rows] = i;
             parent[*rows] = level > 0 ? row[it->tree->parent[node]] : 0;
             row[node] = *rows;
         }
     }
     if (*rows == 0) return (pl_head_rows){0};
-    pl_head_rows r = {.x = pl_gather(ctx, all->x, index, *rows), .level = level, .token = token, .group = group};
+    pl_head_rows r = {.x = pl_gather(ctx, all->x, index, *rows),
+                      .level = level,
+                      .token = token,
+                      .group = group,
+                      .blocks = all->blocks,
+                      .block = block};
     if (level > 0 && state->data) r.state = pl_gather(ctx, *state, parent, *rows);
     if (d->model->head.kind->over_target) r.base = pl_gather(ctx, all->base, index, *rows);
     if (all->list.id) r.list = list_of(d, ctx, &all->list, index, *rows);
@@ -305,16 +313,15 @@ static pl_head_rows rows_of_nodes(block_drafter *d, pl_ctx *ctx, const pl_draft_
 
 // Returns [rows] logits of the head's confidence; NULL if drafts are not cut by it.
 static const float *read_confidence(const block_drafter *d, pl_ctx *ctx, const pl_head_rows *r) {
-    const pl_head          *h = &d->model->head;
-    const pl_head_sequence *s = h->kind->sequence;
-    if (!s || s->least_confidence(h) <= 0) return NULL;
-    pl_tensor c = s->confidence(ctx, h, r);
+    const pl_head *h = &d->model->head;
+    if (pl_sequence_least_confidence(h) <= 0) return NULL;
+    pl_tensor c = h->kind->sequence->confidence(ctx, h, r);
     c.data = pl_ctx_read(ctx, &c);
     return c.data ? pl_f32(&c) : NULL;
 }
 
 static void offer_level(block_drafter *d, pl_draft_batch *b, int level, const float *sure, const float *logits) {
-    double least = sure ? d->model->head.kind->sequence->least_confidence(&d->model->head) : 0;
+    double least = pl_sequence_least_confidence(&d->model->head);
     for (int i = 0, row = 0; i < d->n; i++) {
         pl_draft_item *it = &b->item[d->which[i]];
         if (!goes_on(d, it, i, level)) continue;
@@ -330,14 +337,21 @@ static void offer_level(block_drafter *d, pl_draft_batch *b, int level, const fl
     }
 }
 
-static void draft_stepwise(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_tensor y) {
+static pl_head_blocks blocks_of(const block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, pl_tensor y) {
+    int32_t *before = pl_ctx_bytes(ctx, (size_t)d->n * sizeof *before);
+    for (int i = 0; i < d->n && !ctx->measuring; i++) {
+        const pl_draft_item *it = &b->item[d->which[i]];
+        before[i] = it->tokens[it->n_tokens > 1 ? it->n_tokens - 2 : 0];
+    }
+    return (pl_head_blocks){.y = y, .slots = d->model->block, .first = d->model->first, .before = before};
+}
+
+static void draft_stepwise(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_head_rows all) {
     const pl_head *h = &d->model->head;
-    pl_head_rows   all = rows_of_levels(d, ctx, b, y, 0, d->levels);
     bool           chooses = any_item(d, ctx, b, false), draws = any_item(d, ctx, b, true);
     size_t         most = (size_t)d->n * (size_t)d->base.policy.width, k = (size_t)d->base.policy.k;
     double         at = pl_now();
     pl_tensor      state = {0};
-    if (h->kind->over_target) all.base = pl_linear(ctx, all.x, h->out);
     if (h->selector.candidates > 0 && !h->position_aware) { // otherwise each level reads rows of its own
         all.list = pl_head_list(ctx, h, &all, draws);
         if (!pl_ctx_wait(ctx) && !ctx->measuring) return;
@@ -374,6 +388,56 @@ static void draft_at_once(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_t
     pl_draft_lap(&d->base.parts.draw, &at);
 }
 
+// ---- all slots at once, pass by pass -------------------------------------------------------------------------------
+
+// Returns true if every session takes a chain of best tokens, which a head refines in passes.
+static bool refines(const block_drafter *d, const pl_ctx *ctx, const pl_draft_batch *b) {
+    const pl_tree_policy *p = &d->base.policy;
+    return pl_sequence_passes(&d->model->head) > 0 && p->width == 1 && p->k == 1 && !d->base.watch &&
+           (ctx->measuring || !any_item(d, ctx, b, true));
+}
+
+// Drafts chains by Jacobi's iteration: each pass reads the best tokens of the one before as the tokens before its slots.
+// The host waits once, after the last pass.
+static void draft_in_passes(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_head_rows all) {
+    const pl_head *h = &d->model->head;
+    size_t         rows = (size_t)(d->levels * d->n);
+    double         at = pl_now();
+    // The anchors, then the best token of each slot, draft after draft: read from its begin on, the tokens before.
+    int32_t       *token = pl_ctx_bytes(ctx, (rows + (size_t)d->n) * sizeof *token);
+    for (int i = 0; i < d->n && !ctx->measuring; i++)
+        token[i] = all.token[i];
+    d->id = token + d->n;
+    d->value = pl_ctx_bytes(ctx, rows * sizeof *d->value);
+    d->lse = pl_ctx_bytes(ctx, rows * sizeof *d->lse);
+    pl_topk(ctx, &(pl_topk_args){.x = all.base, .k = 1, .id = d->id});
+    all.token = token;
+    all.levels = d->levels;
+    for (int pass = pl_sequence_passes(h); pass > 0; pass--)
+        choose_best(d, ctx, h, &all, 0);
+    bool there = pl_ctx_wait(ctx);
+    pl_draft_lap(&d->base.parts.head, &at);
+    for (int i = 0; i < d->n && there; i++)
+        grow_all(d, &b->item[d->which[i]], i, NULL);
+    pl_draft_lap(&d->base.parts.draw, &at);
+}
+
+// Drafts by a head or a selector that reads the tokens before.
+static void draft_in_sequence(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_tensor y) {
+    const pl_head *h = &d->model->head;
+    pl_head_blocks blocks = blocks_of(d, ctx, b, y);
+    pl_head_rows   all = rows_of_levels(d, ctx, b, y, 0, d->levels);
+    all.blocks = &blocks;
+    pl_sequence_prepare(ctx, h, &blocks);
+    if (h->kind->over_target) all.base = pl_linear(ctx, all.x, h->out);
+    if (!ctx->measuring && refines(d, ctx, b)) {
+        draft_in_passes(d, ctx, b, all);
+        return;
+    }
+    draft_stepwise(d, ctx, b, all);
+    if (ctx->measuring && refines(d, ctx, b)) draft_in_passes(d, ctx, b, all);
+}
+
 // On a measuring context this is the largest call: max_rows rows taken in, and every session drafting all slots.
 static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     static const double first_level[PL_TREE_MAX] = {1}; // drafting costs the same at any depth, so level 0 gets all of
@@ -393,7 +457,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     if (d->n == 0) return;
     begin_trees(d);
     if (d->model->head.kind->over_target || d->model->head.selector.candidates > 0)
-        draft_stepwise(d, ctx, b, y);
+        draft_in_sequence(d, ctx, b, y);
     else
         draft_at_once(d, ctx, b, y);
     at = pl_now();

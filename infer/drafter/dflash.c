@@ -70,7 +70,7 @@ static pl_status check(pl_hf_config *c, const pl_llama *target, const char *wher
                        where, c->block.target_layers, target->n_layers);
     if (head->routed || head->shortlisted)
         return pl_fail(err, PL_E_UNSUPPORTED,
-                       "%s: a block drafter has no head of kind \"%s\"; take full, lowrank or markov", where,
+                       "%s: a block drafter has no head of kind \"%s\"; take full, lowrank, markov or xpress", where,
                        head->name);
     if (head->over_target && pl_hf_markov_of(&c->head) == PL_HF_MARKOV_RNN && !c->block.anchor_first)
         return pl_fail(err, PL_E_UNSUPPORTED,

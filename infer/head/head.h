@@ -6,6 +6,7 @@
 //   specvocab the same as a scorer, whose candidates exact rows [V, d] rescore                  specvocab.c
 //   dynaspec  project = identity,          out = lm_head sorted by cluster, a router's support  dynaspec.c
 //   markov    the target's own rows, plus low-rank logits of the previous token                 markov.c
+//   xpress    the same, of the block and of all tokens before                                   xpress.c
 // Training passes project(x) and out to the divergence ops, decoding chooses among the rows of out: one definition
 // serves both. A head that reads only some rows returns them as its support, for given hidden states: the proposal's
 // distribution is the softmax over the support, and other tokens come from the target alone. Any head may be followed
@@ -18,6 +19,7 @@
 #include "checkpoints/hf.h"
 #include "infer/head/outside.h"
 #include "infer/head/selector.h"
+#include "infer/head/sequence.h"
 #include "infer/model/params.h"
 #include "kernels/base/key.h"
 #include "kernels/op/route.h"
@@ -43,10 +45,13 @@ typedef struct pl_head_rows {
     const int32_t   *token;  // [M] the token that the step consumed with it
     pl_tensor        embed;  // [V, d] the target's embedding
     const int32_t   *group;  // [M] ascending: rows of one session share a number (and a support); NULL: one session
-    // Heads that go from slot to slot: their state after the slot before each row, [M, r] (data NULL: first slot), and
-    // the results of pl_head_carry.
-    pl_tensor        state;
-    pl_tensor        mixed, after; // [M, r] input of the additional logits; state after the row (data NULL: none)
+    // Heads that go from slot to slot (infer/head/sequence.h): the blocks that the rows are slots of; each row's block
+    // (NULL: row i of each draft is of block i); their state after the slot before each row (data NULL: none); and the
+    // results of pl_head_carry.
+    const pl_head_blocks *blocks;
+    const int32_t        *block;
+    pl_tensor             state;
+    pl_tensor             mixed, after; // [M, r] input of the additional logits; state after the row (data NULL: none)
     // Set by pl_head_begin.
     bool             foreseen;
     pl_head_support  support;
@@ -86,19 +91,6 @@ typedef struct pl_head_table {
     // Gives an untrained head a table.
     pl_status (*draw)(pl_head *h, bool uneven, pl_err *err);
 } pl_head_table;
-
-// Logits that depend on the tokens before.
-typedef struct pl_head_sequence {
-    // Training: returns rows [M, n] and a matrix [Vd, n] whose products are the logits, instead of project(x) and out.
-    void (*teach)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, pl_tensor *x, pl_tensor *w);
-    // Fills in r->mixed and r->after.
-    void (*carry)(pl_ctx *ctx, const pl_head *h, pl_head_rows *r);
-    // Returns the logit of each row's acceptance probability [M, 1], which depends on earlier tokens alone; .data NULL:
-    // this head predicts none.
-    pl_tensor (*confidence)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
-    // Returns the confidence below which drafting ends; 0: it never ends early.
-    double (*least_confidence)(const pl_head *h);
-} pl_head_sequence;
 
 typedef struct pl_head_kind {
     const char   *name; // "full", "lowrank": recipe key drafter.head.kind and config paceline.head.kind
@@ -156,6 +148,7 @@ struct pl_head {
     bool                position_aware; // any head that drafts a list: fewer rows at deeper levels
     int                 redistribute;   // thousandths of the mass that go to tokens outside the list
     int64_t             d, vocab, rank; // vocab: draft vocabulary Vd; rank: width of out's rows (d for a full head)
+    int                 slots;          // of a block drafter's blocks; else 0. Set before params
     pl_tensor           out;            // [Vd, rank]
     pl_tensor           down;           // [rank, d] (lowrank, specvocab)
     pl_tensor           exact;          // [Vd, d] row-major, never trained (specvocab)

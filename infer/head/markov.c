@@ -17,7 +17,6 @@
 
 #include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/topk.h"
 
 #include <math.h>
 
@@ -29,7 +28,7 @@ typedef struct markov {
 
 static const pl_key keys[] = {
     {PL_KEY_AS_INT("drafter.head.rank", markov, rank), .each = true, .deflt = "0", .min = 0, .max = 65536,
-     .help = "of a low-rank head, of specvocab's scorer, or of markov's logits", .stages = PL_STAGE_DRAFTER},
+     .help = "of a low-rank head, of specvocab's scorer, or of markov's and xpress's logits", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_ENUM("drafter.head.form", markov, form), .each = true, .deflt = "vanilla", .names = pl_hf_markov_name,
      .help =
          "markov: what becomes of the token before: it as it is, gated by what the slot knows, or with a state that "
@@ -131,7 +130,7 @@ static pl_tensor run_slots(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r)
     return y;
 }
 
-static pl_tensor mixed(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+static pl_tensor mix(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     switch (((const markov *)h->own)->form) {
     case PL_HF_MARKOV_GATED: return gate_embedding(ctx, h, r);
     case PL_HF_MARKOV_RNN: return run_slots(ctx, h, r);
@@ -143,28 +142,11 @@ static void carry(pl_ctx *ctx, const pl_head *h, pl_head_rows *r) {
     if (((const markov *)h->own)->form == PL_HF_MARKOV_RNN)
         r->mixed = run_slot(ctx, h, r, &r->after, (pl_tensor){0});
     else
-        r->mixed = mixed(ctx, h, r);
+        r->mixed = mix(ctx, h, r);
 }
 
-static void teach(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, pl_tensor *x, pl_tensor *w) {
-    *x = pl_concat(ctx, r->x, mixed(ctx, h, r));
-    *w = pl_concat(ctx, h->out, ((const weights *)h->state)->w2);
-}
-
-static pl_tensor all(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
-    pl_tensor base = r->base.data ? r->base : pl_linear(ctx, r->x, h->out);
-    pl_tensor more = r->mixed.data ? r->mixed : mixed(ctx, h, r);
-    return pl_add(ctx, base, pl_linear(ctx, more, ((const weights *)h->state)->w2), (pl_tensor){0});
-}
-
-static void topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value, float *lse) {
-    pl_topk(ctx, &(pl_topk_args){.x = all(ctx, h, r), .k = k, .id = id, .value = value, .lse = lse});
-}
-
-static pl_tensor logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
-    pl_tensor z = all(ctx, h, r);
-    z.data = pl_ctx_read(ctx, &z);
-    return z;
+static const pl_tensor *readout(const pl_head *h) {
+    return &((const weights *)h->state)->w2;
 }
 
 static pl_tensor confidence(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
@@ -186,7 +168,7 @@ static double step_bytes(const pl_head *h, int level) {
 }
 
 static const pl_head_sequence sequence = {
-    .teach = teach, .carry = carry, .confidence = confidence, .least_confidence = least_confidence};
+    .mix = mix, .carry = carry, .readout = readout, .confidence = confidence, .least_confidence = least_confidence};
 
 const pl_head_kind pl_head_markov = {.name = "markov",
                                      .keys = keys,
@@ -195,7 +177,7 @@ const pl_head_kind pl_head_markov = {.name = "markov",
                                      .init = init,
                                      .fini = fini,
                                      .params = params,
-                                     .topk = topk,
-                                     .logits = logits,
+                                     .topk = pl_sequence_topk,
+                                     .logits = pl_sequence_logits,
                                      .sequence = &sequence,
                                      .step_bytes = step_bytes};

@@ -154,6 +154,16 @@ static pl_status check_selector(const pl_recipe *r, pl_err *err) {
     return PL_OK;
 }
 
+// Refuses the keys of losses that are for other heads.
+static pl_status check_losses(const pl_recipe *r, pl_err *err) {
+    for (int i = 0; pl_loss_at(i); i++) {
+        const pl_loss_kind *l = pl_loss_at(i);
+        if (l->suits && !l->suits(pl_train_head_kind(r)))
+            PL_TRY(pl_recipe_refuse_table(r, l->keys, NULL, l->suits_what, err));
+    }
+    return PL_OK;
+}
+
 // Checks the rows of a masked teacher, of which only a trimmed head has one.
 static pl_status check_masked(const pl_recipe *r, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
@@ -175,6 +185,7 @@ pl_status pl_eagle_check(const pl_recipe *r, pl_err *err) {
     PL_TRY(check_width(r, err));
     PL_TRY(check_norms(r, err));
     PL_TRY(check_selector(r, err));
+    PL_TRY(check_losses(r, err));
     PL_TRY(check_masked(r, err));
     if (!kind->listed) return PL_OK; // other kinds define their own tokens
     if (shared && listed)

@@ -34,7 +34,8 @@ typedef struct pl_pass {
     // Arguments of steps and layers, which may run again in backward: queries, keys and values of steps, by layer;
     // blocks.
     pl_tensor  block[PL_STEP_LAYERS * PL_MAX_UNROLL];
-    pl_block_view view;
+    pl_block_view  view;
+    pl_head_blocks blocks;
 } pl_pass;
 
 typedef struct pl_loss {
@@ -54,6 +55,9 @@ typedef struct pl_loss_kind {
     // Keys of recipes that it has beside those of train/keys.h, all late, which fill a struct of the kind's own. NULL:
     // none.
     const pl_key *keys;
+    // Returns true for heads that it is for; `suits_what` names them where its keys are refused. NULL: all.
+    bool (*suits)(const pl_head_kind *h);
+    const char   *suits_what;
     unsigned      reads;  // of a pass: the bits above
     bool          scored; // scoring computes it as well
     size_t        size;   // of its struct, which begins with a pl_loss; 0: it is one

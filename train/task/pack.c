@@ -46,7 +46,8 @@ pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int s
     size_t n = (size_t)capacity;
     PL_TRY(pl_arena_init_shared(&p->arrays, "training rows", be->memory, take_arrays, p, err));
     p->argmax = pl_calloc(n, sizeof *p->argmax);
-    if (!p->argmax) return no_memory(p, capacity, err);
+    p->own = pl_calloc(n, sizeof *p->own);
+    if (!p->argmax || !p->own) return no_memory(p, capacity, err);
     if (b->head.d2t) {
         p->drafted = pl_calloc((size_t)b->config.vocab_size, 1);
         if (!p->drafted) return no_memory(p, capacity, err);
@@ -59,6 +60,7 @@ pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int s
 void pl_pack_fini(pl_pack *p) {
     pl_arena_fini(&p->arrays);
     pl_free(p->argmax);
+    pl_free(p->own);
     pl_free(p->drafted);
     *p = (pl_pack){0};
 }
@@ -120,6 +122,7 @@ void pl_pack_add(pl_pack *p, const pl_columns *doc, int64_t from, int64_t n) {
         p->pos[row] = (int32_t)(t < last_pos ? t : last_pos);
         p->lo[row] = (int32_t)first;
         p->argmax[row] = doc->argmax[t];
+        p->own[row] = doc->tokens[t];
         for (int k = 0; k < p->steps; k++) {
             int64_t at = k * p->capacity + row, id = t + 1 + k;
             bool    in = counts(p, doc, t, k, end) && t <= last_pos;

@@ -28,6 +28,7 @@ typedef struct pl_pack {
     int32_t *teacher_row;            // [K][rows], or -1
     float   *weight;                 // [K][rows]
     int32_t *argmax;                 // [capacity] the target's choice at each row
+    int32_t *own;                    // [capacity] each row's own token, which it predicts nothing of
     int32_t *pos, *lo;               // [capacity]
     void    *features, *last_hidden; // [capacity, width] inputs of the drafter, [capacity, d]: reals on the host; for a
                                      // device bf16 as they are stored, but for features that get noise

@@ -94,6 +94,7 @@ typedef struct pl_rows {
         int32_t *token, *pos; // [n, B] of the blocks' rows
         int32_t *lo, *hi;     // [n] rows of its context
         int32_t *index;       // [cells] the block row that each cell reads
+        int32_t *before;      // [n] the token before each anchor
     } blocks;
     pl_arena arrays; // memory of all lists, readable by ops
 } pl_rows;

@@ -27,6 +27,7 @@ static void take_lists(pl_rows *r) {
     r->blocks.lo = pl_arena_alloc(&r->arrays, n * sizeof *r->blocks.lo);
     r->blocks.hi = pl_arena_alloc(&r->arrays, n * sizeof *r->blocks.hi);
     r->blocks.index = pl_arena_alloc(&r->arrays, cells * sizeof *r->blocks.index);
+    r->blocks.before = pl_arena_alloc(&r->arrays, n * sizeof *r->blocks.before);
     r->own.before = pl_arena_alloc(&r->arrays, cells * sizeof *r->own.before);
     r->own.teacher_row = pl_arena_alloc(&r->arrays, cells * sizeof *r->own.teacher_row);
     r->own.weight = pl_arena_alloc(&r->arrays, cells * sizeof *r->own.weight);
@@ -67,6 +68,7 @@ static void set_block(pl_rows *r, int32_t t, int64_t i, int64_t n) {
     const pl_backbone *b = r->model;
     r->blocks.lo[i] = p->lo[t];
     r->blocks.hi[i] = t + 1;
+    r->blocks.before[i] = p->own[t];
     for (int j = 0; j < b->block; j++) {
         int64_t at = p->pos[t] + 1 + j;
         r->blocks.token[i * b->block + j] = j == 0 ? p->token[t] : b->config.block.mask_token;

@@ -84,10 +84,15 @@ static void run_blocks(pl_ctx *ctx, pl_pass *p) {
                               .hi = r->blocks.hi,
                               .rerun = u->opt.recompute && p->learn};
     p->last_hidden = pl_pack_last_hidden(ctx, &u->pack, r->rows);
-    p->x = pl_gather(ctx, b->kind->draft(ctx, b, &p->view), r->blocks.index, r->cells);
-    pl_head_rows read = {.x = p->x, .token = r->before, .levels = r->depths};
+    p->blocks = (pl_head_blocks){.y = b->kind->draft(ctx, b, &p->view),
+                                 .slots = b->block,
+                                 .first = b->first,
+                                 .before = r->blocks.before};
+    p->x = pl_gather(ctx, p->blocks.y, r->blocks.index, r->cells);
+    pl_sequence_prepare(ctx, h, &p->blocks);
+    pl_head_rows read = {.x = p->x, .token = r->before, .levels = r->depths, .blocks = &p->blocks};
     if (h->kind->sequence)
-        h->kind->sequence->teach(ctx, h, &read, &p->out, &p->w);
+        pl_sequence_teach(ctx, h, &read, &p->out, &p->w);
     else
         p->out = project_cells(ctx, b, p->x, r->depths);
 }
