@@ -2,6 +2,7 @@
 
 #include "checkpoints/hf.h"
 
+#include <stdio.h>
 #include <string.h>
 
 // Published files have a member at the top or in dflash_config; the inner one counts.
@@ -13,6 +14,9 @@ static pl_status read_int(const pl_json *j, const cJSON *inner, const char *key,
     *out = (int)value;
     return PL_OK;
 }
+
+#define LILICORR "lilicorr"
+#define LATTICE_EPS 1e-6 // of its vectors' lengths
 
 // What would have to be computed otherwise.
 static pl_status refuse(const pl_json *j, const cJSON *inner, pl_err *err) {
@@ -26,6 +30,7 @@ static pl_status refuse(const pl_json *j, const cJSON *inner, pl_err *err) {
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
         for (int top = 0; top < 2; top++) {
             const cJSON *node = pl_json_find(j, top ? NULL : inner, unknown[i]);
+            if (i == 0 && !top && cJSON_IsString(node) && strcmp(node->valuestring, LILICORR) == 0) continue;
             if (node && !cJSON_IsFalse(node) && !cJSON_IsNull(node))
                 return pl_json_fail(j, node, err, "not supported; plain DFlash is, without it");
         }
@@ -50,6 +55,35 @@ static pl_status read_pair(const pl_json *j, const cJSON *inner, const char *con
     return PL_OK;
 }
 
+// LiLiCorr's selector.
+static pl_status read_lattice(pl_hf_config *c, const pl_json *j, const cJSON *inner, pl_err *err) {
+    pl_hf_selector *s = &c->selector;
+    const struct {
+        const char *key;
+        int64_t     most;
+        int        *to;
+    } sizes[] = {{"lilicorr_candidate_topk", c->vocab_size, &s->candidates},
+                 {"lilicorr_factor_dim", PL_HF_HIDDEN_MAX, &s->rank},
+                 {"lilicorr_hidden_size", PL_HF_HIDDEN_MAX, &s->width},
+                 {"lilicorr_num_layers", PL_HF_LAYERS_MAX, &s->layers},
+                 {"lilicorr_num_heads", PL_HF_HIDDEN_MAX, &s->heads}};
+    double eps;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        int64_t value;
+        bool    width = sizes[i].to == &s->width && !cJSON_GetObjectItemCaseSensitive(inner, sizes[i].key);
+        if (!width) PL_TRY(pl_json_get_int(j, inner, sizes[i].key, 1, sizes[i].most, &value, err));
+        *sizes[i].to = width ? c->hidden_size : (int)value;
+    }
+    PL_TRY(pl_json_get_num(j, inner, "lilicorr_mlp_ratio", 1e-3, 1e3, &s->mlp_ratio, err));
+    PL_TRY(pl_json_get_num(j, inner, "lilicorr_logit_scale", 1e-6, 1e6, &s->scale, err));
+    PL_TRY(pl_json_opt_num(j, inner, "lilicorr_vector_eps", 0, 1, LATTICE_EPS, &eps, err));
+    if (eps != LATTICE_EPS)
+        return pl_json_fail(j, cJSON_GetObjectItemCaseSensitive(inner, "lilicorr_vector_eps"), err, "%g is supported",
+                            LATTICE_EPS);
+    snprintf(s->kind, sizeof s->kind, PL_HF_LATTICE);
+    return PL_OK;
+}
+
 // DFlash 2's parts.
 static pl_status read_second(pl_hf_config *c, const pl_json *j, const cJSON *inner, pl_err *err) {
     PL_TRY(read_pair(j, inner, (const char *const[2]){"conv_kernel_size", "conv_group_size"},
@@ -58,9 +92,12 @@ static pl_status read_second(pl_hf_config *c, const pl_json *j, const cJSON *inn
     if (c->block.taps > 0 && c->hidden_size % c->block.group != 0)
         return pl_json_fail(j, NULL, err, "conv_group_size %d does not divide the width %d", c->block.group,
                             c->hidden_size);
-    PL_TRY(read_pair(j, inner, (const char *const[2]){"selector_rank", "selector_top_k"},
-                     (int64_t[2]){PL_HF_HIDDEN_MAX, c->vocab_size},
-                     (int *const[2]){&c->selector.rank, &c->selector.candidates}, err));
+    if (pl_json_find(j, inner, "projector_type"))
+        PL_TRY(read_lattice(c, j, inner, err));
+    else
+        PL_TRY(read_pair(j, inner, (const char *const[2]){"selector_rank", "selector_top_k"},
+                         (int64_t[2]){PL_HF_HIDDEN_MAX, c->vocab_size},
+                         (int *const[2]){&c->selector.rank, &c->selector.candidates}, err));
     if (c->selector.candidates == 0 && c->selector.law != PL_HF_LAW_FULL)
         return pl_json_fail(j, NULL, err, "paceline.selector.law: there is no selector; selector_top_k is missing");
     return PL_OK;
@@ -101,6 +138,19 @@ static void put_second(pl_json_out *o, const pl_hf_config *c) {
         pl_put_int(o, "conv_group_size", c->block.group);
     }
     if (c->selector.candidates == 0) return;
+    if (pl_hf_is_lattice(&c->selector)) {
+        pl_put_str(o, "projector_type", LILICORR);
+        pl_put_bool(o, "lilicorr_enabled", true);
+        pl_put_int(o, "lilicorr_candidate_topk", c->selector.candidates);
+        pl_put_int(o, "lilicorr_factor_dim", c->selector.rank);
+        pl_put_int(o, "lilicorr_hidden_size", c->selector.width);
+        pl_put_int(o, "lilicorr_num_layers", c->selector.layers);
+        pl_put_int(o, "lilicorr_num_heads", c->selector.heads);
+        pl_put_num(o, "lilicorr_mlp_ratio", c->selector.mlp_ratio);
+        pl_put_num(o, "lilicorr_logit_scale", c->selector.scale);
+        pl_put_num(o, "lilicorr_vector_eps", LATTICE_EPS);
+        return;
+    }
     pl_put_int(o, "selector_rank", c->selector.rank);
     pl_put_int(o, "selector_top_k", c->selector.candidates);
 }

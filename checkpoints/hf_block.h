@@ -8,6 +8,9 @@
 //   num_target_layers                the target's number of layers
 //   conv_kernel_size, conv_group_size, selector_rank, selector_top_k
 //                                    DFlash 2's convolutions and selector; here or in dflash_config; absent: none
+//   dflash_config.projector_type     "lilicorr": LiLiCorr's selector (arXiv 2608.20530), with lilicorr_candidate_topk,
+//                                    _factor_dim, _hidden_size, _num_layers, _num_heads, _mlp_ratio, _logit_scale and
+//                                    _vector_eps, 1e-6
 #ifndef PL_HF_BLOCK_H
 #define PL_HF_BLOCK_H
 
@@ -29,6 +32,9 @@ typedef enum pl_hf_markov { PL_HF_MARKOV_VANILLA, PL_HF_MARKOV_GATED, PL_HF_MARK
 const char *pl_hf_markov_name(int form);         // as published; NULL past the last
 int         pl_hf_markov_find(const char *name); // "": vanilla; -1: unknown
 int         pl_hf_markov_of(const pl_hf_head *h);
+
+#define PL_HF_REFINER_RANK 256 // of xPress's published heads (infer/head/xpress.c), and the ratio of its MLP
+#define PL_HF_REFINER_RATIO 2
 
 struct pl_hf_config;
 // Fills in c->block and the taps, numbered by outputs, from the whole file. A file without a head of this program's

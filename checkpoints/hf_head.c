@@ -7,6 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool pl_hf_is_lattice(const pl_hf_selector *s) {
+    return strcmp(s->kind, PL_HF_LATTICE) == 0;
+}
+
 const char *pl_hf_law_name(int law) {
     static const char *const names[] = {[PL_HF_LAW_FULL] = "full", [PL_HF_LAW_LIST] = "list"};
     return law >= 0 && law < (int)(sizeof names / sizeof *names) ? names[law] : NULL;

@@ -28,12 +28,18 @@ typedef struct pl_hf_head {
 } pl_hf_head;
 
 // A selector behind the head (infer/head/selector.h): of blocks in dflash_config, as DFlash 2 has it (selector_rank,
-// selector_top_k), of others in paceline.selector, where the law of any stands, if it is not the full one.
+// selector_top_k) or LiLiCorr (projector_type lilicorr and lilicorr_*), of others in paceline.selector, where the law of
+// any stands, if it is not the full one.
 typedef enum pl_hf_law { PL_HF_LAW_FULL, PL_HF_LAW_LIST } pl_hf_law;
 typedef struct pl_hf_selector {
     int       rank, candidates; // 0: none
     pl_hf_law law;
+    char      kind[16];             // "": codebook
+    int       width, layers, heads; // of a lattice (infer/head/selector_lattice.c); 0: none
+    double    mlp_ratio, scale;
 } pl_hf_selector;
+#define PL_HF_LATTICE "lattice"
+bool        pl_hf_is_lattice(const pl_hf_selector *s);
 // "full", "list"; NULL past the last.
 const char *pl_hf_law_name(int law);
 

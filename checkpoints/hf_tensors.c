@@ -5,6 +5,8 @@
 
 pl_hf_sizes pl_hf_sizes_of(const pl_hf_config *c, int64_t target_width) {
     int64_t rank = strcmp(c->head.kind, "markov") == 0 ? pl_hf_head_int(&c->head, "rank") : 0;
+    int64_t refiner = strcmp(c->head.kind, "xpress") == 0 ? pl_hf_head_int(&c->head, "rank") : 0;
+    int64_t ratio = pl_hf_head_int(&c->head, "mlp_ratio");
     bool    sure = rank > 0 && pl_hf_head_find(&c->head, "confidence");
     return (pl_hf_sizes){.backbone = c->backbone,
                          .layers = c->num_hidden_layers,
@@ -23,7 +25,10 @@ pl_hf_sizes pl_hf_sizes_of(const pl_hf_config *c, int64_t target_width) {
                          .confidence_inputs = sure ? c->hidden_size + rank : 0,
                          .conv_taps = c->block.taps,
                          .conv_group = c->block.group,
-                         .selector_rank = c->selector.rank};
+                         .selector_rank = pl_hf_is_lattice(&c->selector) ? 0 : c->selector.rank,
+                         .refiner_rank = refiner,
+                         .refiner_ratio = ratio > 0 ? ratio : PL_HF_REFINER_RATIO,
+                         .slots = c->block.size};
 }
 
 typedef struct tensor {
@@ -91,23 +96,33 @@ static void visit_block(walk *w, const pl_hf_sizes *s) {
     int64_t d = s->width, r = s->markov_rank, kernels = s->conv_taps > 0 ? 2 * s->conv_taps * (d / s->conv_group) : 0;
     const tensor once[] = {
         {"fc.weight", {d, s->taps * s->target_width}}, {"hidden_norm.weight", {d}}, {"norm.weight", {d}}};
-    const tensor norms[] = {{"input_layernorm.weight", {d}},
-                            {"self_attn.q_norm.weight", {s->head_dim}},
-                            {"self_attn.k_norm.weight", {s->head_dim}}};
-    const tensor conv[] = {{"attention_conv.base_kernel", {2, s->conv_taps, d}},
-                           {"attention_conv.kernel_projection.weight", {kernels, d}},
-                           {"mlp_conv.base_kernel", {2, s->conv_taps, d}},
-                           {"mlp_conv.kernel_projection.weight", {kernels, d}}};
-    const tensor markov[] = {{"markov_head.markov_w1.weight", {s->vocab, r}},
-                             {"markov_head.markov_w2.weight", {s->head_rows, r}}};
-    const tensor gate[] = {{"markov_head.gate_proj.weight", {r, d + r}}, {"markov_head.gate_proj.bias", {r}}};
-    const tensor joint[] = {{"markov_head.joint_proj.weight", {3 * r, d + 2 * r}},
-                            {"markov_head.joint_proj.bias", {3 * r}}};
-    const tensor confidence[] = {{"confidence_head.proj.weight", {1, s->confidence_inputs}},
-                                 {"confidence_head.proj.bias", {1}}};
-    const tensor selector[] = {{"candidate_selector.predecessor_codebook", {s->vocab, s->selector_rank}},
-                               {"candidate_selector.successor_codebook", {s->head_rows, s->selector_rank}},
-                               {"candidate_selector.hidden_projection.weight", {s->selector_rank, d}}};
+    const tensor  norms[] = {{"input_layernorm.weight", {d}},
+                             {"self_attn.q_norm.weight", {s->head_dim}},
+                             {"self_attn.k_norm.weight", {s->head_dim}}};
+    const tensor  conv[] = {{"attention_conv.base_kernel", {2, s->conv_taps, d}},
+                            {"attention_conv.kernel_projection.weight", {kernels, d}},
+                            {"mlp_conv.base_kernel", {2, s->conv_taps, d}},
+                            {"mlp_conv.kernel_projection.weight", {kernels, d}}};
+    const tensor  markov[] = {{"markov_head.markov_w1.weight", {s->vocab, r}},
+                              {"markov_head.markov_w2.weight", {s->head_rows, r}}};
+    const tensor  gate[] = {{"markov_head.gate_proj.weight", {r, d + r}}, {"markov_head.gate_proj.bias", {r}}};
+    const tensor  joint[] = {{"markov_head.joint_proj.weight", {3 * r, d + 2 * r}},
+                             {"markov_head.joint_proj.bias", {3 * r}}};
+    const tensor  confidence[] = {{"confidence_head.proj.weight", {1, s->confidence_inputs}},
+                                  {"confidence_head.proj.bias", {1}}};
+    const tensor  selector[] = {{"candidate_selector.predecessor_codebook", {s->vocab, s->selector_rank}},
+                                {"candidate_selector.successor_codebook", {s->head_rows, s->selector_rank}},
+                                {"candidate_selector.hidden_projection.weight", {s->selector_rank, d}}};
+    const int64_t p = s->refiner_rank, wide = p * s->refiner_ratio;
+    const tensor  refiner[] = {{"token_embed.weight", {s->vocab, p}},
+                               {"down_h.weight", {p, d}},
+                               {"down_g.weight", {p, d}},
+                               {"in_proj.weight", {p, 3 * p}},
+                               {"mix_l", {p, s->slots, s->slots}},
+                               {"mlp_gate.weight", {wide, p}},
+                               {"mlp_up.weight", {wide, p}},
+                               {"mlp_down.weight", {p, wide}},
+                               {"readout.weight", {s->head_rows, p}}};
     VISIT(w, once);
     for (int64_t i = 0; i < s->layers && w->go; i++) {
         snprintf(w->prefix, sizeof w->prefix, "layers.%lld.", (long long)i);
@@ -121,6 +136,8 @@ static void visit_block(walk *w, const pl_hf_sizes *s) {
     if (r > 0 && s->markov_form == PL_HF_MARKOV_RNN) VISIT(w, joint);
     if (s->confidence_inputs > 0) VISIT(w, confidence);
     if (s->selector_rank > 0) VISIT(w, selector);
+    snprintf(w->prefix, sizeof w->prefix, "refiner_head.");
+    if (p > 0) VISIT(w, refiner);
 }
 
 bool pl_hf_tensors(const pl_hf_sizes *s, pl_hf_tensor_fn fn, void *arg) {

@@ -16,6 +16,7 @@ typedef struct pl_hf_sizes {
     int            markov_form;        // pl_hf_markov
     int64_t        confidence_inputs;  // of the confidence head; 0: none
     int64_t        conv_taps, conv_group, selector_rank; // DFlash 2's; 0: none
+    int64_t        refiner_rank, refiner_ratio, slots;   // xPress's; rank 0: none
 } pl_hf_sizes;
 
 // Sizes of a drafter whose head has all rows, as its config states them.

@@ -144,6 +144,19 @@ const pl_key pl_train_keys[] = {
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, drafter.selector.rank), .each = true, .deflt = "0", .min = 0, .max = 65536,
      .help = "of the selector; 0: 256 at 151,936 tokens, by the root of the vocabulary", .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_ENUM(pl_train_recipe, drafter.selector.kind), .each = true, .late = true, .deflt = "codebook",
+     .names = pl_selector_name,
+     .help = "how candidates are rescored: codebook: by vectors of two tokens (DFlash 2); lattice: dflash: by a small "
+             "network over all candidates of a block (LiLiCorr)",
+     .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.selector.width), .each = true, .late = true, .deflt = "0", .min = 0,
+     .max = 65536, .help = "lattice: width of its network; 0: the drafter's", .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.selector.layers), .each = true, .late = true, .deflt = "2", .min = 1,
+     .max = 4, .help = "lattice: its layers", .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.selector.heads), .each = true, .late = true, .deflt = "4", .min = 1,
+     .max = 256, .help = "lattice: heads of its attention", .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_REAL(pl_train_recipe, drafter.selector.scale), .each = true, .late = true, .deflt = "10", .min = 1e-3,
+     .max = 1e3, .help = "lattice: scores are cosines times this", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_ENUM(pl_train_recipe, drafter.selector.law), .each = true, .late = true, .deflt = "full",
      .names = pl_hf_law_name,
      .help = "what drafts are drawn from behind a selector: full: the list has the mass that the head gives it, other "
@@ -377,6 +390,20 @@ bool pl_train_routed(const pl_recipe *r) {
 pl_hf_head pl_train_head_read(const pl_recipe *r) {
     const pl_key *keys = pl_train_head_kind(r)->keys;
     return pl_head_spec(pl_head_recipe_of(r), keys ? pl_recipe_struct(r, keys) : NULL);
+}
+
+pl_hf_selector pl_train_selector(const pl_recipe *r) {
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    pl_hf_selector         s = {.rank = (int)tr->drafter.selector.rank,
+                                .candidates = (int)tr->drafter.selector.candidates,
+                                .law = (pl_hf_law)tr->drafter.selector.law};
+    if (tr->drafter.selector.kind == 0) return s; // the first of selectors.def, which has no further settings
+    snprintf(s.kind, sizeof s.kind, "%s", pl_selector_name(tr->drafter.selector.kind));
+    s.width = (int)tr->drafter.selector.width;
+    s.layers = (int)tr->drafter.selector.layers;
+    s.heads = (int)tr->drafter.selector.heads;
+    s.scale = tr->drafter.selector.scale;
+    return s;
 }
 
 pl_shard pl_train_shard(const pl_recipe *r, const pl_comm *comm) {

@@ -58,8 +58,9 @@ typedef struct pl_train_recipe {
             int64_t taps, group;
         } conv;
         struct {
-            int64_t rank, candidates;
-            int     law;
+            int64_t rank, candidates, width, layers, heads;
+            int     law, kind;
+            double  scale;
         } selector;
         const char *start;
         int         freeze, layer;
@@ -125,6 +126,7 @@ const pl_head_kind *pl_train_head_kind(const pl_recipe *r);
 // Returns true if drafter.head.kind is a routed head, whose task is train/task/routed.h.
 bool                pl_train_routed(const pl_recipe *r);
 // Returns drafter.head as a checkpoint stores it.
+pl_hf_selector      pl_train_selector(const pl_recipe *r); // what is left open stays 0
 pl_hf_head          pl_train_head_read(const pl_recipe *r);
 
 // Returns this rank's part of masters and moments by train.shard.

@@ -16,7 +16,12 @@ static const pl_backbone_kind *const kinds[] = {
 #include "infer/drafter/backbones.def"
 };
 #undef PL_BACKBONE
-enum { KINDS = sizeof kinds / sizeof *kinds, MAX_PARAMS = 32, LAYER_PARAMS = 16, DRAFT_PARAMS = 4 };
+enum {
+    KINDS = sizeof kinds / sizeof *kinds,
+    MAX_PARAMS = 32 + PL_SELECTOR_PARAMS,
+    LAYER_PARAMS = 16,
+    DRAFT_PARAMS = 4
+};
 
 // Returns choice i: kind names first, then aliases (EAGLE-2 is EAGLE-1's model with its own tree).
 static const pl_backbone_kind *choice_at(int i, bool *alias) {
@@ -54,6 +59,11 @@ bool pl_backbone_in_blocks(const pl_backbone_kind *k) {
     return k->draft && !k->step;
 }
 
+pl_tensor pl_backbone_context(pl_ctx *ctx, const pl_backbone *b, const pl_block_view *view, int64_t n) {
+    bool reads = b->head.selector.candidates > 0 && b->head.selector.kind->blocks;
+    return reads ? b->kind->context(ctx, b, pl_gather(ctx, view->features, view->anchor, n)) : (pl_tensor){0};
+}
+
 const char *pl_backbone_name(const pl_backbone *b) {
     return b->kind->name;
 }
@@ -80,7 +90,14 @@ static pl_status init_selector(pl_backbone *b, int64_t draft_vocab, pl_err *err)
         return pl_fail(err, PL_E_UNSUPPORTED,
                        "a head of kind \"%s\" reads the token before itself and has no selector; take another head",
                        b->head.kind->name);
-    return pl_selector_init(&b->head.selector, &b->config.selector, b->shape.d, draft_vocab, err);
+    PL_TRY(pl_selector_init(&b->head.selector, &b->config.selector, b->shape.d, draft_vocab,
+                            b->kind->context ? b->drafts : 0, err));
+    if (b->head.position_aware && b->head.selector.candidates > 0 && b->head.selector.kind->blocks)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "a %s selector needs candidates in every slot, and a position_aware head reads fewer rows in "
+                       "later ones; take one of the two",
+                       b->head.selector.kind->name);
+    return PL_OK;
 }
 
 // Checks that the head and the kind allow the drafter its own embeddings.
@@ -257,7 +274,7 @@ pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, co
     pl_hf_config_plain(&c); // a drafter's layer is Llama's, whatever the target's family
     c.dtype = PL_BF16;
     c.selector = o->selector;
-    if (c.selector.candidates > 0 && c.selector.rank == 0) c.selector.rank = pl_selector_rank(c.vocab_size);
+    pl_selector_settle(&c.selector, c.hidden_size, c.vocab_size);
     kind->configure(&c, target, o);
     if (o->d2t) c.draft_vocab_size = (int)o->draft_vocab;
     PL_TRY(check_config(kind, &c, target, kind->draft ? "drafter" : "drafter.taps", err));

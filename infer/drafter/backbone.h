@@ -103,6 +103,9 @@ typedef struct pl_backbone_kind {
     // Block drafters, instead of fuse and step: returns the head's input for the blocks' rows [M, d]. NULL: the kind
     // drafts token by token.
     pl_tensor (*draft)(pl_ctx *ctx, const pl_backbone *b, const pl_block_view *view);
+    // Returns the context's hidden states [T, d] of features, as the layers of `draft` read them. NULL: the kind has
+    // none.
+    pl_tensor (*context)(pl_ctx *ctx, const pl_backbone *b, pl_tensor features);
     // In addition to both: returns the input of a mask's step, for M rows [M, d].
     pl_tensor (*ahead)(pl_ctx *ctx, const pl_backbone *b, int64_t m);
     // Each draft of a block has a head of its own and reads the features of the block's anchor row alone: no masks,
@@ -147,8 +150,11 @@ static inline const pl_head *pl_backbone_head(const pl_backbone *b, int draft) {
     return b->more && draft > 0 ? &b->more[draft - 1] : &b->head;
 }
 
+// Returns the context's hidden states of the row that each of n blocks begins with, for selectors that read them; else
+// no tensor.
+pl_tensor pl_backbone_context(pl_ctx *ctx, const pl_backbone *b, const pl_block_view *view, int64_t n);
 // Returns true if the kind learns from blocks (train/task/rows_blocks.c) instead of an unroll.
-bool pl_backbone_in_blocks(const pl_backbone_kind *k);
+bool      pl_backbone_in_blocks(const pl_backbone_kind *k);
 
 // Returns the i-th name of recipe key drafter.kind: a backbone's, or an alias that implies a tree. NULL past the last.
 const char             *pl_backbone_choice(int i);

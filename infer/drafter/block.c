@@ -268,11 +268,11 @@ static pl_selector_list list_of(const block_drafter *d, pl_ctx *ctx, const pl_se
         memcpy(id + (size_t)i * k, all->id + (size_t)index[i] * k, k * sizeof *id);
         memcpy(value + (size_t)i * k, all->value + (size_t)index[i] * k, k * sizeof *value);
     }
-    return (pl_selector_list){.id = id,
-                              .value = value,
-                              .hidden = pl_gather(ctx, all->hidden, index, rows),
-                              .own = all->own,
-                              .own_row = index};
+    pl_selector_list some = *all;
+    some.id = id;
+    some.value = value;
+    some.row = index;
+    return some;
 }
 
 // For heads whose distribution depends on the previous token: gathers one row per node that the trees expand at this
@@ -307,7 +307,7 @@ static pl_head_rows rows_of_nodes(block_drafter *d, pl_ctx *ctx, const pl_draft_
                       .block = block};
     if (level > 0 && state->data) r.state = pl_gather(ctx, *state, parent, *rows);
     if (d->model->head.kind->over_target) r.base = pl_gather(ctx, all->base, index, *rows);
-    if (all->list.id) r.list = list_of(d, ctx, &all->list, index, *rows);
+    if (pl_selector_listed(&all->list)) r.list = list_of(d, ctx, &all->list, index, *rows);
     return r;
 }
 
@@ -337,13 +337,15 @@ static void offer_level(block_drafter *d, pl_draft_batch *b, int level, const fl
     }
 }
 
-static pl_head_blocks blocks_of(const block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, pl_tensor y) {
+static pl_head_blocks blocks_of(const block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, pl_tensor y,
+                                pl_tensor context) {
     int32_t *before = pl_ctx_bytes(ctx, (size_t)d->n * sizeof *before);
     for (int i = 0; i < d->n && !ctx->measuring; i++) {
         const pl_draft_item *it = &b->item[d->which[i]];
         before[i] = it->tokens[it->n_tokens > 1 ? it->n_tokens - 2 : 0];
     }
-    return (pl_head_blocks){.y = y, .slots = d->model->block, .first = d->model->first, .before = before};
+    return (pl_head_blocks){
+        .y = y, .slots = d->model->block, .first = d->model->first, .before = before, .context = context};
 }
 
 static void draft_stepwise(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_head_rows all) {
@@ -423,11 +425,13 @@ static void draft_in_passes(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl
 }
 
 // Drafts by a head or a selector that reads the tokens before.
-static void draft_in_sequence(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_tensor y) {
+static void draft_in_sequence(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_tensor y, pl_tensor context) {
     const pl_head *h = &d->model->head;
-    pl_head_blocks blocks = blocks_of(d, ctx, b, y);
-    pl_head_rows   all = rows_of_levels(d, ctx, b, y, 0, d->levels);
+    bool           whole = h->selector.candidates > 0 && h->selector.kind->blocks;
+    pl_head_blocks blocks = blocks_of(d, ctx, b, y, context);
+    pl_head_rows   all = rows_of_levels(d, ctx, b, y, 0, whole ? d->model->drafts : d->levels);
     all.blocks = &blocks;
+    all.embed = d->model->embed;
     pl_sequence_prepare(ctx, h, &blocks);
     if (h->kind->over_target) all.base = pl_linear(ctx, all.x, h->out);
     if (!ctx->measuring && refines(d, ctx, b)) {
@@ -457,7 +461,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     if (d->n == 0) return;
     begin_trees(d);
     if (d->model->head.kind->over_target || d->model->head.selector.candidates > 0)
-        draft_in_sequence(d, ctx, b, y);
+        draft_in_sequence(d, ctx, b, y, pl_backbone_context(ctx, d->model, &v, d->n));
     else
         draft_at_once(d, ctx, b, y);
     at = pl_now();

@@ -33,7 +33,7 @@ static int default_taps(int layers, int n_layers, int tap[PL_MAX_TAPS]) {
 static void configure(pl_hf_config *c, const pl_llama *target, const pl_backbone_options *o) {
     c->target_head = pl_head_find(c->head.kind, NULL)->published && !o->own_head;
     if (c->target_head) c->head = (pl_hf_head){0};
-    bool second = o->conv_taps > 0 || o->selector.candidates > 0;
+    bool second = o->conv_taps > 0 || (o->selector.candidates > 0 && !pl_hf_is_lattice(&o->selector));
     snprintf(c->architecture, sizeof c->architecture, "%s",
              !c->target_head ? "PacelineDFlash"
              : second        ? "DFlash2DraftModel"
@@ -255,11 +255,16 @@ static void run_layer(pl_ctx *ctx, const void *arg, pl_tensor *out) {
     out[0] = pl_add(ctx, h, delta, (pl_tensor){0});
 }
 
+static pl_tensor fuse_context(pl_ctx *ctx, const pl_backbone *b, pl_tensor features) {
+    const pl_dflash *f = (const pl_dflash *)b;
+    return pl_rmsnorm(ctx, pl_linear(ctx, features, f->fc), f->hidden_norm, b->shape.eps);
+}
+
 static pl_tensor draft(pl_ctx *ctx, const pl_backbone *b, const pl_block_view *view) {
     const pl_dflash *f = (const pl_dflash *)b;
     layer_run        r = {.f = f, .view = view};
     PL_CHECK(!view->context_row != !view->lo, "blocks over a cache and over rows, or over neither");
-    r.context = pl_rmsnorm(ctx, pl_linear(ctx, view->features, f->fc), f->hidden_norm, b->shape.eps);
+    r.context = fuse_context(ctx, b, view->features);
     if (view->m > 0) r.x = pl_embed(ctx, b->embed, view->token, view->m);
     for (r.layer = 0; r.layer < b->layers; r.layer++) {
         pl_tensor out[1] = {{.dim = {view->m, b->shape.d, 1, 1}}};
@@ -281,6 +286,7 @@ const pl_backbone_kind pl_backbone_dflash = {.name = "dflash",
                                              .taps = taps,
                                              .init = init,
                                              .draft = draft,
+                                             .context = fuse_context,
                                              .gains = gains,
                                              .shares_head = true,
                                              .ignores = ignores,

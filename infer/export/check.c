@@ -483,6 +483,7 @@ static void find_sort(pl_look *k) {
     bool        block = pl_json_find(&k->j, NULL, "block_size") || pl_json_find(&k->j, NULL, "dflash_config");
     k->e.config.backbone = block ? PL_HF_DFLASH : strstr(name, "PEagle") ? PL_HF_PEAGLE : PL_HF_EAGLE3;
     k->e.sort = !block                    ? strstr(name, "PEagle") ? PL_EXPORT_PEAGLE : PL_EXPORT_EAGLE3
+                : strstr(name, "XPress")  ? PL_EXPORT_XPRESS
                 : strstr(name, "DSpark")  ? PL_EXPORT_DSPARK
                 : strstr(name, "DFlash2") ? PL_EXPORT_DFLASH2
                                           : PL_EXPORT_DFLASH;
@@ -514,6 +515,9 @@ static void take_sizes(pl_look *k) {
     k->s.markov_form = pl_hf_markov_find(k->e.markov_form);
     k->s.markov_rank = !dspark ? 0 : k->e.markov_rank < 0 ? 256 : k->e.markov_rank;
     if (dspark && k->e.confidence) k->s.confidence_inputs = k->s.width + (both ? k->s.markov_rank : 0);
+    bool xpress = k->e.sort == PL_EXPORT_XPRESS;
+    k->s.refiner_rank = !xpress ? 0 : k->e.refiner_rank < 0 ? PL_HF_REFINER_RANK : k->e.refiner_rank;
+    k->s.refiner_ratio = k->e.refiner_ratio < 0 ? PL_HF_REFINER_RATIO : k->e.refiner_ratio;
     if (is_block(k) && k->e.sort != PL_EXPORT_DFLASH2) k->s.conv_taps = k->s.conv_group = k->s.selector_rank = 0;
 }
 

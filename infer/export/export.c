@@ -73,8 +73,12 @@ static bool has_markov(const pl_export *e) {
     return strcmp(e->config.head.kind, "markov") == 0;
 }
 
+bool pl_export_is_xpress(const pl_export *e) {
+    return pl_export_is_block(e) && strcmp(e->config.head.kind, "xpress") == 0;
+}
+
 bool pl_export_is_dspark(const pl_export *e) {
-    return pl_export_is_block(e) && (e->config.block.anchor_first || has_markov(e));
+    return pl_export_is_block(e) && !pl_export_is_xpress(e) && (e->config.block.anchor_first || has_markov(e));
 }
 
 bool pl_export_is_second(const pl_export *e) {
@@ -124,6 +128,9 @@ static pl_status check_second(const pl_export *e, pl_err *err) {
 
 // Refuses drafters that the engine's form cannot express; all other refusals are rules of `check`.
 static pl_status check_block(const pl_export *e, pl_err *err) {
+    if (pl_hf_is_lattice(&e->config.selector))
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a lattice selector (LiLiCorr), whose form is not written here",
+                       e->checkpoint);
     if (!e->targets_head && !e->engine->block_heads)
         return pl_fail(err, PL_E_UNSUPPORTED,
                        "%s: a block drafter with a head of its own, where %s takes the target's; export it to "
@@ -161,12 +168,13 @@ static pl_status check_eagle3(const pl_export *e, pl_err *err) {
 }
 
 static pl_status check_kind(pl_export *e, pl_err *err) {
-    static const char *const names[] = {"an EAGLE-3", "a P-EAGLE", "a block", "a DFlash 2", "a DSpark"};
+    static const char *const names[] = {"an EAGLE-3", "a P-EAGLE", "a block", "a DFlash 2", "a DSpark", "an xPress"};
     const pl_hf_config      *c = &e->config;
     const char              *kind = *c->head.kind ? c->head.kind : "full";
     bool                     block = pl_export_is_block(e);
     e->sort = pl_export_is_parallel(e) ? PL_EXPORT_PEAGLE
               : !block                 ? PL_EXPORT_EAGLE3
+              : pl_export_is_xpress(e) ? PL_EXPORT_XPRESS
               : pl_export_is_dspark(e) ? PL_EXPORT_DSPARK
               : pl_export_is_second(e) ? PL_EXPORT_DFLASH2
                                        : PL_EXPORT_DFLASH;
@@ -176,7 +184,8 @@ static pl_status check_kind(pl_export *e, pl_err *err) {
     if (!e->engine->classes[e->sort])
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: %s drafter, which %s does not serve", e->checkpoint, names[e->sort],
                        e->engine->name);
-    if (strcmp(kind, "full") != 0 && strcmp(kind, "lowrank") != 0 && !(block && has_markov(e)))
+    if (strcmp(kind, "full") != 0 && strcmp(kind, "lowrank") != 0 && !(block && has_markov(e)) &&
+        !pl_export_is_xpress(e))
         return pl_fail(err, PL_E_UNSUPPORTED,
                        "%s: a %s head is no one matrix, as engines want it; export a full, trimmed or low-rank one",
                        e->checkpoint, kind);
@@ -200,6 +209,10 @@ static void take_fields(pl_export *e) {
                                            : PL_EXPORT_TOKENS;
     e->markov_rank = has_markov(e) ? pl_hf_head_int(&c->head, "rank") : 0;
     e->markov_form = pl_hf_markov_name(pl_hf_markov_of(&c->head));
+    e->refiner_rank = pl_export_is_xpress(e) ? (int)pl_hf_head_int(&c->head, "rank") : 0;
+    e->refiner_ratio = (int)pl_hf_head_int(&c->head, "mlp_ratio");
+    if (e->refiner_ratio == 0) e->refiner_ratio = PL_HF_REFINER_RATIO;
+    e->passes = (int)pl_hf_head_int(&c->head, "passes");
     e->confidence = has_markov(e) && pl_hf_head_find(&c->head, "confidence");
     e->dtype = pl_hf_dtype_name(c->dtype);
 }
@@ -226,7 +239,7 @@ static pl_status check_target(const pl_export *e, pl_err *err) {
 static pl_status open_export(pl_export *e, pl_err *err) {
     const pl_export_engine *engine = e->engine;
     PL_TRY(pl_hf_config_read(&e->config, e->checkpoint, PL_HF_DRAFTER, err));
-    e->targets_head = pl_export_is_block(e) && (!*e->config.head.kind || has_markov(e));
+    e->targets_head = pl_export_is_block(e) && (!*e->config.head.kind || has_markov(e) || pl_export_is_xpress(e));
     PL_TRY(check_kind(e, err));
     if (!e->target && engine->wants_target)
         return pl_fail(err, PL_E_USAGE, "--target: is missing; %s", engine->wants_target);

@@ -33,6 +33,7 @@ typedef enum pl_export_sort {
     PL_EXPORT_DFLASH, // block drafters from here on
     PL_EXPORT_DFLASH2,
     PL_EXPORT_DSPARK, // blocks that draft from their anchor, or with a Markov head
+    PL_EXPORT_XPRESS, // blocks with xPress's refiner
     PL_EXPORT_SORTS
 } pl_export_sort;
 
@@ -52,9 +53,10 @@ typedef struct pl_export {
     int                            markov_rank;             // 0: no Markov head
     const char                    *markov_form, *dtype;     // as config.json spells them
     bool                           confidence;              // the drafter has a confidence head
-    bool                           whole;                   // the head's rows are the target's tokens in order
-    char                          *served;                  // the target, quoted for a shell; owned
-    bool                           f32;                     // writes matrices in fp32
+    int                            refiner_rank, refiner_ratio, passes; // xPress's; rank 0: no refiner
+    bool                           whole;        // the head's rows are the target's tokens in order
+    char                          *served;       // the target, quoted for a shell; owned
+    bool                           f32;          // writes matrices in fp32
     bool                           targets_head; // the head is the target's, even if the checkpoint has another matrix
     bool                           own_embed;    // the checkpoint has its own embeddings
 } pl_export;
@@ -114,6 +116,7 @@ bool pl_export_is_block(const pl_export *e);
 bool pl_export_is_parallel(const pl_export *e); // P-EAGLE
 bool pl_export_is_dspark(const pl_export *e);
 bool pl_export_is_second(const pl_export *e); // DFlash 2
+bool pl_export_is_xpress(const pl_export *e);
 
 void pl_export_put_rows(pl_json_out *o, const pl_export *e, const pl_export_row *rows);
 

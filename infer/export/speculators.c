@@ -1,4 +1,4 @@
-// The format of vLLM's speculators library (Eagle3DraftModel, DFlashDraftModel, DSparkDraftModel), which vLLM serves
+// The format of vLLM's speculators library (Eagle3DraftModel, DFlashDraftModel, DSparkDraftModel, XPressDraftModel), which vLLM serves
 // too. The folder alone (`vllm serve DIR`) suffices only if the verifier is named as a Hugging Face repository and the
 // working directory has no file of that name (0.33), so the command names both. transformer_layer_config has all of the
 // layer's sizes, since a missing one gets a default of the model_type; norm_before_residual has two defaults, so it is
@@ -13,7 +13,7 @@
 
 #define LAYER "transformer_layer_config"
 
-static const char *const types[] = {"eagle3", "peagle", "dflash", "dflash2", "dspark"};
+static const char *const types[] = {"eagle3", "peagle", "dflash", "dflash2", "dspark", "xpress"};
 
 static void put_type(pl_json_out *o, const pl_export *e) {
     pl_put_str(o, "speculators_model_type", types[e->sort]);
@@ -44,6 +44,10 @@ static bool is_step(const pl_export *e) {
     return !pl_export_is_block(e);
 }
 
+static const pl_export_row refiner[] = {{PL_INT("xpress_rank", refiner_rank)},
+                                        {PL_INT("xpress_mlp_ratio", refiner_ratio)},
+                                        {PL_INT("num_jacobi_passes", passes)},
+                                        {0}};
 static const pl_export_row
     first[] = {{PL_ROWS(pl_rows_class)},
                {"speculators_model_type", PL_ROW_PUT, .put = put_type},
@@ -75,6 +79,7 @@ static const pl_export_row
                 {"sliding_window_non_causal", PL_ROW_BOOL, .text = "true"},
                 {PL_ROWS(pl_rows_markov), .when = pl_export_is_dspark},
                 {PL_ROWS(pl_rows_second)},
+                {PL_ROWS(refiner), .when = pl_export_is_xpress},
                 {PL_ROWS(rest)},
                 {0}};
 
@@ -129,6 +134,11 @@ static pl_check_verdict check_served_heads(pl_look *k) {
                      pl_hf_markov_name(k->s.markov_form));
 }
 
+static pl_check_verdict check_served_refiner(pl_look *k) {
+    if (k->e.sort != PL_EXPORT_XPRESS) return PL_CHECK_HOLDS;
+    return pl_unseen(k, "an xPress refiner, which speculators computes and vLLM (0.33) does not");
+}
+
 static const pl_check_rule rules[] = {
     {"kind", "speculators_model_type is the class's", check_kind, PL_CHECK_ALL},
     {"norms-stated", "EAGLE-3.1's switches are written, since defaults differ", check_norms_stated, PL_CHECK_STEP},
@@ -136,30 +146,34 @@ static const pl_check_rule rules[] = {
     {"tokens", "drafted are as many as a block drafts", check_tokens, PL_CHECK_BLOCK},
     {"non-causal", "layers that vLLM does not take for causal", check_non_causal, PL_CHECK_BLOCK},
     {"served-heads", "a Markov head that vLLM computes too", check_served_heads, PL_CHECK_BLOCK | PL_CHECK_WARNS},
+    {"served-refiner", "no refiner, which vLLM does not compute", check_served_refiner,
+     PL_CHECK_BLOCK | PL_CHECK_WARNS},
     {0}};
 
-const pl_export_engine pl_export_speculators = {
-    .name = "speculators",
-    .help = "the speculators library, whose form vLLM serves",
-    .classes = {"Eagle3DraftModel", "PEagleDraftModel", "DFlashDraftModel", "DFlash2DraftModel", "DSparkDraftModel"},
-    .synonyms = {[PL_EXPORT_EAGLE3] = "Eagle3Speculator",
-                 [PL_EXPORT_DFLASH] = "DFlashSpeculator",
-                 [PL_EXPORT_DSPARK] = "DSparkSpeculator"},
-    .rows = rows,
-    .blocks = blocks,
-    .inner = LAYER,
-    .layer = "layers.0.",
-    .layers = PL_STEP_LAYERS,
-    .norms = ~0U,
-    .parallel_norms = ~(unsigned)(PL_HF_FC_NORM | PL_HF_NORM_OUTPUT),
-    .own = PL_EXPORT_OWN_SAME,
-    .markov = ~0U,
-    .block_heads = true,
-    .copies = true,
-    .strict = true,
-    .last = true,
-    .rising = true,
-    .wants_target = "speculators wants a copy of its embeddings",
-    .map = &pl_export_offsets,
-    .rules = rules,
-    .serve = pl_export_serve_vllm};
+const pl_export_engine pl_export_speculators = {.name = "speculators",
+                                                .help = "the speculators library, whose form vLLM serves",
+                                                .classes = {"Eagle3DraftModel", "PEagleDraftModel", "DFlashDraftModel",
+                                                            "DFlash2DraftModel", "DSparkDraftModel",
+                                                            "XPressDraftModel"},
+                                                .synonyms = {[PL_EXPORT_EAGLE3] = "Eagle3Speculator",
+                                                             [PL_EXPORT_DFLASH] = "DFlashSpeculator",
+                                                             [PL_EXPORT_DSPARK] = "DSparkSpeculator",
+                                                             [PL_EXPORT_XPRESS] = "XPressSpeculator"},
+                                                .rows = rows,
+                                                .blocks = blocks,
+                                                .inner = LAYER,
+                                                .layer = "layers.0.",
+                                                .layers = PL_STEP_LAYERS,
+                                                .norms = ~0U,
+                                                .parallel_norms = ~(unsigned)(PL_HF_FC_NORM | PL_HF_NORM_OUTPUT),
+                                                .own = PL_EXPORT_OWN_SAME,
+                                                .markov = ~0U,
+                                                .block_heads = true,
+                                                .copies = true,
+                                                .strict = true,
+                                                .last = true,
+                                                .rising = true,
+                                                .wants_target = "speculators wants a copy of its embeddings",
+                                                .map = &pl_export_offsets,
+                                                .rules = rules,
+                                                .serve = pl_export_serve_vllm};

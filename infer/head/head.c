@@ -176,6 +176,7 @@ void pl_head_fini(pl_head *h) {
     if (h->kind && h->kind->fini) h->kind->fini(h);
     pl_free(h->own);
     pl_free(h->d2t);
+    pl_selector_fini(&h->selector);
     pl_outside_fini(&h->outside);
     *h = (pl_head){0};
 }
@@ -379,14 +380,17 @@ static pl_tensor own_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r
 // own: the rows' logits where ops can read them; NULL: not computed yet.
 static pl_selector_list list_of(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, const pl_tensor *own) {
     int      K = h->selector.candidates;
-    size_t   n = pl_size_mul((size_t)r->x.dim[0], (size_t)K, 1);
+    size_t   rows = (size_t)r->x.dim[0], n = pl_size_mul(rows, (size_t)K, 1);
+    bool     blocks = h->selector.kind->blocks;
     int32_t *id = pl_ctx_bytes(ctx, n * sizeof *id);
-    float   *value = pl_ctx_bytes(ctx, n * sizeof *value);
+    float   *value = pl_ctx_bytes(ctx, n * sizeof *value), *lse = blocks ? pl_ctx_bytes(ctx, rows * sizeof *lse) : NULL;
     if (own)
-        pl_topk(ctx, &(pl_topk_args){.x = *own, .k = K, .id = id, .value = value});
+        pl_topk(ctx, &(pl_topk_args){.x = *own, .k = K, .id = id, .value = value, .lse = lse});
     else
-        own_topk(ctx, h, r, K, id, value, NULL);
-    return (pl_selector_list){.id = id, .value = value, .hidden = pl_linear(ctx, r->x, h->selector.hidden)};
+        own_topk(ctx, h, r, K, id, value, lse);
+    pl_selector_list l = {.id = id, .value = value, .lse = lse, .all = id};
+    if (!blocks || pl_ctx_wait(ctx) || ctx->measuring) h->selector.kind->prepare(ctx, h, r, &l);
+    return l;
 }
 
 // Returns the list, and in *own the logits that it was taken from, read by the host. Logits that are complete as
@@ -419,9 +423,13 @@ pl_selector_list pl_head_list(pl_ctx *ctx, const pl_head *h, const pl_head_rows 
 // Returns the list's scores [M, K].
 static pl_tensor selected(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, const pl_selector_list *l) {
     PL_CHECK(ctx->be->real == PL_F32, "a selector's list beside %s", pl_dtype_name(ctx->be->real));
-    pl_tensor adds = pl_selector_adds(ctx, &h->selector, l->hidden, r->token, l->id);
-    pl_tensor own = pl_tensor_2d((void *)(uintptr_t)l->value, PL_F32, adds.dim[0], adds.dim[1]);
-    return pl_add(ctx, own, adds, (pl_tensor){0});
+    void *value = (void *)(uintptr_t)l->value;
+    return h->selector.kind->score(
+        ctx, h,
+        &(pl_selector_ask){.list = l,
+                           .before = r->token,
+                           .id = l->id,
+                           .own = pl_tensor_2d(value, PL_F32, r->x.dim[0], h->selector.candidates)});
 }
 
 pl_tensor pl_head_spread(pl_ctx *ctx, int64_t vocab, const int32_t *id, pl_tensor z) {
@@ -458,8 +466,8 @@ static void put_scores(float *y, const int32_t *id, const float *own, const floa
 static pl_tensor take_list(pl_ctx *ctx, const pl_head *h, const pl_selector_list *l, int64_t m) {
     size_t    row = (size_t)h->vocab * sizeof(float);
     pl_tensor y = pl_tensor_2d(pl_ctx_bytes(ctx, pl_size_mul((size_t)m, row, 1)), PL_F32, m, h->vocab);
-    for (int64_t i = 0; i < m; i++)
-        memcpy(pl_f32(&y) + i * h->vocab, l->own + (l->own_row ? l->own_row[i] : i) * h->vocab, row);
+    for (int64_t i = 0; i < m && !ctx->measuring; i++)
+        memcpy(pl_f32(&y) + i * h->vocab, l->own + (l->row ? l->row[i] : i) * h->vocab, row);
     return y;
 }
 
@@ -468,10 +476,10 @@ static pl_tensor full_law(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) 
     int64_t          m = r->x.dim[0];
     pl_selector_list l = r->list;
     pl_tensor        y;
-    if (l.own)
-        y = take_list(ctx, h, &l, m);
-    else // without logits, find the list again together with them
-        l = list_and_logits(ctx, h, r, &y);
+    bool             listed = pl_selector_listed(&l);
+    if (l.own || (listed && ctx->measuring)) y = take_list(ctx, h, &l, m);
+    if (listed && !l.own) y = own_logits(ctx, h, r);
+    if (!listed) l = list_and_logits(ctx, h, r, &y);
     pl_tensor score = selected(ctx, h, r, &l);
     score.data = pl_ctx_read(ctx, &score); // this also synchronises with everything that reads y
     if (!score.data || !y.data) return (pl_tensor){.rank = 2, .dtype = PL_F32, .dim = {m, h->vocab, 1, 1}};
@@ -483,7 +491,7 @@ static pl_tensor full_law(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) 
 pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     if (h->selector.candidates == 0) return own_logits(ctx, h, r);
     if (h->selector.law == PL_HF_LAW_FULL) return full_law(ctx, h, r);
-    pl_selector_list l = r->list.id ? r->list : pl_head_list(ctx, h, r, false);
+    pl_selector_list l = pl_selector_listed(&r->list) ? r->list : pl_head_list(ctx, h, r, false);
     return pl_head_spread(ctx, h->vocab, l.id, selected(ctx, h, r, &l));
 }
 
@@ -492,7 +500,7 @@ void pl_head_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, i
         own_topk(ctx, h, r, k, id, value, lse);
         return;
     }
-    pl_selector_list l = r->list.id ? r->list : pl_head_list(ctx, h, r, false);
+    pl_selector_list l = pl_selector_listed(&r->list) ? r->list : pl_head_list(ctx, h, r, false);
     pl_topk(ctx,
             &(pl_topk_args){.x = selected(ctx, h, r, &l), .name = l.id, .k = k, .id = id, .value = value, .lse = lse});
 }

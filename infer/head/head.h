@@ -35,16 +35,16 @@ typedef struct pl_head_support {
 
 // Input of a head: one row for each node whose candidates are wanted.
 typedef struct pl_head_rows {
-    pl_tensor        x;      // [M, d] normed outputs of the backbone
-    int              level;  // draft depth of the candidates: 0 for the first
-    int              levels; // training: number of levels in the rows, of the same blocks, level after level; 0: 1
-    pl_tensor        base;   // [M, Vd] logits by `out` alone, if the caller has them already
-    pl_selector_list list;   // the selector's list, if the caller has it already
+    pl_tensor             x;      // [M, d] normed outputs of the backbone
+    int                   level;  // draft depth of the candidates: 0 for the first
+    int                   levels; // training: number of levels in the rows, of the same blocks, level after level; 0: 1
+    pl_tensor             base;   // [M, Vd] logits by `out` alone, if the caller has them already
+    pl_selector_list      list;   // the selector's list, if the caller has it already
     // For heads that read them (pl_head_reads_inputs):
-    pl_tensor        hidden; // [M, d] input of the backbone's step for the row
-    const int32_t   *token;  // [M] the token that the step consumed with it
-    pl_tensor        embed;  // [V, d] the target's embedding
-    const int32_t   *group;  // [M] ascending: rows of one session share a number (and a support); NULL: one session
+    pl_tensor             hidden; // [M, d] input of the backbone's step for the row
+    const int32_t        *token;  // [M] the token that the step consumed with it
+    pl_tensor             embed;  // [V, d] the target's embedding
+    const int32_t        *group; // [M] ascending: rows of one session share a number (and a support); NULL: one session
     // Heads that go from slot to slot (infer/head/sequence.h): the blocks that the rows are slots of; each row's block
     // (NULL: row i of each draft is of block i); their state after the slot before each row (data NULL: none); and the
     // results of pl_head_carry.
@@ -53,8 +53,8 @@ typedef struct pl_head_rows {
     pl_tensor             state;
     pl_tensor             mixed, after; // [M, r] input of the additional logits; state after the row (data NULL: none)
     // Set by pl_head_begin.
-    bool             foreseen;
-    pl_head_support  support;
+    bool                  foreseen;
+    pl_head_support       support;
 } pl_head_rows;
 
 // An untrained head with settings that are usual for a vocabulary and a width, to measure a kind's cost before

@@ -28,7 +28,8 @@ typedef struct markov {
 
 static const pl_key keys[] = {
     {PL_KEY_AS_INT("drafter.head.rank", markov, rank), .each = true, .deflt = "0", .min = 0, .max = 65536,
-     .help = "of a low-rank head, of specvocab's scorer, or of markov's and xpress's logits", .stages = PL_STAGE_DRAFTER},
+     .help = "of a low-rank head, of specvocab's scorer, or of markov's and xpress's logits",
+     .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_ENUM("drafter.head.form", markov, form), .each = true, .deflt = "vanilla", .names = pl_hf_markov_name,
      .help =
          "markov: what becomes of the token before: it as it is, gated by what the slot knows, or with a state that "

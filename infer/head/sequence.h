@@ -20,6 +20,7 @@ typedef struct pl_head_blocks {
     pl_tensor      y;            // [n slots, d] the backbone's outputs, block after block
     int            slots, first; // slots of a block; the first one that drafts
     const int32_t *before;       // [n] the token before each anchor; the anchor if there is none
+    pl_tensor      context;      // [n, d] the context's state before each anchor, for selectors; data NULL: not read
     pl_tensor      kept;         // set by `prepare`
 } pl_head_blocks;
 
@@ -47,11 +48,10 @@ int    pl_sequence_passes(const struct pl_head *h);           // likewise
 void   pl_sequence_prepare(pl_ctx *ctx, const struct pl_head *h, pl_head_blocks *blocks);
 
 // Training: returns rows [M, n] and a matrix [Vd, n] whose products are the logits.
-void      pl_sequence_teach(pl_ctx *ctx, const struct pl_head *h, const struct pl_head_rows *r, pl_tensor *x,
-                            pl_tensor *w);
+void pl_sequence_teach(pl_ctx *ctx, const struct pl_head *h, const struct pl_head_rows *r, pl_tensor *x, pl_tensor *w);
 // pl_head_kind.topk and .logits of such a kind.
-void      pl_sequence_topk(pl_ctx *ctx, const struct pl_head *h, const struct pl_head_rows *r, int k, int32_t *id,
-                           float *value, float *lse);
+void pl_sequence_topk(pl_ctx *ctx, const struct pl_head *h, const struct pl_head_rows *r, int k, int32_t *id,
+                      float *value, float *lse);
 pl_tensor pl_sequence_logits(pl_ctx *ctx, const struct pl_head *h, const struct pl_head_rows *r);
 
 #endif

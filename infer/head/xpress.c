@@ -6,6 +6,7 @@
 //   z_j = W h_j + R m_j                                     readout [Vd, r];  all names begin with refiner_head.
 // mean(h) is over all slots of the block. Where blocks do not draft from their anchor, the anchor's slot has an a_0 too,
 // of the token before the anchor. The state of a path are the a of its slots.
+#include "checkpoints/hf_block.h"
 #include "infer/head/head.h"
 
 #include "kernels/op/blockconv.h"
@@ -40,7 +41,7 @@ static pl_status init(pl_head *h, pl_err *err) {
         return pl_fail(err, PL_E_INPUT,
                        "head of kind \"%s\": rank %d must lie in 1..%lld, the drafter's width (drafter.head.rank)",
                        h->kind->name, own->rank, (long long)h->d);
-    if (own->ratio == 0) own->ratio = 2;
+    if (own->ratio == 0) own->ratio = PL_HF_REFINER_RATIO;
     h->state = pl_calloc(1, sizeof(weights));
     return h->state ? PL_OK : pl_fail(err, PL_E_MEMORY, "drafter: out of memory");
 }
@@ -57,8 +58,9 @@ static void params(pl_head *h, pl_params *ps) {
         pl_tensor  *tensor;
         const char *name;
         int64_t     rows, cols;
-    } matrix[] = {{&w->down_h, "down_h", r, h->d},   {&w->down_g, "down_g", r, h->d}, {&w->in, "in_proj", r, 3 * r},
-                  {&w->gate, "mlp_gate", wide, r},   {&w->up, "mlp_up", wide, r},     {&w->down, "mlp_down", r, wide},
+    } matrix[] = {{&w->down_h, "down_h", r, h->d},      {&w->down_g, "down_g", r, h->d},
+                  {&w->in, "in_proj", r, 3 * r},        {&w->gate, "mlp_gate", wide, r},
+                  {&w->up, "mlp_up", wide, r},          {&w->down, "mlp_down", r, wide},
                   {&w->readout, "readout", h->vocab, r}};
     pl_params_weight(ps, &w->embed, PL_PARAM_EMBED, "refiner_head.token_embed.weight", h->vocab, r, 0.02);
     for (size_t i = 0; i < sizeof matrix / sizeof *matrix; i++) {
@@ -209,8 +211,7 @@ static int passes(const pl_head *h) {
 static double step_bytes(const pl_head *h, int level) {
     const xpress *own = h->own;
     double        r = own->rank, each = (double)h->vocab, inside = (3 + 3 * own->ratio) * r * r;
-    return (double)pl_dtype_size(h->out.dtype) *
-           (each * r + inside + (level == 0 ? (each + 2 * r) * (double)h->d : 0));
+    return (double)pl_dtype_size(h->out.dtype) * (each * r + inside + (level == 0 ? (each + 2 * r) * (double)h->d : 0));
 }
 
 static const pl_head_sequence sequence = {

@@ -14,7 +14,7 @@ static const pl_import_format formats[FORMATS] = {
                PL_HF_TAPS_OUTPUT},
     [SPECULATORS] = {"speculators", "EAGLE-3 and P-EAGLE as speculators writes them", PL_HF_TAPS_INPUT},
     [EAGLE1] = {"eagle1", "EAGLE-1 and EAGLE-2 as EAGLE and HASS write them", PL_HF_TAPS_UNSTATED},
-    [BLOCK] = {"dflash", "DFlash and DSpark as z-lab, DeepSpec, SpecForge and speculators write them",
+    [BLOCK] = {"dflash", "DFlash, DSpark and xPress as z-lab, DeepSpec, SpecForge and speculators write them",
                PL_HF_TAPS_OUTPUT}};
 
 const pl_import_format *pl_import_format_at(int i) {
@@ -96,7 +96,8 @@ static void put_architecture(config_copy *e, const char *name) {
 // ---- block drafters: DFlash and DFlash 2 as z-lab, SpecForge and speculators write them, DSpark as DeepSpec (all at
 // the top), SpecForge (in dflash_config) and speculators do ----
 
-static const char *const flash[] = {"DFlashDraftModel", "DFlashSpeculator", "dflash", "DFlash2DraftModel", "dflash2"},
+static const char *const flash[] = {"DFlashDraftModel", "DFlashSpeculator", "dflash",           "DFlash2DraftModel",
+                                    "dflash2",          "XPressDraftModel", "XPressSpeculator", "xpress"},
                          *const spark[] = {"DSparkDraftModel", "DSparkSpeculator", "Qwen3DSparkModel", "dspark"};
 
 enum { FLASH = sizeof flash / sizeof *flash };
@@ -177,6 +178,20 @@ static pl_status make_head(const block_config *b, cJSON **head, pl_err *err) {
                     !cJSON_AddNumberToObject(*head, "rank", (double)rank) ||
                     (pl_hf_markov_find(form) > 0 && !cJSON_AddStringToObject(*head, "form", form)) ||
                     (sure && !cJSON_AddTrueToObject(*head, "confidence"));
+    return PL_OK;
+}
+
+// Makes the settings of xPress's head.
+static pl_status make_refiner(const block_config *b, cJSON **head, pl_err *err) {
+    int64_t rank, ratio, passes;
+    PL_TRY(pl_json_opt_int(b->j, NULL, "xpress_rank", 1, PL_HF_HIDDEN_MAX, PL_HF_REFINER_RANK, &rank, err));
+    PL_TRY(pl_json_opt_int(b->j, NULL, "xpress_mlp_ratio", 1, 64, PL_HF_REFINER_RATIO, &ratio, err));
+    PL_TRY(pl_json_opt_int(b->j, NULL, "num_jacobi_passes", 1, 64, 6, &passes, err));
+    *head = cJSON_CreateObject();
+    b->e->failed |= !*head || !cJSON_AddStringToObject(*head, "kind", "xpress") ||
+                    !cJSON_AddNumberToObject(*head, "rank", (double)rank) ||
+                    !cJSON_AddNumberToObject(*head, "mlp_ratio", (double)ratio) ||
+                    !cJSON_AddNumberToObject(*head, "passes", (double)passes);
     return PL_OK;
 }
 
@@ -272,7 +287,8 @@ static pl_status import_block(config_copy *e, const pl_json *j, const char *arch
     if (mask) put_member(e, inner, "mask_token_id", cJSON_Duplicate(mask, true));
     put_member(e, inner, "sample_from_anchor", anchor ? cJSON_Duplicate(anchor, true) : cJSON_CreateBool(b.dspark));
     PL_TRY(put_layers(&b, inner, err));
-    PL_TRY(make_head(&b, &head, err));
+    bool refined = strncmp(architecture, "XPress", 6) == 0 || strcmp(kind, "xpress") == 0;
+    PL_TRY((refined ? make_refiner : make_head)(&b, &head, err));
     if (second && *kind) fill_parts(&b, inner);
     name_kind(&b, head, second);
     return PL_OK;
@@ -359,7 +375,7 @@ static pl_status edit_config(config_copy *e, int *format, bool *stated, const pl
     bool parallel = strncmp(architecture, "PEagle", 6) == 0 || strcmp(kind, "peagle") == 0;
     if (*kind && strcmp(kind, "eagle3") != 0 && !parallel && !block)
         return pl_json_fail(j, pl_json_find(j, NULL, "speculators_model_type"), err,
-                            "\"%.40s\" is not supported; eagle3, peagle, dflash, dflash2 and dspark are", kind);
+                            "\"%.40s\" is not supported; eagle3, peagle, dflash, dflash2, dspark and xpress are", kind);
     *format = *kind || pl_json_find(j, NULL, "transformer_layer_config") ? SPECULATORS : PLAIN;
     if (*format == SPECULATORS)
         PL_TRY(flatten_config(e, j, err));

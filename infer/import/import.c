@@ -42,7 +42,8 @@ static bool is_block(const import *m) {
 
 // Returns true if the head has rows of its own, not the target's.
 static bool own_head(const import *m) {
-    return !m->config.target_head && strcmp(m->config.head.kind, "markov") != 0;
+    return !m->config.target_head && strcmp(m->config.head.kind, "markov") != 0 &&
+           strcmp(m->config.head.kind, "xpress") != 0;
 }
 
 // ---- config ----
@@ -497,7 +498,8 @@ static pl_status take_factors(import *m, pl_err *err) {
 
 static pl_status find_head(import *m, pl_err *err) {
     if (m->told->head) return PL_OK;
-    m->told->head = *m->config.head.kind ? "markov" : "target"; // static strings, which outlive the import
+    const char *kind = m->config.head.kind; // the texts below are static and outlive the import
+    m->told->head = strcmp(kind, "xpress") == 0 ? "xpress" : *kind ? "markov" : "target";
     m->told->rows = m->config.vocab_size;
     if (!eagle3(m)) return PL_OK;
     // A full head equal to the target's is not in the file: copy the target's.

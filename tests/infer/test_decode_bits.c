@@ -544,6 +544,12 @@ static void dflash_is_lossless(void **state) {
          .mask_token = 3,
          .anchor_first = true,
          .head = pl_hf_head_of("markov:rank=9,form=rnn")},
+        {.layers = 1, .block = 6, .mask_token = 3, .head = pl_hf_head_of("xpress:rank=9,passes=2")},
+        {.layers = 1, .block = 4, .mask_token = 3, .anchor_first = true, .head = pl_hf_head_of("xpress:rank=7")},
+        {.layers = 1,
+         .block = 6,
+         .mask_token = 3,
+         .selector = {.rank = 6, .candidates = 5, .kind = PL_HF_LATTICE, .width = 16, .heads = 2}},
         {.layers = 2, .block = 5, .mask_token = 3},
         {.layers = 2,
          .block = 6,
@@ -709,6 +715,14 @@ static void drawn_children(void **state) {
     drawn_by(&pl_backbone_dflash,
              &(pl_backbone_options){
                  .layers = 1, .block = 4, .anchor_first = true, .head = pl_hf_head_of("markov:rank=9,form=rnn")});
+    drawn_by(&pl_backbone_dflash,
+             &(pl_backbone_options){.layers = 1, .block = 4, .mask_token = 3, .head = pl_hf_head_of("xpress:rank=9")});
+    for (int law = 0; law < 2; law++)
+        drawn_by(&pl_backbone_dflash,
+                 &(pl_backbone_options){.layers = 1,
+                                        .block = 4,
+                                        .mask_token = 3,
+                                        .selector = {6, 40, (pl_hf_law)law, PL_HF_LATTICE, .width = 16}});
     drawn_by(&pl_backbone_dflash, &(pl_backbone_options){.layers = 1,
                                                          .block = 4,
                                                          .mask_token = 3,

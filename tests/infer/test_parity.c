@@ -447,6 +447,31 @@ static void dflash2(void **state) {
            0);
 }
 
+static void xpress(void **state) {
+    (void)state;
+    parity("xpress", &pl_backbone_dflash,
+           &(pl_backbone_options){
+               .layers = 2, .block = K + 1, .mask_token = 3, .head = pl_hf_head_of("xpress:rank=12,passes=4")},
+           0);
+    parity("xpress, anchor first, slot after slot", &pl_backbone_dflash,
+           &(pl_backbone_options){.layers = 1,
+                                  .block = K,
+                                  .mask_token = 3,
+                                  .anchor_first = true,
+                                  .head = pl_hf_head_of("xpress:rank=16,mlp_ratio=3")},
+           0);
+}
+
+static void lilicorr(void **state) {
+    (void)state;
+    parity("lilicorr", &pl_backbone_dflash,
+           &(pl_backbone_options){.layers = 2,
+                                  .block = K + 1,
+                                  .mask_token = 3,
+                                  .selector = {.rank = 8, .candidates = 6, .kind = PL_HF_LATTICE, .width = 24}},
+           0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(eagle3_full),     cmocka_unit_test(trimmed),
@@ -456,6 +481,7 @@ int main(void) {
         cmocka_unit_test(eagle3_selector), cmocka_unit_test(peagle),
         cmocka_unit_test(dflash),          cmocka_unit_test(dspark),
         cmocka_unit_test(medusa),          cmocka_unit_test(dflash2),
+        cmocka_unit_test(xpress),          cmocka_unit_test(lilicorr),
         cmocka_unit_test(given_drafter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -207,6 +207,24 @@ static void learns_dspark(void **state) {
            &pl_backbone_dflash, "markov");
 }
 
+#define XPRESS DFLASH "drafter.block=4\ndrafter.head.kind=xpress\ndrafter.head.rank=16\n"
+#define LILICORR DFLASH "drafter.block=4\ndrafter.selector.candidates=8\ndrafter.selector.kind=lattice\n"
+
+// A refiner of the block, behind the text alone and in rounds of its own tokens.
+static void learns_xpress(void **state) {
+    (void)state;
+    learns("xpress", XPRESS "train.rounds.count=0\n", &pl_backbone_dflash, "xpress");
+    learns("xpress-rounds", XPRESS "train.rounds.count=2\ndrafter.head.passes=2\n", &pl_backbone_dflash, "xpress");
+}
+
+// A network over all candidates of a block.
+static void learns_lilicorr(void **state) {
+    (void)state;
+    learns("lilicorr", LILICORR "drafter.selector.width=32\n", &pl_backbone_dflash, "full");
+    learns("lilicorr-drawn", LILICORR "train.selector_objective=kl\ndrafter.conv.taps=2\ndrafter.conv.group=8\n",
+           &pl_backbone_dflash, "full");
+}
+
 // Starts from a drafter and makes no step: every weight is that drafter's.
 static void starts_as(const char *out, const char *of, const char *extra) {
     char   more[512], name[96];
@@ -256,6 +274,8 @@ static void starts_from_itself(void **state) {
     starts_as("lowrank-again", "lowrank", "drafter.head.kind=lowrank\ndrafter.head.rank=16\n");
     starts_as("gated-again", "gated", DSPARK "drafter.head.form=gated\n");
     starts_as("rnn-again", "rnn", DSPARK RNN);
+    starts_as("xpress-again", "xpress", XPRESS);
+    starts_as("lilicorr-again", "lilicorr", LILICORR "drafter.selector.width=32\n");
     starts_as("picks-again", "picks", "drafter.selector.candidates=8\ndrafter.selector.rank=8\n");
     starts_as("specvocab-again", "specvocab-picks",
               "drafter.head.kind=specvocab\ndrafter.head.rank=16\ndrafter.head.candidates=12\n"
@@ -696,6 +716,12 @@ static void refused_before_anything(void **state) {
         {"train.masked_rows=all\ntrain.masked_teacher=false\ndrafter.head.vocab=BASE/text.txt",
          "train.masked_rows=all: is of train.masked_teacher: true"},
         {"drafter.head.kind=markov\ndrafter.head.rank=4", ": eagle3 drafts no blocks; such a head is for those"},
+        {"drafter.head.kind=xpress\ndrafter.head.rank=4", ": eagle3 drafts no blocks; such a head is for those"},
+        {"train.rounds.weight=1", "is of heads that are refined in passes (drafter.head.kind: xpress)"},
+        {"drafter.selector.candidates=4\ndrafter.selector.kind=lattice",
+         "drafter.selector.kind=lattice: scores the slots of blocks; it is for dflash"},
+        {"drafter.selector.candidates=4\ndrafter.selector.width=4", "is of drafter.selector.kind: lattice"},
+        {"drafter.selector.kind=lattice", "drafter.selector.kind=lattice: is of a drafter with drafter.selector"},
         {"drafter.kind=dflash\ntrain.unroll=0\ntrain.draft_weights=d-pace",
          ": d-pace weighs by cross-entropy; give train.objective: hard-ce"},
         {"train.selector_objective=kl", "train.selector_objective=kl: is of a drafter with drafter.selector"},
@@ -924,6 +950,8 @@ int main(void) {
         cmocka_unit_test(learns_eagle1),
         cmocka_unit_test(learns_dflash),
         cmocka_unit_test(learns_dspark),
+        cmocka_unit_test(learns_xpress),
+        cmocka_unit_test(learns_lilicorr),
         cmocka_unit_test(learns_peagle),
         cmocka_unit_test(learns_medusa),
         cmocka_unit_test(learns_dflash2),

@@ -54,6 +54,8 @@ static void drafters(void **state) {
     same_weights("dspark", DFLASH "drafter.block=3\ndrafter.anchor_first=true\ndrafter.head.kind=markov\n"
                                   "drafter.head.rank=4\ndrafter.head.confidence=true\n");
     same_weights("dflash2", DFLASH "drafter.block=4\ndrafter.conv.taps=2\ndrafter.selector.candidates=9\n");
+    same_weights("xpress", DFLASH "drafter.block=4\ndrafter.head.kind=xpress\ndrafter.head.rank=4\n");
+    same_weights("lilicorr", DFLASH "drafter.block=4\ndrafter.selector.candidates=5\ndrafter.selector.kind=lattice\n");
     same_weights("deep", "drafter.layers=3\ndrafter.fc_norm=true\ndrafter.norm_output=true\n");
     same_weights("deep-lowrank", "drafter.layers=2\ndrafter.norm_output=true\ndrafter.head.kind=lowrank\n"
                                  "drafter.head.rank=4\n");
@@ -98,6 +100,13 @@ static void on_a_device(void **state) {
                  DFLASH "drafter.block=4\ndrafter.conv.taps=2\ndrafter.selector.candidates=9\ntrain.steps=3\n"
                         "train.selector_objective=lk-lambda\n"
                         "train.slot_rows=48\ntrain.slots=1\ntrain.eval_tokens=60\ntrain.eval_prompts=1\n");
+    same_weights("device-xpress",
+                 DFLASH "drafter.block=4\ndrafter.head.kind=xpress\ndrafter.head.rank=4\ntrain.steps=2\n"
+                        "train.slot_rows=48\ntrain.slots=1\ntrain.eval_tokens=60\ntrain.eval_prompts=1\n");
+    same_weights("device-lilicorr",
+                 DFLASH "drafter.block=4\ndrafter.selector.candidates=5\ndrafter.selector.kind=lattice\n"
+                        "train.steps=2\ntrain.slot_rows=48\ntrain.slots=1\ntrain.eval_tokens=60\n"
+                        "train.eval_prompts=1\n");
     small_backend = NULL;
 }
 

@@ -248,7 +248,8 @@ static pl_status selector(pl_start *s, const origin *o, pl_err *err) {
     if (o->config.selector.candidates && (own->candidates == 0 || o->config.selector.rank != own->rank))
         pl_log("%s: its selector of rank %d is not taken over; drafter.selector.candidates %d and rank %d would",
                o->dir, o->config.selector.rank, o->config.selector.candidates, o->config.selector.rank);
-    if (own->candidates == 0 || o->config.selector.rank != own->rank) return PL_OK;
+    bool other = strcmp(o->config.selector.kind, b->config.selector.kind) != 0;
+    if (own->candidates == 0 || o->config.selector.rank != own->rank || other) return PL_OK;
     for (int i = b->selector_param; i < b->params.n; i++) {
         const pl_param *p = &b->params.p[i];
         if (p->tensor != &own->after) {

@@ -122,10 +122,19 @@ static pl_status check_selector(const pl_recipe *r, pl_err *err) {
     if (!on && tr->drafter.selector.rank > 0)
         return pl_recipe_fail(r, &tr->drafter.selector.rank, err,
                               "of no selector; give drafter.selector.candidates, 16 as published ones have");
-    const void *const of_one[] = {&tr->drafter.selector.law, &tr->train.selector_weight, &tr->train.selector_objective};
+    const void *const of_one[] = {&tr->drafter.selector.law, &tr->drafter.selector.kind, &tr->train.selector_weight,
+                                  &tr->train.selector_objective};
+    const void *const lattice[] = {&tr->drafter.selector.width, &tr->drafter.selector.layers,
+                                   &tr->drafter.selector.heads, &tr->drafter.selector.scale};
+    bool              blocks = tr->drafter.selector.kind > 0;
     for (size_t i = 0; i < sizeof of_one / sizeof *of_one && !on; i++)
         if (pl_recipe_differs(r, of_one[i]))
             return pl_recipe_fail(r, of_one[i], err, "is of a drafter with drafter.selector");
+    for (size_t i = 0; i < sizeof lattice / sizeof *lattice && !blocks; i++)
+        if (pl_recipe_differs(r, lattice[i]))
+            return pl_recipe_fail(r, lattice[i], err, "is of drafter.selector.kind: " PL_HF_LATTICE);
+    if (on && blocks && !pl_train_backbone(r)->context)
+        return pl_recipe_fail(r, &tr->drafter.selector.kind, err, "scores the slots of blocks; it is for dflash");
     if (tr->train.selector_objective == PL_OBJ_LABEL)
         return pl_recipe_fail(r, &tr->train.selector_objective, err,
                               "a selector learns from the target; give hard-ce for its choice");

@@ -57,10 +57,10 @@ typedef struct pl_loss_kind {
     const pl_key *keys;
     // Returns true for heads that it is for; `suits_what` names them where its keys are refused. NULL: all.
     bool (*suits)(const pl_head_kind *h);
-    const char   *suits_what;
-    unsigned      reads;  // of a pass: the bits above
-    bool          scored; // scoring computes it as well
-    size_t        size;   // of its struct, which begins with a pl_loss; 0: it is one
+    const char *suits_what;
+    unsigned    reads;  // of a pass: the bits above
+    bool        scored; // scoring computes it as well
+    size_t      size;   // of its struct, which begins with a pl_loss; 0: it is one
     // Its factor for this drafter; 0: the drafter does not learn by it. own: the struct that its keys filled; NULL: it
     // has none. A loss with keys is left out where no recipe filled them.
     double (*factor)(const pl_unroll *u, const void *own);

@@ -42,12 +42,12 @@ static pl_tensor find_overlap(pl_ctx *ctx, pl_pass *p, const pl_selected *s) {
     const pl_head *h = s->head;
     if (!h->exact.data || h->selector.law != PL_HF_LAW_FULL) return p->accept;
     pl_divergence_args a = pl_loss_objective(p->u);
-    a.x = s->x;
+    a.x = s->read.x;
     a.w = h->exact;
     a.xt = s->last_hidden;
     a.teacher_row = s->teacher_row;
     a.weight = p->u->losses[0]->weight;
-    a.accept = pl_ctx_const_1d(ctx, s->x.dim[0]);
+    a.accept = pl_ctx_const_1d(ctx, s->read.x.dim[0]);
     pl_divergence(ctx, &a);
     a.accept.data = pl_ctx_read(ctx, &a.accept);
     return a.accept;
@@ -65,20 +65,20 @@ static void score_choices(pl_ctx *ctx, pl_pass *p, const pl_selected *s, bool ta
 }
 
 static void build_loss(pl_ctx *ctx, pl_loss *l, pl_pass *p) {
-    selector          *own = (selector *)l;
-    const pl_unroll   *u = p->u;
-    const pl_rows     *r = &u->rows;
-    pl_selected        s = {.head = &u->model->head,
-                            .x = p->x,
-                            .rows = p->out,
-                            .before = r->before,
-                            .choice = own->choice,
-                            .last_hidden = p->last_hidden,
-                            .wt = u->wt,
-                            .stat = p->teacher_stat,
-                            .teacher_row = r->teacher_row,
-                            .cap = u->opt.teacher_cap,
-                            .scored = !p->learn};
+    selector        *own = (selector *)l;
+    const pl_unroll *u = p->u;
+    const pl_rows   *r = &u->rows;
+    pl_selected      s = {
+             .head = &u->model->head,
+             .read = {.x = p->x, .token = r->before, .levels = r->depths, .blocks = &p->blocks, .embed = u->model->embed},
+             .rows = p->out,
+             .choice = own->choice,
+             .last_hidden = p->last_hidden,
+             .wt = u->wt,
+             .stat = p->teacher_stat,
+             .teacher_row = r->teacher_row,
+             .cap = u->opt.teacher_cap,
+             .scored = !p->learn};
     pl_divergence_args d = pl_loss_objective(u);
     bool               taught = false;
     d.objective = u->opt.selector_objective;
@@ -86,6 +86,8 @@ static void build_loss(pl_ctx *ctx, pl_loss *l, pl_pass *p) {
     bool listed = pl_selected_list(ctx, &s);
     if (!p->learn || d.objective != PL_OBJ_HARD_CE) taught = pl_selected_teach(ctx, &s);
     if (!p->learn) score_choices(ctx, p, &s, taught);
+    for (int64_t c = 0; c < r->cells && listed; c++)
+        if (!pl_selected_counts(&s, c)) l->weight[c] = 0;
     pl_tensor loss = pl_selected_loss(ctx, &s, &d, l->weight);
     loss.data = pl_ctx_read(ctx, &loss);
     if (!loss.data || !listed) return;

@@ -17,13 +17,13 @@ static const pl_tensor *dense(const pl_head *h) {
 }
 
 static const pl_tensor *multiplied(const pl_selected *s) {
-    return s->head->exact.data ? &s->x : &s->rows;
+    return s->head->exact.data ? &s->read.x : &s->rows;
 }
 
 // Lists the head's best tokens, without recording on the tape.
 static void list(pl_ctx *ctx, const pl_selected *s) {
     int     K = s->head->selector.candidates;
-    int64_t n = s->x.dim[0];
+    int64_t n = s->read.x.dim[0];
     bool    before = ctx->no_grad;
     ctx->no_grad = true;
     for (int64_t at = 0; at < n; at += ROWS) {
@@ -42,15 +42,9 @@ static void list(pl_ctx *ctx, const pl_selected *s) {
     ctx->no_grad = before;
 }
 
-bool pl_selected_list(pl_ctx *ctx, pl_selected *s) {
-    size_t K = (size_t)s->head->selector.candidates, n = (size_t)s->x.dim[0] * K;
-    s->own = pl_ctx_bytes(ctx, n * sizeof *s->own);
-    s->id = pl_ctx_bytes(ctx, n * sizeof *s->id);
-    s->label = pl_ctx_bytes(ctx, n * sizeof *s->label);
-    s->value = s->scored ? pl_ctx_bytes(ctx, n * sizeof *s->value) : NULL;
-    s->lse = s->scored ? pl_ctx_bytes(ctx, n / K * sizeof *s->lse) : NULL;
-    list(ctx, s);
-    if (!pl_ctx_wait(ctx)) return false;
+// Sets the list with the choice in it and its labels.
+static void set_labels(pl_selected *s, size_t n, size_t K) {
+    bool stays = s->head->selector.kind->blocks; // the choice does not take another's place
     memcpy(s->id, s->own, n * sizeof *s->id);
     for (size_t i = 0; i < n; i += K) {
         int32_t choice = s->choice[i / K];
@@ -59,17 +53,33 @@ bool pl_selected_list(pl_ctx *ctx, pl_selected *s) {
         if (choice < 0) continue;
         while (at + 1 < K && s->id[i + at] != choice)
             at++;
+        if (stays && s->id[i + at] != choice) continue;
         s->id[i + at] = choice;
         s->label[i + at] = 1;
     }
-    return true;
+}
+
+bool pl_selected_list(pl_ctx *ctx, pl_selected *s) {
+    size_t K = (size_t)s->head->selector.candidates, n = (size_t)s->read.x.dim[0] * K;
+    s->own = pl_ctx_bytes(ctx, n * sizeof *s->own);
+    s->id = pl_ctx_bytes(ctx, n * sizeof *s->id);
+    s->label = pl_ctx_bytes(ctx, n * sizeof *s->label);
+    bool blocks = s->head->selector.kind->blocks;
+    s->value = s->scored || blocks ? pl_ctx_bytes(ctx, n * sizeof *s->value) : NULL;
+    s->lse = s->scored || blocks ? pl_ctx_bytes(ctx, n / K * sizeof *s->lse) : NULL;
+    list(ctx, s);
+    bool there = pl_ctx_wait(ctx);
+    if (there) set_labels(s, n, K);
+    s->list = (pl_selector_list){.id = s->own, .value = s->value, .lse = s->lse, .all = s->own};
+    if (there || ctx->measuring) s->head->selector.kind->prepare(ctx, s->head, &s->read, &s->list);
+    return there;
 }
 
 pl_tensor pl_selected_scores(pl_ctx *ctx, const pl_selected *s, const int32_t *id) {
     const pl_selector *own = &s->head->selector;
-    pl_tensor          hidden = pl_linear(ctx, s->x, own->hidden);
     pl_tensor          unary = pl_gatherdot(ctx, *multiplied(s), *dense(s->head), id, own->candidates);
-    return pl_add(ctx, unary, pl_selector_adds(ctx, own, hidden, s->before, id), (pl_tensor){0});
+    pl_selector_ask    ask = {.list = &s->list, .before = s->read.token, .id = id, .own = unary};
+    return own->kind->score(ctx, s->head, &ask);
 }
 
 bool pl_selected_has(const pl_selected *s, int64_t i) {
@@ -79,9 +89,21 @@ bool pl_selected_has(const pl_selected *s, int64_t i) {
     return false;
 }
 
+bool pl_selected_counts(const pl_selected *s, int64_t i) {
+    const pl_head *h = s->head;
+    int64_t        n = s->read.x.dim[0] / (s->read.levels > 0 ? s->read.levels : 1), K = h->selector.candidates;
+    if (!h->selector.kind->blocks) return true;
+    if (s->choice[i] < 0 || !pl_selected_has(s, i)) return false;
+    for (int64_t k = 0; i >= n && k < K; k++) {
+        int32_t id = s->own[(i - n) * K + k];
+        if ((h->d2t ? h->d2t[id] : id) == s->read.token[i]) return true;
+    }
+    return i < n;
+}
+
 // Returns the target's logits of the head's own list, [n, K].
 static pl_tensor target_logits(pl_ctx *ctx, const pl_selected *s) {
-    int64_t  n = s->x.dim[0], K = s->head->selector.candidates;
+    int64_t  n = s->read.x.dim[0], K = s->head->selector.candidates;
     int32_t *row = pl_ctx_bytes(ctx, (size_t)n * sizeof *row);
     int32_t *token = pl_ctx_bytes(ctx, (size_t)(n * K) * sizeof *token);
     for (int64_t i = 0; i < n * K && !ctx->measuring; i++) {
@@ -92,7 +114,7 @@ static pl_tensor target_logits(pl_ctx *ctx, const pl_selected *s) {
 }
 
 bool pl_selected_teach(pl_ctx *ctx, pl_selected *s) {
-    int64_t   n = s->x.dim[0], K = s->head->selector.candidates;
+    int64_t   n = s->read.x.dim[0], K = s->head->selector.candidates;
     size_t    bytes = (size_t)(n * (K + 1)) * pl_dtype_size(ctx->be->real);
     pl_tensor z = target_logits(ctx, s), stat = s->stat;
     s->law = pl_tensor_2d(pl_ctx_bytes(ctx, bytes), ctx->be->real, n, K + 1);
@@ -121,7 +143,7 @@ static pl_tensor unit_matrix(pl_ctx *ctx, int64_t n) {
 // Runs the divergence op with the list's scores as student and the target's law, with one more id for the mass outside
 // the list, as teacher; the output matrices are unit matrices.
 static pl_tensor diverge(pl_ctx *ctx, const pl_selected *s, const pl_divergence_args *d, const float *weight) {
-    int64_t            n = s->x.dim[0], K = s->head->selector.candidates;
+    int64_t            n = s->read.x.dim[0], K = s->head->selector.candidates;
     int32_t           *row = pl_ctx_bytes(ctx, (size_t)n * sizeof *row);
     pl_divergence_args a = {.objective = d->objective,
                             .unmasked = true,

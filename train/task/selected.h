@@ -23,30 +23,34 @@
 #include "kernels/op/divergence.h"
 
 typedef struct pl_selected {
-    const pl_head *head;
-    pl_tensor      x, rows; // [n, d] inputs of the head; [n, width] factors of its matrix
-    const int32_t *before;  // [n] previous tokens
-    const int32_t *choice;  // [n] the draft id of the target's choice; < 0: the row does not count
+    const pl_head   *head;
+    pl_head_rows     read;   // [n] inputs of the head and previous tokens, as decoding has them
+    pl_tensor        rows;   // [n, width] factors of the head's matrix
+    const int32_t   *choice; // [n] the draft id of the target's choice; < 0: the row does not count
     // The target: last hidden states, of which teacher_row [n] indexes each row's (< 0: none), the output matrix, the
     // soft cap of its logits (0: none), and teacher_stat of the head's divergence.
-    pl_tensor      last_hidden, wt, stat;
-    const int32_t *teacher_row;
-    double         cap;
-    bool           scored; // acceptance is computed
+    pl_tensor        last_hidden, wt, stat;
+    const int32_t   *teacher_row;
+    double           cap;
+    bool             scored; // acceptance is computed
+    pl_selector_list list;   // set by pl_selected_list, of the head's best
     // Outputs of pl_selected_list, [n, K].
-    int32_t       *own, *id; // the head's best; the same list with the choice in it
-    float         *label;    // 1 at the choice
-    float         *value;    // if scored: the head's logits of its best
-    float         *lse;      // if scored: [n] the log-sum-exp of all logits
+    int32_t         *own, *id; // the head's best; the same list with the choice in it
+    float           *label;    // 1 at the choice
+    float           *value;    // if scored: the head's logits of its best
+    float           *lse;      // if scored, or the kind has `blocks`: [n] the log-sum-exp of all logits; value likewise
     // Output of pl_selected_teach: [n, K + 1] reals of the host, log p on the head's own list and, last, log of the
     // mass outside it.
-    pl_tensor      law;
+    pl_tensor        law;
 } pl_selected;
 
 // Fills own, id and label; synchronises. Returns false on a measuring or failed context.
 bool      pl_selected_list(pl_ctx *ctx, pl_selected *s);
 // Returns the selector's scores of one of the lists, [n, K].
 pl_tensor pl_selected_scores(pl_ctx *ctx, const pl_selected *s, const int32_t *id);
+// Returns true if row i counts: always, but for kinds with `blocks`, which learn from rows whose choice is on the list
+// and whose previous token is on the list before (LiLiCorr's forced prefix).
+bool      pl_selected_counts(const pl_selected *s, int64_t i);
 // Returns true if row i's choice is on the head's own list.
 bool      pl_selected_has(const pl_selected *s, int64_t i);
 // Fills law; synchronises. Returns false as pl_selected_list does.

@@ -87,7 +87,8 @@ static void run_blocks(pl_ctx *ctx, pl_pass *p) {
     p->blocks = (pl_head_blocks){.y = b->kind->draft(ctx, b, &p->view),
                                  .slots = b->block,
                                  .first = b->first,
-                                 .before = r->blocks.before};
+                                 .before = r->blocks.before,
+                                 .context = pl_backbone_context(ctx, b, &p->view, r->depth[0].n)};
     p->x = pl_gather(ctx, p->blocks.y, r->blocks.index, r->cells);
     pl_sequence_prepare(ctx, h, &p->blocks);
     pl_head_rows read = {.x = p->x, .token = r->before, .levels = r->depths, .blocks = &p->blocks};
