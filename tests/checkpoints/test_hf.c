@@ -373,8 +373,7 @@ static const struct {
     {"architectures", "\"architectures\":[5]", "architectures[0]: expected a string, found 5"},
     {"architectures", "\"architectures\":[\"GPT2LMHeadModel\"]",
      "rms_norm_eps: missing; \"GPT2LMHeadModel\" is not computed here"},
-    {"architectures",
-     "\"architectures\":[\"CohereForCausalLM\"],\"rms_norm_eps\":1e-5,\"logit_scale\":0.0625",
+    {"architectures", "\"architectures\":[\"CohereForCausalLM\"],\"rms_norm_eps\":1e-5,\"logit_scale\":0.0625",
      "logit_scale: logits with a factor are not supported in an architecture that is not computed here"},
     {"architectures", "\"architectures\":[\"GPT2LMHeadModel\"],\"head_dim\":0",
      "\"GPT2LMHeadModel\" is not supported; targets are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, "
@@ -575,7 +574,7 @@ static void test_drafter(void **state) {
     c.target_head = false;
     c.block.anchor_first = true;
     c.head = pl_hf_head_make("lowrank", 4);
-    c.selector = (pl_hf_selector){4, 9, PL_HF_LAW_LIST};
+    c.selector = (pl_hf_selector){.rank = 4, .candidates = 9, .law = PL_HF_LAW_LIST};
     strcpy(c.architecture, "PacelineDFlash");
     pl_hf_config again;
     assert_ok(pl_hf_config_write(at("again.json"), &c, &err));
@@ -942,7 +941,7 @@ static void test_round_trip(void **state) {
     assert_ok(pl_hf_config_read(&back, at("rt.json"), PL_HF_DRAFTER, &err));
     assert_same(&c, &back);
     for (int law = 0; pl_hf_law_name(law); law++) {
-        c.selector = (pl_hf_selector){4, 9, (pl_hf_law)law};
+        c.selector = (pl_hf_selector){.rank = 4, .candidates = 9, .law = (pl_hf_law)law};
         assert_ok(pl_hf_config_write(at("rt.json"), &c, &err));
         assert_ok(pl_hf_config_read(&back, at("rt.json"), PL_HF_DRAFTER, &err));
         assert_same(&c, &back);

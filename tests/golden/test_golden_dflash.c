@@ -40,16 +40,17 @@ static pl_backbone_options options(const char *head) {
         spec = pl_hf_head_of("markov:rank=6,confidence");
         pl_hf_head_set_text(&spec, "form", head);
     }
-    return (pl_backbone_options){.head = spec,
-                                 .anchor_first = is_spark(head),
-                                 .layers = LAYERS,
-                                 .block = B,
-                                 .mask_token = MASK,
-                                 .n_taps = TAPS,
-                                 .tap = {1, 2, 3},
-                                 .conv_taps = is_second(head) ? 2 : 0,
-                                 .conv_group = 8,
-                                 .selector = {6, is_second(head) ? 5 : 0, PL_HF_LAW_LIST}}; // as theirs
+    return (pl_backbone_options){
+        .head = spec,
+        .anchor_first = is_spark(head),
+        .layers = LAYERS,
+        .block = B,
+        .mask_token = MASK,
+        .n_taps = TAPS,
+        .tap = {1, 2, 3},
+        .conv_taps = is_second(head) ? 2 : 0,
+        .conv_group = 8,
+        .selector = {.rank = 6, .candidates = is_second(head) ? 5 : 0, .law = PL_HF_LAW_LIST}}; // as theirs
 }
 
 // ---- under training ----

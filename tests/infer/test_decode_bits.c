@@ -363,7 +363,8 @@ static void eagle3_is_lossless(void **state) {
         {.head = pl_hf_head_of("specvocab:rank=12,candidates=20")},
         {.head = pl_hf_head_of("dynaspec:clusters=12,width=20,k0=5,k1=3,kmin=1")},
         {.head = pl_hf_head_of("lowrank:rank=12"), .selector = {.rank = 7, .candidates = 5}},
-        {.head = pl_hf_head_of("specvocab:rank=12,candidates=9"), .selector = {4, 6, PL_HF_LAW_LIST}},
+        {.head = pl_hf_head_of("specvocab:rank=12,candidates=9"),
+         .selector = {.rank = 4, .candidates = 6, .law = PL_HF_LAW_LIST}},
         {.head = pl_hf_head_of("dynaspec:clusters=24,width=20,k0=3,k1=1,kmin=1"),
          .selector = {.rank = 5, .candidates = 8}},
         {.layers = 3, .norm_before_fc = true},
@@ -718,11 +719,13 @@ static void drawn_children(void **state) {
     drawn_by(&pl_backbone_dflash,
              &(pl_backbone_options){.layers = 1, .block = 4, .mask_token = 3, .head = pl_hf_head_of("xpress:rank=9")});
     for (int law = 0; law < 2; law++)
-        drawn_by(&pl_backbone_dflash,
-                 &(pl_backbone_options){.layers = 1,
-                                        .block = 4,
-                                        .mask_token = 3,
-                                        .selector = {6, 40, (pl_hf_law)law, PL_HF_LATTICE, .width = 16}});
+        drawn_by(
+            &pl_backbone_dflash,
+            &(pl_backbone_options){
+                .layers = 1,
+                .block = 4,
+                .mask_token = 3,
+                .selector = {.rank = 6, .candidates = 40, .law = (pl_hf_law)law, .kind = PL_HF_LATTICE, .width = 16}});
     drawn_by(&pl_backbone_dflash, &(pl_backbone_options){.layers = 1,
                                                          .block = 4,
                                                          .mask_token = 3,
@@ -730,9 +733,13 @@ static void drawn_children(void **state) {
                                                          .conv_group = 16,
                                                          .selector = {.rank = 6, .candidates = 40}});
     drawn_by(&pl_backbone_eagle3, &(pl_backbone_options){.selector = {.rank = 6, .candidates = 40}});
-    drawn_by(&pl_backbone_eagle3, &(pl_backbone_options){.selector = {6, 40, PL_HF_LAW_LIST}});
+    drawn_by(&pl_backbone_eagle3,
+             &(pl_backbone_options){.selector = {.rank = 6, .candidates = 40, .law = PL_HF_LAW_LIST}});
     drawn_by(&pl_backbone_dflash,
-             &(pl_backbone_options){.layers = 1, .block = 4, .mask_token = 3, .selector = {6, 40, PL_HF_LAW_LIST}});
+             &(pl_backbone_options){.layers = 1,
+                                    .block = 4,
+                                    .mask_token = 3,
+                                    .selector = {.rank = 6, .candidates = 40, .law = PL_HF_LAW_LIST}});
     drawn_by(&pl_backbone_eagle3, &(pl_backbone_options){.head = pl_hf_head_of("specvocab:rank=12,candidates=60"),
                                                          .selector = {.rank = 6, .candidates = 40}});
     drawn_by(&pl_backbone_eagle3,

@@ -54,7 +54,7 @@ static const struct {
     {.head = "specvocab:rank=12,candidates=4", .selector = {.rank = 5, .candidates = 9}}, // fewer than it rescores
     {.head = "dynaspec:clusters=12,width=20,k0=4,k1=2", .selector = {.rank = 5, .candidates = 9}},
     {.head = "dynaspec:clusters=97,width=8,k0=3,k1=3", .selector = {.rank = 5, .candidates = 9}},
-    {.head = "full", .selector = {5, 9, PL_HF_LAW_LIST}},
+    {.head = "full", .selector = {.rank = 5, .candidates = 9, .law = PL_HF_LAW_LIST}},
     {.head = "full:position_aware",
      .selector = {.rank = 5, .candidates = 9},
      .listed = true}, // fewer rows from level 2

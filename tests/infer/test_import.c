@@ -422,7 +422,7 @@ static void names(void **state) {
         {"speculators", "\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"peagle\"",
          "mask_token_id: missing"},
         {"speculators", "\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"eagle\"",
-         "\"eagle\" is not supported; eagle3, peagle, dflash, dflash2 and dspark are"},
+         "\"eagle\" is not supported; eagle3, peagle, dflash, dflash2, dspark and xpress are"},
         {"speculators", "\"model_type\": \"llama\"", "\"model_type\": \"phi3\"",
          "model_type \"phi3\" is not supported"}};
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {

@@ -375,7 +375,8 @@ static void dist_selected_by(pl_hf_law law) {
     for (size_t kind = 0; kind < sizeof lists / sizeof *lists; kind++) {
         world               w;
         pl_backbone_options o = lists[kind];
-        o.selector = (pl_hf_selector){3, 3, law}; // dynaspec's supports may have fewer tokens
+        o.selector =
+            (pl_hf_selector){.rank = 3, .candidates = 3, .law = law}; // dynaspec's supports may have fewer tokens
         open_world(&w, &o);
         for (int i = 0; pl_verifier_at(i); i++) {
             const pl_verifier *v = pl_verifier_at(i);

@@ -39,21 +39,28 @@ static const struct {
     const pl_backbone_kind *kind;
     pl_backbone_options     options;
     const char             *head;
-} heads[] = {{"medusa", &pl_backbone_medusa, {.block = 2}, "full"},
-             {"markov", &pl_backbone_dflash, {.layers = 1, .block = 3, .mask_token = 1}, "markov:rank=3"},
-             {"xpress", &pl_backbone_dflash, {.layers = 1, .block = 3, .mask_token = 1}, "xpress:rank=3,passes=1"},
-             {"selector",
-              &pl_backbone_dflash,
-              {.layers = 1, .block = 3, .mask_token = 1, .selector = {2, 3, PL_HF_LAW_LIST}},
-              ""},
-             {"lilicorr",
-              &pl_backbone_dflash,
-              {.layers = 1, .block = 3, .mask_token = 1, .selector = {3, 3, PL_HF_LAW_FULL, PL_HF_LATTICE, .width = 8}},
-              ""},
-             {"lilicorr-list",
-              &pl_backbone_dflash,
-              {.layers = 1, .block = 3, .mask_token = 1, .selector = {3, 3, PL_HF_LAW_LIST, PL_HF_LATTICE, .width = 8}},
-              ""}};
+} heads[] = {
+    {"medusa", &pl_backbone_medusa, {.block = 2}, "full"},
+    {"markov", &pl_backbone_dflash, {.layers = 1, .block = 3, .mask_token = 1}, "markov:rank=3"},
+    {"xpress", &pl_backbone_dflash, {.layers = 1, .block = 3, .mask_token = 1}, "xpress:rank=3,passes=1"},
+    {"selector",
+     &pl_backbone_dflash,
+     {.layers = 1, .block = 3, .mask_token = 1, .selector = {.rank = 2, .candidates = 3, .law = PL_HF_LAW_LIST}},
+     ""},
+    {"lilicorr",
+     &pl_backbone_dflash,
+     {.layers = 1,
+      .block = 3,
+      .mask_token = 1,
+      .selector = {.rank = 3, .candidates = 3, .law = PL_HF_LAW_FULL, .kind = PL_HF_LATTICE, .width = 8}},
+     ""},
+    {"lilicorr-list",
+     &pl_backbone_dflash,
+     {.layers = 1,
+      .block = 3,
+      .mask_token = 1,
+      .selector = {.rank = 3, .candidates = 3, .law = PL_HF_LAW_LIST, .kind = PL_HF_LATTICE, .width = 8}},
+     ""}};
 enum { HEADS = sizeof heads / sizeof *heads };
 
 // Returns the number of a drafter with a checkpoint; HEADS: none.

@@ -213,8 +213,9 @@ static void learns_dspark(void **state) {
 // A refiner of the block, behind the text alone and in rounds of its own tokens.
 static void learns_xpress(void **state) {
     (void)state;
-    learns("xpress", XPRESS "train.rounds.count=0\n", &pl_backbone_dflash, "xpress");
-    learns("xpress-rounds", XPRESS "train.rounds.count=2\ndrafter.head.passes=2\n", &pl_backbone_dflash, "xpress");
+    learns("xpress", XPRESS "train.rounds.count=0\ntrain.steps=110\n", &pl_backbone_dflash, "xpress");
+    learns("xpress-rounds", XPRESS "train.steps=110\ntrain.rounds.count=2\ndrafter.head.passes=2\n",
+           &pl_backbone_dflash, "xpress");
 }
 
 // A network over all candidates of a block.
