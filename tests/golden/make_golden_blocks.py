@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes dflash.golden, dflash2.golden and, for each form of its Markov head, dspark-FORM.golden of this folder: what speculators' DFlashDraftModel,
-DFlash2DraftModel and DSparkDraftModel compute for small drafters, in double and in float32: normed states of the blocks'
+"""Writes dflash.golden, dflash2.golden, xpress.golden and, for each form of its Markov head, dspark-FORM.golden of this
+folder: what speculators' DFlashDraftModel, DFlash2DraftModel, XPressDraftModel and DSparkDraftModel compute for small drafters, in double and in float32: normed states of the blocks'
 rows, losses, gradients; the weights of D-PACE; the selector's loss, choices and overlap with the target; confidence and
 what it learns. Format, numbers from names and documents: make_golden.py.
 
@@ -24,6 +24,8 @@ from speculators.models.dflash2.metrics import compute_selector_loss, selector_t
 from speculators.models.dspark import DSparkSpeculatorConfig
 from speculators.models.dspark import core as dspark_core
 from speculators.models.dspark.metrics import compute_metrics as dspark_metrics
+from speculators.models.xpress import XPressSpeculatorConfig
+from speculators.models.xpress import core as xpress_core
 
 from make_golden import (D, DECAY, EPS, HEADS, NH, NKV, HD, SMALL, TAPS, THETA, V, Golden, computing_in, config_json,
                          documents, in_all_precisions, int32, llama_config, weight)
@@ -45,6 +47,8 @@ def drafter(dtype, head):
                   aux_hidden_state_layer_ids=list(range(TAPS)))
     if head in FORMS:
         model = dspark_core.DSparkDraftModel(DSparkSpeculatorConfig(markov_rank=RANK, markov_head_type=head, **common))
+    elif head == "xpress":
+        model = xpress_core.XPressDraftModel(XPressSpeculatorConfig(xpress_rank=RANK, **common))
     elif head == "selector":
         model = dflash2_core.DFlash2DraftModel(DFlash2SpeculatorConfig(
             conv_kernel_size=2, conv_group_size=GROUP, selector_rank=RANK, selector_top_k=LISTED, **common))
@@ -65,7 +69,7 @@ def drafter(dtype, head):
             if name in target:
                 p.copy_(weight("target", target[name], tuple(p.shape)).to(dtype))
             else:
-                vector = "base_kernel" in name  # as one is held here
+                vector = "base_kernel" in name or "mix_l" in name  # as one is held here
                 v = weight("dflash", own.get(name, name), (p.numel(),) if vector else tuple(p.shape)).view_as(p)
                 large = "markov_w1" in name or "codebook" in name  # an embedding's scale
                 p.copy_((4 * v if large else v).to(dtype))
@@ -100,6 +104,8 @@ def dflash_run(dtype, docs, head, objective):
             with mock.patch.object(core, "select_anchors", lambda *_: (at, torch.ones(len(at), dtype=torch.bool))):
                 hidden, logits, targets, counts, indices = model._backbone_forward(
                     features, ids, mask, last, doc, max_anchors=len(at))
+            if head == "xpress":
+                logits = logits + refinement(model, hidden, ids, indices, at)
             place = (torch.arange(logits.shape[1]) % BLOCK)[None]
             elementwise = {"kl": eager.kl_div_loss, "hard-ce": eager.ce_loss}[objective](logits, targets)
             decay = dflash_loss_decay(place.to(dtype), gamma=-1 / math.log(DECAY), sample_from_anchor=False)
@@ -131,8 +137,17 @@ def dflash_run(dtype, docs, head, objective):
             first += n
         out["hidden"] = torch.cat(states)
         total.backward()
-    grad = {n: p.grad.flatten() if "base_kernel" in n else p.grad for n, p in named.items()}
+    grad = {n: p.grad.flatten() if "base_kernel" in n or "mix_l" in n else p.grad for n, p in named.items()}
     return out, grad, pace, int32(best), int32(chosen)
+
+
+def refinement(model, hidden, ids, indices, at):
+    """What the refiner adds behind the text, as forward computes it."""
+    tokens = ids[0, indices].view(len(at), BLOCK)
+    before = torch.cat([ids[0, at - 1].unsqueeze(1), tokens[:, :-1]], dim=1)
+    head = model.refiner_head
+    bias = head.block_bias(before, hidden_states=hidden.view(len(at), BLOCK, -1).to(head.down_h.weight.dtype))
+    return bias.view(1, len(at) * BLOCK, -1)
 
 
 def selection(model, hidden, logits, targets, counts, place, ids, indices, objective):
@@ -251,6 +266,18 @@ def dflash_case():
     g.write("dflash")
 
 
+def xpress_case():
+    g, docs = documents_of()
+    out, grad, _, best, _ = in_all_precisions(dflash_run, docs, "xpress", "kl")
+    assert all(np.array_equal(best[0], b) for b in best)
+    g.put("xpress/kl/student_argmax", best[0])
+    g.put_tensors("xpress/kl/loss", [o["loss"] for o in out])
+    for k in grad[0]:
+        g.put_matrices(f"xpress/kl/grad/{k}", [o[k] for o in grad])
+    g.put_tensors("hidden", [o["hidden"] for o in out])
+    g.write("xpress")
+
+
 def dflash2_case():
     g, docs = documents_of()
     for objective in ("kl", "hard-ce"):
@@ -271,5 +298,6 @@ def dflash2_case():
 if __name__ == "__main__":
     dflash_case()
     dflash2_case()
+    xpress_case()
     for form in FORMS:
         dspark_case(form)

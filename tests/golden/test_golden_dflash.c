@@ -36,6 +36,7 @@ static bool is_second(const char *head) {
 
 static pl_backbone_options options(const char *head) {
     pl_hf_head spec = pl_hf_head_make(strcmp(head, "lowrank") == 0 ? "lowrank" : "full", RANK);
+    if (strcmp(head, "xpress") == 0) spec = pl_hf_head_make(head, 6);
     if (is_spark(head)) {
         spec = pl_hf_head_of("markov:rank=6,confidence");
         pl_hf_head_set_text(&spec, "form", head);
@@ -86,7 +87,10 @@ static void setup_init(setup *s, const pl_backend *be, const char *head, double 
     int  drafts = is_spark(head) ? SPARKS : DRAFTS;
     char name[32];
     snprintf(name, sizeof name, "dspark-%s", head);
-    golden_open(&s->g, is_spark(head) ? name : is_second(head) ? "dflash2" : "dflash");
+    golden_open(&s->g, is_spark(head)                ? name
+                       : is_second(head)             ? "dflash2"
+                       : strcmp(head, "xpress") == 0 ? head
+                                                     : "dflash");
     golden_config(&s->g, &c);
     must(pl_llama_init(&s->target, &c, be, false, &err), &err);
     golden_coarse(s->embed, V * D, 8, "target/model.embed_tokens.weight");
@@ -310,6 +314,15 @@ static void target_head(void **state) {
     learn_of("target");
 }
 
+// xPress's refiner behind the text.
+static void refined(void **state) {
+    (void)state;
+    const pl_backend *be[GOLDEN_BACKENDS];
+    int               n = golden_backends(be);
+    for (int i = 0; i < n; i++)
+        learn_on(be[i], "xpress", 0);
+}
+
 static void lowrank_head(void **state) {
     (void)state;
     learn_of("lowrank");
@@ -393,8 +406,9 @@ static void second_over_cache(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(target_head), cmocka_unit_test(lowrank_head),     cmocka_unit_test(spark),
-        cmocka_unit_test(second),      cmocka_unit_test(draft_over_cache), cmocka_unit_test(second_over_cache),
+        cmocka_unit_test(target_head),       cmocka_unit_test(lowrank_head), cmocka_unit_test(spark),
+        cmocka_unit_test(refined),           cmocka_unit_test(second),       cmocka_unit_test(draft_over_cache),
+        cmocka_unit_test(second_over_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
