@@ -642,6 +642,25 @@ static void markov_heads(void **state) {
     export_to("vllm");
 }
 
+// xPress's refiner, which one library computes, and LiLiCorr's lattice, whose form is not written.
+static void refiners(void **state) {
+    (void)state;
+    pl_backbone_options o = {.layers = 1, .block = 4, .mask_token = 9, .n_taps = 2, .tap = {3, 6}};
+    o.head = pl_hf_head_of("xpress:rank=7,passes=5");
+    test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
+    refuse("vllm", checkpoint, target, "an xPress drafter, which vllm does not serve");
+    assert_true(warned("speculators", "an xPress refiner, which speculators computes and vLLM (0.33) does not"));
+    config_is("speculators_model_type", "\"xpress\"");
+    config_is("xpress_rank", "7");
+    config_is("xpress_mlp_ratio", "2");
+    config_is("num_jacobi_passes", "5");
+    config_is("sample_from_anchor", "false");
+    o.head = (pl_hf_head){0};
+    o.selector = (pl_hf_selector){.rank = 5, .candidates = 4, .kind = PL_HF_LATTICE, .width = 16};
+    test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
+    refuse("sglang", checkpoint, target, "a lattice selector (LiLiCorr), whose form is not written here");
+}
+
 static void options_are(const char *want) {
     char *text = served_text(out, "trtllm.yaml"), *at = strstr(text, "  speculative_model: ");
     assert_non_null(at);
@@ -714,15 +733,12 @@ static void quotes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full_head),        cmocka_unit_test(trimmed_head),
-        cmocka_unit_test(lowrank_head),     cmocka_unit_test(own_embeddings),
-        cmocka_unit_test(norms_of_peagle),  cmocka_unit_test(refusals),
-        cmocka_unit_test(published),        cmocka_unit_test(quotes),
-        cmocka_unit_test(layers_by_engine), cmocka_unit_test(gguf),
-        cmocka_unit_test(gguf_blocks),      cmocka_unit_test(block_options),
-        cmocka_unit_test(served_by_vllm),   cmocka_unit_test(without_fc),
-        cmocka_unit_test(markov_heads),     cmocka_unit_test(from_any_folder),
-        cmocka_unit_test(other_order),
+        cmocka_unit_test(full_head),      cmocka_unit_test(trimmed_head),    cmocka_unit_test(lowrank_head),
+        cmocka_unit_test(own_embeddings), cmocka_unit_test(norms_of_peagle), cmocka_unit_test(refusals),
+        cmocka_unit_test(published),      cmocka_unit_test(quotes),          cmocka_unit_test(layers_by_engine),
+        cmocka_unit_test(gguf),           cmocka_unit_test(gguf_blocks),     cmocka_unit_test(block_options),
+        cmocka_unit_test(served_by_vllm), cmocka_unit_test(without_fc),      cmocka_unit_test(markov_heads),
+        cmocka_unit_test(refiners),       cmocka_unit_test(from_any_folder), cmocka_unit_test(other_order),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

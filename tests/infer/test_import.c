@@ -642,24 +642,26 @@ static void blocks_round_trips(void **state) {
     for (int e = 0; pl_export_engine_at(e); e++) {
         const pl_export_engine *engine = pl_export_engine_at(e);
         if (!engine->blocks || engine->file) continue;
-        for (int kind = 0; kind < 8; kind++) {
+        for (int kind = 0; kind < 9; kind++) {
             pl_backbone_options o = {.layers = 2, .block = 6, .mask_token = 9, .n_taps = 3, .tap = {2, 4, 5}};
-            bool                own = kind == 3 || kind == 4;
+            bool                own = kind == 3 || kind == 4, refined = kind == 8;
             if (own && !engine->block_heads) continue;
-            if (kind > 5 && !(engine->markov & 1U << (kind - 5))) continue;
+            if (refined && !engine->classes[PL_EXPORT_XPRESS]) continue;
+            if (kind > 5 && !refined && !(engine->markov & 1U << (kind - 5))) continue;
             if (kind == 1 && !(engine->markov & PL_EXPORT_NO_MARKOV)) continue;
             if (kind == 5 && !engine->classes[PL_EXPORT_DFLASH2]) continue;
-            bool spark = kind == 2 || kind > 5;
+            bool spark = kind == 2 || (kind > 5 && !refined);
             o.anchor_first = kind == 1 || spark;
             if (spark) o.head = pl_hf_head_make("markov", 7);
-            if (kind > 5) pl_hf_head_set_text(&o.head, "form", pl_hf_markov_name(kind - 5));
+            if (refined) o.head = pl_hf_head_of("xpress:rank=7,mlp_ratio=3,passes=4");
+            if (spark && kind > 5) pl_hf_head_set_text(&o.head, "form", pl_hf_markov_name(kind - 5));
             if (spark) pl_hf_head_set_flag(&o.head, "confidence", true);
             if (own) o.own_head = true, o.d2t = some_tokens(), o.draft_vocab = DRAFTED;
             if (kind == 4) o.head = pl_hf_head_make("lowrank", RANK);
             if (kind == 5) o.conv_taps = 2, o.conv_group = 8, o.selector = (pl_hf_selector){.rank = 5, .candidates = 9};
             write_block(&o);
             export_to(engine->name, checkpoint, out);
-            expect_block(kind == 4 ? "lowrank" : own ? "full" : spark ? "markov" : "target", 2);
+            expect_block(kind == 4 ? "lowrank" : own ? "full" : spark ? "markov" : refined ? "xpress" : "target", 2);
             export_to(engine->name, back, again);
             same_weights(out, again);
             same_config(out, again);
