@@ -28,8 +28,8 @@ typedef struct pl_hf_head {
 } pl_hf_head;
 
 // A selector behind the head (infer/head/selector.h): of blocks in dflash_config, as DFlash 2 has it (selector_rank,
-// selector_top_k) or LiLiCorr (projector_type lilicorr and lilicorr_*), of others in paceline.selector, where the law of
-// any stands, if it is not the full one.
+// selector_top_k) or LiLiCorr (projector_type lilicorr and lilicorr_*), of others in paceline.selector, where the law
+// of any stands, if it is not the full one.
 typedef enum pl_hf_law { PL_HF_LAW_FULL, PL_HF_LAW_LIST } pl_hf_law;
 typedef struct pl_hf_selector {
     int       rank, candidates; // 0: none

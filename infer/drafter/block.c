@@ -399,8 +399,8 @@ static bool refines(const block_drafter *d, const pl_ctx *ctx, const pl_draft_ba
            (ctx->measuring || !any_item(d, ctx, b, true));
 }
 
-// Drafts chains by Jacobi's iteration: each pass reads the best tokens of the one before as the tokens before its slots.
-// The host waits once, after the last pass.
+// Drafts chains by Jacobi's iteration: each pass reads the best tokens of the one before as the tokens before its
+// slots. The host waits once, after the last pass.
 static void draft_in_passes(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_head_rows all) {
     const pl_head *h = &d->model->head;
     size_t         rows = (size_t)(d->levels * d->n);

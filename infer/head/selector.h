@@ -12,8 +12,8 @@
 // at temperature 1; at others q is the softmax of the same logits, and the list's mass is not quite the head's. Greedy
 // trees take their candidates from the list. Equal scores: the head's order.
 //
-// It belongs to a head (pl_head.selector) and not to a kind of heads: recipe keys drafter.selector. What does not depend
-// on tokens is computed for all rows at once (pl_head_rows.list); a block drafter then goes from slot to slot by K r
+// It belongs to a head (pl_head.selector) and not to a kind of heads: recipe keys drafter.selector. What no token
+// changes is computed for all rows at once (pl_head_rows.list); a block drafter then goes from slot to slot by K r
 // products alone.
 #ifndef PL_SELECTOR_H
 #define PL_SELECTOR_H

@@ -4,8 +4,8 @@
 //   c_j = a_j + sum over i <= j of L_ji a_i                 mix_l [r, B, B]: channel by channel
 //   m_j = c_j + mlp_down (silu(mlp_gate c_j) * mlp_up c_j)  mlp_gate, mlp_up [q r, r], mlp_down [r, q r]; q: mlp_ratio
 //   z_j = W h_j + R m_j                                     readout [Vd, r];  all names begin with refiner_head.
-// mean(h) is over all slots of the block. Where blocks do not draft from their anchor, the anchor's slot has an a_0 too,
-// of the token before the anchor. The state of a path are the a of its slots.
+// mean(h) is over all slots of the block. Where blocks do not draft from their anchor, the anchor's slot has an a_0
+// too, of the token before the anchor. The state of a path are the a of its slots.
 #include "checkpoints/hf_block.h"
 #include "infer/head/head.h"
 

@@ -68,17 +68,18 @@ static void build_loss(pl_ctx *ctx, pl_loss *l, pl_pass *p) {
     selector        *own = (selector *)l;
     const pl_unroll *u = p->u;
     const pl_rows   *r = &u->rows;
-    pl_selected      s = {
-             .head = &u->model->head,
-             .read = {.x = p->x, .token = r->before, .levels = r->depths, .blocks = &p->blocks, .embed = u->model->embed},
-             .rows = p->out,
-             .choice = own->choice,
-             .last_hidden = p->last_hidden,
-             .wt = u->wt,
-             .stat = p->teacher_stat,
-             .teacher_row = r->teacher_row,
-             .cap = u->opt.teacher_cap,
-             .scored = !p->learn};
+    pl_head_rows     read = {.x = p->x, .token = r->before, .levels = r->depths, .blocks = &p->blocks};
+    read.embed = u->model->embed;
+    pl_selected        s = {.head = &u->model->head,
+                            .read = read,
+                            .rows = p->out,
+                            .choice = own->choice,
+                            .last_hidden = p->last_hidden,
+                            .wt = u->wt,
+                            .stat = p->teacher_stat,
+                            .teacher_row = r->teacher_row,
+                            .cap = u->opt.teacher_cap,
+                            .scored = !p->learn};
     pl_divergence_args d = pl_loss_objective(u);
     bool               taught = false;
     d.objective = u->opt.selector_objective;
