@@ -399,24 +399,34 @@ static bool refines(const block_drafter *d, const pl_ctx *ctx, const pl_draft_ba
            (ctx->measuring || !any_item(d, ctx, b, true));
 }
 
+// Returns an array of the anchors and, draft after draft, the best token of each slot: from its begin on, the tokens
+// before the slots. d->id is where the latter go. Each pass has an array of its own, since ops that read one may be
+// queued.
+static const int32_t *begin_pass(block_drafter *d, pl_ctx *ctx, const int32_t *anchor, size_t rows) {
+    int32_t *token = pl_ctx_bytes(ctx, (rows + (size_t)d->n) * sizeof *token);
+    for (int i = 0; i < d->n && !ctx->measuring; i++)
+        token[i] = anchor[i];
+    d->id = token + d->n;
+    return token;
+}
+
 // Drafts chains by Jacobi's iteration: each pass reads the best tokens of the one before as the tokens before its
 // slots. The host waits once, after the last pass.
 static void draft_in_passes(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_head_rows all) {
     const pl_head *h = &d->model->head;
     size_t         rows = (size_t)(d->levels * d->n);
     double         at = pl_now();
-    // The anchors, then the best token of each slot, draft after draft: read from its begin on, the tokens before.
-    int32_t       *token = pl_ctx_bytes(ctx, (rows + (size_t)d->n) * sizeof *token);
-    for (int i = 0; i < d->n && !ctx->measuring; i++)
-        token[i] = all.token[i];
-    d->id = token + d->n;
+    const int32_t *anchor = all.token;
     d->value = pl_ctx_bytes(ctx, rows * sizeof *d->value);
     d->lse = pl_ctx_bytes(ctx, rows * sizeof *d->lse);
-    pl_topk(ctx, &(pl_topk_args){.x = all.base, .k = 1, .id = d->id});
-    all.token = token;
+    all.token = begin_pass(d, ctx, anchor, rows);
     all.levels = d->levels;
-    for (int pass = pl_sequence_passes(h); pass > 0; pass--)
+    pl_topk(ctx, &(pl_topk_args){.x = all.base, .k = 1, .id = d->id});
+    for (int pass = pl_sequence_passes(h); pass > 0; pass--) {
+        const int32_t *next = begin_pass(d, ctx, anchor, rows);
         choose_best(d, ctx, h, &all, 0);
+        all.token = next;
+    }
     bool there = pl_ctx_wait(ctx);
     pl_draft_lap(&d->base.parts.head, &at);
     for (int i = 0; i < d->n && there; i++)

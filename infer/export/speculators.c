@@ -1,4 +1,4 @@
-// The format of vLLM's speculators library (Eagle3DraftModel, DFlashDraftModel, DSparkDraftModel, ...), which vLLM serves
+// The format of vLLM's speculators library (Eagle3DraftModel, DFlashDraftModel, XPressDraftModel ...), that vLLM serves
 // too. The folder alone (`vllm serve DIR`) suffices only if the verifier is named as a Hugging Face repository and the
 // working directory has no file of that name (0.33), so the command names both. transformer_layer_config has all of the
 // layer's sizes, since a missing one gets a default of the model_type; norm_before_residual has two defaults, so it is
