@@ -192,12 +192,24 @@ static void check_spec(const pl_weight_spec *s) {
     int64_t rows = 0;
     for (int p = 0; p < s->n_parts; p++)
         rows += s->part[p].rows;
-    for (int p = 0; p < s->n_parts; p++)
-        PL_CHECK(s->part[p].of == 0 || (s->part[p].first >= 0 && s->part[p].first + s->part[p].rows <= s->part[p].of),
-                 "%s: rows %" PRId64 " + %" PRId64 " of %" PRId64, s->part[p].name, s->part[p].first, s->part[p].rows,
-                 s->part[p].of);
+    for (int p = 0; p < s->n_parts; p++) {
+        const pl_weight_part *part = &s->part[p];
+        PL_CHECK(part->run == 0 || (part->of > 0 && part->pitch >= part->run && part->rows % part->run == 0),
+                 "%s: %" PRId64 " rows in runs of %" PRId64, part->name, part->rows, part->run);
+        int64_t span = part->run > 0 ? (part->rows / part->run - 1) * part->pitch + part->run : part->rows;
+        PL_CHECK(part->of == 0 || (part->first >= 0 && part->first + span <= part->of),
+                 "%s: rows %" PRId64 " + %" PRId64 " of %" PRId64, part->name, part->first, span, part->of);
+    }
     PL_CHECK(rows == s->rows && s->cols >= 0, "%s: parts of %" PRId64 " rows, spec of %" PRId64, s->part[0].name, rows,
              s->rows);
+}
+
+// Returns the tensor's row that is row r of a part; *n becomes how many rows follow each other from there in both, at
+// most *n.
+static int64_t row_of_part(const pl_weight_part *p, int64_t r, int64_t *n) {
+    if (p->run == 0) return p->first + r;
+    if (*n > p->run - r % p->run) *n = p->run - r % p->run;
+    return p->first + r / p->run * p->pitch + r % p->run;
 }
 
 static int64_t width(const pl_weight_spec *s) {
@@ -370,9 +382,11 @@ pl_status pl_weight_read_rows(const pl_weight_source *src, const pl_weight_spec 
     for (int p = 0; p < spec->n_parts; p++) {
         int64_t end = top + spec->part[p].rows;
         int64_t lo = row0 > top ? row0 : top, hi = row0 + n < end ? row0 + n : end;
-        if (lo < hi)
-            read_part(part_of(src, spec, p), spec->part[p].first + lo - top, hi - lo, width(spec),
-                      dst + (lo - row0) * width(spec));
+        for (int64_t run; lo < hi; lo += run) {
+            run = hi - lo;
+            int64_t from = row_of_part(&spec->part[p], lo - top, &run);
+            read_part(part_of(src, spec, p), from, run, width(spec), dst + (lo - row0) * width(spec));
+        }
         top = end;
     }
     return PL_OK;
@@ -397,12 +411,13 @@ void pl_weight_read_codes(const pl_weight_source *src, const pl_weight_spec *spe
     for (; row >= spec->part[p].rows; p++)
         row -= spec->part[p].rows;
     const pl_weight_entry *e = part_of(src, spec, p);
-    e->code->codes(e, stored_row(e, spec->part[p].first + row), to);
+    int64_t                one = 1;
+    e->code->codes(e, stored_row(e, row_of_part(&spec->part[p], row, &one)), to);
 }
 
 bool pl_weight_view(const pl_weight_source *src, const pl_weight_spec *spec, const void **data, pl_dtype *dtype) {
     check_spec(spec);
-    if (spec->n_parts != 1 || check_parts(src, spec, NULL) != PL_OK) return false;
+    if (spec->n_parts != 1 || spec->part[0].run > 0 || check_parts(src, spec, NULL) != PL_OK) return false;
     const pl_weight_entry *e = part_of(src, spec, 0);
     if (!is_plain(e) || (uintptr_t)e->data % pl_dtype_size(e->dtype) != 0) return false;
     *data = (const uint8_t *)e->data + (size_t)(spec->part[0].first * width(spec)) * pl_dtype_size(e->dtype);
@@ -418,9 +433,9 @@ int64_t pl_weight_rows_view(const pl_weight_source *src, const pl_weight_spec *s
         const pl_weight_entry *e = part_of(src, spec, p);
         if (row0 < top || row0 >= top + spec->part[p].rows) continue;
         if (!e || e->dtype != dtype || !is_plain(e)) return 0;
-        *data = (const uint8_t *)e->data +
-                (size_t)((spec->part[p].first + row0 - top) * width(spec)) * pl_dtype_size(dtype);
-        return top + spec->part[p].rows - row0;
+        int64_t n = top + spec->part[p].rows - row0, from = row_of_part(&spec->part[p], row0 - top, &n);
+        *data = (const uint8_t *)e->data + (size_t)(from * width(spec)) * pl_dtype_size(dtype);
+        return n;
     }
     return 0;
 }
@@ -430,8 +445,8 @@ void pl_weight_drop_rows(const pl_weight_source *src, const pl_weight_spec *spec
     for (int p = 0; p < spec->n_parts; top += spec->part[p++].rows) {
         const pl_weight_entry *e = part_of(src, spec, p);
         int64_t end = top + spec->part[p].rows, lo = row0 > top ? row0 : top, hi = row0 + n < end ? row0 + n : end;
-        if (!e || lo >= hi || e->row_stride > 0) continue; // others' rows lie between
-        if (e->code) {                                     // whose rows may lie in each other
+        if (!e || lo >= hi || e->row_stride > 0 || spec->part[p].run > 0) continue; // others' rows lie between
+        if (e->code) {                                                              // whose rows may lie in each other
             if (hi - lo == e->shape[0]) pl_map_drop(e->data, e->code->span(e));
             continue;
         }

@@ -1,6 +1,6 @@
 // The bridge between a model's tensors and the files they live in; it knows no model.
 //
-// A model lists what it needs as pl_weight_spec: a matrix [rows, cols] that is the stack by rows of up to three tensors
+// A model lists what it needs as pl_weight_spec: a matrix [rows, cols] that is the stack by rows of up to four tensors
 // of the file (q, k, v; gate, up), or of runs of their rows, or a vector. A source is an opened model: check it once,
 // then read. Reading converts any float type to fp32, undoes the interleaved RoPE order of llama2.c files, and never
 // fails after a good check.
@@ -8,18 +8,20 @@
 #define PL_WEIGHTS_H
 
 #include "checkpoints/safetensors.h"
-#include "kernels/codes.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/status.h"
+#include "kernels/codes.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PL_WEIGHT_PARTS 3
+#define PL_WEIGHT_PARTS 4
 
 typedef struct pl_weight_part {
     const char *name; // borrowed
     int64_t     rows;
     int64_t     first, of; // of > 0: these are rows [first, first + rows) of the tensor's `of`; 0: all that it has
+    // run > 0: the rows lie in runs of so many, which begin every `pitch` rows from `first` on.
+    int64_t     run, pitch;
 } pl_weight_part;
 
 typedef struct pl_weight_spec {
@@ -90,7 +92,7 @@ typedef struct pl_weight_source pl_weight_source;
 // names that they have without the wrapping: model.layers.0..., lm_head.weight.
 // A layer's experts have Qwen3-MoE's names, whatever the file calls them (block_sparse_moe.experts.7.w2.weight is
 // mlp.experts.7.down_proj.weight, block_sparse_moe.gate.weight mlp.gate.weight: Mixtral's), and one by one where the
-// file stacks them (GPT-OSS: gate and up in turns, transposed, or in MXFP4).
+// file stacks them (GPT-OSS: gate and up in turns, transposed, or in MXFP4; Qwen3.5: gate above up).
 pl_status pl_weight_source_open(pl_weight_source **out, const char *path, pl_err *err);
 void      pl_weight_source_close(pl_weight_source *src);
 // For readers of other formats: copies path and the entries; names and data must live until `release(owner)`, which
