@@ -47,6 +47,14 @@ static uint64_t hash_unlike_llama(uint64_t h, const pl_hf_config *c) {
             h = hash_int(h, pl_hf_dense(c, l));
         if (c->biased || c->sinks) h = hash_int(h, c->biased + 2 * c->sinks);
     }
+    if (c->delta.value_heads > 0) {
+        const pl_hf_delta *d = &c->delta;
+        const int          of[] = {d->key_heads, d->value_heads, d->key_dim, d->value_dim, d->taps, c->shared_expert};
+        for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+            h = hash_int(h, of[i]);
+        for (int l = 0; l < c->num_hidden_layers; l++)
+            h = hash_int(h, pl_hf_recurrent(c, l));
+    }
     if (c->rope.scaling != PL_HF_ROPE_LONG) return h;
     const double *divisor = pl_hf_long_divisors(c); // here the longest context does say what is computed
     for (int i = 0; i < c->rope.n_divisors; i++)

@@ -103,6 +103,7 @@ pl_status pl_hf_config_check(const pl_hf_config *c, const char *where, pl_err *e
         return pl_fail(err, PL_E_INPUT, "%s: rope_scaling: yarn with rope_theta %g, beta_slow %g and beta_fast %g",
                        where, c->rope.theta, c->rope.beta_slow, c->rope.beta_fast);
     PL_TRY(pl_hf_experts_check(c, where, err));
+    PL_TRY(pl_hf_delta_check(c, where, err));
     // Heads are published with their tool's ids; only a target's BOS is ever fed.
     if (!is_drafter(c) && c->bos_token_id >= c->vocab_size)
         return pl_fail(err, PL_E_INPUT, "%s: bos_token_id: %d is not below vocab_size %d", where, c->bos_token_id,
@@ -407,7 +408,7 @@ static pl_status stated_size(const pl_json *j, const char *key, int max, int def
 
 static pl_status read_sizes(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, pl_err *err) {
     PL_TRY(get_size(j, "hidden_size", PL_HF_HIDDEN_MAX, &c->hidden_size, err));
-    PL_TRY(get_size(j, "intermediate_size", PL_HF_INTERMEDIATE_MAX, &c->intermediate_size, err));
+    PL_TRY(stated_size(j, "intermediate_size", PL_HF_INTERMEDIATE_MAX, f->inter, &c->intermediate_size, err));
     PL_TRY(get_size(j, "num_hidden_layers", PL_HF_LAYERS_MAX, &c->num_hidden_layers, err));
     PL_TRY(stated_size(j, "num_attention_heads", PL_HF_HEADS_MAX, f->heads, &c->num_attention_heads, err));
     PL_TRY(opt_size(j, NULL, "num_key_value_heads", PL_HF_HEADS_MAX, f->kv_heads ? f->kv_heads : c->num_attention_heads,

@@ -1,6 +1,6 @@
 // config.json of a Hugging Face model folder: decoders that are Llama's but for what the fields below say (Llama,
-// Mistral, Qwen2, Qwen3, Gemma 2, Gemma 3's text, Phi-3; Mixtral, Qwen3-MoE and GPT-OSS with experts), and draft
-// heads for them.
+// Mistral, Qwen2, Qwen3, Gemma 2, Gemma 3's text, Phi-3; Mixtral, Qwen3-MoE and GPT-OSS with experts; Qwen3-Next and
+// Qwen3.5 with gated delta nets), and draft heads for them.
 //
 // What the program cannot compute as the model's authors meant it (another activation, other biases, other RoPE
 // scalings, another architecture) is refused by name, and so are numbers that cannot be a model.
@@ -28,6 +28,8 @@
 #define PL_HF_EXPERTS_MAX 1024    // of a layer
 #define PL_HF_MIXED_MAX (1 << 16) // of all layers
 #define PL_HF_LONG_MAX 256        // pairs of a head that longrope may name divisors of
+#define PL_HF_DELTA_DIM_MAX 512   // of a head in a recurrent layer
+#define PL_HF_DELTA_TAPS_MAX 8    // of its convolution
 
 typedef enum pl_hf_scaling {
     PL_HF_ROPE_NONE,
@@ -77,6 +79,13 @@ typedef enum pl_hf_backbone {
 } pl_hf_backbone;
 typedef enum pl_hf_bias { PL_HF_BIAS_UNSTATED, PL_HF_BIAS_NO, PL_HF_BIAS_YES } pl_hf_bias;
 
+// Layers with a gated delta net in place of attention (kernels/op/deltarule.h).
+typedef struct pl_hf_delta {
+    int     key_heads, value_heads, key_dim, value_dim, taps; // value_heads 0: no such layer
+    bool    by_key_head;                                      // Qwen3-Next's files: projections by key head
+    uint8_t layer[PL_HF_LAYERS_MAX / 8];                      // bit l % 8 of byte l / 8, see pl_hf_recurrent
+} pl_hf_delta;
+
 typedef struct pl_hf_config {
     char architecture[64]; // architectures[0]
     char model_type[32];
@@ -106,10 +115,14 @@ typedef struct pl_hf_config {
     double           local_theta;                    // Gemma 3's: RoPE of windowed layers, unscaled; 0: as the others
     bool             biased; // GPT-OSS's: attention's output, router and experts have biases too
     bool             sinks;  // GPT-OSS's: each head of attention has one (kernels/op/attention.h)
+    // Qwen3-Next's and Qwen3.5's: attention's output times the sigmoid of a gate, whose rows follow each head's queries
+    bool             output_gate;
+    pl_hf_delta      delta;
     // 0 experts: each layer has one MLP; else a mixture of them (kernels/op/experts.h).
     int              experts, experts_per_token; // of a layer; of a row
     int              expert_size;         // width of an expert's MLP; intermediate_size is that of layers without
     bool             expert_norm;         // the weights of a row's experts sum to 1
+    int              shared_expert;       // width of the expert that all rows have beside them; 0: none
     uint8_t  dense[PL_HF_LAYERS_MAX / 8]; // bit l % 8 of byte l / 8: layer l has one MLP all the same, see pl_hf_dense
     int      bos_token_id, pad_token_id;  // -1: none
     int      eos_token_id[PL_HF_EOS];     // config.json's, then generation_config.json's further ones
@@ -138,7 +151,9 @@ typedef enum pl_hf_role { PL_HF_TARGET, PL_HF_DRAFTER } pl_hf_role;
 // dir: a folder with config.json (and generation_config.json), or a config.json itself.
 //   PL_HF_TARGET:  LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM,
 //   MixtralForCausalLM, Qwen3MoeForCausalLM, GptOssForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM,
-//   Gemma3ForConditionalGeneration (its text_config; images are not read); quantised as quant.h lists, or GPT-OSS's way
+//   Gemma3ForConditionalGeneration (its text_config; images are not read), Qwen3NextForCausalLM, Qwen3_5ForCausalLM,
+//   Qwen3_5MoeForCausalLM, Qwen3_5ForConditionalGeneration and Qwen3_5MoeForConditionalGeneration (likewise); quantised
+//   as quant.h lists, or GPT-OSS's way
 //   PL_HF_DRAFTER: LlamaForCausalLMEagle3, PacelineEagle3, LlamaForCausalLM with draft_vocab_size (published EAGLE-3
 //   heads); LlamaForCausalLMEagle, EagleLlamaForCausalLM, PacelineEagle, LlamaForCausalLM of one layer without
 //   draft_vocab_size (published EAGLE-1 and EAGLE-2 heads; their folders hold fc.weight); DFlashDraftModel
@@ -162,6 +177,8 @@ pl_status pl_hf_warn_generation(const char *dir, pl_err *err);
 
 // Whether a layer sees a window of the text alone.
 bool          pl_hf_windowed(const pl_hf_config *cfg, int layer);
+// Returns true if a layer has a gated delta net in place of attention.
+bool          pl_hf_recurrent(const pl_hf_config *cfg, int layer);
 // Whether a layer has one MLP instead of experts.
 bool          pl_hf_dense(const pl_hf_config *cfg, int layer);
 // Of longrope: the divisors of the longest text that is served.

@@ -36,8 +36,9 @@ pl_status pl_hf_experts_read(pl_hf_config *c, const pl_json *j, const pl_hf_fami
         return stated && f->architecture
                    ? pl_json_fail(j, stated, err, "experts are not supported in this architecture")
                    : PL_OK;
-    PL_TRY(pl_json_opt_int(j, NULL, key, 1, PL_HF_EXPERTS_MAX, f->experts, &n, err));
+    PL_TRY(pl_json_opt_int(j, NULL, key, f->delta ? 0 : 1, PL_HF_EXPERTS_MAX, f->experts, &n, err));
     c->experts = (int)n;
+    if (n == 0) return PL_OK;
     PL_TRY(pl_json_opt_int(j, NULL, "num_experts_per_tok", 1, n, f->experts_per_token, &n, err));
     c->experts_per_token = (int)n;
     c->expert_size = c->intermediate_size;
@@ -47,7 +48,12 @@ pl_status pl_hf_experts_read(pl_hf_config *c, const pl_json *j, const pl_hf_fami
         c->expert_size = (int)n;
         PL_TRY(read_dense(c, j, err));
     }
-    return f->expert_norm ? PL_OK : pl_json_opt_bool(j, NULL, "norm_topk_prob", false, &c->expert_norm, err);
+    if (f->shared_expert > 0) {
+        PL_TRY(pl_json_opt_int(j, NULL, "shared_expert_intermediate_size", 1, PL_HF_INTERMEDIATE_MAX, f->shared_expert,
+                               &n, err));
+        c->shared_expert = (int)n;
+    }
+    return f->expert_norm ? PL_OK : pl_json_opt_bool(j, NULL, "norm_topk_prob", f->delta, &c->expert_norm, err);
 }
 
 pl_status pl_hf_experts_check(const pl_hf_config *c, const char *where, pl_err *err) {
@@ -66,9 +72,11 @@ pl_status pl_hf_experts_check(const pl_hf_config *c, const char *where, pl_err *
 }
 
 void pl_hf_experts_put(pl_json_out *o, const pl_hf_config *c, const pl_hf_family *f) {
-    if (c->experts == 0) return;
+    if (f->experts == 0) return;
     pl_put_int(o, f->expert_size > 0 ? "num_experts" : "num_local_experts", c->experts);
+    if (c->experts == 0) return; // Qwen3-Next's silence means 512
     pl_put_int(o, "num_experts_per_tok", c->experts_per_token);
+    if (f->shared_expert > 0) pl_put_int(o, "shared_expert_intermediate_size", c->shared_expert);
     if (f->expert_size == 0) return;
     pl_put_int(o, "moe_intermediate_size", c->expert_size);
     pl_put_bool(o, "norm_topk_prob", c->expert_norm);

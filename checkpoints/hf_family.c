@@ -79,6 +79,25 @@ static const pl_hf_family families[] = {
     .local = 10000, .heads = 8, .kv_heads = 4, .head_dim = 256, .vocab = 262208, .positions = 131072
     {.architecture = "Gemma3ForCausalLM", GEMMA3},
     {.architecture = "Gemma3ForConditionalGeneration", .wrapped = true, GEMMA3},
+#define DELTA                                                                                                          \
+    .qk_norm = true, .delta = true, .softcap = {-1, -1}, .theta = 10000, .heads = 16, .head_dim = 256,                 \
+    .positions = 32768
+    {.architecture = "Qwen3NextForCausalLM",
+     .by_key_head = true,
+     .kv_heads = 2,
+     .vocab = 151936,
+     .experts = 512,
+     .experts_per_token = 10,
+     .expert_size = 512,
+     .shared_expert = 512,
+     DELTA},
+    {.architecture = "Qwen3_5ForCausalLM", .kv_heads = 4, .vocab = 248320, DELTA},
+    {.architecture = "Qwen3_5ForConditionalGeneration", .wrapped = true, .kv_heads = 4, .vocab = 248320, DELTA},
+#define DELTA_MOE                                                                                                      \
+    .kv_heads = 2, .vocab = 248320, .inter = 5632, .experts = 256, .experts_per_token = 8, .expert_size = 512,         \
+    .shared_expert = 512, .expert_norm = true, DELTA
+    {.architecture = "Qwen3_5MoeForCausalLM", DELTA_MOE},
+    {.architecture = "Qwen3_5MoeForConditionalGeneration", .wrapped = true, DELTA_MOE},
 };
 enum { FAMILIES = sizeof families / sizeof *families, KNOWN_WINDOW = 4096, GEMMA_QUERY_SCALAR = 256 };
 
@@ -114,8 +133,9 @@ void pl_hf_config_plain(pl_hf_config *c) {
     c->sliding_window = 0;
     memset(c->windowed, 0, sizeof c->windowed);
     c->rope.partial = 0;
-    c->biased = c->sinks = false;
-    c->experts = c->experts_per_token = c->expert_size = 0;
+    c->biased = c->sinks = c->output_gate = false;
+    c->delta = (pl_hf_delta){0};
+    c->experts = c->experts_per_token = c->expert_size = c->shared_expert = 0;
     c->expert_norm = false;
     memset(c->dense, 0, sizeof c->dense);
     if (c->rope.scaling == PL_HF_ROPE_LONG) c->rope = (pl_hf_rope){.theta = c->rope.theta};
@@ -230,7 +250,7 @@ static pl_status read_windows(pl_hf_config *c, const pl_json *j, const pl_hf_fam
 
 pl_status pl_hf_family_read(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, pl_err *err) {
     PL_TRY(read_activation(c, j, f, err));
-    PL_TRY(read_windows(c, j, f, err));
+    PL_TRY(f->delta ? pl_hf_delta_read(c, j, f, err) : read_windows(c, j, f, err));
     PL_TRY(read_softcap(&c->attention_softcap, j, "attn_logit_softcapping", f->softcap[0], err));
     PL_TRY(read_softcap(&c->final_softcap, j, "final_logit_softcapping", f->softcap[1], err));
     PL_TRY(pl_hf_experts_read(c, j, f, err));
@@ -252,6 +272,7 @@ void pl_hf_family_put(pl_json_out *o, const pl_hf_config *c) {
     const pl_hf_family *f = c->backbone != PL_HF_NO_BACKBONE ? NULL : pl_hf_family_of(c->architecture);
     if (!f) return;
     pl_hf_experts_put(o, c, f);
+    pl_hf_delta_put(o, c);
     if (f->gemma) {
         pl_put_str(o, "hidden_activation", c->activation == PL_HF_GELU_TANH ? "gelu_pytorch_tanh" : "silu");
         pl_put_num(o, "query_pre_attn_scalar", c->query_scalar);

@@ -22,6 +22,9 @@ typedef struct pl_hf_family {
     bool          fused;   // Phi-3
     bool          wrapped; // the decoder's members are in text_config
     bool          oss;     // GPT-OSS: biases everywhere, sinks, the clamped gate, YaRN, weights in MXFP4
+    // Qwen3-Next and Qwen3.5: gated delta nets, an output gate, norms less 1, a quarter of a head rotated; the first's
+    // projections lie by key head. num_experts may be 0.
+    bool          delta, by_key_head;
     pl_hf_windows windows;
     int           pattern;      // PL_HF_WINDOWS_PATTERN: n
     double        softcap[2];   // of attention, of the logits; 0: none unless stated, negative: refused
@@ -31,7 +34,8 @@ typedef struct pl_hf_family {
     double        eps;                                         // of norms; 0: 1e-6
     // Experts of a layer (0: none may be stated), of a row, their width (0: it is intermediate_size); whether a row's
     // weights always sum to 1.
-    int           experts, experts_per_token, expert_size;
+    int           experts, experts_per_token, expert_size, shared_expert;
+    int           inter; // of intermediate_size where no layer may need it: a drafter's MLP; 0: must be stated
     bool          expert_norm;
 } pl_hf_family;
 
@@ -53,12 +57,18 @@ extern const pl_hf_family pl_hf_foreign_family, pl_hf_foreign_wrapped;
 // cap of the logits, the base of RoPE. PL_E_INPUT: its logits are no output matrix times an RMS norm.
 pl_status                 pl_hf_foreign_read(pl_hf_config *c, const pl_json *j, pl_err *err);
 
+// Reads the layers with a gated delta net, and what belongs to them.
+pl_status pl_hf_delta_read(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, pl_err *err);
+pl_status pl_hf_delta_check(const pl_hf_config *c, const char *where, pl_err *err);
+// Writes them as members of an open object; nothing if there are none.
+void      pl_hf_delta_put(pl_json_out *o, const pl_hf_config *c);
+
 // Reads num_local_experts or num_experts, num_experts_per_tok, moe_intermediate_size, norm_topk_prob,
 // decoder_sparse_step and mlp_only_layers into c, whose sizes are read already. A family without experts
 // refuses them, with their names.
 pl_status pl_hf_experts_read(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, pl_err *err);
 pl_status pl_hf_experts_check(const pl_hf_config *c, const char *where, pl_err *err);
-// Writes them as members of an open object; nothing if the model has no experts.
+// Writes them as members of an open object; nothing if the model has no experts and may not have any.
 void      pl_hf_experts_put(pl_json_out *o, const pl_hf_config *c, const pl_hf_family *f);
 
 // Reads the rotary embedding of a config.json: from rope_scaling or, where that is missing or empty, rope_parameters,

@@ -30,14 +30,6 @@ static pl_status read_theta(pl_hf_config *c, const pl_json *j, pl_err *err) {
     return pl_json_get_num(j, of, "rope_theta", 1, 1e12, &c->rope.theta, err);
 }
 
-// Norms of these model types hold their gain less 1.
-static bool has_zero_centred_norms(const char *model_type) {
-    static const char *const types[] = {"gemma", "qwen3_next"};
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (strcmp(types[i], model_type) == 0) return true;
-    return false;
-}
-
 pl_status pl_hf_foreign_read(pl_hf_config *c, const pl_json *j, pl_err *err) {
     const cJSON *cap = pl_json_find(j, NULL, "final_logit_softcapping");
     if (!pl_json_find(j, NULL, "rms_norm_eps"))
@@ -48,7 +40,7 @@ pl_status pl_hf_foreign_read(pl_hf_config *c, const pl_json *j, pl_err *err) {
             c->architecture);
     PL_TRY(refuse_factors(c, j, err));
     PL_TRY(read_theta(c, j, err));
-    c->norm_plus_one = has_zero_centred_norms(c->model_type);
+    c->norm_plus_one = strcmp(c->model_type, "gemma") == 0; // whose norms hold their gain less 1
     if (!cap || cJSON_IsNull(cap)) return PL_OK;
     return pl_json_get_num(j, NULL, "final_logit_softcapping", 1e-3, 1e6, &c->final_softcap, err);
 }

@@ -186,8 +186,9 @@ pl_status pl_hf_rope_read(pl_hf_config *c, const pl_json *j, const pl_hf_family 
     places       p;
     double       part;
     PL_TRY(find_places(&p, &o, c, j, f, err));
-    // The part of a head that is rotated; where it is not Phi-3's, all of it.
-    PL_TRY(read_number(&part, j, &p, "partial_rotary_factor", f->fused ? 1e-3 : 1, 1, 1, err));
+    // The part of a head that is rotated; where it is not Phi-3's or Qwen3.5's, all of it.
+    bool partial = f->fused || f->delta;
+    PL_TRY(read_number(&part, j, &p, "partial_rotary_factor", partial ? 1e-3 : 1, 1, f->delta ? 0.25 : 1, err));
     r->partial = part < 1 ? part : 0;
     PL_TRY(read_number(&r->theta, j, &p, "rope_theta", 1, 1e12, f->theta, err));
     if (!o && f->oss) { // transformers' default
@@ -203,8 +204,8 @@ pl_status pl_hf_rope_read(pl_hf_config *c, const pl_json *j, const pl_hf_family 
     PL_TRY(pl_json_opt_str(j, o, "type", "default", &type, err));
     PL_TRY(pl_json_opt_str(j, o, "rope_type", type, &type, err));
     if (strcmp(type, "default") == 0) {
-        const cJSON *sections = pl_json_find(j, o, "mrope_section");
-        return sections ? pl_json_fail(j, sections, err, "multimodal RoPE is not supported") : PL_OK;
+        const cJSON *sections = pl_json_find(j, o, "mrope_section"); // of a text all sections have the same positions
+        return sections && !f->delta ? pl_json_fail(j, sections, err, "multimodal RoPE is not supported") : PL_OK;
     }
     // Phi-3's older files say su, and some yarn, of what is longrope.
     bool phi = f->fused && strcmp(type, "yarn") == 0;

@@ -91,6 +91,32 @@ static bool lay_out(const stack *k, const pl_st *set, const pl_st_entry *s, pl_w
     return one->scale && s->dtype == PL_U8 && s->shape[3] == 16;
 }
 
+// Qwen3.5's stacks: [experts, rows, columns], gate above up, without biases beside them. False: it is none of them.
+static bool add_halves(pl_weight_list *l, const pl_st *set, const pl_st_entry *s, const char *name) {
+    static const char experts[] = ".mlp.experts.";
+    const char       *at = strstr(name, experts), *rest = at ? at + sizeof experts - 1 : "";
+    char              biases[512];
+    int               parts = strcmp(rest, "gate_up_proj") == 0 ? 2 : strcmp(rest, "down_proj") == 0 ? 1 : 0;
+    if (parts == 0 || strncmp(name, "model.layers.", 13) != 0 || strlen(s->name) + 6 > sizeof biases) return false;
+    snprintf(biases, sizeof biases, "%s_bias", s->name);
+    if (s->rank != 3 || s->shape[0] < 1 || s->shape[0] > PL_HF_EXPERTS_MAX || s->shape[1] < parts || s->shape[2] < 1 ||
+        s->shape[1] % parts != 0 || pl_st_find(set, biases))
+        return false;
+    size_t bytes = s->bytes / (size_t)s->shape[0] / (size_t)parts;
+    for (int64_t e = 0; e < s->shape[0] * parts; e++) {
+        static const char *const part[] = {"down_proj", "gate_proj", "up_proj"};
+        pl_weight_entry          one = {.dtype = s->dtype,
+                                        .rank = 2,
+                                        .shape = {s->shape[1] / parts, s->shape[2]},
+                                        .data = (const uint8_t *)s->data + (size_t)e * bytes,
+                                        .bytes = bytes};
+        char                     then[64];
+        snprintf(then, sizeof then, ".mlp.experts.%d.%s.weight", (int)(e / parts), part[parts - 1 + e % parts]);
+        add(l, &one, (int)(at - name), name, then);
+    }
+    return true;
+}
+
 // Each expert's part of a stack. What is not of its name's shape stays one tensor, which nobody asks for. False: it is
 // no stack.
 static bool add_stack(pl_weight_list *l, const pl_st *set, const pl_st_entry *s, const char *name) {
@@ -130,7 +156,7 @@ static bool add_router(pl_weight_list *l, const pl_weight_entry *e, const char *
 void pl_weight_list_add(pl_weight_list *l, const pl_st *set, const pl_st_entry *s, const char *name) {
     pl_weight_entry e = {.dtype = s->dtype, .rank = s->rank, .data = s->data, .bytes = s->bytes};
     memcpy(e.shape, s->shape, sizeof s->shape);
-    if (!add_stack(l, set, s, name)) pl_weight_list_add_matrix(l, &e, name);
+    if (!add_halves(l, set, s, name) && !add_stack(l, set, s, name)) pl_weight_list_add_matrix(l, &e, name);
 }
 
 void pl_weight_list_add_matrix(pl_weight_list *l, const pl_weight_entry *e, const char *name) {

@@ -25,6 +25,7 @@ typedef struct part {
 } part;
 
 _Static_assert(PL_TREE_MAX <= PL_TP_PATH_MAX, "a tree path fits in a message of a row");
+_Static_assert(PL_TREE_MAX <= PL_GDN_NODES, "a tree fits in a walk over recurrent states");
 
 // The union of tapped target layers, without duplicates; those of the options come first.
 typedef struct taps {
@@ -174,6 +175,7 @@ static pl_status allocate(pl_engine *e, pl_err *err) {
             x->kv = e->opt.caches->session[i].kv;
         else
             PL_TRY(pl_kv_create(&x->kv, e->target->n_layers, e->slots, &e->target->shape, e->ctx.be, err));
+        if (!e->opt.caches) PL_TRY(pl_recurrent_keep(&x->kv.state, e->slots - e->opt.max_len, err));
         PL_TRY(allocate_sampling(e, x, err));
     }
     return PL_OK;
@@ -195,6 +197,7 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
     e->drafter = drafter;
     e->opt = *o;
     if (!e->opt.verifier) e->opt.verifier = &pl_verify_match;
+    if (target->recurrent) e->opt.caches = NULL; // two engines cannot move one state on in turns
     int positions = target->config.max_position_embeddings;
     if (e->opt.max_len <= 0 || e->opt.max_len > positions) e->opt.max_len = positions;
     int tree = drafter ? drafter->policy.max_nodes : 1;
@@ -203,9 +206,10 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
     PL_CHECK(e->opt.max_rows >= e->opt.max_sessions * tree, "%d rows for %d sessions with trees of %d", e->opt.max_rows,
              e->opt.max_sessions, tree);
     e->slots = e->opt.max_len + tree;
-    PL_CHECK(!o->caches || (e->slots <= o->caches->slots && o->max_sessions <= o->caches->opt.max_sessions),
+    PL_CHECK(!e->opt.caches || (e->slots <= o->caches->slots && o->max_sessions <= o->caches->opt.max_sessions),
              "an engine's caches are too small for another");
-    PL_CHECK(!o->caches || !(o->keep_prefixes || o->caches->opt.keep_prefixes), "prefixes in caches of two engines");
+    PL_CHECK(!e->opt.caches || !(o->keep_prefixes || o->caches->opt.keep_prefixes),
+             "prefixes in caches of two engines");
     // Tree rows and each prompt's last row alone have logits, so the memory of logits over a large vocabulary does not
     // limit the size of a prompt's chunk.
     e->max_logits = o->max_logits > o->max_sessions * tree ? o->max_logits : o->max_sessions * tree;
@@ -298,6 +302,7 @@ static pl_session *choose_slot(const pl_engine *e, const int32_t *prompt, int n)
         pl_session *s = &e->session[i];
         if (s->live) continue;
         int32_t shared = pl_session_shared(s, prompt, n);
+        if (!pl_recurrent_reaches(&s->kv.state, shared)) shared = 0;
         if (!oldest || s->ended < oldest->ended) oldest = s;
         if (shared <= longest || 2 * shared < s->n_read) continue;
         longest = shared;
@@ -310,12 +315,13 @@ static pl_session *choose_slot(const pl_engine *e, const int32_t *prompt, int n)
 // an attached drafter lacks rows, which need the target's features.
 static int32_t reuse_prefix(pl_engine *e, pl_session *s, const int32_t *prompt, int n, const pl_session_options *o) {
     int32_t shared = pl_session_shared(s, prompt, n), first = shared < n ? shared : n - 1;
-    int32_t kept = e->drafter ? pl_drafter_keep(e->drafter, s->slot, shared) : 0;
+    int32_t kept = e->drafter ? pl_drafter_keep(e->drafter, s->slot, pl_session_said(s, prompt, n)) : 0;
     if (o->prompt_logits) first = 0;
     if (s->n_taken > kept) s->n_taken = kept;
-    if (!pl_choose_attached(&e->choose, s->slot)) return first;
-    if (first > s->n_taken) first = s->n_taken;
-    s->n_taken = first;
+    bool attached = pl_choose_attached(&e->choose, s->slot);
+    if (attached && first > s->n_taken) first = s->n_taken;
+    if (!pl_recurrent_reaches(&s->kv.state, first)) first = 0;
+    if (attached) s->n_taken = first;
     return first;
 }
 
@@ -356,7 +362,7 @@ void pl_engine_end(pl_engine *e, pl_session *s) {
     if (d && d->kind->ended) d->kind->ended(e->drafter, s->slot, s->tokens + s->n_prompt, s->n_tokens - s->n_prompt);
     pl_choose_end(&e->choose, s->slot);
     s->live = false;
-    if (e->opt.keep_prefixes)
+    if (e->opt.keep_prefixes && pl_recurrent_reaches(&s->kv.state, s->n_read)) // not behind a step that failed
         s->ended = ++e->ends;
     else
         s->n_read = 0;
@@ -576,28 +582,22 @@ static void drop_forbidden(pl_engine *e, int n) {
     }
 }
 
-// Returns the most levels of a session's draft, by its limit and by the tokens left, less the bonus token.
-static int draft_depth(const pl_engine *e, const pl_session *s) {
-    int left = s->opt.max_new - (s->n_tokens - s->n_prompt) - 1, room = e->opt.max_len - s->n_tokens - 1;
-    int depth = left < room ? left : room;
-    return s->opt.draft_depth > 0 && s->opt.draft_depth < depth ? s->opt.draft_depth : depth;
-}
-
 // Passes final rows to the drafters and grows the next trees. Sessions that read their prompts get no tree.
 static void draft(pl_engine *e, const forward_out *f) {
     int n = 0, plain = 0;
     for (int i = 0; i < e->n_parts; i++) {
         part       *p = &e->parts[i];
         pl_session *s = p->s;
-        if (s->finish != PL_RUNNING) continue;
-        bool decoding = !pl_session_reading(s);
+        bool        ended = s->finish != PL_RUNNING, decoding = !pl_session_reading(s);
+        // A prompt that continues this text reads none of its rows again where a state cannot go back.
+        if (ended && !(e->opt.keep_prefixes && e->target->recurrent)) continue;
         if (decoding) pl_tree_root(&s->tree, s->tokens[s->n_tokens - 1]);
         if (s->opt.plain) {
             plain += decoding;
             continue;
         }
         if (pl_choose_attached(&e->choose, s->slot)) s->n_taken = p->first + p->count;
-        int depth = draft_depth(e, s);
+        int depth = pl_session_draft_depth(s, e->opt.max_len);
         e->item[n] = (pl_draft_item){.slot = s->slot,
                                      .tokens = s->tokens,
                                      .n_tokens = s->n_tokens,
@@ -606,7 +606,7 @@ static void draft(pl_engine *e, const forward_out *f) {
                                      .feature_row = e->final_row + p->row0,
                                      .row0 = p->row0,
                                      .rows = p->rows,
-                                     .tree = decoding && depth > 0 ? &s->tree : NULL,
+                                     .tree = decoding && depth > 0 && !ended ? &s->tree : NULL,
                                      .depth = depth};
         prepare_drawing(e, s, &e->item[n++]);
     }

@@ -42,6 +42,7 @@ void pl_session_rewind(pl_session *s, int32_t n) {
     s->n_tokens = n;
     s->n_read = n - 1;
     if (s->n_taken > s->n_read) s->n_taken = s->n_read;
+    if (s->kv.state.at) *s->kv.state.at = s->n_read;
 }
 
 uint64_t pl_session_key(const pl_session *s) {
@@ -57,6 +58,18 @@ int32_t pl_session_shared(const pl_session *s, const int32_t *prompt, int32_t n)
     while (i < n && i < s->n_read && s->tokens[i] == prompt[i])
         i++;
     return i;
+}
+
+int32_t pl_session_said(const pl_session *s, const int32_t *prompt, int32_t n) {
+    int32_t i = pl_session_shared(s, prompt, n);
+    bool    whole = i > 0 && i == s->n_read && i < n && i < s->n_tokens;
+    return whole && s->tokens[i] == prompt[i] ? i + 1 : i;
+}
+
+int pl_session_draft_depth(const pl_session *s, int max_len) {
+    int left = s->opt.max_new - (s->n_tokens - s->n_prompt) - 1, room = max_len - s->n_tokens - 1;
+    int depth = left < room ? left : room;
+    return s->opt.draft_depth > 0 && s->opt.draft_depth < depth ? s->opt.draft_depth : depth;
 }
 
 bool pl_session_stops(const pl_session *s, int32_t token) {

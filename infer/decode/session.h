@@ -30,9 +30,13 @@ struct pl_session {
 
 // Returns the length of the prefix that the positions in the cache share with a prompt.
 int32_t pl_session_shared(const pl_session *s, const int32_t *prompt, int32_t n);
+// The same of its text, whose last token is not in the cache.
+int32_t pl_session_said(const pl_session *s, const int32_t *prompt, int32_t n);
 // Sets keep[i] false for drafted tokens that the session's constraint forbids, and for what follows them or the end;
 // drawn ones stay, since their law is the verifier's. Returns true if there are any.
 bool    pl_session_forbids(const pl_session *s, bool *keep);
+// Returns the most levels of its draft, by its limit and by the tokens left of max_len, less the bonus token.
+int     pl_session_draft_depth(const pl_session *s, int max_len);
 // Returns true if the token ends the session's answer.
 bool    pl_session_stops(const pl_session *s, int32_t token);
 // Counts a step in the statistics, from its tree and verdict; accepted: the drafted tokens among the emitted ones.

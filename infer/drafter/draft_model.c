@@ -108,6 +108,12 @@ pl_status pl_draft_model_open(pl_draft_model *m, const char *path, const char *t
     PL_TRY(pl_target_open(&m->target, path, tokenizer, NULL, o->dtype == PL_BF16 ? PL_WEIGHTS_BF16 : PL_WEIGHTS_FP32,
                           o->target->be, err));
     m->target.model.shape.kv = o->target->shape.kv;
+    if (m->target.model.recurrent) {
+        pl_status refused = pl_fail(err, PL_E_UNSUPPORTED, "drafter %s: %s has recurrent layers and cannot draft", path,
+                                    m->target.model.config.architecture);
+        pl_draft_model_close(m);
+        return refused;
+    }
     int positions = m->target.model.config.max_position_embeddings;
     m->positions = slots < positions ? slots : positions;
     int level = per_level > PENDING ? per_level : PENDING;

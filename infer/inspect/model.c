@@ -117,6 +117,12 @@ static void put_config(pl_json_out *o, const pl_hf_config *c) {
         pl_put_int(o, "sliding_window", c->sliding_window);
         pl_put_int(o, "windowed_layers", windowed);
     }
+    if (c->delta.value_heads > 0) {
+        int recurrent = 0;
+        for (int l = 0; l < c->num_hidden_layers; l++)
+            recurrent += pl_hf_recurrent(c, l);
+        pl_put_int(o, "recurrent_layers", recurrent);
+    }
     if (c->experts > 0) {
         pl_put_int(o, "experts", c->experts);
         pl_put_int(o, "experts_per_token", c->experts_per_token);

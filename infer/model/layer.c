@@ -60,10 +60,11 @@ static pl_tensor attend_blocks(pl_ctx *ctx, const pl_layer_shape *s, const pl_la
 pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_layer *w, pl_tensor x, pl_view *view,
                              int layer) {
     const pl_kvrow *row = view->row ? view->row + (int64_t)layer * view->m : NULL;
+    if (w->delta.shape.nv > 0) return pl_gdn_mix(ctx, &w->delta, x, row, s->eps);
     // Queries and keys are products of bf16 factors if the weight's values are bf16.
-    pl_dtype        numbers = w->wqkv.bf16 || w->wqkv.dtype == PL_BF16 ? PL_BF16 : PL_F32;
-    pl_tensor       o;
-    const int32_t  *lo = w->rule.window > 0 ? view->lo_window : view->lo;
+    pl_dtype       numbers = w->wqkv.bf16 || w->wqkv.dtype == PL_BF16 ? PL_BF16 : PL_F32;
+    pl_tensor      o;
+    const int32_t *lo = w->rule.window > 0 ? view->lo_window : view->lo;
     PL_CHECK(row || (lo && w->rule.cap == 0 && !w->rule.sink.data), "layer %d without a cache: cap %g, window %d",
              layer, w->rule.cap, w->rule.window);
     if (view->block && !row) {
@@ -73,8 +74,23 @@ pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_laye
         o = row ? pl_attention_ruled(ctx, qkv, row, s->nh, s->nkv, s->hd, &w->rule)
                 : pl_attention_blocks_in(ctx, numbers, w->rule.scale, &qkv, 1, lo, s->nh, s->nkv, s->hd);
     }
+    if (w->wgate.data) {
+        pl_tensor gate = pl_linear(ctx, x, w->wgate);
+        o = pl_mul(ctx, o, pl_squash(ctx, PL_SQUASH_SIGMOID, gate, 0, gate.dim[1], (pl_tensor){0}));
+    }
     o = pl_linear(ctx, pl_tp_all(ctx, w->comm, o, w->wo.dim[1]), w->wo);
     return pl_tp_all(ctx, w->comm, w->bo.data ? pl_bias(ctx, o, w->bo) : o, s->d);
+}
+
+// Returns y plus the output of the expert that all rows have, times its gate.
+static pl_tensor add_shared(pl_ctx *ctx, const pl_mixture *w, pl_gate gate, pl_tensor x, pl_tensor y) {
+    int32_t  *slot = pl_ctx_bytes(ctx, (size_t)x.dim[0] * sizeof *slot);
+    pl_tensor open = pl_linear(ctx, x, w->shared_gate);
+    for (int64_t m = 0; m < x.dim[0] && !ctx->measuring; m++)
+        slot[m] = (int32_t)m;
+    open = pl_squash(ctx, PL_SQUASH_SIGMOID, open, 0, 1, (pl_tensor){0});
+    pl_tensor shared = pl_mlp(ctx, x, w->shared_wgu, w->shared_wdown, gate);
+    return pl_add(ctx, y, pl_combine(ctx, shared, open, slot), (pl_tensor){0});
 }
 
 // Each row's products are those of the row alone (grouped), and are added in a fixed order.
@@ -85,7 +101,8 @@ static pl_tensor run_mixture(pl_ctx *ctx, const pl_mixture *w, pl_gate gate, pl_
     pl_tensor       y = pl_gather(ctx, x, p.row, x.dim[0] * w->k);
     y = pl_gated(ctx, pl_grouped(ctx, y, w->wgu, biased ? w->bgu : NULL, p.first, w->n), gate);
     y = pl_grouped(ctx, y, w->wdown, biased ? w->bdown : NULL, p.first, w->n);
-    return pl_combine(ctx, y, p.weight, p.slot);
+    y = pl_combine(ctx, y, p.weight, p.slot);
+    return w->shared_wgu.data ? add_shared(ctx, w, gate, x, y) : y;
 }
 
 pl_tensor pl_layer_mlp(pl_ctx *ctx, const pl_layer *w, pl_tensor x) {

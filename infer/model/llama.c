@@ -4,6 +4,7 @@
 #include "checkpoints/gguf_model.h"
 #include "checkpoints/llama2c.h"
 #include "infer/model/kv.h"
+#include "infer/model/llama_params.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
@@ -95,158 +96,6 @@ pl_status pl_llama_reach(const pl_llama *m, int64_t positions, pl_err *err) {
     return reach_rope((pl_llama *)(uintptr_t)m, positions, err);
 }
 
-static void add_matrix(pl_params *ps, pl_tensor *w, pl_weight_part part, int64_t cols, double init_std) {
-    pl_params_add(
-        ps, &(pl_param_args){.tensor = w, .kind = PL_PARAM_MATRIX, .part = {part}, .cols = cols, .init_std = init_std});
-}
-
-// Takes matrices that files stack in one tensor as parts of it; over ranks, this rank's piece of each.
-static void take_stacked(pl_weight_part *part, const pl_comm *c, const char *name, const int64_t *rows, int n) {
-    int64_t of = 0, first = 0;
-    for (int i = 0; i < n; i++)
-        of += rows[i];
-    if (!c) part[0] = pl_tp_part(NULL, name, of);
-    for (int i = 0; i < n && c; first += rows[i++])
-        part[i] = pl_tp_run(c, name, first, rows[i], of);
-}
-
-static void add_attention(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix, double out_scale) {
-    char    n[4][96];
-    int64_t q = (int64_t)s->nh * s->hd, kv = (int64_t)s->nkv * s->hd;
-    for (int i = 0; i < 4; i++)
-        snprintf(n[i], sizeof n[i], "%sself_attn.%c_proj.weight", prefix, "qkvo"[i]);
-    pl_param_args qkv = {.tensor = &w->wqkv, .kind = PL_PARAM_MATRIX, .cols = s->d_attn, .init_std = 0.02};
-    int64_t       rows[3] = {q, kv, kv};
-    for (int i = 0; i < 3 && !s->fused; i++)
-        qkv.part[i] = pl_tp_part(w->comm, n[i], rows[i]);
-    if (s->fused) { // one tensor with the same rows in the same order
-        snprintf(n[0], sizeof n[0], "%sself_attn.qkv_proj.weight", prefix);
-        take_stacked(qkv.part, w->comm, n[0], rows, 3);
-    }
-    pl_params_add(ps, &qkv);
-    add_matrix(ps, &w->wo, pl_tp_part(w->comm, n[3], s->d), q, 0.02 * out_scale);
-}
-
-// of: the MLP's name, "mlp" or an expert's. c: the ranks that share it, NULL: none. alone: not part of a mixture, whose
-// products are grouped and end without their gate.
-static void add_mlp(pl_params *ps, const pl_comm *c, pl_tensor *wgu, pl_tensor *wdown, const pl_layer_shape *s,
-                    int64_t width, const char *prefix, const char *of, bool alone, double out_scale) {
-    char n[3][96];
-    snprintf(n[0], sizeof n[0], "%s%s.%s.weight", prefix, of, s->fused ? "gate_up_proj" : "gate_proj");
-    snprintf(n[1], sizeof n[1], "%s%s.up_proj.weight", prefix, of);
-    snprintf(n[2], sizeof n[2], "%s%s.down_proj.weight", prefix, of);
-    pl_param_args gu = {.tensor = wgu, .kind = PL_PARAM_MATRIX, .cols = s->d, .init_std = 0.02, .gated = alone};
-    int64_t       rows[2] = {width, width};
-    for (int i = 0; i < 2 && !s->fused; i++)
-        gu.part[i] = pl_tp_part(c, n[i], width);
-    if (s->fused) take_stacked(gu.part, c, n[0], rows, 2);
-    pl_params_add(ps, &gu);
-    add_matrix(ps, wdown, pl_tp_part(c, n[2], s->d), width, 0.02 * out_scale);
-}
-
-void pl_layer_params(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix, double out_scale) {
-    add_attention(ps, w, s, prefix, out_scale);
-    add_mlp(ps, w->comm, &w->wgu, &w->wdown, s, s->inter, prefix, "mlp", true, out_scale);
-}
-
-static void add_bias(pl_params *ps, const pl_comm *c, pl_tensor *b, const char *prefix, const char *name,
-                     int64_t rows) {
-    char whole[160];
-    snprintf(whole, sizeof whole, "%s%s", prefix, name);
-    pl_params_add(ps, &(pl_param_args){.tensor = b, .kind = PL_PARAM_BIAS, .part = {pl_tp_part(c, whole, rows)}});
-}
-
-static void add_expert_biases(pl_params *ps, pl_mixture *w, const pl_layer_shape *s, int64_t width,
-                              const char *prefix) {
-    add_bias(ps, NULL, &w->router_bias, prefix, "mlp.gate.bias", w->n);
-    for (int e = 0; e < w->n; e++) {
-        char n[2][96], down[48];
-        snprintf(n[0], sizeof n[0], "%smlp.experts.%d.gate_proj.bias", prefix, e);
-        snprintf(n[1], sizeof n[1], "%smlp.experts.%d.up_proj.bias", prefix, e);
-        snprintf(down, sizeof down, "mlp.experts.%d.down_proj.bias", e);
-        pl_params_add(
-            ps, &(pl_param_args){.tensor = &w->bgu[e], .kind = PL_PARAM_BIAS, .part = {{n[0], width}, {n[1], width}}});
-        add_bias(ps, NULL, &w->bdown[e], prefix, down, s->d);
-    }
-}
-
-static void add_mixture(pl_params *ps, pl_mixture *w, const pl_layer_shape *s, int64_t width, const char *prefix,
-                        double out_scale) {
-    char name[96];
-    snprintf(name, sizeof name, "%smlp.gate.weight", prefix);
-    pl_params_weight(ps, &w->router, PL_PARAM_MATRIX, name, w->n, s->d, 0.02)->fp32 = true;
-    for (int e = 0; e < w->n; e++) {
-        snprintf(name, sizeof name, "mlp.experts.%d", e);
-        add_mlp(ps, NULL, &w->wgu[e], &w->wdown[e], s, width, prefix, name, false, out_scale);
-    }
-}
-
-static void add_biases(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix) {
-    char    n[3][96];
-    int64_t kv = (int64_t)s->nkv * s->hd;
-    for (int i = 0; i < 3; i++)
-        snprintf(n[i], sizeof n[i], "%sself_attn.%c_proj.bias", prefix, "qkv"[i]);
-    pl_params_add(ps, &(pl_param_args){.tensor = &w->bqkv,
-                                       .kind = PL_PARAM_BIAS,
-                                       .part = {pl_tp_part(w->comm, n[0], (int64_t)s->nh * s->hd),
-                                                pl_tp_part(w->comm, n[1], kv), pl_tp_part(w->comm, n[2], kv)}});
-}
-
-// Adds the gains of the norms of queries' and keys' heads.
-static void add_head_norms(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix, float offset) {
-    pl_tensor *norm[2] = {&w->norm_q, &w->norm_k};
-    for (int i = 0; i < 2; i++)
-        pl_params_norm(ps, norm[i], prefix, i ? "self_attn.k_norm" : "self_attn.q_norm", s->hd)->offset = offset;
-}
-
-// post_attention_layernorm is the norm before the MLP; in layers that norm their outputs it is that of attention's
-// output.
-static void add_layer(pl_llama *m, pl_layer *w, const char *prefix, double out_scale, float offset) {
-    pl_params *ps = &m->params;
-    int64_t    d = m->shape.d;
-    bool       post = m->config.post_norms;
-    pl_params_norm(ps, &w->norm_attn, prefix, "input_layernorm", d)->offset = offset;
-    add_attention(ps, w, &m->shape, prefix, out_scale);
-    if (w->mixture.n > 0)
-        add_mixture(ps, &w->mixture, &m->shape, m->config.expert_size, prefix, out_scale);
-    else
-        add_mlp(ps, w->comm, &w->wgu, &w->wdown, &m->shape, m->shape.inter, prefix, "mlp", true, out_scale);
-    if (m->config.biased) add_bias(ps, w->comm, &w->bo, prefix, "self_attn.o_proj.bias", d);
-    if (m->config.biased && w->mixture.n > 0)
-        add_expert_biases(ps, &w->mixture, &m->shape, m->config.expert_size, prefix);
-    if (m->config.sinks) add_bias(ps, w->comm, &w->rule.sink, prefix, "self_attn.sinks", m->shape.nh);
-    if (m->config.qkv_bias) add_biases(ps, w, &m->shape, prefix);
-    if (m->config.qk_norm) add_head_norms(ps, w, &m->shape, prefix, offset);
-    if (post) pl_params_norm(ps, &w->norm_attn_out, prefix, "post_attention_layernorm", d)->offset = offset;
-    pl_params_norm(ps, &w->norm_mlp, prefix, post ? "pre_feedforward_layernorm" : "post_attention_layernorm", d)
-        ->offset = offset;
-    if (post) pl_params_norm(ps, &w->norm_mlp_out, prefix, "post_feedforward_layernorm", d)->offset = offset;
-}
-
-static void list_params(pl_llama *m, bool packed) {
-    pl_params *ps = &m->params;
-    int64_t    d = m->shape.d;
-    bool       tied = m->config.tie_word_embeddings; // files hold the matrix under either name
-    pl_params_weight(ps, &m->embed, PL_PARAM_EMBED, "model.embed_tokens.weight", m->vocab, d, 0.02)->spec.alias =
-        tied ? "lm_head.weight" : NULL;
-    // GPT-2's scaling of the layers' outputs keeps the variance of the residual stream bounded with depth.
-    double out_scale = 1 / sqrt(2.0 * m->n_layers);
-    float  offset = m->config.norm_plus_one ? 1 : 0;
-    for (int l = 0; l < m->n_layers && !m->config.foreign; l++) {
-        char prefix[48];
-        snprintf(prefix, sizeof prefix, "model.layers.%d.", l);
-        add_layer(m, &m->layer[l], prefix, out_scale, offset);
-    }
-    pl_params_norm(ps, &m->norm, "model.", "norm", d)->offset = offset;
-    if (tied && !packed) return;
-    pl_params_add(ps, &(pl_param_args){.tensor = &m->head,
-                                       .kind = PL_PARAM_MATRIX,
-                                       .part = {pl_tp_part(m->comm, "lm_head.weight", m->vocab)},
-                                       .cols = d,
-                                       .init_std = tied ? 0 : 0.02,
-                                       .alias = tied ? "model.embed_tokens.weight" : NULL});
-}
-
 // Marks the layers with experts, and allocates the experts' tensors.
 static pl_status set_mixtures(pl_llama *m, pl_err *err) {
     const pl_hf_config *c = &m->config;
@@ -267,6 +116,22 @@ static pl_status set_mixtures(pl_llama *m, pl_err *err) {
     return PL_OK;
 }
 
+// Marks the layers with a recurrence.
+static pl_status set_recurrent(pl_llama *m, pl_err *err) {
+    const pl_hf_delta *c = &m->config.delta;
+    if (c->value_heads == 0) return PL_OK;
+    m->recurrent = pl_calloc((size_t)m->n_layers, sizeof *m->recurrent);
+    if (!m->recurrent) return pl_fail(err, PL_E_MEMORY, "%d layers: out of memory", m->n_layers);
+    m->shape.recurrent = m->recurrent;
+    m->shape.delta =
+        (pl_gdn_shape){.nk = c->key_heads, .nv = c->value_heads, .dk = c->key_dim, .dv = c->value_dim, .taps = c->taps};
+    for (int l = 0; l < m->n_layers; l++) {
+        m->recurrent[l] = pl_hf_recurrent(&m->config, l);
+        if (m->recurrent[l]) m->layer[l].delta.shape = m->shape.delta;
+    }
+    return PL_OK;
+}
+
 // Sets the layers' properties besides widths and weights.
 static void set_layers(pl_llama *m) {
     const pl_hf_config *c = &m->config;
@@ -282,8 +147,9 @@ static void set_layers(pl_llama *m) {
 }
 
 pl_status pl_llama_trainable(const pl_hf_config *c, const char *where, pl_err *err) {
-    const char *what = c->foreign       ? "layers that are not computed here"
-                       : c->experts > 0 ? "experts"
+    const char *what = c->foreign                 ? "layers that are not computed here"
+                       : c->delta.value_heads > 0 ? "recurrent layers"
+                       : c->experts > 0           ? "experts"
                        : c->qkv_bias && strcmp(c->architecture, "LlamaForCausalLM") == 0
                            ? "biases, which no config.json of its states"
                        : c->post_norms                                    ? "norms whose files hold their gain less 1"
@@ -310,11 +176,12 @@ static pl_status init_model(pl_llama *m, const pl_hf_config *config, const pl_ba
     m->layer = pl_calloc((size_t)m->n_layers, sizeof *m->layer);
     if (!m->layer) PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%d layers: out of memory", m->n_layers));
     PL_TRY_GOTO(st, fail, set_mixtures(m, err));
-    PL_TRY_GOTO(st, fail, pl_params_init(&m->params, (14 + 4 * config->experts) * m->n_layers + 3, err));
+    PL_TRY_GOTO(st, fail, set_recurrent(m, err));
+    PL_TRY_GOTO(st, fail, pl_params_init(&m->params, (16 + 4 * config->experts) * m->n_layers + 3, err));
     m->params.memory = be->memory;
     for (int l = 0; l < m->n_layers; l++)
         m->layer[l].comm = comm;
-    list_params(m, packed);
+    pl_llama_list(m, packed);
     take_part(m);
     set_layers(m);
     PL_TRY_GOTO(st, fail, reach_rope(m, 1, err));
@@ -422,8 +289,8 @@ pl_status pl_llama_fingerprint(char out[17], const char *path, pl_err *err) {
 }
 
 static bool is_carried(const char *name) {
-    static const char *const along[] = {"rotary_emb.", "vision_tower.", "vision_model.", "visual.",
-                                        "multi_modal_projector."};
+    static const char *const along[] = {"rotary_emb.", "vision_tower.",          "vision_model.",
+                                        "visual.",     "multi_modal_projector.", "mtp."};
     for (size_t i = 0; i < sizeof along / sizeof *along; i++)
         if (strstr(name, along[i])) return true;
     return false;
@@ -466,6 +333,9 @@ pl_status pl_llama_warn_unclaimed(const pl_llama *m, const pl_weight_source *src
 // Checks that a backend has the ops that the layers need.
 pl_status pl_llama_computable(const pl_hf_config *c, const pl_backend *be, pl_err *err) {
     static const pl_op needs[] = {PL_OP_EXPERTS, PL_OP_GROUPED, PL_OP_COMBINE};
+    if (c->delta.value_heads > 0 && !be->fwd[PL_OP_DELTARULE])
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s has recurrent layers, which %s does not compute; take the CPU",
+                       c->architecture, be->name);
     for (size_t i = 0; i < sizeof needs / sizeof *needs && c->experts > 0; i++)
         if (!be->fwd[needs[i]])
             return pl_fail(err, PL_E_UNSUPPORTED, "%s has experts, which %s does not compute; take the CPU",
@@ -481,7 +351,7 @@ static pl_status refuse_foreign(const pl_hf_config *c, const char *path, pl_err 
                    path, c->architecture);
 }
 
-// foreign: a target whose layers are not computed here is opened without them.
+// foreign: a target whose layers are not computed here, or not by be, is opened without them.
 static pl_status open_model(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_comm *comm,
                             bool foreign, pl_err *err) {
     *m = (pl_llama){0};
@@ -490,8 +360,9 @@ static pl_status open_model(pl_llama *m, const char *path, pl_dtype t, const pl_
     char              print[17];
     pl_status         st;
     PL_TRY(pl_llama_source(&src, &config, path, err));
+    config.foreign |= foreign && pl_llama_computable(&config, be, NULL) != PL_OK;
     if (!foreign) PL_TRY_GOTO(st, fail, refuse_foreign(&config, path, err));
-    PL_TRY_GOTO(st, fail, pl_llama_computable(&config, be, err));
+    if (!foreign) PL_TRY_GOTO(st, fail, pl_llama_computable(&config, be, err));
     PL_TRY_GOTO(st, fail, pl_tp_check(&config, pl_comm_ranks(comm), err));
     PL_TRY_GOTO(st, fail, pl_fingerprint(print, src, &config, false, err));
     PL_TRY_GOTO(st, fail, init_model(m, &config, be, comm, true, err));
@@ -541,6 +412,7 @@ void pl_llama_fini(pl_llama *m) {
     pl_rope_fini(&m->local_rope, m->params.memory);
     pl_params_fini(&m->params);
     pl_free(m->expert);
+    pl_free(m->recurrent);
     pl_free(m->layer);
     *m = (pl_llama){0};
 }
@@ -589,9 +461,10 @@ typedef struct turns {
     int    n;             // number of layers in the pair
 } turns;
 
-// Layers of a model need equal memory, except that layers with and without experts differ.
+// Layers of a model need equal memory, except that layers with and without experts, or a recurrence, differ.
 static void take_turn(pl_ctx *ctx, turns *t, const pl_llama *m, int layer) {
-    if (t->n == 2 && m->layer[layer].mixture.n == m->layer[t->first].mixture.n) {
+    const pl_layer *w = &m->layer[layer], *first = &m->layer[t->first];
+    if (t->n == 2 && w->mixture.n == first->mixture.n && w->delta.shape.nv == first->delta.shape.nv) {
         pl_arena_release(&ctx->frame, t->begin);
         t->n = 0;
     } else if (t->n == 0 || t->n == 2) {
@@ -684,6 +557,10 @@ double pl_llama_step_bytes(const pl_llama *m, int64_t context) {
         const pl_mixture *x = &m->layer[l].mixture;
         if (x->n > 0) bytes -= (x->n - x->k) * (packed_bytes(x->wgu) + packed_bytes(x->wdown));
         if (x->router_bias.data) bytes -= (x->n - x->k) * (double)(x->bgu->dim[0] + x->bdown->dim[0]) * sizeof(float);
+        if (m->layer[l].delta.shape.nv > 0) {
+            bytes += (double)pl_gdn_state(&m->shape.delta) * sizeof(float);
+            continue;
+        }
         int     window = m->layer[l].rule.window;
         int64_t seen = window > 0 && window < context ? window : context;
         bytes += 2.0 * (double)(m->shape.nkv * m->shape.hd) * (double)pl_kv_elem(&m->shape, PL_F32) * (double)seen;

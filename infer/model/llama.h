@@ -43,7 +43,8 @@ typedef struct pl_llama {
     pl_tensor         norm;  // [d]
     pl_tensor      head;  // [V, d]; when tied and packed it is a second copy, when tied and training it is embed itself
     pl_layer      *layer; // [n_layers]
-    pl_tensor     *expert; // of all layers' mixtures, which borrow them; NULL: no layer has one
+    pl_tensor     *expert;    // of all layers' mixtures, which borrow them; NULL: no layer has one
+    bool          *recurrent; // [n_layers] layers with a gated delta net in place of attention; NULL: none
     // [positions reached, rotated dimensions / 2]; local: of windowed layers with their own RoPE, else .data NULL
     pl_tensor      cos, sin, local_cos, local_sin;
     pl_params      params;
@@ -57,7 +58,7 @@ typedef struct pl_llama {
 pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backend *be, bool packed, pl_err *err);
 // Opens a Hugging Face directory, a GGUF file (checkpoints/gguf_model.h) or a llama2.c file, with weights as t (PL_F32
 // or PL_BF16) for inference on be, whose reals are PL_F32. Drafters of the model lie in the same memory. Returns
-// PL_E_UNSUPPORTED if the backend lacks an op that the layers need (experts, on a device), or the architecture is not
+// PL_E_UNSUPPORTED if the backend lacks an op that the layers need (pl_llama_computable), or the architecture is not
 // computed here.
 pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err);
 // Opens it over ranks, called by rank 0; the others follow it (pl_tp_follow) and open their own parts. comm NULL:
@@ -67,8 +68,8 @@ pl_status pl_llama_open_over(pl_llama *m, const char *path, pl_dtype t, const pl
 // Opens this rank's part without messages to the others; used by pl_tp_follow.
 pl_status pl_llama_open_part(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_comm *comm,
                              pl_err *err);
-// pl_llama_open, but a target that is not computed here (pl_hf_config.foreign) is opened all the same: embedding, final
-// norm and output matrix alone.
+// pl_llama_open, but a target that is not computed here (pl_hf_config.foreign), or not by be, is opened all the same:
+// embedding, final norm and output matrix alone.
 pl_status pl_llama_open_ends(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err);
 void      pl_llama_fini(pl_llama *m);
 // Reads fingerprint and config alone, without the weights; tie_word_embeddings is as config.json has it. A config also
@@ -82,7 +83,7 @@ pl_status pl_llama_config(pl_hf_config *config, const char *path, pl_err *err);
 pl_status              pl_llama_source(pl_weight_source **src, pl_hf_config *config, const char *path, pl_err *err);
 // Logs one warning with the tensors of the file that the model does not use (biases, further layers, scales of a
 // quantizer...), except for those that files are known to carry: rotary frequencies, vision towers and their
-// projectors.
+// projectors, Qwen's layer for drafting (mtp).
 pl_status              pl_llama_warn_unclaimed(const pl_llama *m, const pl_weight_source *src, pl_err *err);
 // Returns the output matrix (head) or the embeddings of an open target; NULL: the file has none.
 const pl_weight_entry *pl_llama_matrix(const pl_weight_source *src, const pl_hf_config *config, bool head);
@@ -101,7 +102,7 @@ void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t
 // Returns the logits of hidden states, [n, V], for sampling, verification and teaching. Over ranks: on rank 0 alone.
 pl_tensor pl_llama_logits(pl_ctx *ctx, const pl_llama *m, pl_tensor hidden);
 
-// Returns PL_E_UNSUPPORTED where the backend lacks an op that the layers take (experts, on a device).
+// Returns PL_E_UNSUPPORTED where the backend lacks an op that the layers take (experts, a recurrence, on a device).
 pl_status pl_llama_computable(const pl_hf_config *config, const pl_backend *be, pl_err *err);
 
 // Checks that a config can be trained as a target; refuses by name a feature without backward, or one that cannot be

@@ -13,6 +13,10 @@ pl_status pl_tp_check(const pl_hf_config *c, int ranks, pl_err *err) {
         return pl_fail(err, PL_E_UNSUPPORTED,
                        "%s has experts, which are not divided among ranks; run it without --tensor-parallel",
                        c->architecture);
+    if (c->delta.value_heads > 0)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s has recurrent layers, which are not divided among ranks; run it without --tensor-parallel",
+                       c->architecture);
     if (c->num_key_value_heads % ranks != 0)
         return pl_fail(err, PL_E_USAGE,
                        "--tensor-parallel %d: the target's %d key/value heads do not divide by it; take a divisor",

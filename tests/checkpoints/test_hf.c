@@ -115,6 +115,8 @@ static void test_fields(void **state) {
 #define MIXTRAL "\"architectures\":[\"MixtralForCausalLM\"],"
 #define QWEN3_MOE "\"architectures\":[\"Qwen3MoeForCausalLM\"],"
 #define GPT_OSS "\"architectures\":[\"GptOssForCausalLM\"],"
+#define QWEN3_NEXT "\"architectures\":[\"Qwen3NextForCausalLM\"],"
+#define QWEN3_5 "\"architectures\":[\"Qwen3_5ForCausalLM\"],"
 #define GEMMA2 "\"architectures\":[\"Gemma2ForCausalLM\"],"
 #define GEMMA3 "\"architectures\":[\"Gemma3ForCausalLM\"],"
 
@@ -249,6 +251,28 @@ static void test_families_of_experts(void **state) {
     assert_true(c.experts == 0 && pl_hf_dense(&c, 1));
 }
 
+static void test_families_of_delta_nets(void **state) {
+    (void)state;
+    pl_hf_config c;
+    read_as(&c, QWEN3_NEXT "\"layer_types\":[\"full_attention\",\"linear_attention\"]");
+    assert_true(!pl_hf_recurrent(&c, 0) && pl_hf_recurrent(&c, 1) && c.delta.by_key_head && c.output_gate);
+    assert_true(c.delta.key_heads == 16 && c.delta.value_heads == 32 && c.delta.key_dim == 128);
+    assert_true(c.delta.value_dim == 128 && c.delta.taps == 4 && c.norm_plus_one && c.qk_norm && !c.post_norms);
+    assert_true(c.experts == 512 && c.experts_per_token == 10 && c.expert_size == 512 && c.shared_expert == 512);
+    assert_true(c.expert_norm && c.head_dim == 256 && pl_hf_rotary_dim(&c) == 64);
+    read_as(&c, QWEN3_NEXT "\"full_attention_interval\":2,\"num_experts\":0,\"partial_rotary_factor\":1");
+    assert_true(pl_hf_recurrent(&c, 0) && !pl_hf_recurrent(&c, 1) && c.experts == 0 && c.rope.partial == 0);
+    read_as(&c, "\"architectures\":[\"Qwen3_5ForConditionalGeneration\"],\"text_config\":{"
+                "\"hidden_size\":96,\"intermediate_size\":48,\"num_hidden_layers\":5,\"attn_output_gate\":true,"
+                "\"linear_num_value_heads\":48,\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":1e7,"
+                "\"mrope_interleaved\":true,\"mrope_section\":[11,11,10],\"partial_rotary_factor\":0.25}}");
+    for (int l = 0; l < 5; l++)
+        assert_int_equal(pl_hf_recurrent(&c, l), l != 3);
+    assert_true(c.delta.value_heads == 48 && !c.delta.by_key_head && c.rope.theta == 1e7 && c.rope.partial == 0.25);
+    pl_hf_config_plain(&c);
+    assert_true(c.delta.value_heads == 0 && !c.output_gate && !pl_hf_recurrent(&c, 0));
+}
+
 // A drafter's layer is Llama's, whatever its target's is.
 static void test_plain_layers(void **state) {
     (void)state;
@@ -378,7 +402,9 @@ static const struct {
     {"architectures", "\"architectures\":[\"GPT2LMHeadModel\"],\"head_dim\":0",
      "\"GPT2LMHeadModel\" is not supported; targets are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, "
      "Qwen3ForCausalLM, Phi3ForCausalLM, MixtralForCausalLM, Qwen3MoeForCausalLM, GptOssForCausalLM, "
-     "Gemma2ForCausalLM, Gemma3ForCausalLM or Gemma3ForConditionalGeneration"},
+     "Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3ForConditionalGeneration, Qwen3NextForCausalLM, "
+     "Qwen3_5ForCausalLM, Qwen3_5ForConditionalGeneration, Qwen3_5MoeForCausalLM or "
+     "Qwen3_5MoeForConditionalGeneration"},
     {"architectures", "\"architectures\":[\"LlamaForCausalLMEagle3\"]", "is a draft head, not a target"},
     {NULL, "\"draft_vocab_size\":100", "is a draft head, not a target"},
     {"model_type", "\"model_type\":5", "model_type: expected a string"},
@@ -461,6 +487,20 @@ static const struct {
      "layer_types[0]: sliding_attention, but there is no sliding_window"},
     {"architectures", MISTRAL "\"layer_types\":[\"full_attention\",\"chunked_attention\"]",
      "layer_types[1]: \"chunked_attention\" is not supported, only full_attention and sliding_attention"},
+    {"architectures", QWEN3_5 "\"layer_types\":[\"full_attention\",\"full_attention\"]",
+     "layer_types: no layer is linear_attention in Qwen3_5ForCausalLM"},
+    {"architectures", QWEN3_5 "\"layer_types\":[\"linear_attention\"]", "layer_types: 1 entries for 2 layers"},
+    {"architectures", QWEN3_5 "\"layer_types\":[\"linear_attention\",\"sliding_attention\"]",
+     "layer_types[1]: \"sliding_attention\" is not supported, only linear_attention and full_attention"},
+    {"architectures", QWEN3_5 "\"linear_num_key_heads\":5",
+     "linear_num_key_heads: 5 does not divide linear_num_value_heads 32"},
+    {"architectures", QWEN3_5 "\"linear_conv_kernel_dim\":9",
+     "linear_conv_kernel_dim: expected an integer from 1 to 8"},
+    {"architectures", QWEN3_5 "\"linear_value_head_dim\":513",
+     "linear_value_head_dim: expected an integer from 1 to 512"},
+    {"architectures", QWEN3_5 "\"attn_output_gate\":false", "attn_output_gate: false is not supported"},
+    {"architectures", QWEN3_5 "\"num_experts\":8", "num_experts: experts are not supported in this architecture"},
+    {"architectures", QWEN3_5 "\"full_attention_interval\":0", "full_attention_interval: expected a positive integer"},
     {NULL, "\"num_local_experts\":8", "num_local_experts: experts are not supported in this architecture"},
     {"architectures", MIXTRAL "\"num_local_experts\":0", "num_local_experts: expected a positive integer, found 0"},
     {"architectures", MIXTRAL "\"num_local_experts\":1025", "num_local_experts: expected an integer from 1 to 1024"},
@@ -824,6 +864,8 @@ static void assert_same(const pl_hf_config *a, const pl_hf_config *b) {
     assert_memory_equal(a->rope.long_factor, b->rope.long_factor, sizeof a->rope.long_factor);
     assert_true(a->biased == b->biased && a->sinks == b->sinks && a->rope.truncate == b->rope.truncate);
     assert_true(a->experts == b->experts && a->experts_per_token == b->experts_per_token);
+    assert_true(a->shared_expert == b->shared_expert && a->output_gate == b->output_gate);
+    assert_memory_equal(&a->delta, &b->delta, sizeof a->delta);
     assert_true(a->expert_size == b->expert_size && a->expert_norm == b->expert_norm);
     assert_memory_equal(a->dense, b->dense, sizeof a->dense);
     assert_true(a->fused == b->fused && a->norm_plus_one == b->norm_plus_one && a->post_norms == b->post_norms);
@@ -843,6 +885,10 @@ static void test_family_round_trip(void **state) {
         QWEN3_MOE "\"num_experts\":16,\"moe_intermediate_size\":20,\"norm_topk_prob\":true,\"mlp_only_layers\":[1]",
         QWEN3_MOE "\"num_experts\":16,\"decoder_sparse_step\":2,\"use_sliding_window\":true",
         GPT_OSS "\"num_local_experts\":16,\"sliding_window\":9",
+        QWEN3_NEXT "\"linear_key_head_dim\":24,\"shared_expert_intermediate_size\":33,\"partial_rotary_factor\":1",
+        QWEN3_NEXT "\"num_experts\":0,\"linear_conv_kernel_dim\":2",
+        "\"architectures\":[\"Qwen3_5MoeForCausalLM\"],\"num_experts\":7,\"num_experts_per_tok\":3",
+        QWEN3_5 "\"linear_num_key_heads\":3,\"linear_num_value_heads\":9,\"linear_value_head_dim\":40",
         GEMMA2 "\"sliding_window\":9",
         GEMMA2 "\"attn_logit_softcapping\":null,\"final_logit_softcapping\":7.5,\"sliding_window\":null",
         GEMMA3 "\"sliding_window_pattern\":2,\"rope_local_base_freq\":77,\"query_pre_attn_scalar\":168",
@@ -1049,6 +1095,7 @@ int main(void) {
         cmocka_unit_test(test_fields),
         cmocka_unit_test(test_families),
         cmocka_unit_test(test_families_of_experts),
+        cmocka_unit_test(test_families_of_delta_nets),
         cmocka_unit_test(test_plain_layers),
         cmocka_unit_test(test_family_round_trip),
         cmocka_unit_test(test_generation),

@@ -27,6 +27,8 @@ static float **random_values(const pl_params *ps, uint64_t seed) {
         for (int64_t k = 0; k < n; k++)
             data[i][k] =
                 p->spec.cols ? 0.15f * pl_rng_normal(r, (uint64_t)k) : 1 + 0.1f * pl_rng_normal(r, (uint64_t)k);
+        for (int64_t k = 0; k < n && strstr(p->name[0], "A_log"); k++)
+            data[i][k] -= 4; // states that last for some positions
     }
     return data;
 }
@@ -49,6 +51,20 @@ static void set_experts(pl_hf_config *c, int experts, int of_a_row, int width) {
     c->experts_per_token = of_a_row;
     c->expert_size = width;
     c->expert_norm = true;
+}
+
+// Gated delta nets in all but the last of each three layers; heads that fill no vector.
+static void set_delta(pl_hf_config *c, bool by_key_head) {
+    c->qk_norm = c->output_gate = c->norm_plus_one = true;
+    c->rope.partial = 0.25;
+    c->delta = (pl_hf_delta){.key_heads = 2,
+                             .value_heads = 4,
+                             .key_dim = 12,
+                             .value_dim = 20,
+                             .taps = by_key_head ? 4 : 3,
+                             .by_key_head = by_key_head};
+    for (int l = 0; l < c->num_hidden_layers; l++)
+        if (l % 3 < 2) c->delta.layer[l / 8] |= (uint8_t)(1 << l % 8);
 }
 
 static pl_hf_config config_of(const char *family, int layers, int vocab) {
@@ -84,6 +100,12 @@ static pl_hf_config config_of(const char *family, int layers, int vocab) {
         c.activation = PL_HF_CLAMPED;
         set_windows(&c, 7, 2);
     }
+    if (strcmp(family, "Qwen3_5") == 0) set_delta(&c, false);
+    if (strcmp(family, "Qwen3Next") == 0) {
+        set_delta(&c, true);
+        set_experts(&c, 5, 2, 24);
+        c.shared_expert = 20;
+    }
     if (strcmp(family, "Gemma2") != 0) return c;
     c.norm_plus_one = c.post_norms = c.embedding_scaled = true;
     c.activation = PL_HF_GELU_TANH;
@@ -94,6 +116,46 @@ static pl_hf_config config_of(const char *family, int layers, int vocab) {
     return c;
 }
 
+// Puts rows of a part where its tensor has them.
+static void put_part(float *tensor, const pl_weight_part *p, int64_t width, const float *rows) {
+    for (int64_t r = 0; r < p->rows; r++) {
+        int64_t to = p->run > 0 ? p->first + r / p->run * p->pitch + r % p->run : p->first + r;
+        memcpy(tensor + to * width, rows + r * width, (size_t)width * sizeof *rows);
+    }
+}
+
+// Writes weights of which a tensor of the file may be parts of several.
+static void write_parts(const char *path, const pl_params *ps, float *const *data) {
+    pl_err        err = {0};
+    pl_st_source *s = calloc((size_t)ps->n * PL_WEIGHT_PARTS, sizeof *s);
+    int           n = 0;
+    for (int i = 0; i < ps->n; i++) {
+        pl_weight_spec spec = pl_param_spec(&ps->p[i]);
+        int64_t        width = spec.cols > 0 ? spec.cols : 1;
+        const float   *from = data[i];
+        for (int k = 0; k < spec.n_parts; from += spec.part[k++].rows * width) {
+            const pl_weight_part *p = &spec.part[k];
+            int64_t               rows = p->of > 0 ? p->of : p->rows, inner = spec.inner[1];
+            int                   at = 0;
+            while (at < n && strcmp(s[at].name, p->name) != 0)
+                at++;
+            if (at == n)
+                s[n++] = (pl_st_source){.name = p->name,
+                                        .dtype = PL_F32,
+                                        .rank = inner > 0       ? 3
+                                                : spec.cols > 0 ? 2
+                                                                : 1,
+                                        .shape = {inner > 0 ? rows / inner : rows, inner > 0 ? 1 : width, inner},
+                                        .data = calloc((size_t)(rows * width), sizeof(float))};
+            put_part((float *)(uintptr_t)s[at].data, p, width, from);
+        }
+    }
+    must(pl_st_write(path, s, n, NULL, 0, &err), &err);
+    for (int i = 0; i < n; i++)
+        free((void *)(uintptr_t)s[i].data);
+    free(s);
+}
+
 static void write_target(pl_llama *m, const char *dir, const pl_hf_config *c, uint64_t seed, pl_dtype t) {
     pl_err err = {0};
     char   path[128];
@@ -102,7 +164,10 @@ static void write_target(pl_llama *m, const char *dir, const pl_hf_config *c, ui
     snprintf(path, sizeof path, "%s/config.json", dir);
     must(pl_hf_config_write(path, c, &err), &err);
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    must(pl_params_write(&m->params, path, (const float *const *)data, PL_BF16, NULL, 0, &err), &err);
+    if (c->delta.value_heads > 0)
+        write_parts(path, &m->params, data);
+    else
+        must(pl_params_write(&m->params, path, (const float *const *)data, PL_BF16, NULL, 0, &err), &err);
     free_values(data, m->params.n);
     pl_llama_fini(m);
     must(pl_llama_open(m, dir, t, pl_backend_cpu(), &err), &err);

@@ -612,7 +612,7 @@ static void families_are_lossless(void **state) {
     (void)state;
     static const struct {
         const char *name;
-        bool        bias, norm, window, caps, sinks;
+        bool        bias, norm, window, caps, sinks, delta;
         int         experts;
     } families[] = {{"Qwen2", .bias = true},
                     {"Qwen3", .norm = true},
@@ -620,7 +620,8 @@ static void families_are_lossless(void **state) {
                     {"Mistral", .window = true},
                     {"Mixtral", .experts = 5},
                     {"Qwen3Moe", .norm = true, .experts = 9},
-                    {"GptOss", .bias = true, .window = true, .sinks = true, .experts = 5}};
+                    {"GptOss", .bias = true, .window = true, .sinks = true, .experts = 5},
+                    {"Qwen3Next", .norm = true, .delta = true, .experts = 5}};
     static const char *const trees[] = {"chain:3", "eagle2:12,4,4"};
     for (int f = 0; f < (int)(sizeof families / sizeof *families); f++) {
         char        dir[64], draft[64], what[96];
@@ -631,7 +632,7 @@ static void families_are_lossless(void **state) {
         assert_true(c->qkv_bias == families[f].bias && c->qk_norm == families[f].norm);
         assert_true((c->sliding_window > 0) == families[f].window && c->experts == families[f].experts);
         assert_true((c->attention_softcap > 0 && c->final_softcap > 0 && c->post_norms) == families[f].caps);
-        assert_true(c->sinks == families[f].sinks);
+        assert_true(c->sinks == families[f].sinks && (c->delta.value_heads > 0) == families[f].delta);
         test_drafter_write(test_mkdir(draft), &w->target, "full", 0, 31);
         for (int t = 0; t < 2; t++) {
             for (uint64_t k = 0; k < SESSIONS; k++)

@@ -366,6 +366,10 @@ static void what_does_not_divide_is_refused(void **state) {
     pl_llama_fini(&m);
     refused(dir, 2, "MixtralForCausalLM has experts");
     test_rmdir(dir);
+    test_target_family(&m, their_target = test_mkdir(dir), "Qwen3_5", LAYERS, 5, PL_BF16);
+    pl_llama_fini(&m);
+    refused(dir, 2, "Qwen3_5ForCausalLM has recurrent layers");
+    test_rmdir(dir);
 }
 
 static void other_files_are_another_model(void **state) {

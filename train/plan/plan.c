@@ -19,19 +19,28 @@ static double products(const pl_params *ps) {
     return n;
 }
 
+// Returns the elements of a layer's attention, or of its gated delta net.
+static double mixer_elements(const pl_hf_config *c, int layer) {
+    const pl_hf_delta *r = &c->delta;
+    double             d = c->hidden_size, hd = c->head_dim, heads = c->num_attention_heads;
+    double             k = (double)r->key_heads * r->key_dim, v = (double)r->value_heads * r->value_dim;
+    if (r->value_heads > 0 && pl_hf_recurrent(c, layer)) return d * (2 * k + 3 * v + 2 * r->value_heads);
+    return d * hd * (2 * (heads + c->num_key_value_heads) + (c->output_gate ? heads : 0));
+}
+
 // Computes the target's sizes from the config alone. Of a mixture of experts a token reads a part.
 static void size_target(pl_train_sizes *z, const pl_hf_config *c) {
-    double d = c->hidden_size, hd = c->head_dim, expert = 3 * d * c->expert_size;
+    double d = c->hidden_size, expert = 3 * d * c->expert_size;
     z->vocab = c->vocab_size;
     z->head = z->vocab * d;
     z->dense = (c->tie_word_embeddings ? 1 : 2) * z->head;
     for (int l = 0; l < c->num_hidden_layers; l++) {
-        z->dense += 2 * d * hd * (c->num_attention_heads + c->num_key_value_heads);
+        z->dense += mixer_elements(c, l);
         if (c->experts == 0 || pl_hf_dense(c, l)) {
             z->dense += 3 * d * c->intermediate_size;
             continue;
         }
-        z->dense += d * c->experts;
+        z->dense += d * c->experts + 3 * d * c->shared_expert;
         z->target += expert * c->experts;
         z->per_token += expert * c->experts_per_token;
     }

@@ -535,7 +535,8 @@ static pl_status prepare(pl_task *t, const pl_recipe *r, const char *out_dir, co
     if (e->held) e->task.evaluate = evaluate;
     e->env = env;
     e->out_dir = out_dir;
-    e->decodes = tr->train.eval_prompts > 0 && !e->teacher.model.config.foreign;
+    const pl_hf_config *of = &e->teacher.model.config;
+    e->decodes = tr->train.eval_prompts > 0 && !of->foreign && pl_llama_computable(of, env->backend, NULL) == PL_OK;
     if (tr->train.eval_prompts > 0 && !e->decodes)
         pl_log("%s is not computed here: held-out prompts are not decoded (train.eval_prompts)",
                e->teacher.model.config.architecture);
