@@ -4,6 +4,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 #include "tests/checkpoints/scratch.h"
+#include "tests/infer/fixture.h"
 
 #include <string.h>
 
@@ -11,8 +12,9 @@
 
 enum { MAX_DOCS = 512, MAX_TOKENS = 512 };
 
-static pl_llama      target;
-static pl_tokenizer *tok;
+static pl_llama        target, quick; // quick: random, for documents that are only compared with each other
+static const pl_llama *writer = &target;
+static pl_tokenizer   *tok;
 
 // A document, as far as it is compared.
 typedef struct kept {
@@ -37,6 +39,8 @@ static void free_run(run *r) {
 static int setup(void **state) {
     pl_err err = {0};
     if (scratch_setup(state) != 0) return -1;
+    assert_ok(pl_dir_make(at("quick"), &err));
+    test_target_sized(&quick, at("quick"), 2, 16384, 7, PL_BF16);
     pl_status st = pl_llama_open(&target, TINY, PL_BF16, pl_backend_cpu(), &err);
     if (st == PL_OK) st = pl_tokenizer_open(&tok, TINY, &err);
     if (st != PL_OK) print_error("%s\n", err.msg);
@@ -46,7 +50,20 @@ static int setup(void **state) {
 static int teardown(void **state) {
     pl_tokenizer_close(tok);
     pl_llama_fini(&target);
+    pl_llama_fini(&quick);
     return scratch_teardown(state);
+}
+
+static int write_quickly(void **state) {
+    (void)state;
+    writer = &quick;
+    return 0;
+}
+
+static int write_well(void **state) {
+    (void)state;
+    writer = &target;
+    return 0;
 }
 
 // Conversations of i % 4 + 1 turns, the third turn of which is long where that is asked for.
@@ -91,7 +108,7 @@ static run *generate_some(const pl_prompts *p, const pl_generator_options *o, in
     pl_columns    doc;
     run          *r = pl_calloc(1, sizeof *r);
     assert_non_null(r);
-    if (pl_generator_create(&g, &env, &target, tok, p, o, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_generator_create(&g, &env, writer, tok, p, o, &err) != PL_OK) fail_msg("%s", err.msg);
     while (r->n < limit) {
         if (pl_generator_next(g, &doc, &err) != PL_OK) fail_msg("%s", err.msg);
         if (doc.n == 0) break;
@@ -240,19 +257,15 @@ static bool next_errand(void *arg, pl_jobs *range) {
     return true;
 }
 
-static void in_ranges(const pl_jobs *part, int n, int sessions) {
-    pl_err               err = {0};
-    pl_env               env = {.backend = pl_backend_cpu()};
-    pl_prompt_form       f;
-    pl_prompts          *p = conversations(&f, PL_GENERATE_BLOCK + 2, false);
-    errands              e = {.range = part, .n = n};
-    pl_generator_options o = {
-        .form = &f, .max_new = 4, .greedy = true, .samples = 1, .temperature = 1, .top_p = 1, .sessions = sessions};
-    run          *all = generate(p, &o);
+// all: the documents by number.
+static void in_ranges(const pl_jobs *part, int n, const pl_prompts *p, pl_generator_options o, const run *all) {
+    pl_err        err = {0};
+    pl_env        env = {.backend = pl_backend_cpu()};
+    errands       e = {.range = part, .n = n};
     pl_generator *g;
     pl_columns    doc;
     o.work = (pl_generator_work){next_errand, &e};
-    assert_ok(pl_generator_create(&g, &env, &target, tok, p, &o, &err));
+    assert_ok(pl_generator_create(&g, &env, writer, tok, p, &o, &err));
     for (int i = 0; i < e.n; i++)
         for (int64_t j = part[i].first; j < part[i].end; j++) {
             if (j < 0) { // there were no more for now
@@ -274,18 +287,24 @@ static void in_ranges(const pl_jobs *part, int n, int sessions) {
     assert_true(pl_generator_begins(g, 0) && !pl_generator_begins(g, 70) && pl_generator_begins(g, 163));
     assert_int_equal(pl_generator_unit_end(g, 163), 163 + pl_generator_unit_end(g, 0));
     pl_generator_destroy(g);
-    free_run(all);
-    pl_prompts_destroy(p);
-    pl_prompt_form_close(&f);
 }
 
 static void ranges(void **state) {
     (void)state;
     static const pl_jobs part[] = {{300, 326}, {0, 1}, {70, 131}, {131, 170}, {-1, 0}, {1, 70}, {5, 5}, {290, 300}};
-    in_ranges(part, sizeof part / sizeof *part, 5);
+    pl_prompt_form       f;
+    pl_prompts          *p = conversations(&f, PL_GENERATE_BLOCK + 2, false);
+    pl_generator_options o = {
+        .form = &f, .max_new = 4, .greedy = true, .samples = 1, .temperature = 1, .top_p = 1, .sessions = 5};
+    run *all = generate(p, &o);
+    in_ranges(part, sizeof part / sizeof *part, p, o, all);
     // First turns, and soon after them second ones, for which the first are answered once more meanwhile.
     static const pl_jobs near[] = {{1, 2}, {2, 3}, {3, 4}, {64, 65}, {65, 66}, {66, 67}, {67, 68}};
-    in_ranges(near, sizeof near / sizeof *near, 48);
+    o.sessions = 48;
+    in_ranges(near, sizeof near / sizeof *near, p, o, all);
+    free_run(all);
+    pl_prompts_destroy(p);
+    pl_prompt_form_close(&f);
 }
 
 // A history that leaves no room loses its oldest exchanges; a turn that has no room by itself ends the conversation, or
@@ -461,9 +480,12 @@ static void refused_records(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own_answers),     cmocka_unit_test(order),
-        cmocka_unit_test(ranges),          cmocka_unit_test(room),
-        cmocka_unit_test(longest_turn),    cmocka_unit_test(refused_answers),
+        cmocka_unit_test(own_answers),
+        cmocka_unit_test_setup_teardown(order, write_quickly, write_well),
+        cmocka_unit_test_setup_teardown(ranges, write_quickly, write_well),
+        cmocka_unit_test(room),
+        cmocka_unit_test(longest_turn),
+        cmocka_unit_test(refused_answers),
         cmocka_unit_test(refused_records),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
