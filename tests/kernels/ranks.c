@@ -4,7 +4,8 @@
 #include "kernels/base/rng.h"
 
 float ranks_value(int rank, int64_t i) {
-    return pl_rng_normal(pl_rng_make(7, PL_STREAM_TEST, (uint64_t)rank), (uint64_t)i);
+    uint64_t bits = pl_rng_u64(pl_rng_make(7, PL_STREAM_TEST, (uint64_t)rank), (uint64_t)i);
+    return (float)((int64_t)bits >> 32) * 0x1p-30f;
 }
 
 float ranks_tree(int from, int n, int64_t i) {
