@@ -31,7 +31,7 @@ static const char recipe[] = "kind: target\n"
                              "data: {text: %s/text.txt, tokenizer: {vocab_size: 300}}\n"
                              "target: {new: {hidden_size: 32, layers: 2, heads: 4, kv_heads: 2, intermediate: 48, "
                              "positions: 96}}\n"
-                             "train: {steps: 200, batch: 8, seq_len: 64, lr: 1e-2, warmup: 5, slots: 4, "
+                             "train: {steps: 100, batch: 8, seq_len: 64, lr: 1e-2, warmup: 5, slots: 4, "
                              "checkpoint_every: 20, log_every: 5}\n";
 
 static int setup(void **state) {
@@ -271,7 +271,7 @@ static void stopping(void **state) {
         int code = ended(&r, line);
         if (code != 0) { // else it was quicker
             assert_int_equal(code, 1);
-            one_line(line, "of 200; the same command goes on");
+            one_line(line, "of 100; the same command goes on");
         }
         print_message("%s", line);
         trains("train", out, "--quiet --ranks 4 --set train.log_every=1");
@@ -380,7 +380,7 @@ static void launched_and_stopped(void **state) {
         r[i] = start_rank(i, port, true, "stopped", NULL);
     wait_for_steps("host-0/stopped");
     kill(r[1].pid, SIGUSR1);
-    both_end(r, 1, "of 200; the same command goes on");
+    both_end(r, 1, "of 100; the same command goes on");
     port = test_free_port();
     long before = said("host-0/stopped");
     for (int i = 0; i < WORLD; i++)
@@ -549,7 +549,7 @@ static void mpirun_killed_and_stopped(void **state) {
             if (!strstr(text, part)) fail_msg("\"%s\" expected: %s", part, text);
         } else {
             assert_int_equal(code, 1);
-            if (!strstr(text, "of 200; the same command goes on")) fail_msg("%s", text);
+            if (!strstr(text, "of 100; the same command goes on")) fail_msg("%s", text);
         }
     }
     trains("train", "mpi-stopped", "--quiet --ranks 2 --set train.log_every=1");

@@ -490,21 +490,24 @@ static void resume_is_bit_for_bit(void **state) {
     pl_err   err = {0};
     pl_pool *pool;
     assert_int_equal(pl_pool_create(&pool, 2, &err), PL_OK);
-    static const char *const kinds[][3] = {{"full", "parts", "train.eval_steps=3"},
-                                           {"eagle1", "parts1", EAGLE1},
-                                           {"deep", "parts-deep", DEEP},
-                                           {"peagle", "parts-peagle", PEAGLE "drafter.layers=2\n"},
-                                           {"narrow", "parts-narrow", NARROW}};
+#define FEW "train.steps=14\ntrain.checkpoint_every=4\ntrain.eval_every=5\n"
+    static const char *const kinds[][3] = {{"full", "parts", "train.eval_steps=3\n"},
+                                           {"few1", "parts1", EAGLE1 FEW},
+                                           {"few-deep", "parts-deep", DEEP FEW},
+                                           {"few-peagle", "parts-peagle", PEAGLE "drafter.layers=2\n" FEW},
+                                           {"few-narrow", "parts-narrow", NARROW FEW}};
     for (int i = 0; i < 5; i++) {
         const char *whole = kinds[i][0], *parts = kinds[i][1], *extra = kinds[i][2];
-        assert_int_equal(small_run(parts, extra, 7, NULL, &err), PL_E_INTERRUPTED);
-        assert_int_equal(small_run(parts, extra, 41, pool, &err), PL_E_INTERRUPTED);
+        if (i > 0) assert_int_equal(small_run(whole, extra, 0, NULL, &err), PL_OK);
+        assert_int_equal(small_run(parts, extra, i ? 3 : 7, NULL, &err), PL_E_INTERRUPTED);
+        assert_int_equal(small_run(parts, extra, i ? 11 : 41, pool, &err), PL_E_INTERRUPTED);
         assert_int_equal(small_run(parts, extra, 0, NULL, &err), PL_OK);
         small_same(whole, parts, "checkpoints/last/training_state");
         small_same(whole, parts, "checkpoints/last/model.safetensors");
         small_same(whole, parts, "checkpoints/best/model.safetensors");
         small_same(whole, parts, "checkpoints/best/config.json");
     }
+#undef FEW
     pl_pool_destroy(pool);
 }
 
