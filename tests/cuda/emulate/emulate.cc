@@ -46,9 +46,9 @@ struct machine { // of the thread that runs a block
     alignas(128) uint8_t room[ROOM];
 };
 
-const pl_emu_watcher        *pl_emu_watch;
-thread_local pl_emu_thread   pl_emu;
-static thread_local machine *now;
+const pl_emu_watcher                *pl_emu_watch;
+constinit thread_local pl_emu_thread pl_emu;
+static thread_local machine         *now;
 
 [[noreturn]] static void broken(const char *what) {
     fprintf(stderr, "emulated device: block %u,%u,%u thread %u: %s\n", pl_emu.block.x, pl_emu.block.y, pl_emu.block.z,

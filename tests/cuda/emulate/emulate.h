@@ -31,7 +31,7 @@ extern "C" {
 
 struct dim3 {
     unsigned x, y, z;
-    dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
+    constexpr dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
 };
 // CUDA's vectors, which a GPU loads and stores by one instruction. Of a struct a compiler makes one access a member
 // wherever it can (scalar replacement of aggregates), which to whoever watches memory would be as many instructions:
@@ -73,7 +73,7 @@ PL_EMU_FOUR(float4, float);
 struct pl_emu_thread {
     dim3 thread, block, block_dim, grid_dim;
 };
-extern thread_local pl_emu_thread pl_emu; // of the fiber that runs
+extern constinit thread_local pl_emu_thread pl_emu; // of the fiber that runs; read without a call
 #define threadIdx (pl_emu.thread)
 #define blockIdx (pl_emu.block)
 #define blockDim (pl_emu.block_dim)
