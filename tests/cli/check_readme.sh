@@ -152,8 +152,9 @@ run() { # DOCUMENT COMMAND: as a user would, in the clone, but small
         done
         return ;;
     'sudo cmake --install '*) line="cmake --install '$built' --prefix '$work/prefix'" ;;
-    'cmake --preset '*) line="cmake ${line#cmake } -S '$root' -B '$work/configured'"; rm -rf "$work/configured" ;;
-    'cmake -S . -B build'*) line="cmake -S '$root' -B '$work/configured'${line#cmake -S . -B build}"; rm -rf "$work/configured" ;;
+    # The first in a new folder; the others over it, which looks at no compiler again.
+    'cmake --preset '*) line="cmake ${line#cmake } -S '$root' -B '$work/configured'" ;;
+    'cmake -S . -B build'*) line="cmake -S '$root' -B '$work/configured'${line#cmake -S . -B build}" ;;
     'cc '*) # against what was installed; a sanitized library needs its runtime (check_install.sh has it)
         [ "$sanitized" = 0 ] || return 0
         line="PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name paceline.pc)") $(sed "s|pkg-config|pkg-config --define-variable=prefix=$work/prefix|" <<<"$line")"
@@ -199,7 +200,7 @@ run() { # DOCUMENT COMMAND: as a user would, in the clone, but small
     *' --mask '*) ;;
     *' inspect '*) line+=" --positions 8" ;;
     *' plan train '*) ;;
-    *' plan '*) line+=" --seconds 1" ;;
+    *' plan '*) line+=" --seconds 1 --heads none" ;; # the others: test_plan_command
     *' bench decode '* | *' bench step '*) line=${line/ bench / bench --repeats 1 } ;;
     esac
     (cd "$work/clone" && eval "$line") >"$work/out" 2>"$work/err" </dev/null && return

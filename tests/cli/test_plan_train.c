@@ -80,7 +80,7 @@ static void a_small_run_is_as_planned(void **state) {
     measure(&one, 1);
     measure(&two, 2);
     double read = test_num(&one, NULL, "tokens"); // documents do not fill slots to the last row
-    test_run_json(&step, "bench step --target checkpoints/tiny --batch 4 --seq-len 64 --unroll 4 --repeats 3 "
+    test_run_json(&step, "bench step --target checkpoints/tiny --batch 4 --seq-len 64 --unroll 4 --repeats 1 "
                          "--weights bf16 --threads 2 --json");
     double flops = test_num(&step, cJSON_GetArrayItem(test_array(&step, NULL, "step"), 1), "flops_per_second");
     test_run_json(&plan,
