@@ -400,8 +400,7 @@ static bool refines(const block_drafter *d, const pl_ctx *ctx, const pl_draft_ba
 }
 
 // Returns an array of the anchors and, draft after draft, the best token of each slot: from its begin on, the tokens
-// before the slots. d->id is where the latter go. Each pass has an array of its own, since ops that read one may be
-// queued.
+// before the slots. d->id is where the latter go.
 static const int32_t *begin_pass(block_drafter *d, pl_ctx *ctx, const int32_t *anchor, size_t rows) {
     int32_t *token = pl_ctx_bytes(ctx, (rows + (size_t)d->n) * sizeof *token);
     for (int i = 0; i < d->n && !ctx->measuring; i++)
@@ -411,7 +410,7 @@ static const int32_t *begin_pass(block_drafter *d, pl_ctx *ctx, const int32_t *a
 }
 
 // Drafts chains by Jacobi's iteration: each pass reads the best tokens of the one before as the tokens before its
-// slots. The host waits once, after the last pass.
+// slots. The host waits after each: indices are read when an op is queued.
 static void draft_in_passes(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_head_rows all) {
     const pl_head *h = &d->model->head;
     size_t         rows = (size_t)(d->levels * d->n);
@@ -424,6 +423,7 @@ static void draft_in_passes(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl
     pl_topk(ctx, &(pl_topk_args){.x = all.base, .k = 1, .id = d->id});
     for (int pass = pl_sequence_passes(h); pass > 0; pass--) {
         const int32_t *next = begin_pass(d, ctx, anchor, rows);
+        if (!pl_ctx_wait(ctx) && !ctx->measuring) return;
         choose_best(d, ctx, h, &all, 0);
         all.token = next;
     }
