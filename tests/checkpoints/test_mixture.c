@@ -239,7 +239,7 @@ static void test_malformed(void **state) {
         {{{.name = LAYER "mlp.experts.gate_up_proj_blocks", .dtype = PL_BF16, .rank = 4, .shape = {3, 10, 2, 8}},
           {.name = LAYER "mlp.experts.gate_up_proj_scales", .dtype = PL_U8, .rank = 3, .shape = {3, 10, 2}}},
          2},
-        {{{.name = LAYER "mlp.experts.gate_up_proj", .dtype = PL_BF16, .rank = 3, .shape = {3, 8, 9}}}, 1},
+        {{{.name = LAYER "mlp.experts.gate_up_proj", .dtype = PL_BF16, .rank = 3, .shape = {3, 7, 9}}}, 1},
         {{{.name = LAYER "mlp.experts.gate_up_proj", .dtype = PL_BF16, .rank = 2, .shape = {3, 10}}}, 1},
         {{{.name = LAYER "mlp.experts.gate_up_proj", .dtype = PL_BF16, .rank = 3, .shape = {0, 8, 10}}}, 1},
         {{{.name = LAYER "mlp.experts.gate_up_proj", .dtype = PL_BF16, .rank = 3, .shape = {1025, 1, 2}}}, 1},

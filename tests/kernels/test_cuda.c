@@ -37,9 +37,11 @@ static void table_is_complete(void **state) {
 #include "kernels/ops.def"
 #undef X
     };
-    // Targets with experts are refused on a device (pl_llama_open); a product with its gate is three ops there.
+    // Targets with experts or a recurrence are refused on a device (pl_llama_open); a product with its gate is three ops
+    // there.
     static const bool lacks[PL_OP_COUNT] = {
-        [PL_OP_EXPERTS] = true, [PL_OP_GROUPED] = true, [PL_OP_COMBINE] = true, [PL_OP_GATEDLINEAR] = true};
+        [PL_OP_EXPERTS] = true,   [PL_OP_GROUPED] = true, [PL_OP_COMBINE] = true,    [PL_OP_SHORTCONV] = true,
+        [PL_OP_DELTARULE] = true, [PL_OP_REPLAY] = true,  [PL_OP_GATEDLINEAR] = true};
     const pl_backend *be = pl_backend_cuda_emulated();
     int               has[2] = {0}, of[2] = {0};
     for (int op = 0; op < PL_OP_COUNT; op++) {
