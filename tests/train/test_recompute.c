@@ -90,23 +90,24 @@ static void target(void **state) {
 static void on_a_device(void **state) {
     (void)state;
     small_backend = pl_backend_emulated();
-    same_weights("device", "train.steps=3\ntrain.slot_rows=48\ntrain.slots=1\ntrain.unroll=3\ntrain.eval_steps=3\n"
-                           "train.eval_tokens=60\ntrain.eval_prompts=1\n");
-    same_weights("device-dspark",
-                 DFLASH "drafter.block=3\ndrafter.anchor_first=true\ndrafter.head.kind=markov\ndrafter.head.rank=4\n"
-                        "drafter.head.confidence=true\ntrain.steps=3\ntrain.slot_rows=48\ntrain.slots=1\n"
-                        "train.eval_tokens=60\ntrain.eval_prompts=1\n");
-    same_weights("device-dflash2",
-                 DFLASH "drafter.block=4\ndrafter.conv.taps=2\ndrafter.selector.candidates=9\ntrain.steps=3\n"
-                        "train.selector_objective=lk-lambda\n"
-                        "train.slot_rows=48\ntrain.slots=1\ntrain.eval_tokens=60\ntrain.eval_prompts=1\n");
-    same_weights("device-xpress",
-                 DFLASH "drafter.block=4\ndrafter.head.kind=xpress\ndrafter.head.rank=4\ntrain.steps=2\n"
-                        "train.slot_rows=48\ntrain.slots=1\ntrain.eval_tokens=60\ntrain.eval_prompts=1\n");
-    same_weights("device-lilicorr",
-                 DFLASH "drafter.block=4\ndrafter.selector.candidates=5\ndrafter.selector.kind=lattice\n"
-                        "train.steps=2\ntrain.slot_rows=48\ntrain.slots=1\ntrain.eval_tokens=60\n"
-                        "train.eval_prompts=1\n");
+    same_weights("device", "train.steps=2\ntrain.slot_rows=48\ntrain.slots=1\ntrain.unroll=3\ntrain.eval_steps=3\n"
+                           "train.eval_tokens=12\ntrain.eval_prompts=1\n");
+    same_weights(
+        "device-dspark", DFLASH
+        "train.anchors=3\ndrafter.block=3\ndrafter.anchor_first=true\ndrafter.head.kind=markov\ndrafter.head.rank=4\n"
+        "drafter.head.confidence=true\ntrain.steps=2\ntrain.slot_rows=48\ntrain.slots=1\n"
+        "train.eval_tokens=12\ntrain.eval_prompts=1\n");
+    same_weights("device-dflash2", DFLASH
+                 "train.anchors=3\ndrafter.block=4\ndrafter.conv.taps=2\ndrafter.selector.candidates=9\ntrain.steps=2\n"
+                 "train.selector_objective=lk-lambda\n"
+                 "train.slot_rows=48\ntrain.slots=1\ntrain.eval_tokens=12\ntrain.eval_prompts=1\n");
+    same_weights("device-xpress", DFLASH
+                 "train.anchors=3\ndrafter.block=4\ndrafter.head.kind=xpress\ndrafter.head.rank=4\ntrain.steps=2\n"
+                 "train.slot_rows=48\ntrain.slots=1\ntrain.eval_tokens=12\ntrain.eval_prompts=1\n");
+    same_weights("device-lilicorr", DFLASH
+                 "train.anchors=3\ndrafter.block=4\ndrafter.selector.candidates=5\ndrafter.selector.kind=lattice\n"
+                 "train.steps=2\ntrain.slot_rows=48\ntrain.slots=1\ntrain.eval_tokens=12\n"
+                 "train.eval_prompts=1\n");
     small_backend = NULL;
 }
 
