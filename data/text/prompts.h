@@ -30,7 +30,7 @@ typedef struct pl_prompt {
     char     target[17]; // fingerprint of the model that answered
     // What an answer is held against: "reference" of the record, of a list the first; NULL: nothing. Owned.
     char    *reference;
-    int32_t  scoring; // how: pl_scoring (data/benchmarks/score.h), 0 where nobody said
+    int32_t  scoring; // its measure: a pl_scoring (data/benchmarks/score.h); 0: none is stated
 } pl_prompt;
 
 typedef struct pl_prompts {

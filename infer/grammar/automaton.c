@@ -32,7 +32,7 @@ typedef struct table {
     int32_t  n;
 } table;
 
-// What walks share; it is only read.
+// The graph of a grammar, shared by all its walks and constant after it is compiled.
 typedef struct compiled {
     pl_nodes nodes;
     int      users;

@@ -42,7 +42,7 @@ static inline bool pl_selector_listed(const pl_selector_list *l) {
     return l->kept[0].rank > 0;
 }
 
-// What is scored: ids [M, K] of the rows' lists or others, and the head's logits of them.
+// A request for scores: ids [M, K], of the rows' lists or others, and the head's logits of them.
 typedef struct pl_selector_ask {
     const pl_selector_list *list;
     const int32_t          *before; // [M] previous tokens, target ids

@@ -12,10 +12,9 @@ int64_t pl_propose_best(const double *w, int64_t n) {
     return b;
 }
 
-// Takes q's best k-1 tokens out of q and offers them after one draw from the rest. If nothing is left to draw from, the
-// node is deterministic.
-static int draw_top_one(pl_proposing *o, pl_tree *t, int node, double *q, int k, int32_t *id, float *logp) {
-    int n = 1;
+// Takes the best tokens out of q.
+static int choose_best(const pl_proposing *o, double *q, int k, int32_t *id, float *logp) {
+    int n = 0;
     for (; n < k; n++) {
         int64_t b = pl_propose_best(q, o->vocab);
         if (!(q[b] > 0)) break;
@@ -23,6 +22,13 @@ static int draw_top_one(pl_proposing *o, pl_tree *t, int node, double *q, int k,
         logp[n] = (float)log(q[b]);
         q[b] = 0;
     }
+    return n;
+}
+
+// Takes q's best k-1 tokens out of q and offers them after one draw from the rest. If nothing is left to draw from, the
+// node is deterministic.
+static int draw_top_one(pl_proposing *o, pl_tree *t, int node, double *q, int k, int32_t *id, float *logp) {
+    int    n = 1 + choose_best(o, q, k - 1, id + 1, logp + 1);
     double rest = pl_sum(q, o->vocab);
     if (!(rest > 0)) {
         t->kind[node] = PL_PROPOSE_TOP;
@@ -51,19 +57,6 @@ static int draw_all(pl_proposing *o, const double *q, int k, int32_t *id, float 
         if (o->kind != PL_PROPOSE_WOR) continue;
         w[x] = 0;
         left = pl_sum(w, o->vocab);
-    }
-    return n;
-}
-
-// Takes the best tokens out of q.
-static int choose_best(const pl_proposing *o, double *q, int k, int32_t *id, float *logp) {
-    int n = 0;
-    for (; n < k; n++) {
-        int64_t b = pl_propose_best(q, o->vocab);
-        if (!(q[b] > 0)) break;
-        id[n] = (int32_t)b;
-        logp[n] = (float)log(q[b]);
-        q[b] = 0;
     }
     return n;
 }

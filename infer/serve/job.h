@@ -12,7 +12,7 @@
 
 typedef struct pl_job pl_job;
 
-// Of a session that has ended.
+// Counts of a session that has ended.
 typedef struct pl_session_counts {
     int32_t reused;
     int64_t drafted, accepted;

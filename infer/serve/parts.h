@@ -23,7 +23,7 @@ typedef struct pl_part {
     bool      skips; // white space in front belongs to none
 } pl_part;
 
-// Where a walk over a JSON value stands.
+// The position of a walk over a JSON value.
 typedef struct pl_value_scan {
     size_t at, end; // end: behind the value, 0: not reached
     int    depth;

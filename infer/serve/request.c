@@ -568,7 +568,7 @@ static const field fields[] = {
     {"return_progress", OWN, NULL, 0, 0, 0},
     {"speculative.n_min", OWN, NULL, 0, 0, 0},
     {"speculative.p_min", OWN, NULL, 0, 0, 0},
-    // Of what is refused above.
+    // They belong to fields that are refused above, and are read without effect.
     {"dynatemp_exponent", OWN, NULL, 0, 0, 0},
     {"xtc_threshold", OWN, NULL, 0, 0, 0},
     {"dry_base", OWN, NULL, 0, 0, 0},

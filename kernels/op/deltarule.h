@@ -56,7 +56,7 @@ typedef struct pl_deltarule_args {
     pl_gdn_shape    shape;
 } pl_deltarule_args;
 
-// Of several layers of a session: states and kept rows lie pl_gdn_state and `pitch` elements apart.
+// Layers of one session: their states lie pl_gdn_state elements apart, their kept rows `pitch`.
 typedef struct pl_replay_args {
     void        *state;
     const void  *kept;

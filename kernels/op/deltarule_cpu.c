@@ -96,7 +96,7 @@ void PL_CPU(shortconv_fwd)(pl_ctx *ctx, const void *args) {
 
 // ---- recurrence -----------------------------------------------------------------------------------------------------
 
-// What a row does to a head's state.
+// A row's update of one head's state.
 typedef struct update {
     const float *k, *q, *v; // q NULL: without an output
     float        a, b, *o;

@@ -61,7 +61,7 @@ void PL_REF(shortconv_fwd)(pl_ctx *ctx, const void *args) {
 
 // ---- the recurrence -------------------------------------------------------------------------------------------------
 
-// What a row does to a head's state; q NULL: without an output.
+// Updates one head's state by a row; q NULL: without an output.
 typedef struct update {
     const pl_real *k, *q, *v;
     pl_real        a, b, *o;

@@ -274,7 +274,7 @@ static void reasoning(void **state) {
     }
 }
 
-// What the template writes of tools, calls and results is what is tokenized.
+// The tokens of a conversation are those of the text that the template writes, with tools, calls and results.
 static void templates_take_tools(void **state) {
     (void)state;
     pl_json a, b;

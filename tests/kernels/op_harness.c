@@ -96,7 +96,7 @@ static double get_real(const op_run *r, const void *src, int64_t i) {
     return r->ctx.be->real == PL_F64 ? ((const double *)src)[i] : (double)((const float *)src)[i];
 }
 
-// Whether the next input is there already, so that nothing has to be drawn for it.
+// Returns true if the next input has been drawn already.
 static bool is_made(const op_run *r) {
     return r->at_in < r->n_in;
 }

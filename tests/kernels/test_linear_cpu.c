@@ -98,7 +98,7 @@ static void assert_same_bits(const float *a, const float *b, int64_t n, const ch
 
 enum { MOST_ROWS = 64 };
 
-// Of levels, numbers of rows and of threads: all, or each of one with each of another.
+// Walks levels, row counts and thread counts: their whole product, or each value of one with each of another.
 static bool is_tried(int level, int r, int threads) {
     return test_whole() || (level + r + threads) % 3 == 0;
 }

@@ -453,33 +453,9 @@ static void other_clusters(void **state) {
     }
 }
 
-static void refused(void **state) {
+// A key that a routed head does not read is refused, those of other heads among them.
+static void unread_keys(void **state) {
     (void)state;
-    static const char *const bad[][2] = {
-        {"drafter.head.clusters=381", "clusters 381 must lie in 1..380"},
-        {"drafter.head.top=7", "7, the traces hold 6 tokens of each row"},
-        {"drafter.head.vocab=BASE/x.json", "a routed head has the rows of drafter.start's"},
-        {"drafter.head.init=target", "its rows sorted by cluster; leave it out"},
-        {"drafter.head.fixed=true\ndrafter.head.k1=3",
-         "k1=3: a routed head's run does not read it: drafter.head.fixed"},
-        {"drafter.head.fixed=true\ndrafter.head.kmin=3", "kmin=3: a routed head's run does not read it"},
-        {"drafter.head.fixed=true\ndrafter.head.floored=true", "floored=true: a routed head's run does not read it"},
-        {"drafter.head.router=coral", "width=24: a routed head's run does not read it"},
-        {"drafter.kind=eagle1", "is an eagle3 drafter"},
-        {"traces.top=5", "holds the 6 best ids, wanted are 5"},
-        {"traces.tree=chain:3", "made with tree eagle2:8,2,4, wanted is chain:3"},
-        {"drafter.start=BASE/eagle1/checkpoints/best", "made with drafter"},
-        {"drafter.start=BASE/routed/checkpoints/best", "made with drafter"},
-        {"traces.path=BASE/data/dataset", "holds features, wanted are traces"},
-        {"drafter.start=BASE/nothing", "nothing"}};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        pl_err err = {0};
-        char   lines[2048];
-        snprintf(lines, sizeof lines, "%straces.path=BASE/routed/traces\n%s", ROUTED, bad[i][0]);
-        assert_int_not_equal(small_run("bad", lines, 0, NULL, &err), PL_OK);
-        if (!strstr(err.msg, bad[i][1])) fail_msg("%s", err.msg);
-    }
-    // Values of keys that could not matter, those of other heads among them.
     static const char *const other[][2] = {
         {"train.decay_embeddings", "false"},
         {"train.recompute", "true"},
@@ -570,6 +546,34 @@ static void refused(void **state) {
         assert_int_equal(small_run("bad", lines, 0, NULL, &err), PL_E_INPUT);
         if (!strstr(err.msg, line)) fail_msg("%s", err.msg);
     }
+}
+
+static void refused(void **state) {
+    (void)state;
+    static const char *const bad[][2] = {
+        {"drafter.head.clusters=381", "clusters 381 must lie in 1..380"},
+        {"drafter.head.top=7", "7, the traces hold 6 tokens of each row"},
+        {"drafter.head.vocab=BASE/x.json", "a routed head has the rows of drafter.start's"},
+        {"drafter.head.init=target", "its rows sorted by cluster; leave it out"},
+        {"drafter.head.fixed=true\ndrafter.head.k1=3",
+         "k1=3: a routed head's run does not read it: drafter.head.fixed"},
+        {"drafter.head.fixed=true\ndrafter.head.kmin=3", "kmin=3: a routed head's run does not read it"},
+        {"drafter.head.fixed=true\ndrafter.head.floored=true", "floored=true: a routed head's run does not read it"},
+        {"drafter.head.router=coral", "width=24: a routed head's run does not read it"},
+        {"drafter.kind=eagle1", "is an eagle3 drafter"},
+        {"traces.top=5", "holds the 6 best ids, wanted are 5"},
+        {"traces.tree=chain:3", "made with tree eagle2:8,2,4, wanted is chain:3"},
+        {"drafter.start=BASE/eagle1/checkpoints/best", "made with drafter"},
+        {"drafter.start=BASE/routed/checkpoints/best", "made with drafter"},
+        {"traces.path=BASE/data/dataset", "holds features, wanted are traces"},
+        {"drafter.start=BASE/nothing", "nothing"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        pl_err err = {0};
+        char   lines[2048];
+        snprintf(lines, sizeof lines, "%straces.path=BASE/routed/traces\n%s", ROUTED, bad[i][0]);
+        assert_int_not_equal(small_run("bad", lines, 0, NULL, &err), PL_OK);
+        if (!strstr(err.msg, bad[i][1])) fail_msg("%s", err.msg);
+    }
     static const char *const worse[][2] = {
         {"drafter.start=BASE/routed/checkpoints/best", "its head is of kind dynaspec; traces come from a full head"},
         {"traces.tree=auto", "changes with measured times"}};
@@ -603,6 +607,7 @@ int main(void) {
         cmocka_unit_test(resume_is_bit_for_bit),
         cmocka_unit_test(inherits_selector),
         cmocka_unit_test(other_clusters),
+        cmocka_unit_test(unread_keys),
         cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, setup, small_teardown);
