@@ -3,6 +3,8 @@
 #   bash recipes/real-models.sh fetch        both files into runs/real
 #   bash recipes/real-models.sh prompts [N]  runs/real/smollm2-prompts.jsonl: N questions (3,000) that SmolLM2 asks, and
 #                                            half as many of GSM8K's training questions
+#   bash recipes/real-models.sh gemma-prompts [N]  runs/real/gemma-prompts.jsonl: N texts (600) that Gemma begins, and the
+#                                            beginnings of data/prompts/train.jsonl
 # GSM8K's training questions are grade_school_math/data/train.jsonl of https://github.com/openai/grade-school-math (MIT),
 # to be put at runs/real/gsm8k-train.jsonl; none of them is in its test part, which is the benchmark.
 set -euo pipefail
@@ -42,13 +44,20 @@ print(f"{real}/smollm2-prompts.jsonl: {len(own)} of the model's own, {len(lines)
 PYTHON
 }
 
-[ $# -gt 0 ] || { sed -n '2,7s/^# \?//p' "$0" >&2; exit 2; }
+gemma_prompts() { # N
+    "$p" prompts --target $real/gemma-3-270m-q4_k_m.gguf --out $real/gemma-own.jsonl --max-tokens 24 --count "${1:-600}"
+    cat data/prompts/train.jsonl $real/gemma-own.jsonl >$real/gemma-prompts.jsonl
+    wc -l $real/gemma-prompts.jsonl
+}
+
+[ $# -gt 0 ] || { sed -n '2,9s/^# \?//p' "$0" >&2; exit 2; }
 while [ $# -gt 0 ]; do
     step=$1
     shift
     case "$step" in
     fetch) fetch ;;
     prompts) if [[ "${1:-}" =~ ^[0-9]+$ ]]; then prompts "$1" && shift; else prompts; fi ;;
-    *) echo "$0: fetch or prompts; not $step" >&2 && exit 2 ;;
+    gemma-prompts) if [[ "${1:-}" =~ ^[0-9]+$ ]]; then gemma_prompts "$1" && shift; else gemma_prompts; fi ;;
+    *) echo "$0: fetch, prompts or gemma-prompts; not $step" >&2 && exit 2 ;;
     esac
 done
