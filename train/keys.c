@@ -103,7 +103,7 @@ const pl_key pl_train_keys[] = {
      .help = "eagle3, peagle: embeddings that learn with the rest instead of the target's (as published P-EAGLE has)",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, drafter.layers), .each = true, .deflt = "0", .min = 0, .max = PL_DFLASH_LAYERS,
-     .help = "layers of the drafter; 0: 5 of dflash, 1 of eagle3 and peagle; eagle1 has one",
+     .help = "layers of the drafter, of hydra: of each head; 0: 5 of dflash, 4 of hydra++, 1 of others; eagle1 has one",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_ENUM(pl_train_recipe, drafter.layer), .each = true, .deflt = "drawn", .choices = {"drawn", "target"},
      .late = true, .help = "eagle3 of one layer: how it starts, drawn or as the target's last layer",
@@ -121,7 +121,7 @@ const pl_key pl_train_keys[] = {
     {PL_KEY_FIELD_INT(pl_train_recipe, drafter.block), .each = true, .deflt = "0", .min = 0, .max = PL_HF_BLOCK_MAX,
      .help =
          "dflash: slots of a block, which drafts one token less; peagle: tokens drafted at once; 0: 8; medusa: heads; "
-         "0: 5",
+         "0: 5; hydra, hydra++: heads; 0: 4",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, drafter.mask_token), .each = true, .deflt = "-1", .min = -1, .max = 1 << 22,
      .help = "dflash, peagle: the token in the slots behind the anchor, one that texts do not hold; -1: the target's "
@@ -222,14 +222,16 @@ const pl_key pl_train_keys[] = {
              "at least 4",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.anchors), .each = true, .deflt = "0", .min = 0, .max = 1 << 20,
-     .help = "dflash, medusa: rows of a slot, drawn, that blocks stand behind; 0: so many that blocks have slot_rows "
-             "rows, of medusa all that learn",
+     .help = "dflash, medusa, hydra: rows of a slot, drawn, that blocks stand behind; 0: so many that blocks have "
+             "slot_rows "
+             "rows, of medusa and hydra all that learn",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_ENUM(pl_train_recipe, train.draft_weights), .each = true, .deflt = "decay",
      .choices = {"decay", "d-pace"},
-     .help = "dflash, medusa: what the drafts of a block weigh: draft k step_decay^k, or by how likely the drafter "
-             "makes those "
-             "before it (D-PACE)",
+     .help =
+         "dflash, medusa, hydra: what the drafts of a block weigh: draft k step_decay^k, or by how likely the drafter "
+         "makes those "
+         "before it (D-PACE)",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.top_k), .each = true, .deflt = "0", .min = 0, .max = PL_TOPK_MAX,
      .help =

@@ -20,7 +20,7 @@ enum {
     KINDS = sizeof kinds / sizeof *kinds,
     MAX_PARAMS = 32 + PL_SELECTOR_PARAMS,
     LAYER_PARAMS = 16,
-    DRAFT_PARAMS = 4
+    DRAFT_PARAMS = 4, // and two for each layer
 };
 
 // Returns choice i: kind names first, then aliases (EAGLE-2 is EAGLE-1's model with its own tree).
@@ -169,7 +169,8 @@ static pl_status init_backbone(pl_backbone **out, const pl_backbone_kind *kind, 
     PL_TRY_GOTO(st, fail, init_selector(b, vd, err));
     if (c->target_head || b->head.kind->over_target) PL_TRY_GOTO(st, fail, share_target(b, target, err));
     PL_TRY_GOTO(st, fail,
-                pl_params_init(&b->params, MAX_PARAMS + LAYER_PARAMS * b->layers + DRAFT_PARAMS * b->block, err));
+                pl_params_init(&b->params,
+                               MAX_PARAMS + LAYER_PARAMS * b->layers + (DRAFT_PARAMS + 2 * b->layers) * b->block, err));
     b->params.memory = be->memory;
     kind->init(b);
     b->head_param = b->params.n;

@@ -21,7 +21,8 @@
 // B - 1 masks that attend to all of them and to the masks before themselves. draft runs them in one forward; training
 // runs step with the output of `ahead` in place of a row's own output. y has B rows a block, and all of them draft.
 //
-// Medusa's blocks have neither masks nor cache: each draft is a head of its own over the anchor row's features.
+// Medusa's blocks have neither masks nor cache: each draft is a head of its own over the anchor row's features. Hydra's
+// heads also read the tokens of their path: `draft` gives each block one row, from which `follow` goes draft by draft.
 #ifndef PL_BACKBONE_H
 #define PL_BACKBONE_H
 
@@ -66,9 +67,19 @@ typedef struct pl_block_view {
     // Cache rows, each [layers] layer-major: where context rows are written; where the blocks' rows are written and
     // which rows they attend to.
     const pl_kvrow *context_row, *row;
-    const int32_t  *lo, *hi; // [M / B] context rows that a block attends to: lo .. hi - 1
-    bool            rerun;   // under a tape: backward recomputes layers instead of keeping them
+    const int32_t  *lo, *hi;    // [M / B] context rows that a block attends to: lo .. hi - 1
+    const int32_t  *context_lo; // [T] training: the first context row of each row's document
+    bool            rerun;      // under a tape: backward recomputes layers instead of keeping them
 } pl_block_view;
+
+// Rows of one draft, for `follow`.
+typedef struct pl_follow_view {
+    int            draft; // from 0
+    pl_tensor      state; // [n, ..] of the draft before; of the first draft: the result of `draft`
+    const int32_t *token; // [n] the token before each draft; -1: none
+    pl_tensor      y;     // where the result goes; data NULL: a new tensor
+    bool           rerun; // as in pl_block_view
+} pl_follow_view;
 
 // Root mean squares of a document's features.
 typedef struct pl_feature_rms {
@@ -103,13 +114,16 @@ typedef struct pl_backbone_kind {
     // Block drafters, instead of fuse and step: returns the head's input for the blocks' rows [M, d]. NULL: the kind
     // drafts token by token.
     pl_tensor (*draft)(pl_ctx *ctx, const pl_backbone *b, const pl_block_view *view);
+    // Block drafters whose drafts depend on the tokens before them, in addition to draft, which returns one row a block
+    // [M / B, d]: returns the head's input of one draft [n, d] and sets *state for the next draft of the same paths.
+    pl_tensor (*follow)(pl_ctx *ctx, const pl_backbone *b, const pl_follow_view *view, pl_tensor *state);
     // Returns the context's hidden states [T, d] of features, as the layers of `draft` read them. NULL: the kind has
     // none.
     pl_tensor (*context)(pl_ctx *ctx, const pl_backbone *b, pl_tensor features);
     // In addition to both: returns the input of a mask's step, for M rows [M, d].
     pl_tensor (*ahead)(pl_ctx *ctx, const pl_backbone *b, int64_t m);
-    // Each draft of a block has a head of its own and reads the features of the block's anchor row alone: no masks,
-    // layers or cache.
+    // Each draft of a block has a head of its own and reads the last hidden states up to the block's anchor row: no
+    // masks or taps.
     bool own_heads;
     // Returns true for a checkpoint tensor that may stay unread; other unknown tensors are refused. NULL: none may.
     bool (*ignores)(const char *name);
@@ -197,6 +211,6 @@ void      pl_backbone_taps(pl_taps *t, const pl_hf_config *c, int n_layers);
 pl_status pl_backbone_check_taps(const int *tap, int n, int n_layers, const char *where, pl_err *err);
 
 extern const pl_backbone_kind pl_backbone_eagle1, pl_backbone_eagle3, pl_backbone_dflash, pl_backbone_peagle,
-    pl_backbone_medusa;
+    pl_backbone_medusa, pl_backbone_hydra, pl_backbone_hydrapp;
 
 #endif

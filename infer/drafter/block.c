@@ -1,7 +1,8 @@
 // A block drafter: takes in final rows, with the target's features as keys and values of its layers (P-EAGLE: as rows
 // of them), and drafts all slots of a block in one forward (infer/drafter/backbone.h: `draft`). A head that reads y
 // alone runs once over all requested slots, with one synchronisation; a head whose distribution depends on the previous
-// token (infer/head/markov.c, or a selector) runs level by level, one row per node and one synchronisation per level.
+// token (infer/head/markov.c, a selector, Hydra's) runs level by level, one row per node and one synchronisation per
+// level.
 //
 // Cache of a session, for each layer: position t holds the context row of token t. After the rows up to t = n-2 are in
 // (n tokens committed) the anchor is token n-1; the block's own rows take positions n-1 .. n-2+B and are overwritten by
@@ -276,8 +277,8 @@ static pl_selector_list list_of(const block_drafter *d, pl_ctx *ctx, const pl_se
 }
 
 // For heads whose distribution depends on the previous token: gathers one row per node that the trees expand at this
-// level. `all` holds the part that depends on slots alone, base [levels * n, Vd] or list, for every level; state: the
-// head's state after the previous level's rows.
+// level. `all` holds the part that depends on slots alone, base [levels * n, Vd] or list, for every level (where drafts
+// follow each other, x of the first level alone); state: the state after the previous level's rows.
 static pl_head_rows rows_of_nodes(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, const pl_head_rows *all,
                                   const pl_tensor *state, int level, int *rows) {
     size_t   most = (size_t)d->n * (size_t)d->base.policy.width;
@@ -299,16 +300,22 @@ static pl_head_rows rows_of_nodes(block_drafter *d, pl_ctx *ctx, const pl_draft_
         }
     }
     if (*rows == 0) return (pl_head_rows){0};
-    pl_head_rows r = {.x = pl_gather(ctx, all->x, index, *rows),
-                      .level = level,
-                      .token = token,
-                      .group = group,
-                      .blocks = all->blocks,
-                      .block = block};
+    pl_head_rows r = {.level = level, .token = token, .group = group, .blocks = all->blocks, .block = block};
+    if (level == 0 || !d->model->kind->follow) r.x = pl_gather(ctx, all->x, index, *rows);
     if (level > 0 && state->data) r.state = pl_gather(ctx, *state, parent, *rows);
     if (d->model->head.kind->over_target) r.base = pl_gather(ctx, all->base, index, *rows);
     if (pl_selector_listed(&all->list)) r.list = list_of(d, ctx, &all->list, index, *rows);
     return r;
+}
+
+// Computes what the rows of a level owe to the tokens before them: the state of the head, or of the backbone with the
+// head's input.
+static void carry_rows(const block_drafter *d, pl_ctx *ctx, const pl_head *h, pl_head_rows *r) {
+    pl_follow_view v = {.draft = r->level, .state = r->level > 0 ? r->state : r->x, .token = r->token};
+    if (d->model->kind->follow)
+        r->x = d->model->kind->follow(ctx, d->model, &v, &r->after);
+    else
+        pl_head_carry(ctx, h, r);
 }
 
 // Returns [rows] logits of the head's confidence; NULL if drafts are not cut by it.
@@ -362,7 +369,8 @@ static void draft_stepwise(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_
         int          rows;
         pl_head_rows r = rows_of_nodes(d, ctx, b, &all, &state, level, &rows);
         if (rows == 0) break;
-        pl_head_carry(ctx, h, &r);
+        h = pl_backbone_head(d->model, level);
+        carry_rows(d, ctx, h, &r);
         state = r.after;
         d->id = pl_ctx_bytes(ctx, most * k * sizeof *d->id);
         d->value = pl_ctx_bytes(ctx, most * k * sizeof *d->value);
@@ -470,7 +478,9 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     pl_draft_part(base, ctx, d->n > 0 ? &base->parts.layer : &base->parts.take_in, &at);
     if (d->n == 0) return;
     begin_trees(d);
-    if (d->model->head.kind->over_target || d->model->head.selector.candidates > 0)
+    if (d->model->kind->follow)
+        draft_stepwise(d, ctx, b, (pl_head_rows){.x = y});
+    else if (d->model->head.kind->over_target || d->model->head.selector.candidates > 0)
         draft_in_sequence(d, ctx, b, y, pl_backbone_context(ctx, d->model, &v, d->n));
     else
         draft_at_once(d, ctx, b, y);

@@ -8,7 +8,7 @@
 // of a level has the same candidates and any tree is a product of the heads' best tokens (infer/drafter/block.c). Draft
 // k of row t learns from the teacher's row t + 1 + k with the weight step_decay^k, the paper's lambda_k = 0.8^k
 // (train/task/rows_blocks.c). There is no cache: a draft reads one row of features.
-#include "infer/drafter/backbone.h"
+#include "infer/drafter/medusa.h"
 
 #include "kernels/op/elementwise.h"
 #include "kernels/op/linear.h"
@@ -30,20 +30,20 @@ static void configure(pl_hf_config *c, const pl_llama *target, const pl_backbone
     c->n_taps = o->n_taps; // refused by check
 }
 
-static pl_status check(pl_hf_config *c, const pl_llama *target, const char *where, pl_err *err) {
+pl_status pl_medusa_check(pl_hf_config *c, const pl_llama *target, const char *where, pl_err *err) {
     const pl_head_kind *head = pl_head_find(*c->head.kind ? c->head.kind : "full", err);
     (void)target;
     if (!head) return PL_E_INPUT;
     if (c->block.size < 1 || c->block.size > PL_MAX_UNROLL)
         return pl_fail(err, PL_E_INPUT, "%s: %d heads, expected 1 to %d", where, c->block.size, PL_MAX_UNROLL);
     if (c->n_taps || pl_hf_norms(c))
-        return pl_fail(err, PL_E_INPUT, "%s: taps and norms of EAGLE-3; a medusa drafter reads the last hidden state",
-                       where);
+        return pl_fail(err, PL_E_INPUT, "%s: taps and norms of EAGLE-3; a %s drafter reads the last hidden state",
+                       where, c->backbone_name);
     if (head->routed || head->shortlisted || head->over_target)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: medusa has no heads of kind \"%s\"; take full or lowrank", where,
-                       head->name);
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: %s has no heads of kind \"%s\"; take full or lowrank", where,
+                       c->backbone_name, head->name);
     if (c->selector.candidates > 0)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a selector, but medusa's heads do not read the token before", where);
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a selector, which %s has none of", where, c->backbone_name);
     return PL_OK;
 }
 
@@ -62,7 +62,7 @@ static void init(pl_backbone *b) {
     }
 }
 
-static bool ignores(const char *name) {
+bool pl_medusa_ignores(const char *name) {
     return strcmp(name, "d2t") == 0 || strcmp(name, "t2d") == 0;
 }
 
@@ -102,7 +102,7 @@ const pl_backbone_kind pl_backbone_medusa = {.name = "medusa",
                                              .size = sizeof(medusa),
                                              .own_heads = true,
                                              .configure = configure,
-                                             .check = check,
+                                             .check = pl_medusa_check,
                                              .init = init,
                                              .draft = draft,
-                                             .ignores = ignores};
+                                             .ignores = pl_medusa_ignores};

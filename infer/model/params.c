@@ -92,6 +92,7 @@ static bool is_vector(const pl_param *p) {
 
 double pl_param_begins(const pl_param *p, int64_t j) {
     if (p->kind == PL_PARAM_TAPS) return j / p->spec.inner[1] % p->spec.inner[0] == 0;
+    if (p->start == PL_START_IDENTITY) return j / p->spec.cols == j % p->spec.cols;
     return p->kind == PL_PARAM_NORM;
 }
 

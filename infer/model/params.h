@@ -18,6 +18,7 @@ typedef enum pl_param_kind {
 // A weight's value before training (train/start/start.h), unless another drafter provides it.
 typedef enum pl_param_start {
     PL_START_DRAWN,      // drawn with init_std; norms 1, biases 0
+    PL_START_IDENTITY,   // with init_std 0: the identity in a matrix's first columns, else zeros
     PL_START_DENSE,      // a head's rows [V, d]: the target's output matrix, or another drafter's rows
     PL_START_UP,         // the best low-rank factors of those rows: up [V, r]
     PL_START_DOWN,       // and down [r, d]

@@ -18,7 +18,7 @@ static const char *const trees[] = {"chain:3", "static:2x1", "eagle2:12,3,3", "c
 enum { TREES = sizeof trees / sizeof *trees };
 
 typedef struct world {
-    char          dir[64], eagle3[64], eagle1[64], dflash[64], peagle[64], medusa[64], texts[96];
+    char          dir[64], eagle3[64], eagle1[64], dflash[64], peagle[64], medusa[64], hydra[64], texts[96];
     pl_llama      target;
     pl_tokenizer *tok;
 } world;
@@ -36,6 +36,7 @@ static void open_world(world *w) {
     test_backbone_write(test_mkdir(w->peagle), &w->target, &pl_backbone_peagle,
                         &(pl_backbone_options){.block = 4, .mask_token = 3}, 6);
     test_backbone_write(test_mkdir(w->medusa), &w->target, &pl_backbone_medusa, &(pl_backbone_options){.block = 4}, 7);
+    test_backbone_write(test_mkdir(w->hydra), &w->target, &pl_backbone_hydrapp, &(pl_backbone_options){.block = 4}, 8);
     snprintf(w->texts, sizeof w->texts, "%s/texts.txt", w->dir);
     FILE *f = fopen(w->texts, "w");
     assert_non_null(f);
@@ -104,7 +105,8 @@ static void table_is_the_codes(void **state) {
                {"EAGLE-1", "", w.eagle1},
                {"DFlash", "", w.dflash},
                {"P-EAGLE", "", w.peagle},
-               {"Medusa", "", w.medusa},
+               {"Medusa, Hydra", "", w.medusa},
+               {"Medusa, Hydra", "", w.hydra},
                {"`lookup`", "lookup", ""},
                {"`recycle`", "recycle", ""},
                {"`suffix`", "suffix", ""},
@@ -138,6 +140,7 @@ static void table_is_the_codes(void **state) {
     test_rmdir(w.dflash);
     test_rmdir(w.peagle);
     test_rmdir(w.medusa);
+    test_rmdir(w.hydra);
 }
 
 int main(void) {

@@ -614,6 +614,21 @@ static void medusa_is_lossless(void **state) {
     blocks_are_lossless(&pl_backbone_medusa, kinds, sizeof kinds / sizeof *kinds);
 }
 
+// Hydra's heads, whose candidates depend on their node's path, and a layer's cache before them.
+static void hydra_is_lossless(void **state) {
+    (void)state;
+    static const int32_t      list[] = {7, 90, 4, 33, 2, 61, 8, 15, 16, 42, 77, 23};
+    const pl_backbone_options kinds[] = {{.block = 4},
+                                         {.block = 1},
+                                         {.block = 6, .layers = 3, .head = pl_hf_head_of("lowrank:rank=12")},
+                                         {.block = 5,
+                                          .head = pl_hf_head_of("full:position_aware"),
+                                          .d2t = list,
+                                          .draft_vocab = sizeof list / sizeof *list}};
+    blocks_are_lossless(&pl_backbone_hydra, kinds, 2);
+    blocks_are_lossless(&pl_backbone_hydrapp, kinds, sizeof kinds / sizeof *kinds);
+}
+
 // Targets of other families than Llama, greedy and sampled, with chains and trees and an EAGLE-3 drafter that is told
 // to fit them.
 static void families_are_lossless(void **state) {
@@ -759,6 +774,7 @@ static void drawn_children(void **state) {
                                     .selector = {.rank = 6, .candidates = 40}});
     drawn_by(&pl_backbone_peagle, &(pl_backbone_options){.layers = 2, .block = 4, .mask_token = 3});
     drawn_by(&pl_backbone_medusa, &(pl_backbone_options){.block = 4});
+    drawn_by(&pl_backbone_hydrapp, &(pl_backbone_options){.block = 4, .layers = 1});
 }
 
 // As they begin, convolutions and selector change nothing: candidates, their logits, and the logits of all that is
@@ -950,6 +966,7 @@ int main(void) {
         cmocka_unit_test(dflash_is_lossless),
         cmocka_unit_test(peagle_is_lossless),
         cmocka_unit_test(medusa_is_lossless),
+        cmocka_unit_test(hydra_is_lossless),
         cmocka_unit_test(families_are_lossless),
         cmocka_unit_test(no_allocation),
     };

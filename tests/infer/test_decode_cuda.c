@@ -194,6 +194,7 @@ static const drafting draftings[] = {
     {&pl_backbone_eagle3, "full", "of a list", .tree = "static:3x2",
      .selector = {.rank = 5, .candidates = 9, .law = PL_HF_LAW_LIST}},
     {&pl_backbone_medusa, "lowrank:rank=8", "medusa", .tree = "static:3x2"},
+    {&pl_backbone_hydrapp, "lowrank:rank=8", "hydra++", .tree = "static:3x2"},
     {.what = "lookup", .tree = "chain:4"},
     {.what = "recycle"},
 };

@@ -419,6 +419,13 @@ static void medusa(void **state) {
     parity("medusa", &pl_backbone_medusa, &(pl_backbone_options){.block = K}, 0);
 }
 
+static void hydra(void **state) {
+    (void)state;
+    parity("hydra", &pl_backbone_hydra, &(pl_backbone_options){.block = K}, 0);
+    parity("hydra++", &pl_backbone_hydrapp,
+           &(pl_backbone_options){.block = K, .layers = 2, .head = pl_hf_head_of("lowrank:rank=16")}, 0);
+}
+
 static void dflash(void **state) {
     (void)state;
     parity("dflash", &pl_backbone_dflash, &(pl_backbone_options){.layers = 2, .block = K + 1, .mask_token = 3}, 0);
@@ -481,8 +488,8 @@ int main(void) {
         cmocka_unit_test(eagle3_selector), cmocka_unit_test(peagle),
         cmocka_unit_test(dflash),          cmocka_unit_test(dspark),
         cmocka_unit_test(medusa),          cmocka_unit_test(dflash2),
-        cmocka_unit_test(xpress),          cmocka_unit_test(lilicorr),
-        cmocka_unit_test(given_drafter),
+        cmocka_unit_test(hydra),           cmocka_unit_test(xpress),
+        cmocka_unit_test(lilicorr),        cmocka_unit_test(given_drafter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,6 +41,7 @@ static const struct {
     const char             *head;
 } heads[] = {
     {"medusa", &pl_backbone_medusa, {.block = 2}, "full"},
+    {"hydra", &pl_backbone_hydrapp, {.block = 2, .layers = 1}, "full"},
     {"markov", &pl_backbone_dflash, {.layers = 1, .block = 3, .mask_token = 1}, "markov:rank=3"},
     {"xpress", &pl_backbone_dflash, {.layers = 1, .block = 3, .mask_token = 1}, "xpress:rank=3,passes=1"},
     {"selector",
@@ -299,12 +300,13 @@ static bool takes(const pl_drafter *d, const pl_verifier *v) {
 static const struct {
     const char *name, *tree;
     int         verifiers;
-} ways[] = {{"lm", "chain:2", 7},          {"lm", "static:2x1", 5},        {"tli", "chain:2", 7},
-            {"tli", "static:2x1", 5},      {"union", "chain:2", 5},        {"slem", "chain:2", 1},
-            {"slrs", "chain:2", 7},        {"omni", "chain:2", 7},         {"medusa", "chain:2", 7},
-            {"medusa", "static:2x1", 5},   {"markov", "chain:2", 7},       {"xpress", "chain:2", 7},
-            {"xpress", "static:2x1", 5},   {"selector", "chain:2", 7},     {"lilicorr", "chain:2", 7},
-            {"lilicorr", "static:2x1", 5}, {"lilicorr-list", "chain:2", 7}};
+} ways[] = {{"lm", "chain:2", 7},           {"lm", "static:2x1", 5},    {"tli", "chain:2", 7},
+            {"tli", "static:2x1", 5},       {"union", "chain:2", 5},    {"slem", "chain:2", 1},
+            {"slrs", "chain:2", 7},         {"omni", "chain:2", 7},     {"medusa", "chain:2", 7},
+            {"medusa", "static:2x1", 5},    {"hydra", "chain:2", 7},    {"hydra", "static:2x1", 5},
+            {"markov", "chain:2", 7},       {"xpress", "chain:2", 7},   {"xpress", "static:2x1", 5},
+            {"selector", "chain:2", 7},     {"lilicorr", "chain:2", 7}, {"lilicorr", "static:2x1", 5},
+            {"lilicorr-list", "chain:2", 7}};
 
 static void dist_is_exact(void **state) {
     (void)state;
@@ -359,6 +361,8 @@ static void controls_fail(void **state) {
         const pl_verifier *v;
     } control[] = {{"medusa", &test_biased_no_residual},
                    {"medusa", &test_biased_fresh},
+                   {"hydra", &test_biased_no_residual},
+                   {"hydra", &test_biased_fresh},
                    {"xpress", &test_biased_no_residual},
                    {"xpress", &test_biased_fresh},
                    {"lilicorr", &test_biased_no_residual},

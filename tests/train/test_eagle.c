@@ -265,6 +265,20 @@ static void learns_medusa(void **state) {
     starts_as("medusa-lowrank-again", "medusa-lowrank", MEDUSA "drafter.head.kind=lowrank\ndrafter.head.rank=16\n");
 }
 
+#define HYDRA "drafter.kind=hydra\ndrafter.block=4\ntrain.unroll=0\n"
+#define HYDRAPP "drafter.kind=hydra++\ndrafter.block=4\ntrain.unroll=0\n"
+
+// Heads that read the tokens before; a layer before them, which reads the text.
+static void learns_hydra(void **state) {
+    (void)state;
+    learns("hydra", HYDRA "train.steps=120\ntrain.objective=hard-ce\n", &pl_backbone_hydra, "full");
+    learns("hydrapp", HYDRAPP "train.steps=120\ndrafter.layers=2\ndrafter.head.kind=lowrank\ndrafter.head.rank=16\n",
+           &pl_backbone_hydrapp, "lowrank");
+    starts_as("hydra-again", "hydra", HYDRA);
+    starts_as("hydrapp-again", "hydrapp",
+              HYDRAPP "drafter.layers=2\ndrafter.head.kind=lowrank\ndrafter.head.rank=16\n");
+}
+
 #define DSPARK DFLASH "drafter.block=3\ndrafter.head.kind=markov\ndrafter.head.rank=16\n"
 #define RNN "drafter.anchor_first=true\ndrafter.head.form=rnn\ndrafter.head.confidence=true\n"
 
@@ -710,9 +724,11 @@ static void refused_before_anything(void **state) {
         {"drafter.head.redistribute=50", "drafter.head.redistribute=50: all tokens are drafted"},
         {"drafter.kind=dflash\ntrain.unroll=3", ": dflash drafts blocks and does not unroll; leave it out"},
         {"drafter.block=4", "drafter.block=4: eagle3 drafts no blocks"},
-        {MEDUSA "drafter.taps=1", "medusa has heads on the target's last hidden state, without masks, layers or taps"},
+        {MEDUSA "drafter.taps=1", "medusa has heads on the target's last hidden state, without masks or taps"},
         {MEDUSA "drafter.mask_token=3", "drafter.mask_token=3: medusa has heads on"},
-        {MEDUSA "drafter.selector.candidates=4", "medusa's heads do not read the token before"},
+        {MEDUSA "drafter.selector.candidates=4", "medusa has heads of its own, without one; a selector is for"},
+        {HYDRA "drafter.layers=9", "drafter.layers=9: an hydra drafter has at most 8"},
+        {HYDRA "drafter.anchor_first=true", "hydra has heads on the target's last hidden state, without masks or taps"},
         {MEDUSA "drafter.width=16", "medusa has the target's width and embeddings"},
         {MEDUSA "train.top_k=4", "medusa learns from blocks, without HASS's top-K loss"},
         {MEDUSA "train.learn_rows=64", "medusa drafts blocks, whose number train.anchors bounds"},
@@ -958,6 +974,7 @@ int main(void) {
         cmocka_unit_test(learns_lilicorr),
         cmocka_unit_test(learns_peagle),
         cmocka_unit_test(learns_medusa),
+        cmocka_unit_test(learns_hydra),
         cmocka_unit_test(learns_dflash2),
         cmocka_unit_test(starts_from_itself),
         cmocka_unit_test(held_out_rows_all_count),

@@ -60,6 +60,7 @@ static void drafters(void **state) {
     same_weights("deep-lowrank", "drafter.layers=2\ndrafter.norm_output=true\ndrafter.head.kind=lowrank\n"
                                  "drafter.head.rank=4\n");
     same_weights("medusa", "drafter.kind=medusa\ndrafter.block=4\ntrain.unroll=0\n");
+    same_weights("hydra", "drafter.kind=hydra++\ndrafter.layers=2\ndrafter.block=3\ntrain.unroll=0\n");
     same_weights("peagle", "drafter.kind=peagle\ndrafter.block=4\ndrafter.layers=2\ntrain.unroll=0\n");
     same_weights("selected", "drafter.selector.candidates=9\ntrain.selector_objective=kl\n");
     same_weights("frozen", "drafter.start=BASE/eagle3-kept/checkpoints/best\ndrafter.freeze=backbone\n"

@@ -551,6 +551,15 @@ static void gradient_medusa(void **state) {
     gradient_by(&pl_backbone_medusa, "full", true, PL_OBJ_TV, true);
 }
 
+// Hydra's, which read the tokens before them; behind a layer of their own.
+static void gradient_hydra(void **state) {
+    (void)state;
+    gradient(&pl_backbone_hydra, "full", false);
+    layers = 2;
+    gradient(&pl_backbone_hydrapp, "lowrank", true);
+    layers = 0;
+}
+
 static const double *weights_of(const setup *s, const char *name) {
     for (int p = 0; p < s->model->params.n; p++)
         if (strcmp(s->model->params.p[p].name[0], name) == 0) return (double *)s->block.work + s->block.at[p];
@@ -1412,6 +1421,7 @@ int main(void) {
         cmocka_unit_test(trimmed_vocabulary),
         cmocka_unit_test(all_rows_of_a_masked_teacher),
         cmocka_unit_test(gradient_medusa),
+        cmocka_unit_test(gradient_hydra),
         cmocka_unit_test(gradient_xpress),
         cmocka_unit_test(gradient_lilicorr),
         cmocka_unit_test(medusa_by_hand),

@@ -38,7 +38,7 @@ static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
     if (!kind->ahead) PL_TRY(refuse_keys(r, depths, 2, "has no depths; this is peagle's", err));
     if (kind->own_heads)
         PL_TRY(refuse_keys(r, masks, sizeof masks / sizeof *masks,
-                           "has heads on the target's last hidden state, without masks, layers or taps", err));
+                           "has heads on the target's last hidden state, without masks or taps", err));
     if (kind->draft)
         PL_TRY(refuse_keys(r, steps, 2,
                            "drafts blocks and does not unroll; leave it out (train.unroll: null), drafter.block says "
@@ -151,7 +151,7 @@ static pl_status check_selector(const pl_recipe *r, pl_err *err) {
                               "%s drafts without; a selector is for eagle3 and dflash", pl_train_backbone(r)->name);
     if (on && pl_train_backbone(r)->own_heads)
         return pl_recipe_fail(r, &tr->drafter.selector.candidates, err,
-                              "%s's heads do not read the token before; a selector is for eagle3 and dflash",
+                              "%s has heads of its own, without one; a selector is for eagle3 and dflash",
                               pl_train_backbone(r)->name);
     if (on && pl_train_head_kind(r)->over_target)
         return pl_recipe_fail(r, &tr->drafter.selector.candidates, err,

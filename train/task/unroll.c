@@ -68,6 +68,18 @@ static pl_tensor project_cells(pl_ctx *ctx, const pl_backbone *b, pl_tensor x, i
     return y;
 }
 
+// Returns the heads' inputs of drafts that read the tokens before them, draft after draft, from one row of each block.
+static pl_tensor follow_drafts(pl_ctx *ctx, const pl_backbone *b, const pl_rows *r, pl_tensor state, bool rerun) {
+    int64_t   n = r->depth[0].n;
+    pl_tensor x = pl_ctx_tensor(ctx, r->cells, b->shape.d);
+    for (int k = 0; k < r->depths; k++) {
+        pl_follow_view v = {.draft = k, .state = state, .token = r->before + k * n, .rerun = rerun};
+        v.y = pl_tensor_slice(&x, k * n, n);
+        b->kind->follow(ctx, b, &v, &state);
+    }
+    return x;
+}
+
 // Runs the forward of all blocks of r->blocks.
 static void run_blocks(pl_ctx *ctx, pl_pass *p) {
     const pl_unroll   *u = p->u;
@@ -76,6 +88,7 @@ static void run_blocks(pl_ctx *ctx, pl_pass *p) {
     const pl_rows     *r = &u->rows;
     p->view = (pl_block_view){.features = pl_pack_features(ctx, &u->pack, r->rows),
                               .context_pos = u->pack.pos,
+                              .context_lo = u->pack.lo,
                               .anchor = r->blocks.row,
                               .token = r->blocks.token,
                               .pos = r->blocks.pos,
@@ -89,7 +102,8 @@ static void run_blocks(pl_ctx *ctx, pl_pass *p) {
                                  .first = b->first,
                                  .before = r->blocks.before,
                                  .context = pl_backbone_context(ctx, b, &p->view, r->depth[0].n)};
-    p->x = pl_gather(ctx, p->blocks.y, r->blocks.index, r->cells);
+    p->x = b->kind->follow ? follow_drafts(ctx, b, r, p->blocks.y, p->view.rerun)
+                           : pl_gather(ctx, p->blocks.y, r->blocks.index, r->cells);
     pl_sequence_prepare(ctx, h, &p->blocks);
     pl_head_rows read = {.x = p->x, .token = r->before, .levels = r->depths, .blocks = &p->blocks};
     if (h->kind->sequence)
