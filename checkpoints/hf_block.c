@@ -16,7 +16,6 @@ static pl_status read_int(const pl_json *j, const cJSON *inner, const char *key,
 }
 
 #define LILICORR "lilicorr"
-#define LATTICE_EPS 1e-6 // of its vectors' lengths
 
 // What would have to be computed otherwise.
 static pl_status refuse(const pl_json *j, const cJSON *inner, pl_err *err) {
@@ -65,21 +64,25 @@ static pl_status read_lattice(pl_hf_config *c, const pl_json *j, const cJSON *in
     } sizes[] = {{"lilicorr_candidate_topk", c->vocab_size, &s->candidates},
                  {"lilicorr_factor_dim", PL_HF_HIDDEN_MAX, &s->rank},
                  {"lilicorr_hidden_size", PL_HF_HIDDEN_MAX, &s->width},
-                 {"lilicorr_num_layers", PL_HF_LAYERS_MAX, &s->layers},
+                 {"lilicorr_num_layers", PL_HF_LATTICE_LAYERS, &s->layers},
                  {"lilicorr_num_heads", PL_HF_HIDDEN_MAX, &s->heads}};
-    double eps;
+    bool on;
+    PL_TRY(pl_json_opt_bool(j, inner, "lilicorr_enabled", true, &on, err));
+    if (!on)
+        return pl_json_fail(j, cJSON_GetObjectItemCaseSensitive(inner, "lilicorr_enabled"), err,
+                            "a selector that is switched off; leave out projector_type and its tensors");
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         int64_t value;
-        bool    width = sizes[i].to == &s->width && !cJSON_GetObjectItemCaseSensitive(inner, sizes[i].key);
-        if (!width) PL_TRY(pl_json_get_int(j, inner, sizes[i].key, 1, sizes[i].most, &value, err));
-        *sizes[i].to = width ? c->hidden_size : (int)value;
+        bool    width = sizes[i].to == &s->width;
+        if (width)
+            PL_TRY(pl_json_opt_int(j, inner, sizes[i].key, 0, sizes[i].most, 0, &value, err));
+        else
+            PL_TRY(pl_json_get_int(j, inner, sizes[i].key, 1, sizes[i].most, &value, err));
+        *sizes[i].to = width && value == 0 ? c->hidden_size : (int)value;
     }
     PL_TRY(pl_json_get_num(j, inner, "lilicorr_mlp_ratio", 1e-3, 1e3, &s->mlp_ratio, err));
     PL_TRY(pl_json_get_num(j, inner, "lilicorr_logit_scale", 1e-6, 1e6, &s->scale, err));
-    PL_TRY(pl_json_opt_num(j, inner, "lilicorr_vector_eps", 0, 1, LATTICE_EPS, &eps, err));
-    if (eps != LATTICE_EPS)
-        return pl_json_fail(j, cJSON_GetObjectItemCaseSensitive(inner, "lilicorr_vector_eps"), err, "%g is supported",
-                            LATTICE_EPS);
+    PL_TRY(pl_json_get_num(j, inner, "lilicorr_vector_eps", 1e-12, 1e-2, &s->eps, err));
     snprintf(s->kind, sizeof s->kind, PL_HF_LATTICE);
     return PL_OK;
 }
@@ -148,7 +151,7 @@ static void put_second(pl_json_out *o, const pl_hf_config *c) {
         pl_put_int(o, "lilicorr_num_heads", c->selector.heads);
         pl_put_num(o, "lilicorr_mlp_ratio", c->selector.mlp_ratio);
         pl_put_num(o, "lilicorr_logit_scale", c->selector.scale);
-        pl_put_num(o, "lilicorr_vector_eps", LATTICE_EPS);
+        pl_put_num(o, "lilicorr_vector_eps", c->selector.eps);
         return;
     }
     pl_put_int(o, "selector_rank", c->selector.rank);

@@ -9,8 +9,8 @@
 //   conv_kernel_size, conv_group_size, selector_rank, selector_top_k
 //                                    DFlash 2's convolutions and selector; here or in dflash_config; absent: none
 //   dflash_config.projector_type     "lilicorr": LiLiCorr's selector (arXiv 2608.20530), with lilicorr_candidate_topk,
-//                                    _factor_dim, _hidden_size, _num_layers, _num_heads, _mlp_ratio, _logit_scale and
-//                                    _vector_eps, 1e-6
+//                                    _factor_dim, _hidden_size (0: the drafter's), _num_layers, _num_heads, _mlp_ratio,
+//                                    _logit_scale and _vector_eps
 #ifndef PL_HF_BLOCK_H
 #define PL_HF_BLOCK_H
 

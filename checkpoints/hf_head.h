@@ -36,9 +36,10 @@ typedef struct pl_hf_selector {
     pl_hf_law law;
     char      kind[16];             // "": codebook
     int       width, layers, heads; // of a lattice (infer/head/selector_lattice.c); 0: none
-    double    mlp_ratio, scale;
+    double    mlp_ratio, scale, eps;
 } pl_hf_selector;
 #define PL_HF_LATTICE "lattice"
+#define PL_HF_LATTICE_LAYERS 4 // most layers of a lattice
 bool        pl_hf_is_lattice(const pl_hf_selector *s);
 // "full", "list"; NULL past the last.
 const char *pl_hf_law_name(int law);

@@ -28,7 +28,41 @@ pl_hf_sizes pl_hf_sizes_of(const pl_hf_config *c, int64_t target_width) {
                          .selector_rank = pl_hf_is_lattice(&c->selector) ? 0 : c->selector.rank,
                          .refiner_rank = refiner,
                          .refiner_ratio = ratio > 0 ? ratio : PL_HF_REFINER_RATIO,
-                         .slots = c->block.size};
+                         .slots = c->block.size,
+                         .lattice = pl_hf_is_lattice(&c->selector) ? c->selector : (pl_hf_selector){0}};
+}
+
+// at: the places of this program's two sizes.
+static const struct {
+    const char *name;
+    int         rank, at[2];
+} padded[] = {{"mask_hidden", 3, {0, 2}},
+              {"lilicorr.slot_embedding", PL_HF_PADDED, {2, 4}},
+              {"lilicorr.rank_embedding", PL_HF_PADDED, {3, 4}}};
+enum { PADDED = sizeof padded / sizeof *padded };
+
+int pl_hf_pad(const char *name, int64_t *shape, int rank) {
+    const int64_t own[2] = {shape[0], shape[1]};
+    int           i = 0;
+    while (i < PADDED && strcmp(padded[i].name, name) != 0)
+        i++;
+    if (i == PADDED || rank != 2) return rank;
+    for (int k = 0; k < padded[i].rank; k++)
+        shape[k] = k == padded[i].at[0] ? own[0] : k == padded[i].at[1] ? own[1] : 1;
+    return padded[i].rank;
+}
+
+int pl_hf_unpad(const char *name, int64_t *shape, int rank) {
+    for (int i = 0; i < PADDED; i++) {
+        if (strcmp(padded[i].name, name) != 0 || rank != padded[i].rank) continue;
+        const int64_t own[2] = {shape[padded[i].at[0]], shape[padded[i].at[1]]};
+        for (int k = 0; k < rank; k++)
+            if (shape[k] != 1 && k != padded[i].at[0] && k != padded[i].at[1]) return rank;
+        memset(shape, 0, (size_t)rank * sizeof *shape);
+        memcpy(shape, own, sizeof own);
+        return 2;
+    }
+    return rank;
 }
 
 typedef struct tensor {
@@ -92,6 +126,48 @@ static void visit_eagle3(walk *w, const pl_hf_sizes *s) {
     }
 }
 
+// A matrix and its bias.
+static void visit_affine(walk *w, const char *name, int64_t rows, int64_t cols) {
+    char         weight[64], bias[64];
+    const tensor both[] = {{weight, {rows, cols}}, {bias, {rows}}};
+    snprintf(weight, sizeof weight, "%sweight", name);
+    snprintf(bias, sizeof bias, "%sbias", name);
+    VISIT(w, both);
+}
+
+static void visit_lattice(walk *w, const pl_hf_sizes *s) {
+    const pl_hf_selector *l = &s->lattice;
+    int64_t               H = l->width, d = s->width, slots = s->slots - 1, wide = (int64_t)(l->mlp_ratio * (double)H);
+    const tensor          once[] = {{"slot_embedding", {slots, H}},
+                                    {"rank_embedding", {l->candidates, H}},
+                                    {"relative_slot_bias", {l->heads, 2 * slots + 1}},
+                                    {"same_slot_bias", {l->heads}},
+                                    {"output_norm.weight", {H}},
+                                    {"anchor_norm.weight", {H}},
+                                    {"feature_mlp.0.weight", {5}},
+                                    {"feature_mlp.0.bias", {5}}};
+    const tensor          norms[] = {{"attn_norm.weight", {H}}, {"mlp_norm.weight", {H}}};
+    snprintf(w->prefix, sizeof w->prefix, "lilicorr.");
+    VISIT(w, once);
+    if (H != d) visit_affine(w, "token_proj.", H, d);
+    visit_affine(w, "pass_hidden_proj.", H, d);
+    visit_affine(w, "feature_mlp.1.", H, 5);
+    visit_affine(w, "feature_mlp.3.", H, H);
+    visit_affine(w, "context_proj.", H, d);
+    visit_affine(w, "factor_input_proj.", H, 3 * H);
+    visit_affine(w, "out_head.", l->rank, H);
+    visit_affine(w, "in_head.", l->rank, H);
+    visit_affine(w, "anchor_out_head.", l->rank, H);
+    for (int i = 0; i < l->layers && w->go; i++) {
+        snprintf(w->prefix, sizeof w->prefix, "lilicorr.layers.%d.", i);
+        VISIT(w, norms);
+        visit_affine(w, "attn.in_proj_", 3 * H, H);
+        visit_affine(w, "attn.out_proj.", H, H);
+        visit_affine(w, "mlp.0.", wide, H);
+        visit_affine(w, "mlp.2.", H, wide);
+    }
+}
+
 static void visit_block(walk *w, const pl_hf_sizes *s) {
     int64_t d = s->width, r = s->markov_rank, kernels = s->conv_taps > 0 ? 2 * s->conv_taps * (d / s->conv_group) : 0;
     const tensor once[] = {
@@ -138,6 +214,7 @@ static void visit_block(walk *w, const pl_hf_sizes *s) {
     if (s->selector_rank > 0) VISIT(w, selector);
     snprintf(w->prefix, sizeof w->prefix, "refiner_head.");
     if (p > 0) VISIT(w, refiner);
+    if (s->lattice.candidates > 0) visit_lattice(w, s);
 }
 
 bool pl_hf_tensors(const pl_hf_sizes *s, pl_hf_tensor_fn fn, void *arg) {

@@ -17,6 +17,7 @@ typedef struct pl_hf_sizes {
     int64_t        confidence_inputs;  // of the confidence head; 0: none
     int64_t        conv_taps, conv_group, selector_rank; // DFlash 2's; 0: none
     int64_t        refiner_rank, refiner_ratio, slots;   // xPress's; rank 0: none
+    pl_hf_selector lattice;                              // LiLiCorr's; candidates 0: none
 } pl_hf_sizes;
 
 // Sizes of a drafter whose head has all rows, as its config states them.
@@ -26,5 +27,11 @@ pl_hf_sizes pl_hf_sizes_of(const pl_hf_config *c, int64_t target_width);
 typedef bool (*pl_hf_tensor_fn)(void *arg, const char *name, const int64_t size[3]);
 // Calls fn for each tensor until it returns false; returns true if it never did.
 bool pl_hf_tensors(const pl_hf_sizes *s, pl_hf_tensor_fn fn, void *arg);
+
+#define PL_HF_PADDED 5 // most sizes of such a tensor
+// Some tensors have sizes of 1 between their own in files, as P-EAGLE's mask_hidden [1, 1, n]. Replace the shape of this
+// program, of rank 2, by the files' or the other way, and return the new rank; other tensors and other shapes stay.
+int pl_hf_pad(const char *name, int64_t *shape, int rank);
+int pl_hf_unpad(const char *name, int64_t *shape, int rank);
 
 #endif

@@ -92,6 +92,7 @@ static pl_status init_selector(pl_backbone *b, int64_t draft_vocab, pl_err *err)
                        b->head.kind->name);
     PL_TRY(pl_selector_init(&b->head.selector, &b->config.selector, b->shape.d, draft_vocab,
                             b->kind->context ? b->drafts : 0, err));
+    b->head.selector.norm_eps = b->shape.eps;
     if (b->head.position_aware && b->head.selector.candidates > 0 && b->head.selector.kind->blocks)
         return pl_fail(err, PL_E_UNSUPPORTED,
                        "a %s selector needs candidates in every slot, and a position_aware head reads fewer rows in "

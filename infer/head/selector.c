@@ -36,6 +36,7 @@ void pl_selector_settle(pl_hf_selector *spec, int64_t d, int64_t vocab) {
     if (spec->heads == 0) spec->heads = 4;
     if (spec->mlp_ratio == 0) spec->mlp_ratio = 2;
     if (spec->scale == 0) spec->scale = 10;
+    if (spec->eps == 0) spec->eps = 1e-6;
 }
 
 pl_status pl_selector_init(pl_selector *s, const pl_hf_selector *spec, int64_t d, int64_t draft_vocab, int drafts,

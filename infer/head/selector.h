@@ -74,6 +74,7 @@ typedef struct pl_selector {
     pl_hf_law               law;
     pl_tensor               before, after, hidden; // a codebook's
     void                   *state;                 // of other kinds, owned by their init and fini
+    double                  norm_eps;              // of a lattice's norms: the drafter's
 } pl_selector;
 
 const char *pl_selector_name(int i); // of the i-th kind, codebook first; NULL past the last

@@ -7,7 +7,8 @@
 //           within a slot;  x += W2 silu(W1 norm x + b1) + b2
 //   c = norm(C of the target's fused features before the block)
 //   f(s, k) = silu(J [norm x; c; norm x * c])
-//   out(s, k) = unit(O f), in(s, k) = unit(I f), start = unit(A c)                          [r], of length 1
+//   out(s, k) = unit(O f), in(s, k) = unit(I f), start = unit(A c)                          [r]
+//   unit(v) = v / sqrt(|v|^2 + eps^2), which is loaders' v / max(|v|, eps) but for vectors about as short as eps
 //   S(a, b) = scale out(s - 1, a) . in(s, b);  in the first slot scale start . in(0, b)
 // in place of the head's logits. Behind a token that is not on the list of its slot (by the full law one may be drawn)
 // the head's own logits stay. p is a constant in the gradient.
@@ -23,8 +24,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { LAYERS = 4, FEATURES = 5 };
-#define EPS 1e-6
+enum { LAYERS = PL_HF_LATTICE_LAYERS, FEATURES = 5 };
 
 typedef struct affine {
     pl_tensor w, b;
@@ -33,7 +33,7 @@ typedef struct affine {
 typedef struct lattice {
     int       width, layers, heads, drafts; // H, .., .., slots that draft
     int64_t   wide;                         // of an MLP
-    double    scale;
+    double    scale, eps;
     affine    token, pass, norm, feature[2], context, join, out, in, start;
     pl_tensor slot, rank, distance, within; // [drafts, H], [K, H], [heads (2 drafts + 1)], [heads]
     pl_tensor norm_x, norm_c;
@@ -51,9 +51,9 @@ static pl_status init(pl_selector *s, const pl_hf_selector *spec, int64_t d, int
                        "selector: a lattice of %d layers, width %d and %d heads; expected 1 to %d layers and a width "
                        "that the heads divide",
                        spec->layers, spec->width, spec->heads, LAYERS);
-    if (!(spec->scale > 0) || !(spec->mlp_ratio * spec->width >= 1))
-        return pl_fail(err, PL_E_INPUT, "selector: a lattice of scale %g and mlp_ratio %g; both must be above 0",
-                       spec->scale, spec->mlp_ratio);
+    if (!(spec->scale > 0) || !(spec->eps > 0) || !(spec->mlp_ratio * spec->width >= 1))
+        return pl_fail(err, PL_E_INPUT, "selector: a lattice of scale %g, eps %g and mlp_ratio %g; all must be above 0",
+                       spec->scale, spec->eps, spec->mlp_ratio);
     lattice *l = pl_calloc(1, sizeof *l);
     if (!l) return pl_fail(err, PL_E_MEMORY, "drafter: out of memory");
     *l = (lattice){.width = spec->width,
@@ -61,7 +61,8 @@ static pl_status init(pl_selector *s, const pl_hf_selector *spec, int64_t d, int
                    .heads = spec->heads,
                    .drafts = drafts,
                    .wide = (int64_t)(spec->mlp_ratio * spec->width),
-                   .scale = spec->scale};
+                   .scale = spec->scale,
+                   .eps = spec->eps};
     s->state = l;
     return PL_OK;
 }
@@ -292,14 +293,14 @@ static pl_tensor attend(pl_ctx *ctx, const lattice *l, const shape *s, pl_tensor
     return narrow_heads(ctx, l, s, o);
 }
 
-static pl_tensor run_layers(pl_ctx *ctx, const lattice *l, const shape *s, pl_tensor x) {
+static pl_tensor run_layers(pl_ctx *ctx, const lattice *l, const shape *s, pl_tensor x, double eps) {
     for (int i = 0; i < l->layers; i++) {
-        pl_tensor y = pl_rmsnorm(ctx, x, l->layer[i].norm_attn, EPS);
+        pl_tensor y = pl_rmsnorm(ctx, x, l->layer[i].norm_attn, eps);
         x = pl_add(ctx, x, apply(ctx, &l->layer[i].o, attend(ctx, l, s, y, &l->layer[i].qkv)), (pl_tensor){0});
-        y = pl_silu(ctx, apply(ctx, &l->layer[i].up, pl_rmsnorm(ctx, x, l->layer[i].norm_mlp, EPS)));
+        y = pl_silu(ctx, apply(ctx, &l->layer[i].up, pl_rmsnorm(ctx, x, l->layer[i].norm_mlp, eps)));
         x = pl_add(ctx, x, apply(ctx, &l->layer[i].down, y), (pl_tensor){0});
     }
-    return pl_rmsnorm(ctx, x, l->norm_x, EPS);
+    return pl_rmsnorm(ctx, x, l->norm_x, eps);
 }
 
 // ---- the contract ---------------------------------------------------------------------------------------------------
@@ -314,7 +315,7 @@ static pl_tensor scale_rows(pl_ctx *ctx, const lattice *l, pl_tensor x) {
     g.rank = 1;
     g.dim[0] = r;
     g.dim[1] = 1;
-    return pl_rmsnorm(ctx, x, g, EPS * EPS / (double)r);
+    return pl_rmsnorm(ctx, x, g, l->eps * l->eps / (double)r);
 }
 
 // Keeps the vectors by which candidates are entered and left [rows, r], and by which blocks begin [n, r].
@@ -325,8 +326,9 @@ static void prepare(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, pl_sel
     PL_CHECK(r->blocks && r->embed.data, "a lattice of %lld blocks without their context", (long long)s.n);
     for (int64_t i = 0; i < s.rows && !ctx->measuring; i++)
         block[i] = (int32_t)(i / (s.slots * s.K));
-    pl_tensor x = run_layers(ctx, l, &s, embed_lattice(ctx, h, r, &s, list));
-    pl_tensor c = pl_rmsnorm(ctx, apply(ctx, &l->context, r->blocks->context), l->norm_c, EPS);
+    double    eps = h->selector.norm_eps;
+    pl_tensor x = run_layers(ctx, l, &s, embed_lattice(ctx, h, r, &s, list), eps);
+    pl_tensor c = pl_rmsnorm(ctx, apply(ctx, &l->context, r->blocks->context), l->norm_c, eps);
     pl_tensor each = pl_gather(ctx, c, block, s.rows);
     pl_tensor f = pl_concat(ctx, pl_concat(ctx, x, each), pl_mul(ctx, x, each));
     f = pl_silu(ctx, apply(ctx, &l->join, f));
