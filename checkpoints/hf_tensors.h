@@ -29,8 +29,8 @@ typedef bool (*pl_hf_tensor_fn)(void *arg, const char *name, const int64_t size[
 bool pl_hf_tensors(const pl_hf_sizes *s, pl_hf_tensor_fn fn, void *arg);
 
 #define PL_HF_PADDED 5 // most sizes of such a tensor
-// Some tensors have sizes of 1 between their own in files, as P-EAGLE's mask_hidden [1, 1, n]. Replace the shape of this
-// program, of rank 2, by the files' or the other way, and return the new rank; other tensors and other shapes stay.
+// Some tensors have sizes of 1 between their own in files, as P-EAGLE's mask_hidden [1, 1, n]. Replace the shape of
+// this program, of rank 2, by the files' or the other way, and return the new rank; other tensors and shapes stay.
 int pl_hf_pad(const char *name, int64_t *shape, int rank);
 int pl_hf_unpad(const char *name, int64_t *shape, int rank);
 

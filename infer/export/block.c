@@ -1,7 +1,7 @@
-// Block drafters' config.json in the two plain forms: DFlash's and DFlash 2's, as z-lab publishes them, with their own
-// members in dflash_config, and DSpark's, as DeepSpec publishes it, with all members at the top. Both number the
-// target's layers by outputs and use the target's head; a DSpark block drafts from its anchor on. The rules of block
-// drafters, which also apply to speculators' form, follow.
+// Block drafters' config.json in the two plain forms: DFlash's and DFlash 2's, as z-lab publishes them, and LiLiCorr's,
+// as ModelOpt does, with their own members in dflash_config, and DSpark's, as DeepSpec does, with all members at the
+// top. Both number the target's layers by outputs and use the target's head; a DSpark block drafts from its anchor
+// on. The rules of block drafters, which also apply to speculators' form, follow.
 #include "infer/export/rules.h"
 #include "kernels/base/json.h"
 
@@ -36,11 +36,31 @@ const pl_export_row pl_rows_second[] = {
     {PL_INT("selector_top_k", config.selector.candidates), .when = pl_export_is_second},
     {0}};
 
+static bool is_convolved_lattice(const pl_export *e) {
+    return pl_export_is_lilicorr(e) && e->config.block.taps > 0;
+}
+
+// No engine has defaults for these.
+static const pl_export_row lattice[] = {{"projector_type", PL_ROW_TEXT, .text = "lilicorr"},
+                                        {"lilicorr_enabled", PL_ROW_BOOL, .text = "true"},
+                                        {PL_INT("lilicorr_candidate_topk", config.selector.candidates)},
+                                        {PL_INT("lilicorr_hidden_size", config.selector.width)},
+                                        {PL_INT("lilicorr_num_layers", config.selector.layers)},
+                                        {PL_INT("lilicorr_num_heads", config.selector.heads)},
+                                        {PL_NUM("lilicorr_mlp_ratio", config.selector.mlp_ratio)},
+                                        {PL_INT("lilicorr_factor_dim", config.selector.rank)},
+                                        {PL_NUM("lilicorr_vector_eps", config.selector.eps)},
+                                        {PL_NUM("lilicorr_logit_scale", config.selector.scale)},
+                                        {PL_INT("conv_kernel_size", config.block.taps), .when = is_convolved_lattice},
+                                        {PL_INT("conv_group_size", config.block.group), .when = is_convolved_lattice},
+                                        {0}};
+
 static const pl_export_row inner[] = {{PL_INT("mask_token_id", config.block.mask_token)},
                                       {"target_layer_ids", PL_ROW_TAPS, .shift = -1},
                                       {0}},
                            flash[] = {{PL_ROWS(inner)},
                                       {PL_ROWS(pl_rows_second)},
+                                      {PL_ROWS(lattice), .when = pl_export_is_lilicorr},
                                       {"is_causal", PL_ROW_BOOL, .when = pl_export_is_second},
                                       {0}};
 
@@ -73,11 +93,31 @@ static pl_check_verdict check_depth(pl_look *k) {
     return pl_broken(k, "num_target_layers: %d, the target has %d", n, k->target->num_hidden_layers);
 }
 
+// Checks LiLiCorr's parts as engines demand them: no member is left out, and a power of two of candidates.
+static pl_check_verdict check_lattice(pl_look *k) {
+    const pl_hf_config      *c = &k->e.config;
+    const pl_hf_selector    *l = &c->selector;
+    const int                n[] = {l->candidates, l->width, l->layers, l->heads, l->rank};
+    static const char *const key[] = {"candidate_topk", "hidden_size", "num_layers", "num_heads", "factor_dim"};
+    for (int i = 0; i < 5; i++)
+        if (n[i] < 1) return pl_broken(k, "lilicorr_%s is missing", key[i]);
+    if (!(l->mlp_ratio > 0) || !(l->eps > 0) || !(l->scale > 0))
+        return pl_broken(k, "lilicorr_mlp_ratio, _vector_eps and _logit_scale must be there, and above 0");
+    if (l->candidates & (l->candidates - 1))
+        return pl_broken(k, "lilicorr_candidate_topk: %d, engines take powers of two", l->candidates);
+    if (l->width % l->heads != 0)
+        return pl_broken(k, "lilicorr_num_heads: %d do not divide the width %d", l->heads, l->width);
+    if ((c->block.taps < 1) != (c->block.group < 1))
+        return pl_broken(k, "conv_kernel_size and conv_group_size: both or none");
+    return PL_CHECK_HOLDS;
+}
+
 static pl_check_verdict check_parts(pl_look *k) {
     const pl_hf_config *c = &k->e.config;
     int                 taps = c->block.taps, group = c->block.group, top = c->selector.candidates;
     const int           n[] = {taps, group, c->selector.rank, top};
     bool                second = k->e.sort == PL_EXPORT_DFLASH2;
+    if (k->e.sort == PL_EXPORT_LILICORR) return check_lattice(k);
     for (int i = 0; i < 4; i++) {
         if (second && n[i] < 1) return pl_broken(k, "%s is missing", pl_rows_second[i].key);
         if (!second && n[i] >= 0) return pl_broken(k, "%s: the class is not DFlash 2's", pl_rows_second[i].key);

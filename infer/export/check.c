@@ -253,8 +253,12 @@ static pl_check_verdict check_last_layer(pl_look *k) {
 
 // Returns true if all sizes that determine names and shapes of tensors are stated.
 static bool is_sized(const pl_look *k) {
-    const pl_hf_sizes *s = &k->s;
-    bool               parts = s->conv_taps > 0 ? s->conv_group > 0 : s->conv_taps == 0;
+    const pl_hf_sizes    *s = &k->s;
+    bool                  parts = s->conv_taps > 0 ? s->conv_group > 0 : s->conv_taps == 0;
+    const pl_hf_selector *l = &s->lattice;
+    if (k->e.sort == PL_EXPORT_LILICORR)
+        parts = parts && l->candidates > 0 && l->rank > 0 && l->width > 0 && l->layers > 0 && l->heads > 0 &&
+                l->mlp_ratio * l->width >= 1 && l->mlp_ratio <= PL_HF_HIDDEN_MAX && s->slots > 1;
     return s->layers > 0 && s->width > 0 && s->heads > 0 && s->kv_heads > 0 && s->head_dim > 0 && s->intermediate > 0 &&
            s->taps > 0 && s->target_width > 0 && s->vocab > 0 && parts;
 }
@@ -472,7 +476,8 @@ static void copy_tensors(pl_look *k) {
         const pl_st_entry *e = pl_st_at(k->st, i);
         pl_look_tensor    *t = pl_look_add(&k->have);
         if (!t) return;
-        *t = (pl_look_tensor){.rank = e->rank < 4 ? e->rank : 4, .dtype = e->dtype, .data = e->data};
+        *t = (pl_look_tensor){
+            .rank = e->rank < PL_HF_PADDED ? e->rank : PL_HF_PADDED, .dtype = e->dtype, .data = e->data};
         snprintf(t->name, sizeof t->name, "%s", e->name);
         memcpy(t->size, e->shape, (size_t)t->rank * sizeof *t->size);
     }
@@ -482,11 +487,12 @@ static void find_sort(pl_look *k) {
     const char *name = read_architecture(k);
     bool        block = pl_json_find(&k->j, NULL, "block_size") || pl_json_find(&k->j, NULL, "dflash_config");
     k->e.config.backbone = block ? PL_HF_DFLASH : strstr(name, "PEagle") ? PL_HF_PEAGLE : PL_HF_EAGLE3;
-    k->e.sort = !block                    ? strstr(name, "PEagle") ? PL_EXPORT_PEAGLE : PL_EXPORT_EAGLE3
-                : strstr(name, "XPress")  ? PL_EXPORT_XPRESS
-                : strstr(name, "DSpark")  ? PL_EXPORT_DSPARK
-                : strstr(name, "DFlash2") ? PL_EXPORT_DFLASH2
-                                          : PL_EXPORT_DFLASH;
+    k->e.sort = !block                     ? strstr(name, "PEagle") ? PL_EXPORT_PEAGLE : PL_EXPORT_EAGLE3
+                : strstr(name, "XPress")   ? PL_EXPORT_XPRESS
+                : strstr(name, "LiLiCorr") ? PL_EXPORT_LILICORR
+                : strstr(name, "DSpark")   ? PL_EXPORT_DSPARK
+                : strstr(name, "DFlash2")  ? PL_EXPORT_DFLASH2
+                                           : PL_EXPORT_DFLASH;
 }
 
 // Fills in the defaults of speculators' classes.
@@ -511,6 +517,8 @@ static void take_sizes(pl_look *k) {
     if (isnan(c->rope.theta)) c->rope.theta = pl_look_num(k, k->layer, "rope_scaling.rope_theta");
     if (isnan(c->rope.theta)) c->rope.theta = pl_look_num(k, k->layer, "rope_parameters.rope_theta");
     if (c->target_hidden_size <= 0) c->target_hidden_size = c->hidden_size; // the engines' default
+    if (k->e.sort == PL_EXPORT_LILICORR) snprintf(c->selector.kind, sizeof c->selector.kind, PL_HF_LATTICE);
+    if (c->selector.width == 0) c->selector.width = c->hidden_size; // as the published config means it
     k->s = pl_hf_sizes_of(c, c->target_hidden_size);
     k->s.markov_form = pl_hf_markov_find(k->e.markov_form);
     k->s.markov_rank = !dspark ? 0 : k->e.markov_rank < 0 ? 256 : k->e.markov_rank;
@@ -518,7 +526,9 @@ static void take_sizes(pl_look *k) {
     bool xpress = k->e.sort == PL_EXPORT_XPRESS;
     k->s.refiner_rank = !xpress ? 0 : k->e.refiner_rank < 0 ? PL_HF_REFINER_RANK : k->e.refiner_rank;
     k->s.refiner_ratio = k->e.refiner_ratio < 0 ? PL_HF_REFINER_RATIO : k->e.refiner_ratio;
-    if (is_block(k) && k->e.sort != PL_EXPORT_DFLASH2) k->s.conv_taps = k->s.conv_group = k->s.selector_rank = 0;
+    bool plain = k->e.sort == PL_EXPORT_LILICORR ? k->s.conv_taps < 0 : k->e.sort != PL_EXPORT_DFLASH2;
+    if (is_block(k) && plain) k->s.conv_taps = k->s.conv_group = 0;
+    if (is_block(k) && k->e.sort != PL_EXPORT_DFLASH2) k->s.selector_rank = 0;
 }
 
 static pl_status look_at_folder(pl_look *k, const char *dir, const char *target, pl_err *err) {
@@ -542,6 +552,7 @@ static pl_status look_at_folder(pl_look *k, const char *dir, const char *target,
 
 // ---- the tensors that the engine reads ----
 
+// ours, size: name and shape as this program has them.
 static pl_look_tensor *add_wanted(pl_look *k, const char *ours, const int64_t size[3]) {
     char name[96];
     if (!pl_export_name(k->engine, is_block(k), k->s.layers, ours, name, sizeof name)) return NULL;
@@ -550,13 +561,13 @@ static pl_look_tensor *add_wanted(pl_look *k, const char *ours, const int64_t si
     snprintf(t->name, sizeof t->name, "%s", name);
     for (; t->rank < 3 && size[t->rank]; t->rank++)
         t->size[t->rank] = size[t->rank];
+    t->rank = pl_hf_pad(ours, t->size, t->rank);
     return t;
 }
 
 static bool add_needed(void *arg, const char *name, const int64_t size[3]) {
     pl_look        *k = arg;
-    bool            hidden = strcmp(name, "mask_hidden") == 0; // [1, 1, n] in files
-    pl_look_tensor *t = add_wanted(k, name, hidden ? (const int64_t[3]){1, 1, size[1]} : size);
+    pl_look_tensor *t = add_wanted(k, name, size);
     if (t) t->needed = true;
     return !k->want.failed;
 }
@@ -573,6 +584,7 @@ static void list_wanted(pl_look *k) {
     if (!is_sized(k)) return;
     pl_hf_sizes few = *s;
     if (few.layers > LAYERS) few.layers = LAYERS;
+    if (few.lattice.layers > LAYERS) few.lattice.layers = LAYERS;
     pl_hf_tensors(&few, add_needed, k);
     t = add_wanted(k, "lm_head.weight", (const int64_t[3]){s->head_rows, s->width});
     if (t) t->needed = !k->engine->file && (!block || (k->e.rows > 0 && k->e.rows < s->vocab));

@@ -81,8 +81,13 @@ bool pl_export_is_dspark(const pl_export *e) {
     return pl_export_is_block(e) && !pl_export_is_xpress(e) && (e->config.block.anchor_first || has_markov(e));
 }
 
+bool pl_export_is_lilicorr(const pl_export *e) {
+    return pl_export_is_block(e) && pl_hf_is_lattice(&e->config.selector);
+}
+
 bool pl_export_is_second(const pl_export *e) {
-    return pl_export_is_block(e) && (e->config.block.taps > 0 || e->config.selector.candidates > 0);
+    return pl_export_is_block(e) && !pl_export_is_lilicorr(e) &&
+           (e->config.block.taps > 0 || e->config.selector.candidates > 0);
 }
 
 static void close_export(pl_export *e) {
@@ -128,9 +133,9 @@ static pl_status check_second(const pl_export *e, pl_err *err) {
 
 // Refuses drafters that the engine's form cannot express; all other refusals are rules of `check`.
 static pl_status check_block(const pl_export *e, pl_err *err) {
-    if (pl_hf_is_lattice(&e->config.selector))
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a lattice selector (LiLiCorr), whose form is not written here",
-                       e->checkpoint);
+    if (pl_export_is_lilicorr(e) && e->config.block.anchor_first)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: blocks that draft from their anchor, which engines' LiLiCorr has not", e->checkpoint);
     if (!e->targets_head && !e->engine->block_heads)
         return pl_fail(err, PL_E_UNSUPPORTED,
                        "%s: a block drafter with a head of its own, where %s takes the target's; export it to "
@@ -168,16 +173,18 @@ static pl_status check_eagle3(const pl_export *e, pl_err *err) {
 }
 
 static pl_status check_kind(pl_export *e, pl_err *err) {
-    static const char *const names[] = {"an EAGLE-3", "a P-EAGLE", "a block", "a DFlash 2", "a DSpark", "an xPress"};
+    static const char *const names[] = {"an EAGLE-3", "a P-EAGLE", "a block",   "a DFlash 2",
+                                        "a DSpark",   "an xPress", "a LiLiCorr"};
     const pl_hf_config      *c = &e->config;
     const char              *kind = *c->head.kind ? c->head.kind : "full";
     bool                     block = pl_export_is_block(e);
-    e->sort = pl_export_is_parallel(e) ? PL_EXPORT_PEAGLE
-              : !block                 ? PL_EXPORT_EAGLE3
-              : pl_export_is_xpress(e) ? PL_EXPORT_XPRESS
-              : pl_export_is_dspark(e) ? PL_EXPORT_DSPARK
-              : pl_export_is_second(e) ? PL_EXPORT_DFLASH2
-                                       : PL_EXPORT_DFLASH;
+    e->sort = pl_export_is_parallel(e)   ? PL_EXPORT_PEAGLE
+              : !block                   ? PL_EXPORT_EAGLE3
+              : pl_export_is_xpress(e)   ? PL_EXPORT_XPRESS
+              : pl_export_is_lilicorr(e) ? PL_EXPORT_LILICORR
+              : pl_export_is_dspark(e)   ? PL_EXPORT_DSPARK
+              : pl_export_is_second(e)   ? PL_EXPORT_DFLASH2
+                                         : PL_EXPORT_DFLASH;
     if (c->backbone != PL_HF_EAGLE3 && !pl_export_is_parallel(e) && !block)
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: is an %s drafter; only eagle3, peagle and dflash are exported",
                        e->checkpoint, pl_hf_backbone_name(c));
@@ -273,10 +280,7 @@ static pl_status add_tensor(tensors *ts, const char *name, const pl_weight_entry
     snprintf(ts->name[ts->n], sizeof ts->name[ts->n], "%s", name);
     *s = (pl_st_source){.name = ts->name[ts->n++]};
     pl_weight_copy(s, w);
-    if (strcmp(name, "mask_hidden") != 0) return PL_OK;
-    s->rank = 3; // [1, 1, n] in files
-    s->shape[2] = s->shape[1];
-    s->shape[1] = 1;
+    s->rank = pl_hf_pad(name, s->shape, s->rank);
     return PL_OK;
 }
 

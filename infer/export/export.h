@@ -1,4 +1,4 @@
-// Exports a trained EAGLE-3, P-EAGLE, DFlash or DSpark drafter in a serving engine's format, and checks rules by which
+// Exports a trained EAGLE-3, P-EAGLE or block drafter in a serving engine's format, and checks rules by which
 // an engine serves such a folder as it was trained.
 //
 // Engines agree on the mathematics and on most names. A head that ignores their differences loads and then drafts
@@ -32,8 +32,9 @@ typedef enum pl_export_sort {
     PL_EXPORT_PEAGLE,
     PL_EXPORT_DFLASH, // block drafters from here on
     PL_EXPORT_DFLASH2,
-    PL_EXPORT_DSPARK, // blocks that draft from their anchor, or with a Markov head
-    PL_EXPORT_XPRESS, // blocks with xPress's refiner
+    PL_EXPORT_DSPARK,   // blocks that draft from their anchor, or with a Markov head
+    PL_EXPORT_XPRESS,   // blocks with xPress's refiner
+    PL_EXPORT_LILICORR, // blocks with LiLiCorr's lattice
     PL_EXPORT_SORTS
 } pl_export_sort;
 
@@ -117,6 +118,7 @@ bool pl_export_is_parallel(const pl_export *e); // P-EAGLE
 bool pl_export_is_dspark(const pl_export *e);
 bool pl_export_is_second(const pl_export *e); // DFlash 2
 bool pl_export_is_xpress(const pl_export *e);
+bool pl_export_is_lilicorr(const pl_export *e);
 
 void pl_export_put_rows(pl_json_out *o, const pl_export *e, const pl_export_row *rows);
 

@@ -11,7 +11,7 @@
 typedef struct pl_look_tensor {
     char        name[96];
     int         rank;
-    int64_t     size[4];
+    int64_t     size[PL_HF_PADDED];
     pl_dtype    dtype; // PL_DTYPE_COUNT: another type
     const void *data;
     bool        needed; // the file must have it; rank 0: of any size

@@ -21,7 +21,8 @@ static char *make_command(const pl_export *e, const char *dir) {
 const pl_export_engine pl_export_sglang = {
     .name = "sglang",
     .help = "SGLang, algorithms EAGLE3, DFLASH and DSPARK",
-    .classes = {"LlamaForCausalLMEagle3", NULL, "DFlashDraftModel", "DFlash2DraftModel", "Qwen3DSparkModel"},
+    .classes = {"LlamaForCausalLMEagle3", NULL, "DFlashDraftModel", "DFlash2DraftModel", "Qwen3DSparkModel", NULL,
+                "LiLiCorrDraftModel"},
     .rows = pl_rows_plain,
     .blocks = pl_rows_block,
     .layer = "midlayer.",

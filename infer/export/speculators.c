@@ -13,7 +13,7 @@
 
 #define LAYER "transformer_layer_config"
 
-static const char *const types[] = {"eagle3", "peagle", "dflash", "dflash2", "dspark", "xpress"};
+static const char *const types[] = {"eagle3", "peagle", "dflash", "dflash2", "dspark", "xpress", "lilicorr"};
 
 static void put_type(pl_json_out *o, const pl_export *e) {
     pl_put_str(o, "speculators_model_type", types[e->sort]);

@@ -61,20 +61,21 @@ char *pl_export_serve_vllm(const pl_export *e, const char *dir) {
                       e->served, method, dir, e->tokens, more);
 }
 
-const pl_export_engine pl_export_vllm = {
-    .name = "vllm",
-    .help = "vLLM, methods eagle3 (P-EAGLE too), dflash and dspark",
-    .classes = {EAGLE3, "PEagleDraftModel", "DFlashDraftModel", "DFlash2DraftModel", "Qwen3DSparkModel"},
-    .rows = rows,
-    .blocks = pl_rows_block,
-    .layer = "midlayer.",
-    .layers = PL_STEP_LAYERS,
-    .norms = ~0U,
-    .parallel_norms = ~0U,
-    .own = PL_EXPORT_OWN_SAME | PL_EXPORT_OWN_WIDTH,
-    .markov = 1U << PL_HF_MARKOV_VANILLA | PL_EXPORT_NO_MARKOV,
-    .last = true,
-    .rising = true,
-    .map = &pl_export_offsets,
-    .rules = rules,
-    .serve = pl_export_serve_vllm};
+const pl_export_engine pl_export_vllm = {.name = "vllm",
+                                         .help = "vLLM, methods eagle3 (P-EAGLE too), dflash and dspark",
+                                         .classes = {EAGLE3, "PEagleDraftModel", "DFlashDraftModel",
+                                                     "DFlash2DraftModel", "Qwen3DSparkModel", NULL,
+                                                     "LiLiCorrDraftModel"},
+                                         .rows = rows,
+                                         .blocks = pl_rows_block,
+                                         .layer = "midlayer.",
+                                         .layers = PL_STEP_LAYERS,
+                                         .norms = ~0U,
+                                         .parallel_norms = ~0U,
+                                         .own = PL_EXPORT_OWN_SAME | PL_EXPORT_OWN_WIDTH,
+                                         .markov = 1U << PL_HF_MARKOV_VANILLA | PL_EXPORT_NO_MARKOV,
+                                         .last = true,
+                                         .rising = true,
+                                         .map = &pl_export_offsets,
+                                         .rules = rules,
+                                         .serve = pl_export_serve_vllm};

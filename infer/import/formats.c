@@ -14,7 +14,8 @@ static const pl_import_format formats[FORMATS] = {
                PL_HF_TAPS_OUTPUT},
     [SPECULATORS] = {"speculators", "EAGLE-3 and P-EAGLE as speculators writes them", PL_HF_TAPS_INPUT},
     [EAGLE1] = {"eagle1", "EAGLE-1 and EAGLE-2 as EAGLE and HASS write them", PL_HF_TAPS_UNSTATED},
-    [BLOCK] = {"dflash", "DFlash, DSpark and xPress as z-lab, DeepSpec, SpecForge and speculators write them",
+    [BLOCK] = {"dflash",
+               "DFlash, DSpark, xPress and LiLiCorr as z-lab, DeepSpec, SpecForge, speculators and ModelOpt write them",
                PL_HF_TAPS_OUTPUT}};
 
 const pl_import_format *pl_import_format_at(int i) {
@@ -96,8 +97,8 @@ static void put_architecture(config_copy *e, const char *name) {
 // ---- block drafters: DFlash and DFlash 2 as z-lab, SpecForge and speculators write them, DSpark as DeepSpec (all at
 // the top), SpecForge (in dflash_config) and speculators do ----
 
-static const char *const flash[] = {"DFlashDraftModel", "DFlashSpeculator", "dflash",           "DFlash2DraftModel",
-                                    "dflash2",          "XPressDraftModel", "XPressSpeculator", "xpress"},
+static const char *const flash[] = {"DFlashDraftModel", "DFlashSpeculator", "dflash", "DFlash2DraftModel", "dflash2",
+                                    "XPressDraftModel", "XPressSpeculator", "xpress", "LiLiCorrDraftModel"},
                          *const spark[] = {"DSparkDraftModel", "DSparkSpeculator", "Qwen3DSparkModel", "dspark"};
 
 enum { FLASH = sizeof flash / sizeof *flash };
@@ -113,12 +114,14 @@ static bool is_block(const char *architecture, const char *kind) {
            is_among(spark, 4, kind);
 }
 
+#define LILICORR "lilicorr" // projector_type
+
 // A published config and its dflash_config, which may be missing; members of dflash_config have precedence.
 typedef struct block_config {
     config_copy   *e;
     const pl_json *j;
     const cJSON   *inner;
-    bool           dspark;
+    bool           dspark, lattice;
 } block_config;
 
 static const cJSON *find_place(const block_config *b, const char *key) {
@@ -225,7 +228,7 @@ static pl_status check_modes(const block_config *b, pl_err *err) {
         return PL_E_UNSUPPORTED;
     }
     PL_TRY(pl_json_opt_str(b->j, find_place(b, "projector_type"), "projector_type", "dflash", &type, err));
-    if (strcmp(type, "dspark") != 0 && strcmp(type, "dflash") != 0) {
+    if (strcmp(type, "dspark") != 0 && strcmp(type, "dflash") != 0 && !(b->lattice && strcmp(type, LILICORR) == 0)) {
         pl_json_fail(b->j, find_member(b, "projector_type"), err, "a %.20s drafter, which is not supported", type);
         return PL_E_UNSUPPORTED;
     }
@@ -272,6 +275,7 @@ static pl_status import_block(config_copy *e, const pl_json *j, const char *arch
     PL_TRY(pl_json_opt_object(j, NULL, "dflash_config", &b.inner, err));
     const cJSON *projector = find_member(&b, "projector_type");
     b.dspark |= cJSON_IsString(projector) && strcmp(projector->valuestring, "dspark") == 0;
+    b.lattice = strcmp(architecture, "LiLiCorrDraftModel") == 0;
     PL_TRY(check_modes(&b, err));
     mask = find_member(&b, "mask_token_id");
     size = find_member(&b, "block_size");
@@ -283,6 +287,7 @@ static pl_status import_block(config_copy *e, const pl_json *j, const char *arch
     e->failed |= !inner;
     drop_read(&b, inner);
     put_member(e, e->o, "dflash_config", inner);
+    if (b.lattice) put_member(e, inner, "projector_type", cJSON_CreateString(LILICORR));
     if (size) put_member(e, e->o, "block_size", cJSON_Duplicate(size, true));
     if (mask) put_member(e, inner, "mask_token_id", cJSON_Duplicate(mask, true));
     put_member(e, inner, "sample_from_anchor", anchor ? cJSON_Duplicate(anchor, true) : cJSON_CreateBool(b.dspark));
@@ -290,7 +295,7 @@ static pl_status import_block(config_copy *e, const pl_json *j, const char *arch
     bool refined = strncmp(architecture, "XPress", 6) == 0 || strcmp(kind, "xpress") == 0;
     PL_TRY((refined ? make_refiner : make_head)(&b, &head, err));
     if (second && *kind) fill_parts(&b, inner);
-    name_kind(&b, head, second);
+    name_kind(&b, head, second || (b.lattice && has_member(inner, "conv_kernel_size")));
     return PL_OK;
 }
 
@@ -364,10 +369,27 @@ static pl_status import_parallel(config_copy *e, const pl_json *j, pl_err *err) 
     return PL_OK;
 }
 
+// Refuses files of heads on the last hidden state as the papers' code writes them, by a member that they alone have.
+// Hydra's hold hydra_mlp.K.*, hydra_lm_head.K.* with biases, which heads here do not have, and prefix_embeding_layer.*.
+static pl_status refuse_heads(const pl_json *j, pl_err *err) {
+    static const char *const own[][2] = {{"hydra_num_heads", "hydra"}, {"medusa_num_heads", "medusa"}};
+    for (int i = 0; i < 2; i++) {
+        const cJSON *node = pl_json_find(j, NULL, own[i][0]);
+        if (!node) continue;
+        pl_json_fail(j, node, err,
+                     "%s_lm_head.pt as the paper's code writes it: heads with biases in PyTorch's own format, which "
+                     "are not supported; train such heads with drafter.kind: %s",
+                     own[i][1], own[i][1]);
+        return PL_E_UNSUPPORTED;
+    }
+    return PL_OK;
+}
+
 // Converts the config to the plain form.
 static pl_status edit_config(config_copy *e, int *format, bool *stated, const pl_json *j, pl_err *err) {
     const char *architecture, *kind;
     if (!cJSON_IsObject(j->root)) return pl_json_fail(j, j->root, err, "expected an object");
+    PL_TRY(refuse_heads(j, err));
     PL_TRY(architecture_of(j, &architecture, err));
     PL_TRY(pl_json_opt_str(j, NULL, "speculators_model_type", "", &kind, err));
     PL_TRY(refuse_other(j, pl_json_find(j, NULL, "speculators_model_type"), kind, err));

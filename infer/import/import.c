@@ -173,12 +173,7 @@ static pl_status push(import *m, const char *name, const pl_weight_entry *w, pl_
             return pl_fail(err, PL_E_INPUT, "%s: \"%.80s\" stands there twice, under two names", m->o->dir, name);
     *s = (pl_st_source){.name = m->name[m->n++]};
     pl_weight_copy(s, w);
-    if (strcmp(name, "mask_hidden") == 0 && s->rank == 3) { // [1, 1, n] in files
-        s->rank = 2;
-        s->shape[0] *= s->shape[1];
-        s->shape[1] = s->shape[2];
-        s->shape[2] = 0;
-    }
+    s->rank = pl_hf_unpad(name, s->shape, s->rank);
     return PL_OK;
 }
 

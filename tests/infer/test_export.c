@@ -642,7 +642,7 @@ static void markov_heads(void **state) {
     export_to("vllm");
 }
 
-// xPress's refiner, which one library computes, and LiLiCorr's lattice, whose form is not written.
+// xPress's refiner, which one library computes, and LiLiCorr's lattice, in the form of ModelOpt.
 static void refiners(void **state) {
     (void)state;
     pl_backbone_options o = {.layers = 1, .block = 4, .mask_token = 9, .n_taps = 2, .tap = {3, 6}};
@@ -658,7 +658,30 @@ static void refiners(void **state) {
     o.head = (pl_hf_head){0};
     o.selector = (pl_hf_selector){.rank = 5, .candidates = 4, .kind = PL_HF_LATTICE, .width = 16};
     test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
-    refuse("sglang", checkpoint, target, "a lattice selector (LiLiCorr), whose form is not written here");
+    static const char *const engines[] = {"sglang", "vllm"};
+    for (int i = 0; i < 2; i++) {
+        export_to(engines[i]);
+        config_is("architectures", "[\"LiLiCorrDraftModel\"]");
+        config_is("dflash_config",
+                  "{\"mask_token_id\":9,\"target_layer_ids\":[2,5],\"projector_type\":\"lilicorr\","
+                  "\"lilicorr_enabled\":true,\"lilicorr_candidate_topk\":4,\"lilicorr_hidden_size\":16,"
+                  "\"lilicorr_num_layers\":2,\"lilicorr_num_heads\":4,\"lilicorr_mlp_ratio\":2,"
+                  "\"lilicorr_factor_dim\":5,\"lilicorr_vector_eps\":1e-06,\"lilicorr_logit_scale\":10}");
+        pl_st             *st = served_open(out);
+        const pl_st_entry *slot = pl_st_find(st, "lilicorr.slot_embedding");
+        assert_int_equal(slot->rank, 5);
+        assert_true(slot->shape[0] == 1 && slot->shape[1] == 1 && slot->shape[2] == 3 && slot->shape[3] == 1 &&
+                    slot->shape[4] == 16);
+        pl_st_close(st);
+    }
+    refuse("speculators", checkpoint, target, "a LiLiCorr drafter, which speculators does not serve");
+    o.selector.candidates = 6;
+    test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
+    refuse("sglang", checkpoint, target, "lilicorr_candidate_topk: 6, engines take powers of two");
+    o.selector.candidates = 4;
+    o.anchor_first = true;
+    test_backbone_write(checkpoint, &model, &pl_backbone_dflash, &o, 43);
+    refuse("sglang", checkpoint, target, "blocks that draft from their anchor, which engines' LiLiCorr has not");
 }
 
 static void options_are(const char *want) {

@@ -423,6 +423,10 @@ static void names(void **state) {
          "mask_token_id: missing"},
         {"speculators", "\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"eagle\"",
          "\"eagle\" is not supported; eagle3, peagle, dflash, dflash2, dspark and xpress are"},
+        {"vllm", "\"vocab_size\": 97", "\"vocab_size\": 97, \"hydra_num_heads\": 4",
+         "hydra_lm_head.pt as the paper's code writes it"},
+        {"vllm", "\"vocab_size\": 97", "\"vocab_size\": 97, \"medusa_num_heads\": 4",
+         "train such heads with drafter.kind: medusa"},
         {"speculators", "\"model_type\": \"llama\"", "\"model_type\": \"phi3\"",
          "model_type \"phi3\" is not supported"}};
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
@@ -636,21 +640,45 @@ static void blocks(void **state) {
     expect_block("markov", 3);
 }
 
+static pl_hf_selector lilicorr(void) {
+    return (pl_hf_selector){
+        .rank = 5, .candidates = 8, .kind = PL_HF_LATTICE, .width = 16, .heads = 2, .eps = 1e-4, .mlp_ratio = 1.5};
+}
+
+// LiLiCorr as ModelOpt writes it: with members of its own, one of which says that the head is on.
+static void lattice(void **state) {
+    (void)state;
+    write_block(&(pl_backbone_options){
+        .layers = 1, .block = 4, .mask_token = 3, .n_taps = 2, .tap = {3, 6}, .selector = lilicorr()});
+    export_to("sglang", checkpoint, out);
+    served_edit(out, "\"dflash_config\": {", "\"attention_dropout\": 0.0, \"dflash_config\": {\"causal\": false, ");
+    expect_block("target", 3);
+    served_edit(out, "\"lilicorr_enabled\": true", "\"lilicorr_enabled\": false");
+    refused(PL_HF_TAPS_UNSTATED, "a selector that is switched off");
+    export_to("sglang", checkpoint, out);
+    served_edit(out, "lilicorr_vector_eps", "unused");
+    refused(PL_HF_TAPS_UNSTATED, "lilicorr_vector_eps: missing");
+    export_to("sglang", checkpoint, out);
+    served_edit(out, "\"lilicorr_num_heads\": 2", "\"lilicorr_num_heads\": 4");
+    refused(PL_HF_TAPS_UNSTATED, "lilicorr.relative_slot_bias is [2, 7], expected [4, 7]");
+}
+
 // Out to every engine that reads blocks and back, heads of their own where the engine takes them.
 static void blocks_round_trips(void **state) {
     (void)state;
     for (int e = 0; pl_export_engine_at(e); e++) {
         const pl_export_engine *engine = pl_export_engine_at(e);
         if (!engine->blocks || engine->file) continue;
-        for (int kind = 0; kind < 9; kind++) {
+        for (int kind = 0; kind < 11; kind++) {
             pl_backbone_options o = {.layers = 2, .block = 6, .mask_token = 9, .n_taps = 3, .tap = {2, 4, 5}};
-            bool                own = kind == 3 || kind == 4, refined = kind == 8;
+            bool                own = kind == 3 || kind == 4, refined = kind == 8, lattice = kind > 8;
             if (own && !engine->block_heads) continue;
             if (refined && !engine->classes[PL_EXPORT_XPRESS]) continue;
-            if (kind > 5 && !refined && !(engine->markov & 1U << (kind - 5))) continue;
+            if (lattice && !engine->classes[PL_EXPORT_LILICORR]) continue;
+            if (kind > 5 && kind < 8 && !(engine->markov & 1U << (kind - 5))) continue;
             if (kind == 1 && !(engine->markov & PL_EXPORT_NO_MARKOV)) continue;
             if (kind == 5 && !engine->classes[PL_EXPORT_DFLASH2]) continue;
-            bool spark = kind == 2 || (kind > 5 && !refined);
+            bool spark = kind == 2 || (kind > 5 && kind < 8);
             o.anchor_first = kind == 1 || spark;
             if (spark) o.head = pl_hf_head_make("markov", 7);
             if (refined) o.head = pl_hf_head_of("xpress:rank=7,mlp_ratio=3,passes=4");
@@ -659,6 +687,8 @@ static void blocks_round_trips(void **state) {
             if (own) o.own_head = true, o.d2t = some_tokens(), o.draft_vocab = DRAFTED;
             if (kind == 4) o.head = pl_hf_head_make("lowrank", RANK);
             if (kind == 5) o.conv_taps = 2, o.conv_group = 8, o.selector = (pl_hf_selector){.rank = 5, .candidates = 9};
+            if (lattice) o.selector = lilicorr();
+            if (kind == 10) o.conv_taps = 2, o.conv_group = 8, o.selector.width = 0;
             write_block(&o);
             export_to(engine->name, checkpoint, out);
             expect_block(kind == 4 ? "lowrank" : own ? "full" : spark ? "markov" : refined ? "xpress" : "target", 2);
@@ -857,6 +887,7 @@ int main(void) {
         cmocka_unit_test(halves),
         cmocka_unit_test(engines_members),
         cmocka_unit_test(blocks),
+        cmocka_unit_test(lattice),
         cmocka_unit_test(blocks_refused),
         cmocka_unit_test(silent_anchor),
         cmocka_unit_test(blocks_round_trips),
