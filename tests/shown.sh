@@ -7,7 +7,7 @@
 # PACELINE_TEST_DATA: folder with outside data (needed by goldens, any-target and benchmarks).
 # PACELINE_RUN: a finished run of recipes/quickstart.yaml, whose drafters benchmarks, hybrid and parity take; without it
 # they train them once.
-# PACELINE_HEADS: where heads keeps (or finds) its run, and plan finds one.
+# PACELINE_HEADS: where heads keeps (or finds) its run, and plan finds one. PACELINE_EAGLE2_HEADS: eagle2-heads's.
 # PACELINE_TARGET_4K, PACELINE_HEADS_4K: finished runs of recipes/target-4k.yaml and heads-4k.yaml (plan).
 # PACELINE_BLOCKS: how often plan measures everything anew (5); processes whose means hybrid's intervals are of (8), see
 # tests/pairs.sh. PACELINE_TIMED: a command to put before what plan and hybrid time ("taskset -c 2,3").
@@ -314,14 +314,14 @@ shown_online() { # two kinds of traffic in turn, recorded and learned from while
     say online "$((SECONDS - t0)) s"
 }
 
-shown_heads() { # every draft head beside the full one: trained once, decoded at temperature 0 and 1, then by domain
-    local data=${PACELINE_TEST_DATA:?set it} p t0=$SECONDS d out
-    out=$(realpath -m "${PACELINE_HEADS:-$work/heads-run}")
+heads_and_domains() { # NAME OUT: recipes/NAME.yaml, trained once, decoded at temperature 0 and 1, then by domain
+    local data=${PACELINE_TEST_DATA:?set it} name=$1 p t0=$SECONDS d out
+    out=$(realpath -m "$2")
     p=$(program)
-    (cd "$root" && "$p" run recipes/heads.yaml --set "vocabularies.0.text=[$data/text/gutenberg]" --out "$out") >"$work/heads.log" 2>&1 ||
-        { tail -n 3 "$work/heads.log"; fail heads "see above"; return; }
+    (cd "$root" && "$p" run "recipes/$name.yaml" --set "vocabularies.0.text=[$data/text/gutenberg]" --out "$out") >"$work/heads.log" 2>&1 ||
+        { tail -n 3 "$work/heads.log"; fail "$name" "see above"; return; }
     sed -n '/^method/,/^$/p' "$work/heads.log"
-    say heads "$((SECONDS - t0)) s, identical_outputs: $(grep -o '"identical_outputs": *[a-z]*' "$out/results.json" | sort | uniq -c | tr '\n' ' ')"
+    say "$name" "$((SECONDS - t0)) s, identical_outputs: $(grep -o '"identical_outputs": *[a-z]*' "$out/results.json" | sort | uniq -c | tr '\n' ' ')"
     # By domain: a dozen or two prompts of each, taken evenly; a .txt is read by paragraph.
     mkdir -p "$work/domains"
     awk 'NR % 8 == 1 { print "" } NR % 200 < 8' "$data/text/botchan.txt" >"$work/domains/books.txt"
@@ -333,16 +333,24 @@ shown_heads() { # every draft head beside the full one: trained once, decoded at
     done >"$work/domains/web.txt"
     zcat "$data/bench/humaneval/HumanEval.jsonl.gz" | awk 'NR % 10 == 1' >"$work/domains/code.jsonl"
     awk 'NR % 20 == 1' "$data/bench/spec_bench/question.jsonl" >"$work/domains/spec-bench.jsonl"
-    [ ! -e "$work/web.failed" ] || fail heads "$(wc -l <"$work/web.failed") web texts were not read"
+    [ ! -e "$work/web.failed" ] || fail "$name" "$(wc -l <"$work/web.failed") web texts were not read"
     for d in "$work"/domains/*; do
-        [ -s "$d" ] || { fail heads "${d##*/} is empty"; continue; }
-        rm -rf "$work/domain" && mkdir "$work/domain" && cp -r "$out/drafters" "$work/domain/" || { fail heads "${d##*/}"; continue; }
-        (cd "$root" && "$p" eval recipes/heads.yaml --set "eval.prompts=$d" --set 'eval.temperatures=[0]' --set eval.ceilings=0 \
-            --out "$work/domain") >"$work/domain.log" 2>&1 || { tail -n 3 "$work/domain.log"; fail heads "${d##*/}"; continue; }
-        say heads "${d##*/}"
+        [ -s "$d" ] || { fail "$name" "${d##*/} is empty"; continue; }
+        rm -rf "$work/domain" && mkdir "$work/domain" && cp -r "$out/drafters" "$work/domain/" || { fail "$name" "${d##*/}"; continue; }
+        (cd "$root" && "$p" eval "recipes/$name.yaml" --set "eval.prompts=$d" --set 'eval.temperatures=[0]' --set eval.ceilings=0 \
+            --out "$work/domain") >"$work/domain.log" 2>&1 || { tail -n 3 "$work/domain.log"; fail "$name" "${d##*/}"; continue; }
+        say "$name" "${d##*/}"
         sed -n '/^method/,/^$/p' "$work/domain.log"
         cp "$work/domain/results.json" "$out/${d##*/}.results.json"
     done
+}
+
+shown_heads() { # every draft head beside the full one
+    heads_and_domains heads "${PACELINE_HEADS:-$work/heads-run}"
+}
+
+shown_eagle2_heads() { # lists and routers with EAGLE-2's model and tree
+    heads_and_domains eagle2-heads "${PACELINE_EAGLE2_HEADS:-$work/eagle2-heads}"
 }
 
 shown_bench() {

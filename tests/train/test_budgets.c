@@ -75,6 +75,8 @@ static void equal_budgets(void **state) {
     check("recipes/heads-4k.yaml", true);
     check("recipes/dynaspec-sweep.yaml", false); // which it is made of
     check("recipes/methods.yaml", false);
+    check("recipes/medusa.yaml", false);
+    check("recipes/eagle2-heads.yaml", false);
 }
 
 int main(void) {
