@@ -117,7 +117,7 @@ static void remember_word(pl_words_memory *w, entry *e, const char *word, size_t
         e = slot_of(w, word, n);
     }
     memcpy(w->bytes + w->bytes_used, word, n);
-    memcpy(w->ids + w->ids_used, ids, n_ids * sizeof *ids);
+    if (n_ids > 0) memcpy(w->ids + w->ids_used, ids, n_ids * sizeof *ids); // of none, ids may be NULL
     *e = (entry){(uint32_t)w->bytes_used, (uint32_t)w->ids_used, (uint8_t)n, (uint8_t)n_ids};
     w->bytes_used += n;
     w->ids_used += n_ids;
