@@ -118,6 +118,9 @@ static uint64_t hash_tensor(uint64_t h, const pl_weight_entry *e, bool full) {
     for (int i = 0; i < e->rank; i++)
         h = hash_int(h, e->shape[i]);
     h = hash_int(h, e->rope_heads);
+    const pl_weight_tiles *tiles[] = {&e->row_tiles, &e->column_tiles};
+    for (int i = 0; i < 2; i++)
+        if (tiles[i]->keys > 0) h = hash_int(hash_int(h, tiles[i]->keys), tiles[i]->width);
     if (e->code) h = e->code->hash(e, h);
     const uint8_t *p = e->data;
     size_t         n = span_of(e), block = PL_FINGERPRINT_BLOCK;

@@ -30,6 +30,9 @@ static const pl_gguf_family families[] = {
      .local_theta = 10000,
      .narrow = 62},
     {.name = "gpt-oss", .architecture = "GptOssForCausalLM", .type = "gpt_oss", .period = 2},
+    {.name = "qwen3next", .architecture = "Qwen3NextForCausalLM", .type = "qwen3_next"},
+    {.name = "qwen35", .architecture = "Qwen3_5ForCausalLM", .type = "qwen3_5_text", .tiled = true},
+    {.name = "qwen35moe", .architecture = "Qwen3_5MoeForCausalLM", .type = "qwen3_5_moe_text", .tiled = true},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
@@ -116,11 +119,20 @@ static pl_status read_vocabulary_size(const reading *r, pl_err *err) {
     return PL_OK;
 }
 
+// Of the blocks the last few are layers for drafting.
+static pl_status leave_out_drafter(const reading *r, pl_err *err) {
+    int blocks = r->c->num_hidden_layers, drafts;
+    PL_TRY(get_int(r, "nextn_predict_layers", 0, blocks - 1, 0, &drafts, err));
+    r->c->num_hidden_layers = blocks - drafts;
+    return PL_OK;
+}
+
 static pl_status read_sizes(const reading *r, pl_err *err) {
     pl_hf_config *c = r->c;
     int           value;
     PL_TRY(get_int(r, "embedding_length", 1, PL_HF_HIDDEN_MAX, -1, &c->hidden_size, err));
     PL_TRY(get_int(r, "block_count", 1, PL_HF_LAYERS_MAX, -1, &c->num_hidden_layers, err));
+    if (r->hf->delta) PL_TRY(leave_out_drafter(r, err));
     PL_TRY(get_int(r, "context_length", 1, PL_HF_POSITIONS_MAX, -1, &c->max_position_embeddings, err));
     PL_TRY(get_int(r, "attention.head_count", 1, PL_HF_HEADS_MAX, -1, &c->num_attention_heads, err));
     PL_TRY(get_int(r, "attention.head_count_kv", 1, PL_HF_HEADS_MAX, c->num_attention_heads, &c->num_key_value_heads,
@@ -151,6 +163,9 @@ static pl_status read_experts(const reading *r, pl_err *err) {
     PL_TRY(refuse_other(r, "expert_weights_scale", 1, err));
     c->expert_size = width > 0 ? width : c->intermediate_size;
     c->expert_norm = true;
+    if (r->hf->shared_expert > 0)
+        PL_TRY(get_int(r, "expert_shared_feed_forward_length", 1, PL_HF_INTERMEDIATE_MAX, c->intermediate_size,
+                       &c->shared_expert, err));
     if (!r->f->mixed) return PL_OK;
     strcpy(c->architecture, r->f->mixed);
     strcpy(c->model_type, "mixtral");
@@ -206,6 +221,70 @@ static pl_status read_scores(const reading *r, pl_err *err) {
     double silent[2] = {r->hf->softcap[0] > 0 ? 50 : 0, r->hf->softcap[0] > 0 ? 30 : 0};
     PL_TRY(get_num(r, "attn_logit_softcapping", 0, 1e6, silent[0], &c->attention_softcap, err));
     return get_num(r, "final_logit_softcapping", 0, 1e6, silent[1], &c->final_softcap, err);
+}
+
+// ---- gated delta nets
+
+static void set_recurrent(pl_hf_config *c, int layer) {
+    c->delta.layer[layer / 8] |= (uint8_t)(1 << layer % 8);
+}
+
+// Which layers have one: a flag for each block, or all but each full_attention_interval-th.
+static pl_status read_recurrent(const reading *r, pl_err *err) {
+    static const char    name[] = "attention.recurrent_layers";
+    pl_hf_config        *c = r->c;
+    char                 key[128];
+    int                  interval;
+    const pl_gguf_value *v = pl_gguf_find(r->g, key_of(r, name, key));
+    PL_TRY(get_int(r, "full_attention_interval", 1, PL_HF_LAYERS_MAX, 4, &interval, err));
+    if (v && (v->type != PL_GGUF_ARRAY || v->item != PL_GGUF_BOOL || v->n < (uint64_t)c->num_hidden_layers))
+        return fail_value(r, name, "has not one flag for each layer", err);
+    for (int l = 0; l < c->num_hidden_layers; l++)
+        if (v ? v->data[l] != 0 : (l + 1) % interval != 0) set_recurrent(c, l);
+    return PL_OK;
+}
+
+static pl_status read_delta(const reading *r, pl_err *err) {
+    pl_hf_delta *d = &r->c->delta;
+    int          inner;
+    if (!r->hf->delta) return PL_OK;
+    PL_TRY(get_int(r, "ssm.group_count", 1, PL_HF_HEADS_MAX, -1, &d->key_heads, err));
+    PL_TRY(get_int(r, "ssm.time_step_rank", 1, PL_HF_HEADS_MAX, -1, &d->value_heads, err));
+    PL_TRY(get_int(r, "ssm.state_size", 1, PL_HF_DELTA_DIM_MAX, -1, &d->key_dim, err));
+    PL_TRY(get_int(r, "ssm.conv_kernel", 1, PL_HF_DELTA_TAPS_MAX, -1, &d->taps, err));
+    PL_TRY(get_int(r, "ssm.inner_size", d->value_heads, d->value_heads * PL_HF_DELTA_DIM_MAX, -1, &inner, err));
+    if (inner % d->value_heads != 0)
+        return pl_fail(err, PL_E_INPUT, "%s: %s.ssm.inner_size: %d is not %d heads of one size", r->path, r->f->name,
+                       inner, d->value_heads);
+    d->value_dim = inner / d->value_heads;
+    d->joined_gates = r->hf->by_key_head;
+    r->c->output_gate = true;
+    PL_TRY(read_recurrent(r, err));
+    // Files of the first converters hold in_proj_qkvz as it is.
+    for (int l = 0; l < r->c->num_hidden_layers; l++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%d.ssm_in.weight", l);
+        d->joined_qkvz |= r->hf->by_key_head && pl_gguf_parts_find(r->parts, name) != NULL;
+    }
+    return PL_OK;
+}
+
+// The parts of RoPE's pairs that count images' rows and columns do not matter in a text, if no pair is left out.
+static pl_status check_sections(const reading *r, int rotated, pl_err *err) {
+    static const char    name[] = "rope.dimension_sections";
+    char                 key[128];
+    int32_t              part[4];
+    int64_t              pairs = 0;
+    const pl_gguf_value *v = pl_gguf_find(r->g, key_of(r, name, key));
+    if (!v) return PL_OK;
+    if (v->type != PL_GGUF_ARRAY || (v->item != PL_GGUF_I32 && v->item != PL_GGUF_U32) || v->n > 4)
+        return fail_value(r, name, "is no list of up to four numbers of pairs", err);
+    memcpy(part, v->data, (size_t)v->n * sizeof *part);
+    for (uint64_t i = 0; i < v->n && i < 3; i++)
+        pairs += part[i];
+    if (pairs == rotated / 2) return PL_OK;
+    return pl_fail(err, PL_E_UNSUPPORTED, "%s: %s has %lld pairs, and a head rotates %d", r->path, key,
+                   (long long)pairs, rotated / 2);
 }
 
 // ---- RoPE
@@ -299,7 +378,8 @@ static pl_status read_rope(const reading *r, pl_err *err) {
     PL_TRY(get_num(r, "rope.freq_base", 1, 1e12, 10000, &c->rope.theta, err));
     PL_TRY(get_int(r, "rope.dimension_count", 2, c->head_dim, c->head_dim, &rotated, err));
     if (rotated % 2) return fail_value(r, "rope.dimension_count", "is odd; rotary embedding needs pairs", err);
-    if (rotated < c->head_dim && !r->hf->fused)
+    if (r->hf->delta) PL_TRY(check_sections(r, rotated, err));
+    if (rotated < c->head_dim && !r->hf->fused && !r->hf->delta)
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: RoPE of %d of %d elements is not supported in %s", r->path, rotated,
                        c->head_dim, r->f->name);
     c->rope.partial = rotated < c->head_dim ? (double)rotated / c->head_dim : 0;
@@ -447,6 +527,7 @@ pl_status pl_gguf_config(pl_hf_config *c, const pl_gguf_family **family, const p
     *family = r.f;
     take_family(&r);
     PL_TRY(read_sizes(&r, err));
+    PL_TRY(read_delta(&r, err));
     PL_TRY(read_experts(&r, err));
     PL_TRY(read_rope(&r, err));
     PL_TRY(read_windows(&r, err));

@@ -185,11 +185,37 @@ static const named once_names[] = {{"token_embd.weight", "model.embed_tokens.wei
                                     {"ffn_up.weight", "mlp.up_proj.weight"},
                                     {"ffn_down.weight", "mlp.down_proj.weight"},
                                     {"ffn_gate_inp.weight", "mlp.gate.weight"},
-                                    {"ffn_gate_inp.bias", "mlp.gate.bias"}},
+                                    {"ffn_gate_inp.bias", "mlp.gate.bias"},
+                                    {"ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight"},
+                                    {"ffn_gate_shexp.weight", "mlp.shared_expert.gate_proj.weight"},
+                                    {"ffn_up_shexp.weight", "mlp.shared_expert.up_proj.weight"},
+                                    {"ffn_down_shexp.weight", "mlp.shared_expert.down_proj.weight"}},
+                   // of the first layer for drafting
+    drafter_names[] = {{"nextn.eh_proj.weight", "mtp.fc.weight"},
+                       {"nextn.enorm.weight", "mtp.pre_fc_norm_embedding.weight"},
+                       {"nextn.hnorm.weight", "mtp.pre_fc_norm_hidden.weight"},
+                       {"nextn.shared_head_norm.weight", "mtp.norm.weight"}},
                    // of all experts of a layer
     expert_names[] = {{"ffn_gate_exps.weight", "gate_proj.weight"}, {"ffn_up_exps.weight", "up_proj.weight"},
                       {"ffn_down_exps.weight", "down_proj.weight"}, {"ffn_gate_exps.bias", "gate_proj.bias"},
                       {"ffn_up_exps.bias", "up_proj.bias"},         {"ffn_down_exps.bias", "down_proj.bias"}};
+
+// Of a gated delta net: which rows (or columns) are value heads', behind those of queries and keys or not, of a head's
+// elements or one.
+static const struct delta_name {
+    const char *theirs, *ours;
+    bool        heads, behind, wide, columns;
+} delta_names[] = {{"attn_qkv.weight", "in_proj_qkv.weight", .heads = true, .behind = true, .wide = true},
+                   {"attn_gate.weight", "in_proj_z.weight", .heads = true, .wide = true},
+                   {"ssm_in.weight", "in_proj_qkvz.weight", .heads = false},
+                   {"ssm_ba.weight", "in_proj_ba.weight", .heads = false},
+                   {"ssm_beta.weight", "in_proj_b.weight", .heads = true},
+                   {"ssm_alpha.weight", "in_proj_a.weight", .heads = true},
+                   {"ssm_conv1d.weight", "conv1d.weight", .heads = true, .behind = true, .wide = true},
+                   {"ssm_dt.bias", "dt_bias", .heads = true},
+                   {"ssm_a", "A_log", .heads = true},
+                   {"ssm_norm.weight", "norm.weight", .heads = false},
+                   {"ssm_out.weight", "out_proj.weight", .heads = true, .wide = true, .columns = true}};
 
 #define FIND(list, name, n) find_name(list, sizeof(list) / sizeof *(list), name, n)
 static const char *find_name(const named *list, size_t count, const char *theirs, size_t n) {
@@ -205,6 +231,7 @@ typedef struct listing {
     const pl_gguf_family *f;
     const pl_gguf_tensor *t;
     const pl_ggml_type   *type;
+    char                  layer[64]; // what its names begin with
 } listing;
 
 static pl_status add(const listing *l, const pl_weight_entry *e, pl_err *err, const char *fmt, ...) PL_PRINTF(4, 5);
@@ -246,7 +273,7 @@ static pl_status fail_shape(const listing *l, const char *what, pl_err *err) {
 }
 
 // Experts lie one after another.
-static pl_status add_experts(const listing *l, int layer, const char *ours, pl_err *err) {
+static pl_status add_experts(const listing *l, const char *ours, pl_err *err) {
     const pl_gguf_tensor *t = l->t;
     bool                  bias = strstr(ours, ".bias") != NULL;
     if (t->rank != (bias ? 2 : 3) || t->shape[t->rank - 1] != l->c->experts || (bias && l->type->code))
@@ -254,22 +281,35 @@ static pl_status add_experts(const listing *l, int layer, const char *ours, pl_e
     int64_t n = l->c->experts, rows = t->shape[t->rank - 2], cols = bias ? 0 : t->shape[0];
     for (int64_t i = 0; i < n; i++) {
         pl_weight_entry e = take_rows(l, i * rows, rows, cols);
-        PL_TRY(add(l, &e, err, "model.layers.%d.mlp.experts.%d.%s", layer, (int)i, ours));
+        PL_TRY(add(l, &e, err, "%smlp.experts.%d.%s", l->layer, (int)i, ours));
     }
     return PL_OK;
 }
 
-// Queries, keys and values in one tensor, where the architecture has three.
-static pl_status add_split(const listing *l, int layer, const char *end, pl_err *err) {
+// Each expert's gate above its up.
+static pl_status add_joined_experts(const listing *l, pl_err *err) {
+    const pl_gguf_tensor *t = l->t;
+    if (t->rank != 3 || t->shape[2] != l->c->experts || t->shape[1] % 2 != 0)
+        return fail_shape(l, "is not one gate and up for each expert", err);
+    for (int64_t i = 0, rows = t->shape[1] / 2; i < 2 * l->c->experts; i++) {
+        pl_weight_entry e = take_rows(l, i * rows, rows, t->shape[0]);
+        PL_TRY(add(l, &e, err, "%smlp.experts.%d.%s_proj.weight", l->layer, (int)(i / 2), i % 2 ? "up" : "gate"));
+    }
+    return PL_OK;
+}
+
+// Queries (with their gates), keys and values in one tensor, where the architecture has three.
+static pl_status add_split(const listing *l, const char *end, pl_err *err) {
     const pl_hf_config   *c = l->c;
     const pl_gguf_tensor *t = l->t;
-    int64_t q = (int64_t)c->num_attention_heads * c->head_dim, kv = (int64_t)c->num_key_value_heads * c->head_dim;
-    int64_t rows[3] = {q, kv, kv}, heads[3] = {c->num_attention_heads, c->num_key_value_heads, 0}, at = 0;
+    int64_t               q = (int64_t)c->num_attention_heads * c->head_dim * (c->output_gate ? 2 : 1);
+    int64_t               kv = (int64_t)c->num_key_value_heads * c->head_dim;
+    int64_t               rows[3] = {q, kv, kv}, heads[3] = {c->num_attention_heads, c->num_key_value_heads, 0}, at = 0;
     if (t->shape[t->rank - 1] != q + 2 * kv) return fail_shape(l, "is not queries, keys and values", err);
     for (int i = 0; i < 3; at += rows[i++]) {
         pl_weight_entry e = take_rows(l, at, rows[i], t->rank == 2 ? t->shape[0] : 0);
         e.rope_heads = l->f->paired ? heads[i] : 0;
-        PL_TRY(add(l, &e, err, "model.layers.%d.self_attn.%c_proj.%s", layer, "qkv"[i], end));
+        PL_TRY(add(l, &e, err, "%sself_attn.%c_proj.%s", l->layer, "qkv"[i], end));
     }
     return PL_OK;
 }
@@ -281,17 +321,66 @@ static int64_t paired_heads(const listing *l, const char *ours) {
     return strncmp(ours, "self_attn.k_proj", 16) == 0 ? l->c->num_key_value_heads : 0;
 }
 
-static pl_status add_of_layer(const listing *l, int layer, const char *rest, pl_err *err) {
+static const struct delta_name *find_delta(const char *theirs, size_t n) {
+    for (size_t i = 0; i < sizeof delta_names / sizeof *delta_names; i++)
+        if (strlen(delta_names[i].theirs) == n && memcmp(delta_names[i].theirs, theirs, n) == 0) return &delta_names[i];
+    return NULL;
+}
+
+// Notes the order of a tensor's value heads. each: elements of a head's row that count (of a convolution its taps).
+static pl_status set_tiles(const listing *l, const struct delta_name *d, pl_weight_entry *e, int64_t each,
+                           pl_err *err) {
+    const pl_hf_delta *c = &l->c->delta;
+    pl_weight_tiles    tiles = {.first = d->behind ? 2 * (int64_t)c->key_heads * c->key_dim * each : 0,
+                                .keys = c->key_heads,
+                                .each = c->value_heads / c->key_heads,
+                                .width = (d->wide ? c->value_dim : 1) * each};
+    int64_t            all = d->columns ? e->shape[1] : e->shape[0] * each;
+    if (all != tiles.first + c->value_heads * tiles.width) return fail_shape(l, "is not of the heads' size", err);
+    if (l->f->tiled) *(d->columns ? &e->column_tiles : &e->row_tiles) = tiles;
+    return PL_OK;
+}
+
+// A tensor of a gated delta net. Vectors are never quantised, and A_log is stored as -exp(A_log).
+static pl_status add_delta(const listing *l, const struct delta_name *d, pl_err *err) {
     const pl_gguf_tensor *t = l->t;
-    size_t                n = t->n_name - (size_t)(rest - t->name);
-    const char           *ours = FIND(expert_names, rest, n);
-    int64_t               rows = t->shape[t->rank - 1];
-    if (ours) return add_experts(l, layer, ours, err);
+    bool                  taps = strcmp(d->ours, "conv1d.weight") == 0, log = strcmp(d->ours, "A_log") == 0;
+    bool vector = taps || log || strcmp(d->ours, "dt_bias") == 0 || strcmp(d->ours, "norm.weight") == 0;
+    if (t->rank != (vector && !taps ? 1 : 2)) return fail_shape(l, "has not the rank of its kind", err);
+    if (vector && (l->type->code || (log && l->type->dtype != PL_F32)))
+        return fail_shape(l, log ? "is not F32" : "is quantised, which only matrices may be", err);
+    pl_weight_entry e = take_rows(l, 0, t->shape[t->rank - 1], t->rank == 2 ? t->shape[0] : 0);
+    if (d->heads) PL_TRY(set_tiles(l, d, &e, taps ? t->shape[0] : 1, err));
+    if (taps) {
+        e.rank = 3; // [channels, 1, taps] in folders
+        e.shape[2] = e.shape[1];
+        e.shape[1] = 1;
+    }
+    if (log) {
+        e.code = &pl_weight_decay;
+        e.shape[1] = 1;
+    }
+    return add(l, &e, err, "%slinear_attn.%s", l->layer, d->ours);
+}
+
+static pl_status add_of_layer(const listing *l, int layer, const char *rest, pl_err *err) {
+    const pl_gguf_tensor    *t = l->t;
+    const struct delta_name *delta = NULL;
+    size_t                   n = t->n_name - (size_t)(rest - t->name);
+    const char              *ours = FIND(expert_names, rest, n);
+    int64_t                  rows = t->shape[t->rank - 1];
+    if (ours) return add_experts(l, ours, err);
+    if (n == 23 && memcmp(rest, "ffn_gate_up_exps.weight", n) == 0) return add_joined_experts(l, err);
+    if (layer < l->c->num_hidden_layers && pl_hf_recurrent(l->c, layer)) delta = find_delta(rest, n);
+    if (delta) return add_delta(l, delta, err);
     ours = FIND(layer_names, rest, n);
     if (t->rank > 2) return fail_shape(l, "has too many dimensions", err);
-    if (ours && strstr(ours, "qkv_proj") && !l->c->fused) return add_split(l, layer, "weight", err);
-    if (n == 13 && memcmp(rest, "attn_qkv.bias", n) == 0) return add_split(l, layer, "bias", err);
+    if (ours && strstr(ours, "qkv_proj") && !l->c->fused) return add_split(l, "weight", err);
+    if (n == 13 && memcmp(rest, "attn_qkv.bias", n) == 0) return add_split(l, "bias", err);
     pl_weight_entry e = take_rows(l, 0, rows, t->rank == 2 ? t->shape[0] : 0);
+    if (ours && strstr(ours, "shared_expert_gate") && t->rank == 1) e = take_rows(l, 0, 1, rows); // of one row
+    const char *drafts = strcmp(l->layer, "mtp.layers.0.") == 0 ? FIND(drafter_names, rest, n) : NULL;
+    if (drafts) return add(l, &e, err, "%s", drafts);
     if (!ours) return add(l, &e, err, "%.*s", (int)t->n_name, t->name);
     if (l->c->post_norms && n == 15 && memcmp(rest, "ffn_norm.weight", n) == 0)
         ours = "pre_feedforward_layernorm.weight";
@@ -299,7 +388,7 @@ static pl_status add_of_layer(const listing *l, int layer, const char *rest, pl_
     e.rope_heads = paired_heads(l, ours);
     if (e.rope_heads > 0 && rows != e.rope_heads * l->c->head_dim)
         return fail_shape(l, "is not of the heads' rows", err);
-    return add(l, &e, err, "model.layers.%d.%s", layer, ours);
+    return add(l, &e, err, "%s%s", l->layer, ours);
 }
 
 // RoPE's divisors became the config's.
@@ -343,8 +432,11 @@ static pl_status add_tensor(listing *l, pl_err *err) {
     PL_TRY(check_tensor(l, err));
     const char *ours = FIND(once_names, t->name, t->n_name);
     snprintf(name, sizeof name, "%.*s", (int)t->n_name, t->name);
-    if (!ours && sscanf(name, "blk.%4d.%n", &layer, &used) == 1 && used > 0 && layer >= 0)
+    if (!ours && sscanf(name, "blk.%4d.%n", &layer, &used) == 1 && used > 0 && layer >= 0) {
+        int drafts = l->c->delta.value_heads > 0 ? layer - l->c->num_hidden_layers : -1;
+        snprintf(l->layer, sizeof l->layer, "%s.layers.%d.", drafts < 0 ? "model" : "mtp", drafts < 0 ? layer : drafts);
         return add_of_layer(l, layer, t->name + used, err);
+    }
     if (t->rank > 2) return fail_shape(l, "has too many dimensions", err);
     pl_weight_entry e = take_rows(l, 0, t->shape[t->rank - 1], t->rank == 2 ? t->shape[0] : 0);
     return ours ? add(l, &e, err, "%s", ours) : add(l, &e, err, "%.*s", (int)t->n_name, t->name);

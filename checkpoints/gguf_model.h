@@ -3,7 +3,8 @@
 //
 // Keys become the config that the architecture has in Hugging Face's form, tensors have Hugging Face's names; what
 // llama.cpp derives from the architecture's name (windows, scale of scores, local RoPE base) is derived alike
-// (src/models/ of ggml-org/llama.cpp). Matrices stay encoded in the mapped file.
+// (src/models/ of ggml-org/llama.cpp). Matrices stay encoded in the mapped file. A layer for drafting, which llama.cpp
+// appends to the others (nextn), has the names that Qwen3.5's folders give it (mtp).
 #ifndef PL_GGUF_MODEL_H
 #define PL_GGUF_MODEL_H
 
@@ -40,6 +41,7 @@ typedef struct pl_gguf_family {
     const char *architecture, *type; // Hugging Face's
     const char *mixed;               // the architecture if it has experts, NULL: has none or always
     bool        paired;              // rows of queries and keys alternate between the halves of a head
+    bool        tiled;               // value heads of gated delta nets are in turns of their key heads
     int         period;              // one layer in so many is without a window; 0: no windows
     int         window;              // unless stated; 0: must be stated, negative: no windows then
     double      local_theta;         // of windowed layers, unless stated

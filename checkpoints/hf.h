@@ -82,8 +82,9 @@ typedef enum pl_hf_bias { PL_HF_BIAS_UNSTATED, PL_HF_BIAS_NO, PL_HF_BIAS_YES } p
 // Layers with a gated delta net in place of attention (kernels/op/deltarule.h).
 typedef struct pl_hf_delta {
     int     key_heads, value_heads, key_dim, value_dim, taps; // value_heads 0: no such layer
-    bool    by_key_head;                                      // Qwen3-Next's files: projections by key head
-    uint8_t layer[PL_HF_LAYERS_MAX / 8];                      // bit l % 8 of byte l / 8, see pl_hf_recurrent
+    // Qwen3-Next's files: in_proj_qkvz is one tensor, and in_proj_ba, their rows by key head.
+    bool    joined_qkvz, joined_gates;
+    uint8_t layer[PL_HF_LAYERS_MAX / 8]; // bit l % 8 of byte l / 8, see pl_hf_recurrent
 } pl_hf_delta;
 
 typedef struct pl_hf_config {

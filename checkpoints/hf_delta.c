@@ -56,7 +56,7 @@ pl_status pl_hf_delta_read(pl_hf_config *c, const pl_json *j, const pl_hf_family
                             "false is not supported in this architecture");
     if (c->activation != PL_HF_SILU)
         return pl_json_fail(j, pl_json_find(j, NULL, "hidden_act"), err, "only silu is supported in this architecture");
-    c->delta.by_key_head = f->by_key_head;
+    c->delta.joined_qkvz = c->delta.joined_gates = f->by_key_head;
     c->output_gate = c->norm_plus_one = true;
     return read_layers(c, j, err);
 }

@@ -97,7 +97,8 @@ static bool add_halves(pl_weight_list *l, const pl_st *set, const pl_st_entry *s
     const char       *at = strstr(name, experts), *rest = at ? at + sizeof experts - 1 : "";
     char              biases[512];
     int               parts = strcmp(rest, "gate_up_proj") == 0 ? 2 : strcmp(rest, "down_proj") == 0 ? 1 : 0;
-    if (parts == 0 || strncmp(name, "model.layers.", 13) != 0 || strlen(s->name) + 6 > sizeof biases) return false;
+    bool              layers = strncmp(name, "model.layers.", 13) == 0 || strncmp(name, "mtp.layers.", 11) == 0;
+    if (parts == 0 || !layers || strlen(s->name) + 6 > sizeof biases) return false;
     snprintf(biases, sizeof biases, "%s_bias", s->name);
     if (s->rank != 3 || s->shape[0] < 1 || s->shape[0] > PL_HF_EXPERTS_MAX || s->shape[1] < parts || s->shape[2] < 1 ||
         s->shape[1] % parts != 0 || pl_st_find(set, biases))

@@ -41,6 +41,9 @@ pl_status pl_weight_source_create(pl_weight_source **out, const char *path, cons
         const pl_weight_entry *e = &entries[i];
         PL_CHECK(e->rope_heads == 0 || (e->rank <= 2 && e->shape[0] % (2 * e->rope_heads) == 0),
                  "%s: %" PRId64 " rows in %" PRId64 " heads", e->name, e->shape[0], e->rope_heads);
+        const pl_weight_tiles *t = &e->column_tiles;
+        PL_CHECK(t->keys * t->each <= PL_WEIGHT_TILES && t->width <= PL_WEIGHT_TILE_WIDTH && t->first == 0,
+                 "%s: heads of %" PRId64 " columns", e->name, t->width);
         int64_t added = pl_names_add(&src->names, e->name);
         if (added == -1) st = pl_fail(err, PL_E_INPUT, "%s: two tensors named %s", path, e->name);
         if (added == -2) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
@@ -70,14 +73,17 @@ static void release_st(void *owner) {
 }
 
 // The wrappings: what stands before the decoder's names, and what takes its place. The first that has the embedding is
-// the file's.
+// the file's. Layers for drafting (mtp) have no wrapping.
+enum { WRAPPED = 3 };
 static const struct wrapping {
-    const char *embedding, *from[2], *to[2];
+    const char *embedding, *from[WRAPPED], *to[WRAPPED];
 } wrappings[] = {
     {"language_model.model.embed_tokens.weight",
-     {"language_model.model.", "language_model.lm_head."},
-     {"model.", "lm_head."}},
-    {"model.language_model.embed_tokens.weight", {"model.language_model.", "lm_head."}, {"model.", "lm_head."}},
+     {"language_model.model.", "language_model.lm_head.", "mtp."},
+     {"model.", "lm_head.", "mtp."}},
+    {"model.language_model.embed_tokens.weight",
+     {"model.language_model.", "lm_head.", "mtp."},
+     {"model.", "lm_head.", "mtp."}},
 };
 
 static const struct wrapping *wrapping_of(const pl_st *set) {
@@ -88,7 +94,7 @@ static const struct wrapping *wrapping_of(const pl_st *set) {
 
 // The decoder's name of a tensor, within `name` or the tensor's own; NULL: it is not the decoder's.
 static const char *decoder_name(const struct wrapping *w, const char *given, char name[512]) {
-    for (int k = 0; k < 2 && w; k++) {
+    for (int k = 0; k < WRAPPED && w; k++) {
         size_t n = strlen(w->from[k]);
         if (strncmp(given, w->from[k], n) != 0 || strlen(given) >= 512) continue;
         sprintf(name, "%s%s", w->to[k], given + n); // never longer than it was
@@ -327,15 +333,52 @@ bool pl_weight_has(const pl_weight_source *src, const pl_weight_spec *spec) {
     return true;
 }
 
+// Returns the stored place of row or column i.
+static int64_t tile_of(const pl_weight_tiles *t, int64_t i) {
+    if (t->keys == 0 || i < t->first) return i;
+    int64_t head = (i - t->first) / t->width;
+    return t->first + (head % t->each * t->keys + head / t->each) * t->width + (i - t->first) % t->width;
+}
+
 // The row of the file that is row r in Hugging Face's order.
 static int64_t stored_row(const pl_weight_entry *e, int64_t r) {
+    if (e->row_tiles.keys > 0) return tile_of(&e->row_tiles, r);
     if (e->rope_heads == 0) return r;
     int64_t dim = e->shape[0] / e->rope_heads, i = r % dim;
     return r - i + (i < dim / 2 ? 2 * i : 2 * (i - dim / 2) + 1);
 }
 
+// Returns how many of the n rows from r on follow each other in the file.
+static int64_t rows_in_order(const pl_weight_entry *e, int64_t r, int64_t n) {
+    const pl_weight_tiles *t = &e->row_tiles;
+    if (e->rope_heads > 0) return 1;
+    if (t->keys == 0) return n;
+    int64_t left = r < t->first ? t->first - r : t->width - (r - t->first) % t->width;
+    return n < left ? n : left;
+}
+
+// Puts the heads of a row in order, in place; bytes: of a head. Follows each cycle of the permutation once.
+static void order_columns(const pl_weight_tiles *t, void *row, size_t bytes) {
+    bool    done[PL_WEIGHT_TILES] = {false};
+    uint8_t held[PL_WEIGHT_TILE_WIDTH * sizeof(float)], *head = row;
+    for (int64_t first = 0; first < t->keys * t->each; first++) {
+        int64_t to = first;
+        if (done[first]) continue;
+        memcpy(held, head + (size_t)first * bytes, bytes);
+        for (;;) {
+            int64_t from = to % t->each * t->keys + to / t->each;
+            done[to] = true;
+            if (from == first) break;
+            memcpy(head + (size_t)to * bytes, head + (size_t)from * bytes, bytes);
+            to = from;
+        }
+        memcpy(head + (size_t)to * bytes, held, bytes);
+    }
+}
+
 static bool is_plain(const pl_weight_entry *e) {
-    return e->rope_heads == 0 && e->row_stride == 0 && !e->code;
+    bool ordered = e->row_tiles.keys == 0 && e->column_tiles.keys == 0;
+    return ordered && e->rope_heads == 0 && e->row_stride == 0 && !e->code;
 }
 
 // Rows that are columns of what is stored, or every other one: some rows of a column lie close together.
@@ -362,7 +405,7 @@ static void read_part(const pl_weight_entry *e, int64_t row0, int64_t n, int64_t
     size_t row_bytes = (size_t)cols * pl_dtype_size(e->dtype);
     for (int64_t r = 0; r < n;) {
         // Whole runs where rows lie in order.
-        int64_t run = e->rope_heads ? 1 : n - r, from = stored_row(e, row0 + r);
+        int64_t run = rows_in_order(e, row0 + r, n - r), from = stored_row(e, row0 + r);
         if (e->code)
             e->code->read(e, from, run, dst + r * cols);
         else
@@ -370,6 +413,8 @@ static void read_part(const pl_weight_entry *e, int64_t row0, int64_t n, int64_t
                       (size_t)(run * cols));
         r += run;
     }
+    for (int64_t r = 0; r < n && e->column_tiles.keys > 0; r++)
+        order_columns(&e->column_tiles, dst + r * cols, (size_t)e->column_tiles.width * sizeof *dst);
 }
 
 pl_status pl_weight_read_rows(const pl_weight_source *src, const pl_weight_spec *spec, int64_t row0, int64_t n,
@@ -401,6 +446,7 @@ pl_code pl_weight_form(const pl_weight_source *src, const pl_weight_spec *spec) 
     for (int p = 0; p < spec->n_parts; p++) {
         const pl_weight_entry *e = part_of(src, spec, p);
         if (!e->code || !e->code->codes || (p > 0 && e->code->form != form)) return PL_CODE_NONE;
+        if (e->column_tiles.width % PL_CODE_BLOCK != 0) return PL_CODE_NONE;
         form = e->code->form;
     }
     return form;
@@ -413,6 +459,8 @@ void pl_weight_read_codes(const pl_weight_source *src, const pl_weight_spec *spe
     const pl_weight_entry *e = part_of(src, spec, p);
     int64_t                one = 1;
     e->code->codes(e, stored_row(e, row_of_part(&spec->part[p], row, &one)), to);
+    if (e->column_tiles.keys > 0)
+        order_columns(&e->column_tiles, to, (size_t)(e->column_tiles.width / PL_CODE_BLOCK) * sizeof *to);
 }
 
 bool pl_weight_view(const pl_weight_source *src, const pl_weight_spec *spec, const void **data, pl_dtype *dtype) {
@@ -445,8 +493,9 @@ void pl_weight_drop_rows(const pl_weight_source *src, const pl_weight_spec *spec
     for (int p = 0; p < spec->n_parts; top += spec->part[p++].rows) {
         const pl_weight_entry *e = part_of(src, spec, p);
         int64_t end = top + spec->part[p].rows, lo = row0 > top ? row0 : top, hi = row0 + n < end ? row0 + n : end;
-        if (!e || lo >= hi || e->row_stride > 0 || spec->part[p].run > 0) continue; // others' rows lie between
-        if (e->code) {                                                              // whose rows may lie in each other
+        if (!e || lo >= hi || e->row_stride > 0 || e->row_tiles.keys > 0 || spec->part[p].run > 0)
+            continue;  // others' rows lie between
+        if (e->code) { // whose rows may lie in each other
             if (hi - lo == e->shape[0]) pl_map_drop(e->data, e->code->span(e));
             continue;
         }

@@ -33,6 +33,16 @@ typedef struct pl_weight_spec {
     const char    *alias;      // another name under which part 0 is accepted (tied lm_head and embedding), or NULL
 } pl_weight_spec;
 
+// The order of a gated delta net's value heads in llama.cpp's files: in turns of the key heads. Behind `first` rows or
+// columns, head k each + j of Hugging Face's order is the (j keys + k)th of the file, each `width` wide. keys 0: the
+// order is Hugging Face's.
+typedef struct pl_weight_tiles {
+    int64_t first, keys, each, width;
+} pl_weight_tiles;
+
+#define PL_WEIGHT_TILES 4096     // most heads
+#define PL_WEIGHT_TILE_WIDTH 512 // most elements of a head
+
 // A tensor of a source.
 typedef struct pl_weight_entry {
     const char                  *name;
@@ -44,6 +54,9 @@ typedef struct pl_weight_entry {
     // 0: rows are as Hugging Face has them (rotate-half RoPE: element i pairs with i + head_dim/2).
     // Else: shape[0] = rope_heads * head_dim rows whose RoPE pairs are neighbours (2i, 2i+1); reading reorders them.
     int64_t                      rope_heads;
+    // Reading puts the heads back in order. Of a tensor of another rank than 2 the rows are its elements; columns have
+    // first 0.
+    pl_weight_tiles              row_tiles, column_tiles;
     // 0: columns one after another, and rows. Else element (r, c) lies r * row_stride + c * column_stride elements into
     // the data (of MXFP4 whole rows are row_stride rows apart).
     int64_t                      row_stride, column_stride;
@@ -81,6 +94,8 @@ typedef struct pl_weight_code {
 // MXFP4 (Open Compute Project, Microscaling Formats 1.0): two E2M1 a byte, the lower half first; of each 32 columns of
 // a row one E8M0 scale, as far apart as rows are. BF16 holds every product of the two.
 extern const pl_weight_code pl_weight_mxfp4;
+// A vector A_log that is stored as -exp(A_log), in fp32, as llama.cpp's files have it; its entry has shape [n, 1].
+extern const pl_weight_code pl_weight_decay;
 
 typedef struct pl_weight_source pl_weight_source;
 
@@ -89,7 +104,7 @@ typedef struct pl_weight_source pl_weight_source;
 // that it has in a plain folder (quant.h).
 // Of a model that wraps a language model (images beside it; tensors under language_model.model. as published, or under
 // model.language_model. as transformers 5 writes them) the source has the language model's tensors alone, under the
-// names that they have without the wrapping: model.layers.0..., lm_head.weight.
+// names that they have without the wrapping: model.layers.0..., lm_head.weight; and its layer for drafting, mtp.fc.weight.
 // A layer's experts have Qwen3-MoE's names, whatever the file calls them (block_sparse_moe.experts.7.w2.weight is
 // mlp.experts.7.down_proj.weight, block_sparse_moe.gate.weight mlp.gate.weight: Mixtral's), and one by one where the
 // file stacks them (GPT-OSS: gate and up in turns, transposed, or in MXFP4; Qwen3.5: gate above up).

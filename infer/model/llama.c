@@ -96,22 +96,26 @@ pl_status pl_llama_reach(const pl_llama *m, int64_t positions, pl_err *err) {
     return reach_rope((pl_llama *)(uintptr_t)m, positions, err);
 }
 
+pl_mixture pl_mixture_over(pl_tensor *of, const pl_hf_config *c) {
+    ptrdiff_t n = c->experts;
+    return (pl_mixture){.wgu = of,
+                        .wdown = of + n,
+                        .bgu = of + 2 * n,
+                        .bdown = of + 3 * n,
+                        .n = c->experts,
+                        .k = c->experts_per_token,
+                        .normalised = c->expert_norm};
+}
+
 // Marks the layers with experts, and allocates the experts' tensors.
 static pl_status set_mixtures(pl_llama *m, pl_err *err) {
     const pl_hf_config *c = &m->config;
     if (c->experts == 0) return PL_OK;
-    m->expert = pl_calloc((size_t)m->n_layers * 4 * (size_t)c->experts, sizeof *m->expert);
+    m->expert = pl_calloc((size_t)m->n_layers * PL_EXPERT_TENSORS * (size_t)c->experts, sizeof *m->expert);
     if (!m->expert) return pl_fail(err, PL_E_MEMORY, "%d experts: out of memory", c->experts);
     for (int l = 0; l < m->n_layers; l++) {
         if (pl_hf_dense(c, l)) continue;
-        pl_tensor *of = m->expert + (ptrdiff_t)l * 4 * c->experts;
-        m->layer[l].mixture = (pl_mixture){.wgu = of,
-                                           .wdown = of + c->experts,
-                                           .bgu = of + 2 * (ptrdiff_t)c->experts,
-                                           .bdown = of + 3 * (ptrdiff_t)c->experts,
-                                           .n = c->experts,
-                                           .k = c->experts_per_token,
-                                           .normalised = c->expert_norm};
+        m->layer[l].mixture = pl_mixture_over(m->expert + (ptrdiff_t)l * PL_EXPERT_TENSORS * c->experts, c);
     }
     return PL_OK;
 }
@@ -177,7 +181,8 @@ static pl_status init_model(pl_llama *m, const pl_hf_config *config, const pl_ba
     if (!m->layer) PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%d layers: out of memory", m->n_layers));
     PL_TRY_GOTO(st, fail, set_mixtures(m, err));
     PL_TRY_GOTO(st, fail, set_recurrent(m, err));
-    PL_TRY_GOTO(st, fail, pl_params_init(&m->params, (16 + 4 * config->experts) * m->n_layers + 3, err));
+    PL_TRY_GOTO(st, fail,
+                pl_params_init(&m->params, (16 + PL_EXPERT_TENSORS * config->experts) * m->n_layers + 3, err));
     m->params.memory = be->memory;
     for (int l = 0; l < m->n_layers; l++)
         m->layer[l].comm = comm;
@@ -367,7 +372,8 @@ static pl_status open_model(pl_llama *m, const char *path, pl_dtype t, const pl_
     PL_TRY_GOTO(st, fail, pl_fingerprint(print, src, &config, false, err));
     PL_TRY_GOTO(st, fail, init_model(m, &config, be, comm, true, err));
     memcpy(m->fingerprint, print, sizeof print);
-    st = pl_llama_warn_unclaimed(m, src, err);
+    m->path = pl_strdup(path);
+    st = m->path ? pl_llama_warn_unclaimed(m, src, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     if (st != PL_OK) {
         pl_weight_source_close(src);
         pl_llama_fini(m);
@@ -411,6 +417,7 @@ void pl_llama_fini(pl_llama *m) {
     pl_rope_fini(&m->rope, m->params.memory);
     pl_rope_fini(&m->local_rope, m->params.memory);
     pl_params_fini(&m->params);
+    pl_free(m->path);
     pl_free(m->expert);
     pl_free(m->recurrent);
     pl_free(m->layer);

@@ -50,6 +50,7 @@ typedef struct pl_llama {
     pl_params      params;
     pl_rope_blocks rope, local_rope;
     char           fingerprint[17];
+    char          *path; // of the file or folder that it was opened from; owned, NULL: it was not opened
 } pl_llama;
 
 // Initialises shapes, parameter list and rope tables (of be's reals, in its memory) without weights: pl_llama_open

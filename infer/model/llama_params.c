@@ -103,40 +103,43 @@ static void add_mixture(pl_params *ps, pl_mixture *w, const pl_layer_shape *s, i
 }
 
 // Qwen3-Next's files have one tensor for queries, keys, values and z, and one for both gates, by key head.
-static void add_delta_inputs(pl_params *ps, pl_gdn *w, int64_t d, const char *prefix, bool by_key_head) {
+static void add_delta_inputs(pl_params *ps, pl_gdn *w, int64_t d, const char *prefix, const pl_hf_delta *files) {
     char                     n[4][96];
     const pl_gdn_shape      *s = &w->shape;
     static const char *const names[2][4] = {{"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"},
                                             {"in_proj_qkvz", "in_proj_qkvz", "in_proj_ba", "in_proj_ba"}};
     int64_t                  group = s->nv / s->nk, dk = s->dk, v = group * s->dv, pitch = 2 * dk + 2 * v, nv = s->nv;
     for (int i = 0; i < 4; i++)
-        snprintf(n[i], sizeof n[i], "%slinear_attn.%s.weight", prefix, names[by_key_head][i]);
+        snprintf(n[i], sizeof n[i], "%slinear_attn.%s.weight", prefix,
+                 names[i < 2 ? files->joined_qkvz : files->joined_gates][i]);
     pl_param_args qkv = {.tensor = &w->wqkv, .kind = PL_PARAM_MATRIX, .cols = d, .init_std = 0.02};
     pl_param_args gates = {.tensor = &w->wgates, .kind = PL_PARAM_MATRIX, .cols = d, .init_std = 0.02};
-    if (!by_key_head) {
-        qkv.part[0] = (pl_weight_part){.name = n[0], .rows = pl_gdn_channels(s)};
-        gates.part[0] = (pl_weight_part){.name = n[2], .rows = nv};
-        gates.part[1] = (pl_weight_part){.name = n[3], .rows = nv};
-    } else {
+    qkv.part[0] = (pl_weight_part){.name = n[0], .rows = pl_gdn_channels(s)};
+    gates.part[0] = (pl_weight_part){.name = n[2], .rows = nv};
+    gates.part[1] = (pl_weight_part){.name = n[3], .rows = nv};
+    if (files->joined_qkvz) {
         qkv.part[0] = take_runs(n[0], 0, dk, pitch, s->nk);
         qkv.part[1] = take_runs(n[0], dk, dk, pitch, s->nk);
         qkv.part[2] = take_runs(n[0], 2 * dk, v, pitch, s->nk);
+    }
+    if (files->joined_gates) {
         gates.part[0] = take_runs(n[2], 0, group, 2 * group, s->nk);
         gates.part[1] = take_runs(n[2], group, group, 2 * group, s->nk);
     }
     pl_params_add(ps, &qkv);
     pl_params_add(ps, &gates);
     pl_weight_part z = {.name = n[1], .rows = nv * s->dv};
-    add_matrix(ps, &w->wz, by_key_head ? take_runs(n[1], 2 * dk + v, v, pitch, s->nk) : z, d, 0.02);
+    add_matrix(ps, &w->wz, files->joined_qkvz ? take_runs(n[1], 2 * dk + v, v, pitch, s->nk) : z, d, 0.02);
 }
 
-static void add_delta(pl_params *ps, pl_gdn *w, int64_t d, const char *prefix, bool by_key_head, double out_scale) {
+static void add_delta(pl_params *ps, pl_gdn *w, int64_t d, const char *prefix, const pl_hf_delta *files,
+                      double out_scale) {
     char                     n[4][96];
     const pl_gdn_shape      *s = &w->shape;
     static const char *const names[] = {"conv1d.weight", "A_log", "dt_bias", "out_proj.weight"};
     for (int i = 0; i < 4; i++)
         snprintf(n[i], sizeof n[i], "%slinear_attn.%s", prefix, names[i]);
-    add_delta_inputs(ps, w, d, prefix, by_key_head);
+    add_delta_inputs(ps, w, d, prefix, files);
     pl_params_add(ps, &(pl_param_args){.tensor = &w->conv,
                                        .kind = PL_PARAM_TAPS,
                                        .part = {{.name = n[0], .rows = pl_gdn_channels(s) * s->taps}},
@@ -167,25 +170,25 @@ static void add_head_norms(pl_params *ps, pl_layer *w, const pl_layer_shape *s, 
 
 // post_attention_layernorm is the norm before the MLP; in layers that norm their outputs it is that of attention's
 // output.
-static void add_layer(pl_llama *m, pl_layer *w, const char *prefix, double out_scale, float offset) {
-    pl_params *ps = &m->params;
-    int64_t    d = m->shape.d;
-    bool       post = m->config.post_norms;
+void pl_llama_list_layer(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const pl_hf_config *c, const char *prefix,
+                         double out_scale) {
+    int64_t d = s->d;
+    bool    post = c->post_norms;
+    float   offset = c->norm_plus_one ? 1 : 0;
     pl_params_norm(ps, &w->norm_attn, prefix, "input_layernorm", d)->offset = offset;
     if (w->delta.shape.nv > 0)
-        add_delta(ps, &w->delta, d, prefix, m->config.delta.by_key_head, out_scale);
+        add_delta(ps, &w->delta, d, prefix, &c->delta, out_scale);
     else
-        add_attention(ps, w, &m->shape, prefix, m->config.output_gate, out_scale);
+        add_attention(ps, w, s, prefix, c->output_gate, out_scale);
     if (w->mixture.n > 0)
-        add_mixture(ps, &w->mixture, &m->shape, m->config.expert_size, m->config.shared_expert, prefix, out_scale);
+        add_mixture(ps, &w->mixture, s, c->expert_size, c->shared_expert, prefix, out_scale);
     else
-        add_mlp(ps, w->comm, &w->wgu, &w->wdown, &m->shape, m->shape.inter, prefix, "mlp", true, out_scale);
-    if (m->config.biased) add_bias(ps, w->comm, &w->bo, prefix, "self_attn.o_proj.bias", d);
-    if (m->config.biased && w->mixture.n > 0)
-        add_expert_biases(ps, &w->mixture, &m->shape, m->config.expert_size, prefix);
-    if (m->config.sinks) add_bias(ps, w->comm, &w->rule.sink, prefix, "self_attn.sinks", m->shape.nh);
-    if (m->config.qkv_bias) add_biases(ps, w, &m->shape, prefix);
-    if (m->config.qk_norm && w->delta.shape.nv == 0) add_head_norms(ps, w, &m->shape, prefix, offset);
+        add_mlp(ps, w->comm, &w->wgu, &w->wdown, s, s->inter, prefix, "mlp", true, out_scale);
+    if (c->biased) add_bias(ps, w->comm, &w->bo, prefix, "self_attn.o_proj.bias", d);
+    if (c->biased && w->mixture.n > 0) add_expert_biases(ps, &w->mixture, s, c->expert_size, prefix);
+    if (c->sinks) add_bias(ps, w->comm, &w->rule.sink, prefix, "self_attn.sinks", s->nh);
+    if (c->qkv_bias) add_biases(ps, w, s, prefix);
+    if (c->qk_norm && w->delta.shape.nv == 0) add_head_norms(ps, w, s, prefix, offset);
     if (post) pl_params_norm(ps, &w->norm_attn_out, prefix, "post_attention_layernorm", d)->offset = offset;
     pl_params_norm(ps, &w->norm_mlp, prefix, post ? "pre_feedforward_layernorm" : "post_attention_layernorm", d)
         ->offset = offset;
@@ -204,7 +207,7 @@ void pl_llama_list(pl_llama *m, bool packed) {
     for (int l = 0; l < m->n_layers && !m->config.foreign; l++) {
         char prefix[48];
         snprintf(prefix, sizeof prefix, "model.layers.%d.", l);
-        add_layer(m, &m->layer[l], prefix, out_scale, offset);
+        pl_llama_list_layer(ps, &m->layer[l], &m->shape, &m->config, prefix, out_scale);
     }
     pl_params_norm(ps, &m->norm, "model.", "norm", d)->offset = offset;
     if (tied && !packed) return;

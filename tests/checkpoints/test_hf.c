@@ -255,7 +255,8 @@ static void test_families_of_delta_nets(void **state) {
     (void)state;
     pl_hf_config c;
     read_as(&c, QWEN3_NEXT "\"layer_types\":[\"full_attention\",\"linear_attention\"]");
-    assert_true(!pl_hf_recurrent(&c, 0) && pl_hf_recurrent(&c, 1) && c.delta.by_key_head && c.output_gate);
+    assert_true(!pl_hf_recurrent(&c, 0) && pl_hf_recurrent(&c, 1) && c.delta.joined_qkvz && c.delta.joined_gates &&
+                c.output_gate);
     assert_true(c.delta.key_heads == 16 && c.delta.value_heads == 32 && c.delta.key_dim == 128);
     assert_true(c.delta.value_dim == 128 && c.delta.taps == 4 && c.norm_plus_one && c.qk_norm && !c.post_norms);
     assert_true(c.experts == 512 && c.experts_per_token == 10 && c.expert_size == 512 && c.shared_expert == 512);
@@ -268,7 +269,8 @@ static void test_families_of_delta_nets(void **state) {
                 "\"mrope_interleaved\":true,\"mrope_section\":[11,11,10],\"partial_rotary_factor\":0.25}}");
     for (int l = 0; l < 5; l++)
         assert_int_equal(pl_hf_recurrent(&c, l), l != 3);
-    assert_true(c.delta.value_heads == 48 && !c.delta.by_key_head && c.rope.theta == 1e7 && c.rope.partial == 0.25);
+    assert_true(c.delta.value_heads == 48 && !c.delta.joined_qkvz && !c.delta.joined_gates && c.rope.theta == 1e7 &&
+                c.rope.partial == 0.25);
     pl_hf_config_plain(&c);
     assert_true(c.delta.value_heads == 0 && !c.output_gate && !pl_hf_recurrent(&c, 0));
 }

@@ -62,7 +62,8 @@ static void set_delta(pl_hf_config *c, bool by_key_head) {
                              .key_dim = 12,
                              .value_dim = 20,
                              .taps = by_key_head ? 4 : 3,
-                             .by_key_head = by_key_head};
+                             .joined_qkvz = by_key_head,
+                             .joined_gates = by_key_head};
     for (int l = 0; l < c->num_hidden_layers; l++)
         if (l % 3 < 2) c->delta.layer[l / 8] |= (uint8_t)(1 << l % 8);
 }

@@ -34,14 +34,14 @@ static bool take_token(void *arg, int32_t token, const char *text, size_t bytes)
     return true;
 }
 
-static void decode(answer *a, const char *target, const char *weights) {
+static void decode(answer *a, const char *target, const char *weights, const char *drafter) {
     char        why[256] = "";
     int32_t     prompt[PROMPT];
     pl_decoder *d;
     for (int i = 0; i < PROMPT; i++)
         prompt[i] = (7 * i * i + 3 * i) % VOCAB;
     *a = (answer){0};
-    pl_decoder_options o = {.target = target, .weights = weights, .threads = 1};
+    pl_decoder_options o = {.target = target, .drafter = drafter, .weights = weights, .threads = 1};
     if (pl_decoder_open(&d, &o, why, sizeof why) != 0) fail_msg("%s", why);
     pl_decoder_request r = {.prompt = prompt, .n_prompt = PROMPT, .max_new_tokens = NEW};
     if (pl_decoder_generate(d, &r, take_token, a, NULL, why, sizeof why) != 0) fail_msg("%s", why);
@@ -52,13 +52,14 @@ static void test_tokens(void **state) {
     (void)state;
     static const char *const names[] = {"llama",   "llama_freqs", "llama_linear", "llama_yarn", "llama_bias",
                                         "mixtral", "qwen2",       "qwen3",        "qwen3moe",   "phi3",
-                                        "gemma2",  "gemma3",      "gpt-oss"};
+                                        "gemma2",  "gemma3",      "gpt-oss",      "qwen3next",  "qwen3next_old",
+                                        "qwen35",  "qwen35moe"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         answer a;
         FILE  *f = fopen(golden(names[i], "ids"), "r");
         int    want;
         assert_non_null(f);
-        decode(&a, golden(names[i], "gguf"), "fp32");
+        decode(&a, golden(names[i], "gguf"), "fp32", NULL);
         assert_int_equal(a.n, NEW);
         for (int k = 0; k < NEW; k++) {
             assert_int_equal(fscanf(f, "%d", &want), 1);
@@ -105,8 +106,8 @@ static void test_types(void **state) {
     answer   a, b;
     assert_ok(pl_target_stored(&t, golden("gpt-oss", "gguf"), &err)); // whose routers are in fp32
     assert_int_equal(t, PL_BF16);
-    decode(&a, golden("llama", "gguf"), NULL);
-    decode(&b, golden("llama", "gguf"), "bf16");
+    decode(&a, golden("llama", "gguf"), NULL, NULL);
+    decode(&b, golden("llama", "gguf"), "bf16", NULL);
     assert_memory_equal(&a, &b, sizeof a);
 }
 

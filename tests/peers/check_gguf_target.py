@@ -5,7 +5,7 @@ several types, and the same values as Hugging Face folders. Development only.
     python tests/peers/check_gguf_target.py [--only NAME] [--golden tests/infer/gguf]
 
 Greedily, `paceline decode --dtype fp32` continues ids on the file as transformers does on its values; without the option,
-as on a folder that holds these in bf16. With --golden the small ones are written there with transformers' tokens. Needs: pip install torch transformers gguf numpy."""
+as on a folder that holds these in bf16. With --golden the small ones are written there with transformers' tokens. Needs: pip install torch transformers gguf numpy safetensors."""
 import argparse
 import json
 import os
@@ -19,6 +19,7 @@ import torch
 import transformers
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType as T, GGUFWriter
 from gguf.quants import dequantize, quantize
+from safetensors.torch import load_file, save_file
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 V, D, FF, LAYERS, HEADS, KV, HD, POSITIONS = 64, 32, 32, 2, 4, 2, 8, 512
@@ -56,18 +57,24 @@ def unpaired(w, heads):
     return w.reshape(heads, len(w) // heads // 2, 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
 
 
+def plus_one(case):
+    """Whether folders hold norms' gains less 1."""
+    return case.get("gemma") or case.get("delta")
+
+
 class File:
     def __init__(self, path, arch, types, rng):
         self.w, self.arch, self.types, self.rng, self.n = GGUFWriter(path, arch), arch, types, rng, 0
 
     def key(self, name, v):
-        add = {bool: self.w.add_bool, int: self.w.add_uint32, float: self.w.add_float32, str: self.w.add_string}
+        add = {bool: self.w.add_bool, int: self.w.add_uint32, float: self.w.add_float32, str: self.w.add_string,
+               list: self.w.add_array}
         add[type(v)](f"{self.arch}.{name}", v)
 
     def put(self, name, w):
         """Writes a tensor and returns its values: vectors, biases and routers in fp32, the others in each type in turn."""
         w = np.ascontiguousarray(w, dtype=np.float32)
-        if w.ndim == 1 or name.endswith(".bias") or "ffn_gate_inp" in name:
+        if w.ndim == 1 or name.endswith(".bias") or "ffn_gate_inp" in name or "conv1d" in name:
             self.w.add_tensor(name, w)
             return w, False
         t = self.types[self.n % len(self.types)]
@@ -94,17 +101,17 @@ class Model:
         for name, p in self.m.named_parameters():
             scale = 0.03 if "embed" in name and case["config"].tie_word_embeddings else 0.2 if p.dim() > 1 else 0.1
             v = torch.from_numpy(rng.normal(0, scale, tuple(p.shape)).astype(np.float32))
-            gain = "norm" in name and not case.get("gemma")
+            gain = "norm" in name and (not plus_one(case) or "linear_attn" in name)
             p.data = torch.round(((1 if gain else 0) + v) * 128) / 128 if p.dim() == 1 else v
         self.p = dict(self.m.named_parameters())
-        self.done, self.matrices = set(), set()
+        self.done, self.matrices, self.drafter = set(), set(), {}
 
     def give(self, f, name, theirs, there=lambda w: w, back=lambda w: w, rows=None):
         """Writes a parameter (or a part of it: an index) and takes back what the file holds."""
         w = self.p[name].data
-        part = w if rows is None else w[rows]
-        values, matrix = f.put(theirs, there(part.numpy()))
-        part.copy_(torch.from_numpy(np.ascontiguousarray(back(values))))
+        rows = slice(None) if rows is None else rows
+        values, matrix = f.put(theirs, there(w[rows].numpy()))
+        w[rows] = torch.from_numpy(np.ascontiguousarray(back(values)))
         self.done.add(name)
         if matrix:
             self.matrices.add(name)
@@ -122,6 +129,9 @@ class Model:
             self.p[name].data = self.p[name].data.bfloat16()
         self.m.config.dtype = torch.float32
         self.m.save_pretrained(folder)
+        if self.drafter:
+            path = f"{folder}/model.safetensors"
+            save_file({**load_file(path), **self.drafter}, path, metadata={"format": "pt"})
 
 
 def give_mlp(m, f, l, name):
@@ -133,9 +143,57 @@ def give_experts(m, f, l, name):
     ff = m.p[f"{name}.mlp.experts.down_proj"].shape[2]
     m.give(f, f"{name}.mlp.gate.weight", f"blk.{l}.ffn_gate_inp.weight")
     gu, down = f"{name}.mlp.experts.gate_up_proj", f"{name}.mlp.experts.down_proj"
-    m.give(f, gu, f"blk.{l}.ffn_gate_exps.weight", rows=(slice(None), slice(0, ff)))
-    m.give(f, gu, f"blk.{l}.ffn_up_exps.weight", rows=(slice(None), slice(ff, None)))
+    if m.case.get("joined"):
+        m.give(f, gu, f"blk.{l}.ffn_gate_up_exps.weight")
+    else:
+        m.give(f, gu, f"blk.{l}.ffn_gate_exps.weight", rows=(slice(None), slice(0, ff)))
+        m.give(f, gu, f"blk.{l}.ffn_up_exps.weight", rows=(slice(None), slice(ff, None)))
     m.give(f, down, f"blk.{l}.ffn_down_exps.weight")
+    if m.case.get("delta"):
+        m.give(f, f"{name}.mlp.shared_expert_gate.weight", f"blk.{l}.ffn_gate_inp_shexp.weight", lambda w: w[0],
+               lambda w: w[None])
+        for ours in "gate", "up", "down":
+            m.give(f, f"{name}.mlp.shared_expert.{ours}_proj.weight", f"blk.{l}.ffn_{ours}_shexp.weight")
+
+
+def give_delta(m, f, l, name):
+    """A gated delta net. Value heads are in turns of the key heads in Qwen3.5's files."""
+    c, name, blk = m.case["config"], f"{name}.linear_attn", f"blk.{l}"
+    keys, each = c.linear_num_key_heads, c.linear_num_value_heads // c.linear_num_key_heads
+    dk, dv = c.linear_key_head_dim, c.linear_value_head_dim
+    if f.arch == "qwen3next":
+        row, size = np.arange(len(m.p[f"{name}.in_proj_qkvz.weight"])), 2 * dk + 2 * each * dv
+        at = row % size
+        part = lambda lo, hi: row[(lo <= at) & (at < hi)]
+        if m.case.get("joined"):
+            m.give(f, f"{name}.in_proj_qkvz.weight", f"{blk}.ssm_in.weight")
+        else:
+            qkv = np.concatenate([part(0, dk), part(dk, 2 * dk), part(2 * dk, 2 * dk + each * dv)])
+            m.give(f, f"{name}.in_proj_qkvz.weight", f"{blk}.attn_qkv.weight", rows=qkv)
+            m.give(f, f"{name}.in_proj_qkvz.weight", f"{blk}.attn_gate.weight", rows=part(2 * dk + each * dv, size))
+        m.give(f, f"{name}.in_proj_ba.weight", f"{blk}.ssm_ba.weight")
+
+    def turned(first, width, axis=0):
+        def move(w, a, b):
+            w = np.moveaxis(np.asarray(w), axis, 0)
+            heads = w[first:].reshape(a, b, width, *w.shape[1:]).swapaxes(0, 1).reshape(w[first:].shape)
+            return np.moveaxis(np.concatenate([w[:first], heads]), 0, axis)
+        if f.arch == "qwen3next":
+            return lambda w: w, lambda w: w
+        return lambda w: move(w, keys, each), lambda w: move(w, each, keys)
+
+    heads, wide, behind = turned(0, 1), turned(0, dv), turned(2 * keys * dk, dv)
+    if f.arch != "qwen3next":
+        m.give(f, f"{name}.in_proj_qkv.weight", f"{blk}.attn_qkv.weight", *behind)
+        m.give(f, f"{name}.in_proj_z.weight", f"{blk}.attn_gate.weight", *wide)
+        m.give(f, f"{name}.in_proj_b.weight", f"{blk}.ssm_beta.weight", *heads)
+        m.give(f, f"{name}.in_proj_a.weight", f"{blk}.ssm_alpha.weight", *heads)
+    m.give(f, f"{name}.conv1d.weight", f"{blk}.ssm_conv1d.weight", lambda w: behind[0](w[:, 0]),
+           lambda w: behind[1](w)[:, None])
+    m.give(f, f"{name}.dt_bias", f"{blk}.ssm_dt.bias", *heads)
+    m.give(f, f"{name}.A_log", f"{blk}.ssm_a", lambda w: -np.exp(heads[0](w)), lambda w: heads[1](np.log(-w)))
+    m.give(f, f"{name}.norm.weight", f"{blk}.ssm_norm.weight")
+    m.give(f, f"{name}.out_proj.weight", f"{blk}.ssm_out.weight", *turned(0, dv, 1))
 
 
 def give_oss(m, f, l, name):
@@ -161,11 +219,11 @@ def give_attention(m, f, l, name, heads):
 
 def give_layer(m, f, l):
     name, c = f"model.layers.{l}", m.case["config"]
-    gemma, oss = m.case.get("gemma"), f.arch == "gpt-oss"
-    plus = [lambda w: w + 1, lambda w: w - 1] if gemma else [lambda w: w] * 2
+    gemma, oss, delta = m.case.get("gemma"), f.arch == "gpt-oss", m.case.get("delta")
+    plus = [lambda w: w + 1, lambda w: w - 1] if plus_one(m.case) else [lambda w: w] * 2
     norm = lambda ours, theirs: m.give(f, f"{name}.{ours}.weight", f"blk.{l}.{theirs}.weight", *plus)
     norm("input_layernorm", "attn_norm")
-    norm("post_attention_layernorm", "post_attention_norm" if gemma or oss else "ffn_norm")
+    norm("post_attention_layernorm", "post_attention_norm" if gemma or oss or delta else "ffn_norm")
     if gemma:
         norm("pre_feedforward_layernorm", "ffn_norm")
         norm("post_feedforward_layernorm", "post_ffw_norm")
@@ -177,9 +235,13 @@ def give_layer(m, f, l):
         m.give(f, f"{name}.mlp.gate_up_proj.weight", f"blk.{l}.ffn_up.weight")
         m.give(f, f"{name}.mlp.down_proj.weight", f"blk.{l}.ffn_down.weight")
     else:
-        give_attention(m, f, l, name, (c.num_attention_heads, c.num_key_value_heads, 0))
+        if f"{name}.linear_attn.A_log" in m.p:
+            give_delta(m, f, l, name)
+        else:
+            give_attention(m, f, l, name, (c.num_attention_heads, c.num_key_value_heads, 0))
         (give_oss if oss else give_experts if m.case.get("experts") else give_mlp)(m, f, l, name)
-    m.give(f, f"{name}.self_attn.o_proj.weight", f"blk.{l}.attn_output.weight")
+    if f"{name}.self_attn.o_proj.weight" in m.p:
+        m.give(f, f"{name}.self_attn.o_proj.weight", f"blk.{l}.attn_output.weight")
     if f"{name}.self_attn.o_proj.bias" in m.p:
         if m.case.get("no_output_bias"):
             m.p[f"{name}.self_attn.o_proj.bias"].data.zero_()
@@ -190,13 +252,36 @@ def give_layer(m, f, l):
         m.give(f, f"{name}.self_attn.sinks", f"blk.{l}.attn_sinks.weight")
 
 
+def give_drafter(m, f, rng):
+    """A layer for drafting, which transformers has not: in files of llama.cpp a block behind the others."""
+    c, l = m.case["config"], m.case["config"].num_hidden_layers
+    d, q, kv = c.hidden_size, c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
+    layer = {"self_attn.q_proj": ("attn_q", (2 * q, d)), "self_attn.k_proj": ("attn_k", (kv, d)),
+             "self_attn.v_proj": ("attn_v", (kv, d)), "self_attn.o_proj": ("attn_output", (d, q)),
+             "self_attn.q_norm": ("attn_q_norm", (c.head_dim,)), "self_attn.k_norm": ("attn_k_norm", (c.head_dim,)),
+             "input_layernorm": ("attn_norm", (d,)), "post_attention_layernorm": ("post_attention_norm", (d,)),
+             "mlp.gate_proj": ("ffn_gate", (c.intermediate_size, d)), "mlp.up_proj": ("ffn_up", (c.intermediate_size, d)),
+             "mlp.down_proj": ("ffn_down", (d, c.intermediate_size))}
+    names = {"fc": ("nextn.eh_proj", (d, 2 * d)), "pre_fc_norm_embedding": ("nextn.enorm", (d,)),
+             "pre_fc_norm_hidden": ("nextn.hnorm", (d,)), "norm": ("nextn.shared_head_norm", (d,)),
+             **{f"layers.0.{ours}": of for ours, of in layer.items()}}
+    for ours, (theirs, shape) in names.items():
+        gain = len(shape) == 1
+        w = rng.normal(0, 0.1 if gain else 0.2, shape).astype(np.float32)
+        w = np.round(w * 128) / 128 if gain else w
+        values, matrix = f.put(f"blk.{l}.{theirs}.weight", w + gain)
+        values = torch.from_numpy(np.ascontiguousarray(values - gain))
+        m.drafter[f"mtp.{ours}.weight"] = values.bfloat16() if matrix else values
+
+
 def write(m, path, rng):
     case, c = m.case, m.case["config"]
     f = File(path, case["arch"], case["types"], rng)
-    f.key("block_count", c.num_hidden_layers)
+    f.key("block_count", c.num_hidden_layers + case.get("drafter", 0))
     f.key("context_length", c.max_position_embeddings)
     f.key("embedding_length", c.hidden_size)
-    f.key("feed_forward_length", c.intermediate_size)
+    if hasattr(c, "intermediate_size"):
+        f.key("feed_forward_length", c.intermediate_size)
     f.key("attention.head_count", c.num_attention_heads)
     f.key("attention.head_count_kv", c.num_key_value_heads)
     f.key("attention.layer_norm_rms_epsilon", c.rms_norm_eps)
@@ -205,12 +290,14 @@ def write(m, path, rng):
     for name, v in case.get("tensors", {}).items():
         f.w.add_tensor(name, np.array(v, dtype=np.float32))
     m.give(f, "model.embed_tokens.weight", "token_embd.weight")
-    plus = [lambda w: w + 1, lambda w: w - 1] if case.get("gemma") else [lambda w: w] * 2
+    plus = [lambda w: w + 1, lambda w: w - 1] if plus_one(case) else [lambda w: w] * 2
     m.give(f, "model.norm.weight", "output_norm.weight", *plus)
     if "lm_head.weight" in m.p:
         m.give(f, "lm_head.weight", "output.weight")
     for l in range(c.num_hidden_layers):
         give_layer(m, f, l)
+    if case.get("drafter"):
+        give_drafter(m, f, rng)
     left = set(m.p) - m.done
     assert not left, left
     f.close()
@@ -221,7 +308,8 @@ def decoded(program, target, *more):
     r = subprocess.run([*a, *more], capture_output=True, text=True)
     if r.returncode:
         raise SystemExit(r.stderr)
-    return json.loads(r.stdout)["tokens"]
+    r = json.loads(r.stdout)
+    return r["tokens"] if "--drafter" not in more else (r["tokens"], r["stats"]["acceptance_length"])
 
 
 # ---- cases ----
@@ -231,6 +319,37 @@ def config(kind, **more):
                  num_key_value_heads=KV, head_dim=HD, max_position_embeddings=POSITIONS, rms_norm_eps=1e-5,
                  tie_word_embeddings=False, bos_token_id=None, eos_token_id=None, pad_token_id=None)
     return getattr(transformers, kind)(**{**sizes, **more}, attn_implementation="eager")
+
+
+def delta_case(arch, kind, dims, types, keys={}, experts=0, partial=0.5, **more):
+    layers = ["linear_attention", "full_attention"]
+    rope = dict(rope_type="default", rope_theta=1e6, partial_rotary_factor=partial)
+    if arch != "qwen3next":
+        rope.update(mrope_section=[1, 1, 0], mrope_interleaved=True)
+        keys = {**keys, "rope.dimension_sections": [1, 1, 0, 0]}
+    sizes = dict(zip(["linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim",
+                      "linear_conv_kernel_dim"], dims))
+    if experts:
+        sizes.update(num_experts=experts, num_experts_per_tok=2, moe_intermediate_size=32,
+                     shared_expert_intermediate_size=64)
+        keys = {**keys, "expert_count": experts, "expert_used_count": 2, "expert_feed_forward_length": 32,
+                "expert_shared_feed_forward_length": 64}
+    return dict(arch=arch, types=types, delta=True, experts=experts > 0,
+                config=config(kind, layer_types=layers, rope_parameters=rope, **sizes, **more.pop("config", {})),
+                keys={"rope.freq_base": 1e6, "rope.dimension_count": int(HD * partial), "attention.key_length": HD,
+                      "attention.value_length": HD, "ssm.group_count": dims[0], "ssm.time_step_rank": dims[1],
+                      "ssm.state_size": dims[2], "ssm.inner_size": dims[1] * dims[3], "ssm.conv_kernel": dims[4],
+                      **keys}, **more)
+
+
+def delta_cases():
+    interval = {"full_attention_interval": 2}
+    yield "qwen3next", delta_case("qwen3next", "Qwen3NextConfig", [2, 4, 8, 8, 4], [T.Q8_0, T.Q4_1], interval, 4)
+    yield "qwen3next_old", delta_case("qwen3next", "Qwen3NextConfig", [2, 4, 8, 8, 4], [T.Q4_0],
+                                      {"attention.recurrent_layers": [True, False]}, 4, joined=True)
+    yield "qwen35", delta_case("qwen35", "Qwen3_5TextConfig", [2, 6, 16, 32, 4], [T.Q8_0],
+                               {**interval, "nextn_predict_layers": 1}, drafter=1, config=dict(tie_word_embeddings=True))
+    yield "qwen35moe", delta_case("qwen35moe", "Qwen3_5MoeTextConfig", [2, 4, 8, 8, 3], [T.Q4_0, T.Q8_0], interval, 4)
 
 
 def cases():
@@ -302,6 +421,7 @@ def cases():
                       layer_types=["sliding_attention", "full_attention"],
                       rope_parameters=dict(rope_type="yarn", factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=True,
                                            original_max_position_embeddings=128, rope_theta=150000.0)))
+    yield from delta_cases()
     yield "large", dict(
         arch="llama", types=LARGE, large=True,
         config=config("LlamaConfig", hidden_size=256, intermediate_size=512, num_attention_heads=16,
@@ -317,8 +437,9 @@ def check(name, case, program, golden):
         want = m.continue_greedily()
         got = decoded(program, path, "--dtype", "fp32")
         m.save(f"{d}/folder")
-        bf16 = decoded(program, path, "--dtype", "bf16")
-        folder = bf16 if case.get("alone") else decoded(program, f"{d}/folder", "--dtype", "bf16")
+        draft = ["--drafter", "mtp", "--tree", "chain:3"] if case.get("drafter") else []
+        bf16 = decoded(program, path, "--dtype", "bf16", *draft)
+        folder = bf16 if case.get("alone") else decoded(program, f"{d}/folder", "--dtype", "bf16", *draft)
         if golden and not case.get("large"):
             os.makedirs(golden, exist_ok=True)
             pathlib.Path(golden, f"{name}.gguf").write_bytes(pathlib.Path(path).read_bytes())
