@@ -381,6 +381,7 @@ static pl_status add_of_layer(const listing *l, int layer, const char *rest, pl_
     if (ours && strstr(ours, "shared_expert_gate") && t->rank == 1) e = take_rows(l, 0, 1, rows); // of one row
     const char *drafts = strcmp(l->layer, "mtp.layers.0.") == 0 ? FIND(drafter_names, rest, n) : NULL;
     if (drafts) return add(l, &e, err, "%s", drafts);
+    if (!ours && strncmp(l->layer, "mtp.", 4) == 0) return add(l, &e, err, "%s%.*s", l->layer, (int)n, rest);
     if (!ours) return add(l, &e, err, "%.*s", (int)t->n_name, t->name);
     if (l->c->post_norms && n == 15 && memcmp(rest, "ffn_norm.weight", n) == 0)
         ours = "pre_feedforward_layernorm.weight";

@@ -104,7 +104,8 @@ typedef struct pl_weight_source pl_weight_source;
 // that it has in a plain folder (quant.h).
 // Of a model that wraps a language model (images beside it; tensors under language_model.model. as published, or under
 // model.language_model. as transformers 5 writes them) the source has the language model's tensors alone, under the
-// names that they have without the wrapping: model.layers.0..., lm_head.weight; and its layer for drafting, mtp.fc.weight.
+// names that they have without the wrapping: model.layers.0..., lm_head.weight; and those of its layer for drafting,
+// mtp.fc.weight...
 // A layer's experts have Qwen3-MoE's names, whatever the file calls them (block_sparse_moe.experts.7.w2.weight is
 // mlp.experts.7.down_proj.weight, block_sparse_moe.gate.weight mlp.gate.weight: Mixtral's), and one by one where the
 // file stacks them (GPT-OSS: gate and up in turns, transposed, or in MXFP4; Qwen3.5: gate above up).

@@ -1,6 +1,7 @@
 #include "infer/drafter/backbone.h"
 
 #include "infer/head/draft_vocab.h"
+#include "infer/model/llama_params.h"
 
 #include "kernels/base/files.h"
 #include "kernels/op/elementwise.h"
@@ -169,9 +170,14 @@ static pl_status init_backbone(pl_backbone **out, const pl_backbone_kind *kind, 
     PL_TRY_GOTO(st, fail, check_own_embed(b, err));
     PL_TRY_GOTO(st, fail, init_selector(b, vd, err));
     if (c->target_head || b->head.kind->over_target) PL_TRY_GOTO(st, fail, share_target(b, target, err));
-    PL_TRY_GOTO(st, fail,
-                pl_params_init(&b->params,
-                               MAX_PARAMS + LAYER_PARAMS * b->layers + (DRAFT_PARAMS + 2 * b->layers) * b->block, err));
+    size_t tensors = PL_EXPERT_TENSORS * (size_t)c->experts;
+    if (tensors > 0 && !(b->expert = pl_calloc(tensors, sizeof *b->expert)))
+        PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "drafter: out of memory"));
+    PL_TRY_GOTO(
+        st, fail,
+        pl_params_init(&b->params,
+                       MAX_PARAMS + LAYER_PARAMS * b->layers + (DRAFT_PARAMS + 2 * b->layers) * b->block + (int)tensors,
+                       err));
     b->params.memory = be->memory;
     kind->init(b);
     b->head_param = b->params.n;
@@ -394,6 +400,54 @@ fail:
     return st;
 }
 
+// Refuses tensors of a target's own drafter that this one does not have: further layers, embeddings of its own.
+static pl_status check_own_tensors(const pl_backbone *b, const pl_weight_source *src, const char *path, pl_err *err) {
+    const char  *first = b->params.p[0].name[0];
+    size_t       prefix = strcspn(first, ".") + 1;
+    int64_t      n = 0;
+    const char **name = pl_malloc((size_t)pl_weight_source_count(src) * sizeof *name);
+    pl_status    st = name ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    if (st == PL_OK) st = pl_params_unclaimed(&b->params, src, name, pl_weight_source_count(src), &n, err);
+    for (int64_t i = 0; i < n && st == PL_OK; i++)
+        if (strncmp(name[i], first, prefix) == 0)
+            st = pl_fail(err, PL_E_UNSUPPORTED,
+                         "%s: tensor \"%.80s\": the layer for drafting has none here; take another drafter", path,
+                         name[i]);
+    pl_free(name);
+    return st;
+}
+
+pl_status pl_backbone_open_within(pl_backbone **out, const pl_backbone_kind *kind, const pl_llama *target, pl_dtype t,
+                                  pl_err *err) {
+    pl_hf_config      stored, c = target->config;
+    pl_weight_source *src;
+    pl_backbone      *b = NULL;
+    pl_status         st;
+    *out = NULL;
+    if (!target->path)
+        return pl_fail(err, PL_E_INPUT, "drafter %s: the target has random weights and no files", kind->name);
+    kind->configure(&c, target, NULL);
+    PL_TRY(pl_llama_computable(&c, target->be, err));
+    PL_TRY(pl_llama_source(&src, &stored, target->path, err));
+    PL_TRY_GOTO(st, fail, check_config(kind, &c, target, target->path, err));
+    PL_TRY_GOTO(st, fail, init_backbone(&b, kind, &c, false, target, target->be, err));
+    if (!pl_weight_source_find(src, b->params.p[0].name[0]))
+        PL_TRY_GOTO(st, fail,
+                    pl_fail(err, PL_E_INPUT, "%s: has no layer for drafting (no tensor %s); take another drafter",
+                            target->path, b->params.p[0].name[0]));
+    PL_TRY_GOTO(st, fail, pl_params_check(&b->params, src, err));
+    PL_TRY_GOTO(st, fail, check_own_tensors(b, src, target->path, err));
+    st = pl_params_load(&b->params, src, t, err);
+    src = NULL; // ownership moved to the backbone
+    if (st != PL_OK) goto fail;
+    *out = b;
+    return PL_OK;
+fail:
+    pl_weight_source_close(src);
+    pl_backbone_destroy(b);
+    return st;
+}
+
 // Returns what of another checkpoint's drafter differs beside its weights; NULL: nothing.
 static const char *differs(const pl_backbone *a, const pl_backbone *b) {
     const pl_head *g = &a->head, *h = &b->head;
@@ -453,6 +507,7 @@ void pl_backbone_destroy(pl_backbone *b) {
     for (int k = 1; b->more && k < b->drafts; k++)
         pl_head_fini(&b->more[k - 1]);
     pl_free(b->more);
+    pl_free(b->expert);
     pl_free(b);
 }
 
@@ -484,6 +539,9 @@ double pl_backbone_step_bytes(const pl_backbone *b, int depth) {
     for (int i = 0; i < b->head_param; i++)
         if (b->params.p[i].tensor != skipped && b->params.p[i].tensor != &b->embed)
             layer += (double)b->params.p[i].owned_bytes;
+    if (b->expert) // a row reads its own experts
+        layer -= (b->config.experts - b->config.experts_per_token) *
+                 (double)(pl_packed_bytes(b->expert) + pl_packed_bytes(b->expert + b->config.experts));
     for (int t = 0; t < depth; t++)
         head += pl_head_step_bytes(&b->head, t);
     return layer + (depth > 0 ? head / depth : 0);

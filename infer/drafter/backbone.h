@@ -146,6 +146,7 @@ struct pl_backbone {
     bool                    own_embed; // embed is a parameter of the drafter
     pl_head                 head;
     pl_head                *more;     // [drafts - 1] kinds with own_heads: the heads of the other drafts; d2t is head's
+    pl_tensor              *expert;   // of a layer's mixture, which borrows them; NULL: none
     pl_tensor               cos, sin; // rotary tables, grown with the target's
     int                     positions; // of the tables: the target's if the drafter's config states fewer
     pl_dtype                real;      // of the tables
@@ -196,6 +197,10 @@ pl_status pl_backbone_reach(const pl_backbone *b, int64_t positions, pl_err *err
 // Opens a checkpoint directory as the backbone that its config declares, with weights as t for inference, in the
 // target's memory. Refuses one that does not fit the target.
 pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *target, pl_dtype t, pl_err *err);
+// Opens the drafter of `kind` that lies in the target's own files, likewise. PL_E_INPUT: they have none;
+// PL_E_UNSUPPORTED: it has parts that are not computed here.
+pl_status pl_backbone_open_within(pl_backbone **out, const pl_backbone_kind *kind, const pl_llama *target, pl_dtype t,
+                                  pl_err *err);
 void      pl_backbone_destroy(pl_backbone *b); // NULL is allowed
 
 // Writes config.json and model.safetensors into dir (which exists). data: one row-major block per parameter.
@@ -211,6 +216,6 @@ void      pl_backbone_taps(pl_taps *t, const pl_hf_config *c, int n_layers);
 pl_status pl_backbone_check_taps(const int *tap, int n, int n_layers, const char *where, pl_err *err);
 
 extern const pl_backbone_kind pl_backbone_eagle1, pl_backbone_eagle3, pl_backbone_dflash, pl_backbone_peagle,
-    pl_backbone_medusa, pl_backbone_hydra, pl_backbone_hydrapp;
+    pl_backbone_medusa, pl_backbone_hydra, pl_backbone_hydrapp, pl_backbone_mtp;
 
 #endif

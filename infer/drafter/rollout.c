@@ -420,12 +420,10 @@ static pl_status share_ids(backbone_drafter *d, const pl_backend *be, pl_err *er
     return d->d2t ? pl_memory_write(be->memory, d->d2t, h->d2t, bytes, err) : PL_E_MEMORY;
 }
 
-static pl_status init(pl_drafter *base, const char *dir, const pl_drafter_options *o, pl_err *err) {
-    backbone_drafter     *d = (backbone_drafter *)base;
-    const pl_tree_policy *policy = &base->policy;
+// Prepares a drafter whose model is set. dir: its folder, or its name.
+static pl_status prepare(backbone_drafter *d, const char *dir, const pl_drafter_options *o, pl_err *err) {
+    const pl_tree_policy *policy = &d->base.policy;
     const pl_backend     *be = o->target->be;
-    if (!o->model) PL_TRY(pl_backbone_open(&d->owned, dir, o->target, o->dtype, err));
-    d->model = o->model ? o->model : d->owned;
     PL_CHECK(d->model->kind->step, "%s: \"%s\" drafts blocks", dir, pl_backbone_name(d->model));
     if (policy->k > d->model->head.vocab)
         return pl_fail(err, PL_E_USAGE, "tree \"%s\" wants %d candidates a node, the draft vocabulary of %s has %lld",
@@ -461,9 +459,31 @@ static pl_status init(pl_drafter *base, const char *dir, const pl_drafter_option
     return PL_OK;
 }
 
+static pl_status init(pl_drafter *base, const char *dir, const pl_drafter_options *o, pl_err *err) {
+    backbone_drafter *d = (backbone_drafter *)base;
+    if (!o->model) PL_TRY(pl_backbone_open(&d->owned, dir, o->target, o->dtype, err));
+    d->model = o->model ? o->model : d->owned;
+    return prepare(d, dir, o, err);
+}
+
+static pl_status init_within(pl_drafter *base, const char *from, const pl_drafter_options *o, pl_err *err) {
+    backbone_drafter *d = (backbone_drafter *)base;
+    if (*from)
+        return pl_fail(err, PL_E_USAGE, "drafter \"mtp:%s\": it is in the target's files, and takes nothing", from);
+    PL_TRY(pl_backbone_open_within(&d->owned, &pl_backbone_mtp, o->target, o->dtype, err));
+    d->model = d->owned;
+    return prepare(d, "mtp", o, err);
+}
+
 static bool declared(const pl_hf_config *c) {
     return c->backbone != PL_HF_NO_BACKBONE && c->block.size == 0;
 }
 
 const pl_drafter_source pl_drafter_rollout = {
     .name = "backbone", .declared = declared, .kind = &kind, .size = sizeof(backbone_drafter), .init = init};
+const pl_drafter_source pl_drafter_mtp = {.name = "mtp",
+                                          .syntax = "mtp",
+                                          .help = "the target's own layer for drafting (Qwen3-Next, Qwen3.5)",
+                                          .kind = &kind,
+                                          .size = sizeof(backbone_drafter),
+                                          .init = init_within};

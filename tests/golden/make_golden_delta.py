@@ -132,15 +132,20 @@ def case(name, kind, architecture, **sizes):
     g.write(name)
 
 
-rope = dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)
-case("qwen3_next", "Qwen3NextConfig", "Qwen3NextForCausalLM", num_experts=0, rope_parameters=rope)
-case("qwen3_next_moe", "Qwen3NextConfig", "Qwen3NextForCausalLM", num_experts=5, num_experts_per_tok=2,
-     moe_intermediate_size=16, shared_expert_intermediate_size=24, mlp_only_layers=[1],
-     layer_types=["full_attention", "linear_attention", "full_attention", "linear_attention"], rope_parameters=rope)
-case("qwen3_5", "Qwen3_5TextConfig", "Qwen3_5ForCausalLM", tie_word_embeddings=True, linear_num_value_heads=6,
-     linear_value_head_dim=18, linear_conv_kernel_dim=3,
-     rope_parameters=dict(rope_type="default", rope_theta=10000.0, mrope_section=[1, 1, 0], mrope_interleaved=True,
-                          partial_rotary_factor=0.25))
-case("qwen3_5_moe", "Qwen3_5MoeTextConfig", "Qwen3_5MoeForCausalLM", num_experts=4, num_experts_per_tok=2,
-     moe_intermediate_size=16, shared_expert_intermediate_size=24, num_hidden_layers=4,
-     layer_types=["linear_attention", "full_attention", "linear_attention", "linear_attention"], rope_parameters=rope)
+def main():
+    rope = dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)
+    case("qwen3_next", "Qwen3NextConfig", "Qwen3NextForCausalLM", num_experts=0, rope_parameters=rope)
+    case("qwen3_next_moe", "Qwen3NextConfig", "Qwen3NextForCausalLM", num_experts=5, num_experts_per_tok=2,
+         moe_intermediate_size=16, shared_expert_intermediate_size=24, mlp_only_layers=[1],
+         layer_types=["full_attention", "linear_attention", "full_attention", "linear_attention"], rope_parameters=rope)
+    case("qwen3_5", "Qwen3_5TextConfig", "Qwen3_5ForCausalLM", tie_word_embeddings=True, linear_num_value_heads=6,
+         linear_value_head_dim=18, linear_conv_kernel_dim=3,
+         rope_parameters=dict(rope_type="default", rope_theta=10000.0, mrope_section=[1, 1, 0], mrope_interleaved=True,
+                              partial_rotary_factor=0.25))
+    case("qwen3_5_moe", "Qwen3_5MoeTextConfig", "Qwen3_5MoeForCausalLM", num_experts=4, num_experts_per_tok=2,
+         moe_intermediate_size=16, shared_expert_intermediate_size=24, num_hidden_layers=4,
+         layer_types=["linear_attention", "full_attention", "linear_attention", "linear_attention"], rope_parameters=rope)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 // Targets with gated delta nets against transformers' models: hidden states at the taps and logits of a text read whole
 // and in any division, of a tree's nodes, and the text that they continue.
-#include "tests/golden/golden.h"
+#include "tests/golden/delta.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,6 @@
 
 #include <cmocka.h>
 
-#include "checkpoints/safetensors.h"
 #include "infer/drafter/backbone.h"
 #include "infer/model/kv.h"
 #include "kernels/base/arena.h"
@@ -19,64 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAYERS = 4, TEXT = 72, KEPT = 12, CONTEXT = 21, NODES = 9, ROWS = 80, SLOTS = 256, VOCAB = 61, TENSORS = 160 };
+enum { LAYERS = 4, TEXT = 72, KEPT = 12, CONTEXT = 21, NODES = 9, ROWS = 80, SLOTS = 256, VOCAB = 61 };
 static const int taps[3] = {1, 2, 4};
 
 static void must(pl_status st, const pl_err *err) {
     if (st != PL_OK) fail_msg("%s", err->msg);
-}
-
-// ---- the model's files ----
-
-static bool ends(const char *name, const char *with) {
-    size_t n = strlen(name), m = strlen(with);
-    return n >= m && strcmp(name + n - m, with) == 0;
-}
-
-// make_golden_delta.py's `value`.
-static void set_values(float *v, const char *name, int rank, int64_t n) {
-    char     key[160];
-    pl_param p = {.kind = strstr(name, "embed") ? PL_PARAM_EMBED : PL_PARAM_MATRIX,
-                  .spec = {.part = {{NULL, n}}, .n_parts = 1, .rows = n, .cols = rank > 1}};
-    snprintf(key, sizeof key, "delta/%s", name);
-    snprintf(p.name[0], sizeof p.name[0], "%.95s", name);
-    golden_weight(v, &p, GOLDEN_COARSE, "delta");
-    if (ends(name, "conv1d.weight")) golden_coarse(v, n, 9, key);
-    for (int64_t i = 0; i < n && rank == 1; i++) {
-        if (ends(name, "A_log"))
-            v[i] = v[i] * 8 - 10;
-        else if (!strstr(name, "linear_attn"))
-            v[i] -= 1;
-    }
-}
-
-// Writes the tensors that the file lists; names begin with `before` in place of `instead`.
-static void write_tensors(golden *g, const char *dir, const char *instead, const char *before) {
-    static char         names[TENSORS][128];
-    static pl_st_source s[TENSORS];
-    const golden_entry *list = golden_at(g, "tensors");
-    char               *text = calloc((size_t)list->count + 1, 1), path[96], *line = text;
-    int                 n = 0;
-    pl_err              err;
-    assert_non_null(text);
-    memcpy(text, list->data, (size_t)list->count);
-    for (char *end; (end = strchr(line, '\n')); line = end + 1, n++) {
-        char      name[128];
-        long long d[3] = {1, 1, 1};
-        assert_true(n < TENSORS);
-        int    rank = sscanf(line, "%127s %lld %lld %lld", name, &d[0], &d[1], &d[2]) - 1;
-        float *v = malloc((size_t)(d[0] * d[1] * d[2]) * sizeof *v);
-        assert_true(rank >= 1 && v);
-        set_values(v, name, rank, d[0] * d[1] * d[2]);
-        bool other = strncmp(name, instead, strlen(instead)) == 0;
-        snprintf(names[n], sizeof names[n], "%s%s", other ? before : "", name + (other ? strlen(instead) : 0));
-        s[n] = (pl_st_source){.name = names[n], .dtype = PL_F32, .rank = rank, .shape = {d[0], d[1], d[2]}, .data = v};
-    }
-    snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    must(pl_st_write(path, s, n, NULL, 0, &err), &err);
-    for (int i = 0; i < n; i++)
-        free((void *)(uintptr_t)s[i].data);
-    free(text);
 }
 
 // ---- rows over a cache ----
@@ -235,7 +181,7 @@ static void check_model(const char *name) {
     int               n = golden_backends(be);
     golden_open(&g, name);
     golden_mkdir(&g, dir);
-    write_tensors(&g, dir, "", "");
+    golden_delta_write(&g, dir, "", "");
     for (int i = 1; i < n; i++) { // models for inference are fp32
         pl_err   err;
         pl_llama m;
@@ -308,7 +254,7 @@ static void qwen3_5_wrapped(void **state) {
     fwrite(config->data, 1, (size_t)config->count, f);
     fputs(",\"tie_word_embeddings\":true}", f);
     assert_int_equal(fclose(f), 0);
-    write_tensors(&g, dir, "model.", "model.language_model.");
+    golden_delta_write(&g, dir, "model.", "model.language_model.");
     read_text(&g, dir, PL_F32, pl_backend_cpu(), 7, 5);
     pl_hf_config c;
     must(pl_hf_config_read(&c, dir, PL_HF_TARGET, &err), &err);

@@ -1,7 +1,8 @@
 #include "tests/infer/fixture.h"
 
-#include "infer/drafter/backbone.h"
+#include "infer/drafter/mtp.h"
 #include "infer/head/dynaspec.h"
+#include "infer/model/llama_params.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
@@ -125,11 +126,8 @@ static void put_part(float *tensor, const pl_weight_part *p, int64_t width, cons
     }
 }
 
-// Writes weights of which a tensor of the file may be parts of several.
-static void write_parts(const char *path, const pl_params *ps, float *const *data) {
-    pl_err        err = {0};
-    pl_st_source *s = calloc((size_t)ps->n * PL_WEIGHT_PARTS, sizeof *s);
-    int           n = 0;
+// Adds tensors of weights, of which one may be parts of several. Returns how many there are.
+static int add_parts(pl_st_source *s, int n, const pl_params *ps, float *const *data) {
     for (int i = 0; i < ps->n; i++) {
         pl_weight_spec spec = pl_param_spec(&ps->p[i]);
         int64_t        width = spec.cols > 0 ? spec.cols : 1;
@@ -151,10 +149,49 @@ static void write_parts(const char *path, const pl_params *ps, float *const *dat
             put_part((float *)(uintptr_t)s[at].data, p, width, from);
         }
     }
+    return n;
+}
+
+// Lists the weights of a target's own layer for drafting, as infer/drafter/mtp.c does.
+static void list_own_drafter(pl_params *ps, pl_mtp *e, const pl_llama *m) {
+    static pl_tensor expert[4 * 16];
+    pl_err           err = {0};
+    int64_t          d = m->shape.d;
+    must(pl_params_init(ps, 128, &err), &err);
+    if (m->config.experts > 0) e->layer.mixture = pl_mixture_over(expert, &m->config);
+    pl_params_weight(ps, &e->fc, PL_PARAM_MATRIX, "mtp.fc.weight", d, 2 * d, 0);
+    pl_params_norm(ps, &e->norm_embedding, "mtp.", "pre_fc_norm_embedding", d);
+    pl_params_norm(ps, &e->norm_hidden, "mtp.", "pre_fc_norm_hidden", d);
+    pl_llama_list_layer(ps, &e->layer, &m->shape, &m->config, "mtp.layers.0.", 1);
+    pl_params_norm(ps, &e->norm, "mtp.", "norm", d);
+}
+
+static void round_matrix(pl_st_source *s) {
+    size_t n = (size_t)(s->shape[0] * s->shape[1]);
+    void  *to = malloc(n * pl_dtype_size(PL_BF16));
+    pl_from_f32(to, PL_BF16, s->data, n);
+    free((void *)(uintptr_t)s->data);
+    s->data = to;
+    s->dtype = PL_BF16;
+}
+
+// Writes a target with gated delta nets, and with its own layer for drafting.
+static void write_parts(const char *path, const pl_llama *m, float *const *data, uint64_t seed) {
+    pl_err        err = {0};
+    pl_mtp        e = {0};
+    pl_params     own;
+    pl_st_source *s = calloc((size_t)(m->params.n + 128) * PL_WEIGHT_PARTS, sizeof *s);
+    list_own_drafter(&own, &e, m);
+    float **values = random_values(&own, seed + 1);
+    int     n = add_parts(s, add_parts(s, 0, &m->params, data), &own, values);
+    for (int i = 0; i < n; i++)
+        if (s[i].rank == 2) round_matrix(&s[i]);
     must(pl_st_write(path, s, n, NULL, 0, &err), &err);
     for (int i = 0; i < n; i++)
         free((void *)(uintptr_t)s[i].data);
     free(s);
+    free_values(values, own.n);
+    pl_params_fini(&own);
 }
 
 static void write_target(pl_llama *m, const char *dir, const pl_hf_config *c, uint64_t seed, pl_dtype t) {
@@ -166,7 +203,7 @@ static void write_target(pl_llama *m, const char *dir, const pl_hf_config *c, ui
     must(pl_hf_config_write(path, c, &err), &err);
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     if (c->delta.value_heads > 0)
-        write_parts(path, &m->params, data);
+        write_parts(path, m, data, seed);
     else
         must(pl_params_write(&m->params, path, (const float *const *)data, PL_BF16, NULL, 0, &err), &err);
     free_values(data, m->params.n);

@@ -18,8 +18,8 @@ static const char *const trees[] = {"chain:3", "static:2x1", "eagle2:12,3,3", "c
 enum { TREES = sizeof trees / sizeof *trees };
 
 typedef struct world {
-    char          dir[64], eagle3[64], eagle1[64], dflash[64], peagle[64], medusa[64], hydra[64], texts[96];
-    pl_llama      target;
+    char          dir[64], delta[64], eagle3[64], eagle1[64], dflash[64], peagle[64], medusa[64], hydra[64], texts[96];
+    pl_llama      target, own; // own: has a layer for drafting
     pl_tokenizer *tok;
 } world;
 
@@ -27,6 +27,7 @@ static void open_world(world *w) {
     pl_err err = {0};
     *w = (world){0};
     test_target_sized(&w->target, test_mkdir(w->dir), 4, V, 23, PL_BF16);
+    test_target_family(&w->own, test_mkdir(w->delta), "Qwen3_5", 3, 24, PL_BF16);
     test_tokenizer_write(w->dir, pieces, merges);
     assert_int_equal(pl_tokenizer_open(&w->tok, w->dir, &err), PL_OK);
     test_backbone_write(test_mkdir(w->eagle3), &w->target, &pl_backbone_eagle3, &(pl_backbone_options){0}, 3);
@@ -48,16 +49,18 @@ static bool opens(const world *w, const char *what, const char *tree, const pl_v
     pl_err             err = {0};
     pl_drafter        *d;
     pl_engine         *e;
-    pl_drafter_options o = {.target = &w->target,
+    bool               own = strcmp(what, "mtp") == 0;
+    const pl_llama    *target = own ? &w->own : &w->target;
+    pl_drafter_options o = {.target = target,
                             .dtype = PL_BF16,
                             .tree = tree,
                             .max_sessions = 1,
                             .max_rows = 128,
                             .slots = LEN,
-                            .tok = w->tok};
+                            .tok = own ? NULL : w->tok};
     pl_status          st = pl_drafter_open(&d, what, &o, &err);
     if (st == PL_OK) {
-        st = pl_engine_create(&e, pl_backend_cpu(), NULL, &w->target, d,
+        st = pl_engine_create(&e, pl_backend_cpu(), NULL, target, d,
                               &(pl_engine_options){.max_sessions = 1, .max_rows = 128, .max_len = LEN, .verifier = v},
                               &err);
         if (st == PL_OK) pl_engine_destroy(e);
@@ -102,7 +105,8 @@ static void table_is_the_codes(void **state) {
     const struct {
         const char *name, *of, *behind;
     } row[] = {{"EAGLE-3", "", w.eagle3},
-               {"EAGLE-1", "", w.eagle1},
+               {"EAGLE-1, `mtp`", "", w.eagle1},
+               {"EAGLE-1, `mtp`", "mtp", ""},
                {"DFlash", "", w.dflash},
                {"P-EAGLE", "", w.peagle},
                {"Medusa, Hydra", "", w.medusa},
@@ -134,7 +138,9 @@ static void table_is_the_codes(void **state) {
     assert_int_equal(different, 0);
     pl_tokenizer_close(w.tok);
     pl_llama_fini(&w.target);
+    pl_llama_fini(&w.own);
     test_rmdir(w.dir);
+    test_rmdir(w.delta);
     test_rmdir(w.eagle3);
     test_rmdir(w.eagle1);
     test_rmdir(w.dflash);

@@ -630,7 +630,7 @@ static void hydra_is_lossless(void **state) {
 }
 
 // Targets of other families than Llama, greedy and sampled, with chains and trees and an EAGLE-3 drafter that is told
-// to fit them.
+// to fit them, and with their own layer for drafting.
 static void families_are_lossless(void **state) {
     (void)state;
     static const struct {
@@ -662,11 +662,11 @@ static void families_are_lossless(void **state) {
                 run(&w->target, NULL, NULL, 1, k, 1, t, -1, w->plain);
             snprintf(what, sizeof what, "%s trees at every offset", families[f].name);
             if (t == 0) check_placed(w, NULL, got, f, what); // a draw depends on its position, not on a tree's place
-            for (int i = 0; i < 2; i++) {
-                pl_drafter *d = open_drafter(w, draft, trees[i], 8, 8 * 17);
+            for (int i = 0; i < (families[f].delta ? 4 : 2); i++) {
+                pl_drafter *d = open_drafter(w, i < 2 ? draft : "mtp", trees[i % 2], 8, 8 * 17);
                 run(&w->target, d, NULL, 8 * 17, 0, 8, t, -1, got);
                 pl_drafter_destroy(d);
-                snprintf(what, sizeof what, "%s, %s", families[f].name, trees[i]);
+                snprintf(what, sizeof what, "%s, %s%s", families[f].name, i < 2 ? "" : "mtp, ", trees[i % 2]);
                 for (int j = 0; j < 8; j++)
                     same(&w->plain[j], &got[j], what);
             }

@@ -1,7 +1,7 @@
 // GGUF files of targets with gated delta nets: value heads in key-head order, decays, the layer for drafting, and files
 // that are refused. Their tokens beside transformers': test_gguf_target.c.
 #include "checkpoints/gguf_model.h"
-#include "infer/model/llama.h"
+#include "infer/drafter/mtp.h"
 #include "tests/checkpoints/scratch.h"
 
 #include <math.h>
@@ -138,6 +138,7 @@ static void write_model(const char *path, const edit *edits) {
     put_of_layer(o, edits, 2, "nextn.enorm.weight", D, 0);
     put_of_layer(o, edits, 2, "nextn.hnorm.weight", D, 0);
     put_of_layer(o, edits, 2, "nextn.shared_head_norm.weight", D, 0);
+    if (find_edit(edits, "own embeddings")) put_of_layer(o, edits, 2, "nextn.embed_tokens.weight", VOCAB, D);
     assert_ok(pl_gguf_write(o, path, &err));
     pl_gguf_out_free(o);
 }
@@ -232,6 +233,25 @@ static void test_drafter(void **state) {
     pl_weight_source_close(src);
 }
 
+// One that has embeddings of its own is refused as a drafter, and its target opens.
+static void test_own_embeddings(void **state) {
+    (void)state;
+    const edit   edits[EDITS] = {{"own embeddings", 'y', 0}};
+    pl_err       err;
+    pl_llama     m;
+    pl_backbone *b;
+    write_model(at("m.gguf"), NULL);
+    assert_ok(pl_llama_open(&m, at("m.gguf"), PL_F32, pl_backend_cpu(), &err));
+    assert_ok(pl_backbone_open_within(&b, &pl_backbone_mtp, &m, PL_F32, &err));
+    pl_backbone_destroy(b);
+    pl_llama_fini(&m);
+    write_model(at("m.gguf"), edits);
+    assert_ok(pl_llama_open(&m, at("m.gguf"), PL_F32, pl_backend_cpu(), &err));
+    assert_says(pl_backbone_open_within(&b, &pl_backbone_mtp, &m, PL_F32, &err), PL_E_UNSUPPORTED, &err,
+                "tensor \"mtp.layers.0.nextn.embed_tokens.weight\": the layer for drafting has none here");
+    pl_llama_fini(&m);
+}
+
 static void test_refusals(void **state) {
     (void)state;
     static const struct {
@@ -275,6 +295,6 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_order), cmocka_unit_test(test_drafter),
-                                       cmocka_unit_test(test_refusals)};
+                                       cmocka_unit_test(test_own_embeddings), cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

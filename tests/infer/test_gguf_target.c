@@ -111,6 +111,15 @@ static void test_types(void **state) {
     assert_memory_equal(&a, &b, sizeof a);
 }
 
+// The layer for drafting that a file holds changes no token.
+static void test_own_drafter(void **state) {
+    (void)state;
+    answer a, b;
+    decode(&a, golden("qwen35", "gguf"), NULL, NULL);
+    decode(&b, golden("qwen35", "gguf"), NULL, "mtp");
+    assert_memory_equal(&a, &b, sizeof a);
+}
+
 static void print_of(char print[17], const char *file) {
     pl_err err;
     assert_ok(pl_llama_fingerprint(print, file, &err));
@@ -446,10 +455,10 @@ static void test_ends(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tokens),  cmocka_unit_test(test_codes),
-                                       cmocka_unit_test(test_types),   cmocka_unit_test(test_refusals),
-                                       cmocka_unit_test(test_cut),     cmocka_unit_test(test_parts),
-                                       cmocka_unit_test(test_folders), cmocka_unit_test(test_fingerprints),
-                                       cmocka_unit_test(test_config),  cmocka_unit_test(test_ends)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tokens),   cmocka_unit_test(test_codes),        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_cut),          cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_folders),  cmocka_unit_test(test_fingerprints), cmocka_unit_test(test_config),
+        cmocka_unit_test(test_ends),     cmocka_unit_test(test_own_drafter)};
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
