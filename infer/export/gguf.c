@@ -59,6 +59,8 @@ static pl_status take_target(pl_hf_config *t, const pl_gguf *g, const char *path
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if ((*to[i] = (int)read_whole(g, arch, needed[i])) < 0)
             return pl_fail(err, PL_E_INPUT, "%s: has no %s.%s", path, arch, needed[i]);
+    int64_t drafts = read_whole(g, arch, "nextn_predict_layers"); // blocks behind the layers
+    if (drafts > 0 && drafts < t->num_hidden_layers) t->num_hidden_layers -= (int)drafts;
     t->vocab_size = pieces && pieces->n <= PL_HF_VOCAB_MAX ? (int)pieces->n : 0;
     t->rope.theta = read_number(g, arch, "rope.freq_base");
     return PL_OK;

@@ -27,6 +27,8 @@ static const struct {
     const char *name, *kind;
 } others[] = {{"DominoDraftModel", "Domino"},
               {"MTPDraftModel", "MTP"},
+              {"Qwen3_5MTPDraftModel", "MTP"},
+              {"Qwen3MoeForCausalLMEagle3", "EAGLE-3 with a mixture of experts"},
               {"MedusaModel", "Medusa"},
               {"Eagle3DeepseekV2ForCausalLM", "EAGLE-3 with multi-head latent attention"},
               {"CosyVoice3Eagle3LlamaForCausalLM", "EAGLE-3 for speech"},
@@ -116,16 +118,17 @@ static bool is_block(const char *architecture, const char *kind) {
 
 #define LILICORR "lilicorr" // projector_type
 
-// A published config and its dflash_config, which may be missing; members of dflash_config have precedence.
+// A published config with its dflash_config and dspark_config, which may be missing; members of the first, then of the
+// second have precedence.
 typedef struct block_config {
     config_copy   *e;
     const pl_json *j;
-    const cJSON   *inner;
+    const cJSON   *inner, *spark;
     bool           dspark, lattice;
 } block_config;
 
 static const cJSON *find_place(const block_config *b, const char *key) {
-    return has_member(b->inner, key) ? b->inner : NULL; // NULL: the top
+    return has_member(b->inner, key) ? b->inner : has_member(b->spark, key) ? b->spark : NULL; // NULL: the top
 }
 
 static const cJSON *find_member(const block_config *b, const char *key) {
@@ -273,6 +276,7 @@ static pl_status import_block(config_copy *e, const pl_json *j, const char *arch
     bool         second = strstr(architecture, "DFlash2") || strcmp(kind, "dflash2") == 0;
     const cJSON *mask, *size, *anchor;
     PL_TRY(pl_json_opt_object(j, NULL, "dflash_config", &b.inner, err));
+    PL_TRY(pl_json_opt_object(j, NULL, "dspark_config", &b.spark, err));
     const cJSON *projector = find_member(&b, "projector_type");
     b.dspark |= cJSON_IsString(projector) && strcmp(projector->valuestring, "dspark") == 0;
     b.lattice = strcmp(architecture, "LiLiCorrDraftModel") == 0;
