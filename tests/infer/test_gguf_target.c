@@ -71,13 +71,12 @@ static void test_tokens(void **state) {
 
 // A bf16 target holds a matrix as codes if all parts of it have a type with a form, and the codes have the values of the
 // same target in fp32, which holds none, at the same places.
-static void test_codes(void **state) {
-    (void)state;
+static void check_codes(const char *name) {
     pl_err   err;
     pl_llama m, exact;
     int      codes = 0, gated = 0;
-    assert_ok(pl_llama_open(&m, golden("llama_linear", "gguf"), PL_BF16, pl_backend_ref(), &err));
-    assert_ok(pl_llama_open(&exact, golden("llama_linear", "gguf"), PL_F32, pl_backend_ref(), &err));
+    assert_ok(pl_llama_open(&m, golden(name, "gguf"), PL_BF16, pl_backend_ref(), &err));
+    assert_ok(pl_llama_open(&exact, golden(name, "gguf"), PL_F32, pl_backend_ref(), &err));
     for (int i = 0; i < m.params.n; i++) {
         const pl_tensor *w = m.params.p[i].tensor, *of = exact.params.p[i].tensor;
         assert_int_equal(of->code, PL_CODE_NONE);
@@ -96,6 +95,12 @@ static void test_codes(void **state) {
     assert_true(codes > gated && gated == m.n_layers);
     pl_llama_fini(&m);
     pl_llama_fini(&exact);
+}
+
+static void test_codes(void **state) {
+    (void)state;
+    check_codes("llama_linear");
+    check_codes("qwen35"); // value heads are put in order, in rows and in columns
 }
 
 // The same values as a folder has, and quantised ones are in bf16 unless fp32 is asked for.
