@@ -335,12 +335,8 @@ pl_status pl_llama_warn_unclaimed(const pl_llama *m, const pl_weight_source *src
     return st;
 }
 
-// Checks that a backend has the ops that the layers need.
 pl_status pl_llama_computable(const pl_hf_config *c, const pl_backend *be, pl_err *err) {
     static const pl_op needs[] = {PL_OP_EXPERTS, PL_OP_GROUPED, PL_OP_COMBINE};
-    if (c->delta.value_heads > 0 && !be->fwd[PL_OP_DELTARULE])
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s has recurrent layers, which %s does not compute; take the CPU",
-                       c->architecture, be->name);
     for (size_t i = 0; i < sizeof needs / sizeof *needs && c->experts > 0; i++)
         if (!be->fwd[needs[i]])
             return pl_fail(err, PL_E_UNSUPPORTED, "%s has experts, which %s does not compute; take the CPU",

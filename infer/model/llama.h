@@ -103,7 +103,7 @@ void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t
 // Returns the logits of hidden states, [n, V], for sampling, verification and teaching. Over ranks: on rank 0 alone.
 pl_tensor pl_llama_logits(pl_ctx *ctx, const pl_llama *m, pl_tensor hidden);
 
-// Returns PL_E_UNSUPPORTED where the backend lacks an op that the layers take (experts, a recurrence, on a device).
+// Returns PL_E_UNSUPPORTED where the backend lacks an op that the layers take (experts on a device).
 pl_status pl_llama_computable(const pl_hf_config *config, const pl_backend *be, pl_err *err);
 
 // Checks that a config can be trained as a target; refuses by name a feature without backward, or one that cannot be

@@ -9,23 +9,28 @@ static size_t row_bytes(const pl_recurrent *s) {
 
 pl_status pl_recurrent_create(pl_recurrent *s, int layers, const pl_gdn_shape *shape, const pl_backend *be,
                               pl_err *err) {
-    *s = (pl_recurrent){.shape = *shape, .layers = layers, .elem = pl_dtype_size(be->real)};
+    *s = (pl_recurrent){.shape = *shape, .layers = layers, .elem = pl_dtype_size(be->real), .memory = be->memory};
     if (layers == 0) return PL_OK;
-    PL_CHECK(!be->memory, "recurrent states on %s", be->name);
     s->bytes = pl_size_mul((size_t)layers, (size_t)pl_gdn_state(shape), s->elem);
-    PL_TRY(pl_memory_room((double)s->bytes, "the states of recurrent layers",
-                          "make the number of answers at a time smaller", err));
+    if (!s->memory)
+        PL_TRY(pl_memory_room((double)s->bytes, "the states of recurrent layers",
+                              "make the number of answers at a time smaller", err));
     s->at = pl_calloc(1, sizeof *s->at);
     if (!s->at) return pl_fail(err, PL_E_MEMORY, "states of recurrent layers: out of memory");
-    s->block = pl_block_create(s->bytes, err);
+    s->block = pl_memory_create(s->memory, PL_LOCAL, s->bytes, err);
     if (s->block) return PL_OK;
     pl_recurrent_destroy(s);
     return PL_E_MEMORY;
 }
 
+static size_t rows_bytes(const pl_recurrent *s) {
+    return (size_t)s->nodes * sizeof *s->rows;
+}
+
 void pl_recurrent_destroy(pl_recurrent *s) {
-    if (s->block) pl_block_destroy(s->block, s->bytes);
-    if (s->kept) pl_block_destroy(s->kept, s->kept_bytes);
+    if (s->block) pl_memory_destroy(s->memory, PL_LOCAL, s->block, s->bytes);
+    if (s->kept) pl_memory_destroy(s->memory, PL_LOCAL, s->kept, s->kept_bytes);
+    if (s->rows) pl_memory_destroy(s->memory, PL_SHARED, s->rows, rows_bytes(s));
     pl_free(s->at);
     *s = (pl_recurrent){0};
 }
@@ -34,12 +39,14 @@ pl_status pl_recurrent_keep(pl_recurrent *s, int nodes, pl_err *err) {
     if (s->layers == 0 || nodes <= 1) return PL_OK;
     PL_CHECK(!s->kept && nodes <= PL_GDN_NODES, "kept rows of %d nodes", nodes);
     s->kept_bytes = pl_size_mul(row_bytes(s), (size_t)nodes, 1);
-    PL_TRY(pl_memory_room((double)s->kept_bytes, "the rows of draft trees in recurrent layers",
-                          "take a smaller tree or fewer answers at a time", err));
-    s->kept = pl_block_create(s->kept_bytes, err);
+    if (!s->memory)
+        PL_TRY(pl_memory_room((double)s->kept_bytes, "the rows of draft trees in recurrent layers",
+                              "take a smaller tree or fewer answers at a time", err));
+    s->kept = pl_memory_create(s->memory, PL_LOCAL, s->kept_bytes, err);
     if (!s->kept) return PL_E_MEMORY;
     s->nodes = nodes;
-    return PL_OK;
+    s->rows = pl_memory_create(s->memory, PL_SHARED, rows_bytes(s), err);
+    return s->rows ? PL_OK : PL_E_MEMORY;
 }
 
 void *pl_recurrent_layer(const pl_recurrent *s, int i) {
@@ -65,15 +72,18 @@ void pl_recurrent_row(const pl_recurrent *s, int32_t n_ctx, const int32_t *path,
 
 void pl_recurrent_commit(pl_ctx *ctx, const pl_recurrent *s, int32_t n_ctx, const int32_t *slot, int n) {
     if (s->layers == 0) return;
-    PL_CHECK(n >= 1 && *s->at == n_ctx + 1, "a commit of %d rows at %d: the state is at %d", n, n_ctx, *s->at);
-    pl_replay_args a = {.state = s->block,
-                        .kept = s->kept,
-                        .layers = s->layers,
-                        .pitch = s->nodes * pl_gdn_kept(&s->shape),
-                        .n = n - 1,
-                        .shape = s->shape};
-    for (int i = 1; i < n; i++)
-        a.from[i - 1] = slot[i] - n_ctx;
-    pl_replay(ctx, &a);
+    PL_CHECK(n >= 1 && (n == 1 || n <= s->nodes) && *s->at == n_ctx + 1,
+             "a commit of %d rows at %d: the state is at %d", n, n_ctx, *s->at);
     *s->at = n_ctx + n;
+    if (!s->kept) return;
+    s->rows[0] = n - 1;
+    for (int i = 1; i < n; i++)
+        s->rows[i] = slot[i] - n_ctx;
+    pl_replay(ctx, &(pl_replay_args){.state = s->block,
+                                     .kept = s->kept,
+                                     .layers = s->layers,
+                                     .pitch = s->nodes * pl_gdn_kept(&s->shape),
+                                     .most = s->nodes - 1,
+                                     .rows = s->rows,
+                                     .shape = s->shape});
 }

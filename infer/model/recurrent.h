@@ -20,13 +20,15 @@
 #include "kernels/op/deltarule.h"
 
 typedef struct pl_recurrent {
-    pl_gdn_shape shape;
-    int          layers; // with a recurrence; 0: none, and no memory
-    int          nodes;  // most nodes of a tree
-    size_t       elem;   // bytes of a number
-    void        *block, *kept;
-    size_t       bytes, kept_bytes;
-    int32_t     *at; // positions that the state has seen; owned
+    pl_gdn_shape     shape;
+    int              layers; // with a recurrence; 0: none, and no memory
+    int              nodes;  // most nodes of a tree
+    size_t           elem;   // bytes of a number
+    const pl_memory *memory; // of the blocks
+    void            *block, *kept;
+    int32_t         *rows; // [nodes] the number of rows that a commit replays, then their indices (PL_SHARED)
+    size_t           bytes, kept_bytes;
+    int32_t         *at; // positions that the state has seen; owned
 } pl_recurrent;
 
 pl_status          pl_recurrent_create(pl_recurrent *s, int layers, const pl_gdn_shape *shape, const pl_backend *be,

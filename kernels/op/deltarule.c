@@ -40,8 +40,10 @@ pl_tensor pl_deltarule(pl_ctx *ctx, pl_tensor x, pl_tensor gates, pl_tensor a_lo
 
 void pl_replay(pl_ctx *ctx, const pl_replay_args *a) {
     check_shape(&a->shape);
-    PL_CHECK(a->n >= 0 && a->n <= PL_GDN_NODES && a->layers >= 0, "replay of %d rows", a->n);
-    if (a->n > 0 && a->layers > 0) pl_run(ctx, PL_OP_REPLAY, a, sizeof *a);
+    PL_CHECK(a->most >= 0 && a->most < PL_GDN_NODES && a->layers >= 0, "replay of up to %d rows", a->most);
+    PL_CHECK(ctx->measuring || (a->rows[0] >= 0 && a->rows[0] <= a->most), "replay of %d rows of %d", a->rows[0],
+             a->most);
+    if (a->layers > 0) pl_run(ctx, PL_OP_REPLAY, a, sizeof *a);
 }
 
 void pl_gdn_push(void *window, int64_t rows, const void *x, size_t bytes) {

@@ -14,7 +14,7 @@
 //   path NULL  a chain n_path = 1, 2, ...: the state becomes that after its last row
 //   else       a tree, its root (n_path 1) first, nodes behind their parents. The state becomes that after the root,
 //              which every verdict accepts; x, k, v, a and b of the others are kept, at slot - n_ctx, for replay
-// replay applies kept rows `from` in order and reads no weight: the bits are those of a chain of these rows.
+// replay applies kept rows in order and reads no weight: the bits are those of a chain of these rows.
 // A tree is walked depth first, the largest subtree last and in place: n nodes need at most 1 + log2(n) more states.
 #ifndef PL_OP_DELTARULE_H
 #define PL_OP_DELTARULE_H
@@ -58,12 +58,12 @@ typedef struct pl_deltarule_args {
 
 // Layers of one session: their states lie pl_gdn_state elements apart, their kept rows `pitch`.
 typedef struct pl_replay_args {
-    void        *state;
-    const void  *kept;
-    int64_t      layers, pitch;
-    int          n;
-    int32_t      from[PL_GDN_NODES]; // [n] indices of kept rows
-    pl_gdn_shape shape;
+    void          *state;
+    const void    *kept;
+    int64_t        layers, pitch;
+    int            most; // room in rows
+    const int32_t *rows; // [1 + most] the number of rows, then their indices among the kept ones, in order
+    pl_gdn_shape   shape;
 } pl_replay_args;
 
 pl_tensor pl_shortconv(pl_ctx *ctx, pl_tensor x, pl_tensor w, const pl_kvrow *row, const pl_gdn_shape *s);

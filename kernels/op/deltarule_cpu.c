@@ -242,8 +242,8 @@ static void replay_part(void *arg, int part, int parts) {
     for (long i = lo; i < hi; i++) {
         long   l = i / s->nv, h = i % s->nv;
         float *state = (float *)a->state + l * pl_gdn_state(s);
-        for (int n = 0; n < a->n; n++) {
-            const float *x = (const float *)a->kept + l * a->pitch + a->from[n] * pl_gdn_kept(s);
+        for (int n = 1; n <= a->rows[0]; n++) {
+            const float *x = (const float *)a->kept + l * a->pitch + a->rows[n] * pl_gdn_kept(s);
             const float *k = x + C, *v = k + (int64_t)s->nk * s->dk, *rate = v + (int64_t)s->nv * s->dv;
             update       p = {.k = k + h / (s->nv / s->nk) * (int64_t)s->dk, .v = v + h * s->dv};
             p.a = rate[h];
@@ -258,6 +258,7 @@ void PL_CPU(replay_fwd)(pl_ctx *ctx, const void *args) {
     PL_OP_SKIP_IF_MEASURING(ctx);
     pl_replay_args      a = *(const pl_replay_args *)args;
     const pl_gdn_shape *s = &a.shape;
-    double              work = 4.0 * (double)a.layers * a.n * (double)s->nv * (double)s->dk * (double)s->dv;
+    if (a.rows[0] == 0) return;
+    double work = 4.0 * (double)a.layers * a.rows[0] * (double)s->nv * (double)s->dk * (double)s->dv;
     pl_parallel(ctx->pool, pl_cpu_parts(ctx, a.layers * s->nv, work), replay_part, &a);
 }

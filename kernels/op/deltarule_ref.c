@@ -162,7 +162,7 @@ void PL_REF(replay_fwd)(pl_ctx *ctx, const void *args) {
     const pl_replay_args *a = args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     for (int64_t l = 0; l < a->layers; l++)
-        for (int i = 0; i < a->n; i++)
+        for (int i = 1; i <= a->rows[0]; i++)
             replay_row(&a->shape, (pl_real *)a->state + l * pl_gdn_state(&a->shape),
-                       (const pl_real *)a->kept + l * a->pitch + a->from[i] * pl_gdn_kept(&a->shape));
+                       (const pl_real *)a->kept + l * a->pitch + a->rows[i] * pl_gdn_kept(&a->shape));
 }

@@ -185,15 +185,16 @@ static void check_model(const char *name) {
     for (int i = 1; i < n; i++) { // models for inference are fp32
         pl_err   err;
         pl_llama m;
-        if (!be[i]->fwd[PL_OP_DELTARULE]) {
+        if (!be[i]->fwd[PL_OP_EXPERTS] && strstr(name, "moe")) {
             assert_int_equal(pl_llama_open(&m, dir, PL_F32, be[i], &err), PL_E_UNSUPPORTED);
-            assert_non_null(strstr(err.msg, "has recurrent layers, which"));
+            assert_non_null(strstr(err.msg, "has experts, which"));
             continue;
         }
-        read_text(&g, dir, PL_F32, be[i], TEXT, 1);
-        read_text(&g, dir, PL_F32, be[i], 1, 1);
         read_text(&g, dir, PL_F32, be[i], 7, 5);
         tree_and_replay(&g, dir, be[i]);
+        if (golden_on_device(be[i])) continue; // an emulated one takes long for more
+        read_text(&g, dir, PL_F32, be[i], TEXT, 1);
+        read_text(&g, dir, PL_F32, be[i], 1, 1);
         continue_text(&g, dir, be[i]);
         g.slack = 4 * GOLDEN_BF16; // the weights are the same numbers, but x is rounded
         if (!strstr(name, "moe")) read_text(&g, dir, PL_BF16, be[i], 7, 5);

@@ -627,6 +627,40 @@ static void drawn_from_the_dist(void **state) {
     test_rmdir(dir);
 }
 
+// Recurrent layers: the CPU's text, and plain decoding's bits in company, chains and trees and with a drafter. Such a
+// target with experts is refused.
+static void recurrent_layers(void **state) {
+    (void)state;
+    static transcript plain[SESSIONS], here[SESSIONS], got[SESSIONS];
+    char              dir[64];
+    pl_err            err = {0};
+    pl_llama          m, cpu;
+    test_target_family(&cpu, test_mkdir(dir), "Qwen3_5", 3, 11, PL_F32);
+    open_on(&m, dir, PL_F32, test_device());
+    for (uint64_t key = 0; key < SESSIONS; key++) {
+        run(&m, NULL, key % 2 ? 1 : 16, key, 1, 0, plain);
+        run(&cpu, NULL, 16, key, 1, 0, here);
+        assert_int_equal(plain[key].n, here[key].n);
+        assert_memory_equal(plain[key].tokens, here[key].tokens, (size_t)here[key].n * sizeof(int32_t));
+    }
+    run(&m, NULL, 70, 0, SESSIONS, 0, got);
+    for (int i = 0; i < SESSIONS; i++)
+        same(&plain[i], &got[i], "batch", i);
+    assert_true(drafted(&m, plain, TEST_ACCEPT, "chain:5", 0, 0, got, "right chains") > 0);
+    assert_true(drafted(&m, plain, TEST_MIXED, "chain:6", 40, 0, got, "trees") > 0);
+    with(&draftings[0], &m, PL_F32, 0, 0, got);
+    for (int k = 0; k < 2; k++)
+        same(&plain[k], &got[k], draftings[0].what, k);
+    pl_llama_fini(&m);
+    pl_llama_fini(&cpu);
+    test_rmdir(dir);
+    test_target_family(&cpu, test_mkdir(dir), "Qwen3Next", 3, 11, PL_F32);
+    assert_int_equal(pl_llama_open(&m, dir, PL_F32, test_device(), &err), PL_E_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "Qwen3NextForCausalLM has experts, which"));
+    pl_llama_fini(&cpu);
+    test_rmdir(dir);
+}
+
 static void drafters_greedy(void **state) {
     (void)state;
     drafters(PL_BF16, PL_F32, 0, 0);
@@ -669,6 +703,7 @@ int main(void) {
         cmocka_unit_test(prefixes_on_a_device),
         cmocka_unit_test(drawn_from_the_dist),
         cmocka_unit_test(models_choose_there),
+        cmocka_unit_test(recurrent_layers),
     };
     test_only();
     return cmocka_run_group_tests(tests, NULL, NULL);

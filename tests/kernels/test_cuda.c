@@ -5,6 +5,7 @@
 #include "kernels/cuda/state.h"
 #include "kernels/op/attention.h"
 #include "kernels/op/blockconv.h"
+#include "kernels/op/deltarule.h"
 #include "kernels/op/elementwise.h"
 #include "kernels/op/frontier.h"
 #include "kernels/op/gatherdot.h"
@@ -37,11 +38,9 @@ static void table_is_complete(void **state) {
 #include "kernels/ops.def"
 #undef X
     };
-    // Targets with experts or a recurrence are refused on a device (pl_llama_open); a product with its gate is three ops
-    // there.
+    // Targets with experts are refused on a device (pl_llama_open); a product with its gate is three ops there.
     static const bool lacks[PL_OP_COUNT] = {
-        [PL_OP_EXPERTS] = true,   [PL_OP_GROUPED] = true, [PL_OP_COMBINE] = true,    [PL_OP_SHORTCONV] = true,
-        [PL_OP_DELTARULE] = true, [PL_OP_REPLAY] = true,  [PL_OP_GATEDLINEAR] = true};
+        [PL_OP_EXPERTS] = true, [PL_OP_GROUPED] = true, [PL_OP_COMBINE] = true, [PL_OP_GATEDLINEAR] = true};
     const pl_backend *be = pl_backend_cuda_emulated();
     int               has[2] = {0}, of[2] = {0};
     for (int op = 0; op < PL_OP_COUNT; op++) {
@@ -505,6 +504,106 @@ static void padding_is_no_difference(void **state) {
         pl_memory_destroy(m, PL_LOCAL, (float *[]){s.x, s.g, s.kernel, s.base}[i], (size_t)n[i] * sizeof(float));
 }
 
+// A recurrent layer of two sessions: a tree of three nodes, of which some are replayed, and a row of a chain.
+enum { RULED = 4, TREE_ROWS = 3 };
+typedef struct ruled {
+    pl_ctx  ctx;
+    float  *x, *gates, *w, *rates, *state, *kept;
+    int64_t n[6]; // their elements
+    struct {
+        pl_kvrow row[RULED];
+        int32_t  path[TREE_ROWS][2], rows[TREE_ROWS];
+    } * in;
+    int turn;
+} ruled;
+static const pl_gdn_shape ruled_shape = {.nk = 1, .nv = 2, .dk = 12, .dv = 9, .taps = 3};
+
+static void ruled_step(pl_ctx *ctx, void *arg) {
+    ruled              *r = arg;
+    const pl_gdn_shape *s = &ruled_shape;
+    const int64_t       C = pl_gdn_channels(s);
+    soil(r->turn);
+    pl_tensor x =
+        pl_shortconv(ctx, pl_tensor_2d(r->x, PL_F32, RULED, C), pl_tensor_1d(r->w, PL_F32, C * s->taps), r->in->row, s);
+    soil(r->turn);
+    pl_deltarule(ctx, x, pl_tensor_2d(r->gates, PL_F32, RULED, 2 * s->nv), pl_tensor_1d(r->rates, PL_F32, s->nv),
+                 pl_tensor_1d(r->rates, PL_F32, s->nv), r->in->row, s);
+    soil(r->turn);
+    pl_replay(
+        ctx,
+        &(pl_replay_args){
+            .state = r->state, .kept = r->kept, .layers = 1, .most = TREE_ROWS - 1, .rows = r->in->rows, .shape = *s});
+}
+
+static void ruled_open(ruled *r, bool repeats) {
+    const pl_gdn_shape *s = &ruled_shape;
+    const pl_backend   *be = pl_backend_emulated();
+    const int64_t       C = pl_gdn_channels(s);
+    float             **v[6] = {&r->x, &r->gates, &r->w, &r->rates, &r->state, &r->kept};
+    *r = (ruled){.n = {RULED * C, (int64_t)RULED * 2 * s->nv, C * s->taps, s->nv, 2 * pl_gdn_state(s),
+                       TREE_ROWS * pl_gdn_kept(s)}};
+    for (int i = 0; i < 6; i++)
+        *v[i] = put_noise(r->n[i], 20 + (uint64_t)i);
+    r->in = pl_memory_create(be->memory, PL_SHARED, sizeof *r->in, NULL);
+    assert_non_null(r->in);
+    assert_int_equal(pl_ctx_init(&r->ctx, be, NULL), PL_OK);
+    r->ctx.repeats = repeats;
+    assert_int_equal(pl_ctx_measure(&r->ctx, ruled_step, r, NULL), PL_OK);
+}
+
+// Each turn replays another path of the tree, and continues both texts.
+static void ruled_run(ruled *r, int turn, int *n) {
+    float *second = r->state + pl_gdn_state(&ruled_shape);
+    for (int i = 0; i < TREE_ROWS; i++) {
+        r->in->path[i][0] = *n;
+        r->in->path[i][1] = *n + i;
+        r->in->row[i] = (pl_kvrow){r->state, r->kept, r->in->path[i], *n, i ? 2 : 1, *n + i, PL_F32};
+    }
+    r->in->row[TREE_ROWS] = (pl_kvrow){second, NULL, NULL, turn, 1, turn, PL_F32};
+    r->in->rows[0] = turn % 2;
+    r->in->rows[1] = 1 + turn / 2 % 2;
+    *n += 1 + turn % 2;
+    r->turn = turn;
+    pl_ctx_begin(&r->ctx);
+    ruled_step(&r->ctx, r);
+    assert_int_equal(pl_ctx_sync(&r->ctx, NULL), PL_OK);
+}
+
+static void ruled_close(ruled *r) {
+    const pl_memory *m = pl_backend_emulated()->memory;
+    float           *v[6] = {r->x, r->gates, r->w, r->rates, r->state, r->kept};
+    pl_ctx_fini(&r->ctx);
+    pl_memory_destroy(m, PL_SHARED, r->in, sizeof *r->in);
+    for (int i = 0; i < 6; i++)
+        pl_memory_destroy(m, PL_LOCAL, v[i], (size_t)r->n[i] * sizeof(float));
+}
+
+// A text's length, a tree's accepted nodes and the states that they leave are no part of a launch.
+static void recurrences_become_graphs(void **state) {
+    (void)state;
+    ruled graphs, plain;
+    float left[2][2 * 400];
+    int   n[2] = {0, 0};
+    ruled_open(&graphs, true);
+    ruled_open(&plain, false);
+    for (int turn = 0; turn < 6; turn++) {
+        ruled_run(&graphs, turn, &n[0]);
+        ruled_run(&plain, turn, &n[1]);
+    }
+    const pl_cuda_state *seen = graphs.ctx.state;
+    assert_true(seen->captured == 1 && seen->replayed == 5);
+    assert_true(graphs.n[4] <= 2 * 400);
+    for (int i = 0; i < 2; i++) {
+        const ruled *r = i ? &plain : &graphs;
+        assert_int_equal(
+            pl_memory_read(pl_backend_emulated()->memory, left[i], r->state, (size_t)r->n[4] * sizeof(float), NULL),
+            PL_OK);
+    }
+    assert_memory_equal(left[0], left[1], (size_t)graphs.n[4] * sizeof(float));
+    ruled_close(&graphs);
+    ruled_close(&plain);
+}
+
 typedef struct many {
     float *x;
     int    n;
@@ -784,6 +883,7 @@ int main(void) {
         cmocka_unit_test(rounded_until_written),
         cmocka_unit_test(steps_become_graphs),
         cmocka_unit_test(padding_is_no_difference),
+        cmocka_unit_test(recurrences_become_graphs),
         cmocka_unit_test(many_become_graphs),
         cmocka_unit_test(trees_share_a_context),
         cmocka_unit_test(long_sizes),

@@ -24,6 +24,12 @@
     "\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":4,"            \
     "\"vocab_size\":97,\"max_position_embeddings\":256,\"rms_norm_eps\":1e-5,\"rope_theta\":10000,"                    \
     "\"hidden_act\":\"silu\",\"tie_word_embeddings\":false,\"eos_token_id\":2}"
+#define QWEN3_5                                                                                                        \
+    "{\"architectures\":[\"Qwen3_5ForCausalLM\"],\"model_type\":\"qwen3_5_text\",\"hidden_size\":64,"                  \
+    "\"intermediate_size\":96,\"num_hidden_layers\":4,\"num_attention_heads\":4,\"num_key_value_heads\":2,"            \
+    "\"head_dim\":16,\"vocab_size\":97,\"max_position_embeddings\":256,\"rms_norm_eps\":1e-5,\"hidden_act\":\"silu\"," \
+    "\"linear_num_key_heads\":2,\"linear_num_value_heads\":4,\"linear_key_head_dim\":16,"                              \
+    "\"linear_value_head_dim\":16,\"tie_word_embeddings\":false,\"eos_token_id\":2}"
 // Both matrices of 97 rows; of each layer four of 64 x 64 and three of 64 x 96, and two norms; the last norm.
 enum { VALUES = 2 * 97 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 96 + 2 * 64) + 64 };
 
@@ -51,6 +57,7 @@ static void fits(void **state) {
     assert_int_equal(pl_target_fits(dir, PL_BF16, 1, gpu, INFINITY, &err), PL_E_UNSUPPORTED);
     assert_string_equal(err.msg, "MixtralForCausalLM has experts, which emulated does not compute; take the CPU");
     assert_int_equal(pl_target_fits(dir, PL_BF16, 1, pl_backend_cpu(), INFINITY, &err), PL_OK);
+    assert_int_equal(pl_target_fits(model("qwen3_5", QWEN3_5), PL_BF16, 1, gpu, INFINITY, &err), PL_OK);
     assert_true(isinf(pl_device_room(pl_backend_cpu())) && isinf(pl_device_room(gpu)));
 }
 
