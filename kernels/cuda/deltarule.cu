@@ -361,10 +361,11 @@ template <int PARTS> static division divide(pl_ctx *ctx, const pl_gdn_shape *s, 
     return d;
 }
 
-// Returns how many states the walk over the rows' trees may leave and continue, as far as the rows' number says.
+// Returns the number of states that walks over trees of so many rows may return to, the session's own included; 0: there
+// is no tree.
 static int states_of(const pl_kvrow *row, int64_t rows, const pl_gdn_step *step) {
     bool tree = false;
-    int  n = 2; // the session's own, and one more for each halving
+    int  n = 2; // the session's own and a child's, and one for each halving
     for (int64_t m = 0; m < rows; m++)
         tree |= pl_gdn_keeps(&row[m]);
     for (int64_t left = rows; left > 1 && n <= PL_GDN_STATES; left /= 2)

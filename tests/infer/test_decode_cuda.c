@@ -647,11 +647,10 @@ static void recurrent_layers(void **state) {
         assert_int_equal(plain[key].n, here[key].n);
         assert_memory_equal(plain[key].tokens, here[key].tokens, (size_t)here[key].n * sizeof(int32_t));
     }
-    assert_true(oracled(&m, plain, TEST_ACCEPT, "chain:5", 0, 1, 1, 0, got, "right chains") > 0);
     assert_true(oracled(&m, plain, TEST_MIXED, "chain:6", 20, 0, 2, 0, got, "trees") > 0);
-    with(&draftings[0], &m, PL_F32, 0, 0, got);
+    with(&draftings[1], &m, PL_F32, 0, 0, got);
     for (int k = 0; k < 2; k++)
-        same(&plain[k], &got[k], draftings[0].what, k);
+        same(&plain[k], &got[k], draftings[1].what, k);
     pl_llama_fini(&m);
     pl_llama_fini(&cpu);
     test_rmdir(dir);

@@ -578,7 +578,8 @@ static void ruled_close(ruled *r) {
         pl_memory_destroy(m, PL_LOCAL, v[i], (size_t)r->n[i] * sizeof(float));
 }
 
-// A text's length, a tree's accepted nodes and the states that they leave are no part of a launch.
+// A text's length, a tree's accepted nodes and the states that they leave are no part of a launch. With less shared
+// memory more blocks leave the same states; with too little for any the op is refused.
 static void recurrences_become_graphs(void **state) {
     (void)state;
     ruled graphs, plain;
@@ -586,6 +587,7 @@ static void recurrences_become_graphs(void **state) {
     int   n[2] = {0, 0};
     ruled_open(&graphs, true);
     ruled_open(&plain, false);
+    ((pl_cuda_state *)plain.ctx.state)->room = 40 << 10;
     for (int turn = 0; turn < 6; turn++) {
         ruled_run(&graphs, turn, &n[0]);
         ruled_run(&plain, turn, &n[1]);
@@ -600,6 +602,10 @@ static void recurrences_become_graphs(void **state) {
             PL_OK);
     }
     assert_memory_equal(left[0], left[1], (size_t)graphs.n[4] * sizeof(float));
+    ((pl_cuda_state *)plain.ctx.state)->room = 20 << 10;
+    pl_ctx_begin(&plain.ctx);
+    ruled_step(&plain.ctx, &plain);
+    expect_failure(&plain.ctx, PL_E_UNSUPPORTED, "op deltarule: heads of 12 take 33536 bytes");
     ruled_close(&graphs);
     ruled_close(&plain);
 }

@@ -149,6 +149,33 @@ static int last_output(const way *w) {
     return out;
 }
 
+// More sessions than a device computes at a time, of one row or two, on states that texts have left.
+static void build_many(op_run *r, const void *arg) {
+    enum { SESSIONS = 40, EACH = 2, MANY = SESSIONS * (EACH + 1) / 2 };
+    const pl_gdn_shape *s = arg;
+    pl_ctx             *ctx = op_ctx(r);
+    int64_t             C = pl_gdn_channels(s);
+    pl_dtype            real = ctx->be->real;
+    pl_tensor           x = op_constant(r, MANY, C, 1), gates = op_constant(r, MANY, 2 * s->nv, 1);
+    pl_tensor           w = pl_tensor_1d(op_constant(r, C, s->taps, 0.5).data, real, C * s->taps);
+    pl_tensor           rates = pl_tensor_1d(op_constant(r, 1, s->nv, 1).data, real, s->nv);
+    pl_tensor           states = op_cache(r, SESSIONS, pl_gdn_state(s), PL_F32);
+    pl_kvrow           *row = op_bytes(r, MANY * sizeof *row);
+    for (int i = 0, m = 0; i < SESSIONS; i++) {
+        uint8_t *own = (uint8_t *)states.data + (size_t)(i * pl_gdn_state(s)) * pl_dtype_size(real);
+        for (int k = 0; k < 1 + i % EACH; k++)
+            row[m++] = (pl_kvrow){.k = own, .n_ctx = 3, .n_path = k + 1, .slot = 3 + k};
+    }
+    op_out(r, pl_deltarule(ctx, pl_shortconv(ctx, x, w, row, s), gates, rates, rates, row, s));
+    op_out(r, states);
+}
+
+static void many_sessions(void **state) {
+    (void)state;
+    const pl_gdn_shape s = {1, 2, 5, 3, 3};
+    op_check(build_many, &s, OP_NO_TAPE, "many sessions");
+}
+
 // Each backend gives a text the same bits in every way, and leaves the same state.
 static void same_bits(void **state) {
     (void)state;
@@ -273,10 +300,8 @@ static void walks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_backends),
-        cmocka_unit_test(same_bits),
-        cmocka_unit_test(against_definition),
-        cmocka_unit_test(walks),
+        cmocka_unit_test(all_backends),       cmocka_unit_test(many_sessions), cmocka_unit_test(same_bits),
+        cmocka_unit_test(against_definition), cmocka_unit_test(walks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
