@@ -3,8 +3,8 @@
 //
 //   shortconv  A block takes CHANNELS channels of a session, a warp one row at a time. The window moves on behind a
 //              barrier, after all rows have read it.
-//   deltarule  A block takes some columns of a value head of a session. PARTS lanes of a warp hold a column in registers
-//              while rows continue one state. The states to which a tree's walk returns lie in shared memory. Rows are
+//   deltarule  A block takes some columns of a session's value head. PARTS lanes of a warp hold a column in registers
+//              while rows continue one state; states to which a tree's walk returns lie in shared memory. Rows are
 //              staged there too, q and k scaled and the decay computed; within a stage no thread waits for others.
 //   replay     The same update with the kept rows' values, in all layers.
 //
@@ -201,8 +201,8 @@ template <int PARTS> static __device__ __forceinline__ float sum_parts(float v) 
     return v;
 }
 
-// Applies a staged row; returns its output. Products and sums are fused by the source alone, so that a replayed row gives
-// the bits of a computed one.
+// Applies a staged row; returns its output. Products and sums are fused by the source alone, so that a replayed row
+// gives the bits of a computed one.
 template <int PARTS, bool OUTPUT>
 static __device__ __forceinline__ float update(float (&S)[PER], const float *row, const heads &h, const place &p) {
     const float4 *k = (const float4 *)(row + RATES) + p.part, *q = (const float4 *)(row + h.query) + p.part;
@@ -361,8 +361,8 @@ template <int PARTS> static division divide(pl_ctx *ctx, const pl_gdn_shape *s, 
     return d;
 }
 
-// Returns the number of states that walks over trees of so many rows may return to, the session's own included; 0: there
-// is no tree.
+// Returns the number of states that walks over trees of so many rows may return to, the session's own included; 0:
+// there is no tree.
 static int states_of(const pl_kvrow *row, int64_t rows, const pl_gdn_step *step) {
     bool tree = false;
     int  n = 2; // the session's own and a child's, and one for each halving
