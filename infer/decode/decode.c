@@ -123,7 +123,7 @@ static void measure_step(pl_ctx *ctx, void *arg) {
 
 // Allocates sampling buffers; unused pages take no memory.
 static pl_status allocate_sampling(pl_engine *e, pl_session *x, pl_err *err) {
-    size_t v = (size_t)e->target->vocab, nodes = e->drafter ? (size_t)e->drafter->policy.max_nodes : 0;
+    size_t v = (size_t)e->target->vocab, nodes = e->drafter ? (size_t)pl_tree_expanded(&e->drafter->policy) : 0;
     PL_TRY(pl_distribution_work_init(&x->work, e->target->vocab, err));
     x->dist = pl_calloc(pl_size_mul(4, v, 1), sizeof *x->dist);
     if (e->drafter && e->opt.verifier->proposal == PL_PROPOSE_TOP) nodes = 1;
@@ -134,6 +134,7 @@ static pl_status allocate_sampling(pl_engine *e, pl_session *x, pl_err *err) {
     x->proposing = (pl_proposing){.sampling = &x->opt.sampling,
                                   .mask = x->mask,
                                   .coin = &x->draft_coin.base,
+                                  .races = nodes > 0 && e->drafter->policy.kind->races,
                                   .q = x->q,
                                   .q_rows = (int)nodes,
                                   .vocab = e->target->vocab,

@@ -56,13 +56,17 @@ double pl_rng_coin_own(const pl_rng_coin *c, int64_t position) {
     return pl_rng_uniform(c->sample, (uint64_t)position);
 }
 
+static double uniform(pl_coin *base) {
+    return next_uniform((pl_rng_coin *)base);
+}
+
 static int64_t draw(pl_coin *base, const double *w, int64_t n, int64_t position) {
     pl_rng_coin *c = (pl_rng_coin *)base;
     return pl_draw_at(w, n, position >= 0 ? pl_rng_coin_own(c, position) : next_uniform(c));
 }
 
 void pl_rng_coin_init(pl_rng_coin *c, uint64_t seed, pl_stream stream, uint64_t key, int64_t root) {
-    *c = (pl_rng_coin){.base = {.flip = flip, .draw = draw},
+    *c = (pl_rng_coin){.base = {.flip = flip, .draw = draw, .uniform = uniform},
                        .own = pl_rng_make(seed, stream, key),
                        .sample = pl_rng_make(seed, PL_STREAM_SAMPLE, key),
                        .next = (uint64_t)root << CYCLE_BITS};

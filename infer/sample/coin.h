@@ -1,4 +1,4 @@
-// The source of randomness of drafting and verification: two decisions, so that the same code runs on random numbers
+// The source of randomness of drafting and verification: three decisions, so that the same code runs on random numbers
 // and under exact enumeration (tests walk every outcome with its probability).
 #ifndef PL_COIN_H
 #define PL_COIN_H
@@ -13,6 +13,9 @@ struct pl_coin {
     // Returns i with probability w[i] / sum of w; w[i] >= 0, one of them above 0. position >= 0: the target's own draw
     // of the token at that position of the session's text, the one that plain decoding makes; -1: any other draw.
     int64_t (*draw)(pl_coin *c, const double *w, int64_t n, int64_t position);
+    // Returns a uniform number in [0, 1). For choices whose law losslessness does not depend on: an enumeration may walk
+    // a few numbers in place of all.
+    double (*uniform)(pl_coin *c);
 };
 
 // Counter-based: a cycle's decisions are a function of (seed, stream, session key, position of the root) and their

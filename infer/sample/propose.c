@@ -2,6 +2,7 @@
 
 #include "kernels/base/check.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -45,32 +46,47 @@ static int draw_top_one(pl_proposing *o, pl_tree *t, int node, double *q, int k,
     return n;
 }
 
-static int draw_all(pl_proposing *o, const double *q, int k, int32_t *id, float *logp) {
-    double *w = o->dist;
-    double  left = 1;
-    int     n = 0;
-    if (o->kind == PL_PROPOSE_WOR) memcpy(w, q, (size_t)o->vocab * sizeof *w);
-    for (; n < k && left > 0; n++) {
-        int64_t x = o->coin->draw(o->coin, o->kind == PL_PROPOSE_WOR ? w : q, o->vocab, -1);
+static int draw_with_replacement(pl_proposing *o, const double *q, int k, int32_t *id, float *logp) {
+    for (int n = 0; n < k; n++) {
+        int64_t x = o->coin->draw(o->coin, q, o->vocab, -1);
         id[n] = (int32_t)x;
         logp[n] = (float)log(q[x]);
-        if (o->kind != PL_PROPOSE_WOR) continue;
+    }
+    return k;
+}
+
+// rate: of the node's clocks, if they race.
+static int draw_without_replacement(pl_proposing *o, double rate, const double *q, int k, int32_t *id, float *logp) {
+    double *w = memcpy(o->dist, q, (size_t)o->vocab * sizeof *w);
+    double  left = 1, time = 0;
+    int     n = 0;
+    for (; n < k && left > 0; n++) {
+        if (o->races && n > 0) time -= log1p(-o->coin->uniform(o->coin)) / fmax(rate * left, DBL_MIN);
+        int64_t x = o->coin->draw(o->coin, w, o->vocab, -1);
+        id[n] = (int32_t)x;
+        logp[n] = o->races ? (float)-time : (float)log(q[x]);
         w[x] = 0;
         left = pl_sum(w, o->vocab);
     }
     return n;
 }
 
+// Draws k candidates by o->kind; q belongs to the node.
+static int draw_candidates(pl_proposing *o, pl_tree *t, int node, double *q, int k, int32_t *id, float *logp) {
+    t->kind[node] = o->kind;
+    t->q[node] = q;
+    if (o->kind == PL_PROPOSE_TOP_ONE) return draw_top_one(o, t, node, q, k, id, logp);
+    if (o->kind == PL_PROPOSE_IID) return draw_with_replacement(o, q, k, id, logp);
+    return draw_without_replacement(o, o->races ? pl_tree_probability(t, node) : 1, q, k, id, logp);
+}
+
 static void offer(pl_proposing *o, pl_tree *t, int node, double *q, int k, int32_t *id, float *logp) {
     int n = 0;
     PL_CHECK(k >= 1, "%d candidates", k);
-    if (q && o->kind == PL_PROPOSE_TOP) {
+    if (q && o->kind == PL_PROPOSE_TOP)
         n = choose_best(o, q, k, id, logp);
-    } else if (q) {
-        t->kind[node] = o->kind;
-        t->q[node] = q;
-        n = o->kind == PL_PROPOSE_TOP_ONE ? draw_top_one(o, t, node, q, k, id, logp) : draw_all(o, q, k, id, logp);
-    }
+    else if (q)
+        n = draw_candidates(o, t, node, q, k, id, logp);
     for (; n < k; n++) {
         id[n] = -1;
         logp[n] = -INFINITY;

@@ -11,11 +11,18 @@
 // session's own temperature, top-k, top-p and min-p (pl_sampling_bare), zero outside the draft vocabulary unless the
 // head redistributes (infer/head/outside.h). Verification divides by exactly the numbers that were drawn from.
 //
+// For a tree whose drawn children race (pl_tree_kind.races) logp of draws without replacement is minus the time that
+// passes between the arrival of the node and that of the child: each token x of the node is a clock of rate P q(x), P
+// the probability of the node's path (pl_tree_probability), the first to ring rang when the node arrived, and the next
+// one rings after an exponential time of rate P (1 - q of those before). So paths arrive in the order in which they
+// would be drawn without replacement from all paths (Gumbel top-k; Kool et al. 2019, arXiv 1903.06059).
+//
 // Under the session's constraint q is the distribution of the tokens that it allows: it precedes the filters, as for
 // the target. Tokens outside the draft vocabulary are redistributed to all the same. Of kind PL_PROPOSE_TOP the
 // candidates are the best allowed tokens by q at temperature 1.
 typedef struct pl_proposing {
     pl_proposal           kind;
+    bool                  races;
     const pl_sampling    *sampling;
     pl_coin              *coin;
     double               *q; // [q_rows, vocab]: distributions of the nodes expanded so far

@@ -84,6 +84,13 @@ int pl_tree_path(const pl_tree *t, int node, int32_t *path) {
     return n;
 }
 
+double pl_tree_probability(const pl_tree *t, int node) {
+    double p = 1;
+    for (int up; (up = t->parent[node]) >= 0; node = up)
+        if (t->q[up]) p *= t->q[up][t->token[node]];
+    return p;
+}
+
 int pl_tree_draws(const pl_tree *t, int node, int32_t *token) {
     int n = 0;
     for (int i = 0; i < t->n_draws; i++)
@@ -171,8 +178,22 @@ void pl_tree_finish(const pl_tree_policy *p, pl_tree *t) {
     PL_CHECK(t->n <= p->max_nodes, "a tree \"%s\" of %d nodes, at most %d", p->kind->name, t->n, p->max_nodes);
 }
 
+int pl_tree_expanded(const pl_tree_policy *p) {
+    // A tree that drops nodes may have expanded them before.
+    return p->kind->finish && p->depth_max > 0 ? 1 + p->width * (p->depth_max - 1) : p->max_nodes;
+}
+
+// Returns how many draws of its parent's a node is.
+static int times_drawn(const pl_tree *t, int node) {
+    int n = 0;
+    for (int i = 0; i < t->n_draws; i++)
+        n += t->draw_parent[i] == t->parent[node] && t->draw_token[i] == t->token[node];
+    return n;
+}
+
 int pl_tree_wanted(const pl_tree_policy *p, const pl_tree *t, int node) {
     if (p->shape_n == 0) return p->k;
+    if (p->sequences && node > 0) return t->depth[node] < p->depth ? times_drawn(t, node) : 0;
     int32_t path[PL_TREE_MAX];
     int     n = pl_tree_path(t, node, path), s = 0;
     for (int i = 1; i < n; i++)

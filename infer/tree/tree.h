@@ -54,30 +54,38 @@ typedef struct pl_tree {
     pl_tree_notes notes;
 } pl_tree;
 
-void pl_tree_root(pl_tree *t, int32_t token);
+void   pl_tree_root(pl_tree *t, int32_t token);
 // Adds a child of `parent` and returns its index; a token that was offered before returns the existing child.
-int  pl_tree_add(pl_tree *t, int parent, int32_t token, float score);
+int    pl_tree_add(pl_tree *t, int parent, int32_t token, float score);
 // Adds a draw for a child of `parent` that is no token of the target: the node's q sums to less than 1, and the draw is
 // offered as -1, which every verifier rejects. For chains; pl_tree_prune drops it.
-void pl_tree_miss(pl_tree *t, int parent);
+void   pl_tree_miss(pl_tree *t, int parent);
+// Returns the probability of the path to `node`: the product of what its tokens have under the distributions that they
+// were drawn from; tokens that were not drawn are left out.
+double pl_tree_probability(const pl_tree *t, int node);
 // Returns the child of `node` with this token, or -1.
-int  pl_tree_child(const pl_tree *t, int node, int32_t token);
+int    pl_tree_child(const pl_tree *t, int node, int32_t token);
 // Writes the ancestors of `node` from the root to the node itself; returns their number (depth + 1).
-int  pl_tree_path(const pl_tree *t, int node, int32_t *path);
+int    pl_tree_path(const pl_tree *t, int node, int32_t *path);
 // Writes the tokens offered as children of `node`, in order, into token[PL_TREE_MAX]; returns their number.
-int  pl_tree_draws(const pl_tree *t, int node, int32_t *token);
+int    pl_tree_draws(const pl_tree *t, int node, int32_t *token);
 // Keeps the nodes with keep[i] true (the root always; a kept node's parent is kept) in their order. Draws of kept nodes
 // are kept; ranks are renumbered.
-void pl_tree_prune(pl_tree *t, const bool *keep);
+void   pl_tree_prune(pl_tree *t, const bool *keep);
 
 typedef struct pl_tree_policy pl_tree_policy;
 typedef struct pl_tree_kind {
     const char *name;   // "chain"
     const char *syntax; // "chain:LENGTH"
     const char *help;   // one line
-    // The number of a node's children does not depend on the drawn tokens. Only such trees can hold sampled children:
-    // choosing among drawn nodes would change their distribution.
+    // The number of a node's children does not depend on the drawn tokens: such trees hold children drawn in any way.
+    // Choosing among drawn nodes would change their distribution.
     bool        fixed_shape;
+    // Whether a node gets one more child depends on tokens drawn before, never on the child itself. Given all of them
+    // the child follows its law, so that recursive rejection, which may stop behind any child, stays lossless: such
+    // trees hold children drawn without replacement.
+    bool        predictable;
+    bool        races; // drawn children race (infer/sample/propose.h)
     // Parses the text after "name:".
     pl_status (*parse)(pl_tree_policy *p, const char *args, pl_err *err);
     // frontier[0..n): nodes whose candidates have just been computed: id/logp [n, p->k] in the order to offer them
@@ -108,13 +116,16 @@ struct pl_tree_policy {
     int                 width;              // most frontier nodes
     int                 max_nodes;          // root included
     bool                needs_logp;         // the policy compares scores: the head must compute log-sum-exp
-    // A chain ends after a node of depth l whose path's log-probability (pl_tree.score) is below least[l - 1]. The
+    // Drafts may end early, for which a device is synchronised after each level. A tree with a gain ends behind a level
+    // that is expected to add fewer tokens. A chain ends after a node of depth l whose path's log-probability (pl_tree.score) is below least[l - 1]. The
     // length of a draft thus depends only on drafted tokens and the distributions that they were chosen from, never on
     // the target's answer or on a later draw, so that verifiers of chains stay lossless: each token's coupling is that
     // of its own distribution, whether or not another token follows (also in block verification, where the probability
     // that a path is accepted up to a node is fixed by the distributions up to that node).
     bool                stops;
+    float               gain;
     float               least[PL_TREE_MAX]; // initially -INFINITY
+    bool                sequences;          // a node that was drawn m times gets m draws (pl_tree_sequences)
     bool                adapt; // shape and depth change while decoding, by measured costs (infer/decode/autotuner.h)
     // Trees of a given shape (shape_n > 0), in breadth-first order: node i of 1..n-1 is the rank[i]-th candidate of
     // node parent[i], and the children of node s are child[s], child[s] + 1, ..., children[s] of them, in order of rank
@@ -138,6 +149,8 @@ int                 pl_tree_wanted(const pl_tree_policy *p, const pl_tree *t, in
 // For drafters that compute the candidates of all levels at once: divides the time from `began` to `done` among the
 // levels of t's notes in proportion to share[level]; NULL: equally.
 void                pl_tree_notes_share(pl_tree *t, double began, double done, const double *share);
+// Returns the most nodes that a draft expands.
+int                 pl_tree_expanded(const pl_tree_policy *p);
 const pl_tree_kind *pl_tree_kind_at(int i); // NULL past the last: for help
 
 // ---- given shapes: static.c ------------------------------------------------------------------------------------
@@ -160,6 +173,20 @@ int  pl_tree_shape_ahead(const pl_tree_policy *p, int level, int n, int32_t *pic
 // Parses numbers in low..high, separated by `sep`, into out[0..max). Returns how many there are, -1: not such a list.
 int  pl_tree_numbers(const char *text, char sep, long low, long high, int32_t *out, int max);
 
+// ---- the most probable nodes: eagle2.c -------------------------------------------------------------------------
+
+// Sets the policy for NODES, WIDTH, DEPTH = x[0..2] (pl_tree_eagle2) or refuses them; args: their text.
+pl_status pl_tree_best_set(pl_tree_policy *p, const int32_t x[3], const char *args, pl_err *err);
+// `grow` of EAGLE-2: adds every candidate, expands the best of the level.
+int  pl_tree_best_grow(const pl_tree_policy *p, pl_tree *t, int level, const int *frontier, int n, const int32_t *id,
+                       const float *logp, int *next);
+// Selects the m > 0 nodes of lo..hi-1 with the largest score, best first, ties in order; returns their number.
+int  pl_tree_best_of(const float *score, int lo, int hi, int m, int *out);
+// Keeps the root and the max_nodes - 1 nodes with the largest score, which must not rise along a path.
+void pl_tree_best_keep(const pl_tree_policy *p, pl_tree *t, const float *score);
+// Parses "N,...,GAIN": `wanted` numbers and a decimal in 0..most behind them.
+bool pl_tree_gain(const char *text, int wanted, double most, int32_t *out, float *gain);
+
 // ---- kinds ----------------------------------------------------------------------------------------------------------
 
 // chain:N: at each level the drafter's best token. chain:auto is `auto` with chains alone; chain:confidence also ends
@@ -175,6 +202,32 @@ extern const pl_tree_kind pl_tree_static;
 // Equal scores: the node added first (nodes are added in order of their parents' scores, siblings best first). Since
 // log q <= 0 no child precedes its parent, so the kept nodes are closed under ancestors.
 extern const pl_tree_kind pl_tree_eagle2;
+// OPT-Tree (Wang et al. 2024, arXiv 2406.17276), opt:NODES,WIDTH,DEPTH,GAIN: EAGLE-2's tree that grows as long as it
+// pays. With E the sum of exp(s) over the NODES - 1 best candidates, the tokens that a draft is expected to add, growth
+// ends behind a level that raised E by less than GAIN.
+extern const pl_tree_kind pl_tree_opt;
+// A beam, beam:WIDTH,DEPTH[,GAIN]: of all candidates of a level the WIDTH best become nodes and are expanded; nothing is
+// dropped later. Chosen children: by s (beam search). Drawn without replacement: by their time of arrival, -score, which
+// makes each level a sample of WIDTH paths without replacement (RSD-S, Jeon et al. 2024, arXiv 2402.14160; stochastic
+// beam search, Kool et al. 2019). The j-th child of a node arrives after the one before it, at a time that does not
+// depend on its own token, so that its place among the WIDTH is decided without it: the tree is predictable. With GAIN
+// growth ends behind a level that is expected to add fewer tokens (OPT-Tree's stop): the sum over its nodes of exp(s)
+// or, drawn, of the probability that the draw is tested and accepted, P (1 - q of the siblings drawn before) with P and
+// q as in infer/sample/propose.h.
+extern const pl_tree_kind pl_tree_beam;
+// DySpec (Xiong et al. 2024, arXiv 2410.11744), dyspec:NODES,WIDTH,DEPTH: the next node drawn is the one with the
+// largest estimated acceptance, a draw being accepted as often as the drafter has mass. The j-th draw of a node u is
+// reached if u is accepted and the j - 1 before it are not:
+//   v(u, j) = P(u) (1 - q of the siblings drawn before),   P(u) = exp(s(u))
+// which its own token does not enter. Grown as EAGLE-2's tree, of which the NODES - 1 draws with the largest v are kept,
+// ties in order: v falls along a path and from sibling to sibling, so that these are the draws that a heap would make
+// one by one, as long as WIDTH nodes a level and WIDTH children a node are not too few. No draw below a node or instead
+// of it can outrank it, hence the tree is predictable. Chosen children: v is exp(s) of the node, and the tree EAGLE-2's.
+extern const pl_tree_kind pl_tree_dyspec;
+// SpecTr's draft (Sun et al. 2023, arXiv 2310.15141), sequences:COUNT,LENGTH: COUNT sequences of LENGTH tokens, drawn
+// independently, share their common beginnings. A node through which m of them pass gets m draws, where static:4x1x1
+// gives it one, so that equal first tokens cost no later ones. m is known before the draws are made.
+extern const pl_tree_kind pl_tree_sequences;
 // Shapes chosen while decoding; max_nodes, k, width and depth_max bound them.
 extern const pl_tree_kind pl_tree_auto;
 // Makes the policy of `auto` within these bounds.

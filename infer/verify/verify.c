@@ -113,7 +113,12 @@ const pl_verifier *pl_verifier_find(const char *name, pl_err *err) {
 }
 
 pl_status pl_verifier_takes(const pl_verifier *v, const pl_tree_policy *p, pl_err *err) {
-    if (v->proposal != PL_PROPOSE_TOP && !p->kind->fixed_shape)
+    if (v->proposal != PL_PROPOSE_TOP && v->proposal != PL_PROPOSE_WOR && p->kind->predictable)
+        return pl_fail(err, PL_E_USAGE,
+                       "tree \"%s\" decides by what it has drawn how many children follow, which verifier \"%s\" does "
+                       "not take: take recursive-wor or match, or a static tree",
+                       p->kind->name, v->name);
+    if (v->proposal != PL_PROPOSE_TOP && !p->kind->fixed_shape && !p->kind->predictable)
         return pl_fail(err, PL_E_USAGE,
                        "verifier \"%s\" draws its children, tree \"%s\" chooses among them: take a chain or a static "
                        "tree, or verifier \"match\"",

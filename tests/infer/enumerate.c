@@ -40,8 +40,13 @@ static int64_t draw(pl_coin *c, const double *w, int64_t n, int64_t position) {
     return decide((test_every *)c, w, n);
 }
 
+static double uniform(pl_coin *c) {
+    enum { NUMBERS = 2 };
+    return ((double)decide((test_every *)c, (double[NUMBERS]){1, 1}, NUMBERS) + 0.5) / NUMBERS;
+}
+
 void test_every_begin(test_every *e) {
-    *e = (test_every){.coin = {.flip = flip, .draw = draw}};
+    *e = (test_every){.coin = {.flip = flip, .draw = draw, .uniform = uniform}};
 }
 
 bool test_every_next(test_every *e) {

@@ -73,13 +73,14 @@ static bool opens(const world *w, const char *what, const char *tree, const pl_v
 
 // What a cell says of the verifiers that it takes.
 static const char *cell(const world *w, const char *what, const char *tree) {
-    unsigned takes = 0, every = 0, matching = 0, no_chains = 0, iid = 0;
+    unsigned takes = 0, every = 0, matching = 0, no_chains = 0, iid = 0, wor = 0;
     for (int i = 0; pl_verifier_at(i); i++) {
         const pl_verifier *v = pl_verifier_at(i);
         bool               top = v->proposal == PL_PROPOSE_TOP;
         every |= 1u << i;
         if (top) matching |= 1u << i;
         if (!v->chain) no_chains |= 1u << i;
+        if (v->proposal == PL_PROPOSE_WOR) wor |= 1u << i;
         if (top || v->proposal == PL_PROPOSE_IID) iid |= 1u << i;
         if (opens(w, what, tree, v)) takes |= 1u << i;
     }
@@ -87,9 +88,22 @@ static const char *cell(const world *w, const char *what, const char *tree) {
     if (takes == no_chains) return "not of chains";
     if (takes == iid) return "iid";
     if (takes == matching) return "matching";
+    if (takes == (matching | wor)) return "matching, recursive-wor";
     if (takes == 0) return "-";
     fail_msg("%s, %s: verifiers %x", what, tree, takes);
     return NULL;
+}
+
+// The trees that have no column: opt is taken as eagle2, sequences as static, and predictable trees as eagle2, drawn
+// without replacement too.
+static void others_are_as_said(const world *w, const char *what) {
+    static const char *const predictable[] = {"beam:2,2", "beam:2,2,0.5", "dyspec:8,3,2"};
+    const char              *chosen = cell(w, what, trees[2]);
+    assert_string_equal(cell(w, what, "opt:12,3,3,0.1"), chosen);
+    assert_string_equal(cell(w, what, "sequences:2,2"), cell(w, what, trees[1]));
+    for (size_t i = 0; i < sizeof predictable / sizeof *predictable; i++)
+        assert_string_equal(cell(w, what, predictable[i]),
+                            strcmp(chosen, "matching") == 0 ? "matching, recursive-wor" : chosen);
 }
 
 static void table_is_the_codes(void **state) {
@@ -134,6 +148,7 @@ static void table_is_the_codes(void **state) {
         bool there = strstr(readme, line) != NULL;
         print_message("%s%s\n", line, there ? "" : "   <- infer/README.md says otherwise");
         different += !there;
+        others_are_as_said(&w, what);
     }
     assert_int_equal(different, 0);
     pl_tokenizer_close(w.tok);

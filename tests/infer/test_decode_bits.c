@@ -383,11 +383,13 @@ static void eagle3_is_lossless(void **state) {
         for (size_t head = 0; head < sizeof kinds / sizeof *kinds; head++) {
             const pl_backbone_options *o = &kinds[head];
             test_backbone_write(test_mkdir(draft), &w->target, &pl_backbone_eagle3, o, 33);
-            const char *trees[] = {"chain:1",       "chain:4",         "chain:auto",         "auto",
-                                   "static:4x2x1",  "static:8x4x1",    "static:0,0,0,1,1,4", "eagle2:60,10,6",
-                                   "eagle2:20,5,3", "chain:confidence"};
+            const char *trees[] = {"chain:1",        "chain:4",          "chain:auto",         "auto",
+                                   "static:4x2x1",   "static:8x4x1",     "static:0,0,0,1,1,4", "eagle2:60,10,6",
+                                   "eagle2:20,5,3",  "chain:confidence", "beam:4,3",           "beam:4,5,0.3",
+                                   "opt:20,5,5,0.2", "dyspec:20,5,4",    "sequences:4,3"};
             for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
                 if (!test_whole() && (head + i) % 2 != (size_t)temperature) continue;
+                if (!test_whole() && i >= 10 && head % 3) continue;
                 pl_drafter *d = open_drafter(w, draft, trees[i], n, n * 80);
                 run(&w->target, d, NULL, n * 80, 0, n, temperature, -1, got);
                 pl_drafter_destroy(d);
@@ -693,7 +695,13 @@ static void drawn_by(const pl_backbone_kind *kind, const pl_backbone_options *of
         run(&w->target, NULL, NULL, 1, k, 1, 1, -1, w->plain);
     for (int way = PL_PROPOSE_IID; way <= PL_PROPOSE_TOP_ONE; way++) {
         pl_verifier       v = {.name = "matches", .proposal = (pl_proposal)way, .lossless = true};
-        const char *const trees[] = {"chain:3", "static:4x2x1", "static:0,0,0,1,1,2", "auto"};
+        bool              wor = way == PL_PROPOSE_WOR;
+        const char *const trees[] = {"chain:3",
+                                     "static:4x2x1",
+                                     "static:0,0,0,1,1,2",
+                                     "auto",
+                                     wor ? "beam:4,4" : "sequences:4,3",
+                                     wor ? "dyspec:24,6,4" : "sequences:3,4"};
         drawn_nodes = merged_nodes = 0;
         run_verifier = &v;
         for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {

@@ -67,6 +67,7 @@ static const drafting draftings[] = {
     {"routed chain", "chain:4", "dynaspec:clusters=40,width=20,k0=2,k1=1,kmin=1", false, 1, 4, 44, 0},
     {"auto", "auto", "full", false, 1, 3, 0, 0},
     {"eagle-2 of layers", "eagle2:20,5,4", "full", false, 1, 4, 0, 3},
+    {"a beam", "beam:5,4", "full", false, 1, 4, 0, 0},
 };
 enum { DRAFTINGS = sizeof draftings / sizeof *draftings };
 

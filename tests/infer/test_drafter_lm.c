@@ -21,8 +21,8 @@ enum { SLOTS = 60, DRAFTED = 24, SESSIONS = 3, PER_LEVEL = 4 };
 // The same weights draft for themselves, at temperatures 0 and 1, alone and in company, with nothing allocated.
 static void output_is_plain(void **state) {
     (void)state;
-    static const char *const tree[] = {"chain:4", "static:3x2x1", "eagle2:20,4,3",
-                                       "auto",    "chain:auto",   "chain:confidence"};
+    static const char *const tree[] = {"chain:4",    "static:3x2x1",     "eagle2:20,4,3", "auto",
+                                       "chain:auto", "chain:confidence", "beam:3,4",      "opt:20,4,6,0.4"};
     char                     dir[64], what[80];
     pl_llama                 m;
     test_target(&m, test_mkdir(dir), 3, 11, PL_BF16);

@@ -186,20 +186,21 @@ static void drafter_sees_no_plain_session(void **state) {
 static void sessions_choose_their_drafts(void **state) {
     (void)state;
     enum { SESSIONS = 9 };
-    static const char *const trees[] = {"chain:4", "static:3x2x1", "auto", "chain:auto", "eagle2:20,5,3"};
+    static const char *const trees[] = {"chain:4",    "static:3x2x1",  "auto",
+                                        "chain:auto", "eagle2:20,5,3", "beam:4,3,0.2"};
     world                    w;
     static text              plain[2][SESSIONS], got[SESSIONS];
     char                     what[160];
     int64_t                  free_drafts = 0;
     open_world(&w);
-    for (int run = 0; run < 2 * 9; run++) {
+    for (int run = 0; run < 2 * 10; run++) {
         int         t = run % 2, with = run / 2 - 1;
-        const char *tree = with < 5 ? trees[with < 0 ? 0 : with] : "auto";
+        const char *tree = with < 6 ? trees[with < 0 ? 0 : with] : "auto";
         snprintf(what, sizeof what, "%s", w.draft[EAGLE3]);
-        if (with == 5) snprintf(what, sizeof what, "hybrid:suffix+%s", w.draft[EAGLE3]);
-        if (with == 6) snprintf(what, sizeof what, "hybrid:recycle:8");
-        if (with == 7) snprintf(what, sizeof what, "hybrid:lookup+lm:%s", w.dir);
-        pl_drafter *d = with < 0 ? NULL : open_drafter(&w, what, with == 7 ? "chain:auto" : tree);
+        if (with == 6) snprintf(what, sizeof what, "hybrid:suffix+%s", w.draft[EAGLE3]);
+        if (with == 7) snprintf(what, sizeof what, "hybrid:recycle:8");
+        if (with == 8) snprintf(what, sizeof what, "hybrid:lookup+lm:%s", w.dir);
+        pl_drafter *d = with < 0 ? NULL : open_drafter(&w, what, with == 8 ? "chain:auto" : tree);
         pl_engine  *e = open_engine(&w, d, (pl_engine_options){.chunk = 16});
         pl_session *s[SESSIONS] = {0};
         for (int begun = 0, ended = 0; ended < SESSIONS;) {

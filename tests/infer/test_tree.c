@@ -1,4 +1,4 @@
-// Draft trees: what the texts mean, how shapes grow, EAGLE-2 against a plain second opinion, pruning.
+// Draft trees: what the texts mean, how shapes grow, EAGLE-2, OPT-Tree and beams against plain second opinions, pruning.
 #include "infer/tree/tree.h"
 
 #include "kernels/base/rng.h"
@@ -40,6 +40,14 @@ static void texts(void **state) {
         {"eagle2:128,31,2", NULL, 128, 2, 31, 31},
         {"eagle2:60,2,2", NULL, 7, 2, 2, 2}, // no more than there are
         {"eagle2:2,1,1", NULL, 2, 1, 1, 1},
+        {"opt:60,10,6,0.25", NULL, 60, 6, 10, 10},
+        {"opt:60,2,2,0", NULL, 7, 2, 2, 2},
+        {"beam:4,5", NULL, 21, 5, 4, 4},
+        {"beam:32,3,0.5", NULL, 97, 3, 32, 32},
+        {"beam:1,127", NULL, 128, 127, 1, 1},
+        {"dyspec:32,8,6", NULL, 32, 6, 8, 8},
+        {"sequences:4,3", "static:4x1x1", 13, 3, 4, 4},
+        {"sequences:1,127", "chain:127", 128, 127, 1, 1},
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         pl_tree_policy p = parse(good[i].text);
@@ -48,7 +56,9 @@ static void texts(void **state) {
         if (p.max_nodes != good[i].nodes || p.depth != good[i].depth || p.width != good[i].width || p.k != good[i].k)
             fail_msg("%s: %d nodes, depth %d, width %d, k %d", p.text, p.max_nodes, p.depth, p.width, p.k);
         assert_int_equal(p.depth_max, p.depth);
-        assert_int_equal(p.kind->fixed_shape, strncmp(p.text, "eagle2", 6) != 0);
+        assert_int_equal(p.kind->fixed_shape, strchr("eobd", p.text[0]) == NULL);
+        assert_int_equal(p.kind->predictable, strchr("bd", p.text[0]) != NULL);
+        assert_true(pl_tree_expanded(&p) >= p.depth && pl_tree_expanded(&p) <= PL_TREE_GROWN);
         if (!good[i].shape) continue;
         pl_tree_shape_text(&p, shape, sizeof shape);
         assert_string_equal(shape, good[i].shape);
@@ -56,23 +66,74 @@ static void texts(void **state) {
         assert_int_equal(again.max_nodes, p.max_nodes);
     }
     static const char *const bad[] = {
-        "chain",           "chain:",
-        "chain:0",         "chain:128",
-        "chain:5x",        "static",
-        "static:",         "static:x",
-        "static:4x",       "static:4x0",
-        "static:-1",       "static:4,2",
-        "static:0,2",      "static:0,,1",
-        "static:0,1,",     "static:4x4x4x4",
-        "static:65",       "static:128",
-        "static: 4",       "static:99999999999999999999",
-        "eagle2",          "eagle2:60,10",
-        "eagle2:1,10,6",   "eagle2:129,10,6",
-        "eagle2:60,0,6",   "eagle2:60,65,1",
-        "eagle2:60,10,12", "eagle2:60,10,0",
-        "eagle2:60,10,6,", "eagle2:60,10,6,1",
-        "eagle2:60,32,2",  "eagle2:60,1,128",
-        "auto:5",          "tree",
+        "chain",
+        "chain:",
+        "chain:0",
+        "chain:128",
+        "chain:5x",
+        "static",
+        "static:",
+        "static:x",
+        "static:4x",
+        "static:4x0",
+        "static:-1",
+        "static:4,2",
+        "static:0,2",
+        "static:0,,1",
+        "static:0,1,",
+        "static:4x4x4x4",
+        "static:65",
+        "static:128",
+        "static: 4",
+        "static:99999999999999999999",
+        "eagle2",
+        "eagle2:60,10",
+        "eagle2:1,10,6",
+        "eagle2:129,10,6",
+        "eagle2:60,0,6",
+        "eagle2:60,65,1",
+        "eagle2:60,10,12",
+        "eagle2:60,10,0",
+        "eagle2:60,10,6,",
+        "eagle2:60,10,6,1",
+        "eagle2:60,32,2",
+        "eagle2:60,1,128",
+        "opt",
+        "opt:60,10,6",
+        "opt:60,10,6,",
+        "opt:60,10,6,x",
+        "opt:60,10,6,-1",
+        "opt:60,10,6,nan",
+        "opt:60,10,6,0.5,",
+        "opt:60,10,6,129",
+        "opt:1,10,6,0.5",
+        "opt:60,32,2,0.5",
+        "beam",
+        "beam:4",
+        "beam:4,",
+        "beam:0,5",
+        "beam:33,2",
+        "beam:4,32",
+        "beam:4,0",
+        "beam:4,5,1.5",
+        "beam:4,5,0.5x",
+        "beam:4,5,0.5,1",
+        "beam:x,5",
+        "beam:4,99999999999",
+        "dyspec:32,8",
+        "dyspec:1,8,6",
+        "dyspec:32,0,6",
+        "dyspec:60,32,2",
+        "sequences",
+        "sequences:4",
+        "sequences:0,4",
+        "sequences:4,0",
+        "sequences:4,32",
+        "sequences:65,1",
+        "sequences:4x3",
+        "sequences:4,3,2",
+        "auto:5",
+        "tree",
         "chains:5",
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -306,6 +367,98 @@ static int oracle(const dice *d, int nodes, int width, int depth, candidate *all
     return n;
 }
 
+static void is_wanted(const pl_tree *t, const candidate *want, int n, const char *what) {
+    assert_int_equal(t->n, n + 1);
+    for (int i = 1; i < t->n; i++) {
+        int32_t at[PL_TREE_MAX];
+        int     m = pl_tree_path(t, i, at);
+        assert_int_equal(m, want[i - 1].n);
+        for (int j = 0; j < m; j++)
+            if (t->token[at[j]] != want[i - 1].path[j]) fail_msg("%s: node %d differs", what, i);
+        assert_true(t->score[i] == want[i - 1].score);
+    }
+}
+
+static double sum_of(const candidate *c, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += exp((double)c[i].score);
+    return sum;
+}
+
+// The same tree, as many levels as each add 0.3 tokens; DySpec's of chosen nodes.
+static void opt_ends_where_little_is_gained(void **state) {
+    (void)state;
+    pl_tree   *t = malloc(sizeof *t);
+    candidate *want = malloc(PL_TREE_GROWN * sizeof *want);
+    int        ended = 0;
+    for (uint64_t k = 0; k < 100; k++) {
+        dice           d = {.r = pl_rng_make(12, PL_STREAM_TEST, k), .levels = 4 + (int)(k % 9)};
+        pl_tree_policy p = parse("opt:12,4,6,0.3"), dyspec = parse("dyspec:12,4,6");
+        int            depth = 0, n = 0;
+        for (double before = 0, after = 0; depth < 6 && (depth == 0 || after - before >= 0.3); depth++) {
+            before = after;
+            n = oracle(&d, 12, 4, depth + 1, want);
+            after = sum_of(want, n);
+        }
+        draft(&p, t, scored, &d);
+        is_wanted(t, want, n, p.text);
+        ended += depth < 6;
+        draft(&dyspec, t, scored, &d);
+        is_wanted(t, want, oracle(&d, 12, 4, 6, want), dyspec.text);
+    }
+    assert_true(ended > 20 && ended < 100);
+    free(t);
+    free(want);
+}
+
+// Beam search on plain lists: the best `width` of each level, all of which are kept. gain: see pl_tree_beam.
+static int beam_oracle(const dice *d, int width, int depth, double gain, candidate *all) {
+    candidate beam[64] = {{.path = {1}, .n = 1}}, level[1024];
+    int       n = 0, n_beam = 1;
+    for (int l = 0; l < depth; l++) {
+        int m = 0;
+        for (int b = 0; b < n_beam; b++)
+            for (int r = 0; r < width; r++) {
+                candidate c = beam[b];
+                c.score += path_logp(d, c.path, c.n, r);
+                c.path[c.n++] = 10 + r;
+                c.index = m;
+                level[m++] = c;
+            }
+        qsort(level, (size_t)m, sizeof *level, by_score);
+        n_beam = m < width ? m : width;
+        memcpy(beam, level, (size_t)n_beam * sizeof *beam);
+        memcpy(all + n, level, (size_t)n_beam * sizeof *all);
+        n += n_beam;
+        if (sum_of(level, n_beam) < gain) break;
+    }
+    return n;
+}
+
+static void beams_keep_the_best_of_each_level(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int         width, depth;
+        double      gain;
+    } of[] = {{"beam:4,5", 4, 5, 0}, {"beam:1,6", 1, 6, 0}, {"beam:20,2", 20, 2, 0}, {"beam:3,6,0.9", 3, 6, 0.9}};
+    pl_tree   *t = malloc(sizeof *t);
+    candidate *want = malloc(PL_TREE_GROWN * sizeof *want);
+    int        ended = 0;
+    for (uint64_t k = 0; k < 200; k++) {
+        dice           d = {.r = pl_rng_make(13, PL_STREAM_TEST, k), .levels = 2 + (int)(k % 9)};
+        pl_tree_policy p = parse(of[k % 4].text);
+        int            n = beam_oracle(&d, of[k % 4].width, of[k % 4].depth, of[k % 4].gain, want);
+        draft(&p, t, scored, &d);
+        is_wanted(t, want, n, p.text);
+        ended += t->n < p.max_nodes;
+    }
+    assert_true(ended > 10 && ended < 50);
+    free(t);
+    free(want);
+}
+
 static void eagle2_is_the_papers(void **state) {
     (void)state;
     pl_tree         *t = malloc(sizeof *t);
@@ -320,15 +473,8 @@ static void eagle2_is_the_papers(void **state) {
         snprintf(text, sizeof text, "eagle2:%d,%d,%d", c[0], c[1], c[2]);
         pl_tree_policy p = parse(text);
         draft(&p, t, scored, &d);
-        int n = oracle(&d, c[0], c[1], c[2], want);
-        assert_int_equal(t->n, n + 1);
+        is_wanted(t, want, oracle(&d, c[0], c[1], c[2], want), text);
         for (int i = 1; i < t->n; i++) {
-            int32_t at[PL_TREE_MAX];
-            int     m = pl_tree_path(t, i, at);
-            assert_int_equal(m, want[i - 1].n);
-            for (int j = 0; j < m; j++)
-                if (t->token[at[j]] != want[i - 1].path[j]) fail_msg("%s, case %d: node %d differs", text, (int)k, i);
-            assert_true(t->score[i] == want[i - 1].score);
             for (int j = 1; j < i; j++)
                 ties += t->score[j] == t->score[i];
             deep += t->depth[i] > 2;
@@ -475,10 +621,11 @@ static void best_scores_are_what_grows(void **state) {
     assert_int_equal(pl_ctx_init(&ctx, pl_backend_ref(), NULL), PL_OK);
     assert_int_equal(pl_arena_reserve(&ctx.frame, 1 << 20, NULL), PL_OK);
     for (uint64_t i = 0; i < 200; i++) {
-        pl_tree_policy    p = parse(i % 2 ? "eagle2:60,10,6" : "eagle2:60,3,8");
-        pl_frontier_rows  at = {0};
-        pl_frontier_group g = {.rows = 1, .slot = 40};
-        int               frontier[PL_TREE_MAX] = {0}, next[PL_TREE_MAX], real[PL_TREE_MAX] = {0}, n = 1;
+        static const char *const text[] = {"eagle2:60,3,8", "eagle2:60,10,6", "beam:10,6", "dyspec:60,10,6"};
+        pl_tree_policy           p = parse(text[i % 4]);
+        pl_frontier_rows         at = {0};
+        pl_frontier_group        g = {.rows = 1, .slot = 40};
+        int                      frontier[PL_TREE_MAX] = {0}, next[PL_TREE_MAX], real[PL_TREE_MAX] = {0}, n = 1;
         pl_ctx_begin(&ctx);
         pl_tree_root(t, 1);
         assert_true(p.kind->by_score && !p.kind->ahead);
@@ -535,6 +682,8 @@ int main(void) {
         cmocka_unit_test(repeats_stay_one_node),
         cmocka_unit_test(draws_do_not_depend_on_values),
         cmocka_unit_test(eagle2_is_the_papers),
+        cmocka_unit_test(opt_ends_where_little_is_gained),
+        cmocka_unit_test(beams_keep_the_best_of_each_level),
         cmocka_unit_test(eagle2_keeps_ancestors),
         cmocka_unit_test(pruning),
         cmocka_unit_test(shapes_say_ahead),

@@ -28,6 +28,8 @@ typedef struct world {
     bool          selects; // its head has a selector
     bool          hybrid;  // its drafter is one of two among which the engine chooses
     bool          stops;   // drafts end by the drafter's own probability
+    const char   *tree;    // NULL: k children of every node
+    bool          chooses; // a control: a tree that chooses among drawn nodes, passed off as predictable
 } world;
 
 // ---- a static tree: k children of every node ------------------------------------------------------------------------
@@ -236,11 +238,24 @@ static pl_tree_policy stopping(void) {
     return p;
 }
 
+static pl_tree_policy tree_of(const world *w, int k) {
+    static pl_tree_kind claimed;
+    pl_tree_policy      p;
+    pl_err              err;
+    if (w->stops) return stopping();
+    if (!w->tree) return policy_of(k, 2);
+    if (pl_tree_policy_parse(&p, w->tree, &err) != PL_OK) fail_msg("%s", err.msg);
+    claimed = *p.kind;
+    claimed.predictable = true;
+    if (w->chooses) p.kind = &claimed;
+    return p;
+}
+
 // Returns the deviation.
 static double check(const world *w, const pl_verifier *v, int k, const pl_sampling *sampling, const char *what) {
     static double  dist[CELLS];
     static sample  s;
-    pl_tree_policy policy = w->stops ? stopping() : policy_of(k, 2);
+    pl_tree_policy policy = tree_of(w, k);
     expect(w, sampling, dist);
     draw(w, v, &policy, sampling, answers_wanted(), &s);
     double z = deviation(&s, dist), per_step = (double)s.accepted / (double)s.steps;
@@ -471,6 +486,27 @@ static void dist_of_ended_drafts(void **state) {
     close_world(&w);
 }
 
+// How many children a node gets follows from what was drawn before.
+static void dist_of_drawn_trees(void **state) {
+    (void)state;
+    static const char *const predictable[] = {"beam:2,2", "beam:3,2,0.9", "dyspec:4,3,2"};
+    world                    w;
+    open_world(&w, &(pl_backbone_options){0});
+    for (size_t i = 0; i < sizeof predictable / sizeof *predictable; i++) {
+        w.tree = predictable[i];
+        assert_true(check(&w, &pl_verify_recursive_wor, 2, i % 2 ? &processed : &plain, w.tree) < 4);
+        assert_true(check(&w, &pl_verify_match, 2, i % 2 ? &plain : &processed, w.tree) < 4);
+    }
+    w.tree = "sequences:2,2";
+    for (int i = 0; pl_verifier_at(i); i++)
+        if (pl_verifier_at(i)->lossless && !pl_verifier_at(i)->chain)
+            assert_true(check(&w, pl_verifier_at(i), 2, i % 2 ? &processed : &plain, w.tree) < 4);
+    w.tree = "eagle2:3,3,2";
+    w.chooses = true;
+    assert_true(check(&w, &pl_verify_recursive_wor, 2, &plain, "chosen of what is drawn") > 6);
+    close_world(&w);
+}
+
 static void controls_fail(void **state) {
     (void)state;
     world w;
@@ -549,7 +585,8 @@ int main(void) {
         cmocka_unit_test(dist_of_sparks),      cmocka_unit_test(dist_of_selectors),
         cmocka_unit_test(dist_of_lists),       cmocka_unit_test(dist_of_other_vocabularies),
         cmocka_unit_test(dist_of_hybrids),     cmocka_unit_test(dist_of_ended_drafts),
-        cmocka_unit_test(controls_fail),       cmocka_unit_test(told_drafts_change_nothing),
+        cmocka_unit_test(dist_of_drawn_trees), cmocka_unit_test(controls_fail),
+        cmocka_unit_test(told_drafts_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
