@@ -1,6 +1,7 @@
 #include "infer/drafter/backbone.h"
 
 #include "infer/head/draft_vocab.h"
+#include "infer/head/stopping.h"
 #include "infer/model/llama_params.h"
 
 #include "kernels/base/files.h"
@@ -167,6 +168,11 @@ static pl_status init_backbone(pl_backbone **out, const pl_backbone_kind *kind, 
     b->shape.kv = target->shape.kv;
     PL_TRY_GOTO(st, fail, pl_head_init(&b->head, &c->head, b->shape.d, vd, err));
     b->head.slots = b->block;
+    if (b->head.acceptance && kind->draft)
+        PL_TRY_GOTO(st, fail,
+                    pl_fail(err, PL_E_INPUT,
+                            "drafter.head.acceptance: %s drafts blocks, this is of drafters that go token after token",
+                            kind->name));
     PL_TRY_GOTO(st, fail, check_own_embed(b, err));
     PL_TRY_GOTO(st, fail, init_selector(b, vd, err));
     if (c->target_head || b->head.kind->over_target) PL_TRY_GOTO(st, fail, share_target(b, target, err));
@@ -182,6 +188,7 @@ static pl_status init_backbone(pl_backbone **out, const pl_backbone_kind *kind, 
     kind->init(b);
     b->head_param = b->params.n;
     b->head.kind->params(&b->head, &b->params);
+    pl_stopping_params(&b->head, &b->params);
     if (kind->own_heads) PL_TRY_GOTO(st, fail, add_heads(b, vd, err));
     b->selector_param = b->params.n;
     pl_selector_params(&b->head.selector, &b->params, b->shape.d, c->vocab_size, vd);

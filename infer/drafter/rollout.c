@@ -13,11 +13,13 @@
 // expansion and are overwritten by the next call's final rows.
 #include "infer/drafter/backbone.h"
 #include "infer/drafter/drafter.h"
+#include "infer/head/stopping.h"
 #include "infer/model/kv.h"
 #include "kernels/base/check.h"
 #include "kernels/op/elementwise.h"
 #include "kernels/op/frontier.h"
 
+#include <math.h>
 #include <string.h>
 
 // Rows of one depth, of all trees, and their candidates.
@@ -55,6 +57,8 @@ typedef struct backbone_drafter {
     int               *used;            // [sessions] cache positions taken by drafted rows
     int               *place;           // [sessions][PL_TREE_GROWN]: index of a frontier node's row within its tree's
                                         // level
+    float             *kept;            // [sessions][PL_TREE_GROWN]: predicted acceptance of a node's path and of a
+                                        // draft behind it
     double            *share;           // [depth_max] share of each level in a draft's time
 } backbone_drafter;
 
@@ -101,6 +105,21 @@ static void draw_children(backbone_drafter *d, pl_ctx *ctx, const level *l, cons
     pl_draft_lap(&d->base.parts.draw, &at);
 }
 
+// Takes the candidates from nodes behind which a token would be rejected too likely (infer/head/stopping.h). z: the
+// predictions' logits.
+static void end_paths(backbone_drafter *d, const level *l, const float *z, const pl_draft_batch *b) {
+    const pl_tree_policy *policy = &d->base.policy;
+    float                 least = (float)pl_stopping_least(&d->model->head);
+    for (int i = 0, row = 0; i < b->n; row += l->of[i++])
+        for (int j = 0; j < l->of[i]; j++) {
+            float *kept = d->kept + (size_t)i * PL_TREE_GROWN;
+            int    node = d->frontier[i * policy->width + j], up = b->item[i].tree->parent[node];
+            kept[node] = (up < 0 ? 1 : kept[up]) / (1 + expf(-z[row + j]));
+            for (int k = 0; kept[node] < least && k < policy->k; k++)
+                l->id[(row + j) * policy->k + k] = -1;
+        }
+}
+
 // Prepares the head's rows before a step from `hidden`, some of whose rows are level `which`: sets everything but x.
 static pl_head_rows begin_rows(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, int which, pl_draft_batch *b) {
     level       *l = &d->level[which];
@@ -138,7 +157,9 @@ static void find_candidates(backbone_drafter *d, pl_ctx *ctx, pl_head_rows r, pl
     for (int i = 0; i < b->n; i++)
         if (l->of[i]) *(b->item[i].proposing ? &draws : &chooses) = true;
     if (d->base.watch) d->base.watch->see(d->base.watch, ctx, &d->model->head, &r);
-    double at = pl_now();
+    bool      ends = pl_stopping_least(&d->model->head) > 0;
+    pl_tensor sure = ends ? pl_stopping_logits(ctx, &d->model->head, r.x) : (pl_tensor){0};
+    double    at = pl_now();
     if (chooses) {
         pl_head_topk(ctx, &d->model->head, &r, d->base.policy.k, l->id, l->value,
                      d->base.policy.needs_logp ? l->lse : NULL);
@@ -146,6 +167,8 @@ static void find_candidates(backbone_drafter *d, pl_ctx *ctx, pl_head_rows r, pl
         pl_draft_part(&d->base, ctx, &d->base.parts.head, &at);
     }
     if (draws) draw_children(d, ctx, l, &r, b);
+    if (ends) sure.data = pl_ctx_read(ctx, &sure);
+    if (sure.data && !ctx->measuring) end_paths(d, l, pl_f32(&sure), b);
     if (d->base.by_level) d->base.by_level[which] = d->base.parts;
 }
 
@@ -337,7 +360,8 @@ static void grow_all(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, int le
 static bool goes_ahead(const backbone_drafter *d, const pl_ctx *ctx, const pl_draft_batch *b) {
     const pl_tree_policy *policy = &d->base.policy;
     bool                  chosen = policy->kind->by_score && policy->width * policy->k <= PL_FRONTIER_MAX;
-    bool ahead = ctx->be->device && (policy->kind->ahead || chosen) && !policy->stops && !d->base.watch;
+    bool ahead = ctx->be->device && (policy->kind->ahead || chosen) && !policy->stops && !d->base.watch &&
+                 pl_stopping_least(&d->model->head) == 0;
     for (int i = 0; i < b->n; i++)
         ahead &= !(b->item[i].tree && b->item[i].proposing);
     return ahead;
@@ -382,7 +406,8 @@ static void destroy(pl_drafter *base) {
     for (int i = 0; d->kv && i < base->max_sessions; i++)
         pl_kv_destroy(&d->kv[i]);
     if (d->d2t) pl_memory_destroy(d->memory, PL_LOCAL, d->d2t, (size_t)d->model->head.vocab * sizeof *d->d2t);
-    void *owned[] = {d->kv, d->level, d->of, d->logp, d->frontier, d->next, d->n_frontier, d->used, d->place, d->share};
+    void *owned[] = {d->kv,         d->level, d->of,    d->logp, d->frontier, d->next,
+                     d->n_frontier, d->used,  d->place, d->kept, d->share};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
     pl_backbone_destroy(d->owned);
@@ -444,9 +469,10 @@ static pl_status prepare(backbone_drafter *d, const char *dir, const pl_drafter_
     d->n_frontier = pl_calloc(s, sizeof *d->n_frontier);
     d->used = pl_calloc(s, sizeof *d->used);
     d->place = pl_calloc(s * PL_TREE_GROWN, sizeof *d->place);
+    d->kept = pl_calloc(s * PL_TREE_GROWN, sizeof *d->kept);
     d->share = pl_calloc(l, sizeof *d->share);
     if (!d->kv || !d->level || !d->of || !d->logp || !d->frontier || !d->next || !d->n_frontier || !d->used ||
-        !d->place || !d->share)
+        !d->place || !d->kept || !d->share)
         return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     for (size_t i = 0; i < l; i++)
         d->level[i].of = d->of + i * s;

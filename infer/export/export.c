@@ -159,6 +159,11 @@ static pl_status check_eagle3(const pl_export *e, pl_err *err) {
     if (c->selector.candidates > 0)
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: a selector behind an EAGLE-3 head, which no engine knows",
                        e->checkpoint);
+    if (pl_hf_head_find(&c->head, "acceptance"))
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: a head that predicts the acceptance of its drafts, which no engine knows; train without "
+                       "drafter.head.acceptance",
+                       e->checkpoint);
     if (c->n_taps == 0)
         return pl_fail(err, PL_E_INPUT,
                        "%s: names no layers of its target, which engines understand differently; add "

@@ -1,6 +1,7 @@
 #include "infer/head/head.h"
 
 #include "infer/head/settings.h"
+#include "infer/head/stopping.h"
 #include "kernels/base/check.h"
 #include "kernels/op/elementwise.h"
 #include "kernels/op/gatherdot.h"
@@ -88,10 +89,20 @@ const pl_key pl_head_keys[] = {
          "do not train the head; auto: true for the full heads of eagle1 and dflash, which are then the target's own "
          "and not stored",
      .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_AS_BOOL("drafter.head.acceptance", pl_head_recipe, acceptance), .each = true, .deflt = "false",
+     .help = "eagle1 and eagle3: learn how likely each draft is to be accepted (SpecDec++)", .stages = PL_STAGE_DRAFTER,
+     .late = true},
+    {PL_KEY_AS_INT("drafter.head.max_rejection", pl_head_recipe, max_rejection), .each = true, .deflt = "0", .min = 0,
+     .max = 999,
+     .help = "with acceptance: a draft ends before one of its tokens is rejected with more than so many thousandths; "
+             "0: never",
+     .stages = PL_STAGE_DRAFTER, .late = true},
     PL_KEYS_END(pl_head_recipe)};
 
 #define POSITION_AWARE "position_aware"
 #define REDISTRIBUTE "redistribute"
+#define ACCEPTANCE "acceptance"
+#define MAX_REJECTION "max_rejection"
 
 const char *pl_head_wants_list(const pl_hf_head *spec) {
     return pl_hf_head_find(spec, POSITION_AWARE) ? POSITION_AWARE
@@ -117,6 +128,8 @@ pl_hf_head pl_head_spec(const pl_head_recipe *r, const void *own) {
     pl_head_settings_state(&spec, kind->keys, settled);
     pl_hf_head_set_flag(&spec, POSITION_AWARE, r->position_aware);
     pl_hf_head_set(&spec, REDISTRIBUTE, r->redistribute);
+    pl_hf_head_set_flag(&spec, ACCEPTANCE, r->acceptance);
+    pl_hf_head_set(&spec, MAX_REJECTION, r->max_rejection);
     pl_free(settled);
     return spec;
 }
@@ -126,23 +139,34 @@ pl_hf_head pl_head_spec(const pl_head_recipe *r, const void *own) {
 static bool is_known(const char *name) {
     for (int i = 0; i < KINDS; i++)
         if (pl_head_settings_know(kinds[i]->keys, name)) return true;
-    return strcmp(name, POSITION_AWARE) == 0 || strcmp(name, REDISTRIBUTE) == 0;
+    static const char *const every[] = {POSITION_AWARE, REDISTRIBUTE, ACCEPTANCE, MAX_REJECTION};
+    for (size_t i = 0; i < sizeof every / sizeof *every; i++)
+        if (strcmp(name, every[i]) == 0) return true;
+    return false;
+}
+
+// Reads a setting of any head: a flag (PL_HF_FLAG), or an integer of 1 to 999.
+static pl_status read_setting(const pl_hf_head *spec, const char *name, pl_hf_form form, int *value, pl_err *err) {
+    const pl_hf_setting *s = pl_hf_head_find(spec, name);
+    *value = s ? (form == PL_HF_FLAG ? 1 : (int)s->value) : 0;
+    if (!s || (s->form == form && (form == PL_HF_FLAG || (s->value > 0 && s->value <= 999)))) return PL_OK;
+    return pl_fail(err, PL_E_INPUT, "paceline.head.%s: expected %s", name,
+                   form == PL_HF_FLAG ? "true or false" : "an integer from 1 to 999");
 }
 
 static pl_status read_settings(pl_head *h, pl_err *err) {
-    size_t               size = own_size(h->kind);
-    const pl_hf_setting *aware = pl_hf_head_find(&h->spec, POSITION_AWARE);
-    const pl_hf_setting *share = pl_hf_head_find(&h->spec, REDISTRIBUTE);
+    size_t size = own_size(h->kind);
+    int    aware, acceptance;
     for (int i = 0; i < h->spec.n; i++)
         if (!is_known(h->spec.setting[i].name))
             return pl_fail(err, PL_E_INPUT, "paceline.head.%s: unknown; written by a newer paceline?",
                            h->spec.setting[i].name);
-    if (aware && aware->form != PL_HF_FLAG)
-        return pl_fail(err, PL_E_INPUT, "paceline.head." POSITION_AWARE ": expected true or false");
-    if (share && (share->form != PL_HF_INT || share->value > 999))
-        return pl_fail(err, PL_E_INPUT, "paceline.head." REDISTRIBUTE ": expected an integer from 1 to 999");
+    PL_TRY(read_setting(&h->spec, POSITION_AWARE, PL_HF_FLAG, &aware, err));
+    PL_TRY(read_setting(&h->spec, REDISTRIBUTE, PL_HF_INT, &h->redistribute, err));
+    PL_TRY(read_setting(&h->spec, ACCEPTANCE, PL_HF_FLAG, &acceptance, err));
+    PL_TRY(read_setting(&h->spec, MAX_REJECTION, PL_HF_INT, &h->max_rejection, err));
     h->position_aware = aware;
-    h->redistribute = share ? (int)share->value : 0;
+    h->acceptance = acceptance;
     if (size == 0) return PL_OK;
     h->own = pl_calloc(1, size);
     if (!h->own) return pl_fail(err, PL_E_MEMORY, "drafter: out of memory");
@@ -151,6 +175,7 @@ static pl_status read_settings(pl_head *h, pl_err *err) {
 
 static pl_status init_head(pl_head *h, pl_err *err) {
     PL_TRY(read_settings(h, err));
+    PL_TRY(pl_stopping_check(h, err));
     if (h->redistribute > 0 && !h->kind->listed)
         return pl_fail(err, PL_E_INPUT,
                        "head of kind \"%s\": redistribute is for heads that draft a fixed list of tokens",

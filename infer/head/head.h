@@ -143,20 +143,23 @@ typedef struct pl_head_kind {
 
 struct pl_head {
     const pl_head_kind *kind;
-    pl_hf_head          spec;           // as in the config; kind never ""
-    void               *own;            // the kind's settings, filled by its keys; owned
-    bool                position_aware; // any head that drafts a list: fewer rows at deeper levels
-    int                 redistribute;   // thousandths of the mass that go to tokens outside the list
-    int64_t             d, vocab, rank; // vocab: draft vocabulary Vd; rank: width of out's rows (d for a full head)
-    int                 slots;          // of a block drafter's blocks; else 0. Set before params
-    pl_tensor           out;            // [Vd, rank]
-    pl_tensor           down;           // [rank, d] (lowrank, specvocab)
-    pl_tensor           exact;          // [Vd, d] row-major, never trained (specvocab)
-    bool                shared;         // out is the target's own matrix: borrowed, frozen, not in the checkpoint
-    void               *state;          // additional state of the kind, owned by its init and fini
-    int32_t            *d2t;            // [Vd] absolute target ids, NULL: draft id = target id; owned
-    pl_outside          outside;        // set if spec.redistribute > 0
-    pl_selector         selector;       // follows the head; set up by the drafter
+    pl_hf_head          spec;            // as in the config; kind never ""
+    void               *own;             // the kind's settings, filled by its keys; owned
+    bool                position_aware;  // any head that drafts a list: fewer rows at deeper levels
+    int                 redistribute;    // thousandths of the mass that go to tokens outside the list
+    bool                acceptance;      // predicts the acceptance of its drafts (infer/head/stopping.h)
+    int                 max_rejection;   // thousandths; 0: drafts do not end by it
+    int64_t             d, vocab, rank;  // vocab: draft vocabulary Vd; rank: width of out's rows (d for a full head)
+    int                 slots;           // of a block drafter's blocks; else 0. Set before params
+    pl_tensor           out;             // [Vd, rank]
+    pl_tensor           down;            // [rank, d] (lowrank, specvocab)
+    pl_tensor           exact;           // [Vd, d] row-major, never trained (specvocab)
+    pl_tensor           sure, sure_bias; // [1, d], [1] of the acceptance
+    bool                shared;          // out is the target's own matrix: borrowed, frozen, not in the checkpoint
+    void               *state;           // additional state of the kind, owned by its init and fini
+    int32_t            *d2t;             // [Vd] absolute target ids, NULL: draft id = target id; owned
+    pl_outside          outside;         // set if spec.redistribute > 0
+    pl_selector         selector;        // follows the head; set up by the drafter
 };
 
 // Returns in turn the examples of all kinds that any of `in` measures and that this shape has: *at starts at 0; false
@@ -177,6 +180,8 @@ typedef struct pl_head_recipe {
     int64_t     vocab_size;
     bool        position_aware;
     int         redistribute, init, frozen;
+    bool        acceptance;
+    int         max_rejection;
 } pl_head_recipe;
 extern const pl_key pl_head_keys[];
 // Returns the head that a recipe describes; own: the struct that the kind's keys have filled (NULL: it has none).

@@ -373,6 +373,7 @@ static void eagle3_is_lossless(void **state) {
          .selector = {.rank = 4, .candidates = 6, .law = PL_HF_LAW_LIST}},
         {.head = pl_hf_head_of("dynaspec:clusters=24,width=20,k0=3,k1=1,kmin=1"),
          .selector = {.rank = 5, .candidates = 8}},
+        {.head = pl_hf_head_of("lowrank:rank=12,acceptance,max_rejection=700")},
         {.layers = 3, .norm_before_fc = true},
         {.layers = 2, .fc_norm = true, .norm_output = true, .norm_before_residual = true},
         {.width = 36, .head = pl_hf_head_of("lowrank:rank=12")}};

@@ -554,6 +554,10 @@ static void refusals(void **state) {
     memcpy(routed.tap, taps, sizeof taps);
     test_backbone_write(checkpoint, &model, &pl_backbone_eagle3, &routed, 5);
     refuse("vllm", checkpoint, NULL, "a dynaspec head is no one matrix");
+    pl_backbone_options sure = {.head = pl_hf_head_of("full:acceptance"), .n_taps = 3};
+    memcpy(sure.tap, taps, sizeof taps);
+    test_backbone_write(checkpoint, &model, &pl_backbone_eagle3, &sure, 5);
+    refuse("vllm", checkpoint, NULL, "predicts the acceptance of its drafts, which no engine knows");
     test_backbone_write(checkpoint, &model, &pl_backbone_eagle1, &eagle1, 5);
     refuse("sglang", checkpoint, NULL, "is an eagle1 drafter");
 }

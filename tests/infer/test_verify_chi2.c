@@ -486,6 +486,20 @@ static void dist_of_ended_drafts(void **state) {
     close_world(&w);
 }
 
+// Nothing is drafted behind tokens of which one is rejected too likely, as the head predicts.
+static void dist_of_foreseen(void **state) {
+    (void)state;
+    world w;
+    open_world(&w, &(pl_backbone_options){.head = pl_hf_head_of("full:acceptance,max_rejection=880")});
+    for (int i = 0; pl_verifier_at(i); i++) {
+        const pl_verifier *v = pl_verifier_at(i);
+        if (!v->lossless) continue;
+        assert_true(check(&w, v, v->chain ? 1 : 2, v->chain ? &processed : &plain, "foreseen") < 4);
+    }
+    assert_true(check(&w, &test_biased_no_residual, 1, &plain, "foreseen") > 6);
+    close_world(&w);
+}
+
 // How many children a node gets follows from what was drawn before.
 static void dist_of_drawn_trees(void **state) {
     (void)state;
@@ -585,8 +599,8 @@ int main(void) {
         cmocka_unit_test(dist_of_sparks),      cmocka_unit_test(dist_of_selectors),
         cmocka_unit_test(dist_of_lists),       cmocka_unit_test(dist_of_other_vocabularies),
         cmocka_unit_test(dist_of_hybrids),     cmocka_unit_test(dist_of_ended_drafts),
-        cmocka_unit_test(dist_of_drawn_trees), cmocka_unit_test(controls_fail),
-        cmocka_unit_test(told_drafts_change_nothing),
+        cmocka_unit_test(dist_of_drawn_trees), cmocka_unit_test(dist_of_foreseen),
+        cmocka_unit_test(controls_fail),       cmocka_unit_test(told_drafts_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

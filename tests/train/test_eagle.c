@@ -69,6 +69,60 @@ static void learns_lowrank(void **state) {
 
 #define DEEP "drafter.layers=2\ndrafter.fc_norm=true\ndrafter.norm_output=true\ntrain.learn_rows=70\n"
 
+// The last held-out figure of the first depth.
+static double last_step(const char *out, const char *figure) {
+    uint8_t *text;
+    size_t   n;
+    char    *key = pl_sprintf("\"eval_step_%s\":[", figure);
+    double   last = NAN;
+    small_read(out, "metrics.jsonl", &text, &n);
+    for (const char *at = (const char *)text; (at = strstr(at, key)); at++)
+        last = atof(at + strlen(key));
+    assert_false(isnan(last));
+    pl_free(key);
+    pl_free(text);
+    return last;
+}
+
+// A prediction of acceptance, which changes nothing of what the drafter learns and is no constant.
+static void learns_acceptance(void **state) {
+    (void)state;
+    pl_err err = {0};
+    if (small_run("unforeseen", "train.steps=60\ntrain.clip=0\n", 0, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
+    learns("foreseen", "train.steps=60\ntrain.clip=0\ndrafter.head.acceptance=true\ndrafter.head.max_rejection=950\n",
+           &pl_backbone_eagle3, "full");
+    learns("foreseen-eagle1",
+           "drafter.kind=eagle1\ndrafter.head.kind=lowrank\ndrafter.head.rank=16\n"
+           "drafter.head.acceptance=true\n",
+           &pl_backbone_eagle1, "lowrank");
+    // Beside a prediction of one half everywhere, of which rejections count six times.
+    double accepted = last_step("foreseen", "acceptance"), loss = last_step("foreseen", "acceptance_loss");
+    if (!(loss < 0.9 * log(2) * (6 - 5 * accepted))) fail_msg("%g of drafts accepted, loss %g", accepted, loss);
+    char             *of[2] = {pl_path_join(small_base, "unforeseen/checkpoints/last"),
+                               pl_path_join(small_base, "foreseen/checkpoints/last")};
+    pl_weight_source *a, *b;
+    int               same = 0, more = 0;
+    assert_int_equal(pl_weight_source_open(&a, of[0], &err), PL_OK);
+    assert_int_equal(pl_weight_source_open(&b, of[1], &err), PL_OK);
+    for (int64_t i = 0; i < pl_weight_source_count(b); i++) {
+        const pl_weight_entry *y = pl_weight_source_at(b, i), *x = pl_weight_source_find(a, y->name);
+        if (x) {
+            assert_true(x->bytes == y->bytes && memcmp(x->data, y->data, x->bytes) == 0);
+            same++;
+            continue;
+        }
+        assert_int_equal(strncmp(y->name, "acceptance_head.", 16), 0);
+        int other = 0;
+        for (size_t k = 0; k < y->bytes; k++)
+            other += ((const uint8_t *)y->data)[k] != 0;
+        assert_true(other > 0);
+        more++;
+    }
+    assert_true(same > 10 && more == 2);
+    pl_weight_source_close(a), pl_weight_source_close(b);
+    pl_free(of[0]), pl_free(of[1]);
+}
+
 // Several layers; EAGLE-3.1's norms; slots that are learned from in several passes.
 static void learns_deep(void **state) {
     (void)state;
@@ -759,6 +813,11 @@ static void refused_before_anything(void **state) {
          "drafter.head.frozen: false"},
         {"drafter.kind=eagle1\ndrafter.head.frozen=true\ndrafter.head.vocab=BASE/text.txt",
          "text.txt: the target's own matrix is not trimmed; give drafter.head.frozen: false"},
+        {"drafter.head.max_rejection=500", "max_rejection needs acceptance: true"},
+        {"drafter.kind=dflash\ntrain.unroll=0\ndrafter.head.acceptance=true",
+         "drafter.head.acceptance=true: dflash drafts blocks"},
+        {"drafter.kind=eagle1\ndrafter.head.acceptance=true", "drafter.head.acceptance=true: the target's own matrix "
+                                                              "has nothing beside it; give drafter.head.frozen: false"},
     };
     char *dir = pl_path_join(small_base, "unmade");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -963,6 +1022,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(learns_full),
         cmocka_unit_test(learns_lowrank),
+        cmocka_unit_test(learns_acceptance),
         cmocka_unit_test(learns_deep),
         cmocka_unit_test(learns_own),
         cmocka_unit_test(learns_specvocab),

@@ -510,6 +510,8 @@ static void unread_keys(void **state) {
         {"drafter.head.vocab_size", "100"},
         {"drafter.head.position_aware", "true"},
         {"drafter.head.redistribute", "50"},
+        {"drafter.head.acceptance", "true"},
+        {"drafter.head.max_rejection", "500"},
         {"drafter.head.init", "random"},
         {"drafter.head.frozen", "true"},
         {"drafter.head.rank", "8"},

@@ -433,9 +433,13 @@ static pl_status create_block(eagle *e, const pl_env *env, pl_err *err) {
     pl_params             *ps = &e->model->params;
     bool                  *frozen = pl_calloc((size_t)ps->n, sizeof *frozen);
     if (!frozen) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
-    bool head = pl_train_freezes_head(e->r), backbone = tr->drafter.freeze == PL_FREEZE_BACKBONE;
-    for (int i = 0; i < ps->n; i++)
-        frozen[i] = i < e->model->head_param ? backbone : i < e->model->selector_param ? head || ps->p[i].fixed : false;
+    bool           head = pl_train_freezes_head(e->r), backbone = tr->drafter.freeze == PL_FREEZE_BACKBONE;
+    const pl_head *of = &e->model->head;
+    for (int i = 0; i < ps->n; i++) {
+        bool beside =
+            i >= e->model->selector_param || ps->p[i].tensor == &of->sure || ps->p[i].tensor == &of->sure_bias;
+        frozen[i] = i < e->model->head_param ? backbone : !beside && (head || ps->p[i].fixed);
+    }
     pl_param_block_options o = {.backend = env->backend,
                                 .round_to = e->dtype,
                                 .frozen = frozen,

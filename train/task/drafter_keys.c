@@ -185,6 +185,20 @@ static pl_status check_masked(const pl_recipe *r, pl_err *err) {
     return PL_OK;
 }
 
+// shared: the head is the target's own matrix.
+static pl_status check_acceptance(const pl_recipe *r, bool shared, pl_err *err) {
+    const bool             *acceptance = &pl_head_recipe_of(r)->acceptance;
+    const pl_backbone_kind *kind = pl_train_backbone(r);
+    if (!*acceptance) return PL_OK;
+    if (kind->draft)
+        return pl_recipe_fail(r, acceptance, err, "%s drafts blocks; this is of drafters that go token after token",
+                              kind->name);
+    if (shared)
+        return pl_recipe_fail(r, acceptance, err,
+                              "the target's own matrix has nothing beside it; give drafter.head.frozen: false");
+    return PL_OK;
+}
+
 pl_status pl_eagle_check(const pl_recipe *r, pl_err *err) {
     const pl_head_recipe *hd = pl_head_recipe_of(r);
     const pl_head_kind   *kind = pl_train_head_kind(r);
@@ -196,6 +210,7 @@ pl_status pl_eagle_check(const pl_recipe *r, pl_err *err) {
     PL_TRY(check_selector(r, err));
     PL_TRY(check_losses(r, err));
     PL_TRY(check_masked(r, err));
+    PL_TRY(check_acceptance(r, shared, err));
     if (!kind->listed) return PL_OK; // other kinds define their own tokens
     if (shared && listed)
         return pl_recipe_fail(r, &hd->vocab, err,

@@ -1,0 +1,25 @@
+// A prediction of acceptance beside any head that drafts token after token, and drafts that end by it (SpecDec++, Huang
+// et al. 2024, arXiv 2405.19715, section 3):
+//
+//   a(y) = sigmoid(w y + b)     y [d]: what the head reads; acceptance_head.weight [1, d], acceptance_head.bias [1]
+//
+// is the probability that a token drafted from y is accepted where the tokens before it are. Nothing is drafted from a
+// node where the product of a along its path, itself included, is below 1 - max_rejection / 1000: where one of the
+// tokens would be rejected with more than that probability. y depends on earlier tokens alone, so that verification
+// stays lossless. The paper predicts from the state behind the token, by a residual network. Training:
+// train/task/loss_acceptance.c.
+#ifndef PL_STOPPING_H
+#define PL_STOPPING_H
+
+#include "infer/head/head.h"
+
+// Refuses, with one line, settings that the head's kind has no use for.
+pl_status pl_stopping_check(const pl_head *h, pl_err *err);
+// Adds the weights of a head with `acceptance`.
+void      pl_stopping_params(pl_head *h, pl_params *ps);
+// Returns the logits of a [M, 1] of rows x [M, d].
+pl_tensor pl_stopping_logits(pl_ctx *ctx, const pl_head *h, pl_tensor x);
+// Returns the least product with which a draft continues; 0: drafts do not end by it.
+double    pl_stopping_least(const pl_head *h);
+
+#endif
