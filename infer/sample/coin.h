@@ -13,8 +13,8 @@ struct pl_coin {
     // Returns i with probability w[i] / sum of w; w[i] >= 0, one of them above 0. position >= 0: the target's own draw
     // of the token at that position of the session's text, the one that plain decoding makes; -1: any other draw.
     int64_t (*draw)(pl_coin *c, const double *w, int64_t n, int64_t position);
-    // Returns a uniform number in [0, 1). For choices whose law losslessness does not depend on: an enumeration may walk
-    // a few numbers in place of all.
+    // Returns a uniform number in [0, 1), for choices whose law losslessness does not depend on: an enumeration may
+    // walk a few numbers in place of all.
     double (*uniform)(pl_coin *c);
 };
 

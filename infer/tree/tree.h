@@ -117,11 +117,12 @@ struct pl_tree_policy {
     int                 max_nodes;          // root included
     bool                needs_logp;         // the policy compares scores: the head must compute log-sum-exp
     // Drafts may end early, for which a device is synchronised after each level. A tree with a gain ends behind a level
-    // that is expected to add fewer tokens. A chain ends after a node of depth l whose path's log-probability (pl_tree.score) is below least[l - 1]. The
-    // length of a draft thus depends only on drafted tokens and the distributions that they were chosen from, never on
-    // the target's answer or on a later draw, so that verifiers of chains stay lossless: each token's coupling is that
-    // of its own distribution, whether or not another token follows (also in block verification, where the probability
-    // that a path is accepted up to a node is fixed by the distributions up to that node).
+    // that is expected to add fewer tokens. A chain ends after a node of depth l whose path's log-probability
+    // (pl_tree.score) is below least[l - 1]. The length of a draft thus depends only on drafted tokens and the
+    // distributions that they were chosen from, never on the target's answer or on a later draw, so that verifiers of
+    // chains stay lossless: each token's coupling is that of its own distribution, whether or not another token follows
+    // (also in block verification, where the probability that a path is accepted up to a node is fixed by the
+    // distributions up to that node).
     bool                stops;
     float               gain;
     float               least[PL_TREE_MAX]; // initially -INFINITY
@@ -206,23 +207,24 @@ extern const pl_tree_kind pl_tree_eagle2;
 // pays. With E the sum of exp(s) over the NODES - 1 best candidates, the tokens that a draft is expected to add, growth
 // ends behind a level that raised E by less than GAIN.
 extern const pl_tree_kind pl_tree_opt;
-// A beam, beam:WIDTH,DEPTH[,GAIN]: of all candidates of a level the WIDTH best become nodes and are expanded; nothing is
-// dropped later. Chosen children: by s (beam search). Drawn without replacement: by their time of arrival, -score, which
-// makes each level a sample of WIDTH paths without replacement (RSD-S, Jeon et al. 2024, arXiv 2402.14160; stochastic
-// beam search, Kool et al. 2019). The j-th child of a node arrives after the one before it, at a time that does not
-// depend on its own token, so that its place among the WIDTH is decided without it: the tree is predictable. With GAIN
-// growth ends behind a level that is expected to add fewer tokens (OPT-Tree's stop): the sum over its nodes of exp(s)
-// or, drawn, of the probability that the draw is tested and accepted, P (1 - q of the siblings drawn before) with P and
-// q as in infer/sample/propose.h.
+// A beam, beam:WIDTH,DEPTH[,GAIN]: of all candidates of a level the WIDTH best become nodes and are expanded; nothing
+// is dropped later. Chosen children: by s (beam search). Drawn without replacement: by their time of arrival, -score,
+// which makes each level a sample of WIDTH paths without replacement (RSD-S, Jeon et al. 2024, arXiv 2402.14160;
+// stochastic beam search, Kool et al. 2019). The j-th child of a node arrives after the one before it, at a time that
+// does not depend on its own token, so that its place among the WIDTH is decided without it: the tree is predictable.
+// With GAIN growth ends behind a level that is expected to add fewer tokens (OPT-Tree's stop): the sum over its nodes
+// of exp(s) or, drawn, of the probability that the draw is tested and accepted, P (1 - q of the siblings drawn before)
+// with P and q as in infer/sample/propose.h.
 extern const pl_tree_kind pl_tree_beam;
 // DySpec (Xiong et al. 2024, arXiv 2410.11744), dyspec:NODES,WIDTH,DEPTH: the next node drawn is the one with the
 // largest estimated acceptance, a draw being accepted as often as the drafter has mass. The j-th draw of a node u is
 // reached if u is accepted and the j - 1 before it are not:
 //   v(u, j) = P(u) (1 - q of the siblings drawn before),   P(u) = exp(s(u))
-// which its own token does not enter. Grown as EAGLE-2's tree, of which the NODES - 1 draws with the largest v are kept,
-// ties in order: v falls along a path and from sibling to sibling, so that these are the draws that a heap would make
-// one by one, as long as WIDTH nodes a level and WIDTH children a node are not too few. No draw below a node or instead
-// of it can outrank it, hence the tree is predictable. Chosen children: v is exp(s) of the node, and the tree EAGLE-2's.
+// which its own token does not enter. Grown as EAGLE-2's tree, of which the NODES - 1 draws with the largest v are
+// kept, ties in order: v falls along a path and from sibling to sibling, so that these are the draws that a heap would
+// make one by one, as long as WIDTH nodes a level and WIDTH children a node are not too few. No draw below a node or
+// instead of it can outrank it, hence the tree is predictable. Chosen children: v is exp(s) of the node, and the tree
+// EAGLE-2's.
 extern const pl_tree_kind pl_tree_dyspec;
 // SpecTr's draft (Sun et al. 2023, arXiv 2310.15141), sequences:COUNT,LENGTH: COUNT sequences of LENGTH tokens, drawn
 // independently, share their common beginnings. A node through which m of them pass gets m draws, where static:4x1x1
