@@ -119,7 +119,7 @@ static pl_status read_vocabulary_size(const reading *r, pl_err *err) {
     return PL_OK;
 }
 
-// Of the blocks the last few are layers for drafting.
+// The last nextn_predict_layers blocks are layers for drafting, and the decoder has those before them.
 static pl_status leave_out_drafter(const reading *r, pl_err *err) {
     int blocks = r->c->num_hidden_layers, drafts;
     PL_TRY(get_int(r, "nextn_predict_layers", 0, blocks - 1, 0, &drafts, err));

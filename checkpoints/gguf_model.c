@@ -200,8 +200,8 @@ static const named once_names[] = {{"token_embd.weight", "model.embed_tokens.wei
                       {"ffn_down_exps.weight", "down_proj.weight"}, {"ffn_gate_exps.bias", "gate_proj.bias"},
                       {"ffn_up_exps.bias", "up_proj.bias"},         {"ffn_down_exps.bias", "down_proj.bias"}};
 
-// Of a gated delta net: which rows (or columns) are value heads', behind those of queries and keys or not, of a head's
-// elements or one.
+// Tensors of a gated delta net. heads: the rows (columns: the columns) are those of value heads; behind: rows of
+// queries and keys precede them; wide: a head has value_dim of them, else one.
 static const struct delta_name {
     const char *theirs, *ours;
     bool        heads, behind, wide, columns;

@@ -19,8 +19,8 @@ echo "building$([ $cuda = AUTO ] || echo ' for the CPU: there is no NVIDIA drive
 cmake --preset release -DPACELINE_TESTS=OFF -DPACELINE_CUDA=$cuda >/dev/null
 cmake --build build -j "$(nproc)" >build/build.log 2>&1 || { tail -n 30 build/build.log >&2; exit 1; }
 # The run takes as long as some 2,250 of these steps (Zen 3): the answers 450, the drafters 850, the table 950.
-step=$(build/paceline bench step --target checkpoints/tiny --head trimmed:1024 --batch 1 --seq-len 512 --unroll 4 --repeats 3 --json --quiet |
-    grep -o '"eagle3".*' | grep -o '"seconds":[0-9.e-]*' | head -n 1 | cut -d: -f2)
+step=$(build/paceline bench step --target checkpoints/tiny --head trimmed:1024 --batch 1 --seq-len 512 --unroll 4 \
+    --repeats 3 --json --quiet | sed -n 's/.*"eagle3".*"seconds":\([0-9.e-]*\).*/\1/p')
 awk -v s="$step" 'BEGIN { printf "a training step takes %.0f ms, the run about %.0f minutes\n", 1000 * s, 2250 * s / 60 }'
 build/paceline run recipes/quickstart.yaml --out runs/quickstart "$@"
 echo

@@ -223,15 +223,13 @@ const pl_key pl_train_keys[] = {
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.anchors), .each = true, .deflt = "0", .min = 0, .max = 1 << 20,
      .help = "dflash, medusa, hydra: rows of a slot, drawn, that blocks stand behind; 0: so many that blocks have "
-             "slot_rows "
-             "rows, of medusa and hydra all that learn",
+             "slot_rows rows, of medusa and hydra all that learn",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_ENUM(pl_train_recipe, train.draft_weights), .each = true, .deflt = "decay",
      .choices = {"decay", "d-pace"},
      .help =
          "dflash, medusa, hydra: what the drafts of a block weigh: draft k step_decay^k, or by how likely the drafter "
-         "makes those "
-         "before it (D-PACE)",
+         "makes those before it (D-PACE)",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.top_k), .each = true, .deflt = "0", .min = 0, .max = PL_TOPK_MAX,
      .help =

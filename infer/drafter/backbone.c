@@ -369,6 +369,20 @@ static pl_status read_outside(pl_backbone *b, const pl_weight_source *src, int64
     return pl_outside_read(&h->outside, h->redistribute, src, vocab, h->d2t, h->vocab, err);
 }
 
+// Loads the weights of a drafter whose opening came to st; else closes src and destroys b. b may be NULL.
+static pl_status finish_open(pl_backbone **out, pl_backbone *b, pl_weight_source *src, pl_dtype t, pl_status st,
+                             pl_err *err) {
+    if (st == PL_OK)
+        st = pl_params_load(&b->params, src, t, err); // which takes src over
+    else
+        pl_weight_source_close(src);
+    if (st == PL_OK)
+        *out = b;
+    else
+        pl_backbone_destroy(b);
+    return st;
+}
+
 pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *target, pl_dtype t, pl_err *err) {
     *out = NULL;
     pl_hf_config      c;
@@ -384,27 +398,20 @@ pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *t
     PL_TRY(check_config(kind, &c, target, dir, err));
     PL_TRY(pl_weight_source_open(&src, dir, err));
     bool own = kind->embeds && (c.hidden_size != target->shape.d || pl_weight_source_find(src, PL_BACKBONE_EMBED));
-    PL_TRY_GOTO(st, fail, init_backbone(&b, kind, &c, own, target, target->be, err));
-    PL_TRY_GOTO(st, fail, check_claimed(b, src, dir, err));
-    if (b->head.kind->table) PL_TRY_GOTO(st, fail, b->head.kind->table->read(&b->head, src, err));
+    PL_TRY_GOTO(st, done, init_backbone(&b, kind, &c, own, target, target->be, err));
+    PL_TRY_GOTO(st, done, check_claimed(b, src, dir, err));
+    if (b->head.kind->table) PL_TRY_GOTO(st, done, b->head.kind->table->read(&b->head, src, err));
     if (has_list(b, src, target))
-        PL_TRY_GOTO(st, fail, pl_draft_vocab_read(&b->head.d2t, src, b->head.vocab, target->vocab, err));
+        PL_TRY_GOTO(st, done, pl_draft_vocab_read(&b->head.d2t, src, b->head.vocab, target->vocab, err));
     if (b->head.position_aware && !b->head.d2t)
-        PL_TRY_GOTO(st, fail,
+        PL_TRY_GOTO(st, done,
                     pl_fail(err, PL_E_INPUT,
                             "%s: paceline.head.position_aware is for a trimmed draft vocabulary, most frequent token "
                             "first, this is whole; train it anew with drafter.head.vocab",
                             dir));
-    if (b->head.redistribute > 0) PL_TRY_GOTO(st, fail, read_outside(b, src, target->vocab, dir, err));
-    st = pl_params_load(&b->params, src, t, err);
-    src = NULL; // ownership moved to the backbone
-    if (st != PL_OK) goto fail;
-    *out = b;
-    return PL_OK;
-fail:
-    pl_weight_source_close(src);
-    pl_backbone_destroy(b);
-    return st;
+    if (b->head.redistribute > 0) PL_TRY_GOTO(st, done, read_outside(b, src, target->vocab, dir, err));
+done:
+    return finish_open(out, b, src, t, st, err);
 }
 
 // Refuses tensors of a target's own drafter that this one does not have: further layers, embeddings of its own.
@@ -436,23 +443,16 @@ pl_status pl_backbone_open_within(pl_backbone **out, const pl_backbone_kind *kin
     kind->configure(&c, target, NULL);
     PL_TRY(pl_llama_computable(&c, target->be, err));
     PL_TRY(pl_llama_source(&src, &stored, target->path, err));
-    PL_TRY_GOTO(st, fail, check_config(kind, &c, target, target->path, err));
-    PL_TRY_GOTO(st, fail, init_backbone(&b, kind, &c, false, target, target->be, err));
+    PL_TRY_GOTO(st, done, check_config(kind, &c, target, target->path, err));
+    PL_TRY_GOTO(st, done, init_backbone(&b, kind, &c, false, target, target->be, err));
     if (!pl_weight_source_find(src, b->params.p[0].name[0]))
-        PL_TRY_GOTO(st, fail,
+        PL_TRY_GOTO(st, done,
                     pl_fail(err, PL_E_INPUT, "%s: has no layer for drafting (no tensor %s); take another drafter",
                             target->path, b->params.p[0].name[0]));
-    PL_TRY_GOTO(st, fail, pl_params_check(&b->params, src, err));
-    PL_TRY_GOTO(st, fail, check_own_tensors(b, src, target->path, err));
-    st = pl_params_load(&b->params, src, t, err);
-    src = NULL; // ownership moved to the backbone
-    if (st != PL_OK) goto fail;
-    *out = b;
-    return PL_OK;
-fail:
-    pl_weight_source_close(src);
-    pl_backbone_destroy(b);
-    return st;
+    PL_TRY_GOTO(st, done, pl_params_check(&b->params, src, err));
+    PL_TRY_GOTO(st, done, check_own_tensors(b, src, target->path, err));
+done:
+    return finish_open(out, b, src, t, st, err);
 }
 
 // Returns what of another checkpoint's drafter differs beside its weights; NULL: nothing.

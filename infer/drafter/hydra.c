@@ -153,26 +153,10 @@ static pl_tensor follow(pl_ctx *ctx, const pl_backbone *b, const pl_follow_view 
     return run_stretch(ctx, run_head, &r, sizeof r, v->rerun, v->y);
 }
 
-const pl_backbone_kind pl_backbone_hydra = {.name = "hydra",
-                                            .which = PL_HF_OTHER,
-                                            .size = sizeof(hydra),
-                                            .layers = LAYERS,
-                                            .own_heads = true,
-                                            .configure = configure,
-                                            .check = pl_medusa_check,
-                                            .init = init,
-                                            .draft = draft,
-                                            .follow = follow,
-                                            .ignores = pl_medusa_ignores};
-
-const pl_backbone_kind pl_backbone_hydrapp = {.name = "hydra++",
-                                              .which = PL_HF_OTHER,
-                                              .size = sizeof(hydra),
-                                              .layers = LAYERS,
-                                              .own_heads = true,
-                                              .configure = configure,
-                                              .check = pl_medusa_check,
-                                              .init = init,
-                                              .draft = draft,
-                                              .follow = follow,
-                                              .ignores = pl_medusa_ignores};
+#define HYDRA(NAME)                                                                                                    \
+    {                                                                                                                  \
+        .name = NAME, .which = PL_HF_OTHER, .size = sizeof(hydra), .layers = LAYERS, .own_heads = true,                \
+        .configure = configure, .check = pl_medusa_check, .init = init, .draft = draft, .follow = follow,              \
+        .ignores = pl_medusa_ignores                                                                                   \
+    }
+const pl_backbone_kind pl_backbone_hydra = HYDRA("hydra"), pl_backbone_hydrapp = HYDRA("hydra++");

@@ -86,7 +86,7 @@ void pl_tree_best_keep(const pl_tree_policy *p, pl_tree *t, const float *score) 
     pl_tree_prune(t, keep);
 }
 
-static void finish(const pl_tree_policy *p, pl_tree *t) {
+void pl_tree_best_finish(const pl_tree_policy *p, pl_tree *t) {
     pl_tree_best_keep(p, t, t->score);
 }
 
@@ -96,4 +96,4 @@ const pl_tree_kind pl_tree_eagle2 = {.name = "eagle2",
                                      .parse = parse,
                                      .grow = pl_tree_best_grow,
                                      .by_score = true,
-                                     .finish = finish};
+                                     .finish = pl_tree_best_finish};

@@ -29,13 +29,9 @@ static int grow(const pl_tree_policy *p, pl_tree *t, int level, const int *front
     return expected_tokens(p, t, t->n) - before < (double)p->gain ? 0 : m;
 }
 
-static void finish(const pl_tree_policy *p, pl_tree *t) {
-    pl_tree_best_keep(p, t, t->score);
-}
-
 const pl_tree_kind pl_tree_opt = {.name = "opt",
                                   .syntax = "opt:NODES,WIDTH,DEPTH,GAIN",
                                   .help = "the same, which ends where a level adds fewer than GAIN tokens (OPT-Tree)",
                                   .parse = parse,
                                   .grow = grow,
-                                  .finish = finish};
+                                  .finish = pl_tree_best_finish};

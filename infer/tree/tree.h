@@ -81,9 +81,9 @@ typedef struct pl_tree_kind {
     // The number of a node's children does not depend on the drawn tokens: such trees hold children drawn in any way.
     // Choosing among drawn nodes would change their distribution.
     bool        fixed_shape;
-    // Whether a node gets one more child depends on tokens drawn before, never on the child itself. Given all of them
-    // the child follows its law, so that recursive rejection, which may stop behind any child, stays lossless: such
-    // trees hold children drawn without replacement.
+    // A child is added or not by tokens that were drawn before it, never by its own. Given those tokens it follows its
+    // law, and recursive rejection, which may stop behind any child, stays lossless: such trees hold children drawn
+    // without replacement.
     bool        predictable;
     bool        races; // drawn children race (infer/sample/propose.h)
     // Parses the text after "name:".
@@ -185,6 +185,8 @@ int  pl_tree_best_grow(const pl_tree_policy *p, pl_tree *t, int level, const int
 int  pl_tree_best_of(const float *score, int lo, int hi, int m, int *out);
 // Keeps the root and the max_nodes - 1 nodes with the largest score, which must not rise along a path.
 void pl_tree_best_keep(const pl_tree_policy *p, pl_tree *t, const float *score);
+// `finish` of EAGLE-2: the same by the tree's own scores.
+void pl_tree_best_finish(const pl_tree_policy *p, pl_tree *t);
 // Parses "N,...,GAIN": `wanted` numbers and a decimal in 0..most behind them.
 bool pl_tree_gain(const char *text, int wanted, double most, int32_t *out, float *gain);
 

@@ -813,7 +813,9 @@ static void refused_before_anything(void **state) {
          "drafter.head.frozen: false"},
         {"drafter.kind=eagle1\ndrafter.head.frozen=true\ndrafter.head.vocab=BASE/text.txt",
          "text.txt: the target's own matrix is not trimmed; give drafter.head.frozen: false"},
-        {"drafter.head.max_rejection=500", "max_rejection needs acceptance: true"},
+        {"drafter.head.max_rejection=500", "drafter.head.max_rejection=500: needs acceptance: true"},
+        {"drafter.kind=eagle1\ndrafter.head.max_rejection=500",
+         "drafter.head.max_rejection=500: needs acceptance: true"},
         {"drafter.kind=dflash\ntrain.unroll=0\ndrafter.head.acceptance=true",
          "drafter.head.acceptance=true: dflash drafts blocks"},
         {"drafter.kind=eagle1\ndrafter.head.acceptance=true", "drafter.head.acceptance=true: the target's own matrix "

@@ -189,6 +189,9 @@ static pl_status check_masked(const pl_recipe *r, pl_err *err) {
 static pl_status check_acceptance(const pl_recipe *r, bool shared, pl_err *err) {
     const bool             *acceptance = &pl_head_recipe_of(r)->acceptance;
     const pl_backbone_kind *kind = pl_train_backbone(r);
+    if (!*acceptance && pl_head_recipe_of(r)->max_rejection > 0)
+        return pl_recipe_fail(r, &pl_head_recipe_of(r)->max_rejection, err,
+                              "needs acceptance: true, the prediction by which drafts end");
     if (!*acceptance) return PL_OK;
     if (kind->draft)
         return pl_recipe_fail(r, acceptance, err, "%s drafts blocks; this is of drafters that go token after token",
