@@ -177,6 +177,7 @@ static pl_status allocate(pl_engine *e, pl_err *err) {
         else
             PL_TRY(pl_kv_create(&x->kv, e->target->n_layers, e->slots, &e->target->shape, e->ctx.be, err));
         if (!e->opt.caches) PL_TRY(pl_recurrent_keep(&x->kv.state, e->slots - e->opt.max_len, err));
+        if (e->opt.keep_prefixes) PL_TRY(pl_recurrent_keep_saved(&x->kv.state, err));
         PL_TRY(allocate_sampling(e, x, err));
     }
     return PL_OK;
@@ -295,23 +296,6 @@ static pl_status check_start(const pl_engine *e, const int32_t *prompt, int n, c
     return PL_OK;
 }
 
-// See pl_engine_start. NULL: none is free.
-static pl_session *choose_slot(const pl_engine *e, const int32_t *prompt, int n) {
-    pl_session *oldest = NULL, *best = NULL;
-    int32_t     longest = 0;
-    for (int i = 0; i < e->opt.max_sessions; i++) {
-        pl_session *s = &e->session[i];
-        if (s->live) continue;
-        int32_t shared = pl_session_shared(s, prompt, n);
-        if (!pl_recurrent_reaches(&s->kv.state, shared)) shared = 0;
-        if (!oldest || s->ended < oldest->ended) oldest = s;
-        if (shared <= longest || 2 * shared < s->n_read) continue;
-        longest = shared;
-        best = s;
-    }
-    return best ? best : oldest;
-}
-
 // Prepares the slot's caches for a prompt. Returns the position from which it is read: at least one is, and from where
 // an attached drafter lacks rows, which need the target's features.
 static int32_t reuse_prefix(pl_engine *e, pl_session *s, const int32_t *prompt, int n, const pl_session_options *o) {
@@ -321,7 +305,8 @@ static int32_t reuse_prefix(pl_engine *e, pl_session *s, const int32_t *prompt, 
     if (s->n_taken > kept) s->n_taken = kept;
     bool attached = pl_choose_attached(&e->choose, s->slot);
     if (attached && first > s->n_taken) first = s->n_taken;
-    if (!pl_recurrent_reaches(&s->kv.state, first)) first = 0;
+    first = pl_recurrent_from(&s->kv.state, first);
+    pl_recurrent_go(&e->ctx, &s->kv.state, first);
     if (attached) s->n_taken = first;
     return first;
 }
@@ -331,10 +316,12 @@ pl_status pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_s
     *out = NULL;
     PL_TRY(check_start(e, prompt, n, o, err));
     PL_CHECK(o->max_new >= 1 && o->draft_depth >= 0, "max_new %d, draft_depth %d", o->max_new, o->draft_depth);
-    pl_session *s = choose_slot(e, prompt, n);
+    pl_session *s = pl_session_choose(e->session, e->opt.max_sessions, prompt, n);
     PL_CHECK(s, "no free slot among %d", e->opt.max_sessions);
     pl_choose_start(&e->choose, s->slot, o->plain);
-    s->n_reused = s->n_read = reuse_prefix(e, s, prompt, n, o);
+    int32_t first = reuse_prefix(e, s, prompt, n, o);
+    s->mark = s->kv.state.saved ? pl_session_place_mark(e->session, e->opt.max_sessions, prompt, n, first) : 0;
+    s->n_reused = s->n_read = first;
     memcpy(s->tokens, prompt, (size_t)n * sizeof *prompt);
     s->n_tokens = s->n_prompt = n;
     pl_verification_text(&e->verification, s);
@@ -452,6 +439,7 @@ static int plan_rows(pl_engine *e) {
             bool decoding = !pl_session_reading(s), all = !decoding && s->opt.prompt_logits && !e->opt.all_logits;
             if (decoding != (pass == 0)) continue;
             int left = most - m, want = decoding ? s->tree.n : s->n_prompt - s->n_read;
+            if (!decoding && s->mark > s->n_read && want > s->mark - s->n_read) want = s->mark - s->n_read;
             if (want > left) want = left;
             if (all && want > logits + 1) want = logits + 1;
             if (want == 0) continue;
@@ -537,6 +525,7 @@ static void commit_chunk(pl_engine *e, part *p) {
     for (int i = 0; i < p->rows; i++)
         e->final_row[p->row0 + i] = p->row0 + i;
     s->n_read += p->rows;
+    if (s->n_read == s->mark) pl_recurrent_save(&e->ctx, &s->kv.state);
     if (p->last) emit(e, s, p->verdict.bonus);
 }
 

@@ -2,6 +2,8 @@
 
 #include "kernels/base/check.h"
 
+enum { OPENING = 8 }; // tokens with which chat templates open an answer ("<|im_start|>assistant\n<think>\n"), at most
+
 const int32_t *pl_session_tokens(const pl_session *s) {
     return s->tokens;
 }
@@ -58,6 +60,34 @@ int32_t pl_session_shared(const pl_session *s, const int32_t *prompt, int32_t n)
     while (i < n && i < s->n_read && s->tokens[i] == prompt[i])
         i++;
     return i;
+}
+
+// Returns how many positions the slot's caches and states save the prompt.
+static int32_t saved_by(const pl_session *s, const int32_t *prompt, int32_t n) {
+    return pl_recurrent_from(&s->kv.state, pl_session_shared(s, prompt, n));
+}
+
+pl_session *pl_session_choose(pl_session *slots, int n_slots, const int32_t *prompt, int32_t n) {
+    pl_session *oldest = NULL, *best = NULL;
+    int32_t     most = 0;
+    for (pl_session *s = slots; s < slots + n_slots; s++) {
+        if (s->live) continue;
+        int32_t saved = saved_by(s, prompt, n);
+        if (!oldest || s->ended < oldest->ended) oldest = s;
+        if (saved <= most || 2 * pl_session_shared(s, prompt, n) < s->n_read) continue;
+        most = saved;
+        best = s;
+    }
+    return best ? best : oldest;
+}
+
+int32_t pl_session_place_mark(const pl_session *slots, int n_slots, const int32_t *prompt, int32_t n, int32_t first) {
+    int32_t shared = 0;
+    for (const pl_session *s = slots; s < slots + n_slots && first == 0; s++) {
+        int32_t of = pl_session_shared(s, prompt, n - 1);
+        if (of > shared) shared = of;
+    }
+    return shared > 0 ? shared - 1 : n - OPENING; // a drafter's last row has read the token behind it
 }
 
 int32_t pl_session_said(const pl_session *s, const int32_t *prompt, int32_t n) {

@@ -11,6 +11,7 @@ struct pl_session {
                                                      // that keeps no prefix
     int32_t              n_taken;                    // positions whose rows the drafter has, of these tokens
     int32_t              n_reused;
+    int32_t              mark;  // reading the prompt ends a chunk here and saves the states of recurrent layers
     uint64_t             ended; // order of the ends of slots that keep prefixes; 0: none yet
     int                  slot;
     pl_finish            finish;
@@ -29,7 +30,14 @@ struct pl_session {
 };
 
 // Returns the length of the prefix that the positions in the cache share with a prompt.
-int32_t pl_session_shared(const pl_session *s, const int32_t *prompt, int32_t n);
+int32_t     pl_session_shared(const pl_session *s, const int32_t *prompt, int32_t n);
+// Returns the slot for a new prompt, NULL if none is free: the one that saves the most positions of it, if the prompt
+// has at least half of the slot's tokens, else the one that ended longest ago.
+pl_session *pl_session_choose(pl_session *slots, int n_slots, const int32_t *prompt, int32_t n);
+// Returns where the prompt's reading should save states, if it begins at position `first`: where it parts from the
+// other texts if none of their states could serve it, else before the tokens that open the answer, which the next turn
+// of the conversation may not repeat.
+int32_t pl_session_place_mark(const pl_session *slots, int n_slots, const int32_t *prompt, int32_t n, int32_t first);
 // The same of its text, whose last token is not in the cache.
 int32_t pl_session_said(const pl_session *s, const int32_t *prompt, int32_t n);
 // Sets keep[i] false for drafted tokens that the session's constraint forbids, and for what follows them or the end;

@@ -15,7 +15,7 @@ pl_status pl_recurrent_create(pl_recurrent *s, int layers, const pl_gdn_shape *s
     if (!s->memory)
         PL_TRY(pl_memory_room((double)s->bytes, "the states of recurrent layers",
                               "make the number of answers at a time smaller", err));
-    s->at = pl_calloc(1, sizeof *s->at);
+    s->at = pl_calloc(2, sizeof *s->at);
     if (!s->at) return pl_fail(err, PL_E_MEMORY, "states of recurrent layers: out of memory");
     s->block = pl_memory_create(s->memory, PL_LOCAL, s->bytes, err);
     if (s->block) return PL_OK;
@@ -29,6 +29,7 @@ static size_t rows_bytes(const pl_recurrent *s) {
 
 void pl_recurrent_destroy(pl_recurrent *s) {
     if (s->block) pl_memory_destroy(s->memory, PL_LOCAL, s->block, s->bytes);
+    if (s->saved) pl_memory_destroy(s->memory, PL_LOCAL, s->saved, s->bytes);
     if (s->kept) pl_memory_destroy(s->memory, PL_LOCAL, s->kept, s->kept_bytes);
     if (s->rows) pl_memory_destroy(s->memory, PL_SHARED, s->rows, rows_bytes(s));
     pl_free(s->at);
@@ -47,6 +48,30 @@ pl_status pl_recurrent_keep(pl_recurrent *s, int nodes, pl_err *err) {
     s->nodes = nodes;
     s->rows = pl_memory_create(s->memory, PL_SHARED, rows_bytes(s), err);
     return s->rows ? PL_OK : PL_E_MEMORY;
+}
+
+pl_status pl_recurrent_keep_saved(pl_recurrent *s, pl_err *err) {
+    if (s->layers == 0) return PL_OK;
+    if (!s->memory)
+        PL_TRY(pl_memory_room((double)s->bytes, "the saved states of recurrent layers",
+                              "take fewer answers at a time or keep no prefixes", err));
+    s->saved = pl_memory_create(s->memory, PL_LOCAL, s->bytes, err);
+    return s->saved ? PL_OK : PL_E_MEMORY;
+}
+
+void pl_recurrent_save(pl_ctx *ctx, const pl_recurrent *s) {
+    if (!s->saved) return;
+    pl_ctx_copy(ctx, s->saved, s->block, s->bytes);
+    s->at[1] = s->at[0];
+}
+
+void pl_recurrent_go(pl_ctx *ctx, const pl_recurrent *s, int32_t from) {
+    if (s->layers == 0) return;
+    PL_CHECK(pl_recurrent_from(s, from) == from, "back to %d: the state is at %d, the saved one at %d", from, s->at[0],
+             s->at[1]);
+    if (from != s->at[0] && from > 0) pl_ctx_copy(ctx, s->block, s->saved, s->bytes);
+    s->at[0] = from;
+    if (s->at[1] > from) s->at[1] = 0; // it is of another text
 }
 
 void *pl_recurrent_layer(const pl_recurrent *s, int i) {

@@ -8,7 +8,8 @@
 //   commit     Replays the accepted nodes' kept rows, in order, and reads no weight (pl_recurrent_commit). A rejected
 //              node leaves nothing. Each forward of a tree must be committed before the next rows.
 //   a new text Begins at position 0, where the state counts as zeros: nothing is cleared.
-//   prefixes   A kept state serves a prompt that continues all of its text; it cannot go back.
+//   prefixes   A state cannot go back. A kept one serves a prompt that continues all of its text; another prompt that
+//              begins alike continues from an earlier state of the same text, if one was saved (pl_recurrent_save).
 //
 // Memory in fp32, whatever the caches are held in: layers (pl_gdn_state + nodes pl_gdn_kept) 4 bytes a session,
 // however long its text; of 24 layers with 16 key and 32 value heads of 128: 53 MB, and 1.4 MB a node. It is part of a
@@ -21,14 +22,14 @@
 
 typedef struct pl_recurrent {
     pl_gdn_shape     shape;
-    int              layers; // with a recurrence; 0: none, and no memory
-    int              nodes;  // most nodes of a tree
-    size_t           elem;   // bytes of a number
-    const pl_memory *memory; // of the blocks
-    void            *block, *kept;
+    int              layers;               // with a recurrence; 0: none, and no memory
+    int              nodes;                // most nodes of a tree
+    size_t           elem;                 // bytes of a number
+    const pl_memory *memory;               // of the blocks
+    void            *block, *kept, *saved; // saved: NULL, or as large as block
     int32_t         *rows; // [nodes] the number of rows that a commit replays, then their indices (PL_SHARED)
     size_t           bytes, kept_bytes;
-    int32_t         *at; // positions that the state has seen; owned
+    int32_t         *at; // [2] positions that the state has seen, and those of the saved one (0: none); owned
 } pl_recurrent;
 
 pl_status          pl_recurrent_create(pl_recurrent *s, int layers, const pl_gdn_shape *shape, const pl_backend *be,
@@ -44,6 +45,17 @@ void              *pl_recurrent_kept(const pl_recurrent *s, int i);
 static inline bool pl_recurrent_reaches(const pl_recurrent *s, int32_t n) {
     return s->layers == 0 || n == 0 || *s->at == n;
 }
+// Makes room for a saved state.
+pl_status             pl_recurrent_keep_saved(pl_recurrent *s, pl_err *err);
+// Saves the state in place of the saved one. Ordered with the ops of ctx, as is pl_recurrent_go.
+void                  pl_recurrent_save(pl_ctx *ctx, const pl_recurrent *s);
+// Returns the last position, n at most, from which rows may follow if the first n positions stay as they are.
+static inline int32_t pl_recurrent_from(const pl_recurrent *s, int32_t n) {
+    if (pl_recurrent_reaches(s, n)) return n;
+    return s->at[1] <= n ? s->at[1] : 0;
+}
+// Continues from such a position.
+void pl_recurrent_go(pl_ctx *ctx, const pl_recurrent *s, int32_t from);
 // Checks that a row continues the state and notes what it adds; see pl_kv_row.
 void pl_recurrent_row(const pl_recurrent *s, int32_t n_ctx, const int32_t *path, int32_t n_path, int32_t slot);
 // Commits the tree whose root had slot n_ctx: accepted nodes by slot, the root first.

@@ -406,39 +406,31 @@ static void serve(pl_engine *e, const int32_t *ids, int n, const pl_session_opti
     pl_engine_end(e, s);
 }
 
-// After a kept prefix a text and its logits are those behind a prompt that was read, bit for bit; and so are the logits
-// of a prompt's rows, read in chunks.
-static void prefixes_on_a_device(void **state) {
-    (void)state;
-    enum { PROMPT = 48, OTHER = 40 };
-    static transcript  of[2][2], all[1];
-    char               dir[64], draft[64];
+// Two prompts that part at `other`, one after another, with and without kept prefixes: the same bits, and the second
+// one reads none of its first `reused` tokens.
+static void kept_prefixes(const pl_llama *m, const char *draft, pl_dtype dtype, int other, int reused,
+                          transcript of[2][2]) {
+    int32_t            ids[MAX_LEN];
     pl_err             err = {0};
     pl_engine         *e;
-    pl_llama           m;
-    int32_t            ids[MAX_LEN];
     pl_session_options so = {.sampling = {.top_p = 1}, .max_new = MAX_NEW};
-    test_target(&m, test_mkdir(dir), 4, 11, PL_BF16);
-    pl_llama_fini(&m);
-    open_on(&m, dir, PL_BF16, test_device());
-    test_drafter_write(test_mkdir(draft), &m, "full", 0, 9);
     for (int kept = 0; kept < 2; kept++) {
         pl_drafter        *d;
         pl_drafter_options od = {
-            .target = &m, .dtype = PL_BF16, .tree = "chain:3", .max_sessions = 1, .max_rows = 40, .slots = MAX_LEN};
+            .target = m, .dtype = dtype, .tree = "chain:3", .max_sessions = 1, .max_rows = 40, .slots = MAX_LEN};
         pl_engine_options o = {
             .max_sessions = 1, .max_rows = 40, .max_len = MAX_LEN, .see_logits = true, .keep_prefixes = kept};
         if (pl_drafter_open(&d, draft, &od, &err) != PL_OK) fail_msg("%s", err.msg);
-        if (pl_engine_create(&e, m.be, NULL, &m, d, &o, &err) != PL_OK) fail_msg("%s", err.msg);
+        if (pl_engine_create(&e, m->be, NULL, m, d, &o, &err) != PL_OK) fail_msg("%s", err.msg);
         pl_engine_on_final(e, record, NULL);
         record_to = of[kept];
         for (so.key = 0; so.key < 2; so.key++) {
-            prompt_of(3, ids);
-            for (int i = OTHER; i < PROMPT && so.key == 0; i++)
+            int n = prompt_of(3, ids);
+            for (int i = other; i < n && so.key == 0; i++)
                 ids[i] = (ids[i] + 1) % TEST_VOCAB;
-            serve(e, ids, PROMPT, &so, &of[kept][so.key]);
+            serve(e, ids, n, &so, &of[kept][so.key]);
         }
-        assert_int_equal(of[kept][1].reused, kept ? OTHER - 1 : 0); // a row of the drafter reads the token after it
+        assert_int_equal(of[kept][1].reused, kept ? reused : 0);
         pl_engine_destroy(e);
         pl_drafter_destroy(d);
     }
@@ -446,6 +438,23 @@ static void prefixes_on_a_device(void **state) {
         same(&of[0][key], &of[1][key], "kept prefix", key);
         assert_int_equal(of[0][key].accepted, of[1][key].accepted);
     }
+}
+
+// After a kept prefix a text and its logits are those behind a prompt that was read, bit for bit; and so are the logits
+// of a prompt's rows, read in chunks.
+static void prefixes_on_a_device(void **state) {
+    (void)state;
+    static transcript  of[2][2], all[1];
+    char               dir[64], draft[64];
+    pl_err             err = {0};
+    pl_engine         *e;
+    pl_llama           m;
+    pl_session_options so;
+    test_target(&m, test_mkdir(dir), 4, 11, PL_BF16);
+    pl_llama_fini(&m);
+    open_on(&m, dir, PL_BF16, test_device());
+    test_drafter_write(test_mkdir(draft), &m, "full", 0, 9);
+    kept_prefixes(&m, draft, PL_BF16, 40, 39, of); // a row of the drafter reads the token after it
     pl_engine_options o = {.max_sessions = 1, .max_rows = 40, .max_len = MAX_LEN, .host_logits = true, .max_logits = 7};
     if (pl_engine_create(&e, m.be, NULL, &m, NULL, &o, &err) != PL_OK) fail_msg("%s", err.msg);
     pl_engine_on_final(e, record, NULL);
@@ -635,8 +644,8 @@ static void drawn_from_the_dist(void **state) {
 // target with experts is refused.
 static void recurrent_layers(void **state) {
     (void)state;
-    static transcript plain[SESSIONS], here[SESSIONS], got[SESSIONS];
-    char              dir[64];
+    static transcript plain[SESSIONS], here[SESSIONS], got[SESSIONS], of[2][2];
+    char              dir[64], draft[64];
     pl_err            err = {0};
     pl_llama          m, cpu;
     test_target_family(&cpu, test_mkdir(dir), "Qwen3_5", 3, 11, PL_F32);
@@ -648,6 +657,9 @@ static void recurrent_layers(void **state) {
         assert_memory_equal(plain[key].tokens, here[key].tokens, (size_t)here[key].n * sizeof(int32_t));
     }
     assert_true(oracled(&m, plain, TEST_MIXED, "chain:6", 20, 0, 2, 0, got, "trees") > 0);
+    test_drafter_write(test_mkdir(draft), &cpu, "full", 0, 9);
+    kept_prefixes(&m, draft, PL_F32, 44, 40, of); // the saved state is that of 40
+    test_rmdir(draft);
     with(&draftings[1], &m, PL_F32, 0, 0, got);
     for (int k = 0; k < 2; k++)
         same(&plain[k], &got[k], draftings[1].what, k);

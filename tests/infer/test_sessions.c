@@ -524,8 +524,9 @@ static void check_turns(const world *w, const char *what, const char *tree, cons
                          what, tree, i, slots, (int)kept[i].steps, (int)kept[i].accepted, (int)fresh[i].steps,
                          (int)fresh[i].accepted);
         }
-        if (!w->target.recurrent)                                        // which no turn continues as a whole
-            assert_true(reused > (hybrid ? 0 : slots == 1 ? 500 : 200)); // a hybrid's MODEL may miss rows
+        // A hybrid's MODEL may miss rows; recurrent layers have two states of a text.
+        int least = slots == 1 ? 500 : 200;
+        assert_true(reused > (hybrid ? 0 : w->target.recurrent ? least / 4 : least));
         pl_engine_destroy(e);
         pl_drafter_destroy(d);
     }
@@ -558,8 +559,8 @@ static void kept_prefixes_change_nothing(void **state) {
     close_world(&w);
 }
 
-// A recurrent state cannot go back: a prompt that continues all of a slot's text continues its state, any other begins
-// anew, over what the slot's last session left.
+// A recurrent state cannot go back: a prompt that continues all of a slot's text continues its state, one that parts
+// from it later than the saved state continues that, and any other begins anew, over what the slot's last session left.
 static void recurrent_states_go_on(void **state) {
     (void)state;
     world              w;
@@ -569,6 +570,7 @@ static void recurrent_states_go_on(void **state) {
     pl_drafter        *refused;
     pl_err             err;
     pl_session_options o = {.sampling = {.top_p = 1}, .max_new = 12};
+    static const int   REUSED[4] = {32, 32, 0, 19};
     open_world_of(&w, "Qwen3_5");
     check_turns(&w, NULL, "", NULL, 0);
     check_turns(&w, w.draft[EAGLE3], "static:4x2x1", NULL, 1);
@@ -599,6 +601,15 @@ static void recurrent_states_go_on(void **state) {
             same(&fresh, &kept, "the next turn", t);
             assert_int_equal(fresh.reused, 0);
             assert_int_equal(kept.reused, n - 4); // all of it but the last token, which was not read
+        }
+        // Another answer after the same prompt, a second time, then prompts that share 20 tokens of it.
+        for (int t = 0; t < 4; t++) {
+            random_ids(ids, 40, 5);
+            if (t > 1) random_ids(ids + 20, 20, 40 + t);
+            finish(e, start(e, ids, 40, &o), &kept);
+            finish(other, start(other, ids, 40, &o), &fresh);
+            same(&fresh, &kept, "a prompt that parts from the last one", t);
+            assert_int_equal(kept.reused, REUSED[t]);
         }
         pl_engine_destroy(other);
         pl_engine_destroy(e);
