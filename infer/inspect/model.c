@@ -6,6 +6,7 @@
 #include "checkpoints/state.h"
 #include "infer/drafter/backbone.h"
 #include "infer/inspect/parts.h"
+#include "infer/model/recurrent.h"
 #include "infer/model/target.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
@@ -118,10 +119,13 @@ static void put_config(pl_json_out *o, const pl_hf_config *c) {
         pl_put_int(o, "windowed_layers", windowed);
     }
     if (c->delta.value_heads > 0) {
-        int recurrent = 0;
+        pl_gdn_shape shape = pl_recurrent_shape(&c->delta);
+        int          recurrent = 0;
         for (int l = 0; l < c->num_hidden_layers; l++)
             recurrent += pl_hf_recurrent(c, l);
         pl_put_int(o, "recurrent_layers", recurrent);
+        pl_put_int(o, "state_bytes", 4 * recurrent * pl_gdn_state(&shape));
+        pl_put_int(o, "state_bytes_per_draft", 4 * recurrent * pl_gdn_kept(&shape));
     }
     if (c->experts > 0) {
         pl_put_int(o, "experts", c->experts);

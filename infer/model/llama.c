@@ -127,8 +127,7 @@ static pl_status set_recurrent(pl_llama *m, pl_err *err) {
     m->recurrent = pl_calloc((size_t)m->n_layers, sizeof *m->recurrent);
     if (!m->recurrent) return pl_fail(err, PL_E_MEMORY, "%d layers: out of memory", m->n_layers);
     m->shape.recurrent = m->recurrent;
-    m->shape.delta =
-        (pl_gdn_shape){.nk = c->key_heads, .nv = c->value_heads, .dk = c->key_dim, .dv = c->value_dim, .taps = c->taps};
+    m->shape.delta = pl_recurrent_shape(c);
     for (int l = 0; l < m->n_layers; l++) {
         m->recurrent[l] = pl_hf_recurrent(&m->config, l);
         if (m->recurrent[l]) m->layer[l].delta.shape = m->shape.delta;

@@ -17,6 +17,7 @@
 #ifndef PL_RECURRENT_H
 #define PL_RECURRENT_H
 
+#include "checkpoints/hf.h"
 #include "kernels/backend.h"
 #include "kernels/op/deltarule.h"
 
@@ -31,6 +32,12 @@ typedef struct pl_recurrent {
     size_t           bytes, kept_bytes;
     int32_t         *at; // [2] positions that the state has seen, and those of the saved one (0: none); owned
 } pl_recurrent;
+
+// The shape of a config's recurrent layers.
+static inline pl_gdn_shape pl_recurrent_shape(const pl_hf_delta *c) {
+    return (pl_gdn_shape){
+        .nk = c->key_heads, .nv = c->value_heads, .dk = c->key_dim, .dv = c->value_dim, .taps = c->taps};
+}
 
 pl_status          pl_recurrent_create(pl_recurrent *s, int layers, const pl_gdn_shape *shape, const pl_backend *be,
                                        pl_err *err);

@@ -37,6 +37,16 @@ CONFIGS = {
         "rope_scaling": None, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001, "sliding_window": None,
         "tie_word_embeddings": False, "torch_dtype": "bfloat16", "use_cache": True, "use_sliding_window": False,
         "vocab_size": 151936},
+    "qwen3.5-4b": {
+        "architectures": ["Qwen3_5ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
+        "eos_token_id": 248044, "head_dim": 256, "hidden_act": "silu", "hidden_size": 2560, "initializer_range": 0.02,
+        "intermediate_size": 9216, "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 8,
+        "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16,
+        "linear_num_value_heads": 32, "linear_value_head_dim": 128, "max_position_embeddings": 262144,
+        "model_type": "qwen3_5_text", "num_attention_heads": 16, "num_hidden_layers": 32, "num_key_value_heads": 4,
+        "rms_norm_eps": 1e-06, "rope_parameters": {
+            "partial_rotary_factor": 0.25, "rope_theta": 10000000, "rope_type": "default"},
+        "tie_word_embeddings": True, "torch_dtype": "bfloat16", "use_cache": True, "vocab_size": 248320},
     "gpt-oss-20b": {
         "architectures": ["GptOssForCausalLM"], "attention_bias": True, "attention_dropout": 0.0,
         "eos_token_id": 200002, "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2880,
@@ -72,11 +82,16 @@ def tensors(c):
     for i in range(c["num_hidden_layers"]):
         of = f"model.layers.{i}."
         yield norm(of + "input_layernorm.weight", d)
-        for name, rows, cols in (("q", q, d), ("k", kv, d), ("v", kv, d), ("o", d, q)):
+        hybrid = c["model_type"] == "qwen3_5_text"
+        recurrent = hybrid and c["layer_types"][i] == "linear_attention"
+        if recurrent:
+            yield from recurrence(c, of + "linear_attn.", d, matrix, norm)
+        # A hybrid's q has its output gate's rows too.
+        for name, rows, cols in () if recurrent else (("q", q << hybrid, d), ("k", kv, d), ("v", kv, d), ("o", d, q)):
             yield matrix(f"{of}self_attn.{name}_proj.weight", rows, cols)
             if c["attention_bias"]:
                 yield matrix(f"{of}self_attn.{name}_proj.bias", rows)
-        if c["model_type"] == "qwen3_moe":
+        if c["model_type"] == "qwen3_moe" or (hybrid and not recurrent):
             yield norm(of + "self_attn.q_norm.weight", hd)
             yield norm(of + "self_attn.k_norm.weight", hd)
         if c["model_type"] == "gpt_oss":
@@ -84,7 +99,20 @@ def tensors(c):
         yield norm(of + "post_attention_layernorm.weight", d)
         yield from feed_forward(c, of + "mlp.", d, matrix)
     yield norm("model.norm.weight", d)
-    yield matrix("lm_head.weight", c["vocab_size"], d)
+    if not c["tie_word_embeddings"]:
+        yield matrix("lm_head.weight", c["vocab_size"], d)
+
+
+def recurrence(c, of, d, matrix, norm):
+    values, v = c["linear_num_value_heads"], c["linear_num_value_heads"] * c["linear_value_head_dim"]
+    qkv = 2 * c["linear_num_key_heads"] * c["linear_key_head_dim"] + v
+    for name, rows in (("qkv", qkv), ("z", v), ("b", values), ("a", values)):
+        yield matrix(f"{of}in_proj_{name}.weight", rows, d)
+    yield matrix(of + "conv1d.weight", qkv, 1, c["linear_conv_kernel_dim"])
+    yield matrix(of + "dt_bias", values)
+    yield matrix(of + "A_log", values)
+    yield norm(of + "norm.weight", c["linear_value_head_dim"])
+    yield matrix(of + "out_proj.weight", d, v)
 
 
 def feed_forward(c, of, d, matrix):
