@@ -663,6 +663,16 @@ static void recurrent_layers(void **state) {
     with(&draftings[1], &m, PL_F32, 0, 0, got);
     for (int k = 0; k < 2; k++)
         same(&plain[k], &got[k], draftings[1].what, k);
+    for (int i = 0; i < 2; i++) { // the target's own layer, in a chain and in a tree, which accept as on the CPU
+        const drafting own = {.what = "mtp", .tree = i ? "static:3x2" : "chain:4"};
+        with(&own, &m, PL_F32, 0, 0, got);
+        with(&own, &cpu, PL_F32, 0, 0, here);
+        for (int k = 0; k < 2; k++) {
+            same(&plain[k], &got[k], own.what, k);
+            assert_true(got[k].drafted > 0);
+            assert_int_equal(got[k].accepted, here[k].accepted);
+        }
+    }
     pl_llama_fini(&m);
     pl_llama_fini(&cpu);
     test_rmdir(dir);
