@@ -230,6 +230,8 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
                                                    .rows = e->opt.max_rows,
                                                    .logits = e->max_logits,
                                                    .path = PL_TREE_MAX,
+                                                   .nodes = tree,
+                                                   .saved = e->opt.keep_prefixes && target->recurrent,
                                                    .kv = target->shape.kv},
                                     err));
     if (drafter) PL_TRY_GOTO(st, fail, check_verifier(e, err));
@@ -307,6 +309,7 @@ static int32_t reuse_prefix(pl_engine *e, pl_session *s, const int32_t *prompt, 
     if (attached && first > s->n_taken) first = s->n_taken;
     first = pl_recurrent_from(&s->kv.state, first);
     pl_recurrent_go(&e->ctx, &s->kv.state, first);
+    if (s->kv.state.layers > 0) pl_tp_state(e->others, s->slot, first, false);
     if (attached) s->n_taken = first;
     return first;
 }
@@ -525,7 +528,10 @@ static void commit_chunk(pl_engine *e, part *p) {
     for (int i = 0; i < p->rows; i++)
         e->final_row[p->row0 + i] = p->row0 + i;
     s->n_read += p->rows;
-    if (s->n_read == s->mark) pl_recurrent_save(&e->ctx, &s->kv.state);
+    if (s->n_read == s->mark) {
+        pl_recurrent_save(&e->ctx, &s->kv.state);
+        pl_tp_state(e->others, s->slot, s->mark, true);
+    }
     if (p->last) emit(e, s, p->verdict.bonus);
 }
 

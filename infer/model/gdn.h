@@ -7,6 +7,7 @@
 #ifndef PL_GDN_H
 #define PL_GDN_H
 
+#include "kernels/comm/comm.h"
 #include "kernels/op/deltarule.h"
 
 typedef struct pl_gdn {
@@ -20,6 +21,7 @@ typedef struct pl_gdn {
     pl_tensor    wo;        // [d, nv dv]
 } pl_gdn;
 
-pl_tensor pl_gdn_mix(pl_ctx *ctx, const pl_gdn *w, pl_tensor x, const pl_kvrow *row, double eps);
+// comm: the ranks that share the layer by heads (tp.h), of which w has this one's; NULL: it is whole.
+pl_tensor pl_gdn_mix(pl_ctx *ctx, const pl_gdn *w, pl_comm *comm, pl_tensor x, const pl_kvrow *row, double eps);
 
 #endif

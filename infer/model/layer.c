@@ -60,7 +60,7 @@ static pl_tensor attend_blocks(pl_ctx *ctx, const pl_layer_shape *s, const pl_la
 pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_layer *w, pl_tensor x, pl_view *view,
                              int layer) {
     const pl_kvrow *row = view->row ? view->row + (int64_t)layer * view->m : NULL;
-    if (w->delta.shape.nv > 0) return pl_gdn_mix(ctx, &w->delta, x, row, s->eps);
+    if (w->delta.shape.nv > 0) return pl_gdn_mix(ctx, &w->delta, w->comm, x, row, s->eps);
     // Queries and keys are products of bf16 factors if the weight's values are bf16.
     pl_dtype       numbers = w->wqkv.bf16 || w->wqkv.dtype == PL_BF16 ? PL_BF16 : PL_F32;
     pl_tensor      o;

@@ -168,6 +168,10 @@ static void take_part(pl_llama *m) {
     m->shape.nh = (int)pl_tp_own(m->comm, m->shape.nh);
     m->shape.nkv = (int)pl_tp_own(m->comm, m->shape.nkv);
     m->shape.inter = pl_tp_own(m->comm, m->shape.inter);
+    m->shape.delta.nk = (int)pl_tp_own(m->comm, m->shape.delta.nk);
+    m->shape.delta.nv = (int)pl_tp_own(m->comm, m->shape.delta.nv);
+    for (int l = 0; l < m->n_layers; l++)
+        if (m->recurrent && m->recurrent[l]) m->layer[l].delta.shape = m->shape.delta;
 }
 
 static pl_status init_model(pl_llama *m, const pl_hf_config *config, const pl_backend *be, pl_comm *comm, bool packed,

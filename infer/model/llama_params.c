@@ -18,9 +18,17 @@ static void take_stacked(pl_weight_part *part, const pl_comm *c, const char *nam
         part[i] = pl_tp_run(c, name, first, rows[i], of);
 }
 
-// Takes rows of a tensor that lie in runs of `run`, the first at `first`, every `pitch` rows.
-static pl_weight_part take_runs(const char *name, int64_t first, int64_t run, int64_t pitch, int64_t n) {
-    return (pl_weight_part){.name = name, .rows = n * run, .first = first, .of = n * pitch, .run = run, .pitch = pitch};
+// Takes rows of a tensor that lie in n runs of `run`, the first at `first`, every `pitch` rows; over ranks, this rank's
+// runs.
+static pl_weight_part take_runs(const pl_comm *c, const char *name, int64_t first, int64_t run, int64_t pitch,
+                                int64_t n) {
+    const pl_weight_part own = c ? pl_tp_run(c, name, 0, n, n) : (pl_weight_part){.rows = n};
+    return (pl_weight_part){.name = name,
+                            .rows = own.rows * run,
+                            .first = own.first * pitch + first,
+                            .of = n * pitch,
+                            .run = run,
+                            .pitch = pitch};
 }
 
 // gated: each head's rows of q_proj are those of its queries and those of its gate.
@@ -38,9 +46,10 @@ static void add_attention(pl_params *ps, pl_layer *w, const pl_layer_shape *s, c
         snprintf(n[0], sizeof n[0], "%sself_attn.qkv_proj.weight", prefix);
         take_stacked(qkv.part, w->comm, n[0], rows, 3);
     }
-    if (gated) qkv.part[0] = take_runs(n[0], 0, s->hd, 2 * (int64_t)s->hd, s->nh);
+    if (gated) qkv.part[0] = take_runs(w->comm, n[0], 0, s->hd, 2 * (int64_t)s->hd, s->nh);
     pl_params_add(ps, &qkv);
-    if (gated) add_matrix(ps, &w->wgate, take_runs(n[0], s->hd, s->hd, 2 * (int64_t)s->hd, s->nh), s->d_attn, 0.02);
+    if (gated)
+        add_matrix(ps, &w->wgate, take_runs(w->comm, n[0], s->hd, s->hd, 2 * (int64_t)s->hd, s->nh), s->d_attn, 0.02);
     add_matrix(ps, &w->wo, pl_tp_part(w->comm, n[3], s->d), q, 0.02 * out_scale);
 }
 
@@ -103,7 +112,8 @@ static void add_mixture(pl_params *ps, pl_mixture *w, const pl_layer_shape *s, i
 }
 
 // Qwen3-Next's files have one tensor for queries, keys, values and z, and one for both gates, by key head.
-static void add_delta_inputs(pl_params *ps, pl_gdn *w, int64_t d, const char *prefix, const pl_hf_delta *files) {
+static void add_delta_inputs(pl_params *ps, const pl_comm *c, pl_gdn *w, int64_t d, const char *prefix,
+                             const pl_hf_delta *files) {
     char                     n[4][96];
     const pl_gdn_shape      *s = &w->shape;
     static const char *const names[2][4] = {{"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"},
@@ -114,40 +124,41 @@ static void add_delta_inputs(pl_params *ps, pl_gdn *w, int64_t d, const char *pr
                  names[i < 2 ? files->joined_qkvz : files->joined_gates][i]);
     pl_param_args qkv = {.tensor = &w->wqkv, .kind = PL_PARAM_MATRIX, .cols = d, .init_std = 0.02};
     pl_param_args gates = {.tensor = &w->wgates, .kind = PL_PARAM_MATRIX, .cols = d, .init_std = 0.02};
-    qkv.part[0] = (pl_weight_part){.name = n[0], .rows = pl_gdn_channels(s)};
-    gates.part[0] = (pl_weight_part){.name = n[2], .rows = nv};
-    gates.part[1] = (pl_weight_part){.name = n[3], .rows = nv};
+    gates.part[0] = pl_tp_part(c, n[2], nv);
+    gates.part[1] = pl_tp_part(c, n[3], nv);
     if (files->joined_qkvz) {
-        qkv.part[0] = take_runs(n[0], 0, dk, pitch, s->nk);
-        qkv.part[1] = take_runs(n[0], dk, dk, pitch, s->nk);
-        qkv.part[2] = take_runs(n[0], 2 * dk, v, pitch, s->nk);
+        qkv.part[0] = take_runs(c, n[0], 0, dk, pitch, s->nk);
+        qkv.part[1] = take_runs(c, n[0], dk, dk, pitch, s->nk);
+        qkv.part[2] = take_runs(c, n[0], 2 * dk, v, pitch, s->nk);
+    } else {
+        take_stacked(qkv.part, c, n[0], (int64_t[]){s->nk * dk, s->nk * dk, nv * s->dv}, 3);
     }
     if (files->joined_gates) {
-        gates.part[0] = take_runs(n[2], 0, group, 2 * group, s->nk);
-        gates.part[1] = take_runs(n[2], group, group, 2 * group, s->nk);
+        gates.part[0] = take_runs(c, n[2], 0, group, 2 * group, s->nk);
+        gates.part[1] = take_runs(c, n[2], group, group, 2 * group, s->nk);
     }
     pl_params_add(ps, &qkv);
     pl_params_add(ps, &gates);
-    pl_weight_part z = {.name = n[1], .rows = nv * s->dv};
-    add_matrix(ps, &w->wz, files->joined_qkvz ? take_runs(n[1], 2 * dk + v, v, pitch, s->nk) : z, d, 0.02);
+    add_matrix(ps, &w->wz,
+               files->joined_qkvz ? take_runs(c, n[1], 2 * dk + v, v, pitch, s->nk) : pl_tp_part(c, n[1], nv * s->dv),
+               d, 0.02);
 }
 
-static void add_delta(pl_params *ps, pl_gdn *w, int64_t d, const char *prefix, const pl_hf_delta *files,
-                      double out_scale) {
-    char                     n[4][96];
-    const pl_gdn_shape      *s = &w->shape;
-    static const char *const names[] = {"conv1d.weight", "A_log", "dt_bias", "out_proj.weight"};
-    for (int i = 0; i < 4; i++)
-        snprintf(n[i], sizeof n[i], "%slinear_attn.%s", prefix, names[i]);
-    add_delta_inputs(ps, w, d, prefix, files);
-    pl_params_add(ps, &(pl_param_args){.tensor = &w->conv,
-                                       .kind = PL_PARAM_TAPS,
-                                       .part = {{.name = n[0], .rows = pl_gdn_channels(s) * s->taps}},
-                                       .inner = {1, s->taps}});
-    pl_params_weight(ps, &w->a_log, PL_PARAM_BIAS, n[1], s->nv, 0, 0);
-    pl_params_weight(ps, &w->dt, PL_PARAM_BIAS, n[2], s->nv, 0, 0);
+static void add_delta(pl_params *ps, const pl_comm *c, pl_gdn *w, int64_t d, const char *prefix,
+                      const pl_hf_delta *files, double out_scale) {
+    char                conv[96], out[96];
+    const pl_gdn_shape *s = &w->shape;
+    int64_t             q = (int64_t)s->nk * s->dk * s->taps, v = (int64_t)s->nv * s->dv;
+    snprintf(conv, sizeof conv, "%slinear_attn.conv1d.weight", prefix);
+    snprintf(out, sizeof out, "%slinear_attn.out_proj.weight", prefix);
+    add_delta_inputs(ps, c, w, d, prefix, files);
+    pl_param_args taps = {.tensor = &w->conv, .kind = PL_PARAM_TAPS, .inner = {1, s->taps}};
+    take_stacked(taps.part, c, conv, (int64_t[]){q, q, v * s->taps}, 3);
+    pl_params_add(ps, &taps);
+    add_bias(ps, c, &w->a_log, prefix, "linear_attn.A_log", s->nv);
+    add_bias(ps, c, &w->dt, prefix, "linear_attn.dt_bias", s->nv);
     pl_params_norm(ps, &w->norm, prefix, "linear_attn.norm", s->dv); // its gain is stored as it is
-    pl_params_weight(ps, &w->wo, PL_PARAM_MATRIX, n[3], d, (int64_t)s->nv * s->dv, 0.02 * out_scale);
+    add_matrix(ps, &w->wo, pl_tp_part(c, out, d), v, 0.02 * out_scale);
 }
 
 static void add_biases(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix) {
@@ -177,7 +188,7 @@ void pl_llama_list_layer(pl_params *ps, pl_layer *w, const pl_layer_shape *s, co
     float   offset = c->norm_plus_one ? 1 : 0;
     pl_params_norm(ps, &w->norm_attn, prefix, "input_layernorm", d)->offset = offset;
     if (w->delta.shape.nv > 0)
-        add_delta(ps, &w->delta, d, prefix, &c->delta, out_scale);
+        add_delta(ps, w->comm, &w->delta, d, prefix, &c->delta, out_scale);
     else
         add_attention(ps, w, s, prefix, c->output_gate, out_scale);
     if (w->mixture.n > 0)

@@ -83,22 +83,30 @@ void *pl_recurrent_kept(const pl_recurrent *s, int i) {
     return (uint8_t *)s->kept + (size_t)i * (size_t)s->nodes * (size_t)pl_gdn_kept(&s->shape) * s->elem;
 }
 
+bool pl_recurrent_takes(const pl_recurrent *s, int32_t n_ctx, const int32_t *path, int32_t n_path, int32_t slot) {
+    if (s->layers == 0) return true;
+    if (path && n_path > 1) return *s->at == n_ctx + 1 && slot > n_ctx && slot - n_ctx < s->nodes;
+    return *s->at == n_ctx + n_path - 1 || (n_ctx == 0 && n_path == 1);
+}
+
 void pl_recurrent_row(const pl_recurrent *s, int32_t n_ctx, const int32_t *path, int32_t n_path, int32_t slot) {
     if (s->layers == 0) return;
-    if (path && n_path > 1) {
-        PL_CHECK(*s->at == n_ctx + 1 && slot - n_ctx < s->nodes, "node %d of a tree at %d: the state is at %d", slot,
-                 n_ctx, *s->at);
-        return;
-    }
-    PL_CHECK(*s->at == n_ctx + n_path - 1 || (n_ctx == 0 && n_path == 1), "row %d + %d: the state is at %d", n_ctx,
-             n_path, *s->at);
-    *s->at = n_ctx + n_path;
+    PL_CHECK(pl_recurrent_takes(s, n_ctx, path, n_path, slot), "row %d + %d in %d: the state is at %d", n_ctx, n_path,
+             slot, *s->at);
+    if (!path || n_path == 1) *s->at = n_ctx + n_path;
+}
+
+bool pl_recurrent_commits(const pl_recurrent *s, int32_t n_ctx, const int32_t *slot, int n) {
+    if (s->layers == 0) return true;
+    for (int i = 1; i < n; i++)
+        if (slot[i] - n_ctx >= s->nodes) return false;
+    return n >= 1 && (n == 1 || n <= s->nodes) && *s->at == n_ctx + 1;
 }
 
 void pl_recurrent_commit(pl_ctx *ctx, const pl_recurrent *s, int32_t n_ctx, const int32_t *slot, int n) {
     if (s->layers == 0) return;
-    PL_CHECK(n >= 1 && (n == 1 || n <= s->nodes) && *s->at == n_ctx + 1,
-             "a commit of %d rows at %d: the state is at %d", n, n_ctx, *s->at);
+    PL_CHECK(pl_recurrent_commits(s, n_ctx, slot, n), "a commit of %d rows at %d: the state is at %d", n, n_ctx,
+             *s->at);
     *s->at = n_ctx + n;
     if (!s->kept) return;
     s->rows[0] = n - 1;

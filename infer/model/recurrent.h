@@ -63,7 +63,10 @@ static inline int32_t pl_recurrent_from(const pl_recurrent *s, int32_t n) {
 }
 // Continues from such a position.
 void pl_recurrent_go(pl_ctx *ctx, const pl_recurrent *s, int32_t from);
-// Checks that a row continues the state and notes what it adds; see pl_kv_row.
+// Returns true if a row (see pl_kv_row) continues the state, or a commit (below) follows the tree.
+bool pl_recurrent_takes(const pl_recurrent *s, int32_t n_ctx, const int32_t *path, int32_t n_path, int32_t slot);
+bool pl_recurrent_commits(const pl_recurrent *s, int32_t n_ctx, const int32_t *slot, int n);
+// Notes what such a row adds.
 void pl_recurrent_row(const pl_recurrent *s, int32_t n_ctx, const int32_t *path, int32_t n_path, int32_t slot);
 // Commits the tree whose root had slot n_ctx: accepted nodes by slot, the root first.
 void pl_recurrent_commit(pl_ctx *ctx, const pl_recurrent *s, int32_t n_ctx, const int32_t *slot, int n);

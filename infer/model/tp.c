@@ -13,14 +13,15 @@ pl_status pl_tp_check(const pl_hf_config *c, int ranks, pl_err *err) {
         return pl_fail(err, PL_E_UNSUPPORTED,
                        "%s has experts, which are not divided among ranks; run it without --tensor-parallel",
                        c->architecture);
-    if (c->delta.value_heads > 0)
-        return pl_fail(err, PL_E_UNSUPPORTED,
-                       "%s has recurrent layers, which are not divided among ranks; run it without --tensor-parallel",
-                       c->architecture);
     if (c->num_key_value_heads % ranks != 0)
         return pl_fail(err, PL_E_USAGE,
                        "--tensor-parallel %d: the target's %d key/value heads do not divide by it; take a divisor",
                        ranks, c->num_key_value_heads);
+    if (c->delta.key_heads % ranks != 0)
+        return pl_fail(err, PL_E_USAGE,
+                       "--tensor-parallel %d: the %d key heads of the target's recurrent layers do not divide by it; "
+                       "take a divisor",
+                       ranks, c->delta.key_heads);
     return PL_OK;
 }
 
@@ -147,6 +148,12 @@ void pl_tp_add(pl_tp_caches *t, const pl_tp_row *r) {
     int32_t word[PL_TP_ROW_WORDS] = {PL_TP_ROW, r->token, r->pos,    r->session,     r->n_ctx,
                                      r->n_path, r->slot,  r->logits, r->path != NULL};
     put_record(t, word, PL_TP_ROW_WORDS, r->path, r->path ? r->n_path : 0);
+}
+
+void pl_tp_state(pl_tp_caches *t, int session, int32_t at, bool save) {
+    if (!t) return;
+    int32_t word[PL_TP_STATE_WORDS] = {PL_TP_STATE, session, at, save};
+    put_record(t, word, PL_TP_STATE_WORDS, NULL, 0);
 }
 
 void pl_tp_move(pl_tp_caches *t, int session, int32_t n_ctx, const int32_t *from, int n) {

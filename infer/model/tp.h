@@ -3,6 +3,7 @@
 // (r + 1) / R, computes those outputs of every product, and all ranks gather the rest:
 //
 //   attention   its own heads of queries, keys and values, and their cache; gathered: o [M, nh hd], o Wo^T [M, d]
+//   recurrence  its own key heads and their value heads, and their states; gathered: o [M, nv dv], o Wo^T [M, d]
 //   MLP         its own part of gate and up; gathered: a(x Wg^T) * (x Wu^T) [M, inter], and that by Wd^T [M, d]
 //   head        its own rows of the vocabulary; gathered by rank 0 alone: logits [n, V]
 //
@@ -11,14 +12,15 @@
 // layer instead of nh hd + inter + 2 d (1.6 times as many for Llama 3 8B), but it adds partial sums, whose bits depend
 // on R.
 //
-// Norms, the embedding and the residual stream are on every rank. R must divide the key/value heads and the query
-// heads; other widths may differ by a row between ranks. Mixtures of experts are refused.
+// Norms, the embedding and the residual stream are on every rank. R must divide the key/value heads, the query heads
+// and the key heads of a recurrence; other widths may differ by a row between ranks. Mixtures of experts are refused.
 //
 // Rank 0 alone reads prompts, samples, drafts, verifies and writes; the others follow (pl_tp_follow): each opens its
 // own target and runs the rows that rank 0 sends, with token, position and cache slots. So decisions that depend on
 // time or on one process (adaptive trees, a requested stop) need no agreement, and a drafter lies on one rank. If a
 // rank fails all end, with its line (kernels/comm/comm.h). A rank sends per forward of M rows, of which n have logits,
-// with w_r its part of a width w: 4 M (R - 1) L (nh_r hd + inter_r + 2 d_r)  +  4 n V_r (ranks above 0) bytes.
+// with w_r its part of a width w: 4 M (R - 1) L (nh_r hd + inter_r + 2 d_r)  +  4 n V_r (ranks above 0) bytes; in a
+// recurrence nv_r dv stands for nh_r hd.
 #ifndef PL_TP_H
 #define PL_TP_H
 
@@ -73,6 +75,8 @@ typedef struct pl_tp_caches pl_tp_caches;
 typedef struct pl_tp_sizes {
     int      sessions, slots, rows, logits; // of a forward: most rows, and most rows with logits
     int      path;                          // most slots of a row's path
+    int      nodes;                         // of a tree
+    int      saved;                         // 1: recurrent layers have a saved state (pl_recurrent_save), else 0
     pl_dtype kv;                            // as in pl_layer_shape
 } pl_tp_sizes;
 // *out NULL: the target is whole.
@@ -85,6 +89,8 @@ typedef struct pl_tp_row {
     bool           logits;
 } pl_tp_row;
 void      pl_tp_add(pl_tp_caches *t, const pl_tp_row *row);
+// Saves the states of a session's recurrent layers, which are those of position `at`; or continues from that position.
+void      pl_tp_state(pl_tp_caches *t, int session, int32_t at, bool save);
 // Moves slots of a session before the next forward; arguments as for pl_kv_move.
 void      pl_tp_move(pl_tp_caches *t, int session, int32_t n_ctx, const int32_t *from, int n);
 // The others begin the forward of the added rows; this rank must then run it too.

@@ -132,6 +132,12 @@ static void destroy_caches(caches *k) {
     pl_free(k);
 }
 
+static pl_status create_cache(caches *k, int i, const pl_layer_shape *s, const pl_backend *be, pl_err *err) {
+    PL_TRY(pl_kv_create(&k->kv[i], k->m->n_layers, k->sizes.slots, s, be, err));
+    PL_TRY(pl_recurrent_keep(&k->kv[i].state, k->sizes.nodes, err));
+    return k->sizes.saved ? pl_recurrent_keep_saved(&k->kv[i].state, err) : PL_OK;
+}
+
 static pl_status fill_caches(follower *f, caches *k, pl_err *err) {
     PL_TRY(pl_ctx_init(&k->ctx, f->be, f->pool));
     PL_TRY(pl_llama_reach(k->m, k->sizes.slots, err));
@@ -141,7 +147,7 @@ static pl_status fill_caches(follower *f, caches *k, pl_err *err) {
     pl_layer_shape shape = k->m->shape;
     shape.kv = k->sizes.kv;
     for (int i = 0; i < k->sizes.sessions; i++)
-        PL_TRY(pl_kv_create(&k->kv[i], k->m->n_layers, k->sizes.slots, &shape, f->be, err));
+        PL_TRY(create_cache(k, i, &shape, f->be, err));
     return pl_ctx_measure(&k->ctx, measure_run, k, err);
 }
 
@@ -169,10 +175,12 @@ static void drop_caches(follower *f, caches *k) {
 
 // ---- runs
 
-// Returns the most bytes of a run: all rows with the longest path, preceded by a move of each session, as long.
+// Returns the most bytes of a run: all rows with the longest path, preceded for each session by a move, as long, and
+// two of its states.
 static int64_t most_bytes(const pl_tp_sizes *s) {
     int64_t rows = (int64_t)s->rows * (PL_TP_ROW_WORDS + s->path);
-    return (rows + (int64_t)s->sessions * (PL_TP_MOVE_WORDS + s->path)) * (int64_t)sizeof(int32_t);
+    return (rows + (int64_t)s->sessions * (PL_TP_MOVE_WORDS + s->path + 2 * PL_TP_STATE_WORDS)) *
+           (int64_t)sizeof(int32_t);
 }
 
 // Takes n slots, each in [least, slots).
@@ -200,6 +208,8 @@ static void take_row(pl_reader *in, caches *k, int rows) {
     if (listed && n_path > s->path) pl_reader_refuse(in, "a path of %d, not 1 to %d", n_path, s->path);
     if (logits && k->n_logits >= s->logits) pl_reader_refuse(in, "more than %d rows with logits", s->logits);
     const int32_t *slots = take_slots(in, "a slot of a path", listed ? n_path : 0, 0, s->slots);
+    if (in->status == PL_OK && !pl_recurrent_takes(&k->kv[session].state, n_ctx, listed ? slots : NULL, n_path, slot))
+        pl_reader_refuse(in, "a row that does not continue a state");
     if (in->status != PL_OK) return;
     if (listed) memcpy(path, slots, (size_t)n_path * sizeof *path);
     pl_kv_row(&k->kv[session], &k->row[m], rows, n_ctx, listed ? path : NULL, n_path, slot);
@@ -213,17 +223,35 @@ static void take_move(pl_reader *in, caches *k) {
     const int32_t *from = (const int32_t *)(const void *)in->at;
     for (int32_t i = 0; i < n && in->status == PL_OK; i++)
         pl_reader_int32(in, "a slot that moves", n_ctx + i, k->sizes.slots - 1);
+    if (in->status == PL_OK && !pl_recurrent_commits(&k->kv[session].state, n_ctx, from, n))
+        pl_reader_refuse(in, "a move that does not continue a state");
     if (in->status == PL_OK) pl_kv_move(&k->ctx, &k->kv[session], n_ctx, from, n);
+}
+
+static void take_state(pl_reader *in, caches *k) {
+    int32_t session = pl_reader_int32(in, "a session", 0, k->sizes.sessions - 1);
+    int32_t at = pl_reader_int32(in, "a state's position", 0, k->sizes.slots);
+    bool    save = pl_reader_int32(in, "whether a state is saved", 0, 1);
+    if (in->status != PL_OK) return;
+    const pl_recurrent *s = &k->kv[session].state;
+    if (save ? !s->saved || *s->at != at : s->layers == 0 || pl_recurrent_from(s, at) != at)
+        pl_reader_refuse(in, "a state of %d, which is not there", at);
+    else if (save)
+        pl_recurrent_save(&k->ctx, s);
+    else
+        pl_recurrent_go(&k->ctx, s, at);
 }
 
 // Counts the rows of a run by the lengths of its records; take_row and take_move check the values.
 static int count_rows(pl_reader *in) {
+    static const size_t words[] = {
+        [PL_TP_MOVE] = PL_TP_MOVE_WORDS, [PL_TP_STATE] = PL_TP_STATE_WORDS, [PL_TP_ROW] = PL_TP_ROW_WORDS};
     int rows = 0;
     while (in->status == PL_OK && in->at < in->end) {
-        bool    row = pl_reader_int32(in, "a record", PL_TP_MOVE, PL_TP_ROW) == PL_TP_ROW;
-        int32_t word[PL_TP_ROW_WORDS - 1] = {0};
-        pl_reader_copy(in, "a record", word, ((row ? PL_TP_ROW_WORDS : PL_TP_MOVE_WORDS) - 1) * sizeof *word);
-        int32_t more = !row ? word[2] : word[7] ? word[4] : 0;
+        int32_t what = pl_reader_int32(in, "a record", PL_TP_MOVE, PL_TP_ROW), word[PL_TP_ROW_WORDS - 1] = {0};
+        bool    row = what == PL_TP_ROW;
+        pl_reader_copy(in, "a record", word, (words[what] - 1) * sizeof *word);
+        int32_t more = what == PL_TP_MOVE ? word[2] : row && word[7] ? word[4] : 0;
         if (more < 0) pl_reader_refuse(in, "a record of %d slots", more);
         pl_reader_lend(in, "the slots of a record", in->status == PL_OK ? (size_t)more * sizeof *word : 0);
         rows += row;
@@ -239,11 +267,15 @@ static pl_status run_order(follower *f, const pl_tp_order *o, pl_err *err) {
     PL_TRY(ahead.status);
     k->rows = k->n_logits = 0;
     pl_ctx_begin(&k->ctx);
-    while (in.status == PL_OK && in.at < in.end)
-        if (pl_reader_int32(&in, "a record", PL_TP_MOVE, PL_TP_ROW) == PL_TP_ROW)
+    while (in.status == PL_OK && in.at < in.end) {
+        int32_t what = pl_reader_int32(&in, "a record", PL_TP_MOVE, PL_TP_ROW);
+        if (what == PL_TP_ROW)
             take_row(&in, k, rows);
+        else if (what == PL_TP_STATE)
+            take_state(&in, k);
         else
             take_move(&in, k);
+    }
     PL_TRY(pl_reader_end(&in));
     run_forward(&k->ctx, k, rows, k->n_logits);
     PL_TRY(pl_comm_settle(f->comm, &k->ctx, err));
@@ -271,6 +303,8 @@ static void take_sizes(pl_reader *in, pl_tp_sizes *s) {
     s->rows = pl_reader_int32(in, "rows of a forward", 0, PL_TP_ROWS_MAX);
     s->logits = pl_reader_int32(in, "rows with logits", 0, s->rows);
     s->path = pl_reader_int32(in, "slots of a path", 0, PL_TP_PATH_MAX);
+    s->nodes = pl_reader_int32(in, "nodes of a tree", 0, PL_GDN_NODES);
+    s->saved = pl_reader_int32(in, "whether states are saved", 0, 1);
     s->kv = (pl_dtype)pl_reader_int32(in, "the type of a cache", 0, PL_DTYPE_COUNT - 1);
 }
 

@@ -19,14 +19,15 @@ typedef struct pl_tp_order {
     int32_t     what, id, n;
     pl_tp_sizes sizes;
 } pl_tp_order;
-_Static_assert(sizeof(pl_tp_sizes) == 6 * sizeof(int32_t), "an order is read number by number");
+_Static_assert(sizeof(pl_tp_sizes) == 8 * sizeof(int32_t), "an order is read number by number");
 
 // Records of a run, 32-bit numbers one after the other, in order of execution.
 enum {
-    PL_TP_MOVE, // session, n_ctx, n, then n slots
-    PL_TP_ROW,  // token, pos, session, n_ctx, n_path, slot, logits, path present (0 or 1), then the path
+    PL_TP_MOVE,  // session, n_ctx, n, then n slots
+    PL_TP_STATE, // session, position, save (0 or 1)
+    PL_TP_ROW,   // token, pos, session, n_ctx, n_path, slot, logits, path present (0 or 1), then the path
 };
-enum { PL_TP_MOVE_WORDS = 4, PL_TP_ROW_WORDS = 9 }; // words without the variable part
+enum { PL_TP_MOVE_WORDS = 4, PL_TP_STATE_WORDS = 4, PL_TP_ROW_WORDS = 9 }; // words without the variable part
 
 // Writes this rank's pl_tp_use into the zeroed array of all ranks' [ranks][PL_TP_USES].
 #define PL_TP_USES 3

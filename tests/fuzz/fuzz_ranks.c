@@ -357,6 +357,7 @@ static void put_order(pl_strbuf *b, pl_tp_order o, const void *data) {
 static void seed_follow(pl_strbuf *b) {
     static const int32_t     rows[] = {PL_TP_ROW, 3, 0, 0, 0, 1, 0, 0, 0, PL_TP_ROW, 4, 1, 0, 0, 2, 1, 1, 0};
     static const int32_t     tree[] = {PL_TP_MOVE, 0, 1, 1, 1, PL_TP_ROW, 3, 2, 1, 0, 2, 5, 1, 1, 4, 5};
+    static const int32_t     state[] = {PL_TP_STATE, 0, 2, 1, PL_TP_ROW, 3, 0, 0, 0, 1, 0, 0, 0};
     static const pl_tp_sizes sizes = {.sessions = 2, .slots = 20, .rows = 4, .logits = 2, .path = 4, .kv = PL_F32};
     char                     print[17];
     double                   uses[2 * PL_TP_USES] = {0};
@@ -367,6 +368,7 @@ static void seed_follow(pl_strbuf *b) {
     put_order(b, (pl_tp_order){.what = PL_TP_CACHES, .id = 2, .n = 1, .sizes = sizes}, NULL);
     put_order(b, (pl_tp_order){.what = PL_TP_RUN, .id = 2, .bytes = sizeof rows}, rows);
     put_order(b, (pl_tp_order){.what = PL_TP_RUN, .id = 2, .bytes = sizeof tree}, tree);
+    put_order(b, (pl_tp_order){.what = PL_TP_RUN, .id = 2, .bytes = sizeof state}, state);
     put_order(b, (pl_tp_order){.what = PL_TP_USED}, NULL);
     put(b, uses, sizeof uses);
     put_order(b, (pl_tp_order){.what = PL_TP_DROP, .id = 2}, NULL);

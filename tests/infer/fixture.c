@@ -232,6 +232,7 @@ void test_target_heads(pl_llama *m, const char *dir, const char *family, int hea
     c.num_attention_heads = heads;
     c.num_key_value_heads = kv_heads;
     c.intermediate_size = 83;
+    if (c.delta.key_heads > 0) c.delta.key_heads = kv_heads, c.delta.value_heads = heads;
     write_target(m, dir, &c, seed, t);
 }
 
