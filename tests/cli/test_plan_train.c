@@ -98,6 +98,43 @@ static void a_small_run_is_as_planned(void **state) {
     pl_json_close(&manifest), pl_json_close(&one), pl_json_close(&two), pl_json_close(&step), pl_json_close(&plan);
 }
 
+// Writes the metrics of a run: evaluations each 10 steps of 200 rows, whose length is 0.5 ln(rows) - 1, every second one
+// `off` more.
+static void write_metrics(int evaluations, double off) {
+    char text[8192];
+    int  n = 0;
+    n += snprintf(text + n, sizeof text - (size_t)n, "{\"step\":0,\"eval_acceptance_length\":1.0}\n");
+    for (int i = 1; i <= evaluations; i++) {
+        n += snprintf(text + n, sizeof text - (size_t)n, "{\"step\":%d,\"loss\":1.5,\"tokens\":200}\n", 10 * i);
+        n += snprintf(text + n, sizeof text - (size_t)n, "{\"step\":%d,\"eval_acceptance_length\":%.12g}\n", 10 * i,
+                      0.5 * log(2000.0 * i) - 1 + off * (i % 2));
+    }
+    snprintf(text + n, sizeof text - (size_t)n, "{\"step\":99,\"eval_acc"); // a kill cut it
+    test_put(base, "metrics.jsonl", text);
+}
+
+static void acceptance_is_continued(void **state) {
+    (void)state;
+    for (int noisy = 0; noisy < 2; noisy++) {
+        pl_json plan;
+        write_metrics(12, 0.1 * noisy);
+        test_run_json(
+            &plan, "plan train --target checkpoints/tiny --samples 1000 --tokens 500 --ranks 1 --from %s --json", base);
+        const cJSON *law = cJSON_GetObjectItemCaseSensitive(plan.root, "acceptance");
+        double       error = test_num(&plan, law, "error_of_predictions");
+        assert_true(test_num(&plan, law, "evaluations") == 12 && test_num(&plan, law, "rows_so_far") == 24000);
+        assert_true(fabs(test_num(&plan, law, "length_planned") - (0.5 * log(500000) - 1 + 0.05 * noisy)) <
+                    (noisy ? 0.15 : 1e-9));
+        assert_true(noisy ? error > 0.03 && error < 0.3 : error < 1e-9);
+        pl_json_close(&plan);
+    }
+    write_metrics(3, 0);
+    test_run_fails(2, "metrics.jsonl: has 3 evaluations after steps, at least 4 are needed",
+                   "plan train --target checkpoints/tiny --ranks 1 --from %s", base);
+    test_put(base, "metrics.jsonl", "{\"step\": 1}\nno metrics\n");
+    test_run_fails(2, "metrics.jsonl:2:", "plan train --target checkpoints/tiny --ranks 1 --from %s", base);
+}
+
 // In 8 bits, of each 32 elements 33 bytes.
 static void a_small_dataset_is_as_planned(void **state) {
     pl_json manifest, plan;
@@ -240,6 +277,7 @@ int main(void) {
         cmocka_unit_test(a_small_run_is_as_planned),
         cmocka_unit_test(supervised),
         cmocka_unit_test(a_small_dataset_is_as_planned),
+        cmocka_unit_test(acceptance_is_continued),
         cmocka_unit_test(shapes_are_counted),
         cmocka_unit_test(sums_beside_backward),
         cmocka_unit_test(refusals),

@@ -7,6 +7,7 @@
 #include "kernels/base/json.h"
 #include "kernels/comm/comm.h"
 #include "train/loop/slots.h"
+#include "train/plan/law.h"
 #include "train/plan/plan.h"
 
 #include <math.h>
@@ -64,6 +65,8 @@ static const pl_key options[] = {
     {PL_OPTION_CHOICE("transport", "nccl", "host"), .deflt = "nccl",
      .help = "how gradients are summed: after backward, or over TCP (host) by CPUs beside the last slot's, which a "
              "rate of --step or --flops is taken for"},
+    {PL_OPTION_TEXT("from", "RUN"),
+     .help = "a run's folder, with metrics.jsonl: its acceptance, continued to the rows planned (train/plan/law.h)"},
     {PL_OPTION_REAL("latency", "US"), .deflt = "20", .min = 0, .max = 1e7, .help = "of an exchange between all ranks"},
     {0}};
 
@@ -75,6 +78,7 @@ typedef struct plan {
     pl_train_sizes     sizes;
     pl_train_setup     setup;
     int                ranks[RANKS_LISTED], n_ranks;
+    pl_law             law; // of --from
 } plan;
 
 // ---- input ----
@@ -222,6 +226,22 @@ static void put_mode(pl_json_out *o, const plan *p, int ranks, const char *mode,
     pl_json_out_close(o, '}');
 }
 
+// The last digit of a length is beyond its error.
+static void put_law(pl_json_out *o, const plan *p) {
+    const pl_law *l = &p->law;
+    double        rows = p->setup.epochs * p->setup.samples * p->setup.tokens;
+    if (l->points == 0) return;
+    pl_put_object(o, "acceptance");
+    pl_put_int(o, "evaluations", l->points);
+    put(o, p, "rows_so_far", l->rows);
+    put(o, p, "length_so_far", l->length);
+    put(o, p, "length_by_ten_times_the_rows", l->slope * log(10));
+    put(o, p, "error_of_predictions", l->error);
+    put(o, p, "rows_planned", rows);
+    put(o, p, "length_planned", pl_law_length(l, rows));
+    pl_json_out_close(o, '}');
+}
+
 static pl_status put_plans(pl_json_out *o, const plan *p, pl_err *err) {
     int           only = pl_cli_choice(p->args, "mode") - 1; // -1: all
     pl_train_plan t;
@@ -251,8 +271,10 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     PL_TRY(pl_train_sizes_of(&p.sizes, &p.target, format, env->backend, err));
     for (int i = 0; i < p.n_ranks; i++) // checks all numbers of ranks before any output
         PL_TRY(pl_train_predict(&tried, &p.sizes, &p.setup, PL_TRAIN_OFFLINE, p.ranks[i], err));
+    if (pl_cli_has(a, "from")) PL_TRY(pl_law_of_run(&p.law, pl_cli_text(a, "from"), err));
     o = pl_show_begin(env, &local);
     put_head(o, &p);
+    put_law(o, &p);
     PL_TRY(put_plans(o, &p, err));
     return pl_show_end(env, &local, err);
 }
