@@ -1,5 +1,5 @@
-// How acceptance grows with training. Scylla ("Scaling laws for speculative decoding") finds it log-linear in the tokens
-// that were trained on; this is our own fit of one run,
+// How acceptance grows with training. Scylla ("Scaling laws for speculative decoding") finds it log-linear in the
+// tokens that were trained on; this is our own fit of one run,
 //
 //   length(rows) = slope ln(rows) + offset                         by least squares over the run's evaluations
 //
