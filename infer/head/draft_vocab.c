@@ -6,35 +6,77 @@
 
 #include <string.h>
 
-pl_status pl_draft_vocab_from_list(int32_t **d2t, int64_t *n, const char *path, int64_t size, int64_t vocab,
-                                   const char *tokenizer, pl_err *err) {
+static bool is_among(const int32_t *id, int64_t n, int32_t token) {
+    for (int64_t i = 0; i < n; i++)
+        if (id[i] == token) return true;
+    return false;
+}
+
+// Takes `drop` of the rarest ids out that are no stop tokens. Returns the number of ids that it could not take.
+static int64_t drop_rarest(int32_t *id, int64_t *n, int64_t drop, const pl_draft_vocab_options *o) {
+    for (int64_t at = *n - 1; at >= 0 && drop > 0; at--) {
+        if (is_among(o->stop, o->n_stop, id[at])) continue;
+        memmove(id + at, id + at + 1, (size_t)(*n - at - 1) * sizeof *id);
+        --*n;
+        drop--;
+    }
+    return drop;
+}
+
+// Puts the stop tokens that are not among id[0..n) in front of them, where every prefix has them; at most `most` ids
+// remain, 0: any number. id has room for the whole vocabulary.
+static pl_status put_stops(int32_t *id, int64_t *n, int64_t most, const char *path, const pl_draft_vocab_options *o,
+                           pl_err *err) {
+    int64_t missing = 0;
+    for (int i = 0; i < o->n_stop; i++)
+        missing += o->stop[i] >= 0 && o->stop[i] < o->vocab && !is_among(id, *n, o->stop[i]);
+    int64_t drop = most > 0 && *n + missing > most ? *n + missing - most : 0;
+    if (missing == 0) return PL_OK;
+    if (drop_rarest(id, n, drop, o) > 0)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: %lld ids are no room for the target's %d tokens that end an answer; give a larger "
+                       "drafter.head.vocab_size",
+                       path, (long long)most, o->n_stop);
+    pl_log("%s: lacks %lld of the target's %d tokens that end an answer; they are drafted too%s", path,
+           (long long)missing, o->n_stop, drop > 0 ? ", in place of the rarest" : "");
+    memmove(id + missing, id, (size_t)*n * sizeof *id);
+    for (int i = 0, to = 0; i < o->n_stop; i++)
+        if (o->stop[i] >= 0 && o->stop[i] < o->vocab && !is_among(id + missing, *n, o->stop[i])) id[to++] = o->stop[i];
+    *n += missing;
+    return PL_OK;
+}
+
+static pl_status check_list(const pl_counts *c, const char *path, const pl_draft_vocab_options *o, pl_err *err) {
+    if (c->vocab > o->vocab)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: counted in a vocabulary of %d, the target has %lld; count with the target's own tokenizer",
+                       path, c->vocab, (long long)o->vocab);
+    if (o->tokenizer && strcmp(o->tokenizer, c->tokenizer) != 0)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: counted with tokenizer %s, the target's is %s; count with the target's own tokenizer", path,
+                       c->tokenizer, o->tokenizer);
+    return PL_OK;
+}
+
+pl_status pl_draft_vocab_from_list(int32_t **d2t, int64_t *n, const char *path, const pl_draft_vocab_options *o,
+                                   pl_err *err) {
     pl_counts c;
     int32_t  *id = NULL;
     pl_status st = PL_OK;
     *d2t = NULL;
     *n = 0;
     PL_TRY(pl_counts_read(&c, path, err));
-    if (c.vocab > vocab)
-        PL_TRY_GOTO(st, done,
-                    pl_fail(err, PL_E_INPUT,
-                            "%s: counted in a vocabulary of %d, the target has %lld; count with the "
-                            "target's own tokenizer",
-                            path, c.vocab, (long long)vocab));
-    if (tokenizer && strcmp(tokenizer, c.tokenizer) != 0)
-        PL_TRY_GOTO(st, done,
-                    pl_fail(err, PL_E_INPUT,
-                            "%s: counted with tokenizer %s, the target's is %s; count with the target's "
-                            "own tokenizer",
-                            path, c.tokenizer, tokenizer));
-    id = pl_malloc((size_t)c.vocab * sizeof *id);
+    PL_TRY_GOTO(st, done, check_list(&c, path, o, err));
+    id = pl_malloc(pl_size_mul((size_t)o->vocab, sizeof *id, 1));
     if (!id) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", path));
-    int64_t seen = pl_counts_rank(&c, id);
+    int64_t seen = pl_counts_rank(&c, id), size = o->size > 0 ? o->size : c.size;
     if (seen == 0) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_INPUT, "%s: lists no token", path));
-    if (size > seen)
+    if (o->size > seen)
         pl_log_warn("%s: lists %lld tokens, drafter.head.vocab_size is %lld; count more text, or make it smaller", path,
-                    (long long)seen, (long long)size);
-    if (size == 0) size = c.size;
-    *n = size > 0 && size < seen ? size : seen;
+                    (long long)seen, (long long)o->size);
+    int64_t kept = size > 0 && size < seen ? size : seen;
+    PL_TRY_GOTO(st, done, put_stops(id, &kept, size, path, o, err));
+    *n = kept;
     *d2t = id;
     id = NULL;
 done:

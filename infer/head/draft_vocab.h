@@ -9,11 +9,20 @@
 
 #include "checkpoints/weights.h"
 
-// Reads the first `size` ids of a list that `paceline vocab --list` wrote (0: as many as it states, or all); *n is
-// smaller, with a warning, if the list is shorter. *d2t becomes the caller's. tokenizer: fingerprint that the list must
-// have been counted with, NULL: not known. Refuses a list of another vocabulary and an empty one.
-pl_status pl_draft_vocab_from_list(int32_t **d2t, int64_t *n, const char *path, int64_t size, int64_t vocab,
-                                   const char *tokenizer, pl_err *err);
+typedef struct pl_draft_vocab_options {
+    int64_t        size;      // ids; 0: as many as the list states, or all
+    int64_t        vocab;     // of the target
+    const char    *tokenizer; // fingerprint that the list must have been counted with; NULL: not known
+    const int32_t *stop;      // [n_stop] the target's tokens that end an answer
+    int            n_stop;
+} pl_draft_vocab_options;
+
+// Reads the first ids of a list that `paceline vocab --list` wrote; *n is smaller than a given size, with a warning, if
+// the list is shorter. Each stop token is among them: one that is not there comes first, in place of the rarest id
+// where the size is bounded, and a line of the log says so. *d2t becomes the caller's. Refuses a list of another
+// vocabulary, an empty one, and a size that stop tokens alone exceed.
+pl_status pl_draft_vocab_from_list(int32_t **d2t, int64_t *n, const char *path, const pl_draft_vocab_options *o,
+                                   pl_err *err);
 
 // Returns entry i of a stored d2t, PL_I64 or PL_I32 at any alignment; 0 for other types.
 int64_t   pl_draft_vocab_entry(const void *data, pl_dtype t, int64_t i);

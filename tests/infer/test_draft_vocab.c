@@ -38,18 +38,79 @@ static void from_list(void **state) {
     pl_err               err = {0};
     snprintf(path, sizeof path, "%s/list.json", test_mkdir(dir));
     write_list(path, TEST_VOCAB);
-    assert_int_equal(pl_draft_vocab_from_list(&d2t, &n, path, 0, TEST_VOCAB, "0123456789abcdef", &err), PL_OK);
+    pl_draft_vocab_options o = {.vocab = TEST_VOCAB, .tokenizer = "0123456789abcdef"};
+    assert_int_equal(pl_draft_vocab_from_list(&d2t, &n, path, &o, &err), PL_OK);
     assert_int_equal(n, 4); // ids that never occurred are not drafted
     assert_memory_equal(d2t, want, sizeof want);
     pl_free(d2t);
-    assert_int_equal(pl_draft_vocab_from_list(&d2t, &n, path, 2, TEST_VOCAB + 30, NULL, &err), PL_OK); // padded rows
+    o = (pl_draft_vocab_options){.size = 2, .vocab = TEST_VOCAB + 30}; // padded rows
+    assert_int_equal(pl_draft_vocab_from_list(&d2t, &n, path, &o, &err), PL_OK);
     assert_int_equal(n, 2);
     assert_memory_equal(d2t, want, 2 * sizeof *want);
     pl_free(d2t);
-    assert_int_equal(pl_draft_vocab_from_list(&d2t, &n, path, 2, TEST_VOCAB, "another", &err), PL_E_INPUT);
+    o.tokenizer = "another";
+    assert_int_equal(pl_draft_vocab_from_list(&d2t, &n, path, &o, &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "tokenizer"));
-    assert_int_equal(pl_draft_vocab_from_list(&d2t, &n, path, 2, TEST_VOCAB - 1, NULL, &err), PL_E_INPUT);
+    o = (pl_draft_vocab_options){.size = 2, .vocab = TEST_VOCAB - 1};
+    assert_int_equal(pl_draft_vocab_from_list(&d2t, &n, path, &o, &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "vocabulary of 97"));
+    assert_null(d2t);
+    test_rmdir(dir);
+}
+
+// Reads the list with these options; *said is the line of the log, "" for none, which the caller frees.
+static pl_status read_list(int32_t **d2t, int64_t *n, const char *path, const pl_draft_vocab_options *o, char **said,
+                           pl_err *err) {
+    size_t bytes;
+    FILE  *f = open_memstream(said, &bytes);
+    pl_log_to(f);
+    pl_status st = pl_draft_vocab_from_list(d2t, n, path, o, err);
+    pl_log_to(NULL);
+    fclose(f);
+    return st;
+}
+
+// The tokens that end an answer are in every list, whatever its size: first where it lacks them, in place of the
+// rarest; a whole list grows by them.
+static void with_stops(void **state) {
+    (void)state;
+    static const struct {
+        int64_t size;
+        int     n_stop;
+        int32_t stop[3], want[8];
+        int64_t n;
+        bool    said;
+    } cases[] = {{0, 1, {50}, {9, 1, 3, 50}, 4, false},
+                 {3, 1, {50}, {50, 9, 1}, 3, true},
+                 {0, 2, {50, 7}, {7, 9, 1, 3, 50}, 5, true},
+                 {4, 2, {50, 7}, {7, 9, 1, 50}, 4, true},
+                 {3, 2, {8, 7}, {8, 7, 9}, 3, true},
+                 {2, 2, {9, 7}, {7, 9}, 2, true},
+                 {0, 2, {-1, TEST_VOCAB}, {9, 1, 3, 50}, 4, false}, // no rows of the target
+                 {90, 1, {96}, {96, 9, 1, 3, 50}, 5, true},
+                 {2, 1, {1}, {9, 1}, 2, false}};
+    char   dir[64], path[96];
+    pl_err err = {0};
+    snprintf(path, sizeof path, "%s/list.json", test_mkdir(dir));
+    write_list(path, 60); // of a vocabulary whose target has more rows
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int32_t               *d2t;
+        int64_t                n;
+        char                  *said;
+        pl_draft_vocab_options o = {
+            .size = cases[i].size, .vocab = TEST_VOCAB, .stop = cases[i].stop, .n_stop = cases[i].n_stop};
+        assert_int_equal(read_list(&d2t, &n, path, &o, &said, &err), PL_OK);
+        assert_int_equal(n, cases[i].n);
+        assert_memory_equal(d2t, cases[i].want, (size_t)n * sizeof *d2t);
+        assert_int_equal(strstr(said, "tokens that end an answer; they are drafted too") != NULL, cases[i].said);
+        free(said);
+        pl_free(d2t);
+    }
+    int32_t               *d2t, stops[] = {7, 8, 10};
+    int64_t                n;
+    pl_draft_vocab_options o = {.size = 2, .vocab = TEST_VOCAB, .stop = stops, .n_stop = 3};
+    assert_int_equal(pl_draft_vocab_from_list(&d2t, &n, path, &o, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "2 ids are no room for the target's 3 tokens that end an answer"));
     assert_null(d2t);
     test_rmdir(dir);
 }
@@ -67,13 +128,10 @@ static void short_lists(void **state) {
     write_list(path, TEST_VOCAB);
     for (int64_t size = 0, n; size <= 5; size++) {
         int32_t *d2t;
-        char    *said = NULL;
-        size_t   bytes;
-        FILE    *f = open_memstream(&said, &bytes);
-        pl_log_to(f);
-        assert_int_equal(pl_draft_vocab_from_list(&d2t, &n, path, size, TEST_VOCAB, NULL, &err), PL_OK);
-        pl_log_to(NULL);
-        fclose(f);
+        char    *said;
+        assert_int_equal(
+            read_list(&d2t, &n, path, &(pl_draft_vocab_options){.size = size, .vocab = TEST_VOCAB}, &said, &err),
+            PL_OK);
         assert_string_equal(said, size > 4 ? want : "");
         assert_int_equal(n, size == 0 || size > 4 ? 4 : size);
         free(said);
@@ -253,7 +311,8 @@ static void refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(from_list),   cmocka_unit_test(short_lists), cmocka_unit_test(through_a_checkpoint),
+        cmocka_unit_test(from_list),   cmocka_unit_test(with_stops),
+        cmocka_unit_test(short_lists), cmocka_unit_test(through_a_checkpoint),
         cmocka_unit_test(by_position), cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -320,45 +320,30 @@ static pl_status evaluate(pl_task *t, int64_t step, pl_metrics *m, double *score
 
 // ---- preparation
 
-// Reads the list of tokens that the head drafts; *d2t NULL: all tokens.
-static pl_status draft_vocab(int32_t **d2t, int64_t *n, const pl_recipe *r, const char *out_dir, int64_t vocab,
+// Reads the list of tokens that the head drafts, with those that end the target's answers; *d2t NULL: all tokens.
+static pl_status draft_vocab(int32_t **d2t, int64_t *n, const pl_recipe *r, const char *out_dir, const pl_llama *target,
                              pl_err *err) {
     const pl_head_recipe     *hd = pl_head_recipe_of(r);
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     char                     *list;
     pl_tokenizer             *tok = NULL;
+    int32_t                   stop[PL_MAX_STOP];
     *d2t = NULL;
     *n = 0;
     PL_TRY(pl_vocabulary_path(&list, r, hd->vocab, out_dir, err));
     if (!list) return PL_OK;
     pl_status st = pl_target_tokenizer(&tok, gen->target.path, gen->target.tokenizer, gen->target.pre, err);
-    if (st == PL_OK)
-        st = pl_draft_vocab_from_list(d2t, n, list, hd->vocab_size, vocab, tok ? pl_tokenizer_fingerprint(tok) : NULL,
-                                      err);
+    if (st == PL_OK) {
+        pl_draft_vocab_options o = {.size = hd->vocab_size,
+                                    .vocab = target->vocab,
+                                    .tokenizer = tok ? pl_tokenizer_fingerprint(tok) : NULL,
+                                    .stop = stop,
+                                    .n_stop = pl_target_stops(stop, &target->config, tok)};
+        st = pl_draft_vocab_from_list(d2t, n, list, &o, err);
+    }
     pl_tokenizer_close(tok);
     pl_free(list);
     return st;
-}
-
-// Warns of a drafter that can draft none of the target's stop tokens: it fails at the end of every answer.
-static pl_status warn_endless(const eagle *e, pl_err *err) {
-    const pl_generate_recipe *gen = pl_generate_recipe_of(e->r);
-    const pl_head            *h = &e->model->head;
-    pl_tokenizer             *tok;
-    int32_t                   stop[PL_MAX_STOP];
-    if (!h->d2t) return PL_OK;
-    PL_TRY(pl_target_tokenizer(&tok, gen->target.path, gen->target.tokenizer, gen->target.pre, err));
-    int n = pl_target_stops(stop, &e->teacher.model.config, tok);
-    pl_tokenizer_close(tok);
-    bool drafted = n == 0;
-    for (int64_t i = 0; i < h->vocab && !drafted; i++)
-        for (int k = 0; k < n; k++)
-            drafted |= h->d2t[i] == stop[k];
-    if (!drafted)
-        pl_log_warn(
-            "drafter.head.vocab: %s: no token that ends an answer is drafted; count it anew, or draft more of it",
-            pl_head_recipe_of(e->r)->vocab);
-    return PL_OK;
 }
 
 // Assigns to each token outside a redistributing head's list the drafted token that it depends on.
@@ -419,12 +404,11 @@ static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl
     for (o.n_taps = 0; o.n_taps < tr->drafter.taps.n; o.n_taps++)
         o.tap[o.n_taps] = (int)tr->drafter.taps.at[o.n_taps];
     int32_t  *d2t = NULL;
-    pl_status st = draft_vocab(&d2t, &o.draft_vocab, r, out_dir, e->teacher.model.vocab, err);
+    pl_status st = draft_vocab(&d2t, &o.draft_vocab, r, out_dir, &e->teacher.model, err);
     o.d2t = d2t;
     if (st == PL_OK) st = pl_backbone_create(&e->model, pl_train_backbone(r), &e->teacher.model, &o, env->backend, err);
     pl_free(d2t);
     if (st != PL_OK) return st;
-    if (pl_comm_rank(env->comm) == 0) PL_TRY(warn_endless(e, err));
     return init_outside(e, env, err);
 }
 
