@@ -745,7 +745,7 @@ static void refusals(void **state) {
          "drafter.head.position_aware=true",
          "position_aware"},
         {"drafter.head.kind=specvocab\ndrafter.head.rank=4\ndrafter.head.candidates=9\ndrafter.head.redistribute=50",
-         "redistribute is for heads that draft a fixed list"},
+         "redistribute=50: specvocab heads draft no fixed list of tokens; take full or lowrank"},
         {"drafter.taps=0,1", "layers [1,2,3], wanted are [0,1], 0 is not among them"},
         {"drafter.taps=9", "drafter.taps"},
         {"train.holdout=1", "train.holdout"},

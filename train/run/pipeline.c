@@ -18,6 +18,7 @@
 #include "train/source/vocabularies.h"
 #include "train/start/start.h"
 #include "train/task/drafter.h"
+#include "train/task/head_keys.h"
 #include "train/task/loss.h"
 #include "train/task/routed.h"
 #include "train/task/traces.h"
@@ -371,6 +372,7 @@ static pl_status check_drafters(plan *p, const pl_recipe *r, const char *out_dir
         pl_recipe *one;
         PL_TRY(drafter_recipe(r, i, out_dir, NULL, &one, err));
         pl_status st = p->trains ? pl_train_check(one, err) : PL_OK;
+        if (st == PL_OK && p->trains) st = pl_head_keys_check_own(one, r, &pipe->drafters.at[i], err);
         if (st == PL_OK && !reads_nothing_more(r, i))
             st = plan_taps(p, one, pipe->drafters.at[i].name, tr->data.dataset, err);
         pl_recipe_close(one);

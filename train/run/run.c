@@ -18,6 +18,7 @@
 #include "train/source/vocabularies.h"
 #include "train/task/distill.h"
 #include "train/task/drafter.h"
+#include "train/task/head_keys.h"
 #include "train/task/routed.h"
 #include "train/task/textdata.h"
 
@@ -110,17 +111,8 @@ static pl_status check_head(const pl_recipe *r, pl_err *err) {
 
 pl_status pl_train_check_alone(const pl_recipe *r, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
-    const pl_key          *own = pl_train_head_kind(r)->keys;
     if (tr->kind == PL_KIND_TARGET) return PL_OK;
-    for (int i = 0; pl_head_at(i); i++) {
-        const pl_key *other = pl_head_at(i)->keys;
-        if (other)
-            PL_TRY(
-                pl_recipe_refuse_table(r, other, own, "is of another kind of head; take it out (null undoes it)", err));
-    }
-    if (!pl_head_recipe_of(r)->vocab && pl_recipe_differs(r, &pl_head_recipe_of(r)->vocab_size))
-        return pl_recipe_fail(r, &pl_head_recipe_of(r)->vocab_size, err,
-                              "is of drafter.head.vocab, the list to draft from; give that");
+    PL_TRY(pl_head_keys_check_own(r, NULL, NULL, err));
     if (!pl_train_standalone(r)) PL_TRY(pl_eagle_check_alone(r, err));
     if (!tr->drafter.start || pl_path_exists(tr->drafter.start)) return PL_OK;
     return pl_recipe_fail(r, &tr->drafter.start, err, "\"%s\": no such checkpoint", tr->drafter.start);
@@ -144,6 +136,7 @@ static pl_status check_target(const pl_recipe *r, pl_err *err) {
         if (!keys[i].read && pl_recipe_differs(r, keys[i].key))
             return pl_recipe_fail(r, keys[i].key, err, "is of %s, which is 0; give both or neither", keys[i].of);
     PL_TRY(pl_recipe_refuse_stages(r, PL_STAGE_DRAFTER | PL_STAGE_TRACES, "is not read by kind: target", err));
+    PL_TRY(pl_head_keys_check(r, err));
     return pl_recipe_require(r, &tr->data.text, err);
 }
 
@@ -158,10 +151,14 @@ pl_status pl_train_check(const pl_recipe *r, pl_err *err) {
     PL_TRY(pl_recipe_require(r, &gen->target.path, err));
     if (pl_data_made_meanwhile(gen)) PL_TRY(pl_recipe_require(r, &gen->data.prompts, err));
     if (gen->data.disk_budget) PL_TRY(pl_bounded_check(r, err));
-    if (pl_train_standalone(r)) return pl_distill_check(r, err);
+    if (pl_train_standalone(r)) {
+        PL_TRY(pl_head_keys_check(r, err));
+        return pl_distill_check(r, err);
+    }
     PL_TRY(pl_distill_check_other(r, err));
     if (!pl_train_routed(r)) {
         PL_TRY(pl_eagle_check(r, err));
+        PL_TRY(pl_head_keys_check(r, err));
         return check_head(r, err);
     }
     PL_TRY(pl_router_check(r, err));

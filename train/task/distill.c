@@ -266,7 +266,6 @@ pl_status pl_distill_check(const pl_recipe *r, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     const void *const read[] = {&tr->train.eval_steps, &tr->train.objective, &tr->train.js_beta, &tr->train.lk_decay};
     const void       *field;
-    PL_TRY(pl_recipe_refuse_table(r, pl_head_keys, NULL, "a drafter that is a language model has its own head", err));
     for (int i = 0; pl_loss_at(i); i++)
         PL_TRY(pl_recipe_refuse_table(r, pl_loss_at(i)->keys, NULL,
                                       "a drafter that is a language model has no such loss", err));

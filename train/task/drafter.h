@@ -9,8 +9,8 @@
 
 #include "train/keys.h"
 
-// Refuses with one line settings that the recipe's head does not support: a prefix of rows, or a redistribution,
-// without a list that orders the tokens, or that leaves some outside. Reads the recipe alone.
+// Refuses with one line keys that the recipe's drafter, head or losses do not read, other than drafter.head.*
+// (train/task/head_keys.h). Reads the recipe alone.
 pl_status pl_eagle_check(const pl_recipe *r, pl_err *err);
 
 // Refuses further, for the only drafter of a recipe, keys that it does not read (of the keys that the drafters of a

@@ -185,50 +185,13 @@ static pl_status check_masked(const pl_recipe *r, pl_err *err) {
     return PL_OK;
 }
 
-// shared: the head is the target's own matrix.
-static pl_status check_acceptance(const pl_recipe *r, bool shared, pl_err *err) {
-    const bool             *acceptance = &pl_head_recipe_of(r)->acceptance;
-    const pl_backbone_kind *kind = pl_train_backbone(r);
-    if (!*acceptance && pl_head_recipe_of(r)->max_rejection > 0)
-        return pl_recipe_fail(r, &pl_head_recipe_of(r)->max_rejection, err,
-                              "needs acceptance: true, the prediction by which drafts end");
-    if (!*acceptance) return PL_OK;
-    if (kind->draft)
-        return pl_recipe_fail(r, acceptance, err, "%s drafts blocks; this is of drafters that go token after token",
-                              kind->name);
-    if (shared)
-        return pl_recipe_fail(r, acceptance, err,
-                              "the target's own matrix has nothing beside it; give drafter.head.frozen: false");
-    return PL_OK;
-}
-
 pl_status pl_eagle_check(const pl_recipe *r, pl_err *err) {
-    const pl_head_recipe *hd = pl_head_recipe_of(r);
-    const pl_head_kind   *kind = pl_train_head_kind(r);
-    bool                  listed = hd->vocab;
-    bool                  shared = kind->published && pl_train_backbone(r)->shares_head && pl_train_freezes_head(r);
     PL_TRY(check_blocks(r, err));
     PL_TRY(check_width(r, err));
     PL_TRY(check_norms(r, err));
     PL_TRY(check_selector(r, err));
     PL_TRY(check_losses(r, err));
-    PL_TRY(check_masked(r, err));
-    PL_TRY(check_acceptance(r, shared, err));
-    if (!kind->listed) return PL_OK; // other kinds define their own tokens
-    if (shared && listed)
-        return pl_recipe_fail(r, &hd->vocab, err,
-                              "the target's own matrix is not trimmed; give drafter.head.frozen: false");
-    const char *mend = shared ? "; give drafter.head.vocab and drafter.head.frozen: false"
-                              : "; give drafter.head.vocab, the list to draft from";
-    if (hd->position_aware && !listed)
-        return pl_recipe_fail(r, &hd->position_aware, err, "%s%s",
-                              shared ? "the target's own matrix has no order of frequency"
-                                     : "all tokens are drafted, in order of their ids",
-                              mend);
-    if (hd->redistribute > 0 && !listed)
-        return pl_recipe_fail(r, &hd->redistribute, err, "%s%s",
-                              shared ? "the target's own matrix drafts all tokens" : "all tokens are drafted", mend);
-    return PL_OK;
+    return check_masked(r, err);
 }
 
 // Returns row k of a table of keys, of a head's kind or a loss, as a field; NULL past the last, with *k less its rows.
