@@ -70,6 +70,11 @@ static pl_draft_best choose_best(pl_draft_model *m, pl_tensor hidden) {
     return (pl_draft_best){.id = id, .value = value, .lse = lse};
 }
 
+static const float *predict_acceptance(pl_draft_model *m, pl_tensor hidden) {
+    pl_tensor z = pl_stopping_logits(&m->ctx, &m->stops, hidden);
+    return pl_ctx_read(&m->ctx, &z);
+}
+
 static void measure_run(pl_ctx *ctx, void *arg) {
     pl_draft_model *m = arg;
     pl_tensor       hidden = run_layers(m, m->row, m->most, m->most_wanted);
@@ -78,6 +83,7 @@ static void measure_run(pl_ctx *ctx, void *arg) {
         pl_gather(ctx, pl_ctx_tensor(ctx, m->most, m->target.model.shape.d), index, m->most);
     }
     if (m->k > 0) choose_best(m, hidden);
+    if (pl_stopping_least(&m->stops) > 0) predict_acceptance(m, hidden);
     pl_tensor logits = pl_llama_logits(ctx, &m->target.model, hidden);
     pl_ctx_read(ctx, &logits);
 }
@@ -150,10 +156,16 @@ pl_status pl_draft_model_chooses(pl_draft_model *m, int k, bool scored, const in
     return pl_ctx_measure(&m->ctx, measure_run, m, err);
 }
 
+pl_status pl_draft_model_stops(pl_draft_model *m, pl_dtype t, pl_err *err) {
+    const pl_llama *l = &m->target.model;
+    return pl_stopping_open(&m->stops, &m->stops_weights, l->path, l->shape.d, t, l->be->memory, err);
+}
+
 void pl_draft_model_close(pl_draft_model *m) {
     const pl_llama *l = &m->target.model;
     if (m->barred.data) pl_memory_destroy(l->be->memory, PL_LOCAL, m->barred.data, (size_t)l->vocab * sizeof(float));
     pl_ctx_fini(&m->ctx);
+    pl_params_fini(&m->stops_weights);
     for (int i = 0; m->context && i < m->sessions; i++) {
         pl_draft_context *c = &m->context[i];
         pl_kv_destroy(&c->kv);
@@ -209,6 +221,7 @@ static bool run_rows(pl_draft_model *m, const pl_draft_row *row, int n, int n_wa
         pl_tensor z = pl_llama_logits(&m->ctx, &m->target.model, hidden);
         out->logits = pl_ctx_read(&m->ctx, &z);
     }
+    if (n_wanted > 0 && pl_stopping_least(&m->stops) > 0) out->sure = predict_acceptance(m, hidden);
     return pl_ctx_wait(&m->ctx);
 }
 
@@ -271,8 +284,8 @@ const float *pl_draft_model_run(pl_draft_model *m) {
     return run_all(m, false, true, &out) ? out.logits : NULL;
 }
 
-bool pl_draft_model_best(pl_draft_model *m, bool logits, pl_draft_best *out) {
-    return run_all(m, true, logits, out);
+bool pl_draft_model_results(pl_draft_model *m, bool best, bool logits, pl_draft_best *out) {
+    return run_all(m, best, logits, out);
 }
 
 void pl_draft_model_check(pl_draft_model *m, pl_ctx *ctx) {

@@ -11,12 +11,13 @@
 //
 // The model runs its own steps between the target's and reads nothing of the target's forward.
 //
-// Callers that need only the best tokens use pl_draft_model_best: the ops of draft heads choose them on the device,
+// Callers that need only the best tokens use pl_draft_model_results: the ops of draft heads choose them on the device,
 // which then returns k ids a row instead of V logits.
 #ifndef PL_DRAFT_MODEL_H
 #define PL_DRAFT_MODEL_H
 
 #include "infer/drafter/drafter.h"
+#include "infer/head/stopping.h"
 #include "infer/model/kv.h"
 #include "infer/model/target.h"
 
@@ -34,6 +35,7 @@ typedef struct pl_draft_best {
     const float   *value;  // [rows, k] their logits
     const float   *lse;    // [rows] log-sum-exp over the tokens that may be chosen; NULL: not scored
     const float   *logits; // [rows, V] if requested, else NULL
+    const float   *sure;   // [rows] logits of the predicted acceptance (pl_draft_model_stops); NULL: there is none
 } pl_draft_best;
 
 typedef struct pl_draft_model {
@@ -49,15 +51,20 @@ typedef struct pl_draft_model {
     int               k;     // number of best tokens chosen per row; 0: none
     bool              scored;
     pl_tensor         barred; // [V] -infinity for tokens that may not be chosen, else 0; .data NULL: all may be
+    pl_head           stops;  // its prediction of acceptance, if drafts end by it
+    pl_params         stops_weights;
 } pl_draft_model;
 
 // path: as for pl_target_open. slots: positions of a session's context, capped at the model's own limit. per_level:
 // most rows of a session in one run; drafted: most rows of a whole draft.
 pl_status pl_draft_model_open(pl_draft_model *m, const char *path, const char *tokenizer, int slots, int per_level,
                               int drafted, const pl_drafter_options *o, pl_err *err);
-// Prepares pl_draft_model_best before the first run: the k best of the n tokens in `only` or (NULL) of the first n,
+// Prepares the choice of pl_draft_model_results before the first run: the k best of the n tokens in `only` or (NULL) of the first n,
 // with their log-sum-exp if scored.
 pl_status pl_draft_model_chooses(pl_draft_model *m, int k, bool scored, const int32_t *only, int64_t n, pl_err *err);
+// Call before pl_draft_model_chooses: the results then have the model's prediction of acceptance, if its folder has one
+// and drafts end by it (m->stops).
+pl_status pl_draft_model_stops(pl_draft_model *m, pl_dtype t, pl_err *err);
 void      pl_draft_model_close(pl_draft_model *m);
 void      pl_draft_model_reset(pl_draft_model *m, int slot); // prepares the slot for another session
 
@@ -70,9 +77,9 @@ int          pl_draft_model_row(pl_draft_model *m, int slot, int32_t token, int 
 // Runs the queued rows. Returns logits [rows wanted, V] in the order of the calls, in host memory until the next run;
 // NULL: none were requested, or the step failed (see pl_draft_model_check).
 const float *pl_draft_model_run(pl_draft_model *m);
-// Runs the queued rows and returns the best tokens, with logits if requested. False: none were requested, or the step
+// Runs the queued rows and returns the best tokens, or logits, or both. False: no rows were requested, or the step
 // failed.
-bool         pl_draft_model_best(pl_draft_model *m, bool logits, pl_draft_best *out);
+bool         pl_draft_model_results(pl_draft_model *m, bool best, bool logits, pl_draft_best *out);
 // Passes a failure on to the caller's context.
 void         pl_draft_model_check(pl_draft_model *m, pl_ctx *ctx);
 // Returns the bytes that one row reads, with half the positions cached.

@@ -12,6 +12,7 @@
 //                             comes from max(p - q, 0). For one q it never accepts more than tli does (Theorem 4.1).
 //                             Chains alone.
 //
+// Drafts of each end by the model's prediction of acceptance, if its folder has one (infer/head/stopping.h).
 // Context of the last two: the session's text in the drafter's own tokens (data/tokenizer/transcript.h).
 #include "infer/drafter/translation.h"
 #include "kernels/base/arena.h"
@@ -32,6 +33,7 @@ typedef struct lm {
     int                 *row;                          // [sessions][PL_TREE_GROWN] the drafted row of a node, root: -1
     int32_t             *id;                           // [width][k]
     float               *logp;
+    float               *kept; // [sessions][PL_TREE_GROWN] predicted acceptance of a node's path and a draft behind it
 } lm;
 
 // ---- candidates -----------------------------------------------------------------------------------------------------
@@ -93,6 +95,15 @@ static void draw_children(lm *d, pl_draft_item *it, int node, const float *logit
         pl_propose_draw(it->proposing, it->tree, node, pick_listed(d, logits), &d->drafted, wanted, id, logp);
 }
 
+// Returns true, with no candidates, where a token behind the node would be rejected too likely. sure: of its row.
+static bool end_path(const lm *d, const pl_draft_item *it, int item, int node, const float *sure, int32_t *id) {
+    float *kept = d->kept + item * PL_TREE_GROWN;
+    if (!sure || !pl_stopping_ends(&d->own.model.stops, kept, it->tree->parent[node], node, *sure)) return false;
+    for (int i = 0; i < d->own.base.policy.k; i++)
+        id[i] = -1;
+    return true; // what is drawn or chosen has no part in it
+}
+
 // ---- trees ----------------------------------------------------------------------------------------------------------
 
 // Grows the trees by one level, whose rows come in the order of items and frontiers, and queues the next level's rows.
@@ -109,6 +120,7 @@ static bool grow_level(lm *d, pl_draft_batch *b, int level, const pl_draft_best 
         for (int f = 0; f < n; f++, at_row++) {
             int32_t *id = d->id + f * policy->k;
             float   *logp = d->logp + f * policy->k;
+            if (end_path(d, it, i, frontier[f], rows->sure ? rows->sure + at_row : NULL, id)) continue;
             if (it->proposing)
                 draw_children(d, it, frontier[f], rows->logits + at_row * m->target.model.vocab, id, logp);
             else
@@ -129,13 +141,6 @@ static bool grow_level(lm *d, pl_draft_batch *b, int level, const pl_draft_best 
     return m->n > 0;
 }
 
-// Sampling reads the logits.
-static bool run_step(lm *d, bool chooses, bool draws, pl_draft_best *rows) {
-    if (chooses) return pl_draft_model_best(&d->own.model, draws, rows);
-    rows->logits = pl_draft_model_run(&d->own.model);
-    return rows->logits;
-}
-
 static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     lm           *d = (lm *)base;
     double        at = pl_now();
@@ -148,11 +153,11 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
         d->row[i * PL_TREE_GROWN] = -1;
         if (b->item[i].tree) *(b->item[i].proposing ? &draws : &chooses) = true;
     }
-    more = run_step(d, chooses, draws, &rows);
+    more = pl_draft_model_results(&d->own.model, chooses, draws, &rows);
     pl_draft_lap(&base->parts.take_in, &at);
     for (int level = 0; more && grow_level(d, b, level, &rows); level++) {
         at = pl_now();
-        more = run_step(d, chooses, draws, &rows);
+        more = pl_draft_model_results(&d->own.model, chooses, draws, &rows);
         pl_draft_lap(&base->parts.layer, &at);
     }
     pl_draft_model_check(&d->own.model, ctx);
@@ -164,7 +169,7 @@ static void destroy(pl_drafter *base) {
     lm *d = (lm *)base;
     pl_standalone_close(&d->own);
     pl_distribution_work_fini(&d->work);
-    void *owned[] = {d->compact, d->dist, d->frontier, d->n_frontier, d->next, d->row, d->id, d->logp};
+    void *owned[] = {d->compact, d->dist, d->frontier, d->n_frontier, d->next, d->row, d->id, d->logp, d->kept};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
 }
@@ -186,9 +191,11 @@ static pl_status allocate_trees(lm *d, const pl_drafter_options *o, pl_err *err)
     d->row = pl_calloc(s * PL_TREE_GROWN, sizeof *d->row);
     d->id = pl_calloc(w * k, sizeof *d->id);
     d->logp = pl_calloc(w * k, sizeof *d->logp);
-    if (!d->compact || !d->frontier || !d->n_frontier || !d->next || !d->row || !d->id || !d->logp)
+    d->kept = pl_calloc(s * PL_TREE_GROWN, sizeof *d->kept);
+    if (!d->compact || !d->frontier || !d->n_frontier || !d->next || !d->row || !d->id || !d->logp || !d->kept)
         return pl_fail(err, PL_E_MEMORY, "drafter \"%s\": out of memory", d->own.base.kind->name);
     bool shared = tr->text && !d->breaks_off;
+    PL_TRY(pl_draft_model_stops(&d->own.model, o->dtype, err));
     PL_TRY(pl_draft_model_chooses(&d->own.model, p->k, p->needs_logp, shared ? tr->shared : NULL,
                                   d->breaks_off ? vd : d->drafted.n, err));
     if (!d->breaks_off) return PL_OK;

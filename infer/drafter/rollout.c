@@ -19,7 +19,6 @@
 #include "kernels/op/elementwise.h"
 #include "kernels/op/frontier.h"
 
-#include <math.h>
 #include <string.h>
 
 // Rows of one depth, of all trees, and their candidates.
@@ -109,13 +108,12 @@ static void draw_children(backbone_drafter *d, pl_ctx *ctx, const level *l, cons
 // predictions' logits.
 static void end_paths(backbone_drafter *d, const level *l, const float *z, const pl_draft_batch *b) {
     const pl_tree_policy *policy = &d->base.policy;
-    float                 least = (float)pl_stopping_least(&d->model->head);
     for (int i = 0, row = 0; i < b->n; row += l->of[i++])
         for (int j = 0; j < l->of[i]; j++) {
             float *kept = d->kept + (size_t)i * PL_TREE_GROWN;
             int    node = d->frontier[i * policy->width + j], up = b->item[i].tree->parent[node];
-            kept[node] = (up < 0 ? 1 : kept[up]) / (1 + expf(-z[row + j]));
-            for (int k = 0; kept[node] < least && k < policy->k; k++)
+            bool   ends = pl_stopping_ends(&d->model->head, kept, up, node, z[row + j]);
+            for (int k = 0; ends && k < policy->k; k++)
                 l->id[(row + j) * policy->k + k] = -1;
         }
 }

@@ -100,7 +100,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
         d->w[i] = (writing){.row = -1, .left = drafts ? count_wanted(d, it, levels_of(d, it)) : 0};
     }
     pl_draft_best best;
-    bool          more = pl_draft_model_best(&d->own.model, draws, &best);
+    bool          more = pl_draft_model_results(&d->own.model, true, draws, &best);
     pl_draft_lap(&base->parts.take_in, &at);
     while (more) {
         for (int i = 0, row = 0; i < b->n; i++) {
@@ -109,7 +109,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
             if (!write_token(d, &d->w[i], &b->item[i], id)) d->w[i].left = 0;
         }
         pl_draft_lap(&base->parts.head, &at);
-        more = pl_draft_model_best(&d->own.model, draws, &best);
+        more = pl_draft_model_results(&d->own.model, true, draws, &best);
         pl_draft_lap(&base->parts.layer, &at);
     }
     for (int i = 0; i < b->n; i++) {
@@ -139,6 +139,7 @@ static const pl_drafter_kind kind = {.name = "slem",
 static pl_status init(pl_drafter *base, const char *args, const pl_drafter_options *o, pl_err *err) {
     slem *d = (slem *)base;
     PL_TRY(pl_standalone_open(&d->own, args, 1, WRITTEN, true, o, err));
+    pl_standalone_warn_stops(&d->own);
     d->w = pl_calloc((size_t)o->max_sessions, sizeof *d->w);
     d->dist = pl_calloc((size_t)d->own.tr.vd, sizeof *d->dist);
     if (!d->w || !d->dist) return pl_fail(err, PL_E_MEMORY, "drafter \"slem\": out of memory");

@@ -258,6 +258,7 @@ static pl_status init(pl_drafter *base, const char *args, const pl_drafter_optio
     PL_TRY(read_strings(&path, &d->strings, base->kind->name, args, err));
     pl_status st = pl_standalone_open(&d->own, path, d->strings, CAP * d->strings, true, o, err);
     pl_free(path);
+    if (st == PL_OK) pl_standalone_warn_stops(&d->own);
     return st == PL_OK ? allocate_law(d, o, err) : st;
 }
 

@@ -1,6 +1,7 @@
 // Shared parts of drafters with a model of their own.
 #include "infer/drafter/translation.h"
 #include "kernels/base/files.h"
+#include "kernels/base/log.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -44,6 +45,15 @@ pl_status pl_standalone_open(pl_standalone *d, const char *args, int per_level, 
     pl_free(path);
     pl_free(tokenizer);
     return st;
+}
+
+void pl_standalone_warn_stops(const pl_standalone *d) {
+    const char *dir = d->model.target.model.path;
+    char       *path = pl_path_join(dir, PL_STOPPING_FILE);
+    if (path && pl_path_exists(path))
+        pl_log_warn("drafter %s:%s: does not read " PL_STOPPING_FILE "; drafts end by it with lm, tli and union",
+                    d->base.kind->name, dir);
+    pl_free(path);
 }
 
 void pl_standalone_close(pl_standalone *d) {

@@ -50,6 +50,8 @@ typedef struct pl_standalone {
 pl_status pl_standalone_open(pl_standalone *d, const char *args, int per_level, int drafted, bool translated,
                              const pl_drafter_options *o, pl_err *err);
 void      pl_standalone_close(pl_standalone *d);
+// Warns that this drafter does not read the prediction of acceptance in the model's folder, if there is one.
+void      pl_standalone_warn_stops(const pl_standalone *d);
 // Functions of pl_drafter_kind that all of them share.
 void      pl_standalone_reset(pl_drafter *d, int slot);
 int       pl_standalone_keep(pl_drafter *d, int slot, int n);

@@ -90,7 +90,7 @@ const pl_key pl_head_keys[] = {
          "and not stored",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_BOOL("drafter.head.acceptance", pl_head_recipe, acceptance), .each = true, .deflt = "false",
-     .help = "eagle1 and eagle3: learn how likely each draft is to be accepted (SpecDec++)", .stages = PL_STAGE_DRAFTER,
+     .help = "eagle1, eagle3 and lm: learn how likely each draft is to be accepted (SpecDec++)", .stages = PL_STAGE_DRAFTER,
      .late = true},
     {PL_KEY_AS_INT("drafter.head.max_rejection", pl_head_recipe, max_rejection), .each = true, .deflt = "0", .min = 0,
      .max = 999,

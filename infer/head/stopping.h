@@ -7,7 +7,10 @@
 // node where the product of a along its path, itself included, is below 1 - max_rejection / 1000: where one of the
 // tokens would be rejected with more than that probability. y depends on earlier tokens alone, so that verification
 // stays lossless. The paper predicts from the state behind the token, by a residual network. Training:
-// train/task/loss_acceptance.c.
+// train/task/acceptance.h.
+//
+// A language model that drafts (infer/drafter/lm.c) has the two tensors in a file beside its own, with
+// acceptance_head.max_rejection, int64 [1], where drafts end by it: other programs open its folder as a plain model.
 #ifndef PL_STOPPING_H
 #define PL_STOPPING_H
 
@@ -21,5 +24,17 @@ void      pl_stopping_params(pl_head *h, pl_params *ps);
 pl_tensor pl_stopping_logits(pl_ctx *ctx, const pl_head *h, pl_tensor x);
 // Returns the least product with which a draft continues; 0: drafts do not end by it.
 double    pl_stopping_least(const pl_head *h);
+// Sets kept[node] to the product along its path, from its logit z and its parent's (up < 0: the root, which has none).
+// Returns true if nothing is drafted from the node.
+bool      pl_stopping_ends(const pl_head *h, float *kept, int up, int node, float z);
+
+#define PL_STOPPING_FILE "acceptance_head.safetensors"
+// Opens the prediction of the model of width d in folder dir: h becomes a head that has nothing else, with acceptance
+// false if there is no such file; ps its weights as t in `memory`, to be ended with pl_params_fini, also on failure.
+pl_status pl_stopping_open(pl_head *h, pl_params *ps, const char *dir, int64_t d, pl_dtype t, const pl_memory *memory,
+                           pl_err *err);
+// Writes that file: data[i] is entry i of ps, which pl_stopping_params has filled.
+pl_status pl_stopping_write(const pl_head *h, const pl_params *ps, const char *dir, const float *const *data,
+                            pl_dtype t, pl_err *err);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "infer/drafter/mtp.h"
 #include "infer/head/dynaspec.h"
+#include "infer/head/stopping.h"
 #include "infer/model/llama_params.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
@@ -209,6 +210,18 @@ static void write_target(pl_llama *m, const char *dir, const pl_hf_config *c, ui
     free_values(data, m->params.n);
     pl_llama_fini(m);
     must(pl_llama_open(m, dir, t, pl_backend_cpu(), &err), &err);
+}
+
+void test_foresee(const char *dir, const pl_llama *m, int max_rejection, uint64_t seed) {
+    pl_err    err = {0};
+    pl_head   h = {.d = m->shape.d, .acceptance = true, .max_rejection = max_rejection};
+    pl_params ps;
+    must(pl_params_init(&ps, 2, &err), &err);
+    pl_stopping_params(&h, &ps);
+    float **data = random_values(&ps, seed);
+    must(pl_stopping_write(&h, &ps, dir, (const float *const *)data, PL_F32, &err), &err);
+    free_values(data, ps.n);
+    pl_params_fini(&ps);
 }
 
 void test_target_sized(pl_llama *m, const char *dir, int layers, int vocab, uint64_t seed, pl_dtype t) {

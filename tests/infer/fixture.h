@@ -18,6 +18,8 @@ void test_target_family(pl_llama *m, const char *dir, const char *family, int la
 // The same with so many heads, and an MLP of odd width.
 void test_target_heads(pl_llama *m, const char *dir, const char *family, int heads, int kv_heads, int layers,
                        uint64_t seed, pl_dtype t);
+// Writes a random prediction of acceptance (infer/head/stopping.h) beside the target in dir.
+void test_foresee(const char *dir, const pl_llama *m, int max_rejection, uint64_t seed);
 // Writes a random drafter for the target into dir. A routed head gets all the target's tokens in another order where o
 // says none, in clusters of random sizes, some of them empty.
 // The same by names: what two kinds share is the same, and what begins as nothing is as it begins.

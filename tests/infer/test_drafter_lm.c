@@ -29,6 +29,9 @@ static void output_is_plain(void **state) {
     snprintf(what, sizeof what, "lm:%s", dir);
     for (size_t i = 0; i < sizeof tree / sizeof *tree; i++)
         test_lossless(what, tree[i]);
+    test_foresee(dir, &m, 300, 5);
+    for (size_t i = 0; i < sizeof tree / sizeof *tree; i += 2)
+        test_lossless(what, tree[i]);
     pl_llama_fini(&m);
     test_rmdir(dir);
 }
@@ -200,7 +203,7 @@ static void best_of(const pl_backend *be, const char *dir, const int32_t *only, 
     if (pl_draft_model_chooses(&c.model, K, true, only, n, &err) != PL_OK) fail_msg("%s", err.msg);
     for (int s = 0; s < ROWS; s++)
         assert_true(pl_draft_model_context(&c.model, s, (int32_t[]){7, 3 + s, 40}, 3, true));
-    assert_true(pl_draft_model_best(&c.model, true, &b));
+    assert_true(pl_draft_model_results(&c.model, true, true, &b));
     for (int s = 0; s < ROWS; s++) {
         const float *z = b.logits + (ptrdiff_t)s * TEST_VOCAB;
         bool         taken[TEST_VOCAB] = {0};
@@ -221,7 +224,7 @@ static void best_of(const pl_backend *be, const char *dir, const int32_t *only, 
             if (may[v]) sum += exp((double)z[v]);
         assert_true(fabs(b.lse[s] - log(sum)) < 1e-5);
     }
-    assert_false(pl_draft_model_best(&c.model, true, &b)); // nothing was asked for
+    assert_false(pl_draft_model_results(&c.model, true, true, &b)); // nothing was asked for
     pl_draft_model_close(&c.model);
     pl_llama_fini(&m);
 }
@@ -240,6 +243,140 @@ static void best_are_those_of_the_logits(void **state) {
         best_of(be, dir, list, sizeof list / sizeof *list);
         best_of(be, dir, few, sizeof few / sizeof *few);
     }
+    test_rmdir(dir);
+}
+
+// ---- what is foreseen ----------------------------------------------------------------------------------------------
+
+typedef struct foreseeing {
+    const float *w, *b;    // the prediction's weights
+    double       z[SLOTS]; // by position
+} foreseeing;
+
+// Predicts from the target's hidden states, by hand.
+static void predict_rows(void *arg, const pl_final_rows *r) {
+    foreseeing *f = arg;
+    int64_t     d = r->hidden.dim[1];
+    for (int i = 0; i < r->count; i++) {
+        const float *h = pl_f32(&r->hidden) + r->row[i] * d;
+        double       z = (double)f->b[0];
+        for (int64_t k = 0; k < d; k++)
+            z += (double)f->w[k] * (double)h[k];
+        f->z[r->first + i] = z;
+    }
+}
+
+// How many of a text's cycles drafted so deep.
+static void count_drafted(const pl_llama *m, const char *what, int64_t depth[4]) {
+    pl_err             err = {0};
+    pl_drafter        *d;
+    pl_engine         *e;
+    pl_session        *s;
+    pl_drafter_options o = {
+        .target = m, .dtype = PL_BF16, .tree = "chain:4", .max_sessions = 1, .max_rows = 64, .slots = SLOTS};
+    pl_engine_options  eo = {.max_sessions = 1, .max_rows = 64, .max_len = SLOTS};
+    pl_session_options so = {.sampling = {.top_p = 1}, .max_new = 40};
+    if (pl_drafter_open(&d, what, &o, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, m, d, &eo, &err), PL_OK);
+    assert_int_equal(pl_engine_start(e, (int32_t[]){7, 3, 40}, 3, &so, &s, &err), PL_OK);
+    while (pl_session_finish(s) == PL_RUNNING)
+        assert_int_equal(pl_engine_step(e, &err), PL_OK);
+    for (int i = 0; i < 4; i++)
+        depth[i] = pl_session_statistics(s)->position_drafted[i];
+    pl_engine_end(e, s);
+    pl_engine_destroy(e);
+    pl_drafter_destroy(d);
+}
+
+// The prediction is that of the model's last hidden state, of contexts and of drafted rows, and drafts end by it.
+static void foreseen_by_hidden_states(void **state) {
+    (void)state;
+    enum { N = 12 };
+    char          dir[64], what[80];
+    pl_err        err = {0};
+    pl_llama      m;
+    cached        c;
+    pl_draft_best b;
+    pl_engine    *e;
+    pl_session   *s;
+    int32_t       text[N];
+    int64_t       whole[4], ended[4];
+    test_target(&m, test_mkdir(dir), 2, 7, PL_BF16);
+    snprintf(what, sizeof what, "lm:%s", dir);
+    count_drafted(&m, what, whole);
+    test_foresee(dir, &m, 300, 5);
+    count_drafted(&m, what, ended);
+    assert_true(whole[3] > 0 && ended[0] > 0 && ended[3] < ended[0]);
+    open_model(&c, dir, &m);
+    if (pl_draft_model_stops(&c.model, PL_F32, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_int_equal(pl_draft_model_chooses(&c.model, 2, false, NULL, TEST_VOCAB, &err), PL_OK);
+    assert_true(c.model.stops.max_rejection == 300 && fabs(pl_stopping_least(&c.model.stops) - 0.7) < 1e-9);
+    char              path[128];
+    pl_weight_source *src;
+    snprintf(path, sizeof path, "%s/%s", dir, PL_STOPPING_FILE);
+    assert_int_equal(pl_weight_source_open(&src, path, &err), PL_OK);
+    foreseeing f = {.w = pl_weight_source_find(src, "acceptance_head.weight")->data,
+                    .b = pl_weight_source_find(src, "acceptance_head.bias")->data};
+    for (int i = 0; i < N; i++)
+        text[i] = (i * 31 + 5) % TEST_VOCAB;
+    pl_engine_options  eo = {.max_sessions = 1, .max_rows = 32, .max_len = SLOTS};
+    pl_session_options so = {.sampling = {.top_p = 1}, .max_new = 1};
+    assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &m, NULL, &eo, &err), PL_OK);
+    pl_engine_on_final(e, predict_rows, &f);
+    assert_int_equal(pl_engine_start(e, text, N, &so, &s, &err), PL_OK);
+    while (pl_session_finish(s) == PL_RUNNING)
+        assert_int_equal(pl_engine_step(e, &err), PL_OK);
+    pl_engine_end(e, s);
+    pl_weight_source_close(src);
+    assert_true(pl_draft_model_context(&c.model, 0, text, N - 3, true));
+    for (int at = N - 4; at < N; at++) { // a context's row, then drafted ones
+        assert_true(pl_draft_model_results(&c.model, at % 2, true, &b));
+        if (!(fabs((double)b.sure[0] - f.z[at]) < 1e-4)) fail_msg("row %d: %g, not %g", at, (double)b.sure[0], f.z[at]);
+        if (at + 1 < N) assert_int_equal(pl_draft_model_row(&c.model, 0, text[at + 1], at + 3 - N), at + 4 - N);
+    }
+    pl_engine_destroy(e);
+    pl_draft_model_close(&c.model);
+    pl_llama_fini(&m);
+    test_rmdir(dir);
+}
+
+// Files that no training has written.
+static void malformed_predictions(void **state) {
+    (void)state;
+    char     dir[64], path[128], what[80];
+    pl_llama m;
+    pl_err   err = {0};
+    float    w[64] = {0};
+    int64_t  most[2] = {1000, 1};
+    test_target(&m, test_mkdir(dir), 2, 7, PL_BF16);
+    snprintf(path, sizeof path, "%s/%s", dir, PL_STOPPING_FILE);
+    snprintf(what, sizeof what, "lm:%s", dir);
+    const struct {
+        int64_t     width, most_n;
+        int         n;
+        const char *says;
+    } bad[] = {{47, 0, 2, "acceptance_head.weight"},
+               {48, 0, 1, "acceptance_head.bias"},
+               {48, 1, 3, "acceptance_head.max_rejection\": expected an int64 [1] from 1 to 999"},
+               {48, 2, 3, "acceptance_head.max_rejection\": expected an int64 [1] from 1 to 999"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        pl_st_source t[] = {
+            {.name = "acceptance_head.weight", .dtype = PL_F32, .rank = 2, .shape = {1, bad[i].width}, .data = w},
+            {.name = "acceptance_head.bias", .dtype = PL_F32, .rank = 1, .shape = {1}, .data = w},
+            {.name = "acceptance_head.max_rejection",
+             .dtype = PL_I64,
+             .rank = 1,
+             .shape = {bad[i].most_n},
+             .data = most}};
+        pl_drafter        *d;
+        pl_drafter_options o = {
+            .target = &m, .dtype = PL_BF16, .tree = "chain:2", .max_sessions = 1, .max_rows = 32, .slots = SLOTS};
+        assert_int_equal(pl_st_write(path, t, bad[i].n, NULL, 0, &err), PL_OK);
+        assert_int_equal(pl_drafter_open(&d, what, &o, &err), PL_E_INPUT);
+        assert_null(d);
+        if (!strstr(err.msg, bad[i].says) || !strstr(err.msg, PL_STOPPING_FILE)) fail_msg("%s", err.msg);
+    }
+    pl_llama_fini(&m);
     test_rmdir(dir);
 }
 
@@ -284,6 +421,8 @@ int main(void) {
         cmocka_unit_test(cache_holds_the_bits_of_a_new_one),
         cmocka_unit_test(limits),
         cmocka_unit_test(best_are_those_of_the_logits),
+        cmocka_unit_test(foreseen_by_hidden_states),
+        cmocka_unit_test(malformed_predictions),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

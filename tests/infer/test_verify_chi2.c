@@ -500,6 +500,26 @@ static void dist_of_foreseen(void **state) {
     close_world(&w);
 }
 
+// The same of a model beside its own tokens, of one vocabulary and of another.
+static void dist_of_foreseen_by_models(void **state) {
+    (void)state;
+    static const char *const ways[] = {"lm", "tli", "union"};
+    for (int k = 0; k < 3; k++) {
+        world w;
+        open_other(&w, k == 0);
+        w.way = ways[k];
+        test_foresee(w.draft, &w.target, 400, 7); // of the same width
+        for (int i = 0; pl_verifier_at(i); i++) {
+            const pl_verifier *v = pl_verifier_at(i);
+            bool               only = k == 0 ? v->lossless : v == &pl_verify_rejection;
+            if (only) assert_true(check(&w, v, v->chain || k ? 1 : 2, v->chain ? &processed : &plain, "foreseen") < 4);
+        }
+        assert_true(check(&w, &test_biased_no_residual, 1, &plain, "foreseen") > 6);
+        pl_tokenizer_close(w.tok);
+        close_world(&w);
+    }
+}
+
 // How many children a node gets follows from what was drawn before.
 static void dist_of_drawn_trees(void **state) {
     (void)state;
@@ -593,14 +613,23 @@ static void told_drafts_change_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dist_is_the_targets), cmocka_unit_test(dist_with_candidates),
-        cmocka_unit_test(dist_redistributed),  cmocka_unit_test(dist_of_blocks),
-        cmocka_unit_test(dist_of_peagle),      cmocka_unit_test(dist_of_medusa),
-        cmocka_unit_test(dist_of_sparks),      cmocka_unit_test(dist_of_selectors),
-        cmocka_unit_test(dist_of_lists),       cmocka_unit_test(dist_of_other_vocabularies),
-        cmocka_unit_test(dist_of_hybrids),     cmocka_unit_test(dist_of_ended_drafts),
-        cmocka_unit_test(dist_of_drawn_trees), cmocka_unit_test(dist_of_foreseen),
-        cmocka_unit_test(controls_fail),       cmocka_unit_test(told_drafts_change_nothing),
+        cmocka_unit_test(dist_is_the_targets),
+        cmocka_unit_test(dist_with_candidates),
+        cmocka_unit_test(dist_redistributed),
+        cmocka_unit_test(dist_of_blocks),
+        cmocka_unit_test(dist_of_peagle),
+        cmocka_unit_test(dist_of_medusa),
+        cmocka_unit_test(dist_of_sparks),
+        cmocka_unit_test(dist_of_selectors),
+        cmocka_unit_test(dist_of_lists),
+        cmocka_unit_test(dist_of_other_vocabularies),
+        cmocka_unit_test(dist_of_hybrids),
+        cmocka_unit_test(dist_of_ended_drafts),
+        cmocka_unit_test(dist_of_drawn_trees),
+        cmocka_unit_test(dist_of_foreseen),
+        cmocka_unit_test(dist_of_foreseen_by_models),
+        cmocka_unit_test(controls_fail),
+        cmocka_unit_test(told_drafts_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,11 +90,40 @@ static void learns(void **state) {
     assert_true(first > 0 && first < all); // some of both
 }
 
-// The folder is a model, which drafts for the target, whose own text it leaves as it is.
-static void drafts(void **state) {
+#define FORESEEN STUDENT "train.clip=0\ndrafter.head.acceptance=true\ndrafter.head.max_rejection=995\n"
+#define PREDICTION "checkpoints/last/acceptance_head.safetensors"
+
+// A prediction of acceptance, which changes nothing of what the model learns, is no constant, and goes on where a run
+// was stopped or another starts from it.
+static void learns_acceptance(void **state) {
     (void)state;
+    pl_err err = {0};
+    double accepted, loss, first, again, unused;
+    runs("unforeseen", STUDENT "train.clip=0\n", NULL);
+    runs("foreseen", FORESEEN, NULL);
+    small_same("unforeseen", "foreseen", WEIGHTS);
+    small_metric("foreseen", "eval_acceptance", &unused, &accepted);
+    small_metric("foreseen", "eval_acceptance_loss", &first, &loss);
+    // Beside a prediction of one half everywhere, of which rejections count six times.
+    if (!(loss < 0.9 * log(2) * (6 - 5 * accepted))) fail_msg("%g of drafts accepted, loss %g", accepted, loss);
+    assert_int_equal(run("halted", FORESEEN, 23, NULL, &err), PL_E_INTERRUPTED);
+    runs("halted", FORESEEN, NULL);
+    small_same("foreseen", "halted", PREDICTION);
+    if (small_ranks(2, "foreseen-ranks", FORESEEN, pl_train_run_until, 0, &err) != PL_OK) fail_msg("%s", err.msg);
+    small_same("foreseen", "foreseen-ranks", PREDICTION);
+    runs("onward",
+         LM "train.lr=1e-9\ntrain.steps=1\ntrain.warmup=0\ndrafter.head.acceptance=true\n"
+            "drafter.start=BASE/foreseen/checkpoints/last\n",
+         NULL);
+    small_metric("onward", "eval_acceptance_loss", &again, &unused);
+    assert_true(fabs(again - loss) < 0.05 * loss);
+    assert_false(small_exists("unforeseen/" PREDICTION));
+}
+
+// The folder is a model, which drafts for the target, whose own text it leaves as it is.
+static void drafts_as(const char *out, int64_t depth[3]) {
     char         *at = pl_path_join(small_base, "target/checkpoints/last");
-    char         *name = pl_sprintf("lm:%s/on-kl/checkpoints/last", small_base);
+    char         *name = pl_sprintf("lm:%s/%s/checkpoints/last", small_base, out);
     pl_target     t;
     pl_drafter   *d;
     pl_engine    *e[2];
@@ -123,6 +152,8 @@ static void drafts(void **state) {
     assert_memory_equal(pl_session_tokens(s[0]), pl_session_tokens(s[1]),
                         (size_t)pl_session_length(s[0]) * sizeof(int32_t));
     assert_true(pl_session_statistics(s[1])->accepted > 0);
+    for (int i = 0; i < 3; i++)
+        depth[i] = pl_session_statistics(s[1])->position_drafted[i];
     for (int i = 0; i < 2; i++) {
         pl_engine_end(e[i], s[i]);
         pl_engine_destroy(e[i]);
@@ -131,6 +162,18 @@ static void drafts(void **state) {
     pl_target_close(&t);
     pl_free(at);
     pl_free(name);
+}
+
+static void drafts(void **state) {
+    (void)state;
+    int64_t whole[3], ended[3];
+    drafts_as("on-kl", whole);
+    drafts_as("unforeseen", whole);
+    drafts_as("foreseen", ended);
+    // The same weights draft less deep.
+    if (!(ended[0] > 0 && ended[2] * whole[0] < whole[2] * ended[0]))
+        fail_msg("%lld of %lld, without %lld of %lld", (long long)ended[2], (long long)ended[0], (long long)whole[2],
+                 (long long)whole[0]);
 }
 
 // A target that drafts for itself answers greedily what it has answered, and the two losses are of the same rows: at
@@ -210,6 +253,8 @@ static void bad_recipes(void **state) {
     refused(LM, "name the model that learns to draft");
     refused(STUDENT "train.unroll=3\n", "train.unroll");
     refused(STUDENT "drafter.head.kind=lowrank\n", "has its own head");
+    refused(STUDENT "drafter.head.max_rejection=500\n", "max_rejection=500: needs acceptance: true");
+    refused(STUDENT "train.objective=label\ndrafter.head.acceptance=true\n", "take a divergence");
     refused(STUDENT "train.on_policy.temperature=0.5\n", "nothing is drawn; give train.on_policy.share");
     refused(STUDENT ON "train.objective=label\n", "learn its own answers");
     refused(STUDENT "drafter.kind=eagle3\ntrain.on_policy.share=0.5\n", "is of drafter.kind: lm");
@@ -245,6 +290,7 @@ static void whole_pipeline(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(learns),
+                                       cmocka_unit_test(learns_acceptance),
                                        cmocka_unit_test(drafts),
                                        cmocka_unit_test(own_answers_are_the_targets),
                                        cmocka_unit_test(stopped_and_continued),

@@ -225,8 +225,8 @@ pl_status pl_param_block_set(pl_param_block *b, int i, const float *values, pl_e
     return fill_end(b, i, &f, err);
 }
 
-pl_status pl_param_block_read(pl_param_block *b, const pl_weight_source *src, pl_err *err) {
-    for (int i = 0; i < b->params->n; i++) {
+pl_status pl_param_block_read_some(pl_param_block *b, int first, int n, const pl_weight_source *src, pl_err *err) {
+    for (int i = first; i < first + n; i++) {
         pl_weight_spec spec = b->params->p[i].spec;
         for (int k = 0; k < spec.n_parts; k++)
             spec.part[k].name = b->params->p[i].name[k];
@@ -239,6 +239,10 @@ pl_status pl_param_block_read(pl_param_block *b, const pl_weight_source *src, pl
         if (st != PL_OK) return st;
     }
     return PL_OK;
+}
+
+pl_status pl_param_block_read(pl_param_block *b, const pl_weight_source *src, pl_err *err) {
+    return pl_param_block_read_some(b, 0, b->params->n, src, err);
 }
 
 enum { ZERO_PARTS = 64 };

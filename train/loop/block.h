@@ -60,6 +60,8 @@ void      pl_param_block_draw(const pl_param_block *b, int i, uint64_t seed, flo
 pl_status pl_param_block_set(pl_param_block *b, int i, const float *values, pl_err *err);
 // Sets all parameters from a checkpoint, which must have them in their shapes.
 pl_status pl_param_block_read(pl_param_block *b, const pl_weight_source *src, pl_err *err);
+// The same of n parameters from `first` on.
+pl_status pl_param_block_read_some(pl_param_block *b, int first, int n, const pl_weight_source *src, pl_err *err);
 
 // Ordered with the ops of ctx; host memory is cleared by its threads (ctx NULL: by one).
 void pl_param_block_zero_grad(pl_param_block *b, pl_ctx *ctx);

@@ -25,6 +25,7 @@
 // Files of a checkpoint: the model of a drafter or of a target with its tokenizer, and the state.
 static const char *const held[] = {"config.json",
                                    "model.safetensors",
+                                   "acceptance_head.safetensors",
                                    "generation_config.json",
                                    STATE_FILE,
                                    "tokenizer_config.json",

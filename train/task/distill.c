@@ -238,6 +238,7 @@ static pl_status evaluate(pl_task *t, int64_t step, pl_metrics *m, double *score
         all.count += some.count;
         all.correct += some.correct;
         all.accept += some.accept;
+        all.foreseen += some.foreseen;
         rows += e->lm.rows;
     }
     double n = all.count > 0 ? (double)all.count : 1, loss = all.loss / n;
@@ -245,6 +246,7 @@ static pl_status evaluate(pl_task *t, int64_t step, pl_metrics *m, double *score
     pl_metrics_num(m, "eval_loss", loss);
     pl_metrics_num(m, "eval_accuracy", (double)all.correct / n);
     pl_metrics_num(m, "eval_acceptance", all.accept / n);
+    if (e->lm.stops.acceptance) pl_metrics_num(m, "eval_acceptance_loss", all.foreseen / n);
     pl_metrics_num(m, "eval_acceptance_length", greedy);
     pl_metrics_num(m, "eval_acceptance_length_sampled", sampled);
     pl_metrics_int(m, "eval_rows", rows);
@@ -281,6 +283,9 @@ pl_status pl_distill_check(const pl_recipe *r, pl_err *err) {
     if (tr->train.on_policy.share > 0 && tr->train.objective == PL_OBJ_LABEL)
         return pl_recipe_fail(r, &tr->train.on_policy.share, err,
                               "with train.objective: label the drafter would learn its own answers; take a divergence");
+    if (pl_head_recipe_of(r)->acceptance && tr->train.objective == PL_OBJ_LABEL)
+        return pl_recipe_fail(r, &pl_head_recipe_of(r)->acceptance, err,
+                              "with train.objective: label the target's distribution is not read; take a divergence");
     if (!tr->drafter.start)
         return pl_recipe_fail(r, &tr->drafter.start, err,
                               "name the model that learns to draft; kind: target makes one from text");
@@ -343,7 +348,9 @@ static pl_status create_model(distill *e, const pl_env *env, char start[17], pl_
                                    .cap = target->config.final_softcap,
                                    .objective = (pl_objective)tr->train.objective,
                                    .js_beta = tr->train.js_beta,
-                                   .lk_decay = tr->train.lk_decay}};
+                                   .lk_decay = tr->train.lk_decay},
+                       .acceptance = pl_head_recipe_of(e->r)->acceptance,
+                       .max_rejection = pl_head_recipe_of(e->r)->max_rejection};
     PL_TRY(pl_lm_create(&e->lm, &c, &o, err));
     PL_TRY(pl_model_files_weights(&e->lm, dir, start, err));
     int64_t positions = c.max_position_embeddings;

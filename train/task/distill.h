@@ -17,6 +17,8 @@
 // drafter.start is the model, a folder of a target that this program opens; kind: target trains one from text.
 // checkpoints/{last,best} are such folders too: decode --drafter lm:FOLDER. Best is by the acceptance length that
 // held-out documents promise a greedy chain of train.eval_steps.
+// With drafter.head.acceptance it learns to predict the acceptance of its drafts (train/task/acceptance.h), in a file
+// beside the model's.
 #ifndef PL_TRAIN_DISTILL_H
 #define PL_TRAIN_DISTILL_H
 

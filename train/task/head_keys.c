@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#define NEEDS_ACCEPTANCE "needs acceptance: true, the prediction by which drafts end"
+
 // A key, and the condition under which a drafter would not follow it. why: follows `of`, which may be "".
 typedef struct rule {
     const void *key;
@@ -45,16 +47,24 @@ static pl_status check_backbone(const pl_recipe *r, pl_err *err) {
                      {&hd->acceptance, drafter->draft, drafter->name,
                       " drafts blocks; this is of drafters that go token after token"},
                      {&hd->acceptance, shared, "", "the target's own matrix has nothing beside it; give drafter.head.frozen: false"},
-                     {&hd->max_rejection, !hd->acceptance, "", "needs acceptance: true, the prediction by which drafts end"}};
+                     {&hd->max_rejection, !hd->acceptance, "", NEEDS_ACCEPTANCE}};
     return refuse_unread(r, rules, sizeof rules / sizeof *rules, err);
+}
+
+// Checks the keys of a language model, whose matrix is its own.
+static pl_status check_standalone(const pl_recipe *r, pl_err *err) {
+    static const pl_key beside[] = {
+        {.path = "drafter.head.acceptance"}, {.path = "drafter.head.max_rejection"}, {.path = NULL}};
+    const pl_head_recipe *hd = pl_head_recipe_of(r);
+    const rule            ends = {&hd->max_rejection, !hd->acceptance, "", NEEDS_ACCEPTANCE};
+    PL_TRY(pl_recipe_refuse_table(r, pl_head_keys, beside, "a drafter that is a language model has its own head", err));
+    return refuse_unread(r, &ends, 1, err);
 }
 
 pl_status pl_head_keys_check(const pl_recipe *r, pl_err *err) {
     if (pl_train_recipe_of(r)->kind == PL_KIND_TARGET)
         return pl_recipe_refuse_table(r, pl_head_keys, NULL, "is not read by kind: target", err);
-    if (pl_train_standalone(r))
-        return pl_recipe_refuse_table(r, pl_head_keys, NULL, "a drafter that is a language model has its own head",
-                                      err);
+    if (pl_train_standalone(r)) return check_standalone(r, err);
     return pl_train_routed(r) ? PL_OK : check_backbone(r, err);
 }
 

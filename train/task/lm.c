@@ -1,7 +1,9 @@
 #include "train/task/lm.h"
 
+#include "infer/head/stopping.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "train/task/acceptance.h"
 #include "train/task/pack.h"
 
 #include <string.h>
@@ -10,7 +12,9 @@ typedef struct lm_pass {
     pl_lm    *lm;
     int64_t   rows;
     bool      learn;
-    pl_tensor accept; // output in host memory
+    pl_tensor accept;   // output in host memory
+    pl_tensor foreseen; // losses of predicted acceptances, scale[i] of which count
+    float    *scale;
 } lm_pass;
 
 static bool taught(const pl_lm *lm) {
@@ -28,10 +32,23 @@ static void ask_teacher(pl_ctx *ctx, lm_pass *p, pl_divergence_args *a) {
     a->wt = lm->teacher.head;
     a->teacher_cap = lm->teacher.cap;
     a->teacher_row = lm->teacher_row;
-    if (p->learn) return;
+    if (p->learn && !lm->stops.acceptance) return;
     p->accept = pl_ctx_const_1d(ctx, p->rows);
     a->accept = p->accept;
-    a->teacher_argmax = lm->choice;
+    if (!p->learn) a->teacher_argmax = lm->choice;
+}
+
+static bool counts(const pl_lm *lm, int64_t row) {
+    return taught(lm) ? lm->teacher_row[row] >= 0 : lm->label[row] >= 0;
+}
+
+// Predicts the acceptance of the rows' drafts, which the divergence has computed.
+static void foresee(pl_ctx *ctx, lm_pass *p, pl_tensor hidden) {
+    pl_lm *lm = p->lm;
+    p->accept.data = pl_ctx_read(ctx, &p->accept);
+    for (int64_t i = 0; i < p->rows && p->accept.data && !ctx->measuring; i++)
+        lm->accept[i] = counts(lm, i) ? (float)pl_real_at(&p->accept, i) : 0;
+    p->foreseen = pl_acceptance_loss(ctx, &lm->stops, hidden, lm->accept, lm->weight, &p->scale);
 }
 
 // Records a step; a measuring context only sizes memory.
@@ -52,9 +69,13 @@ static pl_tensor pass(pl_ctx *ctx, lm_pass *p) {
                             .student_argmax = p->learn ? NULL : lm->argmax};
     ask_teacher(ctx, p, &a);
     pl_tensor loss = pl_divergence(ctx, &a);
+    if (lm->stops.acceptance) foresee(ctx, p, out.hidden);
     if (p->learn) pl_tape_backward(ctx);
     loss.data = pl_ctx_read(ctx, &loss);
-    if (p->accept.data) p->accept.data = pl_ctx_read(ctx, &p->accept);
+    if (lm->stops.acceptance)
+        p->foreseen.data = pl_ctx_read(ctx, &p->foreseen);
+    else if (p->accept.data)
+        p->accept.data = pl_ctx_read(ctx, &p->accept);
     return loss;
 }
 
@@ -101,6 +122,9 @@ pl_status pl_lm_create(pl_lm *lm, const pl_hf_config *config, const pl_lm_option
     PL_TRY_GOTO(st, fail, pl_llama_trainable(config, "training", err));
     PL_TRY_GOTO(st, fail, pl_ctx_init(&lm->ctx, o->backend, o->pool));
     PL_TRY_GOTO(st, fail, pl_llama_init(&lm->model, config, o->backend, false, err));
+    lm->stops = (pl_head){.d = config->hidden_size, .acceptance = o->acceptance, .max_rejection = o->max_rejection};
+    PL_CHECK(!o->acceptance || (taught(lm) && lm->teacher.objective != PL_OBJ_LABEL), "acceptance by no teacher");
+    pl_stopping_params(&lm->stops, &lm->model.params);
     PL_TRY_GOTO(st, fail, pl_param_block_create(&lm->block, &lm->model.params, &bo, err));
     if (config->tie_word_embeddings) lm->model.head = lm->model.embed; // one matrix, one gradient
     PL_TRY_GOTO(st, fail, pl_llama_reach(&lm->model, o->capacity, err));
@@ -165,10 +189,6 @@ void pl_lm_add_taught(pl_lm *lm, const int32_t *ids, const float *weight, const 
     pl_rows_widen(lm->hidden, lm->ctx.be->real, first, hidden, n, lm->teacher.head.dim[1]);
 }
 
-static bool counts(const pl_lm *lm, int64_t row) {
-    return taught(lm) ? lm->teacher_row[row] >= 0 : lm->label[row] >= 0;
-}
-
 static pl_status run(pl_lm *lm, bool learn, pl_lm_sums *sums, pl_err *err) {
     lm_pass p = {.lm = lm, .rows = lm->rows, .learn = learn};
     *sums = (pl_lm_sums){0};
@@ -187,6 +207,7 @@ static pl_status run(pl_lm *lm, bool learn, pl_lm_sums *sums, pl_err *err) {
         sums->count++;
         if (!learn) sums->correct += lm->argmax[i] == (taught(lm) ? lm->choice[i] : lm->label[i]);
         if (taught(lm)) sums->accept += (double)lm->accept[i];
+        if (lm->stops.acceptance) sums->foreseen += (double)p.scale[i] * pl_real_at(&p.foreseen, i);
     }
     return PL_OK;
 }

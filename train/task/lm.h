@@ -6,6 +6,7 @@
 #ifndef PL_TRAIN_LM_H
 #define PL_TRAIN_LM_H
 
+#include "infer/head/head.h"
 #include "infer/model/llama.h"
 #include "kernels/op/divergence.h"
 #include "kernels/tape.h"
@@ -33,6 +34,7 @@ typedef struct pl_lm {
     float         *weight;    // [capacity] 1 if the row has a label, or the weights of pl_lm_add_weighted
     double        *loss;      // [capacity] of the last run; 0 if the row does not count
     pl_lm_teacher  teacher;
+    pl_head        stops; // the prediction of acceptance beside the model; acceptance false: none
     // With a teacher. hidden: [capacity, d'] its hidden states, reals of the host. teacher_row: [capacity] the row's
     // own number, -1 if it does not count. choice, accept: [capacity] the teacher's most probable token and the
     // probability that it accepts this model's draft, from the last scoring.
@@ -48,6 +50,7 @@ typedef struct pl_lm_sums {
     // With a teacher, count is the rows that count and correct those that predict its choice. Sum of acceptances
     // (scoring).
     double  accept;
+    double  foreseen; // sum of the losses of predicted acceptances (train/task/acceptance.h), if there are any
 } pl_lm_sums;
 
 typedef struct pl_lm_options {
@@ -59,6 +62,10 @@ typedef struct pl_lm_options {
     bool              decay_embed;
     bool          recompute; // runs layers again in backward instead of keeping activations: less memory, the same bits
     pl_lm_teacher teacher;
+    // Learns to predict the acceptance of its drafts (infer/head/stopping.h), by a teacher's distribution; the last two
+    // parameters of `model`, which start at 0. max_rejection: as of a pl_head.
+    bool          acceptance;
+    int           max_rejection;
 } pl_lm_options;
 
 // Allocates the model, the block and the activations of `capacity` rows with their gradients. Weights are zero: see

@@ -1,11 +1,14 @@
 #include "train/task/model_files.h"
 
 #include "checkpoints/fingerprint.h"
+#include "infer/head/stopping.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 
 #include <string.h>
+
+enum { STOPPING = 2 }; // parameters of a prediction of acceptance, the model's last
 
 static pl_status write_text(const char *dir, const char *name, pl_json_out *o, pl_err *err) {
     PL_TRY(pl_json_out_end(o, err));
@@ -58,10 +61,16 @@ pl_status pl_model_files_write(const char *dir, const pl_lm *lm, const pl_tokeni
     const pl_llama *m = &lm->model;
     char           *config = pl_path_join(dir, "config.json"), *weights = pl_path_join(dir, "model.safetensors");
     pl_param_view   view = {0};
+    pl_params       plain = m->params, beside = m->params; // its own tensors, and those of a file of their own
     pl_status       st = config && weights ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    if (lm->stops.acceptance) plain.n -= STOPPING;
+    beside.p += plain.n;
+    beside.n -= plain.n;
     if (st == PL_OK) st = pl_hf_config_write(config, &m->config, err);
     if (st == PL_OK) st = pl_param_view_init(&view, &lm->block, err);
-    if (st == PL_OK) st = pl_params_write(&m->params, weights, view.data, m->config.dtype, NULL, 0, err);
+    if (st == PL_OK) st = pl_params_write(&plain, weights, view.data, m->config.dtype, NULL, 0, err);
+    if (st == PL_OK && beside.n > 0)
+        st = pl_stopping_write(&lm->stops, &beside, dir, view.data + plain.n, m->config.dtype, err);
     pl_param_view_fini(&view);
     pl_free(config);
     pl_free(weights);
@@ -80,12 +89,25 @@ pl_status pl_model_files_config(pl_hf_config *c, const char *dir, pl_dtype dtype
     return PL_OK;
 }
 
+// Reads the model's prediction of acceptance, if its folder has one; else it begins at 0.
+static pl_status read_stopping(pl_lm *lm, const char *dir, pl_err *err) {
+    char             *path = pl_path_join(dir, PL_STOPPING_FILE);
+    pl_weight_source *src = NULL;
+    pl_status         st = path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    if (st == PL_OK && pl_path_exists(path)) st = pl_weight_source_open(&src, path, err);
+    if (src) st = pl_param_block_read_some(&lm->block, lm->model.params.n - STOPPING, STOPPING, src, err);
+    pl_weight_source_close(src);
+    pl_free(path);
+    return st;
+}
+
 pl_status pl_model_files_weights(pl_lm *lm, const char *dir, char print[17], pl_err *err) {
     pl_weight_source *src;
     pl_hf_config      c;
     PL_TRY(pl_llama_source(&src, &c, dir, err));
     pl_status st = pl_fingerprint(print, src, &lm->model.config, true, err);
-    if (st == PL_OK) st = pl_param_block_read(&lm->block, src, err);
+    int       n = lm->model.params.n - (lm->stops.acceptance ? STOPPING : 0);
+    if (st == PL_OK) st = pl_param_block_read_some(&lm->block, 0, n, src, err);
     pl_weight_source_close(src);
-    return st;
+    return st == PL_OK && lm->stops.acceptance ? read_stopping(lm, dir, err) : st;
 }
