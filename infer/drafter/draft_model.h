@@ -59,8 +59,8 @@ typedef struct pl_draft_model {
 // most rows of a session in one run; drafted: most rows of a whole draft.
 pl_status pl_draft_model_open(pl_draft_model *m, const char *path, const char *tokenizer, int slots, int per_level,
                               int drafted, const pl_drafter_options *o, pl_err *err);
-// Prepares the choice of pl_draft_model_results before the first run: the k best of the n tokens in `only` or (NULL) of the first n,
-// with their log-sum-exp if scored.
+// Prepares the choice of pl_draft_model_results before the first run: the k best of the n tokens in `only` or (NULL) of
+// the first n, with their log-sum-exp if scored.
 pl_status pl_draft_model_chooses(pl_draft_model *m, int k, bool scored, const int32_t *only, int64_t n, pl_err *err);
 // Call before pl_draft_model_chooses: the results then have the model's prediction of acceptance, if its folder has one
 // and drafts end by it (m->stops).

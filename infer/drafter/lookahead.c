@@ -1,10 +1,9 @@
-// Lookahead decoding (Fu et al. 2024, "Break the Sequential Dependency of LLM Inference Using Lookahead Decoding", arXiv
-// 2402.02057): the target's forward continues guesses at the tokens ahead by Jacobi iteration, and the n-grams that
-// arise are drafted when their first token comes.
+// Lookahead decoding (Fu et al. 2024, arXiv 2402.02057): the target's forward continues guesses at the tokens ahead by
+// Jacobi iteration, and the n-grams that arise are drafted when their first token comes.
 //
 //   "lookahead[:W,N,G]"   a window of W (5) columns, n-grams of N (3) tokens, at most G (5) of them drafted
-//   window x[N-1][W]      guesses of the last N - 1 iterations: column c of row l stands c + l positions behind the last
-//                         token, which itself is x[0][0]
+//   window x[N-1][W]      guesses of the last N - 1 iterations: column c of row l stands c + l positions behind the
+//                         last token, which itself is x[0][0]
 //   forward               as a tree: row 0 is a chain from the last token on, and from its column c hangs the chain
 //                         x[1][c] .. x[N-2][c]; y[c] is the target's best token behind it. Beside it the N-grams of the
 //                         pool that begin with the last token, the newest first

@@ -90,8 +90,8 @@ const pl_key pl_head_keys[] = {
          "and not stored",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_BOOL("drafter.head.acceptance", pl_head_recipe, acceptance), .each = true, .deflt = "false",
-     .help = "eagle1, eagle3 and lm: learn how likely each draft is to be accepted (SpecDec++)", .stages = PL_STAGE_DRAFTER,
-     .late = true},
+     .help = "eagle1, eagle3, lm: learn how likely each draft is to be accepted (SpecDec++)",
+     .stages = PL_STAGE_DRAFTER, .late = true},
     {PL_KEY_AS_INT("drafter.head.max_rejection", pl_head_recipe, max_rejection), .each = true, .deflt = "0", .min = 0,
      .max = 999,
      .help = "with acceptance: a draft ends before one of its tokens is rejected with more than so many thousandths; "

@@ -11,8 +11,8 @@
 
 #include "infer/head/head.h"
 
-// Adds weight[i] L(i) of rows x [n, d] to the tape; accepted [n]: A. Returns [n] losses, of which L(i) is scale[i] times
-// the i-th (scale [n]: set, in the step's memory). On a measuring context accepted and weight are not read.
+// Adds weight[i] L(i) of rows x [n, d] to the tape; accepted [n]: A. Returns [n] losses; L(i) is scale[i] times the
+// i-th (scale [n]: set, in the step's memory). Reads accepted and weight on no measuring context.
 pl_tensor pl_acceptance_loss(pl_ctx *ctx, const pl_head *h, pl_tensor x, const float *accepted, const float *weight,
                              float **scale);
 

@@ -26,28 +26,29 @@ static pl_status check_backbone(const pl_recipe *r, pl_err *err) {
     const pl_head_kind     *head = pl_train_head_kind(r);
     const pl_backbone_kind *drafter = pl_train_backbone(r);
     bool                    shared = head->published && drafter->shares_head && pl_train_freezes_head(r);
-    const rule              rules[] = {
-                     {&hd->vocab, head->over_target, head->name,
-                      " heads add to the target's own matrix, which is not trimmed; take full or lowrank"},
-                     {&hd->vocab, shared, "", "the target's own matrix is not trimmed; give drafter.head.frozen: false"},
-                     {&hd->position_aware, !head->listed, head->name,
-                      " heads have no rows in order of frequency; take full or lowrank"},
-                     {&hd->position_aware, shared, "",
-                      "the target's own matrix has no order of frequency; give drafter.head.vocab and drafter.head.frozen: false"},
-                     {&hd->position_aware, !hd->vocab, "",
-                      "all tokens are drafted, in order of their ids; give drafter.head.vocab, the list to draft from"},
-                     {&hd->redistribute, !head->listed, head->name, " heads draft no fixed list of tokens; take full or lowrank"},
-                     {&hd->redistribute, shared, "",
-                      "the target's own matrix drafts all tokens; give drafter.head.vocab and drafter.head.frozen: false"},
-                     {&hd->redistribute, !hd->vocab, "", "all tokens are drafted; give drafter.head.vocab, the list to draft from"},
-                     {&hd->init, head->over_target, head->name,
-                      " heads add to the target's own matrix, which stays as it is; leave it out"},
-                     {&hd->init, shared, "",
-                      "the head is the target's own matrix and stays so; give drafter.head.frozen: false, or leave it out"},
-                     {&hd->acceptance, drafter->draft, drafter->name,
-                      " drafts blocks; this is of drafters that go token after token"},
-                     {&hd->acceptance, shared, "", "the target's own matrix has nothing beside it; give drafter.head.frozen: false"},
-                     {&hd->max_rejection, !hd->acceptance, "", NEEDS_ACCEPTANCE}};
+
+    const rule rules[] = {
+        {&hd->vocab, head->over_target, head->name,
+         " heads add to the target's own matrix, which is not trimmed; take full or lowrank"},
+        {&hd->vocab, shared, "", "the target's own matrix is not trimmed; give drafter.head.frozen: false"},
+        {&hd->position_aware, !head->listed, head->name,
+         " heads have no rows in order of frequency; take full or lowrank"},
+        {&hd->position_aware, shared, "",
+         "the target's own matrix has no order of frequency; give drafter.head.vocab and drafter.head.frozen: false"},
+        {&hd->position_aware, !hd->vocab, "",
+         "all tokens are drafted, in order of their ids; give drafter.head.vocab, the list to draft from"},
+        {&hd->redistribute, !head->listed, head->name, " heads draft no fixed list of tokens; take full or lowrank"},
+        {&hd->redistribute, shared, "",
+         "the target's own matrix drafts all tokens; give drafter.head.vocab and drafter.head.frozen: false"},
+        {&hd->redistribute, !hd->vocab, "", "all tokens are drafted; give drafter.head.vocab, the list to draft from"},
+        {&hd->init, head->over_target, head->name,
+         " heads add to the target's own matrix, which stays as it is; leave it out"},
+        {&hd->init, shared, "",
+         "the head is the target's own matrix and stays so; give drafter.head.frozen: false, or leave it out"},
+        {&hd->acceptance, drafter->draft, drafter->name,
+         " drafts blocks; this is of drafters that go token after token"},
+        {&hd->acceptance, shared, "", "the target's own matrix has nothing beside it; give drafter.head.frozen: false"},
+        {&hd->max_rejection, !hd->acceptance, "", NEEDS_ACCEPTANCE}};
     return refuse_unread(r, rules, sizeof rules / sizeof *rules, err);
 }
 
