@@ -15,6 +15,7 @@
 #include "train/run/run.h"
 #include "train/task/head_keys.h"
 
+#include <glob.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -217,6 +218,37 @@ static void of_a_list(void **state) {
     }
 }
 
+static void check_recipe(const char *path) {
+    int                  n;
+    const pl_key *const *tables = pl_stage_tables(&n);
+    pl_recipe           *r, *one;
+    pl_err               err = {0};
+    if (pl_recipe_open(&r, path, tables, n, NULL, 0, &err) != PL_OK) fail_msg("%s", err.msg);
+    const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
+    pl_status                 st = pipe->drafters.n > 0 ? PL_OK : pl_head_keys_check(r, &err);
+    if (pipe->drafters.n == 0 && st == PL_OK) st = pl_head_keys_check_own(r, NULL, NULL, &err);
+    for (int i = 0; i < pipe->drafters.n && st == PL_OK; i++) {
+        const void *item = &pipe->drafters.at[i];
+        st = pl_recipe_of_item(&one, r, item, "item", NULL, 0, &err);
+        if (st == PL_OK) st = pl_head_keys_check(one, &err);
+        if (st == PL_OK) st = pl_head_keys_check_own(one, r, item, &err);
+        pl_recipe_close(one);
+    }
+    if (st != PL_OK) fail_msg("%s: %s", path, err.msg);
+    pl_recipe_close(r);
+}
+
+// No recipe of the repository has a key that its drafters would drop.
+static void of_recipes(void **state) {
+    (void)state;
+    glob_t g = {0};
+    assert_int_equal(glob(PACELINE_SOURCE_DIR "/recipes/*.yaml", 0, NULL, &g), 0);
+    assert_true(g.gl_pathc > 20);
+    for (size_t i = 0; i < g.gl_pathc; i++)
+        check_recipe(g.gl_pathv[i]);
+    globfree(&g);
+}
+
 // Each key of a head has a value above.
 static void all_are_tried(void **state) {
     (void)state;
@@ -232,10 +264,8 @@ static void all_are_tried(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_are_tried),
-        cmocka_unit_test(dropped_nowhere),
-        cmocka_unit_test(of_no_drafter),
-        cmocka_unit_test(of_a_list),
+        cmocka_unit_test(all_are_tried), cmocka_unit_test(dropped_nowhere), cmocka_unit_test(of_no_drafter),
+        cmocka_unit_test(of_a_list),     cmocka_unit_test(of_recipes),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
