@@ -1,6 +1,7 @@
 #include "infer/drafter/backbone.h"
 
 #include "infer/head/draft_vocab.h"
+#include "infer/head/settings.h"
 #include "infer/head/stopping.h"
 #include "infer/model/llama_params.h"
 
@@ -291,11 +292,11 @@ pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, co
     c.selector = o->selector;
     pl_selector_settle(&c.selector, c.hidden_size, c.vocab_size);
     kind->configure(&c, target, o);
-    if (c.target_head && o->head.n > 0)
+    if (c.target_head && pl_head_any_setting(&o->head))
         return pl_fail(
             err, PL_E_INPUT,
             "drafter.head.%s: the target's own matrix has nothing beside it; give drafter.head.frozen: false",
-            o->head.setting[0].name);
+            pl_head_any_setting(&o->head));
     if (o->d2t) c.draft_vocab_size = (int)o->draft_vocab;
     PL_TRY(check_config(kind, &c, target, kind->draft ? "drafter" : "drafter.taps", err));
     if (o->d2t && (c.target_head || pl_head_find(c.head.kind, NULL)->over_target))

@@ -104,6 +104,16 @@ const pl_key pl_head_keys[] = {
 #define ACCEPTANCE "acceptance"
 #define MAX_REJECTION "max_rejection"
 
+// Settings of any kind of head.
+static const char *const every[] = {POSITION_AWARE, REDISTRIBUTE, ACCEPTANCE, MAX_REJECTION};
+enum { EVERY = sizeof every / sizeof *every };
+
+const char *pl_head_any_setting(const pl_hf_head *spec) {
+    for (int i = 0; i < EVERY; i++)
+        if (pl_hf_head_find(spec, every[i])) return every[i];
+    return NULL;
+}
+
 const char *pl_head_wants_list(const pl_hf_head *spec) {
     return pl_hf_head_find(spec, POSITION_AWARE) ? POSITION_AWARE
            : pl_hf_head_find(spec, REDISTRIBUTE) ? REDISTRIBUTE
@@ -139,8 +149,7 @@ pl_hf_head pl_head_spec(const pl_head_recipe *r, const void *own) {
 static bool is_known(const char *name) {
     for (int i = 0; i < KINDS; i++)
         if (pl_head_settings_know(kinds[i]->keys, name)) return true;
-    static const char *const every[] = {POSITION_AWARE, REDISTRIBUTE, ACCEPTANCE, MAX_REJECTION};
-    for (size_t i = 0; i < sizeof every / sizeof *every; i++)
+    for (int i = 0; i < EVERY; i++)
         if (strcmp(name, every[i]) == 0) return true;
     return false;
 }

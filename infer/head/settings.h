@@ -14,4 +14,7 @@ pl_status pl_head_settings_read(void *own, const pl_key *keys, const pl_hf_head 
 // Returns true if a table has a setting of this name.
 bool      pl_head_settings_know(const pl_key *keys, const char *name);
 
+// Returns a setting of spec that a head of any kind follows (infer/head/head.c); NULL: there is none.
+const char *pl_head_any_setting(const pl_hf_head *spec);
+
 #endif

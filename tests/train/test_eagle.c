@@ -14,6 +14,7 @@
 #include "infer/eval/eval.h"
 #include "infer/generate/generate.h"
 #include "infer/generate/generator.h"
+#include "infer/head/draft_vocab.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
@@ -906,6 +907,45 @@ static void list_of_all_tokens(void **state) {
     pl_free(target), pl_free(list);
 }
 
+// A list that lacks the token that ends an answer, in all or in the part that is drafted: the drafter has it.
+static void list_without_ends(void **state) {
+    (void)state;
+    pl_err        err = {0};
+    pl_tokenizer *tok;
+    pl_counts     c;
+    char *target = pl_path_join(small_base, "target/checkpoints/last"), *list = pl_path_join(small_base, "some.json");
+    assert_int_equal(pl_tokenizer_open(&tok, target, &err), PL_OK);
+    int32_t eos = pl_tokenizer_eos_id(tok);
+    assert_true(eos >= 0);
+    assert_int_equal(pl_counts_init(&c, 380, pl_tokenizer_fingerprint(tok), "a test", &err), PL_OK);
+    for (int32_t id = 40; id < 80; id++)
+        for (int k = 0; k <= id; k++)
+            pl_counts_add(&c, &id, 1);
+    assert_int_equal(pl_counts_write(&c, list, &err), PL_OK);
+    for (int size = 0; size <= 20; size += 20) {
+        char              extra[512], *dir = pl_path_join(small_base, size ? "some-20" : "some-40");
+        int64_t           n = size ? size : 41;
+        int32_t          *d2t;
+        pl_weight_source *src;
+        snprintf(extra, sizeof extra,
+                 "train.lr=1e-9\ntrain.warmup=0\ntrain.steps=1\ndrafter.head.vocab=BASE/some.json\n"
+                 "drafter.head.vocab_size=%d\n",
+                 size);
+        if (small_run(pl_path_name(dir), extra, 0, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
+        char *last = pl_path_join(dir, "checkpoints/last");
+        assert_int_equal(pl_weight_source_open(&src, last, &err), PL_OK);
+        if (pl_draft_vocab_read(&d2t, src, n, 380, &err) != PL_OK) fail_msg("%s", err.msg);
+        assert_int_equal(d2t[0], eos);
+        assert_int_equal(d2t[1], 79);
+        assert_int_equal(d2t[n - 1], size ? 61 : 40);
+        pl_weight_source_close(src);
+        pl_free(d2t), pl_free(dir), pl_free(last);
+    }
+    pl_counts_fini(&c);
+    pl_tokenizer_close(tok);
+    pl_free(target), pl_free(list);
+}
+
 // A recipe's list of the answers knows none that any of its drafters holds out; another holdout makes it anew.
 static void list_without_held_out(void **state) {
     (void)state;
@@ -1056,6 +1096,7 @@ int main(void) {
         cmocka_unit_test(refusals),
         cmocka_unit_test(refused_before_anything),
         cmocka_unit_test(list_of_all_tokens),
+        cmocka_unit_test(list_without_ends),
         cmocka_unit_test(random_start),
         cmocka_unit_test(eagle2_brings_its_tree),
     };
