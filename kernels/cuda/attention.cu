@@ -60,7 +60,8 @@ static __device__ __forceinline__ int keys_of(const pl_kvrow &r) {
 }
 // Returns the first visible key of a row.
 static __device__ __forceinline__ int first_of(const cached &a, const pl_kvrow &r) {
-    return a.window > 0 && keys_of(r) > a.window ? keys_of(r) - a.window : 0;
+    const int own = r.path ? keys_of(r) : r.slot + 1;
+    return a.window > 0 && own > a.window ? own - a.window : 0;
 }
 static __device__ __forceinline__ const int32_t *path_of(const cached &a, const pl_kvrow &r) {
     return r.path ? (const int32_t *)((uintptr_t)r.path + (uintptr_t)a.paths) : NULL;

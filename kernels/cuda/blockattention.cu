@@ -10,7 +10,7 @@ struct blocks_view {
     const float   *qkv, *kv, *o, *d_o, *lse;
     const int32_t *lo, *hi;
     int64_t        rows, context;
-    int            block, nh, nkv, hd;
+    int            block, nh, nkv, hd, window, causal;
     float          scale;
 };
 
@@ -25,9 +25,18 @@ static __device__ __forceinline__ const float *own_key(const blocks_view &a, int
 static __device__ __forceinline__ const float *context_key(const blocks_view &a, int64_t row, int head) {
     return a.kv + row * 2 * a.nkv * a.hd + (int64_t)head * a.hd;
 }
-static __device__ __forceinline__ const float *key_of(const blocks_view &a, int64_t g, int head, int i) {
-    int context = a.hi[g] - a.lo[g];
-    return i < context ? context_key(a, a.lo[g] + i, head) : own_key(a, g * a.block + i - context, head);
+// What a row sees: context rows from `first` on, and `own` of its block's (pl_block_first, pl_block_own).
+struct block_sight {
+    int first, context, own;
+};
+static __device__ __forceinline__ block_sight sight_of(const blocks_view &a, int64_t g, int slot) {
+    int first = a.window > 0 ? a.hi[g] + slot - a.window + 1 : a.lo[g];
+    if (first < a.lo[g]) first = a.lo[g];
+    return block_sight{first, a.hi[g] - first, a.causal ? slot + 1 : a.block};
+}
+static __device__ __forceinline__ const float *key_of(const blocks_view &a, const block_sight &s, int64_t g, int head,
+                                                      int i) {
+    return i < s.context ? context_key(a, s.first + i, head) : own_key(a, g * a.block + i - s.context, head);
 }
 
 static __global__ void blocks_forward_kernel(blocks_view a, float *o, float *lse) {
@@ -35,11 +44,12 @@ static __global__ void blocks_forward_kernel(blocks_view a, float *o, float *lse
     int64_t at = pl_row_warp(), m = at / a.nh, g = m / a.block;
     int     h = (int)(at % a.nh), head = h / (a.nh / a.nkv), width = a.nkv * a.hd;
     if (m >= a.rows) return;
-    pl_row_vec q = pl_row_load(a.qkv + m * wide(a) + (int64_t)h * a.hd, a.hd), acc = {};
-    float      max = -INFINITY, sum = 0;
-    int        n = a.lo[g] < 0 ? 0 : a.hi[g] - a.lo[g] + a.block;
+    pl_row_vec  q = pl_row_load(a.qkv + m * wide(a) + (int64_t)h * a.hd, a.hd), acc = {};
+    float       max = -INFINITY, sum = 0;
+    block_sight see = sight_of(a, g, (int)(m % a.block));
+    int         n = a.lo[g] < 0 ? 0 : see.context + see.own;
     for (int i = 0; i < n; i++) {
-        const float *k = key_of(a, g, head, i);
+        const float *k = key_of(a, see, g, head, i);
         float        s = a.scale * pl_row_dot(q, pl_row_load(k, a.hd));
         if (s > max) {
             float fade = expf(max - s);
@@ -76,23 +86,28 @@ static __global__ void blocks_queries_kernel(blocks_view a, float *d_qkv) {
     int64_t at = pl_row_warp(), m = at / a.nh, g = m / a.block;
     int     h = (int)(at % a.nh), head = h / (a.nh / a.nkv), width = a.nkv * a.hd;
     if (m >= a.rows || a.lo[g] < 0) return;
-    int64_t    from = m * wide(a) + (int64_t)h * a.hd;
-    pl_row_vec q = pl_row_load(a.qkv + from, a.hd), d_o = pl_row_load(a.d_o + at * a.hd, a.hd), dq = {};
-    float      mean = mean_of(a, at, d_o);
-    for (int i = 0; i < a.hi[g] - a.lo[g] + a.block; i++) {
-        const float *key = key_of(a, g, head, i);
+    int64_t     from = m * wide(a) + (int64_t)h * a.hd;
+    pl_row_vec  q = pl_row_load(a.qkv + from, a.hd), d_o = pl_row_load(a.d_o + at * a.hd, a.hd), dq = {};
+    float       mean = mean_of(a, at, d_o);
+    block_sight see = sight_of(a, g, (int)(m % a.block));
+    for (int i = 0; i < see.context + see.own; i++) {
+        const float *key = key_of(a, see, g, head, i);
         pl_row_vec   k = pl_row_load(key, a.hd);
         pl_row_axpy(dq, weigh(a, at, mean, q, d_o, k, pl_row_load(key + width, a.hd)).ds, k);
     }
     pl_row_add_to(d_qkv + from, dq, a.hd);
 }
 
-// Adds the rows of block g to dk and dv of a key: query heads in order, in each the rows.
-static __device__ __forceinline__ void add_block(const blocks_view &a, int64_t g, int head, const pl_row_vec &k,
-                                                 const pl_row_vec &v, pl_row_vec &dk, pl_row_vec &dv) {
+// Adds the rows of block g that see a key, context row `row` or (own) the block's slot of that number, to its dk and dv:
+// query heads in order, in each the rows.
+static __device__ __forceinline__ void add_block(const blocks_view &a, int64_t g, int head, bool own, int64_t row,
+                                                 const pl_row_vec &k, const pl_row_vec &v, pl_row_vec &dk,
+                                                 pl_row_vec &dv) {
     int share = a.nh / a.nkv;
     for (int h = head * share; h < (head + 1) * share; h++)
         for (int r = 0; r < a.block; r++) {
+            block_sight see = sight_of(a, g, r);
+            if (own ? row >= see.own : row < see.first) continue;
             int64_t    m = g * a.block + r, at = m * a.nh + h;
             pl_row_vec q = pl_row_load(a.qkv + m * wide(a) + (int64_t)h * a.hd, a.hd);
             pl_row_vec d_o = pl_row_load(a.d_o + at * a.hd, a.hd);
@@ -112,10 +127,10 @@ static __global__ void blocks_keys_kernel(blocks_view a, float *d, int own, int6
     pl_row_vec   k = pl_row_load(key, a.hd), v = pl_row_load(key + width, a.hd), dk = {}, dv = {};
     if (own) {
         if (a.lo[row / a.block] < 0) return;
-        add_block(a, row / a.block, head, k, v, dk, dv);
+        add_block(a, row / a.block, head, true, row % a.block, k, v, dk, dv);
     }
     for (int64_t g = 0; g < blocks && !own; g++)
-        if (a.lo[g] >= 0 && a.lo[g] <= row && row < a.hi[g]) add_block(a, g, head, k, v, dk, dv);
+        if (a.lo[g] >= 0 && a.lo[g] <= row && row < a.hi[g]) add_block(a, g, head, false, row, k, v, dk, dv);
     d += own ? own_key(a, row, head) - a.qkv : context_key(a, row, head) - a.kv;
     pl_row_add_to(d, dk, a.hd);
     pl_row_add_to(d + width, dv, a.hd);
@@ -136,6 +151,7 @@ static blocks_view view_of(pl_ctx *ctx, const pl_blockattention_args *a) {
     v.lo = pl_index(ctx, a->lo, blocks), v.hi = pl_index(ctx, a->hi, blocks);
     v.rows = a->qkv.dim[0], v.context = a->kv.dim[0];
     v.block = a->block, v.nh = a->nh, v.nkv = a->nkv, v.hd = a->hd, v.scale = (float)a->scale;
+    v.window = a->rule.window, v.causal = a->rule.causal;
     return v;
 }
 

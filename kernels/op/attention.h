@@ -15,8 +15,10 @@
 //            row[m].n_path keys of this forward's own rows of the same session, at slots path[0..n_path-1] (ancestors
 //            from the root to the row itself; rope has written them). Key i of the path has position i.
 //            path NULL (chains, prefill): consecutive slots n_ctx, n_ctx+1, ...
-//            window > 0: the last `window` of these keys, the row's own included (Mistral's sliding windows,
-//            arXiv 2310.06825, section 2): key i of n where n - 1 - i < window. Earlier keys are not read.
+//            window > 0: of the keys up to the row's own the last `window`, its own included (Mistral's sliding
+//            windows, arXiv 2310.06825, section 2): key i where own - i < window. Earlier keys are not read. The own key
+//            is the last one; with path NULL it is that of position `slot`, and the keys behind it are seen too (blocks
+//            that attend in both directions).
 //   blocks   (training) block 0: own rows lo[m]..m (causal within the row's document); blocks j = 1..n_blocks-1: row m
 //            of block j only (the diagonals of training-time test, EAGLE-3 §3; exact, merged by log-sum-exp, O(M)
 //            memory). Queries come from block n_blocks-1. Gradients flow into queries, keys and values of all blocks.
@@ -54,7 +56,7 @@ typedef struct pl_kvrow {
 typedef struct pl_attention_rule {
     double    scale;  // 0: 1/sqrt(hd)
     double    cap;    // of the scores; 0: none
-    int       window; // most visible keys per row; 0: all
+    int       window; // most visible keys up to the row's own; 0: all
     // [nh] in F32; .data NULL: none
     pl_tensor sink;
 } pl_attention_rule;
@@ -113,8 +115,9 @@ static inline pl_dtype pl_kvrow_dtype(const pl_kvrow *row, int64_t n) {
                  pl_dtype_name(row[m].dtype), pl_dtype_name(row[0].dtype));
     return n > 0 ? row[0].dtype : PL_F32;
 }
-// Returns the first visible key of a row of n keys.
-static inline int32_t pl_attention_first(int32_t n, int window) {
+// Returns the first visible key of a row.
+static inline int32_t pl_attention_first(const pl_kvrow *row, int window) {
+    int32_t n = row->path ? row->n_ctx + row->n_path : row->slot + 1; // up to the row's own
     return window > 0 && n > window ? n - window : 0;
 }
 #endif

@@ -223,7 +223,7 @@ typedef struct group {
 
 static void find_group(group *to, const pl_kvrow *r, int64_t g, int64_t width, int window) {
     int32_t all = r->n_ctx + r->n_path;
-    int64_t skip = pl_attention_first(all, window) - g * GROUP;
+    int64_t skip = pl_attention_first(r, window) - g * GROUP;
     to->first = skip > 0 ? skip < GROUP ? (int)skip : GROUP : 0;
     int64_t p0 = g * GROUP + to->first, left = all - p0, in_context = r->n_ctx - p0;
     int     n = left < GROUP - to->first ? (int)left : GROUP - to->first;
@@ -357,7 +357,7 @@ static void run_item(const cached_job *job, const item *it, uint8_t *scratch) {
 
     for (int64_t m = it->m0; m < it->m1; m++) {
         int32_t all = a->row[m].n_ctx + a->row[m].n_path;
-        int64_t n = ((int64_t)all + GROUP - 1) / GROUP, seen = pl_attention_first(all, a->window) / GROUP;
+        int64_t n = ((int64_t)all + GROUP - 1) / GROUP, seen = pl_attention_first(&a->row[m], a->window) / GROUP;
         groups = n > groups ? n : groups;
         first = seen < first ? seen : first;
         for (int kv = it->kv0; kv < it->kv1; kv++) {
@@ -446,7 +446,7 @@ static void cached_fwd(pl_ctx *ctx, const pl_attention_args *a) {
         job.held = pl_kvrow_dtype(a->row, job.rows);
         for (int64_t m = 0; m < job.rows; m++) {
             int32_t all = a->row[m].n_ctx + a->row[m].n_path;
-            work += 4 * 4.0 * a->nh * a->hd * (double)(all - pl_attention_first(all, a->window));
+            work += 4 * 4.0 * a->nh * a->hd * (double)(all - pl_attention_first(&a->row[m], a->window));
         }
         pl_parallel(ctx->pool, pl_cpu_parts(ctx, blocks * job.kv_sets * job.head_sets, work), cached_part, &job);
     }

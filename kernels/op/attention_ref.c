@@ -4,7 +4,7 @@
 static int64_t n_keys(const pl_attention_args *a, int64_t m) {
     if (a->row) {
         int32_t all = a->row[m].n_ctx + a->row[m].n_path;
-        return all - pl_attention_first(all, a->window);
+        return all - pl_attention_first(&a->row[m], a->window);
     }
     return a->lo[m] < 0 ? 0 : pl_attention_row(a, 0, m) - a->lo[m] + 1 + a->n_blocks - 1;
 }
@@ -24,7 +24,7 @@ static key key_at(const attending *r, int64_t i) {
     int64_t                  head = r->h / (a->nh / a->nkv) * (int64_t)a->hd, kv = (int64_t)a->nkv * a->hd, m = r->m;
     if (a->row) {
         const pl_kvrow *row = &a->row[m];
-        i += pl_attention_first(row->n_ctx + row->n_path, a->window);
+        i += pl_attention_first(row, a->window);
         return cached_key(r, row, (i < row->n_ctx || !row->path ? i : row->path[i - row->n_ctx]) * kv + head);
     }
     int64_t          own = pl_attention_row(a, 0, m) - a->lo[m] + 1; // keys of the causal block; the diagonals follow

@@ -25,7 +25,7 @@ typedef struct job {
     int64_t                       documents;
 } job;
 
-// One item's rows: R = query heads of the key head times the block.
+// One item's rows: R = query heads of the key head times the block. Its keys are those that at least one of them sees.
 typedef struct rows {
     int     n;
     stretch of[2];   // context, then the block itself
@@ -60,7 +60,8 @@ static rows begin(const job *j, uint8_t *scratch, int64_t g, int kv_head) {
     const pl_blockattention_args *a = j->a;
     int64_t                       width = (int64_t)a->nkv * a->hd, head = (int64_t)kv_head * a->hd;
     rows                          r = {.n = a->nh / a->nkv * a->block};
-    r.of[0] = stretch_of(&a->kv, a->lo[g], a->hi[g] - a->lo[g], head, width);
+    int64_t                       first = pl_block_first(a, g, 0);
+    r.of[0] = stretch_of(&a->kv, first, a->hi[g] - first, head, width);
     r.of[1] = stretch_of(&a->qkv, g * a->block, a->block, (int64_t)a->nh * a->hd + head, width);
     r.keys = r.of[0].n + r.of[1].n;
     r.q = (float *)scratch;
@@ -147,6 +148,17 @@ static int64_t close_row(float *s, int64_t keys, float fill) {
     return all;
 }
 
+// Sets the scores of keys that the i-th row does not see so that their probabilities are 0.
+static void hide_keys(const job *j, const rows *r, int64_t g, int i) {
+    const pl_blockattention_args *a = j->a;
+    int64_t                       slot = i % a->block, before = pl_block_first(a, g, slot) - pl_block_first(a, g, 0);
+    float                        *s = r->s + i * j->most;
+    for (int64_t k = 0; k < before; k++)
+        s[k] = -INFINITY;
+    for (int64_t k = r->of[0].n + pl_block_own(a, slot); k < r->keys; k++)
+        s[k] = -INFINITY;
+}
+
 // Turns s into exponentials; returns their sum.
 static float softmax(float *s, int64_t keys, float scale, float *max) {
     int64_t all = close_row(s, keys, -INFINITY);
@@ -181,6 +193,7 @@ static void forward_item(const job *j, uint8_t *scratch, int64_t g, int kv_head)
     memset(r.acc, 0, (size_t)(r.n * j->hp) * sizeof *r.acc);
     for (int i = 0; i < r.n; i++) {
         float max;
+        hide_keys(j, &r, g, i);
         r.ds[i] = softmax(r.s + i * j->most, r.keys, (float)a->scale, &max);
         pl_f32(&a->lse)[row_of(j, g, i) * a->nh + head_of(j, kv_head, i)] = max + logf(r.ds[i]);
     }
@@ -201,7 +214,8 @@ static void backward_row(const job *j, const rows *r, int64_t g, int kv_head, in
     pl_vf                         sum = pl_vf_zero(), lse = pl_vf_set1(pl_f32(&a->lse)[at]);
     for (int64_t c = 0; c < j->hp; c += PL_VL)
         sum = pl_vf_fma(pl_vf_load(r->d_o + i * j->hp + c), pl_vf_get(o + c, pl_vf_lanes(c, a->hd)), sum);
-    pl_vf   mean = pl_vf_set1(pl_vf_hsum(sum)), scale = pl_vf_set1((float)a->scale);
+    pl_vf mean = pl_vf_set1(pl_vf_hsum(sum)), scale = pl_vf_set1((float)a->scale);
+    hide_keys(j, r, g, i);
     int64_t all = close_row(s, r->keys, -INFINITY);
     close_row(ds, r->keys, 0.0f);
     for (int64_t k = 0; k < all; k += PL_VL) {
@@ -268,7 +282,7 @@ static int parts_for(const pl_ctx *ctx, const job *j, int64_t items) {
     const pl_blockattention_args *a = j->a;
     double                        work = 0;
     for (int64_t g = 0; g < j->blocks; g++)
-        if (a->lo[g] >= 0) work += 4.0 * a->nh * a->hd * a->block * (double)(a->hi[g] - a->lo[g] + a->block);
+        work += 4.0 * a->nh * a->hd * a->block * (double)pl_block_keys(a, g, 0);
     return pl_cpu_parts(ctx, items, work);
 }
 

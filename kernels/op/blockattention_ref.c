@@ -1,12 +1,13 @@
 #include "kernels/op/attention_ref.h"
 #include "kernels/op/blockattention.h"
 
-// Returns the i-th visible key of row m's block: the context's, then the block's own.
+// Returns the i-th visible key of row m: the context's, then the block's own.
 static key key_at(const attending *r, int64_t i) {
     const pl_blockattention_args *a = r->args;
     int64_t                       head = r->h / (a->nh / a->nkv) * (int64_t)a->hd, width = (int64_t)a->nkv * a->hd;
-    int64_t                       g = r->m / a->block, context = a->hi[g] - a->lo[g];
-    if (i < context) return key_in(&a->kv, (a->lo[g] + i) * a->kv.dim[1] + head, width);
+    int64_t                       g = r->m / a->block, first = pl_block_first(a, g, r->m % a->block);
+    int64_t                       context = a->hi[g] - first;
+    if (i < context) return key_in(&a->kv, (first + i) * a->kv.dim[1] + head, width);
     return key_in(&a->qkv, (g * a->block + i - context) * a->qkv.dim[1] + (int64_t)a->nh * a->hd + head, width);
 }
 
@@ -21,12 +22,12 @@ static void each(const pl_blockattention_args *a, void (*fn)(const attending *))
                    .o = &a->o,
                    .lse = &a->lse};
     int64_t   blocks = a->qkv.dim[0] / a->block;
-    for (int64_t g = 0; g < blocks; g++) {
-        r.n = a->lo[g] < 0 ? 0 : a->hi[g] - a->lo[g] + a->block;
+    for (int64_t g = 0; g < blocks; g++)
         for (r.h = 0; r.h < a->nh; r.h++)
-            for (r.m = g * a->block; r.m < (g + 1) * a->block; r.m++)
+            for (r.m = g * a->block; r.m < (g + 1) * a->block; r.m++) {
+                r.n = pl_block_keys(a, g, r.m % a->block);
                 fn(&r);
-    }
+            }
 }
 
 void PL_REF(blockattention_fwd)(pl_ctx *ctx, const void *args) {

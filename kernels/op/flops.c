@@ -41,7 +41,8 @@ static double attention(const pl_attention_args *a, bool backward) {
 static double blockattention(const pl_blockattention_args *a, bool backward) {
     double pairs = 0;
     for (int64_t g = 0; g < a->o.dim[0] / a->block; g++)
-        if (a->lo[g] >= 0) pairs += (double)a->block * (double)(a->hi[g] - a->lo[g] + a->block);
+        for (int j = 0; j < a->block; j++)
+            pairs += (double)pl_block_keys(a, g, j);
     return seen(&a->o, a->nh, a->hd, pairs, backward);
 }
 

@@ -35,10 +35,11 @@ static pl_attention_rule with_sinks(op_run *r, pl_attention_rule rule, int nh) {
 // One query against n keys, as the formula says. qkv rows and keys through accessors, so that any view can be checked.
 typedef double (*key_fn)(const op_run *r, const void *view, int m, int i, int kv_head, int d, bool value);
 
-static void expect_attention(const op_run *r, int out, int m, heads h, const double *q, int n, key_fn key,
+// own: keys up to the row's own, which a window counts.
+static void expect_attention(const op_run *r, int out, int m, heads h, const double *q, int n, int own, key_fn key,
                              const void *view, const pl_attention_rule *rule, double tol) {
     double *p = malloc((size_t)(n + 1) * sizeof *p), scale = rule->scale > 0 ? rule->scale : 1 / sqrt(h.hd);
-    int     first = pl_attention_first(n, rule->window);
+    int     first = rule->window > 0 && own > rule->window ? own - rule->window : 0;
     assert_non_null(p);
     for (int head = 0; head < h.nh; head++) {
         int    kv = head / (h.nh / h.nkv);
@@ -78,6 +79,7 @@ typedef struct cached_shape {
     heads             h;
     int               n_ctx[2]; // committed keys of the two sessions
     pl_attention_rule rule;
+    bool              block; // session 1's rows see all of each other
 } cached_shape;
 
 static int slots_of(const cached_shape *s) {
@@ -93,6 +95,10 @@ static const struct {
     {1, 1, 2, {0, 1}}, {1, 3, 4, {0, 1, 2, 3}}, {1, 2, 3, {0, 1, 2}}, {1, 4, 5, {0, 1, 2, 3, 4}},
 };
 
+static int path_of(const cached_shape *s, int m) {
+    return s->block && tree[m].session == 1 ? 5 : tree[m].n_path;
+}
+
 static void cached(op_run *r, const void *arg) {
     const cached_shape *s = arg;
     heads               h = s->h;
@@ -103,13 +109,13 @@ static void cached(op_run *r, const void *arg) {
     int32_t  *path = op_bytes(r, ROWS * PATH * sizeof *path);
     for (int m = 0; m < ROWS; m++) {
         int n_ctx = s->n_ctx[tree[m].session];
-        for (int i = 0; i < tree[m].n_path; i++)
+        for (int i = 0; i < tree[m].n_path; i++) // of trees
             path[m * PATH + i] = n_ctx + tree[m].path[i];
         row[m] = (pl_kvrow){.k = cache[2 * tree[m].session].data,
                             .v = cache[2 * tree[m].session + 1].data,
                             .path = tree[m].session == 0 ? path + m * PATH : NULL,
                             .n_ctx = n_ctx,
-                            .n_path = tree[m].n_path,
+                            .n_path = path_of(s, m),
                             .slot = n_ctx + tree[m].slot_offset,
                             .dtype = held};
     }
@@ -122,31 +128,38 @@ static void cached(op_run *r, const void *arg) {
 }
 
 static const cached_shape cached_shapes[] = {
-    {{1, 1, 1}, {0, 1}, {.window = 0}},
-    {{2, 1, 3}, {0, 3}, {.window = 0}},
-    {{3, 3, 31}, {31, 32}, {.window = 0}},
-    {{4, 2, 33}, {33, 65}, {.window = 0}},
-    {{9, 3, 64}, {64, 29}, {.window = 0}},
-    {{8, 2, 128}, {128, 27}, {.window = 0}},
-    {{6, 6, 64}, {1, 95}, {.window = 0}},
-    {{20, 1, 8}, {40, 3}, {.window = 0}},
+    {{1, 1, 1}, {0, 1}, {.window = 0}, false},
+    {{2, 1, 3}, {0, 3}, {.window = 0}, false},
+    {{3, 3, 31}, {31, 32}, {.window = 0}, false},
+    {{4, 2, 33}, {33, 65}, {.window = 0}, false},
+    {{9, 3, 64}, {64, 29}, {.window = 0}, false},
+    {{8, 2, 128}, {128, 27}, {.window = 0}, false},
+    {{6, 6, 64}, {1, 95}, {.window = 0}, false},
+    {{20, 1, 8}, {40, 3}, {.window = 0}, false},
     // Windows that begin within a group, at its edge, among the tree's own rows, before the text; caps; a scale.
-    {{2, 1, 8}, {40, 3}, {.window = 5}},
-    {{9, 3, 64}, {64, 29}, {.window = 1}},
-    {{4, 2, 33}, {95, 130}, {.window = 33}},
-    {{3, 3, 31}, {127, 32}, {.window = 32, .cap = 2}},
-    {{8, 2, 128}, {128, 27}, {.window = 2, .scale = 0.05, .cap = 1}},
-    {{2, 1, 64}, {100, 0}, {.window = 200, .cap = 50}},
-    {{4, 1, 256}, {33, 65}, {.cap = 0.5}},
-    {{20, 1, 16}, {135, 101}, {.window = 64}},
-    {{20, 1, 201}, {40, 35}, {.window = 38}}, // many queries of a wide head: a GPU's blocks share its values
+    {{2, 1, 8}, {40, 3}, {.window = 5}, false},
+    {{9, 3, 64}, {64, 29}, {.window = 1}, false},
+    {{4, 2, 33}, {95, 130}, {.window = 33}, false},
+    {{3, 3, 31}, {127, 32}, {.window = 32, .cap = 2}, false},
+    {{8, 2, 128}, {128, 27}, {.window = 2, .scale = 0.05, .cap = 1}, false},
+    {{2, 1, 64}, {100, 0}, {.window = 200, .cap = 50}, false},
+    {{4, 1, 256}, {33, 65}, {.cap = 0.5}, false},
+    {{20, 1, 16}, {135, 101}, {.window = 64}, false},
+    {{20, 1, 201}, {40, 35}, {.window = 38}, false}, // many queries of a wide head: a GPU's blocks share its values
     // Past 4,096 keys a GPU's parts of a row are longer; of the chain's rows some are on either side.
-    {{1, 1, 8}, {4101, 4094}, {.window = 0}},
-    {{20, 1, 8}, {31, 4094}, {.window = 0}},
-    {{2, 1, 8}, {8230, 4093}, {.window = 150}},
-    {{2, 1, 8}, {40, 3}, {.sink.rank = 1}},
-    {{9, 3, 31}, {64, 29}, {.sink.rank = 1, .window = 6}},
-    {{8, 2, 64}, {128, 0}, {.sink.rank = 1, .window = 1, .cap = 2}},
+    {{1, 1, 8}, {4101, 4094}, {.window = 0}, false},
+    {{20, 1, 8}, {31, 4094}, {.window = 0}, false},
+    {{2, 1, 8}, {8230, 4093}, {.window = 150}, false},
+    {{2, 1, 8}, {40, 3}, {.sink.rank = 1}, false},
+    {{9, 3, 31}, {64, 29}, {.sink.rank = 1, .window = 6}, false},
+    {{8, 2, 64}, {128, 0}, {.sink.rank = 1, .window = 1, .cap = 2}, false},
+    // Blocks that attend in both directions: the window begins elsewhere for each row.
+    {{2, 1, 8}, {40, 3}, {.window = 0}, true},
+    {{4, 2, 33}, {95, 130}, {.window = 6}, true},
+    {{9, 3, 64}, {64, 29}, {.window = 31}, true},
+    {{20, 1, 16}, {135, 101}, {.window = 64}, true},
+    {{2, 1, 8}, {40, 4094}, {.window = 200}, true},
+    {{8, 2, 128}, {31, 62}, {.window = 5}, true},
 };
 enum { CACHED_SHAPES = sizeof cached_shapes / sizeof cached_shapes[0] };
 
@@ -164,7 +177,7 @@ static void cached_all_backends(void **state) {
 static double cached_key(const op_run *r, const void *view, int m, int i, int kv_head, int d, bool value) {
     const cached_shape *s = view;
     int                 session = tree[m].session, n_ctx = s->n_ctx[session];
-    int                 slot = i < n_ctx ? i : n_ctx + tree[m].path[i - n_ctx];
+    int                 slot = i < n_ctx || session == 1 ? i : n_ctx + tree[m].path[i - n_ctx];
     return op_value(r, 2 + 2 * session + value, (int64_t)slot * s->h.nkv * s->h.hd + kv_head * s->h.hd + d);
 }
 
@@ -182,8 +195,9 @@ static void cached_values(void **state) {
             for (int m = 0; m < ROWS; m++) {
                 for (int k = 0; k < s->h.nh * s->h.hd; k++)
                     q[k] = op_value(r, 1, (int64_t)m * width(s->h) + k);
-                expect_attention(r, 0, m, s->h, q, s->n_ctx[tree[m].session] + tree[m].n_path, cached_key, s, &s->rule,
-                                 tolerance(be));
+                int n_ctx = s->n_ctx[tree[m].session];
+                expect_attention(r, 0, m, s->h, q, n_ctx + path_of(s, m), n_ctx + tree[m].n_path, cached_key, s,
+                                 &s->rule, tolerance(be));
             }
             free(q);
             op_run_free(r);
@@ -212,8 +226,8 @@ static void one_way(op_run *r, const void *arg) {
     pl_tensor            tokens = op_constant(r, TOKENS + 1, width(h), 1); // the last one is the unrelated row
     pl_tensor            k = op_cache(r, w->n + WAY_ROOM, kv, held), v = op_cache(r, w->n + WAY_ROOM, kv, held);
     pl_kvrow            *row = op_bytes(r, (TOKENS + 1) * sizeof *row);
-    int32_t             *path = op_bytes(r, TOKENS * sizeof *path), *index = op_bytes(r, (TOKENS + 1) * sizeof *index);
-    pl_ctx              *ctx = op_ctx(r);
+    int32_t *path = op_bytes(r, (TOKENS + 1) * sizeof *path), *index = op_bytes(r, (TOKENS + 1) * sizeof *index);
+    pl_ctx  *ctx = op_ctx(r);
 
     // The committed ones among the tokens lie where the chain puts them.
     for (int i = 0; i < before; i++) {
@@ -239,9 +253,10 @@ static void one_way(op_run *r, const void *arg) {
     if (extra) {
         index[rows] = TOKENS;
         row[rows] = row[0];
-        row[rows].path = NULL;
+        path[TOKENS] = w->n + 20;
+        row[rows].path = &path[TOKENS];
         row[rows].n_ctx = 3;
-        row[rows].slot = w->n + 20;
+        row[rows].slot = path[TOKENS];
     }
     pl_tensor qkv = pl_gather(ctx, tokens, index, rows + extra);
     op_keep(r, qkv, row, h.nh, h.nkv, h.hd);
@@ -364,7 +379,7 @@ static void blocks_values(void **state) {
                     if (lo < 0) assert_true(op_value(r, 0, (int64_t)m * s->h.nh * s->h.hd + k) == 0);
                 }
                 if (lo >= 0)
-                    expect_attention(r, 0, m, s->h, q, m - lo + 1 + s->n_blocks - 1, block_key, s,
+                    expect_attention(r, 0, m, s->h, q, m - lo + 1 + s->n_blocks - 1, 0, block_key, s,
                                      &(pl_attention_rule){0}, tolerance(be));
             }
             free(q);

@@ -11,12 +11,28 @@
 typedef struct shape {
     int nh, nkv, hd;
     int block, blocks, documents, rows; // rows of a document; blocks of all, the last one padding where there are many
+    pl_block_rule rule;
 } shape;
 
-static const shape shapes[] = {{1, 1, 1, 1, 1, 1, 1},    {1, 1, 3, 2, 3, 1, 5},    {4, 2, 8, 4, 7, 3, 9},
-                               {2, 1, 33, 3, 5, 2, 40},  {9, 3, 16, 5, 4, 1, 31},  {3, 3, 64, 7, 6, 2, 40},
-                               {2, 2, 31, 16, 3, 2, 17}, {8, 2, 32, 8, 9, 3, 50},  {1, 1, 130, 2, 4, 1, 66},
-                               {2, 1, 256, 3, 2, 1, 3},  {8, 1, 16, 17, 4, 2, 130}};
+#define PLAIN                                                                                                          \
+    { 0, false }
+static const shape shapes[] = {{1, 1, 1, 1, 1, 1, 1, PLAIN},
+                               {1, 1, 3, 2, 3, 1, 5, PLAIN},
+                               {4, 2, 8, 4, 7, 3, 9, PLAIN},
+                               {2, 1, 33, 3, 5, 2, 40, PLAIN},
+                               {9, 3, 16, 5, 4, 1, 31, PLAIN},
+                               {3, 3, 64, 7, 6, 2, 40, PLAIN},
+                               {2, 2, 31, 16, 3, 2, 17, PLAIN},
+                               {8, 2, 32, 8, 9, 3, 50, PLAIN},
+                               {1, 1, 130, 2, 4, 1, 66, PLAIN},
+                               {2, 1, 256, 3, 2, 1, 3, PLAIN},
+                               {8, 1, 16, 17, 4, 2, 130, PLAIN},
+                               // Windows of a block's size, within a document, of all of it; causal blocks.
+                               {4, 2, 8, 4, 7, 3, 9, {4, false}},
+                               {2, 1, 5, 3, 5, 2, 20, {7, true}},
+                               {2, 2, 6, 5, 3, 2, 17, {9, false}},
+                               {2, 1, 33, 2, 3, 1, 40, {35, false}},
+                               {1, 1, 5, 2, 3, 1, 5, {0, true}}};
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 static int document_of(const shape *s, int g) {
@@ -43,7 +59,7 @@ static void spans(op_run *r, const shape *s, int32_t **lo, int32_t **hi) {
 static pl_tensor attend(op_run *r, const shape *s, pl_tensor qkv, pl_tensor kv) {
     int32_t *lo, *hi;
     spans(r, s, &lo, &hi);
-    return pl_blockattention(op_ctx(r), qkv, kv, lo, hi, s->block, s->nh, s->nkv, s->hd);
+    return pl_blockattention_ruled(op_ctx(r), qkv, kv, lo, hi, s->block, s->rule, s->nh, s->nkv, s->hd);
 }
 
 static void trained(op_run *r, const void *arg) {
@@ -63,8 +79,8 @@ static void all_backends(void **state) {
     (void)state;
     for (int i = 0; i < SHAPES; i++) {
         const shape *s = &shapes[i];
-        op_check(trained, s, 0, "attention of %d blocks of %d, %d/%d heads of %d", s->blocks, s->block, s->nh, s->nkv,
-                 s->hd);
+        op_check(trained, s, 0, "attention of %d blocks of %d, %d/%d heads of %d, window %d%s", s->blocks, s->block,
+                 s->nh, s->nkv, s->hd, s->rule.window, s->rule.causal ? ", causal" : "");
         op_check(constant_context, s, 0, "the same over a constant context");
         op_check(trained, s, OP_NO_TAPE, "the same, forward alone");
     }
@@ -87,6 +103,13 @@ static double seen(const op_run *r, const shape *s, int g, int h, int j, int d, 
     return op_value(r, 1, (g * s->block + j - context) * wide + (s->nh + head) * s->hd + d);
 }
 
+// Returns true if row m sees key j of its block: by positions, which the context's rows count.
+static bool sees(const shape *s, int m, int j) {
+    int g = m / s->block, slot = m % s->block, at = hi_of(s, g) + slot, key = lo_of(s, g) + j;
+    if (s->rule.window > 0 && at - key >= s->rule.window) return false;
+    return !s->rule.causal || key <= at;
+}
+
 // By the formula, in double.
 static void expect_row(const op_run *r, const shape *s, int m, int h, double tol) {
     int64_t wide = (s->nh + 2 * s->nkv) * s->hd;
@@ -94,6 +117,7 @@ static void expect_row(const op_run *r, const shape *s, int m, int h, double tol
     double  sum = 0, *p = calloc((size_t)n + 1, sizeof *p);
     assert_non_null(p);
     for (int j = 0; j < n; j++) {
+        if (!sees(s, m, j)) continue;
         for (int d = 0; d < s->hd; d++)
             p[j] += op_value(r, 1, m * wide + h * s->hd + d) * seen(r, s, g, h, j, d, false);
         sum += p[j] = exp(p[j] / sqrt(s->hd));
