@@ -13,7 +13,7 @@
 
 #define CONFIG_MAX ((size_t)16 << 20)
 
-static const char EAGLE3[] = "LlamaForCausalLMEagle3", PACELINE[] = "PacelineEagle3";
+static const char EAGLE3[] = "LlamaForCausalLMEagle3", PACELINE[] = PL_HF_PACELINE_EAGLE3;
 static const char EAGLE1[] = "LlamaForCausalLMEagle", EAGLE1_VLLM[] = "EagleLlamaForCausalLM";
 static const char PACELINE1[] = "PacelineEagle", PACELINE_OTHER[] = "PacelineDrafter";
 static const char DFLASH[] = "DFlashDraftModel", DFLASH2[] = "DFlash2DraftModel", PACELINE_DFLASH[] = "PacelineDFlash";

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define PL_HF_PACELINE_EAGLE3 "PacelineEagle3" // an EAGLE-3 head that engines would compute otherwise
 #define PL_HF_EOS 63
 #define PL_HF_TAPS 8
 
@@ -178,6 +179,10 @@ pl_status pl_hf_warn_generation(const char *dir, pl_err *err);
 
 // Whether a layer sees a window of the text alone.
 bool          pl_hf_windowed(const pl_hf_config *cfg, int layer);
+// Gives all layers a window of so many keys; 0: none.
+void          pl_hf_set_window(pl_hf_config *cfg, int window);
+// Returns true if the slots of a block drafter see those before them alone in a layer.
+bool          pl_hf_causal_in(const pl_hf_config *cfg, int layer);
 // Returns true if a layer has a gated delta net in place of attention.
 bool          pl_hf_recurrent(const pl_hf_config *cfg, int layer);
 // Whether a layer has one MLP instead of experts.

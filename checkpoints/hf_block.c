@@ -20,8 +20,8 @@ static pl_status read_int(const pl_json *j, const cJSON *inner, const char *key,
 // What would have to be computed otherwise.
 static pl_status refuse(const pl_json *j, const cJSON *inner, pl_err *err) {
     static const char *const unknown[] = {
-        "projector_type", "markov_rank", "shift_label",    "output_multiplier",    "causal",  "is_causal",
-        "fc_norm",        "norm_output", "norm_before_fc", "norm_before_residual", "use_swa", "attention_sink_bias"};
+        "projector_type", "markov_rank",    "shift_label",          "output_multiplier", "fc_norm",
+        "norm_output",    "norm_before_fc", "norm_before_residual", "use_swa",           "attention_sink_bias"};
     static const struct {
         const char *key;
         double      neutral;
@@ -106,6 +106,29 @@ static pl_status read_second(pl_hf_config *c, const pl_json *j, const cJSON *inn
     return PL_OK;
 }
 
+// Reads which layers are causal within a block. Readers differ in the members that they look at, so those must agree.
+static pl_status read_causal(pl_hf_config *c, const pl_json *j, const cJSON *inner, pl_err *err) {
+    const struct {
+        const cJSON *in;
+        const char  *key;
+    } members[] = {{NULL, "is_causal"}, {inner, "is_causal"}, {inner, "causal"}, {NULL, "causal"}};
+    int stated = -1;
+    c->block.causal = c->sliding_window > 0 ? PL_HF_CAUSAL_WINDOWS : PL_HF_CAUSAL_NONE;
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        const cJSON *node = pl_json_find(j, members[i].in, members[i].key);
+        bool         causal;
+        if (!node) continue;
+        PL_TRY(pl_json_get_bool(j, members[i].in, members[i].key, &causal, err));
+        if (stated >= 0 && stated != causal)
+            return pl_json_fail(j, node, err, "%s, and another member says otherwise", causal ? "true" : "false");
+        stated = causal;
+        c->block.causal = causal ? PL_HF_CAUSAL_ALL : PL_HF_CAUSAL_NONE;
+    }
+    if (c->sliding_window == 0 || c->sliding_window >= c->block.size) return PL_OK;
+    return pl_json_fail(j, pl_json_find(j, NULL, "sliding_window"), err,
+                        "%d, in blocks of %d; a block lies in its window", c->sliding_window, c->block.size);
+}
+
 pl_status pl_hf_block_read(pl_hf_config *c, const pl_json *j, pl_err *err) {
     const cJSON *inner, *layers;
     PL_TRY(pl_json_get_object(j, NULL, "dflash_config", &inner, err));
@@ -115,6 +138,7 @@ pl_status pl_hf_block_read(pl_hf_config *c, const pl_json *j, pl_err *err) {
     bool anchor = false;
     PL_TRY(pl_json_opt_bool(j, NULL, "sample_from_anchor", false, &anchor, err));
     PL_TRY(pl_json_opt_bool(j, inner, "sample_from_anchor", anchor, &c->block.anchor_first, err));
+    PL_TRY(read_causal(c, j, inner, err));
     PL_TRY(read_second(c, j, inner, err));
     c->target_head = !*c->head.kind;
     int64_t target_layers;
@@ -161,6 +185,9 @@ static void put_second(pl_json_out *o, const pl_hf_config *c) {
 void pl_hf_block_put(pl_json_out *o, const pl_hf_config *c) {
     pl_put_int(o, "block_size", c->block.size);
     if (c->block.target_layers > 0) pl_put_int(o, "num_target_layers", c->block.target_layers);
+    bool silent =
+        c->block.causal == PL_HF_CAUSAL_WINDOWS || (c->block.causal == PL_HF_CAUSAL_NONE && c->sliding_window == 0);
+    if (!silent) pl_put_bool(o, "is_causal", c->block.causal == PL_HF_CAUSAL_ALL);
     pl_put_object(o, "dflash_config");
     pl_put_int(o, "mask_token_id", c->block.mask_token);
     if (c->block.anchor_first) pl_put_bool(o, "sample_from_anchor", true);

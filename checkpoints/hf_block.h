@@ -6,6 +6,10 @@
 //   sample_from_anchor               every slot, the anchor's too, drafts the token after its own (DSpark, arXiv
 //                                    2607.05147); here or in dflash_config; absent: false
 //   num_target_layers                the target's number of layers
+//   sliding_window, layer_types      as Qwen3's, where use_sliding_window is true: row j of a block sees the positions
+//                                    from a + j - sliding_window + 1 on, anchor at a
+//   is_causal                        whether a slot sees the block's slots up to itself alone; here, or as is_causal or
+//                                    causal in dflash_config; absent: in layers with a window (z-lab's reference, vLLM)
 //   conv_kernel_size, conv_group_size, selector_rank, selector_top_k
 //                                    DFlash 2's convolutions and selector; here or in dflash_config; absent: none
 //   dflash_config.projector_type     "lilicorr": LiLiCorr's selector (arXiv 2608.20530), with lilicorr_candidate_topk,
@@ -19,12 +23,16 @@
 
 #define PL_HF_BLOCK_MAX 17 // most slots: the drafts of a block fit an unroll (kernels/op/attention.h)
 
+// Layers in which a block's slots see those before them alone: none, those with a window, all.
+typedef enum pl_hf_causal { PL_HF_CAUSAL_NONE, PL_HF_CAUSAL_WINDOWS, PL_HF_CAUSAL_ALL } pl_hf_causal;
+
 typedef struct pl_hf_block {
-    int  size; // 0: not a block drafter
-    int  mask_token;
-    bool anchor_first;  // sample_from_anchor
-    int  target_layers; // 0: not stated
-    int  taps, group;   // of the convolutions around each sublayer (kernels/op/blockconv.h); 0: none
+    int          size; // 0: not a block drafter
+    int          mask_token;
+    bool         anchor_first;  // sample_from_anchor
+    int          target_layers; // 0: not stated
+    int          taps, group;   // of the convolutions around each sublayer (kernels/op/blockconv.h); 0: none
+    pl_hf_causal causal;
 } pl_hf_block;
 
 // Forms of DSpark's Markov head (infer/head/markov.c).

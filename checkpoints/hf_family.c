@@ -121,17 +121,31 @@ pl_status pl_hf_family_fail(const pl_json *j, const cJSON *list, const char *nam
     return pl_json_fail(j, list, err, "\"%.60s\" is not supported; targets are %s", name, known);
 }
 
+static void set_windowed(pl_hf_config *c, int layer) {
+    c->windowed[layer / 8] |= (uint8_t)(1 << layer % 8);
+}
+
 bool pl_hf_windowed(const pl_hf_config *c, int layer) {
     PL_CHECK(layer >= 0 && layer < PL_HF_LAYERS_MAX, "layer %d", layer);
     return c->windowed[layer / 8] >> layer % 8 & 1;
+}
+
+void pl_hf_set_window(pl_hf_config *c, int window) {
+    c->sliding_window = window;
+    memset(c->windowed, 0, sizeof c->windowed);
+    for (int l = 0; l < c->num_hidden_layers && window > 0; l++)
+        set_windowed(c, l);
+}
+
+bool pl_hf_causal_in(const pl_hf_config *c, int layer) {
+    return c->block.causal == PL_HF_CAUSAL_ALL || (c->block.causal == PL_HF_CAUSAL_WINDOWS && pl_hf_windowed(c, layer));
 }
 
 void pl_hf_config_plain(pl_hf_config *c) {
     c->foreign = c->qkv_bias = c->qk_norm = c->fused = c->norm_plus_one = c->post_norms = c->embedding_scaled = false;
     c->activation = PL_HF_SILU;
     c->query_scalar = c->attention_softcap = c->final_softcap = c->local_theta = 0;
-    c->sliding_window = 0;
-    memset(c->windowed, 0, sizeof c->windowed);
+    pl_hf_set_window(c, 0);
     c->rope.partial = 0;
     c->biased = c->sinks = c->output_gate = false;
     c->delta = (pl_hf_delta){0};
@@ -183,49 +197,53 @@ static pl_status read_softcap(double *out, const pl_json *j, const char *key, do
     return pl_json_opt_num(j, NULL, key, 1e-3, 1e6, def, out, err);
 }
 
-static bool switched(const pl_hf_family *f) {
-    return f->windows == PL_HF_WINDOWS_SWITCHED || f->windows == PL_HF_WINDOWS_SWITCHED_ALL;
+// Returns which layers may have a window. Block drafters' are Qwen3's, and so are this program's own EAGLE-3's.
+static pl_hf_windows windows_of(const pl_hf_config *c, const pl_hf_family *f) {
+    return c->backbone == PL_HF_DFLASH || strcmp(c->architecture, PL_HF_PACELINE_EAGLE3) == 0 ? PL_HF_WINDOWS_SWITCHED
+                                                                                              : f->windows;
 }
 
-static void set_windowed(pl_hf_config *c, int layer) {
-    c->windowed[layer / 8] |= (uint8_t)(1 << layer % 8);
+static bool is_switched(pl_hf_windows w) {
+    return w == PL_HF_WINDOWS_SWITCHED || w == PL_HF_WINDOWS_SWITCHED_ALL;
 }
 
 // layer_types, where they are stated.
-static pl_status read_layer_types(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, const cJSON *types,
+static pl_status read_layer_types(pl_hf_config *c, const pl_json *j, pl_hf_windows windows, const cJSON *types,
                                   pl_err *err) {
     int n = 0;
     for (const cJSON *t = types->child; t; t = t->next, n++) {
         const char *type;
         PL_TRY(pl_json_str_of(j, t, &type, err));
         bool sliding = strcmp(type, "sliding_attention") == 0;
-        if ((!sliding && strcmp(type, "full_attention") != 0) || (sliding && f->windows == PL_HF_WINDOWS_NONE))
+        if ((!sliding && strcmp(type, "full_attention") != 0) || (sliding && windows == PL_HF_WINDOWS_NONE))
             return pl_json_fail(j, t, err, "\"%.40s\" is not supported, only full_attention%s", type,
-                                f->windows == PL_HF_WINDOWS_NONE ? "" : " and sliding_attention");
+                                windows == PL_HF_WINDOWS_NONE ? "" : " and sliding_attention");
         if (sliding && c->sliding_window == 0)
-            return pl_json_fail(j, t, err, "sliding_attention, but there is no sliding_window");
-        if (!sliding && (f->windows == PL_HF_WINDOWS_ALL || f->windows == PL_HF_WINDOWS_SWITCHED_ALL) &&
+            return pl_json_fail(j, t, err, "sliding_attention, but there is no sliding_window%s",
+                                is_switched(windows) ? ", or use_sliding_window is not true" : "");
+        if (!sliding && (windows == PL_HF_WINDOWS_ALL || windows == PL_HF_WINDOWS_SWITCHED_ALL) &&
             c->sliding_window > 0)
             return pl_json_fail(j, t, err, "full_attention, but %s gives each layer its sliding_window",
                                 c->architecture);
         if (sliding && n < PL_HF_LAYERS_MAX) set_windowed(c, n);
     }
-    if (n == c->num_hidden_layers || f->windows == PL_HF_WINDOWS_NONE) return PL_OK;
+    if (n == c->num_hidden_layers || windows == PL_HF_WINDOWS_NONE) return PL_OK;
     return pl_json_fail(j, types, err, "%d entries for %d layers", n, c->num_hidden_layers);
 }
 
 static pl_status read_windows(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, pl_err *err) {
-    const cJSON *node, *types;
-    bool         on;
-    int64_t      from, pattern;
-    // Qwen-like files, which DFlash's are, state a window and switch it off, or leave the switch out, which is off.
-    bool         off = switched(f) || c->backbone == PL_HF_DFLASH;
+    const cJSON  *node, *types;
+    bool          on;
+    int64_t       from, pattern;
+    pl_hf_windows windows = windows_of(c, f);
+    // Qwen-like files state a window and switch it off, or leave the switch out, which is off.
+    bool          off = is_switched(windows);
     PL_TRY(pl_json_opt_bool(j, NULL, "use_sliding_window", !off, &on, err));
     node = on ? cJSON_GetObjectItemCaseSensitive(j->root, "sliding_window") : NULL;
-    bool none = node && cJSON_IsNull(node), known = switched(f) || f->windows == PL_HF_WINDOWS_PATTERN;
-    if (node && !none && f->windows == PL_HF_WINDOWS_NONE)
+    bool none = node && cJSON_IsNull(node), known = off || windows == PL_HF_WINDOWS_PATTERN;
+    if (node && !none && windows == PL_HF_WINDOWS_NONE)
         return pl_json_fail(j, node, err, "sliding-window attention is not supported in this architecture");
-    if (on && !none && f->windows != PL_HF_WINDOWS_NONE) {
+    if (on && !none && windows != PL_HF_WINDOWS_NONE) {
         int64_t window;
         PL_TRY(pl_json_opt_int(j, NULL, "sliding_window", 1, PL_HF_POSITIONS_MAX,
                                known ? f->window > 0 ? f->window : KNOWN_WINDOW : 0, &window, err));
@@ -233,14 +251,14 @@ static pl_status read_windows(pl_hf_config *c, const pl_json *j, const pl_hf_fam
     }
     PL_TRY(pl_json_opt_int(j, NULL, "max_window_layers", 0, PL_HF_LAYERS_MAX, 28, &from, err));
     PL_TRY(pl_json_opt_int(j, NULL, "sliding_window_pattern", 1, PL_HF_LAYERS_MAX, f->pattern, &pattern, err));
-    if (f->windows != PL_HF_WINDOWS_PATTERN || f->pattern == 2) pattern = f->pattern;
+    if (windows != PL_HF_WINDOWS_PATTERN || f->pattern == 2) pattern = f->pattern;
     PL_TRY(pl_json_opt_array(j, NULL, "layer_types", &types, err));
-    if (types) PL_TRY(read_layer_types(c, j, f, types, err));
+    if (types) PL_TRY(read_layer_types(c, j, windows, types, err));
     bool any = false;
     for (int l = 0; l < c->num_hidden_layers && c->sliding_window > 0; l++) {
-        bool rule = f->windows == PL_HF_WINDOWS_SWITCHED  ? l >= from
-                    : f->windows == PL_HF_WINDOWS_PATTERN ? (l + 1) % pattern != 0
-                                                          : true;
+        bool rule = windows == PL_HF_WINDOWS_SWITCHED  ? l >= from
+                    : windows == PL_HF_WINDOWS_PATTERN ? (l + 1) % pattern != 0
+                                                       : true;
         if (!types && rule) set_windowed(c, l);
         any |= pl_hf_windowed(c, l);
     }
@@ -267,9 +285,19 @@ static void put_softcap(pl_json_out *o, const char *key, double cap) {
         pl_put_str(o, key, NULL);
 }
 
-// What a target has beside Llama's members; nothing for most.
+static void put_windows(pl_json_out *o, const pl_hf_config *c, bool has_switch) {
+    if (c->sliding_window > 0) pl_put_int(o, "sliding_window", c->sliding_window);
+    if (has_switch) pl_put_bool(o, "use_sliding_window", true);
+    pl_put_array(o, "layer_types");
+    for (int l = 0; l < c->num_hidden_layers; l++)
+        pl_json_out_str(o, pl_hf_windowed(c, l) ? "sliding_attention" : "full_attention");
+    pl_json_out_close(o, ']');
+}
+
+// What a target has beside Llama's members, nothing for most, or a drafter's windows.
 void pl_hf_family_put(pl_json_out *o, const pl_hf_config *c) {
     const pl_hf_family *f = c->backbone != PL_HF_NO_BACKBONE ? NULL : pl_hf_family_of(c->architecture);
+    if (!f && c->backbone != PL_HF_NO_BACKBONE && c->sliding_window > 0) put_windows(o, c, true);
     if (!f) return;
     pl_hf_experts_put(o, c, f);
     pl_hf_delta_put(o, c);
@@ -283,10 +311,5 @@ void pl_hf_family_put(pl_json_out *o, const pl_hf_config *c) {
     if (c->rope.partial > 0) pl_put_num(o, "partial_rotary_factor", c->rope.partial);
     if (c->sliding_window == 0 && f->windows == PL_HF_WINDOWS_PATTERN) pl_put_str(o, "sliding_window", NULL);
     if (c->sliding_window == 0 && f->windows != PL_HF_WINDOWS_PATTERN) return;
-    if (c->sliding_window > 0) pl_put_int(o, "sliding_window", c->sliding_window);
-    if (switched(f)) pl_put_bool(o, "use_sliding_window", true);
-    pl_put_array(o, "layer_types");
-    for (int l = 0; l < c->num_hidden_layers; l++)
-        pl_json_out_str(o, pl_hf_windowed(c, l) ? "sliding_attention" : "full_attention");
-    pl_json_out_close(o, ']');
+    put_windows(o, c, is_switched(f->windows));
 }

@@ -67,6 +67,20 @@ pl_tensor pl_backbone_context(pl_ctx *ctx, const pl_backbone *b, const pl_block_
     return reads ? b->kind->context(ctx, b, pl_gather(ctx, view->features, view->anchor, n)) : (pl_tensor){0};
 }
 
+void pl_backbone_slot_row(const pl_backbone *b, const pl_kv *kv, pl_kvrow *row, int64_t m, int32_t anchor, int32_t at) {
+    pl_kv_row(kv, row, m, anchor, NULL, b->block, at);
+    for (int l = 0; l < b->layers; l++)
+        if (pl_hf_causal_in(&b->config, l)) row[l * m].n_path = at - anchor + 1;
+}
+
+void pl_backbone_windows(pl_hf_config *c, const pl_backbone_options *o) {
+    pl_hf_set_window(c, o->window);
+    if (!o->like_windows) return;
+    c->sliding_window = o->like_windows->sliding_window;
+    memcpy(c->windowed, o->like_windows->windowed, sizeof c->windowed);
+    c->block.causal = o->like_windows->block.causal;
+}
+
 const char *pl_backbone_name(const pl_backbone *b) {
     return b->kind->name;
 }
@@ -234,6 +248,7 @@ void pl_backbone_like(pl_backbone_options *o, const pl_hf_config *c) {
     o->layers = c->num_hidden_layers;
     o->block = c->block.size;
     o->mask_token = c->block.mask_token;
+    o->like_windows = c;
     o->anchor_first = c->block.anchor_first;
     o->conv_taps = c->block.taps;
     o->conv_group = c->block.group;
@@ -249,6 +264,8 @@ static pl_status check_config(const pl_backbone_kind *kind, pl_hf_config *c, con
     if (c->num_hidden_layers > most)
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: num_hidden_layers %d, an %s drafter has at most %d", where,
                        c->num_hidden_layers, kind->name, most);
+    if (c->sliding_window > 0 && !kind->windows)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a sliding window, which an %s drafter has not", where, kind->name);
     return kind->check(c, target, where, err);
 }
 

@@ -27,6 +27,7 @@
 #define PL_BACKBONE_H
 
 #include "infer/head/head.h"
+#include "infer/model/kv.h"
 #include "infer/model/layer.h"
 #include "infer/model/llama.h"
 
@@ -36,23 +37,26 @@ typedef struct pl_backbone pl_backbone;
 
 // Options of a new drafter; zeros take the target's value (or the stated default).
 typedef struct pl_backbone_options {
-    pl_hf_head     head; // kind "": full
-    const int32_t *d2t;  // [draft_vocab] target ids of the head's rows, copied; NULL: all tokens
-    int64_t        draft_vocab;
-    bool           own_head;                 // EAGLE-1: a full head that is the drafter's own instead of the target's
-    bool           bias;                     // EAGLE-1: fc has a bias
-    int            n_taps, tap[PL_MAX_TAPS]; // EAGLE-3; 0: pl_llama_default_taps
-    int            width;                    // kinds with `embeds`; 0: the target's. Another width needs own embeddings
-    bool           own_embed;                // own embeddings at the target's width too
-    int            inter;                    // MLP width; 0: the target's, scaled with the width
-    int            layers;                   // 0: the kind's default
-    int            block, mask_token;        // block drafters: slots including the anchor; the mask token's id
-    bool           anchor_first;             // DSpark: the anchor's slot drafts too, and each slot drafts the token
-                                             // after its own
-    int            conv_taps, conv_group;    // DFlash 2: taps and groups of its convolutions; 0: none
-    pl_hf_selector selector;                 // candidates 0: none; rank 0: chosen by vocabulary size
+    pl_hf_head          head; // kind "": full
+    const int32_t      *d2t;  // [draft_vocab] target ids of the head's rows, copied; NULL: all tokens
+    int64_t             draft_vocab;
+    bool                own_head; // EAGLE-1: a full head that is the drafter's own instead of the target's
+    bool                bias;     // EAGLE-1: fc has a bias
+    int                 n_taps, tap[PL_MAX_TAPS]; // EAGLE-3; 0: pl_llama_default_taps
+    int                 width;             // kinds with `embeds`; 0: the target's. Another width needs own embeddings
+    bool                own_embed;         // own embeddings at the target's width too
+    int                 inter;             // MLP width; 0: the target's, scaled with the width
+    int                 layers;            // 0: the kind's default
+    int                 block, mask_token; // block drafters: slots including the anchor; the mask token's id
+    int                 window;            // kinds with `windows`: positions up to a row's own that it sees in each
+                                           // layer; 0: all
+    const pl_hf_config *like_windows;      // instead: the windows and causal layers of another drafter; borrowed
+    bool                anchor_first;      // DSpark: the anchor's slot drafts too, and each slot drafts the token
+                                           // after its own
+    int                 conv_taps, conv_group; // DFlash 2: taps and groups of its convolutions; 0: none
+    pl_hf_selector      selector;              // candidates 0: none; rank 0: chosen by vocabulary size
     // EAGLE-3.1's switches, see infer/drafter/eagle3.h.
-    bool           fc_norm, norm_before_fc, norm_output, norm_before_residual;
+    bool                fc_norm, norm_before_fc, norm_output, norm_before_residual;
 } pl_backbone_options;
 
 // Rows of blocks and of their context, for `draft`. Exactly one of row (inference) and lo (training) is set. For kinds
@@ -93,6 +97,7 @@ typedef struct pl_backbone_kind {
     size_t         size;               // of the kind's struct, which begins with a pl_backbone
     int            layers;             // most layers; 0: one
     bool           embeds;             // supports own embeddings, and so another width than the target's
+    bool           windows;            // its layers may have a sliding window
     // hidden is a prediction of the target's feature at the next position, so training may add feature regression.
     bool           predicts_features;
     // Completes the config of a new drafter, which begins as a copy of the target's.
@@ -168,8 +173,13 @@ static inline const pl_head *pl_backbone_head(const pl_backbone *b, int draft) {
 // Returns the context's hidden states of the row that each of n blocks begins with, for selectors that read them; else
 // no tensor.
 pl_tensor pl_backbone_context(pl_ctx *ctx, const pl_backbone *b, const pl_block_view *view, int64_t n);
+// Sets a slot's cache rows in every layer, as pl_kv_row does: the slot at position `at` of a block of which each layer
+// sees the whole, or in causal layers the slots up to it.
+void pl_backbone_slot_row(const pl_backbone *b, const pl_kv *kv, pl_kvrow *row, int64_t m, int32_t anchor, int32_t at);
+// Sets the windows that the options ask for, once the layers are set. For kinds' configure.
+void pl_backbone_windows(pl_hf_config *c, const pl_backbone_options *o);
 // Returns true if the kind learns from blocks (train/task/rows_blocks.c) instead of an unroll.
-bool      pl_backbone_in_blocks(const pl_backbone_kind *k);
+bool pl_backbone_in_blocks(const pl_backbone_kind *k);
 
 // Returns the i-th name of recipe key drafter.kind: a backbone's, or an alias that implies a tree. NULL past the last.
 const char             *pl_backbone_choice(int i);
@@ -182,7 +192,7 @@ const char             *pl_backbone_name(const pl_backbone *b); // "eagle3": rec
 // Parameter name of own embeddings, in files too.
 #define PL_BACKBONE_EMBED "embed_tokens.weight"
 
-// Sets the options that give a new drafter the layers and blocks of this config.
+// Sets the options that give a new drafter the layers and blocks of this config, which they borrow.
 void pl_backbone_like(pl_backbone_options *o, const pl_hf_config *c);
 
 // Replaces the weights by those of another checkpoint of the same shape, in place: no call may be in flight. PL_E_INPUT

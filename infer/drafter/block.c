@@ -127,7 +127,7 @@ static void block_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, p
         int32_t              anchor = it->n_tokens - 1, at = anchor + m % block;
         token[m] = at == anchor ? it->tokens[anchor] : d->model->config.block.mask_token;
         pos[m] = clamp_position(d, at);
-        pl_kv_row(&d->kv[it->slot], row + m, rows, anchor, NULL, block, at);
+        pl_backbone_slot_row(d->model, &d->kv[it->slot], row + m, rows, anchor, at);
     }
     v->token = token;
     v->pos = pos;

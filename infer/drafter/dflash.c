@@ -47,6 +47,7 @@ static void configure(pl_hf_config *c, const pl_llama *target, const pl_backbone
                              .target_layers = target->n_layers,
                              .taps = o->conv_taps,
                              .group = o->conv_taps > 0 ? o->conv_group : 0};
+    pl_backbone_windows(c, o);
     c->n_taps = o->n_taps;
     for (int i = 0; i < o->n_taps; i++)
         c->tap[i] = o->tap[i] - 1; // the input of layer i is the output of layer i - 1
@@ -65,6 +66,9 @@ static pl_status check(pl_hf_config *c, const pl_llama *target, const char *wher
     if (c->block.taps > c->block.size || (c->block.taps > 0 && (c->block.group < 1 || c->hidden_size % c->block.group)))
         return pl_fail(err, PL_E_INPUT, "%s: convolutions of %d taps, groups of %d, in blocks of %d slots of width %d",
                        where, c->block.taps, c->block.group, c->block.size, c->hidden_size);
+    if (c->sliding_window > 0 && c->sliding_window < c->block.size)
+        return pl_fail(err, PL_E_INPUT, "%s: a window of %d, smaller than a block of %d slots", where,
+                       c->sliding_window, c->block.size);
     if (c->block.target_layers > 0 && c->block.target_layers != target->n_layers)
         return pl_fail(err, PL_E_INPUT, "%s: made for a target of %d layers, this one has %d; use the drafter's own",
                        where, c->block.target_layers, target->n_layers);
@@ -162,8 +166,10 @@ static void init(pl_backbone *b) {
     int64_t in = b->n_taps * b->d_target;
     pl_params_weight(ps, &f->fc, PL_PARAM_MATRIX, "fc.weight", d, in, 1 / sqrt((double)in))->start = PL_START_FEATURES;
     pl_params_norm(ps, &f->hidden_norm, "", "hidden_norm", d);
-    for (int l = 0; l < b->layers; l++)
+    for (int l = 0; l < b->layers; l++) {
         add_layer(ps, &f->layer[l], &b->config.block, &b->shape, l, b->layers);
+        f->layer[l].base.rule.window = pl_hf_windowed(&b->config, l) ? b->config.sliding_window : 0;
+    }
     pl_params_norm(ps, &f->norm, "", "norm", d)->start = PL_START_FINAL_NORM;
 }
 
@@ -222,9 +228,10 @@ static pl_tensor attend_rows(pl_ctx *ctx, const layer_run *r, pl_tensor x, pl_te
     const pl_kvrow *row = v->row ? v->row + r->layer * v->m : NULL;
     rotate_heads(ctx, b, qkv, v->pos, s->nh + s->nkv, row);
     if (row) {
-        o = pl_attention_cached(ctx, qkv, row, s->nh, s->nkv, s->hd);
+        o = pl_attention_ruled(ctx, qkv, row, s->nh, s->nkv, s->hd, &w->base.rule);
     } else {
-        o = pl_blockattention(ctx, qkv, kv, v->lo, v->hi, b->block, s->nh, s->nkv, s->hd);
+        pl_block_rule rule = {w->base.rule.window, pl_hf_causal_in(&b->config, r->layer)};
+        o = pl_blockattention_ruled(ctx, qkv, kv, v->lo, v->hi, b->block, rule, s->nh, s->nkv, s->hd);
     }
     return pl_linear(ctx, o, w->base.wo);
 }
@@ -281,6 +288,7 @@ const pl_backbone_kind pl_backbone_dflash = {.name = "dflash",
                                              .which = PL_HF_DFLASH,
                                              .size = sizeof(pl_dflash),
                                              .layers = PL_DFLASH_LAYERS,
+                                             .windows = true,
                                              .configure = configure,
                                              .check = check,
                                              .taps = taps,

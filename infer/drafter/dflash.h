@@ -5,6 +5,7 @@
 //   x_j   = embed(anchor) for j = 0, embed(mask) for j = 1 .. B - 1        at positions a + j, anchor at a
 //   layer: n = input_layernorm(x);  q = Wq n;  (k, v) = Wkv n of the block and Wkv c of its context, positions < a;
 //          q and k normed head by head and rotated;  x += Wo attention(q; k, v of context and block, both directions)
+//          with a window W x_j sees positions from a + j - W + 1 on; causal layers (config) see slots up to their own
 //          x += mlp(post_attention_layernorm(x))           SwiGLU
 //   y     = norm(x)
 // DFlash 2 (taps > 0) has a convolution over the block's slots (kernels/op/blockconv.h) around both sublayers f:

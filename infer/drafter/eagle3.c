@@ -9,16 +9,18 @@
 #include <string.h>
 
 void pl_eagle3_configure(pl_hf_config *c, const pl_llama *target, const pl_backbone_options *o) {
-    // Engines implement the full head only; any other gets our own architecture name, so that they refuse it instead of
+    c->num_hidden_layers = o->layers > 0 ? o->layers : 1;
+    pl_backbone_windows(c, o);
+    // Engines implement the full head only, and no window; any other drafter gets our own architecture name, so that they refuse it instead of
     // decoding it wrongly.
-    bool published = pl_head_find(c->head.kind, NULL)->published;
-    snprintf(c->architecture, sizeof c->architecture, "%s", published ? "LlamaForCausalLMEagle3" : "PacelineEagle3");
+    bool published = pl_head_find(c->head.kind, NULL)->published && c->sliding_window == 0;
+    snprintf(c->architecture, sizeof c->architecture, "%s",
+             published ? "LlamaForCausalLMEagle3" : PL_HF_PACELINE_EAGLE3);
     c->draft_vocab_size = (int)target->vocab;
     c->target_hidden_size = (int)target->shape.d;
     c->n_taps = o->n_taps;
     memcpy(c->tap, o->tap, sizeof c->tap);
     c->tap_numbering = PL_HF_TAPS_INPUT;
-    c->num_hidden_layers = o->layers > 0 ? o->layers : 1;
     c->fc_norm = o->fc_norm;
     c->norm_before_fc = o->norm_before_fc;
     c->norm_output = o->norm_output;
@@ -91,8 +93,10 @@ void pl_eagle3_init(pl_backbone *b) {
     int64_t in = b->n_taps * b->d_target;
     pl_params_weight(ps, &e->fc, PL_PARAM_MATRIX, "fc.weight", d, in, 1 / sqrt((double)in))->start = PL_START_FEATURES;
     add_input_norms(e);
-    for (int l = 0; l < b->layers; l++)
+    for (int l = 0; l < b->layers; l++) {
         add_layer(e, l);
+        e->layer[l].rule.window = pl_hf_windowed(&b->config, l) ? b->config.sliding_window : 0;
+    }
     pl_params_norm(ps, &e->norm, "", "norm", d)->start = PL_START_FINAL_NORM;
     if (!b->own_embed) return;
     pl_params_weight(ps, &b->embed, PL_PARAM_EMBED, PL_BACKBONE_EMBED, b->config.vocab_size, d, 1)->start =
@@ -169,6 +173,7 @@ const pl_backbone_kind pl_backbone_eagle3 = {.name = "eagle3",
                                              .size = sizeof(pl_eagle3),
                                              .layers = PL_STEP_LAYERS,
                                              .embeds = true,
+                                             .windows = true,
                                              .configure = pl_eagle3_configure,
                                              .check = pl_eagle3_check,
                                              .taps = pl_eagle3_taps,

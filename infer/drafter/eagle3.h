@@ -11,6 +11,7 @@
 //   fc_norm               each tap is normed by itself before fc (fc_norm.i)
 //   norm_before_fc        all taps are normed as one vector before fc (input_norm); not with fc_norm
 //   norm_before_residual  the first layer adds to hidden_norm(hidden) instead of hidden
+// With a window each row sees the keys of the last so many positions of its path, its own included.
 // The width may differ from the target's; the drafter then has its own embeddings, which it may have at equal width
 // too. In files a single layer is called "midlayer", several "layers.i".
 #ifndef PL_EAGLE3_H

@@ -9,13 +9,6 @@
 
 // ---- the table ----
 
-static void put_layer_types(pl_json_out *o, const pl_export *e) {
-    pl_put_array(o, "layer_types");
-    for (int i = 0; i < e->config.num_hidden_layers; i++)
-        pl_json_out_str(o, "full_attention");
-    pl_json_out_close(o, ']');
-}
-
 static bool knows_target(const pl_export *e) {
     return e->target_layers > 0;
 }
@@ -55,19 +48,23 @@ static const pl_export_row lattice[] = {{"projector_type", PL_ROW_TEXT, .text = 
                                         {PL_INT("conv_group_size", config.block.group), .when = is_convolved_lattice},
                                         {0}};
 
+static bool is_both_ways_second(const pl_export *e) {
+    return pl_export_is_second(e) && e->config.block.causal == PL_HF_CAUSAL_NONE;
+}
+
 static const pl_export_row inner[] = {{PL_INT("mask_token_id", config.block.mask_token)},
                                       {"target_layer_ids", PL_ROW_TAPS, .shift = -1},
                                       {0}},
                            flash[] = {{PL_ROWS(inner)},
                                       {PL_ROWS(pl_rows_second)},
                                       {PL_ROWS(lattice), .when = pl_export_is_lilicorr},
-                                      {"is_causal", PL_ROW_BOOL, .when = pl_export_is_second},
+                                      {"is_causal", PL_ROW_BOOL, .when = is_both_ways_second},
                                       {0}};
 
 const pl_export_row pl_rows_block[] = {{PL_ROWS(pl_rows_class)},
                                        {PL_ROWS(pl_rows_layer)},
                                        {PL_INT("draft_vocab_size", rows), .need = PL_ROW_FOREIGN},
-                                       {"layer_types", PL_ROW_PUT, .put = put_layer_types},
+                                       {"layer_types", PL_ROW_PUT, .put = pl_export_put_layer_types},
                                        {PL_INT("block_size", config.block.size)},
                                        {PL_INT("num_target_layers", target_layers), .when = knows_target},
                                        {.key = "dflash_config", PL_ROWS(flash), .when = is_flash},
@@ -143,19 +140,50 @@ static pl_check_verdict check_heads(pl_look *k) {
     return PL_CHECK_HOLDS;
 }
 
-// Checks that attention is full. vLLM (0.33) reads is_causal, then dflash_config.causal, before the layers' types; it
-// derives the latter from speculators' sliding_window_non_causal, except for DSpark. SGLang reads is_causal alone.
-static pl_check_verdict check_full_attention(pl_look *k) {
+// Counts the layers with and without a window. Returns false if a type is neither.
+static bool count_types(const pl_look *k, int *windows, int *full) {
     const cJSON *types = pl_look_member(k, k->layer, "layer_types");
-    const cJSON *in = pl_look_member(k, NULL, "dflash_config");
-    if (pl_look_flag(k, k->layer, "is_causal") == 1 || (in && pl_look_flag(k, in, "is_causal") == 1))
-        return pl_broken(k, "is_causal: true; a block sees itself in both directions");
-    if (in && pl_look_flag(k, in, "causal") == 1)
-        return pl_broken(k, "dflash_config.causal: true; a block sees itself in both directions");
-    for (const cJSON *t = types && cJSON_IsArray(types) ? types->child : NULL; t; t = t->next)
-        if (!cJSON_IsString(t) || strcmp(t->valuestring, "full_attention") != 0)
-            return pl_broken(k, "layer_types: a window, which readers take for causal");
+    *windows = *full = 0;
+    for (const cJSON *t = types && cJSON_IsArray(types) ? types->child : NULL; t; t = t->next) {
+        if (!cJSON_IsString(t)) return false;
+        bool is_full = strcmp(t->valuestring, "full_attention") == 0;
+        if (!is_full && strcmp(t->valuestring, "sliding_attention") != 0) return false;
+        ++*(is_full ? full : windows);
+    }
+    return true;
+}
+
+bool pl_look_all_windows(const pl_look *k) {
+    int windows, full;
+    return count_types(k, &windows, &full) && windows > 0 && full == 0;
+}
+
+// Checks a window as transformers' Qwen3Config hands it on: without the switch it has none, and vLLM fails.
+static pl_check_verdict check_window(pl_look *k, const cJSON *in) {
+    int64_t window = pl_look_int(k, k->layer, "sliding_window");
+    if (!k->engine->windows) return pl_broken(k, "layer_types: a window, which %s is not given", k->engine->name);
+    if (window < 1 || pl_look_flag(k, k->layer, "use_sliding_window") != 1)
+        return pl_broken(k, "layer_types: a window, but no sliding_window with use_sliding_window: true");
+    if (window < k->e.config.block.size)
+        return pl_broken(k, "sliding_window: %d, in blocks of %d", (int)window, k->e.config.block.size);
+    if (in && pl_look_flag(k, in, "causal") == 0 && pl_look_flag(k, k->layer, "is_causal") != 0)
+        return pl_broken(k, "dflash_config.causal: false, which SGLang does not read; is_causal must say it too");
     return PL_CHECK_HOLDS;
+}
+
+// Checks that a block's slots are seen as in training. vLLM (0.33) reads is_causal, then dflash_config.causal, before
+// the layers' types, of which those with a window are causal; it derives the latter from speculators'
+// sliding_window_non_causal, except for DSpark. SGLang reads is_causal, then the types.
+static pl_check_verdict check_sight(pl_look *k) {
+    const cJSON *in = pl_look_member(k, NULL, "dflash_config");
+    int          windows, full;
+    bool         known = count_types(k, &windows, &full), all = known && windows > 0 && full == 0;
+    if (!all && (pl_look_flag(k, k->layer, "is_causal") == 1 || (in && pl_look_flag(k, in, "is_causal") == 1)))
+        return pl_broken(k, "is_causal: true; a block sees itself in both directions");
+    if (!all && in && pl_look_flag(k, in, "causal") == 1)
+        return pl_broken(k, "dflash_config.causal: true; a block sees itself in both directions");
+    if (!known) return pl_broken(k, "layer_types: neither full_attention nor sliding_attention");
+    return windows > 0 ? check_window(k, in) : PL_CHECK_HOLDS;
 }
 
 const pl_check_rule pl_check_blocks[] = {
@@ -164,5 +192,6 @@ const pl_check_rule pl_check_blocks[] = {
     {"parts", "DFlash 2's convolutions and selector are stated, and fit block, width and vocabulary", check_parts,
      PL_CHECK_ALL},
     {"heads", "a Markov head of a form that the engine computes", check_heads, PL_CHECK_ALL},
-    {"both-ways", "the block sees itself in both directions", check_full_attention, PL_CHECK_ALL},
+    {"both-ways", "the block sees itself in both directions, or up to each slot in layers with a window", check_sight,
+     PL_CHECK_ALL},
     {0}};

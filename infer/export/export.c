@@ -90,6 +90,12 @@ bool pl_export_is_second(const pl_export *e) {
            (e->config.block.taps > 0 || e->config.selector.candidates > 0);
 }
 
+bool pl_export_is_causal(const pl_export *e) {
+    for (int l = 0; l < e->config.num_hidden_layers; l++)
+        if (!pl_hf_causal_in(&e->config, l)) return false;
+    return true;
+}
+
 static void close_export(pl_export *e) {
     pl_weight_source_close(e->src);
     pl_weight_source_close(e->target_src);
@@ -131,8 +137,29 @@ static pl_status check_second(const pl_export *e, pl_err *err) {
                    e->config.vocab_size);
 }
 
+// Checks that the engine is given the windows and the directions of a block drafter's layers.
+static pl_status check_sight(const pl_export *e, pl_err *err) {
+    const pl_hf_config *c = &e->config;
+    bool                causal = c->block.causal != PL_HF_CAUSAL_NONE, all = pl_export_is_causal(e);
+    if (c->sliding_window > 0 && !e->engine->windows)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: layers with a sliding window, which %s is not given; export it to vllm", e->checkpoint,
+                       e->engine->name);
+    for (int l = 0; l < c->num_hidden_layers && causal; l++)
+        if (!pl_hf_windowed(c, l) && pl_hf_causal_in(c, l))
+            return pl_fail(err, PL_E_UNSUPPORTED,
+                           "%s: causal blocks in a layer without a window, which engines do not agree on",
+                           e->checkpoint);
+    // vLLM takes speculators' member for all layers.
+    if (!causal || all || !e->engine->inner) return PL_OK;
+    return pl_fail(err, PL_E_UNSUPPORTED,
+                   "%s: causal layers beside others, which %s' form cannot say; export it to vllm", e->checkpoint,
+                   e->engine->name);
+}
+
 // Refuses drafters that the engine's form cannot express; all other refusals are rules of `check`.
 static pl_status check_block(const pl_export *e, pl_err *err) {
+    PL_TRY(check_sight(e, err));
     if (pl_export_is_lilicorr(e) && e->config.block.anchor_first)
         return pl_fail(err, PL_E_UNSUPPORTED,
                        "%s: blocks that draft from their anchor, which engines' LiLiCorr has not", e->checkpoint);
@@ -156,6 +183,10 @@ static pl_status check_eagle3(const pl_export *e, pl_err *err) {
     if (lost)
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: trained with %s, which %s does not compute%s", e->checkpoint, lost,
                        e->engine->name, by_vllm ? " for P-EAGLE where vLLM reads it; export it to vllm" : "");
+    if (c->sliding_window > 0)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: a sliding window in an EAGLE-3 head, which no engine knows; train without drafter.window",
+                       e->checkpoint);
     if (c->selector.candidates > 0)
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: a selector behind an EAGLE-3 head, which no engine knows",
                        e->checkpoint);

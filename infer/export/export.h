@@ -119,6 +119,10 @@ bool pl_export_is_dspark(const pl_export *e);
 bool pl_export_is_second(const pl_export *e); // DFlash 2
 bool pl_export_is_xpress(const pl_export *e);
 bool pl_export_is_lilicorr(const pl_export *e);
+bool pl_export_has_window(const pl_export *e);
+bool pl_export_is_causal(const pl_export *e); // a block's slots see those before them alone, in every layer
+
+void pl_export_put_layer_types(pl_json_out *o, const pl_export *e);
 
 void pl_export_put_rows(pl_json_out *o, const pl_export *e, const pl_export_row *rows);
 
@@ -177,6 +181,7 @@ typedef struct pl_export_engine {
     unsigned             norms, parallel_norms; // norms of EAGLE-3.1 that it computes, for EAGLE-3 and for P-EAGLE
     unsigned             own;                   // PL_EXPORT_OWN_*
     unsigned             markov;                // 1 << pl_hf_markov, and PL_EXPORT_NO_MARKOV
+    bool                 windows;               // a block drafter's layers may have a sliding window
     bool                 block_heads;           // a block drafter may have its own head
     bool                 copies; // the file has copies of the target's embeddings and, for block drafters, of its head
     bool                 strict; // its defaults for missing members are those of no trainer

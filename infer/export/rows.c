@@ -72,6 +72,25 @@ const pl_export_row pl_rows_class[] = {{"architectures", PL_ROW_PUT, .put = put_
 
 const pl_export_row pl_rows_dtype[] = {{PL_TEXT("torch_dtype", dtype)}, {PL_TEXT("dtype", dtype)}, {0}};
 
+bool pl_export_has_window(const pl_export *e) {
+    return e->config.sliding_window > 0;
+}
+
+// Where some layers alone are causal, those with a window, readers derive it from the layers' types.
+static bool is_both_ways(const pl_export *e) {
+    return pl_export_is_block(e) && e->config.block.causal == PL_HF_CAUSAL_NONE;
+}
+static bool is_causal(const pl_export *e) {
+    return pl_export_is_block(e) && pl_export_is_causal(e);
+}
+
+void pl_export_put_layer_types(pl_json_out *o, const pl_export *e) {
+    pl_put_array(o, "layer_types");
+    for (int i = 0; i < e->config.num_hidden_layers; i++)
+        pl_json_out_str(o, pl_hf_windowed(&e->config, i) ? "sliding_attention" : "full_attention");
+    pl_json_out_close(o, ']');
+}
+
 const pl_export_row pl_rows_layer[] = {
     {"model_type", PL_ROW_PUT, PL_ROW_DEFAULT, .put = put_model_type},
     {PL_INT("vocab_size", config.vocab_size), .need = PL_ROW_NEEDED},
@@ -86,7 +105,10 @@ const pl_export_row pl_rows_layer[] = {
     {PL_INT("max_position_embeddings", positions), .need = PL_ROW_DEFAULT}, // engines allocate RoPE tables of this size
     {"initializer_range", PL_ROW_NUM, .text = "0.02"},
     {"rope_theta", PL_ROW_PUT, PL_ROW_DEFAULT, .put = put_rope},
-    {"is_causal", PL_ROW_BOOL, .when = pl_export_is_block}, // vLLM and SGLang read it first
+    {"is_causal", PL_ROW_BOOL, .when = is_both_ways}, // vLLM and SGLang read it first
+    {"is_causal", PL_ROW_BOOL, .text = "true", .when = is_causal},
+    {PL_INT("sliding_window", config.sliding_window), .when = pl_export_has_window},
+    {"use_sliding_window", PL_ROW_BOOL, .text = "true", .when = pl_export_has_window},
     {"attention_bias", PL_ROW_BOOL, PL_ROW_DEFAULT, .rule = "no-bias"},
     {"mlp_bias", PL_ROW_BOOL, .rule = "no-bias"},
     {"bias", PL_ROW_BOOL, PL_ROW_FOREIGN, .rule = "no-bias"},

@@ -78,6 +78,9 @@ pl_check_verdict pl_check_constants(pl_look *k); // rows whose `rule` is the cur
 
 extern const pl_check_rule pl_check_blocks[]; // of block drafters' folders (block.c), ended by a NULL name
 
+// Returns true if every layer has a window.
+bool pl_look_all_windows(const pl_look *k);
+
 // Return members of o (NULL: of the whole file).
 const cJSON *pl_look_member(const pl_look *k, const cJSON *o, const char *key);
 int64_t      pl_look_int(const pl_look *k, const cJSON *o,

@@ -31,6 +31,7 @@ const pl_export_engine pl_export_sglang = {
     .norms = PL_HF_FC_NORM | PL_HF_NORM_OUTPUT | PL_HF_NORM_BEFORE_FC,
     .own = PL_EXPORT_OWN_WIDTH,
     .markov = 1U << PL_HF_MARKOV_VANILLA | 1U << PL_HF_MARKOV_GATED | 1U << PL_HF_MARKOV_RNN,
+    .windows = true,
     .rising = true,
     .skips_fc = pl_export_skips_equal,
     .map = &pl_export_offsets,

@@ -40,6 +40,10 @@ static void put_proposal(pl_json_out *o, const pl_export *e) {
     pl_json_out_close(o, '}');
 }
 
+static void put_direction(pl_json_out *o, const pl_export *e) {
+    pl_put_bool(o, "sliding_window_non_causal", e->config.block.causal == PL_HF_CAUSAL_NONE);
+}
+
 static bool is_step(const pl_export *e) {
     return !pl_export_is_block(e);
 }
@@ -55,6 +59,7 @@ static const pl_export_row
                {PL_INT("target_hidden_size", config.target_hidden_size)},
                {0}},
     layer[] = {{PL_ROWS(pl_rows_layer)},
+               {"layer_types", PL_ROW_PUT, .put = pl_export_put_layer_types, .when = pl_export_has_window},
                {PL_INT("num_aux_hidden_states", n_taps), .when = is_step}, // vLLM (0.33) assumes 3 if it is missing
                {0}},
     rest[] = {{"tie_word_embeddings", PL_ROW_BOOL, .rule = "untied"},
@@ -69,14 +74,14 @@ static const pl_export_row
               {.key = "eagle_aux_hidden_state_layer_ids", .type = PL_ROW_TAPS},
               {PL_ROWS(rest)},
               {0}},
-    // Readers have different defaults for sample_from_anchor. sliding_window_non_causal refers to layers with a window;
-    // there are none, but vLLM (0.33) applies it to all layers: false would make them causal.
+    // Readers have different defaults for sample_from_anchor. sliding_window_non_causal refers to layers with a window,
+    // but vLLM (0.33) applies it to all layers: false would make them causal.
     blocks[] = {{PL_ROWS(first)},
                 {PL_INT("block_size", config.block.size)},
                 {PL_INT("mask_token_id", config.block.mask_token)},
                 {.key = "aux_hidden_state_layer_ids", .type = PL_ROW_TAPS},
                 {PL_BOOL("sample_from_anchor", config.block.anchor_first), .need = PL_ROW_NEEDED},
-                {"sliding_window_non_causal", PL_ROW_BOOL, .text = "true"},
+                {"sliding_window_non_causal", PL_ROW_PUT, .put = put_direction},
                 {PL_ROWS(pl_rows_markov), .when = pl_export_is_dspark},
                 {PL_ROWS(pl_rows_second)},
                 {PL_ROWS(refiner), .when = pl_export_is_xpress},
@@ -121,9 +126,11 @@ static pl_check_verdict check_tokens(pl_look *k) {
 }
 
 static pl_check_verdict check_non_causal(pl_look *k) {
-    int both = pl_look_flag(k, NULL, "sliding_window_non_causal");
-    if (k->e.sort == PL_EXPORT_DSPARK || both == 1 || pl_look_flag(k, k->layer, "is_causal") == 0)
-        return PL_CHECK_HOLDS;
+    int  both = pl_look_flag(k, NULL, "sliding_window_non_causal"), causal = pl_look_flag(k, k->layer, "is_causal");
+    bool windows = pl_look_all_windows(k);
+    if (windows && both >= 0 && causal == both)
+        return pl_broken(k, "sliding_window_non_causal and is_causal: both %s", both ? "true" : "false");
+    if (k->e.sort == PL_EXPORT_DSPARK || both == 1 || causal == 0 || (both == 0 && windows)) return PL_CHECK_HOLDS;
     return pl_broken(k, both < 0 ? "sliding_window_non_causal is missing, and defaults differ"
                                  : "sliding_window_non_causal: false, which vLLM takes for causal layers");
 }
@@ -168,6 +175,7 @@ const pl_export_engine pl_export_speculators = {.name = "speculators",
                                                 .parallel_norms = ~(unsigned)(PL_HF_FC_NORM | PL_HF_NORM_OUTPUT),
                                                 .own = PL_EXPORT_OWN_SAME,
                                                 .markov = ~0U,
+                                                .windows = true,
                                                 .block_heads = true,
                                                 .copies = true,
                                                 .strict = true,

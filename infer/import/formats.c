@@ -266,6 +266,18 @@ static void name_kind(const block_config *b, cJSON *head, bool second) {
     put_member(b->e, b->e->o, "paceline", own);
 }
 
+// Translates speculators' direction of layers with a window.
+static pl_status put_direction(const block_config *b, pl_err *err) {
+    static const char key[] = "sliding_window_non_causal";
+    const cJSON      *on = cJSON_GetObjectItemCaseSensitive(b->e->o, "use_sliding_window");
+    bool              both;
+    PL_TRY(pl_json_opt_bool(b->j, NULL, key, false, &both, err));
+    if (cJSON_IsTrue(on) && !pl_json_find(b->j, NULL, key))
+        pl_log_warn("%s: %s is missing; taken as false, as speculators does (vLLM takes true)", b->j->where, key);
+    if (both && !has_member(b->e->o, "is_causal")) put_member(b->e, b->e->o, "is_causal", cJSON_CreateFalse());
+    return PL_OK;
+}
+
 // Brings e, a copy of j that has the layers' sizes at its top, into the form of checkpoints/hf_block.h: target layers
 // by their outputs, DSpark's members as the settings of our head "markov". architecture, kind: the first of
 // `architectures` and speculators_model_type, "" without one. PL_E_UNSUPPORTED for drafters that would be computed
@@ -296,6 +308,7 @@ static pl_status import_block(config_copy *e, const pl_json *j, const char *arch
     if (mask) put_member(e, inner, "mask_token_id", cJSON_Duplicate(mask, true));
     put_member(e, inner, "sample_from_anchor", anchor ? cJSON_Duplicate(anchor, true) : cJSON_CreateBool(b.dspark));
     PL_TRY(put_layers(&b, inner, err));
+    if (*kind) PL_TRY(put_direction(&b, err));
     bool refined = strncmp(architecture, "XPress", 6) == 0 || strcmp(kind, "xpress") == 0;
     PL_TRY((refined ? make_refiner : make_head)(&b, &head, err));
     if (second && *kind) fill_parts(&b, inner);

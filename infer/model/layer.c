@@ -40,21 +40,35 @@ pl_tensor pl_layer_running(pl_ctx *ctx, const pl_view *view, int layer, pl_tenso
     return is_thinned(view, layer) ? pl_gather(ctx, h, view->run->at, view->run->n) : h;
 }
 
+// Returns the first row of block 0 that each of n queries sees, in a layer with a window: of the positions up to its
+// own, which is `offset` further than its row, the last so many. at: the queries' rows in block 0; NULL: all.
+static const int32_t *first_rows(pl_ctx *ctx, const pl_view *view, int window, const int32_t *lo, const int32_t *at,
+                                 int64_t n) {
+    if (window == 0) return lo;
+    PL_CHECK(window > view->offset, "a window of %d at step %d", window, view->offset);
+    int32_t *first = pl_ctx_bytes(ctx, (size_t)n * sizeof *first);
+    for (int64_t i = 0; i < n && !ctx->measuring; i++) {
+        int64_t from = (at ? at[i] : i) + view->offset - window + 1;
+        first[i] = lo[i] >= 0 && from > lo[i] ? (int32_t)from : lo[i];
+    }
+    return first;
+}
+
 // Attention over the blocks of an unroll; appends this forward's.
 static pl_tensor attend_blocks(pl_ctx *ctx, const pl_layer_shape *s, const pl_layer *w, pl_tensor x, pl_view *view,
                                int layer, pl_dtype numbers) {
     pl_tensor        *block = view->block + (int64_t)layer * PL_MAX_UNROLL;
     const pl_running *run = view->run;
     int               n = view->n_blocks + 1;
-    bool              thin = is_thinned(view, layer);
-    const int32_t    *lo = thin ? run->lo : view->lo;
+    bool              thin = is_thinned(view, layer), some = thin || (run && n > 1);
+    const int32_t    *lo = first_rows(ctx, view, w->rule.window, thin ? run->lo : view->lo, some ? run->at : NULL,
+                                   some ? run->n : pl_tensor_rows(&x));
     pl_attention_part part = {0};
     PL_CHECK(n <= PL_MAX_UNROLL, "%d unroll steps, at most %d", n, PL_MAX_UNROLL);
     block[n - 1] = project_heads(ctx, s, w, x, view, view->pos, NULL, thin ? KEYS : QUERIES | KEYS);
     if (run) part = (pl_attention_part){block[n - 1], run->at, run->place};
     if (thin) part.q = project_heads(ctx, s, w, pl_gather(ctx, x, run->at, run->n), view, run->pos, NULL, QUERIES);
-    return pl_attention_some(ctx, numbers, w->rule.scale, thin || (run && n > 1) ? &part : NULL, block, n, lo, s->nh,
-                             s->nkv, s->hd);
+    return pl_attention_some(ctx, numbers, w->rule.scale, some ? &part : NULL, block, n, lo, s->nh, s->nkv, s->hd);
 }
 
 pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_layer *w, pl_tensor x, pl_view *view,
@@ -64,7 +78,7 @@ pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_laye
     // Queries and keys are products of bf16 factors if the weight's values are bf16.
     pl_dtype       numbers = w->wqkv.bf16 || w->wqkv.dtype == PL_BF16 ? PL_BF16 : PL_F32;
     pl_tensor      o;
-    const int32_t *lo = w->rule.window > 0 ? view->lo_window : view->lo;
+    const int32_t *lo = w->rule.window > 0 && !view->block ? view->lo_window : view->lo;
     PL_CHECK(row || (lo && w->rule.cap == 0 && !w->rule.sink.data), "layer %d without a cache: cap %g, window %d",
              layer, w->rule.cap, w->rule.window);
     if (view->block && !row) {

@@ -84,7 +84,7 @@ typedef struct pl_view {
     const pl_kvrow   *row;       // cached: [layers][M], layer-major
     int64_t           m;         // rows, the stride of `row`
     const int32_t    *lo;        // blocks: [M] first row of the document
-    const int32_t    *lo_window; // blocks: the same in layers with a window: the first visible row
+    const int32_t    *lo_window; // a single step: the same in layers with a window, the first visible row
     // blocks: queries/keys/values of unroll steps [layers][PL_MAX_UNROLL], layer-major; NULL: a single step. n_blocks
     // of them belong to earlier steps, pl_layer_attention appends the current one.
     pl_tensor        *block;

@@ -626,19 +626,33 @@ static void test_drafter(void **state) {
     assert_true(again.selector.rank == 4 && again.selector.candidates == 9 && again.selector.law == PL_HF_LAW_LIST);
 }
 
-// Windows of block drafters, whose layers are Qwen3's: stated and off, by the switch or by its default, or refused.
+// Windows of block drafters, whose layers are Qwen3's: on, stated and off by the switch or by its default, or refused.
+#define WINDOW "\"sliding_window\":64,\"use_sliding_window\":"
+#define TYPES "\"layer_types\":[\"sliding_attention\",\"full_attention\"]"
 static void test_drafter_windows(void **state) {
     (void)state;
     static const struct {
-        const char *more, *says; // NULL: read, without a window
+        const char  *more, *says; // NULL: read
+        int          window;
+        pl_hf_causal causal;
     } cases[] = {
-        {"\"sliding_window\":64", NULL},
-        {"\"sliding_window\":64,\"use_sliding_window\":false", NULL},
-        {"\"sliding_window\":64,\"layer_types\":[\"full_attention\",\"full_attention\"]", NULL},
-        {"\"sliding_window\":null,\"use_sliding_window\":true,\"max_window_layers\":2", NULL},
-        {"\"sliding_window\":64,\"use_sliding_window\":true", "sliding-window attention is not supported"},
-        {"\"layer_types\":[\"full_attention\",\"sliding_attention\"]", "layer_types[1]: \"sliding_attention\" is not"},
-        {"\"sliding_window\":64,\"layer_types\":[\"sliding_attention\",\"full_attention\"]", "layer_types[0]"},
+        {"\"sliding_window\":64", NULL, 0, 0},
+        {"\"sliding_window\":64,\"use_sliding_window\":false", NULL, 0, 0},
+        {"\"sliding_window\":64,\"layer_types\":[\"full_attention\",\"full_attention\"]", NULL, 0, 0},
+        {"\"sliding_window\":null,\"use_sliding_window\":true,\"max_window_layers\":2", NULL, 0, 0},
+        {"\"sliding_window\":64,\"use_sliding_window\":true", NULL, 0, 0}, // max_window_layers is 28
+        {WINDOW "true,\"max_window_layers\":0", NULL, 64, PL_HF_CAUSAL_WINDOWS},
+        {WINDOW "true," TYPES, NULL, 64, PL_HF_CAUSAL_WINDOWS},
+        {WINDOW "true,\"is_causal\":null," TYPES, NULL, 64, PL_HF_CAUSAL_WINDOWS},
+        {WINDOW "true,\"is_causal\":false," TYPES, NULL, 64, PL_HF_CAUSAL_NONE},
+        {WINDOW "true,\"is_causal\":true," TYPES, NULL, 64, PL_HF_CAUSAL_ALL},
+        {"\"is_causal\":true", NULL, 0, PL_HF_CAUSAL_ALL},
+        {"\"is_causal\":true,\"causal\":false", "causal: false, and another member says otherwise", 0, 0},
+        {"\"is_causal\":1", "is_causal", 0, 0},
+        {"\"sliding_window\":7,\"use_sliding_window\":true," TYPES, "sliding_window: 7, in blocks of 8", 0, 0},
+        {"\"layer_types\":[\"full_attention\",\"sliding_attention\"]", "layer_types[1]: sliding_attention, but", 0, 0},
+        {WINDOW "false," TYPES, "use_sliding_window is not true", 0, 0},
+        {WINDOW "true,\"layer_types\":[\"sliding_attention\"]", "1 entries for 2 layers", 0, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char         more[512];
@@ -653,8 +667,15 @@ static void test_drafter_windows(void **state) {
             assert_refused(st, &err, cases[i].says);
         else if (st != PL_OK)
             fail_msg("%s: %s", cases[i].more, err.msg);
-        else
-            assert_int_equal(c.sliding_window, 0);
+        else if (c.sliding_window != cases[i].window || c.block.causal != cases[i].causal)
+            fail_msg("%s: a window of %d, causal %d", cases[i].more, c.sliding_window, (int)c.block.causal);
+        if (st != PL_OK) continue;
+        pl_hf_config again;
+        assert_ok(pl_hf_config_write(at("w.json"), &c, &err));
+        assert_ok(pl_hf_config_read(&again, at("w.json"), PL_HF_DRAFTER, &err));
+        assert_memory_equal(&again.block, &c.block, sizeof c.block);
+        assert_memory_equal(again.windowed, c.windowed, sizeof c.windowed);
+        assert_int_equal(again.sliding_window, c.sliding_window);
     }
 }
 

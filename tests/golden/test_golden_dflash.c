@@ -1,6 +1,6 @@
 // The drafters of blocks and their losses against speculators' own: states of the blocks' rows, divergence and hard
 // cross-entropy, gradients, D-PACE's weights; DSpark's confidence; DFlash 2's convolutions, and what its selector learns
-// and drafts; then checkpoints of them, reopened, over a cache.
+// and drafts; sliding windows against make_golden_window.py's; then checkpoints of them, reopened, over a cache.
 #include "tests/golden/documents.h"
 #include "tests/golden/drafts.h"
 
@@ -34,6 +34,19 @@ static bool is_second(const char *head) {
     return strcmp(head, "selector") == 0;
 }
 
+// Drafters whose first layer has a window, and (causal) slots that see those before them alone.
+static bool is_windowed(const char *head) {
+    return strcmp(head, "window") == 0 || strcmp(head, "causal") == 0;
+}
+
+static const pl_hf_config *windows_of(const char *head) {
+    static pl_hf_config c[2];
+    pl_hf_config       *one = &c[strcmp(head, "causal") == 0];
+    *one = (pl_hf_config){.sliding_window = B, .windowed = {1}};
+    one->block.causal = one == &c[1] ? PL_HF_CAUSAL_WINDOWS : PL_HF_CAUSAL_NONE;
+    return is_windowed(head) ? one : NULL;
+}
+
 static pl_backbone_options options(const char *head) {
     pl_hf_head spec = pl_hf_head_make(strcmp(head, "lowrank") == 0 ? "lowrank" : "full", RANK);
     if (strcmp(head, "xpress") == 0) spec = pl_hf_head_make(head, 6);
@@ -49,6 +62,7 @@ static pl_backbone_options options(const char *head) {
         .mask_token = MASK,
         .n_taps = TAPS,
         .tap = {1, 2, 3},
+        .like_windows = windows_of(head),
         .conv_taps = is_second(head) ? 2 : 0,
         .conv_group = 8,
         .selector = {.rank = 6, .candidates = is_second(head) ? 5 : 0, .law = PL_HF_LAW_LIST}}; // as theirs
@@ -86,11 +100,11 @@ static void setup_init(setup *s, const pl_backend *be, const char *head, double 
     *s = (setup){.be = be};
     int  drafts = is_spark(head) ? SPARKS : DRAFTS;
     char name[32];
-    snprintf(name, sizeof name, "dspark-%s", head);
-    golden_open(&s->g, is_spark(head)                ? name
-                       : is_second(head)             ? "dflash2"
-                       : strcmp(head, "xpress") == 0 ? head
-                                                     : "dflash");
+    snprintf(name, sizeof name, "%s-%s", is_spark(head) ? "dspark" : "dflash", head);
+    golden_open(&s->g, is_spark(head) || is_windowed(head) ? name
+                       : is_second(head)                   ? "dflash2"
+                       : strcmp(head, "xpress") == 0       ? head
+                                                           : "dflash");
     golden_config(&s->g, &c);
     must(pl_llama_init(&s->target, &c, be, false, &err), &err);
     golden_coarse(s->embed, V * D, 8, "target/model.embed_tokens.weight");
@@ -194,14 +208,15 @@ static void learn_on(const pl_backend *be, const char *head, double pace) {
     setup_init(s, be, head, pace);
     golden_begin(&s->g);
     check_states(s);
-    snprintf(prefix, sizeof prefix, "%s/%s", head, pace > 0 ? "hard-ce" : "kl");
+    snprintf(prefix, sizeof prefix, "%s%s%s", is_windowed(head) ? "" : head, is_windowed(head) ? "" : "/",
+             pace > 0 ? "hard-ce" : "kl");
     must(pl_unroll_score(&s->u, &err), &err);
     check_losses(s, prefix);
     fill_pack(s);
     must(pl_unroll_learn(&s->u, &err), &err);
     check_losses(s, prefix);
     if (pace > 0) check_pace(s, head);
-    snprintf(prefix, sizeof prefix, "%s/%s/grad/", head, pace > 0 ? "hard-ce" : "kl");
+    strcat(prefix, "/grad/");
     golden_expect_block(&s->g, be, &s->block, s->block.grad, 0, prefix);
     golden_all_asked(&s->g, prefix);
     setup_fini(s);
@@ -323,6 +338,16 @@ static void refined(void **state) {
         learn_on(be[i], "xpress", 0);
 }
 
+static void windows(void **state) {
+    (void)state;
+    const pl_backend *be[GOLDEN_BACKENDS];
+    int               n = golden_backends(be);
+    for (int i = 0; i < n; i++) {
+        learn_on(be[i], "window", 0);
+        learn_on(be[i], "causal", 0);
+    }
+}
+
 static void lowrank_head(void **state) {
     (void)state;
     learn_of("lowrank");
@@ -351,7 +376,7 @@ static void run_draft(pl_ctx *ctx, void *arg) {
     for (int j = 0; j < B; j++) {
         d->token[j] = j ? MASK : d->text.tokens[d->rows];
         d->pos[j] = d->rows + j;
-        pl_kv_row(&d->kv, &d->row[j], B, d->rows, NULL, B, d->rows + j);
+        pl_backbone_slot_row(d->b, &d->kv, &d->row[j], B, d->rows, d->rows + j);
     }
     const pl_block_view view = {.features = pl_tensor_2d(d->features + d->from * TAPS * D, ctx->be->real, n, TAPS * D),
                                 .context_pos = d->context_pos,
@@ -398,6 +423,13 @@ static void draft_over_cache(void **state) {
     golden_drafts("dflash", &pl_backbone_dflash, &o, "dflash", draft_along, NULL);
 }
 
+static void windows_over_cache(void **state) {
+    (void)state;
+    pl_backbone_options window = options("window"), causal = options("causal");
+    golden_drafts("dflash-window", &pl_backbone_dflash, &window, "dflash", draft_along, NULL);
+    golden_drafts("dflash-causal", &pl_backbone_dflash, &causal, "dflash", draft_along, NULL);
+}
+
 static void second_over_cache(void **state) {
     (void)state;
     pl_backbone_options o = options("selector");
@@ -408,7 +440,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(target_head),       cmocka_unit_test(lowrank_head), cmocka_unit_test(spark),
         cmocka_unit_test(refined),           cmocka_unit_test(second),       cmocka_unit_test(draft_over_cache),
-        cmocka_unit_test(second_over_cache),
+        cmocka_unit_test(second_over_cache), cmocka_unit_test(windows),      cmocka_unit_test(windows_over_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

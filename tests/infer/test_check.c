@@ -3,6 +3,7 @@
 
 #include "infer/drafter/backbone.h"
 #include "infer/drafter/dflash.h"
+#include "infer/import/import.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -331,6 +332,61 @@ static void causal_layers(void **state) {
         }
 }
 
+static void export_refused(const char *engine, const char *says) {
+    pl_err    err = {0};
+    char     *serve = NULL;
+    pl_status st = pl_export_write(pl_export_engine_find(engine, &err), w.checkpoint[SERVED_OTHER], w.target, w.out,
+                                   false, &(pl_env){0}, &serve, &err);
+    if (st == PL_OK || !strstr(err.msg, says)) fail_msg("%s: \"%s\"", says, err.msg);
+}
+
+// Windows: in all layers, in some, causal or in both directions. What is exported is read back as it was; engines that
+// are not given a window, and forms that cannot say which layers are causal, are refused by name.
+static void windows(void **state) {
+    (void)state;
+    static const struct {
+        uint8_t      layers; // with a window, as bits
+        pl_hf_causal causal;
+    } of[] = {{3, PL_HF_CAUSAL_NONE}, {1, PL_HF_CAUSAL_NONE}, {3, PL_HF_CAUSAL_WINDOWS}, {1, PL_HF_CAUSAL_WINDOWS}};
+    static const char *const engines[] = {"vllm", "sglang", "speculators"};
+    for (int i = 0; i < 4; i++) {
+        pl_hf_config like = {.sliding_window = 40, .windowed = {of[i].layers}, .block = {.causal = of[i].causal}};
+        served_other(
+            &w, &pl_backbone_dflash,
+            &(pl_backbone_options){
+                .layers = 2, .block = 6, .mask_token = 9, .n_taps = 3, .tap = {2, 4, 5}, .like_windows = &like});
+        for (int k = 0; k < 3; k++) {
+            pl_hf_config            c;
+            const pl_import_format *f;
+            bool                    stated;
+            pl_err                  err = {0};
+            if (k == 2 && i == 3) continue;
+            served_export(&w, engines[k], SERVED_OTHER, w.target, false);
+            served_told h = check(engines[k], w.target);
+            if (*h.broken || *h.unseen) fail_msg("%s, %d: %s", engines[k], i, h.why);
+            if (pl_import_config(&c, &f, &stated, w.out, &err) != PL_OK) fail_msg("%s, %d: %s", engines[k], i, err.msg);
+            assert_int_equal(c.sliding_window, 40);
+            like.num_hidden_layers = 2;
+            for (int l = 0; l < 2; l++)
+                if (pl_hf_windowed(&c, l) != pl_hf_windowed(&like, l) ||
+                    pl_hf_causal_in(&c, l) != pl_hf_causal_in(&like, l))
+                    fail_msg("%s, %d: layer %d", engines[k], i, l);
+            served_drop(w.out, k == 2 ? "transformer_layer_config.use_sliding_window" : "use_sliding_window");
+            h = check(engines[k], w.target);
+            served_expect(&h, "both-ways", i);
+        }
+        export_refused("trtllm", "layers with a sliding window, which trtllm is not given");
+        if (i == 3) export_refused("speculators", "causal layers beside others, which speculators' form cannot say");
+    }
+    pl_hf_config all = {.block = {.causal = PL_HF_CAUSAL_ALL}};
+    served_other(&w, &pl_backbone_dflash,
+                 &(pl_backbone_options){
+                     .layers = 2, .block = 6, .mask_token = 9, .n_taps = 3, .tap = {2, 4, 5}, .like_windows = &all});
+    export_refused("vllm", "causal blocks in a layer without a window");
+    served_other(&w, &pl_backbone_eagle3, &(pl_backbone_options){.n_taps = 3, .tap = {2, 4, 5}, .window = 40});
+    export_refused("sglang", "a sliding window in an EAGLE-3 head, which no engine knows");
+}
+
 // speculators' class has no width of the target's beside its own.
 static void no_width(void **state) {
     (void)state;
@@ -425,10 +481,10 @@ static void broken_by_name(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_hold),     cmocka_unit_test(broken_by_name),
-                                       cmocka_unit_test(no_blocks),        cmocka_unit_test(no_width),
-                                       cmocka_unit_test(causal_layers),    cmocka_unit_test(norm_of_fc),
-                                       cmocka_unit_test(other_than_three), cmocka_unit_test(last_layer),
-                                       cmocka_unit_test(no_copies),        cmocka_unit_test(older_classes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exports_hold),     cmocka_unit_test(broken_by_name), cmocka_unit_test(no_blocks),
+        cmocka_unit_test(no_width),         cmocka_unit_test(causal_layers),  cmocka_unit_test(norm_of_fc),
+        cmocka_unit_test(other_than_three), cmocka_unit_test(last_layer),     cmocka_unit_test(no_copies),
+        cmocka_unit_test(older_classes),    cmocka_unit_test(windows)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -23,6 +23,7 @@ typedef struct transcript {
     int32_t  tokens[256];
     int32_t  n;
     int64_t  accepted, steps, emitted;
+    uint64_t drafts;    // hash of the trees
     uint64_t bits[256]; // hash of the logits that position p's successor was taken from; 0: none
 } transcript;
 
@@ -108,6 +109,8 @@ static void run(const pl_llama *m, pl_drafter *d, pl_pool *pool, int rows, uint6
             running |= s[i]->finish == PL_RUNNING;
             const pl_tree *t = &s[i]->tree;
             bool           modelled = t->notes.levels > 0;
+            out[key0 + (uint64_t)i].drafts =
+                pl_hash_more(out[key0 + (uint64_t)i].drafts, t->token, (size_t)t->n * sizeof *t->token);
             if (hybrids && s[i]->finish == PL_RUNNING) arms[2 * modelled + (t->n > (modelled ? t->notes.grown : 1))]++;
             if (!hybrids && run_verifier && d && s[i]->finish == PL_RUNNING) check_drawn(&s[i]->tree, &d->policy);
         }
@@ -376,7 +379,8 @@ static void eagle3_is_lossless(void **state) {
         {.head = pl_hf_head_of("lowrank:rank=12,acceptance,max_rejection=700")},
         {.layers = 3, .norm_before_fc = true},
         {.layers = 2, .fc_norm = true, .norm_output = true, .norm_before_residual = true},
-        {.width = 36, .head = pl_hf_head_of("lowrank:rank=12")}};
+        {.width = 36, .head = pl_hf_head_of("lowrank:rank=12")},
+        {.layers = 2, .window = 7}};
     test_target(&w->target, test_mkdir(dir), 8, 21, PL_BF16);
     for (int temperature = 0; temperature < 2; temperature++) {
         for (uint64_t k = 0; k < (uint64_t)n; k++)
@@ -563,6 +567,7 @@ static void dflash_is_lossless(void **state) {
          .mask_token = 3,
          .selector = {.rank = 6, .candidates = 5, .kind = PL_HF_LATTICE, .width = 16, .heads = 2}},
         {.layers = 2, .block = 5, .mask_token = 3},
+        {.layers = 2, .block = 5, .mask_token = 3, .window = 11},
         {.layers = 2,
          .block = 6,
          .mask_token = 3,
@@ -586,6 +591,46 @@ static void dflash_is_lossless(void **state) {
          .draft_vocab = sizeof list / sizeof *list,
          .selector = {.rank = 3, .candidates = 4}}};
     blocks_are_lossless(&pl_backbone_dflash, kinds, sizeof kinds / sizeof *kinds);
+}
+
+// A window that is no smaller than the text changes no draft, a smaller one does; in each layer, or in the first alone.
+static void windows(void **state) {
+    (void)state;
+    enum { N = 4, LONG = 160 };
+    char         dir[64], draft[64];
+    world       *w = calloc(1, sizeof *w);
+    transcript  *got[3] = {calloc(SESSIONS, sizeof **got), calloc(SESSIONS, sizeof **got),
+                           calloc(SESSIONS, sizeof **got)};
+    pl_hf_config first = {.windowed = {1}};
+    test_target(&w->target, test_mkdir(dir), 6, 23, PL_BF16);
+    for (int kind = 0; kind < 3; kind++) {
+        const int sizes[] = {0, LONG, 6};
+        int       changed = 0;
+        for (int i = 0; i < 3; i++) {
+            pl_backbone_options o = {.layers = 2, .window = sizes[i]};
+            if (kind > 0) o.block = 5, o.mask_token = 3;
+            first.sliding_window = sizes[i];
+            if (kind == 2) o.like_windows = &first;
+            test_backbone_write(test_mkdir(draft), &w->target, kind ? &pl_backbone_dflash : &pl_backbone_eagle3, &o,
+                                34);
+            pl_drafter *d = open_drafter(w, draft, "static:4x2x1", N, N * 80);
+            run(&w->target, d, NULL, N * 80, 0, N, 0, -1, got[i]);
+            pl_drafter_destroy(d);
+            test_rmdir(draft);
+        }
+        for (int k = 0; k < N; k++) {
+            same(&got[0][k], &got[1][k], "a window of all");
+            same(&got[0][k], &got[2][k], "a small window");
+            assert_true(got[0][k].drafts == got[1][k].drafts);
+            changed += got[0][k].drafts != got[2][k].drafts;
+        }
+        assert_true(changed > 0);
+    }
+    pl_llama_fini(&w->target);
+    test_rmdir(dir);
+    for (int i = 0; i < 3; i++)
+        free(got[i]);
+    free(w);
 }
 
 // P-EAGLE, whose context runs through its layers.
@@ -972,6 +1017,7 @@ int main(void) {
         cmocka_unit_test(second_begins_as_the_first),
         cmocka_unit_test(cache_is_a_prefills),
         cmocka_unit_test(eagle1_is_lossless),
+        cmocka_unit_test(windows),
         cmocka_unit_test(dflash_is_lossless),
         cmocka_unit_test(peagle_is_lossless),
         cmocka_unit_test(medusa_is_lossless),

@@ -144,6 +144,8 @@ static const struct {
     int            first_tap, block;
     const char    *head; // kind: rank
     int            rank;
+    int            windows; // layers with one, of 2048
+    pl_hf_causal   causal;
 } published[] = {
     {"SpecForge, Qwen3.5-4B, EAGLE-3",
      "{\"architectures\": [\"LlamaForCausalLMEagle3\"], \"draft_vocab_size\": 32000, \"torch_dtype\": \"bfloat16\", "
@@ -166,17 +168,18 @@ static const struct {
      "\"target_layer_ids\": [1, 8, 15, 22, 29]}, " SIZES4 "}",
      .backbone = PL_HF_DFLASH, .first_tap = 1, .block = 16},
     {"z-lab, Qwen3.6-27B, DFlash",
-     "{\"architectures\": [\"DFlashDraftModel\"], \"block_size\": 16, \"sliding_window\": 2048, \"layer_types\": "
+     "{\"architectures\": [\"DFlashDraftModel\"], \"block_size\": 16, \"sliding_window\": 2048, "
+     "\"use_sliding_window\": true, \"max_window_layers\": 5, \"layer_types\": "
      "[" SLIDING ", \"full_attention\"], \"dflash_config\": {\"mask_token_id\": 248070, \"target_layer_ids\": "
      "[1, 16, 31, 46, 61]}, " SIZES27 "}",
-     .refused = "\"sliding_attention\" is not supported, only full_attention"},
+     .backbone = PL_HF_DFLASH, .first_tap = 1, .block = 16, .windows = 4, .causal = PL_HF_CAUSAL_WINDOWS},
     {"z-lab, Qwen3.8-27B, DFlash 2",
      "{\"architectures\": [\"DFlash2DraftModel\"], \"is_causal\": false, \"use_sliding_window\": true, "
      "\"max_window_layers\": 5, \"sliding_window\": 2048, \"layer_types\": [" SLIDING ", \"sliding_attention\"], "
      "\"dflash_config\": {\"block_size\": 8, \"conv_group_size\": 16, \"conv_kernel_size\": 2, \"mask_token_id\": "
      "248070, "
      "\"selector_rank\": 256, \"selector_top_k\": 16, \"target_layer_ids\": [5, 19, 33, 47, 61]}, " SIZES27 "}",
-     .refused = "sliding-window attention is not supported in this architecture"},
+     .backbone = PL_HF_DFLASH, .first_tap = 5, .block = 8, .windows = 5},
     {"SpecForge, Qwen3.5-27B, DFlash",
      "{\"architectures\": [\"DFlashDraftModel\"], \"block_size\": 16, \"dflash_config\": {\"mask_token_id\": null, "
      "\"target_layer_ids\": [3, 15, 31, 47, 59]}, " SIZES27 "}",
@@ -222,9 +225,12 @@ static void published_configs(void **state) {
         }
         if (st != PL_OK) fail_msg("%s: %s", from, err.msg);
         const char *head = published[i].head ? published[i].head : "";
+        for (int l = 0; l < c.num_hidden_layers; l++)
+            if (pl_hf_windowed(&c, l) != (l < published[i].windows)) fail_msg("%s: layer %d", from, l);
         if (c.backbone != published[i].backbone || c.block.size != published[i].block ||
             strcmp(c.head.kind, head) != 0 || (*head && pl_hf_head_int(&c.head, "rank") != published[i].rank) ||
-            (published[i].first_tap && c.tap[0] != published[i].first_tap) || c.vocab_size != 248320)
+            (published[i].first_tap && c.tap[0] != published[i].first_tap) || c.vocab_size != 248320 ||
+            c.sliding_window != (published[i].windows ? 2048 : 0) || c.block.causal != published[i].causal)
             fail_msg("%s: backbone %d, block %d, head %s, first tap %d", from, (int)c.backbone, c.block.size,
                      c.head.kind, c.tap[0]);
     }
