@@ -105,6 +105,8 @@ const pl_key pl_train_keys[] = {
     {PL_KEY_FIELD_INT(pl_train_recipe, drafter.layers), .each = true, .deflt = "0", .min = 0, .max = PL_DFLASH_LAYERS,
      .help = "layers of the drafter, of hydra: of each head; 0: 5 of dflash, 4 of hydra++, 1 of others; eagle1 has one",
      .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.window), .each = true, .deflt = "0", .min = 0, .max = 1 << 20,
+     .help = "eagle3, dflash: positions that a layer sees, up to a row's own; 0: all", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_ENUM(pl_train_recipe, drafter.layer), .each = true, .deflt = "drawn", .choices = {"drawn", "target"},
      .late = true, .help = "eagle3 of one layer: how it starts, drawn or as the target's last layer",
      .stages = PL_STAGE_DRAFTER},

@@ -52,7 +52,7 @@ typedef struct pl_train_recipe {
     struct {
         int     kind;
         pl_ints taps;
-        int64_t intermediate, width, layers, block, mask_token;
+        int64_t intermediate, width, layers, window, block, mask_token;
         bool    own_embeddings, bias, anchor_first, fc_norm, norm_before_fc, norm_output, norm_before_residual;
         struct {
             int64_t taps, group;

@@ -401,6 +401,8 @@ static void eagle1_lowrank(void **state) {
 static void eagle3_of_two_layers(void **state) {
     (void)state;
     parity("eagle3, two layers", &pl_backbone_eagle3, &(pl_backbone_options){.layers = 2}, 0);
+    parity("eagle3, two layers with a window", &pl_backbone_eagle3, &(pl_backbone_options){.layers = 2, .window = 20},
+           0);
 }
 
 static void eagle3_selector(void **state) {
@@ -429,6 +431,11 @@ static void hydra(void **state) {
 static void dflash(void **state) {
     (void)state;
     parity("dflash", &pl_backbone_dflash, &(pl_backbone_options){.layers = 2, .block = K + 1, .mask_token = 3}, 0);
+    parity("dflash, a window", &pl_backbone_dflash,
+           &(pl_backbone_options){.layers = 2, .block = K + 1, .mask_token = 3, .window = 12}, 0);
+    pl_hf_config like = {.sliding_window = 12, .windowed = {1}, .block = {.causal = PL_HF_CAUSAL_WINDOWS}};
+    parity("dflash, a window and causal blocks in one layer", &pl_backbone_dflash,
+           &(pl_backbone_options){.layers = 2, .block = K + 1, .mask_token = 3, .like_windows = &like}, 0);
 }
 
 static void dspark(void **state) {

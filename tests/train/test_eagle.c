@@ -68,7 +68,8 @@ static void learns_lowrank(void **state) {
            "lowrank");
 }
 
-#define DEEP "drafter.layers=2\ndrafter.fc_norm=true\ndrafter.norm_output=true\ntrain.learn_rows=70\n"
+#define DEEP                                                                                                           \
+    "drafter.layers=2\ndrafter.window=16\ndrafter.fc_norm=true\ndrafter.norm_output=true\ntrain.learn_rows=70\n"
 
 // The last held-out figure of the first depth.
 static double last_step(const char *out, const char *figure) {
@@ -124,7 +125,7 @@ static void learns_acceptance(void **state) {
     pl_free(of[0]), pl_free(of[1]);
 }
 
-// Several layers; EAGLE-3.1's norms; slots that are learned from in several passes.
+// Several layers with a window; EAGLE-3.1's norms; slots that are learned from in several passes.
 static void learns_deep(void **state) {
     (void)state;
     pl_err err = {0};
@@ -132,6 +133,12 @@ static void learns_deep(void **state) {
     learns("normed", "drafter.norm_before_fc=true\ndrafter.norm_before_residual=true\n", &pl_backbone_eagle3, "full");
     small_run("other-norms", "drafter.start=BASE/deep/checkpoints/best\ndrafter.layers=2\n", 1, NULL, &err);
     assert_non_null(strstr(err.msg, "was trained with fc_norm; give drafter.fc_norm"));
+    small_run("other-window",
+              "drafter.start=BASE/deep/checkpoints/best\ndrafter.layers=2\ndrafter.fc_norm=true\n"
+              "drafter.norm_output=true\ndrafter.window=20\n",
+              1, NULL, &err);
+    assert_non_null(
+        strstr(err.msg, "trained with a window of 16 in some of its layers or all; give drafter.window 16"));
     small_run("other-depth", "drafter.start=BASE/deep/checkpoints/best\n", 1, NULL, &err);
     assert_non_null(strstr(err.msg, "has 2 layers; give them as drafter.layers"));
 }
@@ -235,6 +242,8 @@ static void learns_eagle1_lowrank(void **state) {
 static void learns_dflash(void **state) {
     (void)state;
     learns("dflash", DFLASH "train.steps=120\ndrafter.block=4\n", &pl_backbone_dflash, "full");
+    learns("dflash-window", DFLASH "train.steps=120\ndrafter.block=4\ndrafter.window=12\n", &pl_backbone_dflash,
+           "full");
     learns("pace", DFLASH "train.steps=120\ndrafter.block=4\ntrain.draft_weights=d-pace\ntrain.objective=hard-ce\n",
            &pl_backbone_dflash, "full");
 }
@@ -779,6 +788,10 @@ static void refused_before_anything(void **state) {
         {"drafter.head.redistribute=50", "drafter.head.redistribute=50: all tokens are drafted"},
         {"drafter.kind=dflash\ntrain.unroll=3", ": dflash drafts blocks and does not unroll; leave it out"},
         {"drafter.block=4", "drafter.block=4: eagle3 drafts no blocks"},
+        {PEAGLE "drafter.window=64", "drafter.window=64: peagle has no window; it is for eagle3 and dflash"},
+        {EAGLE1 "drafter.window=64", "drafter.window=64: eagle1 has no window; it is for eagle3 and dflash"},
+        {"drafter.window=2", "drafter.window=2: smaller than the"},
+        {DFLASH "drafter.block=4\ndrafter.window=3\n", "drafter.window=3: smaller than drafter.block"},
         {MEDUSA "drafter.taps=1", "medusa has heads on the target's last hidden state, without masks or taps"},
         {MEDUSA "drafter.mask_token=3", "drafter.mask_token=3: medusa has heads on"},
         {MEDUSA "drafter.selector.candidates=4", "medusa has heads of its own, without one; a selector is for"},

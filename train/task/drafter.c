@@ -388,6 +388,7 @@ static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl
                                 .own_embed = tr->drafter.own_embeddings,
                                 .inter = (int)tr->drafter.intermediate,
                                 .layers = (int)tr->drafter.layers,
+                                .window = (int)tr->drafter.window,
                                 .block = (int)tr->drafter.block,
                                 .anchor_first = tr->drafter.anchor_first,
                                 .conv_taps = (int)tr->drafter.conv.taps,

@@ -65,6 +65,22 @@ static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
     return PL_OK;
 }
 
+// Checks that the drafter may have a window, in which each row sees the steps that are unrolled, or its block.
+static pl_status check_window(const pl_recipe *r, pl_err *err) {
+    const pl_train_recipe  *tr = pl_train_recipe_of(r);
+    const pl_backbone_kind *kind = pl_train_backbone(r);
+    int64_t                 steps = tr->train.unroll > tr->train.eval_steps ? tr->train.unroll : tr->train.eval_steps;
+    if (tr->drafter.window == 0) return PL_OK;
+    if (!kind->windows)
+        return pl_recipe_fail(r, &tr->drafter.window, err, "%s has no window; it is for eagle3 and dflash", kind->name);
+    if (kind->draft && tr->drafter.window < tr->drafter.block)
+        return pl_recipe_fail(r, &tr->drafter.window, err, "smaller than drafter.block");
+    if (!kind->draft && tr->drafter.window < steps)
+        return pl_recipe_fail(r, &tr->drafter.window, err, "smaller than the %lld steps of train.unroll and eval_steps",
+                              (long long)steps);
+    return PL_OK;
+}
+
 // Checks the drafter's width and its own embeddings.
 static pl_status check_width(const pl_recipe *r, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
@@ -188,6 +204,7 @@ static pl_status check_masked(const pl_recipe *r, pl_err *err) {
 pl_status pl_eagle_check(const pl_recipe *r, pl_err *err) {
     PL_TRY(check_blocks(r, err));
     PL_TRY(check_width(r, err));
+    PL_TRY(check_window(r, err));
     PL_TRY(check_norms(r, err));
     PL_TRY(check_selector(r, err));
     PL_TRY(check_losses(r, err));
