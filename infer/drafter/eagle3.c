@@ -11,8 +11,8 @@
 void pl_eagle3_configure(pl_hf_config *c, const pl_llama *target, const pl_backbone_options *o) {
     c->num_hidden_layers = o->layers > 0 ? o->layers : 1;
     pl_backbone_windows(c, o);
-    // Engines implement the full head only, and no window; any other drafter gets our own architecture name, so that they refuse it instead of
-    // decoding it wrongly.
+    // Engines implement the full head only, and no window; any other drafter gets our own architecture name, so that
+    // they refuse it instead of decoding it wrongly.
     bool published = pl_head_find(c->head.kind, NULL)->published && c->sliding_window == 0;
     snprintf(c->architecture, sizeof c->architecture, "%s",
              published ? "LlamaForCausalLMEagle3" : PL_HF_PACELINE_EAGLE3);

@@ -98,8 +98,8 @@ static __global__ void blocks_queries_kernel(blocks_view a, float *d_qkv) {
     pl_row_add_to(d_qkv + from, dq, a.hd);
 }
 
-// Adds the rows of block g that see a key, context row `row` or (own) the block's slot of that number, to its dk and dv:
-// query heads in order, in each the rows.
+// Adds the rows of block g that see a key, context row `row` or (own) the block's slot of that number, to its dk and
+// dv: query heads in order, in each the rows.
 static __device__ __forceinline__ void add_block(const blocks_view &a, int64_t g, int head, bool own, int64_t row,
                                                  const pl_row_vec &k, const pl_row_vec &v, pl_row_vec &dk,
                                                  pl_row_vec &dv) {

@@ -16,9 +16,9 @@
 //            from the root to the row itself; rope has written them). Key i of the path has position i.
 //            path NULL (chains, prefill): consecutive slots n_ctx, n_ctx+1, ...
 //            window > 0: of the keys up to the row's own the last `window`, its own included (Mistral's sliding
-//            windows, arXiv 2310.06825, section 2): key i where own - i < window. Earlier keys are not read. The own key
-//            is the last one; with path NULL it is that of position `slot`, and the keys behind it are seen too (blocks
-//            that attend in both directions).
+//            windows, arXiv 2310.06825, section 2): key i where own - i < window. Earlier keys are not read. The own
+//            key is the last one; with path NULL it is that of position `slot`, and the keys behind it are seen too
+//            (blocks that attend in both directions).
 //   blocks   (training) block 0: own rows lo[m]..m (causal within the row's document); blocks j = 1..n_blocks-1: row m
 //            of block j only (the diagonals of training-time test, EAGLE-3 §3; exact, merged by log-sum-exp, O(M)
 //            memory). Queries come from block n_blocks-1. Gradients flow into queries, keys and values of all blocks.

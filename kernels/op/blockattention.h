@@ -6,9 +6,9 @@
 //   Keys of block g, in this order:  context rows lo[g] .. hi[g] - 1, then the block's own B rows
 //   s_j = q . k_j / sqrt(hd);  o = sum_j softmax(s)_j v_j;  query head h reads key/value head h / (nh / nkv)
 //   lo[g] < 0: the block is padding, its output is zero.
-//   window > 0: row j of the block, whose position is hi[g] + j as the context's rows count them, sees context rows from
-//   hi[g] + j - window + 1 on; window >= B, so that a block's rows all see each other. causal: it sees the block's rows
-//   up to itself.
+//   window > 0: row j of the block, at position hi[g] + j as the context's rows count them, sees context rows from
+//   hi[g] + j - window + 1 on; window >= B, so that a block's rows all see each other. causal: it sees the block's
+//   rows up to itself.
 // Blocks of one document are consecutive and have the same lo; spans of different lo are disjoint (so that threads may
 // sum the documents' gradients separately). In decoding the same rows see the same keys through a cache:
 // kernels/op/attention.h, with the block as the path of each of its rows.
