@@ -84,13 +84,16 @@ static pl_status check_origin(const origin *o, const pl_backbone *b, pl_err *err
         return pl_fail(err, PL_E_INPUT,
                        "%s: trained with convolutions; give drafter.conv.taps %d, drafter.conv.group %d", dir,
                        c->block.taps, c->block.group);
-    bool both_ways = c->block.causal == PL_HF_CAUSAL_NONE;
-    if (c->sliding_window > 0 && (memcmp(c->windowed, mine->windowed, sizeof c->windowed) != 0 || !both_ways ||
-                                  c->sliding_window != mine->sliding_window))
-        return pl_fail(err, PL_E_INPUT, "%s: trained with a window of %d%s; give drafter.window %d", dir,
-                       c->sliding_window,
-                       both_ways ? " in some of its layers or all" : " and causal blocks, which are not trained here",
-                       c->sliding_window);
+    if (c->block.causal != PL_HF_CAUSAL_NONE)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: trained with causal blocks; those that are trained here see both ways", dir);
+    for (int l = 0; l < c->num_hidden_layers && c->sliding_window > 0; l++)
+        if (!pl_hf_windowed(c, l))
+            return pl_fail(err, PL_E_UNSUPPORTED, "%s: layer %d has no window, others do; here all have one, or none",
+                           dir, l);
+    if (c->sliding_window > 0 && c->sliding_window != mine->sliding_window)
+        return pl_fail(err, PL_E_INPUT, "%s: trained with a window of %d; give drafter.window %d", dir,
+                       c->sliding_window, c->sliding_window);
     if (c->block.size &&
         (c->block.mask_token != mine->block.mask_token || c->block.anchor_first != mine->block.anchor_first))
         return pl_fail(err, PL_E_INPUT, "%s: give its drafter.mask_token %d, drafter.anchor_first %s", dir,
