@@ -205,6 +205,17 @@ PL_INLINE pl_vf pl_vf_load_n(const float *p, int64_t n, float fill) {
 #if defined(__AVX512F__)
     __mmask16 m = (__mmask16)((1u << n) - 1u);
     return (pl_vf){{(pl_vn)_mm512_mask_loadu_ps(_mm512_set1_ps(fill), m, p)}};
+#elif defined(__AVX2__)
+    static const int32_t some[2 * PL_VL] = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    pl_vf                r;
+#pragma GCC unroll 2
+    for (int i = 0; i < PL_VF_PARTS; i++) {
+        __m256i m;
+        memcpy(&m, some + PL_VL - n + i * PL_VN_LANES, sizeof m);
+        __m256 v = _mm256_maskload_ps(p + i * PL_VN_LANES, m);
+        r.p[i] = (pl_vn)_mm256_blendv_ps(_mm256_set1_ps(fill), v, (__m256)m);
+    }
+    return r;
 #else
     float t[PL_VL];
     for (int j = 0; j < PL_VL; j++)
