@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { ROWS = 180, K = 4, STEPS = 100, LAYERS = 8, BLOCKS = 96 };
+enum { ROWS = 180, K = 4, STEPS = 60, LAYERS = 8, BLOCKS = 96 };
 
 // A text with the target's features, as a dataset stores them.
 typedef struct text {
