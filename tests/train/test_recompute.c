@@ -57,7 +57,6 @@ static void drafters(void **state) {
     same_weights("xpress", DFLASH "drafter.block=4\ndrafter.head.kind=xpress\ndrafter.head.rank=4\n");
     same_weights("lilicorr", DFLASH "drafter.block=4\ndrafter.selector.candidates=5\ndrafter.selector.kind=lattice\n");
     same_weights("acceptance", "drafter.head.acceptance=true\n");
-    same_weights("deep", "drafter.layers=3\ndrafter.fc_norm=true\ndrafter.norm_output=true\n");
     same_weights("deep-lowrank", "drafter.layers=2\ndrafter.norm_output=true\ndrafter.head.kind=lowrank\n"
                                  "drafter.head.rank=4\n");
     same_weights("medusa", "drafter.kind=medusa\ndrafter.block=4\ntrain.unroll=0\n");
