@@ -11,7 +11,13 @@
 #include <ucontext.h>
 #include <vector>
 
-enum { MAX_THREADS = 1024, WARP = 32, STACK = 64 << 10, SLOT = 64, ROOM = 227 << 10 };
+enum {
+    MAX_THREADS = 1024,
+    WARP = 32,
+    STACK = (64 << 10) + 448, // ends at multiples of 4 KiB would share one set of the first-level cache
+    SLOT = 64,
+    ROOM = 227 << 10
+};
 
 struct barrier {
     unsigned here; // fibers that wait
@@ -26,8 +32,11 @@ struct copy { // asynchronous, not waited for
 };
 
 struct fiber {
-    ucontext_t        place; // where it goes on
-    void             *sp;    // the same, on x86-64
+#if defined(__x86_64__)
+    void *sp; // where it goes on
+#else
+    ucontext_t place; // the same
+#endif
     barrier          *waits; // NULL: it may go on
     bool              done, previous_done;
     unsigned          group; // committed so far
@@ -152,18 +161,20 @@ void pl_emu_sync_warp(void) {
     meet_warp(true, NULL, NULL);
 }
 
-// Orders no memory but its own: to the watcher it is nothing.
-static uint8_t *exchange(const void *own, size_t bytes, void (*last)(uint8_t *slots)) {
+// The warp's table for the next exchange; this thread's own place in it is at `own`.
+static uint8_t *take_slots(uint8_t **own) {
     machine *m = now;
     unsigned me = pl_emu.thread.x, which = m->turn_of[me]++ % 2;
-    uint8_t *slots = m->slot[which][me / WARP * WARP];
-    memcpy(m->slot[which][me], own, bytes);
-    meet_warp(false, last, slots);
-    return slots;
+    *own = m->slot[which][me];
+    return m->slot[which][me / WARP * WARP];
 }
 
-uint8_t *pl_emu_exchange(const void *own, size_t bytes) {
-    return exchange(own, bytes, NULL);
+// Orders no memory but its own: to the watcher it is nothing.
+uint8_t *pl_emu_exchange(const void *from, size_t bytes) {
+    uint8_t *own, *slots = take_slots(&own);
+    memcpy(own, from, bytes);
+    meet_warp(false, NULL, slots);
+    return slots;
 }
 
 static void multiply(uint8_t *slots) {
@@ -171,10 +182,14 @@ static void multiply(uint8_t *slots) {
 }
 
 void pl_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
-    pl_emu_fragments own = {{a[0], a[1], a[2], a[3], b[0], b[1]}, {d[0], d[1], d[2], d[3]}, {}};
-    static_assert(sizeof own == SLOT);
-    uint8_t *all = exchange(&own, sizeof own, multiply);
-    memcpy(d, ((pl_emu_fragments *)(void *)all)[pl_emu.thread.x % WARP].d, sizeof own.d);
+    uint8_t          *place, *slots = take_slots(&place);
+    pl_emu_fragments *own = (pl_emu_fragments *)(void *)place;
+    static_assert(sizeof *own == SLOT);
+    memcpy(own->factor, a, 4 * sizeof *a);
+    memcpy(own->factor + 4, b, 2 * sizeof *b);
+    memcpy(own->d, d, sizeof own->d);
+    meet_warp(false, multiply, slots);
+    memcpy(d, own->d, sizeof own->d);
 }
 
 void pl_emu_fence(void) {

@@ -22,22 +22,24 @@ struct factors {
     bool   some[ROWS]; // values other than 0
 };
 
-uint32_t bits_of(float f) {
+#define INLINE inline __attribute__((always_inline)) // into the copy for wider vectors too
+
+INLINE uint32_t bits_of(float f) {
     uint32_t u;
     memcpy(&u, &f, 4);
     return u;
 }
 
-float float_of(uint32_t u) {
+INLINE float float_of(uint32_t u) {
     float f;
     memcpy(&f, &u, 4);
     return f;
 }
 
 // An ordinary number whose products with others like it, and sums of those, stay far from fp32's ends.
-bool plain(float f) {
+INLINE bool plain(float f) {
     uint32_t e = bits_of(f) >> 23 & 255;
-    return (e > 127 - 60 && e < 127 + 60) || f == 0;
+    return (e - (127 - 59) < 2 * 59 + 1) | (bits_of(f) << 1 == 0);
 }
 
 // One output with any numbers in it, slowly.
@@ -64,8 +66,8 @@ float sum_any(float c, const float *a, const floats *b, int column, int products
 }
 
 // A row of outputs whose numbers are all plain: each a sum in integers of 2^(exponent - fraction).
-floats sum_row(floats c, const float *a, const float *a_power, const floats *b, const floats *b_power, int products,
-               int fraction) {
+INLINE floats sum_row(floats c, const float *a, const float *a_power, const floats *b, const floats *b_power,
+                      int products, int fraction) {
     floats most = (floats)((words)c & 0x7f800000u), p[DEPTH];
     for (int k = 0; k < products; k++) {
         floats e = a_power[k] * b_power[k];
@@ -92,27 +94,35 @@ floats sum_row(floats c, const float *a, const float *a_power, const floats *b, 
     }
     return out;
 }
-} // namespace
 
-void pl_emu_multiply(pl_emu_fragments *lane, int sm) {
+INLINE void multiply(pl_emu_fragments *lane, int sm) {
     const int fraction = sm < 90 ? 24 : 25, at_once = sm < 90 ? 8 : 16;
-    factors   f = {};
+    factors   f;
     bool      ordinary = true;
     for (int i = 0; i < 32; i++) { // d = A B + d: lane 4g + t has what device.cuh says
         const int g = i / 4, t = i % 4;
         for (int w = 0; w < 6; w++)
             for (int half = 0; half < 2; half++) {
-                uint16_t v = (uint16_t)(lane[i].factor[w] >> (16 * half));
-                int      k = 2 * t + half + (w < 4 ? w / 2 : w - 4) * 8;
-                float    value = pl_bf16_to_f32(v), power = float_of(bits_of(value) & 0x7f800000u);
-                ordinary &= plain(value);
-                if (w < 4) {
-                    f.a[g + w % 2 * 8][k] = value, f.a_power[g + w % 2 * 8][k] = power;
-                    f.some[g + w % 2 * 8] |= value != 0;
-                } else {
-                    f.b[k][g] = value, f.b_power[k][g] = power;
-                }
+                const int   k = 2 * t + half + (w < 4 ? w / 2 : w - 4) * 8;
+                const float value = pl_bf16_to_f32((uint16_t)(lane[i].factor[w] >> (16 * half)));
+                if (w < 4)
+                    f.a[g + w % 2 * 8][k] = value;
+                else
+                    f.b[k][g] = value;
             }
+    }
+    for (int row = 0; row < ROWS; row++) {
+        f.some[row] = false;
+        for (int k = 0; k < DEPTH; k++) {
+            f.a_power[row][k] = float_of(bits_of(f.a[row][k]) & 0x7f800000u);
+            ordinary &= plain(f.a[row][k]);
+            f.some[row] |= f.a[row][k] != 0;
+        }
+    }
+    for (int k = 0; k < DEPTH; k++) {
+        f.b_power[k] = (floats)((words)f.b[k] & 0x7f800000u);
+        for (int n = 0; n < COLUMNS; n++)
+            ordinary &= plain(f.b[k][n]);
     }
     for (int row = 0; row < ROWS; row++) {
         if (!f.some[row] && ordinary) continue; // padding: nothing is added
@@ -131,4 +141,22 @@ void pl_emu_multiply(pl_emu_fragments *lane, int sm) {
         for (int n = 0; n < COLUMNS; n++)
             lane[row % 8 * 4 + n / 2].d[row / 8 * 2 + n % 2] = c[n];
     }
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) void multiply_avx2(pl_emu_fragments *lane, int sm) {
+    multiply(lane, sm);
+}
+#endif
+} // namespace
+
+void pl_emu_multiply(pl_emu_fragments *lane, int sm) {
+#if defined(__x86_64__)
+    static const bool wide = __builtin_cpu_supports("avx2");
+    if (wide) {
+        multiply_avx2(lane, sm);
+        return;
+    }
+#endif
+    multiply(lane, sm);
 }
