@@ -149,9 +149,8 @@ static void oracle_scripts(test_oracle *o, const transcript *plain, uint64_t key
 }
 
 // Trees of 1 to 64 nodes of random shape with their root at every offset to a boundary of attention's groups, until
-// each number of nodes has been at each offset, or at the PARTS-th of them that is `part`'s.
-static void check_placed(world *w, pl_pool *pool, transcript *got, int part, const char *what) {
-    enum { PARTS = 4 };
+// each number of nodes has been at each offset, or at those of one part of `parts`.
+static void check_placed(world *w, pl_pool *pool, transcript *got, int part, int parts, const char *what) {
     const int32_t *script[1];
     int32_t        script_n[1];
     test_oracle    o;
@@ -160,7 +159,7 @@ static void check_placed(world *w, pl_pool *pool, transcript *got, int part, con
     test_oracle_init(&o, TEST_PLACED, "chain:16", TEST_NODES, 1);
     for (int i = 0; i < PL_ATTN_GROUP && !test_whole(); i++)
         for (int n = 1; n <= TEST_NODES; n++) // of each sum of both, too, some
-            o.placed[i][n] = (i + n / PARTS) % PARTS != part % PARTS;
+            o.placed[i][n] = (i + n / parts) % parts != part % parts;
     for (uint64_t key = 0; test_oracle_unplaced(&o); key = (key + 1) % SESSIONS) {
         oracle_scripts(&o, w->plain, key, 1, script, script_n);
         run(&w->target, &o.base, runs % 3 ? NULL : pool, TEST_NODES, key, 1, 0, -1, got);
@@ -169,7 +168,7 @@ static void check_placed(world *w, pl_pool *pool, transcript *got, int part, con
         if (++runs > 40 * SESSIONS) fail_msg("%s: %d placements are left", what, test_oracle_unplaced(&o));
     }
     print_message("%s: %d runs, %lld tokens accepted\n", what, runs, (long long)accepted);
-    assert_true(accepted > PL_ATTN_GROUP * TEST_NODES / 2 / (test_whole() ? 1 : PARTS));
+    assert_true(accepted > PL_ATTN_GROUP * TEST_NODES / 2 / (test_whole() ? 1 : parts));
 }
 
 static void run_oracle(world *w, test_oracle_mode mode, const char *tree, int nodes, pl_pool *pool, uint64_t key0,
@@ -230,7 +229,7 @@ static void check_dtype(pl_dtype t, pl_dtype kv) {
         }
     }
     snprintf(what, sizeof what, "%s trees at every offset", pl_dtype_name(t));
-    check_placed(w, two, got, (int)t + 2 * (int)kv, what);
+    check_placed(w, two, got, (int)t + 2 * (int)kv, 4, what);
     // In company.
     run_oracle(w, TEST_MIXED, "chain:5", 12, two, 0, 16, 0, -1, w->plain, got);
     for (int i = 0; i < 16; i++)
@@ -508,15 +507,16 @@ static void blocks_are_lossless(const pl_backbone_kind *of, const pl_backbone_op
     world                   *w = calloc(1, sizeof *w);
     transcript              *got = calloc(SESSIONS, sizeof *got);
     int64_t                  accepted = 0;
+    const int                most = test_whole() ? 8 : 4; // sessions
     test_target(&w->target, test_mkdir(dir), 6, 23, PL_BF16);
     for (int t = 0; t < 2; t++) {
-        for (uint64_t k = 0; k < 8; k++)
+        for (uint64_t k = 0; k < (uint64_t)most; k++)
             run(&w->target, NULL, NULL, 1, k, 1, t, -1, w->plain);
         for (size_t i = 0; i < n_kinds; i++) {
             test_backbone_write(test_mkdir(draft), &w->target, of, &kinds[i], 34);
             for (size_t k = 0; k < sizeof trees / sizeof *trees; k++) {
                 if (!test_whole() && (i + k) % 2 != (size_t)t) continue;
-                int         n = k % 3 ? 8 : 1;
+                int         n = k % 3 ? most : 1;
                 pl_drafter *d = open_drafter(w, draft, trees[k], n, n * 80);
                 assert_string_equal(d->kind->name, of->name);
                 run(&w->target, d, NULL, n * 80, 0, n, t, -1, got);
@@ -693,8 +693,9 @@ static void families_are_lossless(void **state) {
                     {"Qwen3Moe", .norm = true, .experts = 9},
                     {"GptOss", .bias = true, .window = true, .sinks = true, .experts = 5},
                     {"Qwen3Next", .norm = true, .delta = true, .experts = 5}};
+    enum { FAMILIES = sizeof families / sizeof *families };
     static const char *const trees[] = {"chain:3", "eagle2:12,4,4"};
-    for (int f = 0; f < (int)(sizeof families / sizeof *families); f++) {
+    for (int f = 0; f < FAMILIES; f++) {
         char        dir[64], draft[64], what[96];
         world      *w = calloc(1, sizeof *w);
         transcript *got = calloc(SESSIONS, sizeof *got);
@@ -709,7 +710,8 @@ static void families_are_lossless(void **state) {
             for (uint64_t k = 0; k < (t == 0 ? SESSIONS : 8); k++)
                 run(&w->target, NULL, NULL, 1, k, 1, t, -1, w->plain);
             snprintf(what, sizeof what, "%s trees at every offset", families[f].name);
-            if (t == 0) check_placed(w, NULL, got, f, what); // a draw depends on its position, not on a tree's place
+            // A draw depends on its position, not on a tree's place.
+            if (t == 0) check_placed(w, NULL, got, f, FAMILIES, what);
             for (int i = 0; i < (families[f].delta ? 4 : 2); i++) {
                 pl_drafter *d = open_drafter(w, i < 2 ? draft : "mtp", trees[i % 2], 8, 8 * 17);
                 run(&w->target, d, NULL, 8 * 17, 0, 8, t, -1, got);
@@ -742,16 +744,17 @@ static void drawn_by(const pl_backbone_kind *kind, const pl_backbone_options *of
     for (int way = PL_PROPOSE_IID; way <= PL_PROPOSE_TOP_ONE; way++) {
         pl_verifier       v = {.name = "matches", .proposal = (pl_proposal)way, .lossless = true};
         bool              wor = way == PL_PROPOSE_WOR;
+        // Every third begins with another drafter and proposal: each pair of the three is seen.
         const char *const trees[] = {"chain:3",
                                      "static:4x2x1",
-                                     "static:0,0,0,1,1,2",
                                      "auto",
                                      wor ? "beam:4,4" : "sequences:4,3",
+                                     "static:0,0,0,1,1,2",
                                      wor ? "dyspec:24,6,4" : "sequences:3,4"};
         drawn_nodes = merged_nodes = 0;
         run_verifier = &v;
         for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
-            if (!test_whole() && (i + (size_t)way + drafter) % 2) continue;
+            if (!test_whole() && (i + (size_t)way + drafter) % 3) continue;
             pl_drafter *d = open_drafter(w, draft, trees[i], 8, 8 * 64);
             run(&w->target, d, NULL, 8 * 64, 0, 8, 1, -1, got);
             pl_drafter_destroy(d);
