@@ -485,7 +485,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(ranges, write_quickly, write_well),
         cmocka_unit_test(room),
         cmocka_unit_test(longest_turn),
-        cmocka_unit_test(refused_answers),
+        cmocka_unit_test_setup_teardown(refused_answers, write_quickly, write_well),
         cmocka_unit_test(refused_records),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
