@@ -464,6 +464,7 @@ static void unread_keys(void **state) {
         {"drafter.width", "40"},
         {"drafter.own_embeddings", "true"},
         {"drafter.layers", "3"},
+        {"drafter.window", "64"},
         {"drafter.layer", "target"},
         {"drafter.norm_output", "true"},
         {"drafter.fc_norm", "true"},
