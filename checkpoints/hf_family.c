@@ -294,7 +294,7 @@ static void put_windows(pl_json_out *o, const pl_hf_config *c, bool has_switch) 
     pl_json_out_close(o, ']');
 }
 
-// What a target has beside Llama's members, nothing for most, or a drafter's windows.
+// Writes the members of a target that Llama's config has not, and the windows of a drafter.
 void pl_hf_family_put(pl_json_out *o, const pl_hf_config *c) {
     const pl_hf_family *f = c->backbone != PL_HF_NO_BACKBONE ? NULL : pl_hf_family_of(c->architecture);
     if (!f && c->backbone != PL_HF_NO_BACKBONE && c->sliding_window > 0) put_windows(o, c, true);

@@ -309,7 +309,6 @@ static int32_t reuse_prefix(pl_engine *e, pl_session *s, const int32_t *prompt, 
     if (attached && first > s->n_taken) first = s->n_taken;
     first = pl_recurrent_from(&s->kv.state, first);
     pl_recurrent_go(&e->ctx, &s->kv.state, first);
-    if (s->kv.state.layers > 0) pl_tp_state(e->others, s->slot, first, false);
     if (attached) s->n_taken = first;
     return first;
 }
@@ -398,6 +397,8 @@ static void add_tree(pl_engine *e, part *p, int m, int stride, int *n_logits) {
 // Adds rows of the prompt; only the last needs logits unless all are requested.
 static void add_chunk(pl_engine *e, part *p, int m, int stride, int *n_logits) {
     pl_session *s = p->s;
+    // Other ranks go where this rank's states went when the session began, once however often the slot was taken.
+    if (s->kv.state.layers > 0 && s->n_read == s->n_reused) pl_tp_state(e->others, s->slot, s->n_read, false);
     for (int i = 0; i < p->rows; i++, m++) {
         int32_t t = s->n_read + i;
         bool    logits = e->opt.all_logits || s->opt.prompt_logits || (p->last && i == p->rows - 1);

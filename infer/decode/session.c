@@ -62,19 +62,14 @@ int32_t pl_session_shared(const pl_session *s, const int32_t *prompt, int32_t n)
     return i;
 }
 
-// Returns how many positions the slot's caches and states save the prompt.
-static int32_t saved_by(const pl_session *s, const int32_t *prompt, int32_t n) {
-    return pl_recurrent_from(&s->kv.state, pl_session_shared(s, prompt, n));
-}
-
 pl_session *pl_session_choose(pl_session *slots, int n_slots, const int32_t *prompt, int32_t n) {
     pl_session *oldest = NULL, *best = NULL;
     int32_t     most = 0;
     for (pl_session *s = slots; s < slots + n_slots; s++) {
         if (s->live) continue;
-        int32_t saved = saved_by(s, prompt, n);
+        int32_t shared = pl_session_shared(s, prompt, n), saved = pl_recurrent_from(&s->kv.state, shared);
         if (!oldest || s->ended < oldest->ended) oldest = s;
-        if (saved <= most || 2 * pl_session_shared(s, prompt, n) < s->n_read) continue;
+        if (saved <= most || 2 * shared < s->n_read) continue;
         most = saved;
         best = s;
     }

@@ -76,7 +76,7 @@ bool pl_export_has_window(const pl_export *e) {
     return e->config.sliding_window > 0;
 }
 
-// Where some layers alone are causal, those with a window, readers derive it from the layers' types.
+// A drafter whose layers with a window alone are causal states neither: readers derive it from the layers' types.
 static bool is_both_ways(const pl_export *e) {
     return pl_export_is_block(e) && e->config.block.causal == PL_HF_CAUSAL_NONE;
 }

@@ -25,7 +25,7 @@ static __device__ __forceinline__ const float *own_key(const blocks_view &a, int
 static __device__ __forceinline__ const float *context_key(const blocks_view &a, int64_t row, int head) {
     return a.kv + row * 2 * a.nkv * a.hd + (int64_t)head * a.hd;
 }
-// What a row sees: context rows from `first` on, and `own` of its block's (pl_block_first, pl_block_own).
+// A row sees `context` rows of its context from `first` on (pl_block_first), and `own` of its block (pl_block_own).
 struct block_sight {
     int first, context, own;
 };

@@ -343,6 +343,19 @@ static void test_recipe_keys(void **state) {
     test_run_fini(&o);
 }
 
+// A run goes on while its recipe has the hash with which it began, so a new key must not change the hash of recipes
+// that do not give it (.late). The value changes with quickstart.yaml alone.
+static void test_new_keys_keep_hashes(void **state) {
+    char        scratch[64];
+    test_output o;
+    (void)state;
+    test_scratch(scratch);
+    test_run(&o, "run recipes/quickstart.yaml --out %s/run --set data.prompts=/nonexistent", scratch);
+    assert_non_null(strstr(o.err, "(hash b554009d0a51e50c)"));
+    test_run_fini(&o);
+    test_scratch_remove(scratch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),
@@ -356,6 +369,7 @@ int main(void) {
         cmocka_unit_test(test_recipe_keys),
         cmocka_unit_test(test_first_steps),
         cmocka_unit_test(test_incomplete_recipes),
+        cmocka_unit_test(test_new_keys_keep_hashes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

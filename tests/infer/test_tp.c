@@ -162,7 +162,7 @@ static void check_family(const char *family, pl_dtype t, pl_dtype kv) {
     pl_llama   whole;
     transcript one[sizeof ways / sizeof *ways], got;
     int64_t    accepted = 0;
-    // Of Qwen3_5's layers only the third has attention.
+    // Only the third layer of Qwen3_5 has attention.
     int        layers = strcmp(family, "Qwen3_5") == 0 ? 3 : LAYERS;
     test_target_heads(&whole, their_target = test_mkdir(dir), family, 8, 4, layers, 5, t);
     whole.shape.kv = kv;

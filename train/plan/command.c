@@ -226,7 +226,6 @@ static void put_mode(pl_json_out *o, const plan *p, int ranks, const char *mode,
     pl_json_out_close(o, '}');
 }
 
-// The last digit of a length is beyond its error.
 static void put_law(pl_json_out *o, const plan *p) {
     const pl_law *l = &p->law;
     double        rows = p->setup.epochs * p->setup.samples * p->setup.tokens;
@@ -235,7 +234,7 @@ static void put_law(pl_json_out *o, const plan *p) {
     pl_put_int(o, "evaluations", l->points);
     put(o, p, "rows_so_far", l->rows);
     put(o, p, "length_so_far", l->length);
-    put(o, p, "length_by_ten_times_the_rows", l->slope * log(10));
+    put(o, p, "length_gained_by_ten_times_the_rows", l->slope * log(10));
     put(o, p, "error_of_predictions", l->error);
     put(o, p, "rows_planned", rows);
     put(o, p, "length_planned", pl_law_length(l, rows));

@@ -15,20 +15,33 @@ typedef struct points {
     double step[POINTS_MAX], length[POINTS_MAX];
     double rows; // of all logged steps
     int    n, logged;
+    char   stage[32]; // of the last line; a run's last stage counts
 } points;
 
+// Begins anew where another stage begins, whose steps are counted anew.
+static void take_stage(points *p, const char *stage) {
+    if (strncmp(p->stage, stage, sizeof p->stage - 1) == 0) return;
+    *p = (points){0};
+    snprintf(p->stage, sizeof p->stage, "%s", stage);
+}
+
 static pl_status take_line(points *p, const char *path, int64_t line, const uint8_t *text, size_t n, pl_err *err) {
-    pl_json j;
-    double  step, length, rows;
+    pl_json     j;
+    double      step, length, rows;
+    const char *stage;
     PL_TRY(pl_json_parse(&j, path, line, text, n, 0, err));
     pl_status st = pl_json_get_num(&j, NULL, "step", 0, 1e15, &step, err);
+    if (st == PL_OK) st = pl_json_opt_str(&j, NULL, "stage", "", &stage, err);
+    if (st == PL_OK) take_stage(p, stage);
     if (st == PL_OK) st = pl_json_opt_num(&j, NULL, "eval_acceptance_length", 0, 1e6, -1, &length, err);
     if (st == PL_OK) st = pl_json_opt_num(&j, NULL, "tokens", 0, 1e15, -1, &rows, err);
     if (st == PL_OK && rows >= 0) {
         p->rows += rows;
         p->logged++;
     }
-    if (st == PL_OK && length >= 0 && step > 0 && p->n < POINTS_MAX) {
+    if (st == PL_OK && length >= 0 && step > 0 && p->n == POINTS_MAX)
+        st = pl_fail(err, PL_E_INPUT, "%s: has more than %d evaluations", path, POINTS_MAX);
+    if (st == PL_OK && length >= 0 && step > 0) {
         p->step[p->n] = step;
         p->length[p->n++] = length;
     }

@@ -5,8 +5,7 @@
 #include "recipes/recipe.h"
 
 // Refuses keys of any head that differ from their defaults and that the recipe's drafter, or target, would not follow.
-// Those of a routed head have reasons of their own (pl_router_unread) and are refused with its recipe. Reads the recipe
-// alone.
+// The recipe of a routed head is checked by pl_router_check instead (pl_router_unread). Reads the recipe alone.
 pl_status pl_head_keys_check(const pl_recipe *r, pl_err *err);
 
 // Refuses further keys that drafters of a list may share though only some of them follow: those of other kinds of
