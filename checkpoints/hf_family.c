@@ -285,13 +285,17 @@ static void put_softcap(pl_json_out *o, const char *key, double cap) {
         pl_put_str(o, key, NULL);
 }
 
-static void put_windows(pl_json_out *o, const pl_hf_config *c, bool has_switch) {
-    if (c->sliding_window > 0) pl_put_int(o, "sliding_window", c->sliding_window);
-    if (has_switch) pl_put_bool(o, "use_sliding_window", true);
+void pl_hf_put_layer_types(pl_json_out *o, const pl_hf_config *c) {
     pl_put_array(o, "layer_types");
     for (int l = 0; l < c->num_hidden_layers; l++)
         pl_json_out_str(o, pl_hf_windowed(c, l) ? "sliding_attention" : "full_attention");
     pl_json_out_close(o, ']');
+}
+
+static void put_windows(pl_json_out *o, const pl_hf_config *c, bool has_switch) {
+    if (c->sliding_window > 0) pl_put_int(o, "sliding_window", c->sliding_window);
+    if (has_switch) pl_put_bool(o, "use_sliding_window", true);
+    pl_hf_put_layer_types(o, c);
 }
 
 // Writes the members of a target that Llama's config has not, and the windows of a drafter.

@@ -50,6 +50,8 @@ pl_status                 pl_hf_family_fail(const pl_json *j, const cJSON *list,
 pl_status pl_hf_family_read(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, pl_err *err);
 // Writes them as members of an open object, beside hidden_act; nothing for a Llama.
 void      pl_hf_family_put(pl_json_out *o, const pl_hf_config *c);
+// Writes layer_types: each layer with a window, or full attention.
+void      pl_hf_put_layer_types(pl_json_out *o, const pl_hf_config *c);
 
 // A target of an architecture that is not computed here (pl_hf_config.foreign), and of one in text_config.
 extern const pl_hf_family pl_hf_foreign_family, pl_hf_foreign_wrapped;

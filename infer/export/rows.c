@@ -1,4 +1,5 @@
 // Tables of config.json shared by several engines, the code that writes them, and the rules on their rows.
+#include "checkpoints/hf_family.h"
 #include "infer/drafter/backbone.h"
 #include "infer/export/rules.h"
 #include "kernels/base/json.h"
@@ -85,10 +86,7 @@ static bool is_causal(const pl_export *e) {
 }
 
 void pl_export_put_layer_types(pl_json_out *o, const pl_export *e) {
-    pl_put_array(o, "layer_types");
-    for (int i = 0; i < e->config.num_hidden_layers; i++)
-        pl_json_out_str(o, pl_hf_windowed(&e->config, i) ? "sliding_attention" : "full_attention");
-    pl_json_out_close(o, ']');
+    pl_hf_put_layer_types(o, &e->config);
 }
 
 const pl_export_row pl_rows_layer[] = {
