@@ -44,7 +44,7 @@ typedef struct pl_code_row {
 } pl_code_row;
 
 // Writes columns 32 * block .. of the row that lies at `place` of the panels (pl_gated_place). Scales and minima are
-// values of the form's type.
+// values of the form's type, and multiples of 2^-24 as those of fp16 are: no weight is a denormal of bf16.
 void  pl_codes_put(void *panels, pl_code code, int64_t place, int64_t block, int64_t cols, const pl_code_row *row);
 // One element back: tests and ref.
 float pl_codes_at(const void *panels, pl_code code, int64_t place, int64_t k, int64_t cols);

@@ -16,7 +16,7 @@ enum {
 // Rows of a pass at most, by each way; 0 where the level goes without it.
 #if defined(PL_TILES_EMULATED)
     PL_FMA_ROWS = 0,
-    PL_DOT_ROWS = 8, // (both of the others are in use)
+    PL_DOT_ROWS = 10, // (tiles are in use too)
 #elif defined(PL_TILES)
     PL_FMA_ROWS = 2, // Intel's VDPBF16PS does half of what its fma does
     PL_DOT_ROWS = 0,

@@ -383,16 +383,22 @@ PL_INLINE bool pl_vn_rounds_to_normal(pl_vn a, pl_vn b) {
 }
 #endif
 
-// Words of bf16, as panels have them: `low` rounded in the low halves, `high` in the high ones. Denormals that stay so
-// may become zero: for products that is one.
+// Words of bf16, as panels have them: `low` rounded in the low halves, `high` in the high ones. No value is a denormal.
+PL_INLINE pl_vnu pl_vn_words_normal(pl_vn low, pl_vn high) {
+#if defined(__AVX512BF16__)
+    const pl_vnu                       both = (pl_vnu)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+    static const _Alignas(64) uint16_t turn[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                   8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    return (pl_vnu)_mm512_permutexvar_epi16(_mm512_load_si512(turn), (__m512i)both);
+#else
+    return (pl_vnu)pl_vn_round_bf16(low) >> 16 | (pl_vnu)pl_vn_round_bf16(high);
+#endif
+}
+
+// The same of any values. Denormals that stay so may become zero: for products that is one.
 PL_INLINE pl_vnu pl_vn_words(pl_vn low, pl_vn high) {
 #if defined(__AVX512BF16__)
-    if (__builtin_expect(!pl_vn_rounds_to_normal(low, high), 1)) {
-        const pl_vnu                       both = (pl_vnu)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
-        static const _Alignas(64) uint16_t turn[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                                       8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-        return (pl_vnu)_mm512_permutexvar_epi16(_mm512_load_si512(turn), (__m512i)both);
-    }
+    if (__builtin_expect(!pl_vn_rounds_to_normal(low, high), 1)) return pl_vn_words_normal(low, high);
 #endif
     return (pl_vnu)pl_vn_round_bf16(low) >> 16 | (pl_vnu)pl_vn_round_bf16(high);
 }
