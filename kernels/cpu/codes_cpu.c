@@ -3,8 +3,8 @@
 // A vector has the codes of as many rows of W at one k. One mask passes over the words of a row, so that a code stays
 // where it lies in its word: u * 2^(bits j) becomes a float as exactly as u does, and scale * 2^(-bits j) makes up for
 // it. The highest code would be a sign; it is shifted down. A value v is rounded to the 8 bits of bf16 as
-// c - (c - v), c = (2^16 + 1) v (Veltkamp's split; for 24 and 8 bits ties go to even: tests/kernels/test_codes.c), by an
-// instruction on AVX512-BF16.
+// c - (c - v), c = (2^16 + 1) v (Veltkamp's split; for 24 and 8 bits ties go to even: tests/kernels/test_codes.c), on
+// AVX512-BF16 by an instruction.
 //
 //   few rows    values go from registers into the products: no room, no second read
 //   more rows   a piece of a panel is opened into bf16, in the first-level cache, and passed over as plain panels are
