@@ -143,6 +143,8 @@ typedef struct pl_bench_heads {
 
 typedef struct pl_bench_decode {
     const char *target, *pre, *drafter, *tree; // pre: see data/tokenizer/tokenizer.h
+    bool        dtype[2]; // bf16, fp32: how the target is held, each timed plain; the first of them
+                          // drafts and verifies too
     int         context, new_tokens, repeats;
     pl_dtype    kv; // pl_layer_shape
 } pl_bench_decode;

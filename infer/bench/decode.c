@@ -141,7 +141,7 @@ typedef struct method {
     bool             open;
 } method;
 
-// Figures of opening the bf16 target.
+// Figures of opening the target.
 typedef struct opening {
     double seconds, bytes, resident, floor;
 } opening;
@@ -156,7 +156,8 @@ static double probe(pl_bench *b, const method *m) {
 // Opens the target and times it. The floor reads each byte from the file's pages and writes it to its place.
 static pl_status open_timed(opening *o, pl_target *t, pl_bench *b, const pl_bench_decode *d, pl_err *err) {
     double before = pl_memory_resident(), t0 = pl_now();
-    PL_TRY(pl_target_open(t, d->target, NULL, d->pre, PL_WEIGHTS_BF16, b->env->backend, err));
+    PL_TRY(pl_target_open(t, d->target, NULL, d->pre, d->dtype[0] ? PL_WEIGHTS_BF16 : PL_WEIGHTS_FP32, b->env->backend,
+                          err));
     const pl_params *ps = &t->model.params;
     *o = (opening){.seconds = pl_now() - t0,
                    .bytes = (double)pl_params_bytes(ps),
@@ -176,14 +177,22 @@ static void write_opening(pl_json_out *o, const opening *of) {
     pl_json_out_close(o, '}');
 }
 
+static int first_dtype(const pl_bench_decode *d) {
+    return d->dtype[0] ? 0 : 1;
+}
+
 static pl_status open_all(opening *o, pl_target target[2], method *m, pl_bench *b, const pl_bench_decode *d,
                           pl_err *err) {
     static const char *const names[METHODS] = {"plain", "plain-fp32", "drafter"};
+    const bool               wanted[METHODS] = {d->dtype[0], d->dtype[1], d->drafter != NULL};
+    const int                first = first_dtype(d);
     for (int i = 0; i < METHODS; i++) {
-        if (i == 2 && !d->drafter) break;
-        pl_target *t = &target[i == 1];
-        if (i == 0) PL_TRY(open_timed(o, t, b, d, err));
-        if (i == 1) PL_TRY(pl_target_open(t, d->target, NULL, d->pre, PL_WEIGHTS_FP32, b->env->backend, err));
+        if (!wanted[i]) continue;
+        pl_target *t = &target[i < 2 ? i : first];
+        if (i == first)
+            PL_TRY(open_timed(o, t, b, d, err));
+        else if (i == 1)
+            PL_TRY(pl_target_open(t, d->target, NULL, d->pre, PL_WEIGHTS_FP32, b->env->backend, err));
         t->model.shape.kv = d->kv;
         if (i < 2) t->n_stop = 0; // no stop tokens: every run has the same length
         int positions = t->model.config.max_position_embeddings;
@@ -258,7 +267,7 @@ pl_status pl_bench_put_decode(pl_json_out *o, pl_bench *b, const pl_bench_decode
     pl_status st = m && prompt ? PL_OK : pl_fail(err, PL_E_MEMORY, "bench: out of memory");
     if (st == PL_OK) st = open_all(&opened, target, m, b, d, err);
     for (int i = 0; st == PL_OK && i < d->context; i++)
-        prompt[i] = (int32_t)((7 * i + 3) % target[0].model.vocab);
+        prompt[i] = (int32_t)((7 * i + 3) % target[first_dtype(d)].model.vocab);
     if (st == PL_OK) st = run_all(m, b, prompt, d, err);
     if (st == PL_OK) {
         write_opening(o, &opened);
@@ -266,7 +275,7 @@ pl_status pl_bench_put_decode(pl_json_out *o, pl_bench *b, const pl_bench_decode
         for (int i = 0; i < METHODS; i++)
             if (m[i].open) write_method(o, &m[i], d);
         pl_json_out_close(o, ']');
-        put_verify(o, b, &target[0].model, d->context, d->repeats, NULL);
+        put_verify(o, b, &target[first_dtype(d)].model, d->context, d->repeats, NULL);
     }
     for (int i = 0; m && i < METHODS; i++)
         pl_runner_close(&m[i].runner);

@@ -62,6 +62,22 @@ static void decoding(void **state) {
     cJSON_ArrayForEach(x, a)
         assert_true(test_num(&j, x, "tokens_per_second") > 0 && test_num(&j, x, "share_of_floor") > 0);
     pl_json_close(&j);
+    static const char *const held[] = {"bf16", "fp32"};
+    for (int i = 0; i < 2; i++) {
+        char args[512];
+        snprintf(args, sizeof args,
+                 "bench decode --json --quiet --target " PACELINE_SOURCE_DIR
+                 "/checkpoints/tiny --context 3 --new-tokens 2 --repeats 1 --weights %s --drafter lookup --tree "
+                 "chain:2",
+                 held[i]);
+        test_run_json(&j, args);
+        a = pl_json_find(&j, NULL, "decode");
+        assert_int_equal(cJSON_GetArraySize(a), 2);
+        cJSON_ArrayForEach(x, a) // plain and the drafter
+            assert_string_equal(test_str(&j, x, "weights"), held[i]);
+        rows(&j, "verify", 7);
+        pl_json_close(&j);
+    }
 }
 
 static void check_shape(const pl_json *j, int layers) {
@@ -213,6 +229,7 @@ static void refusals(void **state) {
     test_run_fails(2, "--layers: is for bench decode, step", "bench linear --layers 2");
     test_run_fails(2, "times a GPU's draws; give --device", "bench draw");
     test_run_fails(2, "of its own", "bench decode --shape tiny --drafter lookup");
+    test_run_fails(2, "decodes with weights in bf16", "bench decode --shape tiny --weights fp32");
     // 400 layers of the 8B model are 175 GiB.
     if ((double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) > 150.0 * (1 << 30)) return;
     test_run_fails(1, "give fewer --layers", "bench decode --shape llama3-8b --layers 400 --context 1");

@@ -46,7 +46,7 @@ static const pl_key options[] = {
      .help = "linear, heads, attention, on a device train: width of the hidden state"},
     {PL_OPTION_TEXT("ranks", "R,..."), .help = "heads: ranks of low-rank heads [D/2, D/4, D/8, D/16]"},
     {PL_OPTION_CHOICE("weights", "bf16", "fp32", "both"), .deflt = "both",
-     .help = "heads, step: how weights are held; step: bf16 where it is not given"},
+     .help = "heads, step, decode of a --target: how weights are held; step: bf16 where it is not given"},
     PL_OPTION_KV("decode, attention: "),
     {PL_OPTION_TEXT("tokenizer", "PATH"), .help = "tokenize: the tokenizer"},
     PL_OPTION_PRE,
@@ -93,7 +93,7 @@ static const struct {
                {"vocab", LINEAR | HEADS, TRAIN | DRAW},
                {"hidden", LINEAR | HEADS | ATTENTION, TRAIN},
                {"ranks", HEADS, 0},
-               {"weights", HEADS | STEP, 0},
+               {"weights", HEADS | STEP | DECODE, 0},
                {"kv", DECODE | ATTENTION, 0},
                {"tokenizer", TOKENIZE, 0},
                {"pre", DECODE | TOKENIZE, 0},
@@ -160,6 +160,8 @@ static pl_status wanted(const pl_cli_args *a, unsigned *mask, bool device, pl_er
     if (pl_cli_has(a, "tree") && (shape || !drafter))
         return pl_fail(err, PL_E_USAGE, "--tree: is for --drafter%s, which is not given",
                        shape ? " with --target" : "");
+    if (pl_cli_has(a, "weights") && shape && !(*mask & (HEADS | STEP)))
+        return pl_fail(err, PL_E_USAGE, "--weights: a --shape decodes with weights in bf16; leave it out");
     if (pl_cli_has(a, "pre") && !target && !pl_cli_has(a, "tokenizer"))
         return pl_fail(err, PL_E_USAGE, "--pre: is for --target, --tokenizer, neither of which is given");
     if (*mask & TOKENIZE && !(pl_cli_has(a, "tokenizer") && pl_cli_has(a, "file")))
@@ -250,6 +252,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     PL_TRY(pl_bench_shape_options(a, &shape.name, &shape.layers, err));
     for (int t = 0; t < 2; t++) {
         heads.dtype[t] = weights == 2 || weights == t;
+        decode.dtype[t] = heads.dtype[t];
         step.dtype[t] = pl_cli_has(a, "weights") ? heads.dtype[t] : t == 0;
     }
     step.shape = shape.name;
