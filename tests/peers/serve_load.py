@@ -7,8 +7,9 @@
     python tests/peers/serve_load.py --target FILE.gguf --prompts FILE.jsonl --llamacpp
 
 Each client streams one completion after another. Printed are tokens per second of all of them, the median time to the
-first token and the median time of a later one; `same`: every text is that of a client alone. With --llamacpp (pip
-install xllamacpp, which has llama-server's code) both servers answer in turns, twice, with as many slots as clients.
+first token and the median time of a later one; `same`: every text is that of a client alone. The clients run on the
+same machine: --threads, of the server and of eval, leaves them processors. With --llamacpp (pip install xllamacpp,
+which has llama-server's code) both servers answer in turns, twice, with as many slots as clients.
 """
 import argparse
 import http.client
@@ -82,7 +83,8 @@ def evaluated(a, temperature, folder):
             "seeds": 1, "plain_fp32": False, "trace": False, "batches": batches,
             "drafters": [{"kind": a.drafter, "name": "d"}] if a.drafter else []}}, f)
     out = os.path.join(folder, "eval")
-    subprocess.run([a.paceline, "eval", recipe, "--out", out, "--quiet"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([a.paceline, "eval", recipe, "--out", out, "--quiet", "--threads", str(a.threads)], check=True,
+                   stdout=subprocess.DEVNULL)
     r = json.load(open(os.path.join(out, "results.json")))
     name = "d" if a.drafter else "plain"
     speed = {m.get("batch", 1): m["tokens_per_second"] for m in r["methods"] + r["batched"] if m["name"].split("@")[0] == name}
@@ -125,7 +127,7 @@ def free_port():
 def in_turns(a, command, prompts, temperature, rounds=2):
     """Both servers by number of clients; only one of them runs at a time."""
     for n in a.clients:
-        others = [sys.executable, "-c", LLAMACPP, a.target, str(n), str(os.cpu_count())]
+        others = [sys.executable, "-c", LLAMACPP, a.target, str(n), str(a.threads)]
         for _ in range(rounds):
             for name, c in (("paceline", command), ("llama.cpp", others + [str(free_port())])):
                 server, port = started(c)
@@ -148,13 +150,14 @@ def main():
     ap.add_argument("--chat", action="store_true", help="prompts are messages of a chat (not with eval's figures)")
     ap.add_argument("--llamacpp", action="store_true", help="in turns with llama.cpp's server instead of eval")
     ap.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
+    ap.add_argument("--threads", type=int, default=os.cpu_count())
     ap.add_argument("--limit", type=int, default=64)
     ap.add_argument("--max-tokens", type=int, default=128)
     ap.add_argument("--temperatures", type=float, nargs="+", default=[0, 1])
     a = ap.parse_args()
     prompts = [json.loads(x)["prompt"] for x in open(a.prompts)][:a.limit]
     command = [a.paceline, "serve", "--target", a.target, "--port", "0", "--sessions", str(max(a.clients)),
-               "--max-len", "1024", "--no-prefix-cache", "--quiet"] + (["--drafter", a.drafter] if a.drafter else [])
+               "--max-len", "1024", "--no-prefix-cache", "--quiet", "--threads", str(a.threads)] + (["--drafter", a.drafter] if a.drafter else [])
     with tempfile.TemporaryDirectory() as folder:
         for temperature in a.temperatures:
             if a.llamacpp:

@@ -501,7 +501,9 @@ static pl_status send_job(pl_comm *c, const edit *e, pl_err *err) {
     pl_recipe *r = small_recipe(small_data_lines);
     pl_job     j = {.what = PL_RANKS_GENERATE, .taps = {.n = 1, .layer = {1}}};
     pl_strbuf  b = {0};
-    PL_TRY(pl_recipe_hash(r, 0, j.recipe, err));
+    pl_status  st = pl_recipe_hash(r, 0, j.recipe, err);
+    pl_recipe_close(r);
+    PL_TRY(st);
     pl_hash_hex(j.out_dir, pl_hash("made", 4));
     pl_strbuf_add(&b, (const char *)&j, sizeof j);
     change(&b, e);
@@ -514,7 +516,9 @@ static pl_status serve(pl_comm *c, const edit *e, pl_err *err) {
     pl_ranks_own own = {.works = PL_RANKS_GENERATE, .recipe = r, .out_dir = "made"};
     (void)e;
     env.comm = c;
-    return pl_ranks_serve(&env, &own, err);
+    pl_status st = pl_ranks_serve(&env, &own, err);
+    pl_recipe_close(r);
+    return st;
 }
 
 #define JOB(member) offsetof(pl_job, member)

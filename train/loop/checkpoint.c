@@ -341,7 +341,7 @@ pl_status pl_checkpoints_spare(const char *out_dir, pl_err *err) {
 static pl_status take_array(const pl_state *s, const char *name, pl_dtype t, int64_t n, void *to, pl_err *err) {
     const void *data;
     PL_TRY(pl_state_get(s, name, t, n, &data, err));
-    memcpy(to, data, (size_t)n * pl_dtype_size(t));
+    if (n > 0) memcpy(to, data, (size_t)n * pl_dtype_size(t));
     return PL_OK;
 }
 
