@@ -272,7 +272,9 @@ static pl_status send_lengths(pl_comm *c, const edit *e, pl_err *err) {
     size_t    bytes[2];
     pl_strbuf_add(&b, (const char *)&n, sizeof n);
     change(&b, e);
-    return pl_comm_gather(c, b.s, b.n, 2 * sizeof n, &all, bytes, err);
+    pl_status st = pl_comm_gather(c, b.s, b.n, 2 * sizeof n, &all, bytes, err);
+    pl_free(b.s);
+    return st;
 }
 
 static pl_status take_lengths(pl_comm *c, const edit *e, pl_err *err) {
@@ -336,7 +338,9 @@ static pl_status send_document(pl_comm *c, const edit *e, pl_err *err) {
     pl_strbuf b = {0};
     change(&b, &(edit){.grow = PARCEL});
     change(&b, e);
-    return pl_comm_exchange(c, &(pl_comm_parcels){.out = {b.s}, .out_bytes = {b.n}}, err);
+    pl_status st = pl_comm_exchange(c, &(pl_comm_parcels){.out = {b.s}, .out_bytes = {b.n}}, err);
+    pl_free(b.s);
+    return st;
 }
 
 static pl_status take_document(pl_comm *c, const edit *e, pl_err *err) {
@@ -386,26 +390,36 @@ static void put_order(pl_strbuf *b, pl_tp_order o) {
 enum { FIRST, OPENED, CACHES, RUN };
 
 // Right orders up to the one that the edit is of: the first, one behind the target's, the caches', a run's data.
-static pl_status send_orders(pl_comm *c, const edit *e, pl_err *err) {
+static pl_status send_all_orders(pl_comm *c, const edit *e, const char *path, pl_strbuf *b, pl_strbuf *data,
+                                 pl_err *err) {
     static const int32_t run[] = {PL_TP_MOVE, 0, 1, 2, 5, 7, PL_TP_ROW, 3, 6, 1, 4, 2, 6, 1, 1, 5, 6};
-    pl_strbuf            b = {0}, data = {0};
-    char                *path = target_path(), print[17];
-    put_order(&b, (pl_tp_order){.what = PL_TP_OPEN, .id = 1, .n = PL_F32});
-    if (e->stage == FIRST) change(&b, e);
-    PL_TRY(give(c, &b, NULL, 0, err));
+    char                 print[17];
+    put_order(b, (pl_tp_order){.what = PL_TP_OPEN, .id = 1, .n = PL_F32});
+    if (e->stage == FIRST) change(b, e);
+    PL_TRY(give(c, b, NULL, 0, err));
     PL_TRY(pl_llama_fingerprint(print, path, err));
     PL_TRY(pl_comm_broadcast(c, print, sizeof print, err));
     PL_TRY(pl_comm_barrier(c, err));
     pl_tp_sizes sizes = {
         .sessions = SESSIONS, .slots = SLOTS, .rows = RUN_ROWS, .logits = 1, .path = PATH, .kv = PL_F32};
-    put_order(&b, (pl_tp_order){.what = PL_TP_CACHES, .id = 2, .n = 1, .sizes = sizes});
-    if (e->stage == OPENED) change(&b, e);
-    PL_TRY(give(c, &b, NULL, 0, err));
-    pl_strbuf_add(&data, (const char *)run, sizeof run);
-    if (e->stage == RUN) change(&data, e);
-    put_order(&b, (pl_tp_order){.what = PL_TP_RUN, .id = 2, .bytes = (int64_t)data.n});
-    if (e->stage == CACHES) change(&b, e);
-    return give(c, &b, data.s, data.n, err);
+    put_order(b, (pl_tp_order){.what = PL_TP_CACHES, .id = 2, .n = 1, .sizes = sizes});
+    if (e->stage == OPENED) change(b, e);
+    PL_TRY(give(c, b, NULL, 0, err));
+    pl_strbuf_add(data, (const char *)run, sizeof run);
+    if (e->stage == RUN) change(data, e);
+    put_order(b, (pl_tp_order){.what = PL_TP_RUN, .id = 2, .bytes = (int64_t)data->n});
+    if (e->stage == CACHES) change(b, e);
+    return give(c, b, data->s, data->n, err);
+}
+
+static pl_status send_orders(pl_comm *c, const edit *e, pl_err *err) {
+    pl_strbuf b = {0}, data = {0};
+    char     *path = target_path();
+    pl_status st = send_all_orders(c, e, path, &b, &data, err);
+    pl_free(path);
+    pl_free(b.s);
+    pl_free(data.s);
+    return st;
 }
 
 static pl_status follow(pl_comm *c, const edit *e, pl_err *err) {
@@ -507,7 +521,9 @@ static pl_status send_job(pl_comm *c, const edit *e, pl_err *err) {
     pl_hash_hex(j.out_dir, pl_hash("made", 4));
     pl_strbuf_add(&b, (const char *)&j, sizeof j);
     change(&b, e);
-    return pl_comm_broadcast(c, b.s, b.n, err);
+    st = pl_comm_broadcast(c, b.s, b.n, err);
+    pl_free(b.s);
+    return st;
 }
 
 static pl_status serve(pl_comm *c, const edit *e, pl_err *err) {
@@ -562,9 +578,13 @@ static pl_status send_standing(pl_comm *c, const edit *e, pl_err *err) {
     pl_strbuf_add(&b[2], (const char *)cursor, sizeof cursor);
     pl_strbuf_add(&b[3], (const char *)guard, sizeof guard);
     change(&b[e->stage], e);
-    for (int i = 0; i < 4; i++)
-        PL_TRY(pl_comm_broadcast(c, b[i].s, b[i].n, err));
-    return PL_OK;
+    pl_status st = PL_OK;
+    for (int i = 0; i < 4; i++) {
+        if (st == PL_OK) st = pl_comm_broadcast(c, b[i].s, b[i].n, err);
+        pl_free(b[i].s);
+    }
+    toy_destroy(&y);
+    return st;
 }
 
 static pl_status resume(pl_comm *c, const edit *e, pl_err *err) {
@@ -573,7 +593,10 @@ static pl_status resume(pl_comm *c, const edit *e, pl_err *err) {
     pl_trainer_options o = toy_options(dir);
     (void)e;
     toy_create(&y, NULL, c);
-    return pl_trainer_run(&y.task, &o, err);
+    pl_status st = pl_trainer_run(&y.task, &o, err);
+    toy_destroy(&y);
+    pl_free(dir);
+    return st;
 }
 
 static void where_a_run_stands(void **state) {

@@ -37,8 +37,8 @@ typedef struct online {
     pl_generator     *g;
     walk              ahead, told; // of the own generator; of the lengths that all ranks have
     int64_t           first;       // documents [first, told.job) are known
-    entry            *entry;
-    int64_t           cap;
+    entry            *entry;       // [made], behind told.job those of a generator that failed
+    int64_t           made, cap;
     pl_doc_span       gathered; // documents available without the other ranks
 } online;
 
@@ -66,11 +66,12 @@ static bool next_own(void *arg, pl_jobs *range) {
 }
 
 static void drop_before(online *o, int64_t at) {
-    int64_t n = o->told.job - o->first, gone = at - o->first < n ? at - o->first : n;
+    int64_t gone = at - o->first < o->made ? at - o->first : o->made;
     for (int64_t i = 0; i < gone; i++)
         pl_columns_free(&o->entry[i].doc);
-    if (gone > 0) memmove(o->entry, o->entry + gone, (size_t)(n - gone) * sizeof *o->entry);
+    if (gone > 0) memmove(o->entry, o->entry + gone, (size_t)(o->made - gone) * sizeof *o->entry);
     o->first += gone;
+    o->made -= gone;
 }
 
 // Makes document `at` the next one, unless it follows those that are known.
@@ -99,6 +100,7 @@ static pl_status add_entry(online *o, int64_t at, int owner, pl_err *err) {
         o->cap = cap;
     }
     o->entry[i] = (entry){.owner = owner};
+    o->made = i + 1;
     return PL_OK;
 }
 
@@ -243,7 +245,7 @@ static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *
 
 static void destroy(pl_feature_source *s) {
     online *o = (online *)s;
-    drop_before(o, o->told.job);
+    drop_before(o, o->first + o->made);
     pl_generator_destroy(o->g);
     pl_free(o->entry);
     pl_prompts_destroy(o->held.prompts);
