@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Mixed load on `paceline serve`: no answer has another's text, memory and descriptors stay (development only).
 
-    python3 tests/peers/serve_soak.py build/paceline [--seconds 180] [--clients 16] [TARGET] [-- SERVE OPTIONS]
+    python3 tests/peers/serve_soak.py build/paceline [--seconds 180] [--clients 16] [--connections 10000] [TARGET]
+                                      [-- SERVE OPTIONS]
 
 Requests are drawn: completions, chats with tools, JSON schemas and llama.cpp's /completion, whole and streamed. Of the
 clients 10 % leave in the middle, 5 % read slowly and 5 % send what is no request. Texts at temperature 0 are compared
-with those that the server gave alone at the start. Prints a line each ten seconds and ends with 1 where one fails.
+with those that the server gave alone at the start. Afterwards connections are opened and dropped, and the server is
+killed under load (SIGKILL) and started again on its port. Prints a line each ten seconds and ends with 1 where one fails.
 """
 import argparse
 import collections
@@ -157,6 +159,39 @@ class Load:
                 self.wrong.append(("client", repr(e)))
 
 
+def connect_and_drop(port, n):
+    """n connections, up to 200 at a time, that send nothing or half of a request."""
+    held = collections.deque()
+    for i in range(n):
+        s = socket.create_connection(("127.0.0.1", port), timeout=60)
+        if i % 2:
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: local")
+        held.append(s)
+        if len(held) > 200:
+            held.popleft().close()
+    for s in held:
+        s.close()
+
+
+def started(command):
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return server, int(re.search(r":(\d+)$", server.stdout.readline()).group(1))
+
+
+def killed_and_back(server, command, load, clients):
+    """Kills the server while clients wait; one that is started at once on its port answers as it did."""
+    waiting = [load.send(path, {**body, "stream": True}) for path, body, _ in load.known[:clients]]
+    time.sleep(0.1)
+    server.kill()
+    server.wait()
+    for s in waiting:
+        s.close()
+    command[command.index("--port") + 1] = str(load.port)
+    server, port = started(command)
+    path, body, want = load.known[0]
+    return server, port == load.port and same(want, parts(json.loads(load.ask(path, body)[1])))
+
+
 def state(pid):
     pages = int(open(f"/proc/{pid}/statm").read().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20, len(os.listdir(f"/proc/{pid}/fd"))
@@ -167,15 +202,17 @@ def main():
     ap.add_argument("program")
     ap.add_argument("--seconds", type=float, default=180)
     ap.add_argument("--clients", type=int, default=16)
+    ap.add_argument("--connections", type=int, default=10000)
     ap.add_argument("target", nargs="?", default="checkpoints/tiny")
     ap.add_argument("options", nargs="*")
     a = ap.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         template = os.path.join(folder, "chat.jinja")
         open(template, "w").write(TEMPLATE)
-        server = subprocess.Popen([a.program, "serve", "--quiet", "--target", a.target, "--port", "0", "--chat-template",
-                                   template, *(a.options or ["--drafter", "lookup"])], stdout=subprocess.PIPE, text=True)
-        load = Load(int(re.search(r":(\d+)$", server.stdout.readline()).group(1)))
+        command = [a.program, "serve", "--quiet", "--target", a.target, "--port", "0", "--chat-template", template,
+                   *(a.options or ["--drafter", "lookup"])]
+        server, port = started(command)
+        load = Load(port)
         idle = state(server.pid)[1]
         threads = [threading.Thread(target=load.client, args=(i,), daemon=True) for i in range(a.clients)]
         for t in threads:
@@ -190,18 +227,22 @@ def main():
         load.stop = True
         for t in threads:
             t.join(60)
+        connect_and_drop(port, a.connections)
         time.sleep(2)
-        left = state(server.pid)[1]
+        after, left = state(server.pid)
+        server, back = killed_and_back(server, command, load, a.clients)
         server.terminate()
         code = server.wait(60)
     first = first or memory
     checks = {"no wrong text": not load.wrong, "memory stays": memory < 1.05 * first + 2, "descriptors stay": left <= idle + 1,
-              "answers": load.counts["answered"] > 0, "ends well": code == 0}
+              "answers": load.counts["answered"] > 0, "connections cost nothing": after < 1.05 * first + 2,
+              "comes back": back, "ends well": code == 0}
     for name, ok in checks.items():
         print("ok  " if ok else "FAIL", name)
     for w in load.wrong[:5]:
         print(w)
-    print(f"descriptors: {idle} at first, {left} at the end; memory {first:.1f} to {memory:.1f} MiB")
+    print(f"descriptors: {idle} at first, {left} at the end; memory {first:.1f} to {memory:.1f} MiB, after "
+          f"{a.connections} connections {after:.1f}")
     raise SystemExit(not all(checks.values()))
 
 
