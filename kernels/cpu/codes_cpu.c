@@ -75,6 +75,7 @@ PL_INLINE void take_exact(pl_vn t[ABREAST], const form f, const char *words, con
         t[c] = pl_vn_fma_bf16(t[c], top ? s->scale : s->by, s->minimum);
 }
 
+#if !defined(__AVX512BF16__) || !defined(PL_DOTS) // else an instruction rounds
 PL_INLINE void round_values(pl_vn t[ABREAST]) {
     pl_vn split[ABREAST];
 #pragma GCC unroll 4
@@ -87,6 +88,7 @@ PL_INLINE void round_values(pl_vn t[ABREAST]) {
     for (int c = 0; c < ABREAST; c++)
         t[c] = split[c] - t[c];
 }
+#endif
 
 // Rounds four values and makes words of them, of low and of high halves: one instruction where there is one.
 PL_INLINE void make_words(pl_vnu to[2], pl_vn t[ABREAST], const int low0, const int high0, const int low1,
