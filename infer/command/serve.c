@@ -65,11 +65,13 @@ typedef struct serving {
     pl_serve_weights *weights;
 } serving;
 
-// Refuses caches that the host's memory does not hold, before they are filled.
-static pl_status check_room(const pl_target *t, const pl_runner_options *o, const pl_env *env, pl_err *err) {
+// Refuses caches that the host's memory does not hold, before they are filled. d: NULL before it is open.
+static pl_status check_room(const pl_target *t, const pl_drafter *d, const pl_runner_options *o, const pl_env *env,
+                            pl_err *err) {
     const pl_layer_shape *s = &t->model.shape;
     double bytes = 2.0 * t->model.n_layers * s->nkv * s->hd * (double)pl_kv_elem(s, PL_F32) * o->max_len * o->sessions;
     if (env->backend->memory) return PL_OK;
+    if (d) bytes += d->cache_bytes;
     return pl_memory_room(bytes, "caches of all sessions", "give fewer --sessions, a smaller --max-len or --kv bf16",
                           err);
 }
@@ -97,8 +99,9 @@ static pl_status open_model(serving *v, const pl_env *env, const pl_cli_args *a,
     if (pl_cli_has(a, "max-len")) o.max_len = (int)pl_cli_int(a, "max-len");
     if (o.max_len > positions)
         return pl_fail(err, PL_E_USAGE, "--max-len %d: the target has %d positions", o.max_len, positions);
-    PL_TRY(check_room(&v->target, &o, env, err));
-    return pl_runner_open(&v->runner, env->backend, env->pool, &v->target, &o, err);
+    PL_TRY(check_room(&v->target, NULL, &o, env, err));
+    PL_TRY(pl_runner_open(&v->runner, env->backend, env->pool, &v->target, &o, err));
+    return check_room(&v->target, v->runner.drafter, &o, env, err);
 }
 
 // Opens the chat template. Without one the server has no chat, unless the options ask for it.

@@ -299,7 +299,7 @@ static pl_status check_start(const pl_engine *e, const int32_t *prompt, int n, c
 }
 
 // Prepares the slot's caches for a prompt. Returns the position from which it is read: at least one is, and from where
-// an attached drafter lacks rows, which need the target's features.
+// an attached drafter lacks rows, or keys that its windows no longer hold: both take the target's features.
 static int32_t reuse_prefix(pl_engine *e, pl_session *s, const int32_t *prompt, int n, const pl_session_options *o) {
     int32_t shared = pl_session_shared(s, prompt, n), first = shared < n ? shared : n - 1;
     int32_t kept = e->drafter ? pl_drafter_keep(e->drafter, s->slot, pl_session_said(s, prompt, n)) : 0;
@@ -308,6 +308,7 @@ static int32_t reuse_prefix(pl_engine *e, pl_session *s, const int32_t *prompt, 
     bool attached = pl_choose_attached(&e->choose, s->slot);
     if (attached && first > s->n_taken) first = s->n_taken;
     first = pl_recurrent_from(&s->kv.state, first);
+    if (attached) first = pl_recurrent_from(&s->kv.state, pl_drafter_from(e->drafter, s->slot, first, n));
     pl_recurrent_go(&e->ctx, &s->kv.state, first);
     if (attached) s->n_taken = first;
     return first;

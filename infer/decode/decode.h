@@ -43,7 +43,8 @@ typedef struct pl_engine_options {
     // A session that ends leaves its keys and values, and the drafter's, in its slot, and a new one continues from the
     // prefix that its prompt shares with them. Texts do not depend on it; on_final does not get the rows of the prefix.
     // Not with `caches`, lent or borrowed. A target with recurrent layers continues from all of a slot's text or from
-    // the state that reading its prompt saved.
+    // the state that reading its prompt saved. Where a drafter's windows no longer hold what the next rows see, the rows
+    // that these depend on are read again.
     bool               keep_prefixes;
     // NULL, or an engine of as many sessions and positions whose caches of the target are borrowed. It must outlive
     // this one, and their steps alternate. A target with recurrent layers gets caches of its own.
@@ -140,7 +141,8 @@ const int32_t *pl_session_answer(const pl_session *s, int32_t *n);
 bool           pl_session_reading(const pl_session *s); // a part of its prompt is still to be read
 pl_finish      pl_session_finish(const pl_session *s);
 // Truncates a decoding session to n tokens and keeps its last token in the last place, to measure many steps at one
-// length. n is above the prompt's length. Recurrent layers keep the state of the longer text.
+// length. n is above the prompt's length. Recurrent layers keep the state of the longer text, and a drafter's windows
+// may lack keys.
 void           pl_session_rewind(pl_session *s, int32_t n);
 uint64_t       pl_session_key(const pl_session *s);
 const pl_session_stats *pl_session_statistics(const pl_session *s);

@@ -73,6 +73,14 @@ void pl_backbone_slot_row(const pl_backbone *b, const pl_kv *kv, pl_kvrow *row, 
         if (pl_hf_causal_in(&b->config, l)) row[l * m].n_path = at - anchor + 1;
 }
 
+// A block's context has keys of its own features alone; a row of `step` has those of what it saw in the layer below.
+pl_kv_window pl_backbone_window(const pl_backbone *b, int most) {
+    int w = b->config.sliding_window;
+    for (int l = 0; l < b->layers; l++)
+        if (!pl_hf_windowed(&b->config, l)) return (pl_kv_window){0};
+    return (pl_kv_window){.seen = w, .most = most, .refill = (pl_backbone_in_blocks(b->kind) ? 1 : b->layers) * w};
+}
+
 void pl_backbone_windows(pl_hf_config *c, const pl_backbone_options *o) {
     pl_hf_set_window(c, o->window);
     if (!o->like_windows) return;

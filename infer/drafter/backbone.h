@@ -176,10 +176,12 @@ pl_tensor pl_backbone_context(pl_ctx *ctx, const pl_backbone *b, const pl_block_
 // Sets a slot's cache rows in every layer, as pl_kv_row does: the slot at position `at` of a block of which each layer
 // sees the whole, or in causal layers the slots up to it.
 void pl_backbone_slot_row(const pl_backbone *b, const pl_kv *kv, pl_kvrow *row, int64_t m, int32_t anchor, int32_t at);
+// Returns the window of a session's cache if every layer has one, else zeros. most: its rows that are set at a time.
+pl_kv_window pl_backbone_window(const pl_backbone *b, int most);
 // Sets the windows that the options ask for, once the layers are set. For kinds' configure.
-void pl_backbone_windows(pl_hf_config *c, const pl_backbone_options *o);
+void         pl_backbone_windows(pl_hf_config *c, const pl_backbone_options *o);
 // Returns true if the kind learns from blocks (train/task/rows_blocks.c) instead of an unroll.
-bool pl_backbone_in_blocks(const pl_backbone_kind *k);
+bool         pl_backbone_in_blocks(const pl_backbone_kind *k);
 
 // Returns the i-th name of recipe key drafter.kind: a backbone's, or an alias that implies a tree. NULL past the last.
 const char             *pl_backbone_choice(int i);

@@ -6,9 +6,10 @@
 //
 // Cache of a session, for each layer: position t holds the context row of token t. After the rows up to t = n-2 are in
 // (n tokens committed) the anchor is token n-1; the block's own rows take positions n-1 .. n-2+B and are overwritten by
-// the next call's final rows. With a head that reads y alone, the distribution of a level does not depend on the tokens
-// drafted before it, so every node of a level has the same candidates, whatever the tree; children are drawn from each
-// node's distribution as for any drafter.
+// the next call's final rows. If all layers have a window, the last positions alone are in memory (infer/model/kv.h).
+// With a head that reads y alone, the distribution of a level does not depend on the tokens drafted before it, so every
+// node of a level has the same candidates, whatever the tree; children are drawn from each node's distribution as for
+// any drafter.
 #include "infer/drafter/backbone.h"
 #include "infer/drafter/drafter.h"
 #include "infer/model/kv.h"
@@ -86,6 +87,7 @@ static row_arrays context_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_bat
     int32_t *last = pl_ctx_bytes(ctx, (size_t)d->n * sizeof *last);
     for (int i = 0, m = 0, s = 0; i < b->n; i++) {
         const pl_draft_item *it = &b->item[i];
+        pl_kv_reach(ctx, &d->kv[it->slot], it->first, it->count, d->model->block);
         for (int j = 0; j < it->count; j++, m++) {
             feature[m] = it->feature_row[j];
             a.pos[m] = it->first + j;
@@ -499,6 +501,10 @@ static int keep(pl_drafter *d, int slot, int n) {
     return ((const block_drafter *)d)->model->kind->ahead ? n - 1 : n;
 }
 
+static int from(const pl_drafter *d, int slot, int n, int n_prompt) {
+    return pl_kv_from(&((const block_drafter *)d)->kv[slot], n, n_prompt);
+}
+
 // Layers and a head for all drafts are read once for all levels.
 static double step_bytes(const pl_drafter *base) {
     const pl_backbone *m = ((const block_drafter *)base)->model;
@@ -523,8 +529,13 @@ static pl_status retake(pl_drafter *base, const char *dir, const pl_llama *targe
     return pl_backbone_retake(d->owned, dir, target, t, err);
 }
 
-static const pl_drafter_kind kind = {
-    .name = "block", .propose = propose, .keep = keep, .step_bytes = step_bytes, .destroy = destroy, .retake = retake};
+static const pl_drafter_kind kind = {.name = "block",
+                                     .propose = propose,
+                                     .keep = keep,
+                                     .from = from,
+                                     .step_bytes = step_bytes,
+                                     .destroy = destroy,
+                                     .retake = retake};
 
 static pl_status init(pl_drafter *base, const char *dir, const pl_drafter_options *o, pl_err *err) {
     block_drafter        *d = (block_drafter *)base;
@@ -552,8 +563,12 @@ static pl_status init(pl_drafter *base, const char *dir, const pl_drafter_option
     if (!d->kv || !d->which || !d->node_id || !d->node_logp || !d->frontier || !d->n_frontier || !d->next || !d->row)
         return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     PL_TRY(pl_backbone_reach(model, o->slots + model->block, err));
-    for (int i = 0; i < o->max_sessions; i++)
-        PL_TRY(pl_kv_create(&d->kv[i], model->layers, o->slots + model->block, &model->shape, o->target->be, err));
+    pl_kv_window window = pl_backbone_window(model, o->max_rows + model->block);
+    for (int i = 0; i < o->max_sessions; i++) {
+        PL_TRY(pl_kv_create_window(&d->kv[i], model->layers, o->slots + model->block, &window, &model->shape,
+                                   o->target->be, err));
+        base->cache_bytes += (double)d->kv[i].bytes;
+    }
     return PL_OK;
 }
 

@@ -102,6 +102,7 @@ static pl_status allocate_rows(pl_draft_model *m, const pl_drafter_options *o, p
         c->parent = pl_calloc((size_t)m->drafted + 1, sizeof *c->parent);
         if (!c->ids || !c->token || !c->parent) return pl_fail(err, PL_E_MEMORY, "out of memory");
         PL_TRY(pl_kv_create(&c->kv, l->n_layers, m->positions + m->drafted, &l->shape, l->be, err));
+        m->cache_bytes += (double)c->kv.bytes;
     }
     PL_TRY(pl_ctx_init(&m->ctx, l->be, o->pool));
     m->ctx.repeats = true;

@@ -43,6 +43,7 @@ typedef struct pl_draft_model {
     int               positions;                   // longest context
     int               drafted;                     // most rows after it
     int               sessions, most, most_wanted; // most rows of a forward, and of those with logits
+    double            cache_bytes;                 // of all sessions
     pl_ctx            ctx;
     pl_draft_context *context; // [sessions]
     pl_draft_row     *row;     // [most] queued rows

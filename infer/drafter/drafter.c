@@ -171,6 +171,10 @@ int pl_drafter_keep(pl_drafter *d, int slot, int n) {
     return 0;
 }
 
+int pl_drafter_from(const pl_drafter *d, int slot, int n, int n_prompt) {
+    return d->kind->from ? d->kind->from(d, slot, n, n_prompt) : n;
+}
+
 int pl_drafter_keep_text(pl_drafter *d, int slot, int n) {
     pl_drafter_reset(d, slot);
     return n;

@@ -59,6 +59,9 @@ typedef struct pl_drafter_kind {
     // many rows that were handed over, from position 0 on, stay valid: n if row t depends on tokens 0..t, n - 1 if it
     // reads token t+1 too. The decode loop hands over the others. NULL: all are handed over again.
     int (*keep)(pl_drafter *d, int slot, int n);
+    // After keep: the row, n at most, from which the decode loop must hand rows over again if the first n stay and the
+    // prompt has n_prompt tokens: n unless a window's cache no longer holds what row n sees. NULL: n.
+    int (*from)(const pl_drafter *d, int slot, int n, int n_prompt);
     double (*step_bytes)(const pl_drafter *d); // bytes that one level of drafting reads
     void (*destroy)(pl_drafter *d);            // frees what the drafter owns, not itself; NULL: nothing
     // Called when a session leaves its slot, with its emitted tokens, a stop token included. NULL: nothing is learned.
@@ -102,6 +105,7 @@ struct pl_drafter {
     pl_draft_watch        *watch;     // NULL: no observer. Set before the first measure
     // Largest call the decode loop makes: rows taken in at once and sessions. Set before the first measure.
     int                    max_sessions, max_rows;
+    double                 cache_bytes; // of keys and values of all sessions
     pl_draft_parts         parts; // of the call in progress: the caller zeroes, `propose` adds; zeros where it is free
     // To measure, NULL else: [policy.depth_max] receives `parts` as of the end of each level that a backbone drafts. A
     // device is then synchronised at the end of each part, which makes the parts true and the draft slower.
@@ -156,6 +160,8 @@ void                     pl_drafter_destroy(pl_drafter *d);
 void                     pl_drafter_reset(pl_drafter *d, int slot); // see pl_drafter_kind.reset
 // Calls `keep`, or `reset` where there is none or n is 0.
 int                      pl_drafter_keep(pl_drafter *d, int slot, int n);
+// Calls `from`.
+int                      pl_drafter_from(const pl_drafter *d, int slot, int n, int n_prompt);
 // `keep` of drafters that read a session's text alone: resets the slot and returns n.
 int                      pl_drafter_keep_text(pl_drafter *d, int slot, int n);
 // Sets the tree that the drafter would draft, without opening it.

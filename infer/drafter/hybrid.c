@@ -101,6 +101,10 @@ static int keep(pl_drafter *d, int slot, int n) {
     return d->model ? pl_drafter_keep(d->model, slot, n) : n;
 }
 
+static int from(const pl_drafter *d, int slot, int n, int n_prompt) {
+    return d->model ? pl_drafter_from(d->model, slot, n, n_prompt) : n;
+}
+
 static void ended(pl_drafter *d, int slot, const int32_t *answer, int n) {
     if (d->free->kind->ended) d->free->kind->ended(d->free, slot, answer, n);
     if (d->model && d->model->kind->ended) d->model->kind->ended(d->model, slot, answer, n);
@@ -129,6 +133,7 @@ static void destroy(pl_drafter *d) {
 static const pl_drafter_kind kind = {.name = "hybrid",
                                      .reset = reset,
                                      .keep = keep,
+                                     .from = from,
                                      .step_bytes = step_bytes,
                                      .destroy = destroy,
                                      .ended = ended,
@@ -144,6 +149,7 @@ static pl_status init(pl_drafter *d, const char *args, const pl_drafter_options 
     of.tree = x.model_tree;
     if (!x.model) return PL_OK;
     PL_TRY(pl_drafter_open(&d->model, x.model, &of, err));
+    d->cache_bytes = d->free->cache_bytes + d->model->cache_bytes;
     d->n_taps = d->model->n_taps;
     memcpy(d->tap, d->model->tap, sizeof d->tap);
     return PL_OK;

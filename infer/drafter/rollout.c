@@ -10,7 +10,8 @@
 // Cache of a session: position t holds row t (hidden of position t, embedding of token t+1). After the rows up to t =
 // n-2 are in (n tokens committed), the last row's output predicts token n: level 0. A node at depth j is row n-2+j of
 // its path: it consumes its parent's output and its own token. Expanded nodes take positions n-1, n, ... in order of
-// expansion and are overwritten by the next call's final rows.
+// expansion and are overwritten by the next call's final rows. If all layers have a window, the last positions alone
+// are in memory (infer/model/kv.h).
 #include "infer/drafter/backbone.h"
 #include "infer/drafter/drafter.h"
 #include "infer/head/stopping.h"
@@ -41,10 +42,11 @@ typedef struct backbone_drafter {
     pl_backbone       *owned; // set if this drafter opened the model
     pl_kv             *kv;    // [max_sessions]
     const pl_memory   *memory;
-    int32_t           *d2t;   // on a device: the head's list in memory that ops can read
-    bool               ahead; // the current draft is queued level after level
-    level             *level; // [depth_max]
-    int               *of;    // [depth_max][sessions]
+    int32_t           *d2t;     // on a device: the head's list in memory that ops can read
+    int                drafted; // most cache positions of drafted rows
+    bool               ahead;   // the current draft is queued level after level
+    level             *level;   // [depth_max]
+    int               *of;      // [depth_max][sessions]
     // One step's rows, in the step's memory: ops read them later, so each step has its own.
     const int32_t     *token;
     int32_t           *pos;
@@ -208,6 +210,7 @@ static pl_tensor take_in(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl
     d->token = token;
     for (int i = 0, row = 0, to = 0; i < b->n; i++) {
         pl_draft_item *it = &b->item[i];
+        pl_kv_reach(ctx, &d->kv[it->slot], it->first, it->count, l->of[i] ? d->drafted : 0);
         for (int j = 0; j < it->count; j++, row++) {
             int32_t t = it->first + j;
             PL_CHECK(t + 1 < it->n_tokens, "row %d of %d tokens", t, it->n_tokens);
@@ -395,6 +398,10 @@ static int keep(pl_drafter *d, int slot, int n) {
     return n - 1;
 }
 
+static int from(const pl_drafter *d, int slot, int n, int n_prompt) {
+    return pl_kv_from(&((const backbone_drafter *)d)->kv[slot], n, n_prompt);
+}
+
 static double step_bytes(const pl_drafter *base) {
     return pl_backbone_step_bytes(((const backbone_drafter *)base)->model, base->policy.depth);
 }
@@ -420,6 +427,7 @@ static pl_status retake(pl_drafter *base, const char *dir, const pl_llama *targe
 static const pl_drafter_kind kind = {.name = "backbone",
                                      .propose = propose,
                                      .keep = keep,
+                                     .from = from,
                                      .step_bytes = step_bytes,
                                      .destroy = destroy,
                                      .retake = retake};
@@ -476,10 +484,14 @@ static pl_status prepare(backbone_drafter *d, const char *dir, const pl_drafter_
         d->level[i].of = d->of + i * s;
     share_by_bytes(d);
     PL_TRY(share_ids(d, be, err));
-    int slots = o->slots + policy->width * policy->depth_max;
-    PL_TRY(pl_backbone_reach(d->model, slots, err));
-    for (int i = 0; i < o->max_sessions; i++)
-        PL_TRY(pl_kv_create(&d->kv[i], d->model->layers, slots, &d->model->shape, be, err));
+    d->drafted = policy->width * policy->depth_max;
+    pl_kv_window window = pl_backbone_window(d->model, o->max_rows + d->drafted);
+    PL_TRY(pl_backbone_reach(d->model, o->slots + d->drafted, err));
+    for (int i = 0; i < o->max_sessions; i++) {
+        PL_TRY(pl_kv_create_window(&d->kv[i], d->model->layers, o->slots + d->drafted, &window, &d->model->shape, be,
+                                   err));
+        d->base.cache_bytes += (double)d->kv[i].bytes;
+    }
     return PL_OK;
 }
 

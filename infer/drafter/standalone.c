@@ -34,6 +34,7 @@ static pl_status open_model(pl_standalone *d, const char *path, const char *toke
     const char *name = d->base.kind->name;
     PL_TRY(pl_draft_model_open(&d->model, path, tokenizer, translated ? LONGER * o->slots : o->slots, per_level,
                                drafted, o, err));
+    d->base.cache_bytes = d->model.cache_bytes;
     return translated ? pl_translation_open(&d->tr, &d->model, name, o, err) : check_same(d, path, o, err);
 }
 

@@ -43,7 +43,8 @@
 #define PL_ATTN_GROUP 32
 #define PL_MAX_UNROLL 16 // largest K of training-time test
 
-// The keys and values of row m. k and v: [slots, nkv*hd], one layer of one session's cache.
+// The keys and values of row m. k and v: [slots, nkv*hd], one layer of one session's cache. With a window the slots
+// before that of the group that precedes the first visible key's need not be in memory.
 typedef struct pl_kvrow {
     void          *k, *v;
     const int32_t *path; // n_path slots, or NULL: n_ctx, n_ctx+1, ...
