@@ -3,6 +3,7 @@
 #include "kernels/base/json.h"
 
 #define CHUNK 256 // rows of a prefill chunk
+_Static_assert(PL_TREE_MAX <= CHUNK, "a session's rows in one step");
 
 const char *pl_runner_tree(const char *tree, const pl_verifier *v) {
     return v && v->chain && !(tree && *tree) ? "chain:auto" : tree;
@@ -26,6 +27,7 @@ pl_status pl_runner_open(pl_runner *r, const pl_backend *be, pl_pool *pool, cons
                             .tree = tree,
                             .max_sessions = sessions,
                             .max_rows = rows,
+                            .chunk = CHUNK,
                             .slots = r->max_len,
                             .pool = pool,
                             .tok = target->tok};

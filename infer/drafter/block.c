@@ -563,7 +563,7 @@ static pl_status init(pl_drafter *base, const char *dir, const pl_drafter_option
     if (!d->kv || !d->which || !d->node_id || !d->node_logp || !d->frontier || !d->n_frontier || !d->next || !d->row)
         return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     PL_TRY(pl_backbone_reach(model, o->slots + model->block, err));
-    pl_kv_window window = pl_backbone_window(model, o->max_rows + model->block);
+    pl_kv_window window = pl_backbone_window(model, pl_drafter_chunk(o) + model->block);
     for (int i = 0; i < o->max_sessions; i++) {
         PL_TRY(pl_kv_create_window(&d->kv[i], model->layers, o->slots + model->block, &window, &model->shape,
                                    o->target->be, err));

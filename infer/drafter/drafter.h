@@ -123,12 +123,17 @@ typedef struct pl_drafter_options {
     pl_dtype                  dtype;                  // how its own weights are held: PL_F32 or PL_BF16
     const char               *tree;                   // as --tree has it; NULL or "": the drafter's own default
     int                       max_sessions, max_rows; // of a call: see pl_drafter
+    int                       chunk;                  // most rows of one session in a call; 0: max_rows
     int                       slots;                  // positions per session
     const struct pl_backbone *model; // see pl_drafter_over; NULL: a drafter with a backbone opens its own
     // For drafters that are language models. pool NULL: one thread; tok NULL: the target's tokenizer is not known.
     pl_pool                  *pool;
     const pl_tokenizer       *tok;
 } pl_drafter_options;
+
+static inline int pl_drafter_chunk(const pl_drafter_options *o) {
+    return o->chunk > 0 && o->chunk < o->max_rows ? o->chunk : o->max_rows;
+}
 
 // A source of drafters. `from`: the checkpoint's folder or, for drafters without one, the text after "NAME:" ("" if
 // there is none).

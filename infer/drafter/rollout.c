@@ -485,7 +485,7 @@ static pl_status prepare(backbone_drafter *d, const char *dir, const pl_drafter_
     share_by_bytes(d);
     PL_TRY(share_ids(d, be, err));
     d->drafted = policy->width * policy->depth_max;
-    pl_kv_window window = pl_backbone_window(d->model, o->max_rows + d->drafted);
+    pl_kv_window window = pl_backbone_window(d->model, pl_drafter_chunk(o) + d->drafted);
     PL_TRY(pl_backbone_reach(d->model, o->slots + d->drafted, err));
     for (int i = 0; i < o->max_sessions; i++) {
         PL_TRY(pl_kv_create_window(&d->kv[i], d->model->layers, o->slots + d->drafted, &window, &d->model->shape, be,

@@ -108,10 +108,10 @@ void pl_kv_reach(pl_ctx *ctx, pl_kv *kv, int32_t first, int count, int drafted) 
     if (kv->window.seen == 0) return;
     int32_t low = lowest_of(kv, first), n = first - low, by = low - kv->base;
     bool back = first < kv->next && first<kv->whole, full = first + count + drafted> kv->base + kv->slots;
-    kv->next = first + count;
-    if (!back && !full) return;
     PL_CHECK(count + drafted <= kv->window.most, "%d rows and %d drafted ones, %d at a time", count, drafted,
              kv->window.most);
+    kv->next = first + count;
+    if (!back && !full) return;
     size_t   row = row_bytes(kv), planes = 2 * (size_t)count_layers(kv, kv->layers, false);
     uint8_t *to = kv->block;
     kv->base = low;

@@ -69,12 +69,17 @@ static void close_world(world *w) {
     test_rmdir(w->draft);
 }
 
-// rows: of a call; LEN: its cache holds all positions.
+// rows: of a session in a call; LEN: its cache holds all positions.
 static pl_drafter *open_drafter(const world *w, const char *what, const char *tree, int rows, int slots) {
     pl_drafter        *d;
     pl_err             err = {0};
-    pl_drafter_options o = {
-        .target = &w->target, .dtype = PL_BF16, .tree = tree, .max_sessions = 1, .max_rows = rows, .slots = slots};
+    pl_drafter_options o = {.target = &w->target,
+                            .dtype = PL_BF16,
+                            .tree = tree,
+                            .max_sessions = 1,
+                            .max_rows = LEN,
+                            .chunk = rows,
+                            .slots = slots};
     must(pl_drafter_open(&d, what, &o, &err), &err);
     return d;
 }
