@@ -65,15 +65,27 @@ typedef struct serving {
     pl_serve_weights *weights;
 } serving;
 
-// Refuses caches that the host's memory does not hold, before they are filled. d: NULL before it is open.
-static pl_status check_room(const pl_target *t, const pl_drafter *d, const pl_runner_options *o, const pl_env *env,
-                            pl_err *err) {
+static double cache_bytes(const pl_target *t, int max_len, int sessions) {
     const pl_layer_shape *s = &t->model.shape;
-    double bytes = 2.0 * t->model.n_layers * s->nkv * s->hd * (double)pl_kv_elem(s, PL_F32) * o->max_len * o->sessions;
+    return 2.0 * t->model.n_layers * s->nkv * s->hd * (double)pl_kv_elem(s, PL_F32) * max_len * sessions;
+}
+
+// Says what the caches take, before the first session.
+static void say_caches(const serving *v) {
+    int    sessions = pl_engine_free_slots(v->runner.engine);
+    double drafts = v->runner.drafter ? v->runner.drafter->cache_bytes : 0;
+    char   own[32], more[32];
+    pl_memory_words(cache_bytes(&v->target, v->runner.max_len, sessions), own);
+    pl_memory_words(drafts, more);
+    pl_log("caches of %d sessions of %d tokens: %s%s%s", sessions, v->runner.max_len, own,
+           drafts > 0 ? ", the drafter's " : "", drafts > 0 ? more : "");
+}
+
+// Refuses caches that the host's memory does not hold, before they are filled.
+static pl_status check_room(const pl_target *t, const pl_runner_options *o, const pl_env *env, pl_err *err) {
     if (env->backend->memory) return PL_OK;
-    if (d) bytes += d->cache_bytes;
-    return pl_memory_room(bytes, "caches of all sessions", "give fewer --sessions, a smaller --max-len or --kv bf16",
-                          err);
+    return pl_memory_room(cache_bytes(t, o->max_len, o->sessions), "caches of all sessions",
+                          "give fewer --sessions, a smaller --max-len or --kv bf16", err);
 }
 
 static pl_status open_model(serving *v, const pl_env *env, const pl_cli_args *a, const pl_verifier *verifier,
@@ -99,9 +111,8 @@ static pl_status open_model(serving *v, const pl_env *env, const pl_cli_args *a,
     if (pl_cli_has(a, "max-len")) o.max_len = (int)pl_cli_int(a, "max-len");
     if (o.max_len > positions)
         return pl_fail(err, PL_E_USAGE, "--max-len %d: the target has %d positions", o.max_len, positions);
-    PL_TRY(check_room(&v->target, NULL, &o, env, err));
-    PL_TRY(pl_runner_open(&v->runner, env->backend, env->pool, &v->target, &o, err));
-    return check_room(&v->target, v->runner.drafter, &o, env, err);
+    PL_TRY(check_room(&v->target, &o, env, err));
+    return pl_runner_open(&v->runner, env->backend, env->pool, &v->target, &o, err);
 }
 
 // Opens the chat template. Without one the server has no chat, unless the options ask for it.
@@ -131,8 +142,9 @@ static char *name_model(const pl_cli_args *a) {
 }
 
 typedef struct address {
-    const pl_env *env;
-    const char   *model, *host;
+    const pl_env  *env;
+    const char    *model, *host;
+    const serving *of;
 } address;
 
 static void say_ready(void *arg, int port) {
@@ -140,6 +152,7 @@ static void say_ready(void *arg, int port) {
     bool           six = strchr(a->host, ':') != NULL;
     FILE          *f = a->env->text ? a->env->text : stderr;
     pl_log_first_now();
+    say_caches(a->of);
     fprintf(f, "%s at http://%s%s%s:%d\n", a->model, six ? "[" : "", a->host, six ? "]" : "", port);
     fflush(f);
 }
@@ -215,7 +228,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     serving   v = {0};
     pl_status st = open_all(&v, env, a, err);
     if (st == PL_OK) {
-        address          at = {.env = env, .model = v.name, .host = pl_cli_text(a, "host")};
+        address          at = {.env = env, .model = v.name, .host = pl_cli_text(a, "host"), .of = &v};
         pl_serve_options o = {.runner = &v.runner,
                               .drafter = pl_cli_text(a, "drafter"),
                               .verify = pl_cli_text(a, "verify"),

@@ -43,8 +43,8 @@ typedef struct pl_engine_options {
     // A session that ends leaves its keys and values, and the drafter's, in its slot, and a new one continues from the
     // prefix that its prompt shares with them. Texts do not depend on it; on_final does not get the rows of the prefix.
     // Not with `caches`, lent or borrowed. A target with recurrent layers continues from all of a slot's text or from
-    // the state that reading its prompt saved. Where a drafter's windows no longer hold what the next rows see, the rows
-    // that these depend on are read again.
+    // the state that reading its prompt saved. Rows that a drafter's windows no longer hold and the next ones see are
+    // read again.
     bool               keep_prefixes;
     // NULL, or an engine of as many sessions and positions whose caches of the target are borrowed. It must outlive
     // this one, and their steps alternate. A target with recurrent layers gets caches of its own.

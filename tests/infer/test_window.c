@@ -2,6 +2,7 @@
 // those of a cache of all positions, which a drafter has whose calls may bring that many rows.
 #include "infer/decode/decode.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/room.h"
 #include "tests/infer/fixture.h"
 
 #include <setjmp.h>
@@ -225,6 +226,26 @@ static double bytes_of(const world *w, const char *what, int rows, int slots) {
     return bytes;
 }
 
+// A bound on memory counts the smaller cache: it refuses the other one, of a million positions.
+static void check_room(const world *w, const char *refused) {
+    enum { MANY = 1 << 20 };
+    pl_drafter        *d = NULL;
+    pl_err             err = {0};
+    char               most[32];
+    pl_llama           target = w->target;
+    pl_drafter_options o = {.target = &target, .dtype = PL_BF16, .max_sessions = 1, .max_rows = ROWS, .slots = MANY};
+    target.config.max_position_embeddings = MANY + 999;
+    snprintf(most, sizeof most, "%.0f", pl_memory_resident() + 150e6);
+    setenv("PACELINE_MEMORY", most, 1);
+    pl_status st = pl_drafter_open(&d, w->draft, &o, &err);
+    unsetenv("PACELINE_MEMORY");
+    if (refused)
+        assert_true(st == PL_E_MEMORY && strstr(err.msg, refused));
+    else
+        must(st, &err);
+    pl_drafter_destroy(d);
+}
+
 // Memory does not depend on a text's length where all layers have a window, and does where one has none.
 static void memory_is_bounded(void **state) {
     (void)state;
@@ -243,12 +264,14 @@ static void memory_is_bounded(void **state) {
         snprintf(what, sizeof what, "hybrid:suffix+%s", w.draft);
         assert_true(bytes_of(&w, what, ROWS, 4 * LEN - 99) == bytes_of(&w, what, ROWS, LEN));
         assert_true(bytes_of(&w, w.draft, ROWS, 60) < bytes_of(&w, w.draft, ROWS, LEN)); // no more than the text
+        if (c == 3) check_room(&w, NULL);
         close_world(&w);
     }
     for (int c = 0; c < 2; c++) {
         world w;
         open_world(&w, &full[c], "Llama", NULL);
         assert_true(bytes_of(&w, w.draft, ROWS, 4 * LEN - 8) > 3 * bytes_of(&w, w.draft, ROWS, LEN));
+        check_room(&w, "the cache of keys and values");
         close_world(&w);
     }
 }
