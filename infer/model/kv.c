@@ -107,7 +107,8 @@ static int32_t lowest_of(const pl_kv *kv, int32_t first) {
 void pl_kv_reach(pl_ctx *ctx, pl_kv *kv, int32_t first, int count, int drafted) {
     if (kv->window.seen == 0) return;
     int32_t low = lowest_of(kv, first), n = first - low, by = low - kv->base;
-    bool back = first < kv->next && first<kv->whole, full = first + count + drafted> kv->base + kv->slots;
+    bool    back = first < kv->next && first < kv->whole;
+    bool    full = first + count + drafted > kv->base + kv->slots;
     PL_CHECK(count + drafted <= kv->window.most, "%d rows and %d drafted ones, %d at a time", count, drafted,
              kv->window.most);
     kv->next = first + count;
