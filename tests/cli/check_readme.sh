@@ -12,7 +12,7 @@ say() { echo "$*"; bad=1; }
 # ---- how long the documents are ----
 
 # The numbers that were reached, rounded up. A commit that raises one says what for.
-readme_ceiling=1300 ceiling=17500 # 500 for what a server records, targets with a recurrence, a real model's figures
+readme_ceiling=1300 ceiling=17600 # 600 for what a server records, targets with a recurrence, a real model's figures and drafter
 length() { # WHAT CEILING: of standard input
     local words
     words=$(wc -w)

@@ -467,6 +467,17 @@ static void test_bench(void **state) {
     pl_json_close(&j);
 }
 
+static void test_committed_drafter(void **state) {
+    (void)state;
+    pl_json j;
+    test_run_json(&j, "inspect checkpoints/smollm2-135m --json");
+    assert_string_equal(test_str(&j, NULL, "backbone"), "eagle3");
+    assert_true(test_num(&j, NULL, "hidden_size") == 576 && test_num(&j, NULL, "vocab") == 49152);
+    assert_true(test_num(&j, NULL, "draft_vocab") == 8192 && test_num(&j, NULL, "bytes") < 40e6);
+    pl_json_close(&j);
+    test_run_fails(2, "576", "decode --target checkpoints/tiny --drafter checkpoints/smollm2-135m -p One");
+}
+
 static void test_bench_decode(void **state) {
     (void)state;
     char         data[512];
@@ -896,15 +907,25 @@ static void test_long_trees(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_check_command),  cmocka_unit_test(test_tokenize),
-        cmocka_unit_test(test_chat),           cmocka_unit_test(test_chat_recipe),
-        cmocka_unit_test(test_chat_api),       cmocka_unit_test(test_long_prompts),
-        cmocka_unit_test(test_tokenize_bytes), cmocka_unit_test(test_inspect),
-        cmocka_unit_test(test_inspect_config), cmocka_unit_test(test_bench),
-        cmocka_unit_test(test_bench_decode),   cmocka_unit_test(test_bench_step),
-        cmocka_unit_test(test_generate_texts), cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_eval_methods),   cmocka_unit_test(test_kv),
-        cmocka_unit_test(test_kv_api),         cmocka_unit_test(test_long_trees),
+        cmocka_unit_test(test_check_command),
+        cmocka_unit_test(test_tokenize),
+        cmocka_unit_test(test_chat),
+        cmocka_unit_test(test_chat_recipe),
+        cmocka_unit_test(test_chat_api),
+        cmocka_unit_test(test_long_prompts),
+        cmocka_unit_test(test_tokenize_bytes),
+        cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_inspect_config),
+        cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_committed_drafter),
+        cmocka_unit_test(test_bench_decode),
+        cmocka_unit_test(test_bench_step),
+        cmocka_unit_test(test_generate_texts),
+        cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_eval_methods),
+        cmocka_unit_test(test_kv),
+        cmocka_unit_test(test_kv_api),
+        cmocka_unit_test(test_long_trees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
