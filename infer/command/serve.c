@@ -65,19 +65,23 @@ typedef struct serving {
     pl_serve_weights *weights;
 } serving;
 
+// Returns the bytes of keys and values, which layers with a recurrence do without.
 static double cache_bytes(const pl_target *t, int max_len, int sessions) {
     const pl_layer_shape *s = &t->model.shape;
-    return 2.0 * t->model.n_layers * s->nkv * s->hd * (double)pl_kv_elem(s, PL_F32) * max_len * sessions;
+    int                   layers = 0;
+    for (int l = 0; l < t->model.n_layers; l++)
+        layers += !(s->recurrent && s->recurrent[l]);
+    return 2.0 * layers * s->nkv * s->hd * (double)pl_kv_elem(s, PL_F32) * max_len * sessions;
 }
 
-// Says what the caches take, before the first session.
+// Logs the size of the target's and the drafter's keys and values.
 static void say_caches(const serving *v) {
     int    sessions = pl_engine_free_slots(v->runner.engine);
     double drafts = v->runner.drafter ? v->runner.drafter->cache_bytes : 0;
     char   own[32], more[32];
     pl_memory_words(cache_bytes(&v->target, v->runner.max_len, sessions), own);
     pl_memory_words(drafts, more);
-    pl_log("caches of %d sessions of %d tokens: %s%s%s", sessions, v->runner.max_len, own,
+    pl_log("keys and values of %d sessions of %d tokens: %s%s%s", sessions, v->runner.max_len, own,
            drafts > 0 ? ", the drafter's " : "", drafts > 0 ? more : "");
 }
 

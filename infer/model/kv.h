@@ -5,9 +5,9 @@
 // lies in memory that the backend's ops can read. Layers with a recurrence have a state in place of keys and values
 // (infer/model/recurrent.h).
 //
-// Where every layer has a window, a cache may hold the last positions alone (pl_kv_create_window). Slots are positions
-// there too: the first row in memory is slot `base`, and when rows no longer fit, those that are still seen move to the
-// front (pl_kv_reach). Attention reads the same keys at the same positions, so its bits do not depend on it.
+// If every layer has a window, a cache may hold the last positions alone (pl_kv_create_window). Its slots are positions
+// too: the first row in memory is slot `base`, and when rows no longer fit, the window's rows move to the front
+// (pl_kv_reach). Attention reads the same keys at the same positions, so its bits do not depend on the cache's size.
 #ifndef PL_KV_H
 #define PL_KV_H
 
@@ -53,7 +53,7 @@ pl_status pl_kv_create(pl_kv *kv, int layers, int slots, const pl_layer_shape *s
 pl_status pl_kv_create_window(pl_kv *kv, int layers, int slots, const pl_kv_window *window, const pl_layer_shape *s,
                               const pl_backend *be, pl_err *err);
 void      pl_kv_destroy(pl_kv *kv);
-// Where slot 0 of a layer's keys, or values, is, or would be.
+// Return the address of slot 0 of a layer's keys, and of its values: before the memory if base > 0.
 void     *pl_kv_k(const pl_kv *kv, int layer);
 void     *pl_kv_v(const pl_kv *kv, int layer);
 // Fills row[l * m] for all layers: this row writes to `slot` and attends to n_ctx committed slots plus path (NULL:
